@@ -47,56 +47,56 @@
 //! # Deviations
 //! - Who is in the ring, and who coordinates it, follows from signs of life that acceptors exchange,
 //!   and from the coordinator's order; no coordination service is asked. Neither matters for safety.
-//!   Before phase 1 a candidate asks the others whether they, too, hear no coordinator (`elect.rs`).
+//!   Before phase 1 a candidate asks the others whether they, too, hear no coordinator (`election.rs`).
 //! - Proposals go straight to the coordinator, and values from there round the ring. Where the way to the
-//!   coordinator is broken, they go by way of another acceptor (`relay.rs`).
+//!   coordinator is broken, they go by way of another acceptor (`forward.rs`).
 //! - Votes are cumulative counters, see above; the last acceptor does not make them a decision. Whoever
-//!   first sees enough of them tells the coordinator straight (`link.rs`).
+//!   first sees enough of them tells the coordinator straight (`successor.rs`).
 //! - Who is far behind is left out of the ring until it has caught up (with logs on disk), and a neighbour that cannot be
-//!   reached is passed over (`link.rs`, `layout.rs`).
+//!   reached is passed over (`successor.rs`, `membership.rs`).
 //! - Where ways round the ring are broken, so that too few remain in it, the coordinator and acceptors whom it
-//!   reaches pass on the run and votes beside it (`beside.rs`, `reach.rs`).
+//!   reaches pass on the run and votes beside it (`direct.rs`, `connectivity.rs`).
 //! - Rates are levelled on demand: a coordinator that gives an instance to messages asks those of the
 //!   rings merged with its own to come as far, at once, and further where it orders much while an answer
-//!   is under way (`pull.rs`); in large rings decided skips do not only go round (`spread.rs`). With `leveling = paced` each also skips to
+//!   is under way (`levelling.rs`); in large rings decided skips do not only go round (`skip_dissemination.rs`). With `leveling = paced` each also skips to
 //!   `lambda` instances a second every `delta_us`, as [MRP 4] does.
-//! - Barriers (`barrier.rs`) let services read without an order: the paper orders reads, too.
+//! - Barriers (`read_index.rs`) let services read without an order: the paper orders reads, too.
 //! - A retried proposal is recognised by its number, which the log itself keeps without gaps.
 //! - What is trimmed is judged by nodes, which give each other the state of all their replicas, and not by each
-//!   partition (`logbook.rs`).
+//!   partition (`log_replay.rs`).
 //! - An acceptor whose log is lost asks a majority of the others before it votes again
-//!   (`recovery.rs`); [MRP 5.1] supposes that logs survive.
+//!   (`acceptor_recovery.rs`); [MRP 5.1] supposes that logs survive.
 //!
 //! # Read first
-//! `value.rs`, `rings.rs`, then `ring.rs` from `Ring::on_pass` on, `elect.rs`, `lead.rs`, `merge.rs`; then
+//! `value.rs`, `topology.rs`, then `ring.rs` from `Ring::on_pass` on, `election.rs`, `coordinator.rs`, `merge.rs`; then
 //! `process.rs`, which puts them together.
 
-mod barrier;
-mod beside;
-mod book;
-mod bytes;
-mod elect;
-mod hear;
-mod keep;
-mod layout;
-mod lead;
-mod learn;
-mod link;
-mod logbook;
+mod acceptor_recovery;
+mod catch_up;
+mod connectivity;
+mod coordinator;
+mod direct;
+mod dispatch;
+mod election;
+mod forward;
+mod instance_log;
+mod levelling;
+mod log_replay;
+mod membership;
 mod merge;
+mod message;
+mod persistence;
 mod process;
+mod proposal_queue;
 mod proposer;
-mod pull;
-mod queue;
-mod reach;
-mod recovery;
-mod relay;
+mod read_index;
 mod ring;
-mod rings;
-mod spread;
+mod shared_bytes;
+mod skip_dissemination;
+mod successor;
+mod topology;
 mod transfer;
 mod value;
-mod word;
 
 use crate::mutant::{self, Mutants};
 use alloc::boxed::Box;
@@ -114,10 +114,10 @@ use amcast_core::{
     About, Assumption, Capabilities, Cluster, Config, ConfigError, Entry, Gid, GroupSet,
     MediumKind, Node, Param, Pid, Property, Span,
 };
-use keep::{Record, Storage};
+use message::RingPacket;
+use persistence::{AcceptorStorage, LogRecord};
 use process::MultiRing;
-use rings::{Around, Order, RingId, RingShape, Rings};
-use word::Packet;
+use topology::{MergeOrder, RingId, RingKinds, RingTopology, RingTraversal};
 
 macro_rules! number {
     ($NAME:ident = $name:literal, $default:expr, $min:expr, $max:expr, $source:literal,
@@ -396,16 +396,16 @@ mutant::mutants! {
 
 /// Multi-Ring Paxos with one kind of storage, in the catalog.
 #[derive(Debug)]
-pub struct Row {
+pub struct MultiRingEntry {
     name: &'static str,
-    storage: Storage,
+    storage: AcceptorStorage,
     about: &'static About,
 }
 
 macro_rules! row {
     ($NAME:ident = $name:literal, $storage:expr, $assumes:expr, $summary:literal) => {
         #[doc = $summary]
-        pub static $NAME: Row = Row {
+        pub static $NAME: MultiRingEntry = MultiRingEntry {
             name: $name,
             storage: $storage,
             about: &About {
@@ -437,24 +437,24 @@ macro_rules! row {
 
 row!(
     SYNCED = "multi-ring",
-    Storage::Synced,
+    AcceptorStorage::Synced,
     &[Assumption::StreamsOnly],
     "Durable atomic multicast by rings of Paxos, merged; acceptors sync before they vote."
 );
 row!(
     WRITTEN = "multi-ring-async",
-    Storage::Written,
+    AcceptorStorage::Written,
     &[Assumption::StreamsOnly, Assumption::MajorityFit],
     "As multi-ring; acceptors write to disk some time after they voted."
 );
 row!(
     MEMORY = "multi-ring-memory",
-    Storage::Memory,
+    AcceptorStorage::Memory,
     &[Assumption::StreamsOnly, Assumption::MajorityFit],
     "As multi-ring; acceptors keep everything in memory."
 );
 
-impl Entry for Row {
+impl Entry for MultiRingEntry {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -464,19 +464,19 @@ impl Entry for Row {
     }
 
     fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError> {
-        let shape = Arc::new(Shape::of(self.storage, config)?);
+        let shape = Arc::new(MultiRingConfig::of(self.storage, config)?);
         Ok(Node::Messages(Box::new(Wire::new(MultiRing::new(me, &shape)))))
     }
 
     fn together(&self, config: &Config) -> Vec<GroupSet> {
-        shapes_of(config).into_iter().map(|ring| ring.set).collect()
+        topologies_of(config).into_iter().map(|ring| ring.set).collect()
     }
 
     fn show(&self, bytes: &[u8]) -> String {
         let mut reader = Reader::new(bytes);
-        match Packet::decode(&mut reader) {
+        match RingPacket::decode(&mut reader) {
             Ok(packet) if reader.is_empty() => format!("{packet:?}"),
-            _ => match Record::read(bytes) {
+            _ => match LogRecord::read(bytes) {
                 Some(record) => format!("{record:?}"),
                 None => format!("{} bytes that are no word of Multi-Ring Paxos", bytes.len()),
             },
@@ -485,19 +485,19 @@ impl Entry for Row {
 }
 
 /// The rings of a configuration.
-fn shapes_of(config: &Config) -> Vec<RingShape> {
-    let kinds = [Rings::Global, Rings::Pairs, Rings::Independent];
+fn topologies_of(config: &Config) -> Vec<RingTopology> {
+    let kinds = [RingKinds::Global, RingKinds::Pairs, RingKinds::Independent];
     let kind = kinds[config.get(&RINGS) as usize];
-    let around = [Around::Nodes, Around::Groups][config.get(&AROUND) as usize];
-    rings::shapes(config.cluster(), kind, config.sets(&RING_SETS), around)
+    let around = [RingTraversal::Nodes, RingTraversal::Groups][config.get(&AROUND) as usize];
+    topology::topologies(config.cluster(), kind, config.sets(&RING_SETS), around)
 }
 
 /// What the processes of a cluster agree on.
 #[derive(Debug)]
-struct Shape {
+struct MultiRingConfig {
     cluster: Cluster,
-    storage: Storage,
-    rings: Vec<RingShape>,
+    storage: AcceptorStorage,
+    rings: Vec<RingTopology>,
     /// By group: the rings that its replicas subscribe to, in the order in which they are merged.
     subscriptions: Vec<Vec<RingId>>,
     m: u64,
@@ -522,12 +522,12 @@ struct Shape {
     mutants: Mutants<Mutant>,
 }
 
-impl Shape {
-    fn of(storage: Storage, config: &Config) -> Result<Self, ConfigError> {
+impl MultiRingConfig {
+    fn of(storage: AcceptorStorage, config: &Config) -> Result<Self, ConfigError> {
         let get = |param: &Param| config.get(param);
         let bytes = |param: &Param| config.get(param) as usize;
         let cluster = *config.cluster();
-        let rings = shapes_of(config);
+        let rings = topologies_of(config);
         let mutants = Mutants::of(config);
         let subscribes = |g: Gid| {
             let mine = rings.iter().enumerate().filter(|(_, ring)| ring.set.contains(g));
@@ -579,8 +579,8 @@ impl Shape {
     }
 
     /// How a replica of `group` merges, and which rings.
-    fn subscribed(&self, group: Gid) -> (Order, &[RingId]) {
+    fn subscribed(&self, group: Gid) -> (MergeOrder, &[RingId]) {
         let rings = &self.subscriptions[group.index()];
-        (Order { rings: rings.len() as u64, m: self.m }, rings)
+        (MergeOrder { rings: rings.len() as u64, m: self.m }, rings)
     }
 }

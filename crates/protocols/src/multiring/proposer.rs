@@ -1,8 +1,8 @@
 //! The multicasts of this process to one ring, until they are decided.
 
-use super::bytes::Bytes;
-use super::value::{Ballot, Proposal};
-use super::word::Word;
+use super::message::RingMessage;
+use super::shared_bytes::SharedBytes;
+use super::value::{RingBallot, RingProposal};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::{MsgId, Pid, Span, Submission, Time};
@@ -10,7 +10,7 @@ use core::mem;
 
 /// A proposal on its way.
 #[derive(Clone, Copy, Debug)]
-struct Pending {
+struct PendingProposal {
     msg: MsgId,
     number: u64,
     payload_bytes: usize,
@@ -18,8 +18,8 @@ struct Pending {
 
 /// Proposals one behind the other, as they travel.
 #[derive(Clone, Debug)]
-struct Block {
-    bytes: Bytes,
+struct ProposalBlock {
+    bytes: SharedBytes,
     /// The number of the last one.
     last: u64,
 }
@@ -28,20 +28,20 @@ struct Block {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Route {
     /// Straight to this process.
-    To(Pid),
+    Direct(Pid),
     /// By way of this one.
-    By(Pid),
+    Via(Pid),
 }
 
 /// What this process has to propose to a ring.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Proposer {
     /// In order; numbered without gaps.
-    pending: VecDeque<Pending>,
+    pending: VecDeque<PendingProposal>,
     /// Payload of these.
     bytes: usize,
     /// What was sent of them, in order. Of the first one some may be decided.
-    blocks: VecDeque<Block>,
+    blocks: VecDeque<ProposalBlock>,
     /// Those behind that, which will be the next block.
     open: Vec<u8>,
     /// The number of the last proposal of this life.
@@ -49,17 +49,17 @@ pub(super) struct Proposer {
     /// How many of the blocks the coordinator was sent.
     sent: usize,
     /// Whom they were sent to.
-    to: Option<Pid>,
+    target: Option<Pid>,
     /// When something was sent, or got through, last.
-    moved_at: Time,
+    active_at: Time,
     /// When something got through last, or else was sent first.
-    through_at: Time,
+    progress_at: Time,
     /// Whom to try where no coordinator is known.
     turn: usize,
     /// How many were tried to pass proposals on, where they do not go straight to the coordinator.
-    relays_tried: Option<usize>,
+    forwarders_tried: Option<usize>,
     /// The highest ballot that this process was told of.
-    pub(super) told: Ballot,
+    pub(super) told_ballot: RingBallot,
 }
 
 impl Proposer {
@@ -76,7 +76,7 @@ impl Proposer {
     /// `block_bytes` is about how much travels together.
     pub(super) fn submit(
         &mut self,
-        (me, life): (Pid, u32),
+        (me, incarnation): (Pid, u32),
         submission: &Submission<'_>,
         block_bytes: usize,
     ) {
@@ -84,8 +84,8 @@ impl Proposer {
         let Submission { seq, dst, payload } = *submission;
         let (msg, number) = (MsgId { sender: me, seq }, self.last);
         self.bytes += payload.len();
-        self.pending.push_back(Pending { msg, number, payload_bytes: payload.len() });
-        Proposal { msg, life, number, dst, payload }.encode(&mut self.open);
+        self.pending.push_back(PendingProposal { msg, number, payload_bytes: payload.len() });
+        RingProposal { msg, incarnation, number, dst, payload }.encode(&mut self.open);
         if self.open.len() >= block_bytes {
             self.close();
         }
@@ -94,16 +94,16 @@ impl Proposer {
     /// What was gathered is a block.
     fn close(&mut self) {
         if !self.open.is_empty() {
-            let bytes = Bytes::from(mem::take(&mut self.open));
-            self.blocks.push_back(Block { bytes, last: self.last });
+            let bytes = SharedBytes::from(mem::take(&mut self.open));
+            self.blocks.push_back(ProposalBlock { bytes, last: self.last });
         }
     }
 
     /// Those up to this number are decided.
-    pub(super) fn done(&mut self, upto: u64, now: Time) {
+    pub(super) fn on_decided(&mut self, upto: u64, now: Time) {
         while let Some(pending) = self.pending.front().filter(|p| p.number <= upto) {
             self.bytes -= pending.payload_bytes;
-            (self.moved_at, self.through_at) = (now, now);
+            (self.active_at, self.progress_at) = (now, now);
             self.pending.pop_front();
         }
         while self.blocks.front().is_some_and(|block| block.last <= upto) {
@@ -114,7 +114,7 @@ impl Proposer {
 
     /// What was on the way to `pid` may be lost.
     pub(super) fn reconnected(&mut self, pid: Pid) {
-        if self.to == Some(pid) {
+        if self.target == Some(pid) {
             self.sent = 0;
         }
     }
@@ -126,32 +126,32 @@ impl Proposer {
     /// as `patience`: one of the `relays` to it passes proposals on.
     pub(super) fn route(
         &self,
-        ballot: Ballot,
+        ballot: RingBallot,
         acceptors: &[Pid],
-        (reached, relays): (impl Fn(Pid) -> bool, impl Fn(Pid) -> Vec<Pid>),
+        (reached, forwarders): (impl Fn(Pid) -> bool, impl Fn(Pid) -> Vec<Pid>),
         (now, patience): (Time, Span),
     ) -> Route {
-        let known = ballot.max(self.told).coordinator();
-        let stale = self.turn > 0 && ballot == Ballot::NONE;
+        let known = ballot.max(self.told_ballot).coordinator();
+        let stale = self.turn > 0 && ballot == RingBallot::NONE;
         let Some(to) = known.filter(|_| !stale) else {
-            return Route::To(acceptors[self.turn % acceptors.len()]);
+            return Route::Direct(acceptors[self.turn % acceptors.len()]);
         };
-        let stuck = self.sent > 0 && now.since(self.through_at) >= patience;
-        if reached(to) || !(stuck || self.relays_tried.is_some()) {
-            return Route::To(to);
+        let stuck = self.sent > 0 && now.since(self.progress_at) >= patience;
+        if reached(to) || !(stuck || self.forwarders_tried.is_some()) {
+            return Route::Direct(to);
         }
-        let relays = relays(to);
-        match relays.is_empty() {
-            true => Route::To(to),
-            false => Route::By(relays[self.relays_tried.unwrap_or(0) % relays.len()]),
+        let forwarders = forwarders(to);
+        match forwarders.is_empty() {
+            true => Route::Direct(to),
+            false => Route::Via(forwarders[self.forwarders_tried.unwrap_or(0) % forwarders.len()]),
         }
     }
 
     /// Goes on to the next relay where nothing gets through by the last one.
-    pub(super) fn change_relay(&mut self, now: Time, patience: Span) {
-        if let Some(tried) = &mut self.relays_tried
+    pub(super) fn try_next_forwarder(&mut self, now: Time, patience: Span) {
+        if let Some(tried) = &mut self.forwarders_tried
             && self.sent > 0
-            && now.since(self.through_at) >= patience
+            && now.since(self.progress_at) >= patience
         {
             *tried += 1;
             self.sent = 0;
@@ -164,45 +164,45 @@ impl Proposer {
         now: Time,
         (me, ring, route): (Pid, u16, Route),
         retry: Span,
-        post: &mut Vec<(Pid, Word)>,
+        outgoing: &mut Vec<(Pid, RingMessage)>,
     ) {
         self.close();
-        let (Route::To(target) | Route::By(target)) = route;
-        self.relays_tried = match route {
-            Route::To(_) => None,
-            Route::By(_) => self.relays_tried.or(Some(0)),
+        let (Route::Direct(target) | Route::Via(target)) = route;
+        self.forwarders_tried = match route {
+            Route::Direct(_) => None,
+            Route::Via(_) => self.forwarders_tried.or(Some(0)),
         };
-        if self.to != Some(target) {
-            (self.to, self.sent) = (Some(target), 0);
+        if self.target != Some(target) {
+            (self.target, self.sent) = (Some(target), 0);
         }
-        if self.sent > 0 && now.since(self.moved_at) >= retry {
+        if self.sent > 0 && now.since(self.active_at) >= retry {
             (self.sent, self.turn) = (0, self.turn + 1);
         }
         if self.sent == 0 {
-            self.through_at = now;
+            self.progress_at = now;
         }
-        for Block { bytes, .. } in self.blocks.range(self.sent..) {
-            self.moved_at = now;
+        for ProposalBlock { bytes, .. } in self.blocks.range(self.sent..) {
+            self.active_at = now;
             let proposals = bytes.clone();
-            let word = match route {
-                Route::To(_) => Word::Propose { ring, proposals },
-                Route::By(_) => Word::Relay { ring, sender: me, proposals },
+            let message = match route {
+                Route::Direct(_) => RingMessage::Propose { ring, proposals },
+                Route::Via(_) => RingMessage::ForwardedPropose { ring, sender: me, proposals },
             };
-            post.push((target, word));
+            outgoing.push((target, message));
         }
         self.sent = self.blocks.len();
     }
 
     /// The coordinator is `ballot`'s: no need to look for it.
-    pub(super) fn hint(&mut self, ballot: Ballot) {
-        if ballot > self.told {
-            (self.told, self.turn) = (ballot, 0);
+    pub(super) fn learn_ballot(&mut self, ballot: RingBallot) {
+        if ballot > self.told_ballot {
+            (self.told_ballot, self.turn) = (ballot, 0);
         }
     }
 
     /// When to send again.
-    pub(super) fn send_at(&self, retry: Span) -> Time {
-        if self.pending.is_empty() { Time::NEVER } else { self.moved_at + retry }
+    pub(super) fn retry_at(&self, retry: Span) -> Time {
+        if self.pending.is_empty() { Time::NEVER } else { self.active_at + retry }
     }
 }
 
@@ -214,17 +214,17 @@ mod tests {
     /// Where proposals are sent, one every millisecond for so many, of which none gets through.
     fn ways(proposer: &mut Proposer, from: u64, millis: u64, reached: bool) -> Vec<Route> {
         let patience = Span::millis(10);
-        let (mut ways, mut post) = (Vec::new(), Vec::new());
+        let (mut ways, mut outgoing) = (Vec::new(), Vec::new());
         for t in from..from + millis {
             let now = Time::ZERO + Span::millis(t);
             let submission =
                 Submission { seq: t, dst: GroupSet::one(Gid(0)), payload: b"a proposal" };
             proposer.submit((Pid(4), 0), &submission, 64);
-            proposer.change_relay(now, patience);
-            let relays = |_| [Pid(2), Pid(3)].into();
-            let (ballot, ways_there) = (Ballot::new(1, Pid(0)), (|_| reached, relays));
+            proposer.try_next_forwarder(now, patience);
+            let forwarders = |_| [Pid(2), Pid(3)].into();
+            let (ballot, ways_there) = (RingBallot::new(1, Pid(0)), (|_| reached, forwarders));
             let route = proposer.route(ballot, &[Pid(0)], ways_there, (now, patience));
-            proposer.send(now, (Pid(4), 0, route), patience, &mut post);
+            proposer.send(now, (Pid(4), 0, route), patience, &mut outgoing);
             if ways.last() != Some(&route) {
                 ways.push(route);
             }
@@ -235,13 +235,14 @@ mod tests {
     #[test]
     fn who_gets_nothing_through_tries_relays_in_turn_until_the_coordinator_is_reached() {
         let mut proposer = Proposer::default();
-        let (straight, first, second) = (Route::To(Pid(0)), Route::By(Pid(2)), Route::By(Pid(3)));
+        let (straight, first, second) =
+            (Route::Direct(Pid(0)), Route::Via(Pid(2)), Route::Via(Pid(3)));
         assert_eq!(ways(&mut proposer, 1, 25, false), [straight, first, second]);
         // The second one gets them through: it stays so.
-        proposer.done(20, Time::ZERO + Span::millis(26));
+        proposer.on_decided(20, Time::ZERO + Span::millis(26));
         assert_eq!(ways(&mut proposer, 26, 8, false), [second]);
         assert_eq!(ways(&mut proposer, 34, 30, true), [straight]);
-        proposer.done(50, Time::ZERO + Span::millis(63));
+        proposer.on_decided(50, Time::ZERO + Span::millis(63));
         assert_eq!(ways(&mut proposer, 64, 12, false), [straight, first]);
     }
 }

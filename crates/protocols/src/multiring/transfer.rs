@@ -1,9 +1,9 @@
 //! [MRP 5.2] The state of another replica of the group, for one that cannot get what it lacks from
 //! acceptors any more.
 
+use super::message::{RingMessage, RingPacket};
 use super::process::MultiRing;
-use super::rings::Point;
-use super::word::{Packet, Word};
+use super::topology::MergePosition;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::messages::Messages;
@@ -37,7 +37,7 @@ pub(super) struct Intake {
     offers: Vec<Option<u64>>,
     donor: Option<Pid>,
     /// The position, point and size of what comes.
-    head: Option<(u64, Point, u64)>,
+    head: Option<(u64, MergePosition, u64)>,
     got: u64,
     asked_at: Option<Time>,
     patience: u64,
@@ -52,14 +52,14 @@ pub(super) struct Donation {
     life: u32,
     ticket: Ticket,
     least: u64,
-    head: Option<(u64, Point, u64)>,
+    head: Option<(u64, MergePosition, u64)>,
     /// When the reader asked for something last.
     asked_at: Time,
 }
 
 impl MultiRing {
     /// This process lacks state that acceptors do not have any more.
-    pub(super) fn want_state(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    pub(super) fn want_state(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
         if !self.intake.wanted {
             self.intake.wanted = true;
             self.intake.asked_at = None;
@@ -71,12 +71,12 @@ impl MultiRing {
 
     fn patience(&self) -> Span {
         let doubled = self.intake.patience.saturating_sub(1).min(16);
-        self.shape.retry.times(PATIENCE.0 << doubled).min(self.longest_wait())
+        self.config.retry.times(PATIENCE.0 << doubled).min(self.longest_wait())
     }
 
     /// How long an answer, or the next question of a reader, is waited for at the most.
     fn longest_wait(&self) -> Span {
-        self.shape.retry.times(PATIENCE.1).max(PATIENCE_LONGEST)
+        self.config.retry.times(PATIENCE.1).max(PATIENCE_LONGEST)
     }
 
     /// When a donation that nobody asks for is over.
@@ -104,28 +104,33 @@ impl MultiRing {
         self.intake.attempt += 1;
         self.intake.asked_at = Some(self.now);
         (self.intake.donor, self.intake.head, self.intake.got) = (None, None, 0);
-        self.intake.offers = alloc::vec![None; self.shape.cluster.replicas()];
+        self.intake.offers = alloc::vec![None; self.config.cluster.replicas()];
         let attempt = self.intake.attempt;
-        for p in self.comrades() {
-            self.say(p, Word::Ask { attempt });
+        for p in self.group_peers() {
+            self.send(p, RingMessage::Ask { attempt });
         }
     }
 
-    pub(super) fn on_ask(&mut self, from: Pid, attempt: u32, out: &mut Outbox<Messages<Packet>>) {
+    pub(super) fn on_ask(
+        &mut self,
+        from: Pid,
+        attempt: u32,
+        out: &mut Outbox<Messages<RingPacket>>,
+    ) {
         // Who asks anew has given up what it was given.
         if let Some(rank) = self.rank_of(from) {
             self.end_donation(rank, out);
         }
         if self.has_state() {
             let position = self.merge.applied;
-            self.say(from, Word::Offer { attempt, position });
+            self.send(from, RingMessage::Offer { attempt, position });
         }
     }
 
     /// [MRP 5.2] With offers of a quorum `Q_R`, this process included, the best one is taken
     /// (predicate 3).
     pub(super) fn on_offer(&mut self, from: Pid, attempt: u32, position: u64) {
-        let quorum = self.shape.cluster.quorum();
+        let quorum = self.config.cluster.quorum();
         let Some(rank) = self.rank_of(from) else { return };
         let intake = &mut self.intake;
         if !intake.wanted || intake.attempt != attempt || intake.donor.is_some() {
@@ -144,10 +149,10 @@ impl MultiRing {
         let Some((_, rank)) = best.filter(|&(position, _)| position >= self.merge.delivered) else {
             return;
         };
-        let donor = self.shape.cluster.replica(self.group, rank);
+        let donor = self.config.cluster.replica(self.group, rank);
         self.intake.donor = Some(donor);
         let least = self.merge.delivered;
-        self.say(donor, Word::Take { attempt, least });
+        self.send(donor, RingMessage::Take { attempt, least });
     }
 
     pub(super) fn on_take(
@@ -155,31 +160,31 @@ impl MultiRing {
         from: Pid,
         attempt: u32,
         least: u64,
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<RingPacket>>,
     ) {
         let Some(rank) = self.rank_of(from).filter(|_| self.has_state()) else { return };
         self.end_donation(rank, out);
         self.captures += 1;
         let ticket = Ticket(CAPTURE | (rank as u64) << 32 | u64::from(self.captures));
-        let life = self.lives[from.index()];
+        let life = self.incarnations[from.index()];
         let (head, asked_at) = (None, self.now);
         self.donations[rank] = Some(Donation { attempt, life, ticket, least, head, asked_at });
         out.push(Output::Capture { ticket, reader: from });
     }
 
-    pub(super) fn end_donation(&mut self, rank: usize, out: &mut Outbox<Messages<Packet>>) {
+    pub(super) fn end_donation(&mut self, rank: usize, out: &mut Outbox<Messages<RingPacket>>) {
         if let Some(donation) = self.donations[rank].take() {
             out.push(Output::Release { ticket: donation.ticket });
         }
     }
 
     /// Forgets donations to those that are gone.
-    pub(super) fn end_donations(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    pub(super) fn end_donations(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
         let patience = self.longest_wait();
         for rank in 0..self.donations.len() {
-            let reader = self.shape.cluster.replica(self.group, rank);
+            let reader = self.config.cluster.replica(self.group, rank);
             let gone = self.donations[rank].is_some_and(|d| {
-                d.life != self.lives[reader.index()]
+                d.life != self.incarnations[reader.index()]
                     || self.now >= d.asked_at + patience
                     || self.heartbeat.suspects(self.now, reader.index())
             });
@@ -201,9 +206,9 @@ impl MultiRing {
         ticket: Ticket,
         position: u64,
         bytes: u64,
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<RingPacket>>,
     ) {
-        let point = self.merge.point_of(position);
+        let point = self.merge.merge_position_at(position);
         let Some(rank) = self.reader(ticket) else { return };
         let Some(donation) = &mut self.donations[rank] else { return };
         if position < donation.least {
@@ -211,23 +216,23 @@ impl MultiRing {
         }
         donation.head = Some((position, point, bytes));
         let attempt = donation.attempt;
-        let reader = self.shape.cluster.replica(self.group, rank);
-        self.say(reader, Word::State { attempt, position, point, bytes });
+        let reader = self.config.cluster.replica(self.group, rank);
+        self.send(reader, RingMessage::State { attempt, position, point, bytes });
     }
 
     pub(super) fn on_state(
         &mut self,
         from: Pid,
         attempt: u32,
-        head: (u64, Point, u64),
-        out: &mut Outbox<Messages<Packet>>,
+        head: (u64, MergePosition, u64),
+        out: &mut Outbox<Messages<RingPacket>>,
     ) {
         let (position, point, bytes) = head;
         let asked = self.intake.attempt == attempt && self.intake.donor == Some(from);
         if !asked || self.intake.head.is_some() || !self.intake.wanted {
             return;
         }
-        let strange = point < Point::of(position) || point.merged > MERGED_MAX;
+        let strange = point < MergePosition::of(position) || point.merged > MERGED_MAX;
         if position < self.merge.delivered || strange {
             return out.note(Note::Malformed(from, "a state older than asked for"));
         }
@@ -236,7 +241,7 @@ impl MultiRing {
         if bytes == 0 {
             self.install(&[], out);
         } else {
-            self.say(from, Word::Need { attempt, offset: 0 });
+            self.send(from, RingMessage::Need { attempt, offset: 0 });
         }
     }
 
@@ -245,7 +250,7 @@ impl MultiRing {
         from: Pid,
         attempt: u32,
         offset: u64,
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<RingPacket>>,
     ) {
         let Some(rank) = self.rank_of(from) else { return };
         let now = self.now;
@@ -264,9 +269,9 @@ impl MultiRing {
     pub(super) fn on_own_piece(&mut self, ticket: Ticket, offset: u64, bytes: &[u8]) {
         let Some(rank) = self.reader(ticket) else { return };
         let Some(donation) = self.donations[rank] else { return };
-        let reader = self.shape.cluster.replica(self.group, rank);
+        let reader = self.config.cluster.replica(self.group, rank);
         let (attempt, bytes) = (donation.attempt, Arc::from(bytes));
-        self.say(reader, Word::Piece { attempt, offset, bytes });
+        self.send(reader, RingMessage::Piece { attempt, offset, bytes });
     }
 
     pub(super) fn on_piece(
@@ -274,7 +279,7 @@ impl MultiRing {
         from: Pid,
         (attempt, offset): (u32, u64),
         bytes: &[u8],
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<RingPacket>>,
     ) {
         let intake = &mut self.intake;
         let asked = intake.wanted && intake.attempt == attempt && intake.donor == Some(from);
@@ -288,12 +293,12 @@ impl MultiRing {
         self.install(bytes, out);
         if self.intake.wanted {
             let offset = self.intake.got;
-            self.say(from, Word::Need { attempt, offset });
+            self.send(from, RingMessage::Need { attempt, offset });
         }
     }
 
     /// Gives the application a piece of its new state; with the last one, goes on from there.
-    fn install(&mut self, bytes: &[u8], out: &mut Outbox<Messages<Packet>>) {
+    fn install(&mut self, bytes: &[u8], out: &mut Outbox<Messages<RingPacket>>) {
         let Some((position, point, all)) = self.intake.head else { return };
         let first = self.intake.got == 0;
         self.intake.got += bytes.len() as u64;
@@ -308,7 +313,7 @@ impl MultiRing {
         self.intake.installing = Some(position);
         self.merge.install(position, point);
         if let Some(donor) = donor {
-            self.say(donor, Word::Thanks { attempt });
+            self.send(donor, RingMessage::Thanks { attempt });
         }
     }
 
@@ -316,7 +321,7 @@ impl MultiRing {
         &mut self,
         from: Pid,
         attempt: u32,
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<RingPacket>>,
     ) {
         if let Some(rank) = self.rank_of(from)
             && self.donations[rank].is_some_and(|d| d.attempt == attempt)
@@ -328,8 +333,8 @@ impl MultiRing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::keep::Storage;
-    use super::super::{MEMORY, Shape};
+    use super::super::persistence::AcceptorStorage;
+    use super::super::{MEMORY, MultiRingConfig};
     use super::*;
     use alloc::string::String;
     use amcast_core::messages::In;
@@ -341,22 +346,27 @@ mod tests {
         raw.set =
             set.iter().map(|(name, value)| (String::from(*name), String::from(*value))).collect();
         let config = raw.check(MEMORY.about().params).expect("a sound configuration");
-        let shape = Arc::new(Shape::of(Storage::Memory, &config).expect("a sound shape"));
+        let shape =
+            Arc::new(MultiRingConfig::of(AcceptorStorage::Memory, &config).expect("a sound shape"));
         let mut reader = MultiRing::new(Pid(0), &shape);
         step(&mut reader, Time(1), Input::Start { incarnation: 1 });
         reader.want_state(&mut Outbox::default());
         reader
     }
 
-    fn step(reader: &mut MultiRing, now: Time, input: Input<'_, Messages<Packet>>) {
+    fn step(reader: &mut MultiRing, now: Time, input: Input<'_, Messages<RingPacket>>) {
         reader.step(now, (), input, &mut Outbox::default());
     }
 
     #[test]
     fn an_offer_that_nobody_asked_for_changes_nothing() {
         let mut reader = reader(&[]);
-        let word = Word::Offer { attempt: 0, position: 7 };
-        step(&mut reader, Time(1), Input::Medium(In::From(Pid(1), Packet { life: 0, word })));
+        let word = RingMessage::Offer { attempt: 0, position: 7 };
+        step(
+            &mut reader,
+            Time(1),
+            Input::Medium(In::From(Pid(1), RingPacket { incarnation: 0, message: word })),
+        );
         assert!(reader.intake.wanted && reader.intake.donor.is_none());
     }
 

@@ -1,6 +1,6 @@
 //! What is agreed on: the values of instances, by ballot.
 
-use super::bytes::Bytes;
+use super::shared_bytes::SharedBytes;
 use alloc::vec::Vec;
 use amcast_core::codec::{Codec, CodecError, Reader, put_bytes};
 use amcast_core::{GroupSet, MsgId, Pid, messages};
@@ -8,14 +8,14 @@ use core::fmt;
 
 /// The number of an attempt to lead a ring: higher ones win, and no two coordinators have the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub(super) struct Ballot {
+pub(super) struct RingBallot {
     /// Counts the attempts.
     pub(super) round: u32,
-    /// One more than the number of the coordinator whose attempt it is; 0 in [`Ballot::NONE`].
+    /// One more than the number of the coordinator whose attempt it is; 0 in [`RingBallot::NONE`].
     owner: u32,
 }
 
-impl Ballot {
+impl RingBallot {
     /// Below every coordinator's ballot.
     pub(super) const NONE: Self = Self { round: 0, owner: 0 };
 
@@ -28,7 +28,7 @@ impl Ballot {
         if self.owner == 0 { None } else { Some(Pid(self.owner - 1)) }
     }
 
-    /// Whether one of `acceptors` may have begun it; so is [`Ballot::NONE`].
+    /// Whether one of `acceptors` may have begun it; so is [`RingBallot::NONE`].
     pub(super) fn is_of(self, acceptors: &[Pid]) -> bool {
         let known = self.coordinator().is_none_or(|pid| acceptors.contains(&pid));
         known && self.round <= ROUND_MAX
@@ -40,7 +40,7 @@ impl Ballot {
     }
 }
 
-impl fmt::Debug for Ballot {
+impl fmt::Debug for RingBallot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.coordinator() {
             Some(pid) => write!(f, "{}@{pid:?}", self.round),
@@ -50,9 +50,9 @@ impl fmt::Debug for Ballot {
 }
 
 messages! {
-    struct Ballot { round, owner }
-    struct Entry { first, ballot, value }
-    enum Value {
+    struct RingBallot { round, owner }
+    struct InstanceEntry { first, ballot, value }
+    enum InstanceValue {
         0 => Batch(bytes),
         1 => Skip(count),
     }
@@ -66,10 +66,10 @@ pub(super) const INSTANCE_MAX: u64 = 1 << 44;
 
 /// A multicast on its way to its coordinator, or in a batch: as it lies in their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Proposal<'a> {
+pub(super) struct RingProposal<'a> {
     pub(super) msg: MsgId,
     /// The life in which its sender proposed it.
-    pub(super) life: u32,
+    pub(super) incarnation: u32,
     /// Its number among the proposals of that life to this ring, from 1 and without gaps.
     pub(super) number: u64,
     pub(super) dst: GroupSet,
@@ -79,7 +79,7 @@ pub(super) struct Proposal<'a> {
 /// Bytes of a proposal on the wire beside its payload.
 pub(super) const PROPOSAL_BYTES: usize = 4 + 8 + 4 + 8 + 8 + 4;
 
-impl<'a> Proposal<'a> {
+impl<'a> RingProposal<'a> {
     /// How many bytes it takes in a batch.
     pub(super) fn size(&self) -> usize {
         PROPOSAL_BYTES + self.payload.len()
@@ -88,7 +88,7 @@ impl<'a> Proposal<'a> {
     /// Appends it, as it lies in a batch.
     pub(super) fn encode(&self, to: &mut Vec<u8>) {
         self.msg.encode(to);
-        self.life.encode(to);
+        self.incarnation.encode(to);
         self.number.encode(to);
         self.dst.encode(to);
         put_bytes(self.payload, to);
@@ -98,7 +98,7 @@ impl<'a> Proposal<'a> {
     pub(super) fn decode(from: &mut Reader<'a>) -> Result<Self, CodecError> {
         Ok(Self {
             msg: Codec::decode(from)?,
-            life: Codec::decode(from)?,
+            incarnation: Codec::decode(from)?,
             number: Codec::decode(from)?,
             dst: Codec::decode(from)?,
             payload: from.bytes()?,
@@ -107,16 +107,16 @@ impl<'a> Proposal<'a> {
 }
 
 /// The proposals that lie in these bytes, one behind the other, up to the first that is none.
-pub(super) fn proposals(bytes: &[u8]) -> impl Iterator<Item = Proposal<'_>> {
+pub(super) fn proposals(bytes: &[u8]) -> impl Iterator<Item = RingProposal<'_>> {
     let mut reader = Reader::new(bytes);
-    core::iter::from_fn(move || Proposal::decode(&mut reader).ok())
+    core::iter::from_fn(move || RingProposal::decode(&mut reader).ok())
 }
 
 /// How many proposals these bytes are, if they are proposals of such senders and nothing else.
 pub(super) fn count(bytes: &[u8], sender: impl Fn(Pid) -> bool) -> Option<usize> {
     let (mut reader, mut count) = (Reader::new(bytes), 0);
     while !reader.is_empty() {
-        Proposal::decode(&mut reader).ok().filter(|one| sender(one.msg.sender))?;
+        RingProposal::decode(&mut reader).ok().filter(|one| sender(one.msg.sender))?;
         count += 1;
     }
     Some(count)
@@ -124,17 +124,17 @@ pub(super) fn count(bytes: &[u8], sender: impl Fn(Pid) -> bool) -> Option<usize>
 
 /// The value of one instance, or of several that are skipped together.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Value {
-    /// Messages packed together, as [`Proposal`]s one behind the other. One instance.
-    Batch(Bytes),
+pub(super) enum InstanceValue {
+    /// Messages packed together, as [`RingProposal`]s one behind the other. One instance.
+    Batch(SharedBytes),
     /// So many instances without anything in them; at least one.
     Skip(u64),
 }
 
 /// Messages in one batch, at most: their numbers fit into a position.
-pub(super) const BATCH_MAX: usize = (1 << super::rings::PLACE_BITS) - 2;
+pub(super) const BATCH_MAX: usize = (1 << super::topology::PLACE_BITS) - 2;
 
-impl Value {
+impl InstanceValue {
     /// How many instances it takes.
     pub(super) const fn instances(&self) -> u64 {
         match self {
@@ -152,7 +152,7 @@ impl Value {
     }
 
     /// The messages in it, in order.
-    pub(super) fn messages(&self) -> impl Iterator<Item = Proposal<'_>> {
+    pub(super) fn messages(&self) -> impl Iterator<Item = RingProposal<'_>> {
         proposals(match self {
             Self::Batch(bytes) => bytes,
             Self::Skip(_) => &[],
@@ -172,7 +172,7 @@ impl Value {
 /// Instances that are skipped together, at most.
 pub(super) const SKIP_MAX: u64 = 1 << 32;
 
-impl fmt::Debug for Value {
+impl fmt::Debug for InstanceValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Batch(_) => f.debug_list().entries(self.messages().map(|m| m.msg)).finish(),
@@ -183,13 +183,13 @@ impl fmt::Debug for Value {
 
 /// The value that an acceptor has accepted, in which ballot, from which instance on.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Entry {
+pub(super) struct InstanceEntry {
     pub(super) first: u64,
-    pub(super) ballot: Ballot,
-    pub(super) value: Value,
+    pub(super) ballot: RingBallot,
+    pub(super) value: InstanceValue,
 }
 
-impl Entry {
+impl InstanceEntry {
     /// Whether a coordinator may have proposed it.
     pub(super) fn makes_sense(&self, acceptors: &[Pid], processes: usize) -> bool {
         self.end() <= INSTANCE_MAX

@@ -2,7 +2,7 @@
 
 use amcast_core::trace::Event;
 use amcast_core::{Entry, Gid, GroupSet, Pid, RawConfig, Span, Time};
-use amcast_protocols::multiring::{MEMORY, Row, SYNCED};
+use amcast_protocols::multiring::{MEMORY, MultiRingEntry, SYNCED};
 use amcast_sim::faults::{Fault, Strike, When};
 use amcast_sim::{Cast, Choices, Model, Outcome, Pace, Plan, Recorded};
 
@@ -21,7 +21,7 @@ const ALONE: Span = Span::millis(1500);
 const END: Span = Span::millis(3000);
 
 /// How many messages the first member delivers while of the other two only the one is there that lost its memory.
-fn delivered(row: &Row) -> usize {
+fn delivered(row: &MultiRingEntry) -> usize {
     let set = [("suspect_us".to_string(), "200000".to_string())].into();
     let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };
     let config = raw.check(row.about().params).expect("a sound configuration");

@@ -2,7 +2,7 @@
 
 use crate::shapes::{first, judge, rows, seeds, settings, shape};
 use amcast_core::{Entry, RawConfig};
-use amcast_protocols::multiring::Row;
+use amcast_protocols::multiring::MultiRingEntry;
 use amcast_sim::{Profile, Settings};
 use std::collections::BTreeMap;
 
@@ -13,8 +13,9 @@ const SEEDS: u64 = 15;
 fn kept(profile: Profile) -> BTreeMap<&'static str, u64> {
     let (mut marks, mut failed) = (BTreeMap::new(), Vec::new());
     // Who may lose what is in memory has no disk to attack.
-    let suits =
-        |row: &&'static Row| profile != Profile::Disk || row.capabilities().durability.has_log();
+    let suits = |row: &&'static MultiRingEntry| {
+        profile != Profile::Disk || row.capabilities().durability.has_log()
+    };
     for row in rows().into_iter().filter(suits) {
         let (mut deliveries, mut barriers, mut bad) = (0, 0, Vec::new());
         for seed in first()..first() + seeds(SEEDS) {

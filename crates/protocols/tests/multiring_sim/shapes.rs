@@ -5,7 +5,7 @@ use amcast_core::Entry;
 use amcast_core::rng::Rng;
 use amcast_core::trace::Event;
 use amcast_core::{Config, RawConfig, Span};
-use amcast_protocols::multiring::{MEMORY, Row, SYNCED, WRITTEN};
+use amcast_protocols::multiring::{MEMORY, MultiRingEntry, SYNCED, WRITTEN};
 use amcast_sim::{Outcome, Profile, Report, Settings, record};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -20,7 +20,7 @@ pub(crate) fn first() -> u64 {
 }
 
 /// The rows: the one named `AMCAST_ROW` in the environment, or all.
-pub(crate) fn rows() -> Vec<&'static Row> {
+pub(crate) fn rows() -> Vec<&'static MultiRingEntry> {
     let one = std::env::var("AMCAST_ROW").ok();
     let all = [&SYNCED, &WRITTEN, &MEMORY];
     all.into_iter().filter(|row| one.as_ref().is_none_or(|name| row.name() == name)).collect()
@@ -28,7 +28,7 @@ pub(crate) fn rows() -> Vec<&'static Row> {
 
 /// A cluster by seed: 1 to 4 groups of 3 or 5, with rings for several, every way round, small packs and windows, hasty
 /// or patient.
-pub(crate) fn shape(row: &Row, seed: u64, mutant: &str) -> Config {
+pub(crate) fn shape(row: &MultiRingEntry, seed: u64, mutant: &str) -> Config {
     let mut rng = Rng::stream(seed, "shape");
     let mut of = |list: &[&'static str]| list[rng.below(list.len() as u64) as usize];
     let groups = of(&["1", "2", "2", "3", "3", "4"]).parse().expect("a number");
@@ -78,7 +78,12 @@ pub(crate) struct Judged {
 }
 
 /// Runs a row and judges its promises.
-pub(crate) fn judge(row: &Row, config: &Config, settings: &Settings, seed: u64) -> Judged {
+pub(crate) fn judge(
+    row: &MultiRingEntry,
+    config: &Config,
+    settings: &Settings,
+    seed: u64,
+) -> Judged {
     let mut history = History::new();
     let mut recorded = None;
     let mut push = |event: &Event<'_>| {

@@ -3,7 +3,7 @@
 
 use amcast_core::trace::Event;
 use amcast_core::{Entry, Gid, GroupSet, Pid, RawConfig, Span, Time};
-use amcast_protocols::multiring::{MEMORY, Row, SYNCED, WRITTEN};
+use amcast_protocols::multiring::{MEMORY, MultiRingEntry, SYNCED, WRITTEN};
 use amcast_sim::faults::{Fault, Strike, When};
 use amcast_sim::{Cast, Choices, Model, Outcome, Pace, Plan, Recorded};
 
@@ -18,7 +18,7 @@ const EVERY: Span = Span::millis(280);
 const TIMES: u64 = 8;
 
 /// By silence: how long nothing was delivered at one of the others, while everybody multicasts.
-fn gaps(row: &Row, silent: fn(u64) -> Pid) -> Vec<Span> {
+fn gaps(row: &MultiRingEntry, silent: fn(u64) -> Pid) -> Vec<Span> {
     let set = [("suspect_us", SUSPECT), ("heartbeat_us", Span::millis(2))];
     let set = set.map(|(name, span)| (name.to_string(), (span.0 / 1000).to_string())).into();
     let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };

@@ -3,7 +3,7 @@
 use amcast_core::rng::Rng;
 use amcast_core::trace::Event;
 use amcast_core::{Entry, GroupSet, Pid, RawConfig, Span, Time};
-use amcast_protocols::multiring::{MEMORY, Row, SYNCED};
+use amcast_protocols::multiring::{MEMORY, MultiRingEntry, SYNCED};
 use amcast_sim::faults::{Fault, Strike, When};
 use amcast_sim::{Cast, Choices, Model, Outcome, Pace, Plan, Recorded};
 use std::collections::BTreeSet;
@@ -15,21 +15,25 @@ const WRONG: Span = Span::millis(300);
 const EVERY: Span = Span::micros(200);
 
 /// Where it is tried: with and without disks, and with so many members.
-const WHERE: [(&Row, u32); 4] = [(&MEMORY, 3), (&SYNCED, 3), (&MEMORY, 5), (&SYNCED, 5)];
+const WHERE: [(&MultiRingEntry, u32); 4] = [(&MEMORY, 3), (&SYNCED, 3), (&MEMORY, 5), (&SYNCED, 5)];
 
-fn named((row, members): (&Row, u32)) -> String {
+fn named((row, members): (&MultiRingEntry, u32)) -> String {
     format!("{} of {members}", row.name())
 }
 
 /// Some processes, of which the first coordinates and the others follow it round the ring; it and the
 /// `other` one multicast. Of what was multicast while something was wrong, which part the first had
 /// delivered when that was over.
-fn part(place: (&Row, u32), other: Pid, strikes: Vec<Strike>) -> f64 {
+fn part(place: (&MultiRingEntry, u32), other: Pid, strikes: Vec<Strike>) -> f64 {
     part_at(place, (Pid(0), other), strikes)
 }
 
 /// As [`part`], of any two: what the first of them had delivered.
-fn part_at((row, members): (&Row, u32), (one, other): (Pid, Pid), strikes: Vec<Strike>) -> f64 {
+fn part_at(
+    (row, members): (&MultiRingEntry, u32),
+    (one, other): (Pid, Pid),
+    strikes: Vec<Strike>,
+) -> f64 {
     let set = [("pipeline_bytes", "65536")];
     let set = set.map(|(name, value)| (name.to_string(), value.to_string())).into();
     let replicas = members as usize;

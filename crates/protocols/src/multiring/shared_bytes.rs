@@ -8,12 +8,12 @@ use core::ops::{Deref, Range};
 
 /// Bytes that are shared. The whole stays in memory as long as any part of it is held.
 #[derive(Clone)]
-pub(super) struct Bytes {
+pub(super) struct SharedBytes {
     whole: Arc<Vec<u8>>,
     part: Range<usize>,
 }
 
-impl Bytes {
+impl SharedBytes {
     /// A part of these.
     pub(super) fn slice(&self, part: Range<usize>) -> Self {
         assert!(part.start <= part.end && part.end <= self.part.len(), "a part of them");
@@ -22,7 +22,7 @@ impl Bytes {
     }
 }
 
-impl Deref for Bytes {
+impl Deref for SharedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -30,20 +30,20 @@ impl Deref for Bytes {
     }
 }
 
-impl From<Vec<u8>> for Bytes {
+impl From<Vec<u8>> for SharedBytes {
     fn from(whole: Vec<u8>) -> Self {
         let part = 0..whole.len();
         Self { whole: Arc::new(whole), part }
     }
 }
 
-impl From<&[u8]> for Bytes {
+impl From<&[u8]> for SharedBytes {
     fn from(bytes: &[u8]) -> Self {
         Self::from(bytes.to_vec())
     }
 }
 
-impl Codec for Bytes {
+impl Codec for SharedBytes {
     fn encode(&self, to: &mut Vec<u8>) {
         put_bytes(self, to);
     }
@@ -53,19 +53,19 @@ impl Codec for Bytes {
     }
 }
 
-impl fmt::Debug for Bytes {
+impl fmt::Debug for SharedBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.len())
     }
 }
 
-impl PartialEq for Bytes {
+impl PartialEq for SharedBytes {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
 }
 
-impl Eq for Bytes {}
+impl Eq for SharedBytes {}
 
 #[cfg(test)]
 mod tests {
@@ -73,10 +73,10 @@ mod tests {
 
     #[test]
     fn a_part_of_a_part_lies_in_the_whole() {
-        let whole = Bytes::from(&b"shared bytes"[..]);
+        let whole = SharedBytes::from(&b"shared bytes"[..]);
         let part = whole.slice(7..12);
         assert_eq!((&part[..], &part.slice(1..3)[..]), (&b"bytes"[..], &b"yt"[..]));
-        assert!(part == Bytes::from(&b"bytes"[..]) && part != whole);
+        assert!(part == SharedBytes::from(&b"bytes"[..]) && part != whole);
         assert!(part.slice(5..5).is_empty());
     }
 }

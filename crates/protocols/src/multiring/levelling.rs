@@ -8,10 +8,10 @@
 //! used up. Who orders little asks for nothing but what it needs; and all who are merged with the same ring
 //! profit from what the first of them asked for.
 
+use super::message::RingMessage;
 use super::process::MultiRing;
 use super::ring::Ring;
-use super::rings::RingId;
-use super::word::Word;
+use super::topology::RingId;
 use amcast_core::{Span, Time};
 use core::mem;
 
@@ -29,7 +29,7 @@ const SKIPS_PATIENCE: u64 = 64;
 
 /// What was asked of one ring.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Pull {
+pub(super) struct RingLevelling {
     /// It was asked to come as far as this, and when.
     upto: u64,
     at: Time,
@@ -42,7 +42,7 @@ pub(super) struct Pull {
     ahead: u64,
 }
 
-impl Pull {
+impl RingLevelling {
     /// A batch needs instances of the ring up to `need`, and it has come to `end`, as far as this
     /// process knows. Gives how far it is to be asked to come, if it is.
     fn batch(&mut self, need: u64, end: Option<u64>) -> Option<u64> {
@@ -75,39 +75,39 @@ impl Pull {
 
 impl MultiRing {
     /// Asks the coordinators of rings that others wait for to come further.
-    pub(super) fn pull(&mut self) {
-        for (id, need) in mem::take(&mut self.needs) {
+    pub(super) fn request_levelling(&mut self) {
+        for (id, need) in mem::take(&mut self.level_needs) {
             let end = self.end_of(id);
-            if let Some(upto) = self.pulls[usize::from(id)].batch(need, end) {
-                self.wants.push((id, upto));
+            if let Some(upto) = self.levelling[usize::from(id)].batch(need, end) {
+                self.level_requests.push((id, upto));
             }
         }
-        if let Some((id, instance, _)) = self.blocked
-            && self.pull_at() <= self.now
-            && let Some(upto) = self.needed(id, instance, |ring| ring.known)
+        if let Some((id, instance, _)) = self.merge_blocked
+            && self.levelling_at() <= self.now
+            && let Some(upto) = self.needed(id, instance, |ring| ring.learned)
         {
-            self.wants.push((id, upto));
+            self.level_requests.push((id, upto));
         }
-        for (id, upto) in mem::take(&mut self.wants) {
-            if self.pulls[usize::from(id)].asks(upto, self.now, self.shape.retry) {
+        for (id, upto) in mem::take(&mut self.level_requests) {
+            if self.levelling[usize::from(id)].asks(upto, self.now, self.config.retry) {
                 let to = self.target(id);
-                self.say(to, Word::Want { ring: id, upto });
+                self.send(to, RingMessage::LevelRequest { ring: id, upto });
             }
         }
     }
 
     /// Sees which rings have come as far as they were asked to.
-    pub(super) fn see_arrivals(&mut self) {
-        for (pull, ring) in self.pulls.iter_mut().zip(&self.rings) {
+    pub(super) fn note_arrivals(&mut self) {
+        for (pull, ring) in self.levelling.iter_mut().zip(&self.rings) {
             if let Some(ring) = ring {
-                pull.arrived(ring.known);
+                pull.arrived(ring.learned);
             }
         }
     }
 
     /// How far a ring has come, whether or not that is decided; none if this process is not in it.
     fn end_of(&self, id: RingId) -> Option<u64> {
-        self.rings[usize::from(id)].as_ref().map(|ring| ring.end.max(ring.known))
+        self.rings[usize::from(id)].as_ref().map(|ring| ring.end.max(ring.learned))
     }
 
     /// How far ring `id` must come for the others to be merged as far as `what`; none if it has come
@@ -126,17 +126,17 @@ impl MultiRing {
     /// When a ring that the merge waits for is asked to come further. If there are messages behind it,
     /// after a while. If there are only skips, which are to be merged before they are trimmed, and
     /// rings would chase each other with, much later.
-    pub(super) fn pull_at(&self) -> Time {
-        let Some((id, instance, since)) = self.blocked else { return Time::NEVER };
-        let retry = self.shape.retry;
-        let wait = if self.needed(id, instance, |ring| ring.said).is_some() {
+    pub(super) fn levelling_at(&self) -> Time {
+        let Some((id, instance, since)) = self.merge_blocked else { return Time::NEVER };
+        let retry = self.config.retry;
+        let wait = if self.needed(id, instance, |ring| ring.messages_end).is_some() {
             retry
-        } else if self.needed(id, instance, |ring| ring.known).is_some() {
+        } else if self.needed(id, instance, |ring| ring.learned).is_some() {
             retry.times(SKIPS_PATIENCE)
         } else {
             return Time::NEVER;
         };
-        (since + wait).max(self.pulls[usize::from(id)].at + retry)
+        (since + wait).max(self.levelling[usize::from(id)].at + retry)
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
     /// answered, for so long; how often it asked, and how many batches were made before what they
     /// need was there.
     fn run(delay: u64, batches: u64) -> (u64, u64) {
-        let (mut pull, mut end, mut asked, mut late) = (Pull::default(), 0, 0, 0);
+        let (mut pull, mut end, mut asked, mut late) = (RingLevelling::default(), 0, 0, 0);
         let mut answers: Vec<(u64, u64)> = Vec::new();
         for at in 1..=batches {
             let now = Time::ZERO + Span::millis(at);
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_another_asked_for_is_not_asked_for_again() {
-        let mut pull = Pull::default();
+        let mut pull = RingLevelling::default();
         assert_eq!(pull.batch(7, Some(7)), None);
         assert_eq!(pull.batch(8, Some(7)), Some(8));
         assert_eq!(pull.batch(8, None), Some(8), "of a ring of others nothing is known");

@@ -1,6 +1,6 @@
 //! What a process holds of one ring: the value last accepted or learned for each instance.
 
-use super::value::{Ballot, Entry, Value};
+use super::value::{InstanceEntry, InstanceValue, RingBallot};
 use alloc::collections::BTreeMap;
 
 /// A record number that no record has: what is held in memory alone.
@@ -8,9 +8,9 @@ pub(super) const NO_RECORD: u64 = u64::MAX;
 
 /// The values of a ring's instances, from a floor on. Above it there may be gaps.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Book {
+pub(super) struct InstanceLog {
     /// By first instance; never overlapping.
-    slots: BTreeMap<u64, Slot>,
+    slots: BTreeMap<u64, InstanceSlot>,
     /// Bytes of the values that are in memory.
     cached: usize,
     /// What is below was trimmed.
@@ -21,16 +21,16 @@ pub(super) struct Book {
 
 /// The value of an instance, or of several.
 #[derive(Clone, Debug)]
-pub(super) struct Slot {
-    pub(super) ballot: Ballot,
+pub(super) struct InstanceSlot {
+    pub(super) ballot: RingBallot,
     pub(super) instances: u64,
     /// None while it is only on disk.
-    pub(super) value: Option<Value>,
+    pub(super) value: Option<InstanceValue>,
     /// The record of the log that holds it.
     pub(super) record: u64,
 }
 
-impl Book {
+impl InstanceLog {
     /// The first instance that was not trimmed.
     pub(super) const fn floor(&self) -> u64 {
         self.floor
@@ -49,19 +49,19 @@ impl Book {
     }
 
     /// The slot that holds `instance`, and its first instance.
-    pub(super) fn at(&self, instance: u64) -> Option<(u64, &Slot)> {
+    pub(super) fn at(&self, instance: u64) -> Option<(u64, &InstanceSlot)> {
         let (&first, slot) = self.slots.range(..=instance).next_back()?;
         (instance < first + slot.instances).then_some((first, slot))
     }
 
     /// The entry that holds `instance`, cut to begin there, if it is in memory.
-    pub(super) fn entry(&self, instance: u64) -> Option<Entry> {
+    pub(super) fn entry(&self, instance: u64) -> Option<InstanceEntry> {
         let (first, slot) = self.at(instance)?;
         let value = match slot.value.as_ref()? {
-            Value::Skip(count) => Value::Skip(count - (instance - first)),
-            batch @ Value::Batch(_) => batch.clone(),
+            InstanceValue::Skip(count) => InstanceValue::Skip(count - (instance - first)),
+            batch @ InstanceValue::Batch(_) => batch.clone(),
         };
-        Some(Entry { first: instance, ballot: slot.ballot, value })
+        Some(InstanceEntry { first: instance, ballot: slot.ballot, value })
     }
 
     /// The first instance from `from` on whose value is in memory; the end of all if there is none.
@@ -72,13 +72,13 @@ impl Book {
     }
 
     /// The slots from the one that holds `instance`, or the next one, on.
-    pub(super) fn from(&self, instance: u64) -> impl Iterator<Item = (u64, &Slot)> {
+    pub(super) fn from(&self, instance: u64) -> impl Iterator<Item = (u64, &InstanceSlot)> {
         let begin = self.at(instance).map_or(instance, |(first, _)| first);
         self.slots.range(begin..).map(|(first, slot)| (*first, slot))
     }
 
     /// Writes the value of some instances, over what is there.
-    pub(super) fn put(&mut self, entry: Entry, record: u64) {
+    pub(super) fn put(&mut self, entry: InstanceEntry, record: u64) {
         let end = entry.end();
         if end <= self.floor {
             return;
@@ -86,8 +86,9 @@ impl Book {
         self.clear(entry.first, end);
         self.cached += entry.value.size();
         self.evicted_to = self.evicted_to.min(entry.first);
-        let Entry { first, ballot, value } = entry;
-        let slot = Slot { ballot, instances: value.instances(), value: Some(value), record };
+        let InstanceEntry { first, ballot, value } = entry;
+        let slot =
+            InstanceSlot { ballot, instances: value.instances(), value: Some(value), record };
         self.slots.insert(first, slot);
     }
 
@@ -102,10 +103,10 @@ impl Book {
             self.remove(at);
             for (from, upto) in [(at, first), (end, ends)] {
                 if from < upto {
-                    let value = Value::Skip(upto - from);
+                    let value = InstanceValue::Skip(upto - from);
                     self.cached += value.size();
                     let (instances, value) = (upto - from, Some(value));
-                    self.slots.insert(from, Slot { ballot, instances, value, record });
+                    self.slots.insert(from, InstanceSlot { ballot, instances, value, record });
                 }
             }
         }
@@ -113,12 +114,12 @@ impl Book {
 
     fn remove(&mut self, first: u64) {
         if let Some(slot) = self.slots.remove(&first) {
-            self.cached -= slot.value.as_ref().map_or(0, Value::size);
+            self.cached -= slot.value.as_ref().map_or(0, InstanceValue::size);
         }
     }
 
     /// Gives back the value of a slot that was read from disk again, if it still is the one.
-    pub(super) fn fill(&mut self, first: u64, record: u64, value: Value) {
+    pub(super) fn fill(&mut self, first: u64, record: u64, value: InstanceValue) {
         if let Some(slot) = self.slots.get_mut(&first)
             && slot.record == record
             && slot.value.is_none()
@@ -141,8 +142,8 @@ impl Book {
                 return;
             }
             self.evicted_to = first + 1;
-            let size = slot.value.as_ref().map_or(0, Value::size);
-            if slot.record != NO_RECORD && matches!(slot.value, Some(Value::Batch(_))) {
+            let size = slot.value.as_ref().map_or(0, InstanceValue::size);
+            if slot.record != NO_RECORD && matches!(slot.value, Some(InstanceValue::Batch(_))) {
                 self.cached -= size;
                 slot.value = None;
             }
@@ -167,72 +168,76 @@ impl Book {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bytes::Bytes;
+    use super::super::shared_bytes::SharedBytes;
     use super::*;
     use alloc::vec::Vec;
     use amcast_core::Pid;
     use amcast_core::rng::Rng;
 
-    fn skip(first: u64, count: u64, round: u32) -> Entry {
-        Entry { first, ballot: Ballot::new(round, Pid(0)), value: Value::Skip(count) }
+    fn skip(first: u64, count: u64, round: u32) -> InstanceEntry {
+        InstanceEntry {
+            first,
+            ballot: RingBallot::new(round, Pid(0)),
+            value: InstanceValue::Skip(count),
+        }
     }
 
-    fn batch(first: u64, round: u32) -> Entry {
-        let value = Value::Batch(Bytes::from(&[0_u8; 100][..]));
-        Entry { first, ballot: Ballot::new(round, Pid(0)), value }
+    fn batch(first: u64, round: u32) -> InstanceEntry {
+        let value = InstanceValue::Batch(SharedBytes::from(&[0_u8; 100][..]));
+        InstanceEntry { first, ballot: RingBallot::new(round, Pid(0)), value }
     }
 
     /// The rounds of the instances, 0 where there is nothing.
-    fn rounds(book: &Book, upto: u64) -> Vec<u32> {
-        (0..upto).map(|i| book.at(i).map_or(0, |(_, slot)| slot.ballot.round)).collect()
+    fn rounds(log: &InstanceLog, upto: u64) -> Vec<u32> {
+        (0..upto).map(|i| log.at(i).map_or(0, |(_, slot)| slot.ballot.round)).collect()
     }
 
     #[test]
     fn what_is_written_last_holds_and_the_rest_stays() {
         let mut rng = Rng::stream(7, "book");
         for _ in 0..500 {
-            let (mut book, mut slow) = (Book::default(), [0_u32; 24]);
+            let (mut log, mut slow) = (InstanceLog::default(), [0_u32; 24]);
             for round in 1..12 {
                 let first = rng.below(20);
                 let count = 1 + rng.below(24 - first);
                 let entry =
                     if rng.below(2) == 0 { batch(first, round) } else { skip(first, count, round) };
                 slow[first as usize..entry.end() as usize].fill(round);
-                book.put(entry, u64::from(round));
-                assert_eq!(rounds(&book, 24), slow);
+                log.put(entry, u64::from(round));
+                assert_eq!(rounds(&log, 24), slow);
             }
             let size: usize =
-                book.from(0).filter_map(|(_, s)| s.value.as_ref()).map(Value::size).sum();
-            assert_eq!(book.cached(), size);
+                log.from(0).filter_map(|(_, s)| s.value.as_ref()).map(InstanceValue::size).sum();
+            assert_eq!(log.cached(), size);
             let floor = rng.below(24);
-            book.trim(floor);
+            log.trim(floor);
             slow[..floor as usize].fill(0);
-            assert_eq!(rounds(&book, 24), slow);
-            assert!(book.end() >= floor);
+            assert_eq!(rounds(&log, 24), slow);
+            assert!(log.end() >= floor);
         }
     }
 
     #[test]
     fn old_values_leave_memory_and_come_back() {
-        let mut book = Book::default();
-        (0..10).for_each(|i| book.put(batch(i, 1), i));
-        book.evict(8, 350);
-        assert_eq!(book.cached(), 300);
-        assert!(book.entry(6).is_none() && book.entry(7).is_some());
-        assert_eq!(book.at(3).map(|(first, slot)| (first, slot.record)), Some((3, 3)));
-        book.fill(3, 4, Value::Batch(Bytes::from(&[1_u8; 100][..])));
-        assert!(book.entry(3).is_none(), "another record");
-        book.fill(3, 3, Value::Batch(Bytes::from(&[0_u8; 100][..])));
-        assert_eq!(book.entry(3), Some(batch(3, 1)));
-        book.evict(8, 350);
-        assert!(book.entry(3).is_none());
+        let mut log = InstanceLog::default();
+        (0..10).for_each(|i| log.put(batch(i, 1), i));
+        log.evict(8, 350);
+        assert_eq!(log.cached(), 300);
+        assert!(log.entry(6).is_none() && log.entry(7).is_some());
+        assert_eq!(log.at(3).map(|(first, slot)| (first, slot.record)), Some((3, 3)));
+        log.fill(3, 4, InstanceValue::Batch(SharedBytes::from(&[1_u8; 100][..])));
+        assert!(log.entry(3).is_none(), "another record");
+        log.fill(3, 3, InstanceValue::Batch(SharedBytes::from(&[0_u8; 100][..])));
+        assert_eq!(log.entry(3), Some(batch(3, 1)));
+        log.evict(8, 350);
+        assert!(log.entry(3).is_none());
     }
 
     #[test]
     fn an_entry_is_cut_to_where_it_is_asked_for() {
-        let mut book = Book::default();
-        book.put(skip(2, 8, 1), NO_RECORD);
-        assert_eq!(book.entry(5), Some(skip(5, 5, 1)));
-        assert!(book.entry(1).is_none() && book.entry(10).is_none());
+        let mut log = InstanceLog::default();
+        log.put(skip(2, 8, 1), NO_RECORD);
+        assert_eq!(log.entry(5), Some(skip(5, 5, 1)));
+        assert!(log.entry(1).is_none() && log.entry(10).is_none());
     }
 }

@@ -1,12 +1,12 @@
 //! What a process does with its log: takes back what earlier lives wrote, reads again what left its
 //! memory, and lets go of what nobody needs any more.
 
-use super::keep::{Act, Record};
-use super::learn::Served;
-use super::process::{IDLE_INSTANCES, LOAD, LOADS_MAX, MultiRing, TRIM_RECORDS};
-use super::rings::{Point, RingId, ring_for};
-use super::value::Value;
-use super::word::{Packet, Standing};
+use super::catch_up::RetransmissionStep;
+use super::message::{PeerProgress, RingPacket};
+use super::persistence::{DurableAction, LogRecord};
+use super::process::{DISK_READ, DISK_READS_MAX, IDLE_INSTANCES, MultiRing, TRIM_RECORDS};
+use super::topology::{MergePosition, RingId, ring_for};
+use super::value::InstanceValue;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use amcast_core::messages::Messages;
@@ -16,69 +16,75 @@ use core::mem;
 
 /// Decided instances that are read from the log again for one who asked for them.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct PendingRetransmission {
     /// From which instance on, and whether it wants to know who proposed what.
     from: (u64, bool),
     /// The records that are to come.
     awaits: BTreeSet<u64>,
     /// The values of those that came.
-    read: BTreeMap<u64, Value>,
+    read: BTreeMap<u64, InstanceValue>,
 }
 
 impl MultiRing {
     pub(super) fn checkpointed(&mut self, position: u64) {
         // That nothing was delivered behind it counts only once that is written.
-        let point = if position == self.idle.0 { self.idle.1 } else { Point::of(position) };
+        let point = if position == self.idle_since.0 {
+            self.idle_since.1
+        } else {
+            MergePosition::of(position)
+        };
         self.checkpoint = self.checkpoint.max((position, point));
-        self.note_idle();
+        self.record_idle();
     }
 
     /// Writes down that nothing was delivered since the checkpoint, so that the log may be trimmed up
     /// to here although the application has nothing new.
-    pub(super) fn note_idle(&mut self) {
-        let (position, point) = (self.merge.delivered, self.merge.point);
-        let still = position == self.checkpoint.0 && self.keep.is_durable();
+    pub(super) fn record_idle(&mut self) {
+        let (position, point) = (self.merge.delivered, self.merge.next);
+        let still = position == self.checkpoint.0 && self.writes.is_durable();
         if still && point.merged >= self.idle_written.merged + IDLE_INSTANCES {
             self.idle_written = point;
-            let act = Act::Idle { position, point };
-            self.keep.write(Record::Idle { position, point }, Some(act));
+            let act = DurableAction::IdleDurable { position, point };
+            self.writes.write(LogRecord::IdleSince { position, point }, Some(act));
         }
     }
 
     /// Up to which point the application's state is not lost, whatever happens to this process alone;
     /// in memory, what is applied.
-    pub(super) fn safe_point(&self) -> Point {
-        if self.keep.is_durable() {
+    pub(super) fn trimmable_position(&self) -> MergePosition {
+        if self.writes.is_durable() {
             self.checkpoint.1
         } else {
-            self.merge.point_of(self.merge.applied)
+            self.merge.merge_position_at(self.merge.applied)
         }
     }
 
     /// Who lacks instances from `at` on asks for them.
-    pub(super) fn on_fetch(
+    pub(super) fn on_retransmit_request(
         &mut self,
         from: Pid,
         id: RingId,
         (at, table): (u64, bool),
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<RingPacket>>,
     ) {
         let Some(Some(ring)) = self.rings.get(usize::from(id)) else { return };
-        let reading = self.readings.remove(&(id, from)).filter(|r| r.from == (at, table));
+        let reading =
+            self.pending_retransmissions.remove(&(id, from)).filter(|r| r.from == (at, table));
         if reading.as_ref().is_some_and(|r| !r.awaits.is_empty()) {
             // Its disk is slow, and it asks once more.
-            self.readings.extend(reading.map(|reading| ((id, from), reading)));
+            self.pending_retransmissions.extend(reading.map(|reading| ((id, from), reading)));
             return;
         }
         let read = reading.map_or_else(BTreeMap::new, |reading| reading.read);
         // [MRP 3:2]
-        match ring.serve((at, table), &read, self.shape.pass_bytes) {
-            Served::Word(word) => self.say(from, word),
-            Served::Load(first) => {
-                let awaits = self.load(id, first, out);
+        match ring.serve((at, table), &read, self.config.pass_bytes) {
+            RetransmissionStep::Answer(message) => self.send(from, message),
+            RetransmissionStep::Load(first) => {
+                let awaits = self.read_log(id, first, out);
                 if !awaits.is_empty() {
-                    let reading = Reading { from: (at, table), awaits, read: BTreeMap::new() };
-                    self.readings.insert((id, from), reading);
+                    let reading =
+                        PendingRetransmission { from: (at, table), awaits, read: BTreeMap::new() };
+                    self.pending_retransmissions.insert((id, from), reading);
                 }
             }
         }
@@ -86,23 +92,23 @@ impl MultiRing {
 
     /// Reads records of the log again: of the slot that begins with `first`, and of those behind it that
     /// will be wanted next. Which of them come.
-    pub(super) fn load(
+    pub(super) fn read_log(
         &mut self,
         id: RingId,
         first: u64,
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<RingPacket>>,
     ) -> BTreeSet<u64> {
         let mut awaits = BTreeSet::new();
         let Some(Some(ring)) = self.rings.get(usize::from(id)) else { return awaits };
-        let missing = ring.book.from(first).take_while(|(_, slot)| slot.value.is_none());
-        for (first, slot) in missing.take(LOADS_MAX / 4) {
+        let missing = ring.log.from(first).take_while(|(_, slot)| slot.value.is_none());
+        for (first, slot) in missing.take(DISK_READS_MAX / 4) {
             let record = slot.record;
-            if !self.loads.contains_key(&record) {
-                if self.loads.len() == LOADS_MAX {
+            if !self.disk_reads.contains_key(&record) {
+                if self.disk_reads.len() == DISK_READS_MAX {
                     break;
                 }
-                self.loads.insert(record, (id, first));
-                out.push(Output::Load { ticket: Ticket(LOAD | record), number: record });
+                self.disk_reads.insert(record, (id, first));
+                out.push(Output::Load { ticket: Ticket(DISK_READ | record), number: record });
             }
             awaits.insert(record);
         }
@@ -113,29 +119,31 @@ impl MultiRing {
         &mut self,
         ticket: Ticket,
         record: Option<&[u8]>,
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<RingPacket>>,
     ) {
-        let number = ticket.0 & !LOAD;
-        let Some((id, first)) = self.loads.remove(&number) else { return };
-        let value: Option<Value> = match record.and_then(Record::read) {
-            Some(Record::Accept { entry, .. } | Record::Learn { entry, .. }) => Some(entry.value),
+        let number = ticket.0 & !DISK_READ;
+        let Some((id, first)) = self.disk_reads.remove(&number) else { return };
+        let value: Option<InstanceValue> = match record.and_then(LogRecord::read) {
+            Some(LogRecord::Accept { entry, .. } | LogRecord::Learn { entry, .. }) => {
+                Some(entry.value)
+            }
             _ => None,
         };
         let Some(Some(ring)) = self.rings.get_mut(usize::from(id)) else { return };
-        let is_wanted = ring.book.at(first).is_some_and(|(_, slot)| slot.record == number);
+        let is_wanted = ring.log.at(first).is_some_and(|(_, slot)| slot.record == number);
         match &value {
             // What this process has applied is not kept in memory for the sake of others.
-            Some(value) if first >= ring.mine.merged => {
-                ring.book.fill(first, number, value.clone());
+            Some(value) if first >= ring.own_progress.applied => {
+                ring.log.fill(first, number, value.clone());
             }
             // The disk is damaged: only a state helps.
-            None if is_wanted && self.merge.stands_at(id, first) => self.want_state(out),
+            None if is_wanted && self.merge.needs_next(id, first) => self.want_state(out),
             // Else, if it was trimmed meanwhile, who waits for it is told so.
             _ => {}
         }
         let of_ring = (id, Pid(0))..=(id, Pid(u32::MAX));
         let mut whole = Vec::new();
-        for (&(_, reader), reading) in self.readings.range_mut(of_ring) {
+        for (&(_, reader), reading) in self.pending_retransmissions.range_mut(of_ring) {
             if !reading.awaits.remove(&number) {
                 continue;
             }
@@ -150,9 +158,9 @@ impl MultiRing {
         }
         for (reader, from) in whole {
             match from {
-                Some(from) => self.on_fetch(reader, id, from, out),
+                Some(from) => self.on_retransmit_request(reader, id, from, out),
                 // It asks another.
-                None => _ = self.readings.remove(&(id, reader)),
+                None => _ = self.pending_retransmissions.remove(&(id, reader)),
             }
         }
     }
@@ -175,42 +183,44 @@ impl MultiRing {
         let limits = self.trim_limits();
         for (ring, limit) in self.rings.iter_mut().zip(limits) {
             let Some(ring) = ring else { continue };
-            let Standing { merged, safe, .. } = ring.mine;
+            let PeerProgress { applied: merged, trimmable: safe, .. } = ring.own_progress;
             // What its own application lacks stays, too: `held_bytes` bounds that.
-            let logs = self.keep.is_durable() && ring.my_vote.is_some();
+            let logs = self.writes.is_durable() && ring.acceptor_index.is_some();
             let own = if logs { merged.min(safe) } else { merged };
-            ring.forget(ring.trim.min(own).min(limit));
-            let merged = ring.mine.merged.min(ring.known);
-            ring.book.evict(merged, self.shape.cache_bytes);
+            ring.forget(ring.trim_end.min(own).min(limit));
+            let merged = ring.own_progress.applied.min(ring.learned);
+            ring.log.evict(merged, self.config.cache_bytes);
         }
         let floors = |id: RingId| {
-            self.rings[usize::from(id)].as_ref().map_or(u64::MAX, |ring| ring.book.floor())
+            self.rings[usize::from(id)].as_ref().map_or(u64::MAX, |ring| ring.log.floor())
         };
-        let idle = self.keep.idle(&floors);
-        if idle < TRIM_RECORDS || !self.begun || self.recovery.lost {
+        let idle = self.writes.unneeded(&floors);
+        if idle < TRIM_RECORDS || !self.started || self.recovery.lost {
             return;
         }
         // [MRP 3:5]
-        let before = self.keep.trim(idle);
-        for ring in self.rings.iter().flatten().filter(|ring| ring.my_vote.is_some()) {
-            self.keep.write(ring.base(), None);
+        let before = self.writes.trim(idle);
+        for ring in self.rings.iter().flatten().filter(|ring| ring.acceptor_index.is_some()) {
+            self.writes.write(ring.base(), None);
         }
-        let (position, point) = self.idle;
-        self.keep.write(Record::Idle { position, point }, None);
-        let of = self.group_memories();
-        self.keep.write(Record::Memories { of }, Some(Act::Trim { before }));
+        let (position, point) = self.idle_since;
+        self.writes.write(LogRecord::IdleSince { position, point }, None);
+        let of = self.group_storage_epochs();
+        self.writes.write(LogRecord::StorageEpochs { of }, Some(DurableAction::Trim { before }));
     }
 
     /// By ring: how far it may be trimmed for the sake of whoever goes on from where the ring of all groups
     /// is trimmed to.
     fn trim_limits(&self) -> Vec<u64> {
         let mut limits = alloc::vec![u64::MAX; self.rings.len()];
-        let all = ring_for(&self.shape.rings, self.shape.cluster.all_groups());
+        let all = ring_for(&self.config.rings, self.config.cluster.all_groups());
         let place = |id: RingId| self.merge.rings.iter().position(|&ring| ring == id);
         let of_all = all.and_then(|id| place(id).zip(self.rings[usize::from(id)].as_ref()));
-        let Some((of_all, ring)) = of_all.filter(|_| self.keep.is_durable()) else { return limits };
+        let Some((of_all, ring)) = of_all.filter(|_| self.writes.is_durable()) else {
+            return limits;
+        };
         for (at, &id) in self.merge.rings.iter().enumerate().filter(|(at, _)| *at != of_all) {
-            let last = ring.trim.checked_sub(1);
+            let last = ring.trim_end.checked_sub(1);
             limits[usize::from(id)] =
                 last.map_or(0, |last| self.merge.order.needs(of_all, last, at));
         }
@@ -222,48 +232,48 @@ impl MultiRing {
         &mut self,
         number: u64,
         bytes: &[u8],
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<RingPacket>>,
     ) {
-        let record = Record::read(bytes).filter(|_| !self.unreadable);
+        let record = LogRecord::read(bytes).filter(|_| !self.unreadable);
         let Some(record) = record else {
             // It may have been a promise, or have replaced what was accepted: nothing is relied on
             // that the log says from there on.
-            self.keep.skip(number);
+            self.writes.skip(number);
             if !mem::replace(&mut self.unreadable, true) {
                 let why = "a record of the log that makes no sense";
                 out.note(Note::Malformed(self.me, why));
             }
             return;
         };
-        self.keep.restore(number, &record);
+        self.writes.restore(number, &record);
         match &record {
-            Record::Idle { position, point } => {
-                self.idle = self.idle.max((*position, *point));
-                self.idle_written = self.idle.1;
+            LogRecord::IdleSince { position, point } => {
+                self.idle_since = self.idle_since.max((*position, *point));
+                self.idle_written = self.idle_since.1;
             }
-            Record::Lost { memory } => {
+            LogRecord::StorageLost { storage_epoch } => {
                 self.recovery.lost = true;
-                let held = &mut self.memories[self.me.index()];
-                *held = (*held).max(*memory);
+                let held = &mut self.storage_epochs[self.me.index()];
+                *held = (*held).max(*storage_epoch);
             }
-            Record::Memories { of } => {
+            LogRecord::StorageEpochs { of } => {
                 self.recovery.lost = false;
-                let members: Vec<Pid> = self.shape.cluster.members(self.group).collect();
-                for (p, &memory) in members.into_iter().zip(of) {
-                    let held = &mut self.memories[p.index()];
-                    *held = (*held).max(memory);
+                let members: Vec<Pid> = self.config.cluster.members(self.group).collect();
+                for (p, &storage_epoch) in members.into_iter().zip(of) {
+                    let held = &mut self.storage_epochs[p.index()];
+                    *held = (*held).max(storage_epoch);
                 }
             }
-            Record::Promise { ring, .. }
-            | Record::Accept { ring, .. }
-            | Record::Settle { ring, .. }
-            | Record::Learn { ring, .. }
-            | Record::Base { ring, .. } => {
-                let (id, cache) = (*ring, self.shape.cache_bytes);
+            LogRecord::Promise { ring, .. }
+            | LogRecord::Accept { ring, .. }
+            | LogRecord::Adopt { ring, .. }
+            | LogRecord::Learn { ring, .. }
+            | LogRecord::TrimBase { ring, .. } => {
+                let (id, cache) = (*ring, self.config.cache_bytes);
                 if let Some(Some(ring)) = self.rings.get_mut(usize::from(id)) {
                     ring.restore(number, record);
-                    let known = ring.known;
-                    ring.book.evict(known, cache);
+                    let learned = ring.learned;
+                    ring.log.evict(learned, cache);
                 }
             }
         }
@@ -272,41 +282,44 @@ impl MultiRing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::keep::Storage;
-    use super::super::{Row, SYNCED, Shape, WRITTEN};
+    use super::super::persistence::AcceptorStorage;
+    use super::super::{MultiRingConfig, MultiRingEntry, SYNCED, WRITTEN};
     use super::*;
     use alloc::sync::Arc;
     use amcast_core::messages::Messages;
     use amcast_core::{Entry, Input, Outbox, Protocol, RawConfig, Time};
 
     /// One of three replicas, in its second life.
-    fn replica(row: &Row, storage: Storage) -> MultiRing {
+    fn replica(row: &MultiRingEntry, storage: AcceptorStorage) -> MultiRing {
         let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
         let config = raw.check(row.about().params).expect("a sound configuration");
-        let shape = Arc::new(Shape::of(storage, &config).expect("a sound shape"));
+        let shape = Arc::new(MultiRingConfig::of(storage, &config).expect("a sound shape"));
         let mut replica = MultiRing::new(Pid(0), &shape);
         step(&mut replica, Input::Start { incarnation: 1 });
         replica
     }
 
-    fn step(replica: &mut MultiRing, input: Input<'_, Messages<Packet>>) {
+    fn step(replica: &mut MultiRing, input: Input<'_, Messages<RingPacket>>) {
         replica.step(Time(1), (), input, &mut Outbox::default());
     }
 
     #[test]
     fn a_state_lets_go_of_what_led_to_it_only_once_it_is_on_disk() {
-        let (mine, theirs) = (Point { merged: 4, place: 1 }, Point { merged: 9, place: 2 });
-        for (row, storage) in [(&SYNCED, Storage::Synced), (&WRITTEN, Storage::Written)] {
+        let (mine, theirs) =
+            (MergePosition { merged: 4, place: 1 }, MergePosition { merged: 9, place: 2 });
+        for (row, storage) in
+            [(&SYNCED, AcceptorStorage::Synced), (&WRITTEN, AcceptorStorage::Written)]
+        {
             let mut replica = replica(row, storage);
             // From its disk, as its driver says.
             step(&mut replica, Input::Installed { position: mine.position(), installs: 0 });
             step(&mut replica, Input::Checkpointed(mine.position()));
-            assert_eq!((replica.merge.point, replica.safe_point()), (mine, mine));
+            assert_eq!((replica.merge.next, replica.trimmable_position()), (mine, mine));
             // From another replica, further than it has come itself.
             step(&mut replica, Input::Installed { position: theirs.position(), installs: 0 });
-            assert_eq!((replica.merge.point, replica.safe_point()), (theirs, mine));
+            assert_eq!((replica.merge.next, replica.trimmable_position()), (theirs, mine));
             step(&mut replica, Input::Checkpointed(theirs.position()));
-            assert_eq!(replica.safe_point(), theirs);
+            assert_eq!(replica.trimmable_position(), theirs);
         }
     }
 }

@@ -7,10 +7,10 @@
 //! has failed is passed over. Such a word is a decided instance as any that is fetched: if it is lost or
 //! comes too early, nothing is amiss, since the skip still goes round the ring.
 
-use super::ring::{Cx, Ring, shorten};
-use super::value::{Entry, Value};
-use super::word::Lesson;
-use super::word::Word;
+use super::message::DecidedEntries;
+use super::message::RingMessage;
+use super::ring::{Ring, RingContext, shorten};
+use super::value::{InstanceEntry, InstanceValue};
 use alloc::vec::Vec;
 use amcast_core::Pid;
 
@@ -19,51 +19,51 @@ const FAN_OUT: usize = 8;
 
 impl Ring {
     /// Tells of the skips that are decided since the last time, if this process leads.
-    pub(super) fn spread(&mut self, cx: &mut Cx<'_>) {
-        if self.shape.members.len() < cx.shape.spread || !self.leads() {
-            self.spread_upto = self.known;
+    pub(super) fn disseminate_skips(&mut self, cx: &mut RingContext<'_>) {
+        if self.topology.members.len() < cx.config.spread || !self.coordinates() {
+            self.skips_sent_upto = self.learned;
             return;
         }
-        for entry in self.skips_from(self.spread_upto) {
-            self.tell_skip(&entry, cx);
+        for entry in self.skips_from(self.skips_sent_upto) {
+            self.send_skip(&entry, cx);
         }
-        self.spread_upto = self.known;
+        self.skips_sent_upto = self.learned;
     }
 
     /// The skips from instance `from` on that are decided.
-    fn skips_from(&self, from: u64) -> Vec<Entry> {
+    fn skips_from(&self, from: u64) -> Vec<InstanceEntry> {
         let mut entries = Vec::new();
-        let decided = self.book.from(from).take_while(|(first, _)| *first < self.known);
+        let decided = self.log.from(from).take_while(|(first, _)| *first < self.learned);
         for (first, slot) in decided {
-            if matches!(slot.value, Some(Value::Skip(_))) {
-                let entry = self.book.entry(first.max(from));
-                entries.extend(entry.map(|entry| shorten(entry, self.known)));
+            if matches!(slot.value, Some(InstanceValue::Skip(_))) {
+                let entry = self.log.entry(first.max(from));
+                entries.extend(entry.map(|entry| shorten(entry, self.learned)));
             }
         }
         entries
     }
 
     /// Tells those of a skip whom this process is to tell.
-    fn tell_skip(&self, entry: &Entry, cx: &mut Cx<'_>) {
-        let Some(root) = entry.ballot.coordinator().and_then(|p| self.shape.member(p)) else {
+    fn send_skip(&self, entry: &InstanceEntry, cx: &mut RingContext<'_>) {
+        let Some(root) = entry.ballot.coordinator().and_then(|p| self.topology.member(p)) else {
             return;
         };
         for to in self.branches(cx.me, root) {
-            cx.say(to, Word::Skipped { ring: self.id, entry: entry.clone() });
+            cx.send(to, RingMessage::DecidedSkip { ring: self.id, entry: entry.clone() });
         }
     }
 
     /// Whom `of` tells, if the member at place `root` began.
     fn branches(&self, of: Pid, root: usize) -> Vec<Pid> {
-        let members = &self.shape.members;
-        let Some(place) = self.shape.member(of) else { return Vec::new() };
+        let members = &self.topology.members;
+        let Some(place) = self.topology.member(of) else { return Vec::new() };
         let (mut tellers, mut tells) = (Vec::new(), Vec::new());
         tellers.push((place + members.len() - root) % members.len());
         while let Some(at) = tellers.pop() {
             let branches = at * FAN_OUT + 1..=at * FAN_OUT + FAN_OUT;
             for branch in branches.take_while(|&branch| branch < members.len()) {
                 let to = members[(branch + root) % members.len()];
-                if self.out.contains(&to) {
+                if self.excluded.contains(&to) {
                     tellers.push(branch);
                 } else {
                     tells.push(to);
@@ -74,21 +74,21 @@ impl Ring {
     }
 
     /// A skip is decided.
-    pub(super) fn on_skipped(
+    pub(super) fn on_decided_skip(
         &mut self,
         from: Pid,
-        entry: Entry,
-        cx: &mut Cx<'_>,
+        entry: InstanceEntry,
+        cx: &mut RingContext<'_>,
     ) -> Result<(), &'static str> {
-        let known = self.known;
-        if !matches!(entry.value, Value::Skip(_)) {
+        let learned = self.learned;
+        if !matches!(entry.value, InstanceValue::Skip(_)) {
             return Err("a skip that is none");
         }
         let entries = [entry.clone()].into();
-        let lesson = Lesson { entries, known: entry.end(), floor: 0, table: None };
-        self.on_learn(from, lesson, cx)?;
-        if self.known > known {
-            self.tell_skip(&entry, cx);
+        let decided = DecidedEntries { entries, learned: entry.end(), floor: 0, table: None };
+        self.on_retransmission(from, decided, cx)?;
+        if self.learned > learned {
+            self.send_skip(&entry, cx);
         }
         Ok(())
     }
@@ -96,7 +96,7 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rings::{Around, Rings, shapes};
+    use super::super::topology::{RingKinds, RingTraversal, topologies};
     use super::*;
     use alloc::collections::BTreeSet;
     use amcast_core::Cluster;
@@ -104,12 +104,13 @@ mod tests {
     /// Everyone who is told, and by how many, if `failed` has failed.
     fn told(failed: &[Pid]) -> Vec<Pid> {
         let cluster = Cluster::new(40, 3, 0).unwrap();
-        let shape = shapes(&cluster, Rings::Global, &[], Around::Nodes).pop().unwrap();
+        let shape =
+            topologies(&cluster, RingKinds::Global, &[], RingTraversal::Nodes).pop().unwrap();
         let mut ring = Ring::new(40, shape, Pid(1), cluster.processes());
-        ring.out = failed.to_vec();
+        ring.excluded = failed.to_vec();
         let (mut all, mut next) = (Vec::new(), alloc::vec![Pid(1)]);
         while let Some(teller) = next.pop() {
-            let branches = ring.branches(teller, ring.shape.member(Pid(1)).unwrap());
+            let branches = ring.branches(teller, ring.topology.member(Pid(1)).unwrap());
             next.extend(&branches);
             all.extend(branches);
         }

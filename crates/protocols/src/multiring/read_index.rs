@@ -2,7 +2,7 @@
 //! it asked, without a place in the order.
 //!
 //! What is decided, a majority of its ring's acceptors has voted for. So the process asks the acceptors of
-//! the rings that it subscribes to how far they have voted ([`Word::Probe`]). Once a majority of each ring
+//! the rings that it subscribes to how far they have voted ([`RingMessage::ReadIndexRequest`]). Once a majority of each ring
 //! has answered, nothing behind the furthest answer was decided when it asked: any majority that had
 //! decided it has an acceptor among those who answered. When all up to there is merged, the barrier is
 //! passed. Nothing is proposed for that, and no disk is waited for but by what was under way.
@@ -10,7 +10,7 @@
 //! An acceptor counts instances that hold messages only: skips behind the last of them are merged when
 //! somebody needs that. What it has not voted for yet, since its disk is slow, it does not count, and what it
 //! voted for once it goes on to count until another run has taken its place. One that has lost its memory
-//! does not answer before it has it back (`recovery.rs`).
+//! does not answer before it has it back (`acceptor_recovery.rs`).
 //!
 //! An answer may be about what is never decided: a coordinator that failed proposed it. So where a barrier is
 //! not passed in time, acceptors are asked again. What they say to a later question bounds all earlier
@@ -18,11 +18,11 @@
 //! the order in which they were set.
 
 use super::Mutant;
+use super::message::{RingMessage, RingPacket};
 use super::process::MultiRing;
 use super::ring::Ring;
-use super::rings::RingId;
-use super::value::{INSTANCE_MAX, Value};
-use super::word::{Packet, Word};
+use super::topology::RingId;
+use super::value::{INSTANCE_MAX, InstanceValue};
 use crate::mutant::Mutants;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -37,22 +37,22 @@ const PATIENCE: u64 = 4;
 
 /// The barriers of a process that are not passed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Barriers {
+pub(super) struct ReadIndexQueue {
     /// They were set since acceptors were asked last.
-    fresh: Vec<Ticket>,
+    waiting: Vec<Ticket>,
     /// The number of the last round of questions.
     number: u64,
     /// The round that is under way.
-    round: Option<Round>,
+    round: Option<ReadIndexRound>,
     /// When the last one began.
     asked_at: Time,
     /// Those for which it is known how far the rings must be merged, the oldest first.
-    goals: VecDeque<Goal>,
+    goals: VecDeque<ReadIndexGoal>,
 }
 
 /// Questions to all acceptors.
 #[derive(Clone, Debug)]
-struct Round {
+struct ReadIndexRound {
     tickets: Vec<Ticket>,
     answered: Vec<Pid>,
     /// By ring that is subscribed to: how many acceptors have answered, and how far they have voted.
@@ -61,16 +61,16 @@ struct Round {
 
 /// How far the rings that are subscribed to must be merged, in their order.
 #[derive(Clone, Debug)]
-struct Goal {
+struct ReadIndexGoal {
     tickets: Vec<Ticket>,
     since: Time,
     upto: Vec<u64>,
 }
 
-impl Barriers {
+impl ReadIndexQueue {
     /// The driver sets a barrier.
     pub(super) fn set(&mut self, ticket: Ticket) {
-        self.fresh.push(ticket);
+        self.waiting.push(ticket);
     }
 
     /// When something is asked again.
@@ -85,18 +85,18 @@ impl Barriers {
     /// Whether to begin a round now: for new barriers, or since what others wait for may never be decided.
     fn asks(&self, now: Time, retry: Span) -> bool {
         let late = !self.goals.is_empty() && now.since(self.asked_at) >= retry.times(PATIENCE);
-        late || !self.fresh.is_empty()
+        late || !self.waiting.is_empty()
     }
 
     /// A round has found how far the rings must be merged for its own barriers; for earlier ones that is
     /// enough.
-    fn found(&mut self, round: Round, now: Time) {
+    fn found(&mut self, round: ReadIndexRound, now: Time) {
         let upto: Vec<u64> = round.heads.into_iter().map(|(_, furthest)| furthest).collect();
         for goal in &mut self.goals {
             goal.upto.iter_mut().zip(&upto).for_each(|(old, new)| *old = (*old).min(*new));
         }
         if !round.tickets.is_empty() {
-            self.goals.push_back(Goal { tickets: round.tickets, since: now, upto });
+            self.goals.push_back(ReadIndexGoal { tickets: round.tickets, since: now, upto });
         }
     }
 }
@@ -104,85 +104,88 @@ impl Barriers {
 impl Ring {
     /// What this acceptor holds counts as voted for: another life, or the memory that came back, may
     /// have done so.
-    pub(super) fn has_voted_for_all(&mut self) {
-        self.voted = self.voted.max(self.book.end());
+    pub(super) fn assume_voted_all(&mut self) {
+        self.voted_end = self.voted_end.max(self.log.end());
     }
 
     /// Behind the last instance with messages that this acceptor has voted for, or further.
     fn voted_messages(&self, mutants: &Mutants<Mutant>) -> u64 {
-        let voted = if mutants.is(Mutant::AnswersKnown) { 0 } else { self.voted };
-        let upto = self.known.max(voted.min(self.book.end()));
-        let open = self.book.from(self.known).take_while(|(first, _)| *first < upto);
-        let messages = open.filter(|(_, slot)| !matches!(slot.value, Some(Value::Skip(_))));
+        let voted = if mutants.is(Mutant::AnswersKnown) { 0 } else { self.voted_end };
+        let upto = self.learned.max(voted.min(self.log.end()));
+        let open = self.log.from(self.learned).take_while(|(first, _)| *first < upto);
+        let messages = open.filter(|(_, slot)| !matches!(slot.value, Some(InstanceValue::Skip(_))));
         let last = messages.last().map(|(first, slot)| first + slot.instances);
         // Whether what was trimmed held any is not known.
-        last.unwrap_or_else(|| self.said.max(self.book.floor()))
+        last.unwrap_or_else(|| self.messages_end.max(self.log.floor()))
     }
 }
 
 impl MultiRing {
     /// Asks how far acceptors have voted, for the barriers that were set meanwhile; once more who has not
     /// answered in time.
-    pub(super) fn ask_for_barriers(&mut self) {
-        let (now, retry) = (self.now, self.shape.retry);
-        let barriers = &mut self.barriers;
-        match &barriers.round {
-            None if !self.begun || !barriers.asks(now, retry) => return,
+    pub(super) fn request_read_indexes(&mut self) {
+        let (now, retry) = (self.now, self.config.retry);
+        let read_indexes = &mut self.read_indexes;
+        match &read_indexes.round {
+            None if !self.started || !read_indexes.asks(now, retry) => return,
             None => {
-                barriers.number += 1;
-                let tickets = mem::take(&mut barriers.fresh);
+                read_indexes.number += 1;
+                let tickets = mem::take(&mut read_indexes.waiting);
                 let heads = alloc::vec![(0, 0); self.merge.rings.len()];
-                barriers.round = Some(Round { tickets, answered: Vec::new(), heads });
+                read_indexes.round = Some(ReadIndexRound { tickets, answered: Vec::new(), heads });
             }
-            Some(_) if now.since(barriers.asked_at) < retry => return,
+            Some(_) if now.since(read_indexes.asked_at) < retry => return,
             Some(_) => {}
         }
-        barriers.asked_at = now;
-        let round = barriers.number;
+        read_indexes.asked_at = now;
+        let round = read_indexes.number;
         for p in self.unanswered() {
             if p == self.me {
-                self.on_probe(p, round);
+                self.on_read_index_request(p, round);
             } else {
-                self.say(p, Word::Probe { round });
+                self.send(p, RingMessage::ReadIndexRequest { round });
             }
         }
     }
 
     /// The acceptors of the rings that this process subscribes to, without those that have answered.
     fn unanswered(&self) -> Vec<Pid> {
-        let Some(round) = &self.barriers.round else { return Vec::new() };
-        let rings = self.merge.rings.iter().map(|&id| &self.shape.rings[usize::from(id)]);
+        let Some(round) = &self.read_indexes.round else { return Vec::new() };
+        let rings = self.merge.rings.iter().map(|&id| &self.config.rings[usize::from(id)]);
         let mut all: Vec<Pid> = rings.flat_map(|ring| ring.acceptors.iter().copied()).collect();
         all.sort_unstable();
         all.dedup();
         all.retain(|p| !round.answered.contains(p));
-        if self.shape.mutants.is(Mutant::PassesAlone) {
+        if self.config.mutants.is(Mutant::PassesAlone) {
             all.retain(|p| *p == self.me);
         }
         all
     }
 
     /// Says how far this process has voted in the rings that `from` is a member of.
-    pub(super) fn on_probe(&mut self, from: Pid, round: u64) {
+    pub(super) fn on_read_index_request(&mut self, from: Pid, round: u64) {
         if !self.may_vote() {
             return;
         }
-        let shared = |ring: &&Ring| ring.my_vote.is_some() && ring.shape.member(from).is_some();
+        let shared =
+            |ring: &&Ring| ring.acceptor_index.is_some() && ring.topology.member(from).is_some();
         let voted = self.rings.iter().flatten().map(|ring| &**ring).filter(shared);
         let rings: Vec<(RingId, u64)> =
-            voted.map(|r| (r.id, r.voted_messages(&self.shape.mutants))).collect();
-        let life = if from == self.me { self.life } else { self.lives[from.index()] };
-        self.say(from, Word::Voted { life, round, rings });
+            voted.map(|r| (r.id, r.voted_messages(&self.config.mutants))).collect();
+        let incarnation =
+            if from == self.me { self.incarnation } else { self.incarnations[from.index()] };
+        self.send(from, RingMessage::ReadIndexResponse { incarnation, round, rings });
     }
 
     /// Takes an answer to a question of this life.
-    pub(super) fn on_voted(
+    pub(super) fn on_read_index_response(
         &mut self,
         from: Pid,
         number: u64,
         rings: &[(RingId, u64)],
     ) -> Result<(), &'static str> {
-        let Some(round) = self.barriers.round.as_mut().filter(|_| number == self.barriers.number)
+        let Some(round) =
+            self.read_indexes.round.as_mut().filter(|_| number == self.read_indexes.number)
         else {
             return Ok(());
         };
@@ -191,7 +194,7 @@ impl MultiRing {
         }
         round.answered.push(from);
         for &(id, upto) in rings {
-            let shape = self.shape.rings.get(usize::from(id)).ok_or("no ring of the cluster")?;
+            let shape = self.config.rings.get(usize::from(id)).ok_or("no ring of the cluster")?;
             if shape.acceptor(from).is_none() || upto > INSTANCE_MAX {
                 return Err("a vote that makes no sense");
             }
@@ -200,26 +203,26 @@ impl MultiRing {
                 (*count, *furthest) = (*count + 1, upto.max(*furthest));
             }
         }
-        let quorum = |id: RingId| match self.shape.mutants.is(Mutant::PassesAlone) {
+        let quorum = |id: RingId| match self.config.mutants.is(Mutant::PassesAlone) {
             true => 0,
-            false => self.shape.rings[usize::from(id)].quorum(),
+            false => self.config.rings[usize::from(id)].quorum(),
         };
         let ids = self.merge.rings.iter();
         if ids.zip(&round.heads).all(|(&id, &(count, _))| count >= quorum(id)) {
-            let round = self.barriers.round.take().expect("it is under way");
-            self.barriers.found(round, self.now);
+            let round = self.read_indexes.round.take().expect("it is under way");
+            self.read_indexes.found(round, self.now);
         }
         Ok(())
     }
 
     /// Says which barriers are passed; what is missing for others is asked of rings that stand still.
-    pub(super) fn pass_barriers(&mut self, out: &mut Outbox<Messages<Packet>>) {
-        while let Some(goal) = self.barriers.goals.front() {
-            let (merge, retry) = (&self.merge, self.shape.retry);
-            let passed = |at| merge.order.passed(merge.point, at);
+    pub(super) fn report_read_indexes(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
+        while let Some(goal) = self.read_indexes.goals.front() {
+            let (merge, retry) = (&self.merge, self.config.retry);
+            let passed = |at| merge.order.passed(merge.next, at);
             let open = (0..goal.upto.len()).find(|&at| passed(at) < goal.upto[at]);
             let Some(at) = open else {
-                let goal = self.barriers.goals.pop_front();
+                let goal = self.read_indexes.goals.pop_front();
                 let tickets = goal.into_iter().flat_map(|goal| goal.tickets);
                 tickets.for_each(|ticket| out.push(Output::Passed { ticket }));
                 continue;
@@ -231,7 +234,7 @@ impl MultiRing {
                 let behind = |(id, upto): &(RingId, u64)| {
                     self.rings[usize::from(*id)].as_ref().is_some_and(|ring| ring.end < *upto)
                 };
-                self.wants.extend(needs.filter(behind));
+                self.level_requests.extend(needs.filter(behind));
             }
             return;
         }

@@ -11,7 +11,7 @@ pub(super) type RingId = u16;
 
 /// A ring: a multicast group in the sense of [MRP 2], to which the replicas of some groups subscribe.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct RingShape {
+pub(super) struct RingTopology {
     /// The groups whose replicas subscribe to it. It orders what goes to any of them.
     pub(super) set: GroupSet,
     /// Every process in it, in the order in which messages go round.
@@ -23,7 +23,7 @@ pub(super) struct RingShape {
 
 /// How a cluster's groups are given rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Rings {
+pub(super) enum RingKinds {
     /// One for each group, and one for all of them.
     Global,
     /// One for each group, and one for every pair of groups and for all of them.
@@ -34,7 +34,7 @@ pub(super) enum Rings {
 
 /// In which order messages go round a ring of several groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Around {
+pub(super) enum RingTraversal {
     /// Rank by rank: neighbours are mostly in the same node.
     Nodes,
     /// Group by group, for groups that are far apart: acceptors are neighbours, the coordinator in front.
@@ -42,16 +42,16 @@ pub(super) enum Around {
 }
 
 /// The rings of a cluster: besides those of a kind, one for each of the `declared` sets of groups.
-pub(super) fn shapes(
+pub(super) fn topologies(
     cluster: &Cluster,
-    rings: Rings,
+    rings: RingKinds,
     declared: &[GroupSet],
-    around: Around,
-) -> Vec<RingShape> {
+    around: RingTraversal,
+) -> Vec<RingTopology> {
     let groups = cluster.groups();
     let mut sets: Vec<GroupSet> = cluster.all_groups().iter().map(GroupSet::one).collect();
     sets.extend(declared);
-    if rings == Rings::Pairs {
+    if rings == RingKinds::Pairs {
         for a in 0..groups {
             for b in a + 1..groups {
                 let pair = GroupSet::one(Gid(a as u8)).with(Gid(b as u8));
@@ -61,13 +61,13 @@ pub(super) fn shapes(
             }
         }
     }
-    if rings != Rings::Independent && !sets.contains(&cluster.all_groups()) {
+    if rings != RingKinds::Independent && !sets.contains(&cluster.all_groups()) {
         sets.push(cluster.all_groups());
     }
-    sets.into_iter().enumerate().map(|(id, set)| shape(cluster, id, set, around)).collect()
+    sets.into_iter().enumerate().map(|(id, set)| topology(cluster, id, set, around)).collect()
 }
 
-fn shape(cluster: &Cluster, id: usize, set: GroupSet, around: Around) -> RingShape {
+fn topology(cluster: &Cluster, id: usize, set: GroupSet, around: RingTraversal) -> RingTopology {
     let ranks = cluster.replicas();
     let of_rank = |rank| set.iter().map(move |g| cluster.replica(g, rank));
     let lowest = set.lowest().expect("a ring is for some group");
@@ -75,16 +75,16 @@ fn shape(cluster: &Cluster, id: usize, set: GroupSet, around: Around) -> RingSha
     let acceptors: Vec<Pid> =
         (0..ranks).map(|i| cluster.replica(lowest, (id + i) % ranks)).collect();
     let members = match around {
-        Around::Nodes => (0..ranks).flat_map(of_rank).collect(),
-        Around::Groups => {
+        RingTraversal::Nodes => (0..ranks).flat_map(of_rank).collect(),
+        RingTraversal::Groups => {
             let others = set.iter().filter(|&g| g != lowest).flat_map(|g| cluster.members(g));
             acceptors.iter().copied().chain(others).collect()
         }
     };
-    RingShape { set, members, acceptors }
+    RingTopology { set, members, acceptors }
 }
 
-impl RingShape {
+impl RingTopology {
     /// How many votes decide.
     pub(super) const fn quorum(&self) -> usize {
         self.acceptors.len() / 2 + 1
@@ -102,22 +102,22 @@ impl RingShape {
 }
 
 /// The ring for messages to `dst`: the one for the fewest groups.
-pub(super) fn ring_for(shapes: &[RingShape], dst: GroupSet) -> Option<RingId> {
-    let able = shapes.iter().enumerate().filter(|(_, ring)| dst.within(ring.set));
+pub(super) fn ring_for(topologies: &[RingTopology], dst: GroupSet) -> Option<RingId> {
+    let able = topologies.iter().enumerate().filter(|(_, ring)| dst.within(ring.set));
     able.min_by_key(|(id, ring)| (ring.set.len(), *id)).map(|(id, _)| id as RingId)
 }
 
 /// A point in the merged order of a learner: everything before it is passed. The papers' tuple `k`
-/// follows from it: `Order::passed`.
+/// follows from it: `MergeOrder::passed`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
-pub(super) struct Point {
+pub(super) struct MergePosition {
     /// Instances of all rings of the learner that are passed, in merged order.
     pub(super) merged: u64,
     /// Messages of the next instance that are passed.
     pub(super) place: u64,
 }
 
-impl Point {
+impl MergePosition {
     /// The position that a delivery reaches which is the message number `place` (from 0) of the
     /// instance at this point.
     pub(super) const fn position(self) -> u64 {
@@ -133,16 +133,16 @@ impl Point {
 /// The deterministic merge as arithmetic [MRP 4]: `m` instances of the first ring, `m` of the next,
 /// and so on, and round again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Order {
+pub(super) struct MergeOrder {
     /// How many rings the learner subscribes to.
     pub(super) rings: u64,
     /// The papers' `M`.
     pub(super) m: u64,
 }
 
-impl Order {
+impl MergeOrder {
     /// Which ring's which instance comes next at `point`.
-    pub(super) const fn next(self, point: Point) -> (usize, u64) {
+    pub(super) const fn next(self, point: MergePosition) -> (usize, u64) {
         let turn = point.merged / self.m;
         let instance = turn / self.rings * self.m + point.merged % self.m;
         ((turn % self.rings) as usize, instance)
@@ -150,7 +150,7 @@ impl Order {
 
     /// How many instances of `ring` are passed at `point`. With `x < y` the tuple's entry for `x` is
     /// never below that for `y` (predicate 1 of [MRP 5.2]).
-    pub(super) const fn passed(self, point: Point, ring: usize) -> u64 {
+    pub(super) const fn passed(self, point: MergePosition, ring: usize) -> u64 {
         // [MRP 3:3]
         let turn = point.merged / self.m;
         let (round, at) = (turn / self.rings, (turn % self.rings) as usize);
@@ -177,41 +177,41 @@ mod tests {
     #[test]
     fn rings_are_for_each_group_and_for_all() {
         let cluster = Cluster::new(3, 3, 0).unwrap();
-        let all = shapes(&cluster, Rings::Global, &[], Around::Nodes);
+        let all = topologies(&cluster, RingKinds::Global, &[], RingTraversal::Nodes);
         assert_eq!(all.len(), 4);
         assert_eq!(all[3].members.len(), 9);
         assert_eq!(all[3].members[..4], [Pid(0), Pid(3), Pid(6), Pid(1)]);
-        let far = shapes(&cluster, Rings::Global, &[], Around::Groups);
+        let far = topologies(&cluster, RingKinds::Global, &[], RingTraversal::Groups);
         assert_eq!(far[1].members, far[1].acceptors);
         assert_eq!(far[3].members[..4], [Pid(0), Pid(1), Pid(2), Pid(3)]);
         assert_eq!(far[3].acceptors, all[3].acceptors);
         assert_eq!(all[1].acceptors, [Pid(4), Pid(5), Pid(3)]);
         assert_eq!(ring_for(&all, GroupSet::one(Gid(2))), Some(2));
         assert_eq!(ring_for(&all, GroupSet::first(2)), Some(3));
-        let pairs = shapes(&cluster, Rings::Pairs, &[], Around::Nodes);
+        let pairs = topologies(&cluster, RingKinds::Pairs, &[], RingTraversal::Nodes);
         assert_eq!(pairs.len(), 7);
         assert_eq!(ring_for(&pairs, GroupSet::first(2)), Some(3));
         assert_eq!(ring_for(&pairs, GroupSet::first(3)), Some(6));
-        let lone = shapes(&cluster, Rings::Independent, &[], Around::Nodes);
+        let lone = topologies(&cluster, RingKinds::Independent, &[], RingTraversal::Nodes);
         assert_eq!((lone.len(), ring_for(&lone, GroupSet::first(2))), (3, None));
         let one = Cluster::new(1, 3, 0).unwrap();
-        assert_eq!(shapes(&one, Rings::Global, &[], Around::Nodes).len(), 1);
+        assert_eq!(topologies(&one, RingKinds::Global, &[], RingTraversal::Nodes).len(), 1);
     }
 
     #[test]
     fn declared_sets_have_rings_each_once_and_what_is_in_none_of_them_has_none() {
         let cluster = Cluster::new(4, 3, 0).unwrap();
         let declared = [GroupSet(0b0011), GroupSet(0b1110)];
-        let lone = shapes(&cluster, Rings::Independent, &declared, Around::Nodes);
+        let lone = topologies(&cluster, RingKinds::Independent, &declared, RingTraversal::Nodes);
         assert_eq!(lone.len(), 6);
         assert_eq!(lone[5].acceptors.len(), 3);
         assert_eq!(ring_for(&lone, declared[0]), Some(4));
         assert_eq!(ring_for(&lone, GroupSet(0b1010)), Some(5), "within a larger one");
         assert_eq!(ring_for(&lone, GroupSet(0b0101)), None);
-        let pairs = shapes(&cluster, Rings::Pairs, &declared, Around::Nodes);
+        let pairs = topologies(&cluster, RingKinds::Pairs, &declared, RingTraversal::Nodes);
         assert_eq!(pairs.len(), 4 + 6 + 1 + 1);
         let all = [cluster.all_groups()];
-        assert_eq!(shapes(&cluster, Rings::Global, &all, Around::Nodes).len(), 5);
+        assert_eq!(topologies(&cluster, RingKinds::Global, &all, RingTraversal::Nodes).len(), 5);
     }
 
     /// The merge step by step, as [MRP 4] tells it.
@@ -234,10 +234,10 @@ mod tests {
     fn arithmetic_merges_as_the_slow_way_does() {
         for rings in 1..5 {
             for m in 1..5 {
-                let order = Order { rings, m };
+                let order = MergeOrder { rings, m };
                 let all = slowly(rings, m, 60);
                 for merged in 0..60 {
-                    let point = Point { merged, place: 0 };
+                    let point = MergePosition { merged, place: 0 };
                     let (ring, instance) = all[merged as usize];
                     assert_eq!(order.next(point), (ring, instance));
                     for other in 0..rings as usize {
@@ -260,9 +260,9 @@ mod tests {
 
     #[test]
     fn positions_name_points_and_grow() {
-        let point = Point { merged: 77, place: 3 };
-        assert_eq!(Point::of(point.position()), point);
-        assert!(Point { merged: 78, place: 0 }.position() > point.position());
-        assert_eq!(Point::of(0), Point::default());
+        let point = MergePosition { merged: 77, place: 3 };
+        assert_eq!(MergePosition::of(point.position()), point);
+        assert!(MergePosition { merged: 78, place: 0 }.position() > point.position());
+        assert_eq!(MergePosition::of(0), MergePosition::default());
     }
 }

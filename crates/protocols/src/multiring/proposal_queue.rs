@@ -1,21 +1,21 @@
 //! Proposals that wait at a coordinator for their instances, and how they are packed into batches.
 
-use super::bytes::Bytes;
+use super::shared_bytes::SharedBytes;
 use super::value::{BATCH_MAX, proposals};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 /// Proposals that came together, one behind the other.
 #[derive(Clone, Debug)]
-pub(super) struct Queued {
-    pub(super) bytes: Bytes,
+pub(super) struct QueuedProposals {
+    pub(super) bytes: SharedBytes,
     /// How many.
     pub(super) count: usize,
 }
 
-impl Queued {
+impl QueuedProposals {
     /// None of these bytes.
-    pub(super) fn none(bytes: &Bytes) -> Self {
+    pub(super) fn none(bytes: &SharedBytes) -> Self {
         Self { bytes: bytes.slice(0..0), count: 0 }
     }
 
@@ -43,12 +43,12 @@ impl Queued {
 
 /// Proposals that have no instance yet.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Queue {
-    all: VecDeque<Queued>,
+pub(super) struct ProposalQueue {
+    all: VecDeque<QueuedProposals>,
     count: usize,
 }
 
-impl Queue {
+impl ProposalQueue {
     /// How many.
     pub(super) const fn len(&self) -> usize {
         self.count
@@ -59,7 +59,7 @@ impl Queue {
     }
 
     /// Puts some at the end.
-    pub(super) fn push(&mut self, queued: Queued) {
+    pub(super) fn push(&mut self, queued: QueuedProposals) {
         if queued.count > 0 {
             self.count += queued.count;
             self.all.push_back(queued);
@@ -68,7 +68,7 @@ impl Queue {
 
     /// Takes out the next batch: as many as fit into `bytes_max`, and at least one. What came together
     /// is not copied.
-    pub(super) fn batch(&mut self, bytes_max: usize) -> Bytes {
+    pub(super) fn batch(&mut self, bytes_max: usize) -> SharedBytes {
         let (mut taken, mut bytes, mut count) = (Vec::new(), 0, 0);
         while let Some(front) = self.all.front_mut() {
             let room = bytes_max.saturating_sub(bytes);
@@ -89,7 +89,7 @@ impl Queue {
             all => {
                 let mut together = Vec::with_capacity(bytes);
                 all.iter().for_each(|some| together.extend_from_slice(some));
-                Bytes::from(together)
+                SharedBytes::from(together)
             }
         }
     }
@@ -97,28 +97,28 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use super::super::value::{PROPOSAL_BYTES, Proposal};
+    use super::super::value::{PROPOSAL_BYTES, RingProposal};
     use super::*;
     use amcast_core::{GroupSet, MsgId, Pid};
 
     /// Proposals with payloads of these sizes, numbered from `first` on.
-    fn queued(first: u64, sizes: &[usize]) -> Queued {
+    fn queued(first: u64, sizes: &[usize]) -> QueuedProposals {
         let mut bytes = Vec::new();
         for (number, &size) in (first..).zip(sizes) {
             let (msg, payload) = (MsgId { sender: Pid(1), seq: number }, [7; 500]);
             let (dst, payload) = (GroupSet::first(1), &payload[..size]);
-            Proposal { msg, life: 0, number, dst, payload }.encode(&mut bytes);
+            RingProposal { msg, incarnation: 0, number, dst, payload }.encode(&mut bytes);
         }
-        Queued { bytes: Bytes::from(bytes), count: sizes.len() }
+        QueuedProposals { bytes: SharedBytes::from(bytes), count: sizes.len() }
     }
 
-    fn numbers(batch: &Bytes) -> Vec<u64> {
+    fn numbers(batch: &SharedBytes) -> Vec<u64> {
         proposals(batch).map(|one| one.number).collect()
     }
 
     #[test]
     fn batches_hold_what_fits_in_order_and_at_least_one() {
-        let mut queue = Queue::default();
+        let mut queue = ProposalQueue::default();
         let small = PROPOSAL_BYTES + 10;
         queue.push(queued(1, &[10, 10, 10]));
         queue.push(queued(4, &[]));
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_batch_has_no_more_messages_than_positions_have_room_for() {
-        let mut queue = Queue::default();
+        let mut queue = ProposalQueue::default();
         (0..3).for_each(|n| queue.push(queued(1 + n * 2000, &[0; 2000])));
         let first = numbers(&queue.batch(usize::MAX));
         assert_eq!((first.len(), first[BATCH_MAX - 1]), (BATCH_MAX, BATCH_MAX as u64));

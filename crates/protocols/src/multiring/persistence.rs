@@ -1,11 +1,11 @@
 //! What a process keeps on disk, and what waits until it is there.
 //!
 //! All rings of a process share its log. A record is needed as long as an instance in it is; what
-//! the others say is said again in a [`Record::Base`] before the log is trimmed.
+//! the others say is said again in a [`LogRecord::TrimBase`] before the log is trimmed.
 
-use super::rings::{Point, RingId};
-use super::value::{Ballot, Entry};
-use super::word::{Rows, Word};
+use super::message::{ProposalTable, RingMessage};
+use super::topology::{MergePosition, RingId};
+use super::value::{InstanceEntry, RingBallot};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::codec::{Codec, Reader};
@@ -13,7 +13,7 @@ use amcast_core::{Durability, Pid, messages};
 
 /// Where an acceptor keeps what it promised and accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Storage {
+pub(super) enum AcceptorStorage {
     /// On disk, before it says so.
     Synced,
     /// On disk, some time later.
@@ -22,7 +22,7 @@ pub(super) enum Storage {
     Memory,
 }
 
-impl Storage {
+impl AcceptorStorage {
     /// What the log of a process survives then.
     pub(super) const fn durability(self) -> Durability {
         match self {
@@ -35,42 +35,49 @@ impl Storage {
 
 /// A record of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Record {
+pub(super) enum LogRecord {
     /// The process promised this ballot.
-    Promise { ring: RingId, ballot: Ballot },
+    Promise { ring: RingId, ballot: RingBallot },
     /// It accepted this entry, and knew all instances below `known` to be decided. `settled` if the
-    /// beginning of the run was there, and the entry counts; else it counts from [`Record::Settle`] on.
-    Accept { ring: RingId, known: u64, settled: bool, entry: Entry },
+    /// beginning of the run was there, and the entry counts; else it counts from [`LogRecord::Adopt`] on.
+    Accept { ring: RingId, learned: u64, adopted: bool, entry: InstanceEntry },
     /// The beginning of the run of this ballot is there: what was held from instance `from` on is
     /// replaced by it.
-    Settle { ring: RingId, ballot: Ballot, from: u64 },
+    Adopt { ring: RingId, ballot: RingBallot, from: u64 },
     /// It learned that this entry is decided, as are all before it.
-    Learn { ring: RingId, entry: Entry },
+    Learn { ring: RingId, entry: InstanceEntry },
     /// Where it stands in a ring: all that must survive a trim. `table` is as of instance `at`.
-    Base { ring: RingId, promised: Ballot, settled: Ballot, floor: u64, at: u64, table: Rows },
+    TrimBase {
+        ring: RingId,
+        promised: RingBallot,
+        adopted: RingBallot,
+        floor: u64,
+        at: u64,
+        table: ProposalTable,
+    },
     /// Nothing is delivered between this position and this point.
-    Idle { position: u64, point: Point },
+    IdleSince { position: u64, point: MergePosition },
     /// It has lost what it promised and accepted before this memory, and has not got it back before
     /// a record of memories says so.
-    Lost { memory: u32 },
+    StorageLost { storage_epoch: u32 },
     /// Which memory of each acceptor of its group it counts on.
-    Memories { of: Vec<u32> },
+    StorageEpochs { of: Vec<u32> },
 }
 
 messages! {
-    enum Record {
+    enum LogRecord {
         1 => Promise { ring, ballot },
-        2 => Accept { ring, known, settled, entry },
+        2 => Accept { ring, learned, adopted, entry },
         3 => Learn { ring, entry },
-        4 => Base { ring, promised, settled, floor, at, table },
-        5 => Memories { of },
-        6 => Idle { position, point },
-        7 => Lost { memory },
-        8 => Settle { ring, ballot, from },
+        4 => TrimBase { ring, promised, adopted, floor, at, table },
+        5 => StorageEpochs { of },
+        6 => IdleSince { position, point },
+        7 => StorageLost { storage_epoch },
+        8 => Adopt { ring, ballot, from },
     }
 }
 
-impl Record {
+impl LogRecord {
     /// The record in these bytes, if they are one and nothing else.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
@@ -78,7 +85,7 @@ impl Record {
     }
 
     /// The ring and the instance behind the last one that it holds a value for.
-    fn reach(&self) -> Option<(RingId, u64)> {
+    fn last_instance(&self) -> Option<(RingId, u64)> {
         match self {
             Self::Accept { ring, entry, .. } | Self::Learn { ring, entry } => {
                 Some((*ring, entry.end()))
@@ -90,58 +97,58 @@ impl Record {
 
 /// What follows once something is on disk.
 #[derive(Clone, Debug)]
-pub(super) enum Act {
+pub(super) enum DurableAction {
     /// The process votes in `ballot` for the run up to there.
-    Vote { ring: RingId, ballot: Ballot, upto: u64 },
+    Vote { ring: RingId, ballot: RingBallot, upto: u64 },
     /// It says these words.
-    Say { to: Pid, words: Vec<Word> },
+    Send { to: Pid, messages: Vec<RingMessage> },
     /// It has promised its own ballot.
-    Lead { ring: RingId, ballot: Ballot },
+    OwnPromise { ring: RingId, ballot: RingBallot },
     /// It may vote again.
     Recovered,
     /// Records before this number may go.
     Trim { before: u64 },
     /// Its table of what everybody proposed may be counted on, up to this instance.
-    Noted { ring: RingId, at: u64 },
+    TableDurable { ring: RingId, at: u64 },
     /// The application's state may be counted on up to this point.
-    Idle { position: u64, point: Point },
+    IdleDurable { position: u64, point: MergePosition },
 }
 
 /// The log of a process, as far as the protocol sees it.
 #[derive(Clone, Debug)]
-pub(super) struct Keep {
-    storage: Storage,
+pub(super) struct PendingWrites {
+    storage: AcceptorStorage,
     /// The number of the next record.
     next: u64,
     /// Records that are still needed, and for which instances: none if only until the next base.
     needed: VecDeque<(u64, Option<(RingId, u64)>)>,
     /// Records to be written, and whether they are awaited.
-    pub(super) fresh: Vec<(Record, bool)>,
+    pub(super) unwritten: Vec<(LogRecord, bool)>,
     /// Acts, and the record that each waits for.
-    waiting: VecDeque<(u64, Act)>,
+    waiting: VecDeque<(u64, DurableAction)>,
     /// Acts that nothing holds back.
-    pub(super) due: VecDeque<Act>,
+    pub(super) due: VecDeque<DurableAction>,
 }
 
-impl Keep {
-    pub(super) fn new(storage: Storage) -> Self {
+impl PendingWrites {
+    pub(super) fn new(storage: AcceptorStorage) -> Self {
         Self {
             storage,
             next: 0,
             needed: VecDeque::new(),
-            fresh: Vec::new(),
+            unwritten: Vec::new(),
             waiting: VecDeque::new(),
             due: VecDeque::new(),
         }
     }
 
-    pub(super) const fn storage(&self) -> Storage {
+    pub(super) const fn storage(&self) -> AcceptorStorage {
         self.storage
     }
 
     /// Whether anything is kept on disk.
     pub(super) fn is_durable(&self) -> bool {
-        self.storage != Storage::Memory
+        self.storage != AcceptorStorage::Memory
     }
 
     /// Whether nothing is in it.
@@ -150,9 +157,9 @@ impl Keep {
     }
 
     /// A record of an earlier life.
-    pub(super) fn restore(&mut self, number: u64, record: &Record) {
+    pub(super) fn restore(&mut self, number: u64, record: &LogRecord) {
         self.next = number + 1;
-        self.needed.push_back((number, record.reach()));
+        self.needed.push_back((number, record.last_instance()));
     }
 
     /// A record of an earlier life that says nothing.
@@ -162,17 +169,24 @@ impl Keep {
     }
 
     /// Writes a record, if anything is written; gives its number. `act` follows when it must.
-    pub(super) fn write(&mut self, record: Record, act: Option<Act>) -> u64 {
-        if self.storage == Storage::Memory {
+    pub(super) fn write(&mut self, record: LogRecord, act: Option<DurableAction>) -> u64 {
+        if self.storage == AcceptorStorage::Memory {
             self.due.extend(act);
-            return super::book::NO_RECORD;
+            return super::instance_log::NO_RECORD;
         }
         let number = self.next;
-        let lasting = matches!(act, Some(Act::Trim { .. } | Act::Idle { .. } | Act::Noted { .. }));
-        let awaited = act.is_some() && (self.storage == Storage::Synced || lasting);
+        let lasting = matches!(
+            act,
+            Some(
+                DurableAction::Trim { .. }
+                    | DurableAction::IdleDurable { .. }
+                    | DurableAction::TableDurable { .. }
+            )
+        );
+        let awaited = act.is_some() && (self.storage == AcceptorStorage::Synced || lasting);
         self.next += 1;
-        self.needed.push_back((number, record.reach()));
-        self.fresh.push((record, awaited));
+        self.needed.push_back((number, record.last_instance()));
+        self.unwritten.push((record, awaited));
         match act {
             Some(act) if awaited => self.waiting.push_back((number, act)),
             act => self.due.extend(act),
@@ -182,7 +196,7 @@ impl Keep {
 
     /// The ticket of the first of the fresh records.
     pub(super) fn first_ticket(&self) -> u64 {
-        self.next - self.fresh.len() as u64
+        self.next - self.unwritten.len() as u64
     }
 
     /// All records up to `number` are durable.
@@ -193,7 +207,7 @@ impl Keep {
     }
 
     /// How many records are not needed for any instance from `floors` on, by ring.
-    pub(super) fn idle(&self, floors: &dyn Fn(RingId) -> u64) -> usize {
+    pub(super) fn unneeded(&self, floors: &dyn Fn(RingId) -> u64) -> usize {
         let idle = |(_, reach): &&(u64, Option<(RingId, u64)>)| {
             reach.is_none_or(|(ring, end)| end <= floors(ring))
         };
@@ -209,69 +223,73 @@ impl Keep {
 
 #[cfg(test)]
 mod tests {
-    use super::super::value::Value;
+    use super::super::value::InstanceValue;
     use super::*;
 
-    fn accept(first: u64) -> Record {
-        let entry = Entry { first, ballot: Ballot::new(1, Pid(0)), value: Value::Skip(1) };
-        Record::Accept { ring: 0, known: 0, settled: true, entry }
+    fn accept(first: u64) -> LogRecord {
+        let entry = InstanceEntry {
+            first,
+            ballot: RingBallot::new(1, Pid(0)),
+            value: InstanceValue::Skip(1),
+        };
+        LogRecord::Accept { ring: 0, learned: 0, adopted: true, entry }
     }
 
-    fn vote(upto: u64) -> Option<Act> {
-        Some(Act::Vote { ring: 0, ballot: Ballot::new(1, Pid(0)), upto })
+    fn vote(upto: u64) -> Option<DurableAction> {
+        Some(DurableAction::Vote { ring: 0, ballot: RingBallot::new(1, Pid(0)), upto })
     }
 
     #[test]
     fn what_must_be_durable_waits_and_the_rest_does_not() {
-        let mut synced = Keep::new(Storage::Synced);
+        let mut synced = PendingWrites::new(AcceptorStorage::Synced);
         assert_eq!([synced.write(accept(0), vote(1)), synced.write(accept(1), vote(2))], [0, 1]);
         assert!(synced.due.is_empty());
         synced.durable(0);
         assert_eq!(synced.due.len(), 1);
-        for storage in [Storage::Written, Storage::Memory] {
-            let mut keep = Keep::new(storage);
-            keep.write(accept(0), vote(1));
-            assert_eq!(keep.due.len(), 1);
-            assert_eq!(keep.fresh.is_empty(), storage == Storage::Memory);
+        for storage in [AcceptorStorage::Written, AcceptorStorage::Memory] {
+            let mut writes = PendingWrites::new(storage);
+            writes.write(accept(0), vote(1));
+            assert_eq!(writes.due.len(), 1);
+            assert_eq!(writes.unwritten.is_empty(), storage == AcceptorStorage::Memory);
         }
     }
 
     #[test]
     fn a_record_is_needed_as_long_as_its_instances() {
-        let mut keep = Keep::new(Storage::Synced);
-        keep.write(Record::Promise { ring: 0, ballot: Ballot::NONE }, None);
+        let mut writes = PendingWrites::new(AcceptorStorage::Synced);
+        writes.write(LogRecord::Promise { ring: 0, ballot: RingBallot::NONE }, None);
         (0..3).for_each(|i| {
-            keep.write(accept(i), None);
+            writes.write(accept(i), None);
         });
-        assert_eq!(keep.idle(&|_| 2), 3);
-        assert_eq!(keep.trim(3), 3);
-        assert_eq!(keep.idle(&|_| 9), 1);
-        assert_eq!(keep.trim(1), 4);
+        assert_eq!(writes.unneeded(&|_| 2), 3);
+        assert_eq!(writes.trim(3), 3);
+        assert_eq!(writes.unneeded(&|_| 9), 1);
+        assert_eq!(writes.trim(1), 4);
     }
 
     #[test]
     fn records_read_back() {
         let table = alloc::vec![(1, 2), (3, 4)];
         for record in [
-            Record::Promise { ring: 3, ballot: Ballot::new(7, Pid(2)) },
+            LogRecord::Promise { ring: 3, ballot: RingBallot::new(7, Pid(2)) },
             accept(9),
-            Record::Base {
+            LogRecord::TrimBase {
                 ring: 1,
-                promised: Ballot::NONE,
-                settled: Ballot::new(2, Pid(1)),
+                promised: RingBallot::NONE,
+                adopted: RingBallot::new(2, Pid(1)),
                 floor: 5,
                 at: 6,
                 table,
             },
-            Record::Settle { ring: 2, ballot: Ballot::new(3, Pid(0)), from: 7 },
-            Record::Memories { of: alloc::vec![0, 4, 1] },
+            LogRecord::Adopt { ring: 2, ballot: RingBallot::new(3, Pid(0)), from: 7 },
+            LogRecord::StorageEpochs { of: alloc::vec![0, 4, 1] },
         ] {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
-            assert_eq!(Record::read(&bytes), Some(record));
-            assert!(Record::read(&bytes[..bytes.len() - 1]).is_none());
+            assert_eq!(LogRecord::read(&bytes), Some(record));
+            assert!(LogRecord::read(&bytes[..bytes.len() - 1]).is_none());
             bytes.push(0);
-            assert!(Record::read(&bytes).is_none());
+            assert!(LogRecord::read(&bytes).is_none());
         }
     }
 }

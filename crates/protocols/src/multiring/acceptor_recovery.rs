@@ -1,0 +1,452 @@
+//! An acceptor that lost its memory: what it had promised and accepted comes back from the others
+//! before it votes again.
+//!
+//! Each loss begins a new *memory* of the acceptor, with a number. It asks the other acceptors of
+//! its group, and each of them from then on counts no vote and no promise of an older memory, also
+//! such as are still on their way, before it answers with all that it has itself; and with every vote
+//! that it passes on it says which memory counts (`successor.rs`), so that whoever needs its vote counts the
+//! lost one no more, asked or not. With answers of a majority's worth of others, `f + 1`, it goes on.
+//! Why that suffices: whatever a quorum decided with a vote of the lost memory, one of the `f + 1` is in
+//! that quorum. Either it had voted when it answered, and so the value is in its answer; or it votes
+//! later, and then whoever hears of that vote does not count the lost one. The same holds of promises,
+//! which carry what their senders know of memories.
+//!
+//! None of so many can be done without. So whom it does not reach it asks by way of another one of its group, too,
+//! who passes on the question and, word for word, the answer; it keeps nothing of them, and passes on what
+//! comes from their sender itself only.
+
+use super::Mutant;
+use super::message::{ForwardedMessage, RecoveryRequest, RingMessage, RingPacket};
+use super::persistence::{DurableAction, LogRecord};
+use super::process::MultiRing;
+use super::topology::{RingId, ring_for};
+use super::value::{INSTANCE_MAX, InstanceEntry, RingBallot};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use amcast_core::messages::Messages;
+use amcast_core::step::Note;
+use amcast_core::{GroupSet, Outbox, Pid, Time};
+
+/// The way back of an acceptor's memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AcceptorRecovery {
+    /// Whether it is gone.
+    pub(super) lost: bool,
+    /// By rank: what came of an answer before its end.
+    partial: Vec<PartialAnswer>,
+    /// By rank, and by ring: the answer.
+    answers: Vec<Vec<Option<RecoveryAnswer>>>,
+    /// The number of the last question.
+    asked: u32,
+    asked_at: Option<Time>,
+    /// What they say is being written.
+    done: bool,
+}
+
+/// What came of an answer.
+#[derive(Clone, Debug)]
+struct PartialAnswer {
+    /// The question that it answers: answers that come on two ways are not mixed.
+    request: u32,
+    /// By ring.
+    entries: Vec<Vec<InstanceEntry>>,
+}
+
+impl PartialAnswer {
+    /// What came for a ring of the answer to this question; none if a later one is being answered.
+    fn of(&mut self, request: u32, ring: RingId) -> Option<&mut Vec<InstanceEntry>> {
+        if request > self.request {
+            self.request = request;
+            self.entries.iter_mut().for_each(Vec::clear);
+        }
+        self.entries.get_mut(usize::from(ring)).filter(|_| request == self.request)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct RecoveryAnswer {
+    promised: RingBallot,
+    learned: u64,
+    adopted: RingBallot,
+    entries: Vec<InstanceEntry>,
+    storage_epochs: Vec<u32>,
+}
+
+impl MultiRing {
+    /// The memory of the lives before this one is gone.
+    pub(super) fn lose_storage(&mut self) {
+        let (ranks, rings) = (self.config.cluster.replicas(), self.rings.len());
+        self.storage_epochs[self.me.index()] = self.incarnation;
+        self.writes.write(LogRecord::StorageLost { storage_epoch: self.incarnation }, None);
+        let partial = PartialAnswer { request: 0, entries: alloc::vec![Vec::new(); rings] };
+        self.recovery = AcceptorRecovery {
+            lost: true,
+            partial: alloc::vec![partial; ranks],
+            answers: alloc::vec![alloc::vec![None; rings]; ranks],
+            ..AcceptorRecovery::default()
+        };
+    }
+
+    pub(super) fn recovery_at(&self) -> Time {
+        match self.recovery.asked_at {
+            _ if !self.recovery.lost || self.recovery.done => Time::NEVER,
+            None => self.now,
+            Some(at) => at + self.config.retry,
+        }
+    }
+
+    /// Asks the other acceptors what it had promised and accepted. Who has answered in full is not
+    /// asked again: a later answer would reach further, and where answers take longer than the time
+    /// between two questions, this process would never know all that the last one knew.
+    pub(super) fn request_recovery(&mut self) {
+        if self.recovery_at() > self.now {
+            return;
+        }
+        self.recovery.asked_at = Some(self.now);
+        for p in self.group_peers() {
+            if self.has_answered(p) {
+                continue;
+            }
+            let message = self.request();
+            self.send(p, message);
+            if let Some(by) = self.way_round_to(p) {
+                let (message, own) = (self.request(), (self.me, self.incarnation));
+                self.send(by, carried(own, p, message));
+            }
+        }
+    }
+
+    /// The next question.
+    fn request(&mut self) -> RingMessage {
+        self.recovery.asked += 1;
+        let (storage_epoch, number) = (self.storage_epochs[self.me.index()], self.recovery.asked);
+        RingMessage::RecoveryRequest { request: RecoveryRequest { storage_epoch, number } }
+    }
+
+    /// Whether the answer of another acceptor is here, for all rings.
+    fn has_answered(&self, p: Pid) -> bool {
+        let Some(answers) = self.rank_of(p).and_then(|rank| self.recovery.answers.get(rank)) else {
+            return false;
+        };
+        self.voted_rings().all(|id| answers.get(usize::from(id)).is_some_and(Option::is_some))
+    }
+
+    /// By whom to ask one who is not reached, each time another one.
+    fn way_round_to(&self, p: Pid) -> Option<Pid> {
+        if self.reaches(p) {
+            return None;
+        }
+        let own = ring_for(&self.config.rings, GroupSet::one(self.group))?;
+        let mut forwarders = self.forwarders(own, p);
+        forwarders.retain(|&by| by != p && self.reaches(by));
+        let turn = self.recovery.asked as usize % forwarders.len().max(1);
+        forwarders.get(turn).copied()
+    }
+
+    /// One passes on a word of recovery, to this process or by way of it.
+    pub(super) fn on_forwarded(
+        &mut self,
+        by: Pid,
+        carry: ForwardedMessage,
+        out: &mut Outbox<Messages<RingPacket>>,
+    ) -> Result<(), &'static str> {
+        let processes = self.config.cluster.processes();
+        let group_peer = |p: Pid| p.index() < processes && self.rank_of(p).is_some();
+        if !group_peer(carry.sender) {
+            return Err("a word to be passed on of one who is not in this group");
+        }
+        if carry.to == self.me {
+            if self.is_current_incarnation(carry.sender, carry.incarnation) {
+                self.dispatch_recovery((carry.sender, Some(by)), carry.message, out);
+            }
+            return Ok(());
+        }
+        if by != carry.sender || !group_peer(carry.to) {
+            return Err("a word that this process is not to pass on");
+        }
+        self.send(carry.to, RingMessage::Forwarded(Box::new(carry)));
+        Ok(())
+    }
+
+    /// A word of recovery, which came by way of another one, if it did.
+    pub(super) fn dispatch_recovery(
+        &mut self,
+        (from, by): (Pid, Option<Pid>),
+        message: RingMessage,
+        out: &mut Outbox<Messages<RingPacket>>,
+    ) {
+        match message {
+            RingMessage::RecoveryRequest { request } => {
+                self.on_recovery_request((from, by), request)
+            }
+            RingMessage::RecoveryEntry { ring, request, entry } => {
+                self.on_recovery_entry(from, ring, request, entry);
+            }
+            RingMessage::RecoveryResponse {
+                ring,
+                request,
+                promised,
+                learned,
+                adopted,
+                count,
+                storage_epochs,
+            } => {
+                let said = (promised, adopted, learned);
+                self.on_recovery_response(from, (ring, request, count), said, storage_epochs, out);
+            }
+            _ => out.note(Note::Malformed(from, "a word that is not of recovery")),
+        }
+    }
+
+    /// The rings in which this process is an acceptor.
+    fn voted_rings(&self) -> impl Iterator<Item = RingId> + '_ {
+        let votes = |id: &RingId| {
+            self.rings[usize::from(*id)].as_ref().is_some_and(|ring| ring.acceptor_index.is_some())
+        };
+        (0..self.rings.len() as RingId).filter(votes)
+    }
+
+    fn on_recovery_request(&mut self, (from, by): (Pid, Option<Pid>), request: RecoveryRequest) {
+        let storage_epoch = request.storage_epoch;
+        if !self.may_vote() || self.rank_of(from).is_none() {
+            return;
+        }
+        let held = self.storage_epochs[from.index()];
+        if storage_epoch < held {
+            return;
+        }
+        if !self.config.mutants.is(Mutant::CountsOnLostMemories) {
+            self.storage_epochs[from.index()] = storage_epoch;
+        }
+        let storage_epochs: Vec<u32> = self.group_storage_epochs();
+        let mut messages = Vec::new();
+        for id in self.voted_rings() {
+            let Some(ring) = &self.rings[usize::from(id)] else { continue };
+            let entries = ring.undecided_entries();
+            let (count, learned, promised) = (entries.len() as u32, ring.learned, ring.promised);
+            let adopted = ring.adopted;
+            let recalled = entries.into_iter();
+            messages.extend(recalled.map(|entry| RingMessage::RecoveryEntry {
+                ring: id,
+                request,
+                entry,
+            }));
+            let storage_epochs = storage_epochs.clone();
+            let ring = id;
+            messages.push(RingMessage::RecoveryResponse {
+                ring,
+                request,
+                promised,
+                learned,
+                adopted,
+                count,
+                storage_epochs,
+            });
+        }
+        if by.is_some() {
+            let own = (self.me, self.incarnation);
+            messages = messages.into_iter().map(|message| carried(own, from, message)).collect();
+        }
+        let act = DurableAction::Send { to: by.unwrap_or(from), messages };
+        self.writes.write(LogRecord::StorageEpochs { of: storage_epochs }, Some(act));
+    }
+
+    /// By rank: which memory of each acceptor of this group counts.
+    pub(super) fn group_storage_epochs(&self) -> Vec<u32> {
+        let members = self.config.cluster.members(self.group);
+        members.map(|p| self.storage_epochs[p.index()]).collect()
+    }
+
+    /// Whether a question is of the memory that this process has not got back.
+    fn is_open(&self, request: RecoveryRequest) -> bool {
+        let current = request.storage_epoch == self.storage_epochs[self.me.index()];
+        let asked = request.number <= self.recovery.asked;
+        current && asked && self.recovery.lost && !self.recovery.done
+    }
+
+    fn on_recovery_entry(
+        &mut self,
+        from: Pid,
+        ring: RingId,
+        request: RecoveryRequest,
+        entry: InstanceEntry,
+    ) {
+        if let Some(rank) = self.rank_of(from).filter(|_| self.is_open(request))
+            && let Some(partial) = self.recovery.partial[rank].of(request.number, ring)
+        {
+            partial.push(entry);
+        }
+    }
+
+    fn on_recovery_response(
+        &mut self,
+        from: Pid,
+        (ring, request, count): (RingId, RecoveryRequest, u32),
+        (promised, adopted, learned): (RingBallot, RingBallot, u64),
+        storage_epochs: Vec<u32>,
+        out: &mut Outbox<Messages<RingPacket>>,
+    ) {
+        let ranks = self.config.cluster.replicas();
+        let Some(rank) = self.rank_of(from).filter(|_| self.is_open(request)) else { return };
+        if usize::from(ring) >= self.rings.len() || storage_epochs.len() != ranks {
+            return out.note(Note::Malformed(from, "a recollection of another cluster"));
+        }
+        let partial = self.recovery.partial[rank].of(request.number, ring);
+        let entries = partial.map(core::mem::take).unwrap_or_default();
+        if entries.len() != count as usize {
+            // Some of it was lost, or a later question is being answered.
+            return;
+        }
+        let processes = self.config.cluster.processes();
+        let acceptors = &self.config.rings[usize::from(ring)].acceptors;
+        let sound = |entry: &InstanceEntry| entry.makes_sense(acceptors, processes);
+        let far = learned > INSTANCE_MAX || !promised.max(adopted).is_of(acceptors);
+        if far || !entries.iter().all(sound) {
+            return out.note(Note::Malformed(from, "a value that makes no sense"));
+        }
+        let answer = RecoveryAnswer { promised, learned, adopted, entries, storage_epochs };
+        self.recovery.answers[rank][usize::from(ring)] = Some(answer);
+    }
+
+    /// With answers of enough others, and once everything is known that they knew to be decided, and
+    /// who proposed it: takes over what they say.
+    pub(super) fn finish_recovery(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
+        if !self.recovery.lost || self.recovery.done || self.recovery.answers.is_empty() {
+            return;
+        }
+        let rings: Vec<RingId> = self.voted_rings().collect();
+        let whole = |answers: &&Vec<Option<RecoveryAnswer>>| {
+            rings.iter().all(|&id| answers[usize::from(id)].is_some())
+        };
+        let answers: Vec<_> = self.recovery.answers.iter().filter(whole).collect();
+        let behind = |id: &RingId| {
+            let Some(ring) = &self.rings[usize::from(*id)] else { return false };
+            let mut answers = answers.iter().filter_map(|a| a[usize::from(*id)].as_ref());
+            answers.any(|a| a.learned > ring.learned) || ring.table_at != ring.learned
+        };
+        let enough = match self.config.mutants.is(Mutant::AsksTooFew) {
+            true => self.config.cluster.quorum() - 1,
+            false => self.config.cluster.quorum(),
+        };
+        if answers.len() < enough || rings.iter().any(behind) {
+            return;
+        }
+        let answers: Vec<Vec<Option<RecoveryAnswer>>> = answers.into_iter().cloned().collect();
+        self.recovery.done = true;
+        for answer in answers.iter().flatten().flatten() {
+            for (rank, &storage_epoch) in answer.storage_epochs.iter().enumerate() {
+                let p = self.config.cluster.replica(self.group, rank);
+                let held = &mut self.storage_epochs[p.index()];
+                *held = (*held).max(storage_epoch);
+            }
+        }
+        for id in rings {
+            let of_ring = || answers.iter().filter_map(|a| a[usize::from(id)].as_ref());
+            let promised = of_ring().map(|a| a.promised).max().unwrap_or(RingBallot::NONE);
+            let end = |a: &RecoveryAnswer| a.entries.last().map_or(a.learned, InstanceEntry::end);
+            let longest = self.config.mutants.is(Mutant::RemembersTheLongestLog);
+            let rank =
+                |a: &&RecoveryAnswer| (if longest { RingBallot::NONE } else { a.adopted }, end(a));
+            let best = of_ring().max_by_key(rank).cloned();
+            self.with_ring(id, |ring, cx| {
+                ring.promised = ring.promised.max(promised);
+                let ballot = ring.promised;
+                cx.writes.write(LogRecord::Promise { ring: id, ballot }, None);
+                // Who proposed what is kept here, too, although not from the beginning.
+                cx.writes.write(ring.base(), None);
+                let takes = !cx.config.mutants.is(Mutant::RemembersNothing);
+                if let Some(RecoveryAnswer { adopted, entries, .. }) = best.filter(|_| takes) {
+                    ring.restore_accepted(adopted, entries, cx);
+                }
+            });
+        }
+        let of = self.group_storage_epochs();
+        self.writes.write(LogRecord::StorageEpochs { of }, Some(DurableAction::Recovered));
+        out.mark("multiring-remembers");
+    }
+}
+
+/// A word of a process, in one of its lives, to be passed on.
+fn carried((sender, incarnation): (Pid, u32), to: Pid, message: RingMessage) -> RingMessage {
+    RingMessage::Forwarded(Box::new(ForwardedMessage { sender, incarnation, to, message }))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::multiring::SYNCED;
+    use alloc::vec::Vec;
+    use amcast_core::codec::Codec;
+    use amcast_core::{Entry, Input, Node, Outbox, Pid, RawConfig, Time};
+
+    use super::super::message::{RecoveryRequest, RingMessage};
+    use super::super::value::InstanceValue;
+    use super::{LogRecord, PartialAnswer, RingBallot, carried};
+
+    /// Whether a process votes that starts again with these records in its log.
+    fn votes(records: &[&[u8]]) -> bool {
+        let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
+        let config = raw.check(SYNCED.about().params).expect("a sound configuration");
+        let Ok(Node::Messages(mut node)) = SYNCED.build(Pid(0), &config) else {
+            panic!("it sends messages")
+        };
+        let mut out = Outbox::default();
+        for (number, record) in (0..).zip(records) {
+            node.step(Time(1), (), Input::Stored { number, record }, &mut out);
+        }
+        node.step(Time(1), (), Input::Start { incarnation: 1 }, &mut out);
+        node.fit()
+    }
+
+    #[test]
+    fn an_acceptor_with_a_log_that_it_cannot_read_does_not_vote() {
+        let mut promise = Vec::new();
+        LogRecord::Promise { ring: 0, ballot: RingBallot::new(1, Pid(0)) }.encode(&mut promise);
+        assert!(votes(&[&promise]) && votes(&[]));
+        assert!(!votes(&[&promise, &[99, 1, 2]]));
+        assert!(!votes(&[&promise[..promise.len() - 1], &promise]));
+    }
+
+    fn entry(first: u64) -> super::InstanceEntry {
+        super::InstanceEntry {
+            first,
+            ballot: RingBallot::new(1, Pid(0)),
+            value: InstanceValue::Skip(1),
+        }
+    }
+
+    #[test]
+    fn answers_that_come_on_two_ways_are_not_mixed() {
+        let mut partial = PartialAnswer { request: 0, entries: alloc::vec![Vec::new(); 2] };
+        partial.of(3, 0).expect("the first").push(entry(5));
+        partial.of(3, 1).expect("of another ring").push(entry(7));
+        assert!(partial.of(2, 0).is_none(), "of an earlier question");
+        assert!(partial.of(4, 0).is_some_and(|entries| entries.is_empty()));
+        partial.of(4, 0).expect("it is the last").push(entry(6));
+        assert_eq!(partial.of(4, 0), Some(&mut alloc::vec![entry(6)]));
+        assert!(partial.of(3, 0).is_none() && partial.of(4, 2).is_none());
+    }
+
+    #[test]
+    fn only_words_of_recovery_are_passed_on() {
+        let request = RecoveryRequest { storage_epoch: 3, number: 7 };
+        let read = |message: &RingMessage| {
+            let mut bytes = Vec::new();
+            message.encode(&mut bytes);
+            RingMessage::decode(&mut amcast_core::codec::Reader::new(&bytes)).ok()
+        };
+        for message in [
+            RingMessage::RecoveryRequest { request },
+            RingMessage::RecoveryEntry { ring: 1, request, entry: entry(9) },
+        ] {
+            let carry = carried((Pid(2), 4), Pid(0), message);
+            assert_eq!(read(&carry), Some(carry));
+        }
+        let others = [
+            RingMessage::Ask { attempt: 1 },
+            carried((Pid(2), 4), Pid(0), RingMessage::RecoveryRequest { request }),
+        ];
+        for message in others {
+            assert_eq!(read(&carried((Pid(2), 4), Pid(0), message)), None);
+        }
+    }
+}

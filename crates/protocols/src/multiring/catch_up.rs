@@ -1,0 +1,379 @@
+//! How a member gets what it missed of a ring: decided instances, from whoever has them.
+
+use super::Mutant;
+use super::message::{DecidedEntries, ProposalTable, RingMessage};
+use super::persistence::{AcceptorStorage, LogRecord};
+use super::ring::{Ring, RingContext, cut, shorten};
+use super::value::{INSTANCE_MAX, InstanceEntry, InstanceValue, RingBallot};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use amcast_core::{Pid, Span, Time};
+
+/// How many times as long as `retry` an answer is waited for: it may have to be read from a disk.
+const PATIENCE: u64 = 4;
+
+/// How many times as much as is passed on at once is told at once to one who asks for it: a member that
+/// is behind gets further with each question than the others come meanwhile.
+const LESSON: usize = 8;
+
+/// The same in bytes, at most: it must fit into a frame.
+const LESSON_BYTES_MAX: usize = 2 << 20;
+
+/// What a member asked for that it lacks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CatchUp {
+    /// When others were asked last.
+    asked_at: Time,
+    /// Whom to ask next.
+    turn: usize,
+    /// What was known when it was looked last, and since when that has not grown.
+    seen: u64,
+    seen_at: Time,
+    /// Nobody can give it, or it can take nothing: there is nothing to ask before something comes.
+    idle: bool,
+    /// The last answer was cut off: there is more to be had at once.
+    more: bool,
+    /// Who was asked last.
+    asked: Option<Pid>,
+    /// Who was asked and has let go of what comes next, and where what it has begins: at no instance if it
+    /// did not answer.
+    trimmed: BTreeMap<Pid, u64>,
+}
+
+/// The answer to a fetch, as far as it is in memory.
+pub(super) enum RetransmissionStep {
+    /// Say this.
+    Answer(RingMessage),
+    /// The slot that begins with this instance must be read from disk first.
+    Load(u64),
+}
+
+impl Ring {
+    /// Whether this member has less than it should have by now.
+    fn lacks(&self, me: Pid, now: Time, retry: Span) -> bool {
+        let table = self.acceptor_index.is_some() && self.table_at != self.learned;
+        let waits = self.coordinator_role.as_ref().is_some_and(|role| !role.is_active(self.ballot));
+        let at_once = table || self.learned < self.start || self.catch_up.more;
+        let ahead = || {
+            let others = self.topology.members.iter().zip(&self.peers).filter(|(p, _)| **p != me);
+            others.map(|(_, standing)| standing.learned).max().unwrap_or(0)
+        };
+        let soon = waits || now.since(self.catch_up.seen_at) >= retry;
+        at_once || soon && ahead() > self.learned
+    }
+
+    /// Asks for what it lacks: another one if there was no answer.
+    pub(super) fn request_retransmission(&mut self, cx: &mut RingContext<'_>) {
+        if self.catch_up.seen != self.learned {
+            (self.catch_up.seen, self.catch_up.seen_at) = (self.learned, cx.now);
+        }
+        let waits = self.catch_up.asked_at != Time::ZERO;
+        let asked_lately =
+            waits && cx.now.since(self.catch_up.asked_at) < cx.config.retry.times(PATIENCE);
+        self.catch_up.idle = self.is_full(cx);
+        if asked_lately || !self.lacks(cx.me, cx.now, cx.config.retry) || self.catch_up.idle {
+            return;
+        }
+        let table = self.acceptor_index.is_some() && self.table_at != self.learned;
+        if let Some(silent) = self.catch_up.asked.filter(|_| waits) {
+            self.catch_up.trimmed.insert(silent, u64::MAX);
+        }
+        let mut able = self.able(cx);
+        self.catch_up.idle = able.is_empty();
+        if able.is_empty() {
+            return;
+        }
+        // Each keeps what its own checkpoint lacks: another may have what one has let go of.
+        if able.iter().any(|p| self.may_hold(*p)) {
+            able.retain(|p| self.may_hold(*p));
+        }
+        // [MRP 3:7]
+        // Who answers is asked again: what comes next is in its memory by then.
+        self.catch_up.turn += usize::from(waits);
+        self.catch_up.asked_at = cx.now;
+        let to = able[self.catch_up.turn % able.len()];
+        self.catch_up.asked = Some(to);
+        cx.send(to, RingMessage::RetransmitRequest { ring: self.id, from: self.learned, table });
+    }
+
+    /// Who can be asked for what this member lacks.
+    fn able(&self, cx: &RingContext<'_>) -> Vec<Pid> {
+        let table = self.acceptor_index.is_some() && self.table_at != self.learned;
+        // Only acceptors have tables; an older one is as good.
+        let enough = |p: Pid| match table {
+            true => self.topology.acceptor(p).is_some(),
+            false => self.is_ahead(p),
+        };
+        self.others(cx.me).filter(|&p| enough(p) && cx.reaches(p)).collect()
+    }
+
+    /// Whether `p` knows more than this member.
+    fn is_ahead(&self, p: Pid) -> bool {
+        self.topology.member(p).is_some_and(|at| self.peers[at].learned > self.learned)
+    }
+
+    /// Whether `p` may have what comes next here: it knows it, and has not said that it has let go of it.
+    fn may_hold(&self, p: Pid) -> bool {
+        let gone = self.catch_up.trimmed.get(&p).is_some_and(|floor| *floor > self.learned);
+        self.is_ahead(p) && !gone
+    }
+
+    /// `p` has nothing below `floor`, and this member needs that. It goes on from the lowest floor, unless
+    /// there is another to be asked who may have it.
+    fn on_trimmed_by(&mut self, p: Pid, floor: u64, cx: &mut RingContext<'_>) {
+        self.catch_up.trimmed.insert(p, floor);
+        if self.able(cx).into_iter().any(|q| self.may_hold(q)) {
+            self.catch_up.asked_at = Time::ZERO;
+            return;
+        }
+        let floors = self.catch_up.trimmed.values().copied().filter(|at| *at > self.learned);
+        let lowest = floors.min().unwrap_or(floor);
+        self.catch_up.trimmed.clear();
+        self.jump_to(lowest, cx);
+    }
+
+    /// When to look again whether something is missing. Where there is nobody to ask, the next sign
+    /// of life brings it round.
+    pub(super) fn retransmission_at(&self, me: Pid, retry: Span) -> Time {
+        if self.catch_up.idle {
+            return Time::NEVER;
+        }
+        let table = self.acceptor_index.is_some() && self.table_at != self.learned;
+        let others = self.topology.members.iter().zip(&self.peers).filter(|(p, _)| **p != me);
+        let ahead = others.map(|(_, standing)| standing.learned).max().unwrap_or(0);
+        if table || self.learned < self.start || ahead > self.learned {
+            let asked = match self.catch_up.asked_at {
+                Time::ZERO => Time::ZERO,
+                at => at + retry.times(PATIENCE),
+            };
+            asked.max(self.catch_up.seen_at + retry)
+        } else {
+            Time::NEVER
+        }
+    }
+
+    /// What a member that lacks instances from `from` on can be told. `read` has values that were read
+    /// for it, by record.
+    pub(super) fn serve(
+        &self,
+        (from, table): (u64, bool),
+        read: &BTreeMap<u64, InstanceValue>,
+        pass_bytes: usize,
+    ) -> RetransmissionStep {
+        let (mut at, mut bytes, mut entries) = (from.max(self.log.floor()), 0, Vec::new());
+        if at == from {
+            let most = pass_bytes.saturating_mul(LESSON).min(LESSON_BYTES_MAX);
+            while at < self.learned && bytes < most {
+                let Some((first, slot)) = self.log.at(at) else { break };
+                let Some(value) = slot.value.as_ref().or_else(|| read.get(&slot.record)) else {
+                    if entries.is_empty() {
+                        return RetransmissionStep::Load(first);
+                    }
+                    break;
+                };
+                let entry = InstanceEntry { first, ballot: slot.ballot, value: value.clone() };
+                let entry = shorten(cut(entry, at), self.learned);
+                bytes += entry.value.size();
+                at = entry.end();
+                entries.push(entry);
+            }
+        }
+        let whole =
+            at >= self.learned && self.table_at == self.learned && self.acceptor_index.is_some();
+        let decided = DecidedEntries {
+            entries,
+            learned: self.learned,
+            floor: self.log.floor(),
+            table: (table && whole).then(|| self.table.clone()),
+        };
+        RetransmissionStep::Answer(RingMessage::Retransmission { ring: self.id, decided })
+    }
+
+    /// Decided instances come.
+    pub(super) fn on_retransmission(
+        &mut self,
+        from: Pid,
+        decided: DecidedEntries,
+        cx: &mut RingContext<'_>,
+    ) -> Result<(), &'static str> {
+        let at = self.topology.member(from).ok_or("what one knows who is not in the ring")?;
+        let DecidedEntries { entries, learned, floor, table } = decided;
+        if floor.max(learned) > INSTANCE_MAX {
+            return Err("instances that there are not");
+        }
+        self.peers[at].learned = self.peers[at].learned.max(learned);
+        self.catch_up.trimmed.remove(&from);
+        // Not silent, whatever it brings: what it was asked for may have come some other way.
+        self.catch_up.asked = self.catch_up.asked.filter(|asked| *asked != from);
+        let before = (self.learned, self.table_at);
+        if floor > self.learned {
+            self.on_trimmed_by(from, floor, cx);
+        }
+        for entry in entries {
+            if !entry.makes_sense(&self.topology.acceptors, cx.config.cluster.processes()) {
+                return Err("a value that makes no sense");
+            }
+            if entry.first > self.learned {
+                break;
+            }
+            self.learn_entry(entry, cx);
+        }
+        if let Some(table) = table.filter(|table| table.len() == self.table.len()) {
+            // Whoever gives one has everything in it that it knows.
+            self.take_table(table, learned);
+        }
+        self.catch_up.more = self.learned < learned && self.may_hold(from);
+        if before != (self.learned, self.table_at) {
+            // More may be had at once.
+            self.catch_up.asked_at = Time::ZERO;
+        }
+        self.advance(cx);
+        Ok(())
+    }
+
+    /// Takes over who proposed what, as of instance `at`, if what came since then is held here.
+    fn take_table(&mut self, mut table: ProposalTable, at: u64) {
+        if self.table_at >= at || at < self.log.floor() || at > self.learned {
+            return;
+        }
+        for (first, slot) in self.log.from(at).take_while(|(first, _)| *first < self.learned) {
+            let Some(value) = &slot.value else { return };
+            debug_assert!(first + slot.instances > at);
+            for packed in value.messages() {
+                table[packed.msg.sender.index()] = (packed.incarnation, packed.number);
+            }
+        }
+        (self.table, self.table_at) = (table, self.learned);
+    }
+
+    /// Everything below `floor` is gone everywhere, as far as others can be asked: goes on from there.
+    /// Whoever has not applied it needs the state of another.
+    fn jump_to(&mut self, floor: u64, cx: &mut RingContext<'_>) {
+        self.log.trim(floor);
+        self.learned = self.learned.max(floor);
+        self.decided = self.decided.max(floor);
+        if self.acceptor_index.is_some() && !cx.config.mutants.is(Mutant::ForgetsWhatItPassed) {
+            // Else what was accepted there, and not decided, would be taken for decided after a
+            // restart.
+            cx.writes.write(self.base(), None);
+        }
+        self.skip_to_learned();
+    }
+
+    /// A decided entry, whose first instance is not beyond what is known.
+    ///
+    /// Its ballot is not below the one in which it was decided: whoever knows an entry to be decided
+    /// accepted it in that ballot or a later one, or was told by one who did. So every run of this
+    /// ballot or a later one has the same value there, and runs of earlier ones may not.
+    fn learn_entry(&mut self, entry: InstanceEntry, cx: &mut RingContext<'_>) {
+        if entry.ballot > self.ballot && self.ballot != RingBallot::NONE {
+            // The run that is followed here is over.
+            if self.coordinator_role.as_ref().is_some_and(|role| role.ballot < entry.ballot) {
+                self.step_down(entry.ballot, cx);
+            }
+            self.promised = self.promised.max(entry.ballot);
+        }
+        while self.learned < entry.end() {
+            let entry = cut(entry.clone(), self.learned);
+            let in_run = self.ballot != RingBallot::NONE
+                && self.adopted == self.ballot
+                && (entry.ballot <= self.ballot || cx.config.mutants.is(Mutant::CountsOlderRuns))
+                && self.learned >= self.start;
+            if in_run && self.learned < self.end {
+                self.learn_up_to(entry.end().min(self.end));
+                continue;
+            }
+            if in_run && self.ballot >= self.promised {
+                self.accept(InstanceEntry { ballot: self.ballot, ..entry }, cx);
+                self.learn_up_to(self.end);
+                continue;
+            }
+            let entry = match self.ballot {
+                _ if self.learned >= self.start => entry,
+                RingBallot::NONE => entry,
+                _ => shorten(entry, self.start),
+            };
+            let end = entry.end();
+            let durable =
+                self.acceptor_index.is_some() && cx.writes.storage() != AcceptorStorage::Memory;
+            let record = match durable {
+                true => {
+                    cx.writes.write(LogRecord::Learn { ring: self.id, entry: entry.clone() }, None)
+                }
+                false => super::instance_log::NO_RECORD,
+            };
+            self.log.put(entry, record);
+            self.learn_up_to(end);
+            self.skip_to_learned();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shared_bytes::SharedBytes;
+    use super::super::topology::{RingKinds, RingTraversal, topologies};
+    use super::super::value::RingProposal;
+    use super::*;
+    use amcast_core::{Cluster, Gid, GroupSet, MsgId};
+
+    /// A ring at process `me`, which knows the batches of some instances; the one of instance `i` has
+    /// proposal `i + 1` of process 0.
+    fn ring(me: Pid, instances: core::ops::Range<u64>) -> Ring {
+        let cluster = Cluster::new(1, 3, 0).unwrap();
+        let shape =
+            topologies(&cluster, RingKinds::Global, &[], RingTraversal::Nodes).pop().unwrap();
+        let mut ring = Ring::new(0, shape, me, cluster.processes());
+        ring.log.trim(instances.start);
+        (ring.learned, ring.table_at) = (instances.start, instances.start);
+        ring.table[0] = (0, instances.start);
+        for first in instances {
+            let msg = MsgId { sender: Pid(0), seq: first };
+            let dst = GroupSet::one(Gid(0));
+            let mut bytes = Vec::new();
+            RingProposal { msg, incarnation: 0, number: first + 1, dst, payload: b"x" }
+                .encode(&mut bytes);
+            let value = InstanceValue::Batch(SharedBytes::from(&bytes[..]));
+            ring.log.put(InstanceEntry { first, ballot: RingBallot::new(1, Pid(0)), value }, 0);
+            ring.learn_up_to(first + 1);
+        }
+        ring
+    }
+
+    /// The table that a process gives to one that asks from an instance on.
+    fn given(ring: &Ring, from: u64) -> Option<(ProposalTable, u64)> {
+        match ring.serve((from, true), &BTreeMap::new(), 1 << 20) {
+            RetransmissionStep::Answer(RingMessage::Retransmission { decided, .. }) => {
+                Some((decided.table?, decided.learned))
+            }
+            _ => panic!("it is in memory"),
+        }
+    }
+
+    #[test]
+    fn a_table_is_brought_up_to_what_came_since() {
+        let giver = ring(Pid(1), 0..8);
+        assert_eq!(giver.table[0], (0, 8));
+        // It has all from 5 on, and lost who proposed what; while it asks, it learns more than the giver.
+        let mut asker = ring(Pid(2), 5..5);
+        for learned in [7, 8, 11] {
+            let source = ring(Pid(2), 5..learned);
+            (asker.log, asker.learned, asker.table_at) = (source.log, source.learned, 0);
+            let (table, at) = given(&giver, asker.learned).expect("also to who knows more");
+            asker.take_table(table, at);
+            assert_eq!(asker.table_at, if learned < 8 { 0 } else { learned });
+        }
+        assert_eq!(asker.table[0], (0, 11));
+    }
+
+    #[test]
+    fn a_table_that_is_too_old_or_too_new_is_not_taken() {
+        let (older, newer) = (ring(Pid(1), 0..4), ring(Pid(1), 0..20));
+        let mut asker = ring(Pid(2), 6..9);
+        asker.table_at = 0;
+        for giver in [&older, &newer] {
+            asker.take_table(giver.table.clone(), giver.learned);
+            assert_eq!(asker.table_at, 0);
+        }
+    }
+}

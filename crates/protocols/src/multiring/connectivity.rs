@@ -1,0 +1,258 @@
+//! Who is heard by whom, as far as signs of life tell.
+//!
+//! A way may fail in one direction only: who is heard need not hear. So each process says with its signs of
+//! life of whom it gets none, and who of the others gets none of it; and what it has to say goes by ways on
+//! which the other end says that it hears. Of one that is not heard itself, or never was, nobody knows what
+//! arrives there.
+
+use super::message::BrokenLinks;
+use super::process::MultiRing;
+use super::topology::RingId;
+use alloc::vec::Vec;
+use amcast_core::Pid;
+
+/// What others say of the ways to them.
+#[derive(Clone, Debug)]
+pub(super) struct ConnectivityMatrix {
+    /// By process: what it said last.
+    broken: Vec<BrokenLinks>,
+}
+
+impl ConnectivityMatrix {
+    pub(super) fn new(processes: usize) -> Self {
+        Self { broken: alloc::vec![BrokenLinks::default(); processes] }
+    }
+
+    /// `p` hears all whom it should hear, and is heard by them, but for these.
+    pub(super) fn update(&mut self, p: Pid, broken: BrokenLinks) {
+        self.broken[p.index()] = broken;
+    }
+
+    /// Whether `by` does not hear `of`, as it said last.
+    pub(super) fn cannot_hear(&self, by: Pid, of: Pid) -> bool {
+        self.broken[by.index()].unheard.contains(&of)
+    }
+
+    /// Whether `p` and `q` hear each other, as `p` said last.
+    pub(super) fn connects(&self, p: Pid, q: Pid) -> bool {
+        let BrokenLinks { unheard, unreached } = &self.broken[p.index()];
+        !unheard.contains(&q) && !unreached.contains(&q)
+    }
+}
+
+impl MultiRing {
+    fn hears(&self, p: Pid) -> bool {
+        !self.heartbeat.suspects(self.now, p.index())
+    }
+
+    /// Whether this process and `p` hear each other.
+    pub(super) fn reaches(&self, p: Pid) -> bool {
+        self.hears(p) && !self.connectivity.cannot_hear(p, self.me)
+    }
+
+    /// What this process says of the ways to and from it.
+    pub(super) fn broken_links(&self) -> BrokenLinks {
+        let (heard, unheard): (Vec<Pid>, Vec<Pid>) =
+            self.neighbours.iter().partition(|p| self.hears(**p));
+        let cannot_hear = |p: &Pid| self.connectivity.cannot_hear(*p, self.me);
+        BrokenLinks { unheard, unreached: heard.into_iter().filter(cannot_hear).collect() }
+    }
+
+    /// Acceptors of a ring that may pass something on to `to`, whom this process does not reach: those in
+    /// front of whom it is known best that it arrives there, and from there at `to`. Not one who says
+    /// that nothing of this process does; but maybe one who was never heard, and `to` itself behind all others,
+    /// if it is not heard either.
+    pub(super) fn forwarders(&self, id: RingId, to: Pid) -> Vec<Pid> {
+        let deaf = |p: Pid| self.hears(p) && self.connectivity.cannot_hear(p, self.me);
+        let passes_on = |p: Pid| {
+            let says_so = self.hears(p) && self.connectivity.connects(p, to);
+            says_so && !(self.hears(to) && self.connectivity.cannot_hear(to, p))
+        };
+        let acceptors = self.config.rings[usize::from(id)].acceptors.iter().copied();
+        let mut forwarders: Vec<Pid> = acceptors.filter(|&p| p != self.me && !deaf(p)).collect();
+        forwarders.sort_by_key(|&p| (p == to, !passes_on(p), !self.hears(p)));
+        forwarders
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::MultiRingConfig;
+    use super::super::message::{AcceptorVote, Phase2, RingMessage, RingPacket};
+    use super::super::persistence::AcceptorStorage;
+    use super::super::value::RingBallot;
+    use super::super::{MEMORY, process::MultiRing};
+    use super::*;
+    use alloc::sync::Arc;
+    use amcast_core::messages::{In, Messages, Out};
+    use amcast_core::{Entry as _, Input, Outbox, Output, Protocol, RawConfig, Span, Time};
+
+    /// From one sign of life to the next.
+    const BEAT: Span = Span::millis(5);
+
+    /// One process of a ring; what the others do is up to the test.
+    struct SingleProcess {
+        node: MultiRing,
+        now: Time,
+        count: u64,
+    }
+
+    impl SingleProcess {
+        fn new(me: Pid, replicas: usize) -> Self {
+            let raw = RawConfig { groups: 1, replicas, clients: 0, ..RawConfig::default() };
+            let config = raw.check(MEMORY.about().params).expect("a sound configuration");
+            let shape = Arc::new(
+                MultiRingConfig::of(AcceptorStorage::Memory, &config).expect("sound, too"),
+            );
+            let mut alone = Self { node: MultiRing::new(me, &shape), now: Time(1), count: 0 };
+            alone.step(Input::Start { incarnation: 0 });
+            alone
+        }
+
+        /// What is said in a step.
+        fn step(&mut self, input: Input<'_, Messages<RingPacket>>) -> Vec<(Pid, RingMessage)> {
+            let mut out = Outbox::default();
+            self.node.step(self.now, (), input, &mut out);
+            let said = out.items().iter().filter_map(|output| match output {
+                Output::Medium(Out::To(to, _, packet)) => Some((*to, packet.message.clone())),
+                _ => None,
+            });
+            said.collect()
+        }
+
+        fn hear(&mut self, from: Pid, message: RingMessage) {
+            self.step(Input::Medium(In::From(from, RingPacket { incarnation: 0, message })));
+        }
+
+        /// For so many signs of life only these show any, with these gaps. What is said at the end.
+        fn beats(&mut self, beats: u32, alive: &[(u32, BrokenLinks)]) -> Vec<(Pid, RingMessage)> {
+            let mut said = Vec::new();
+            for _ in 0..beats {
+                (self.now, self.count) = (self.now + BEAT, self.count + 1);
+                for (p, broken) in alive {
+                    let (count, broken) = (self.count, broken.clone());
+                    let alive =
+                        RingMessage::Heartbeat { count, fit: true, broken, rings: Vec::new() };
+                    self.hear(Pid(*p), alive);
+                }
+                said = self.step(Input::Wake);
+            }
+            said
+        }
+
+        /// Follows a run that `Pid(0)` leads.
+        fn follow(&mut self, acceptors: usize) {
+            let votes = alloc::vec![AcceptorVote::default(); acceptors];
+            let (ballot, excluded, entries) = (RingBallot::new(1, Pid(0)), Vec::new(), Vec::new());
+            let pass = Phase2 {
+                ring: 0,
+                ballot,
+                membership_number: 0,
+                excluded,
+                start: 0,
+                reproposed_end: 0,
+                end: 0,
+                votes,
+                trim_end: 0,
+                entries,
+            };
+            self.hear(Pid(0), RingMessage::Phase2(pass));
+        }
+    }
+
+    fn none() -> BrokenLinks {
+        BrokenLinks::default()
+    }
+
+    fn unheard(p: u32) -> BrokenLinks {
+        BrokenLinks { unheard: [Pid(p)].into(), ..none() }
+    }
+
+    fn unreached(p: u32) -> BrokenLinks {
+        BrokenLinks { unreached: [Pid(p)].into(), ..none() }
+    }
+
+    /// Whether a process says that it is fit, and what of its gaps.
+    fn shown(said: &[(Pid, RingMessage)]) -> (bool, BrokenLinks) {
+        let alive = said.iter().find_map(|(_, message)| match message {
+            RingMessage::Heartbeat { fit, broken, .. } => Some((*fit, broken.clone())),
+            _ => None,
+        });
+        alive.expect("it shows that it lives")
+    }
+
+    #[test]
+    fn who_hears_no_majority_or_is_heard_by_none_says_that_it_is_not_fit() {
+        let mut alone = SingleProcess::new(Pid(0), 3);
+        assert_eq!(shown(&alone.beats(20, &[(1, none()), (2, none())])), (true, none()));
+        let nobody = BrokenLinks { unheard: [Pid(1), Pid(2)].into(), ..none() };
+        assert_eq!(shown(&alone.beats(20, &[])), (false, nobody));
+        assert_eq!(shown(&alone.beats(2, &[(1, none())])), (true, unheard(2)));
+        // It hears the other one, who does not hear it.
+        let deaf = BrokenLinks { unheard: [Pid(2)].into(), unreached: [Pid(1)].into() };
+        assert_eq!(shown(&alone.beats(2, &[(1, unheard(0))])), (false, deaf));
+        assert_eq!(shown(&alone.beats(2, &[(1, none()), (2, none())])), (true, none()));
+    }
+
+    #[test]
+    fn what_a_ring_is_wanted_to_come_to_reaches_its_coordinator_by_whoever_reaches_it() {
+        let mut alone = SingleProcess::new(Pid(1), 3);
+        alone.follow(3);
+        let mut told = |upto: u64, coordinator: BrokenLinks| {
+            alone.beats(1, &[(0, coordinator.clone()), (2, none())]);
+            alone.hear(Pid(2), RingMessage::LevelRequest { ring: 0, upto });
+            let said = alone.beats(1, &[(0, coordinator), (2, none())]);
+            let wants = said
+                .into_iter()
+                .filter(|(_, message)| matches!(message, RingMessage::LevelRequest { .. }));
+            wants.collect::<Vec<_>>()
+        };
+        assert_eq!(told(5, none()), [(Pid(0), RingMessage::LevelRequest { ring: 0, upto: 5 })]);
+        // The way there fails, and not the way back.
+        assert_eq!(told(9, unheard(1)), [(Pid(2), RingMessage::LevelRequest { ring: 0, upto: 9 })]);
+        assert_eq!(told(12, none()), [(Pid(0), RingMessage::LevelRequest { ring: 0, upto: 12 })]);
+    }
+
+    #[test]
+    fn who_promised_one_that_never_begins_consents_to_another() {
+        let mut alone = SingleProcess::new(Pid(4), 5);
+        let all = [(0, none()), (1, none()), (2, none()), (3, none())];
+        alone.beats(2, &all);
+        alone.hear(Pid(1), RingMessage::Prepare { ring: 0, ballot: RingBallot::new(2, Pid(1)) });
+        let ballot = RingBallot::new(3, Pid(0));
+        let mut answers = (0..100).map(|_| {
+            let now = alone.now;
+            alone.beats(1, &all);
+            assert_eq!(alone.now, now + BEAT);
+            let packet =
+                RingPacket { incarnation: 0, message: RingMessage::PreVote { ring: 0, ballot } };
+            let said = alone.step(Input::Medium(In::From(Pid(0), packet)));
+            said.iter().any(|(to, message)| {
+                *to == Pid(0) && matches!(message, RingMessage::PreVoteGranted { .. })
+            })
+        });
+        assert!(answers.by_ref().take(5).all(|consents| !consents), "that one has time to begin");
+        assert!(answers.skip(20).all(|consents| consents), "but not for ever");
+    }
+
+    #[test]
+    fn a_relay_is_one_who_says_that_it_reaches_the_coordinator() {
+        let forwarders = |alive: &[(u32, BrokenLinks)]| {
+            let mut alone = SingleProcess::new(Pid(4), 5);
+            alone.beats(20, alive);
+            alone.node.forwarders(0, Pid(0)).iter().map(|p| p.0).collect::<Vec<_>>()
+        };
+        assert_eq!(forwarders(&[(1, none()), (2, none()), (3, none())]), [1, 2, 3, 0]);
+        assert_eq!(forwarders(&[(1, unreached(0)), (2, none()), (3, none())]), [2, 3, 1, 0]);
+        assert_eq!(forwarders(&[(1, unheard(0)), (2, none())]), [2, 1, 3, 0], "one is not heard");
+        // The coordinator is heard: it says itself whom it hears.
+        let missing = BrokenLinks { unheard: [Pid(1), Pid(4)].into(), ..none() };
+        assert_eq!(forwarders(&[(0, missing), (1, none()), (2, none()), (3, none())]), [2, 3, 1]);
+        assert_eq!(
+            forwarders(&[(1, none()), (2, unheard(4)), (3, none())]),
+            [1, 3, 0],
+            "one is deaf"
+        );
+        assert_eq!(forwarders(&[]), [1, 2, 3, 0], "nobody knows of any");
+    }
+}

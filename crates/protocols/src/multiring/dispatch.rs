@@ -1,0 +1,207 @@
+//! What a process of Multi-Ring Paxos hears of others, and which part of it that is for.
+
+use super::message::{BrokenLinks, PeerProgress, RingMessage, RingPacket};
+use super::process::MultiRing;
+use super::topology::RingId;
+use super::value::{RingBallot, count};
+use amcast_core::messages::Messages;
+use amcast_core::step::Note;
+use amcast_core::{Outbox, Pid};
+
+impl MultiRing {
+    /// Whether the life that says something is the last one that is known of it.
+    pub(super) fn is_current_incarnation(&mut self, from: Pid, incarnation: u32) -> bool {
+        let held = self.incarnations[from.index()];
+        if incarnation > held {
+            self.incarnations[from.index()] = incarnation;
+            self.heartbeat.restarted(self.now, from.index());
+            self.connectivity.update(from, BrokenLinks::default());
+            self.rings.iter_mut().flatten().for_each(|ring| ring.restarted(from));
+            self.reconnected(from);
+        }
+        incarnation >= held
+    }
+
+    /// The connection to `p` is new: what was on the way may be lost.
+    pub(super) fn reconnected(&mut self, p: Pid) {
+        self.rings.iter_mut().flatten().for_each(|ring| ring.reconnected(p));
+        self.proposers.iter_mut().for_each(|proposer| proposer.reconnected(p));
+    }
+
+    /// A word of a life that is not over.
+    pub(super) fn dispatch(
+        &mut self,
+        from: Pid,
+        message: RingMessage,
+        out: &mut Outbox<Messages<RingPacket>>,
+    ) {
+        let mut wrong = None;
+        match message {
+            RingMessage::Heartbeat { count, fit, broken, rings } => {
+                self.connectivity.update(from, broken);
+                self.on_heartbeat(from, count, fit, &rings);
+            }
+            RingMessage::Propose { ring, proposals } => {
+                if count(&proposals, |sender| sender == from).is_some() {
+                    self.with_ring(ring, |r, cx| r.on_propose(from, &proposals, cx));
+                } else {
+                    wrong = Some("what is no proposal, or in another's name");
+                }
+            }
+            RingMessage::ForwardedPropose { ring, sender, proposals } => {
+                let one = sender.index() < self.config.cluster.processes();
+                if one && count(&proposals, |s| s == sender).is_some() {
+                    self.with_ring(ring, |r, cx| {
+                        r.on_forwarded_propose(from, sender, proposals, cx)
+                    });
+                } else {
+                    wrong = Some("what is no proposal, or in another's name");
+                }
+            }
+            RingMessage::ProposalsDecided { ring, incarnation, upto } => {
+                if let Some(p) = self.proposers.get_mut(usize::from(ring))
+                    && incarnation == self.incarnation
+                {
+                    p.on_decided(upto, self.now);
+                }
+            }
+            RingMessage::CurrentBallot { ring, ballot } => {
+                self.on_current_ballot(from, ring, ballot)
+            }
+            RingMessage::LevelRequest { ring, upto } => self.on_level_request(ring, upto),
+            RingMessage::Phase2(pass) => {
+                let id = pass.ring;
+                wrong =
+                    self.with_ring(id, |r, cx| r.on_phase2(from, pass, cx)).and_then(Result::err);
+            }
+            RingMessage::Phase2Gap { ring, ballot, from: at } => {
+                self.with_ring(ring, |r, cx| r.on_phase2_gap(from, (ballot, at), cx));
+            }
+            RingMessage::RetransmitRequest { ring, from: at, table } => {
+                self.on_retransmit_request(from, ring, (at, table), out)
+            }
+            RingMessage::Retransmission { ring, decided } => {
+                let done = self.with_ring(ring, |r, cx| r.on_retransmission(from, decided, cx));
+                wrong = done.and_then(Result::err);
+            }
+            RingMessage::DecidedSkip { ring, entry } => {
+                let done = self.with_ring(ring, |r, cx| r.on_decided_skip(from, entry, cx));
+                wrong = done.and_then(Result::err);
+            }
+            RingMessage::ReadIndexRequest { round } => self.on_read_index_request(from, round),
+            RingMessage::ReadIndexResponse { incarnation, round, rings }
+                if incarnation == self.incarnation =>
+            {
+                wrong = self.on_read_index_response(from, round, &rings).err();
+            }
+            RingMessage::ReadIndexResponse { .. } => {}
+            other => wrong = self.dispatch_election(from, other, out).err(),
+        }
+        if let Some(why) = wrong {
+            out.note(Note::Malformed(from, why));
+        }
+    }
+
+    fn dispatch_election(
+        &mut self,
+        from: Pid,
+        message: RingMessage,
+        out: &mut Outbox<Messages<RingPacket>>,
+    ) -> Result<(), &'static str> {
+        match message {
+            RingMessage::PreVote { ballot, .. } | RingMessage::Prepare { ballot, .. }
+                if ballot.coordinator() != Some(from) =>
+            {
+                return Err("a ballot of another's");
+            }
+            RingMessage::PreVote { ring, ballot } => {
+                self.with_ring(ring, |r, cx| r.on_pre_vote(from, ballot, cx));
+            }
+            RingMessage::PreVoteGranted { ring, ballot } => {
+                self.with_ring(ring, |r, cx| r.on_pre_vote_granted(from, ballot, cx.now));
+            }
+            RingMessage::Prepare { ring, ballot } => {
+                self.with_ring(ring, |r, cx| r.on_prepare(from, ballot, cx));
+            }
+            RingMessage::PromisedEntry { ring, ballot, entry } => {
+                self.with_ring(ring, |r, _| r.on_promised_entry(from, ballot, entry));
+            }
+            RingMessage::Promise { ring, ballot, learned, adopted, count, storage_epochs } => {
+                let head = (ballot, learned, adopted, count);
+                let done =
+                    self.with_ring(ring, |r, cx| r.on_promise(from, head, storage_epochs, cx));
+                return done.unwrap_or(Ok(()));
+            }
+            RingMessage::Reject { ring, promised } => {
+                self.with_ring(ring, |r, cx| r.on_reject(from, promised, cx));
+            }
+            RingMessage::Forwarded(carried) => return self.on_forwarded(from, *carried, out),
+            other => self.dispatch_state_transfer(from, other, out),
+        }
+        Ok(())
+    }
+
+    fn dispatch_state_transfer(
+        &mut self,
+        from: Pid,
+        message: RingMessage,
+        out: &mut Outbox<Messages<RingPacket>>,
+    ) {
+        match message {
+            RingMessage::RecoveryRequest { .. }
+            | RingMessage::RecoveryEntry { .. }
+            | RingMessage::RecoveryResponse { .. } => {
+                self.dispatch_recovery((from, None), message, out);
+            }
+            RingMessage::Ask { attempt } => self.on_ask(from, attempt, out),
+            RingMessage::Offer { attempt, position } => self.on_offer(from, attempt, position),
+            RingMessage::Take { attempt, least } => self.on_take(from, attempt, least, out),
+            RingMessage::State { attempt, position, point, bytes } => {
+                self.on_state(from, attempt, (position, point, bytes), out);
+            }
+            RingMessage::Need { attempt, offset } => self.on_need(from, attempt, offset, out),
+            RingMessage::Piece { attempt, offset, bytes } => {
+                self.on_piece(from, (attempt, offset), &bytes, out);
+            }
+            RingMessage::Thanks { attempt } => self.on_thanks(from, attempt, out),
+            _ => out.note(Note::Malformed(from, "a word that is not of state")),
+        }
+    }
+
+    fn on_heartbeat(&mut self, from: Pid, count: u64, fit: bool, rings: &[(RingId, PeerProgress)]) {
+        self.heartbeat.saw(self.now, from.index(), count, fit);
+        for &(id, standing) in rings {
+            if let Some(Some(ring)) = self.rings.get_mut(usize::from(id))
+                && let Some(at) = ring.topology.member(from)
+            {
+                let held = &mut ring.peers[at];
+                held.learned = held.learned.max(standing.learned);
+                held.applied = held.applied.max(standing.applied);
+                held.trimmable = held.trimmable.max(standing.trimmable);
+            }
+        }
+    }
+
+    /// A ring is in this ballot, for all that `from` knows.
+    fn on_current_ballot(&mut self, from: Pid, ring: RingId, ballot: RingBallot) {
+        if let Some(p) = self.proposers.get_mut(usize::from(ring))
+            && ballot.is_of(&self.config.rings[usize::from(ring)].acceptors)
+        {
+            p.learn_ballot(ballot);
+            if ballot.coordinator() == Some(from) {
+                // It takes them from now on; what it was sent before is lost.
+                p.reconnected(from);
+            }
+        }
+    }
+
+    /// Whoever is asked and is not the coordinator passes it on.
+    fn on_level_request(&mut self, id: RingId, upto: u64) {
+        let Some(Some(ring)) = self.rings.get_mut(usize::from(id)) else { return };
+        if ring.coordinates() {
+            ring.on_level_request(upto);
+        } else if ring.end < upto {
+            self.level_requests.push((id, upto));
+        }
+    }
+}

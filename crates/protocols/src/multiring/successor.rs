@@ -1,0 +1,496 @@
+//! What a member passes on to the next in its ring, and what it tells the coordinator beside it.
+//!
+//! # The next one
+//! Values go from one member to the next, to each once. A member that is slow, or was away, takes them
+//! in its own time: what it was sent and has not shown to hold is bounded, and what has left this
+//! process's memory is decided, so that the next one fetches it. Who is far behind is left out of the
+//! ring by the coordinator (`membership.rs`) until it has caught up that way: those behind it in the ring wait
+//! for nobody who is. Who cannot be reached by the one in front of it is passed over at once.
+//!
+//! # The coordinator
+//! Votes reach it straight from the first member that sees enough of them, not by the rest of the way
+//! round: a member of whose vote there is no need holds up nothing, and one hop or more is saved.
+
+use super::Mutant;
+use super::message::{AcceptorVote, Phase2, RingMessage};
+use super::ring::{Ring, RingContext};
+use super::value::{InstanceEntry, RingBallot};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use amcast_core::{Pid, Span, Time};
+
+/// How many times as much as may be undecided in a ring may be on the way to the next member.
+const UNCONFIRMED_PIPELINES: usize = 4;
+
+/// Members in front of each one that are shown how far it has come, besides acceptors.
+pub(super) const WATCHERS: usize = 2;
+
+/// What was passed on to the next in the ring.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SuccessorLink {
+    to: Option<Pid>,
+    ballot: RingBallot,
+    membership_number: u32,
+    /// It was sent the run up to here.
+    end: u64,
+    /// What it was sent and has not shown to hold: where each entry ends, and its bytes.
+    unconfirmed: VecDeque<(u64, usize)>,
+    unconfirmed_bytes: usize,
+    votes: Vec<AcceptorVote>,
+    trim_end: u64,
+    /// When it was sent something last.
+    at: Time,
+    /// Whether it must be sent something, because the connection is new.
+    must_send: bool,
+}
+
+impl SuccessorLink {
+    /// The connection to `pid` is new.
+    pub(super) fn reconnected(&mut self, pid: Pid) {
+        if self.to == Some(pid) {
+            self.must_send = true;
+        }
+    }
+
+    /// The next one holds the run up to `known`.
+    fn on_confirmed(&mut self, learned: u64) {
+        self.end = self.end.max(learned);
+        while let Some(&(_, bytes)) = self.unconfirmed.front().filter(|(end, _)| *end <= learned) {
+            self.unconfirmed_bytes -= bytes;
+            self.unconfirmed.pop_front();
+        }
+    }
+
+    /// Whether `pid` is the next one.
+    pub(super) fn is_to(&self, pid: Pid) -> bool {
+        self.to == Some(pid)
+    }
+
+    /// The next one has the run up to `from` only.
+    pub(super) fn back_to(&mut self, from: u64) {
+        self.end = from;
+        while let Some(&(_, bytes)) = self.unconfirmed.back().filter(|(end, _)| *end > from) {
+            self.unconfirmed_bytes -= bytes;
+            self.unconfirmed.pop_back();
+        }
+    }
+
+    fn sent(&mut self, entries: &[InstanceEntry]) {
+        for entry in entries {
+            let bytes = entry.value.size();
+            self.unconfirmed.push_back((entry.end(), bytes));
+            self.unconfirmed_bytes += bytes;
+            self.end = entry.end();
+        }
+    }
+}
+
+impl Ring {
+    /// The next one in the ring that is not left out and can be reached, if there is another.
+    fn next_member(&self, cx: &RingContext<'_>) -> Option<Pid> {
+        let at = self.topology.member(cx.me)?;
+        let members = &self.topology.members;
+        let mut behind = members[at + 1..].iter().chain(&members[..at]).copied();
+        let passed_over = |p: &Pid| {
+            self.excluded.contains(p) || self.exchanges_heartbeats(cx.me, *p) && !cx.reaches(*p)
+        };
+        behind.find(|p| !passed_over(p))
+    }
+
+    /// Whether `me` is shown how far `p` has come.
+    pub(super) fn exchanges_heartbeats(&self, me: Pid, p: Pid) -> bool {
+        let Some((mine, its)) = self.topology.member(me).zip(self.topology.member(p)) else {
+            return false;
+        };
+        let count = self.topology.members.len();
+        let between = |from: usize, to: usize| (to + count - from) % count;
+        let near = between(mine, its).min(between(its, mine)) <= WATCHERS;
+        near || self.topology.acceptor(me).is_some() || self.topology.acceptor(p).is_some()
+    }
+
+    /// [MRP 4] Passes on what the next in the ring lacks: entries of the run, votes that may decide
+    /// something, and a sign of life now and then.
+    pub(super) fn forward_phase2(&mut self, cx: &mut RingContext<'_>) {
+        if self.excluded.contains(&cx.me) {
+            // The others have all this from each other.
+            self.successor.to = None;
+            return;
+        }
+        let Some(to) = self.next_member(cx).filter(|_| self.ballot != RingBallot::NONE) else {
+            self.successor.to = None;
+            return;
+        };
+        if self.successor.to != Some(to) || self.successor.ballot != self.ballot {
+            // Of a new run it has nothing; of an old one it will say what it lacks.
+            let end = if self.successor.ballot == self.ballot { self.end } else { self.start };
+            let (to, ballot) = (Some(to), self.ballot);
+            self.successor =
+                SuccessorLink { to, ballot, end, must_send: true, ..SuccessorLink::default() };
+        }
+        let closes = Some(to) == self.coordinator();
+        if let Some(at) = self.topology.member(to).filter(|_| self.exchanges_heartbeats(cx.me, to))
+        {
+            self.successor.on_confirmed(self.peers[at].learned.min(self.end));
+        } else if self.successor.end < self.learned {
+            // What is not in memory any more is decided, and to be fetched.
+            let held = self.log.in_memory_from(self.successor.end).min(self.learned);
+            self.successor.on_confirmed(held);
+        }
+        while self.has_news(closes, cx) {
+            // [MRP 1:6]
+            let entries = if closes { Vec::new() } else { self.unsent(cx) };
+            self.successor.sent(&entries);
+            if closes {
+                self.successor.end = self.end;
+            }
+            (self.successor.at, self.successor.must_send) = (cx.now, false);
+            (self.successor.membership_number, self.successor.trim_end) =
+                (self.membership_number, self.trim_end);
+            self.successor.votes.clone_from(&self.votes);
+            let pass = self.phase2(self.successor.end, entries, cx);
+            cx.send(to, RingMessage::Phase2(pass));
+        }
+    }
+
+    /// Whether more values may be on the way to the next one.
+    fn has_window(&self, cx: &RingContext<'_>) -> bool {
+        let most = cx.config.pipeline_bytes.saturating_mul(UNCONFIRMED_PIPELINES);
+        let shows = self.successor.to.is_some_and(|to| self.exchanges_heartbeats(cx.me, to));
+        // Of what was proposed again nothing is known to be decided before all of it has arrived.
+        let again = self.successor.end < self.reproposed_end;
+        !shows || again || self.successor.unconfirmed_bytes < most
+    }
+
+    /// Whether the next in the ring should be told something.
+    fn has_news(&self, closes: bool, cx: &RingContext<'_>) -> bool {
+        let link = &self.successor;
+        if link.must_send
+            || link.membership_number != self.membership_number
+            || link.trim_end != self.trim_end
+        {
+            return true;
+        }
+        let more = !closes && link.end < self.end && self.has_window(cx);
+        if more && self.ballot_entry(link.end).is_some() {
+            return true;
+        }
+        if cx.now.since(link.at) >= cx.config.heartbeat {
+            return true;
+        }
+        // What is decided in its eyes needs no more votes; the coordinator is told of them straight.
+        let decided = self.majority(&link.votes, cx);
+        let told = |at: usize| link.votes.get(at).copied().unwrap_or_default();
+        let matters = |(at, vote): (usize, &AcceptorVote)| {
+            *vote != told(at) && vote.upto > decided && Some(self.topology.acceptors[at]) != link.to
+        };
+        !closes && self.votes.iter().enumerate().any(matters)
+    }
+
+    /// When something is to be passed on again, whatever happens.
+    pub(super) fn forward_at(&self, heartbeat: Span) -> Time {
+        // Without a next one there is nobody to pass anything on to.
+        let passes = self.ballot != RingBallot::NONE && self.successor.to.is_some();
+        if passes { self.successor.at + heartbeat } else { Time::NEVER }
+    }
+
+    /// Entries of the run that the next in the ring was not sent, about one packet of them.
+    fn unsent(&self, cx: &RingContext<'_>) -> Vec<InstanceEntry> {
+        if self.has_window(cx) {
+            self.ballot_entries_from(self.successor.end, cx)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Entries of the run from instance `at` on, about one packet of them.
+    pub(super) fn ballot_entries_from(
+        &self,
+        mut at: u64,
+        cx: &RingContext<'_>,
+    ) -> Vec<InstanceEntry> {
+        let (mut bytes, mut entries) = (0, Vec::new());
+        while at < self.end && bytes < cx.config.pass_bytes {
+            let Some(entry) = self.ballot_entry(at) else { break };
+            bytes += entry.value.size();
+            at = entry.end();
+            entries.push(InstanceEntry { ballot: self.ballot, ..entry });
+        }
+        entries
+    }
+
+    /// What is said of the run, with these entries of it, which end at `end`. Whoever is told of a vote
+    /// is told in which memory of its acceptor it counts: a vote of one that was lost counts nowhere
+    /// once any vote of one who knows of the loss is needed, too.
+    pub(super) fn phase2(
+        &self,
+        end: u64,
+        entries: Vec<InstanceEntry>,
+        cx: &RingContext<'_>,
+    ) -> Phase2 {
+        let current = |(at, vote): (usize, &AcceptorVote)| {
+            let storage_epoch = cx.storage_epochs[self.topology.acceptors[at].index()];
+            let lost = vote.storage_epoch < storage_epoch
+                && !cx.config.mutants.is(Mutant::PassesOnLostVotes);
+            if lost { AcceptorVote { storage_epoch, upto: 0 } } else { *vote }
+        };
+        Phase2 {
+            ring: self.id,
+            ballot: self.ballot,
+            membership_number: self.membership_number,
+            excluded: self.excluded.clone(),
+            start: self.start,
+            reproposed_end: self.reproposed_end,
+            end,
+            votes: self.votes.iter().enumerate().map(current).collect(),
+            trim_end: self.trim_end,
+            entries,
+        }
+    }
+
+    /// What one who is left out of the ring and lives must know of the run, to follow it.
+    pub(super) fn send_ballot_to(&self, to: Pid, cx: &mut RingContext<'_>) {
+        let pass = self.phase2(self.start, Vec::new(), cx);
+        cx.send(to, RingMessage::Phase2(pass));
+    }
+
+    /// How far the coordinator knows the run to be decided that is told of these votes: its own it
+    /// knows itself.
+    fn decides(&self, votes: &[AcceptorVote], cx: &RingContext<'_>) -> u64 {
+        let mut votes = votes.to_vec();
+        if let Some(at) = self.coordinator().and_then(|p| self.topology.acceptor(p)) {
+            let storage_epoch = cx.storage_epochs[self.topology.acceptors[at].index()];
+            votes[at] = AcceptorVote { storage_epoch, upto: u64::MAX };
+        }
+        self.majority(&votes, cx)
+    }
+
+    /// Tells the coordinator of votes that decide something; of its own also where it has the run from the
+    /// coordinator beside the ring.
+    pub(super) fn report_votes(&mut self, cx: &mut RingContext<'_>) {
+        let Some(to) =
+            self.coordinator().filter(|&to| to != cx.me && self.acceptor_index.is_some())
+        else {
+            return;
+        };
+        let own = |votes: &[AcceptorVote]| self.acceptor_index.map_or(0, |mine| votes[mine].upto);
+        let asked = self.asked_direct && own(&self.votes) > own(&self.reported_votes);
+        if asked || self.decides(&self.votes, cx) > self.decides(&self.reported_votes, cx) {
+            self.reported_votes.clone_from(&self.votes);
+            let pass = self.phase2(self.start, Vec::new(), cx);
+            cx.send(to, RingMessage::Phase2(pass));
+        }
+    }
+
+    /// Who passes votes on has told the coordinator of those that decide something, or had them from
+    /// it. Should that be lost, the way round the ring ends at the coordinator, too.
+    pub(super) fn coordinator_has_votes(&mut self, votes: &[AcceptorVote]) {
+        for (held, vote) in self.reported_votes.iter_mut().zip(votes) {
+            if (vote.storage_epoch, vote.upto) > (held.storage_epoch, held.upto) {
+                *held = *vote;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::connectivity::ConnectivityMatrix;
+    use super::super::persistence::{AcceptorStorage, PendingWrites};
+    use super::super::shared_bytes::SharedBytes;
+    use super::super::topology::{RingKinds, RingTraversal, topologies};
+    use super::super::value::{InstanceValue, RingProposal};
+    use super::super::{MultiRingConfig, WRITTEN};
+    use super::*;
+    use crate::layers::heartbeat::Heartbeat;
+    use amcast_core::{Entry as _, Gid, GroupSet, MsgId, Outbox, RawConfig};
+
+    const BALLOT: RingBallot = RingBallot::new(1, Pid(0));
+
+    /// A batch of one message.
+    fn batch(seq: u64) -> InstanceValue {
+        let (msg, dst) = (MsgId { sender: Pid(0), seq }, GroupSet::one(Gid(0)));
+        let mut bytes = Vec::new();
+        RingProposal { msg, incarnation: 0, number: seq + 1, dst, payload: &[7; 64] }
+            .encode(&mut bytes);
+        InstanceValue::Batch(SharedBytes::from(&bytes[..]))
+    }
+
+    /// A member of a ring of three, which `Pid(0)` leads.
+    struct MemberFixture {
+        me: Pid,
+        now: Time,
+        config: MultiRingConfig,
+        heartbeat: Heartbeat,
+        connectivity: ConnectivityMatrix,
+        storage_epochs: Vec<u32>,
+        writes: PendingWrites,
+        outgoing: Vec<(Pid, RingMessage)>,
+        ring: Ring,
+    }
+
+    impl MemberFixture {
+        fn new(me: Pid) -> Self {
+            let set = [("pipeline_bytes", "1000"), ("pass_bytes", "500")];
+            let set = set.map(|(name, value)| (name.into(), value.into())).into();
+            let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };
+            let checked = raw.check(WRITTEN.about().params).unwrap();
+            let config = MultiRingConfig::of(AcceptorStorage::Written, &checked).unwrap();
+            let round =
+                topologies(checked.cluster(), RingKinds::Independent, &[], RingTraversal::Nodes)
+                    .remove(0);
+            let mut member = Self {
+                me,
+                now: Time(1),
+                heartbeat: Heartbeat::new(me.index(), &[0, 1, 2], config.heartbeat, config.suspect),
+                config,
+                connectivity: ConnectivityMatrix::new(3),
+                storage_epochs: alloc::vec![0; 3],
+                writes: PendingWrites::new(AcceptorStorage::Written),
+                outgoing: Vec::new(),
+                ring: Ring::new(0, round, me, 3),
+            };
+            member.does(|ring, cx| ring.follow(BALLOT, (0, 0), cx));
+            member
+        }
+
+        /// Does something, and what follows from that. What is said.
+        fn does(
+            &mut self,
+            does: impl FnOnce(&mut Ring, &mut RingContext<'_>),
+        ) -> Vec<(Pid, RingMessage)> {
+            let Self {
+                me,
+                now,
+                config,
+                heartbeat,
+                connectivity,
+                storage_epochs,
+                writes,
+                outgoing,
+                ring,
+            } = self;
+            let mut cx = RingContext {
+                now: *now,
+                me: *me,
+                votes: true,
+                config,
+                heartbeat,
+                connectivity,
+                storage_epochs,
+                writes,
+                outgoing,
+                out: &mut Outbox::default(),
+                level_needs: &mut Vec::new(),
+            };
+            does(ring, &mut cx);
+            while let Some(super::super::persistence::DurableAction::Vote {
+                ballot, upto, ..
+            }) = cx.writes.due.pop_front()
+            {
+                ring.vote(ballot, upto, &mut cx);
+            }
+            core::mem::take(outgoing)
+        }
+
+        fn accepts(&mut self, count: u64) {
+            for _ in 0..count {
+                let first = self.ring.end;
+                let entry = InstanceEntry { first, ballot: BALLOT, value: batch(first) };
+                self.does(|ring, cx| ring.accept(entry, cx));
+            }
+        }
+    }
+
+    /// The instances that are passed on to someone.
+    fn passed(said: &[(Pid, RingMessage)], whom: Pid) -> Vec<u64> {
+        let passes =
+            said.iter().filter(|(to, _)| *to == whom).filter_map(|(_, message)| match message {
+                RingMessage::Phase2(pass) => Some(&pass.entries),
+                _ => None,
+            });
+        passes.flatten().map(|entry| entry.first).collect()
+    }
+
+    #[test]
+    fn what_is_on_the_way_to_the_next_one_has_a_bound() {
+        let mut first = MemberFixture::new(Pid(0));
+        first.accepts(500);
+        let said = first.does(|ring, cx| ring.forward_phase2(cx));
+        let most = (UNCONFIRMED_PIPELINES * 1000).div_ceil(batch(0).size()) as u64;
+        let sent = passed(&said, Pid(1));
+        assert_eq!(sent, (0..sent.len() as u64).collect::<Vec<_>>());
+        assert!((most / 2..=most + 1).contains(&(sent.len() as u64)), "{}", sent.len());
+        assert!(passed(&first.does(|ring, cx| ring.forward_phase2(cx)), Pid(1)).is_empty());
+        // It shows that it has some, and that it lost the rest.
+        first.ring.peers[1].learned = 10;
+        let more = passed(&first.does(|ring, cx| ring.forward_phase2(cx)), Pid(1));
+        assert_eq!((more[0], more.len()), (sent.len() as u64, 10));
+        first.does(|ring, cx| ring.on_phase2_gap(Pid(1), (BALLOT, 15), cx));
+        let again = passed(&first.does(|ring, cx| ring.forward_phase2(cx)), Pid(1));
+        assert_eq!((again[0], again.len()), (15, sent.len() - 5));
+    }
+
+    #[test]
+    fn what_was_proposed_again_arrives_as_a_whole() {
+        let mut first = MemberFixture::new(Pid(0));
+        first.ring.reproposed_end = 400;
+        first.accepts(500);
+        let said = first.does(|ring, cx| ring.forward_phase2(cx));
+        let sent = passed(&said, Pid(1));
+        assert!((400..500).contains(&sent.len()), "{}", sent.len());
+        assert_eq!(sent, (0..sent.len() as u64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn who_sees_enough_votes_first_tells_the_coordinator_and_nobody_else_does() {
+        let mut second = MemberFixture::new(Pid(1));
+        second.accepts(1);
+        let said = second.does(|ring, cx| {
+            ring.forward_phase2(cx);
+            ring.report_votes(cx);
+        });
+        assert_eq!(said.iter().filter(|(to, _)| *to == Pid(0)).count(), 1, "{said:?}");
+        let pass = said.iter().find_map(|(to, message)| match message {
+            RingMessage::Phase2(pass) if *to == Pid(2) => Some(pass.clone()),
+            _ => None,
+        });
+        let mut third = MemberFixture::new(Pid(2));
+        third.does(|ring, cx| ring.forward_phase2(cx));
+        let said = third.does(|ring, cx| {
+            ring.on_phase2(Pid(1), pass.expect("it is passed on"), cx).unwrap();
+            ring.forward_phase2(cx);
+            ring.report_votes(cx);
+        });
+        assert_eq!((third.ring.end, said.len()), (1, 0), "{said:?}");
+    }
+
+    #[test]
+    fn a_vote_of_a_lost_memory_is_not_passed_on() {
+        let mut second = MemberFixture::new(Pid(1));
+        second.ring.votes[2] = AcceptorVote { storage_epoch: 0, upto: 9 };
+        second.storage_epochs[2] = 4;
+        let said = second.does(|ring, cx| ring.forward_phase2(cx));
+        let votes = said.iter().find_map(|(_, message)| match message {
+            RingMessage::Phase2(pass) => Some(pass.votes[2]),
+            _ => None,
+        });
+        assert_eq!(votes, Some(AcceptorVote { storage_epoch: 4, upto: 0 }));
+    }
+
+    #[test]
+    fn who_is_far_behind_is_left_out_as_long_as_enough_acceptors_remain() {
+        let mut first = MemberFixture::new(Pid(0));
+        first.accepts(500);
+        first.ring.learn_up_to(500);
+        let mut out = |learned: [u64; 2], failed: &[Pid]| {
+            (first.ring.peers[1].learned, first.ring.peers[2].learned) = (learned[0], learned[1]);
+            let mut behind = Vec::new();
+            first.does(|ring, cx| behind = ring.lagging(failed, cx));
+            behind
+        };
+        assert_eq!(out([499, 450], &[]), []);
+        assert_eq!(out([0, 500], &[]), [Pid(1)]);
+        assert_eq!(out([100, 0], &[]), [Pid(2)], "the other one is needed");
+        assert_eq!(out([0, 500], &[Pid(2)]), []);
+    }
+}
