@@ -2,8 +2,8 @@
 
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use amcast_kv::SlotMap;
-use amcast_services::log::command::MARK;
-use amcast_services::log::{Answer, Command, Logs};
+use amcast_log::command::MARK;
+use amcast_log::{Answer, Command, Logs};
 use amcast_smr::{Delivered, Envelope, Executor, Limits, Stamp, State};
 
 const SHARDS: usize = 2;

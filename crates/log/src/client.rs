@@ -3,7 +3,6 @@
 
 use crate::proto;
 use crate::proto::log_client::LogClient;
-use crate::session::AGE_MAX_MS;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,6 +13,10 @@ use tokio::runtime::Runtime;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
+
+/// The oldest request that a gateway sends on, from when it was sent first, in milliseconds: what is twice as old may be
+/// forgotten, and this leaves as much for all ways and waits.
+pub const AGE_MAX_MS: u64 = 300_000;
 
 /// How long a request is repeated unless somebody says otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -397,7 +400,7 @@ async fn connect<'a>(
 }
 
 /// A connection to a front.
-pub(crate) async fn connect_to(address: &str) -> Result<Channel, Status> {
+pub async fn connect_to(address: &str) -> Result<Channel, Status> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .map_err(|e| Status::invalid_argument(format!("{address}: {e}")))?;
     // A process that hangs is found out also while a stream waits.

@@ -2,9 +2,9 @@
 
 use super::Watch;
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
-use amcast_log::{Backend, OnAnswer, Unanswered};
+use amcast_services::front::log::{Backend, OnAnswer, Unanswered};
 use amcast_runtime::front::{Front, NoAnswer};
-use amcast_services::log::command::Command;
+use amcast_log::command::Command;
 use amcast_smr::Envelope;
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ fn told(why: NoAnswer) -> Unanswered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_services::log::command::Addition;
+    use amcast_log::command::Addition;
     use amcast_smr::Stamp;
 
     #[test]

@@ -10,8 +10,9 @@ use amcast_runtime::application::{
 };
 use amcast_runtime::config::{ClusterFile, Partition};
 use amcast_runtime::executing::Executing;
-use amcast_services::log::{Logs, NODE_BYTES};
-use amcast_services::{Clock, StoreAndLog};
+use amcast_log::{Logs, NODE_BYTES};
+use amcast_log::StoreAndLog;
+use amcast_services::Clock;
 use amcast_smr::{
     ClockReport, Envelope, Executor, Full, Holds, Limits, Machine, Peek, State, StateMachine, Whole,
 };

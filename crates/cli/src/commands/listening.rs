@@ -8,7 +8,7 @@ use amcast_core::Cluster;
 use amcast_kv::client::Server;
 use amcast_kv::status::Status;
 use amcast_lab::commands::Failure;
-use amcast_log::Hears;
+use amcast_services::front::log::Hears;
 use amcast_runtime::clock;
 use amcast_runtime::config::ClusterFile;
 use amcast_runtime::front::Front;
@@ -147,7 +147,7 @@ fn book(file: &ClusterFile, front: &Front, cluster: Cluster) -> Result<Option<Ca
 /// The open ports of a process. Dropping it closes them and all connections.
 pub(super) struct Listening {
     redis: front::redis::Front,
-    log: amcast_log::Front,
+    log: amcast_services::front::log::Front,
     http: front::http::Http,
     watch: Arc<Watch>,
 }
@@ -190,7 +190,7 @@ impl Listening {
             config.message_bytes_max = front.payload_max();
             front::redis::start(config, Arc::clone(&backend), Arc::clone(&server))
         })?;
-        let log_config = |listen| amcast_log::Config {
+        let log_config = |listen| amcast_services::front::log::Config {
             listen,
             shards: file.shards,
             first_session: first_session + LOG_SESSIONS,
@@ -198,13 +198,13 @@ impl Listening {
             clock_ahead_ms,
             password: file.password.clone(),
             hears: hears.clone(),
-            unread_bytes_max: amcast_log::UNREAD_BYTES_MAX,
+            unread_bytes_max: amcast_services::front::log::UNREAD_BYTES_MAX,
         };
-        let backend: Arc<dyn amcast_log::Backend> =
+        let backend: Arc<dyn amcast_services::front::log::Backend> =
             Arc::new(LogBackend::new(Arc::clone(front), Arc::clone(watch)));
         let log = at.log.open("log", |at| {
             let status = Arc::clone(watch) as Arc<dyn Status>;
-            amcast_log::Front::start(log_config(at), Arc::clone(&backend), status)
+            amcast_services::front::log::Front::start(log_config(at), Arc::clone(&backend), status)
         })?;
         // Once: the server is this process's own, and new.
         let _ = server.others.set(log.counts());

@@ -9,7 +9,7 @@ use amcast::service::{Lost, Watch, first_partitions};
 use amcast_core::trace::Event;
 use amcast_core::{Capability, Cluster, Config, Entry};
 use amcast_lab::bench;
-use amcast_log::Hears;
+use amcast_services::front::log::Hears;
 use amcast_memory::Idle;
 use amcast_protocols::multiring;
 use amcast_runtime::clock;
@@ -216,7 +216,7 @@ impl Args {
             file.log_dir.as_ref().filter(|dir| self.config.is_some() || dir.is_absolute());
         if let Some(dir) = self.log_dir.as_ref().or(in_file) {
             // Said here, once, and not by each node.
-            let usable = amcast_services::log::Disk::new(dir, 0);
+            let usable = amcast_log::Disk::new(dir, 0);
             usable.map_err(|e| Failure::Misuse(format!("--log-dir {}", refuses_file(dir, &e))))?;
             file.log_dir = Some(std::path::absolute(dir).map_err(Failure::misuse)?);
         }

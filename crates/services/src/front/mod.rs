@@ -3,6 +3,7 @@
 pub mod files;
 pub mod http;
 mod limited;
+pub mod log;
 mod metrics;
 pub mod places;
 pub mod redis;

@@ -7,7 +7,7 @@ use amcast_kv::split_epoch;
 use amcast_lab::commands::Failure;
 use amcast_runtime::executing::{Note, executing_at_end};
 use amcast_runtime::node_data::NodeData;
-use amcast_services::log::command::MARK;
+use amcast_log::command::MARK;
 use amcast_smr::{SkipStatus, StateHead};
 use amcast_storage::offline::{self, CheckpointSeen};
 use amcast_storage::{Saved, SkipEntry, SkipStage, read_skipped, write_skipped};

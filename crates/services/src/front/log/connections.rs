@@ -1,7 +1,7 @@
 //! Connections of clients: so many at a time, and none that never says a word.
 
-use amcast_services::front::files;
-use amcast_services::front::places::{Manner, Place, Placed, Places};
+use crate::front::files;
+use crate::front::places::{Manner, Place, Placed, Places};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;

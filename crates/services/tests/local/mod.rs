@@ -3,9 +3,10 @@
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid, ServiceAnswer};
 use amcast_kv::Kv;
 use amcast_kv::status::{ShardStatus, Status};
-use amcast_log::{Backend, OnAnswer, Unanswered};
-use amcast_services::log::{Logs, OnGrowth};
-use amcast_services::{Clock, StoreAndLog};
+use amcast_services::front::log::{Backend, OnAnswer, Unanswered};
+use amcast_log::{Logs, OnGrowth};
+use amcast_log::StoreAndLog;
+use amcast_services::Clock;
 use amcast_smr::{ClockReport, Delivered, Executor, Limits};
 use std::sync::Mutex;
 

@@ -1,10 +1,11 @@
 //! The key-value store and the distributed log on the same shards, in one order.
 //!
-//! A command is of the log if it begins with [`log::command::MARK`], else of the store: no command is
+//! A command is of the log if it begins with [`MARK`], else of the store: no command is
 //! of both. They share nothing but the shards' order and the sessions, so commands of the one wait
 //! for those of the other only where one touches whole shards.
 
-use crate::log::{self, LogShard, Logs};
+use crate::command::MARK;
+use crate::{LogShard, Logs};
 use amcast_core::{GroupSet, Outcome};
 use amcast_kv::{Kv, Store};
 use amcast_smr::digest::Slice;
@@ -25,7 +26,7 @@ impl StoreAndLog {
     }
 
     fn is_of_log(command: &[u8]) -> bool {
-        command.starts_with(&log::command::MARK)
+        command.starts_with(&MARK)
     }
 }
 

@@ -4,13 +4,13 @@
 //! without a node passes on the stream of one that has: a node hears of an append when it is executed,
 //! which nobody has to ask for.
 
-use crate::answers::ToTail;
-use crate::client::connect_to;
-use crate::proto;
-use crate::proto::log_client::LogClient;
-use crate::service::{Shared, USUAL_VALUES};
-use crate::status::{deleted, parting};
-use amcast_services::log::{Answer, Command};
+use crate::front::log::answers::ToTail;
+use amcast_log::client::connect_to;
+use amcast_log::proto;
+use amcast_log::proto::log_client::LogClient;
+use crate::front::log::service::{Shared, USUAL_VALUES};
+use crate::front::log::status::{deleted, parting};
+use amcast_log::{Answer, Command};
 use bytes::Bytes;
 use std::ops::ControlFlow;
 use std::sync::Arc;

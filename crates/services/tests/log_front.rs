@@ -6,7 +6,8 @@ use amcast_log::proto::log_client::LogClient;
 use amcast_log::proto::{
     AppendRequest, InfoRequest, ListRequest, ReadRequest, Session, TailRequest,
 };
-use amcast_log::{Client, Config, Failed, Front, Growth, Hears};
+use amcast_log::{Client, Failed};
+use amcast_services::front::log::{Config, Front, Growth, Hears};
 use bytes::Bytes;
 use local::{Local, Ready};
 use prost::Message;
@@ -49,7 +50,7 @@ impl Server {
             hears,
             unread_bytes_max: UNREAD_BYTES_MAX,
         };
-        let backend = Arc::clone(&local) as Arc<dyn amcast_log::Backend>;
+        let backend = Arc::clone(&local) as Arc<dyn amcast_services::front::log::Backend>;
         let front = Front::start(config, backend, Arc::new(Ready)).expect("a port is free");
         Self { front, local }
     }
@@ -693,7 +694,7 @@ fn a_gateway_two_hours_ahead_stops_no_session() {
         hears: Hears::Nothing,
         unread_bytes_max: UNREAD_BYTES_MAX,
     };
-    let backend = Arc::clone(&local) as Arc<dyn amcast_log::Backend>;
+    let backend = Arc::clone(&local) as Arc<dyn amcast_services::front::log::Backend>;
     let ahead = Front::start(config, backend, Arc::new(Ready)).expect("a port is free");
     let addresses = vec![right.front.address().to_string(), ahead.address().to_string()];
     let mut client = Client::new(addresses, None).unwrap().with_patience(Duration::from_secs(5));

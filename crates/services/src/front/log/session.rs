@@ -5,17 +5,14 @@
 //! under way still when its session is lent again, and is then refused by the higher number if it
 //! comes later.
 
-use crate::proto;
-use crate::status::invalid;
+use amcast_log::client::AGE_MAX_MS;
+use amcast_log::proto;
+use crate::front::log::status::invalid;
 use amcast_smr::{Envelope, Limits, Stamp, digest};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tonic::Status;
-
-/// The oldest request that is sent on, from when it was sent first: what is twice as old may be
-/// forgotten, and this leaves as much for all ways and waits.
-pub(crate) const AGE_MAX_MS: u64 = 300_000;
 
 /// Sessions of clients that a front serves within the time for which sessions are remembered.
 const NAMED_MAX: usize = 65_536;

@@ -3,12 +3,9 @@
 //! An answer waits in memory until its client takes it, and a client may take none. Where all of them together are
 //! too large, the connection whose answers are largest is closed: who takes its answers loses nothing.
 
-use crate::connections::From;
-use crate::proto::{
-    AppendResponse, DeleteResponse, InfoResponse, ListResponse, MultiAppendResponse, ReadResponse,
-    TailResponse, TrimResponse,
-};
-use crate::tail::TailItem;
+use crate::front::log::connections::From;
+use amcast_log::proto::{AppendResponse, DeleteResponse, InfoResponse, ListResponse, MultiAppendResponse, ReadResponse, TailResponse, TrimResponse};
+use crate::front::log::tail::TailItem;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@
 //! happens and often while something does. The first one asks, too, but very rarely: a node that was left
 //! behind gets what it missed as a state. What goes through a front itself it knows at once.
 
-use amcast_services::log::Extent;
+use amcast_log::Extent;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

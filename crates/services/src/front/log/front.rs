@@ -6,21 +6,21 @@
 //! taken in only once it is among those that are looked at, so all of them together hold at most the largest request
 //! that many times. Requests for health have places of their own.
 
-use crate::answers::Unread;
-use crate::backend::Backend;
-use crate::connections::accept;
-use crate::counts::Done;
-use crate::follow::{DEAF, Follows, Growth, Pauses, TOLD};
-use crate::password::Guard;
-use crate::proto;
-use crate::proto::log_server::LogServer;
-use crate::requests::Requests;
-use crate::service::{Service, Shared, TAILS_MAX};
-use crate::session::Sessions;
-use crate::tail::Through;
+use crate::front::log::answers::Unread;
+use crate::front::log::backend::Backend;
+use crate::front::log::connections::accept;
+use crate::front::log::counts::Done;
+use crate::front::log::follow::{DEAF, Follows, Growth, Pauses, TOLD};
+use crate::front::log::password::Guard;
+use amcast_log::proto;
+use amcast_log::proto::log_server::LogServer;
+use crate::front::log::requests::Requests;
+use crate::front::log::service::{Service, Shared, TAILS_MAX};
+use crate::front::log::session::Sessions;
+use crate::front::log::tail::Through;
 use amcast_kv::SlotMap;
 use amcast_kv::status::Status as ClusterStatus;
-use amcast_services::Clock;
+use crate::Clock;
 use amcast_smr::Metrics;
 use std::fmt;
 use std::io;
@@ -81,7 +81,7 @@ pub struct Config {
     /// How it hears that logs grow.
     pub hears: Hears,
     /// Bytes of answers that may wait for clients to take them; where there are more, the connection whose answers are
-    /// largest is closed. Usually [`UNREAD_BYTES_MAX`](crate::UNREAD_BYTES_MAX).
+    /// largest is closed. Usually [`UNREAD_BYTES_MAX`](crate::front::log::UNREAD_BYTES_MAX).
     pub unread_bytes_max: usize,
 }
 

@@ -1,9 +1,9 @@
 //! Why a request was not answered, in the codes and words of gRPC; the .proto file says what they
 //! mean.
 
-use crate::backend::Unanswered;
+use crate::front::log::backend::Unanswered;
 use amcast_core::Outcome;
-use amcast_services::log::Why;
+use amcast_log::Why;
 use amcast_smr::machine::Refusal;
 use tonic::Status;
 

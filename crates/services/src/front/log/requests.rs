@@ -4,7 +4,7 @@
 //! its place is wanted and no other one has been unfinished for longer. The bytes of a request are taken in only once
 //! it has a place.
 
-use crate::answers::count_until_taken;
+use crate::front::log::answers::count_until_taken;
 use bytes::Bytes;
 use http_body::{Body as _, Frame};
 use std::collections::BTreeMap;

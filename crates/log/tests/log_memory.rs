@@ -3,7 +3,7 @@
 //! since what others take would count, too.
 
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
-use amcast_services::log::{Addition, Answer, Command, Logs};
+use amcast_log::{Addition, Answer, Command, Logs};
 use amcast_smr::{Delivered, Envelope, Executor, Limits, Stamp};
 
 /// Bytes for the logs.

@@ -1,22 +1,20 @@
 //! The calls of the service: requests become commands, answers become responses.
 
-use crate::answers::{AnswerBytes, Tailed, ToTail, Unread, answer_on};
-use crate::backend::{Backend, Unanswered};
-use crate::connections::From;
-use crate::counts::{Asked, Done, Method};
-use crate::follow::Follows;
-use crate::proto::log_server::Log;
-use crate::proto::{self, info_response, list_response, multi_append_request};
-use crate::session::Sessions;
-use crate::status::{Again, invalid, not_done, unanswered};
-use crate::tail::{Next, Through};
+use crate::front::log::answers::{AnswerBytes, Tailed, ToTail, Unread, answer_on};
+use crate::front::log::backend::{Backend, Unanswered};
+use crate::front::log::connections::From;
+use crate::front::log::counts::{Asked, Done, Method};
+use crate::front::log::follow::Follows;
+use amcast_log::proto::log_server::Log;
+use amcast_log::proto::{self, info_response, list_response, multi_append_request};
+use crate::front::log::session::Sessions;
+use crate::front::log::status::{Again, invalid, not_done, unanswered};
+use crate::front::log::tail::{Next, Through};
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::SlotMap;
-use amcast_services::Clock;
-use amcast_services::log::command::{APPEND_BYTES, LIST_MAX, addition_bytes, check};
-use amcast_services::log::{
-    Addition, Answer, Command, Extent, Logs, NAME_BYTES_MAX, READ_BYTES_MAX, READ_VALUES_MAX, Why,
-};
+use crate::Clock;
+use amcast_log::command::{APPEND_BYTES, LIST_MAX, addition_bytes, check};
+use amcast_log::{Addition, Answer, Command, Extent, Logs, NAME_BYTES_MAX, READ_BYTES_MAX, READ_VALUES_MAX, Why};
 use amcast_smr::Envelope;
 use amcast_smr::machine::Refusal;
 use bytes::Bytes;

@@ -3,9 +3,9 @@
 //! A wrong password is answered late. A bounded number of them wait for that answer at a time; a connection that gives
 //! one more is closed. So all strangers together can try few passwords, however many connections and calls they begin.
 
-use crate::connections::From;
-use crate::counts::Done;
-use amcast_services::front::seldom::Seldom;
+use crate::front::log::connections::From;
+use crate::front::log::counts::Done;
+use crate::front::seldom::Seldom;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
