@@ -7,9 +7,9 @@
 //! nodes talk over the network.
 
 use amcast::core::{Gid, GroupSet, Outcome};
+use amcast::node::config::ClusterFile;
+use amcast::node::supervisor::NodeCommand;
 use amcast::replicate::{self, Cluster, Session};
-use amcast::runtime::config::ClusterFile;
-use amcast::runtime::supervisor::NodeCommand;
 use amcast::smr::{Seen, Shard, StateMachine, Touch};
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -10,8 +10,8 @@ use amcast_core::{
     RawConfig, Span, Submission, Time,
 };
 use amcast_net::{Carrier, Counts, Interface, Options, Peer, Ports};
+use amcast_node::clock;
 use amcast_protocols::total::{Row, SB_RCAST, TABLE_3};
-use amcast_runtime::clock;
 use amcast_test_policy::skip;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -2,9 +2,9 @@
 
 use amcast_check::service::Budget;
 use amcast_check::{History, Property, check_within};
+use amcast_node::config::ClusterFile;
+use amcast_node::control::NodeStatus;
 use amcast_protocols::catalog;
-use amcast_runtime::config::ClusterFile;
-use amcast_runtime::control::NodeStatus;
 use amcast_sim::Scenario;
 
 /// A cluster file is refused or is the same after it was written and read again.

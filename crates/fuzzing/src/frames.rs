@@ -3,9 +3,9 @@
 use amcast_core::messages::{Frames, In};
 use amcast_core::step::{Note, Output};
 use amcast_core::{Input, MediumKind, Node, Outbox, Pid, RawConfig, Span, Time};
+use amcast_node::ingress::frame::Frame;
 use amcast_protocols::catalog::CATALOG;
 use amcast_protocols::skeen::Skeen;
-use amcast_runtime::ingress::frame::Frame;
 
 /// The longest frame of a front or node that is read here.
 const FRAME_BYTES_MAX: usize = 4 << 10;

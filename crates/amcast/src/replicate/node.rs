@@ -1,12 +1,12 @@
 //! A node of a service of your own.
 
 use super::{StartError, entry};
-use crate::service::ServiceNode;
 use amcast_memory::Idle;
-use amcast_runtime::config::{ClusterFile, node_rank};
-use amcast_runtime::home::Home;
-use amcast_runtime::node::{Node, NodeOptions};
-use amcast_runtime::supervisor::obey;
+use amcast_node::config::{ClusterFile, node_rank};
+use amcast_node::home::Home;
+use amcast_node::node::{Node, NodeOptions};
+use amcast_node::service::ServiceNode;
+use amcast_node::supervisor::obey;
 use amcast_smr::{StateMachine, Whole, workers};
 use std::path::Path;
 use std::sync::Arc;

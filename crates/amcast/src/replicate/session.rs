@@ -3,9 +3,9 @@
 use super::{StartError, entry};
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_memory::Idle;
-use amcast_runtime::front::{Front, FrontOptions, NoAnswer};
-use amcast_runtime::home::Home;
-use amcast_services::Clock;
+use amcast_node::front::{Front, FrontOptions, NoAnswer};
+use amcast_node::gateway::Clock;
+use amcast_node::home::Home;
 use amcast_smr::machine::Refusal;
 use amcast_smr::{Envelope, whole};
 use std::fmt;

@@ -12,8 +12,8 @@ use amcast_core::{
     Cluster, Config, ConfigError, Delivery, Entry, MsgId, Pid, ProtocolEvent, Senders,
     ServiceAnswer, Span, Time,
 };
-use amcast_runtime::application::Application;
-use amcast_runtime::recovery::TakeOver;
+use amcast_node::application::Application;
+use amcast_node::recovery::TakeOver;
 use amcast_sim::{Host, Ports, Recorded, Report, Request, Settings, record_hosted, replay_hosted};
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,13 +1,13 @@
 //! The key-value store under simulated clients.
 
 use super::{Call, Returned, Simulated, Workload};
-use crate::service::calls::{Form, returned, spoken};
 use amcast_check::{History, Verdict, service};
 use amcast_core::ServiceAnswer;
 use amcast_core::rng::Rng;
 use amcast_kv::{
     HashSeed, Kv, Partitions, destinations, encode_args, encode_epoch, partitions, registry, timing,
 };
+use amcast_node::service::calls::{Form, returned, spoken};
 
 /// Keys of a run: few, so that clients meet.
 const KEYS: u64 = 6;

@@ -4,8 +4,8 @@ use super::Simulated;
 use super::application::{SimApplication, stamp_at};
 use super::mutant::ServiceMutant;
 use amcast_core::{Cluster, Delivery, Gid, GroupSet, MsgId, Outcome, Pid, Time};
-use amcast_runtime::application::Application;
-use amcast_runtime::recovery::{FetchedState, Recovery, WantedState};
+use amcast_node::application::Application;
+use amcast_node::recovery::{FetchedState, Recovery, WantedState};
 use amcast_sim::{Ports, Request};
 use std::collections::{BTreeMap, VecDeque};
 

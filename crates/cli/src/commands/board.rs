@@ -5,9 +5,9 @@ use super::{Failure, entry, secret};
 use amcast_coordination::{Coordination, Embedded, Etcd, Known, Lasts, OnChange, Options, Tls};
 use amcast_core::Gid;
 use amcast_kv::{SLOTS, SlotMap};
-use amcast_runtime::config::{ClusterFile, Partition, Place, node_name, node_rank};
-use amcast_runtime::control::{NodeStatus, status_of};
-use amcast_runtime::home::Home;
+use amcast_node::config::{ClusterFile, Partition, Place, node_name, node_rank};
+use amcast_node::control::{NodeStatus, status_of};
+use amcast_node::home::Home;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -359,7 +359,7 @@ fn leads(status: &NodeStatus, group: usize) -> bool {
 mod tests {
     use super::*;
     use amcast_coordination::Unreachable;
-    use amcast_runtime::config::Setting;
+    use amcast_node::config::Setting;
     use std::sync::Mutex;
     use std::sync::atomic::AtomicUsize;
 

@@ -2,15 +2,15 @@
 
 use super::up::give_places;
 use super::{Failure, entry};
-use amcast::service::first_partitions;
 use amcast_core::{ConfigError, Durability, Entry, MediumKind};
 use amcast_memory::Directory;
-use amcast_runtime::config::{
+use amcast_node::config::{
     ClusterFile, FileError, MAXMEMORY_MB, Place, USUAL_PROTOCOL, explain, node_name,
 };
-use amcast_runtime::home::{Room, megabytes};
-use amcast_runtime::secret::{make, random_word};
-use amcast_runtime::system::refuses_file;
+use amcast_node::home::{Room, megabytes};
+use amcast_node::secret::{make, random_word};
+use amcast_node::service::first_partitions;
+use amcast_node::system::refuses_file;
 use std::fmt;
 use std::io::ErrorKind::NotFound;
 use std::net::{IpAddr, SocketAddr};

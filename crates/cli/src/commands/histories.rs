@@ -2,7 +2,7 @@
 
 use amcast_check::History;
 use amcast_lab::commands::Failure;
-use amcast_runtime::system::refuses_file;
+use amcast_node::system::refuses_file;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};

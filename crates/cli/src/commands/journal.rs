@@ -4,8 +4,8 @@
 //! supervisor never wait for either ([`lines`]).
 
 use amcast_lab::commands::{Failure, end_if_unwritten};
-use amcast_runtime::lines::{self, Lines, standard_error};
 use amcast_log::UNUSABLE;
+use amcast_node::lines::{self, Lines, standard_error};
 use signal_hook::consts::SIGPIPE;
 use signal_hook::low_level::emulate_default_handler;
 use std::backtrace::{Backtrace, BacktraceStatus};

@@ -1,21 +1,21 @@
 //! What a process opens for users: a front of the cluster with a Redis port, a log port and a status
 //! page. The supervisor has one, and so has every node, so that the service outlives each of them.
 
-use amcast::service::{
-    CallBook, ClusterBackend, LogBackend, Reads, Watch, first_partitions, forgets,
-};
 use amcast_core::Cluster;
 use amcast_kv::client::Server;
 use amcast_kv::status::Status;
 use amcast_lab::commands::Failure;
-use amcast_services::front::log::Hears;
-use amcast_runtime::clock;
-use amcast_runtime::config::ClusterFile;
-use amcast_runtime::front::Front;
-use amcast_runtime::home::{Fronts, Home};
-use amcast_runtime::record::Recorder;
-use amcast_runtime::system::refuses_file;
-use amcast_services::front;
+use amcast_node::clock;
+use amcast_node::config::ClusterFile;
+use amcast_node::front::Front;
+use amcast_node::gateway;
+use amcast_node::gateway::log::Hears;
+use amcast_node::home::{Fronts, Home};
+use amcast_node::record::Recorder;
+use amcast_node::service::{
+    CallBook, ClusterBackend, LogBackend, Reads, Watch, first_partitions, forgets,
+};
+use amcast_node::system::refuses_file;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -146,9 +146,9 @@ fn book(file: &ClusterFile, front: &Front, cluster: Cluster) -> Result<Option<Ca
 
 /// The open ports of a process. Dropping it closes them and all connections.
 pub(super) struct Listening {
-    redis: front::redis::Front,
-    log: amcast_services::front::log::Front,
-    http: front::http::Http,
+    redis: gateway::redis::Front,
+    log: amcast_node::gateway::log::Front,
+    http: gateway::http::Http,
     watch: Arc<Watch>,
 }
 
@@ -182,15 +182,15 @@ impl Listening {
         let backend = backend.with_reads(reads, Arc::clone(watch));
         let backend = Arc::new(backend);
         let redis = at.redis.open("redis", |at| {
-            let mut config = front::redis::Config::new(at, first_session + 1);
+            let mut config = gateway::redis::Config::new(at, first_session + 1);
             config.clock_ahead_ms = clock_ahead_ms;
             config.command_bytes_max =
-                front::redis::command_bytes_max(file.command_max_mb.unwrap_or(1));
+                gateway::redis::command_bytes_max(file.command_max_mb.unwrap_or(1));
             // A cluster with small rings has small messages: more commands travel in parts.
             config.message_bytes_max = front.payload_max();
-            front::redis::start(config, Arc::clone(&backend), Arc::clone(&server))
+            gateway::redis::start(config, Arc::clone(&backend), Arc::clone(&server))
         })?;
-        let log_config = |listen| amcast_services::front::log::Config {
+        let log_config = |listen| amcast_node::gateway::log::Config {
             listen,
             shards: file.shards,
             first_session: first_session + LOG_SESSIONS,
@@ -198,17 +198,17 @@ impl Listening {
             clock_ahead_ms,
             password: file.password.clone(),
             hears: hears.clone(),
-            unread_bytes_max: amcast_services::front::log::UNREAD_BYTES_MAX,
+            unread_bytes_max: amcast_node::gateway::log::UNREAD_BYTES_MAX,
         };
-        let backend: Arc<dyn amcast_services::front::log::Backend> =
+        let backend: Arc<dyn amcast_node::gateway::log::Backend> =
             Arc::new(LogBackend::new(Arc::clone(front), Arc::clone(watch)));
         let log = at.log.open("log", |at| {
             let status = Arc::clone(watch) as Arc<dyn Status>;
-            amcast_services::front::log::Front::start(log_config(at), Arc::clone(&backend), status)
+            amcast_node::gateway::log::Front::start(log_config(at), Arc::clone(&backend), status)
         })?;
         // Once: the server is this process's own, and new.
         let _ = server.others.set(log.counts());
-        let http = at.http.open("http", |at| front::http::start(at, Arc::clone(&server)))?;
+        let http = at.http.open("http", |at| gateway::http::start(at, Arc::clone(&server)))?;
         Ok(Self { redis, log, http, watch: Arc::clone(watch) })
     }
 

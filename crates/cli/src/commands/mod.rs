@@ -22,9 +22,9 @@ mod wrong_port;
 
 use amcast_lab::commands::{Failure, bench, choose, reproduce, rings, sim};
 pub(crate) use amcast_lab::commands::{entry, once_each, setting};
-use amcast_runtime::home::{Home, Registry};
-use amcast_runtime::lines;
-use amcast_runtime::system::refuses_text;
+use amcast_node::home::{Home, Registry};
+use amcast_node::lines;
+use amcast_node::system::refuses_text;
 use clap::{Parser, Subcommand};
 use std::io::IsTerminal;
 use std::path::Path;

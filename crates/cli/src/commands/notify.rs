@@ -1,7 +1,7 @@
 //! What a node tells the system that started it, by systemd's protocol: a datagram to the socket that
 //! `NOTIFY_SOCKET` names.
 
-use amcast_runtime::control::status_of;
+use amcast_node::control::status_of;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;

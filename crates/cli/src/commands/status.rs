@@ -2,12 +2,12 @@
 
 use super::stopped::stopped;
 use super::{Failure, home};
-use amcast::service::{LOST_AFTER, Lost, forgets, lost};
 use amcast_core::Cluster;
-use amcast_runtime::config::{self, ClusterFile};
-use amcast_runtime::control::{NodeStatus, ReplicaStatus, ViewStatus, statuses_of};
-use amcast_runtime::home::{Fronts, Home, Inhabitants};
-use amcast_runtime::supervisor::Life;
+use amcast_node::config::{self, ClusterFile};
+use amcast_node::control::{NodeStatus, ReplicaStatus, ViewStatus, statuses_of};
+use amcast_node::home::{Fronts, Home, Inhabitants};
+use amcast_node::service::{LOST_AFTER, Lost, forgets, lost};
+use amcast_node::supervisor::Life;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;

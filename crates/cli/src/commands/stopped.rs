@@ -1,8 +1,8 @@
 //! Why nobody answers in the directory of a cluster, and how it is started again.
 
 use amcast_lab::commands::Failure;
-use amcast_runtime::config::{ClusterFile, node_name};
-use amcast_runtime::home::{Home, Inhabitants, how_to_start};
+use amcast_node::config::{ClusterFile, node_name};
+use amcast_node::home::{Home, Inhabitants, how_to_start};
 
 /// What to say where no process of the cluster answers.
 pub(super) fn stopped(home: &Home, file: &ClusterFile) -> Failure {

@@ -5,23 +5,23 @@ mod ready;
 use self::ready::Readiness;
 use super::listening::{Addresses, Listening, address, ports_before};
 use super::{Failure, entry, once_each, secret, setting, warn_if_others_read};
-use amcast::service::{Lost, Watch, first_partitions};
 use amcast_core::trace::Event;
 use amcast_core::{Capability, Cluster, Config, Entry};
 use amcast_lab::bench;
-use amcast_services::front::log::Hears;
 use amcast_memory::Idle;
-use amcast_protocols::multiring;
-use amcast_runtime::clock;
-use amcast_runtime::config::{
+use amcast_node::clock;
+use amcast_node::config::{
     ClusterFile, MAXMEMORY_MB, Partition, Ports, Setting, USUAL_PROTOCOL, orders_all,
 };
-use amcast_runtime::front::{Front, FrontOptions};
-use amcast_runtime::home::{Fronts, Ground, Home, HomeError, OwnHome, Registry, Room, logs_bytes};
-use amcast_runtime::record::{self, LIMIT_BYTES, Recorder};
-use amcast_runtime::secret::random_word;
-use amcast_runtime::supervisor::{Life, NodeCommand, OnChange, Supervisor};
-use amcast_runtime::system::refuses_file;
+use amcast_node::front::{Front, FrontOptions};
+use amcast_node::gateway::log::Hears;
+use amcast_node::home::{Fronts, Ground, Home, HomeError, OwnHome, Registry, Room, logs_bytes};
+use amcast_node::record::{self, LIMIT_BYTES, Recorder};
+use amcast_node::secret::random_word;
+use amcast_node::service::{Lost, Watch, first_partitions};
+use amcast_node::supervisor::{Life, NodeCommand, OnChange, Supervisor};
+use amcast_node::system::refuses_file;
+use amcast_protocols::multiring;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -5,8 +5,8 @@
 
 use amcast_net::NONCE_BYTES;
 use amcast_net::wire::opening;
-use amcast_runtime::config::{ClusterFile, Place};
-use amcast_runtime::home::{Fronts, Home, Registry};
+use amcast_node::config::{ClusterFile, Place};
+use amcast_node::home::{Fronts, Home, Registry};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};

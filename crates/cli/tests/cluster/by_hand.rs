@@ -3,8 +3,8 @@
 
 use crate::harness::{AMCAST, call, ends_with_us, unique};
 use amcast::client::{Answer, Connection};
-use amcast::runtime::config::{ClusterFile, Place};
-use amcast::runtime::control::{NodeStatus, status_of};
+use amcast::node::config::{ClusterFile, Place};
+use amcast::node::control::{NodeStatus, status_of};
 use rustix::net::{self, AddressFamily, SocketType};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -57,7 +57,7 @@ impl Hosts {
         fs::create_dir_all(&base).unwrap();
         let ports: Vec<Port> = (0..4 * NODES).map(|_| Port::hold()).collect();
         let at: Vec<SocketAddr> = ports.iter().map(Port::address).collect();
-        amcast::runtime::secret::make(&base.join("secret")).unwrap();
+        amcast::node::secret::make(&base.join("secret")).unwrap();
         let mut file = ClusterFile { shards, id: Some(4711), ..ClusterFile::default() };
         file.secret = Some(base.join("secret"));
         file.protocol = "multi-ring".to_string();

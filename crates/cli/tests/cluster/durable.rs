@@ -7,7 +7,7 @@ use crate::harness::{
 use crate::room::{Memory, NO_MOUNT};
 use crate::write_while;
 use amcast::client::{Answer, Connection};
-use amcast::runtime::config::ClusterFile;
+use amcast::node::config::ClusterFile;
 use amcast_test_policy::skip;
 use rustix::process::Signal;
 use std::collections::BTreeMap;

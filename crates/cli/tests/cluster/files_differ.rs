@@ -2,7 +2,7 @@
 
 use crate::by_hand::{Hosts, NODES};
 use crate::harness::{errors, run};
-use amcast::runtime::config::{ClusterFile, Setting};
+use amcast::node::config::{ClusterFile, Setting};
 use std::fs;
 use std::path::Path;
 

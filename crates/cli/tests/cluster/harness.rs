@@ -2,7 +2,7 @@
 
 use amcast::client::{Answer, Connection};
 use amcast::memory::Directory;
-use amcast::runtime::control::NodeStatus;
+use amcast::node::control::NodeStatus;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::ops::Deref;
@@ -188,7 +188,7 @@ impl Up {
     /// What each node says.
     pub(crate) fn nodes(&self) -> Vec<Option<NodeStatus>> {
         let socket = |n| self.data.join(format!("n{n}.sock"));
-        (0..self.nodes).map(|n| amcast::runtime::control::status_of(&socket(n)).ok()).collect()
+        (0..self.nodes).map(|n| amcast::node::control::status_of(&socket(n)).ok()).collect()
     }
 
     /// Kills a node as `kill -9` does; returns its number in the operating system.

@@ -6,7 +6,7 @@ use crate::harness::{
 };
 use crate::write_while;
 use amcast::client::{Answer, Connection};
-use amcast::runtime::control::NodeStatus;
+use amcast::node::control::NodeStatus;
 use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -255,7 +255,7 @@ fn a_cluster_that_keeps_nothing_says_so_when_it_begins_and_when_its_state_is_gon
     let told = || fs::read_to_string(&said).unwrap();
     assert!(told().contains("bb-urcast-urcast keeps nothing on disk"), "{}", told());
     for rank in 0..3 {
-        let node = amcast::runtime::control::status_of(&data.join(format!("n{rank}.sock")));
+        let node = amcast::node::control::status_of(&data.join(format!("n{rank}.sock")));
         signal(node.unwrap().os_pid, Signal::KILL);
     }
     let begun = Instant::now();

@@ -3,7 +3,7 @@
 
 use crate::by_hand::{Hosts, NODES};
 use crate::harness::run;
-use amcast::runtime::config::ClusterFile;
+use amcast::node::config::ClusterFile;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Output};

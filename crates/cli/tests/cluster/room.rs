@@ -2,9 +2,9 @@
 
 use crate::harness::{Up, bytes, call, errors, exists, run, signal, unique};
 use amcast::client::Answer;
+use amcast::node::config::{ClusterFile, Setting};
+use amcast::node::home::Room;
 use amcast::protocols::catalog;
-use amcast::runtime::config::{ClusterFile, Setting};
-use amcast::runtime::home::Room;
 use amcast_test_policy::skip;
 use rustix::process::Signal;
 use std::fs;

@@ -3,7 +3,7 @@
 use crate::by_hand::{Hosts, NODES};
 use crate::harness::{AMCAST, Up, call, ends_with_us, errors, run, unique};
 use amcast::client::{Answer, Connection};
-use amcast::runtime::control::NodeStatus;
+use amcast::node::control::NodeStatus;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};

@@ -2,8 +2,8 @@
 
 use crate::harness::{AMCAST, Up, call, ends_with_us, run, runs, signal, unique};
 use amcast::client::{Answer, Connection};
-use amcast::runtime::config::ClusterFile;
-use amcast::runtime::home::Home;
+use amcast::node::config::ClusterFile;
+use amcast::node::home::Home;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
 use std::fs;

@@ -10,8 +10,8 @@ use crate::harness::{AMCAST, run, signal, unique};
 use crate::namespaces::Hosts;
 use crate::{alone, judge};
 use amcast::core::Time;
-use amcast::runtime::config::{ClusterFile, Etcd, Place};
-use amcast::runtime::control::{NodeStatus, status_of};
+use amcast::node::config::{ClusterFile, Etcd, Place};
+use amcast::node::control::{NodeStatus, status_of};
 use amcast_test_policy::skip;
 use rustix::process::Signal;
 use std::fs;
@@ -127,7 +127,7 @@ impl Cluster {
             etcd: Some(etcd),
             ..ClusterFile::default()
         };
-        amcast::runtime::secret::make(&self.base.join("secret")).expect("a file can be written");
+        amcast::node::secret::make(&self.base.join("secret")).expect("a file can be written");
         let path = self.base.join(format!("h{host}.toml"));
         file.write(&path).expect("a file can be written");
         let checked = run(&["config", "check", &path.display().to_string()]);

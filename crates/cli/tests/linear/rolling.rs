@@ -5,7 +5,7 @@ use crate::clients::Load;
 use crate::harness::{Up, signal, unique};
 use crate::{CLIENTS, alone, judge};
 use amcast::core::Time;
-use amcast::runtime::home::Home;
+use amcast::node::home::Home;
 use rustix::process::Signal;
 use std::fs;
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn a_rolling_restart_of_all_nodes_is_no_error_for_anybody() {
     // What was surely not executed may be said to be tried again; nothing else.
     let wrong: Vec<_> = errors.iter().filter(|e| !e.contains("TRYAGAIN")).collect();
     assert!(wrong.is_empty(), "{} errors: {:?}", wrong.len(), &wrong[..wrong.len().min(3)]);
-    let orderly = |life: &amcast::runtime::supervisor::Life| {
+    let orderly = |life: &amcast::node::supervisor::Life| {
         life.starts == 3 && life.last_end.as_deref() == Some("ended with exit code 0")
     };
     assert!(lives.iter().all(orderly), "{lives:?}");

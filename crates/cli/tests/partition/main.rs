@@ -7,9 +7,9 @@ mod harness;
 mod namespaces;
 
 use amcast::client::{Answer, Connection};
-use amcast::runtime::config::{ClusterFile, Place, Setting};
-use amcast::runtime::control::{NodeStatus, ViewStatus, status_of};
-use amcast::runtime::home::Home;
+use amcast::node::config::{ClusterFile, Place, Setting};
+use amcast::node::control::{NodeStatus, ViewStatus, status_of};
+use amcast::node::home::Home;
 use amcast_test_policy::skip;
 use harness::{AMCAST, Record, Stops, bytes, call, errors, run, signal, unique};
 use namespaces::Hosts;
@@ -59,7 +59,7 @@ impl Cluster {
         }
         let dirs: Vec<PathBuf> = (0..NODES).map(|node| base.join(format!("h{node}"))).collect();
         std::fs::create_dir_all(&base).expect("a directory can be made");
-        amcast::runtime::secret::make(&base.join("secret")).expect("a file can be written");
+        amcast::node::secret::make(&base.join("secret")).expect("a file can be written");
         let start = |(node, dir): (usize, &PathBuf)| {
             std::fs::create_dir_all(dir).expect("a directory can be made");
             let path = dir.join("cluster.toml");

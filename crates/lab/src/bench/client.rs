@@ -4,8 +4,8 @@ use super::part::Sink;
 use super::{Load, destinations, histogram};
 use amcast_core::rng::Rng;
 use amcast_core::{GroupSet, Overlay, Span, Submission, Time};
-use amcast_runtime::clock;
-use amcast_runtime::seat::Seat;
+use amcast_node::clock;
+use amcast_node::seat::Seat;
 use hdrhistogram::Histogram;
 
 /// How long a client may take to finish what is on the way after the end.

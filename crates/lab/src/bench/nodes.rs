@@ -1,9 +1,9 @@
 //! A cluster of three nodes of the services with data on disk, each of which can be killed and started
 //! again by hand.
 
-use amcast_runtime::config::{ClusterFile, Place, node_name};
-use amcast_runtime::control::{NodeStatus, status_of};
-use amcast_runtime::home::Home;
+use amcast_node::config::{ClusterFile, Place, node_name};
+use amcast_node::control::{NodeStatus, status_of};
+use amcast_node::home::Home;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};

@@ -3,7 +3,7 @@
 use super::Failure;
 use amcast::choose::{self, Candidate, Medium};
 use amcast_check::Specification;
-use amcast_runtime::system::refuses_text;
+use amcast_node::system::refuses_text;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

@@ -18,7 +18,7 @@ mod unwritten;
 pub use unwritten::end_if_unwritten;
 
 use amcast_core::Entry;
-use amcast_runtime::home::HomeError;
+use amcast_node::home::HomeError;
 use std::fmt;
 
 /// Why a command did not do what it was asked.

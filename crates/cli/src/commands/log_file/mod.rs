@@ -7,7 +7,7 @@ mod told;
 mod verify;
 
 use amcast_lab::commands::Failure;
-use amcast_runtime::system::refuses_file;
+use amcast_node::system::refuses_file;
 use amcast_storage::Error;
 use clap::Subcommand;
 use std::path::Path;

@@ -3,7 +3,7 @@
 use super::failure;
 use super::told;
 use amcast_lab::commands::Failure;
-use amcast_runtime::log_ends::LogEnd;
+use amcast_node::log_ends::LogEnd;
 use amcast_storage::offline::{self, CheckpointSeen, Survey};
 use serde_json::json;
 use std::path::{Path, PathBuf};

@@ -2,11 +2,11 @@
 //! of them as are needed.
 
 use amcast::client::Connection;
-use amcast::service::Watch;
 use amcast_kv::status::Status;
 use amcast_lab::commands::Failure;
-use amcast_runtime::home::Home;
-use amcast_runtime::supervisor::{Life, Supervisor};
+use amcast_node::home::Home;
+use amcast_node::service::Watch;
+use amcast_node::supervisor::{Life, Supervisor};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -9,7 +9,7 @@ use amcast_core::{Delivery, GroupSet, Input, Node, Outbox, Output, Pid, Protocol
 use amcast_core::{Gid, Submission};
 use amcast_memory::{Idle, Idler, Pause, shorten_turns};
 use amcast_net::{Carrier, Options, Peer};
-use amcast_runtime::clock;
+use amcast_node::clock;
 use std::io::Write;
 
 /// How long all of it may take.

@@ -2,7 +2,7 @@
 
 use super::{Load, MEMBERS, Measured};
 use crate::bench::{Latency, Spread, histogram};
-use amcast_runtime::clock;
+use amcast_node::clock;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

@@ -7,8 +7,8 @@ use crate::bench::task;
 use amcast_core::parameters::SUSPECT;
 use amcast_core::{Config, Entry, Gid, GroupSet, RawConfig, Span, Submission, Time};
 use amcast_memory::{Idle, Idler, Pause};
-use amcast_runtime::bare::{Bare, BareOptions};
-use amcast_runtime::clock;
+use amcast_node::bare::{Bare, BareOptions};
+use amcast_node::clock;
 use std::io::Write;
 
 /// The longest sleep, so that the end is not missed.

@@ -3,8 +3,8 @@
 use crate::bench::histogram;
 use amcast_core::step::Note;
 use amcast_core::{Cluster, Delivery, Pid, ProtocolEvent, Span, Time};
-use amcast_runtime::clock;
-use amcast_runtime::seat::{Above, Captured};
+use amcast_node::clock;
+use amcast_node::seat::{Above, Captured};
 use hdrhistogram::Histogram;
 use std::collections::VecDeque;
 

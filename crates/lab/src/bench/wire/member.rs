@@ -9,9 +9,9 @@ use amcast_core::{
     Cluster, Config, Delivery, Gid, GroupSet, Pid, ProtocolEvent, Span, Submission, Time,
 };
 use amcast_memory::{Idle, Idler, Pause};
-use amcast_runtime::bare::{Bare, BareOptions};
-use amcast_runtime::clock;
-use amcast_runtime::seat::{Above, Captured};
+use amcast_node::bare::{Bare, BareOptions};
+use amcast_node::clock;
+use amcast_node::seat::{Above, Captured};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;

@@ -4,8 +4,8 @@ use super::Args;
 use crate::commands::Failure;
 use amcast_check::{History, check};
 use amcast_core::trace::Event;
+use amcast_node::system::{refuses_file, refuses_text};
 use amcast_protocols::catalog;
-use amcast_runtime::system::{refuses_file, refuses_text};
 use amcast_sim::Scenario;
 use std::path::{Path, PathBuf};
 

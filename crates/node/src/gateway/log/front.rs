@@ -1,0 +1,250 @@
+//! The gRPC front: one thread, which serves until it is dropped.
+//!
+//! # Limits
+//! Connections, streams, requests that are looked at, and the bytes of a request are bounded; who comes
+//! beyond waits, is refused in words, or has a connection closed that has been idle for longer. A request's bytes are
+//! taken in only once it is among those that are looked at, so all of them together hold at most the largest request
+//! that many times. Requests for health have places of their own.
+
+use crate::gateway::Clock;
+use crate::gateway::log::answers::Unread;
+use crate::gateway::log::backend::Backend;
+use crate::gateway::log::connections::accept;
+use crate::gateway::log::counts::Done;
+use crate::gateway::log::follow::{DEAF, Follows, Growth, Pauses, TOLD};
+use crate::gateway::log::password::Guard;
+use crate::gateway::log::requests::Requests;
+use crate::gateway::log::service::{Service, Shared, TAILS_MAX};
+use crate::gateway::log::session::Sessions;
+use crate::gateway::log::tail::Through;
+use amcast_kv::SlotMap;
+use amcast_kv::status::Status as ClusterStatus;
+use amcast_log::proto;
+use amcast_log::proto::log_server::LogServer;
+use amcast_smr::Metrics;
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::LayerExt;
+use tonic::transport::Server;
+
+/// Requests that are looked at, of all connections; and of those, beside them, that ask whether the log serves, and what
+/// its calls are.
+const REQUESTS_MAX: usize = 512;
+const OTHER_REQUESTS_MAX: usize = 64;
+
+/// Requests and streams of one connection.
+const PER_CONNECTION_MAX: u32 = 256;
+
+/// Bytes of a request besides what its command has: names of fields, and the session.
+const REQUEST_HEAD_BYTES: usize = 64 << 10;
+
+/// Bytes of a request's metadata.
+const METADATA_BYTES_MAX: u32 = 16 << 10;
+
+/// How long a request may take in all: longer than any command's patience.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(25);
+
+/// How often a connection without traffic is asked whether it lives, and how long it may take.
+const ALIVE_EVERY: Duration = Duration::from_secs(30);
+const ALIVE_PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long clients may still be told what they asked for when the front stops.
+const PARTING: Duration = Duration::from_millis(500);
+
+/// How often the health service is told whether the cluster serves.
+const HEALTH_EVERY: Duration = Duration::from_millis(500);
+
+/// How a front serves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where it listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Shards of the cluster.
+    pub shards: usize,
+    /// The number of the front's first session. Its sessions are this one and those after it, one for
+    /// each request at a time, below 2^63; no other front, nor an earlier life of this one, may have
+    /// used them.
+    pub first_session: u64,
+    /// Bytes of the largest command that the backend takes, its envelope included.
+    pub payload_max: usize,
+    /// How far the time by which requests are told old is ahead of the host's clock, in milliseconds:
+    /// [`Clock::ahead`].
+    pub clock_ahead_ms: u64,
+    /// What clients must give, if anything.
+    pub password: Option<String>,
+    /// How it hears that logs grow.
+    pub hears: Hears,
+    /// Bytes of answers that may wait for clients to take them; where there are more, the connection whose answers are
+    /// largest is closed. Usually [`UNREAD_BYTES_MAX`](crate::gateway::log::UNREAD_BYTES_MAX).
+    pub unread_bytes_max: usize,
+}
+
+/// How a front hears that logs grow, for the streams that wait for it.
+#[derive(Clone, Default)]
+pub enum Hears {
+    /// Not by itself: it asks how far logs go while streams wait, every 2 to 20 ms.
+    #[default]
+    Nothing,
+    /// From the logs of the node in its process, which tell this.
+    Node(Growth),
+    /// Others do, and serve streams in its place; where they listen now, each `host:port`. It asks as
+    /// above while none of them serves.
+    Others(Arc<dyn Fn() -> Vec<String> + Send + Sync>),
+}
+
+impl fmt::Debug for Hears {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "Nothing",
+            Self::Node(_) => "Node",
+            Self::Others(_) => "Others",
+        })
+    }
+}
+
+/// A running front. Dropping it closes all connections and ends its thread; commands under way may
+/// still be executed.
+pub struct Front {
+    address: SocketAddr,
+    done: Arc<Done>,
+    tails: Arc<Semaphore>,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Front {
+    /// Starts a front on `backend`; `status` says whether the cluster serves.
+    ///
+    /// # Errors
+    /// When the address cannot be listened at, or the thread not be started.
+    pub fn start(
+        config: Config,
+        backend: Arc<dyn Backend>,
+        status: Arc<dyn ClusterStatus>,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind(config.listen)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopping) = watch::channel(false);
+        let (follows, through, pauses) = match config.hears.clone() {
+            Hears::Nothing => (Arc::default(), None, DEAF),
+            Hears::Node(Growth(follows)) => (follows, None, TOLD),
+            Hears::Others(addresses) => (Arc::default(), Some(Through::new(addresses)), DEAF),
+        };
+        let shared = Arc::new(Shared {
+            backend,
+            map: SlotMap::new(config.shards),
+            payload_max: config.payload_max,
+            clock: Clock::ahead(config.clock_ahead_ms),
+            sessions: Sessions::new(config.first_session),
+            follows,
+            stopping,
+            tails: Arc::new(Semaphore::new(TAILS_MAX)),
+            unread: Unread::new(config.unread_bytes_max),
+            done: Arc::default(),
+            through,
+            password: config.password.clone(),
+        });
+        let (done, tails) = (Arc::clone(&shared.done), Arc::clone(&shared.tails));
+        let serve = serve(listener, config, (shared, pauses), status);
+        let thread =
+            std::thread::Builder::new().name("log-front".to_string()).spawn(move || {
+                if let Err(e) = runtime.block_on(serve) {
+                    tracing::error!("the log's front ended: {e}");
+                }
+                // Dropping the runtime drops connections and streams.
+            })?;
+        Ok(Self { address, done, tails, stop, thread: Some(thread) })
+    }
+
+    /// What tells how much it did, for the metrics page.
+    pub fn counts(&self) -> Metrics {
+        let (done, tails) = (Arc::clone(&self.done), Arc::clone(&self.tails));
+        Box::new(move || done.counts(TAILS_MAX - tails.available_permits()))
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether its thread runs; it has failed if not.
+    pub fn is_serving(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the log's front had panicked");
+        }
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    config: Config,
+    (shared, pauses): (Arc<Shared>, Pauses),
+    status: Arc<dyn ClusterStatus>,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let (to, connections) = mpsc::channel(1);
+    tokio::spawn(accept(listener, to));
+    let (looks, follows) = (Arc::clone(&shared), Arc::<Follows>::clone(&shared.follows));
+    tokio::spawn(follows.go_on(pauses, move |names| Arc::clone(&looks).look(names)));
+    let (health, health_service) = tonic_health::server::health_reporter();
+    tokio::spawn(tell_health(health, status));
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(proto::DESCRIPTION)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()?;
+    let mut stopping = shared.stopping.clone();
+    let log = LogServer::new(Service(Arc::clone(&shared)))
+        .max_decoding_message_size(config.payload_max + REQUEST_HEAD_BYTES);
+    let log = Requests::new(REQUESTS_MAX).named_layer(log);
+    let log = Guard::new(config.password, &shared.done).named_layer(log);
+    let health_service = Requests::new(OTHER_REQUESTS_MAX).named_layer(health_service);
+    let reflection = Requests::new(OTHER_REQUESTS_MAX).named_layer(reflection);
+    let server = Server::builder()
+        .timeout(REQUEST_PATIENCE)
+        .max_concurrent_streams(PER_CONNECTION_MAX)
+        .http2_keepalive_interval(Some(ALIVE_EVERY))
+        .http2_keepalive_timeout(Some(ALIVE_PATIENCE))
+        .http2_max_header_list_size(METADATA_BYTES_MAX)
+        .add_service(log)
+        .add_service(health_service)
+        .add_service(reflection);
+    let mut stopped = shared.stopping.clone();
+    let stop = async move { _ = stopped.wait_for(|stop| *stop).await };
+    let serving = server.serve_with_incoming_shutdown(ReceiverStream::new(connections), stop);
+    tokio::select! {
+        served = serving => served?,
+        () = async {
+            _ = stopping.wait_for(|stop| *stop).await;
+            tokio::time::sleep(PARTING).await;
+        } => {}
+    }
+    Ok(())
+}
+
+/// Says to who asks whether the log serves.
+async fn tell_health(health: tonic_health::server::HealthReporter, status: Arc<dyn ClusterStatus>) {
+    loop {
+        match status.ready_here() {
+            Ok(()) => health.set_serving::<LogServer<Service>>().await,
+            Err(_) => health.set_not_serving::<LogServer<Service>>().await,
+        }
+        tokio::time::sleep(HEALTH_EVERY).await;
+    }
+}

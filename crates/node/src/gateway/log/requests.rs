@@ -1,0 +1,205 @@
+//! Requests that are looked at: so many at a time, each for so long until it is whole.
+//!
+//! A request that does not come whole holds the place of one that does. It is given up after a while, and at once if
+//! its place is wanted and no other one has been unfinished for longer. The bytes of a request are taken in only once
+//! it has a place.
+
+use crate::gateway::log::answers::count_until_taken;
+use bytes::Bytes;
+use http_body::{Body as _, Frame};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response};
+use tower::{Layer, Service};
+
+/// How long a request may take to be there as a whole.
+const WHOLE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Requests that wait for a place, for each place: more are refused.
+const WAITING_PER_PLACE: usize = 8;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Places for the requests of a service.
+#[derive(Clone)]
+pub(crate) struct Requests(Arc<Inner>);
+
+struct Inner {
+    room: Arc<Semaphore>,
+    /// Those that wait for a place, too.
+    waits: Arc<Semaphore>,
+    unfinished: Mutex<Unfinished>,
+}
+
+#[derive(Default)]
+struct Unfinished {
+    next: u64,
+    /// In the order in which they began.
+    all: BTreeMap<u64, Arc<Part>>,
+}
+
+/// A request that is not whole.
+#[derive(Default)]
+struct Part {
+    given_up: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Requests {
+    /// So many places.
+    pub(crate) fn new(most: usize) -> Self {
+        Self(Arc::new(Inner {
+            room: Arc::new(Semaphore::new(most)),
+            waits: Arc::new(Semaphore::new(most * WAITING_PER_PLACE)),
+            unfinished: Mutex::default(),
+        }))
+    }
+
+    /// A place, once there is one.
+    async fn enter(&self) -> Result<OwnedSemaphorePermit, Status> {
+        let Inner { room, waits, unfinished } = &*self.0;
+        if let Ok(place) = Arc::clone(room).try_acquire_owned() {
+            return Ok(place);
+        }
+        let refused = || Status::resource_exhausted("too many requests wait; nothing happened");
+        let _waits = waits.try_acquire().map_err(|_| refused())?;
+        let oldest = lock(unfinished).all.pop_first();
+        if let Some((_, oldest)) = oldest {
+            oldest.given_up.store(true, Ordering::Release);
+            if let Some(waker) = lock(&oldest.waker).take() {
+                waker.wake();
+            }
+        }
+        Arc::clone(room).acquire_owned().await.map_err(|_| refused())
+    }
+
+    fn watch(&self, body: Body) -> Body {
+        if body.is_end_stream() {
+            return body;
+        }
+        let part = Arc::<Part>::default();
+        let mut unfinished = lock(&self.0.unfinished);
+        let number = unfinished.next;
+        unfinished.next += 1;
+        unfinished.all.insert(number, Arc::clone(&part));
+        drop(unfinished);
+        let of = Of { requests: self.clone(), number };
+        Body::new(Watched { body, part, of: Some(of), end: Box::pin(sleep(WHOLE_WITHIN)) })
+    }
+}
+
+/// Takes a request out of those that are unfinished.
+struct Of {
+    requests: Requests,
+    number: u64,
+}
+
+impl Drop for Of {
+    fn drop(&mut self) {
+        lock(&self.requests.0.unfinished).all.remove(&self.number);
+    }
+}
+
+/// The bytes of a request that must come whole in time.
+struct Watched {
+    body: Body,
+    part: Arc<Part>,
+    /// Until it is whole.
+    of: Option<Of>,
+    end: Pin<Box<Sleep>>,
+}
+
+impl http_body::Body for Watched {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(frame) = polled {
+            let goes_on = matches!(&frame, Some(Ok(_))) && !self.body.is_end_stream();
+            if !goes_on {
+                self.of = None;
+            }
+            return Poll::Ready(frame);
+        }
+        *lock(&self.part.waker) = Some(cx.waker().clone());
+        let why = if self.part.given_up.load(Ordering::Acquire) {
+            Status::resource_exhausted(
+                "the request was not whole when others waited; nothing happened",
+            )
+        } else if self.end.as_mut().poll(cx).is_ready() {
+            Status::deadline_exceeded(format!(
+                "the request was not whole within {} s; nothing happened",
+                WHOLE_WITHIN.as_secs()
+            ))
+        } else {
+            return Poll::Pending;
+        };
+        self.of = None;
+        Poll::Ready(Some(Err(why)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+}
+
+impl<S> Layer<S> for Requests {
+    type Service = Bounded<S>;
+
+    fn layer(&self, service: S) -> Bounded<S> {
+        Bounded { requests: self.clone(), service }
+    }
+}
+
+/// A service whose requests have places.
+#[derive(Clone)]
+pub(crate) struct Bounded<S> {
+    requests: Requests,
+    service: S,
+}
+
+impl<S> Service<Request<Body>> for Bounded<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        // The one that is ready answers; the other one is made ready for the next.
+        let next = self.service.clone();
+        let mut service = std::mem::replace(&mut self.service, next);
+        let requests = self.requests.clone();
+        Box::pin(async move {
+            let place = match requests.enter().await {
+                Ok(place) => place,
+                Err(why) => return Ok(why.into_http()),
+            };
+            let answer = service.call(request.map(|body| requests.watch(body))).await;
+            drop(place);
+            answer.map(count_until_taken)
+        })
+    }
+}

@@ -1,0 +1,413 @@
+//! The calls of the service: requests become commands, answers become responses.
+
+use crate::gateway::Clock;
+use crate::gateway::log::answers::{AnswerBytes, Tailed, ToTail, Unread, answer_on};
+use crate::gateway::log::backend::{Backend, Unanswered};
+use crate::gateway::log::connections::From;
+use crate::gateway::log::counts::{Asked, Done, Method};
+use crate::gateway::log::follow::Follows;
+use crate::gateway::log::session::Sessions;
+use crate::gateway::log::status::{Again, invalid, not_done, unanswered};
+use crate::gateway::log::tail::{Next, Through};
+use amcast_core::{GroupSet, Outcome, ServiceAnswer};
+use amcast_kv::SlotMap;
+use amcast_log::command::{APPEND_BYTES, LIST_MAX, addition_bytes, check};
+use amcast_log::proto::log_server::Log;
+use amcast_log::proto::{self, info_response, list_response, multi_append_request};
+use amcast_log::{
+    Addition, Answer, Command, Extent, Logs, NAME_BYTES_MAX, READ_BYTES_MAX, READ_VALUES_MAX, Why,
+};
+use amcast_smr::Envelope;
+use amcast_smr::machine::Refusal;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::{Semaphore, oneshot, watch};
+use tonic::{Request, Response, Status};
+
+/// Values of a read that does not say how many, and logs of a list.
+pub(crate) const USUAL_VALUES: u32 = 1000;
+
+/// Bytes of a read that does not say how many.
+const USUAL_BYTES: u32 = 1_000_000;
+
+/// How often a request is ordered, at most, whose stamp is refused: this host's clock is set by the first refusal.
+const CLOCK_TRIES: u32 = 3;
+
+/// Streams at a time.
+pub(crate) const TAILS_MAX: usize = 1024;
+
+/// What all requests of a front share.
+pub(crate) struct Shared {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) map: SlotMap,
+    /// Bytes of the largest command that is sent on, its envelope included.
+    pub(crate) payload_max: usize,
+    pub(crate) clock: Clock,
+    pub(crate) sessions: Sessions,
+    pub(crate) follows: Arc<Follows>,
+    /// True once the front stops.
+    pub(crate) stopping: watch::Receiver<bool>,
+    pub(crate) tails: Arc<Semaphore>,
+    /// Answers that their clients have not taken.
+    pub(crate) unread: Unread,
+    pub(crate) done: Arc<Done>,
+    /// Who serves streams in its place, if anybody.
+    pub(crate) through: Option<Through>,
+    /// What clients must give, if anything; nodes are given the same.
+    pub(crate) password: Option<String>,
+}
+
+/// What an ordered command was answered.
+struct Ordered {
+    answer: Answer,
+    /// What became of it.
+    outcome: Outcome,
+}
+
+impl Shared {
+    /// Has a command executed; the answer, or in words why there is none.
+    async fn order(
+        &self,
+        head: &Envelope,
+        dst: GroupSet,
+        command: &Command<'_>,
+        again: Again,
+    ) -> Result<Ordered, Status> {
+        let mut payload = Vec::new();
+        head.encode(&mut payload);
+        command.encode(&mut payload);
+        if payload.len() > self.payload_max {
+            return Err(invalid("the request is larger than the cluster takes; nothing happened"));
+        }
+        let (to, from) = oneshot::channel();
+        let done = move |answer: Result<ServiceAnswer<'_>, Unanswered>| {
+            // Whoever asked may have gone.
+            let _ = to.send(answer.map(ServiceAnswer::into_owned));
+        };
+        self.backend.ask(dst, &payload, Box::new(done)).map_err(|why| unanswered(why, again))?;
+        let why = "the front stops".to_string();
+        let lost = Unanswered { outcome: Outcome::Unknown, lacks_room: false, why };
+        let came = from.await.unwrap_or(Err(lost)).map_err(|why| unanswered(why, again))?;
+        let answer = Answer::decode(&came.bytes);
+        let answer = answer.ok_or_else(|| Status::internal("a node gave what is no answer"))?;
+        Ok(Ordered { answer, outcome: came.outcome })
+    }
+
+    /// Has a command executed that changes nothing.
+    pub(crate) async fn read(&self, command: &Command<'_>) -> Result<Answer, Status> {
+        let stamp = self.clock.now().stamp;
+        let head = Envelope { session: 0, request: 1, open_from: 1, stamp, read_only: true };
+        let dst = Logs::destinations(self.map, command);
+        let Ordered { answer, outcome } = self.order(&head, dst, command, Again::Harmless).await?;
+        match answer {
+            // Repeating a read does no harm.
+            Answer::Not(why) => Err(not_done(why, outcome)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Has a command executed once that changes something.
+    async fn write(
+        &self,
+        command: &Command<'_>,
+        session: Option<&proto::Session>,
+    ) -> Result<Answer, Status> {
+        let dst = Logs::destinations(self.map, command);
+        let (begun, mut tries, mut lane) = (Instant::now(), CLOCK_TRIES, None);
+        let Ordered { answer, outcome } = loop {
+            let stamp = self.clock.now().stamp;
+            let (head, again) = match session {
+                Some(session) => {
+                    let age_ms = session.age_ms + begun.elapsed().as_millis() as u64;
+                    let session = proto::Session { age_ms, ..*session };
+                    (self.sessions.named(&session, stamp)?, Again::Named)
+                }
+                None => {
+                    let lane = lane.get_or_insert_with(|| self.sessions.lend());
+                    (lane.envelope(stamp), Again::Nameless)
+                }
+            };
+            let ordered = self.order(&head, dst, command, again).await?;
+            tries -= 1;
+            match ordered.answer {
+                // Its age is bounded, so if it had been executed that would be remembered: it was not, and the
+                // clock of this host is far from ordered time.
+                Answer::Not(Why::Refused(
+                    Refusal::Stale { now_ms } | Refusal::Ahead { now_ms },
+                )) if tries > 0 => {
+                    _ = self.clock.refused(now_ms);
+                }
+                _ => break ordered,
+            }
+        };
+        let mut body = Vec::new();
+        command.encode(&mut body);
+        let of = match &answer {
+            Answer::Appended { check, .. }
+            | Answer::Trimmed { check, .. }
+            | Answer::Deleted { check, .. } => Some(*check),
+            Answer::Not(
+                Why::Full { check, .. } | Why::TooMany { check, .. } | Why::Unknown { check },
+            ) => Some(*check),
+            _ => None,
+        };
+        if of.is_some_and(|of| of != check(&body)) {
+            return Err(Status::already_exists(
+                "the session used this number for something else before; this request did nothing: \
+                 give each new request a new number",
+            ));
+        }
+        match answer {
+            Answer::Not(why) => Err(not_done(why, outcome)),
+            answer => Ok(answer),
+        }
+    }
+
+    async fn append(
+        &self,
+        additions: Vec<Addition<'_>>,
+        session: Option<&proto::Session>,
+    ) -> Result<Vec<u64>, Status> {
+        let most = self.payload_max.saturating_sub(Envelope::BYTES + APPEND_BYTES);
+        let each = additions.iter().map(|a| addition_bytes(a.log.len(), a.value.len()));
+        let bytes: usize = each.sum();
+        if bytes > most {
+            return Err(invalid(format!(
+                "the values and names have {bytes} bytes, more than the limit of {most} bytes of a \
+                 request; nothing was appended"
+            )));
+        }
+        let command = Command::Append(additions);
+        let Answer::Appended { positions, .. } = self.write(&command, session).await? else {
+            return Err(wrong_answer());
+        };
+        if let Command::Append(additions) = &command {
+            for (a, position) in additions.iter().zip(&positions) {
+                let log = std::str::from_utf8(a.log).unwrap_or_default();
+                self.follows.tell_appended(log, position + 1);
+            }
+        }
+        Ok(positions)
+    }
+
+    /// Asks how far the logs of each shard go; whether that is news to any stream.
+    pub(crate) async fn look(self: Arc<Self>, names: Vec<String>) -> bool {
+        let mut shards: Vec<Vec<&str>> = vec![Vec::new(); self.map.shards()];
+        for name in &names {
+            shards[self.map.of_key(name.as_bytes()).index()].push(name);
+        }
+        let mut news = false;
+        for logs in shards.iter().flat_map(|logs| logs.chunks(LIST_MAX)) {
+            let command = Command::Extents(logs.iter().map(|log| log.as_bytes()).collect());
+            // One that has no answer is asked again with the next look.
+            let Ok(Answer::Extents(extents)) = self.read(&command).await else { continue };
+            for (log, extent) in logs.iter().zip(extents) {
+                news |= self.follows.tell(log, extent);
+            }
+        }
+        news
+    }
+}
+
+fn wrong_answer() -> Status {
+    Status::internal("a node gave the answer to something else")
+}
+
+/// A log's name, checked.
+fn named(log: &str) -> Result<&[u8], Status> {
+    if (1..=NAME_BYTES_MAX).contains(&log.len()) {
+        return Ok(log.as_bytes());
+    }
+    let bytes = log.len();
+    Err(invalid(format!(
+        "a log's name has 1 to {NAME_BYTES_MAX} bytes, this one has {bytes}; nothing happened"
+    )))
+}
+
+/// How many there are, checked.
+fn counted(what: &str, count: usize) -> Result<(), Status> {
+    if (1..=LIST_MAX).contains(&count) {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "a request has 1 to {LIST_MAX} {what}, this one {count}; nothing happened"
+    )))
+}
+
+/// What was asked for, `usual` if nothing, and no more than `most`.
+fn asked(given: u32, usual: u32, most: u32) -> u32 {
+    if given == 0 { usual } else { given.min(most) }
+}
+
+fn extent(e: Extent) -> proto::Extent {
+    let Extent { first, next, bytes, incarnation } = e;
+    proto::Extent { first, next, bytes, incarnation }
+}
+
+/// The service.
+#[derive(Clone)]
+pub(crate) struct Service(pub(crate) Arc<Shared>);
+
+impl Service {
+    fn answer<T: AnswerBytes>(&self, connection: Option<From>, answer: T) -> Response<T> {
+        answer_on(&self.0.unread, connection.as_ref(), answer)
+    }
+}
+
+fn connection_of<T>(request: &Request<T>) -> Option<From> {
+    request.extensions().get::<From>().cloned()
+}
+
+#[tonic::async_trait]
+impl Log for Service {
+    async fn append(
+        &self,
+        request: Request<proto::AppendRequest>,
+    ) -> Result<Response<proto::AppendResponse>, Status> {
+        let timer = Method::Append.begin();
+        let connection = connection_of(&request);
+        let proto::AppendRequest { log, value, session } = request.into_inner();
+        let additions = vec![Addition { log: named(&log)?, value: &value }];
+        let positions = self.0.append(additions, session.as_ref()).await;
+        let positions = self.0.done.note(timer, Asked::Append(1), positions)?;
+        let position = positions.first().copied().ok_or_else(wrong_answer)?;
+        Ok(self.answer(connection, proto::AppendResponse { position }))
+    }
+
+    async fn multi_append(
+        &self,
+        request: Request<proto::MultiAppendRequest>,
+    ) -> Result<Response<proto::MultiAppendResponse>, Status> {
+        let timer = Method::MultiAppend.begin();
+        let connection = connection_of(&request);
+        let proto::MultiAppendRequest { additions, session } = request.into_inner();
+        counted("additions", additions.len())?;
+        let one = |a: &'_ multi_append_request::Addition| named(&a.log).map(|_| ());
+        additions.iter().try_for_each(one)?;
+        let each = additions.iter().map(|a| Addition { log: a.log.as_bytes(), value: &a.value });
+        let positions = self.0.append(each.collect(), session.as_ref()).await;
+        let positions = self.0.done.note(timer, Asked::Append(additions.len()), positions)?;
+        Ok(self.answer(connection, proto::MultiAppendResponse { positions }))
+    }
+
+    async fn read(
+        &self,
+        request: Request<proto::ReadRequest>,
+    ) -> Result<Response<proto::ReadResponse>, Status> {
+        let timer = Method::Read.begin();
+        let connection = connection_of(&request);
+        let proto::ReadRequest { log, from, max_values, max_bytes } = request.into_inner();
+        let command = Command::Read {
+            log: named(&log)?,
+            from,
+            values_max: asked(max_values, USUAL_VALUES, READ_VALUES_MAX),
+            bytes_max: asked(max_bytes, USUAL_BYTES, READ_BYTES_MAX),
+        };
+        let answer = self.0.done.note(timer, Asked::Read, self.0.read(&command).await)?;
+        let Answer::Values { from, extent: e, values } = answer else {
+            return Err(wrong_answer());
+        };
+        let values = values.into_iter().map(Bytes::from).collect();
+        let answer = proto::ReadResponse { from, values, extent: Some(extent(e)) };
+        Ok(self.answer(connection, answer))
+    }
+
+    async fn trim(
+        &self,
+        request: Request<proto::TrimRequest>,
+    ) -> Result<Response<proto::TrimResponse>, Status> {
+        let timer = Method::Trim.begin();
+        let connection = connection_of(&request);
+        let proto::TrimRequest { log, before, session } = request.into_inner();
+        let command = Command::Trim { log: named(&log)?, before };
+        let answer = self.0.write(&command, session.as_ref()).await;
+        let Answer::Trimmed { extent: e, .. } = self.0.done.note(timer, Asked::Trim, answer)?
+        else {
+            return Err(wrong_answer());
+        };
+        Ok(self.answer(connection, proto::TrimResponse { extent: Some(extent(e)) }))
+    }
+
+    async fn delete(
+        &self,
+        request: Request<proto::DeleteRequest>,
+    ) -> Result<Response<proto::DeleteResponse>, Status> {
+        let timer = Method::Delete.begin();
+        let connection = connection_of(&request);
+        let proto::DeleteRequest { log, session } = request.into_inner();
+        let command = Command::Delete { log: named(&log)? };
+        let answer = self.0.write(&command, session.as_ref()).await;
+        let Answer::Deleted { extent: e, .. } = self.0.done.note(timer, Asked::Delete, answer)?
+        else {
+            return Err(wrong_answer());
+        };
+        self.0.follows.tell(&log, None);
+        Ok(self.answer(connection, proto::DeleteResponse { extent: Some(extent(e)) }))
+    }
+
+    type TailStream = Tailed;
+
+    async fn tail(
+        &self,
+        request: Request<proto::TailRequest>,
+    ) -> Result<Response<Self::TailStream>, Status> {
+        let connection = connection_of(&request);
+        let proto::TailRequest { log, from, incarnation } = request.into_inner();
+        named(&log)?;
+        let place = Arc::clone(&self.0.tails).try_acquire_owned().map_err(|_| {
+            Status::resource_exhausted(format!(
+                "this node has {TAILS_MAX} streams open; ask another node"
+            ))
+        })?;
+        let (to, stream) = ToTail::new(&self.0.unread, connection);
+        let shared = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            shared.tail(&log, Next { from, incarnation }, &to).await;
+            drop(place);
+        });
+        Ok(Response::new(stream))
+    }
+
+    async fn info(
+        &self,
+        request: Request<proto::InfoRequest>,
+    ) -> Result<Response<proto::InfoResponse>, Status> {
+        let timer = Method::Info.begin();
+        let connection = connection_of(&request);
+        let proto::InfoRequest { logs } = request.into_inner();
+        counted("logs", logs.len())?;
+        let names = logs.iter().map(|log| named(log)).collect::<Result<_, _>>()?;
+        let answer = self.0.read(&Command::Extents(names)).await;
+        let Answer::Extents(extents) = self.0.done.note(timer, Asked::Read, answer)? else {
+            return Err(wrong_answer());
+        };
+        let found = |e: Option<Extent>| info_response::Found { extent: e.map(extent) };
+        let found = extents.into_iter().map(found).collect();
+        Ok(self.answer(connection, proto::InfoResponse { found }))
+    }
+
+    async fn list(
+        &self,
+        request: Request<proto::ListRequest>,
+    ) -> Result<Response<proto::ListResponse>, Status> {
+        let timer = Method::List.begin();
+        let connection = connection_of(&request);
+        let proto::ListRequest { after, max_logs } = request.into_inner();
+        if after.len() > NAME_BYTES_MAX {
+            named(&after)?;
+        }
+        let most = asked(max_logs, USUAL_VALUES, LIST_MAX as u32) as u16;
+        let command = Command::List { after: after.as_bytes(), most };
+        let answer = self.0.read(&command).await;
+        let Answer::Listed(logs) = self.0.done.note(timer, Asked::Read, answer)? else {
+            return Err(wrong_answer());
+        };
+        let listed = |(log, e): (Vec<u8>, Extent)| list_response::Listed {
+            log: String::from_utf8_lossy(&log).into_owned(),
+            extent: Some(extent(e)),
+        };
+        let logs = logs.into_iter().map(listed).collect();
+        Ok(self.answer(connection, proto::ListResponse { logs }))
+    }
+}

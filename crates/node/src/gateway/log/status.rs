@@ -1,0 +1,151 @@
+//! Why a request was not answered, in the codes and words of gRPC; the .proto file says what they
+//! mean.
+
+use crate::gateway::log::backend::Unanswered;
+use amcast_core::Outcome;
+use amcast_log::Why;
+use amcast_smr::machine::Refusal;
+use tonic::Status;
+
+/// A request that makes no sense.
+pub(crate) fn invalid(why: impl Into<String>) -> Status {
+    Status::invalid_argument(why)
+}
+
+/// What the log did not do, by what became of the request.
+pub(crate) fn not_done(why: Why, outcome: Outcome) -> Status {
+    match why {
+        Why::Full { most, .. } => Status::resource_exhausted(format!(
+            "the logs of a shard would hold more than the limit of {most} bytes; nothing was appended: \
+             trim or delete logs, and append under a new number"
+        )),
+        Why::TooMany { most, .. } => Status::resource_exhausted(format!(
+            "the names of a shard's logs, and what says where their values lie, would take more than the limit of \
+             {most} bytes of memory; nothing was appended: delete logs, or trim long ones, and append under a \
+             new number"
+        )),
+        Why::Unknown { .. } => {
+            Status::not_found("no log has this name; the first append to it makes it")
+        }
+        Why::Gone { first } => Status::out_of_range(format!(
+            "the log was trimmed: {first} is the first position that is left"
+        )),
+        Why::Malformed => Status::internal("the front sent what is no command of the log"),
+        Why::Refused(why) => refused(why, outcome),
+    }
+}
+
+/// What the replicas refused. The words are those of the outcome, whatever the reason.
+fn refused(why: Refusal, outcome: Outcome) -> Status {
+    let words = match outcome {
+        Outcome::Executed => "it took effect",
+        Outcome::NotExecuted => "it took no effect",
+        Outcome::Unknown => "whether the request took effect is not known",
+    };
+    match why {
+        Refusal::Stale { .. } | Refusal::Ahead { .. } => Status::failed_precondition(format!(
+            "{words}: it was first sent so long ago that this may be forgotten"
+        )),
+        Refusal::NoRoom | Refusal::Incomplete => Status::internal(format!(
+            "the front sent a request in parts, which the log has not; {words}"
+        )),
+        Refusal::Forgotten { .. } | Refusal::Window => Status::failed_precondition(format!(
+            "{words}: 1024 later ones of its session were sent, or its answer is not kept any more"
+        )),
+        Refusal::Skipped => Status::aborted(format!(
+            "all replicas skip this request by decision of those who run the cluster; {words}"
+        )),
+    }
+}
+
+/// What a command without an answer can be asked for again by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Again {
+    /// It changes nothing.
+    Harmless,
+    /// The client gave it a session.
+    Named,
+    /// It has a session of the front's own.
+    Nameless,
+}
+
+/// A command that has no answer.
+pub(crate) fn unanswered(of: Unanswered, again: Again) -> Status {
+    let Unanswered { outcome, lacks_room, why } = of;
+    match (outcome, again) {
+        (Outcome::NotExecuted, _) if lacks_room => Status::resource_exhausted(why),
+        (Outcome::NotExecuted, _) => {
+            Status::unavailable(format!("{why}; send it again, here or elsewhere"))
+        }
+        (Outcome::Executed, _) => Status::unknown(why),
+        (Outcome::Unknown, Again::Harmless) => {
+            Status::unavailable(format!("{why}; it changes nothing: send it again"))
+        }
+        (Outcome::Unknown, Again::Named) => Status::deadline_exceeded(format!(
+            "{why}; send it again with the same session and number: it takes effect once"
+        )),
+        (Outcome::Unknown, Again::Nameless) => Status::deadline_exceeded(format!(
+            "{why}; to be able to find out, give a session next time"
+        )),
+    }
+}
+
+/// A stream that ends because its log was deleted.
+pub(crate) fn deleted() -> Status {
+    Status::not_found(
+        "the log was deleted; a new one may have its name, which begins at position 0",
+    )
+}
+
+/// A stream that ends because the front does; `position` is the next one that it would have given.
+pub(crate) fn parting(position: u64) -> Status {
+    Status::unavailable(format!(
+        "this node stops serving; go on from position {position}, here or elsewhere"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Code;
+
+    /// What the replicas refused, with the code and the outcome that a client is told.
+    #[test]
+    fn what_was_refused_has_the_words_of_its_outcome() {
+        let all = [
+            (Refusal::Stale { now_ms: 1 }, Code::FailedPrecondition, Outcome::Unknown),
+            (Refusal::Window, Code::FailedPrecondition, Outcome::Unknown),
+            (
+                Refusal::Forgotten { outcome: Outcome::Executed },
+                Code::FailedPrecondition,
+                Outcome::Executed,
+            ),
+            (Refusal::NoRoom, Code::Internal, Outcome::NotExecuted),
+            (Refusal::Skipped, Code::Aborted, Outcome::NotExecuted),
+        ];
+        for (why, code, outcome) in all {
+            assert_eq!(why.outcome(), outcome);
+            let status = not_done(Why::Refused(why), outcome);
+            assert_eq!(status.code(), code, "{status}");
+            for (words, of) in [
+                ("it took effect", Outcome::Executed),
+                ("it took no effect", Outcome::NotExecuted),
+                ("took effect is not known", Outcome::Unknown),
+            ] {
+                assert_eq!(status.message().contains(words), of == outcome, "{status}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_without_an_answer_has_the_code_of_its_outcome() {
+        let code = |outcome, lacks_room, again| {
+            unanswered(Unanswered { outcome, lacks_room, why: "x".to_string() }, again).code()
+        };
+        assert_eq!(code(Outcome::NotExecuted, false, Again::Nameless), Code::Unavailable);
+        assert_eq!(code(Outcome::NotExecuted, true, Again::Nameless), Code::ResourceExhausted);
+        assert_eq!(code(Outcome::Executed, false, Again::Named), Code::Unknown);
+        assert_eq!(code(Outcome::Unknown, false, Again::Harmless), Code::Unavailable);
+        assert_eq!(code(Outcome::Unknown, false, Again::Named), Code::DeadlineExceeded);
+    }
+}

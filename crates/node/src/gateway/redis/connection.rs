@@ -1,0 +1,517 @@
+//! One client's connection.
+
+mod again;
+mod answers;
+mod bounds;
+mod order;
+mod parts;
+mod written;
+
+use self::parts::Large;
+use self::written::Written;
+use super::Shared;
+use super::pipeline::Pipeline;
+use super::router::{Lane, Mail, Post};
+use super::strangers::Entrance;
+use super::wire::{OUTPUT_BYTES_CALM, Wire};
+use crate::gateway::backend::Backend;
+use crate::gateway::clock::Now;
+use amcast_core::{GroupSet, Outcome};
+use amcast_kv::Partitions;
+use amcast_kv::client::host_ns;
+use amcast_kv::client::{Client, Info, Said, lock, wall_us};
+use amcast_kv::command_stats::{Call, CallEnd, ThreadStats};
+use amcast_kv::registry::{self, Command, Next, Run};
+use amcast_kv::reply::{Error, Reply};
+use amcast_kv::resp::parser::{Bounds, Parser, Step};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use tokio::net::TcpStream;
+
+/// What an answer is taken to have before any came, in bytes: so 16 commands are sent at first.
+const ANSWER_BYTES_GUESS: usize = OUTPUT_BYTES_CALM / 16;
+
+/// What to do with the answer of an ordered command.
+enum Then {
+    /// Send it.
+    Show,
+    /// It holds the versions of these keys, which are watched from now on.
+    Watch(Vec<Box<[u8]>>),
+    /// It is a transaction's; the commands that the front runs itself take their places in it.
+    Transaction(Vec<Vec<Box<[u8]>>>),
+}
+
+/// An answer in the order of commands.
+enum Slot {
+    /// Being ordered.
+    Open { request: u64, then: Then, resp: u8, silent: bool, call: Call },
+    /// Not executed, since its shards go by another map of partitions, or another time than this host's clock
+    /// said: to be ordered again, with these arguments.
+    Refused { args: Vec<u8>, then: Then, resp: u8, silent: bool, call: Call },
+    /// To be sent once all before it are; it ends this call, if any.
+    Ready(Vec<u8>, Option<Call>),
+}
+
+/// An ordered command that could not be sent yet.
+struct Pending {
+    dst: GroupSet,
+    keys: Option<Vec<u64>>,
+    read_only: bool,
+    /// Whether a node of this process is to answer it from what it has executed.
+    here: bool,
+    /// Whether it is a read that need not be ordered.
+    apart: bool,
+    /// Whether it is sent in parts.
+    large: bool,
+    then: Then,
+    call: Call,
+}
+
+/// Reads input, tells what may happen next.
+#[derive(PartialEq, Eq)]
+enum Progress {
+    More,
+    Stuck,
+}
+
+struct Connection<B: Backend> {
+    shared: Arc<Shared<B>>,
+    wire: Wire,
+    client: Client,
+    lane: Lane,
+    mail: Mail,
+    /// What its thread counts.
+    stats: Arc<ThreadStats>,
+    /// When the input was read last, by the host's clock: every command that is in it was whole then.
+    read_ns: u64,
+    /// When answers were collected last.
+    collected_ns: u64,
+    parser: Parser,
+    /// The input holds no whole command.
+    starved: bool,
+    /// Commands were left in the input because too many bytes wait to be written.
+    held_back: bool,
+    slots: VecDeque<Slot>,
+    /// Bytes of an answer: the largest lately, since answers under way cannot be sent back.
+    answer_guess: usize,
+    /// Bytes of the answers in `slots`.
+    slot_bytes: usize,
+    /// The request of the first read, which is under way alone to tell how large answers are; and whether one was.
+    probe: Option<u64>,
+    probed: bool,
+    entrance: Entrance,
+    pipeline: Pipeline,
+    /// The map of partitions that commands are sent by.
+    map: Arc<Partitions>,
+    /// Refused commands in `slots`.
+    refused: usize,
+    /// A command was refused: none is sent until all that were sent are answered, so that those which
+    /// were refused, too, are ordered in their order.
+    drains: bool,
+    last_request: u64,
+    /// Reads under way that a node of this process answers.
+    peeks: Vec<u64>,
+    /// What such reads must see.
+    written: Written,
+    /// Reads under way that are not ordered: nothing else is under way with them.
+    apart: Vec<u64>,
+    /// The encoded command that waits to be sent, without its envelope.
+    body: Vec<u8>,
+    pending: Option<Pending>,
+    /// The command that is being sent in parts.
+    large: Option<Box<Large>>,
+    /// Bytes that the commands of the ordered transaction take here until it is answered.
+    shown_bytes: usize,
+    /// Reused for envelope and body.
+    payload: Vec<u8>,
+    /// A command must see the answers of all before it.
+    barrier: bool,
+    /// No more input will be taken; the connection ends once all answers were written.
+    closing: bool,
+    /// The last command, for `CLIENT LIST`.
+    last_command: &'static str,
+}
+
+/// The task that serves a new connection.
+pub(super) fn open<B: Backend>(
+    stream: TcpStream,
+    peer: SocketAddr,
+    shared: &Arc<Shared<B>>,
+    post: &Arc<Post>,
+    stats: &Arc<ThreadStats>,
+) -> io::Result<impl Future<Output = ()> + Send + use<B>> {
+    stream.set_nodelay(true)?;
+    let local = stream.local_addr()?;
+    let lane = shared.router.open(post);
+    let id = shared.next_client.fetch_add(1, Ordering::Relaxed);
+    let now = wall_us();
+    let mailbox = lane.mailbox.clone();
+    let info = Arc::new(Info {
+        id,
+        peer,
+        local,
+        since_us: now,
+        said: std::sync::Mutex::new(Said {
+            name: String::new(),
+            lib_name: String::new(),
+            lib_version: String::new(),
+            resp: 2,
+            command: "NULL",
+            active_us: now,
+        }),
+        killed: AtomicBool::new(false),
+        held: AtomicUsize::new(0),
+        wake: Box::new(move || mailbox.wake()),
+    });
+    lock(&shared.server.clients).insert(id, info.clone());
+    let mut connection = Connection {
+        shared: shared.clone(),
+        wire: Wire::new(stream),
+        client: Client::new(shared.server.clone(), info),
+        last_request: lane.last_request,
+        lane,
+        mail: Mail::default(),
+        stats: Arc::clone(stats),
+        read_ns: 0,
+        collected_ns: 0,
+        parser: Parser::default(),
+        starved: true,
+        held_back: false,
+        slots: VecDeque::new(),
+        answer_guess: ANSWER_BYTES_GUESS,
+        slot_bytes: 0,
+        probe: None,
+        probed: false,
+        entrance: Entrance::default(),
+        pipeline: Pipeline::default(),
+        map: shared.server.partitions(),
+        refused: 0,
+        drains: false,
+        peeks: Vec::new(),
+        apart: Vec::new(),
+        written: Written::default(),
+        body: Vec::new(),
+        pending: None,
+        large: None,
+        shown_bytes: 0,
+        payload: Vec::new(),
+        barrier: false,
+        closing: false,
+        last_command: "NULL",
+    };
+    Ok(async move { poll_fn(|cx| connection.poll(cx)).await })
+}
+
+impl<B: Backend> Drop for Connection<B> {
+    fn drop(&mut self) {
+        self.leave_parts();
+        let info = &self.client.info;
+        self.shared.held_bytes.fetch_sub(info.held.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        self.shared.strangers.leave(info.id);
+        self.shared.forget(info.id);
+        self.shared.router.close(&self.lane);
+    }
+}
+
+impl<B: Backend> Connection<B> {
+    /// Does all that can be done now; ready when the connection ended.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            self.collect();
+            if self.client.info.killed.load(Ordering::Acquire) {
+                return Poll::Ready(());
+            }
+            self.closing |= self.shared.leaving.load(Ordering::Acquire);
+            let now = self.shared.clock.now();
+            while self.take_commands(cx, now) == Progress::More {
+                self.shared.backend.flush();
+                self.collect();
+            }
+            if self.stays_outside(cx) {
+                return Poll::Ready(());
+            }
+            if self.entrance.delays(cx) {
+                match self.lane.mailbox.sleep(cx.waker()) {
+                    true => return Poll::Pending,
+                    false => continue,
+                }
+            }
+            if self.wire.write(cx).is_err() || self.holds_too_much() {
+                return Poll::Ready(());
+            }
+            if self.held_back && self.is_calm() {
+                continue;
+            }
+            let next = if self.closing {
+                let all_said = self.slots.is_empty() && self.pending.is_none();
+                self.wire.part(cx, all_said).map(Err)
+            } else if self.wire.ended && self.starved && self.is_done() {
+                Poll::Ready(Err(()))
+            } else {
+                self.read(cx)
+            };
+            match next {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(())) => return Poll::Ready(()),
+                Poll::Pending if self.lane.mailbox.sleep(cx.waker()) => return Poll::Pending,
+                Poll::Pending => {}
+            }
+        }
+    }
+
+    /// Takes commands from the input and sends them on, while it can.
+    fn take_commands(&mut self, cx: &mut Context<'_>, now: Now) -> Progress {
+        let mut sent = false;
+        (self.held_back, self.starved) = (false, false);
+        loop {
+            sent |= self.send_parts(cx, now);
+            if self.refused > 0 {
+                let (is_large, all) = (self.large.is_some(), self.send_refused(cx, now));
+                // A large one was only begun: its parts are sent in the next turn.
+                sent |= all || self.large.is_some() && !is_large;
+                if !all {
+                    break;
+                }
+            }
+            if let Some(pending) = self.pending.take() {
+                self.pending = self.send_or_wait(pending, cx, now);
+                if self.pending.is_some() {
+                    break;
+                }
+                sent = true;
+            }
+            if self.barrier && self.pipeline.len() > 0 {
+                break;
+            }
+            self.barrier = false;
+            if self.closing || self.full() {
+                break;
+            }
+            if self.entrance.is_delayed() || !self.is_calm() {
+                self.held_back = true;
+                break;
+            }
+            if !self.take_command() {
+                self.starved = true;
+                break;
+            }
+        }
+        self.give_back();
+        if self.wire.tidy() {
+            let mut said = lock(&self.client.info.said);
+            said.active_us = now.wall_us;
+            said.command = self.last_command;
+        }
+        // Answers may be there already, and let more commands go.
+        if sent { Progress::More } else { Progress::Stuck }
+    }
+
+    /// Takes one command from the input; false if there is none.
+    fn take_command(&mut self) -> bool {
+        let mut parser = std::mem::take(&mut self.parser);
+        let input = std::mem::take(&mut self.wire.input);
+        let buffer = &input[self.wire.used..];
+        let bounds = match self.client.authenticated {
+            true => Bounds::new(self.shared.config.command_bytes_max),
+            false => Bounds::STRANGER,
+        };
+        let step = parser.step(buffer, bounds);
+        let mut go_on = true;
+        match step {
+            Step::More => go_on = false,
+            Step::Drop(n) => self.wire.used += n,
+            Step::TooLarge(n) => {
+                self.wire.used += n;
+                self.stats.unknown();
+                self.refuse(&self.too_large());
+            }
+            Step::Error(e) => {
+                self.answer(None, |reply| reply.error(&Error::new(format!("ERR {e}"))));
+                self.closing = true;
+            }
+            Step::Command(n) => {
+                // Most commands have few arguments: these do not touch the heap.
+                let mut few = [&[][..]; 8];
+                let many: Vec<&[u8]>;
+                let args = match few.get_mut(..parser.args.len()) {
+                    Some(few) => {
+                        few.iter_mut().zip(&parser.args).for_each(|(a, r)| *a = &buffer[r.clone()]);
+                        &*few
+                    }
+                    None => {
+                        many = parser.args.iter().map(|r| &buffer[r.clone()]).collect();
+                        &many
+                    }
+                };
+                if !args.is_empty() {
+                    self.run(args);
+                }
+                self.wire.used += n;
+            }
+        }
+        self.parser = parser;
+        self.wire.input = input;
+        go_on
+    }
+
+    fn too_large(&self) -> Error {
+        let most = self.shared.config.command_bytes_max;
+        let why = format_args!("ERR the command is larger than the limit of {most} bytes");
+        Error::of(Outcome::NotExecuted, why)
+    }
+
+    /// Answers with an error, which spoils a transaction.
+    fn refuse(&mut self, error: &Error) {
+        if let Some(transaction) = &mut self.client.transaction {
+            transaction.spoiled = true;
+        }
+        self.answer(None, |reply| reply.error(error));
+    }
+
+    /// Refuses what is no command. If it looks like HTTP, somebody may have a browser send commands
+    /// here in the body of a request: none of them must be run.
+    fn refuse_unknown(&mut self, args: &[&[u8]]) {
+        let http = [&b"post"[..], b"host:"].iter().any(|name| args[0].eq_ignore_ascii_case(name));
+        if !http {
+            return self.refuse(&registry::unknown(args));
+        }
+        let peer = self.client.info.peer;
+        self.shared.warnings.http.warn(|| {
+            format!(
+                "possible attack: {peer} sends POST or Host: to the Redis port, as if somebody had \
+                 a browser send commands; the connection is closed"
+            )
+        });
+        self.closing = true;
+    }
+
+    /// Runs or orders one command.
+    fn run(&mut self, args: &[&[u8]]) {
+        self.stats.took();
+        let Some((number, command)) = registry::find(args[0]) else {
+            self.stats.unknown();
+            return self.refuse_unknown(args);
+        };
+        self.last_command = command.name;
+        if !self.client.authenticated && !command.is("no_auth") {
+            self.stats.reject(number);
+            return self.refuse(&Error::new("NOAUTH Authentication required."));
+        }
+        if let Err(e) = command.check_arity(args.len()) {
+            self.stats.reject(number);
+            return self.refuse(&e);
+        }
+        let gathers = self.client.transaction.is_some()
+            && !matches!(command.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset");
+        if gathers {
+            let most = self.shared.config.command_bytes_max;
+            let pushed = self.client.transaction.as_mut().map(|t| t.push(args, most));
+            return match pushed {
+                Some(Err(e)) => {
+                    self.stats.reject(number);
+                    self.refuse(&e);
+                }
+                _ => self.answer(None, |reply| reply.simple("QUEUED")),
+            };
+        }
+        let call = Call { number, end: CallEnd::Executed, read_ns: self.read_ns };
+        match command.run {
+            Run::Shards(_) => self.order(command, args, Then::Show, call),
+            Run::Front(f) | Run::Both(f, _) => self.run_here(command, f, args, call),
+        }
+    }
+
+    fn run_here(
+        &mut self,
+        command: &'static Command,
+        f: registry::OnFront,
+        args: &[&[u8]],
+        mut call: Call,
+    ) {
+        let mut answer = Vec::new();
+        let version = self.client.resp;
+        let wrong = self.client.wrong_passwords;
+        let outcome = f(&mut self.client, args, &mut Reply::new(&mut answer));
+        if self.client.wrong_passwords != wrong {
+            self.refuse_password();
+        }
+        match outcome {
+            Err(e) => {
+                call.end = CallEnd::Failed;
+                self.answer(Some(call), |reply| reply.error(&e));
+            }
+            Ok(Next::Watch) => {
+                let keys = args[1..].iter().map(|k| (*k).into()).collect();
+                self.order(command, args, Then::Watch(keys), call);
+                self.barrier = true;
+            }
+            Ok(Next::Transaction) => self.order_transaction(command, call),
+            Ok(next) => {
+                let skipped = !answer.is_empty() && std::mem::take(&mut self.client.skip_next);
+                // `HELLO` answers in the version that it chose.
+                let version = if command.name == "hello" { self.client.resp } else { version };
+                call.end = CallEnd::of_part(&answer);
+                match self.client.silent || skipped {
+                    true => self.stats.answered(call, host_ns()),
+                    false => self.put(&answer, version, Some(call)),
+                }
+                self.closing |= next == Next::Close;
+            }
+        }
+    }
+
+    /// A wrong password was given.
+    fn refuse_password(&mut self) {
+        self.entrance.refuse();
+        let count = self.shared.server.wrong_passwords.fetch_add(1, Ordering::Relaxed) + 1;
+        let peer = self.client.info.peer;
+        self.shared
+            .warnings
+            .password
+            .warn(|| format!("{peer} gave a wrong password; {count} were given since the start"));
+    }
+
+    /// Whether the connection ends because its client has not given the password.
+    fn stays_outside(&mut self, cx: &mut Context<'_>) -> bool {
+        let (strange, info) = (!self.client.authenticated, &self.client.info);
+        if strange != self.entrance.is_strange() {
+            self.entrance.set_strange(strange);
+            match strange {
+                true => {
+                    if let Some(idlest) = self.shared.strangers.enter(info.clone()) {
+                        self.shared.server.refusals.strangers.fetch_add(1, Ordering::Relaxed);
+                        self.shared.warnings.strangers.warn(|| {
+                            let most = self.shared.strangers.most();
+                            let peer = idlest.peer;
+                            format!(
+                                "{peer} is cut off: {most} connections have not given the password"
+                            )
+                        });
+                    }
+                }
+                false => self.shared.strangers.leave(info.id),
+            }
+        }
+        self.entrance.is_over(cx)
+    }
+
+    /// Reads once, unless commands cannot be taken now; ready with `Ok` if there is something new
+    /// to look at, with `Err` if the connection broke.
+    fn read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
+        let waits = self.barrier || self.pending.is_some() || self.refused > 0;
+        let stuck = self.full() || waits || !self.is_calm();
+        if stuck {
+            return Poll::Pending;
+        }
+        let read = self.wire.read(cx, self.parser.needs());
+        if read.is_ready() {
+            self.read_ns = host_ns();
+        }
+        read.map_err(drop)
+    }
+}

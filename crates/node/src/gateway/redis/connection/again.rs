@@ -1,0 +1,83 @@
+//! Commands that were not executed because their shards go by another map of partitions, or by another time
+//! than this host's clock said: they are ordered again, as new requests. Shards do not execute what they refused so, nor any
+//! copy of it that another node has ordered; and the front gives commands up long before replicas forget what they
+//! executed, so that of an old one, too, it knows that it was not.
+//!
+//! The client sent them in an order, and which of those under way were refused is known once all are
+//! answered. So nothing is sent until then; then they are sent as if they had just come.
+
+use super::{Connection, Pending, Slot, Then};
+use crate::gateway::backend::Backend;
+use crate::gateway::clock::Now;
+use amcast_kv::command_stats::Call;
+use amcast_kv::registry;
+use amcast_kv::{decode_args, split_epoch};
+use std::task::Context;
+
+impl<B: Backend> Connection<B> {
+    /// Sends the refused commands again, in their order, by the map that was learned since. False if
+    /// there are still some.
+    pub(super) fn send_refused(&mut self, cx: &mut Context<'_>, now: Now) -> bool {
+        if self.drains && self.pipeline.len() > 0 {
+            return false;
+        }
+        self.drains = false;
+        // A later command may wait to be sent: its bytes are put aside.
+        let waiting = std::mem::take(&mut self.body);
+        let mut at = 0;
+        while self.refused > 0 {
+            let refused = |slot: &Slot| matches!(slot, Slot::Refused { .. });
+            let next = self.slots.range(at..).position(refused);
+            let next = at + next.expect("as many are there as were counted");
+            if !self.send_one_refused(next, cx, now) {
+                break;
+            }
+            at = next + 1;
+        }
+        self.body = waiting;
+        self.prepare_waiting_anew();
+        self.refused == 0
+    }
+
+    /// The command that waits behind the refused ones goes by the same map as they do now: else it could
+    /// be refused, and a later one not.
+    fn prepare_waiting_anew(&mut self) {
+        let Some(pending) = self.pending.take() else { return };
+        let (epoch, bytes) = split_epoch(&self.body);
+        if epoch == self.map.epoch() {
+            self.pending = Some(pending);
+            return;
+        }
+        let bytes = bytes.to_vec();
+        self.pending = Some(self.prepare_again(&bytes, pending.then, pending.call));
+    }
+
+    /// Finds where a command goes by the map that is known now, and encodes it.
+    fn prepare_again(&mut self, bytes: &[u8], then: Then, call: Call) -> Pending {
+        let mut args = Vec::new();
+        decode_args(bytes, &mut args).expect("it was prepared before");
+        let command = registry::lookup(args[0]).expect("it was prepared before");
+        match self.prepare(command, &args, then, call) {
+            Ok(pending) => pending,
+            Err(e) => unreachable!("it had destinations before: {e:?}"),
+        }
+    }
+
+    /// Sends the refused command at `index` of the slots again; false if it cannot be sent now.
+    fn send_one_refused(&mut self, index: usize, cx: &mut Context<'_>, now: Now) -> bool {
+        let taken = std::mem::replace(&mut self.slots[index], Slot::Ready(Vec::new(), None));
+        let Slot::Refused { args: bytes, then, resp, silent, call } = taken else { return true };
+        let pending = self.prepare_again(&bytes, then, call);
+        match self.hand_in_or_wait(pending, cx, now) {
+            Ok((request, then)) => {
+                self.slots[index] = Slot::Open { request, then, resp, silent, call };
+                self.refused -= 1;
+                true
+            }
+            Err(Pending { then, .. }) => {
+                self.slots[index] = Slot::Refused { args: bytes, then, resp, silent, call };
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Answers come in any order and leave in that of their commands.
+
+use super::super::router::{Frame, FrameBody};
+use super::{ANSWER_BYTES_GUESS, Connection, Slot, Then, bounds};
+use crate::gateway::backend::Backend;
+use amcast_core::{Outcome, ServiceAnswer};
+use amcast_kv::client::host_ns;
+use amcast_kv::command_stats::{Call, CallEnd};
+use amcast_kv::registry::{self, Run};
+use amcast_kv::reply::Reply;
+use amcast_kv::resp::reply;
+use std::borrow::Cow;
+
+impl<B: Backend> Connection<B> {
+    /// Takes answers that came, and moves those whose turn it is to the output.
+    pub(super) fn collect(&mut self) {
+        let mut mail = std::mem::take(&mut self.mail);
+        self.lane.mailbox.take(&mut mail);
+        if !mail.frames.is_empty() {
+            self.collected_ns = host_ns();
+        }
+        let mut at = 0;
+        for Frame { low, outcome, body } in mail.frames.drain(..) {
+            let bytes = match body {
+                FrameBody::Small(len) => {
+                    at += len;
+                    Cow::Borrowed(&mail.bytes[at - len..at])
+                }
+                FrameBody::Large(bytes) => Cow::Owned(bytes),
+            };
+            self.place(low, ServiceAnswer { outcome, bytes });
+        }
+        mail.bytes.clear();
+        if mail.bytes.capacity() > bounds::BUFFER_BYTES_KEPT {
+            mail.bytes = Vec::new();
+        }
+        self.mail = mail;
+    }
+
+    /// Puts the answer to the request with this low half into its place.
+    pub(super) fn place(&mut self, low: u32, answer: ServiceAnswer<'_>) {
+        if self.place_part(low, &answer) {
+            return;
+        }
+        let ServiceAnswer { outcome, bytes: answer } = answer;
+        self.answer_guess = answer.len().max(self.answer_guess - self.answer_guess / 8);
+        let mine = |s: &Slot| matches!(s, Slot::Open { request, .. } if *request as u32 == low);
+        let Some(i) = self.slots.iter().position(mine) else { return };
+        let Slot::Open { request, then, resp, silent, mut call } =
+            std::mem::replace(&mut self.slots[i], Slot::Ready(Vec::new(), None))
+        else {
+            return;
+        };
+        self.pipeline.answered(request);
+        let large = self.end_parts(request);
+        self.peeks.retain(|peek| *peek != request);
+        self.apart.retain(|read| *read != request);
+        if self.probe == Some(request) {
+            (self.probe, self.probed) = (None, true);
+            // One of that size and no other is known; below this many are sent in any case.
+            self.answer_guess = answer.len().max(ANSWER_BYTES_GUESS);
+        }
+        let refusal = self.shared.learn(&answer);
+        // What is refused for its map or its stamp was sent a moment ago: it was not executed, its copies will not be,
+        // and it is sent again.
+        let outcome = if refusal.is_some() { Outcome::NotExecuted } else { outcome };
+        self.written.answered(request, outcome);
+        if let Some(args) = refusal {
+            (self.refused, self.drains) = (self.refused + 1, true);
+            // Of a large command the answer holds no arguments.
+            let args = large.map_or_else(|| args.to_vec(), |large| large.into_args());
+            self.slots[i] = Slot::Refused { args, then, resp, silent, call };
+            return;
+        }
+        call.end = CallEnd::of(outcome, &answer);
+        let shown = match answer {
+            _ if silent => {
+                self.finished(then, &answer, resp, call, Vec::new());
+                Vec::new()
+            }
+            Cow::Owned(bytes) if matches!(then, Then::Show) && reply::is_same(&bytes, resp) => {
+                bytes
+            }
+            _ if i == 0 => {
+                let output = std::mem::take(&mut self.wire.output);
+                self.wire.output = self.finished(then, &answer, resp, call, output);
+                Vec::new()
+            }
+            _ => self.finished(then, &answer, resp, call, Vec::new()),
+        };
+        self.slot_bytes += shown.len();
+        self.slots[i] = Slot::Ready(shown, Some(call));
+        while let Some(Slot::Ready(next, call)) = self.slots.front_mut() {
+            self.slot_bytes -= next.len();
+            self.wire.put(std::mem::take(next));
+            if let Some(call) = call.take() {
+                self.stats.answered(call, self.collected_ns);
+            }
+            self.slots.pop_front();
+        }
+    }
+
+    /// Appends what the client sees of an ordered command's answer to `out`.
+    fn finished(
+        &mut self,
+        then: Then,
+        answer: &[u8],
+        resp: u8,
+        call: Call,
+        mut out: Vec<u8>,
+    ) -> Vec<u8> {
+        self.finish(then, answer, resp, call, &mut out);
+        out
+    }
+
+    /// Turns an ordered command's answer into what the client sees.
+    fn finish(&mut self, then: Then, answer: &[u8], version: u8, call: Call, out: &mut Vec<u8>) {
+        match then {
+            Then::Show => reply::write(answer, version, out),
+            Then::Watch(keys) => {
+                let versions = reply::elements(answer).unwrap_or_default();
+                let number = |v: &[u8]| {
+                    let digits = v.strip_prefix(b":")?.strip_suffix(b"\r\n")?;
+                    amcast_kv::number::parse_int(digits).map(|n| n as u64)
+                };
+                let versions: Option<Vec<u64>> = versions.into_iter().map(number).collect();
+                match versions.filter(|v| v.len() == keys.len() && !keys.is_empty()) {
+                    Some(versions) => {
+                        for (key, version) in keys.into_iter().zip(versions) {
+                            self.client.watched.insert(key, version);
+                        }
+                        out.extend_from_slice(b"+OK\r\n");
+                    }
+                    None => reply::write(answer, version, out),
+                }
+            }
+            Then::Transaction(commands) => {
+                self.shown_bytes = 0;
+                self.finish_transaction(&commands, answer, version, call, out);
+            }
+        }
+    }
+
+    /// Puts the answers of the commands that the gateway runs itself into a transaction's. Each of its commands
+    /// counts as called when the transaction was.
+    pub(super) fn finish_transaction(
+        &mut self,
+        commands: &[Vec<Box<[u8]>>],
+        answer: &[u8],
+        version: u8,
+        call: Call,
+        out: &mut Vec<u8>,
+    ) {
+        let now_ns = host_ns();
+        let Some(parts) = reply::elements(answer) else {
+            return reply::write(answer, version, out);
+        };
+        let mut parts = parts.into_iter();
+        let mut whole = Vec::new();
+        let mut reply = Reply::new(&mut whole);
+        reply.array(commands.len());
+        for command in commands {
+            let args: Vec<&[u8]> = command.iter().map(|a| &**a).collect();
+            let found = registry::find(args[0]);
+            let end = match found.map(|(_, c)| c.run) {
+                Some(Run::Front(f)) => {
+                    let start = reply.mark();
+                    match f(&mut self.client, &args, &mut reply) {
+                        Ok(_) => CallEnd::Executed,
+                        Err(e) => {
+                            reply.take_back(start);
+                            reply.error(&e);
+                            CallEnd::Failed
+                        }
+                    }
+                }
+                _ => {
+                    let part = parts.next().unwrap_or(b"_\r\n");
+                    reply.raw(part);
+                    CallEnd::of_part(part)
+                }
+            };
+            if let Some((number, _)) = found {
+                self.stats.answered(Call { number, end, ..call }, now_ns);
+            }
+        }
+        reply.finish(0);
+        // The transaction may have chosen another version: it holds from the next command on.
+        reply::write(&whole, version, out);
+    }
+
+    /// Answers from here, in its turn. That ends `call`, if there is one.
+    pub(super) fn answer(&mut self, call: Option<Call>, fill: impl FnOnce(&mut Reply<'_>)) {
+        if self.client.silent || std::mem::take(&mut self.client.skip_next) {
+            if let Some(call) = call {
+                self.stats.answered(call, host_ns());
+            }
+            return;
+        }
+        let mut answer = Vec::new();
+        fill(&mut Reply::new(&mut answer));
+        self.put(&answer, self.client.resp, call);
+    }
+
+    pub(super) fn put(&mut self, answer: &[u8], version: u8, call: Option<Call>) {
+        if self.slots.is_empty() {
+            reply::write(answer, version, &mut self.wire.output);
+            if let Some(call) = call {
+                self.stats.answered(call, host_ns());
+            }
+        } else {
+            let mut shown = Vec::new();
+            reply::write(answer, version, &mut shown);
+            self.hold(shown, call);
+        }
+    }
+
+    /// Puts an answer behind those that are to come.
+    pub(super) fn hold(&mut self, shown: Vec<u8>, call: Option<Call>) {
+        self.slot_bytes += shown.len();
+        self.slots.push_back(Slot::Ready(shown, call));
+    }
+}

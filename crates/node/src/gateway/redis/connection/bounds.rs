@@ -1,0 +1,147 @@
+//! What one connection may hold, and have under way.
+
+use super::super::strangers;
+use super::super::wire::OUTPUT_BYTES_CALM;
+use super::{Connection, Pending, Slot};
+use crate::gateway::backend::Backend;
+use amcast_kv::client::{Info, lock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A connection that holds fewer bytes than this is not counted: most never hold more.
+const UNCOUNTED_BYTES: usize = 16 << 10;
+
+/// A larger buffer of a connection is given back when it is empty.
+pub(super) const BUFFER_BYTES_KEPT: usize = 16 << 10;
+
+impl<B: Backend> Connection<B> {
+    /// Whether as many commands are under way, or answers held back behind them, as may be.
+    pub(super) fn full(&self) -> bool {
+        let (open, open_max) = (self.pipeline.len(), self.shared.config.open_max);
+        let large = open > 0 && open * self.answer_guess >= OUTPUT_BYTES_CALM;
+        large
+            || self.large.is_some()
+            || self.probe.is_some()
+            || open >= open_max
+            || self.slots.len() >= 4 * open_max
+    }
+
+    /// Whether a read must wait until nothing else is under way: the first one tells how large answers are. Many
+    /// small commands may ask for far more bytes than a client takes, and what was sent cannot be taken back.
+    pub(super) fn must_probe(&self, pending: &Pending) -> bool {
+        pending.read_only && !self.probed && self.pipeline.len() > 0
+    }
+
+    /// Whether every command that was taken is answered, and the answer written.
+    pub(super) fn is_done(&self) -> bool {
+        self.pending.is_none() && self.slots.is_empty() && self.wire.unwritten() == 0
+    }
+
+    /// Bytes of answers that wait for the client, or for their turn.
+    pub(super) fn answer_bytes(&self) -> usize {
+        self.wire.unwritten() + self.slot_bytes
+    }
+
+    /// Whether few enough bytes of answers wait that more commands may be taken.
+    pub(super) fn is_calm(&self) -> bool {
+        self.answer_bytes()
+            <= match self.client.authenticated {
+                true => OUTPUT_BYTES_CALM,
+                false => strangers::OUTPUT_BYTES_CALM,
+            }
+    }
+
+    /// Bytes of all its buffers.
+    fn held(&self) -> usize {
+        self.slot_bytes
+            + self.wire.capacity()
+            + self.parser.capacity()
+            + self.mail.bytes.capacity()
+            + self.body.capacity()
+            + self.payload.capacity()
+            + self.large.as_ref().map_or(0, |large| large.capacity())
+            + self.refused_bytes()
+            + self.client.transaction.as_ref().map_or(0, |gathered| gathered.held)
+            + self.shown_bytes
+            + self.client.watched.bytes()
+    }
+
+    /// Bytes of commands that are to be sent again.
+    fn refused_bytes(&self) -> usize {
+        if self.refused == 0 {
+            return 0;
+        }
+        let bytes = |slot: &Slot| match slot {
+            Slot::Refused { args, .. } => args.capacity(),
+            _ => 0,
+        };
+        self.slots.iter().map(bytes).sum()
+    }
+
+    /// Gives back what it needed for large commands.
+    pub(super) fn give_back(&mut self) {
+        if self.pending.is_none() && self.body.capacity() > BUFFER_BYTES_KEPT {
+            self.body = Vec::new();
+        }
+        if self.payload.capacity() > BUFFER_BYTES_KEPT {
+            self.payload = Vec::new();
+        }
+    }
+
+    /// Whether it is to be cut off for what it holds: more bytes than it may, or the most of all while all together
+    /// hold more than they may. Commands are not taken while answers wait, so this is the end of a client that
+    /// had much under way and does not read.
+    pub(super) fn holds_too_much(&mut self) -> bool {
+        let (config, peer) = (&self.shared.config, self.client.info.peer);
+        let answers = self.answer_bytes();
+        if answers > config.output_bytes_max {
+            self.shared.server.refusals.output.fetch_add(1, Ordering::Relaxed);
+            self.shared.warnings.slow.warn(|| {
+                let most = config.output_bytes_max;
+                format!(
+                    "{peer} is cut off: {answers} bytes of answers wait for it, more than {most}"
+                )
+            });
+            return true;
+        }
+        let held = self.held();
+        let counted = if held < UNCOUNTED_BYTES { 0 } else { held };
+        let before = self.client.info.held.swap(counted, Ordering::Relaxed);
+        if counted <= before {
+            if counted < before {
+                self.shared.held_bytes.fetch_sub(before - counted, Ordering::Relaxed);
+            }
+            return false;
+        }
+        let more = counted - before;
+        let all = self.shared.held_bytes.fetch_add(more, Ordering::Relaxed) + more;
+        all > config.held_bytes_max && self.cuts_off_largest(all)
+    }
+
+    /// Has the connection end that holds most, unless those that end already leave enough room: whether it is this one.
+    /// It need not be the one that asked for more.
+    fn cuts_off_largest(&self, all: usize) -> bool {
+        let most = self.shared.config.held_bytes_max;
+        let clients = lock(&self.shared.server.clients);
+        let held = |info: &Arc<Info>| info.held.load(Ordering::Relaxed);
+        // One that ends holds what it held until it has its turn, and is gone: others may grow much until then.
+        let stay = || clients.values().filter(|info| !info.killed.load(Ordering::Acquire));
+        if stay().map(held).sum::<usize>() <= most {
+            return false;
+        }
+        let Some(largest) = stay().max_by_key(|info| (held(info), info.id)).cloned() else {
+            return false;
+        };
+        drop(clients);
+        self.shared.server.refusals.memory.fetch_add(1, Ordering::Relaxed);
+        self.shared.warnings.full.warn(|| {
+            let (peer, held) = (largest.peer, held(&largest));
+            format!(
+                "{peer} is cut off: it holds {held} bytes, and all connections together {all}, \
+                 more than {most}"
+            )
+        });
+        largest.kill();
+        largest.id == self.client.info.id
+    }
+}

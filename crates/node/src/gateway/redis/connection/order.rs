@@ -1,0 +1,223 @@
+//! Commands that the shards run: where each goes, when it may be sent, and its request.
+
+use super::super::COUNT_BYTES;
+use super::super::pipeline::Reach;
+use super::super::router::token;
+use super::{Connection, Pending, Slot, Then};
+use crate::gateway::backend::{Backend, Busy};
+use crate::gateway::clock::Now;
+use amcast_core::{Gid, GroupSet};
+use amcast_kv::client::Level;
+use amcast_kv::client::host_ns;
+use amcast_kv::command_stats::{Call, CallEnd};
+use amcast_kv::commands::transactions::{Script, held};
+use amcast_kv::registry::{self, Command, Run};
+use amcast_kv::reply::Error;
+use amcast_kv::{EPOCH_BYTES, destinations, encode_args, encode_epoch, encoded_len, key_hashes};
+use amcast_smr::Wrote;
+use amcast_smr::envelope::Envelope;
+use amcast_smr::hash::hash_bytes;
+use std::task::Context;
+
+impl<B: Backend> Connection<B> {
+    /// Sends a command, or gives it back and sees to it that it is tried again in time.
+    pub(super) fn send_or_wait(
+        &mut self,
+        pending: Pending,
+        cx: &mut Context<'_>,
+        now: Now,
+    ) -> Option<Pending> {
+        let call = pending.call;
+        match self.hand_in_or_wait(pending, cx, now) {
+            Ok((request, then)) => {
+                let silent = self.client.silent || std::mem::take(&mut self.client.skip_next);
+                let resp = self.client.resp;
+                self.slots.push_back(Slot::Open { request, then, resp, silent, call });
+                None
+            }
+            Err(pending) => Some(pending),
+        }
+    }
+
+    /// Hands a command in; the number of its request. Or gives it back and sees to it that it is tried
+    /// again in time.
+    pub(super) fn hand_in_or_wait(
+        &mut self,
+        pending: Pending,
+        cx: &mut Context<'_>,
+        now: Now,
+    ) -> Result<(u64, Then), Pending> {
+        let pending = match self.hand_in(pending, now) {
+            Err(pending) if self.admits(&pending) => pending,
+            other => return other,
+        };
+        self.shared.router.wait_for_room(&self.lane, cx.waker());
+        // There may have been room between the refusal and the line above.
+        self.hand_in(pending, now)
+    }
+
+    pub(super) fn order_transaction(&mut self, exec: &'static Command, call: Call) {
+        let Some(gathered) = self.client.transaction.take() else { return };
+        let ordered = |c: &&Vec<Box<[u8]>>| {
+            registry::lookup(&c[0]).is_some_and(|c| !matches!(c.run, Run::Front(_)))
+        };
+        let for_shards: Vec<_> = gathered.commands.iter().filter(ordered).collect();
+        if for_shards.is_empty() && self.client.watched.len() == 0 {
+            let mut shown = Vec::new();
+            let version = self.client.resp;
+            self.finish_transaction(&gathered.commands, b"*0\r\n", version, call, &mut shown);
+            match self.slots.is_empty() {
+                true => {
+                    self.wire.output.append(&mut shown);
+                    self.stats.answered(call, host_ns());
+                }
+                false => self.hold(shown, Some(call)),
+            }
+            return;
+        }
+        let script = Script::encode(&self.client, &for_shards);
+        self.client.watched.clear();
+        let args: Vec<&[u8]> = script.iter().map(|a| &**a).collect();
+        // Of those that the shards run only the names are needed any more.
+        let shown = |c: &Vec<Box<[u8]>>| if ordered(&c) { vec![c[0].clone()] } else { c.clone() };
+        let shown: Vec<_> = gathered.commands.iter().map(shown).collect();
+        let bytes = shown.iter().map(|c| held(c.iter().map(|arg| arg.len()))).sum();
+        self.order(exec, &args, Then::Transaction(shown), call);
+        self.shown_bytes = if self.pending.is_some() { bytes } else { 0 };
+        self.barrier = true;
+    }
+
+    /// Encodes a command to be ordered; it is sent at once or when its turn comes.
+    pub(super) fn order(
+        &mut self,
+        command: &'static Command,
+        args: &[&[u8]],
+        then: Then,
+        call: Call,
+    ) {
+        if encoded_len(args) > self.shared.config.command_bytes_max + COUNT_BYTES {
+            let error = self.too_large();
+            let call = Call { end: CallEnd::Rejected, ..call };
+            return self.answer(Some(call), |reply| reply.error(&error));
+        }
+        match self.prepare(command, args, then, call) {
+            Ok(pending) => self.pending = Some(pending),
+            Err(e) => {
+                let call = Call { end: CallEnd::Failed, ..call };
+                self.answer(Some(call), |reply| reply.error(&e));
+            }
+        }
+    }
+
+    /// Finds where a command goes, and encodes it.
+    pub(super) fn prepare(
+        &mut self,
+        command: &'static Command,
+        args: &[&[u8]],
+        then: Then,
+        call: Call,
+    ) -> Result<Pending, Error> {
+        // Commands under way that are refused must not be overtaken by one that goes by a later map and is
+        // not: those that are under way together go by one map.
+        if self.pipeline.len() == 0 && self.map.epoch() != self.shared.server.epoch() {
+            self.map = self.shared.server.partitions();
+        }
+        let mut dst = destinations(command, args, &self.map)?;
+        if dst.is_empty() {
+            dst = GroupSet::one(Gid(0));
+        }
+        let keys = if self.map.shards() == 1 {
+            Some(Vec::new())
+        } else {
+            let mut keys = Vec::new();
+            let by_key = key_hashes(command, args, &mut |k| keys.push(hash_bytes(0, k)));
+            by_key.then_some(keys)
+        };
+        self.body.clear();
+        self.body.reserve_exact(EPOCH_BYTES + encoded_len(args));
+        encode_epoch(self.map.epoch(), &mut self.body);
+        encode_args(args, &mut self.body);
+        let large = self.is_large(&self.body);
+        let read_only = !command.writes() && !large;
+        let shown = matches!(then, Then::Show);
+        let sequential = self.client.level == Level::Sequential;
+        let here = read_only && shown && sequential;
+        let can = dst.len() == 1 && self.shared.backend.reads_apart();
+        let apart = read_only && shown && !sequential && can;
+        Ok(Pending { dst, keys, read_only, here, apart, large, then, call })
+    }
+
+    /// Whether a command may be sent now. A read that is answered here sees all that was written before
+    /// it, and nothing that is written after it.
+    fn admits(&self, p: &Pending) -> bool {
+        if self.large.is_some() || self.must_probe(p) {
+            return false;
+        }
+        if p.large {
+            return self.pipeline.len() == 0;
+        }
+        if p.here || !self.peeks.is_empty() {
+            return p.here;
+        }
+        if !self.apart.is_empty() {
+            return p.apart;
+        }
+        self.pipeline.admits(&Reach { dst: p.dst, keys: p.keys.as_deref(), writes: !p.read_only })
+    }
+
+    /// Hands the encoded command in, or gives it back if that is not possible now.
+    fn hand_in(&mut self, pending: Pending, now: Now) -> Result<(u64, Then), Pending> {
+        if !self.admits(&pending) {
+            return Err(pending);
+        }
+        if pending.large {
+            return Ok(self.begin_parts(pending));
+        }
+        let request = self.last_request + 1;
+        let open_from = self.pipeline.first_open().unwrap_or(request);
+        let envelope = Envelope {
+            session: self.shared.config.first_session + u64::from(self.lane.index),
+            request,
+            open_from,
+            stamp: now.stamp,
+            read_only: pending.read_only,
+        };
+        self.payload.clear();
+        envelope.encode(&mut self.payload);
+        self.payload.extend_from_slice(&self.body);
+        self.lane.mailbox.opened(request);
+        let token = token(self.lane.index, request);
+        let (backend, dst) = (&self.shared.backend, pending.dst);
+        if pending.here {
+            if !backend.read_here(dst, &self.payload, &self.written.all(), token) {
+                self.lane.mailbox.withdrawn();
+                return self.hand_in(Pending { here: false, ..pending }, now);
+            }
+            self.peeks.push(request);
+        } else {
+            // Where something else is under way its place in the order keeps it from overtaking that.
+            let apart = pending.apart && self.pipeline.len() == self.apart.len();
+            let taken = match apart {
+                true => backend.read(dst, &self.payload, token),
+                false => backend.submit(dst, &self.payload, token),
+            };
+            if let Err(Busy) = taken {
+                self.lane.mailbox.withdrawn();
+                return Err(pending);
+            }
+            if apart {
+                self.apart.push(request);
+            }
+        }
+        let Pending { dst, keys, read_only, then, .. } = pending;
+        if let (false, Some(home)) = (read_only, dst.lowest()) {
+            self.written.sent(Wrote { home, request, host_ms: now.stamp.host_ms }, open_from);
+        }
+        self.last_request = request;
+        if read_only && !self.probed {
+            self.probe = Some(request);
+        }
+        self.pipeline.sent(request, &Reach { dst, keys: keys.as_deref(), writes: !read_only });
+        Ok((request, then))
+    }
+}

@@ -1,0 +1,299 @@
+//! A command that is larger than a message: it is sent in parts, and nothing else of the connection meanwhile.
+//!
+//! The command has a request of its own, behind those of its parts. As long as its assembly was not sent it is
+//! certain that it is not executed: whatever happens to a part is then told so. Where the shards go by another
+//! map of partitions, or another time, it is sent again with all its parts, as other commands are.
+
+use super::super::PART_BYTES;
+use super::super::pipeline::Reach;
+use super::super::router::token;
+use super::{Connection, Pending, Slot, Then};
+use crate::gateway::backend::Backend;
+use crate::gateway::clock::Now;
+use amcast_core::{Gid, GroupSet, Outcome, ServiceAnswer};
+use amcast_kv::split_epoch;
+use amcast_smr::Wrote;
+use amcast_smr::envelope::Envelope;
+use amcast_smr::parts::{Assembly, CommandPart, KEPT};
+use std::task::Context;
+
+/// Parts of one connection that are under way.
+const OPEN_MAX: usize = 4;
+
+/// A command that is sent in parts.
+pub(super) struct Large {
+    /// The encoded command.
+    body: Vec<u8>,
+    dst: GroupSet,
+    /// The lowest of its shards: the parts go there.
+    home: Gid,
+    /// The request of its first part; those of the others follow.
+    first: u64,
+    /// Bytes of each part but the last.
+    part_bytes: usize,
+    /// Parts that were sent, and those under way with their bytes.
+    sent: u64,
+    open: Vec<(u64, usize)>,
+    is_assembled: bool,
+    /// Why it is given up, once a part was refused.
+    refused: Option<Refused>,
+}
+
+/// What is done about a command of which a part was refused.
+enum Refused {
+    /// It is sent again.
+    Again,
+    /// The client is told this.
+    Told(Vec<u8>),
+}
+
+impl Large {
+    fn count(&self) -> u64 {
+        self.body.len().div_ceil(self.part_bytes) as u64
+    }
+
+    /// The request of the command.
+    pub(super) fn request(&self) -> u64 {
+        self.first + self.count()
+    }
+
+    /// Bytes that it holds.
+    pub(super) const fn capacity(&self) -> usize {
+        self.body.capacity()
+    }
+
+    /// The command's arguments, to send it again.
+    pub(super) fn into_args(self) -> Vec<u8> {
+        let mut body = self.body;
+        let epoch_bytes = body.len() - split_epoch(&body).1.len();
+        if epoch_bytes > 0 {
+            body.drain(..epoch_bytes);
+        }
+        body
+    }
+}
+
+impl<B: Backend> Connection<B> {
+    /// Whether an encoded command needs more than one message.
+    pub(super) fn is_large(&self, body: &[u8]) -> bool {
+        body.len() + Envelope::BYTES > self.shared.config.message_bytes_max
+    }
+
+    /// Begins to send the encoded command in parts; its request.
+    pub(super) fn begin_parts(&mut self, pending: Pending) -> (u64, Then) {
+        let Pending { dst, then, .. } = pending;
+        let room = self.shared.config.message_bytes_max - CommandPart::HEAD_BYTES;
+        let large = Large {
+            body: std::mem::take(&mut self.body),
+            dst,
+            home: dst.lowest().unwrap_or(Gid(0)),
+            first: self.last_request + 1,
+            part_bytes: room.min(PART_BYTES),
+            sent: 0,
+            open: Vec::new(),
+            is_assembled: false,
+            refused: None,
+        };
+        let request = large.request();
+        self.last_request = request;
+        self.pipeline.sent(request, &Reach { dst, keys: None, writes: true });
+        self.large = Some(Box::new(large));
+        (request, then)
+    }
+
+    /// Sends parts of the large command, if there is one, as far as there is room, and its assembly when all of them
+    /// are kept. Whether something was sent.
+    pub(super) fn send_parts(&mut self, cx: &mut Context<'_>, now: Now) -> bool {
+        let Some(mut large) = self.large.take() else { return false };
+        let (lane, bytes, mut sent) = (self.lane.index, large.body.len(), false);
+        let sends = large.refused.is_none() && !large.is_assembled;
+        if sends && !self.shared.turns.begin(lane, bytes, cx.waker()) {
+            self.large = Some(large);
+            return false;
+        }
+        while large.refused.is_none() && large.open.len() < OPEN_MAX && large.sent < large.count() {
+            if !self.send_part(&mut large, cx, now) {
+                break;
+            }
+            sent = true;
+        }
+        let is_kept = large.sent == large.count() && large.open.is_empty();
+        if is_kept && large.refused.is_none() && !large.is_assembled {
+            large.is_assembled = self.send_assembly(&large, cx, now);
+            sent |= large.is_assembled;
+        }
+        self.large = Some(large);
+        sent
+    }
+
+    /// Sends the next part; false if there is no room for it.
+    fn send_part(&mut self, large: &mut Large, cx: &mut Context<'_>, now: Now) -> bool {
+        let at = large.sent as usize * large.part_bytes;
+        let bytes = &large.body[at..large.body.len().min(at + large.part_bytes)];
+        let (len, lane) = (bytes.len(), self.lane.index);
+        if !self.shared.turns.take(lane, len, cx.waker()) {
+            return false;
+        }
+        let request = large.first + large.sent;
+        let envelope = self.envelope_of(request, large.first, now);
+        self.payload.clear();
+        CommandPart { envelope, bytes }.encode(&mut self.payload);
+        let (shared, payload) = (&self.shared, &self.payload);
+        let submit = || {
+            let taken =
+                shared.backend.submit(GroupSet::one(large.home), payload, token(lane, request));
+            taken.is_ok()
+        };
+        if !self.submit_or_wait(request, cx, submit) {
+            self.shared.turns.end(len);
+            return false;
+        }
+        large.open.push((request, len));
+        large.sent += 1;
+        true
+    }
+
+    /// Has the parts executed; false if there is no room for that.
+    fn send_assembly(&mut self, large: &Large, cx: &mut Context<'_>, now: Now) -> bool {
+        let (request, dst, lane) = (large.request(), large.dst, self.lane.index);
+        let envelope = self.envelope_of(request, request, now);
+        let (parts, bytes) = (large.count() as u32, large.body.len() as u64);
+        let sum = crc32c::crc32c(&large.body);
+        self.payload.clear();
+        Assembly { envelope, parts, bytes, sum }.encode(&mut self.payload);
+        let (shared, payload) = (&self.shared, &self.payload);
+        let submit =
+            || shared.backend.assemble(dst, payload, &large.body, token(lane, request)).is_ok();
+        let taken = self.submit_or_wait(request, cx, submit);
+        if taken {
+            let wrote = Wrote { home: large.home, request, host_ms: now.stamp.host_ms };
+            self.written.sent(wrote, request);
+        }
+        taken
+    }
+
+    fn envelope_of(&self, request: u64, open_from: u64, now: Now) -> Envelope {
+        let session = self.shared.config.first_session + u64::from(self.lane.index);
+        Envelope { session, request, open_from, stamp: now.stamp, read_only: false }
+    }
+
+    /// Hands in what was encoded, or sees to it that it is tried again in time.
+    fn submit_or_wait(
+        &self,
+        request: u64,
+        cx: &mut Context<'_>,
+        submit: impl Fn() -> bool,
+    ) -> bool {
+        self.lane.mailbox.opened(request);
+        let taken = submit() || {
+            self.shared.router.wait_for_room(&self.lane, cx.waker());
+            // There may have been room between the refusal and the line above.
+            submit()
+        };
+        if !taken {
+            self.lane.mailbox.withdrawn();
+        }
+        taken
+    }
+
+    /// Takes the answer to a part; false if it is none.
+    pub(super) fn place_part(&mut self, low: u32, answer: &ServiceAnswer<'_>) -> bool {
+        let Some(large) = &mut self.large else { return false };
+        let mine = |(request, _): &(u64, usize)| *request as u32 == low;
+        let Some(i) = large.open.iter().position(mine) else { return false };
+        let (_, bytes) = large.open.swap_remove(i);
+        self.shared.turns.end(bytes);
+        if *answer.bytes != *KEPT && large.refused.is_none() {
+            // It sends no more: others need not wait for its turn.
+            self.shared.turns.leave(self.lane.index);
+            large.refused = Some(match self.shared.learn(&answer.bytes) {
+                Some(_) => Refused::Again,
+                None => Refused::Told(told(answer)),
+            });
+        }
+        if large.refused.is_some() && large.open.is_empty() {
+            self.give_up();
+        }
+        true
+    }
+
+    /// Ends a command of which a part was refused and that was not put together.
+    fn give_up(&mut self) {
+        let Some(mut large) = self.large.take() else { return };
+        let request = large.request();
+        match large.refused.take() {
+            Some(Refused::Told(error)) => {
+                let (outcome, bytes) = (Outcome::NotExecuted, error.into());
+                self.place(request as u32, ServiceAnswer { outcome, bytes });
+            }
+            _ => {
+                let mine = |s: &Slot| matches!(s, Slot::Open { request: r, .. } if *r == request);
+                let Some(slot) = self.slots.iter_mut().find(|s| mine(s)) else { return };
+                if let Slot::Open { then, resp, silent, call, .. } =
+                    std::mem::replace(slot, Slot::Ready(Vec::new(), None))
+                {
+                    *slot = Slot::Refused { args: large.into_args(), then, resp, silent, call };
+                    (self.refused, self.drains) = (self.refused + 1, true);
+                }
+                self.pipeline.answered(request);
+            }
+        }
+    }
+
+    /// Takes the large command out, if it is this request, which is answered: others have its room.
+    pub(super) fn end_parts(&mut self, request: u64) -> Option<Box<Large>> {
+        let large = self.large.take_if(|large| large.request() == request)?;
+        self.shared.turns.leave(self.lane.index);
+        Some(large)
+    }
+
+    /// The connection ends: its parts leave room to others, which need not wait for their answers.
+    pub(super) fn leave_parts(&mut self) {
+        if let Some(large) = self.large.take() {
+            large.open.iter().for_each(|(_, bytes)| self.shared.turns.end(*bytes));
+        }
+        self.shared.turns.leave(self.lane.index);
+    }
+}
+
+/// What a client is told of a part that was not kept: that nothing was executed, whatever became of the part.
+fn told(answer: &ServiceAnswer<'_>) -> Vec<u8> {
+    if answer.outcome == Outcome::NotExecuted {
+        return answer.bytes.to_vec();
+    }
+    let text = String::from_utf8_lossy(&answer.bytes);
+    let text = text.trim_end();
+    let why = text.split_once(' ').map_or(text, |(_, why)| why);
+    let why = why.split_once("; ").map_or(why, |(why, _)| why);
+    let words = Outcome::NotExecuted.words();
+    format!("-TRYAGAIN a part of the command was not kept: {why}; {words}\r\n").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_is_not_kept_says_that_nothing_was_executed() {
+        for (outcome, answer, expected) in [
+            (
+                Outcome::NotExecuted,
+                "-CLUSTERDOWN shard 1 has lost it; the command was not executed\r\n",
+                "-CLUSTERDOWN shard 1 has lost it; the command was not executed\r\n",
+            ),
+            (
+                Outcome::Unknown,
+                "-ERR no answer came for 15 s; whether the command took effect is not known\r\n",
+                "-TRYAGAIN a part of the command was not kept: no answer came for 15 s; the command was not executed\r\n",
+            ),
+            (
+                Outcome::Executed,
+                "-ERR odd\r\n",
+                "-TRYAGAIN a part of the command was not kept: odd; the command was not executed\r\n",
+            ),
+        ] {
+            let answer = ServiceAnswer::borrowed(outcome, answer.as_bytes());
+            assert_eq!(String::from_utf8(told(&answer)).unwrap(), expected);
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! The Redis front: serves unmodified clients over RESP2 and RESP3.
+//!
+//! A connection is one task that reads what is there, hands all whole commands to the
+//! [`Backend`], and writes all answers that came in one go. Nothing is read while the backend has
+//! no room, while [`Config::open_max`] commands are under way, or while the client does not take
+//! its answers. So a client that does not read is held back first; only if it had asked for more
+//! than [`Config::output_bytes_max`] before, it is cut off. If all connections together hold more than
+//! [`Config::held_bytes_max`], in all their buffers, the one that holds most is cut off. Before a client has given the
+//! password, far less is taken from it: see [`strangers`].
+
+mod connection;
+mod driver;
+mod pipeline;
+mod router;
+mod strangers;
+mod tidy;
+mod turns;
+mod wire;
+
+use super::files;
+use super::seldom::Seldom;
+use crate::gateway::backend::{Answers, Backend};
+use crate::gateway::clock::Clock;
+use amcast_core::limits::PAYLOAD_BYTES_MAX;
+use amcast_kv::client::{Server, lock};
+use amcast_kv::{EPOCH_BYTES, Partitions, timing};
+use amcast_smr::envelope::Envelope;
+use amcast_smr::parts::{CommandPart, PARTS_MAX};
+use router::{Post, Router};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use tokio::sync::watch;
+
+/// Bytes of the number of arguments in an encoded command.
+const COUNT_BYTES: usize = 4;
+
+/// What stands beside a command's arguments in a message: the envelope, the epoch of the map of partitions, and the
+/// number of arguments.
+const BESIDE_BYTES: usize = Envelope::BYTES + EPOCH_BYTES + COUNT_BYTES;
+
+/// Bytes of a command's arguments, 4 more for each, that fit into one message.
+pub const MESSAGE_COMMAND_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - BESIDE_BYTES;
+
+/// Bytes of a command's arguments, 4 more for each, where so many megabytes (of 2^20 bytes) may travel in parts.
+///
+/// [`parts`](amcast_smr::parts)
+pub const fn command_bytes_max(megabytes: usize) -> usize {
+    (megabytes << 20) - BESIDE_BYTES
+}
+
+/// Bytes of a command's arguments, 4 more for each, of which no more parts are made than there may be, where messages
+/// have so many bytes.
+const fn parts_bytes_max(message_bytes_max: usize) -> usize {
+    let room = message_bytes_max.saturating_sub(CommandPart::HEAD_BYTES);
+    let part = if room < PART_BYTES { room } else { PART_BYTES };
+    (part * PARTS_MAX as usize).saturating_sub(BESIDE_BYTES)
+}
+
+const _: () = assert!(parts_bytes_max(PAYLOAD_BYTES_MAX) > amcast_core::limits::COMMAND_BYTES_MAX);
+
+/// Bytes of one part of a command that is larger than a message: small enough that messages of others do not wait
+/// long behind it.
+const PART_BYTES: usize = 256 << 10;
+
+/// Connections that may wait to be accepted: as many as may come at the same moment. The system's
+/// own limit, often 4096, holds too.
+const BACKLOG: i32 = 4096;
+
+/// How a front serves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where it listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Threads that serve connections.
+    pub threads: usize,
+    /// The number of the front's first session. Its sessions are this one and those after it, one
+    /// per connection at a time; no other front, nor an earlier life of this one, may have used
+    /// them.
+    pub first_session: u64,
+    /// How far the time by which commands are told old is ahead of the host's clock, in milliseconds:
+    /// [`Clock::ahead`].
+    pub clock_ahead_ms: u64,
+    /// Commands of one connection that may be under way; at most the window of the executor's
+    /// [`Limits`](amcast_smr::Limits).
+    pub open_max: usize,
+    /// Bytes of answers that may wait for one client to read them; it is cut off above.
+    pub output_bytes_max: usize,
+    /// Bytes that all connections may hold in their buffers; beyond, the one that holds most is cut off.
+    pub held_bytes_max: usize,
+    /// Bytes of a command's arguments, 4 more for each; at most those of [`command_bytes_max`] of 64. A larger command is
+    /// refused.
+    pub command_bytes_max: usize,
+    /// Bytes of a message, at most [`PAYLOAD_BYTES_MAX`]. A command that does not fit one travels in parts.
+    pub message_bytes_max: usize,
+}
+
+impl Config {
+    /// Listens at `listen` with one thread.
+    pub const fn new(listen: SocketAddr, first_session: u64) -> Self {
+        Self {
+            listen,
+            threads: 1,
+            first_session,
+            clock_ahead_ms: 0,
+            open_max: 256,
+            output_bytes_max: 256 << 20,
+            held_bytes_max: 1 << 30,
+            command_bytes_max: MESSAGE_COMMAND_BYTES_MAX,
+            message_bytes_max: PAYLOAD_BYTES_MAX,
+        }
+    }
+}
+
+/// What all connections share.
+struct Shared<B> {
+    config: Config,
+    backend: Arc<B>,
+    server: Arc<Server>,
+    router: Arc<Router>,
+    clock: Clock,
+    next_client: AtomicU64,
+    /// Connections served at a time.
+    clients_max: usize,
+    /// Bytes that all connections hold.
+    held_bytes: AtomicUsize,
+    strangers: strangers::Strangers,
+    /// Whose part of a large command is sent next.
+    turns: turns::Turns,
+    warnings: Warnings,
+    /// Connections take no more input, and end when all that they took is answered.
+    leaving: AtomicBool,
+}
+
+/// How far a front is with its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Serves,
+    /// Nobody is let in any more.
+    Leaves,
+    Ends,
+}
+
+/// What clients can cause to be logged, each kind only now and then.
+#[derive(Default)]
+struct Warnings {
+    accept: Seldom,
+    http: Seldom,
+    slow: Seldom,
+    full: Seldom,
+    clock: Seldom,
+    password: Seldom,
+    strangers: Seldom,
+}
+
+/// A running front.
+pub struct Front {
+    address: SocketAddr,
+    stage: watch::Sender<Stage>,
+    /// Tells the connections that they are to end.
+    part: Box<dyn Fn() + Send + Sync>,
+    server: Arc<Server>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Starts a front on `backend`, which it starts too.
+///
+/// # Errors
+/// When the address cannot be listened at, or a thread not be started.
+pub fn start<B: Backend>(
+    mut config: Config,
+    backend: Arc<B>,
+    server: Arc<Server>,
+) -> io::Result<Front> {
+    config.command_bytes_max =
+        config.command_bytes_max.min(parts_bytes_max(config.message_bytes_max));
+    let clients_max = files::connections(files::Port::Redis, server.clients_max);
+    let listener = TcpListener::bind(config.listen)?;
+    // It listens already, with room for 128: this changes the room.
+    rustix::net::listen(&listener, BACKLOG)?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    server.show_command_bytes(config.command_bytes_max + BESIDE_BYTES);
+    let router = Arc::new(Router::default());
+    backend.start(router.clone() as Arc<dyn Answers>);
+    let (stage, _) = watch::channel(Stage::Serves);
+    let threads = config.threads.max(1);
+    let next_client = AtomicU64::new(1);
+    let (held_bytes, warnings) = (AtomicUsize::new(0), Warnings::default());
+    let clock = Clock::ahead(config.clock_ahead_ms);
+    let shared = Arc::new(Shared {
+        config,
+        backend,
+        server,
+        router,
+        clock,
+        next_client,
+        clients_max,
+        held_bytes,
+        strangers: strangers::Strangers::of(clients_max),
+        turns: turns::Turns::default(),
+        warnings,
+        leaving: AtomicBool::new(false),
+    });
+    let mut handles = Vec::new();
+    for i in 0..threads {
+        let (listener, shared, mut at) = (listener.try_clone()?, shared.clone(), stage.subscribe());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let name = format!("redis-front-{i}");
+        handles.push(std::thread::Builder::new().name(name).spawn(move || {
+            if i == 0 {
+                runtime.spawn(tidy::now_and_then(shared.clone()));
+                runtime.spawn(driver::drive(shared.clone()));
+            }
+            runtime.block_on(async {
+                accept(listener, shared, at.clone()).await;
+                // Connections go on until then; dropping the runtime drops those that are left.
+                _ = at.wait_for(|stage| *stage == Stage::Ends).await;
+            });
+        })?);
+    }
+    let server = Arc::clone(&shared.server);
+    let part = Box::new(move || shared.part());
+    Ok(Front { address, stage, part, server, threads: handles })
+}
+
+/// Takes connections until the front stops.
+async fn accept<B: Backend>(
+    listener: TcpListener,
+    shared: Arc<Shared<B>>,
+    mut stage: watch::Receiver<Stage>,
+) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+    let post = Arc::new(Post::default());
+    let stats = shared.server.stats.of_thread();
+    tokio::spawn(post.clone().go_round());
+    loop {
+        let accepted = tokio::select! {
+            _ = stage.wait_for(|stage| *stage != Stage::Serves) => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                if shared.server.connected() >= shared.clients_max {
+                    shared.server.refusals.clients.fetch_add(1, Ordering::Relaxed);
+                    // What cannot be written is not missed: the connection is refused anyway.
+                    let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
+                    continue;
+                }
+                shared.server.connections.fetch_add(1, Ordering::Relaxed);
+                if let Ok(serving) = connection::open(stream, peer, &shared, &post, &stats) {
+                    tokio::spawn(serving);
+                }
+            }
+            // Out of file descriptors, mostly: connections that end make room.
+            Err(e) => {
+                shared.warnings.accept.warn(|| format!("no connection can be accepted: {e}"));
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+        }
+    }
+}
+
+impl Front {
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether all its threads run. One that has ended had panicked: its connections are gone, and
+    /// the process should end rather than serve half.
+    pub fn is_serving(&self) -> bool {
+        self.threads.iter().all(|thread| !thread.is_finished())
+    }
+
+    /// Lets nobody in any more, and has each connection end when all that it took is answered: its
+    /// client finds it closed, with no command that was half served.
+    pub fn leave(&self) {
+        self.stage.send_replace(Stage::Leaves);
+        (self.part)();
+    }
+
+    /// Connections that are open.
+    pub fn connections(&self) -> usize {
+        self.server.connected()
+    }
+
+    /// Closes all connections and ends the threads. Commands under way may still be executed.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.stage.send_replace(Stage::Ends);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                // It panicked, and the panic was printed; there is nothing left to stop.
+                continue;
+            }
+        }
+    }
+}
+
+impl<B> Shared<B> {
+    /// Learns what `answer` tells if it is a refusal: a later map of partitions, or what time it is. The
+    /// arguments of the command then, which was not executed.
+    fn learn<'a>(&self, answer: &'a [u8]) -> Option<&'a [u8]> {
+        if let Some((now_ms, args)) = timing::of_refusal(answer) {
+            if self.clock.refused(now_ms) {
+                self.warnings.clock.warn(|| {
+                    "this host's clock is not that of the hosts of the shards' majorities: what is sent \
+                     from here goes by theirs"
+                        .to_string()
+                });
+            }
+            return Some(args);
+        }
+        let (map, args) = Partitions::of_refusal(answer)?;
+        self.server.learn(map);
+        Some(args)
+    }
+
+    fn forget(&self, client: u64) {
+        lock(&self.server.clients).remove(&client);
+    }
+
+    /// Has all connections end when they have answered.
+    fn part(&self) {
+        self.leaving.store(true, Ordering::Release);
+        lock(&self.server.clients).values().for_each(|info| (info.wake)());
+    }
+}

@@ -1,0 +1,124 @@
+//! Which commands of one connection may be under way together.
+//!
+//! A client that sends several commands without waiting expects them to take effect in this
+//! order. The backend keeps that order only for commands that go to one and the same shard; others
+//! may be ordered in any way, since none of them was answered before the next was sent. So a
+//! command may join those under way if each of them either goes to the same single shard, or
+//! shares no key with it that one of the two may change: two such commands have the same answers
+//! and effects in either order. Any other command waits until those that it clashes with were
+//! answered, and all later ones behind it. Other clients may see the effects of commands on
+//! different keys in another order than they were sent in, as with a cluster of Redis servers;
+//! `MULTI` makes them one.
+//!
+//! Reads that are not ordered ([`Backend::read`](crate::gateway::Backend::read)) are under way only with others like them:
+//! the connection sees to that. Each is answered as of a moment while it is under way; which of them is as of
+//! an earlier one, nobody says.
+
+use amcast_core::{Gid, GroupSet};
+
+/// What matters of a command: where it goes and what it touches.
+#[derive(Debug)]
+pub(super) struct Reach<'a> {
+    pub(super) dst: GroupSet,
+    /// Hashes of its keys; none if it touches whole shards.
+    pub(super) keys: Option<&'a [u64]>,
+    pub(super) writes: bool,
+}
+
+/// A use of a key by a request under way.
+#[derive(Debug)]
+struct Held {
+    request: u64,
+    dst: GroupSet,
+    /// None for all keys.
+    key: Option<u64>,
+    writes: bool,
+}
+
+/// The requests of one connection that are under way.
+#[derive(Default, Debug)]
+pub(super) struct Pipeline {
+    open: Vec<u64>,
+    /// The single shard that all of them go to, while that is so.
+    only: Option<Gid>,
+    held: Vec<Held>,
+}
+
+impl Pipeline {
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// The lowest request that was not answered.
+    pub(super) fn first_open(&self) -> Option<u64> {
+        self.open.first().copied()
+    }
+
+    /// Whether a command may be sent now.
+    pub(super) fn admits(&self, reach: &Reach<'_>) -> bool {
+        if self.open.is_empty() || (reach.dst.len() == 1 && self.only == reach.dst.lowest()) {
+            return true;
+        }
+        self.held.iter().all(|held| {
+            let same_shard = held.dst.len() == 1 && held.dst == reach.dst;
+            let apart = match (held.key, reach.keys) {
+                (Some(key), Some(keys)) => !keys.contains(&key),
+                _ => held.dst.and(reach.dst).is_empty(),
+            };
+            same_shard || apart || !(held.writes || reach.writes)
+        })
+    }
+
+    /// Notes that a request was sent. Requests grow.
+    pub(super) fn sent(&mut self, request: u64, reach: &Reach<'_>) {
+        let (dst, writes) = (reach.dst, reach.writes);
+        let single = if dst.len() == 1 { dst.lowest() } else { None };
+        self.only =
+            if self.open.is_empty() { single } else { self.only.filter(|g| single == Some(*g)) };
+        self.open.push(request);
+        match reach.keys {
+            None => self.held.push(Held { request, dst, key: None, writes }),
+            Some(keys) => {
+                let hold = |key: &u64| Held { request, dst, key: Some(*key), writes };
+                self.held.extend(keys.iter().map(hold));
+            }
+        }
+    }
+
+    /// Notes that a request was answered.
+    pub(super) fn answered(&mut self, request: u64) {
+        self.open.retain(|r| *r != request);
+        if self.open.is_empty() {
+            self.held.clear();
+        } else {
+            self.held.retain(|h| h.request != request);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reach<'a>(shards: &[u8], keys: &'a [u64], writes: bool) -> Reach<'a> {
+        Reach { dst: shards.iter().map(|g| Gid(*g)).collect(), keys: Some(keys), writes }
+    }
+
+    #[test]
+    fn only_what_could_be_reordered_to_an_effect_waits() {
+        let mut p = Pipeline::default();
+        p.sent(1, &reach(&[0], &[10], true));
+        assert!(p.admits(&reach(&[0], &[10], false)), "one shard keeps the order");
+        assert!(p.admits(&reach(&[1], &[20], true)), "another key");
+        assert!(!p.admits(&reach(&[0, 1], &[10, 20], false)), "a read of the written key");
+        assert!(!p.admits(&Reach { dst: GroupSet::first(2), keys: None, writes: false }));
+        p.sent(2, &reach(&[1], &[20], false));
+        assert!(p.admits(&reach(&[1, 2], &[20, 30], false)), "reads do not clash");
+        assert!(!p.admits(&reach(&[1, 2], &[20, 30], true)));
+        p.answered(1);
+        assert_eq!(p.first_open(), Some(2));
+        assert!(p.admits(&reach(&[0, 2], &[10, 30], true)));
+        p.answered(2);
+        assert!(p.admits(&reach(&[1, 2], &[20, 30], true)) && p.len() == 0);
+    }
+}

@@ -1,0 +1,319 @@
+//! A service's backend on a real cluster: commands go out through a front of the runtime.
+
+use super::{CallBook, Reads, Watch};
+use crate::config::node_rank;
+use crate::control::NodeStatus;
+use crate::front::{Front, NoAnswer, Sink};
+use crate::gateway::{Answers, Backend, Busy};
+use amcast_core::{Cluster, GroupSet, Outcome, ServiceAnswer};
+use amcast_kv::budget::may_grow;
+use amcast_kv::status::Status;
+use amcast_smr::parts::{Assembly, CommandPart};
+use amcast_smr::{Envelope, Wrote};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Has commands ordered by the cluster.
+pub struct ClusterBackend {
+    front: Arc<Front>,
+    watch: Arc<Watch>,
+    answers: OnceLock<Arc<dyn Answers>>,
+    book: Option<Arc<CallBook>>,
+    /// Of the node of this process, if there is one.
+    reads: Option<Here>,
+}
+
+/// The node of this process.
+struct Here {
+    reads: Arc<Reads>,
+    watch: Arc<Watch>,
+    /// Whether it was ready once. Before, it may have forgotten everything.
+    ready: AtomicBool,
+}
+
+impl Here {
+    fn is_ready(&self) -> bool {
+        let look = || {
+            let rank = node_rank(&self.watch.node());
+            let node = rank.and_then(|rank| self.watch.nodes().into_iter().nth(rank)).flatten();
+            node.is_some_and(|node| node.ready)
+        };
+        if !self.ready.load(Ordering::Relaxed) && look() {
+            self.ready.store(true, Ordering::Relaxed);
+        }
+        self.ready.load(Ordering::Relaxed)
+    }
+}
+
+impl ClusterBackend {
+    /// A backend on `front`, which hears from `watch` which shards have lost their majority. Calls
+    /// are recorded in `book`, if there is one.
+    pub fn new(front: Arc<Front>, watch: Arc<Watch>, book: Option<CallBook>) -> Self {
+        let asked = Arc::clone(&watch);
+        front.watch(Box::new(move || without_majority(asked.cluster(), &asked.nodes())));
+        Self { front, watch, answers: OnceLock::new(), book: book.map(Arc::new), reads: None }
+    }
+
+    /// Has reads that need no order answered by the node of this process, which `watch` watches.
+    #[must_use]
+    pub fn with_reads(self, reads: Option<Arc<Reads>>, watch: Arc<Watch>) -> Self {
+        let here = |reads| Here { reads, watch, ready: AtomicBool::new(false) };
+        Self { reads: reads.map(here), ..self }
+    }
+
+    /// Whether what `may_grow` tells of is refused for want of room on the disks; it is answered then.
+    fn refuses(&self, may_grow: impl FnOnce() -> bool, token: u64) -> bool {
+        let Some(why) = self.watch.refuses(may_grow) else { return false };
+        let answers = self.answers.get().expect("a backend is started before its use");
+        answers.answer(token, error("MISCONF", why, Outcome::NotExecuted));
+        true
+    }
+
+    /// Hands a message in by `submit`, and records its command as called, if it has one.
+    fn hand_in(
+        &self,
+        token: u64,
+        command: Option<(Envelope, &[u8])>,
+        submit: impl FnOnce() -> Result<(), NoAnswer>,
+    ) -> Result<(), Busy> {
+        let submitted = match self.book.as_ref().zip(command) {
+            Some((book, command)) => book.call(token, command, submit),
+            None => submit(),
+        };
+        match submitted {
+            Ok(()) => Ok(()),
+            Err(NoAnswer::Busy) => Err(Busy),
+            Err(why) => {
+                let answers = self.answers.get().expect("a backend is started before its use");
+                answers.answer(token, no_answer(why));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Backend for ClusterBackend {
+    fn start(&self, answers: Arc<dyn Answers>) {
+        assert!(self.answers.set(Arc::clone(&answers)).is_ok(), "a backend is started once");
+        self.front.serve(Arc::new(ToClients { answers, book: self.book.clone() }));
+    }
+
+    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+        if self.refuses(|| takes_room(command), token) {
+            return Ok(());
+        }
+        self.hand_in(token, Envelope::decode(command), || self.front.submit(dst, command, token))
+    }
+
+    fn assemble(
+        &self,
+        dst: GroupSet,
+        assembly: &[u8],
+        command: &[u8],
+        token: u64,
+    ) -> Result<(), Busy> {
+        let last = Assembly::decode(assembly).map(|last| (last.envelope, command));
+        if self.refuses(|| grows(last), token) {
+            return Ok(());
+        }
+        self.hand_in(token, last, || self.front.submit(dst, assembly, token))
+    }
+
+    fn reads_apart(&self) -> bool {
+        self.front.reads_apart()
+    }
+
+    fn read(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+        self.hand_in(token, Envelope::decode(command), || self.front.read(dst, command, token))
+    }
+
+    /// Such reads are not recorded: a history is judged linearizable or not, which they are not.
+    fn read_here(&self, dst: GroupSet, command: &[u8], written: &[Wrote], token: u64) -> bool {
+        let Some(here) = &self.reads else { return false };
+        let answers = Arc::clone(self.answers.get().expect("a backend is started before its use"));
+        if !here.is_ready() {
+            let why = "this node has no state yet";
+            answers.answer(token, error("TRYAGAIN", why, Outcome::NotExecuted));
+            return true;
+        }
+        let done = move |outcome, bytes: Vec<u8>| {
+            answers.answer(token, ServiceAnswer { outcome, bytes: bytes.into() });
+        };
+        here.reads.hand_in(dst, command, written, Box::new(done));
+        true
+    }
+
+    fn flush(&self) {
+        if let Some(book) = &self.book {
+            // Before anyone sees what the calls do: this process may be killed when somebody has.
+            book.flush();
+        }
+        self.front.flush();
+    }
+}
+
+/// Whether a message may take more room: a command that does, or a part of a large one, which takes room in the logs
+/// before anybody can tell what the whole command does.
+fn takes_room(message: &[u8]) -> bool {
+    grows(Envelope::decode(message)) || CommandPart::decode(message).is_some()
+}
+
+/// Whether a command of the store may take more room.
+fn grows(command: Option<(Envelope, &[u8])>) -> bool {
+    command.is_some_and(|(envelope, body)| !envelope.read_only && may_grow(body))
+}
+
+/// Brings answers from the cluster to the clients.
+struct ToClients {
+    answers: Arc<dyn Answers>,
+    book: Option<Arc<CallBook>>,
+}
+
+impl Sink for ToClients {
+    fn answer(&self, token: u64, answer: Result<ServiceAnswer<'_>, NoAnswer>) {
+        if let Some(book) = &self.book {
+            book.answered(token, answer.as_ref().map_err(|why| *why));
+        }
+        match answer {
+            Ok(answer) => self.answers.answer(token, answer),
+            Err(why) => self.answers.answer(token, no_answer(why)),
+        }
+    }
+
+    fn room(&self) {
+        self.answers.room();
+    }
+
+    fn rest(&self) {
+        if let Some(book) = &self.book {
+            book.flush();
+        }
+    }
+}
+
+/// The shards of which fewer replicas than a quorum work, as far as the nodes say so.
+fn without_majority(cluster: Cluster, nodes: &[Option<NodeStatus>]) -> GroupSet {
+    let lost = |g: &amcast_core::Gid| {
+        let replicas = nodes.iter().flatten().filter_map(|n| n.replicas.get(g.index()));
+        replicas.filter(|r| r.fit).count() < cluster.quorum()
+    };
+    cluster.all_groups().iter().filter(lost).collect()
+}
+
+/// What a client is told in place of an answer: an error of RESP, which is what the store's answers are made of.
+fn error(word: &str, why: impl fmt::Display, outcome: Outcome) -> ServiceAnswer<'static> {
+    let text = format!("-{word} {why}; {}\r\n", outcome.words());
+    ServiceAnswer { outcome, bytes: text.into_bytes().into() }
+}
+
+/// What a client is told of a command without an answer.
+///
+/// Clients of a cluster send a command again by themselves after `TRYAGAIN` and `CLUSTERDOWN`: these
+/// are only for what was surely not executed. No replica answers with them: it does not know of other messages of the
+/// same command.
+fn no_answer(why: NoAnswer) -> ServiceAnswer<'static> {
+    let outcome = why.outcome();
+    let word = match (outcome, why) {
+        (Outcome::NotExecuted, NoAnswer::Down(_) | NoAnswer::Closed) => "CLUSTERDOWN",
+        (Outcome::NotExecuted, NoAnswer::Busy | NoAnswer::Unsent) => "TRYAGAIN",
+        _ => "ERR",
+    };
+    // The reason says what became of the command.
+    ServiceAnswer { outcome, bytes: format!("-{word} {why}\r\n").into_bytes().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_core::Gid;
+    use amcast_kv::{encode_args, encode_epoch};
+    use amcast_smr::{ClockReport, Stamp};
+
+    const HEAD: Envelope = Envelope {
+        session: 1,
+        request: 2,
+        open_from: 1,
+        stamp: Stamp { wall_ms: 0, host_ms: 0 },
+        read_only: false,
+    };
+
+    fn encoded(text: &str, read_only: bool) -> Vec<u8> {
+        let mut command = Vec::new();
+        Envelope { read_only, ..HEAD }.encode(&mut command);
+        encode_epoch(0, &mut command);
+        encode_args(&text.split(' ').map(str::as_bytes).collect::<Vec<_>>(), &mut command);
+        command
+    }
+
+    #[test]
+    fn what_may_take_room_is_told_from_reads_and_deletes() {
+        for text in ["SET k v", "INCR k", "RPUSH k v", "EXEC 0 1 3 SET k v", "SETRANGE k 9 v"] {
+            assert!(takes_room(&encoded(text, false)), "{text}");
+        }
+        for text in
+            ["DEL k", "UNLINK k", "LPOP k", "FLUSHALL", "EXPIRE k 1", "PERSIST k", "HDEL k f"]
+        {
+            assert!(!takes_room(&encoded(text, false)), "{text}");
+        }
+        assert!(!takes_room(&encoded("EXEC 0 1 2 DEL k", false)));
+        assert!(!takes_room(&encoded("GET k", true)) && !takes_room(b""));
+    }
+
+    #[test]
+    fn each_part_of_a_large_command_takes_room_whatever_is_in_it() {
+        for bytes in [&b""[..], b"part", &encoded("DEL k", false)] {
+            let mut part = Vec::new();
+            CommandPart { envelope: HEAD, bytes }.encode(&mut part);
+            assert!(takes_room(&part));
+        }
+    }
+
+    #[test]
+    fn what_keeps_a_cluster_going_is_served_where_there_is_little_room() {
+        for text in [
+            "AMCAST.TIDY",
+            "AMCAST.PARTITIONS",
+            "AMCAST.MOVE 0 1",
+            "AMCAST.MOVED",
+            "AMCAST.MAXMEMORY 1gb",
+            "AMCAST.SPLIT 0 k 1",
+            "AMCAST.MERGE 0 1",
+        ] {
+            assert!(!takes_room(&encoded(text, false)), "{text}");
+        }
+        assert!(!takes_room(&ClockReport(Stamp { wall_ms: 3, host_ms: 4 }).encode()));
+    }
+
+    #[test]
+    fn only_what_surely_was_not_executed_may_be_sent_again_by_itself() {
+        let all = [
+            NoAnswer::Busy,
+            NoAnswer::TooLarge(1),
+            NoAnswer::Several,
+            NoAnswer::Unsent,
+            NoAnswer::Down(Gid(2)),
+            NoAnswer::Closed,
+            NoAnswer::TimedOut,
+            NoAnswer::Cut(Gid(2)),
+            NoAnswer::Stopped,
+            NoAnswer::AnswerTooLarge { outcome: Outcome::Executed, bytes: 2, most: 1 },
+            NoAnswer::AnswerTooLarge { outcome: Outcome::NotExecuted, bytes: 2, most: 1 },
+        ];
+        for why in all {
+            let ServiceAnswer { outcome, bytes } = no_answer(why);
+            let text = String::from_utf8(bytes.into_owned()).unwrap();
+            let again = ["-TRYAGAIN ", "-CLUSTERDOWN "].iter().any(|w| text.starts_with(w));
+            assert!(again || text.starts_with("-ERR "), "{text}");
+            assert!(!again || outcome == Outcome::NotExecuted, "{text}");
+            for other in Outcome::ALL {
+                let words = format!("; {}\r\n", other.words());
+                assert_eq!(text.ends_with(&words), other == outcome, "{text}");
+            }
+        }
+        assert_eq!(
+            *no_answer(NoAnswer::Down(Gid(2))).bytes,
+            *b"-CLUSTERDOWN shard 2 has lost its majority of replicas; the command was not executed\r\n"
+        );
+    }
+}

@@ -1,0 +1,387 @@
+//! What clients called and got back, as the lines of a history: the language of
+//! [`amcast_check::service::kv`], in which a history is judged linearizable or not.
+//!
+//! A client of the history is a connection of the Redis front, `c0.0.5`: the front's place, its
+//! life, and the connection's lane. A call begins before its command is handed to the front, and
+//! returns before the client is told: what the client sees lies around that. A call whose outcome
+//! is not known does not return. Commands that the language lacks are `OTHER read NAME key ..` and
+//! `OTHER write NAME key ..`, so that the checker can leave out what they spoil.
+
+use crate::clock;
+use crate::front::NoAnswer;
+use crate::record::Recorder;
+use amcast_core::{Outcome, ServiceAnswer, Time};
+use amcast_kv::{decode_args, registry, split_epoch};
+use amcast_kv::{partitions, timing};
+use amcast_smr::Envelope;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Records the calls of one front.
+pub struct CallBook(Mutex<Book>);
+
+struct Book {
+    recorder: Recorder,
+    /// Calls that have not returned, by token.
+    open: BTreeMap<u64, Open>,
+    /// Clients that the file has named.
+    named: BTreeSet<u64>,
+}
+
+struct Open {
+    client: String,
+    request: u64,
+    form: Form,
+}
+
+/// What a command's answer looks like in the language.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// As it is.
+    Same,
+    /// 1 for `OK`, 0 for `nil`: SETNX, recorded as SET NX.
+    SetIfAbsent,
+    /// The old value, and what a second command answers that replaces (`OK`) or removes it.
+    Swapped {
+        /// Whether the second command removes it.
+        removes: bool,
+    },
+    /// Each one's answer, behind semicolons.
+    All,
+    /// Of no interest.
+    Other,
+}
+
+impl CallBook {
+    /// Calls go to `recorder`.
+    pub fn new(recorder: Recorder) -> Self {
+        Self(Mutex::new(Book { recorder, open: BTreeMap::new(), named: BTreeSet::new() }))
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has `submit` hand in a command, with its envelope, and records it as called
+    /// before that if it was taken.
+    pub(super) fn call(
+        &self,
+        token: u64,
+        (envelope, body): (Envelope, &[u8]),
+        submit: impl FnOnce() -> Result<(), NoAnswer>,
+    ) -> Result<(), NoAnswer> {
+        // The lock is held while the command is handed in, so that it cannot return before its call
+        // is in the file.
+        let mut book = self.book();
+        let t = clock::now();
+        submit()?;
+        let mut args = Vec::new();
+        if decode_args(split_epoch(body).1, &mut args).is_none() || args.is_empty() {
+            return Ok(());
+        }
+        let Some((op, form)) = spoken(&args, envelope.read_only) else { return Ok(()) };
+        let session = envelope.session;
+        let (place, life, lane) = (session >> 48, session >> 24 & 0xff_ffff, session & 0xff_ffff);
+        let client = format!("c{place}.{life}.{lane}");
+        if book.named.insert(session) {
+            let first = Time::ZERO;
+            book.recorder
+                .line(first, format_args!(r#"{{"ev":"process","p":"{client}","groups":[]}}"#));
+        }
+        let (request, op, at) = (envelope.request, json(&op), t.0);
+        book.recorder.line(
+            t,
+            format_args!(
+                r#"{{"ev":"call","t":{at},"p":"{client}","m":"{client}:{request}","op":{op}}}"#
+            ),
+        );
+        book.open.insert(token, Open { client, request, form });
+        Ok(())
+    }
+
+    /// Records that a call returned, unless nobody knows whether it took effect.
+    pub(super) fn answered(&self, token: u64, answer: Result<&ServiceAnswer<'_>, NoAnswer>) {
+        let mut book = self.book();
+        let Some(Open { client, request, form }) = book.open.remove(&token) else { return };
+        let Some(out) = returned(&form, answer) else { return };
+        let (t, out) = (clock::now(), json(&out));
+        let at = t.0;
+        book.recorder.line(
+            t,
+            format_args!(
+                r#"{{"ev":"return","t":{at},"p":"{client}","m":"{client}:{request}","out":{out}}}"#
+            ),
+        );
+    }
+
+    /// Writes out what is held back.
+    pub(super) fn flush(&self) {
+        self.book().recorder.flush();
+    }
+}
+
+/// What a call returned, in the language; nothing if nobody knows whether it took effect, or what it answered.
+pub fn returned(form: &Form, answer: Result<&ServiceAnswer<'_>, NoAnswer>) -> Option<String> {
+    let (outcome, bytes) = match answer {
+        Ok(answer) => (answer.outcome, Some(&*answer.bytes)),
+        Err(why) => (why.outcome(), None),
+    };
+    // One that was not executed for its map or its clock is sent again, which is another call. It was sent a moment ago, so
+    // that an old stamp says so, too.
+    let is_sent_again = |bytes| partitions::is_refusal(bytes) || timing::is_refusal(bytes);
+    match (outcome, bytes) {
+        (_, Some(bytes)) if is_sent_again(bytes) => Some("ERR".to_string()),
+        (Outcome::NotExecuted, _) => Some("ERR".to_string()),
+        (Outcome::Executed, Some(bytes)) => said(form, bytes),
+        (Outcome::Executed, None) | (Outcome::Unknown, _) => None,
+    }
+}
+
+fn json(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// A command in the language, and how its answer is; nothing if there is nothing to say.
+pub fn spoken(args: &[&[u8]], read_only: bool) -> Option<(String, Form)> {
+    let name = String::from_utf8_lossy(args[0]).to_ascii_uppercase();
+    match &*name {
+        // It reads versions, which the language has not.
+        "WATCH" => return None,
+        "EXEC" => return Some(transaction(args).unwrap_or_else(|| other(&name, args, read_only))),
+        _ => {}
+    }
+    Some(plain(&name, args).unwrap_or_else(|| other(&name, args, read_only)))
+}
+
+/// A command that the language has, or can say in other words.
+fn plain(name: &str, args: &[&[u8]]) -> Option<(String, Form)> {
+    let words: Vec<String> = args[1..].iter().map(|a| word(a)).collect::<Option<_>>()?;
+    let same = |name: &str| Some((format!("{name} {}", words.join(" ")), Form::Same));
+    match (name, &words[..]) {
+        ("GET" | "STRLEN" | "INCR" | "DECR", [_])
+        | ("INCRBY" | "DECRBY" | "APPEND" | "SET", [_, _])
+        | ("EXISTS" | "MGET", [_, ..]) => same(name),
+        ("DEL" | "UNLINK", [_, ..]) => same("DEL"),
+        ("MSET", [_, _, ..]) if words.len().is_multiple_of(2) => same(name),
+        ("SET", [k, v, option]) if ["NX", "XX"].contains(&&*option.to_ascii_uppercase()) => {
+            Some((format!("SET {k} {v} {}", option.to_ascii_uppercase()), Form::Same))
+        }
+        ("SETNX", [k, v]) => Some((format!("SET {k} {v} NX"), Form::SetIfAbsent)),
+        ("GETSET", [k, v]) => {
+            Some((format!("MULTI; GET {k}; SET {k} {v}"), Form::Swapped { removes: false }))
+        }
+        ("GETDEL", [k]) => {
+            Some((format!("MULTI; GET {k}; DEL {k}"), Form::Swapped { removes: true }))
+        }
+        _ => None,
+    }
+}
+
+/// A transaction as it is ordered: the number of watched keys, each with its version, the number of
+/// commands, each behind the number of its arguments. That a watched key may forbid it is not said:
+/// it then counts as refused.
+fn transaction(args: &[&[u8]]) -> Option<(String, Form)> {
+    let mut rest = args[1..].iter();
+    let number = |text: &&[u8]| std::str::from_utf8(text).ok()?.parse::<usize>().ok();
+    let watched = rest.next().and_then(number)?;
+    let mut rest = rest.skip(2 * watched);
+    let count = rest.next().and_then(number)?;
+    let mut text = "MULTI".to_string();
+    for _ in 0..count {
+        let len = rest.next().and_then(number)?;
+        let inner: Vec<&[u8]> = rest.by_ref().take(len).copied().collect();
+        let name = String::from_utf8_lossy(inner.first()?).to_ascii_uppercase();
+        let (op, form) = plain(&name, &inner)?;
+        if form != Form::Same {
+            return None;
+        }
+        write!(text, "; {op}").ok()?;
+    }
+    Some((text, Form::All))
+}
+
+/// A command that the language lacks, with the keys that it may change; none stands for all.
+fn other(name: &str, args: &[&[u8]], read_only: bool) -> (String, Form) {
+    // What moves keys to other shards leaves them what they are.
+    let moves = name.get(..7).is_some_and(|own| own.eq_ignore_ascii_case("amcast."));
+    let kind = if read_only || moves { "read" } else { "write" };
+    let mut text = format!("OTHER {kind} {name}");
+    let mut keys = Vec::new();
+    if let Some(command) = registry::lookup(args[0]) {
+        command.keys_of(args, &mut |key| keys.push(key));
+    }
+    for key in keys {
+        // A key that is no text is touched by no call of the language either.
+        let key = word(key).unwrap_or_else(|| word_of(&format!("bytes:{key:02x?}")));
+        text.push(' ');
+        text.push_str(&key);
+    }
+    (text, Form::Other)
+}
+
+/// An argument as a word of the language, if it is text.
+fn word(bytes: &[u8]) -> Option<String> {
+    std::str::from_utf8(bytes).ok().map(word_of)
+}
+
+fn word_of(text: &str) -> String {
+    let bare = |b: u8| b.is_ascii_alphanumeric() || b"-_.:{}*+/@".contains(&b);
+    if !text.is_empty() && text.bytes().all(bare) && text != "nil" && text != "ERR" {
+        return text.to_string();
+    }
+    let mut word = "\"".to_string();
+    for ch in text.chars() {
+        match ch {
+            '"' | '\\' => word.extend(['\\', ch]),
+            ch if (ch as u32) < 0x20 || ch == '\x7f' => {
+                word.push_str(&format!("\\x{:02x}", ch as u32));
+            }
+            ch => word.push(ch),
+        }
+    }
+    word.push('"');
+    word
+}
+
+/// An answer in the language; nothing if it cannot be said.
+fn said(form: &Form, answer: &[u8]) -> Option<String> {
+    let mut rest = answer;
+    let first = value(&mut rest)?;
+    if let Value::Error = first {
+        return Some("ERR".to_string());
+    }
+    match (form, first) {
+        (Form::Other, _) => Some(String::new()),
+        (Form::SetIfAbsent, Value::One(n)) => Some(if n == "1" { "OK" } else { "nil" }.to_string()),
+        (Form::Swapped { removes }, Value::One(old)) => Some(match (removes, &*old) {
+            (true, "nil") => "nil; 0".to_string(),
+            (true, _) => format!("{old}; 1"),
+            (false, _) => format!("{old}; OK"),
+        }),
+        // A watched key had changed.
+        (Form::All, Value::One(nil)) if nil == "nil" => Some("ERR".to_string()),
+        (Form::All, Value::Many(n)) => {
+            let parts = (0..n).map(|_| shown(&mut rest)).collect::<Option<Vec<_>>>()?;
+            Some(parts.join("; "))
+        }
+        (Form::Same, _) => shown(&mut { answer }),
+        _ => None,
+    }
+}
+
+/// A value, or all of an array's.
+fn shown(rest: &mut &[u8]) -> Option<String> {
+    match value(rest)? {
+        Value::Error => Some("ERR".to_string()),
+        Value::One(text) => Some(text),
+        Value::Many(n) => {
+            let one = |_| match value(rest)? {
+                Value::One(text) => Some(text),
+                _ => None,
+            };
+            Some((0..n).map(one).collect::<Option<Vec<_>>>()?.join(" "))
+        }
+    }
+}
+
+/// One element of an answer.
+enum Value {
+    Error,
+    One(String),
+    /// So many elements follow.
+    Many(usize),
+}
+
+fn value(rest: &mut &[u8]) -> Option<Value> {
+    let end = rest.iter().position(|b| *b == b'\n')?;
+    let line = std::str::from_utf8(rest[..end].strip_suffix(b"\r")?).ok()?;
+    *rest = &rest[end + 1..];
+    let (mark, line) = line.split_at_checked(1)?;
+    Some(match mark {
+        "-" => Value::Error,
+        "+" | ":" => Value::One(line.to_string()),
+        "_" => Value::One("nil".to_string()),
+        "*" | "$" if line == "-1" => Value::One("nil".to_string()),
+        "*" => Value::Many(line.parse().ok()?),
+        "$" => {
+            let (bytes, tail) = rest.split_at_checked(line.parse::<usize>().ok()?)?;
+            *rest = tail.get(2..)?;
+            Value::One(word(bytes)?)
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_check::service::Model;
+    use amcast_check::service::kv::Kv;
+
+    fn op(words: &[&str]) -> (String, Form) {
+        let args: Vec<&[u8]> = words.iter().map(|w| w.as_bytes()).collect();
+        spoken(&args, words[0].eq_ignore_ascii_case("HGET")).expect("it says something")
+    }
+
+    #[test]
+    fn what_is_recorded_is_the_language_that_is_judged() {
+        let cases: [(&[&str], &str, &str, &str); 12] = [
+            (&["set", "a b", "\"\n"], "SET \"a b\" \"\\\"\\x0a\"", "+OK\r\n", "OK"),
+            (&["SET", "a", "nil", "nx"], "SET a \"nil\" NX", "_\r\n", "nil"),
+            (&["GET", "a"], "GET a", "$3\r\nnil\r\n", "\"nil\""),
+            (&["UNLINK", "a", "b"], "DEL a b", ":2\r\n", "2"),
+            (&["SETNX", "a", "1"], "SET a 1 NX", ":0\r\n", "nil"),
+            (&["GETSET", "a", "1"], "MULTI; GET a; SET a 1", "_\r\n", "nil; OK"),
+            (&["GETDEL", "a"], "MULTI; GET a; DEL a", "$1\r\nx\r\n", "x; 1"),
+            (&["MGET", "a", "b"], "MGET a b", "*2\r\n$1\r\nx\r\n_\r\n", "x nil"),
+            (&["INCR", "a"], "INCR a", "-ERR value is not an integer\r\n", "ERR"),
+            (
+                &["exec", "1", "w", "17", "2", "3", "SET", "a", "1", "2", "GET", "b"],
+                "MULTI; SET a 1; GET b",
+                "*2\r\n+OK\r\n_\r\n",
+                "OK; nil",
+            ),
+            (&["exec", "1", "w", "17", "1", "2", "GET", "b"], "MULTI; GET b", "*-1\r\n", "ERR"),
+            (&["APPEND", "a", "ü"], "APPEND a \"ü\"", ":2\r\n", "2"),
+        ];
+        for (words, expected, answer, out) in cases {
+            let (text, form) = op(words);
+            assert_eq!(text, expected);
+            let told = said(&form, answer.as_bytes()).expect("it can be said");
+            assert_eq!(told, out, "{text}");
+            Kv::new().understand(&text, Some(&told)).expect("the language");
+        }
+    }
+
+    #[test]
+    fn a_call_returns_by_what_became_of_it_and_not_by_its_words() {
+        let told = |outcome, text: &str| {
+            returned(&Form::Same, Ok(&ServiceAnswer::borrowed(outcome, text.as_bytes())))
+        };
+        let refused = Some("ERR".to_string());
+        for text in ["-ERR the answer is not kept\r\n", "-ERR x; the command was not executed\r\n"]
+        {
+            assert_eq!(told(Outcome::Unknown, text), None, "{text}");
+            assert_eq!(told(Outcome::NotExecuted, text), refused, "{text}");
+            assert_eq!(told(Outcome::Executed, text), refused, "{text}");
+        }
+        assert_eq!(told(Outcome::Executed, "+OK\r\n"), Some("OK".to_string()));
+        // It is sent again.
+        assert_eq!(told(Outcome::Unknown, "?7\nGET a"), refused);
+        assert_eq!(returned(&Form::Same, Err(NoAnswer::Busy)), refused);
+        assert_eq!(returned(&Form::Same, Err(NoAnswer::TimedOut)), None);
+    }
+
+    #[test]
+    fn what_the_language_lacks_is_named_with_its_keys() {
+        assert_eq!(op(&["HSET", "h", "f", "v"]), ("OTHER write HSET h".into(), Form::Other));
+        assert_eq!(op(&["HGET", "h", "f"]), ("OTHER read HGET h".into(), Form::Other));
+        assert_eq!(op(&["SET", "a", "1", "EX", "9"]), ("OTHER write SET a".into(), Form::Other));
+        assert_eq!(op(&["FLUSHALL"]), ("OTHER write FLUSHALL".into(), Form::Other));
+        let split = ("OTHER read AMCAST.SPLIT".into(), Form::Other);
+        assert_eq!(op(&["AMCAST.SPLIT", "0", "100", "1"]), split);
+        let args: [&[u8]; 3] = [b"SET", b"a", b"\xff"];
+        assert_eq!(spoken(&args, false), Some(("OTHER write SET a".into(), Form::Other)));
+    }
+}

@@ -1,0 +1,202 @@
+//! Reads that need no order: a node answers them from what it has executed.
+//!
+//! Fronts in the node's process hand them in; the node's loop answers them between deliveries, when all
+//! that their clients wrote before is executed there, or has the threads answer them that execute commands.
+
+use super::Hosted;
+use crate::application::Wake;
+use amcast_core::{GroupSet, Outcome};
+use amcast_kv::partitions::refusing_epoch;
+use amcast_kv::split_epoch;
+use amcast_smr::{Envelope, Executor, Peek, Wrote};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a node may lack what a client wrote; then the client is told.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Reads that may wait. Further ones are refused.
+const WAITING_MAX: usize = 16_384;
+
+/// Is told the answer.
+type OnRead = Box<dyn FnOnce(Outcome, Vec<u8>) + Send>;
+
+struct Read {
+    dst: GroupSet,
+    payload: Box<[u8]>,
+    /// How many were handed in before it.
+    turn: u64,
+    /// Its client's session.
+    session: u64,
+    written: Box<[Wrote]>,
+    since: Instant,
+    done: OnRead,
+}
+
+/// Reads that were handed in.
+#[derive(Default)]
+struct Open {
+    /// Those that are to be asked for.
+    queue: Vec<Read>,
+    /// Those that the executor's threads have, by the number under which they have it.
+    given: BTreeMap<u64, Read>,
+    /// How many were given so far.
+    numbers: u64,
+    /// How many were handed in so far.
+    turns: u64,
+    /// By session: a read up to this number was to be asked for again, and so are those that were given behind it: one
+    /// that is asked again is answered of a later moment, and what a client sees of a shard never goes back.
+    again: BTreeMap<u64, u64>,
+}
+
+/// The reads of one node.
+#[derive(Default)]
+pub struct Reads {
+    open: Mutex<Open>,
+    /// Whether any are to be asked for: saves the node's loop the lock.
+    any: AtomicBool,
+    wake: OnceLock<Wake>,
+}
+
+impl Reads {
+    /// From now on `wake` has the node's loop come round.
+    pub(super) fn begin(&self, wake: Wake) {
+        assert!(self.wake.set(wake).is_ok(), "a node begins once");
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands in a read, an envelope and a command, of a client that wrote `written` before.
+    pub(super) fn hand_in(&self, dst: GroupSet, payload: &[u8], written: &[Wrote], done: OnRead) {
+        let since = Instant::now();
+        let session = Envelope::decode(payload).map_or(0, |(envelope, _)| envelope.session);
+        let (payload, written) = (payload.into(), written.into());
+        let mut open = self.open();
+        let turn = open.turns;
+        open.turns += 1;
+        let read = Read { dst, payload, turn, session, written, since, done };
+        if open.queue.len() + open.given.len() >= WAITING_MAX {
+            drop(open);
+            return refuse(read, "too many reads wait for this node");
+        }
+        open.queue.push(read);
+        self.any.store(true, Ordering::Release);
+        drop(open);
+        if let Some(wake) = self.wake.get() {
+            wake();
+        }
+    }
+
+    /// Answers what can be answered; whether anything was.
+    pub(super) fn serve<M: Hosted>(&self, executor: &mut Executor<M>) -> bool {
+        let (mut later, collected) = self.collect(executor);
+        if !self.any.load(Ordering::Acquire) && later.is_empty() {
+            return collected;
+        }
+        let mut open = self.open();
+        let reads = std::mem::take(&mut open.queue);
+        let mut number = open.numbers;
+        // Those that come later wait behind these.
+        let mut waits: BTreeSet<u64> = open.again.keys().copied().collect();
+        waits.extend(later.iter().map(|read| read.session));
+        self.any.store(false, Ordering::Release);
+        drop(open);
+        let (count, mut given) = (reads.len() + later.len(), Vec::new());
+        let mut answer = Vec::new();
+        for read in reads {
+            if waits.contains(&read.session) {
+                later.extend(settle(read, Peek::NotYet, &[]));
+                continue;
+            }
+            answer.clear();
+            number += 1;
+            let session = read.session;
+            let of = (read.dst, &*read.payload);
+            match executor.peek(number, of, &read.written, &mut answer) {
+                Peek::Later => given.push((number, read)),
+                peek => {
+                    later.extend(settle(read, peek, &answer).inspect(|_| _ = waits.insert(session)))
+                }
+            }
+        }
+        executor.flush_reads();
+        let served = later.len() + given.len() < count || !given.is_empty() || collected;
+        let mut open = self.open();
+        open.numbers = number;
+        open.given.extend(given);
+        if !later.is_empty() {
+            // In front of what came meanwhile, in the order in which they were handed in.
+            later.sort_by_key(|read| read.turn);
+            later.append(&mut open.queue);
+            open.queue = later;
+            self.any.store(true, Ordering::Release);
+        }
+        served
+    }
+
+    /// Takes what the executor's threads answered: the reads that are to be asked for again, and whether there was
+    /// any answer.
+    fn collect<M: Hosted>(&self, executor: &mut Executor<M>) -> (Vec<Read>, bool) {
+        let mut answered = Vec::new();
+        if !executor.collect_peeks(&mut |number, peek, answer| {
+            answered.push((number, peek, answer));
+        }) {
+            return (Vec::new(), false);
+        }
+        let mut open = self.open();
+        let Open { given, again, numbers, .. } = &mut *open;
+        let (mut settled, mut later) = (Vec::new(), Vec::new());
+        for (number, peek, answer) in answered {
+            let Some(read) = given.remove(&number) else { continue };
+            let held = again.get(&read.session).is_some_and(|upto| number <= *upto);
+            let is_old = matches!(peek, Peek::Answered(_)) && is_behind(&read.payload, &answer);
+            if held || is_old || matches!(peek, Peek::NotYet | Peek::Busy | Peek::Later) {
+                again.insert(read.session, *numbers);
+                later.push(read);
+            } else {
+                settled.push((read, peek, answer));
+            }
+        }
+        let first = given.keys().next().copied();
+        again.retain(|_, upto| first.is_some_and(|first| first <= *upto));
+        drop(open);
+        for (read, peek, answer) in settled {
+            let none = settle(read, peek, &answer);
+            debug_assert!(none.is_none(), "it was answered or refused");
+        }
+        let later = later.into_iter().filter_map(|read| settle(read, Peek::NotYet, &[]));
+        (later.collect(), true)
+    }
+}
+
+/// Answers a read or refuses it, or gives it back to be asked for again.
+fn settle(read: Read, peek: Peek, answer: &[u8]) -> Option<Read> {
+    match peek {
+        Peek::Answered(outcome) if !is_behind(&read.payload, answer) => {
+            (read.done)(outcome, answer.to_vec());
+        }
+        Peek::Never => refuse(read, "this node answers no reads"),
+        _ if read.since.elapsed() > PATIENCE => {
+            refuse(read, "this node lacks what this connection wrote or saw");
+        }
+        _ => return Some(read),
+    }
+    None
+}
+
+/// Whether a node refuses a command because it does not yet know the map of partitions that the
+/// command goes by.
+fn is_behind(payload: &[u8], answer: &[u8]) -> bool {
+    let Some(epoch) = refusing_epoch(answer) else { return false };
+    Envelope::decode(payload).is_some_and(|(_, command)| epoch < split_epoch(command).0)
+}
+
+fn refuse(read: Read, why: &str) {
+    let outcome = Outcome::NotExecuted;
+    let text = format!("-TRYAGAIN {why}; {}\r\n", outcome.words());
+    (read.done)(outcome, text.into_bytes());
+}

@@ -1,0 +1,440 @@
+//! Watches the nodes of a cluster through their control sockets, for everyone who shows its state.
+
+use super::disk_room::DiskRoom;
+use super::node_metrics::node_metrics;
+use crate::at::At;
+use crate::config::{ClusterFile, node_name, node_rank};
+use crate::control::{NodeStatus, ReplicaStatus, statuses_of};
+use crate::home::Home;
+use crate::supervisor::Life;
+use amcast_core::{Cluster, Gid};
+use amcast_kv::status::{ShardStatus, Status};
+use amcast_protocols::catalog;
+use amcast_smr::Metric;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often the nodes are asked.
+const ASK_EVERY: Duration = Duration::from_millis(200);
+
+/// How often while some node is not ready.
+const ASK_SOON: Duration = Duration::from_millis(10);
+
+/// How long a shard must be seen without its majority before that is believed: what the nodes say is
+/// of slightly different moments.
+pub const LOST_AFTER: Duration = Duration::from_secs(2);
+
+/// What each node said last; none if it did not answer.
+type Said = Vec<Option<NodeStatus>>;
+
+/// A shard that too many replicas have lost the state of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lost {
+    /// The shard.
+    pub shard: Gid,
+    /// How many replicas still hold its state.
+    pub hold: usize,
+    /// How many replicas there are.
+    pub of: usize,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "shard {} has lost its majority ({} of {} replicas hold its state); stop the cluster and \
+             start anew",
+            self.shard.0, self.hold, self.of
+        )
+    }
+}
+
+/// Whether a node that starts again has forgotten what it knew: the protocol of this cluster keeps
+/// nothing on disk.
+pub fn forgets(file: &ClusterFile) -> bool {
+    catalog::find(&file.protocol).is_none_or(|entry| !entry.capabilities().durability.has_log())
+}
+
+/// The shards that have lost their majority where nodes that start again forget, as far as nodes and supervisor know. A replica has lost
+/// its place in the order if its node does not run, or was started again and does not follow. Where
+/// all follow, one must still have the store's state, for the others to get it from.
+pub fn lost(cluster: Cluster, said: &[Option<NodeStatus>], lives: &[Life]) -> Vec<Lost> {
+    let has = |rank: usize, shard: Gid, what: fn(&ReplicaStatus) -> bool| {
+        match (&said[rank], lives.get(rank)) {
+            (Some(node), Some(life)) => {
+                life.starts == 1 || node.replicas.get(shard.index()).is_none_or(what)
+            }
+            (None, Some(life)) => life.os_pid.is_some(),
+            // Nobody supervises it: nothing is known.
+            (_, None) => true,
+        }
+    };
+    let of = cluster.replicas();
+    let look = |shard| {
+        let count = |what| (0..of).filter(|&rank| has(rank, shard, what)).count();
+        let (follow, fed) = (count(|r| r.follows), count(|r| r.fit));
+        let hold = if fed == 0 { 0 } else { follow };
+        (hold < cluster.quorum()).then_some(Lost { shard, hold, of })
+    };
+    cluster.all_groups().iter().filter_map(look).collect()
+}
+
+/// Whether the node `rank` has its place, by what it said.
+fn own_ready(rank: usize, said: &Option<NodeStatus>) -> Result<(), String> {
+    match said {
+        Some(node) if node.ready => Ok(()),
+        Some(node) => Err(format!("{}: {}", node_name(rank), node.why)),
+        None => Err(format!("{} does not answer", node_name(rank))),
+    }
+}
+
+/// What is known now.
+struct Board {
+    said: Said,
+    lost: Vec<Lost>,
+    /// That nodes are down for good, for people.
+    down: Vec<String>,
+    /// Why commands that may take more room on the disks are refused, if they are.
+    no_room: Option<String>,
+}
+
+/// The nodes that are down for good, each in a sentence that says why.
+pub fn down(home: &Home) -> Vec<String> {
+    let lives = home.lives();
+    let down = |(rank, life): (usize, &Life)| life.down(home.last_words(rank).as_deref());
+    lives.iter().enumerate().filter_map(down).collect()
+}
+
+/// The state of a cluster as its nodes tell it, asked for now and then.
+pub struct Watch {
+    /// Who watches.
+    name: String,
+    /// The node that the process is, if it is one.
+    own: Option<usize>,
+    protocol: String,
+    cluster: Cluster,
+    home: Arc<Home>,
+    nodes: Arc<Mutex<Vec<At>>>,
+    board: Arc<Mutex<Board>>,
+    /// Whether commands that may take more room on the disks are refused.
+    is_full: Arc<AtomicBool>,
+    /// Its process serves no more clients.
+    leaves: AtomicBool,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Waits for so long, or until it is unparked since it has `ended`. Whoever waited for threads of its own, as
+/// those that ask nodes of other hosts, may have been unparked by them before.
+fn pause(span: Duration, ended: &AtomicBool) {
+    let until = Instant::now() + span;
+    while !ended.load(Ordering::Acquire) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::park_timeout(left);
+    }
+}
+
+fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
+    board.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Watch {
+    /// Begins to watch, as `name`.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn begin(
+        home: Home,
+        name: String,
+        file: &ClusterFile,
+        cluster: Cluster,
+    ) -> io::Result<Self> {
+        let (protocol, ask, forgets) = (file.protocol.clone(), home.nodes(file), forgets(file));
+        let count = ask.len();
+        let (nodes, home) = (Arc::new(Mutex::new(ask)), Arc::new(home));
+        let board = Arc::new(Mutex::new(Board {
+            said: vec![None; count],
+            lost: Vec::new(),
+            down: Vec::new(),
+            no_room: None,
+        }));
+        let mut room = DiskRoom::new(cluster, file.disk_reserve_mb);
+        let is_full = Arc::new(AtomicBool::new(false));
+        let full = Arc::clone(&is_full);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (told, ended, asked) = (Arc::clone(&board), Arc::clone(&stop), Arc::clone(&home));
+        let at = Arc::clone(&nodes);
+        let look = move || {
+            let mut lost_since: Option<Instant> = None;
+            while !ended.load(Ordering::Acquire) {
+                let ask = at.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let said = statuses_of(&ask);
+                let ready = said.iter().all(|n| n.as_ref().is_some_and(|n| n.ready));
+                let lost = match ready || !forgets {
+                    true => Vec::new(),
+                    false => lost(cluster, &said, &asked.lives()),
+                };
+                lost_since =
+                    lost_since.or_else(|| Some(Instant::now())).filter(|_| !lost.is_empty());
+                let believed = lost_since.is_some_and(|since| since.elapsed() >= LOST_AFTER);
+                let down = if ready { Vec::new() } else { down(&asked) };
+                // They are made after the first look.
+                let shared = (0..count).filter(|rank| asked.keeps(*rank)).count();
+                let no_room = room.lacks(&said, shared);
+                if full.swap(no_room.is_some(), Ordering::AcqRel) != no_room.is_some() {
+                    match &no_room {
+                        Some(why) => tracing::error!("{why}"),
+                        None => tracing::warn!("the nodes' disks have room again: all is served"),
+                    }
+                }
+                let lost = if believed { lost } else { Vec::new() };
+                *lock(&told) = Board { said, lost, down, no_room };
+                pause(if ready || believed { ASK_EVERY } else { ASK_SOON }, &ended);
+            }
+        };
+        let thread = std::thread::Builder::new().name("watch".to_string()).spawn(look)?;
+        let leaves = AtomicBool::new(false);
+        let own = node_rank(&name);
+        let thread = Some(thread);
+        Ok(Self { name, own, protocol, cluster, home, nodes, board, is_full, leaves, stop, thread })
+    }
+
+    /// The shape of the cluster.
+    pub fn cluster(&self) -> Cluster {
+        self.cluster
+    }
+
+    /// The shards that have lost their majority for good, as far as nodes and supervisor know.
+    pub fn lost(&self) -> Vec<Lost> {
+        lock(&self.board).lost.clone()
+    }
+
+    /// What each node said last.
+    pub fn nodes(&self) -> Vec<Option<NodeStatus>> {
+        lock(&self.board).said.clone()
+    }
+
+    /// Asks each node now.
+    pub fn ask_now(&self) -> Vec<Option<NodeStatus>> {
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        statuses_of(&nodes)
+    }
+
+    /// The nodes are asked here from now on, in order of rank.
+    pub fn move_to(&self, nodes: Vec<At>) {
+        *self.nodes.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
+    }
+
+    /// Why a command that `grows` what nodes have on their disks is refused now, for people, if it is. Asked for each
+    /// command.
+    pub fn refuses(&self, grows: impl FnOnce() -> bool) -> Option<String> {
+        let is_full = self.is_full.load(Ordering::Acquire) && grows();
+        is_full.then(|| lock(&self.board).no_room.clone()).flatten()
+    }
+
+    /// Its process serves no more clients: whoever asks is told to go elsewhere.
+    pub fn leave(&self) {
+        self.leaves.store(true, Ordering::Release);
+    }
+
+    /// Whether every node is a full member; else why not.
+    ///
+    /// # Errors
+    /// With the reason, for people.
+    pub fn all_ready(&self) -> Result<(), String> {
+        lock(&self.board).said.iter().enumerate().try_for_each(|(rank, said)| own_ready(rank, said))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        let Some(thread) = self.thread.take() else { return };
+        thread.thread().unpark();
+        // One that waits for a node which hangs ends by itself; nobody needs to wait for that.
+        if thread.is_finished() && thread.join().is_err() {
+            tracing::error!("the watching thread had panicked");
+        }
+    }
+}
+
+impl Status for Watch {
+    fn node(&self) -> String {
+        self.name.clone()
+    }
+
+    fn protocol(&self) -> String {
+        self.protocol.clone()
+    }
+
+    fn shards(&self) -> Vec<ShardStatus> {
+        let said = &lock(&self.board).said;
+        let shard = |shard: Gid| {
+            let replicas = || {
+                let ready = said.iter().flatten().filter(|node| node.ready);
+                ready.filter_map(|node| node.replicas.get(shard.index()))
+            };
+            let most = replicas().max_by_key(|r| r.applied);
+            ShardStatus {
+                shard,
+                leader: most.and_then(|r| r.leader.clone()),
+                replicas: (replicas().count(), self.cluster.replicas()),
+                applied: most.map_or(0, |r| r.applied),
+                waiting: most.map_or(0, |r| r.figures.waiting as usize),
+                keys: most.map_or(0, |r| r.figures.items as usize),
+                expiring: most.map_or(0, |r| r.figures.expiring as usize),
+                due_ms: most.and_then(|r| r.figures.due_ms),
+                has_chore: most.is_some_and(|r| r.figures.has_chore),
+                used_bytes: most.map_or(0, |r| r.figures.used_bytes),
+                budget_bytes: most.map_or(0, |r| r.figures.budget_bytes),
+                parts_bytes: most.map_or(0, |r| r.figures.parts_bytes),
+            }
+        };
+        self.cluster.all_groups().iter().map(shard).collect()
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        if self.leaves.load(Ordering::Acquire) {
+            return Err(format!("{} stops", self.name));
+        }
+        let board = lock(&self.board);
+        if !board.lost.is_empty() {
+            let lost: Vec<_> = board.lost.iter().map(Lost::to_string).collect();
+            return Err(lost.join("; "));
+        }
+        let ready = board.said.iter().flatten().filter(|node| node.ready).count();
+        let quorum = self.cluster.quorum();
+        if ready >= quorum {
+            return Ok(());
+        }
+        let few = format!("{ready} nodes are ready, and {quorum} are needed");
+        Err([&[few], &board.down[..]].concat().join("; "))
+    }
+
+    fn ready_here(&self) -> Result<(), String> {
+        self.ready()?;
+        let Some(own) = self.own else { return Ok(()) };
+        own_ready(own, &lock(&self.board).said[own])
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let board = lock(&self.board);
+        board.down.iter().chain(&board.no_room).cloned().collect()
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        node_metrics(&lock(&self.board).said, &self.home.lives())
+    }
+}
+
+/// What a node says that has nothing to say.
+#[cfg(test)]
+pub(super) fn silent_node() -> NodeStatus {
+    NodeStatus { os_pid: 1, ready: true, ..NodeStatus::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node of a cluster of two shards, with what it says of its replica of each.
+    fn node(follows: [bool; 2]) -> Option<NodeStatus> {
+        says(follows, follows)
+    }
+
+    fn says(follows: [bool; 2], fit: [bool; 2]) -> Option<NodeStatus> {
+        let replica = |(group, (follows, fit))| ReplicaStatus {
+            name: String::new(),
+            group,
+            leader: None,
+            epoch: 1,
+            fit,
+            follows,
+            delivered: 0,
+            decided: 0,
+            applied: 0,
+            backlog: 0,
+            figures: Default::default(),
+        };
+        Some(NodeStatus {
+            ready: fit == [true; 2],
+            replicas: [0, 1].into_iter().zip(follows.into_iter().zip(fit)).map(replica).collect(),
+            ..silent_node()
+        })
+    }
+
+    fn life(starts: u64, runs: bool) -> Life {
+        Life { starts, os_pid: runs.then_some(1), ..Life::default() }
+    }
+
+    #[test]
+    fn who_was_unparked_for_something_else_waits_all_the_same_and_who_has_ended_does_not() {
+        let _limit = amcast_test_policy::time_limit();
+        let (begun, ended) = (Instant::now(), AtomicBool::new(false));
+        // So do threads of a scope that come to their end.
+        std::thread::current().unpark();
+        pause(Duration::from_millis(20), &ended);
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+        ended.store(true, Ordering::Release);
+        pause(Duration::from_secs(600), &ended);
+    }
+
+    #[test]
+    fn a_node_is_ready_by_what_it_says_itself() {
+        let _limit = amcast_test_policy::time_limit();
+        let says = |ready| node([ready; 2]);
+        assert_eq!(own_ready(2, &says(true)), Ok(()));
+        assert!(own_ready(2, &says(false)).unwrap_err().starts_with("n2: "));
+        assert_eq!(own_ready(2, &None), Err("n2 does not answer".to_string()));
+    }
+
+    #[test]
+    fn a_shard_is_lost_when_a_majority_was_born_again_and_has_not_its_state() {
+        let _limit = amcast_test_policy::time_limit();
+        let cluster = Cluster::new(2, 3, 1).unwrap();
+        let whole = node([true; 2]);
+        let lives = [life(1, true), life(2, true), life(3, true)];
+        let said = [whole.clone(), node([true, false]), node([true, false])];
+        let found = lost(cluster, &said, &lives);
+        assert_eq!(found, [Lost { shard: Gid(1), hold: 1, of: 3 }]);
+        assert!(found[0].to_string().contains("shard 1 has lost its majority (1 of 3 replicas"));
+        // One of them alone is no majority.
+        assert!(
+            lost(cluster, &[whole.clone(), whole.clone(), node([false; 2])], &lives).is_empty()
+        );
+        // One that waits for its next start has lost its memory; one that is silent has not.
+        let said = [whole, node([false; 2]), None];
+        let dead = [life(1, true), life(2, true), life(1, false)];
+        assert_eq!(lost(cluster, &said, &dead).len(), 2);
+        assert!(lost(cluster, &said, &[life(1, true), life(2, true), life(1, true)]).is_empty());
+    }
+
+    #[test]
+    fn replicas_that_wait_for_the_store_count_as_long_as_one_can_give_it() {
+        let _limit = amcast_test_policy::time_limit();
+        let cluster = Cluster::new(2, 3, 1).unwrap();
+        let waits = says([true; 2], [false; 2]);
+        let said = [node([true; 2]), waits.clone(), waits.clone()];
+        let lives = [life(2, true), life(2, true), life(2, true)];
+        assert!(lost(cluster, &said, &lives).is_empty());
+        let found = lost(cluster, &[waits.clone(), waits.clone(), waits], &lives);
+        assert_eq!(found.iter().map(|l| l.hold).collect::<Vec<_>>(), [0, 0]);
+    }
+
+    #[test]
+    fn a_cluster_that_just_starts_has_lost_nothing() {
+        let _limit = amcast_test_policy::time_limit();
+        let cluster = Cluster::new(2, 3, 1).unwrap();
+        let said = [node([false; 2]), node([false; 2]), None];
+        let lives = [life(1, true), life(1, true), life(1, true)];
+        assert!(lost(cluster, &said, &lives).is_empty());
+        assert!(lost(cluster, &said, &[]).is_empty());
+    }
+}

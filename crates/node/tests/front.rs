@@ -1,0 +1,508 @@
+//! The front against a backend that answers late, from another thread, in another order, has
+//! commands delivered twice, and is often busy: all that its contract allows.
+
+use amcast_core::rng::Rng;
+use amcast_core::{Gid, GroupSet, MsgId, Pid, ServiceAnswer};
+use amcast_kv::client::Server;
+use amcast_kv::status::Status;
+use amcast_kv::{Kv, Partitions};
+use amcast_node::gateway::redis::{self, Front};
+use amcast_node::gateway::{Answers, Backend, Busy, LocalBackend};
+use amcast_smr::{Executor, Limits, Peek};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+const SHARDS: usize = 3;
+const ROOM: usize = 24;
+
+struct Submitted {
+    dst: GroupSet,
+    command: Vec<u8>,
+    token: u64,
+    /// It is a read that is not ordered.
+    apart: bool,
+}
+
+/// Holds what was submitted until its thread has it ordered.
+#[derive(Default)]
+struct Chaos {
+    pool: Mutex<Vec<Submitted>>,
+    more: Condvar,
+}
+
+/// The front's end of it.
+struct Handle(Arc<Chaos>);
+
+impl Backend for Handle {
+    fn start(&self, answers: Arc<dyn Answers>) {
+        let chaos = self.0.clone();
+        std::thread::spawn(move || chaos.order(&*answers));
+    }
+
+    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+        self.hand_in(dst, command, token, false)
+    }
+
+    fn reads_apart(&self) -> bool {
+        true
+    }
+
+    fn read(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+        assert_eq!(dst.len(), 1);
+        self.hand_in(dst, command, token, true)
+    }
+}
+
+impl Handle {
+    fn hand_in(&self, dst: GroupSet, command: &[u8], token: u64, apart: bool) -> Result<(), Busy> {
+        let mut pool = self.0.pool.lock().unwrap();
+        if pool.len() >= ROOM {
+            return Err(Busy);
+        }
+        pool.push(Submitted { dst, command: command.to_vec(), token, apart });
+        self.0.more.notify_one();
+        Ok(())
+    }
+}
+
+impl Chaos {
+    /// Takes any command next, but keeps the order of those that go to the same single shard, and are ordered.
+    fn pick(&self, rng: &mut Rng) -> (Submitted, bool) {
+        let mut pool = self.pool.lock().unwrap();
+        while pool.is_empty() {
+            pool = self.more.wait(pool).unwrap();
+        }
+        let full = pool.len() == ROOM;
+        let any = rng.below(pool.len() as u64) as usize;
+        let Submitted { dst, apart, .. } = pool[any];
+        let ordered = |s: &Submitted| !apart && !s.apart && dst.len() == 1 && s.dst == dst;
+        let first = pool.iter().position(ordered).unwrap_or(any);
+        (pool.remove(first), full)
+    }
+
+    fn order(&self, answers: &dyn Answers) {
+        let mut executor = Executor::new(Kv::new(SHARDS, 3), SHARDS, Limits::default());
+        let (mut rng, mut positions, mut seq) = (Rng::new(11), [0; SHARDS], 0);
+        loop {
+            let (next, was_full) = self.pick(&mut rng);
+            if next.apart {
+                let mut answer = Vec::new();
+                let shard = next.dst.lowest().expect("it goes to one");
+                let peeked = executor.peek_one(shard, 0, &next.command, &mut answer);
+                if let Peek::Answered(outcome) = peeked {
+                    answers.answer(next.token, ServiceAnswer::borrowed(outcome, &answer));
+                    if was_full {
+                        answers.room();
+                    }
+                    continue;
+                }
+            }
+            let times = if rng.chance(300_000) { 2 } else { 1 };
+            for turn in 0..times {
+                seq += 1;
+                let id = MsgId { sender: Pid(0), seq };
+                for shard in next.dst.iter() {
+                    positions[shard.index()] += 1;
+                    let position = positions[shard.index()];
+                    let mut answer = |a: amcast_smr::Answer<'_>| {
+                        if turn == 0 {
+                            answers.answer(next.token, ServiceAnswer::borrowed(a.outcome, a.bytes));
+                        }
+                    };
+                    executor
+                        .deliver(Gid(shard.0), position, id, next.dst, &next.command, &mut answer)
+                        .expect("nothing waits for long");
+                }
+            }
+            if was_full {
+                answers.room();
+            }
+        }
+    }
+}
+
+fn front() -> Front {
+    front_of(1 << 20)
+}
+
+/// A front that sends in parts what does not fit so many bytes.
+fn front_of(message_bytes_max: usize) -> Front {
+    let status: Arc<dyn Status> = Arc::new(LocalBackend::new(SHARDS, 1));
+    let server = Arc::new(Server::new(Partitions::by_slot(SHARDS).into(), 2000, 0, None, status));
+    let mut config = redis::Config::new(([127, 0, 0, 1], 0).into(), 1);
+    config.threads = 2;
+    config.message_bytes_max = message_bytes_max;
+    redis::start(config, Arc::new(Handle(Arc::default())), server).expect("a free port")
+}
+
+fn connect(front: &Front) -> BufReader<TcpStream> {
+    let stream = TcpStream::connect(front.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    BufReader::new(stream)
+}
+
+fn line(reader: &mut BufReader<TcpStream>) -> String {
+    let mut line = String::new();
+    reader.read_line(&mut line).expect("an answer in time");
+    line.trim_end().to_owned()
+}
+
+/// Sends inline commands at once and reads a line for each.
+fn pipeline(reader: &mut BufReader<TcpStream>, commands: &[String]) -> Vec<String> {
+    reader.get_mut().write_all((commands.join("\r\n") + "\r\n").as_bytes()).unwrap();
+    commands.iter().map(|_| line(reader)).collect()
+}
+
+#[test]
+fn each_connection_sees_its_own_commands_in_order_and_once() {
+    let _limit = amcast_test_policy::time_limit();
+    work(&front());
+}
+
+/// A message that takes 20 bytes of a command beside the envelope: most commands here have more.
+const SMALL_MESSAGE: usize = amcast_smr::Envelope::BYTES + 20;
+
+#[test]
+fn each_connection_sees_its_own_commands_in_order_and_once_where_they_are_sent_in_parts() {
+    let _limit = amcast_test_policy::time_limit();
+    work(&front_of(SMALL_MESSAGE));
+}
+
+#[test]
+fn each_connection_sees_its_own_commands_in_order_while_keys_move() {
+    let _limit = amcast_test_policy::time_limit();
+    work_while_keys_move(&front());
+}
+
+#[test]
+fn commands_in_parts_follow_keys_that_move() {
+    let _limit = amcast_test_policy::time_limit();
+    work_while_keys_move(&front_of(SMALL_MESSAGE));
+}
+
+fn work_while_keys_move(front: &Front) {
+    let stop = AtomicBool::new(false);
+    let rounds = std::thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            let (mut c, mut rounds) = (connect(front), 0);
+            while !stop.load(Ordering::Relaxed) {
+                for (from, to, at) in [(0, 1, 3000), (1, 2, 9000), (2, 0, 0), (1, 0, 0)] {
+                    let begin = match at {
+                        0 => format!("AMCAST.MERGE {from} {to}"),
+                        at => format!("AMCAST.SPLIT {from} {at} {to}"),
+                    };
+                    if !pipeline(&mut c, &[begin])[0].starts_with(':') {
+                        continue;
+                    }
+                    let step = [format!("AMCAST.MOVE {from} {to}")];
+                    while pipeline(&mut c, &step) != [":1"] {}
+                    assert!(pipeline(&mut c, &["AMCAST.MOVED".into()])[0].starts_with(':'));
+                }
+                // What shard 0 holds now is dealt out again.
+                for (at, to) in [(5461, 1), (10923, 2)] {
+                    pipeline(&mut c, &[format!("AMCAST.SPLIT 0 {at} {to}")]);
+                    let step = [format!("AMCAST.MOVE 0 {to}")];
+                    while pipeline(&mut c, &step) == [":0"] {}
+                    pipeline(&mut c, &["AMCAST.MOVED".into()]);
+                }
+                rounds += 1;
+            }
+            rounds
+        });
+        // Also if it panics: the mover must end.
+        let _stops = Stops(&stop);
+        work(front);
+        stop.store(true, Ordering::Relaxed);
+        mover.join().unwrap()
+    });
+    assert!(rounds >= 3, "keys moved {rounds} times round");
+}
+
+/// Says stop when it goes out of scope.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Has several connections work, each of which knows what its commands must come to.
+fn work(front: &Front) {
+    let workers: Vec<_> = (0..8)
+        .map(|w| {
+            let mut c = connect(front);
+            std::thread::spawn(move || {
+                let mut rng = Rng::new(w);
+                let (mut model, mut shared) = ([0_i64; 6], 0);
+                for _ in 0..40 {
+                    let (mut commands, mut expected) = (Vec::new(), Vec::new());
+                    for _ in 0..40 {
+                        let (a, b) = (rng.below(6) as usize, rng.below(6) as usize);
+                        match rng.below(5) {
+                            0 if a != b => {
+                                commands.push(format!("MSET w{w}k{a} 5 w{w}k{b} 7"));
+                                (model[a], model[b]) = (5, 7);
+                                expected.push("+OK".to_owned());
+                            }
+                            1 => {
+                                commands.push("INCR shared".into());
+                                shared += 1;
+                                expected.push(String::new());
+                            }
+                            2 => {
+                                commands.push(format!("EXISTS w{w}k{a} w{w}k{b}"));
+                                let there = [a, b].iter().filter(|k| model[**k] != 0).count();
+                                expected.push(format!(":{there}"));
+                            }
+                            3 => {
+                                commands.push(format!("DEL w{w}k{a}"));
+                                expected.push(format!(":{}", i64::from(model[a] != 0)));
+                                model[a] = 0;
+                            }
+                            _ => {
+                                commands.push(format!("INCRBY w{w}k{a} 1"));
+                                model[a] += 1;
+                                expected.push(format!(":{}", model[a]));
+                            }
+                        }
+                    }
+                    let answers = pipeline(&mut c, &commands);
+                    for ((command, answer), expected) in commands.iter().zip(answers).zip(expected)
+                    {
+                        assert!(
+                            expected.is_empty() || answer == expected,
+                            "{command}: {answer}, not {expected}"
+                        );
+                    }
+                }
+                shared
+            })
+        })
+        .collect();
+    let total: i64 = workers.into_iter().map(|w| w.join().unwrap()).sum();
+    let answers = pipeline(&mut connect(front), &["INCRBY shared 0".into()]);
+    assert_eq!(answers, [format!(":{total}")]);
+}
+
+#[test]
+fn a_thousand_connections_are_served_and_their_lanes_used_again() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = front();
+    for round in 1..=2 {
+        let mut all: Vec<_> = (0..1000).map(|_| connect(&front)).collect();
+        for c in &mut all {
+            c.get_mut().write_all(b"INCR n\r\nPING\r\n").unwrap();
+        }
+        for c in &mut all {
+            assert!(line(c).starts_with(':'));
+            assert_eq!(line(c), "+PONG");
+        }
+        let answers = pipeline(&mut all[0], &["INCRBY n 0".into()]);
+        assert_eq!(answers, [format!(":{}", 1000 * round)]);
+    }
+}
+
+#[test]
+fn shards_that_nobody_uses_free_what_expired() {
+    let _limit = amcast_test_policy::time_limit();
+    let backend = Arc::new(LocalBackend::new(SHARDS, 1));
+    let status: Arc<dyn Status> = backend.clone();
+    let server = Arc::new(Server::new(Partitions::by_slot(SHARDS).into(), 100, 0, None, status));
+    let config = redis::Config::new(([127, 0, 0, 1], 0).into(), 1);
+    let front = redis::start(config, backend.clone(), server).unwrap();
+    let set = |i| format!("SET k{i} v PX 20");
+    let mut commands: Vec<String> = (0..12_000).map(set).collect();
+    commands.push("SET stays v".into());
+    commands.push("SET later v PX 1000000".into());
+    let mut c = connect(&front);
+    assert!(pipeline(&mut c, &commands).iter().all(|answer| answer == "+OK"));
+    // Nothing is asked for from here on.
+    let held = || -> usize { backend.shards().iter().map(|s| s.keys).sum() };
+    let begun = std::time::Instant::now();
+    while held() > 2 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{} keys are held", held());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(backend.shards().iter().all(|s| s.waiting == 0));
+    assert_eq!(pipeline(&mut c, &["EXISTS stays later k1".into()]), [":2"]);
+    let wrong = ["amcast.tidy 3", "amcast.tidy 64", "amcast.tidy -1", "amcast.tidy x"];
+    let refused = pipeline(&mut c, &wrong.map(str::to_owned));
+    assert!(refused.iter().all(|answer| answer == "-ERR there is no such shard"), "{refused:?}");
+}
+
+#[test]
+fn a_password_is_asked_for() {
+    let _limit = amcast_test_policy::time_limit();
+    let backend = Arc::new(LocalBackend::new(1, 1));
+    let status: Arc<dyn Status> = backend.clone();
+    let server =
+        Arc::new(Server::new(Partitions::by_slot(1).into(), 1, 0, Some("secret".into()), status));
+    let front =
+        redis::start(redis::Config::new(([127, 0, 0, 1], 0).into(), 1), backend, server).unwrap();
+    let mut c = connect(&front);
+    let commands = ["GET a", "AUTH wrong", "AUTH default secre", "AUTH secret", "SET a 1", "QUIT"];
+    let answers = pipeline(&mut c, &commands.map(str::to_owned));
+    assert_eq!(answers[0], "-NOAUTH Authentication required.");
+    assert!(answers[1].starts_with("-WRONGPASS") && answers[2].starts_with("-WRONGPASS"));
+    assert_eq!(answers[3..], ["+OK", "+OK", "+OK"]);
+    assert_eq!(c.read(&mut [0]).unwrap(), 0, "closed after QUIT");
+}
+
+/// A front that executes by itself, with a password or without.
+fn local(password: Option<&str>) -> Front {
+    let backend = Arc::new(LocalBackend::new(SHARDS, 1));
+    let status: Arc<dyn Status> = backend.clone();
+    let server = Arc::new(Server::new(
+        Partitions::by_slot(SHARDS).into(),
+        100,
+        0,
+        password.map(str::to_owned),
+        status,
+    ));
+    redis::start(redis::Config::new(([127, 0, 0, 1], 0).into(), 1), backend, server).unwrap()
+}
+
+#[test]
+fn so_many_keys_are_watched_as_is_said_however_they_are_named() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = local(None);
+    let mut c = connect(&front);
+    let names = |from: usize, to: usize| (from..to).map(|i| format!(" k{i}")).collect::<String>();
+    let over = "-ERR more than 10000 keys are watched";
+    let commands = [
+        format!("WATCH{}", names(0, 4_000)),
+        // Keys that are watched already, or named twice, count once.
+        format!("WATCH{}{}", names(3_000, 9_000), names(3_000, 3_100)),
+        format!("WATCH{}", names(9_000, 10_001)),
+        format!("WATCH{}", names(9_000, 10_000)),
+        "WATCH k1 k9999".to_owned(),
+        "WATCH other".to_owned(),
+    ];
+    assert_eq!(pipeline(&mut c, &commands), ["+OK", "+OK", over, "+OK", "+OK", over]);
+    assert_eq!(pipeline(&mut connect(&front), &["SET k9999 1".into()]), ["+OK"]);
+    let commands = ["MULTI", "SET seen 1", "EXEC", "EXISTS seen"].map(str::to_owned);
+    assert_eq!(pipeline(&mut c, &commands), ["+OK", "+QUEUED", "*-1", ":0"]);
+}
+
+#[test]
+fn the_bytes_of_watched_keys_are_bounded_too() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = local(None);
+    let mut c = connect(&front);
+    let key = |name: char| name.to_string().repeat(200_000);
+    let watch = |name| format!("*2\r\n$5\r\nWATCH\r\n$200000\r\n{}\r\n", key(name));
+    for (name, expected) in [
+        ('a', "+OK"),
+        ('b', "+OK"),
+        ('a', "+OK"),
+        ('c', "-ERR the keys that are watched have more than 524288 bytes"),
+    ] {
+        c.get_mut().write_all(watch(name).as_bytes()).unwrap();
+        assert_eq!(line(&mut c), expected);
+    }
+    assert_eq!(pipeline(&mut c, &["UNWATCH".into()]), ["+OK"]);
+    c.get_mut().write_all(watch('c').as_bytes()).unwrap();
+    assert_eq!(line(&mut c), "+OK");
+}
+
+#[test]
+fn nothing_is_said_to_be_set_that_has_no_effect() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = local(Some("secret"));
+    let mut c = connect(&front);
+    let cases = [
+        ("AUTH secret", "+OK"),
+        ("CONFIG SET save ''", "+OK"),
+        ("CONFIG SET appendonly no maxmemory 0", "+OK"),
+        (
+            "CONFIG SET appendonly no maxmemory 1gb",
+            "-ERR CONFIG SET failed (possibly related to argument 'maxmemory') - it holds for all \
+             nodes: AMCAST.MAXMEMORY sets it",
+        ),
+        (
+            "CONFIG SET SAVE '60 1'",
+            "-ERR CONFIG SET failed (possibly related to argument 'save') - can't set immutable \
+             config",
+        ),
+        (
+            "CONFIG SET requirepass other",
+            "-ERR CONFIG SET failed (possibly related to argument 'requirepass') - a password \
+             holds for all fronts of a cluster: start it with --password-file",
+        ),
+        (
+            "CONFIG SET no-such 1",
+            "-ERR Unknown option or number of arguments for CONFIG SET - 'no-such'",
+        ),
+    ];
+    let (commands, expected): (Vec<_>, Vec<_>) =
+        cases.into_iter().map(|(c, e)| (c.to_owned(), e.to_owned())).unzip();
+    assert_eq!(pipeline(&mut c, &commands), expected);
+    // Who comes now is still let in with the first password.
+    let commands = ["AUTH other", "AUTH secret", "CONFIG GET maxmemory"].map(str::to_owned);
+    let answers = pipeline(&mut connect(&front), &commands);
+    assert!(answers[0].starts_with("-WRONGPASS"), "{answers:?}");
+    assert_eq!(answers[1..], ["+OK", "*2"]);
+}
+
+/// What `INFO` says, by name.
+fn info(front: &Front) -> std::collections::BTreeMap<String, String> {
+    let mut c = connect(front);
+    c.get_mut().write_all(b"INFO\r\n").unwrap();
+    let bytes: usize = line(&mut c)[1..].parse().unwrap();
+    let mut text = vec![0; bytes];
+    c.read_exact(&mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let facts = text.lines().filter_map(|l| l.split_once(':'));
+    facts.map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+}
+
+#[test]
+fn info_claims_nothing_that_is_not_so() {
+    let _limit = amcast_test_policy::time_limit();
+    let (one, other) = (info(&local(None)), info(&local(None)));
+    assert_eq!(one["aof_enabled"], "0", "nothing is on disk");
+    assert_eq!(one["run_id"].len(), 40);
+    assert!(one["run_id"].bytes().all(|b| b.is_ascii_hexdigit()), "{}", one["run_id"]);
+    assert_ne!(one["run_id"], other["run_id"], "no two servers are the same");
+    let bytes = |name: &str| one[name].parse::<u64>().unwrap();
+    assert!(bytes("used_memory") > 100_000 && bytes("used_memory_rss") >= bytes("used_memory"));
+}
+
+#[test]
+fn replies_come_again_once_they_are_wanted_again() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = local(None);
+    let mut reader = connect(&front);
+    let say = "CLIENT REPLY SKIP\r\nPING lost\r\nPING kept\r\nCLIENT REPLY SKIP\r\nCLIENT REPLY ON\r\n\
+               PING on\r\nCLIENT REPLY OFF\r\nPING lost\r\nCLIENT REPLY ON\r\nECHO end\r\n";
+    reader.get_mut().write_all(say.as_bytes()).unwrap();
+    let lines: Vec<_> = (0..8).map(|_| line(&mut reader)).collect();
+    assert_eq!(lines, ["$4", "kept", "+OK", "$2", "on", "+OK", "$3", "end"]);
+}
+
+#[test]
+fn commands_are_listed_by_what_is_asked_for() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = local(None);
+    let mut reader = connect(&front);
+    let mut ask = |command: &str| -> Vec<String> {
+        reader.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        let count = line(&mut reader);
+        let Some(count) = count.strip_prefix('*') else { return vec![count] };
+        let count: usize = count.parse().unwrap();
+        (0..2 * count).map(|_| line(&mut reader)).skip(1).step_by(2).collect()
+    };
+    assert_eq!(ask("COMMAND LIST FILTERBY PATTERN incrby*"), ["incrby", "incrbyfloat"]);
+    let (all, read) = (ask("COMMAND LIST"), ask("COMMAND LIST FILTERBY ACLCAT read"));
+    assert!(
+        read.len() < all.len() && read.contains(&"get".into()) && !read.contains(&"set".into())
+    );
+    assert_eq!(ask("COMMAND LIST FILTERBY MODULE json").len(), 0);
+    for wrong in ["COMMAND LIST FILTERBY", "COMMAND LIST FILTERBY COLOUR red", "COMMAND LIST all"] {
+        assert_eq!(ask(wrong), ["-ERR syntax error"], "{wrong}");
+    }
+}

@@ -1,0 +1,144 @@
+//! A cluster of one process: an executor behind a lock, which may lose answers.
+
+use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid, ServiceAnswer};
+use amcast_kv::Kv;
+use amcast_kv::status::{ShardStatus, Status};
+use amcast_log::StoreAndLog;
+use amcast_log::{Logs, OnGrowth};
+use amcast_node::gateway::Clock;
+use amcast_node::gateway::log::{Backend, OnAnswer, Unanswered};
+use amcast_smr::{ClockReport, Delivered, Executor, Limits};
+use std::sync::Mutex;
+
+/// What the logs of a shard may hold.
+const SHARD_BYTES: usize = 5_000_000;
+
+pub(crate) struct Local(Mutex<Inner>);
+
+struct Inner {
+    executor: Executor<StoreAndLog>,
+    positions: Vec<u64>,
+    seq: u64,
+    /// Answers to changes that are not told.
+    lost: u32,
+    /// Commands that are not taken.
+    refused: u32,
+}
+
+impl Local {
+    pub(crate) fn new(shards: usize) -> Self {
+        Self::of(shards, Logs::new(shards, shards * SHARD_BYTES))
+    }
+
+    /// One whose logs tell how they grow.
+    pub(crate) fn telling(shards: usize, on_growth: OnGrowth) -> Self {
+        Self::of(shards, Logs::new(shards, shards * SHARD_BYTES).telling(on_growth))
+    }
+
+    fn of(shards: usize, logs: Logs) -> Self {
+        let machine = StoreAndLog::new(Kv::new(shards, 1), logs);
+        let executor = Executor::new(machine, shards, Limits::default());
+        let positions = vec![0; shards];
+        Self(Mutex::new(Inner { executor, positions, seq: 0, lost: 0, refused: 0 }))
+    }
+
+    /// Has the clock of this host, its only replica, reported in each shard; from the first time on that bounds its
+    /// time, if `bounds`.
+    pub(crate) fn report_clock(&self, bounds: bool) {
+        let mut inner = self.0.lock().unwrap();
+        let Inner { executor, positions, seq, .. } = &mut *inner;
+        if bounds {
+            executor.bound_time(1);
+        }
+        for (shard, position) in (0..).map(Gid).zip(positions) {
+            (*position, *seq) = (*position + 1, *seq + 1);
+            let id = MsgId { sender: Pid(0), seq: *seq };
+            let report = ClockReport(Clock::default().now().stamp).encode();
+            let dst = GroupSet::one(shard);
+            executor.deliver(shard, *position, id, dst, &report, &mut |_| {}).unwrap();
+        }
+    }
+
+    /// How many commands were taken so far.
+    pub(crate) fn asked(&self) -> u64 {
+        self.0.lock().unwrap().seq
+    }
+
+    /// Has the answers to the next commands lost, which are executed.
+    pub(crate) fn lose_answers(&self, count: u32) {
+        self.0.lock().unwrap().lost = count;
+    }
+
+    /// Has the next commands refused.
+    pub(crate) fn refuse(&self, count: u32) {
+        self.0.lock().unwrap().refused = count;
+    }
+}
+
+impl Backend for Local {
+    fn ask(&self, dst: GroupSet, command: &[u8], done: OnAnswer) -> Result<(), Unanswered> {
+        let mut inner = self.0.lock().unwrap();
+        let Inner { executor, positions, seq, lost, refused } = &mut *inner;
+        if *refused > 0 {
+            *refused -= 1;
+            let why = "no room; the command was not executed".to_string();
+            return Err(Unanswered { outcome: Outcome::NotExecuted, lacks_room: false, why });
+        }
+        *seq += 1;
+        let id = MsgId { sender: Pid(0), seq: *seq };
+        let mut answer = ServiceAnswer::borrowed(Outcome::Unknown, b"");
+        for shard in dst.iter() {
+            positions[shard.index()] += 1;
+            let position = positions[shard.index()];
+            let taken = executor.deliver(shard, position, id, dst, command, &mut |a| {
+                answer = ServiceAnswer::borrowed(a.outcome, a.bytes).into_owned();
+            });
+            assert_eq!(taken, Ok(Delivered::Taken));
+        }
+        let loses = *lost > 0;
+        *lost -= u32::from(loses);
+        drop(inner);
+        if loses {
+            let why = "no answer came".to_string();
+            done(Err(Unanswered { outcome: Outcome::Unknown, lacks_room: false, why }));
+        } else {
+            done(Ok(answer));
+        }
+        Ok(())
+    }
+}
+
+/// A cluster that always serves.
+pub(crate) struct Ready;
+
+impl Status for Ready {
+    fn node(&self) -> String {
+        "local".into()
+    }
+
+    fn protocol(&self) -> String {
+        "none".into()
+    }
+
+    fn shards(&self) -> Vec<ShardStatus> {
+        let none = |shard| ShardStatus {
+            shard,
+            leader: None,
+            replicas: (1, 1),
+            applied: 0,
+            waiting: 0,
+            keys: 0,
+            expiring: 0,
+            due_ms: None,
+            has_chore: false,
+            used_bytes: 0,
+            budget_bytes: 0,
+            parts_bytes: 0,
+        };
+        vec![none(Gid(0))]
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        Ok(())
+    }
+}

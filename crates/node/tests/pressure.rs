@@ -1,0 +1,475 @@
+//! The front under pressure: clients that send or ask for too much, do not read, or hang up early,
+//! and backends that are slow or busy. Whoever is owed an answer or an error gets it.
+
+use amcast_core::{GroupSet, Outcome, ServiceAnswer};
+use amcast_kv::Partitions;
+use amcast_kv::client::Server;
+use amcast_kv::status::Status;
+use amcast_node::gateway::redis::{self, Config, Front};
+use amcast_node::gateway::{Answers, Backend, Busy, LocalBackend};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+fn config() -> Config {
+    Config::new(([127, 0, 0, 1], 0).into(), 1)
+}
+
+fn serve(config: Config, backend: Arc<impl Backend>, clients: usize) -> Front {
+    let status: Arc<dyn Status> = Arc::new(LocalBackend::new(1, 1));
+    let server = Arc::new(Server::new(Partitions::by_slot(1).into(), clients, 0, None, status));
+    redis::start(config, backend, server).expect("a free port")
+}
+
+fn local(config: Config) -> Front {
+    serve(config, Arc::new(LocalBackend::new(1, 1)), 100)
+}
+
+fn connect(front: &Front) -> TcpStream {
+    let stream = TcpStream::connect(front.address()).expect("the front listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+fn line(reader: &mut BufReader<TcpStream>) -> String {
+    let mut line = String::new();
+    reader.read_line(&mut line).expect("an answer in time");
+    line.trim_end().to_owned()
+}
+
+fn ask(stream: &TcpStream, command: &str) -> String {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    reader.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
+    line(&mut reader)
+}
+
+/// `SET key` with a value of `len` bytes.
+fn set(key: &str, len: usize) -> Vec<u8> {
+    let mut bytes =
+        format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${len}\r\n", key.len()).into_bytes();
+    bytes.resize(bytes.len() + len, b'x');
+    bytes.extend_from_slice(b"\r\n");
+    bytes
+}
+
+/// Reads all until the end; true if it was an orderly one.
+fn rest(stream: &mut TcpStream, to: &mut Vec<u8>) -> bool {
+    match stream.read_to_end(to) {
+        Ok(_) => true,
+        Err(e) if e.kind() == ErrorKind::ConnectionReset => false,
+        Err(e) => panic!("no end in time: {e}"),
+    }
+}
+
+#[test]
+fn commands_behind_answers_of_many_mebibytes_are_answered_once_those_were_read() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = local(config());
+    let mut stream = connect(&front);
+    stream.write_all(&set("big", 700_000)).unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    assert_eq!(line(&mut reader), "+OK");
+    stream.write_all("GET big\r\n".repeat(40).as_bytes()).unwrap();
+    stream.write_all(b"PING\r\n").unwrap();
+    for _ in 0..40 {
+        assert_eq!(line(&mut reader), "$700000");
+        reader.read_exact(&mut vec![0; 700_002]).unwrap();
+    }
+    assert_eq!(line(&mut reader), "+PONG");
+}
+
+#[test]
+fn a_client_that_ends_its_side_gets_all_answers_before_the_end() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = local(config());
+    let mut stream = connect(&front);
+    stream.write_all(&set("big", 300_000)).unwrap();
+    stream.write_all("INCR n\r\nGET big\r\n".repeat(200).as_bytes()).unwrap();
+    stream.write_all(b"INCR n\r\n").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut all = Vec::new();
+    assert!(rest(&mut stream, &mut all), "an orderly end");
+    assert_eq!(
+        all.len(),
+        "+OK\r\n".len()
+            + 200 * "$300000\r\n\r\n".len()
+            + 200 * 300_000
+            + (1..=201_u32).map(|n| n.to_string().len() + 3).sum::<usize>()
+    );
+    assert!(all.ends_with(b"\r\n:201\r\n"));
+}
+
+/// The answer of a command that was executed.
+fn done(bytes: &[u8]) -> ServiceAnswer<'_> {
+    ServiceAnswer::borrowed(Outcome::Executed, bytes)
+}
+
+/// Is busy at first, and has room again before the front has heard of it.
+#[derive(Default)]
+struct BusyOnce {
+    answers: OnceLock<Arc<dyn Answers>>,
+    was: AtomicBool,
+}
+
+impl Backend for BusyOnce {
+    fn start(&self, answers: Arc<dyn Answers>) {
+        assert!(self.answers.set(answers).is_ok());
+    }
+
+    fn submit(&self, _: GroupSet, _: &[u8], token: u64) -> Result<(), Busy> {
+        let answers = self.answers.get().unwrap();
+        if !self.was.swap(true, Ordering::SeqCst) {
+            answers.room();
+            return Err(Busy);
+        }
+        answers.answer(token, done(b"+OK\r\n"));
+        Ok(())
+    }
+}
+
+#[test]
+fn room_that_comes_before_the_connection_waits_for_it_is_not_missed() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = serve(config(), Arc::new(BusyOnce::default()), 10);
+    assert_eq!(ask(&connect(&front), "SET a 1"), "+OK");
+}
+
+/// Never answers its first command, and any other with a mebibyte.
+#[derive(Default)]
+struct Lopsided {
+    answers: OnceLock<Arc<dyn Answers>>,
+    first: Mutex<Option<u64>>,
+}
+
+impl Backend for Lopsided {
+    fn start(&self, answers: Arc<dyn Answers>) {
+        assert!(self.answers.set(answers).is_ok());
+    }
+
+    fn submit(&self, _: GroupSet, _: &[u8], token: u64) -> Result<(), Busy> {
+        let mut first = self.first.lock().unwrap();
+        if first.is_none() {
+            *first = Some(token);
+            return Ok(());
+        }
+        let mut answer = b"$1048576\r\n".to_vec();
+        answer.resize(answer.len() + (1 << 20), b'x');
+        answer.extend_from_slice(b"\r\n");
+        self.answers.get().unwrap().answer(token, done(&answer));
+        Ok(())
+    }
+}
+
+#[test]
+fn answers_held_back_behind_a_late_one_hold_the_client_back() {
+    let _limit = amcast_test_policy::time_limit();
+    let backend = Arc::new(Lopsided::default());
+    let mut config = config();
+    config.output_bytes_max = 24 << 20;
+    let front = serve(config, backend.clone(), 10);
+    let mut stream = connect(&front);
+    stream.write_all("INCR a\r\n".repeat(100).as_bytes()).unwrap();
+    let first = loop {
+        if let Some(token) = *backend.first.lock().unwrap() {
+            break token;
+        }
+        std::thread::yield_now();
+    };
+    backend.answers.get().unwrap().answer(first, done(b"+first\r\n"));
+    let mut reader = BufReader::new(stream);
+    assert_eq!(line(&mut reader), "+first");
+    for _ in 1..100 {
+        assert_eq!(line(&mut reader), "$1048576");
+        reader.read_exact(&mut vec![0; (1 << 20) + 2]).unwrap();
+    }
+}
+
+/// Answers no command until it is told to; then each with a mebibyte.
+#[derive(Default)]
+struct Withheld {
+    answers: OnceLock<Arc<dyn Answers>>,
+    open: Mutex<Vec<u64>>,
+}
+
+impl Backend for Withheld {
+    fn start(&self, answers: Arc<dyn Answers>) {
+        assert!(self.answers.set(answers).is_ok());
+    }
+
+    fn submit(&self, _: GroupSet, _: &[u8], token: u64) -> Result<(), Busy> {
+        self.open.lock().unwrap().push(token);
+        Ok(())
+    }
+}
+
+impl Withheld {
+    /// Waits for `count` commands and answers all but the first.
+    fn answer_all_but_the_first(&self, count: usize) {
+        while self.open.lock().unwrap().len() < count {
+            std::thread::yield_now();
+        }
+        let mut answer = b"$1048576\r\n".to_vec();
+        answer.resize(answer.len() + (1 << 20), b'x');
+        answer.extend_from_slice(b"\r\n");
+        for token in self.open.lock().unwrap().iter().skip(1) {
+            self.answers.get().unwrap().answer(*token, done(&answer));
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_holds_more_answers_than_it_may_is_cut_off() {
+    let _limit = amcast_test_policy::time_limit();
+    let backend = Arc::new(Withheld::default());
+    let mut config = config();
+    config.output_bytes_max = 8 << 20;
+    let front = serve(config, backend.clone(), 10);
+    let mut stream = connect(&front);
+    stream.write_all("INCR a\r\n".repeat(12).as_bytes()).unwrap();
+    backend.answer_all_but_the_first(12);
+    assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0, "cut off, with nothing said out of turn");
+    assert!(front.is_serving());
+}
+
+/// Waits until the front has no such connection any more.
+fn wait_until_gone(front: &Front, name: &str) {
+    let until = Instant::now() + Duration::from_secs(20);
+    let other = connect(front);
+    let mut reader = BufReader::new(other.try_clone().unwrap());
+    loop {
+        (&other).write_all(b"CLIENT LIST\r\n").unwrap();
+        let bytes = line(&mut reader)[1..].parse::<usize>().unwrap();
+        let mut list = vec![0; bytes + 2];
+        reader.read_exact(&mut list).unwrap();
+        if !String::from_utf8(list).unwrap().contains(name) {
+            return;
+        }
+        assert!(Instant::now() < until, "{name} is still served");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_its_answers_is_cut_off() {
+    let _limit = amcast_test_policy::time_limit();
+    let backend = Arc::new(Withheld::default());
+    let mut config = config();
+    config.output_bytes_max = 8 << 20;
+    let front = serve(config, backend.clone(), 10);
+    let mut stream = connect(&front);
+    assert_eq!(ask(&stream, "CLIENT SETNAME unread"), "+OK");
+    // So many are sent before the size of an answer is known.
+    let count = 12;
+    stream.write_all("INCR a\r\n".repeat(count).as_bytes()).unwrap();
+    while backend.open.lock().unwrap().len() < count {
+        std::thread::yield_now();
+    }
+    // Every one has its turn when it comes: what waits, waits for the client. That is far more than a
+    // connection holds by itself.
+    let mut answer = b"$8388608\r\n".to_vec();
+    answer.resize(answer.len() + (8 << 20), b'x');
+    answer.extend_from_slice(b"\r\n");
+    let tokens = backend.open.lock().unwrap().clone();
+    for token in tokens {
+        backend.answers.get().unwrap().answer(token, done(&answer));
+    }
+    wait_until_gone(&front, "unread");
+    let mut all = Vec::new();
+    rest(&mut stream, &mut all);
+    assert!(all.len() < count * answer.len(), "{} bytes came", all.len());
+    assert!(front.is_serving());
+}
+
+#[test]
+fn all_connections_together_hold_no_more_than_they_may() {
+    let _limit = amcast_test_policy::time_limit();
+    let backend = Arc::new(Withheld::default());
+    let mut config = config();
+    config.held_bytes_max = 8 << 20;
+    let front = serve(config, backend.clone(), 10);
+    let mut streams: Vec<_> = (0..4).map(|_| connect(&front)).collect();
+    for (n, stream) in streams.iter_mut().enumerate() {
+        stream.write_all("INCR a\r\n".repeat(5).as_bytes()).unwrap();
+        // One after the other, so that the first command of all is the first connection's.
+        while backend.open.lock().unwrap().len() < 5 * (n + 1) {
+            std::thread::yield_now();
+        }
+    }
+    // The first of each connection stays open: 4 times 4 mebibytes are held behind those.
+    let tokens = std::mem::take(&mut *backend.open.lock().unwrap());
+    let mut cut = 0;
+    for (tokens, stream) in tokens.chunks(5).zip(&mut streams) {
+        *backend.open.lock().unwrap() = tokens.to_vec();
+        backend.answer_all_but_the_first(5);
+        stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        match stream.read(&mut [0; 8]) {
+            Ok(0) => cut += 1,
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => cut += 1,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!((1..4).contains(&cut), "{cut} of 4 cut off");
+}
+
+#[test]
+fn who_holds_most_is_cut_off_and_not_who_asks_for_a_little_more() {
+    let _limit = amcast_test_policy::time_limit();
+    let backend = Arc::new(Withheld::default());
+    let mut config = config();
+    config.held_bytes_max = 8 << 20;
+    let front = serve(config, backend.clone(), 10);
+    let (mut large, mut small) = (connect(&front), connect(&front));
+    large.write_all("INCR a\r\n".repeat(8).as_bytes()).unwrap();
+    backend.answer_all_but_the_first(8);
+    backend.open.lock().unwrap().clear();
+    assert_eq!(ask(&small, "PING"), "+PONG");
+    small.write_all("INCR a\r\n".repeat(4).as_bytes()).unwrap();
+    backend.answer_all_but_the_first(4);
+    assert_eq!(large.read(&mut [0; 8]).unwrap_or(0), 0, "cut off");
+    let first = backend.open.lock().unwrap()[0];
+    backend.answers.get().unwrap().answer(first, done(b":1\r\n"));
+    let mut reader = BufReader::new(small);
+    assert_eq!((line(&mut reader), line(&mut reader)), (":1".into(), "$1048576".into()));
+}
+
+#[test]
+fn the_first_read_of_a_connection_tells_how_many_may_be_under_way() {
+    let _limit = amcast_test_policy::time_limit();
+    for (answer, then) in [(8 << 20, 1), (10, 16)] {
+        let backend = Arc::new(Withheld::default());
+        let front = serve(config(), backend.clone(), 10);
+        let mut stream = connect(&front);
+        stream.write_all("GET a\r\n".repeat(20).as_bytes()).unwrap();
+        let under_way = |count: usize| {
+            while backend.open.lock().unwrap().len() < count {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            std::mem::take(&mut *backend.open.lock().unwrap())
+        };
+        let first = under_way(1);
+        assert_eq!(first.len(), 1);
+        let mut bytes = format!("${answer}\r\n").into_bytes();
+        bytes.resize(bytes.len() + answer, b'x');
+        bytes.extend_from_slice(b"\r\n");
+        backend.answers.get().unwrap().answer(first[0], done(&bytes));
+        let mut reader = BufReader::new(stream);
+        line(&mut reader);
+        reader.read_exact(&mut vec![0; answer + 2]).unwrap();
+        let more = under_way(then).len();
+        assert!((then..2 * then).contains(&more), "{more} behind an answer of {answer} bytes");
+    }
+}
+
+#[test]
+fn what_looks_like_a_browser_is_closed_and_not_obeyed() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = local(config());
+    let request = |bytes: &str| {
+        let mut stream = connect(&front);
+        stream.write_all(bytes.as_bytes()).unwrap();
+        let mut said = Vec::new();
+        rest(&mut stream, &mut said);
+        String::from_utf8(said).unwrap()
+    };
+    assert_eq!(request("POST / HTTP/1.1\r\nHost: here\r\n\r\nSET stolen 1\r\n"), "");
+    let said = request("GET / HTTP/1.1\r\nHost: here\r\n\r\nSET stolen 1\r\n");
+    assert!(said.starts_with("-ERR wrong number of arguments for 'get'"), "{said}");
+    assert_eq!(said.lines().count(), 1);
+    assert_eq!(ask(&connect(&front), "EXISTS stolen"), ":0");
+}
+
+#[test]
+fn an_argument_beyond_the_protocol_is_refused_in_words_that_the_client_reads() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = local(config());
+    let mut stream = connect(&front);
+    stream.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$629145600\r\n").unwrap();
+    // Like most clients this one writes all of it before it reads.
+    let piece = vec![b'x'; 1 << 20];
+    for _ in 0..100 {
+        stream.write_all(&piece).expect("the front takes it, and drops it");
+    }
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut said = Vec::new();
+    assert!(rest(&mut stream, &mut said), "an orderly end");
+    assert_eq!(
+        String::from_utf8(said).unwrap(),
+        "-ERR Protocol error: invalid bulk length (at most 536870912 bytes are taken)\r\n"
+    );
+}
+
+#[test]
+fn one_limit_holds_for_every_command_and_is_named() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut config = config();
+    config.command_bytes_max = 1_000;
+    let front = local(config);
+    let mut stream = connect(&front);
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let refused = "-ERR the command is larger than the limit of 1000 bytes; the command was not \
+                   executed";
+    // SET, the key and the value take 3 + 1 + n bytes, and 4 more each.
+    for (bytes, expected) in [(984, "+OK"), (985, refused)] {
+        stream.write_all(&set("k", bytes)).unwrap();
+        assert_eq!(line(&mut reader), expected);
+    }
+    for (bytes, expected) in [(984, "+OK"), (985, refused)] {
+        stream.write_all(format!("SET k {}\r\n", "x".repeat(bytes)).as_bytes()).unwrap();
+        assert_eq!(line(&mut reader), expected);
+    }
+}
+
+#[test]
+fn thousands_of_idle_connections_do_not_keep_others_from_being_served() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = serve(config(), Arc::new(LocalBackend::new(1, 1)), 6_000);
+    // This process has both ends of each connection.
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+    let files = limit.current.unwrap_or(u64::MAX);
+    let idle_count = 5_000.min((files as usize).saturating_sub(400) / 2);
+    let idle: Vec<_> = (0..idle_count).map(|_| connect(&front)).collect();
+    let mut busy: Vec<_> = (0..50).map(|_| connect(&front)).collect();
+    for round in 1..=20 {
+        busy.iter_mut().for_each(|c| c.write_all(b"INCR n\r\n").unwrap());
+        let mut last = 0;
+        for c in &mut busy {
+            let number = line(&mut BufReader::new(c.try_clone().unwrap()));
+            last = last.max(number[1..].parse::<i32>().unwrap());
+        }
+        assert_eq!(last, 50 * round);
+    }
+    for c in [&idle[0], &idle[idle_count / 2], &idle[idle_count - 1]] {
+        assert_eq!(ask(c, "PING"), "+PONG");
+    }
+}
+
+/// Fails on one command.
+struct Faulty(LocalBackend);
+
+impl Backend for Faulty {
+    fn start(&self, answers: Arc<dyn Answers>) {
+        self.0.start(answers);
+    }
+
+    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+        assert!(!command.ends_with(b"fatal"), "a fault on purpose");
+        self.0.submit(dst, command, token)
+    }
+}
+
+#[test]
+fn a_fault_in_one_connection_ends_that_one_alone() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = serve(config(), Arc::new(Faulty(LocalBackend::new(1, 1))), 10);
+    let (mut one, other) = (connect(&front), connect(&front));
+    one.write_all(b"SET a fatal\r\n").unwrap();
+    assert_eq!(one.read(&mut [0; 8]).unwrap_or(0), 0);
+    assert_eq!(ask(&other, "SET a 1"), "+OK");
+    assert!(front.is_serving());
+}

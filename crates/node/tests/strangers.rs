@@ -1,0 +1,130 @@
+//! The Redis front before a client has given the password: little is taken from it, and not for long.
+
+use amcast_kv::Partitions;
+use amcast_kv::client::Server;
+use amcast_kv::status::Status;
+use amcast_node::gateway::LocalBackend;
+use amcast_node::gateway::redis::{self, Front};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A front with a password.
+fn front(clients_max: usize) -> Front {
+    let backend = Arc::new(LocalBackend::new(1, 1));
+    let status: Arc<dyn Status> = backend.clone();
+    let map = Arc::new(Partitions::by_slot(1));
+    let server = Arc::new(Server::new(map, clients_max, 0, Some("secret".into()), status));
+    redis::start(redis::Config::new(([127, 0, 0, 1], 0).into(), 1), backend, server).unwrap()
+}
+
+fn connect(front: &Front) -> BufReader<TcpStream> {
+    let stream = TcpStream::connect(front.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    BufReader::new(stream)
+}
+
+fn ask(c: &mut BufReader<TcpStream>, commands: &str) -> String {
+    // One that is cut off says so by its answer.
+    let _ = c.get_mut().write_all(commands.as_bytes());
+    let mut line = String::new();
+    c.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+/// Whether nothing more comes because the connection has ended.
+fn has_ended(c: &mut BufReader<TcpStream>) -> bool {
+    match c.get_mut().read(&mut [0; 64]) {
+        Ok(n) => n == 0,
+        Err(e) => e.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn a_stranger_may_send_few_arguments_of_few_bytes() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = front(100);
+    let many = format!("*200000\r\n{}", "$0\r\n\r\n".repeat(1000));
+    let large = "*2\r\n$4\r\nAUTH\r\n$16385\r\n".to_owned();
+    let ends = ["multibulk length", "bulk length"];
+    for (commands, end) in [many, large].into_iter().zip(ends) {
+        let mut c = connect(&front);
+        assert_eq!(ask(&mut c, &commands), format!("-ERR Protocol error: unauthenticated {end}"));
+        assert!(has_ended(&mut c));
+    }
+    let mut c = connect(&front);
+    assert_eq!(ask(&mut c, "AUTH secret\r\n"), "+OK");
+    let value = "x".repeat(100_000);
+    assert_eq!(
+        ask(&mut c, &format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100000\r\n{value}\r\n")),
+        "+OK"
+    );
+}
+
+#[test]
+fn a_stranger_has_few_seconds_and_others_have_all_the_time() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = front(100);
+    let (mut known, mut strange, mut trickles) =
+        (connect(&front), connect(&front), connect(&front));
+    assert_eq!(ask(&mut known, "AUTH secret\r\n"), "+OK");
+    let begun = Instant::now();
+    while front.connections() > 1 {
+        assert!(begun.elapsed() < Duration::from_secs(15));
+        let _ = trickles.get_mut().write_all(b"\r\n");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(begun.elapsed() > Duration::from_secs(5));
+    assert!(has_ended(&mut strange) && has_ended(&mut trickles));
+    assert_eq!(ask(&mut known, "PING\r\n"), "+PONG");
+}
+
+#[test]
+fn strangers_are_few_and_one_more_closes_the_one_that_was_idle_longest() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = front(40);
+    let mut known = connect(&front);
+    assert_eq!(ask(&mut known, "AUTH secret\r\n"), "+OK");
+    let mut strange = Vec::new();
+    for _ in 0..20 {
+        let mut c = connect(&front);
+        assert_eq!(ask(&mut c, "GET a\r\n"), "-NOAUTH Authentication required.");
+        strange.push(c);
+    }
+    assert_eq!(ask(&mut strange[0], "GET a\r\n"), "-NOAUTH Authentication required.");
+    // Far more than the front serves: none is refused, and who has the password is let in.
+    for _ in 0..100 {
+        let mut c = connect(&front);
+        assert_eq!(ask(&mut c, "GET a\r\n"), "-NOAUTH Authentication required.");
+        strange.push(c);
+    }
+    let mut other = connect(&front);
+    assert_eq!(ask(&mut other, "AUTH secret\r\n"), "+OK");
+    assert!(has_ended(&mut strange[1]) && has_ended(&mut strange[0]));
+    assert_eq!(ask(strange.last_mut().unwrap(), "GET a\r\n"), "-NOAUTH Authentication required.");
+    assert_eq!(ask(&mut known, "PING\r\n"), "+PONG");
+    assert!(front.connections() <= 22, "{}", front.connections());
+}
+
+#[test]
+fn passwords_that_are_tried_are_answered_late_and_counted() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = front(100);
+    let (mut c, begun) = (connect(&front), Instant::now());
+    c.get_mut().write_all("AUTH wrong\r\n".repeat(1000).as_bytes()).unwrap();
+    for ms in [250, 750, 1750] {
+        assert!(ask(&mut c, "").starts_with("-WRONGPASS"));
+        assert!(begun.elapsed() >= Duration::from_millis(ms), "{:?}", begun.elapsed());
+    }
+    // Others are not held up.
+    let (mut other, begun) = (connect(&front), Instant::now());
+    assert_eq!(ask(&mut other, "AUTH secret\r\n"), "+OK");
+    assert!(begun.elapsed() < Duration::from_millis(200));
+    let length: usize = ask(&mut other, "INFO stats\r\n")[1..].parse().unwrap();
+    let mut text = vec![0; length];
+    other.read_exact(&mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    // The fourth was looked at, and is not answered yet.
+    assert!(text.contains("acl_access_denied_auth:4\r\n"), "{text}");
+}
