@@ -79,7 +79,7 @@ pub(super) const PROTOCOL_DOC: Rule = Rule {
 
 /// Code outside the protocols that may name one: the cluster file's default, which is what `amcast up` runs
 /// where nothing else is asked for.
-const MAY_NAME: &[&str] = &["crates/runtime/src/config.rs"];
+const MAY_NAME: &[&str] = &["crates/node/src/config.rs"];
 
 pub(super) const PROTOCOL_NAMES: Rule = Rule {
     name: "protocol-names",
@@ -99,17 +99,17 @@ pub(super) const PROTOCOL_NAMES: Rule = Rule {
         }
     },
     bad: &[(
-        "crates/runtime/src/a.rs",
+        "crates/node/src/a.rs",
         "//! A.\nfn a(e: &dyn Entry) -> bool { e.name() == \"skeen\" }\n",
     )],
     good: &[
         (
-            "crates/runtime/src/a.rs",
+            "crates/node/src/a.rs",
             "//! A: no \"skeen\" here.\nfn a() { b(\"a skeen clock\"); }\n#[cfg(test)]\nmod tests {\n \
              fn c() { b(\"skeen\"); }\n}\n",
         ),
         ("crates/protocols/src/skeen.rs", "//! S.\nfn name() -> &'static str { \"skeen\" }\n"),
-        ("crates/runtime/tests/b.rs", "//! B.\nfn b() { a(\"skeen\"); }\n"),
+        ("crates/node/tests/b.rs", "//! B.\nfn b() { a(\"skeen\"); }\n"),
     ],
 };
 

@@ -40,23 +40,30 @@ pub(super) const CORE_ALONE: Rule = Rule {
 
 /// The lines of a manifest that name a dependency from outside the workspace.
 fn dependencies(file: &File) -> Vec<(usize, &str)> {
+    let all = named(file, |header| header.ends_with("dependencies"));
+    all.into_iter().filter(|(_, name)| !ours(name)).collect()
+}
+
+/// The lines of a manifest that name a dependency, under headers of such lists.
+pub(super) fn named(file: &File, is_list: impl Fn(&str) -> bool) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut inside = false;
     for (i, line) in file.text.lines().enumerate() {
         if let Some(header) = line.trim().strip_prefix('[').filter(|_| !line.starts_with(' ')) {
             let header = header.trim_end_matches(']');
-            let listed = header.ends_with("dependencies");
-            let alone = header.rsplit_once("dependencies.").map(|(_, name)| name);
-            if let Some(name) = alone.filter(|name| !ours(name)) {
+            let alone = header.rsplit_once("dependencies.");
+            if let Some((before, name)) = alone
+                && is_list(&format!("{before}dependencies"))
+            {
                 found.push((i + 1, name));
             }
-            inside = listed;
+            inside = is_list(header);
             continue;
         }
         // What begins further right continues a list.
         let name = line.split(['=', '.']).next().unwrap_or("").trim();
         let begins = line.starts_with(|c: char| c.is_alphanumeric() || c == '"');
-        if inside && begins && line.contains('=') && !ours(name) {
+        if inside && begins && line.contains('=') {
             found.push((i + 1, name));
         }
     }

@@ -4,6 +4,7 @@
 //! Adding a rule: a [`Rule`] in the file where its noun lives, and its name in [`RULES`].
 
 mod catalog;
+mod layers;
 mod manifest;
 mod marks;
 mod notes;
@@ -62,6 +63,7 @@ pub const RULES: &[&Rule] = &[
     &notes::NOTES_DECIDE_NOTHING,
     &manifest::REASONS,
     &manifest::CORE_ALONE,
+    &layers::ARROWS,
     &unsafety::UNSAFE_PLACE,
     &unsafety::UNSAFE_ARGUED,
     &purity::NO_SYSTEM,

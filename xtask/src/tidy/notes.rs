@@ -10,7 +10,7 @@ const WRITERS: &[&str] = &["crates/core/src/", "crates/protocols/src/"];
 /// Modules that tell one note from another: they log it, trace it, or judge a run by it.
 const READERS: &[&str] = &[
     // The log of nodes and clients.
-    "crates/runtime/src/diagnostics.rs",
+    "crates/node/src/diagnostics.rs",
     // The simulator counts marks, and hashes and tells all that happens.
     "crates/sim/src/diagnostics.rs",
     "crates/sim/src/hash.rs",
@@ -41,7 +41,7 @@ pub(super) const NOTES_DECIDE_NOTHING: Rule = Rule {
         }
     },
     bad: &[
-        ("crates/runtime/src/house.rs", "fn a(n: Note) {\n if let Note::Mark(_) = n { b() }\n}\n"),
+        ("crates/node/src/house.rs", "fn a(n: Note) {\n if let Note::Mark(_) = n { b() }\n}\n"),
         ("crates/amcast/src/node.rs", "use amcast_core::step::Note as Remark;\n"),
         ("crates/sim/src/carry.rs", "use amcast_core::step::Note::{Mark, Demoted};\n"),
         (
@@ -51,11 +51,11 @@ pub(super) const NOTES_DECIDE_NOTHING: Rule = Rule {
     ],
     good: &[
         (
-            "crates/runtime/src/diagnostics.rs",
+            "crates/node/src/diagnostics.rs",
             "fn a(n: Note) {\n match n { Note::Mark(m) => b(m) }\n}\n",
         ),
-        ("crates/runtime/src/house.rs", "fn a(n: Note) {\n diagnostics::log(n) // Note::Mark\n}\n"),
-        ("crates/runtime/src/executing.rs", "fn a() -> Note {\n Note::read(bytes)\n}\n"),
+        ("crates/node/src/house.rs", "fn a(n: Note) {\n diagnostics::log(n) // Note::Mark\n}\n"),
+        ("crates/node/src/executing.rs", "fn a() -> Note {\n Note::read(bytes)\n}\n"),
         (
             "crates/protocols/src/a.rs",
             "fn a(out: &mut Out) {\n out.note(\n  Note::Demoted(1),\n )\n}\n",
