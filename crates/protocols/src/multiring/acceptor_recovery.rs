@@ -27,20 +27,38 @@ use amcast_core::messages::Messages;
 use amcast_core::step::Note;
 use amcast_core::{GroupSet, Outbox, Pid, Time};
 
-/// The way back of an acceptor's memory.
+/// Whether an acceptor has what it promised and accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum StorageState {
+    /// It has all of it, and votes.
+    #[default]
+    Intact,
+    /// Its log says that an earlier incarnation lost it and had not recovered it.
+    Lost,
+    /// It asks the other acceptors of its group for it.
+    Asking,
+    /// A quorum has answered, and the answer is being written.
+    Writing,
+}
+
+/// The recovery of an acceptor that lost its storage.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AcceptorRecovery {
-    /// Whether it is gone.
-    pub(super) lost: bool,
-    /// By rank: what came of an answer before its end.
+    pub(super) state: StorageState,
+    /// By rank: entries that came before the answer that they belong to.
     partial: Vec<PartialAnswer>,
     /// By rank, and by ring: the answer.
     answers: Vec<Vec<Option<RecoveryAnswer>>>,
-    /// The number of the last question.
+    /// The number of the last request.
     asked: u32,
     asked_at: Option<Time>,
-    /// What they say is being written.
-    done: bool,
+}
+
+impl AcceptorRecovery {
+    /// Whether the acceptor lacks what it promised and accepted: it must not vote.
+    pub(super) fn is_needed(&self) -> bool {
+        self.state != StorageState::Intact
+    }
 }
 
 /// What came of an answer.
@@ -77,19 +95,26 @@ impl MultiRing {
     pub(super) fn lose_storage(&mut self) {
         let (ranks, rings) = (self.config.cluster.replicas(), self.rings.len());
         self.storage_epochs[self.me.index()] = self.incarnation;
-        self.writes.write(LogRecord::StorageLost { storage_epoch: self.incarnation }, None);
+        self.persistence
+            .writes
+            .write(LogRecord::StorageLost { storage_epoch: self.incarnation }, None);
         let partial = PartialAnswer { request: 0, entries: alloc::vec![Vec::new(); rings] };
         self.recovery = AcceptorRecovery {
-            lost: true,
+            state: StorageState::Asking,
             partial: alloc::vec![partial; ranks],
             answers: alloc::vec![alloc::vec![None; rings]; ranks],
             ..AcceptorRecovery::default()
         };
     }
 
+    /// Whether this process asks other acceptors for what it lost.
+    fn is_asking(&self) -> bool {
+        self.recovery.state == StorageState::Asking
+    }
+
     pub(super) fn recovery_at(&self) -> Time {
         match self.recovery.asked_at {
-            _ if !self.recovery.lost || self.recovery.done => Time::NEVER,
+            _ if !self.is_asking() => Time::NEVER,
             None => self.now,
             Some(at) => at + self.config.retry,
         }
@@ -201,7 +226,7 @@ impl MultiRing {
     /// The rings in which this process is an acceptor.
     fn voted_rings(&self) -> impl Iterator<Item = RingId> + '_ {
         let votes = |id: &RingId| {
-            self.rings[usize::from(*id)].as_ref().is_some_and(|ring| ring.acceptor_index.is_some())
+            self.rings[usize::from(*id)].as_ref().is_some_and(|ring| ring.acceptor.index.is_some())
         };
         (0..self.rings.len() as RingId).filter(votes)
     }
@@ -223,8 +248,9 @@ impl MultiRing {
         for id in self.voted_rings() {
             let Some(ring) = &self.rings[usize::from(id)] else { continue };
             let entries = ring.undecided_entries();
-            let (count, learned, promised) = (entries.len() as u32, ring.learned, ring.promised);
-            let adopted = ring.adopted;
+            let (count, learned, promised) =
+                (entries.len() as u32, ring.learner.learned, ring.acceptor.promised);
+            let adopted = ring.acceptor.adopted;
             let recalled = entries.into_iter();
             messages.extend(recalled.map(|entry| RingMessage::RecoveryEntry {
                 ring: id,
@@ -248,7 +274,7 @@ impl MultiRing {
             messages = messages.into_iter().map(|message| carried(own, from, message)).collect();
         }
         let act = DurableAction::Send { to: by.unwrap_or(from), messages };
-        self.writes.write(LogRecord::StorageEpochs { of: storage_epochs }, Some(act));
+        self.persistence.writes.write(LogRecord::StorageEpochs { of: storage_epochs }, Some(act));
     }
 
     /// By rank: which memory of each acceptor of this group counts.
@@ -261,7 +287,7 @@ impl MultiRing {
     fn is_open(&self, request: RecoveryRequest) -> bool {
         let current = request.storage_epoch == self.storage_epochs[self.me.index()];
         let asked = request.number <= self.recovery.asked;
-        current && asked && self.recovery.lost && !self.recovery.done
+        current && asked && self.is_asking()
     }
 
     fn on_recovery_entry(
@@ -311,7 +337,7 @@ impl MultiRing {
     /// With answers of enough others, and once everything is known that they knew to be decided, and
     /// who proposed it: takes over what they say.
     pub(super) fn finish_recovery(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
-        if !self.recovery.lost || self.recovery.done || self.recovery.answers.is_empty() {
+        if !self.is_asking() {
             return;
         }
         let rings: Vec<RingId> = self.voted_rings().collect();
@@ -322,7 +348,8 @@ impl MultiRing {
         let behind = |id: &RingId| {
             let Some(ring) = &self.rings[usize::from(*id)] else { return false };
             let mut answers = answers.iter().filter_map(|a| a[usize::from(*id)].as_ref());
-            answers.any(|a| a.learned > ring.learned) || ring.table_at != ring.learned
+            answers.any(|a| a.learned > ring.learner.learned)
+                || ring.proposals.at != ring.learner.learned
         };
         let enough = match self.config.mutants.is(Mutant::AsksTooFew) {
             true => self.config.cluster.quorum() - 1,
@@ -332,7 +359,7 @@ impl MultiRing {
             return;
         }
         let answers: Vec<Vec<Option<RecoveryAnswer>>> = answers.into_iter().cloned().collect();
-        self.recovery.done = true;
+        self.recovery.state = StorageState::Writing;
         for answer in answers.iter().flatten().flatten() {
             for (rank, &storage_epoch) in answer.storage_epochs.iter().enumerate() {
                 let p = self.config.cluster.replica(self.group, rank);
@@ -349,8 +376,8 @@ impl MultiRing {
                 |a: &&RecoveryAnswer| (if longest { RingBallot::NONE } else { a.adopted }, end(a));
             let best = of_ring().max_by_key(rank).cloned();
             self.with_ring(id, |ring, cx| {
-                ring.promised = ring.promised.max(promised);
-                let ballot = ring.promised;
+                ring.acceptor.promised = ring.acceptor.promised.max(promised);
+                let ballot = ring.acceptor.promised;
                 cx.writes.write(LogRecord::Promise { ring: id, ballot }, None);
                 // Who proposed what is kept here, too, although not from the beginning.
                 cx.writes.write(ring.base(), None);
@@ -361,7 +388,9 @@ impl MultiRing {
             });
         }
         let of = self.group_storage_epochs();
-        self.writes.write(LogRecord::StorageEpochs { of }, Some(DurableAction::Recovered));
+        self.persistence
+            .writes
+            .write(LogRecord::StorageEpochs { of }, Some(DurableAction::Recovered));
         out.mark("multiring-remembers");
     }
 }

@@ -51,35 +51,39 @@ pub(super) enum RetransmissionStep {
 impl Ring {
     /// Whether this member has less than it should have by now.
     fn lacks(&self, me: Pid, now: Time, retry: Span) -> bool {
-        let table = self.acceptor_index.is_some() && self.table_at != self.learned;
-        let waits = self.coordinator_role.as_ref().is_some_and(|role| !role.is_active(self.ballot));
-        let at_once = table || self.learned < self.start || self.catch_up.more;
+        let table = self.acceptor.index.is_some() && self.proposals.at != self.learner.learned;
+        let waits = self.coordinator.as_ref().is_some_and(|role| !role.is_in_phase2());
+        let at_once =
+            table || self.learner.learned < self.current.start || self.learner.catch_up.more;
         let ahead = || {
-            let others = self.topology.members.iter().zip(&self.peers).filter(|(p, _)| **p != me);
+            let others =
+                self.topology.members.iter().zip(&self.membership.peers).filter(|(p, _)| **p != me);
             others.map(|(_, standing)| standing.learned).max().unwrap_or(0)
         };
-        let soon = waits || now.since(self.catch_up.seen_at) >= retry;
-        at_once || soon && ahead() > self.learned
+        let soon = waits || now.since(self.learner.catch_up.seen_at) >= retry;
+        at_once || soon && ahead() > self.learner.learned
     }
 
     /// Asks for what it lacks: another one if there was no answer.
     pub(super) fn request_retransmission(&mut self, cx: &mut RingContext<'_>) {
-        if self.catch_up.seen != self.learned {
-            (self.catch_up.seen, self.catch_up.seen_at) = (self.learned, cx.now);
+        if self.learner.catch_up.seen != self.learner.learned {
+            (self.learner.catch_up.seen, self.learner.catch_up.seen_at) =
+                (self.learner.learned, cx.now);
         }
-        let waits = self.catch_up.asked_at != Time::ZERO;
+        let waits = self.learner.catch_up.asked_at != Time::ZERO;
         let asked_lately =
-            waits && cx.now.since(self.catch_up.asked_at) < cx.config.retry.times(PATIENCE);
-        self.catch_up.idle = self.is_full(cx);
-        if asked_lately || !self.lacks(cx.me, cx.now, cx.config.retry) || self.catch_up.idle {
+            waits && cx.now.since(self.learner.catch_up.asked_at) < cx.config.retry.times(PATIENCE);
+        self.learner.catch_up.idle = self.is_full(cx);
+        if asked_lately || !self.lacks(cx.me, cx.now, cx.config.retry) || self.learner.catch_up.idle
+        {
             return;
         }
-        let table = self.acceptor_index.is_some() && self.table_at != self.learned;
-        if let Some(silent) = self.catch_up.asked.filter(|_| waits) {
-            self.catch_up.trimmed.insert(silent, u64::MAX);
+        let table = self.acceptor.index.is_some() && self.proposals.at != self.learner.learned;
+        if let Some(silent) = self.learner.catch_up.asked.filter(|_| waits) {
+            self.learner.catch_up.trimmed.insert(silent, u64::MAX);
         }
         let mut able = self.able(cx);
-        self.catch_up.idle = able.is_empty();
+        self.learner.catch_up.idle = able.is_empty();
         if able.is_empty() {
             return;
         }
@@ -89,16 +93,19 @@ impl Ring {
         }
         // [MRP 3:7]
         // Who answers is asked again: what comes next is in its memory by then.
-        self.catch_up.turn += usize::from(waits);
-        self.catch_up.asked_at = cx.now;
-        let to = able[self.catch_up.turn % able.len()];
-        self.catch_up.asked = Some(to);
-        cx.send(to, RingMessage::RetransmitRequest { ring: self.id, from: self.learned, table });
+        self.learner.catch_up.turn += usize::from(waits);
+        self.learner.catch_up.asked_at = cx.now;
+        let to = able[self.learner.catch_up.turn % able.len()];
+        self.learner.catch_up.asked = Some(to);
+        cx.send(
+            to,
+            RingMessage::RetransmitRequest { ring: self.id, from: self.learner.learned, table },
+        );
     }
 
     /// Who can be asked for what this member lacks.
     fn able(&self, cx: &RingContext<'_>) -> Vec<Pid> {
-        let table = self.acceptor_index.is_some() && self.table_at != self.learned;
+        let table = self.acceptor.index.is_some() && self.proposals.at != self.learner.learned;
         // Only acceptors have tables; an older one is as good.
         let enough = |p: Pid| match table {
             true => self.topology.acceptor(p).is_some(),
@@ -109,44 +116,53 @@ impl Ring {
 
     /// Whether `p` knows more than this member.
     fn is_ahead(&self, p: Pid) -> bool {
-        self.topology.member(p).is_some_and(|at| self.peers[at].learned > self.learned)
+        self.topology
+            .member(p)
+            .is_some_and(|at| self.membership.peers[at].learned > self.learner.learned)
     }
 
     /// Whether `p` may have what comes next here: it knows it, and has not said that it has let go of it.
     fn may_hold(&self, p: Pid) -> bool {
-        let gone = self.catch_up.trimmed.get(&p).is_some_and(|floor| *floor > self.learned);
+        let gone = self
+            .learner
+            .catch_up
+            .trimmed
+            .get(&p)
+            .is_some_and(|floor| *floor > self.learner.learned);
         self.is_ahead(p) && !gone
     }
 
     /// `p` has nothing below `floor`, and this member needs that. It goes on from the lowest floor, unless
     /// there is another to be asked who may have it.
     fn on_trimmed_by(&mut self, p: Pid, floor: u64, cx: &mut RingContext<'_>) {
-        self.catch_up.trimmed.insert(p, floor);
+        self.learner.catch_up.trimmed.insert(p, floor);
         if self.able(cx).into_iter().any(|q| self.may_hold(q)) {
-            self.catch_up.asked_at = Time::ZERO;
+            self.learner.catch_up.asked_at = Time::ZERO;
             return;
         }
-        let floors = self.catch_up.trimmed.values().copied().filter(|at| *at > self.learned);
+        let floors =
+            self.learner.catch_up.trimmed.values().copied().filter(|at| *at > self.learner.learned);
         let lowest = floors.min().unwrap_or(floor);
-        self.catch_up.trimmed.clear();
+        self.learner.catch_up.trimmed.clear();
         self.jump_to(lowest, cx);
     }
 
     /// When to look again whether something is missing. Where there is nobody to ask, the next sign
     /// of life brings it round.
     pub(super) fn retransmission_at(&self, me: Pid, retry: Span) -> Time {
-        if self.catch_up.idle {
+        if self.learner.catch_up.idle {
             return Time::NEVER;
         }
-        let table = self.acceptor_index.is_some() && self.table_at != self.learned;
-        let others = self.topology.members.iter().zip(&self.peers).filter(|(p, _)| **p != me);
+        let table = self.acceptor.index.is_some() && self.proposals.at != self.learner.learned;
+        let others =
+            self.topology.members.iter().zip(&self.membership.peers).filter(|(p, _)| **p != me);
         let ahead = others.map(|(_, standing)| standing.learned).max().unwrap_or(0);
-        if table || self.learned < self.start || ahead > self.learned {
-            let asked = match self.catch_up.asked_at {
+        if table || self.learner.learned < self.current.start || ahead > self.learner.learned {
+            let asked = match self.learner.catch_up.asked_at {
                 Time::ZERO => Time::ZERO,
                 at => at + retry.times(PATIENCE),
             };
-            asked.max(self.catch_up.seen_at + retry)
+            asked.max(self.learner.catch_up.seen_at + retry)
         } else {
             Time::NEVER
         }
@@ -163,7 +179,7 @@ impl Ring {
         let (mut at, mut bytes, mut entries) = (from.max(self.log.floor()), 0, Vec::new());
         if at == from {
             let most = pass_bytes.saturating_mul(LESSON).min(LESSON_BYTES_MAX);
-            while at < self.learned && bytes < most {
+            while at < self.learner.learned && bytes < most {
                 let Some((first, slot)) = self.log.at(at) else { break };
                 let Some(value) = slot.value.as_ref().or_else(|| read.get(&slot.record)) else {
                     if entries.is_empty() {
@@ -172,19 +188,20 @@ impl Ring {
                     break;
                 };
                 let entry = InstanceEntry { first, ballot: slot.ballot, value: value.clone() };
-                let entry = shorten(cut(entry, at), self.learned);
+                let entry = shorten(cut(entry, at), self.learner.learned);
                 bytes += entry.value.size();
                 at = entry.end();
                 entries.push(entry);
             }
         }
-        let whole =
-            at >= self.learned && self.table_at == self.learned && self.acceptor_index.is_some();
+        let whole = at >= self.learner.learned
+            && self.proposals.at == self.learner.learned
+            && self.acceptor.index.is_some();
         let decided = DecidedEntries {
             entries,
-            learned: self.learned,
+            learned: self.learner.learned,
             floor: self.log.floor(),
-            table: (table && whole).then(|| self.table.clone()),
+            table: (table && whole).then(|| self.proposals.table.clone()),
         };
         RetransmissionStep::Answer(RingMessage::Retransmission { ring: self.id, decided })
     }
@@ -201,31 +218,31 @@ impl Ring {
         if floor.max(learned) > INSTANCE_MAX {
             return Err("instances that there are not");
         }
-        self.peers[at].learned = self.peers[at].learned.max(learned);
-        self.catch_up.trimmed.remove(&from);
+        self.membership.peers[at].learned = self.membership.peers[at].learned.max(learned);
+        self.learner.catch_up.trimmed.remove(&from);
         // Not silent, whatever it brings: what it was asked for may have come some other way.
-        self.catch_up.asked = self.catch_up.asked.filter(|asked| *asked != from);
-        let before = (self.learned, self.table_at);
-        if floor > self.learned {
+        self.learner.catch_up.asked = self.learner.catch_up.asked.filter(|asked| *asked != from);
+        let before = (self.learner.learned, self.proposals.at);
+        if floor > self.learner.learned {
             self.on_trimmed_by(from, floor, cx);
         }
         for entry in entries {
             if !entry.makes_sense(&self.topology.acceptors, cx.config.cluster.processes()) {
                 return Err("a value that makes no sense");
             }
-            if entry.first > self.learned {
+            if entry.first > self.learner.learned {
                 break;
             }
             self.learn_entry(entry, cx);
         }
-        if let Some(table) = table.filter(|table| table.len() == self.table.len()) {
+        if let Some(table) = table.filter(|table| table.len() == self.proposals.table.len()) {
             // Whoever gives one has everything in it that it knows.
             self.take_table(table, learned);
         }
-        self.catch_up.more = self.learned < learned && self.may_hold(from);
-        if before != (self.learned, self.table_at) {
+        self.learner.catch_up.more = self.learner.learned < learned && self.may_hold(from);
+        if before != (self.learner.learned, self.proposals.at) {
             // More may be had at once.
-            self.catch_up.asked_at = Time::ZERO;
+            self.learner.catch_up.asked_at = Time::ZERO;
         }
         self.advance(cx);
         Ok(())
@@ -233,26 +250,28 @@ impl Ring {
 
     /// Takes over who proposed what, as of instance `at`, if what came since then is held here.
     fn take_table(&mut self, mut table: ProposalTable, at: u64) {
-        if self.table_at >= at || at < self.log.floor() || at > self.learned {
+        if self.proposals.at >= at || at < self.log.floor() || at > self.learner.learned {
             return;
         }
-        for (first, slot) in self.log.from(at).take_while(|(first, _)| *first < self.learned) {
+        for (first, slot) in
+            self.log.from(at).take_while(|(first, _)| *first < self.learner.learned)
+        {
             let Some(value) = &slot.value else { return };
             debug_assert!(first + slot.instances > at);
             for packed in value.messages() {
                 table[packed.msg.sender.index()] = (packed.incarnation, packed.number);
             }
         }
-        (self.table, self.table_at) = (table, self.learned);
+        (self.proposals.table, self.proposals.at) = (table, self.learner.learned);
     }
 
     /// Everything below `floor` is gone everywhere, as far as others can be asked: goes on from there.
     /// Whoever has not applied it needs the state of another.
     fn jump_to(&mut self, floor: u64, cx: &mut RingContext<'_>) {
         self.log.trim(floor);
-        self.learned = self.learned.max(floor);
-        self.decided = self.decided.max(floor);
-        if self.acceptor_index.is_some() && !cx.config.mutants.is(Mutant::ForgetsWhatItPassed) {
+        self.learner.learned = self.learner.learned.max(floor);
+        self.learner.decided = self.learner.decided.max(floor);
+        if self.acceptor.index.is_some() && !cx.config.mutants.is(Mutant::ForgetsWhatItPassed) {
             // Else what was accepted there, and not decided, would be taken for decided after a
             // restart.
             cx.writes.write(self.base(), None);
@@ -266,36 +285,37 @@ impl Ring {
     /// accepted it in that ballot or a later one, or was told by one who did. So every run of this
     /// ballot or a later one has the same value there, and runs of earlier ones may not.
     fn learn_entry(&mut self, entry: InstanceEntry, cx: &mut RingContext<'_>) {
-        if entry.ballot > self.ballot && self.ballot != RingBallot::NONE {
+        if entry.ballot > self.current.ballot && self.current.ballot != RingBallot::NONE {
             // The run that is followed here is over.
-            if self.coordinator_role.as_ref().is_some_and(|role| role.ballot < entry.ballot) {
+            if self.coordinator.as_ref().is_some_and(|role| role.ballot < entry.ballot) {
                 self.step_down(entry.ballot, cx);
             }
-            self.promised = self.promised.max(entry.ballot);
+            self.acceptor.promised = self.acceptor.promised.max(entry.ballot);
         }
-        while self.learned < entry.end() {
-            let entry = cut(entry.clone(), self.learned);
-            let in_run = self.ballot != RingBallot::NONE
-                && self.adopted == self.ballot
-                && (entry.ballot <= self.ballot || cx.config.mutants.is(Mutant::CountsOlderRuns))
-                && self.learned >= self.start;
-            if in_run && self.learned < self.end {
-                self.learn_up_to(entry.end().min(self.end));
+        while self.learner.learned < entry.end() {
+            let entry = cut(entry.clone(), self.learner.learned);
+            let in_run = self.current.ballot != RingBallot::NONE
+                && self.acceptor.adopted == self.current.ballot
+                && (entry.ballot <= self.current.ballot
+                    || cx.config.mutants.is(Mutant::CountsOlderRuns))
+                && self.learner.learned >= self.current.start;
+            if in_run && self.learner.learned < self.current.end {
+                self.learn_up_to(entry.end().min(self.current.end));
                 continue;
             }
-            if in_run && self.ballot >= self.promised {
-                self.accept(InstanceEntry { ballot: self.ballot, ..entry }, cx);
-                self.learn_up_to(self.end);
+            if in_run && self.current.ballot >= self.acceptor.promised {
+                self.accept(InstanceEntry { ballot: self.current.ballot, ..entry }, cx);
+                self.learn_up_to(self.current.end);
                 continue;
             }
-            let entry = match self.ballot {
-                _ if self.learned >= self.start => entry,
+            let entry = match self.current.ballot {
+                _ if self.learner.learned >= self.current.start => entry,
                 RingBallot::NONE => entry,
-                _ => shorten(entry, self.start),
+                _ => shorten(entry, self.current.start),
             };
             let end = entry.end();
             let durable =
-                self.acceptor_index.is_some() && cx.writes.storage() != AcceptorStorage::Memory;
+                self.acceptor.index.is_some() && cx.writes.storage() != AcceptorStorage::Memory;
             let record = match durable {
                 true => {
                     cx.writes.write(LogRecord::Learn { ring: self.id, entry: entry.clone() }, None)
@@ -325,8 +345,8 @@ mod tests {
             topologies(&cluster, RingKinds::Global, &[], RingTraversal::Nodes).pop().unwrap();
         let mut ring = Ring::new(0, shape, me, cluster.processes());
         ring.log.trim(instances.start);
-        (ring.learned, ring.table_at) = (instances.start, instances.start);
-        ring.table[0] = (0, instances.start);
+        (ring.learner.learned, ring.proposals.at) = (instances.start, instances.start);
+        ring.proposals.table[0] = (0, instances.start);
         for first in instances {
             let msg = MsgId { sender: Pid(0), seq: first };
             let dst = GroupSet::one(Gid(0));
@@ -353,27 +373,28 @@ mod tests {
     #[test]
     fn a_table_is_brought_up_to_what_came_since() {
         let giver = ring(Pid(1), 0..8);
-        assert_eq!(giver.table[0], (0, 8));
+        assert_eq!(giver.proposals.table[0], (0, 8));
         // It has all from 5 on, and lost who proposed what; while it asks, it learns more than the giver.
         let mut asker = ring(Pid(2), 5..5);
         for learned in [7, 8, 11] {
             let source = ring(Pid(2), 5..learned);
-            (asker.log, asker.learned, asker.table_at) = (source.log, source.learned, 0);
-            let (table, at) = given(&giver, asker.learned).expect("also to who knows more");
+            (asker.log, asker.learner.learned, asker.proposals.at) =
+                (source.log, source.learner.learned, 0);
+            let (table, at) = given(&giver, asker.learner.learned).expect("also to who knows more");
             asker.take_table(table, at);
-            assert_eq!(asker.table_at, if learned < 8 { 0 } else { learned });
+            assert_eq!(asker.proposals.at, if learned < 8 { 0 } else { learned });
         }
-        assert_eq!(asker.table[0], (0, 11));
+        assert_eq!(asker.proposals.table[0], (0, 11));
     }
 
     #[test]
     fn a_table_that_is_too_old_or_too_new_is_not_taken() {
         let (older, newer) = (ring(Pid(1), 0..4), ring(Pid(1), 0..20));
         let mut asker = ring(Pid(2), 6..9);
-        asker.table_at = 0;
+        asker.proposals.at = 0;
         for giver in [&older, &newer] {
-            asker.take_table(giver.table.clone(), giver.learned);
-            assert_eq!(asker.table_at, 0);
+            asker.take_table(giver.proposals.table.clone(), giver.learner.learned);
+            assert_eq!(asker.proposals.at, 0);
         }
     }
 }

@@ -28,6 +28,8 @@ pub(super) struct DirectChannel {
     /// it some other way.
     told: u64,
     told_at: Time,
+    /// This process asked the coordinator itself for proposals that it misses.
+    pub(super) asked: bool,
 }
 
 impl Ring {
@@ -36,7 +38,7 @@ impl Ring {
         if !self.coordinates() {
             return;
         }
-        let (end, decided) = (self.end, self.decided);
+        let (end, decided) = (self.current.end, self.learner.decided);
         if decided > self.direct.decided || decided >= end {
             (self.direct.decided, self.direct.at) = (decided, cx.now);
         }
@@ -56,7 +58,7 @@ impl Ring {
         self.direct.told_at = cx.now;
         let before = core::mem::replace(&mut self.direct.told, end);
         for (at, &p) in self.topology.acceptors.iter().enumerate() {
-            if p != cx.me && self.votes[at].upto < before && cx.reaches(p) {
+            if p != cx.me && self.current.votes[at].upto < before && cx.reaches(p) {
                 let pass = self.phase2(end, Vec::new(), cx);
                 cx.send(p, RingMessage::Phase2(pass));
             }
@@ -84,13 +86,13 @@ impl Ring {
         (ballot, from): (RingBallot, u64),
         cx: &mut RingContext<'_>,
     ) {
-        if ballot != self.ballot || from < self.start {
+        if ballot != self.current.ballot || from < self.current.start {
             return;
         }
         if self.successor.is_to(who) {
-            self.successor.back_to(from.min(self.end));
-        } else if self.coordinates() && from < self.end && cx.now < self.direct.until {
-            let pass = self.phase2(self.end, self.ballot_entries_from(from, cx), cx);
+            self.successor.back_to(from.min(self.current.end));
+        } else if self.coordinates() && from < self.current.end && cx.now < self.direct.until {
+            let pass = self.phase2(self.current.end, self.ballot_entries_from(from, cx), cx);
             cx.send(who, RingMessage::Phase2(pass));
         }
     }

@@ -174,7 +174,7 @@ impl MultiRing {
             if let Some(Some(ring)) = self.rings.get_mut(usize::from(id))
                 && let Some(at) = ring.topology.member(from)
             {
-                let held = &mut ring.peers[at];
+                let held = &mut ring.membership.peers[at];
                 held.learned = held.learned.max(standing.learned);
                 held.applied = held.applied.max(standing.applied);
                 held.trimmable = held.trimmable.max(standing.trimmable);
@@ -200,8 +200,8 @@ impl MultiRing {
         let Some(Some(ring)) = self.rings.get_mut(usize::from(id)) else { return };
         if ring.coordinates() {
             ring.on_level_request(upto);
-        } else if ring.end < upto {
-            self.level_requests.push((id, upto));
+        } else if ring.current.end < upto {
+            self.levelling.requests.push((id, upto));
         }
     }
 }

@@ -27,6 +27,23 @@ use amcast_core::{Pid, Span, Time};
 /// How often the time that is waited for a coordinator doubles.
 const FAILED_ATTEMPTS_MAX: u32 = 8;
 
+/// What a member knows of the election of a coordinator.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Election {
+    /// This process asks whether it should begin phase 1.
+    pub(super) pre_vote: PreVote,
+    /// The promised ballot whose phase 2 this process awaits.
+    pub(super) awaited_ballot: RingBallot,
+    /// Since when it awaits that; later where it is another candidate's turn.
+    pub(super) awaited_at: Time,
+    /// When it promised that ballot.
+    pub(super) promised_at: Time,
+    /// The coordinator of the ballot that is followed has restarted since: it does not coordinate any more.
+    pub(super) coordinator_restarted: bool,
+    /// How often this process began phase 1 since it followed a ballot.
+    pub(super) failed_attempts: u32,
+}
+
 /// Whether others would have a new coordinator, as far as they were asked.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PreVote {
@@ -47,14 +64,14 @@ impl PreVote {
 impl Ring {
     /// Makes this process coordinator if nobody who should be is.
     pub(super) fn run_election(&mut self, cx: &mut RingContext<'_>) {
-        if self.acceptor_index.is_none() || !cx.votes || self.coordinator_role.is_some() {
+        if self.acceptor.index.is_none() || !cx.votes || self.coordinator.is_some() {
             return;
         }
         let works = |p: Pid| p == cx.me || !cx.suspects(p) && cx.heartbeat.is_fit(p.index());
-        if self.awaited_ballot != self.promised {
+        if self.election.awaited_ballot != self.acceptor.promised {
             self.await_ballot(cx.now);
         }
-        let leads = self.promised.coordinator();
+        let leads = self.acceptor.promised.coordinator();
         if leads == Some(cx.me) {
             // Its own attempt, of an earlier life.
             return self.run_pre_vote(cx);
@@ -67,10 +84,13 @@ impl Ring {
         match self.topology.acceptors.iter().copied().find(|&p| works(p)) {
             Some(first) if first != cx.me => {
                 // It is another's turn, who may not know what this process promised.
-                self.awaited_at = cx.now;
-                if cx.now.since(self.pre_vote.asked_at) >= cx.config.retry {
-                    self.pre_vote.asked_at = cx.now;
-                    cx.send(first, RingMessage::Reject { ring: self.id, promised: self.promised });
+                self.election.awaited_at = cx.now;
+                if cx.now.since(self.election.pre_vote.asked_at) >= cx.config.retry {
+                    self.election.pre_vote.asked_at = cx.now;
+                    cx.send(
+                        first,
+                        RingMessage::Reject { ring: self.id, promised: self.acceptor.promised },
+                    );
                 }
             }
             _ => self.run_pre_vote(cx),
@@ -79,53 +99,54 @@ impl Ring {
 
     /// The run of the ballot that was promised is waited for from now on.
     pub(super) fn await_ballot(&mut self, now: Time) {
-        (self.awaited_ballot, self.awaited_at, self.promised_at) = (self.promised, now, now);
+        (self.election.awaited_ballot, self.election.awaited_at, self.election.promised_at) =
+            (self.acceptor.promised, now, now);
     }
 
     /// Whether the run that is followed is that of the highest ballot known, and its coordinator has begun
     /// no new life since.
     fn is_in_force(&self) -> bool {
-        self.promised == self.ballot && !self.coordinator_restarted
+        self.acceptor.promised == self.current.ballot && !self.election.coordinator_restarted
     }
 
     /// How long it is waited for the run of a ballot that was promised.
     pub(super) fn patience_ends(&self, suspect: Span) -> Time {
-        if self.acceptor_index.is_none() || self.is_in_force() {
+        if self.acceptor.index.is_none() || self.is_in_force() {
             return Time::NEVER;
         }
-        self.awaited_at + self.patience(suspect)
+        self.election.awaited_at + self.patience(suspect)
     }
 
     /// How long a candidate that was promised a ballot has to begin it: longer after failed attempts, and never
     /// longer than the failure detector is patient with anybody.
     fn patience(&self, suspect: Span) -> Span {
         suspect
-            .times(1 << self.failed_attempts.min(FAILED_ATTEMPTS_MAX))
+            .times(1 << self.election.failed_attempts.min(FAILED_ATTEMPTS_MAX))
             .min(PATIENCE_MAX.max(suspect))
     }
 
     /// When [`Ring::elect`] has something to do, whatever happens.
     pub(super) fn election_at(&self, suspect: Span, retry: Span) -> Time {
         // Who was not given the consent that it asked for asks again.
-        self.patience_ends(suspect).max(self.pre_vote.asked_at + retry)
+        self.patience_ends(suspect).max(self.election.pre_vote.asked_at + retry)
     }
 
     /// Asks the others whether they would have a new coordinator, too; begins phase 1 with enough of them.
     fn run_pre_vote(&mut self, cx: &mut RingContext<'_>) {
         let ballot = self.next_ballot(cx.me);
-        if self.pre_vote.ballot != ballot {
-            self.pre_vote = PreVote::new(ballot, self.topology.acceptors.len());
+        if self.election.pre_vote.ballot != ballot {
+            self.election.pre_vote = PreVote::new(ballot, self.topology.acceptors.len());
         }
         let lately = |at: &&Option<Time>| at.is_some_and(|at| cx.now.since(at) < cx.config.suspect);
-        let grants = self.pre_vote.grants.iter().filter(lately).count();
+        let grants = self.election.pre_vote.grants.iter().filter(lately).count();
         // Its own is one more.
         if grants + 1 >= self.topology.quorum() {
-            self.pre_vote = PreVote::default();
+            self.election.pre_vote = PreVote::default();
             return self.prepare(cx);
         }
-        let asked = self.pre_vote.asked_at;
+        let asked = self.election.pre_vote.asked_at;
         if asked == Time::ZERO || cx.now.since(asked) >= cx.config.retry {
-            self.pre_vote.asked_at = cx.now;
+            self.election.pre_vote.asked_at = cx.now;
             let others = self.topology.acceptors.iter().filter(|&&p| p != cx.me);
             let message = |&p| (p, RingMessage::PreVote { ring: self.id, ballot });
             cx.outgoing.extend(others.map(message));
@@ -134,14 +155,14 @@ impl Ring {
 
     /// One asks whether it should begin this ballot.
     pub(super) fn on_pre_vote(&mut self, from: Pid, ballot: RingBallot, cx: &mut RingContext<'_>) {
-        if self.acceptor_index.is_none() || !cx.votes || !ballot.is_of(&self.topology.acceptors) {
+        if self.acceptor.index.is_none() || !cx.votes || !ballot.is_of(&self.topology.acceptors) {
             return;
         }
         let ring = self.id;
         if self.has_coordinator(from, cx) {
             self.send_current_ballot(from, cx);
-        } else if ballot <= self.promised {
-            cx.send(from, RingMessage::Reject { ring, promised: self.promised });
+        } else if ballot <= self.acceptor.promised {
+            cx.send(from, RingMessage::Reject { ring, promised: self.acceptor.promised });
         } else {
             cx.send(from, RingMessage::PreVoteGranted { ring, ballot });
         }
@@ -149,8 +170,8 @@ impl Ring {
 
     pub(super) fn on_pre_vote_granted(&mut self, from: Pid, ballot: RingBallot, now: Time) {
         if let Some(at) = self.topology.acceptor(from)
-            && self.pre_vote.ballot == ballot
-            && let Some(grant) = self.pre_vote.grants.get_mut(at)
+            && self.election.pre_vote.ballot == ballot
+            && let Some(grant) = self.election.pre_vote.grants.get_mut(at)
         {
             *grant = Some(now);
         }
@@ -160,12 +181,13 @@ impl Ring {
     /// one so lately that it may just begin it, as far as can be heard.
     fn has_coordinator(&self, candidate: Pid, cx: &RingContext<'_>) -> bool {
         // Counted from the promise: who waits for another's turn waits on, and that one must be able to begin.
-        let until = self.promised_at + self.patience(cx.config.suspect);
-        let begins = self.promised > self.ballot && cx.now < until;
-        let counts = self.is_in_force() || begins && self.awaited_ballot == self.promised;
-        let leads = self.promised.coordinator().filter(|&p| p != candidate && counts);
+        let until = self.election.promised_at + self.patience(cx.config.suspect);
+        let begins = self.acceptor.promised > self.current.ballot && cx.now < until;
+        let counts =
+            self.is_in_force() || begins && self.election.awaited_ballot == self.acceptor.promised;
+        let leads = self.acceptor.promised.coordinator().filter(|&p| p != candidate && counts);
         leads.is_some_and(|p| match p == cx.me {
-            true => self.coordinator_role.is_some() && self.may_coordinate(p, cx),
+            true => self.coordinator.is_some() && self.may_coordinate(p, cx),
             false => {
                 // However patient this process has become: others need not be.
                 let heard = cx.heartbeat.silence(cx.now, p.index()) < cx.config.suspect;
@@ -182,7 +204,7 @@ impl Ring {
             true => self.reaches_quorum(cx),
             false => cx.heartbeat.is_fit(p.index()),
         };
-        cx.now < self.promised_at + cx.config.suspect || fit()
+        cx.now < self.election.promised_at + cx.config.suspect || fit()
     }
 
     /// Whether this acceptor hears so many, and they it, that together they could decide something.
@@ -196,11 +218,11 @@ impl Ring {
         if !promised.is_of(&self.topology.acceptors) {
             return;
         }
-        if self.coordinator_role.as_ref().is_some_and(|role| role.ballot < promised) {
+        if self.coordinator.as_ref().is_some_and(|role| role.ballot < promised) {
             self.step_down(promised, cx);
         }
-        self.promised = self.promised.max(promised);
-        let lacks = self.topology.acceptor(from).is_some() && promised <= self.ballot;
+        self.acceptor.promised = self.acceptor.promised.max(promised);
+        let lacks = self.topology.acceptor(from).is_some() && promised <= self.current.ballot;
         if lacks && self.has_coordinator(from, cx) {
             self.send_current_ballot(from, cx);
         }
@@ -210,7 +232,9 @@ impl Ring {
     fn send_current_ballot(&self, to: Pid, cx: &mut RingContext<'_>) {
         match self.is_in_force() {
             true => self.send_ballot_to(to, cx),
-            false => cx.send(to, RingMessage::Reject { ring: self.id, promised: self.promised }),
+            false => {
+                cx.send(to, RingMessage::Reject { ring: self.id, promised: self.acceptor.promised })
+            }
         }
     }
 }

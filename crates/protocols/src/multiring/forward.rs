@@ -39,14 +39,15 @@ impl MultiRing {
                 self.now,
                 way,
                 self.config.suspect,
-                &mut self.outgoing,
+                &mut self.outputs.messages,
             );
         }
     }
 
     /// Whom to send proposals for a ring to.
     fn route(&self, id: RingId) -> Route {
-        let ballot = self.rings[usize::from(id)].as_ref().map_or(RingBallot::NONE, |r| r.ballot);
+        let ballot =
+            self.rings[usize::from(id)].as_ref().map_or(RingBallot::NONE, |r| r.current.ballot);
         let acceptors = &self.config.rings[usize::from(id)].acceptors;
         // With one that shows this process no signs of life there is no way to tell.
         let reached = |p| p == self.me || self.reaches(p) || !self.neighbours.contains(&p);
@@ -77,8 +78,8 @@ impl Ring {
         if self.coordinates() || from != sender {
             return self.on_propose(sender, &bytes, cx);
         }
-        let coordinator = self.coordinator().filter(|&to| to != sender && to != cx.me);
-        let (Some(to), Some(_)) = (coordinator, self.acceptor_index) else { return };
+        let coordinator = self.coordinator_pid().filter(|&to| to != sender && to != cx.me);
+        let (Some(to), Some(_)) = (coordinator, self.acceptor.index) else { return };
         if let Some(last) = proposals(&bytes).last() {
             let forwarded = self.forwarded.entry(sender).or_default();
             forwarded.last = forwarded.last.max((last.incarnation, last.number));
@@ -88,9 +89,9 @@ impl Ring {
 
     /// Tells those for whom it passed something on what of theirs is decided.
     pub(super) fn report_forwarded(&mut self, cx: &mut RingContext<'_>) {
-        let Self { id: ring, table, forwarded, .. } = self;
+        let Self { id: ring, proposals, forwarded, .. } = self;
         forwarded.retain(|&p, forwarded| {
-            let decided = table[p.index()];
+            let decided = proposals.table[p.index()];
             if decided > forwarded.told {
                 let (incarnation, upto) = decided;
                 forwarded.told = decided;

@@ -12,6 +12,7 @@ use super::message::RingMessage;
 use super::process::MultiRing;
 use super::ring::Ring;
 use super::topology::RingId;
+use alloc::vec::Vec;
 use amcast_core::{Span, Time};
 use core::mem;
 
@@ -40,6 +41,25 @@ pub(super) struct RingLevelling {
     asked: Option<(u64, u64)>,
     /// How many instances more than it needs this process asks for.
     ahead: u64,
+}
+
+/// What a process needs of the rings that are merged with those that it coordinates or delivers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Levelling {
+    /// How far rings must come for the batches that this process ordered to be delivered.
+    pub(super) needs: Vec<(RingId, u64)>,
+    /// How far rings must come for others, or for the merge here: to be requested.
+    pub(super) requests: Vec<(RingId, u64)>,
+    /// By ring: what was requested of it.
+    pub(super) rings: Vec<RingLevelling>,
+    /// The ring and instance that the merge waits for, and since when.
+    pub(super) merge_blocked: Option<(RingId, u64, Time)>,
+}
+
+impl Levelling {
+    pub(super) fn new(rings: usize) -> Self {
+        Self { rings: alloc::vec![RingLevelling::default(); rings], ..Self::default() }
+    }
 }
 
 impl RingLevelling {
@@ -76,20 +96,20 @@ impl RingLevelling {
 impl MultiRing {
     /// Asks the coordinators of rings that others wait for to come further.
     pub(super) fn request_levelling(&mut self) {
-        for (id, need) in mem::take(&mut self.level_needs) {
+        for (id, need) in mem::take(&mut self.levelling.needs) {
             let end = self.end_of(id);
-            if let Some(upto) = self.levelling[usize::from(id)].batch(need, end) {
-                self.level_requests.push((id, upto));
+            if let Some(upto) = self.levelling.rings[usize::from(id)].batch(need, end) {
+                self.levelling.requests.push((id, upto));
             }
         }
-        if let Some((id, instance, _)) = self.merge_blocked
+        if let Some((id, instance, _)) = self.levelling.merge_blocked
             && self.levelling_at() <= self.now
-            && let Some(upto) = self.needed(id, instance, |ring| ring.learned)
+            && let Some(upto) = self.needed(id, instance, |ring| ring.learner.learned)
         {
-            self.level_requests.push((id, upto));
+            self.levelling.requests.push((id, upto));
         }
-        for (id, upto) in mem::take(&mut self.level_requests) {
-            if self.levelling[usize::from(id)].asks(upto, self.now, self.config.retry) {
+        for (id, upto) in mem::take(&mut self.levelling.requests) {
+            if self.levelling.rings[usize::from(id)].asks(upto, self.now, self.config.retry) {
                 let to = self.target(id);
                 self.send(to, RingMessage::LevelRequest { ring: id, upto });
             }
@@ -98,16 +118,16 @@ impl MultiRing {
 
     /// Sees which rings have come as far as they were asked to.
     pub(super) fn note_arrivals(&mut self) {
-        for (pull, ring) in self.levelling.iter_mut().zip(&self.rings) {
+        for (pull, ring) in self.levelling.rings.iter_mut().zip(&self.rings) {
             if let Some(ring) = ring {
-                pull.arrived(ring.learned);
+                pull.arrived(ring.learner.learned);
             }
         }
     }
 
     /// How far a ring has come, whether or not that is decided; none if this process is not in it.
     fn end_of(&self, id: RingId) -> Option<u64> {
-        self.rings[usize::from(id)].as_ref().map(|ring| ring.end.max(ring.learned))
+        self.rings[usize::from(id)].as_ref().map(|ring| ring.current.end.max(ring.learner.learned))
     }
 
     /// How far ring `id` must come for the others to be merged as far as `what`; none if it has come
@@ -127,16 +147,16 @@ impl MultiRing {
     /// after a while. If there are only skips, which are to be merged before they are trimmed, and
     /// rings would chase each other with, much later.
     pub(super) fn levelling_at(&self) -> Time {
-        let Some((id, instance, since)) = self.merge_blocked else { return Time::NEVER };
+        let Some((id, instance, since)) = self.levelling.merge_blocked else { return Time::NEVER };
         let retry = self.config.retry;
-        let wait = if self.needed(id, instance, |ring| ring.messages_end).is_some() {
+        let wait = if self.needed(id, instance, |ring| ring.learner.messages_end).is_some() {
             retry
-        } else if self.needed(id, instance, |ring| ring.learned).is_some() {
+        } else if self.needed(id, instance, |ring| ring.learner.learned).is_some() {
             retry.times(SKIPS_PATIENCE)
         } else {
             return Time::NEVER;
         };
-        (since + wait).max(self.levelling[usize::from(id)].at + retry)
+        (since + wait).max(self.levelling.rings[usize::from(id)].at + retry)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a process does with its log: takes back what earlier lives wrote, reads again what left its
 //! memory, and lets go of what nobody needs any more.
 
+use super::acceptor_recovery::StorageState;
 use super::catch_up::RetransmissionStep;
 use super::message::{PeerProgress, RingPacket};
 use super::persistence::{DurableAction, LogRecord};
@@ -25,15 +26,24 @@ pub(super) struct PendingRetransmission {
     read: BTreeMap<u64, InstanceValue>,
 }
 
+/// Retransmissions that this process serves, as far as they need its disk.
+#[derive(Debug, Default)]
+pub(super) struct Retransmissions {
+    /// Records that are being read: the ring and first instance of each.
+    pub(super) disk_reads: BTreeMap<u64, (RingId, u64)>,
+    /// By ring and requester: the instances that are being read for it.
+    pub(super) pending: BTreeMap<(RingId, Pid), PendingRetransmission>,
+}
+
 impl MultiRing {
     pub(super) fn checkpointed(&mut self, position: u64) {
         // That nothing was delivered behind it counts only once that is written.
-        let point = if position == self.idle_since.0 {
-            self.idle_since.1
+        let point = if position == self.persistence.idle_since.0 {
+            self.persistence.idle_since.1
         } else {
             MergePosition::of(position)
         };
-        self.checkpoint = self.checkpoint.max((position, point));
+        self.persistence.checkpoint = self.persistence.checkpoint.max((position, point));
         self.record_idle();
     }
 
@@ -41,19 +51,20 @@ impl MultiRing {
     /// to here although the application has nothing new.
     pub(super) fn record_idle(&mut self) {
         let (position, point) = (self.merge.delivered, self.merge.next);
-        let still = position == self.checkpoint.0 && self.writes.is_durable();
-        if still && point.merged >= self.idle_written.merged + IDLE_INSTANCES {
-            self.idle_written = point;
+        let still =
+            position == self.persistence.checkpoint.0 && self.persistence.writes.is_durable();
+        if still && point.merged >= self.persistence.idle_written.merged + IDLE_INSTANCES {
+            self.persistence.idle_written = point;
             let act = DurableAction::IdleDurable { position, point };
-            self.writes.write(LogRecord::IdleSince { position, point }, Some(act));
+            self.persistence.writes.write(LogRecord::IdleSince { position, point }, Some(act));
         }
     }
 
     /// Up to which point the application's state is not lost, whatever happens to this process alone;
     /// in memory, what is applied.
     pub(super) fn trimmable_position(&self) -> MergePosition {
-        if self.writes.is_durable() {
-            self.checkpoint.1
+        if self.persistence.writes.is_durable() {
+            self.persistence.checkpoint.1
         } else {
             self.merge.merge_position_at(self.merge.applied)
         }
@@ -69,10 +80,10 @@ impl MultiRing {
     ) {
         let Some(Some(ring)) = self.rings.get(usize::from(id)) else { return };
         let reading =
-            self.pending_retransmissions.remove(&(id, from)).filter(|r| r.from == (at, table));
+            self.retransmissions.pending.remove(&(id, from)).filter(|r| r.from == (at, table));
         if reading.as_ref().is_some_and(|r| !r.awaits.is_empty()) {
             // Its disk is slow, and it asks once more.
-            self.pending_retransmissions.extend(reading.map(|reading| ((id, from), reading)));
+            self.retransmissions.pending.extend(reading.map(|reading| ((id, from), reading)));
             return;
         }
         let read = reading.map_or_else(BTreeMap::new, |reading| reading.read);
@@ -84,7 +95,7 @@ impl MultiRing {
                 if !awaits.is_empty() {
                     let reading =
                         PendingRetransmission { from: (at, table), awaits, read: BTreeMap::new() };
-                    self.pending_retransmissions.insert((id, from), reading);
+                    self.retransmissions.pending.insert((id, from), reading);
                 }
             }
         }
@@ -103,11 +114,11 @@ impl MultiRing {
         let missing = ring.log.from(first).take_while(|(_, slot)| slot.value.is_none());
         for (first, slot) in missing.take(DISK_READS_MAX / 4) {
             let record = slot.record;
-            if !self.disk_reads.contains_key(&record) {
-                if self.disk_reads.len() == DISK_READS_MAX {
+            if !self.retransmissions.disk_reads.contains_key(&record) {
+                if self.retransmissions.disk_reads.len() == DISK_READS_MAX {
                     break;
                 }
-                self.disk_reads.insert(record, (id, first));
+                self.retransmissions.disk_reads.insert(record, (id, first));
                 out.push(Output::Load { ticket: Ticket(DISK_READ | record), number: record });
             }
             awaits.insert(record);
@@ -122,7 +133,7 @@ impl MultiRing {
         out: &mut Outbox<Messages<RingPacket>>,
     ) {
         let number = ticket.0 & !DISK_READ;
-        let Some((id, first)) = self.disk_reads.remove(&number) else { return };
+        let Some((id, first)) = self.retransmissions.disk_reads.remove(&number) else { return };
         let value: Option<InstanceValue> = match record.and_then(LogRecord::read) {
             Some(LogRecord::Accept { entry, .. } | LogRecord::Learn { entry, .. }) => {
                 Some(entry.value)
@@ -133,7 +144,7 @@ impl MultiRing {
         let is_wanted = ring.log.at(first).is_some_and(|(_, slot)| slot.record == number);
         match &value {
             // What this process has applied is not kept in memory for the sake of others.
-            Some(value) if first >= ring.own_progress.applied => {
+            Some(value) if first >= ring.learner.progress.applied => {
                 ring.log.fill(first, number, value.clone());
             }
             // The disk is damaged: only a state helps.
@@ -143,7 +154,7 @@ impl MultiRing {
         }
         let of_ring = (id, Pid(0))..=(id, Pid(u32::MAX));
         let mut whole = Vec::new();
-        for (&(_, reader), reading) in self.pending_retransmissions.range_mut(of_ring) {
+        for (&(_, reader), reading) in self.retransmissions.pending.range_mut(of_ring) {
             if !reading.awaits.remove(&number) {
                 continue;
             }
@@ -160,7 +171,7 @@ impl MultiRing {
             match from {
                 Some(from) => self.on_retransmit_request(reader, id, from, out),
                 // It asks another.
-                None => _ = self.pending_retransmissions.remove(&(id, reader)),
+                None => _ = self.retransmissions.pending.remove(&(id, reader)),
             }
         }
     }
@@ -183,30 +194,32 @@ impl MultiRing {
         let limits = self.trim_limits();
         for (ring, limit) in self.rings.iter_mut().zip(limits) {
             let Some(ring) = ring else { continue };
-            let PeerProgress { applied: merged, trimmable: safe, .. } = ring.own_progress;
+            let PeerProgress { applied: merged, trimmable: safe, .. } = ring.learner.progress;
             // What its own application lacks stays, too: `held_bytes` bounds that.
-            let logs = self.writes.is_durable() && ring.acceptor_index.is_some();
+            let logs = self.persistence.writes.is_durable() && ring.acceptor.index.is_some();
             let own = if logs { merged.min(safe) } else { merged };
             ring.forget(ring.trim_end.min(own).min(limit));
-            let merged = ring.own_progress.applied.min(ring.learned);
+            let merged = ring.learner.progress.applied.min(ring.learner.learned);
             ring.log.evict(merged, self.config.cache_bytes);
         }
         let floors = |id: RingId| {
             self.rings[usize::from(id)].as_ref().map_or(u64::MAX, |ring| ring.log.floor())
         };
-        let idle = self.writes.unneeded(&floors);
-        if idle < TRIM_RECORDS || !self.started || self.recovery.lost {
+        let idle = self.persistence.writes.unneeded(&floors);
+        if idle < TRIM_RECORDS || !self.started || self.recovery.is_needed() {
             return;
         }
         // [MRP 3:5]
-        let before = self.writes.trim(idle);
-        for ring in self.rings.iter().flatten().filter(|ring| ring.acceptor_index.is_some()) {
-            self.writes.write(ring.base(), None);
+        let before = self.persistence.writes.trim(idle);
+        for ring in self.rings.iter().flatten().filter(|ring| ring.acceptor.index.is_some()) {
+            self.persistence.writes.write(ring.base(), None);
         }
-        let (position, point) = self.idle_since;
-        self.writes.write(LogRecord::IdleSince { position, point }, None);
+        let (position, point) = self.persistence.idle_since;
+        self.persistence.writes.write(LogRecord::IdleSince { position, point }, None);
         let of = self.group_storage_epochs();
-        self.writes.write(LogRecord::StorageEpochs { of }, Some(DurableAction::Trim { before }));
+        self.persistence
+            .writes
+            .write(LogRecord::StorageEpochs { of }, Some(DurableAction::Trim { before }));
     }
 
     /// By ring: how far it may be trimmed for the sake of whoever goes on from where the ring of all groups
@@ -216,7 +229,7 @@ impl MultiRing {
         let all = ring_for(&self.config.rings, self.config.cluster.all_groups());
         let place = |id: RingId| self.merge.rings.iter().position(|&ring| ring == id);
         let of_all = all.and_then(|id| place(id).zip(self.rings[usize::from(id)].as_ref()));
-        let Some((of_all, ring)) = of_all.filter(|_| self.writes.is_durable()) else {
+        let Some((of_all, ring)) = of_all.filter(|_| self.persistence.writes.is_durable()) else {
             return limits;
         };
         for (at, &id) in self.merge.rings.iter().enumerate().filter(|(at, _)| *at != of_all) {
@@ -234,30 +247,30 @@ impl MultiRing {
         bytes: &[u8],
         out: &mut Outbox<Messages<RingPacket>>,
     ) {
-        let record = LogRecord::read(bytes).filter(|_| !self.unreadable);
+        let record = LogRecord::read(bytes).filter(|_| !self.persistence.unreadable);
         let Some(record) = record else {
             // It may have been a promise, or have replaced what was accepted: nothing is relied on
             // that the log says from there on.
-            self.writes.skip(number);
-            if !mem::replace(&mut self.unreadable, true) {
+            self.persistence.writes.skip(number);
+            if !mem::replace(&mut self.persistence.unreadable, true) {
                 let why = "a record of the log that makes no sense";
                 out.note(Note::Malformed(self.me, why));
             }
             return;
         };
-        self.writes.restore(number, &record);
+        self.persistence.writes.restore(number, &record);
         match &record {
             LogRecord::IdleSince { position, point } => {
-                self.idle_since = self.idle_since.max((*position, *point));
-                self.idle_written = self.idle_since.1;
+                self.persistence.idle_since = self.persistence.idle_since.max((*position, *point));
+                self.persistence.idle_written = self.persistence.idle_since.1;
             }
             LogRecord::StorageLost { storage_epoch } => {
-                self.recovery.lost = true;
+                self.recovery.state = StorageState::Lost;
                 let held = &mut self.storage_epochs[self.me.index()];
                 *held = (*held).max(*storage_epoch);
             }
             LogRecord::StorageEpochs { of } => {
-                self.recovery.lost = false;
+                self.recovery.state = StorageState::Intact;
                 let members: Vec<Pid> = self.config.cluster.members(self.group).collect();
                 for (p, &storage_epoch) in members.into_iter().zip(of) {
                     let held = &mut self.storage_epochs[p.index()];
@@ -272,7 +285,7 @@ impl MultiRing {
                 let (id, cache) = (*ring, self.config.cache_bytes);
                 if let Some(Some(ring)) = self.rings.get_mut(usize::from(id)) {
                     ring.restore(number, record);
-                    let learned = ring.learned;
+                    let learned = ring.learner.learned;
                     ring.log.evict(learned, cache);
                 }
             }

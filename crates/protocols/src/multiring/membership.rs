@@ -1,6 +1,7 @@
 //! Who is in a ring, by the order of its coordinator: all but those who seem to have failed and those who
 //! are far behind, until they have caught up.
 
+use super::message::PeerProgress;
 use super::persistence::AcceptorStorage;
 use super::ring::{Ring, RingContext};
 use super::value::InstanceValue;
@@ -13,13 +14,35 @@ const BEHIND_BYTES: usize = 8;
 /// Who is left out comes back when it lacks one part of so many of that.
 const BACK: usize = 2;
 
+/// The members of a ring, by the order of its coordinator, and what each of them has reported.
+#[derive(Clone, Debug)]
+pub(super) struct Membership {
+    /// Counts the coordinator's changes in its ballot.
+    pub(super) number: u32,
+    /// Members that the others pass over.
+    pub(super) excluded: Vec<Pid>,
+    /// By member: its progress, as it reported last.
+    pub(super) peers: Vec<PeerProgress>,
+}
+
+impl Membership {
+    pub(super) fn new(members: usize) -> Self {
+        let peers = alloc::vec![PeerProgress::default(); members];
+        Self { number: 0, excluded: Vec::new(), peers }
+    }
+}
+
 impl Ring {
     /// Leaves out of the ring who seems to have failed or is far behind, and takes in who is back.
     pub(super) fn update_membership(&mut self, cx: &mut RingContext<'_>) {
         let failed: Vec<Pid> = self.others(cx.me).filter(|&p| cx.suspects(p)).collect();
-        let Some(role) = &self.coordinator_role else { return };
-        let same = failed.iter().all(|p| self.excluded.contains(p))
-            && self.excluded.iter().all(|p| failed.contains(p) || role.lagging.contains(p));
+        let Some(role) = &self.coordinator else { return };
+        let same = failed.iter().all(|p| self.membership.excluded.contains(p))
+            && self
+                .membership
+                .excluded
+                .iter()
+                .all(|p| failed.contains(p) || role.lagging.contains(p));
         let due = cx.now.since(role.checked_at) >= cx.config.heartbeat;
         if same && !due {
             return;
@@ -31,13 +54,13 @@ impl Ring {
             cx.out.mark("multiring-left-out");
             self.send_ballot_to(p, cx);
         }
-        if let Some(role) = &mut self.coordinator_role {
+        if let Some(role) = &mut self.coordinator {
             role.lagging = lagging;
             role.checked_at = if due { cx.now } else { role.checked_at };
         }
-        if out != self.excluded {
-            self.excluded = out;
-            self.membership_number += 1;
+        if out != self.membership.excluded {
+            self.membership.excluded = out;
+            self.membership.number += 1;
         }
     }
 
@@ -52,14 +75,16 @@ impl Ring {
         }
         let far = |p: &Pid| {
             let most = cx.config.pipeline_bytes.saturating_mul(BEHIND_BYTES);
-            let share = if self.excluded.contains(p) { BACK } else { 1 };
-            let learned = self.topology.member(*p).map_or(u64::MAX, |at| self.peers[at].learned);
+            let share = if self.membership.excluded.contains(p) { BACK } else { 1 };
+            let learned =
+                self.topology.member(*p).map_or(u64::MAX, |at| self.membership.peers[at].learned);
             self.lags_beyond(learned, (most / share, cx.config.behind_instances / share))
         };
         let lives = |p: &Pid| !failed.contains(p);
         let mut lagging: Vec<Pid> = self.others(cx.me).filter(lives).filter(far).collect();
         // The farthest first.
-        lagging.sort_by_key(|&p| self.topology.member(p).map(|at| self.peers[at].learned));
+        lagging
+            .sort_by_key(|&p| self.topology.member(p).map(|at| self.membership.peers[at].learned));
         let votes = |p: Pid| self.topology.acceptor(p).is_some();
         let acceptors = self.topology.acceptors.iter().filter(|&p| lives(p)).count();
         let mut spare = acceptors.saturating_sub(self.topology.quorum());
@@ -75,11 +100,13 @@ impl Ring {
     /// decided and kept here. What is trimmed tells nothing: where acceptors keep everything in memory,
     /// that may be all that is older than a sign of life.
     fn lags_beyond(&self, learned: u64, (most_bytes, most_entries): (usize, usize)) -> bool {
-        if learned >= self.learned {
+        if learned >= self.learner.learned {
             return false;
         }
         let (mut bytes, mut entries) = (0, 0);
-        for (_, slot) in self.log.from(learned).take_while(|(first, _)| *first < self.learned) {
+        for (_, slot) in
+            self.log.from(learned).take_while(|(first, _)| *first < self.learner.learned)
+        {
             bytes += slot.value.as_ref().map_or(0, InstanceValue::size);
             entries += 1;
             if bytes > most_bytes || entries > most_entries {

@@ -136,8 +136,8 @@ impl Merge {
             let (at, instance) = self.order.next(self.next);
             let id = self.rings[at];
             let Some(ring) = &rings[usize::from(id)] else { return MergeStall::Trimmed(id) };
-            let early = config.mutants.is(Mutant::DeliversUndecided) && instance < ring.end;
-            if instance >= ring.learned && !early {
+            let early = config.mutants.is(Mutant::DeliversUndecided) && instance < ring.current.end;
+            if instance >= ring.learner.learned && !early {
                 return MergeStall::Undecided(id, instance);
             }
             let Some((first, slot)) = ring.log.at(instance) else { return MergeStall::Trimmed(id) };
@@ -192,10 +192,10 @@ fn skippable(ring: &Ring, from: u64) -> u64 {
     let mut at = from;
     for (first, slot) in ring.log.from(from).take(SKIPS_MAX) {
         let skips = matches!(slot.value, Some(InstanceValue::Skip(_)));
-        if first > at || at >= ring.learned || !skips {
+        if first > at || at >= ring.learner.learned || !skips {
             break;
         }
         at = first + slot.instances;
     }
-    at.min(ring.learned).saturating_sub(from)
+    at.min(ring.learner.learned).saturating_sub(from)
 }

@@ -71,7 +71,9 @@
 //! `value.rs`, `topology.rs`, then `ring.rs` from `Ring::on_pass` on, `election.rs`, `coordinator.rs`, `merge.rs`; then
 //! `process.rs`, which puts them together.
 
+mod acceptor;
 mod acceptor_recovery;
+mod ballot_log;
 mod catch_up;
 mod connectivity;
 mod coordinator;
@@ -80,12 +82,14 @@ mod dispatch;
 mod election;
 mod forward;
 mod instance_log;
+mod learner;
 mod levelling;
 mod log_replay;
 mod membership;
 mod merge;
 mod message;
 mod persistence;
+mod phase1;
 mod process;
 mod proposal_queue;
 mod proposer;

@@ -130,6 +130,38 @@ pub(super) struct PendingWrites {
     pub(super) due: VecDeque<DurableAction>,
 }
 
+/// The log of a process, and what is known of its state.
+#[derive(Clone, Debug)]
+pub(super) struct Persistence {
+    pub(super) writes: PendingWrites,
+    /// The log of earlier incarnations may lack its end.
+    pub(super) torn: bool,
+    /// The log of earlier incarnations is lost as a whole.
+    pub(super) gone: bool,
+    /// The log has a record that cannot be decoded.
+    pub(super) unreadable: bool,
+    /// The application's checkpoint: the position of its last delivery, and the merge position that it stands for.
+    pub(super) checkpoint: (u64, MergePosition),
+    /// Nothing is delivered between this position and this merge position: a durable record says so.
+    pub(super) idle_since: (u64, MergePosition),
+    /// The merge position in the last such record, durable or not.
+    pub(super) idle_written: MergePosition,
+}
+
+impl Persistence {
+    pub(super) fn new(storage: AcceptorStorage) -> Self {
+        Self {
+            writes: PendingWrites::new(storage),
+            torn: false,
+            gone: false,
+            unreadable: false,
+            checkpoint: (0, MergePosition::default()),
+            idle_since: (0, MergePosition::default()),
+            idle_written: MergePosition::default(),
+        }
+    }
+}
+
 impl PendingWrites {
     pub(super) fn new(storage: AcceptorStorage) -> Self {
         Self {

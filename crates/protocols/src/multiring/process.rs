@@ -1,12 +1,12 @@
 //! A process of Multi-Ring Paxos: a replica that proposes, accepts and learns in its rings.
 
-use super::acceptor_recovery::AcceptorRecovery;
+use super::acceptor_recovery::{AcceptorRecovery, StorageState};
 use super::connectivity::ConnectivityMatrix;
-use super::levelling::RingLevelling;
-use super::log_replay::PendingRetransmission;
+use super::levelling::Levelling;
+use super::log_replay::Retransmissions;
 use super::merge::{Merge, MergeStall};
 use super::message::{PeerProgress, RingMessage, RingPacket};
-use super::persistence::{AcceptorStorage, DurableAction, PendingWrites};
+use super::persistence::{AcceptorStorage, DurableAction, Persistence};
 use super::proposer::Proposer;
 use super::read_index::ReadIndexQueue;
 use super::ring::{Ring, RingContext};
@@ -15,7 +15,7 @@ use super::transfer::{Donation, Intake};
 use super::{MultiRingConfig, Mutant};
 use crate::layers::heartbeat::Heartbeat;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
@@ -44,40 +44,31 @@ const PATIENCE_GROWTH: u64 = 4096;
 /// Acts and words to itself that follow from one input, at most, before others have their turn.
 const LOCAL_ACTIONS_MAX: usize = 4096;
 
-/// A replica.
+/// A replica: a process of Multi-Ring Paxos, with its part in each ring.
 #[derive(Debug)]
 pub(super) struct MultiRing {
     pub(super) me: Pid,
     pub(super) group: Gid,
     pub(super) config: Arc<MultiRingConfig>,
+    /// The incarnation of this process.
     pub(super) incarnation: u32,
     pub(super) now: Time,
+    /// Whether it has started; before that it only replays its log.
     pub(super) started: bool,
     /// By ring: none where this process is no member.
     pub(super) rings: Vec<Option<Box<Ring>>>,
     pub(super) merge: Merge,
+    /// By ring.
     pub(super) proposers: Vec<Proposer>,
     pub(super) heartbeat: Heartbeat,
     pub(super) connectivity: ConnectivityMatrix,
-    /// With whom signs of life are exchanged.
+    /// The processes with which this one exchanges heartbeats.
     pub(super) neighbours: Vec<Pid>,
-    /// By process: the life that was heard last.
+    /// By process: its last incarnation that was heard of.
     pub(super) incarnations: Vec<u32>,
-    /// By process: which of its memories counts.
+    /// By process: the storage epoch whose votes and promises count.
     pub(super) storage_epochs: Vec<u32>,
-    pub(super) writes: PendingWrites,
-    /// The log of earlier lives may lack its end.
-    torn: bool,
-    /// It is gone altogether.
-    gone: bool,
-    /// It has a record that makes no sense.
-    pub(super) unreadable: bool,
-    /// The application's state up to here survives, and the point that it stands at.
-    pub(super) checkpoint: (u64, MergePosition),
-    /// Nothing is delivered between this position and this point: as written.
-    pub(super) idle_since: (u64, MergePosition),
-    /// The point in the last record that says so, durable or not.
-    pub(super) idle_written: MergePosition,
+    pub(super) persistence: Persistence,
     /// The application's state is in force.
     fit: bool,
     pub(super) intake: Intake,
@@ -85,24 +76,22 @@ pub(super) struct MultiRing {
     pub(super) captures: u32,
     pub(super) recovery: AcceptorRecovery,
     pub(super) read_indexes: ReadIndexQueue,
-    pub(super) outgoing: Vec<(Pid, RingMessage)>,
-    loopback: VecDeque<RingMessage>,
-    /// What the rings report and note in this step.
-    ring_outputs: Outbox<Messages<RingPacket>>,
-    /// How far rings must come for what this process ordered to be delivered.
-    pub(super) level_needs: Vec<(RingId, u64)>,
-    /// How far rings must come for what others wait for.
-    pub(super) level_requests: Vec<(RingId, u64)>,
-    /// By ring: how far it was asked to come.
-    pub(super) levelling: Vec<RingLevelling>,
-    /// Records that are being read: which slots they are for.
-    pub(super) disk_reads: BTreeMap<u64, (RingId, u64)>,
-    /// Who waits for instances of a ring that are being read.
-    pub(super) pending_retransmissions: BTreeMap<(RingId, Pid), PendingRetransmission>,
-    /// Since when the merge waits for a ring.
-    pub(super) merge_blocked: Option<(RingId, u64, Time)>,
-    /// There is something to send, or to do, at once.
-    has_more_work: bool,
+    pub(super) levelling: Levelling,
+    pub(super) retransmissions: Retransmissions,
+    pub(super) outputs: OutputQueues,
+}
+
+/// What a step has produced so far.
+#[derive(Debug, Default)]
+pub(super) struct OutputQueues {
+    /// Messages to be sent; those to this process itself are moved to `loopback`.
+    pub(super) messages: Vec<(Pid, RingMessage)>,
+    /// Messages of this process to itself.
+    pub(super) loopback: VecDeque<RingMessage>,
+    /// Events and notes of the rings.
+    pub(super) rings: Outbox<Messages<RingPacket>>,
+    /// The process must be woken at once.
+    pub(super) has_more_work: bool,
 }
 
 impl MultiRing {
@@ -139,36 +128,23 @@ impl MultiRing {
             neighbours,
             incarnations: alloc::vec![0; processes],
             storage_epochs: alloc::vec![0; processes],
-            writes: PendingWrites::new(config.storage),
-            torn: false,
-            gone: false,
-            unreadable: false,
-            checkpoint: (0, MergePosition::default()),
-            idle_since: (0, MergePosition::default()),
-            idle_written: MergePosition::default(),
+            persistence: Persistence::new(config.storage),
             fit: false,
             intake: Intake::default(),
             donations: alloc::vec![None; config.cluster.replicas()],
             captures: 0,
             recovery: AcceptorRecovery::default(),
             read_indexes: ReadIndexQueue::default(),
-            outgoing: Vec::new(),
-            loopback: VecDeque::new(),
-            ring_outputs: Outbox::default(),
-            level_needs: Vec::new(),
-            level_requests: Vec::new(),
-            levelling: alloc::vec![RingLevelling::default(); count],
-            disk_reads: BTreeMap::new(),
-            pending_retransmissions: BTreeMap::new(),
-            merge_blocked: None,
-            has_more_work: false,
+            levelling: Levelling::new(count),
+            retransmissions: Retransmissions::default(),
+            outputs: OutputQueues::default(),
             rings,
             config: Arc::clone(config),
         }
     }
 
     pub(super) fn send(&mut self, to: Pid, message: RingMessage) {
-        self.outgoing.push((to, message));
+        self.outputs.messages.push((to, message));
     }
 
     /// The other replicas of this group.
@@ -187,8 +163,8 @@ impl MultiRing {
     }
 
     /// Whether this process may vote and promise.
-    pub(super) const fn may_vote(&self) -> bool {
-        self.started && !self.recovery.lost
+    pub(super) fn may_vote(&self) -> bool {
+        self.started && !self.recovery.is_needed()
     }
 
     /// Whether its application has the state that its place in the order asks for.
@@ -202,19 +178,20 @@ impl MultiRing {
         id: RingId,
         does: impl FnOnce(&mut Ring, &mut RingContext<'_>) -> T,
     ) -> Option<T> {
+        let votes = self.may_vote();
         let mut ring = self.rings.get_mut(usize::from(id))?.take()?;
         let mut cx = RingContext {
             now: self.now,
             me: self.me,
-            votes: self.started && !self.recovery.lost,
+            votes,
             config: &self.config,
             heartbeat: &self.heartbeat,
             connectivity: &self.connectivity,
             storage_epochs: &mut self.storage_epochs,
-            writes: &mut self.writes,
-            outgoing: &mut self.outgoing,
-            out: &mut self.ring_outputs,
-            level_needs: &mut self.level_needs,
+            writes: &mut self.persistence.writes,
+            outgoing: &mut self.outputs.messages,
+            out: &mut self.outputs.rings,
+            level_needs: &mut self.levelling.needs,
         };
         let done = does(&mut ring, &mut cx);
         self.rings[usize::from(id)] = Some(ring);
@@ -228,18 +205,20 @@ impl MultiRing {
     fn start(&mut self, incarnation: u32, out: &mut Outbox<Messages<RingPacket>>) {
         (self.incarnation, self.started) = (incarnation, true);
         let is = |mutant| self.config.mutants.is(mutant);
-        let cut = !self.writes.is_empty();
+        let cut = !self.persistence.writes.is_empty();
         let gone = incarnation > 0
-            && match self.writes.storage() {
+            && match self.persistence.writes.storage() {
                 AcceptorStorage::Memory => true,
                 _ if cut && is(Mutant::TakesACutLogForWhole) => false,
-                AcceptorStorage::Synced | AcceptorStorage::Written => self.gone,
+                AcceptorStorage::Synced | AcceptorStorage::Written => self.persistence.gone,
             };
         self.rings.iter_mut().flatten().for_each(|ring| ring.assume_voted_all());
         let whole = is(Mutant::TakesATornLogForWhole);
-        let torn = self.torn && self.writes.storage() == AcceptorStorage::Written && !whole;
+        let torn = self.persistence.torn
+            && self.persistence.writes.storage() == AcceptorStorage::Written
+            && !whole;
         self.fit = !gone;
-        let forgot = gone || torn || self.unreadable || self.recovery.lost;
+        let forgot = gone || torn || self.persistence.unreadable || self.recovery.is_needed();
         if forgot && !self.config.mutants.is(Mutant::ForgetsThatItForgot) {
             self.lose_storage();
             out.event(ProtocolEvent::Lagging);
@@ -248,10 +227,10 @@ impl MultiRing {
             self.want_state(out);
         }
         // What was applied without a checkpoint is delivered again, from where nothing was.
-        if self.idle_since.0 == 0 {
-            self.merge.install(0, self.idle_since.1);
+        if self.persistence.idle_since.0 == 0 {
+            self.merge.install(0, self.persistence.idle_since.1);
         }
-        self.checkpoint.1 = self.merge.next;
+        self.persistence.checkpoint.1 = self.merge.next;
     }
 
     /// The application has a state in force that holds every delivery up to `position`, on disk or not.
@@ -264,14 +243,14 @@ impl MultiRing {
             }
         } else if position > self.merge.delivered {
             // From a checkpoint, or from elsewhere.
-            let point = if position == self.idle_since.0 {
-                self.idle_since.1
+            let point = if position == self.persistence.idle_since.0 {
+                self.persistence.idle_since.1
             } else {
                 MergePosition::of(position)
             };
             self.merge.install(position, point);
             self.fit = true;
-            if self.intake.wanted && !self.recovery.lost {
+            if self.intake.wanted && !self.recovery.is_needed() {
                 // It came from elsewhere: none is asked for any more.
                 self.intake.wanted = false;
                 self.report_caught_up(position, out);
@@ -312,7 +291,7 @@ impl MultiRing {
                 self.with_ring(ring, |r, cx| r.on_own_promise(ballot, cx));
             }
             DurableAction::Recovered => {
-                self.recovery.lost = false;
+                self.recovery.state = StorageState::Intact;
                 for id in self.ring_ids() {
                     self.with_ring(id, Ring::resume_voting);
                 }
@@ -323,9 +302,9 @@ impl MultiRing {
             }
             DurableAction::Trim { before } => out.push(Output::Trim { before }),
             DurableAction::IdleDurable { position, point } => {
-                self.idle_since = (position, point);
-                if position == self.checkpoint.0 {
-                    self.checkpoint.1 = self.checkpoint.1.max(point);
+                self.persistence.idle_since = (position, point);
+                if position == self.persistence.checkpoint.0 {
+                    self.persistence.checkpoint.1 = self.persistence.checkpoint.1.max(point);
                 }
             }
         }
@@ -334,21 +313,21 @@ impl MultiRing {
     /// Carries out what follows from an input within this process.
     fn run_local_actions(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
         for _ in 0..LOCAL_ACTIONS_MAX {
-            for at in (0..self.outgoing.len()).rev() {
-                if self.outgoing[at].0 == self.me {
-                    let (_, message) = self.outgoing.remove(at);
-                    self.loopback.push_front(message);
+            for at in (0..self.outputs.messages.len()).rev() {
+                if self.outputs.messages[at].0 == self.me {
+                    let (_, message) = self.outputs.messages.remove(at);
+                    self.outputs.loopback.push_front(message);
                 }
             }
-            if let Some(act) = self.writes.due.pop_front() {
+            if let Some(act) = self.persistence.writes.due.pop_front() {
                 self.perform(act, out);
-            } else if let Some(message) = self.loopback.pop_front() {
+            } else if let Some(message) = self.outputs.loopback.pop_front() {
                 self.dispatch(self.me, message, out);
             } else {
                 return;
             }
         }
-        self.has_more_work = true;
+        self.outputs.has_more_work = true;
     }
 
     /// What is done when time passes, and with all that came since the last time.
@@ -398,7 +377,7 @@ impl MultiRing {
             let p = self.neighbours[at];
             let mine = self.rings.iter().flatten().filter(|r| r.topology.member(p).is_some());
             let rings = mine
-                .map(|r| (r.id, PeerProgress { learned: r.learned, ..r.own_progress }))
+                .map(|r| (r.id, PeerProgress { learned: r.learner.learned, ..r.learner.progress }))
                 .collect();
             self.send(p, RingMessage::Heartbeat { count, fit, broken: broken.clone(), rings });
         }
@@ -407,7 +386,7 @@ impl MultiRing {
     /// Whether this process hears enough others, and they it, to coordinate any ring in which it votes.
     fn reaches_quorums(&mut self) -> bool {
         self.ring_ids().all(|id| {
-            self.with_ring(id, |r, cx| r.acceptor_index.is_none() || r.reaches_quorum(cx))
+            self.with_ring(id, |r, cx| r.acceptor.index.is_none() || r.reaches_quorum(cx))
                 .unwrap_or(true)
         })
     }
@@ -418,24 +397,24 @@ impl MultiRing {
             return;
         }
         let stop = self.merge.run(&self.rings, &self.config, out);
-        let before = self.merge_blocked.take();
+        let before = self.levelling.merge_blocked.take();
         match stop {
             MergeStall::Undecided(id, instance) => {
                 let same = before.filter(|(r, i, _)| (*r, *i) == (id, instance));
-                self.merge_blocked = same.or(Some((id, instance, self.now)));
+                self.levelling.merge_blocked = same.or(Some((id, instance, self.now)));
             }
             MergeStall::OnDisk(id, first) => _ = self.read_log(id, first, out),
             MergeStall::Trimmed(_) => self.want_state(out),
             MergeStall::ApplicationBusy => {}
-            MergeStall::More => self.has_more_work = true,
+            MergeStall::More => self.outputs.has_more_work = true,
         }
         self.record_idle();
     }
 
     /// Records.
     fn emit_records(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
-        let first = self.writes.first_ticket();
-        for (i, (record, awaited)) in self.writes.unwritten.drain(..).enumerate() {
+        let first = self.persistence.writes.first_ticket();
+        for (i, (record, awaited)) in self.persistence.writes.unwritten.drain(..).enumerate() {
             let record = out.fill(|to| record.encode(to));
             out.push(Output::Persist { ticket: Ticket(first + i as u64), record, awaited });
         }
@@ -444,8 +423,8 @@ impl MultiRing {
     /// Records, and words to others.
     fn emit(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
         self.emit_records(out);
-        out.append(&mut self.ring_outputs);
-        for (to, message) in self.outgoing.drain(..) {
+        out.append(&mut self.outputs.rings);
+        for (to, message) in self.outputs.messages.drain(..) {
             out.ask(Out::To(
                 to,
                 Lane::Stream,
@@ -466,19 +445,19 @@ impl Protocol for MultiRing {
         out: &mut Outbox<Messages<RingPacket>>,
     ) {
         self.now = now;
-        self.ring_outputs.trace_as(out);
+        self.outputs.rings.trace_as(out);
         let woken = matches!(input, Input::Wake);
         // What the application has is said behind that.
         let starts = matches!(input, Input::Start { .. });
-        self.has_more_work = !woken;
+        self.outputs.has_more_work = !woken;
         match input {
             Input::Stored { number, record } => return self.restore(number, record, out),
-            Input::Torn => self.torn = true,
-            Input::Lost => self.gone = true,
+            Input::Torn => self.persistence.torn = true,
+            Input::Lost => self.persistence.gone = true,
             Input::Start { incarnation } => self.start(incarnation, out),
             Input::Submit(submission) => self.submit(&submission),
             Input::Wake => self.tick(out),
-            Input::Durable(ticket) => self.writes.durable(ticket.0),
+            Input::Durable(ticket) => self.persistence.writes.durable(ticket.0),
             Input::Loaded { ticket, record } => self.on_loaded(ticket, record, out),
             Input::Checkpointed(position) => self.checkpointed(position),
             Input::Applied(position) => self.merge.on_applied(position),
@@ -515,7 +494,7 @@ impl Protocol for MultiRing {
     }
 
     fn deadline(&self) -> Option<(Time, Why)> {
-        if self.has_more_work {
+        if self.outputs.has_more_work {
             return Some((self.now, Why::Flush));
         }
         let MultiRingConfig { heartbeat, retry, suspect, .. } = *self.config;
@@ -526,7 +505,7 @@ impl Protocol for MultiRing {
                 ring.coordinate_at(retry, paced),
                 ring.retransmission_at(self.me, retry),
                 // Who has lost its memory elects nobody.
-                if ring.coordinator_role.is_none() && votes {
+                if ring.coordinator.is_none() && votes {
                     ring.election_at(suspect, retry)
                 } else {
                     Time::NEVER
@@ -571,7 +550,9 @@ impl Protocol for MultiRing {
     }
 
     fn fit(&self) -> bool {
-        let able = |ring: &Ring| ring.acceptor_index.is_none() || ring.table_at == ring.learned;
+        let able = |ring: &Ring| {
+            ring.acceptor.index.is_none() || ring.proposals.at == ring.learner.learned
+        };
         self.has_state() && self.may_vote() && self.rings.iter().flatten().all(|ring| able(ring))
     }
 
@@ -580,12 +561,12 @@ impl Protocol for MultiRing {
         let own = own.and_then(|id| self.rings[usize::from(id)].as_ref());
         let backlog: usize = self.proposers.iter().map(|p| p.load().0).sum();
         Status {
-            leader: own.and_then(|ring| ring.coordinator()),
-            epoch: own.map_or(0, |ring| ring.ballot.number()),
+            leader: own.and_then(|ring| ring.coordinator_pid()),
+            epoch: own.map_or(0, |ring| ring.current.ballot.number()),
             delivered: self.merge.delivered,
             decided: self.merge.delivered,
             backlog: backlog as u64,
-            follows: self.may_vote() && own.is_some_and(|ring| ring.coordinator().is_some()),
+            follows: self.may_vote() && own.is_some_and(|ring| ring.coordinator_pid().is_some()),
         }
     }
 }

@@ -105,18 +105,18 @@ impl Ring {
     /// What this acceptor holds counts as voted for: another life, or the memory that came back, may
     /// have done so.
     pub(super) fn assume_voted_all(&mut self) {
-        self.voted_end = self.voted_end.max(self.log.end());
+        self.acceptor.voted_end = self.acceptor.voted_end.max(self.log.end());
     }
 
     /// Behind the last instance with messages that this acceptor has voted for, or further.
     fn voted_messages(&self, mutants: &Mutants<Mutant>) -> u64 {
-        let voted = if mutants.is(Mutant::AnswersKnown) { 0 } else { self.voted_end };
-        let upto = self.learned.max(voted.min(self.log.end()));
-        let open = self.log.from(self.learned).take_while(|(first, _)| *first < upto);
+        let voted = if mutants.is(Mutant::AnswersKnown) { 0 } else { self.acceptor.voted_end };
+        let upto = self.learner.learned.max(voted.min(self.log.end()));
+        let open = self.log.from(self.learner.learned).take_while(|(first, _)| *first < upto);
         let messages = open.filter(|(_, slot)| !matches!(slot.value, Some(InstanceValue::Skip(_))));
         let last = messages.last().map(|(first, slot)| first + slot.instances);
         // Whether what was trimmed held any is not known.
-        last.unwrap_or_else(|| self.messages_end.max(self.log.floor()))
+        last.unwrap_or_else(|| self.learner.messages_end.max(self.log.floor()))
     }
 }
 
@@ -168,7 +168,7 @@ impl MultiRing {
             return;
         }
         let shared =
-            |ring: &&Ring| ring.acceptor_index.is_some() && ring.topology.member(from).is_some();
+            |ring: &&Ring| ring.acceptor.index.is_some() && ring.topology.member(from).is_some();
         let voted = self.rings.iter().flatten().map(|ring| &**ring).filter(shared);
         let rings: Vec<(RingId, u64)> =
             voted.map(|r| (r.id, r.voted_messages(&self.config.mutants))).collect();
@@ -232,9 +232,11 @@ impl MultiRing {
                 let others = (0..merge.rings.len()).filter(|other| *other != at);
                 let needs = others.map(|o| (merge.rings[o], merge.order.needs(at, last, o)));
                 let behind = |(id, upto): &(RingId, u64)| {
-                    self.rings[usize::from(*id)].as_ref().is_some_and(|ring| ring.end < *upto)
+                    self.rings[usize::from(*id)]
+                        .as_ref()
+                        .is_some_and(|ring| ring.current.end < *upto)
                 };
-                self.level_requests.extend(needs.filter(behind));
+                self.levelling.requests.extend(needs.filter(behind));
             }
             return;
         }

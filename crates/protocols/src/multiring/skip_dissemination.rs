@@ -21,23 +21,23 @@ impl Ring {
     /// Tells of the skips that are decided since the last time, if this process leads.
     pub(super) fn disseminate_skips(&mut self, cx: &mut RingContext<'_>) {
         if self.topology.members.len() < cx.config.spread || !self.coordinates() {
-            self.skips_sent_upto = self.learned;
+            self.skips_sent_upto = self.learner.learned;
             return;
         }
         for entry in self.skips_from(self.skips_sent_upto) {
             self.send_skip(&entry, cx);
         }
-        self.skips_sent_upto = self.learned;
+        self.skips_sent_upto = self.learner.learned;
     }
 
     /// The skips from instance `from` on that are decided.
     fn skips_from(&self, from: u64) -> Vec<InstanceEntry> {
         let mut entries = Vec::new();
-        let decided = self.log.from(from).take_while(|(first, _)| *first < self.learned);
+        let decided = self.log.from(from).take_while(|(first, _)| *first < self.learner.learned);
         for (first, slot) in decided {
             if matches!(slot.value, Some(InstanceValue::Skip(_))) {
                 let entry = self.log.entry(first.max(from));
-                entries.extend(entry.map(|entry| shorten(entry, self.learned)));
+                entries.extend(entry.map(|entry| shorten(entry, self.learner.learned)));
             }
         }
         entries
@@ -63,7 +63,7 @@ impl Ring {
             let branches = at * FAN_OUT + 1..=at * FAN_OUT + FAN_OUT;
             for branch in branches.take_while(|&branch| branch < members.len()) {
                 let to = members[(branch + root) % members.len()];
-                if self.excluded.contains(&to) {
+                if self.membership.excluded.contains(&to) {
                     tellers.push(branch);
                 } else {
                     tells.push(to);
@@ -80,14 +80,14 @@ impl Ring {
         entry: InstanceEntry,
         cx: &mut RingContext<'_>,
     ) -> Result<(), &'static str> {
-        let learned = self.learned;
+        let learned = self.learner.learned;
         if !matches!(entry.value, InstanceValue::Skip(_)) {
             return Err("a skip that is none");
         }
         let entries = [entry.clone()].into();
         let decided = DecidedEntries { entries, learned: entry.end(), floor: 0, table: None };
         self.on_retransmission(from, decided, cx)?;
-        if self.learned > learned {
+        if self.learner.learned > learned {
             self.send_skip(&entry, cx);
         }
         Ok(())
@@ -107,7 +107,7 @@ mod tests {
         let shape =
             topologies(&cluster, RingKinds::Global, &[], RingTraversal::Nodes).pop().unwrap();
         let mut ring = Ring::new(40, shape, Pid(1), cluster.processes());
-        ring.excluded = failed.to_vec();
+        ring.membership.excluded = failed.to_vec();
         let (mut all, mut next) = (Vec::new(), alloc::vec![Pid(1)]);
         while let Some(teller) = next.pop() {
             let branches = ring.branches(teller, ring.topology.member(Pid(1)).unwrap());

@@ -92,7 +92,8 @@ impl Ring {
         let members = &self.topology.members;
         let mut behind = members[at + 1..].iter().chain(&members[..at]).copied();
         let passed_over = |p: &Pid| {
-            self.excluded.contains(p) || self.exchanges_heartbeats(cx.me, *p) && !cx.reaches(*p)
+            self.membership.excluded.contains(p)
+                || self.exchanges_heartbeats(cx.me, *p) && !cx.reaches(*p)
         };
         behind.find(|p| !passed_over(p))
     }
@@ -111,29 +112,34 @@ impl Ring {
     /// [MRP 4] Passes on what the next in the ring lacks: entries of the run, votes that may decide
     /// something, and a sign of life now and then.
     pub(super) fn forward_phase2(&mut self, cx: &mut RingContext<'_>) {
-        if self.excluded.contains(&cx.me) {
+        if self.membership.excluded.contains(&cx.me) {
             // The others have all this from each other.
             self.successor.to = None;
             return;
         }
-        let Some(to) = self.next_member(cx).filter(|_| self.ballot != RingBallot::NONE) else {
+        let Some(to) = self.next_member(cx).filter(|_| self.current.ballot != RingBallot::NONE)
+        else {
             self.successor.to = None;
             return;
         };
-        if self.successor.to != Some(to) || self.successor.ballot != self.ballot {
+        if self.successor.to != Some(to) || self.successor.ballot != self.current.ballot {
             // Of a new run it has nothing; of an old one it will say what it lacks.
-            let end = if self.successor.ballot == self.ballot { self.end } else { self.start };
-            let (to, ballot) = (Some(to), self.ballot);
+            let end = if self.successor.ballot == self.current.ballot {
+                self.current.end
+            } else {
+                self.current.start
+            };
+            let (to, ballot) = (Some(to), self.current.ballot);
             self.successor =
                 SuccessorLink { to, ballot, end, must_send: true, ..SuccessorLink::default() };
         }
-        let closes = Some(to) == self.coordinator();
+        let closes = Some(to) == self.coordinator_pid();
         if let Some(at) = self.topology.member(to).filter(|_| self.exchanges_heartbeats(cx.me, to))
         {
-            self.successor.on_confirmed(self.peers[at].learned.min(self.end));
-        } else if self.successor.end < self.learned {
+            self.successor.on_confirmed(self.membership.peers[at].learned.min(self.current.end));
+        } else if self.successor.end < self.learner.learned {
             // What is not in memory any more is decided, and to be fetched.
-            let held = self.log.in_memory_from(self.successor.end).min(self.learned);
+            let held = self.log.in_memory_from(self.successor.end).min(self.learner.learned);
             self.successor.on_confirmed(held);
         }
         while self.has_news(closes, cx) {
@@ -141,12 +147,12 @@ impl Ring {
             let entries = if closes { Vec::new() } else { self.unsent(cx) };
             self.successor.sent(&entries);
             if closes {
-                self.successor.end = self.end;
+                self.successor.end = self.current.end;
             }
             (self.successor.at, self.successor.must_send) = (cx.now, false);
             (self.successor.membership_number, self.successor.trim_end) =
-                (self.membership_number, self.trim_end);
-            self.successor.votes.clone_from(&self.votes);
+                (self.membership.number, self.trim_end);
+            self.successor.votes.clone_from(&self.current.votes);
             let pass = self.phase2(self.successor.end, entries, cx);
             cx.send(to, RingMessage::Phase2(pass));
         }
@@ -157,7 +163,7 @@ impl Ring {
         let most = cx.config.pipeline_bytes.saturating_mul(UNCONFIRMED_PIPELINES);
         let shows = self.successor.to.is_some_and(|to| self.exchanges_heartbeats(cx.me, to));
         // Of what was proposed again nothing is known to be decided before all of it has arrived.
-        let again = self.successor.end < self.reproposed_end;
+        let again = self.successor.end < self.current.reproposed_end;
         !shows || again || self.successor.unconfirmed_bytes < most
     }
 
@@ -165,12 +171,12 @@ impl Ring {
     fn has_news(&self, closes: bool, cx: &RingContext<'_>) -> bool {
         let link = &self.successor;
         if link.must_send
-            || link.membership_number != self.membership_number
+            || link.membership_number != self.membership.number
             || link.trim_end != self.trim_end
         {
             return true;
         }
-        let more = !closes && link.end < self.end && self.has_window(cx);
+        let more = !closes && link.end < self.current.end && self.has_window(cx);
         if more && self.ballot_entry(link.end).is_some() {
             return true;
         }
@@ -183,13 +189,13 @@ impl Ring {
         let matters = |(at, vote): (usize, &AcceptorVote)| {
             *vote != told(at) && vote.upto > decided && Some(self.topology.acceptors[at]) != link.to
         };
-        !closes && self.votes.iter().enumerate().any(matters)
+        !closes && self.current.votes.iter().enumerate().any(matters)
     }
 
     /// When something is to be passed on again, whatever happens.
     pub(super) fn forward_at(&self, heartbeat: Span) -> Time {
         // Without a next one there is nobody to pass anything on to.
-        let passes = self.ballot != RingBallot::NONE && self.successor.to.is_some();
+        let passes = self.current.ballot != RingBallot::NONE && self.successor.to.is_some();
         if passes { self.successor.at + heartbeat } else { Time::NEVER }
     }
 
@@ -209,11 +215,11 @@ impl Ring {
         cx: &RingContext<'_>,
     ) -> Vec<InstanceEntry> {
         let (mut bytes, mut entries) = (0, Vec::new());
-        while at < self.end && bytes < cx.config.pass_bytes {
+        while at < self.current.end && bytes < cx.config.pass_bytes {
             let Some(entry) = self.ballot_entry(at) else { break };
             bytes += entry.value.size();
             at = entry.end();
-            entries.push(InstanceEntry { ballot: self.ballot, ..entry });
+            entries.push(InstanceEntry { ballot: self.current.ballot, ..entry });
         }
         entries
     }
@@ -235,13 +241,13 @@ impl Ring {
         };
         Phase2 {
             ring: self.id,
-            ballot: self.ballot,
-            membership_number: self.membership_number,
-            excluded: self.excluded.clone(),
-            start: self.start,
-            reproposed_end: self.reproposed_end,
+            ballot: self.current.ballot,
+            membership_number: self.membership.number,
+            excluded: self.membership.excluded.clone(),
+            start: self.current.start,
+            reproposed_end: self.current.reproposed_end,
             end,
-            votes: self.votes.iter().enumerate().map(current).collect(),
+            votes: self.current.votes.iter().enumerate().map(current).collect(),
             trim_end: self.trim_end,
             entries,
         }
@@ -249,7 +255,7 @@ impl Ring {
 
     /// What one who is left out of the ring and lives must know of the run, to follow it.
     pub(super) fn send_ballot_to(&self, to: Pid, cx: &mut RingContext<'_>) {
-        let pass = self.phase2(self.start, Vec::new(), cx);
+        let pass = self.phase2(self.current.start, Vec::new(), cx);
         cx.send(to, RingMessage::Phase2(pass));
     }
 
@@ -257,7 +263,7 @@ impl Ring {
     /// knows itself.
     fn decides(&self, votes: &[AcceptorVote], cx: &RingContext<'_>) -> u64 {
         let mut votes = votes.to_vec();
-        if let Some(at) = self.coordinator().and_then(|p| self.topology.acceptor(p)) {
+        if let Some(at) = self.coordinator_pid().and_then(|p| self.topology.acceptor(p)) {
             let storage_epoch = cx.storage_epochs[self.topology.acceptors[at].index()];
             votes[at] = AcceptorVote { storage_epoch, upto: u64::MAX };
         }
@@ -268,15 +274,19 @@ impl Ring {
     /// coordinator beside the ring.
     pub(super) fn report_votes(&mut self, cx: &mut RingContext<'_>) {
         let Some(to) =
-            self.coordinator().filter(|&to| to != cx.me && self.acceptor_index.is_some())
+            self.coordinator_pid().filter(|&to| to != cx.me && self.acceptor.index.is_some())
         else {
             return;
         };
-        let own = |votes: &[AcceptorVote]| self.acceptor_index.map_or(0, |mine| votes[mine].upto);
-        let asked = self.asked_direct && own(&self.votes) > own(&self.reported_votes);
-        if asked || self.decides(&self.votes, cx) > self.decides(&self.reported_votes, cx) {
-            self.reported_votes.clone_from(&self.votes);
-            let pass = self.phase2(self.start, Vec::new(), cx);
+        let own = |votes: &[AcceptorVote]| self.acceptor.index.map_or(0, |mine| votes[mine].upto);
+        let asked =
+            self.direct.asked && own(&self.current.votes) > own(&self.current.reported_votes);
+        if asked
+            || self.decides(&self.current.votes, cx)
+                > self.decides(&self.current.reported_votes, cx)
+        {
+            self.current.reported_votes.clone_from(&self.current.votes);
+            let pass = self.phase2(self.current.start, Vec::new(), cx);
             cx.send(to, RingMessage::Phase2(pass));
         }
     }
@@ -284,7 +294,7 @@ impl Ring {
     /// Who passes votes on has told the coordinator of those that decide something, or had them from
     /// it. Should that be lost, the way round the ring ends at the coordinator, too.
     pub(super) fn coordinator_has_votes(&mut self, votes: &[AcceptorVote]) {
-        for (held, vote) in self.reported_votes.iter_mut().zip(votes) {
+        for (held, vote) in self.current.reported_votes.iter_mut().zip(votes) {
             if (vote.storage_epoch, vote.upto) > (held.storage_epoch, held.upto) {
                 *held = *vote;
             }
@@ -394,7 +404,7 @@ mod tests {
 
         fn accepts(&mut self, count: u64) {
             for _ in 0..count {
-                let first = self.ring.end;
+                let first = self.ring.current.end;
                 let entry = InstanceEntry { first, ballot: BALLOT, value: batch(first) };
                 self.does(|ring, cx| ring.accept(entry, cx));
             }
@@ -422,7 +432,7 @@ mod tests {
         assert!((most / 2..=most + 1).contains(&(sent.len() as u64)), "{}", sent.len());
         assert!(passed(&first.does(|ring, cx| ring.forward_phase2(cx)), Pid(1)).is_empty());
         // It shows that it has some, and that it lost the rest.
-        first.ring.peers[1].learned = 10;
+        first.ring.membership.peers[1].learned = 10;
         let more = passed(&first.does(|ring, cx| ring.forward_phase2(cx)), Pid(1));
         assert_eq!((more[0], more.len()), (sent.len() as u64, 10));
         first.does(|ring, cx| ring.on_phase2_gap(Pid(1), (BALLOT, 15), cx));
@@ -433,7 +443,7 @@ mod tests {
     #[test]
     fn what_was_proposed_again_arrives_as_a_whole() {
         let mut first = MemberFixture::new(Pid(0));
-        first.ring.reproposed_end = 400;
+        first.ring.current.reproposed_end = 400;
         first.accepts(500);
         let said = first.does(|ring, cx| ring.forward_phase2(cx));
         let sent = passed(&said, Pid(1));
@@ -461,13 +471,13 @@ mod tests {
             ring.forward_phase2(cx);
             ring.report_votes(cx);
         });
-        assert_eq!((third.ring.end, said.len()), (1, 0), "{said:?}");
+        assert_eq!((third.ring.current.end, said.len()), (1, 0), "{said:?}");
     }
 
     #[test]
     fn a_vote_of_a_lost_memory_is_not_passed_on() {
         let mut second = MemberFixture::new(Pid(1));
-        second.ring.votes[2] = AcceptorVote { storage_epoch: 0, upto: 9 };
+        second.ring.current.votes[2] = AcceptorVote { storage_epoch: 0, upto: 9 };
         second.storage_epochs[2] = 4;
         let said = second.does(|ring, cx| ring.forward_phase2(cx));
         let votes = said.iter().find_map(|(_, message)| match message {
@@ -483,7 +493,8 @@ mod tests {
         first.accepts(500);
         first.ring.learn_up_to(500);
         let mut out = |learned: [u64; 2], failed: &[Pid]| {
-            (first.ring.peers[1].learned, first.ring.peers[2].learned) = (learned[0], learned[1]);
+            (first.ring.membership.peers[1].learned, first.ring.membership.peers[2].learned) =
+                (learned[0], learned[1]);
             let mut behind = Vec::new();
             first.does(|ring, cx| behind = ring.lagging(failed, cx));
             behind

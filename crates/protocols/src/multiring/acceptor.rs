@@ -1,0 +1,248 @@
+//! The acceptor of a ring [MRP 4]: what it promised (phase 1B), what it accepted (phase 2), and for how much
+//! of it it voted.
+//!
+//! ```text
+//!                 Prepare(b), b > promised             Phase2(b), b >= promised
+//!   acceptor of ----------------------------> promised -------------------------> staging the proposals
+//!   an older      persist, then Promise          b                                of ballot b
+//!   ballot                                                                            |
+//!        ^                                                holds [start, reproposed_end) and learned >= start
+//!        |                                                                            v
+//!        +---- a higher ballot --------------- adopted = b: persist each entry, then vote for it
+//! ```
+//!
+//! # Invariants
+//! - *A promise holds for ever*: `promised` only grows, and its record is durable before the `Promise` is sent.
+//!   (`Ring::on_prepare`; mutant `promises-before-it-is-written`.)
+//! - *A vote is durable before it counts*: `Ring::vote` runs only once the record of the entry is where the
+//!   storage mode asks for it. (`Ring::accept`; mutant `votes-before-it-is-written`.)
+//! - *No vote below the promise*: entries of a ballot count as accepted only while `ballot >= promised`.
+//!   (`Ring::adopt_ballot`; mutant `counts-below-its-promise`.)
+//! - *The log is that of one ballot*: the log above `learned` holds the proposals of ballot `adopted` and nothing
+//!   older, because an adopted ballot replaces all of it. (`Ring::replace_with_staged`; mutant `keeps-leftovers`.)
+
+use super::Mutant;
+use super::instance_log::NO_RECORD;
+use super::message::{AcceptorVote, RingMessage};
+use super::persistence::{DurableAction, LogRecord};
+use super::ring::{Ring, RingContext, cut};
+use super::value::{InstanceEntry, RingBallot};
+use alloc::vec::Vec;
+use amcast_core::{Pid, ProtocolEvent, Time};
+use core::mem;
+
+/// What an acceptor remembers besides its log. Other members of the ring have one, too: they follow ballots, and
+/// promise and vote for nothing.
+#[derive(Clone, Debug)]
+pub(super) struct Acceptor {
+    /// The place of this process among the acceptors; none if it is no acceptor.
+    pub(super) index: Option<usize>,
+    /// The highest ballot that this process promised, or has seen in force. Only grows.
+    pub(super) promised: RingBallot,
+    /// The ballot whose proposals the log holds above what is learned. All of them count as accepted.
+    pub(super) adopted: RingBallot,
+    /// This acceptor has not voted for instances from here on, as far as it knows.
+    pub(super) voted_end: u64,
+}
+
+impl Acceptor {
+    pub(super) fn new(index: Option<usize>) -> Self {
+        Self { index, promised: RingBallot::NONE, adopted: RingBallot::NONE, voted_end: 0 }
+    }
+}
+
+impl Ring {
+    /// Phase 1B: a promise, and what was accepted before.
+    pub(super) fn on_prepare(&mut self, from: Pid, ballot: RingBallot, cx: &mut RingContext<'_>) {
+        if self.acceptor.index.is_none() || !cx.votes || !ballot.is_of(&self.topology.acceptors) {
+            return;
+        }
+        let ring = self.id;
+        if ballot < self.acceptor.promised {
+            return cx.send(from, RingMessage::Reject { ring, promised: self.acceptor.promised });
+        }
+        if ballot == self.current.ballot {
+            // Its run has begun: this is an old question.
+            return;
+        }
+        if self.coordinator.as_ref().is_some_and(|role| role.ballot < ballot) {
+            self.step_down(ballot, cx);
+        }
+        self.acceptor.promised = ballot;
+        let mut messages: Vec<RingMessage> = self
+            .undecided_entries()
+            .into_iter()
+            .map(|entry| RingMessage::PromisedEntry { ring, ballot, entry })
+            .collect();
+        if cx.config.mutants.is(Mutant::ForgetsWhatItAccepted) {
+            messages.clear();
+        }
+        let count = messages.len() as u32;
+        let of = |p: &Pid| cx.storage_epochs[p.index()];
+        let storage_epochs = self.topology.acceptors.iter().map(of).collect();
+        let (learned, adopted) = (self.learner.learned, self.acceptor.adopted);
+        messages.push(RingMessage::Promise {
+            ring,
+            ballot,
+            learned,
+            adopted,
+            count,
+            storage_epochs,
+        });
+        let act = DurableAction::Send { to: from, messages };
+        if cx.config.mutants.is(Mutant::PromisesBeforeItIsWritten) {
+            cx.writes.due.push_back(act.clone());
+        }
+        cx.writes.write(LogRecord::Promise { ring, ballot }, Some(act));
+    }
+
+    /// Takes the next entry of the run; an acceptor votes for it.
+    pub(super) fn accept(&mut self, entry: InstanceEntry, cx: &mut RingContext<'_>) {
+        assert_eq!(
+            (entry.first, entry.ballot),
+            (self.current.end, self.current.ballot),
+            "a run has no gaps"
+        );
+        self.current.end = entry.end();
+        entry.value.messages().for_each(|packed| cx.out.event(ProtocolEvent::Part(packed.msg)));
+        // The next gap is told of at once.
+        self.current.gap_reported_at = Time::ZERO;
+        let adopted = self.acceptor.adopted == self.current.ballot;
+        // Also who may not vote writes: what its log says must be what its book says.
+        let record = if self.acceptor.index.is_some() {
+            let vote = DurableAction::Vote {
+                ring: self.id,
+                ballot: self.current.ballot,
+                upto: self.current.end,
+            };
+            let vote = (adopted && cx.votes).then_some(vote);
+            let (ring, learned, entry) = (self.id, self.learner.learned, entry.clone());
+            if cx.config.mutants.is(Mutant::VotesBeforeItIsWritten) {
+                cx.writes.due.extend(vote.clone());
+            }
+            // [MRP 1:4] [MRP 3:1]
+            cx.writes.write(LogRecord::Accept { ring, learned, adopted, entry }, vote)
+        } else {
+            NO_RECORD
+        };
+        if adopted {
+            self.log.put(entry, record);
+        } else {
+            self.current.staged.push_back((entry, record));
+            self.adopt_ballot(cx);
+        }
+    }
+
+    /// Once all that the coordinator proposed again is there, and everything before: the run takes the
+    /// place of what was accepted of earlier ones. So an acceptor's book is always that of one run as
+    /// its coordinator wrote it, and each run goes on from one that held all that may be decided;
+    /// nothing can be in it twice.
+    pub(super) fn adopt_ballot(&mut self, cx: &mut RingContext<'_>) {
+        let whole = self.current.end >= self.current.reproposed_end
+            && self.learner.learned >= self.current.start;
+        // To count is to vote: not in a ballot below one that was promised meanwhile, whose coordinator
+        // was not told of it.
+        let counts = cx.config.mutants.is(Mutant::CountsBelowItsPromise);
+        let late = self.current.ballot < self.acceptor.promised && !counts;
+        if self.acceptor.adopted == self.current.ballot || !whole || late {
+            return;
+        }
+        self.acceptor.adopted = self.current.ballot;
+        if self.acceptor.index.is_some() {
+            let (ring, ballot, from) = (self.id, self.current.ballot, self.learner.learned);
+            let vote = DurableAction::Vote { ring, ballot, upto: self.current.end };
+            cx.writes.write(LogRecord::Adopt { ring, ballot, from }, cx.votes.then_some(vote));
+        }
+        let leaves = cx.config.mutants.is(Mutant::KeepsLeftovers);
+        self.unstage(self.learner.learned, leaves);
+    }
+
+    /// What was staged replaces what is held from instance `from` on.
+    pub(super) fn unstage(&mut self, from: u64, leaves: bool) {
+        if !leaves {
+            self.log.cut_off(from);
+        }
+        for (entry, record) in mem::take(&mut self.current.staged) {
+            if entry.end() > from {
+                let first = from.max(entry.first);
+                self.log.put(cut(entry, first), record);
+            }
+        }
+    }
+
+    /// This process votes for the run up to there: what it accepted is where it must be.
+    pub(super) fn vote(&mut self, ballot: RingBallot, upto: u64, cx: &mut RingContext<'_>) {
+        if let Some(mine) = self.acceptor.index
+            && self.current.ballot == ballot
+            && cx.votes
+        {
+            let vote = &mut self.current.votes[mine];
+            vote.upto = vote.upto.max(upto);
+            self.acceptor.voted_end = self.acceptor.voted_end.max(upto);
+            vote.storage_epoch = cx.storage_epochs[cx.me.index()];
+            self.advance(cx);
+        }
+    }
+
+    /// Takes over what another acceptor accepted of the run of `settled`, as if it had been accepted
+    /// here. Everything that is decided among it, and before it, is known here.
+    pub(super) fn restore_accepted(
+        &mut self,
+        adopted: RingBallot,
+        entries: Vec<InstanceEntry>,
+        cx: &mut RingContext<'_>,
+    ) {
+        self.acceptor.adopted = adopted;
+        self.current.staged.clear();
+        let (ring, learned) = (self.id, self.learner.learned);
+        cx.writes.write(LogRecord::Adopt { ring, ballot: adopted, from: learned }, None);
+        self.log.cut_off(learned);
+        for entry in entries.into_iter().filter(|entry| entry.end() > learned) {
+            let first = learned.max(entry.first);
+            let entry = cut(entry, first);
+            let kept = entry.clone();
+            let record = LogRecord::Accept { ring, learned, adopted: true, entry: kept };
+            let number = cx.writes.write(record, None);
+            self.log.put(entry, number);
+        }
+        // What came of the run meanwhile comes again.
+        self.current.end = self.current.start.max(self.learner.learned);
+        if self.acceptor.adopted == self.current.ballot {
+            self.current.end = self.current.end.max(self.log.end());
+        }
+        self.current.gap_reported_at = Time::ZERO;
+    }
+
+    /// This process has its memory back, and votes. What it took in meanwhile was written with nobody
+    /// waiting for it: it votes for that once it is where it must be.
+    pub(super) fn resume_voting(&mut self, cx: &mut RingContext<'_>) {
+        let Some(mine) = self.acceptor.index else { return };
+        self.current.votes[mine] = AcceptorVote {
+            storage_epoch: cx.storage_epochs[cx.me.index()],
+            upto: self.current.start,
+        };
+        self.assume_voted_all();
+        // Not in a ballot below one that it learned now that it had promised.
+        let may = self.current.ballot != RingBallot::NONE
+            && self.current.ballot >= self.acceptor.promised;
+        if may && self.acceptor.adopted == self.current.ballot {
+            let (ring, ballot, upto) = (self.id, self.current.ballot, self.current.end);
+            let vote = DurableAction::Vote { ring, ballot, upto };
+            if cx.config.mutants.is(Mutant::VotesForAllItTookIn) {
+                cx.writes.due.push_back(vote.clone());
+            }
+            cx.writes
+                .write(LogRecord::Promise { ring, ballot: self.acceptor.promised }, Some(vote));
+        }
+        self.advance(cx);
+    }
+
+    /// The entries that this process has accepted and does not know to be decided.
+    pub(super) fn undecided_entries(&self) -> Vec<InstanceEntry> {
+        let mut entries = Vec::new();
+        for (first, _) in self.log.from(self.learner.learned) {
+            entries.extend(self.log.entry(first.max(self.learner.learned)));
+        }
+        entries
+    }
+}

@@ -1,0 +1,314 @@
+//! Phase 1 [MRP 4]: how a candidate becomes coordinator. It runs once for all instances that are not decided.
+//!
+//! ```text
+//!   candidate                        acceptors
+//!      | persist its own promise         |
+//!      |---- Prepare(b) ---------------->| persist promised = b        (phase 1A)
+//!      |<--- PromisedEntry.., Promise ---|                             (phase 1B)
+//!      | promises of a quorum, and all that any of them learned is learned here:
+//!      | adopt the log of the highest `adopted` ballot among them, propose it again
+//!      v
+//!   phase 2 (`coordinator.rs`)
+//! ```
+//!
+//! # Why the value rule is safe
+//! What a quorum accepted in an earlier ballot is part of the log of each later ballot that a quorum adopted,
+//! because that ballot's coordinator proposed it again. Any two quorums intersect, so among the promises is one of
+//! an acceptor that holds it; the promise with the highest `adopted` ballot, and of those the longest log, holds all of it.
+//! (`Ring::begin_phase2`; mutants `begins-with-nothing`, `begins-with-the-longest-log`, `forgets-what-it-accepted`,
+//! `begins-behind-what-is-known`, `leads-before-it-is-written`, `counts-lost-promises`.)
+
+use super::Mutant;
+use super::coordinator::{Coordinator, CoordinatorPhase, value_end};
+use super::message::RingMessage;
+use super::persistence::{DurableAction, LogRecord};
+use super::ring::{Ring, RingContext, cut};
+use super::value::{INSTANCE_MAX, InstanceEntry, InstanceValue, RingBallot};
+use alloc::vec::Vec;
+use amcast_core::{Pid, ProtocolEvent, Time};
+use core::mem;
+
+/// The promises that a candidate gathers.
+#[derive(Clone, Debug)]
+pub(super) struct Phase1 {
+    /// When it asked for promises last.
+    pub(super) asked_at: Time,
+    /// By acceptor: its promise.
+    promises: Vec<Option<PromisedState>>,
+    /// By acceptor: accepted entries that came before the promise that they belong to.
+    partial: Vec<Vec<InstanceEntry>>,
+}
+
+impl Phase1 {
+    pub(super) fn new(acceptors: usize, now: Time) -> Self {
+        Self {
+            asked_at: now,
+            promises: alloc::vec![None; acceptors],
+            partial: alloc::vec![Vec::new(); acceptors],
+        }
+    }
+
+    /// Entries from this acceptor may have been lost: those that came are no beginning of a promise.
+    pub(super) fn forget_partial(&mut self, acceptor: Option<usize>) {
+        if let Some(at) = acceptor {
+            self.partial[at].clear();
+        }
+    }
+}
+
+/// What an acceptor promised with.
+#[derive(Clone, Debug)]
+struct PromisedState {
+    learned: u64,
+    /// What it accepted beyond that, of the run of this ballot.
+    adopted: RingBallot,
+    entries: Vec<InstanceEntry>,
+    /// What it knows of the memories of the acceptors.
+    storage_epochs: Vec<u32>,
+}
+
+impl PromisedState {
+    /// Where what it accepted ends.
+    fn end(&self) -> u64 {
+        self.entries.last().map_or(self.learned, InstanceEntry::end)
+    }
+
+    /// The values that it accepted from instance `start` on.
+    fn values_from(&self, start: u64) -> Vec<InstanceValue> {
+        let rest = self.entries.iter().filter(|entry| entry.end() > start);
+        rest.map(|entry| cut(entry.clone(), start.max(entry.first)).value).collect()
+    }
+}
+
+impl Ring {
+    /// The ballot of this process above all that it knows of.
+    pub(super) fn next_ballot(&self, me: Pid) -> RingBallot {
+        RingBallot::new(self.acceptor.promised.round + 1, me)
+    }
+
+    /// [MRP 4] Phase 1, for all instances from here on.
+    pub(super) fn prepare(&mut self, cx: &mut RingContext<'_>) {
+        // [MRP 1:1]
+        let ballot = self.next_ballot(cx.me);
+        self.election.failed_attempts += 1;
+        self.acceptor.promised = ballot;
+        self.await_ballot(cx.now);
+        self.coordinator = Some(Coordinator::new(ballot, self.topology.acceptors.len(), cx.now));
+        let role = DurableAction::OwnPromise { ring: self.id, ballot };
+        if cx.config.mutants.is(Mutant::LeadsBeforeItIsWritten) {
+            cx.writes.due.push_back(role.clone());
+        }
+        cx.writes.write(LogRecord::Promise { ring: self.id, ballot }, Some(role));
+        self.send_prepare(cx);
+    }
+
+    pub(super) fn send_prepare(&mut self, cx: &mut RingContext<'_>) {
+        let (ring, learned) = (self.id, self.learner.learned);
+        let Some(role) = &mut self.coordinator else { return };
+        role.phase1.asked_at = cx.now;
+        for (at, &acceptor) in self.topology.acceptors.iter().enumerate() {
+            // Who knew more than could be learned since may have died; who lost its memory since has
+            // promised nothing.
+            let storage_epoch = cx.storage_epochs[acceptor.index()];
+            let stands =
+                |p: &PromisedState| p.learned <= learned && p.storage_epochs[at] == storage_epoch;
+            let promised = role.phase1.promises[at].as_ref().is_some_and(stands);
+            if acceptor != cx.me && !promised {
+                role.phase1.promises[at] = None;
+                role.phase1.partial[at].clear();
+                cx.send(acceptor, RingMessage::Prepare { ring, ballot: role.ballot });
+            }
+        }
+    }
+
+    pub(super) fn on_promised_entry(
+        &mut self,
+        from: Pid,
+        ballot: RingBallot,
+        entry: InstanceEntry,
+    ) {
+        if let Some(at) = self.topology.acceptor(from)
+            && let Some(role) = &mut self.coordinator
+            && role.ballot == ballot
+        {
+            role.phase1.partial[at].push(entry);
+        }
+    }
+
+    pub(super) fn on_promise(
+        &mut self,
+        from: Pid,
+        (ballot, learned, adopted, count): (RingBallot, u64, RingBallot, u32),
+        storage_epochs: Vec<u32>,
+        cx: &mut RingContext<'_>,
+    ) -> Result<(), &'static str> {
+        let at = self.topology.acceptor(from).ok_or("a promise of one that is no acceptor")?;
+        if storage_epochs.len() != self.topology.acceptors.len() {
+            return Err("a promise of another ring");
+        }
+        let Some(role) = self.coordinator.as_mut().filter(|l| l.ballot == ballot) else {
+            return Ok(());
+        };
+        let entries = mem::take(&mut role.phase1.partial[at]);
+        let Some(surplus) = entries.len().checked_sub(count as usize) else {
+            // Some of it was lost; it is asked for again.
+            return Ok(());
+        };
+        let processes = cx.config.cluster.processes();
+        let sound = |entry: &InstanceEntry| entry.makes_sense(&self.topology.acceptors, processes);
+        let entries: Vec<InstanceEntry> = entries.into_iter().skip(surplus).collect();
+        let far = learned > INSTANCE_MAX || !adopted.is_of(&self.topology.acceptors);
+        if far || !entries.iter().all(sound) || !is_contiguous(learned, &entries) {
+            return Err("a promise that makes no sense");
+        }
+        let promised = PromisedState { learned, adopted, entries, storage_epochs };
+        role.phase1.promises[at] = Some(promised);
+        if let Some(member) = self.topology.member(from) {
+            let held = &mut self.membership.peers[member].learned;
+            *held = (*held).max(learned);
+        }
+        self.begin_phase2(cx);
+        Ok(())
+    }
+
+    /// The own promise is where it must be.
+    pub(super) fn on_own_promise(&mut self, ballot: RingBallot, cx: &mut RingContext<'_>) {
+        let Some(at) = self.acceptor.index else { return };
+        let entries = self.undecided_entries();
+        let of = |p: &Pid| cx.storage_epochs[p.index()];
+        let storage_epochs = self.topology.acceptors.iter().map(of).collect();
+        let Some(role) = self.coordinator.as_mut().filter(|l| l.ballot == ballot) else {
+            return;
+        };
+        let (learned, adopted) = (self.learner.learned, self.acceptor.adopted);
+        role.phase1.promises[at] =
+            Some(PromisedState { learned, adopted, entries, storage_epochs });
+        self.begin_phase2(cx);
+    }
+
+    /// With promises of a majority: proposes again what may be decided. That is in the book of whoever
+    /// accepted most of the run of the highest ballot, because whatever a majority accepted in an
+    /// earlier one is in that run.
+    ///
+    /// What one of them knows to be decided already must be known here first: others get it from here,
+    /// and there may be nobody else, because who knows that something is decided may forget it.
+    pub(super) fn begin_phase2(&mut self, cx: &mut RingContext<'_>) {
+        let Some(role) = &self.coordinator else { return };
+        // Not before the own promise is where it must be: or this process might forget that it led
+        // this ballot, and lead another run of it.
+        let promised = self.acceptor.index.is_some_and(|mine| role.phase1.promises[mine].is_some());
+        if role.ballot <= self.current.ballot || !promised {
+            return;
+        }
+        let ballot = role.ballot;
+        // A promise from a memory that was lost since is none.
+        for promised in role.phase1.promises.iter().flatten() {
+            for (at, &storage_epoch) in promised.storage_epochs.iter().enumerate() {
+                let held = &mut cx.storage_epochs[self.topology.acceptors[at].index()];
+                *held = (*held).max(storage_epoch);
+            }
+        }
+        let any = cx.config.mutants.is(Mutant::CountsLostPromises);
+        let counts = |(at, promised): (usize, &Option<PromisedState>)| {
+            let now = cx.storage_epochs[self.topology.acceptors[at].index()];
+            promised.as_ref().is_some_and(|p| any || p.storage_epochs[at] == now)
+        };
+        let standing: Vec<bool> = role.phase1.promises.iter().enumerate().map(counts).collect();
+        if standing.iter().filter(|&&counts| counts).count() < self.topology.quorum() {
+            return;
+        }
+        let promises = || {
+            let all = role.phase1.promises.iter().zip(&standing);
+            all.filter(|(_, counts)| **counts).filter_map(|(p, _)| p.as_ref())
+        };
+        let start = self.learner.learned;
+        let behind = promises().any(|p| p.learned > start);
+        if behind && !cx.config.mutants.is(Mutant::BeginsBehind) {
+            return;
+        }
+        let longest = cx.config.mutants.is(Mutant::BeginsWithTheLongestLog);
+        let rank =
+            |p: &&PromisedState| (if longest { RingBallot::NONE } else { p.adopted }, p.end());
+        let best = promises().max_by_key(rank);
+        let rivals = |p: &PromisedState| {
+            let other = best.filter(|best| best.adopted != p.adopted);
+            other.is_some_and(|best| conflict(&p.entries, &best.entries))
+        };
+        if promises().any(rivals) {
+            cx.out.mark("multiring-rival-values");
+        }
+        let chosen: Vec<InstanceValue> = match cx.config.mutants.is(Mutant::BeginsWithNothing) {
+            true => Vec::new(),
+            false => best.map_or(Vec::new(), |best| best.values_from(start)),
+        };
+        let reproposed_end = chosen.iter().fold(start, value_end);
+        self.follow(ballot, (start, reproposed_end), cx);
+        if let Some(role) = &mut self.coordinator {
+            role.phase = CoordinatorPhase::Recovering;
+        }
+        cx.out.event(ProtocolEvent::Leads(ballot.number()));
+        for value in chosen {
+            self.propose(value, cx);
+        }
+    }
+}
+
+/// Whether the entries follow each other, from what is known on.
+fn is_contiguous(learned: u64, entries: &[InstanceEntry]) -> bool {
+    let mut at = learned;
+    entries.iter().all(|entry| {
+        let next = entry.first == at;
+        at = entry.end();
+        next
+    })
+}
+
+/// Whether two logs, each in the order of its instances, have different values for one instance.
+fn conflict(a: &[InstanceEntry], b: &[InstanceEntry]) -> bool {
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    while let (Some(one), Some(other)) = (a.peek(), b.peek()) {
+        let meet = one.first < other.end() && other.first < one.end();
+        let both_skip =
+            matches!((&one.value, &other.value), (InstanceValue::Skip(_), InstanceValue::Skip(_)));
+        if meet && !both_skip && one.value != other.value {
+            return true;
+        }
+        let ahead = if one.end() < other.end() { &mut a } else { &mut b };
+        ahead.next();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shared_bytes::SharedBytes;
+    use super::*;
+
+    fn entry(first: u64, value: InstanceValue) -> InstanceEntry {
+        InstanceEntry { first, ballot: RingBallot::new(1, Pid(0)), value }
+    }
+
+    #[test]
+    fn what_was_accepted_is_proposed_again_from_what_is_known_on() {
+        let batch = InstanceValue::Batch(SharedBytes::from(&[7][..]));
+        let entries = alloc::vec![
+            entry(3, InstanceValue::Skip(4)),
+            entry(7, batch.clone()),
+            entry(8, InstanceValue::Skip(2)),
+        ];
+        assert!(
+            is_contiguous(3, &entries)
+                && !is_contiguous(2, &entries)
+                && !is_contiguous(3, &entries[1..])
+        );
+        let adopted = RingBallot::new(1, Pid(0));
+        let promised = PromisedState { learned: 3, adopted, entries, storage_epochs: Vec::new() };
+        assert_eq!(promised.end(), 10);
+        assert_eq!(
+            promised.values_from(5),
+            [InstanceValue::Skip(2), batch.clone(), InstanceValue::Skip(2)]
+        );
+        assert_eq!(promised.values_from(9), [InstanceValue::Skip(1)]);
+        assert!(promised.values_from(10).is_empty());
+    }
+}
