@@ -52,7 +52,8 @@ impl Acceptor {
 }
 
 impl Ring {
-    /// Phase 1B: a promise, and what was accepted before.
+    /// Phase 1B: promises the ballot, and sends what this acceptor accepted before. The messages wait until
+    /// the promise is durable.
     pub(super) fn on_prepare(&mut self, from: Pid, ballot: RingBallot, cx: &mut RingContext<'_>) {
         if self.acceptor.index.is_none() || !cx.votes || !ballot.is_of(&self.topology.acceptors) {
             return;
@@ -62,7 +63,7 @@ impl Ring {
             return cx.send(from, RingMessage::Reject { ring, promised: self.acceptor.promised });
         }
         if ballot == self.current.ballot {
-            // Its run has begun: this is an old question.
+            // Its phase 2 has begun: this is a late retransmission of phase 1A.
             return;
         }
         if self.coordinator.as_ref().is_some_and(|role| role.ballot < ballot) {
@@ -96,7 +97,8 @@ impl Ring {
         cx.writes.write(LogRecord::Promise { ring, ballot }, Some(act));
     }
 
-    /// Takes the next entry of the run; an acceptor votes for it.
+    /// Accepts the next proposal of the ballot (phase 2B); an acceptor votes for it once its record is
+    /// durable.
     pub(super) fn accept(&mut self, entry: InstanceEntry, cx: &mut RingContext<'_>) {
         assert_eq!(
             (entry.first, entry.ballot),
@@ -105,10 +107,10 @@ impl Ring {
         );
         self.current.end = entry.end();
         entry.value.messages().for_each(|packed| cx.out.event(ProtocolEvent::Part(packed.msg)));
-        // The next gap is told of at once.
+        // The next gap is reported at once.
         self.current.gap_reported_at = Time::ZERO;
         let adopted = self.acceptor.adopted == self.current.ballot;
-        // Also who may not vote writes: what its log says must be what its book says.
+        // An acceptor that may not vote writes, too: its durable log must agree with its log in memory.
         let record = if self.acceptor.index.is_some() {
             let vote = DurableAction::Vote {
                 ring: self.id,
@@ -133,15 +135,15 @@ impl Ring {
         }
     }
 
-    /// Once all that the coordinator proposed again is there, and everything before: the run takes the
-    /// place of what was accepted of earlier ones. So an acceptor's book is always that of one run as
-    /// its coordinator wrote it, and each run goes on from one that held all that may be decided;
-    /// nothing can be in it twice.
+    /// Adopts the current ballot once this process holds all that its coordinator proposed again and has
+    /// learned everything before: the ballot's proposals replace what was accepted in earlier ballots. So
+    /// the log of an acceptor is always that of one ballot, as its coordinator proposed it. Each ballot
+    /// begins with all that may be decided in earlier ones, and no proposal can be in it twice.
     pub(super) fn adopt_ballot(&mut self, cx: &mut RingContext<'_>) {
         let whole = self.current.end >= self.current.reproposed_end
             && self.learner.learned >= self.current.start;
-        // To count is to vote: not in a ballot below one that was promised meanwhile, whose coordinator
-        // was not told of it.
+        // To adopt is to vote: not below a ballot that was promised meanwhile, whose coordinator was not
+        // told of these entries.
         let counts = cx.config.mutants.is(Mutant::CountsBelowItsPromise);
         let late = self.current.ballot < self.acceptor.promised && !counts;
         if self.acceptor.adopted == self.current.ballot || !whole || late {
@@ -157,7 +159,8 @@ impl Ring {
         self.unstage(self.learner.learned, leaves);
     }
 
-    /// What was staged replaces what is held from instance `from` on.
+    /// Replaces what the log holds from instance `from` on with the staged proposals; `leaves` keeps the
+    /// rest of the old ones (a mutant).
     pub(super) fn unstage(&mut self, from: u64, leaves: bool) {
         if !leaves {
             self.log.cut_off(from);
@@ -170,7 +173,8 @@ impl Ring {
         }
     }
 
-    /// This process votes for the run up to there: what it accepted is where it must be.
+    /// The vote of this acceptor for the ballot up to `upto` counts: what it accepted is as durable as the
+    /// storage mode asks for.
     pub(super) fn vote(&mut self, ballot: RingBallot, upto: u64, cx: &mut RingContext<'_>) {
         if let Some(mine) = self.acceptor.index
             && self.current.ballot == ballot
@@ -184,8 +188,8 @@ impl Ring {
         }
     }
 
-    /// Takes over what another acceptor accepted of the run of `settled`, as if it had been accepted
-    /// here. Everything that is decided among it, and before it, is known here.
+    /// Recovery of an acceptor: takes over what another acceptor accepted in ballot `adopted`, as if it had
+    /// been accepted here. Everything that is decided before it is learned here.
     pub(super) fn restore_accepted(
         &mut self,
         adopted: RingBallot,
@@ -205,7 +209,7 @@ impl Ring {
             let number = cx.writes.write(record, None);
             self.log.put(entry, number);
         }
-        // What came of the run meanwhile comes again.
+        // Proposals of the current ballot that came meanwhile come again.
         self.current.end = self.current.start.max(self.learner.learned);
         if self.acceptor.adopted == self.current.ballot {
             self.current.end = self.current.end.max(self.log.end());
@@ -213,8 +217,8 @@ impl Ring {
         self.current.gap_reported_at = Time::ZERO;
     }
 
-    /// This process has its memory back, and votes. What it took in meanwhile was written with nobody
-    /// waiting for it: it votes for that once it is where it must be.
+    /// This acceptor has recovered, and votes again. What it accepted meanwhile was written without waiting
+    /// for the disk: it votes for that once a further record is durable.
     pub(super) fn resume_voting(&mut self, cx: &mut RingContext<'_>) {
         let Some(mine) = self.acceptor.index else { return };
         self.current.votes[mine] = AcceptorVote {
@@ -222,7 +226,7 @@ impl Ring {
             upto: self.current.start,
         };
         self.assume_voted_all();
-        // Not in a ballot below one that it learned now that it had promised.
+        // Not below a ballot that it learned in recovery to have promised.
         let may = self.current.ballot != RingBallot::NONE
             && self.current.ballot >= self.acceptor.promised;
         if may && self.acceptor.adopted == self.current.ballot {
@@ -237,7 +241,7 @@ impl Ring {
         self.advance(cx);
     }
 
-    /// The entries that this process has accepted and does not know to be decided.
+    /// The entries that this process has accepted and has not learned to be decided.
     pub(super) fn undecided_entries(&self) -> Vec<InstanceEntry> {
         let mut entries = Vec::new();
         for (first, _) in self.log.from(self.learner.learned) {

@@ -1,19 +1,28 @@
-//! An acceptor that lost its memory: what it had promised and accepted comes back from the others
-//! before it votes again.
+//! Recovery of an acceptor that lost its storage, its memory or its disk: it gets back what it promised and accepted
+//! from the other acceptors of its group before it votes again.
 //!
-//! Each loss begins a new *memory* of the acceptor, with a number. It asks the other acceptors of
-//! its group, and each of them from then on counts no vote and no promise of an older memory, also
-//! such as are still on their way, before it answers with all that it has itself; and with every vote
-//! that it passes on it says which memory counts (`successor.rs`), so that whoever needs its vote counts the
-//! lost one no more, asked or not. With answers of a majority's worth of others, `f + 1`, it goes on.
-//! Why that suffices: whatever a quorum decided with a vote of the lost memory, one of the `f + 1` is in
-//! that quorum. Either it had voted when it answered, and so the value is in its answer; or it votes
-//! later, and then whoever hears of that vote does not count the lost one. The same holds of promises,
-//! which carry what their senders know of memories.
+//! ```text
+//!   Intact --storage lost--> Asking --answers of f + 1 others--> Writing --durable--> Intact
+//!                              ^          (phase 1B for every ring)
+//!   Lost (in the log) ---------+ at the start of the process
+//! ```
 //!
-//! None of so many can be done without. So whom it does not reach it asks by way of another one of its group, too,
-//! who passes on the question and, word for word, the answer; it keeps nothing of them, and passes on what
-//! comes from their sender itself only.
+//! Each loss begins a new *storage epoch* of the acceptor, with a number (a vector of these is what others call a crash vector).
+//! The acceptor asks the others. Each of them, before it answers with all that it has, stops to count votes and promises of
+//! older epochs, also of those that are still in flight; and with every vote that it sends on it says which epoch counts
+//! (`successor.rs`), so that any process that needs its vote does not count the lost one, asked or not. With answers of
+//! `f + 1` others the acceptor continues.
+//!
+//! # Why `f + 1` answers suffice
+//! Of whatever a quorum decided with a vote of the lost epoch, one of the `f + 1` is in that quorum. Either it had voted when
+//! it answered, and the value is in its answer; or it votes later, and then every process that hears of that vote does not count
+//! the lost one. The same holds of promises, which carry what their senders know of epochs. (Mutants
+//! `forgets-that-it-forgot`, `asks-too-few`, `remembers-nothing`, `remembers-the-longest-log`, `counts-on-lost-memories`,
+//! `passes-on-lost-votes`.)
+//!
+//! No answer of so many can be spared. So the acceptor asks a peer that it does not reach via another one of its group, too,
+//! which forwards the request and, unchanged, the answer. A forwarder keeps nothing, and forwards only what comes
+//! from the sender itself.
 
 use super::Mutant;
 use super::message::{ForwardedMessage, RecoveryRequest, RingMessage, RingPacket};
@@ -61,17 +70,17 @@ impl AcceptorRecovery {
     }
 }
 
-/// What came of an answer.
+/// The beginning of an answer.
 #[derive(Clone, Debug)]
 struct PartialAnswer {
-    /// The question that it answers: answers that come on two ways are not mixed.
+    /// The request that it answers: answers to different requests are not mixed.
     request: u32,
     /// By ring.
     entries: Vec<Vec<InstanceEntry>>,
 }
 
 impl PartialAnswer {
-    /// What came for a ring of the answer to this question; none if a later one is being answered.
+    /// The entries that came for a ring in answer to this request; none if a later one is being answered.
     fn of(&mut self, request: u32, ring: RingId) -> Option<&mut Vec<InstanceEntry>> {
         if request > self.request {
             self.request = request;
@@ -91,7 +100,7 @@ struct RecoveryAnswer {
 }
 
 impl MultiRing {
-    /// The memory of the lives before this one is gone.
+    /// The storage of earlier incarnations is lost: begins a new storage epoch.
     pub(super) fn lose_storage(&mut self) {
         let (ranks, rings) = (self.config.cluster.replicas(), self.rings.len());
         self.storage_epochs[self.me.index()] = self.incarnation;
@@ -120,9 +129,9 @@ impl MultiRing {
         }
     }
 
-    /// Asks the other acceptors what it had promised and accepted. Who has answered in full is not
-    /// asked again: a later answer would reach further, and where answers take longer than the time
-    /// between two questions, this process would never know all that the last one knew.
+    /// Asks the other acceptors what this one promised and accepted. An acceptor that has answered in full
+    /// is not asked again: a later answer would reach further, and where answers take longer than the retry
+    /// interval, this process would never learn all that the last one knew.
     pub(super) fn request_recovery(&mut self) {
         if self.recovery_at() > self.now {
             return;
@@ -141,14 +150,14 @@ impl MultiRing {
         }
     }
 
-    /// The next question.
+    /// The next request.
     fn request(&mut self) -> RingMessage {
         self.recovery.asked += 1;
         let (storage_epoch, number) = (self.storage_epochs[self.me.index()], self.recovery.asked);
         RingMessage::RecoveryRequest { request: RecoveryRequest { storage_epoch, number } }
     }
 
-    /// Whether the answer of another acceptor is here, for all rings.
+    /// Whether another acceptor has answered for all rings.
     fn has_answered(&self, p: Pid) -> bool {
         let Some(answers) = self.rank_of(p).and_then(|rank| self.recovery.answers.get(rank)) else {
             return false;
@@ -156,7 +165,7 @@ impl MultiRing {
         self.voted_rings().all(|id| answers.get(usize::from(id)).is_some_and(Option::is_some))
     }
 
-    /// By whom to ask one who is not reached, each time another one.
+    /// A forwarder to a peer that is not reached, a different one each time.
     fn way_round_to(&self, p: Pid) -> Option<Pid> {
         if self.reaches(p) {
             return None;
@@ -168,7 +177,7 @@ impl MultiRing {
         forwarders.get(turn).copied()
     }
 
-    /// One passes on a word of recovery, to this process or by way of it.
+    /// A forwarded message of recovery, for this process or to be forwarded.
     pub(super) fn on_forwarded(
         &mut self,
         by: Pid,
@@ -193,7 +202,7 @@ impl MultiRing {
         Ok(())
     }
 
-    /// A word of recovery, which came by way of another one, if it did.
+    /// A message of recovery, and the forwarder that it came via, if any.
     pub(super) fn dispatch_recovery(
         &mut self,
         (from, by): (Pid, Option<Pid>),
@@ -277,13 +286,13 @@ impl MultiRing {
         self.persistence.writes.write(LogRecord::StorageEpochs { of: storage_epochs }, Some(act));
     }
 
-    /// By rank: which memory of each acceptor of this group counts.
+    /// By rank: the storage epoch of each acceptor of this group that counts.
     pub(super) fn group_storage_epochs(&self) -> Vec<u32> {
         let members = self.config.cluster.members(self.group);
         members.map(|p| self.storage_epochs[p.index()]).collect()
     }
 
-    /// Whether a question is of the memory that this process has not got back.
+    /// Whether a request is of this storage epoch and not answered completely.
     fn is_open(&self, request: RecoveryRequest) -> bool {
         let current = request.storage_epoch == self.storage_epochs[self.me.index()];
         let asked = request.number <= self.recovery.asked;
@@ -320,7 +329,7 @@ impl MultiRing {
         let partial = self.recovery.partial[rank].of(request.number, ring);
         let entries = partial.map(core::mem::take).unwrap_or_default();
         if entries.len() != count as usize {
-            // Some of it was lost, or a later question is being answered.
+            // Some entries were lost, or a later request is being answered.
             return;
         }
         let processes = self.config.cluster.processes();
@@ -334,8 +343,8 @@ impl MultiRing {
         self.recovery.answers[rank][usize::from(ring)] = Some(answer);
     }
 
-    /// With answers of enough others, and once everything is known that they knew to be decided, and
-    /// who proposed it: takes over what they say.
+    /// With answers of enough others, and once this process has learned all that they had and their tables:
+    /// takes over the log of the highest adopted ballot, and votes again.
     pub(super) fn finish_recovery(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
         if !self.is_asking() {
             return;
@@ -379,7 +388,7 @@ impl MultiRing {
                 ring.acceptor.promised = ring.acceptor.promised.max(promised);
                 let ballot = ring.acceptor.promised;
                 cx.writes.write(LogRecord::Promise { ring: id, ballot }, None);
-                // Who proposed what is kept here, too, although not from the beginning.
+                // From now on the table is kept here, too, although not from the beginning.
                 cx.writes.write(ring.base(), None);
                 let takes = !cx.config.mutants.is(Mutant::RemembersNothing);
                 if let Some(RecoveryAnswer { adopted, entries, .. }) = best.filter(|_| takes) {
@@ -395,7 +404,7 @@ impl MultiRing {
     }
 }
 
-/// A word of a process, in one of its lives, to be passed on.
+/// A message of one incarnation of a process, to be forwarded.
 fn carried((sender, incarnation): (Pid, u32), to: Pid, message: RingMessage) -> RingMessage {
     RingMessage::Forwarded(Box::new(ForwardedMessage { sender, incarnation, to, message }))
 }
@@ -411,7 +420,7 @@ mod tests {
     use super::super::value::InstanceValue;
     use super::{LogRecord, PartialAnswer, RingBallot, carried};
 
-    /// Whether a process votes that starts again with these records in its log.
+    /// Whether a process that restarts with these records in its log votes.
     fn votes(records: &[&[u8]]) -> bool {
         let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
         let config = raw.check(SYNCED.about().params).expect("a sound configuration");

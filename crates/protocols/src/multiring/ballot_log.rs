@@ -52,7 +52,8 @@ impl BallotLog {
 }
 
 impl Ring {
-    /// Begins to follow the run of a higher ballot, which begins with what was proposed before.
+    /// Follows a higher ballot from its phase 2 on. Its coordinator proposes `start` to `reproposed_end`
+    /// again.
     pub(super) fn follow(
         &mut self,
         ballot: RingBallot,
@@ -78,8 +79,8 @@ impl Ring {
         }
         self.learner.decided = self.learner.decided.max(start);
         self.current.staged.clear();
-        // What is decided is what the coordinator proposes again. What was accepted of this ballot in
-        // an earlier life is still there.
+        // The coordinator proposes again all that is decided. Entries of this ballot that were accepted
+        // before a restart are still in the log.
         self.current.end = start.max(self.learner.learned);
         if self.acceptor.adopted == ballot {
             self.current.end = self.current.end.max(self.log.end());
@@ -91,7 +92,7 @@ impl Ring {
         self.advance(cx);
     }
 
-    /// Takes in votes; those from a memory that was lost do not count.
+    /// Takes in votes. A vote of a storage epoch that was lost does not count.
     pub(super) fn count_votes(&mut self, votes: &[AcceptorVote], cx: &mut RingContext<'_>) {
         for (at, vote) in votes.iter().enumerate() {
             let acceptor = self.topology.acceptors[at];
@@ -109,7 +110,7 @@ impl Ring {
         }
     }
 
-    /// How far a majority has accepted the run.
+    /// Up to which instance a quorum has accepted the ballot, by these votes: everything below is decided.
     pub(super) fn majority(&self, votes: &[AcceptorVote], cx: &RingContext<'_>) -> u64 {
         let current = |(at, vote): (usize, &AcceptorVote)| {
             let storage_epoch = cx.storage_epochs[self.topology.acceptors[at].index()];
@@ -125,7 +126,7 @@ impl Ring {
         short.map_or(self.current.start, |at| uptos[at].max(self.current.start))
     }
 
-    /// The entry of the run that holds this instance, from there on.
+    /// The proposal of the ballot for this instance, from there on.
     pub(super) fn ballot_entry(&self, at: u64) -> Option<InstanceEntry> {
         if self.acceptor.adopted == self.current.ballot || at < self.learner.learned {
             return self.log.entry(at).map(|entry| {

@@ -1,4 +1,5 @@
-//! How a member gets what it missed of a ring: decided instances, from whoever has them.
+//! Catch-up of a learner: it requests the retransmission of decided instances that it lacks, from any member that holds
+//! them [MRP 5.1].
 
 use super::Mutant;
 use super::message::{DecidedEntries, ProposalTable, RingMessage};
@@ -9,47 +10,47 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use amcast_core::{Pid, Span, Time};
 
-/// How many times as long as `retry` an answer is waited for: it may have to be read from a disk.
+/// How many times `retry` an answer may take: it may have to be read from a disk.
 const PATIENCE: u64 = 4;
 
-/// How many times as much as is passed on at once is told at once to one who asks for it: a member that
-/// is behind gets further with each question than the others come meanwhile.
+/// How many times `pass_bytes` a retransmission has: a lagging member advances further with each request
+/// than the others do meanwhile.
 const LESSON: usize = 8;
 
-/// The same in bytes, at most: it must fit into a frame.
+/// Bytes of a retransmission, at most: it must fit into a frame.
 const LESSON_BYTES_MAX: usize = 2 << 20;
 
-/// What a member asked for that it lacks.
+/// A learner's requests for retransmission.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CatchUp {
-    /// When others were asked last.
+    /// When it requested one last.
     asked_at: Time,
-    /// Whom to ask next.
+    /// Which member it asks next.
     turn: usize,
-    /// What was known when it was looked last, and since when that has not grown.
+    /// What was learned when that last changed, and since when it has not grown.
     seen: u64,
     seen_at: Time,
-    /// Nobody can give it, or it can take nothing: there is nothing to ask before something comes.
+    /// No member can serve it, or it is full: there is nothing to request before a message comes.
     idle: bool,
-    /// The last answer was cut off: there is more to be had at once.
+    /// The last answer was incomplete: more can be requested at once.
     more: bool,
-    /// Who was asked last.
+    /// The member that was asked last.
     asked: Option<Pid>,
-    /// Who was asked and has let go of what comes next, and where what it has begins: at no instance if it
-    /// did not answer.
+    /// Members that were asked and have trimmed the next instance, with the first instance that each of
+    /// them holds: none at all if it did not answer.
     trimmed: BTreeMap<Pid, u64>,
 }
 
-/// The answer to a fetch, as far as it is in memory.
+/// What a retransmission takes.
 pub(super) enum RetransmissionStep {
-    /// Say this.
+    /// This message can be sent.
     Answer(RingMessage),
     /// The slot that begins with this instance must be read from disk first.
     Load(u64),
 }
 
 impl Ring {
-    /// Whether this member has less than it should have by now.
+    /// Whether this member lacks instances that it should have by now.
     fn lacks(&self, me: Pid, now: Time, retry: Span) -> bool {
         let table = self.acceptor.index.is_some() && self.proposals.at != self.learner.learned;
         let waits = self.coordinator.as_ref().is_some_and(|role| !role.is_in_phase2());
@@ -64,7 +65,7 @@ impl Ring {
         at_once || soon && ahead() > self.learner.learned
     }
 
-    /// Asks for what it lacks: another one if there was no answer.
+    /// Requests what this member lacks; from another member if there was no answer.
     pub(super) fn request_retransmission(&mut self, cx: &mut RingContext<'_>) {
         if self.learner.catch_up.seen != self.learner.learned {
             (self.learner.catch_up.seen, self.learner.catch_up.seen_at) =
@@ -87,12 +88,11 @@ impl Ring {
         if able.is_empty() {
             return;
         }
-        // Each keeps what its own checkpoint lacks: another may have what one has let go of.
+        // Each member holds what its own checkpoint lacks: another may hold what one has trimmed.
         if able.iter().any(|p| self.may_hold(*p)) {
             able.retain(|p| self.may_hold(*p));
         }
-        // [MRP 3:7]
-        // Who answers is asked again: what comes next is in its memory by then.
+        // [MRP 3:7] The member that answers is asked again: it has the next instances in memory by then.
         self.learner.catch_up.turn += usize::from(waits);
         self.learner.catch_up.asked_at = cx.now;
         let to = able[self.learner.catch_up.turn % able.len()];
@@ -103,10 +103,10 @@ impl Ring {
         );
     }
 
-    /// Who can be asked for what this member lacks.
+    /// The members that can be asked for what this one lacks.
     fn able(&self, cx: &RingContext<'_>) -> Vec<Pid> {
         let table = self.acceptor.index.is_some() && self.proposals.at != self.learner.learned;
-        // Only acceptors have tables; an older one is as good.
+        // Only acceptors have tables; an older table is as good.
         let enough = |p: Pid| match table {
             true => self.topology.acceptor(p).is_some(),
             false => self.is_ahead(p),
@@ -114,14 +114,14 @@ impl Ring {
         self.others(cx.me).filter(|&p| enough(p) && cx.reaches(p)).collect()
     }
 
-    /// Whether `p` knows more than this member.
+    /// Whether `p` has learned more than this member.
     fn is_ahead(&self, p: Pid) -> bool {
         self.topology
             .member(p)
             .is_some_and(|at| self.membership.peers[at].learned > self.learner.learned)
     }
 
-    /// Whether `p` may have what comes next here: it knows it, and has not said that it has let go of it.
+    /// Whether `p` may hold the next instance: it has learned it, and has not reported to have trimmed it.
     fn may_hold(&self, p: Pid) -> bool {
         let gone = self
             .learner
@@ -132,8 +132,8 @@ impl Ring {
         self.is_ahead(p) && !gone
     }
 
-    /// `p` has nothing below `floor`, and this member needs that. It goes on from the lowest floor, unless
-    /// there is another to be asked who may have it.
+    /// `p` has trimmed everything below `floor`, and this member needs that. It continues from the lowest
+    /// floor, unless another member may hold it.
     fn on_trimmed_by(&mut self, p: Pid, floor: u64, cx: &mut RingContext<'_>) {
         self.learner.catch_up.trimmed.insert(p, floor);
         if self.able(cx).into_iter().any(|q| self.may_hold(q)) {
@@ -147,8 +147,8 @@ impl Ring {
         self.jump_to(lowest, cx);
     }
 
-    /// When to look again whether something is missing. Where there is nobody to ask, the next sign
-    /// of life brings it round.
+    /// When to look again for missing instances. Where no member can be asked, the next heartbeat brings it
+    /// about.
     pub(super) fn retransmission_at(&self, me: Pid, retry: Span) -> Time {
         if self.learner.catch_up.idle {
             return Time::NEVER;
@@ -168,8 +168,8 @@ impl Ring {
         }
     }
 
-    /// What a member that lacks instances from `from` on can be told. `read` has values that were read
-    /// for it, by record.
+    /// The retransmission for a member that lacks instances from `from` on. `read` has values that were
+    /// read from disk for it, by record.
     pub(super) fn serve(
         &self,
         (from, table): (u64, bool),
@@ -206,7 +206,7 @@ impl Ring {
         RetransmissionStep::Answer(RingMessage::Retransmission { ring: self.id, decided })
     }
 
-    /// Decided instances come.
+    /// A retransmission of decided instances.
     pub(super) fn on_retransmission(
         &mut self,
         from: Pid,
@@ -220,7 +220,7 @@ impl Ring {
         }
         self.membership.peers[at].learned = self.membership.peers[at].learned.max(learned);
         self.learner.catch_up.trimmed.remove(&from);
-        // Not silent, whatever it brings: what it was asked for may have come some other way.
+        // The member is not silent, whatever it sends: what was requested may have come some other way.
         self.learner.catch_up.asked = self.learner.catch_up.asked.filter(|asked| *asked != from);
         let before = (self.learner.learned, self.proposals.at);
         if floor > self.learner.learned {
@@ -236,19 +236,19 @@ impl Ring {
             self.learn_entry(entry, cx);
         }
         if let Some(table) = table.filter(|table| table.len() == self.proposals.table.len()) {
-            // Whoever gives one has everything in it that it knows.
+            // A table is sent complete up to `learned`.
             self.take_table(table, learned);
         }
         self.learner.catch_up.more = self.learner.learned < learned && self.may_hold(from);
         if before != (self.learner.learned, self.proposals.at) {
-            // More may be had at once.
+            // More can be requested at once.
             self.learner.catch_up.asked_at = Time::ZERO;
         }
         self.advance(cx);
         Ok(())
     }
 
-    /// Takes over who proposed what, as of instance `at`, if what came since then is held here.
+    /// Takes over a table of decided proposals as of instance `at`, if this process holds what came since.
     fn take_table(&mut self, mut table: ProposalTable, at: u64) {
         if self.proposals.at >= at || at < self.log.floor() || at > self.learner.learned {
             return;
@@ -265,28 +265,27 @@ impl Ring {
         (self.proposals.table, self.proposals.at) = (table, self.learner.learned);
     }
 
-    /// Everything below `floor` is gone everywhere, as far as others can be asked: goes on from there.
-    /// Whoever has not applied it needs the state of another.
+    /// All instances below `floor` are trimmed at every member that could be asked: learning continues
+    /// there. A replica that has not applied them needs the state of another one.
     fn jump_to(&mut self, floor: u64, cx: &mut RingContext<'_>) {
         self.log.trim(floor);
         self.learner.learned = self.learner.learned.max(floor);
         self.learner.decided = self.learner.decided.max(floor);
         if self.acceptor.index.is_some() && !cx.config.mutants.is(Mutant::ForgetsWhatItPassed) {
-            // Else what was accepted there, and not decided, would be taken for decided after a
-            // restart.
+            // Otherwise what was accepted there, and not decided, would count as decided after a restart.
             cx.writes.write(self.base(), None);
         }
         self.skip_to_learned();
     }
 
-    /// A decided entry, whose first instance is not beyond what is known.
+    /// Learns a decided entry, whose first instance is not beyond what is learned.
     ///
-    /// Its ballot is not below the one in which it was decided: whoever knows an entry to be decided
-    /// accepted it in that ballot or a later one, or was told by one who did. So every run of this
-    /// ballot or a later one has the same value there, and runs of earlier ones may not.
+    /// Its ballot is not below the one in which it was decided: a process that knows an entry to be decided
+    /// accepted it in that ballot or a later one, or was told by one that did. So that ballot and all later
+    /// ones have the same value there, and earlier ones may not (mutant `counts-older-runs`).
     fn learn_entry(&mut self, entry: InstanceEntry, cx: &mut RingContext<'_>) {
         if entry.ballot > self.current.ballot && self.current.ballot != RingBallot::NONE {
-            // The run that is followed here is over.
+            // The ballot that is followed here is over.
             if self.coordinator.as_ref().is_some_and(|role| role.ballot < entry.ballot) {
                 self.step_down(entry.ballot, cx);
             }
@@ -337,8 +336,8 @@ mod tests {
     use super::*;
     use amcast_core::{Cluster, Gid, GroupSet, MsgId};
 
-    /// A ring at process `me`, which knows the batches of some instances; the one of instance `i` has
-    /// proposal `i + 1` of process 0.
+    /// A ring at process `me` that has learned some instances; that of instance `i` holds proposal `i + 1`
+    /// of process 0.
     fn ring(me: Pid, instances: core::ops::Range<u64>) -> Ring {
         let cluster = Cluster::new(1, 3, 0).unwrap();
         let shape =
@@ -360,7 +359,7 @@ mod tests {
         ring
     }
 
-    /// The table that a process gives to one that asks from an instance on.
+    /// The table that a process sends to one that requests instances from `from` on.
     fn given(ring: &Ring, from: u64) -> Option<(ProposalTable, u64)> {
         match ring.serve((from, true), &BTreeMap::new(), 1 << 20) {
             RetransmissionStep::Answer(RingMessage::Retransmission { decided, .. }) => {
@@ -374,7 +373,7 @@ mod tests {
     fn a_table_is_brought_up_to_what_came_since() {
         let giver = ring(Pid(1), 0..8);
         assert_eq!(giver.proposals.table[0], (0, 8));
-        // It has all from 5 on, and lost who proposed what; while it asks, it learns more than the giver.
+        // The asker has all from 5 on, and lost its table; while it asks, it learns more than the giver.
         let mut asker = ring(Pid(2), 5..5);
         for learned in [7, 8, 11] {
             let source = ring(Pid(2), 5..learned);

@@ -1,5 +1,13 @@
-//! The coordinator of a ring: phase 1, packing of proposals, and skips. Who that is: `election.rs`; who is in
-//! the ring: `membership.rs`.
+//! The coordinator of a ring in phase 2: it orders proposals, skips instances, and decides what may be trimmed.
+//!
+//! ```text
+//!   follower --pre-vote--> Phase1 --promises of a quorum--> Recovering --learned >= start--> Phase2
+//!      ^   (`election.rs`)    |     (`phase1.rs`)               |                               |
+//!      +------------------ a higher ballot: `Ring::step_down` --+-------------------------------+
+//! ```
+//!
+//! Only in `Phase2` does it order new proposals: before that it does not know which proposals are ordered already, and
+//! a retried one would get a second instance (mutant `orders-twice`).
 
 use super::message::{PeerProgress, ProposalTable, RingMessage};
 use super::phase1::Phase1;
@@ -125,7 +133,7 @@ fn is_next(row: (u32, u64), incarnation: u32, number: u64) -> bool {
 }
 
 impl Ring {
-    /// This process leads no more; a ballot above its own is why.
+    /// This process coordinates no more, because of a ballot above its own.
     pub(super) fn step_down(&mut self, above: RingBallot, cx: &mut RingContext<'_>) {
         if let Some(role) = self.coordinator.take()
             && role.is_in_phase2()
@@ -134,7 +142,7 @@ impl Ring {
         }
     }
 
-    /// The next entry of the run.
+    /// Phase 2A: proposes a value in the next instances of the ballot, with this coordinator's own vote.
     pub(super) fn propose(&mut self, value: InstanceValue, cx: &mut RingContext<'_>) {
         if value_end(self.current.end, &value) <= self.current.end {
             return;
@@ -150,14 +158,15 @@ impl Ring {
         }
     }
 
-    /// A proposer wants these ordered.
+    /// A proposer asks to order these proposals.
     pub(super) fn on_propose(&mut self, from: Pid, bytes: &SharedBytes, cx: &mut RingContext<'_>) {
         let hint = RingMessage::CurrentBallot { ring: self.id, ballot: self.current.ballot };
         let table_known = self.proposals.table.get(from.index()).copied();
         let active = self.coordinates();
         let Some(role) = self.coordinator.as_mut().filter(|_| active) else {
-            // Who led this run and does not any more must not say so in its own name: it would be sent
-            // everything again at once, and answer again, until there is a new run.
+            // A process whose own ballot is current and that does not coordinate any more sends no hint:
+            // the proposer would send everything to it again at once, and get the same answer, until there
+            // is a new ballot.
             let led = self.coordinator_pid() == Some(cx.me);
             if from != cx.me && self.current.ballot != RingBallot::NONE && !led {
                 cx.send(from, hint);
@@ -166,14 +175,14 @@ impl Ring {
         };
         let CoordinatorPhase::Phase2(table) = &mut role.phase else { return };
         let (row, mut done) = (&mut table[from.index()], None);
-        // New ones that lie behind each other go on together.
+        // New proposals that follow each other are queued as one piece, without a copy.
         let (mut at, mut first, mut end, mut count) = (0, 0, 0, 0);
         for proposal in proposals(bytes) {
             let (incarnation, number) = (proposal.incarnation, proposal.number);
             let begins = at;
             at += proposal.size();
             let twice = cx.config.mutants.is(Mutant::OrdersTwice) && (incarnation, number) <= *row;
-            // Nobody has more on the way than its window.
+            // No process has more proposals in flight than its window.
             let full = role.pipeline.queue.len() + count
                 >= cx.config.cluster.processes() * cx.config.window;
             if full {
@@ -197,7 +206,7 @@ impl Ring {
         }
     }
 
-    /// Others wait until this ring has come to instance `upto`.
+    /// Learners wait until this ring has come to instance `upto`.
     pub(super) fn on_level_request(&mut self, upto: u64) {
         let most = self.current.end.saturating_add(SKIP_MAX).min(INSTANCE_MAX);
         if let Some(role) = &mut self.coordinator {
@@ -205,7 +214,7 @@ impl Ring {
         }
     }
 
-    /// What a coordinator, or one who wants to be, does now and then.
+    /// The periodic work of a candidate or coordinator.
     pub(super) fn coordinate(&mut self, cx: &mut RingContext<'_>) {
         let Some(role) = &self.coordinator else { return };
         if !role.is_in_phase2() {
@@ -223,7 +232,8 @@ impl Ring {
         self.report_decided(cx);
     }
 
-    /// Whether everything before the run is known, so that it is known what was proposed already.
+    /// Whether the coordinator has learned everything before its ballot, so that it knows which proposals
+    /// are ordered.
     fn has_proposal_table(&mut self, cx: &mut RingContext<'_>) -> bool {
         let behind =
             self.learner.learned < self.current.start || self.proposals.at != self.learner.learned;
@@ -240,7 +250,7 @@ impl Ring {
             }
             role.phase = CoordinatorPhase::Phase2(table);
             role.skips.level_end = self.current.end;
-            // What was proposed before is to be proposed again, at once.
+            // Proposals that were sent to the previous coordinator are to be sent again, at once.
             for p in cx.config.cluster.pids() {
                 cx.outgoing.push((
                     p,
@@ -251,8 +261,7 @@ impl Ring {
         true
     }
 
-    /// Forgets what is decided, and what a majority of each group has applied; says what may be
-    /// trimmed.
+    /// Releases the bytes of what is decided and applied, and advances what may be trimmed.
     fn release_applied(&mut self, cx: &RingContext<'_>) {
         let applied = self.reached_by_majority(cx, |standing| standing.applied);
         // [MRP 3:4]
@@ -272,10 +281,11 @@ impl Ring {
         self.topology.set.iter().map(of_group).min().unwrap_or(0)
     }
 
-    /// [MRP 5.2] How far a majority of nodes has come with checkpoints (`K[x]T`). The replicas of one rank are a
-    /// node, which counts as far as the one of them that is furthest behind: `MultiRing::trim` says why.
+    /// [MRP 5.2] How far a majority of nodes has come with checkpoints (`K[x]T`). A node is the replicas of
+    /// one rank; it counts as far as the replica of it that is furthest behind: `MultiRing::trim` says why.
     ///
-    /// In memory it is how far each group has come: by assumption a majority of each is fit at any time.
+    /// In memory it is how far each group has come: by assumption a majority of each is caught up at any
+    /// time.
     fn trimmable_by_majority(&self, cx: &RingContext<'_>) -> u64 {
         let trimmable = |standing: &PeerProgress| standing.trimmable;
         if !cx.writes.is_durable() {
@@ -288,7 +298,7 @@ impl Ring {
         of_majority(cx, of_node)
     }
 
-    /// Where the replica of a group stands that has this rank.
+    /// The progress of the replica of group `g` with this rank.
     fn of_replica(
         &self,
         cx: &RingContext<'_>,
@@ -303,7 +313,7 @@ impl Ring {
         }
     }
 
-    /// [MRP 4] Gives queued proposals their instances, several to one.
+    /// [MRP 4] Packs queued proposals into batches, one instance each.
     fn pack_proposals(&mut self, cx: &mut RingContext<'_>) {
         loop {
             let Some(role) = &mut self.coordinator else { return };
@@ -318,8 +328,7 @@ impl Ring {
         }
     }
 
-    /// Tells the coordinators of the rings that are merged with this one how far they must come for
-    /// what is in `instance` to be delivered.
+    /// Records how far the rings that are merged with this one must come for `instance` to be delivered.
     fn need_merged_rings(&self, instance: u64, cx: &mut RingContext<'_>) {
         for g in self.topology.set.iter() {
             let (order, rings) = cx.config.subscribed(g);
@@ -331,8 +340,8 @@ impl Ring {
         }
     }
 
-    /// [MRP 4] Skips instances, so that nobody waits for this ring: as far as others want, and to
-    /// the agreed rate where rates are paced.
+    /// [MRP 4] Skips instances, so that no learner waits for this ring: as far as they requested, and up to
+    /// the rate `lambda` where rates are paced.
     fn skip_to_level(&mut self, cx: &mut RingContext<'_>) {
         let (end, Some(role)) = (self.current.end, &mut self.coordinator) else { return };
         let mut upto =
@@ -351,7 +360,7 @@ impl Ring {
         }
     }
 
-    /// Tells proposers what of theirs is decided.
+    /// Reports to proposers which of their proposals are decided.
     fn report_decided(&mut self, cx: &mut RingContext<'_>) {
         let Some(role) = &mut self.coordinator else { return };
         for (pid, (incarnation, upto)) in mem::take(&mut role.acknowledged) {
@@ -359,7 +368,7 @@ impl Ring {
         }
     }
 
-    /// When the coordinator has something to do, whatever happens.
+    /// When the coordinator next has work that no message brings.
     pub(super) fn coordinate_at(&self, retry: Span, paced: bool) -> Time {
         match &self.coordinator {
             Some(role) if !role.is_in_phase2() => role.phase1.asked_at + retry,
@@ -371,7 +380,7 @@ impl Ring {
     }
 }
 
-/// What a majority of ranks has at least, of what each has.
+/// The least of what a majority of ranks has.
 fn of_majority(cx: &RingContext<'_>, has: impl Fn(usize) -> u64) -> u64 {
     let cluster = &cx.config.cluster;
     let mut all: Vec<u64> = (0..cluster.replicas()).map(has).collect();
@@ -383,11 +392,11 @@ fn of_majority(cx: &RingContext<'_>, has: impl Fn(usize) -> u64) -> u64 {
     all[all.len() - quorum]
 }
 
-/// From so many wanted instances on, some more are skipped.
+/// From so many requested instances on, the coordinator skips some more.
 const MANY: u64 = 8;
 
-/// How many instances are skipped beyond those that are wanted: who wants many is one of several who soon
-/// want about as many, and need not have a skip each.
+/// How many instances are skipped beyond those that are requested: a ring that requests many is one of
+/// several that soon request about as many, and need not get a skip each.
 fn rounding(wanted: u64, end: u64) -> u64 {
     match wanted.saturating_sub(end) {
         many if many >= MANY => many / 2,

@@ -1,9 +1,9 @@
-//! What passes between a coordinator and acceptors beside the ring, where ways round it are broken.
+//! The direct (out-of-ring) channel between a coordinator and acceptors, where links of the ring are broken.
 //!
-//! Whoever does not reach the next one passes it over, and with several broken ways those who remain in the
-//! ring may be too few to decide, although the coordinator reaches enough. So where nothing is decided for a
-//! while, and members say of each other that they do not hear one another, the coordinator tells each acceptor
-//! whom it reaches how far the run goes. Who lacks something of it asks for that, and tells its vote straight.
+//! A member that does not reach its successor passes it over, and with several broken links the members that remain in
+//! the ring may be no quorum although the coordinator reaches one. So where nothing is decided for a while, and members
+//! report that they do not hear one another, the coordinator sends each acceptor that it reaches how far the ballot goes. An
+//! acceptor that misses proposals requests them from it, and sends it its vote directly.
 
 use super::message::RingMessage;
 use super::ring::{Ring, RingContext};
@@ -11,21 +11,21 @@ use super::value::RingBallot;
 use alloc::vec::Vec;
 use amcast_core::{Pid, Time};
 
-/// For so many times as long as it takes to suspect one the way beside the ring is kept.
+/// The direct channel stays open for this many times the suspicion timeout.
 const KEPT: u64 = 64;
 
-/// How a coordinator gets round what is broken.
+/// The state of the direct channel.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DirectChannel {
-    /// What was decided when it was looked last, and since when that has not grown, or all was decided.
+    /// How far decisions had come when that last changed, or when all was decided; and when that was.
     decided: u64,
     at: Time,
-    /// When it was looked last whether ways are broken.
+    /// When the coordinator looked for broken links last.
     looked_at: Time,
-    /// Until when acceptors are told beside the ring.
+    /// Until when the channel is open.
     until: Time,
-    /// How far the run went when they were told last, and when that was. Whose vote has come so far by then has
-    /// it some other way.
+    /// How far the ballot went when the acceptors were sent that last, and when that was. An acceptor whose
+    /// vote has come so far since gets the proposals round the ring.
     told: u64,
     told_at: Time,
     /// This process asked the coordinator itself for proposals that it misses.
@@ -33,7 +33,7 @@ pub(super) struct DirectChannel {
 }
 
 impl Ring {
-    /// Tells acceptors of the run beside the ring, if that is called for.
+    /// Sends acceptors the end of the ballot directly, if the channel is open.
     pub(super) fn send_direct(&mut self, cx: &mut RingContext<'_>) {
         if !self.coordinates() {
             return;
@@ -44,7 +44,7 @@ impl Ring {
         }
         let stuck = cx.now.since(self.direct.at.max(self.direct.looked_at)) >= cx.config.suspect;
         if stuck && cx.now >= self.direct.until {
-            // In a large ring to look takes a while.
+            // In a large ring the search takes a while.
             self.direct.looked_at = cx.now;
             if self.has_broken_links(cx) {
                 self.direct.until = cx.now + cx.config.suspect.times(KEPT);
@@ -65,7 +65,7 @@ impl Ring {
         }
     }
 
-    /// Whether two members who live and should hear each other do not, as far as this one is told.
+    /// Whether two live members that should hear each other do not, as far as this process is told.
     fn has_broken_links(&self, cx: &RingContext<'_>) -> bool {
         let reached: Vec<Pid> = self.others(cx.me).filter(|&p| cx.reaches(p)).collect();
         let joined =
@@ -79,7 +79,7 @@ impl Ring {
         reached.iter().any(is_apart) || live.len() > reached.len()
     }
 
-    /// One has the run only up to `from`: the next in the ring, or an acceptor that was told beside it.
+    /// A member holds the ballot only up to `from`: the successor, or an acceptor on the direct channel.
     pub(super) fn on_phase2_gap(
         &mut self,
         who: Pid,

@@ -1,4 +1,4 @@
-//! What a process of Multi-Ring Paxos hears of others, and which part of it that is for.
+//! Inbound dispatch: hands each message to the role that it is for.
 
 use super::message::{BrokenLinks, PeerProgress, RingMessage, RingPacket};
 use super::process::MultiRing;
@@ -9,7 +9,7 @@ use amcast_core::step::Note;
 use amcast_core::{Outbox, Pid};
 
 impl MultiRing {
-    /// Whether the life that says something is the last one that is known of it.
+    /// Whether a message of this incarnation is current: no later incarnation of its sender is known.
     pub(super) fn is_current_incarnation(&mut self, from: Pid, incarnation: u32) -> bool {
         let held = self.incarnations[from.index()];
         if incarnation > held {
@@ -22,13 +22,13 @@ impl MultiRing {
         incarnation >= held
     }
 
-    /// The connection to `p` is new: what was on the way may be lost.
+    /// The connection to `p` is new: messages that were sent on the old one may be lost.
     pub(super) fn reconnected(&mut self, p: Pid) {
         self.rings.iter_mut().flatten().for_each(|ring| ring.reconnected(p));
         self.proposers.iter_mut().for_each(|proposer| proposer.reconnected(p));
     }
 
-    /// A word of a life that is not over.
+    /// Dispatches a message of a current incarnation.
     pub(super) fn dispatch(
         &mut self,
         from: Pid,
@@ -88,21 +88,15 @@ impl MultiRing {
                 let done = self.with_ring(ring, |r, cx| r.on_decided_skip(from, entry, cx));
                 wrong = done.and_then(Result::err);
             }
-            RingMessage::ReadIndexRequest { round } => self.on_read_index_request(from, round),
-            RingMessage::ReadIndexResponse { incarnation, round, rings }
-                if incarnation == self.incarnation =>
-            {
-                wrong = self.on_read_index_response(from, round, &rings).err();
-            }
-            RingMessage::ReadIndexResponse { .. } => {}
-            other => wrong = self.dispatch_election(from, other, out).err(),
+            other => wrong = self.dispatch_requests(from, other, out).err(),
         }
         if let Some(why) = wrong {
             out.note(Note::Malformed(from, why));
         }
     }
 
-    fn dispatch_election(
+    /// Dispatches elections, phase 1, read indexes, and what was forwarded.
+    fn dispatch_requests(
         &mut self,
         from: Pid,
         message: RingMessage,
@@ -135,6 +129,13 @@ impl MultiRing {
             RingMessage::Reject { ring, promised } => {
                 self.with_ring(ring, |r, cx| r.on_reject(from, promised, cx));
             }
+            RingMessage::ReadIndexRequest { round } => self.on_read_index_request(from, round),
+            RingMessage::ReadIndexResponse { incarnation, round, rings }
+                if incarnation == self.incarnation =>
+            {
+                return self.on_read_index_response(from, round, &rings);
+            }
+            RingMessage::ReadIndexResponse { .. } => {}
             RingMessage::Forwarded(carried) => return self.on_forwarded(from, *carried, out),
             other => self.dispatch_state_transfer(from, other, out),
         }
@@ -182,20 +183,20 @@ impl MultiRing {
         }
     }
 
-    /// A ring is in this ballot, for all that `from` knows.
+    /// The ring is in this ballot, as far as `from` knows.
     fn on_current_ballot(&mut self, from: Pid, ring: RingId, ballot: RingBallot) {
         if let Some(p) = self.proposers.get_mut(usize::from(ring))
             && ballot.is_of(&self.config.rings[usize::from(ring)].acceptors)
         {
             p.learn_ballot(ballot);
             if ballot.coordinator() == Some(from) {
-                // It takes them from now on; what it was sent before is lost.
+                // It takes proposals from now on; those that it was sent before are lost.
                 p.reconnected(from);
             }
         }
     }
 
-    /// Whoever is asked and is not the coordinator passes it on.
+    /// A process that is asked and does not coordinate the ring sends the request on.
     fn on_level_request(&mut self, id: RingId, upto: u64) {
         let Some(Some(ring)) = self.rings.get_mut(usize::from(id)) else { return };
         if ring.coordinates() {

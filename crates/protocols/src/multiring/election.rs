@@ -1,21 +1,25 @@
-//! Who should coordinate a ring: the first of its acceptors that works, in the eyes of the others too.
+//! Leader election with pre-vote: the first acceptor that works, in the eyes of a quorum, becomes coordinator.
 //!
 //! ```text
-//!      candidate          acceptors
-//!   suspects  ----canvass--->  do they hear the coordinator?
-//!   the       <----pass------  yes: the run that they follow goes on, and this is it
-//!   coordi-   <---consent----  no
-//!   nator     with consents of a quorum: phase 1 (`coordinator.rs`)
+//!                             promised > ballot            the awaited ballot's phase 2 begins
+//!    +-> following a ballot ------------------> awaiting its phase 2 -----------------+
+//!    |        | coordinator suspected, restarted,       | patience ends               |
+//!    |        | or not fit                              |                             |
+//!    |        v                                         v                             |
+//!    |     pre-vote: PreVote(b) to all <----------------+                             |
+//!    |        | PreVoteGranted by a quorum     | an acceptor hears the coordinator:    |
+//!    |        v                                | it sends the current ballot           |
+//!    |     phase 1 (`phase1.rs`)               v                                      |
+//!    +--------+------------------------- follows it <---------------------------------+
 //! ```
 //!
-//! Phase 1 deposes whoever leads, so nobody begins it for what only it cannot see: where the way between
-//! a coordinator and another acceptor fails, those who hear both keep the one that they have. What a
-//! candidate is told is a matter of progress alone; phase 1 is safe whoever begins it, and when. Nor does
-//! one consent who has just promised another candidate, or is one: that one has time to begin.
-//! (Ongaro's thesis on Raft calls this pre-vote, 9.6; the paper leaves the election to ZooKeeper.)
+//! Phase 1 deposes the coordinator. So no acceptor begins it because of what only it observes: where the link between a
+//! coordinator and one acceptor fails, the acceptors that hear both keep their coordinator. Nor does an acceptor grant a
+//! pre-vote that has just promised another candidate, or is one: that candidate has time to begin. Pre-vote is a
+//! matter of progress alone; phase 1 is safe whichever acceptor begins it, and when. (Pre-vote: Ongaro's thesis on Raft,
+//! 9.6; the paper leaves the election to ZooKeeper.)
 //!
-//! A coordinator that hears no quorum itself, or is heard by none, shows that it is not fit, and others may
-//! replace it.
+//! A coordinator that does not hear a quorum, or is not heard by one, reports that it is not fit, and may be replaced.
 
 use super::message::RingMessage;
 use super::ring::{Ring, RingContext};
@@ -24,7 +28,7 @@ use crate::layers::heartbeat::PATIENCE_MAX;
 use alloc::vec::Vec;
 use amcast_core::{Pid, Span, Time};
 
-/// How often the time that is waited for a coordinator doubles.
+/// How often the patience with a candidate doubles.
 const FAILED_ATTEMPTS_MAX: u32 = 8;
 
 /// What a member knows of the election of a coordinator.
@@ -44,14 +48,14 @@ pub(super) struct Election {
     pub(super) failed_attempts: u32,
 }
 
-/// Whether others would have a new coordinator, as far as they were asked.
+/// The pre-votes that this process has gathered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PreVote {
-    /// The ballot that would be begun.
+    /// The ballot that it would begin.
     ballot: RingBallot,
-    /// When they were asked last.
+    /// When it asked last.
     asked_at: Time,
-    /// By acceptor: when it consented last.
+    /// By acceptor: when it granted its pre-vote last.
     grants: Vec<Option<Time>>,
 }
 
@@ -62,7 +66,7 @@ impl PreVote {
 }
 
 impl Ring {
-    /// Makes this process coordinator if nobody who should be is.
+    /// Begins a pre-vote if no other acceptor coordinates, or should.
     pub(super) fn run_election(&mut self, cx: &mut RingContext<'_>) {
         if self.acceptor.index.is_none() || !cx.votes || self.coordinator.is_some() {
             return;
@@ -73,17 +77,17 @@ impl Ring {
         }
         let leads = self.acceptor.promised.coordinator();
         if leads == Some(cx.me) {
-            // Its own attempt, of an earlier life.
+            // The ballot is this process's own, of an earlier incarnation.
             return self.run_pre_vote(cx);
         }
-        // Who was promised something may never have heard of it, or have forgotten it.
+        // The promised candidate may never have heard of the promise, or have forgotten it.
         let waits = self.is_in_force() || cx.now < self.patience_ends(cx.config.suspect);
         if waits && leads.is_some_and(works) {
             return;
         }
         match self.topology.acceptors.iter().copied().find(|&p| works(p)) {
             Some(first) if first != cx.me => {
-                // It is another's turn, who may not know what this process promised.
+                // It is another acceptor's turn, which may not know what this process promised.
                 self.election.awaited_at = cx.now;
                 if cx.now.since(self.election.pre_vote.asked_at) >= cx.config.retry {
                     self.election.pre_vote.asked_at = cx.now;
@@ -97,19 +101,19 @@ impl Ring {
         }
     }
 
-    /// The run of the ballot that was promised is waited for from now on.
+    /// From now on this process awaits phase 2 of the ballot that it promised.
     pub(super) fn await_ballot(&mut self, now: Time) {
         (self.election.awaited_ballot, self.election.awaited_at, self.election.promised_at) =
             (self.acceptor.promised, now, now);
     }
 
-    /// Whether the run that is followed is that of the highest ballot known, and its coordinator has begun
-    /// no new life since.
+    /// Whether the ballot that is followed is the highest one known, and its coordinator has not restarted
+    /// since.
     fn is_in_force(&self) -> bool {
         self.acceptor.promised == self.current.ballot && !self.election.coordinator_restarted
     }
 
-    /// How long it is waited for the run of a ballot that was promised.
+    /// Until when this process awaits phase 2 of a ballot that it promised.
     pub(super) fn patience_ends(&self, suspect: Span) -> Time {
         if self.acceptor.index.is_none() || self.is_in_force() {
             return Time::NEVER;
@@ -117,21 +121,21 @@ impl Ring {
         self.election.awaited_at + self.patience(suspect)
     }
 
-    /// How long a candidate that was promised a ballot has to begin it: longer after failed attempts, and never
-    /// longer than the failure detector is patient with anybody.
+    /// How long a promised candidate has to begin phase 2: longer after failed attempts, and never longer
+    /// than the failure detector is patient with any process.
     fn patience(&self, suspect: Span) -> Span {
         suspect
             .times(1 << self.election.failed_attempts.min(FAILED_ATTEMPTS_MAX))
             .min(PATIENCE_MAX.max(suspect))
     }
 
-    /// When [`Ring::elect`] has something to do, whatever happens.
+    /// When [`Ring::run_election`] next has something to do that no message brings.
     pub(super) fn election_at(&self, suspect: Span, retry: Span) -> Time {
-        // Who was not given the consent that it asked for asks again.
+        // A candidate that got no pre-vote asks again.
         self.patience_ends(suspect).max(self.election.pre_vote.asked_at + retry)
     }
 
-    /// Asks the others whether they would have a new coordinator, too; begins phase 1 with enough of them.
+    /// Asks all acceptors for their pre-votes; begins phase 1 with those of a quorum.
     fn run_pre_vote(&mut self, cx: &mut RingContext<'_>) {
         let ballot = self.next_ballot(cx.me);
         if self.election.pre_vote.ballot != ballot {
@@ -139,7 +143,7 @@ impl Ring {
         }
         let lately = |at: &&Option<Time>| at.is_some_and(|at| cx.now.since(at) < cx.config.suspect);
         let grants = self.election.pre_vote.grants.iter().filter(lately).count();
-        // Its own is one more.
+        // Its own pre-vote is one more.
         if grants + 1 >= self.topology.quorum() {
             self.election.pre_vote = PreVote::default();
             return self.prepare(cx);
@@ -153,7 +157,7 @@ impl Ring {
         }
     }
 
-    /// One asks whether it should begin this ballot.
+    /// A candidate asks for a pre-vote.
     pub(super) fn on_pre_vote(&mut self, from: Pid, ballot: RingBallot, cx: &mut RingContext<'_>) {
         if self.acceptor.index.is_none() || !cx.votes || !ballot.is_of(&self.topology.acceptors) {
             return;
@@ -177,10 +181,11 @@ impl Ring {
         }
     }
 
-    /// Whether somebody other than `candidate` leads the run that is followed, or has been promised the next
-    /// one so lately that it may just begin it, as far as can be heard.
+    /// Whether a process other than `candidate` coordinates the current ballot, or was promised the next
+    /// one so lately that it may just begin it, as far as this process hears.
     fn has_coordinator(&self, candidate: Pid, cx: &RingContext<'_>) -> bool {
-        // Counted from the promise: who waits for another's turn waits on, and that one must be able to begin.
+        // Counted from the promise: a process that awaits another acceptor's turn keeps waiting, and that
+        // acceptor must be able to begin.
         let until = self.election.promised_at + self.patience(cx.config.suspect);
         let begins = self.acceptor.promised > self.current.ballot && cx.now < until;
         let counts =
@@ -189,16 +194,16 @@ impl Ring {
         leads.is_some_and(|p| match p == cx.me {
             true => self.coordinator.is_some() && self.may_coordinate(p, cx),
             false => {
-                // However patient this process has become: others need not be.
+                // The configured timeout, however patient this process has become: others need not be.
                 let heard = cx.heartbeat.silence(cx.now, p.index()) < cx.config.suspect;
                 heard && !cx.suspects(p) && self.may_coordinate(p, cx)
             }
         })
     }
 
-    /// Whether the coordinator of the ballot that was promised is fit for that, if it is still heard. Who has just
-    /// begun had answers of a quorum, whatever signs of life say that are older: where broken ways had healed,
-    /// two that had them deposed each other in every round trip until the next ones came.
+    /// Whether the coordinator of the promised ballot is fit for that, if it is still heard. A coordinator
+    /// that has just begun had answers of a quorum, whatever older heartbeats say: where broken links had
+    /// healed, two acceptors deposed each other in every round trip until the next heartbeats came.
     fn may_coordinate(&self, p: Pid, cx: &RingContext<'_>) -> bool {
         let fit = || match p == cx.me {
             true => self.reaches_quorum(cx),
@@ -207,13 +212,14 @@ impl Ring {
         cx.now < self.election.promised_at + cx.config.suspect || fit()
     }
 
-    /// Whether this acceptor hears so many, and they it, that together they could decide something.
+    /// Whether this acceptor and a quorum, itself included, hear each other.
     pub(super) fn reaches_quorum(&self, cx: &RingContext<'_>) -> bool {
         let reached = self.topology.acceptors.iter().filter(|&&p| p == cx.me || cx.reaches(p));
         reached.count() >= self.topology.quorum()
     }
 
-    /// A higher ballot is about: the own attempt is over. Who says so may not know whose run it is.
+    /// A higher ballot exists: this process's own attempt is over. The sender may not know which ballot is
+    /// followed.
     pub(super) fn on_reject(&mut self, from: Pid, promised: RingBallot, cx: &mut RingContext<'_>) {
         if !promised.is_of(&self.topology.acceptors) {
             return;
@@ -228,7 +234,7 @@ impl Ring {
         }
     }
 
-    /// Tells one who would have another coordinator of the run that goes on, or of the ballot that will.
+    /// Sends the current ballot, or the promised one, to a candidate that would depose its coordinator.
     fn send_current_ballot(&self, to: Pid, cx: &mut RingContext<'_>) {
         match self.is_in_force() {
             true => self.send_ballot_to(to, cx),

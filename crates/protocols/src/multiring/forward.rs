@@ -1,7 +1,8 @@
-//! Proposals of one that does not reach the coordinator of a ring, by way of an acceptor that reaches both.
+//! Forwarding of proposals round a broken link: a proposer that does not reach the coordinator of a ring sends them to an
+//! acceptor that reaches both.
 //!
-//! The acceptor passes them on, and tells their proposer what of them is decided: the coordinator's word of
-//! that is on the broken way. Who proposed what is in the table of every acceptor.
+//! The forwarder also reports to the proposer which of its proposals are decided, because the coordinator's report would
+//! take the broken link. Every acceptor knows it from its table of decided proposals.
 
 use super::message::RingMessage;
 use super::process::MultiRing;
@@ -12,12 +13,12 @@ use super::topology::RingId;
 use super::value::{RingBallot, proposals};
 use amcast_core::Pid;
 
-/// What was passed on for a process.
+/// The proposals that this process forwarded for another one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ForwardedProposals {
-    /// The life and number of the last of its proposals.
+    /// The incarnation and number of the last of them.
     last: (u32, u64),
-    /// Up to which it was told that they are decided.
+    /// Up to which proposal the proposer was told that they are decided.
     told: (u32, u64),
 }
 
@@ -26,7 +27,8 @@ impl MultiRing {
     pub(super) fn send_proposals(&mut self) {
         for id in self.ring_ids() {
             let proposer = &mut self.proposers[usize::from(id)];
-            // Who votes sees for itself what is decided, whether or not it hears the coordinator.
+            // An acceptor sees itself which of its proposals are decided, whether it hears the coordinator
+            // or not.
             let decided = self.rings[usize::from(id)].as_ref().and_then(|r| r.decided_of(self.me));
             if let Some((_, upto)) =
                 decided.filter(|(incarnation, _)| *incarnation == self.incarnation)
@@ -44,19 +46,20 @@ impl MultiRing {
         }
     }
 
-    /// Whom to send proposals for a ring to.
+    /// Where to send proposals for a ring.
     fn route(&self, id: RingId) -> Route {
         let ballot =
             self.rings[usize::from(id)].as_ref().map_or(RingBallot::NONE, |r| r.current.ballot);
         let acceptors = &self.config.rings[usize::from(id)].acceptors;
-        // With one that shows this process no signs of life there is no way to tell.
+        // A link to a process that sends this one no heartbeats is taken to work: nothing is known of it.
         let reached = |p| p == self.me || self.reaches(p) || !self.neighbours.contains(&p);
         let forwarders = |to| self.forwarders(id, to);
         let when = (self.now, self.config.suspect);
         self.proposers[usize::from(id)].route(ballot, acceptors, (reached, forwarders), when)
     }
 
-    /// Whom to tell what the coordinator of a ring should hear: it, or another acceptor, who tells it.
+    /// Where to send a message for the coordinator of a ring: to itself, or to an acceptor that forwards
+    /// it.
     pub(super) fn target(&self, id: RingId) -> Pid {
         let (Route::Direct(to) | Route::Via(to)) = self.route(id);
         match to == self.me || self.reaches(to) {
@@ -67,7 +70,7 @@ impl MultiRing {
 }
 
 impl Ring {
-    /// Proposals of one that does not reach the coordinator, or that another passes on for it.
+    /// Proposals that the sender cannot send to the coordinator, or that a forwarder passes on.
     pub(super) fn on_forwarded_propose(
         &mut self,
         from: Pid,
@@ -87,7 +90,7 @@ impl Ring {
         }
     }
 
-    /// Tells those for whom it passed something on what of theirs is decided.
+    /// Reports to proposers which of the proposals that this process forwarded are decided.
     pub(super) fn report_forwarded(&mut self, cx: &mut RingContext<'_>) {
         let Self { id: ring, proposals, forwarded, .. } = self;
         forwarded.retain(|&p, forwarded| {

@@ -1,9 +1,9 @@
-//! What a process holds of one ring: the value last accepted or learned for each instance.
+//! The instance log of a ring: for each instance the value that was accepted or learned last.
 
 use super::value::{InstanceEntry, InstanceValue, RingBallot};
 use alloc::collections::BTreeMap;
 
-/// A record number that no record has: what is held in memory alone.
+/// The record number of a value that is held in memory alone.
 pub(super) const NO_RECORD: u64 = u64::MAX;
 
 /// The values of a ring's instances, from a floor on. Above it there may be gaps.
@@ -13,9 +13,9 @@ pub(super) struct InstanceLog {
     slots: BTreeMap<u64, InstanceSlot>,
     /// Bytes of the values that are in memory.
     cached: usize,
-    /// What is below was trimmed.
+    /// Instances below were trimmed.
     floor: u64,
-    /// Values below this instance were looked at for eviction.
+    /// Eviction has looked at the values below this instance.
     evicted_to: u64,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct InstanceSlot {
     pub(super) instances: u64,
     /// None while it is only on disk.
     pub(super) value: Option<InstanceValue>,
-    /// The record of the log that holds it.
+    /// The log record that holds it.
     pub(super) record: u64,
 }
 
@@ -42,7 +42,7 @@ impl InstanceLog {
         self.cached
     }
 
-    /// The instance behind the last one that there is anything for.
+    /// The instance behind the last one that is held.
     pub(super) fn end(&self) -> u64 {
         let last = self.slots.last_key_value();
         last.map_or(self.floor, |(first, slot)| first + slot.instances)
@@ -54,7 +54,7 @@ impl InstanceLog {
         (instance < first + slot.instances).then_some((first, slot))
     }
 
-    /// The entry that holds `instance`, cut to begin there, if it is in memory.
+    /// The entry that holds `instance`, shortened to begin there, if it is in memory.
     pub(super) fn entry(&self, instance: u64) -> Option<InstanceEntry> {
         let (first, slot) = self.at(instance)?;
         let value = match slot.value.as_ref()? {
@@ -64,7 +64,7 @@ impl InstanceLog {
         Some(InstanceEntry { first: instance, ballot: slot.ballot, value })
     }
 
-    /// The first instance from `from` on whose value is in memory; the end of all if there is none.
+    /// The first instance from `from` on whose value is in memory; the end of the log if there is none.
     pub(super) fn in_memory_from(&self, from: u64) -> u64 {
         let mut slots = self.from(from);
         let first = slots.find(|(_, slot)| slot.value.is_some());
@@ -77,7 +77,7 @@ impl InstanceLog {
         self.slots.range(begin..).map(|(first, slot)| (*first, slot))
     }
 
-    /// Writes the value of some instances, over what is there.
+    /// Puts an entry in the place of what is held for its instances.
     pub(super) fn put(&mut self, entry: InstanceEntry, record: u64) {
         let end = entry.end();
         if end <= self.floor {
@@ -92,8 +92,8 @@ impl InstanceLog {
         self.slots.insert(first, slot);
     }
 
-    /// Takes out what there is for instances from `first` to before `end`. Only what is skipped
-    /// takes several instances, so only that is ever split.
+    /// Removes what is held from `first` to before `end`. Only skips take several instances, so only they
+    /// are ever split.
     fn clear(&mut self, first: u64, end: u64) {
         while let Some((&at, slot)) = self.slots.range(..end).next_back() {
             let (ends, ballot, record) = (at + slot.instances, slot.ballot, slot.record);
@@ -118,7 +118,7 @@ impl InstanceLog {
         }
     }
 
-    /// Gives back the value of a slot that was read from disk again, if it still is the one.
+    /// Puts back a value that was read from disk again, if the slot is still the same.
     pub(super) fn fill(&mut self, first: u64, record: u64, value: InstanceValue) {
         if let Some(slot) = self.slots.get_mut(&first)
             && slot.record == record
@@ -131,8 +131,8 @@ impl InstanceLog {
         }
     }
 
-    /// Lets go of values below `below` that are on disk, the oldest first, until no more than `most`
-    /// bytes are in memory.
+    /// Evicts values below `below` that are on disk, the oldest first, until no more than `most` bytes are
+    /// in memory.
     pub(super) fn evict(&mut self, below: u64, most: usize) {
         if self.cached <= most || self.evicted_to >= below {
             return;

@@ -64,7 +64,7 @@ impl Ring {
         self.learner.unapplied_bytes > cx.config.held_bytes
     }
 
-    /// Notes what is decided, and what of it is held.
+    /// Counts votes again: advances `decided`, and `learned` as far as the decided entries are held here.
     pub(super) fn advance(&mut self, cx: &mut RingContext<'_>) {
         self.learner.decided = self.learner.decided.max(self.majority(&self.current.votes, cx));
         if self.current.ballot != RingBallot::NONE {
@@ -78,7 +78,7 @@ impl Ring {
         }
     }
 
-    /// All instances below `upto` are decided and held: notes who proposed what.
+    /// All instances below `upto` are decided and held: records their proposals as decided.
     pub(super) fn learn_up_to(&mut self, upto: u64) {
         if upto <= self.learner.learned {
             return;
@@ -108,8 +108,9 @@ impl Ring {
         self.learner.learned = upto;
     }
 
-    /// The application has come so far. An acceptor lets nothing be trimmed before it has kept who
-    /// proposed it: a majority of them must have that, or nobody could lead any more.
+    /// The application has come so far. An acceptor lets no instance be trimmed before its table of decided
+    /// proposals is durable beyond it: a majority of acceptors must keep that table, or no coordinator
+    /// could recognise retried proposals.
     pub(super) fn set_progress(&mut self, applied: u64, trimmable: u64, cx: &mut RingContext<'_>) {
         if self.acceptor.index.is_some()
             && trimmable > self.proposals.written_at
@@ -134,12 +135,12 @@ impl Ring {
         }
     }
 
-    /// The table as of instance `at` is kept for good.
+    /// The table as of instance `at` is durable.
     pub(super) fn table_is_durable(&mut self, at: u64) {
         self.proposals.durable_at = self.proposals.durable_at.max(at);
     }
 
-    /// What was staged is of no use below what is known.
+    /// Staged proposals below what is learned are useless.
     pub(super) fn skip_to_learned(&mut self) {
         if self.current.ballot != RingBallot::NONE && self.learner.learned > self.current.end {
             self.current.end = self.learner.learned;
@@ -147,7 +148,7 @@ impl Ring {
         }
     }
 
-    /// Whether everything from what is known up to there is held.
+    /// Whether this process holds everything from `learned` to `upto`.
     pub(super) fn holds_up_to(&self, upto: u64) -> bool {
         let mut at = self.learner.learned;
         for (first, slot) in self.log.from(at) {

@@ -1,12 +1,11 @@
-//! What a process asks of the rings that are merged with the one it leads: to come as far, with skips
-//! if they have nothing else.
+//! Rate levelling on demand [MRP 4]: a process requests that the rings that are merged with the one that it coordinates
+//! come as far, with skips if they have nothing to order.
 //!
-//! # Ahead
-//! A skip of a ring of many processes is under way for long, and the batches that are ordered meanwhile
-//! would each ask for one more. So a coordinator measures how many batches it makes while what it asked
-//! for is under way, and asks for four times as many instances more than it needs, once half of those are
-//! used up. Who orders little asks for nothing but what it needs; and all who are merged with the same ring
-//! profit from what the first of them asked for.
+//! # Ahead of need
+//! A skip of a ring of many processes takes long, and the batches that are ordered meanwhile would each request one more. So
+//! a coordinator measures how many batches it orders while a request is open, and requests four times as many instances more
+//! than it needs, once half of those are used up. A coordinator that orders little requests nothing but what it needs; and all
+//! coordinators whose rings are merged with the same ring profit from the first request.
 
 use super::message::RingMessage;
 use super::process::MultiRing;
@@ -16,30 +15,29 @@ use alloc::vec::Vec;
 use amcast_core::{Span, Time};
 use core::mem;
 
-/// So many times as many instances are asked for ahead as were needed while the last answer was under way.
+/// How many times as many instances are requested ahead as were needed while the last request was open.
 const AHEAD: u64 = 4;
 
-/// Instances that a ring is asked to skip before they are needed, at most.
+/// Instances that are requested before they are needed, at most.
 const AHEAD_MAX: u64 = 4096;
 
-/// Of what was asked for ahead, one part of so many is given up where it turns out to be too much.
+/// Of what is requested ahead, one part of so many is given up where it turns out to be too much.
 const SHRINK: u64 = 8;
 
-/// How many times as long as `retry` skips may wait for a ring that has nothing to say.
+/// How many times `retry` skips may wait for a ring that orders no messages.
 const SKIPS_PATIENCE: u64 = 64;
 
-/// What was asked of one ring.
+/// What was requested of one ring.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RingLevelling {
-    /// It was asked to come as far as this, and when.
+    /// It was requested to come as far as this, and when.
     upto: u64,
     at: Time,
     /// Batches of this process that are merged with it.
     batches: u64,
-    /// One thing that it was asked for and is not there: how far to come, and how many batches there
-    /// were then.
+    /// An open request: how far the ring is to come, and how many batches there were when it was made.
     asked: Option<(u64, u64)>,
-    /// How many instances more than it needs this process asks for.
+    /// How many instances more than it needs this process requests.
     ahead: u64,
 }
 
@@ -63,8 +61,8 @@ impl Levelling {
 }
 
 impl RingLevelling {
-    /// A batch needs instances of the ring up to `need`, and it has come to `end`, as far as this
-    /// process knows. Gives how far it is to be asked to come, if it is.
+    /// A batch needs instances of the ring up to `need`, and the ring has come to `end`, as far as is
+    /// known. Gives how far to request it to come, if at all.
     fn batch(&mut self, need: u64, end: Option<u64>) -> Option<u64> {
         self.batches += 1;
         let covered = self.upto.max(end.unwrap_or(0));
@@ -74,7 +72,7 @@ impl RingLevelling {
         Some(need + self.ahead)
     }
 
-    /// The ring has come to `end`: if that was asked for, it is known how long that takes.
+    /// The ring has come to `end`: if that was requested, it is known how long a request takes.
     fn arrived(&mut self, end: u64) {
         if let Some((_, batches)) = self.asked.take_if(|(upto, _)| *upto <= end) {
             let meanwhile = (AHEAD * (self.batches - batches)).min(AHEAD_MAX);
@@ -82,7 +80,7 @@ impl RingLevelling {
         }
     }
 
-    /// Whether to ask for `upto` now, that is: for more than before, or again after a while.
+    /// Whether to request `upto` now: if it is more than before, or again after a while.
     fn asks(&mut self, upto: u64, now: Time, retry: Span) -> bool {
         if upto <= self.upto && now.since(self.at) < retry {
             return false;
@@ -94,7 +92,7 @@ impl RingLevelling {
 }
 
 impl MultiRing {
-    /// Asks the coordinators of rings that others wait for to come further.
+    /// Sends level requests to the coordinators of rings that learners wait for.
     pub(super) fn request_levelling(&mut self) {
         for (id, need) in mem::take(&mut self.levelling.needs) {
             let end = self.end_of(id);
@@ -116,7 +114,7 @@ impl MultiRing {
         }
     }
 
-    /// Sees which rings have come as far as they were asked to.
+    /// Notes which rings have come as far as they were requested to.
     pub(super) fn note_arrivals(&mut self) {
         for (pull, ring) in self.levelling.rings.iter_mut().zip(&self.rings) {
             if let Some(ring) = ring {
@@ -125,13 +123,13 @@ impl MultiRing {
         }
     }
 
-    /// How far a ring has come, whether or not that is decided; none if this process is not in it.
+    /// How far a ring has come, decided or not; none if this process is not in it.
     fn end_of(&self, id: RingId) -> Option<u64> {
         self.rings[usize::from(id)].as_ref().map(|ring| ring.current.end.max(ring.learner.learned))
     }
 
-    /// How far ring `id` must come for the others to be merged as far as `what`; none if it has come
-    /// so far.
+    /// How far ring `id` must come for the others to be merged as far as `what`; none if it has come so
+    /// far.
     fn needed(&self, id: RingId, instance: u64, what: fn(&Ring) -> u64) -> Option<u64> {
         let rings = &self.merge.rings;
         let at = rings.iter().position(|&r| r == id)?;
@@ -143,9 +141,9 @@ impl MultiRing {
         (most > instance).then_some(most)
     }
 
-    /// When a ring that the merge waits for is asked to come further. If there are messages behind it,
-    /// after a while. If there are only skips, which are to be merged before they are trimmed, and
-    /// rings would chase each other with, much later.
+    /// When a ring that the merge waits for is requested to come further. If messages wait for it, after
+    /// `retry`. If only skips do, much later: they are to be merged before they are trimmed, and rings
+    /// would chase each other.
     pub(super) fn levelling_at(&self) -> Time {
         let Some((id, instance, since)) = self.levelling.merge_blocked else { return Time::NEVER };
         let retry = self.config.retry;
@@ -167,9 +165,9 @@ mod tests {
 
     const RETRY: Span = Span::millis(5);
 
-    /// A coordinator that makes a batch each millisecond, of whose words each takes `delay` to be
-    /// answered, for so long; how often it asked, and how many batches were made before what they
-    /// need was there.
+    /// A coordinator that orders a batch each millisecond and whose requests are each answered after
+    /// `delay`; how often it requested, and how many batches were ordered before the instances that they
+    /// need were there.
     fn run(delay: u64, batches: u64) -> (u64, u64) {
         let (mut pull, mut end, mut asked, mut late) = (RingLevelling::default(), 0, 0, 0);
         let mut answers: Vec<(u64, u64)> = Vec::new();
@@ -193,7 +191,7 @@ mod tests {
     fn who_orders_much_asks_ahead_and_stops_waiting() {
         let (asked, late) = run(4, 1000);
         assert!(asked < 250 && late < 100, "{asked} times, {late} late");
-        // An answer within a batch's time: nothing is asked ahead.
+        // The answer comes within a batch's time: nothing is requested ahead.
         assert_eq!(run(0, 100).0, 100);
     }
 

@@ -1,5 +1,5 @@
-//! What a process does with its log: takes back what earlier lives wrote, reads again what left its
-//! memory, and lets go of what nobody needs any more.
+//! The log of a process: replay of the records of earlier incarnations, reads for retransmissions, checkpoints, and
+//! trimming [MRP 5.2].
 
 use super::acceptor_recovery::StorageState;
 use super::catch_up::RetransmissionStep;
@@ -15,10 +15,10 @@ use amcast_core::step::{Note, Ticket};
 use amcast_core::{Outbox, Output, Pid};
 use core::mem;
 
-/// Decided instances that are read from the log again for one who asked for them.
+/// Decided instances that are read from the log again for a member that requested them.
 #[derive(Debug)]
 pub(super) struct PendingRetransmission {
-    /// From which instance on, and whether it wants to know who proposed what.
+    /// The first of them, and whether the table of decided proposals is requested.
     from: (u64, bool),
     /// The records that are to come.
     awaits: BTreeSet<u64>,
@@ -37,7 +37,7 @@ pub(super) struct Retransmissions {
 
 impl MultiRing {
     pub(super) fn checkpointed(&mut self, position: u64) {
-        // That nothing was delivered behind it counts only once that is written.
+        // That nothing was delivered behind the checkpoint counts only once it is durable.
         let point = if position == self.persistence.idle_since.0 {
             self.persistence.idle_since.1
         } else {
@@ -47,8 +47,8 @@ impl MultiRing {
         self.record_idle();
     }
 
-    /// Writes down that nothing was delivered since the checkpoint, so that the log may be trimmed up
-    /// to here although the application has nothing new.
+    /// Writes that nothing was delivered since the checkpoint, so that the log may be trimmed up to here
+    /// although the application has no newer state.
     pub(super) fn record_idle(&mut self) {
         let (position, point) = (self.merge.delivered, self.merge.next);
         let still =
@@ -60,8 +60,8 @@ impl MultiRing {
         }
     }
 
-    /// Up to which point the application's state is not lost, whatever happens to this process alone;
-    /// in memory, what is applied.
+    /// The merge position up to which the application's state survives whatever happens to this process
+    /// alone; in memory, what is applied.
     pub(super) fn trimmable_position(&self) -> MergePosition {
         if self.persistence.writes.is_durable() {
             self.persistence.checkpoint.1
@@ -70,7 +70,7 @@ impl MultiRing {
         }
     }
 
-    /// Who lacks instances from `at` on asks for them.
+    /// A member requests the retransmission of instances from `at` on.
     pub(super) fn on_retransmit_request(
         &mut self,
         from: Pid,
@@ -82,7 +82,7 @@ impl MultiRing {
         let reading =
             self.retransmissions.pending.remove(&(id, from)).filter(|r| r.from == (at, table));
         if reading.as_ref().is_some_and(|r| !r.awaits.is_empty()) {
-            // Its disk is slow, and it asks once more.
+            // The disk is slow, and the member asks again.
             self.retransmissions.pending.extend(reading.map(|reading| ((id, from), reading)));
             return;
         }
@@ -102,7 +102,7 @@ impl MultiRing {
     }
 
     /// Reads records of the log again: of the slot that begins with `first`, and of those behind it that
-    /// will be wanted next. Which of them come.
+    /// will be needed next. Gives the records that are to come.
     pub(super) fn read_log(
         &mut self,
         id: RingId,
@@ -143,13 +143,13 @@ impl MultiRing {
         let Some(Some(ring)) = self.rings.get_mut(usize::from(id)) else { return };
         let is_wanted = ring.log.at(first).is_some_and(|(_, slot)| slot.record == number);
         match &value {
-            // What this process has applied is not kept in memory for the sake of others.
+            // What this process has applied is not kept in memory for others.
             Some(value) if first >= ring.learner.progress.applied => {
                 ring.log.fill(first, number, value.clone());
             }
-            // The disk is damaged: only a state helps.
+            // The disk is damaged: only the state of another replica helps.
             None if is_wanted && self.merge.needs_next(id, first) => self.want_state(out),
-            // Else, if it was trimmed meanwhile, who waits for it is told so.
+            // If it was trimmed meanwhile, the requester is told so.
             _ => {}
         }
         let of_ring = (id, Pid(0))..=(id, Pid(u32::MAX));
@@ -170,32 +170,33 @@ impl MultiRing {
         for (reader, from) in whole {
             match from {
                 Some(from) => self.on_retransmit_request(reader, id, from, out),
-                // It asks another.
+                // The requester asks another member.
                 None => _ = self.retransmissions.pending.remove(&(id, reader)),
             }
         }
     }
 
-    /// Lets go of what nobody needs any more.
+    /// Trims what no process needs any more.
     ///
-    /// What the own checkpoint does not have stays in the own log, whatever the others have: so the next
-    /// life goes on from the own disk, and does not need the whole state of another. The next checkpoint
-    /// bounds that.
+    /// What the own checkpoint lacks stays in the own log, whatever the others have: so the next
+    /// incarnation continues from its own disk, and does not need the state of another replica. The next
+    /// checkpoint bounds that.
     ///
-    /// Nor is any ring trimmed further than the ring of all groups, as far as instances are merged with those
-    /// of it. Each node has one state, of all its replicas, and gives and takes it as a whole. Were each
-    /// group's log trimmed by itself, one node could be left behind in one group and a second one in another,
-    /// and with the third, which has all, there would go the last one that has a state to give. The ring of
-    /// all is trimmed up to where a majority of nodes has checkpoints in all groups (`Ring::kept`), so of
-    /// the nodes that remain one has: and of no ring anybody has let go of anything behind its checkpoint,
-    /// because whoever has merged the ring of all up to a point has merged the others as far (predicate 1 of
-    /// [MRP 5.2]). It gets what it lacks from acceptors, and the others their state from it.
+    /// No ring is trimmed further than the ring of all groups, as far as instances are merged with those of
+    /// it. Each node has one state, of all its replicas, and gives and takes it as a whole. If each group's
+    /// log were trimmed by itself, one node could lag behind in one group and a second one in another; if
+    /// then the third node, which has everything, is lost, no node has a state to give. The ring of all
+    /// groups is trimmed up to where a majority of nodes has checkpoints in all groups
+    /// (`Ring::trimmable_by_majority`), so of the nodes that remain one has. And no member has trimmed any
+    /// ring behind the checkpoint of that node, because a replica that has merged the ring of all groups up
+    /// to a position has merged the others as far (predicate 1 of [MRP 5.2]). That node gets what it lacks
+    /// from acceptors, and the others get their state from it.
     pub(super) fn trim(&mut self) {
         let limits = self.trim_limits();
         for (ring, limit) in self.rings.iter_mut().zip(limits) {
             let Some(ring) = ring else { continue };
             let PeerProgress { applied: merged, trimmable: safe, .. } = ring.learner.progress;
-            // What its own application lacks stays, too: `held_bytes` bounds that.
+            // What the own application lacks stays, too: `held_bytes` bounds that.
             let logs = self.persistence.writes.is_durable() && ring.acceptor.index.is_some();
             let own = if logs { merged.min(safe) } else { merged };
             ring.forget(ring.trim_end.min(own).min(limit));
@@ -222,8 +223,8 @@ impl MultiRing {
             .write(LogRecord::StorageEpochs { of }, Some(DurableAction::Trim { before }));
     }
 
-    /// By ring: how far it may be trimmed for the sake of whoever goes on from where the ring of all groups
-    /// is trimmed to.
+    /// By ring: how far it may be trimmed for a node that continues from where the ring of all groups is
+    /// trimmed to.
     fn trim_limits(&self) -> Vec<u64> {
         let mut limits = alloc::vec![u64::MAX; self.rings.len()];
         let all = ring_for(&self.config.rings, self.config.cluster.all_groups());
@@ -240,7 +241,7 @@ impl MultiRing {
         limits
     }
 
-    /// Takes a record of an earlier life.
+    /// Replays a record of an earlier incarnation.
     pub(super) fn restore(
         &mut self,
         number: u64,
@@ -249,8 +250,8 @@ impl MultiRing {
     ) {
         let record = LogRecord::read(bytes).filter(|_| !self.persistence.unreadable);
         let Some(record) = record else {
-            // It may have been a promise, or have replaced what was accepted: nothing is relied on
-            // that the log says from there on.
+            // The record may have been a promise, or have replaced what was accepted: nothing that the log
+            // says from there on is relied on.
             self.persistence.writes.skip(number);
             if !mem::replace(&mut self.persistence.unreadable, true) {
                 let why = "a record of the log that makes no sense";
@@ -302,7 +303,7 @@ mod tests {
     use amcast_core::messages::Messages;
     use amcast_core::{Entry, Input, Outbox, Protocol, RawConfig, Time};
 
-    /// One of three replicas, in its second life.
+    /// One of three replicas, in its second incarnation.
     fn replica(row: &MultiRingEntry, storage: AcceptorStorage) -> MultiRing {
         let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
         let config = raw.check(row.about().params).expect("a sound configuration");
@@ -324,11 +325,11 @@ mod tests {
             [(&SYNCED, AcceptorStorage::Synced), (&WRITTEN, AcceptorStorage::Written)]
         {
             let mut replica = replica(row, storage);
-            // From its disk, as its driver says.
+            // From its own disk.
             step(&mut replica, Input::Installed { position: mine.position(), installs: 0 });
             step(&mut replica, Input::Checkpointed(mine.position()));
             assert_eq!((replica.merge.next, replica.trimmable_position()), (mine, mine));
-            // From another replica, further than it has come itself.
+            // From another replica that is ahead.
             step(&mut replica, Input::Installed { position: theirs.position(), installs: 0 });
             assert_eq!((replica.merge.next, replica.trimmable_position()), (theirs, mine));
             step(&mut replica, Input::Checkpointed(theirs.position()));

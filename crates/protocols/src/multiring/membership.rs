@@ -1,5 +1,6 @@
-//! Who is in a ring, by the order of its coordinator: all but those who seem to have failed and those who
-//! are far behind, until they have caught up.
+//! Ring membership: which members the others pass over, by the order of the coordinator. It excludes members that it
+//! suspects and members that lag far behind, until they have caught up. Neither affects safety: votes of an excluded acceptor
+//! count, and the acceptors that remain are a quorum.
 
 use super::message::PeerProgress;
 use super::persistence::AcceptorStorage;
@@ -8,10 +9,10 @@ use super::value::InstanceValue;
 use alloc::vec::Vec;
 use amcast_core::Pid;
 
-/// Who lacks so many times as many decided bytes as may be undecided is left out of the ring.
+/// A member that lacks this many times `pipeline_bytes` of decided bytes is excluded.
 const BEHIND_BYTES: usize = 8;
 
-/// Who is left out comes back when it lacks one part of so many of that.
+/// An excluded member returns when it lacks one part of so many of that.
 const BACK: usize = 2;
 
 /// The members of a ring, by the order of its coordinator, and what each of them has reported.
@@ -33,7 +34,7 @@ impl Membership {
 }
 
 impl Ring {
-    /// Leaves out of the ring who seems to have failed or is far behind, and takes in who is back.
+    /// Excludes members that are suspected or lag far behind, and takes in those that have caught up.
     pub(super) fn update_membership(&mut self, cx: &mut RingContext<'_>) {
         let failed: Vec<Pid> = self.others(cx.me).filter(|&p| cx.suspects(p)).collect();
         let Some(role) = &self.coordinator else { return };
@@ -64,11 +65,12 @@ impl Ring {
         }
     }
 
-    /// Who lives and is so far behind that those after it in the ring would wait for it. It fetches what
-    /// it lacks, and is taken in again when little is missing. The acceptors that remain are enough.
+    /// Live members that lag so far behind that those after them in the ring would wait for them. They
+    /// catch up by retransmission, and are taken in again when little is missing. The acceptors that remain
+    /// are a quorum.
     ///
-    /// Where acceptors keep everything in memory nobody is: what others trim without it it could not
-    /// fetch, and would need a whole state.
+    /// Where acceptors keep everything in memory no member is: what the others trim meanwhile it could not
+    /// get from them, and it would need the state of another replica.
     pub(super) fn lagging(&self, failed: &[Pid], cx: &RingContext<'_>) -> Vec<Pid> {
         if cx.writes.storage() == AcceptorStorage::Memory {
             return Vec::new();
@@ -82,7 +84,7 @@ impl Ring {
         };
         let lives = |p: &Pid| !failed.contains(p);
         let mut lagging: Vec<Pid> = self.others(cx.me).filter(lives).filter(far).collect();
-        // The farthest first.
+        // The one that lags most first.
         lagging
             .sort_by_key(|&p| self.topology.member(p).map(|at| self.membership.peers[at].learned));
         let votes = |p: Pid| self.topology.acceptor(p).is_some();
@@ -96,9 +98,9 @@ impl Ring {
         lagging
     }
 
-    /// Whether one who knows the run up to `known` lacks more than so many bytes or entries of what is
-    /// decided and kept here. What is trimmed tells nothing: where acceptors keep everything in memory,
-    /// that may be all that is older than a sign of life.
+    /// Whether a member that has learned instances below `learned` lacks more than so many bytes or entries
+    /// of what is decided and held here. Trimmed instances say nothing: where acceptors keep everything in
+    /// memory, all that is older than a heartbeat may be trimmed.
     fn lags_beyond(&self, learned: u64, (most_bytes, most_entries): (usize, usize)) -> bool {
         if learned >= self.learner.learned {
             return false;

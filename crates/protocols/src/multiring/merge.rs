@@ -1,5 +1,9 @@
-//! [MRP 4] The deterministic merge: the messages of all rings that a learner subscribes to, in one
-//! order.
+//! The deterministic merge of a learner [MRP 4]: the messages of all rings that it subscribes to, in one order.
+//!
+//! Every replica of a group takes `M` instances of each of its rings in turn, in the order of ring numbers, and passes over
+//! skips. What it delivers depends on nothing but the decided values, so all replicas of a group deliver the same sequence,
+//! and replicas of groups that share rings deliver their messages in the same order. (`MergeOrder` in `topology.rs`; mutants
+//! `merges-in-another-order`, `delivers-undecided`.)
 
 use super::MultiRingConfig;
 use super::Mutant;
@@ -14,24 +18,24 @@ use amcast_core::{Gid, MsgId, Outbox};
 
 use super::message::RingPacket;
 
-/// Slots that are looked through for instances to skip, at a time.
+/// Slots that one search for skips looks at.
 const SKIPS_MAX: usize = 64;
 
 /// Slots that are merged in one step.
 const MERGE_MAX: usize = 256;
 
-/// Why a merge does not go on.
+/// Why a merge stops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MergeStall {
-    /// This ring has not come so far.
+    /// This ring has not decided the next instance.
     Undecided(RingId, u64),
     /// The slot of this ring that begins with this instance is only on disk.
     OnDisk(RingId, u64),
-    /// This ring has trimmed what is needed.
+    /// This ring has trimmed the next instance.
     Trimmed(RingId),
-    /// The application has enough to do.
+    /// The application has too much to apply.
     ApplicationBusy,
-    /// There is more to do in the next step.
+    /// The next step continues.
     More,
 }
 
@@ -40,11 +44,11 @@ pub(super) enum MergeStall {
 struct UnappliedDelivery {
     position: u64,
     bytes: usize,
-    /// Everything before this point is passed without a delivery after the one before.
+    /// Everything before this position is merged, and no delivery lies between the previous one and it.
     before: MergePosition,
 }
 
-/// A learner.
+/// The merge of one replica.
 #[derive(Clone, Debug)]
 pub(super) struct Merge {
     group: Gid,
@@ -87,8 +91,8 @@ impl Merge {
         }
     }
 
-    /// The furthest point before which nothing is delivered but what is delivered up to `position`,
-    /// for all that is known.
+    /// The furthest merge position before which nothing is delivered but what is delivered up to
+    /// `position`, as far as is known.
     pub(super) fn merge_position_at(&self, position: u64) -> MergePosition {
         if position == self.delivered {
             return self.next;
@@ -98,27 +102,26 @@ impl Merge {
         next.filter(|_| known).map_or(MergePosition::of(position), |held| held.before)
     }
 
-    /// How far instances of `ring` are passed at `point`.
+    /// How many instances of `ring` are merged at `point`.
     pub(super) fn passed(&self, point: MergePosition, ring: RingId) -> u64 {
         let at = self.rings.iter().position(|&r| r == ring);
         at.map_or(0, |at| self.order.passed(point, at))
     }
 
-    /// Whether the slot of `ring` that begins with `first` is the next one that it needs.
+    /// Whether the slot of `ring` that begins with `first` is the next one to be merged.
     pub(super) fn needs_next(&self, ring: RingId, first: u64) -> bool {
         let (at, instance) = self.order.next(self.next);
         self.rings.get(at) == Some(&ring) && instance == first
     }
 
-    /// Goes on from a state that holds every delivery up to `position` and nothing else before
-    /// `point`.
+    /// Continues from a state that holds every delivery up to `position` and nothing else before `point`.
     pub(super) fn install(&mut self, position: u64, point: MergePosition) {
         (self.next, self.delivered, self.applied) = (point, position, position);
         self.unapplied.clear();
         self.unapplied_bytes = 0;
     }
 
-    /// Delivers what can be delivered; says why no more.
+    /// Delivers what can be delivered; says why it stops.
     pub(super) fn run(
         &mut self,
         rings: &[Option<Box<Ring>>],
@@ -151,7 +154,7 @@ impl Merge {
         MergeStall::More
     }
 
-    /// Passes whole rounds in which no ring has anything.
+    /// Passes over whole rounds in which all rings skip.
     fn skip_rounds(&mut self, rings: &[Option<Box<Ring>>]) -> bool {
         let MergeOrder { rings: count, m } = self.order;
         if !self.next.merged.is_multiple_of(count * m) || self.next.place != 0 {
@@ -167,7 +170,7 @@ impl Merge {
         rounds > 0
     }
 
-    /// The messages of a batch that are for this group and not passed yet.
+    /// Delivers the messages of a batch that are for this group and not delivered yet.
     fn deliver(&mut self, batch: &InstanceValue, out: &mut Outbox<Messages<RingPacket>>) {
         let passed = self.next.place as usize;
         for (place, packed) in batch.messages().enumerate().skip(passed) {
@@ -187,7 +190,7 @@ impl Merge {
     }
 }
 
-/// How many instances from `from` on have nothing in them.
+/// How many instances from `from` on are skips.
 fn skippable(ring: &Ring, from: u64) -> u64 {
     let mut at = from;
     for (first, slot) in ring.log.from(from).take(SKIPS_MAX) {

@@ -1,4 +1,4 @@
-//! What processes say to each other.
+//! The messages of Multi-Ring Paxos, with their codec. Tags and the order of fields are the wire format.
 
 use super::shared_bytes::SharedBytes;
 use super::topology::{MergePosition, RingId};
@@ -9,70 +9,70 @@ use alloc::vec::Vec;
 use amcast_core::codec::{Codec, CodecError, Reader};
 use amcast_core::{Pid, messages};
 
-/// A word and the life of who says it: what an earlier life said is not listened to any more.
+/// A message and the incarnation of its sender: messages of earlier incarnations are dropped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct RingPacket {
     pub(super) incarnation: u32,
     pub(super) message: RingMessage,
 }
 
-/// How far an acceptor has accepted what the coordinator of the ballot proposed.
+/// The vote of an acceptor: how far it has accepted the proposals of the ballot (phase 2B).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct AcceptorVote {
-    /// The memory that the vote is from: [`super::acceptor_recovery`].
+    /// The storage epoch that the vote is of: [`super::acceptor_recovery`].
     pub(super) storage_epoch: u32,
-    /// The instance behind the last one.
+    /// The instance behind the last one that it votes for.
     pub(super) upto: u64,
 }
 
-/// Where a process stands in a ring.
+/// The progress of a member of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct PeerProgress {
-    /// Decided instances that it holds, all up to here.
+    /// It has learned all instances below.
     pub(super) learned: u64,
-    /// How far its application has applied them.
+    /// Its application has applied those below.
     pub(super) applied: u64,
-    /// How far they may be trimmed for its sake (`k[x]p` of [MRP 5.2]).
+    /// Instances below may be trimmed as far as it is concerned (`k[x]p` of [MRP 5.2]).
     pub(super) trimmable: u64,
 }
 
-/// With whom of those who exchange signs of life with it a process does not.
+/// The links of a process that are broken, among those to processes with which it exchanges heartbeats.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct BrokenLinks {
-    /// Whom it does not hear.
+    /// Processes that it does not hear.
     pub(super) unheard: Vec<Pid>,
-    /// Whom it hears, and who says that it does not hear it.
+    /// Processes that it hears, and that report not to hear it.
     pub(super) unreached: Vec<Pid>,
 }
 
-/// Per process: the life in which it proposed last, and its last number in it.
+/// By process: the incarnation in which it proposed last, and the number of its last proposal in it.
 pub(super) type ProposalTable = Vec<(u32, u64)>;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum RingMessage {
-    /// The sender lives, has these gaps, and stands so in the rings that it shares with the receiver.
+    /// The sender lives; its broken links, and its progress in the rings that it shares with the receiver.
     Heartbeat { count: u64, fit: bool, broken: BrokenLinks, rings: Vec<(RingId, PeerProgress)> },
-    /// To a coordinator: order these proposals of the sender's, which lie one behind the other.
+    /// To a coordinator: order these proposals of the sender, which follow each other.
     Propose { ring: RingId, proposals: SharedBytes },
-    /// To a coordinator: order these proposals, which `sender` gave to who says this because it does not
-    /// reach the coordinator.
+    /// To a coordinator or forwarder: order these proposals of `sender`, which does not reach the
+    /// coordinator.
     ForwardedPropose { ring: RingId, sender: Pid, proposals: SharedBytes },
-    /// To a proposer: its proposals of this life up to this number are decided.
+    /// To a proposer: its proposals of this incarnation up to this number are decided.
     ProposalsDecided { ring: RingId, incarnation: u32, upto: u64 },
-    /// To a proposer: the ballot that the ring is in, for all the sender knows.
+    /// To a proposer: the ballot that the ring is in, as far as the sender knows.
     CurrentBallot { ring: RingId, ballot: RingBallot },
-    /// To a coordinator: others wait until this ring has come to this instance.
+    /// To a coordinator: learners wait until this ring has come to this instance.
     LevelRequest { ring: RingId, upto: u64 },
-    /// Before phase 1: the sender would begin this ballot.
+    /// Pre-vote: the sender would begin phase 1 with this ballot.
     PreVote { ring: RingId, ballot: RingBallot },
-    /// The sender, too, knows of nobody who leads.
+    /// The sender does not hear a coordinator either.
     PreVoteGranted { ring: RingId, ballot: RingBallot },
-    /// Phase 1A, for all instances that are not known to be decided.
+    /// Phase 1A, for all instances that are not decided.
     Prepare { ring: RingId, ballot: RingBallot },
-    /// Before a promise: what the sender accepted last for some instances.
+    /// Phase 1B, first part: an entry that the sender has accepted.
     PromisedEntry { ring: RingId, ballot: RingBallot, entry: InstanceEntry },
-    /// Phase 1B: `count` entries went before, of the run of ballot `settled`. `memories` are what the
-    /// sender knows of acceptors.
+    /// Phase 1B: `count` entries came before, which the sender accepted in ballot `adopted`.
+    /// `storage_epochs` are those of acceptors that it knows.
     Promise {
         ring: RingId,
         ballot: RingBallot,
@@ -83,19 +83,17 @@ pub(super) enum RingMessage {
     },
     /// The sender has promised a higher ballot.
     Reject { ring: RingId, promised: RingBallot },
-    /// Phases 2A and 2B and decisions, along the ring: `entries` of the ballot's run, which began
-    /// at `start` and which the sender has up to `end`, and all votes it knows of. `out` are not
-    /// in the ring, by the order of the coordinator that has this number.
+    /// Phase 2A, 2B and decisions, along the ring.
     Phase2(Phase2),
-    /// To the one before in the ring: the sender has the run up to here only.
+    /// To the predecessor or the coordinator: the sender holds the ballot only up to `from`.
     Phase2Gap { ring: RingId, ballot: RingBallot, from: u64 },
-    /// Asks for decided instances from `from` on, and, if `table`, for who proposed what.
+    /// Requests decided instances from `from` on, and the table of decided proposals if `table`.
     RetransmitRequest { ring: RingId, from: u64, table: bool },
     /// Decided instances.
     Retransmission { ring: RingId, decided: DecidedEntries },
-    /// The sender has lost its memory, and asks what it had promised and accepted.
+    /// The sender has lost its storage, and asks what it had promised and accepted.
     RecoveryRequest { request: RecoveryRequest },
-    /// Part of the answer: what the sender accepted last for some instances.
+    /// Part of the answer: an entry that the sender has accepted.
     RecoveryEntry { ring: RingId, request: RecoveryRequest, entry: InstanceEntry },
     /// The answer for a ring, after `count` entries.
     RecoveryResponse {
@@ -107,7 +105,7 @@ pub(super) enum RingMessage {
         count: u32,
         storage_epochs: Vec<u32>,
     },
-    /// One of the three above, by way of another acceptor.
+    /// One of the three above, forwarded by another acceptor.
     Forwarded(Box<ForwardedMessage>),
     /// The sender lacks state: who of its group has which.
     Ask { attempt: u32 },
@@ -124,47 +122,48 @@ pub(super) enum RingMessage {
     Piece { attempt: u32, offset: u64, bytes: Arc<[u8]> },
     /// The sender has the whole state.
     Thanks { attempt: u32 },
-    /// A skip that is decided: [`super::skip_dissemination`].
+    /// A decided skip: [`super::skip_dissemination`].
     DecidedSkip { ring: RingId, entry: InstanceEntry },
-    /// Asks an acceptor how far it has voted, for barriers.
+    /// Read index: asks an acceptor how far it has voted.
     ReadIndexRequest { round: u64 },
-    /// The answer to that round of the asker's life: behind the last message that the sender has voted for,
-    /// in each ring of which the asker is a member.
+    /// The answer to that round of the asker's incarnation: the end of the last message that the sender has
+    /// voted for, in each ring of which the asker is a member.
     ReadIndexResponse { incarnation: u32, round: u64, rings: Vec<(RingId, u64)> },
 }
 
-/// What a process says of decided instances to one that asks.
+/// Decided instances for a member that requested them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct DecidedEntries {
     pub(super) entries: Vec<InstanceEntry>,
-    /// The sender knows all up to here.
+    /// The sender has learned all instances below.
     pub(super) learned: u64,
-    /// It has nothing below.
+    /// It has trimmed all instances below.
     pub(super) floor: u64,
-    /// Who proposed what before `known`.
+    /// The table of proposals that are decided below `learned`.
     pub(super) table: Option<ProposalTable>,
 }
 
-/// A question of an acceptor that lost its memory.
+/// A request of an acceptor that lost its storage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RecoveryRequest {
-    /// The memory that it begins.
+    /// The storage epoch that it begins.
     pub(super) storage_epoch: u32,
-    /// Counts its questions.
+    /// Counts its requests.
     pub(super) number: u32,
 }
 
-/// A word of recovery of one who does not reach whom it is for.
+/// A message of recovery between processes that do not reach each other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ForwardedMessage {
     pub(super) sender: Pid,
-    /// The life in which the sender said it.
+    /// The incarnation of the sender that sent it.
     pub(super) incarnation: u32,
     pub(super) to: Pid,
     pub(super) message: RingMessage,
 }
 
-/// See [`RingMessage::Phase2`].
+/// Proposals of a ballot, and the votes for them: see [`RingMessage::Phase2`]. The sender holds the ballot
+/// up to `end`; the excluded members are those of the coordinator's order with this number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Phase2 {
     pub(super) ring: RingId,
@@ -172,11 +171,11 @@ pub(super) struct Phase2 {
     pub(super) membership_number: u32,
     pub(super) excluded: Vec<Pid>,
     pub(super) start: u64,
-    /// Where what the coordinator proposed again ends, and new values begin.
+    /// The coordinator proposed the instances below again; new values begin here.
     pub(super) reproposed_end: u64,
     pub(super) end: u64,
     pub(super) votes: Vec<AcceptorVote>,
-    /// Everything below is trimmed.
+    /// All instances below may be trimmed.
     pub(super) trim_end: u64,
     pub(super) entries: Vec<InstanceEntry>,
 }
@@ -223,7 +222,7 @@ messages! {
     }
 }
 
-/// The words that are carried: those of recovery.
+/// The tags of messages that are forwarded: those of recovery.
 const CARRIED: core::ops::RangeInclusive<u8> = 14..=16;
 
 impl Codec for ForwardedMessage {
@@ -234,7 +233,7 @@ impl Codec for ForwardedMessage {
         self.message.encode(to);
     }
 
-    /// Only words of recovery are passed on: so none has another one in it, however often that is said.
+    /// Only messages of recovery are forwarded: so no forwarded message contains another one.
     fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
         let (sender, incarnation, to) =
             (Codec::decode(from)?, Codec::decode(from)?, Codec::decode(from)?);

@@ -1,7 +1,11 @@
-//! What a process keeps on disk, and what waits until it is there.
+//! Persistence: the records of a process's log, and the actions that wait until a record is durable.
 //!
-//! All rings of a process share its log. A record is needed as long as an instance in it is; what
-//! the others say is said again in a [`LogRecord::TrimBase`] before the log is trimmed.
+//! All rings of a process share its log. A record is needed as long as an instance in it is; what other records say is
+//! repeated in a [`LogRecord::TrimBase`] before the log is trimmed.
+//!
+//! # Invariant
+//! Promises, votes and answers of recovery are [`DurableAction`]s: `PendingWrites::durable` releases each only once its
+//! record is as durable as the storage mode asks for [MRP 5.1]. No other code sends them.
 
 use super::message::{ProposalTable, RingMessage};
 use super::topology::{MergePosition, RingId};
@@ -14,16 +18,16 @@ use amcast_core::{Durability, Pid, messages};
 /// Where an acceptor keeps what it promised and accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AcceptorStorage {
-    /// On disk, before it says so.
+    /// On disk before it answers.
     Synced,
-    /// On disk, some time later.
+    /// On disk some time after it answers.
     Written,
     /// In memory alone.
     Memory,
 }
 
 impl AcceptorStorage {
-    /// What the log of a process survives then.
+    /// What the log survives in this mode.
     pub(super) const fn durability(self) -> Durability {
         match self {
             Self::Synced => Durability::Synced,
@@ -38,15 +42,14 @@ impl AcceptorStorage {
 pub(super) enum LogRecord {
     /// The process promised this ballot.
     Promise { ring: RingId, ballot: RingBallot },
-    /// It accepted this entry, and knew all instances below `known` to be decided. `settled` if the
-    /// beginning of the run was there, and the entry counts; else it counts from [`LogRecord::Adopt`] on.
+    /// It accepted this entry, and had learned all instances below `learned`. If not `adopted`, the entry
+    /// is staged, and counts as accepted from [`LogRecord::Adopt`] on.
     Accept { ring: RingId, learned: u64, adopted: bool, entry: InstanceEntry },
-    /// The beginning of the run of this ballot is there: what was held from instance `from` on is
-    /// replaced by it.
+    /// It adopted this ballot: the staged proposals replace what was held from instance `from` on.
     Adopt { ring: RingId, ballot: RingBallot, from: u64 },
     /// It learned that this entry is decided, as are all before it.
     Learn { ring: RingId, entry: InstanceEntry },
-    /// Where it stands in a ring: all that must survive a trim. `table` is as of instance `at`.
+    /// All that must survive a trim of the log, for one ring. `table` is as of instance `at`.
     TrimBase {
         ring: RingId,
         promised: RingBallot,
@@ -55,12 +58,12 @@ pub(super) enum LogRecord {
         at: u64,
         table: ProposalTable,
     },
-    /// Nothing is delivered between this position and this point.
+    /// Nothing is delivered between this position and this merge position.
     IdleSince { position: u64, point: MergePosition },
-    /// It has lost what it promised and accepted before this memory, and has not got it back before
-    /// a record of memories says so.
+    /// It lost what it promised and accepted in earlier storage epochs, and has not recovered it before a
+    /// record of storage epochs says so.
     StorageLost { storage_epoch: u32 },
-    /// Which memory of each acceptor of its group it counts on.
+    /// By rank: the storage epoch of each acceptor of its group that counts.
     StorageEpochs { of: Vec<u32> },
 }
 
@@ -78,13 +81,13 @@ messages! {
 }
 
 impl LogRecord {
-    /// The record in these bytes, if they are one and nothing else.
+    /// Decodes a record, if the bytes are one and nothing else.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         Self::decode(&mut reader).ok().filter(|_| reader.is_empty())
     }
 
-    /// The ring and the instance behind the last one that it holds a value for.
+    /// The ring, and the instance behind the last one that the record holds a value for.
     fn last_instance(&self) -> Option<(RingId, u64)> {
         match self {
             Self::Accept { ring, entry, .. } | Self::Learn { ring, entry } => {
@@ -95,26 +98,26 @@ impl LogRecord {
     }
 }
 
-/// What follows once something is on disk.
+/// An action that waits until a record is durable.
 #[derive(Clone, Debug)]
 pub(super) enum DurableAction {
-    /// The process votes in `ballot` for the run up to there.
+    /// The process votes in `ballot` for instances up to `upto`.
     Vote { ring: RingId, ballot: RingBallot, upto: u64 },
-    /// It says these words.
+    /// It sends these messages.
     Send { to: Pid, messages: Vec<RingMessage> },
-    /// It has promised its own ballot.
+    /// Its own promise, as a candidate, counts.
     OwnPromise { ring: RingId, ballot: RingBallot },
-    /// It may vote again.
+    /// The acceptor has recovered, and votes again.
     Recovered,
-    /// Records before this number may go.
+    /// Records before this number are trimmed.
     Trim { before: u64 },
-    /// Its table of what everybody proposed may be counted on, up to this instance.
+    /// Its table of decided proposals is durable, as of this instance.
     TableDurable { ring: RingId, at: u64 },
-    /// The application's state may be counted on up to this point.
+    /// That nothing was delivered between this position and this merge position is durable.
     IdleDurable { position: u64, point: MergePosition },
 }
 
-/// The log of a process, as far as the protocol sees it.
+/// The records that a process writes, and the actions that wait for them.
 #[derive(Clone, Debug)]
 pub(super) struct PendingWrites {
     storage: AcceptorStorage,
@@ -122,11 +125,11 @@ pub(super) struct PendingWrites {
     next: u64,
     /// Records that are still needed, and for which instances: none if only until the next base.
     needed: VecDeque<(u64, Option<(RingId, u64)>)>,
-    /// Records to be written, and whether they are awaited.
+    /// Records to be written, and whether an action waits for each.
     pub(super) unwritten: Vec<(LogRecord, bool)>,
-    /// Acts, and the record that each waits for.
+    /// Actions, and the record that each waits for.
     waiting: VecDeque<(u64, DurableAction)>,
-    /// Acts that nothing holds back.
+    /// Actions that are due.
     pub(super) due: VecDeque<DurableAction>,
 }
 
@@ -183,24 +186,25 @@ impl PendingWrites {
         self.storage != AcceptorStorage::Memory
     }
 
-    /// Whether nothing is in it.
+    /// Whether the log is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.needed.is_empty()
     }
 
-    /// A record of an earlier life.
+    /// A record of an earlier incarnation.
     pub(super) fn restore(&mut self, number: u64, record: &LogRecord) {
         self.next = number + 1;
         self.needed.push_back((number, record.last_instance()));
     }
 
-    /// A record of an earlier life that says nothing.
+    /// A record of an earlier incarnation that cannot be decoded.
     pub(super) fn skip(&mut self, number: u64) {
         self.next = number + 1;
         self.needed.push_back((number, None));
     }
 
-    /// Writes a record, if anything is written; gives its number. `act` follows when it must.
+    /// Writes a record, if anything is written; gives its number. `act` follows when the storage mode
+    /// allows.
     pub(super) fn write(&mut self, record: LogRecord, act: Option<DurableAction>) -> u64 {
         if self.storage == AcceptorStorage::Memory {
             self.due.extend(act);
@@ -226,7 +230,7 @@ impl PendingWrites {
         number
     }
 
-    /// The ticket of the first of the fresh records.
+    /// The ticket of the first unwritten record.
     pub(super) fn first_ticket(&self) -> u64 {
         self.next - self.unwritten.len() as u64
     }
@@ -238,7 +242,7 @@ impl PendingWrites {
         }
     }
 
-    /// How many records are not needed for any instance from `floors` on, by ring.
+    /// How many records at the front hold no instance from `floors` on, by ring.
     pub(super) fn unneeded(&self, floors: &dyn Fn(RingId) -> u64) -> usize {
         let idle = |(_, reach): &&(u64, Option<(RingId, u64)>)| {
             reach.is_none_or(|(ring, end)| end <= floors(ring))

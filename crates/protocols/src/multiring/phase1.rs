@@ -56,19 +56,19 @@ impl Phase1 {
     }
 }
 
-/// What an acceptor promised with.
+/// The promise of an acceptor.
 #[derive(Clone, Debug)]
 struct PromisedState {
     learned: u64,
-    /// What it accepted beyond that, of the run of this ballot.
+    /// The ballot that it had adopted: the entries are of that ballot.
     adopted: RingBallot,
     entries: Vec<InstanceEntry>,
-    /// What it knows of the memories of the acceptors.
+    /// By acceptor: the storage epoch that the sender knows of it.
     storage_epochs: Vec<u32>,
 }
 
 impl PromisedState {
-    /// Where what it accepted ends.
+    /// Where its accepted entries end.
     fn end(&self) -> u64 {
         self.entries.last().map_or(self.learned, InstanceEntry::end)
     }
@@ -81,12 +81,12 @@ impl PromisedState {
 }
 
 impl Ring {
-    /// The ballot of this process above all that it knows of.
+    /// A ballot of this process above all that it has seen.
     pub(super) fn next_ballot(&self, me: Pid) -> RingBallot {
         RingBallot::new(self.acceptor.promised.round + 1, me)
     }
 
-    /// [MRP 4] Phase 1, for all instances from here on.
+    /// [MRP 4] Phase 1A, for all instances from here on.
     pub(super) fn prepare(&mut self, cx: &mut RingContext<'_>) {
         // [MRP 1:1]
         let ballot = self.next_ballot(cx.me);
@@ -107,8 +107,8 @@ impl Ring {
         let Some(role) = &mut self.coordinator else { return };
         role.phase1.asked_at = cx.now;
         for (at, &acceptor) in self.topology.acceptors.iter().enumerate() {
-            // Who knew more than could be learned since may have died; who lost its memory since has
-            // promised nothing.
+            // Asked again are acceptors that had learned more than this process: they may have failed, and
+            // others may serve it. So are those that lost their storage since: their promise is void.
             let storage_epoch = cx.storage_epochs[acceptor.index()];
             let stands =
                 |p: &PromisedState| p.learned <= learned && p.storage_epochs[at] == storage_epoch;
@@ -151,7 +151,7 @@ impl Ring {
         };
         let entries = mem::take(&mut role.phase1.partial[at]);
         let Some(surplus) = entries.len().checked_sub(count as usize) else {
-            // Some of it was lost; it is asked for again.
+            // Some entries were lost; the candidate asks again.
             return Ok(());
         };
         let processes = cx.config.cluster.processes();
@@ -171,7 +171,7 @@ impl Ring {
         Ok(())
     }
 
-    /// The own promise is where it must be.
+    /// This process's own promise is durable.
     pub(super) fn on_own_promise(&mut self, ballot: RingBallot, cx: &mut RingContext<'_>) {
         let Some(at) = self.acceptor.index else { return };
         let entries = self.undecided_entries();
@@ -186,22 +186,22 @@ impl Ring {
         self.begin_phase2(cx);
     }
 
-    /// With promises of a majority: proposes again what may be decided. That is in the book of whoever
-    /// accepted most of the run of the highest ballot, because whatever a majority accepted in an
-    /// earlier one is in that run.
+    /// Begins phase 2 with the promises of a quorum: proposes again what may be decided. Why it suffices to
+    /// take the longest log of the highest adopted ballot: see the [module](self).
     ///
-    /// What one of them knows to be decided already must be known here first: others get it from here,
-    /// and there may be nobody else, because who knows that something is decided may forget it.
+    /// What any of them has learned must be learned here first: this process is then the one that others
+    /// catch up from, and there may be no other, because a process that has learned an instance may trim
+    /// it.
     pub(super) fn begin_phase2(&mut self, cx: &mut RingContext<'_>) {
         let Some(role) = &self.coordinator else { return };
-        // Not before the own promise is where it must be: or this process might forget that it led
-        // this ballot, and lead another run of it.
+        // Not before its own promise is durable: otherwise this process might forget that it coordinated
+        // this ballot, and propose other values in it.
         let promised = self.acceptor.index.is_some_and(|mine| role.phase1.promises[mine].is_some());
         if role.ballot <= self.current.ballot || !promised {
             return;
         }
         let ballot = role.ballot;
-        // A promise from a memory that was lost since is none.
+        // A promise of a storage epoch that was lost since is void.
         for promised in role.phase1.promises.iter().flatten() {
             for (at, &storage_epoch) in promised.storage_epochs.iter().enumerate() {
                 let held = &mut cx.storage_epochs[self.topology.acceptors[at].index()];
@@ -253,7 +253,7 @@ impl Ring {
     }
 }
 
-/// Whether the entries follow each other, from what is known on.
+/// Whether the entries follow each other without gaps from `learned` on.
 fn is_contiguous(learned: u64, entries: &[InstanceEntry]) -> bool {
     let mut at = learned;
     entries.iter().all(|entry| {

@@ -1,4 +1,5 @@
-//! A process of Multi-Ring Paxos: a replica that proposes, accepts and learns in its rings.
+//! A process of Multi-Ring Paxos: a replica, which is proposer, acceptor and learner in its rings. Its step hands inputs to
+//! the roles, and collects what they send, write and deliver.
 
 use super::acceptor_recovery::{AcceptorRecovery, StorageState};
 use super::connectivity::ConnectivityMatrix;
@@ -26,22 +27,23 @@ use amcast_core::{
     Time,
 };
 
-/// Marks the tickets of reads of the log; the rest is the record.
+/// Marks the tickets of reads of the log; the rest is the number of the record.
 pub(super) const DISK_READ: u64 = 1 << 62;
 
 /// Reads of the log at a time.
 pub(super) const DISK_READS_MAX: usize = 128;
 
-/// Records that are idle before the log is trimmed.
+/// Records that are not needed any more before the log is trimmed.
 pub(super) const TRIM_RECORDS: usize = 256;
 
-/// Instances that are idle before a learner notes that nothing was delivered in them.
+/// Instances without a delivery after which a learner writes that there was none.
 pub(super) const IDLE_INSTANCES: u64 = 1024;
 
-/// How far the patience with a slow replica may grow, in timeouts, as far as it stays within seconds.
+/// How far the failure detector's patience with a slow replica may grow, in timeouts, as far as it stays
+/// within seconds.
 const PATIENCE_GROWTH: u64 = 4096;
 
-/// Acts and words to itself that follow from one input, at most, before others have their turn.
+/// Local actions that follow from one input, at most, before others have their turn.
 const LOCAL_ACTIONS_MAX: usize = 4096;
 
 /// A replica: a process of Multi-Ring Paxos, with its part in each ring.
@@ -113,7 +115,7 @@ impl MultiRing {
         let count = rings.len();
         let mut heartbeat =
             Heartbeat::new(me.index(), &everybody, config.heartbeat, config.suspect);
-        // Streams may be slow, and timeouts far shorter than what they take.
+        // Streams may be slow, and timeouts far shorter than they take.
         heartbeat.grow_patience_to(PATIENCE_GROWTH);
         Self {
             me,
@@ -172,7 +174,7 @@ impl MultiRing {
         self.started && self.fit && !self.intake.wanted && self.intake.installing.is_none()
     }
 
-    /// Does something with a ring, if this process is in it.
+    /// Calls `does` with a ring and its context, if this process is in it.
     pub(super) fn with_ring<T>(
         &mut self,
         id: RingId,
@@ -226,7 +228,7 @@ impl MultiRing {
         if gone {
             self.want_state(out);
         }
-        // What was applied without a checkpoint is delivered again, from where nothing was.
+        // What was applied without a checkpoint is delivered again, from the first delivery on.
         if self.persistence.idle_since.0 == 0 {
             self.merge.install(0, self.persistence.idle_since.1);
         }
@@ -242,7 +244,7 @@ impl MultiRing {
                 self.report_caught_up(position, out);
             }
         } else if position > self.merge.delivered {
-            // From a checkpoint, or from elsewhere.
+            // It is from a checkpoint, or from elsewhere.
             let point = if position == self.persistence.idle_since.0 {
                 self.persistence.idle_since.1
             } else {
@@ -251,7 +253,7 @@ impl MultiRing {
             self.merge.install(position, point);
             self.fit = true;
             if self.intake.wanted && !self.recovery.is_needed() {
-                // It came from elsewhere: none is asked for any more.
+                // It came from elsewhere: no transfer is needed any more.
                 self.intake.wanted = false;
                 self.report_caught_up(position, out);
             }
@@ -260,15 +262,15 @@ impl MultiRing {
         }
     }
 
-    /// Reports that nothing is on its way to this process any more, if that is so: neither state nor
-    /// memory. Whether the application has its state in force is for the application to say.
+    /// Reports that neither state nor an acceptor's recovery is on its way to this process any more, if
+    /// that is so. Whether the application has its state in force is for the application to say.
     fn report_caught_up(&self, position: u64, out: &mut Outbox<Messages<RingPacket>>) {
         if self.may_vote() && !self.intake.wanted && self.intake.installing.is_none() {
             out.event(ProtocolEvent::CaughtUp(position));
         }
     }
 
-    /// Puts into the rings how far this process is.
+    /// Puts the progress of the application into the rings.
     fn report_progress(&mut self) {
         let (safe, merged) =
             (self.trimmable_position(), self.merge.merge_position_at(self.merge.applied));
@@ -310,7 +312,7 @@ impl MultiRing {
         }
     }
 
-    /// Carries out what follows from an input within this process.
+    /// Carries out durable actions that are due, and messages of this process to itself.
     fn run_local_actions(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
         for _ in 0..LOCAL_ACTIONS_MAX {
             for at in (0..self.outputs.messages.len()).rev() {
@@ -330,7 +332,7 @@ impl MultiRing {
         self.outputs.has_more_work = true;
     }
 
-    /// What is done when time passes, and with all that came since the last time.
+    /// The periodic work, and what follows from all that came since the last time.
     fn tick(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
         self.send_heartbeats();
         self.request_recovery();
@@ -368,7 +370,7 @@ impl MultiRing {
         self.run_local_actions(out);
     }
 
-    /// Shows that this process lives, and where it stands.
+    /// Sends heartbeats with this process's broken links and progress, if they are due.
     fn send_heartbeats(&mut self) {
         let Some(count) = self.heartbeat.beat(self.now) else { return };
         let fit = self.fit() && self.reaches_quorums();
@@ -383,7 +385,8 @@ impl MultiRing {
         }
     }
 
-    /// Whether this process hears enough others, and they it, to coordinate any ring in which it votes.
+    /// Whether this process and a quorum hear each other in each ring in which it votes: else it is not fit
+    /// to coordinate.
     fn reaches_quorums(&mut self) -> bool {
         self.ring_ids().all(|id| {
             self.with_ring(id, |r, cx| r.acceptor.index.is_none() || r.reaches_quorum(cx))
@@ -411,7 +414,7 @@ impl MultiRing {
         self.record_idle();
     }
 
-    /// Records.
+    /// Emits the records to be written.
     fn emit_records(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
         let first = self.persistence.writes.first_ticket();
         for (i, (record, awaited)) in self.persistence.writes.unwritten.drain(..).enumerate() {
@@ -420,7 +423,7 @@ impl MultiRing {
         }
     }
 
-    /// Records, and words to others.
+    /// Emits the records, and the messages to others.
     fn emit(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
         self.emit_records(out);
         out.append(&mut self.outputs.rings);
@@ -447,7 +450,7 @@ impl Protocol for MultiRing {
         self.now = now;
         self.outputs.rings.trace_as(out);
         let woken = matches!(input, Input::Wake);
-        // What the application has is said behind that.
+        // What the application has is known only behind that input.
         let starts = matches!(input, Input::Start { .. });
         self.outputs.has_more_work = !woken;
         match input {
@@ -470,7 +473,7 @@ impl Protocol for MultiRing {
             Input::Barrier(ticket) => self.read_indexes.set(ticket),
             Input::Oracle(Oracle::Suspect(p)) => self.heartbeat.suspect(p.index()),
             Input::Oracle(Oracle::Trust(p)) => self.heartbeat.trust(p.index()),
-            // Its members are fixed: one that stops is gone round.
+            // The members are fixed: a member that stops is passed over.
             Input::Leave
             | Input::Oracle(Oracle::Leader(..) | Oracle::NoLeader(_))
             | Input::Medium(In::Down(_)) => {}
@@ -482,8 +485,8 @@ impl Protocol for MultiRing {
             }
         }
         self.run_local_actions(out);
-        // In front of what is delivered: own votes may have decided that, which count only if the records
-        // behind them can be written.
+        // Before the deliveries: own votes may have decided them, and those count only if the records
+        // before them can be written.
         self.emit_records(out);
         if !starts {
             self.merge(out);
@@ -504,7 +507,7 @@ impl Protocol for MultiRing {
                 ring.forward_at(heartbeat),
                 ring.coordinate_at(retry, paced),
                 ring.retransmission_at(self.me, retry),
-                // Who has lost its memory elects nobody.
+                // An acceptor that lost its storage begins no election.
                 if ring.coordinator.is_none() && votes {
                     ring.election_at(suspect, retry)
                 } else {

@@ -5,22 +5,22 @@ use super::value::{BATCH_MAX, proposals};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Proposals that came together, one behind the other.
+/// Proposals that came together, one after the other.
 #[derive(Clone, Debug)]
 pub(super) struct QueuedProposals {
     pub(super) bytes: SharedBytes,
-    /// How many.
+    /// How many they are.
     pub(super) count: usize,
 }
 
 impl QueuedProposals {
-    /// None of these bytes.
+    /// No proposals, of the same bytes.
     pub(super) fn none(bytes: &SharedBytes) -> Self {
         Self { bytes: bytes.slice(0..0), count: 0 }
     }
 
-    /// Takes out of the front as many as fit into so many bytes and so many messages; at least one
-    /// if `one`.
+    /// Splits off as many at the front as fit into so many bytes and so many messages; at least one if
+    /// `one`.
     fn split(&mut self, bytes_max: usize, count_max: usize, one: bool) -> Self {
         if self.bytes.len() <= bytes_max && self.count <= count_max {
             return core::mem::replace(self, Self::none(&self.bytes));

@@ -1,4 +1,4 @@
-//! The multicasts of this process to one ring, until they are decided.
+//! The proposer: the multicasts of this process to one ring, until they are decided, and the route to its coordinator.
 
 use super::message::RingMessage;
 use super::shared_bytes::SharedBytes;
@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use amcast_core::{MsgId, Pid, Span, Submission, Time};
 use core::mem;
 
-/// A proposal on its way.
+/// A proposal that is not decided.
 #[derive(Clone, Copy, Debug)]
 struct PendingProposal {
     msg: MsgId,
@@ -16,7 +16,7 @@ struct PendingProposal {
     payload_bytes: usize,
 }
 
-/// Proposals one behind the other, as they travel.
+/// Encoded proposals that follow each other.
 #[derive(Clone, Debug)]
 struct ProposalBlock {
     bytes: SharedBytes,
@@ -24,56 +24,56 @@ struct ProposalBlock {
     last: u64,
 }
 
-/// A way to a coordinator.
+/// A route to a coordinator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Route {
-    /// Straight to this process.
+    /// Directly to this process.
     Direct(Pid),
-    /// By way of this one.
+    /// Via this forwarder.
     Via(Pid),
 }
 
-/// What this process has to propose to a ring.
+/// The proposals of this process to a ring.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Proposer {
     /// In order; numbered without gaps.
     pending: VecDeque<PendingProposal>,
-    /// Payload of these.
+    /// Payload bytes of these.
     bytes: usize,
-    /// What was sent of them, in order. Of the first one some may be decided.
+    /// Those that are complete for sending, in order. Some of the first block may be decided.
     blocks: VecDeque<ProposalBlock>,
     /// Those behind that, which will be the next block.
     open: Vec<u8>,
-    /// The number of the last proposal of this life.
+    /// The number of the last proposal of this incarnation.
     last: u64,
-    /// How many of the blocks the coordinator was sent.
+    /// How many of the blocks the target was sent.
     sent: usize,
-    /// Whom they were sent to.
+    /// The process that they were sent to.
     target: Option<Pid>,
-    /// When something was sent, or got through, last.
+    /// When a proposal was sent or decided last.
     active_at: Time,
-    /// When something got through last, or else was sent first.
+    /// When a proposal was decided last, or else was sent first.
     progress_at: Time,
-    /// Whom to try where no coordinator is known.
+    /// The acceptor to try where no coordinator is known.
     turn: usize,
-    /// How many were tried to pass proposals on, where they do not go straight to the coordinator.
+    /// How many forwarders were tried; none where proposals go directly to the coordinator.
     forwarders_tried: Option<usize>,
     /// The highest ballot that this process was told of.
     pub(super) told_ballot: RingBallot,
 }
 
 impl Proposer {
-    /// How many are on their way, and their bytes.
+    /// How many proposals are not decided, and their bytes.
     pub(super) fn load(&self) -> (usize, usize) {
         (self.pending.len(), self.bytes)
     }
 
-    /// The messages on their way.
+    /// The messages that are not decided.
     pub(super) fn messages(&self) -> impl Iterator<Item = MsgId> + '_ {
         self.pending.iter().map(|pending| pending.msg)
     }
 
-    /// `block_bytes` is about how much travels together.
+    /// `block_bytes` is about how much is sent in one message.
     pub(super) fn submit(
         &mut self,
         (me, incarnation): (Pid, u32),
@@ -91,7 +91,7 @@ impl Proposer {
         }
     }
 
-    /// What was gathered is a block.
+    /// Completes the open block.
     fn close(&mut self) {
         if !self.open.is_empty() {
             let bytes = SharedBytes::from(mem::take(&mut self.open));
@@ -99,7 +99,7 @@ impl Proposer {
         }
     }
 
-    /// Those up to this number are decided.
+    /// Proposals up to this number are decided.
     pub(super) fn on_decided(&mut self, upto: u64, now: Time) {
         while let Some(pending) = self.pending.front().filter(|p| p.number <= upto) {
             self.bytes -= pending.payload_bytes;
@@ -112,18 +112,18 @@ impl Proposer {
         }
     }
 
-    /// What was on the way to `pid` may be lost.
+    /// Messages that were sent to `pid` may be lost.
     pub(super) fn reconnected(&mut self, pid: Pid) {
         if self.target == Some(pid) {
             self.sent = 0;
         }
     }
 
-    /// Whom to send to: the coordinator, as far as it is known, or an acceptor, who knows more. `ballot`
-    /// is the one whose run this process follows; it may have been told of a later one.
+    /// Where to send proposals: to the coordinator, as far as it is known, or to an acceptor, which knows
+    /// more. `ballot` is the one that this process follows; it may have been told of a later one.
     ///
-    /// A coordinator that is not `reached` is sent nothing more once nothing has got through for as long
-    /// as `patience`: one of the `relays` to it passes proposals on.
+    /// Once no proposal is decided for `patience`, a coordinator that is not `reached` is sent no more: one
+    /// of the `forwarders` to it forwards proposals.
     pub(super) fn route(
         &self,
         ballot: RingBallot,
@@ -147,7 +147,7 @@ impl Proposer {
         }
     }
 
-    /// Goes on to the next relay where nothing gets through by the last one.
+    /// Continues with the next forwarder where no proposal is decided via the last one.
     pub(super) fn try_next_forwarder(&mut self, now: Time, patience: Span) {
         if let Some(tried) = &mut self.forwarders_tried
             && self.sent > 0
@@ -158,7 +158,7 @@ impl Proposer {
         }
     }
 
-    /// Sends what was not sent; all again to another one, or after a while without progress.
+    /// Sends what was not sent; everything again to another target, or after a while without progress.
     pub(super) fn send(
         &mut self,
         now: Time,
@@ -193,7 +193,7 @@ impl Proposer {
         self.sent = self.blocks.len();
     }
 
-    /// The coordinator is `ballot`'s: no need to look for it.
+    /// The coordinator is that of `ballot`: the search for it is over.
     pub(super) fn learn_ballot(&mut self, ballot: RingBallot) {
         if ballot > self.told_ballot {
             (self.told_ballot, self.turn) = (ballot, 0);
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
     use amcast_core::{Gid, GroupSet};
 
-    /// Where proposals are sent, one every millisecond for so many, of which none gets through.
+    /// The routes of proposals, one every millisecond for so many, of which none is decided.
     fn ways(proposer: &mut Proposer, from: u64, millis: u64, reached: bool) -> Vec<Route> {
         let patience = Span::millis(10);
         let (mut ways, mut outgoing) = (Vec::new(), Vec::new());
@@ -238,7 +238,7 @@ mod tests {
         let (straight, first, second) =
             (Route::Direct(Pid(0)), Route::Via(Pid(2)), Route::Via(Pid(3)));
         assert_eq!(ways(&mut proposer, 1, 25, false), [straight, first, second]);
-        // The second one gets them through: it stays so.
+        // The second forwarder gets them through: it stays the route.
         proposer.on_decided(20, Time::ZERO + Span::millis(26));
         assert_eq!(ways(&mut proposer, 26, 8, false), [second]);
         assert_eq!(ways(&mut proposer, 34, 30, true), [straight]);

@@ -1,21 +1,28 @@
-//! Barriers: how a process sees that it has delivered all that any replica of its group had delivered when
-//! it asked, without a place in the order.
+//! The read index (Raft 6.4, without a leader): how a process knows that it has delivered all that any replica of its group
+//! had delivered when it asked, without a place in the order. A driver asks for one with `Input::Barrier`.
 //!
-//! What is decided, a majority of its ring's acceptors has voted for. So the process asks the acceptors of
-//! the rings that it subscribes to how far they have voted ([`RingMessage::ReadIndexRequest`]). Once a majority of each ring
-//! has answered, nothing behind the furthest answer was decided when it asked: any majority that had
-//! decided it has an acceptor among those who answered. When all up to there is merged, the barrier is
-//! passed. Nothing is proposed for that, and no disk is waited for but by what was under way.
+//! ```text
+//!   reader                           acceptors of each of its rings
+//!     |---- ReadIndexRequest(round) --->|
+//!     |<--- ReadIndexResponse(voted) ---|   how far it has voted
+//!     | the furthest of a quorum of each ring: nothing behind it was decided when the reader asked
+//!     | ... merge up to there ...
+//!     v passed
+//! ```
 //!
-//! An acceptor counts instances that hold messages only: skips behind the last of them are merged when
-//! somebody needs that. What it has not voted for yet, since its disk is slow, it does not count, and what it
-//! voted for once it goes on to count until another run has taken its place. One that has lost its memory
-//! does not answer before it has it back (`acceptor_recovery.rs`).
+//! What is decided, a quorum of the ring's acceptors has voted for. So the process asks the acceptors of the rings that it
+//! merges how far they have voted. Once a quorum of each ring has answered, nothing behind the furthest answer was
+//! decided when it asked: any quorum that had decided it intersects those that answered. When everything up to there is merged,
+//! the read index is passed. Nothing is proposed, and no disk is awaited but for what was in flight. (Mutants
+//! `passes-barriers-alone`, `answers-barriers-with-what-is-known`.)
 //!
-//! An answer may be about what is never decided: a coordinator that failed proposed it. So where a barrier is
-//! not passed in time, acceptors are asked again. What they say to a later question bounds all earlier
-//! barriers, too: the least that any round of questions since has found is enough, and barriers are passed in
-//! the order in which they were set.
+//! An acceptor counts only instances that hold messages: skips behind them are merged when a learner needs that. It does not
+//! count what it has not voted for because its disk is slow; and what it voted for once it counts until another ballot has
+//! replaced it. An acceptor that has lost its storage does not answer before it has recovered (`acceptor_recovery.rs`).
+//!
+//! An answer may be about a proposal that is never decided, of a coordinator that failed. So where a read index is not passed
+//! in time, the process asks again. The answers to a later round bound all earlier read indexes, too: the least that any round
+//! since has found suffices, and they are passed in the order in which they were asked for.
 
 use super::Mutant;
 use super::message::{RingMessage, RingPacket};
@@ -31,35 +38,35 @@ use amcast_core::step::Ticket;
 use amcast_core::{Outbox, Output, Pid, Span, Time};
 use core::mem;
 
-/// How many times as long as `retry` it is waited for what acceptors have voted for, before they are asked
+/// How many times `retry` the process waits for a read index to be passed before it asks the acceptors
 /// again.
 const PATIENCE: u64 = 4;
 
-/// The barriers of a process that are not passed.
+/// The read indexes of a process that are not passed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadIndexQueue {
-    /// They were set since acceptors were asked last.
+    /// They were asked for since the last round began.
     waiting: Vec<Ticket>,
-    /// The number of the last round of questions.
+    /// The number of the last round.
     number: u64,
-    /// The round that is under way.
+    /// The open round.
     round: Option<ReadIndexRound>,
-    /// When the last one began.
+    /// When the last round began, or asked again.
     asked_at: Time,
-    /// Those for which it is known how far the rings must be merged, the oldest first.
+    /// Read indexes for which it is known how far the rings must be merged, the oldest first.
     goals: VecDeque<ReadIndexGoal>,
 }
 
-/// Questions to all acceptors.
+/// A round of requests to all acceptors.
 #[derive(Clone, Debug)]
 struct ReadIndexRound {
     tickets: Vec<Ticket>,
     answered: Vec<Pid>,
-    /// By ring that is subscribed to: how many acceptors have answered, and how far they have voted.
+    /// By ring that is merged: how many acceptors have answered, and how far they have voted.
     heads: Vec<(usize, u64)>,
 }
 
-/// How far the rings that are subscribed to must be merged, in their order.
+/// How far the rings that are merged must come, in their order.
 #[derive(Clone, Debug)]
 struct ReadIndexGoal {
     tickets: Vec<Ticket>,
@@ -68,12 +75,12 @@ struct ReadIndexGoal {
 }
 
 impl ReadIndexQueue {
-    /// The driver sets a barrier.
+    /// The driver asks for a read index.
     pub(super) fn set(&mut self, ticket: Ticket) {
         self.waiting.push(ticket);
     }
 
-    /// When something is asked again.
+    /// When acceptors are asked again.
     pub(super) fn due(&self, retry: Span) -> Time {
         match (&self.round, self.goals.is_empty()) {
             (Some(_), _) => self.asked_at + retry,
@@ -82,14 +89,15 @@ impl ReadIndexQueue {
         }
     }
 
-    /// Whether to begin a round now: for new barriers, or since what others wait for may never be decided.
+    /// Whether to begin a round: for new read indexes, or because what earlier ones wait for may never be
+    /// decided.
     fn asks(&self, now: Time, retry: Span) -> bool {
         let late = !self.goals.is_empty() && now.since(self.asked_at) >= retry.times(PATIENCE);
         late || !self.waiting.is_empty()
     }
 
-    /// A round has found how far the rings must be merged for its own barriers; for earlier ones that is
-    /// enough.
+    /// A round has found how far the rings must be merged for its own read indexes; for earlier ones that
+    /// suffices.
     fn found(&mut self, round: ReadIndexRound, now: Time) {
         let upto: Vec<u64> = round.heads.into_iter().map(|(_, furthest)| furthest).collect();
         for goal in &mut self.goals {
@@ -102,27 +110,27 @@ impl ReadIndexQueue {
 }
 
 impl Ring {
-    /// What this acceptor holds counts as voted for: another life, or the memory that came back, may
-    /// have done so.
+    /// All that this acceptor holds counts as voted for: an earlier incarnation, or the one before it
+    /// recovered, may have voted for it.
     pub(super) fn assume_voted_all(&mut self) {
         self.acceptor.voted_end = self.acceptor.voted_end.max(self.log.end());
     }
 
-    /// Behind the last instance with messages that this acceptor has voted for, or further.
+    /// The end of the last instance with messages that this acceptor has voted for, or a later instance.
     fn voted_messages(&self, mutants: &Mutants<Mutant>) -> u64 {
         let voted = if mutants.is(Mutant::AnswersKnown) { 0 } else { self.acceptor.voted_end };
         let upto = self.learner.learned.max(voted.min(self.log.end()));
         let open = self.log.from(self.learner.learned).take_while(|(first, _)| *first < upto);
         let messages = open.filter(|(_, slot)| !matches!(slot.value, Some(InstanceValue::Skip(_))));
         let last = messages.last().map(|(first, slot)| first + slot.instances);
-        // Whether what was trimmed held any is not known.
+        // Whether trimmed instances held messages is not known.
         last.unwrap_or_else(|| self.learner.messages_end.max(self.log.floor()))
     }
 }
 
 impl MultiRing {
-    /// Asks how far acceptors have voted, for the barriers that were set meanwhile; once more who has not
-    /// answered in time.
+    /// Begins a round for the read indexes that were asked for meanwhile; asks acceptors again that have
+    /// not answered.
     pub(super) fn request_read_indexes(&mut self) {
         let (now, retry) = (self.now, self.config.retry);
         let read_indexes = &mut self.read_indexes;
@@ -148,7 +156,7 @@ impl MultiRing {
         }
     }
 
-    /// The acceptors of the rings that this process subscribes to, without those that have answered.
+    /// The acceptors of the rings that this process merges, without those that have answered.
     fn unanswered(&self) -> Vec<Pid> {
         let Some(round) = &self.read_indexes.round else { return Vec::new() };
         let rings = self.merge.rings.iter().map(|&id| &self.config.rings[usize::from(id)]);
@@ -162,7 +170,7 @@ impl MultiRing {
         all
     }
 
-    /// Says how far this process has voted in the rings that `from` is a member of.
+    /// Answers how far this process has voted in the rings that `from` is a member of.
     pub(super) fn on_read_index_request(&mut self, from: Pid, round: u64) {
         if !self.may_vote() {
             return;
@@ -177,7 +185,7 @@ impl MultiRing {
         self.send(from, RingMessage::ReadIndexResponse { incarnation, round, rings });
     }
 
-    /// Takes an answer to a question of this life.
+    /// Takes the answer of an acceptor to a request of this incarnation.
     pub(super) fn on_read_index_response(
         &mut self,
         from: Pid,
@@ -215,7 +223,8 @@ impl MultiRing {
         Ok(())
     }
 
-    /// Says which barriers are passed; what is missing for others is asked of rings that stand still.
+    /// Reports the read indexes that are passed; for the others, requests that rings come further that wait
+    /// for nothing else.
     pub(super) fn report_read_indexes(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
         while let Some(goal) = self.read_indexes.goals.front() {
             let (merge, retry) = (&self.merge, self.config.retry);

@@ -1,5 +1,13 @@
-//! A ring at one of its processes: what it promised, accepted and knows to be decided, and what it
-//! passes on to the next.
+//! A ring at one of its members: puts the roles together, and handles what concerns several of them.
+//!
+//! | role | state | file |
+//! |---|---|---|
+//! | acceptor | `Acceptor` | `acceptor.rs`; phase 1B and 2B |
+//! | learner | `Learner`, `CatchUp` | `learner.rs`, `catch_up.rs` |
+//! | coordinator | `Coordinator` | `phase1.rs`, then `coordinator.rs`; who it is: `election.rs` |
+//! | member of the ring | `BallotLog`, `Membership`, `SuccessorLink` | `ballot_log.rs`, `membership.rs`, `successor.rs` |
+//!
+//! Proposers (`proposer.rs`) and the merge (`merge.rs`) belong to the process, not to one ring.
 
 use super::MultiRingConfig;
 use super::acceptor::Acceptor;
@@ -23,22 +31,22 @@ use alloc::vec::Vec;
 use amcast_core::messages::Messages;
 use amcast_core::{Outbox, Pid, Time};
 
-/// What a ring works with in a step.
+/// The parts of a process that its rings use in a step.
 pub(super) struct RingContext<'a> {
     pub(super) now: Time,
     pub(super) me: Pid,
-    /// Whether this process may vote: it has not lost its memory.
+    /// Whether this process may vote: it has not lost its storage.
     pub(super) votes: bool,
     pub(super) config: &'a MultiRingConfig,
     pub(super) heartbeat: &'a Heartbeat,
     pub(super) connectivity: &'a ConnectivityMatrix,
-    /// By process: which of its memories counts.
+    /// By process: the storage epoch whose votes and promises count.
     pub(super) storage_epochs: &'a mut Vec<u32>,
     pub(super) writes: &'a mut PendingWrites,
     pub(super) outgoing: &'a mut Vec<(Pid, RingMessage)>,
-    /// What the ring reports and notes.
+    /// Events and notes of the ring.
     pub(super) out: &'a mut Outbox<Messages<RingPacket>>,
-    /// How far rings must come, for what this process orders to be delivered.
+    /// How far other rings must come for what this process orders to be delivered.
     pub(super) level_needs: &'a mut Vec<(RingId, u64)>,
 }
 
@@ -121,8 +129,7 @@ impl Ring {
         self.coordinator.as_ref().is_some_and(|role| role.is_in_phase2())
     }
 
-    /// The life and number of the last proposal of `p` that is known to be decided; none if this process
-    /// keeps no table.
+    /// The incarnation and number of the last decided proposal of `p`; none if this process is no acceptor.
     pub(super) fn decided_of(&self, p: Pid) -> Option<(u32, u64)> {
         self.proposals.table.get(p.index()).copied()
     }
@@ -132,7 +139,7 @@ impl Ring {
         self.topology.members.iter().copied().filter(move |&p| p != me)
     }
 
-    /// [MRP 4] Phase 2A/2B and decisions come round.
+    /// [MRP 4] Phase 2A, 2B and decisions, as they come round the ring.
     pub(super) fn on_phase2(
         &mut self,
         from: Pid,
@@ -153,7 +160,8 @@ impl Ring {
         }
         if pass.ballot > self.current.ballot {
             if coordinator == cx.me {
-                // Of an earlier life, or given up. The next attempt must be above it.
+                // The ballot is of an earlier incarnation, or was given up. The next attempt must be above
+                // it.
                 self.acceptor.promised = self.acceptor.promised.max(pass.ballot);
                 return Ok(());
             }
@@ -183,7 +191,7 @@ impl Ring {
                 self.accept(InstanceEntry { ballot: pass.ballot, ..entry }, cx);
             }
         }
-        // Who is full lacks nothing: it takes in no more.
+        // A member that is full requests nothing: it takes in no more.
         if pass.end > self.current.end && coordinator != cx.me && !self.is_full(cx) {
             self.request_gap(from, cx);
         }
@@ -208,10 +216,10 @@ impl Ring {
         }
     }
 
-    /// `pid` began a new life: what it led is over.
+    /// `pid` restarted: it does not coordinate any more.
     pub(super) fn restarted(&mut self, pid: Pid) {
         if let Some(at) = self.topology.member(pid) {
-            // It says itself what it still has.
+            // It reports itself what it still holds.
             self.membership.peers[at].learned = 0;
         }
         if self.coordinator_pid() == Some(pid) {
@@ -220,7 +228,7 @@ impl Ring {
         }
     }
 
-    /// The connection to `pid` is new: what was on the way may be lost.
+    /// The connection to `pid` is new: messages that were sent on the old one may be lost.
     pub(super) fn reconnected(&mut self, pid: Pid) {
         self.successor.reconnected(pid);
         if self.coordinator_pid() == Some(pid) {
@@ -231,13 +239,13 @@ impl Ring {
         }
     }
 
-    /// Forgets what everybody has who must.
+    /// Trims the log up to `floor`: every process that must has it.
     pub(super) fn forget(&mut self, floor: u64) {
         let floor = floor.min(self.learner.learned);
         self.log.trim(floor);
     }
 
-    /// Takes what is written of an earlier life.
+    /// Replays a log record of an earlier incarnation.
     pub(super) fn restore(&mut self, number: u64, record: LogRecord) {
         match record {
             LogRecord::Promise { ballot, .. } => {
@@ -280,7 +288,7 @@ impl Ring {
                     (self.proposals.table, self.proposals.at) = (table, at);
                 }
                 if self.learner.learned < floor.max(self.proposals.at) {
-                    // Which of these held messages is not looked at.
+                    // It does not matter which of these instances held messages.
                     self.learner.learned = floor.max(self.proposals.at);
                     self.learner.messages_end = self.learner.learned;
                 }
@@ -305,7 +313,7 @@ impl Ring {
     }
 }
 
-/// The entry up to instance `upto`, which is behind its first.
+/// The part of the entry below instance `upto`, which is behind its first.
 pub(super) fn shorten(entry: InstanceEntry, upto: u64) -> InstanceEntry {
     match entry.value {
         InstanceValue::Skip(_) if upto < entry.end() => {
@@ -315,7 +323,7 @@ pub(super) fn shorten(entry: InstanceEntry, upto: u64) -> InstanceEntry {
     }
 }
 
-/// The entry from instance `from` on, which lies in it.
+/// The part of the entry from instance `from` on, which lies in it.
 pub(super) fn cut(entry: InstanceEntry, from: u64) -> InstanceEntry {
     match entry.value {
         InstanceValue::Skip(count) if from > entry.first => InstanceEntry {

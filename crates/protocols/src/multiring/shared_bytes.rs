@@ -1,4 +1,4 @@
-//! Bytes that several hold, and parts of them, without copies.
+//! Bytes with several owners, and parts of them, without copies.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -6,7 +6,7 @@ use amcast_core::codec::{Codec, CodecError, Reader, put_bytes};
 use core::fmt;
 use core::ops::{Deref, Range};
 
-/// Bytes that are shared. The whole stays in memory as long as any part of it is held.
+/// Shared bytes. The whole stays in memory as long as any part of it has an owner.
 #[derive(Clone)]
 pub(super) struct SharedBytes {
     whole: Arc<Vec<u8>>,
@@ -14,7 +14,7 @@ pub(super) struct SharedBytes {
 }
 
 impl SharedBytes {
-    /// A part of these.
+    /// A part of these bytes.
     pub(super) fn slice(&self, part: Range<usize>) -> Self {
         assert!(part.start <= part.end && part.end <= self.part.len(), "a part of them");
         let part = self.part.start + part.start..self.part.start + part.end;

@@ -1,11 +1,10 @@
-//! Decided skips, told to all members of a large ring at once.
+//! Skip dissemination: a large ring sends decided skips to all its members at once [MRP 4].
 //!
-//! A ring is the shortest way for bytes, and the longest for a word: what goes round two hundred members
-//! under load takes a tenth of a second. Of skips there are no bytes to save, and learners of all groups
-//! wait for them. So once a skip is decided the coordinator of a ring of `spread` members or more tells
-//! it to some of them, those tell some others, and so on, in a tree with the coordinator at its root; whoever
-//! has failed is passed over. Such a word is a decided instance as any that is fetched: if it is lost or
-//! comes too early, nothing is amiss, since the skip still goes round the ring.
+//! A ring is the cheapest way for bytes, and the longest for a message: under load it takes a tenth of a second to go round two
+//! hundred members. Skips have few bytes, and learners of all groups wait for them. So once a skip is decided the coordinator
+//! of a ring of `spread` members or more sends it to some of them, those to others, in a tree with the coordinator at its
+//! root; failed members are passed over. The message is a decided instance as in a retransmission: if it is lost or comes too
+//! early nothing is amiss, because the skip goes round the ring, too.
 
 use super::message::DecidedEntries;
 use super::message::RingMessage;
@@ -14,11 +13,11 @@ use super::value::{InstanceEntry, InstanceValue};
 use alloc::vec::Vec;
 use amcast_core::Pid;
 
-/// How many members each one tells.
+/// The fan-out of the tree.
 const FAN_OUT: usize = 8;
 
 impl Ring {
-    /// Tells of the skips that are decided since the last time, if this process leads.
+    /// Sends the skips that were decided since the last time, if this process coordinates.
     pub(super) fn disseminate_skips(&mut self, cx: &mut RingContext<'_>) {
         if self.topology.members.len() < cx.config.spread || !self.coordinates() {
             self.skips_sent_upto = self.learner.learned;
@@ -30,7 +29,7 @@ impl Ring {
         self.skips_sent_upto = self.learner.learned;
     }
 
-    /// The skips from instance `from` on that are decided.
+    /// The decided skips from instance `from` on.
     fn skips_from(&self, from: u64) -> Vec<InstanceEntry> {
         let mut entries = Vec::new();
         let decided = self.log.from(from).take_while(|(first, _)| *first < self.learner.learned);
@@ -43,7 +42,7 @@ impl Ring {
         entries
     }
 
-    /// Tells those of a skip whom this process is to tell.
+    /// Sends a skip to this process's children in the tree.
     fn send_skip(&self, entry: &InstanceEntry, cx: &mut RingContext<'_>) {
         let Some(root) = entry.ballot.coordinator().and_then(|p| self.topology.member(p)) else {
             return;
@@ -53,7 +52,7 @@ impl Ring {
         }
     }
 
-    /// Whom `of` tells, if the member at place `root` began.
+    /// The children of `of` in the tree whose root is the member at place `root`.
     fn branches(&self, of: Pid, root: usize) -> Vec<Pid> {
         let members = &self.topology.members;
         let Some(place) = self.topology.member(of) else { return Vec::new() };
@@ -101,7 +100,7 @@ mod tests {
     use alloc::collections::BTreeSet;
     use amcast_core::Cluster;
 
-    /// Everyone who is told, and by how many, if `failed` has failed.
+    /// All that are sent a skip, as often as they are, if `failed` have failed.
     fn told(failed: &[Pid]) -> Vec<Pid> {
         let cluster = Cluster::new(40, 3, 0).unwrap();
         let shape =

@@ -1,15 +1,14 @@
-//! What a member passes on to the next in its ring, and what it tells the coordinator beside it.
+//! Phase 2 along the ring: what a member sends to its successor, and which votes it reports to the coordinator.
 //!
-//! # The next one
-//! Values go from one member to the next, to each once. A member that is slow, or was away, takes them
-//! in its own time: what it was sent and has not shown to hold is bounded, and what has left this
-//! process's memory is decided, so that the next one fetches it. Who is far behind is left out of the
-//! ring by the coordinator (`membership.rs`) until it has caught up that way: those behind it in the ring wait
-//! for nobody who is. Who cannot be reached by the one in front of it is passed over at once.
+//! # The successor
+//! Values go from one member to the next, to each once. A slow member takes them at its own pace: what it was sent and
+//! has not confirmed is bounded. What has left this process's memory is decided, so that the successor requests its
+//! retransmission. The coordinator excludes a member that lags far behind (`membership.rs`) until it has caught up that way: the
+//! members after it in the ring do not wait for it. A member that its predecessor does not reach is passed over at once.
 //!
 //! # The coordinator
-//! Votes reach it straight from the first member that sees enough of them, not by the rest of the way
-//! round: a member of whose vote there is no need holds up nothing, and one hop or more is saved.
+//! Votes go directly to the coordinator from the first member that sees a quorum of them, not round the rest of the ring:
+//! a member whose vote is not needed delays nothing, and one hop or more is saved.
 
 use super::Mutant;
 use super::message::{AcceptorVote, Phase2, RingMessage};
@@ -19,28 +18,28 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::{Pid, Span, Time};
 
-/// How many times as much as may be undecided in a ring may be on the way to the next member.
+/// How many times `pipeline_bytes` may be sent to the successor and not confirmed.
 const UNCONFIRMED_PIPELINES: usize = 4;
 
-/// Members in front of each one that are shown how far it has come, besides acceptors.
+/// How many members on each side exchange heartbeats with a member, besides acceptors.
 pub(super) const WATCHERS: usize = 2;
 
-/// What was passed on to the next in the ring.
+/// What was sent to the successor.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SuccessorLink {
     to: Option<Pid>,
     ballot: RingBallot,
     membership_number: u32,
-    /// It was sent the run up to here.
+    /// It was sent the ballot up to here.
     end: u64,
-    /// What it was sent and has not shown to hold: where each entry ends, and its bytes.
+    /// Entries that it was sent and has not confirmed: the end of each, and its bytes.
     unconfirmed: VecDeque<(u64, usize)>,
     unconfirmed_bytes: usize,
     votes: Vec<AcceptorVote>,
     trim_end: u64,
-    /// When it was sent something last.
+    /// When something was sent last.
     at: Time,
-    /// Whether it must be sent something, because the connection is new.
+    /// Whether something must be sent, because the connection is new.
     must_send: bool,
 }
 
@@ -52,7 +51,7 @@ impl SuccessorLink {
         }
     }
 
-    /// The next one holds the run up to `known`.
+    /// The successor holds the ballot up to `learned`.
     fn on_confirmed(&mut self, learned: u64) {
         self.end = self.end.max(learned);
         while let Some(&(_, bytes)) = self.unconfirmed.front().filter(|(end, _)| *end <= learned) {
@@ -61,12 +60,12 @@ impl SuccessorLink {
         }
     }
 
-    /// Whether `pid` is the next one.
+    /// Whether `pid` is the successor.
     pub(super) fn is_to(&self, pid: Pid) -> bool {
         self.to == Some(pid)
     }
 
-    /// The next one has the run up to `from` only.
+    /// The successor holds the ballot up to `from` only.
     pub(super) fn back_to(&mut self, from: u64) {
         self.end = from;
         while let Some(&(_, bytes)) = self.unconfirmed.back().filter(|(end, _)| *end > from) {
@@ -86,7 +85,7 @@ impl SuccessorLink {
 }
 
 impl Ring {
-    /// The next one in the ring that is not left out and can be reached, if there is another.
+    /// The next member that is neither excluded nor out of reach, if there is another.
     fn next_member(&self, cx: &RingContext<'_>) -> Option<Pid> {
         let at = self.topology.member(cx.me)?;
         let members = &self.topology.members;
@@ -98,7 +97,7 @@ impl Ring {
         behind.find(|p| !passed_over(p))
     }
 
-    /// Whether `me` is shown how far `p` has come.
+    /// Whether `me` and `p` exchange heartbeats for this ring.
     pub(super) fn exchanges_heartbeats(&self, me: Pid, p: Pid) -> bool {
         let Some((mine, its)) = self.topology.member(me).zip(self.topology.member(p)) else {
             return false;
@@ -109,8 +108,8 @@ impl Ring {
         near || self.topology.acceptor(me).is_some() || self.topology.acceptor(p).is_some()
     }
 
-    /// [MRP 4] Passes on what the next in the ring lacks: entries of the run, votes that may decide
-    /// something, and a sign of life now and then.
+    /// [MRP 4] Sends the successor what it lacks: proposals of the ballot, votes that may decide something,
+    /// and a message in each heartbeat interval.
     pub(super) fn forward_phase2(&mut self, cx: &mut RingContext<'_>) {
         if self.membership.excluded.contains(&cx.me) {
             // The others have all this from each other.
@@ -123,7 +122,7 @@ impl Ring {
             return;
         };
         if self.successor.to != Some(to) || self.successor.ballot != self.current.ballot {
-            // Of a new run it has nothing; of an old one it will say what it lacks.
+            // Of a new ballot it has nothing; of an old one it reports what it misses.
             let end = if self.successor.ballot == self.current.ballot {
                 self.current.end
             } else {
@@ -138,7 +137,7 @@ impl Ring {
         {
             self.successor.on_confirmed(self.membership.peers[at].learned.min(self.current.end));
         } else if self.successor.end < self.learner.learned {
-            // What is not in memory any more is decided, and to be fetched.
+            // What is not in memory any more is decided, and the successor requests its retransmission.
             let held = self.log.in_memory_from(self.successor.end).min(self.learner.learned);
             self.successor.on_confirmed(held);
         }
@@ -158,7 +157,7 @@ impl Ring {
         }
     }
 
-    /// Whether more values may be on the way to the next one.
+    /// Whether more values may be sent to the successor.
     fn has_window(&self, cx: &RingContext<'_>) -> bool {
         let most = cx.config.pipeline_bytes.saturating_mul(UNCONFIRMED_PIPELINES);
         let shows = self.successor.to.is_some_and(|to| self.exchanges_heartbeats(cx.me, to));
@@ -167,7 +166,7 @@ impl Ring {
         !shows || again || self.successor.unconfirmed_bytes < most
     }
 
-    /// Whether the next in the ring should be told something.
+    /// Whether something must be sent to the successor.
     fn has_news(&self, closes: bool, cx: &RingContext<'_>) -> bool {
         let link = &self.successor;
         if link.must_send
@@ -183,7 +182,8 @@ impl Ring {
         if cx.now.since(link.at) >= cx.config.heartbeat {
             return true;
         }
-        // What is decided in its eyes needs no more votes; the coordinator is told of them straight.
+        // An instance that the successor knows to be decided needs no more votes; the coordinator gets them
+        // directly.
         let decided = self.majority(&link.votes, cx);
         let told = |at: usize| link.votes.get(at).copied().unwrap_or_default();
         let matters = |(at, vote): (usize, &AcceptorVote)| {
@@ -192,14 +192,14 @@ impl Ring {
         !closes && self.current.votes.iter().enumerate().any(matters)
     }
 
-    /// When something is to be passed on again, whatever happens.
+    /// When something is sent to the successor, whatever happens.
     pub(super) fn forward_at(&self, heartbeat: Span) -> Time {
-        // Without a next one there is nobody to pass anything on to.
+        // Without a successor nothing is sent.
         let passes = self.current.ballot != RingBallot::NONE && self.successor.to.is_some();
         if passes { self.successor.at + heartbeat } else { Time::NEVER }
     }
 
-    /// Entries of the run that the next in the ring was not sent, about one packet of them.
+    /// Proposals that the successor was not sent, about one packet of them.
     fn unsent(&self, cx: &RingContext<'_>) -> Vec<InstanceEntry> {
         if self.has_window(cx) {
             self.ballot_entries_from(self.successor.end, cx)
@@ -208,7 +208,7 @@ impl Ring {
         }
     }
 
-    /// Entries of the run from instance `at` on, about one packet of them.
+    /// Proposals of the ballot from instance `at` on, about one packet of them.
     pub(super) fn ballot_entries_from(
         &self,
         mut at: u64,
@@ -224,9 +224,9 @@ impl Ring {
         entries
     }
 
-    /// What is said of the run, with these entries of it, which end at `end`. Whoever is told of a vote
-    /// is told in which memory of its acceptor it counts: a vote of one that was lost counts nowhere
-    /// once any vote of one who knows of the loss is needed, too.
+    /// A phase 2 message with these proposals, which end at `end`. With each vote goes the storage epoch in
+    /// which it counts: a vote of a lost epoch counts nowhere once any vote of a process that knows of the
+    /// loss is needed, too.
     pub(super) fn phase2(
         &self,
         end: u64,
@@ -253,14 +253,14 @@ impl Ring {
         }
     }
 
-    /// What one who is left out of the ring and lives must know of the run, to follow it.
+    /// Sends a live member that is excluded from the ring what it must know of the ballot to follow it.
     pub(super) fn send_ballot_to(&self, to: Pid, cx: &mut RingContext<'_>) {
         let pass = self.phase2(self.current.start, Vec::new(), cx);
         cx.send(to, RingMessage::Phase2(pass));
     }
 
-    /// How far the coordinator knows the run to be decided that is told of these votes: its own it
-    /// knows itself.
+    /// How far the coordinator knows the ballot to be decided once it has these votes: it knows its own
+    /// itself.
     fn decides(&self, votes: &[AcceptorVote], cx: &RingContext<'_>) -> u64 {
         let mut votes = votes.to_vec();
         if let Some(at) = self.coordinator_pid().and_then(|p| self.topology.acceptor(p)) {
@@ -270,8 +270,8 @@ impl Ring {
         self.majority(&votes, cx)
     }
 
-    /// Tells the coordinator of votes that decide something; of its own also where it has the run from the
-    /// coordinator beside the ring.
+    /// Reports votes to the coordinator that decide something; and its own vote where it gets the ballot
+    /// over the direct channel.
     pub(super) fn report_votes(&mut self, cx: &mut RingContext<'_>) {
         let Some(to) =
             self.coordinator_pid().filter(|&to| to != cx.me && self.acceptor.index.is_some())
@@ -291,8 +291,8 @@ impl Ring {
         }
     }
 
-    /// Who passes votes on has told the coordinator of those that decide something, or had them from
-    /// it. Should that be lost, the way round the ring ends at the coordinator, too.
+    /// The coordinator has these votes: the process that sent them on has reported those that decide
+    /// something. If that report is lost, the ring ends at the coordinator, too.
     pub(super) fn coordinator_has_votes(&mut self, votes: &[AcceptorVote]) {
         for (held, vote) in self.current.reported_votes.iter_mut().zip(votes) {
             if (vote.storage_epoch, vote.upto) > (held.storage_epoch, held.upto) {
@@ -325,7 +325,7 @@ mod tests {
         InstanceValue::Batch(SharedBytes::from(&bytes[..]))
     }
 
-    /// A member of a ring of three, which `Pid(0)` leads.
+    /// A member of a ring of three that `Pid(0)` coordinates.
     struct MemberFixture {
         me: Pid,
         now: Time,
@@ -363,7 +363,7 @@ mod tests {
             member
         }
 
-        /// Does something, and what follows from that. What is said.
+        /// Does something and what follows from it; gives the messages that are sent.
         fn does(
             &mut self,
             does: impl FnOnce(&mut Ring, &mut RingContext<'_>),
@@ -411,7 +411,7 @@ mod tests {
         }
     }
 
-    /// The instances that are passed on to someone.
+    /// The instances that are sent to a process.
     fn passed(said: &[(Pid, RingMessage)], whom: Pid) -> Vec<u64> {
         let passes =
             said.iter().filter(|(to, _)| *to == whom).filter_map(|(_, message)| match message {
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(sent, (0..sent.len() as u64).collect::<Vec<_>>());
         assert!((most / 2..=most + 1).contains(&(sent.len() as u64)), "{}", sent.len());
         assert!(passed(&first.does(|ring, cx| ring.forward_phase2(cx)), Pid(1)).is_empty());
-        // It shows that it has some, and that it lost the rest.
+        // It confirms some, and reports that it lost the rest.
         first.ring.membership.peers[1].learned = 10;
         let more = passed(&first.does(|ring, cx| ring.forward_phase2(cx)), Pid(1));
         assert_eq!((more[0], more.len()), (sent.len() as u64, 10));

@@ -1,9 +1,9 @@
-//! Which rings there are, who is in them, and where an instance lies in the merged order.
+//! Which rings there are, which processes are in them, and where an instance lies in the merged order.
 
 use alloc::vec::Vec;
 use amcast_core::{Cluster, Gid, GroupSet, Pid};
 
-/// Bits of a position that number the messages of one instance.
+/// Bits of a delivery's position that number the messages of one instance.
 pub(super) const PLACE_BITS: u32 = 12;
 
 /// The number of a ring. Learners merge their rings in the order of these numbers.
@@ -12,23 +12,23 @@ pub(super) type RingId = u16;
 /// A ring: a multicast group in the sense of [MRP 2], to which the replicas of some groups subscribe.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct RingTopology {
-    /// The groups whose replicas subscribe to it. It orders what goes to any of them.
+    /// The groups whose replicas subscribe to it. It orders messages to any of them.
     pub(super) set: GroupSet,
-    /// Every process in it, in the order in which messages go round.
+    /// All its processes, in the order in which messages go round.
     pub(super) members: Vec<Pid>,
-    /// Those whose votes count: the replicas of its lowest group. In the order in which they are to
-    /// be coordinator.
+    /// The replicas of its lowest group, whose votes decide; in the order in which they are to be
+    /// coordinator.
     pub(super) acceptors: Vec<Pid>,
 }
 
-/// How a cluster's groups are given rings.
+/// Which rings a cluster has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RingKinds {
     /// One for each group, and one for all of them.
     Global,
-    /// One for each group, and one for every pair of groups and for all of them.
+    /// One for each group, one for every pair of groups, and one for all of them.
     Pairs,
-    /// One for each group: nothing goes to several.
+    /// One for each group: no message goes to several.
     Independent,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum RingTraversal {
     Groups,
 }
 
-/// The rings of a cluster: besides those of a kind, one for each of the `declared` sets of groups.
+/// The rings of a cluster: those of a kind, and one for each of the `declared` sets of groups.
 pub(super) fn topologies(
     cluster: &Cluster,
     rings: RingKinds,
@@ -71,7 +71,7 @@ fn topology(cluster: &Cluster, id: usize, set: GroupSet, around: RingTraversal) 
     let ranks = cluster.replicas();
     let of_rank = |rank| set.iter().map(move |g| cluster.replica(g, rank));
     let lowest = set.lowest().expect("a ring is for some group");
-    // Who is to be coordinator goes round with the rings, so that nodes share the work.
+    // The preferred coordinator differs from ring to ring, so that nodes share the work.
     let acceptors: Vec<Pid> =
         (0..ranks).map(|i| cluster.replica(lowest, (id + i) % ranks)).collect();
     let members = match around {
@@ -107,31 +107,31 @@ pub(super) fn ring_for(topologies: &[RingTopology], dst: GroupSet) -> Option<Rin
     able.min_by_key(|(id, ring)| (ring.set.len(), *id)).map(|(id, _)| id as RingId)
 }
 
-/// A point in the merged order of a learner: everything before it is passed. The papers' tuple `k`
+/// A position in the merged order of a learner: everything before it is merged. The papers' tuple `k`
 /// follows from it: `MergeOrder::passed`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub(super) struct MergePosition {
-    /// Instances of all rings of the learner that are passed, in merged order.
+    /// Instances of all rings of the learner that are merged, in merged order.
     pub(super) merged: u64,
-    /// Messages of the next instance that are passed.
+    /// Messages of the next instance that are merged.
     pub(super) place: u64,
 }
 
 impl MergePosition {
-    /// The position that a delivery reaches which is the message number `place` (from 0) of the
-    /// instance at this point.
+    /// The position of the delivery of message number `place` (from 0) of the instance at this merge
+    /// position.
     pub(super) const fn position(self) -> u64 {
         self.merged << PLACE_BITS | self.place
     }
 
-    /// The point that a position names.
+    /// The merge position that a delivery's position names.
     pub(super) const fn of(position: u64) -> Self {
         Self { merged: position >> PLACE_BITS, place: position & ((1 << PLACE_BITS) - 1) }
     }
 }
 
-/// The deterministic merge as arithmetic [MRP 4]: `m` instances of the first ring, `m` of the next,
-/// and so on, and round again.
+/// The deterministic merge as arithmetic [MRP 4]: `m` instances of the first ring, `m` of the next, and so
+/// on, and round again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct MergeOrder {
     /// How many rings the learner subscribes to.
@@ -141,15 +141,15 @@ pub(super) struct MergeOrder {
 }
 
 impl MergeOrder {
-    /// Which ring's which instance comes next at `point`.
+    /// The ring and instance that come next at `point`.
     pub(super) const fn next(self, point: MergePosition) -> (usize, u64) {
         let turn = point.merged / self.m;
         let instance = turn / self.rings * self.m + point.merged % self.m;
         ((turn % self.rings) as usize, instance)
     }
 
-    /// How many instances of `ring` are passed at `point`. With `x < y` the tuple's entry for `x` is
-    /// never below that for `y` (predicate 1 of [MRP 5.2]).
+    /// How many instances of `ring` are merged at `point`. With `x < y` the tuple's entry for `x` is never
+    /// below that for `y` (predicate 1 of [MRP 5.2]).
     pub(super) const fn passed(self, point: MergePosition, ring: usize) -> u64 {
         // [MRP 3:3]
         let turn = point.merged / self.m;
@@ -163,7 +163,7 @@ impl MergeOrder {
         }
     }
 
-    /// How far ring `other` must have come before instance `instance` of `ring` can be passed.
+    /// How far ring `other` must have come before instance `instance` of `ring` can be merged.
     pub(super) const fn needs(self, ring: usize, instance: u64, other: usize) -> u64 {
         let round = instance / self.m;
         if other < ring { (round + 1) * self.m } else { round * self.m }
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(topologies(&cluster, RingKinds::Global, &all, RingTraversal::Nodes).len(), 5);
     }
 
-    /// The merge step by step, as [MRP 4] tells it.
+    /// The merge step by step, as [MRP 4] describes it.
     fn slowly(rings: u64, m: u64, steps: u64) -> Vec<(usize, u64)> {
         let mut next = alloc::vec![0; rings as usize];
         let mut order = Vec::new();

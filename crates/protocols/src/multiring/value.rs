@@ -1,4 +1,4 @@
-//! What is agreed on: the values of instances, by ballot.
+//! Values of instances, and the ballots in which they are proposed.
 
 use super::shared_bytes::SharedBytes;
 use alloc::vec::Vec;
@@ -6,12 +6,12 @@ use amcast_core::codec::{Codec, CodecError, Reader, put_bytes};
 use amcast_core::{GroupSet, MsgId, Pid, messages};
 use core::fmt;
 
-/// The number of an attempt to lead a ring: higher ones win, and no two coordinators have the same.
+/// A ballot: higher ones win, and no two coordinators have the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(super) struct RingBallot {
-    /// Counts the attempts.
+    /// Counts the attempts to coordinate.
     pub(super) round: u32,
-    /// One more than the number of the coordinator whose attempt it is; 0 in [`RingBallot::NONE`].
+    /// One more than the number of its coordinator; 0 in [`RingBallot::NONE`].
     owner: u32,
 }
 
@@ -23,18 +23,18 @@ impl RingBallot {
         Self { round, owner: pid.0 + 1 }
     }
 
-    /// The coordinator whose attempt it is, if it is one's.
+    /// Its coordinator; none for [`RingBallot::NONE`].
     pub(super) const fn coordinator(self) -> Option<Pid> {
         if self.owner == 0 { None } else { Some(Pid(self.owner - 1)) }
     }
 
-    /// Whether one of `acceptors` may have begun it; so is [`RingBallot::NONE`].
+    /// Whether one of `acceptors` may have begun it; true of [`RingBallot::NONE`].
     pub(super) fn is_of(self, acceptors: &[Pid]) -> bool {
         let known = self.coordinator().is_none_or(|pid| acceptors.contains(&pid));
         known && self.round <= ROUND_MAX
     }
 
-    /// As a number that orders like the ballot, for people and traces.
+    /// A number that orders as the ballot does, for people and traces.
     pub(super) const fn number(self) -> u64 {
         (self.round as u64) << 32 | self.owner as u64
     }
@@ -58,19 +58,19 @@ messages! {
     }
 }
 
-/// The last attempt to lead a ring.
+/// The last round of a ring.
 const ROUND_MAX: u32 = u32::MAX / 2;
 
 /// The last instance of a ring: positions have room for those of many rings.
 pub(super) const INSTANCE_MAX: u64 = 1 << 44;
 
-/// A multicast on its way to its coordinator, or in a batch: as it lies in their bytes.
+/// A multicast on its way to its coordinator, or in a batch, as it lies in the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RingProposal<'a> {
     pub(super) msg: MsgId,
-    /// The life in which its sender proposed it.
+    /// The incarnation in which its sender proposed it.
     pub(super) incarnation: u32,
-    /// Its number among the proposals of that life to this ring, from 1 and without gaps.
+    /// Its number among the proposals of that incarnation to this ring, from 1 and without gaps.
     pub(super) number: u64,
     pub(super) dst: GroupSet,
     pub(super) payload: &'a [u8],
@@ -94,7 +94,7 @@ impl<'a> RingProposal<'a> {
         put_bytes(self.payload, to);
     }
 
-    /// Reads one.
+    /// Decodes one.
     pub(super) fn decode(from: &mut Reader<'a>) -> Result<Self, CodecError> {
         Ok(Self {
             msg: Codec::decode(from)?,
@@ -106,7 +106,7 @@ impl<'a> RingProposal<'a> {
     }
 }
 
-/// The proposals that lie in these bytes, one behind the other, up to the first that is none.
+/// The proposals in these bytes, which follow each other, up to the first that cannot be decoded.
 pub(super) fn proposals(bytes: &[u8]) -> impl Iterator<Item = RingProposal<'_>> {
     let mut reader = Reader::new(bytes);
     core::iter::from_fn(move || RingProposal::decode(&mut reader).ok())
@@ -125,9 +125,9 @@ pub(super) fn count(bytes: &[u8], sender: impl Fn(Pid) -> bool) -> Option<usize>
 /// The value of one instance, or of several that are skipped together.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum InstanceValue {
-    /// Messages packed together, as [`RingProposal`]s one behind the other. One instance.
+    /// Messages packed together, as [`RingProposal`]s that follow each other. One instance.
     Batch(SharedBytes),
-    /// So many instances without anything in them; at least one.
+    /// So many instances without messages; at least one.
     Skip(u64),
 }
 
@@ -151,7 +151,7 @@ impl InstanceValue {
         }
     }
 
-    /// The messages in it, in order.
+    /// Its messages, in order.
     pub(super) fn messages(&self) -> impl Iterator<Item = RingProposal<'_>> {
         proposals(match self {
             Self::Batch(bytes) => bytes,
@@ -159,7 +159,7 @@ impl InstanceValue {
         })
     }
 
-    /// Whether it is what a coordinator may propose: whole, and not too much.
+    /// Whether a coordinator may propose it: it is complete, and not too large.
     pub(super) fn makes_sense(&self, processes: usize) -> bool {
         match self {
             Self::Skip(count) => *count > 0 && *count <= SKIP_MAX,
@@ -181,7 +181,7 @@ impl fmt::Debug for InstanceValue {
     }
 }
 
-/// The value that an acceptor has accepted, in which ballot, from which instance on.
+/// A value in its ballot, from its first instance on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct InstanceEntry {
     pub(super) first: u64,

@@ -1,0 +1,308 @@
+//! The parameters of Multi-Ring Paxos, and the configuration that the processes of a cluster agree on.
+
+use super::Mutant;
+use super::persistence::AcceptorStorage;
+use super::topology::{self, MergeOrder, RingId, RingKinds, RingTopology, RingTraversal};
+#[cfg(feature = "mutants")]
+use crate::mutant;
+use crate::mutant::Mutants;
+use alloc::format;
+use alloc::vec::Vec;
+use amcast_core::config::Kind;
+use amcast_core::parameters::{
+    HEARTBEAT, PAYLOAD_MAX, RETRY, SUSPECT, WINDOW, WINDOW_BYTES, check_timers, check_window,
+};
+use amcast_core::{Cluster, Config, ConfigError, Gid, Param, Span};
+
+macro_rules! number {
+    ($NAME:ident = $name:literal, $default:expr, $min:expr, $max:expr, $source:literal,
+     $about:literal, $cost:literal) => {
+        const $NAME: Param = Param {
+            name: $name,
+            kind: Kind::Number { default: $default, min: $min, max: $max },
+            about: $about,
+            cost: $cost,
+            source: $source,
+        };
+    };
+}
+
+const RINGS: Param = Param {
+    name: "rings",
+    kind: Kind::Choice { of: &["global", "pairs", "independent"] },
+    about: "Which rings there are besides one for each group: one for all groups, one also for every \
+            two, or none (then nothing goes to several groups).",
+    cost: "Whoever subscribes to a ring takes part in its skips.",
+    source: "MRP 4, 8.3.2",
+};
+
+const RING_SETS: Param = Param {
+    name: "ring_sets",
+    kind: Kind::Sets,
+    about: "Sets of groups that have a ring of their own, besides the rings that there are.",
+    cost: "As for rings. A message goes through the ring of the fewest groups that has all of its.",
+    source: "MRP 4",
+};
+
+const AROUND: Param = Param {
+    name: "around",
+    kind: Kind::Choice { of: &["nodes", "groups"] },
+    about: "In which order messages go round a ring of several groups: node by node, or, where groups \
+            are far apart, group by group.",
+    cost: "Node by node, each message of such a ring goes from region to region as often as groups \
+           have replicas.",
+    source: "ours",
+};
+
+number!(
+    M = "m",
+    1,
+    1,
+    1 << 16,
+    "MRP 4, `M`",
+    "Instances that a learner takes from a ring before it turns to the next.",
+    "More makes it wait longer for a ring that has nothing."
+);
+
+const LEVELING: Param = Param {
+    name: "leveling",
+    kind: Kind::Choice { of: &["demand", "paced"] },
+    about: "When rings skip instances: when others wait for them, or also at a steady rate.",
+    cost: "Paced, a skip in each ring and interval, also when nothing happens.",
+    source: "MRP 4",
+};
+
+number!(
+    DELTA_US = "delta_us",
+    5_000,
+    100,
+    10_000_000,
+    "MRP 4, `delta`",
+    "How often the rate of a ring is levelled, in microseconds, where it is paced.",
+    "Less makes learners wait less for idle rings."
+);
+number!(
+    LAMBDA = "lambda",
+    9_000,
+    1,
+    100_000_000,
+    "MRP 4, `lambda`",
+    "The rate that rings are levelled to, in instances a second, where they are paced.",
+    "It should be above that of every ring; a skip costs the same for any number."
+);
+number!(
+    PACK_BYTES = "pack_bytes",
+    32 << 10,
+    1,
+    4 << 20,
+    "MRP 7.2",
+    "Bytes of small messages that are put into one instance.",
+    "More is faster under load; nothing waits for it."
+);
+number!(
+    PASS_BYTES = "pass_bytes",
+    128 << 10,
+    1,
+    4 << 20,
+    "ours",
+    "About how many bytes of values are passed on in one message.",
+    "More is a little faster, and holds up signs of life."
+);
+number!(
+    PIPELINE_BYTES = "pipeline_bytes",
+    2 << 20,
+    1,
+    1 << 30,
+    "ours",
+    "Bytes that a coordinator may have proposed and not decided.",
+    "What a new coordinator proposes again. More hides latency."
+);
+number!(
+    LAG_BYTES = "lag_bytes",
+    64 << 20,
+    1,
+    1 << 36,
+    "ours",
+    "Bytes that a majority of some group may have to apply before a ring takes no more.",
+    "Memory of every member."
+);
+number!(
+    HELD_BYTES = "held_bytes",
+    256 << 20,
+    1 << 10,
+    1 << 36,
+    "ours",
+    "Bytes of a ring that a member holds for its application before it takes no more.",
+    "Memory of the member."
+);
+number!(
+    APPLY_BYTES = "apply_bytes",
+    8 << 20,
+    1,
+    1 << 36,
+    "ours",
+    "Bytes that are delivered and not applied before a member delivers no more.",
+    "Memory of the application."
+);
+number!(
+    CACHE_BYTES = "cache_bytes",
+    64 << 20,
+    1 << 10,
+    1 << 36,
+    "MRP 7.1 (15,000 slots of 32 KB)",
+    "Bytes of a ring's applied values that a member keeps in memory.",
+    "Members that were away for longer are served from disk, or need a state."
+);
+number!(
+    BEHIND_INSTANCES = "behind_instances",
+    4096,
+    2,
+    1 << 32,
+    "ours",
+    "Who lacks more instances of a ring than these is left out of it until it has caught up, where logs \
+     are on disk.",
+    "Fewer, and who is a little slow fetches what the others pass round."
+);
+number!(
+    SPREAD = "spread",
+    24,
+    2,
+    1 << 16,
+    "ours",
+    "From so many members on, those of a ring are told of skips straight, not only round the ring.",
+    "One more message for each member and skip, and no way round to wait for."
+);
+
+pub(super) static PARAMS: &[Param] = &[
+    RINGS,
+    RING_SETS,
+    AROUND,
+    M,
+    LEVELING,
+    DELTA_US,
+    LAMBDA,
+    WINDOW.with(
+        Kind::Number { default: 4096, min: 1, max: 1 << 20 },
+        "ours; small messages are packed, and it takes many of them to fill an instance",
+    ),
+    WINDOW_BYTES.with(
+        Kind::Number { default: 8 << 20, min: 64, max: 1 << 30 },
+        "ours; a coordinator has some MB of proposals on the way (pipeline_bytes)",
+    ),
+    PAYLOAD_MAX.param(),
+    PACK_BYTES,
+    PASS_BYTES,
+    PIPELINE_BYTES,
+    LAG_BYTES,
+    HELD_BYTES,
+    APPLY_BYTES,
+    CACHE_BYTES,
+    BEHIND_INSTANCES,
+    HEARTBEAT.param(),
+    SUSPECT.param(),
+    RETRY.param(),
+    SPREAD,
+    #[cfg(feature = "mutants")]
+    <Mutant as mutant::Mutant>::PARAM,
+];
+
+/// The rings of a configuration.
+pub(super) fn topologies_of(config: &Config) -> Vec<RingTopology> {
+    let kinds = [RingKinds::Global, RingKinds::Pairs, RingKinds::Independent];
+    let kind = kinds[config.get(&RINGS) as usize];
+    let around = [RingTraversal::Nodes, RingTraversal::Groups][config.get(&AROUND) as usize];
+    topology::topologies(config.cluster(), kind, config.sets(&RING_SETS), around)
+}
+
+/// What the processes of a cluster agree on.
+#[derive(Debug)]
+pub(super) struct MultiRingConfig {
+    pub(super) cluster: Cluster,
+    pub(super) storage: AcceptorStorage,
+    pub(super) rings: Vec<RingTopology>,
+    /// By group: the rings that its replicas subscribe to, in the order in which they are merged.
+    pub(super) subscriptions: Vec<Vec<RingId>>,
+    pub(super) m: u64,
+    /// The interval and rate of levelling, where it is paced.
+    pub(super) pace: Option<(Span, u64)>,
+    pub(super) window: usize,
+    pub(super) window_bytes: usize,
+    pub(super) payload_max: usize,
+    pub(super) pack_bytes: usize,
+    pub(super) pass_bytes: usize,
+    pub(super) pipeline_bytes: usize,
+    pub(super) lag_bytes: usize,
+    pub(super) held_bytes: usize,
+    pub(super) apply_bytes: usize,
+    pub(super) cache_bytes: usize,
+    pub(super) behind_instances: usize,
+    pub(super) heartbeat: Span,
+    pub(super) suspect: Span,
+    pub(super) retry: Span,
+    /// Members of a ring from which on skips are told straight.
+    pub(super) spread: usize,
+    pub(super) mutants: Mutants<Mutant>,
+}
+
+impl MultiRingConfig {
+    pub(super) fn of(storage: AcceptorStorage, config: &Config) -> Result<Self, ConfigError> {
+        let get = |param: &Param| config.get(param);
+        let bytes = |param: &Param| config.get(param) as usize;
+        let cluster = *config.cluster();
+        let rings = topologies_of(config);
+        let mutants = Mutants::of(config);
+        let subscribes = |g: Gid| {
+            let mine = rings.iter().enumerate().filter(|(_, ring)| ring.set.contains(g));
+            let mut mine: Vec<RingId> = mine.map(|(id, _)| id as RingId).collect();
+            if mutants.is(Mutant::MergesInAnotherOrder) && g.index() % 2 == 1 {
+                mine.reverse();
+            }
+            mine
+        };
+        let pace = (get(&LEVELING) == 1).then(|| (Span::micros(get(&DELTA_US)), get(&LAMBDA)));
+        let shape = Self {
+            cluster,
+            storage,
+            subscriptions: cluster.all_groups().iter().map(subscribes).collect(),
+            rings,
+            m: get(&M),
+            pace,
+            window: WINDOW.get(config),
+            window_bytes: WINDOW_BYTES.get(config),
+            payload_max: PAYLOAD_MAX.get(config),
+            pack_bytes: bytes(&PACK_BYTES),
+            pass_bytes: bytes(&PASS_BYTES),
+            pipeline_bytes: bytes(&PIPELINE_BYTES),
+            lag_bytes: bytes(&LAG_BYTES),
+            held_bytes: bytes(&HELD_BYTES),
+            apply_bytes: bytes(&APPLY_BYTES),
+            cache_bytes: bytes(&CACHE_BYTES),
+            behind_instances: bytes(&BEHIND_INSTANCES),
+            heartbeat: HEARTBEAT.get(config),
+            suspect: SUSPECT.get(config),
+            retry: RETRY.get(config),
+            spread: bytes(&SPREAD),
+            mutants,
+        };
+        shape.check(config)?;
+        Ok(shape)
+    }
+
+    /// The relations between values that do not go together.
+    fn check(&self, config: &Config) -> Result<(), ConfigError> {
+        if self.cluster.clients() != 0 {
+            return Err(ConfigError::Relation(format!(
+                "clients = {}: in Multi-Ring Paxos every replica multicasts; give clients = 0",
+                self.cluster.clients()
+            )));
+        }
+        check_timers(config, 1)?;
+        check_window(config)
+    }
+
+    /// How a replica of `group` merges, and which rings.
+    pub(super) fn subscribed(&self, group: Gid) -> (MergeOrder, &[RingId]) {
+        let rings = &self.subscriptions[group.index()];
+        (MergeOrder { rings: rings.len() as u64, m: self.m }, rings)
+    }
+}
