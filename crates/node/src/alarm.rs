@@ -11,8 +11,8 @@
 //! **No ring is lost.** S1 and R1 change one word, so one comes first. If R1, then S1 finds RUNG and
 //! there is no sleep. If S1, then R1 finds ASLEEP, and the kernel keeps the event until the sleep.
 
-use crate::application::Wake;
 use amcast_core::Span;
+use amcast_smr::application::Wake;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -2,7 +2,6 @@
 //! logs, with whatever stands above them. What a measurement drives, and nothing else of a node: no
 //! fronts, no application, no control socket.
 
-use crate::application::Wake;
 use crate::asks::Asks;
 use crate::at::Key;
 use crate::config::Place;
@@ -15,6 +14,7 @@ use crate::standing::Standing;
 use amcast_core::step::Status;
 use amcast_core::{Config, Durability, Entry, Gid, GroupSet, Node, Pid, Span, Submission, Time};
 use amcast_net::Counts;
+use amcast_smr::application::Wake;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 

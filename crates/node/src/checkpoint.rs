@@ -31,13 +31,13 @@
 //! it writes as fast as the disk takes it. That is once a life, and a node that lives long enough to read its state and
 //! to write it again does not fall behind further and further.
 
-use crate::application::{Application, Wake};
 use crate::clock;
 use crate::home::Keeping;
 use crate::journal::LogVolume;
 use crate::pace::Pace;
 use crate::priority;
 use amcast_core::{Gid, Span, Time};
+use amcast_smr::application::{Application, Wake};
 use amcast_storage::{Error, Limit, Saved, Saving};
 use std::io::{self, Read};
 use std::path::PathBuf;

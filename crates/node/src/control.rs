@@ -8,15 +8,14 @@
 //!                                  itself where it ends; or: no REASON\n
 //! ```
 
-use crate::application::{Figures, Wake};
 use crate::at::{At, Key, Stream};
 use crate::config::Place;
 use crate::handover::PROGRESS_TIMEOUT;
-use crate::recovery::WantedState;
 use crate::resources::{LogStatus, ResourceStatus, Resources};
+use amcast_smr::application::{Figures, Wake};
+use amcast_smr::recovery::WantedState;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::fmt;
 use std::fs::Permissions;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -155,27 +154,6 @@ pub struct ReplicaStatus {
     pub backlog: u64,
     /// The application's figures.
     pub figures: Figures,
-}
-
-impl WantedState {
-    fn parse<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
-        let (mut positions, mut view) = (Vec::new(), None);
-        while let Some(word) = words.next() {
-            match word {
-                "view" => view = Some(words.next()?.parse().ok()?),
-                number => positions.push(number.parse().ok()?),
-            }
-        }
-        Some(Self { positions, view })
-    }
-}
-
-impl fmt::Display for WantedState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("state")?;
-        self.positions.iter().try_for_each(|position| write!(f, " {position}"))?;
-        self.view.map_or(Ok(()), |view| write!(f, " view {view}"))
-    }
 }
 
 /// What the control socket asks of the loop.

@@ -20,6 +20,7 @@
 use amcast_core::memory::{Line, Stamp};
 use amcast_core::{Gid, GroupSet, MsgId, Pid, SkipDecision};
 use amcast_memory::MappedFile;
+use amcast_smr::{Doing, Witness};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -173,7 +174,7 @@ impl Executing {
     }
 
     /// The command at `place` is begun. At one time at most one is being executed in each slot.
-    pub fn begins(&self, slot: usize, place: &SkipDecision, dst: GroupSet, command: &[u8]) {
+    fn note(&self, slot: usize, place: &SkipDecision, dst: GroupSet, command: &[u8]) {
         let lines = self.lines(slot);
         for (i, part) in command.chunks(8).take(COMMAND_BYTES / 8).enumerate() {
             let mut word = [0; 8];
@@ -187,9 +188,16 @@ impl Executing {
         let words = [sender, msg.seq, dst.0, u64::from(group.0), position, length, 0];
         lines[0].put(&words.map(u64::to_le), Stamp(1_u64.to_le()));
     }
+}
 
-    /// It was executed.
-    pub fn ends(&self, slot: usize) {
+impl Witness for Executing {
+    fn begins(&self, slot: usize, doing: &Doing<'_>) {
+        let Doing { id: msg, dst, place, command } = *doing;
+        let place = SkipDecision { msg, group: place.shard, position: place.position };
+        self.note(slot, &place, dst, command);
+    }
+
+    fn ends(&self, slot: usize) {
         self.lines(slot)[0].publish(Stamp(0));
     }
 }
@@ -212,9 +220,9 @@ mod tests {
         let (first, ended) = begin();
         assert_eq!((ended, executing_at_end(&data).unwrap()), (vec![], vec![]));
         let (dst, command) = (GroupSet(0b110), [7; 300]);
-        first.begins(0, &place(8), GroupSet(1), b"one that ends");
+        first.note(0, &place(8), GroupSet(1), b"one that ends");
         first.ends(0);
-        first.begins(2, &place(9), dst, &command);
+        first.note(2, &place(9), dst, &command);
         let note = |times| {
             let command = command[..COMMAND_BYTES].to_vec();
             Note { place: place(9), dst, length: 300, command, times }
@@ -228,7 +236,7 @@ mod tests {
                 [note(times)],
                 "it has executed nothing yet"
             );
-            next.begins(2, &place(9), dst, &command);
+            next.note(2, &place(9), dst, &command);
         }
         let said = executing_at_end(&data).unwrap()[0].to_string();
         assert_eq!(said, "ended 4 times in a row while it executed p3:9@g1/18, 300 bytes");
@@ -241,7 +249,7 @@ mod tests {
         assert_eq!(executing_at_end(&data).unwrap(), [note(4)]);
         assert!(rests.survives(|group| 18 * u64::from(group.0)));
         assert_eq!(executing_at_end(&data).unwrap(), []);
-        rests.begins(1, &place(10), dst, b"short");
+        rests.note(1, &place(10), dst, b"short");
         let (_, ended) = begin();
         assert_eq!((ended[0].times, &ended[0].command[..]), (1, &b"short"[..]));
         // Anything else says nothing.

@@ -19,7 +19,6 @@ mod road;
 pub use health::Majorities;
 
 use crate::answers::Oversize;
-use crate::application::Wake;
 use crate::clock;
 use crate::home::Ground;
 use crate::ingress::Inlet;
@@ -31,6 +30,7 @@ use amcast_core::{
     Time,
 };
 use amcast_memory::{Idle, Idler, Pause, shorten_turns};
+use amcast_smr::application::Wake;
 use health::Health;
 use jobs::{Asker, Bounds, Desk, Job};
 use leased::Leased;

@@ -17,14 +17,14 @@
 //! takes them, as fast as [`crate::pace`] lets it; the asker builds the new state aside. Who makes no progress for
 //! [`PROGRESS_TIMEOUT`] is given up.
 
-use crate::application::{Application, Wake};
 use crate::at::At;
 use crate::clock;
 use crate::control;
 use crate::pace::Pace;
 use crate::priority;
-use crate::recovery::{FetchedState, WantedState};
 use amcast_core::{Cluster, Gid};
+use amcast_smr::application::{Application, Wake};
+use amcast_smr::recovery::{FetchedState, WantedState};
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
@@ -259,9 +259,9 @@ fn fetch<A: Application>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::application::{Command, Figures, TellAnswer};
     use crate::control::{Request, serve};
     use crate::resources::Resources;
+    use amcast_smr::application::{Command, Figures, TellAnswer};
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //! with a replica of every group) and [`front`] (the client side). The rest is around them:
 //! `replicas` is what the loop knows of the replicas, `member` those of a protocol that sends messages,
 //! `post` what carries these, `journal` the log of each, `dues` what any driver owes; `replica_host` hosts the
-//! replicas above their drivers, [`recovery`] gets the application's state back, `handover` carries it from node to
+//! replicas above their drivers, [`recovery`](amcast_smr::recovery) gets the application's state back, `handover` carries it from node to
 //! node, `checkpoint` keeps it; [`answers`] carries answers back through memory, [`ingress`] commands and
 //! answers through sockets; [`control`] is a node's socket for status and state, [`config`] the
 //! cluster's file, [`home`] its directory, [`supervisor`] its processes, [`record`] the histories,
@@ -19,7 +19,6 @@
 
 mod alarm;
 pub mod answers;
-pub mod application;
 mod asks;
 pub mod at;
 pub mod bare;
@@ -53,7 +52,6 @@ mod priority;
 mod reading;
 mod ready;
 pub mod record;
-pub mod recovery;
 mod replica_host;
 mod replicas;
 pub mod resources;

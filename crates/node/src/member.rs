@@ -9,7 +9,6 @@
 //! Where the protocol keeps something on disk each process has a log of its own ([`crate::journal`]).
 //! What is in it comes first of all; what is persisted in a round is handed over at its end.
 
-use crate::application::Wake;
 use crate::asks::{Asks, group_address};
 use crate::config::{Place, marks};
 use crate::control::{NetworkStatus, PeerStatus};
@@ -27,6 +26,7 @@ use amcast_core::messages::{Frames, In};
 use amcast_core::step::{Oracle, Protocol, Status, Ticket};
 use amcast_core::{Cluster, Gid, GroupSet, Input, Pid, Span, Submission, Time};
 use amcast_net::{Carrier, Counts, Error, Interface, Options, Peer, Reach};
+use amcast_smr::application::Wake;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -6,7 +6,6 @@ mod error;
 pub use error::NodeError;
 
 use crate::answers::{Office, Places};
-use crate::application::{Application, Wake};
 use crate::asks::Asks;
 use crate::at::At;
 use crate::checkpoint::{Checkpoints, Opened};
@@ -23,7 +22,6 @@ use crate::home::{Ground, Keeping, Net, ingress_name, life_name};
 use crate::ingress::{Ingress, Taken};
 use crate::life::{Life, Name};
 use crate::member::{Members, Process};
-use crate::recovery::WantedState;
 use crate::replica_host::ReplicaHost;
 use crate::replicas::{Replicas, Seats};
 use crate::resources::Resources;
@@ -34,6 +32,8 @@ use amcast_core::step::Status;
 use amcast_core::{Config, Entry, Gid, GroupSet, MsgId, Pid, Senders, Span, Submission, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
 use amcast_net::wire::Refusal;
+use amcast_smr::application::{Application, Wake};
+use amcast_smr::recovery::WantedState;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -265,7 +265,7 @@ fn prepare<A: Application>(
                 );
             }
             let notes = Arc::new(notes);
-            app.note_in(Arc::clone(&notes));
+            app.note_in(notes.clone());
             Ok(Some(notes))
         }
         Err(e) => {

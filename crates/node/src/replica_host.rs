@@ -1,7 +1,6 @@
 //! What hosts a node's replicas: their deliveries go to the application, its answers to the gateways that asked, and
-//! its state to the disk and to other nodes. How the state comes back is [`crate::recovery`]'s.
+//! its state to the disk and to other nodes. How the state comes back is [`amcast_smr::recovery`]'s.
 
-use crate::application::{Application, Peeked};
 use crate::checkpoint::{Checkpoints, Restored};
 use crate::clock;
 use crate::control::ViewStatus;
@@ -12,11 +11,12 @@ use crate::handover::{Fetching, Giving, News};
 use crate::ingress::MayRead;
 use crate::journal::LogVolume;
 use crate::reading::{Asked, Read, Reading};
-use crate::recovery::{Adoption, MemberView, Recovery, TakeOver, TakenDelivery, WantedState};
 use crate::seat::{Above, Captured};
 use crate::skips::Skips;
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{Cluster, Delivery, Gid, MsgId, Outcome, Pid, ProtocolEvent, Time};
+use amcast_smr::application::{Application, Peeked};
+use amcast_smr::recovery::{Adoption, MemberView, Recovery, TakeOver, TakenDelivery, WantedState};
 use amcast_storage::Error;
 use std::sync::mpsc::Receiver;
 

@@ -1,6 +1,5 @@
 //! The replicas that a node hosts, as its loop drives them: over shared memory or the network.
 
-use crate::application::Wake;
 use crate::config::Place;
 use crate::control::{NetworkStatus, PeerStatus};
 use crate::journal::LogVolume;
@@ -11,6 +10,7 @@ use crate::seat::{Above, Seat};
 use crate::standing::Dismissal;
 use amcast_core::step::{Status, Ticket};
 use amcast_core::{Gid, GroupSet, Pid, Span, Submission, Time};
+use amcast_smr::application::Wake;
 
 /// The replicas of a node, one of each group, by the number of their group.
 pub(crate) trait Replicas {

@@ -9,7 +9,7 @@
 //!   all that a majority agrees on is agreed among nodes with the same decisions.
 //! - A node does not start from a state of its own, and takes none from another node, in which a message was executed
 //!   that it is to skip, or skipped that it has no decision about
-//!   ([`Application::conflict`](crate::application::Application::conflict)).
+//!   ([`Application::conflict`](amcast_smr::application::Application::conflict)).
 //! - A node skips nothing before it has met *every* other node with the same decisions: then all of them are bound, and
 //!   none of them has executed the message in a state that outlasts it. That is noted (*agreed*), and so is that the
 //!   message was reached (*used*), each before anything follows from it.

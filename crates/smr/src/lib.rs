@@ -6,12 +6,14 @@
 //!
 //! Read [`machine`], [`envelope`], then [`executor`]: its head says why parallel execution is linearizable. Then [`stream`]
 //! (a snapshot in pieces), [`digest`] (how replicas compare their states), [`parts`] (commands that are larger than a message)
-//! and [`whole`] (a machine that is one state for each shard).
+//! and [`whole`] (a machine that is one state for each shard). [`application`] is what a node asks of all of this, and
+//! [`recovery`] gets the application's state back after a crash.
 //!
 //! No socket, file or clock is seen here. The only threads are those of `executor/pool.rs`, which run commands that do not
 //! conflict.
 #![forbid(unsafe_code)]
 
+pub mod application;
 pub mod digest;
 pub mod envelope;
 pub mod executor;
@@ -19,6 +21,7 @@ pub mod hash;
 pub mod machine;
 pub mod metrics;
 pub mod parts;
+pub mod recovery;
 pub mod stream;
 pub mod whole;
 

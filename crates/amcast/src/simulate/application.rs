@@ -3,7 +3,7 @@
 
 use super::Simulated;
 use amcast_core::{Gid, MsgId, Span, Time};
-use amcast_node::application::{Application, Command, Figures, TellAnswer};
+use amcast_smr::application::{Application, Command, Figures, TellAnswer};
 use amcast_smr::{ClockReport, Executor, Full, Limits, Stamp, State};
 use std::io::Read;
 

@@ -12,9 +12,9 @@ use amcast_core::{
     Cluster, Config, ConfigError, Delivery, Entry, MsgId, Pid, ProtocolEvent, Senders,
     ServiceAnswer, Span, Time,
 };
-use amcast_node::application::Application;
-use amcast_node::recovery::TakeOver;
 use amcast_sim::{Host, Ports, Recorded, Report, Request, Settings, record_hosted, replay_hosted};
+use amcast_smr::application::Application;
+use amcast_smr::recovery::TakeOver;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -4,9 +4,9 @@ use super::Simulated;
 use super::application::{SimApplication, stamp_at};
 use super::mutant::ServiceMutant;
 use amcast_core::{Cluster, Delivery, Gid, GroupSet, MsgId, Outcome, Pid, Time};
-use amcast_node::application::Application;
-use amcast_node::recovery::{FetchedState, Recovery, WantedState};
 use amcast_sim::{Ports, Request};
+use amcast_smr::application::Application;
+use amcast_smr::recovery::{FetchedState, Recovery, WantedState};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Commands that wait at a node for room; a gateway that hands in more hears nothing.

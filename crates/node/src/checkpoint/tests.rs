@@ -1,8 +1,8 @@
 //! Checkpoints are whole or none, and written when they are due.
 
 use super::*;
-use crate::application::{Command, Figures, TellAnswer};
 use crate::log_owner::LogOwner;
+use amcast_smr::application::{Command, Figures, TellAnswer};
 use std::fs;
 use std::sync::Arc;
 

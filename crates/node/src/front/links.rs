@@ -120,7 +120,7 @@ impl Links {
     }
 
     /// Wakes the loop.
-    pub(super) fn wake(&self) -> crate::application::Wake {
+    pub(super) fn wake(&self) -> amcast_smr::application::Wake {
         self.alarm.wake()
     }
 

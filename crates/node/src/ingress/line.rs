@@ -2,7 +2,7 @@
 //! one process, through memory. Nothing here blocks.
 
 use super::frame::Frame;
-use crate::application::Wake;
+use amcast_smr::application::Wake;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -31,12 +31,12 @@ pub mod frame;
 pub(crate) mod line;
 
 use crate::answers::ANSWER_BYTES_MAX;
-use crate::application::Wake;
 use crate::reading::Read;
 use crate::ready::Ready;
 use crate::waiting_queue::{Occupancy, Queued, WaitingQueue};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::{Gid, GroupSet, Outcome};
+use amcast_smr::application::Wake;
 use frame::{AROUND_BYTES, Frame, VERSION};
 use line::Line;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! When a node skips what it has decided to skip.
 
 use super::ReplicaHost;
-use crate::application::Application;
+use amcast_smr::application::Application;
 use amcast_storage::Error;
 
 impl<A: Application> ReplicaHost<A> {

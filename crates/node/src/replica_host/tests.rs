@@ -1,12 +1,12 @@
 //! A node's state comes back from whatever replicas lack and get, in any order.
 
 use super::*;
-use crate::application::Command;
-use crate::application::{Figures, TellAnswer, Wake};
 use crate::home::Keeping;
 use crate::ingress::Ingress;
 use crate::log_owner::LogOwner;
-use crate::recovery::FetchedState;
+use amcast_smr::application::Command;
+use amcast_smr::application::{Figures, TellAnswer, Wake};
+use amcast_smr::recovery::FetchedState;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

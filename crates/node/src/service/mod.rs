@@ -9,7 +9,6 @@ mod node_metrics;
 mod reads;
 mod store;
 mod watch;
-mod witness;
 
 pub use backend::ClusterBackend;
 pub use calls::CallBook;

@@ -4,10 +4,10 @@
 //! that their clients wrote before is executed there, or has the threads answer them that execute commands.
 
 use super::Hosted;
-use crate::application::Wake;
 use amcast_core::{GroupSet, Outcome};
 use amcast_kv::partitions::refusing_epoch;
 use amcast_kv::split_epoch;
+use amcast_smr::application::Wake;
 use amcast_smr::{Envelope, Executor, Peek, Wrote};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};

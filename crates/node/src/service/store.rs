@@ -2,19 +2,18 @@
 
 use super::Reads;
 use super::digests::DigestPace;
-use super::witness::Notes;
-use crate::application::{
-    Application, Awaits, Command, Figures, Peeked, TellAnswer, TellRead, Wake,
-};
 use crate::config::{ClusterFile, Partition};
-use crate::executing::Executing;
 use crate::gateway::Clock;
 use amcast_core::{Cluster, Entry, Gid, MsgId, Senders, SkipDecision, Span, Time};
 use amcast_kv::{HashSeed, Kv, Partitions};
 use amcast_log::StoreAndLog;
 use amcast_log::{Logs, NODE_BYTES};
+use amcast_smr::application::{
+    Application, Awaits, Command, Figures, Peeked, TellAnswer, TellRead, Wake,
+};
 use amcast_smr::{
-    ClockReport, Envelope, Executor, Full, Holds, Limits, Machine, Peek, State, StateMachine, Whole,
+    ClockReport, Envelope, Executor, Full, Holds, Limits, Machine, Peek, State, StateMachine,
+    Whole, Witness,
 };
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -319,8 +318,8 @@ impl<M: Hosted> Application for ServiceNode<M> {
         self.executor.clear()
     }
 
-    fn note_in(&mut self, notes: Arc<Executing>) {
-        self.executor.tell(Arc::new(Notes(notes)));
+    fn note_in(&mut self, witness: Arc<dyn Witness>) {
+        self.executor.tell(witness);
     }
 
     fn skip(&mut self, decisions: &[(SkipDecision, bool)]) -> Result<(), String> {

@@ -75,7 +75,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-/// Called by a worker when there are answers again; must not block.
+/// Called by a worker when there are answers again, to have its node's loop come round soon. Called from any thread; must
+/// not block.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// Looks into an empty inbox before a worker sleeps: waking it takes longer than these.

@@ -1,7 +1,7 @@
 //! What a node runs: the state machine that ordered commands are delivered to.
 
-use crate::executing::Executing;
-use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid, SkipDecision, Time};
+use crate::executor::Witness;
+use amcast_core::{Gid, GroupSet, MsgId, Outcome, SkipDecision, Time};
 use std::borrow::Cow;
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -21,11 +21,7 @@ pub struct Command<'a> {
     pub payload: &'a [u8],
 }
 
-/// Has a node's loop come round soon. Called from any thread; does not block.
-pub type Wake = Arc<dyn Fn() + Send + Sync>;
-
-/// Whether the commands that a process multicasts are answered by this node.
-pub type Awaits = Box<dyn Fn(Pid) -> bool + Send>;
+pub use crate::executor::{Awaits, Wake};
 
 /// Takes the message that asked, what became of its command, and the answer.
 pub type TellAnswer<'a> = &'a mut dyn FnMut(MsgId, Outcome, &[u8]);
@@ -153,9 +149,9 @@ pub trait Application {
     /// It is given no command, and shows nobody anything, before the next one is put in force.
     fn clear(&mut self) -> Self::State;
 
-    /// Has what is executed noted there, in a slot for each group and one more. Called at most once, before
+    /// Has `witness` told what is executed, in a slot for each group and one more. Called at most once, before
     /// [`begin`](Self::begin).
-    fn note_in(&mut self, _notes: Arc<Executing>) {}
+    fn note_in(&mut self, _witness: Arc<dyn Witness>) {}
 
     /// Has these messages skipped: they count as delivered, and are not executed. Each stands with whether it is
     /// [released](Self::release_skip) already. Called at most once, before [`begin`](Self::begin).

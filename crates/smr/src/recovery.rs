@@ -29,6 +29,7 @@
 use crate::application::{Application, Command, TellAnswer};
 use amcast_core::{Cluster, Delivery, Gid, MsgId, Pid, ProtocolEvent};
 use std::collections::VecDeque;
+use std::fmt;
 
 /// Bytes of deliveries that wait for a state to come, before the protocol is held back.
 const INBOX_BYTES_MAX: usize = 256 << 20;
@@ -59,6 +60,28 @@ pub struct WantedState {
     pub positions: Vec<u64>,
     /// The view that the node is in, where groups have views: whoever gives must be in it, too.
     pub view: Option<u64>,
+}
+
+impl WantedState {
+    /// Reads the words that it is written in, behind the first one; none if they make no sense.
+    pub fn parse<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let (mut positions, mut view) = (Vec::new(), None);
+        while let Some(word) = words.next() {
+            match word {
+                "view" => view = Some(words.next()?.parse().ok()?),
+                number => positions.push(number.parse().ok()?),
+            }
+        }
+        Some(Self { positions, view })
+    }
+}
+
+impl fmt::Display for WantedState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("state")?;
+        self.positions.iter().try_for_each(|position| write!(f, " {position}"))?;
+        self.view.map_or(Ok(()), |view| write!(f, " view {view}"))
+    }
 }
 
 /// A state that another node gave.
