@@ -11,11 +11,16 @@
 //!
 //! # A replica that lacks state
 //! ```text
-//!            Lagging                        Input::Installed
-//! caught up ---------> lagging (not `fit`) -----------------> CaughtUp, then `fit`
-//!                      ^       |
-//!                      '-------' Lagging again: it asks another process
+//!            Lagging                NeedsState(position)               Input::Installed
+//! caught up ---------> negotiating ----------------------> following ------------------> CaughtUp, then `fit`
+//!                        ^   |  ^                             |  |
+//!                        '---'  '-----------------------------'  '--> another NeedsState, further on
+//!                       Lagging       Lagging: it lost its place once more
 //! ```
+//! What the process lacks of its own it negotiates with the others, by its protocol's messages. The
+//! application's state never passes through a protocol: [`ProtocolEvent::NeedsState`] says which one is
+//! needed, and the driver brings it. A process that got what it missed from a log of its own, or from the
+//! others', goes from `Lagging` to `CaughtUp` without `NeedsState`.
 //!
 //! # A member of a group with views
 //! ```text
@@ -33,6 +38,17 @@ use crate::id::MsgId;
 
 #[cfg(doc)]
 use crate::step::{Input, Protocol};
+
+/// From which processes a state may come ([`ProtocolEvent::NeedsState`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StateSource {
+    /// Any other replica of the group: its members are fixed, and agree on what is at each position.
+    Replicas,
+    /// A member of this view, which the process has entered. What a member has delivered is agreed on only once
+    /// others continue with it: the state counts when this process has delivered as much itself, and its source
+    /// was a continuing member of every view that the process entered since it was asked.
+    View(u64),
+}
 
 /// What a protocol reports, and its driver must act on. See the [module](self) for the order of events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +73,24 @@ pub enum ProtocolEvent {
     /// *Driver:* saves no checkpoint of the application's state until an installed state or `CaughtUp` says
     /// where the process continues, and tells the other replicas of the same application ([`Input::Unfit`]).
     Lagging,
+    /// This process continues from this position, and the application needs a state that holds every delivery up
+    /// to there.
+    ///
+    /// *Protocol:* reports it between [`ProtocolEvent::Lagging`] and [`ProtocolEvent::CaughtUp`], of a position
+    /// that some process which had such a state in force has offered it, and that is not before its own last
+    /// delivery. From then on it delivers what lies behind the position, and nothing up to it. It is not fit
+    /// until [`Input::Installed`] answers the last event of this kind. It may report another one, of a position
+    /// that is no earlier, when it has lost its place once more.
+    /// *Driver:* fetches the state from another process of the group that has one in force: one that `source`
+    /// admits, in the incarnation in which it was asked. Deliveries behind the position wait for it. A state
+    /// that goes further is as good: the driver drops the deliveries that are in it. If a process that was asked
+    /// does not have as much, or dies, the driver asks another one, or asks again.
+    NeedsState {
+        /// The position that the state must have reached.
+        position: u64,
+        /// From which processes the state may come.
+        source: StateSource,
+    },
     /// This process has all state again, as of this position.
     ///
     /// *Protocol:* reports it after [`ProtocolEvent::Lagging`] or [`ProtocolEvent::Excluded`], perhaps also after

@@ -34,7 +34,7 @@ pub use capabilities::{Capabilities, Capability, Datagrams, Durability, Lacks, S
 pub use cluster::{Cluster, Overlay, Role};
 pub use config::{Config, ConfigError, Param, RawConfig};
 pub use entry::{About, Assumption, Entry, MediumKind, Node};
-pub use events::ProtocolEvent;
+pub use events::{ProtocolEvent, StateSource};
 pub use id::{Gid, GroupSet, MsgId, Pid};
 pub use outcome::{Outcome, ServiceAnswer};
 pub use property::Property;

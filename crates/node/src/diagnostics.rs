@@ -10,6 +10,9 @@ pub(crate) fn log_event(cluster: &Cluster, p: Pid, event: ProtocolEvent) {
         ProtocolEvent::Part(_) => {}
         ProtocolEvent::Leads(epoch) => tracing::info!("{name} leads its group in epoch {epoch}"),
         ProtocolEvent::Lagging => tracing::info!("{name} lacks state and asks for it"),
+        ProtocolEvent::NeedsState { position, .. } => {
+            tracing::info!("{name} continues from {position}, and needs a state up to there");
+        }
         ProtocolEvent::CaughtUp(position) => tracing::info!("{name} is back, at {position}"),
         ProtocolEvent::ViewEntered { number, members, .. } => {
             tracing::info!("{name} enters view {number} of {} members", members.count_ones());

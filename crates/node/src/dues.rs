@@ -127,10 +127,19 @@ impl<M: Medium> Dues<M> {
         let written = self.journal.as_ref().map_or(u64::MAX, Journal::written);
         while self.late.front().is_some_and(|late| late.behind <= written) {
             let Some(Late { what, .. }) = self.late.pop_front() else { break };
+            self.note_need(&what);
             what.tell(now, self.pid, above);
             any = true;
         }
         any
+    }
+
+    /// If it is told above now which state the process needs: what is told of a state from here on answers that.
+    fn note_need(&mut self, news: &News) {
+        if let News::Event(ProtocolEvent::NeedsState { position, .. }) = news {
+            self.installs += 1;
+            self.applied = self.applied.max(*position);
+        }
     }
 
     /// The protocol, to ask it.
@@ -232,7 +241,13 @@ impl<M: Medium> Dues<M> {
                 Output::Event(event) if !self.late.is_empty() => {
                     self.late.push_back(Late { behind, what: News::Event(*event) });
                 }
-                Output::Event(event) => above.event(now, self.pid, *event),
+                Output::Event(event) => {
+                    if let ProtocolEvent::NeedsState { position, .. } = event {
+                        self.installs += 1;
+                        self.applied = self.applied.max(*position);
+                    }
+                    above.event(now, self.pid, *event);
+                }
                 Output::Note(note) => above.note(now, self.pid, *note),
                 Output::Capture { ticket, reader } => {
                     let captured = above.capture(self.pid, *reader);

@@ -448,6 +448,7 @@ impl<A: Application> Above for ReplicaHost<A> {
             ProtocolEvent::Left(_) => self.has_left(p),
             ProtocolEvent::Leads(_)
             | ProtocolEvent::Lagging
+            | ProtocolEvent::NeedsState { .. }
             | ProtocolEvent::CaughtUp(_)
             | ProtocolEvent::MayStop(_) => {}
         }

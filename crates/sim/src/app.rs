@@ -1,5 +1,6 @@
 //! The application at a replica: the list of what was delivered, applied some time later.
 
+use crate::transfer::StateGap;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use amcast_core::codec::{Codec, CodecError, Reader};
@@ -39,6 +40,13 @@ pub(crate) struct App {
     pub applied: u64,
     /// Whether it will say so again without being asked.
     pub applying: bool,
+    /// The position that the protocol has reached: of its last delivery, or where it continues from.
+    pub reached: u64,
+    /// What is missing of the state, unless it is whole; and what was delivered behind that.
+    pub gap: Option<StateGap>,
+    pub waiting: Vec<Item>,
+    /// How often a state was asked for.
+    pub attempts: u64,
     captures: BTreeMap<Ticket, Capture>,
     /// Pieces of a state that is being installed.
     incoming: Option<Vec<u8>>,
@@ -76,10 +84,17 @@ impl App {
     /// One that begins with the deliveries of a checkpoint.
     pub(crate) fn resumed(checkpoint: &[Item]) -> Self {
         let applied = checkpoint.last().map_or(0, |item| item.position);
-        Self { log: checkpoint.to_vec(), applied, ..Self::default() }
+        Self { log: checkpoint.to_vec(), applied, reached: applied, ..Self::default() }
     }
 
-    /// The position that its deliveries have reached.
+    /// One that has nothing, in the same life of its process: the counts of states that it needed go on.
+    pub(crate) fn begun_anew(&self) -> Self {
+        let Self { installs, attempts, .. } = *self;
+        // What comes of an attempt before is of no use.
+        Self { installs, attempts: attempts + 1, ..Self::default() }
+    }
+
+    /// The position of its state.
     pub(crate) fn position(&self) -> u64 {
         self.log.last().map_or(self.above.base, |item| item.position)
     }
@@ -93,6 +108,7 @@ impl App {
     pub(crate) fn go_on_from(&mut self, position: u64, deliveries: usize) {
         self.log.clear();
         (self.above.base, self.above.before) = (position, deliveries);
+        self.reached = position;
     }
 
     /// The position up to which the host's word that it has applied may be passed on.
@@ -108,7 +124,10 @@ impl App {
 
     /// The position up to which it may say that it has applied.
     pub(crate) fn may_apply(&self) -> u64 {
-        self.position().min(self.held())
+        let waits = || self.waiting.last().map_or(0, |item| item.position);
+        // What waits for a state counts: nobody needs to keep it for this process.
+        let position = if self.gap.is_some() { waits() } else { self.position() };
+        position.min(self.held())
     }
 
     /// Keeps the state as of the last of these many deliveries; gives its position and size.

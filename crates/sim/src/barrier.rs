@@ -49,7 +49,7 @@ impl World<'_> {
     /// The process says that it has passed a barrier.
     pub(crate) fn passed(&mut self, p: Pid, ticket: Ticket) -> Result<(), Breach> {
         let process = &mut self.procs[p.index()];
-        let has = process.app.position();
+        let has = process.app.reached;
         let Some(must) = process.barriers.remove(&ticket) else {
             return Err(Breach::Application { p, why: "a barrier is passed that was not set" });
         };

@@ -32,8 +32,9 @@ impl World<'_> {
             self.procs[p.index()].contract.asked_to_leave();
         }
         let process = &mut self.procs[p.index()];
-        if let Letter::Installed { position, .. } = letter {
+        if let Letter::Installed { position, installs } = letter {
             process.app.above.in_force = process.app.above.in_force.max(position);
+            process.contract.installed(installs);
         }
         process.free_at = now + self.plan.model.step;
         let local = process.clock(now);
@@ -261,11 +262,19 @@ impl World<'_> {
         let payload = self.ledger.check(p, m, delivery.dst, bytes)?;
         self.skip_what_is_in_force(p, delivery.position);
         let item = Item { msg: m, position: delivery.position, payload };
-        let before = self.procs[p.index()].app.position();
+        let app = &mut self.procs[p.index()].app;
+        let before = app.reached;
         if item.position <= before {
             return Err(Breach::Position { p, m, before, given: item.position });
         }
-        self.add(p, item)?;
+        app.reached = item.position;
+        if app.gap.is_some() {
+            // The state that it needs comes first.
+            app.waiting.push(item);
+            self.apply_later(p);
+            return Ok(());
+        }
+        self.take_delivered(p, item)?;
         let now = self.now;
         match &mut self.above.host {
             Some(host) => host.deliver(now, p, *delivery, bytes),
@@ -275,7 +284,7 @@ impl World<'_> {
     }
 
     /// The next item of what the process has delivered in this life.
-    fn add(&mut self, p: Pid, item: Item) -> Result<(), Breach> {
+    pub(crate) fn add(&mut self, p: Pid, item: Item) -> Result<(), Breach> {
         let app = &mut self.procs[p.index()].app;
         let place = app.place();
         app.log.push(item);
@@ -324,6 +333,7 @@ impl World<'_> {
             let m = app.log.last().map_or(amcast_core::MsgId { sender: p, seq: 0 }, |i| i.msg);
             return Err(Breach::Position { p, m, before, given: position });
         }
+        app.reached = position;
         app.log.clear();
         for item in items {
             self.ledger.check_item(p, &item)?;
@@ -371,6 +381,17 @@ impl World<'_> {
         if let Some(host) = &mut self.above.host {
             host.install(now, p, position);
         }
+        Ok(())
+    }
+
+    /// A process continues from `position`: the host gets the state.
+    pub(crate) fn needs_state_above(&mut self, p: Pid, position: u64) -> Result<(), Breach> {
+        let why = "a client needs a state";
+        let group = self.procs[p.index()].group.ok_or(Breach::Application { p, why })?;
+        let deliveries = self.enter_state(p, group, position);
+        let app = &mut self.procs[p.index()].app;
+        app.go_on_from(position, deliveries);
+        app.applied = app.applied.max(position);
         Ok(())
     }
 
@@ -424,7 +445,7 @@ impl World<'_> {
         self.queue.push(at, Due::Letter(p, life, letter));
     }
 
-    fn apply_later(&mut self, p: Pid) {
+    pub(crate) fn apply_later(&mut self, p: Pid) {
         let app = &mut self.procs[p.index()].app;
         if app.applying || app.may_apply() <= app.applied {
             return;
@@ -452,6 +473,7 @@ impl World<'_> {
 
     /// Keeps what the step changed in the fitness of its process.
     fn notice_fit(&mut self, p: Pid) {
+        self.take_over(p);
         let process = &mut self.procs[p.index()];
         let fit = match &process.node {
             Some(Node::Messages(node)) => node.fit(),

@@ -8,7 +8,7 @@
 //! any of these --Left, after Leave--> no delivery and no view any more
 //! ```
 
-use amcast_core::ProtocolEvent;
+use amcast_core::{ProtocolEvent, StateSource};
 
 /// Where a process is with respect to the views of its group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +41,10 @@ pub(crate) struct EventContract {
     stopping: Stopping,
     /// It lacks state, and has not said that it has caught up.
     lagging: bool,
+    /// How often it said in this life which state it needs.
+    needs: u64,
+    /// The state that it needs is not in force.
+    is_open: bool,
     /// The last view that it entered or was excluded in, over all its lives.
     view: Option<u64>,
 }
@@ -51,6 +55,8 @@ impl EventContract {
             membership: Membership::Outside,
             stopping: Stopping::NotAsked,
             lagging: false,
+            needs: 0,
+            is_open: false,
             view: None,
         }
     }
@@ -64,6 +70,19 @@ impl EventContract {
     pub(crate) fn asked_to_leave(&mut self) {
         if self.stopping == Stopping::NotAsked {
             self.stopping = Stopping::Asked;
+        }
+    }
+
+    /// It is told that a state is in force, which answers the first `needs` that it reported.
+    pub(crate) fn installed(&mut self, needs: u64) {
+        self.is_open &= needs < self.needs;
+    }
+
+    /// The view that it is in.
+    pub(crate) const fn in_view(&self) -> Option<u64> {
+        match self.membership {
+            Membership::Inside(_) => self.view,
+            Membership::Outside | Membership::Excluded => None,
         }
     }
 
@@ -85,8 +104,18 @@ impl EventContract {
                 self.lagging = true;
                 Ok(())
             }
+            ProtocolEvent::NeedsState { source, .. } => {
+                (self.needs, self.is_open) = (self.needs + 1, true);
+                require(self.lagging, "it needs a state, and has not said that it lacks any")?;
+                let is_in = match source {
+                    StateSource::Replicas => true,
+                    StateSource::View(view) => self.in_view() == Some(view),
+                };
+                require(is_in, "it needs the state of members of a view that it is not in")
+            }
             ProtocolEvent::CaughtUp(upto) => {
                 self.lagging = false;
+                require(!self.is_open, "it caught up before the state that it needs was in force")?;
                 require(upto <= position, "it caught up to a position that it has not delivered")
             }
             ProtocolEvent::ViewEntered { number, members, continuing } => {
@@ -119,6 +148,8 @@ impl EventContract {
         let inside = matches!(self.membership, Membership::Inside(_));
         let grows = self.view.is_none_or(|last| view > last);
         (self.view, self.membership, self.lagging) = (Some(view), Membership::Excluded, true);
+        // What it needed is of no use any more.
+        self.is_open = false;
         require(inside, "it was excluded and was in no view")?;
         require(grows, "it was excluded in a view that it had entered, or before")
     }
@@ -146,7 +177,8 @@ impl EventContract {
     /// # Errors
     /// Why it must not.
     pub(crate) fn is_fit(&self) -> Result<(), &'static str> {
-        require(!self.lagging, "it is fit, and has not said that it caught up")
+        require(!self.lagging, "it is fit, and has not said that it caught up")?;
+        require(!self.is_open, "it is fit, and the state that it needs is not in force")
     }
 }
 

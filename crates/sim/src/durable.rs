@@ -210,6 +210,7 @@ impl World<'_> {
             || !process.alive()
             || !self.disk.used(p)
             || process.app.awaited.is_some()
+            || process.app.gap.is_some()
         {
             return;
         }

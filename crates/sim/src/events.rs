@@ -1,7 +1,6 @@
 //! What the simulator does at an event that a protocol reports, as any driver has to, and the check that the
 //! protocol keeps its part of the contract (`contract.rs`).
 
-use crate::app::App;
 use crate::ledger::Breach;
 use crate::run::Told;
 use crate::world::World;
@@ -49,8 +48,14 @@ impl World<'_> {
             }
             ProtocolEvent::Leads(_) => self.leads(p),
             ProtocolEvent::Lagging => self.failover.recovering(p),
+            ProtocolEvent::NeedsState { position, source } => {
+                self.needs_state(p, position, source)?;
+            }
             ProtocolEvent::CaughtUp(_) => self.failover.recovered(p),
-            ProtocolEvent::ViewEntered { number, members, .. } => self.view(p, number, members),
+            ProtocolEvent::ViewEntered { number, members, continuing } => {
+                self.view(p, number, members);
+                self.source_continues(p, continuing);
+            }
             ProtocolEvent::Excluded(_) => self.excluded(p),
             ProtocolEvent::Left(_) => self.stops(p, true),
             ProtocolEvent::MayStop(_) => self.stops(p, false),
@@ -69,7 +74,7 @@ impl World<'_> {
         };
         let process = &mut self.procs[p.index()];
         // The host may have a state that goes further than the deliveries.
-        let position = process.app.position().max(process.app.above.in_force);
+        let position = process.app.reached.max(process.app.above.in_force);
         let replicas = self.cluster.replicas();
         process.contract.report(event, usize::from(rank), replicas, position)?;
         self.reported.compare(p, group, event)
@@ -105,10 +110,8 @@ impl World<'_> {
         self.emit(&Event::Recover { t, p });
         let process = &mut self.procs[p.index()];
         process.standing += 1;
-        // Its incarnation goes on, and with it the count of the states that it was given.
-        let installs = process.app.installs;
-        process.app = App::default();
-        process.app.installs = installs;
+        // Its incarnation continues, and with it the counts of states that it needed.
+        process.app = process.app.begun_anew();
         self.ledger.failed(p);
     }
 }

@@ -5,7 +5,7 @@ use amcast_core::memory::{self, Outcome, Source};
 use amcast_core::messages;
 use amcast_core::step::{Extent, Medium, Note, Oracle, Outbox, Output};
 use amcast_core::trace::Event;
-use amcast_core::{Pid, ProtocolEvent, Time};
+use amcast_core::{Pid, ProtocolEvent, StateSource, Time};
 
 /// A running hash. Not for secrets.
 #[derive(Clone, Copy, Debug)]
@@ -160,6 +160,13 @@ impl RunHash {
             ProtocolEvent::Part(m) => self.words(&[40, u64::from(m.sender.0), m.seq]),
             ProtocolEvent::Leads(epoch) => self.words(&[41, epoch]),
             ProtocolEvent::Lagging => self.word(44),
+            ProtocolEvent::NeedsState { position, source } => {
+                let view = match source {
+                    StateSource::Replicas => 0,
+                    StateSource::View(view) => 1 + view,
+                };
+                self.words(&[52, position, view]);
+            }
             ProtocolEvent::CaughtUp(position) => self.words(&[45, position]),
             ProtocolEvent::ViewEntered { number, members, continuing } => {
                 self.words(&[48, number, u64::from(members), u64::from(continuing)]);

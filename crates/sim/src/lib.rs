@@ -49,6 +49,7 @@ pub mod ram;
 pub mod run;
 pub mod scenario;
 pub mod shrink;
+mod transfer;
 mod world;
 
 pub use barrier::Barrier;

@@ -15,6 +15,7 @@ use crate::process::{Letter, Process};
 use crate::queue::Queue;
 use crate::ram::{Happening, Ram};
 use crate::run::{Hear, Outcome, Recorded, Report, Told};
+use crate::transfer::TransferStep;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use amcast_core::entry::build_all;
@@ -35,6 +36,8 @@ pub(crate) enum Due {
     Poll(Pid, u32),
     /// The application says how far it has applied.
     Apply(Pid, u32),
+    /// The next step of the transfer of a state.
+    Transfer(TransferStep),
     /// The state that was given as the so-manyth of this incarnation is in force.
     Installed(Pid, u32, u64),
     /// The application takes a checkpoint, now and then.
@@ -304,6 +307,7 @@ impl<'a> World<'a> {
                 }
             }
             Due::Apply(p, life) => self.apply(p, life),
+            Due::Transfer(step) => self.transfer(step),
             Due::Installed(p, life, installs) => self.installed(p, life, installs),
             Due::Checkpoint(p) => {
                 self.checkpoint(p);

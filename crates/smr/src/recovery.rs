@@ -27,7 +27,7 @@
 //! states from node to node.
 
 use crate::application::{Application, Command, TellAnswer};
-use amcast_core::{Cluster, Delivery, Gid, MsgId, Pid, ProtocolEvent};
+use amcast_core::{Cluster, Delivery, Gid, MsgId, Pid, ProtocolEvent, StateSource};
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -189,13 +189,22 @@ enum Leaving {
 }
 
 /// One group's replica of this node.
-#[derive(Default)]
 struct Replica {
     /// The position from which it continues, so the least that a state must have.
     wanted: u64,
+    /// From which replicas of its group the state may come.
+    source: StateSource,
     /// It lacks its place and has not been told yet where it continues.
     is_lagging: bool,
     inbox: VecDeque<Waiting>,
+}
+
+impl Replica {
+    /// One that has its place, or lacks it and has not been told where it continues.
+    const fn new(is_lagging: bool) -> Self {
+        let (wanted, source) = (0, StateSource::Replicas);
+        Self { wanted, source, is_lagging, inbox: VecDeque::new() }
+    }
 }
 
 /// A node's application, and what it takes to bring its state to where the node's replicas are.
@@ -219,7 +228,7 @@ pub struct Recovery<A: Application> {
 impl<A: Application> Recovery<A> {
     /// Of an application that is empty; `reborn` if it had a state in an earlier life.
     pub fn new(cluster: Cluster, app: A, reborn: bool) -> Self {
-        let replica = |_| Replica { is_lagging: reborn, ..Replica::default() };
+        let replica = |_| Replica::new(reborn);
         Self {
             app,
             cluster,
@@ -376,13 +385,18 @@ impl<A: Application> Recovery<A> {
     pub fn wants(&self) -> Option<WantedState> {
         let is_idle = matches!(self.stage, Stage::Behind(_));
         let positions = || self.replicas.iter().map(|replica| replica.wanted).collect();
-        let view = self.view.map(|view| view.number);
+        let view = self.view.filter(|_| self.is_bound_to_views()).map(|view| view.number);
         (is_idle && self.wants_state()).then(|| WantedState { positions: positions(), view })
     }
 
     /// Whether it is behind, and every replica knows where it continues.
     pub fn wants_state(&self) -> bool {
         !self.is_live() && !self.lags()
+    }
+
+    /// Whether only members of a view that this node's replica is in may give the state.
+    fn is_bound_to_views(&self) -> bool {
+        self.replicas.iter().any(|replica| matches!(replica.source, StateSource::View(_)))
     }
 
     /// A state is asked for from these nodes, by rank, in turn.
@@ -520,8 +534,15 @@ impl<A: Application> Recovery<A> {
 
     /// The replica `p` continues from `position`: the application needs a state as far as that.
     pub fn install(&mut self, p: Pid, position: u64) {
+        let source = self.view.map_or(StateSource::Replicas, |view| StateSource::View(view.number));
+        self.needs_state(p, position, source);
+    }
+
+    /// The replica `p` continues from `position`: the application needs a state as far as that, from there.
+    fn needs_state(&mut self, p: Pid, position: u64, source: StateSource) {
         let group = self.group(p);
-        self.replicas[group.index()].is_lagging = false;
+        let replica = &mut self.replicas[group.index()];
+        (replica.is_lagging, replica.source) = (false, source);
         if let Some(view) = &mut self.view {
             view.reached = view.reached.max(position);
         }
@@ -553,6 +574,7 @@ impl<A: Application> Recovery<A> {
                 self.replicas[group.index()].is_lagging = true;
                 self.notice = Some(Notice::Unfit);
             }
+            ProtocolEvent::NeedsState { position, source } => self.needs_state(p, position, source),
             ProtocolEvent::CaughtUp(position) => self.has_recovered(p, position),
             ProtocolEvent::ViewEntered { number, members, continuing } => {
                 self.enters_view(number, members, continuing);
@@ -574,7 +596,7 @@ impl<A: Application> Recovery<A> {
         let is_cleared = self.gap().is_some_and(|gap| gap.is_cleared);
         self.stage = Stage::Behind(Gap { is_lost: true, is_cleared });
         let group = self.group(p);
-        self.replicas[group.index()] = Replica { is_lagging: true, ..Replica::default() };
+        self.replicas[group.index()] = Replica::new(true);
         self.count_inbox();
         if let Some(view) = &mut self.view {
             (view.is_over, view.reached) = (true, 0);

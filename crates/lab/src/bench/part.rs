@@ -65,9 +65,11 @@ impl Above for Sink<'_> {
     }
 
     fn event(&mut self, _: Time, p: Pid, event: ProtocolEvent) {
-        if event == ProtocolEvent::Lagging {
+        match event {
             // What it then gets as state is not among its deliveries, so the judge stops there.
-            self.kept[p.index()].close();
+            ProtocolEvent::Lagging => self.kept[p.index()].close(),
+            ProtocolEvent::NeedsState { position, .. } => self.position[p.index()] = position,
+            _ => {}
         }
     }
 }

@@ -122,7 +122,8 @@ impl<M: Recorded> Protocol for Recorder<M> {
                 }
                 Output::Persist { awaited: true, .. } => record.awaited += 1,
                 Output::Persist { awaited: false, .. } => record.written += 1,
-                Output::Install { last: true, .. } => record.installed += 1,
+                Output::Install { last: true, .. }
+                | Output::Event(ProtocolEvent::NeedsState { .. }) => record.installed += 1,
                 Output::Medium(out) => M::record(out, &mut record),
                 _ => {}
             }

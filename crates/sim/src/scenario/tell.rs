@@ -156,6 +156,7 @@ fn reported(event: ProtocolEvent) -> Option<String> {
         ProtocolEvent::Part(_) => return None,
         ProtocolEvent::Leads(epoch) => format!("leads, epoch {epoch}"),
         ProtocolEvent::Lagging => "lacks state, and asks for it".to_string(),
+        ProtocolEvent::NeedsState { position, .. } => format!("needs a state, up to {position}"),
         ProtocolEvent::CaughtUp(position) => format!("has all state, up to {position}"),
         ProtocolEvent::ViewEntered { number, members, .. } => {
             format!("enters view {number} of {} members", members.count_ones())

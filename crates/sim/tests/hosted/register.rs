@@ -407,6 +407,32 @@ impl Registers {
     }
 }
 
+impl Registers {
+    /// A replica continues from `position`, and its node needs a state as far as that.
+    fn needs_state(&mut self, rank: usize, g: usize, position: u64) {
+        let node = &mut self.nodes[rank];
+        node.lacks[g] = false;
+        if let Some(view) = &mut node.view {
+            view.reached = view.reached.max(position);
+        }
+        node.inbox[g].retain(|&(at, _)| at > position);
+        if self.mutant == Mutant::AnswersEarly {
+            node.wanted[g] = node.wanted[g].max(position);
+            (node.state, node.lost, node.tell) = (State::Live, false, true);
+            return;
+        }
+        if node.state == State::Live {
+            if node.registers[g].position >= position {
+                node.tell = true;
+                return;
+            }
+            node.wanted = node.registers.iter().map(|r| r.position).collect();
+            node.state = State::Behind;
+        }
+        node.wanted[g] = node.wanted[g].max(position);
+    }
+}
+
 impl Host for Registers {
     fn deliver(&mut self, _: Time, p: Pid, delivery: Delivery, payload: &[u8]) {
         assert!(self.mutant != Mutant::Panics, "this host stops itself");
@@ -426,6 +452,7 @@ impl Host for Registers {
         let node = &mut self.nodes[rank];
         match event {
             ProtocolEvent::Lagging => (node.lacks[g], node.warn) = (true, true),
+            ProtocolEvent::NeedsState { position, .. } => self.needs_state(rank, g, position),
             ProtocolEvent::CaughtUp(position)
                 if node.lacks[g] && !node.lost && position <= node.stands(g) =>
             {
@@ -472,26 +499,7 @@ impl Host for Registers {
 
     fn install(&mut self, _: Time, p: Pid, position: u64) {
         let (rank, g) = self.place(p).expect("a replica takes a state");
-        let node = &mut self.nodes[rank];
-        node.lacks[g] = false;
-        if let Some(view) = &mut node.view {
-            view.reached = view.reached.max(position);
-        }
-        node.inbox[g].retain(|&(at, _)| at > position);
-        if self.mutant == Mutant::AnswersEarly {
-            node.wanted[g] = node.wanted[g].max(position);
-            (node.state, node.lost, node.tell) = (State::Live, false, true);
-            return;
-        }
-        if node.state == State::Live {
-            if node.registers[g].position >= position {
-                node.tell = true;
-                return;
-            }
-            node.wanted = node.registers.iter().map(|r| r.position).collect();
-            node.state = State::Behind;
-        }
-        node.wanted[g] = node.wanted[g].max(position);
+        self.needs_state(rank, g, position);
     }
 
     fn crashed(&mut self, _: Time, rank: usize) {

@@ -5,7 +5,9 @@ use super::{MEMBERS, PAYLOAD_BYTES, WINDOW, Watch};
 use crate::bench::task;
 use amcast_core::messages::{Frames, Out};
 use amcast_core::parameters::{HEARTBEAT, LANE, SUSPECT};
-use amcast_core::{Delivery, GroupSet, Input, Node, Outbox, Output, Pid, Protocol, Span, Time};
+use amcast_core::{
+    Delivery, GroupSet, Input, Node, Outbox, Output, Pid, Protocol, ProtocolEvent, Span, Time,
+};
 use amcast_core::{Gid, Submission};
 use amcast_memory::{Idle, Idler, Pause, shorten_turns};
 use amcast_net::{Carrier, Options, Peer};
@@ -200,7 +202,9 @@ impl Member {
                         self.at += usize::from(watch.is_over());
                     }
                 }
-                Output::Install { .. } => self.left_out = true,
+                Output::Install { .. } | Output::Event(ProtocolEvent::NeedsState { .. }) => {
+                    self.left_out = true;
+                }
                 _ => {}
             }
         }

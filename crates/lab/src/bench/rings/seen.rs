@@ -148,7 +148,15 @@ impl Above for Watch {
         }
     }
 
-    fn event(&mut self, _: Time, _: Pid, _: ProtocolEvent) {}
+    fn event(&mut self, _: Time, p: Pid, event: ProtocolEvent) {
+        if let ProtocolEvent::NeedsState { position, .. } = event
+            && let Some(group) = self.cluster.group_of(p)
+        {
+            // Nobody reads the state of a measurement: it counts as here.
+            self.rings[group.index()].install(position);
+            (self.left_behind, self.installed) = (self.left_behind + 1, true);
+        }
+    }
 
     fn note(&mut self, _: Time, p: Pid, note: Note) {
         if let Note::Malformed(from, what) = note {

@@ -83,7 +83,14 @@ impl Above for Tally {
         self.left_out |= self.client.is_some();
     }
 
-    fn event(&mut self, _: Time, _: Pid, _: ProtocolEvent) {}
+    fn event(&mut self, _: Time, p: Pid, event: ProtocolEvent) {
+        if let ProtocolEvent::NeedsState { position, .. } = event {
+            if let Some(group) = self.cluster.group_of(p) {
+                self.position[group.index()] = position;
+            }
+            self.left_out |= self.client.is_some();
+        }
+    }
 }
 
 struct Member {
