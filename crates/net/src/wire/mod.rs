@@ -38,4 +38,4 @@ pub use frames::{FrameReader, FrameTooLong, LENGTH_BYTES};
 pub use hello::{HELLO_BYTES, Hello, NotHello, Refusal, Said};
 
 /// The version of everything that travels, and of what stands in frames. Both ends must have the same.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;

@@ -154,17 +154,10 @@ impl MultiRing {
             | RingMessage::RecoveryResponse { .. } => {
                 self.dispatch_recovery((from, None), message, out);
             }
-            RingMessage::Ask { attempt } => self.on_ask(from, attempt, out),
-            RingMessage::Offer { attempt, position } => self.on_offer(from, attempt, position),
-            RingMessage::Take { attempt, least } => self.on_take(from, attempt, least, out),
-            RingMessage::State { attempt, position, point, bytes } => {
-                self.on_state(from, attempt, (position, point, bytes), out);
+            RingMessage::Ask { attempt } => self.on_ask(from, attempt),
+            RingMessage::Offer { attempt, position, point } => {
+                self.on_offer(from, attempt, (position, point), out);
             }
-            RingMessage::Need { attempt, offset } => self.on_need(from, attempt, offset, out),
-            RingMessage::Piece { attempt, offset, bytes } => {
-                self.on_piece(from, (attempt, offset), &bytes, out);
-            }
-            RingMessage::Thanks { attempt } => self.on_thanks(from, attempt, out),
             _ => out.note(Note::Malformed(from, "a word that is not of state")),
         }
     }

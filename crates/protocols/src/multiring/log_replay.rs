@@ -65,6 +65,9 @@ impl MultiRing {
     pub(super) fn trimmable_position(&self) -> MergePosition {
         if self.persistence.writes.is_durable() {
             self.persistence.checkpoint.1
+        } else if self.intake.awaited.is_some() {
+            // What its application does not have yet nobody may rely on.
+            MergePosition::default()
         } else {
             self.merge.merge_position_at(self.merge.applied)
         }

@@ -4,7 +4,6 @@ use super::shared_bytes::SharedBytes;
 use super::topology::{MergePosition, RingId};
 use super::value::{InstanceEntry, RingBallot};
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::{Codec, CodecError, Reader};
 use amcast_core::{Pid, messages};
@@ -109,19 +108,9 @@ pub(super) enum RingMessage {
     Forwarded(Box<ForwardedMessage>),
     /// The sender lacks state: who of its group has which.
     Ask { attempt: u32 },
-    /// The sender's application has applied everything up to this position.
-    Offer { attempt: u32, position: u64 },
-    /// Asks for a state, no older than `least`.
-    Take { attempt: u32, least: u64 },
-    /// The state is at hand: it holds every delivery up to `position`, and nothing else is
-    /// delivered before `point`.
-    State { attempt: u32, position: u64, point: MergePosition, bytes: u64 },
-    /// Asks for the state from this byte on.
-    Need { attempt: u32, offset: u64 },
-    /// A piece of it.
-    Piece { attempt: u32, offset: u64, bytes: Arc<[u8]> },
-    /// The sender has the whole state.
-    Thanks { attempt: u32 },
+    /// The sender's application has applied everything up to this position, and nothing else is delivered
+    /// before `point`.
+    Offer { attempt: u32, position: u64, point: MergePosition },
     /// A decided skip: [`super::skip_dissemination`].
     DecidedSkip { ring: RingId, entry: InstanceEntry },
     /// Read index: asks an acceptor how far it has voted.
@@ -206,12 +195,7 @@ messages! {
         15 => RecoveryEntry { ring, request, entry },
         16 => RecoveryResponse { ring, request, promised, learned, adopted, count, storage_epochs },
         17 => Ask { attempt },
-        18 => Offer { attempt, position },
-        19 => Take { attempt, least },
-        20 => State { attempt, position, point, bytes },
-        21 => Need { attempt, offset },
-        22 => Piece { attempt, offset, bytes },
-        23 => Thanks { attempt },
+        18 => Offer { attempt, position, point },
         24 => DecidedSkip { ring, entry },
         25 => PreVote { ring, ballot },
         26 => PreVoteGranted { ring, ballot },

@@ -12,7 +12,7 @@ use super::proposer::Proposer;
 use super::read_index::ReadIndexQueue;
 use super::ring::{Ring, RingContext};
 use super::topology::{MergePosition, RingId, ring_for};
-use super::transfer::{Donation, Intake};
+use super::transfer::StateNegotiation;
 use super::{MultiRingConfig, Mutant};
 use crate::layers::heartbeat::Heartbeat;
 use alloc::boxed::Box;
@@ -73,9 +73,7 @@ pub(super) struct MultiRing {
     pub(super) persistence: Persistence,
     /// The application's state is in force.
     fit: bool,
-    pub(super) intake: Intake,
-    pub(super) donations: Vec<Option<Donation>>,
-    pub(super) captures: u32,
+    pub(super) intake: StateNegotiation,
     pub(super) recovery: AcceptorRecovery,
     pub(super) read_indexes: ReadIndexQueue,
     pub(super) levelling: Levelling,
@@ -132,9 +130,7 @@ impl MultiRing {
             storage_epochs: alloc::vec![0; processes],
             persistence: Persistence::new(config.storage),
             fit: false,
-            intake: Intake::default(),
-            donations: alloc::vec![None; config.cluster.replicas()],
-            captures: 0,
+            intake: StateNegotiation::default(),
             recovery: AcceptorRecovery::default(),
             read_indexes: ReadIndexQueue::default(),
             levelling: Levelling::new(count),
@@ -171,7 +167,7 @@ impl MultiRing {
 
     /// Whether its application has the state that its place in the order asks for.
     pub(super) const fn has_state(&self) -> bool {
-        self.started && self.fit && !self.intake.wanted && self.intake.installing.is_none()
+        self.started && self.fit && !self.intake.wanted && self.intake.awaited.is_none()
     }
 
     /// Calls `does` with a ring and its context, if this process is in it.
@@ -236,10 +232,10 @@ impl MultiRing {
     }
 
     /// The application has a state in force that holds every delivery up to `position`, on disk or not.
-    fn installed(&mut self, position: u64, out: &mut Outbox<Messages<RingPacket>>) {
-        if let Some(awaited) = self.intake.installing {
-            if position >= awaited {
-                self.intake.installing = None;
+    fn installed(&mut self, position: u64, needs: u64, out: &mut Outbox<Messages<RingPacket>>) {
+        if self.intake.awaited.is_some() {
+            if self.is_answered_by(position, needs) {
+                self.intake.awaited = None;
                 self.fit = true;
                 self.report_caught_up(position, out);
             }
@@ -265,7 +261,7 @@ impl MultiRing {
     /// Reports that neither state nor an acceptor's recovery is on its way to this process any more, if
     /// that is so. Whether the application has its state in force is for the application to say.
     fn report_caught_up(&self, position: u64, out: &mut Outbox<Messages<RingPacket>>) {
-        if self.may_vote() && !self.intake.wanted && self.intake.installing.is_none() {
+        if self.may_vote() && !self.intake.wanted && self.intake.awaited.is_none() {
             out.event(ProtocolEvent::CaughtUp(position));
         }
     }
@@ -338,7 +334,6 @@ impl MultiRing {
         self.request_recovery();
         self.finish_recovery(out);
         self.ask_for_state();
-        self.end_donations(out);
         self.report_progress();
         for id in self.ring_ids() {
             self.with_ring(id, Ring::run_election);
@@ -464,17 +459,15 @@ impl Protocol for MultiRing {
             Input::Loaded { ticket, record } => self.on_loaded(ticket, record, out),
             Input::Checkpointed(position) => self.checkpointed(position),
             Input::Applied(position) => self.merge.on_applied(position),
-            Input::Installed { position, .. } => self.installed(position, out),
+            Input::Installed { position, installs } => self.installed(position, installs, out),
             Input::Unfit => self.fit = false,
-            Input::Captured { ticket, position, bytes } => {
-                self.on_captured(ticket, position, bytes, out);
-            }
-            Input::Piece { ticket, offset, bytes } => self.on_own_piece(ticket, offset, bytes),
             Input::Barrier(ticket) => self.read_indexes.set(ticket),
             Input::Oracle(Oracle::Suspect(p)) => self.heartbeat.suspect(p.index()),
             Input::Oracle(Oracle::Trust(p)) => self.heartbeat.trust(p.index()),
             // The members are fixed: a member that stops is passed over.
             Input::Leave
+            | Input::Captured { .. }
+            | Input::Piece { .. }
             | Input::Oracle(Oracle::Leader(..) | Oracle::NoLeader(_))
             | Input::Medium(In::Down(_)) => {}
             Input::Medium(In::Up(p)) => self.reconnected(p),
@@ -521,7 +514,6 @@ impl Protocol for MultiRing {
         let others = [
             self.recovery_at(),
             self.intake_at(),
-            self.donations_at(),
             self.levelling_at(),
             self.read_indexes.due(retry),
         ];
