@@ -245,7 +245,7 @@ mod tests {
             put_message(b"", to);
         });
         let expected = [
-            b'a', b'm', b'c', b'D', 9, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 3,
+            b'a', b'm', b'c', b'D', 10, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 3,
             0, b'x', b'y', b'z', 0, 0,
         ];
         assert_eq!(bytes, expected);

@@ -188,14 +188,28 @@ fn the_processes_of_a_node_die_and_start_together() {
     assert!(deaths > 20, "{deaths}");
 }
 
-/// The first of some seeds whose run ends badly.
-fn first_bad(name: &str, profile: Profile, mutant: Mutant) -> Option<(Trial, Report)> {
+/// The first of some seeds whose run ends like this.
+fn first_of(
+    (name, profile, mutant): (&str, Profile, Mutant),
+    is_it: impl Fn(&Report) -> bool,
+) -> Option<(Trial, Report)> {
     let trials = (0..100).map(|seed| Trial::new(name, seed, mutant));
     let runs = trials.map(|trial| {
         let report = trial.run(profile, &mut |_| {});
         (trial, report)
     });
-    runs.into_iter().find(|(_, report)| !report.settled())
+    runs.into_iter().find(|(_, report)| is_it(report))
+}
+
+/// The first of some seeds whose run ends badly.
+fn first_bad(name: &str, profile: Profile, mutant: Mutant) -> Option<(Trial, Report)> {
+    first_of((name, profile, mutant), |report| !report.settled())
+}
+
+/// The first of some seeds in which a host finds that a state is wrong.
+fn first_wrong(name: &str, profile: Profile, mutant: Mutant) -> Option<(Trial, Report)> {
+    let is_wrong = |report: &Report| matches!(report.outcome, Outcome::Breach(Breach::Host(_)));
+    first_of((name, profile, mutant), is_wrong)
 }
 
 /// How the first run ends that ends badly.
@@ -206,8 +220,8 @@ fn found(name: &str, profile: Profile, mutant: Mutant) -> Outcome {
 
 #[test]
 fn a_state_that_is_too_old_is_caught() {
-    let differs = found("multi-ring", Profile::All, Mutant::TakesOldState);
-    assert!(matches!(differs, Outcome::Breach(Breach::Host(_))), "{differs:?}");
+    // Some runs only end without being whole: the process knows that the state is not the one it needs.
+    assert!(first_wrong("multi-ring", Profile::All, Mutant::TakesOldState).is_some());
     let stuck = found("bb-urcast-urcast", Profile::Crash, Mutant::TakesOldState);
     assert!(matches!(stuck, Outcome::NotSettled(_)), "{stuck:?}");
 }
@@ -239,7 +253,7 @@ fn a_read_that_waits_for_no_barrier_is_caught() {
 #[test]
 fn a_run_with_a_host_replays_to_the_same_hash_and_shrinks() {
     let (trial, report) =
-        first_bad("multi-ring", Profile::All, Mutant::TakesOldState).expect("one");
+        first_wrong("multi-ring", Profile::All, Mutant::TakesOldState).expect("one");
     let again = trial.replay(&report.recorded);
     assert_eq!((report.hash, &report.outcome), (again.hash, &again.outcome));
     assert_eq!(report.recorded, again.recorded);
