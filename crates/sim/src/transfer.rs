@@ -33,6 +33,12 @@ const PIECES_MAX: usize = 12;
 /// After how long a process that found no source asks again.
 const ASK_AGAIN: Span = Span::micros(50);
 
+/// How often a state comes slowly, of a million times.
+const SLOW_PPM: u64 = 400_000;
+
+/// How long a piece of a state takes that comes as slowly as any.
+const SLOWEST_PIECE: Span = Span::millis(3);
+
 /// How often the connection breaks at a piece, of a million times, while there are faults.
 const BREAKS_PPM: u64 = 30_000;
 
@@ -62,6 +68,8 @@ struct StateTransfer {
     /// The state, as it was when it was asked for.
     items: Vec<Item>,
     pieces: u32,
+    /// How long each takes at least.
+    pace: Span,
     /// Pieces that were sent, and that are here.
     sent: u32,
     got: u32,
@@ -227,6 +235,11 @@ impl World<'_> {
         let items = self.procs[from.index()].app.log[..count as usize].to_vec();
         let pieces = (items.len().div_ceil(PIECE_ITEMS)).clamp(1, PIECES_MAX) as u32;
         let life = self.procs[from.index()].life;
+        let mut pace = Span::ZERO;
+        if self.chooser.chance(Concern::Schedule, SLOW_PPM) {
+            // Large, or over a slow network.
+            pace = Span(self.chooser.between(Concern::Schedule, 0, SLOWEST_PIECE.0));
+        }
         let app = &mut self.procs[p.index()].app;
         let attempt = app.attempts;
         let Some(gap) = &mut app.gap else { return };
@@ -237,6 +250,7 @@ impl World<'_> {
             is_steady: true,
             items,
             pieces,
+            pace,
             sent: 0,
             got: 0,
             breaks: 0,
@@ -251,8 +265,8 @@ impl World<'_> {
             && transfer.sent < transfer.pieces.min(transfer.got + WINDOW)
         {
             transfer.sent += 1;
-            let breaks = transfer.breaks;
-            self.transfer_later(p, Span::ZERO, TransferDue::Piece(breaks));
+            let (breaks, pace) = (transfer.breaks, transfer.pace);
+            self.transfer_later(p, pace, TransferDue::Piece(breaks));
         }
     }
 
@@ -317,7 +331,6 @@ impl World<'_> {
         }
         if matches!(source, StateSource::View(_)) {
             if !state.is_steady {
-                self.mark("sim-state-not-believed");
                 return self.ask_anew(p, Span::ZERO);
             }
             if state.position() > reached {

@@ -99,7 +99,11 @@ fn every_promise_is_kept_when_oracles_lie() {
 fn every_promise_is_kept_under_all_faults_at_once() {
     let marks = kept(Profile::All);
     // Who lags behind, and lives, is gone round until it has caught up.
-    for mark in ["multiring-left-out", "multiring-taken-in"] {
+    let of_rings = ["multiring-left-out", "multiring-taken-in"];
+    // The source of a state dies or lets it go, a connection breaks, and a state comes too late.
+    let of_states =
+        ["sim-state-source-lost", "sim-state-let-go", "sim-state-resumed", "sim-state-too-old"];
+    for mark in of_rings.into_iter().chain(of_states) {
         assert!(rows().len() < 3 || marks.contains_key(mark), "{mark} was never seen in {marks:?}");
     }
 }
