@@ -163,7 +163,7 @@ impl MultiRing {
     }
 
     fn on_heartbeat(&mut self, from: Pid, count: u64, fit: bool, rings: &[(RingId, PeerProgress)]) {
-        self.heartbeat.saw(self.now, from.index(), count, fit);
+        self.heartbeat.observe(self.now, from.index(), count, fit);
         for &(id, standing) in rings {
             if let Some(Some(ring)) = self.rings.get_mut(usize::from(id))
                 && let Some(at) = ring.topology.member(from)

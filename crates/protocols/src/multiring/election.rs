@@ -24,7 +24,7 @@
 use super::message::RingMessage;
 use super::ring::{Ring, RingContext};
 use super::value::RingBallot;
-use crate::layers::heartbeat::PATIENCE_MAX;
+use crate::layers::failure_detector::PATIENCE_MAX;
 use alloc::vec::Vec;
 use amcast_core::{Pid, Span, Time};
 

@@ -14,7 +14,7 @@ use super::ring::{Ring, RingContext};
 use super::topology::{MergePosition, RingId, ring_for};
 use super::transfer::StateNegotiation;
 use super::{MultiRingConfig, Mutant};
-use crate::layers::heartbeat::Heartbeat;
+use crate::layers::failure_detector::FailureDetector;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -62,7 +62,7 @@ pub(super) struct MultiRing {
     pub(super) merge: Merge,
     /// By ring.
     pub(super) proposers: Vec<Proposer>,
-    pub(super) heartbeat: Heartbeat,
+    pub(super) heartbeat: FailureDetector,
     pub(super) connectivity: ConnectivityMatrix,
     /// The processes with which this one exchanges heartbeats.
     pub(super) neighbours: Vec<Pid>,
@@ -112,7 +112,7 @@ impl MultiRing {
         let everybody: Vec<usize> = (0..processes).collect();
         let count = rings.len();
         let mut heartbeat =
-            Heartbeat::new(me.index(), &everybody, config.heartbeat, config.suspect);
+            FailureDetector::new(me.index(), &everybody, config.heartbeat, config.suspect);
         // Streams may be slow, and timeouts far shorter than they take.
         heartbeat.grow_patience_to(PATIENCE_GROWTH);
         Self {

@@ -25,7 +25,7 @@ use super::persistence::{LogRecord, PendingWrites};
 use super::successor::SuccessorLink;
 use super::topology::{RingId, RingTopology};
 use super::value::{INSTANCE_MAX, InstanceEntry, InstanceValue, RingBallot};
-use crate::layers::heartbeat::Heartbeat;
+use crate::layers::failure_detector::FailureDetector;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use amcast_core::messages::Messages;
@@ -38,7 +38,7 @@ pub(super) struct RingContext<'a> {
     /// Whether this process may vote: it has not lost its storage.
     pub(super) votes: bool,
     pub(super) config: &'a MultiRingConfig,
-    pub(super) heartbeat: &'a Heartbeat,
+    pub(super) heartbeat: &'a FailureDetector,
     pub(super) connectivity: &'a ConnectivityMatrix,
     /// By process: the storage epoch whose votes and promises count.
     pub(super) storage_epochs: &'a mut Vec<u32>,

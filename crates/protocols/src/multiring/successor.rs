@@ -311,7 +311,7 @@ mod tests {
     use super::super::value::{InstanceValue, RingProposal};
     use super::super::{MultiRingConfig, WRITTEN};
     use super::*;
-    use crate::layers::heartbeat::Heartbeat;
+    use crate::layers::failure_detector::FailureDetector;
     use amcast_core::{Entry as _, Gid, GroupSet, MsgId, Outbox, RawConfig};
 
     const BALLOT: RingBallot = RingBallot::new(1, Pid(0));
@@ -330,7 +330,7 @@ mod tests {
         me: Pid,
         now: Time,
         config: MultiRingConfig,
-        heartbeat: Heartbeat,
+        heartbeat: FailureDetector,
         connectivity: ConnectivityMatrix,
         storage_epochs: Vec<u32>,
         writes: PendingWrites,
@@ -351,7 +351,12 @@ mod tests {
             let mut member = Self {
                 me,
                 now: Time(1),
-                heartbeat: Heartbeat::new(me.index(), &[0, 1, 2], config.heartbeat, config.suspect),
+                heartbeat: FailureDetector::new(
+                    me.index(),
+                    &[0, 1, 2],
+                    config.heartbeat,
+                    config.suspect,
+                ),
                 config,
                 connectivity: ConnectivityMatrix::new(3),
                 storage_epochs: alloc::vec![0; 3],

@@ -10,7 +10,7 @@ use super::ring::Record;
 use super::takeover::Candidate;
 use super::ticket::Ticketed;
 use super::transfer::{Donation, Intake};
-use crate::layers::heartbeat::{Heartbeat, PATIENCE_GROWTH_MAX};
+use crate::layers::failure_detector::{FailureDetector, PATIENCE_GROWTH_MAX};
 use crate::mutant::Mutants;
 use alloc::vec::Vec;
 use amcast_core::memory::{In, LINE_WORDS, Memory, Out, Outcome, RegionId, Source, Stamp, Window};
@@ -81,7 +81,7 @@ pub(super) struct Replica {
 
     /// By rank; its own entry is not used.
     pub(super) peers: Vec<Peer>,
-    pub(super) heartbeat: Heartbeat,
+    pub(super) heartbeat: FailureDetector,
     /// The row as last published.
     pub(super) row: Row,
     /// Publish the row even if nothing urgent changed.
@@ -184,7 +184,7 @@ impl Replica {
         // Leaders of the groups are spread over the ranks: group g prefers rank g mod n.
         let preference: Vec<usize> = (0..n).map(|i| (group.index() + i) % n).collect();
         let (interval, timeout) = (HEARTBEAT.get(config), SUSPECT.get(config));
-        let mut heartbeat = Heartbeat::new(rank, &preference, interval, timeout);
+        let mut heartbeat = FailureDetector::new(rank, &preference, interval, timeout);
         // A machine without cores to spare stays so for a while: what it learns it keeps.
         heartbeat.grow_patience_to(PATIENCE_GROWTH_MAX);
         let edge = |child| Edge { child, log: 0, out: 0, taken: 0 };

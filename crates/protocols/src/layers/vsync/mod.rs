@@ -80,7 +80,7 @@ mod transfer;
 
 pub use packet::Packet;
 
-use crate::layers::heartbeat::Heartbeat;
+use crate::layers::failure_detector::FailureDetector;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -210,7 +210,7 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     /// What one that joins in this view must know.
     base: Arc<[u8]>,
     // Of peers, by pid.
-    heartbeat: Heartbeat,
+    heartbeat: FailureDetector,
     heard: Vec<u64>,
     /// Who has failed, as an oracle says.
     dead: Vec<bool>,
@@ -269,7 +269,7 @@ where
         let view = View { id: 0, members };
         let order: Vec<usize> = (0..n).collect();
         let mut heartbeat =
-            Heartbeat::new(settings.me.index(), &order, settings.heartbeat, settings.suspect);
+            FailureDetector::new(settings.me.index(), &order, settings.heartbeat, settings.suspect);
         heartbeat.grow_patience_to(PATIENCE_GROWTH);
         if settings.told_who_failed {
             (0..n).for_each(|p| heartbeat.trust(p));
@@ -560,7 +560,7 @@ where
         }
         self.hear_incarnation(from, packet.life);
         self.heard[at] += 1;
-        self.heartbeat.saw(self.now, at, self.heard[at], true);
+        self.heartbeat.observe(self.now, at, self.heard[at], true);
         self.believe_oracle(at);
         for item in packet.items {
             self.take_item(from, item, out);

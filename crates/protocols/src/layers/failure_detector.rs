@@ -1,36 +1,36 @@
-//! Who of a group lives, and who should lead it: an oracle made of counters in shared memory.
+//! The failure detector of all protocols, and the leader oracle on it: which processes live, and which of
+//! them should lead.
 //!
-//! Every replica counts up and writes its counter where the others of its group can read it. A
-//! counter that has not moved for a while is the sign of a replica that has failed; the first
-//! replica, in an agreed order, that is neither suspected nor short of state should lead. This is
-//! what `leader(g)` of [TRAM 2.1] asks for: it may be wrong for as long as it likes, and is right
-//! in the end when replicas and memory are timely. Protocols must be safe whatever it says.
+//! Every process counts up and shows its counter to its peers: in a row of shared memory, or in heartbeat
+//! messages. A counter that has not moved for a while is the sign of a process that has failed; the first
+//! process, in an agreed order, that is neither suspected nor short of state should lead. This is what
+//! `leader(g)` of [TRAM 2.1] asks for: it may be wrong for as long as it likes, and is right in the end
+//! when processes and carriers are timely. Protocols must be safe whatever it says.
 //!
 //! ```text
-//! rank 0   1----2----3----X                        counter written every `interval`
+//! rank 0   1----2----3----X                        counter shown every `interval`
 //! rank 1   |    |    |    .    .    .    |         `patience` without a move:
 //!          leader is rank 0              leader is rank 1
 //! ```
 //!
 //! # Rules
-//! 1. A counter that moves is a sign of life; 0 is what an unwritten row shows, and is none. A
-//!    counter that falls belongs to a replica that started again: that is a sign of life too.
-//! 2. No move for [`patience`](Heartbeat::patience) makes a peer suspected, and it stays so until
-//!    its counter moves. A process never suspects itself.
-//! 3. Patience is a guess of how long a live peer may be silent. A false suspicion doubles it if that
-//!    would have helped (see *Slow or away* below), up to [`PATIENCE_GROWTH_MAX`] times the configured
-//!    timeout and never beyond [`PATIENCE_MAX`], so a failed leader is replaced within seconds whatever
-//!    happened before. Each calm stretch takes an eighth away again, down to the timeout, but not below what
-//!    the peer's longest silence in that stretch needs. A stretch is [`CALM_MAX`] at most, so patience
-//!    is back at the timeout within minutes.
-//! 4. Silence counts only while this process was there to hear it. Of a time in which it was not
-//!    stepped no more than a quarter of the timeout counts, or an interval if that is longer: where
-//!    cores are short, those whom it waits for were not run either. If it was not stepped for as long
-//!    as the timeout, it starts the patience with everybody anew; who was suspected before stays so.
-//! 5. What an outside detector says ([`Heartbeat::suspect`], [`Heartbeat::trust`]) holds until the
-//!    counter moves or the detector says the contrary.
-//! 6. A coordination service that names the leader ([`Heartbeat::override_leader`]) has the last
-//!    word.
+//! 1. A counter that moves is a heartbeat; 0 is what an unwritten row shows, and is none. A counter that
+//!    falls belongs to a process that started again: that is a heartbeat, too.
+//! 2. No move for [`patience`](FailureDetector::patience) makes a peer suspected, and it stays so until its
+//!    counter moves. A process never suspects itself.
+//! 3. Patience is a guess of how long a live peer may be silent. A false suspicion doubles it if that would
+//!    have helped (see *Slow or away* below), up to [`PATIENCE_GROWTH_MAX`] times the configured timeout
+//!    and never beyond [`PATIENCE_MAX`], so a failed leader is replaced within seconds whatever happened
+//!    before. Each calm stretch takes an eighth away again, down to the timeout, but not below what the
+//!    peer's longest silence in that stretch needs. A stretch is [`CALM_MAX`] at most, so patience is back
+//!    at the timeout within minutes.
+//! 4. Silence counts only while this process was there to hear a heartbeat. Of a time in which it was not
+//!    stepped no more than a quarter of the timeout counts, or an interval if that is longer: where cores
+//!    are short, its peers did not run either. If it was not stepped for as long as the timeout, it starts
+//!    the patience with all peers anew; a peer that was suspected before stays so.
+//! 5. What an outside detector says ([`FailureDetector::suspect`], [`FailureDetector::trust`]) holds until
+//!    the counter moves or the detector says the contrary.
+//! 6. A coordination service that names the leader ([`FailureDetector::override_leader`]) has the last word.
 //!
 //! # Slow or away
 //! A peer that was suspected and is heard again was *slow*, or it was *away*: its process stood still, or
@@ -39,17 +39,18 @@
 //!
 //! | heard before | its silence | then |
 //! |---|---|---|
-//! | at most twice the patience | any | slow: the others get nothing done with it in between |
-//! | longer | more than twice the patience | away: doubled patience would not have borne it either |
+//! | at most twice the patience | any | slow: its peers get nothing done with it in between |
+//! | longer | more than twice the patience | away: doubled patience would not have sufficed either |
 //! | longer | at most twice the patience | slow if it is the second one without a calm stretch between |
 //!
 //! So outages of 0.4 s, 0.9 s and 1.9 s in turn leave a patience of 0.25 s where it is, and pauses of 0.4 s
 //! that recur double it once.
 //!
 //! # In a protocol's step
-//! First [`Heartbeat::saw`] for each peer's row, then [`Heartbeat::beat`] (and publish what it
-//! gives), then [`Heartbeat::leader`]; [`Heartbeat::deadline`] goes into the protocol's own. In this
-//! order a late step never suspects a peer whose new counter lies there to be read.
+//! First [`FailureDetector::observe`] for each peer's row or heartbeat, then [`FailureDetector::beat`] (and
+//! send or write what it gives), then [`FailureDetector::leader`]; [`FailureDetector::deadline`] goes into
+//! the protocol's own. In this order a late step never suspects a peer whose new counter is there to be
+//! read.
 
 use alloc::vec::Vec;
 use amcast_core::step::Why;
@@ -63,7 +64,7 @@ pub const PATIENCE_GROWTH_MAX: u64 = 16;
 /// latest. A configured timeout that is longer stays as it is.
 ///
 /// Source: ours. Two seconds are longer than a process of an overloaded machine waits for a core and than
-/// three retransmissions of TCP in a row take, and short enough for those who wait for the next leader.
+/// three retransmissions of TCP in a row take, and short enough for clients that wait for the next leader.
 pub const PATIENCE_MAX: Span = Span::secs(2);
 
 /// Of a time in which this process was not stepped, so large a part of the timeout counts as silence.
@@ -82,12 +83,11 @@ const SHRINK: u64 = 8;
 /// Patience stays one part of so many above the longest silence of the last calm stretch.
 const MARGIN: u64 = 4;
 
-/// The counters of a group's replicas as one of them sees them. See the [module](self) for its
-/// rules.
+/// The failure detector of one process. See the [module](self) for its rules.
 #[derive(Clone, Debug)]
-pub struct Heartbeat {
+pub struct FailureDetector {
     me: usize,
-    /// All ranks, who should lead first in front.
+    /// All ranks, in the order in which they should lead.
     preference: Vec<usize>,
     interval: Span,
     timeout: Span,
@@ -96,7 +96,7 @@ pub struct Heartbeat {
     /// How far calm stretches can grow, in times [`CALM`].
     calm_growth: u64,
     /// By rank. The own entry's `fit` is used, the rest of it is not.
-    peers: Vec<Peer>,
+    peers: Vec<PeerState>,
     /// The own counter as last published; only grows.
     counter: u64,
     beat_due: Time,
@@ -105,16 +105,16 @@ pub struct Heartbeat {
     override_leader: Option<usize>,
 }
 
-/// What is known of one rank.
+/// The state of one peer.
 #[derive(Clone, Copy, Debug)]
-struct Peer {
-    /// The counter as last seen; 0 if it was never written.
+struct PeerState {
+    /// The counter as observed last; 0 if none was shown.
     counter: u64,
-    /// When the counter was last seen to move, or patience was started anew.
+    /// When the counter was last observed to move, or patience was started anew.
     moved: Time,
     /// When it was last heard again after a silence that was too long.
     back: Time,
-    /// Whether its row says that it has all state. Believed until the row says otherwise.
+    /// Whether it shows that it has all state. Believed until it shows the contrary.
     fit: bool,
     /// How long its counter may stand still.
     patience: Span,
@@ -122,18 +122,19 @@ struct Peer {
     calm_since: Time,
     /// The longest silence since then that was not too long.
     longest: Span,
-    /// Whether a silence since the last calm stretch was too long, and doubled patience would have borne it.
+    /// Whether a silence since the last calm stretch was too long, and doubled patience would have
+    /// sufficed.
     nearly_borne: bool,
     /// How many times the patience a calm stretch lasts.
     calm: u64,
     /// Whether it was found silent for too long and has not moved since.
     silent: bool,
-    hint: Option<Hint>,
+    verdict: Option<OutsideVerdict>,
 }
 
-impl Peer {
-    /// Whether more patience would have helped with the silence that ends now: the peer is slow, and was not
-    /// away (see the [module](self)).
+impl PeerState {
+    /// Whether more patience would have helped with the silence that ends now: the peer is slow, and was
+    /// not away (see the [module](self)).
     fn is_slow(&mut self, now: Time) -> bool {
         let doubled = self.patience.times(2);
         if self.moved.since(self.back) <= doubled {
@@ -143,7 +144,7 @@ impl Peer {
     }
 
     /// A suspicion of it proves false.
-    fn is_back(&mut self, now: Time, limits: Limits) {
+    fn is_back(&mut self, now: Time, limits: PatienceLimits) {
         if self.is_slow(now) {
             self.patience = self.patience.max(self.patience.times(2).min(limits.patience));
             self.calm = (self.calm * 2).min(limits.calm);
@@ -177,33 +178,34 @@ impl Peer {
 
 /// How far the numbers that adapt can grow.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct PatienceLimits {
     patience: Span,
     calm: u64,
 }
 
 /// What an outside detector said last of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Hint {
+enum OutsideVerdict {
     Suspect,
     Trust,
 }
 
-impl Heartbeat {
-    /// The oracle of rank `me` in a group whose ranks `preference` lists, each once, the one who
-    /// should lead first in front. A counter is published every `interval`; a peer is suspected
-    /// after `timeout` without one, to begin with. Interval over timeout is what a burst of work at
-    /// the peer can swallow: a tenth is a sound choice.
+impl FailureDetector {
+    /// The detector of rank `me` in a group whose ranks `preference` lists, each once, in the order in
+    /// which they should lead. A counter is shown every `interval`; a peer is suspected after `timeout`
+    /// without one, to begin with. Interval over timeout is what a burst of work at the peer can swallow: a
+    /// tenth is a sound choice.
     ///
     /// # Panics
-    /// If `preference` is not a permutation that holds `me`, or `interval` is not shorter than
-    /// `timeout` or is zero: configurations are checked before they get here.
+    ///
+    /// If `preference` is not a permutation that holds `me`, or `interval` is not shorter than `timeout` or
+    /// is zero: configurations are checked before they get here.
     pub fn new(me: usize, preference: &[usize], interval: Span, timeout: Span) -> Self {
         let ranks = preference.len();
         assert!(me < ranks, "rank {me} is not one of {ranks}");
         assert!((0..ranks).all(|r| preference.contains(&r)), "{preference:?} misses a rank");
         assert!(Span::ZERO < interval && interval < timeout, "interval must be below timeout");
-        let peer = Peer {
+        let peer = PeerState {
             counter: 0,
             moved: Time::ZERO,
             back: Time::ZERO,
@@ -214,7 +216,7 @@ impl Heartbeat {
             nearly_borne: false,
             calm: CALM,
             silent: false,
-            hint: None,
+            verdict: None,
         };
         Self {
             me,
@@ -241,8 +243,8 @@ impl Heartbeat {
         self.calm_growth = timeouts;
     }
 
-    /// The counter to publish now, if it is time to. Call it once a step, after
-    /// [`Heartbeat::saw`]: it also finds who has been silent for too long.
+    /// The counter to show now, if it is due. Call it once a step, after [`FailureDetector::observe`]: it
+    /// also finds peers that have been silent for too long.
     pub fn beat(&mut self, now: Time) -> Option<u64> {
         self.run(now);
         for rank in 0..self.peers.len() {
@@ -256,9 +258,9 @@ impl Heartbeat {
         Some(self.counter)
     }
 
-    /// Takes in what the row of `rank` shows: its counter, and whether it has all state. Cheap when
-    /// nothing moved, so it may be called on every poll. Of the own row only `fit` is taken.
-    pub fn saw(&mut self, now: Time, rank: usize, counter: u64, fit: bool) {
+    /// Takes in what `rank` shows: its counter, and whether it has all state. Cheap when nothing moved, so
+    /// it may be called on every poll. Of the own row only `fit` is taken.
+    pub fn observe(&mut self, now: Time, rank: usize, counter: u64, fit: bool) {
         self.run(now);
         let (limits, timeout) = (self.limits(), self.timeout);
         let peer = &mut self.peers[rank];
@@ -270,47 +272,45 @@ impl Heartbeat {
             true => peer.is_back(now, limits),
             false => peer.is_timely(now, timeout),
         }
-        (peer.counter, peer.moved, peer.silent, peer.hint) = (counter, now, false, None);
+        (peer.counter, peer.moved, peer.silent, peer.verdict) = (counter, now, false, None);
     }
 
     /// Whether `rank` seems to have failed.
     pub fn suspects(&self, now: Time, rank: usize) -> bool {
-        match self.peers[rank].hint {
+        match self.peers[rank].verdict {
             _ if rank == self.me => false,
-            Some(Hint::Suspect) => true,
-            Some(Hint::Trust) => false,
+            Some(OutsideVerdict::Suspect) => true,
+            Some(OutsideVerdict::Trust) => false,
             None => self.peers[rank].silent || self.is_silent(now, rank),
         }
     }
 
-    /// Whether the row of `rank` says that it has all state.
+    /// Whether `rank` shows that it has all state.
     pub fn is_fit(&self, rank: usize) -> bool {
         self.peers[rank].fit
     }
 
-    /// The rank that should lead: the one that a coordination service names, or the first one in
-    /// order of preference that is fit and not suspected, this process included. None if there is
-    /// no such rank: nobody that is known to have all state works.
+    /// The rank that should lead: the one that a coordination service names, or the first one in order of
+    /// preference that is fit and not suspected, this process included. None if there is no such rank.
     pub fn leader(&self, now: Time) -> Option<usize> {
         let works = |&rank: &usize| self.peers[rank].fit && !self.suspects(now, rank);
         self.override_leader.or_else(|| self.preference.iter().copied().find(works))
     }
 
-    /// `rank` began a new life: that it was silent before was no false alarm, and its counter
-    /// starts again.
+    /// `rank` restarted: that it was silent before was no false alarm, and its counter starts again.
     pub fn restarted(&mut self, now: Time, rank: usize) {
         let peer = &mut self.peers[rank];
-        (peer.counter, peer.moved, peer.silent, peer.hint) = (0, now, false, None);
+        (peer.counter, peer.moved, peer.silent, peer.verdict) = (0, now, false, None);
     }
 
     /// An outside detector suspects `rank`. Of this process itself it is not believed.
     pub fn suspect(&mut self, rank: usize) {
-        self.peers[rank].hint = Some(Hint::Suspect);
+        self.peers[rank].verdict = Some(OutsideVerdict::Suspect);
     }
 
     /// An outside detector vouches for `rank`.
     pub fn trust(&mut self, rank: usize) {
-        self.peers[rank].hint = Some(Hint::Trust);
+        self.peers[rank].verdict = Some(OutsideVerdict::Trust);
     }
 
     /// A coordination service names the leader, whatever the counters say; `None` gives the choice
@@ -330,11 +330,11 @@ impl Heartbeat {
         now.since(self.peers[rank].moved)
     }
 
-    /// When [`Heartbeat::beat`] must be called next, and for what: a counter is due, or a peer's
+    /// When [`FailureDetector::beat`] must be called next, and for what: a counter is due, or a peer's
     /// silence becomes a suspicion.
     pub fn deadline(&self) -> (Time, Why) {
-        let open = |&(rank, peer): &(usize, &Peer)| {
-            rank != self.me && !peer.silent && peer.hint.is_none() && self.ran.is_some()
+        let open = |&(rank, peer): &(usize, &PeerState)| {
+            rank != self.me && !peer.silent && peer.verdict.is_none() && self.ran.is_some()
         };
         let peers = self.peers.iter().enumerate();
         let suspicion = peers.filter(open).map(|(_, peer)| peer.moved + peer.patience).min();
@@ -344,9 +344,9 @@ impl Heartbeat {
         }
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> PatienceLimits {
         let patience = self.timeout.times(self.growth).min(PATIENCE_MAX).max(self.timeout);
-        Limits { patience, calm: CALM * self.calm_growth }
+        PatienceLimits { patience, calm: CALM * self.calm_growth }
     }
 
     /// Whether the silence of `rank` has lasted too long, as far as this process can tell.
@@ -356,13 +356,13 @@ impl Heartbeat {
         rank != self.me && !self.was_away(now) && now.since(moved) >= peer.patience
     }
 
-    /// How much of the time since this process ran last is nobody's silence.
+    /// How much of the time since this process ran last is no peer's silence.
     fn unheard(&self, now: Time) -> Span {
         let gap = self.ran.map_or(Span::ZERO, |ran| now.since(ran));
         Span(gap.0.saturating_sub(self.interval.0.max(self.timeout.0 / HEARD)))
     }
 
-    /// Whether this process did not run for so long that nobody's silence means anything.
+    /// Whether this process did not run for so long that no peer's silence means anything.
     fn was_away(&self, now: Time) -> bool {
         self.ran.is_none_or(|ran| now.since(ran) >= self.timeout)
     }
@@ -395,16 +395,16 @@ mod tests {
         Time::ZERO + Span::millis(ms)
     }
 
-    /// Rank `me` of three, who prefer the lowest.
-    fn of_three(me: usize) -> Heartbeat {
-        Heartbeat::new(me, &[0, 1, 2], INTERVAL, TIMEOUT)
+    /// Rank `me` of three, which prefer the lowest.
+    fn of_three(me: usize) -> FailureDetector {
+        FailureDetector::new(me, &[0, 1, 2], INTERVAL, TIMEOUT)
     }
 
     /// Runs `h` every millisecond of `ms`; the ranks in `alive` count along.
-    fn run(h: &mut Heartbeat, ms: core::ops::Range<u64>, alive: &[usize]) {
+    fn run(h: &mut FailureDetector, ms: core::ops::Range<u64>, alive: &[usize]) {
         for t in ms {
             for &rank in alive {
-                h.saw(at(t), rank, t + 1, true);
+                h.observe(at(t), rank, t + 1, true);
             }
             h.beat(at(t));
         }
@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn the_first_live_rank_in_order_of_preference_leads() {
-        let mut h = Heartbeat::new(1, &[2, 0, 1], INTERVAL, TIMEOUT);
+        let mut h = FailureDetector::new(1, &[2, 0, 1], INTERVAL, TIMEOUT);
         run(&mut h, 0..5, &[0, 2]);
         assert_eq!(h.leader(at(4)), Some(2));
         run(&mut h, 5..20, &[0]);
@@ -448,8 +448,8 @@ mod tests {
 
     #[test]
     fn the_deadline_names_a_suspicion_that_comes_before_the_next_counter() {
-        let mut h = Heartbeat::new(0, &[0, 1], Span::millis(7), TIMEOUT);
-        h.saw(at(0), 1, 1, true);
+        let mut h = FailureDetector::new(0, &[0, 1], Span::millis(7), TIMEOUT);
+        h.observe(at(0), 1, 1, true);
         assert_eq!(h.beat(at(0)), Some(1));
         assert_eq!(h.beat(at(7)), Some(2));
         assert_eq!(h.deadline(), (at(10), Why::Suspicion));
@@ -462,8 +462,8 @@ mod tests {
     fn a_row_that_was_never_written_is_no_sign_of_life() {
         let mut h = of_three(2);
         for t in 0..12 {
-            h.saw(at(t), 0, 0, true);
-            h.saw(at(t), 1, 1 + t, true);
+            h.observe(at(t), 0, 0, true);
+            h.observe(at(t), 1, 1 + t, true);
             h.beat(at(t));
         }
         assert_eq!(h.leader(at(11)), Some(1));
@@ -474,10 +474,10 @@ mod tests {
         let mut h = of_three(1);
         run(&mut h, 0..30, &[2]);
         assert!(h.suspects(at(29), 0));
-        h.saw(at(30), 0, 700, true);
+        h.observe(at(30), 0, 700, true);
         run(&mut h, 30..90, &[2]);
         assert!(h.suspects(at(89), 0));
-        h.saw(at(90), 0, 1, true);
+        h.observe(at(90), 0, 1, true);
         assert!(!h.suspects(at(90), 0));
         assert_eq!(h.leader(at(90)), Some(0));
     }
@@ -485,13 +485,13 @@ mod tests {
     #[test]
     fn who_lacks_state_does_not_lead() {
         let mut h = of_three(1);
-        h.saw(at(0), 0, 1, false);
+        h.observe(at(0), 0, 1, false);
         assert_eq!(h.leader(at(0)), Some(1));
-        h.saw(at(0), 1, 0, false);
+        h.observe(at(0), 1, 0, false);
         assert_eq!(h.leader(at(0)), Some(2), "nor does this process itself");
-        h.saw(at(0), 2, 1, false);
+        h.observe(at(0), 2, 1, false);
         assert_eq!(h.leader(at(0)), None);
-        h.saw(at(1), 0, 1, true);
+        h.observe(at(1), 0, 1, true);
         assert_eq!(h.leader(at(1)), Some(0), "fitness counts though the counter stands");
     }
 
@@ -500,7 +500,7 @@ mod tests {
         let mut h = of_three(1);
         let (mut t, mut seen) = (0, Vec::new());
         for counter in 1..=7 {
-            h.saw(at(t), 0, counter, true);
+            h.observe(at(t), 0, counter, true);
             assert!(!h.suspects(at(t), 0));
             seen.push(h.patience(0).0 / TIMEOUT.0);
             while !h.suspects(at(t), 0) {
@@ -513,7 +513,7 @@ mod tests {
     }
 
     /// Rank 0 of three, where counters travel slowly.
-    fn where_streams_are_slow() -> Heartbeat {
+    fn where_streams_are_slow() -> FailureDetector {
         let mut h = of_three(0);
         h.grow_patience_to(4096);
         h
@@ -570,17 +570,17 @@ mod tests {
     #[test]
     fn patience_never_exceeds_seconds_whatever_the_timeout() {
         for timeout in [Span::millis(10), Span::millis(250), Span::secs(1), Span::secs(60)] {
-            let mut h = Heartbeat::new(0, &[0, 1], INTERVAL, timeout);
+            let mut h = FailureDetector::new(0, &[0, 1], INTERVAL, timeout);
             h.grow_patience_to(4096);
             let mut now = Time::ZERO;
             for counter in 1..=20 {
-                h.saw(now, 1, counter, true);
+                h.observe(now, 1, counter, true);
                 while !h.suspects(now, 1) {
                     now += Span(timeout.0 / 2);
                     h.beat(now);
                 }
             }
-            h.saw(now, 1, 21, true);
+            h.observe(now, 1, 21, true);
             assert_eq!(h.patience(1), PATIENCE_MAX.max(timeout), "timeout {timeout:?}");
         }
     }
@@ -606,7 +606,7 @@ mod tests {
             let t = 400 * counter;
             run(&mut h, t..t + 400, &[2]);
             suspected += u32::from(h.suspects(at(t + 399), 1));
-            h.saw(at(t + 400), 1, counter + 1, true);
+            h.observe(at(t + 400), 1, counter + 1, true);
         }
         assert_eq!((h.patience(1), suspected), (Span::millis(500), 0), "it is heard each 400 ms");
     }
@@ -616,7 +616,7 @@ mod tests {
         let mut h = of_three(1);
         run(&mut h, 0..10, &[]);
         h.beat(at(10));
-        h.saw(at(11), 0, 1_000_000, true);
+        h.observe(at(11), 0, 1_000_000, true);
         assert_eq!(h.patience(0), TIMEOUT.times(2));
         run(&mut h, 12..1_290, &[0]);
         assert_eq!(h.patience(0), TIMEOUT.times(2), "not before 64 times 20 ms of calm");
@@ -682,7 +682,7 @@ mod tests {
         let mut h = of_three(1);
         run(&mut h, 0..5, &[0, 2]);
         run(&mut h, 5..13, &[]);
-        h.saw(at(15), 0, 99, true);
+        h.observe(at(15), 0, 99, true);
         h.beat(at(15));
         assert!(!h.suspects(at(15), 0) && h.suspects(at(15), 2));
         assert_eq!(h.patience(0), TIMEOUT);
@@ -693,9 +693,9 @@ mod tests {
         let mut h = of_three(2);
         run(&mut h, 0..3, &[0, 1]);
         h.suspect(0);
-        h.saw(at(3), 0, 3, true);
+        h.observe(at(3), 0, 3, true);
         assert_eq!(h.leader(at(3)), Some(1), "the counter stood");
-        h.saw(at(3), 0, 4, true);
+        h.observe(at(3), 0, 4, true);
         assert_eq!((h.leader(at(3)), h.patience(0)), (Some(0), TIMEOUT), "not its own mistake");
         h.suspect(0);
         h.trust(0);
@@ -723,6 +723,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "interval must be below timeout")]
     fn an_interval_that_outlasts_the_timeout_is_refused() {
-        let _ = Heartbeat::new(0, &[0], TIMEOUT, TIMEOUT);
+        let _ = FailureDetector::new(0, &[0], TIMEOUT, TIMEOUT);
     }
 }
