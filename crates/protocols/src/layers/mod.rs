@@ -2,4 +2,5 @@
 //! told the time and what was seen, and answers.
 
 pub mod failure_detector;
+pub mod routing;
 pub mod vsync;

@@ -18,8 +18,9 @@
 //!   storage mode asks for it. (`Ring::accept`; mutant `votes-before-it-is-written`.)
 //! - *No vote below the promise*: entries of a ballot count as accepted only while `ballot >= promised`.
 //!   (`Ring::adopt_ballot`; mutant `counts-below-its-promise`.)
-//! - *The log is that of one ballot*: the log above `learned` holds the proposals of ballot `adopted` and nothing
-//!   older, because an adopted ballot replaces all of it. (`Ring::replace_with_staged`; mutant `keeps-leftovers`.)
+//! - *The log is that of one ballot*: the log above `learned` holds the proposals of ballot `adopted` and
+//!   nothing older, because an adopted ballot replaces all of it. (`Ring::replace_with_staged`; mutant
+//!   `keeps-leftovers`.)
 
 use super::Mutant;
 use super::instance_log::NO_RECORD;
@@ -31,8 +32,8 @@ use alloc::vec::Vec;
 use amcast_core::{Pid, ProtocolEvent, Time};
 use core::mem;
 
-/// What an acceptor remembers besides its log. Other members of the ring have one, too: they follow ballots, and
-/// promise and vote for nothing.
+/// What an acceptor remembers besides its log. Other members of the ring have one, too: they follow
+/// ballots, and promise and vote for nothing.
 #[derive(Clone, Debug)]
 pub(super) struct Acceptor {
     /// The place of this process among the acceptors; none if it is no acceptor.

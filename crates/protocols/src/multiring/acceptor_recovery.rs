@@ -1,5 +1,5 @@
-//! Recovery of an acceptor that lost its storage, its memory or its disk: it gets back what it promised and accepted
-//! from the other acceptors of its group before it votes again.
+//! Recovery of an acceptor that lost its storage, its memory or its disk: it gets back what it promised and
+//! accepted from the other acceptors of its group before it votes again.
 //!
 //! ```text
 //!   Intact --storage lost--> Asking --answers of f + 1 others--> Writing --durable--> Intact
@@ -7,22 +7,23 @@
 //!   Lost (in the log) ---------+ at the start of the process
 //! ```
 //!
-//! Each loss begins a new *storage epoch* of the acceptor, with a number (a vector of these is what others call a crash vector).
-//! The acceptor asks the others. Each of them, before it answers with all that it has, stops to count votes and promises of
-//! older epochs, also of those that are still in flight; and with every vote that it sends on it says which epoch counts
-//! (`successor.rs`), so that any process that needs its vote does not count the lost one, asked or not. With answers of
-//! `f + 1` others the acceptor continues.
+//! Each loss begins a new *storage epoch* of the acceptor, with a number (a vector of these is what others
+//! call a crash vector). The acceptor asks the others. Each of them, before it answers with all that it
+//! has, stops to count votes and promises of older epochs, also of those that are still in flight; and with
+//! every vote that it sends on it says which epoch counts (`successor.rs`), so that any process that needs
+//! its vote does not count the lost one, asked or not. With answers of `f + 1` others the acceptor
+//! continues.
 //!
 //! # Why `f + 1` answers suffice
-//! Of whatever a quorum decided with a vote of the lost epoch, one of the `f + 1` is in that quorum. Either it had voted when
-//! it answered, and the value is in its answer; or it votes later, and then every process that hears of that vote does not count
-//! the lost one. The same holds of promises, which carry what their senders know of epochs. (Mutants
-//! `forgets-that-it-forgot`, `asks-too-few`, `remembers-nothing`, `remembers-the-longest-log`, `counts-on-lost-memories`,
-//! `passes-on-lost-votes`.)
+//! Of whatever a quorum decided with a vote of the lost epoch, one of the `f + 1` is in that quorum. Either
+//! it had voted when it answered, and the value is in its answer; or it votes later, and then every process
+//! that hears of that vote does not count the lost one. The same holds of promises, which carry what their
+//! senders know of epochs. (Mutants `forgets-that-it-forgot`, `asks-too-few`, `remembers-nothing`,
+//! `remembers-the-longest-log`, `counts-on-lost-memories`, `passes-on-lost-votes`.)
 //!
-//! No answer of so many can be spared. So the acceptor asks a peer that it does not reach via another one of its group, too,
-//! which forwards the request and, unchanged, the answer. A forwarder keeps nothing, and forwards only what comes
-//! from the sender itself.
+//! No answer of so many can be spared. So the acceptor asks a peer that it does not reach via another one
+//! of its group, too, which forwards the request and, unchanged, the answer. A forwarder keeps nothing, and
+//! forwards only what comes from the sender itself.
 
 use super::Mutant;
 use super::message::{ForwardedMessage, RecoveryRequest, RingMessage, RingPacket};

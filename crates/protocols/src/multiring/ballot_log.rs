@@ -1,14 +1,15 @@
 //! The proposals of one ballot, as a member of the ring follows them, and the votes of acceptors for them.
 //!
-//! A coordinator numbers its proposals without gaps from instance `start` on: first what it proposes again because
-//! it may be decided in an earlier ballot, up to `reproposed_end`, then new values. So a vote is a counter: it says up to which
-//! instance an acceptor has accepted the ballot, and what a quorum of counters has passed is decided.
+//! A coordinator numbers its proposals without gaps from instance `start` on: first what it proposes again
+//! because it may be decided in an earlier ballot, up to `reproposed_end`, then new values. So a vote is a
+//! counter: it says up to which instance an acceptor has accepted the ballot, and what a quorum of counters
+//! has passed is decided.
 
 use super::Mutant;
-use super::direct::DirectChannel;
 use super::message::AcceptorVote;
 use super::ring::{Ring, RingContext, cut, shorten};
 use super::value::{InstanceEntry, RingBallot};
+use crate::layers::routing::DirectChannel;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::Time;
@@ -30,6 +31,8 @@ pub(super) struct BallotLog {
     pub(super) votes: Vec<AcceptorVote>,
     /// By acceptor: its vote that the coordinator knows, from whichever process.
     pub(super) reported_votes: Vec<AcceptorVote>,
+    /// This process asked the coordinator itself for proposals that it misses.
+    pub(super) asked_direct: bool,
     /// When this process reported last that it misses proposals; zero if it must report the next gap at once.
     pub(super) gap_reported_at: Time,
 }
@@ -46,6 +49,7 @@ impl BallotLog {
             staged: VecDeque::new(),
             reported_votes: votes.clone(),
             votes,
+            asked_direct: false,
             gap_reported_at: Time::ZERO,
         }
     }
@@ -69,8 +73,11 @@ impl Ring {
         self.acceptor.promised = self.acceptor.promised.max(ballot);
         (self.current.ballot, self.current.start, self.current.reproposed_end) =
             (ballot, start, reproposed_end);
-        (self.election.coordinator_restarted, self.election.failed_attempts, self.direct.asked) =
-            (false, 0, false);
+        (
+            self.election.coordinator_restarted,
+            self.election.failed_attempts,
+            self.current.asked_direct,
+        ) = (false, 0, false);
         self.direct = DirectChannel::default();
         (self.membership.number, self.membership.excluded) = (0, Vec::new());
         self.current.reported_votes.fill(AcceptorVote::default());

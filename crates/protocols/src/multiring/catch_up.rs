@@ -1,5 +1,5 @@
-//! Catch-up of a learner: it requests the retransmission of decided instances that it lacks, from any member that holds
-//! them [MRP 5.1].
+//! Catch-up of a learner: it requests the retransmission of decided instances that it lacks, from any
+//! member that holds them [MRP 5.1].
 
 use super::Mutant;
 use super::message::{DecidedEntries, ProposalTable, RingMessage};

@@ -1,77 +1,21 @@
-//! Who is heard by whom, as far as signs of life tell.
-//!
-//! A way may fail in one direction only: who is heard need not hear. So each process says with its signs of
-//! life of whom it gets none, and who of the others gets none of it; and what it has to say goes by ways on
-//! which the other end says that it hears. Of one that is not heard itself, or never was, nobody knows what
-//! arrives there.
+//! The links of a process of Multi-Ring Paxos: those to the members of its rings, and forwarders among
+//! acceptors.
 
-use super::message::BrokenLinks;
 use super::process::MultiRing;
 use super::topology::RingId;
 use alloc::vec::Vec;
 use amcast_core::Pid;
 
-/// What others say of the ways to them.
-#[derive(Clone, Debug)]
-pub(super) struct ConnectivityMatrix {
-    /// By process: what it said last.
-    broken: Vec<BrokenLinks>,
-}
-
-impl ConnectivityMatrix {
-    pub(super) fn new(processes: usize) -> Self {
-        Self { broken: alloc::vec![BrokenLinks::default(); processes] }
-    }
-
-    /// `p` hears all whom it should hear, and is heard by them, but for these.
-    pub(super) fn update(&mut self, p: Pid, broken: BrokenLinks) {
-        self.broken[p.index()] = broken;
-    }
-
-    /// Whether `by` does not hear `of`, as it said last.
-    pub(super) fn cannot_hear(&self, by: Pid, of: Pid) -> bool {
-        self.broken[by.index()].unheard.contains(&of)
-    }
-
-    /// Whether `p` and `q` hear each other, as `p` said last.
-    pub(super) fn connects(&self, p: Pid, q: Pid) -> bool {
-        let BrokenLinks { unheard, unreached } = &self.broken[p.index()];
-        !unheard.contains(&q) && !unreached.contains(&q)
-    }
-}
-
 impl MultiRing {
-    fn hears(&self, p: Pid) -> bool {
-        !self.heartbeat.suspects(self.now, p.index())
-    }
-
     /// Whether this process and `p` hear each other.
     pub(super) fn reaches(&self, p: Pid) -> bool {
-        self.hears(p) && !self.connectivity.cannot_hear(p, self.me)
+        self.links.reaches(self.now, p)
     }
 
-    /// What this process says of the ways to and from it.
-    pub(super) fn broken_links(&self) -> BrokenLinks {
-        let (heard, unheard): (Vec<Pid>, Vec<Pid>) =
-            self.neighbours.iter().partition(|p| self.hears(**p));
-        let cannot_hear = |p: &Pid| self.connectivity.cannot_hear(*p, self.me);
-        BrokenLinks { unheard, unreached: heard.into_iter().filter(cannot_hear).collect() }
-    }
-
-    /// Acceptors of a ring that may pass something on to `to`, whom this process does not reach: those in
-    /// front of whom it is known best that it arrives there, and from there at `to`. Not one who says
-    /// that nothing of this process does; but maybe one who was never heard, and `to` itself behind all others,
-    /// if it is not heard either.
+    /// The acceptors of a ring that may forward a message to `to`, the best first.
     pub(super) fn forwarders(&self, id: RingId, to: Pid) -> Vec<Pid> {
-        let deaf = |p: Pid| self.hears(p) && self.connectivity.cannot_hear(p, self.me);
-        let passes_on = |p: Pid| {
-            let says_so = self.hears(p) && self.connectivity.connects(p, to);
-            says_so && !(self.hears(to) && self.connectivity.cannot_hear(to, p))
-        };
         let acceptors = self.config.rings[usize::from(id)].acceptors.iter().copied();
-        let mut forwarders: Vec<Pid> = acceptors.filter(|&p| p != self.me && !deaf(p)).collect();
-        forwarders.sort_by_key(|&p| (p == to, !passes_on(p), !self.hears(p)));
-        forwarders
+        self.links.forwarders(self.now, acceptors, to)
     }
 }
 
@@ -83,6 +27,7 @@ mod tests {
     use super::super::value::RingBallot;
     use super::super::{MEMORY, process::MultiRing};
     use super::*;
+    use crate::layers::routing::BrokenLinks;
     use alloc::sync::Arc;
     use amcast_core::messages::{In, Messages, Out};
     use amcast_core::{Entry as _, Input, Outbox, Output, Protocol, RawConfig, Span, Time};

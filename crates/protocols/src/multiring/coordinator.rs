@@ -6,8 +6,8 @@
 //!      +------------------ a higher ballot: `Ring::step_down` --+-------------------------------+
 //! ```
 //!
-//! Only in `Phase2` does it order new proposals: before that it does not know which proposals are ordered already, and
-//! a retried one would get a second instance (mutant `orders-twice`).
+//! Only in `Phase2` does it order new proposals: before that it does not know which proposals are ordered
+//! already, and a retried one would get a second instance (mutant `orders-twice`).
 
 use super::message::{PeerProgress, ProposalTable, RingMessage};
 use super::phase1::Phase1;

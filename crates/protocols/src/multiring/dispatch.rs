@@ -1,6 +1,6 @@
 //! Inbound dispatch: hands each message to the role that it is for.
 
-use super::message::{BrokenLinks, PeerProgress, RingMessage, RingPacket};
+use super::message::{PeerProgress, RingMessage, RingPacket};
 use super::process::MultiRing;
 use super::topology::RingId;
 use super::value::{RingBallot, count};
@@ -14,8 +14,7 @@ impl MultiRing {
         let held = self.incarnations[from.index()];
         if incarnation > held {
             self.incarnations[from.index()] = incarnation;
-            self.heartbeat.restarted(self.now, from.index());
-            self.connectivity.update(from, BrokenLinks::default());
+            self.links.restarted(self.now, from);
             self.rings.iter_mut().flatten().for_each(|ring| ring.restarted(from));
             self.reconnected(from);
         }
@@ -38,7 +37,7 @@ impl MultiRing {
         let mut wrong = None;
         match message {
             RingMessage::Heartbeat { count, fit, broken, rings } => {
-                self.connectivity.update(from, broken);
+                self.links.report(from, broken);
                 self.on_heartbeat(from, count, fit, &rings);
             }
             RingMessage::Propose { ring, proposals } => {
@@ -163,7 +162,7 @@ impl MultiRing {
     }
 
     fn on_heartbeat(&mut self, from: Pid, count: u64, fit: bool, rings: &[(RingId, PeerProgress)]) {
-        self.heartbeat.observe(self.now, from.index(), count, fit);
+        self.links.observe(self.now, from, count, fit);
         for &(id, standing) in rings {
             if let Some(Some(ring)) = self.rings.get_mut(usize::from(id))
                 && let Some(at) = ring.topology.member(from)

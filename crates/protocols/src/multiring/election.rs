@@ -13,13 +13,15 @@
 //!    +--------+------------------------- follows it <---------------------------------+
 //! ```
 //!
-//! Phase 1 deposes the coordinator. So no acceptor begins it because of what only it observes: where the link between a
-//! coordinator and one acceptor fails, the acceptors that hear both keep their coordinator. Nor does an acceptor grant a
-//! pre-vote that has just promised another candidate, or is one: that candidate has time to begin. Pre-vote is a
-//! matter of progress alone; phase 1 is safe whichever acceptor begins it, and when. (Pre-vote: Ongaro's thesis on Raft,
-//! 9.6; the paper leaves the election to ZooKeeper.)
+//! Phase 1 deposes the coordinator. So no acceptor begins it because of what only it observes: where the
+//! link between a coordinator and one acceptor fails, the acceptors that hear both keep their coordinator.
+//! Nor does an acceptor grant a pre-vote that has just promised another candidate, or is one: that
+//! candidate has time to begin. Pre-vote is a matter of progress alone; phase 1 is safe whichever acceptor
+//! begins it, and when. (Pre-vote: Ongaro's thesis on Raft, 9.6; the paper leaves the election to
+//! ZooKeeper.)
 //!
-//! A coordinator that does not hear a quorum, or is not heard by one, reports that it is not fit, and may be replaced.
+//! A coordinator that does not hear a quorum, or is not heard by one, reports that it is not fit, and may
+//! be replaced.
 
 use super::message::RingMessage;
 use super::ring::{Ring, RingContext};
@@ -71,7 +73,7 @@ impl Ring {
         if self.acceptor.index.is_none() || !cx.votes || self.coordinator.is_some() {
             return;
         }
-        let works = |p: Pid| p == cx.me || !cx.suspects(p) && cx.heartbeat.is_fit(p.index());
+        let works = |p: Pid| p == cx.me || !cx.suspects(p) && cx.links.is_fit(p);
         if self.election.awaited_ballot != self.acceptor.promised {
             self.await_ballot(cx.now);
         }
@@ -195,7 +197,7 @@ impl Ring {
             true => self.coordinator.is_some() && self.may_coordinate(p, cx),
             false => {
                 // The configured timeout, however patient this process has become: others need not be.
-                let heard = cx.heartbeat.silence(cx.now, p.index()) < cx.config.suspect;
+                let heard = cx.links.silence(cx.now, p) < cx.config.suspect;
                 heard && !cx.suspects(p) && self.may_coordinate(p, cx)
             }
         })
@@ -207,7 +209,7 @@ impl Ring {
     fn may_coordinate(&self, p: Pid, cx: &RingContext<'_>) -> bool {
         let fit = || match p == cx.me {
             true => self.reaches_quorum(cx),
-            false => cx.heartbeat.is_fit(p.index()),
+            false => cx.links.is_fit(p),
         };
         cx.now < self.election.promised_at + cx.config.suspect || fit()
     }

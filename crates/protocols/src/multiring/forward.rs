@@ -1,16 +1,16 @@
-//! Forwarding of proposals round a broken link: a proposer that does not reach the coordinator of a ring sends them to an
-//! acceptor that reaches both.
+//! Forwarding of proposals round a broken link: a proposer that does not reach the coordinator of a ring
+//! sends them to an acceptor that reaches both.
 //!
-//! The forwarder also reports to the proposer which of its proposals are decided, because the coordinator's report would
-//! take the broken link. Every acceptor knows it from its table of decided proposals.
+//! The forwarder also reports to the proposer which of its proposals are decided, because the coordinator's
+//! report would take the broken link. Every acceptor knows it from its table of decided proposals.
 
 use super::message::RingMessage;
 use super::process::MultiRing;
-use super::proposer::Route;
 use super::ring::{Ring, RingContext};
 use super::shared_bytes::SharedBytes;
 use super::topology::RingId;
 use super::value::{RingBallot, proposals};
+use crate::layers::routing::Route;
 use amcast_core::Pid;
 
 /// The proposals that this process forwarded for another one.
@@ -52,7 +52,7 @@ impl MultiRing {
             self.rings[usize::from(id)].as_ref().map_or(RingBallot::NONE, |r| r.current.ballot);
         let acceptors = &self.config.rings[usize::from(id)].acceptors;
         // A link to a process that sends this one no heartbeats is taken to work: nothing is known of it.
-        let reached = |p| p == self.me || self.reaches(p) || !self.neighbours.contains(&p);
+        let reached = |p| p == self.me || self.reaches(p) || !self.links.neighbours().contains(&p);
         let forwarders = |to| self.forwarders(id, to);
         let when = (self.now, self.config.suspect);
         self.proposers[usize::from(id)].route(ballot, acceptors, (reached, forwarders), when)

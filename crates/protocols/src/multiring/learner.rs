@@ -8,9 +8,10 @@
 //! ```
 //!
 //! # Invariants
-//! - `learned` only grows, and every instance below it is decided: it advances to what a quorum has accepted
-//!   (`Ring::advance`, mutant `decides-with-one-vote-less`), by a retransmission of decided entries (`catch_up.rs`), or over
-//!   instances that all others have trimmed (`Ring::jump_to`, mutant `forgets-what-it-passed`).
+//! - `learned` only grows, and every instance below it is decided: it advances to what a quorum has
+//!   accepted (`Ring::advance`, mutant `decides-with-one-vote-less`), by a retransmission of decided
+//!   entries (`catch_up.rs`), or over instances that all others have trimmed (`Ring::jump_to`, mutant
+//!   `forgets-what-it-passed`).
 //! - Only a log that was adopted from the current ballot tells which value is decided (`Ring::advance`).
 
 use super::catch_up::CatchUp;

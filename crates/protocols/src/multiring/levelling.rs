@@ -1,11 +1,12 @@
-//! Rate levelling on demand [MRP 4]: a process requests that the rings that are merged with the one that it coordinates
-//! come as far, with skips if they have nothing to order.
+//! Rate levelling on demand [MRP 4]: a process requests that the rings that are merged with the one that it
+//! coordinates come as far, with skips if they have nothing to order.
 //!
 //! # Ahead of need
-//! A skip of a ring of many processes takes long, and the batches that are ordered meanwhile would each request one more. So
-//! a coordinator measures how many batches it orders while a request is open, and requests four times as many instances more
-//! than it needs, once half of those are used up. A coordinator that orders little requests nothing but what it needs; and all
-//! coordinators whose rings are merged with the same ring profit from the first request.
+//! A skip of a ring of many processes takes long, and the batches that are ordered meanwhile would each
+//! request one more. So a coordinator measures how many batches it orders while a request is open, and
+//! requests four times as many instances more than it needs, once half of those are used up. A coordinator
+//! that orders little requests nothing but what it needs; and all coordinators whose rings are merged with
+//! the same ring profit from the first request.
 
 use super::message::RingMessage;
 use super::process::MultiRing;

@@ -1,5 +1,5 @@
-//! The log of a process: replay of the records of earlier incarnations, reads for retransmissions, checkpoints, and
-//! trimming [MRP 5.2].
+//! The log of a process: replay of the records of earlier incarnations, reads for retransmissions,
+//! checkpoints, and trimming [MRP 5.2].
 
 use super::acceptor_recovery::StorageState;
 use super::catch_up::RetransmissionStep;

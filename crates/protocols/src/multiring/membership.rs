@@ -1,6 +1,6 @@
-//! Ring membership: which members the others pass over, by the order of the coordinator. It excludes members that it
-//! suspects and members that lag far behind, until they have caught up. Neither affects safety: votes of an excluded acceptor
-//! count, and the acceptors that remain are a quorum.
+//! Ring membership: which members the others pass over, by the order of the coordinator. It excludes
+//! members that it suspects and members that lag far behind, until they have caught up. Neither affects
+//! safety: votes of an excluded acceptor count, and the acceptors that remain are a quorum.
 
 use super::message::PeerProgress;
 use super::persistence::AcceptorStorage;

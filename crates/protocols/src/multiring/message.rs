@@ -3,6 +3,7 @@
 use super::shared_bytes::SharedBytes;
 use super::topology::{MergePosition, RingId};
 use super::value::{InstanceEntry, RingBallot};
+use crate::layers::routing::BrokenLinks;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use amcast_core::codec::{Codec, CodecError, Reader};
@@ -33,15 +34,6 @@ pub(super) struct PeerProgress {
     pub(super) applied: u64,
     /// Instances below may be trimmed as far as it is concerned (`k[x]p` of [MRP 5.2]).
     pub(super) trimmable: u64,
-}
-
-/// The links of a process that are broken, among those to processes with which it exchanges heartbeats.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct BrokenLinks {
-    /// Processes that it does not hear.
-    pub(super) unheard: Vec<Pid>,
-    /// Processes that it hears, and that report not to hear it.
-    pub(super) unreached: Vec<Pid>,
 }
 
 /// By process: the incarnation in which it proposed last, and the number of its last proposal in it.
@@ -173,7 +165,6 @@ messages! {
     struct RingPacket { incarnation, message }
     struct AcceptorVote { storage_epoch, upto }
     struct PeerProgress { learned, applied, trimmable }
-    struct BrokenLinks { unheard, unreached }
     struct MergePosition { merged, place }
     struct RecoveryRequest { storage_epoch, number }
     struct Phase2 { ring, ballot, membership_number, excluded, start, reproposed_end, end, votes, trim_end, entries }

@@ -43,42 +43,46 @@
 //!
 //! *Agreement on one value per instance.* If `Q` accepted `(b, i, v)`, then every proposal `(b', i, v')` with
 //! `b' > b` has `v' = v`. By induction over `b'`, from what each role keeps:
-//! 1. **One proposal for each `(b, i)`.** A ballot belongs to one process and one attempt (`RingBallot`); its
-//!    coordinator numbers instances without gaps (assertion in `Ring::accept`), and coordinates only after its own promise is durable, so that it
-//!    does not use the ballot again after a crash (`Ring::begin_phase2`; mutant `leads-before-it-is-written`).
-//! 2. **A promise binds.** An acceptor that promised `b'` accepts nothing below (`Ring::on_phase2`, `Ring::adopt_ballot`;
-//!    mutant `counts-below-its-promise`), and its promise is durable before it is sent, together with all
-//!    that it accepted (`Ring::on_prepare`, `PendingWrites::write`; mutants `promises-before-it-is-written`,
-//!    `forgets-what-it-accepted`).
-//! 3. **A vote is durable before it is sent** (`Ring::accept`, `DurableAction::Vote`; mutants `votes-before-it-is-written`,
-//!    `votes-for-all-it-took-in`).
-//! 4. **The coordinator proposes only values that phase 1 allows.** Two quorums intersect: one promise of any `Q` comes from an acceptor
-//!    of the quorum that accepted `(b, i, v)`. Its log is that of one ballot as a whole (`Ring::adopt_ballot`; mutant
-//!    `keeps-leftovers`); the log of the highest adopted ballot contains all that may be decided, and is proposed
-//!    again before anything new (`Ring::begin_phase2`; mutants `begins-with-nothing`, `begins-with-the-longest-log`,
-//!    `begins-behind-what-is-known`).
-//! 5. **A lost storage votes no more.** An acceptor that lost it recovers from `f + 1` others before it votes, and its
-//!    earlier votes and promises are void (`acceptor_recovery.rs`; mutants `forgets-that-it-forgot`, `asks-too-few`,
-//!    `remembers-nothing`, `remembers-the-longest-log`, `counts-on-lost-memories`, `passes-on-lost-votes`, `counts-lost-promises`,
+//! 1. **One proposal for each `(b, i)`.** A ballot belongs to one process and one attempt (`RingBallot`);
+//!    its coordinator numbers instances without gaps (assertion in `Ring::accept`), and coordinates only
+//!    after its own promise is durable, so that it does not use the ballot again after a crash
+//!    (`Ring::begin_phase2`; mutant `leads-before-it-is-written`).
+//! 2. **A promise binds.** An acceptor that promised `b'` accepts nothing below (`Ring::on_phase2`,
+//!    `Ring::adopt_ballot`; mutant `counts-below-its-promise`), and its promise is durable before it is
+//!    sent, together with all that it accepted (`Ring::on_prepare`, `PendingWrites::write`; mutants
+//!    `promises-before-it-is-written`, `forgets-what-it-accepted`).
+//! 3. **A vote is durable before it is sent** (`Ring::accept`, `DurableAction::Vote`; mutants
+//!    `votes-before-it-is-written`, `votes-for-all-it-took-in`).
+//! 4. **The coordinator proposes only values that phase 1 allows.** Two quorums intersect: one promise of
+//!    any `Q` comes from an acceptor of the quorum that accepted `(b, i, v)`. Its log is that of one ballot
+//!    as a whole (`Ring::adopt_ballot`; mutant `keeps-leftovers`); the log of the highest adopted ballot
+//!    contains all that may be decided, and is proposed again before anything new (`Ring::begin_phase2`;
+//!    mutants `begins-with-nothing`, `begins-with-the-longest-log`, `begins-behind-what-is-known`).
+//! 5. **A lost storage votes no more.** An acceptor that lost it recovers from `f + 1` others before it
+//!    votes, and its earlier votes and promises are void (`acceptor_recovery.rs`; mutants
+//!    `forgets-that-it-forgot`, `asks-too-few`, `remembers-nothing`, `remembers-the-longest-log`,
+//!    `counts-on-lost-memories`, `passes-on-lost-votes`, `counts-lost-promises`,
 //!    `takes-a-cut-log-for-whole`, `takes-a-torn-log-for-whole`).
 //!
-//! *A learner learns only what is decided*: a quorum of votes of one ballot, counted on the log of that ballot
-//! (`Ring::majority`, `Ring::advance`; mutant `decides-with-one-vote-less`), or a retransmission of entries that another learner
-//! has learned (`Ring::learn_entry`; mutants `counts-older-runs`, `forgets-what-it-passed`).
+//! *A learner learns only what is decided*: a quorum of votes of one ballot, counted on the log of that
+//! ballot (`Ring::majority`, `Ring::advance`; mutant `decides-with-one-vote-less`), or a retransmission of
+//! entries that another learner has learned (`Ring::learn_entry`; mutants `counts-older-runs`,
+//! `forgets-what-it-passed`).
 //!
-//! *Prefix and acyclic order*: the merge is a function of the decided values alone, the same at all replicas of a
-//! group, in the order of ring numbers at all groups (`merge.rs`, positions grow by assertion; mutants `merges-in-another-order`,
-//! `delivers-undecided`).
+//! *Prefix and acyclic order*: the merge is a function of the decided values alone, the same at all
+//! replicas of a group, in the order of ring numbers at all groups (`merge.rs`, positions grow by
+//! assertion; mutants `merges-in-another-order`, `delivers-undecided`).
 //!
-//! *Integrity*: the proposals of an incarnation of a process to a ring are numbered without gaps, and a coordinator orders
-//! only the next number of the table that it has learned (`Ring::on_propose`; mutant `orders-twice`).
+//! *Integrity*: the proposals of an incarnation of a process to a ring are numbered without gaps, and a
+//! coordinator orders only the next number of the table that it has learned (`Ring::on_propose`; mutant
+//! `orders-twice`).
 //!
-//! *Agreement and validity after trimming*: an instance is trimmed only once a majority of nodes has it in a checkpoint
-//! [MRP 5.2] (`Ring::trimmable_by_majority`, `MultiRing::trim`; mutant `trims-for-one`).
+//! *Agreement and validity after trimming*: an instance is trimmed only once a majority of nodes has it in
+//! a checkpoint [MRP 5.2] (`Ring::trimmable_by_majority`, `MultiRing::trim`; mutant `trims-for-one`).
 //!
-//! *Reads*: a read index is passed once everything is merged that a quorum of each ring had voted for when it was asked
-//! (`read_index.rs`; mutants `passes-barriers-alone`, `answers-barriers-with-what-is-known`). *Genuineness*: mutant
-//! `tells-everybody`.
+//! *Reads*: a read index is passed once everything is merged that a quorum of each ring had voted for when
+//! it was asked (`read_index.rs`; mutants `passes-barriers-alone`, `answers-barriers-with-what-is-known`).
+//! *Genuineness*: mutant `tells-everybody`.
 //!
 //! # Limits
 //! - A process has at most `window` own messages of `window_bytes` for each ring that are not decided:
@@ -103,20 +107,20 @@
 //!   cannot be reached is passed over (`successor.rs`, `membership.rs`).
 //! - Where links of the ring are broken, so that too few members remain in it, the coordinator and the
 //!   acceptors that it reaches use a direct channel (`direct.rs`, `connectivity.rs`).
-//! - Rates are levelled on demand: a coordinator that orders a batch requests that the rings merged with its own come
-//!   as far, at once, and further where it orders much while a request is open (`levelling.rs`); large rings
-//!   disseminate decided skips in a tree (`skip_dissemination.rs`). With `leveling = paced` each also skips to
-//!   `lambda` instances a second every `delta_us`, as [MRP 4] does.
+//! - Rates are levelled on demand: a coordinator that orders a batch requests that the rings merged with
+//!   its own come as far, at once, and further where it orders much while a request is open
+//!   (`levelling.rs`); large rings disseminate decided skips in a tree (`skip_dissemination.rs`). With
+//!   `leveling = paced` each also skips to `lambda` instances a second every `delta_us`, as [MRP 4] does.
 //! - A read index (`read_index.rs`) lets services read without an order: the paper orders reads, too.
 //! - A retried proposal is recognised by its number, which the log itself keeps without gaps.
-//! - What is trimmed is decided by nodes, which give each other the state of all their replicas, and not by each
-//!   partition (`log_replay.rs`).
+//! - What is trimmed is decided by nodes, which give each other the state of all their replicas, and not by
+//!   each partition (`log_replay.rs`).
 //! - An acceptor whose log is lost asks a majority of the others before it votes again
 //!   (`acceptor_recovery.rs`); [MRP 5.1] supposes that logs survive.
 //!
 //! # Read first
-//! `value.rs`, `topology.rs`, then `ring.rs` from `Ring::on_phase2` on, `acceptor.rs`, `phase1.rs`, `coordinator.rs`,
-//! `learner.rs`, `merge.rs`; then `process.rs`, which puts them together.
+//! `value.rs`, `topology.rs`, then `ring.rs` from `Ring::on_phase2` on, `acceptor.rs`, `phase1.rs`,
+//! `coordinator.rs`, `learner.rs`, `merge.rs`; then `process.rs`, which puts them together.
 
 mod acceptor;
 mod acceptor_recovery;

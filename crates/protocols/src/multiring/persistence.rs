@@ -1,11 +1,11 @@
 //! Persistence: the records of a process's log, and the actions that wait until a record is durable.
 //!
-//! All rings of a process share its log. A record is needed as long as an instance in it is; what other records say is
-//! repeated in a [`LogRecord::TrimBase`] before the log is trimmed.
+//! All rings of a process share its log. A record is needed as long as an instance in it is; what other
+//! records say is repeated in a [`LogRecord::TrimBase`] before the log is trimmed.
 //!
 //! # Invariant
-//! Promises, votes and answers of recovery are [`DurableAction`]s: `PendingWrites::durable` releases each only once its
-//! record is as durable as the storage mode asks for [MRP 5.1]. No other code sends them.
+//! Promises, votes and answers of recovery are [`DurableAction`]s: `PendingWrites::durable` releases each
+//! only once its record is as durable as the storage mode asks for [MRP 5.1]. No other code sends them.
 
 use super::message::{ProposalTable, RingMessage};
 use super::topology::{MergePosition, RingId};
@@ -143,7 +143,8 @@ pub(super) struct Persistence {
     pub(super) gone: bool,
     /// The log has a record that cannot be decoded.
     pub(super) unreadable: bool,
-    /// The application's checkpoint: the position of its last delivery, and the merge position that it stands for.
+    /// The application's checkpoint: the position of its last delivery, and the merge position that it
+    /// stands for.
     pub(super) checkpoint: (u64, MergePosition),
     /// Nothing is delivered between this position and this merge position: a durable record says so.
     pub(super) idle_since: (u64, MergePosition),

@@ -12,11 +12,12 @@
 //! ```
 //!
 //! # Why the value rule is safe
-//! What a quorum accepted in an earlier ballot is part of the log of each later ballot that a quorum adopted,
-//! because that ballot's coordinator proposed it again. Any two quorums intersect, so among the promises is one of
-//! an acceptor that holds it; the promise with the highest `adopted` ballot, and of those the longest log, holds all of it.
-//! (`Ring::begin_phase2`; mutants `begins-with-nothing`, `begins-with-the-longest-log`, `forgets-what-it-accepted`,
-//! `begins-behind-what-is-known`, `leads-before-it-is-written`, `counts-lost-promises`.)
+//! What a quorum accepted in an earlier ballot is part of the log of each later ballot that a quorum
+//! adopted, because that ballot's coordinator proposed it again. Any two quorums intersect, so among the
+//! promises is one of an acceptor that holds it; the promise with the highest `adopted` ballot, and of
+//! those the longest log, holds all of it. (`Ring::begin_phase2`; mutants `begins-with-nothing`,
+//! `begins-with-the-longest-log`, `forgets-what-it-accepted`, `begins-behind-what-is-known`,
+//! `leads-before-it-is-written`, `counts-lost-promises`.)
 
 use super::Mutant;
 use super::coordinator::{Coordinator, CoordinatorPhase, value_end};

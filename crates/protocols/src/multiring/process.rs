@@ -1,8 +1,7 @@
-//! A process of Multi-Ring Paxos: a replica, which is proposer, acceptor and learner in its rings. Its step hands inputs to
-//! the roles, and collects what they send, write and deliver.
+//! A process of Multi-Ring Paxos: a replica, which is proposer, acceptor and learner in its rings. Its step
+//! hands inputs to the roles, and collects what they send, write and deliver.
 
 use super::acceptor_recovery::{AcceptorRecovery, StorageState};
-use super::connectivity::ConnectivityMatrix;
 use super::levelling::Levelling;
 use super::log_replay::Retransmissions;
 use super::merge::{Merge, MergeStall};
@@ -15,6 +14,7 @@ use super::topology::{MergePosition, RingId, ring_for};
 use super::transfer::StateNegotiation;
 use super::{MultiRingConfig, Mutant};
 use crate::layers::failure_detector::FailureDetector;
+use crate::layers::routing::LinkTable;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -62,10 +62,8 @@ pub(super) struct MultiRing {
     pub(super) merge: Merge,
     /// By ring.
     pub(super) proposers: Vec<Proposer>,
-    pub(super) heartbeat: FailureDetector,
-    pub(super) connectivity: ConnectivityMatrix,
-    /// The processes with which this one exchanges heartbeats.
-    pub(super) neighbours: Vec<Pid>,
+    /// Which processes are heard, and hear each other.
+    pub(super) links: LinkTable,
     /// By process: its last incarnation that was heard of.
     pub(super) incarnations: Vec<u32>,
     /// By process: the storage epoch whose votes and promises count.
@@ -111,10 +109,10 @@ impl MultiRing {
         let neighbours: Vec<Pid> = config.cluster.pids().filter(knows).collect();
         let everybody: Vec<usize> = (0..processes).collect();
         let count = rings.len();
-        let mut heartbeat =
+        let mut detector =
             FailureDetector::new(me.index(), &everybody, config.heartbeat, config.suspect);
         // Streams may be slow, and timeouts far shorter than they take.
-        heartbeat.grow_patience_to(PATIENCE_GROWTH);
+        detector.grow_patience_to(PATIENCE_GROWTH);
         Self {
             me,
             group,
@@ -123,9 +121,7 @@ impl MultiRing {
             started: false,
             merge: Merge::new(group, config),
             proposers: alloc::vec![Proposer::default(); count],
-            heartbeat,
-            connectivity: ConnectivityMatrix::new(processes),
-            neighbours,
+            links: LinkTable::new(me, neighbours, detector, processes),
             incarnations: alloc::vec![0; processes],
             storage_epochs: alloc::vec![0; processes],
             persistence: Persistence::new(config.storage),
@@ -183,8 +179,7 @@ impl MultiRing {
             me: self.me,
             votes,
             config: &self.config,
-            heartbeat: &self.heartbeat,
-            connectivity: &self.connectivity,
+            links: &self.links,
             storage_epochs: &mut self.storage_epochs,
             writes: &mut self.persistence.writes,
             outgoing: &mut self.outputs.messages,
@@ -367,11 +362,11 @@ impl MultiRing {
 
     /// Sends heartbeats with this process's broken links and progress, if they are due.
     fn send_heartbeats(&mut self) {
-        let Some(count) = self.heartbeat.beat(self.now) else { return };
+        let Some(count) = self.links.beat(self.now) else { return };
         let fit = self.fit() && self.reaches_quorums();
-        let broken = self.broken_links();
-        for at in 0..self.neighbours.len() {
-            let p = self.neighbours[at];
+        let broken = self.links.broken_links(self.now);
+        for at in 0..self.links.neighbours().len() {
+            let p = self.links.neighbours()[at];
             let mine = self.rings.iter().flatten().filter(|r| r.topology.member(p).is_some());
             let rings = mine
                 .map(|r| (r.id, PeerProgress { learned: r.learner.learned, ..r.learner.progress }))
@@ -462,8 +457,8 @@ impl Protocol for MultiRing {
             Input::Installed { position, installs } => self.installed(position, installs, out),
             Input::Unfit => self.fit = false,
             Input::Barrier(ticket) => self.read_indexes.set(ticket),
-            Input::Oracle(Oracle::Suspect(p)) => self.heartbeat.suspect(p.index()),
-            Input::Oracle(Oracle::Trust(p)) => self.heartbeat.trust(p.index()),
+            Input::Oracle(Oracle::Suspect(p)) => self.links.suspect(p),
+            Input::Oracle(Oracle::Trust(p)) => self.links.trust(p),
             // The members are fixed: a member that stops is passed over.
             Input::Leave
             | Input::Captured { .. }
@@ -518,7 +513,7 @@ impl Protocol for MultiRing {
             self.read_indexes.due(retry),
         ];
         let next = rings.chain(proposers).chain(others).min();
-        let (beat, why) = self.heartbeat.deadline();
+        let (beat, why) = self.links.deadline();
         Some(match next {
             Some(at) if at < beat => (at.max(self.now), Why::Retry),
             _ => (beat, why),

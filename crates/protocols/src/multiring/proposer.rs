@@ -1,8 +1,10 @@
-//! The proposer: the multicasts of this process to one ring, until they are decided, and the route to its coordinator.
+//! The proposer: the multicasts of this process to one ring, until they are decided, and the route to its
+//! coordinator.
 
 use super::message::RingMessage;
 use super::shared_bytes::SharedBytes;
 use super::value::{RingBallot, RingProposal};
+use crate::layers::routing::{Route, RouteSelection};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::{MsgId, Pid, Span, Submission, Time};
@@ -22,15 +24,6 @@ struct ProposalBlock {
     bytes: SharedBytes,
     /// The number of the last one.
     last: u64,
-}
-
-/// A route to a coordinator.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Route {
-    /// Directly to this process.
-    Direct(Pid),
-    /// Via this forwarder.
-    Via(Pid),
 }
 
 /// The proposals of this process to a ring.
@@ -56,8 +49,8 @@ pub(super) struct Proposer {
     progress_at: Time,
     /// The acceptor to try where no coordinator is known.
     turn: usize,
-    /// How many forwarders were tried; none where proposals go directly to the coordinator.
-    forwarders_tried: Option<usize>,
+    /// The route to the coordinator.
+    route: RouteSelection,
     /// The highest ballot that this process was told of.
     pub(super) told_ballot: RingBallot,
 }
@@ -137,23 +130,13 @@ impl Proposer {
             return Route::Direct(acceptors[self.turn % acceptors.len()]);
         };
         let stuck = self.sent > 0 && now.since(self.progress_at) >= patience;
-        if reached(to) || !(stuck || self.forwarders_tried.is_some()) {
-            return Route::Direct(to);
-        }
-        let forwarders = forwarders(to);
-        match forwarders.is_empty() {
-            true => Route::Direct(to),
-            false => Route::Via(forwarders[self.forwarders_tried.unwrap_or(0) % forwarders.len()]),
-        }
+        self.route.choose(to, reached(to), stuck, forwarders)
     }
 
     /// Continues with the next forwarder where no proposal is decided via the last one.
     pub(super) fn try_next_forwarder(&mut self, now: Time, patience: Span) {
-        if let Some(tried) = &mut self.forwarders_tried
-            && self.sent > 0
-            && now.since(self.progress_at) >= patience
-        {
-            *tried += 1;
+        let stuck = self.sent > 0 && now.since(self.progress_at) >= patience;
+        if stuck && self.route.advance() {
             self.sent = 0;
         }
     }
@@ -168,10 +151,7 @@ impl Proposer {
     ) {
         self.close();
         let (Route::Direct(target) | Route::Via(target)) = route;
-        self.forwarders_tried = match route {
-            Route::Direct(_) => None,
-            Route::Via(_) => self.forwarders_tried.or(Some(0)),
-        };
+        self.route.take(route);
         if self.target != Some(target) {
             (self.target, self.sent) = (Some(target), 0);
         }

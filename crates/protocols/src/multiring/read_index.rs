@@ -1,5 +1,6 @@
-//! The read index (Raft 6.4, without a leader): how a process knows that it has delivered all that any replica of its group
-//! had delivered when it asked, without a place in the order. A driver asks for one with `Input::Barrier`.
+//! The read index (Raft 6.4, without a leader): how a process knows that it has delivered all that any
+//! replica of its group had delivered when it asked, without a place in the order. A driver asks for one
+//! with `Input::Barrier`.
 //!
 //! ```text
 //!   reader                           acceptors of each of its rings
@@ -10,19 +11,22 @@
 //!     v passed
 //! ```
 //!
-//! What is decided, a quorum of the ring's acceptors has voted for. So the process asks the acceptors of the rings that it
-//! merges how far they have voted. Once a quorum of each ring has answered, nothing behind the furthest answer was
-//! decided when it asked: any quorum that had decided it intersects those that answered. When everything up to there is merged,
-//! the read index is passed. Nothing is proposed, and no disk is awaited but for what was in flight. (Mutants
-//! `passes-barriers-alone`, `answers-barriers-with-what-is-known`.)
+//! What is decided, a quorum of the ring's acceptors has voted for. So the process asks the acceptors of
+//! the rings that it merges how far they have voted. Once a quorum of each ring has answered, nothing
+//! behind the furthest answer was decided when it asked: any quorum that had decided it intersects those
+//! that answered. When everything up to there is merged, the read index is passed. Nothing is proposed, and
+//! no disk is awaited but for what was in flight. (Mutants `passes-barriers-alone`,
+//! `answers-barriers-with-what-is-known`.)
 //!
-//! An acceptor counts only instances that hold messages: skips behind them are merged when a learner needs that. It does not
-//! count what it has not voted for because its disk is slow; and what it voted for once it counts until another ballot has
-//! replaced it. An acceptor that has lost its storage does not answer before it has recovered (`acceptor_recovery.rs`).
+//! An acceptor counts only instances that hold messages: skips behind them are merged when a learner needs
+//! that. It does not count what it has not voted for because its disk is slow; and what it voted for once
+//! it counts until another ballot has replaced it. An acceptor that has lost its storage does not answer
+//! before it has recovered (`acceptor_recovery.rs`).
 //!
-//! An answer may be about a proposal that is never decided, of a coordinator that failed. So where a read index is not passed
-//! in time, the process asks again. The answers to a later round bound all earlier read indexes, too: the least that any round
-//! since has found suffices, and they are passed in the order in which they were asked for.
+//! An answer may be about a proposal that is never decided, of a coordinator that failed. So where a read
+//! index is not passed in time, the process asks again. The answers to a later round bound all earlier read
+//! indexes, too: the least that any round since has found suffices, and they are passed in the order in
+//! which they were asked for.
 
 use super::Mutant;
 use super::message::{RingMessage, RingPacket};

@@ -12,9 +12,7 @@
 use super::MultiRingConfig;
 use super::acceptor::Acceptor;
 use super::ballot_log::BallotLog;
-use super::connectivity::ConnectivityMatrix;
 use super::coordinator::Coordinator;
-use super::direct::DirectChannel;
 use super::election::Election;
 use super::forward::ForwardedProposals;
 use super::instance_log::InstanceLog;
@@ -25,7 +23,7 @@ use super::persistence::{LogRecord, PendingWrites};
 use super::successor::SuccessorLink;
 use super::topology::{RingId, RingTopology};
 use super::value::{INSTANCE_MAX, InstanceEntry, InstanceValue, RingBallot};
-use crate::layers::failure_detector::FailureDetector;
+use crate::layers::routing::{DirectChannel, LinkTable};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use amcast_core::messages::Messages;
@@ -38,8 +36,7 @@ pub(super) struct RingContext<'a> {
     /// Whether this process may vote: it has not lost its storage.
     pub(super) votes: bool,
     pub(super) config: &'a MultiRingConfig,
-    pub(super) heartbeat: &'a FailureDetector,
-    pub(super) connectivity: &'a ConnectivityMatrix,
+    pub(super) links: &'a LinkTable,
     /// By process: the storage epoch whose votes and promises count.
     pub(super) storage_epochs: &'a mut Vec<u32>,
     pub(super) writes: &'a mut PendingWrites,
@@ -60,12 +57,12 @@ impl RingContext<'_> {
     }
 
     pub(super) fn suspects(&self, pid: Pid) -> bool {
-        self.heartbeat.suspects(self.now, pid.index())
+        self.links.suspects(self.now, pid)
     }
 
     /// Whether this process and `pid` hear each other.
     pub(super) fn reaches(&self, pid: Pid) -> bool {
-        !self.suspects(pid) && !self.connectivity.cannot_hear(pid, self.me)
+        self.links.reaches(self.now, pid)
     }
 }
 
@@ -206,7 +203,7 @@ impl Ring {
             || self.current.gap_reported_at == Time::ZERO
         {
             self.current.gap_reported_at = cx.now;
-            self.direct.asked |= self.coordinator_pid() == Some(from);
+            self.current.asked_direct |= self.coordinator_pid() == Some(from);
             let message = RingMessage::Phase2Gap {
                 ring: self.id,
                 ballot: self.current.ballot,

@@ -1,10 +1,11 @@
 //! Skip dissemination: a large ring sends decided skips to all its members at once [MRP 4].
 //!
-//! A ring is the cheapest way for bytes, and the longest for a message: under load it takes a tenth of a second to go round two
-//! hundred members. Skips have few bytes, and learners of all groups wait for them. So once a skip is decided the coordinator
-//! of a ring of `spread` members or more sends it to some of them, those to others, in a tree with the coordinator at its
-//! root; failed members are passed over. The message is a decided instance as in a retransmission: if it is lost or comes too
-//! early nothing is amiss, because the skip goes round the ring, too.
+//! A ring is the cheapest way for bytes, and the longest for a message: under load it takes a tenth of a
+//! second to go round two hundred members. Skips have few bytes, and learners of all groups wait for them.
+//! So once a skip is decided the coordinator of a ring of `spread` members or more sends it to some of
+//! them, those to others, in a tree with the coordinator at its root; failed members are passed over. The
+//! message is a decided instance as in a retransmission: if it is lost or comes too early nothing is amiss,
+//! because the skip goes round the ring, too.
 
 use super::message::DecidedEntries;
 use super::message::RingMessage;

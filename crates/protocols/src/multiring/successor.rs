@@ -1,14 +1,15 @@
 //! Phase 2 along the ring: what a member sends to its successor, and which votes it reports to the coordinator.
 //!
 //! # The successor
-//! Values go from one member to the next, to each once. A slow member takes them at its own pace: what it was sent and
-//! has not confirmed is bounded. What has left this process's memory is decided, so that the successor requests its
-//! retransmission. The coordinator excludes a member that lags far behind (`membership.rs`) until it has caught up that way: the
-//! members after it in the ring do not wait for it. A member that its predecessor does not reach is passed over at once.
+//! Values go from one member to the next, to each once. A slow member takes them at its own pace: what it
+//! was sent and has not confirmed is bounded. What has left this process's memory is decided, so that the
+//! successor requests its retransmission. The coordinator excludes a member that lags far behind
+//! (`membership.rs`) until it has caught up that way: the members after it in the ring do not wait for it.
+//! A member that its predecessor does not reach is passed over at once.
 //!
 //! # The coordinator
-//! Votes go directly to the coordinator from the first member that sees a quorum of them, not round the rest of the ring:
-//! a member whose vote is not needed delays nothing, and one hop or more is saved.
+//! Votes go directly to the coordinator from the first member that sees a quorum of them, not round the
+//! rest of the ring: a member whose vote is not needed delays nothing, and one hop or more is saved.
 
 use super::Mutant;
 use super::message::{AcceptorVote, Phase2, RingMessage};
@@ -279,8 +280,8 @@ impl Ring {
             return;
         };
         let own = |votes: &[AcceptorVote]| self.acceptor.index.map_or(0, |mine| votes[mine].upto);
-        let asked =
-            self.direct.asked && own(&self.current.votes) > own(&self.current.reported_votes);
+        let asked = self.current.asked_direct
+            && own(&self.current.votes) > own(&self.current.reported_votes);
         if asked
             || self.decides(&self.current.votes, cx)
                 > self.decides(&self.current.reported_votes, cx)
@@ -304,7 +305,6 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
-    use super::super::connectivity::ConnectivityMatrix;
     use super::super::persistence::{AcceptorStorage, PendingWrites};
     use super::super::shared_bytes::SharedBytes;
     use super::super::topology::{RingKinds, RingTraversal, topologies};
@@ -312,6 +312,7 @@ mod tests {
     use super::super::{MultiRingConfig, WRITTEN};
     use super::*;
     use crate::layers::failure_detector::FailureDetector;
+    use crate::layers::routing::LinkTable;
     use amcast_core::{Entry as _, Gid, GroupSet, MsgId, Outbox, RawConfig};
 
     const BALLOT: RingBallot = RingBallot::new(1, Pid(0));
@@ -330,8 +331,7 @@ mod tests {
         me: Pid,
         now: Time,
         config: MultiRingConfig,
-        heartbeat: FailureDetector,
-        connectivity: ConnectivityMatrix,
+        links: LinkTable,
         storage_epochs: Vec<u32>,
         writes: PendingWrites,
         outgoing: Vec<(Pid, RingMessage)>,
@@ -348,17 +348,13 @@ mod tests {
             let round =
                 topologies(checked.cluster(), RingKinds::Independent, &[], RingTraversal::Nodes)
                     .remove(0);
+            let detector =
+                FailureDetector::new(me.index(), &[0, 1, 2], config.heartbeat, config.suspect);
             let mut member = Self {
                 me,
                 now: Time(1),
-                heartbeat: FailureDetector::new(
-                    me.index(),
-                    &[0, 1, 2],
-                    config.heartbeat,
-                    config.suspect,
-                ),
+                links: LinkTable::new(me, Vec::new(), detector, 3),
                 config,
-                connectivity: ConnectivityMatrix::new(3),
                 storage_epochs: alloc::vec![0; 3],
                 writes: PendingWrites::new(AcceptorStorage::Written),
                 outgoing: Vec::new(),
@@ -373,24 +369,13 @@ mod tests {
             &mut self,
             does: impl FnOnce(&mut Ring, &mut RingContext<'_>),
         ) -> Vec<(Pid, RingMessage)> {
-            let Self {
-                me,
-                now,
-                config,
-                heartbeat,
-                connectivity,
-                storage_epochs,
-                writes,
-                outgoing,
-                ring,
-            } = self;
+            let Self { me, now, config, links, storage_epochs, writes, outgoing, ring } = self;
             let mut cx = RingContext {
                 now: *now,
                 me: *me,
                 votes: true,
                 config,
-                heartbeat,
-                connectivity,
+                links,
                 storage_epochs,
                 writes,
                 outgoing,

@@ -1,0 +1,74 @@
+//! A direct channel past an overlay: when a process that spreads something over an overlay, such as a ring,
+//! sends to its peers directly.
+//!
+//! Each hop of an overlay passes over a peer that it does not reach. With several broken links the peers
+//! that remain in it may be too few, although the first process reaches enough of them. The channel opens
+//! where nothing progresses for a while and some links are known to be broken; and stays open for long,
+//! because links that fail once fail again.
+
+use amcast_core::{Span, Time};
+use core::mem;
+
+/// The channel stays open for this many times the suspicion timeout.
+const OPEN: u64 = 64;
+
+/// The timers of a direct channel.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectTimers {
+    /// How long nothing may progress before the channel opens.
+    pub suspect: Span,
+    /// From one message to the next.
+    pub retry: Span,
+}
+
+/// The state of a direct channel.
+#[derive(Clone, Debug, Default)]
+pub struct DirectChannel {
+    /// How far the overlay had come when that last changed, or when it had all; and when that was.
+    progress: u64,
+    progress_at: Time,
+    /// When broken links were looked for last.
+    checked_at: Time,
+    /// Until when the channel is open.
+    until: Time,
+    /// How far everything went when the peers were sent that last, and when that was.
+    sent: u64,
+    sent_at: Time,
+}
+
+impl DirectChannel {
+    /// Whether the channel is open.
+    pub fn is_open(&self, now: Time) -> bool {
+        now < self.until
+    }
+
+    /// The overlay has come to `progress`, of `end`. Gives whether the peers are to be sent something now:
+    /// how far everything went when they were sent something last. A peer that has come so far gets the
+    /// rest over the overlay.
+    pub fn poll(
+        &mut self,
+        now: Time,
+        progress: u64,
+        end: u64,
+        timers: DirectTimers,
+        has_broken_links: impl FnOnce() -> bool,
+    ) -> Option<u64> {
+        if progress > self.progress || progress >= end {
+            (self.progress, self.progress_at) = (progress, now);
+        }
+        let stuck = now.since(self.progress_at.max(self.checked_at)) >= timers.suspect;
+        if stuck && !self.is_open(now) {
+            // With many peers the search takes a while.
+            self.checked_at = now;
+            if has_broken_links() {
+                self.until = now + timers.suspect.times(OPEN);
+                self.sent = end;
+            }
+        }
+        if progress >= end || !self.is_open(now) || now.since(self.sent_at) < timers.retry {
+            return None;
+        }
+        self.sent_at = now;
+        Some(mem::replace(&mut self.sent, end))
+    }
+}
