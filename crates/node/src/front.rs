@@ -167,33 +167,39 @@ impl NoAnswer {
     }
 }
 
-impl fmt::Display for NoAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl NoAnswer {
+    /// Why there is none, without what became of the command.
+    pub fn reason(self) -> String {
         match self {
-            Self::Busy => f.write_str("too many commands are open"),
+            Self::Busy => "too many commands are open".to_string(),
             // Whoever asks counts only what is its own, and says the limit of that.
             Self::TooLarge(most) => {
-                write!(f, "the command is larger than the limit of {most} bytes of a message")
+                format!("the command is larger than the limit of {most} bytes of a message")
             }
-            Self::Several => f.write_str(
+            Self::Several => {
                 "the command is for several shards, and no ring of this cluster is for all of them \
-                 (rings = independent)",
-            ),
-            Self::Unsent => {
-                write!(f, "no shard had room for the command for {} s", seconds(PATIENCE))
+                 (rings = independent)"
+                    .to_string()
             }
-            Self::Down(g) => write!(f, "shard {} has lost its majority of replicas", g.0),
-            Self::Closed => f.write_str("the cluster stops"),
-            Self::TimedOut => write!(f, "no answer came for {} s", seconds(PATIENCE)),
-            Self::Cut(g) => write!(f, "no answer came, and shard {} has lost its majority", g.0),
-            Self::Stopped => f.write_str("the cluster stops before the answer came"),
-            Self::AnswerTooLarge { bytes, most, .. } => write!(
-                f,
+            Self::Unsent => {
+                format!("no shard had room for the command for {} s", seconds(PATIENCE))
+            }
+            Self::Down(g) => format!("shard {} has lost its majority of replicas", g.0),
+            Self::Closed => "the cluster stops".to_string(),
+            Self::TimedOut => format!("no answer came for {} s", seconds(PATIENCE)),
+            Self::Cut(g) => format!("no answer came, and shard {} has lost its majority", g.0),
+            Self::Stopped => "the cluster stops before the answer came".to_string(),
+            Self::AnswerTooLarge { bytes, most, .. } => format!(
                 "the answer has {bytes} bytes, more than the limit of {most} bytes; ask for less at \
                  a time"
             ),
-        }?;
-        write!(f, "; {}", self.outcome().words())
+        }
+    }
+}
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.reason(), self.outcome().words())
     }
 }
 

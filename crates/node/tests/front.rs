@@ -7,7 +7,7 @@ use amcast_kv::client::Server;
 use amcast_kv::status::Status;
 use amcast_kv::{Kv, Partitions};
 use amcast_node::gateway::redis::{self, Front};
-use amcast_node::gateway::{Answers, Backend, Busy, LocalBackend};
+use amcast_node::gateway::{Answers, Backend, Busy, CommandFailure, LocalBackend, OnAnswer};
 use amcast_smr::{Executor, Limits, Peek};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -37,6 +37,10 @@ struct Chaos {
 struct Handle(Arc<Chaos>);
 
 impl Backend for Handle {
+    fn ask(&self, _: GroupSet, _: &[u8], _: OnAnswer) -> Result<(), CommandFailure> {
+        unreachable!("the Redis gateway has tokens");
+    }
+
     fn start(&self, answers: Arc<dyn Answers>) {
         let chaos = self.0.clone();
         std::thread::spawn(move || chaos.order(&*answers));

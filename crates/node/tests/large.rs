@@ -5,7 +5,7 @@ use amcast_kv::Partitions;
 use amcast_kv::client::Server;
 use amcast_kv::status::Status;
 use amcast_node::gateway::redis::{self, Config, Front};
-use amcast_node::gateway::{Answers, Backend, Busy, LocalBackend};
+use amcast_node::gateway::{Answers, Backend, Busy, CommandFailure, LocalBackend, OnAnswer};
 use amcast_smr::Envelope;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -86,6 +86,10 @@ impl Queued {
 }
 
 impl Backend for Queued {
+    fn ask(&self, _: GroupSet, _: &[u8], _: OnAnswer) -> Result<(), CommandFailure> {
+        unreachable!("the Redis gateway has tokens");
+    }
+
     fn start(&self, answers: Arc<dyn Answers>) {
         self.inner.start(answers);
     }
@@ -252,6 +256,10 @@ struct Holding {
 }
 
 impl Backend for Holding {
+    fn ask(&self, _: GroupSet, _: &[u8], _: OnAnswer) -> Result<(), CommandFailure> {
+        unreachable!("the Redis gateway has tokens");
+    }
+
     fn start(&self, answers: Arc<dyn Answers>) {
         self.inner.start(answers);
     }

@@ -50,7 +50,7 @@ impl Server {
             hears,
             unread_bytes_max: UNREAD_BYTES_MAX,
         };
-        let backend = Arc::clone(&local) as Arc<dyn amcast_node::gateway::log::Backend>;
+        let backend = Arc::clone(&local) as Arc<dyn amcast_node::gateway::Backend>;
         let front = Front::start(config, backend, Arc::new(Ready)).expect("a port is free");
         Self { front, local }
     }
@@ -694,7 +694,7 @@ fn a_gateway_two_hours_ahead_stops_no_session() {
         hears: Hears::Nothing,
         unread_bytes_max: UNREAD_BYTES_MAX,
     };
-    let backend = Arc::clone(&local) as Arc<dyn amcast_node::gateway::log::Backend>;
+    let backend = Arc::clone(&local) as Arc<dyn amcast_node::gateway::Backend>;
     let ahead = Front::start(config, backend, Arc::new(Ready)).expect("a port is free");
     let addresses = vec![right.front.address().to_string(), ahead.address().to_string()];
     let mut client = Client::new(addresses, None).unwrap().with_patience(Duration::from_secs(5));

@@ -6,7 +6,7 @@ use amcast_kv::Partitions;
 use amcast_kv::client::Server;
 use amcast_kv::status::Status;
 use amcast_node::gateway::redis::{self, Config, Front};
-use amcast_node::gateway::{Answers, Backend, Busy, LocalBackend};
+use amcast_node::gateway::{Answers, Backend, Busy, CommandFailure, LocalBackend, OnAnswer};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,6 +114,10 @@ struct BusyOnce {
 }
 
 impl Backend for BusyOnce {
+    fn ask(&self, _: GroupSet, _: &[u8], _: OnAnswer) -> Result<(), CommandFailure> {
+        unreachable!("the Redis gateway has tokens");
+    }
+
     fn start(&self, answers: Arc<dyn Answers>) {
         assert!(self.answers.set(answers).is_ok());
     }
@@ -144,6 +148,10 @@ struct Lopsided {
 }
 
 impl Backend for Lopsided {
+    fn ask(&self, _: GroupSet, _: &[u8], _: OnAnswer) -> Result<(), CommandFailure> {
+        unreachable!("the Redis gateway has tokens");
+    }
+
     fn start(&self, answers: Arc<dyn Answers>) {
         assert!(self.answers.set(answers).is_ok());
     }
@@ -194,6 +202,10 @@ struct Withheld {
 }
 
 impl Backend for Withheld {
+    fn ask(&self, _: GroupSet, _: &[u8], _: OnAnswer) -> Result<(), CommandFailure> {
+        unreachable!("the Redis gateway has tokens");
+    }
+
     fn start(&self, answers: Arc<dyn Answers>) {
         assert!(self.answers.set(answers).is_ok());
     }
@@ -453,6 +465,10 @@ fn thousands_of_idle_connections_do_not_keep_others_from_being_served() {
 struct Faulty(LocalBackend);
 
 impl Backend for Faulty {
+    fn ask(&self, _: GroupSet, _: &[u8], _: OnAnswer) -> Result<(), CommandFailure> {
+        unreachable!("the Redis gateway has tokens");
+    }
+
     fn start(&self, answers: Arc<dyn Answers>) {
         self.0.start(answers);
     }

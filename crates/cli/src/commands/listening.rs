@@ -8,13 +8,11 @@ use amcast_lab::commands::Failure;
 use amcast_node::clock;
 use amcast_node::config::ClusterFile;
 use amcast_node::front::Front;
-use amcast_node::gateway;
 use amcast_node::gateway::log::Hears;
+use amcast_node::gateway::{self, Backend};
 use amcast_node::home::{Fronts, Home};
 use amcast_node::record::Recorder;
-use amcast_node::service::{
-    CallBook, ClusterBackend, LogBackend, Reads, Watch, first_partitions, forgets,
-};
+use amcast_node::service::{CallBook, ClusterBackend, Reads, Watch, first_partitions, forgets};
 use amcast_node::system::refuses_file;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -200,11 +198,10 @@ impl Listening {
             hears: hears.clone(),
             unread_bytes_max: amcast_node::gateway::log::UNREAD_BYTES_MAX,
         };
-        let backend: Arc<dyn amcast_node::gateway::log::Backend> =
-            Arc::new(LogBackend::new(Arc::clone(front), Arc::clone(watch)));
         let log = at.log.open("log", |at| {
             let status = Arc::clone(watch) as Arc<dyn Status>;
-            amcast_node::gateway::log::Front::start(log_config(at), Arc::clone(&backend), status)
+            let backend = Arc::clone(&backend) as Arc<dyn Backend>;
+            amcast_node::gateway::log::Front::start(log_config(at), backend, status)
         })?;
         // Once: the server is this process's own, and new.
         let _ = server.others.set(log.counts());

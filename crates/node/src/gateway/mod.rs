@@ -17,5 +17,5 @@ pub mod places;
 pub mod redis;
 pub mod seldom;
 
-pub use backend::{Answers, Backend, Busy, LocalBackend};
+pub use backend::{Answers, Backend, Busy, CommandFailure, FailureCause, LocalBackend, OnAnswer};
 pub use clock::Clock;

@@ -1,16 +1,17 @@
-//! A service's backend on a real cluster: commands go out through a front of the runtime.
+//! The services' backend on a real cluster, for the Redis and the log gateway: commands go out through a front of the
+//! runtime.
 
 use super::{CallBook, Reads, Watch};
 use crate::config::node_rank;
 use crate::control::NodeStatus;
 use crate::front::{Front, NoAnswer, Sink};
-use crate::gateway::{Answers, Backend, Busy};
+use crate::gateway::{Answers, Backend, Busy, CommandFailure, FailureCause, OnAnswer};
 use amcast_core::{Cluster, GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::budget::may_grow;
 use amcast_kv::status::Status;
+use amcast_log::command::{Command, MARK};
 use amcast_smr::parts::{Assembly, CommandPart};
 use amcast_smr::{Envelope, Wrote};
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -62,12 +63,14 @@ impl ClusterBackend {
         Self { reads: reads.map(here), ..self }
     }
 
-    /// Whether what `may_grow` tells of is refused for want of room on the disks; it is answered then.
-    fn refuses(&self, may_grow: impl FnOnce() -> bool, token: u64) -> bool {
-        let Some(why) = self.watch.refuses(may_grow) else { return false };
-        let answers = self.answers.get().expect("a backend is started before its use");
-        answers.answer(token, error("MISCONF", why, Outcome::NotExecuted));
-        true
+    fn answers(&self) -> &Arc<dyn Answers> {
+        self.answers.get().expect("a backend is started before its use")
+    }
+
+    /// Why what `grows` tells of is refused for want of room on the disks, if it is.
+    fn refuses(&self, grows: impl FnOnce() -> bool) -> Option<CommandFailure> {
+        let why = self.watch.refuses(grows)?;
+        Some(CommandFailure::new(Outcome::NotExecuted, FailureCause::DiskFull, why))
     }
 
     /// Hands a message in by `submit`, and records its command as called, if it has one.
@@ -85,8 +88,7 @@ impl ClusterBackend {
             Ok(()) => Ok(()),
             Err(NoAnswer::Busy) => Err(Busy),
             Err(why) => {
-                let answers = self.answers.get().expect("a backend is started before its use");
-                answers.answer(token, no_answer(why));
+                self.answers().fail(token, &failure(why));
                 Ok(())
             }
         }
@@ -100,7 +102,8 @@ impl Backend for ClusterBackend {
     }
 
     fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
-        if self.refuses(|| takes_room(command), token) {
+        if let Some(failure) = self.refuses(|| takes_room(command)) {
+            self.answers().fail(token, &failure);
             return Ok(());
         }
         self.hand_in(token, Envelope::decode(command), || self.front.submit(dst, command, token))
@@ -114,7 +117,8 @@ impl Backend for ClusterBackend {
         token: u64,
     ) -> Result<(), Busy> {
         let last = Assembly::decode(assembly).map(|last| (last.envelope, command));
-        if self.refuses(|| grows(last), token) {
+        if let Some(failure) = self.refuses(|| grows(last)) {
+            self.answers().fail(token, &failure);
             return Ok(());
         }
         self.hand_in(token, last, || self.front.submit(dst, assembly, token))
@@ -131,10 +135,11 @@ impl Backend for ClusterBackend {
     /// Such reads are not recorded: a history is judged linearizable or not, which they are not.
     fn read_here(&self, dst: GroupSet, command: &[u8], written: &[Wrote], token: u64) -> bool {
         let Some(here) = &self.reads else { return false };
-        let answers = Arc::clone(self.answers.get().expect("a backend is started before its use"));
+        let answers = Arc::clone(self.answers());
         if !here.is_ready() {
             let why = "this node has no state yet";
-            answers.answer(token, error("TRYAGAIN", why, Outcome::NotExecuted));
+            let failure = CommandFailure::new(Outcome::NotExecuted, FailureCause::Busy, why);
+            answers.fail(token, &failure);
             return true;
         }
         let done = move |outcome, bytes: Vec<u8>| {
@@ -151,6 +156,23 @@ impl Backend for ClusterBackend {
         }
         self.front.flush();
     }
+
+    /// Such commands are not recorded: the language of histories has none for logs.
+    fn ask(&self, dst: GroupSet, command: &[u8], done: OnAnswer) -> Result<(), CommandFailure> {
+        if let Some(failure) = self.refuses(|| takes_room(command)) {
+            return Err(failure);
+        }
+        let done = move |answer: Result<ServiceAnswer<'_>, NoAnswer>| done(answer.map_err(failure));
+        // What a client has under way at the same time, it must expect in any order.
+        let is_read = Envelope::decode(command).is_some_and(|(envelope, _)| envelope.read_only);
+        let asked = match is_read {
+            true => self.front.ask_read(dst, command, Box::new(done)),
+            false => self.front.ask(dst, command, Box::new(done)),
+        };
+        asked.map_err(failure)?;
+        self.front.flush();
+        Ok(())
+    }
 }
 
 /// Whether a message may take more room: a command that does, or a part of a large one, which takes room in the logs
@@ -159,9 +181,12 @@ fn takes_room(message: &[u8]) -> bool {
     grows(Envelope::decode(message)) || CommandPart::decode(message).is_some()
 }
 
-/// Whether a command of the store may take more room.
+/// Whether a command may take more room: one of the log that appends, or one of the store that may grow what it holds.
 fn grows(command: Option<(Envelope, &[u8])>) -> bool {
-    command.is_some_and(|(envelope, body)| !envelope.read_only && may_grow(body))
+    command.is_some_and(|(envelope, body)| match body.starts_with(&MARK) {
+        true => matches!(Command::decode(body), Some(Command::Append(_))),
+        false => !envelope.read_only && may_grow(body),
+    })
 }
 
 /// Brings answers from the cluster to the clients.
@@ -177,7 +202,7 @@ impl Sink for ToClients {
         }
         match answer {
             Ok(answer) => self.answers.answer(token, answer),
-            Err(why) => self.answers.answer(token, no_answer(why)),
+            Err(why) => self.answers.fail(token, &failure(why)),
         }
     }
 
@@ -201,33 +226,23 @@ fn without_majority(cluster: Cluster, nodes: &[Option<NodeStatus>]) -> GroupSet 
     cluster.all_groups().iter().filter(lost).collect()
 }
 
-/// What a client is told in place of an answer: an error of RESP, which is what the store's answers are made of.
-fn error(word: &str, why: impl fmt::Display, outcome: Outcome) -> ServiceAnswer<'static> {
-    let text = format!("-{word} {why}; {}\r\n", outcome.words());
-    ServiceAnswer { outcome, bytes: text.into_bytes().into() }
-}
-
-/// What a client is told of a command without an answer.
-///
-/// Clients of a cluster send a command again by themselves after `TRYAGAIN` and `CLUSTERDOWN`: these
-/// are only for what was surely not executed. No replica answers with them: it does not know of other messages of the
-/// same command.
-fn no_answer(why: NoAnswer) -> ServiceAnswer<'static> {
-    let outcome = why.outcome();
-    let word = match (outcome, why) {
-        (Outcome::NotExecuted, NoAnswer::Down(_) | NoAnswer::Closed) => "CLUSTERDOWN",
-        (Outcome::NotExecuted, NoAnswer::Busy | NoAnswer::Unsent) => "TRYAGAIN",
-        _ => "ERR",
+/// Why a command has no answer, for the gateways.
+fn failure(why: NoAnswer) -> CommandFailure {
+    let cause = match why {
+        NoAnswer::Down(_) | NoAnswer::Closed => FailureCause::Unavailable,
+        NoAnswer::Busy | NoAnswer::Unsent => FailureCause::Busy,
+        _ => FailureCause::Other,
     };
-    // The reason says what became of the command.
-    ServiceAnswer { outcome, bytes: format!("-{word} {why}\r\n").into_bytes().into() }
+    CommandFailure::new(why.outcome(), cause, why.reason())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::redis::failure_answer;
     use amcast_core::Gid;
     use amcast_kv::{encode_args, encode_epoch};
+    use amcast_log::Addition;
     use amcast_smr::{ClockReport, Stamp};
 
     const HEAD: Envelope = Envelope {
@@ -258,6 +273,19 @@ mod tests {
         }
         assert!(!takes_room(&encoded("EXEC 0 1 2 DEL k", false)));
         assert!(!takes_room(&encoded("GET k", true)) && !takes_room(b""));
+    }
+
+    #[test]
+    fn of_the_log_appends_alone_take_room() {
+        let takes_room = |body: &Command<'_>| {
+            let mut command = Vec::new();
+            HEAD.encode(&mut command);
+            body.encode(&mut command);
+            super::takes_room(&command)
+        };
+        assert!(takes_room(&Command::Append(vec![Addition { log: b"a", value: b"v" }])));
+        assert!(!takes_room(&Command::Trim { log: b"a", before: 3 }));
+        assert!(!takes_room(&Command::Delete { log: b"a" }));
     }
 
     #[test]
@@ -301,7 +329,7 @@ mod tests {
             NoAnswer::AnswerTooLarge { outcome: Outcome::NotExecuted, bytes: 2, most: 1 },
         ];
         for why in all {
-            let ServiceAnswer { outcome, bytes } = no_answer(why);
+            let ServiceAnswer { outcome, bytes } = failure_answer(&failure(why));
             let text = String::from_utf8(bytes.into_owned()).unwrap();
             let again = ["-TRYAGAIN ", "-CLUSTERDOWN "].iter().any(|w| text.starts_with(w));
             assert!(again || text.starts_with("-ERR "), "{text}");
@@ -312,7 +340,7 @@ mod tests {
             }
         }
         assert_eq!(
-            *no_answer(NoAnswer::Down(Gid(2))).bytes,
+            *failure_answer(&failure(NoAnswer::Down(Gid(2)))).bytes,
             *b"-CLUSTERDOWN shard 2 has lost its majority of replicas; the command was not executed\r\n"
         );
     }

@@ -4,7 +4,6 @@ mod backend;
 pub mod calls;
 mod digests;
 mod disk_room;
-mod log;
 mod node_metrics;
 mod reads;
 mod store;
@@ -12,7 +11,6 @@ mod watch;
 
 pub use backend::ClusterBackend;
 pub use calls::CallBook;
-pub use log::LogBackend;
 pub use reads::Reads;
 pub use store::{Hosted, ServiceNode, first_partitions, host_logs, host_store};
 pub use watch::{LOST_AFTER, Lost, Watch, down, forgets, lost};

@@ -4,6 +4,8 @@
 //! that their clients wrote before is executed there, or has the threads answer them that execute commands.
 
 use super::Hosted;
+use crate::gateway::redis::failure_answer;
+use crate::gateway::{CommandFailure, FailureCause};
 use amcast_core::{GroupSet, Outcome};
 use amcast_kv::partitions::refusing_epoch;
 use amcast_kv::split_epoch;
@@ -196,7 +198,7 @@ fn is_behind(payload: &[u8], answer: &[u8]) -> bool {
 }
 
 fn refuse(read: Read, why: &str) {
-    let outcome = Outcome::NotExecuted;
-    let text = format!("-TRYAGAIN {why}; {}\r\n", outcome.words());
-    (read.done)(outcome, text.into_bytes());
+    let failure = CommandFailure::new(Outcome::NotExecuted, FailureCause::Busy, why);
+    let answer = failure_answer(&failure);
+    (read.done)(answer.outcome, answer.bytes.into_owned());
 }

@@ -5,10 +5,9 @@ use amcast_kv::Kv;
 use amcast_kv::status::{ShardStatus, Status};
 use amcast_log::StoreAndLog;
 use amcast_log::{Logs, OnGrowth};
-use amcast_node::gateway::Clock;
-use amcast_node::gateway::log::{Backend, OnAnswer, Unanswered};
+use amcast_node::gateway::{Answers, Backend, Busy, Clock, CommandFailure, FailureCause, OnAnswer};
 use amcast_smr::{ClockReport, Delivered, Executor, Limits};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// What the logs of a shard may hold.
 const SHARD_BYTES: usize = 5_000_000;
@@ -76,13 +75,20 @@ impl Local {
 }
 
 impl Backend for Local {
-    fn ask(&self, dst: GroupSet, command: &[u8], done: OnAnswer) -> Result<(), Unanswered> {
+    fn start(&self, _: Arc<dyn Answers>) {
+        unreachable!("the log's gateway has no tokens");
+    }
+
+    fn submit(&self, _: GroupSet, _: &[u8], _: u64) -> Result<(), Busy> {
+        unreachable!("the log's gateway has no tokens");
+    }
+
+    fn ask(&self, dst: GroupSet, command: &[u8], done: OnAnswer) -> Result<(), CommandFailure> {
         let mut inner = self.0.lock().unwrap();
         let Inner { executor, positions, seq, lost, refused } = &mut *inner;
         if *refused > 0 {
             *refused -= 1;
-            let why = "no room; the command was not executed".to_string();
-            return Err(Unanswered { outcome: Outcome::NotExecuted, lacks_room: false, why });
+            return Err(CommandFailure::new(Outcome::NotExecuted, FailureCause::Busy, "no room"));
         }
         *seq += 1;
         let id = MsgId { sender: Pid(0), seq: *seq };
@@ -99,8 +105,8 @@ impl Backend for Local {
         *lost -= u32::from(loses);
         drop(inner);
         if loses {
-            let why = "no answer came".to_string();
-            done(Err(Unanswered { outcome: Outcome::Unknown, lacks_room: false, why }));
+            let (outcome, cause) = (Outcome::Unknown, FailureCause::Other);
+            done(Err(CommandFailure::new(outcome, cause, "no answer came")));
         } else {
             done(Ok(answer));
         }

@@ -1,6 +1,6 @@
 //! Everything in one process: one executor, ordered by a lock.
 
-use super::{Answers, Backend, Busy};
+use super::{Answers, Backend, Busy, CommandFailure, OnAnswer};
 use amcast_core::{Gid, GroupSet, MsgId, Pid, ServiceAnswer};
 use amcast_kv::Kv;
 use amcast_kv::client::lock;
@@ -43,20 +43,32 @@ impl Backend for LocalBackend {
 
     fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
         let answers = self.answers.get().expect("a backend is started before it is used");
-        let mut inner = lock(&self.inner);
-        let Inner { executor, positions, seq } = &mut *inner;
+        lock(&self.inner).execute(dst, command, &mut |answer| answers.answer(token, answer));
+        Ok(())
+    }
+
+    fn ask(&self, dst: GroupSet, command: &[u8], done: OnAnswer) -> Result<(), CommandFailure> {
+        let mut told = None;
+        lock(&self.inner).execute(dst, command, &mut |answer| told = Some(answer.into_owned()));
+        done(Ok(told.expect("it was executed in all of its shards")));
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn execute(&mut self, dst: GroupSet, command: &[u8], tell: &mut dyn FnMut(ServiceAnswer<'_>)) {
+        let Self { executor, positions, seq } = self;
         *seq += 1;
         let id = MsgId { sender: Pid(0), seq: *seq };
         for shard in dst.iter() {
             positions[shard.index()] += 1;
             let position = positions[shard.index()];
             let outcome = executor.deliver(shard, position, id, dst, command, &mut |a| {
-                answers.answer(token, ServiceAnswer::borrowed(a.outcome, a.bytes));
+                tell(ServiceAnswer::borrowed(a.outcome, a.bytes));
             });
             // The lock makes each command run before the next comes, so nothing ever waits.
-            assert_eq!(outcome, Ok(Delivered::Taken), "the front writes whole envelopes");
+            assert_eq!(outcome, Ok(Delivered::Taken), "the gateway writes whole envelopes");
         }
-        Ok(())
     }
 }
 

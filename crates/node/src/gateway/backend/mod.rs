@@ -1,7 +1,9 @@
-//! What a front asks for: commands ordered, and answers brought back.
+//! What the gateways of all services ask for: commands ordered, and answers brought back.
 
+mod failure;
 mod local;
 
+pub use failure::{CommandFailure, FailureCause};
 pub use local::LocalBackend;
 
 use amcast_core::{GroupSet, ServiceAnswer};
@@ -21,14 +23,21 @@ impl fmt::Display for Busy {
 
 impl core::error::Error for Busy {}
 
+/// Told the answer of one command, once, from any thread: it must be quick and must not wait.
+pub type OnAnswer = Box<dyn FnOnce(Result<ServiceAnswer<'_>, CommandFailure>) + Send>;
+
 /// Has commands ordered and brings answers. Called from several threads; nothing here blocks.
 ///
-/// What a backend owes its front:
+/// A gateway with many commands of each client submits them with tokens ([`Backend::submit`]), and one sink is told
+/// all answers; one whose commands have nothing to do with each other gives each a receiver of its own
+/// ([`Backend::ask`]).
+///
+/// What a backend owes its gateway:
 /// - Each command that was taken is answered exactly once, with the answer of the first replica
 ///   that ran it. A backend that hears nothing sends the *same bytes* again, as often as needed:
-///   the executor runs them once. One that gives up answers with an error, and with what is known of the command.
-/// - Commands from one front whose only destination is the same shard are ordered as they were
-///   submitted. Nothing is asked about the order of others; the front waits where it matters.
+///   the executor runs them once. One that gives up tells so ([`CommandFailure`]), with what is known of the command.
+/// - Commands from one gateway whose only destination is the same shard are ordered as they were
+///   submitted. Nothing is asked about the order of others; the gateway waits where it matters.
 pub trait Backend: Send + Sync + 'static {
     /// Gives the sink for answers, once, before any command.
     fn start(&self, answers: Arc<dyn Answers>);
@@ -79,6 +88,14 @@ pub trait Backend: Send + Sync + 'static {
 
     /// A hint that no more commands follow at once: send what was gathered.
     fn flush(&self) {}
+
+    /// Has `command`, an [`Envelope`](crate::Envelope) and what follows it, ordered in all of `dst`, and tells `done`
+    /// the answer, or after a bounded time that there is none; once, and maybe before this returns. What is asked for
+    /// so needs no sink, and goes out without [`Backend::flush`]; it may overtake other commands.
+    ///
+    /// # Errors
+    /// When the command was not taken; `done` is not told then.
+    fn ask(&self, dst: GroupSet, command: &[u8], done: OnAnswer) -> Result<(), CommandFailure>;
 }
 
 /// Where answers go. Called from any thread; never blocks for long.
@@ -86,6 +103,9 @@ pub trait Answers: Send + Sync + 'static {
     /// The answer to the command that was submitted with `token`. A large one is best owned: it is
     /// not copied then.
     fn answer(&self, token: u64, answer: ServiceAnswer<'_>);
+
+    /// The command that was submitted with `token` has no answer.
+    fn fail(&self, token: u64, failure: &CommandFailure);
 
     /// There is room again after a [`Busy`].
     fn room(&self);

@@ -6,9 +6,7 @@
 //! taken in only once it is among those that are looked at, so all of them together hold at most the largest request
 //! that many times. Requests for health have places of their own.
 
-use crate::gateway::Clock;
 use crate::gateway::log::answers::Unread;
-use crate::gateway::log::backend::Backend;
 use crate::gateway::log::connections::accept;
 use crate::gateway::log::counts::Done;
 use crate::gateway::log::follow::{DEAF, Follows, Growth, Pauses, TOLD};
@@ -17,6 +15,7 @@ use crate::gateway::log::requests::Requests;
 use crate::gateway::log::service::{Service, Shared, TAILS_MAX};
 use crate::gateway::log::session::Sessions;
 use crate::gateway::log::tail::Through;
+use crate::gateway::{Backend, Clock};
 use amcast_kv::SlotMap;
 use amcast_kv::status::Status as ClusterStatus;
 use amcast_log::proto;

@@ -1,10 +1,9 @@
 //! The distributed log over gRPC.
 //!
-//! The [`front`](self::front) turns requests into commands of [`amcast_log`] and hands them to a [`Backend`], which has them
+//! The [`front`](self::front) turns requests into commands of [`amcast_log`] and hands them to a [`Backend`](super::Backend), which has them
 //! ordered. It has no state of its own that anything depends on, so a cluster has as many fronts as it likes.
 
 mod answers;
-pub mod backend;
 mod connections;
 mod counts;
 mod follow;
@@ -17,6 +16,5 @@ mod status;
 mod tail;
 
 pub use answers::UNREAD_BYTES_MAX;
-pub use backend::{Backend, OnAnswer, Unanswered};
 pub use follow::Growth;
 pub use front::{Config, Front, Hears};

@@ -1,14 +1,13 @@
 //! The calls of the service: requests become commands, answers become responses.
 
-use crate::gateway::Clock;
 use crate::gateway::log::answers::{AnswerBytes, Tailed, ToTail, Unread, answer_on};
-use crate::gateway::log::backend::{Backend, Unanswered};
 use crate::gateway::log::connections::From;
 use crate::gateway::log::counts::{Asked, Done, Method};
 use crate::gateway::log::follow::Follows;
 use crate::gateway::log::session::Sessions;
 use crate::gateway::log::status::{Again, invalid, not_done, unanswered};
 use crate::gateway::log::tail::{Next, Through};
+use crate::gateway::{Backend, Clock, CommandFailure, FailureCause};
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::SlotMap;
 use amcast_log::command::{APPEND_BYTES, LIST_MAX, addition_bytes, check};
@@ -81,14 +80,13 @@ impl Shared {
             return Err(invalid("the request is larger than the cluster takes; nothing happened"));
         }
         let (to, from) = oneshot::channel();
-        let done = move |answer: Result<ServiceAnswer<'_>, Unanswered>| {
+        let done = move |answer: Result<ServiceAnswer<'_>, CommandFailure>| {
             // Whoever asked may have gone.
             let _ = to.send(answer.map(ServiceAnswer::into_owned));
         };
-        self.backend.ask(dst, &payload, Box::new(done)).map_err(|why| unanswered(why, again))?;
-        let why = "the front stops".to_string();
-        let lost = Unanswered { outcome: Outcome::Unknown, lacks_room: false, why };
-        let came = from.await.unwrap_or(Err(lost)).map_err(|why| unanswered(why, again))?;
+        self.backend.ask(dst, &payload, Box::new(done)).map_err(|why| unanswered(&why, again))?;
+        let lost = CommandFailure::new(Outcome::Unknown, FailureCause::Other, "the front stops");
+        let came = from.await.unwrap_or(Err(lost)).map_err(|why| unanswered(&why, again))?;
         let answer = Answer::decode(&came.bytes);
         let answer = answer.ok_or_else(|| Status::internal("a node gave what is no answer"))?;
         Ok(Ordered { answer, outcome: came.outcome })

@@ -1,7 +1,7 @@
 //! Why a request was not answered, in the codes and words of gRPC; the .proto file says what they
 //! mean.
 
-use crate::gateway::log::backend::Unanswered;
+use crate::gateway::{CommandFailure, FailureCause};
 use amcast_core::Outcome;
 use amcast_log::Why;
 use amcast_smr::machine::Refusal;
@@ -70,10 +70,12 @@ pub(crate) enum Again {
 }
 
 /// A command that has no answer.
-pub(crate) fn unanswered(of: Unanswered, again: Again) -> Status {
-    let Unanswered { outcome, lacks_room, why } = of;
-    match (outcome, again) {
-        (Outcome::NotExecuted, _) if lacks_room => Status::resource_exhausted(why),
+pub(crate) fn unanswered(failure: &CommandFailure, again: Again) -> Status {
+    let why = failure.to_string();
+    match (failure.outcome, again) {
+        (Outcome::NotExecuted, _) if failure.cause == FailureCause::DiskFull => {
+            Status::resource_exhausted(why)
+        }
         (Outcome::NotExecuted, _) => {
             Status::unavailable(format!("{why}; send it again, here or elsewhere"))
         }
@@ -139,13 +141,14 @@ mod tests {
 
     #[test]
     fn a_request_without_an_answer_has_the_code_of_its_outcome() {
-        let code = |outcome, lacks_room, again| {
-            unanswered(Unanswered { outcome, lacks_room, why: "x".to_string() }, again).code()
+        let code = |outcome, cause, again| {
+            unanswered(&CommandFailure::new(outcome, cause, "x"), again).code()
         };
-        assert_eq!(code(Outcome::NotExecuted, false, Again::Nameless), Code::Unavailable);
-        assert_eq!(code(Outcome::NotExecuted, true, Again::Nameless), Code::ResourceExhausted);
-        assert_eq!(code(Outcome::Executed, false, Again::Named), Code::Unknown);
-        assert_eq!(code(Outcome::Unknown, false, Again::Harmless), Code::Unavailable);
-        assert_eq!(code(Outcome::Unknown, false, Again::Named), Code::DeadlineExceeded);
+        let (other, full) = (FailureCause::Other, FailureCause::DiskFull);
+        assert_eq!(code(Outcome::NotExecuted, other, Again::Nameless), Code::Unavailable);
+        assert_eq!(code(Outcome::NotExecuted, full, Again::Nameless), Code::ResourceExhausted);
+        assert_eq!(code(Outcome::Executed, other, Again::Named), Code::Unknown);
+        assert_eq!(code(Outcome::Unknown, other, Again::Harmless), Code::Unavailable);
+        assert_eq!(code(Outcome::Unknown, other, Again::Named), Code::DeadlineExceeded);
     }
 }

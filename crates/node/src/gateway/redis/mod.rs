@@ -10,6 +10,7 @@
 
 mod connection;
 mod driver;
+mod failures;
 mod pipeline;
 mod router;
 mod strangers;
@@ -26,6 +27,7 @@ use amcast_kv::client::{Server, lock};
 use amcast_kv::{EPOCH_BYTES, Partitions, timing};
 use amcast_smr::envelope::Envelope;
 use amcast_smr::parts::{CommandPart, PARTS_MAX};
+pub use failures::failure_answer;
 use router::{Post, Router};
 use std::io;
 use std::net::{SocketAddr, TcpListener};

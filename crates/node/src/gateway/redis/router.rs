@@ -4,7 +4,8 @@
 //! connection that closed is given to another one once all its requests were answered, and its
 //! requests go on to be numbered: the number of sessions is that of connections at a time.
 
-use crate::gateway::backend::Answers;
+use super::failures::failure_answer;
+use crate::gateway::backend::{Answers, CommandFailure};
 use amcast_core::{Outcome, ServiceAnswer};
 use amcast_kv::client::lock;
 use std::borrow::Cow;
@@ -254,6 +255,10 @@ impl Answers for Router {
             drop(inbox);
             post.call(waker);
         }
+    }
+
+    fn fail(&self, token: u64, failure: &CommandFailure) {
+        self.answer(token, failure_answer(failure));
     }
 
     fn room(&self) {

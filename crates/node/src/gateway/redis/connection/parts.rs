@@ -5,10 +5,11 @@
 //! map of partitions, or another time, it is sent again with all its parts, as other commands are.
 
 use super::super::PART_BYTES;
+use super::super::failures::failure_answer;
 use super::super::pipeline::Reach;
 use super::super::router::token;
 use super::{Connection, Pending, Slot, Then};
-use crate::gateway::backend::Backend;
+use crate::gateway::backend::{Backend, CommandFailure, FailureCause};
 use crate::gateway::clock::Now;
 use amcast_core::{Gid, GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::split_epoch;
@@ -265,8 +266,9 @@ fn told(answer: &ServiceAnswer<'_>) -> Vec<u8> {
     let text = text.trim_end();
     let why = text.split_once(' ').map_or(text, |(_, why)| why);
     let why = why.split_once("; ").map_or(why, |(why, _)| why);
-    let words = Outcome::NotExecuted.words();
-    format!("-TRYAGAIN a part of the command was not kept: {why}; {words}\r\n").into_bytes()
+    let why = format!("a part of the command was not kept: {why}");
+    let failure = CommandFailure::new(Outcome::NotExecuted, FailureCause::Busy, why);
+    failure_answer(&failure).bytes.into_owned()
 }
 
 #[cfg(test)]
