@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_was_never_written_is_no_sign_of_life() {
+    fn a_row_that_was_never_written_is_no_heartbeat() {
         let mut h = of_three(2);
         for t in 0..12 {
             h.observe(at(t), 0, 0, true);
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_falls_is_a_new_life() {
+    fn a_counter_that_falls_is_a_restart() {
         let mut h = of_three(1);
         run(&mut h, 0..30, &[2]);
         assert!(h.suspects(at(29), 0));
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lacks_state_does_not_lead() {
+    fn a_replica_that_lacks_state_does_not_lead() {
         let mut h = of_three(1);
         h.observe(at(0), 0, 1, false);
         assert_eq!(h.leader(at(0)), Some(1));
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_away_again_and_again_is_not_waited_for_longer() {
+    fn patience_does_not_grow_with_a_peer_that_is_away_again_and_again() {
         assert_eq!(after(50, &mut ten_times(7000)), (TIMEOUT, CALM));
         assert_eq!(after(25, &mut ten_times(30)), (TIMEOUT, CALM));
     }
@@ -555,13 +555,13 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_slow_twice_is_waited_for_a_little_longer() {
+    fn patience_doubles_once_with_a_peer_that_is_slow_twice() {
         assert_eq!(after(50, &mut [15].into_iter()), (TIMEOUT, CALM), "once may be an outage");
         assert_eq!(after(50, &mut ten_times(15)), (TIMEOUT.times(2), CALM * 2));
     }
 
     #[test]
-    fn one_that_is_hardly_heard_is_waited_for_ever_longer() {
+    fn patience_grows_with_a_peer_that_is_hardly_heard() {
         let (patience, calm) = after(5, &mut (0..8).map(|n| 25 << n));
         assert!(patience >= TIMEOUT.times(128) && calm > CALM, "{patience:?} {calm}");
         assert_eq!(after(5, &mut ten_times(300)).0, TIMEOUT.times(32), "more than it is silent");
@@ -627,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_suspects_nobody_on_waking() {
+    fn a_process_that_was_away_suspects_no_peer_on_waking() {
         let mut h = of_three(2);
         run(&mut h, 0..5, &[0, 1]);
         let woken = at(5_000);
@@ -642,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_still_suspects_whom_it_did_before() {
+    fn a_process_that_was_away_still_suspects_the_peers_that_it_did_before() {
         let mut h = of_three(2);
         run(&mut h, 0..15, &[1]);
         assert!(h.suspects(at(14), 0));
@@ -678,7 +678,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_step_that_reads_first_suspects_nobody() {
+    fn a_late_step_that_reads_first_suspects_no_peer() {
         let mut h = of_three(1);
         run(&mut h, 0..5, &[0, 2]);
         run(&mut h, 5..13, &[]);
@@ -689,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outside_hint_holds_until_the_counter_moves_or_the_contrary_is_said() {
+    fn an_outside_verdict_holds_until_the_counter_moves_or_the_contrary_is_said() {
         let mut h = of_three(2);
         run(&mut h, 0..3, &[0, 1]);
         h.suspect(0);

@@ -26,7 +26,7 @@ use super::Mutant;
 use super::instance_log::NO_RECORD;
 use super::message::{AcceptorVote, RingMessage};
 use super::persistence::{DurableAction, LogRecord};
-use super::ring::{Ring, RingContext, cut};
+use super::ring::{Ring, RingContext, entry_from};
 use super::value::{InstanceEntry, RingBallot};
 use alloc::vec::Vec;
 use amcast_core::{Pid, ProtocolEvent, Time};
@@ -157,19 +157,19 @@ impl Ring {
             cx.writes.write(LogRecord::Adopt { ring, ballot, from }, cx.votes.then_some(vote));
         }
         let leaves = cx.config.mutants.is(Mutant::KeepsLeftovers);
-        self.unstage(self.learner.learned, leaves);
+        self.replace_with_staged(self.learner.learned, leaves);
     }
 
     /// Replaces what the log holds from instance `from` on with the staged proposals; `leaves` keeps the
     /// rest of the old ones (a mutant).
-    pub(super) fn unstage(&mut self, from: u64, leaves: bool) {
+    pub(super) fn replace_with_staged(&mut self, from: u64, leaves: bool) {
         if !leaves {
             self.log.cut_off(from);
         }
         for (entry, record) in mem::take(&mut self.current.staged) {
             if entry.end() > from {
                 let first = from.max(entry.first);
-                self.log.put(cut(entry, first), record);
+                self.log.put(entry_from(entry, first), record);
             }
         }
     }
@@ -204,7 +204,7 @@ impl Ring {
         self.log.cut_off(learned);
         for entry in entries.into_iter().filter(|entry| entry.end() > learned) {
             let first = learned.max(entry.first);
-            let entry = cut(entry, first);
+            let entry = entry_from(entry, first);
             let kept = entry.clone();
             let record = LogRecord::Accept { ring, learned, adopted: true, entry: kept };
             let number = cx.writes.write(record, None);
@@ -233,7 +233,7 @@ impl Ring {
         if may && self.acceptor.adopted == self.current.ballot {
             let (ring, ballot, upto) = (self.id, self.current.ballot, self.current.end);
             let vote = DurableAction::Vote { ring, ballot, upto };
-            if cx.config.mutants.is(Mutant::VotesForAllItTookIn) {
+            if cx.config.mutants.is(Mutant::VotesForAllItAccepted) {
                 cx.writes.due.push_back(vote.clone());
             }
             cx.writes

@@ -54,6 +54,8 @@ pub(super) enum StorageState {
 /// The recovery of an acceptor that lost its storage.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AcceptorRecovery {
+    /// By process: the storage epoch whose votes and promises count.
+    pub(super) epochs: Vec<u32>,
     pub(super) state: StorageState,
     /// By rank: entries that came before the answer that they belong to.
     partial: Vec<PartialAnswer>,
@@ -65,6 +67,11 @@ pub(super) struct AcceptorRecovery {
 }
 
 impl AcceptorRecovery {
+    /// All of so many processes are in their first storage epoch.
+    pub(super) fn new(processes: usize) -> Self {
+        Self { epochs: alloc::vec![0; processes], ..Self::default() }
+    }
+
     /// Whether the acceptor lacks what it promised and accepted: it must not vote.
     pub(super) fn is_needed(&self) -> bool {
         self.state != StorageState::Intact
@@ -104,12 +111,13 @@ impl MultiRing {
     /// The storage of earlier incarnations is lost: begins a new storage epoch.
     pub(super) fn lose_storage(&mut self) {
         let (ranks, rings) = (self.config.cluster.replicas(), self.rings.len());
-        self.storage_epochs[self.me.index()] = self.incarnation;
+        self.recovery.epochs[self.me.index()] = self.incarnation;
         self.persistence
             .writes
             .write(LogRecord::StorageLost { storage_epoch: self.incarnation }, None);
         let partial = PartialAnswer { request: 0, entries: alloc::vec![Vec::new(); rings] };
         self.recovery = AcceptorRecovery {
+            epochs: core::mem::take(&mut self.recovery.epochs),
             state: StorageState::Asking,
             partial: alloc::vec![partial; ranks],
             answers: alloc::vec![alloc::vec![None; rings]; ranks],
@@ -144,9 +152,9 @@ impl MultiRing {
             }
             let message = self.request();
             self.send(p, message);
-            if let Some(by) = self.way_round_to(p) {
+            if let Some(by) = self.forwarder_to(p) {
                 let (message, own) = (self.request(), (self.me, self.incarnation));
-                self.send(by, carried(own, p, message));
+                self.send(by, forwarded(own, p, message));
             }
         }
     }
@@ -154,7 +162,7 @@ impl MultiRing {
     /// The next request.
     fn request(&mut self) -> RingMessage {
         self.recovery.asked += 1;
-        let (storage_epoch, number) = (self.storage_epochs[self.me.index()], self.recovery.asked);
+        let (storage_epoch, number) = (self.recovery.epochs[self.me.index()], self.recovery.asked);
         RingMessage::RecoveryRequest { request: RecoveryRequest { storage_epoch, number } }
     }
 
@@ -167,7 +175,7 @@ impl MultiRing {
     }
 
     /// A forwarder to a peer that is not reached, a different one each time.
-    fn way_round_to(&self, p: Pid) -> Option<Pid> {
+    fn forwarder_to(&self, p: Pid) -> Option<Pid> {
         if self.reaches(p) {
             return None;
         }
@@ -182,24 +190,24 @@ impl MultiRing {
     pub(super) fn on_forwarded(
         &mut self,
         by: Pid,
-        carry: ForwardedMessage,
+        forwarded: ForwardedMessage,
         out: &mut Outbox<Messages<RingPacket>>,
     ) -> Result<(), &'static str> {
         let processes = self.config.cluster.processes();
         let group_peer = |p: Pid| p.index() < processes && self.rank_of(p).is_some();
-        if !group_peer(carry.sender) {
-            return Err("a word to be passed on of one who is not in this group");
+        if !group_peer(forwarded.sender) {
+            return Err("a message to be forwarded from a process that is not in this group");
         }
-        if carry.to == self.me {
-            if self.is_current_incarnation(carry.sender, carry.incarnation) {
-                self.dispatch_recovery((carry.sender, Some(by)), carry.message, out);
+        if forwarded.to == self.me {
+            if self.is_current_incarnation(forwarded.sender, forwarded.incarnation) {
+                self.dispatch_recovery((forwarded.sender, Some(by)), forwarded.message, out);
             }
             return Ok(());
         }
-        if by != carry.sender || !group_peer(carry.to) {
-            return Err("a word that this process is not to pass on");
+        if by != forwarded.sender || !group_peer(forwarded.to) {
+            return Err("a message that this process does not forward");
         }
-        self.send(carry.to, RingMessage::Forwarded(Box::new(carry)));
+        self.send(forwarded.to, RingMessage::Forwarded(Box::new(forwarded)));
         Ok(())
     }
 
@@ -226,10 +234,10 @@ impl MultiRing {
                 count,
                 storage_epochs,
             } => {
-                let said = (promised, adopted, learned);
-                self.on_recovery_response(from, (ring, request, count), said, storage_epochs, out);
+                let known = (promised, adopted, learned);
+                self.on_recovery_response(from, (ring, request, count), known, storage_epochs, out);
             }
-            _ => out.note(Note::Malformed(from, "a word that is not of recovery")),
+            _ => out.note(Note::Malformed(from, "a message that is not of recovery")),
         }
     }
 
@@ -246,12 +254,12 @@ impl MultiRing {
         if !self.may_vote() || self.rank_of(from).is_none() {
             return;
         }
-        let held = self.storage_epochs[from.index()];
+        let held = self.recovery.epochs[from.index()];
         if storage_epoch < held {
             return;
         }
-        if !self.config.mutants.is(Mutant::CountsOnLostMemories) {
-            self.storage_epochs[from.index()] = storage_epoch;
+        if !self.config.mutants.is(Mutant::CountsLostEpochs) {
+            self.recovery.epochs[from.index()] = storage_epoch;
         }
         let storage_epochs: Vec<u32> = self.group_storage_epochs();
         let mut messages = Vec::new();
@@ -281,7 +289,7 @@ impl MultiRing {
         }
         if by.is_some() {
             let own = (self.me, self.incarnation);
-            messages = messages.into_iter().map(|message| carried(own, from, message)).collect();
+            messages = messages.into_iter().map(|message| forwarded(own, from, message)).collect();
         }
         let act = DurableAction::Send { to: by.unwrap_or(from), messages };
         self.persistence.writes.write(LogRecord::StorageEpochs { of: storage_epochs }, Some(act));
@@ -290,12 +298,12 @@ impl MultiRing {
     /// By rank: the storage epoch of each acceptor of this group that counts.
     pub(super) fn group_storage_epochs(&self) -> Vec<u32> {
         let members = self.config.cluster.members(self.group);
-        members.map(|p| self.storage_epochs[p.index()]).collect()
+        members.map(|p| self.recovery.epochs[p.index()]).collect()
     }
 
     /// Whether a request is of this storage epoch and not answered completely.
     fn is_open(&self, request: RecoveryRequest) -> bool {
-        let current = request.storage_epoch == self.storage_epochs[self.me.index()];
+        let current = request.storage_epoch == self.recovery.epochs[self.me.index()];
         let asked = request.number <= self.recovery.asked;
         current && asked && self.is_asking()
     }
@@ -325,7 +333,7 @@ impl MultiRing {
         let ranks = self.config.cluster.replicas();
         let Some(rank) = self.rank_of(from).filter(|_| self.is_open(request)) else { return };
         if usize::from(ring) >= self.rings.len() || storage_epochs.len() != ranks {
-            return out.note(Note::Malformed(from, "a recollection of another cluster"));
+            return out.note(Note::Malformed(from, "an answer for another cluster"));
         }
         let partial = self.recovery.partial[rank].of(request.number, ring);
         let entries = partial.map(core::mem::take).unwrap_or_default();
@@ -338,7 +346,7 @@ impl MultiRing {
         let sound = |entry: &InstanceEntry| entry.makes_sense(acceptors, processes);
         let far = learned > INSTANCE_MAX || !promised.max(adopted).is_of(acceptors);
         if far || !entries.iter().all(sound) {
-            return out.note(Note::Malformed(from, "a value that makes no sense"));
+            return out.note(Note::Malformed(from, "a value that no coordinator may propose"));
         }
         let answer = RecoveryAnswer { promised, learned, adopted, entries, storage_epochs };
         self.recovery.answers[rank][usize::from(ring)] = Some(answer);
@@ -373,7 +381,7 @@ impl MultiRing {
         for answer in answers.iter().flatten().flatten() {
             for (rank, &storage_epoch) in answer.storage_epochs.iter().enumerate() {
                 let p = self.config.cluster.replica(self.group, rank);
-                let held = &mut self.storage_epochs[p.index()];
+                let held = &mut self.recovery.epochs[p.index()];
                 *held = (*held).max(storage_epoch);
             }
         }
@@ -381,7 +389,7 @@ impl MultiRing {
             let of_ring = || answers.iter().filter_map(|a| a[usize::from(id)].as_ref());
             let promised = of_ring().map(|a| a.promised).max().unwrap_or(RingBallot::NONE);
             let end = |a: &RecoveryAnswer| a.entries.last().map_or(a.learned, InstanceEntry::end);
-            let longest = self.config.mutants.is(Mutant::RemembersTheLongestLog);
+            let longest = self.config.mutants.is(Mutant::RecoversTheLongestLog);
             let rank =
                 |a: &&RecoveryAnswer| (if longest { RingBallot::NONE } else { a.adopted }, end(a));
             let best = of_ring().max_by_key(rank).cloned();
@@ -390,8 +398,8 @@ impl MultiRing {
                 let ballot = ring.acceptor.promised;
                 cx.writes.write(LogRecord::Promise { ring: id, ballot }, None);
                 // From now on the table is kept here, too, although not from the beginning.
-                cx.writes.write(ring.base(), None);
-                let takes = !cx.config.mutants.is(Mutant::RemembersNothing);
+                cx.writes.write(ring.trim_base(), None);
+                let takes = !cx.config.mutants.is(Mutant::RecoversNothing);
                 if let Some(RecoveryAnswer { adopted, entries, .. }) = best.filter(|_| takes) {
                     ring.restore_accepted(adopted, entries, cx);
                 }
@@ -406,7 +414,7 @@ impl MultiRing {
 }
 
 /// A message of one incarnation of a process, to be forwarded.
-fn carried((sender, incarnation): (Pid, u32), to: Pid, message: RingMessage) -> RingMessage {
+fn forwarded((sender, incarnation): (Pid, u32), to: Pid, message: RingMessage) -> RingMessage {
     RingMessage::Forwarded(Box::new(ForwardedMessage { sender, incarnation, to, message }))
 }
 
@@ -419,7 +427,7 @@ mod tests {
 
     use super::super::message::{RecoveryRequest, RingMessage};
     use super::super::value::InstanceValue;
-    use super::{LogRecord, PartialAnswer, RingBallot, carried};
+    use super::{LogRecord, PartialAnswer, RingBallot, forwarded};
 
     /// Whether a process that restarts with these records in its log votes.
     fn votes(records: &[&[u8]]) -> bool {
@@ -454,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_come_on_two_ways_are_not_mixed() {
+    fn answers_that_come_via_two_forwarders_are_not_mixed() {
         let mut partial = PartialAnswer { request: 0, entries: alloc::vec![Vec::new(); 2] };
         partial.of(3, 0).expect("the first").push(entry(5));
         partial.of(3, 1).expect("of another ring").push(entry(7));
@@ -466,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn only_words_of_recovery_are_passed_on() {
+    fn only_messages_of_recovery_are_forwarded() {
         let request = RecoveryRequest { storage_epoch: 3, number: 7 };
         let read = |message: &RingMessage| {
             let mut bytes = Vec::new();
@@ -477,15 +485,15 @@ mod tests {
             RingMessage::RecoveryRequest { request },
             RingMessage::RecoveryEntry { ring: 1, request, entry: entry(9) },
         ] {
-            let carry = carried((Pid(2), 4), Pid(0), message);
-            assert_eq!(read(&carry), Some(carry));
+            let forwarded = forwarded((Pid(2), 4), Pid(0), message);
+            assert_eq!(read(&forwarded), Some(forwarded));
         }
         let others = [
-            RingMessage::Ask { attempt: 1 },
-            carried((Pid(2), 4), Pid(0), RingMessage::RecoveryRequest { request }),
+            RingMessage::StateQuery { attempt: 1 },
+            forwarded((Pid(2), 4), Pid(0), RingMessage::RecoveryRequest { request }),
         ];
         for message in others {
-            assert_eq!(read(&carried((Pid(2), 4), Pid(0), message)), None);
+            assert_eq!(read(&forwarded((Pid(2), 4), Pid(0), message)), None);
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use super::Mutant;
 use super::message::AcceptorVote;
-use super::ring::{Ring, RingContext, cut, shorten};
+use super::ring::{Ring, RingContext, entry_from, entry_upto};
 use super::value::{InstanceEntry, RingBallot};
 use crate::layers::routing::DirectChannel;
 use alloc::collections::VecDeque;
@@ -58,7 +58,7 @@ impl BallotLog {
 impl Ring {
     /// Follows a higher ballot from its phase 2 on. Its coordinator proposes `start` to `reproposed_end`
     /// again.
-    pub(super) fn follow(
+    pub(super) fn follow_ballot(
         &mut self,
         ballot: RingBallot,
         (start, reproposed_end): (u64, u64),
@@ -118,7 +118,7 @@ impl Ring {
     }
 
     /// Up to which instance a quorum has accepted the ballot, by these votes: everything below is decided.
-    pub(super) fn majority(&self, votes: &[AcceptorVote], cx: &RingContext<'_>) -> u64 {
+    pub(super) fn accepted_by_quorum(&self, votes: &[AcceptorVote], cx: &RingContext<'_>) -> u64 {
         let current = |(at, vote): (usize, &AcceptorVote)| {
             let storage_epoch = cx.storage_epochs[self.topology.acceptors[at].index()];
             (vote.storage_epoch == storage_epoch).then_some(vote.upto)
@@ -139,11 +139,11 @@ impl Ring {
             return self.log.entry(at).map(|entry| {
                 match self.acceptor.adopted == self.current.ballot {
                     true => entry,
-                    false => shorten(entry, self.learner.learned),
+                    false => entry_upto(entry, self.learner.learned),
                 }
             });
         }
         let (entry, _) = self.current.staged.iter().find(|(e, _)| e.first <= at && at < e.end())?;
-        Some(cut(entry.clone(), at))
+        Some(entry_from(entry.clone(), at))
     }
 }

@@ -4,7 +4,7 @@
 use super::Mutant;
 use super::message::{DecidedEntries, ProposalTable, RingMessage};
 use super::persistence::{AcceptorStorage, LogRecord};
-use super::ring::{Ring, RingContext, cut, shorten};
+use super::ring::{Ring, RingContext, entry_from, entry_upto};
 use super::value::{INSTANCE_MAX, InstanceEntry, InstanceValue, RingBallot};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -15,10 +15,10 @@ const PATIENCE: u64 = 4;
 
 /// How many times `pass_bytes` a retransmission has: a lagging member advances further with each request
 /// than the others do meanwhile.
-const LESSON: usize = 8;
+const RETRANSMISSION_PASSES: usize = 8;
 
 /// Bytes of a retransmission, at most: it must fit into a frame.
-const LESSON_BYTES_MAX: usize = 2 << 20;
+const RETRANSMISSION_BYTES_MAX: usize = 2 << 20;
 
 /// A learner's requests for retransmission.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ pub(super) enum RetransmissionStep {
 
 impl Ring {
     /// Whether this member lacks instances that it should have by now.
-    fn lacks(&self, me: Pid, now: Time, retry: Span) -> bool {
+    fn is_lagging(&self, me: Pid, now: Time, retry: Span) -> bool {
         let table = self.acceptor.index.is_some() && self.proposals.at != self.learner.learned;
         let waits = self.coordinator.as_ref().is_some_and(|role| !role.is_in_phase2());
         let at_once =
@@ -59,7 +59,7 @@ impl Ring {
         let ahead = || {
             let others =
                 self.topology.members.iter().zip(&self.membership.peers).filter(|(p, _)| **p != me);
-            others.map(|(_, standing)| standing.learned).max().unwrap_or(0)
+            others.map(|(_, progress)| progress.learned).max().unwrap_or(0)
         };
         let soon = waits || now.since(self.learner.catch_up.seen_at) >= retry;
         at_once || soon && ahead() > self.learner.learned
@@ -75,7 +75,9 @@ impl Ring {
         let asked_lately =
             waits && cx.now.since(self.learner.catch_up.asked_at) < cx.config.retry.times(PATIENCE);
         self.learner.catch_up.idle = self.is_full(cx);
-        if asked_lately || !self.lacks(cx.me, cx.now, cx.config.retry) || self.learner.catch_up.idle
+        if asked_lately
+            || !self.is_lagging(cx.me, cx.now, cx.config.retry)
+            || self.learner.catch_up.idle
         {
             return;
         }
@@ -83,19 +85,19 @@ impl Ring {
         if let Some(silent) = self.learner.catch_up.asked.filter(|_| waits) {
             self.learner.catch_up.trimmed.insert(silent, u64::MAX);
         }
-        let mut able = self.able(cx);
-        self.learner.catch_up.idle = able.is_empty();
-        if able.is_empty() {
+        let mut servers = self.servers(cx);
+        self.learner.catch_up.idle = servers.is_empty();
+        if servers.is_empty() {
             return;
         }
         // Each member holds what its own checkpoint lacks: another may hold what one has trimmed.
-        if able.iter().any(|p| self.may_hold(*p)) {
-            able.retain(|p| self.may_hold(*p));
+        if servers.iter().any(|p| self.may_hold(*p)) {
+            servers.retain(|p| self.may_hold(*p));
         }
         // [MRP 3:7] The member that answers is asked again: it has the next instances in memory by then.
         self.learner.catch_up.turn += usize::from(waits);
         self.learner.catch_up.asked_at = cx.now;
-        let to = able[self.learner.catch_up.turn % able.len()];
+        let to = servers[self.learner.catch_up.turn % servers.len()];
         self.learner.catch_up.asked = Some(to);
         cx.send(
             to,
@@ -104,7 +106,7 @@ impl Ring {
     }
 
     /// The members that can be asked for what this one lacks.
-    fn able(&self, cx: &RingContext<'_>) -> Vec<Pid> {
+    fn servers(&self, cx: &RingContext<'_>) -> Vec<Pid> {
         let table = self.acceptor.index.is_some() && self.proposals.at != self.learner.learned;
         // Only acceptors have tables; an older table is as good.
         let enough = |p: Pid| match table {
@@ -136,7 +138,7 @@ impl Ring {
     /// floor, unless another member may hold it.
     fn on_trimmed_by(&mut self, p: Pid, floor: u64, cx: &mut RingContext<'_>) {
         self.learner.catch_up.trimmed.insert(p, floor);
-        if self.able(cx).into_iter().any(|q| self.may_hold(q)) {
+        if self.servers(cx).into_iter().any(|q| self.may_hold(q)) {
             self.learner.catch_up.asked_at = Time::ZERO;
             return;
         }
@@ -156,7 +158,7 @@ impl Ring {
         let table = self.acceptor.index.is_some() && self.proposals.at != self.learner.learned;
         let others =
             self.topology.members.iter().zip(&self.membership.peers).filter(|(p, _)| **p != me);
-        let ahead = others.map(|(_, standing)| standing.learned).max().unwrap_or(0);
+        let ahead = others.map(|(_, progress)| progress.learned).max().unwrap_or(0);
         if table || self.learner.learned < self.current.start || ahead > self.learner.learned {
             let asked = match self.learner.catch_up.asked_at {
                 Time::ZERO => Time::ZERO,
@@ -178,7 +180,8 @@ impl Ring {
     ) -> RetransmissionStep {
         let (mut at, mut bytes, mut entries) = (from.max(self.log.floor()), 0, Vec::new());
         if at == from {
-            let most = pass_bytes.saturating_mul(LESSON).min(LESSON_BYTES_MAX);
+            let most =
+                pass_bytes.saturating_mul(RETRANSMISSION_PASSES).min(RETRANSMISSION_BYTES_MAX);
             while at < self.learner.learned && bytes < most {
                 let Some((first, slot)) = self.log.at(at) else { break };
                 let Some(value) = slot.value.as_ref().or_else(|| read.get(&slot.record)) else {
@@ -188,7 +191,7 @@ impl Ring {
                     break;
                 };
                 let entry = InstanceEntry { first, ballot: slot.ballot, value: value.clone() };
-                let entry = shorten(cut(entry, at), self.learner.learned);
+                let entry = entry_upto(entry_from(entry, at), self.learner.learned);
                 bytes += entry.value.size();
                 at = entry.end();
                 entries.push(entry);
@@ -213,10 +216,13 @@ impl Ring {
         decided: DecidedEntries,
         cx: &mut RingContext<'_>,
     ) -> Result<(), &'static str> {
-        let at = self.topology.member(from).ok_or("what one knows who is not in the ring")?;
+        let at = self
+            .topology
+            .member(from)
+            .ok_or("a retransmission from a process that is not in the ring")?;
         let DecidedEntries { entries, learned, floor, table } = decided;
         if floor.max(learned) > INSTANCE_MAX {
-            return Err("instances that there are not");
+            return Err("instances beyond the last one");
         }
         self.membership.peers[at].learned = self.membership.peers[at].learned.max(learned);
         self.learner.catch_up.trimmed.remove(&from);
@@ -228,7 +234,7 @@ impl Ring {
         }
         for entry in entries {
             if !entry.makes_sense(&self.topology.acceptors, cx.config.cluster.processes()) {
-                return Err("a value that makes no sense");
+                return Err("a value that no coordinator may propose");
             }
             if entry.first > self.learner.learned {
                 break;
@@ -271,9 +277,9 @@ impl Ring {
         self.log.trim(floor);
         self.learner.learned = self.learner.learned.max(floor);
         self.learner.decided = self.learner.decided.max(floor);
-        if self.acceptor.index.is_some() && !cx.config.mutants.is(Mutant::ForgetsWhatItPassed) {
+        if self.acceptor.index.is_some() && !cx.config.mutants.is(Mutant::ForgetsTrimmed) {
             // Otherwise what was accepted there, and not decided, would count as decided after a restart.
-            cx.writes.write(self.base(), None);
+            cx.writes.write(self.trim_base(), None);
         }
         self.skip_to_learned();
     }
@@ -292,11 +298,11 @@ impl Ring {
             self.acceptor.promised = self.acceptor.promised.max(entry.ballot);
         }
         while self.learner.learned < entry.end() {
-            let entry = cut(entry.clone(), self.learner.learned);
+            let entry = entry_from(entry.clone(), self.learner.learned);
             let in_run = self.current.ballot != RingBallot::NONE
                 && self.acceptor.adopted == self.current.ballot
                 && (entry.ballot <= self.current.ballot
-                    || cx.config.mutants.is(Mutant::CountsOlderRuns))
+                    || cx.config.mutants.is(Mutant::CountsOlderBallots))
                 && self.learner.learned >= self.current.start;
             if in_run && self.learner.learned < self.current.end {
                 self.learn_up_to(entry.end().min(self.current.end));
@@ -310,7 +316,7 @@ impl Ring {
             let entry = match self.current.ballot {
                 _ if self.learner.learned >= self.current.start => entry,
                 RingBallot::NONE => entry,
-                _ => shorten(entry, self.current.start),
+                _ => entry_upto(entry, self.current.start),
             };
             let end = entry.end();
             let durable =

@@ -32,10 +32,10 @@ mod tests {
     use amcast_core::messages::{In, Messages, Out};
     use amcast_core::{Entry as _, Input, Outbox, Output, Protocol, RawConfig, Span, Time};
 
-    /// From one sign of life to the next.
+    /// From one heartbeat to the next.
     const BEAT: Span = Span::millis(5);
 
-    /// One process of a ring; what the others do is up to the test.
+    /// One process of a ring; the test plays the others.
     struct SingleProcess {
         node: MultiRing,
         now: Time,
@@ -49,29 +49,30 @@ mod tests {
             let shape = Arc::new(
                 MultiRingConfig::of(AcceptorStorage::Memory, &config).expect("sound, too"),
             );
-            let mut alone = Self { node: MultiRing::new(me, &shape), now: Time(1), count: 0 };
-            alone.step(Input::Start { incarnation: 0 });
-            alone
+            let mut single = Self { node: MultiRing::new(me, &shape), now: Time(1), count: 0 };
+            single.step(Input::Start { incarnation: 0 });
+            single
         }
 
-        /// What is said in a step.
+        /// The messages that are sent in a step.
         fn step(&mut self, input: Input<'_, Messages<RingPacket>>) -> Vec<(Pid, RingMessage)> {
             let mut out = Outbox::default();
             self.node.step(self.now, (), input, &mut out);
-            let said = out.items().iter().filter_map(|output| match output {
+            let messages = out.items().iter().filter_map(|output| match output {
                 Output::Medium(Out::To(to, _, packet)) => Some((*to, packet.message.clone())),
                 _ => None,
             });
-            said.collect()
+            messages.collect()
         }
 
         fn hear(&mut self, from: Pid, message: RingMessage) {
             self.step(Input::Medium(In::From(from, RingPacket { incarnation: 0, message })));
         }
 
-        /// For so many signs of life only these show any, with these gaps. What is said at the end.
+        /// For so many heartbeat intervals only these processes send any, with these broken links. The
+        /// messages that are sent in the last one.
         fn beats(&mut self, beats: u32, alive: &[(u32, BrokenLinks)]) -> Vec<(Pid, RingMessage)> {
-            let mut said = Vec::new();
+            let mut messages = Vec::new();
             for _ in 0..beats {
                 (self.now, self.count) = (self.now + BEAT, self.count + 1);
                 for (p, broken) in alive {
@@ -80,16 +81,16 @@ mod tests {
                         RingMessage::Heartbeat { count, fit: true, broken, rings: Vec::new() };
                     self.hear(Pid(*p), alive);
                 }
-                said = self.step(Input::Wake);
+                messages = self.step(Input::Wake);
             }
-            said
+            messages
         }
 
-        /// Follows a run that `Pid(0)` leads.
+        /// Follows a ballot that `Pid(0)` coordinates.
         fn follow(&mut self, acceptors: usize) {
             let votes = alloc::vec![AcceptorVote::default(); acceptors];
             let (ballot, excluded, entries) = (RingBallot::new(1, Pid(0)), Vec::new(), Vec::new());
-            let pass = Phase2 {
+            let phase2 = Phase2 {
                 ring: 0,
                 ballot,
                 membership_number: 0,
@@ -101,7 +102,7 @@ mod tests {
                 trim_end: 0,
                 entries,
             };
-            self.hear(Pid(0), RingMessage::Phase2(pass));
+            self.hear(Pid(0), RingMessage::Phase2(phase2));
         }
     }
 
@@ -117,9 +118,9 @@ mod tests {
         BrokenLinks { unreached: [Pid(p)].into(), ..none() }
     }
 
-    /// Whether a process says that it is fit, and what of its gaps.
-    fn shown(said: &[(Pid, RingMessage)]) -> (bool, BrokenLinks) {
-        let alive = said.iter().find_map(|(_, message)| match message {
+    /// Whether a process reports that it is fit, and its broken links.
+    fn shown(messages: &[(Pid, RingMessage)]) -> (bool, BrokenLinks) {
+        let alive = messages.iter().find_map(|(_, message)| match message {
             RingMessage::Heartbeat { fit, broken, .. } => Some((*fit, broken.clone())),
             _ => None,
         });
@@ -127,52 +128,58 @@ mod tests {
     }
 
     #[test]
-    fn who_hears_no_majority_or_is_heard_by_none_says_that_it_is_not_fit() {
-        let mut alone = SingleProcess::new(Pid(0), 3);
-        assert_eq!(shown(&alone.beats(20, &[(1, none()), (2, none())])), (true, none()));
+    fn a_process_that_hears_no_majority_or_is_heard_by_none_is_not_fit() {
+        let mut single = SingleProcess::new(Pid(0), 3);
+        assert_eq!(shown(&single.beats(20, &[(1, none()), (2, none())])), (true, none()));
         let nobody = BrokenLinks { unheard: [Pid(1), Pid(2)].into(), ..none() };
-        assert_eq!(shown(&alone.beats(20, &[])), (false, nobody));
-        assert_eq!(shown(&alone.beats(2, &[(1, none())])), (true, unheard(2)));
-        // It hears the other one, who does not hear it.
-        let deaf = BrokenLinks { unheard: [Pid(2)].into(), unreached: [Pid(1)].into() };
-        assert_eq!(shown(&alone.beats(2, &[(1, unheard(0))])), (false, deaf));
-        assert_eq!(shown(&alone.beats(2, &[(1, none()), (2, none())])), (true, none()));
+        assert_eq!(shown(&single.beats(20, &[])), (false, nobody));
+        assert_eq!(shown(&single.beats(2, &[(1, none())])), (true, unheard(2)));
+        // It hears the other one, which does not hear it.
+        let isolated = BrokenLinks { unheard: [Pid(2)].into(), unreached: [Pid(1)].into() };
+        assert_eq!(shown(&single.beats(2, &[(1, unheard(0))])), (false, isolated));
+        assert_eq!(shown(&single.beats(2, &[(1, none()), (2, none())])), (true, none()));
     }
 
     #[test]
-    fn what_a_ring_is_wanted_to_come_to_reaches_its_coordinator_by_whoever_reaches_it() {
-        let mut alone = SingleProcess::new(Pid(1), 3);
-        alone.follow(3);
-        let mut told = |upto: u64, coordinator: BrokenLinks| {
-            alone.beats(1, &[(0, coordinator.clone()), (2, none())]);
-            alone.hear(Pid(2), RingMessage::LevelRequest { ring: 0, upto });
-            let said = alone.beats(1, &[(0, coordinator), (2, none())]);
-            let wants = said
+    fn a_level_request_reaches_the_coordinator_via_a_forwarder_that_reaches_it() {
+        let mut single = SingleProcess::new(Pid(1), 3);
+        single.follow(3);
+        let mut requests = |upto: u64, coordinator: BrokenLinks| {
+            single.beats(1, &[(0, coordinator.clone()), (2, none())]);
+            single.hear(Pid(2), RingMessage::LevelRequest { ring: 0, upto });
+            let messages = single.beats(1, &[(0, coordinator), (2, none())]);
+            let wants = messages
                 .into_iter()
                 .filter(|(_, message)| matches!(message, RingMessage::LevelRequest { .. }));
             wants.collect::<Vec<_>>()
         };
-        assert_eq!(told(5, none()), [(Pid(0), RingMessage::LevelRequest { ring: 0, upto: 5 })]);
-        // The way there fails, and not the way back.
-        assert_eq!(told(9, unheard(1)), [(Pid(2), RingMessage::LevelRequest { ring: 0, upto: 9 })]);
-        assert_eq!(told(12, none()), [(Pid(0), RingMessage::LevelRequest { ring: 0, upto: 12 })]);
+        assert_eq!(requests(5, none()), [(Pid(0), RingMessage::LevelRequest { ring: 0, upto: 5 })]);
+        // The link there fails, and not the link back.
+        assert_eq!(
+            requests(9, unheard(1)),
+            [(Pid(2), RingMessage::LevelRequest { ring: 0, upto: 9 })]
+        );
+        assert_eq!(
+            requests(12, none()),
+            [(Pid(0), RingMessage::LevelRequest { ring: 0, upto: 12 })]
+        );
     }
 
     #[test]
-    fn who_promised_one_that_never_begins_consents_to_another() {
-        let mut alone = SingleProcess::new(Pid(4), 5);
+    fn an_acceptor_whose_candidate_never_begins_grants_a_pre_vote_to_another() {
+        let mut single = SingleProcess::new(Pid(4), 5);
         let all = [(0, none()), (1, none()), (2, none()), (3, none())];
-        alone.beats(2, &all);
-        alone.hear(Pid(1), RingMessage::Prepare { ring: 0, ballot: RingBallot::new(2, Pid(1)) });
+        single.beats(2, &all);
+        single.hear(Pid(1), RingMessage::Prepare { ring: 0, ballot: RingBallot::new(2, Pid(1)) });
         let ballot = RingBallot::new(3, Pid(0));
         let mut answers = (0..100).map(|_| {
-            let now = alone.now;
-            alone.beats(1, &all);
-            assert_eq!(alone.now, now + BEAT);
+            let now = single.now;
+            single.beats(1, &all);
+            assert_eq!(single.now, now + BEAT);
             let packet =
                 RingPacket { incarnation: 0, message: RingMessage::PreVote { ring: 0, ballot } };
-            let said = alone.step(Input::Medium(In::From(Pid(0), packet)));
-            said.iter().any(|(to, message)| {
+            let messages = single.step(Input::Medium(In::From(Pid(0), packet)));
+            messages.iter().any(|(to, message)| {
                 *to == Pid(0) && matches!(message, RingMessage::PreVoteGranted { .. })
             })
         });
@@ -181,16 +188,16 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_is_one_who_says_that_it_reaches_the_coordinator() {
+    fn a_forwarder_reports_that_it_reaches_the_coordinator() {
         let forwarders = |alive: &[(u32, BrokenLinks)]| {
-            let mut alone = SingleProcess::new(Pid(4), 5);
-            alone.beats(20, alive);
-            alone.node.forwarders(0, Pid(0)).iter().map(|p| p.0).collect::<Vec<_>>()
+            let mut single = SingleProcess::new(Pid(4), 5);
+            single.beats(20, alive);
+            single.node.forwarders(0, Pid(0)).iter().map(|p| p.0).collect::<Vec<_>>()
         };
         assert_eq!(forwarders(&[(1, none()), (2, none()), (3, none())]), [1, 2, 3, 0]);
         assert_eq!(forwarders(&[(1, unreached(0)), (2, none()), (3, none())]), [2, 3, 1, 0]);
         assert_eq!(forwarders(&[(1, unheard(0)), (2, none())]), [2, 1, 3, 0], "one is not heard");
-        // The coordinator is heard: it says itself whom it hears.
+        // The coordinator is heard: it reports itself which processes it hears.
         let missing = BrokenLinks { unheard: [Pid(1), Pid(4)].into(), ..none() };
         assert_eq!(forwarders(&[(0, missing), (1, none()), (2, none()), (3, none())]), [2, 3, 1]);
         assert_eq!(

@@ -123,7 +123,8 @@ impl ProposalPipeline {
 
     /// Whether the limits of undecided and of unapplied bytes allow no more proposals.
     fn is_full(&self, config: &MultiRingConfig) -> bool {
-        self.in_flight_bytes >= config.pipeline_bytes || self.unapplied_bytes >= config.lag_bytes
+        self.in_flight_bytes >= config.limits.pipeline_bytes
+            || self.unapplied_bytes >= config.limits.lag_bytes
     }
 }
 
@@ -184,7 +185,7 @@ impl Ring {
             let twice = cx.config.mutants.is(Mutant::OrdersTwice) && (incarnation, number) <= *row;
             // No process has more proposals in flight than its window.
             let full = role.pipeline.queue.len() + count
-                >= cx.config.cluster.processes() * cx.config.window;
+                >= cx.config.cluster.processes() * cx.config.limits.window;
             if full {
                 break;
             }
@@ -263,7 +264,7 @@ impl Ring {
 
     /// Releases the bytes of what is decided and applied, and advances what may be trimmed.
     fn release_applied(&mut self, cx: &RingContext<'_>) {
-        let applied = self.reached_by_majority(cx, |standing| standing.applied);
+        let applied = self.reached_by_majority(cx, |progress| progress.applied);
         // [MRP 3:4]
         let trimmable = self.trimmable_by_majority(cx);
         self.trim_end = self.trim_end.max(trimmable.min(self.learner.learned));
@@ -287,7 +288,7 @@ impl Ring {
     /// In memory it is how far each group has come: by assumption a majority of each is caught up at any
     /// time.
     fn trimmable_by_majority(&self, cx: &RingContext<'_>) -> u64 {
-        let trimmable = |standing: &PeerProgress| standing.trimmable;
+        let trimmable = |progress: &PeerProgress| progress.trimmable;
         if !cx.writes.is_durable() {
             return self.reached_by_majority(cx, trimmable);
         }
@@ -321,7 +322,7 @@ impl Ring {
                 return;
             }
             // [MRP 1:8]
-            let batch = role.pipeline.queue.batch(cx.config.pack_bytes);
+            let batch = role.pipeline.queue.batch(cx.config.limits.pack_bytes);
             let instance = self.current.end;
             self.propose(InstanceValue::Batch(batch), cx);
             self.need_merged_rings(instance, cx);
@@ -354,7 +355,7 @@ impl Ring {
             upto = upto.max(role.skips.level_end + instances(rate, gone));
             (role.skips.level_at, role.skips.level_end) = (cx.now + delta, end.max(upto));
         }
-        if upto > end && role.pipeline.unapplied_bytes < cx.config.lag_bytes {
+        if upto > end && role.pipeline.unapplied_bytes < cx.config.limits.lag_bytes {
             // [MRP 2:4]
             self.propose(InstanceValue::Skip((upto - end).min(SKIP_MAX)), cx);
         }
@@ -418,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proposals_follow_each_other_and_a_new_life_begins_again() {
+    fn proposals_follow_each_other_and_a_new_incarnation_begins_again() {
         assert!(is_next((0, 0), 0, 1) && is_next((0, 4), 0, 5) && is_next((0, 4), 1, 1));
         assert!(!is_next((0, 4), 0, 4) && !is_next((0, 4), 0, 6) && !is_next((1, 1), 0, 2));
         assert!(!is_next((0, 4), 2, 2));

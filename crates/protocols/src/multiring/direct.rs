@@ -34,7 +34,7 @@ impl Ring {
         }
     }
 
-    /// Whether two live members that should hear each other do not, as far as this process is told.
+    /// Whether two live members that should hear each other do not, as far as they report.
     fn has_broken_links(&self, cx: &RingContext<'_>) -> bool {
         let others: Vec<Pid> = self.others(cx.me).collect();
         cx.links.has_broken_links(cx.now, &others, |p, q| self.exchanges_heartbeats(p, q))
@@ -53,8 +53,8 @@ impl Ring {
         if self.successor.is_to(who) {
             self.successor.back_to(from.min(self.current.end));
         } else if self.coordinates() && from < self.current.end && self.direct.is_open(cx.now) {
-            let pass = self.phase2(self.current.end, self.ballot_entries_from(from, cx), cx);
-            cx.send(who, RingMessage::Phase2(pass));
+            let phase2 = self.phase2(self.current.end, self.ballot_entries_from(from, cx), cx);
+            cx.send(who, RingMessage::Phase2(phase2));
         }
     }
 }

@@ -44,7 +44,7 @@ impl MultiRing {
                 if count(&proposals, |sender| sender == from).is_some() {
                     self.with_ring(ring, |r, cx| r.on_propose(from, &proposals, cx));
                 } else {
-                    wrong = Some("what is no proposal, or in another's name");
+                    wrong = Some("bytes that are no proposals, or of another sender");
                 }
             }
             RingMessage::ForwardedPropose { ring, sender, proposals } => {
@@ -54,7 +54,7 @@ impl MultiRing {
                         r.on_forwarded_propose(from, sender, proposals, cx)
                     });
                 } else {
-                    wrong = Some("what is no proposal, or in another's name");
+                    wrong = Some("bytes that are no proposals, or of another sender");
                 }
             }
             RingMessage::ProposalsDecided { ring, incarnation, upto } => {
@@ -68,10 +68,10 @@ impl MultiRing {
                 self.on_current_ballot(from, ring, ballot)
             }
             RingMessage::LevelRequest { ring, upto } => self.on_level_request(ring, upto),
-            RingMessage::Phase2(pass) => {
-                let id = pass.ring;
+            RingMessage::Phase2(phase2) => {
+                let id = phase2.ring;
                 wrong =
-                    self.with_ring(id, |r, cx| r.on_phase2(from, pass, cx)).and_then(Result::err);
+                    self.with_ring(id, |r, cx| r.on_phase2(from, phase2, cx)).and_then(Result::err);
             }
             RingMessage::Phase2Gap { ring, ballot, from: at } => {
                 self.with_ring(ring, |r, cx| r.on_phase2_gap(from, (ballot, at), cx));
@@ -105,7 +105,7 @@ impl MultiRing {
             RingMessage::PreVote { ballot, .. } | RingMessage::Prepare { ballot, .. }
                 if ballot.coordinator() != Some(from) =>
             {
-                return Err("a ballot of another's");
+                return Err("a ballot of another process");
             }
             RingMessage::PreVote { ring, ballot } => {
                 self.with_ring(ring, |r, cx| r.on_pre_vote(from, ballot, cx));
@@ -135,7 +135,7 @@ impl MultiRing {
                 return self.on_read_index_response(from, round, &rings);
             }
             RingMessage::ReadIndexResponse { .. } => {}
-            RingMessage::Forwarded(carried) => return self.on_forwarded(from, *carried, out),
+            RingMessage::Forwarded(forwarded) => return self.on_forwarded(from, *forwarded, out),
             other => self.dispatch_state_transfer(from, other, out),
         }
         Ok(())
@@ -153,11 +153,11 @@ impl MultiRing {
             | RingMessage::RecoveryResponse { .. } => {
                 self.dispatch_recovery((from, None), message, out);
             }
-            RingMessage::Ask { attempt } => self.on_ask(from, attempt),
-            RingMessage::Offer { attempt, position, point } => {
-                self.on_offer(from, attempt, (position, point), out);
+            RingMessage::StateQuery { attempt } => self.on_state_query(from, attempt),
+            RingMessage::StateOffer { attempt, position, point } => {
+                self.on_state_offer(from, attempt, (position, point), out);
             }
-            _ => out.note(Note::Malformed(from, "a word that is not of state")),
+            _ => out.note(Note::Malformed(from, "a message that is not of state transfer")),
         }
     }
 

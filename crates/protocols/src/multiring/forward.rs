@@ -36,10 +36,10 @@ impl MultiRing {
                 proposer.on_decided(upto, self.now);
             }
             proposer.try_next_forwarder(self.now, self.config.suspect);
-            let way = (self.me, id, self.route(id));
+            let hop = (self.me, id, self.route(id));
             self.proposers[usize::from(id)].send(
                 self.now,
-                way,
+                hop,
                 self.config.suspect,
                 &mut self.outputs.messages,
             );
@@ -70,7 +70,7 @@ impl MultiRing {
 }
 
 impl Ring {
-    /// Proposals that the sender cannot send to the coordinator, or that a forwarder passes on.
+    /// Proposals that the sender cannot send to the coordinator, or that a forwarder sends on.
     pub(super) fn on_forwarded_propose(
         &mut self,
         from: Pid,

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_last_holds_and_the_rest_stays() {
+    fn the_last_entry_put_holds_and_the_others_stay() {
         let mut rng = Rng::stream(7, "book");
         for _ in 0..500 {
             let (mut log, mut slow) = (InstanceLog::default(), [0_u32; 24]);

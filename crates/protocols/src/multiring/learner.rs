@@ -62,12 +62,13 @@ impl DecidedProposals {
 impl Ring {
     /// Whether the application lags so far behind that this member takes in no more.
     pub(super) fn is_full(&self, cx: &RingContext<'_>) -> bool {
-        self.learner.unapplied_bytes > cx.config.held_bytes
+        self.learner.unapplied_bytes > cx.config.limits.held_bytes
     }
 
     /// Counts votes again: advances `decided`, and `learned` as far as the decided entries are held here.
     pub(super) fn advance(&mut self, cx: &mut RingContext<'_>) {
-        self.learner.decided = self.learner.decided.max(self.majority(&self.current.votes, cx));
+        self.learner.decided =
+            self.learner.decided.max(self.accepted_by_quorum(&self.current.votes, cx));
         if self.current.ballot != RingBallot::NONE {
             self.adopt_ballot(cx);
         }
@@ -84,7 +85,7 @@ impl Ring {
         if upto <= self.learner.learned {
             return;
         }
-        let tells = self.acceptor.index.is_some() && self.proposals.at == self.learner.learned;
+        let tracks = self.acceptor.index.is_some() && self.proposals.at == self.learner.learned;
         for (first, slot) in self.log.from(self.learner.learned) {
             if first >= upto {
                 break;
@@ -95,7 +96,7 @@ impl Ring {
             if !matches!(slot.value, Some(InstanceValue::Skip(_))) {
                 self.learner.messages_end = first + slot.instances;
             }
-            for packed in slot.value.iter().filter(|_| tells).flat_map(InstanceValue::messages) {
+            for packed in slot.value.iter().filter(|_| tracks).flat_map(InstanceValue::messages) {
                 self.proposals.table[packed.msg.sender.index()] =
                     (packed.incarnation, packed.number);
                 if let Some(role) = &mut self.coordinator {
@@ -103,7 +104,7 @@ impl Ring {
                 }
             }
         }
-        if tells {
+        if tracks {
             self.proposals.at = upto;
         }
         self.learner.learned = upto;
@@ -120,7 +121,7 @@ impl Ring {
             self.proposals.written_at = self.proposals.at;
             let noted =
                 DurableAction::TableDurable { ring: self.id, at: self.proposals.written_at };
-            cx.writes.write(self.base(), Some(noted));
+            cx.writes.write(self.trim_base(), Some(noted));
         }
         let trimmable = if self.acceptor.index.is_some() {
             trimmable.min(self.proposals.durable_at)

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn who_orders_much_asks_ahead_and_stops_waiting() {
+    fn a_busy_coordinator_requests_ahead_and_stops_waiting() {
         let (asked, late) = run(4, 1000);
         assert!(asked < 250 && late < 100, "{asked} times, {late} late");
         // The answer comes within a batch's time: nothing is requested ahead.
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_asked_for_is_not_asked_for_again() {
+    fn instances_that_another_process_requested_are_not_requested_again() {
         let mut pull = RingLevelling::default();
         assert_eq!(pull.batch(7, Some(7)), None);
         assert_eq!(pull.batch(8, Some(7)), Some(8));

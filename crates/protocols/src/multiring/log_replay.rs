@@ -65,8 +65,8 @@ impl MultiRing {
     pub(super) fn trimmable_position(&self) -> MergePosition {
         if self.persistence.writes.is_durable() {
             self.persistence.checkpoint.1
-        } else if self.intake.awaited.is_some() {
-            // What its application does not have yet nobody may rely on.
+        } else if self.state.awaited.is_some() {
+            // No process may rely on what its application does not have yet.
             MergePosition::default()
         } else {
             self.merge.merge_position_at(self.merge.applied)
@@ -91,7 +91,7 @@ impl MultiRing {
         }
         let read = reading.map_or_else(BTreeMap::new, |reading| reading.read);
         // [MRP 3:2]
-        match ring.serve((at, table), &read, self.config.pass_bytes) {
+        match ring.serve((at, table), &read, self.config.limits.pass_bytes) {
             RetransmissionStep::Answer(message) => self.send(from, message),
             RetransmissionStep::Load(first) => {
                 let awaits = self.read_log(id, first, out);
@@ -152,7 +152,7 @@ impl MultiRing {
             }
             // The disk is damaged: only the state of another replica helps.
             None if is_wanted && self.merge.needs_next(id, first) => self.want_state(out),
-            // If it was trimmed meanwhile, the requester is told so.
+            // If it was trimmed meanwhile, the retransmission says so.
             _ => {}
         }
         let of_ring = (id, Pid(0))..=(id, Pid(u32::MAX));
@@ -204,7 +204,7 @@ impl MultiRing {
             let own = if logs { merged.min(safe) } else { merged };
             ring.forget(ring.trim_end.min(own).min(limit));
             let merged = ring.learner.progress.applied.min(ring.learner.learned);
-            ring.log.evict(merged, self.config.cache_bytes);
+            ring.log.evict(merged, self.config.limits.cache_bytes);
         }
         let floors = |id: RingId| {
             self.rings[usize::from(id)].as_ref().map_or(u64::MAX, |ring| ring.log.floor())
@@ -216,7 +216,7 @@ impl MultiRing {
         // [MRP 3:5]
         let before = self.persistence.writes.trim(idle);
         for ring in self.rings.iter().flatten().filter(|ring| ring.acceptor.index.is_some()) {
-            self.persistence.writes.write(ring.base(), None);
+            self.persistence.writes.write(ring.trim_base(), None);
         }
         let (position, point) = self.persistence.idle_since;
         self.persistence.writes.write(LogRecord::IdleSince { position, point }, None);
@@ -257,7 +257,7 @@ impl MultiRing {
             // says from there on is relied on.
             self.persistence.writes.skip(number);
             if !mem::replace(&mut self.persistence.unreadable, true) {
-                let why = "a record of the log that makes no sense";
+                let why = "a record of the log that cannot be decoded";
                 out.note(Note::Malformed(self.me, why));
             }
             return;
@@ -270,14 +270,14 @@ impl MultiRing {
             }
             LogRecord::StorageLost { storage_epoch } => {
                 self.recovery.state = StorageState::Lost;
-                let held = &mut self.storage_epochs[self.me.index()];
+                let held = &mut self.recovery.epochs[self.me.index()];
                 *held = (*held).max(*storage_epoch);
             }
             LogRecord::StorageEpochs { of } => {
                 self.recovery.state = StorageState::Intact;
                 let members: Vec<Pid> = self.config.cluster.members(self.group).collect();
                 for (p, &storage_epoch) in members.into_iter().zip(of) {
-                    let held = &mut self.storage_epochs[p.index()];
+                    let held = &mut self.recovery.epochs[p.index()];
                     *held = (*held).max(storage_epoch);
                 }
             }
@@ -286,7 +286,7 @@ impl MultiRing {
             | LogRecord::Adopt { ring, .. }
             | LogRecord::Learn { ring, .. }
             | LogRecord::TrimBase { ring, .. } => {
-                let (id, cache) = (*ring, self.config.cache_bytes);
+                let (id, cache) = (*ring, self.config.limits.cache_bytes);
                 if let Some(Some(ring)) = self.rings.get_mut(usize::from(id)) {
                     ring.restore(number, record);
                     let learned = ring.learner.learned;
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_lets_go_of_what_led_to_it_only_once_it_is_on_disk() {
+    fn instances_are_trimmed_only_once_the_state_behind_them_is_on_disk() {
         let (mine, theirs) =
             (MergePosition { merged: 4, place: 1 }, MergePosition { merged: 9, place: 2 });
         for (row, storage) in

@@ -10,10 +10,10 @@ use alloc::vec::Vec;
 use amcast_core::Pid;
 
 /// A member that lacks this many times `pipeline_bytes` of decided bytes is excluded.
-const BEHIND_BYTES: usize = 8;
+const LAGGING_PIPELINES: usize = 8;
 
 /// An excluded member returns when it lacks one part of so many of that.
-const BACK: usize = 2;
+const RETURN_SHARE: usize = 2;
 
 /// The members of a ring, by the order of its coordinator, and what each of them has reported.
 #[derive(Clone, Debug)]
@@ -76,19 +76,19 @@ impl Ring {
             return Vec::new();
         }
         let far = |p: &Pid| {
-            let most = cx.config.pipeline_bytes.saturating_mul(BEHIND_BYTES);
-            let share = if self.membership.excluded.contains(p) { BACK } else { 1 };
+            let most = cx.config.limits.pipeline_bytes.saturating_mul(LAGGING_PIPELINES);
+            let share = if self.membership.excluded.contains(p) { RETURN_SHARE } else { 1 };
             let learned =
                 self.topology.member(*p).map_or(u64::MAX, |at| self.membership.peers[at].learned);
-            self.lags_beyond(learned, (most / share, cx.config.behind_instances / share))
+            self.lags_beyond(learned, (most / share, cx.config.limits.behind_instances / share))
         };
-        let lives = |p: &Pid| !failed.contains(p);
-        let mut lagging: Vec<Pid> = self.others(cx.me).filter(lives).filter(far).collect();
+        let live = |p: &Pid| !failed.contains(p);
+        let mut lagging: Vec<Pid> = self.others(cx.me).filter(live).filter(far).collect();
         // The one that lags most first.
         lagging
             .sort_by_key(|&p| self.topology.member(p).map(|at| self.membership.peers[at].learned));
         let votes = |p: Pid| self.topology.acceptor(p).is_some();
-        let acceptors = self.topology.acceptors.iter().filter(|&p| lives(p)).count();
+        let acceptors = self.topology.acceptors.iter().filter(|&p| live(p)).count();
         let mut spare = acceptors.saturating_sub(self.topology.quorum());
         lagging.retain(|&p| {
             let stays = votes(p) && spare == 0;

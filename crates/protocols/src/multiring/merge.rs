@@ -129,7 +129,7 @@ impl Merge {
         out: &mut Outbox<Messages<RingPacket>>,
     ) -> MergeStall {
         for _ in 0..MERGE_MAX {
-            if self.unapplied_bytes > config.apply_bytes {
+            if self.unapplied_bytes > config.limits.apply_bytes {
                 return MergeStall::ApplicationBusy;
             }
             if self.skip_rounds(rings) {

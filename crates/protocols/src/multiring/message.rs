@@ -41,7 +41,8 @@ pub(super) type ProposalTable = Vec<(u32, u64)>;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum RingMessage {
-    /// The sender lives; its broken links, and its progress in the rings that it shares with the receiver.
+    /// A heartbeat of the sender: its broken links, and its progress in the rings that it shares with the
+    /// receiver.
     Heartbeat { count: u64, fit: bool, broken: BrokenLinks, rings: Vec<(RingId, PeerProgress)> },
     /// To a coordinator: order these proposals of the sender, which follow each other.
     Propose { ring: RingId, proposals: SharedBytes },
@@ -98,11 +99,11 @@ pub(super) enum RingMessage {
     },
     /// One of the three above, forwarded by another acceptor.
     Forwarded(Box<ForwardedMessage>),
-    /// The sender lacks state: who of its group has which.
-    Ask { attempt: u32 },
+    /// The sender lacks state: asks the replicas of its group which they have.
+    StateQuery { attempt: u32 },
     /// The sender's application has applied everything up to this position, and nothing else is delivered
     /// before `point`.
-    Offer { attempt: u32, position: u64, point: MergePosition },
+    StateOffer { attempt: u32, position: u64, point: MergePosition },
     /// A decided skip: [`super::skip_dissemination`].
     DecidedSkip { ring: RingId, entry: InstanceEntry },
     /// Read index: asks an acceptor how far it has voted.
@@ -178,15 +179,15 @@ messages! {
         7 => PromisedEntry { ring, ballot, entry },
         8 => Promise { ring, ballot, learned, adopted, count, storage_epochs },
         9 => Reject { ring, promised },
-        10 => Phase2(pass),
+        10 => Phase2(phase2),
         11 => Phase2Gap { ring, ballot, from },
         12 => RetransmitRequest { ring, from, table },
         13 => Retransmission { ring, decided },
         14 => RecoveryRequest { request },
         15 => RecoveryEntry { ring, request, entry },
         16 => RecoveryResponse { ring, request, promised, learned, adopted, count, storage_epochs },
-        17 => Ask { attempt },
-        18 => Offer { attempt, position, point },
+        17 => StateQuery { attempt },
+        18 => StateOffer { attempt, position, point },
         24 => DecidedSkip { ring, entry },
         25 => PreVote { ring, ballot },
         26 => PreVoteGranted { ring, ballot },

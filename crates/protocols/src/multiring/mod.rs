@@ -65,9 +65,9 @@
 //!    `takes-a-cut-log-for-whole`, `takes-a-torn-log-for-whole`).
 //!
 //! *A learner learns only what is decided*: a quorum of votes of one ballot, counted on the log of that
-//! ballot (`Ring::majority`, `Ring::advance`; mutant `decides-with-one-vote-less`), or a retransmission of
-//! entries that another learner has learned (`Ring::learn_entry`; mutants `counts-older-runs`,
-//! `forgets-what-it-passed`).
+//! ballot (`Ring::accepted_by_quorum`, `Ring::advance`; mutant `decides-with-one-vote-less`), or a
+//! retransmission of entries that another learner has learned (`Ring::learn_entry`; mutants
+//! `counts-older-runs`, `forgets-what-it-passed`).
 //!
 //! *Prefix and acyclic order*: the merge is a function of the decided values alone, the same at all
 //! replicas of a group, in the order of ring numbers at all groups (`merge.rs`, positions grow by
@@ -257,7 +257,7 @@ impl Entry for MultiRingEntry {
             Ok(packet) if reader.is_empty() => format!("{packet:?}"),
             _ => match LogRecord::read(bytes) {
                 Some(record) => format!("{record:?}"),
-                None => format!("{} bytes that are no word of Multi-Ring Paxos", bytes.len()),
+                None => format!("{} bytes that are no message of Multi-Ring Paxos", bytes.len()),
             },
         }
     }

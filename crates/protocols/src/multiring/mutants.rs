@@ -12,75 +12,75 @@ mutant::mutants! {
             "A new coordinator does not propose again what was accepted." breaks
             [UniformPrefixOrder];
         ForgetsWhatItAccepted = "forgets-what-it-accepted":
-            "A promise does not say what was accepted before." breaks [UniformPrefixOrder];
+            "A promise does not contain what was accepted before." breaks [UniformPrefixOrder];
         VotesBeforeItIsWritten = "votes-before-it-is-written":
             "An acceptor votes before the value is on its disk." breaks [UniformPrefixOrder];
-        VotesForAllItTookIn = "votes-for-all-it-took-in":
-            "An acceptor that has its memory back votes at once for what it took in meanwhile, on its \
-             disk or not." breaks [UniformPrefixOrder];
-        PassesOnLostVotes = "passes-on-lost-votes":
-            "Votes of a memory that was lost are passed on to those who do not know of the loss." breaks
+        VotesForAllItAccepted = "votes-for-all-it-took-in":
+            "An acceptor that has recovered votes at once for what it accepted meanwhile, on its disk \
+             or not." breaks [UniformPrefixOrder];
+        SendsOnLostVotes = "passes-on-lost-votes":
+            "Votes of a lost storage epoch are sent on to members that do not know of the loss." breaks
             [UniformPrefixOrder];
-        ForgetsThatItForgot = "forgets-that-it-forgot":
-            "An acceptor that lost its memory votes at once." breaks [UniformPrefixOrder];
+        ForgetsItsLoss = "forgets-that-it-forgot":
+            "An acceptor that lost its storage votes at once." breaks [UniformPrefixOrder];
         PromisesBeforeItIsWritten = "promises-before-it-is-written":
             "An acceptor promises a ballot before the promise is on its disk." breaks
             [UniformPrefixOrder];
-        LeadsBeforeItIsWritten = "leads-before-it-is-written":
-            "A coordinator begins its run before its own promise is on its disk." breaks
+        CoordinatesBeforeItIsWritten = "leads-before-it-is-written":
+            "A coordinator begins phase 2 before its own promise is on its disk." breaks
             [UniformPrefixOrder];
         BeginsWithTheLongestLog = "begins-with-the-longest-log":
-            "A new coordinator proposes again the longest log of a quorum, whatever ballot it is of." breaks
+            "A new coordinator proposes again the longest log of a quorum, of whatever ballot it is." breaks
             [UniformPrefixOrder];
-        RemembersTheLongestLog = "remembers-the-longest-log":
-            "An acceptor that lost its memory takes over the longest log, whatever ballot it is of." breaks
+        RecoversTheLongestLog = "remembers-the-longest-log":
+            "An acceptor that lost its storage takes over the longest log, of whatever ballot it is." breaks
             [UniformPrefixOrder];
-        BeginsBehind = "begins-behind-what-is-known":
-            "A new coordinator does not learn first what the others know to be decided." breaks
+        BeginsWithoutLearning = "begins-behind-what-is-known":
+            "A new coordinator does not learn first what the others have learned." breaks
             [UniformPrefixOrder];
         CountsBelowItsPromise = "counts-below-its-promise":
-            "The beginning of a run counts as accepted although a higher ballot was promised." breaks
+            "A ballot is adopted although a higher one was promised." breaks
             [UniformPrefixOrder];
         KeepsLeftovers = "keeps-leftovers":
-            "What an older run had beyond the beginning of a newer one stays." breaks
+            "Entries of an older ballot stay in the log beyond those of a newer one." breaks
             [UniformPrefixOrder];
-        CountsOlderRuns = "counts-older-runs":
-            "What is known to be decided by a newer ballot makes values of an older run count." breaks
+        CountsOlderBallots = "counts-older-runs":
+            "A decision of a newer ballot makes values of an older ballot count." breaks
             [UniformPrefixOrder];
-        ForgetsWhatItPassed = "forgets-what-it-passed":
-            "That instances were passed because nobody has them any more is not written." breaks
+        ForgetsTrimmed = "forgets-what-it-passed":
+            "It is not written that instances were skipped because every member has trimmed them." breaks
             [UniformPrefixOrder];
         TakesACutLogForWhole = "takes-a-cut-log-for-whole":
             "An acceptor whose log was cut votes at once." breaks [UniformPrefixOrder];
         TakesATornLogForWhole = "takes-a-torn-log-for-whole":
             "An acceptor that awaits no disk votes at once after its machine failed." breaks
             [UniformPrefixOrder];
-        CountsOnLostMemories = "counts-on-lost-memories":
-            "Who tells an acceptor what it had promised goes on to count its votes from before." breaks
+        CountsLostEpochs = "counts-on-lost-memories":
+            "An acceptor that answers a recovery still counts the votes of the lost storage epoch." breaks
             [UniformPrefixOrder];
         CountsLostPromises = "counts-lost-promises":
-            "A promise counts although its acceptor has lost its memory since." breaks
+            "A promise counts although its acceptor has lost its storage since." breaks
             [UniformPrefixOrder];
         AsksTooFew = "asks-too-few":
-            "An acceptor that lost its memory asks one less than it must." breaks [UniformPrefixOrder];
-        RemembersNothing = "remembers-nothing":
-            "An acceptor that lost its memory does not take over what the others had accepted." breaks
+            "An acceptor that lost its storage recovers from one answer less than it must." breaks [UniformPrefixOrder];
+        RecoversNothing = "remembers-nothing":
+            "An acceptor that lost its storage does not take over what the others had accepted." breaks
             [UniformPrefixOrder];
         DeliversUndecided = "delivers-undecided":
-            "A learner delivers what it has, decided or not." breaks [UniformPrefixOrder];
+            "A learner delivers what it holds, decided or not." breaks [UniformPrefixOrder];
         MergesInAnotherOrder = "merges-in-another-order":
             "Each second group merges its rings the other way round." breaks
             [UniformPrefixOrder, UniformAcyclicOrder];
         OrdersTwice = "orders-twice":
             "A retried proposal gets an instance again." breaks [UniformIntegrity];
         TrimsForOne = "trims-for-one":
-            "What one node has in checkpoints is trimmed." breaks [Validity, UniformAgreement];
-        PassesAlone = "passes-barriers-alone":
-            "A barrier is passed by what its own process knows." breaks [Linearizable];
-        AnswersKnown = "answers-barriers-with-what-is-known":
-            "An acceptor counts for a barrier what it knows to be decided, and not all that it has voted for."
+            "Instances are trimmed once one node has a checkpoint of them." breaks [Validity, UniformAgreement];
+        ReadsAlone = "passes-barriers-alone":
+            "A read index is passed by what its own process knows." breaks [Linearizable];
+        AnswersLearned = "answers-barriers-with-what-is-known":
+            "An acceptor answers a read index with what it has learned, and not with all that it has voted for."
             breaks [Linearizable];
-        TellsAll = "tells-everybody":
+        InvolvesAll = "tells-everybody":
             "Messages to one group go round the ring of all groups." breaks [PartiallyGenuine];
     }
 }

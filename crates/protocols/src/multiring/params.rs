@@ -31,8 +31,8 @@ const RINGS: Param = Param {
     name: "rings",
     kind: Kind::Choice { of: &["global", "pairs", "independent"] },
     about: "Which rings there are besides one for each group: one for all groups, one also for every \
-            two, or none (then nothing goes to several groups).",
-    cost: "Whoever subscribes to a ring takes part in its skips.",
+            two, or none (then no message goes to several groups).",
+    cost: "A replica that subscribes to a ring takes part in its skips.",
     source: "MRP 4, 8.3.2",
 };
 
@@ -61,13 +61,13 @@ number!(
     1 << 16,
     "MRP 4, `M`",
     "Instances that a learner takes from a ring before it turns to the next.",
-    "More makes it wait longer for a ring that has nothing."
+    "More makes it wait longer for a ring that orders nothing."
 );
 
 const LEVELING: Param = Param {
     name: "leveling",
     kind: Kind::Choice { of: &["demand", "paced"] },
-    about: "When rings skip instances: when others wait for them, or also at a steady rate.",
+    about: "When rings skip instances: when learners of other rings wait for them, or also at a steady rate.",
     cost: "Paced, a skip in each ring and interval, also when nothing happens.",
     source: "MRP 4",
 };
@@ -97,7 +97,7 @@ number!(
     4 << 20,
     "MRP 7.2",
     "Bytes of small messages that are put into one instance.",
-    "More is faster under load; nothing waits for it."
+    "More is faster under load; no message waits for a batch to fill."
 );
 number!(
     PASS_BYTES = "pass_bytes",
@@ -105,8 +105,8 @@ number!(
     1,
     4 << 20,
     "ours",
-    "About how many bytes of values are passed on in one message.",
-    "More is a little faster, and holds up signs of life."
+    "About how many bytes of values a member sends its successor in one message.",
+    "More is a little faster, and delays heartbeats."
 );
 number!(
     PIPELINE_BYTES = "pipeline_bytes",
@@ -151,7 +151,7 @@ number!(
     1 << 36,
     "MRP 7.1 (15,000 slots of 32 KB)",
     "Bytes of a ring's applied values that a member keeps in memory.",
-    "Members that were away for longer are served from disk, or need a state."
+    "Members that were away for longer are served from disk, or need the state of another replica."
 );
 number!(
     BEHIND_INSTANCES = "behind_instances",
@@ -159,9 +159,9 @@ number!(
     2,
     1 << 32,
     "ours",
-    "Who lacks more instances of a ring than these is left out of it until it has caught up, where logs \
-     are on disk.",
-    "Fewer, and who is a little slow fetches what the others pass round."
+    "A member that lacks more instances of a ring than these is excluded from it until it has caught up, \
+     where logs are on disk.",
+    "With fewer, a member that is a little slow requests retransmissions of what goes round the ring."
 );
 number!(
     SPREAD = "spread",
@@ -169,8 +169,8 @@ number!(
     2,
     1 << 16,
     "ours",
-    "From so many members on, those of a ring are told of skips straight, not only round the ring.",
-    "One more message for each member and skip, and no way round to wait for."
+    "From so many members on, a ring disseminates decided skips in a tree, not only round the ring.",
+    "One more message for each member and skip; learners do not wait for the way round the ring."
 );
 
 pub(super) static PARAMS: &[Param] = &[
@@ -187,7 +187,7 @@ pub(super) static PARAMS: &[Param] = &[
     ),
     WINDOW_BYTES.with(
         Kind::Number { default: 8 << 20, min: 64, max: 1 << 30 },
-        "ours; a coordinator has some MB of proposals on the way (pipeline_bytes)",
+        "ours; a coordinator has some MB of proposals in flight (pipeline_bytes)",
     ),
     PAYLOAD_MAX.param(),
     PACK_BYTES,
@@ -214,7 +214,7 @@ pub(super) fn topologies_of(config: &Config) -> Vec<RingTopology> {
     topology::topologies(config.cluster(), kind, config.sets(&RING_SETS), around)
 }
 
-/// What the processes of a cluster agree on.
+/// The configuration that the processes of a cluster agree on.
 #[derive(Debug)]
 pub(super) struct MultiRingConfig {
     pub(super) cluster: Cluster,
@@ -225,6 +225,18 @@ pub(super) struct MultiRingConfig {
     pub(super) m: u64,
     /// The interval and rate of levelling, where it is paced.
     pub(super) pace: Option<(Span, u64)>,
+    pub(super) limits: MultiRingLimits,
+    pub(super) heartbeat: Span,
+    pub(super) suspect: Span,
+    pub(super) retry: Span,
+    /// From so many members on, a ring disseminates skips in a tree.
+    pub(super) spread: usize,
+    pub(super) mutants: Mutants<Mutant>,
+}
+
+/// What bounds the queues and buffers of a process: the parameters of the same names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MultiRingLimits {
     pub(super) window: usize,
     pub(super) window_bytes: usize,
     pub(super) payload_max: usize,
@@ -236,18 +248,30 @@ pub(super) struct MultiRingConfig {
     pub(super) apply_bytes: usize,
     pub(super) cache_bytes: usize,
     pub(super) behind_instances: usize,
-    pub(super) heartbeat: Span,
-    pub(super) suspect: Span,
-    pub(super) retry: Span,
-    /// Members of a ring from which on skips are told straight.
-    pub(super) spread: usize,
-    pub(super) mutants: Mutants<Mutant>,
+}
+
+impl MultiRingLimits {
+    fn of(config: &Config) -> Self {
+        let bytes = |param: &Param| config.get(param) as usize;
+        Self {
+            window: WINDOW.get(config),
+            window_bytes: WINDOW_BYTES.get(config),
+            payload_max: PAYLOAD_MAX.get(config),
+            pack_bytes: bytes(&PACK_BYTES),
+            pass_bytes: bytes(&PASS_BYTES),
+            pipeline_bytes: bytes(&PIPELINE_BYTES),
+            lag_bytes: bytes(&LAG_BYTES),
+            held_bytes: bytes(&HELD_BYTES),
+            apply_bytes: bytes(&APPLY_BYTES),
+            cache_bytes: bytes(&CACHE_BYTES),
+            behind_instances: bytes(&BEHIND_INSTANCES),
+        }
+    }
 }
 
 impl MultiRingConfig {
     pub(super) fn of(storage: AcceptorStorage, config: &Config) -> Result<Self, ConfigError> {
         let get = |param: &Param| config.get(param);
-        let bytes = |param: &Param| config.get(param) as usize;
         let cluster = *config.cluster();
         let rings = topologies_of(config);
         let mutants = Mutants::of(config);
@@ -267,28 +291,18 @@ impl MultiRingConfig {
             rings,
             m: get(&M),
             pace,
-            window: WINDOW.get(config),
-            window_bytes: WINDOW_BYTES.get(config),
-            payload_max: PAYLOAD_MAX.get(config),
-            pack_bytes: bytes(&PACK_BYTES),
-            pass_bytes: bytes(&PASS_BYTES),
-            pipeline_bytes: bytes(&PIPELINE_BYTES),
-            lag_bytes: bytes(&LAG_BYTES),
-            held_bytes: bytes(&HELD_BYTES),
-            apply_bytes: bytes(&APPLY_BYTES),
-            cache_bytes: bytes(&CACHE_BYTES),
-            behind_instances: bytes(&BEHIND_INSTANCES),
+            limits: MultiRingLimits::of(config),
             heartbeat: HEARTBEAT.get(config),
             suspect: SUSPECT.get(config),
             retry: RETRY.get(config),
-            spread: bytes(&SPREAD),
+            spread: get(&SPREAD) as usize,
             mutants,
         };
         shape.check(config)?;
         Ok(shape)
     }
 
-    /// The relations between values that do not go together.
+    /// Refuses values that exclude each other.
     fn check(&self, config: &Config) -> Result<(), ConfigError> {
         if self.cluster.clients() != 0 {
             return Err(ConfigError::Relation(format!(

@@ -206,27 +206,27 @@ impl PendingWrites {
 
     /// Writes a record, if anything is written; gives its number. `act` follows when the storage mode
     /// allows.
-    pub(super) fn write(&mut self, record: LogRecord, act: Option<DurableAction>) -> u64 {
+    pub(super) fn write(&mut self, record: LogRecord, action: Option<DurableAction>) -> u64 {
         if self.storage == AcceptorStorage::Memory {
-            self.due.extend(act);
+            self.due.extend(action);
             return super::instance_log::NO_RECORD;
         }
         let number = self.next;
         let lasting = matches!(
-            act,
+            action,
             Some(
                 DurableAction::Trim { .. }
                     | DurableAction::IdleDurable { .. }
                     | DurableAction::TableDurable { .. }
             )
         );
-        let awaited = act.is_some() && (self.storage == AcceptorStorage::Synced || lasting);
+        let awaited = action.is_some() && (self.storage == AcceptorStorage::Synced || lasting);
         self.next += 1;
         self.needed.push_back((number, record.last_instance()));
         self.unwritten.push((record, awaited));
-        match act {
-            Some(act) if awaited => self.waiting.push_back((number, act)),
-            act => self.due.extend(act),
+        match action {
+            Some(action) if awaited => self.waiting.push_back((number, action)),
+            action => self.due.extend(action),
         }
         number
     }
@@ -239,7 +239,7 @@ impl PendingWrites {
     /// All records up to `number` are durable.
     pub(super) fn durable(&mut self, number: u64) {
         while self.waiting.front().is_some_and(|(record, _)| *record <= number) {
-            self.due.extend(self.waiting.pop_front().map(|(_, act)| act));
+            self.due.extend(self.waiting.pop_front().map(|(_, action)| action));
         }
     }
 
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_durable_waits_and_the_rest_does_not() {
+    fn actions_wait_for_their_records_where_these_must_be_durable() {
         let mut synced = PendingWrites::new(AcceptorStorage::Synced);
         assert_eq!([synced.write(accept(0), vote(1)), synced.write(accept(1), vote(2))], [0, 1]);
         assert!(synced.due.is_empty());

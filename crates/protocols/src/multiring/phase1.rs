@@ -23,7 +23,7 @@ use super::Mutant;
 use super::coordinator::{Coordinator, CoordinatorPhase, value_end};
 use super::message::RingMessage;
 use super::persistence::{DurableAction, LogRecord};
-use super::ring::{Ring, RingContext, cut};
+use super::ring::{Ring, RingContext, entry_from};
 use super::value::{INSTANCE_MAX, InstanceEntry, InstanceValue, RingBallot};
 use alloc::vec::Vec;
 use amcast_core::{Pid, ProtocolEvent, Time};
@@ -77,7 +77,7 @@ impl PromisedState {
     /// The values that it accepted from instance `start` on.
     fn values_from(&self, start: u64) -> Vec<InstanceValue> {
         let rest = self.entries.iter().filter(|entry| entry.end() > start);
-        rest.map(|entry| cut(entry.clone(), start.max(entry.first)).value).collect()
+        rest.map(|entry| entry_from(entry.clone(), start.max(entry.first)).value).collect()
     }
 }
 
@@ -96,7 +96,7 @@ impl Ring {
         self.await_ballot(cx.now);
         self.coordinator = Some(Coordinator::new(ballot, self.topology.acceptors.len(), cx.now));
         let role = DurableAction::OwnPromise { ring: self.id, ballot };
-        if cx.config.mutants.is(Mutant::LeadsBeforeItIsWritten) {
+        if cx.config.mutants.is(Mutant::CoordinatesBeforeItIsWritten) {
             cx.writes.due.push_back(role.clone());
         }
         cx.writes.write(LogRecord::Promise { ring: self.id, ballot }, Some(role));
@@ -111,9 +111,9 @@ impl Ring {
             // Asked again are acceptors that had learned more than this process: they may have failed, and
             // others may serve it. So are those that lost their storage since: their promise is void.
             let storage_epoch = cx.storage_epochs[acceptor.index()];
-            let stands =
+            let valid =
                 |p: &PromisedState| p.learned <= learned && p.storage_epochs[at] == storage_epoch;
-            let promised = role.phase1.promises[at].as_ref().is_some_and(stands);
+            let promised = role.phase1.promises[at].as_ref().is_some_and(valid);
             if acceptor != cx.me && !promised {
                 role.phase1.promises[at] = None;
                 role.phase1.partial[at].clear();
@@ -143,9 +143,10 @@ impl Ring {
         storage_epochs: Vec<u32>,
         cx: &mut RingContext<'_>,
     ) -> Result<(), &'static str> {
-        let at = self.topology.acceptor(from).ok_or("a promise of one that is no acceptor")?;
+        let at =
+            self.topology.acceptor(from).ok_or("a promise from a process that is no acceptor")?;
         if storage_epochs.len() != self.topology.acceptors.len() {
-            return Err("a promise of another ring");
+            return Err("a promise for another ring");
         }
         let Some(role) = self.coordinator.as_mut().filter(|l| l.ballot == ballot) else {
             return Ok(());
@@ -160,7 +161,7 @@ impl Ring {
         let entries: Vec<InstanceEntry> = entries.into_iter().skip(surplus).collect();
         let far = learned > INSTANCE_MAX || !adopted.is_of(&self.topology.acceptors);
         if far || !entries.iter().all(sound) || !is_contiguous(learned, &entries) {
-            return Err("a promise that makes no sense");
+            return Err("a promise with gaps or impossible values");
         }
         let promised = PromisedState { learned, adopted, entries, storage_epochs };
         role.phase1.promises[at] = Some(promised);
@@ -214,17 +215,17 @@ impl Ring {
             let now = cx.storage_epochs[self.topology.acceptors[at].index()];
             promised.as_ref().is_some_and(|p| any || p.storage_epochs[at] == now)
         };
-        let standing: Vec<bool> = role.phase1.promises.iter().enumerate().map(counts).collect();
-        if standing.iter().filter(|&&counts| counts).count() < self.topology.quorum() {
+        let counted: Vec<bool> = role.phase1.promises.iter().enumerate().map(counts).collect();
+        if counted.iter().filter(|&&counts| counts).count() < self.topology.quorum() {
             return;
         }
         let promises = || {
-            let all = role.phase1.promises.iter().zip(&standing);
+            let all = role.phase1.promises.iter().zip(&counted);
             all.filter(|(_, counts)| **counts).filter_map(|(p, _)| p.as_ref())
         };
         let start = self.learner.learned;
         let behind = promises().any(|p| p.learned > start);
-        if behind && !cx.config.mutants.is(Mutant::BeginsBehind) {
+        if behind && !cx.config.mutants.is(Mutant::BeginsWithoutLearning) {
             return;
         }
         let longest = cx.config.mutants.is(Mutant::BeginsWithTheLongestLog);
@@ -243,7 +244,7 @@ impl Ring {
             false => best.map_or(Vec::new(), |best| best.values_from(start)),
         };
         let reproposed_end = chosen.iter().fold(start, value_end);
-        self.follow(ballot, (start, reproposed_end), cx);
+        self.follow_ballot(ballot, (start, reproposed_end), cx);
         if let Some(role) = &mut self.coordinator {
             role.phase = CoordinatorPhase::Recovering;
         }
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_accepted_is_proposed_again_from_what_is_known_on() {
+    fn accepted_values_are_proposed_again_from_the_first_that_is_not_learned() {
         let batch = InstanceValue::Batch(SharedBytes::from(&[7][..]));
         let entries = alloc::vec![
             entry(3, InstanceValue::Skip(4)),

@@ -66,12 +66,8 @@ pub(super) struct MultiRing {
     pub(super) links: LinkTable,
     /// By process: its last incarnation that was heard of.
     pub(super) incarnations: Vec<u32>,
-    /// By process: the storage epoch whose votes and promises count.
-    pub(super) storage_epochs: Vec<u32>,
     pub(super) persistence: Persistence,
-    /// The application's state is in force.
-    fit: bool,
-    pub(super) intake: StateNegotiation,
+    pub(super) state: StateNegotiation,
     pub(super) recovery: AcceptorRecovery,
     pub(super) read_indexes: ReadIndexQueue,
     pub(super) levelling: Levelling,
@@ -123,11 +119,9 @@ impl MultiRing {
             proposers: alloc::vec![Proposer::default(); count],
             links: LinkTable::new(me, neighbours, detector, processes),
             incarnations: alloc::vec![0; processes],
-            storage_epochs: alloc::vec![0; processes],
             persistence: Persistence::new(config.storage),
-            fit: false,
-            intake: StateNegotiation::default(),
-            recovery: AcceptorRecovery::default(),
+            state: StateNegotiation::default(),
+            recovery: AcceptorRecovery::new(processes),
             read_indexes: ReadIndexQueue::default(),
             levelling: Levelling::new(count),
             retransmissions: Retransmissions::default(),
@@ -163,7 +157,7 @@ impl MultiRing {
 
     /// Whether its application has the state that its place in the order asks for.
     pub(super) const fn has_state(&self) -> bool {
-        self.started && self.fit && !self.intake.wanted && self.intake.awaited.is_none()
+        self.started && self.state.in_force && !self.state.wanted && self.state.awaited.is_none()
     }
 
     /// Calls `does` with a ring and its context, if this process is in it.
@@ -180,7 +174,7 @@ impl MultiRing {
             votes,
             config: &self.config,
             links: &self.links,
-            storage_epochs: &mut self.storage_epochs,
+            storage_epochs: &mut self.recovery.epochs,
             writes: &mut self.persistence.writes,
             outgoing: &mut self.outputs.messages,
             out: &mut self.outputs.rings,
@@ -198,11 +192,11 @@ impl MultiRing {
     fn start(&mut self, incarnation: u32, out: &mut Outbox<Messages<RingPacket>>) {
         (self.incarnation, self.started) = (incarnation, true);
         let is = |mutant| self.config.mutants.is(mutant);
-        let cut = !self.persistence.writes.is_empty();
+        let entry_from = !self.persistence.writes.is_empty();
         let gone = incarnation > 0
             && match self.persistence.writes.storage() {
                 AcceptorStorage::Memory => true,
-                _ if cut && is(Mutant::TakesACutLogForWhole) => false,
+                _ if entry_from && is(Mutant::TakesACutLogForWhole) => false,
                 AcceptorStorage::Synced | AcceptorStorage::Written => self.persistence.gone,
             };
         self.rings.iter_mut().flatten().for_each(|ring| ring.assume_voted_all());
@@ -210,9 +204,9 @@ impl MultiRing {
         let torn = self.persistence.torn
             && self.persistence.writes.storage() == AcceptorStorage::Written
             && !whole;
-        self.fit = !gone;
+        self.state.in_force = !gone;
         let forgot = gone || torn || self.persistence.unreadable || self.recovery.is_needed();
-        if forgot && !self.config.mutants.is(Mutant::ForgetsThatItForgot) {
+        if forgot && !self.config.mutants.is(Mutant::ForgetsItsLoss) {
             self.lose_storage();
             out.event(ProtocolEvent::Lagging);
         }
@@ -228,10 +222,10 @@ impl MultiRing {
 
     /// The application has a state in force that holds every delivery up to `position`, on disk or not.
     fn installed(&mut self, position: u64, needs: u64, out: &mut Outbox<Messages<RingPacket>>) {
-        if self.intake.awaited.is_some() {
+        if self.state.awaited.is_some() {
             if self.is_answered_by(position, needs) {
-                self.intake.awaited = None;
-                self.fit = true;
+                self.state.awaited = None;
+                self.state.in_force = true;
                 self.report_caught_up(position, out);
             }
         } else if position > self.merge.delivered {
@@ -242,21 +236,21 @@ impl MultiRing {
                 MergePosition::of(position)
             };
             self.merge.install(position, point);
-            self.fit = true;
-            if self.intake.wanted && !self.recovery.is_needed() {
+            self.state.in_force = true;
+            if self.state.wanted && !self.recovery.is_needed() {
                 // It came from elsewhere: no transfer is needed any more.
-                self.intake.wanted = false;
+                self.state.wanted = false;
                 self.report_caught_up(position, out);
             }
-        } else if !self.intake.wanted {
-            self.fit = true;
+        } else if !self.state.wanted {
+            self.state.in_force = true;
         }
     }
 
     /// Reports that neither state nor an acceptor's recovery is on its way to this process any more, if
     /// that is so. Whether the application has its state in force is for the application to say.
     fn report_caught_up(&self, position: u64, out: &mut Outbox<Messages<RingPacket>>) {
-        if self.may_vote() && !self.intake.wanted && self.intake.awaited.is_none() {
+        if self.may_vote() && !self.state.wanted && self.state.awaited.is_none() {
             out.event(ProtocolEvent::CaughtUp(position));
         }
     }
@@ -328,7 +322,7 @@ impl MultiRing {
         self.send_heartbeats();
         self.request_recovery();
         self.finish_recovery(out);
-        self.ask_for_state();
+        self.query_state();
         self.report_progress();
         for id in self.ring_ids() {
             self.with_ring(id, Ring::run_election);
@@ -386,7 +380,7 @@ impl MultiRing {
 
     /// Delivers what can be delivered.
     fn merge(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
-        if self.intake.wanted || !self.started {
+        if self.state.wanted || !self.started {
             return;
         }
         let stop = self.merge.run(&self.rings, &self.config, out);
@@ -455,7 +449,7 @@ impl Protocol for MultiRing {
             Input::Checkpointed(position) => self.checkpointed(position),
             Input::Applied(position) => self.merge.on_applied(position),
             Input::Installed { position, installs } => self.installed(position, installs, out),
-            Input::Unfit => self.fit = false,
+            Input::Unfit => self.state.in_force = false,
             Input::Barrier(ticket) => self.read_indexes.set(ticket),
             Input::Oracle(Oracle::Suspect(p)) => self.links.suspect(p),
             Input::Oracle(Oracle::Trust(p)) => self.links.trust(p),
@@ -508,7 +502,7 @@ impl Protocol for MultiRing {
         let proposers = self.proposers.iter().map(|p| p.retry_at(suspect));
         let others = [
             self.recovery_at(),
-            self.intake_at(),
+            self.state_query_at(),
             self.levelling_at(),
             self.read_indexes.due(retry),
         ];
@@ -523,13 +517,13 @@ impl Protocol for MultiRing {
     fn room(&self, dst: GroupSet, bytes: usize) -> usize {
         let Some(id) = ring_for(&self.config.rings, dst).filter(|_| self.started) else { return 0 };
         let (count, held) = self.proposers[usize::from(id)].load();
-        let places = self.config.window.saturating_sub(count);
-        let free = self.config.window_bytes.saturating_sub(held);
+        let places = self.config.limits.window.saturating_sub(count);
+        let free = self.config.limits.window_bytes.saturating_sub(held);
         places.min(free.checked_div(bytes).unwrap_or(places))
     }
 
     fn payload_max(&self) -> usize {
-        self.config.payload_max
+        self.config.limits.payload_max
     }
 
     fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
@@ -563,13 +557,13 @@ impl Protocol for MultiRing {
 
 impl MultiRing {
     fn submit(&mut self, submission: &Submission<'_>) {
-        let dst = match self.config.mutants.is(Mutant::TellsAll) {
+        let dst = match self.config.mutants.is(Mutant::InvolvesAll) {
             true => self.config.cluster.all_groups(),
             false => submission.dst,
         };
         // [MRP 2:1]
         let id = ring_for(&self.config.rings, dst).expect("room was asked for");
-        let (from, block_bytes) = ((self.me, self.incarnation), self.config.pack_bytes);
+        let (from, block_bytes) = ((self.me, self.incarnation), self.config.limits.pack_bytes);
         self.proposers[usize::from(id)].submit(from, submission, block_bytes);
     }
 }

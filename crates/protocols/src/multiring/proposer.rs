@@ -192,9 +192,9 @@ mod tests {
     use amcast_core::{Gid, GroupSet};
 
     /// The routes of proposals, one every millisecond for so many, of which none is decided.
-    fn ways(proposer: &mut Proposer, from: u64, millis: u64, reached: bool) -> Vec<Route> {
+    fn routes(proposer: &mut Proposer, from: u64, millis: u64, reached: bool) -> Vec<Route> {
         let patience = Span::millis(10);
-        let (mut ways, mut outgoing) = (Vec::new(), Vec::new());
+        let (mut routes, mut outgoing) = (Vec::new(), Vec::new());
         for t in from..from + millis {
             let now = Time::ZERO + Span::millis(t);
             let submission =
@@ -205,24 +205,24 @@ mod tests {
             let (ballot, ways_there) = (RingBallot::new(1, Pid(0)), (|_| reached, forwarders));
             let route = proposer.route(ballot, &[Pid(0)], ways_there, (now, patience));
             proposer.send(now, (Pid(4), 0, route), patience, &mut outgoing);
-            if ways.last() != Some(&route) {
-                ways.push(route);
+            if routes.last() != Some(&route) {
+                routes.push(route);
             }
         }
-        ways
+        routes
     }
 
     #[test]
-    fn who_gets_nothing_through_tries_relays_in_turn_until_the_coordinator_is_reached() {
+    fn a_stuck_proposer_tries_forwarders_in_turn_until_the_coordinator_is_reached() {
         let mut proposer = Proposer::default();
         let (straight, first, second) =
             (Route::Direct(Pid(0)), Route::Via(Pid(2)), Route::Via(Pid(3)));
-        assert_eq!(ways(&mut proposer, 1, 25, false), [straight, first, second]);
+        assert_eq!(routes(&mut proposer, 1, 25, false), [straight, first, second]);
         // The second forwarder gets them through: it stays the route.
         proposer.on_decided(20, Time::ZERO + Span::millis(26));
-        assert_eq!(ways(&mut proposer, 26, 8, false), [second]);
-        assert_eq!(ways(&mut proposer, 34, 30, true), [straight]);
+        assert_eq!(routes(&mut proposer, 26, 8, false), [second]);
+        assert_eq!(routes(&mut proposer, 34, 30, true), [straight]);
         proposer.on_decided(50, Time::ZERO + Span::millis(63));
-        assert_eq!(ways(&mut proposer, 64, 12, false), [straight, first]);
+        assert_eq!(routes(&mut proposer, 64, 12, false), [straight, first]);
     }
 }

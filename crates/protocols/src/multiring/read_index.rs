@@ -122,7 +122,7 @@ impl Ring {
 
     /// The end of the last instance with messages that this acceptor has voted for, or a later instance.
     fn voted_messages(&self, mutants: &Mutants<Mutant>) -> u64 {
-        let voted = if mutants.is(Mutant::AnswersKnown) { 0 } else { self.acceptor.voted_end };
+        let voted = if mutants.is(Mutant::AnswersLearned) { 0 } else { self.acceptor.voted_end };
         let upto = self.learner.learned.max(voted.min(self.log.end()));
         let open = self.log.from(self.learner.learned).take_while(|(first, _)| *first < upto);
         let messages = open.filter(|(_, slot)| !matches!(slot.value, Some(InstanceValue::Skip(_))));
@@ -168,7 +168,7 @@ impl MultiRing {
         all.sort_unstable();
         all.dedup();
         all.retain(|p| !round.answered.contains(p));
-        if self.config.mutants.is(Mutant::PassesAlone) {
+        if self.config.mutants.is(Mutant::ReadsAlone) {
             all.retain(|p| *p == self.me);
         }
         all
@@ -206,16 +206,20 @@ impl MultiRing {
         }
         round.answered.push(from);
         for &(id, upto) in rings {
-            let shape = self.config.rings.get(usize::from(id)).ok_or("no ring of the cluster")?;
+            let shape = self
+                .config
+                .rings
+                .get(usize::from(id))
+                .ok_or("a ring that the cluster does not have")?;
             if shape.acceptor(from).is_none() || upto > INSTANCE_MAX {
-                return Err("a vote that makes no sense");
+                return Err("a vote of a process that is no acceptor, or beyond the last instance");
             }
             if let Some(at) = self.merge.rings.iter().position(|&ring| ring == id) {
                 let (count, furthest) = &mut round.heads[at];
                 (*count, *furthest) = (*count + 1, upto.max(*furthest));
             }
         }
-        let quorum = |id: RingId| match self.config.mutants.is(Mutant::PassesAlone) {
+        let quorum = |id: RingId| match self.config.mutants.is(Mutant::ReadsAlone) {
             true => 0,
             false => self.config.rings[usize::from(id)].quorum(),
         };

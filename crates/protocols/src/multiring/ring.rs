@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | acceptor | `Acceptor` | `acceptor.rs`; phase 1B and 2B |
 //! | learner | `Learner`, `CatchUp` | `learner.rs`, `catch_up.rs` |
-//! | coordinator | `Coordinator` | `phase1.rs`, then `coordinator.rs`; who it is: `election.rs` |
+//! | coordinator | `Coordinator` | `phase1.rs`, then `coordinator.rs`; its election: `election.rs` |
 //! | member of the ring | `BallotLog`, `Membership`, `SuccessorLink` | `ballot_log.rs`, `membership.rs`, `successor.rs` |
 //!
 //! Proposers (`proposer.rs`) and the merge (`merge.rs`) belong to the process, not to one ring.
@@ -116,12 +116,12 @@ impl Ring {
         }
     }
 
-    /// The coordinator whose run is followed.
+    /// The coordinator of the ballot that is followed.
     pub(super) const fn coordinator_pid(&self) -> Option<Pid> {
         self.current.ballot.coordinator()
     }
 
-    /// Whether this process leads the run.
+    /// Whether this process coordinates the current ballot.
     pub(super) fn coordinates(&self) -> bool {
         self.coordinator.as_ref().is_some_and(|role| role.is_in_phase2())
     }
@@ -140,60 +140,60 @@ impl Ring {
     pub(super) fn on_phase2(
         &mut self,
         from: Pid,
-        pass: Phase2,
+        phase2: Phase2,
         cx: &mut RingContext<'_>,
     ) -> Result<(), &'static str> {
-        let coordinator = pass.ballot.coordinator().ok_or("a run of nobody's")?;
-        let far = pass.start > pass.reproposed_end
-            || pass.reproposed_end.max(pass.end).max(pass.trim_end) > INSTANCE_MAX;
-        let other = !pass.ballot.is_of(&self.topology.acceptors) || far;
-        if other || pass.votes.len() != self.current.votes.len() {
-            return Err("a run that is not of this ring");
+        let coordinator = phase2.ballot.coordinator().ok_or("a ballot of no coordinator")?;
+        let far = phase2.start > phase2.reproposed_end
+            || phase2.reproposed_end.max(phase2.end).max(phase2.trim_end) > INSTANCE_MAX;
+        let other = !phase2.ballot.is_of(&self.topology.acceptors) || far;
+        if other || phase2.votes.len() != self.current.votes.len() {
+            return Err("proposals that are not of this ring");
         }
-        if pass.ballot < self.acceptor.promised {
+        if phase2.ballot < self.acceptor.promised {
             let message = RingMessage::Reject { ring: self.id, promised: self.acceptor.promised };
             cx.send(coordinator, message);
             return Ok(());
         }
-        if pass.ballot > self.current.ballot {
+        if phase2.ballot > self.current.ballot {
             if coordinator == cx.me {
                 // The ballot is of an earlier incarnation, or was given up. The next attempt must be above
                 // it.
-                self.acceptor.promised = self.acceptor.promised.max(pass.ballot);
+                self.acceptor.promised = self.acceptor.promised.max(phase2.ballot);
                 return Ok(());
             }
-            self.follow(pass.ballot, (pass.start, pass.reproposed_end), cx);
-        } else if (pass.start, pass.reproposed_end)
+            self.follow_ballot(phase2.ballot, (phase2.start, phase2.reproposed_end), cx);
+        } else if (phase2.start, phase2.reproposed_end)
             != (self.current.start, self.current.reproposed_end)
         {
-            return Err("a run with two beginnings");
+            return Err("a ballot with two beginnings");
         }
-        if pass.membership_number > self.membership.number {
-            if self.membership.excluded.contains(&cx.me) && !pass.excluded.contains(&cx.me) {
+        if phase2.membership_number > self.membership.number {
+            if self.membership.excluded.contains(&cx.me) && !phase2.excluded.contains(&cx.me) {
                 cx.out.mark("multiring-taken-in");
             }
             (self.membership.number, self.membership.excluded) =
-                (pass.membership_number, pass.excluded);
+                (phase2.membership_number, phase2.excluded);
         }
-        self.trim_end = self.trim_end.max(pass.trim_end);
-        for entry in pass.entries {
+        self.trim_end = self.trim_end.max(phase2.trim_end);
+        for entry in phase2.entries {
             if entry.first > self.current.end || self.is_full(cx) {
                 break;
             }
             if entry.end() > self.current.end && coordinator != cx.me {
                 if !entry.makes_sense(&self.topology.acceptors, cx.config.cluster.processes()) {
-                    return Err("a value that makes no sense");
+                    return Err("a value that no coordinator may propose");
                 }
-                let entry = cut(entry, self.current.end);
-                self.accept(InstanceEntry { ballot: pass.ballot, ..entry }, cx);
+                let entry = entry_from(entry, self.current.end);
+                self.accept(InstanceEntry { ballot: phase2.ballot, ..entry }, cx);
             }
         }
         // A member that is full requests nothing: it takes in no more.
-        if pass.end > self.current.end && coordinator != cx.me && !self.is_full(cx) {
+        if phase2.end > self.current.end && coordinator != cx.me && !self.is_full(cx) {
             self.request_gap(from, cx);
         }
-        self.count_votes(&pass.votes, cx);
-        self.coordinator_has_votes(&pass.votes);
+        self.count_votes(&phase2.votes, cx);
+        self.coordinator_has_votes(&phase2.votes);
         self.advance(cx);
         Ok(())
     }
@@ -265,7 +265,7 @@ impl Ring {
                 self.current.staged.retain(|(e, _)| e.ballot == ballot);
                 self.acceptor.adopted = ballot;
                 self.acceptor.promised = self.acceptor.promised.max(ballot);
-                self.unstage(from, false);
+                self.replace_with_staged(from, false);
             }
             LogRecord::Learn { entry, .. } => {
                 let end = entry.end();
@@ -298,7 +298,7 @@ impl Ring {
     }
 
     /// The record that keeps what a trim of the log must not lose.
-    pub(super) fn base(&self) -> LogRecord {
+    pub(super) fn trim_base(&self) -> LogRecord {
         LogRecord::TrimBase {
             ring: self.id,
             promised: self.acceptor.promised,
@@ -311,7 +311,7 @@ impl Ring {
 }
 
 /// The part of the entry below instance `upto`, which is behind its first.
-pub(super) fn shorten(entry: InstanceEntry, upto: u64) -> InstanceEntry {
+pub(super) fn entry_upto(entry: InstanceEntry, upto: u64) -> InstanceEntry {
     match entry.value {
         InstanceValue::Skip(_) if upto < entry.end() => {
             InstanceEntry { value: InstanceValue::Skip(upto - entry.first), ..entry }
@@ -321,7 +321,7 @@ pub(super) fn shorten(entry: InstanceEntry, upto: u64) -> InstanceEntry {
 }
 
 /// The part of the entry from instance `from` on, which lies in it.
-pub(super) fn cut(entry: InstanceEntry, from: u64) -> InstanceEntry {
+pub(super) fn entry_from(entry: InstanceEntry, from: u64) -> InstanceEntry {
     match entry.value {
         InstanceValue::Skip(count) if from > entry.first => InstanceEntry {
             first: from,

@@ -9,7 +9,7 @@
 
 use super::message::DecidedEntries;
 use super::message::RingMessage;
-use super::ring::{Ring, RingContext, shorten};
+use super::ring::{Ring, RingContext, entry_upto};
 use super::value::{InstanceEntry, InstanceValue};
 use alloc::vec::Vec;
 use amcast_core::Pid;
@@ -37,7 +37,7 @@ impl Ring {
         for (first, slot) in decided {
             if matches!(slot.value, Some(InstanceValue::Skip(_))) {
                 let entry = self.log.entry(first.max(from));
-                entries.extend(entry.map(|entry| shorten(entry, self.learner.learned)));
+                entries.extend(entry.map(|entry| entry_upto(entry, self.learner.learned)));
             }
         }
         entries
@@ -48,29 +48,29 @@ impl Ring {
         let Some(root) = entry.ballot.coordinator().and_then(|p| self.topology.member(p)) else {
             return;
         };
-        for to in self.branches(cx.me, root) {
+        for to in self.children_of(cx.me, root) {
             cx.send(to, RingMessage::DecidedSkip { ring: self.id, entry: entry.clone() });
         }
     }
 
     /// The children of `of` in the tree whose root is the member at place `root`.
-    fn branches(&self, of: Pid, root: usize) -> Vec<Pid> {
+    fn children_of(&self, of: Pid, root: usize) -> Vec<Pid> {
         let members = &self.topology.members;
         let Some(place) = self.topology.member(of) else { return Vec::new() };
-        let (mut tellers, mut tells) = (Vec::new(), Vec::new());
-        tellers.push((place + members.len() - root) % members.len());
-        while let Some(at) = tellers.pop() {
-            let branches = at * FAN_OUT + 1..=at * FAN_OUT + FAN_OUT;
-            for branch in branches.take_while(|&branch| branch < members.len()) {
-                let to = members[(branch + root) % members.len()];
+        let (mut parents, mut children) = (Vec::new(), Vec::new());
+        parents.push((place + members.len() - root) % members.len());
+        while let Some(at) = parents.pop() {
+            let children_of = at * FAN_OUT + 1..=at * FAN_OUT + FAN_OUT;
+            for child in children_of.take_while(|&child| child < members.len()) {
+                let to = members[(child + root) % members.len()];
                 if self.membership.excluded.contains(&to) {
-                    tellers.push(branch);
+                    parents.push(child);
                 } else {
-                    tells.push(to);
+                    children.push(to);
                 }
             }
         }
-        tells
+        children
     }
 
     /// A skip is decided.
@@ -82,7 +82,7 @@ impl Ring {
     ) -> Result<(), &'static str> {
         let learned = self.learner.learned;
         if !matches!(entry.value, InstanceValue::Skip(_)) {
-            return Err("a skip that is none");
+            return Err("a value where a skip is expected");
         }
         let entries = [entry.clone()].into();
         let decided = DecidedEntries { entries, learned: entry.end(), floor: 0, table: None };
@@ -102,34 +102,34 @@ mod tests {
     use amcast_core::Cluster;
 
     /// All that are sent a skip, as often as they are, if `failed` have failed.
-    fn told(failed: &[Pid]) -> Vec<Pid> {
+    fn recipients(failed: &[Pid]) -> Vec<Pid> {
         let cluster = Cluster::new(40, 3, 0).unwrap();
         let shape =
             topologies(&cluster, RingKinds::Global, &[], RingTraversal::Nodes).pop().unwrap();
         let mut ring = Ring::new(40, shape, Pid(1), cluster.processes());
         ring.membership.excluded = failed.to_vec();
         let (mut all, mut next) = (Vec::new(), alloc::vec![Pid(1)]);
-        while let Some(teller) = next.pop() {
-            let branches = ring.branches(teller, ring.topology.member(Pid(1)).unwrap());
-            next.extend(&branches);
-            all.extend(branches);
+        while let Some(parent) = next.pop() {
+            let children_of = ring.children_of(parent, ring.topology.member(Pid(1)).unwrap());
+            next.extend(&children_of);
+            all.extend(children_of);
         }
         all.sort_unstable();
         all
     }
 
     #[test]
-    fn everybody_but_the_first_is_told_once() {
+    fn every_member_but_the_root_is_sent_a_skip_once() {
         let all: Vec<Pid> = (0..120).map(Pid).filter(|&p| p != Pid(1)).collect();
-        assert_eq!(told(&[]), all);
+        assert_eq!(recipients(&[]), all);
     }
 
     #[test]
-    fn who_would_be_told_by_one_that_failed_is_told_by_another() {
+    fn the_children_of_a_failed_member_are_sent_the_skip_by_another() {
         let failed = [Pid(3), Pid(4), Pid(60), Pid(119)];
-        let told = told(&failed);
-        let lives: BTreeSet<Pid> = (0..120).map(Pid).filter(|p| !failed.contains(p)).collect();
-        assert_eq!(told.len() + 1, lives.len());
-        assert!(told.iter().all(|p| lives.contains(p)));
+        let recipients = recipients(&failed);
+        let live: BTreeSet<Pid> = (0..120).map(Pid).filter(|p| !failed.contains(p)).collect();
+        assert_eq!(recipients.len() + 1, live.len());
+        assert!(recipients.iter().all(|p| live.contains(p)));
     }
 }

@@ -153,14 +153,14 @@ impl Ring {
             (self.successor.membership_number, self.successor.trim_end) =
                 (self.membership.number, self.trim_end);
             self.successor.votes.clone_from(&self.current.votes);
-            let pass = self.phase2(self.successor.end, entries, cx);
-            cx.send(to, RingMessage::Phase2(pass));
+            let phase2 = self.phase2(self.successor.end, entries, cx);
+            cx.send(to, RingMessage::Phase2(phase2));
         }
     }
 
     /// Whether more values may be sent to the successor.
     fn has_window(&self, cx: &RingContext<'_>) -> bool {
-        let most = cx.config.pipeline_bytes.saturating_mul(UNCONFIRMED_PIPELINES);
+        let most = cx.config.limits.pipeline_bytes.saturating_mul(UNCONFIRMED_PIPELINES);
         let shows = self.successor.to.is_some_and(|to| self.exchanges_heartbeats(cx.me, to));
         // Of what was proposed again nothing is known to be decided before all of it has arrived.
         let again = self.successor.end < self.current.reproposed_end;
@@ -185,10 +185,12 @@ impl Ring {
         }
         // An instance that the successor knows to be decided needs no more votes; the coordinator gets them
         // directly.
-        let decided = self.majority(&link.votes, cx);
-        let told = |at: usize| link.votes.get(at).copied().unwrap_or_default();
+        let decided = self.accepted_by_quorum(&link.votes, cx);
+        let sent_vote = |at: usize| link.votes.get(at).copied().unwrap_or_default();
         let matters = |(at, vote): (usize, &AcceptorVote)| {
-            *vote != told(at) && vote.upto > decided && Some(self.topology.acceptors[at]) != link.to
+            *vote != sent_vote(at)
+                && vote.upto > decided
+                && Some(self.topology.acceptors[at]) != link.to
         };
         !closes && self.current.votes.iter().enumerate().any(matters)
     }
@@ -216,7 +218,7 @@ impl Ring {
         cx: &RingContext<'_>,
     ) -> Vec<InstanceEntry> {
         let (mut bytes, mut entries) = (0, Vec::new());
-        while at < self.current.end && bytes < cx.config.pass_bytes {
+        while at < self.current.end && bytes < cx.config.limits.pass_bytes {
             let Some(entry) = self.ballot_entry(at) else { break };
             bytes += entry.value.size();
             at = entry.end();
@@ -237,7 +239,7 @@ impl Ring {
         let current = |(at, vote): (usize, &AcceptorVote)| {
             let storage_epoch = cx.storage_epochs[self.topology.acceptors[at].index()];
             let lost = vote.storage_epoch < storage_epoch
-                && !cx.config.mutants.is(Mutant::PassesOnLostVotes);
+                && !cx.config.mutants.is(Mutant::SendsOnLostVotes);
             if lost { AcceptorVote { storage_epoch, upto: 0 } } else { *vote }
         };
         Phase2 {
@@ -256,8 +258,8 @@ impl Ring {
 
     /// Sends a live member that is excluded from the ring what it must know of the ballot to follow it.
     pub(super) fn send_ballot_to(&self, to: Pid, cx: &mut RingContext<'_>) {
-        let pass = self.phase2(self.current.start, Vec::new(), cx);
-        cx.send(to, RingMessage::Phase2(pass));
+        let phase2 = self.phase2(self.current.start, Vec::new(), cx);
+        cx.send(to, RingMessage::Phase2(phase2));
     }
 
     /// How far the coordinator knows the ballot to be decided once it has these votes: it knows its own
@@ -268,7 +270,7 @@ impl Ring {
             let storage_epoch = cx.storage_epochs[self.topology.acceptors[at].index()];
             votes[at] = AcceptorVote { storage_epoch, upto: u64::MAX };
         }
-        self.majority(&votes, cx)
+        self.accepted_by_quorum(&votes, cx)
     }
 
     /// Reports votes to the coordinator that decide something; and its own vote where it gets the ballot
@@ -287,8 +289,8 @@ impl Ring {
                 > self.decides(&self.current.reported_votes, cx)
         {
             self.current.reported_votes.clone_from(&self.current.votes);
-            let pass = self.phase2(self.current.start, Vec::new(), cx);
-            cx.send(to, RingMessage::Phase2(pass));
+            let phase2 = self.phase2(self.current.start, Vec::new(), cx);
+            cx.send(to, RingMessage::Phase2(phase2));
         }
     }
 
@@ -360,7 +362,7 @@ mod tests {
                 outgoing: Vec::new(),
                 ring: Ring::new(0, round, me, 3),
             };
-            member.does(|ring, cx| ring.follow(BALLOT, (0, 0), cx));
+            member.does(|ring, cx| ring.follow_ballot(BALLOT, (0, 0), cx));
             member
         }
 
@@ -402,22 +404,24 @@ mod tests {
     }
 
     /// The instances that are sent to a process.
-    fn passed(said: &[(Pid, RingMessage)], whom: Pid) -> Vec<u64> {
+    fn passed(messages: &[(Pid, RingMessage)], whom: Pid) -> Vec<u64> {
         let passes =
-            said.iter().filter(|(to, _)| *to == whom).filter_map(|(_, message)| match message {
-                RingMessage::Phase2(pass) => Some(&pass.entries),
-                _ => None,
-            });
+            messages.iter().filter(|(to, _)| *to == whom).filter_map(
+                |(_, message)| match message {
+                    RingMessage::Phase2(phase2) => Some(&phase2.entries),
+                    _ => None,
+                },
+            );
         passes.flatten().map(|entry| entry.first).collect()
     }
 
     #[test]
-    fn what_is_on_the_way_to_the_next_one_has_a_bound() {
+    fn unconfirmed_bytes_to_the_successor_are_bounded() {
         let mut first = MemberFixture::new(Pid(0));
         first.accepts(500);
-        let said = first.does(|ring, cx| ring.forward_phase2(cx));
+        let messages = first.does(|ring, cx| ring.forward_phase2(cx));
         let most = (UNCONFIRMED_PIPELINES * 1000).div_ceil(batch(0).size()) as u64;
-        let sent = passed(&said, Pid(1));
+        let sent = passed(&messages, Pid(1));
         assert_eq!(sent, (0..sent.len() as u64).collect::<Vec<_>>());
         assert!((most / 2..=most + 1).contains(&(sent.len() as u64)), "{}", sent.len());
         assert!(passed(&first.does(|ring, cx| ring.forward_phase2(cx)), Pid(1)).is_empty());
@@ -431,54 +435,54 @@ mod tests {
     }
 
     #[test]
-    fn what_was_proposed_again_arrives_as_a_whole() {
+    fn reproposed_values_are_sent_as_a_whole() {
         let mut first = MemberFixture::new(Pid(0));
         first.ring.current.reproposed_end = 400;
         first.accepts(500);
-        let said = first.does(|ring, cx| ring.forward_phase2(cx));
-        let sent = passed(&said, Pid(1));
+        let messages = first.does(|ring, cx| ring.forward_phase2(cx));
+        let sent = passed(&messages, Pid(1));
         assert!((400..500).contains(&sent.len()), "{}", sent.len());
         assert_eq!(sent, (0..sent.len() as u64).collect::<Vec<_>>());
     }
 
     #[test]
-    fn who_sees_enough_votes_first_tells_the_coordinator_and_nobody_else_does() {
+    fn the_first_member_with_a_quorum_of_votes_reports_it_and_no_other_does() {
         let mut second = MemberFixture::new(Pid(1));
         second.accepts(1);
-        let said = second.does(|ring, cx| {
+        let messages = second.does(|ring, cx| {
             ring.forward_phase2(cx);
             ring.report_votes(cx);
         });
-        assert_eq!(said.iter().filter(|(to, _)| *to == Pid(0)).count(), 1, "{said:?}");
-        let pass = said.iter().find_map(|(to, message)| match message {
-            RingMessage::Phase2(pass) if *to == Pid(2) => Some(pass.clone()),
+        assert_eq!(messages.iter().filter(|(to, _)| *to == Pid(0)).count(), 1, "{messages:?}");
+        let phase2 = messages.iter().find_map(|(to, message)| match message {
+            RingMessage::Phase2(phase2) if *to == Pid(2) => Some(phase2.clone()),
             _ => None,
         });
         let mut third = MemberFixture::new(Pid(2));
         third.does(|ring, cx| ring.forward_phase2(cx));
-        let said = third.does(|ring, cx| {
-            ring.on_phase2(Pid(1), pass.expect("it is passed on"), cx).unwrap();
+        let messages = third.does(|ring, cx| {
+            ring.on_phase2(Pid(1), phase2.expect("it is passed on"), cx).unwrap();
             ring.forward_phase2(cx);
             ring.report_votes(cx);
         });
-        assert_eq!((third.ring.current.end, said.len()), (1, 0), "{said:?}");
+        assert_eq!((third.ring.current.end, messages.len()), (1, 0), "{messages:?}");
     }
 
     #[test]
-    fn a_vote_of_a_lost_memory_is_not_passed_on() {
+    fn a_vote_of_a_lost_storage_epoch_is_not_sent_on() {
         let mut second = MemberFixture::new(Pid(1));
         second.ring.current.votes[2] = AcceptorVote { storage_epoch: 0, upto: 9 };
         second.storage_epochs[2] = 4;
-        let said = second.does(|ring, cx| ring.forward_phase2(cx));
-        let votes = said.iter().find_map(|(_, message)| match message {
-            RingMessage::Phase2(pass) => Some(pass.votes[2]),
+        let messages = second.does(|ring, cx| ring.forward_phase2(cx));
+        let votes = messages.iter().find_map(|(_, message)| match message {
+            RingMessage::Phase2(phase2) => Some(phase2.votes[2]),
             _ => None,
         });
         assert_eq!(votes, Some(AcceptorVote { storage_epoch: 4, upto: 0 }));
     }
 
     #[test]
-    fn who_is_far_behind_is_left_out_as_long_as_enough_acceptors_remain() {
+    fn a_lagging_member_is_excluded_as_long_as_a_quorum_of_acceptors_remains() {
         let mut first = MemberFixture::new(Pid(0));
         first.accepts(500);
         first.ring.learn_up_to(500);

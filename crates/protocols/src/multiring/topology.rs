@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_name_points_and_grow() {
+    fn positions_name_merge_positions_and_grow() {
         let point = MergePosition { merged: 77, place: 3 };
         assert_eq!(MergePosition::of(point.position()), point);
         assert!(MergePosition { merged: 78, place: 0 }.position() > point.position());

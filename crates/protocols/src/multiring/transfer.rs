@@ -1,13 +1,15 @@
-//! [MRP 5.2] Where this process continues when it cannot get what it lacks from acceptors any more: at a position
-//! that another replica of the group has applied, and whose state the application then needs.
+//! State transfer [MRP 5.2]: where a replica continues that cannot get what it lacks from acceptors any
+//! more: at a position that another replica of the group has applied, and whose state its application then
+//! needs.
 //!
 //! ```text
-//! lagging --Ask--> all of the group                       asks again, ever less often, until there are offers
-//!         <--Offer(position, merge position)-- enough of them: the best one
-//! the merge goes on from there: NeedsState(position)      the application gets that state, or a later one
+//! lagging --StateQuery--> all of the group                again, ever less often, until there are offers
+//!         <--StateOffer(position, merge position)--       of a quorum `Q_R`: the best one
+//! the merge continues there: NeedsState(position)         the application gets that state, or a later one
 //! ```
-//! The state itself is the driver's affair. Until it is in force nobody counts on what this process says to have
-//! applied: it offers nothing itself, and others keep what it would need.
+//!
+//! The driver brings the state itself. Until it is in force no replica counts on what this process reports
+//! to have applied: it offers nothing itself, and others keep what it would need.
 
 use super::message::{RingMessage, RingPacket};
 use super::process::MultiRing;
@@ -17,20 +19,22 @@ use amcast_core::messages::Messages;
 use amcast_core::step::Note;
 use amcast_core::{Outbox, Pid, ProtocolEvent, Span, StateSource, Time};
 
-/// The furthest point that makes sense.
+/// The furthest merge position that is possible.
 const MERGED_MAX: u64 = 1 << 51;
 
-/// How many times as long as `retry` an answer is waited for, at least and at most.
+/// How many times `retry` this process waits for an answer, at least and at most.
 const PATIENCE: (u64, u64) = (8, 256);
 
-/// But at most not less than this, however short `retry` is: who gives up before an answer can be there gives up
-/// for ever.
+/// It waits at least this long in the end, however short `retry` is: otherwise it might give up for ever
+/// before an answer can be there.
 const PATIENCE_LONGEST: Span = Span::secs(1);
 
 /// The search for a position from which this process continues.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StateNegotiation {
-    /// Whether this process needs one.
+    /// Whether the application's state is in force.
+    pub(super) in_force: bool,
+    /// Whether this process needs a state.
     pub(super) wanted: bool,
     /// Grows with each attempt.
     attempt: u32,
@@ -40,16 +44,16 @@ pub(super) struct StateNegotiation {
     patience: u64,
     /// The position from which this process continues, as long as the application's state is not in force.
     pub(super) awaited: Option<u64>,
-    /// How many states it has asked its driver for: what is said of a state in force answers so many.
+    /// How many states it has asked its driver for: a report that a state is in force answers so many.
     needs: u64,
 }
 
 impl MultiRing {
-    /// This process lacks state that acceptors do not have any more.
+    /// This process lacks instances that acceptors have trimmed.
     pub(super) fn want_state(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
-        if !self.intake.wanted {
-            self.intake.wanted = true;
-            self.intake.asked_at = None;
+        if !self.state.wanted {
+            self.state.wanted = true;
+            self.state.asked_at = None;
             out.event(ProtocolEvent::Lagging);
             out.mark("multiring-wants-state");
         }
@@ -57,50 +61,50 @@ impl MultiRing {
 
     /// Whether a state at this position, in force since so many were asked for, is the one that is awaited.
     pub(super) fn is_answered_by(&self, position: u64, needs: u64) -> bool {
-        self.intake.awaited.is_some_and(|awaited| position >= awaited) && needs >= self.intake.needs
+        self.state.awaited.is_some_and(|awaited| position >= awaited) && needs >= self.state.needs
     }
 
     fn patience(&self) -> Span {
-        let doubled = self.intake.patience.saturating_sub(1).min(16);
+        let doubled = self.state.patience.saturating_sub(1).min(16);
         let longest = self.config.retry.times(PATIENCE.1).max(PATIENCE_LONGEST);
         self.config.retry.times(PATIENCE.0 << doubled).min(longest)
     }
 
-    /// When to ask again.
-    pub(super) fn intake_at(&self) -> Time {
-        match self.intake.asked_at {
-            _ if !self.intake.wanted => Time::NEVER,
+    /// When to send the query again.
+    pub(super) fn state_query_at(&self) -> Time {
+        match self.state.asked_at {
+            _ if !self.state.wanted => Time::NEVER,
             None => self.now,
             Some(at) => at + self.patience(),
         }
     }
 
     /// Asks all replicas of the group which state they have, again and again.
-    pub(super) fn ask_for_state(&mut self) {
-        if self.intake_at() > self.now {
+    pub(super) fn query_state(&mut self) {
+        if self.state_query_at() > self.now {
             return;
         }
-        self.intake.patience += 1;
-        self.intake.attempt += 1;
-        self.intake.asked_at = Some(self.now);
-        self.intake.offers = alloc::vec![None; self.config.cluster.replicas()];
-        let attempt = self.intake.attempt;
+        self.state.patience += 1;
+        self.state.attempt += 1;
+        self.state.asked_at = Some(self.now);
+        self.state.offers = alloc::vec![None; self.config.cluster.replicas()];
+        let attempt = self.state.attempt;
         for p in self.group_peers() {
-            self.send(p, RingMessage::Ask { attempt });
+            self.send(p, RingMessage::StateQuery { attempt });
         }
     }
 
-    pub(super) fn on_ask(&mut self, from: Pid, attempt: u32) {
+    pub(super) fn on_state_query(&mut self, from: Pid, attempt: u32) {
         if self.rank_of(from).is_some() && self.has_state() {
             let position = self.merge.applied;
             let point = self.merge.merge_position_at(position);
-            self.send(from, RingMessage::Offer { attempt, position, point });
+            self.send(from, RingMessage::StateOffer { attempt, position, point });
         }
     }
 
     /// [MRP 5.2] With offers of a quorum `Q_R`, this process included, the best one is taken
     /// (predicate 3).
-    pub(super) fn on_offer(
+    pub(super) fn on_state_offer(
         &mut self,
         from: Pid,
         attempt: u32,
@@ -109,22 +113,22 @@ impl MultiRing {
     ) {
         let quorum = self.config.cluster.quorum();
         let Some(rank) = self.rank_of(from) else { return };
-        let intake = &mut self.intake;
-        if !intake.wanted || intake.attempt != attempt {
+        let state = &mut self.state;
+        if !state.wanted || state.attempt != attempt {
             return;
         }
-        // Before it has asked there is no place for one.
-        let Some(place) = intake.offers.get_mut(rank) else { return };
+        // Before it has asked there is no place for an offer.
+        let Some(place) = state.offers.get_mut(rank) else { return };
         let (position, point) = offer;
         if point < MergePosition::of(position) || point.merged > MERGED_MAX {
-            return out.note(Note::Malformed(from, "an offer of a state that nobody can have"));
+            return out.note(Note::Malformed(from, "an offer of an impossible state"));
         }
         *place = Some(offer);
-        if intake.offers.iter().flatten().count() + 1 < quorum.max(2) {
+        if state.offers.iter().flatten().count() + 1 < quorum.max(2) {
             return;
         }
         // [MRP 3:6,8]
-        let best = intake.offers.iter().flatten().max_by_key(|(position, _)| *position).copied();
+        let best = state.offers.iter().flatten().max_by_key(|(position, _)| *position).copied();
         if let Some((position, point)) = best
             && position >= self.merge.delivered
         {
@@ -132,16 +136,16 @@ impl MultiRing {
         }
     }
 
-    /// Goes on behind what a state at this position holds.
+    /// Continues behind what a state at this position holds.
     fn continue_from(
         &mut self,
         position: u64,
         point: MergePosition,
         out: &mut Outbox<Messages<RingPacket>>,
     ) {
-        let intake = &mut self.intake;
-        (intake.wanted, intake.patience, intake.awaited) = (false, 0, Some(position));
-        intake.needs += 1;
+        let state = &mut self.state;
+        (state.wanted, state.patience, state.awaited) = (false, 0, Some(position));
+        state.needs += 1;
         self.merge.install(position, point);
         out.event(ProtocolEvent::NeedsState { position, source: StateSource::Replicas });
     }
@@ -157,7 +161,7 @@ mod tests {
     use amcast_core::messages::In;
     use amcast_core::{Entry as _, Input, Protocol, RawConfig};
 
-    /// One of three replicas that has lost its memory and asks for a state.
+    /// One of three replicas that has lost its storage and asks for a state.
     fn reader(set: &[(&str, &str)]) -> MultiRing {
         let mut raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
         raw.set =
@@ -176,26 +180,26 @@ mod tests {
     }
 
     #[test]
-    fn an_offer_that_nobody_asked_for_changes_nothing() {
+    fn an_unexpected_offer_changes_nothing() {
         let mut reader = reader(&[]);
-        let word = RingMessage::Offer { attempt: 0, position: 7, point: MergePosition::of(7) };
+        let word = RingMessage::StateOffer { attempt: 0, position: 7, point: MergePosition::of(7) };
         step(
             &mut reader,
             Time(1),
             Input::Medium(In::From(Pid(1), RingPacket { incarnation: 0, message: word })),
         );
-        assert!(reader.intake.wanted && reader.intake.awaited.is_none());
+        assert!(reader.state.wanted && reader.state.awaited.is_none());
     }
 
     #[test]
-    fn an_answer_is_waited_for_ever_longer_up_to_a_second_however_short_a_retry_is() {
+    fn patience_with_answers_grows_up_to_a_second_however_short_a_retry_is() {
         let mut reader =
             reader(&[("retry_us", "200"), ("heartbeat_us", "50"), ("suspect_us", "200")]);
         let mut waits = Vec::new();
         for _ in 0..14 {
-            reader.now = reader.intake_at();
-            reader.ask_for_state();
-            waits.push(reader.intake_at().since(reader.now));
+            reader.now = reader.state_query_at();
+            reader.query_state();
+            waits.push(reader.state_query_at().since(reader.now));
         }
         assert!(waits.windows(2).all(|pair| pair[0] <= pair[1]), "{waits:?}");
         assert!(waits[0] < Span::millis(10));

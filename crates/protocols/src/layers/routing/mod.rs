@@ -159,7 +159,7 @@ impl LinkTable {
     }
 
     /// Whether two live processes among `others` that exchange heartbeats do not hear each other, or one
-    /// that lives is not reached, as far as this process is told.
+    /// that lives is not reached, as far as they report.
     pub fn has_broken_links(
         &self,
         now: Time,

@@ -172,7 +172,7 @@ fn what_a_ring_with_broken_links_does_not_spread_the_direct_channel_does() {
         for value in 1..=300 {
             network.run(1);
             held[0] = value.min(100);
-            // Each process passes on to the next one that it reaches.
+            // Each process sends to the next one that it reaches.
             for p in network.pids() {
                 let behind = (1..all).map(|i| Pid((p.0 + i as u32) % all as u32));
                 let next = behind.into_iter().find(|&q| network.reaches(p, q));
