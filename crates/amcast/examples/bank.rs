@@ -10,7 +10,7 @@ use amcast::core::{Gid, GroupSet, Outcome};
 use amcast::node::config::ClusterFile;
 use amcast::node::supervisor::NodeCommand;
 use amcast::replicate::{self, Cluster, Session};
-use amcast::smr::{Seen, Shard, StateMachine, Touch};
+use amcast::smr::{KeyUse, Shard, ShardView, StateMachine};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
@@ -100,10 +100,15 @@ impl Shard for Accounts {
 impl StateMachine for Bank {
     type Shard = Accounts;
 
-    fn touches(&self, command: &[u8], _: GroupSet, key: &mut dyn FnMut(Gid, &[u8], Touch)) -> bool {
+    fn touches(
+        &self,
+        command: &[u8],
+        _: GroupSet,
+        key: &mut dyn FnMut(Gid, &[u8], KeyUse),
+    ) -> bool {
         let Some(transfer) = Transfer::decode(command) else { return false };
         for account in [transfer.from, transfer.to] {
-            key(shard_of(account), &account.to_le_bytes(), Touch::Writes);
+            key(shard_of(account), &account.to_le_bytes(), KeyUse::Writes);
         }
         true
     }
@@ -111,7 +116,7 @@ impl StateMachine for Bank {
     fn apply(
         &self,
         command: &[u8],
-        shards: &mut [Seen<'_, Accounts>],
+        shards: &mut [ShardView<'_, Accounts>],
         answer: &mut Vec<u8>,
     ) -> Outcome {
         let Some(Transfer { from, to, amount }) = Transfer::decode(command) else {

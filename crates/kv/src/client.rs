@@ -67,7 +67,7 @@ pub struct Server {
     /// What clients may set.
     pub settings: Mutex<Settings>,
     /// The connected clients, by their ids.
-    pub clients: Mutex<BTreeMap<u64, Arc<Info>>>,
+    pub clients: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
 }
 
 impl Server {
@@ -163,7 +163,7 @@ fn run_id() -> String {
 }
 
 /// What other connections see of a client.
-pub struct Info {
+pub struct ClientInfo {
     /// Its number, which no other connection of this server has.
     pub id: u64,
     /// Where it connects from.
@@ -173,7 +173,7 @@ pub struct Info {
     /// When it connected, by the host's clock, in microseconds.
     pub since_us: u64,
     /// What it said about itself.
-    pub said: Mutex<Said>,
+    pub said: Mutex<ClientReport>,
     /// Set to have the connection closed.
     pub killed: AtomicBool,
     /// Bytes of its buffers that are counted with those of all.
@@ -184,7 +184,7 @@ pub struct Info {
 
 /// What a client said about itself, and did last.
 #[derive(Clone)]
-pub struct Said {
+pub struct ClientReport {
     /// `CLIENT SETNAME`.
     pub name: String,
     /// `CLIENT SETINFO LIB-NAME`.
@@ -199,7 +199,7 @@ pub struct Said {
     pub active_us: u64,
 }
 
-impl Info {
+impl ClientInfo {
     /// Has the connection closed.
     pub fn kill(&self) {
         self.killed.store(true, Ordering::Release);
@@ -209,7 +209,7 @@ impl Info {
 
 /// A transaction that is being gathered.
 #[derive(Default)]
-pub struct Gathered {
+pub struct QueuedTransaction {
     /// The commands, each as its arguments.
     pub commands: Vec<Vec<Box<[u8]>>>,
     /// Bytes of all arguments, as the limit counts them.
@@ -222,12 +222,12 @@ pub struct Gathered {
 
 /// Keys that a connection watches, with their versions.
 #[derive(Default)]
-pub struct Watched {
+pub struct WatchedKeys {
     keys: BTreeMap<Box<[u8]>, u64>,
     bytes: usize,
 }
 
-impl Watched {
+impl WatchedKeys {
     /// A key is watched from now on. One that is watched twice was changed if it changed since the first time.
     pub fn insert(&mut self, key: Box<[u8]>, version: u64) {
         if !self.keys.contains_key(&key) {
@@ -277,7 +277,7 @@ pub struct Client {
     /// What all connections share.
     pub server: Arc<Server>,
     /// What other connections see of it.
-    pub info: Arc<Info>,
+    pub info: Arc<ClientInfo>,
     /// 2 or 3.
     pub resp: u8,
     /// Whether it gave the password, or there is none.
@@ -285,9 +285,9 @@ pub struct Client {
     /// What its reads may see.
     pub level: Level,
     /// The transaction between `MULTI` and `EXEC`.
-    pub transaction: Option<Gathered>,
+    pub transaction: Option<QueuedTransaction>,
     /// Watched keys with their versions.
-    pub watched: Watched,
+    pub watched: WatchedKeys,
     /// Wrong passwords that it gave.
     pub wrong_passwords: u64,
     /// `CLIENT REPLY`: whether answers are sent, and whether the next one is.
@@ -298,7 +298,7 @@ pub struct Client {
 
 impl Client {
     /// A client that just connected.
-    pub fn new(server: Arc<Server>, info: Arc<Info>) -> Self {
+    pub fn new(server: Arc<Server>, info: Arc<ClientInfo>) -> Self {
         let authenticated = lock(&server.settings).password().is_none();
         Self {
             server,
@@ -307,7 +307,7 @@ impl Client {
             authenticated,
             level: Level::default(),
             transaction: None,
-            watched: Watched::default(),
+            watched: WatchedKeys::default(),
             wrong_passwords: 0,
             silent: false,
             skip_next: false,

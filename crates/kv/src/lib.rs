@@ -29,11 +29,11 @@ pub mod reply;
 pub mod resp;
 pub mod slots;
 mod snapshot;
+pub mod stamp_refusal;
 pub mod status;
 mod store;
 #[cfg(test)]
 mod tests;
-pub mod timing;
 mod usage;
 mod walk;
 mod work;
@@ -356,7 +356,7 @@ impl Machine for Kv {
     fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>) {
         let why_text = match why {
             Refusal::Stale { now_ms } | Refusal::Ahead { now_ms } => {
-                return timing::refuse(now_ms, echoed(command), answer);
+                return stamp_refusal::refuse(now_ms, echoed(command), answer);
             }
             Refusal::Forgotten { .. } => "ERR the answer to the command is not kept any more",
             Refusal::Window => "ERR too many commands of this session are open",

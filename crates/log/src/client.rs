@@ -38,22 +38,22 @@ const AGAIN_LAST: Duration = Duration::from_millis(500);
 
 /// Why a request has no answer.
 #[derive(Clone, Debug)]
-pub struct Failed {
+pub struct LogError {
     /// The code, as in the .proto file.
     pub code: Code,
     /// What happened and what to do.
     pub why: String,
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.why)
     }
 }
 
-impl std::error::Error for Failed {}
+impl std::error::Error for LogError {}
 
-impl From<Status> for Failed {
+impl From<Status> for LogError {
     fn from(status: Status) -> Self {
         let (mut code, mut why) = (status.code(), status.message().to_string());
         if why.is_empty() {
@@ -157,7 +157,7 @@ impl Client {
     ///
     /// # Errors
     /// When it was refused, or no front answered in time: it may have been appended then.
-    pub fn append(&mut self, log: &str, value: impl Into<Bytes>) -> Result<u64, Failed> {
+    pub fn append(&mut self, log: &str, value: impl Into<Bytes>) -> Result<u64, LogError> {
         let asked = proto::AppendRequest { log: log.into(), value: value.into(), session: None };
         let answer = self.write(asked, |request, session| request.session = Some(session))?;
         Ok(answer.position)
@@ -170,7 +170,7 @@ impl Client {
     pub fn multi_append(
         &mut self,
         additions: impl IntoIterator<Item = (String, Bytes)>,
-    ) -> Result<Vec<u64>, Failed> {
+    ) -> Result<Vec<u64>, LogError> {
         let one = |(log, value)| proto::multi_append_request::Addition { log, value };
         let additions = additions.into_iter().map(one).collect();
         let asked = proto::MultiAppendRequest { additions, session: None };
@@ -182,7 +182,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    pub fn trim(&mut self, log: &str, before: u64) -> Result<proto::Extent, Failed> {
+    pub fn trim(&mut self, log: &str, before: u64) -> Result<proto::Extent, LogError> {
         let asked = proto::TrimRequest { log: log.into(), before, session: None };
         let answer = self.write(asked, |request, session| request.session = Some(session))?;
         Ok(answer.extent.unwrap_or_default())
@@ -193,7 +193,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    pub fn delete(&mut self, log: &str) -> Result<proto::Extent, Failed> {
+    pub fn delete(&mut self, log: &str) -> Result<proto::Extent, LogError> {
         let asked = proto::DeleteRequest { log: log.into(), session: None };
         let answer = self.write(asked, |request, session| request.session = Some(session))?;
         Ok(answer.extent.unwrap_or_default())
@@ -203,7 +203,7 @@ impl Client {
     ///
     /// # Errors
     /// When it was refused, or no front answered in time.
-    pub fn read(&mut self, asked: proto::ReadRequest) -> Result<proto::ReadResponse, Failed> {
+    pub fn read(&mut self, asked: proto::ReadRequest) -> Result<proto::ReadResponse, LogError> {
         self.send(asked, |_, _| {})
     }
 
@@ -211,7 +211,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn info(&mut self, logs: &[&str]) -> Result<Vec<Option<proto::Extent>>, Failed> {
+    pub fn info(&mut self, logs: &[&str]) -> Result<Vec<Option<proto::Extent>>, LogError> {
         let logs = logs.iter().map(|log| (*log).to_string()).collect();
         let answer = self.send(proto::InfoRequest { logs }, |_, _| {})?;
         Ok(answer.found.into_iter().map(|found| found.extent).collect())
@@ -221,7 +221,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn list(&mut self, after: &str) -> Result<Vec<proto::list_response::Listed>, Failed> {
+    pub fn list(&mut self, after: &str) -> Result<Vec<proto::list_response::Listed>, LogError> {
         let asked = proto::ListRequest { after: after.into(), max_logs: 0 };
         Ok(self.send(asked, |_, _| {})?.logs)
     }
@@ -237,7 +237,7 @@ impl Client {
         log: &str,
         from: u64,
         on: &mut dyn FnMut(u64, &[u8]) -> bool,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), LogError> {
         let (mut position, mut of, mut failing) = (from, None, None);
         loop {
             let Self { runtime, addresses, current, connected, password, .. } = self;
@@ -270,7 +270,7 @@ impl Client {
         &mut self,
         mut asked: Q,
         put: impl Fn(&mut Q, proto::Session),
-    ) -> Result<Q::Answer, Failed> {
+    ) -> Result<Q::Answer, LogError> {
         self.requests += 1;
         let (id, request) = (self.session, self.requests);
         put(&mut asked, proto::Session { id, request, age_ms: 0 });
@@ -282,7 +282,7 @@ impl Client {
         &mut self,
         mut asked: Q,
         grow: impl Fn(&mut Q, u64),
-    ) -> Result<Q::Answer, Failed> {
+    ) -> Result<Q::Answer, LogError> {
         let mut trouble = Trouble::begin();
         loop {
             let Self { runtime, addresses, current, connected, password, .. } = self;
@@ -306,7 +306,7 @@ impl Client {
     }
 
     /// Waits and turns to another front, if it is worth it.
-    fn again(&mut self, status: Status, trouble: &mut Trouble) -> Result<(), Failed> {
+    fn again(&mut self, status: Status, trouble: &mut Trouble) -> Result<(), LogError> {
         if is_uncertain(&status)
             && let Some(why) = self.doubt()
         {
@@ -372,11 +372,11 @@ impl Trouble {
     }
 
     /// What is told when the last sending ended so.
-    fn last(&self, status: Status) -> Failed {
-        let failed = Failed::from(status);
+    fn last(&self, status: Status) -> LogError {
+        let failed = LogError::from(status);
         if self.uncertain && failed.code == Code::Unavailable {
             let why = format!("{}; an earlier sending may have taken effect", failed.why);
-            return Failed { code: Code::DeadlineExceeded, why };
+            return LogError { code: Code::DeadlineExceeded, why };
         }
         failed
     }

@@ -41,7 +41,7 @@ pub mod proto {
     pub const DESCRIPTION: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/log.bin"));
 }
 
-pub use client::{Client, Failed, PATIENCE};
+pub use client::{Client, LogError, PATIENCE};
 pub use command::{Addition, Answer, Command, Why};
 pub use segments::{Disk, UNUSABLE};
 pub use shard::{Extent, Held, LogShard};

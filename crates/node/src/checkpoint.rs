@@ -32,10 +32,10 @@
 //! to write it again does not fall behind further and further.
 
 use crate::clock;
-use crate::home::Keeping;
-use crate::journal::LogVolume;
+use crate::cluster_dir::Keeping;
 use crate::pace::Pace;
 use crate::priority;
+use crate::replica_log::LogVolume;
 use amcast_core::{Gid, Span, Time};
 use amcast_smr::application::{Application, Wake};
 use amcast_storage::{Error, Limit, Saved, Saving};

@@ -231,7 +231,7 @@ pub(crate) fn serve(
     let loops = Loop { to: to_loop, wake, resources: Arc::new(resources), strangers: None };
     if let Some((listener, key)) = far {
         let loops = loops.clone();
-        let strangers = Arc::new(Strangers { key, waiting: Mutex::default() });
+        let strangers = Arc::new(HandshakingPeers { key, waiting: Mutex::default() });
         let accept = move || listener.accept().map(|(stream, _)| Stream::Tcp(stream));
         take(accept, Loop { strangers: Some(strangers), ..loops })?;
     }
@@ -246,17 +246,17 @@ struct Loop {
     wake: Wake,
     resources: Arc<Resources>,
     /// Those who have proved nothing yet, where strangers may come.
-    strangers: Option<Arc<Strangers>>,
+    strangers: Option<Arc<HandshakingPeers>>,
 }
 
 /// Connections from other hosts that have proved nothing yet.
-struct Strangers {
+struct HandshakingPeers {
     key: Key,
     /// From the oldest on, each with a number of its own: that one makes room when there are too many.
     waiting: Mutex<VecDeque<(u64, Arc<Stream>)>>,
 }
 
-impl Strangers {
+impl HandshakingPeers {
     fn waiting(&self) -> MutexGuard<'_, VecDeque<(u64, Arc<Stream>)>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -334,7 +334,7 @@ fn begin(stream: Arc<Stream>, of: Loop, open: Arc<AtomicUsize>) {
 }
 
 /// Whether whoever came from another host is let in.
-fn admit(stream: &Stream, strangers: &Strangers) -> io::Result<bool> {
+fn admit(stream: &Stream, strangers: &HandshakingPeers) -> io::Result<bool> {
     stream.set_write_timeout(ANSWER_TIMEOUT)?;
     strangers.key.admit(stream, Instant::now() + ANSWER_TIMEOUT)
 }
@@ -520,7 +520,7 @@ mod tests {
             let secret = amcast_net::Secret::parse(&[letter; 32]).unwrap();
             Key { id, secret }
         };
-        let strangers = Strangers { key: key(7, b's'), waiting: Mutex::default() };
+        let strangers = HandshakingPeers { key: key(7, b's'), waiting: Mutex::default() };
         let strangers = Some(Arc::new(strangers));
         let resources = Arc::new(Resources::of(None));
         let of = Loop { to, wake: Arc::new(|| {}), resources, strangers };
@@ -551,7 +551,7 @@ mod tests {
         let (to, requests) = sync_channel(1);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let strangers = Strangers { key: Key::default(), waiting: Mutex::default() };
+        let strangers = HandshakingPeers { key: Key::default(), waiting: Mutex::default() };
         let resources = Arc::new(Resources::of(None));
         let strangers = Some(Arc::new(strangers));
         let of = Loop { to, wake: Arc::new(|| {}), resources, strangers };

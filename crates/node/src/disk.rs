@@ -5,9 +5,9 @@
 //! is another one, with an inode and a time of birth of its own. So both are written down beside it. A
 //! directory that is moved within its file system keeps them.
 
+use crate::cluster_dir::{Keeping, write_private, write_synced};
 use crate::config::node_name;
-use crate::home::{Keeping, write_private, write_synced};
-use crate::life::Name;
+use crate::incarnation::ProcessName;
 use crate::system::refuses_file;
 use amcast_core::GroupSet;
 use serde::{Deserialize, Serialize};
@@ -73,7 +73,7 @@ impl Disk {
     /// When it may not; the sentence says what to do.
     pub(crate) fn prepare(
         &self,
-        name: &Name,
+        name: &ProcessName,
         keeping: &Keeping,
         groups: GroupSet,
     ) -> Result<(), String> {
@@ -111,7 +111,7 @@ impl Disk {
 
     /// Checks that the file that counts the lives is the one that it was, and not a copy. Which one it is
     /// is written down if it was not yet.
-    fn check_inode(&self, name: &Name) -> Result<(), String> {
+    fn check_inode(&self, name: &ProcessName) -> Result<(), String> {
         let wrong = |e: io::Error| refuses_file(&self.inode, &e);
         let now = name.metadata().map_err(|e| refuses_file(name.path(), &e))?;
         let now = Inode::of(&now);
@@ -176,7 +176,7 @@ impl Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::home::life_name;
+    use crate::cluster_dir::life_name;
     use crate::log_owner::LogOwner;
     use amcast_core::Gid;
 
@@ -206,7 +206,7 @@ mod tests {
         /// A start from the directory `home`; its life begins if it may.
         fn start(&self, home: &str, keeping: &Keeping) -> Result<u32, String> {
             let home = self.0.join(home);
-            let name = Name::take(&home.join(life_name(1))).unwrap().unwrap();
+            let name = ProcessName::take(&home.join(life_name(1))).unwrap().unwrap();
             Disk::of(&home, 1).prepare(&name, keeping, groups())?;
             Ok(name.begin(0).unwrap().number())
         }

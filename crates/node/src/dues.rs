@@ -2,8 +2,8 @@
 //! order, answers for what was asked of the application and of the log, and `Applied` as far as no
 //! capture holds it back.
 
-use crate::journal::Journal;
-use crate::seat::{Above, Captured};
+use crate::memory_driver::{Above, Captured};
+use crate::replica_log::ReplicaLog;
 use amcast_core::step::{Medium, Ticket, Why};
 use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent, Time};
 use std::collections::VecDeque;
@@ -53,7 +53,7 @@ pub(crate) struct Dues<M: Medium> {
     applied: u64,
     /// How many states the application was given whole.
     installs: u64,
-    journal: Option<Journal>,
+    journal: Option<ReplicaLog>,
     late: VecDeque<Late>,
 }
 
@@ -91,7 +91,7 @@ impl<M: Medium> Dues<M> {
     }
 
     /// What it persists goes to this log from now on.
-    pub(crate) fn keep(&mut self, journal: Journal) {
+    pub(crate) fn keep(&mut self, journal: ReplicaLog) {
         self.journal = Some(journal);
     }
 
@@ -101,7 +101,7 @@ impl<M: Medium> Dues<M> {
     }
 
     /// The log, if it has one.
-    pub(crate) fn journal(&self) -> Option<&Journal> {
+    pub(crate) fn journal(&self) -> Option<&ReplicaLog> {
         self.journal.as_ref()
     }
 
@@ -120,11 +120,11 @@ impl<M: Medium> Dues<M> {
         above: &mut dyn Above,
     ) -> bool {
         let mut any = false;
-        while let Some(kept) = self.journal.as_mut().and_then(Journal::take) {
+        while let Some(kept) = self.journal.as_mut().and_then(ReplicaLog::take) {
             self.step(now, carrier, kept.input(), above);
             any = true;
         }
-        let written = self.journal.as_ref().map_or(u64::MAX, Journal::written);
+        let written = self.journal.as_ref().map_or(u64::MAX, ReplicaLog::written);
         while self.late.front().is_some_and(|late| late.behind <= written) {
             let Some(Late { what, .. }) = self.late.pop_front() else { break };
             self.note_need(&what);

@@ -20,7 +20,7 @@
 use amcast_core::memory::{Line, Stamp};
 use amcast_core::{Gid, GroupSet, MsgId, Pid, SkipDecision};
 use amcast_memory::MappedFile;
-use amcast_smr::{Doing, Witness};
+use amcast_smr::{ExecutedCommand, ExecutionObserver};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -190,9 +190,9 @@ impl Executing {
     }
 }
 
-impl Witness for Executing {
-    fn begins(&self, slot: usize, doing: &Doing<'_>) {
-        let Doing { id: msg, dst, place, command } = *doing;
+impl ExecutionObserver for Executing {
+    fn begins(&self, slot: usize, doing: &ExecutedCommand<'_>) {
+        let ExecutedCommand { id: msg, dst, place, command } = *doing;
         let place = SkipDecision { msg, group: place.shard, position: place.position };
         self.note(slot, &place, dst, command);
     }

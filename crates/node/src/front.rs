@@ -1,7 +1,7 @@
 //! The client side of a service: sends commands to be ordered, and gives back the first answer.
 //!
 //! A front has a client place of the cluster, and a thread with one loop over the protocol's client
-//! process and the mailbox. Anyone in the process hands it jobs ([`Front::submit`]); what it cannot
+//! process and the reader. Anyone in the process hands it jobs ([`Front::submit`]); what it cannot
 //! take it refuses at once, so waiting is bounded everywhere.
 //!
 //! An answer that does not come in time is asked for again with the same bytes in a new message;
@@ -10,19 +10,19 @@
 //! in. Commands to a group that is known to have lost its majority ([`Front::watch`]) are given up
 //! sooner, and refused at once as long as that lasts.
 
+mod client_transport;
 mod health;
 mod jobs;
 mod leased;
 mod links;
-mod road;
 
 pub use health::Majorities;
 
-use crate::answers::Oversize;
 use crate::clock;
-use crate::home::Ground;
+use crate::cluster_dir::Transport;
 use crate::ingress::Inlet;
-use crate::seat::SeatError;
+use crate::memory_driver::MemoryDriverError;
+use crate::reply_ring::Oversize;
 use crate::waiting_queue::WaitingQueue;
 use amcast_core::limits::GROUPS_MAX;
 use amcast_core::{
@@ -31,11 +31,11 @@ use amcast_core::{
 };
 use amcast_memory::{Idle, Idler, Pause, shorten_turns};
 use amcast_smr::application::Wake;
+use client_transport::{ClientTransport, CommandProgress};
 use health::Health;
 use jobs::{Asker, Bounds, Desk, Job};
-use leased::Leased;
-use links::Links;
-use road::{Came, Road};
+use leased::LeasedTransport;
+use links::NodeLinks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ const PATIENCE: Span = Span::secs(15);
 /// How often the loop looks for what is late.
 const CHECK_EVERY: Span = Span::millis(20);
 
-/// How long an answer may take before the road is told: by then it has come, mostly.
+/// How long an answer may take before the transport is told: by then it has come, mostly.
 const LATE: Span = Span::millis(10);
 
 /// How often the loop looks for that, and the longest it sleeps while an answer is waited for.
@@ -69,7 +69,7 @@ pub struct FrontOptions<'a> {
     /// The cluster's checked configuration.
     pub config: &'a Config,
     /// What the processes of the cluster meet on.
-    pub ground: &'a Ground,
+    pub ground: &'a Transport,
     /// The node of its own process, if that is one whose member it can hand commands to.
     pub own: Option<Own>,
     /// How it waits when there is nothing to do.
@@ -95,7 +95,7 @@ pub enum FrontError {
     /// The configuration.
     Config(ConfigError),
     /// Its process of the protocol.
-    Seat(SeatError),
+    MemoryDriver(MemoryDriverError),
     /// Every client place is taken.
     NoPlace(usize),
     /// Its history or thread.
@@ -106,7 +106,7 @@ impl fmt::Display for FrontError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config(e) => e.fmt(f),
-            Self::Seat(e) => e.fmt(f),
+            Self::MemoryDriver(e) => e.fmt(f),
             Self::NoPlace(n) => write!(
                 f,
                 "all {n} client places of the cluster are taken: end another client, or start the \
@@ -238,9 +238,9 @@ pub struct Front {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A road, and what is to be known of it from outside of the loop.
+/// A transport, and what is to be known of it from outside of the loop.
 struct Way {
-    road: Box<dyn Road>,
+    road: Box<dyn ClientTransport>,
     wake: Wake,
     place: u32,
     life: u32,
@@ -250,14 +250,14 @@ struct Way {
 impl Way {
     fn take(options: &FrontOptions<'_>) -> Result<Self, FrontError> {
         match options.ground {
-            Ground::Memory(directory) => {
-                let road = Leased::take(options, directory)?;
+            Transport::Memory(directory) => {
+                let road = LeasedTransport::take(options, directory)?;
                 let (place, life, bell) = (road.place(), road.life(), road.bell().clone());
                 let (payload_max, wake) = (road.payload_max(), Arc::new(move || _ = bell.ring()));
                 Ok(Self { road: Box::new(road), wake, place, life, payload_max })
             }
-            Ground::Net(net) => {
-                let road = Links::take(options, net.home())?;
+            Transport::Net(net) => {
+                let road = NodeLinks::take(options, net.home())?;
                 let (place, life, payload_max) = (road.place(), road.life(), road.payload_max());
                 Ok(Self { wake: road.wake(), road: Box::new(road), place, life, payload_max })
             }
@@ -286,7 +286,7 @@ impl Front {
         let overlay = options.config.overlay().clone();
         let mut work = Work::new(road, life, Arc::clone(&shared), overlay);
         let idle = options.idle;
-        let is_woken = matches!(options.ground, Ground::Net(_));
+        let is_woken = matches!(options.ground, Transport::Net(_));
         let run = move || {
             // As the loops of nodes: who has the core would have each command and each answer wait for its turn.
             if is_woken && let Err(e) = shorten_turns() {
@@ -485,7 +485,7 @@ impl Sent {
 
 /// The loop's state.
 struct Work {
-    road: Box<dyn Road>,
+    road: Box<dyn ClientTransport>,
     shared: Arc<Shared>,
     overlay: Overlay,
     /// What was just taken from the desk.
@@ -504,7 +504,12 @@ struct Work {
 }
 
 impl Work {
-    fn new(road: Box<dyn Road>, life: u32, shared: Arc<Shared>, overlay: Overlay) -> Self {
+    fn new(
+        road: Box<dyn ClientTransport>,
+        life: u32,
+        shared: Arc<Shared>,
+        overlay: Overlay,
+    ) -> Self {
         let next_seq = (u64::from(life) << 32) + 1;
         Self {
             waiting: WaitingQueue::default(),
@@ -552,7 +557,7 @@ impl Work {
         let (sent, desk) = (&mut self.sent, &self.shared.desk);
         let (answered_at, lost) = (&mut self.answered_at, &mut self.lost);
         let busy = self.road.round(now, &mut |seq, came| match came {
-            Came::Answer(answer) => {
+            CommandProgress::Answer(answer) => {
                 let Some(job) = sent.take(seq) else { return };
                 job.dst.iter().for_each(|g| answered_at[g.index()] = now);
                 let too_large = |Oversize { outcome, bytes, most }| NoAnswer::AnswerTooLarge {
@@ -562,8 +567,8 @@ impl Work {
                 };
                 desk.answer(job, answer.map_err(too_large));
             }
-            Came::Part => sent.came_part(seq, now),
-            Came::Lost => lost.extend(sent.first(seq)),
+            CommandProgress::Part => sent.came_part(seq, now),
+            CommandProgress::Lost => lost.extend(sent.first(seq)),
         });
         let first_open = self.sent.open.first_key_value().map(|(&first, _)| first);
         self.road.settle(first_open.unwrap_or(self.next_seq));

@@ -8,7 +8,7 @@
 //! What is written here is true whenever it reaches the disk, since the records were synced before. So it is
 //! not synced, and the loop that writes it does not wait.
 
-use crate::home::write_private;
+use crate::cluster_dir::write_private;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;

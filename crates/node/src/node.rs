@@ -1,33 +1,33 @@
 //! A node: one operating-system process that hosts replica `rank` of every group, in one loop. The
-//! loop steps them, at seats or as members; their deliveries go to its [`crate::replica_host`].
+//! loop steps them, at drivers or as members; their deliveries go to its [`crate::replica_host`].
 
 mod error;
 
 pub use error::NodeError;
 
-use crate::answers::{Office, Places};
 use crate::asks::Asks;
 use crate::at::At;
 use crate::checkpoint::{Checkpoints, Opened};
 use crate::clock;
+use crate::cluster_dir::{Keeping, Net, Transport, ingress_name, life_name};
 use crate::config::Place;
 use crate::control::{self, Mover, NodeStatus, ReplicaStatus, Request};
-use crate::diary::{Diary, Kind};
 use crate::disk::Disk;
-use crate::door::{Door, is_of};
 use crate::executing::Executing;
 use crate::front::Own;
 use crate::handover::{Fetching, donors};
-use crate::home::{Ground, Keeping, Net, ingress_name, life_name};
+use crate::incarnation::{IncarnationLock, ProcessName};
 use crate::ingress::{Ingress, Taken};
-use crate::life::{Life, Name};
-use crate::member::{Members, Process};
+use crate::memory_driver::{MemoryDriver, MemoryDriverError};
+use crate::message_driver::{MessageDriver, Process};
+use crate::node_history::{Kind, NodeHistory};
+use crate::peer_registry::Dismissal;
 use crate::replica_host::ReplicaHost;
-use crate::replicas::{Replicas, Seats};
+use crate::replicas::{MemoryDrivers, Replicas};
+use crate::reply_ring::{ReplyRingLayout, ReplyRingWriter};
+use crate::reply_sink::{ReplySink, is_of};
 use crate::resources::Resources;
-use crate::seat::{Seat, SeatError};
 use crate::skips::{SKIPPED, Skips};
-use crate::standing::Dismissal;
 use amcast_core::step::Status;
 use amcast_core::{Config, Entry, Gid, GroupSet, MsgId, Pid, Senders, Span, Submission, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
@@ -74,7 +74,7 @@ pub struct NodeOptions<'a> {
     /// The cluster's checked configuration.
     pub config: &'a Config,
     /// What the processes of the cluster meet on.
-    pub ground: &'a Ground,
+    pub ground: &'a Transport,
     /// Where the nodes are asked, in order of rank.
     pub nodes: Vec<At>,
     /// Which replica of each group it hosts.
@@ -105,7 +105,7 @@ pub struct Node<A: Application> {
     /// A command on its way from a front to a member.
     command: Vec<u8>,
     /// Held as long as the node lives, where no shared memory tells that it does.
-    life: Option<Life>,
+    life: Option<IncarnationLock>,
     /// What it keeps, and its disk, if that outlasts it.
     kept: Option<(Keeping, Disk)>,
     /// What it keeps, also where that goes with the cluster.
@@ -123,31 +123,31 @@ pub struct Node<A: Application> {
 /// What a node stands on when it starts.
 struct Footing {
     replicas: Box<dyn Replicas>,
-    door: Door,
-    life: Option<Life>,
+    reply_sink: ReplySink,
+    life: Option<IncarnationLock>,
     skips: Skips,
 }
 
 impl Footing {
-    /// A seat for the replica of each group, and an office for their answers.
+    /// A driver for the replica of each group, and a writer for their answers.
     fn in_memory(options: &NodeOptions<'_>, directory: &Directory) -> Result<Self, NodeError> {
         let NodeOptions { entry, config, rank, .. } = *options;
         let cluster = *config.cluster();
-        let mut seats: Vec<Seat> = Vec::new();
+        let mut seats: Vec<MemoryDriver> = Vec::new();
         for group in cluster.all_groups().iter() {
             let pid = cluster.replica(group, rank);
             let node = entry.build(pid, config).map_err(NodeError::Config)?;
             let bell = seats.first().map(|s| s.bell().clone());
             let tracing = options.record.is_some();
-            let seat = Seat::start(directory, &cluster, pid, node, bell, tracing);
-            seats.push(seat.map_err(NodeError::Seat)?);
+            let seat = MemoryDriver::start(directory, &cluster, pid, node, bell, tracing);
+            seats.push(seat.map_err(NodeError::MemoryDriver)?);
         }
         let bell = seats[0].bell().clone();
-        let office = Office::open(directory, Places(cluster), rank, bell)
-            .map_err(|e| NodeError::Seat(SeatError::Memory(e)))?;
+        let reply_rings = ReplyRingWriter::open(directory, ReplyRingLayout(cluster), rank, bell)
+            .map_err(|e| NodeError::MemoryDriver(MemoryDriverError::Memory(e)))?;
         Ok(Self {
-            replicas: Box::new(Seats(seats)),
-            door: Door::Office(Box::new(office)),
+            replicas: Box::new(MemoryDrivers(seats)),
+            reply_sink: ReplySink::Rings(Box::new(reply_rings)),
             life: None,
             skips: Skips::default(),
         })
@@ -160,7 +160,7 @@ impl Footing {
         let path = net.home().join(life_name(rank));
         let wrong = |e| NodeError::Io(path.clone(), e);
         // Nothing is written before: whoever lives under it is not disturbed.
-        let name = Name::take(&path).map_err(wrong)?;
+        let name = ProcessName::take(&path).map_err(wrong)?;
         let name = name.ok_or_else(|| NodeError::Runs(crate::config::node_name(rank)))?;
         if options.keeping.as_ref().is_some_and(|keeping| keeping.path.exists()) {
             net.check_disk(rank, &path).map_err(NodeError::Disk)?;
@@ -170,25 +170,27 @@ impl Footing {
         if let Some((keeping, disk)) = kept(options) {
             disk.prepare(&name, &keeping, cluster.all_groups()).map_err(NodeError::Disk)?;
         }
-        let standing = net.standing((rank, cluster.replicas()), keeping);
-        let mut standing = standing.map_err(|e| NodeError::Disk(e.to_string()))?;
+        let peer_registry = net.peer_registry((rank, cluster.replicas()), keeping);
+        let mut peer_registry = peer_registry.map_err(|e| NodeError::Disk(e.to_string()))?;
         let skips = keeping.map(|keeping| Skips::open(&keeping.path)).transpose();
         let skips = skips.map_err(|e| NodeError::Disk(e.to_string()))?.unwrap_or_default();
-        standing.decides = vec![(SKIPPED.to_string(), skips.names())];
+        peer_registry.decides = vec![(SKIPPED.to_string(), skips.names())];
         let life = name.begin(net.first_life(rank, keeping)).map_err(wrong)?;
-        standing.start = life.start();
+        peer_registry.start = life.start();
         let mut processes: Vec<Process> = Vec::new();
         for group in cluster.all_groups().iter() {
             let node = entry.build(cluster.replica(group, rank), config);
             match node.map_err(NodeError::Config)? {
                 amcast_core::Node::Messages(process) => processes.push(process),
-                amcast_core::Node::Memory(..) => return Err(NodeError::Seat(SeatError::Medium)),
+                amcast_core::Node::Memory(..) => {
+                    return Err(NodeError::MemoryDriver(MemoryDriverError::Medium));
+                }
             }
         }
-        let lives = (rank, life.number(), standing);
+        let lives = (rank, life.number(), peer_registry);
         let (tracing, asks) = (options.record.is_some(), Asks::of(config));
         let processes = (processes, options.keeping.clone());
-        let mut members = Members::start(net, &cluster, lives, processes, (asks, tracing))
+        let mut members = MessageDriver::start(net, &cluster, lives, processes, (asks, tracing))
             .map_err(NodeError::Net)?;
         let socket = net.home().join(ingress_name(rank));
         // Larger than any number of an earlier life.
@@ -197,8 +199,8 @@ impl Footing {
         let ingress = Ingress::open(&socket, serves, first_seq, members.wake());
         let ingress = ingress.map_err(|e| NodeError::Io(socket, e))?;
         members.watch(ingress.ready()).map_err(NodeError::Net)?;
-        let door = Door::Ingress(ingress, rank);
-        Ok(Self { replicas: Box::new(members), door, life: Some(life), skips })
+        let reply_sink = ReplySink::Ingress(ingress, rank);
+        Ok(Self { replicas: Box::new(members), reply_sink, life: Some(life), skips })
     }
 }
 
@@ -216,7 +218,7 @@ fn differs(name: &str, why: &str, keeping: Option<&Keeping>) -> String {
 
 /// What the node keeps, and its disk, if that outlasts it.
 fn kept(options: &NodeOptions<'_>) -> Option<(Keeping, Disk)> {
-    let Ground::Net(net) = options.ground else { return None };
+    let Transport::Net(net) = options.ground else { return None };
     let keeping = options.keeping.clone().filter(|keeping| keeping.lasts)?;
     Some((keeping, Disk::of(net.home(), options.rank)))
 }
@@ -282,20 +284,20 @@ impl<A: Application> Node<A> {
     /// When memory, sockets, history or application cannot be set up, or the node runs already.
     pub fn start(options: &NodeOptions<'_>, mut app: A) -> Result<Self, NodeError> {
         let (rank, cluster) = (options.rank, *options.config.cluster());
-        let Footing { replicas, door, life, skips } = match options.ground {
-            Ground::Memory(directory) => Footing::in_memory(options, directory)?,
-            Ground::Net(net) => Footing::on_net(options, net, app.can_peek())?,
+        let Footing { replicas, reply_sink, life, skips } = match options.ground {
+            Transport::Memory(directory) => Footing::in_memory(options, directory)?,
+            Transport::Net(net) => Footing::on_net(options, net, app.can_peek())?,
         };
         let name = crate::config::node_name(rank);
         let (At::Socket(socket) | At::Address(_, _, socket)) = options.nodes[rank].clone();
         let far = match options.ground {
-            Ground::Memory(_) => None,
-            Ground::Net(net) => net.control(rank),
+            Transport::Memory(_) => None,
+            Transport::Net(net) => net.control(rank),
         };
         let resources = Resources::of(options.keeping.as_ref());
         let requests = control::serve(&socket, far, resources, replicas.wake());
         let (requests, mover) = requests.map_err(|e| NodeError::Io(socket, e))?;
-        let diary = match &options.record {
+        let node_history = match &options.record {
             None => None,
             Some(dir) => {
                 let pids: Vec<Pid> = cluster.all_groups().iter().map(|g| replicas.pid(g)).collect();
@@ -303,24 +305,25 @@ impl<A: Application> Node<A> {
                 let (multicasts, views) = (can.senders == Senders::Replicas, can.views);
                 let overlay = options.entry.overlay(options.config);
                 let kind = Kind { multicasts, views, overlay };
-                let begun = Diary::begin(dir, &name, cluster, &pids, kind, clock::now());
+                let begun = NodeHistory::begin(dir, &name, cluster, &pids, kind, clock::now());
                 Some(begun.map_err(|e| NodeError::Io(dir.clone(), e))?)
             }
         };
         let keeping = options.keeping.as_ref();
         let ended_before = prepare(&mut app, (&name, cluster.groups()), keeping, &skips)?;
         app.begin(replicas.wake()).map_err(NodeError::Application)?;
-        if matches!(door, Door::Ingress(..)) {
+        if matches!(reply_sink, ReplySink::Ingress(..)) {
             app.answer_only(Box::new(move |p| is_of(cluster, rank, p)));
         }
         let forgot = replicas.life() > 0 && options.keeping.is_none();
+        let state_per_second = options.state_per_second;
         let mut host =
-            ReplicaHost::new(cluster, app, door, diary, (forgot, options.state_per_second));
+            ReplicaHost::new(cluster, app, reply_sink, node_history, (forgot, state_per_second));
         host.skips = skips;
         if let Some(keeping) = &options.keeping {
-            keep_state(keeping, (rank, options.state_per_second), (&mut host, replicas.wake()))?;
+            keep_state(keeping, (rank, state_per_second), (&mut host, replicas.wake()))?;
         }
-        let woken = matches!(options.ground, Ground::Net(_));
+        let woken = matches!(options.ground, Transport::Net(_));
         let idle = if woken { options.idle.woken() } else { options.idle };
         let (idler, nodes) = (Idler::new(idle), options.nodes.clone());
         let command = Vec::new();
@@ -354,7 +357,7 @@ impl<A: Application> Node<A> {
 
     /// For a front in this process: where its member takes commands, if it does.
     pub fn own(&self) -> Option<Own> {
-        let Door::Ingress(ingress, _) = &self.host.door else { return None };
+        let ReplySink::Ingress(ingress, _) = &self.host.reply_sink else { return None };
         Some(Own { rank: self.rank, life: self.replicas.life(), inlet: ingress.inlet() })
     }
 
@@ -387,8 +390,8 @@ impl<A: Application> Node<A> {
             if self.idler.pause() == Pause::Again {
                 continue;
             }
-            if let Some(diary) = &mut self.host.diary {
-                diary.flush();
+            if let Some(node_history) = &mut self.host.node_history {
+                node_history.flush();
             }
             self.replicas.announce();
             if self.round() {
@@ -565,7 +568,7 @@ impl<A: Application> Node<A> {
         if !self.host.recovery.is_full() {
             busy |= self.replicas.flush(now, &mut self.host);
         }
-        busy |= self.host.door.round();
+        busy |= self.host.reply_sink.round();
         busy | self.serve_requests()
     }
 
@@ -577,7 +580,8 @@ impl<A: Application> Node<A> {
         self.report_at = now + REPORT_LOOK;
         let mut any = false;
         for group in self.host.cluster.all_groups().iter() {
-            let ReplicaHost { door: Door::Ingress(ingress, _), recovery, .. } = &mut self.host
+            let ReplicaHost { reply_sink: ReplySink::Ingress(ingress, _), recovery, .. } =
+                &mut self.host
             else {
                 break;
             };
@@ -587,9 +591,9 @@ impl<A: Application> Node<A> {
             }
             let Some(payload) = recovery.app.report(now, group) else { continue };
             let (sender, seq) = (self.replicas.pid(group), ingress.own_seq());
-            if let Some(diary) = &mut self.host.diary {
-                diary.cast(clock::now(), sender, MsgId { sender, seq }, dst);
-                diary.flush_casts();
+            if let Some(node_history) = &mut self.host.node_history {
+                node_history.cast(clock::now(), sender, MsgId { sender, seq }, dst);
+                node_history.flush_casts();
             }
             let submission = Submission { seq, dst, payload: &payload };
             self.replicas.submit(now, submission, &mut self.host);
@@ -602,7 +606,7 @@ impl<A: Application> Node<A> {
     /// group and higher ones, under numbers that grow over all of them.
     fn take_commands(&mut self, now: Time) -> bool {
         let leaves = self.host.recovery.is_leaving() || self.host.undecided().is_some();
-        let Door::Ingress(ingress, _) = &mut self.host.door else { return false };
+        let ReplySink::Ingress(ingress, _) = &mut self.host.reply_sink else { return false };
         let replicas = &self.replicas;
         let works = |(status, fit): (Status, bool)| fit && status.follows;
         let all = self.host.cluster.all_groups();
@@ -610,28 +614,29 @@ impl<A: Application> Node<A> {
         ingress.serve(!leaves && is_whole && self.host.recovery.app.lacks().is_none());
         let mut payload = std::mem::take(&mut self.command);
         let mut any = false;
-        while let Door::Ingress(ingress, _) = &mut self.host.door {
+        while let ReplySink::Ingress(ingress, _) = &mut self.host.reply_sink {
             let replicas = &self.replicas;
             let taken = ingress.take(&mut payload, &mut |dst, bytes| replicas.room(dst, bytes));
             let Some(Taken { seq, dst }) = taken else { break };
             let sender = replicas.pid(dst.lowest().expect("a command has a destination"));
-            if let Some(diary) = &mut self.host.diary {
-                diary.cast(clock::now(), sender, MsgId { sender, seq }, dst);
+            if let Some(node_history) = &mut self.host.node_history {
+                node_history.cast(clock::now(), sender, MsgId { sender, seq }, dst);
             }
             let submission = Submission { seq, dst, payload: &payload };
             self.replicas.submit(now, submission, &mut self.host);
             any = true;
         }
         self.command = payload;
-        if any && let Some(diary) = &mut self.host.diary {
-            diary.flush_casts();
+        if any && let Some(node_history) = &mut self.host.node_history {
+            node_history.flush_casts();
         }
         any
     }
 
     /// Sets barriers for the reads that fronts ask for.
     fn take_reads(&mut self, now: Time) -> bool {
-        let ReplicaHost { door: Door::Ingress(ingress, _), recovery, reading, .. } = &mut self.host
+        let ReplicaHost { reply_sink: ReplySink::Ingress(ingress, _), recovery, reading, .. } =
+            &mut self.host
         else {
             return false;
         };
@@ -756,7 +761,7 @@ impl<A: Application> Node<A> {
             view: self.host.view(),
             peers: self.replicas.peers(),
             network: self.replicas.network(),
-            answers_dropped: self.host.door.dropped(),
+            answers_dropped: self.host.reply_sink.dropped(),
             rounds: (counts.busy, counts.parks),
             life: Some(self.replicas.life()),
             log: self.replicas.log_status(),

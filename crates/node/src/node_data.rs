@@ -1,8 +1,8 @@
 //! What nodes of this host keep, held while none of them runs, for those who change it by hand.
 
+use crate::cluster_dir::{ClusterDir, life_name};
 use crate::config::{ClusterFile, node_name, node_rank};
-use crate::home::{Home, life_name};
-use crate::life::Name;
+use crate::incarnation::ProcessName;
 use crate::system::refuses_file;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub struct NodeData {
     pub name: String,
     /// The directory.
     pub path: PathBuf,
-    _name: Option<Name>,
+    _name: Option<ProcessName>,
 }
 
 impl NodeData {
@@ -47,7 +47,7 @@ impl NodeData {
         let rank = rank_of(path).ok_or_else(|| format!("{}: is no node's", path.display()))?;
         let (name, home) = (node_name(rank), path.parent().unwrap_or(path));
         let in_use = |who: &str| format!("{}: {who} runs; end it first", home.display());
-        let of_home = Home::of_file(&home.join("cluster.toml"));
+        let of_home = ClusterDir::of_file(&home.join("cluster.toml"));
         of_home.check_files(Some(rank)).map_err(|e| e.to_string())?;
         if of_home.is_supervised() {
             return Err(in_use("the cluster"));
@@ -57,7 +57,7 @@ impl NodeData {
             // It would be taken for one that was emptied.
             false => None,
             true => {
-                let taken = Name::take(&life).map_err(|e| refuses_file(&life, &e))?;
+                let taken = ProcessName::take(&life).map_err(|e| refuses_file(&life, &e))?;
                 Some(taken.ok_or_else(|| in_use(&name))?)
             }
         };
@@ -104,12 +104,15 @@ mod tests {
         assert!(!home.join("n0.life").exists(), "nothing is made");
         let one = NodeData::hold(&home.join("n2.data/.")).unwrap();
         assert_eq!(one[0].checkpoints(), home.join("n2.data/state"));
-        let life = Name::take(&home.join("n2.life")).unwrap().unwrap().begin(0).unwrap();
+        let life = ProcessName::take(&home.join("n2.life")).unwrap().unwrap().begin(0).unwrap();
         let why = NodeData::hold(&home).unwrap_err();
         assert!(why.ends_with("n2 runs; end it first"), "{why}");
         drop(life);
         let held = NodeData::hold(&home).unwrap();
-        assert!(Name::take(&home.join("n2.life")).unwrap().is_none(), "it cannot start meanwhile");
+        assert!(
+            ProcessName::take(&home.join("n2.life")).unwrap().is_none(),
+            "it cannot start meanwhile"
+        );
         drop(held);
         let why = NodeData::hold(&home.join("n1.before")).unwrap_err();
         assert!(why.contains("holds nothing that a node keeps"), "{why}");

@@ -5,13 +5,13 @@ use crate::checkpoint::{Checkpoints, Restored};
 use crate::clock;
 use crate::control::ViewStatus;
 use crate::diagnostics;
-use crate::diary::Diary;
-use crate::door::Door;
 use crate::handover::{Fetching, Giving, News};
 use crate::ingress::MayRead;
-use crate::journal::LogVolume;
+use crate::memory_driver::{Above, Captured};
+use crate::node_history::NodeHistory;
 use crate::reading::{Asked, Read, Reading};
-use crate::seat::{Above, Captured};
+use crate::replica_log::LogVolume;
+use crate::reply_sink::ReplySink;
 use crate::skips::Skips;
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{Cluster, Delivery, Gid, MsgId, Outcome, Pid, ProtocolEvent, Time};
@@ -34,8 +34,8 @@ pub(crate) struct ReplicaHost<A: Application> {
     pub(crate) cluster: Cluster,
     /// The application, and how its state comes back.
     pub(crate) recovery: Recovery<A>,
-    pub(crate) door: Door,
-    pub(crate) diary: Option<Diary>,
+    pub(crate) reply_sink: ReplySink,
+    pub(crate) node_history: Option<NodeHistory>,
     giving: Giving,
     /// The state that is on its way here.
     fetching: Option<Fetching<A::State>>,
@@ -57,15 +57,15 @@ impl<A: Application> ReplicaHost<A> {
     pub(crate) fn new(
         cluster: Cluster,
         app: A,
-        door: Door,
-        diary: Option<Diary>,
+        reply_sink: ReplySink,
+        node_history: Option<NodeHistory>,
         (reborn, per_second): (bool, Option<u64>),
     ) -> Self {
         Self {
             cluster,
             recovery: Recovery::new(cluster, app, reborn),
-            door,
-            diary,
+            reply_sink,
+            node_history,
             giving: Giving::at_most(per_second),
             fetching: None,
             checkpoints: None,
@@ -97,8 +97,8 @@ impl<A: Application> ReplicaHost<A> {
     /// Records what came with a state, which is in force.
     fn record_taken_over(&mut self, history: &[u8], from: &str) {
         let positions = self.recovery.positions();
-        if let Some(diary) = &mut self.diary
-            && let Err(why) = diary.take_over(clock::now(), history, &positions)
+        if let Some(node_history) = &mut self.node_history
+            && let Err(why) = node_history.take_over(clock::now(), history, &positions)
         {
             tracing::error!("the history is not whole: {from}: {why}");
         }
@@ -131,8 +131,8 @@ impl<A: Application> ReplicaHost<A> {
     fn save(&mut self) {
         let Some(checkpoints) = &mut self.checkpoints else { return };
         let mut history = Vec::new();
-        if let Some(diary) = &self.diary {
-            diary.write(&mut history);
+        if let Some(node_history) = &self.node_history {
+            node_history.write(&mut history);
         }
         let positions = self.recovery.positions();
         checkpoints.begin(&mut self.recovery.app, positions, &history);
@@ -155,16 +155,16 @@ impl<A: Application> ReplicaHost<A> {
         self.checkpoints.as_ref().is_some_and(|checkpoints| !checkpoints.is_idle())
     }
 
-    /// Whether it has something to do soon that no bell announces.
+    /// Whether it has something to do soon that no doorbell announces.
     pub(crate) fn is_pressing(&self) -> bool {
         let saves = self.checkpoints.as_ref().is_some_and(Checkpoints::is_giving);
         let reads = self.reading.is_pressing();
-        self.door.is_pressing() || self.giving.is_going() || saves || reads
+        self.reply_sink.is_pressing() || self.giving.is_going() || saves || reads
     }
 
     fn has_left(&mut self, p: Pid) {
-        if let Some(diary) = &mut self.diary {
-            diary.left(clock::now(), p);
+        if let Some(node_history) = &mut self.node_history {
+            node_history.left(clock::now(), p);
         }
     }
 
@@ -176,13 +176,13 @@ impl<A: Application> ReplicaHost<A> {
     /// Takes the answers of what the application executed in its own threads.
     pub(crate) fn collect(&mut self, now: Time) -> bool {
         let any = self.collect_reads(now);
-        any | self.recovery.app.collect(&mut answerer(&mut self.door, self.cluster))
+        any | self.recovery.app.collect(&mut answerer(&mut self.reply_sink, self.cluster))
     }
 
     /// Takes what became of reads that the application answers in its own threads.
     fn collect_reads(&mut self, now: Time) -> bool {
-        let Self { recovery: Recovery { app, .. }, door, reading, .. } = self;
-        let Door::Ingress(ingress, _) = door else { return false };
+        let Self { recovery: Recovery { app, .. }, reply_sink, reading, .. } = self;
+        let ReplySink::Ingress(ingress, _) = reply_sink else { return false };
         app.collect_reads(&mut |group, number, peeked, bytes| match peeked {
             Peeked::Answered(outcome) => {
                 if let Some(read) = reading.answered(group, number) {
@@ -204,9 +204,9 @@ impl<A: Application> ReplicaHost<A> {
 
     /// Gives the application what waits for it, as far as it takes it.
     pub(crate) fn drain(&mut self) -> bool {
-        let Self { recovery, door, diary, checkpoints, cluster, .. } = self;
-        let mut answer = answerer(door, *cluster);
-        recovery.drain(&mut answer, &mut |taken| note_delivery(diary, checkpoints, taken))
+        let Self { recovery, reply_sink, node_history, checkpoints, cluster, .. } = self;
+        let mut answer = answerer(reply_sink, *cluster);
+        recovery.drain(&mut answer, &mut |taken| note_delivery(node_history, checkpoints, taken))
     }
 
     /// Answers reads whose barriers are passed; those that wait for too long are ordered. Whether there was
@@ -216,8 +216,8 @@ impl<A: Application> ReplicaHost<A> {
             return false;
         }
         let (is_live, mut any) = (self.recovery.is_live(), false);
-        let Self { recovery: Recovery { app, .. }, door, reading, answer, .. } = self;
-        let Door::Ingress(ingress, _) = door else { return false };
+        let Self { recovery: Recovery { app, .. }, reply_sink, reading, answer, .. } = self;
+        let ReplySink::Ingress(ingress, _) = reply_sink else { return false };
         for group in self.cluster.all_groups().iter().filter(|_| is_live) {
             let at = (app.delivered(group), now);
             any |= reading.serve(group, at, &mut |number, read| {
@@ -325,8 +325,8 @@ impl<A: Application> ReplicaHost<A> {
             self.recovery.app.release();
         }
         let mut history = Vec::new();
-        if let Some(diary) = &self.diary {
-            diary.write(&mut history);
+        if let Some(node_history) = &self.node_history {
+            node_history.write(&mut history);
         }
         self.giving.begin(&mut self.recovery.app, &history)
     }
@@ -350,20 +350,20 @@ impl<A: Application> ReplicaHost<A> {
     }
 
     fn enters_view(&mut self, p: Pid, number: u64, members: u32) {
-        if let Some(diary) = &mut self.diary {
+        if let Some(node_history) = &mut self.node_history {
             let of = |rank: &usize| members >> rank & 1 == 1;
             let ranks = (0..self.cluster.replicas()).filter(of);
             let members: Vec<Pid> = ranks.map(|r| self.cluster.replica(Gid(0), r)).collect();
-            diary.view(clock::now(), p, number, &members);
+            node_history.view(clock::now(), p, number, &members);
         }
     }
 
     /// The group continues without the replica.
     fn is_excluded(&mut self) {
-        if let Some(diary) = &mut self.diary {
-            diary.begin_anew(clock::now());
+        if let Some(node_history) = &mut self.node_history {
+            node_history.begin_anew(clock::now());
         }
-        if let Door::Ingress(ingress, _) = &mut self.door {
+        if let ReplySink::Ingress(ingress, _) = &mut self.reply_sink {
             ingress.lose_all();
         }
     }
@@ -375,16 +375,16 @@ impl<A: Application> ReplicaHost<A> {
 
 /// Takes note of a delivery that the application took.
 fn note_delivery(
-    diary: &mut Option<Diary>,
+    node_history: &mut Option<NodeHistory>,
     checkpoints: &mut Option<Checkpoints>,
     taken: TakenDelivery,
 ) {
     if let Some(checkpoints) = checkpoints {
         checkpoints.delivered(taken.bytes);
     }
-    if let Some(diary) = diary {
+    if let Some(node_history) = node_history {
         // The round's time may be older than the multicast.
-        diary.deliver(clock::now(), taken.group, taken.position, taken.msg);
+        node_history.deliver(clock::now(), taken.group, taken.position, taken.msg);
     }
 }
 
@@ -401,15 +401,15 @@ fn free<S: Send + 'static>(state: S) {
 }
 
 /// Gives an answer to the front that asked.
-fn answerer(door: &mut Door, cluster: Cluster) -> impl FnMut(MsgId, Outcome, &[u8]) {
-    move |msg, outcome, bytes| door.answer(cluster, msg, outcome, bytes)
+fn answerer(reply_sink: &mut ReplySink, cluster: Cluster) -> impl FnMut(MsgId, Outcome, &[u8]) {
+    move |msg, outcome, bytes| reply_sink.answer(cluster, msg, outcome, bytes)
 }
 
 impl<A: Application> Above for ReplicaHost<A> {
     fn deliver(&mut self, _: Time, p: Pid, delivery: Delivery, payload: &[u8]) {
-        let mut answer = answerer(&mut self.door, self.cluster);
+        let mut answer = answerer(&mut self.reply_sink, self.cluster);
         if let Some(taken) = self.recovery.deliver(p, delivery, payload, &mut answer) {
-            note_delivery(&mut self.diary, &mut self.checkpoints, taken);
+            note_delivery(&mut self.node_history, &mut self.checkpoints, taken);
         }
     }
 
@@ -437,8 +437,8 @@ impl<A: Application> Above for ReplicaHost<A> {
         self.recovery.event(p, event);
         match event {
             ProtocolEvent::Part(m) => {
-                if let Some(diary) = &mut self.diary {
-                    diary.part(clock::now(), p, m);
+                if let Some(node_history) = &mut self.node_history {
+                    node_history.part(clock::now(), p, m);
                 }
             }
             ProtocolEvent::ViewEntered { number, members, .. } => {

@@ -2,12 +2,12 @@
 
 use crate::config::Place;
 use crate::control::{NetworkStatus, PeerStatus};
-use crate::journal::LogVolume;
 use crate::log_ends::LogEnds;
+use crate::memory_driver::{Above, MemoryDriver};
 use crate::node::NodeError;
+use crate::peer_registry::Dismissal;
+use crate::replica_log::LogVolume;
 use crate::resources::LogStatus;
-use crate::seat::{Above, Seat};
-use crate::standing::Dismissal;
 use amcast_core::step::{Status, Ticket};
 use amcast_core::{Gid, GroupSet, Pid, Span, Submission, Time};
 use amcast_smr::application::Wake;
@@ -135,16 +135,16 @@ pub(crate) trait Replicas {
     fn sleep(&mut self, now: Time, at_most: Span);
 }
 
-/// Replicas over shared memory: a seat each, with one bell.
-pub(crate) struct Seats(pub(crate) Vec<Seat>);
+/// Replicas over shared memory: a driver each, with one doorbell.
+pub(crate) struct MemoryDrivers(pub(crate) Vec<MemoryDriver>);
 
-impl Replicas for Seats {
+impl Replicas for MemoryDrivers {
     fn pid(&self, group: Gid) -> Pid {
         self.0[group.index()].pid()
     }
 
     fn life(&self) -> u32 {
-        self.0.iter().map(Seat::incarnation).max().unwrap_or(0)
+        self.0.iter().map(MemoryDriver::incarnation).max().unwrap_or(0)
     }
 
     fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), NodeError> {
@@ -161,7 +161,7 @@ impl Replicas for Seats {
     }
 
     fn flush(&mut self, _: Time, _: &mut dyn Above) -> bool {
-        // A seat's round has done that.
+        // A driver's round has done that.
         false
     }
 
@@ -209,7 +209,7 @@ impl Replicas for Seats {
         if self.0.iter().any(|seat| seat.is_pressing(now)) {
             return self.stay();
         }
-        let wake = self.0.iter().filter_map(Seat::deadline).min().unwrap_or(Time::NEVER);
+        let wake = self.0.iter().filter_map(MemoryDriver::deadline).min().unwrap_or(Time::NEVER);
         self.0[0].bell().sleep(wake.since(now).min(at_most));
     }
 }

@@ -1,6 +1,6 @@
 //! What a node takes of its machine: memory, files, and the time of its syncs.
 
-use crate::home::Keeping;
+use crate::cluster_dir::Keeping;
 use amcast_core::histogram::{BUCKETS, Histogram};
 use amcast_storage::Counts;
 use procfs::process::Process;

@@ -11,7 +11,7 @@
 //! [`EARLY_BY_ITSELF`], since it takes a moment to find a full disk. Reasons go away, too, as when a full memory has room
 //! again: it is tried again now and then ([`TRY_AGAIN`]).
 
-use crate::home::Ground;
+use crate::cluster_dir::Transport;
 use crate::lines;
 use rustix::process::{Pid as OsPid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -86,7 +86,7 @@ pub struct NodeCommand {
 
 /// What the supervisor knows of a node's lives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Life {
+pub struct NodeProcess {
     /// The node's name.
     pub name: String,
     /// Its number in the operating system; none while it does not run.
@@ -99,7 +99,7 @@ pub struct Life {
     pub given_up: bool,
 }
 
-impl Life {
+impl NodeProcess {
     /// That the node is down for good, for people, and how it ended; none of one that is started again
     /// at once. `last_words` is what its log says of that.
     pub fn down(&self, last_words: Option<&str>) -> Option<String> {
@@ -119,7 +119,7 @@ impl Life {
 }
 
 /// Told whenever a node starts or ends, with the rank of one that just ended.
-pub type OnChange = Box<dyn FnMut(Option<usize>, &[Life]) + Send>;
+pub type OnChange = Box<dyn FnMut(Option<usize>, &[NodeProcess]) + Send>;
 
 /// Supervised nodes.
 pub struct Supervisor {
@@ -131,19 +131,19 @@ struct Shared {
     stop: AtomicBool,
     /// The nodes are to serve no more clients.
     close: AtomicBool,
-    lives: Mutex<Vec<Life>>,
+    lives: Mutex<Vec<NodeProcess>>,
 }
 
 struct Nodes {
     command: NodeCommand,
-    ground: Ground,
+    ground: Transport,
     shared: Arc<Shared>,
     on_change: OnChange,
     slots: Vec<Slot>,
 }
 
 struct Slot {
-    life: Life,
+    life: NodeProcess,
     early_ends: u32,
     child: Option<Child>,
     /// The child was told to serve no more clients.
@@ -161,12 +161,12 @@ impl Supervisor {
     pub fn start(
         command: NodeCommand,
         names: Vec<String>,
-        ground: Ground,
+        ground: Transport,
         on_change: OnChange,
     ) -> io::Result<Self> {
         let now = Instant::now();
         let slot = |name| Slot {
-            life: Life { name, ..Life::default() },
+            life: NodeProcess { name, ..NodeProcess::default() },
             early_ends: 0,
             child: None,
             closed: false,
@@ -197,7 +197,7 @@ impl Supervisor {
     }
 
     /// What is known of each node's lives.
-    pub fn lives(&self) -> Vec<Life> {
+    pub fn lives(&self) -> Vec<NodeProcess> {
         self.shared.lives.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -282,7 +282,7 @@ impl Nodes {
 
     /// Tells what has changed.
     fn tell(&mut self, ended: Option<usize>) {
-        let lives: Vec<Life> = self.slots.iter().map(|slot| slot.life.clone()).collect();
+        let lives: Vec<NodeProcess> = self.slots.iter().map(|slot| slot.life.clone()).collect();
         (self.on_change)(ended, &lives);
         *self.shared.lives.lock().unwrap_or_else(PoisonError::into_inner) = lives;
     }
@@ -335,7 +335,7 @@ impl Slot {
             self.back_off = BACK_OFF.0;
         }
         self.early_ends += u32::from(early);
-        let Life { name, os_pid, last_end, given_up, .. } = &mut self.life;
+        let NodeProcess { name, os_pid, last_end, given_up, .. } = &mut self.life;
         let was = os_pid.take().map_or_else(String::new, |n| format!(" (process {n})"));
         *last_end = Some(how.to_string());
         *given_up = self.early_ends >= EARLY_ENDS_MAX;
@@ -389,12 +389,12 @@ fn say(line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::home::Net;
+    use crate::cluster_dir::Net;
 
     fn slot(lived: Duration) -> Slot {
         let now = Instant::now();
         Slot {
-            life: Life { name: "n0".to_string(), os_pid: Some(7), ..Life::default() },
+            life: NodeProcess { name: "n0".to_string(), os_pid: Some(7), ..NodeProcess::default() },
             early_ends: 0,
             child: None,
             closed: false,
@@ -469,7 +469,7 @@ mod tests {
         let lives = Mutex::new(Vec::new());
         Nodes {
             command: NodeCommand { program: program.into(), args: Vec::new() },
-            ground: Ground::Net(Net::of(
+            ground: Transport::Net(Net::of(
                 std::env::temp_dir(),
                 crate::at::Key::default(),
                 Vec::new(),

@@ -8,7 +8,7 @@ use amcast_kv::status::Status;
 use amcast_kv::{Kv, Partitions};
 use amcast_node::gateway::redis::{self, Front};
 use amcast_node::gateway::{Answers, Backend, Busy, CommandFailure, LocalBackend, OnAnswer};
-use amcast_smr::{Executor, Limits, Peek};
+use amcast_smr::{Executor, Limits, LocalRead};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,7 +96,7 @@ impl Chaos {
                 let mut answer = Vec::new();
                 let shard = next.dst.lowest().expect("it goes to one");
                 let peeked = executor.peek_one(shard, 0, &next.command, &mut answer);
-                if let Peek::Answered(outcome) = peeked {
+                if let LocalRead::Answered(outcome) = peeked {
                     answers.answer(next.token, ServiceAnswer::borrowed(outcome, &answer));
                     if was_full {
                         answers.room();

@@ -6,7 +6,7 @@ use amcast_log::proto::log_client::LogClient;
 use amcast_log::proto::{
     AppendRequest, InfoRequest, ListRequest, ReadRequest, Session, TailRequest,
 };
-use amcast_log::{Client, Failed};
+use amcast_log::{Client, LogError};
 use amcast_node::gateway::log::{Config, Front, Growth, Hears};
 use bytes::Bytes;
 use local::{Local, Ready};
@@ -65,7 +65,7 @@ impl Server {
     }
 }
 
-fn read(client: &mut Client, log: &str, from: u64) -> Result<Vec<Bytes>, Failed> {
+fn read(client: &mut Client, log: &str, from: u64) -> Result<Vec<Bytes>, LogError> {
     let asked = ReadRequest { log: log.into(), from, max_values: 0, max_bytes: 0 };
     client.read(asked).map(|answer| answer.values)
 }
@@ -177,7 +177,7 @@ fn what_cannot_be_is_refused_in_words_and_does_nothing() {
     client.trim("a", 1).unwrap();
     let long = "l".repeat(256);
     let huge = vec![0; PAYLOAD_MAX];
-    let cases: [(&str, Result<(), Failed>, Code, &str); 8] = [
+    let cases: [(&str, Result<(), LogError>, Code, &str); 8] = [
         ("no name", client.append("", "x").map(drop), Code::InvalidArgument, "1 to 255 bytes"),
         ("long name", client.append(&long, "x").map(drop), Code::InvalidArgument, "256"),
         ("large", client.append("a", huge.clone()).map(drop), Code::InvalidArgument, "limit of"),
@@ -336,7 +336,7 @@ fn a_front_without_a_node_passes_streams_on_and_goes_on_by_itself_when_they_brea
 }
 
 /// Follows a log whose first value is there, until the stream fails; how.
-fn follow_to_the_end(server: &Server, log: &'static str) -> Receiver<Failed> {
+fn follow_to_the_end(server: &Server, log: &'static str) -> Receiver<LogError> {
     let (to, ended) = sync_channel(1);
     let (begins, begun) = sync_channel(1);
     let mut client = server.client_with(Some("secret"));

@@ -6,7 +6,7 @@ use amcast_kv::client::Server;
 use amcast_kv::status::Status;
 use amcast_node::gateway::redis::{self, Config};
 use amcast_node::gateway::{Answers, Backend, Busy, CommandFailure, LocalBackend, OnAnswer};
-use amcast_smr::Wrote;
+use amcast_smr::SessionWrite;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -37,7 +37,7 @@ impl Backend for Scripted {
         Ok(())
     }
 
-    fn read_here(&self, _: GroupSet, _: &[u8], written: &[Wrote], token: u64) -> bool {
+    fn read_here(&self, _: GroupSet, _: &[u8], written: &[SessionWrite], token: u64) -> bool {
         *self.awaited.lock().unwrap() = written.iter().map(|wrote| wrote.request).collect();
         let answer = ServiceAnswer::borrowed(Outcome::Executed, b"_\r\n");
         self.answers.get().unwrap().answer(token, answer);

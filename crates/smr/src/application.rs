@@ -1,6 +1,6 @@
 //! What a node runs: the state machine that ordered commands are delivered to.
 
-use crate::executor::Witness;
+use crate::executor::ExecutionObserver;
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, SkipDecision, Time};
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -151,7 +151,7 @@ pub trait Application {
 
     /// Has `witness` told what is executed, in a slot for each group and one more. Called at most once, before
     /// [`begin`](Self::begin).
-    fn note_in(&mut self, _witness: Arc<dyn Witness>) {}
+    fn note_in(&mut self, _witness: Arc<dyn ExecutionObserver>) {}
 
     /// Has these messages skipped: they count as delivered, and are not executed. Each stands with whether it is
     /// [released](Self::release_skip) already. Called at most once, before [`begin`](Self::begin).

@@ -128,7 +128,7 @@ impl ClockReport {
 
 /// A request of a session that writes: what a later read of the session must see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wrote {
+pub struct SessionWrite {
     /// The lowest of its shards.
     pub home: Gid,
     /// Its number in the session.

@@ -6,7 +6,7 @@
 //!
 //! Read [`machine`], [`envelope`], then [`executor`]: its head says why parallel execution is linearizable. Then [`stream`]
 //! (a snapshot in pieces), [`digest`] (how replicas compare their states), [`parts`] (commands that are larger than a message)
-//! and [`whole`] (a machine that is one state for each shard). [`application`] is what a node asks of all of this, and
+//! and [`state_machine`] (a machine that is one state for each shard). [`application`] is what a node asks of all of this, and
 //! [`recovery`] gets the application's state back after a crash.
 //!
 //! No socket, file or clock is seen here. The only threads are those of `executor/pool.rs`, which run commands that do not
@@ -22,14 +22,14 @@ pub mod machine;
 pub mod metrics;
 pub mod parts;
 pub mod recovery;
+pub mod state_machine;
 pub mod stream;
-pub mod whole;
 
-pub use envelope::{ClockReport, Envelope, Stamp, Wrote};
+pub use envelope::{ClockReport, Envelope, SessionWrite, Stamp};
 pub use executor::{
-    Answer, Awaits, Delivered, Doing, Executor, Full, Holds, Limits, OnPeek, OnRead, Peek,
-    SkipStatus, State, StateHead, Wake, Witness, workers,
+    Answer, Awaits, Delivered, ExecutedCommand, ExecutionObserver, Executor, Full, Holds, Limits,
+    LocalRead, OnLocalRead, OnRead, SkipStatus, State, StateHead, Wake, workers,
 };
 pub use machine::{Corrupt, Machine, Part};
 pub use metrics::{Metric, Metrics};
-pub use whole::{Seen, Shard, StateMachine, Touch, Whole};
+pub use state_machine::{KeyUse, Shard, ShardView, StateMachine, StateMachineAdapter};

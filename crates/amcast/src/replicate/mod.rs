@@ -22,12 +22,14 @@ pub use node::node;
 pub use session::{CallError, Client, Session};
 
 use amcast_core::{ConfigError, Entry};
+use amcast_node::cluster_dir::{
+    ClusterDir, ClusterDirError, ClusterRegistry, SupervisedDir, Transport,
+};
 use amcast_node::config::{ClusterFile, FileError};
 use amcast_node::front::FrontError;
-use amcast_node::home::{Ground, Home, HomeError, OwnHome, Registry};
 use amcast_node::node::NodeError;
 use amcast_node::service::Watch;
-use amcast_node::supervisor::{Life, NodeCommand, Supervisor};
+use amcast_node::supervisor::{NodeCommand, NodeProcess, Supervisor};
 use amcast_protocols::catalog;
 use std::fmt;
 use std::path::Path;
@@ -46,7 +48,7 @@ pub enum StartError {
     /// The cluster's file cannot be read.
     File(FileError),
     /// The cluster's directory.
-    Home(HomeError),
+    ClusterDir(ClusterDirError),
     /// No node has this name.
     Name(String),
     /// The node.
@@ -65,7 +67,7 @@ impl fmt::Display for StartError {
             Self::Protocol(name) => write!(f, "no protocol is named {name:?}"),
             Self::Config(e) => e.fmt(f),
             Self::File(e) => e.fmt(f),
-            Self::Home(e) => e.fmt(f),
+            Self::ClusterDir(e) => e.fmt(f),
             Self::Name(name) => write!(f, "no node is named {name:?}"),
             Self::Node(e) => e.fmt(f),
             Self::Client(e) => e.fmt(f),
@@ -79,9 +81,9 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-impl From<HomeError> for StartError {
-    fn from(e: HomeError) -> Self {
-        Self::Home(e)
+impl From<ClusterDirError> for StartError {
+    fn from(e: ClusterDirError) -> Self {
+        Self::ClusterDir(e)
     }
 }
 
@@ -95,8 +97,8 @@ pub struct Cluster {
     client: Client,
     watch: Watch,
     nodes: Option<Supervisor>,
-    ground: Ground,
-    own: Option<OwnHome>,
+    ground: Transport,
+    own: Option<SupervisedDir>,
 }
 
 impl Cluster {
@@ -114,21 +116,21 @@ impl Cluster {
         let entry = entry(&file.protocol)?;
         let mut file = file.clone();
         if let Some(data) = data
-            && let Some(kept) = Home::kept(data)?
+            && let Some(kept) = ClusterDir::kept(data)?
         {
-            let another = |why| HomeError::Another(data.to_path_buf(), why);
+            let another = |why| ClusterDirError::Another(data.to_path_buf(), why);
             file.go_on_from(&kept).map_err(another)?;
         }
         file.settle(entry, data.is_some()).map_err(StartError::Io)?;
         let config = file.check(entry).map_err(StartError::Config)?;
-        let own = OwnHome::create(data, &mut file, Registry::usual())?;
+        let own = SupervisedDir::create(data, &mut file, ClusterRegistry::usual())?;
         let home = own.home().clone();
         let ground = home.ground(&file, (entry.about().medium, entry.about().params), &config)?;
         let mut command = command;
         command.args.push(home.file_path().into_os_string());
         let names = file.nodes().collect();
         let written = home.clone();
-        let on_change = Box::new(move |_: Option<usize>, lives: &[Life]| {
+        let on_change = Box::new(move |_: Option<usize>, lives: &[NodeProcess]| {
             if let Err(e) = written.write_lives(lives) {
                 tracing::warn!("the lives of nodes are not written down: {e}");
             }
@@ -164,7 +166,7 @@ impl Cluster {
 
     /// The nodes, as far as the supervisor knows: their processes, how often they were started, how
     /// they ended last.
-    pub fn lives(&self) -> Vec<Life> {
+    pub fn lives(&self) -> Vec<NodeProcess> {
         self.nodes.as_ref().map(Supervisor::lives).unwrap_or_default()
     }
 
@@ -177,7 +179,7 @@ impl Cluster {
     }
 
     /// Its directory, for [`Client::join`] and `amcast status --data`.
-    pub fn home(&self) -> &Home {
+    pub fn home(&self) -> &ClusterDir {
         self.own.as_ref().expect("it is there until it is dropped").home()
     }
 }

@@ -2,12 +2,12 @@
 
 use super::{StartError, entry};
 use amcast_memory::Idle;
+use amcast_node::cluster_dir::ClusterDir;
 use amcast_node::config::{ClusterFile, node_rank};
-use amcast_node::home::Home;
 use amcast_node::node::{Node, NodeOptions};
 use amcast_node::service::ServiceNode;
 use amcast_node::supervisor::obey;
-use amcast_smr::{StateMachine, Whole, workers};
+use amcast_smr::{StateMachine, StateMachineAdapter, workers};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,7 +23,7 @@ pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError
     let rank = rank.ok_or_else(|| StartError::Name(name.to_string()))?;
     let entry = entry(&file.protocol)?;
     let checked = file.check(entry).map_err(StartError::Config)?;
-    let home = Home::of_file(config);
+    let home = ClusterDir::of_file(config);
     let ground = home.ground(&file, (entry.about().medium, entry.about().params), &checked)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
@@ -42,7 +42,7 @@ pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError
         state_per_second: file.state_per_second(),
     };
     let share = file.workers.unwrap_or_else(|| workers(cores, file.replicas, file.shards));
-    let app = ServiceNode::<Whole<S>>::new(file.shards, share)
+    let app = ServiceNode::<StateMachineAdapter<S>>::new(file.shards, share)
         .with_clock(entry, &file)
         .with_digests(entry, &file, rank);
     let mut node = Node::start(&options, app).map_err(StartError::Node)?;

@@ -3,11 +3,11 @@
 use super::{StartError, entry};
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_memory::Idle;
+use amcast_node::cluster_dir::ClusterDir;
 use amcast_node::front::{Front, FrontOptions, NoAnswer};
 use amcast_node::gateway::Clock;
-use amcast_node::home::Home;
 use amcast_smr::machine::Refusal;
-use amcast_smr::{Envelope, whole};
+use amcast_smr::{Envelope, state_machine};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ impl Client {
     ///
     /// # Errors
     /// When there is none, or all its client places are taken.
-    pub fn join(home: &Home) -> Result<Self, StartError> {
+    pub fn join(home: &ClusterDir) -> Result<Self, StartError> {
         let file = home.file()?;
         let entry = entry(&file.protocol)?;
         let config = file.check(entry).map_err(StartError::Config)?;
@@ -120,7 +120,7 @@ impl std::error::Error for CallError {}
 
 /// Takes a service's answer apart.
 fn taken(answer: &ServiceAnswer<'_>) -> Result<Vec<u8>, CallError> {
-    let bytes = whole::answered(&answer.bytes).map_err(CallError::Refused)?.to_vec();
+    let bytes = state_machine::answered(&answer.bytes).map_err(CallError::Refused)?.to_vec();
     match answer.outcome {
         Outcome::NotExecuted => Err(CallError::Declined(bytes)),
         Outcome::Executed | Outcome::Unknown => Ok(bytes),
@@ -183,7 +183,7 @@ impl Session {
 mod tests {
     use super::*;
     use amcast_core::Gid;
-    use amcast_smr::{Machine, Seen, Shard, StateMachine, Touch, Whole};
+    use amcast_smr::{KeyUse, Machine, Shard, ShardView, StateMachine, StateMachineAdapter};
 
     #[derive(Debug, Default)]
     struct Nothing;
@@ -203,11 +203,11 @@ mod tests {
     impl StateMachine for Nothing {
         type Shard = Self;
 
-        fn touches(&self, _: &[u8], _: GroupSet, _: &mut dyn FnMut(Gid, &[u8], Touch)) -> bool {
+        fn touches(&self, _: &[u8], _: GroupSet, _: &mut dyn FnMut(Gid, &[u8], KeyUse)) -> bool {
             true
         }
 
-        fn apply(&self, _: &[u8], _: &mut [Seen<'_, Self>], _: &mut Vec<u8>) -> Outcome {
+        fn apply(&self, _: &[u8], _: &mut [ShardView<'_, Self>], _: &mut Vec<u8>) -> Outcome {
             Outcome::Executed
         }
     }
@@ -231,7 +231,7 @@ mod tests {
         // As a replica answers it.
         let refused = refused.map(|(why, outcome)| {
             let mut bytes = Vec::new();
-            Whole::<Nothing>::default().refuse(why, b"", &mut bytes);
+            StateMachineAdapter::<Nothing>::default().refuse(why, b"", &mut bytes);
             let answer = ServiceAnswer::borrowed(why.outcome(), &bytes);
             (taken(&answer).expect_err("it is no answer"), outcome)
         });

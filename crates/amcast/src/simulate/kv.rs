@@ -5,7 +5,8 @@ use amcast_check::{History, Verdict, service};
 use amcast_core::ServiceAnswer;
 use amcast_core::rng::Rng;
 use amcast_kv::{
-    HashSeed, Kv, Partitions, destinations, encode_args, encode_epoch, partitions, registry, timing,
+    HashSeed, Kv, Partitions, destinations, encode_args, encode_epoch, partitions, registry,
+    stamp_refusal,
 };
 use amcast_node::service::calls::{Form, returned, spoken};
 
@@ -72,7 +73,7 @@ impl Workload for KvWorkload {
     }
 
     fn returned(&self, answer: &ServiceAnswer<'_>) -> Returned {
-        if let Some((now_ms, _)) = timing::of_refusal(&answer.bytes) {
+        if let Some((now_ms, _)) = stamp_refusal::of_refusal(&answer.bytes) {
             return Returned::Again { now_ms: Some(now_ms) };
         }
         if partitions::is_refusal(&answer.bytes) {

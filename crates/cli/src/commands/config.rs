@@ -4,10 +4,10 @@ use super::up::give_places;
 use super::{Failure, entry};
 use amcast_core::{ConfigError, Durability, Entry, MediumKind};
 use amcast_memory::Directory;
+use amcast_node::cluster_dir::{CapacityCheck, megabytes};
 use amcast_node::config::{
     ClusterFile, FileError, MAXMEMORY_MB, Place, USUAL_PROTOCOL, explain, node_name,
 };
-use amcast_node::home::{Room, megabytes};
 use amcast_node::secret::{make, random_word};
 use amcast_node::service::first_partitions;
 use amcast_node::system::refuses_file;
@@ -147,7 +147,7 @@ const MAY_FAIL: &str = "
 /// What a cluster takes of shared memory, with a front in every process.
 struct Takes {
     file: ClusterFile,
-    room: Room,
+    room: CapacityCheck,
 }
 
 impl Takes {
@@ -180,7 +180,7 @@ fn room(file: &ClusterFile, entry: &dyn Entry) -> Result<Option<Takes>, ConfigEr
     let fronts = 1 + file.replicas;
     give_places(&mut file, fronts);
     let config = file.check(entry)?;
-    Ok(Room::of(entry, &config)?.map(|room| Takes { file, room }))
+    Ok(CapacityCheck::of(entry, &config)?.map(|room| Takes { file, room }))
 }
 
 /// What the file makes, for people.

@@ -6,12 +6,12 @@ use amcast_kv::client::Server;
 use amcast_kv::status::Status;
 use amcast_lab::commands::Failure;
 use amcast_node::clock;
+use amcast_node::cluster_dir::{ClusterDir, Fronts};
 use amcast_node::config::ClusterFile;
 use amcast_node::front::Front;
 use amcast_node::gateway::log::Hears;
 use amcast_node::gateway::{self, Backend};
-use amcast_node::home::{Fronts, Home};
-use amcast_node::record::Recorder;
+use amcast_node::history::HistoryRecorder;
 use amcast_node::service::{CallBook, ClusterBackend, Reads, Watch, first_partitions, forgets};
 use amcast_node::system::refuses_file;
 use std::io;
@@ -107,7 +107,7 @@ pub(super) fn address(flag: &str, given: Option<u16>, usual: u16) -> Result<Addr
 
 /// The ports that the fronts of a node had last, or those of the supervisor: for Redis, the log and HTTP.
 /// `usual` are those of one that had none.
-pub(super) fn ports_before(home: &Home, rank: Option<usize>, usual: [u16; 3]) -> [u16; 3] {
+pub(super) fn ports_before(home: &ClusterDir, rank: Option<usize>, usual: [u16; 3]) -> [u16; 3] {
     let Some(Fronts { redis, log, http }) = home.last_fronts(rank) else { return usual };
     let port = |at: Option<String>| Some(at?.parse::<SocketAddr>().ok()?.port());
     let before = [port(Some(redis)), port(log), port(Some(http))];
@@ -137,7 +137,7 @@ fn drain(front: &Front, patience: Duration) {
 fn book(file: &ClusterFile, front: &Front, cluster: Cluster) -> Result<Option<CallBook>, Failure> {
     let Some(dir) = &file.record else { return Ok(None) };
     let name = format!("calls-c{}", front.place());
-    let recorder = Recorder::begin(dir, &name, cluster, &[], clock::now());
+    let recorder = HistoryRecorder::begin(dir, &name, cluster, &[], clock::now());
     let recorder = recorder.map_err(|e| Failure::Failed(refuses_file(dir, &e)))?;
     Ok(Some(CallBook::new(recorder)))
 }

@@ -2,16 +2,16 @@
 
 mod lines;
 
-use super::journal::unwritten;
 use super::kv::address;
-use super::stopped::stopped;
+use super::log_output::unwritten;
+use super::not_running::stopped;
 use super::wrong_port::{self, Listener};
 use super::{Failure, home, secret};
 use amcast_log::proto::{Extent, ReadRequest, ReadResponse};
-use amcast_log::{Client, Failed, PATIENCE};
+use amcast_log::{Client, LogError, PATIENCE};
+use amcast_node::cluster_dir::{ClusterDir, Fronts};
 use amcast_node::config::ClusterFile;
 use amcast_node::control::statuses_of;
-use amcast_node::home::{Fronts, Home};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
@@ -115,7 +115,7 @@ enum Action {
 }
 
 /// What failed, as the program ends with it.
-fn failure(failed: Failed) -> Failure {
+fn failure(failed: LogError) -> Failure {
     match failed.code {
         Code::InvalidArgument => Failure::misuse(failed),
         _ => Failure::failed(failed),
@@ -123,7 +123,7 @@ fn failure(failed: Failed) -> Failure {
 }
 
 /// What failed, with the log that it is about.
-fn about(log: &str) -> impl Fn(Failed) -> Failure {
+fn about(log: &str) -> impl Fn(LogError) -> Failure {
     move |failed| match failed.code {
         Code::NotFound | Code::OutOfRange => Failure::failed(format_args!("{log}: {failed}")),
         _ => failure(failed),
@@ -184,7 +184,7 @@ impl Args {
 }
 
 /// The log fronts of a cluster, once there are some: one that is just started is waited for.
-fn reach_soon(home: &Home, file: &ClusterFile) -> Result<Vec<String>, Failure> {
+fn reach_soon(home: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>, Failure> {
     let begun = Instant::now();
     loop {
         match reach(home, file) {
@@ -197,7 +197,7 @@ fn reach_soon(home: &Home, file: &ClusterFile) -> Result<Vec<String>, Failure> {
 }
 
 /// The log fronts of a cluster: the supervisor's first, then the nodes'.
-fn reach(home: &Home, file: &ClusterFile) -> Result<Vec<String>, Failure> {
+fn reach(home: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>, Failure> {
     let (at, supervised) = (home.path().display(), home.is_supervised());
     if !supervised && statuses_of(&home.nodes(file)).iter().all(Option::is_none) {
         return Err(stopped(home, file));

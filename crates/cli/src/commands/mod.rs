@@ -2,27 +2,27 @@
 //!
 //! Errors go to standard error and say what to do; the exit code is 2 for misuse and 1 for failure.
 
-mod board;
 mod check;
 mod config;
 mod histories;
-mod journal;
 mod kv;
 mod listening;
 mod log;
 mod log_file;
+mod log_output;
 mod node;
+mod not_running;
 mod notify;
 mod protocols;
+mod registration;
 mod status;
-mod stopped;
 mod up;
 mod view;
 mod wrong_port;
 
 use amcast_lab::commands::{Failure, bench, choose, reproduce, rings, sim};
 pub(crate) use amcast_lab::commands::{entry, once_each, setting};
-use amcast_node::home::{Home, Registry};
+use amcast_node::cluster_dir::{ClusterDir, ClusterRegistry};
 use amcast_node::lines;
 use amcast_node::system::refuses_text;
 use clap::{Parser, Subcommand};
@@ -75,11 +75,11 @@ enum Command {
 /// Reads the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
     let command = Cli::parse().command;
-    let journal = match &command {
-        Command::Up(_) => journal::of_supervisor(),
+    let log_output = match &command {
+        Command::Up(_) => log_output::of_supervisor(),
         Command::Node(args) => args.journal(),
-        Command::Log(_) => journal::of_client(),
-        _ => journal::of_command(),
+        Command::Log(_) => log_output::of_client(),
+        _ => log_output::of_command(),
     };
     let done = match command {
         Command::Up(args) => up::run(args),
@@ -102,11 +102,11 @@ pub(crate) fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Said) => ExitCode::from(1),
         Err(Failure::Failed(why)) => {
-            journal.say(&why);
+            log_output.say(&why);
             ExitCode::from(1)
         }
         Err(Failure::Misuse(why)) => {
-            journal.say(&why);
+            log_output.say(&why);
             ExitCode::from(2)
         }
     };
@@ -114,13 +114,13 @@ pub(crate) fn main() -> ExitCode {
     code
 }
 
-/// The home in the directory `data`, or of the only cluster that runs. At a terminal this prints which cluster
+/// The cluster directory in the directory `data`, or of the only cluster that runs. At a terminal this prints which cluster
 /// that is, since somebody else may have started it.
-fn home(data: Option<&Path>) -> Result<Home, Failure> {
+fn home(data: Option<&Path>) -> Result<ClusterDir, Failure> {
     if let Some(data) = data {
-        return Ok(Home::at(data)?);
+        return Ok(ClusterDir::at(data)?);
     }
-    let (newest, others) = Registry::usual().newest()?;
+    let (newest, others) = ClusterRegistry::usual().newest()?;
     if others.is_empty() {
         if std::io::stderr().is_terminal() {
             eprintln!("amcast: the cluster in {}", newest.path().display());

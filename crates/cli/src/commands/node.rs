@@ -1,19 +1,19 @@
 //! `amcast node`: one node of a cluster.
 
-use super::board::Board;
-use super::journal::{self, Journal};
 use super::listening::{Addresses, Listening, address, given, ports_before};
+use super::log_output::{self, LogOutput};
 use super::notify::Notify;
+use super::registration::NodeRegistration;
 use super::{Failure, entry, warn_if_others_read};
 use amcast_core::{Config, Entry};
 use amcast_log::StoreAndLog;
 use amcast_log::{DISK_BYTES, Logs, NODE_BYTES};
 use amcast_memory::Idle;
+use amcast_node::cluster_dir::{ClusterDir, Keeping};
 use amcast_node::config::{ClusterFile, Place, node_name, node_rank};
 use amcast_node::control::Mover;
 use amcast_node::front::{Front, FrontOptions, Own};
 use amcast_node::gateway::log::{Growth, Hears};
-use amcast_node::home::{Home, Keeping};
 use amcast_node::lines;
 use amcast_node::node::{Node, NodeError, NodeOptions};
 use amcast_node::service::{Reads, ServiceNode, Watch, host_logs, host_store};
@@ -102,12 +102,12 @@ struct RunArgs {
 
 impl Args {
     /// What tells people of its work.
-    pub(super) fn journal(&self) -> Journal {
+    pub(super) fn journal(&self) -> LogOutput {
         match &self.run {
             Some(run) if self.offline.is_none() => {
-                journal::of_node(run.name(), &run.log(), run.last_words())
+                log_output::of_node(run.name(), &run.log(), run.last_words())
             }
-            _ => journal::of_command(),
+            _ => log_output::of_command(),
         }
     }
 }
@@ -131,7 +131,8 @@ fn rank_of(file: &ClusterFile, name: &str) -> Result<usize, Failure> {
 fn forget(args: &ForgetArgs) -> Result<(), Failure> {
     let file = ClusterFile::read(&args.config).map_err(Failure::misuse)?;
     let (rank, of) = (rank_of(&file, &args.name)?, rank_of(&file, &args.node)?);
-    let knew = Home::of_host(&file, &args.config).forget(rank, of).map_err(Failure::Failed)?;
+    let knew =
+        ClusterDir::of_host(&file, &args.config).forget(rank, of).map_err(Failure::Failed)?;
     let (name, of) = (&args.name, &args.node);
     println!(
         "{}",
@@ -159,7 +160,7 @@ impl RunArgs {
         let Ok(file) = ClusterFile::read(&self.config) else { return PathBuf::new() };
         let rank = node_rank(&self.name).filter(|&rank| rank < file.replicas);
         let Some(rank) = rank else { return PathBuf::new() };
-        let home = Home::of_host(&file, &self.config);
+        let home = ClusterDir::of_host(&file, &self.config);
         // Nobody has made it yet at the first start; why it cannot be made is said later.
         let _ = DirBuilder::new().mode(0o700).create(home.path());
         // What is no file might have the node wait for ever; that is said later, too.
@@ -169,7 +170,7 @@ impl RunArgs {
     /// What it said at its last end, if a supervisor starts it again and again: that was told already.
     fn last_words(&self) -> Option<String> {
         let file = ClusterFile::read(&self.config).ok().filter(|_| self.until_input_ends)?;
-        let (home, rank) = (Home::of_host(&file, &self.config), node_rank(&self.name)?);
+        let (home, rank) = (ClusterDir::of_host(&file, &self.config), node_rank(&self.name)?);
         home.check_files(Some(rank)).ok()?;
         home.last_words(rank)
     }
@@ -177,7 +178,7 @@ impl RunArgs {
     /// Where it serves clients, if it is to: clients come back to a node that was started again.
     fn addresses(
         &self,
-        home: &Home,
+        home: &ClusterDir,
         rank: usize,
         place: Option<&Place>,
     ) -> Result<Option<Addresses>, Failure> {
@@ -206,14 +207,14 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     let (mut file, rank) = read(args)?;
     let entry = entry(&file.protocol)?;
     let config = file.check(entry).map_err(Failure::misuse)?;
-    let home = Home::of_host(&file, &args.config);
+    let home = ClusterDir::of_host(&file, &args.config);
     home.check_files(Some(rank))?;
     let signals = Signals::take()?;
-    let mut board = Board::begin(&file, rank)?;
+    let mut registration = NodeRegistration::begin(&file, rank)?;
     // What this host heard from the others in an earlier life.
     let before = home.file().ok().filter(|before| before.id == file.id);
     home.make_on_host(&mut file)?;
-    board.settle(&mut file, before.as_ref(), (&home, &signals.end))?;
+    registration.settle(&mut file, before.as_ref(), (&home, &signals.end))?;
     home.prepare_host(&mut file)?;
     if file.durable {
         home.keep_decides(rank, &file.decides_in_full(entry.about().params))?;
@@ -262,7 +263,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
         socket: home.socket(rank),
         mover: node.mover(),
         watch,
-        board,
+        registration,
         try_at: None,
     };
     signals.attend(reload, close, Notify::of_system(home.socket(rank)), &stop)?;
@@ -277,7 +278,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
 fn end_with_input(
     stop: &Arc<AtomicBool>,
     close: impl Fn() -> Option<()> + Send + 'static,
-    home: Home,
+    home: ClusterDir,
     rank: usize,
 ) -> Result<(), Failure> {
     let close_for_good = move || {
@@ -327,7 +328,7 @@ fn read(args: &RunArgs) -> Result<(ClusterFile, usize), Failure> {
 fn keeping(
     args: &RunArgs,
     file: &ClusterFile,
-    home: &Home,
+    home: &ClusterDir,
     (entry, rank): (&dyn Entry, usize),
 ) -> Option<Keeping> {
     let mut keeping = home.keeping(file, entry.capabilities().durability, rank)?;
@@ -348,7 +349,7 @@ fn keeping(
 /// What the node serves, on a host of so many cores; `growth` hears how its logs grow.
 fn service(
     file: &ClusterFile,
-    (entry, home, rank): (&dyn Entry, &Home, usize),
+    (entry, home, rank): (&dyn Entry, &ClusterDir, usize),
     growth: &Growth,
     cores: usize,
 ) -> Result<ServiceNode<StoreAndLog>, Failure> {
@@ -365,7 +366,7 @@ fn service(
 }
 
 /// The logs of a node, in memory or in files, as the cluster's file has it.
-fn logs(file: &ClusterFile, home: &Home) -> Result<Logs, Failure> {
+fn logs(file: &ClusterFile, home: &ClusterDir) -> Result<Logs, Failure> {
     let bytes = |mb: usize| mb.saturating_mul(1_000_000);
     let memory = file.log_mb.map_or(NODE_BYTES, bytes);
     let Some(directory) = &file.log_dir else { return Ok(Logs::new(file.shards, memory)) };
@@ -433,9 +434,9 @@ struct Reload {
     file: ClusterFile,
     /// The node's control socket.
     socket: PathBuf,
-    board: Board,
+    registration: NodeRegistration,
     config: Config,
-    home: Home,
+    home: ClusterDir,
     /// Which node this is.
     name: String,
     mover: Mover,
@@ -461,7 +462,7 @@ impl Reload {
         if config != self.config {
             return Err("something else than addresses is different: restart the node".to_string());
         }
-        self.board.say_places(&new);
+        self.registration.say_places(&new);
         if let Some(own) = new.nodes.get(&self.name) {
             self.file.nodes.insert(self.name.clone(), own.clone());
         }
@@ -471,21 +472,21 @@ impl Reload {
     /// Follows what is new on the board, and tells what is to be told there.
     fn look(&mut self) {
         let again = self.try_at.take_if(|at| *at <= Instant::now()).is_some();
-        if (self.board.has_changed() || again)
+        if (self.registration.has_changed() || again)
             && let Err(why) = self.follow()
         {
             tracing::error!("where nodes are now is not followed yet: {why}");
             self.try_at = Some(Instant::now() + TRY_AGAIN);
         }
-        for rank in self.board.dead() {
+        for rank in self.registration.dead() {
             // A hint: whoever is busy does without.
             let _ = self.mover.doubt(rank);
         }
-        self.board.tell_leads(&self.socket);
+        self.registration.tell_leads(&self.socket);
     }
 
     fn follow(&mut self) -> Result<(), String> {
-        let new = ClusterFile { nodes: self.board.places(&self.file), ..self.file.clone() };
+        let new = ClusterFile { nodes: self.registration.places(&self.file), ..self.file.clone() };
         if new.nodes == self.file.nodes {
             return Ok(());
         }
@@ -522,7 +523,7 @@ impl Serving {
         node: &NodeOptions<'_>,
         (own, reads, hears): (Option<Own>, Option<Arc<Reads>>, Hears),
         file: &ClusterFile,
-        home: &Home,
+        home: &ClusterDir,
     ) -> Result<Self, Failure> {
         let name = node_name(node.rank);
         let cluster = *node.config.cluster();

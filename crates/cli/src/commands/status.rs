@@ -1,13 +1,13 @@
 //! `amcast status`: a running cluster.
 
-use super::stopped::stopped;
+use super::not_running::stopped;
 use super::{Failure, home};
 use amcast_core::Cluster;
+use amcast_node::cluster_dir::{ClusterDir, Fronts, PastProcesses};
 use amcast_node::config::{self, ClusterFile};
 use amcast_node::control::{NodeStatus, ReplicaStatus, ViewStatus, statuses_of};
-use amcast_node::home::{Fronts, Home, Inhabitants};
 use amcast_node::service::{LOST_AFTER, Lost, forgets, lost};
-use amcast_node::supervisor::Life;
+use amcast_node::supervisor::NodeProcess;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -73,7 +73,7 @@ struct Place {
     /// Where it serves clients; none if it does not.
     fronts: Option<Fronts>,
     /// What its supervisor says of it; none if it has no supervisor.
-    life: Option<Life>,
+    life: Option<NodeProcess>,
     /// Why it ended last, if it ended by itself and its log says so.
     last_words: Option<String>,
     /// Why the others refuse it, as they say, or as it wrote down itself; none if they do not.
@@ -111,7 +111,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             _ => None,
         };
         let refused = refused[rank].clone();
-        let is_far = matches!(&here, Inhabitants::Nodes(ranks) if !ranks.contains(&rank));
+        let is_far = matches!(&here, PastProcesses::Nodes(ranks) if !ranks.contains(&rank));
         let has_ended = life.is_none() && home.is_lived(rank) == Some(false);
         Place { name, status, fronts, life, last_words, refused, is_far, has_ended }
     };
@@ -141,7 +141,10 @@ fn given_fronts(place: &config::Place) -> Option<Fronts> {
 
 /// Asks every node; as long as a shard seems to have lost its majority again and again, until that
 /// can be believed.
-fn look(home: &Home, file: &ClusterFile) -> Result<(Vec<Option<NodeStatus>>, Vec<Lost>), Failure> {
+fn look(
+    home: &ClusterDir,
+    file: &ClusterFile,
+) -> Result<(Vec<Option<NodeStatus>>, Vec<Lost>), Failure> {
     let cluster =
         Cluster::new(file.shards, file.replicas, file.clients).map_err(Failure::failed)?;
     let begun = Instant::now();
@@ -160,7 +163,7 @@ fn look(home: &Home, file: &ClusterFile) -> Result<(Vec<Option<NodeStatus>>, Vec
 
 /// Why a node is refused, as one of the others says, or as it wrote down itself where it ran on this
 /// host.
-fn refused(home: &Home, said: &[Option<NodeStatus>], rank: usize) -> Option<String> {
+fn refused(home: &ClusterDir, said: &[Option<NodeStatus>], rank: usize) -> Option<String> {
     let by = |node: &NodeStatus| {
         let why = node.peers.get(rank)?.refused.as_ref()?;
         Some(format!("{} says: {why}", node.name))
@@ -305,7 +308,7 @@ fn line_of(node: &Place) -> String {
     if let Some(down) = life.down(last_words.as_deref()) {
         return line + "; " + &down;
     }
-    if let Life { starts, last_end: Some(end), .. } = life {
+    if let NodeProcess { starts, last_end: Some(end), .. } = life {
         let times = match starts.saturating_sub(1) {
             0 => "it is to be started again".to_string(),
             1 => "started again once".to_string(),
@@ -328,12 +331,20 @@ mod tests {
 
     #[test]
     fn a_node_that_does_not_answer_is_told_with_its_process_and_how_it_ended() {
-        let life = Life { name: "n1".into(), os_pid: Some(77), starts: 2, ..Life::default() };
+        let life = NodeProcess {
+            name: "n1".into(),
+            os_pid: Some(77),
+            starts: 2,
+            ..NodeProcess::default()
+        };
         let mut node = Place {
             name: "n1".into(),
             status: None,
             fronts: None,
-            life: Some(Life { last_end: Some("was killed by signal 9".into()), ..life.clone() }),
+            life: Some(NodeProcess {
+                last_end: Some("was killed by signal 9".into()),
+                ..life.clone()
+            }),
             last_words: None,
             refused: None,
             is_far: false,
@@ -343,7 +354,8 @@ mod tests {
             "n1     77       does not answer; started again once, it last was killed by signal 9";
         assert_eq!(line_of(&node), says);
         let last_end = Some("ended with exit code 1".to_string());
-        node.life = Some(Life { last_end, given_up: true, os_pid: None, starts: 21, ..life });
+        node.life =
+            Some(NodeProcess { last_end, given_up: true, os_pid: None, starts: 21, ..life });
         node.last_words = Some("no room".into());
         let line = line_of(&node);
         assert!(line.starts_with("n1     -        does not run; n1 is DOWN"), "{line}");

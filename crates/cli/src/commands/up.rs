@@ -10,16 +10,19 @@ use amcast_core::{Capability, Cluster, Config, Entry};
 use amcast_lab::bench;
 use amcast_memory::Idle;
 use amcast_node::clock;
+use amcast_node::cluster_dir::{
+    CapacityCheck, ClusterDir, ClusterDirError, ClusterRegistry, Fronts, SupervisedDir, Transport,
+    logs_bytes,
+};
 use amcast_node::config::{
     ClusterFile, MAXMEMORY_MB, Partition, Ports, Setting, USUAL_PROTOCOL, orders_all,
 };
 use amcast_node::front::{Front, FrontOptions};
 use amcast_node::gateway::log::Hears;
-use amcast_node::home::{Fronts, Ground, Home, HomeError, OwnHome, Registry, Room, logs_bytes};
-use amcast_node::record::{self, LIMIT_BYTES, Recorder};
+use amcast_node::history::{self, HistoryRecorder, LIMIT_BYTES};
 use amcast_node::secret::random_word;
 use amcast_node::service::{Lost, Watch, first_partitions};
-use amcast_node::supervisor::{Life, NodeCommand, OnChange, Supervisor};
+use amcast_node::supervisor::{NodeCommand, NodeProcess, OnChange, Supervisor};
 use amcast_node::system::refuses_file;
 use amcast_protocols::multiring;
 use std::ffi::OsString;
@@ -278,7 +281,7 @@ fn keep_as_it_was(file: &mut ClusterFile, kept: Option<&ClusterFile>) -> std::io
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     once_each(&args.set)?;
     let data = args.data()?;
-    let kept = data.as_deref().map(Home::kept).transpose()?.flatten();
+    let kept = data.as_deref().map(ClusterDir::kept).transpose()?.flatten();
     let mut file = args.file(kept.as_ref())?;
     let entry = entry(&file.protocol)?;
     let node_fronts = file.node_fronts.unwrap_or(true);
@@ -301,7 +304,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     }
     keep_as_it_was(&mut file, kept.as_ref()).map_err(Failure::failed)?;
     if let (Some(kept), Some(data)) = (&kept, &data) {
-        file.go_on_from(kept).map_err(|why| HomeError::Another(data.clone(), why))?;
+        file.go_on_from(kept).map_err(|why| ClusterDirError::Another(data.clone(), why))?;
     }
     file.settle(entry, data.is_some()).map_err(Failure::failed)?;
     if kept.is_none() && file.durable {
@@ -314,15 +317,15 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let config = file.check(entry).map_err(Failure::misuse)?;
     first_partitions(&file).map_err(Failure::Misuse)?;
     let stop = stop_flag()?;
-    let room = Room::of(entry, &config).map_err(Failure::misuse)?;
+    let room = CapacityCheck::of(entry, &config).map_err(Failure::misuse)?;
     let before = match (&data, &kept) {
-        (Some(data), Some(_)) => ports_before(&Home::at(data)?, None, USUAL_PORTS),
+        (Some(data), Some(_)) => ports_before(&ClusterDir::at(data)?, None, USUAL_PORTS),
         _ => USUAL_PORTS,
     };
     let ports = addresses(file.ports, before)?;
     bench::clear_left_over();
     prepare_record(&file)?;
-    let mut own = OwnHome::create(data.as_deref(), &mut file, Registry::usual())?;
+    let mut own = SupervisedDir::create(data.as_deref(), &mut file, ClusterRegistry::usual())?;
     let ground = own.home().ground(&file, (entry.about().medium, entry.about().params), &config)?;
     warn_if_nothing_is_kept(entry, data.as_deref());
     let goes_on = kept.is_some();
@@ -345,7 +348,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
 fn prepare_record(file: &ClusterFile) -> Result<(), Failure> {
     let Some(dir) = &file.record else { return Ok(()) };
     let limit_bytes = file.record_limit.map_or(LIMIT_BYTES, |mb| mb << 20);
-    record::prepare(dir, limit_bytes).map_err(|e| match e.kind() {
+    history::prepare(dir, limit_bytes).map_err(|e| match e.kind() {
         std::io::ErrorKind::AlreadyExists => Failure::misuse(format!("{}: {e}", dir.display())),
         _ => Failure::Failed(format!("--record {}", refuses_file(dir, &e))),
     })
@@ -457,8 +460,8 @@ impl Plan<'_> {
     /// Starts nodes and fronts, says so, waits for `stop`, and stops them again.
     fn serve(
         &self,
-        own: &mut OwnHome,
-        ground: &Ground,
+        own: &mut SupervisedDir,
+        ground: &Transport,
         ports: Addresses,
     ) -> Result<Ended, Failure> {
         let Self { file, config, stop, .. } = *self;
@@ -515,13 +518,13 @@ impl Plan<'_> {
         let settled = chronicle.is_some() && front.open() == 0 && settle(&watch, &home, cluster);
         drop(front);
         drop(watch);
-        let keep_logs = nodes.lives().iter().any(Life::is_telling);
+        let keep_logs = nodes.lives().iter().any(NodeProcess::is_telling);
         drop(nodes);
         finish(&chronicle, file, settled);
         Ok(Ended { keep_logs })
     }
 
-    fn node_command(&self, home: &Home) -> Result<NodeCommand, Failure> {
+    fn node_command(&self, home: &ClusterDir) -> Result<NodeCommand, Failure> {
         let program = std::env::current_exe().map_err(Failure::failed)?;
         let mut args = vec![OsString::from("node"), "--until-input-ends".into()];
         if self.node_fronts {
@@ -575,16 +578,16 @@ fn say_ready(Fronts { redis, log, http }: &Fronts) {
 }
 
 /// The supervisor's own history: deaths, which a killed node cannot tell, and the end.
-type Chronicle = Option<Arc<Mutex<Recorder>>>;
+type SupervisorHistory = Option<Arc<Mutex<HistoryRecorder>>>;
 
-fn chronicle(file: &ClusterFile, cluster: Cluster) -> Result<Chronicle, Failure> {
+fn chronicle(file: &ClusterFile, cluster: Cluster) -> Result<SupervisorHistory, Failure> {
     let Some(dir) = &file.record else { return Ok(None) };
-    let recorder = Recorder::begin(dir, "supervisor", cluster, &[], clock::now());
+    let recorder = HistoryRecorder::begin(dir, "supervisor", cluster, &[], clock::now());
     let recorder = recorder.map_err(|e| Failure::Failed(refuses_file(dir, &e)))?;
     Ok(Some(Arc::new(Mutex::new(recorder))))
 }
 
-fn tell(chronicle: &Chronicle, events: impl IntoIterator<Item = Event<'static>>) {
+fn tell(chronicle: &SupervisorHistory, events: impl IntoIterator<Item = Event<'static>>) {
     let Some(recorder) = chronicle else { return };
     let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
     events.into_iter().for_each(|event| recorder.event(&event));
@@ -592,7 +595,7 @@ fn tell(chronicle: &Chronicle, events: impl IntoIterator<Item = Event<'static>>)
 }
 
 /// Writes down what happens to nodes: for `amcast status`, and in the history.
-fn on_change(home: &Home, chronicle: &Chronicle, cluster: Cluster) -> OnChange {
+fn on_change(home: &ClusterDir, chronicle: &SupervisorHistory, cluster: Cluster) -> OnChange {
     let (home, chronicle) = (home.clone(), chronicle.clone());
     Box::new(move |ended, lives| {
         if let Some(rank) = ended {
@@ -606,9 +609,9 @@ fn on_change(home: &Home, chronicle: &Chronicle, cluster: Cluster) -> OnChange {
 }
 
 /// Ends the history, if the run settled and nothing of it is missing; else says why not.
-fn finish(chronicle: &Chronicle, file: &ClusterFile, settled: bool) {
+fn finish(chronicle: &SupervisorHistory, file: &ClusterFile, settled: bool) {
     let Some(dir) = &file.record else { return };
-    let why = record::stopped(dir);
+    let why = history::stopped(dir);
     if settled && why.is_none() {
         tell(chronicle, [Event::End]);
         return;
@@ -619,7 +622,7 @@ fn finish(chronicle: &Chronicle, file: &ClusterFile, settled: bool) {
 
 /// Waits until no node serves clients and every replica has delivered what any of them has. Whether
 /// that came about.
-fn settle(watch: &Watch, home: &Home, cluster: Cluster) -> bool {
+fn settle(watch: &Watch, home: &ClusterDir, cluster: Cluster) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < SETTLE_PATIENCE {
         let nodes: Vec<_> = watch.ask_now().into_iter().flatten().collect();

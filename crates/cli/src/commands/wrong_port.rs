@@ -5,8 +5,8 @@
 
 use amcast_net::NONCE_BYTES;
 use amcast_net::wire::opening;
+use amcast_node::cluster_dir::{ClusterDir, ClusterRegistry, Fronts};
 use amcast_node::config::{ClusterFile, Place};
-use amcast_node::home::{Fronts, Home, Registry};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -71,7 +71,7 @@ impl Listener {
 pub(super) fn told(at: &str, wanted: Listener) -> Option<String> {
     let there = listener(at).filter(|there| *there != wanted)?;
     let (asked, key) = wanted.asked();
-    let instead = match beside(at, wanted, &Registry::usual().running()) {
+    let instead = match beside(at, wanted, &ClusterRegistry::usual().running()) {
         Some(right) => format!("give {right}"),
         None => format!(
             "give the one that `amcast status` calls {key}= where the cluster runs, as does the \
@@ -130,7 +130,7 @@ fn greeted(at: SocketAddr, greeting: &[u8]) -> io::Result<Vec<u8>> {
 
 /// The address of `wanted` in the process that listens at `at`, if it is of one of these clusters; or
 /// else in any process of that cluster.
-fn beside(at: &str, wanted: Listener, running: &[Home]) -> Option<String> {
+fn beside(at: &str, wanted: Listener, running: &[ClusterDir]) -> Option<String> {
     let at: Vec<SocketAddr> = at.to_socket_addrs().ok()?.collect();
     let is_it = |text: &String| text.parse().is_ok_and(|address| at.contains(&address));
     let has = |fronts: &Fronts| {

@@ -2,8 +2,8 @@
 
 use crate::harness::{Up, bytes, call, errors, exists, run, signal, unique};
 use amcast::client::Answer;
+use amcast::node::cluster_dir::CapacityCheck;
 use amcast::node::config::{ClusterFile, Setting};
-use amcast::node::home::Room;
 use amcast::protocols::catalog;
 use amcast_test_policy::skip;
 use rustix::process::Signal;
@@ -21,7 +21,7 @@ fn needed_bytes() -> u64 {
         file.set.insert(name.to_string(), Setting::Number(value));
     }
     let entry = catalog::find("tram").unwrap();
-    let room = Room::of(entry, &file.check(entry).unwrap()).unwrap();
+    let room = CapacityCheck::of(entry, &file.check(entry).unwrap()).unwrap();
     room.expect("it talks through memory").with_fronts(4)
 }
 

@@ -2,8 +2,8 @@
 
 use crate::harness::{AMCAST, Up, call, ends_with_us, run, runs, signal, unique};
 use amcast::client::{Answer, Connection};
+use amcast::node::cluster_dir::ClusterDir;
 use amcast::node::config::ClusterFile;
-use amcast::node::home::Home;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
 use std::fs;
@@ -103,7 +103,7 @@ fn a_cluster_whose_ready_line_nobody_reads_serves_and_stops() {
     let begun = Instant::now();
     let fronts = loop {
         // It is not there at first.
-        if let Some(fronts) = Home::at(&data).ok().and_then(|home| home.fronts().ok()) {
+        if let Some(fronts) = ClusterDir::at(&data).ok().and_then(|home| home.fronts().ok()) {
             break fronts;
         }
         assert!(begun.elapsed() < PATIENCE, "it does not become ready");

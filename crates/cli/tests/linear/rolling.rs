@@ -5,7 +5,7 @@ use crate::clients::Load;
 use crate::harness::{Up, signal, unique};
 use crate::{CLIENTS, alone, judge};
 use amcast::core::Time;
-use amcast::node::home::Home;
+use amcast::node::cluster_dir::ClusterDir;
 use rustix::process::Signal;
 use std::fs;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const PEACE: Duration = Duration::from_millis(400);
 fn a_rolling_restart_of_all_nodes_is_no_error_for_anybody() {
     let _alone = alone();
     let mut up = Up::start_in_bare(unique("rolling"), &[]);
-    let home = Home::at(&up.data).expect("it is a cluster's");
+    let home = ClusterDir::at(&up.data).expect("it is a cluster's");
     let front = |rank| home.fronts_of(rank).expect("every node serves").redis;
     let load = Load::at((0..NODES).map(front).collect(), 3, CLIENTS);
     let mut restarts: Vec<(usize, Time, Time)> = Vec::new();
@@ -63,7 +63,7 @@ fn a_rolling_restart_of_all_nodes_is_no_error_for_anybody() {
     // What was surely not executed may be said to be tried again; nothing else.
     let wrong: Vec<_> = errors.iter().filter(|e| !e.contains("TRYAGAIN")).collect();
     assert!(wrong.is_empty(), "{} errors: {:?}", wrong.len(), &wrong[..wrong.len().min(3)]);
-    let orderly = |life: &amcast::node::supervisor::Life| {
+    let orderly = |life: &amcast::node::supervisor::NodeProcess| {
         life.starts == 3 && life.last_end.as_deref() == Some("ended with exit code 0")
     };
     assert!(lives.iter().all(orderly), "{lives:?}");

@@ -9,7 +9,7 @@ use amcast::check::Verdict;
 use amcast::check::service::{Budget, linearizable_as, log};
 use amcast::core::rng::Rng;
 use amcast::log::proto::{ReadRequest, ReadResponse};
-use amcast::log::{Client, Failed};
+use amcast::log::{Client, LogError};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,7 +55,7 @@ impl Caller<'_> {
     fn call<T>(
         &mut self,
         op: String,
-        call: impl FnOnce() -> Result<T, Failed>,
+        call: impl FnOnce() -> Result<T, LogError>,
         told: impl FnOnce(&T) -> String,
     ) -> Option<T> {
         self.calls.0.push(Called { op: Words(op), at: moment(self.begun), back: None });

@@ -7,9 +7,9 @@ mod harness;
 mod namespaces;
 
 use amcast::client::{Answer, Connection};
+use amcast::node::cluster_dir::ClusterDir;
 use amcast::node::config::{ClusterFile, Place, Setting};
 use amcast::node::control::{NodeStatus, ViewStatus, status_of};
-use amcast::node::home::Home;
 use amcast_test_policy::skip;
 use harness::{AMCAST, Record, Stops, bytes, call, errors, run, signal, unique};
 use namespaces::Hosts;
@@ -91,7 +91,7 @@ impl Cluster {
     }
 
     fn redis(&self, node: usize) -> String {
-        let home = Home::at(&self.dirs[node]).expect("its file is there");
+        let home = ClusterDir::at(&self.dirs[node]).expect("its file is there");
         home.fronts_of(node).expect("it serves").redis
     }
 

@@ -1,6 +1,6 @@
 //! The connection itself: greeting, authentication, names.
 
-use super::super::client::{Client, Info, Said, lock, wall_us};
+use super::super::client::{Client, ClientInfo, ClientReport, lock, wall_us};
 use super::super::number::parse_int;
 use super::super::registry::{Command, Next};
 use super::super::reply::{Error, Reply};
@@ -298,8 +298,9 @@ fn list(c: &Client, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Erro
 }
 
 /// One client as `CLIENT LIST` shows it.
-fn line(info: &Info) -> String {
-    let Said { name, lib_name, lib_version, resp, command, active_us } = lock(&info.said).clone();
+fn line(info: &ClientInfo) -> String {
+    let ClientReport { name, lib_name, lib_version, resp, command, active_us } =
+        lock(&info.said).clone();
     let (now, mut text) = (wall_us(), String::new());
     let secs = |since: u64| now.saturating_sub(since) / 1_000_000;
     writeln!(
@@ -320,7 +321,7 @@ fn line(info: &Info) -> String {
 }
 
 fn kill(c: &Client, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
-    let clients: Vec<Arc<Info>> = lock(&c.server.clients).values().cloned().collect();
+    let clients: Vec<Arc<ClientInfo>> = lock(&c.server.clients).values().cloned().collect();
     let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
     if let [addr] = filters {
         let found = clients.iter().find(|i| i.peer.to_string() == text(addr));

@@ -5,7 +5,7 @@
 //! keys. It runs at one moment in all of them, and only if no watched key has changed.
 
 use super::super::Context;
-use super::super::client::{Client, Gathered};
+use super::super::client::{Client, QueuedTransaction};
 use super::super::number::parse_int;
 use super::super::registry::{Command, EACH, Keys, Next, Run};
 use super::super::reply::{Error, Reply};
@@ -95,7 +95,7 @@ impl<'a> Script<'a> {
     }
 }
 
-impl Gathered {
+impl QueuedTransaction {
     /// Adds a command, if all together have no more bytes than `most`: they are ordered as one.
     pub fn push(&mut self, args: &[&[u8]], most: usize) -> Result<(), Error> {
         self.bytes += args.iter().map(|a| a.len() + 16).sum::<usize>();
@@ -123,7 +123,7 @@ fn multi(c: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Err
     if c.transaction.is_some() {
         return Err(Error::new("ERR MULTI calls can not be nested"));
     }
-    c.transaction = Some(Gathered::default());
+    c.transaction = Some(QueuedTransaction::default());
     reply.ok();
     Ok(Next::Answer)
 }

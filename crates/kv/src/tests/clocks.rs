@@ -89,7 +89,7 @@ fn sent(session: u64, (request, open_from): (u64, u64), ms: u64, text: &str) -> 
 
 /// What a command that was refused for its stamp is told of ordered time.
 fn refused_at(answer: &str) -> Option<u64> {
-    timing::of_refusal(answer.as_bytes()).map(|(now_ms, _)| now_ms)
+    stamp_refusal::of_refusal(answer.as_bytes()).map(|(now_ms, _)| now_ms)
 }
 
 #[test]
@@ -329,15 +329,15 @@ fn a_read_sees_what_its_session_wrote_also_behind_a_leap() {
         payload: sent(7, (2, 1), NOW_MS, &format!("GET {y}")),
         ..cast(0, 1, 0, &format!("GET {y}"))
     };
-    let wrote = [Wrote { home: Gid(0), request: 1, host_ms: NOW_MS }];
+    let wrote = [SessionWrite { home: Gid(0), request: 1, host_ms: NOW_MS }];
     let looks = |hosts: &mut Hosts| {
         let mut answer = Vec::new();
         let peek = hosts.node.executor.peek(1, (get.dst, &get.payload), &wrote, &mut answer);
         (peek, String::from_utf8(answer).unwrap())
     };
-    assert_eq!(looks(&mut hosts), (Peek::NotYet, String::new()));
+    assert_eq!(looks(&mut hosts), (LocalRead::NotYet, String::new()));
     hosts.report([NOW_MS + HOUR_MS; 3]);
-    assert_eq!(looks(&mut hosts), (Peek::NotYet, String::new()));
+    assert_eq!(looks(&mut hosts), (LocalRead::NotYet, String::new()));
     hosts.node.deliver(1, &both).unwrap();
     assert_eq!(looks(&mut hosts), (ANSWERED, "$1\r\n1\r\n".into()));
 }

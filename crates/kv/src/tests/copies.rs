@@ -88,7 +88,7 @@ impl Front {
 
     fn take(&mut self, request: u64, answer: &str, now_ms: u64) {
         let Some(at) = self.open.iter().position(|open| open.request == request) else { return };
-        if let Some((told_ms, _)) = timing::of_refusal(answer.as_bytes()) {
+        if let Some((told_ms, _)) = stamp_refusal::of_refusal(answer.as_bytes()) {
             if !std::mem::replace(&mut self.open[at].is_refused, true) {
                 self.ahead_ms = told_ms.wrapping_sub(now_ms);
             }

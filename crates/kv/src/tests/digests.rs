@@ -357,7 +357,7 @@ fn a_replica_with_one_wrong_byte_is_found_within_one_cycle_and_stops_and_the_oth
         let peek = |executor: &mut Executor<Kv>| {
             executor.peek_one(Gid(0), 0, &get.payload, &mut Vec::new())
         };
-        assert_eq!(peek(executor), Peek::NotYet);
+        assert_eq!(peek(executor), LocalRead::NotYet);
         let next = shared.replicas[*rank].node.next[1];
         let later = cast(2, 2, 10, &format!("SET {} 1", key(1)));
         assert_eq!(shared.replicas[*rank].node.deliver(1, &later), Err(Full));
@@ -482,7 +482,7 @@ fn what_is_remembered_of_a_watched_key_is_forgotten_by_no_replica_that_answers_a
     at(700_000, "DBSIZE".to_string());
     at(700_000, format!("WATCH {{{x}}}none"));
     let executor = &mut shared.replicas[1].node.executor;
-    for (now_ms, expected) in [(1_300_000, ANSWERED), (1_300_002, Peek::Never)] {
+    for (now_ms, expected) in [(1_300_000, ANSWERED), (1_300_002, LocalRead::Never)] {
         for text in ["DBSIZE", "RANDOMKEY"] {
             let payload = cast(0, 9, now_ms, text).payload;
             let peek = executor.peek_one(Gid(0), 0, &payload, &mut Vec::new());

@@ -14,7 +14,7 @@ mod skips;
 
 use crate::answers::assert_words_tell;
 use crate::{
-    Kv, Partitions, SlotMap, Store, decode_args, destinations, encode_args, registry, timing,
+    Kv, Partitions, SlotMap, Store, decode_args, destinations, encode_args, registry, stamp_refusal,
 };
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid};
@@ -22,7 +22,8 @@ use amcast_smr::executor::inspection::{self, LEAP_MS};
 use amcast_smr::executor::{AHEAD_MAX_MS, UNORDERED};
 use amcast_smr::machine::Place;
 use amcast_smr::{
-    Answer, Delivered, Envelope, Executor, Full, Limits, Peek, Stamp, State, Wake, Wrote,
+    Answer, Delivered, Envelope, Executor, Full, Limits, LocalRead, SessionWrite, Stamp, State,
+    Wake,
 };
 use std::sync::Arc;
 
@@ -61,7 +62,7 @@ struct Node {
 }
 
 /// What a read is told that was executed.
-const ANSWERED: Peek = Peek::Answered(Outcome::Executed);
+const ANSWERED: LocalRead = LocalRead::Answered(Outcome::Executed);
 
 impl Node {
     fn new() -> Self {
@@ -219,7 +220,8 @@ fn commands_go_on_when_the_wall_clock_is_set_back() {
         node.run(&sent_at(later, 1000 + later.host_ms, 3, &format!("GET {x}")));
     }
     let why = node.run(&again(5));
-    let (now_ms, args) = timing::of_refusal(why.as_bytes()).expect("it is refused as too old");
+    let (now_ms, args) =
+        stamp_refusal::of_refusal(why.as_bytes()).expect("it is refused as too old");
     assert_eq!((now_ms, args.is_empty()), (later.host_ms, false));
 }
 
@@ -247,7 +249,7 @@ fn a_retry_gets_the_first_answer_and_has_no_effect() {
     let late = cast(200, 42, 700_000, &format!("GET {x}"));
     assert_eq!(node.run(&late), "$1\r\n4\r\n");
     let old = node.run(&cast(201, 43, 1, &format!("INCR {x}")));
-    assert!(timing::is_refusal(old.as_bytes()), "{old}");
+    assert!(stamp_refusal::is_refusal(old.as_bytes()), "{old}");
 }
 
 #[test]
@@ -387,36 +389,42 @@ fn a_read_without_an_order_waits_for_what_its_client_wrote_and_for_commands_of_s
     let mut node = Node::new();
     let get = cast(0, 9, 0, &format!("GET {x}"));
     let peek = |node: &mut Node, written: &[(Gid, u64)]| {
-        let wrote = |&(home, request): &(Gid, u64)| Wrote { home, request, host_ms: 0 };
-        let written: Vec<Wrote> = written.iter().map(wrote).collect();
+        let wrote = |&(home, request): &(Gid, u64)| SessionWrite { home, request, host_ms: 0 };
+        let written: Vec<SessionWrite> = written.iter().map(wrote).collect();
         let written = &written;
         let mut answer = Vec::new();
         let outcome = node.executor.peek(1, (get.dst, &get.payload), written, &mut answer);
         (outcome, String::from_utf8(answer).unwrap())
     };
     assert_eq!(peek(&mut node, &[]), (ANSWERED, "_\r\n".into()));
-    assert_eq!(peek(&mut node, &[(Gid(0), 1)]), (Peek::NotYet, String::new()));
+    assert_eq!(peek(&mut node, &[(Gid(0), 1)]), (LocalRead::NotYet, String::new()));
     node.run(&cast(1, 1, 0, &format!("SET {x} 1")));
     assert_eq!(peek(&mut node, &[(Gid(0), 1)]), (ANSWERED, "$1\r\n1\r\n".into()));
     // Half of a command over two shards is there: the shard is at no place of its order.
     let both = cast(2, 2, 0, &format!("MSET {x} 2 {y} 2"));
     node.deliver(0, &both).unwrap();
-    assert_eq!(peek(&mut node, &[(Gid(0), 1)]), (Peek::NotYet, String::new()));
+    assert_eq!(peek(&mut node, &[(Gid(0), 1)]), (LocalRead::NotYet, String::new()));
     node.deliver(1, &both).unwrap();
     assert_eq!(peek(&mut node, &[(Gid(0), 2)]), (ANSWERED, "$1\r\n2\r\n".into()));
     // What a later request calls answered was in front of it, and need not be remembered.
-    assert_eq!(peek(&mut node, &[(Gid(0), 39)]).0, Peek::NotYet);
+    assert_eq!(peek(&mut node, &[(Gid(0), 39)]).0, LocalRead::NotYet);
     node.run(&cast(3, 60, 0, &format!("SET {x} 2")));
     assert_eq!(peek(&mut node, &[(Gid(0), 39)]), (ANSWERED, "$1\r\n2\r\n".into()));
     // Nor does a request run that is older than any may be.
-    assert_eq!(peek(&mut node, &[(Gid(0), 61)]).0, Peek::NotYet);
+    assert_eq!(peek(&mut node, &[(Gid(0), 61)]).0, LocalRead::NotYet);
     let late_ms = Limits::default().session_ms + 1;
     node.run(&cast(4, 60, late_ms, &format!("SET {x} 4")));
     assert_eq!(peek(&mut node, &[(Gid(0), 61)]).0, ANSWERED);
     let mut set = cast(5, 3, 0, &format!("SET {x} 3"));
-    assert_eq!(node.executor.peek(1, (set.dst, &set.payload), &[], &mut Vec::new()), Peek::Never);
+    assert_eq!(
+        node.executor.peek(1, (set.dst, &set.payload), &[], &mut Vec::new()),
+        LocalRead::Never
+    );
     set.payload.truncate(3);
-    assert_eq!(node.executor.peek(1, (set.dst, &set.payload), &[], &mut Vec::new()), Peek::Never);
+    assert_eq!(
+        node.executor.peek(1, (set.dst, &set.payload), &[], &mut Vec::new()),
+        LocalRead::Never
+    );
 }
 
 #[test]
@@ -435,7 +443,7 @@ fn a_node_that_made_room_for_a_state_shows_nobody_that_it_has_none() {
     let old = node.executor.clear();
     assert_eq!((old.delivered(Gid(0)), node.executor.delivered(Gid(0))), (1, 0));
     assert!(!node.executor.piece(1000, &mut Vec::new()), "what was given of it is not whole");
-    assert_eq!(peek(&mut node), (Peek::NotYet, String::new()));
+    assert_eq!(peek(&mut node), (LocalRead::NotYet, String::new()));
     drop(node.executor.adopt(read(&bytes).unwrap()));
     assert_eq!(peek(&mut node), (ANSWERED, "$1\r\n1\r\n".into()));
 }
@@ -457,10 +465,10 @@ fn a_read_behind_a_barrier_sees_its_shard_as_of_its_last_command_and_does_not_de
     // A command that waits for another shard may be executed at another node; others do not matter.
     let both = cast(2, 2, 1000, &format!("MSET {x} 2 {y} 2"));
     node.deliver(0, &both).unwrap();
-    assert_eq!(peek(&mut node, &get), (Peek::NotYet, String::new()));
+    assert_eq!(peek(&mut node, &get), (LocalRead::NotYet, String::new()));
     assert_eq!(peek(&mut node, &at(0, &format!("GET {{{x}}}other"))).0, ANSWERED);
     let all = at(0, "DBSIZE");
-    assert_eq!(peek(&mut node, &all).0, Peek::NotYet);
+    assert_eq!(peek(&mut node, &all).0, LocalRead::NotYet);
     node.deliver(1, &both).unwrap();
     assert_eq!(peek(&mut node, &get), (ANSWERED, "$1\r\n2\r\n".into()));
     // As long as nothing can have expired it takes place at its own time.
@@ -468,11 +476,11 @@ fn a_read_behind_a_barrier_sees_its_shard_as_of_its_last_command_and_does_not_de
     let left = at(1200, &format!("PTTL {x}"));
     assert_eq!(peek(&mut node, &left), (ANSWERED, ":300\r\n".into()));
     assert_eq!(peek(&mut node, &at(1500, &format!("GET {x}"))).0, ANSWERED);
-    assert_eq!(peek(&mut node, &at(1501, &format!("GET {x}"))).0, Peek::Never);
+    assert_eq!(peek(&mut node, &at(1501, &format!("GET {x}"))).0, LocalRead::Never);
     assert_eq!(node.run(&cast(4, 4, 1501, &format!("GET {x}"))), "_\r\n");
     assert_eq!(peek(&mut node, &get), (ANSWERED, "_\r\n".into()), "it has expired for all");
     let write = at(0, &format!("SET {x} 3"));
-    assert_eq!(peek(&mut node, &write).0, Peek::Never);
+    assert_eq!(peek(&mut node, &write).0, LocalRead::Never);
 }
 
 #[test]

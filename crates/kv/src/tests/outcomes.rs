@@ -99,7 +99,7 @@ fn a_command_for_another_map_was_not_executed_and_a_read_of_it_is_refused_alike(
         }
         let mut answer = Vec::new();
         if read_only {
-            let peeked = Peek::Answered(Outcome::NotExecuted);
+            let peeked = LocalRead::Answered(Outcome::NotExecuted);
             assert_eq!(node.executor.peek_one(Gid(0), 0, &payload, &mut answer), peeked);
             answer.clear();
             assert_eq!(node.executor.peek(0, (dst, &payload), &[], &mut answer), peeked);

@@ -6,7 +6,7 @@ use amcast_smr::executor::inspection::{is_done, let_reads_jump};
 use std::collections::BTreeMap;
 
 /// What became of a read, and its answer.
-type Told = (Peek, String);
+type Told = (LocalRead, String);
 
 impl Node {
     /// Asks for a read of a shard; with workers the answer may come later, under `number`.
@@ -69,7 +69,7 @@ fn beside(seed: u64, workers: usize, jumps: bool) -> (Vec<Told>, usize) {
         let at = read.dst.lowest().expect("it reads a key");
         expected.push(inline.look(at, number, &read));
         match node.look(at, number, &read) {
-            (Peek::Later, none) => assert_eq!(none, ""),
+            (LocalRead::Later, none) => assert_eq!(none, ""),
             now => assert!(outcomes.insert(number, now).is_none()),
         }
         if rng.chance(100_000) {
@@ -94,7 +94,7 @@ fn a_read_that_a_worker_answers_sees_what_it_would_see_without_workers() {
         assert_eq!(others, 0, "seed {seed}");
         all.extend(expected);
     }
-    for peek in [ANSWERED, Peek::NotYet, Peek::Never] {
+    for peek in [ANSWERED, LocalRead::NotYet, LocalRead::Never] {
         assert!(all.iter().filter(|(p, _)| *p == peek).count() > 20, "{peek:?}");
     }
 }
@@ -114,15 +114,15 @@ fn a_read_waits_in_its_shards_queue_and_where_that_is_empty_a_short_one_does_not
     let get = cast(0, 9, 0, &format!("GET {x}"));
     let all = cast(0, 9, 0, &format!("LRANGE {{{x}}}l 0 -1"));
     assert_eq!(node.look(Gid(0), 1, &get), (ANSWERED, "_\r\n".into()));
-    assert_eq!(node.look(Gid(0), 2, &all).0, Peek::Later, "it may take long");
+    assert_eq!(node.look(Gid(0), 2, &all).0, LocalRead::Later, "it may take long");
     // A worker has come to it, and it is not known yet what became of it: it may have to be ordered.
     node.executor.flush_reads();
     while !is_done(&node.executor, Gid(0)) {
         std::thread::yield_now();
     }
-    assert_eq!(node.look(Gid(0), 3, &get).0, Peek::Later, "a read in front of it is not told");
+    assert_eq!(node.look(Gid(0), 3, &get).0, LocalRead::Later, "a read in front of it is not told");
     node.deliver(0, &cast(1, 1, 0, &format!("SET {x} 1"))).unwrap();
-    assert_eq!(node.look(Gid(0), 4, &get).0, Peek::Later);
+    assert_eq!(node.look(Gid(0), 4, &get).0, LocalRead::Later);
     while outcomes.len() < 3 {
         node.looked(&mut outcomes);
     }
@@ -138,9 +138,9 @@ fn reads_that_were_not_collected_hold_reads_back_and_no_commands() {
     let x = key(0);
     let mut node = employed(1, Limits { running: 10, ..Limits::default() });
     let all = cast(0, 9, 0, &format!("LRANGE {x} 0 -1"));
-    let taken = (0..10).take_while(|n| node.look(Gid(0), *n, &all).0 == Peek::Later).count();
+    let taken = (0..10).take_while(|n| node.look(Gid(0), *n, &all).0 == LocalRead::Later).count();
     assert_eq!(taken, 5);
-    assert_eq!(node.look(Gid(0), 5, &all).0, Peek::Busy);
+    assert_eq!(node.look(Gid(0), 5, &all).0, LocalRead::Busy);
     for n in 1..=5 {
         assert_eq!(
             node.deliver(0, &cast(n, n, 0, &format!("SADD {{{x}}}s {n}"))),
@@ -152,7 +152,7 @@ fn reads_that_were_not_collected_hold_reads_back_and_no_commands() {
     while outcomes.len() < 5 {
         node.looked(&mut outcomes);
     }
-    assert_eq!(node.look(Gid(0), 10, &all).0, Peek::Later, "there is room again");
+    assert_eq!(node.look(Gid(0), 10, &all).0, LocalRead::Later, "there is room again");
     node.until(5);
     assert_eq!(node.deliver(0, &cast(6, 6, 0, &format!("SADD {{{x}}}s 6"))), Ok(Delivered::Taken));
 }
@@ -165,7 +165,7 @@ fn large_answers_that_were_not_collected_hold_reads_back_also_those_that_were_gi
     node.deliver(0, &cast(1, 1, 0, &format!("RPUSH {x} {}", "v".repeat(50_000)))).unwrap();
     node.until(1);
     let all = cast(0, 9, 0, &format!("LRANGE {x} 0 -1"));
-    (0..100).for_each(|n| assert_eq!(node.look(Gid(0), n, &all).0, Peek::Later));
+    (0..100).for_each(|n| assert_eq!(node.look(Gid(0), n, &all).0, LocalRead::Later));
     node.executor.flush_reads();
     while !is_done(&node.executor, Gid(0)) {
         std::thread::yield_now();
@@ -175,7 +175,7 @@ fn large_answers_that_were_not_collected_hold_reads_back_also_those_that_were_gi
     let answered = outcomes.values().filter(|(peek, _)| *peek == ANSWERED).count();
     let bytes: usize = outcomes.values().map(|(_, answer)| answer.len()).sum();
     assert!(answered == 2 && bytes < 200_000, "{answered} answers, {bytes} bytes");
-    assert_eq!(outcomes.values().filter(|(peek, _)| *peek == Peek::Busy).count(), 98);
+    assert_eq!(outcomes.values().filter(|(peek, _)| *peek == LocalRead::Busy).count(), 98);
 }
 
 #[test]
@@ -187,11 +187,11 @@ fn reads_that_were_given_are_answered_before_the_state_is_another_one() {
     let state = read(&other.stream()).unwrap();
     let mut node = employed(2, Limits::default());
     let all = cast(0, 9, 0, &format!("LRANGE {x} 0 -1"));
-    assert_eq!(node.look(Gid(0), 1, &all).0, Peek::Later);
+    assert_eq!(node.look(Gid(0), 1, &all).0, LocalRead::Later);
     drop(node.executor.clear());
-    assert_eq!(node.look(Gid(0), 2, &all).0, Peek::NotYet, "it has no state");
+    assert_eq!(node.look(Gid(0), 2, &all).0, LocalRead::NotYet, "it has no state");
     drop(node.executor.adopt(state));
-    assert_eq!(node.look(Gid(0), 3, &all).0, Peek::Later);
+    assert_eq!(node.look(Gid(0), 3, &all).0, LocalRead::Later);
     let mut outcomes = BTreeMap::new();
     while outcomes.len() < 2 {
         node.looked(&mut outcomes);
@@ -222,7 +222,7 @@ fn keys_that_expire_each_millisecond_have_no_read_of_other_keys_ordered() {
     for ms in 1000..1100 {
         for read in [format!("GET {x}"), format!("GET {}", due[(ms + 90) as usize % 100])] {
             let get = cast(0, 9, ms, &read);
-            if node.look(Gid(0), 0, &get).0 == Peek::Never {
+            if node.look(Gid(0), 0, &get).0 == LocalRead::Never {
                 ordered.push(read);
             }
         }
@@ -240,7 +240,7 @@ fn keys_that_expire_each_millisecond_have_no_read_of_other_keys_ordered() {
 fn looked(node: &mut Node, now_ms: u64, text: &str) -> Told {
     let (peek, answer) = node.look(Gid(0), 7, &cast(0, 9, now_ms, text));
     let mut outcomes = BTreeMap::new();
-    while peek == Peek::Later && outcomes.is_empty() {
+    while peek == LocalRead::Later && outcomes.is_empty() {
         node.looked(&mut outcomes);
     }
     outcomes.remove(&7).unwrap_or((peek, answer))
@@ -255,9 +255,13 @@ fn what_one_read_sees_expired_no_later_one_sees_whatever_the_clocks_of_their_fro
         let get = format!("GET {x}");
         let held = (ANSWERED, "$1\r\n1\r\n".to_string());
         assert_eq!(looked(&mut node, 1500, &get), held);
-        assert_eq!(looked(&mut node, 1501, &get).0, Peek::Never, "it would be the first to see it");
+        assert_eq!(
+            looked(&mut node, 1501, &get).0,
+            LocalRead::Never,
+            "it would be the first to see it"
+        );
         for text in ["KEYS *", "DBSIZE", "SCAN 0", "RANDOMKEY"] {
-            assert_eq!(looked(&mut node, 1501, text).0, Peek::Never, "{text}");
+            assert_eq!(looked(&mut node, 1501, text).0, LocalRead::Never, "{text}");
             assert_eq!(looked(&mut node, 1500, text).0, ANSWERED, "{text}");
         }
         assert_eq!(looked(&mut node, 1400, &get), held, "it has not expired for anybody");
@@ -271,8 +275,8 @@ fn what_one_read_sees_expired_no_later_one_sees_whatever_the_clocks_of_their_fro
 
 /// A read that may be old; with workers the answer may come later, under `number`.
 fn peek(node: &mut Node, number: u64, c: &Cast, written: &[(Gid, u64)]) -> Told {
-    let wrote = |&(home, request): &(Gid, u64)| Wrote { home, request, host_ms: 0 };
-    let written: Vec<Wrote> = written.iter().map(wrote).collect();
+    let wrote = |&(home, request): &(Gid, u64)| SessionWrite { home, request, host_ms: 0 };
+    let written: Vec<SessionWrite> = written.iter().map(wrote).collect();
     let mut answer = Vec::new();
     let peek = node.executor.peek(number, (c.dst, &c.payload), &written, &mut answer);
     (peek, String::from_utf8_lossy(&answer).into_owned())
@@ -290,7 +294,7 @@ fn collect_peeks(node: &mut Node, outcomes: &mut BTreeMap<u64, Told>) {
 /// The same, now or when workers have come to it.
 fn peeked(node: &mut Node, c: &Cast, written: &[(Gid, u64)]) -> Told {
     let (outcome, mut outcomes) = (peek(node, 7, c, written), BTreeMap::new());
-    while outcome.0 == Peek::Later && outcomes.is_empty() {
+    while outcome.0 == LocalRead::Later && outcomes.is_empty() {
         collect_peeks(node, &mut outcomes);
     }
     outcomes.remove(&7).unwrap_or(outcome)
@@ -303,7 +307,7 @@ fn workers_answer_reads_that_may_be_old_behind_what_their_clients_wrote() {
     let mut node = employed(2, Limits::default());
     let (get, both) = (cast(0, 9, 0, &format!("GET {x}")), cast(0, 9, 0, &format!("MGET {x} {y}")));
     let one = |n: u64| (ANSWERED, format!("$1\r\n{n}\r\n"));
-    let not_yet = (Peek::NotYet, String::new());
+    let not_yet = (LocalRead::NotYet, String::new());
     assert_eq!(peeked(&mut node, &get, &[(Gid(0), 1)]), not_yet, "it was not delivered");
     for n in 1..=9 {
         node.deliver(0, &cast(n, n, 0, &format!("SET {x} {n}"))).unwrap();
@@ -322,7 +326,7 @@ fn workers_answer_reads_that_may_be_old_behind_what_their_clients_wrote() {
     let get = cast(0, 9, 0, &format!("GET {y}"));
     assert_eq!(peeked(&mut node, &get, &written), (ANSWERED, "$1\r\nb\r\n".into()));
     let set = cast(0, 9, 0, &format!("SET {y} c"));
-    assert_eq!(peeked(&mut node, &set, &[]).0, Peek::Never);
+    assert_eq!(peeked(&mut node, &set, &[]).0, LocalRead::Never);
 }
 
 /// A read that may be old, of few keys of one shard or of several.
@@ -362,7 +366,7 @@ fn old_beside(seed: u64, workers: usize, jumps: bool) -> (Vec<Told>, usize) {
         let read = cast(0, 1000 + number, 0, &any_old_read(&mut rng));
         expected.push(peek(&mut inline, number, &read, &written));
         match peek(&mut node, number, &read, &written) {
-            (Peek::Later, none) => assert_eq!(none, ""),
+            (LocalRead::Later, none) => assert_eq!(none, ""),
             now => assert!(outcomes.insert(number, now).is_none()),
         }
         if rng.chance(100_000) {
@@ -387,7 +391,7 @@ fn a_read_that_may_be_old_sees_with_workers_what_it_would_see_without() {
         assert_eq!(others, 0, "seed {seed}");
         all.extend(expected);
     }
-    for peek in [ANSWERED, Peek::NotYet] {
+    for peek in [ANSWERED, LocalRead::NotYet] {
         assert!(all.iter().filter(|(p, _)| *p == peek).count() > 100, "{peek:?}");
     }
 }

@@ -7,7 +7,7 @@ use amcast_smr::executor::SkipStatus;
 use amcast_smr::executor::inspection::dump_state;
 use amcast_smr::machine::{Access, At, Corrupt, Machine, Refusal};
 use amcast_smr::parts::{Assembly, CommandPart};
-use amcast_smr::{Doing, StateHead, Witness};
+use amcast_smr::{ExecutedCommand, ExecutionObserver, StateHead};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The store, in which executing a command with this word in it ends the process.
@@ -416,8 +416,8 @@ fn a_decision_for_a_shard_that_there_is_not_is_refused() {
 #[derive(Default)]
 struct Notes(Mutex<Vec<(usize, Option<u64>)>>);
 
-impl Witness for Notes {
-    fn begins(&self, slot: usize, doing: &Doing<'_>) {
+impl ExecutionObserver for Notes {
+    fn begins(&self, slot: usize, doing: &ExecutedCommand<'_>) {
         let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         notes.push((slot, Some(doing.id.seq)));
     }

@@ -5,7 +5,7 @@ use super::{Load, destinations, histogram};
 use amcast_core::rng::Rng;
 use amcast_core::{GroupSet, Overlay, Span, Submission, Time};
 use amcast_node::clock;
-use amcast_node::seat::Seat;
+use amcast_node::memory_driver::MemoryDriver;
 use hdrhistogram::Histogram;
 
 /// How long a client may take to finish what is on the way after the end.
@@ -84,7 +84,7 @@ impl<'a> Client<'a> {
     }
 
     /// Takes note of what is finished, and multicasts. Says whether anything happened.
-    pub(super) fn turn(&mut self, now: Time, seat: &mut Seat, sink: &mut Sink<'_>) -> bool {
+    pub(super) fn turn(&mut self, now: Time, seat: &mut MemoryDriver, sink: &mut Sink<'_>) -> bool {
         let finished = self.finish(sink);
         if now >= self.end() {
             self.done |= self.open == 0 || now.since(self.end()) > DRAIN;
@@ -103,7 +103,7 @@ impl<'a> Client<'a> {
         }
         for place in &mut self.window {
             let Some(sent) = *place else { continue };
-            if sink.office.is_delivered(self.number, sent.seq, sent.dst) {
+            if sink.acks.is_delivered(self.number, sent.seq, sent.dst) {
                 *place = None;
                 self.finished.push(sent.due);
             }
@@ -123,7 +123,7 @@ impl<'a> Client<'a> {
         true
     }
 
-    fn send(&mut self, now: Time, seat: &mut Seat, sink: &mut Sink<'_>) -> bool {
+    fn send(&mut self, now: Time, seat: &mut MemoryDriver, sink: &mut Sink<'_>) -> bool {
         let mut at = None;
         while self.open < self.window.len() && self.is_due(now) {
             let seq = self.seq + 1;

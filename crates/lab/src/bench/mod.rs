@@ -6,7 +6,7 @@
 //! stall counts for all that it held up) to the first delivery in the last destination group, as
 //! the client sees it.
 
-mod acks;
+mod ack_counters;
 pub mod appends;
 pub mod bursts;
 mod client;

@@ -1,9 +1,9 @@
 //! A cluster of three nodes of the services with data on disk, each of which can be killed and started
 //! again by hand.
 
+use amcast_node::cluster_dir::ClusterDir;
 use amcast_node::config::{ClusterFile, Place, node_name};
 use amcast_node::control::{NodeStatus, status_of};
-use amcast_node::home::Home;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -145,13 +145,13 @@ impl Nodes {
 
     /// Where a node serves Redis clients.
     pub(in crate::bench) fn redis(&self, rank: usize) -> Result<String, String> {
-        let fronts = Home::at(&self.home).and_then(|home| home.fronts_of(rank));
+        let fronts = ClusterDir::at(&self.home).and_then(|home| home.fronts_of(rank));
         fronts.map(|fronts| fronts.redis).map_err(failed)
     }
 
     /// Where a node serves the log.
     pub(in crate::bench) fn log(&self, rank: usize) -> Result<String, String> {
-        let fronts = Home::at(&self.home).and_then(|home| home.fronts_of(rank));
+        let fronts = ClusterDir::at(&self.home).and_then(|home| home.fronts_of(rank));
         fronts.map_err(failed)?.log.ok_or_else(|| "a node does not serve logs".to_string())
     }
 

@@ -1,6 +1,6 @@
 //! One part of a measurement on shared memory: some of the loops, in one thread.
 
-use super::acks::{Deal, Office, Phase};
+use super::ack_counters::{AckCounters, Deal, Phase};
 use super::client::Client;
 use super::delivered::Kept;
 use super::stop::go_on;
@@ -8,7 +8,7 @@ use super::{Load, histogram};
 use amcast_core::{Config, Delivery, Entry, Pid, ProtocolEvent, Role, Span, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause};
 use amcast_node::clock;
-use amcast_node::seat::{Above, Captured, Seat};
+use amcast_node::memory_driver::{Above, Captured, MemoryDriver};
 use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::OnceLock;
@@ -29,7 +29,7 @@ pub(super) struct Ran {
 
 /// What a loop does with what its replicas deliver.
 pub(super) struct Sink<'a> {
-    pub(super) office: Office<'a>,
+    pub(super) acks: AckCounters<'a>,
     cluster: amcast_core::Cluster,
     kept: Vec<Kept>,
     position: Vec<u64>,
@@ -48,7 +48,7 @@ impl Above for Sink<'_> {
         }
         *first = d.position;
         if let Role::Client { client } = self.cluster.role(d.msg.sender) {
-            self.office.delivered(usize::from(client), group, d.msg.seq);
+            self.acks.delivered(usize::from(client), group, d.msg.seq);
         }
     }
 
@@ -106,24 +106,24 @@ pub(super) fn run(
     }
     let cluster = *config.cluster();
     let pids = &deal.parts[part];
-    let mut seats: Vec<Seat> = Vec::new();
+    let mut seats: Vec<MemoryDriver> = Vec::new();
     for &p in pids {
         let node = entry.build(p, config).map_err(|e| e.to_string())?;
         let bell = seats.first().map(|s| s.bell().clone());
-        let seat = Seat::start(directory, &cluster, p, node, bell, false);
+        let seat = MemoryDriver::start(directory, &cluster, p, node, bell, false);
         seats.push(seat.map_err(|e| e.to_string())?);
     }
     let kept_max = Kept::most(cluster.groups() * cluster.replicas());
     let mine = |p: Pid| pids.contains(&p) && cluster.group_of(p).is_some();
     let room = |p| Kept::new(if mine(p) { kept_max } else { 0 });
     let mut sink = Sink {
-        office: Office::open(deal, directory, part).map_err(|e| e.to_string())?,
+        acks: AckCounters::open(deal, directory, part).map_err(|e| e.to_string())?,
         cluster,
         kept: cluster.pids().map(room).collect(),
         position: vec![0; cluster.processes()],
         first: vec![0; cluster.groups()],
     };
-    meet(&mut sink.office)?;
+    meet(&mut sink.acks)?;
     let now = clock::now();
     seats.iter_mut().for_each(|seat| seat.begin(now, &mut sink));
     let mut clients: Vec<Option<Client<'_>>> = pids
@@ -144,9 +144,9 @@ pub(super) fn run(
 }
 
 /// Waits until all parts have their memory.
-fn meet(office: &mut Office<'_>) -> Result<(), String> {
+fn meet(acks: &mut AckCounters<'_>) -> Result<(), String> {
     let begun = clock::now();
-    while !office.reach(Phase::Runs) {
+    while !acks.reach(Phase::Runs) {
         if clock::now().since(begun) > START_PATIENCE {
             return Err("not all parts of the measurement started".to_string());
         }
@@ -161,7 +161,7 @@ fn meet(office: &mut Office<'_>) -> Result<(), String> {
 fn spin(
     load: &Load,
     deal: &Deal,
-    seats: &mut [Seat],
+    seats: &mut [MemoryDriver],
     clients: &mut [Option<Client<'_>>],
     sink: &mut Sink<'_>,
 ) -> Result<(), String> {
@@ -172,7 +172,7 @@ fn spin(
     let whole = Span(((load.warm_up_s + load.duration_s) * 1e9) as u64);
     let last = clock::now() + whole + END_PATIENCE;
     let mut now = clock::now();
-    while !sink.office.are_at(Phase::Finished) {
+    while !sink.acks.are_at(Phase::Finished) {
         // Reading the clock waits for all that is on the way: in every fourth round it is early enough.
         if turns.round.is_multiple_of(4) {
             now = clock::now();
@@ -197,14 +197,14 @@ fn spin(
                 None => {
                     busy |= seat.round(now, sink);
                     // Told at once: the next replica's turn is of no use to the client.
-                    sink.office.flush();
+                    sink.acks.flush();
                     seat.applied(now, sink.position[seat.pid().index()], sink);
                 }
             }
         }
         if !told && clients.iter().flatten().all(|c| c.is_done()) {
             told = true;
-            sink.office.reach(Phase::Finished);
+            sink.acks.reach(Phase::Finished);
         }
         if busy {
             idler.busy();
@@ -233,7 +233,7 @@ impl Turns {
         Self { round: 0, turn: 0, follows: vec![false; seats] }
     }
 
-    fn next(&mut self, seats: &[Seat]) {
+    fn next(&mut self, seats: &[MemoryDriver]) {
         if self.round.is_multiple_of(Self::LOOK) {
             for (seat, follows) in seats.iter().zip(&mut self.follows) {
                 let leader = seat.protocol().status().leader;

@@ -1,7 +1,7 @@
 //! Measurements on shared memory: the loops of nodes and clients over mapped files, as threads of
 //! this process or as processes of their own.
 
-use super::acks::Deal;
+use super::ack_counters::Deal;
 use super::delivered::Kept;
 use super::part::{self, Ran};
 use super::stop::go_on;

@@ -18,7 +18,7 @@ mod unwritten;
 pub use unwritten::end_if_unwritten;
 
 use amcast_core::Entry;
-use amcast_node::home::HomeError;
+use amcast_node::cluster_dir::ClusterDirError;
 use std::fmt;
 
 /// Why a command did not do what it was asked.
@@ -44,8 +44,8 @@ impl Failure {
     }
 }
 
-impl From<HomeError> for Failure {
-    fn from(e: HomeError) -> Self {
+impl From<ClusterDirError> for Failure {
+    fn from(e: ClusterDirError) -> Self {
         if e.is_misuse() { Self::misuse(e) } else { Self::failed(e) }
     }
 }

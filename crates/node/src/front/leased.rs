@@ -1,13 +1,13 @@
-//! The road through shared memory: a client process of the protocol, whose place is leased, and a
-//! mailbox for the answers.
+//! The transport through shared memory: a client process of the protocol, whose place is leased, and a
+//! reader for the answers.
 
-use super::road::{Came, Road, Tell};
+use super::client_transport::{ClientTransport, CommandProgress, Tell};
 use super::{FrontError, FrontOptions};
-use crate::answers::{Got, Mailbox, Places};
 use crate::clock;
 use crate::diagnostics::ClientLog;
-use crate::record::Recorder;
-use crate::seat::{Above, Captured, Seat, SeatError};
+use crate::history::HistoryRecorder;
+use crate::memory_driver::{Above, Captured, MemoryDriver, MemoryDriverError};
+use crate::reply_ring::{ReplyRingLayout, ReplyRingReader, RingReply};
 use amcast_core::step::Note;
 use amcast_core::trace::Event;
 use amcast_core::{Cluster, Delivery, GroupSet, MsgId, Pid, ProtocolEvent, Span, Submission, Time};
@@ -29,13 +29,13 @@ const MANY_OPEN: u64 = 24;
 /// See [`MANY_OPEN`].
 const FEW_OPEN: u64 = 8;
 
-/// A client place with its process and mailbox.
-pub(super) struct Leased {
-    seat: Seat,
-    mailbox: Mailbox,
-    above: Quiet,
+/// A client place with its process and reader.
+pub(super) struct LeasedTransport {
+    seat: MemoryDriver,
+    replies: ReplyRingReader,
+    above: ClientProcessUpper,
     lease: Lease,
-    ear: Ear,
+    ear: ListenedNode,
     /// The last command that was sent, by number.
     last: u64,
     /// Whether many commands are under way.
@@ -44,7 +44,7 @@ pub(super) struct Leased {
 
 /// Which node's answers are listened to.
 #[derive(Default)]
-struct Ear {
+struct ListenedNode {
     to: Option<usize>,
     /// When that node was last heard.
     heard_at: Time,
@@ -52,7 +52,7 @@ struct Ear {
     all_until: Time,
 }
 
-impl Ear {
+impl ListenedNode {
     /// Node `k` gave an answer, or a piece of one.
     fn hear(&mut self, now: Time, k: usize) {
         if self.to.is_none() && now >= self.all_until {
@@ -71,31 +71,32 @@ impl Ear {
     }
 }
 
-impl Leased {
+impl LeasedTransport {
     /// Takes a place.
     pub(super) fn take(
         options: &FrontOptions<'_>,
         directory: &Directory,
     ) -> Result<Self, FrontError> {
         let cluster = *options.config.cluster();
-        let memory = |e| FrontError::Seat(SeatError::Memory(e));
+        let memory = |e| FrontError::MemoryDriver(MemoryDriverError::Memory(e));
         let lease = directory.lease_any().map_err(memory)?;
         let lease = lease.ok_or(FrontError::NoPlace(cluster.clients()))?;
         let place = lease.place() as usize;
         let pid = cluster.client(place);
         let node = options.entry.build(pid, options.config).map_err(FrontError::Config)?;
         let tracing = options.record.is_some();
-        let seat = Seat::start(directory, &cluster, pid, node, None, tracing);
-        let seat = seat.map_err(FrontError::Seat)?;
+        let seat = MemoryDriver::start(directory, &cluster, pid, node, None, tracing);
+        let seat = seat.map_err(FrontError::MemoryDriver)?;
         let bell = seat.bell().clone();
-        let mailbox = Mailbox::open(directory, Places(cluster), place, bell).map_err(memory)?;
+        let replies = ReplyRingReader::open(directory, ReplyRingLayout(cluster), place, bell)
+            .map_err(memory)?;
         let recorder = options.record.as_ref().map(|dir| {
             let name = format!("{}", cluster.name(pid));
-            Recorder::begin(dir, &name, cluster, &[pid], clock::now())
+            HistoryRecorder::begin(dir, &name, cluster, &[pid], clock::now())
         });
         let recorder = recorder.transpose().map_err(FrontError::Io)?;
-        let above = Quiet { cluster, recorder, log: ClientLog::default() };
-        Ok(Self { seat, mailbox, above, lease, ear: Ear::default(), last: 0, busy: false })
+        let above = ClientProcessUpper { cluster, recorder, log: ClientLog::default() };
+        Ok(Self { seat, replies, above, lease, ear: ListenedNode::default(), last: 0, busy: false })
     }
 
     /// The place.
@@ -119,7 +120,7 @@ impl Leased {
     }
 }
 
-impl Road for Leased {
+impl ClientTransport for LeasedTransport {
     fn begin(&mut self, now: Time) {
         self.seat.begin(now, &mut self.above);
     }
@@ -127,18 +128,18 @@ impl Road for Leased {
     fn round(&mut self, now: Time, tell: Tell<'_>) -> bool {
         let busy = self.seat.round(now, &mut self.above);
         let ear = &mut self.ear;
-        let heard = self.mailbox.round(&mut |node, seq, got| {
+        let heard = self.replies.round(&mut |node, seq, got| {
             ear.hear(now, node);
             tell(
                 seq,
                 match got {
-                    Got::Whole(answer) => Came::Answer(Ok(answer)),
-                    Got::NotSent(oversize) => Came::Answer(Err(oversize)),
-                    Got::Part => Came::Part,
+                    RingReply::Whole(answer) => CommandProgress::Answer(Ok(answer)),
+                    RingReply::NotSent(oversize) => CommandProgress::Answer(Err(oversize)),
+                    RingReply::Part => CommandProgress::Part,
                 },
             );
         });
-        self.mailbox.listen_to(self.ear.to, self.busy);
+        self.replies.listen_to(self.ear.to, self.busy);
         busy | heard
     }
 
@@ -155,7 +156,7 @@ impl Road for Leased {
     fn forget(&mut self, _seq: u64) {}
 
     fn settle(&mut self, below: u64) {
-        self.mailbox.settle(below);
+        self.replies.settle(below);
         let open = (self.last + 1).saturating_sub(below);
         self.busy = open >= if self.busy { FEW_OPEN } else { MANY_OPEN };
     }
@@ -192,13 +193,13 @@ impl Road for Leased {
 }
 
 /// What a client process asks of its loop: it delivers nothing and has no state.
-struct Quiet {
+struct ClientProcessUpper {
     cluster: Cluster,
-    recorder: Option<Recorder>,
+    recorder: Option<HistoryRecorder>,
     log: ClientLog,
 }
 
-impl Quiet {
+impl ClientProcessUpper {
     fn cast(&mut self, t: Time, p: Pid, seq: u64, dst: GroupSet) {
         if let Some(recorder) = &mut self.recorder {
             recorder.event(&Event::Cast { t, p, m: MsgId { sender: p, seq }, dst });
@@ -212,7 +213,7 @@ impl Quiet {
     }
 }
 
-impl Above for Quiet {
+impl Above for ClientProcessUpper {
     fn deliver(&mut self, _: Time, _: Pid, _: Delivery, _: &[u8]) {}
 
     fn capture(&mut self, _: Pid, _: Pid) -> Captured {
@@ -241,7 +242,7 @@ mod tests {
     #[test]
     fn one_node_is_listened_to_until_it_is_silent_or_has_not_what_is_late() {
         let at = |ms: u64| Time::ZERO + Span::millis(1_000 + ms);
-        let mut ear = Ear::default();
+        let mut ear = ListenedNode::default();
         ear.hear(at(0), 2);
         ear.hear(at(1), 0);
         assert_eq!(ear.to, Some(2), "the first that answered");

@@ -1,4 +1,4 @@
-//! The road through the nodes: a front hands its commands to one member at a time, which broadcasts
+//! The transport through the nodes: a front hands its commands to one member at a time, which broadcasts
 //! them as its own.
 //!
 //! One member at a time, so that commands are ordered as they were handed in: its own node's if the
@@ -6,16 +6,16 @@
 //! any more, what was on its way is lost, and is sent again, in its order, through another. When the
 //! front's own member is back, the front goes back to it as soon as nothing is on its way.
 
-use super::road::{Came, Road, Tell};
+use super::client_transport::{ClientTransport, CommandProgress, Tell};
 use super::{FrontError, FrontOptions, Own};
-use crate::alarm::Alarm;
-use crate::answers::{ANSWER_BYTES_MAX, Oversize};
 use crate::at::connect;
+use crate::incarnation::IncarnationLock;
 use crate::ingress::frame::{Frame, VERSION};
 use crate::ingress::line::Line;
 use crate::ingress::{ANSWER_FRAME_MAX, FLIGHT_BYTES_MAX, FLIGHT_MAX, Inlet};
-use crate::life::Life;
 use crate::ready::Ready;
+use crate::reply_ring::{ANSWER_BYTES_MAX, Oversize};
+use crate::waker::LoopWaker;
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::{Config, Entry, GroupSet, Node, Pid, ServiceAnswer, Span, Submission, Time};
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ const SILENCE: Span = Span::secs(1);
 /// would only have them wait, for so long that they are asked for again.
 const CREDIT_BYTES: usize = 16 << 20;
 
-/// Fronts besides those of nodes that may live in one home at a time.
+/// Fronts besides those of nodes that may live in one cluster directory at a time.
 const PLACES: usize = 256;
 
 /// Where a node is reached.
@@ -58,22 +58,22 @@ struct Link {
 }
 
 /// All nodes of a cluster, as one front sees them.
-pub(super) struct Links {
+pub(super) struct NodeLinks {
     links: Vec<Link>,
     own: Option<usize>,
     /// Who is given commands.
     current: Option<usize>,
-    alarm: Alarm,
+    alarm: LoopWaker,
     ready: Ready,
     place: u32,
     life: u32,
     payload_max: usize,
     /// Held as long as the front lives, unless its node holds it.
-    _life: Option<Life>,
+    _life: Option<IncarnationLock>,
 }
 
-impl Links {
-    /// The road of a front whose cluster is in `home`.
+impl NodeLinks {
+    /// The transport of a front whose cluster is in `home`.
     pub(super) fn take(options: &FrontOptions<'_>, home: &Path) -> Result<Self, FrontError> {
         let FrontOptions { entry, config, own, .. } = options;
         let payload_max = payload_max(*entry, config)?;
@@ -88,14 +88,14 @@ impl Links {
             let own = own.as_ref().filter(|own| own.rank == rank);
             Link::to(match own {
                 Some(Own { inlet, .. }) => Way::Own(inlet.clone()),
-                None => Way::Socket(home.join(crate::home::ingress_name(rank))),
+                None => Way::Socket(home.join(crate::cluster_dir::ingress_name(rank))),
             })
         };
         Ok(Self {
             links: (0..config.cluster().replicas()).map(link).collect(),
             own: own.as_ref().map(|own| own.rank),
             current: None,
-            alarm: Alarm::new().map_err(FrontError::Io)?,
+            alarm: LoopWaker::new().map_err(FrontError::Io)?,
             ready: Ready::new().map_err(FrontError::Io)?,
             place,
             life,
@@ -157,14 +157,18 @@ impl Links {
 fn payload_max(entry: &dyn Entry, config: &Config) -> Result<usize, FrontError> {
     match entry.build(Pid(0), config).map_err(FrontError::Config)? {
         Node::Messages(protocol) => Ok(protocol.payload_max()),
-        Node::Memory(..) => Err(FrontError::Seat(crate::seat::SeatError::Medium)),
+        Node::Memory(..) => {
+            Err(FrontError::MemoryDriver(crate::memory_driver::MemoryDriverError::Medium))
+        }
     }
 }
 
 /// A number that no front in `home` has, above those that nodes have.
-fn free_place(home: &Path) -> io::Result<(u32, Life)> {
+fn free_place(home: &Path) -> io::Result<(u32, IncarnationLock)> {
     for n in 0..PLACES {
-        if let Some(life) = Life::begin(&home.join(crate::home::front_life_name(n)), 0)? {
+        if let Some(life) =
+            IncarnationLock::begin(&home.join(crate::cluster_dir::front_life_name(n)), 0)?
+        {
             return Ok(((REPLICAS_MAX + n) as u32, life));
         }
     }
@@ -201,7 +205,7 @@ impl Link {
     }
 
     /// Connects if it is time to. `ready` watches the connection as `number`.
-    fn connect(&mut self, now: Time, alarm: &Alarm, (ready, number): (&Ready, u64)) -> bool {
+    fn connect(&mut self, now: Time, alarm: &LoopWaker, (ready, number): (&Ready, u64)) -> bool {
         if self.line.is_some() || now < self.connect_at {
             return false;
         }
@@ -258,13 +262,13 @@ impl Link {
                 Frame::Answer(token, outcome, bytes) => {
                     let before = self.answer_bytes;
                     self.answer_bytes = before - before / 32 + bytes.len() / 32;
-                    (token, Came::Answer(Ok(ServiceAnswer::borrowed(outcome, bytes))))
+                    (token, CommandProgress::Answer(Ok(ServiceAnswer::borrowed(outcome, bytes))))
                 }
                 Frame::TooLarge(token, outcome, bytes) => {
                     let most = ANSWER_BYTES_MAX as u64;
-                    (token, Came::Answer(Err(Oversize { outcome, bytes, most })))
+                    (token, CommandProgress::Answer(Err(Oversize { outcome, bytes, most })))
                 }
-                Frame::Lost(token) => (token, Came::Lost),
+                Frame::Lost(token) => (token, CommandProgress::Lost),
                 Frame::Hello(_) | Frame::Command(..) | Frame::Read(..) => {
                     return Err("it says what no node says");
                 }
@@ -287,7 +291,9 @@ impl Link {
 
     fn lose(&mut self, tell: Tell<'_>) {
         self.flight_bytes = 0;
-        std::mem::take(&mut self.flights).into_keys().for_each(|token| tell(token, Came::Lost));
+        std::mem::take(&mut self.flights)
+            .into_keys()
+            .for_each(|token| tell(token, CommandProgress::Lost));
     }
 
     fn room(&self, bytes: usize) -> usize {
@@ -300,7 +306,7 @@ impl Link {
     }
 }
 
-impl Road for Links {
+impl ClientTransport for NodeLinks {
     fn begin(&mut self, _now: Time) {}
 
     fn round(&mut self, now: Time, tell: Tell<'_>) -> bool {
@@ -390,7 +396,7 @@ mod tests {
     struct Place {
         dir: PathBuf,
         nodes: Vec<Option<Ingress>>,
-        links: Links,
+        links: NodeLinks,
         now: Time,
         told: Vec<(u64, Option<Vec<u8>>)>,
     }
@@ -402,13 +408,13 @@ mod tests {
             let nodes: Vec<_> = (0..3).map(|rank| Some(node(&dir, rank))).collect();
             let link = |rank: usize| match &nodes[rank] {
                 Some(node) if own == Some(rank) => Link::to(Way::Own(node.inlet())),
-                _ => Link::to(Way::Socket(dir.join(crate::home::ingress_name(rank)))),
+                _ => Link::to(Way::Socket(dir.join(crate::cluster_dir::ingress_name(rank)))),
             };
-            let links = Links {
+            let links = NodeLinks {
                 links: (0..3).map(link).collect(),
                 own,
                 current: None,
-                alarm: Alarm::new().unwrap(),
+                alarm: LoopWaker::new().unwrap(),
                 ready: Ready::new().unwrap(),
                 place: 0,
                 life: 0,
@@ -435,8 +441,8 @@ mod tests {
                     told.push((
                         seq,
                         match came {
-                            Came::Answer(answer) => Some(answer.unwrap().bytes.to_vec()),
-                            Came::Part | Came::Lost => None,
+                            CommandProgress::Answer(answer) => Some(answer.unwrap().bytes.to_vec()),
+                            CommandProgress::Part | CommandProgress::Lost => None,
                         },
                     ));
                 });
@@ -468,7 +474,7 @@ mod tests {
     }
 
     fn node(dir: &Path, rank: usize) -> Ingress {
-        let socket = dir.join(crate::home::ingress_name(rank));
+        let socket = dir.join(crate::cluster_dir::ingress_name(rank));
         let mut ingress = Ingress::open(&socket, (DST, false), 1, Arc::new(|| {})).unwrap();
         ingress.serve(true);
         ingress

@@ -14,8 +14,8 @@ mod limited;
 pub mod log;
 mod metrics;
 pub mod places;
+pub mod rate_limited_log;
 pub mod redis;
-pub mod seldom;
 
 pub use backend::{Answers, Backend, Busy, CommandFailure, FailureCause, LocalBackend, OnAnswer};
 pub use clock::Clock;

@@ -1,4 +1,4 @@
-//! Places for connections at a port that strangers reach: so many, and none for a connection that only stands there.
+//! Places for connections at a port that unauthenticated clients reach: so many, and none for a connection that only stands there.
 //!
 //! Where all places are taken, one more connection closes the one that has been idle for longest: first of those whose
 //! clients have not shown who they are, where they can ([`Place::is_known`]). So whoever opens many connections and says

@@ -12,7 +12,7 @@
 //!   <------------------------------ answer T  where the protocol has barriers
 //! ```
 //!
-//! The connection is a socket in the cluster's home or, for the front of the node's own process, goes
+//! The connection is a socket in the cluster's directory or, for the front of the node's own process, goes
 //! through memory; the loop of the node serves all of them and waits for none. What nobody has taken
 //! up waits in a line for its groups, or stays in the connection; so a front has at most [`FLIGHT_MAX`] commands with
 //! [`FLIGHT_BYTES_MAX`] bytes on their way.
@@ -30,9 +30,9 @@
 pub mod frame;
 pub(crate) mod line;
 
-use crate::answers::ANSWER_BYTES_MAX;
 use crate::reading::Read;
 use crate::ready::Ready;
+use crate::reply_ring::ANSWER_BYTES_MAX;
 use crate::waiting_queue::{Occupancy, Queued, WaitingQueue};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::{Gid, GroupSet, Outcome};

@@ -1,6 +1,6 @@
 //! Why a node could not start, or ended by itself.
 
-use crate::seat::SeatError;
+use crate::memory_driver::MemoryDriverError;
 use crate::system::refuses_file;
 use amcast_core::ConfigError;
 use std::fmt;
@@ -12,7 +12,7 @@ pub enum NodeError {
     /// The configuration.
     Config(ConfigError),
     /// A process of it.
-    Seat(SeatError),
+    MemoryDriver(MemoryDriverError),
     /// Its connections to the other nodes.
     Net(amcast_net::Error),
     /// This node runs already, as another process.
@@ -34,7 +34,7 @@ impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config(e) => e.fmt(f),
-            Self::Seat(e) => e.fmt(f),
+            Self::MemoryDriver(e) => e.fmt(f),
             Self::Net(e) => e.fmt(f),
             Self::Runs(name) => write!(f, "{name} runs already; end that process first"),
             Self::Io(path, e) => f.write_str(&refuses_file(path, e)),

@@ -1,7 +1,7 @@
 //! A node's state comes back from whatever replicas lack and get, in any order.
 
 use super::*;
-use crate::home::Keeping;
+use crate::cluster_dir::Keeping;
 use crate::ingress::Ingress;
 use crate::log_owner::LogOwner;
 use amcast_smr::application::Command;
@@ -76,7 +76,13 @@ fn host(reborn: bool) -> (ReplicaHost<Stands>, [Pid; 2]) {
     std::fs::remove_file(&path).unwrap();
     let pids = [Gid(0), Gid(1)].map(|g| cluster.replica(g, 0));
     (
-        ReplicaHost::new(cluster, Stands([0; 2]), Door::Ingress(ingress, 0), None, (reborn, None)),
+        ReplicaHost::new(
+            cluster,
+            Stands([0; 2]),
+            ReplySink::Ingress(ingress, 0),
+            None,
+            (reborn, None),
+        ),
         pids,
     )
 }

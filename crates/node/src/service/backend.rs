@@ -11,7 +11,7 @@ use amcast_kv::budget::may_grow;
 use amcast_kv::status::Status;
 use amcast_log::command::{Command, MARK};
 use amcast_smr::parts::{Assembly, CommandPart};
-use amcast_smr::{Envelope, Wrote};
+use amcast_smr::{Envelope, SessionWrite};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -133,7 +133,13 @@ impl Backend for ClusterBackend {
     }
 
     /// Such reads are not recorded: a history is judged linearizable or not, which they are not.
-    fn read_here(&self, dst: GroupSet, command: &[u8], written: &[Wrote], token: u64) -> bool {
+    fn read_here(
+        &self,
+        dst: GroupSet,
+        command: &[u8],
+        written: &[SessionWrite],
+        token: u64,
+    ) -> bool {
         let Some(here) = &self.reads else { return false };
         let answers = Arc::clone(self.answers());
         if !here.is_ready() {

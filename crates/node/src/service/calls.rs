@@ -9,10 +9,10 @@
 
 use crate::clock;
 use crate::front::NoAnswer;
-use crate::record::Recorder;
+use crate::history::HistoryRecorder;
 use amcast_core::{Outcome, ServiceAnswer, Time};
 use amcast_kv::{decode_args, registry, split_epoch};
-use amcast_kv::{partitions, timing};
+use amcast_kv::{partitions, stamp_refusal};
 use amcast_smr::Envelope;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -22,7 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub struct CallBook(Mutex<Book>);
 
 struct Book {
-    recorder: Recorder,
+    recorder: HistoryRecorder,
     /// Calls that have not returned, by token.
     open: BTreeMap<u64, Open>,
     /// Clients that the file has named.
@@ -55,7 +55,7 @@ pub enum Form {
 
 impl CallBook {
     /// Calls go to `recorder`.
-    pub fn new(recorder: Recorder) -> Self {
+    pub fn new(recorder: HistoryRecorder) -> Self {
         Self(Mutex::new(Book { recorder, open: BTreeMap::new(), named: BTreeSet::new() }))
     }
 
@@ -129,7 +129,7 @@ pub fn returned(form: &Form, answer: Result<&ServiceAnswer<'_>, NoAnswer>) -> Op
     };
     // One that was not executed for its map or its clock is sent again, which is another call. It was sent a moment ago, so
     // that an old stamp says so, too.
-    let is_sent_again = |bytes| partitions::is_refusal(bytes) || timing::is_refusal(bytes);
+    let is_sent_again = |bytes| partitions::is_refusal(bytes) || stamp_refusal::is_refusal(bytes);
     match (outcome, bytes) {
         (_, Some(bytes)) if is_sent_again(bytes) => Some("ERR".to_string()),
         (Outcome::NotExecuted, _) => Some("ERR".to_string()),

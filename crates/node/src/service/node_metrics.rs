@@ -2,12 +2,12 @@
 
 use crate::config::node_name;
 use crate::control::NodeStatus;
-use crate::supervisor::Life;
+use crate::supervisor::NodeProcess;
 use amcast_smr::Metric;
 use amcast_smr::metrics::{Kind, Unit, Value};
 
 /// The figures of nodes, by rank, that said this, and of what their supervisor says of them, if they have one.
-pub(super) fn node_metrics(said: &[Option<NodeStatus>], lives: &[Life]) -> Vec<Metric> {
+pub(super) fn node_metrics(said: &[Option<NodeStatus>], lives: &[NodeProcess]) -> Vec<Metric> {
     let nodes = Nodes(said);
     let mut all = nodes.presence();
     all.extend(nodes.files());
@@ -199,7 +199,7 @@ mod tests {
             resources: Some(ResourceStatus { resident_bytes: 4096, disk: Some(disk) }),
             ..super::super::watch::silent_node()
         };
-        let life = Life { name: "n1".to_string(), starts: 4, ..Life::default() };
+        let life = NodeProcess { name: "n1".to_string(), starts: 4, ..NodeProcess::default() };
         let all = node_metrics(&[Some(node), None], &[life]);
         let of = |name: &str| find(&all, name).samples.clone();
         let label = |node: &str| vec![("node", node.to_string())];

@@ -10,7 +10,7 @@ use amcast_core::{GroupSet, Outcome};
 use amcast_kv::partitions::refusing_epoch;
 use amcast_kv::split_epoch;
 use amcast_smr::application::Wake;
-use amcast_smr::{Envelope, Executor, Peek, Wrote};
+use amcast_smr::{Envelope, Executor, LocalRead, SessionWrite};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -32,7 +32,7 @@ struct Read {
     turn: u64,
     /// Its client's session.
     session: u64,
-    written: Box<[Wrote]>,
+    written: Box<[SessionWrite]>,
     since: Instant,
     done: OnRead,
 }
@@ -73,7 +73,13 @@ impl Reads {
     }
 
     /// Hands in a read, an envelope and a command, of a client that wrote `written` before.
-    pub(super) fn hand_in(&self, dst: GroupSet, payload: &[u8], written: &[Wrote], done: OnRead) {
+    pub(super) fn hand_in(
+        &self,
+        dst: GroupSet,
+        payload: &[u8],
+        written: &[SessionWrite],
+        done: OnRead,
+    ) {
         let since = Instant::now();
         let session = Envelope::decode(payload).map_or(0, |(envelope, _)| envelope.session);
         let (payload, written) = (payload.into(), written.into());
@@ -111,7 +117,7 @@ impl Reads {
         let mut answer = Vec::new();
         for read in reads {
             if waits.contains(&read.session) {
-                later.extend(settle(read, Peek::NotYet, &[]));
+                later.extend(settle(read, LocalRead::NotYet, &[]));
                 continue;
             }
             answer.clear();
@@ -119,7 +125,7 @@ impl Reads {
             let session = read.session;
             let of = (read.dst, &*read.payload);
             match executor.peek(number, of, &read.written, &mut answer) {
-                Peek::Later => given.push((number, read)),
+                LocalRead::Later => given.push((number, read)),
                 peek => {
                     later.extend(settle(read, peek, &answer).inspect(|_| _ = waits.insert(session)))
                 }
@@ -155,8 +161,12 @@ impl Reads {
         for (number, peek, answer) in answered {
             let Some(read) = given.remove(&number) else { continue };
             let held = again.get(&read.session).is_some_and(|upto| number <= *upto);
-            let is_old = matches!(peek, Peek::Answered(_)) && is_behind(&read.payload, &answer);
-            if held || is_old || matches!(peek, Peek::NotYet | Peek::Busy | Peek::Later) {
+            let is_old =
+                matches!(peek, LocalRead::Answered(_)) && is_behind(&read.payload, &answer);
+            if held
+                || is_old
+                || matches!(peek, LocalRead::NotYet | LocalRead::Busy | LocalRead::Later)
+            {
                 again.insert(read.session, *numbers);
                 later.push(read);
             } else {
@@ -170,18 +180,18 @@ impl Reads {
             let none = settle(read, peek, &answer);
             debug_assert!(none.is_none(), "it was answered or refused");
         }
-        let later = later.into_iter().filter_map(|read| settle(read, Peek::NotYet, &[]));
+        let later = later.into_iter().filter_map(|read| settle(read, LocalRead::NotYet, &[]));
         (later.collect(), true)
     }
 }
 
 /// Answers a read or refuses it, or gives it back to be asked for again.
-fn settle(read: Read, peek: Peek, answer: &[u8]) -> Option<Read> {
+fn settle(read: Read, peek: LocalRead, answer: &[u8]) -> Option<Read> {
     match peek {
-        Peek::Answered(outcome) if !is_behind(&read.payload, answer) => {
+        LocalRead::Answered(outcome) if !is_behind(&read.payload, answer) => {
             (read.done)(outcome, answer.to_vec());
         }
-        Peek::Never => refuse(read, "this node answers no reads"),
+        LocalRead::Never => refuse(read, "this node answers no reads"),
         _ if read.since.elapsed() > PATIENCE => {
             refuse(read, "this node lacks what this connection wrote or saw");
         }

@@ -12,8 +12,8 @@ use amcast_smr::application::{
     Application, Awaits, Command, Figures, Peeked, TellAnswer, TellRead, Wake,
 };
 use amcast_smr::{
-    ClockReport, Envelope, Executor, Full, Holds, Limits, Machine, Peek, State, StateMachine,
-    Whole, Witness,
+    ClockReport, Envelope, ExecutionObserver, Executor, Full, Holds, Limits, LocalRead, Machine,
+    State, StateMachine, StateMachineAdapter,
 };
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -111,7 +111,7 @@ impl Hosted for StoreAndLog {
     }
 }
 
-impl<S: StateMachine> Hosted for Whole<S> {
+impl<S: StateMachine> Hosted for StateMachineAdapter<S> {
     fn over(_shards: usize) -> Self {
         Self::default()
     }
@@ -200,13 +200,13 @@ impl<M: Hosted> ServiceNode<M> {
     }
 }
 
-fn peeked(peek: Peek) -> Peeked {
+fn peeked(peek: LocalRead) -> Peeked {
     match peek {
-        Peek::Answered(outcome) => Peeked::Answered(outcome),
-        Peek::Later => Peeked::Later,
-        Peek::NotYet => Peeked::NotYet,
-        Peek::Busy => Peeked::Busy,
-        Peek::Never => Peeked::Never,
+        LocalRead::Answered(outcome) => Peeked::Answered(outcome),
+        LocalRead::Later => Peeked::Later,
+        LocalRead::NotYet => Peeked::NotYet,
+        LocalRead::Busy => Peeked::Busy,
+        LocalRead::Never => Peeked::Never,
     }
 }
 
@@ -318,7 +318,7 @@ impl<M: Hosted> Application for ServiceNode<M> {
         self.executor.clear()
     }
 
-    fn note_in(&mut self, witness: Arc<dyn Witness>) {
+    fn note_in(&mut self, witness: Arc<dyn ExecutionObserver>) {
         self.executor.tell(witness);
     }
 

@@ -3,10 +3,10 @@
 use super::disk_room::DiskRoom;
 use super::node_metrics::node_metrics;
 use crate::at::At;
+use crate::cluster_dir::ClusterDir;
 use crate::config::{ClusterFile, node_name, node_rank};
 use crate::control::{NodeStatus, ReplicaStatus, statuses_of};
-use crate::home::Home;
-use crate::supervisor::Life;
+use crate::supervisor::NodeProcess;
 use amcast_core::{Cluster, Gid};
 use amcast_kv::status::{ShardStatus, Status};
 use amcast_protocols::catalog;
@@ -62,7 +62,7 @@ pub fn forgets(file: &ClusterFile) -> bool {
 /// The shards that have lost their majority where nodes that start again forget, as far as nodes and supervisor know. A replica has lost
 /// its place in the order if its node does not run, or was started again and does not follow. Where
 /// all follow, one must still have the store's state, for the others to get it from.
-pub fn lost(cluster: Cluster, said: &[Option<NodeStatus>], lives: &[Life]) -> Vec<Lost> {
+pub fn lost(cluster: Cluster, said: &[Option<NodeStatus>], lives: &[NodeProcess]) -> Vec<Lost> {
     let has = |rank: usize, shard: Gid, what: fn(&ReplicaStatus) -> bool| {
         match (&said[rank], lives.get(rank)) {
             (Some(node), Some(life)) => {
@@ -103,9 +103,9 @@ struct Board {
 }
 
 /// The nodes that are down for good, each in a sentence that says why.
-pub fn down(home: &Home) -> Vec<String> {
+pub fn down(home: &ClusterDir) -> Vec<String> {
     let lives = home.lives();
-    let down = |(rank, life): (usize, &Life)| life.down(home.last_words(rank).as_deref());
+    let down = |(rank, life): (usize, &NodeProcess)| life.down(home.last_words(rank).as_deref());
     lives.iter().enumerate().filter_map(down).collect()
 }
 
@@ -117,7 +117,7 @@ pub struct Watch {
     own: Option<usize>,
     protocol: String,
     cluster: Cluster,
-    home: Arc<Home>,
+    home: Arc<ClusterDir>,
     nodes: Arc<Mutex<Vec<At>>>,
     board: Arc<Mutex<Board>>,
     /// Whether commands that may take more room on the disks are refused.
@@ -151,7 +151,7 @@ impl Watch {
     /// # Errors
     /// When no thread can be started.
     pub fn begin(
-        home: Home,
+        home: ClusterDir,
         name: String,
         file: &ClusterFile,
         cluster: Cluster,
@@ -370,8 +370,8 @@ mod tests {
         })
     }
 
-    fn life(starts: u64, runs: bool) -> Life {
-        Life { starts, os_pid: runs.then_some(1), ..Life::default() }
+    fn life(starts: u64, runs: bool) -> NodeProcess {
+        NodeProcess { starts, os_pid: runs.then_some(1), ..NodeProcess::default() }
     }
 
     #[test]

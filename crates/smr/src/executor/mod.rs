@@ -60,24 +60,24 @@ mod clocks;
 mod digests;
 #[cfg(feature = "inspection")]
 pub mod inspection;
+mod local_read;
 mod mutant;
+mod observer;
 mod parts;
-mod peek;
 mod pool;
 mod sessions;
-mod side;
+mod shard_state;
 mod skips;
 mod snapshot;
 mod waiting;
-mod witness;
 
 pub use clocks::AHEAD_MAX_MS;
-pub use peek::{OnPeek, OnRead, Peek};
+pub use local_read::{LocalRead, OnLocalRead, OnRead};
+pub use observer::{ExecutedCommand, ExecutionObserver};
 pub use pool::Wake;
 pub use sessions::UNORDERED;
 pub use skips::{SkipStatus, StateHead};
 pub use snapshot::State;
-pub use witness::{Doing, Witness};
 
 use crate::digest::{DigestReport, SLICE_BYTES, is_point};
 use crate::envelope::{ClockReport, Envelope, Stamp};
@@ -90,7 +90,7 @@ use mutant::Mutant;
 use parts::Parts;
 use pool::{Job, Pool};
 use sessions::{Admission, Floors, Progress, SessionTime};
-use side::{Side, Tidy, Turn};
+use shard_state::{SessionSweep, ShardState, Turn};
 use skips::Skips;
 use snapshot::Cut;
 use std::sync::Arc;
@@ -277,7 +277,7 @@ struct Ordered<'a> {
 /// What commands run on.
 enum Engine<M: Machine> {
     /// The shards, in this thread.
-    Here(Vec<Side<M::Part>>),
+    Here(Vec<ShardState<M::Part>>),
     Pool(Pool<M>),
 }
 
@@ -305,7 +305,7 @@ pub struct Holds {
 }
 
 impl Holds {
-    fn of<P: Part>(side: &Side<P>) -> Self {
+    fn of<P: Part>(side: &ShardState<P>) -> Self {
         let (items, expiring) = side.part.items();
         let (due_ms, kept) = (side.part.due_ms(), side.part.kept());
         let (executed, has_chore) = (side.executed, side.part.has_chore());
@@ -345,7 +345,7 @@ pub struct Executor<M: Machine> {
     clocks: usize,
     /// What is not executed, by decision of those who run the cluster.
     skips: Skips,
-    witness: witness::SharedWitness,
+    witness: observer::SharedObserver,
     /// Who compares digests, where there are other replicas.
     comparison: Option<Comparison>,
     /// Why its state is not that of the others, if it is not.
@@ -571,9 +571,9 @@ impl<M: Machine> Executor<M> {
         let command = Envelope::decode(payload.bytes()).map(|(_, body)| body);
         let looked_at = command.filter(|_| is_known && !is_skipped);
         let command = command.unwrap_or_default();
-        let doing = (self.heads.len(), Doing { id, dst, place, command });
+        let doing = (self.heads.len(), ExecutedCommand { id, dst, place, command });
         let witness = self.witness.clone();
-        witness::tell(witness.as_deref().filter(|_| looked_at.is_some()), doing, || {
+        observer::tell(witness.as_deref().filter(|_| looked_at.is_some()), doing, || {
             let growth = match looked_at {
                 _ if envelope.read_only || is_skipped => 0,
                 Some(body) => self.machine.growth(body),
@@ -675,8 +675,8 @@ impl<M: Machine> Executor<M> {
     }
 
     /// Forgets floors of sessions that were idle for too long in these shards; what else may be forgotten there.
-    fn tidy(&mut self, places: &[(Place, u64)]) -> Tidy {
-        let mut tidy = Tidy { wall_ms: u64::MAX, lived_ms: u64::MAX };
+    fn tidy(&mut self, places: &[(Place, u64)]) -> SessionSweep {
+        let mut tidy = SessionSweep { wall_ms: u64::MAX, lived_ms: u64::MAX };
         for (place, _) in places {
             let head = &mut self.heads[place.shard.index()];
             // No command that has not had its turn is earlier than this.
@@ -727,7 +727,7 @@ impl<M: Machine> Executor<M> {
             Engine::Here(sides) => {
                 let payload = payload.bytes();
                 let is_awaited = self.awaits.as_ref().is_none_or(|awaits| awaits(id.sender));
-                let mut run = |sides: &mut [&mut Side<M::Part>], places: &[Place]| {
+                let mut run = |sides: &mut [&mut ShardState<M::Part>], places: &[Place]| {
                     let witness = self.witness.as_deref();
                     let turn = Turn {
                         id,
@@ -741,7 +741,14 @@ impl<M: Machine> Executor<M> {
                         witness,
                     };
                     let scratch = &mut self.scratch;
-                    side::run(&*self.machine, &self.limits, sides, &turn, scratch, on_answer);
+                    shard_state::run(
+                        &*self.machine,
+                        &self.limits,
+                        sides,
+                        &turn,
+                        scratch,
+                        on_answer,
+                    );
                 };
                 if let [(place, _)] = *places {
                     return run(&mut [&mut sides[place.shard.index()]], &[place]);

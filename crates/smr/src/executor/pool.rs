@@ -28,7 +28,7 @@
 //!
 //! # Reads that are not ordered
 //!
-//! A [`Look`] goes through its shard's queue like a command of one shard, behind all that had its turn there before;
+//! A [`LocalReadRequest`] goes through its shard's queue like a command of one shard, behind all that had its turn there before;
 //! nothing that it conflicts with waits for its turn then. So it sees just what a command would see that the shard
 //! delivered next, and [`Executor::peek_one`](super::Executor::peek_one) says why that is linearizable. Where the queue
 //! is empty, all that had its turn has run: a read that takes a moment is answered by the delivering thread at
@@ -59,17 +59,17 @@
 
 mod reads;
 
-use super::peek::{Look, Looked};
+use super::local_read::{LocalReadRequest, Looked};
+use super::observer::SharedObserver;
 use super::sessions::Progress;
-use super::side::{self, Side, Tidy, Turn};
-use super::witness::SharedWitness;
+use super::shard_state::{self, SessionSweep, ShardState, Turn};
 use super::{Answer, Holds, Judged, Limits, OnAnswer};
 use crate::digest::is_point;
 use crate::envelope::Envelope;
 use crate::machine::{Machine, Place};
 use amcast_core::{Gid, GroupSet, MsgId, Outcome};
 use reads::Peeked;
-pub(super) use reads::Peeking;
+pub(super) use reads::PendingLocalRead;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -88,14 +88,14 @@ pub(super) struct Job {
     pub(super) dst: GroupSet,
     pub(super) judged: Judged,
     pub(super) progress: Progress,
-    pub(super) tidy: Tidy,
+    pub(super) tidy: SessionSweep,
     /// By how much it may make what each of its shards takes grow.
     pub(super) growth: u64,
     pub(super) payload: Arc<[u8]>,
 }
 
 /// A command of several shards, on its way to all of them.
-struct Meeting {
+struct Rendezvous {
     job: Job,
     places: Vec<Place>,
     /// Shards that have not reached it.
@@ -106,11 +106,11 @@ enum Task {
     /// A command of one shard.
     One(Box<(Job, Place)>),
     /// A command of several.
-    Many(Arc<Meeting>),
+    Many(Arc<Rendezvous>),
     /// A read that is not ordered.
-    Read(Look, Box<[u8]>),
+    Read(LocalReadRequest, Box<[u8]>),
     /// One that may be old, of one shard or of several.
-    Peek(Arc<Peeking>),
+    LocalRead(Arc<PendingLocalRead>),
     /// A cut begins.
     Capture,
     /// A cut is forgotten.
@@ -200,8 +200,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// One shard, as its worker and the delivering thread share it.
-struct Desk<P> {
-    side: Mutex<Side<P>>,
+struct ShardSlot<P> {
+    side: Mutex<ShardState<P>>,
     /// Whether the delivering thread waits for the lock.
     asked_for: AtomicBool,
     /// Tasks that were done.
@@ -218,8 +218,8 @@ struct Desk<P> {
     budget_bytes: AtomicU64,
 }
 
-impl<P: crate::machine::Part> Desk<P> {
-    fn new(side: Side<P>) -> Self {
+impl<P: crate::machine::Part> ShardSlot<P> {
+    fn new(side: ShardState<P>) -> Self {
         let it = Self {
             side: Mutex::new(side),
             asked_for: AtomicBool::new(false),
@@ -238,7 +238,7 @@ impl<P: crate::machine::Part> Desk<P> {
     }
 
     /// The shard's data, for a worker: the delivering thread goes first.
-    fn worker(&self) -> MutexGuard<'_, Side<P>> {
+    fn worker(&self) -> MutexGuard<'_, ShardState<P>> {
         while self.asked_for.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
@@ -246,14 +246,14 @@ impl<P: crate::machine::Part> Desk<P> {
     }
 
     /// The same for the delivering thread.
-    fn ask(&self) -> MutexGuard<'_, Side<P>> {
+    fn ask(&self) -> MutexGuard<'_, ShardState<P>> {
         self.asked_for.store(true, Ordering::Release);
         let side = self.side.lock();
         self.asked_for.store(false, Ordering::Release);
         side.expect(PANICKED)
     }
 
-    fn tell(&self, side: &Side<P>) {
+    fn tell(&self, side: &ShardState<P>) {
         let holds = Holds::of(side);
         let Holds { items, expiring, due_ms, kept, executed, has_chore, .. } = holds;
         self.used_bytes.store(holds.used_bytes, Ordering::Relaxed);
@@ -270,7 +270,7 @@ impl<P: crate::machine::Part> Desk<P> {
 struct Shared<M: Machine> {
     machine: Arc<M>,
     limits: Limits,
-    desks: Vec<Desk<M::Part>>,
+    shards: Vec<ShardSlot<M::Part>>,
     inboxes: Vec<Inbox>,
     answers: Mutex<Vec<Answered>>,
     looked: Mutex<Vec<Looked>>,
@@ -282,7 +282,7 @@ struct Shared<M: Machine> {
     /// Bytes of the answers, of reads too.
     answer_bytes: AtomicUsize,
     wake: Wake,
-    witness: SharedWitness,
+    witness: SharedObserver,
     panicked: AtomicBool,
 }
 
@@ -302,7 +302,7 @@ impl<M: Machine> Shared<M> {
 /// Positions in front of the commands of one shard that had their turn and have not run, as far as
 /// they can be the lowest: ascending, each with the number of its task.
 #[derive(Default)]
-struct Unrun {
+struct PendingTasks {
     sent: u64,
     befores: VecDeque<(u64, u64)>,
     /// By how much each of those that may make the shard's items take more may, with the number of its task, and the
@@ -313,7 +313,7 @@ struct Unrun {
     reads: usize,
 }
 
-impl Unrun {
+impl PendingTasks {
     fn sent(&mut self, done: u64, before: Option<u64>, growth: u64) {
         while let Some((_, ran)) = self.growths.front().filter(|(task, _)| *task < done) {
             self.growth -= u128::from(*ran);
@@ -340,7 +340,7 @@ impl Unrun {
 pub(super) struct Pool<M: Machine> {
     shared: Arc<Shared<M>>,
     threads: Vec<JoinHandle<()>>,
-    unrun: Vec<Unrun>,
+    unrun: Vec<PendingTasks>,
     /// Reads that were given and not put into the inboxes yet, for each of these.
     gathered: Vec<Vec<(usize, Task)>>,
     /// Reads that were given and not collected.
@@ -362,15 +362,15 @@ impl<M: Machine> Pool<M> {
     pub(super) fn start(
         machine: Arc<M>,
         limits: Limits,
-        sides: Vec<Side<M::Part>>,
+        sides: Vec<ShardState<M::Part>>,
         workers: usize,
-        (wake, witness): (Wake, SharedWitness),
+        (wake, witness): (Wake, SharedObserver),
     ) -> std::io::Result<Self> {
         let shards = sides.len();
         let shared = Arc::new(Shared {
             machine,
             limits,
-            desks: sides.into_iter().map(Desk::new).collect(),
+            shards: sides.into_iter().map(ShardSlot::new).collect(),
             inboxes: (0..workers.min(shards)).map(|_| Inbox::default()).collect(),
             answers: Mutex::new(Vec::new()),
             looked: Mutex::new(Vec::new()),
@@ -382,7 +382,7 @@ impl<M: Machine> Pool<M> {
             witness,
             panicked: AtomicBool::new(false),
         });
-        let unrun = (0..shards).map(|_| Unrun::default()).collect();
+        let unrun = (0..shards).map(|_| PendingTasks::default()).collect();
         let gathered = shared.inboxes.iter().map(|_| Vec::new()).collect();
         let (threads, cut) = (Vec::new(), Vec::new());
         let (reads, open, open_bytes, digests) = (0, 0, 0, Vec::new());
@@ -414,7 +414,7 @@ impl<M: Machine> Pool<M> {
     }
 
     pub(super) fn holds(&self, shard: Gid) -> Holds {
-        let desk = &self.shared.desks[shard.index()];
+        let desk = &self.shared.shards[shard.index()];
         Holds {
             items: desk.items.load(Ordering::Relaxed),
             expiring: desk.expiring.load(Ordering::Relaxed),
@@ -435,7 +435,7 @@ impl<M: Machine> Pool<M> {
     }
 
     fn done(&self, shard: usize) -> u64 {
-        self.shared.desks[shard].done.load(Ordering::Acquire)
+        self.shared.shards[shard].done.load(Ordering::Acquire)
     }
 
     /// By how much what was given to `shard` and may not have run may make its items take more, at most.
@@ -472,9 +472,9 @@ impl<M: Machine> Pool<M> {
         }
         let (missing, growth) = (AtomicUsize::new(places.len()), job.growth);
         let just_places = places.iter().map(|(place, _)| *place).collect();
-        let meeting = Arc::new(Meeting { job, places: just_places, missing });
+        let rendezvous = Arc::new(Rendezvous { job, places: just_places, missing });
         for (place, before) in places {
-            self.put(place.shard.index(), Task::Many(meeting.clone()), Some(*before), growth);
+            self.put(place.shard.index(), Task::Many(rendezvous.clone()), Some(*before), growth);
         }
     }
 
@@ -518,13 +518,13 @@ impl<M: Machine> Pool<M> {
     pub(super) fn in_cut<T>(
         &self,
         shard: usize,
-        with: impl FnOnce(&mut Side<M::Part>) -> T,
+        with: impl FnOnce(&mut ShardState<M::Part>) -> T,
     ) -> Option<T> {
         assert!(!self.shared.panicked.load(Ordering::Acquire), "{PANICKED}");
         if self.done(shard) < *self.cut.get(shard)? {
             return None;
         }
-        let desk = &self.shared.desks[shard];
+        let desk = &self.shared.shards[shard];
         let mut side = desk.ask();
         let value = with(&mut side);
         desk.tell(&side);
@@ -532,7 +532,7 @@ impl<M: Machine> Pool<M> {
     }
 
     /// Waits until all that was given has run, and then replaces every shard.
-    pub(super) fn replace(&mut self, sides: Vec<Side<M::Part>>) -> Vec<Side<M::Part>> {
+    pub(super) fn replace(&mut self, sides: Vec<ShardState<M::Part>>) -> Vec<ShardState<M::Part>> {
         self.flush();
         for shard in 0..self.unrun.len() {
             while self.done(shard) < self.unrun[shard].sent {
@@ -547,14 +547,14 @@ impl<M: Machine> Pool<M> {
                 self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
             }
         }
-        let swap = |(desk, new): (&Desk<M::Part>, Side<M::Part>)| {
+        let swap = |(desk, new): (&ShardSlot<M::Part>, ShardState<M::Part>)| {
             let mut side = lock(&desk.side);
             let old = std::mem::replace(&mut *side, new);
             side.executed = old.executed;
             desk.tell(&side);
             old
         };
-        self.shared.desks.iter().zip(sides).map(swap).collect()
+        self.shared.shards.iter().zip(sides).map(swap).collect()
     }
 }
 
@@ -581,9 +581,9 @@ struct Worker<'a, M: Machine> {
 }
 
 /// Says that its worker panicked, when it is dropped by a panic.
-struct Alarm<'a>(&'a AtomicBool, &'a Wake);
+struct PanicAlarm<'a>(&'a AtomicBool, &'a Wake);
 
-impl Drop for Alarm<'_> {
+impl Drop for PanicAlarm<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.store(true, Ordering::Release);
@@ -594,12 +594,12 @@ impl Drop for Alarm<'_> {
 
 impl<'a, M: Machine> Worker<'a, M> {
     fn new(shared: &'a Shared<M>, me: usize) -> Self {
-        let still = shared.desks.iter().map(|_| None).collect();
+        let still = shared.shards.iter().map(|_| None).collect();
         Self { shared, me, still, looked: Vec::new(), scratch: Vec::new() }
     }
 
     fn work(&mut self) {
-        let _alarm = Alarm(&self.shared.panicked, &self.shared.wake);
+        let _alarm = PanicAlarm(&self.shared.panicked, &self.shared.wake);
         let mut tasks = VecDeque::new();
         while self.shared.inboxes[self.me].take(&mut tasks) {
             for (shard, task) in tasks.drain(..) {
@@ -632,7 +632,7 @@ impl<'a, M: Machine> Worker<'a, M> {
 
     /// Does what `shard` has come to, or stands still there; shards of this worker that can go on.
     fn reach(&mut self, shard: usize, task: Task) -> Vec<usize> {
-        let desk = &self.shared.desks[shard];
+        let desk = &self.shared.shards[shard];
         match task {
             Task::One(one) => {
                 // Whoever asked for these need not wait for a command behind them.
@@ -653,15 +653,15 @@ impl<'a, M: Machine> Worker<'a, M> {
                 desk.tell(&side);
             }
             Task::GoOn => {}
-            Task::Many(meeting) => {
-                if meeting.missing.fetch_sub(1, Ordering::AcqRel) > 1 {
+            Task::Many(rendezvous) => {
+                if rendezvous.missing.fetch_sub(1, Ordering::AcqRel) > 1 {
                     self.still[shard] = Some(VecDeque::new());
                     return Vec::new();
                 }
-                return self.meet(shard, &meeting);
+                return self.meet(shard, &rendezvous);
             }
             Task::Read(look, command) => self.look(desk, look, &command),
-            Task::Peek(peeking) => {
+            Task::LocalRead(peeking) => {
                 if peeking.missing.fetch_sub(1, Ordering::AcqRel) > 1 {
                     self.still[shard] = Some(VecDeque::new());
                     return Vec::new();
@@ -674,20 +674,21 @@ impl<'a, M: Machine> Worker<'a, M> {
     }
 
     /// Runs a command that all its shards have reached, and lets the others go on.
-    fn meet(&mut self, last: usize, meeting: &Meeting) -> Vec<usize> {
+    fn meet(&mut self, last: usize, rendezvous: &Rendezvous) -> Vec<usize> {
         let shared = self.shared;
         shared.hand_back(&mut self.looked);
-        let desks = || meeting.places.iter().map(|p| &shared.desks[p.shard.index()]);
-        let mut guards: Vec<_> = desks().map(Desk::worker).collect();
-        let mut sides: Vec<&mut Side<M::Part>> = guards.iter_mut().map(|g| &mut **g).collect();
-        let answer = self.run(&meeting.job, &meeting.places, &mut sides);
-        for (desk, side) in desks().zip(&guards) {
+        let shards = || rendezvous.places.iter().map(|p| &shared.shards[p.shard.index()]);
+        let mut guards: Vec<_> = shards().map(ShardSlot::worker).collect();
+        let mut sides: Vec<&mut ShardState<M::Part>> =
+            guards.iter_mut().map(|g| &mut **g).collect();
+        let answer = self.run(&rendezvous.job, &rendezvous.places, &mut sides);
+        for (desk, side) in shards().zip(&guards) {
             desk.tell(side);
         }
         drop(guards);
-        desks().for_each(|desk| _ = desk.done.fetch_add(1, Ordering::Release));
+        shards().for_each(|desk| _ = desk.done.fetch_add(1, Ordering::Release));
         self.shared.answer(answer);
-        self.others_go_on(last, &meeting.places)
+        self.others_go_on(last, &rendezvous.places)
     }
 
     /// What all these shards stood still for has run: they go on, of which `last` does so by itself. Those of this
@@ -706,7 +707,12 @@ impl<'a, M: Machine> Worker<'a, M> {
     }
 
     /// Runs a command. Its answer must leave after it counts as done.
-    fn run(&mut self, job: &Job, places: &[Place], sides: &mut [&mut Side<M::Part>]) -> Answered {
+    fn run(
+        &mut self,
+        job: &Job,
+        places: &[Place],
+        sides: &mut [&mut ShardState<M::Part>],
+    ) -> Answered {
         let Job { id, dst, judged, progress, tidy, ref payload, .. } = *job;
         let is_awaited = true;
         let Shared { machine, limits, witness, .. } = self.shared;
@@ -718,7 +724,7 @@ impl<'a, M: Machine> Worker<'a, M> {
             let (bytes, asked) = (bytes.into(), payload.len());
             answered = Some(Answered { id, session, request, outcome, bytes, is_digest, asked });
         };
-        side::run(&**machine, limits, sides, &turn, &mut self.scratch, &mut on_answer);
+        shard_state::run(&**machine, limits, sides, &turn, &mut self.scratch, &mut on_answer);
         answered.expect("every command is answered once")
     }
 }

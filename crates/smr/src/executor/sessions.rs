@@ -280,7 +280,7 @@ pub(super) struct Progress {
 /// What is kept of a request that was answered: what became of it, and the answer until that takes too much. Mostly
 /// it is a few bytes, for which nothing is allocated.
 #[derive(Clone, Debug)]
-pub(super) enum Kept {
+pub(super) enum KeptOutcome {
     Few(Outcome, u8, [u8; FEW]),
     Many(Outcome, Arc<[u8]>),
     /// The answer was dropped.
@@ -290,9 +290,9 @@ pub(super) enum Kept {
 /// Bytes of an answer that are kept in place: then it takes no more than the pointer to many.
 const FEW: usize = 21;
 
-const _: () = assert!(size_of::<Kept>() <= 24, "there is one for each open request");
+const _: () = assert!(size_of::<KeptOutcome>() <= 24, "there is one for each open request");
 
-impl Kept {
+impl KeptOutcome {
     pub(super) fn new(outcome: Outcome, answer: &[u8]) -> Self {
         let mut few = [0; FEW];
         match few.get_mut(..answer.len()) {
@@ -335,7 +335,7 @@ pub(super) struct Session {
     /// position.
     pub(super) drop_below: Option<(u64, u64)>,
     /// Their numbers, ascending, with what is kept of them.
-    pub(super) ran: VecDeque<(u64, Kept)>,
+    pub(super) ran: VecDeque<(u64, KeptOutcome)>,
 }
 
 /// Sessions by their ids. A clone shares them; one is copied when it is changed then.
@@ -396,7 +396,7 @@ impl Sessions {
     }
 
     /// What is kept of a request that is known to have run.
-    fn of(&self, session: u64, request: u64) -> Option<&Kept> {
+    fn of(&self, session: u64, request: u64) -> Option<&KeptOutcome> {
         let ran = &self.table.get(&session)?.ran;
         let i = ran.binary_search_by_key(&request, |r| r.0).ok()?;
         Some(&ran[i].1)
@@ -406,7 +406,7 @@ impl Sessions {
     pub(super) fn record(
         &mut self,
         e: &Envelope,
-        kept: Kept,
+        kept: KeptOutcome,
         lived_ms: u64,
         progress: &Progress,
         limits: &Limits,
@@ -442,7 +442,7 @@ impl Sessions {
             let session = Arc::make_mut(self.table.get_mut(&id).expect("it was listed"));
             for (_, kept) in &mut session.ran {
                 self.answer_bytes -= kept.bytes();
-                *kept = Kept::Dropped(kept.outcome());
+                *kept = KeptOutcome::Dropped(kept.outcome());
             }
             if self.answer_bytes <= most {
                 return;

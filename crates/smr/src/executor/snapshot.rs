@@ -19,7 +19,7 @@
 use super::clocks::Clocks;
 use super::parts::PartsCut;
 use super::sessions::{Admission, Floor, Floors, Timing, UNTIMELY_MAX, Untimely};
-use super::side::Side;
+use super::shard_state::ShardState;
 use super::skips::by_message;
 use super::waiting::{Arrival, Entry, Lanes};
 use super::{Engine, Executor, Head, Limits, Payload, access_of};
@@ -56,7 +56,7 @@ pub struct State<M: Machine> {
     /// The messages that were not executed, by decision of those who run the cluster.
     pub(super) skipped: BTreeMap<MsgId, SkipDecision>,
     pub(super) lanes: Lanes,
-    pub(super) sides: Vec<Side<M::Part>>,
+    pub(super) sides: Vec<ShardState<M::Part>>,
 }
 
 /// The part of a cut that is the executor's, and how much of it was given.
@@ -97,7 +97,7 @@ enum Stage {
     Waiting,
     Floors(usize),
     Parts(usize),
-    Side(usize),
+    ShardState(usize),
     End,
 }
 
@@ -292,15 +292,17 @@ impl Cut {
                 Stage::Parts(shard) => match self.parts[shard].give(piece) {
                     true => return,
                     false if shard + 1 < shards => self.stage = Stage::Parts(shard + 1),
-                    false => self.stage = Stage::Side(0),
+                    false => self.stage = Stage::ShardState(0),
                 },
-                Stage::Side(shard) => {
+                Stage::ShardState(shard) => {
                     let more = match engine {
                         Engine::Here(sides) => Some(sides[shard].piece(piece)),
                         Engine::Pool(pool) => pool.in_cut(shard, |side| side.piece(piece)),
                     };
                     match more {
-                        Some(false) if shard + 1 < shards => self.stage = Stage::Side(shard + 1),
+                        Some(false) if shard + 1 < shards => {
+                            self.stage = Stage::ShardState(shard + 1)
+                        }
                         Some(false) => self.stage = Stage::End,
                         // There is more, or the shard cannot give just now.
                         Some(true) | None => return,
@@ -317,7 +319,7 @@ impl<M: Machine> Executor<M> {
     /// forgotten: whoever was given its pieces finds that they end too early.
     pub fn capture(&mut self) {
         match &mut self.engine {
-            Engine::Here(sides) => sides.iter_mut().for_each(Side::capture),
+            Engine::Here(sides) => sides.iter_mut().for_each(ShardState::capture),
             Engine::Pool(pool) => pool.capture(),
         }
         self.cut = Some(Box::new(Cut::of(&self.heads, self.skips.done(), &self.lanes)));
@@ -348,7 +350,7 @@ impl<M: Machine> Executor<M> {
     pub fn release(&mut self) {
         self.cut = None;
         match &mut self.engine {
-            Engine::Here(sides) => sides.iter_mut().for_each(Side::release),
+            Engine::Here(sides) => sides.iter_mut().for_each(ShardState::release),
             Engine::Pool(pool) => pool.release(),
         }
     }
@@ -393,7 +395,7 @@ impl<M: Machine> State<M> {
             heads: (0..shards).map(|_| Head::default()).collect(),
             skipped: BTreeMap::new(),
             lanes: Lanes::new(shards),
-            sides: (0..shards).map(|_| Side::new(machine.part())).collect(),
+            sides: (0..shards).map(|_| ShardState::new(machine.part())).collect(),
         }
     }
 

@@ -2,13 +2,13 @@
 
 mod partitions;
 
-use super::stopped::stopped;
+use super::not_running::stopped;
 use super::wrong_port::{self, Listener};
 use super::{Failure, home, secret};
 use amcast::client::{Answer, Connection};
+use amcast_node::cluster_dir::{ClusterDir, Fronts};
 use amcast_node::config::ClusterFile;
 use amcast_node::control::statuses_of;
-use amcast_node::home::{Fronts, Home};
 use amcast_node::system::refuses_address;
 use serde_json::{Value, json};
 use std::io::{self, ErrorKind};
@@ -327,7 +327,7 @@ pub(super) fn address(text: &str) -> Result<String, String> {
 }
 
 /// A front of the cluster: the supervisor's, or that of any node where nobody supervises them.
-fn reach(home: &Home, file: &ClusterFile) -> Result<(String, Connection), Failure> {
+fn reach(home: &ClusterDir, file: &ClusterFile) -> Result<(String, Connection), Failure> {
     if home.is_supervised() {
         let starts = |e| format!("the cluster is starting and has no front yet ({e})");
         let at = home.fronts().map_err(|e| Failure::Failed(starts(e)))?.redis;

@@ -5,7 +5,7 @@
 //! now and then has it appended at once.
 
 use super::{Failure, INPUT_BYTES_MAX, Out};
-use amcast_log::{Client, Failed};
+use amcast_log::{Client, LogError};
 use bytes::Bytes;
 use serde_json::json;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read};
@@ -63,7 +63,7 @@ impl<R: Read> Lines<R> {
     /// Appends all lines; `told` hears the positions.
     fn append(
         &mut self,
-        mut send: impl FnMut(&[Bytes]) -> Result<Vec<u64>, Failed>,
+        mut send: impl FnMut(&[Bytes]) -> Result<Vec<u64>, LogError>,
         mut told: impl FnMut(&[u64]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         loop {
@@ -113,7 +113,7 @@ impl<R: Read> Lines<R> {
     }
 
     /// What failed, with the lines that it is about.
-    fn failed(&self, failed: &Failed, count: u64) -> Failure {
+    fn failed(&self, failed: &LogError, count: u64) -> Failure {
         let (first, last) = (self.appended + 1, self.appended + count);
         let which = match count {
             1 => format!("line {first}: {failed}"),
@@ -137,7 +137,7 @@ impl<R: Read> Lines<R> {
 }
 
 /// Whether what was asked for was surely not done, and less might be.
-fn is_refused(failed: &Failed) -> bool {
+fn is_refused(failed: &LogError) -> bool {
     matches!(failed.code, Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted)
 }
 
@@ -180,9 +180,9 @@ mod tests {
             Self { bytes_max, values_max, values: Vec::new(), requests: 0 }
         }
 
-        fn append(&mut self, values: &[Bytes]) -> Result<Vec<u64>, Failed> {
+        fn append(&mut self, values: &[Bytes]) -> Result<Vec<u64>, LogError> {
             self.requests += 1;
-            let refused = |code, why: &str| Err(Failed { code, why: why.to_string() });
+            let refused = |code, why: &str| Err(LogError { code, why: why.to_string() });
             if values.iter().map(Bytes::len).sum::<usize>() > self.bytes_max {
                 return refused(Code::InvalidArgument, "too large");
             }
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn lines_that_may_be_appended_are_not_sent_in_parts() {
-        let failed = Failed { code: Code::DeadlineExceeded, why: "no answer".to_string() };
+        let failed = LogError { code: Code::DeadlineExceeded, why: "no answer".to_string() };
         let mut requests = 0;
         let send = |_: &[Bytes]| {
             requests += 1;

@@ -1,7 +1,7 @@
 //! `amcast log-file dump`: prints records.
 
 use super::failure;
-use super::told;
+use super::findings;
 use amcast_lab::commands::{Failure, entry};
 use amcast_storage::offline::{self, Record};
 use serde_json::json;
@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     if args.json {
         let begin = if some { "" } else { "{\"records\":[" };
-        let ended = writeln!(out, "{begin}],\"log\":{}}}", told::document(&survey));
+        let ended = writeln!(out, "{begin}],\"log\":{}}}", findings::document(&survey));
         written = written.and(ended);
     }
     written.and(out.flush()).map_err(Failure::failed)?;

@@ -1,9 +1,9 @@
 //! `amcast log-file`: what a process wrote down, while it does not run.
 
 mod dump;
+mod findings;
 mod repair;
 mod skip;
-mod told;
 mod verify;
 
 use amcast_lab::commands::Failure;

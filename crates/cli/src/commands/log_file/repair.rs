@@ -1,7 +1,7 @@
 //! `amcast log-file repair`: cuts a log at its damage, so that it opens again.
 
 use super::failure;
-use super::told;
+use super::findings;
 use amcast_lab::commands::Failure;
 use amcast_storage::offline;
 use serde_json::json;
@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             "from record {} on all is lost; {} of these records are whole\n",
             survey.next, survey.beyond
         );
-        found = Some((told::document(survey), told::lines(survey) + &lost));
+        found = Some((findings::document(survey), findings::lines(survey) + &lost));
         args.yes
     })
     .map_err(failure)?;

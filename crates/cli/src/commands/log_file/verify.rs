@@ -1,7 +1,7 @@
 //! `amcast log-file verify`: reads all of it and says what is there.
 
 use super::failure;
-use super::told;
+use super::findings;
 use amcast_lab::commands::Failure;
 use amcast_node::log_ends::LogEnd;
 use amcast_storage::offline::{self, CheckpointSeen, Survey};
@@ -28,16 +28,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let short = survey.as_ref().and_then(|survey| short_of_checkpoint(&args.path, survey));
     let sound = whole && short.is_none() && survey.as_ref().is_none_or(Survey::is_sound);
     if args.json {
-        let checkpoints: Vec<_> = checkpoints.iter().map(told::checkpoint_document).collect();
-        let log = survey.as_ref().map(told::document);
+        let checkpoints: Vec<_> = checkpoints.iter().map(findings::checkpoint_document).collect();
+        let log = survey.as_ref().map(findings::document);
         println!(
             "{}",
             json!({"sound": sound, "short": short, "log": log, "checkpoints": checkpoints})
         );
     } else {
-        survey.iter().for_each(|survey| print!("{}", told::lines(survey)));
+        survey.iter().for_each(|survey| print!("{}", findings::lines(survey)));
         short.iter().for_each(|says| println!("{says}"));
-        checkpoints.iter().for_each(|seen| print!("{}", told::checkpoint(seen)));
+        checkpoints.iter().for_each(|seen| print!("{}", findings::checkpoint(seen)));
     }
     if sound { Ok(()) } else { Err(Failure::Said) }
 }

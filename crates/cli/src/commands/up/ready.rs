@@ -4,9 +4,9 @@
 use amcast::client::Connection;
 use amcast_kv::status::Status;
 use amcast_lab::commands::Failure;
-use amcast_node::home::Home;
+use amcast_node::cluster_dir::ClusterDir;
 use amcast_node::service::Watch;
-use amcast_node::supervisor::{Life, Supervisor};
+use amcast_node::supervisor::{NodeProcess, Supervisor};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// What tells whether a cluster that starts serves.
 pub(super) struct Readiness<'a> {
-    pub(super) home: &'a Home,
+    pub(super) home: &'a ClusterDir,
     pub(super) watch: &'a Watch,
     pub(super) nodes: &'a Supervisor,
     /// The Redis front.
@@ -49,7 +49,7 @@ impl Readiness<'_> {
                 return Ok(false);
             }
             let lives = self.nodes.lives();
-            let failing: Vec<&Life> =
+            let failing: Vec<&NodeProcess> =
                 lives.iter().filter(|life| life.starts > STARTS_MAX).collect();
             let is_late = begun.elapsed() >= START_PATIENCE;
             let enough = self.goes_on && (is_late || !failing.is_empty());
@@ -77,7 +77,7 @@ impl Readiness<'_> {
         let missing = (0..said.len()).filter(|&rank| said[rank].as_ref().is_none_or(|n| !n.ready));
         let lives = self.nodes.lives();
         for rank in missing {
-            let Some(Life { name, last_end, .. }) = lives.get(rank) else { continue };
+            let Some(NodeProcess { name, last_end, .. }) = lives.get(rank) else { continue };
             let why = match (last_end, &said[rank]) {
                 (_, Some(node)) => node.why.clone(),
                 (Some(end), None) => match self.home.last_words(rank) {
@@ -114,8 +114,8 @@ impl Readiness<'_> {
 }
 
 /// That these nodes end whenever they are started.
-fn cannot_start(failing: &[&Life]) -> String {
-    let told = |life: &&Life| {
+fn cannot_start(failing: &[&NodeProcess]) -> String {
+    let told = |life: &&NodeProcess| {
         let how = life.last_end.as_deref().unwrap_or("does not begin");
         format!("{} cannot be started: it {how}", life.name)
     };

@@ -62,7 +62,7 @@ impl Repeat {
 
 /// The mean over repeats, and the extremes.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Seen {
+pub struct RepeatRange {
     /// The mean.
     pub mean: f64,
     /// The least of one repeat.
@@ -71,7 +71,7 @@ pub struct Seen {
     pub most: f64,
 }
 
-impl Seen {
+impl RepeatRange {
     fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
         let count = values.clone().count().max(1) as f64;
         Self {
@@ -92,9 +92,9 @@ pub struct Point {
     /// The size of a burst.
     pub burst: usize,
     /// Mean latencies, in microseconds.
-    pub latency_us: Seen,
+    pub latency_us: RepeatRange,
     /// Deliveries each second of the system.
-    pub per_second: Seen,
+    pub per_second: RepeatRange,
     /// How many repeats.
     pub repeats: usize,
 }
@@ -106,8 +106,8 @@ impl Point {
             protocol: protocol.to_string(),
             medium: medium.to_string(),
             burst,
-            latency_us: Seen::of(repeats.iter().map(|r| r.latency_us)),
-            per_second: Seen::of(repeats.iter().map(|r| r.per_second)),
+            latency_us: RepeatRange::of(repeats.iter().map(|r| r.latency_us)),
+            per_second: RepeatRange::of(repeats.iter().map(|r| r.per_second)),
             repeats: repeats.len(),
         }
     }

@@ -2,13 +2,13 @@
 
 use super::Load;
 use super::cluster::{Said, Task};
-use super::seen::{Pace, Watch};
+use super::deliveries::{Pace, Watch};
 use crate::bench::task;
 use amcast_core::parameters::SUSPECT;
 use amcast_core::{Config, Entry, Gid, GroupSet, RawConfig, Span, Submission, Time};
 use amcast_memory::{Idle, Idler, Pause};
-use amcast_node::bare::{Bare, BareOptions};
 use amcast_node::clock;
+use amcast_node::headless::{HeadlessNode, HeadlessOptions};
 use std::io::Write;
 
 /// The longest sleep, so that the end is not missed.
@@ -58,7 +58,7 @@ pub fn run() -> Result<(), String> {
 
 struct Member {
     load: Load,
-    node: Bare,
+    node: HeadlessNode,
     idler: Idler,
     watch: Watch,
     payload: Vec<u8>,
@@ -78,7 +78,7 @@ impl Member {
         if entry.capabilities().durability.has_log() {
             std::fs::create_dir(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
         }
-        let node = Bare::start(BareOptions {
+        let node = HeadlessNode::start(HeadlessOptions {
             entry,
             config: &config,
             cluster_id: task.id,

@@ -7,8 +7,8 @@
 //! of which is `member.rs`; `seen.rs` is what it notes. `simulated.rs` runs rings in the simulator.
 
 mod cluster;
+mod deliveries;
 mod member;
-mod seen;
 mod simulated;
 
 pub use cluster::run;

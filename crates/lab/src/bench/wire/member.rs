@@ -9,9 +9,9 @@ use amcast_core::{
     Cluster, Config, Delivery, Gid, GroupSet, Pid, ProtocolEvent, Span, Submission, Time,
 };
 use amcast_memory::{Idle, Idler, Pause};
-use amcast_node::bare::{Bare, BareOptions};
 use amcast_node::clock;
-use amcast_node::seat::{Above, Captured};
+use amcast_node::headless::{HeadlessNode, HeadlessOptions};
+use amcast_node::memory_driver::{Above, Captured};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -94,7 +94,7 @@ impl Above for Tally {
 }
 
 struct Member {
-    node: Bare,
+    node: HeadlessNode,
     tally: Tally,
     idler: Idler,
     config: Config,
@@ -112,7 +112,7 @@ impl Member {
         let entry = plan.entry().ok_or("no such protocol")?;
         let config = plan.config(entry).map_err(|e| e.to_string())?;
         let cluster = *config.cluster();
-        let mut node = Bare::start(BareOptions {
+        let mut node = HeadlessNode::start(HeadlessOptions {
             entry,
             config: &config,
             cluster_id: task.cluster_id,

@@ -6,7 +6,9 @@ use super::Session;
 use super::chart::{Axes, Line, lines};
 use super::page::{Account, Claim, Holds, Part};
 use super::versus::{self, Versus};
-use crate::bench::bursts::{MEMBERS, PAYLOAD_BYTES, Point, ROUNDS, Repeat, Seen, WINDOW, Wire};
+use crate::bench::bursts::{
+    MEMBERS, PAYLOAD_BYTES, Point, ROUNDS, Repeat, RepeatRange, WINDOW, Wire,
+};
 use crate::bench::bursts::{config, run_on, run_simulated, settings};
 use crate::bench::rivals::{Absent, Group, Rival};
 use crate::commands::Failure;
@@ -221,7 +223,7 @@ fn account(
     session: &Session<'_>,
     turns: &Turns,
     [title, x, y]: [&str; 3],
-    of: impl Fn(&Point) -> Seen,
+    of: impl Fn(&Point) -> RepeatRange,
     claims: Vec<Claim>,
 ) -> Result<Account, Failure> {
     let Turns { points, versus, absent } = turns;

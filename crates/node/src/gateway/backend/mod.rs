@@ -7,7 +7,7 @@ pub use failure::{CommandFailure, FailureCause};
 pub use local::LocalBackend;
 
 use amcast_core::{GroupSet, ServiceAnswer};
-use amcast_smr::Wrote;
+use amcast_smr::SessionWrite;
 use core::fmt;
 use std::sync::Arc;
 
@@ -82,7 +82,13 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Has a command that changes nothing answered by a node of this process from what it has executed,
     /// once that includes all of `written`. Otherwise as [`submit`](Self::submit). False if there is no such node, or no room.
-    fn read_here(&self, _dst: GroupSet, _command: &[u8], _written: &[Wrote], _token: u64) -> bool {
+    fn read_here(
+        &self,
+        _dst: GroupSet,
+        _command: &[u8],
+        _written: &[SessionWrite],
+        _token: u64,
+    ) -> bool {
         false
     }
 

@@ -1,11 +1,11 @@
 //! Only clients that give the cluster's password may call the log.
 //!
 //! A wrong password is answered late. A bounded number of them wait for that answer at a time; a connection that gives
-//! one more is closed. So all strangers together can try few passwords, however many connections and calls they begin.
+//! one more is closed. So all unauthenticated clients together can try few passwords, however many connections and calls they begin.
 
 use crate::gateway::log::connections::From;
 use crate::gateway::log::counts::Done;
-use crate::gateway::seldom::Seldom;
+use crate::gateway::rate_limited_log::RateLimitedLog;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ struct Inner {
     password: String,
     late: Semaphore,
     done: Arc<Done>,
-    warning: Seldom,
+    warning: RateLimitedLog,
 }
 
 impl Guard {
@@ -42,7 +42,7 @@ impl Guard {
             password,
             late: Semaphore::new(LATE_MAX),
             done: Arc::clone(done),
-            warning: Seldom::default(),
+            warning: RateLimitedLog::default(),
         };
         Self(password.map(|password| Arc::new(inner(password))))
     }

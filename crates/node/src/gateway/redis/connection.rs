@@ -1,25 +1,25 @@
 //! One client's connection.
 
-mod again;
 mod answers;
 mod bounds;
 mod order;
 mod parts;
-mod written;
+mod read_your_writes;
+mod reroute;
 
 use self::parts::Large;
-use self::written::Written;
+use self::read_your_writes::SessionWrites;
 use super::Shared;
 use super::pipeline::Pipeline;
 use super::router::{Lane, Mail, Post};
-use super::strangers::Entrance;
+use super::unauthenticated::Entrance;
 use super::wire::{OUTPUT_BYTES_CALM, Wire};
 use crate::gateway::backend::Backend;
 use crate::gateway::clock::Now;
 use amcast_core::{GroupSet, Outcome};
 use amcast_kv::Partitions;
 use amcast_kv::client::host_ns;
-use amcast_kv::client::{Client, Info, Said, lock, wall_us};
+use amcast_kv::client::{Client, ClientInfo, ClientReport, lock, wall_us};
 use amcast_kv::command_stats::{Call, CallEnd, ThreadStats};
 use amcast_kv::registry::{self, Command, Next, Run};
 use amcast_kv::reply::{Error, Reply};
@@ -117,7 +117,7 @@ struct Connection<B: Backend> {
     /// Reads under way that a node of this process answers.
     peeks: Vec<u64>,
     /// What such reads must see.
-    written: Written,
+    written: SessionWrites,
     /// Reads under way that are not ordered: nothing else is under way with them.
     apart: Vec<u64>,
     /// The encoded command that waits to be sent, without its envelope.
@@ -150,13 +150,13 @@ pub(super) fn open<B: Backend>(
     let lane = shared.router.open(post);
     let id = shared.next_client.fetch_add(1, Ordering::Relaxed);
     let now = wall_us();
-    let mailbox = lane.mailbox.clone();
-    let info = Arc::new(Info {
+    let replies = lane.replies.clone();
+    let info = Arc::new(ClientInfo {
         id,
         peer,
         local,
         since_us: now,
-        said: std::sync::Mutex::new(Said {
+        said: std::sync::Mutex::new(ClientReport {
             name: String::new(),
             lib_name: String::new(),
             lib_version: String::new(),
@@ -166,7 +166,7 @@ pub(super) fn open<B: Backend>(
         }),
         killed: AtomicBool::new(false),
         held: AtomicUsize::new(0),
-        wake: Box::new(move || mailbox.wake()),
+        wake: Box::new(move || replies.wake()),
     });
     lock(&shared.server.clients).insert(id, info.clone());
     let mut connection = Connection {
@@ -194,7 +194,7 @@ pub(super) fn open<B: Backend>(
         drains: false,
         peeks: Vec::new(),
         apart: Vec::new(),
-        written: Written::default(),
+        written: SessionWrites::default(),
         body: Vec::new(),
         pending: None,
         large: None,
@@ -236,7 +236,7 @@ impl<B: Backend> Connection<B> {
                 return Poll::Ready(());
             }
             if self.entrance.delays(cx) {
-                match self.lane.mailbox.sleep(cx.waker()) {
+                match self.lane.replies.sleep(cx.waker()) {
                     true => return Poll::Pending,
                     false => continue,
                 }
@@ -258,7 +258,7 @@ impl<B: Backend> Connection<B> {
             match next {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(())) => return Poll::Ready(()),
-                Poll::Pending if self.lane.mailbox.sleep(cx.waker()) => return Poll::Pending,
+                Poll::Pending if self.lane.replies.sleep(cx.waker()) => return Poll::Pending,
                 Poll::Pending => {}
             }
         }

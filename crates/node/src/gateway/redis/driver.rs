@@ -85,20 +85,20 @@ impl<B: Backend> Driver<B> {
         encode_epoch(shared.server.epoch(), &mut bytes);
         let args: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         encode_args(&args, &mut bytes);
-        lane.mailbox.opened(request);
+        lane.replies.opened(request);
         if shared.backend.submit(dst, &bytes, token(lane.index, request)).is_err() {
-            lane.mailbox.withdrawn();
+            lane.replies.withdrawn();
             return None;
         }
         *last = request;
         shared.backend.flush();
         poll_fn(|cx| {
             loop {
-                lane.mailbox.take(mail);
+                lane.replies.take(mail);
                 if !mail.frames.is_empty() {
                     return Poll::Ready(());
                 }
-                if lane.mailbox.sleep(cx.waker()) {
+                if lane.replies.sleep(cx.waker()) {
                     return Poll::Pending;
                 }
             }

@@ -10,21 +10,21 @@
 
 mod connection;
 mod driver;
+mod expiry_sweep;
 mod failures;
 mod pipeline;
 mod router;
-mod strangers;
-mod tidy;
 mod turns;
+mod unauthenticated;
 mod wire;
 
 use super::files;
-use super::seldom::Seldom;
+use super::rate_limited_log::RateLimitedLog;
 use crate::gateway::backend::{Answers, Backend};
 use crate::gateway::clock::Clock;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_kv::client::{Server, lock};
-use amcast_kv::{EPOCH_BYTES, Partitions, timing};
+use amcast_kv::{EPOCH_BYTES, Partitions, stamp_refusal};
 use amcast_smr::envelope::Envelope;
 use amcast_smr::parts::{CommandPart, PARTS_MAX};
 pub use failures::failure_answer;
@@ -128,7 +128,7 @@ struct Shared<B> {
     clients_max: usize,
     /// Bytes that all connections hold.
     held_bytes: AtomicUsize,
-    strangers: strangers::Strangers,
+    strangers: unauthenticated::UnauthenticatedClients,
     /// Whose part of a large command is sent next.
     turns: turns::Turns,
     warnings: Warnings,
@@ -148,13 +148,13 @@ enum Stage {
 /// What clients can cause to be logged, each kind only now and then.
 #[derive(Default)]
 struct Warnings {
-    accept: Seldom,
-    http: Seldom,
-    slow: Seldom,
-    full: Seldom,
-    clock: Seldom,
-    password: Seldom,
-    strangers: Seldom,
+    accept: RateLimitedLog,
+    http: RateLimitedLog,
+    slow: RateLimitedLog,
+    full: RateLimitedLog,
+    clock: RateLimitedLog,
+    password: RateLimitedLog,
+    strangers: RateLimitedLog,
 }
 
 /// A running front.
@@ -201,7 +201,7 @@ pub fn start<B: Backend>(
         next_client,
         clients_max,
         held_bytes,
-        strangers: strangers::Strangers::of(clients_max),
+        strangers: unauthenticated::UnauthenticatedClients::of(clients_max),
         turns: turns::Turns::default(),
         warnings,
         leaving: AtomicBool::new(false),
@@ -213,7 +213,7 @@ pub fn start<B: Backend>(
         let name = format!("redis-front-{i}");
         handles.push(std::thread::Builder::new().name(name).spawn(move || {
             if i == 0 {
-                runtime.spawn(tidy::now_and_then(shared.clone()));
+                runtime.spawn(expiry_sweep::now_and_then(shared.clone()));
                 runtime.spawn(driver::drive(shared.clone()));
             }
             runtime.block_on(async {
@@ -311,7 +311,7 @@ impl<B> Shared<B> {
     /// Learns what `answer` tells if it is a refusal: a later map of partitions, or what time it is. The
     /// arguments of the command then, which was not executed.
     fn learn<'a>(&self, answer: &'a [u8]) -> Option<&'a [u8]> {
-        if let Some((now_ms, args)) = timing::of_refusal(answer) {
+        if let Some((now_ms, args)) = stamp_refusal::of_refusal(answer) {
             if self.clock.refused(now_ms) {
                 self.warnings.clock.warn(|| {
                     "this host's clock is not that of the hosts of the shards' majorities: what is sent \

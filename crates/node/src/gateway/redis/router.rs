@@ -169,7 +169,7 @@ pub(super) struct Lane {
     /// Its number, and so its session's.
     pub(super) index: u32,
     /// Its answers.
-    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) replies: Arc<Mailbox>,
     /// The last request of the connection before.
     pub(super) last_request: u64,
 }
@@ -196,19 +196,19 @@ impl Router {
             boxes.push(Arc::default());
             (boxes.len() - 1) as u32
         });
-        let mailbox = boxes[index as usize].clone();
-        let mut inbox = lock(&mailbox.0);
+        let replies = boxes[index as usize].clone();
+        let mut inbox = lock(&replies.0);
         inbox.closed = false;
         inbox.post = Some(post.clone());
         let last_request = inbox.last_request;
         drop(inbox);
-        Lane { index, mailbox, last_request }
+        Lane { index, replies, last_request }
     }
 
     /// Gives a lane back.
     pub(super) fn close(&self, lane: &Lane) {
         lock(&self.crowd).remove(&lane.index);
-        let mut inbox = lock(&lane.mailbox.0);
+        let mut inbox = lock(&lane.replies.0);
         inbox.closed = true;
         inbox.waker = None;
         inbox.mail = Mail::default();
@@ -228,8 +228,8 @@ impl Answers for Router {
     fn answer(&self, token: u64, answer: ServiceAnswer<'_>) {
         let index = (token >> 32) as u32;
         let boxes = self.boxes.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(mailbox) = boxes.get(index as usize) else { return };
-        let mut inbox = lock(&mailbox.0);
+        let Some(replies) = boxes.get(index as usize) else { return };
+        let mut inbox = lock(&replies.0);
         if inbox.open == 0 {
             return;
         }
@@ -279,11 +279,11 @@ mod tests {
     fn who_is_called_while_it_runs_looks_once_more_before_it_sleeps() {
         let (router, mut mail) = (Router::default(), Mail::default());
         let lane = router.open(&Arc::default());
-        lane.mailbox.take(&mut mail);
-        lane.mailbox.wake();
-        assert!(!lane.mailbox.sleep(Waker::noop()), "it was called");
-        lane.mailbox.take(&mut mail);
-        assert!(lane.mailbox.sleep(Waker::noop()));
+        lane.replies.take(&mut mail);
+        lane.replies.wake();
+        assert!(!lane.replies.sleep(Waker::noop()), "it was called");
+        lane.replies.take(&mut mail);
+        assert!(lane.replies.sleep(Waker::noop()));
     }
 
     /// Counts how often it is woken.
@@ -309,11 +309,11 @@ mod tests {
         let lanes = [router.open(&post), router.open(&post), router.open(&post)];
         for turn in 1..=2 {
             let sleepers = lanes.each_ref().map(|lane| {
-                lane.mailbox.opened(turn);
-                lane.mailbox.take(&mut mail);
+                lane.replies.opened(turn);
+                lane.replies.take(&mut mail);
                 mail.frames.clear();
                 let sleeper = Arc::new(Woken::default());
-                assert!(lane.mailbox.sleep(&Waker::from(sleeper.clone())));
+                assert!(lane.replies.sleep(&Waker::from(sleeper.clone())));
                 sleeper
             });
             for lane in &lanes[..2] {

@@ -1,7 +1,7 @@
 //! Reads that are not ordered, as workers answer them.
 //!
 //! One that is as good as an ordered read is of one shard, and takes its place in that shard's queue
-//! ([`Look`]). One that [may be old](Executor::peek) may be of several shards, and must see what its client
+//! ([`LocalReadRequest`]). One that [may be old](Executor::peek) may be of several shards, and must see what its client
 //! wrote in any. It takes its place in the queues of all shards that it looks at, and of those in which it is to be
 //! seen whether what was written has run; all of them stand while it is answered, as for a command of several shards. So it
 //! sees each of its shards as it was at some place of its order. If something that was written has not run, it is asked
@@ -11,10 +11,10 @@
 //! [may be old]: super::super::Executor::peek
 
 use super::super::Limits;
-use super::super::peek::{Look, Looked, OnPeek, OnRead, Peek};
-use super::super::side::{self, Side};
-use super::{Desk, Pool, Shared, Task, Worker, lock};
-use crate::Wrote;
+use super::super::local_read::{LocalRead, LocalReadRequest, Looked, OnLocalRead, OnRead};
+use super::super::shard_state::{self, ShardState};
+use super::{Pool, ShardSlot, Shared, Task, Worker, lock};
+use crate::SessionWrite;
 use crate::machine::{At, Machine, Place};
 use amcast_core::{GroupSet, MsgId};
 use std::sync::Arc;
@@ -26,13 +26,13 @@ const LOOKED_BYTES: usize = 64 << 10;
 
 /// What became of a read that may be old, not collected.
 pub(super) struct Peeked {
-    peeking: Arc<Peeking>,
-    peek: Peek,
+    peeking: Arc<PendingLocalRead>,
+    peek: LocalRead,
     bytes: Box<[u8]>,
 }
 
 /// A read that may be old, on its way to all shards that have a part in it.
-pub(in crate::executor) struct Peeking {
+pub(in crate::executor) struct PendingLocalRead {
     /// What its caller calls it.
     number: u64,
     id: MsgId,
@@ -43,19 +43,19 @@ pub(in crate::executor) struct Peeking {
     /// These, and those of `written`, in ascending order.
     places: Vec<Place>,
     /// What must have run.
-    written: Vec<Wrote>,
+    written: Vec<SessionWrite>,
     command: Box<[u8]>,
     /// Shards that have not reached it.
     pub(super) missing: AtomicUsize,
 }
 
-impl Peeking {
+impl PendingLocalRead {
     /// A read that its caller calls `number`, with its message and session.
     pub(in crate::executor) fn new(
         (number, id, session): (u64, MsgId, u64),
         dst: GroupSet,
         places: Vec<Place>,
-        written: Vec<Wrote>,
+        written: Vec<SessionWrite>,
         command: &[u8],
     ) -> Self {
         let (command, missing) = (command.into(), AtomicUsize::new(places.len()));
@@ -66,22 +66,22 @@ impl Peeking {
     fn run<M: Machine>(
         &self,
         machine: &M,
-        sides: &mut [&mut Side<M::Part>],
+        sides: &mut [&mut ShardState<M::Part>],
         answer: &mut Vec<u8>,
-    ) -> Peek {
-        let has_run = |wrote: &Wrote| {
+    ) -> LocalRead {
+        let has_run = |wrote: &SessionWrite| {
             let at = self.places.iter().position(|place| place.shard == wrote.home);
             at.is_some_and(|at| sides[at].sessions.has_run(self.session, wrote.request))
         };
         if !self.written.iter().all(has_run) {
-            return Peek::NotYet;
+            return LocalRead::NotYet;
         }
         let is_seen = |place: &Place| self.dst.contains(place.shard);
         let places: Vec<Place> = self.places.iter().copied().filter(is_seen).collect();
         let seen = sides.iter_mut().zip(&self.places).filter(|(_, place)| is_seen(place));
         let mut parts: Vec<&mut M::Part> = seen.map(|(side, _)| &mut side.part).collect();
         let at = At { id: self.id, dst: self.dst, places: &places, exact: GroupSet::EMPTY };
-        Peek::Answered(machine.apply(&at, &mut parts, &self.command, answer))
+        LocalRead::Answered(machine.apply(&at, &mut parts, &self.command, answer))
     }
 }
 
@@ -122,19 +122,19 @@ impl<M: Machine> Pool<M> {
     /// known what became of a read in front of it: that one may have to be ordered, and would be answered of a later moment.
     pub(in crate::executor) fn read(
         &mut self,
-        look: Look,
+        look: LocalReadRequest,
         command: &[u8],
         answer: &mut Vec<u8>,
-    ) -> Peek {
+    ) -> LocalRead {
         let shard = look.place.shard.index();
         let done = self.done(shard);
         let is_next = self.is_done(shard) && self.unrun[shard].reads == 0;
         if is_next && self.shared.machine.is_short(command) {
-            let mut side = self.shared.desks[shard].ask();
+            let mut side = self.shared.shards[shard].ask();
             return look.run(&*self.shared.machine, &mut side.part, command, answer);
         }
         if self.is_full_of_reads() {
-            return Peek::Busy;
+            return LocalRead::Busy;
         }
         self.reads += 1;
         self.open += 1;
@@ -143,7 +143,7 @@ impl<M: Machine> Pool<M> {
         self.unrun[shard].reads += 1;
         let inbox = shard % self.gathered.len();
         self.gathered[inbox].push((shard, Task::Read(look, command.into())));
-        Peek::Later
+        LocalRead::Later
     }
 
     /// Sees to it that the workers come to the reads that were given.
@@ -174,17 +174,21 @@ impl<M: Machine> Pool<M> {
 
     /// Answers a read that may be old, now or once all its shards have come to it. Not now while it is not known what
     /// became of a read in front of it, which may have to be asked again, and is answered of a later moment then.
-    pub(in crate::executor) fn peek(&mut self, peeking: Peeking, answer: &mut Vec<u8>) -> Peek {
+    pub(in crate::executor) fn peek(
+        &mut self,
+        peeking: PendingLocalRead,
+        answer: &mut Vec<u8>,
+    ) -> LocalRead {
         if let [place] = peeking.places[..]
             && self.is_done(place.shard.index())
             && self.unrun[place.shard.index()].reads == 0
             && self.shared.machine.is_short(&peeking.command)
         {
-            let mut side = self.shared.desks[place.shard.index()].ask();
+            let mut side = self.shared.shards[place.shard.index()].ask();
             return peeking.run(&*self.shared.machine, &mut [&mut side], answer);
         }
         if self.is_full_of_reads() {
-            return Peek::Busy;
+            return LocalRead::Busy;
         }
         self.reads += 1;
         self.open += 1;
@@ -195,13 +199,13 @@ impl<M: Machine> Pool<M> {
             self.unrun[shard].sent(done, None, 0);
             self.unrun[shard].reads += 1;
             let inbox = shard % self.gathered.len();
-            self.gathered[inbox].push((shard, Task::Peek(Arc::clone(&peeking))));
+            self.gathered[inbox].push((shard, Task::LocalRead(Arc::clone(&peeking))));
         }
-        Peek::Later
+        LocalRead::Later
     }
 
     /// Tells what became of reads that may be old; whether there was any.
-    pub(in crate::executor) fn collect_peeks(&mut self, on_peek: OnPeek<'_>) -> bool {
+    pub(in crate::executor) fn collect_peeks(&mut self, on_peek: OnLocalRead<'_>) -> bool {
         if !self.shared.any_peeked.swap(false, Ordering::AcqRel) {
             return false;
         }
@@ -220,15 +224,20 @@ impl<M: Machine> Pool<M> {
 
 impl<M: Machine> Worker<'_, M> {
     /// Answers a read, unless many bytes of answers wait already: nobody needs its own just now.
-    pub(super) fn look(&mut self, desk: &Desk<M::Part>, look: Look, command: &[u8]) {
+    pub(super) fn look(
+        &mut self,
+        desk: &ShardSlot<M::Part>,
+        look: LocalReadRequest,
+        command: &[u8],
+    ) {
         let Shared { machine, limits, answer_bytes, .. } = self.shared;
         self.scratch.clear();
         let peek = match answer_bytes.load(Ordering::Relaxed) < limits.running_bytes {
             true => look.run(&**machine, &mut desk.worker().part, command, &mut self.scratch),
-            false => Peek::Busy,
+            false => LocalRead::Busy,
         };
         let bytes: Box<[u8]> = self.scratch[..].into();
-        side::keep_small(&mut self.scratch);
+        shard_state::keep_small(&mut self.scratch);
         answer_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         let (shard, asked) = (look.place.shard, command.len());
         let is_large = bytes.len() >= LOOKED_BYTES;
@@ -239,22 +248,23 @@ impl<M: Machine> Worker<'_, M> {
     }
 
     /// Answers a read that may be old, which all its shards have reached, and lets the others go on.
-    pub(super) fn peek(&mut self, last: usize, peeking: &Arc<Peeking>) -> Vec<usize> {
+    pub(super) fn peek(&mut self, last: usize, peeking: &Arc<PendingLocalRead>) -> Vec<usize> {
         let shared = self.shared;
         shared.hand_back(&mut self.looked);
-        let desks = || peeking.places.iter().map(|p| &shared.desks[p.shard.index()]);
-        let mut guards: Vec<_> = desks().map(Desk::worker).collect();
-        let mut sides: Vec<&mut Side<M::Part>> = guards.iter_mut().map(|g| &mut **g).collect();
+        let shards = || peeking.places.iter().map(|p| &shared.shards[p.shard.index()]);
+        let mut guards: Vec<_> = shards().map(ShardSlot::worker).collect();
+        let mut sides: Vec<&mut ShardState<M::Part>> =
+            guards.iter_mut().map(|g| &mut **g).collect();
         self.scratch.clear();
         let has_room = shared.answer_bytes.load(Ordering::Relaxed) < shared.limits.running_bytes;
         let peek = match has_room {
             true => peeking.run(&*shared.machine, &mut sides, &mut self.scratch),
-            false => Peek::Busy,
+            false => LocalRead::Busy,
         };
         drop(guards);
-        desks().for_each(|desk| _ = desk.done.fetch_add(1, Ordering::Release));
+        shards().for_each(|desk| _ = desk.done.fetch_add(1, Ordering::Release));
         let bytes: Box<[u8]> = self.scratch[..].into();
-        side::keep_small(&mut self.scratch);
+        shard_state::keep_small(&mut self.scratch);
         shared.answer_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         shared.hand_back_peeked(Peeked { peeking: Arc::clone(peeking), peek, bytes });
         self.others_go_on(last, &peeking.places)

@@ -15,7 +15,7 @@ impl<B: Backend> Connection<B> {
     /// Takes answers that came, and moves those whose turn it is to the output.
     pub(super) fn collect(&mut self) {
         let mut mail = std::mem::take(&mut self.mail);
-        self.lane.mailbox.take(&mut mail);
+        self.lane.replies.take(&mut mail);
         if !mail.frames.is_empty() {
             self.collected_ns = host_ns();
         }

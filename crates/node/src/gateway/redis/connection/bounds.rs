@@ -1,10 +1,10 @@
 //! What one connection may hold, and have under way.
 
-use super::super::strangers;
+use super::super::unauthenticated;
 use super::super::wire::OUTPUT_BYTES_CALM;
 use super::{Connection, Pending, Slot};
 use crate::gateway::backend::Backend;
-use amcast_kv::client::{Info, lock};
+use amcast_kv::client::{ClientInfo, lock};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -47,7 +47,7 @@ impl<B: Backend> Connection<B> {
         self.answer_bytes()
             <= match self.client.authenticated {
                 true => OUTPUT_BYTES_CALM,
-                false => strangers::OUTPUT_BYTES_CALM,
+                false => unauthenticated::OUTPUT_BYTES_CALM,
             }
     }
 
@@ -123,7 +123,7 @@ impl<B: Backend> Connection<B> {
     fn cuts_off_largest(&self, all: usize) -> bool {
         let most = self.shared.config.held_bytes_max;
         let clients = lock(&self.shared.server.clients);
-        let held = |info: &Arc<Info>| info.held.load(Ordering::Relaxed);
+        let held = |info: &Arc<ClientInfo>| info.held.load(Ordering::Relaxed);
         // One that ends holds what it held until it has its turn, and is gone: others may grow much until then.
         let stay = || clients.values().filter(|info| !info.killed.load(Ordering::Acquire));
         if stay().map(held).sum::<usize>() <= most {

@@ -14,7 +14,7 @@ use amcast_kv::commands::transactions::{Script, held};
 use amcast_kv::registry::{self, Command, Run};
 use amcast_kv::reply::Error;
 use amcast_kv::{EPOCH_BYTES, destinations, encode_args, encode_epoch, encoded_len, key_hashes};
-use amcast_smr::Wrote;
+use amcast_smr::SessionWrite;
 use amcast_smr::envelope::Envelope;
 use amcast_smr::hash::hash_bytes;
 use std::task::Context;
@@ -185,12 +185,12 @@ impl<B: Backend> Connection<B> {
         self.payload.clear();
         envelope.encode(&mut self.payload);
         self.payload.extend_from_slice(&self.body);
-        self.lane.mailbox.opened(request);
+        self.lane.replies.opened(request);
         let token = token(self.lane.index, request);
         let (backend, dst) = (&self.shared.backend, pending.dst);
         if pending.here {
             if !backend.read_here(dst, &self.payload, &self.written.all(), token) {
-                self.lane.mailbox.withdrawn();
+                self.lane.replies.withdrawn();
                 return self.hand_in(Pending { here: false, ..pending }, now);
             }
             self.peeks.push(request);
@@ -202,7 +202,7 @@ impl<B: Backend> Connection<B> {
                 false => backend.submit(dst, &self.payload, token),
             };
             if let Err(Busy) = taken {
-                self.lane.mailbox.withdrawn();
+                self.lane.replies.withdrawn();
                 return Err(pending);
             }
             if apart {
@@ -211,7 +211,8 @@ impl<B: Backend> Connection<B> {
         }
         let Pending { dst, keys, read_only, then, .. } = pending;
         if let (false, Some(home)) = (read_only, dst.lowest()) {
-            self.written.sent(Wrote { home, request, host_ms: now.stamp.host_ms }, open_from);
+            self.written
+                .sent(SessionWrite { home, request, host_ms: now.stamp.host_ms }, open_from);
         }
         self.last_request = request;
         if read_only && !self.probed {

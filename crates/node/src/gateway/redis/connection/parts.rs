@@ -13,7 +13,7 @@ use crate::gateway::backend::{Backend, CommandFailure, FailureCause};
 use crate::gateway::clock::Now;
 use amcast_core::{Gid, GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::split_epoch;
-use amcast_smr::Wrote;
+use amcast_smr::SessionWrite;
 use amcast_smr::envelope::Envelope;
 use amcast_smr::parts::{Assembly, CommandPart, KEPT};
 use std::task::Context;
@@ -167,7 +167,7 @@ impl<B: Backend> Connection<B> {
             || shared.backend.assemble(dst, payload, &large.body, token(lane, request)).is_ok();
         let taken = self.submit_or_wait(request, cx, submit);
         if taken {
-            let wrote = Wrote { home: large.home, request, host_ms: now.stamp.host_ms };
+            let wrote = SessionWrite { home: large.home, request, host_ms: now.stamp.host_ms };
             self.written.sent(wrote, request);
         }
         taken
@@ -185,14 +185,14 @@ impl<B: Backend> Connection<B> {
         cx: &mut Context<'_>,
         submit: impl Fn() -> bool,
     ) -> bool {
-        self.lane.mailbox.opened(request);
+        self.lane.replies.opened(request);
         let taken = submit() || {
             self.shared.router.wait_for_room(&self.lane, cx.waker());
             // There may have been room between the refusal and the line above.
             submit()
         };
         if !taken {
-            self.lane.mailbox.withdrawn();
+            self.lane.replies.withdrawn();
         }
         taken
     }

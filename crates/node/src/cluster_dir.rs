@@ -1,0 +1,535 @@
+//! The directory of a running cluster, with its file, its sockets and its shared memory.
+//!
+//! ```text
+//! HOME/cluster.toml      what every process of the cluster reads
+//! HOME/lock              locked by the supervisor while it lives; says which process that is
+//! HOME/fronts.json       where the supervisor's fronts listen
+//! HOME/n0.fronts.json    where those of a node listen
+//! HOME/last.ports        where the supervisor's fronts listened last: the next one listens there again
+//! HOME/n0.ports          where those of a node did
+//! HOME/nodes.json        what the supervisor knows of the lives of its nodes
+//! HOME/n0.sock           the control socket of a node
+//! HOME/n0.log            the log of a node
+//! HOME/amcast-..1/       the shared memory, for protocols that talk through it
+//! HOME/n0.in             where a node takes commands of fronts, for protocols that send messages
+//! HOME/n0.life           which life of the node is the next; locked while it lives
+//! HOME/c0.life           the same of a front that is not a node's
+//! HOME/n0.begun          is there if the processes of the node had logs before
+//! HOME/n0.disk           a word by which the others know the disk of a node, and etcd where there is etcd
+//! HOME/n0.anew           is there if the node began on this disk by asking what it had promised before
+//! HOME/n0.inode          which file n0.life is: a copy of the directory has another one
+//! HOME/n0.peers          which life and disk of each other node the node met last
+//! HOME/n0.joining        is there until the node has had its place on this disk for the first time
+//! HOME/n0.decides        what decides what the node does, as the cluster's file had it
+//! HOME/n0.refused        is there if the others know a later disk of the node; why
+//! HOME/n0.data/          what a node must not forget, for protocols that keep something: the log of
+//!                        each of its processes, and the application's state
+//! ```
+//! The cluster's file, what nodes keep and the numbers of lives outlast a cluster that is durable: the
+//! next one in the directory goes on from there.
+//!
+//! Nothing else in the directory is touched, ever. It belongs to the cluster's user and nobody else
+//! may write in it; all that is put there is for its owner only. [`ClusterRegistry`] knows which cluster directories are in use.
+
+mod capacity;
+mod error;
+mod files;
+mod past_processes;
+mod registry;
+mod supervised;
+#[cfg(test)]
+mod tests;
+mod transport;
+mod unsupervised;
+
+pub use capacity::{CapacityCheck, logs_bytes};
+pub use error::{ClusterDirError, megabytes};
+pub use past_processes::{PastProcesses, how_to_start};
+pub use registry::ClusterRegistry;
+pub use supervised::SupervisedDir;
+pub use transport::{Net, Transport};
+
+use self::transport::LIVES_BITS;
+use crate::at::{At, Key};
+use crate::config::{ClusterFile, node_name};
+use crate::disk::Disk;
+use crate::log_owner::LogOwner;
+use crate::peer_registry;
+use crate::replica_log::mark_lost;
+use crate::reply_ring::ReplyRingLayout;
+use crate::supervisor::NodeProcess;
+use crate::system::open_at_once;
+use amcast_core::limits::REPLICAS_MAX;
+use amcast_core::{Cluster, Durability, GroupSet};
+use amcast_memory::{ClusterId, Directory};
+use amcast_net::Secret;
+use amcast_storage::offline::LOST;
+use rustix::fs::{FlockOperation, flock};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What the shared memory in a cluster directory is called by: there is one.
+const CLUSTER: ClusterId = ClusterId(1);
+
+/// Where the application's state is written, in what a node must not forget.
+const STATE: &str = "state";
+
+/// How much of the end of a node's log is looked through for why it ended.
+const LAST_WORDS_BYTES_MAX: u64 = 16 << 10;
+
+/// Where a node takes commands of fronts, if its protocol sends messages.
+pub(crate) fn ingress_name(rank: usize) -> String {
+    format!("{}.in", node_name(rank))
+}
+
+/// Where the lives of a node are counted.
+pub(crate) fn life_name(rank: usize) -> String {
+    format!("{}.life", node_name(rank))
+}
+
+/// Where those of a front are counted that is not a node's.
+pub(crate) fn front_life_name(number: usize) -> String {
+    format!("c{number}.life")
+}
+
+/// The directory of a cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterDir {
+    path: PathBuf,
+}
+
+/// Where the fronts of a process listen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fronts {
+    /// The Redis front.
+    pub redis: String,
+    /// The log service, where the process has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+    /// The status page and metrics.
+    pub http: String,
+}
+
+/// Where the processes of a node keep what they must not forget.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Keeping {
+    pub(crate) path: PathBuf,
+    /// A file that is there if the processes had logs before, and that is not lost with them.
+    pub(crate) begun: PathBuf,
+    /// They do not await what they persist: what they say waits until it survives the end of their
+    /// process.
+    pub(crate) holds: bool,
+    /// It outlasts the cluster; else it is in memory, most likely, and goes with the cluster.
+    pub(crate) lasts: bool,
+    /// The node has lived before, on a machine or disk that was replaced: what is new is lost.
+    pub(crate) lived: bool,
+    /// The least number that a life of it may have on this disk.
+    pub(crate) first_life: u32,
+    /// Whose logs these are.
+    pub(crate) owner: LogOwner,
+}
+
+impl Keeping {
+    /// Makes the directory, if need be, and sees to it that it is there after the end of the machine.
+    pub(crate) fn make(&self) -> io::Result<()> {
+        match DirBuilder::new().mode(0o700).create(&self.path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => {}
+        }
+        File::open(self.path.parent().unwrap_or(&self.path))?.sync_all()
+    }
+
+    /// Sees to it that what was made in it is there after the end of the machine.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+
+    /// Whether the processes had logs before.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.lived || self.begun.exists() || self.is_anew()
+    }
+
+    /// A file that is there if the processes began here by asking the others what they had promised.
+    fn anew(&self) -> PathBuf {
+        self.begun.with_extension("anew")
+    }
+
+    /// Whether the processes began here by asking the others what they had promised before.
+    pub(crate) fn is_anew(&self) -> bool {
+        self.anew().exists()
+    }
+
+    /// The cluster worked before this node's directory was made, so the node may have lived before:
+    /// it asks the others what it had promised, in a later life than the last that they know. Who
+    /// knows a still later one refuses it, and says which. Where nobody knows any, it takes one from the
+    /// upper half of a disk's, by the wall clock: earlier versions of the program counted so.
+    pub fn has_lived(&mut self, last_known: Option<u32>) {
+        self.lived = true;
+        self.first_life = last_known.map_or_else(life_by_the_clock, |life| life.saturating_add(1));
+    }
+
+    /// Has the next life of the node, whose processes have logs in these groups, ask the others what it
+    /// had promised, and says for good that it did.
+    ///
+    /// # Errors
+    /// When a file cannot be written, which is named.
+    pub(crate) fn begin_anew(&self, groups: GroupSet) -> Result<(), (PathBuf, io::Error)> {
+        self.make().map_err(|e| (self.path.clone(), e))?;
+        // The logs first: if it ends in between, the others refuse the next life once more. One that
+        // says that it asks and took its logs for whole would be let in.
+        for group in groups.iter() {
+            let log = self.path.join(group.to_string());
+            mark_lost(&log).map_err(|e| (log.with_extension(LOST), e))?;
+        }
+        let anew = self.anew();
+        write_synced(&anew, b"").map_err(|e| (anew, e))
+    }
+
+    /// Says that the processes have logs from now on: one that is new later is one that was lost.
+    pub(crate) fn begun(&self) -> io::Result<()> {
+        if self.begun.exists() {
+            return Ok(());
+        }
+        private().create(true).truncate(true).open(&self.begun)?.sync_all()?;
+        File::open(self.begun.parent().unwrap_or(&self.begun))?.sync_all()
+    }
+
+    /// A file that is there once the node's state was found to be another one than that of a majority; why. It goes
+    /// with what the node keeps.
+    fn differs(&self) -> PathBuf {
+        self.path.join("differs")
+    }
+
+    /// Checks that the state that is kept was not found to be another one than that of a majority.
+    ///
+    /// # Errors
+    /// When it was; the sentence says what to do.
+    pub(crate) fn check_differs(&self) -> Result<(), String> {
+        match fs::read_to_string(self.differs()) {
+            Ok(why) => Err(format!("{} (this stands in {})", why.trim(), self.differs().display())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(format!("{}: {e}", self.differs().display())),
+        }
+    }
+
+    /// No later start may go on from what is kept, which stays to be looked at. Gives why the node ends.
+    pub(crate) fn is_different(&self, why: String) -> String {
+        let (path, new) = (self.path.display(), self.path.with_extension("differed"));
+        let why = format!(
+            "{why}. What it keeps stays as it is, and no start goes on from it: to have the node take the state of \
+             the others, move it aside (`mv {path} {}`) and start the node",
+            new.display()
+        );
+        match write_synced(&self.differs(), why.as_bytes()) {
+            Ok(()) => why,
+            Err(e) => format!("{why} ({}: {e})", self.differs().display()),
+        }
+    }
+
+    /// Where the application's state is written.
+    pub(crate) fn checkpoints(&self) -> PathBuf {
+        self.path.join(STATE)
+    }
+}
+
+/// A life later than those that were taken so before, or counted from the first.
+fn life_by_the_clock() -> u32 {
+    let hours = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 3600;
+    let half = 1 << (LIVES_BITS - 1);
+    half + (hours % u64::from(half)) as u32
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> ClusterDirError + '_ {
+    |e| ClusterDirError::Io(path.to_path_buf(), e)
+}
+
+/// How a file that only its owner may use is opened for writing.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600);
+    options
+}
+
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    private().create(true).truncate(true).open(path)?.write_all(bytes)
+}
+
+/// Writes a file that nobody ever sees half of, and that is on the disk when this returns.
+pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    write_private(&new, bytes)?;
+    File::open(&new)?.sync_all()?;
+    fs::rename(&new, path)?;
+    File::open(path.parent().unwrap_or(path))?.sync_all()
+}
+
+/// Checks that a directory is ours and that none of `forbidden`, bits of its mode, is set.
+fn check_ours(path: &Path, forbidden: u32) -> Result<(), ClusterDirError> {
+    let metadata = fs::metadata(path).map_err(at(path))?;
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(ClusterDirError::NotOurs(path.to_path_buf(), metadata.uid()));
+    }
+    if metadata.mode() & forbidden != 0 {
+        return Err(ClusterDirError::Exposed(path.to_path_buf(), metadata.mode() & 0o777));
+    }
+    Ok(())
+}
+
+impl ClusterDir {
+    /// The cluster directory in the directory `path`.
+    ///
+    /// # Errors
+    /// When it is not the directory of a cluster.
+    pub fn at(path: &Path) -> Result<Self, ClusterDirError> {
+        let is = |path: &Path, missing: ClusterDirError| match fs::metadata(path) {
+            Ok(metadata) => Ok(metadata),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(missing),
+            Err(e) => Err(at(path)(e)),
+        };
+        if !is(path, ClusterDirError::Missing(path.to_path_buf()))?.is_dir() {
+            return Err(ClusterDirError::NotDirectory(path.to_path_buf()));
+        }
+        is(&path.join("cluster.toml"), Self::without_file(path))?;
+        Ok(Self { path: path.to_path_buf() })
+    }
+
+    /// What a directory without a cluster's file is.
+    fn without_file(path: &Path) -> ClusterDirError {
+        let home = Self { path: path.to_path_buf() };
+        match (home.first_data(), home.inhabitants()) {
+            (Some(data), _) => ClusterDirError::NoFile(data, "there is none".to_string()),
+            (None, PastProcesses::Supervised) => ClusterDirError::Unmade(home.path),
+            (None, _) => ClusterDirError::NotCluster(home.path),
+        }
+    }
+
+    /// The first of its nodes' directories of what they must not forget.
+    fn first_data(&self) -> Option<PathBuf> {
+        (0..REPLICAS_MAX).map(|rank| self.data(rank)).find(|data| data.exists())
+    }
+
+    /// The cluster directory that a cluster's file lies in.
+    pub fn of_file(file: &Path) -> Self {
+        Self { path: file.parent().map_or_else(PathBuf::new, Path::to_path_buf) }
+    }
+
+    /// The file of the cluster that keeps something on disk in the directory `path`, if one does.
+    ///
+    /// # Errors
+    /// When there is what nodes keep, and no file that says of which cluster; or something that is no file where one
+    /// is to be.
+    pub fn kept(path: &Path) -> Result<Option<ClusterFile>, ClusterDirError> {
+        let home = Self { path: path.to_path_buf() };
+        home.check_files(None)?;
+        let why = match home.file() {
+            // What nodes kept that is not to outlast them goes with the rest.
+            Ok(file) => return Ok(file.durable.then_some(file)),
+            Err(e) => e.to_string(),
+        };
+        home.first_data().map_or(Ok(None), |data| Err(ClusterDirError::NoFile(data, why)))
+    }
+
+    /// Where the processes of a node keep what they must not forget, if the protocol keeps anything.
+    pub fn keeping(
+        &self,
+        file: &ClusterFile,
+        durability: Durability,
+        rank: usize,
+    ) -> Option<Keeping> {
+        let holds = durability == Durability::Written;
+        let begun = || self.path.join(format!("{}.begun", node_name(rank)));
+        durability.has_log().then(|| Keeping {
+            path: self.data(rank),
+            begun: begun(),
+            holds,
+            lasts: file.durable,
+            first_life: 0,
+            lived: file.nodes.get(&node_name(rank)).is_some_and(|place| place.replaced > 0),
+            owner: LogOwner::of(file.id.unwrap_or(0), rank),
+        })
+    }
+
+    /// Whether the node `rank` keeps here what it must not forget.
+    pub fn keeps(&self, rank: usize) -> bool {
+        self.data(rank).exists()
+    }
+
+    /// What a node keeps that it must not forget.
+    pub(crate) fn data(&self, rank: usize) -> PathBuf {
+        self.path.join(format!("{}.data", node_name(rank)))
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The cluster's file.
+    pub fn file_path(&self) -> PathBuf {
+        self.path.join("cluster.toml")
+    }
+
+    /// Reads the cluster's file.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn file(&self) -> Result<ClusterFile, ClusterDirError> {
+        ClusterFile::read(&self.file_path()).map_err(ClusterDirError::File)
+    }
+
+    /// Whether a supervisor that lives has it.
+    pub fn is_supervised(&self) -> bool {
+        let Ok(lock) = open_at_once(&self.path.join("lock")) else { return false };
+        // A shared lock that is had for a moment; whoever takes it for good tries several times.
+        flock(&lock, FlockOperation::NonBlockingLockShared).is_err()
+    }
+
+    /// Has the node `rank` forget what it knows of the node `of`, while it does not run: the lives and disks
+    /// that it met, or, of itself, that others refused it. Gives whether it knew anything.
+    ///
+    /// # Errors
+    /// When the node runs, or its files cannot be read or written; the sentence says what to do.
+    pub fn forget(&self, rank: usize, of: usize) -> Result<bool, String> {
+        peer_registry::forget(&self.path, rank, of)
+    }
+
+    /// The control socket of a node.
+    pub fn socket(&self, rank: usize) -> PathBuf {
+        self.path.join(format!("{}.sock", node_name(rank)))
+    }
+
+    /// Where each node of the cluster, whose file this is, is asked how it is. Without the secret, if it
+    /// cannot be read here, only those of this host answer.
+    pub fn nodes(&self, file: &ClusterFile) -> Vec<At> {
+        let secret = file.read_secret().unwrap_or_else(|e| {
+            tracing::warn!("nodes of other hosts are not asked: {e}");
+            Secret::default()
+        });
+        let key = Key { id: file.id.unwrap_or_default(), secret };
+        let at = |rank: usize| {
+            let far = file.nodes.get(&node_name(rank)).and_then(|place| place.control);
+            match far {
+                Some(at) => At::Address(at, key.clone(), self.socket(rank)),
+                None => At::Socket(self.socket(rank)),
+            }
+        };
+        (0..file.replicas).map(at).collect()
+    }
+
+    /// The log of a node: what it says, and why it ended, if it could say so.
+    pub fn log(&self, rank: usize) -> PathBuf {
+        self.path.join(format!("{}.log", node_name(rank)))
+    }
+
+    /// Why a node ended by itself, if its log says so: the last line that is of its end and not of its
+    /// work.
+    pub fn last_words(&self, rank: usize) -> Option<String> {
+        let begins = format!("amcast {}: ", node_name(rank));
+        let tail = self.end_of_log(rank)?;
+        tail.lines().rev().find_map(|line| line.strip_prefix(&begins)).map(str::to_string)
+    }
+
+    fn end_of_log(&self, rank: usize) -> Option<String> {
+        let mut log = open_at_once(&self.log(rank)).ok()?;
+        let length = log.metadata().ok()?.len();
+        log.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_BYTES_MAX))).ok()?;
+        let mut tail = Vec::new();
+        log.take(LAST_WORDS_BYTES_MAX).read_to_end(&mut tail).ok()?;
+        Some(String::from_utf8_lossy(&tail).into_owned())
+    }
+
+    /// Why the others refuse a node that was started from here, if they did.
+    pub fn refused(&self, rank: usize) -> Option<String> {
+        Disk::of(&self.path, rank).check().err()
+    }
+
+    /// Where the supervisor's fronts listen.
+    ///
+    /// # Errors
+    /// When they do not listen yet.
+    pub fn fronts(&self) -> Result<Fronts, ClusterDirError> {
+        self.read("fronts.json")
+    }
+
+    /// Where the fronts of a node listen.
+    ///
+    /// # Errors
+    /// When they do not listen yet, or the node has none.
+    pub fn fronts_of(&self, rank: usize) -> Result<Fronts, ClusterDirError> {
+        self.read(&format!("{}.fronts.json", node_name(rank)))
+    }
+
+    /// Says where the fronts of a node listen.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn announce_node(&self, rank: usize, fronts: &Fronts) -> Result<(), ClusterDirError> {
+        self.write(&format!("{}.fronts.json", node_name(rank)), fronts)?;
+        self.write(&format!("{}.ports", node_name(rank)), fronts)
+    }
+
+    /// Where the fronts of a node listened last, or those of the supervisor, if there were any.
+    pub fn last_fronts(&self, rank: Option<usize>) -> Option<Fronts> {
+        let who = rank.map_or_else(|| "last".to_string(), node_name);
+        self.read(&format!("{who}.ports")).ok()
+    }
+
+    /// Takes back where the fronts of a node listen: they do not any more.
+    ///
+    /// # Errors
+    /// When the file cannot be removed.
+    pub fn withdraw_node(&self, rank: usize) -> Result<(), ClusterDirError> {
+        let path = self.path.join(format!("{}.fronts.json", node_name(rank)));
+        fs::remove_file(&path).map_err(at(&path))
+    }
+
+    /// What the supervisor knows of the lives of its nodes; empty if it has not said anything.
+    pub fn lives(&self) -> Vec<NodeProcess> {
+        self.read("nodes.json").unwrap_or_default()
+    }
+
+    /// Says what the supervisor knows of the lives of its nodes.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_lives(&self, lives: &[NodeProcess]) -> Result<(), ClusterDirError> {
+        self.write("nodes.json", lives)
+    }
+
+    /// The shared memory of the cluster.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub(crate) fn memory(&self, cluster: Cluster) -> Result<Directory, ClusterDirError> {
+        let processes = ReplyRingLayout(cluster).processes();
+        let clients = cluster.clients() as u32;
+        Directory::open(&self.path, CLUSTER, processes, clients).map_err(ClusterDirError::Memory)
+    }
+
+    /// Removes the shared memory of a cluster whose file need not be readable any more.
+    fn discard_memory(&self) -> Result<(), ClusterDirError> {
+        Directory::discard(&self.path, CLUSTER).map_err(ClusterDirError::Memory)
+    }
+
+    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T, ClusterDirError> {
+        let path = self.path.join(name);
+        let text = fs::read_to_string(&path).map_err(at(&path))?;
+        serde_json::from_str(&text).map_err(|e| ClusterDirError::Io(path, e.into()))
+    }
+
+    /// Writes a file that nobody ever sees half of.
+    fn write<T: Serialize + ?Sized>(&self, name: &str, value: &T) -> Result<(), ClusterDirError> {
+        let (path, new) = (self.path.join(name), self.path.join(format!("{name}.new")));
+        let text = serde_json::to_string(value).map_err(|e| at(&path)(e.into()))?;
+        write_private(&new, text.as_bytes())
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(at(&path))
+    }
+}

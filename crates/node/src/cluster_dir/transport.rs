@@ -1,0 +1,162 @@
+//! What the processes of a cluster meet on: the shared memory in its cluster directory, or connections between
+//! its nodes and sockets in the cluster directory.
+
+use super::{ClusterDir, ClusterDirError, Keeping, life_name};
+use crate::at::Key;
+use crate::config::{ClusterFile, Place, node_name};
+use crate::incarnation::IncarnationLock;
+use crate::peer_registry::{PeerRegistry, peers_name};
+use amcast_core::config::Param;
+use amcast_core::limits::REPLICAS_MAX;
+use amcast_core::{Config, MediumKind};
+use amcast_memory::Directory;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// Bits of a life's number that count the lives of one machine. With those that count machines they are 24,
+/// as many as sessions of fronts have for it.
+pub(super) const LIVES_BITS: u32 = 16;
+
+/// What the processes of a cluster meet on.
+#[derive(Clone, Debug)]
+pub enum Transport {
+    /// Shared memory, for protocols that talk through it.
+    Memory(Directory),
+    /// The network, for protocols that send messages.
+    Net(Net),
+}
+
+/// The network of a cluster, as one host sees it.
+#[derive(Clone, Debug)]
+pub struct Net {
+    home: PathBuf,
+    /// What its nodes know.
+    pub(crate) key: Key,
+    /// Of each node.
+    pub(crate) places: Vec<Place>,
+    /// What decides what its nodes do, and must be the same for all: names and values.
+    pub(crate) decides: Vec<(String, String)>,
+}
+
+impl Net {
+    /// Of the cluster whose nodes know this, and are at these places.
+    pub(crate) fn of(home: PathBuf, key: Key, places: Vec<Place>) -> Self {
+        Self { home, key, places, decides: Vec::new() }
+    }
+
+    /// Where a node gives its state to other hosts, and what these must know.
+    pub(crate) fn control(&self, rank: usize) -> Option<(SocketAddr, Key)> {
+        self.places[rank].control.map(|at| (at, self.key.clone()))
+    }
+
+    /// The least number that a life of the node `rank` may have: above those of all lives on machines
+    /// that this one replaces. A node that keeps something and lost it has lived before.
+    pub(crate) fn first_life(&self, rank: usize, keeping: Option<&Keeping>) -> u32 {
+        let replaced = self.places[rank].replaced << LIVES_BITS;
+        let on_this_disk = keeping.map_or(0, |keeping| keeping.first_life);
+        replaced.max(on_this_disk).max(u32::from(keeping.is_some_and(Keeping::is_begun)))
+    }
+
+    /// Checks that what the node `rank` keeps here is not of a disk that was replaced since: it promised
+    /// more on the later one. `life` is the file that counts its lives.
+    ///
+    /// # Errors
+    /// When it is; the sentence says what to do.
+    pub(crate) fn check_disk(&self, rank: usize, life: &Path) -> Result<(), String> {
+        let replaced = self.places[rank].replaced;
+        match IncarnationLock::next(life) {
+            Some(next) if next <= replaced << LIVES_BITS => Err(format!(
+                "{} is of a disk of {} that was replaced: `replaced` of it in the cluster's file is \
+                 {replaced}, and what is here is older. Empty the directory for it to begin anew; if it \
+                 is the right one after all, nobody may have promised anything on another since",
+                self.home.display(),
+                node_name(rank)
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// How the node `rank` of so many stands with the others, if it keeps what it promises where that
+    /// outlasts it: its disk gets a word, if it has none.
+    ///
+    /// # Errors
+    /// When files cannot be read or written.
+    pub(crate) fn peer_registry(
+        &self,
+        (rank, nodes): (usize, usize),
+        keeping: Option<&Keeping>,
+    ) -> Result<PeerRegistry, ClusterDirError> {
+        if !keeping.is_some_and(|keeping| keeping.lasts) {
+            return Ok(PeerRegistry::fleeting(nodes));
+        }
+        let home = ClusterDir { path: self.home.clone() };
+        let word = home.disk_word(rank)?;
+        let word = word.map_or_else(|| home.give_disk_word(rank), Ok)?;
+        let opened = PeerRegistry::open((&self.home, &word), (rank, nodes));
+        let mut peer_registry =
+            opened.map_err(|e| ClusterDirError::Io(self.home.join(peers_name(rank)), e))?;
+        peer_registry.anew = keeping.is_some_and(Keeping::is_anew);
+        Ok(peer_registry)
+    }
+
+    /// The cluster's directory on this host.
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+}
+
+impl ClusterDir {
+    /// What the processes of the cluster meet on, whose file this is, and whose protocol has this
+    /// medium and these parameters.
+    ///
+    /// # Errors
+    /// When the shared memory cannot be opened, or the file does not say where the nodes are.
+    pub fn ground(
+        &self,
+        file: &ClusterFile,
+        (medium, params): (MediumKind, &[Param]),
+        config: &Config,
+    ) -> Result<Transport, ClusterDirError> {
+        match medium {
+            MediumKind::Memory => self.memory(*config.cluster()).map(Transport::Memory),
+            MediumKind::Messages => {
+                let places = file.places().map_err(ClusterDirError::Addresses)?;
+                let home = self.path.clone();
+                let secret = file.read_secret().map_err(ClusterDirError::File)?;
+                let key = Key { id: file.id.unwrap_or_default(), secret };
+                let decides = file.decides_in_full(params);
+                Ok(Transport::Net(Net { home, key, places, decides }))
+            }
+        }
+    }
+}
+
+impl Transport {
+    /// A process has died: its peers learn it, where nobody else would tell them.
+    ///
+    /// # Errors
+    /// When what it left cannot be cleared.
+    pub fn clean(&self) -> Result<(), ClusterDirError> {
+        match self {
+            Self::Memory(directory) => directory.clean().map(drop).map_err(ClusterDirError::Memory),
+            Self::Net(_) => Ok(()),
+        }
+    }
+
+    /// Removes it; all processes have ended.
+    ///
+    /// # Errors
+    /// When one has not, or files cannot be removed.
+    pub(super) fn remove(&self) -> Result<(), ClusterDirError> {
+        match self {
+            Self::Memory(directory) => directory.remove().map_err(ClusterDirError::Memory),
+            Self::Net(_) => Ok(()),
+        }
+    }
+}
+
+/// A node without shared memory that lives in the cluster directory at `path`.
+pub(super) fn lived_in(path: &Path) -> Option<String> {
+    let lives = |rank: &usize| IncarnationLock::is_lived(&path.join(life_name(*rank)));
+    (0..REPLICAS_MAX).find(lives).map(crate::config::node_name)
+}

@@ -1,0 +1,61 @@
+//! How a front's commands reach the replicas, and how the answers come back.
+
+use crate::reply_ring::Oversize;
+use amcast_core::{GroupSet, ServiceAnswer, Span, Submission, Time};
+
+/// What has become of a command that was sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum CommandProgress<'a> {
+    /// This is the answer, or why that is not sent.
+    Answer(Result<ServiceAnswer<'a>, Oversize>),
+    /// Its answer, which is large, is on its way: one more piece has come.
+    Part,
+    /// Whoever had it will not answer any more: it is to be sent again, before any newer one.
+    Lost,
+}
+
+/// Told what has become of the command that was sent with this number.
+pub(super) type Tell<'a> = &'a mut dyn FnMut(u64, CommandProgress<'_>);
+
+/// A way from a front to the replicas and back. The front's loop owns it.
+pub(super) trait ClientTransport: Send {
+    /// Called once, before anything else.
+    fn begin(&mut self, now: Time);
+
+    /// One round: tells what has come. Whether there was anything to do.
+    fn round(&mut self, now: Time, tell: Tell<'_>) -> bool;
+
+    /// How many commands of `bytes` bytes to `dst` it takes now.
+    fn room(&self, dst: GroupSet, bytes: usize) -> usize;
+
+    /// Takes a command that there is room for. Numbers only grow. One that `is_read` changes nothing, and
+    /// need not be ordered.
+    fn send(&mut self, now: Time, command: Submission<'_>, is_read: bool);
+
+    /// Nobody waits for the command of this number any more.
+    fn forget(&mut self, seq: u64);
+
+    /// Nobody waits for a command with a lower number than `below` any more.
+    fn settle(&mut self, _below: u64) {}
+
+    /// A command that was sent at `since`, or of whose answer a piece came then, waits for long.
+    fn is_late(&mut self, _now: Time, _since: Time) {}
+
+    /// A run of commands is over: what was taken goes out.
+    fn flush(&mut self, now: Time);
+
+    /// Writes out what it records.
+    fn rest(&mut self);
+
+    /// The loop is about to sleep; it makes one more round before it does.
+    fn announce(&mut self);
+
+    /// There was work after all.
+    fn stay(&mut self);
+
+    /// Whether there is something to do that nobody will wake the loop for.
+    fn is_pressing(&self, now: Time) -> bool;
+
+    /// Sleeps for `at_most`, or until it is time for the next round.
+    fn sleep(&mut self, now: Time, at_most: Span);
+}

@@ -1,0 +1,68 @@
+//! What a connection wrote, which its reads at a node of this process must see.
+
+use amcast_core::Outcome;
+use amcast_smr::SessionWrite;
+
+/// The requests that write and are not answered, or were lately.
+#[derive(Default)]
+pub(super) struct SessionWrites {
+    /// Each with the first request that was open when it was sent.
+    all: Vec<(SessionWrite, u64)>,
+}
+
+impl SessionWrites {
+    /// A request was sent that writes, when all before `open_from` were answered.
+    pub(super) fn sent(&mut self, wrote: SessionWrite, open_from: u64) {
+        self.all.push((wrote, open_from));
+    }
+
+    /// A request was answered. If it was executed, who sees it sees all of its shard that was
+    /// answered before it was sent; if it was not, or nobody knows, no read waits for it.
+    pub(super) fn answered(&mut self, request: u64, outcome: Outcome) {
+        let Some(at) = self.all.iter().position(|(w, _)| w.request == request) else { return };
+        let (SessionWrite { home, .. }, open_from) = self.all[at];
+        if outcome == Outcome::Executed {
+            self.all.retain(|(w, _)| w.home != home || w.request >= open_from);
+        } else {
+            self.all.remove(at);
+        }
+    }
+
+    /// What a read must see that is sent now.
+    pub(super) fn all(&self) -> Vec<SessionWrite> {
+        self.all.iter().map(|(wrote, _)| *wrote).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_core::Gid;
+
+    #[test]
+    fn reads_wait_for_what_was_written_and_not_for_what_was_refused() {
+        let mut written = SessionWrites::default();
+        let wrote = |home, request| SessionWrite { home: Gid(home), request, host_ms: 0 };
+        let requests = |written: &SessionWrites| -> Vec<u64> {
+            written.all().iter().map(|w| w.request).collect()
+        };
+        written.sent(wrote(0, 1), 1);
+        written.answered(1, Outcome::Executed);
+        // What is refused leaves what was written before.
+        written.sent(wrote(0, 2), 2);
+        written.answered(2, Outcome::NotExecuted);
+        assert_eq!(requests(&written), [1]);
+        // Two under way together are ordered as it comes: both are awaited.
+        written.sent(wrote(0, 3), 3);
+        written.sent(wrote(0, 4), 3);
+        written.sent(wrote(1, 5), 3);
+        written.answered(4, Outcome::Executed);
+        assert_eq!(requests(&written), [3, 4, 5]);
+        written.answered(3, Outcome::Executed);
+        written.sent(wrote(0, 6), 5);
+        written.answered(6, Outcome::Executed);
+        assert_eq!(requests(&written), [5, 6]);
+        written.answered(9, Outcome::Executed);
+        assert_eq!(requests(&written), [5, 6], "a read is not among them");
+    }
+}

@@ -1,0 +1,190 @@
+//! Connections whose clients have not given the password: a bounded number of them, each for a bounded time.
+//!
+//! What such a client may send is bounded by [`Bounds::STRANGER`](amcast_kv::resp::parser::Bounds), what it may have
+//! answered without reading it by [`OUTPUT_BYTES_CALM`]. A wrong password is answered late, and later each time: so
+//! many places and that delay bound how many passwords all unauthenticated clients together can try.
+
+use amcast_kv::client::{ClientInfo, lock};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::{Sleep, sleep};
+
+/// Such connections at a time, and no more than half of all. One more closes the one that has been idle for longest, of
+/// the host that has most of them: who dials as fast as it can closes its own.
+const STRANGERS_MAX: usize = 256;
+
+/// How long a client may take to give the password.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// While more output waits for such a client, none of its commands is taken.
+pub(super) const OUTPUT_BYTES_CALM: usize = 16 << 10;
+
+/// How long the answer to a wrong password takes: the first of a connection, and at most.
+const DELAY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
+
+/// The connections of a front.
+pub(super) struct UnauthenticatedClients {
+    most: usize,
+    all: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
+}
+
+impl UnauthenticatedClients {
+    /// None yet, of a front that serves so many connections.
+    pub(super) fn of(clients_max: usize) -> Self {
+        Self { most: STRANGERS_MAX.min(clients_max / 2).max(1), all: Mutex::default() }
+    }
+
+    /// How many there may be at a time.
+    pub(super) const fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Notes a connection. The one that was closed for it, if there were too many.
+    pub(super) fn enter(&self, info: Arc<ClientInfo>) -> Option<Arc<ClientInfo>> {
+        let mut all = lock(&self.all);
+        let idlest = match all.len() < self.most {
+            true => None,
+            false => idlest_of_most(&all, &info).and_then(|id| all.remove(&id)),
+        };
+        all.insert(info.id, info);
+        drop(all);
+        idlest.inspect(|info| info.kill())
+    }
+
+    /// Its client gave the password, or it ended.
+    pub(super) fn leave(&self, id: u64) {
+        lock(&self.all).remove(&id);
+    }
+}
+
+/// The host that a connection is of: an IPv6 host has as many addresses as it likes in its network.
+fn host(info: &ClientInfo) -> IpAddr {
+    match info.peer.ip().to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::V6([a, b, c, d, 0, 0, 0, 0].into())
+        }
+        address => address,
+    }
+}
+
+/// Of the host that has most connections with `entering`, the one that has been idle for longest; of two hosts that
+/// have as many, the one that `entering` is of, if it is.
+fn idlest_of_most(all: &BTreeMap<u64, Arc<ClientInfo>>, entering: &ClientInfo) -> Option<u64> {
+    let mut counts: BTreeMap<IpAddr, usize> = [(host(entering), 1)].into();
+    all.values().for_each(|info| *counts.entry(host(info)).or_default() += 1);
+    let most = counts.iter().max_by_key(|(at, count)| (**count, **at == host(entering)))?.0;
+    let idle = |(id, info): (&u64, &Arc<ClientInfo>)| (lock(&info.said).active_us, *id);
+    let its = all.iter().filter(|(_, info)| host(info) == *most).map(idle).min();
+    // The entering one may be the only one of its host.
+    its.or_else(|| all.iter().map(idle).min()).map(|(_, id)| id)
+}
+
+/// What one connection waits for.
+#[derive(Default)]
+pub(super) struct Entrance {
+    /// Until when its client must have given the password, while it has not.
+    until: Option<Pin<Box<Sleep>>>,
+    /// Wrong passwords so far.
+    wrong: u32,
+    /// Until when nothing is answered.
+    delay: Option<Pin<Box<Sleep>>>,
+}
+
+impl Entrance {
+    /// A wrong password was given.
+    pub(super) fn refuse(&mut self) {
+        let delay = DELAY.0.saturating_mul(1 << self.wrong.min(16)).min(DELAY.1);
+        self.wrong = self.wrong.saturating_add(1);
+        self.delay = Some(Box::pin(sleep(delay)));
+    }
+
+    /// Whether the connection is known as an unauthenticated client's.
+    pub(super) const fn is_strange(&self) -> bool {
+        self.until.is_some()
+    }
+
+    /// From now on it is an unauthenticated client's, or is not any more.
+    pub(super) fn set_strange(&mut self, strange: bool) {
+        self.until = strange.then(|| Box::pin(sleep(PATIENCE)));
+    }
+
+    /// Whether its time is over.
+    pub(super) fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        self.until.as_mut().is_some_and(|until| until.as_mut().poll(cx).is_ready())
+    }
+
+    /// Whether the answer to a wrong password waits: nothing behind it is taken in.
+    pub(super) const fn is_delayed(&self) -> bool {
+        self.delay.is_some()
+    }
+
+    /// The same, looked at by the clock; `cx` is woken when the answer is to be given.
+    pub(super) fn delays(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(delay) = &mut self.delay else { return false };
+        let delays = delay.as_mut().poll(cx) == Poll::Pending;
+        if !delays {
+            self.delay = None;
+        }
+        delays
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_kv::client::ClientReport;
+
+    fn info(id: u64, ip: &str) -> Arc<ClientInfo> {
+        let said = ClientReport {
+            name: String::new(),
+            lib_name: String::new(),
+            lib_version: String::new(),
+            resp: 2,
+            command: "",
+            active_us: id,
+        };
+        Arc::new(ClientInfo {
+            id,
+            peer: (ip.parse::<IpAddr>().expect("an address"), 1).into(),
+            local: ([127, 0, 0, 1], 1).into(),
+            since_us: id,
+            said: said.into(),
+            killed: false.into(),
+            held: 0.into(),
+            wake: Box::new(|| {}),
+        })
+    }
+
+    #[test]
+    fn who_dials_without_end_closes_its_own_connections() {
+        let strangers = UnauthenticatedClients::of(16);
+        let ended = |info: &Arc<ClientInfo>| info.killed.load(std::sync::atomic::Ordering::Acquire);
+        let client = info(0, "10.0.0.7");
+        assert!(strangers.enter(client.clone()).is_none());
+        let mut floods = Vec::new();
+        for id in 1..500 {
+            floods.push(info(id, if id % 2 == 0 { "10.0.0.8" } else { "::ffff:10.0.0.8" }));
+            strangers.enter(floods[id as usize - 1].clone());
+        }
+        assert!(!ended(&client), "another host pushes it out");
+        assert_eq!(floods.iter().filter(|info| !ended(info)).count(), 7);
+        assert!(!ended(floods.last().expect("there are some")), "the idlest goes first");
+        // One host has many addresses in one network, and no two of them are two hosts.
+        let strangers = UnauthenticatedClients::of(16);
+        let client = info(0, "2001:db8:1::1");
+        strangers.enter(client.clone());
+        (1..500).for_each(|id| _ = strangers.enter(info(id, &format!("2001:db8:2::{id:x}"))));
+        assert!(!ended(&client));
+        // As many hosts as places: each has one, and the idlest of all goes.
+        let strangers = UnauthenticatedClients::of(16);
+        let many: Vec<_> = (0..9).map(|id| info(id, &format!("10.0.1.{id}"))).collect();
+        many.iter().for_each(|info| _ = strangers.enter(info.clone()));
+        assert_eq!(many.iter().map(ended).collect::<Vec<_>>()[..2], [true, false]);
+    }
+}

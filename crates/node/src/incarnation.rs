@@ -1,0 +1,204 @@
+//! Which life of a process this is, where no shared memory counts them: a file in the cluster's
+//! cluster directory that its process holds locked, with the number of the next life in it.
+
+use crate::system::open_at_once;
+use amcast_core::limits::LIVES_MAX;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The name of a process, which nobody else lives under while this is held.
+#[derive(Debug)]
+pub(crate) struct ProcessName {
+    path: PathBuf,
+    locked: File,
+    next: Option<u32>,
+}
+
+impl ProcessName {
+    /// Takes the name of the file at `path`; none if somebody lives under it.
+    ///
+    /// # Errors
+    /// When the file cannot be used, or has something else in it than a number.
+    pub(crate) fn take(path: &Path) -> io::Result<Option<Self>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut locked = options.open(path)?;
+        match flock(&locked, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            taken => taken?,
+        }
+        let mut text = String::new();
+        locked.read_to_string(&mut text)?;
+        let next = match text.trim() {
+            "" => None,
+            text => {
+                let number = text.parse();
+                Some(number.map_err(|e| io::Error::other(format!("{text:?}: {e}")))?)
+            }
+        };
+        Ok(Some(Self { path: path.to_path_buf(), locked, next }))
+    }
+
+    /// Whether a life began under it before.
+    pub(crate) const fn is_lived_under(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// The file that counts its lives.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the system knows of the file that counts its lives.
+    ///
+    /// # Errors
+    /// When the system does not say it.
+    pub(crate) fn metadata(&self) -> io::Result<Metadata> {
+        self.locked.metadata()
+    }
+
+    /// Begins the next life, whose number is `first` at the least. It is on the disk before this returns.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn begin(self, first: u32) -> io::Result<IncarnationLock> {
+        let Self { path, mut locked, next: before } = self;
+        let number = before.unwrap_or(first).max(first);
+        if number >= LIVES_MAX {
+            return Err(io::Error::other(format!("no life is left: it would be the {number}th")));
+        }
+        locked.rewind()?;
+        // A number only grows longer: no older one shows behind it. The file itself stays: by it a copy
+        // of the directory is told from the directory.
+        writeln!(locked, "{}", number + 1)?;
+        locked.sync_data()?;
+        if before.is_none()
+            && let Some(directory) = path.parent()
+        {
+            // That the file is there, too: a number that is forgotten would be given out again.
+            File::open(directory)?.sync_all()?;
+        }
+        Ok(IncarnationLock { number, start: draw()?, path, locked })
+    }
+}
+
+/// A number that nobody else draws, and never 0.
+fn draw() -> io::Result<u64> {
+    let (mut bytes, mut filled) = ([0; 8], 0);
+    while filled < bytes.len() {
+        match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(u64::from_le_bytes(bytes).max(1))
+}
+
+/// A life of a process. While it is held, nobody else lives under that name.
+#[derive(Debug)]
+pub(crate) struct IncarnationLock {
+    number: u32,
+    start: u64,
+    path: PathBuf,
+    locked: File,
+}
+
+impl IncarnationLock {
+    /// Begins the next life under the name of the file at `path`, whose number is `first` at the
+    /// least; none if somebody lives under it. The number is on the disk before this returns.
+    ///
+    /// # Errors
+    /// When the file cannot be used, or has no number in it.
+    pub(crate) fn begin(path: &Path, first: u32) -> io::Result<Option<Self>> {
+        ProcessName::take(path)?.map(|name| name.begin(first)).transpose()
+    }
+
+    /// Sees to it that the next life has this number at the least; it is on the disk before this returns.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn skip_to(&mut self, least: u32) -> io::Result<()> {
+        let next = self.number.saturating_add(1).max(least);
+        self.locked.rewind()?;
+        // It grows: no older one shows behind it.
+        writeln!(self.locked, "{next}")?;
+        self.locked.sync_data()
+    }
+
+    /// The number of the next life under the name of the file at `path`, if there was one before.
+    pub(crate) fn next(path: &Path) -> Option<u32> {
+        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    }
+
+    /// The file that counts it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its number.
+    pub(crate) const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// A number that no other start has, even if it is in the same life from a copy of the file.
+    pub(crate) const fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Whether somebody lives under the name of the file at `path`.
+    pub(crate) fn is_lived(path: &Path) -> bool {
+        let Ok(file) = open_at_once(path) else { return false };
+        matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lives_are_counted_and_lived_one_at_a_time() {
+        let dir = std::env::temp_dir().join(format!("amcast-life-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("n0.life");
+        assert!(!IncarnationLock::is_lived(&path));
+        for number in 0..12 {
+            let life = IncarnationLock::begin(&path, 0).unwrap().unwrap();
+            assert_eq!(life.number(), number);
+            assert!(
+                IncarnationLock::is_lived(&path)
+                    && IncarnationLock::begin(&path, 0).unwrap().is_none()
+            );
+        }
+        // Lives of a machine that replaced another one begin far above those of the other.
+        for (first, number) in [(1 << 20, 1 << 20), (1 << 20, (1 << 20) + 1), (5, (1 << 20) + 2)] {
+            assert_eq!(IncarnationLock::begin(&path, first).unwrap().unwrap().number(), number);
+        }
+        let mut life = IncarnationLock::begin(&path, 0).unwrap().unwrap();
+        life.skip_to(1 << 21).unwrap();
+        drop(life);
+        let mut life = IncarnationLock::begin(&path, 0).unwrap().unwrap();
+        life.skip_to(7).unwrap();
+        drop(life);
+        assert_eq!(IncarnationLock::begin(&path, 0).unwrap().unwrap().number(), (1 << 21) + 1);
+        // Two copies of a file go on in one life, and not as one.
+        let copy = dir.join("copy.life");
+        std::fs::copy(&path, &copy).unwrap();
+        let [a, b] = [&path, &copy].map(|path| IncarnationLock::begin(path, 0).unwrap().unwrap());
+        assert_eq!(a.number(), b.number());
+        assert!(a.start() != b.start() && a.start() != 0);
+        drop((a, b));
+        let none_left = IncarnationLock::begin(&path, LIVES_MAX).unwrap_err().to_string();
+        assert!(none_left.contains("no life is left"), "{none_left}");
+        assert_eq!(IncarnationLock::next(&path), Some((1 << 21) + 3), "nothing was written");
+        std::fs::write(&path, "seven").unwrap();
+        assert!(IncarnationLock::begin(&path, 0).unwrap_err().to_string().contains("seven"));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

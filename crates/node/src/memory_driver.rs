@@ -1,0 +1,266 @@
+//! A driver: one process of a memory protocol at its carrier, stepped by the loop that owns it.
+//!
+//! A loop owns one driver (a front) or several (a node with a replica of every shard). The driver does
+//! what every driver owes a protocol: outputs carried out in order, all of them before the next
+//! input. What is not the medium's business goes up to the loop's [`Above`].
+
+use crate::dues::{Carrying, Dues};
+use amcast_core::memory::{In, Memory, Out, Window};
+use amcast_core::step::{Note, Ticket};
+use amcast_core::{
+    Cluster, Delivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent, Submission, Time,
+};
+use amcast_memory::{Bell, Directory, Error, MappedCarrier, StartOptions};
+
+/// What a driver asks of the loop above it.
+pub trait Above {
+    /// The process `p` delivered.
+    fn deliver(&mut self, now: Time, p: Pid, delivery: Delivery, payload: &[u8]);
+    /// The process `p` has passed the barrier of this ticket. Only who sets barriers hears of any.
+    fn passed(&mut self, _now: Time, _p: Pid, _ticket: Ticket) {}
+    /// The process `p` wants the application's state captured for `reader`.
+    fn capture(&mut self, p: Pid, reader: Pid) -> Captured;
+    /// The process `p` wants a piece of what was captured; appended to `to`.
+    fn piece(&mut self, p: Pid, offset: u64, bytes: u32, to: &mut Vec<u8>);
+    /// The process `p` has taken over state up to `position`.
+    fn install(&mut self, now: Time, p: Pid, position: u64, piece: &[u8], last: bool);
+    /// The process `p` reports something that the loop must act on: [`ProtocolEvent`] says how.
+    fn event(&mut self, now: Time, p: Pid, event: ProtocolEvent);
+    /// The process `p` leaves a remark, which is at most logged.
+    fn note(&mut self, _now: Time, _p: Pid, _note: Note) {}
+}
+
+/// A captured state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Captured {
+    /// Every delivery up to here is in the state.
+    pub position: u64,
+    /// How many bytes it has.
+    pub bytes: u64,
+}
+
+impl Carrying<Memory> for MappedCarrier {
+    fn view(&self) -> Window<'_> {
+        self.window()
+    }
+
+    fn carry(&mut self, outbox: &Outbox<Memory>) {
+        self.post(outbox.items().iter().filter_map(|item| match item {
+            Output::Medium(out) => Some::<&Out>(out),
+            _ => None,
+        }));
+    }
+}
+
+/// One process of a memory protocol, and its carrier. Nothing of it survives the process: a memory
+/// protocol has what it must remember in the memory of its peers. One that asks for a record to be
+/// [persisted](Output::Persist) ends the process with a panic that says so.
+pub struct MemoryDriver {
+    dues: Dues<Memory>,
+    carrier: MappedCarrier,
+    /// How many processes the protocol has.
+    processes: usize,
+}
+
+impl MemoryDriver {
+    /// Starts the process `pid`: a new incarnation with zeroed regions, and the protocol's first
+    /// step. `bell` is the doorbell of the loop, if another driver has it already.
+    ///
+    /// # Errors
+    /// When its memory cannot be set aside, or the process runs already.
+    pub fn start(
+        directory: &Directory,
+        cluster: &Cluster,
+        pid: Pid,
+        node: amcast_core::Node,
+        bell: Option<Bell>,
+        tracing: bool,
+    ) -> Result<Self, MemoryDriverError> {
+        let amcast_core::Node::Memory(protocol, regions) = node else {
+            return Err(MemoryDriverError::Medium);
+        };
+        let options = StartOptions { bell, ..StartOptions::default() };
+        let carrier = directory.start(pid, &regions, options).map_err(MemoryDriverError::Memory)?;
+        let dues = Dues::new(pid, protocol, tracing);
+        Ok(Self { dues, carrier, processes: cluster.processes() })
+    }
+
+    /// Gives the protocol its first input. Once, before any other step.
+    pub fn begin(&mut self, now: Time, above: &mut dyn Above) {
+        let incarnation = self.incarnation();
+        self.step(now, Input::Start { incarnation }, above);
+    }
+
+    /// Which process it is.
+    pub fn pid(&self) -> Pid {
+        self.carrier.pid()
+    }
+
+    /// Which life of the process this is: 0 for the first.
+    pub fn incarnation(&self) -> u32 {
+        self.carrier.incarnation()
+    }
+
+    /// The protocol, to ask for its status and room.
+    pub fn protocol(&self) -> &dyn Protocol<Medium = Memory> {
+        self.dues.protocol()
+    }
+
+    /// The doorbell of the loop.
+    pub fn bell(&self) -> &Bell {
+        self.carrier.bell()
+    }
+
+    /// Whether it has inputs that no doorbell will announce.
+    pub fn is_pressing(&self, now: Time) -> bool {
+        self.carrier.has_answers() || self.deadline().is_some_and(|t| t <= now)
+    }
+
+    /// When it must be stepped again at the latest.
+    pub fn deadline(&self) -> Option<Time> {
+        self.dues.deadline()
+    }
+
+    /// One round: what the medium has to say, and the deadline if it has come. Says whether
+    /// anything came of it.
+    pub fn round(&mut self, now: Time, above: &mut dyn Above) -> bool {
+        let mut busy = self.carrier.has_answers();
+        self.carrier.begin_round();
+        while let Some((window, input)) = self.carrier.next_input() {
+            // Mailboxes and offices share the memory and are none of the protocol's processes.
+            if matches!(input, In::Fresh { pid, .. } if pid.index() >= self.processes) {
+                continue;
+            }
+            let poll = matches!(input, In::Poll);
+            let (protocol, outbox) = self.dues.parts();
+            protocol.step(now, window, Input::Medium(input), outbox);
+            busy |= !poll || !outbox.items().is_empty();
+            self.dues.carry_out(now, &mut self.carrier, above);
+        }
+        if self.deadline().is_some_and(|t| t <= now) {
+            self.step(now, Input::Wake, above);
+            busy = true;
+        }
+        if let Some(fault) = self.carrier.take_fault() {
+            tracing::error!("{:?}: {fault}", self.pid());
+        }
+        busy
+    }
+
+    /// Multicasts. The caller has asked for room.
+    pub fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn Above) {
+        self.step(now, Input::Submit(submission), above);
+    }
+
+    /// Tells the protocol that the application has applied everything up to `position`, unless a
+    /// capture holds this back.
+    pub fn applied(&mut self, now: Time, position: u64, above: &mut dyn Above) {
+        self.dues.applied(now, &mut self.carrier, position, above);
+    }
+
+    /// Tells the protocol that the application has a state in force with everything up to
+    /// `position`.
+    pub fn installed(&mut self, now: Time, position: u64, above: &mut dyn Above) {
+        let installs = self.dues.installs();
+        self.step(now, Input::Installed { position, installs }, above);
+    }
+
+    /// Tells the protocol that the application lacks state, for a reason that lies in another group.
+    pub fn unfit(&mut self, now: Time, above: &mut dyn Above) {
+        self.step(now, Input::Unfit, above);
+    }
+
+    fn step(&mut self, now: Time, input: Input<'_, Memory>, above: &mut dyn Above) {
+        self.dues.step(now, &mut self.carrier, input, above);
+    }
+}
+
+/// Why a process did not start.
+#[derive(Debug)]
+pub enum MemoryDriverError {
+    /// The protocol talks through another medium.
+    Medium,
+    /// The shared memory refused.
+    Memory(Error),
+}
+
+impl std::fmt::Display for MemoryDriverError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Medium => f.write_str(
+                "the protocol talks through another medium than the cluster was made for: one over \
+                 shared memory cannot be run on the network, nor the other way round",
+            ),
+            Self::Memory(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for MemoryDriverError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_core::step::{Status, Ticket, Wait, Why};
+    use amcast_core::{GroupSet, MsgId};
+    use amcast_memory::ClusterId;
+
+    /// Wants an empty record kept before anything else.
+    struct Persists;
+
+    impl Protocol for Persists {
+        type Medium = Memory;
+
+        fn step(
+            &mut self,
+            _: Time,
+            _: Window<'_>,
+            input: Input<'_, Memory>,
+            out: &mut Outbox<Memory>,
+        ) {
+            assert!(!matches!(input, Input::Durable(_)), "nothing is durable here");
+            let record = out.fill(|_| {});
+            out.push(Output::Persist { ticket: Ticket(1), record, awaited: true });
+        }
+
+        fn deadline(&self) -> Option<(Time, Why)> {
+            None
+        }
+
+        fn room(&self, _: GroupSet, _: usize) -> usize {
+            0
+        }
+
+        fn payload_max(&self) -> usize {
+            0
+        }
+
+        fn waiting(&self, _: &mut dyn FnMut(MsgId, Wait)) {}
+
+        fn status(&self) -> Status {
+            Status::default()
+        }
+    }
+
+    struct Nobody;
+
+    impl Above for Nobody {
+        fn deliver(&mut self, _: Time, _: Pid, _: Delivery, _: &[u8]) {}
+        fn capture(&mut self, _: Pid, _: Pid) -> Captured {
+            Captured { position: 0, bytes: 0 }
+        }
+        fn piece(&mut self, _: Pid, _: u64, _: u32, _: &mut Vec<u8>) {}
+        fn install(&mut self, _: Time, _: Pid, _: u64, _: &[u8], _: bool) {}
+        fn event(&mut self, _: Time, _: Pid, _: ProtocolEvent) {}
+    }
+
+    #[test]
+    #[should_panic(expected = "its process has no log")]
+    fn a_protocol_that_persists_is_not_told_that_its_records_are_durable() {
+        let cluster = Cluster::new(1, 1, 1).unwrap();
+        let directory = Directory::heap(ClusterId(1), 2, 1).unwrap();
+        let node = amcast_core::Node::Memory(Box::new(Persists), Vec::new());
+        let seat = MemoryDriver::start(&directory, &cluster, Pid(0), node, None, false);
+        seat.unwrap().begin(Time(1), &mut Nobody);
+    }
+}

@@ -1,0 +1,223 @@
+//! A node's history over all its lives, kept only where histories are recorded.
+//!
+//! What a process delivers over all its lives is one sequence. A node that comes back takes over a
+//! state instead of delivering what is in it; so whoever gives the state tells what came with it,
+//! and the node records that as delivered, from where its earlier lives' files end. Where nothing is
+//! recorded none of this exists; where it is, memory grows with the run, as the files do, until the
+//! files are as large as they may be.
+
+use crate::history::HistoryRecorder;
+use amcast_core::codec::{Codec, CodecError, Reader};
+use amcast_core::trace::Event;
+use amcast_core::{Cluster, Gid, GroupSet, MsgId, Overlay, Pid, Time};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// What is to be recorded of a node besides its deliveries.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Kind<'a> {
+    /// Its replicas multicast, and not clients.
+    pub(crate) multicasts: bool,
+    /// Groups have views. Each life is then a process of its own, which records as delivered all that
+    /// came with the state that it was given.
+    pub(crate) views: bool,
+    /// The tree of groups along which messages are ordered, if they are.
+    pub(crate) overlay: Option<&'a Overlay>,
+}
+
+/// The deliveries of a node's replicas, in a file and in memory.
+pub(crate) struct NodeHistory {
+    recorder: HistoryRecorder,
+    /// What the replicas multicast, where members do: in a file of its own, since recording what was
+    /// sent must not end before recording what was delivered.
+    casts: Option<HistoryRecorder>,
+    /// The replica of each group.
+    pids: Vec<Pid>,
+    /// Each group's deliveries: position and message.
+    delivered: Vec<Vec<(u64, MsgId)>>,
+    /// How many deliveries of each group the files of earlier lives have.
+    earlier: Vec<usize>,
+}
+
+impl NodeHistory {
+    /// Begins the next file of the node.
+    pub(crate) fn begin(
+        dir: &Path,
+        name: &str,
+        cluster: Cluster,
+        pids: &[Pid],
+        Kind { multicasts, views, overlay }: Kind<'_>,
+        now: Time,
+    ) -> io::Result<Self> {
+        let earlier = match views {
+            true => Ok(vec![0; pids.len()]),
+            false => earlier_lives(dir, name, cluster, pids),
+        };
+        let recorder = HistoryRecorder::begin_in(dir, name, cluster, pids, overlay, now)?;
+        let casts = if multicasts {
+            let sent = format!("{name}-sent");
+            Some(HistoryRecorder::begin(dir, &sent, cluster, &[], now)?)
+        } else {
+            None
+        };
+        let delivered = vec![Vec::new(); pids.len()];
+        Ok(Self { recorder, casts, pids: pids.to_vec(), delivered, earlier: earlier? })
+    }
+
+    /// The replica of `group` delivered.
+    pub(crate) fn deliver(&mut self, t: Time, group: Gid, position: u64, m: MsgId) {
+        if !self.recorder.records() {
+            return;
+        }
+        let list = &mut self.delivered[group.index()];
+        if list.last().is_some_and(|&(last, _)| last >= position) {
+            return;
+        }
+        list.push((position, m));
+        if list.len() > self.earlier[group.index()] {
+            self.recorder.event(&Event::Deliver { t, p: self.pids[group.index()], m });
+        }
+    }
+
+    /// The process `p` broadcasts. [`NodeHistory::flush_casts`] must come before anyone can have the
+    /// message.
+    pub(crate) fn cast(&mut self, t: Time, p: Pid, m: MsgId, dst: GroupSet) {
+        if let Some(casts) = &mut self.casts {
+            casts.event(&Event::Cast { t, p, m, dst });
+        }
+    }
+
+    /// Writes out what was broadcast: this process may be killed when others have it.
+    pub(crate) fn flush_casts(&mut self) {
+        if let Some(casts) = &mut self.casts {
+            casts.flush();
+        }
+    }
+
+    /// The process `p` enters a view. The line is written at once: who is killed later is known to
+    /// have been in it.
+    pub(crate) fn view(&mut self, t: Time, p: Pid, view: u64, members: &[Pid]) {
+        let view = view.to_string();
+        self.recorder.event(&Event::View { t, p, view: &view, members });
+        self.recorder.flush();
+    }
+
+    /// The only replica was left out of its group: it counts as failed, and from here on as a new
+    /// process that has nothing yet.
+    pub(crate) fn begin_anew(&mut self, t: Time) {
+        for &p in &self.pids {
+            self.recorder.event(&Event::Crash { t, p });
+            self.recorder.event(&Event::Recover { t, p });
+        }
+        self.recorder.flush();
+        (self.delivered, self.earlier) =
+            (vec![Vec::new(); self.pids.len()], vec![0; self.pids.len()]);
+    }
+
+    /// The process `p` has left its group by choice, and stops.
+    pub(crate) fn left(&mut self, t: Time, p: Pid) {
+        self.recorder.event(&Event::Leave { t, p });
+        self.recorder.flush();
+    }
+
+    /// The process `p` took part.
+    pub(crate) fn part(&mut self, t: Time, p: Pid, m: MsgId) {
+        self.recorder.event(&Event::Part { t, p, m });
+    }
+
+    pub(crate) fn flush(&mut self) {
+        self.recorder.flush();
+        self.flush_casts();
+    }
+
+    /// Appends every delivery, for a node that takes over this one's state.
+    pub(crate) fn write(&self, to: &mut Vec<u8>) {
+        for list in &self.delivered {
+            (list.len() as u64).encode(to);
+            for (position, m) in list {
+                position.encode(to);
+                m.encode(to);
+            }
+        }
+    }
+
+    /// Records what came with a state whose groups stand at `positions`.
+    pub(crate) fn take_over(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        positions: &[u64],
+    ) -> Result<(), String> {
+        let mut from = Reader::new(bytes);
+        for (g, &end) in positions.iter().enumerate() {
+            let list = read_list(&mut from).map_err(|e| e.to_string())?;
+            for (position, m) in list.into_iter().filter(|&(position, _)| position <= end) {
+                self.deliver(now, Gid(g as u8), position, m);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_list(from: &mut Reader<'_>) -> Result<Vec<(u64, MsgId)>, CodecError> {
+    let n = u64::decode(from)?;
+    (0..n).map(|_| Ok((u64::decode(from)?, MsgId::decode(from)?))).collect()
+}
+
+/// How many deliveries of each replica the files of earlier lives have.
+fn earlier_lives(dir: &Path, name: &str, cluster: Cluster, pids: &[Pid]) -> io::Result<Vec<usize>> {
+    let mut counts = vec![0; pids.len()];
+    let needles: Vec<String> =
+        pids.iter().map(|&p| format!("\"p\":\"{}\"", cluster.name(p))).collect();
+    for run in 0.. {
+        let text = match fs::read(dir.join(format!("{name}.{run}.jsonl"))) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => break,
+            Err(e) => return Err(e),
+        };
+        // A line that a kill has cut off does not end in a brace, and does not count.
+        let whole = text.lines().filter(|l| l.contains("\"ev\":\"deliver\"") && l.ends_with('}'));
+        for line in whole {
+            if let Some(g) = needles.iter().position(|needle| line.contains(needle)) {
+                counts[g] += 1;
+            }
+        }
+    }
+    Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_life_records_what_came_with_the_state_after_what_its_files_have() {
+        let dir = std::env::temp_dir().join(format!("amcast-diary-{}", std::process::id()));
+        let cluster = Cluster::new(1, 2, 1).unwrap();
+        let (p, q) = (cluster.replica(Gid(0), 0), cluster.replica(Gid(0), 1));
+        let m = |seq| MsgId { sender: cluster.client(0), seq };
+        let begin = |name: &str, pid: Pid, now: Time| {
+            NodeHistory::begin(&dir, name, cluster, &[pid], Kind::default(), now).unwrap()
+        };
+        let mut donor = begin("n1", q, Time(0));
+        let mut first = begin("n0", p, Time(0));
+        for (position, seq) in [(3, 1), (5, 2), (9, 3)] {
+            donor.deliver(Time(1), Gid(0), position, m(seq));
+        }
+        first.deliver(Time(1), Gid(0), 3, m(1));
+        drop(first);
+        let mut state = Vec::new();
+        donor.write(&mut state);
+        let mut second = begin("n0", p, Time(2));
+        second.take_over(Time(3), &state, &[5]).unwrap();
+        second.deliver(Time(4), Gid(0), 9, m(3));
+        second.deliver(Time(5), Gid(0), 9, m(3));
+        drop(second);
+        let text = fs::read_to_string(dir.join("n0.1.jsonl")).unwrap();
+        let messages: Vec<_> = text.lines().filter(|l| l.contains("deliver")).collect();
+        assert_eq!(messages.len(), 2, "{text}");
+        assert!(messages[0].contains("c0:2") && messages[1].contains("c0:3"), "{text}");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

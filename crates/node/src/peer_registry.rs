@@ -1,0 +1,617 @@
+//! How a node and the others stand to each other: what it knows of their lives and disks for good, whom
+//! it refuses, and who refuses it.
+//!
+//! A disk that was replaced has promised less than the later one. Whoever knew the later one remembers
+//! it, in a file that outlasts the node, and lets the other one in no more ([`amcast_net::Known`]). So a
+//! node that is refused learns that it lived before:
+//!
+//! - on a disk on which it never had its place yet, it begins anew, as one that lost what it
+//!   promised, in a later life than any that is known;
+//! - on any other the disk is the wrong one, or a copy: the node ends, and starts no more from it.
+
+use crate::cluster_dir::{life_name, write_synced};
+use crate::config::node_name;
+use crate::control::PeerStatus;
+use crate::disk::Disk;
+use crate::incarnation::ProcessName;
+use crate::skips::SKIPPED;
+use crate::system::refuses_file;
+use amcast_core::Pid;
+use amcast_net::wire::Refusal;
+use amcast_net::{Known, Remark};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How often it is said of one node for one reason that it is refused, or refuses: at first, and when that has gone on for
+/// long. Whoever reaches the port can have it said, and must not fill the log.
+const SAY_EVERY: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
+
+/// How much of a value is told that is not the same for all nodes.
+const VALUE_CHARS_MAX: usize = 200;
+
+/// What a node remembers of another one, as it is written down.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    life: Option<u32>,
+    /// Not in what versions before 5 of what travels wrote.
+    #[serde(default)]
+    start: u64,
+    disk: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    replaced: Vec<u64>,
+}
+
+impl Line {
+    /// Whether it is of a node that was never met.
+    fn is_empty(&self) -> bool {
+        let Self { life, start, disk, replaced } = self;
+        life.is_none() && *start == 0 && *disk == 0 && replaced.is_empty()
+    }
+}
+
+/// That another node refuses this one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Dismissal {
+    /// Which one.
+    pub(crate) by: usize,
+    /// Why.
+    pub(crate) why: Refusal,
+    /// The latest life of this one that it knows.
+    pub(crate) life: u32,
+}
+
+/// How a node stands with the others.
+#[derive(Debug, Default)]
+pub(crate) struct PeerRegistry {
+    rank: usize,
+    /// Where what is known is written; nowhere where nodes keep nothing that outlasts them.
+    path: Option<PathBuf>,
+    /// The number of this node's disk; 0 if it keeps nothing.
+    pub(crate) disk: u64,
+    /// Whether this node began on it by asking the others what it had promised.
+    pub(crate) anew: bool,
+    /// The number of this start of it; 0 if it has none.
+    pub(crate) start: u64,
+    /// What is known of each node, by rank.
+    pub(crate) known: Vec<Known>,
+    /// What decides what the nodes do, in the order in which they compare it: names, and values here.
+    pub(crate) decides: Vec<(String, String)>,
+    /// Of whom an earlier life or disk is refused, by rank, and why.
+    refused: BTreeMap<usize, String>,
+    /// For whom something else decides what it does, by rank: what it is, and what to do.
+    differs: BTreeMap<usize, String>,
+    /// Whom multicast of this node does not reach, by rank, and what to do.
+    no_multicast: BTreeMap<usize, String>,
+    /// Who refuses this node.
+    dismissal: Option<Dismissal>,
+    /// Who was met in this life. All of them skip the same messages.
+    pub(crate) met: BTreeSet<usize>,
+    /// What was said last, and when.
+    said: BTreeMap<Matter, Said>,
+    /// Why it cannot go on.
+    failed: Option<String>,
+}
+
+/// What refusals are told together: of which node they are, none if it did not say who it is; why; and
+/// whether this node is the one that is refused. What is no refusal and is told in the same way has numbers that no
+/// reason for one has.
+type Matter = (Option<usize>, u8, bool);
+
+/// What anybody who reaches the port can cause.
+const STRANGER: Matter = (None, u8::MAX, false);
+const SHORT: Matter = (None, u8::MAX - 1, false);
+const UNDELIVERABLE: Matter = (None, u8::MAX - 2, false);
+
+/// When something was said last, and how often it was not since.
+#[derive(Debug)]
+struct Said {
+    at: Instant,
+    /// After how long it may be said again.
+    every: Duration,
+    kept_back: u64,
+}
+
+/// Whether a node is refused since another life or disk has taken its place.
+fn is_outdated(why: Refusal) -> bool {
+    matches!(why, Refusal::Old | Refusal::Replaced)
+}
+
+impl Dismissal {
+    /// Why the node `rank` of so many, which keeps what it knows in the directory `home`, cannot go on from there, and
+    /// what to do.
+    pub(crate) fn told(&self, (rank, nodes): (usize, usize), home: &Path) -> String {
+        let (by, name) = (node_name(self.by), node_name(rank));
+        let others = (0..nodes).filter(|other| *other != rank);
+        let others: Vec<_> = others.map(|other| forget_words(None, other, rank)).collect();
+        format!(
+            "{by} refuses {name}: it knows life {} of it, on another disk or started from another copy of this one, and \
+             there it promised more than is in {}. Let it run from there, or empty the directory for it to begin anew; \
+             where another node is refused, too, wait until the first one is ready before the second one's is \
+             emptied. If there {name} never answered anybody, as where the disks of two hosts were exchanged and put \
+             back, this is the right disk: end the other nodes, say {} where they run, with their cluster's file as \
+             FILE, and here {}",
+            self.life,
+            home.display(),
+            others.join(", "),
+            forget_words(Some(home), rank, rank)
+        )
+    }
+}
+
+/// The command that has the node `rank` forget the node `of`, where its directory is `home` if that is known.
+fn forget_words(home: Option<&Path>, rank: usize, of: usize) -> String {
+    let file = home.map(|home| home.join("cluster.toml")).filter(|file| file.exists());
+    let file = file.map_or_else(|| "FILE".to_string(), |file| format!("'{}'", file.display()));
+    format!("`amcast node forget {} --config {file} --name {}`", node_name(of), node_name(rank))
+}
+
+/// Where a node remembers the others.
+pub(crate) fn peers_name(rank: usize) -> String {
+    format!("{}.peers", node_name(rank))
+}
+
+/// The number by which a disk is known that has this word: FNV-1a, and never 0.
+fn number_of(word: &str) -> u64 {
+    let mix = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    word.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, mix).max(1)
+}
+
+/// What to do where it cannot be read what a node remembers.
+fn unreadable(why: serde_json::Error) -> io::Error {
+    io::Error::other(format!(
+        "{why}. It says which disks and copies of the other nodes are outdated. If none of them ever \
+         had another disk or was brought back from a copy, remove this file; else empty the directory \
+         for this node to begin anew"
+    ))
+}
+
+/// Has the node `rank`, whose directory is `home`, forget what it knows of the node `of` for good: the
+/// lives and disks that it met, or, of itself, that others refused it. Gives whether it knew anything.
+///
+/// # Errors
+/// When the node runs, or its files cannot be read or written; the sentence says what to do.
+pub(crate) fn forget(home: &Path, rank: usize, of: usize) -> Result<bool, String> {
+    let life = home.join(life_name(rank));
+    if !life.exists() {
+        let (node, home) = (node_name(rank), home.display());
+        return Err(format!("{node} never ran in {home}: there is nothing to forget"));
+    }
+    // Held until it is done, so that no start reads what is about to change.
+    let name = ProcessName::take(&life).map_err(|e| refuses_file(&life, &e))?;
+    let _name = name.ok_or_else(|| format!("{} runs: end it first", node_name(rank)))?;
+    if rank == of {
+        return Disk::of(home, rank).forget_refusal();
+    }
+    let path = home.join(peers_name(rank));
+    let mut lines = lines(&path).map_err(|e| refuses_file(&path, &e))?;
+    if lines.remove(&node_name(of)).is_none_or(|line| line.is_empty()) {
+        return Ok(false);
+    }
+    write_lines(&path, &lines).map_err(|e| refuses_file(&path, &e))?;
+    Ok(true)
+}
+
+/// What stands in the file at `path` of each node, by its name.
+fn lines(path: &Path) -> io::Result<BTreeMap<String, Line>> {
+    match fs::read_to_string(path) {
+        Ok(text) => serde_json::from_str(&text).map_err(unreadable),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(e) => Err(e),
+    }
+}
+
+fn write_lines(path: &Path, lines: &BTreeMap<String, Line>) -> io::Result<()> {
+    write_synced(path, serde_json::to_string(lines)?.as_bytes())
+}
+
+impl PeerRegistry {
+    /// Of a node that keeps nothing, in a cluster of so many.
+    pub(crate) fn fleeting(nodes: usize) -> Self {
+        Self { known: vec![Known::default(); nodes], ..Self::default() }
+    }
+
+    /// Of the node `rank`, whose disk has this word, with what its earlier lives wrote down in the
+    /// directory `home`.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub(crate) fn open(
+        (home, word): (&Path, &str),
+        (rank, nodes): (usize, usize),
+    ) -> io::Result<Self> {
+        let path = home.join(peers_name(rank));
+        let mut known = vec![Known::default(); nodes];
+        let lines = lines(&path)?;
+        for (of, known) in known.iter_mut().enumerate() {
+            if let Some(line) = lines.get(&node_name(of)) {
+                let Line { life, start, disk, ref replaced } = *line;
+                *known = Known { life, start, disk, replaced: replaced.clone() };
+            }
+        }
+        let (path, disk) = (Some(path), number_of(word));
+        Ok(Self { rank, path, disk, known, ..Self::default() })
+    }
+
+    /// A node is connected. What is new of it is on the disk when this returns true; false if it must not
+    /// be talked to, since it would not be there.
+    pub(crate) fn meets(&mut self, rank: usize, now: &Known) -> bool {
+        self.refused.remove(&rank);
+        self.differs.remove(&rank);
+        self.dismissal.take_if(|dismissal| dismissal.by == rank);
+        if self.known[rank] == *now {
+            return true;
+        }
+        let before = std::mem::replace(&mut self.known[rank], now.clone());
+        let is_other = before.disk != 0 && before.disk != now.disk;
+        if is_other {
+            tracing::warn!(
+                "{} has begun on another disk: what is of the one before is refused from now on",
+                node_name(rank)
+            );
+        }
+        match self.write() {
+            Ok(()) => true,
+            // The life of a disk that is known: the next start may let in one of its earlier lives,
+            // and no disk that it should not.
+            Err(e) if !is_other && before.life.is_some() => {
+                tracing::warn!("which life of {} was met is not on disk: {e}", node_name(rank));
+                true
+            }
+            Err(e) => {
+                self.failed = Some(e.to_string());
+                false
+            }
+        }
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let line = |known: &Known| {
+            let Known { life, start, disk, replaced } = known.clone();
+            Line { life, start, disk, replaced }
+        };
+        let others = self.known.iter().enumerate().filter(|(rank, _)| *rank != self.rank);
+        let lines = others.map(|(rank, known)| (node_name(rank), line(known))).collect();
+        let written = write_lines(path, &lines);
+        written.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+    }
+
+    /// The carrier has something to say.
+    pub(crate) fn hear(&mut self, remark: Remark) {
+        let (matter, text) = match remark {
+            Remark::Refused { pid, address, why } => {
+                // One of another cluster that has come here by mistake is none of ours.
+                let rank = pid.map(Pid::index).filter(|_| why != Refusal::Cluster);
+                let rank = rank.filter(|rank| *rank < self.known.len());
+                let who = rank.map_or_else(|| "what connects".to_string(), node_name);
+                let mut text = format!("{who} at {address} is refused: {}", self.told(why));
+                if let Some(rank) = rank.filter(|_| is_outdated(why)) {
+                    let home = self.path.as_deref().and_then(Path::parent);
+                    let forget = forget_words(home, self.rank, rank);
+                    text += &format!(
+                        ". If the one that is known here never answered anybody, {who} at {address} is the right one: end \
+                         this node and say {forget}"
+                    );
+                }
+                self.note(rank, why, &text);
+                if let Some(rank) = rank.filter(|_| is_outdated(why)) {
+                    self.refused.insert(rank, text.clone());
+                }
+                ((rank, why.number(), false), text)
+            }
+            Remark::RefusedBy { pid, address, why, life } => {
+                if is_outdated(why) {
+                    self.dismissal = Some(Dismissal { by: pid.index(), why, life });
+                }
+                let by = node_name(pid.index());
+                let text = format!("{by} at {address} refuses this node: {}", self.told(why));
+                self.note(Some(pid.index()), why, &text);
+                ((Some(pid.index()), why.number(), true), text)
+            }
+            Remark::NoMulticast { pid, address, group } => {
+                let text = format!(
+                    "multicast to {group} does not reach {} at {address}, which gets each datagram by \
+                     itself; {}",
+                    node_name(pid.index()),
+                    Remark::NO_MULTICAST_ADVICE
+                );
+                tracing::warn!("{text}");
+                self.no_multicast.insert(pid.index(), text);
+                return;
+            }
+            Remark::MulticastAgain { pid, group } => {
+                self.no_multicast.remove(&pid.index());
+                return tracing::info!(
+                    "multicast to {group} reaches {} again",
+                    node_name(pid.index())
+                );
+            }
+            ref short @ Remark::Short { .. } => (SHORT, short.to_string()),
+            ref remark @ Remark::Undeliverable { .. } => (UNDELIVERABLE, remark.to_string()),
+            ref stranger @ Remark::Stranger { .. } => (STRANGER, stranger.to_string()),
+            other => return tracing::info!("{other}"),
+        };
+        if let Some(line) = self.line(matter, text, Instant::now()) {
+            tracing::warn!("{line}");
+        }
+    }
+
+    /// Why a node is refused, with what this one knows of it.
+    fn told(&self, why: Refusal) -> String {
+        let Refusal::Decides(at) = why else { return why.to_string() };
+        let Some((name, value)) = self.decides.get(usize::from(at)) else { return why.to_string() };
+        let value: String = value.chars().take(VALUE_CHARS_MAX).collect();
+        if name == SKIPPED {
+            return format!(
+                "the two have not decided to skip the same messages, each at the same place, and no replica may execute \
+                 what another one skips: {} skips {value}. See `amcast log-file skip --list` on each host, and give all nodes the same \
+                 decisions",
+                node_name(self.rank)
+            );
+        }
+        format!(
+            "their cluster files differ in {name}, which is {value} in the one of this node, and its replicas would \
+             come to another state; give all nodes the same file (`amcast config check FILE` on each host prints \
+             what is compared)"
+        )
+    }
+
+    /// Takes note of a node for which something else decides what it does.
+    fn note(&mut self, rank: Option<usize>, why: Refusal, text: &str) {
+        if let (Some(rank), Refusal::Decides(_)) = (rank, why) {
+            self.differs.insert(rank, text.to_string());
+        }
+    }
+
+    /// That this node does not talk to another one, since something else decides what that does.
+    pub(crate) fn differs(&self) -> Option<&String> {
+        self.differs.values().next()
+    }
+
+    /// The line that is to be said, if it is time for one, with how many were kept back before it.
+    fn line(&mut self, matter: Matter, text: String, now: Instant) -> Option<String> {
+        let said = self.said.get_mut(&matter);
+        let (kept_back, every) = match said {
+            Some(said) if now < said.at + said.every => {
+                said.kept_back += 1;
+                return None;
+            }
+            // It goes on: more and more seldom.
+            Some(said) if now < said.at + said.every * 2 => {
+                (said.kept_back, (said.every * 2).min(SAY_EVERY.1))
+            }
+            Some(said) => (said.kept_back, SAY_EVERY.0),
+            None => (0, SAY_EVERY.0),
+        };
+        self.said.insert(matter, Said { at: now, every, kept_back: 0 });
+        Some(match kept_back {
+            0 => text,
+            1 => format!("{text} (and once more since that was said last)"),
+            n => format!("{text} (and {n} times more since that was said last)"),
+        })
+    }
+
+    /// What it knows of each node, by rank. That an old one is refused says nothing of the right one,
+    /// which is connected.
+    pub(crate) fn peers(&self, is_connected: impl Fn(usize) -> bool) -> Vec<PeerStatus> {
+        let refused = |rank| self.refused.get(&rank).or_else(|| self.differs.get(&rank));
+        let refused = |rank| refused(rank).filter(|_| !is_connected(rank)).cloned();
+        let known = self.known.iter().enumerate();
+        let status = |(rank, known): (usize, &Known)| PeerStatus {
+            life: known.life,
+            refused: refused(rank),
+            no_multicast: self.no_multicast.get(&rank).cloned(),
+        };
+        known.map(status).collect()
+    }
+
+    /// That this node is one that another life or disk of it has taken the place of.
+    pub(crate) fn dismissal(&self) -> Option<&Dismissal> {
+        self.dismissal.as_ref()
+    }
+
+    /// Why the node cannot go on, if it cannot.
+    pub(crate) fn failed(&self) -> Option<&String> {
+        self.failed.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_of_another_is_forgotten_while_the_node_does_not_run() {
+        let home = std::env::temp_dir().join(format!("amcast-forget-{}", std::process::id()));
+        fs::create_dir_all(&home).unwrap();
+        assert!(forget(&home, 1, 2).unwrap_err().contains("n1 never ran"));
+        let open = || PeerRegistry::open((&home, "a word"), (1, 3)).unwrap();
+        let met = |life| Known { life: Some(life), start: 9, disk: 8, replaced: vec![1] };
+        let life = ProcessName::take(&home.join("n1.life")).unwrap().unwrap().begin(0).unwrap();
+        let mut peer_registry = open();
+        assert!(peer_registry.meets(0, &met(3)) && peer_registry.meets(2, &met(4)));
+        assert_eq!(forget(&home, 1, 2), Err("n1 runs: end it first".to_string()));
+        drop((life, peer_registry));
+        assert_eq!(forget(&home, 1, 2), Ok(true));
+        assert_eq!(open().known, [met(3), Known::default(), Known::default()]);
+        assert_eq!(forget(&home, 1, 2), Ok(false));
+        // Of itself it forgets that it was refused.
+        let disk = Disk::of(&home, 1);
+        disk.is_refused("it was replaced".to_string());
+        assert!(disk.check().is_err());
+        assert_eq!((forget(&home, 1, 1), forget(&home, 1, 1)), (Ok(true), Ok(false)));
+        disk.check().unwrap();
+        fs::write(home.join("n1.peers"), "half a fi").unwrap();
+        assert!(forget(&home, 1, 0).unwrap_err().contains("n1.peers"));
+        fs::remove_dir_all(&home).unwrap();
+    }
+
+    #[test]
+    fn what_is_known_of_the_others_outlasts_a_node() {
+        let home = std::env::temp_dir().join(format!("amcast-standing-{}", std::process::id()));
+        fs::create_dir_all(&home).unwrap();
+        let open = || PeerRegistry::open((&home, "a word"), (1, 3)).unwrap();
+        let mut peer_registry = open();
+        assert_eq!(peer_registry.known, vec![Known::default(); 3]);
+        let known = Known { life: Some(4), start: 9, disk: u64::MAX, replaced: vec![1, 2] };
+        assert!(peer_registry.meets(2, &known));
+        assert_eq!(open().known[2], known);
+        assert!(open().disk != 0 && open().disk == peer_registry.disk);
+        // Where it cannot be written nobody is let in whose earlier disk might be let in later.
+        fs::remove_dir_all(&home).unwrap();
+        assert!(peer_registry.meets(2, &Known { life: Some(5), ..known.clone() }));
+        assert_eq!(peer_registry.failed(), None);
+        assert!(
+            !peer_registry
+                .meets(2, &Known { life: Some(6), disk: 3, replaced: vec![1, 2, 9], ..known })
+        );
+        assert!(peer_registry.failed().is_some_and(|why| why.contains("n1.peers")));
+    }
+
+    #[test]
+    fn what_the_version_before_wrote_is_read_and_what_does_not_read_is_told_with_what_to_do() {
+        let home = std::env::temp_dir().join(format!("amcast-peers-{}", std::process::id()));
+        fs::create_dir_all(&home).unwrap();
+        let before = r#"{"n0":{"life":4,"disk":7,"replaced":[3]},"n2":{"life":null,"disk":0}}"#;
+        let open = |text: &str| {
+            fs::write(home.join("n1.peers"), text).unwrap();
+            PeerRegistry::open((&home, "a word"), (1, 3))
+        };
+        let known = Known { life: Some(4), start: 0, disk: 7, replaced: vec![3] };
+        let read = open(before).unwrap().known;
+        assert_eq!(read, [known, Known::default(), Known::default()]);
+        for text in ["", "{\"n0\":{\"life\":", "no json"] {
+            let why = open(text).unwrap_err().to_string();
+            assert!(
+                why.contains("remove this file") && why.contains("empty the directory"),
+                "{why}"
+            );
+        }
+        fs::remove_dir_all(&home).unwrap();
+    }
+
+    #[test]
+    fn nodes_of_another_cluster_that_come_here_by_mistake_are_none_of_ours() {
+        let mut peer_registry = PeerRegistry::fleeting(3);
+        let (address, pid) = (([127, 0, 0, 1], 7400).into(), Some(Pid(2)));
+        peer_registry.hear(Remark::Refused { address, pid, why: Refusal::Cluster });
+        assert!(peer_registry.peers(|_| false).iter().all(|peer| peer.refused.is_none()));
+        assert!(peer_registry.said.keys().all(|(of, ..)| of.is_none()), "it does not count as n2");
+        // That one of ours refuses us is not forgotten over what is at its address now.
+        let by = |why| Remark::RefusedBy { pid: Pid(0), address, why, life: 7 };
+        peer_registry.hear(by(Refusal::Old));
+        peer_registry.hear(by(Refusal::Cluster));
+        assert_eq!(peer_registry.dismissal().map(|dismissal| dismissal.why), Some(Refusal::Old));
+    }
+
+    #[test]
+    fn what_is_refused_again_and_again_is_counted_and_another_reason_is_told_at_once() {
+        let mut peer_registry = PeerRegistry::fleeting(3);
+        let begun = Instant::now();
+        let mut says = |of, why: Refusal, seconds| {
+            let now = begun + Duration::from_secs(seconds);
+            peer_registry.line((of, why.number(), false), "refused".to_string(), now)
+        };
+        assert_eq!(says(Some(1), Refusal::Old, 0).as_deref(), Some("refused"));
+        assert_eq!((says(Some(1), Refusal::Old, 1), says(Some(1), Refusal::Old, 59)), (None, None));
+        assert_eq!(says(Some(1), Refusal::Version, 59).as_deref(), Some("refused"));
+        assert_eq!(says(None, Refusal::Old, 59).as_deref(), Some("refused"));
+        let again = says(Some(1), Refusal::Old, 60);
+        assert_eq!(again.as_deref(), Some("refused (and 2 times more since that was said last)"));
+        assert_eq!(says(Some(1), Refusal::Old, 61), None);
+        let again = says(Some(1), Refusal::Old, 500);
+        assert_eq!(again.as_deref(), Some("refused (and once more since that was said last)"));
+        assert_eq!(says(Some(1), Refusal::Old, 900).as_deref(), Some("refused"));
+    }
+
+    #[test]
+    fn a_node_for_which_something_else_decides_is_told_with_what_it_is_until_it_is_connected() {
+        let mut peer_registry = PeerRegistry::fleeting(3);
+        let item = |name: &str, value: &str| (name.to_string(), value.to_string());
+        peer_registry.decides = vec![item("shards", "3"), item("maxmemory_mb", "2000")];
+        let address = ([127, 0, 0, 1], 7400).into();
+        let why = Refusal::Decides(1);
+        peer_registry.hear(Remark::Refused { address, pid: Some(Pid(2)), why });
+        peer_registry.hear(Remark::RefusedBy { address, pid: Pid(0), why, life: 1 });
+        let peers = peer_registry.peers(|_| false);
+        for (rank, begins) in [(0, "n0 at 127.0.0.1:7400 refuses this node"), (2, "n2 at")] {
+            let text = peers[rank].refused.as_ref().unwrap();
+            assert!(text.starts_with(begins), "{text}");
+            assert!(
+                text.contains("differ in maxmemory_mb, which is 2000 in the one of this"),
+                "{text}"
+            );
+        }
+        assert!(peers[1].refused.is_none() && peer_registry.differs().is_some());
+        assert_eq!(peer_registry.dismissal(), None, "it may be right, and the other wrong");
+        (0..3).for_each(|rank| assert!(peer_registry.meets(rank, &Known::default())));
+        assert_eq!(peer_registry.differs(), None);
+        assert!(peer_registry.peers(|_| false).iter().all(|peer| peer.refused.is_none()));
+    }
+
+    #[test]
+    fn strangers_do_not_fill_the_log() {
+        let mut peer_registry = PeerRegistry::fleeting(3);
+        let begun = Instant::now();
+        let says = |n: u64| {
+            let now = begun + Duration::from_secs(n);
+            peer_registry.line(STRANGER, "a stranger".to_string(), now)
+        };
+        let told: Vec<String> = (0..86_400).filter_map(says).collect();
+        assert!((20..40).contains(&told.len()), "{} lines in a day", told.len());
+        let address = ([127, 0, 0, 1], 7400).into();
+        peer_registry.hear(Remark::Stranger { address });
+        assert!(peer_registry.said[&STRANGER].kept_back > 0, "it is one of those");
+    }
+
+    #[test]
+    fn who_refuses_and_who_is_refused_is_known_until_they_are_connected() {
+        let refused = |peer_registry: &PeerRegistry, rank: usize| {
+            peer_registry.peers(|_| false)[rank].refused.clone()
+        };
+        let mut peer_registry = PeerRegistry::fleeting(3);
+        let address = ([127, 0, 0, 1], 7400).into();
+        let why = Refusal::Replaced;
+        peer_registry.hear(Remark::Refused { address, pid: Some(Pid(2)), why });
+        assert!(
+            refused(&peer_registry, 2).is_some_and(|why| why.starts_with("n2 at 127.0.0.1:7400"))
+        );
+        assert_eq!(
+            peer_registry.peers(|rank| rank == 2)[2].refused,
+            None,
+            "the right one is connected"
+        );
+        // Of nobody here, or not for an old disk.
+        for (pid, why) in [(Some(3), why), (None, Refusal::Version), (Some(1), Refusal::Shape)] {
+            peer_registry.hear(Remark::Refused { address, pid: pid.map(Pid), why });
+        }
+        assert_eq!(peer_registry.refused.keys().collect::<Vec<_>>(), [&2]);
+        let (pid, life) = (Pid(1), 7);
+        peer_registry.hear(Remark::RefusedBy { pid, address, why: Refusal::Shape, life });
+        assert_eq!(peer_registry.dismissal(), None, "that another life would not mend");
+        peer_registry.hear(Remark::RefusedBy { pid, address, why: Refusal::Old, life });
+        let dismissal = Dismissal { by: 1, why: Refusal::Old, life };
+        assert_eq!(peer_registry.dismissal(), Some(&dismissal));
+        (1..3).for_each(|rank| assert!(peer_registry.meets(rank, &Known::default())));
+        assert_eq!((peer_registry.dismissal(), refused(&peer_registry, 2)), (None, None));
+    }
+
+    #[test]
+    fn whom_multicast_does_not_reach_is_in_the_status_by_name_until_it_is_reached() {
+        let mut peer_registry = PeerRegistry::fleeting(3);
+        let [address, group] = ["10.0.2.7:4000", "239.255.1.2:5000"].map(|at| at.parse().unwrap());
+        let says =
+            |peer_registry: &PeerRegistry| peer_registry.peers(|_| true)[2].no_multicast.clone();
+        peer_registry.hear(Remark::NoMulticast { pid: Pid(2), address, group });
+        let text = says(&peer_registry).unwrap();
+        for part in ["239.255.1.2:5000", "n2 at 10.0.2.7:4000", "lane=datagram"] {
+            assert!(text.contains(part), "{text}");
+        }
+        peer_registry.hear(Remark::MulticastAgain { pid: Pid(2), group });
+        assert_eq!(says(&peer_registry), None);
+    }
+}

@@ -1,0 +1,563 @@
+//! The log of one process of a node, as its driver has it: records that the protocol persists, and
+//! what the disk says of them.
+//!
+//! What a protocol does not wait for must still survive the end of its process. So where nothing is
+//! awaited, what the process says after such a record is held back until the operating system has the
+//! record ([`ReplicaLog::behind`]): some tens of microseconds. Where the protocol awaits what it promises,
+//! it holds back itself.
+
+use crate::cluster_dir::Keeping;
+use crate::log_ends::LogEnd;
+use amcast_core::step::{Medium, Outbox, Output, Ticket};
+use amcast_core::{Gid, Input};
+use amcast_storage::offline::{Cut, LOST, repair_end, was_made};
+use amcast_storage::{Counts, Done, Log, LogId, Misfit, Options, Recovered, Refused, Wake};
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::iter::Sum;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// How long a piece of a log is on a disk, in bytes. A node writes one for each of its processes when
+/// it starts for the first time, and keeps a spare one.
+const SEGMENT_BYTES: u64 = 16 << 20;
+
+/// The same where the log goes with the cluster: it lies in memory, most likely.
+const SEGMENT_BYTES_IN_MEMORY: u64 = 4 << 20;
+
+/// What the log of a process takes at its start, in bytes, and needs to go on.
+pub(crate) const fn bytes_at_start(lasts: bool) -> u64 {
+    // One is written, and one is there when it is full.
+    2 * if lasts { SEGMENT_BYTES } else { SEGMENT_BYTES_IN_MEMORY }
+}
+
+/// What the log has done for the protocol.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// The record with this ticket is durable.
+    Durable(Ticket),
+    /// A record was read; none if it cannot be.
+    Loaded(Ticket, Option<Vec<u8>>),
+}
+
+impl Kept {
+    /// What the protocol is told.
+    pub(crate) fn input<M: Medium>(&self) -> Input<'_, M> {
+        match self {
+            Self::Durable(ticket) => Input::Durable(*ticket),
+            Self::Loaded(ticket, record) => {
+                Input::Loaded { ticket: *ticket, record: record.as_deref() }
+            }
+        }
+    }
+}
+
+/// How much is in logs, or was written to them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct LogVolume {
+    /// How many records.
+    pub(crate) records: u64,
+    /// How many bytes of a log they take.
+    pub(crate) bytes: u64,
+}
+
+impl LogVolume {
+    /// A record's head in a log, in bytes.
+    const HEAD_BYTES: u64 = 32;
+
+    const fn add(&mut self, record: &[u8]) {
+        self.records += 1;
+        self.bytes += record.len() as u64 + Self::HEAD_BYTES;
+    }
+
+    /// How much more that is than what there was `before`.
+    pub(crate) const fn since(self, before: Self) -> Self {
+        Self { records: self.records - before.records, bytes: self.bytes - before.bytes }
+    }
+}
+
+impl Sum for LogVolume {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            records: sum.records + one.records,
+            bytes: sum.bytes + one.bytes,
+        })
+    }
+}
+
+/// Something that this life must tell the protocol about a log, as a file beside it that outlasts lives:
+/// a life that ends before what follows from it is written would leave the next one ignorant.
+#[derive(Debug)]
+struct Mark(PathBuf);
+
+impl Mark {
+    /// The mark beside the log in the directory `path`, which is opened next: it is there until
+    /// [`Mark::clear`].
+    fn set(path: &Path, kind: &str) -> io::Result<Self> {
+        let mark = Self(path.with_extension(kind));
+        if !mark.0.exists() {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o600).open(&mark.0)?;
+            File::open(path.parent().unwrap_or(path))?.sync_all()?;
+        }
+        Ok(mark)
+    }
+
+    /// Whether an earlier life left it.
+    fn is_set(path: &Path, kind: &str) -> bool {
+        path.with_extension(kind).exists()
+    }
+
+    /// It was told, and what follows from it is kept.
+    fn clear(self) {
+        if let Err(e) = fs::remove_file(&self.0) {
+            tracing::warn!("{}: {e}: the next start asks the others once more", self.0.display());
+        }
+    }
+}
+
+/// Has the next life take the log in the directory `path` for one that is gone.
+pub(crate) fn mark_lost(path: &Path) -> io::Result<()> {
+    Mark::set(path, LOST).map(drop)
+}
+
+/// Why a log cannot be opened; the sentence says what to do.
+#[derive(Debug)]
+pub(crate) enum Unopened {
+    /// It cannot be used as it is.
+    Unusable(String),
+    /// It had lost its end, and has been made to open: the next start has its process ask the others what it
+    /// had promised.
+    CutShort(String),
+}
+
+impl fmt::Display for Unopened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Unusable(why) | Self::CutShort(why)) = self;
+        f.write_str(why)
+    }
+}
+
+/// What follows from an error of the log in the directory `path`. A log of which only the end is missing, or
+/// that cannot prove that it is not, is made to open, and what is cut off is kept: what it is good for the
+/// other acceptors know. Any other damage is for people.
+fn mend(path: &Path, why: &amcast_storage::Error) -> Unopened {
+    let unusable = Unopened::Unusable(why.to_string());
+    if !why.is_damage() && !matches!(why, amcast_storage::Error::Missing { .. }) {
+        return unusable;
+    }
+    match repair_end(path) {
+        Ok(Some(Cut { from, kept, .. })) => {
+            let kept: Vec<_> = kept.iter().map(|file| file.display().to_string()).collect();
+            let aside = match kept.is_empty() {
+                true => "nothing was left to keep".to_string(),
+                false => format!("what was there is kept in {}", kept.join(", ")),
+            };
+            let what = match why {
+                amcast_storage::Error::Damaged(damage) => damage.says(),
+                // It may be whole; nothing says so.
+                other => other.to_string(),
+            };
+            Unopened::CutShort(format!(
+                "{what}. The log in {} was cut: its next record is {from}, and {aside}; the node asks the \
+                 others what it had promised before it votes again",
+                path.display()
+            ))
+        }
+        Ok(None) => unusable,
+        Err(e) => Unopened::Unusable(format!("{why} (it cannot be made to open: {e})")),
+    }
+}
+
+/// The end of the log may be missing. The log itself says so once, when it is opened.
+const DOUBT: &str = "doubt";
+
+/// The log of a process.
+#[derive(Debug)]
+pub(crate) struct ReplicaLog {
+    log: Log,
+    id: LogId,
+    holds: bool,
+    /// What was found in it, and what was appended.
+    volume: LogVolume,
+    done: VecDeque<Kept>,
+    /// Until something was written.
+    doubt: Option<Mark>,
+    /// Until something is durable; where the protocol waits for no disk, until something is written: it
+    /// asks the others whenever the machine failed.
+    lost: Option<Mark>,
+    /// It did not take a record: nothing that is said from now on goes out.
+    refuses: bool,
+    /// Why it cannot go on.
+    failed: Option<String>,
+}
+
+impl ReplicaLog {
+    /// Opens the log of the process in `group`, or makes it; `each` gets what survived, the oldest first.
+    /// `wake` is called when there is something to [`take`](Self::take). The last result is whether
+    /// what was there before is gone, or a part of it: the log must reach as far as `end` says.
+    ///
+    /// # Errors
+    /// When it is damaged or cannot be used.
+    pub(crate) fn open(
+        group: Gid,
+        keeping: &Keeping,
+        (wake, end): (Wake, Option<&LogEnd>),
+        mut each: impl FnMut(u64, &[u8]),
+    ) -> Result<(Self, Recovered, bool), Unopened> {
+        let path = &keeping.path.join(group.to_string());
+        let owner = keeping.owner.of_group(group);
+        let (segment_bytes, spares) =
+            if keeping.lasts { (SEGMENT_BYTES, 1) } else { (SEGMENT_BYTES_IN_MEMORY, 0) };
+        let options = Options { segment_bytes, spares, owner, ..Options::default() };
+        let holds = keeping.holds;
+        let wrong = |e: io::Error| Unopened::Unusable(format!("{}: {e}", path.display()));
+        let doubted = Mark::is_set(path, DOUBT);
+        let doubt = Mark::set(path, DOUBT).map_err(wrong)?;
+        // An empty directory is no log either: one is made there that knows of no promise.
+        let mut is_lost = Mark::is_set(path, LOST) || !was_made(path) && keeping.is_begun();
+        // Before the log is made: the next life could not tell it from one that was there.
+        let mut lost = is_lost.then(|| Mark::set(path, LOST)).transpose().map_err(wrong)?;
+        let mut volume = LogVolume::default();
+        let opened = Log::open(path, &options, wake, |number, record| {
+            volume.add(record);
+            each(number, record);
+        });
+        let (log, mut recovered) = opened.map_err(|e| match e {
+            amcast_storage::Error::Misfit { why: Misfit::OtherOwner(other), .. } => {
+                Unopened::Unusable(keeping.owner.refuses(path, group, other))
+            }
+            e => mend(path, &e),
+        })?;
+        if let Some(end) = end.filter(|end| end.is_beyond(recovered.log, recovered.next))
+            && !is_lost
+        {
+            tracing::error!(
+                "{}: the log ends before record {}, and it was synced up to record {} when the node wrote a \
+                 checkpoint: it is an older one, or was cut short",
+                path.display(),
+                recovered.next,
+                end.synced
+            );
+            (is_lost, lost) = (true, Some(Mark::set(path, LOST).map_err(wrong)?));
+        }
+        recovered.lossy |= doubted && recovered.life > 0;
+        let mut doubt = Some(doubt);
+        if !recovered.lossy {
+            doubt.take().into_iter().for_each(Mark::clear);
+        }
+        let (done, refuses, failed) = (VecDeque::new(), false, None);
+        let id = recovered.log;
+        let journal = Self { log, id, holds, volume, done, doubt, lost, refuses, failed };
+        Ok((journal, recovered, is_lost))
+    }
+
+    /// Carries out what a step asked of the log, in order.
+    pub(crate) fn carry<M: Medium>(&mut self, outbox: &Outbox<M>) {
+        for item in outbox.items() {
+            match item {
+                Output::Persist { ticket, record, awaited } => {
+                    let record = outbox.bytes(*record);
+                    self.volume.add(record);
+                    let appended = self.log.append(*ticket, record, *awaited);
+                    if let Err(e) = appended {
+                        self.refuses = true;
+                        // Why it failed is said with what it has done.
+                        if let Refused::TooLong { .. } = e {
+                            self.failed.get_or_insert(e.to_string());
+                        }
+                    }
+                }
+                Output::Load { ticket, number } => self.log.load(*ticket, *number),
+                Output::Trim { before } => self.log.trim(*before),
+                _ => {}
+            }
+        }
+    }
+
+    /// What is said now must wait until the records before this number are with the operating system.
+    pub(crate) fn behind(&self) -> u64 {
+        match self.holds {
+            true if self.refuses => u64::MAX,
+            true => self.log.next(),
+            false => 0,
+        }
+    }
+
+    /// The records before this number are with the operating system.
+    pub(crate) fn written(&self) -> u64 {
+        self.log.written()
+    }
+
+    /// Hands over what was persisted and asked for since the last time.
+    pub(crate) fn submit(&mut self) {
+        self.log.submit();
+    }
+
+    /// What the log has done, one after the other.
+    pub(crate) fn take(&mut self) -> Option<Kept> {
+        let Self { log, holds, done, doubt, lost, failed, .. } = self;
+        let clear = |mark: &mut Option<Mark>| mark.take().into_iter().for_each(Mark::clear);
+        log.take(|what| match what {
+            Done::Written(_) => {
+                clear(doubt);
+                if *holds {
+                    clear(lost);
+                }
+            }
+            Done::Durable(ticket) => {
+                clear(doubt);
+                clear(lost);
+                done.push_back(Kept::Durable(ticket));
+            }
+            Done::Loaded { ticket, record } => {
+                let record = record.inspect_err(|why| tracing::warn!("a record is lost: {why}"));
+                done.push_back(Kept::Loaded(ticket, record.ok()));
+            }
+            Done::Warned(e) => tracing::warn!("{e}"),
+            Done::Failed(e) => _ = failed.get_or_insert(e.to_string()),
+        });
+        done.pop_front()
+    }
+
+    /// How many bytes it takes before the disk must catch up.
+    pub(crate) fn room(&self) -> usize {
+        self.log.room()
+    }
+
+    /// What was found in it, and what was appended since.
+    pub(crate) const fn volume(&self) -> LogVolume {
+        self.volume
+    }
+
+    /// Which log it is, and how far it is synced.
+    pub(crate) fn end(&self) -> LogEnd {
+        LogEnd::new(self.id, self.log.synced())
+    }
+
+    /// How often it was synced.
+    pub(crate) fn syncs(&self) -> u64 {
+        self.log.counts().syncs
+    }
+
+    /// What the log has done since it was opened.
+    pub(crate) fn counts(&self) -> Counts {
+        self.log.counts()
+    }
+
+    /// Why it cannot go on, if it cannot.
+    pub(crate) fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log_owner::LogOwner;
+    use amcast_core::messages::Messages;
+    use std::sync::Arc;
+
+    fn keeping(name: &str) -> Keeping {
+        let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let begun = dir.join("begun");
+        Keeping {
+            path: dir,
+            begun,
+            holds: true,
+            lasts: false,
+            lived: false,
+            first_life: 0,
+            owner: LogOwner::of(1, 1),
+        }
+    }
+
+    fn open(keeping: &Keeping) -> (ReplicaLog, Recovered, bool) {
+        open_with(keeping, None).unwrap()
+    }
+
+    fn open_with(
+        keeping: &Keeping,
+        end: Option<&LogEnd>,
+    ) -> Result<(ReplicaLog, Recovered, bool), Unopened> {
+        ReplicaLog::open(Gid(0), keeping, (Arc::new(|| {}), end), |_, _| {})
+    }
+
+    /// Writes a record, and waits until the disk has it.
+    fn write(mut journal: ReplicaLog) {
+        journal.log.append(Ticket(1), b"what follows from that", true).unwrap();
+        journal.submit();
+        while journal.take().is_none() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_doubt_stays_until_something_is_written() {
+        let _limit = amcast_test_policy::time_limit();
+        let keeping = keeping("doubt");
+        let mark = keeping.path.join("g0.doubt");
+        assert!(!open(&keeping).1.lossy, "it is new");
+        assert!(!mark.exists());
+        // A life that was told, and ended before it wrote anything.
+        fs::write(&mark, "").unwrap();
+        assert!(open(&keeping).1.lossy && open(&keeping).1.lossy, "again and again");
+        write(open(&keeping).0);
+        assert!(!open(&keeping).1.lossy);
+        fs::remove_dir_all(&keeping.path).unwrap();
+    }
+
+    #[test]
+    fn that_a_log_is_lost_is_told_until_something_is_written() {
+        let _limit = amcast_test_policy::time_limit();
+        let keeping = keeping("lost");
+        assert!(!open(&keeping).2, "there was none before");
+        let log = keeping.path.join("g0");
+        keeping.begun().unwrap();
+        let segment = log.join("00000000000000000000.segment");
+        let unwritten = fs::read(&segment).unwrap();
+        let empty = || {
+            for file in fs::read_dir(&log).unwrap() {
+                fs::remove_file(file.unwrap().path()).unwrap();
+            }
+        };
+        // As of a log that was being made.
+        let blank = || {
+            empty();
+            fs::write(&segment, &unwritten).unwrap();
+        };
+        let gone = || fs::remove_dir_all(&log).unwrap();
+        for lose in [&gone as &dyn Fn(), &empty, &blank] {
+            lose();
+            assert!(open(&keeping).2 && open(&keeping).2, "again and again");
+            write(open(&keeping).0);
+            assert!(!open(&keeping).2);
+        }
+        fs::remove_dir_all(&keeping.path).unwrap();
+    }
+
+    #[test]
+    fn the_volume_of_a_log_is_what_was_found_and_what_was_appended() {
+        let _limit = amcast_test_policy::time_limit();
+        let keeping = keeping("volume");
+        let records: [&[u8]; 2] = [b"one", b"another"];
+        for lives in 1..4_u64 {
+            let (mut journal, ..) = open(&keeping);
+            let all = |lives: u64| LogVolume { records: 2 * lives, bytes: (2 * 32 + 10) * lives };
+            assert_eq!(journal.volume(), all(lives - 1));
+            let mut outbox: Outbox<Messages<u64>> = Outbox::default();
+            for record in records {
+                let record = outbox.fill(|to| to.extend_from_slice(record));
+                outbox.push(Output::Persist { ticket: Ticket(1), record, awaited: false });
+            }
+            journal.carry(&outbox);
+            assert_eq!(journal.volume(), all(lives));
+            assert_eq!(journal.volume().since(all(lives - 1)), all(1));
+        }
+        fs::remove_dir_all(&keeping.path).unwrap();
+    }
+
+    #[test]
+    fn what_was_cut_from_a_log_is_lost_too() {
+        let _limit = amcast_test_policy::time_limit();
+        let keeping = keeping("cut");
+        (0..3).for_each(|_| write(open(&keeping).0));
+        let log = keeping.path.join("g0");
+        let files = fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path());
+        let mut segments: Vec<PathBuf> =
+            files.filter(|path| path.extension().is_some_and(|e| e == "segment")).collect();
+        segments.sort();
+        let mut bytes = fs::read(&segments[0]).unwrap();
+        let what = b"what follows from that";
+        let at = bytes.windows(what.len()).position(|part| part == what).unwrap();
+        bytes[at] ^= 1;
+        fs::write(&segments[0], bytes).unwrap();
+        let opened = open_with(&keeping, None);
+        assert!(matches!(opened, Err(Unopened::Unusable(why)) if why.contains("damaged")));
+        amcast_storage::offline::repair(&log, |_| true).unwrap().expect("it was damaged");
+        assert!(open(&keeping).2);
+        fs::remove_dir_all(&keeping.path).unwrap();
+    }
+
+    #[test]
+    fn a_log_that_lost_its_end_is_made_to_open_and_is_lost_and_what_was_cut_is_kept() {
+        let _limit = amcast_test_policy::time_limit();
+        let zeroed = |file: &mut Vec<u8>| {
+            let end = file.iter().rposition(|&byte| byte != 0).unwrap();
+            file[end - 60..=end].fill(0);
+        };
+        let halved = |file: &mut Vec<u8>| file.truncate(5000);
+        for (name, damage, kept) in [
+            ("zeroed", &zeroed as &dyn Fn(&mut Vec<u8>), ".cut"),
+            ("halved", &halved, ".short.cut"),
+        ] {
+            let keeping = keeping(name);
+            let (log, end) = (keeping.path.join("g0"), b"what follows from that");
+            for _ in 0..40 {
+                write(open(&keeping).0);
+            }
+            let segment = log.join("00000000000000000000.segment");
+            let mut bytes = fs::read(&segment).unwrap();
+            let written = bytes.windows(end.len()).filter(|part| part == end).count();
+            assert_eq!(written, 40);
+            damage(&mut bytes);
+            fs::write(&segment, bytes).unwrap();
+            let opened = open_with(&keeping, None);
+            let why = opened.map(drop).unwrap_err();
+            assert!(matches!(&why, Unopened::CutShort(why) if why.contains(kept)), "{why}");
+            let (_, recovered, is_lost) = open(&keeping);
+            assert!(recovered.next < 40 && is_lost, "{recovered:?}");
+            assert!(open(&keeping).2, "until something is written");
+            write(open(&keeping).0);
+            assert!(!open(&keeping).2);
+            fs::remove_dir_all(&keeping.path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_log_that_ends_before_a_checkpoint_of_its_node_is_lost() {
+        let _limit = amcast_test_policy::time_limit();
+        let keeping = keeping("beyond");
+        let (log, copy) = (keeping.path.join("g0"), keeping.path.join("copy"));
+        write(open(&keeping).0);
+        fs::create_dir(&copy).unwrap();
+        for file in fs::read_dir(&log).unwrap().map(Result::unwrap) {
+            fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+        }
+        let (journal, recovered, _) = open(&keeping);
+        let before = journal.end();
+        assert_eq!(before, LogEnd::new(recovered.log, 1));
+        write(journal);
+        let end = open(&keeping).0.end();
+        assert_eq!(end, LogEnd::new(recovered.log, 2));
+        assert!(!open_with(&keeping, Some(&end)).unwrap().2);
+        // The whole directory is an older one.
+        fs::remove_dir_all(&log).unwrap();
+        fs::rename(&copy, &log).unwrap();
+        assert!(!open_with(&keeping, Some(&before)).unwrap().2, "nothing shows it");
+        assert!(open_with(&keeping, Some(&end)).unwrap().2);
+        assert!(open(&keeping).2, "until something is written");
+        write(open(&keeping).0);
+        assert!(!open(&keeping).2);
+        fs::remove_dir_all(&keeping.path).unwrap();
+    }
+
+    #[test]
+    fn nothing_goes_out_behind_a_record_that_was_not_taken() {
+        let _limit = amcast_test_policy::time_limit();
+        let keeping = keeping("refuses");
+        let (mut journal, ..) = open(&keeping);
+        let mut outbox: Outbox<Messages<u64>> = Outbox::default();
+        let record = outbox.fill(|to| to.resize(1 << 30, 0));
+        outbox.push(Output::Persist { ticket: Ticket(1), record, awaited: false });
+        assert_eq!(journal.behind(), 0);
+        journal.carry(&outbox);
+        assert_eq!(journal.behind(), u64::MAX);
+        assert!(journal.failed().is_some());
+        drop(journal);
+        fs::remove_dir_all(&keeping.path).unwrap();
+    }
+}

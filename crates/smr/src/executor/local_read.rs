@@ -1,0 +1,225 @@
+//! Reads that are not ordered: they are answered from what this node has executed.
+//!
+//! There are two kinds. [`Executor::peek_one`] is for a node that has just delivered all that anybody had: it
+//! is as good as an ordered read. [`Executor::peek`] is for any node at any time:
+//! such a read sees, of each of its shards, all commands up to some place in the shard's order and none
+//! behind it, and all that its own client wrote before. As a node's places only grow, the reads of a
+//! client that stays at one node never go back. They may be old: what other clients wrote, and were
+//! answered by other nodes, may come to be seen only later.
+
+use super::pool::PendingLocalRead;
+use super::{Engine, Executor};
+use crate::SessionWrite;
+use crate::envelope::Envelope;
+use crate::machine::{At, Machine, Place};
+use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid};
+
+/// What stands for the message of a read, which is in none: another for each, since what a command draws
+/// at random follows from it.
+fn unsent(envelope: &Envelope) -> MsgId {
+    MsgId { sender: Pid(u32::MAX), seq: envelope.session.rotate_left(32) ^ envelope.request }
+}
+
+/// What became of a read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LocalRead {
+    /// It was answered, or refused by the machine.
+    Answered(Outcome),
+    /// Threads of their own answer it: [`Executor::collect_reads`] or [`Executor::collect_peeks`] tells what became of it.
+    Later,
+    /// Something that its client wrote is not executed here, or commands wait for other shards, or the
+    /// state is on its way.
+    NotYet,
+    /// Threads of their own have so much to do, or so many bytes of their answers wait, that they take it later.
+    Busy,
+    /// It is no read; or it would see that something has expired, which only an ordered command decides.
+    Never,
+}
+
+/// Is told what became of a read of a shard that [`Executor::peek_one`] was given with a number, and its answer.
+pub type OnRead<'a> = &'a mut dyn FnMut(Gid, u64, LocalRead, &[u8]);
+
+/// Is told what became of a read that [`Executor::peek`] was given with a number, and its answer.
+pub type OnLocalRead<'a> = &'a mut dyn FnMut(u64, LocalRead, Vec<u8>);
+
+/// A read of one shard, at its place behind all that the shard has delivered.
+#[derive(Clone, Copy)]
+pub(super) struct LocalReadRequest {
+    /// What its caller calls it.
+    pub(super) number: u64,
+    id: MsgId,
+    pub(super) place: Place,
+    /// Ordered time there, by the wall clock, in milliseconds since 1970.
+    ordered_ms: u64,
+}
+
+/// What became of a read that a worker was given, not collected.
+pub(super) struct Looked {
+    pub(super) shard: Gid,
+    pub(super) number: u64,
+    pub(super) peek: LocalRead,
+    pub(super) bytes: Box<[u8]>,
+    /// Bytes of the read.
+    pub(super) asked: usize,
+}
+
+impl LocalReadRequest {
+    /// Answers `command`, with everything executed in the shard that stands in front of it.
+    pub(super) fn run<M: Machine>(
+        self,
+        machine: &M,
+        part: &mut M::Part,
+        command: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> LocalRead {
+        let Self { id, place, ordered_ms, .. } = self;
+        if machine.sees_expiry(part, command, ordered_ms..place.now.wall_ms) {
+            return LocalRead::Never;
+        }
+        let dst = GroupSet::one(place.shard);
+        let at = At { id, dst, places: &[place], exact: GroupSet::EMPTY };
+        LocalRead::Answered(machine.apply(&at, &mut [part], command, answer))
+    }
+}
+
+impl<M: Machine> Executor<M> {
+    /// Answers `payload`, an envelope and a command that changes nothing, as if it had come next in what `shard`
+    /// has delivered: behind all of that, and in front of all else. Where threads of their own execute commands, one of
+    /// them may answer it later; `number`, which is the caller's, says then which read that was.
+    ///
+    /// An ordered command would take just this place, and wait for the same commands: those that it conflicts with and
+    /// that wait for other shards. So if everything that was answered anywhere before the read began is
+    /// delivered here, it is linearizable. With threads of their own, all that was delivered and waits for nothing is in
+    /// front of it in the shard's [queue](super::pool), as of an ordered command: what it sees does not depend on when
+    /// the thread comes to it. Reads of several shards are not linearizable: two of them, at nodes that
+    /// deliver two commands of different shards in different orders, would each see one and miss the other.
+    ///
+    /// The read takes place at the time of its envelope, if that counts and is later than the shard's ordered time. No
+    /// two reads may disagree on whether something has expired: one that sees that it has, and then, at a node whose
+    /// fronts have slower clocks, one that does not. What ordered time is beyond has expired for all: a later read's
+    /// node has delivered as much, so that ordered time there is as late. A read that would see that something has
+    /// expired *since* is not answered. It needs its place in the order, by which ordered time comes to be that late for all.
+    pub fn peek_one(
+        &mut self,
+        shard: Gid,
+        number: u64,
+        payload: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> LocalRead {
+        let Some((envelope, command)) = Envelope::decode(payload) else { return LocalRead::Never };
+        let Some(head) = self.heads.get(shard.index()).filter(|_| envelope.read_only) else {
+            return LocalRead::Never;
+        };
+        let dst = GroupSet::one(shard);
+        if self.cleared
+            || self.differs.is_some()
+            || self.lanes.holds_up(shard, |access| self.machine.access(command, dst, access))
+        {
+            return LocalRead::NotYet;
+        }
+        let now = head.time(envelope.stamp);
+        let place = Place { shard, position: head.delivered, now };
+        let (id, ordered_ms) = (unsent(&envelope), head.now.wall_ms);
+        let look = LocalReadRequest { number, id, place, ordered_ms };
+        match &mut self.engine {
+            Engine::Here(sides) => {
+                look.run(&*self.machine, &mut sides[shard.index()].part, command, answer)
+            }
+            Engine::Pool(pool) => pool.read(look, command, answer),
+        }
+    }
+
+    /// Has threads of their own come to the reads that were given: they may lie until this.
+    pub fn flush_reads(&mut self) {
+        if let Engine::Pool(pool) = &mut self.engine {
+            pool.flush();
+        }
+    }
+
+    /// Tells what became of reads that threads of their own have come to, those of one shard in the order in which they
+    /// were given; whether there were any.
+    pub fn collect_reads(&mut self, on_read: OnRead<'_>) -> bool {
+        match &mut self.engine {
+            Engine::Here(_) => false,
+            Engine::Pool(pool) => pool.collect_reads(on_read),
+        }
+    }
+
+    /// Answers `payload`, an envelope and a command that changes nothing, without an order. `written` are
+    /// the requests of the same session that it must see. Where threads of their own execute commands, they may answer it
+    /// later: [`collect_peeks`](Self::collect_peeks) tells then what became of `number`, which is the caller's.
+    pub fn peek(
+        &mut self,
+        number: u64,
+        (dst, payload): (GroupSet, &[u8]),
+        written: &[SessionWrite],
+        answer: &mut Vec<u8>,
+    ) -> LocalRead {
+        let Some((envelope, command)) = Envelope::decode(payload) else { return LocalRead::Never };
+        if !envelope.read_only
+            || dst.is_empty()
+            || !dst.within(GroupSet::first(self.heads.len()))
+            || written.iter().any(|wrote| wrote.home.index() >= self.heads.len())
+        {
+            return LocalRead::Never;
+        }
+        if self.cleared
+            || self.differs.is_some()
+            || dst.iter().any(|shard| self.lanes.waiting(shard) > 0)
+        {
+            return LocalRead::NotYet;
+        }
+        let is_open = |wrote: &&SessionWrite| {
+            let head = &self.heads[wrote.home.index()];
+            // A request that a later one calls answered was in front of that one, and one that is older
+            // than any may be runs no more, unless it waits: of neither need anything be remembered. What had its
+            // turn is in the queues of all its shards, in front of the read.
+            let may_wait = self.lanes.waiting(wrote.home) > 0;
+            let oldest_ms = wrote.host_ms.saturating_add(self.limits.session_ms);
+            let may_come = oldest_ms >= head.now.host_ms;
+            may_wait || may_come && head.floors.of(envelope.session) <= wrote.request
+        };
+        let written: Vec<SessionWrite> = written.iter().filter(is_open).copied().collect();
+        let place = |shard: Gid| {
+            let head = &self.heads[shard.index()];
+            Place { shard, position: head.delivered, now: head.now }
+        };
+        let places = |shards: GroupSet| shards.iter().map(place).collect::<Vec<Place>>();
+        let id = unsent(&envelope);
+        let sides = match &mut self.engine {
+            Engine::Here(sides) => sides,
+            Engine::Pool(pool) => {
+                let homes = written.iter().map(|wrote| wrote.home).collect::<GroupSet>();
+                let places = places(GroupSet(dst.0 | homes.0));
+                let session = envelope.session;
+                let peeking =
+                    PendingLocalRead::new((number, id, session), dst, places, written, command);
+                return pool.peek(peeking, answer);
+            }
+        };
+        let has_run = |wrote: &SessionWrite| {
+            let side = &sides[wrote.home.index()];
+            side.sessions.has_run(envelope.session, wrote.request)
+        };
+        if !written.iter().all(has_run) {
+            return LocalRead::NotYet;
+        }
+        let places = places(dst);
+        let here = sides.iter_mut().enumerate();
+        let mut parts: Vec<&mut M::Part> = here
+            .filter(|(i, _)| dst.contains(Gid(*i as u8)))
+            .map(|(_, side)| &mut side.part)
+            .collect();
+        let at = At { id, dst, places: &places, exact: GroupSet::EMPTY };
+        LocalRead::Answered(self.machine.apply(&at, &mut parts, command, answer))
+    }
+
+    /// Tells what became of reads that [`peek`](Self::peek) was given and threads of their own have come to; whether
+    /// there were any.
+    pub fn collect_peeks(&mut self, on_peek: OnLocalRead<'_>) -> bool {
+        match &mut self.engine {
+            Engine::Here(_) => false,
+            Engine::Pool(pool) => pool.collect_peeks(on_peek),
+        }
+    }
+}

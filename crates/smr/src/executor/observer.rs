@@ -1,0 +1,59 @@
+//! Who is told what an executor is doing, so that it is known when that ends the process.
+
+use super::Executor;
+use crate::machine::{Machine, Place};
+use amcast_core::{GroupSet, MsgId};
+use std::sync::Arc;
+
+/// What is being done with a command.
+#[derive(Clone, Copy, Debug)]
+pub struct ExecutedCommand<'a> {
+    /// Its message.
+    pub id: MsgId,
+    /// Its destinations.
+    pub dst: GroupSet,
+    /// Its place in one of them.
+    pub place: Place,
+    /// The command, without its envelope.
+    pub command: &'a [u8],
+}
+
+/// Is told of each command what executes it, before and after. Called on the way of each command, from any of
+/// the threads that execute: neither blocks nor makes system calls.
+///
+/// At one time at most one command is being done in each slot. Its slot is its lowest shard; while a command
+/// is only looked at, to find what it touches, that is the slot behind the last shard's.
+pub trait ExecutionObserver: Send + Sync {
+    /// A command is begun.
+    fn begins(&self, slot: usize, doing: &ExecutedCommand<'_>);
+
+    /// It has been done.
+    fn ends(&self, slot: usize);
+}
+
+/// Is told, if anybody is.
+pub(super) type SharedObserver = Option<Arc<dyn ExecutionObserver>>;
+
+/// Does something with a command, which `witness` is told.
+pub(super) fn tell<T>(
+    witness: Option<&dyn ExecutionObserver>,
+    (slot, doing): (usize, ExecutedCommand<'_>),
+    act: impl FnOnce() -> T,
+) -> T {
+    if let Some(witness) = witness {
+        witness.begins(slot, &doing);
+    }
+    let done = act();
+    if let Some(witness) = witness {
+        witness.ends(slot);
+    }
+    done
+}
+
+impl<M: Machine> Executor<M> {
+    /// Has `witness` told what is being done. Called once, before workers are employed and before the
+    /// first command.
+    pub fn tell(&mut self, witness: Arc<dyn ExecutionObserver>) {
+        self.witness = Some(witness);
+    }
+}

@@ -1,0 +1,404 @@
+//! Bring a state machine: services whose shards are small enough to be copied at once.
+//!
+//! A [`StateMachine`] says what a command touches and what it does; [`StateMachineAdapter`] makes a
+//! [`Machine`] of it. A cut saves each shard in one go, so its node stands still for as long as
+//! [`Shard::save`] takes; a service with much state implements [`Machine`] and [`Part`] itself, as
+//! the key-value store does.
+
+use crate::digest::Slice;
+use crate::hash::hash_bytes;
+use crate::machine::{Access, At, Corrupt, Machine, Part, Refusal, Use};
+use crate::stream::{Piece, Source};
+use amcast_core::{Gid, GroupSet, Outcome};
+
+/// Keys the hashes of what commands touch. Equal hashes cost waiting, never correctness.
+const SEED: u64 = 0x7768_6f6c_6521;
+
+/// A service over shards: deterministic, and the same on every replica. Whatever it answers and
+/// changes must follow from the commands alone.
+pub trait StateMachine: Default + Send + Sync + 'static {
+    /// One shard's data.
+    type Shard: Shard;
+
+    /// Says which keys `command` touches, in which of its shards, and whether it may change them.
+    /// Commands that share none, or only such that neither changes, run in any order. False if it
+    /// touches its shards as a whole.
+    fn touches(
+        &self,
+        command: &[u8],
+        shards: GroupSet,
+        key: &mut dyn FnMut(Gid, &[u8], KeyUse),
+    ) -> bool;
+
+    /// Executes `command` over all its shards at once and appends the answer. Bytes that are no
+    /// command are answered with an error of the service's own; it must not panic.
+    ///
+    /// [`Outcome::NotExecuted`] says that the service refused the command and that nothing changed: whoever called is told
+    /// so as an error, with the answer. All else was executed, and what came to nothing, too.
+    fn apply(
+        &self,
+        command: &[u8],
+        shards: &mut [ShardView<'_, Self::Shard>],
+        answer: &mut Vec<u8>,
+    ) -> Outcome;
+}
+
+/// What a command does with a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyUse {
+    /// It looks at it.
+    Reads,
+    /// It may change it.
+    Writes,
+}
+
+/// A shard as a command sees it.
+#[derive(Debug)]
+pub struct ShardView<'a, S> {
+    /// Which shard.
+    pub shard: Gid,
+    /// Ordered time there, in milliseconds since 1970: the same at every replica.
+    pub now_ms: u64,
+    /// Its data.
+    pub data: &'a mut S,
+}
+
+/// One shard's data.
+pub trait Shard: Default + Send + 'static {
+    /// How many items it holds, for people and metrics.
+    fn items(&self) -> usize;
+
+    /// Appends all of it to `to`.
+    fn save(&self, to: &mut Vec<u8>);
+
+    /// What [`save`](Self::save) gave; none if the bytes are not that.
+    fn load(from: &[u8]) -> Option<Self>;
+
+    /// Appends what replicas compare now and then, to find one that is in another state: that node stops. The bytes
+    /// must follow from the commands that were applied alone: no hash order, and the same in all versions of a program
+    /// that run together. Where that holds for [`save`](Self::save), `self.save(to)` does. By default there are none,
+    /// and only what commands answered is compared.
+    fn digest(&self, _to: &mut Vec<u8>) {}
+}
+
+/// What stands in front of an answer: whether the command ran.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum Word {
+    Answer = 0,
+    Stale = 1,
+    Forgotten = 2,
+    Window = 3,
+    Ahead = 4,
+    NoRoom = 5,
+    Incomplete = 6,
+    Skipped = 7,
+}
+
+/// What is told of bytes that are no answer.
+const UNKNOWN: Refusal = Refusal::Forgotten { outcome: Outcome::Unknown };
+
+/// Takes an answer of a [`StateMachineAdapter`] apart.
+///
+/// # Errors
+/// Why the command was not run.
+pub fn answered(bytes: &[u8]) -> Result<&[u8], Refusal> {
+    match bytes.split_first() {
+        Some((&word, answer)) if word == Word::Answer as u8 => Ok(answer),
+        Some((&word, now_ms)) if word == Word::Stale as u8 => {
+            Err(time(now_ms).map_or(UNKNOWN, |now_ms| Refusal::Stale { now_ms }))
+        }
+        Some((&word, now_ms)) if word == Word::Ahead as u8 => {
+            Err(time(now_ms).map_or(UNKNOWN, |now_ms| Refusal::Ahead { now_ms }))
+        }
+        Some((&word, _)) if word == Word::Window as u8 => Err(Refusal::Window),
+        Some((&word, _)) if word == Word::NoRoom as u8 => Err(Refusal::NoRoom),
+        Some((&word, _)) if word == Word::Incomplete as u8 => Err(Refusal::Incomplete),
+        Some((&word, _)) if word == Word::Skipped as u8 => Err(Refusal::Skipped),
+        Some((&word, &[outcome])) if word == Word::Forgotten as u8 => {
+            let outcome = Outcome::of_code(outcome).unwrap_or(Outcome::Unknown);
+            Err(Refusal::Forgotten { outcome })
+        }
+        _ => Err(UNKNOWN),
+    }
+}
+
+fn time(now_ms: &[u8]) -> Option<u64> {
+    now_ms.try_into().ok().map(u64::from_le_bytes)
+}
+
+/// A [`StateMachine`] as a [`Machine`].
+#[derive(Debug, Default)]
+pub struct StateMachineAdapter<S>(S);
+
+/// One shard of a [`StateMachineAdapter`].
+#[derive(Debug, Default)]
+pub struct AdaptedShard<D> {
+    data: D,
+    cut: Option<Saved>,
+}
+
+/// A shard's bytes, on their way to another node.
+#[derive(Debug)]
+struct Saved {
+    bytes: Vec<u8>,
+    /// How many of them were given; none until their number was.
+    given: Option<usize>,
+}
+
+impl<S: StateMachine> Machine for StateMachineAdapter<S> {
+    type Part = AdaptedShard<S::Shard>;
+
+    fn part(&self) -> Self::Part {
+        AdaptedShard::default()
+    }
+
+    fn access(&self, command: &[u8], dst: GroupSet, access: &mut Access) {
+        let uses = &mut access.uses;
+        access.whole = !self.0.touches(command, dst, &mut |shard, key, touch| {
+            // A shard that the command does not go to cannot be touched by it.
+            if dst.contains(shard) {
+                let write = touch == KeyUse::Writes;
+                uses.push(Use { shard, key: hash_bytes(SEED, key), write });
+            }
+        });
+    }
+
+    fn apply<'a>(
+        &self,
+        at: &At<'a>,
+        parts: &'a mut [&'a mut Self::Part],
+        command: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Outcome {
+        let mut shards: Vec<_> = at
+            .places
+            .iter()
+            .zip(parts)
+            .map(|(place, part)| ShardView {
+                shard: place.shard,
+                now_ms: place.now.wall_ms,
+                data: &mut part.data,
+            })
+            .collect();
+        answer.push(Word::Answer as u8);
+        self.0.apply(command, &mut shards, answer)
+    }
+
+    fn outcome_of_kept(&self, kept: &[u8]) -> Outcome {
+        answered(kept).map_or_else(Refusal::outcome, |_| Outcome::Executed)
+    }
+
+    fn refuse(&self, why: Refusal, _command: &[u8], answer: &mut Vec<u8>) {
+        let (word, now_ms) = match why {
+            Refusal::Stale { now_ms } => (Word::Stale, Some(now_ms)),
+            Refusal::Ahead { now_ms } => (Word::Ahead, Some(now_ms)),
+            Refusal::Forgotten { outcome } => {
+                return answer.extend([Word::Forgotten as u8, outcome.code()]);
+            }
+            Refusal::Window => (Word::Window, None),
+            Refusal::NoRoom => (Word::NoRoom, None),
+            Refusal::Incomplete => (Word::Incomplete, None),
+            Refusal::Skipped => (Word::Skipped, None),
+        };
+        answer.push(word as u8);
+        answer.extend(now_ms.into_iter().flat_map(u64::to_le_bytes));
+    }
+}
+
+impl<D: Shard> Part for AdaptedShard<D> {
+    fn items(&self) -> (usize, usize) {
+        (self.data.items(), 0)
+    }
+
+    fn due_ms(&self) -> Option<u64> {
+        None
+    }
+
+    fn tidy(&mut self, _now_ms: u64) {}
+
+    fn capture(&mut self) {
+        let mut bytes = Vec::new();
+        self.data.save(&mut bytes);
+        self.cut = Some(Saved { bytes, given: None });
+    }
+
+    fn piece(&mut self, to: &mut Piece<'_>) -> bool {
+        let Some(cut) = &mut self.cut else { return false };
+        let mut given = cut.given.unwrap_or_else(|| {
+            to.word(cut.bytes.len() as u64);
+            0
+        });
+        given += to.some(&cut.bytes[given..]);
+        cut.given = Some(given);
+        given < cut.bytes.len()
+    }
+
+    fn release(&mut self) {
+        self.cut = None;
+    }
+
+    fn kept(&self) -> usize {
+        0
+    }
+
+    fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
+        self.data = D::load(&from.bytes()?).ok_or(Corrupt::Malformed)?;
+        Ok(())
+    }
+
+    /// All at once, as it is saved.
+    fn digest(&self, slice: &mut Slice<'_>) {
+        let mut bytes = Vec::new();
+        self.data.digest(&mut bytes);
+        slice.bytes(&bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Envelope, Executor, Limits, Stamp, State};
+    use amcast_core::{MsgId, Pid};
+
+    /// A number for each shard; a command of bytes adds their sum to all its shards.
+    #[derive(Debug, Default)]
+    struct Sums;
+
+    #[derive(Debug, Default)]
+    struct Sum(u64, Vec<u8>);
+
+    impl Shard for Sum {
+        fn items(&self) -> usize {
+            1
+        }
+
+        fn save(&self, to: &mut Vec<u8>) {
+            to.extend_from_slice(&self.0.to_le_bytes());
+            to.extend_from_slice(&self.1);
+        }
+
+        fn load(from: &[u8]) -> Option<Self> {
+            let (sum, rest) = from.split_first_chunk()?;
+            Some(Self(u64::from_le_bytes(*sum), rest.to_vec()))
+        }
+    }
+
+    impl StateMachine for Sums {
+        type Shard = Sum;
+
+        fn touches(
+            &self,
+            _: &[u8],
+            shards: GroupSet,
+            key: &mut dyn FnMut(Gid, &[u8], KeyUse),
+        ) -> bool {
+            shards.iter().for_each(|g| key(g, b"sum", KeyUse::Writes));
+            true
+        }
+
+        fn apply(
+            &self,
+            command: &[u8],
+            shards: &mut [ShardView<'_, Sum>],
+            answer: &mut Vec<u8>,
+        ) -> Outcome {
+            for seen in shards {
+                seen.data.0 += command.iter().map(|&b| u64::from(b)).sum::<u64>();
+                seen.data.1.extend_from_slice(command);
+                answer.extend_from_slice(&seen.data.0.to_le_bytes());
+            }
+            Outcome::Executed
+        }
+    }
+
+    fn run(
+        executor: &mut Executor<StateMachineAdapter<Sums>>,
+        request: u64,
+        command: &[u8],
+    ) -> Vec<u8> {
+        let mut answer = Vec::new();
+        let envelope = Envelope {
+            session: 1,
+            request,
+            open_from: request,
+            stamp: Stamp { wall_ms: request, host_ms: request },
+            read_only: false,
+        };
+        let mut payload = Vec::new();
+        envelope.encode(&mut payload);
+        payload.extend_from_slice(command);
+        let (id, dst) = (MsgId { sender: Pid(9), seq: request }, GroupSet::first(2));
+        for g in dst.iter() {
+            let taken = executor.deliver(g, request, id, dst, &payload, &mut |a| {
+                answer = a.bytes.to_vec();
+            });
+            taken.expect("it has room");
+        }
+        answer
+    }
+
+    #[test]
+    fn commands_run_once_and_the_state_goes_over_in_pieces() {
+        let mut first = Executor::new(StateMachineAdapter::<Sums>::default(), 2, Limits::default());
+        let long = vec![1; 5000];
+        run(&mut first, 1, &long);
+        let twice = run(&mut first, 2, &[7]);
+        assert_eq!(answered(&twice).unwrap()[..8], 5007_u64.to_le_bytes());
+        first.capture();
+        run(&mut first, 3, &[100]);
+        let mut stream = Vec::new();
+        let mut pieces = 1;
+        while first.piece(500, &mut stream) {
+            pieces += 1;
+        }
+        assert!(pieces > 10, "{pieces} pieces");
+        let state =
+            State::read(&StateMachineAdapter::<Sums>::default(), 2, &mut &stream[..]).unwrap();
+        let mut second =
+            Executor::new(StateMachineAdapter::<Sums>::default(), 2, Limits::default());
+        second.adopt(state);
+        assert_eq!(second.delivered(Gid(1)), 2);
+        // What came after the cut is not in it, and comes by itself.
+        assert_eq!(run(&mut second, 3, &[100]), run_again(&mut first));
+    }
+
+    /// The answer to a retry of the last request: the same, without being run again.
+    fn run_again(executor: &mut Executor<StateMachineAdapter<Sums>>) -> Vec<u8> {
+        let mut answer = Vec::new();
+        let stamp = Stamp { wall_ms: 3, host_ms: 3 };
+        let envelope = Envelope { session: 1, request: 3, open_from: 3, stamp, read_only: false };
+        let mut payload = Vec::new();
+        envelope.encode(&mut payload);
+        payload.push(100);
+        for g in GroupSet::first(2).iter() {
+            let id = MsgId { sender: Pid(9), seq: 4 };
+            let taken = executor.deliver(g, 4, id, GroupSet::first(2), &payload, &mut |a| {
+                answer = a.bytes.to_vec();
+            });
+            taken.expect("it has room");
+        }
+        answer
+    }
+
+    #[test]
+    fn a_refusal_is_no_answer() {
+        let timed = [Refusal::Stale { now_ms: 9 }, Refusal::Ahead { now_ms: 9 }];
+        let untimed = [
+            Refusal::Forgotten { outcome: Outcome::Executed },
+            Refusal::Forgotten { outcome: Outcome::NotExecuted },
+            UNKNOWN,
+            Refusal::Window,
+            Refusal::NoRoom,
+            Refusal::Incomplete,
+            Refusal::Skipped,
+        ];
+        for why in timed.into_iter().chain(untimed) {
+            let mut bytes = Vec::new();
+            StateMachineAdapter::<Sums>::default().refuse(why, b"", &mut bytes);
+            assert_eq!(answered(&bytes), Err(why));
+        }
+        assert_eq!(answered(&[0]), Ok(&[][..]));
+        assert_eq!(answered(&[]), Err(UNKNOWN));
+    }
+}
