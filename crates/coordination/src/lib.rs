@@ -1,13 +1,15 @@
-//! What the nodes of a cluster tell each other beside the order: where they are, that they live, and
-//! who coordinates. Nothing that is ordered waits for it. One entry matters for safety, and is waited for
-//! where it matters: whether a node whose disk is new had another one before (`begun/n0`).
+//! The registry of a cluster's nodes: where each node is, which nodes are alive, and which node coordinates a group.
+//! Nothing that is ordered waits for it. One entry matters for safety, and a node waits for it where it matters: whether a
+//! node whose disk is new had another disk before (`begun/n0`).
 //!
-//! [`Coordination`] is a board: everybody writes his own entries on it and sees those of all. There are
-//! two of them. [`Embedded`] is the cluster's file: what is in it is known, and nobody hears what
-//! another one says; who lives is told by the protocols' own heartbeats. [`Etcd`] keeps the entries in
-//! etcd, where all nodes and people see them; it may be away for as long as it likes: what was known
-//! stays known, what is said meanwhile is said when it is back, and that somebody's lease has ended is
-//! believed only while it is there.
+//! The three types to know are [`CoordinationRegistry`] (each node publishes its own entries and sees those of all),
+//! [`RegistrySnapshot`] (what is known of them) and [`EntryLifetime`]. There are two registries. [`FileRegistry`] is the
+//! cluster's file: what is in it is known, and no node hears what another one publishes; the protocols' own heartbeats tell
+//! which nodes are alive. [`Etcd`] keeps the entries in etcd, where all nodes and people see them. Etcd may be away for as
+//! long as it likes: what was known stays known, an entry that is published meanwhile is written when etcd is back, and the
+//! end of a lease is believed only while etcd is there.
+//!
+//! Read this file, `file_registry.rs`, then `etcd/mod.rs` and `etcd/session.rs`.
 //!
 //! ```text
 //! map                    what the cluster is, once for ever: all that decides what commands do
@@ -18,11 +20,11 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod embedded;
 mod etcd;
+mod file_registry;
 
-pub use embedded::Embedded;
 pub use etcd::{Etcd, Options, Tls};
+pub use file_registry::FileRegistry;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,17 +35,17 @@ mod proto {
     tonic::include_proto!("etcdserverpb");
 }
 
-/// Everything that is on the board, as far as it is known here.
+/// The entries of the registry, as far as this process knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct RegistrySnapshot {
     /// By key: `nodes/n0`.
     pub entries: BTreeMap<String, String>,
-    /// Whether it is what is on the board now: an entry that is gone is gone. If not it is what was
-    /// there last.
+    /// Whether these are the registry's entries now: an entry that is missing was removed. If not, they are the last ones that
+    /// were read.
     pub is_current: bool,
 }
 
-impl Known {
+impl RegistrySnapshot {
     /// The entries under a folder such as `nodes`, by the rest of their key.
     pub fn under<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.entries.iter().filter_map(move |(key, value)| {
@@ -55,44 +57,49 @@ impl Known {
 
 /// How long an entry stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lasts {
+pub enum EntryLifetime {
     /// Until somebody changes it.
-    ForEver,
+    Permanent,
     /// As long as who wrote it lives.
-    AsLongAsItsWriter,
+    Leased,
 }
 
-/// Why the board could not be asked.
+/// Why the registry could not be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreachable(pub String);
+pub struct RegistryUnreachable(pub String);
 
-impl fmt::Display for Unreachable {
+impl fmt::Display for RegistryUnreachable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Unreachable {}
+impl std::error::Error for RegistryUnreachable {}
 
 /// Called with what is known whenever that changes, from any thread. It must not wait.
-pub type OnChange = Box<dyn Fn(&Known) + Send + Sync>;
+pub type OnChange = Box<dyn Fn(&RegistrySnapshot) + Send + Sync>;
 
-/// A board that all nodes of a cluster write on and read.
-pub trait Coordination: Send + Sync {
+/// A registry that all nodes of a cluster write to and read.
+pub trait CoordinationRegistry: Send + Sync {
     /// Writes an entry, sooner or later; nothing takes it away. Does not wait.
-    fn say(&self, key: &str, value: Option<&str>, lasts: Lasts);
+    fn publish(&self, key: &str, value: Option<&str>, lifetime: EntryLifetime);
 
     /// Writes an entry no more that this process wrote: what stands there by then stays, be it one's
     /// own or another one's. Does not wait.
-    fn unsay(&self, key: &str);
+    fn withdraw(&self, key: &str);
 
     /// What is known now. Does not wait.
-    fn known(&self) -> Known;
+    fn snapshot(&self) -> RegistrySnapshot;
 
     /// Writes an entry that stays for ever, if its value is `before` (none: if there is none). What
     /// stands there then: `value` if it was written.
     ///
     /// # Errors
-    /// When the board does not answer in time: it may have been written.
-    fn claim(&self, key: &str, before: Option<&str>, value: &str) -> Result<String, Unreachable>;
+    /// When the registry does not answer in time: it may have been written.
+    fn claim(
+        &self,
+        key: &str,
+        before: Option<&str>,
+        value: &str,
+    ) -> Result<String, RegistryUnreachable>;
 }

@@ -3,7 +3,7 @@
 
 mod server;
 
-use amcast_coordination::{Coordination, Etcd, Known, Lasts, Options};
+use amcast_coordination::{CoordinationRegistry, EntryLifetime, Etcd, Options, RegistrySnapshot};
 use server::Server;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,23 +23,23 @@ fn options(server: &Server) -> Options {
     }
 }
 
-/// A board, and how often it told of changes.
-fn board(options: Options) -> (Etcd, Arc<AtomicUsize>) {
+/// A registry, and how often it told of changes.
+fn registry(options: Options) -> (Etcd, Arc<AtomicUsize>) {
     let told = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&told);
-    let on_change = Box::new(move |_: &Known| _ = count.fetch_add(1, Ordering::Relaxed));
+    let on_change = Box::new(move |_: &RegistrySnapshot| _ = count.fetch_add(1, Ordering::Relaxed));
     (Etcd::begin(options, on_change).expect("the options are right"), told)
 }
 
-fn wait(what: &str, board: &Etcd, so: impl Fn(&Known) -> bool) {
+fn wait(what: &str, registry: &Etcd, so: impl Fn(&RegistrySnapshot) -> bool) {
     let begun = Instant::now();
-    while !so(&board.known()) {
-        assert!(begun.elapsed() < PATIENCE, "{what}: {:?}", board.known());
+    while !so(&registry.snapshot()) {
+        assert!(begun.elapsed() < PATIENCE, "{what}: {:?}", registry.snapshot());
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-fn has(known: &Known, key: &str, value: &str) -> bool {
+fn has(known: &RegistrySnapshot, key: &str, value: &str) -> bool {
     known.is_current && known.entries.get(key).is_some_and(|v| v == value)
 }
 
@@ -48,22 +48,22 @@ fn what_one_says_the_others_see_until_its_lease_ends() {
     let _limit = amcast_test_policy::time_limit();
     let test = "what_one_says_the_others_see_until_its_lease_ends";
     let Some(server) = Server::start(test, "plain", false) else { return };
-    let (a, _) = board(options(&server));
-    let (b, told) = board(options(&server));
-    a.say("nodes/n0", Some("here"), Lasts::ForEver);
-    a.say("alive/n0", Some("1"), Lasts::AsLongAsItsWriter);
+    let (a, _) = registry(options(&server));
+    let (b, told) = registry(options(&server));
+    a.publish("nodes/n0", Some("here"), EntryLifetime::Permanent);
+    a.publish("alive/n0", Some("1"), EntryLifetime::Leased);
     wait("it is seen", &b, |k| has(k, "nodes/n0", "here") && has(k, "alive/n0", "1"));
     assert!(told.load(Ordering::Relaxed) > 0);
-    a.say("nodes/n0", Some("there"), Lasts::ForEver);
+    a.publish("nodes/n0", Some("there"), EntryLifetime::Permanent);
     wait("it is changed", &b, |k| has(k, "nodes/n0", "there"));
-    a.say("nodes/n9", None, Lasts::ForEver);
+    a.publish("nodes/n9", None, EntryLifetime::Permanent);
     // Longer than a lease: it is renewed.
     std::thread::sleep(LEASE * 2);
-    assert!(has(&b.known(), "alive/n0", "1"));
+    assert!(has(&b.snapshot(), "alive/n0", "1"));
     drop(a);
     wait("who ends is gone", &b, |k| k.is_current && !k.entries.contains_key("alive/n0"));
-    assert!(has(&b.known(), "nodes/n0", "there"), "where it was stays");
-    let (c, _) = board(options(&server));
+    assert!(has(&b.snapshot(), "nodes/n0", "there"), "where it was stays");
+    let (c, _) = registry(options(&server));
     assert_eq!(c.claim("map", None, "three shards").as_deref(), Ok("three shards"));
     assert_eq!(b.claim("map", None, "four shards").as_deref(), Ok("three shards"));
     assert_eq!(b.claim("map", Some("three shards"), "five").as_deref(), Ok("five"));
@@ -74,16 +74,16 @@ fn what_was_known_stays_while_etcd_is_away_and_what_was_said_is_said_when_it_is_
     let _limit = amcast_test_policy::time_limit();
     let test = "what_was_known_stays_while_etcd_is_away_and_what_was_said_is_said_when_it_is_back";
     let Some(mut server) = Server::start(test, "away", false) else { return };
-    let (a, _) = board(options(&server));
-    let (b, _) = board(options(&server));
-    a.say("nodes/n0", Some("here"), Lasts::ForEver);
-    a.say("alive/n0", Some("1"), Lasts::AsLongAsItsWriter);
+    let (a, _) = registry(options(&server));
+    let (b, _) = registry(options(&server));
+    a.publish("nodes/n0", Some("here"), EntryLifetime::Permanent);
+    a.publish("alive/n0", Some("1"), EntryLifetime::Leased);
     wait("it is seen", &b, |k| has(k, "nodes/n0", "here") && has(k, "alive/n0", "1"));
     server.stop();
     wait("it is noticed", &b, |k| !k.is_current);
-    assert_eq!(b.known().entries.len(), 2, "what was known stays known");
+    assert_eq!(b.snapshot().entries.len(), 2, "what was known stays known");
     assert!(b.claim("map", None, "x").is_err());
-    a.say("nodes/n0", Some("elsewhere"), Lasts::ForEver);
+    a.publish("nodes/n0", Some("elsewhere"), EntryLifetime::Permanent);
     // Longer than the lease: in etcd it has ended meanwhile.
     std::thread::sleep(LEASE * 2);
     server.start_again();
@@ -95,24 +95,24 @@ fn etcd_is_reached_over_tls_with_certificates_on_both_sides_and_with_a_password(
     let _limit = amcast_test_policy::time_limit();
     let test = "etcd_is_reached_over_tls_with_certificates_on_both_sides_and_with_a_password";
     let Some(server) = Server::start(test, "tls", true) else { return };
-    let (a, _) = board(options(&server));
-    a.say("nodes/n0", Some("here"), Lasts::ForEver);
+    let (a, _) = registry(options(&server));
+    a.publish("nodes/n0", Some("here"), EntryLifetime::Permanent);
     wait("it is seen", &a, |k| has(k, "nodes/n0", "here"));
     // Without a certificate of one's own nobody is let in.
     let mut stranger = options(&server);
     stranger.tls.as_mut().expect("it has").own = None;
-    let (s, _) = board(stranger);
+    let (s, _) = registry(stranger);
     std::thread::sleep(Duration::from_millis(1500));
-    assert!(!s.known().is_current, "{:?}", s.known());
+    assert!(!s.snapshot().is_current, "{:?}", s.snapshot());
     if !server.ask_for_password("root", "secret") {
         return amcast_test_policy::skip(test, "in part: no etcdctl to set a password with");
     }
     let user = |password: &str| Some(("root".to_string(), password.to_string()));
-    let (right, _) = board(Options { user: user("secret"), ..options(&server) });
+    let (right, _) = registry(Options { user: user("secret"), ..options(&server) });
     wait("the password is right", &right, |k| has(k, "nodes/n0", "here"));
-    let (wrong, _) = board(Options { user: user("guess"), ..options(&server) });
+    let (wrong, _) = registry(Options { user: user("guess"), ..options(&server) });
     std::thread::sleep(Duration::from_millis(1500));
-    assert!(!wrong.known().is_current, "{:?}", wrong.known());
+    assert!(!wrong.snapshot().is_current, "{:?}", wrong.snapshot());
 }
 
 #[test]
@@ -123,11 +123,11 @@ fn a_server_that_takes_connections_and_says_nothing_is_passed_over() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
     let at = format!("https://{}", silent.local_addr().expect("it has an address"));
     let both = Options { endpoints: vec![at.clone(), server.url()], ..options(&server) };
-    let (a, _) = board(both);
-    a.say("nodes/n0", Some("here"), Lasts::ForEver);
+    let (a, _) = registry(both);
+    a.publish("nodes/n0", Some("here"), EntryLifetime::Permanent);
     wait("the other one is there", &a, |k| has(k, "nodes/n0", "here"));
     // Nor does anybody wait for it who ends.
-    let (b, _) = board(Options { endpoints: vec![at], ..options(&server) });
+    let (b, _) = registry(Options { endpoints: vec![at], ..options(&server) });
     std::thread::sleep(Duration::from_millis(200));
     let begun = Instant::now();
     drop(b);

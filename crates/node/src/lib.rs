@@ -1,20 +1,24 @@
-//! Drives protocols in real processes, over shared memory or the network.
+//! The processes of a cluster: drivers of protocols over shared memory and networks, gateways, the cluster directory,
+//! supervision.
 //!
-//! Read [`memory_driver`] first (one process of a protocol at its carrier), then [`node`] (the loop of a node
-//! with a replica of every group) and [`front`] (the client side). The rest is around them:
-//! `replicas` is what the loop knows of the replicas, `message_driver` those of a protocol that sends messages,
-//! `post` what carries these, `replica_log` the log of each, `dues` what any driver owes; `replica_host` hosts the
-//! replicas above their drivers, [`recovery`](amcast_smr::recovery) gets the application's state back, `handover` carries it from node to
-//! node, `checkpoint` keeps it; [`reply_ring`] carries answers back through memory, [`ingress`] commands and
-//! answers through sockets; [`control`] is a node's socket for status and state, [`config`] the
-//! cluster's file, [`cluster_dir`] its directory, [`supervisor`] its processes, [`history`] the histories,
-//! [`clock`] the time; [`lines`] what is said to people; [`executing`] notes what is executed, for the case that it ends
-//! the node, and `skips` is what is never executed; [`headless`] is a node for measurements, with nothing behind its replicas.
+//! The three types to know are [`node::Node`] (the loop of a node with a replica of every group),
+//! [`memory_driver::MemoryDriver`] (one process of a protocol over shared memory) and [`front::Front`] (the client side of a
+//! service).
 //!
-//! [`gateway`] is how the world reaches the services, and [`service`] what ties a service to its node and to the gateways.
+//! Read in this order:
+//! 1. [`memory_driver`], `message_driver` and `dues`: how a protocol is driven, over either medium; `post` carries the messages of
+//!    a node's processes, `replica_log` is the log of each, `replicas` what the loop sees of them.
+//! 2. [`node`], `replica_host` (what is above the drivers), `handover` (the application's state goes from node to node),
+//!    `checkpoint` (the state is kept); [`recovery`](amcast_smr::recovery) decides when which of these is done.
+//! 3. [`front`], [`ingress`] (commands and replies through sockets) and [`reply_ring`] (replies through shared memory).
+//! 4. [`gateway`] (Redis, gRPC, HTTP) and [`service`] (what ties a service to its node and to the gateways).
+//! 5. [`config`] (the cluster's file), [`cluster_dir`] (its directory), [`supervisor`] (its processes), [`control`] (a node's socket
+//!    for status and state), `peer_registry` (what a node knows of the others), [`history`] (recorded histories), [`lines`] (log
+//!    lines), [`executing`] (notes which command is executed, for the case that it ends the node), `skips` (commands that are
+//!    never executed), [`headless`] (a node for measurements, with nothing above its replicas).
 //!
-//! One thread a node runs everything between memory and the state machine. It takes no lock, waits
-//! on nobody, and parks when there is nothing to do.
+//! One thread of a node runs everything between the medium and the state machine. It takes no lock, waits for no other
+//! thread, and parks when there is nothing to do.
 #![forbid(unsafe_code)]
 
 mod asks;

@@ -5,7 +5,7 @@ use amcast_kv::Partitions;
 use amcast_kv::client::Server;
 use amcast_kv::status::Status;
 use amcast_node::gateway::LocalBackend;
-use amcast_node::gateway::redis::{self, Front};
+use amcast_node::gateway::redis::{self, RedisGateway};
 use amcast_test_policy::skip;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -125,16 +125,16 @@ impl Drop for RealRedis {
     }
 }
 
-fn ours(shards: usize) -> Front {
+fn ours(shards: usize) -> RedisGateway {
     ours_of(shards, 1)
 }
 
 /// One that takes commands of so many megabytes.
-fn ours_of(shards: usize, megabytes: usize) -> Front {
+fn ours_of(shards: usize, megabytes: usize) -> RedisGateway {
     let backend = Arc::new(LocalBackend::new(shards, 42));
     let status: Arc<dyn Status> = backend.clone();
     let server = Arc::new(Server::new(Partitions::by_slot(shards).into(), 100, 0, None, status));
-    let mut config = redis::Config::new(([127, 0, 0, 1], 0).into(), 1);
+    let mut config = redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
     config.command_bytes_max = redis::command_bytes_max(megabytes);
     redis::start(config, backend, server).expect("a free port")
 }

@@ -107,7 +107,7 @@ fn has_ended(stream: &mut TcpStream) -> bool {
     }
 }
 
-fn plain() -> http::Http {
+fn plain() -> http::HttpGateway {
     let status: Arc<dyn Status> = Arc::new(LocalBackend::new(1, 1));
     let server = Arc::new(Server::new(Partitions::by_slot(1).into(), 10, 0, None, status));
     http::start(([127, 0, 0, 1], 0).into(), server).unwrap()

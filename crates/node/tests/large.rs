@@ -4,7 +4,7 @@ use amcast_core::GroupSet;
 use amcast_kv::Partitions;
 use amcast_kv::client::Server;
 use amcast_kv::status::Status;
-use amcast_node::gateway::redis::{self, Config, Front};
+use amcast_node::gateway::redis::{self, RedisGateway, RedisGatewayConfig};
 use amcast_node::gateway::{Answers, Backend, Busy, CommandFailure, LocalBackend, OnAnswer};
 use amcast_smr::Envelope;
 use std::io::{ErrorKind, Read, Write};
@@ -15,23 +15,27 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-fn config() -> Config {
-    let mut config = Config::new(([127, 0, 0, 1], 0).into(), 1);
+fn config() -> RedisGatewayConfig {
+    let mut config = RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
     config.command_bytes_max = redis::command_bytes_max(64);
     config
 }
 
-fn serve(config: Config, backend: Arc<impl Backend>) -> Front {
+fn serve(config: RedisGatewayConfig, backend: Arc<impl Backend>) -> RedisGateway {
     serve_shards(1, config, backend)
 }
 
-fn serve_shards(shards: usize, config: Config, backend: Arc<impl Backend>) -> Front {
+fn serve_shards(
+    shards: usize,
+    config: RedisGatewayConfig,
+    backend: Arc<impl Backend>,
+) -> RedisGateway {
     let status: Arc<dyn Status> = Arc::new(LocalBackend::new(shards, 1));
     let server = Arc::new(Server::new(Partitions::by_slot(shards).into(), 100, 0, None, status));
     redis::start(config, backend, server).expect("a free port")
 }
 
-fn connect(front: &Front) -> TcpStream {
+fn connect(front: &RedisGateway) -> TcpStream {
     let stream = TcpStream::connect(front.address()).expect("the front listens");
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream

@@ -137,8 +137,8 @@ impl Page {
 
 /// A gateway with its page.
 struct Gateway {
-    redis: redis::Front,
-    http: http::Http,
+    redis: redis::RedisGateway,
+    http: http::HttpGateway,
 }
 
 impl Gateway {
@@ -147,7 +147,7 @@ impl Gateway {
         let status: Arc<dyn Status> = backend.clone();
         let map = Partitions::by_slot(2).into();
         let server = Arc::new(Server::new(map, 4, 0, None, status));
-        let mut config = redis::Config::new(([127, 0, 0, 1], 0).into(), 1);
+        let mut config = redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
         config.threads = threads;
         let redis = redis::start(config, backend, Arc::clone(&server)).unwrap();
         let http = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();

@@ -4,7 +4,7 @@ use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::Partitions;
 use amcast_kv::client::Server;
 use amcast_kv::status::Status;
-use amcast_node::gateway::redis::{self, Config};
+use amcast_node::gateway::redis::{self, RedisGatewayConfig};
 use amcast_node::gateway::{Answers, Backend, Busy, CommandFailure, LocalBackend, OnAnswer};
 use amcast_smr::SessionWrite;
 use std::io::{BufRead, BufReader, Write};
@@ -51,7 +51,7 @@ fn a_read_waits_for_what_was_executed_whatever_its_answer_says() {
     let backend = Arc::new(Scripted::default());
     let status: Arc<dyn Status> = Arc::new(LocalBackend::new(1, 1));
     let server = Arc::new(Server::new(Partitions::by_slot(1).into(), 10, 0, None, status));
-    let config = Config::new(([127, 0, 0, 1], 0).into(), 1);
+    let config = RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
     let front = redis::start(config, backend.clone(), server).expect("a free port");
     let stream = TcpStream::connect(front.address()).expect("the front listens");
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -5,7 +5,7 @@ use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::Partitions;
 use amcast_kv::client::Server;
 use amcast_kv::status::Status;
-use amcast_node::gateway::redis::{self, Config, Front};
+use amcast_node::gateway::redis::{self, RedisGateway, RedisGatewayConfig};
 use amcast_node::gateway::{Answers, Backend, Busy, CommandFailure, LocalBackend, OnAnswer};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -13,21 +13,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-fn config() -> Config {
-    Config::new(([127, 0, 0, 1], 0).into(), 1)
+fn config() -> RedisGatewayConfig {
+    RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1)
 }
 
-fn serve(config: Config, backend: Arc<impl Backend>, clients: usize) -> Front {
+fn serve(config: RedisGatewayConfig, backend: Arc<impl Backend>, clients: usize) -> RedisGateway {
     let status: Arc<dyn Status> = Arc::new(LocalBackend::new(1, 1));
     let server = Arc::new(Server::new(Partitions::by_slot(1).into(), clients, 0, None, status));
     redis::start(config, backend, server).expect("a free port")
 }
 
-fn local(config: Config) -> Front {
+fn local(config: RedisGatewayConfig) -> RedisGateway {
     serve(config, Arc::new(LocalBackend::new(1, 1)), 100)
 }
 
-fn connect(front: &Front) -> TcpStream {
+fn connect(front: &RedisGateway) -> TcpStream {
     let stream = TcpStream::connect(front.address()).expect("the front listens");
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream
@@ -246,7 +246,7 @@ fn a_connection_that_holds_more_answers_than_it_may_is_cut_off() {
 }
 
 /// Waits until the front has no such connection any more.
-fn wait_until_gone(front: &Front, name: &str) {
+fn wait_until_gone(front: &RedisGateway, name: &str) {
     let until = Instant::now() + Duration::from_secs(20);
     let other = connect(front);
     let mut reader = BufReader::new(other.try_clone().unwrap());

@@ -4,22 +4,23 @@ use amcast_kv::Partitions;
 use amcast_kv::client::Server;
 use amcast_kv::status::Status;
 use amcast_node::gateway::LocalBackend;
-use amcast_node::gateway::redis::{self, Front};
+use amcast_node::gateway::redis::{self, RedisGateway};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A front with a password.
-fn front(clients_max: usize) -> Front {
+fn front(clients_max: usize) -> RedisGateway {
     let backend = Arc::new(LocalBackend::new(1, 1));
     let status: Arc<dyn Status> = backend.clone();
     let map = Arc::new(Partitions::by_slot(1));
     let server = Arc::new(Server::new(map, clients_max, 0, Some("secret".into()), status));
-    redis::start(redis::Config::new(([127, 0, 0, 1], 0).into(), 1), backend, server).unwrap()
+    redis::start(redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1), backend, server)
+        .unwrap()
 }
 
-fn connect(front: &Front) -> BufReader<TcpStream> {
+fn connect(front: &RedisGateway) -> BufReader<TcpStream> {
     let stream = TcpStream::connect(front.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     BufReader::new(stream)

@@ -144,9 +144,9 @@ fn book(file: &ClusterFile, front: &Front, cluster: Cluster) -> Result<Option<Ca
 
 /// The open ports of a process. Dropping it closes them and all connections.
 pub(super) struct Listening {
-    redis: gateway::redis::Front,
-    log: amcast_node::gateway::log::Front,
-    http: gateway::http::Http,
+    redis: gateway::redis::RedisGateway,
+    log: amcast_node::gateway::log::LogGateway,
+    http: gateway::http::HttpGateway,
     watch: Arc<Watch>,
 }
 
@@ -180,7 +180,7 @@ impl Listening {
         let backend = backend.with_reads(reads, Arc::clone(watch));
         let backend = Arc::new(backend);
         let redis = at.redis.open("redis", |at| {
-            let mut config = gateway::redis::Config::new(at, first_session + 1);
+            let mut config = gateway::redis::RedisGatewayConfig::new(at, first_session + 1);
             config.clock_ahead_ms = clock_ahead_ms;
             config.command_bytes_max =
                 gateway::redis::command_bytes_max(file.command_max_mb.unwrap_or(1));
@@ -188,7 +188,7 @@ impl Listening {
             config.message_bytes_max = front.payload_max();
             gateway::redis::start(config, Arc::clone(&backend), Arc::clone(&server))
         })?;
-        let log_config = |listen| amcast_node::gateway::log::Config {
+        let log_config = |listen| amcast_node::gateway::log::LogGatewayConfig {
             listen,
             shards: file.shards,
             first_session: first_session + LOG_SESSIONS,
@@ -201,7 +201,7 @@ impl Listening {
         let log = at.log.open("log", |at| {
             let status = Arc::clone(watch) as Arc<dyn Status>;
             let backend = Arc::clone(&backend) as Arc<dyn Backend>;
-            amcast_node::gateway::log::Front::start(log_config(at), backend, status)
+            amcast_node::gateway::log::LogGateway::start(log_config(at), backend, status)
         })?;
         // Once: the server is this process's own, and new.
         let _ = server.others.set(log.counts());

@@ -441,7 +441,7 @@ struct Reload {
     name: String,
     mover: Mover,
     watch: Option<Arc<Watch>>,
-    /// When what is on the board is followed again that could not be.
+    /// When what is on the registry is followed again that could not be.
     try_at: Option<Instant>,
 }
 
@@ -462,14 +462,14 @@ impl Reload {
         if config != self.config {
             return Err("something else than addresses is different: restart the node".to_string());
         }
-        self.registration.say_places(&new);
+        self.registration.publish_places(&new);
         if let Some(own) = new.nodes.get(&self.name) {
             self.file.nodes.insert(self.name.clone(), own.clone());
         }
         Ok(())
     }
 
-    /// Follows what is new on the board, and tells what is to be told there.
+    /// Follows what is new on the registry, and tells what is to be told there.
     fn look(&mut self) {
         let again = self.try_at.take_if(|at| *at <= Instant::now()).is_some();
         if (self.registration.has_changed() || again)

@@ -2,7 +2,10 @@
 //! so, else what the file itself says.
 
 use super::{Failure, entry, secret};
-use amcast_coordination::{Coordination, Embedded, Etcd, Known, Lasts, OnChange, Options, Tls};
+use amcast_coordination::{
+    CoordinationRegistry, EntryLifetime, Etcd, FileRegistry, OnChange, Options, RegistrySnapshot,
+    Tls,
+};
 use amcast_core::Gid;
 use amcast_kv::{SLOTS, SlotMap};
 use amcast_node::cluster_dir::ClusterDir;
@@ -25,7 +28,7 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// What a node tells and hears.
 pub(super) struct NodeRegistration {
-    registration: Box<dyn Coordination>,
+    registry: Box<dyn CoordinationRegistry>,
     /// Something is new on it.
     changed: Arc<AtomicBool>,
     rank: usize,
@@ -43,7 +46,7 @@ fn told(place: &Place) -> String {
     serde_json::to_string(place).expect("a place is text and numbers")
 }
 
-fn nodes(known: &Known) -> BTreeMap<String, Place> {
+fn nodes(known: &RegistrySnapshot) -> BTreeMap<String, Place> {
     let read = |(name, text): (&str, &str)| match serde_json::from_str(text) {
         Ok(place) => Some((name.to_string(), place)),
         Err(e) => {
@@ -99,10 +102,10 @@ impl NodeRegistration {
         let changed = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&changed);
         let on_change: OnChange = Box::new(move |_| seen.store(true, Ordering::Release));
-        let registration: Box<dyn Coordination> = match &file.etcd {
+        let registry: Box<dyn CoordinationRegistry> = match &file.etcd {
             None => {
                 let entry = |(name, place)| (format!("nodes/{name}"), told(place));
-                Box::new(Embedded::new(file.nodes.iter().map(entry).collect(), on_change))
+                Box::new(FileRegistry::new(file.nodes.iter().map(entry).collect(), on_change))
             }
             Some(etcd) => {
                 let password = etcd.password_file.as_deref().map(secret).transpose()?;
@@ -118,7 +121,7 @@ impl NodeRegistration {
             }
         };
         Ok(Self {
-            registration,
+            registry,
             changed,
             rank,
             shards: file.shards,
@@ -147,10 +150,10 @@ impl NodeRegistration {
             return Ok(());
         }
         let begun = Instant::now();
-        while !self.registration.known().is_current && begun.elapsed() < ETCD_PATIENCE {
+        while !self.registry.snapshot().is_current && begun.elapsed() < ETCD_PATIENCE {
             std::thread::sleep(Duration::from_millis(10));
         }
-        if self.registration.known().is_current {
+        if self.registry.snapshot().is_current {
             self.agree_on_map(file)?;
         }
         let name = node_name(self.rank);
@@ -158,16 +161,16 @@ impl NodeRegistration {
         for (name, place) in before.iter().flat_map(|before| &before.nodes) {
             file.nodes.entry(name.clone()).or_insert_with(|| place.clone());
         }
-        self.say_own(file, known)?;
+        self.publish_own(file, known)?;
         self.wait_for_others(file, stop)?;
         let replaced = self.count_replaced(home, stop)?;
-        self.say_own(file, replaced)?;
-        self.say_alive();
+        self.publish_own(file, replaced)?;
+        self.publish_alive();
         Ok(())
     }
 
     /// Says where this node is, and that its disk was replaced so often, at least.
-    fn say_own(&self, file: &mut ClusterFile, replaced: u32) -> Result<(), Failure> {
+    fn publish_own(&self, file: &mut ClusterFile, replaced: u32) -> Result<(), Failure> {
         let name = node_name(self.rank);
         let Some(own) = file.nodes.get_mut(&name) else {
             return Err(Failure::Misuse(format!(
@@ -176,7 +179,7 @@ impl NodeRegistration {
             )));
         };
         own.replaced = own.replaced.max(replaced);
-        self.registration.say(&format!("nodes/{name}"), Some(&told(own)), Lasts::ForEver);
+        self.registry.publish(&format!("nodes/{name}"), Some(&told(own)), EntryLifetime::Permanent);
         Ok(())
     }
 
@@ -195,7 +198,7 @@ impl NodeRegistration {
             }
             if said_at.is_none_or(|at| at.elapsed() >= SAY_EVERY) {
                 let state =
-                    if self.registration.known().is_current { "" } else { ", which is away" };
+                    if self.registry.snapshot().is_current { "" } else { ", which is away" };
                 tracing::warn!(
                     "waits for {} to say in etcd{state} where they are",
                     missing.join(", ")
@@ -209,7 +212,7 @@ impl NodeRegistration {
     /// All nodes of a cluster are of one cluster.
     fn agree_on_map(&self, file: &ClusterFile) -> Result<(), Failure> {
         let mine = map(file);
-        match self.registration.claim("map", None, &mine) {
+        match self.registry.claim("map", None, &mine) {
             Ok(map) if map == mine => Ok(()),
             Ok(map) => {
                 let differs = first_difference(&map, &mine);
@@ -238,8 +241,8 @@ impl NodeRegistration {
             // It lost nothing, and began before there was etcd.
             None => {
                 return Ok(self
-                    .registration
-                    .known()
+                    .registry
+                    .snapshot()
                     .entries
                     .get(&key)
                     .map_or(0, |e| replaced_by(e).0));
@@ -248,7 +251,7 @@ impl NodeRegistration {
         let (mut stands, mut said_at): (Option<String>, Option<Instant>) = (None, None);
         loop {
             let count = stands.as_ref().map_or(0, |stands| replaced_by(stands).0 + 1);
-            match self.registration.claim(&key, stands.as_deref(), &format!("{count} {word}")) {
+            match self.registry.claim(&key, stands.as_deref(), &format!("{count} {word}")) {
                 Ok(now) if replaced_by(&now).1 == word => {
                     if count > 0 {
                         tracing::warn!(
@@ -286,17 +289,17 @@ impl NodeRegistration {
         }
     }
 
-    fn say_alive(&self) {
+    fn publish_alive(&self) {
         let key = format!("alive/{}", node_name(self.rank));
         let os_pid = std::process::id().to_string();
-        self.registration.say(&key, Some(&os_pid), Lasts::AsLongAsItsWriter);
+        self.registry.publish(&key, Some(&os_pid), EntryLifetime::Leased);
     }
 
     /// Where all nodes are, as far as it is known: what others say of themselves goes before what the
     /// file says of them; where this node is, its own file says.
     pub(super) fn places(&self, file: &ClusterFile) -> BTreeMap<String, Place> {
         let mut all = file.nodes.clone();
-        let known = nodes(&self.registration.known());
+        let known = nodes(&self.registry.snapshot());
         let of_another = |name: &str| {
             let rank = node_rank(name).filter(|&rank| rank < self.replicas);
             rank.is_some_and(|rank| !self.shared || rank != self.rank)
@@ -306,10 +309,14 @@ impl NodeRegistration {
     }
 
     /// The file says something new: where this node is, if others say where they are; else all of it.
-    pub(super) fn say_places(&self, file: &ClusterFile) {
+    pub(super) fn publish_places(&self, file: &ClusterFile) {
         for (name, place) in &file.nodes {
             if !self.shared || *name == node_name(self.rank) {
-                self.registration.say(&format!("nodes/{name}"), Some(&told(place)), Lasts::ForEver);
+                self.registry.publish(
+                    &format!("nodes/{name}"),
+                    Some(&told(place)),
+                    EntryLifetime::Permanent,
+                );
             }
         }
     }
@@ -322,7 +329,7 @@ impl NodeRegistration {
     /// The nodes whose lease has ended since this was asked last. None of those that ended while etcd
     /// was away: then all end.
     pub(super) fn dead(&mut self) -> Vec<usize> {
-        let known = self.registration.known();
+        let known = self.registry.snapshot();
         if !self.shared || !known.is_current {
             self.alive.clear();
             return Vec::new();
@@ -341,15 +348,15 @@ impl NodeRegistration {
         }
         self.look_at = Instant::now() + LEADS_EVERY;
         let Ok(status) = status_of(socket) else { return };
-        let known = self.registration.known();
+        let known = self.registry.snapshot();
         for group in 0..self.shards {
             let key = format!("leads/g{group}");
             let own = node_name(self.rank);
             if leads(&status, group) {
-                self.registration.say(&key, Some(&own), Lasts::AsLongAsItsWriter);
+                self.registry.publish(&key, Some(&own), EntryLifetime::Leased);
             } else if known.entries.get(&key) != Some(&own) {
                 // Another one's word stands there, and is not taken away.
-                self.registration.unsay(&key);
+                self.registry.withdraw(&key);
             }
         }
     }
@@ -364,7 +371,7 @@ fn leads(status: &NodeStatus, group: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_coordination::Unreachable;
+    use amcast_coordination::RegistryUnreachable;
     use amcast_node::config::Setting;
     use std::sync::Mutex;
     use std::sync::atomic::AtomicUsize;
@@ -381,7 +388,7 @@ mod tests {
         settled.map_err(|_| "nor now").unwrap();
         assert!(!registration.has_changed() && registration.dead().is_empty());
         file.nodes.insert("n1".to_string(), at(3));
-        registration.say_places(&file);
+        registration.publish_places(&file);
         assert!(registration.has_changed() && !registration.has_changed());
         assert_eq!(registration.places(&ClusterFile::default())["n1"], at(3));
     }
@@ -431,16 +438,16 @@ mod tests {
         secretly: bool,
     }
 
-    /// What a board holds of it.
+    /// What a registry holds of it.
     struct Held(Arc<Slow>);
 
-    impl Coordination for Held {
-        fn say(&self, _: &str, _: Option<&str>, _: Lasts) {}
+    impl CoordinationRegistry for Held {
+        fn publish(&self, _: &str, _: Option<&str>, _: EntryLifetime) {}
 
-        fn unsay(&self, _: &str) {}
+        fn withdraw(&self, _: &str) {}
 
-        fn known(&self) -> Known {
-            Known { entries: self.0.entries.lock().unwrap().clone(), is_current: false }
+        fn snapshot(&self) -> RegistrySnapshot {
+            RegistrySnapshot { entries: self.0.entries.lock().unwrap().clone(), is_current: false }
         }
 
         fn claim(
@@ -448,7 +455,7 @@ mod tests {
             key: &str,
             before: Option<&str>,
             value: &str,
-        ) -> Result<String, Unreachable> {
+        ) -> Result<String, RegistryUnreachable> {
             let left = self.0.refuses.load(Ordering::Relaxed);
             self.0.refuses.store(left.saturating_sub(1), Ordering::Relaxed);
             let mut entries = self.0.entries.lock().unwrap();
@@ -457,7 +464,7 @@ mod tests {
             }
             match left {
                 0 => Ok(entries[key].clone()),
-                _ => Err(Unreachable("it is away".to_string())),
+                _ => Err(RegistryUnreachable("it is away".to_string())),
             }
         }
     }
@@ -467,7 +474,7 @@ mod tests {
         let file = ClusterFile { data: Some(dir.to_path_buf()), ..ClusterFile::default() };
         let home = ClusterDir::of_host(&file, Path::new("x"));
         let registration = NodeRegistration {
-            registration: Box::new(Held(Arc::clone(etcd))),
+            registry: Box::new(Held(Arc::clone(etcd))),
             changed: Arc::default(),
             rank: 1,
             shards: 3,

@@ -1,13 +1,13 @@
-//! The board in etcd.
+//! The registry in etcd.
 //!
-//! One thread talks to etcd ([`session`]); whoever uses the board only takes a lock for a moment. A
+//! One thread talks to etcd ([`session`]); whoever uses the registry only takes a lock for a moment. A
 //! session ends with the first thing that goes wrong, and another one begins after a pause: it takes a
 //! lease, writes what was said, reads everything, and watches from there on.
 
 mod connect;
 mod session;
 
-use crate::{Coordination, Known, Lasts, OnChange, Unreachable};
+use crate::{CoordinationRegistry, EntryLifetime, OnChange, RegistrySnapshot, RegistryUnreachable};
 use session::Session;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -47,12 +47,12 @@ pub struct Tls {
     pub own: Option<(PathBuf, PathBuf)>,
 }
 
-/// An entry that this process wants on the board.
+/// An entry that this process wants on the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Said {
     /// None: that it is not there.
     value: Option<String>,
-    lasts: Lasts,
+    lifetime: EntryLifetime,
     /// It is there already, in this session.
     done: bool,
 }
@@ -62,12 +62,12 @@ struct Claim {
     key: String,
     before: Option<String>,
     value: String,
-    outcome: SyncSender<Result<String, Unreachable>>,
+    outcome: SyncSender<Result<String, RegistryUnreachable>>,
 }
 
-/// What the thread and the users of the board share.
+/// What the thread and the users of the registry share.
 struct Shared {
-    known: Mutex<Known>,
+    known: Mutex<RegistrySnapshot>,
     said: Mutex<BTreeMap<String, Said>>,
     claims: Mutex<Vec<Claim>>,
     on_change: OnChange,
@@ -82,7 +82,7 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     /// Changes what is known, and tells of it.
-    fn learn(&self, change: impl FnOnce(&mut Known)) {
+    fn learn(&self, change: impl FnOnce(&mut RegistrySnapshot)) {
         let mut known = lock(&self.known);
         let before = known.clone();
         change(&mut known);
@@ -94,7 +94,7 @@ impl Shared {
     }
 }
 
-/// A board in etcd. Dropping it takes away what this process said for its life.
+/// A registry in etcd. Dropping it takes away what this process said for its life.
 pub struct Etcd {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -124,11 +124,11 @@ impl Etcd {
     }
 }
 
-impl Coordination for Etcd {
-    fn say(&self, key: &str, value: Option<&str>, lasts: Lasts) {
-        let said = Said { value: value.map(str::to_string), lasts, done: false };
+impl CoordinationRegistry for Etcd {
+    fn publish(&self, key: &str, value: Option<&str>, lifetime: EntryLifetime) {
+        let said = Said { value: value.map(str::to_string), lifetime, done: false };
         let mut all = lock(&self.shared.said);
-        if all.get(key).is_some_and(|old| old.value == said.value && old.lasts == lasts) {
+        if all.get(key).is_some_and(|old| old.value == said.value && old.lifetime == lifetime) {
             return;
         }
         all.insert(key.to_string(), said);
@@ -136,19 +136,24 @@ impl Coordination for Etcd {
         self.shared.ring.notify_one();
     }
 
-    fn unsay(&self, key: &str) {
+    fn withdraw(&self, key: &str) {
         lock(&self.shared.said).remove(key);
     }
 
-    fn known(&self) -> Known {
+    fn snapshot(&self) -> RegistrySnapshot {
         lock(&self.shared.known).clone()
     }
 
-    fn claim(&self, key: &str, before: Option<&str>, value: &str) -> Result<String, Unreachable> {
+    fn claim(
+        &self,
+        key: &str,
+        before: Option<&str>,
+        value: &str,
+    ) -> Result<String, RegistryUnreachable> {
         let (outcome, comes): (_, Receiver<_>) = sync_channel(1);
         let mut claims = lock(&self.shared.claims);
         if claims.len() >= CLAIMS_MAX {
-            return Err(Unreachable(format!("{CLAIMS_MAX} claims wait for etcd already")));
+            return Err(RegistryUnreachable(format!("{CLAIMS_MAX} claims wait for etcd already")));
         }
         claims.push(Claim {
             key: key.to_string(),
@@ -158,7 +163,8 @@ impl Coordination for Etcd {
         });
         drop(claims);
         self.shared.ring.notify_one();
-        let none = |_| Err(Unreachable(format!("etcd does not answer within {CLAIM_PATIENCE:?}")));
+        let none =
+            |_| Err(RegistryUnreachable(format!("etcd does not answer within {CLAIM_PATIENCE:?}")));
         comes.recv_timeout(CLAIM_PATIENCE).unwrap_or_else(none)
     }
 }

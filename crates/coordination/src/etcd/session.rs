@@ -15,7 +15,7 @@ use crate::proto::{
     LeaseKeepAliveResponse, LeaseRevokeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
     WatchCreateRequest, WatchRequest, WatchResponse,
 };
-use crate::{Lasts, Unreachable};
+use crate::{EntryLifetime, RegistryUnreachable};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use tonic::Streaming;
 /// How long after a session that failed the next one begins, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// How often it is looked whether the board is still used, while a session begins.
+/// How often it is looked whether the registry is still used, while a session begins.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Requests on a stream that wait to be sent.
@@ -69,7 +69,7 @@ fn stream<T>() -> (mpsc::Sender<T>, impl Stream<Item = T>) {
     (to, tokio_stream::wrappers::ReceiverStream::new(from))
 }
 
-/// Returns when the board is not used any more.
+/// Returns when the registry is not used any more.
 async fn until_it_ends(shared: &Shared) {
     while !shared.ends.load(Ordering::Acquire) {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -89,14 +89,14 @@ impl Session {
         self.shared.ends.load(Ordering::Acquire)
     }
 
-    /// Sessions until the board is not used any more.
+    /// Sessions until the registry is not used any more.
     pub(super) async fn run(mut self) {
         let mut pause = PAUSE.0;
         while !self.ends() {
             let shared = Arc::clone(&self.shared);
             let begun = tokio::select! {
                 begun = self.begin() => begun,
-                // Whoever ends the board does not wait for a server that says nothing.
+                // Whoever ends the registry does not wait for a server that says nothing.
                 () = until_it_ends(&shared) => return,
             };
             let why = match begun {
@@ -138,7 +138,7 @@ impl Session {
         }
         let prefix = &self.options.prefix;
         let (key, range_end) = (prefix.as_bytes().to_vec(), behind(prefix));
-        self.say_all(&mut kv, lease_id).await?;
+        self.publish_all(&mut kv, lease_id).await?;
         let all = RangeRequest { key: key.clone(), range_end: range_end.clone(), limit: 0 };
         let found = within(kv.range(all)).await?;
         let revision = found.header.map_or(0, |header| header.revision);
@@ -157,7 +157,7 @@ impl Session {
         Ok(Talk { kv, lease, lease_id, keep, kept, watched, _watch: watch })
     }
 
-    /// A session: until something goes wrong, or the board is not used any more.
+    /// A session: until something goes wrong, or the registry is not used any more.
     async fn go_on(&self, mut talk: Talk) -> Result<(), String> {
         let lease = self.options.lease.max(Duration::from_secs(1));
         let mut renew = tokio::time::interval(lease / 3);
@@ -169,7 +169,7 @@ impl Session {
                 let _ = within(talk.lease.lease_revoke(gone)).await;
                 return Ok(());
             }
-            self.say_all(&mut talk.kv, talk.lease_id).await?;
+            self.publish_all(&mut talk.kv, talk.lease_id).await?;
             self.answer_claims(&mut talk.kv).await?;
             tokio::select! {
                 () = self.shared.ring.notified() => {}
@@ -198,7 +198,7 @@ impl Session {
         }
     }
 
-    /// An entry of the board, if it is one.
+    /// An entry of the registry, if it is one.
     fn entry(&self, kv: &KeyValue) -> Option<(String, String)> {
         let key = str::from_utf8(&kv.key).ok()?.strip_prefix(&self.options.prefix)?;
         Some((key.to_string(), String::from_utf8_lossy(&kv.value).into_owned()))
@@ -223,7 +223,7 @@ impl Session {
     }
 
     /// Writes what was said and is not there yet.
-    async fn say_all(&self, kv: &mut KvClient<Way>, lease_id: i64) -> Result<(), String> {
+    async fn publish_all(&self, kv: &mut KvClient<Way>, lease_id: i64) -> Result<(), String> {
         loop {
             let next = lock(&self.shared.said)
                 .iter()
@@ -231,9 +231,9 @@ impl Session {
                 .map(|(key, said)| (key.clone(), said.clone()));
             let Some((name, said)) = next else { return Ok(()) };
             let key = self.key(&name);
-            match (&said.value, said.lasts) {
-                (Some(value), lasts) => {
-                    let lease = if lasts == Lasts::ForEver { 0 } else { lease_id };
+            match (&said.value, said.lifetime) {
+                (Some(value), lifetime) => {
+                    let lease = if lifetime == EntryLifetime::Permanent { 0 } else { lease_id };
                     let put = PutRequest { key, value: value.as_bytes().to_vec(), lease };
                     within(kv.put(put)).await?;
                 }
@@ -243,7 +243,7 @@ impl Session {
                 }
             }
             if let Some(now) = lock(&self.shared.said).get_mut(&name)
-                && (&now.value, now.lasts) == (&said.value, said.lasts)
+                && (&now.value, now.lifetime) == (&said.value, said.lifetime)
             {
                 *now = Said { done: true, ..said };
             }
@@ -257,7 +257,7 @@ impl Session {
             let outcome = self.claim(kv, &claim).await;
             let failed = outcome.as_ref().err().cloned();
             // Who waited too long has gone.
-            let _ = claim.outcome.try_send(outcome.map_err(Unreachable));
+            let _ = claim.outcome.try_send(outcome.map_err(RegistryUnreachable));
             if let Some(why) = failed {
                 return Err(why);
             }

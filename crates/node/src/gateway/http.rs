@@ -28,7 +28,7 @@ const REQUEST: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(30);
 
 /// A running HTTP front.
-pub struct Http {
+pub struct HttpGateway {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -49,7 +49,7 @@ pub fn routes(server: Arc<Server>) -> Router {
 ///
 /// # Errors
 /// When the address cannot be listened at, or the thread not be started.
-pub fn start(listen: SocketAddr, server: Arc<Server>) -> io::Result<Http> {
+pub fn start(listen: SocketAddr, server: Arc<Server>) -> io::Result<HttpGateway> {
     let listener = TcpListener::bind(listen)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
@@ -70,10 +70,10 @@ pub fn start(listen: SocketAddr, server: Arc<Server>) -> io::Result<Http> {
             tracing::error!("the HTTP front ended: {e}");
         }
     })?;
-    Ok(Http { address, stop: Some(stop), thread: Some(thread) })
+    Ok(HttpGateway { address, stop: Some(stop), thread: Some(thread) })
 }
 
-impl Http {
+impl HttpGateway {
     /// Where it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -90,7 +90,7 @@ impl Http {
     }
 }
 
-impl Drop for Http {
+impl Drop for HttpGateway {
     fn drop(&mut self) {
         // A receiver that is gone has ended already.
         let _ = self.stop.take().map(|s| s.send(()));

@@ -1,15 +1,15 @@
 //! The distributed log over gRPC.
 //!
-//! The [`front`](self::front) turns requests into commands of [`amcast_log`] and hands them to a [`Backend`](super::Backend), which has them
+//! The [`server`] turns requests into commands of [`amcast_log`] and hands them to a [`Backend`](super::Backend), which has them
 //! ordered. It has no state of its own that anything depends on, so a cluster has as many fronts as it likes.
 
 mod answers;
 mod connections;
 mod counts;
 mod follow;
-pub mod front;
 mod password;
 mod requests;
+pub mod server;
 mod service;
 mod session;
 mod status;
@@ -17,4 +17,4 @@ mod tail;
 
 pub use answers::UNREAD_BYTES_MAX;
 pub use follow::Growth;
-pub use front::{Config, Front, Hears};
+pub use server::{Hears, LogGateway, LogGatewayConfig};

@@ -2,10 +2,10 @@
 //!
 //! A connection is one task that reads what is there, hands all whole commands to the
 //! [`Backend`], and writes all answers that came in one go. Nothing is read while the backend has
-//! no room, while [`Config::open_max`] commands are under way, or while the client does not take
+//! no room, while [`RedisGatewayConfig::open_max`] commands are under way, or while the client does not take
 //! its answers. So a client that does not read is held back first; only if it had asked for more
-//! than [`Config::output_bytes_max`] before, it is cut off. If all connections together hold more than
-//! [`Config::held_bytes_max`], in all their buffers, the one that holds most is cut off. Before a client has given the
+//! than [`RedisGatewayConfig::output_bytes_max`] before, it is cut off. If all connections together hold more than
+//! [`RedisGatewayConfig::held_bytes_max`], in all their buffers, the one that holds most is cut off. Before a client has given the
 //! password, far less is taken from it: see [`strangers`].
 
 mod connection;
@@ -73,7 +73,7 @@ const BACKLOG: i32 = 4096;
 
 /// How a front serves.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct RedisGatewayConfig {
     /// Where it listens; port 0 takes a free one.
     pub listen: SocketAddr,
     /// Threads that serve connections.
@@ -99,7 +99,7 @@ pub struct Config {
     pub message_bytes_max: usize,
 }
 
-impl Config {
+impl RedisGatewayConfig {
     /// Listens at `listen` with one thread.
     pub const fn new(listen: SocketAddr, first_session: u64) -> Self {
         Self {
@@ -118,7 +118,7 @@ impl Config {
 
 /// What all connections share.
 struct Shared<B> {
-    config: Config,
+    config: RedisGatewayConfig,
     backend: Arc<B>,
     server: Arc<Server>,
     router: Arc<Router>,
@@ -158,7 +158,7 @@ struct Warnings {
 }
 
 /// A running front.
-pub struct Front {
+pub struct RedisGateway {
     address: SocketAddr,
     stage: watch::Sender<Stage>,
     /// Tells the connections that they are to end.
@@ -172,10 +172,10 @@ pub struct Front {
 /// # Errors
 /// When the address cannot be listened at, or a thread not be started.
 pub fn start<B: Backend>(
-    mut config: Config,
+    mut config: RedisGatewayConfig,
     backend: Arc<B>,
     server: Arc<Server>,
-) -> io::Result<Front> {
+) -> io::Result<RedisGateway> {
     config.command_bytes_max =
         config.command_bytes_max.min(parts_bytes_max(config.message_bytes_max));
     let clients_max = files::connections(files::Port::Redis, server.clients_max);
@@ -225,7 +225,7 @@ pub fn start<B: Backend>(
     }
     let server = Arc::clone(&shared.server);
     let part = Box::new(move || shared.part());
-    Ok(Front { address, stage, part, server, threads: handles })
+    Ok(RedisGateway { address, stage, part, server, threads: handles })
 }
 
 /// Takes connections until the front stops.
@@ -265,7 +265,7 @@ async fn accept<B: Backend>(
     }
 }
 
-impl Front {
+impl RedisGateway {
     /// Where it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -295,7 +295,7 @@ impl Front {
     }
 }
 
-impl Drop for Front {
+impl Drop for RedisGateway {
     fn drop(&mut self) {
         self.stage.send_replace(Stage::Ends);
         for thread in self.threads.drain(..) {

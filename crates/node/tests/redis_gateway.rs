@@ -6,7 +6,7 @@ use amcast_core::{Gid, GroupSet, MsgId, Pid, ServiceAnswer};
 use amcast_kv::client::Server;
 use amcast_kv::status::Status;
 use amcast_kv::{Kv, Partitions};
-use amcast_node::gateway::redis::{self, Front};
+use amcast_node::gateway::redis::{self, RedisGateway};
 use amcast_node::gateway::{Answers, Backend, Busy, CommandFailure, LocalBackend, OnAnswer};
 use amcast_smr::{Executor, Limits, LocalRead};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -128,21 +128,21 @@ impl Chaos {
     }
 }
 
-fn front() -> Front {
+fn front() -> RedisGateway {
     front_of(1 << 20)
 }
 
 /// A front that sends in parts what does not fit so many bytes.
-fn front_of(message_bytes_max: usize) -> Front {
+fn front_of(message_bytes_max: usize) -> RedisGateway {
     let status: Arc<dyn Status> = Arc::new(LocalBackend::new(SHARDS, 1));
     let server = Arc::new(Server::new(Partitions::by_slot(SHARDS).into(), 2000, 0, None, status));
-    let mut config = redis::Config::new(([127, 0, 0, 1], 0).into(), 1);
+    let mut config = redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
     config.threads = 2;
     config.message_bytes_max = message_bytes_max;
     redis::start(config, Arc::new(Handle(Arc::default())), server).expect("a free port")
 }
 
-fn connect(front: &Front) -> BufReader<TcpStream> {
+fn connect(front: &RedisGateway) -> BufReader<TcpStream> {
     let stream = TcpStream::connect(front.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     BufReader::new(stream)
@@ -187,7 +187,7 @@ fn commands_in_parts_follow_keys_that_move() {
     work_while_keys_move(&front_of(SMALL_MESSAGE));
 }
 
-fn work_while_keys_move(front: &Front) {
+fn work_while_keys_move(front: &RedisGateway) {
     let stop = AtomicBool::new(false);
     let rounds = std::thread::scope(|scope| {
         let mover = scope.spawn(|| {
@@ -235,7 +235,7 @@ impl Drop for Stops<'_> {
 }
 
 /// Has several connections work, each of which knows what its commands must come to.
-fn work(front: &Front) {
+fn work(front: &RedisGateway) {
     let workers: Vec<_> = (0..8)
         .map(|w| {
             let mut c = connect(front);
@@ -316,7 +316,7 @@ fn shards_that_nobody_uses_free_what_expired() {
     let backend = Arc::new(LocalBackend::new(SHARDS, 1));
     let status: Arc<dyn Status> = backend.clone();
     let server = Arc::new(Server::new(Partitions::by_slot(SHARDS).into(), 100, 0, None, status));
-    let config = redis::Config::new(([127, 0, 0, 1], 0).into(), 1);
+    let config = redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
     let front = redis::start(config, backend.clone(), server).unwrap();
     let set = |i| format!("SET k{i} v PX 20");
     let mut commands: Vec<String> = (0..12_000).map(set).collect();
@@ -345,8 +345,12 @@ fn a_password_is_asked_for() {
     let status: Arc<dyn Status> = backend.clone();
     let server =
         Arc::new(Server::new(Partitions::by_slot(1).into(), 1, 0, Some("secret".into()), status));
-    let front =
-        redis::start(redis::Config::new(([127, 0, 0, 1], 0).into(), 1), backend, server).unwrap();
+    let front = redis::start(
+        redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1),
+        backend,
+        server,
+    )
+    .unwrap();
     let mut c = connect(&front);
     let commands = ["GET a", "AUTH wrong", "AUTH default secre", "AUTH secret", "SET a 1", "QUIT"];
     let answers = pipeline(&mut c, &commands.map(str::to_owned));
@@ -357,7 +361,7 @@ fn a_password_is_asked_for() {
 }
 
 /// A front that executes by itself, with a password or without.
-fn local(password: Option<&str>) -> Front {
+fn local(password: Option<&str>) -> RedisGateway {
     let backend = Arc::new(LocalBackend::new(SHARDS, 1));
     let status: Arc<dyn Status> = backend.clone();
     let server = Arc::new(Server::new(
@@ -367,7 +371,8 @@ fn local(password: Option<&str>) -> Front {
         password.map(str::to_owned),
         status,
     ));
-    redis::start(redis::Config::new(([127, 0, 0, 1], 0).into(), 1), backend, server).unwrap()
+    redis::start(redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1), backend, server)
+        .unwrap()
 }
 
 #[test]
@@ -453,7 +458,7 @@ fn nothing_is_said_to_be_set_that_has_no_effect() {
 }
 
 /// What `INFO` says, by name.
-fn info(front: &Front) -> std::collections::BTreeMap<String, String> {
+fn info(front: &RedisGateway) -> std::collections::BTreeMap<String, String> {
     let mut c = connect(front);
     c.get_mut().write_all(b"INFO\r\n").unwrap();
     let bytes: usize = line(&mut c)[1..].parse().unwrap();

@@ -7,7 +7,7 @@ use amcast_log::proto::{
     AppendRequest, InfoRequest, ListRequest, ReadRequest, Session, TailRequest,
 };
 use amcast_log::{Client, LogError};
-use amcast_node::gateway::log::{Config, Front, Growth, Hears};
+use amcast_node::gateway::log::{Growth, Hears, LogGateway, LogGatewayConfig};
 use bytes::Bytes;
 use local::{Local, Ready};
 use prost::Message;
@@ -28,7 +28,7 @@ const PAYLOAD_MAX: usize = 1 << 20;
 const UNREAD_BYTES_MAX: usize = 4 << 20;
 
 struct Server {
-    front: Front,
+    front: LogGateway,
     local: Arc<Local>,
 }
 
@@ -40,7 +40,7 @@ impl Server {
     /// One more front of a cluster.
     fn on(local: &Arc<Local>, password: Option<&str>, hears: Hears) -> Self {
         let local = Arc::clone(local);
-        let config = Config {
+        let config = LogGatewayConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             shards: SHARDS,
             first_session: 1 << 23,
@@ -51,7 +51,7 @@ impl Server {
             unread_bytes_max: UNREAD_BYTES_MAX,
         };
         let backend = Arc::clone(&local) as Arc<dyn amcast_node::gateway::Backend>;
-        let front = Front::start(config, backend, Arc::new(Ready)).expect("a port is free");
+        let front = LogGateway::start(config, backend, Arc::new(Ready)).expect("a port is free");
         Self { front, local }
     }
 
@@ -684,7 +684,7 @@ fn a_gateway_two_hours_ahead_stops_no_session() {
     let local = Arc::new(Local::new(SHARDS));
     local.report_clock(true);
     let right = Server::on(&local, None, Hears::Nothing);
-    let config = Config {
+    let config = LogGatewayConfig {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         shards: SHARDS,
         first_session: 1 << 24,
@@ -695,7 +695,7 @@ fn a_gateway_two_hours_ahead_stops_no_session() {
         unread_bytes_max: UNREAD_BYTES_MAX,
     };
     let backend = Arc::clone(&local) as Arc<dyn amcast_node::gateway::Backend>;
-    let ahead = Front::start(config, backend, Arc::new(Ready)).expect("a port is free");
+    let ahead = LogGateway::start(config, backend, Arc::new(Ready)).expect("a port is free");
     let addresses = vec![right.front.address().to_string(), ahead.address().to_string()];
     let mut client = Client::new(addresses, None).unwrap().with_patience(Duration::from_secs(5));
     assert_eq!(client.append("a", "1").unwrap(), 0);

@@ -1,28 +1,28 @@
-//! The board of a cluster that has nothing but its file.
+//! The registry of a cluster that has nothing but its file.
 
-use crate::{Coordination, Known, Lasts, OnChange, Unreachable};
+use crate::{CoordinationRegistry, EntryLifetime, OnChange, RegistrySnapshot, RegistryUnreachable};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A board that this process alone writes on: what its cluster's file says is on it.
-pub struct Embedded {
-    known: Mutex<Known>,
+/// A registry that this process alone writes on: what its cluster's file says is on it.
+pub struct FileRegistry {
+    known: Mutex<RegistrySnapshot>,
     on_change: OnChange,
 }
 
-impl Embedded {
-    /// A board with these entries.
+impl FileRegistry {
+    /// A registry with these entries.
     pub fn new(entries: BTreeMap<String, String>, on_change: OnChange) -> Self {
-        Self { known: Mutex::new(Known { entries, is_current: true }), on_change }
+        Self { known: Mutex::new(RegistrySnapshot { entries, is_current: true }), on_change }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, RegistrySnapshot> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Coordination for Embedded {
-    fn say(&self, key: &str, value: Option<&str>, _: Lasts) {
+impl CoordinationRegistry for FileRegistry {
+    fn publish(&self, key: &str, value: Option<&str>, _: EntryLifetime) {
         let mut known = self.lock();
         let before = match value {
             Some(value) => known.entries.insert(key.to_string(), value.to_string()),
@@ -35,18 +35,23 @@ impl Coordination for Embedded {
         }
     }
 
-    fn unsay(&self, _key: &str) {}
+    fn withdraw(&self, _key: &str) {}
 
-    fn known(&self) -> Known {
+    fn snapshot(&self) -> RegistrySnapshot {
         self.lock().clone()
     }
 
-    fn claim(&self, key: &str, before: Option<&str>, value: &str) -> Result<String, Unreachable> {
+    fn claim(
+        &self,
+        key: &str,
+        before: Option<&str>,
+        value: &str,
+    ) -> Result<String, RegistryUnreachable> {
         let stands = self.lock().entries.get(key).cloned();
         if stands.as_deref() != before {
             return Ok(stands.unwrap_or_default());
         }
-        self.say(key, Some(value), Lasts::ForEver);
+        self.publish(key, Some(value), EntryLifetime::Permanent);
         Ok(value.to_string())
     }
 }
@@ -63,16 +68,16 @@ mod tests {
         let counts = Arc::clone(&told);
         let on_change: OnChange = Box::new(move |_| _ = counts.fetch_add(1, Ordering::Relaxed));
         let entries = [("nodes/n0".to_string(), "here".to_string())].into();
-        let board = Embedded::new(entries, on_change);
+        let registry = FileRegistry::new(entries, on_change);
         for _ in 0..2 {
-            board.say("nodes/n1", Some("there"), Lasts::ForEver);
+            registry.publish("nodes/n1", Some("there"), EntryLifetime::Permanent);
         }
         assert_eq!(told.load(Ordering::Relaxed), 1);
-        let known = board.known();
+        let known = registry.snapshot();
         assert_eq!(known.under("nodes").collect::<Vec<_>>(), [("n0", "here"), ("n1", "there")]);
         assert_eq!(known.under("node").count(), 0);
-        assert_eq!(board.claim("map", None, "3"), Ok("3".to_string()));
-        assert_eq!(board.claim("map", None, "4"), Ok("3".to_string()), "somebody was first");
-        assert_eq!(board.claim("map", Some("3"), "4"), Ok("4".to_string()));
+        assert_eq!(registry.claim("map", None, "3"), Ok("3".to_string()));
+        assert_eq!(registry.claim("map", None, "4"), Ok("3".to_string()), "somebody was first");
+        assert_eq!(registry.claim("map", Some("3"), "4"), Ok("4".to_string()));
     }
 }

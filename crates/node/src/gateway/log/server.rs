@@ -61,7 +61,7 @@ const HEALTH_EVERY: Duration = Duration::from_millis(500);
 
 /// How a front serves.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct LogGatewayConfig {
     /// Where it listens; port 0 takes a free one.
     pub listen: SocketAddr,
     /// Shards of the cluster.
@@ -109,7 +109,7 @@ impl fmt::Debug for Hears {
 
 /// A running front. Dropping it closes all connections and ends its thread; commands under way may
 /// still be executed.
-pub struct Front {
+pub struct LogGateway {
     address: SocketAddr,
     done: Arc<Done>,
     tails: Arc<Semaphore>,
@@ -117,13 +117,13 @@ pub struct Front {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Front {
+impl LogGateway {
     /// Starts a front on `backend`; `status` says whether the cluster serves.
     ///
     /// # Errors
     /// When the address cannot be listened at, or the thread not be started.
     pub fn start(
-        config: Config,
+        config: LogGatewayConfig,
         backend: Arc<dyn Backend>,
         status: Arc<dyn ClusterStatus>,
     ) -> io::Result<Self> {
@@ -180,7 +180,7 @@ impl Front {
     }
 }
 
-impl Drop for Front {
+impl Drop for LogGateway {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take()
@@ -193,7 +193,7 @@ impl Drop for Front {
 
 async fn serve(
     listener: TcpListener,
-    config: Config,
+    config: LogGatewayConfig,
     (shared, pauses): (Arc<Shared>, Pauses),
     status: Arc<dyn ClusterStatus>,
 ) -> Result<(), Box<dyn std::error::Error>> {
