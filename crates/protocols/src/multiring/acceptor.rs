@@ -13,20 +13,20 @@
 //!
 //! # Invariants
 //! - *A promise holds for ever*: `promised` only grows, and its record is durable before the `Promise` is sent.
-//!   (`Ring::on_prepare`; mutant `promises-before-it-is-written`.)
-//! - *A vote is durable before it counts*: `Ring::vote` runs only once the record of the entry is where the
-//!   storage mode asks for it. (`Ring::accept`; mutant `votes-before-it-is-written`.)
+//!   (`RingMember::on_prepare`; mutant `promises-before-it-is-written`.)
+//! - *A vote is durable before it counts*: `RingMember::vote` runs only once the record of the entry is
+//!   where the storage mode asks for it. (`RingMember::accept`; mutant `votes-before-it-is-written`.)
 //! - *No vote below the promise*: entries of a ballot count as accepted only while `ballot >= promised`.
-//!   (`Ring::adopt_ballot`; mutant `counts-below-its-promise`.)
+//!   (`RingMember::adopt_ballot`; mutant `counts-below-its-promise`.)
 //! - *The log is that of one ballot*: the log above `learned` holds the proposals of ballot `adopted` and
-//!   nothing older, because an adopted ballot replaces all of it. (`Ring::replace_with_staged`; mutant
+//!   nothing older, because an adopted ballot replaces all of it. (`RingMember::replace_with_staged`; mutant
 //!   `keeps-leftovers`.)
 
 use super::Mutant;
 use super::instance_log::NO_RECORD;
 use super::message::{AcceptorVote, RingMessage};
 use super::persistence::{DurableAction, LogRecord};
-use super::ring::{Ring, RingContext, entry_from};
+use super::ring::{RingContext, RingMember, entry_from};
 use super::value::{InstanceEntry, RingBallot};
 use alloc::vec::Vec;
 use amcast_core::{Pid, ProtocolEvent, Time};
@@ -52,7 +52,7 @@ impl Acceptor {
     }
 }
 
-impl Ring {
+impl RingMember {
     /// Phase 1B: promises the ballot, and sends what this acceptor accepted before. The messages wait until
     /// the promise is durable.
     pub(super) fn on_prepare(&mut self, from: Pid, ballot: RingBallot, cx: &mut RingContext<'_>) {

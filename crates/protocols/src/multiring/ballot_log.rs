@@ -7,7 +7,7 @@
 
 use super::Mutant;
 use super::message::AcceptorVote;
-use super::ring::{Ring, RingContext, entry_from, entry_upto};
+use super::ring::{RingContext, RingMember, entry_from, entry_upto};
 use super::value::{InstanceEntry, RingBallot};
 use crate::layers::routing::DirectChannel;
 use alloc::collections::VecDeque;
@@ -55,7 +55,7 @@ impl BallotLog {
     }
 }
 
-impl Ring {
+impl RingMember {
     /// Follows a higher ballot from its phase 2 on. Its coordinator proposes `start` to `reproposed_end`
     /// again.
     pub(super) fn follow_ballot(

@@ -4,7 +4,7 @@
 use super::Mutant;
 use super::message::{DecidedEntries, ProposalTable, RingMessage};
 use super::persistence::{AcceptorStorage, LogRecord};
-use super::ring::{Ring, RingContext, entry_from, entry_upto};
+use super::ring::{RingContext, RingMember, entry_from, entry_upto};
 use super::value::{INSTANCE_MAX, InstanceEntry, InstanceValue, RingBallot};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -49,7 +49,7 @@ pub(super) enum RetransmissionStep {
     Load(u64),
 }
 
-impl Ring {
+impl RingMember {
     /// Whether this member lacks instances that it should have by now.
     fn is_lagging(&self, me: Pid, now: Time, retry: Span) -> bool {
         let table = self.acceptor.index.is_some() && self.proposals.at != self.learner.learned;
@@ -344,11 +344,11 @@ mod tests {
 
     /// A ring at process `me` that has learned some instances; that of instance `i` holds proposal `i + 1`
     /// of process 0.
-    fn ring(me: Pid, instances: core::ops::Range<u64>) -> Ring {
+    fn ring(me: Pid, instances: core::ops::Range<u64>) -> RingMember {
         let cluster = Cluster::new(1, 3, 0).unwrap();
         let shape =
             topologies(&cluster, RingKinds::Global, &[], RingTraversal::Nodes).pop().unwrap();
-        let mut ring = Ring::new(0, shape, me, cluster.processes());
+        let mut ring = RingMember::new(0, shape, me, cluster.processes());
         ring.log.trim(instances.start);
         (ring.learner.learned, ring.proposals.at) = (instances.start, instances.start);
         ring.proposals.table[0] = (0, instances.start);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     /// The table that a process sends to one that requests instances from `from` on.
-    fn given(ring: &Ring, from: u64) -> Option<(ProposalTable, u64)> {
+    fn given(ring: &RingMember, from: u64) -> Option<(ProposalTable, u64)> {
         match ring.serve((from, true), &BTreeMap::new(), 1 << 20) {
             RetransmissionStep::Answer(RingMessage::Retransmission { decided, .. }) => {
                 Some((decided.table?, decided.learned))

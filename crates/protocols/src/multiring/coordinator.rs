@@ -3,7 +3,7 @@
 //! ```text
 //!   follower --pre-vote--> Phase1 --promises of a quorum--> Recovering --learned >= start--> Phase2
 //!      ^   (`election.rs`)    |     (`phase1.rs`)               |                               |
-//!      +------------------ a higher ballot: `Ring::step_down` --+-------------------------------+
+//!      +------------------ a higher ballot: `RingMember::step_down` --+-------------------------------+
 //! ```
 //!
 //! Only in `Phase2` does it order new proposals: before that it does not know which proposals are ordered
@@ -12,7 +12,7 @@
 use super::message::{PeerProgress, ProposalTable, RingMessage};
 use super::phase1::Phase1;
 use super::proposal_queue::{ProposalQueue, QueuedProposals};
-use super::ring::{Ring, RingContext};
+use super::ring::{RingContext, RingMember};
 use super::shared_bytes::SharedBytes;
 use super::value::{INSTANCE_MAX, InstanceEntry, InstanceValue, RingBallot, SKIP_MAX, proposals};
 use super::{MultiRingConfig, Mutant};
@@ -133,7 +133,7 @@ fn is_next(row: (u32, u64), incarnation: u32, number: u64) -> bool {
     if incarnation == row.0 { number == row.1 + 1 } else { incarnation > row.0 && number == 1 }
 }
 
-impl Ring {
+impl RingMember {
     /// This process coordinates no more, because of a ballot above its own.
     pub(super) fn step_down(&mut self, above: RingBallot, cx: &mut RingContext<'_>) {
         if let Some(role) = self.coordinator.take()

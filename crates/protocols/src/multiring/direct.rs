@@ -7,14 +7,14 @@
 //! its vote directly.
 
 use super::message::RingMessage;
-use super::ring::{Ring, RingContext};
+use super::ring::{RingContext, RingMember};
 use super::value::RingBallot;
 use crate::layers::routing::DirectTimers;
 use alloc::vec::Vec;
 use amcast_core::Pid;
 use core::mem;
 
-impl Ring {
+impl RingMember {
     /// Sends acceptors the end of the ballot directly, if the channel is open.
     pub(super) fn send_direct(&mut self, cx: &mut RingContext<'_>) {
         if !self.coordinates() {

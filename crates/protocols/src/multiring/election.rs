@@ -24,7 +24,7 @@
 //! be replaced.
 
 use super::message::RingMessage;
-use super::ring::{Ring, RingContext};
+use super::ring::{RingContext, RingMember};
 use super::value::RingBallot;
 use crate::layers::failure_detector::PATIENCE_MAX;
 use alloc::vec::Vec;
@@ -67,7 +67,7 @@ impl PreVote {
     }
 }
 
-impl Ring {
+impl RingMember {
     /// Begins a pre-vote if no other acceptor coordinates, or should.
     pub(super) fn run_election(&mut self, cx: &mut RingContext<'_>) {
         if self.acceptor.index.is_none() || !cx.votes || self.coordinator.is_some() {
@@ -131,7 +131,7 @@ impl Ring {
             .min(PATIENCE_MAX.max(suspect))
     }
 
-    /// When [`Ring::run_election`] next has something to do that no message brings.
+    /// When [`RingMember::run_election`] next has something to do that no message brings.
     pub(super) fn election_at(&self, suspect: Span, retry: Span) -> Time {
         // A candidate that got no pre-vote asks again.
         self.patience_ends(suspect).max(self.election.pre_vote.asked_at + retry)

@@ -6,7 +6,7 @@
 
 use super::message::RingMessage;
 use super::process::MultiRing;
-use super::ring::{Ring, RingContext};
+use super::ring::{RingContext, RingMember};
 use super::shared_bytes::SharedBytes;
 use super::topology::RingId;
 use super::value::{RingBallot, proposals};
@@ -69,7 +69,7 @@ impl MultiRing {
     }
 }
 
-impl Ring {
+impl RingMember {
     /// Proposals that the sender cannot send to the coordinator, or that a forwarder sends on.
     pub(super) fn on_forwarded_propose(
         &mut self,

@@ -9,15 +9,15 @@
 //!
 //! # Invariants
 //! - `learned` only grows, and every instance below it is decided: it advances to what a quorum has
-//!   accepted (`Ring::advance`, mutant `decides-with-one-vote-less`), by a retransmission of decided
-//!   entries (`catch_up.rs`), or over instances that all others have trimmed (`Ring::jump_to`, mutant
+//!   accepted (`RingMember::advance`, mutant `decides-with-one-vote-less`), by a retransmission of decided
+//!   entries (`catch_up.rs`), or over instances that all others have trimmed (`RingMember::jump_to`, mutant
 //!   `forgets-what-it-passed`).
-//! - Only a log that was adopted from the current ballot tells which value is decided (`Ring::advance`).
+//! - Only a log that was adopted from the current ballot tells which value is decided (`RingMember::advance`).
 
 use super::catch_up::CatchUp;
 use super::message::{PeerProgress, ProposalTable};
 use super::persistence::DurableAction;
-use super::ring::{Ring, RingContext};
+use super::ring::{RingContext, RingMember};
 use super::value::{InstanceValue, RingBallot};
 use alloc::collections::VecDeque;
 
@@ -59,7 +59,7 @@ impl DecidedProposals {
     }
 }
 
-impl Ring {
+impl RingMember {
     /// Whether the application lags so far behind that this member takes in no more.
     pub(super) fn is_full(&self, cx: &RingContext<'_>) -> bool {
         self.learner.unapplied_bytes > cx.config.limits.held_bytes

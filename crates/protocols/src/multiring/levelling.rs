@@ -10,7 +10,7 @@
 
 use super::message::RingMessage;
 use super::process::MultiRing;
-use super::ring::Ring;
+use super::ring::RingMember;
 use super::topology::RingId;
 use alloc::vec::Vec;
 use amcast_core::{Span, Time};
@@ -131,7 +131,7 @@ impl MultiRing {
 
     /// How far ring `id` must come for the others to be merged as far as `what`; none if it has come so
     /// far.
-    fn needed(&self, id: RingId, instance: u64, what: fn(&Ring) -> u64) -> Option<u64> {
+    fn needed(&self, id: RingId, instance: u64, what: fn(&RingMember) -> u64) -> Option<u64> {
         let rings = &self.merge.rings;
         let at = rings.iter().position(|&r| r == id)?;
         let need = |(other, &ring): (usize, &RingId)| {

@@ -190,10 +190,10 @@ impl MultiRing {
     /// log were trimmed by itself, one node could lag behind in one group and a second one in another; if
     /// then the third node, which has everything, is lost, no node has a state to give. The ring of all
     /// groups is trimmed up to where a majority of nodes has checkpoints in all groups
-    /// (`Ring::trimmable_by_majority`), so of the nodes that remain one has. And no member has trimmed any
-    /// ring behind the checkpoint of that node, because a replica that has merged the ring of all groups up
-    /// to a position has merged the others as far (predicate 1 of [MRP 5.2]). That node gets what it lacks
-    /// from acceptors, and the others get their state from it.
+    /// (`RingMember::trimmable_by_majority`), so of the nodes that remain one has. And no member has
+    /// trimmed any ring behind the checkpoint of that node, because a replica that has merged the ring of
+    /// all groups up to a position has merged the others as far (predicate 1 of [MRP 5.2]). That node gets
+    /// what it lacks from acceptors, and the others get their state from it.
     pub(super) fn trim(&mut self) {
         let limits = self.trim_limits();
         for (ring, limit) in self.rings.iter_mut().zip(limits) {

@@ -4,7 +4,7 @@
 
 use super::message::PeerProgress;
 use super::persistence::AcceptorStorage;
-use super::ring::{Ring, RingContext};
+use super::ring::{RingContext, RingMember};
 use super::value::InstanceValue;
 use alloc::vec::Vec;
 use amcast_core::Pid;
@@ -17,7 +17,7 @@ const RETURN_SHARE: usize = 2;
 
 /// The members of a ring, by the order of its coordinator, and what each of them has reported.
 #[derive(Clone, Debug)]
-pub(super) struct Membership {
+pub(super) struct RingMembership {
     /// Counts the coordinator's changes in its ballot.
     pub(super) number: u32,
     /// Members that the others pass over.
@@ -26,14 +26,14 @@ pub(super) struct Membership {
     pub(super) peers: Vec<PeerProgress>,
 }
 
-impl Membership {
+impl RingMembership {
     pub(super) fn new(members: usize) -> Self {
         let peers = alloc::vec![PeerProgress::default(); members];
         Self { number: 0, excluded: Vec::new(), peers }
     }
 }
 
-impl Ring {
+impl RingMember {
     /// Excludes members that are suspected or lag far behind, and takes in those that have caught up.
     pub(super) fn update_membership(&mut self, cx: &mut RingContext<'_>) {
         let failed: Vec<Pid> = self.others(cx.me).filter(|&p| cx.suspects(p)).collect();

@@ -7,7 +7,7 @@
 
 use super::MultiRingConfig;
 use super::Mutant;
-use super::ring::Ring;
+use super::ring::RingMember;
 use super::topology::{MergeOrder, MergePosition, RingId};
 use super::value::InstanceValue;
 use alloc::boxed::Box;
@@ -50,7 +50,7 @@ struct UnappliedDelivery {
 
 /// The merge of one replica.
 #[derive(Clone, Debug)]
-pub(super) struct Merge {
+pub(super) struct RingMerge {
     group: Gid,
     pub(super) order: MergeOrder,
     /// The rings that it subscribes to, in the order in which they are merged.
@@ -65,7 +65,7 @@ pub(super) struct Merge {
     pub(super) applied: u64,
 }
 
-impl Merge {
+impl RingMerge {
     pub(super) fn new(group: Gid, config: &MultiRingConfig) -> Self {
         let (order, rings) = config.subscribed(group);
         Self {
@@ -124,7 +124,7 @@ impl Merge {
     /// Delivers what can be delivered; says why it stops.
     pub(super) fn run(
         &mut self,
-        rings: &[Option<Box<Ring>>],
+        rings: &[Option<Box<RingMember>>],
         config: &MultiRingConfig,
         out: &mut Outbox<Messages<RingPacket>>,
     ) -> MergeStall {
@@ -155,7 +155,7 @@ impl Merge {
     }
 
     /// Passes over whole rounds in which all rings skip.
-    fn skip_rounds(&mut self, rings: &[Option<Box<Ring>>]) -> bool {
+    fn skip_rounds(&mut self, rings: &[Option<Box<RingMember>>]) -> bool {
         let MergeOrder { rings: count, m } = self.order;
         if !self.next.merged.is_multiple_of(count * m) || self.next.place != 0 {
             return false;
@@ -191,7 +191,7 @@ impl Merge {
 }
 
 /// How many instances from `from` on are skips.
-fn skippable(ring: &Ring, from: u64) -> u64 {
+fn skippable(ring: &RingMember, from: u64) -> u64 {
     let mut at = from;
     for (first, slot) in ring.log.from(from).take(SKIPS_MAX) {
         let skips = matches!(slot.value, Some(InstanceValue::Skip(_)));

@@ -44,19 +44,19 @@
 //! *Agreement on one value per instance.* If `Q` accepted `(b, i, v)`, then every proposal `(b', i, v')` with
 //! `b' > b` has `v' = v`. By induction over `b'`, from what each role keeps:
 //! 1. **One proposal for each `(b, i)`.** A ballot belongs to one process and one attempt (`RingBallot`);
-//!    its coordinator numbers instances without gaps (assertion in `Ring::accept`), and coordinates only
+//!    its coordinator numbers instances without gaps (assertion in `RingMember::accept`), and coordinates only
 //!    after its own promise is durable, so that it does not use the ballot again after a crash
-//!    (`Ring::begin_phase2`; mutant `leads-before-it-is-written`).
-//! 2. **A promise binds.** An acceptor that promised `b'` accepts nothing below (`Ring::on_phase2`,
-//!    `Ring::adopt_ballot`; mutant `counts-below-its-promise`), and its promise is durable before it is
-//!    sent, together with all that it accepted (`Ring::on_prepare`, `PendingWrites::write`; mutants
+//!    (`RingMember::begin_phase2`; mutant `leads-before-it-is-written`).
+//! 2. **A promise binds.** An acceptor that promised `b'` accepts nothing below (`RingMember::on_phase2`,
+//!    `RingMember::adopt_ballot`; mutant `counts-below-its-promise`), and its promise is durable before it is
+//!    sent, together with all that it accepted (`RingMember::on_prepare`, `PendingWrites::write`; mutants
 //!    `promises-before-it-is-written`, `forgets-what-it-accepted`).
-//! 3. **A vote is durable before it is sent** (`Ring::accept`, `DurableAction::Vote`; mutants
+//! 3. **A vote is durable before it is sent** (`RingMember::accept`, `DurableAction::Vote`; mutants
 //!    `votes-before-it-is-written`, `votes-for-all-it-took-in`).
 //! 4. **The coordinator proposes only values that phase 1 allows.** Two quorums intersect: one promise of
 //!    any `Q` comes from an acceptor of the quorum that accepted `(b, i, v)`. Its log is that of one ballot
-//!    as a whole (`Ring::adopt_ballot`; mutant `keeps-leftovers`); the log of the highest adopted ballot
-//!    contains all that may be decided, and is proposed again before anything new (`Ring::begin_phase2`;
+//!    as a whole (`RingMember::adopt_ballot`; mutant `keeps-leftovers`); the log of the highest adopted ballot
+//!    contains all that may be decided, and is proposed again before anything new (`RingMember::begin_phase2`;
 //!    mutants `begins-with-nothing`, `begins-with-the-longest-log`, `begins-behind-what-is-known`).
 //! 5. **A lost storage votes no more.** An acceptor that lost it recovers from `f + 1` others before it
 //!    votes, and its earlier votes and promises are void (`acceptor_recovery.rs`; mutants
@@ -65,8 +65,8 @@
 //!    `takes-a-cut-log-for-whole`, `takes-a-torn-log-for-whole`).
 //!
 //! *A learner learns only what is decided*: a quorum of votes of one ballot, counted on the log of that
-//! ballot (`Ring::accepted_by_quorum`, `Ring::advance`; mutant `decides-with-one-vote-less`), or a
-//! retransmission of entries that another learner has learned (`Ring::learn_entry`; mutants
+//! ballot (`RingMember::accepted_by_quorum`, `RingMember::advance`; mutant `decides-with-one-vote-less`), or a
+//! retransmission of entries that another learner has learned (`RingMember::learn_entry`; mutants
 //! `counts-older-runs`, `forgets-what-it-passed`).
 //!
 //! *Prefix and acyclic order*: the merge is a function of the decided values alone, the same at all
@@ -74,11 +74,11 @@
 //! assertion; mutants `merges-in-another-order`, `delivers-undecided`).
 //!
 //! *Integrity*: the proposals of an incarnation of a process to a ring are numbered without gaps, and a
-//! coordinator orders only the next number of the table that it has learned (`Ring::on_propose`; mutant
+//! coordinator orders only the next number of the table that it has learned (`RingMember::on_propose`; mutant
 //! `orders-twice`).
 //!
 //! *Agreement and validity after trimming*: an instance is trimmed only once a majority of nodes has it in
-//! a checkpoint [MRP 5.2] (`Ring::trimmable_by_majority`, `MultiRing::trim`; mutant `trims-for-one`).
+//! a checkpoint [MRP 5.2] (`RingMember::trimmable_by_majority`, `MultiRing::trim`; mutant `trims-for-one`).
 //!
 //! *Reads*: a read index is passed once everything is merged that a quorum of each ring had voted for when
 //! it was asked (`read_index.rs`; mutants `passes-barriers-alone`, `answers-barriers-with-what-is-known`).
@@ -119,7 +119,7 @@
 //!   (`acceptor_recovery.rs`); [MRP 5.1] supposes that logs survive.
 //!
 //! # Read first
-//! `value.rs`, `topology.rs`, then `ring.rs` from `Ring::on_phase2` on, `acceptor.rs`, `phase1.rs`,
+//! `value.rs`, `topology.rs`, then `ring.rs` from `RingMember::on_phase2` on, `acceptor.rs`, `phase1.rs`,
 //! `coordinator.rs`, `learner.rs`, `merge.rs`; then `process.rs`, which puts them together.
 
 mod acceptor;

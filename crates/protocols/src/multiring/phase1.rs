@@ -15,7 +15,7 @@
 //! What a quorum accepted in an earlier ballot is part of the log of each later ballot that a quorum
 //! adopted, because that ballot's coordinator proposed it again. Any two quorums intersect, so among the
 //! promises is one of an acceptor that holds it; the promise with the highest `adopted` ballot, and of
-//! those the longest log, holds all of it. (`Ring::begin_phase2`; mutants `begins-with-nothing`,
+//! those the longest log, holds all of it. (`RingMember::begin_phase2`; mutants `begins-with-nothing`,
 //! `begins-with-the-longest-log`, `forgets-what-it-accepted`, `begins-behind-what-is-known`,
 //! `leads-before-it-is-written`, `counts-lost-promises`.)
 
@@ -23,7 +23,7 @@ use super::Mutant;
 use super::coordinator::{Coordinator, CoordinatorPhase, value_end};
 use super::message::RingMessage;
 use super::persistence::{DurableAction, LogRecord};
-use super::ring::{Ring, RingContext, entry_from};
+use super::ring::{RingContext, RingMember, entry_from};
 use super::value::{INSTANCE_MAX, InstanceEntry, InstanceValue, RingBallot};
 use alloc::vec::Vec;
 use amcast_core::{Pid, ProtocolEvent, Time};
@@ -81,7 +81,7 @@ impl PromisedState {
     }
 }
 
-impl Ring {
+impl RingMember {
     /// A ballot of this process above all that it has seen.
     pub(super) fn next_ballot(&self, me: Pid) -> RingBallot {
         RingBallot::new(self.acceptor.promised.round + 1, me)

@@ -4,12 +4,12 @@
 use super::acceptor_recovery::{AcceptorRecovery, StorageState};
 use super::levelling::Levelling;
 use super::log_replay::Retransmissions;
-use super::merge::{Merge, MergeStall};
+use super::merge::{MergeStall, RingMerge};
 use super::message::{PeerProgress, RingMessage, RingPacket};
 use super::persistence::{AcceptorStorage, DurableAction, Persistence};
 use super::proposer::Proposer;
 use super::read_index::ReadIndexQueue;
-use super::ring::{Ring, RingContext};
+use super::ring::{RingContext, RingMember};
 use super::topology::{MergePosition, RingId, ring_for};
 use super::transfer::StateNegotiation;
 use super::{MultiRingConfig, Mutant};
@@ -58,8 +58,8 @@ pub(super) struct MultiRing {
     /// Whether it has started; before that it only replays its log.
     pub(super) started: bool,
     /// By ring: none where this process is no member.
-    pub(super) rings: Vec<Option<Box<Ring>>>,
-    pub(super) merge: Merge,
+    pub(super) rings: Vec<Option<Box<RingMember>>>,
+    pub(super) merge: RingMerge,
     /// By ring.
     pub(super) proposers: Vec<Proposer>,
     /// Which processes are heard, and hear each other.
@@ -95,11 +95,12 @@ impl MultiRing {
             unreachable!("every process is a replica")
         };
         let ring = |(id, of): (usize, &super::topology::RingTopology)| {
-            of.member(me).map(|_| Box::new(Ring::new(id as RingId, of.clone(), me, processes)))
+            of.member(me)
+                .map(|_| Box::new(RingMember::new(id as RingId, of.clone(), me, processes)))
         };
         let rings: Vec<_> = config.rings.iter().enumerate().map(ring).collect();
         let knows = |p: &Pid| {
-            let shared = |ring: &Ring| ring.exchanges_heartbeats(me, *p);
+            let shared = |ring: &RingMember| ring.exchanges_heartbeats(me, *p);
             *p != me && rings.iter().flatten().any(|ring| shared(ring))
         };
         let neighbours: Vec<Pid> = config.cluster.pids().filter(knows).collect();
@@ -115,7 +116,7 @@ impl MultiRing {
             incarnation: 0,
             now: Time::ZERO,
             started: false,
-            merge: Merge::new(group, config),
+            merge: RingMerge::new(group, config),
             proposers: alloc::vec![Proposer::default(); count],
             links: LinkTable::new(me, neighbours, detector, processes),
             incarnations: alloc::vec![0; processes],
@@ -164,7 +165,7 @@ impl MultiRing {
     pub(super) fn with_ring<T>(
         &mut self,
         id: RingId,
-        does: impl FnOnce(&mut Ring, &mut RingContext<'_>) -> T,
+        does: impl FnOnce(&mut RingMember, &mut RingContext<'_>) -> T,
     ) -> Option<T> {
         let votes = self.may_vote();
         let mut ring = self.rings.get_mut(usize::from(id))?.take()?;
@@ -280,7 +281,7 @@ impl MultiRing {
             DurableAction::Recovered => {
                 self.recovery.state = StorageState::Intact;
                 for id in self.ring_ids() {
-                    self.with_ring(id, Ring::resume_voting);
+                    self.with_ring(id, RingMember::resume_voting);
                 }
                 self.report_caught_up(self.merge.delivered, out);
             }
@@ -325,7 +326,7 @@ impl MultiRing {
         self.query_state();
         self.report_progress();
         for id in self.ring_ids() {
-            self.with_ring(id, Ring::run_election);
+            self.with_ring(id, RingMember::run_election);
         }
         self.run_local_actions(out);
         self.send_proposals();
@@ -484,7 +485,7 @@ impl Protocol for MultiRing {
         }
         let MultiRingConfig { heartbeat, retry, suspect, .. } = *self.config;
         let (paced, votes) = (self.config.pace.is_some(), self.may_vote());
-        let of_ring = |ring: &Ring| {
+        let of_ring = |ring: &RingMember| {
             let all = [
                 ring.forward_at(heartbeat),
                 ring.coordinate_at(retry, paced),
@@ -534,7 +535,7 @@ impl Protocol for MultiRing {
     }
 
     fn fit(&self) -> bool {
-        let able = |ring: &Ring| {
+        let able = |ring: &RingMember| {
             ring.acceptor.index.is_none() || ring.proposals.at == ring.learner.learned
         };
         self.has_state() && self.may_vote() && self.rings.iter().flatten().all(|ring| able(ring))

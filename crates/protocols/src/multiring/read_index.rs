@@ -31,7 +31,7 @@
 use super::Mutant;
 use super::message::{RingMessage, RingPacket};
 use super::process::MultiRing;
-use super::ring::Ring;
+use super::ring::RingMember;
 use super::topology::RingId;
 use super::value::{INSTANCE_MAX, InstanceValue};
 use crate::mutant::Mutants;
@@ -113,7 +113,7 @@ impl ReadIndexQueue {
     }
 }
 
-impl Ring {
+impl RingMember {
     /// All that this acceptor holds counts as voted for: an earlier incarnation, or the one before it
     /// recovered, may have voted for it.
     pub(super) fn assume_voted_all(&mut self) {
@@ -179,8 +179,9 @@ impl MultiRing {
         if !self.may_vote() {
             return;
         }
-        let shared =
-            |ring: &&Ring| ring.acceptor.index.is_some() && ring.topology.member(from).is_some();
+        let shared = |ring: &&RingMember| {
+            ring.acceptor.index.is_some() && ring.topology.member(from).is_some()
+        };
         let voted = self.rings.iter().flatten().map(|ring| &**ring).filter(shared);
         let rings: Vec<(RingId, u64)> =
             voted.map(|r| (r.id, r.voted_messages(&self.config.mutants))).collect();

@@ -5,7 +5,7 @@
 //! | acceptor | `Acceptor` | `acceptor.rs`; phase 1B and 2B |
 //! | learner | `Learner`, `CatchUp` | `learner.rs`, `catch_up.rs` |
 //! | coordinator | `Coordinator` | `phase1.rs`, then `coordinator.rs`; its election: `election.rs` |
-//! | member of the ring | `BallotLog`, `Membership`, `SuccessorLink` | `ballot_log.rs`, `membership.rs`, `successor.rs` |
+//! | member of the ring | `BallotLog`, `RingMembership`, `SuccessorLink` | `ballot_log.rs`, `membership.rs`, `successor.rs` |
 //!
 //! Proposers (`proposer.rs`) and the merge (`merge.rs`) belong to the process, not to one ring.
 
@@ -17,7 +17,7 @@ use super::election::Election;
 use super::forward::ForwardedProposals;
 use super::instance_log::InstanceLog;
 use super::learner::{DecidedProposals, Learner};
-use super::membership::Membership;
+use super::membership::RingMembership;
 use super::message::{AcceptorVote, Phase2, RingMessage, RingPacket};
 use super::persistence::{LogRecord, PendingWrites};
 use super::successor::SuccessorLink;
@@ -68,7 +68,7 @@ impl RingContext<'_> {
 
 /// A ring at one of its members: the state of each role, a part for each.
 #[derive(Clone, Debug)]
-pub(super) struct Ring {
+pub(super) struct RingMember {
     pub(super) id: RingId,
     pub(super) topology: RingTopology,
     /// Accepted and decided values, of all roles.
@@ -82,7 +82,7 @@ pub(super) struct Ring {
     /// This process's attempt to coordinate the ring, or its coordination; none while it follows.
     pub(super) coordinator: Option<Coordinator>,
     pub(super) election: Election,
-    pub(super) membership: Membership,
+    pub(super) membership: RingMembership,
     /// The coordinator allows to trim the instances below.
     pub(super) trim_end: u64,
     pub(super) successor: SuccessorLink,
@@ -93,7 +93,7 @@ pub(super) struct Ring {
     pub(super) skips_sent_upto: u64,
 }
 
-impl Ring {
+impl RingMember {
     pub(super) fn new(id: RingId, topology: RingTopology, me: Pid, processes: usize) -> Self {
         let acceptor = Acceptor::new(topology.acceptor(me));
         let processes = if acceptor.index.is_some() { processes } else { 0 };
@@ -106,7 +106,7 @@ impl Ring {
             proposals: DecidedProposals::new(processes),
             coordinator: None,
             election: Election::default(),
-            membership: Membership::new(topology.members.len()),
+            membership: RingMembership::new(topology.members.len()),
             trim_end: 0,
             successor: SuccessorLink::default(),
             direct: DirectChannel::default(),

@@ -9,7 +9,7 @@
 
 use super::message::DecidedEntries;
 use super::message::RingMessage;
-use super::ring::{Ring, RingContext, entry_upto};
+use super::ring::{RingContext, RingMember, entry_upto};
 use super::value::{InstanceEntry, InstanceValue};
 use alloc::vec::Vec;
 use amcast_core::Pid;
@@ -17,7 +17,7 @@ use amcast_core::Pid;
 /// The fan-out of the tree.
 const FAN_OUT: usize = 8;
 
-impl Ring {
+impl RingMember {
     /// Sends the skips that were decided since the last time, if this process coordinates.
     pub(super) fn disseminate_skips(&mut self, cx: &mut RingContext<'_>) {
         if self.topology.members.len() < cx.config.spread || !self.coordinates() {
@@ -106,7 +106,7 @@ mod tests {
         let cluster = Cluster::new(40, 3, 0).unwrap();
         let shape =
             topologies(&cluster, RingKinds::Global, &[], RingTraversal::Nodes).pop().unwrap();
-        let mut ring = Ring::new(40, shape, Pid(1), cluster.processes());
+        let mut ring = RingMember::new(40, shape, Pid(1), cluster.processes());
         ring.membership.excluded = failed.to_vec();
         let (mut all, mut next) = (Vec::new(), alloc::vec![Pid(1)]);
         while let Some(parent) = next.pop() {

@@ -13,7 +13,7 @@
 
 use super::Mutant;
 use super::message::{AcceptorVote, Phase2, RingMessage};
-use super::ring::{Ring, RingContext};
+use super::ring::{RingContext, RingMember};
 use super::value::{InstanceEntry, RingBallot};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -85,7 +85,7 @@ impl SuccessorLink {
     }
 }
 
-impl Ring {
+impl RingMember {
     /// The next member that is neither excluded nor out of reach, if there is another.
     fn next_member(&self, cx: &RingContext<'_>) -> Option<Pid> {
         let at = self.topology.member(cx.me)?;
@@ -337,7 +337,7 @@ mod tests {
         storage_epochs: Vec<u32>,
         writes: PendingWrites,
         outgoing: Vec<(Pid, RingMessage)>,
-        ring: Ring,
+        ring: RingMember,
     }
 
     impl MemberFixture {
@@ -360,7 +360,7 @@ mod tests {
                 storage_epochs: alloc::vec![0; 3],
                 writes: PendingWrites::new(AcceptorStorage::Written),
                 outgoing: Vec::new(),
-                ring: Ring::new(0, round, me, 3),
+                ring: RingMember::new(0, round, me, 3),
             };
             member.does(|ring, cx| ring.follow_ballot(BALLOT, (0, 0), cx));
             member
@@ -369,7 +369,7 @@ mod tests {
         /// Does something and what follows from it; gives the messages that are sent.
         fn does(
             &mut self,
-            does: impl FnOnce(&mut Ring, &mut RingContext<'_>),
+            does: impl FnOnce(&mut RingMember, &mut RingContext<'_>),
         ) -> Vec<(Pid, RingMessage)> {
             let Self { me, now, config, links, storage_epochs, writes, outgoing, ring } = self;
             let mut cx = RingContext {
