@@ -6,12 +6,12 @@
 //! lines that are in no step, and tests that do not exist fail the build.
 
 use crate::scan;
-use crate::source::{File, Place, Tree};
+use crate::source::{SourceFile, SourceLine, SourceTree};
 use std::collections::BTreeSet;
 use std::fmt;
 
 /// A line of an algorithm: its number, and the line as printed.
-type Line = (u32, u32);
+type AlgorithmLine = (u32, u32);
 
 /// The steps of one paper.
 #[derive(Debug)]
@@ -23,15 +23,15 @@ pub struct Paper {
     /// Each algorithm's number, and how many lines it has.
     algorithms: Vec<(u32, u32)>,
     /// In order of the paper.
-    steps: Vec<Step>,
+    steps: Vec<PaperStep>,
 }
 
 /// A step.
 #[derive(Debug)]
-struct Step {
+struct PaperStep {
     /// As written: `2:15-19`.
     at: String,
-    lines: Vec<Line>,
+    lines: Vec<AlgorithmLine>,
     says: String,
     tests: Vec<String>,
     because: Option<String>,
@@ -39,7 +39,7 @@ struct Step {
 
 /// How a step stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum StepState {
     Done,
     Deviation,
     Missing { code: bool, test: bool },
@@ -47,33 +47,33 @@ enum State {
 
 /// A tag in a file.
 struct Tag {
-    place: Place,
-    lines: Vec<Line>,
+    place: SourceLine,
+    lines: Vec<AlgorithmLine>,
     test: bool,
 }
 
 /// What was found out about a paper.
 #[derive(Debug)]
-pub struct Report {
+pub struct PaperReport {
     tag: String,
-    rows: Vec<(String, String, State)>,
+    rows: Vec<(String, String, StepState)>,
     /// What is wrong; empty if all is well.
     pub faults: Vec<String>,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for PaperReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, says, state) in &self.rows {
             let state = match state {
-                State::Done => "coded, tested",
-                State::Deviation => "deviation",
-                State::Missing { code: true, test: false } => "NOT TESTED",
-                State::Missing { code: false, test: true } => "NOT CODED",
-                State::Missing { .. } => "MISSING",
+                StepState::Done => "coded, tested",
+                StepState::Deviation => "deviation",
+                StepState::Missing { code: true, test: false } => "NOT TESTED",
+                StepState::Missing { code: false, test: true } => "NOT CODED",
+                StepState::Missing { .. } => "MISSING",
             };
             writeln!(f, "{:<8} {at:<9} {state:<14} {says}", self.tag)?;
         }
-        let deviations = self.rows.iter().filter(|row| row.2 == State::Deviation).count();
+        let deviations = self.rows.iter().filter(|row| row.2 == StepState::Deviation).count();
         writeln!(f, "{}: {} steps, {deviations} deviations", self.tag, self.rows.len())?;
         self.faults.iter().try_for_each(|fault| writeln!(f, "fault: {fault}"))
     }
@@ -83,7 +83,7 @@ impl fmt::Display for Report {
 ///
 /// # Errors
 /// What is wrong with a file under `papers/`.
-pub fn check(tree: &Tree) -> Result<Vec<Report>, String> {
+pub fn check(tree: &SourceTree) -> Result<Vec<PaperReport>, String> {
     let files = tree.files.iter().filter(|f| f.path.starts_with("papers/"));
     let files = files.filter(|f| f.path.ends_with(".toml"));
     files.map(|file| Ok(Paper::parse(file)?.report(tree))).collect()
@@ -94,7 +94,7 @@ impl Paper {
     ///
     /// # Errors
     /// When the file is not of that form.
-    fn parse(file: &File) -> Result<Self, String> {
+    fn parse(file: &SourceFile) -> Result<Self, String> {
         let wrong = |what: &str| format!("{}: {what}", file.path);
         let table: toml::Table = file.text.parse().map_err(|e| wrong(&format!("{e}")))?;
         let text = |table: &toml::Table, key: &str| {
@@ -121,16 +121,16 @@ impl Paper {
             let tests = step.get("tests").and_then(toml::Value::as_array).into_iter().flatten();
             let tests = tests.filter_map(|t| t.as_str().map(str::to_string)).collect();
             let because = step.get("because").map(|_| text(step, "because")).transpose()?;
-            steps.push(Step { lines, says: text(step, "says")?, tests, because, at });
+            steps.push(PaperStep { lines, says: text(step, "says")?, tests, because, at });
         }
         Ok(Self { tag: text(&table, "tag")?, code: text(&table, "code")?, algorithms, steps })
     }
 
     /// How each step stands in a tree, and what is wrong.
-    fn report(&self, tree: &Tree) -> Report {
+    fn report(&self, tree: &SourceTree) -> PaperReport {
         let mut faults = Vec::new();
         let tags: Vec<Tag> = tree.rust().flat_map(|file| self.tags(file)).collect();
-        let all: BTreeSet<Line> =
+        let all: BTreeSet<AlgorithmLine> =
             self.algorithms.iter().flat_map(|&(a, n)| (1..=n).map(move |line| (a, line))).collect();
         self.account(&all, &mut faults);
         for tag in &tags {
@@ -138,7 +138,7 @@ impl Paper {
                 faults.push(format!("{}: [{} {a}:{line}] names no step", tag.place, self.tag));
             }
         }
-        let covered = |test: bool| -> BTreeSet<Line> {
+        let covered = |test: bool| -> BTreeSet<AlgorithmLine> {
             tags.iter().filter(|t| t.test == test).flat_map(|t| t.lines.iter().copied()).collect()
         };
         let (coded, tagged) = (covered(false), covered(true));
@@ -149,7 +149,7 @@ impl Paper {
                 faults.push(format!("{} {}: there is no test `{test}`", self.tag, step.at));
             }
             let state = step.state(&coded, &tagged);
-            if let State::Missing { code, test } = state {
+            if let StepState::Missing { code, test } = state {
                 let lacks = match (code, test) {
                     (false, false) => "neither code nor test nor a reason to deviate",
                     (false, true) => "no code with its tag",
@@ -159,11 +159,11 @@ impl Paper {
             }
             rows.push((step.at.clone(), step.says.clone(), state));
         }
-        Report { tag: self.tag.clone(), rows, faults }
+        PaperReport { tag: self.tag.clone(), rows, faults }
     }
 
     /// Every line of every algorithm is in one step, and steps have only such lines.
-    fn account(&self, all: &BTreeSet<Line>, faults: &mut Vec<String>) {
+    fn account(&self, all: &BTreeSet<AlgorithmLine>, faults: &mut Vec<String>) {
         let mut seen = BTreeSet::new();
         for step in &self.steps {
             for &line in &step.lines {
@@ -184,7 +184,7 @@ impl Paper {
     }
 
     /// The tags of this paper in a file. In tests only what comes after `test:` counts.
-    fn tags(&self, file: &File) -> Vec<Tag> {
+    fn tags(&self, file: &SourceFile) -> Vec<Tag> {
         let open = format!("[{} ", self.tag);
         let mut found = Vec::new();
         for (at, _) in file.text.match_indices(&open) {
@@ -207,19 +207,24 @@ impl Paper {
     }
 }
 
-impl Step {
-    fn state(&self, coded: &BTreeSet<Line>, tagged: &BTreeSet<Line>) -> State {
+impl PaperStep {
+    fn state(
+        &self,
+        coded: &BTreeSet<AlgorithmLine>,
+        tagged: &BTreeSet<AlgorithmLine>,
+    ) -> StepState {
         if self.because.is_some() {
-            return State::Deviation;
+            return StepState::Deviation;
         }
-        let all_in = |set: &BTreeSet<Line>| self.lines.iter().all(|line| set.contains(line));
+        let all_in =
+            |set: &BTreeSet<AlgorithmLine>| self.lines.iter().all(|line| set.contains(line));
         let (code, test) = (all_in(coded), !self.tests.is_empty() || all_in(tagged));
-        if code && test { State::Done } else { State::Missing { code, test } }
+        if code && test { StepState::Done } else { StepState::Missing { code, test } }
     }
 }
 
 /// `2:15-19` and `2:20,29` as lines.
-fn lines(text: &str) -> Option<Vec<Line>> {
+fn lines(text: &str) -> Option<Vec<AlgorithmLine>> {
     let (algorithm, ranges) = text.split_once(':')?;
     let algorithm = algorithm.trim().parse().ok()?;
     let mut found = Vec::new();
@@ -232,7 +237,7 @@ fn lines(text: &str) -> Option<Vec<Line>> {
 }
 
 /// The names of all tests of a tree.
-fn tests(tree: &Tree) -> BTreeSet<&str> {
+fn tests(tree: &SourceTree) -> BTreeSet<&str> {
     let mut found = BTreeSet::new();
     for file in tree.rust() {
         for (at, _) in file.masked.match_indices("#[test]") {
@@ -257,7 +262,7 @@ mod unit {
 
     fn faults(steps: &str, code: &str, test: &str) -> Vec<String> {
         let samples = [("papers/p.toml", steps), ("src/p/a.rs", code), ("tests/a.rs", test)];
-        check(&Tree::of(&samples)).unwrap().remove(0).faults
+        check(&SourceTree::of(&samples)).unwrap().remove(0).faults
     }
 
     #[test]
@@ -282,7 +287,7 @@ mod unit {
         one(&STEPS.replace("lines = 3", "lines = 4"), CODE, TEST, "1:4: in no step");
         one(&STEPS.replace("1:3", "1:2-3"), CODE, TEST, "in two steps");
         one(&STEPS.replace("nobody stops", ""), CODE, TEST, "without a reason");
-        assert!(check(&Tree::of(&[("papers/p.toml", "tag = 3")])).is_err());
+        assert!(check(&SourceTree::of(&[("papers/p.toml", "tag = 3")])).is_err());
     }
 
     #[test]

@@ -15,7 +15,7 @@ const KINDS: &[&str] =
 
 /// A file.
 #[derive(Debug)]
-pub struct File {
+pub struct SourceFile {
     /// Its path below the root, with `/`.
     pub path: String,
     /// What it holds.
@@ -26,7 +26,7 @@ pub struct File {
     test_ranges: Vec<(usize, usize)>,
 }
 
-impl File {
+impl SourceFile {
     /// A file of that path and text.
     pub fn new(path: &str, text: String) -> Self {
         let masked = if path.ends_with(".rs") { scan::mask(&text) } else { String::new() };
@@ -68,26 +68,26 @@ impl File {
     }
 
     /// The place of the byte at `at`, for people.
-    pub fn at(&self, at: usize) -> Place {
-        Place { path: self.path.clone(), line: scan::line_of(&self.text, at) }
+    pub fn at(&self, at: usize) -> SourceLine {
+        SourceLine { path: self.path.clone(), line: scan::line_of(&self.text, at) }
     }
 
     /// A line of it, for people.
-    pub fn line(&self, line: usize) -> Place {
-        Place { path: self.path.clone(), line }
+    pub fn line(&self, line: usize) -> SourceLine {
+        SourceLine { path: self.path.clone(), line }
     }
 }
 
 /// A line of a file.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Place {
+pub struct SourceLine {
     /// The file's path below the root.
     pub path: String,
     /// The line, from 1.
     pub line: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.path, self.line)
     }
@@ -95,12 +95,12 @@ impl fmt::Display for Place {
 
 /// The files of the workspace, in order of their paths.
 #[derive(Debug)]
-pub struct Tree {
+pub struct SourceTree {
     /// All of them.
-    pub files: Vec<File>,
+    pub files: Vec<SourceFile>,
 }
 
-impl Tree {
+impl SourceTree {
     /// The tree below the workspace's root.
     ///
     /// # Errors
@@ -116,24 +116,24 @@ impl Tree {
             let below = below.to_string_lossy().replace('\\', "/");
             let text = fs::read_to_string(&path)
                 .map_err(|e| io::Error::new(e.kind(), format!("{below}: {e}")))?;
-            files.push(File::new(&below, text));
+            files.push(SourceFile::new(&below, text));
         }
         Ok(Self { files })
     }
 
     /// A tree made of samples.
     pub fn of(samples: &[(&str, &str)]) -> Self {
-        let files = samples.iter().map(|(path, text)| File::new(path, (*text).to_string()));
+        let files = samples.iter().map(|(path, text)| SourceFile::new(path, (*text).to_string()));
         Self { files: files.collect() }
     }
 
     /// The Rust files.
-    pub fn rust(&self) -> impl Iterator<Item = &File> {
+    pub fn rust(&self) -> impl Iterator<Item = &SourceFile> {
         self.files.iter().filter(|f| f.is_rust())
     }
 
     /// The file of that path.
-    pub fn file(&self, path: &str) -> Option<&File> {
+    pub fn file(&self, path: &str) -> Option<&SourceFile> {
         self.files.iter().find(|f| f.path == path)
     }
 }

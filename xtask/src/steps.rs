@@ -1,12 +1,12 @@
 //! What `cargo xtask check` goes through, in order: cheap and telling steps first, tests last.
 
-use crate::{advisories, licences, no_os, papers, source, source::Tree, tidy};
+use crate::{advisories, licences, no_os, papers, source, source::SourceTree, tidy};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// One step that runs no test.
-struct Step {
+struct CheckStep {
     name: &'static str,
     run: fn() -> Result<(), String>,
 }
@@ -15,20 +15,20 @@ struct Step {
 /// the source does, and stays text on the page.
 const DOC_FLAGS: &str = "-D warnings -A rustdoc::private-intra-doc-links";
 
-const STEPS: &[Step] = &[
-    Step { name: "format", run: || cargo(&["fmt", "--all", "--check"], &[]) },
-    Step { name: "tidy", run: tidy },
-    Step { name: "papers", run: papers },
-    Step {
+const STEPS: &[CheckStep] = &[
+    CheckStep { name: "format", run: || cargo(&["fmt", "--all", "--check"], &[]) },
+    CheckStep { name: "tidy", run: tidy },
+    CheckStep { name: "papers", run: papers },
+    CheckStep {
         name: "lints",
         run: || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
     },
-    Step {
+    CheckStep {
         name: "docs",
         run: || cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", DOC_FLAGS)]),
     },
-    Step { name: "licences", run: licences },
-    Step { name: "no-os", run: no_os::check },
+    CheckStep { name: "licences", run: licences },
+    CheckStep { name: "no-os", run: no_os::check },
 ];
 
 /// All that is checked, the tests last: their closing lines are the last ones printed.
@@ -59,7 +59,7 @@ pub fn lint() -> Result<(), String> {
 /// # Errors
 /// Every finding, by rule.
 pub fn tidy() -> Result<(), String> {
-    let tree = Tree::read().map_err(|e| e.to_string())?;
+    let tree = SourceTree::read().map_err(|e| e.to_string())?;
     let found = tidy::check(&tree);
     if found.is_empty() {
         println!("tidy: {} files keep {} rules", tree.files.len(), tidy::RULES.len());
@@ -83,7 +83,7 @@ pub fn licences() -> Result<(), String> {
 /// # Errors
 /// Every step that lacks code, test and reason, and every tie that leads nowhere.
 pub fn papers() -> Result<(), String> {
-    let tree = Tree::read().map_err(|e| e.to_string())?;
+    let tree = SourceTree::read().map_err(|e| e.to_string())?;
     let reports = papers::check(&tree)?;
     reports.iter().for_each(|report| print!("{report}"));
     let faults: usize = reports.iter().map(|r| r.faults.len()).sum();

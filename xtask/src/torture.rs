@@ -58,22 +58,22 @@ pub fn run(program: &Path, time: Duration) -> Result<(), String> {
 }
 
 /// What a round that went well did.
-struct Told {
+struct RoundReport {
     kills: usize,
     written: usize,
     unknown: usize,
     judged: String,
 }
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for RoundReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { kills, written, unknown, judged } = self;
         write!(f, "{kills} kills, {written} writes acknowledged, {unknown} unknown; {judged}")
     }
 }
 
-fn one(program: &Path, dir: &Path, shards: usize, replicas: usize) -> Result<Told, String> {
-    let up = Up::start(program, dir, shards, replicas)?;
+fn one(program: &Path, dir: &Path, shards: usize, replicas: usize) -> Result<RoundReport, String> {
+    let up = TortureCluster::start(program, dir, shards, replicas)?;
     let stop = AtomicBool::new(false);
     let (kills, wrote) = thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
@@ -101,18 +101,18 @@ fn one(program: &Path, dir: &Path, shards: usize, replicas: usize) -> Result<Tol
     if kills < 2 || acked.len() < 100 {
         return Err(format!("only {kills} kills and {} writes: nothing was tried", acked.len()));
     }
-    Ok(Told { kills, written: acked.len(), unknown, judged })
+    Ok(RoundReport { kills, written: acked.len(), unknown, judged })
 }
 
 /// A running cluster.
-struct Up {
+struct TortureCluster {
     child: Child,
     program: PathBuf,
     data: PathBuf,
     redis: String,
 }
 
-impl Up {
+impl TortureCluster {
     fn start(program: &Path, dir: &Path, shards: usize, replicas: usize) -> Result<Self, String> {
         let data = dir.join("data");
         let errors = File::create(dir.join("errors")).map_err(|e| e.to_string())?;
@@ -174,7 +174,7 @@ impl Up {
     }
 }
 
-impl Drop for Up {
+impl Drop for TortureCluster {
     fn drop(&mut self) {
         // Mostly it has ended; its nodes end with it.
         let _ = self.child.kill();
@@ -183,7 +183,7 @@ impl Drop for Up {
 }
 
 /// Kills a node in turn, each time when all are ready, and waits until they are again; how many.
-fn kill_for(up: &Up, replicas: usize) -> Result<usize, String> {
+fn kill_for(up: &TortureCluster, replicas: usize) -> Result<usize, String> {
     let (begun, mut waits, mut kills) = (Instant::now(), Instant::now(), 0);
     loop {
         match up.ready() {
@@ -208,7 +208,7 @@ fn write_until(
     writer: usize,
     stop: &AtomicBool,
 ) -> io::Result<(BTreeMap<String, String>, usize)> {
-    let (mut c, mut acked, mut unknown) = (Client::open(redis)?, BTreeMap::new(), 0);
+    let (mut c, mut acked, mut unknown) = (RedisProbe::open(redis)?, BTreeMap::new(), 0);
     for n in 0.. {
         if stop.load(Ordering::Relaxed) {
             break;
@@ -233,7 +233,7 @@ fn write_until(
 
 /// An error if something that was acknowledged is not there.
 fn lost(redis: &str, acked: &BTreeMap<String, String>) -> Result<(), String> {
-    let mut c = Client::open(redis).map_err(|e| e.to_string())?;
+    let mut c = RedisProbe::open(redis).map_err(|e| e.to_string())?;
     let mut lost = Vec::new();
     for (key, value) in acked {
         let found = c.call(&["GET", key]).map_err(|e| e.to_string())?;
@@ -289,9 +289,9 @@ fn has_calls(history: &Path) -> Result<bool, String> {
 }
 
 /// A client of the Redis front for commands whose answers are short.
-struct Client(BufReader<TcpStream>);
+struct RedisProbe(BufReader<TcpStream>);
 
-impl Client {
+impl RedisProbe {
     fn open(at: &str) -> io::Result<Self> {
         let stream = TcpStream::connect(at)?;
         stream.set_nodelay(true)?;

@@ -1,12 +1,12 @@
 //! The rules of the house hold, and each of them can fail.
 
-use xtask::source::Tree;
+use xtask::source::SourceTree;
 use xtask::tidy;
 
 #[test]
 fn the_tree_keeps_every_rule() {
     let _limit = amcast_test_policy::time_limit();
-    let tree = Tree::read().expect("the tree is there to be read");
+    let tree = SourceTree::read().expect("the tree is there to be read");
     assert!(tree.files.len() > 50, "looked at {} files only", tree.files.len());
     let found = tidy::check(&tree);
     assert!(found.is_empty(), "not tidy\n{}", tidy::report(&found));
@@ -16,14 +16,14 @@ fn the_tree_keeps_every_rule() {
 fn each_rule_fails_on_its_bad_sample_and_passes_its_good_one() {
     let _limit = amcast_test_policy::time_limit();
     for rule in tidy::RULES {
-        let bad = rule.of(&Tree::of(rule.bad));
+        let bad = rule.of(&SourceTree::of(rule.bad));
         assert!(!bad.is_empty(), "{} cannot fail", rule.name);
         // The catalog itself is never what lacks a line in it.
         for (path, _) in rule.bad.iter().filter(|(path, _)| !path.ends_with("catalog.rs")) {
             let seen = bad.iter().any(|finding| finding.place.path == *path);
             assert!(seen, "{} does not see {path}", rule.name);
         }
-        let good = rule.of(&Tree::of(rule.good));
+        let good = rule.of(&SourceTree::of(rule.good));
         assert!(good.is_empty(), "{} fails where all is well: {good:?}", rule.name);
     }
 }

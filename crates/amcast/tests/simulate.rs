@@ -2,7 +2,7 @@
 
 use amcast::core::{Entry, RawConfig};
 use amcast::protocols::multiring;
-use amcast::sim::{Outcome, Profile, Settings};
+use amcast::sim::{Profile, RunOutcome, RunSettings};
 use amcast::simulate::kv::KvWorkload;
 use amcast::simulate::{ServiceMutant, ServiceRun, ServiceSettings, Simulation};
 
@@ -11,7 +11,7 @@ fn run(entry: &dyn Entry, seed: u64, mutant: Option<ServiceMutant>) -> ServiceRu
     let config = &raw.check(entry.about().params).unwrap();
     let service = ServiceSettings { mutant, ..ServiceSettings::default() };
     let simulation = Simulation { entry, config, service, seed, workload: &|| KvWorkload::new(2) };
-    simulation.run(&Settings::with(Profile::All), &mut None, &mut |_| {}).unwrap()
+    simulation.run(&RunSettings::with(Profile::All), &mut None, &mut |_| {}).unwrap()
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn a_store_is_linearizable_under_all_faults() {
     for entry in [&multiring::SYNCED, &multiring::WRITTEN, &multiring::MEMORY] {
         for seed in 0..4 {
             let ServiceRun { report, findings, .. } = run(entry, seed, None);
-            assert_eq!(report.outcome, Outcome::Settled, "{} {seed}", entry.name());
+            assert_eq!(report.outcome, RunOutcome::Settled, "{} {seed}", entry.name());
             assert_eq!(findings, [], "{} {seed}", entry.name());
         }
     }

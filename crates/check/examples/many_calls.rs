@@ -12,7 +12,7 @@ use std::time::Instant;
 const CLIENTS: u64 = 20;
 
 /// What a client is waiting for.
-struct Open {
+struct PendingCall {
     m: String,
     op: String,
     /// Its answer, once it took effect.
@@ -58,7 +58,7 @@ fn run(store: &mut BTreeMap<String, String>, op: &str) -> String {
 fn calls(calls: u64, keys: u64, multi: u64, stale: bool) -> Result<History, Box<dyn Error>> {
     let (mut rng, mut h) = (Rng::new(7), History::new());
     let (mut store, mut old) = (BTreeMap::new(), BTreeMap::new());
-    let mut open: Vec<Option<Open>> = (0..CLIENTS).map(|_| None).collect();
+    let mut open: Vec<Option<PendingCall>> = (0..CLIENTS).map(|_| None).collect();
     for c in 0..CLIENTS {
         h.push_line(&format!(r#"{{"ev":"process","p":"c{c}","groups":[]}}"#))?;
     }
@@ -73,7 +73,7 @@ fn calls(calls: u64, keys: u64, multi: u64, stale: bool) -> Result<History, Box<
                 h.push_line(&format!(
                     r#"{{"ev":"call","t":{t},"p":"c{c}","m":"{m}","op":"{op}"}}"#
                 ))?;
-                open[c] = Some(Open { m, op, out: None });
+                open[c] = Some(PendingCall { m, op, out: None });
                 if made == calls / 2 {
                     old = store.clone();
                 }
@@ -91,7 +91,7 @@ fn calls(calls: u64, keys: u64, multi: u64, stale: bool) -> Result<History, Box<
                     open[c] = None;
                 }
             }
-            Some(Open { m, out, .. }) => {
+            Some(PendingCall { m, out, .. }) => {
                 let out = out.take().unwrap_or_default();
                 h.push_line(&format!(
                     r#"{{"ev":"return","t":{t},"p":"c{c}","m":"{m}","out":"{out}"}}"#

@@ -40,7 +40,7 @@ const SPOILT: std::ops::Range<u64> = 1_000..5_000;
 /// What is written: how much, to how many groups, and whether one replica delivers some early
 /// messages too late.
 #[derive(Clone, Copy)]
-struct Run {
+struct GeneratedHistory {
     deliveries: u64,
     groups: u64,
     spoilt: bool,
@@ -50,8 +50,8 @@ type Fallible<T> = Result<T, Box<dyn Error>>;
 
 /// Writes a run line by line: every message goes to one or two of the groups; each replica lags
 /// behind the casts by some hundred messages of its own number.
-fn write_run(run: Run, tell: &mut dyn FnMut(&str) -> Fallible<()>) -> Fallible<()> {
-    let Run { deliveries, groups, spoilt } = run;
+fn write_run(run: GeneratedHistory, tell: &mut dyn FnMut(&str) -> Fallible<()>) -> Fallible<()> {
+    let GeneratedHistory { deliveries, groups, spoilt } = run;
     let mut rng = Rng::new(1);
     let mut line = String::new();
     for g in 0..groups {
@@ -110,7 +110,7 @@ fn seconds(what: &str, took: Duration) {
 }
 
 /// Reads and judges a run; whether it has no violation.
-fn judge(run: Run) -> Fallible<bool> {
+fn judge(run: GeneratedHistory) -> Fallible<bool> {
     let start = Instant::now();
     let mut bytes = 0;
     write_run(run, &mut |line| {
@@ -145,12 +145,12 @@ fn main() -> Fallible<()> {
     let groups = args.next().map_or(Ok(4), |n| n.parse())?;
     if let Some(path) = args.next() {
         let mut file = BufWriter::new(File::create(path)?);
-        let run = Run { deliveries, groups, spoilt: false };
+        let run = GeneratedHistory { deliveries, groups, spoilt: false };
         write_run(run, &mut |line| Ok(writeln!(file, "{line}")?))?;
         return Ok(file.flush()?);
     }
-    let good = judge(Run { deliveries, groups, spoilt: false })?;
+    let good = judge(GeneratedHistory { deliveries, groups, spoilt: false })?;
     println!("\nthe same, but g0/r0 delivers some messages out of their order");
-    let bad = judge(Run { deliveries, groups, spoilt: true })?;
+    let bad = judge(GeneratedHistory { deliveries, groups, spoilt: true })?;
     if good && !bad { Ok(()) } else { Err("the checker took one run for the other".into()) }
 }

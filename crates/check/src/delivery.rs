@@ -1,9 +1,9 @@
 //! Who delivers what: validity, agreement, integrity, and who may take part. Each is one pass over
 //! the deliveries (or casts, or participations).
 
-use crate::history::Process;
+use crate::history::ProcessHistory;
 use crate::index::Index;
-use crate::report::{Counterexample, Verdict};
+use crate::report::{Counterexample, PropertyVerdict};
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec;
@@ -16,7 +16,7 @@ pub(crate) const UNSETTLED: &str = "the run did not settle";
 ///
 /// "Before" is the order of lines within a file and of times between files, where equal times
 /// do not count against a run.
-pub(crate) fn integrity(x: &Index<'_>, to_members: bool) -> Verdict {
+pub(crate) fn integrity(x: &Index<'_>, to_members: bool) -> PropertyVerdict {
     if let Some((p, m)) = x.twice {
         let events = (0..2).filter_map(|n| x.seen_delivery(p, m, n)).collect();
         return violated(format!("{} delivers {} twice", x.proc_name(p), x.msg_name(m)), events);
@@ -42,7 +42,7 @@ pub(crate) fn integrity(x: &Index<'_>, to_members: bool) -> Verdict {
             );
         }
     }
-    Verdict::Holds
+    PropertyVerdict::Holds
 }
 
 /// Whose deeds oblige all correct processes that a message was cast to.
@@ -57,9 +57,9 @@ pub(crate) enum Obliges {
 }
 
 /// What one obliges is delivered by every correct process it was cast to.
-pub(crate) fn everywhere(x: &Index<'_>, obliges: Obliges) -> Verdict {
+pub(crate) fn everywhere(x: &Index<'_>, obliges: Obliges) -> PropertyVerdict {
     if !x.h.ended {
-        return Verdict::NotJudged(UNSETTLED.to_string());
+        return PropertyVerdict::NotJudged(UNSETTLED.to_string());
     }
     // How many correct processes each set of groups has, and how many delivered each message.
     let correct: Vec<u32> = x.procs().filter(|&p| x.correct[p as usize]).collect();
@@ -87,11 +87,11 @@ pub(crate) fn everywhere(x: &Index<'_>, obliges: Obliges) -> Verdict {
     let missing = (0..x.messages()).find(|&m| {
         obliged[m] && x.was_cast(m as u32) && delivered[m] < needed[x.h.casts[m].dst as usize]
     });
-    missing.map_or(Verdict::Holds, |m| missed(x, m as u32, obliges, &correct))
+    missing.map_or(PropertyVerdict::Holds, |m| missed(x, m as u32, obliges, &correct))
 }
 
 /// The verdict for a correct process that did not deliver `m` although it had to.
-fn missed(x: &Index<'_>, m: u32, obliges: Obliges, correct: &[u32]) -> Verdict {
+fn missed(x: &Index<'_>, m: u32, obliges: Obliges, correct: &[u32]) -> PropertyVerdict {
     let has = |p: u32| x.delivered(p).contains(&m);
     let who = correct.iter().copied().find(|&p| x.addressed(p, m) && !has(p));
     let by = match obliges {
@@ -116,9 +116,9 @@ fn missed(x: &Index<'_>, m: u32, obliges: Obliges, correct: &[u32]) -> Verdict {
 
 /// A message that a correct process broadcasts to a group of its own is delivered by it, unless it
 /// crashed since.
-pub(crate) fn own(x: &Index<'_>) -> Verdict {
+pub(crate) fn own(x: &Index<'_>) -> PropertyVerdict {
     if !x.h.ended {
-        return Verdict::NotJudged(UNSETTLED.to_string());
+        return PropertyVerdict::NotJudged(UNSETTLED.to_string());
     }
     let mut by_sender = vec![false; x.messages()];
     for p in x.procs() {
@@ -133,7 +133,7 @@ pub(crate) fn own(x: &Index<'_>) -> Verdict {
             && x.addressed(sender, m)
             && !by_sender[m as usize]
     });
-    let Some(m) = lost else { return Verdict::Holds };
+    let Some(m) = lost else { return PropertyVerdict::Holds };
     let sender = x.proc_name(x.h.casts[m as usize].sender);
     violated(
         format!("{sender} casts {}, is correct, and never delivers it", x.msg_name(m)),
@@ -144,9 +144,11 @@ pub(crate) fn own(x: &Index<'_>) -> Verdict {
 /// Nobody but sender and destinations takes part in ordering a message; when `partially`, members of other
 /// groups may if the message has several destinations and, as far as the tree of groups is known, their
 /// group is on its paths. A delivery is no participation by itself.
-pub(crate) fn genuine(x: &Index<'_>, partially: bool) -> Verdict {
-    if x.h.procs.iter().all(|p: &Process| p.parts.is_empty()) {
-        return Verdict::NotJudged("the history does not say who took part (\"part\")".to_string());
+pub(crate) fn genuine(x: &Index<'_>, partially: bool) -> PropertyVerdict {
+    if x.h.procs.iter().all(|p: &ProcessHistory| p.parts.is_empty()) {
+        return PropertyVerdict::NotJudged(
+            "the history does not say who took part (\"part\")".to_string(),
+        );
     }
     // By set of destinations: the groups on its paths, once asked for; nothing where that is not known.
     let mut paths = vec![None; x.h.sets.len()];
@@ -185,12 +187,12 @@ pub(crate) fn genuine(x: &Index<'_>, partially: bool) -> Verdict {
             );
         }
     }
-    Verdict::Holds
+    PropertyVerdict::Holds
 }
 
 pub(crate) fn violated(
     sentence: alloc::string::String,
-    events: Vec<crate::report::Seen>,
-) -> Verdict {
-    Verdict::Violated(Counterexample::new(sentence, events))
+    events: Vec<crate::report::CounterexampleEvent>,
+) -> PropertyVerdict {
+    PropertyVerdict::Violated(Counterexample::new(sentence, events))
 }

@@ -4,8 +4,8 @@
 //! events of a simulated run from [`History::push_event`]; both end in the same few methods.
 
 use crate::error::Problem;
-use crate::intern::{GroupSets, Messages, MsgKey, NONE, Names};
-use crate::tree::Tree;
+use crate::intern::{GroupSets, MessageTable, MsgKey, NONE, Names};
+use crate::tree::GroupTree;
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -21,7 +21,7 @@ pub struct Msg(pub(crate) u32);
 
 /// Where an event stands.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Place {
+pub struct EventPosition {
     /// The file, as named by [`History::file`]; empty if none was named.
     pub file: String,
     /// The line, from 1.
@@ -32,48 +32,48 @@ pub struct Place {
 #[derive(Clone, Debug)]
 pub struct History {
     pub(crate) names: Names,
-    pub(crate) procs: Vec<Process>,
+    pub(crate) procs: Vec<ProcessHistory>,
     /// The process with a name, by the name's number.
     proc_of_name: Vec<u32>,
-    pub(crate) messages: Messages,
-    pub(crate) casts: Vec<Cast>,
+    pub(crate) messages: MessageTable,
+    pub(crate) casts: Vec<CastRecord>,
     pub(crate) group_names: Names,
     pub(crate) sets: GroupSets,
     /// The tree of groups, as far as the history tells it.
-    pub(crate) tree: Tree,
-    pub(crate) calls: Vec<Said>,
-    pub(crate) returns: Vec<Said>,
+    pub(crate) tree: GroupTree,
+    pub(crate) calls: Vec<ServiceEvent>,
+    pub(crate) returns: Vec<ServiceEvent>,
     /// Some calls were taken out, which nothing here can judge.
     pub(crate) calls_left_out: bool,
     pub(crate) ended: bool,
     /// The names of the files.
     file_names: Vec<String>,
     /// The files, or parts of them, in the order in which they were read.
-    files: Vec<Piece>,
+    files: Vec<FilePart>,
     /// Lines of all files so far.
     pub(crate) lines: u32,
     end_here: bool,
-    /// Names of a [`amcast_core::Cluster`]'s processes by index, once they have been met.
+    /// Names of a [`amcast_core::ClusterShape`]'s processes by index, once they have been met.
     pub(crate) cluster_names: Vec<u32>,
     pub(crate) scratch: String,
 }
 
 /// A process and what it did.
 #[derive(Clone, Debug)]
-pub(crate) struct Process {
+pub(crate) struct ProcessHistory {
     pub(crate) name: u32,
     /// Its groups, ascending.
     pub(crate) groups: Vec<u32>,
     /// Casts and deliveries in the order of its files.
-    pub(crate) log: Vec<Entry>,
-    pub(crate) parts: Vec<Entry>,
-    pub(crate) lives: Vec<Life>,
+    pub(crate) log: Vec<HistoryEntry>,
+    pub(crate) parts: Vec<HistoryEntry>,
+    pub(crate) lives: Vec<LifecycleEvent>,
     /// Whether it enters views: then each of its lives is a process of its own.
     in_views: bool,
     /// Whether it is a later life of such a process: it joined, and has the state of others.
     pub(crate) joined: bool,
     /// The views that it entered, in order.
-    pub(crate) views: Vec<Entered>,
+    pub(crate) views: Vec<ViewEntry>,
     /// Whether a later file brought earlier times.
     pub(crate) tangled: bool,
     time: u64,
@@ -82,7 +82,7 @@ pub(crate) struct Process {
 
 /// A file, or a part of one.
 #[derive(Clone, Debug)]
-struct Piece {
+struct FilePart {
     /// Which file it is of, by its place in the list of names.
     file: usize,
     /// How many lines of all files came before its first.
@@ -91,7 +91,7 @@ struct Piece {
     skipped: u32,
 }
 
-impl Piece {
+impl FilePart {
     /// The line of the file that is the `line`-th of all.
     const fn line(&self, line: u32) -> u32 {
         line - self.before + self.skipped
@@ -100,7 +100,7 @@ impl Piece {
 
 /// A process entered a view.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entered {
+pub(crate) struct ViewEntry {
     /// The view's name.
     pub(crate) view: u32,
     /// How many entries its log had then.
@@ -109,7 +109,7 @@ pub(crate) struct Entered {
 
 /// A cast, a delivery or a participation. Its process knows it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct HistoryEntry {
     pub(crate) t: u64,
     /// The message; the top bit marks a cast.
     what: u32,
@@ -119,7 +119,7 @@ pub(crate) struct Entry {
 
 const CAST: u32 = 1 << 31;
 
-impl Entry {
+impl HistoryEntry {
     pub(crate) fn message(self) -> u32 {
         self.what & !CAST
     }
@@ -135,7 +135,7 @@ impl Entry {
 
 /// A crash or a start after one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Life {
+pub(crate) struct LifecycleEvent {
     pub(crate) t: u64,
     pub(crate) line: u32,
     pub(crate) crash: bool,
@@ -145,7 +145,7 @@ pub(crate) struct Life {
 
 /// Who cast a message, where to, and when.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cast {
+pub(crate) struct CastRecord {
     /// The sender, or `NONE` if the message was never cast.
     pub(crate) sender: u32,
     pub(crate) dst: u32,
@@ -155,7 +155,7 @@ pub(crate) struct Cast {
 
 /// A call or a return of a service.
 #[derive(Clone, Debug)]
-pub(crate) struct Said {
+pub(crate) struct ServiceEvent {
     pub(crate) t: u64,
     pub(crate) p: u32,
     pub(crate) m: u32,
@@ -165,7 +165,7 @@ pub(crate) struct Said {
 
 /// What a process did, and with which message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Act {
+pub(crate) enum ProcessAction {
     Deliver(u32),
     Part(u32),
     Crash,
@@ -189,11 +189,11 @@ impl History {
             names: Names::new(),
             procs: Vec::new(),
             proc_of_name: Vec::new(),
-            messages: Messages::new(),
+            messages: MessageTable::new(),
             casts: Vec::new(),
             group_names: Names::new(),
             sets: GroupSets::new(),
-            tree: Tree::default(),
+            tree: GroupTree::default(),
             calls: Vec::new(),
             returns: Vec::new(),
             calls_left_out: false,
@@ -233,7 +233,7 @@ impl History {
 
     /// The lines that follow are of that file, behind so many others of it.
     fn continue_file(&mut self, file: usize, skipped: u32) {
-        self.files.push(Piece { file, before: self.lines, skipped });
+        self.files.push(FilePart { file, before: self.lines, skipped });
         self.end_here = false;
     }
 
@@ -264,7 +264,7 @@ impl History {
 
     /// How often a process delivered something.
     pub fn deliveries(&self) -> u64 {
-        let count = |p: &Process| p.log.iter().filter(|e| !e.is_cast()).count() as u64;
+        let count = |p: &ProcessHistory| p.log.iter().filter(|e| !e.is_cast()).count() as u64;
         self.procs.iter().map(count).sum()
     }
 
@@ -301,18 +301,18 @@ impl History {
 
     /// Whether `p` is correct: it never crashed, or came back after its last crash.
     pub fn is_correct(&self, p: Proc) -> bool {
-        self.procs.get(p.0 as usize).is_some_and(Process::is_correct)
+        self.procs.get(p.0 as usize).is_some_and(ProcessHistory::is_correct)
     }
 
     /// The file and line of the `line`-th line over all files.
-    pub(crate) fn place(&self, line: u32) -> Place {
+    pub(crate) fn place(&self, line: u32) -> EventPosition {
         let n = self.files.partition_point(|piece| piece.before < line);
         match n.checked_sub(1).map(|n| &self.files[n]) {
             Some(piece) => {
                 let file = self.file_names[piece.file].clone();
-                Place { file, line: piece.line(line) }
+                EventPosition { file, line: piece.line(line) }
             }
-            None => Place { file: String::new(), line },
+            None => EventPosition { file: String::new(), line },
         }
     }
 
@@ -373,7 +373,7 @@ impl History {
     pub(crate) fn message_keyed(&mut self, key: MsgKey) -> Result<u32, Problem> {
         let (m, new) = self.messages.intern(key).ok_or(Problem::TooMany("messages"))?;
         if new {
-            self.casts.push(Cast { sender: NONE, dst: NONE, line: NONE, t: 0 });
+            self.casts.push(CastRecord { sender: NONE, dst: NONE, line: NONE, t: 0 });
         }
         Ok(m)
     }
@@ -406,7 +406,7 @@ impl History {
             self.proc_of_name.resize(self.names.len().max(name as usize + 1), NONE);
         }
         self.proc_of_name[name as usize] = p;
-        self.procs.push(Process {
+        self.procs.push(ProcessHistory {
             name,
             groups,
             log: Vec::new(),
@@ -450,31 +450,31 @@ impl History {
         let line = self.lines;
         // A sender that sends a message again still cast it once: the first time counts.
         if old.sender == NONE {
-            self.procs[p as usize].log.push(Entry { t, what: m | CAST, line });
+            self.procs[p as usize].log.push(HistoryEntry { t, what: m | CAST, line });
         }
         if old.sender == NONE || t < old.t {
-            self.casts[m as usize] = Cast { sender: p, dst, line, t };
+            self.casts[m as usize] = CastRecord { sender: p, dst, line, t };
         }
         Ok(())
     }
 
-    pub(crate) fn act(&mut self, act: Act, t: u64, p: u32) -> Result<(), Problem> {
+    pub(crate) fn act(&mut self, act: ProcessAction, t: u64, p: u32) -> Result<(), Problem> {
         self.advance(p, t)?;
-        if act == Act::Recover && self.procs[p as usize].in_views {
+        if act == ProcessAction::Recover && self.procs[p as usize].in_views {
             return self.succeed(p);
         }
         let line = self.lines;
         let process = &mut self.procs[p as usize];
         match act {
-            Act::Deliver(m) => process.log.push(Entry { t, what: m, line }),
-            Act::Part(m) => process.parts.push(Entry { t, what: m, line }),
-            Act::Crash | Act::Leave | Act::Recover => {
-                let (crash, left) = (act != Act::Recover, act == Act::Leave);
-                process.lives.push(Life { t, line, crash, left });
+            ProcessAction::Deliver(m) => process.log.push(HistoryEntry { t, what: m, line }),
+            ProcessAction::Part(m) => process.parts.push(HistoryEntry { t, what: m, line }),
+            ProcessAction::Crash | ProcessAction::Leave | ProcessAction::Recover => {
+                let (crash, left) = (act != ProcessAction::Recover, act == ProcessAction::Leave);
+                process.lives.push(LifecycleEvent { t, line, crash, left });
             }
-            Act::View(view) => {
+            ProcessAction::View(view) => {
                 process.in_views = true;
-                process.views.push(Entered { view, at: process.log.len() });
+                process.views.push(ViewEntry { view, at: process.log.len() });
             }
         }
         Ok(())
@@ -486,7 +486,7 @@ impl History {
         let successor = u32::try_from(self.procs.len()).ok().filter(|&p| p < NONE - 1);
         let successor = successor.ok_or(Problem::TooMany("processes"))?;
         let old = &self.procs[p as usize];
-        let new = Process {
+        let new = ProcessHistory {
             groups: old.groups.clone(),
             log: Vec::new(),
             parts: Vec::new(),
@@ -509,7 +509,7 @@ impl History {
         text: &str,
     ) -> Result<(), Problem> {
         self.advance(p, t)?;
-        let said = Said { t, p, m, line: self.lines, text: text.to_string() };
+        let said = ServiceEvent { t, p, m, line: self.lines, text: text.to_string() };
         if call {
             self.calls.push(said)
         } else {
@@ -523,9 +523,9 @@ impl History {
     }
 }
 
-impl Process {
+impl ProcessHistory {
     /// Casts and deliveries in the order of time.
-    pub(crate) fn ordered_log(&self) -> Cow<'_, [Entry]> {
+    pub(crate) fn ordered_log(&self) -> Cow<'_, [HistoryEntry]> {
         if !self.tangled {
             return Cow::Borrowed(&self.log);
         }
@@ -543,7 +543,7 @@ impl Process {
         self.in_views && self.last_life().is_some_and(|life| life.left)
     }
 
-    fn last_life(&self) -> Option<&Life> {
+    fn last_life(&self) -> Option<&LifecycleEvent> {
         self.lives.iter().max_by_key(|life| (life.t, life.line))
     }
 }

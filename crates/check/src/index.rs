@@ -1,9 +1,9 @@
 //! What every property asks of a history, worked out once: who is correct, who delivered what in
 //! which order, and who was meant to.
 
-use crate::history::{Cast, Entry, History, Msg};
+use crate::history::{CastRecord, History, HistoryEntry, Msg};
 use crate::intern::NONE;
-use crate::report::Seen;
+use crate::report::CounterexampleEvent;
 use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec;
@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 pub(crate) struct Index<'a> {
     pub(crate) h: &'a History,
     /// Each process's casts and deliveries in order.
-    pub(crate) logs: Vec<Cow<'a, [Entry]>>,
+    pub(crate) logs: Vec<Cow<'a, [HistoryEntry]>>,
     pub(crate) correct: Vec<bool>,
     /// Whether each process is correct, or left its group by choice and was correct until then: what it
     /// did counts like that of a correct one, and it owes nothing any more.
@@ -94,7 +94,7 @@ impl<'a> Index<'a> {
 
     /// Whether the sender of `cast` is correct and has not crashed since, or left by choice: one that comes back
     /// has forgotten what it had cast before, and owes only what it casts from then on.
-    pub(crate) fn stands(&self, cast: &Cast) -> bool {
+    pub(crate) fn stands(&self, cast: &CastRecord) -> bool {
         let lives = &self.h.procs[cast.sender as usize].lives;
         let last = lives.iter().map(|life| (life.t, life.line)).max();
         let since = last.is_none_or(|(t, line)| match self.h.same_file(line, cast.line) {
@@ -162,18 +162,18 @@ impl<'a> Index<'a> {
     }
 
     /// The `n`-th (from 0) delivery of `m` by `p`, for a person.
-    pub(crate) fn seen_delivery(&self, p: u32, m: u32, n: usize) -> Option<Seen> {
+    pub(crate) fn seen_delivery(&self, p: u32, m: u32, n: usize) -> Option<CounterexampleEvent> {
         let deliveries = self.logs[p as usize].iter().filter(|e| !e.is_cast());
         let (place, e) = deliveries.enumerate().filter(|(_, e)| e.message() == m).nth(n)?;
         Some(self.seen(p, "delivers", m, Some(place as u64 + 1), e.line, e.t))
     }
 
     /// The first deliveries of `messages` by `p`, those there are, in that order.
-    pub(crate) fn seen_deliveries(&self, p: u32, messages: &[u32]) -> Vec<Seen> {
+    pub(crate) fn seen_deliveries(&self, p: u32, messages: &[u32]) -> Vec<CounterexampleEvent> {
         messages.iter().filter_map(|&m| self.seen_delivery(p, m, 0)).collect()
     }
 
-    pub(crate) fn seen_cast(&self, m: u32) -> Option<Seen> {
+    pub(crate) fn seen_cast(&self, m: u32) -> Option<CounterexampleEvent> {
         let cast = self.h.casts[m as usize];
         (cast.sender != NONE).then(|| self.seen(cast.sender, "casts", m, None, cast.line, cast.t))
     }
@@ -186,8 +186,8 @@ impl<'a> Index<'a> {
         position: Option<u64>,
         line: u32,
         t_ns: u64,
-    ) -> Seen {
-        Seen {
+    ) -> CounterexampleEvent {
+        CounterexampleEvent {
             process: self.proc_name(p).into(),
             does,
             message: self.msg_name(m),

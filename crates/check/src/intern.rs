@@ -10,13 +10,13 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 /// An open-addressing table from hashes to numbers. The keys live elsewhere: the caller compares.
 #[derive(Clone, Debug)]
-struct Table {
+struct HashIndex {
     /// The number plus one; 0 is a free slot. The length is a power of two.
     slots: Vec<u32>,
     used: usize,
 }
 
-impl Table {
+impl HashIndex {
     fn new() -> Self {
         Self { slots: vec![0; 64], used: 0 }
     }
@@ -82,12 +82,12 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
 pub(crate) struct Names {
     text: String,
     ends: Vec<usize>,
-    table: Table,
+    table: HashIndex,
 }
 
 impl Names {
     pub(crate) fn new() -> Self {
-        Self { text: String::new(), ends: Vec::new(), table: Table::new() }
+        Self { text: String::new(), ends: Vec::new(), table: HashIndex::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -146,14 +146,14 @@ impl MsgKey {
 
 /// Messages by number.
 #[derive(Clone, Debug)]
-pub(crate) struct Messages {
+pub(crate) struct MessageTable {
     keys: Vec<MsgKey>,
-    table: Table,
+    table: HashIndex,
 }
 
-impl Messages {
+impl MessageTable {
     pub(crate) fn new() -> Self {
-        Self { keys: Vec::new(), table: Table::new() }
+        Self { keys: Vec::new(), table: HashIndex::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -187,12 +187,12 @@ impl Messages {
 pub(crate) struct GroupSets {
     groups: Vec<u32>,
     ends: Vec<usize>,
-    table: Table,
+    table: HashIndex,
 }
 
 impl GroupSets {
     pub(crate) fn new() -> Self {
-        Self { groups: Vec::new(), ends: Vec::new(), table: Table::new() }
+        Self { groups: Vec::new(), ends: Vec::new(), table: HashIndex::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn messages_and_sets_are_told_apart() {
-        let mut messages = Messages::new();
+        let mut messages = MessageTable::new();
         for i in 0..5000_u32 {
             let key = MsgKey { name: i % 7, seq: u64::from(i / 7) };
             assert_eq!(messages.intern(key), Some((i, true)));

@@ -3,7 +3,7 @@
 //! Read a history line by line ([`History::push_line`]) or event by event
 //! ([`History::push_event`]), name the properties ([`expand`]), and [`check`]. A property that does
 //! not hold comes with a [`Counterexample`]: a sentence, and the few events that show it, with their
-//! lines. What the history cannot tell is [`Verdict::NotJudged`], with the reason.
+//! lines. What the history cannot tell is [`PropertyVerdict::NotJudged`], with the reason.
 //!
 //! ```
 //! use amcast_check::{History, Property, Verdict, check};
@@ -67,40 +67,44 @@ mod tree;
 
 pub use amcast_core::Property;
 pub use error::{LineError, Problem};
-pub use history::{History, Msg, Place, Proc};
-pub use patterns::{Behaviour, Order, Patterns, Specification, execution_patterns, expand};
-pub use report::{Counterexample, Report, Seen, Verdict};
+pub use history::{EventPosition, History, Msg, Proc};
+pub use patterns::{Behaviour, OrderKind, Patterns, Specification, execution_patterns, expand};
+pub use report::{CheckReport, Counterexample, CounterexampleEvent, PropertyVerdict};
 
 use alloc::vec::Vec;
 use delivery::Obliges;
 use index::Index;
-use order::cycle::{self, Stuck};
+use order::cycle::{self, StuckMerge};
 
 /// Judges `properties` on `history`, services with the default [`service::Budget`].
-pub fn check(history: &History, properties: &[Property]) -> Report {
+pub fn check(history: &History, properties: &[Property]) -> CheckReport {
     check_within(history, properties, service::Budget::default())
 }
 
 /// Judges `properties` on `history`; services on the key-value language of [`service::kv`], each
 /// property within `budget`.
-pub fn check_within(history: &History, properties: &[Property], budget: service::Budget) -> Report {
+pub fn check_within(
+    history: &History,
+    properties: &[Property],
+    budget: service::Budget,
+) -> CheckReport {
     let index = Index::new(history);
     let mut checker = Checker { x: &index, budget, all: None, correct: None };
     let findings = properties.iter().map(|&p| (p, checker.judge(p))).collect();
-    Report { findings }
+    CheckReport { findings }
 }
 
 struct Checker<'a> {
     x: &'a Index<'a>,
     budget: service::Budget,
     /// The merge of all processes, once needed.
-    all: Option<Option<Stuck>>,
+    all: Option<Option<StuckMerge>>,
     /// The merge of correct processes, once needed.
-    correct: Option<Option<Stuck>>,
+    correct: Option<Option<StuckMerge>>,
 }
 
 impl Checker<'_> {
-    fn judge(&mut self, property: Property) -> Verdict {
+    fn judge(&mut self, property: Property) -> PropertyVerdict {
         let x = self.x;
         match property {
             Property::Validity => delivery::everywhere(x, Obliges::CorrectSender),
@@ -129,12 +133,12 @@ impl Checker<'_> {
         }
     }
 
-    fn stuck_all(&mut self) -> Option<&Stuck> {
+    fn stuck_all(&mut self) -> Option<&StuckMerge> {
         let x = self.x;
         self.all.get_or_insert_with(|| cycle::merge(x, &x.procs().collect::<Vec<_>>())).as_ref()
     }
 
-    fn stuck_correct(&mut self) -> Option<&Stuck> {
+    fn stuck_correct(&mut self) -> Option<&StuckMerge> {
         let x = self.x;
         let correct = || x.procs().filter(|&p| x.unfailed[p as usize]).collect::<Vec<_>>();
         self.correct.get_or_insert_with(|| cycle::merge(x, &correct())).as_ref()

@@ -8,7 +8,7 @@ use alloc::string::String;
 
 /// Why a line is not an object of JSON, and where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Malformed {
+pub(crate) struct MalformedLine {
     /// The byte at fault, from 0.
     pub(crate) at: usize,
     /// What should be there.
@@ -19,7 +19,7 @@ pub(crate) struct Malformed {
 
 /// The fields that mean something in a history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Field {
+pub(crate) enum FieldName {
     Ev,
     T,
     P,
@@ -34,7 +34,7 @@ pub(crate) enum Field {
     Parents,
 }
 
-impl Field {
+impl FieldName {
     const COUNT: usize = 12;
 
     fn of(name: &str) -> Option<Self> {
@@ -76,7 +76,7 @@ impl Field {
 
 /// A value of a field.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Value<'a> {
+pub(crate) enum FieldValue<'a> {
     /// A string; `escaped` if it holds backslashes.
     Text { raw: &'a str, escaped: bool },
     /// A number without sign, point or exponent that fits in 64 bits.
@@ -91,13 +91,13 @@ pub(crate) enum Value<'a> {
 
 /// The known fields of one line: each value and the byte where it starts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fields<'a>([Option<(Value<'a>, usize)>; Field::COUNT]);
+pub(crate) struct Fields<'a>([Option<(FieldValue<'a>, usize)>; FieldName::COUNT]);
 
 impl<'a> Fields<'a> {
     /// Takes `line` apart.
-    pub(crate) fn parse(line: &'a str) -> Result<Self, Malformed> {
-        let mut fields = [None; Field::COUNT];
-        let mut c = Cursor { text: line, at: 0 };
+    pub(crate) fn parse(line: &'a str) -> Result<Self, MalformedLine> {
+        let mut fields = [None; FieldName::COUNT];
+        let mut c = LineCursor { text: line, at: 0 };
         c.space();
         c.expect(b'{', "'{'")?;
         c.space();
@@ -113,9 +113,13 @@ impl<'a> Fields<'a> {
                 c.space();
                 let (at, value) = (c.at, c.value()?);
                 // An escaped key is none of ours: known keys need no escapes.
-                if let Some(field) = Field::of(raw).filter(|_| !escaped) {
+                if let Some(field) = FieldName::of(raw).filter(|_| !escaped) {
                     if fields[field as usize].is_some() {
-                        return Err(Malformed { at: start, want: "each field once", cut: false });
+                        return Err(MalformedLine {
+                            at: start,
+                            want: "each field once",
+                            cut: false,
+                        });
                     }
                     fields[field as usize] = Some((value, at));
                 }
@@ -135,12 +139,12 @@ impl<'a> Fields<'a> {
     }
 
     /// The value of `field` and the byte where it starts.
-    pub(crate) fn get(&self, field: Field) -> Option<(Value<'a>, usize)> {
+    pub(crate) fn get(&self, field: FieldName) -> Option<(FieldValue<'a>, usize)> {
         self.0[field as usize]
     }
 }
 
-impl<'a> Value<'a> {
+impl<'a> FieldValue<'a> {
     /// The text of a string, escapes resolved; nothing if this is no string.
     pub(crate) fn text(self) -> Option<Cow<'a, str>> {
         match self {
@@ -153,21 +157,21 @@ impl<'a> Value<'a> {
 
 /// The strings of a list whose text starts at `rest`; an item that is no string is `None`.
 pub(crate) fn items(rest: &str) -> impl Iterator<Item = Option<Cow<'_, str>>> {
-    let mut c = Cursor { text: rest, at: 0 };
+    let mut c = LineCursor { text: rest, at: 0 };
     let mut done = false;
     core::iter::from_fn(move || {
         c.space();
         if done || c.peek() == Some(b']') {
             return None;
         }
-        let item = c.value().ok().and_then(Value::text);
+        let item = c.value().ok().and_then(FieldValue::text);
         c.space();
         done = item.is_none() || c.next() != Some(b',');
         Some(item)
     })
 }
 
-struct Cursor<'a> {
+struct LineCursor<'a> {
     text: &'a str,
     at: usize,
 }
@@ -175,7 +179,7 @@ struct Cursor<'a> {
 /// Lists and objects inside one another that a line may hold in a field we do not know.
 const DEPTH_MAX: usize = 64;
 
-impl<'a> Cursor<'a> {
+impl<'a> LineCursor<'a> {
     fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
@@ -193,12 +197,12 @@ impl<'a> Cursor<'a> {
     }
 
     /// The error for having read `found` (the byte before the cursor, or the end).
-    fn wrong(&self, found: Option<u8>, want: &'static str) -> Malformed {
+    fn wrong(&self, found: Option<u8>, want: &'static str) -> MalformedLine {
         let at = if found.is_some() { self.at - 1 } else { self.at };
-        Malformed { at, want, cut: found.is_none() }
+        MalformedLine { at, want, cut: found.is_none() }
     }
 
-    fn expect(&mut self, byte: u8, want: &'static str) -> Result<(), Malformed> {
+    fn expect(&mut self, byte: u8, want: &'static str) -> Result<(), MalformedLine> {
         match self.next() {
             Some(b) if b == byte => Ok(()),
             found => Err(self.wrong(found, want)),
@@ -206,7 +210,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A string: what is between the quotes, and whether it holds escapes.
-    fn string(&mut self) -> Result<(&'a str, bool), Malformed> {
+    fn string(&mut self) -> Result<(&'a str, bool), MalformedLine> {
         self.expect(b'"', "a string")?;
         let (start, mut escaped) = (self.at, false);
         loop {
@@ -223,7 +227,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn escape(&mut self) -> Result<(), Malformed> {
+    fn escape(&mut self) -> Result<(), MalformedLine> {
         match self.next() {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(()),
             Some(b'u') => {
@@ -240,41 +244,41 @@ impl<'a> Cursor<'a> {
     }
 
     /// Any value. Lists and objects are walked through without recursion.
-    fn value(&mut self) -> Result<Value<'a>, Malformed> {
+    fn value(&mut self) -> Result<FieldValue<'a>, MalformedLine> {
         match self.peek() {
-            Some(b'"') => self.string().map(|(raw, escaped)| Value::Text { raw, escaped }),
+            Some(b'"') => self.string().map(|(raw, escaped)| FieldValue::Text { raw, escaped }),
             Some(b'[') => {
                 let start = self.at + 1;
                 self.nested()?;
-                Ok(Value::List(&self.text[start..]))
+                Ok(FieldValue::List(&self.text[start..]))
             }
-            Some(b'{') => self.nested().map(|()| Value::Other),
+            Some(b'{') => self.nested().map(|()| FieldValue::Other),
             _ => self.scalar(),
         }
     }
 
     /// A number, `true`, `false` or `null`.
-    fn scalar(&mut self) -> Result<Value<'a>, Malformed> {
+    fn scalar(&mut self) -> Result<FieldValue<'a>, MalformedLine> {
         let start = self.at;
         while let Some(b'0'..=b'9' | b'a'..=b'z' | b'E' | b'+' | b'-' | b'.') = self.peek() {
             self.at += 1;
         }
         let word = &self.text[start..self.at];
-        let bad = |cut| Malformed { at: start, want: "a value", cut };
+        let bad = |cut| MalformedLine { at: start, want: "a value", cut };
         match word {
-            "true" => Ok(Value::True),
-            "false" | "null" => Ok(Value::Other),
+            "true" => Ok(FieldValue::True),
+            "false" | "null" => Ok(FieldValue::Other),
             "" => Err(bad(self.peek().is_none())),
             _ if !is_number(word) => Err(bad(false)),
             _ if word.bytes().all(|b| b.is_ascii_digit()) => {
-                Ok(word.parse().map_or(Value::Other, Value::Whole))
+                Ok(word.parse().map_or(FieldValue::Other, FieldValue::Whole))
             }
-            _ => Ok(Value::Other),
+            _ => Ok(FieldValue::Other),
         }
     }
 
     /// A list or an object, walked to its end.
-    fn nested(&mut self) -> Result<(), Malformed> {
+    fn nested(&mut self) -> Result<(), MalformedLine> {
         let mut open = [false; DEPTH_MAX]; // true: an object
         let mut depth = 0;
         loop {
@@ -284,7 +288,7 @@ impl<'a> Cursor<'a> {
                 Some(bracket @ (b'[' | b'{')) => {
                     if depth == DEPTH_MAX {
                         let want = "fewer lists and objects inside one another";
-                        return Err(Malformed { at: self.at, want, cut: false });
+                        return Err(MalformedLine { at: self.at, want, cut: false });
                     }
                     self.at += 1;
                     open[depth] = bracket == b'{';
@@ -323,7 +327,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A key of an object inside and its colon.
-    fn key(&mut self) -> Result<(), Malformed> {
+    fn key(&mut self) -> Result<(), MalformedLine> {
         self.space();
         self.string()?;
         self.space();
@@ -394,25 +398,25 @@ mod tests {
         let line =
             r#" {"x":{"a":[1,{"b":[]},-2.5e3],"c":null},"m":"c1:4","y":[],"t":17,"ev":"part"} "#;
         let f = Fields::parse(line).unwrap();
-        assert_eq!(f.get(Field::M).unwrap().0.text().unwrap(), "c1:4");
-        assert!(matches!(f.get(Field::T), Some((Value::Whole(17), _))));
-        assert!(f.get(Field::Dst).is_none());
+        assert_eq!(f.get(FieldName::M).unwrap().0.text().unwrap(), "c1:4");
+        assert!(matches!(f.get(FieldName::T), Some((FieldValue::Whole(17), _))));
+        assert!(f.get(FieldName::Dst).is_none());
     }
 
     #[test]
     fn escapes_stand_for_what_they_mean() {
         let f = Fields::parse(r#"{"op":"a\"\\\u0001\n\ud83d\ude00\u00e9"}"#).unwrap();
-        assert_eq!(f.get(Field::Op).unwrap().0.text().unwrap(), "a\"\\\u{1}\n\u{1f600}\u{e9}");
+        assert_eq!(f.get(FieldName::Op).unwrap().0.text().unwrap(), "a\"\\\u{1}\n\u{1f600}\u{e9}");
         let lone = Fields::parse(r#"{"op":"\ud83d"}"#).unwrap();
-        assert!(lone.get(Field::Op).unwrap().0.text().is_none());
+        assert!(lone.get(FieldName::Op).unwrap().0.text().is_none());
     }
 
     #[test]
     fn a_list_gives_its_strings() {
         let f = Fields::parse(r#"{"dst":[ "g0" , "g2" ],"groups":[]}"#).unwrap();
-        let Some((Value::List(rest), _)) = f.get(Field::Dst) else { panic!("a list") };
+        let Some((FieldValue::List(rest), _)) = f.get(FieldName::Dst) else { panic!("a list") };
         assert_eq!(items(rest).map(Option::unwrap).collect::<Vec<_>>(), ["g0", "g2"]);
-        let Some((Value::List(rest), _)) = f.get(Field::Groups) else { panic!("a list") };
+        let Some((FieldValue::List(rest), _)) = f.get(FieldName::Groups) else { panic!("a list") };
         assert_eq!(items(rest).count(), 0);
     }
 

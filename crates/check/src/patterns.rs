@@ -17,12 +17,12 @@ pub struct Specification {
     /// Whether agreement is uniform: UA, else NUA.
     pub uniform: bool,
     /// The order.
-    pub order: Order,
+    pub order: OrderKind,
 }
 
 /// The order of a [`Specification`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Order {
+pub enum OrderKind {
     /// Strong uniform: no gaps at any process.
     Suto,
     /// Weak uniform: gaps, but one order at all processes.
@@ -34,7 +34,7 @@ pub enum Order {
 impl Specification {
     /// The six, the strongest first.
     pub const ALL: [Self; 6] = {
-        use Order::{Suto, Wnuto, Wuto};
+        use OrderKind::{Suto, Wnuto, Wuto};
         [
             Self { uniform: true, order: Suto },
             Self { uniform: true, order: Wuto },
@@ -58,9 +58,9 @@ impl Specification {
     pub fn properties(self) -> [Property; 4] {
         let agreement = if self.uniform { Property::Ua } else { Property::Nua };
         let order = match self.order {
-            Order::Suto => Property::Suto,
-            Order::Wuto => Property::Wuto,
-            Order::Wnuto => Property::Wnuto,
+            OrderKind::Suto => Property::Suto,
+            OrderKind::Wuto => Property::Wuto,
+            OrderKind::Wnuto => Property::Wnuto,
         };
         [Property::Nuv, Property::Ui, agreement, order]
     }
@@ -69,9 +69,9 @@ impl Specification {
     /// all that are stronger, so that it enforces no more than this one [TO definition 1].
     pub fn next_stronger(self) -> Vec<Self> {
         let order = match self.order {
-            Order::Suto => None,
-            Order::Wuto => Some(Order::Suto),
-            Order::Wnuto => Some(Order::Wuto),
+            OrderKind::Suto => None,
+            OrderKind::Wuto => Some(OrderKind::Suto),
+            OrderKind::Wnuto => Some(OrderKind::Wuto),
         };
         let ordered = order.map(|order| Self { order, ..self });
         let uniform = (!self.uniform).then_some(Self { uniform: true, ..self });
@@ -83,8 +83,8 @@ impl Specification {
         Patterns {
             ep1: true,
             ep2: !self.uniform,
-            ep3: self.order != Order::Suto,
-            ep4: self.order == Order::Wnuto,
+            ep3: self.order != OrderKind::Suto,
+            ep4: self.order == OrderKind::Wnuto,
         }
     }
 }

@@ -1,19 +1,19 @@
 //! From lines and from events into a [`History`].
 
 use crate::error::{LineError, Problem};
-use crate::history::{Act, History};
+use crate::history::{History, ProcessAction};
 use crate::intern::{MsgKey, NONE};
-use crate::line::{Field, Fields, Value, items};
-use crate::tree::Tree;
+use crate::line::{FieldName, FieldValue, Fields, items};
+use crate::tree::GroupTree;
 use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
-use amcast_core::trace::Event;
-use amcast_core::{Cluster, GroupSet, MsgId, Overlay, Pid};
+use amcast_core::trace::TraceEvent;
+use amcast_core::{ClusterShape, GroupSet, MsgId, Overlay, Pid};
 use core::fmt::Write;
 
 /// A problem and the byte of the line, from 0, where it is; `None` for the line as a whole.
-type At = (Problem, Option<usize>);
+type LocatedProblem = (Problem, Option<usize>);
 
 impl History {
     /// Reads one line, with or without its end. Blank lines count but say nothing; fields that mean
@@ -33,7 +33,11 @@ impl History {
     ///
     /// # Errors
     /// The same as for the line; also when a process is not of `cluster`.
-    pub fn push_event(&mut self, event: &Event<'_>, cluster: &Cluster) -> Result<(), LineError> {
+    pub fn push_event(
+        &mut self,
+        event: &TraceEvent<'_>,
+        cluster: &ClusterShape,
+    ) -> Result<(), LineError> {
         self.next_line()
             .and_then(|()| self.take(event, cluster))
             .map_err(|problem| self.refuse(problem, 0))
@@ -44,7 +48,7 @@ impl History {
         LineError { file, line, column, problem }
     }
 
-    fn read(&mut self, line: &str) -> Result<(), At> {
+    fn read(&mut self, line: &str) -> Result<(), LocatedProblem> {
         if line.trim_ascii().is_empty() {
             return Ok(());
         }
@@ -52,26 +56,29 @@ impl History {
             let problem = if bad.cut { Problem::Cut } else { Problem::Malformed(bad.want) };
             (problem, Some(bad.at))
         })?;
-        let (ev, at) = text(&fields, Field::Ev)?;
+        let (ev, at) = text(&fields, FieldName::Ev)?;
         let whole = |problem| (problem, None);
         self.not_after_end().map_err(whole)?;
         match &*ev {
-            "deliver" => self.read_about(Act::Deliver, &fields),
-            "part" => self.read_about(Act::Part, &fields),
+            "deliver" => self.read_about(ProcessAction::Deliver, &fields),
+            "part" => self.read_about(ProcessAction::Part, &fields),
             "crash" => {
-                let left = matches!(fields.get(Field::Left), Some((Value::True, _)));
-                self.read_plain(if left { Act::Leave } else { Act::Crash }, &fields)
+                let left = matches!(fields.get(FieldName::Left), Some((FieldValue::True, _)));
+                self.read_plain(
+                    if left { ProcessAction::Leave } else { ProcessAction::Crash },
+                    &fields,
+                )
             }
-            "recover" => self.read_plain(Act::Recover, &fields),
+            "recover" => self.read_plain(ProcessAction::Recover, &fields),
             "view" => {
-                let (view, at) = text(&fields, Field::View)?;
-                strings(&fields, Field::Members, |_| Ok(()))?;
+                let (view, at) = text(&fields, FieldName::View)?;
+                strings(&fields, FieldName::Members, |_| Ok(()))?;
                 let view = self.name_number(&view).map_err(|problem| (problem, Some(at)))?;
-                self.read_plain(Act::View(view), &fields)
+                self.read_plain(ProcessAction::View(view), &fields)
             }
             "cast" => self.read_cast(&fields),
-            "call" => self.read_said(true, Field::Op, &fields),
-            "return" => self.read_said(false, Field::Out, &fields),
+            "call" => self.read_said(true, FieldName::Op, &fields),
+            "return" => self.read_said(false, FieldName::Out, &fields),
             "process" => self.read_process(&fields),
             "end" => {
                 self.end();
@@ -81,9 +88,9 @@ impl History {
         }
     }
 
-    fn read_process(&mut self, fields: &Fields<'_>) -> Result<(), At> {
-        let (p, at) = text(fields, Field::P)?;
-        let groups = self.read_groups(fields, Field::Groups)?;
+    fn read_process(&mut self, fields: &Fields<'_>) -> Result<(), LocatedProblem> {
+        let (p, at) = text(fields, FieldName::P)?;
+        let groups = self.read_groups(fields, FieldName::Groups)?;
         let parents = self.read_parents(fields, &groups)?;
         self.name_number(&p)
             .and_then(|name| self.declare(name, groups))
@@ -97,10 +104,10 @@ impl History {
         &mut self,
         fields: &Fields<'_>,
         groups: &[u32],
-    ) -> Result<Vec<(u32, Option<u32>)>, At> {
-        let Some((_, at)) = fields.get(Field::Parents) else { return Ok(Vec::new()) };
+    ) -> Result<Vec<(u32, Option<u32>)>, LocatedProblem> {
+        let Some((_, at)) = fields.get(FieldName::Parents) else { return Ok(Vec::new()) };
         let mut names = Vec::new();
-        strings(fields, Field::Parents, |name| {
+        strings(fields, FieldName::Parents, |name| {
             names.push((!name.is_empty()).then(|| self.group_number(name)).transpose()?);
             Ok(())
         })?;
@@ -116,7 +123,7 @@ impl History {
         Ok(parents)
     }
 
-    fn join_tree(&self, tree: &mut Tree, g: u32, parent: Option<u32>) -> Result<(), Problem> {
+    fn join_tree(&self, tree: &mut GroupTree, g: u32, parent: Option<u32>) -> Result<(), Problem> {
         if !tree.takes(g, parent) {
             return Err(Problem::NoTree(self.group_names.get(g).into()));
         }
@@ -141,27 +148,40 @@ impl History {
         Ok(())
     }
 
-    fn read_about(&mut self, act: fn(u32) -> Act, fields: &Fields<'_>) -> Result<(), At> {
+    fn read_about(
+        &mut self,
+        act: fn(u32) -> ProcessAction,
+        fields: &Fields<'_>,
+    ) -> Result<(), LocatedProblem> {
         let (t, p) = self.read_who(fields)?;
         let m = self.read_message(fields)?;
         self.act(act(m), t, p).map_err(|problem| (problem, None))
     }
 
-    fn read_plain(&mut self, act: Act, fields: &Fields<'_>) -> Result<(), At> {
+    fn read_plain(
+        &mut self,
+        act: ProcessAction,
+        fields: &Fields<'_>,
+    ) -> Result<(), LocatedProblem> {
         let (t, p) = self.read_who(fields)?;
         self.act(act, t, p).map_err(|problem| (problem, None))
     }
 
-    fn read_cast(&mut self, fields: &Fields<'_>) -> Result<(), At> {
+    fn read_cast(&mut self, fields: &Fields<'_>) -> Result<(), LocatedProblem> {
         let (t, p) = self.read_who(fields)?;
-        let mut groups = self.read_groups(fields, Field::Dst)?;
+        let mut groups = self.read_groups(fields, FieldName::Dst)?;
         let m = self.read_message(fields)?;
         self.set_number(&mut groups)
             .and_then(|dst| self.cast(t, p, m, dst))
             .map_err(|problem| (problem, None))
     }
 
-    fn read_said(&mut self, call: bool, field: Field, fields: &Fields<'_>) -> Result<(), At> {
+    fn read_said(
+        &mut self,
+        call: bool,
+        field: FieldName,
+        fields: &Fields<'_>,
+    ) -> Result<(), LocatedProblem> {
         let (t, p) = self.read_who(fields)?;
         let (said, _) = text(fields, field)?;
         let m = self.read_message(fields)?;
@@ -169,26 +189,30 @@ impl History {
     }
 
     /// When, and which process.
-    fn read_who(&mut self, fields: &Fields<'_>) -> Result<(u64, u32), At> {
+    fn read_who(&mut self, fields: &Fields<'_>) -> Result<(u64, u32), LocatedProblem> {
         let want = "a whole number of nanoseconds";
-        let t = match fields.get(Field::T) {
-            Some((Value::Whole(t), _)) => t,
+        let t = match fields.get(FieldName::T) {
+            Some((FieldValue::Whole(t), _)) => t,
             Some((_, at)) => return Err((Problem::Wrong { field: "t", want }, Some(at))),
             None => return Err((Problem::Missing("t"), None)),
         };
-        let (name, at) = text(fields, Field::P)?;
+        let (name, at) = text(fields, FieldName::P)?;
         match self.names.find(&name).and_then(|n| self.proc_named(n)) {
             Some(p) => Ok((t, p)),
             None => Err((Problem::Undeclared(name.into_owned()), Some(at))),
         }
     }
 
-    fn read_message(&mut self, fields: &Fields<'_>) -> Result<u32, At> {
-        let (m, at) = text(fields, Field::M)?;
+    fn read_message(&mut self, fields: &Fields<'_>) -> Result<u32, LocatedProblem> {
+        let (m, at) = text(fields, FieldName::M)?;
         self.message_number(&m).map_err(|problem| (problem, Some(at)))
     }
 
-    fn read_groups(&mut self, fields: &Fields<'_>, field: Field) -> Result<Vec<u32>, At> {
+    fn read_groups(
+        &mut self,
+        fields: &Fields<'_>,
+        field: FieldName,
+    ) -> Result<Vec<u32>, LocatedProblem> {
         let mut groups = Vec::new();
         strings(fields, field, |name| {
             groups.push(self.group_number(name)?);
@@ -197,57 +221,65 @@ impl History {
         Ok(groups)
     }
 
-    fn take(&mut self, event: &Event<'_>, cluster: &Cluster) -> Result<(), Problem> {
+    fn take(&mut self, event: &TraceEvent<'_>, cluster: &ClusterShape) -> Result<(), Problem> {
         self.not_after_end()?;
         match *event {
-            Event::Process { p, groups } => {
+            TraceEvent::Process { p, groups } => {
                 let name = self.pid_name(p, cluster)?;
                 let groups = self.group_numbers(groups)?;
                 self.declare(name, groups)
             }
-            Event::Cast { t, p, m, dst } => {
+            TraceEvent::Cast { t, p, m, dst } => {
                 let mut groups = self.group_numbers(dst)?;
                 let (p, m) = (self.pid(p, cluster)?, self.msg(m, cluster)?);
                 let dst = self.set_number(&mut groups)?;
                 self.cast(t.0, p, m, dst)
             }
-            Event::Deliver { t, p, m } => {
+            TraceEvent::Deliver { t, p, m } => {
                 let (p, m) = (self.pid(p, cluster)?, self.msg(m, cluster)?);
-                self.act(Act::Deliver(m), t.0, p)
+                self.act(ProcessAction::Deliver(m), t.0, p)
             }
-            Event::Part { t, p, m } => {
+            TraceEvent::Part { t, p, m } => {
                 let (p, m) = (self.pid(p, cluster)?, self.msg(m, cluster)?);
-                self.act(Act::Part(m), t.0, p)
+                self.act(ProcessAction::Part(m), t.0, p)
             }
-            Event::Crash { t, p } => self.take_plain(Act::Crash, t.0, p, cluster),
-            Event::Leave { t, p } => self.take_plain(Act::Leave, t.0, p, cluster),
-            Event::Recover { t, p } => self.take_plain(Act::Recover, t.0, p, cluster),
-            Event::View { t, p, view, .. } => {
+            TraceEvent::Crash { t, p } => self.take_plain(ProcessAction::Crash, t.0, p, cluster),
+            TraceEvent::Leave { t, p } => self.take_plain(ProcessAction::Leave, t.0, p, cluster),
+            TraceEvent::Recover { t, p } => {
+                self.take_plain(ProcessAction::Recover, t.0, p, cluster)
+            }
+            TraceEvent::View { t, p, view, .. } => {
                 let view = self.name_number(view)?;
-                self.take_plain(Act::View(view), t.0, p, cluster)
+                self.take_plain(ProcessAction::View(view), t.0, p, cluster)
             }
-            Event::Call { t, p, m, op } => {
+            TraceEvent::Call { t, p, m, op } => {
                 let (p, m) = (self.pid(p, cluster)?, self.msg(m, cluster)?);
                 self.say(true, t.0, p, m, op)
             }
-            Event::Return { t, p, m, out } => {
+            TraceEvent::Return { t, p, m, out } => {
                 let (p, m) = (self.pid(p, cluster)?, self.msg(m, cluster)?);
                 self.say(false, t.0, p, m, out)
             }
-            Event::End => {
+            TraceEvent::End => {
                 self.end();
                 Ok(())
             }
         }
     }
 
-    fn take_plain(&mut self, act: Act, t: u64, p: Pid, c: &Cluster) -> Result<(), Problem> {
+    fn take_plain(
+        &mut self,
+        act: ProcessAction,
+        t: u64,
+        p: Pid,
+        c: &ClusterShape,
+    ) -> Result<(), Problem> {
         let p = self.pid(p, c)?;
         self.act(act, t, p)
     }
 
     /// The number of the name of `p`.
-    fn pid_name(&mut self, p: Pid, cluster: &Cluster) -> Result<u32, Problem> {
+    fn pid_name(&mut self, p: Pid, cluster: &ClusterShape) -> Result<u32, Problem> {
         if !cluster.has(p) {
             return Err(Problem::NotInCluster);
         }
@@ -268,12 +300,12 @@ impl History {
         Ok(name)
     }
 
-    fn pid(&mut self, p: Pid, cluster: &Cluster) -> Result<u32, Problem> {
+    fn pid(&mut self, p: Pid, cluster: &ClusterShape) -> Result<u32, Problem> {
         let name = self.pid_name(p, cluster)?;
         self.proc_named(name).ok_or_else(|| Problem::Undeclared(self.names.get(name).into()))
     }
 
-    fn msg(&mut self, m: MsgId, cluster: &Cluster) -> Result<u32, Problem> {
+    fn msg(&mut self, m: MsgId, cluster: &ClusterShape) -> Result<u32, Problem> {
         let name = self.pid_name(m.sender, cluster)?;
         if m.seq == MsgKey::PLAIN {
             return self.message_number(&alloc::format!("{}:{}", cluster.name(m.sender), m.seq));
@@ -294,7 +326,10 @@ impl History {
 }
 
 /// The text of `field` and the byte where it starts.
-fn text<'a>(fields: &Fields<'a>, field: Field) -> Result<(Cow<'a, str>, usize), At> {
+fn text<'a>(
+    fields: &Fields<'a>,
+    field: FieldName,
+) -> Result<(Cow<'a, str>, usize), LocatedProblem> {
     let name = field.name();
     let (value, at) = fields.get(field).ok_or((Problem::Missing(name), None))?;
     let want = "a string";
@@ -304,13 +339,13 @@ fn text<'a>(fields: &Fields<'a>, field: Field) -> Result<(Cow<'a, str>, usize), 
 /// Calls `tell` with each string of the list `field`.
 fn strings(
     fields: &Fields<'_>,
-    field: Field,
+    field: FieldName,
     mut tell: impl FnMut(&str) -> Result<(), Problem>,
-) -> Result<(), At> {
+) -> Result<(), LocatedProblem> {
     let name = field.name();
     let (value, at) = fields.get(field).ok_or((Problem::Missing(name), None))?;
     let wrong = || (Problem::Wrong { field: name, want: "a list of strings" }, Some(at));
-    let Value::List(rest) = value else { return Err(wrong()) };
+    let FieldValue::List(rest) = value else { return Err(wrong()) };
     for item in items(rest) {
         tell(&item.ok_or_else(wrong)?).map_err(|problem| (problem, Some(at)))?;
     }

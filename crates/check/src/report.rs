@@ -1,6 +1,6 @@
 //! What the checker found, for a person and as JSON.
 
-use crate::history::Place;
+use crate::history::EventPosition;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,14 +9,14 @@ use core::fmt::{self, Write};
 
 /// What [`crate::check`] found, property by property in the order asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Report {
+pub struct CheckReport {
     /// Each property and what was found.
-    pub findings: Vec<(Property, Verdict)>,
+    pub findings: Vec<(Property, PropertyVerdict)>,
 }
 
 /// What was found about one property.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum PropertyVerdict {
     /// The history has the property.
     Holds,
     /// It has not, and here is why.
@@ -34,12 +34,12 @@ pub struct Counterexample {
     /// What is wrong, with the names of the processes and messages.
     pub sentence: String,
     /// The events that show it.
-    pub events: Vec<Seen>,
+    pub events: Vec<CounterexampleEvent>,
 }
 
 /// An event of a counterexample.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seen {
+pub struct CounterexampleEvent {
     /// Who did it.
     pub process: String,
     /// What: "delivers", "casts", "takes part in", "calls", ..
@@ -49,26 +49,28 @@ pub struct Seen {
     /// For a delivery, its place among the process's deliveries, from 1.
     pub position: Option<u64>,
     /// Where the history says so.
-    pub place: Place,
+    pub place: EventPosition,
     /// When, in nanoseconds of the run's clock.
     pub t_ns: u64,
 }
 
-impl Report {
+impl CheckReport {
     /// Whether no property is violated, and the history can be one. Properties that were not judged do
-    /// not count against it: see [`Report::all_hold`].
+    /// not count against it: see [`CheckReport::all_hold`].
     pub fn no_violation(&self) -> bool {
-        let wrong = |v: &Verdict| matches!(v, Verdict::Violated(_) | Verdict::Impossible(_));
+        let wrong = |v: &PropertyVerdict| {
+            matches!(v, PropertyVerdict::Violated(_) | PropertyVerdict::Impossible(_))
+        };
         !self.findings.iter().any(|(_, v)| wrong(v))
     }
 
     /// Whether every property was judged and holds.
     pub fn all_hold(&self) -> bool {
-        self.findings.iter().all(|(_, v)| *v == Verdict::Holds)
+        self.findings.iter().all(|(_, v)| *v == PropertyVerdict::Holds)
     }
 
     /// What was found about `property`, if it was asked for.
-    pub fn verdict(&self, property: Property) -> Option<&Verdict> {
+    pub fn verdict(&self, property: Property) -> Option<&PropertyVerdict> {
         self.findings.iter().find(|(p, _)| *p == property).map(|(_, v)| v)
     }
 
@@ -81,16 +83,16 @@ impl Report {
             out.push_str(if i == 0 { "{" } else { ",{" });
             field(&mut out, "property", property.name());
             match verdict {
-                Verdict::Holds => out.push_str(r#","verdict":"holds""#),
-                Verdict::NotJudged(why) => {
+                PropertyVerdict::Holds => out.push_str(r#","verdict":"holds""#),
+                PropertyVerdict::NotJudged(why) => {
                     out.push_str(r#","verdict":"not-judged","#);
                     field(&mut out, "reason", why);
                 }
-                Verdict::Impossible(why) => {
+                PropertyVerdict::Impossible(why) => {
                     out.push_str(r#","verdict":"impossible","#);
                     field(&mut out, "reason", why);
                 }
-                Verdict::Violated(c) => {
+                PropertyVerdict::Violated(c) => {
                     out.push_str(r#","verdict":"violated","#);
                     c.json(&mut out);
                 }
@@ -103,7 +105,7 @@ impl Report {
 }
 
 impl Counterexample {
-    pub(crate) fn new(sentence: String, events: Vec<Seen>) -> Self {
+    pub(crate) fn new(sentence: String, events: Vec<CounterexampleEvent>) -> Self {
         Self { sentence, events }
     }
 
@@ -159,18 +161,18 @@ fn field(out: &mut String, key: &str, text: &str) {
     out.push('"');
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (property, verdict) in &self.findings {
             match verdict {
-                Verdict::Holds => writeln!(f, "holds       {property}")?,
-                Verdict::NotJudged(why) => writeln!(f, "not judged  {property}: {why}")?,
-                Verdict::Impossible(why) => writeln!(
+                PropertyVerdict::Holds => writeln!(f, "holds       {property}")?,
+                PropertyVerdict::NotJudged(why) => writeln!(f, "not judged  {property}: {why}")?,
+                PropertyVerdict::Impossible(why) => writeln!(
                     f,
                     "IMPOSSIBLE  {property}: {why}; this can be the history of no run, it is damaged or \
                      lacks a file"
                 )?,
-                Verdict::Violated(c) => writeln!(f, "VIOLATED    {property}: {c}")?,
+                PropertyVerdict::Violated(c) => writeln!(f, "VIOLATED    {property}: {c}")?,
             }
         }
         Ok(())
@@ -187,7 +189,7 @@ impl fmt::Display for Counterexample {
     }
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for CounterexampleEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.place.file.is_empty() {
             write!(f, "{}: ", self.place.file)?;

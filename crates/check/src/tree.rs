@@ -5,14 +5,14 @@ use alloc::vec::Vec;
 
 /// The parents of groups, as far as they are known. Following them never comes back to a group.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tree {
+pub(crate) struct GroupTree {
     /// By group: its parent, `ROOT` if it has none, or `NONE` if that is not known.
     parents: Vec<u32>,
 }
 
 const ROOT: u32 = NONE - 1;
 
-impl Tree {
+impl GroupTree {
     /// Whether `parent` (none for the root) can be the parent of `group`.
     pub(crate) fn takes(&self, group: u32, parent: Option<u32>) -> bool {
         let known = self.parents.get(group as usize).copied().unwrap_or(NONE);
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn the_paths_of_a_message_lead_from_the_lowest_common_ancestor_to_its_destinations() {
         // The tree `base` of the evaluation.
-        let mut tree = Tree::default();
+        let mut tree = GroupTree::default();
         tree.put(0, None);
         for (g, parent) in [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3), (7, 3)] {
             assert!(tree.takes(g, Some(parent)));

@@ -1,6 +1,6 @@
 //! The fast checker against the definitions, word for word, on thousands of small random runs.
 
-use amcast_check::{History, Property, Verdict, check};
+use amcast_check::{History, Property, PropertyVerdict, check};
 use amcast_core::rng::Rng;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -13,7 +13,7 @@ enum Ev {
 }
 
 /// A run as the definitions see it. Groups are bits.
-struct Run {
+struct BruteForceRun {
     groups_of: Vec<u8>,
     /// Of each group its parent, none for the root, if the run tells the tree.
     parents: Option<Vec<Option<usize>>>,
@@ -31,7 +31,7 @@ fn tree(rng: &Rng, groups: usize) -> Option<Vec<Option<usize>>> {
     rng.chance(700_000).then_some(parents)
 }
 
-impl Run {
+impl BruteForceRun {
     /// A run that is mostly in order, with a few faults.
     fn random(rng: &mut Rng) -> Self {
         let (procs, groups, messages) = (3 + rng.below(2), 1 + rng.below(3), 3 + rng.below(3));
@@ -380,7 +380,7 @@ fn the_fast_checker_agrees_with_the_definitions() {
         Property::ALL.iter().copied().filter(|p| !APART.contains(p)).collect();
     let mut counts = vec![(0_u32, 0_u32); judged.len()];
     for round in 0..20_000 {
-        let run = Run::random(&mut rng);
+        let run = BruteForceRun::random(&mut rng);
         let report = check(&run.history(), &judged);
         let muddled = run.delivers_uncast();
         for ((property, verdict), count) in report.findings.iter().zip(&mut counts) {
@@ -389,10 +389,10 @@ fn the_fast_checker_agrees_with_the_definitions() {
             }
             let expected = run.holds(*property);
             match verdict {
-                Verdict::Holds => count.0 += 1,
-                Verdict::Violated(_) => count.1 += 1,
-                Verdict::Impossible(why) => panic!("{property}: {why}"),
-                Verdict::NotJudged(_) => {
+                PropertyVerdict::Holds => count.0 += 1,
+                PropertyVerdict::Violated(_) => count.1 += 1,
+                PropertyVerdict::Impossible(why) => panic!("{property}: {why}"),
+                PropertyVerdict::NotJudged(_) => {
                     let parts = run.events.iter().any(|(_, e)| matches!(e, Ev::Part(_)));
                     let open = LIVENESS.contains(property) && !run.settled;
                     assert!(open || !parts, "{property} not judged in round {round}");
@@ -400,7 +400,7 @@ fn the_fast_checker_agrees_with_the_definitions() {
                 }
             }
             assert_eq!(
-                *verdict == Verdict::Holds,
+                *verdict == PropertyVerdict::Holds,
                 expected,
                 "{property} in round {round}: {verdict:?}\n{:?}\n{:?}",
                 run.groups_of,
@@ -421,11 +421,11 @@ fn a_counterexample_names_what_a_reader_can_look_up() {
     let mut rng = Rng::stream(2, "counterexamples");
     let mut seen = 0;
     for _ in 0..2_000 {
-        let run = Run::random(&mut rng);
+        let run = BruteForceRun::random(&mut rng);
         let history = run.history();
         let lines = history.lines();
         for (property, verdict) in check(&history, Property::ALL).findings {
-            let Verdict::Violated(why) = verdict else { continue };
+            let PropertyVerdict::Violated(why) = verdict else { continue };
             seen += 1;
             assert!(!why.sentence.is_empty(), "{property}");
             for event in &why.events {

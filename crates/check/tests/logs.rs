@@ -3,7 +3,7 @@
 
 mod script;
 
-use amcast_check::Verdict;
+use amcast_check::PropertyVerdict;
 use amcast_check::service::{Budget, linearizable_as, log};
 use amcast_core::rng::Rng;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 /// What went wrong, if anything.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wrong {
+enum LogFault {
     Nothing,
     /// The last read gives one value twice.
     Twice,
@@ -22,7 +22,7 @@ const CUT_OFF: usize = 6;
 
 /// Three lives, each of which ends in the middle of appends. Every other one of those took effect, the
 /// last called first, which only a read at the very end tells.
-fn lives(wrong: Wrong) -> String {
+fn lives(wrong: LogFault) -> String {
     let (mut script, mut held, mut number) = (String::new(), Vec::new(), 0);
     for c in 0..=CUT_OFF {
         writeln!(script, "process c{c}").unwrap();
@@ -47,7 +47,7 @@ fn lives(wrong: Wrong) -> String {
         number += CUT_OFF;
         held.extend((0..CUT_OFF).rev().step_by(2).map(|c| format!("{life}.{c}")));
     }
-    if wrong == Wrong::Twice {
+    if wrong == LogFault::Twice {
         held[100] = held[50].clone();
     }
     let (c, values) = (CUT_OFF, held.join(" "));
@@ -56,31 +56,33 @@ fn lives(wrong: Wrong) -> String {
     script
 }
 
-fn judged(wrong: Wrong) -> Verdict {
+fn judged(wrong: LogFault) -> PropertyVerdict {
     let budget = Budget { states: 20_000 };
-    linearizable_as(log::Logs::new(), &script::history(&lives(wrong)), budget)
+    linearizable_as(log::LogModel::new(), &script::history(&lives(wrong)), budget)
 }
 
 #[test]
 fn appends_without_an_answer_are_put_where_a_late_read_finds_them_without_trying_all_orders() {
-    assert_eq!(judged(Wrong::Nothing), Verdict::Holds);
+    assert_eq!(judged(LogFault::Nothing), PropertyVerdict::Holds);
 }
 
 #[test]
 fn a_value_read_twice_is_found_also_where_a_state_more_cannot_be_tried() {
-    let Verdict::Violated(found) = judged(Wrong::Twice) else { panic!("it is not found") };
+    let PropertyVerdict::Violated(found) = judged(LogFault::Twice) else {
+        panic!("it is not found")
+    };
     assert!(found.sentence.contains("no order explains the answers"), "{}", found.sentence);
 }
 
 /// The logs as the definition sees them: of each its first position and all its values.
-type Logs = BTreeMap<String, (usize, Vec<String>)>;
+type LogContents = BTreeMap<String, (usize, Vec<String>)>;
 
-fn extent(logs: &Logs, log: &str) -> String {
+fn extent(logs: &LogContents, log: &str) -> String {
     logs.get(log).map_or("nil".into(), |(first, values)| format!("{first} {}", values.len()))
 }
 
 /// One of the calls that the random histories have.
-fn run(logs: &mut Logs, op: &str) -> String {
+fn run(logs: &mut LogContents, op: &str) -> String {
     let words: Vec<&str> = op.split(' ').collect();
     match &words[..] {
         ["APPEND", pairs @ ..] => {
@@ -119,7 +121,7 @@ fn run(logs: &mut Logs, op: &str) -> String {
 
 /// A call, its answer (none: it never returned), and the moments of call and return.
 #[derive(Clone, Debug)]
-struct Call {
+struct LogCall {
     op: String,
     out: Option<String>,
     from: usize,
@@ -133,8 +135,8 @@ fn fits(out: &str, whole: &str) -> bool {
 }
 
 /// Whether some order of `left`, continuing from `logs`, explains all answers.
-fn some_order(left: &[Call], logs: &Logs) -> bool {
-    let answered = |c: &Call| c.out.is_some();
+fn some_order(left: &[LogCall], logs: &LogContents) -> bool {
+    let answered = |c: &LogCall| c.out.is_some();
     !left.iter().any(answered)
         || (0..left.len()).any(|i| {
             if left.iter().any(|c| answered(c) && c.to < left[i].from) {
@@ -149,8 +151,8 @@ fn some_order(left: &[Call], logs: &Logs) -> bool {
 }
 
 /// Some calls that overlap, most of whose answers are right in one order.
-fn random_calls(rng: &mut Rng) -> Vec<Call> {
-    let (mut calls, mut logs) = (Vec::new(), Logs::new());
+fn random_calls(rng: &mut Rng) -> Vec<LogCall> {
+    let (mut calls, mut logs) = (Vec::new(), LogContents::new());
     let count = 3 + rng.below(5) as usize;
     for n in 0..count {
         let (log, at) = (["a", "b"][rng.below(2) as usize], rng.below(3));
@@ -169,12 +171,12 @@ fn random_calls(rng: &mut Rng) -> Vec<Call> {
         let out = if known || happens { run(&mut logs, &op) } else { String::new() };
         let at = 10 * n + 10;
         let (from, to) = (at - rng.below(10) as usize, at + rng.below(15) as usize);
-        calls.push(Call { op, out: known.then_some(out), from, to });
+        calls.push(LogCall { op, out: known.then_some(out), from, to });
     }
     // Often one call has the answer of another one of the same kind.
     for _ in 0..rng.below(12) {
         let (i, j) = (rng.below(count as u64) as usize, rng.below(count as u64) as usize);
-        let kind = |c: &Call| (c.op.chars().next(), c.op.split(' ').count());
+        let kind = |c: &LogCall| (c.op.chars().next(), c.op.split(' ').count());
         if kind(&calls[i]) == kind(&calls[j]) && calls[i].out.is_some() {
             calls[i].out = calls[j].out.clone();
         }
@@ -206,12 +208,15 @@ fn a_search_that_looks_ahead_agrees_with_trying_every_order() {
             continue;
         }
         let history = script::history(&script);
-        let verdict = linearizable_as(log::Logs::new(), &history, Budget::default());
-        if some_order(&calls, &Logs::new()) {
-            assert_eq!(verdict, Verdict::Holds, "{round}:\n{script}");
+        let verdict = linearizable_as(log::LogModel::new(), &history, Budget::default());
+        if some_order(&calls, &LogContents::new()) {
+            assert_eq!(verdict, PropertyVerdict::Holds, "{round}:\n{script}");
             held += 1;
         } else {
-            assert!(matches!(verdict, Verdict::Violated(_)), "{round}: {verdict:?}\n{script}");
+            assert!(
+                matches!(verdict, PropertyVerdict::Violated(_)),
+                "{round}: {verdict:?}\n{script}"
+            );
             broken += 1;
         }
     }

@@ -3,7 +3,7 @@
 
 mod script;
 
-use amcast_check::{Property, Verdict, check};
+use amcast_check::{Property, PropertyVerdict, check};
 use script::history;
 
 /// Two groups of two replicas, two clients; c0:1 and c1:1 go to both groups.
@@ -133,9 +133,10 @@ const CALLS: &str = "
     end";
 
 /// A property, a good history, what is replaced in it (once each), and why it is bad then.
-type Mutant = (Property, &'static str, &'static [(&'static str, &'static str)], &'static str);
+type HistoryMutant =
+    (Property, &'static str, &'static [(&'static str, &'static str)], &'static str);
 
-const MUTANTS: &[Mutant] = &[
+const MUTANTS: &[HistoryMutant] = &[
     (
         Property::Validity,
         MULTICAST,
@@ -405,9 +406,9 @@ fn mutate(script: &str, changes: &[(&str, &str)]) -> String {
 fn every_mutant_is_killed_for_the_right_reason() {
     for &(property, good, changes, why) in MUTANTS {
         let verdict = |script: &str| check(&history(script), &[property]).findings.remove(0).1;
-        assert_eq!(verdict(good), Verdict::Holds, "{property} on the good history");
+        assert_eq!(verdict(good), PropertyVerdict::Holds, "{property} on the good history");
         match verdict(&mutate(good, changes)) {
-            Verdict::Violated(found) => {
+            PropertyVerdict::Violated(found) => {
                 assert_eq!(found.sentence, why, "{property}");
                 assert!(!found.events.is_empty(), "{property} shows no event");
             }
@@ -436,7 +437,7 @@ fn liveness_is_not_judged_on_a_run_that_did_not_settle() {
     ];
     let report = check(&history(&open), &liveness);
     for (property, verdict) in &report.findings {
-        let unsettled = Verdict::NotJudged("the run did not settle".into());
+        let unsettled = PropertyVerdict::NotJudged("the run did not settle".into());
         assert_eq!(*verdict, unsettled, "{property}");
     }
     assert!(report.no_violation() && !report.all_hold());
@@ -487,13 +488,18 @@ const LEAVES: &str = "
 fn one_that_left_by_choice_counts_as_correct_until_then_and_owes_nothing_more() {
     let all = [Property::Nuv, Property::Nua, Property::Wnuto, Property::Snuto];
     let report = check(&history(LEAVES), &all);
-    assert!(report.findings.iter().all(|(_, verdict)| *verdict == Verdict::Holds), "{report:?}");
+    assert!(
+        report.findings.iter().all(|(_, verdict)| *verdict == PropertyVerdict::Holds),
+        "{report:?}"
+    );
     let broken = |property, script: &str| {
-        let left =
-            matches!(check(&history(script), &[property]).findings[0].1, Verdict::Violated(_));
+        let left = matches!(
+            check(&history(script), &[property]).findings[0].1,
+            PropertyVerdict::Violated(_)
+        );
         let crashed = script.replace("leave c", "crash c");
         let crashed = check(&history(&crashed), &[property]);
-        assert_eq!(crashed.findings[0].1, Verdict::Holds, "{property}: after a crash");
+        assert_eq!(crashed.findings[0].1, PropertyVerdict::Holds, "{property}: after a crash");
         left
     };
     let loses_its_own = LEAVES.replace("    deliver c c:1\n", "");
@@ -523,14 +529,14 @@ fn without_the_tree_a_message_to_several_groups_may_involve_any_and_one_to_a_gro
     let judged =
         |script: &str| check(&history(script), &[Property::PartiallyGenuine]).findings[0].1.clone();
     let off = |script: &str| script.replace("part g3/r0 c0:1", "part g3/r0 c0:1\npart g2/r0 c0:1");
-    assert!(matches!(judged(&off(TREE)), Verdict::Violated(_)));
+    assert!(matches!(judged(&off(TREE)), PropertyVerdict::Violated(_)));
     let untold = tree_told_by(|_| false);
-    assert_eq!(judged(&off(&untold)), Verdict::Holds);
+    assert_eq!(judged(&off(&untold)), PropertyVerdict::Holds);
     let single = off(&untold).replace("cast c0 c0:1 g3,g4", "cast c0 c0:1 g3");
-    assert!(matches!(judged(&single), Verdict::Violated(_)));
+    assert!(matches!(judged(&single), PropertyVerdict::Violated(_)));
     // Of the destinations' common ancestor nothing more need be known.
     let below = tree_told_by(|line| line.starts_with("g3") || line.starts_with("g4"));
-    assert!(matches!(judged(&off(&below)), Verdict::Violated(_)));
+    assert!(matches!(judged(&off(&below)), PropertyVerdict::Violated(_)));
     let half = tree_told_by(|line| line.starts_with("g3"));
-    assert_eq!(judged(&off(&half)), Verdict::Holds);
+    assert_eq!(judged(&off(&half)), PropertyVerdict::Holds);
 }

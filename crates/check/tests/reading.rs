@@ -4,11 +4,11 @@
 mod script;
 
 use amcast_check::{
-    History, Problem, Property, Verdict, check, execution_patterns, expand, service,
+    History, Problem, Property, PropertyVerdict, check, execution_patterns, expand, service,
 };
 use amcast_core::rng::Rng;
-use amcast_core::trace::Event;
-use amcast_core::{Cluster, Gid, GroupSet, MsgId, Overlay, Time};
+use amcast_core::trace::TraceEvent;
+use amcast_core::{ClusterShape, Gid, GroupSet, MsgId, Overlay, Time};
 
 const PROCESS: &str = r#"{"ev":"process","p":"a","groups":["g"]}"#;
 
@@ -150,7 +150,7 @@ fn several_files_are_one_run() {
     h.file("late");
     h.push_line(r#"{"ev":"deliver","t":22,"p":"a","m":"a:1"}"#).unwrap();
     let report = check(&h, &[Property::Ui]);
-    let Verdict::Violated(why) = &report.findings[0].1 else { panic!("{report}") };
+    let PropertyVerdict::Violated(why) = &report.findings[0].1 else { panic!("{report}") };
     let places: Vec<_> = why.events.iter().map(|e| (&*e.place.file, e.place.line)).collect();
     assert_eq!(places, [("a.1", 4), ("late", 1)]);
 }
@@ -168,7 +168,7 @@ fn merged(lines: &[(&str, u32, &str)]) -> History {
 /// What is wrong with integrity, if anything.
 fn early(h: &History) -> Option<String> {
     match &check(h, &[Property::Ui]).findings[0].1 {
-        Verdict::Violated(why) => Some(why.to_string()),
+        PropertyVerdict::Violated(why) => Some(why.to_string()),
         _ => None,
     }
 }
@@ -217,23 +217,26 @@ fn of_a_file_that_is_read_in_turns_no_process_goes_back_in_time() {
 
 #[test]
 fn events_and_their_lines_give_the_same_history() {
-    let c = Cluster::new(2, 2, 1).unwrap();
+    let c = ClusterShape::new(2, 2, 1).unwrap();
     let (m, dst) = (MsgId { sender: c.client(0), seq: 7 }, GroupSet::first(2));
-    let mut events: Vec<Event<'_>> = c
+    let mut events: Vec<TraceEvent<'_>> = c
         .pids()
-        .map(|p| Event::Process { p, groups: c.group_of(p).map_or(GroupSet::EMPTY, GroupSet::one) })
+        .map(|p| TraceEvent::Process {
+            p,
+            groups: c.group_of(p).map_or(GroupSet::EMPTY, GroupSet::one),
+        })
         .collect();
     let (r, t) = (c.replica(Gid(1), 1), Time(5));
     events.extend([
-        Event::Cast { t, p: c.client(0), m, dst },
-        Event::Part { t, p: r, m },
-        Event::Deliver { t, p: r, m },
-        Event::View { t, p: r, view: "7", members: &[] },
-        Event::Crash { t, p: r },
-        Event::Recover { t: Time(6), p: r },
-        Event::Call { t, p: c.client(0), m, op: "SET \"a b\" 1" },
-        Event::Return { t, p: c.client(0), m, out: "OK" },
-        Event::End,
+        TraceEvent::Cast { t, p: c.client(0), m, dst },
+        TraceEvent::Part { t, p: r, m },
+        TraceEvent::Deliver { t, p: r, m },
+        TraceEvent::View { t, p: r, view: "7", members: &[] },
+        TraceEvent::Crash { t, p: r },
+        TraceEvent::Recover { t: Time(6), p: r },
+        TraceEvent::Call { t, p: c.client(0), m, op: "SET \"a b\" 1" },
+        TraceEvent::Return { t, p: c.client(0), m, out: "OK" },
+        TraceEvent::End,
     ]);
     let tree = Overlay::depth(2);
     let (mut direct, mut lines) = (History::new(), History::new());
@@ -251,7 +254,7 @@ fn events_and_their_lines_give_the_same_history() {
     assert_eq!(lines.arrange(&tree), Ok(()));
     assert_eq!(check(&direct, Property::ALL), check(&lines, Property::ALL));
     assert_eq!((direct.lines(), direct.messages()), (lines.lines(), lines.messages()));
-    let stranger = Event::Crash { t, p: amcast_core::Pid(99) };
+    let stranger = TraceEvent::Crash { t, p: amcast_core::Pid(99) };
     let error = History::new().push_event(&stranger, &c).unwrap_err();
     assert_eq!(error.problem, Problem::NotInCluster);
     let early = History::new().push_event(&events[5], &c).unwrap_err();
@@ -378,8 +381,14 @@ fn nothing_panics_on_any_order_of_lines_or_any_bytes() {
 fn a_model_of_the_readers_own_can_be_judged() {
     let h = script::history("process c0\ncall c0 c0:1 GET a\nreturn c0 c0:1 nil");
     let budget = service::Budget::default();
-    assert_eq!(service::linearizable_as(service::kv::Kv::new(), &h, budget), Verdict::Holds);
-    assert_eq!(service::sequential_as(service::kv::Kv::new(), &h, budget), Verdict::Holds);
+    assert_eq!(
+        service::linearizable_as(service::kv::KvModel::new(), &h, budget),
+        PropertyVerdict::Holds
+    );
+    assert_eq!(
+        service::sequential_as(service::kv::KvModel::new(), &h, budget),
+        PropertyVerdict::Holds
+    );
 }
 
 /// One that comes back into a group with views is a new process, and its old life is faulty: what
@@ -406,12 +415,12 @@ fn who_comes_back_into_a_view_is_a_new_process() {
     };
     let judged = |h: &History, property| check(h, &[property]).findings[0].1.clone();
     let plain = lines("");
-    assert!(matches!(judged(&plain, Property::Nua), Verdict::Violated(_)));
+    assert!(matches!(judged(&plain, Property::Nua), PropertyVerdict::Violated(_)));
     assert!(execution_patterns(&plain).unwrap().is_empty());
     let dynamic =
         lines(r#"{"ev":"view","t":0,"p":"g0/r1","view":"0","members":["g0/r0","g0/r1"]}"#);
-    assert!(matches!(judged(&dynamic, Property::Nua), Verdict::Holds));
-    assert!(matches!(judged(&dynamic, Property::Ua), Verdict::Violated(_)));
+    assert!(matches!(judged(&dynamic, Property::Nua), PropertyVerdict::Holds));
+    assert!(matches!(judged(&dynamic, Property::Ua), PropertyVerdict::Violated(_)));
     let shown = execution_patterns(&dynamic).unwrap();
     assert_eq!(shown.len(), 1);
     assert_eq!(shown[0].patterns.to_string(), "EP2");

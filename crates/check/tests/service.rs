@@ -3,7 +3,7 @@
 mod script;
 
 use amcast_check::service::{Budget, linearizable, sequential};
-use amcast_check::{Property, Verdict, check};
+use amcast_check::{Property, PropertyVerdict, check};
 use amcast_core::rng::Rng;
 use script::history;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// A call as the definition sees it: client, operation, answer (none: it never returned), and the
 /// moments of call and return.
 #[derive(Clone, Debug)]
-struct Call {
+struct ServiceCall {
     client: usize,
     op: String,
     out: Option<String>,
@@ -57,9 +57,9 @@ fn run(store: &mut BTreeMap<String, String>, op: &str) -> String {
 /// Whether some order of `left`, continuing from `store`, explains all answers; a call that `first`
 /// says must come before one that is left may not be passed over.
 fn some_order(
-    left: &[Call],
+    left: &[ServiceCall],
     store: &BTreeMap<String, String>,
-    first: &dyn Fn(&Call, &Call) -> bool,
+    first: &dyn Fn(&ServiceCall, &ServiceCall) -> bool,
 ) -> bool {
     if left.iter().all(|c| c.out.is_none()) {
         return true;
@@ -80,10 +80,10 @@ fn some_order(
 }
 
 /// A few calls of a few clients, mostly right; as calls and as a script.
-fn random_calls(rng: &mut Rng) -> (Vec<Call>, String) {
+fn random_calls(rng: &mut Rng) -> (Vec<ServiceCall>, String) {
     let clients = 2 + rng.below(2) as usize;
     let mut open: Vec<Option<(usize, Option<String>)>> = vec![None; clients];
-    let (mut calls, mut store) = (Vec::<Call>::new(), BTreeMap::new());
+    let (mut calls, mut store) = (Vec::<ServiceCall>::new(), BTreeMap::new());
     let mut old = BTreeMap::new();
     let mut text: String = (0..clients).map(|c| format!("process c{c}\n")).collect();
     for t in 0..40 {
@@ -102,7 +102,7 @@ fn random_calls(rng: &mut Rng) -> (Vec<Call>, String) {
                 };
                 text += &format!("call c{c} c{c}:{} {op}\n", calls.len());
                 open[c] = Some((calls.len(), None));
-                calls.push(Call { client: c, op, out: None, from: t, to: usize::MAX });
+                calls.push(ServiceCall { client: c, op, out: None, from: t, to: usize::MAX });
             }
             None => {}
             Some((i, None)) => {
@@ -136,8 +136,8 @@ fn the_search_agrees_with_trying_every_order() {
             continue;
         }
         let history = history(&text);
-        let earlier = |a: &Call, b: &Call| a.to < b.from;
-        let same = |a: &Call, b: &Call| a.client == b.client && a.to < b.from;
+        let earlier = |a: &ServiceCall, b: &ServiceCall| a.to < b.from;
+        let same = |a: &ServiceCall, b: &ServiceCall| a.client == b.client && a.to < b.from;
         let expected = [
             some_order(&calls, &BTreeMap::new(), &earlier),
             some_order(&calls, &BTreeMap::new(), &same),
@@ -145,8 +145,8 @@ fn the_search_agrees_with_trying_every_order() {
         let found =
             [linearizable(&history, Budget::default()), sequential(&history, Budget::default())];
         for (n, (expected, found)) in expected.into_iter().zip(found).enumerate() {
-            let holds = found == Verdict::Holds;
-            let decided = !matches!(found, Verdict::NotJudged(_));
+            let holds = found == PropertyVerdict::Holds;
+            let decided = !matches!(found, PropertyVerdict::NotJudged(_));
             assert!(decided && holds == expected, "round {round}: {found:?}\n{text}");
             counts[2 * n + usize::from(holds)] += 1;
         }
@@ -162,7 +162,7 @@ fn a_linearizable_run_breaks_no_weaker_promise() {
         let (_, text) = random_calls(&mut rng);
         let Some(_) = text.find("call") else { continue };
         let history = history(&text);
-        if linearizable(&history, Budget::default()) == Verdict::Holds {
+        if linearizable(&history, Budget::default()) == PropertyVerdict::Holds {
             seen += 1;
             let weaker = [Property::Sequential, Property::ReadYourWrites, Property::ExactlyOnce];
             let report = check(&history, &weaker);
@@ -182,7 +182,7 @@ fn a_window_shows_only_what_clashes() {
     text +=
         "call c1 c1:90 MGET x y\ncall c0 c0:91 SET y 5\nreturn c1 c1:90 48 nil\nreturn c0 c0:91 OK";
     let report = check(&history(&text), &[Property::Linearizable]);
-    let Verdict::Violated(why) = &report.findings[0].1 else { panic!("{report}") };
+    let PropertyVerdict::Violated(why) = &report.findings[0].1 else { panic!("{report}") };
     assert!(why.sentence.contains("c1: MGET x y -> 48 nil"), "{report}");
     assert!(why.sentence.ends_with("with before them: x = \"49\", y is absent"), "{report}");
     assert!(why.events.len() <= 4, "{report}");
@@ -198,12 +198,14 @@ fn an_exhausted_budget_is_admitted() {
         text += &format!("return c{c} c{c}:1 99\n");
     }
     let verdict = linearizable(&history(&text), Budget { states: 5 });
-    assert!(matches!(verdict, Verdict::Violated(_)), "no first call fits: {verdict:?}");
+    assert!(matches!(verdict, PropertyVerdict::Violated(_)), "no first call fits: {verdict:?}");
     let text = text.replace("return c0 c0:1 99", "return c0 c0:1 1").replace("APPEND x", "SET x");
     let text = text.replace(" 99", " OK").replace("c0:1 1", "c0:1 OK")
         + "call c0 c0:2 GET x\nreturn c0 c0:2 no";
     match linearizable(&history(&text), Budget { states: 50 }) {
-        Verdict::NotJudged(why) => assert!(why.starts_with("budget exhausted: 50 states"), "{why}"),
+        PropertyVerdict::NotJudged(why) => {
+            assert!(why.starts_with("budget exhausted: 50 states"), "{why}")
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -211,7 +213,7 @@ fn an_exhausted_budget_is_admitted() {
 #[test]
 fn what_the_model_lacks_is_not_judged_and_what_no_run_can_be_is_said() {
     let why = |text: &str| match linearizable(&history(text), Budget::default()) {
-        Verdict::NotJudged(why) => why,
+        PropertyVerdict::NotJudged(why) => why,
         other => panic!("{other:?}"),
     };
     assert_eq!(why("process c0"), "the history has no calls");
@@ -221,7 +223,7 @@ fn what_the_model_lacks_is_not_judged_and_what_no_run_can_be_is_said() {
     );
     let torn = history("process c0\ncall c0 c0:1 GET x\nreturn c0 c0:2 OK");
     let says = "line 3: c0:2 returns without a call before it";
-    assert_eq!(linearizable(&torn, Budget::default()), Verdict::Impossible(says.into()));
+    assert_eq!(linearizable(&torn, Budget::default()), PropertyVerdict::Impossible(says.into()));
     let report = check(&torn, &[Property::Linearizable, Property::ExactlyOnce]);
     assert!(!report.no_violation() && report.to_string().contains(says), "{report}");
 }

@@ -1,7 +1,7 @@
 //! `amcast log-file` on logs that are sound, damaged, and in use.
 
 use amcast_core::step::Ticket;
-use amcast_storage::{Checkpoints, Log, Options};
+use amcast_storage::{CheckpointDir, Wal, WalOptions};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,9 +49,9 @@ impl Scratch {
         dir
     }
 
-    fn open(&self) -> Log {
-        let options = Options { segment_bytes: 16 << 10, ..Options::default() };
-        Log::open(&self.0, &options, Arc::new(|| {}), |_, _| {}).expect("it opens").0
+    fn open(&self) -> Wal {
+        let options = WalOptions { segment_bytes: 16 << 10, ..WalOptions::default() };
+        Wal::open(&self.0, &options, Arc::new(|| {}), |_, _| {}).expect("it opens").0
     }
 
     /// Changes a byte of a record.
@@ -160,8 +160,8 @@ fn a_log_that_was_cut_short_is_told_and_cut_there_only_on_demand() {
         let log = json(&amcast(&["verify", "--json"], &dir.0));
         assert_eq!((&log["sound"], &log["log"]["next"]), (&Value::Bool(false), &Value::from(6)));
         assert_eq!(log["log"]["synced"], Value::from(10));
-        let options = Options { segment_bytes: 16 << 10, ..Options::default() };
-        let opened = Log::open(&dir.0, &options, Arc::new(|| {}), |_, _| {});
+        let options = WalOptions { segment_bytes: 16 << 10, ..WalOptions::default() };
+        let opened = Wal::open(&dir.0, &options, Arc::new(|| {}), |_, _| {});
         assert!(opened.is_err_and(|e| e.to_string().contains("amcast log-file repair")));
         assert_eq!(amcast(&["repair", "--yes"], &dir.0).code, Some(0));
         assert_eq!(amcast(&["verify"], &dir.0).code, Some(0));
@@ -232,7 +232,7 @@ fn checkpoints_are_verified() {
     let _alone = alone();
     let name = format!("amcast-log-file-checkpoints-{}", std::process::id());
     let dir = Scratch(std::env::temp_dir().join(name));
-    let opened = Checkpoints::open(&dir.0, Arc::new(|| {}), |_| {});
+    let opened = CheckpointDir::open(&dir.0, Arc::new(|| {}), |_| {});
     let (mut checkpoints, _) = opened.expect("it opens");
     checkpoints.begin(17);
     checkpoints.give(b"the state");

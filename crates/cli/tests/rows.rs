@@ -1,17 +1,17 @@
 //! Every row of total order over real sockets of this machine, with one member that dies among
 //! others that go on; what each did is judged by the checker for what the row promises.
 
-use amcast_check::{History, Verdict, check};
-use amcast_core::messages::{Frames, In, Out};
+use amcast_check::{History, PropertyVerdict, check};
+use amcast_core::messages::{Frames, MessageInput, MessageOutput};
 use amcast_core::step::Oracle;
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{
-    Config, Entry, Gid, GroupSet, Input, MsgId, Node, Outbox, Output, Pid, Protocol, ProtocolEvent,
-    RawConfig, Span, Submission, Time,
+    Config, Entry, Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, ProtocolEvent,
+    ProtocolProcess, RawConfig, Span, Submission, Time,
 };
-use amcast_net::{Carrier, Counts, Interface, Options, Peer, Ports};
+use amcast_net::{BoundPorts, Carrier, Interface, NetCounts, NetOptions, PeerConfig};
 use amcast_node::clock;
-use amcast_protocols::total::{Row, SB_RCAST, TABLE_3};
+use amcast_protocols::total::{SB_RCAST, TABLE_3, TotalOrderRow};
 use amcast_test_policy::skip;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -39,10 +39,10 @@ enum Did {
 
 /// A run: what its members share.
 struct Group<'a> {
-    row: &'a Row,
+    row: &'a TotalOrderRow,
     config: Config,
-    peers: Vec<Peer>,
-    options: Options,
+    peers: Vec<PeerConfig>,
+    options: NetOptions,
     /// Who dies, if anyone.
     victim: Option<usize>,
     /// How many that live have all that they wait for.
@@ -65,11 +65,11 @@ struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    fn start(group: &'a Group<'a>, me: usize, ports: Ports) -> Self {
+    fn start(group: &'a Group<'a>, me: usize, ports: BoundPorts) -> Self {
         let me = Pid(me as u32);
         let carrier =
             Carrier::start_at(ports, me, 0, &group.peers, &group.options).expect("it starts");
-        let Ok(Node::Messages(protocol)) = group.row.build(me, &group.config) else {
+        let Ok(ProtocolProcess::Messages(protocol)) = group.row.build(me, &group.config) else {
             panic!("it sends messages")
         };
         let (outbox, taken, did) = (Outbox::new(false), Vec::new(), Vec::new());
@@ -95,7 +95,7 @@ impl<'a> Member<'a> {
         for output in taken.drain(..) {
             match output {
                 Output::Medium(out) => {
-                    let (Out::To(_, _, frame) | Out::Group(_, _, frame)) = out;
+                    let (MessageOutput::To(_, _, frame) | MessageOutput::Group(_, _, frame)) = out;
                     self.carrier.carry(&out, self.outbox.bytes(frame));
                 }
                 Output::Deliver(delivery) => {
@@ -121,7 +121,7 @@ impl<'a> Member<'a> {
     fn take_in(&mut self) {
         self.carrier.begin_round();
         while let Some(input) = self.carrier.next_input() {
-            let down = if let In::Down(p) = input { Some(p) } else { None };
+            let down = if let MessageInput::Down(p) = input { Some(p) } else { None };
             self.protocol.step(clock::now(), (), Input::Medium(input), &mut self.outbox);
             self.carry_out();
             if let Some(p) = down {
@@ -131,7 +131,7 @@ impl<'a> Member<'a> {
     }
 
     /// All that it does, until it dies or the run is over.
-    fn run(mut self) -> (Vec<(Time, Did)>, Counts) {
+    fn run(mut self) -> (Vec<(Time, Did)>, NetCounts) {
         let begun = clock::now();
         let mut next = begun;
         let living = self.group.peers.len() - usize::from(self.group.victim.is_some());
@@ -170,18 +170,18 @@ impl<'a> Member<'a> {
 }
 
 /// Runs a row over a lane and judges it; what the carriers counted.
-fn run(row: &Row, members: usize, lane: &str, victim: Option<usize>) -> Vec<Counts> {
+fn run(row: &TotalOrderRow, members: usize, lane: &str, victim: Option<usize>) -> Vec<NetCounts> {
     let patient = [("heartbeat_us", "20000"), ("suspect_us", "5000000"), ("lane", lane)];
     let set = patient.map(|(name, value)| (name.to_string(), value.to_string())).into();
     let raw = RawConfig { groups: 1, replicas: members, clients: 0, set, ..RawConfig::default() };
     let config = raw.check(row.about().params).expect("a sound configuration");
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let ports: Vec<Ports> =
-        (0..members).map(|_| Ports::open(any, any).expect("there are ports")).collect();
+    let ports: Vec<BoundPorts> =
+        (0..members).map(|_| BoundPorts::open(any, any).expect("there are ports")).collect();
     let groups = GroupSet::one(Gid(0));
-    let peers = ports.iter().map(|p| Peer { tcp: p.tcp(), udp: p.udp(), groups }).collect();
+    let peers = ports.iter().map(|p| PeerConfig { tcp: p.tcp(), udp: p.udp(), groups }).collect();
     let id = u64::from(ports[0].tcp().port());
-    let mut options = Options { cluster_id: id, ..Options::default() };
+    let mut options = NetOptions { cluster_id: id, ..NetOptions::default() };
     if lane == "multicast" {
         // Nobody else's: the port is ours.
         let [b, c] = ports[0].udp().port().to_be_bytes();
@@ -213,9 +213,9 @@ fn run(row: &Row, members: usize, lane: &str, victim: Option<usize>) -> Vec<Coun
 fn judge(group: &Group<'_>, seen: Vec<&[(Time, Did)]>) {
     let cluster = group.config.cluster();
     let mut history = History::new();
-    let mut push = |event: &Event<'_>| history.push_event(event, cluster).expect("in order");
+    let mut push = |event: &TraceEvent<'_>| history.push_event(event, cluster).expect("in order");
     for p in cluster.pids() {
-        push(&Event::Process { p, groups: GroupSet::one(Gid(0)) });
+        push(&TraceEvent::Process { p, groups: GroupSet::one(Gid(0)) });
     }
     let mut all: Vec<_> = (0_u32..)
         .zip(seen)
@@ -224,31 +224,31 @@ fn judge(group: &Group<'_>, seen: Vec<&[(Time, Did)]>) {
     all.sort_by_key(|(t, ..)| *t);
     for (t, p, did) in all {
         match *did {
-            Did::Cast(m) => push(&Event::Cast { t, p, m, dst: GroupSet::one(Gid(0)) }),
-            Did::Deliver(m) => push(&Event::Deliver { t, p, m }),
-            Did::Crash => push(&Event::Crash { t, p }),
+            Did::Cast(m) => push(&TraceEvent::Cast { t, p, m, dst: GroupSet::one(Gid(0)) }),
+            Did::Deliver(m) => push(&TraceEvent::Deliver { t, p, m }),
+            Did::Crash => push(&TraceEvent::Crash { t, p }),
             Did::View(view, bits) => {
                 let members: Vec<Pid> = cluster.pids().filter(|p| bits >> p.0 & 1 == 1).collect();
-                push(&Event::View { t, p, view: &view.to_string(), members: &members });
+                push(&TraceEvent::View { t, p, view: &view.to_string(), members: &members });
             }
         }
     }
-    push(&Event::End);
+    push(&TraceEvent::End);
     for (property, verdict) in check(&history, group.row.about().promises).findings {
-        assert_eq!(verdict, Verdict::Holds, "{}: {property}", group.row.name());
+        assert_eq!(verdict, PropertyVerdict::Holds, "{}: {property}", group.row.name());
     }
 }
 
 /// Whether `test`, which needs IP multicast, can be made here; if not, it is skipped.
 fn has_multicast(test: &str) -> bool {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let ports = Ports::open(any, any).expect("there are ports");
-    let peer = Peer { tcp: ports.tcp(), udp: ports.udp(), groups: GroupSet::one(Gid(0)) };
+    let ports = BoundPorts::open(any, any).expect("there are ports");
+    let peer = PeerConfig { tcp: ports.tcp(), udp: ports.udp(), groups: GroupSet::one(Gid(0)) };
     let address = SocketAddr::from((Ipv4Addr::new(239, 255, 1, 1), ports.udp().port()));
-    let options = Options {
+    let options = NetOptions {
         multicast: vec![(Gid(0), address)],
         interface: Interface::Address(Ipv4Addr::LOCALHOST),
-        ..Options::default()
+        ..NetOptions::default()
     };
     let started = Carrier::start_at(ports, Pid(0), 0, &[peer], &options);
     if let Err(why) = &started {

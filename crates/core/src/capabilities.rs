@@ -6,7 +6,7 @@
 //! say which inputs a process answers and which outputs it makes. What is declared must be so, and what
 //! is not declared must be absent: the test `capabilities` of the protocols' crate runs every entry and
 //! compares. [`Entry::require`](crate::Entry::require) refuses an entry for what it lacks, in the one
-//! sentence of [`Lacks`].
+//! sentence of [`MissingCapability`].
 
 use core::fmt;
 
@@ -180,20 +180,20 @@ capabilities! {
 
 /// A protocol lacks what something needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lacks {
+pub struct MissingCapability {
     /// The protocol's name.
     pub protocol: &'static str,
     /// What it lacks.
     pub capability: Capability,
 }
 
-impl fmt::Display for Lacks {
+impl fmt::Display for MissingCapability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.protocol, self.capability.lack())
     }
 }
 
-impl core::error::Error for Lacks {}
+impl core::error::Error for MissingCapability {}
 
 #[cfg(test)]
 mod tests {
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_protocol_and_what_it_lacks() {
-        let lacks = Lacks { protocol: "toy", capability: Capability::DurableLog };
+        let lacks = MissingCapability { protocol: "toy", capability: Capability::DurableLog };
         assert_eq!(lacks.to_string(), "toy keeps nothing on disk");
     }
 }

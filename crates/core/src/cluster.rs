@@ -9,7 +9,7 @@ use core::fmt;
 /// processes. Processes are numbered densely: the replicas of group 0, of group 1, .., then the
 /// clients. Their names in histories are `g0/r1` and `c3`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cluster {
+pub struct ClusterShape {
     groups: u8,
     replicas: u8,
     clients: u16,
@@ -57,7 +57,7 @@ impl fmt::Display for ClusterError {
 
 impl core::error::Error for ClusterError {}
 
-impl Cluster {
+impl ClusterShape {
     /// A cluster of that shape.
     ///
     /// # Errors
@@ -155,16 +155,16 @@ impl Cluster {
     }
 
     /// The name of `pid` in histories and for people: `g0/r1` or `c3`.
-    pub const fn name(&self, pid: Pid) -> Name {
-        Name(self.role(pid))
+    pub const fn name(&self, pid: Pid) -> ProcessName {
+        ProcessName(self.role(pid))
     }
 }
 
 /// Prints the name of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Name(pub Role);
+pub struct ProcessName(pub Role);
 
-impl fmt::Display for Name {
+impl fmt::Display for ProcessName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Role::Replica { group, rank } => write!(f, "{group}/r{rank}"),
@@ -322,12 +322,12 @@ mod tests {
 
     #[test]
     fn processes_are_numbered_and_named() {
-        let c = Cluster::new(2, 3, 2).unwrap();
+        let c = ClusterShape::new(2, 3, 2).unwrap();
         let names: Vec<_> = c.pids().map(|p| c.name(p).to_string()).collect();
         assert_eq!(names, ["g0/r0", "g0/r1", "g0/r2", "g1/r0", "g1/r1", "g1/r2", "c0", "c1"]);
         assert_eq!((c.client(1), c.replica(Gid(1), 2), c.quorum()), (Pid(7), Pid(5), 2));
         assert!(c.members(Gid(1)).eq([Pid(3), Pid(4), Pid(5)]));
-        assert_eq!(Cluster::new(65, 3, 0), Err(ClusterError::Groups(65)));
+        assert_eq!(ClusterShape::new(65, 3, 0), Err(ClusterError::Groups(65)));
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub trait Codec: Sized {
     ///
     /// # Errors
     /// When the bytes end early or mean nothing.
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError>;
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError>;
 
     /// Appends the encodings of all of them, one behind the other.
     fn encode_all(all: &[Self], to: &mut Vec<u8>) {
@@ -29,7 +29,7 @@ pub trait Codec: Sized {
     ///
     /// # Errors
     /// As [`Codec::decode`].
-    fn decode_all(count: usize, from: &mut Reader<'_>) -> Result<Vec<Self>, CodecError> {
+    fn decode_all(count: usize, from: &mut ByteReader<'_>) -> Result<Vec<Self>, CodecError> {
         (0..count).map(|_| Self::decode(from)).collect()
     }
 }
@@ -56,9 +56,9 @@ impl core::error::Error for CodecError {}
 
 /// Reads values from the front of a byte string.
 #[derive(Clone, Debug)]
-pub struct Reader<'a>(&'a [u8]);
+pub struct ByteReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     /// Reads from `bytes`.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -106,7 +106,7 @@ macro_rules! numbers {
             fn encode(&self, to: &mut Vec<u8>) {
                 to.extend_from_slice(&self.to_le_bytes());
             }
-            fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+            fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
                 let bytes = from.take(size_of::<Self>())?;
                 Ok(Self::from_le_bytes(bytes.try_into().expect("length was taken")))
             }
@@ -120,7 +120,7 @@ impl Codec for u8 {
         to.push(*self);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         Ok(from.take(1)?[0])
     }
 
@@ -128,7 +128,7 @@ impl Codec for u8 {
         to.extend_from_slice(all);
     }
 
-    fn decode_all(count: usize, from: &mut Reader<'_>) -> Result<Vec<Self>, CodecError> {
+    fn decode_all(count: usize, from: &mut ByteReader<'_>) -> Result<Vec<Self>, CodecError> {
         Ok(from.take(count)?.to_vec())
     }
 }
@@ -139,7 +139,7 @@ impl Codec for bool {
         to.push(u8::from(*self));
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         match u8::decode(from)? {
             0 => Ok(false),
             1 => Ok(true),
@@ -155,7 +155,7 @@ impl<T: Codec> Codec for Option<T> {
         self.iter().for_each(|value| value.encode(to));
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         bool::decode(from)?.then(|| T::decode(from)).transpose()
     }
 }
@@ -166,7 +166,7 @@ impl<A: Codec, B: Codec> Codec for (A, B) {
         self.1.encode(to);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         Ok((A::decode(from)?, B::decode(from)?))
     }
 }
@@ -176,7 +176,7 @@ impl<T: Codec> Codec for Box<T> {
         (**self).encode(to);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         T::decode(from).map(Self::new)
     }
 }
@@ -187,7 +187,7 @@ macro_rules! newtypes {
             fn encode(&self, to: &mut Vec<u8>) {
                 self.0.encode(to);
             }
-            fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+            fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
                 Ok(Self(Codec::decode(from)?))
             }
         }
@@ -199,7 +199,7 @@ impl Codec for Gid {
     fn encode(&self, to: &mut Vec<u8>) {
         self.0.encode(to);
     }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         match u8::decode(from)? {
             g if usize::from(g) < crate::limits::GROUPS_MAX => Ok(Self(g)),
             g => Err(CodecError::Unknown(u64::from(g))),
@@ -214,7 +214,7 @@ impl<T: Codec> Codec for Vec<T> {
         T::encode_all(self, to);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         let count = u32::decode(from)?;
         T::decode_all(count as usize, from)
     }
@@ -226,7 +226,7 @@ impl Codec for Arc<[u8]> {
         put_bytes(self, to);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         from.bytes().map(Self::from)
     }
 }
@@ -266,12 +266,12 @@ macro_rules! messages {
     () => {};
     (struct $t:ident { $($field:ident $(with $with:ident)?),* $(,)? } $($rest:tt)*) => {
         impl $crate::codec::Codec for $t {
-            fn encode(&self, to: &mut $crate::codec::Bytes) {
+            fn encode(&self, to: &mut $crate::codec::EncodedBytes) {
                 $($crate::messages!(@put to, &self.$field $(, $with)?);)*
             }
 
             fn decode(
-                from: &mut $crate::codec::Reader<'_>,
+                from: &mut $crate::codec::ByteReader<'_>,
             ) -> ::core::result::Result<Self, $crate::codec::CodecError> {
                 Ok(Self { $($field: $crate::messages!(@take from $(, $with)?)),* })
             }
@@ -281,12 +281,12 @@ macro_rules! messages {
     (enum $t:ident { $($variants:tt)* } $($rest:tt)*) => {
         $crate::messages!(@listed $t [] { $($variants)* });
         impl $crate::codec::Codec for $t {
-            fn encode(&self, to: &mut $crate::codec::Bytes) {
+            fn encode(&self, to: &mut $crate::codec::EncodedBytes) {
                 self.encode_listed(to);
             }
 
             fn decode(
-                from: &mut $crate::codec::Reader<'_>,
+                from: &mut $crate::codec::ByteReader<'_>,
             ) -> ::core::result::Result<Self, $crate::codec::CodecError> {
                 let tag = <u8 as $crate::codec::Codec>::decode(from)?;
                 Self::decode_listed(tag, from)
@@ -308,7 +308,7 @@ macro_rules! messages {
     }) => {
         impl $t {
             /// Appends the tag of a variant that is listed, and its fields.
-            fn encode_listed(&self, to: &mut $crate::codec::Bytes) {
+            fn encode_listed(&self, to: &mut $crate::codec::EncodedBytes) {
                 match self {
                     $(Self::$variant $({ $($field),* })? $(( $($place),* ))? => {
                         to.push($tag);
@@ -322,7 +322,7 @@ macro_rules! messages {
             /// Reads the fields of the variant that is listed with `tag`.
             fn decode_listed(
                 tag: u8,
-                from: &mut $crate::codec::Reader<'_>,
+                from: &mut $crate::codec::ByteReader<'_>,
             ) -> ::core::result::Result<Self, $crate::codec::CodecError> {
                 Ok(match tag {
                     $($tag => {
@@ -352,7 +352,7 @@ macro_rules! messages {
 
 /// What encodings are appended to, by a name that [`messages!`](crate::messages!) reaches in every crate.
 #[doc(hidden)]
-pub type Bytes = Vec<u8>;
+pub type EncodedBytes = Vec<u8>;
 
 messages! {
     struct MsgId { sender, seq }
@@ -363,16 +363,16 @@ mod tests {
     use super::*;
 
     #[derive(PartialEq, Debug)]
-    struct Row {
+    struct SampleRow {
         fit: bool,
         last: Option<u16>,
         pairs: Vec<(u8, u32)>,
     }
 
     #[derive(PartialEq, Debug)]
-    enum Node {
+    enum SampleNode {
         Leaf,
-        Row(Box<Row>),
+        Row(Box<SampleRow>),
         Named { name: Arc<[u8]>, few: Vec<u16> },
         ByHand,
     }
@@ -386,15 +386,15 @@ mod tests {
             u16::encode_all(all, to);
         }
 
-        pub(super) fn decode(from: &mut Reader<'_>) -> Result<Vec<u16>, CodecError> {
+        pub(super) fn decode(from: &mut ByteReader<'_>) -> Result<Vec<u16>, CodecError> {
             let count = u8::decode(from)?;
             u16::decode_all(usize::from(count), from)
         }
     }
 
     messages! {
-        struct Row { fit, last, pairs }
-        part of enum Node {
+        struct SampleRow { fit, last, pairs }
+        part of enum SampleNode {
             1 => Leaf,
             2 => Row(row),
             9 => Named { name, few with few },
@@ -403,31 +403,37 @@ mod tests {
 
     #[test]
     fn messages_have_the_bytes_that_were_declared() {
-        let row = Row { fit: true, last: Some(3), pairs: alloc::vec![(1, 2)] };
+        let row = SampleRow { fit: true, last: Some(3), pairs: alloc::vec![(1, 2)] };
         let name = Arc::from(&b"ab"[..]);
-        let all: [(Node, &[u8]); 3] = [
-            (Node::Leaf, &[1]),
-            (Node::Row(Box::new(row)), &[2, 1, 1, 3, 0, 1, 0, 0, 0, 1, 2, 0, 0, 0]),
-            (Node::Named { name, few: alloc::vec![7] }, &[9, 2, 0, 0, 0, b'a', b'b', 1, 7, 0]),
+        let all: [(SampleNode, &[u8]); 3] = [
+            (SampleNode::Leaf, &[1]),
+            (SampleNode::Row(Box::new(row)), &[2, 1, 1, 3, 0, 1, 0, 0, 0, 1, 2, 0, 0, 0]),
+            (
+                SampleNode::Named { name, few: alloc::vec![7] },
+                &[9, 2, 0, 0, 0, b'a', b'b', 1, 7, 0],
+            ),
         ];
         for (node, expected) in all {
             let mut bytes = Vec::new();
             node.encode_listed(&mut bytes);
             assert_eq!(bytes, expected);
-            let mut rest = Reader::new(&bytes[1..]);
-            assert_eq!(Node::decode_listed(bytes[0], &mut rest), Ok(node));
+            let mut rest = ByteReader::new(&bytes[1..]);
+            assert_eq!(SampleNode::decode_listed(bytes[0], &mut rest), Ok(node));
             assert!(rest.is_empty());
             for n in 1..bytes.len() {
-                let cut = Node::decode_listed(bytes[0], &mut Reader::new(&bytes[1..n]));
+                let cut = SampleNode::decode_listed(bytes[0], &mut ByteReader::new(&bytes[1..n]));
                 assert_eq!(cut, Err(CodecError::Short));
             }
         }
-        assert_ne!(Node::ByHand, Node::Leaf);
-        assert_eq!(Node::decode_listed(3, &mut Reader::new(&[])), Err(CodecError::Unknown(3)));
-        let mut strange = Reader::new(&[2]);
+        assert_ne!(SampleNode::ByHand, SampleNode::Leaf);
+        assert_eq!(
+            SampleNode::decode_listed(3, &mut ByteReader::new(&[])),
+            Err(CodecError::Unknown(3))
+        );
+        let mut strange = ByteReader::new(&[2]);
         assert_eq!(bool::decode(&mut strange), Err(CodecError::Unknown(2)));
         // A count that no bytes stand behind takes no memory.
-        let mut vast = Reader::new(&[255; 4]);
+        let mut vast = ByteReader::new(&[255; 4]);
         assert_eq!(Vec::<(u64, u64)>::decode(&mut vast), Err(CodecError::Short));
     }
 
@@ -437,14 +443,14 @@ mod tests {
         let mut bytes = Vec::new();
         m.encode(&mut bytes);
         alloc::vec![1_u8, 2, 3].encode(&mut bytes);
-        let mut r = Reader::new(&bytes);
+        let mut r = ByteReader::new(&bytes);
         assert_eq!(MsgId::decode(&mut r), Ok(m));
         assert_eq!(Vec::<u8>::decode(&mut r), Ok(alloc::vec![1, 2, 3]));
         assert!(r.is_empty());
         for n in 0..bytes.len() {
-            let mut r = Reader::new(&bytes[..n]);
+            let mut r = ByteReader::new(&bytes[..n]);
             assert!(MsgId::decode(&mut r).and_then(|_| Vec::<u8>::decode(&mut r)).is_err());
         }
-        assert_eq!(Gid::decode(&mut Reader::new(&[64])), Err(CodecError::Unknown(64)));
+        assert_eq!(Gid::decode(&mut ByteReader::new(&[64])), Err(CodecError::Unknown(64)));
     }
 }

@@ -3,7 +3,7 @@
 //! Every parameter is declared once, as a [`Param`], with its unit, default, range, cost and
 //! source; help texts, the file template and `config --explain` are made from the declarations.
 
-use crate::cluster::{Cluster, ClusterError, Overlay, OverlayError};
+use crate::cluster::{ClusterError, ClusterShape, Overlay, OverlayError};
 use crate::id::{Gid, GroupSet};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -16,7 +16,7 @@ pub struct Param {
     /// Its name; the unit comes last (`heartbeat_us`).
     pub name: &'static str,
     /// What values it takes.
-    pub kind: Kind,
+    pub kind: ParamKind,
     /// What it is.
     pub about: &'static str,
     /// What more of it costs, or gains.
@@ -27,7 +27,7 @@ pub struct Param {
 
 /// The values of a parameter.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum ParamKind {
     /// A whole number.
     Number {
         /// When nothing is written.
@@ -51,29 +51,31 @@ impl Param {
     /// The value when nothing is written.
     pub const fn default(&self) -> u64 {
         match self.kind {
-            Kind::Number { default, .. } => default,
-            Kind::Choice { .. } | Kind::Sets => 0,
+            ParamKind::Number { default, .. } => default,
+            ParamKind::Choice { .. } | ParamKind::Sets => 0,
         }
     }
 
-    fn read(&'static self, text: &str, cluster: &Cluster) -> Result<u64, ConfigError> {
+    fn read(&'static self, text: &str, cluster: &ClusterShape) -> Result<u64, ConfigError> {
         let wrong = || ConfigError::Value { param: self, given: text.to_string() };
         match self.kind {
-            Kind::Number { min, max, .. } => {
+            ParamKind::Number { min, max, .. } => {
                 let digits = text.replace('_', "");
                 let n: u64 = digits.parse().map_err(|_| wrong())?;
                 if (min..=max).contains(&n) { Ok(n) } else { Err(wrong()) }
             }
-            Kind::Choice { of } => {
+            ParamKind::Choice { of } => {
                 of.iter().position(|&word| word == text).map(|i| i as u64).ok_or_else(wrong)
             }
-            Kind::Sets => read_sets(text, cluster).map(|sets| sets.len() as u64).ok_or_else(wrong),
+            ParamKind::Sets => {
+                read_sets(text, cluster).map(|sets| sets.len() as u64).ok_or_else(wrong)
+            }
         }
     }
 }
 
 /// The sets of groups of a cluster that `text` names, each once; none if it names anything else.
-fn read_sets(text: &str, cluster: &Cluster) -> Option<Vec<GroupSet>> {
+fn read_sets(text: &str, cluster: &ClusterShape) -> Option<Vec<GroupSet>> {
     let mut sets = Vec::new();
     if text == "none" {
         return Some(sets);
@@ -125,7 +127,7 @@ impl Default for RawConfig {
 /// A checked configuration: every value is in range and every name is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    cluster: Cluster,
+    cluster: ClusterShape,
     overlay: Overlay,
     values: Vec<(&'static str, u64)>,
     sets: Vec<(&'static str, Vec<GroupSet>)>,
@@ -162,13 +164,13 @@ impl fmt::Display for ConfigError {
                 write!(f, "no parameter is named {name:?}; there are: {}", known.join(", "))
             }
             Self::Value { param, given } => match param.kind {
-                Kind::Number { min, max, .. } => {
+                ParamKind::Number { min, max, .. } => {
                     write!(f, "{} = {given}: give a number from {min} to {max}", param.name)
                 }
-                Kind::Choice { of } => {
+                ParamKind::Choice { of } => {
                     write!(f, "{} = {given}: give one of {}", param.name, of.join(", "))
                 }
-                Kind::Sets => write!(
+                ParamKind::Sets => write!(
                     f,
                     "{} = {given}: give sets of two or more of this cluster's groups, each once, such \
                      as 0+1,1+2, or none",
@@ -201,7 +203,7 @@ impl RawConfig {
     /// # Errors
     /// The first thing that is wrong.
     pub fn check(&self, params: &'static [Param]) -> Result<Config, ConfigError> {
-        let cluster = Cluster::new(self.groups, self.replicas, self.clients)?;
+        let cluster = ClusterShape::new(self.groups, self.replicas, self.clients)?;
         let overlay = self.tree()?;
         if let Some(name) = self.set.keys().find(|name| params.iter().all(|p| p.name != **name)) {
             let known = params.iter().map(|p| p.name).collect();
@@ -216,7 +218,7 @@ impl RawConfig {
             .map(|p| Ok((p.name, value(p)?)))
             .collect::<Result<Vec<_>, ConfigError>>()?;
         let sets = |p: &'static Param| {
-            let text = self.set.get(p.name).filter(|_| matches!(p.kind, Kind::Sets))?;
+            let text = self.set.get(p.name).filter(|_| matches!(p.kind, ParamKind::Sets))?;
             Some((p.name, read_sets(text, &cluster)?))
         };
         let sets = params.iter().filter_map(sets).collect();
@@ -246,7 +248,7 @@ impl RawConfig {
 
 impl Config {
     /// The cluster's shape.
-    pub const fn cluster(&self) -> &Cluster {
+    pub const fn cluster(&self) -> &ClusterShape {
         &self.cluster
     }
 
@@ -266,7 +268,7 @@ impl Config {
         self.values.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
 
-    /// The sets of groups that a parameter of [`Kind::Sets`] names, in the order in which they were
+    /// The sets of groups that a parameter of [`ParamKind::Sets`] names, in the order in which they were
     /// written; none if nothing was.
     pub fn sets(&self, param: &Param) -> &[GroupSet] {
         let found = self.sets.iter().find(|(name, _)| *name == param.name);
@@ -281,19 +283,25 @@ mod tests {
     static PARAMS: [Param; 3] = [
         Param {
             name: "ring_lines",
-            kind: Kind::Number { default: 64, min: 8, max: 1024 },
+            kind: ParamKind::Number { default: 64, min: 8, max: 1024 },
             about: "Lines of a ring.",
             cost: "64 bytes each.",
             source: "ours",
         },
         Param {
             name: "mode",
-            kind: Kind::Choice { of: &["fast", "safe"] },
+            kind: ParamKind::Choice { of: &["fast", "safe"] },
             about: "How.",
             cost: "None.",
             source: "ours",
         },
-        Param { name: "sets", kind: Kind::Sets, about: "Which.", cost: "None.", source: "ours" },
+        Param {
+            name: "sets",
+            kind: ParamKind::Sets,
+            about: "Which.",
+            cost: "None.",
+            source: "ours",
+        },
     ];
 
     fn with(name: &str, value: &str) -> Result<Config, ConfigError> {

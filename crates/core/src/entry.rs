@@ -1,7 +1,7 @@
 //! What a protocol says of itself, and how it is built: its line in the catalog.
 
-use crate::capabilities::{Capabilities, Capability, Lacks};
-use crate::cluster::{Cluster, Overlay};
+use crate::capabilities::{Capabilities, Capability, MissingCapability};
+use crate::cluster::{ClusterShape, Overlay};
 use crate::config::{Config, ConfigError, Param};
 use crate::id::{GroupSet, Pid};
 use crate::memory::{Memory, RegionSpec};
@@ -24,7 +24,7 @@ pub trait Entry: Sync {
     ///
     /// # Errors
     /// When values of the configuration do not go together, or the process has no role in it.
-    fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError>;
+    fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError>;
 
     /// What it can do.
     fn capabilities(&self) -> &'static Capabilities {
@@ -35,10 +35,10 @@ pub trait Entry: Sync {
     ///
     /// # Errors
     /// When it lacks it.
-    fn require(&self, capability: Capability) -> Result<(), Lacks> {
+    fn require(&self, capability: Capability) -> Result<(), MissingCapability> {
         match self.capabilities().has(capability) {
             true => Ok(()),
-            false => Err(Lacks { protocol: self.name(), capability }),
+            false => Err(MissingCapability { protocol: self.name(), capability }),
         }
     }
 
@@ -121,14 +121,14 @@ impl About {
 }
 
 /// One process of a protocol.
-pub enum Node {
+pub enum ProtocolProcess {
     /// It exchanges messages.
     Messages(Box<dyn Protocol<Medium = Frames> + Send>),
     /// It writes and reads memory; these are the regions that it owns, in order of their ids.
     Memory(Box<dyn Protocol<Medium = Memory> + Send>, Vec<RegionSpec>),
 }
 
-impl Node {
+impl ProtocolProcess {
     /// The regions it owns; none for message passing.
     pub fn regions(&self) -> &[RegionSpec] {
         match self {
@@ -142,7 +142,7 @@ impl Node {
 ///
 /// # Errors
 /// As [`Entry::build`].
-pub fn build_all(entry: &dyn Entry, config: &Config) -> Result<Vec<Node>, ConfigError> {
-    let cluster: &Cluster = config.cluster();
+pub fn build_all(entry: &dyn Entry, config: &Config) -> Result<Vec<ProtocolProcess>, ConfigError> {
+    let cluster: &ClusterShape = config.cluster();
     cluster.pids().map(|p| entry.build(p, config)).collect()
 }

@@ -8,20 +8,20 @@
 //! 3. What anyone is handed as [`Grade::Uniform`] is handed to all that enter the next view.
 //! 4. Messages to one process arrive in order and once, in the view in which they were sent, or
 //!    not at all if that view ends.
-//! 5. After [`In::Block`] the protocol casts and sends nothing until the next view: what it asks
+//! 5. After [`GroupcastInput::Block`] the protocol casts and sends nothing until the next view: what it asks
 //!    for is dropped. What it is handed until then is what the old view ends with, the same for all who
 //!    go on, and nothing else: whoever blocked has said what it has.
-//! 6. All enter the same views in the same order; one that is left out hears [`In::Excluded`], and
-//!    [`In::Join`] when it is taken in again.
+//! 6. All enter the same views in the same order; one that is left out hears [`GroupcastInput::Excluded`], and
+//!    [`GroupcastInput::Join`] when it is taken in again.
 
 use crate::id::Pid;
-use crate::step::{Extent, Medium};
+use crate::step::{Medium, PayloadRange};
 use alloc::vec::Vec;
 use core::marker::PhantomData;
 
 /// A process in one of its lives. One that was left out and comes back is another member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Member {
+pub struct GroupMember {
     /// The process.
     pub pid: Pid,
     /// Which life: grows when it starts again, and each time it was left out.
@@ -34,7 +34,7 @@ pub struct View {
     /// Its number; the view after it has the next one.
     pub id: u64,
     /// The members, the most senior first: the same order at every member.
-    pub members: Vec<Member>,
+    pub members: Vec<GroupMember>,
 }
 
 impl View {
@@ -70,10 +70,10 @@ pub struct Groupcast<M>(PhantomData<M>);
 
 /// What the medium says.
 #[derive(Debug)]
-pub enum In<'a, M> {
+pub enum GroupcastInput<'a, M> {
     /// This view begins. Everything of the one before has been handed over.
     View(&'a View),
-    /// This process begins here, in this view, with what a member gave as [`Out::Base`] when it
+    /// This process begins here, in this view, with what a member gave as [`GroupcastOutput::Base`] when it
     /// entered it.
     Join(&'a View, &'a [u8]),
     /// A cast or a message of this process.
@@ -86,18 +86,18 @@ pub enum In<'a, M> {
 
 /// What a protocol asks.
 #[derive(Debug)]
-pub enum Out<M> {
+pub enum GroupcastOutput<M> {
     /// Send to every member, this process too.
     Cast(Grade, M),
     /// Send to one other member.
     To(Pid, M),
     /// What one that joins in the view just entered must know to begin there. Asked for once in
-    /// answer to every [`In::View`] and [`In::Join`].
-    Base(Extent),
+    /// answer to every [`GroupcastInput::View`] and [`GroupcastInput::Join`].
+    Base(PayloadRange),
 }
 
 impl<M: core::fmt::Debug + 'static> Medium for Groupcast<M> {
     type View<'a> = ();
-    type In<'a> = In<'a, M>;
-    type Out = Out<M>;
+    type In<'a> = GroupcastInput<'a, M>;
+    type Out = GroupcastOutput<M>;
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// A process of the cluster (the papers' `p`, `q`): a dense index that [`crate::Cluster`] names.
+/// A process of the cluster (the papers' `p`, `q`): a dense index that [`crate::ClusterShape`] names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pid(pub u32);
 

@@ -30,10 +30,12 @@ pub mod step;
 pub mod time;
 pub mod trace;
 
-pub use capabilities::{Capabilities, Capability, Datagrams, Durability, Lacks, Senders};
-pub use cluster::{Cluster, Overlay, Role};
+pub use capabilities::{
+    Capabilities, Capability, Datagrams, Durability, MissingCapability, Senders,
+};
+pub use cluster::{ClusterShape, Overlay, Role};
 pub use config::{Config, ConfigError, Param, RawConfig};
-pub use entry::{About, Assumption, Entry, MediumKind, Node};
+pub use entry::{About, Assumption, Entry, MediumKind, ProtocolProcess};
 pub use events::{ProtocolEvent, StateSource};
 pub use id::{Gid, GroupSet, MsgId, Pid};
 pub use outcome::{Outcome, ServiceAnswer};

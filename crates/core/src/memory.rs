@@ -1,8 +1,8 @@
 //! The medium `Memory`: processes that write and read each other's memory, under permissions.
 //!
-//! Memory comes in regions; a region is an array of [`Line`]s of 64 bytes, each seven words of data
+//! Memory comes in regions; a region is an array of [`CacheLine`]s of 64 bytes, each seven words of data
 //! and a stamp. A region has one writer, named by its [`RegionSpec`]. The region lives in its
-//! owner's process; the owner sees it through its [`Window`] and reads it with acquire loads.
+//! owner's process; the owner sees it through its [`RegionWindow`] and reads it with acquire loads.
 //!
 //! # Laws (what every carrier promises; one conformance suite tests them all)
 //! 1. **A line is whole or stale.** The stamp of a line is stored last, also if the writer dies in
@@ -14,17 +14,17 @@
 //!    wholly, none that was posted after it appears before the region is opened anew (law 4) or the
 //!    writer is told that nothing of what it wrote is there (law 5). Writes to one process are answered in
 //!    the order of posting.
-//! 3. **Written, Denied, Lost.** [`Outcome::Written`] means that every read ordered after a
-//!    revocation of that region sees the write. [`Outcome::Denied`] means that the region was
-//!    revoked; the write may have appeared all the same, then or later. [`Outcome::Lost`] says
+//! 3. **Written, Denied, Lost.** [`AccessOutcome::Written`] means that every read ordered after a
+//!    revocation of that region sees the write. [`AccessOutcome::Denied`] means that the region was
+//!    revoked; the write may have appeared all the same, then or later. [`AccessOutcome::Lost`] says
 //!    nothing.
-//! 4. **Revocation.** From [`Out::Revoke`] until the next [`Out::Allow`] no write to a guarded
+//! 4. **Revocation.** From [`MemoryOutput::Revoke`] until the next [`MemoryOutput::Allow`] no write to a guarded
 //!    region is reported `Written`. A guarded region starts revoked.
 //! 5. **A fresh start is empty.** A process that starts again finds its regions zeroed. Every other
-//!    process is told so with [`In::Fresh`] before one of its writes reaches the new memory, and
+//!    process is told so with [`MemoryInput::Fresh`] before one of its writes reaches the new memory, and
 //!    before one of its reads returns from it. What was on the way to the old memory is `Lost`. A
 //!    carrier whose way to a process failed before anything of this process had appeared there says
-//!    [`In::Fresh`], too, with the incarnation that the other one is in: whoever lost a write there
+//!    [`MemoryInput::Fresh`], too, with the incarnation that the other one is in: whoever lost a write there
 //!    hears of it before a later one appears.
 
 use crate::id::Pid;
@@ -39,9 +39,9 @@ pub const LINE_WORDS: usize = 7;
 /// The stamp of a line: what the reader expects there, so that stale and torn lines are told from
 /// whole ones. The writer's epoch and which time round the ring. Zero is never written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Stamp(pub u64);
+pub struct LineStamp(pub u64);
 
-impl Stamp {
+impl LineStamp {
     /// The stamp of `epoch` on lap `lap` of a ring, counted from 0.
     pub const fn new(epoch: u32, lap: u64) -> Self {
         Self((epoch as u64) << 32 | (lap + 1) & 0xffff_ffff)
@@ -56,21 +56,21 @@ impl Stamp {
 /// 64 bytes of shared memory: seven words and the stamp that publishes them.
 #[repr(C, align(64))]
 #[derive(Default)]
-pub struct Line {
+pub struct CacheLine {
     words: [AtomicU64; LINE_WORDS],
     stamp: AtomicU64,
 }
 
-impl Line {
+impl CacheLine {
     /// One word of data.
     pub fn word(&self, i: usize) -> u64 {
         // Ordered by the acquire load of the stamp, or a counter that stands for itself.
         self.words[i].load(Ordering::Acquire)
     }
 
-    /// The stamp. Pairs with the release store in [`Line::put`], [`Line::copy`] and [`Line::publish`].
-    pub fn stamp(&self) -> Stamp {
-        Stamp(self.stamp.load(Ordering::Acquire))
+    /// The stamp. Pairs with the release store in [`CacheLine::put`], [`CacheLine::copy`] and [`CacheLine::publish`].
+    pub fn stamp(&self) -> LineStamp {
+        LineStamp(self.stamp.load(Ordering::Acquire))
     }
 
     /// The seven words.
@@ -79,7 +79,7 @@ impl Line {
     }
 
     /// Writes the words, then publishes them with the stamp.
-    pub fn put(&self, words: &[u64; LINE_WORDS], stamp: Stamp) {
+    pub fn put(&self, words: &[u64; LINE_WORDS], stamp: LineStamp) {
         for (cell, &word) in self.words.iter().zip(words) {
             cell.store(word, Ordering::Release);
         }
@@ -87,12 +87,12 @@ impl Line {
     }
 
     /// Writes what `from` holds, then publishes it with the stamp.
-    pub fn copy(&self, from: &Self, stamp: Stamp) {
+    pub fn copy(&self, from: &Self, stamp: LineStamp) {
         self.put(&from.words(), stamp);
     }
 
     /// Publishes the words that were put before under another stamp.
-    pub fn publish(&self, stamp: Stamp) {
+    pub fn publish(&self, stamp: LineStamp) {
         self.stamp.store(stamp.0, Ordering::Release);
     }
 
@@ -102,13 +102,13 @@ impl Line {
     }
 }
 
-impl fmt::Debug for Line {
+impl fmt::Debug for CacheLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x?}@{:x}", self.words(), self.stamp().0)
     }
 }
 
-const _: () = assert!(size_of::<Line>() == 64 && align_of::<Line>() == 64);
+const _: () = assert!(size_of::<CacheLine>() == 64 && align_of::<CacheLine>() == 64);
 
 /// A region within the process that owns it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -130,21 +130,21 @@ pub struct RegionSpec {
 /// Where the regions of a process live: heap, mapped file, registered memory.
 pub trait Regions {
     /// The lines of a region. Panics if the process has no such region.
-    fn lines(&self, region: RegionId) -> &[Line];
+    fn lines(&self, region: RegionId) -> &[CacheLine];
 }
 
 /// A process's own regions, as lent to its protocol.
 #[derive(Clone, Copy)]
-pub struct Window<'a>(pub &'a dyn Regions);
+pub struct RegionWindow<'a>(pub &'a dyn Regions);
 
-impl<'a> Window<'a> {
+impl<'a> RegionWindow<'a> {
     /// The lines of one of the process's own regions.
-    pub fn region(self, region: RegionId) -> &'a [Line] {
+    pub fn region(self, region: RegionId) -> &'a [CacheLine] {
         self.0.lines(region)
     }
 }
 
-impl fmt::Debug for Window<'_> {
+impl fmt::Debug for RegionWindow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Window")
     }
@@ -152,18 +152,18 @@ impl fmt::Debug for Window<'_> {
 
 /// Regions on the heap: the simulator's, and the tests'.
 #[derive(Debug)]
-pub struct HeapRegions(Vec<Vec<Line>>);
+pub struct HeapRegions(Vec<Vec<CacheLine>>);
 
 impl HeapRegions {
     /// Zeroed regions of these sizes.
     pub fn new(specs: &[RegionSpec]) -> Self {
-        let zeroed = |spec: &RegionSpec| (0..spec.lines).map(|_| Line::default()).collect();
+        let zeroed = |spec: &RegionSpec| (0..spec.lines).map(|_| CacheLine::default()).collect();
         Self(specs.iter().map(zeroed).collect())
     }
 }
 
 impl Regions for HeapRegions {
-    fn lines(&self, region: RegionId) -> &[Line] {
+    fn lines(&self, region: RegionId) -> &[CacheLine] {
         &self.0[usize::from(region.0)]
     }
 }
@@ -173,18 +173,18 @@ impl Regions for HeapRegions {
 pub struct Memory;
 
 impl Medium for Memory {
-    type View<'a> = Window<'a>;
-    type In<'a> = In<'a>;
-    type Out = Out;
+    type View<'a> = RegionWindow<'a>;
+    type In<'a> = MemoryInput<'a>;
+    type Out = MemoryOutput;
 }
 
 /// What the medium says.
 #[derive(Debug)]
-pub enum In<'a> {
+pub enum MemoryInput<'a> {
     /// Look at your regions: something may have changed.
     Poll,
     /// What became of a write or read.
-    Done(Ticket, Outcome<'a>),
+    Done(Ticket, AccessOutcome<'a>),
     /// Nothing of what this process has written to that one is there: that one started anew, and its
     /// memory is zeroed, or it could not be reached until now.
     Fresh {
@@ -198,7 +198,7 @@ pub enum In<'a> {
 
 /// What became of a write or read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome<'a> {
+pub enum AccessOutcome<'a> {
     /// The write is done; law 3.
     Written,
     /// The read is done: each line's seven words and its stamp, line after line. A stamp that the
@@ -212,7 +212,7 @@ pub enum Outcome<'a> {
 
 /// Some lines of one of the process's own regions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lines {
+pub struct LineRange {
     /// The region.
     pub region: RegionId,
     /// The first line.
@@ -224,24 +224,24 @@ pub struct Lines {
 /// What a write carries. The carrier reads the process's own lines when it carries the write out,
 /// so they must stay as they are until the write is answered for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Source {
+pub enum WriteSource {
     /// Lines of the process's own, stamps included.
-    Copy(Lines),
+    Copy(LineRange),
     /// A line made here, then lines of the process's own, all under one stamp.
     Made {
         /// The words of the first line.
         head: [u64; LINE_WORDS],
         /// The stamp for every line of the write.
-        stamp: Stamp,
+        stamp: LineStamp,
         /// The lines after it; none if `count` is 0.
-        rest: Lines,
+        rest: LineRange,
     },
 }
 
-impl Source {
+impl WriteSource {
     /// One line made here.
-    pub const fn line(head: [u64; LINE_WORDS], stamp: Stamp) -> Self {
-        Self::Made { head, stamp, rest: Lines { region: RegionId(0), at: 0, count: 0 } }
+    pub const fn line(head: [u64; LINE_WORDS], stamp: LineStamp) -> Self {
+        Self::Made { head, stamp, rest: LineRange { region: RegionId(0), at: 0, count: 0 } }
     }
 
     /// How many lines the write covers.
@@ -255,7 +255,7 @@ impl Source {
 
 /// What a protocol asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Out {
+pub enum MemoryOutput {
     /// `write(p, mr, value)`: write lines into a region of another process, or of this one.
     Write {
         /// The owner of the region.
@@ -265,7 +265,7 @@ pub enum Out {
         /// The first line written. The write does not go past the region's end.
         at: u32,
         /// What is written.
-        source: Source,
+        source: WriteSource,
         /// Comes back with the outcome, if it is wanted.
         ticket: Option<Ticket>,
         /// Whether the owner should be woken if it sleeps.
@@ -297,14 +297,14 @@ mod tests {
 
     #[test]
     fn a_line_holds_what_was_put() {
-        let a = Line::default();
-        let b = Line::default();
-        let stamp = Stamp::new(3, 0);
+        let a = CacheLine::default();
+        let b = CacheLine::default();
+        let stamp = LineStamp::new(3, 0);
         a.put(&[1, 2, 3, 4, 5, 6, 7], stamp);
-        b.copy(&a, Stamp::new(3, 1));
+        b.copy(&a, LineStamp::new(3, 1));
         assert_eq!(b.words(), [1, 2, 3, 4, 5, 6, 7]);
         assert_eq!((a.stamp(), b.stamp().epoch()), (stamp, 3));
         assert_ne!(a.stamp(), b.stamp());
-        assert_ne!(Stamp::new(0, 0), Stamp::default());
+        assert_ne!(LineStamp::new(0, 0), LineStamp::default());
     }
 }

@@ -2,16 +2,19 @@
 //!
 //! # Laws
 //! 1. On [`Lane::Stream`], between two processes that both live, messages arrive in the order in
-//!    which they were sent, once each, unless [`In::Down`] is said in between: then what was on the
-//!    way may be lost, and a later [`In::Up`] begins a new stream.
+//!    which they were sent, once each, unless [`MessageInput::Down`] is said in between: then what was on the
+//!    way may be lost, and a later [`MessageInput::Up`] begins a new stream.
 //! 2. On [`Lane::Datagram`] a message may be lost, doubled, delayed and overtaken, never changed.
 //! 3. A message to oneself arrives like any other, and is never lost.
 //! 4. `Down` may be said of a process that lives; `Up` is said before the first message of a new
 //!    incarnation.
 
-use crate::codec::{Codec, Reader};
+use crate::codec::{ByteReader, Codec};
 use crate::id::{Gid, GroupSet, MsgId, Pid};
-use crate::step::{Extent, Input, Medium, Note, Outbox, Output, Protocol, Status, Wait, Why};
+use crate::step::{
+    Input, Medium, Note, Outbox, Output, PayloadRange, Protocol, ProtocolStatus, WaitReason,
+    WakeReason,
+};
 use crate::time::Time;
 use alloc::vec::Vec;
 use core::marker::PhantomData;
@@ -31,7 +34,7 @@ pub struct Messages<T>(PhantomData<T>);
 
 /// What the medium says.
 #[derive(Debug)]
-pub enum In<T> {
+pub enum MessageInput<T> {
     /// A message came from a process.
     From(Pid, T),
     /// A connection to this process stands; it may be a new incarnation.
@@ -42,7 +45,7 @@ pub enum In<T> {
 
 /// What a protocol asks.
 #[derive(Debug)]
-pub enum Out<T> {
+pub enum MessageOutput<T> {
     /// Send to one process.
     To(Pid, Lane, T),
     /// Send to every member of a group, the sender too if it is one.
@@ -51,8 +54,8 @@ pub enum Out<T> {
 
 impl<T: core::fmt::Debug + 'static> Medium for Messages<T> {
     type View<'a> = ();
-    type In<'a> = In<T>;
-    type Out = Out<T>;
+    type In<'a> = MessageInput<T>;
+    type Out = MessageOutput<T>;
 }
 
 /// The medium of encoded messages: what carriers transport.
@@ -61,19 +64,19 @@ pub struct Frames;
 
 impl Medium for Frames {
     type View<'a> = ();
-    type In<'a> = In<&'a [u8]>;
-    type Out = Out<Extent>;
+    type In<'a> = MessageInput<&'a [u8]>;
+    type Out = MessageOutput<PayloadRange>;
 }
 
 /// Turns a protocol of typed messages into one of frames: encodes what leaves, decodes what comes.
 #[derive(Debug)]
-pub struct Wire<T: core::fmt::Debug + 'static, P> {
+pub struct FramedProtocol<T: core::fmt::Debug + 'static, P> {
     inner: P,
     outbox: Outbox<Messages<T>>,
     taken: Vec<Output<Messages<T>>>,
 }
 
-impl<T, P> Wire<T, P>
+impl<T, P> FramedProtocol<T, P>
 where
     T: Codec + core::fmt::Debug + 'static,
     P: Protocol<Medium = Messages<T>>,
@@ -84,7 +87,7 @@ where
     }
 }
 
-impl<T, P> Protocol for Wire<T, P>
+impl<T, P> Protocol for FramedProtocol<T, P>
 where
     T: Codec + core::fmt::Debug + 'static,
     P: Protocol<Medium = Messages<T>>,
@@ -112,12 +115,12 @@ where
             Input::Piece { ticket, offset, bytes } => Input::Piece { ticket, offset, bytes },
             Input::Barrier(ticket) => Input::Barrier(ticket),
             Input::Oracle(o) => Input::Oracle(o),
-            Input::Medium(In::Up(p)) => Input::Medium(In::Up(p)),
-            Input::Medium(In::Down(p)) => Input::Medium(In::Down(p)),
-            Input::Medium(In::From(p, frame)) => {
-                let mut reader = Reader::new(frame);
+            Input::Medium(MessageInput::Up(p)) => Input::Medium(MessageInput::Up(p)),
+            Input::Medium(MessageInput::Down(p)) => Input::Medium(MessageInput::Down(p)),
+            Input::Medium(MessageInput::From(p, frame)) => {
+                let mut reader = ByteReader::new(frame);
                 match T::decode(&mut reader) {
-                    Ok(m) if reader.is_empty() => Input::Medium(In::From(p, m)),
+                    Ok(m) if reader.is_empty() => Input::Medium(MessageInput::From(p, m)),
                     _ => return out.note(Note::Malformed(p, "frame does not decode")),
                 }
             }
@@ -130,11 +133,11 @@ where
         for output in self.taken.drain(..) {
             let output = match output {
                 Output::Medium(asked) => {
-                    let (Out::To(_, _, m) | Out::Group(_, _, m)) = &asked;
+                    let (MessageOutput::To(_, _, m) | MessageOutput::Group(_, _, m)) = &asked;
                     let frame = out.fill(|bytes| m.encode(bytes));
                     out.ask(match asked {
-                        Out::To(p, lane, _) => Out::To(p, lane, frame),
-                        Out::Group(g, lane, _) => Out::Group(g, lane, frame),
+                        MessageOutput::To(p, lane, _) => MessageOutput::To(p, lane, frame),
+                        MessageOutput::Group(g, lane, _) => MessageOutput::Group(g, lane, frame),
                     });
                     continue;
                 }
@@ -144,7 +147,7 @@ where
         }
     }
 
-    fn deadline(&self) -> Option<(Time, Why)> {
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
         self.inner.deadline()
     }
 
@@ -156,7 +159,7 @@ where
         self.inner.payload_max()
     }
 
-    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
         self.inner.waiting(tell);
     }
 
@@ -164,7 +167,7 @@ where
         self.inner.fit()
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> ProtocolStatus {
         self.inner.status()
     }
 }

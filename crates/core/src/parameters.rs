@@ -1,19 +1,19 @@
 //! Parameters that several protocols have, or that drivers act on: each is declared once, with its name,
 //! meaning, default and range, as a typed handle.
 //!
-//! A protocol lists `HANDLE.param()` among its parameters, or [`Shared::with`] where it has a reason for
+//! A protocol lists `HANDLE.param()` among its parameters, or [`SharedParam::with`] where it has a reason for
 //! another default or range, which is written beside the value and shown by `amcast config --explain`. A
-//! runtime or a tool reads and sets a value through the handle ([`Shared::find`], [`Shared::setting`]): no
+//! runtime or a tool reads and sets a value through the handle ([`SharedParam::find`], [`SharedParam::setting`]): no
 //! name of a parameter stands in its code. Names, as files and `--set` know them, are part of the handle.
 
-use crate::config::{Config, ConfigError, Kind, Param};
+use crate::config::{Config, ConfigError, Param, ParamKind};
 use crate::limits::PAYLOAD_BYTES_MAX;
 use crate::time::Span;
 use alloc::string::{String, ToString};
 use core::marker::PhantomData;
 
 /// A type of values that a parameter's number stands for.
-pub trait Value: Copy {
+pub trait ParamValue: Copy {
     /// The value of that number.
     fn of(number: u64) -> Self;
 
@@ -22,7 +22,7 @@ pub trait Value: Copy {
 }
 
 /// In microseconds.
-impl Value for Span {
+impl ParamValue for Span {
     fn of(number: u64) -> Self {
         Self::micros(number)
     }
@@ -33,7 +33,7 @@ impl Value for Span {
 }
 
 /// A count, or bytes.
-impl Value for usize {
+impl ParamValue for usize {
     fn of(number: u64) -> Self {
         number as Self
     }
@@ -45,12 +45,12 @@ impl Value for usize {
 
 /// A shared parameter whose values are `T`.
 #[derive(Clone, Copy, Debug)]
-pub struct Shared<T> {
+pub struct SharedParam<T> {
     param: Param,
     value: PhantomData<T>,
 }
 
-impl<T> Shared<T> {
+impl<T> SharedParam<T> {
     const fn new(param: Param) -> Self {
         Self { param, value: PhantomData }
     }
@@ -61,7 +61,7 @@ impl<T> Shared<T> {
     }
 
     /// Its declaration with other values, for the list of a protocol that has this reason for them.
-    pub const fn with(&self, kind: Kind, reason: &'static str) -> Param {
+    pub const fn with(&self, kind: ParamKind, reason: &'static str) -> Param {
         Param { kind, source: reason, ..self.param }
     }
 
@@ -81,7 +81,7 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T: Value> Shared<T> {
+impl<T: ParamValue> SharedParam<T> {
     /// Its value. Panics if the configuration was checked without it.
     pub fn get(&self, config: &Config) -> T {
         T::of(config.get(&self.param))
@@ -95,8 +95,8 @@ impl<T: Value> Shared<T> {
     /// Name and text of a value, as a configuration is written.
     pub fn setting(&self, value: T) -> (String, String) {
         let text = match self.param.kind {
-            Kind::Choice { of } => of[value.number() as usize].to_string(),
-            Kind::Number { .. } | Kind::Sets => value.number().to_string(),
+            ParamKind::Choice { of } => of[value.number() as usize].to_string(),
+            ParamKind::Number { .. } | ParamKind::Sets => value.number().to_string(),
         };
         (self.param.name.to_string(), text)
     }
@@ -124,7 +124,7 @@ impl PacketLane {
     }
 }
 
-impl Value for PacketLane {
+impl ParamValue for PacketLane {
     fn of(number: u64) -> Self {
         match number {
             0 => Self::Stream,
@@ -147,7 +147,7 @@ pub enum Detector {
     Connections,
 }
 
-impl Value for Detector {
+impl ParamValue for Detector {
     fn of(number: u64) -> Self {
         match number {
             0 => Self::Timeouts,
@@ -160,12 +160,12 @@ impl Value for Detector {
     }
 }
 
-const fn number(default: u64, min: u64, max: u64) -> Kind {
-    Kind::Number { default, min, max }
+const fn number(default: u64, min: u64, max: u64) -> ParamKind {
+    ParamKind::Number { default, min, max }
 }
 
 /// How often a process shows that it lives.
-pub const HEARTBEAT: Shared<Span> = Shared::new(Param {
+pub const HEARTBEAT: SharedParam<Span> = SharedParam::new(Param {
     name: "heartbeat_us",
     kind: number(5_000, 10, 10_000_000),
     about: "How often a process shows that it lives, in microseconds.",
@@ -175,7 +175,7 @@ pub const HEARTBEAT: Shared<Span> = Shared::new(Param {
 });
 
 /// How long a process may be silent.
-pub const SUSPECT: Shared<Span> = Shared::new(Param {
+pub const SUSPECT: SharedParam<Span> = SharedParam::new(Param {
     name: "suspect_us",
     kind: number(50_000, 20, 60_000_000),
     about: "How long a process may be silent before it is suspected and the others go on without it, in \
@@ -185,7 +185,7 @@ pub const SUSPECT: Shared<Span> = Shared::new(Param {
 });
 
 /// After how long something is asked again.
-pub const RETRY: Shared<Span> = Shared::new(Param {
+pub const RETRY: SharedParam<Span> = SharedParam::new(Param {
     name: "retry_us",
     kind: number(5_000, 10, 10_000_000),
     about: "After how long without an answer something is sent again, in microseconds; in groups with \
@@ -195,7 +195,7 @@ pub const RETRY: Shared<Span> = Shared::new(Param {
 });
 
 /// How many own messages may be on the way.
-pub const WINDOW: Shared<usize> = Shared::new(Param {
+pub const WINDOW: SharedParam<usize> = SharedParam::new(Param {
     name: "window",
     kind: number(64, 1, 4096),
     about: "Own messages that a process may have multicast and not have done; over rings for each ring.",
@@ -205,7 +205,7 @@ pub const WINDOW: Shared<usize> = Shared::new(Param {
 });
 
 /// How many bytes of own messages may be on the way.
-pub const WINDOW_BYTES: Shared<usize> = Shared::new(Param {
+pub const WINDOW_BYTES: SharedParam<usize> = SharedParam::new(Param {
     name: "window_bytes",
     kind: number(4 << 20, 64, 64 << 20),
     about: "Bytes of payload that a process may have multicast and not have done.",
@@ -214,7 +214,7 @@ pub const WINDOW_BYTES: Shared<usize> = Shared::new(Param {
 });
 
 /// The largest payload.
-pub const PAYLOAD_MAX: Shared<usize> = Shared::new(Param {
+pub const PAYLOAD_MAX: SharedParam<usize> = SharedParam::new(Param {
     name: "payload_max_bytes",
     kind: number(PAYLOAD_BYTES_MAX as u64, 0, PAYLOAD_BYTES_MAX as u64),
     about: "The largest payload of one message, in bytes.",
@@ -223,9 +223,9 @@ pub const PAYLOAD_MAX: Shared<usize> = Shared::new(Param {
 });
 
 /// What packets travel on.
-pub const LANE: Shared<PacketLane> = Shared::new(Param {
+pub const LANE: SharedParam<PacketLane> = SharedParam::new(Param {
     name: "lane",
-    kind: Kind::Choice { of: &["stream", "datagram", "multicast"] },
+    kind: ParamKind::Choice { of: &["stream", "datagram", "multicast"] },
     about: "What packets travel on. With multicast, what is for all members is one datagram to all.",
     cost: "Streams wait for what was lost before; datagrams are said again one by one. Multicast needs \
            a network that has it, and IPv4.",
@@ -233,9 +233,9 @@ pub const LANE: Shared<PacketLane> = Shared::new(Param {
 });
 
 /// How a member that failed is found.
-pub const DETECTOR: Shared<Detector> = Shared::new(Param {
+pub const DETECTOR: SharedParam<Detector> = SharedParam::new(Param {
     name: "detector",
-    kind: Kind::Choice { of: &["timeouts", "connections"] },
+    kind: ParamKind::Choice { of: &["timeouts", "connections"] },
     about: "How a member that failed is found: by its silence, or when it takes no connection any more \
             in five attempts, and never by silence.",
     cost: "Connections find a process that died, and never suspect one that is only slow; but whoever \

@@ -50,7 +50,7 @@ pub trait Protocol {
     );
 
     /// When to call again with [`Input::Wake`] at the latest, and for what.
-    fn deadline(&self) -> Option<(Time, Why)>;
+    fn deadline(&self) -> Option<(Time, WakeReason)>;
 
     /// How many submissions of `bytes` bytes each to `dst` it can take now. 0 is back-pressure.
     fn room(&self, dst: GroupSet, bytes: usize) -> usize;
@@ -59,7 +59,7 @@ pub trait Protocol {
     fn payload_max(&self) -> usize;
 
     /// Says why each message it knows of and has not delivered still waits.
-    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait));
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason));
 
     /// Whether it counts as a working member of its group: false while it lacks state that it lost
     /// in a crash, or missed, and has not got back yet.
@@ -68,7 +68,7 @@ pub trait Protocol {
     }
 
     /// Where it stands, for people and for metrics.
-    fn status(&self) -> Status;
+    fn status(&self) -> ProtocolStatus;
 }
 
 /// One input of a step.
@@ -202,7 +202,7 @@ pub enum Output<M: Medium> {
         /// Comes back with [`Input::Durable`] when it is durable, if that is awaited.
         ticket: Ticket,
         /// The record.
-        record: Extent,
+        record: PayloadRange,
         /// Whether the protocol waits for [`Input::Durable`]. If not, the record is written soon,
         /// and survives the end of the process, but perhaps not that of the machine.
         awaited: bool,
@@ -247,7 +247,7 @@ pub enum Output<M: Medium> {
     /// behind it go on, and nobody may count on this process for what it has delivered.
     Install {
         /// The piece, of the outbox's bytes.
-        piece: Extent,
+        piece: PayloadRange,
         /// Whether it is the first piece: forget any begun before.
         first: bool,
         /// Whether it is the last: the new state is in force from here on.
@@ -280,12 +280,12 @@ pub struct Delivery {
     /// and only grows.
     pub position: u64,
     /// The payload, of the outbox's bytes.
-    pub payload: Extent,
+    pub payload: PayloadRange,
 }
 
 /// A range of the outbox's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Extent {
+pub struct PayloadRange {
     /// Where it begins.
     pub at: u32,
     /// How many bytes.
@@ -308,7 +308,7 @@ pub enum Note {
 
 /// Why a protocol wants to be called again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Why {
+pub enum WakeReason {
     /// To show that it lives.
     Heartbeat,
     /// To judge whether a peer lives.
@@ -321,7 +321,7 @@ pub enum Why {
 
 /// Why a message is not delivered yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wait {
+pub enum WaitReason {
     /// It waits for a free place towards this group.
     Room(Gid),
     /// No leader has ordered it in this group yet.
@@ -336,7 +336,7 @@ pub enum Wait {
 
 /// Where a process stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Status {
+pub struct ProtocolStatus {
     /// The leader it follows, if the protocol has one.
     pub leader: Option<Pid>,
     /// The epoch (`tmp`, ballot, view) it is in.
@@ -389,7 +389,7 @@ impl<M: Medium> Outbox<M> {
     }
 
     /// The bytes of an extent.
-    pub fn bytes(&self, extent: Extent) -> &[u8] {
+    pub fn bytes(&self, extent: PayloadRange) -> &[u8] {
         &self.bytes[extent.at as usize..][..extent.len as usize]
     }
 
@@ -437,10 +437,10 @@ impl<M: Medium> Outbox<M> {
     }
 
     /// Puts bytes aside for an output; `fill` appends them.
-    pub fn fill(&mut self, fill: impl FnOnce(&mut Vec<u8>)) -> Extent {
+    pub fn fill(&mut self, fill: impl FnOnce(&mut Vec<u8>)) -> PayloadRange {
         let at = self.bytes.len();
         fill(&mut self.bytes);
-        Extent { at: at as u32, len: (self.bytes.len() - at) as u32 }
+        PayloadRange { at: at as u32, len: (self.bytes.len() - at) as u32 }
     }
 
     /// Delivers a message whose payload `fill` appends.
@@ -463,7 +463,7 @@ impl<M: Medium> Outbox<M> {
         base: u32,
         map: impl FnOnce(N::Out) -> M::Out,
     ) {
-        let shift = |e: Extent| Extent { at: e.at + base, len: e.len };
+        let shift = |e: PayloadRange| PayloadRange { at: e.at + base, len: e.len };
         self.items.push(match output {
             Output::Deliver(d) => Output::Deliver(Delivery { payload: shift(d.payload), ..d }),
             Output::Persist { ticket, record, awaited } => {

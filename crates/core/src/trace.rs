@@ -3,14 +3,14 @@
 //! The simulator and real nodes write the same events; one event is one line of JSON. `t` is in
 //! nanoseconds of the run's clock. A line is stable: programs outside the project read it.
 
-use crate::cluster::{Cluster, Overlay};
+use crate::cluster::{ClusterShape, Overlay};
 use crate::id::{Gid, GroupSet, MsgId, Pid};
 use crate::time::Time;
 use core::fmt;
 
 /// One event of a history.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event<'a> {
+pub enum TraceEvent<'a> {
     /// A process exists; each once, before anything else. Clients are in no group.
     Process {
         /// The process.
@@ -106,23 +106,27 @@ pub enum Event<'a> {
     End,
 }
 
-impl<'a> Event<'a> {
+impl<'a> TraceEvent<'a> {
     /// The event as one line of JSON without the line's end, names taken from `cluster`.
-    pub const fn json(&'a self, cluster: &'a Cluster) -> Json<'a> {
+    pub const fn json(&'a self, cluster: &'a ClusterShape) -> Json<'a> {
         self.json_in(cluster, None)
     }
 
-    /// As [`Event::json`]; where messages are ordered along a tree of groups, the line of a process names the
+    /// As [`TraceEvent::json`]; where messages are ordered along a tree of groups, the line of a process names the
     /// parent of each of its groups, or nothing for the root: `"parents":["g0"]`.
-    pub const fn json_in(&'a self, cluster: &'a Cluster, overlay: Option<&'a Overlay>) -> Json<'a> {
+    pub const fn json_in(
+        &'a self,
+        cluster: &'a ClusterShape,
+        overlay: Option<&'a Overlay>,
+    ) -> Json<'a> {
         Json { event: self, cluster, overlay }
     }
 }
 
 /// Prints an event as JSON.
 pub struct Json<'a> {
-    event: &'a Event<'a>,
-    cluster: &'a Cluster,
+    event: &'a TraceEvent<'a>,
+    cluster: &'a ClusterShape,
     overlay: Option<&'a Overlay>,
 }
 
@@ -130,7 +134,7 @@ impl fmt::Display for Json<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let c = self.cluster;
         match self.event {
-            Event::Process { p, groups } => {
+            TraceEvent::Process { p, groups } => {
                 write!(f, r#"{{"ev":"process","p":"{}","groups":["#, c.name(*p))?;
                 list(f, groups.iter())?;
                 if let Some(overlay) = self.overlay.filter(|_| !groups.is_empty()) {
@@ -139,29 +143,29 @@ impl fmt::Display for Json<'_> {
                 }
                 f.write_str("]}")
             }
-            Event::Cast { t, p, m, dst } => {
+            TraceEvent::Cast { t, p, m, dst } => {
                 let (p, s) = (c.name(*p), c.name(m.sender));
                 write!(f, r#"{{"ev":"cast","t":{},"p":"{p}","m":"{s}:{}","dst":["#, t.0, m.seq)?;
                 list(f, dst.iter())?;
                 f.write_str("]}")
             }
-            Event::Part { t, p, m } => about(f, "part", *t, *p, *m, c),
-            Event::Deliver { t, p, m } => about(f, "deliver", *t, *p, *m, c),
-            Event::Crash { t, p } => plain(f, "crash", *t, *p, c),
-            Event::Leave { t, p } => {
+            TraceEvent::Part { t, p, m } => about(f, "part", *t, *p, *m, c),
+            TraceEvent::Deliver { t, p, m } => about(f, "deliver", *t, *p, *m, c),
+            TraceEvent::Crash { t, p } => plain(f, "crash", *t, *p, c),
+            TraceEvent::Leave { t, p } => {
                 write!(f, r#"{{"ev":"crash","t":{},"p":"{}","left":true}}"#, t.0, c.name(*p))
             }
-            Event::Recover { t, p } => plain(f, "recover", *t, *p, c),
-            Event::View { t, p, view, members } => {
+            TraceEvent::Recover { t, p } => plain(f, "recover", *t, *p, c),
+            TraceEvent::View { t, p, view, members } => {
                 write!(f, r#"{{"ev":"view","t":{},"p":"{}","view":"#, t.0, c.name(*p))?;
                 quoted(f, view)?;
                 f.write_str(r#","members":["#)?;
                 list(f, members.iter().map(|&m| c.name(m)))?;
                 f.write_str("]}")
             }
-            Event::Call { t, p, m, op } => said(f, ("call", "op"), *t, *p, *m, op, c),
-            Event::Return { t, p, m, out } => said(f, ("return", "out"), *t, *p, *m, out, c),
-            Event::End => f.write_str(r#"{"ev":"end"}"#),
+            TraceEvent::Call { t, p, m, op } => said(f, ("call", "op"), *t, *p, *m, op, c),
+            TraceEvent::Return { t, p, m, out } => said(f, ("return", "out"), *t, *p, *m, out, c),
+            TraceEvent::End => f.write_str(r#"{"ev":"end"}"#),
         }
     }
 }
@@ -182,7 +186,7 @@ fn list(f: &mut fmt::Formatter<'_>, items: impl Iterator<Item = impl fmt::Displa
     Ok(())
 }
 
-fn plain(f: &mut fmt::Formatter<'_>, ev: &str, t: Time, p: Pid, c: &Cluster) -> fmt::Result {
+fn plain(f: &mut fmt::Formatter<'_>, ev: &str, t: Time, p: Pid, c: &ClusterShape) -> fmt::Result {
     write!(f, r#"{{"ev":"{ev}","t":{},"p":"{}"}}"#, t.0, c.name(p))
 }
 
@@ -192,7 +196,7 @@ fn about(
     t: Time,
     p: Pid,
     m: MsgId,
-    c: &Cluster,
+    c: &ClusterShape,
 ) -> fmt::Result {
     let (p, s) = (c.name(p), c.name(m.sender));
     write!(f, r#"{{"ev":"{ev}","t":{},"p":"{p}","m":"{s}:{}"}}"#, t.0, m.seq)
@@ -205,7 +209,7 @@ fn said(
     p: Pid,
     m: MsgId,
     text: &str,
-    c: &Cluster,
+    c: &ClusterShape,
 ) -> fmt::Result {
     let (p, s) = (c.name(p), c.name(m.sender));
     write!(f, r#"{{"ev":"{ev}","t":{},"p":"{p}","m":"{s}:{}","{key}":"#, t.0, m.seq)?;
@@ -234,15 +238,15 @@ mod tests {
 
     #[test]
     fn lines_are_golden() {
-        let c = Cluster::new(3, 2, 1).unwrap();
+        let c = ClusterShape::new(3, 2, 1).unwrap();
         let (t, p, m) = (Time(17), c.replica(Gid(0), 1), MsgId { sender: c.client(0), seq: 42 });
-        let line = |e: Event<'_>| e.json(&c).to_string();
+        let line = |e: TraceEvent<'_>| e.json(&c).to_string();
         assert_eq!(
-            line(Event::Process { p, groups: GroupSet::one(Gid(0)) }),
+            line(TraceEvent::Process { p, groups: GroupSet::one(Gid(0)) }),
             r#"{"ev":"process","p":"g0/r1","groups":["g0"]}"#
         );
         let tree = Overlay::depth(3);
-        let member = |g| Event::Process { p, groups: GroupSet::one(Gid(g)) };
+        let member = |g| TraceEvent::Process { p, groups: GroupSet::one(Gid(g)) };
         assert_eq!(
             member(0).json_in(&c, Some(&tree)).to_string(),
             r#"{"ev":"process","p":"g0/r1","groups":["g0"],"parents":[""]}"#
@@ -253,22 +257,22 @@ mod tests {
         );
         let dst = GroupSet::one(Gid(0)).with(Gid(2));
         assert_eq!(
-            line(Event::Cast { t, p: c.client(0), m, dst }),
+            line(TraceEvent::Cast { t, p: c.client(0), m, dst }),
             r#"{"ev":"cast","t":17,"p":"c0","m":"c0:42","dst":["g0","g2"]}"#
         );
         assert_eq!(
-            line(Event::Deliver { t, p, m }),
+            line(TraceEvent::Deliver { t, p, m }),
             r#"{"ev":"deliver","t":17,"p":"g0/r1","m":"c0:42"}"#
         );
-        assert_eq!(line(Event::Crash { t, p }), r#"{"ev":"crash","t":17,"p":"g0/r1"}"#);
+        assert_eq!(line(TraceEvent::Crash { t, p }), r#"{"ev":"crash","t":17,"p":"g0/r1"}"#);
         assert_eq!(
-            line(Event::View { t, p, view: "7", members: &[p] }),
+            line(TraceEvent::View { t, p, view: "7", members: &[p] }),
             r#"{"ev":"view","t":17,"p":"g0/r1","view":"7","members":["g0/r1"]}"#
         );
         assert_eq!(
-            line(Event::Call { t, p: c.client(0), m, op: "SET \"a\"\u{1}" }),
+            line(TraceEvent::Call { t, p: c.client(0), m, op: "SET \"a\"\u{1}" }),
             r#"{"ev":"call","t":17,"p":"c0","m":"c0:42","op":"SET \"a\"\u0001"}"#
         );
-        assert_eq!(line(Event::End), r#"{"ev":"end"}"#);
+        assert_eq!(line(TraceEvent::End), r#"{"ev":"end"}"#);
     }
 }

@@ -1,8 +1,8 @@
 //! What peers send.
 
-use amcast_core::messages::{Frames, In};
+use amcast_core::messages::{Frames, MessageInput};
 use amcast_core::step::{Note, Output};
-use amcast_core::{Input, MediumKind, Node, Outbox, Pid, RawConfig, Span, Time};
+use amcast_core::{Input, MediumKind, Outbox, Pid, ProtocolProcess, RawConfig, Span, Time};
 use amcast_node::ingress::frame::Frame;
 use amcast_protocols::catalog::CATALOG;
 use amcast_protocols::skeen::Skeen;
@@ -18,7 +18,7 @@ pub(crate) fn skeen(bytes: &[u8]) {
     let config = raw.check(entry.about().params).expect("a sound configuration");
     let processes = config.cluster().processes() as u32;
     for me in config.cluster().pids() {
-        let Ok(Node::Messages(mut node)) = entry.build(me, &config) else {
+        let Ok(ProtocolProcess::Messages(mut node)) = entry.build(me, &config) else {
             panic!("Skeen exchanges messages")
         };
         let mut out = Outbox::<Frames>::default();
@@ -29,7 +29,7 @@ pub(crate) fn skeen(bytes: &[u8]) {
             rest = tail;
             out.clear();
             let from = Pid(u32::from(*from) % processes);
-            node.step(Time::ZERO, (), Input::Medium(In::From(from, frame)), &mut out);
+            node.step(Time::ZERO, (), Input::Medium(MessageInput::From(from, frame)), &mut out);
             if frame.is_empty() {
                 let noted = |o: &Output<Frames>| matches!(o, Output::Note(Note::Malformed(..)));
                 assert!(out.items().iter().any(noted), "an empty frame passes unnoted");
@@ -54,7 +54,7 @@ pub(crate) fn member(bytes: &[u8]) {
     let entry = all[usize::from(*which) % all.len()];
     let raw = RawConfig { groups: 1, replicas: 3, clients: 0, ..RawConfig::default() };
     let config = raw.check(entry.about().params).expect("a sound configuration");
-    let Ok(Node::Messages(mut node)) = entry.build(MEMBER, &config) else {
+    let Ok(ProtocolProcess::Messages(mut node)) = entry.build(MEMBER, &config) else {
         panic!("{} exchanges messages", entry.name())
     };
     let (mut out, mut now, mut position) = (Outbox::<Frames>::default(), Time::ZERO, 0);
@@ -76,7 +76,12 @@ pub(crate) fn member(bytes: &[u8]) {
         let (frame, tail) = tail.split_at(tail.len().min(usize::from(*len)));
         rest = tail;
         now += Span::micros(u64::from(*from) * 100);
-        node.step(now, (), Input::Medium(In::From(Pid(u32::from(*from) % 3), frame)), &mut out);
+        node.step(
+            now,
+            (),
+            Input::Medium(MessageInput::From(Pid(u32::from(*from) % 3), frame)),
+            &mut out,
+        );
         look(&mut out);
         if node.deadline().is_some_and(|(at, _)| at <= now) {
             node.step(now, (), Input::Wake, &mut out);

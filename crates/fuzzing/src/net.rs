@@ -2,8 +2,8 @@
 
 use amcast_core::Pid;
 use amcast_net::wire::{
-    Assembly, Body, FrameReader, HELLO_BYTES, Hello, Nonces, OPENING_BYTES, Sender, next_message,
-    opening, read_datagram, read_opening,
+    DatagramBody, DatagramSender, FrameReader, HELLO_BYTES, Hello, MessageAssembly, Nonces,
+    OPENING_BYTES, next_message, opening, read_datagram, read_opening,
 };
 use amcast_net::{NONCE_BYTES, Purpose, Secret};
 
@@ -71,7 +71,7 @@ fn frames(mut bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, bool) {
 /// Datagrams, each behind its length in two bytes. What is in them lies within them, and messages in
 /// pieces are put together in bounded memory.
 pub(crate) fn datagrams(bytes: &[u8]) {
-    let mut assembly = Assembly::new(ASSEMBLY_BYTES_MAX, FRAME_BYTES_MAX);
+    let mut assembly = MessageAssembly::new(ASSEMBLY_BYTES_MAX, FRAME_BYTES_MAX);
     let mut rest = bytes;
     while let [a, b, tail @ ..] = rest {
         let length = usize::from(u16::from_le_bytes([*a, *b]));
@@ -79,16 +79,17 @@ pub(crate) fn datagrams(bytes: &[u8]) {
         rest = tail;
         let Ok((sender, body)) = read_datagram(datagram) else { continue };
         match body {
-            Body::Messages(mut messages) => {
+            DatagramBody::Messages(mut messages) => {
                 let mut bytes = messages.len();
                 while let Ok(Some(message)) = next_message(&mut messages) {
                     bytes -= message.len() + 2;
                 }
                 assert!(messages.len() <= bytes, "messages are longer than their datagram");
             }
-            Body::Piece(piece) => {
+            DatagramBody::Piece(piece) => {
                 // Few senders, so that their pieces meet.
-                let sender = Sender { pid: Pid(sender.pid.0 % 2), incarnation: 0, ..sender };
+                let sender =
+                    DatagramSender { pid: Pid(sender.pid.0 % 2), incarnation: 0, ..sender };
                 if let Some(place) = assembly.add(sender, &piece) {
                     let message = assembly.message(place);
                     assert_eq!(message.len(), piece.total as usize);
@@ -96,7 +97,7 @@ pub(crate) fn datagrams(bytes: &[u8]) {
                     assert_eq!(here, piece.bytes, "the last piece is not in its place");
                 }
             }
-            Body::Knock | Body::Probe(_) | Body::Echo(..) => {}
+            DatagramBody::Knock | DatagramBody::Probe(_) | DatagramBody::Echo(..) => {}
         }
     }
 }

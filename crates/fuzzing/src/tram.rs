@@ -1,11 +1,13 @@
 //! What peers leave in each other's memory.
 
 use amcast_core::memory::{
-    HeapRegions, In, LINE_WORDS, Memory, Out, Outcome, RegionId, RegionSpec, Regions, Stamp, Window,
+    AccessOutcome, HeapRegions, LINE_WORDS, LineStamp, Memory, MemoryInput, MemoryOutput, RegionId,
+    RegionSpec, RegionWindow, Regions,
 };
 use amcast_core::step::Note;
 use amcast_core::{
-    Cluster, Config, Entry, Gid, Input, Node, Outbox, Output, Pid, Protocol, RawConfig, Span, Time,
+    ClusterShape, Config, Entry, Gid, Input, Outbox, Output, Pid, Protocol, ProtocolProcess,
+    RawConfig, Span, Time,
 };
 use amcast_protocols::tram::Tram;
 
@@ -58,7 +60,7 @@ impl Bytes<'_> {
 
 struct Process {
     me: Pid,
-    cluster: Cluster,
+    cluster: ClusterShape,
     node: Box<dyn Protocol<Medium = Memory> + Send>,
     specs: Vec<RegionSpec>,
     memory: HeapRegions,
@@ -70,7 +72,7 @@ struct Process {
 impl Process {
     fn new(config: &Config, me: Pid, incarnation: u32) -> Self {
         let entry = &Tram;
-        let Ok(Node::Memory(node, specs)) = entry.build(me, config) else {
+        let Ok(ProtocolProcess::Memory(node, specs)) = entry.build(me, config) else {
             panic!("TRAM writes memory")
         };
         let memory = HeapRegions::new(&specs);
@@ -93,14 +95,14 @@ impl Process {
             let spec = self.specs[region];
             let at = bytes.word() % u64::from(spec.lines);
             let words: [u64; LINE_WORDS] = std::array::from_fn(|_| bytes.word());
-            let stamp = Stamp::new(bytes.word() as u32, bytes.word());
+            let stamp = LineStamp::new(bytes.word() as u32, bytes.word());
             if spec.writer != self.me {
                 self.memory.lines(RegionId(region as u16))[at as usize].put(&words, stamp);
             }
             if what != 0 {
                 // So little that nobody is suspected: it is followers that are looked at.
                 self.now += Span::micros(3);
-                self.step(Input::Medium(In::Poll));
+                self.step(Input::Medium(MemoryInput::Poll));
             }
         }
         self.delivered
@@ -110,16 +112,16 @@ impl Process {
     /// it asks of an application is done.
     fn step(&mut self, input: Input<'_, Memory>) {
         self.out.clear();
-        self.node.step(self.now, Window(&self.memory), input, &mut self.out);
+        self.node.step(self.now, RegionWindow(&self.memory), input, &mut self.out);
         let mut asked = Vec::new();
         self.out.take(&mut asked);
         for output in asked {
             match output {
-                Output::Medium(Out::Write { ticket: Some(ticket), .. }) => {
-                    self.step(Input::Medium(In::Done(ticket, Outcome::Written)));
+                Output::Medium(MemoryOutput::Write { ticket: Some(ticket), .. }) => {
+                    self.step(Input::Medium(MemoryInput::Done(ticket, AccessOutcome::Written)));
                 }
-                Output::Medium(Out::Read { ticket, .. }) => {
-                    self.step(Input::Medium(In::Done(ticket, Outcome::Lost)));
+                Output::Medium(MemoryOutput::Read { ticket, .. }) => {
+                    self.step(Input::Medium(MemoryInput::Done(ticket, AccessOutcome::Lost)));
                 }
                 // Whoever logs it looks up its name.
                 Output::Note(Note::Malformed(peer, _)) => assert!(self.cluster.has(peer)),

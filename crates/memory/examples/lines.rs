@@ -4,7 +4,9 @@
 //! few seconds. Needs two cores that are otherwise idle.
 
 use amcast_core::id::Pid;
-use amcast_core::memory::{In, Lines, Out, RegionId, RegionSpec, Source, Stamp};
+use amcast_core::memory::{
+    LineRange, LineStamp, MemoryInput, MemoryOutput, RegionId, RegionSpec, WriteSource,
+};
 use amcast_core::step::Ticket;
 use amcast_memory::{Backing, ClusterId, Directory, MappedCarrier, StartOptions};
 use std::hint::{black_box, spin_loop};
@@ -20,7 +22,7 @@ const STAGING: RegionId = RegionId(2);
 const INBOX_LINES: u32 = 1 << 14;
 const REPEATS: usize = 7;
 
-fn main() -> Result<(), amcast_memory::Error> {
+fn main() -> Result<(), amcast_memory::MemoryError> {
     let id = ClusterId(0xbe_0000 << 32 | u64::from(process::id()));
     let directory = Directory::open(&Directory::usual_base(), id, 2, 0)?;
     println!("{}, {} cores", processor(), thread::available_parallelism().map_or(0, usize::from));
@@ -52,7 +54,7 @@ fn start(
     directory: &Directory,
     me: Pid,
     other: Pid,
-) -> Result<MappedCarrier, amcast_memory::Error> {
+) -> Result<MappedCarrier, amcast_memory::MemoryError> {
     let region = |name, writer, guarded| RegionSpec { name, lines: INBOX_LINES, writer, guarded };
     let specs = [
         region("inbox", other, false),
@@ -82,9 +84,9 @@ fn wait(mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn line(to: Pid, at: u32, stamp: u64) -> Out {
-    let source = Source::line([stamp; 7], Stamp(stamp));
-    Out::Write { to, region: INBOX, at, source, ticket: None, bell: false }
+fn line(to: Pid, at: u32, stamp: u64) -> MemoryOutput {
+    let source = WriteSource::line([stamp; 7], LineStamp(stamp));
+    MemoryOutput::Write { to, region: INBOX, at, source, ticket: None, bell: false }
 }
 
 fn seen(carrier: &MappedCarrier, at: u32) -> u64 {
@@ -122,9 +124,9 @@ fn ring(a: &mut MappedCarrier, b: &mut MappedCarrier, batch: u64) -> f64 {
     let mut epoch = 1000 * batch as u32;
     median(|| {
         epoch += 1;
-        let stamp = |record: u64| Stamp::new(epoch, record / SLOTS);
+        let stamp = |record: u64| LineStamp::new(epoch, record / SLOTS);
         let slot = |record: u64| 2 + 2 * (record % SLOTS) as u32;
-        a.window().region(INBOX)[TOLD as usize].put(&[0; 7], Stamp::default());
+        a.window().region(INBOX)[TOLD as usize].put(&[0; 7], LineStamp::default());
         let begin = Instant::now();
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -137,7 +139,7 @@ fn ring(a: &mut MappedCarrier, b: &mut MappedCarrier, batch: u64) -> f64 {
                     }
                 }
             });
-            let rest = Lines { region: STAGING, at: 0, count: 1 };
+            let rest = LineRange { region: STAGING, at: 0, count: 1 };
             let mut outs = Vec::new();
             let mut sent = 0;
             let mut told = 0;
@@ -151,9 +153,17 @@ fn ring(a: &mut MappedCarrier, b: &mut MappedCarrier, batch: u64) -> f64 {
                 });
                 outs.clear();
                 outs.extend((sent..sent + more).map(|record| {
-                    let source = Source::Made { head: [record; 7], stamp: stamp(record), rest };
+                    let source =
+                        WriteSource::Made { head: [record; 7], stamp: stamp(record), rest };
                     let at = slot(record);
-                    Out::Write { to: B, region: INBOX, at, source, ticket: None, bell: true }
+                    MemoryOutput::Write {
+                        to: B,
+                        region: INBOX,
+                        at,
+                        source,
+                        ticket: None,
+                        bell: true,
+                    }
                 }));
                 a.post(&outs);
                 sent += more;
@@ -166,7 +176,7 @@ fn ring(a: &mut MappedCarrier, b: &mut MappedCarrier, batch: u64) -> f64 {
 /// The writer's own cost for one line, nobody reading.
 fn posting(a: &mut MappedCarrier, b: &mut MappedCarrier) {
     const WRITES: u64 = 100_000;
-    b.post(&[Out::Allow(GUARDED)]);
+    b.post(&[MemoryOutput::Allow(GUARDED)]);
     println!("\nposting one line, nobody reading");
     let kinds = [
         ("without a ticket", INBOX, false, 1),
@@ -178,9 +188,9 @@ fn posting(a: &mut MappedCarrier, b: &mut MappedCarrier) {
     for (name, region, ticket, batch) in kinds {
         let outs: Vec<_> = (0..batch)
             .map(|at| {
-                let source = Source::line([7; 7], Stamp(7));
+                let source = WriteSource::line([7; 7], LineStamp(7));
                 let ticket = ticket.then_some(Ticket(1));
-                Out::Write { to: B, region, at, source, ticket, bell: false }
+                MemoryOutput::Write { to: B, region, at, source, ticket, bell: false }
             })
             .collect();
         let ns = median(|| {
@@ -189,7 +199,7 @@ fn posting(a: &mut MappedCarrier, b: &mut MappedCarrier) {
                 a.post(&outs);
                 a.begin_round();
                 while let Some((_, input)) = a.next_input() {
-                    if let In::Done(_, outcome) = input {
+                    if let MemoryInput::Done(_, outcome) = input {
                         black_box(outcome);
                     }
                 }
@@ -206,11 +216,11 @@ fn copying(a: &mut MappedCarrier, b: &MappedCarrier) {
     println!("\ncopying own lines, 56 of 64 bytes are data          carrier      memcpy");
     for size in [64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 1 << 20] {
         let count = (size / 64) as u32;
-        let out = Out::Write {
+        let out = MemoryOutput::Write {
             to: B,
             region: INBOX,
             at: 0,
-            source: Source::Copy(Lines { region: STAGING, at: 0, count }),
+            source: WriteSource::Copy(LineRange { region: STAGING, at: 0, count }),
             ticket: None,
             bell: false,
         };

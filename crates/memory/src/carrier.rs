@@ -1,15 +1,16 @@
 //! The carrier of one process: carries out what its protocol asks of the memory, and answers.
 
-use crate::bell::{self, Bell};
 use crate::directory::Directory;
-use crate::error::Error;
-use crate::guard::{Fence, Grant, Guard, Word};
-use crate::layout::{Place, ProcessLayout};
-use crate::peer::Peers;
-use crate::store::Hold;
+use crate::doorbell::{self, Doorbell};
+use crate::error::MemoryError;
+use crate::guard::{Fence, RegionGuard, SharedWord, WriteGrant};
+use crate::layout::{ProcessLayout, RegionLocation};
+use crate::peer::MappedPeers;
+use crate::store::HeldResource;
 use amcast_core::id::Pid;
 use amcast_core::memory::{
-    In, LINE_WORDS, Line, Lines, Out, Outcome, RegionId, Regions, Source, Stamp, Window,
+    AccessOutcome, CacheLine, LINE_WORDS, LineRange, LineStamp, MemoryInput, MemoryOutput,
+    RegionId, RegionWindow, Regions, WriteSource,
 };
 use amcast_core::step::Ticket;
 use core::fmt;
@@ -64,12 +65,12 @@ pub struct MappedCarrier {
     me: Pid,
     incarnation: u64,
     own: Arc<ProcessLayout>,
-    peers: Peers,
-    bell: Bell,
+    peers: MappedPeers,
+    bell: Doorbell,
     /// Answers to what was posted since the round began.
-    filling: Answers,
+    filling: AccessResults,
     /// Answers being given out in this round.
-    giving: Answers,
+    giving: AccessResults,
     given: usize,
     /// Processes that started anew, to be told in this round.
     fresh: Vec<(Pid, u64)>,
@@ -81,7 +82,7 @@ pub struct MappedCarrier {
     rings: Vec<Pid>,
     counts: CarrierCounts,
     crashed: bool,
-    _hold: Hold,
+    _hold: HeldResource,
 }
 
 impl fmt::Debug for MappedCarrier {
@@ -92,14 +93,14 @@ impl fmt::Debug for MappedCarrier {
 
 /// Answers in the order of posting. Reused, so the steady state allocates nothing.
 #[derive(Default)]
-struct Answers {
-    fates: Vec<(Ticket, Fate)>,
+struct AccessResults {
+    fates: Vec<(Ticket, AccessFate)>,
     words: Vec<[u64; LINE_WORDS + 1]>,
 }
 
 /// What became of a write or read.
 #[derive(Clone, Copy)]
-enum Fate {
+enum AccessFate {
     Denied,
     Lost,
     Written,
@@ -112,13 +113,13 @@ enum Fate {
     Stored {
         to: Pid,
         region: RegionId,
-        grant: Option<Grant>,
+        grant: Option<WriteGrant>,
     },
 }
 
 impl Regions for ProcessLayout {
     #[inline]
-    fn lines(&self, region: RegionId) -> &[Line] {
+    fn lines(&self, region: RegionId) -> &[CacheLine] {
         let place = self.place(usize::from(region.0));
         Self::lines(self, place.expect("a region of the process's own"))
     }
@@ -130,11 +131,11 @@ impl MappedCarrier {
         me: Pid,
         incarnation: u64,
         own: ProcessLayout,
-        hold: Hold,
-        bell: Bell,
+        hold: HeldResource,
+        bell: Doorbell,
     ) -> Self {
         let own = Arc::new(own);
-        let peers = Peers::new(directory.clone(), me, incarnation, Arc::clone(&own));
+        let peers = MappedPeers::new(directory.clone(), me, incarnation, Arc::clone(&own));
         Self {
             directory,
             me,
@@ -142,8 +143,8 @@ impl MappedCarrier {
             own,
             peers,
             bell,
-            filling: Answers::default(),
-            giving: Answers::default(),
+            filling: AccessResults::default(),
+            giving: AccessResults::default(),
             given: 0,
             fresh: Vec::new(),
             fresh_told: 0,
@@ -173,12 +174,12 @@ impl MappedCarrier {
     }
 
     /// The process's own regions.
-    pub fn window(&self) -> Window<'_> {
-        Window(&*self.own)
+    pub fn window(&self) -> RegionWindow<'_> {
+        RegionWindow(&*self.own)
     }
 
     /// The bell that wakes the loop of this process.
-    pub fn bell(&self) -> &Bell {
+    pub fn bell(&self) -> &Doorbell {
         &self.bell
     }
 
@@ -189,7 +190,7 @@ impl MappedCarrier {
 
     /// The last error with a peer's memory, once: accesses to it are `Lost` until it
     /// can be mapped, which is tried again every 100 ms. A loop asks now and then, and tells the operator.
-    pub fn take_fault(&mut self) -> Option<Error> {
+    pub fn take_fault(&mut self) -> Option<MemoryError> {
         self.peers.take_fault()
     }
 
@@ -218,7 +219,7 @@ impl MappedCarrier {
 
     /// The next input of the round, with the window to lend along with it; none at the end of the
     /// round. What the protocol asks for in return is posted before the next call.
-    pub fn next_input(&mut self) -> Option<(Window<'_>, In<'_>)> {
+    pub fn next_input(&mut self) -> Option<(RegionWindow<'_>, MemoryInput<'_>)> {
         let polled = !self.poll_due && self.fresh_told == self.fresh.len();
         if polled && self.given == self.giving.fates.len() && self.answer_due {
             // A write is done when it is posted: who waits a round for the answer waits for nothing.
@@ -229,21 +230,26 @@ impl MappedCarrier {
         if let Some(&(ticket, fate)) = self.giving.fates.get(self.given) {
             self.given += 1;
             let outcome = match fate {
-                Fate::Written => Outcome::Written,
-                Fate::Denied => Outcome::Denied,
-                Fate::Lost => Outcome::Lost,
-                Fate::Words { at, count } => Outcome::Words(&self.giving.words[at..at + count]),
-                Fate::Stored { .. } => unreachable!("settled at the end of its batch"),
+                AccessFate::Written => AccessOutcome::Written,
+                AccessFate::Denied => AccessOutcome::Denied,
+                AccessFate::Lost => AccessOutcome::Lost,
+                AccessFate::Words { at, count } => {
+                    AccessOutcome::Words(&self.giving.words[at..at + count])
+                }
+                AccessFate::Stored { .. } => unreachable!("settled at the end of its batch"),
             };
-            return Some((Window(&*self.own), In::Done(ticket, outcome)));
+            return Some((RegionWindow(&*self.own), MemoryInput::Done(ticket, outcome)));
         }
         if let Some(&(pid, incarnation)) = self.fresh.get(self.fresh_told) {
             self.fresh_told += 1;
             self.peers.adopt(pid, incarnation);
-            return Some((Window(&*self.own), In::Fresh { pid, incarnation: life(incarnation) }));
+            return Some((
+                RegionWindow(&*self.own),
+                MemoryInput::Fresh { pid, incarnation: life(incarnation) },
+            ));
         }
         if core::mem::take(&mut self.poll_due) {
-            return Some((Window(&*self.own), In::Poll));
+            return Some((RegionWindow(&*self.own), MemoryInput::Poll));
         }
         None
     }
@@ -259,27 +265,30 @@ impl MappedCarrier {
     ///
     /// # Panics
     /// When the protocol names lines of its own that it does not have.
-    pub fn post<'o>(&mut self, outs: impl IntoIterator<Item = &'o Out>) {
+    pub fn post<'o>(&mut self, outs: impl IntoIterator<Item = &'o MemoryOutput>) {
         let first = self.filling.fates.len();
         let mut guarded = false;
         for out in outs {
             match out {
-                Out::Write { to, region, at, source, ticket, bell } => {
+                MemoryOutput::Write { to, region, at, source, ticket, bell } => {
                     let fate = self.write(*to, *region, *at, source);
-                    if *bell && matches!(fate, Fate::Stored { .. }) && self.peers.mark_ring(*to) {
+                    if *bell
+                        && matches!(fate, AccessFate::Stored { .. })
+                        && self.peers.mark_ring(*to)
+                    {
                         self.rings.push(*to);
                     }
                     if let Some(ticket) = ticket {
-                        guarded |= matches!(fate, Fate::Stored { grant: Some(_), .. });
+                        guarded |= matches!(fate, AccessFate::Stored { grant: Some(_), .. });
                         self.filling.fates.push((*ticket, fate));
                     }
                 }
-                Out::Read { of, region, at, count, ticket } => {
+                MemoryOutput::Read { of, region, at, count, ticket } => {
                     let fate = self.read(*of, *region, *at, *count);
                     self.filling.fates.push((*ticket, fate));
                 }
-                Out::Allow(region) => self.guard(*region).allow(),
-                Out::Revoke(region) => {
+                MemoryOutput::Allow(region) => self.guard(*region).allow(),
+                MemoryOutput::Revoke(region) => {
                     self.guard(*region).revoke();
                     self.counts.fences += 1;
                 }
@@ -287,25 +296,25 @@ impl MappedCarrier {
         }
         if guarded || !self.rings.is_empty() {
             // All stores of the batch are behind this line, all checks of guards and bells before:
-            // W3 of `guard.rs` and R2 of `bell.rs` at once.
-            <AtomicU64 as Word>::fence(Fence::Writer);
+            // W3 of `guard.rs` and R2 of `doorbell.rs` at once.
+            <AtomicU64 as SharedWord>::fence(Fence::Writer);
             self.counts.fences += 1;
         }
         self.settle(first);
         self.ring_bells();
     }
 
-    fn guard(&self, region: RegionId) -> Guard<'_, AtomicU64> {
+    fn guard(&self, region: RegionId) -> RegionGuard<'_, AtomicU64> {
         let index = usize::from(region.0);
         assert!(self.own.place(index).is_some_and(|p| p.guarded), "a guarded region of its own");
-        Guard(self.own.guard(index))
+        RegionGuard(self.own.guard(index))
     }
 
-    fn write(&mut self, to: Pid, region: RegionId, at: u32, source: &Source) -> Fate {
+    fn write(&mut self, to: Pid, region: RegionId, at: u32, source: &WriteSource) -> AccessFate {
         let count = source.count();
         let Some(target) = self.peers.reach(to) else {
             self.counts.lost += 1;
-            return Fate::Lost;
+            return AccessFate::Lost;
         };
         let place = target.place(usize::from(region.0)).filter(|p| p.writer == self.me);
         let Some((place, range)) = place.and_then(|p| within(p, at, count)) else {
@@ -313,22 +322,22 @@ impl MappedCarrier {
         };
         let mut grant = None;
         if place.guarded {
-            grant = Guard(target.guard(usize::from(region.0))).grant();
+            grant = RegionGuard(target.guard(usize::from(region.0))).grant();
             if grant.is_none() {
                 self.counts.denied += 1;
-                return Fate::Denied;
+                return AccessFate::Denied;
             }
         }
         copy(&self.own, source, &target.lines(place)[range]);
         self.counts.writes += 1;
         self.counts.lines += u64::from(count);
-        Fate::Stored { to, region, grant }
+        AccessFate::Stored { to, region, grant }
     }
 
-    fn read(&mut self, of: Pid, region: RegionId, at: u32, count: u32) -> Fate {
+    fn read(&mut self, of: Pid, region: RegionId, at: u32, count: u32) -> AccessFate {
         let Some(target) = self.peers.reach(of) else {
             self.counts.lost += 1;
-            return Fate::Lost;
+            return AccessFate::Lost;
         };
         let place = target.place(usize::from(region.0)).and_then(|p| within(p, at, count));
         let Some((place, range)) = place else { return self.refuse(of, region, at, count) };
@@ -336,7 +345,7 @@ impl MappedCarrier {
         self.filling.words.extend(target.lines(place)[range].iter().map(|line| {
             // The stamp first: if it is the expected one, the words behind it are at least those
             // published with it.
-            let Stamp(stamp) = line.stamp();
+            let LineStamp(stamp) = line.stamp();
             let [a, b, c, d, e, f, g] = line.words();
             [a, b, c, d, e, f, g, stamp]
         }));
@@ -344,35 +353,35 @@ impl MappedCarrier {
             // It started anew meanwhile: what was read is of no use to anyone.
             self.filling.words.truncate(begin);
             self.counts.lost += 1;
-            return Fate::Lost;
+            return AccessFate::Lost;
         }
         self.counts.reads += 1;
-        Fate::Words { at: begin, count: count as usize }
+        AccessFate::Words { at: begin, count: count as usize }
     }
 
     #[cold]
-    fn refuse(&mut self, pid: Pid, region: RegionId, at: u32, count: u32) -> Fate {
+    fn refuse(&mut self, pid: Pid, region: RegionId, at: u32, count: u32) -> AccessFate {
         self.counts.refused += 1;
-        self.peers.fail(Error::Refused { pid, region: region.0, at, count });
-        Fate::Lost
+        self.peers.fail(MemoryError::Refused { pid, region: region.0, at, count });
+        AccessFate::Lost
     }
 
     /// Decides the fate of what was stored: W4 of `guard.rs`.
     fn settle(&mut self, first: usize) {
         for (_, fate) in &mut self.filling.fates[first..] {
-            let Fate::Stored { to, region, grant } = *fate else { continue };
+            let AccessFate::Stored { to, region, grant } = *fate else { continue };
             let Some(target) = self.peers.reached(to) else {
                 self.counts.lost += 1;
-                *fate = Fate::Lost;
+                *fate = AccessFate::Lost;
                 continue;
             };
-            let stands = |grant| Guard(target.guard(usize::from(region.0))).stands(grant);
+            let stands = |grant| RegionGuard(target.guard(usize::from(region.0))).stands(grant);
             *fate = match grant {
                 Some(grant) if !stands(grant) => {
                     self.counts.denied += 1;
-                    Fate::Denied
+                    AccessFate::Denied
                 }
-                _ => Fate::Written,
+                _ => AccessFate::Written,
             };
         }
     }
@@ -382,7 +391,7 @@ impl MappedCarrier {
             self.peers.unmark_ring(pid);
             let bell = self.directory.bell_of(pid);
             if bell != self.bell.pid() {
-                let woke = bell::ring_after_fence(self.directory.layout().bell(bell));
+                let woke = doorbell::ring_after_fence(self.directory.layout().bell(bell));
                 self.counts.wakes += u64::from(woke);
             }
         }
@@ -392,7 +401,7 @@ impl MappedCarrier {
     ///
     /// # Errors
     /// When the system refuses to remove its file; the next start tries again.
-    pub fn stop(mut self) -> Result<(), Error> {
+    pub fn stop(mut self) -> Result<(), MemoryError> {
         self.crashed = true;
         self.directory.stop(self.me, self.incarnation)
     }
@@ -421,7 +430,11 @@ fn life(incarnation: u64) -> u32 {
 
 /// The range of `count` lines from `at` on within a region.
 #[inline]
-fn within(place: Place, at: u32, count: u32) -> Option<(Place, core::ops::Range<usize>)> {
+fn within(
+    place: RegionLocation,
+    at: u32,
+    count: u32,
+) -> Option<(RegionLocation, core::ops::Range<usize>)> {
     let begin = at as usize;
     let end = begin + count as usize;
     (end <= place.count).then_some((place, begin..end))
@@ -429,20 +442,20 @@ fn within(place: Place, at: u32, count: u32) -> Option<(Place, core::ops::Range<
 
 /// Stores what a write carries, line after line, the stamp of each line last.
 #[inline]
-fn copy(own: &ProcessLayout, source: &Source, to: &[Line]) {
-    let lines = |lines: &Lines| -> &[Line] {
+fn copy(own: &ProcessLayout, source: &WriteSource, to: &[CacheLine]) {
+    let lines = |lines: &LineRange| -> &[CacheLine] {
         if lines.count == 0 {
             return &[];
         }
         &Regions::lines(own, lines.region)[lines.at as usize..][..lines.count as usize]
     };
     match source {
-        Source::Copy(from) => {
+        WriteSource::Copy(from) => {
             for (to, from) in to.iter().zip(lines(from)) {
                 to.copy(from, from.stamp());
             }
         }
-        Source::Made { head, stamp, rest } => {
+        WriteSource::Made { head, stamp, rest } => {
             to[0].put(head, *stamp);
             for (to, from) in to[1..].iter().zip(lines(rest)) {
                 to.copy(from, *stamp);

@@ -1,12 +1,12 @@
 //! The cluster's directory: who lives, in which incarnation, and who has which client place.
 
-use crate::bell::Bell;
 use crate::carrier::MappedCarrier;
-use crate::error::Error;
-use crate::files::{self, Files};
+use crate::doorbell::Doorbell;
+use crate::error::MemoryError;
+use crate::files::{self, ClusterFiles};
 use crate::layout::{self, DirectoryLayout, ProcessLayout};
-use crate::segment::Segment;
-use crate::store::{Backing, Heap, Hold, Name, Store};
+use crate::segment::SharedSegment;
+use crate::store::{Backing, Heap, HeldResource, IncarnationFile, LineStore};
 use amcast_core::id::Pid;
 use amcast_core::memory::RegionSpec;
 use core::fmt;
@@ -27,10 +27,10 @@ pub struct ClusterId(pub u64);
 /// In `base/amcast-<id>/`: a file `directory` that everybody maps, a file for each process that runs,
 /// a lock file for each client place. See `layout.rs` for every word of them.
 #[derive(Clone)]
-pub struct Directory(Arc<Inner>);
+pub struct Directory(Arc<DirectoryState>);
 
-struct Inner {
-    store: Box<dyn Store>,
+struct DirectoryState {
+    store: Box<dyn LineStore>,
     layout: DirectoryLayout,
     cluster: ClusterId,
 }
@@ -47,7 +47,7 @@ pub struct StartOptions {
     /// How the memory of its regions is set aside.
     pub backing: Backing,
     /// The bell of the loop that runs the process, if the loop runs another one already.
-    pub bell: Option<Bell>,
+    pub bell: Option<Doorbell>,
     /// The incarnation is not below this: for a client, the number of its lease.
     pub incarnation_min: u32,
 }
@@ -56,7 +56,7 @@ pub struct StartOptions {
 pub struct Lease {
     place: u32,
     number: u32,
-    _hold: Hold,
+    _hold: HeldResource,
 }
 
 impl Lease {
@@ -109,10 +109,15 @@ impl Directory {
     /// # Errors
     /// When it cannot be made, belongs to someone else, is open to others, or was made for a
     /// cluster of another shape or by another version.
-    pub fn open(base: &Path, id: ClusterId, processes: u32, places: u32) -> Result<Self, Error> {
+    pub fn open(
+        base: &Path,
+        id: ClusterId,
+        processes: u32,
+        places: u32,
+    ) -> Result<Self, MemoryError> {
         let path = path_of(base, id);
         for _ in 0..OPEN_TRIES {
-            let files = Files::open(path.clone())?;
+            let files = ClusterFiles::open(path.clone())?;
             let lock = files.exclusive()?;
             // Whoever removes the directory has the lock: from here on it stays.
             if !files.is_removed()? {
@@ -121,28 +126,28 @@ impl Directory {
                 return opened;
             }
         }
-        Err(Error::Corrupt { path, why: "it is removed again and again while it is opened" })
+        Err(MemoryError::Corrupt { path, why: "it is removed again and again while it is opened" })
     }
 
     /// A directory on the heap of this process: for carriers in threads of one process.
     ///
     /// # Errors
     /// Never, for a shape that fits in memory.
-    pub fn heap(id: ClusterId, processes: u32, places: u32) -> Result<Self, Error> {
+    pub fn heap(id: ClusterId, processes: u32, places: u32) -> Result<Self, MemoryError> {
         Self::with_store(Box::new(Heap::default()), id, processes, places)
     }
 
     fn with_store(
-        store: Box<dyn Store>,
+        store: Box<dyn LineStore>,
         cluster: ClusterId,
         processes: u32,
         places: u32,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, MemoryError> {
         let (lines, fresh) = store.directory(layout::directory_lines(processes, places))?;
         let shape = [cluster.0, u64::from(processes), u64::from(places)];
         let path = store.path(&"directory");
         let layout = DirectoryLayout::new(lines, &path, shape, fresh)?;
-        Ok(Self(Arc::new(Inner { store, layout, cluster })))
+        Ok(Self(Arc::new(DirectoryState { store, layout, cluster })))
     }
 
     pub(crate) fn layout(&self) -> &DirectoryLayout {
@@ -153,7 +158,7 @@ impl Directory {
     ///
     /// # Errors
     /// When no file can hold them.
-    pub fn bytes_of(specs: &[RegionSpec]) -> Result<u64, Error> {
+    pub fn bytes_of(specs: &[RegionSpec]) -> Result<u64, MemoryError> {
         layout::file_bytes(specs)
     }
 
@@ -161,7 +166,7 @@ impl Directory {
     ///
     /// # Errors
     /// When the system does not say.
-    pub fn free_bytes(base: &Path) -> Result<u64, Error> {
+    pub fn free_bytes(base: &Path) -> Result<u64, MemoryError> {
         files::free_bytes(base)
     }
 
@@ -170,18 +175,18 @@ impl Directory {
     /// room before everybody has let go of it, this waits a moment.
     ///
     /// # Errors
-    /// [`Error::Running`] if it runs already; otherwise when its memory cannot be set aside.
+    /// [`MemoryError::Running`] if it runs already; otherwise when its memory cannot be set aside.
     pub fn start(
         &self,
         pid: Pid,
         specs: &[RegionSpec],
         options: StartOptions,
-    ) -> Result<MappedCarrier, Error> {
+    ) -> Result<MappedCarrier, MemoryError> {
         self.check_pid(pid)?;
         let begun = Instant::now();
         loop {
             match self.start_now(pid, specs, options.clone()) {
-                Err(Error::NoSpace { .. }) if begun.elapsed() < ROOM_PATIENCE.0 => {
+                Err(MemoryError::NoSpace { .. }) if begun.elapsed() < ROOM_PATIENCE.0 => {
                     thread::sleep(ROOM_PATIENCE.1);
                 }
                 started => return started,
@@ -194,23 +199,24 @@ impl Directory {
         pid: Pid,
         specs: &[RegionSpec],
         options: StartOptions,
-    ) -> Result<MappedCarrier, Error> {
+    ) -> Result<MappedCarrier, MemoryError> {
         let (regions, lines) = layout::plan(specs)?;
-        let Inner { store, layout, cluster } = &*self.0;
+        let DirectoryState { store, layout, cluster } = &*self.0;
         let _lock = store.exclusive()?;
         for name in store.list()? {
             if !store.is_held(name)? {
                 self.bury(name)?;
             } else if name.pid == pid {
-                return Err(Error::Running { pid, os_pid: self.os_pid(pid) });
+                return Err(MemoryError::Running { pid, os_pid: self.os_pid(pid) });
             }
         }
         let incarnation = layout.next_incarnation(pid, u64::from(options.incarnation_min) + 1);
-        let (segment, hold) = store.create(Name { pid, incarnation }, lines, options.backing)?;
+        let (segment, hold) =
+            store.create(IncarnationFile { pid, incarnation }, lines, options.backing)?;
         layout.count_incarnation(pid, incarnation);
         let name = [cluster.0, u64::from(pid.0), incarnation];
         let own = ProcessLayout::create(segment, name, regions);
-        let bell = options.bell.unwrap_or_else(|| Bell::new(self.clone(), pid));
+        let bell = options.bell.unwrap_or_else(|| Doorbell::new(self.clone(), pid));
         bell.stay();
         layout.bell_of(pid).store(u64::from(bell.pid().0), Ordering::Relaxed);
         layout.os_pid(pid).store(u64::from(process::id()), Ordering::Relaxed);
@@ -224,10 +230,10 @@ impl Directory {
     ///
     /// # Errors
     /// When there is no such place, or the system refuses.
-    pub fn lease(&self, place: u32) -> Result<Option<Lease>, Error> {
+    pub fn lease(&self, place: u32) -> Result<Option<Lease>, MemoryError> {
         let count = self.layout().places();
         if place >= count {
-            return Err(Error::NoSuch { what: "client place", number: place, count });
+            return Err(MemoryError::NoSuch { what: "client place", number: place, count });
         }
         let Some(hold) = self.0.store.take_place(place)? else { return Ok(None) };
         let line = self.layout().place(place);
@@ -240,7 +246,7 @@ impl Directory {
     ///
     /// # Errors
     /// As [`Directory::lease`].
-    pub fn lease_any(&self) -> Result<Option<Lease>, Error> {
+    pub fn lease_any(&self) -> Result<Option<Lease>, MemoryError> {
         for place in 0..self.layout().places() {
             if let Some(lease) = self.lease(place)? {
                 return Ok(Some(lease));
@@ -253,11 +259,11 @@ impl Directory {
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn is_running(&self, pid: Pid) -> Result<bool, Error> {
+    pub fn is_running(&self, pid: Pid) -> Result<bool, MemoryError> {
         self.check_pid(pid)?;
         let _lock = self.0.store.exclusive()?;
         let incarnation = self.layout().live(pid);
-        Ok(incarnation != 0 && self.0.store.is_held(Name { pid, incarnation })?)
+        Ok(incarnation != 0 && self.0.store.is_held(IncarnationFile { pid, incarnation })?)
     }
 
     /// Finds processes that died, tells everyone (writes to them give `Lost` from now on) and
@@ -265,7 +271,7 @@ impl Directory {
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn clean(&self) -> Result<Vec<Pid>, Error> {
+    pub fn clean(&self) -> Result<Vec<Pid>, MemoryError> {
         let store = &self.0.store;
         let _lock = store.exclusive()?;
         let mut dead = Vec::new();
@@ -280,13 +286,13 @@ impl Directory {
     /// Removes the directory with all that is in it. Leases end: take them back first.
     ///
     /// # Errors
-    /// [`Error::Running`] if a process still runs.
-    pub fn remove(&self) -> Result<(), Error> {
+    /// [`MemoryError::Running`] if a process still runs.
+    pub fn remove(&self) -> Result<(), MemoryError> {
         let store = &self.0.store;
         let _lock = store.exclusive()?;
         for name in store.list()? {
             if store.is_held(name)? {
-                return Err(Error::Running { pid: name.pid, os_pid: self.os_pid(name.pid) });
+                return Err(MemoryError::Running { pid: name.pid, os_pid: self.os_pid(name.pid) });
             }
         }
         store.remove_all()
@@ -296,14 +302,14 @@ impl Directory {
     /// nothing if it is not there.
     ///
     /// # Errors
-    /// [`Error::Running`] if a process still runs, with 0 for its number in the operating system;
+    /// [`MemoryError::Running`] if a process still runs, with 0 for its number in the operating system;
     /// otherwise when something else is in it, it is not ours, or the system refuses.
-    pub fn discard(base: &Path, id: ClusterId) -> Result<(), Error> {
-        let Some(files) = Files::open_existing(path_of(base, id))? else { return Ok(()) };
+    pub fn discard(base: &Path, id: ClusterId) -> Result<(), MemoryError> {
+        let Some(files) = ClusterFiles::open_existing(path_of(base, id))? else { return Ok(()) };
         let _lock = files.exclusive()?;
         for name in files.list()? {
             if files.is_held(name)? {
-                return Err(Error::Running { pid: name.pid, os_pid: 0 });
+                return Err(MemoryError::Running { pid: name.pid, os_pid: 0 });
             }
         }
         files.remove_all()
@@ -320,9 +326,9 @@ impl Directory {
     ///
     /// # Errors
     /// When there is no such process.
-    pub fn bell(&self, pid: Pid) -> Result<Bell, Error> {
+    pub fn bell(&self, pid: Pid) -> Result<Doorbell, MemoryError> {
         self.check_pid(pid)?;
-        Ok(Bell::new(self.clone(), self.bell_of(pid)))
+        Ok(Doorbell::new(self.clone(), self.bell_of(pid)))
     }
 
     /// Whose bell wakes the process. The word is not believed.
@@ -333,21 +339,25 @@ impl Directory {
     }
 
     /// Maps the file of a peer.
-    pub(crate) fn open_peer(&self, pid: Pid, incarnation: u64) -> Result<ProcessLayout, Error> {
-        let name = Name { pid, incarnation };
-        let segment: Segment = self.0.store.open(name)?;
+    pub(crate) fn open_peer(
+        &self,
+        pid: Pid,
+        incarnation: u64,
+    ) -> Result<ProcessLayout, MemoryError> {
+        let name = IncarnationFile { pid, incarnation };
+        let segment: SharedSegment = self.0.store.open(name)?;
         let words = [self.0.cluster.0, u64::from(pid.0), incarnation];
         ProcessLayout::open(segment, &self.0.store.path(&name), words)
     }
 
     /// Ends an incarnation in good order.
-    pub(crate) fn stop(&self, pid: Pid, incarnation: u64) -> Result<(), Error> {
+    pub(crate) fn stop(&self, pid: Pid, incarnation: u64) -> Result<(), MemoryError> {
         let _lock = self.0.store.exclusive()?;
-        self.bury(Name { pid, incarnation }).map(|_| ())
+        self.bury(IncarnationFile { pid, incarnation }).map(|_| ())
     }
 
     /// Takes a file out of use; says whether it was the one in use. The caller holds the lock.
-    fn bury(&self, name: Name) -> Result<bool, Error> {
+    fn bury(&self, name: IncarnationFile) -> Result<bool, MemoryError> {
         let layout = self.layout();
         let known = name.pid.0 < layout.processes();
         let current = known && layout.live(name.pid) == name.incarnation;
@@ -362,7 +372,7 @@ impl Directory {
     /// Wakes everyone who sleeps: somebody started or ended.
     fn ring_all(&self) {
         for pid in (0..self.layout().processes()).map(Pid) {
-            Bell::new(self.clone(), pid).ring();
+            Doorbell::new(self.clone(), pid).ring();
         }
     }
 
@@ -371,11 +381,11 @@ impl Directory {
         if known { self.layout().os_pid(pid).load(Ordering::Relaxed) } else { 0 }
     }
 
-    fn check_pid(&self, pid: Pid) -> Result<(), Error> {
+    fn check_pid(&self, pid: Pid) -> Result<(), MemoryError> {
         let count = self.layout().processes();
         if pid.0 < count {
             return Ok(());
         }
-        Err(Error::NoSuch { what: "process", number: pid.0, count })
+        Err(MemoryError::NoSuch { what: "process", number: pid.0, count })
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Why the shared memory of a cluster could not be used.
 #[derive(Debug)]
-pub enum Error {
+pub enum MemoryError {
     /// The operating system does not let this user do it.
     Permission {
         /// Where.
@@ -114,7 +114,7 @@ pub enum Error {
     },
 }
 
-impl Error {
+impl MemoryError {
     /// What an error of the operating system means here.
     pub(crate) fn system(path: &Path, doing: &'static str, errno: Errno) -> Self {
         let path = path.to_owned();
@@ -131,7 +131,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for MemoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Permission { path, doing } => {
@@ -217,7 +217,7 @@ fn wrong_shape(
     )
 }
 
-impl std::error::Error for Error {
+impl std::error::Error for MemoryError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::System { errno, .. } => Some(errno),

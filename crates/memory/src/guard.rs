@@ -50,7 +50,7 @@ pub(crate) enum Fence {
 }
 
 /// A shared word: the machine's, or a model checker's.
-pub(crate) trait Word {
+pub(crate) trait SharedWord {
     /// Loads it.
     fn load(&self, order: Ordering) -> u64;
     /// Stores to it.
@@ -61,7 +61,7 @@ pub(crate) trait Word {
     fn fence(which: Fence);
 }
 
-impl Word for AtomicU64 {
+impl SharedWord for AtomicU64 {
     #[inline]
     fn load(&self, order: Ordering) -> u64 {
         Self::load(self, order)
@@ -85,24 +85,24 @@ impl Word for AtomicU64 {
 
 /// The guard word of a region.
 #[derive(Debug)]
-pub(crate) struct Guard<'a, W>(pub(crate) &'a W);
+pub(crate) struct RegionGuard<'a, W>(pub(crate) &'a W);
 
 /// The grant under which a write was begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Grant(u64);
+pub(crate) struct WriteGrant(u64);
 
-impl<W: Word> Guard<'_, W> {
+impl<W: SharedWord> RegionGuard<'_, W> {
     /// Writer, W1: the grant in force, or none while the region is revoked.
     #[inline]
-    pub(crate) fn grant(&self) -> Option<Grant> {
+    pub(crate) fn grant(&self) -> Option<WriteGrant> {
         // Pairs with the release store in `allow`.
         let word = self.0.load(Ordering::Acquire);
-        (word % 2 == 1).then_some(Grant(word))
+        (word % 2 == 1).then_some(WriteGrant(word))
     }
 
     /// Writer, W4, after [`Fence::Writer`]: whether that grant has been in force all the time.
     #[inline]
-    pub(crate) fn stands(&self, grant: Grant) -> bool {
+    pub(crate) fn stands(&self, grant: WriteGrant) -> bool {
         self.0.load(Ordering::Relaxed) == grant.0
     }
 

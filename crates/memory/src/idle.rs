@@ -47,7 +47,7 @@ impl Idle {
 pub enum Pause {
     /// It paused for an instant: look again.
     Again,
-    /// Park: announce, look once more, sleep; see [`crate::Bell`].
+    /// Park: announce, look once more, sleep; see [`crate::Doorbell`].
     Park,
 }
 

@@ -16,10 +16,10 @@
 //! `changes` is raised after each change of a `live`. `ready` is stored last: who finds it set finds
 //! the rest of the header as it will stay.
 
-use crate::error::Error;
-use crate::segment::{LINE_BYTES, Segment};
+use crate::error::MemoryError;
+use crate::segment::{LINE_BYTES, SharedSegment};
 use amcast_core::id::Pid;
-use amcast_core::memory::{Line, RegionSpec};
+use amcast_core::memory::{CacheLine, RegionSpec};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::path::Path;
 
@@ -40,7 +40,7 @@ pub(crate) fn directory_lines(processes: u32, places: u32) -> usize {
 /// The directory file.
 #[derive(Debug)]
 pub(crate) struct DirectoryLayout {
-    lines: Segment,
+    lines: SharedSegment,
     processes: u32,
     places: u32,
 }
@@ -48,11 +48,11 @@ pub(crate) struct DirectoryLayout {
 impl DirectoryLayout {
     /// Takes a directory file into use. `fresh` says that it is zeroed and the caller's own.
     pub(crate) fn new(
-        lines: Segment,
+        lines: SharedSegment,
         path: &Path,
         shape: [u64; 3],
         fresh: bool,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, MemoryError> {
         let head = &lines[0];
         if fresh {
             for (i, word) in [MAGIC, VERSION].into_iter().chain(shape).enumerate() {
@@ -63,13 +63,13 @@ impl DirectoryLayout {
         check_head(head, path)?;
         let found = [2, 3, 4].map(|i| head.word(i));
         if found != shape {
-            return Err(Error::Shape { path: path.to_owned(), found, expected: shape });
+            return Err(MemoryError::Shape { path: path.to_owned(), found, expected: shape });
         }
         Ok(Self { lines, processes: shape[1] as u32, places: shape[2] as u32 })
     }
 
     /// Whether a directory file was written to its end; one that was not is made anew.
-    pub(crate) fn is_ready(lines: &[Line]) -> bool {
+    pub(crate) fn is_ready(lines: &[CacheLine]) -> bool {
         lines.first().is_some_and(|head| head.stamp().0 == READY)
     }
 
@@ -81,7 +81,7 @@ impl DirectoryLayout {
         self.places
     }
 
-    fn process(&self, pid: Pid) -> &Line {
+    fn process(&self, pid: Pid) -> &CacheLine {
         assert!(pid.0 < self.processes, "a process of the cluster");
         &self.lines[1 + pid.index()]
     }
@@ -135,14 +135,14 @@ impl DirectoryLayout {
     }
 
     /// The line of a client place: the last lease given and who got it.
-    pub(crate) fn place(&self, place: u32) -> &Line {
+    pub(crate) fn place(&self, place: u32) -> &CacheLine {
         assert!(place < self.places, "a client place of the cluster");
         &self.lines[1 + 2 * self.processes as usize + place as usize]
     }
 }
 
-fn check_head(head: &Line, path: &Path) -> Result<(), Error> {
-    let corrupt = |why| Err(Error::Corrupt { path: path.to_owned(), why });
+fn check_head(head: &CacheLine, path: &Path) -> Result<(), MemoryError> {
+    let corrupt = |why| Err(MemoryError::Corrupt { path: path.to_owned(), why });
     if head.stamp().0 != READY {
         return corrupt("it was not written to its end");
     }
@@ -151,7 +151,7 @@ fn check_head(head: &Line, path: &Path) -> Result<(), Error> {
     }
     let found = head.word(1);
     if found != VERSION {
-        return Err(Error::Version { path: path.to_owned(), found, expected: VERSION });
+        return Err(MemoryError::Version { path: path.to_owned(), found, expected: VERSION });
     }
     Ok(())
 }
@@ -159,7 +159,7 @@ fn check_head(head: &Line, path: &Path) -> Result<(), Error> {
 /// Where a region lies in the file of its process. Copied out of the file and checked, so that
 /// nobody can change it behind the carrier's back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RegionLocation {
     /// Its first line.
     pub(crate) first: usize,
     /// How many lines.
@@ -173,27 +173,27 @@ pub(crate) struct Place {
 /// The file of one incarnation of a process.
 #[derive(Debug)]
 pub(crate) struct ProcessLayout {
-    lines: Segment,
-    regions: Vec<Place>,
+    lines: SharedSegment,
+    regions: Vec<RegionLocation>,
 }
 
 /// Bytes of a page: a file takes whole ones.
 const PAGE_BYTES: u64 = 4096;
 
 /// How many bytes the file of a process with these regions takes.
-pub(crate) fn file_bytes(specs: &[RegionSpec]) -> Result<u64, Error> {
+pub(crate) fn file_bytes(specs: &[RegionSpec]) -> Result<u64, MemoryError> {
     let (_, lines) = plan(specs)?;
     Ok((lines as u64 * LINE_BYTES as u64).next_multiple_of(PAGE_BYTES))
 }
 
 /// Regions laid out one after the other, and how many lines the file has.
-pub(crate) fn plan(specs: &[RegionSpec]) -> Result<(Vec<Place>, usize), Error> {
+pub(crate) fn plan(specs: &[RegionSpec]) -> Result<(Vec<RegionLocation>, usize), MemoryError> {
     let mut first = 1 + specs.len() as u64;
     let mut places = Vec::with_capacity(specs.len());
     for spec in specs {
         // Lines are fetched in pairs: two regions, often of two writers, do not share one.
         first = first.next_multiple_of(2);
-        places.push(Place {
+        places.push(RegionLocation {
             first: first as usize,
             count: spec.lines as usize,
             writer: spec.writer,
@@ -202,12 +202,16 @@ pub(crate) fn plan(specs: &[RegionSpec]) -> Result<(Vec<Place>, usize), Error> {
         first += u64::from(spec.lines);
     }
     let lines = usize::try_from(first).ok().filter(|_| first <= LINES_MAX && specs.len() < 1 << 16);
-    lines.map(|lines| (places, lines)).ok_or(Error::TooLarge { lines: first })
+    lines.map(|lines| (places, lines)).ok_or(MemoryError::TooLarge { lines: first })
 }
 
 impl ProcessLayout {
     /// Writes the header of a zeroed file.
-    pub(crate) fn create(lines: Segment, name: [u64; 3], regions: Vec<Place>) -> Self {
+    pub(crate) fn create(
+        lines: SharedSegment,
+        name: [u64; 3],
+        regions: Vec<RegionLocation>,
+    ) -> Self {
         let [cluster, pid, incarnation] = name;
         for (i, place) in regions.iter().enumerate() {
             let words = [
@@ -230,8 +234,12 @@ impl ProcessLayout {
     }
 
     /// Reads the header of another process's file. Nothing in it is believed.
-    pub(crate) fn open(lines: Segment, path: &Path, name: [u64; 3]) -> Result<Self, Error> {
-        let corrupt = |why| Error::Corrupt { path: path.to_owned(), why };
+    pub(crate) fn open(
+        lines: SharedSegment,
+        path: &Path,
+        name: [u64; 3],
+    ) -> Result<Self, MemoryError> {
+        let corrupt = |why| MemoryError::Corrupt { path: path.to_owned(), why };
         let head = lines.first().ok_or_else(|| corrupt("it is empty"))?;
         check_head(head, path)?;
         if [2, 3, 4].map(|i| head.word(i)) != name {
@@ -251,7 +259,7 @@ impl ProcessLayout {
             if first <= count || end > len {
                 return Err(corrupt("a region is out of range"));
             }
-            regions.push(Place {
+            regions.push(RegionLocation {
                 first: first as usize,
                 count: size as usize,
                 writer: Pid(writer),
@@ -263,13 +271,13 @@ impl ProcessLayout {
 
     /// Where a region lies, if there is such a region.
     #[inline]
-    pub(crate) fn place(&self, region: usize) -> Option<Place> {
+    pub(crate) fn place(&self, region: usize) -> Option<RegionLocation> {
         self.regions.get(region).copied()
     }
 
     /// The lines of a place.
     #[inline]
-    pub(crate) fn lines(&self, place: Place) -> &[Line] {
+    pub(crate) fn lines(&self, place: RegionLocation) -> &[CacheLine] {
         &self.lines[place.first..place.first + place.count]
     }
 
@@ -280,7 +288,7 @@ impl ProcessLayout {
     }
 
     #[cfg(test)]
-    fn segment(&self) -> &Segment {
+    fn segment(&self) -> &SharedSegment {
         &self.lines
     }
 }
@@ -293,9 +301,9 @@ mod tests {
         RegionSpec { name: "x", lines, writer: Pid(1), guarded: true }
     }
 
-    fn file() -> Segment {
+    fn file() -> SharedSegment {
         let (places, lines) = plan(&[spec(3), spec(5)]).expect("small");
-        let made = ProcessLayout::create(Segment::heap(lines), [7, 1, 2], places);
+        let made = ProcessLayout::create(SharedSegment::heap(lines), [7, 1, 2], places);
         made.segment().again().expect("heap")
     }
 
@@ -309,7 +317,7 @@ mod tests {
     #[test]
     fn regions_that_cannot_fit_are_refused() {
         let all: Vec<_> = (0..8).map(|_| spec(u32::MAX)).collect();
-        assert!(matches!(plan(&all), Err(Error::TooLarge { .. })));
+        assert!(matches!(plan(&all), Err(MemoryError::TooLarge { .. })));
     }
 
     #[test]

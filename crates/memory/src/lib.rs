@@ -1,7 +1,7 @@
 //! The medium `Memory` between processes of one machine: regions in files that they all map.
 //!
 //! Read [`MappedCarrier`] for how a loop uses it, [`Directory`] for how processes find each other,
-//! and then the two arguments on which everything rests: `guard.rs` (revocation) and `bell.rs`
+//! and then the two arguments on which everything rests: `guard.rs` (revocation) and `doorbell.rs`
 //! (sleeping and waking). The laws that are kept are those of [`amcast_core::memory`].
 //!
 //! - `segment.rs`, `turns.rs` and `heap.rs` are the only files with `unsafe`: one makes lines out of mapped
@@ -17,11 +17,11 @@
 //! other as far as one user's processes do. What a peer writes can make answers wrong, never
 //! memory unsafe.
 
-mod bell;
 mod carrier;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod directory;
+mod doorbell;
 mod error;
 mod files;
 mod guard;
@@ -36,10 +36,10 @@ mod segment;
 mod store;
 mod turns;
 
-pub use bell::Bell;
 pub use carrier::{CarrierCounts, MappedCarrier};
 pub use directory::{ClusterId, Directory, Lease, StartOptions};
-pub use error::Error;
+pub use doorbell::Doorbell;
+pub use error::MemoryError;
 pub use heap::give_back_memory;
 pub use idle::{Idle, IdleCounts, Idler, Pause};
 pub use mapped::MappedFile;

@@ -1,8 +1,8 @@
 //! A small file of a process that is mapped, so that what is stored in it outlasts the process without a system
 //! call for each store.
 
-use crate::segment::{LINE_BYTES, Segment};
-use amcast_core::memory::Line;
+use crate::segment::{LINE_BYTES, SharedSegment};
+use amcast_core::memory::CacheLine;
 use core::ops::Deref;
 use rustix::fd::AsFd;
 use std::fs::OpenOptions;
@@ -13,7 +13,7 @@ use std::path::Path;
 /// The lines of a file. What is stored in them is in the file when the process ends, however it ends; whether it is
 /// there after the end of the machine nobody knows.
 #[derive(Debug)]
-pub struct MappedFile(Segment);
+pub struct MappedFile(SharedSegment);
 
 impl MappedFile {
     /// Bytes of a line.
@@ -40,16 +40,16 @@ impl MappedFile {
         file.write_all(bytes)?;
         file.seek(SeekFrom::Start(0))?;
         let lines = bytes.len() / LINE_BYTES;
-        let segment = Segment::map(file.as_fd(), lines, false)?;
+        let segment = SharedSegment::map(file.as_fd(), lines, false)?;
         std::fs::rename(&new, path)?;
         Ok(Self(segment))
     }
 }
 
 impl Deref for MappedFile {
-    type Target = [Line];
+    type Target = [CacheLine];
 
-    fn deref(&self) -> &[Line] {
+    fn deref(&self) -> &[CacheLine] {
         &self.0
     }
 }

@@ -1,8 +1,8 @@
 //! The code of revocation and of doorbells, run over every execution that the memory model allows,
 //! and with each fence taken away in turn: then an execution that breaks the promise must be found.
 
-use crate::bell::Parked;
-use crate::guard::{Fence, Guard, Word};
+use crate::doorbell::ParkedFlag;
+use crate::guard::{Fence, RegionGuard, SharedWord};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::thread;
@@ -23,7 +23,7 @@ impl<const WITHOUT: u8> ModelWord<WITHOUT> {
     }
 }
 
-impl<const WITHOUT: u8> Word for ModelWord<WITHOUT> {
+impl<const WITHOUT: u8> SharedWord for ModelWord<WITHOUT> {
     fn load(&self, order: Ordering) -> u64 {
         self.0.load(order)
     }
@@ -77,22 +77,23 @@ impl<const WITHOUT: u8> Region<WITHOUT> {
 }
 
 /// How the writer judges, after its fence, whether the grant stood.
-type Judge<const WITHOUT: u8> = fn(&Guard<'_, ModelWord<WITHOUT>>, crate::guard::Grant) -> bool;
+type GrantCheck<const WITHOUT: u8> =
+    fn(&RegionGuard<'_, ModelWord<WITHOUT>>, crate::guard::WriteGrant) -> bool;
 
 /// A batch over regions of some owners: all stores, one fence, all checks. Each owner revokes and
 /// looks. Laws 1 and 3 for all of them.
-fn revocation<const WITHOUT: u8>(judge: Judge<WITHOUT>, owners: usize) {
+fn revocation<const WITHOUT: u8>(judge: GrantCheck<WITHOUT>, owners: usize) {
     loom::model(move || {
         let regions: Arc<Vec<_>> =
             Arc::new((0..owners).map(|_| Region::<WITHOUT>::new()).collect());
         for region in regions.iter() {
-            Guard(&region.guard).allow();
+            RegionGuard(&region.guard).allow();
         }
         let writer = {
             let regions = Arc::clone(&regions);
             thread::spawn(move || {
                 let grants: Vec<_> =
-                    regions.iter().map(|region| Guard(&region.guard).grant()).collect();
+                    regions.iter().map(|region| RegionGuard(&region.guard).grant()).collect();
                 for (region, grant) in regions.iter().zip(&grants) {
                     if grant.is_some() {
                         region.put(1);
@@ -101,14 +102,16 @@ fn revocation<const WITHOUT: u8>(judge: Judge<WITHOUT>, owners: usize) {
                 ModelWord::<WITHOUT>::fence(Fence::Writer);
                 let judged = regions.iter().zip(grants);
                 judged
-                    .map(|(region, grant)| grant.is_some_and(|g| judge(&Guard(&region.guard), g)))
+                    .map(|(region, grant)| {
+                        grant.is_some_and(|g| judge(&RegionGuard(&region.guard), g))
+                    })
                     .collect::<Vec<_>>()
             })
         };
         let seen: Vec<_> = regions
             .iter()
             .map(|region| {
-                Guard(&region.guard).revoke();
+                RegionGuard(&region.guard).revoke();
                 region.seen()
             })
             .collect();
@@ -119,7 +122,10 @@ fn revocation<const WITHOUT: u8>(judge: Judge<WITHOUT>, owners: usize) {
     });
 }
 
-fn stands<const W: u8>(guard: &Guard<'_, ModelWord<W>>, grant: crate::guard::Grant) -> bool {
+fn stands<const W: u8>(
+    guard: &RegionGuard<'_, ModelWord<W>>,
+    grant: crate::guard::WriteGrant,
+) -> bool {
     guard.stands(grant)
 }
 
@@ -150,22 +156,22 @@ fn without_the_owners_fence_a_write_is_missed() {
 
 /// A writer that begins under the first grant, with the grant taken before the model's race so that
 /// a second grant can come in between.
-fn second_grant(judge: Judge<0>) {
+fn second_grant(judge: GrantCheck<0>) {
     loom::model(move || {
         let region = Arc::new(Region::<0>::new());
-        Guard(&region.guard).allow();
-        let grant = Guard(&region.guard).grant().expect("it was allowed");
+        RegionGuard(&region.guard).allow();
+        let grant = RegionGuard(&region.guard).grant().expect("it was allowed");
         let writer = {
             let region = Arc::clone(&region);
             thread::spawn(move || {
                 region.put(1);
                 ModelWord::<0>::fence(Fence::Writer);
-                judge(&Guard(&region.guard), grant)
+                judge(&RegionGuard(&region.guard), grant)
             })
         };
-        Guard(&region.guard).revoke();
+        RegionGuard(&region.guard).revoke();
         let seen = region.seen();
-        Guard(&region.guard).allow();
+        RegionGuard(&region.guard).allow();
         let written = writer.join().expect("the writer ends");
         assert!(!written || seen == 1, "law 3: written under the old grant and not seen");
     });
@@ -193,18 +199,18 @@ fn parking<const WITHOUT: u8>(ringers: usize) {
                 thread::spawn(move || {
                     work[hand].store(1, Ordering::Release);
                     ModelWord::<WITHOUT>::fence(Fence::Ringer);
-                    Parked(&*word).summon()
+                    ParkedFlag(&*word).summon()
                 })
             })
             .collect();
-        Parked(&*word).announce();
+        ParkedFlag(&*word).announce();
         let found = work.iter().filter(|w| w.load(Ordering::Acquire) == 1).count();
         let sleeps = found < ringers;
         let woken: Vec<_> = hands.into_iter().map(|h| h.join().expect("a ringer ends")).collect();
         if sleeps {
             // Everybody has rung. The loop has not seen all work; it must be awake, or be woken.
             assert!(woken.contains(&true), "a wake-up is lost");
-            assert!(Parked(&*word).retract(), "a loop that was rung knows it");
+            assert!(ParkedFlag(&*word).retract(), "a loop that was rung knows it");
             let seen = work.iter().filter(|w| w.load(Ordering::Acquire) == 1).count();
             assert!(seen > found, "a loop that was woken finds work");
         }

@@ -16,7 +16,7 @@
 //! is not known, mapping is tried again, and when it succeeds the protocol is told with `Fresh`.
 
 use crate::directory::Directory;
-use crate::error::Error;
+use crate::error::MemoryError;
 use crate::layout::ProcessLayout;
 use amcast_core::id::Pid;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const MAP_AGAIN: Duration = Duration::from_millis(100);
 
 /// One process of the cluster, as this carrier sees it.
 #[derive(Debug, Default)]
-struct Peer {
+struct MappedPeer {
     /// The incarnation this carrier deals with; 0 before there was one.
     known: u64,
     /// Whether something was lost before any incarnation was known: then the first one is news.
@@ -43,7 +43,7 @@ struct Peer {
     mapped: Option<Arc<ProcessLayout>>,
 }
 
-impl Peer {
+impl MappedPeer {
     /// Whether this incarnation is no news: the first, and nothing was lost before it.
     fn takes_silently(&self, live: u64) -> bool {
         live == 1 && self.known == 0 && !self.owed
@@ -52,30 +52,30 @@ impl Peer {
 
 /// All processes of the cluster.
 #[derive(Debug)]
-pub(crate) struct Peers {
+pub(crate) struct MappedPeers {
     directory: Directory,
     me: Pid,
-    peers: Vec<Peer>,
+    peers: Vec<MappedPeer>,
     /// The directory's count of changes at the last look.
     changes_seen: u64,
     /// What went wrong last with a peer, until it is asked for.
-    fault: Option<Error>,
+    fault: Option<MemoryError>,
     /// How often a file was mapped.
     maps: u64,
     /// How many peers are to be mapped again.
     unmapped: usize,
 }
 
-impl Peers {
+impl MappedPeers {
     /// `own` is this process's memory, which it may write like any other.
     pub(crate) fn new(directory: Directory, me: Pid, known: u64, own: Arc<ProcessLayout>) -> Self {
         let count = directory.layout().processes();
-        let mut peers: Vec<_> = (0..count).map(|_| Peer::default()).collect();
+        let mut peers: Vec<_> = (0..count).map(|_| MappedPeer::default()).collect();
         for (index, peer) in peers.iter_mut().enumerate() {
             // Who runs already: this process has never written there.
             peer.known = directory.layout().live(Pid(index as u32));
         }
-        peers[me.index()] = Peer { known, mapped: Some(own), ..Peer::default() };
+        peers[me.index()] = MappedPeer { known, mapped: Some(own), ..MappedPeer::default() };
         Self { directory, me, peers, changes_seen: 0, fault: None, maps: 0, unmapped: 0 }
     }
 
@@ -90,7 +90,7 @@ impl Peers {
         self.peers[pid.index()].mapped.as_deref()
     }
 
-    /// The rare part of [`Peers::reach`].
+    /// The rare part of [`MappedPeers::reach`].
     #[cold]
     fn touch(&mut self, pid: Pid, live: u64) -> Option<()> {
         let peer = &mut self.peers[pid.index()];
@@ -208,11 +208,11 @@ impl Peers {
             self.unmapped -= 1;
         }
         let ready = peer.ready.take().filter(|(of, _)| *of == incarnation);
-        *peer = Peer {
+        *peer = MappedPeer {
             known: incarnation,
             ring: peer.ring,
             mapped: ready.map(|(_, layout)| layout),
-            ..Peer::default()
+            ..MappedPeer::default()
         };
     }
 
@@ -223,12 +223,12 @@ impl Peers {
 
     /// Leaves an error for whoever asks; a later one takes its place.
     #[cold]
-    pub(crate) fn fail(&mut self, fault: Error) {
+    pub(crate) fn fail(&mut self, fault: MemoryError) {
         self.fault = Some(fault);
     }
 
     /// Takes the last error.
-    pub(crate) fn take_fault(&mut self) -> Option<Error> {
+    pub(crate) fn take_fault(&mut self) -> Option<MemoryError> {
         self.fault.take()
     }
 

@@ -1,12 +1,12 @@
 //! Unsafe code: a mapped file seen as lines, and the kernel's futex.
 //!
-//! A segment is an array of [`Line`]s that several processes, or threads, share. Every byte of a
+//! A segment is an array of [`CacheLine`]s that several processes, or threads, share. Every byte of a
 //! line belongs to an atomic word, so whatever another process does to it is at worst a wrong value,
-//! never undefined behaviour. All other modules see `&[Line]`.
+//! never undefined behaviour. All other modules see `&[CacheLine]`.
 
 #![allow(unsafe_code)]
 
-use amcast_core::memory::Line;
+use amcast_core::memory::CacheLine;
 use amcast_core::time::Span;
 use core::fmt;
 use core::ops::Deref;
@@ -20,37 +20,37 @@ use rustix::thread::futex;
 use std::sync::Arc;
 
 /// Bytes of a line.
-pub(crate) const LINE_BYTES: usize = size_of::<Line>();
+pub(crate) const LINE_BYTES: usize = size_of::<CacheLine>();
 
 /// Shared lines.
-pub(crate) struct Segment {
-    lines: NonNull<Line>,
+pub(crate) struct SharedSegment {
+    lines: NonNull<CacheLine>,
     count: usize,
-    keep: Keep,
+    keep: SegmentOwner,
 }
 
 /// What keeps the lines where they are.
-enum Keep {
+enum SegmentOwner {
     /// A mapping of ours, undone when the segment is dropped.
     Mapped,
     /// An allocation shared with other segments of this process.
-    Heap(Arc<[Line]>),
+    Heap(Arc<[CacheLine]>),
 }
 
 // SAFETY: a segment is a pointer to lines, which are `Sync` (atomics only), and the means to keep
 // them where they are: an `Arc` of something `Sync`, or a mapping, which belongs to the whole
 // process and not to a thread.
-unsafe impl Send for Segment {}
-// SAFETY: as above; `&Segment` gives out `&[Line]` only.
-unsafe impl Sync for Segment {}
+unsafe impl Send for SharedSegment {}
+// SAFETY: as above; `&SharedSegment` gives out `&[CacheLine]` only.
+unsafe impl Sync for SharedSegment {}
 
-impl fmt::Debug for Segment {
+impl fmt::Debug for SharedSegment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Segment({} lines)", self.count)
     }
 }
 
-impl Segment {
+impl SharedSegment {
     /// Maps the first `count` lines of a file, shared. The caller has checked that the file is
     /// that long, and nobody of this project shortens a file. With `prefault` the pages are entered
     /// into the page table at once, and huge pages are asked for.
@@ -74,36 +74,36 @@ impl Segment {
             // pages it is refused, and nothing depends on it.
             let _ = unsafe { mm::madvise(at, bytes, Advice::LinuxHugepage) };
         }
-        let lines = NonNull::new(at.cast::<Line>()).ok_or(Errno::FAULT)?;
-        Ok(Self { lines, count, keep: Keep::Mapped })
+        let lines = NonNull::new(at.cast::<CacheLine>()).ok_or(Errno::FAULT)?;
+        Ok(Self { lines, count, keep: SegmentOwner::Mapped })
     }
 
-    /// Zeroed lines on the heap, shared with [`Segment::again`] only.
+    /// Zeroed lines on the heap, shared with [`SharedSegment::again`] only.
     pub(crate) fn heap(count: usize) -> Self {
-        Self::from_arc((0..count).map(|_| Line::default()).collect())
+        Self::from_arc((0..count).map(|_| CacheLine::default()).collect())
     }
 
     /// Another handle of a heap segment; none of a mapping, which is mapped again instead.
     pub(crate) fn again(&self) -> Option<Self> {
         match &self.keep {
-            Keep::Mapped => None,
-            Keep::Heap(lines) => Some(Self::from_arc(Arc::clone(lines))),
+            SegmentOwner::Mapped => None,
+            SegmentOwner::Heap(lines) => Some(Self::from_arc(Arc::clone(lines))),
         }
     }
 
-    fn from_arc(lines: Arc<[Line]>) -> Self {
-        // The pointer comes from a shared borrow; `Line` is interior mutable throughout, so storing
+    fn from_arc(lines: Arc<[CacheLine]>) -> Self {
+        // The pointer comes from a shared borrow; `CacheLine` is interior mutable throughout, so storing
         // through it is allowed.
-        let at = NonNull::from(&*lines).cast::<Line>();
-        Self { lines: at, count: lines.len(), keep: Keep::Heap(lines) }
+        let at = NonNull::from(&*lines).cast::<CacheLine>();
+        Self { lines: at, count: lines.len(), keep: SegmentOwner::Heap(lines) }
     }
 }
 
-impl Deref for Segment {
-    type Target = [Line];
+impl Deref for SharedSegment {
+    type Target = [CacheLine];
 
     #[inline]
-    fn deref(&self) -> &[Line] {
+    fn deref(&self) -> &[CacheLine] {
         // SAFETY: `lines` points to `count` lines, aligned (pages, or an allocation of lines) and
         // initialised (a file's bytes, zero where never written, are valid atomic words), which
         // stay until `self` is dropped. They are never borrowed mutably. Other processes store to
@@ -112,9 +112,9 @@ impl Deref for Segment {
     }
 }
 
-impl Drop for Segment {
+impl Drop for SharedSegment {
     fn drop(&mut self) {
-        if let Keep::Mapped = self.keep {
+        if let SegmentOwner::Mapped = self.keep {
             // SAFETY: the range was mapped by `map` and nobody borrows from it: borrows come from
             // `deref` and end before `self`.
             let undone = unsafe { mm::munmap(self.lines.as_ptr().cast(), self.count * LINE_BYTES) };

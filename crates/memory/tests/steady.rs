@@ -1,7 +1,7 @@
 //! Once its buffers have grown, a carrier allocates nothing.
 
 use amcast_core::id::Pid;
-use amcast_core::memory::{Out, RegionId, RegionSpec, Source, Stamp};
+use amcast_core::memory::{LineStamp, MemoryOutput, RegionId, RegionSpec, WriteSource};
 use amcast_core::step::Ticket;
 use amcast_memory::{ClusterId, Directory, StartOptions};
 
@@ -15,19 +15,19 @@ fn rounds_of_writes_reads_and_revocations_allocate_nothing() {
     let mut a = start(owner, &specs).expect("started");
     let mut b = start(writer, &[]).expect("started");
     let ticket = Ticket(1);
-    let write = Out::Write {
+    let write = MemoryOutput::Write {
         to: owner,
         region,
         at: 0,
-        source: Source::line([3; 7], Stamp(3)),
+        source: WriteSource::line([3; 7], LineStamp(3)),
         ticket: Some(ticket),
         bell: true,
     };
-    let read = Out::Read { of: owner, region, at: 0, count: 8, ticket };
+    let read = MemoryOutput::Read { of: owner, region, at: 0, count: 8, ticket };
     let mut round = || {
-        a.post(&[Out::Allow(region)]);
+        a.post(&[MemoryOutput::Allow(region)]);
         b.post(&[write, read, write]);
-        a.post(&[Out::Revoke(region)]);
+        a.post(&[MemoryOutput::Revoke(region)]);
         b.post(&[write]);
         b.begin_round();
         let mut inputs = 0_usize;

@@ -4,9 +4,9 @@
 //! park, then messages one way in batches, with the system calls that they cost. Numbers only compare
 //! within one run: the machine is shared.
 
-use amcast_core::messages::{In, Lane, Out};
+use amcast_core::messages::{Lane, MessageInput, MessageOutput};
 use amcast_core::{GroupSet, Pid, Span};
-use amcast_net::{Carrier, Counts, Options, Peer, Ports};
+use amcast_net::{BoundPorts, Carrier, NetCounts, NetOptions, PeerConfig};
 use std::env;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -19,24 +19,24 @@ const B: Pid = Pid(1);
 
 /// How a loop waits that has nothing to do.
 #[derive(Clone, Copy, Debug)]
-enum Wait {
+enum IdleWait {
     Spin,
     Park,
 }
 
 /// Two connected carriers.
-fn two(options: &Options) -> (Carrier, Carrier) {
+fn two(options: &NetOptions) -> (Carrier, Carrier) {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let ports = [(); 2].map(|()| Ports::open(any, any).expect("opened"));
-    let peer = |p: &Ports| Peer { tcp: p.tcp(), udp: p.udp(), groups: GroupSet::EMPTY };
-    let peers: Vec<Peer> = ports.iter().map(peer).collect();
+    let ports = [(); 2].map(|()| BoundPorts::open(any, any).expect("opened"));
+    let peer = |p: &BoundPorts| PeerConfig { tcp: p.tcp(), udp: p.udp(), groups: GroupSet::EMPTY };
+    let peers: Vec<PeerConfig> = ports.iter().map(peer).collect();
     let [a, b] = ports;
     let mut a = Carrier::start_at(a, A, 0, &peers, options).expect("started");
     let mut b = Carrier::start_at(b, B, 0, &peers, options).expect("started");
     let mut up = 0;
     while up < 2 {
         for carrier in [&mut a, &mut b] {
-            carrier.poll(&mut |input| up += u32::from(matches!(input, In::Up(_))));
+            carrier.poll(&mut |input| up += u32::from(matches!(input, MessageInput::Up(_))));
             carrier.flush();
         }
     }
@@ -44,21 +44,21 @@ fn two(options: &Options) -> (Carrier, Carrier) {
 }
 
 /// Sends back what comes, until told to stop.
-fn echo(mut carrier: Carrier, lane: Lane, wait: Wait, stop: &AtomicBool) {
+fn echo(mut carrier: Carrier, lane: Lane, wait: IdleWait, stop: &AtomicBool) {
     let mut message = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         carrier.begin_round();
         let mut busy = false;
         while let Some(input) = carrier.next_input() {
-            if let In::From(from, bytes) = input {
+            if let MessageInput::From(from, bytes) = input {
                 message.clear();
                 message.extend_from_slice(bytes);
-                carrier.carry(&Out::To(from, lane, ()), &message);
+                carrier.carry(&MessageOutput::To(from, lane, ()), &message);
                 busy = true;
             }
         }
         carrier.flush();
-        if !busy && matches!(wait, Wait::Park) {
+        if !busy && matches!(wait, IdleWait::Park) {
             carrier.park(Some(Span::millis(50)));
         }
     }
@@ -68,8 +68,8 @@ fn percentile(sorted: &[Duration], part: f64) -> f64 {
     sorted[((sorted.len() - 1) as f64 * part) as usize].as_nanos() as f64 / 1_000.0
 }
 
-fn round_trips(lane: Lane, wait: Wait, for_long: Duration) {
-    let (mut a, b) = two(&Options::default());
+fn round_trips(lane: Lane, wait: IdleWait, for_long: Duration) {
+    let (mut a, b) = two(&NetOptions::default());
     let stop = AtomicBool::new(false);
     let mut times = Vec::new();
     thread::scope(|scope| {
@@ -77,14 +77,14 @@ fn round_trips(lane: Lane, wait: Wait, for_long: Duration) {
         let end = Instant::now() + for_long;
         while Instant::now() < end {
             let begin = Instant::now();
-            a.carry(&Out::To(B, lane, ()), &[7; 64]);
+            a.carry(&MessageOutput::To(B, lane, ()), &[7; 64]);
             a.flush();
             let mut came = false;
             while !came {
-                a.poll(&mut |input| came |= matches!(input, In::From(..)));
+                a.poll(&mut |input| came |= matches!(input, MessageInput::From(..)));
                 // A datagram may be lost; nothing waits for ever.
                 came |= begin.elapsed() > Duration::from_millis(200);
-                if !came && matches!(wait, Wait::Park) {
+                if !came && matches!(wait, IdleWait::Park) {
                     a.park(Some(Span::millis(50)));
                 }
             }
@@ -106,13 +106,13 @@ fn per_message(calls: u64, messages: u64) -> f64 {
     calls as f64 / messages.max(1) as f64
 }
 
-fn one_way(lane: Lane, bytes: usize, batch: usize, options: &Options, for_long: Duration) {
+fn one_way(lane: Lane, bytes: usize, batch: usize, options: &NetOptions, for_long: Duration) {
     let (mut a, mut b) = two(options);
     let stop = Arc::new(AtomicBool::new(false));
     let received = Arc::new(AtomicU64::new(0));
     let receiver = thread::spawn({
         let (stop, received) = (Arc::clone(&stop), Arc::clone(&received));
-        move || -> Counts {
+        move || -> NetCounts {
             while !stop.load(Ordering::Relaxed) {
                 let count = b.poll(&mut |_| {});
                 received.fetch_add(count as u64, Ordering::Relaxed);
@@ -133,7 +133,7 @@ fn one_way(lane: Lane, bytes: usize, batch: usize, options: &Options, for_long: 
             continue;
         }
         for _ in 0..batch {
-            a.carry(&Out::To(B, lane, ()), &message);
+            a.carry(&MessageOutput::To(B, lane, ()), &message);
         }
         sent += batch as u64;
         a.flush();
@@ -158,13 +158,13 @@ fn main() {
     let seconds = env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(2.0);
     let for_long = Duration::from_secs_f64(seconds);
     for lane in [Lane::Stream, Lane::Datagram] {
-        for wait in [Wait::Spin, Wait::Park] {
+        for wait in [IdleWait::Spin, IdleWait::Park] {
             round_trips(lane, wait, for_long);
         }
     }
-    let usual = Options::default();
-    let cubic = Options { congestion: Some("cubic".to_string()), ..Options::default() };
-    let jumbo = Options { datagram_bytes: 8_952, ..Options::default() };
+    let usual = NetOptions::default();
+    let cubic = NetOptions { congestion: Some("cubic".to_string()), ..NetOptions::default() };
+    let jumbo = NetOptions { datagram_bytes: 8_952, ..NetOptions::default() };
     for batch in [1, 32, 256] {
         one_way(Lane::Stream, 64, batch, &usual, for_long);
     }

@@ -1,41 +1,41 @@
 //! The carrier of one process: what its protocol asks of the medium, and what the medium says.
 
-use crate::error::{Error, Remark};
+use crate::error::{NetDiagnostic, NetError};
+use crate::events::{CarrierEvents, NetCounts};
 use crate::inbound::Inbound;
-use crate::known::Known;
 use crate::multicast::Multicast;
-use crate::options::{Options, Peer};
+use crate::options::{NetOptions, PeerConfig};
 use crate::outbound::Outbound;
-use crate::own::Own;
-use crate::poller::{self, EventFlags, Poller, Token, Waker};
+use crate::peer_identity::PeerIdentity;
+use crate::poller::{self, EventFlags, PollToken, Poller, Waker};
+use crate::self_channel::SelfChannel;
 use crate::sockets;
 use crate::streams::Streams;
-use crate::told::{Counts, Told};
-use crate::wire::{Assembly, Sender};
+use crate::wire::{DatagramSender, MessageAssembly};
 use amcast_core::id::{Gid, Pid};
 use amcast_core::limits::GROUPS_MAX;
-use amcast_core::messages::{In, Lane, Out};
+use amcast_core::messages::{Lane, MessageInput, MessageOutput};
 use amcast_core::time::Span;
 use rustix::fd::{AsFd, OwnedFd};
 use std::net::SocketAddr;
 use std::time::Instant;
 
 /// The sockets that a process is reached at, before it starts: with port 0 the system chooses one,
-/// and [`Ports::tcp`] and [`Ports::udp`] tell which, for the peers' configuration.
+/// and [`BoundPorts::tcp`] and [`BoundPorts::udp`] tell which, for the peers' configuration.
 #[derive(Debug)]
-pub struct Ports {
+pub struct BoundPorts {
     listener: OwnedFd,
     tcp: SocketAddr,
     datagrams: OwnedFd,
     udp: SocketAddr,
 }
 
-impl Ports {
+impl BoundPorts {
     /// Opens them.
     ///
     /// # Errors
     /// When an address is in use, or not of this machine, or not for this user.
-    pub fn open(tcp: SocketAddr, udp: SocketAddr) -> Result<Self, Error> {
+    pub fn open(tcp: SocketAddr, udp: SocketAddr) -> Result<Self, NetError> {
         let (listener, tcp) = sockets::listener(tcp)?;
         let (datagrams, udp) = sockets::datagrams(udp)?;
         Ok(Self { listener, tcp, datagrams, udp })
@@ -84,14 +84,14 @@ pub struct Carrier {
     streams: Streams,
     inbound: Inbound,
     outbound: Outbound,
-    own: Own,
+    own: SelfChannel,
     /// The members of each group, by gid.
     members: Vec<Vec<Pid>>,
     /// Groups that have a multicast address, and who hears it.
     multicast: Multicast,
     frame_bytes_max: usize,
     queue_bytes_max: usize,
-    told: Told,
+    told: CarrierEvents,
 }
 
 impl Carrier {
@@ -103,11 +103,11 @@ impl Carrier {
     pub fn start(
         me: Pid,
         incarnation: u32,
-        peers: &[Peer],
-        options: &Options,
-    ) -> Result<Self, Error> {
-        let own = peers.get(me.index()).ok_or(Error::NoSuch { me, count: peers.len() })?;
-        Self::start_at(Ports::open(own.tcp, own.udp)?, me, incarnation, peers, options)
+        peers: &[PeerConfig],
+        options: &NetOptions,
+    ) -> Result<Self, NetError> {
+        let own = peers.get(me.index()).ok_or(NetError::NoSuch { me, count: peers.len() })?;
+        Self::start_at(BoundPorts::open(own.tcp, own.udp)?, me, incarnation, peers, options)
     }
 
     /// [`Carrier::start`] with sockets that are open already.
@@ -115,19 +115,19 @@ impl Carrier {
     /// # Errors
     /// The same.
     pub fn start_at(
-        ports: Ports,
+        ports: BoundPorts,
         me: Pid,
         incarnation: u32,
-        peers: &[Peer],
-        options: &Options,
-    ) -> Result<Self, Error> {
+        peers: &[PeerConfig],
+        options: &NetOptions,
+    ) -> Result<Self, NetError> {
         options.check()?;
         if me.index() >= peers.len() {
-            return Err(Error::NoSuch { me, count: peers.len() });
+            return Err(NetError::NoSuch { me, count: peers.len() });
         }
         let poller = Poller::new()?;
         let watch = poller.watch();
-        let mut told = Told::default();
+        let mut told = CarrierEvents::default();
         let streams =
             Streams::new((me, incarnation), peers, ports.listener, watch.clone(), options)?;
         let member = |g: u8| {
@@ -147,10 +147,10 @@ impl Carrier {
             sockets::enlarge(socket, options.receive_buffer_bytes, &mut told);
         }
         let cluster = options.secret.datagram_id(options.cluster_id);
-        let sender = Sender { cluster, pid: me, incarnation };
-        let assembly = Assembly::new(options.assembly_bytes_max, options.frame_bytes_max);
+        let sender = DatagramSender { cluster, pid: me, incarnation };
+        let assembly = MessageAssembly::new(options.assembly_bytes_max, options.frame_bytes_max);
         let inbound = Inbound::new((sender, peers.len()), sockets, assembly, &watch)
-            .map_err(Error::doing("poll a socket"))?;
+            .map_err(NetError::doing("poll a socket"))?;
         let groups = options.multicast.iter().map(|&(_, address)| address);
         let targets = peers.iter().map(|peer| peer.udp).chain(groups);
         let members: Vec<Vec<Pid>> = (0..GROUPS_MAX as u8).map(member).collect();
@@ -169,7 +169,7 @@ impl Carrier {
             streams,
             inbound,
             outbound: Outbound::new(sender, options, targets),
-            own: Own::default(),
+            own: SelfChannel::default(),
             members,
             multicast,
             frame_bytes_max: options.frame_bytes_max,
@@ -200,14 +200,14 @@ impl Carrier {
     // ---- what the protocol asks
 
     /// Sends `message`, the bytes of what `out` says. It waits in a queue until [`Carrier::flush`] at
-    /// the latest. A stream's message to a peer of which [`In::Down`] was said is lost; one for which
+    /// the latest. A stream's message to a peer of which [`MessageInput::Down`] was said is lost; one for which
     /// there is no [room](Carrier::room) breaks the connection.
     ///
     /// # Panics
     /// When the message is longer than the limit of the options, or goes to a process or group that
     /// there is not: the protocol was not built for this cluster.
     #[inline]
-    pub fn carry<T>(&mut self, out: &Out<T>, message: &[u8]) {
+    pub fn carry<T>(&mut self, out: &MessageOutput<T>, message: &[u8]) {
         assert!(
             message.len() <= self.frame_bytes_max,
             "a message of {} bytes: frame_bytes_max is {}",
@@ -215,8 +215,8 @@ impl Carrier {
             self.frame_bytes_max
         );
         match *out {
-            Out::To(pid, lane, _) => self.send(pid, lane, message),
-            Out::Group(group, lane, _) => {
+            MessageOutput::To(pid, lane, _) => self.send(pid, lane, message),
+            MessageOutput::Group(group, lane, _) => {
                 if lane == Lane::Datagram && self.multicast.of(group).is_some() {
                     return self.send_to_group(group, message);
                 }
@@ -345,15 +345,15 @@ impl Carrier {
         self.told.counts.looks += 1;
         if let Err(errno) = self.poller.look() {
             // Neither the call nor the descriptor can be wrong, so the system lacks memory.
-            return self.told.remark(Remark::Short { errno });
+            return self.told.remark(NetDiagnostic::Short { errno });
         }
         while let Some((token, flags)) = self.poller.next() {
             match token {
-                Token::Waker | Token::Other => {}
-                Token::Listener => self.streams.accept(now, &mut self.told),
-                Token::Guest(index) => self.streams.guest(index, &mut self.told),
-                Token::Link(pid) => self.streams.ready(Pid(pid), flags, now, &mut self.told),
-                Token::Datagrams(index) => self.inbound.ready(index),
+                PollToken::Waker | PollToken::Other => {}
+                PollToken::Listener => self.streams.accept(now, &mut self.told),
+                PollToken::Guest(index) => self.streams.guest(index, &mut self.told),
+                PollToken::Link(pid) => self.streams.ready(Pid(pid), flags, now, &mut self.told),
+                PollToken::Datagrams(index) => self.inbound.ready(index),
             }
         }
         self.outbound.retry(self.inbound.own(), now, &mut self.told);
@@ -363,26 +363,26 @@ impl Carrier {
     /// The next input of this round, if there is one more: connections first, then messages, which
     /// are borrowed from where they arrived. A round ends; what arrives meanwhile is for the next.
     #[inline]
-    pub fn next_input(&mut self) -> Option<In<&[u8]>> {
+    pub fn next_input(&mut self) -> Option<MessageInput<&[u8]>> {
         if let Some(news) = self.told.news.pop_front() {
             return Some(news.input());
         }
         if let Some(at) = self.own.next() {
-            return Some(In::From(self.me, self.own.bytes(at)));
+            return Some(MessageInput::From(self.me, self.own.bytes(at)));
         }
         if let Some((pid, at)) = self.streams.next(&mut self.told) {
-            return Some(In::From(pid, &self.streams.bytes(pid)[at]));
+            return Some(MessageInput::From(pid, &self.streams.bytes(pid)[at]));
         }
         if let Some(news) = self.told.news.pop_front() {
             // A connection broke while it was read.
             return Some(news.input());
         }
         let (pid, at) = self.inbound.next(&mut self.streams, &mut self.told)?;
-        Some(In::From(pid, self.inbound.bytes(at)))
+        Some(MessageInput::From(pid, self.inbound.bytes(at)))
     }
 
     /// A whole round for a loop that does not send while it listens: says how many inputs there were.
-    pub fn poll(&mut self, tell: &mut dyn FnMut(In<&[u8]>)) -> usize {
+    pub fn poll(&mut self, tell: &mut dyn FnMut(MessageInput<&[u8]>)) -> usize {
         self.begin_round();
         let mut count = 0;
         while let Some(input) = self.next_input() {
@@ -401,7 +401,7 @@ impl Carrier {
         let at_most = self.sleep_max(at_most);
         self.told.counts.parks += 1;
         if let Err(errno) = self.poller.park(at_most) {
-            self.told.remark(Remark::Short { errno });
+            self.told.remark(NetDiagnostic::Short { errno });
         }
     }
 
@@ -426,9 +426,9 @@ impl Carrier {
     ///
     /// # Errors
     /// When the system has no room for it.
-    pub fn watch(&self, what: impl AsFd) -> Result<(), Error> {
-        let watched = self.poller.watch().add(what, Token::Other, EventFlags::IN);
-        watched.map_err(Error::doing("watch another descriptor"))
+    pub fn watch(&self, what: impl AsFd) -> Result<(), NetError> {
+        let watched = self.poller.watch().add(what, PollToken::Other, EventFlags::IN);
+        watched.map_err(NetError::doing("watch another descriptor"))
     }
 
     /// What other threads wake this loop with.
@@ -444,18 +444,18 @@ impl Carrier {
     }
 
     /// What is known of a peer, which is to be kept where it outlasts this process; see
-    /// [`Options::known`]. It changes only when [`In::Up`] is said of the peer.
-    pub fn known(&self, pid: Pid) -> &Known {
+    /// [`NetOptions::known`]. It changes only when [`MessageInput::Up`] is said of the peer.
+    pub fn known(&self, pid: Pid) -> &PeerIdentity {
         self.streams.known(pid)
     }
 
     /// What it did so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> NetCounts {
         self.told.counts
     }
 
     /// The oldest thing worth a line in a log that was not taken yet.
-    pub fn take_remark(&mut self) -> Option<Remark> {
+    pub fn take_remark(&mut self) -> Option<NetDiagnostic> {
         self.told.remarks.take()
     }
 }
@@ -469,7 +469,7 @@ pub fn park_all<'a>(carriers: impl IntoIterator<Item = &'a mut Carrier>, at_most
     for carrier in carriers {
         carrier.told.counts.parks += 1;
         if let Err(errno) = slept {
-            carrier.told.remark(Remark::Short { errno });
+            carrier.told.remark(NetDiagnostic::Short { errno });
         }
     }
 }

@@ -1,23 +1,23 @@
 //! One suite for every carrier of the medium `Messages`: simulated, on real networks, and those to
 //! come.
 //!
-//! A carrier's test implements [`Fabric`] and runs each of [`SUITE`]. The laws are those of
+//! A carrier's test implements [`MessageFabric`] and runs each of [`SUITE`]. The laws are those of
 //! [`mod@amcast_core::messages`]; each function says which one it tests. No test waits for a time: what
 //! must come is waited for, and what must not come is looked for in front of something that must.
 
 use amcast_core::id::{Gid, GroupSet, Pid};
-use amcast_core::messages::{In, Lane, Out};
+use amcast_core::messages::{Lane, MessageInput, MessageOutput};
 use amcast_core::rng::Rng;
 
 /// Some processes and the messages between them.
-pub trait Fabric {
+pub trait MessageFabric {
     /// Sends what a process asks for.
-    fn send(&mut self, from: Pid, out: &Out<()>, message: &[u8]);
+    fn send(&mut self, from: Pid, out: &MessageOutput<()>, message: &[u8]);
     /// Lets a little happen; false if nothing will ever happen again by itself, or if nothing has
     /// happened for so long that it never will.
     fn advance(&mut self) -> bool;
     /// What the medium told this process since the last call, in order.
-    fn heard(&mut self, by: Pid) -> Vec<Heard>;
+    fn heard(&mut self, by: Pid) -> Vec<MessageEvent>;
     /// The connection between two processes breaks; it stands again later.
     fn cut(&mut self, a: Pid, b: Pid);
     /// A process dies.
@@ -30,27 +30,27 @@ pub trait Fabric {
 
 /// An input of the medium that owns its bytes.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Heard {
-    /// [`In::From`].
+pub enum MessageEvent {
+    /// [`MessageInput::From`].
     From(Pid, Vec<u8>),
-    /// [`In::Up`].
+    /// [`MessageInput::Up`].
     Up(Pid),
-    /// [`In::Down`].
+    /// [`MessageInput::Down`].
     Down(Pid),
 }
 
-impl Heard {
+impl MessageEvent {
     /// What an input says.
-    pub fn of(input: &In<&[u8]>) -> Self {
+    pub fn of(input: &MessageInput<&[u8]>) -> Self {
         match *input {
-            In::From(pid, message) => Self::From(pid, message.to_vec()),
-            In::Up(pid) => Self::Up(pid),
-            In::Down(pid) => Self::Down(pid),
+            MessageInput::From(pid, message) => Self::From(pid, message.to_vec()),
+            MessageInput::Up(pid) => Self::Up(pid),
+            MessageInput::Down(pid) => Self::Down(pid),
         }
     }
 }
 
-impl core::fmt::Debug for Heard {
+impl core::fmt::Debug for MessageEvent {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::From(pid, bytes) if bytes.len() > 16 => {
@@ -64,13 +64,13 @@ impl core::fmt::Debug for Heard {
 }
 
 /// Makes the fabric of [`shape`], all processes started for the first time and not connected yet.
-pub type Make<'a> = &'a mut dyn FnMut() -> Box<dyn Fabric>;
+pub type MakeMessageFabric<'a> = &'a mut dyn FnMut() -> Box<dyn MessageFabric>;
 
 /// A test of one law. Panics if the law is broken.
-pub type Test = fn(Make<'_>);
+pub type MessageLaw = fn(MakeMessageFabric<'_>);
 
 /// The suite: what is tested, and the test.
-pub const SUITE: &[(&str, Test)] = &[
+pub const SUITE: &[(&str, MessageLaw)] = &[
     ("connections come to stand, and it is said once", connected),
     ("streams arrive in order, once, unchanged", streams_in_order),
     ("what is sent before the connection stands arrives", sent_before_up),
@@ -99,18 +99,23 @@ pub fn shape() -> [GroupSet; 3] {
 }
 
 /// What each process heard so far, and not yet looked at.
-struct Ears<'a> {
-    fabric: &'a mut dyn Fabric,
-    heard: [Vec<Heard>; 3],
+struct UnreadEvents<'a> {
+    fabric: &'a mut dyn MessageFabric,
+    heard: [Vec<MessageEvent>; 3],
 }
 
-impl<'a> Ears<'a> {
-    fn new(fabric: &'a mut dyn Fabric) -> Self {
+impl<'a> UnreadEvents<'a> {
+    fn new(fabric: &'a mut dyn MessageFabric) -> Self {
         Self { fabric, heard: Default::default() }
     }
 
     /// Goes on until what a process heard satisfies `done`; takes it.
-    fn until(&mut self, by: Pid, what: &str, done: impl Fn(&[Heard]) -> bool) -> Vec<Heard> {
+    fn until(
+        &mut self,
+        by: Pid,
+        what: &str,
+        done: impl Fn(&[MessageEvent]) -> bool,
+    ) -> Vec<MessageEvent> {
         let mut looked_at = usize::MAX;
         loop {
             self.listen();
@@ -136,7 +141,7 @@ impl<'a> Ears<'a> {
     /// Goes on until every two processes are connected; forgets what was heard.
     fn connect(&mut self) {
         for (by, of) in pairs() {
-            let up = |heard: &[Heard]| heard.contains(&Heard::Up(of));
+            let up = |heard: &[MessageEvent]| heard.contains(&MessageEvent::Up(of));
             while !up(&self.heard[by.index()]) {
                 let so_far = self.until(by, "a connection", up);
                 self.heard[by.index()] = so_far;
@@ -146,11 +151,11 @@ impl<'a> Ears<'a> {
     }
 
     fn to(&mut self, from: Pid, to: Pid, lane: Lane, message: &[u8]) {
-        self.fabric.send(from, &Out::To(to, lane, ()), message);
+        self.fabric.send(from, &MessageOutput::To(to, lane, ()), message);
     }
 }
 
-fn brief(heard: &[Heard]) -> (usize, Vec<&Heard>) {
+fn brief(heard: &[MessageEvent]) -> (usize, Vec<&MessageEvent>) {
     (heard.len(), heard.iter().rev().take(8).rev().collect())
 }
 
@@ -178,25 +183,25 @@ fn number(from: Pid, bytes: &[u8]) -> u32 {
 }
 
 /// The numbers of what came from a process.
-fn numbers(heard: &[Heard], from: Pid) -> Vec<u32> {
-    let number = |heard: &Heard| match heard {
-        Heard::From(pid, bytes) if *pid == from => Some(number(from, bytes)),
+fn numbers(heard: &[MessageEvent], from: Pid) -> Vec<u32> {
+    let number = |heard: &MessageEvent| match heard {
+        MessageEvent::From(pid, bytes) if *pid == from => Some(number(from, bytes)),
         _ => None,
     };
     heard.iter().filter_map(number).collect()
 }
 
 /// Whether that message of that process is there; that it is unchanged is looked at later, once.
-fn has(from: Pid, last: u32) -> impl Fn(&[Heard]) -> bool {
+fn has(from: Pid, last: u32) -> impl Fn(&[MessageEvent]) -> bool {
     let is = move |bytes: &[u8]| bytes.get(4..8) == Some(&last.to_le_bytes());
-    let found = move |h: &Heard| matches!(h, Heard::From(p, bytes) if *p == from && is(bytes));
+    let found = move |h: &MessageEvent| matches!(h, MessageEvent::From(p, bytes) if *p == from && is(bytes));
     move |heard| heard.iter().rev().any(found)
 }
 
 /// Law 4: `Up` at both ends of each connection, and not again while it stands.
-fn connected(make: Make<'_>) {
+fn connected(make: MakeMessageFabric<'_>) {
     let mut fabric = make();
-    let mut ears = Ears::new(&mut *fabric);
+    let mut ears = UnreadEvents::new(&mut *fabric);
     for (by, of) in pairs() {
         ears.to(by, of, Lane::Stream, &message(by, 1, 8));
     }
@@ -204,18 +209,21 @@ fn connected(make: Make<'_>) {
         let others = || ALL.into_iter().filter(|&of| of != by);
         let heard = ears.until(by, "messages", |heard| others().all(|of| has(of, 1)(heard)));
         for of in others() {
-            let ups = heard.iter().filter(|h| **h == Heard::Up(of)).count();
+            let ups = heard.iter().filter(|h| **h == MessageEvent::Up(of)).count();
             assert_eq!(ups, 1, "law 4: {by:?} hears {heard:?}");
         }
-        assert!(!heard.contains(&Heard::Down(by)) && !heard.contains(&Heard::Up(by)), "{heard:?}");
+        assert!(
+            !heard.contains(&MessageEvent::Down(by)) && !heard.contains(&MessageEvent::Up(by)),
+            "{heard:?}"
+        );
     }
 }
 
 /// Law 1, all ways at once, in batches and one by one.
-fn streams_in_order(make: Make<'_>) {
+fn streams_in_order(make: MakeMessageFabric<'_>) {
     const COUNT: u32 = 2_000;
     let mut fabric = make();
-    let mut ears = Ears::new(&mut *fabric);
+    let mut ears = UnreadEvents::new(&mut *fabric);
     ears.connect();
     for i in 0..COUNT {
         for (from, to) in pairs() {
@@ -232,14 +240,14 @@ fn streams_in_order(make: Make<'_>) {
         for of in others() {
             assert!(numbers(&heard, of).into_iter().eq(0..COUNT), "law 1: from {of:?} to {by:?}");
         }
-        assert!(!heard.iter().any(|h| matches!(h, Heard::Down(_))), "nothing broke");
+        assert!(!heard.iter().any(|h| matches!(h, MessageEvent::Down(_))), "nothing broke");
     }
 }
 
 /// Law 1: nobody said `Down`, so nothing is lost.
-fn sent_before_up(make: Make<'_>) {
+fn sent_before_up(make: MakeMessageFabric<'_>) {
     let mut fabric = make();
-    let mut ears = Ears::new(&mut *fabric);
+    let mut ears = UnreadEvents::new(&mut *fabric);
     for i in 0..100 {
         for (from, to) in pairs() {
             ears.to(from, to, Lane::Stream, &message(from, i, 100));
@@ -247,7 +255,7 @@ fn sent_before_up(make: Make<'_>) {
     }
     for (of, by) in pairs() {
         let heard = ears.until(by, "the last one", has(of, 99));
-        if !heard.contains(&Heard::Down(of)) {
+        if !heard.contains(&MessageEvent::Down(of)) {
             assert!(numbers(&heard, of).into_iter().eq(0..100), "law 1: from {of:?} to {by:?}");
         }
         ears.heard[by.index()] = heard;
@@ -255,13 +263,21 @@ fn sent_before_up(make: Make<'_>) {
 }
 
 /// Members get a group's message, the sender if it is one, and nobody else.
-fn groups(make: Make<'_>) {
+fn groups(make: MakeMessageFabric<'_>) {
     let mut fabric = make();
-    let mut ears = Ears::new(&mut *fabric);
+    let mut ears = UnreadEvents::new(&mut *fabric);
     ears.connect();
     for from in ALL {
-        ears.fabric.send(from, &Out::Group(NARROW, Lane::Stream, ()), &message(from, 1, 50));
-        ears.fabric.send(from, &Out::Group(WIDE, Lane::Stream, ()), &message(from, 2, 50));
+        ears.fabric.send(
+            from,
+            &MessageOutput::Group(NARROW, Lane::Stream, ()),
+            &message(from, 1, 50),
+        );
+        ears.fabric.send(
+            from,
+            &MessageOutput::Group(WIDE, Lane::Stream, ()),
+            &message(from, 2, 50),
+        );
     }
     for by in ALL {
         let heard = ears.until(by, "all", |heard| ALL.into_iter().all(|of| has(of, 2)(heard)));
@@ -273,20 +289,20 @@ fn groups(make: Make<'_>) {
 }
 
 /// Law 3, on both lanes and through a group.
-fn own_messages(make: Make<'_>) {
+fn own_messages(make: MakeMessageFabric<'_>) {
     const COUNT: u32 = 5_000;
     let mut fabric = make();
-    let mut ears = Ears::new(&mut *fabric);
+    let mut ears = UnreadEvents::new(&mut *fabric);
     for i in 0..COUNT {
         let lane = if i % 2 == 0 { Lane::Stream } else { Lane::Datagram };
         let bytes = message(B, i, if i % 1_000 == 3 { 1 << 18 } else { 64 });
         match i % 3 {
-            0 => ears.fabric.send(B, &Out::Group(NARROW, lane, ()), &bytes),
+            0 => ears.fabric.send(B, &MessageOutput::Group(NARROW, lane, ()), &bytes),
             _ => ears.to(B, B, lane, &bytes),
         }
     }
-    let is_own = |h: &&Heard| matches!(h, Heard::From(B, _));
-    let all = |heard: &[Heard]| heard.iter().filter(is_own).count() >= COUNT as usize;
+    let is_own = |h: &&MessageEvent| matches!(h, MessageEvent::From(B, _));
+    let all = |heard: &[MessageEvent]| heard.iter().filter(is_own).count() >= COUNT as usize;
     let heard = ears.until(B, "all", all);
     let mut seen = numbers(&heard, B);
     seen.sort_unstable();
@@ -294,10 +310,10 @@ fn own_messages(make: Make<'_>) {
 }
 
 /// The largest payload, several times, both ways at once.
-fn large_messages(make: Make<'_>) {
+fn large_messages(make: MakeMessageFabric<'_>) {
     const LARGE: usize = 1 << 20;
     let mut fabric = make();
-    let mut ears = Ears::new(&mut *fabric);
+    let mut ears = UnreadEvents::new(&mut *fabric);
     ears.connect();
     for i in 0..8 {
         let bytes = if i % 2 == 0 { LARGE } else { 64 };
@@ -311,9 +327,9 @@ fn large_messages(make: Make<'_>) {
 }
 
 /// Law 1 over several breaks: what arrives of each stream has no gap, and nothing arrives twice.
-fn breaks(make: Make<'_>) {
+fn breaks(make: MakeMessageFabric<'_>) {
     let mut fabric = make();
-    let mut ears = Ears::new(&mut *fabric);
+    let mut ears = UnreadEvents::new(&mut *fabric);
     ears.connect();
     let mut next = 0;
     let mut heard = Vec::new();
@@ -331,9 +347,9 @@ fn breaks(make: Make<'_>) {
             next += 1;
         }
         for (by, of) in [(A, B), (B, A)] {
-            let again = |heard: &[Heard]| {
-                let down = heard.iter().position(|h| *h == Heard::Down(of));
-                down.is_some_and(|at| heard[at..].contains(&Heard::Up(of)))
+            let again = |heard: &[MessageEvent]| {
+                let down = heard.iter().position(|h| *h == MessageEvent::Down(of));
+                down.is_some_and(|at| heard[at..].contains(&MessageEvent::Up(of)))
             };
             let said = ears.until(by, "Down and then Up", again);
             if by == B {
@@ -349,8 +365,8 @@ fn breaks(make: Make<'_>) {
     let mut broke = false;
     for h in heard {
         match h {
-            Heard::Down(A) => broke = true,
-            Heard::From(A, bytes) => {
+            MessageEvent::Down(A) => broke = true,
+            MessageEvent::From(A, bytes) => {
                 let n = number(A, &bytes);
                 let follows = last.map_or(0, |last| last + 1);
                 assert!(n == follows || (broke && n > follows), "law 1: {n} after {last:?}");
@@ -362,9 +378,9 @@ fn breaks(make: Make<'_>) {
 }
 
 /// Law 4: lives do not mix.
-fn new_incarnation(make: Make<'_>) {
+fn new_incarnation(make: MakeMessageFabric<'_>) {
     let mut fabric = make();
-    let mut ears = Ears::new(&mut *fabric);
+    let mut ears = UnreadEvents::new(&mut *fabric);
     ears.connect();
     for life in 0..4_u32 {
         let of = if life % 2 == 0 { A } else { C };
@@ -379,21 +395,21 @@ fn new_incarnation(make: Make<'_>) {
         ears.fabric.start(of);
         ears.to(of, B, Lane::Stream, &message(of, life * 1_000 + 999, 200));
         let heard = ears.until(B, "the new life", has(of, life * 1_000 + 999));
-        let first_new = heard.iter().rposition(|h| *h == Heard::Up(of));
+        let first_new = heard.iter().rposition(|h| *h == MessageEvent::Up(of));
         let first_new = first_new.unwrap_or_else(|| panic!("law 4: no Up before {heard:?}"));
         assert_eq!(numbers(&heard[first_new..], of), [life * 1_000 + 999], "law 4");
         let old = numbers(&heard[..first_new], of);
         assert!(old.iter().copied().eq((life * 1_000..).take(old.len())), "law 1: {old:?}");
-        ears.until(of, "that it is connected", |heard| heard.contains(&Heard::Up(B)));
+        ears.until(of, "that it is connected", |heard| heard.contains(&MessageEvent::Up(B)));
         ears.to(B, of, Lane::Stream, &message(B, 77, 200));
         ears.until(of, "what is sent to it now", has(B, 77));
     }
 }
 
 /// No process waits for another one.
-fn stalled_peer(make: Make<'_>) {
+fn stalled_peer(make: MakeMessageFabric<'_>) {
     let mut fabric = make();
-    let mut ears = Ears::new(&mut *fabric);
+    let mut ears = UnreadEvents::new(&mut *fabric);
     ears.connect();
     ears.fabric.stall(C, true);
     for i in 0..200 {
@@ -412,17 +428,19 @@ fn stalled_peer(make: Make<'_>) {
 }
 
 /// Law 2: never changed, of any size, to one and to groups. What is lost is sent again.
-fn datagrams(make: Make<'_>) {
+fn datagrams(make: MakeMessageFabric<'_>) {
     let sizes = [HEAD, HEAD + 1, 64, 1_000, 1_400, 1_500, 3_000, 20_000, 65_000, 100_000];
     let mut fabric = make();
-    let mut ears = Ears::new(&mut *fabric);
+    let mut ears = UnreadEvents::new(&mut *fabric);
     ears.connect();
-    let to_one = [Out::To(B, Lane::Datagram, ()), Out::To(C, Lane::Datagram, ())];
-    let to_group = [Out::Group(NARROW, Lane::Datagram, ())];
+    let to_one =
+        [MessageOutput::To(B, Lane::Datagram, ()), MessageOutput::To(C, Lane::Datagram, ())];
+    let to_group = [MessageOutput::Group(NARROW, Lane::Datagram, ())];
     let ways = [&to_one[..], &to_group[..]];
     let mut barrier = 1_000_000;
     for (i, (bytes, way)) in (0..).zip(sizes.iter().flat_map(|&n| ways.map(|way| (n, way)))) {
-        let arrived = |ears: &Ears<'_>| [B, C].iter().all(|by| has(A, i)(&ears.heard[by.index()]));
+        let arrived =
+            |ears: &UnreadEvents<'_>| [B, C].iter().all(|by| has(A, i)(&ears.heard[by.index()]));
         for attempt in 0.. {
             assert!(attempt < 200, "a message of {bytes} bytes never arrives");
             for out in way {
@@ -452,18 +470,18 @@ const LIFE: u32 = 1_000_000;
 
 /// What one process, in one of its lives, heard of another: enough to judge what comes next.
 #[derive(Clone, Copy, Default)]
-struct Judge {
+struct DeliveryCheck {
     last: Option<u32>,
     /// Said since the last message.
     down: bool,
     up: bool,
 }
 
-impl Judge {
-    fn hears(&mut self, heard: &Heard, of: Pid) {
-        let Heard::From(_, bytes) = heard else {
-            self.down |= *heard == Heard::Down(of);
-            self.up |= *heard == Heard::Up(of);
+impl DeliveryCheck {
+    fn hears(&mut self, heard: &MessageEvent, of: Pid) {
+        let MessageEvent::From(_, bytes) = heard else {
+            self.down |= *heard == MessageEvent::Down(of);
+            self.up |= *heard == MessageEvent::Up(of);
             return;
         };
         let n = number(of, bytes);
@@ -477,18 +495,19 @@ impl Judge {
 }
 
 /// Three processes to which anything may happen.
-struct Wild<'a> {
-    fabric: &'a mut dyn Fabric,
+struct RandomRun<'a> {
+    fabric: &'a mut dyn MessageFabric,
     lives: [u32; 3],
     next: [[u32; 3]; 3],
-    judges: [[Judge; 3]; 3],
+    judges: [[DeliveryCheck; 3]; 3],
 }
 
-impl Wild<'_> {
+impl RandomRun<'_> {
     fn listen(&mut self) {
         for by in ALL {
             for heard in self.fabric.heard(by) {
-                let (Heard::From(of, _) | Heard::Up(of) | Heard::Down(of)) = heard;
+                let (MessageEvent::From(of, _) | MessageEvent::Up(of) | MessageEvent::Down(of)) =
+                    heard;
                 self.judges[by.index()][of.index()].hears(&heard, of);
             }
         }
@@ -498,7 +517,7 @@ impl Wild<'_> {
         let next = &mut self.next[from.index()][to.index()];
         let n = self.lives[from.index()] * LIFE + *next;
         *next += 1;
-        self.fabric.send(from, &Out::To(to, Lane::Stream, ()), &message(from, n, bytes));
+        self.fabric.send(from, &MessageOutput::To(to, Lane::Stream, ()), &message(from, n, bytes));
         n
     }
 
@@ -524,7 +543,7 @@ impl Wild<'_> {
                 self.fabric.start(a);
                 self.lives[a.index()] += 1;
                 self.next[a.index()] = [0; 3];
-                self.judges[a.index()] = [Judge::default(); 3];
+                self.judges[a.index()] = [DeliveryCheck::default(); 3];
             }
         }
     }
@@ -557,11 +576,11 @@ impl Wild<'_> {
 }
 
 /// Laws 1, 3 and 4 under random sequences of messages, breaks, stalls and restarts.
-fn anything(make: Make<'_>) {
+fn anything(make: MakeMessageFabric<'_>) {
     for seed in 0..12 {
         let mut fabric = make();
         let mut rng = Rng::stream(seed, "anything");
-        let mut wild = Wild {
+        let mut wild = RandomRun {
             fabric: &mut *fabric,
             lives: [0; 3],
             next: Default::default(),

@@ -1,6 +1,6 @@
 //! What can go wrong at the start, and what is worth a line in a log later.
 
-use crate::wire::Refusal;
+use crate::wire::ConnectionRefusal;
 use amcast_core::Pid;
 use core::fmt;
 use rustix::io::Errno;
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 /// Why a carrier could not be started.
 #[derive(Debug)]
-pub enum Error {
+pub enum NetError {
     /// Somebody else uses the address.
     InUse {
         /// Which address, and for what.
@@ -55,7 +55,7 @@ pub enum Error {
     },
 }
 
-impl Error {
+impl NetError {
     /// What an error of the operating system about an address means.
     pub(crate) fn at(address: SocketAddr, of: &'static str, errno: Errno) -> Self {
         match errno {
@@ -72,7 +72,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for NetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InUse { address, of } => write!(
@@ -101,7 +101,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
+impl std::error::Error for NetError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::System { errno, .. } => Some(errno),
@@ -112,7 +112,7 @@ impl std::error::Error for Error {
 
 /// Why a connection broke.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Break {
+pub enum LinkFailure {
     /// The other end closed it, or its process ended.
     Closed,
     /// More piled up than may wait for a peer; the bytes that did.
@@ -127,7 +127,7 @@ pub enum Break {
     System(Errno),
 }
 
-impl fmt::Display for Break {
+impl fmt::Display for LinkFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("the other end closed it"),
@@ -146,7 +146,7 @@ impl fmt::Display for Break {
 
 /// Something worth a line in a log: nothing depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Remark {
+pub enum NetDiagnostic {
     /// A connection stands.
     Up {
         /// With whom.
@@ -159,7 +159,7 @@ pub enum Remark {
         /// With whom.
         pid: Pid,
         /// Why.
-        why: Break,
+        why: LinkFailure,
     },
     /// A peer cannot be reached. Said once until it is reached.
     Unreachable {
@@ -177,7 +177,7 @@ pub enum Remark {
         /// Where.
         address: SocketAddr,
         /// What it said.
-        why: Refusal,
+        why: ConnectionRefusal,
         /// Which life of this process it knows, if that is why.
         life: u32,
     },
@@ -188,7 +188,7 @@ pub enum Remark {
         /// Who it said it is; none if it speaks another version.
         pid: Option<Pid>,
         /// Why.
-        why: Refusal,
+        why: ConnectionRefusal,
     },
     /// Something that is not this program, or too slow to say so.
     Stranger {
@@ -244,13 +244,13 @@ pub enum Remark {
     },
 }
 
-impl Remark {
+impl NetDiagnostic {
     /// What to do where multicast does not reach a peer.
     pub const NO_MULTICAST_ADVICE: &str = "put both hosts into one subnet, have the routers between them \
         pass multicast on (IGMP and PIM), let the firewall pass UDP to that address, or use lane=datagram";
 }
 
-impl fmt::Display for Remark {
+impl fmt::Display for NetDiagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Up { pid, incarnation } => write!(f, "connected to {pid:?}, life {incarnation}"),
@@ -302,11 +302,11 @@ const REMARKS_MAX: usize = 256;
 
 /// Remarks that nobody took yet. When there are too many the oldest make room, and are counted.
 #[derive(Debug, Default)]
-pub(crate) struct Remarks(VecDeque<Remark>);
+pub(crate) struct NetDiagnostics(VecDeque<NetDiagnostic>);
 
-impl Remarks {
+impl NetDiagnostics {
     /// Puts one in; says how many were lost for it.
-    pub(crate) fn put(&mut self, remark: Remark) -> u64 {
+    pub(crate) fn put(&mut self, remark: NetDiagnostic) -> u64 {
         let lost = self.0.len() >= REMARKS_MAX;
         if lost {
             self.0.pop_front();
@@ -316,7 +316,7 @@ impl Remarks {
     }
 
     /// Takes out the oldest.
-    pub(crate) fn take(&mut self) -> Option<Remark> {
+    pub(crate) fn take(&mut self) -> Option<NetDiagnostic> {
         self.0.pop_front()
     }
 }

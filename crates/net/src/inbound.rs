@@ -1,9 +1,11 @@
 //! Datagrams that arrive: on the process's own socket, and on one for each group it is a member of.
 
-use crate::poller::{EventFlags, Token, Watch};
+use crate::events::CarrierEvents;
+use crate::poller::{EventFlags, PollToken, SocketRegistry};
 use crate::streams::Streams;
-use crate::told::Told;
-use crate::wire::{Assembly, Body, NotDatagram, Probe, Sender, next_message, read_datagram};
+use crate::wire::{
+    DatagramBody, DatagramSender, MessageAssembly, NotDatagram, Probe, next_message, read_datagram,
+};
 use amcast_core::Pid;
 use core::ops::Range;
 use rustix::fd::OwnedFd;
@@ -18,7 +20,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 /// Where a message lies until the next one is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum At {
+pub(crate) enum MessageLocation {
     /// In the datagram that was read last.
     Datagram(Range<usize>),
     /// In the place in which it was put together.
@@ -27,7 +29,7 @@ pub(crate) enum At {
 
 /// What is to be answered to a probe that arrived on its group's socket.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Echo {
+pub(crate) struct ProbeEcho {
     /// Who probed.
     pub(crate) to: Pid,
     /// The life that it probed in.
@@ -53,24 +55,24 @@ pub(crate) struct Inbound {
     /// What is left of the datagram that was read last, and whose it is.
     rest: Range<usize>,
     from: Pid,
-    assembly: Assembly,
+    assembly: MessageAssembly,
     /// This life of the process: echoes to earlier ones do not count.
     incarnation: u32,
     /// Probes that are to be answered.
-    pub(crate) to_echo: Vec<Echo>,
+    pub(crate) to_echo: Vec<ProbeEcho>,
     /// Answers to own probes.
     pub(crate) echoed: Vec<(Pid, Probe)>,
 }
 
 impl Inbound {
     pub(crate) fn new(
-        (own, processes): (Sender, usize),
+        (own, processes): (DatagramSender, usize),
         sockets: Vec<OwnedFd>,
-        assembly: Assembly,
-        watch: &Watch,
+        assembly: MessageAssembly,
+        watch: &SocketRegistry,
     ) -> Result<Self, Errno> {
         for (index, socket) in (0..).zip(&sockets) {
-            watch.add(socket, Token::Datagrams(index), EventFlags::IN)?;
+            watch.add(socket, PollToken::Datagrams(index), EventFlags::IN)?;
         }
         Ok(Self {
             me: own.pid,
@@ -109,13 +111,17 @@ impl Inbound {
 
     /// The next message of this round: from whom, and where it lies.
     #[inline]
-    pub(crate) fn next(&mut self, streams: &mut Streams, told: &mut Told) -> Option<(Pid, At)> {
+    pub(crate) fn next(
+        &mut self,
+        streams: &mut Streams,
+        told: &mut CarrierEvents,
+    ) -> Option<(Pid, MessageLocation)> {
         loop {
             if !self.rest.is_empty() {
                 match self.next_of_datagram() {
                     Some(at) => {
                         told.counts.datagram_messages_received += 1;
-                        return Some((self.from, At::Datagram(at)));
+                        return Some((self.from, MessageLocation::Datagram(at)));
                     }
                     None => told.counts.datagrams_malformed += 1,
                 }
@@ -130,7 +136,7 @@ impl Inbound {
                 Ok(None) => {}
                 Ok(Some(place)) => {
                     told.counts.datagram_messages_received += 1;
-                    return Some((self.from, At::Assembled(place)));
+                    return Some((self.from, MessageLocation::Assembled(place)));
                 }
                 Err(Errno::AGAIN) => self.next_turn(),
                 // What is reported here is of an earlier datagram of ours, which is lost.
@@ -141,10 +147,10 @@ impl Inbound {
 
     /// A message that was given out last.
     #[inline]
-    pub(crate) fn bytes(&self, at: At) -> &[u8] {
+    pub(crate) fn bytes(&self, at: MessageLocation) -> &[u8] {
         match at {
-            At::Datagram(at) => &self.buffer[at],
-            At::Assembled(place) => self.assembly.message(place),
+            MessageLocation::Datagram(at) => &self.buffer[at],
+            MessageLocation::Assembled(place) => self.assembly.message(place),
         }
     }
 
@@ -170,7 +176,7 @@ impl Inbound {
         &mut self,
         index: usize,
         streams: &mut Streams,
-        told: &mut Told,
+        told: &mut CarrierEvents,
     ) -> Result<Option<usize>, Errno> {
         told.counts.datagram_reads += 1;
         let socket = &self.sockets[index];
@@ -198,24 +204,24 @@ impl Inbound {
         told.counts.datagrams_received += 1;
         self.from = sender.pid;
         match body {
-            Body::Messages(messages) => self.rest = bytes - messages.len()..bytes,
-            Body::Piece(piece) => {
+            DatagramBody::Messages(messages) => self.rest = bytes - messages.len()..bytes,
+            DatagramBody::Piece(piece) => {
                 let whole = self.assembly.add(sender, &piece);
                 told.counts.assemblies_given_up = self.assembly.given_up();
                 return Ok(whole);
             }
-            Body::Knock => streams.knocked(sender.pid, sender.incarnation, told),
+            DatagramBody::Knock => streams.knocked(sender.pid, sender.incarnation, told),
             // On the process's own socket it says nothing of the group's address.
-            Body::Probe(probe) if index > 0 && self.to_echo.len() < ECHOES_MAX => {
-                let Sender { pid: to, incarnation, .. } = sender;
-                self.to_echo.push(Echo { to, incarnation, probe });
+            DatagramBody::Probe(probe) if index > 0 && self.to_echo.len() < ECHOES_MAX => {
+                let DatagramSender { pid: to, incarnation, .. } = sender;
+                self.to_echo.push(ProbeEcho { to, incarnation, probe });
             }
-            Body::Echo(probe, life)
+            DatagramBody::Echo(probe, life)
                 if life == self.incarnation && self.echoed.len() < ECHOES_MAX =>
             {
                 self.echoed.push((sender.pid, probe));
             }
-            Body::Probe(_) | Body::Echo(..) => {}
+            DatagramBody::Probe(_) | DatagramBody::Echo(..) => {}
         }
         Ok(None)
     }
@@ -223,7 +229,7 @@ impl Inbound {
 
 /// Whether a datagram is of the life in which its sender was connected last. One of a later life is
 /// lost, since nobody was told of that life yet, and has the sender dialled soon.
-fn is_current(sender: Sender, streams: &mut Streams, told: &mut Told) -> bool {
+fn is_current(sender: DatagramSender, streams: &mut Streams, told: &mut CarrierEvents) -> bool {
     match streams.incarnation(sender.pid) {
         Some(known) if sender.incarnation < known => {
             told.counts.datagrams_old += 1;

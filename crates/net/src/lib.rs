@@ -19,7 +19,7 @@
 //! in which 20 messages of 64 bytes fit. A message is copied once on its way out, behind others for the same peer, and
 //! not at all on its way in.
 //!
-//! - `secret.rs` is what processes prove to each other before they believe anything, and `decides.rs` what must be
+//! - `secret.rs` is what processes prove to each other before they believe anything, and `settings_digest.rs` what must be
 //!   the same for both.
 //!
 //! Nothing is encrypted, and what follows the handshake is not proved: whoever can write into the network can
@@ -29,28 +29,28 @@
 mod carrier;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-mod decides;
 mod error;
+mod events;
 mod inbound;
-mod known;
+mod liveness;
 mod multicast;
 mod options;
 mod outbound;
-mod own;
+mod peer_identity;
 mod poller;
-mod reach;
 mod secret;
+mod self_channel;
+mod settings_digest;
 mod sockets;
 mod streams;
-mod told;
 pub mod wire;
 
-pub use carrier::{Carrier, Ports, park_all};
-pub use decides::{Decides, MARKS};
-pub use error::{Break, Error, Remark};
-pub use known::{Claim, Known};
-pub use options::{Interface, Options, Peer};
+pub use carrier::{BoundPorts, Carrier, park_all};
+pub use error::{LinkFailure, NetDiagnostic, NetError};
+pub use events::NetCounts;
+pub use liveness::LivenessProbe;
+pub use options::{Interface, NetOptions, PeerConfig};
+pub use peer_identity::{PeerClaim, PeerIdentity};
 pub use poller::Waker;
-pub use reach::Reach;
 pub use secret::{NONCE_BYTES, Nonce, PROOF_BYTES, Proof, Purpose, Secret, nonce};
-pub use told::Counts;
+pub use settings_digest::{MARKS, SettingsDigest};

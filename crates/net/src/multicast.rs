@@ -19,8 +19,8 @@
 //!
 //! Where the state changes a member may get a datagram twice, as the medium allows.
 
-use crate::error::Remark;
-use crate::told::Told;
+use crate::error::NetDiagnostic;
+use crate::events::CarrierEvents;
 use crate::wire::Probe;
 use amcast_core::{Gid, Pid};
 use std::net::SocketAddr;
@@ -43,16 +43,16 @@ const ECHO_LAG_MAX: u32 = 30;
 
 /// Another member of a group that has a multicast address.
 #[derive(Clone, Copy, Debug)]
-struct Listener {
+struct MulticastListener {
     pid: Pid,
-    hearing: Hearing,
+    hearing: ListenerState,
     /// That it does not hear the address was remarked.
     remarked: bool,
 }
 
 /// Whether a member hears the group's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Hearing {
+enum ListenerState {
     /// It is not connected, or has just been.
     Unknown,
     /// It echoed last at this time.
@@ -68,7 +68,7 @@ pub(crate) struct MulticastGroup {
     address: SocketAddr,
     /// The outbound target of the address.
     pub(crate) target: usize,
-    listeners: Vec<Listener>,
+    listeners: Vec<MulticastListener>,
     /// Members that get the group's datagrams by unicast.
     pub(crate) unreached: Vec<Pid>,
 }
@@ -81,7 +81,7 @@ impl MulticastGroup {
     }
 
     fn sort_out(&mut self) {
-        let hears = |l: &&Listener| matches!(l.hearing, Hearing::Since(_));
+        let hears = |l: &&MulticastListener| matches!(l.hearing, ListenerState::Since(_));
         let unreached = self.listeners.iter().filter(|l| !hears(l)).map(|l| l.pid);
         self.unreached = unreached.collect();
     }
@@ -102,7 +102,8 @@ pub(crate) struct Multicast {
 impl Multicast {
     /// Groups with the address, the outbound target and the other members of each.
     pub(crate) fn new(groups: impl Iterator<Item = (Gid, SocketAddr, usize, Vec<Pid>)>) -> Self {
-        let listener = |pid| Listener { pid, hearing: Hearing::Unknown, remarked: false };
+        let listener =
+            |pid| MulticastListener { pid, hearing: ListenerState::Unknown, remarked: false };
         let groups: Vec<_> = groups
             .map(|(group, address, target, others)| MulticastGroup {
                 group,
@@ -140,7 +141,7 @@ impl Multicast {
         &mut self,
         now: Instant,
         connected_at: impl Fn(Pid) -> Option<SocketAddr>,
-        told: &mut Told,
+        told: &mut CarrierEvents,
     ) -> impl Iterator<Item = (usize, Probe)> + '_ {
         let is_due = self.due.is_some_and(|due| due <= now);
         if is_due {
@@ -157,32 +158,38 @@ impl Multicast {
         }
         let number = self.number;
         let probed = move |g: &&MulticastGroup| {
-            is_due && g.listeners.iter().any(|l| l.hearing != Hearing::Unknown)
+            is_due && g.listeners.iter().any(|l| l.hearing != ListenerState::Unknown)
         };
         self.groups.iter().filter(probed).map(move |g| (g.target, Probe { group: g.group, number }))
     }
 
     /// A member echoed a probe of this life.
-    pub(crate) fn on_echo(&mut self, from: Pid, probe: Probe, now: Instant, told: &mut Told) {
+    pub(crate) fn on_echo(
+        &mut self,
+        from: Pid,
+        probe: Probe,
+        now: Instant,
+        told: &mut CarrierEvents,
+    ) {
         if self.number.wrapping_sub(probe.number) > ECHO_LAG_MAX {
             return;
         }
         let Some(group) = self.groups.iter_mut().find(|g| g.group == probe.group) else { return };
         let Some(listener) = group.listeners.iter_mut().find(|l| l.pid == from) else { return };
-        let before = std::mem::replace(&mut listener.hearing, Hearing::Since(now));
+        let before = std::mem::replace(&mut listener.hearing, ListenerState::Since(now));
         if std::mem::take(&mut listener.remarked) {
-            told.remark(Remark::MulticastAgain { pid: from, group: group.address });
+            told.remark(NetDiagnostic::MulticastAgain { pid: from, group: group.address });
         }
-        if !matches!(before, Hearing::Since(_)) {
+        if !matches!(before, ListenerState::Since(_)) {
             group.sort_out();
         }
     }
 }
 
-impl Listener {
+impl MulticastListener {
     /// Whether it has only just been found that it does not hear the address.
     fn is_new(&self, now: Instant) -> bool {
-        matches!(self.hearing, Hearing::Not(since) if now < since + PROBE_EVERY)
+        matches!(self.hearing, ListenerState::Not(since) if now < since + PROBE_EVERY)
     }
 
     fn look(
@@ -190,22 +197,22 @@ impl Listener {
         now: Instant,
         connected_at: Option<SocketAddr>,
         group: SocketAddr,
-        told: &mut Told,
+        told: &mut CarrierEvents,
     ) {
         let Some(address) = connected_at else {
-            self.hearing = Hearing::Unknown;
+            self.hearing = ListenerState::Unknown;
             return;
         };
         self.hearing = match self.hearing {
-            Hearing::Unknown => Hearing::Not(now),
-            Hearing::Since(at) if now >= at + HEARS_FOR => Hearing::Not(now),
+            ListenerState::Unknown => ListenerState::Not(now),
+            ListenerState::Since(at) if now >= at + HEARS_FOR => ListenerState::Not(now),
             same => same,
         };
-        if let Hearing::Not(since) = self.hearing
+        if let ListenerState::Not(since) = self.hearing
             && now >= since + REMARK_AFTER
             && !std::mem::replace(&mut self.remarked, true)
         {
-            told.remark(Remark::NoMulticast { pid: self.pid, address, group });
+            told.remark(NetDiagnostic::NoMulticast { pid: self.pid, address, group });
         }
     }
 }
@@ -228,7 +235,7 @@ mod tests {
     }
 
     /// Wakes it until `until`; who is connected echoes if `hears`.
-    fn run(m: &mut Multicast, until: Instant, hears: bool, told: &mut Told) {
+    fn run(m: &mut Multicast, until: Instant, hears: bool, told: &mut CarrierEvents) {
         while let Some(now) = m.next_due().filter(|due| *due < until) {
             let probe = m.wake(now, |_| Some(B_AT), told).next();
             if let Some((2, probe)) = probe.filter(|_| hears) {
@@ -240,15 +247,17 @@ mod tests {
     #[test]
     fn who_echoes_nothing_gets_unicast_and_is_remarked_once_until_it_echoes() {
         let (mut m, begin, group) = to_one();
-        let mut told = Told::default();
-        let said = |told: &mut Told| std::iter::from_fn(|| told.remarks.take()).collect::<Vec<_>>();
+        let mut told = CarrierEvents::default();
+        let said = |told: &mut CarrierEvents| {
+            std::iter::from_fn(|| told.remarks.take()).collect::<Vec<_>>()
+        };
         assert_eq!(m.of(GROUP).unwrap().unreached, [B], "before its first echo");
         run(&mut m, begin + REMARK_AFTER * 4, false, &mut told);
         assert!(!m.of(GROUP).unwrap().is_heard());
-        assert_eq!(said(&mut told), [Remark::NoMulticast { pid: B, address: B_AT, group }]);
+        assert_eq!(said(&mut told), [NetDiagnostic::NoMulticast { pid: B, address: B_AT, group }]);
         run(&mut m, begin + REMARK_AFTER * 5, true, &mut told);
         assert!(m.of(GROUP).unwrap().unreached.is_empty());
-        assert_eq!(said(&mut told), [Remark::MulticastAgain { pid: B, group }]);
+        assert_eq!(said(&mut told), [NetDiagnostic::MulticastAgain { pid: B, group }]);
         run(&mut m, begin + REMARK_AFTER * 5 + HEARS_FOR * 2, false, &mut told);
         assert_eq!(m.of(GROUP).unwrap().unreached, [B], "it hears the address no more");
         assert_eq!(said(&mut told), [], "not for long enough");
@@ -257,7 +266,7 @@ mod tests {
     #[test]
     fn an_echo_of_long_ago_counts_for_nothing_and_who_is_away_is_not_probed() {
         let (mut m, begin, _) = to_one();
-        let mut told = Told::default();
+        let mut told = CarrierEvents::default();
         run(&mut m, begin + HEARS_FOR * 5, false, &mut told);
         m.on_echo(B, Probe { group: GROUP, number: 1 }, begin, &mut told);
         m.on_echo(B, Probe { group: Gid(1), number: m.number }, begin, &mut told);

@@ -1,9 +1,9 @@
 //! What a carrier is told at its start.
 
-use crate::decides::Decides;
-use crate::error::Error;
-use crate::known::Known;
+use crate::error::NetError;
+use crate::peer_identity::PeerIdentity;
 use crate::secret::Secret;
+use crate::settings_digest::SettingsDigest;
 use crate::wire::{HEAD_BYTES, PIECE_BYTES};
 use amcast_core::limits::{GROUPS_MAX, PAYLOAD_BYTES_MAX};
 use amcast_core::{Gid, GroupSet, Span};
@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 /// Where a process is, and what it is a member of. Peers are listed by their pid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Peer {
+pub struct PeerConfig {
     /// Where it takes connections.
     pub tcp: SocketAddr,
     /// Where it takes datagrams.
@@ -39,7 +39,7 @@ const DATAGRAM_BYTES_MAX: usize = 65_507;
 
 /// How a carrier behaves. All processes of a cluster should have the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Options {
+pub struct NetOptions {
     /// The cluster's id: processes of others are refused.
     pub cluster_id: u64,
     /// What the other processes of the cluster know, too, and nobody else does: who does not prove it is
@@ -49,7 +49,7 @@ pub struct Options {
     /// Peers that say another number are refused.
     pub processes: u32,
     /// What decides what the processes do: peers for which it is not the same are refused.
-    pub decides: Decides,
+    pub decides: SettingsDigest,
     /// By which number the disk is known on which this process keeps what it promised; 0 if it keeps
     /// nothing. No two disks have the same.
     pub disk: u64,
@@ -58,7 +58,7 @@ pub struct Options {
     /// Whether it began on its disk by asking the others what it had promised before.
     pub anew: bool,
     /// What is known of each peer from earlier lives of this process; empty if nothing is.
-    pub known: Vec<Known>,
+    pub known: Vec<PeerIdentity>,
     /// Where the chance in waiting times comes from. Each process draws its own from it, so that they
     /// do not dial all at once.
     pub seed: u64,
@@ -99,13 +99,13 @@ pub struct Options {
     pub congestion: Option<String>,
 }
 
-impl Default for Options {
+impl Default for NetOptions {
     fn default() -> Self {
         Self {
             cluster_id: 0,
             secret: Secret::default(),
             processes: 0,
-            decides: Decides::default(),
+            decides: SettingsDigest::default(),
             disk: 0,
             start: 0,
             anew: false,
@@ -129,10 +129,10 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl NetOptions {
     /// Checks what depends on each other, once.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let wrong = |says| Err(Error::Options { says });
+    pub(crate) fn check(&self) -> Result<(), NetError> {
+        let wrong = |says| Err(NetError::Options { says });
         if self.frame_bytes_max == 0 || self.frame_bytes_max > u32::MAX as usize / 2 {
             return wrong("frame_bytes_max: give 1 to 2147483647 bytes");
         }
@@ -173,9 +173,9 @@ mod tests {
 
     #[test]
     fn the_defaults_are_sound_and_a_small_queue_is_refused() {
-        let sound = Options::default();
+        let sound = NetOptions::default();
         assert!(sound.check().is_ok());
-        let small = Options { queue_bytes_max: sound.frame_bytes_max + 3, ..sound };
+        let small = NetOptions { queue_bytes_max: sound.frame_bytes_max + 3, ..sound };
         let says = small.check().unwrap_err().to_string();
         assert!(says.contains("queue_bytes_max is below frame_bytes_max"), "{says}");
     }

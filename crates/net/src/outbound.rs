@@ -1,10 +1,12 @@
 //! Datagrams on their way out: messages are gathered into them, and many are sent with one call.
 
-use crate::error::Remark;
-use crate::inbound::Echo;
-use crate::options::Options;
-use crate::told::Told;
-use crate::wire::{HEAD_BYTES, PIECE_BYTES, Piece, Probe, SIZE_BYTES, Sender, put_message};
+use crate::error::NetDiagnostic;
+use crate::events::CarrierEvents;
+use crate::inbound::ProbeEcho;
+use crate::options::NetOptions;
+use crate::wire::{
+    DatagramSender, HEAD_BYTES, MessageFragment, PIECE_BYTES, Probe, SIZE_BYTES, put_message,
+};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, addr::SocketAddrArg};
@@ -21,7 +23,7 @@ const PAUSE: Duration = Duration::from_micros(200);
 
 /// Where datagrams go: a process, or all members of a group.
 #[derive(Debug)]
-struct Target {
+struct DatagramTarget {
     address: SocketAddr,
     /// The same, as the system wants it.
     raw: SocketAddrAny,
@@ -34,10 +36,10 @@ struct Target {
 /// Datagrams that wait to be sent.
 #[derive(Debug)]
 pub(crate) struct Outbound {
-    sender: Sender,
+    sender: DatagramSender,
     datagram_bytes: usize,
     waiting_max: usize,
-    targets: Vec<Target>,
+    targets: Vec<DatagramTarget>,
     /// Targets whose datagram is begun.
     begun: Vec<usize>,
     /// Full datagrams, each for a target.
@@ -53,11 +55,11 @@ pub(crate) struct Outbound {
 
 impl Outbound {
     pub(crate) fn new(
-        sender: Sender,
-        options: &Options,
+        sender: DatagramSender,
+        options: &NetOptions,
         addresses: impl Iterator<Item = SocketAddr>,
     ) -> Self {
-        let target = |address: SocketAddr| Target {
+        let target = |address: SocketAddr| DatagramTarget {
             address,
             raw: address.as_any(),
             filling: Vec::new(),
@@ -78,7 +80,13 @@ impl Outbound {
 
     /// Puts a message in for a target.
     #[inline]
-    pub(crate) fn put(&mut self, socket: &OwnedFd, target: usize, message: &[u8], told: &mut Told) {
+    pub(crate) fn put(
+        &mut self,
+        socket: &OwnedFd,
+        target: usize,
+        message: &[u8],
+        told: &mut CarrierEvents,
+    ) {
         told.counts.datagram_messages_sent += 1;
         let bytes = SIZE_BYTES + message.len();
         if HEAD_BYTES + bytes > self.datagram_bytes {
@@ -97,7 +105,13 @@ impl Outbound {
         put_message(message, &mut self.targets[target].filling);
     }
 
-    fn put_in_pieces(&mut self, socket: &OwnedFd, target: usize, message: &[u8], told: &mut Told) {
+    fn put_in_pieces(
+        &mut self,
+        socket: &OwnedFd,
+        target: usize,
+        message: &[u8],
+        told: &mut CarrierEvents,
+    ) {
         // What was put in before goes before it.
         self.seal(target);
         self.in_pieces = self.in_pieces.wrapping_add(1);
@@ -106,7 +120,7 @@ impl Outbound {
         for (index, bytes) in (0..).zip(message.chunks(size)) {
             let total = message.len() as u32;
             let mut buffer = self.buffer();
-            let piece = Piece { number, total, index, size: size as u16, bytes };
+            let piece = MessageFragment { number, total, index, size: size as u16, bytes };
             self.sender.piece(&piece, &mut buffer);
             self.waiting.push_back((target, buffer));
             self.write_out_if_many(socket, told);
@@ -134,7 +148,7 @@ impl Outbound {
     }
 
     /// Answers a process's probe.
-    pub(crate) fn echo(&mut self, echo: Echo) {
+    pub(crate) fn echo(&mut self, echo: ProbeEcho) {
         let mut buffer = self.buffer();
         self.sender.echo(echo.probe, echo.incarnation, &mut buffer);
         self.waiting.push_back((echo.to.index(), buffer));
@@ -155,7 +169,7 @@ impl Outbound {
         }
     }
 
-    fn write_out_if_many(&mut self, socket: &OwnedFd, told: &mut Told) {
+    fn write_out_if_many(&mut self, socket: &OwnedFd, told: &mut CarrierEvents) {
         if self.waiting.len() >= BATCH && self.blocked_until.is_none() {
             self.write_out(socket, told);
         }
@@ -169,7 +183,7 @@ impl Outbound {
     }
 
     /// Hands everything to the system, as far as it takes it.
-    pub(crate) fn flush(&mut self, socket: &OwnedFd, told: &mut Told) {
+    pub(crate) fn flush(&mut self, socket: &OwnedFd, told: &mut CarrierEvents) {
         while let Some(target) = self.begun.pop() {
             let filling = std::mem::take(&mut self.targets[target].filling);
             self.waiting.push_back((target, filling));
@@ -180,7 +194,7 @@ impl Outbound {
     }
 
     /// Tries again what the socket did not take, if it is time.
-    pub(crate) fn retry(&mut self, socket: &OwnedFd, now: Instant, told: &mut Told) {
+    pub(crate) fn retry(&mut self, socket: &OwnedFd, now: Instant, told: &mut CarrierEvents) {
         if self.blocked_until.take_if(|until| *until <= now).is_some() {
             self.write_out(socket, told);
         }
@@ -192,7 +206,7 @@ impl Outbound {
     }
 
     /// Sends what waits, until the socket takes no more.
-    fn write_out(&mut self, socket: &OwnedFd, told: &mut Told) {
+    fn write_out(&mut self, socket: &OwnedFd, told: &mut CarrierEvents) {
         while !self.waiting.is_empty() {
             told.counts.datagram_writes += 1;
             match self.send_batch(socket) {
@@ -234,7 +248,7 @@ impl Outbound {
     }
 
     /// The first of what waits was sent, or cannot be.
-    fn sent(&mut self, error: Option<Errno>, told: &mut Told) {
+    fn sent(&mut self, error: Option<Errno>, told: &mut CarrierEvents) {
         let Some((target, buffer)) = self.waiting.pop_front() else { return };
         if self.spare.len() < self.waiting_max {
             self.spare.push(buffer);
@@ -246,7 +260,7 @@ impl Outbound {
         };
         told.counts.datagrams_dropped_error += 1;
         if !std::mem::replace(&mut target.remarked, true) {
-            told.remark(Remark::Undeliverable { address: target.address, errno });
+            told.remark(NetDiagnostic::Undeliverable { address: target.address, errno });
         }
     }
 }
@@ -254,7 +268,7 @@ impl Outbound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Body, next_message, read_datagram};
+    use crate::wire::{DatagramBody, next_message, read_datagram};
     use amcast_core::Pid;
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -262,13 +276,13 @@ mod tests {
 
     /// A socket that is no use to send on: everything waits.
     fn blocked(queue_bytes_max: usize) -> (Outbound, OwnedFd) {
-        let sender = Sender { cluster: 1, pid: Pid(0), incarnation: 0 };
+        let sender = DatagramSender { cluster: 1, pid: Pid(0), incarnation: 0 };
         let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let two = [address; 2].into_iter();
-        let options = Options {
+        let options = NetOptions {
             datagram_bytes: BYTES,
             datagram_queue_bytes_max: queue_bytes_max,
-            ..Options::default()
+            ..NetOptions::default()
         };
         let mut out = Outbound::new(sender, &options, two);
         out.blocked_until = Some(Instant::now());
@@ -280,7 +294,7 @@ mod tests {
     #[test]
     fn messages_share_datagrams_as_far_as_they_fit() {
         let (mut out, socket) = blocked(1 << 20);
-        let mut told = Told::default();
+        let mut told = CarrierEvents::default();
         for i in 0..10_u8 {
             out.put(&socket, 0, &[i; 40], &mut told);
             out.put(&socket, 1, &[i; 1], &mut told);
@@ -289,7 +303,7 @@ mod tests {
         let mut came = [Vec::new(), Vec::new()];
         for (target, bytes) in &out.waiting {
             assert!(bytes.len() <= BYTES);
-            let Ok((_, Body::Messages(mut rest))) = read_datagram(bytes) else { panic!() };
+            let Ok((_, DatagramBody::Messages(mut rest))) = read_datagram(bytes) else { panic!() };
             while let Some(message) = next_message(&mut rest).unwrap() {
                 came[*target].push(message.to_vec());
             }
@@ -303,7 +317,7 @@ mod tests {
     #[test]
     fn what_the_queue_does_not_hold_is_counted_and_lost() {
         let (mut out, socket) = blocked(0);
-        let mut told = Told::default();
+        let mut told = CarrierEvents::default();
         out.put(&socket, 0, &vec![7; (BYTES - HEAD_BYTES - PIECE_BYTES) * (BATCH + 5)], &mut told);
         assert_eq!(out.waiting.len(), BATCH);
         assert_eq!(told.counts.datagrams_dropped_full, 5);

@@ -13,7 +13,7 @@
 //! released. If S1, then R1 finds ASLEEP and R2 ends the sleep, which the kernel remembers even if it
 //! has not begun. An event written late, after the sleeper awoke for another reason, costs one look.
 
-use crate::error::Error;
+use crate::error::NetError;
 use amcast_core::Span;
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -34,7 +34,7 @@ const RUNG: u8 = 2;
 
 /// Whose event it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Token {
+pub(crate) enum PollToken {
     Waker,
     Listener,
     /// A connection whose other end has not said who it is.
@@ -47,7 +47,7 @@ pub(crate) enum Token {
     Other,
 }
 
-impl Token {
+impl PollToken {
     fn data(self) -> epoll::EventData {
         let (kind, index) = match self {
             Self::Waker => (0_u64, 0),
@@ -76,10 +76,10 @@ impl Token {
 /// Rings the loop of a carrier from other threads: it looks again at once. Cheap while the loop does
 /// not sleep.
 #[derive(Clone, Debug)]
-pub struct Waker(Arc<Bell>);
+pub struct Waker(Arc<WakerState>);
 
 #[derive(Debug)]
-struct Bell {
+struct WakerState {
     word: AtomicU8,
     event: OwnedFd,
 }
@@ -100,7 +100,7 @@ pub(crate) struct Poller {
     epoll: Arc<OwnedFd>,
     bell: Waker,
     /// What the last look found and was not asked for yet.
-    events: Vec<(Token, EventFlags)>,
+    events: Vec<(PollToken, EventFlags)>,
 }
 
 impl fmt::Debug for Poller {
@@ -111,17 +111,22 @@ impl fmt::Debug for Poller {
 
 /// Where sockets are registered.
 #[derive(Clone, Debug)]
-pub(crate) struct Watch(Arc<OwnedFd>);
+pub(crate) struct SocketRegistry(Arc<OwnedFd>);
 
-impl Watch {
-    pub(crate) fn add(&self, fd: impl AsFd, token: Token, flags: EventFlags) -> Result<(), Errno> {
+impl SocketRegistry {
+    pub(crate) fn add(
+        &self,
+        fd: impl AsFd,
+        token: PollToken,
+        flags: EventFlags,
+    ) -> Result<(), Errno> {
         epoll::add(&*self.0, fd, token.data(), flags)
     }
 
     pub(crate) fn change(
         &self,
         fd: impl AsFd,
-        token: Token,
+        token: PollToken,
         flags: EventFlags,
     ) -> Result<(), Errno> {
         epoll::modify(&*self.0, fd, token.data(), flags)
@@ -129,18 +134,18 @@ impl Watch {
 }
 
 impl Poller {
-    pub(crate) fn new() -> Result<Self, Error> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::doing("poll"))?;
+    pub(crate) fn new() -> Result<Self, NetError> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(NetError::doing("poll"))?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let event = rustix::event::eventfd(0, flags).map_err(Error::doing("make a doorbell"))?;
-        epoll::add(&epoll, &event, Token::Waker.data(), EventFlags::IN)
-            .map_err(Error::doing("poll a doorbell"))?;
-        let bell = Waker(Arc::new(Bell { word: AtomicU8::new(AWAKE), event }));
+        let event = rustix::event::eventfd(0, flags).map_err(NetError::doing("make a doorbell"))?;
+        epoll::add(&epoll, &event, PollToken::Waker.data(), EventFlags::IN)
+            .map_err(NetError::doing("poll a doorbell"))?;
+        let bell = Waker(Arc::new(WakerState { word: AtomicU8::new(AWAKE), event }));
         Ok(Self { epoll: Arc::new(epoll), bell, events: Vec::with_capacity(EVENTS_MAX) })
     }
 
-    pub(crate) fn watch(&self) -> Watch {
-        Watch(Arc::clone(&self.epoll))
+    pub(crate) fn watch(&self) -> SocketRegistry {
+        SocketRegistry(Arc::clone(&self.epoll))
     }
 
     pub(crate) fn waker(&self) -> Waker {
@@ -154,7 +159,7 @@ impl Poller {
         let mut buffer = [const { MaybeUninit::uninit() }; EVENTS_MAX];
         match epoll::wait(&*self.epoll, &mut buffer[..], Some(&now)) {
             Ok((found, _)) => {
-                let events = found.iter().map(|event| (Token::of(event.data), event.flags));
+                let events = found.iter().map(|event| (PollToken::of(event.data), event.flags));
                 self.events.extend(events);
                 Ok(())
             }
@@ -164,11 +169,11 @@ impl Poller {
     }
 
     /// One of what the last look found; any of them counts as a hint only.
-    pub(crate) fn next(&mut self) -> Option<(Token, EventFlags)> {
+    pub(crate) fn next(&mut self) -> Option<(PollToken, EventFlags)> {
         loop {
             match self.events.pop()? {
                 // It has woken the loop, and is taken so that it does not do so again.
-                (Token::Waker, _) => drop(rustix::io::read(&self.bell.0.event, &mut [0; 8])),
+                (PollToken::Waker, _) => drop(rustix::io::read(&self.bell.0.event, &mut [0; 8])),
                 event => return Some(event),
             }
         }

@@ -1,8 +1,8 @@
 //! Making sockets: options, and what the system says to them.
 
-use crate::error::{Error, Remark};
-use crate::options::{Interface, Options};
-use crate::told::Told;
+use crate::error::{NetDiagnostic, NetError};
+use crate::events::CarrierEvents;
+use crate::options::{Interface, NetOptions};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
@@ -23,7 +23,7 @@ fn address_of(fd: impl AsFd) -> Result<SocketAddr, Errno> {
 }
 
 /// A socket that takes connections, and its address: with port 0 the system chose one.
-pub(crate) fn listener(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Error> {
+pub(crate) fn listener(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), NetError> {
     let make = || {
         let fd = rustix::net::socket_with(
             family(address),
@@ -41,7 +41,7 @@ pub(crate) fn listener(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Err
         let bound = address_of(&fd)?;
         Ok((fd, bound))
     };
-    make().map_err(|errno| Error::at(address, "connections", errno))
+    make().map_err(|errno| NetError::at(address, "connections", errno))
 }
 
 /// Takes a connection, if one waits.
@@ -71,14 +71,14 @@ pub(crate) fn dialled(fd: &OwnedFd) -> Result<(), Errno> {
 }
 
 /// A socket for datagrams, and its address: with port 0 the system chose one.
-pub(crate) fn datagrams(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Error> {
+pub(crate) fn datagrams(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), NetError> {
     let make = || {
         let fd = datagram_socket(address)?;
         rustix::net::bind(&fd, &address)?;
         let bound = address_of(&fd)?;
         Ok((fd, bound))
     };
-    make().map_err(|errno| Error::at(address, "datagrams", errno))
+    make().map_err(|errno| NetError::at(address, "datagrams", errno))
 }
 
 fn datagram_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
@@ -91,7 +91,7 @@ fn datagram_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
 }
 
 /// A socket on which a group's datagrams arrive.
-pub(crate) fn join(address: SocketAddr, interface: Interface) -> Result<OwnedFd, Error> {
+pub(crate) fn join(address: SocketAddr, interface: Interface) -> Result<OwnedFd, NetError> {
     let make = || {
         let fd = datagram_socket(address)?;
         // Other members on this machine listen at the same address.
@@ -114,15 +114,15 @@ pub(crate) fn join(address: SocketAddr, interface: Interface) -> Result<OwnedFd,
         }
         Ok(fd)
     };
-    make().map_err(|errno| Error::Group { address, errno })
+    make().map_err(|errno| NetError::Group { address, errno })
 }
 
 /// How a socket sends to groups.
 pub(crate) fn send_to_groups(
     fd: &OwnedFd,
     own: SocketAddr,
-    options: &Options,
-) -> Result<(), Error> {
+    options: &NetOptions,
+) -> Result<(), NetError> {
     let hops = u32::from(options.multicast_hops);
     let set = || match (own, options.interface) {
         (SocketAddr::V4(_), interface) => {
@@ -144,7 +144,7 @@ pub(crate) fn send_to_groups(
             sockopt::set_ipv6_multicast_hops(fd, hops)
         }
     };
-    set().map_err(Error::doing("set up multicast"))
+    set().map_err(NetError::doing("set up multicast"))
 }
 
 fn index_of(interface: Interface) -> u32 {
@@ -155,33 +155,33 @@ fn index_of(interface: Interface) -> u32 {
 }
 
 /// Asks for a buffer of that size for what arrives; remarks if the system gives less.
-pub(crate) fn enlarge(fd: &OwnedFd, asked: usize, told: &mut Told) {
+pub(crate) fn enlarge(fd: &OwnedFd, asked: usize, told: &mut CarrierEvents) {
     // Who may exceed the system's bound does; the others get what it allows.
     if sockopt::set_socket_recv_buffer_size_force(fd, asked).is_err()
         && let Err(errno) = sockopt::set_socket_recv_buffer_size(fd, asked)
     {
-        told.remark(Remark::Option { name: "SO_RCVBUF", errno });
+        told.remark(NetDiagnostic::Option { name: "SO_RCVBUF", errno });
     }
     match sockopt::socket_recv_buffer_size(fd) {
         // The system counts its own bookkeeping in, and says twice what it was asked for.
-        Ok(twice) if twice / 2 < asked => told.remark(Remark::Buffer {
+        Ok(twice) if twice / 2 < asked => told.remark(NetDiagnostic::Buffer {
             of: "arriving",
             asked,
             got: twice / 2,
             setting: "net.core.rmem_max",
         }),
         Ok(_) => {}
-        Err(errno) => told.remark(Remark::Option { name: "SO_RCVBUF", errno }),
+        Err(errno) => told.remark(NetDiagnostic::Option { name: "SO_RCVBUF", errno }),
     }
 }
 
 /// What every connection gets, whoever dialled. An option that the system refuses is done without.
-pub(crate) fn tune(fd: &OwnedFd, options: &Options, told: &mut Told) {
+pub(crate) fn tune(fd: &OwnedFd, options: &NetOptions, told: &mut CarrierEvents) {
     let silence = Duration::from_nanos(options.silence_max.0);
     let probe = (silence / 4).max(Duration::from_secs(1));
     let mut set = |name, done: Result<(), Errno>| {
         if let Err(errno) = done {
-            told.remark(Remark::Option { name, errno });
+            told.remark(NetDiagnostic::Option { name, errno });
         }
     };
     set("TCP_NODELAY", sockopt::set_tcp_nodelay(fd, true));

@@ -2,9 +2,9 @@
 //! and up, and that loses, or a router that passes no multicast on. Needs root and the `ip` command: where they are missing the test says so and
 //! passes. What it makes is named after this process and removed at the end.
 
-use amcast_core::messages::{In, Lane, Out};
+use amcast_core::messages::{Lane, MessageInput, MessageOutput};
 use amcast_core::{Gid, GroupSet, Pid, Span};
-use amcast_net::{Carrier, Counts, Interface, Options, Peer, Remark};
+use amcast_net::{Carrier, Interface, NetCounts, NetDiagnostic, NetOptions, PeerConfig};
 use amcast_test_policy::skip;
 use rustix::fd::AsFd;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -46,11 +46,11 @@ fn run(words: &str) -> Result<(), String> {
 }
 
 /// The namespaces of two processes, and perhaps one of a router between them; gone when this is dropped.
-struct Lab {
+struct NamespacePair {
     names: Vec<String>,
 }
 
-impl Lab {
+impl NamespacePair {
     fn build() -> Result<Self, String> {
         let lab = Self::with(["a", "b"])?;
         let [a, b] = &lab.names[..] else { unreachable!("they are two") };
@@ -105,7 +105,7 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
+impl Drop for NamespacePair {
     fn drop(&mut self) {
         for name in &self.names {
             // Not there if building it failed half way.
@@ -115,7 +115,7 @@ impl Drop for Lab {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Event {
+enum NamespaceEvent {
     Up,
     Down,
     Stream(u64),
@@ -124,15 +124,15 @@ enum Event {
 
 /// What both ends heard, and whether they shall end.
 #[derive(Default)]
-struct Board {
-    heard: Mutex<([Vec<Event>; 2], bool)>,
+struct EventBoard {
+    heard: Mutex<([Vec<NamespaceEvent>; 2], bool)>,
     more: Condvar,
-    remarks: Mutex<Vec<(Pid, Remark)>>,
+    remarks: Mutex<Vec<(Pid, NetDiagnostic)>>,
 }
 
-impl Board {
+impl EventBoard {
     /// Waits until both ends heard, from these places on, what `done` looks for.
-    fn wait(&self, what: &str, from: [usize; 2], done: impl Fn(&[Event]) -> bool) {
+    fn wait(&self, what: &str, from: [usize; 2], done: impl Fn(&[NamespaceEvent]) -> bool) {
         let begin = Instant::now();
         let mut heard = self.heard.lock().expect("nobody panicked");
         while !(0..2).all(|end| done(&heard.0[end][from[end]..])) {
@@ -147,7 +147,7 @@ impl Board {
         [heard.0[0].len(), heard.0[1].len()]
     }
 
-    fn remarks(&self) -> MutexGuard<'_, Vec<(Pid, Remark)>> {
+    fn remarks(&self) -> MutexGuard<'_, Vec<(Pid, NetDiagnostic)>> {
         self.remarks.lock().expect("nobody panicked")
     }
 
@@ -164,20 +164,30 @@ fn message(kind: u8, number: u64) -> Vec<u8> {
     bytes
 }
 
-fn event(input: &In<&[u8]>) -> Event {
+fn event(input: &MessageInput<&[u8]>) -> NamespaceEvent {
     match *input {
-        In::Up(_) => Event::Up,
-        In::Down(_) => Event::Down,
-        In::From(_, bytes) => {
+        MessageInput::Up(_) => NamespaceEvent::Up,
+        MessageInput::Down(_) => NamespaceEvent::Down,
+        MessageInput::From(_, bytes) => {
             let number = u64::from_le_bytes(bytes[1..9].try_into().expect("eight bytes"));
             assert!(bytes == message(bytes[0], number), "message {number} was changed");
-            if bytes[0] == 0 { Event::Stream(number) } else { Event::Datagram(number) }
+            if bytes[0] == 0 {
+                NamespaceEvent::Stream(number)
+            } else {
+                NamespaceEvent::Datagram(number)
+            }
         }
     }
 }
 
 /// One end: numbered messages on the stream and to the group, all the time.
-fn end(name: &str, me: Pid, peers: &[Peer], options: &Options, board: &Board) -> Counts {
+fn end(
+    name: &str,
+    me: Pid,
+    peers: &[PeerConfig],
+    options: &NetOptions,
+    board: &EventBoard,
+) -> NetCounts {
     let space = File::open(format!("/run/netns/{name}")).expect("it was made");
     let kind = Some(LinkNameSpaceType::Network);
     move_into_link_name_space(space.as_fd(), kind).expect("root may");
@@ -186,7 +196,7 @@ fn end(name: &str, me: Pid, peers: &[Peer], options: &Options, board: &Board) ->
     let (mut number, mut events) = (0, Vec::new());
     loop {
         carrier.poll(&mut |input| {
-            if !matches!(input, In::From(from, _) if from == me) {
+            if !matches!(input, MessageInput::From(from, _) if from == me) {
                 events.push(event(&input));
             }
         });
@@ -204,8 +214,9 @@ fn end(name: &str, me: Pid, peers: &[Peer], options: &Options, board: &Board) ->
         }
         if carrier.backlog(other) < 64 << 10 {
             for _ in 0..8 {
-                carrier.carry(&Out::To(other, Lane::Stream, ()), &message(0, number));
-                carrier.carry(&Out::Group(GROUP, Lane::Datagram, ()), &message(1, number));
+                carrier.carry(&MessageOutput::To(other, Lane::Stream, ()), &message(0, number));
+                carrier
+                    .carry(&MessageOutput::Group(GROUP, Lane::Datagram, ()), &message(1, number));
                 number += 1;
             }
         }
@@ -215,37 +226,37 @@ fn end(name: &str, me: Pid, peers: &[Peer], options: &Options, board: &Board) ->
 }
 
 /// Law 1 of everything that one end heard: a gap, and nothing but a gap, where a break was said.
-fn judge(heard: &[Event]) {
+fn judge(heard: &[NamespaceEvent]) {
     let (mut next, mut broke) = (0, false);
     for event in heard {
         match event {
-            Event::Down => broke = true,
-            Event::Stream(n) => {
+            NamespaceEvent::Down => broke = true,
+            NamespaceEvent::Stream(n) => {
                 assert!(*n == next || (broke && *n > next), "{n} follows {next}, broke: {broke}");
                 (next, broke) = (n + 1, false);
             }
-            Event::Up | Event::Datagram(_) => {}
+            NamespaceEvent::Up | NamespaceEvent::Datagram(_) => {}
         }
     }
 }
 
-fn streams(heard: &[Event]) -> usize {
-    heard.iter().filter(|e| matches!(e, Event::Stream(_))).count()
+fn streams(heard: &[NamespaceEvent]) -> usize {
+    heard.iter().filter(|e| matches!(e, NamespaceEvent::Stream(_))).count()
 }
 
-fn datagrams(heard: &[Event]) -> usize {
-    heard.iter().filter(|e| matches!(e, Event::Datagram(_))).count()
+fn datagrams(heard: &[NamespaceEvent]) -> usize {
+    heard.iter().filter(|e| matches!(e, NamespaceEvent::Datagram(_))).count()
 }
 
-fn scenes(lab: &Lab, board: &Board) {
+fn scenes(lab: &NamespacePair, board: &EventBoard) {
     board.wait("traffic", [0; 2], |h| streams(h) > 200 && datagrams(h) > 200);
     for _ in 0..2 {
         let before = board.now();
         lab.link("down");
-        board.wait("Down", before, |h| h.contains(&Event::Down));
+        board.wait("Down", before, |h| h.contains(&NamespaceEvent::Down));
         lab.link("up");
-        let up = |h: &[Event]| {
-            let at = h.iter().rposition(|e| *e == Event::Up)?;
+        let up = |h: &[NamespaceEvent]| {
+            let at = h.iter().rposition(|e| *e == NamespaceEvent::Up)?;
             Some(streams(&h[at..]) > 200 && datagrams(&h[at..]) > 200)
         };
         board.wait("Up, and traffic behind it", before, |h| up(h) == Some(true));
@@ -262,25 +273,25 @@ fn scenes(lab: &Lab, board: &Board) {
 
 /// Has two processes at these addresses send to each other while `scenes` play; what they counted.
 fn play(
-    lab: &Lab,
+    lab: &NamespacePair,
     addresses: [Ipv4Addr; 2],
-    board: &Board,
-    scenes: fn(&Lab, &Board),
-) -> [Counts; 2] {
+    board: &EventBoard,
+    scenes: fn(&NamespacePair, &EventBoard),
+) -> [NetCounts; 2] {
     let at = |port| move |ip: Ipv4Addr| SocketAddr::from((ip, port));
-    let peers = addresses.map(|ip| Peer {
+    let peers = addresses.map(|ip| PeerConfig {
         tcp: at(4_000)(ip),
         udp: at(4_001)(ip),
         groups: GroupSet::one(GROUP),
     });
-    let options = |ip| Options {
+    let options = |ip| NetOptions {
         silence_max: Span::secs(1),
         redial_max: Span::millis(100),
         multicast: vec![(GROUP, at(4_002)(Ipv4Addr::new(239, 77, 0, 1)))],
         interface: Interface::Address(ip),
         // As many as it takes: where there is a router it is not for them that none comes through.
         multicast_hops: 8,
-        ..Options::default()
+        ..NetOptions::default()
     };
     let counts = thread::scope(|scope| {
         let ends = [0, 1].map(|i| {
@@ -305,11 +316,11 @@ fn play(
 #[test]
 fn a_link_that_goes_down_and_loses_breaks_no_law() {
     let _limit = amcast_test_policy::time_limit();
-    let lab = match Lab::build() {
+    let lab = match NamespacePair::build() {
         Ok(lab) => lab,
         Err(why) => return skip(LINK_TEST, format_args!("no network namespaces here: {why}")),
     };
-    for counts in play(&lab, ADDRESSES, &Board::default(), scenes) {
+    for counts in play(&lab, ADDRESSES, &EventBoard::default(), scenes) {
         assert!(counts.breaks >= 2 && counts.connects >= 3, "{counts:?}");
     }
 }
@@ -317,13 +328,13 @@ fn a_link_that_goes_down_and_loses_breaks_no_law() {
 #[test]
 fn datagrams_to_a_group_pass_a_router_that_passes_no_multicast_on() {
     let _limit = amcast_test_policy::time_limit();
-    let lab = match Lab::with_router() {
+    let lab = match NamespacePair::with_router() {
         Ok(lab) => lab,
         Err(why) => {
             return skip(ROUTER_TEST, format_args!("no router between network namespaces: {why}"));
         }
     };
-    let board = Board::default();
+    let board = EventBoard::default();
     play(&lab, SUBNETS, &board, |_, board| {
         board.wait("traffic", [0; 2], |h| streams(h) > 200 && datagrams(h) > 200);
         let begin = Instant::now();
@@ -338,6 +349,6 @@ fn datagrams_to_a_group_pass_a_router_that_passes_no_multicast_on() {
     assert_eq!(who, [Pid(0), Pid(1)], "each says it once");
 }
 
-fn is_no_multicast(remark: &Remark) -> bool {
-    matches!(remark, Remark::NoMulticast { .. })
+fn is_no_multicast(remark: &NetDiagnostic) -> bool {
+    matches!(remark, NetDiagnostic::NoMulticast { .. })
 }

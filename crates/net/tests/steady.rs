@@ -1,8 +1,8 @@
 //! Once everything has its size, carrying messages allocates nothing.
 
-use amcast_core::messages::{In, Lane, Out};
+use amcast_core::messages::{Lane, MessageInput, MessageOutput};
 use amcast_core::{Gid, GroupSet, Pid};
-use amcast_net::{Carrier, Options, Peer, Ports};
+use amcast_net::{BoundPorts, Carrier, NetOptions, PeerConfig};
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// Sends some of everything each way, and takes in what came; how many messages that was.
@@ -11,15 +11,15 @@ fn round(carriers: &mut [Carrier; 2], message: &[u8]) -> usize {
     for (me, carrier) in (0..).zip(carriers) {
         for lane in [Lane::Stream, Lane::Datagram] {
             for _ in 0..40 {
-                carrier.carry(&Out::To(Pid(1 - me), lane, ()), message);
+                carrier.carry(&MessageOutput::To(Pid(1 - me), lane, ()), message);
             }
-            carrier.carry(&Out::Group(Gid(0), lane, ()), message);
+            carrier.carry(&MessageOutput::Group(Gid(0), lane, ()), message);
         }
         // In pieces, and large enough to grow the readers.
-        carrier.carry(&Out::Group(Gid(0), Lane::Datagram, ()), &[7; 9_000]);
-        carrier.carry(&Out::To(Pid(1 - me), Lane::Stream, ()), &[7; 30_000]);
+        carrier.carry(&MessageOutput::Group(Gid(0), Lane::Datagram, ()), &[7; 9_000]);
+        carrier.carry(&MessageOutput::To(Pid(1 - me), Lane::Stream, ()), &[7; 30_000]);
         carrier.flush();
-        carrier.poll(&mut |input| count += usize::from(matches!(input, In::From(..))));
+        carrier.poll(&mut |input| count += usize::from(matches!(input, MessageInput::From(..))));
     }
     count
 }
@@ -28,12 +28,12 @@ fn round(carriers: &mut [Carrier; 2], message: &[u8]) -> usize {
 fn messages_are_carried_without_an_allocation() {
     let _limit = amcast_test_policy::time_limit();
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let ports = [(); 2].map(|()| Ports::open(any, any).expect("opened"));
+    let ports = [(); 2].map(|()| BoundPorts::open(any, any).expect("opened"));
     let groups = GroupSet::one(Gid(0));
-    let peer = |p: &Ports| Peer { tcp: p.tcp(), udp: p.udp(), groups };
-    let peers: Vec<Peer> = ports.iter().map(peer).collect();
+    let peer = |p: &BoundPorts| PeerConfig { tcp: p.tcp(), udp: p.udp(), groups };
+    let peers: Vec<PeerConfig> = ports.iter().map(peer).collect();
     let start = |(pid, ports)| {
-        Carrier::start_at(ports, Pid(pid), 0, &peers, &Options::default()).expect("started")
+        Carrier::start_at(ports, Pid(pid), 0, &peers, &NetOptions::default()).expect("started")
     };
     let [a, b] = ports;
     let mut carriers = [start((0, a)), start((1, b))];

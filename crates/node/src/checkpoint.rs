@@ -2,7 +2,7 @@
 //!
 //! A checkpoint is what a node would give to another one ([`crate::handover`]): the state of all its
 //! groups at one moment, given a piece a round, while commands go on. A thread writes it
-//! ([`amcast_storage::Checkpoints`]). When it is durable each process is told the position of its group
+//! ([`amcast_storage::CheckpointDir`]). When it is durable each process is told the position of its group
 //! ([`amcast_core::Input::Checkpointed`]), and may forget what it kept for those before.
 //!
 //! # When
@@ -38,7 +38,7 @@ use crate::priority;
 use crate::replica_log::LogVolume;
 use amcast_core::{Gid, Span, Time};
 use amcast_smr::application::{Application, Wake};
-use amcast_storage::{Error, Limit, Saved, Saving};
+use amcast_storage::{CheckpointReader, Limit, SaveProgress, StorageError};
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
@@ -73,7 +73,7 @@ const PIECE_BYTES: usize = 64 << 10;
 
 /// The checkpoints of a node.
 pub(crate) struct Checkpoints {
-    disk: amcast_storage::Checkpoints,
+    disk: amcast_storage::CheckpointDir,
     schedule: Schedule,
     stage: Stage,
     piece: Vec<u8>,
@@ -128,10 +128,10 @@ impl Checkpoints {
         (rank, nodes): (usize, usize),
         groups: usize,
         (wake, per_second): (Wake, Option<u64>),
-    ) -> Result<Opened<A::State>, Error> {
+    ) -> Result<Opened<A::State>, StorageError> {
         let Found { disk, restored, last_bytes, unfinished } = aside(|| {
             let path = keeping.checkpoints();
-            let (disk, found) = amcast_storage::Checkpoints::open(&path, wake, |_| {})?;
+            let (disk, found) = amcast_storage::CheckpointDir::open(&path, wake, |_| {})?;
             for damage in &found.damaged {
                 tracing::error!("a state is passed over: {damage}");
             }
@@ -300,12 +300,12 @@ impl Checkpoints {
     ///
     /// # Errors
     /// When it cannot be saved, for another reason than that the disk is full; the error says what to do.
-    pub(crate) fn poll(&mut self) -> Result<Option<Vec<u64>>, Error> {
+    pub(crate) fn poll(&mut self) -> Result<Option<Vec<u64>>, StorageError> {
         let (mut saved, mut failed) = (None, None);
         self.disk.take(|what| match what {
-            Saving::Progress { .. } => {}
-            Saving::Saved { bytes, .. } => saved = Some(bytes),
-            Saving::Failed { error, .. } => failed = Some(error),
+            SaveProgress::Progress { .. } => {}
+            SaveProgress::Saved { bytes, .. } => saved = Some(bytes),
+            SaveProgress::Failed { error, .. } => failed = Some(error),
         });
         if let Some(error) = failed {
             self.failed(error)?;
@@ -325,8 +325,8 @@ impl Checkpoints {
 
 impl Checkpoints {
     /// The state could not be saved. For want of room it is given up, and tried again later.
-    fn failed(&mut self, error: Error) -> Result<(), Error> {
-        if !matches!(error, Error::Full { what: Limit::Disk, .. }) {
+    fn failed(&mut self, error: StorageError) -> Result<(), StorageError> {
+        if !matches!(error, StorageError::Full { what: Limit::Disk, .. }) {
             return Err(error);
         }
         tracing::error!(
@@ -358,7 +358,7 @@ fn look(path: PathBuf) -> Option<Receiver<u64>> {
 
 /// What was there when checkpoints were opened.
 struct Found<S> {
-    disk: amcast_storage::Checkpoints,
+    disk: amcast_storage::CheckpointDir,
     restored: Option<Restored<S>>,
     /// How large the state is that was restored.
     last_bytes: u64,
@@ -367,7 +367,9 @@ struct Found<S> {
 }
 
 /// Reads in a thread that stands back: where nodes share a machine, the others serve meanwhile.
-fn aside<T: Send>(reads: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+fn aside<T: Send>(
+    reads: impl FnOnce() -> Result<T, StorageError> + Send,
+) -> Result<T, StorageError> {
     let reading = || {
         priority::stand_back();
         reads()
@@ -484,7 +486,10 @@ impl Schedule {
 
 /// Reads a state as it was given, and how many bytes it has. It must stand where the checkpoint says: one that
 /// stands elsewhere would have the log read from a wrong place, and commands lost or executed twice.
-fn read<A: Application>(saved: Saved, groups: usize) -> io::Result<(Restored<A::State>, u64)> {
+fn read<A: Application>(
+    saved: CheckpointReader,
+    groups: usize,
+) -> io::Result<(Restored<A::State>, u64)> {
     let position = saved.position();
     let mut from = Pieces { saved, rest: Vec::new(), at: 0, bytes: 0 };
     let mut length = [0; 8];
@@ -503,7 +508,7 @@ fn read<A: Application>(saved: Saved, groups: usize) -> io::Result<(Restored<A::
 
 /// The bytes of a saved state.
 struct Pieces {
-    saved: Saved,
+    saved: CheckpointReader,
     /// The piece that is being read, and how far.
     rest: Vec<u8>,
     at: usize,

@@ -60,7 +60,7 @@ use crate::reply_ring::ReplyRingLayout;
 use crate::supervisor::NodeProcess;
 use crate::system::open_at_once;
 use amcast_core::limits::REPLICAS_MAX;
-use amcast_core::{Cluster, Durability, GroupSet};
+use amcast_core::{ClusterShape, Durability, GroupSet};
 use amcast_memory::{ClusterId, Directory};
 use amcast_net::Secret;
 use amcast_storage::offline::LOST;
@@ -507,7 +507,7 @@ impl ClusterDir {
     ///
     /// # Errors
     /// When it cannot be opened.
-    pub(crate) fn memory(&self, cluster: Cluster) -> Result<Directory, ClusterDirError> {
+    pub(crate) fn memory(&self, cluster: ClusterShape) -> Result<Directory, ClusterDirError> {
         let processes = ReplyRingLayout(cluster).processes();
         let clients = cluster.clients() as u32;
         Directory::open(&self.path, CLUSTER, processes, clients).map_err(ClusterDirError::Memory)

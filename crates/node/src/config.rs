@@ -3,9 +3,9 @@
 //! It is the same file that a person may hand to `amcast up --config`. Unknown keys are refused.
 
 use crate::system::refuses_text;
-use amcast_core::config::{Kind, Param};
+use amcast_core::config::{Param, ParamKind};
 use amcast_core::limits::COMMAND_BYTES_MAX;
-use amcast_core::parameters::{SUSPECT, Value as _};
+use amcast_core::parameters::{ParamValue as _, SUSPECT};
 use amcast_core::{Config, ConfigError, Entry, MediumKind, RawConfig, Senders, Span};
 use amcast_net::Secret;
 use serde::{Deserialize, Serialize};
@@ -592,9 +592,9 @@ pub fn node_rank(name: &str) -> Option<usize> {
 /// Explains a parameter in a few lines, as `amcast config --explain` prints it.
 pub fn explain(param: &Param) -> String {
     let values = match param.kind {
-        Kind::Number { default, min, max } => format!("{min} to {max}, {default} if not set"),
-        Kind::Choice { of } => format!("one of {}; the first if not set", of.join(", ")),
-        Kind::Sets => "sets of groups such as \"0+1,1+2\"; none if not set".to_string(),
+        ParamKind::Number { default, min, max } => format!("{min} to {max}, {default} if not set"),
+        ParamKind::Choice { of } => format!("one of {}; the first if not set", of.join(", ")),
+        ParamKind::Sets => "sets of groups such as \"0+1,1+2\"; none if not set".to_string(),
     };
     let Param { name, about, cost, source, .. } = param;
     format!("{name}: {values}\n    {about}\n    Cost: {cost}\n    From: {source}\n")

@@ -1,10 +1,10 @@
 //! What a process logs of what its replicas report and note. Nothing that the process does depends on this.
 
 use amcast_core::step::Note;
-use amcast_core::{Cluster, Pid, ProtocolEvent};
+use amcast_core::{ClusterShape, Pid, ProtocolEvent};
 
 /// Logs what the replica `p` reports.
-pub(crate) fn log_event(cluster: &Cluster, p: Pid, event: ProtocolEvent) {
+pub(crate) fn log_event(cluster: &ClusterShape, p: Pid, event: ProtocolEvent) {
     let name = cluster.name(p);
     match event {
         ProtocolEvent::Part(_) => {}
@@ -30,7 +30,7 @@ pub(crate) fn log_event(cluster: &Cluster, p: Pid, event: ProtocolEvent) {
 }
 
 /// Logs what the replica `p` notes.
-pub(crate) fn log_note(cluster: &Cluster, p: Pid, note: Note) {
+pub(crate) fn log_note(cluster: &ClusterShape, p: Pid, note: Note) {
     let name = cluster.name(p);
     match note {
         Note::Demoted(epoch) => tracing::info!("{name} no longer leads: epoch {epoch}"),
@@ -52,7 +52,7 @@ pub(crate) struct ClientLog {
 }
 
 impl ClientLog {
-    pub(crate) fn note(&mut self, cluster: &Cluster, note: Note) {
+    pub(crate) fn note(&mut self, cluster: &ClusterShape, note: Note) {
         if let Note::Malformed(peer, what) = note {
             self.malformed += 1;
             if self.malformed.is_power_of_two() {

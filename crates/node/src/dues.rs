@@ -4,7 +4,7 @@
 
 use crate::memory_driver::{Above, Captured};
 use crate::replica_log::ReplicaLog;
-use amcast_core::step::{Medium, Ticket, Why};
+use amcast_core::step::{Medium, Ticket, WakeReason};
 use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent, Time};
 use std::collections::VecDeque;
 
@@ -149,7 +149,7 @@ impl<M: Medium> Dues<M> {
 
     /// When it must be stepped again at the latest.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.protocol.deadline().map(|(t, _): (Time, Why)| t)
+        self.protocol.deadline().map(|(t, _): (Time, WakeReason)| t)
     }
 
     /// Gives an input, and carries out all that follows from it.

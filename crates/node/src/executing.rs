@@ -17,7 +17,7 @@
 //! 32  8  its position there
 //! ```
 
-use amcast_core::memory::{Line, Stamp};
+use amcast_core::memory::{CacheLine, LineStamp};
 use amcast_core::{Gid, GroupSet, MsgId, Pid, SkipDecision};
 use amcast_memory::MappedFile;
 use amcast_smr::{ExecutedCommand, ExecutionObserver};
@@ -156,7 +156,7 @@ impl Executing {
         Ok((Self { file: MappedFile::create(&path, &file)?, before: places }, ended))
     }
 
-    fn lines(&self, slot: usize) -> &[Line] {
+    fn lines(&self, slot: usize) -> &[CacheLine] {
         &self.file[1 + slot * 2 * NOTE_LINES..][..NOTE_LINES]
     }
 
@@ -167,7 +167,7 @@ impl Executing {
         for (slot, before) in self.before.iter().enumerate() {
             match before {
                 Some(place) if place.position > applied(place.group) => all = false,
-                _ => self.file[1 + (2 * slot + 1) * NOTE_LINES].publish(Stamp(0)),
+                _ => self.file[1 + (2 * slot + 1) * NOTE_LINES].publish(LineStamp(0)),
             }
         }
         all
@@ -186,7 +186,7 @@ impl Executing {
         let SkipDecision { msg, group, position } = *place;
         let (sender, length) = (u64::from(msg.sender.0), command.len() as u64);
         let words = [sender, msg.seq, dst.0, u64::from(group.0), position, length, 0];
-        lines[0].put(&words.map(u64::to_le), Stamp(1_u64.to_le()));
+        lines[0].put(&words.map(u64::to_le), LineStamp(1_u64.to_le()));
     }
 }
 
@@ -198,7 +198,7 @@ impl ExecutionObserver for Executing {
     }
 
     fn ends(&self, slot: usize) {
-        self.lines(slot)[0].publish(Stamp(0));
+        self.lines(slot)[0].publish(LineStamp(0));
     }
 }
 

@@ -22,7 +22,7 @@ use crate::clock;
 use crate::control;
 use crate::pace::Pace;
 use crate::priority;
-use amcast_core::{Cluster, Gid};
+use amcast_core::{ClusterShape, Gid};
 use amcast_smr::application::{Application, Wake};
 use amcast_smr::recovery::{FetchedState, WantedState};
 use std::io::{self, Read};
@@ -182,7 +182,7 @@ impl<S: Send + 'static> Fetching<S> {
     /// # Errors
     /// When there is no thread to be had.
     pub(crate) fn begin<A: Application<State = S>>(
-        cluster: Cluster,
+        cluster: ClusterShape,
         nodes: Vec<At>,
         wanted: WantedState,
         wake: Wake,
@@ -231,7 +231,7 @@ impl<S: Send + 'static> Fetching<S> {
 }
 
 fn fetch<A: Application>(
-    cluster: Cluster,
+    cluster: ClusterShape,
     (donor, at): (usize, &At),
     wanted: &WantedState,
     gate: &Gate<A::State>,
@@ -364,10 +364,10 @@ mod tests {
     }
 
     /// A directory for sockets, and who is woken.
-    fn place(name: &str) -> (PathBuf, Wake, Cluster) {
+    fn place(name: &str) -> (PathBuf, Wake, ClusterShape) {
         let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let cluster = Cluster::new(1, 3, 1).unwrap();
+        let cluster = ClusterShape::new(1, 3, 1).unwrap();
         (dir, Arc::new(|| {}), cluster)
     }
 
@@ -384,7 +384,7 @@ mod tests {
         donors: &mut [Donor],
         sockets: Vec<PathBuf>,
         least: u64,
-        (wake, cluster): (Wake, Cluster),
+        (wake, cluster): (Wake, ClusterShape),
     ) -> Option<FetchedState<(u64, usize)>> {
         let fetching =
             Fetching::begin::<Toy>(cluster, nodes(sockets), wanted(least), wake).unwrap();

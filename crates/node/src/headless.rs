@@ -11,9 +11,11 @@ use crate::memory_driver::Above;
 use crate::message_driver::MessageDriver;
 use crate::peer_registry::PeerRegistry;
 use crate::replicas::Replicas;
-use amcast_core::step::Status;
-use amcast_core::{Config, Durability, Entry, Gid, GroupSet, Node, Pid, Span, Submission, Time};
-use amcast_net::Counts;
+use amcast_core::step::ProtocolStatus;
+use amcast_core::{
+    Config, Durability, Entry, Gid, GroupSet, Pid, ProtocolProcess, Span, Submission, Time,
+};
+use amcast_net::NetCounts;
 use amcast_smr::application::Wake;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -50,8 +52,10 @@ impl HeadlessNode {
         let HeadlessOptions { entry, config, rank, .. } = options;
         let cluster = *config.cluster();
         let process = |group: Gid| match entry.build(cluster.replica(group, rank), config) {
-            Ok(Node::Messages(process)) => Ok(process),
-            Ok(Node::Memory(..)) => Err(format!("{} does not send messages", entry.name())),
+            Ok(ProtocolProcess::Messages(process)) => Ok(process),
+            Ok(ProtocolProcess::Memory(..)) => {
+                Err(format!("{} does not send messages", entry.name()))
+            }
             Err(e) => Err(e.to_string()),
         };
         let groups = cluster.all_groups();
@@ -134,7 +138,7 @@ impl HeadlessNode {
     }
 
     /// Where the replica of `group` stands.
-    pub fn status(&self, group: Gid) -> Status {
+    pub fn status(&self, group: Gid) -> ProtocolStatus {
         self.members.status(group).0
     }
 
@@ -144,7 +148,7 @@ impl HeadlessNode {
     }
 
     /// What its connections did so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> NetCounts {
         self.members.counts()
     }
 

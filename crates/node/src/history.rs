@@ -14,8 +14,8 @@
 //!
 //! What is recorded holds clients' data, so nobody but its owner can read it.
 
-use amcast_core::trace::Event;
-use amcast_core::{Cluster, GroupSet, Overlay, Pid, Span, Time};
+use amcast_core::trace::TraceEvent;
+use amcast_core::{ClusterShape, GroupSet, Overlay, Pid, Span, Time};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -51,7 +51,7 @@ const STOPPED_FILE: &str = "stopped";
 /// Writes the history of one operating-system process.
 #[derive(Debug)]
 pub struct HistoryRecorder {
-    cluster: Cluster,
+    cluster: ClusterShape,
     dir: PathBuf,
     path: PathBuf,
     file: File,
@@ -130,7 +130,7 @@ impl HistoryRecorder {
     pub fn begin(
         dir: &Path,
         name: &str,
-        cluster: Cluster,
+        cluster: ClusterShape,
         hosted: &[Pid],
         now: Time,
     ) -> io::Result<Self> {
@@ -145,7 +145,7 @@ impl HistoryRecorder {
     pub fn begin_in(
         dir: &Path,
         name: &str,
-        cluster: Cluster,
+        cluster: ClusterShape,
         hosted: &[Pid],
         overlay: Option<&Overlay>,
         now: Time,
@@ -175,10 +175,10 @@ impl HistoryRecorder {
             let groups = cluster.group_of(p).map_or(GroupSet::EMPTY, GroupSet::one);
             match run {
                 0 => {
-                    let process = Event::Process { p, groups };
+                    let process = TraceEvent::Process { p, groups };
                     this.line(at(&process), format_args!("{}", process.json_in(&cluster, overlay)));
                 }
-                _ => this.event(&Event::Recover { t: now, p }),
+                _ => this.event(&TraceEvent::Recover { t: now, p }),
             }
         }
         // Others tell of this process, also of one that is killed before it tells anything more.
@@ -187,7 +187,7 @@ impl HistoryRecorder {
     }
 
     /// Adds one event.
-    pub fn event(&mut self, event: &Event<'_>) {
+    pub fn event(&mut self, event: &TraceEvent<'_>) {
         let cluster = self.cluster;
         self.line(at(event), format_args!("{}", event.json(&cluster)));
     }
@@ -289,18 +289,18 @@ fn announce(dir: &Path, path: &Path, why: &str) -> io::Result<()> {
 }
 
 /// When an event was; those without a time belong to the beginning.
-fn at(event: &Event<'_>) -> Time {
+fn at(event: &TraceEvent<'_>) -> Time {
     match *event {
-        Event::Process { .. } | Event::End => Time::ZERO,
-        Event::Cast { t, .. }
-        | Event::Part { t, .. }
-        | Event::Deliver { t, .. }
-        | Event::Crash { t, .. }
-        | Event::Leave { t, .. }
-        | Event::Recover { t, .. }
-        | Event::View { t, .. }
-        | Event::Call { t, .. }
-        | Event::Return { t, .. } => t,
+        TraceEvent::Process { .. } | TraceEvent::End => Time::ZERO,
+        TraceEvent::Cast { t, .. }
+        | TraceEvent::Part { t, .. }
+        | TraceEvent::Deliver { t, .. }
+        | TraceEvent::Crash { t, .. }
+        | TraceEvent::Leave { t, .. }
+        | TraceEvent::Recover { t, .. }
+        | TraceEvent::View { t, .. }
+        | TraceEvent::Call { t, .. }
+        | TraceEvent::Return { t, .. } => t,
     }
 }
 
@@ -341,9 +341,9 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     /// A new directory, and a cluster of one replica and one client.
-    fn place(name: &str) -> (PathBuf, Cluster) {
+    fn place(name: &str) -> (PathBuf, ClusterShape) {
         let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
-        (dir, Cluster::new(1, 1, 1).unwrap())
+        (dir, ClusterShape::new(1, 1, 1).unwrap())
     }
 
     #[test]
@@ -352,7 +352,7 @@ mod tests {
         let p = cluster.replica(Gid(0), 0);
         let m = MsgId { sender: cluster.client(0), seq: 4 };
         let mut first = HistoryRecorder::begin(&dir, "n0", cluster, &[p], Time(1)).unwrap();
-        first.event(&Event::Deliver { t: Time(2), p, m });
+        first.event(&TraceEvent::Deliver { t: Time(2), p, m });
         drop(first);
         drop(HistoryRecorder::begin(&dir, "n0", cluster, &[p], Time(3)).unwrap());
         let read = |run| fs::read_to_string(dir.join(format!("n0.{run}.jsonl"))).unwrap();
@@ -378,10 +378,10 @@ mod tests {
         let mut seq = 0;
         while node.records() || client.records() {
             let (t, m) = (crate::clock::now(), MsgId { sender: c, seq });
-            client.event(&Event::Cast { t, p: c, m, dst: GroupSet::one(Gid(0)) });
+            client.event(&TraceEvent::Cast { t, p: c, m, dst: GroupSet::one(Gid(0)) });
             // A node is not as quick as it might be.
             let t = crate::clock::now();
-            node.event(&Event::Deliver { t, p, m });
+            node.event(&TraceEvent::Deliver { t, p, m });
             seq += 1;
             if client.state != State::Records {
                 // What is left is for what comes before the end.
@@ -429,11 +429,11 @@ mod tests {
         let mut recorder = HistoryRecorder::begin(&dir, "n0", cluster, &[p], Time(0)).unwrap();
         // Writing there always says that there is no room.
         recorder.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
-        recorder.event(&Event::Crash { t: Time(1), p });
+        recorder.event(&TraceEvent::Crash { t: Time(1), p });
         recorder.flush();
         assert!(!recorder.records());
         assert!(stopped(&dir).is_some_and(|why| why.contains("No space")));
-        recorder.event(&Event::Crash { t: Time(1), p });
+        recorder.event(&TraceEvent::Crash { t: Time(1), p });
         assert!(recorder.buffer.is_empty());
         fs::remove_dir_all(&dir).unwrap();
     }

@@ -6,7 +6,7 @@
 
 use crate::config::node_name;
 use amcast_core::Gid;
-use amcast_storage::Owner;
+use amcast_storage::LogOwnerId;
 use std::path::Path;
 
 /// The owner of a node's logs.
@@ -25,13 +25,13 @@ impl LogOwner {
     }
 
     /// Its process in `group`. From the lowest bits: the group and 1, the node and 1, each in two bytes; the cluster.
-    pub(crate) const fn of_group(self, group: Gid) -> Owner {
+    pub(crate) const fn of_group(self, group: Gid) -> LogOwnerId {
         let (group, node) = (group.0 as u64 + 1, self.rank as u64 + 1);
-        Owner(group | node << 16 | (self.cluster as u64) << 32)
+        LogOwnerId(group | node << 16 | (self.cluster as u64) << 32)
     }
 
     /// Why this node does not use the log of another owner that is where its own of `group` should be, and what to do.
-    pub(crate) fn refuses(self, path: &Path, group: Gid, other: Owner) -> String {
+    pub(crate) fn refuses(self, path: &Path, group: Gid, other: LogOwnerId) -> String {
         let number = |at: u32| (other.0 >> at) as u16;
         let theirs = match (number(16).checked_sub(1), number(0).checked_sub(1)) {
             (Some(node), Some(group)) => format!("{} in group g{group}", node_name(node.into())),
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn owners_differ_in_cluster_node_and_group() {
         let own = LogOwner::of(0x1_0000_0002, 1);
-        assert_eq!(own.of_group(Gid(2)), Owner(0x0000_0003_0002_0003));
+        assert_eq!(own.of_group(Gid(2)), LogOwnerId(0x0000_0003_0002_0003));
         let mut all: Vec<u64> = Vec::new();
         for (cluster, rank, group) in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1 << 32, 1, 1)]
         {
@@ -64,7 +64,7 @@ mod tests {
         }
         all.sort_unstable();
         all.dedup();
-        assert!(all.len() == 5 && !all.contains(&Owner::UNKNOWN.0));
+        assert!(all.len() == 5 && !all.contains(&LogOwnerId::UNKNOWN.0));
     }
 
     #[test]

@@ -5,12 +5,12 @@
 //! input. What is not the medium's business goes up to the loop's [`Above`].
 
 use crate::dues::{Carrying, Dues};
-use amcast_core::memory::{In, Memory, Out, Window};
+use amcast_core::memory::{Memory, MemoryInput, MemoryOutput, RegionWindow};
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{
-    Cluster, Delivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent, Submission, Time,
+    ClusterShape, Delivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent, Submission, Time,
 };
-use amcast_memory::{Bell, Directory, Error, MappedCarrier, StartOptions};
+use amcast_memory::{Directory, Doorbell, MappedCarrier, MemoryError, StartOptions};
 
 /// What a driver asks of the loop above it.
 pub trait Above {
@@ -40,13 +40,13 @@ pub struct Captured {
 }
 
 impl Carrying<Memory> for MappedCarrier {
-    fn view(&self) -> Window<'_> {
+    fn view(&self) -> RegionWindow<'_> {
         self.window()
     }
 
     fn carry(&mut self, outbox: &Outbox<Memory>) {
         self.post(outbox.items().iter().filter_map(|item| match item {
-            Output::Medium(out) => Some::<&Out>(out),
+            Output::Medium(out) => Some::<&MemoryOutput>(out),
             _ => None,
         }));
     }
@@ -70,13 +70,13 @@ impl MemoryDriver {
     /// When its memory cannot be set aside, or the process runs already.
     pub fn start(
         directory: &Directory,
-        cluster: &Cluster,
+        cluster: &ClusterShape,
         pid: Pid,
-        node: amcast_core::Node,
-        bell: Option<Bell>,
+        node: amcast_core::ProtocolProcess,
+        bell: Option<Doorbell>,
         tracing: bool,
     ) -> Result<Self, MemoryDriverError> {
-        let amcast_core::Node::Memory(protocol, regions) = node else {
+        let amcast_core::ProtocolProcess::Memory(protocol, regions) = node else {
             return Err(MemoryDriverError::Medium);
         };
         let options = StartOptions { bell, ..StartOptions::default() };
@@ -107,7 +107,7 @@ impl MemoryDriver {
     }
 
     /// The doorbell of the loop.
-    pub fn bell(&self) -> &Bell {
+    pub fn bell(&self) -> &Doorbell {
         self.carrier.bell()
     }
 
@@ -128,10 +128,10 @@ impl MemoryDriver {
         self.carrier.begin_round();
         while let Some((window, input)) = self.carrier.next_input() {
             // Mailboxes and offices share the memory and are none of the protocol's processes.
-            if matches!(input, In::Fresh { pid, .. } if pid.index() >= self.processes) {
+            if matches!(input, MemoryInput::Fresh { pid, .. } if pid.index() >= self.processes) {
                 continue;
             }
-            let poll = matches!(input, In::Poll);
+            let poll = matches!(input, MemoryInput::Poll);
             let (protocol, outbox) = self.dues.parts();
             protocol.step(now, window, Input::Medium(input), outbox);
             busy |= !poll || !outbox.items().is_empty();
@@ -181,7 +181,7 @@ pub enum MemoryDriverError {
     /// The protocol talks through another medium.
     Medium,
     /// The shared memory refused.
-    Memory(Error),
+    Memory(MemoryError),
 }
 
 impl std::fmt::Display for MemoryDriverError {
@@ -201,7 +201,7 @@ impl std::error::Error for MemoryDriverError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_core::step::{Status, Ticket, Wait, Why};
+    use amcast_core::step::{ProtocolStatus, Ticket, WaitReason, WakeReason};
     use amcast_core::{GroupSet, MsgId};
     use amcast_memory::ClusterId;
 
@@ -214,7 +214,7 @@ mod tests {
         fn step(
             &mut self,
             _: Time,
-            _: Window<'_>,
+            _: RegionWindow<'_>,
             input: Input<'_, Memory>,
             out: &mut Outbox<Memory>,
         ) {
@@ -223,7 +223,7 @@ mod tests {
             out.push(Output::Persist { ticket: Ticket(1), record, awaited: true });
         }
 
-        fn deadline(&self) -> Option<(Time, Why)> {
+        fn deadline(&self) -> Option<(Time, WakeReason)> {
             None
         }
 
@@ -235,10 +235,10 @@ mod tests {
             0
         }
 
-        fn waiting(&self, _: &mut dyn FnMut(MsgId, Wait)) {}
+        fn waiting(&self, _: &mut dyn FnMut(MsgId, WaitReason)) {}
 
-        fn status(&self) -> Status {
-            Status::default()
+        fn status(&self) -> ProtocolStatus {
+            ProtocolStatus::default()
         }
     }
 
@@ -257,9 +257,9 @@ mod tests {
     #[test]
     #[should_panic(expected = "its process has no log")]
     fn a_protocol_that_persists_is_not_told_that_its_records_are_durable() {
-        let cluster = Cluster::new(1, 1, 1).unwrap();
+        let cluster = ClusterShape::new(1, 1, 1).unwrap();
         let directory = Directory::heap(ClusterId(1), 2, 1).unwrap();
-        let node = amcast_core::Node::Memory(Box::new(Persists), Vec::new());
+        let node = amcast_core::ProtocolProcess::Memory(Box::new(Persists), Vec::new());
         let seat = MemoryDriver::start(&directory, &cluster, Pid(0), node, None, false);
         seat.unwrap().begin(Time(1), &mut Nobody);
     }

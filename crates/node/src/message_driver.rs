@@ -22,10 +22,10 @@ use crate::post::{ADDRESS_BYTES, Inside, Letter, Post, TURNS_MAX};
 use crate::replica_log::{LogVolume, ReplicaLog, Unopened};
 use crate::replicas::Replicas;
 use crate::resources::LogStatus;
-use amcast_core::messages::{Frames, In};
-use amcast_core::step::{Oracle, Protocol, Status, Ticket};
-use amcast_core::{Cluster, Gid, GroupSet, Input, Pid, Span, Submission, Time};
-use amcast_net::{Carrier, Counts, Error, Interface, Options, Peer, Reach};
+use amcast_core::messages::{Frames, MessageInput};
+use amcast_core::step::{Oracle, Protocol, ProtocolStatus, Ticket};
+use amcast_core::{ClusterShape, Gid, GroupSet, Input, Pid, Span, Submission, Time};
+use amcast_net::{Carrier, Interface, LivenessProbe, NetCounts, NetError, NetOptions, PeerConfig};
 use amcast_smr::application::Wake;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -52,7 +52,7 @@ fn interface_at(own: SocketAddr) -> Interface {
 
 /// The node's replica of each group, and their carrier.
 pub(crate) struct MessageDriver {
-    cluster: Cluster,
+    cluster: ClusterShape,
     rank: usize,
     /// By group.
     members: Vec<Dues<Frames>>,
@@ -69,7 +69,7 @@ pub(crate) struct MessageDriver {
     /// The nodes whose slowness holds back what is multicast, a bit each.
     awaited: u32,
     /// Finds out who died, where the protocol wants proof.
-    reach: Option<Reach>,
+    reach: Option<LivenessProbe>,
     peer_registry: PeerRegistry,
     /// It lost what it had promised, and has not its place back yet.
     forgot: bool,
@@ -87,23 +87,23 @@ impl MessageDriver {
     /// When its addresses cannot be used; the error says which.
     pub(crate) fn start(
         net: &Net,
-        cluster: &Cluster,
+        cluster: &ClusterShape,
         (rank, life, mut peer_registry): (usize, u32, PeerRegistry),
         (processes, keeping): (Vec<Process>, Option<Keeping>),
         (asks, tracing): (Asks, bool),
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, NetError> {
         let peer = |(of, place): (usize, &Place)| {
             // It is told to others where it is reached, and listens where it is told to.
             let listens = place.listen.filter(|_| of == rank);
             let at = listens.unwrap_or(place.address);
             let groups = if asks.multicast { GroupSet::one(ALL) } else { GroupSet::EMPTY };
-            Peer { tcp: at, udp: at, groups }
+            PeerConfig { tcp: at, udp: at, groups }
         };
         // What is skipped comes first: it has a mark of its own, whatever else there is.
         peer_registry.decides.extend_from_slice(&net.decides);
-        let peers: Vec<Peer> = net.places.iter().enumerate().map(peer).collect();
-        let usual = Options::default();
-        let options = Options {
+        let peers: Vec<PeerConfig> = net.places.iter().enumerate().map(peer).collect();
+        let usual = NetOptions::default();
+        let options = NetOptions {
             cluster_id: net.key.id,
             secret: net.key.secret.clone(),
             processes: cluster.processes() as u32,
@@ -123,7 +123,7 @@ impl MessageDriver {
             ..usual
         };
         let addresses = || peers.iter().map(|peer| peer.tcp);
-        let reach = |me| Reach::new(me, addresses(), Instant::now());
+        let reach = |me| LivenessProbe::new(me, addresses(), Instant::now());
         let reach = asks.proof_of_death.then(|| reach(Pid(rank as u32)));
         let carrier = Carrier::start(Pid(rank as u32), life, &peers, &options)?;
         let member = |(group, process)| Dues::new(cluster.replica(group, rank), process, tracing);
@@ -148,7 +148,7 @@ impl MessageDriver {
     ///
     /// # Errors
     /// When the system has no room for it.
-    pub(crate) fn watch(&mut self, what: impl AsFd) -> Result<(), Error> {
+    pub(crate) fn watch(&mut self, what: impl AsFd) -> Result<(), NetError> {
         self.post.carrier.watch(what)
     }
 
@@ -243,10 +243,10 @@ impl MessageDriver {
                 reach.trust(Pid(rank as u32));
                 self.tell_all(now, rank, above, |p| Input::Oracle(Oracle::Trust(p)));
             }
-            return self.tell_all(now, rank, above, |p| Input::Medium(In::Up(p)));
+            return self.tell_all(now, rank, above, |p| Input::Medium(MessageInput::Up(p)));
         }
         self.post.drop_held(rank);
-        self.tell_all(now, rank, above, |p| Input::Medium(In::Down(p)));
+        self.tell_all(now, rank, above, |p| Input::Medium(MessageInput::Down(p)));
         if let Some(reach) = &mut self.reach {
             return reach.doubt(Pid(rank as u32), Instant::now());
         }
@@ -274,9 +274,9 @@ impl MessageDriver {
         while let Some(input) = self.post.carrier.next_input() {
             busy = true;
             let (rank, frame) = match input {
-                In::From(node, frame) => (node.index(), frame),
-                In::Up(node) | In::Down(node) => {
-                    let is_up = matches!(input, In::Up(_));
+                MessageInput::From(node, frame) => (node.index(), frame),
+                MessageInput::Up(node) | MessageInput::Down(node) => {
+                    let is_up = matches!(input, MessageInput::Up(_));
                     if is_up {
                         self.heard[node.index()] = now;
                     }
@@ -289,7 +289,7 @@ impl MessageDriver {
                 self.astray += 1;
                 continue;
             };
-            let input = Input::Medium(In::From(cluster.replica(from, rank), message));
+            let input = Input::Medium(MessageInput::From(cluster.replica(from, rank), message));
             let member = &mut self.members[to.index()];
             let (protocol, outbox) = member.parts();
             protocol.step(now, (), input, outbox);
@@ -308,7 +308,7 @@ impl MessageDriver {
             busy = true;
             let inside: Inside = self.post.take_inside();
             for Letter { from, to, message } in inside.letters() {
-                let input = Input::Medium(In::From(self.pid(from), message));
+                let input = Input::Medium(MessageInput::From(self.pid(from), message));
                 self.step(now, to, input, above);
             }
             self.post.put_back(inside);
@@ -346,7 +346,7 @@ impl MessageDriver {
     }
 
     /// What the connections did.
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> NetCounts {
         self.post.carrier.counts()
     }
 
@@ -399,7 +399,7 @@ impl Replicas for MessageDriver {
         for group in self.cluster.all_groups().iter() {
             self.step(now, group, Input::Start { incarnation }, above);
         }
-        self.tell_all(now, self.rank, above, |p| Input::Medium(In::Up(p)));
+        self.tell_all(now, self.rank, above, |p| Input::Medium(MessageInput::Up(p)));
         Ok(())
     }
 
@@ -523,7 +523,7 @@ impl Replicas for MessageDriver {
         self.peer_registry.failed().cloned().or_else(|| self.members.iter().find_map(failed))
     }
 
-    fn status(&self, group: Gid) -> (Status, bool) {
+    fn status(&self, group: Gid) -> (ProtocolStatus, bool) {
         let protocol = self.members[group.index()].protocol();
         (protocol.status(), protocol.fit())
     }
@@ -616,7 +616,7 @@ impl Replicas for MessageDriver {
             return;
         }
         let wake = self.members.iter().filter_map(Dues::deadline).min().unwrap_or(Time::NEVER);
-        let look = self.reach.as_ref().and_then(Reach::next_due);
+        let look = self.reach.as_ref().and_then(LivenessProbe::next_due);
         let look = look.map(|at| at.saturating_duration_since(Instant::now()));
         let look = look.map_or(at_most, |span| Span(span.as_nanos() as u64));
         let wake = wake.since(now).min(at_most).min(look);

@@ -28,10 +28,10 @@ use crate::reply_ring::{ReplyRingLayout, ReplyRingWriter};
 use crate::reply_sink::{ReplySink, is_of};
 use crate::resources::Resources;
 use crate::skips::{SKIPPED, Skips};
-use amcast_core::step::Status;
+use amcast_core::step::ProtocolStatus;
 use amcast_core::{Config, Entry, Gid, GroupSet, MsgId, Pid, Senders, Span, Submission, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
-use amcast_net::wire::Refusal;
+use amcast_net::wire::ConnectionRefusal;
 use amcast_smr::application::{Application, Wake};
 use amcast_smr::recovery::WantedState;
 use std::path::PathBuf;
@@ -181,8 +181,8 @@ impl Footing {
         for group in cluster.all_groups().iter() {
             let node = entry.build(cluster.replica(group, rank), config);
             match node.map_err(NodeError::Config)? {
-                amcast_core::Node::Messages(process) => processes.push(process),
-                amcast_core::Node::Memory(..) => {
+                amcast_core::ProtocolProcess::Messages(process) => processes.push(process),
+                amcast_core::ProtocolProcess::Memory(..) => {
                     return Err(NodeError::MemoryDriver(MemoryDriverError::Medium));
                 }
             }
@@ -509,7 +509,7 @@ impl<A: Application> Node<A> {
             return Ok(());
         };
         let (name, by) = (&self.name, crate::config::node_name(dismissal.by));
-        if dismissal.why == Refusal::Old && self.joining {
+        if dismissal.why == ConnectionRefusal::Old && self.joining {
             let (groups, least) =
                 (self.host.cluster.all_groups(), dismissal.life.saturating_add(1));
             keeping.begin_anew(groups).map_err(|(path, e)| NodeError::Io(path, e))?;
@@ -540,7 +540,7 @@ impl<A: Application> Node<A> {
     }
 
     fn is_ready(&self) -> bool {
-        let works = |(status, fit): (Status, bool)| fit && status.follows;
+        let works = |(status, fit): (ProtocolStatus, bool)| fit && status.follows;
         self.host.cluster.all_groups().iter().all(|g| works(self.replicas.status(g)))
     }
 
@@ -608,7 +608,7 @@ impl<A: Application> Node<A> {
         let leaves = self.host.recovery.is_leaving() || self.host.undecided().is_some();
         let ReplySink::Ingress(ingress, _) = &mut self.host.reply_sink else { return false };
         let replicas = &self.replicas;
-        let works = |(status, fit): (Status, bool)| fit && status.follows;
+        let works = |(status, fit): (ProtocolStatus, bool)| fit && status.follows;
         let all = self.host.cluster.all_groups();
         let is_whole = all.iter().all(|g| works(replicas.status(g)));
         ingress.serve(!leaves && is_whole && self.host.recovery.app.lacks().is_none());

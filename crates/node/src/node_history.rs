@@ -7,9 +7,9 @@
 //! files are as large as they may be.
 
 use crate::history::HistoryRecorder;
-use amcast_core::codec::{Codec, CodecError, Reader};
-use amcast_core::trace::Event;
-use amcast_core::{Cluster, Gid, GroupSet, MsgId, Overlay, Pid, Time};
+use amcast_core::codec::{ByteReader, Codec, CodecError};
+use amcast_core::trace::TraceEvent;
+use amcast_core::{ClusterShape, Gid, GroupSet, MsgId, Overlay, Pid, Time};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -45,7 +45,7 @@ impl NodeHistory {
     pub(crate) fn begin(
         dir: &Path,
         name: &str,
-        cluster: Cluster,
+        cluster: ClusterShape,
         pids: &[Pid],
         Kind { multicasts, views, overlay }: Kind<'_>,
         now: Time,
@@ -76,7 +76,7 @@ impl NodeHistory {
         }
         list.push((position, m));
         if list.len() > self.earlier[group.index()] {
-            self.recorder.event(&Event::Deliver { t, p: self.pids[group.index()], m });
+            self.recorder.event(&TraceEvent::Deliver { t, p: self.pids[group.index()], m });
         }
     }
 
@@ -84,7 +84,7 @@ impl NodeHistory {
     /// message.
     pub(crate) fn cast(&mut self, t: Time, p: Pid, m: MsgId, dst: GroupSet) {
         if let Some(casts) = &mut self.casts {
-            casts.event(&Event::Cast { t, p, m, dst });
+            casts.event(&TraceEvent::Cast { t, p, m, dst });
         }
     }
 
@@ -99,7 +99,7 @@ impl NodeHistory {
     /// have been in it.
     pub(crate) fn view(&mut self, t: Time, p: Pid, view: u64, members: &[Pid]) {
         let view = view.to_string();
-        self.recorder.event(&Event::View { t, p, view: &view, members });
+        self.recorder.event(&TraceEvent::View { t, p, view: &view, members });
         self.recorder.flush();
     }
 
@@ -107,8 +107,8 @@ impl NodeHistory {
     /// process that has nothing yet.
     pub(crate) fn begin_anew(&mut self, t: Time) {
         for &p in &self.pids {
-            self.recorder.event(&Event::Crash { t, p });
-            self.recorder.event(&Event::Recover { t, p });
+            self.recorder.event(&TraceEvent::Crash { t, p });
+            self.recorder.event(&TraceEvent::Recover { t, p });
         }
         self.recorder.flush();
         (self.delivered, self.earlier) =
@@ -117,13 +117,13 @@ impl NodeHistory {
 
     /// The process `p` has left its group by choice, and stops.
     pub(crate) fn left(&mut self, t: Time, p: Pid) {
-        self.recorder.event(&Event::Leave { t, p });
+        self.recorder.event(&TraceEvent::Leave { t, p });
         self.recorder.flush();
     }
 
     /// The process `p` took part.
     pub(crate) fn part(&mut self, t: Time, p: Pid, m: MsgId) {
-        self.recorder.event(&Event::Part { t, p, m });
+        self.recorder.event(&TraceEvent::Part { t, p, m });
     }
 
     pub(crate) fn flush(&mut self) {
@@ -149,7 +149,7 @@ impl NodeHistory {
         bytes: &[u8],
         positions: &[u64],
     ) -> Result<(), String> {
-        let mut from = Reader::new(bytes);
+        let mut from = ByteReader::new(bytes);
         for (g, &end) in positions.iter().enumerate() {
             let list = read_list(&mut from).map_err(|e| e.to_string())?;
             for (position, m) in list.into_iter().filter(|&(position, _)| position <= end) {
@@ -160,13 +160,18 @@ impl NodeHistory {
     }
 }
 
-fn read_list(from: &mut Reader<'_>) -> Result<Vec<(u64, MsgId)>, CodecError> {
+fn read_list(from: &mut ByteReader<'_>) -> Result<Vec<(u64, MsgId)>, CodecError> {
     let n = u64::decode(from)?;
     (0..n).map(|_| Ok((u64::decode(from)?, MsgId::decode(from)?))).collect()
 }
 
 /// How many deliveries of each replica the files of earlier lives have.
-fn earlier_lives(dir: &Path, name: &str, cluster: Cluster, pids: &[Pid]) -> io::Result<Vec<usize>> {
+fn earlier_lives(
+    dir: &Path,
+    name: &str,
+    cluster: ClusterShape,
+    pids: &[Pid],
+) -> io::Result<Vec<usize>> {
     let mut counts = vec![0; pids.len()];
     let needles: Vec<String> =
         pids.iter().map(|&p| format!("\"p\":\"{}\"", cluster.name(p))).collect();
@@ -194,7 +199,7 @@ mod tests {
     #[test]
     fn a_later_life_records_what_came_with_the_state_after_what_its_files_have() {
         let dir = std::env::temp_dir().join(format!("amcast-diary-{}", std::process::id()));
-        let cluster = Cluster::new(1, 2, 1).unwrap();
+        let cluster = ClusterShape::new(1, 2, 1).unwrap();
         let (p, q) = (cluster.replica(Gid(0), 0), cluster.replica(Gid(0), 1));
         let m = |seq| MsgId { sender: cluster.client(0), seq };
         let begin = |name: &str, pid: Pid, now: Time| {

@@ -2,7 +2,7 @@
 //! it refuses, and who refuses it.
 //!
 //! A disk that was replaced has promised less than the later one. Whoever knew the later one remembers
-//! it, in a file that outlasts the node, and lets the other one in no more ([`amcast_net::Known`]). So a
+//! it, in a file that outlasts the node, and lets the other one in no more ([`amcast_net::PeerIdentity`]). So a
 //! node that is refused learns that it lived before:
 //!
 //! - on a disk on which it never had its place yet, it begins anew, as one that lost what it
@@ -17,8 +17,8 @@ use crate::incarnation::ProcessName;
 use crate::skips::SKIPPED;
 use crate::system::refuses_file;
 use amcast_core::Pid;
-use amcast_net::wire::Refusal;
-use amcast_net::{Known, Remark};
+use amcast_net::wire::ConnectionRefusal;
+use amcast_net::{NetDiagnostic, PeerIdentity};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -59,7 +59,7 @@ pub(crate) struct Dismissal {
     /// Which one.
     pub(crate) by: usize,
     /// Why.
-    pub(crate) why: Refusal,
+    pub(crate) why: ConnectionRefusal,
     /// The latest life of this one that it knows.
     pub(crate) life: u32,
 }
@@ -77,7 +77,7 @@ pub(crate) struct PeerRegistry {
     /// The number of this start of it; 0 if it has none.
     pub(crate) start: u64,
     /// What is known of each node, by rank.
-    pub(crate) known: Vec<Known>,
+    pub(crate) known: Vec<PeerIdentity>,
     /// What decides what the nodes do, in the order in which they compare it: names, and values here.
     pub(crate) decides: Vec<(String, String)>,
     /// Of whom an earlier life or disk is refused, by rank, and why.
@@ -116,8 +116,8 @@ struct Said {
 }
 
 /// Whether a node is refused since another life or disk has taken its place.
-fn is_outdated(why: Refusal) -> bool {
-    matches!(why, Refusal::Old | Refusal::Replaced)
+fn is_outdated(why: ConnectionRefusal) -> bool {
+    matches!(why, ConnectionRefusal::Old | ConnectionRefusal::Replaced)
 }
 
 impl Dismissal {
@@ -211,7 +211,7 @@ fn write_lines(path: &Path, lines: &BTreeMap<String, Line>) -> io::Result<()> {
 impl PeerRegistry {
     /// Of a node that keeps nothing, in a cluster of so many.
     pub(crate) fn fleeting(nodes: usize) -> Self {
-        Self { known: vec![Known::default(); nodes], ..Self::default() }
+        Self { known: vec![PeerIdentity::default(); nodes], ..Self::default() }
     }
 
     /// Of the node `rank`, whose disk has this word, with what its earlier lives wrote down in the
@@ -224,12 +224,12 @@ impl PeerRegistry {
         (rank, nodes): (usize, usize),
     ) -> io::Result<Self> {
         let path = home.join(peers_name(rank));
-        let mut known = vec![Known::default(); nodes];
+        let mut known = vec![PeerIdentity::default(); nodes];
         let lines = lines(&path)?;
         for (of, known) in known.iter_mut().enumerate() {
             if let Some(line) = lines.get(&node_name(of)) {
                 let Line { life, start, disk, ref replaced } = *line;
-                *known = Known { life, start, disk, replaced: replaced.clone() };
+                *known = PeerIdentity { life, start, disk, replaced: replaced.clone() };
             }
         }
         let (path, disk) = (Some(path), number_of(word));
@@ -238,7 +238,7 @@ impl PeerRegistry {
 
     /// A node is connected. What is new of it is on the disk when this returns true; false if it must not
     /// be talked to, since it would not be there.
-    pub(crate) fn meets(&mut self, rank: usize, now: &Known) -> bool {
+    pub(crate) fn meets(&mut self, rank: usize, now: &PeerIdentity) -> bool {
         self.refused.remove(&rank);
         self.differs.remove(&rank);
         self.dismissal.take_if(|dismissal| dismissal.by == rank);
@@ -270,8 +270,8 @@ impl PeerRegistry {
 
     fn write(&self) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
-        let line = |known: &Known| {
-            let Known { life, start, disk, replaced } = known.clone();
+        let line = |known: &PeerIdentity| {
+            let PeerIdentity { life, start, disk, replaced } = known.clone();
             Line { life, start, disk, replaced }
         };
         let others = self.known.iter().enumerate().filter(|(rank, _)| *rank != self.rank);
@@ -281,11 +281,11 @@ impl PeerRegistry {
     }
 
     /// The carrier has something to say.
-    pub(crate) fn hear(&mut self, remark: Remark) {
+    pub(crate) fn hear(&mut self, remark: NetDiagnostic) {
         let (matter, text) = match remark {
-            Remark::Refused { pid, address, why } => {
+            NetDiagnostic::Refused { pid, address, why } => {
                 // One of another cluster that has come here by mistake is none of ours.
-                let rank = pid.map(Pid::index).filter(|_| why != Refusal::Cluster);
+                let rank = pid.map(Pid::index).filter(|_| why != ConnectionRefusal::Cluster);
                 let rank = rank.filter(|rank| *rank < self.known.len());
                 let who = rank.map_or_else(|| "what connects".to_string(), node_name);
                 let mut text = format!("{who} at {address} is refused: {}", self.told(why));
@@ -303,7 +303,7 @@ impl PeerRegistry {
                 }
                 ((rank, why.number(), false), text)
             }
-            Remark::RefusedBy { pid, address, why, life } => {
+            NetDiagnostic::RefusedBy { pid, address, why, life } => {
                 if is_outdated(why) {
                     self.dismissal = Some(Dismissal { by: pid.index(), why, life });
                 }
@@ -312,27 +312,27 @@ impl PeerRegistry {
                 self.note(Some(pid.index()), why, &text);
                 ((Some(pid.index()), why.number(), true), text)
             }
-            Remark::NoMulticast { pid, address, group } => {
+            NetDiagnostic::NoMulticast { pid, address, group } => {
                 let text = format!(
                     "multicast to {group} does not reach {} at {address}, which gets each datagram by \
                      itself; {}",
                     node_name(pid.index()),
-                    Remark::NO_MULTICAST_ADVICE
+                    NetDiagnostic::NO_MULTICAST_ADVICE
                 );
                 tracing::warn!("{text}");
                 self.no_multicast.insert(pid.index(), text);
                 return;
             }
-            Remark::MulticastAgain { pid, group } => {
+            NetDiagnostic::MulticastAgain { pid, group } => {
                 self.no_multicast.remove(&pid.index());
                 return tracing::info!(
                     "multicast to {group} reaches {} again",
                     node_name(pid.index())
                 );
             }
-            ref short @ Remark::Short { .. } => (SHORT, short.to_string()),
-            ref remark @ Remark::Undeliverable { .. } => (UNDELIVERABLE, remark.to_string()),
-            ref stranger @ Remark::Stranger { .. } => (STRANGER, stranger.to_string()),
+            ref short @ NetDiagnostic::Short { .. } => (SHORT, short.to_string()),
+            ref remark @ NetDiagnostic::Undeliverable { .. } => (UNDELIVERABLE, remark.to_string()),
+            ref stranger @ NetDiagnostic::Stranger { .. } => (STRANGER, stranger.to_string()),
             other => return tracing::info!("{other}"),
         };
         if let Some(line) = self.line(matter, text, Instant::now()) {
@@ -341,8 +341,8 @@ impl PeerRegistry {
     }
 
     /// Why a node is refused, with what this one knows of it.
-    fn told(&self, why: Refusal) -> String {
-        let Refusal::Decides(at) = why else { return why.to_string() };
+    fn told(&self, why: ConnectionRefusal) -> String {
+        let ConnectionRefusal::Decides(at) = why else { return why.to_string() };
         let Some((name, value)) = self.decides.get(usize::from(at)) else { return why.to_string() };
         let value: String = value.chars().take(VALUE_CHARS_MAX).collect();
         if name == SKIPPED {
@@ -361,8 +361,8 @@ impl PeerRegistry {
     }
 
     /// Takes note of a node for which something else decides what it does.
-    fn note(&mut self, rank: Option<usize>, why: Refusal, text: &str) {
-        if let (Some(rank), Refusal::Decides(_)) = (rank, why) {
+    fn note(&mut self, rank: Option<usize>, why: ConnectionRefusal, text: &str) {
+        if let (Some(rank), ConnectionRefusal::Decides(_)) = (rank, why) {
             self.differs.insert(rank, text.to_string());
         }
     }
@@ -401,7 +401,7 @@ impl PeerRegistry {
         let refused = |rank| self.refused.get(&rank).or_else(|| self.differs.get(&rank));
         let refused = |rank| refused(rank).filter(|_| !is_connected(rank)).cloned();
         let known = self.known.iter().enumerate();
-        let status = |(rank, known): (usize, &Known)| PeerStatus {
+        let status = |(rank, known): (usize, &PeerIdentity)| PeerStatus {
             life: known.life,
             refused: refused(rank),
             no_multicast: self.no_multicast.get(&rank).cloned(),
@@ -430,14 +430,14 @@ mod tests {
         fs::create_dir_all(&home).unwrap();
         assert!(forget(&home, 1, 2).unwrap_err().contains("n1 never ran"));
         let open = || PeerRegistry::open((&home, "a word"), (1, 3)).unwrap();
-        let met = |life| Known { life: Some(life), start: 9, disk: 8, replaced: vec![1] };
+        let met = |life| PeerIdentity { life: Some(life), start: 9, disk: 8, replaced: vec![1] };
         let life = ProcessName::take(&home.join("n1.life")).unwrap().unwrap().begin(0).unwrap();
         let mut peer_registry = open();
         assert!(peer_registry.meets(0, &met(3)) && peer_registry.meets(2, &met(4)));
         assert_eq!(forget(&home, 1, 2), Err("n1 runs: end it first".to_string()));
         drop((life, peer_registry));
         assert_eq!(forget(&home, 1, 2), Ok(true));
-        assert_eq!(open().known, [met(3), Known::default(), Known::default()]);
+        assert_eq!(open().known, [met(3), PeerIdentity::default(), PeerIdentity::default()]);
         assert_eq!(forget(&home, 1, 2), Ok(false));
         // Of itself it forgets that it was refused.
         let disk = Disk::of(&home, 1);
@@ -456,18 +456,20 @@ mod tests {
         fs::create_dir_all(&home).unwrap();
         let open = || PeerRegistry::open((&home, "a word"), (1, 3)).unwrap();
         let mut peer_registry = open();
-        assert_eq!(peer_registry.known, vec![Known::default(); 3]);
-        let known = Known { life: Some(4), start: 9, disk: u64::MAX, replaced: vec![1, 2] };
+        assert_eq!(peer_registry.known, vec![PeerIdentity::default(); 3]);
+        let known = PeerIdentity { life: Some(4), start: 9, disk: u64::MAX, replaced: vec![1, 2] };
         assert!(peer_registry.meets(2, &known));
         assert_eq!(open().known[2], known);
         assert!(open().disk != 0 && open().disk == peer_registry.disk);
         // Where it cannot be written nobody is let in whose earlier disk might be let in later.
         fs::remove_dir_all(&home).unwrap();
-        assert!(peer_registry.meets(2, &Known { life: Some(5), ..known.clone() }));
+        assert!(peer_registry.meets(2, &PeerIdentity { life: Some(5), ..known.clone() }));
         assert_eq!(peer_registry.failed(), None);
         assert!(
-            !peer_registry
-                .meets(2, &Known { life: Some(6), disk: 3, replaced: vec![1, 2, 9], ..known })
+            !peer_registry.meets(
+                2,
+                &PeerIdentity { life: Some(6), disk: 3, replaced: vec![1, 2, 9], ..known }
+            )
         );
         assert!(peer_registry.failed().is_some_and(|why| why.contains("n1.peers")));
     }
@@ -481,9 +483,9 @@ mod tests {
             fs::write(home.join("n1.peers"), text).unwrap();
             PeerRegistry::open((&home, "a word"), (1, 3))
         };
-        let known = Known { life: Some(4), start: 0, disk: 7, replaced: vec![3] };
+        let known = PeerIdentity { life: Some(4), start: 0, disk: 7, replaced: vec![3] };
         let read = open(before).unwrap().known;
-        assert_eq!(read, [known, Known::default(), Known::default()]);
+        assert_eq!(read, [known, PeerIdentity::default(), PeerIdentity::default()]);
         for text in ["", "{\"n0\":{\"life\":", "no json"] {
             let why = open(text).unwrap_err().to_string();
             assert!(
@@ -498,34 +500,44 @@ mod tests {
     fn nodes_of_another_cluster_that_come_here_by_mistake_are_none_of_ours() {
         let mut peer_registry = PeerRegistry::fleeting(3);
         let (address, pid) = (([127, 0, 0, 1], 7400).into(), Some(Pid(2)));
-        peer_registry.hear(Remark::Refused { address, pid, why: Refusal::Cluster });
+        peer_registry.hear(NetDiagnostic::Refused {
+            address,
+            pid,
+            why: ConnectionRefusal::Cluster,
+        });
         assert!(peer_registry.peers(|_| false).iter().all(|peer| peer.refused.is_none()));
         assert!(peer_registry.said.keys().all(|(of, ..)| of.is_none()), "it does not count as n2");
         // That one of ours refuses us is not forgotten over what is at its address now.
-        let by = |why| Remark::RefusedBy { pid: Pid(0), address, why, life: 7 };
-        peer_registry.hear(by(Refusal::Old));
-        peer_registry.hear(by(Refusal::Cluster));
-        assert_eq!(peer_registry.dismissal().map(|dismissal| dismissal.why), Some(Refusal::Old));
+        let by = |why| NetDiagnostic::RefusedBy { pid: Pid(0), address, why, life: 7 };
+        peer_registry.hear(by(ConnectionRefusal::Old));
+        peer_registry.hear(by(ConnectionRefusal::Cluster));
+        assert_eq!(
+            peer_registry.dismissal().map(|dismissal| dismissal.why),
+            Some(ConnectionRefusal::Old)
+        );
     }
 
     #[test]
     fn what_is_refused_again_and_again_is_counted_and_another_reason_is_told_at_once() {
         let mut peer_registry = PeerRegistry::fleeting(3);
         let begun = Instant::now();
-        let mut says = |of, why: Refusal, seconds| {
+        let mut says = |of, why: ConnectionRefusal, seconds| {
             let now = begun + Duration::from_secs(seconds);
             peer_registry.line((of, why.number(), false), "refused".to_string(), now)
         };
-        assert_eq!(says(Some(1), Refusal::Old, 0).as_deref(), Some("refused"));
-        assert_eq!((says(Some(1), Refusal::Old, 1), says(Some(1), Refusal::Old, 59)), (None, None));
-        assert_eq!(says(Some(1), Refusal::Version, 59).as_deref(), Some("refused"));
-        assert_eq!(says(None, Refusal::Old, 59).as_deref(), Some("refused"));
-        let again = says(Some(1), Refusal::Old, 60);
+        assert_eq!(says(Some(1), ConnectionRefusal::Old, 0).as_deref(), Some("refused"));
+        assert_eq!(
+            (says(Some(1), ConnectionRefusal::Old, 1), says(Some(1), ConnectionRefusal::Old, 59)),
+            (None, None)
+        );
+        assert_eq!(says(Some(1), ConnectionRefusal::Version, 59).as_deref(), Some("refused"));
+        assert_eq!(says(None, ConnectionRefusal::Old, 59).as_deref(), Some("refused"));
+        let again = says(Some(1), ConnectionRefusal::Old, 60);
         assert_eq!(again.as_deref(), Some("refused (and 2 times more since that was said last)"));
-        assert_eq!(says(Some(1), Refusal::Old, 61), None);
-        let again = says(Some(1), Refusal::Old, 500);
+        assert_eq!(says(Some(1), ConnectionRefusal::Old, 61), None);
+        let again = says(Some(1), ConnectionRefusal::Old, 500);
         assert_eq!(again.as_deref(), Some("refused (and once more since that was said last)"));
-        assert_eq!(says(Some(1), Refusal::Old, 900).as_deref(), Some("refused"));
+        assert_eq!(says(Some(1), ConnectionRefusal::Old, 900).as_deref(), Some("refused"));
     }
 
     #[test]
@@ -534,9 +546,9 @@ mod tests {
         let item = |name: &str, value: &str| (name.to_string(), value.to_string());
         peer_registry.decides = vec![item("shards", "3"), item("maxmemory_mb", "2000")];
         let address = ([127, 0, 0, 1], 7400).into();
-        let why = Refusal::Decides(1);
-        peer_registry.hear(Remark::Refused { address, pid: Some(Pid(2)), why });
-        peer_registry.hear(Remark::RefusedBy { address, pid: Pid(0), why, life: 1 });
+        let why = ConnectionRefusal::Decides(1);
+        peer_registry.hear(NetDiagnostic::Refused { address, pid: Some(Pid(2)), why });
+        peer_registry.hear(NetDiagnostic::RefusedBy { address, pid: Pid(0), why, life: 1 });
         let peers = peer_registry.peers(|_| false);
         for (rank, begins) in [(0, "n0 at 127.0.0.1:7400 refuses this node"), (2, "n2 at")] {
             let text = peers[rank].refused.as_ref().unwrap();
@@ -548,7 +560,7 @@ mod tests {
         }
         assert!(peers[1].refused.is_none() && peer_registry.differs().is_some());
         assert_eq!(peer_registry.dismissal(), None, "it may be right, and the other wrong");
-        (0..3).for_each(|rank| assert!(peer_registry.meets(rank, &Known::default())));
+        (0..3).for_each(|rank| assert!(peer_registry.meets(rank, &PeerIdentity::default())));
         assert_eq!(peer_registry.differs(), None);
         assert!(peer_registry.peers(|_| false).iter().all(|peer| peer.refused.is_none()));
     }
@@ -564,7 +576,7 @@ mod tests {
         let told: Vec<String> = (0..86_400).filter_map(says).collect();
         assert!((20..40).contains(&told.len()), "{} lines in a day", told.len());
         let address = ([127, 0, 0, 1], 7400).into();
-        peer_registry.hear(Remark::Stranger { address });
+        peer_registry.hear(NetDiagnostic::Stranger { address });
         assert!(peer_registry.said[&STRANGER].kept_back > 0, "it is one of those");
     }
 
@@ -575,8 +587,8 @@ mod tests {
         };
         let mut peer_registry = PeerRegistry::fleeting(3);
         let address = ([127, 0, 0, 1], 7400).into();
-        let why = Refusal::Replaced;
-        peer_registry.hear(Remark::Refused { address, pid: Some(Pid(2)), why });
+        let why = ConnectionRefusal::Replaced;
+        peer_registry.hear(NetDiagnostic::Refused { address, pid: Some(Pid(2)), why });
         assert!(
             refused(&peer_registry, 2).is_some_and(|why| why.starts_with("n2 at 127.0.0.1:7400"))
         );
@@ -586,17 +598,31 @@ mod tests {
             "the right one is connected"
         );
         // Of nobody here, or not for an old disk.
-        for (pid, why) in [(Some(3), why), (None, Refusal::Version), (Some(1), Refusal::Shape)] {
-            peer_registry.hear(Remark::Refused { address, pid: pid.map(Pid), why });
+        for (pid, why) in [
+            (Some(3), why),
+            (None, ConnectionRefusal::Version),
+            (Some(1), ConnectionRefusal::Shape),
+        ] {
+            peer_registry.hear(NetDiagnostic::Refused { address, pid: pid.map(Pid), why });
         }
         assert_eq!(peer_registry.refused.keys().collect::<Vec<_>>(), [&2]);
         let (pid, life) = (Pid(1), 7);
-        peer_registry.hear(Remark::RefusedBy { pid, address, why: Refusal::Shape, life });
+        peer_registry.hear(NetDiagnostic::RefusedBy {
+            pid,
+            address,
+            why: ConnectionRefusal::Shape,
+            life,
+        });
         assert_eq!(peer_registry.dismissal(), None, "that another life would not mend");
-        peer_registry.hear(Remark::RefusedBy { pid, address, why: Refusal::Old, life });
-        let dismissal = Dismissal { by: 1, why: Refusal::Old, life };
+        peer_registry.hear(NetDiagnostic::RefusedBy {
+            pid,
+            address,
+            why: ConnectionRefusal::Old,
+            life,
+        });
+        let dismissal = Dismissal { by: 1, why: ConnectionRefusal::Old, life };
         assert_eq!(peer_registry.dismissal(), Some(&dismissal));
-        (1..3).for_each(|rank| assert!(peer_registry.meets(rank, &Known::default())));
+        (1..3).for_each(|rank| assert!(peer_registry.meets(rank, &PeerIdentity::default())));
         assert_eq!((peer_registry.dismissal(), refused(&peer_registry, 2)), (None, None));
     }
 
@@ -606,12 +632,12 @@ mod tests {
         let [address, group] = ["10.0.2.7:4000", "239.255.1.2:5000"].map(|at| at.parse().unwrap());
         let says =
             |peer_registry: &PeerRegistry| peer_registry.peers(|_| true)[2].no_multicast.clone();
-        peer_registry.hear(Remark::NoMulticast { pid: Pid(2), address, group });
+        peer_registry.hear(NetDiagnostic::NoMulticast { pid: Pid(2), address, group });
         let text = says(&peer_registry).unwrap();
         for part in ["239.255.1.2:5000", "n2 at 10.0.2.7:4000", "lane=datagram"] {
             assert!(text.contains(part), "{text}");
         }
-        peer_registry.hear(Remark::MulticastAgain { pid: Pid(2), group });
+        peer_registry.hear(NetDiagnostic::MulticastAgain { pid: Pid(2), group });
         assert_eq!(says(&peer_registry), None);
     }
 }

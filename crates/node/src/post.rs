@@ -16,9 +16,9 @@
 //! is bounded ([`TURNS_MAX`]).
 
 use crate::dues::Carrying;
-use amcast_core::messages::{Frames, Lane, Out};
+use amcast_core::messages::{Frames, Lane, MessageOutput};
 use amcast_core::step::{Outbox, Output};
-use amcast_core::{Cluster, Gid, Pid};
+use amcast_core::{ClusterShape, Gid, Pid};
 use amcast_net::Carrier;
 use std::collections::VecDeque;
 
@@ -114,7 +114,7 @@ impl Line {
 
 /// The post of a node.
 pub(crate) struct Post {
-    cluster: Cluster,
+    cluster: ClusterShape,
     rank: usize,
     pub(crate) carrier: Carrier,
     inside: Inside,
@@ -132,7 +132,7 @@ pub(crate) struct Post {
 impl Post {
     /// The post of node `rank`, whose carrier this is.
     pub(crate) fn new(
-        cluster: Cluster,
+        cluster: ClusterShape,
         rank: usize,
         (carrier, multicasts): (Carrier, bool),
     ) -> Self {
@@ -217,7 +217,7 @@ impl Post {
             return self.carrier.carry_parts(node, &[from.0, to.0], message);
         }
         self.address(from, to, message);
-        self.carrier.carry(&Out::To(node, lane, ()), &self.letter);
+        self.carrier.carry(&MessageOutput::To(node, lane, ()), &self.letter);
     }
 
     /// Sends to all of a group, as one where the carrier can.
@@ -227,7 +227,7 @@ impl Post {
         if self.multicasts && lane == Lane::Datagram && !waits {
             self.address(from, to, message);
             // To the carrier all nodes are one group, with this one: it hears itself.
-            return self.carrier.carry(&Out::Group(Gid(0), lane, ()), &self.letter);
+            return self.carrier.carry(&MessageOutput::Group(Gid(0), lane, ()), &self.letter);
         }
         for rank in 0..self.cluster.replicas() {
             self.send(from, (to, rank), lane, message);
@@ -263,11 +263,11 @@ impl Carrying<Frames> for Desk<'_> {
     fn carry(&mut self, outbox: &Outbox<Frames>) {
         for item in outbox.items() {
             match item {
-                Output::Medium(Out::To(to, lane, frame)) => {
+                Output::Medium(MessageOutput::To(to, lane, frame)) => {
                     let to = self.post.place(*to);
                     self.post.send(self.group, to, *lane, outbox.bytes(*frame));
                 }
-                Output::Medium(Out::Group(to, lane, frame)) => {
+                Output::Medium(MessageOutput::Group(to, lane, frame)) => {
                     self.post.send_to_all(self.group, *to, *lane, outbox.bytes(*frame));
                 }
                 _ => {}

@@ -14,10 +14,10 @@ use crate::replica_log::LogVolume;
 use crate::reply_sink::ReplySink;
 use crate::skips::Skips;
 use amcast_core::step::{Note, Ticket};
-use amcast_core::{Cluster, Delivery, Gid, MsgId, Outcome, Pid, ProtocolEvent, Time};
+use amcast_core::{ClusterShape, Delivery, Gid, MsgId, Outcome, Pid, ProtocolEvent, Time};
 use amcast_smr::application::{Application, Peeked};
 use amcast_smr::recovery::{Adoption, MemberView, Recovery, TakeOver, TakenDelivery, WantedState};
-use amcast_storage::Error;
+use amcast_storage::StorageError;
 use std::sync::mpsc::Receiver;
 
 /// Bytes that stand for the application's state in the protocol's own state transfer.
@@ -31,7 +31,7 @@ const ANSWER_BYTES_KEPT: usize = 1 << 20;
 
 /// Everything of a node except the drivers of its replicas.
 pub(crate) struct ReplicaHost<A: Application> {
-    pub(crate) cluster: Cluster,
+    pub(crate) cluster: ClusterShape,
     /// The application, and how its state comes back.
     pub(crate) recovery: Recovery<A>,
     pub(crate) reply_sink: ReplySink,
@@ -55,7 +55,7 @@ impl<A: Application> ReplicaHost<A> {
     /// A host whose application is empty; `reborn` if it had a state in an earlier life. It gives its state to other
     /// nodes with at most `per_second` bytes in a second, at first; none for any number.
     pub(crate) fn new(
-        cluster: Cluster,
+        cluster: ClusterShape,
         app: A,
         reply_sink: ReplySink,
         node_history: Option<NodeHistory>,
@@ -109,7 +109,10 @@ impl<A: Application> ReplicaHost<A> {
     ///
     /// # Errors
     /// When it cannot be saved.
-    pub(crate) fn checkpoint(&mut self, logged: LogVolume) -> Result<Option<Vec<u64>>, Error> {
+    pub(crate) fn checkpoint(
+        &mut self,
+        logged: LogVolume,
+    ) -> Result<Option<Vec<u64>>, StorageError> {
         let Some(checkpoints) = &mut self.checkpoints else { return Ok(None) };
         checkpoints.logged(logged);
         let (app, groups) = (&self.recovery.app, self.cluster.all_groups());
@@ -401,7 +404,10 @@ fn free<S: Send + 'static>(state: S) {
 }
 
 /// Gives an answer to the front that asked.
-fn answerer(reply_sink: &mut ReplySink, cluster: Cluster) -> impl FnMut(MsgId, Outcome, &[u8]) {
+fn answerer(
+    reply_sink: &mut ReplySink,
+    cluster: ClusterShape,
+) -> impl FnMut(MsgId, Outcome, &[u8]) {
     move |msg, outcome, bytes| reply_sink.answer(cluster, msg, outcome, bytes)
 }
 

@@ -10,8 +10,11 @@ use crate::cluster_dir::Keeping;
 use crate::log_ends::LogEnd;
 use amcast_core::step::{Medium, Outbox, Output, Ticket};
 use amcast_core::{Gid, Input};
-use amcast_storage::offline::{Cut, LOST, repair_end, was_made};
-use amcast_storage::{Counts, Done, Log, LogId, Misfit, Options, Recovered, Refused, Wake};
+use amcast_storage::offline::{LOST, RemovedRecords, repair_end, was_made};
+use amcast_storage::{
+    AppendError, Completion, CompletionWaker, LogCounts, LogId, LogRecovery, Misfit, Wal,
+    WalOptions,
+};
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -143,20 +146,20 @@ impl fmt::Display for Unopened {
 /// What follows from an error of the log in the directory `path`. A log of which only the end is missing, or
 /// that cannot prove that it is not, is made to open, and what is cut off is kept: what it is good for the
 /// other acceptors know. Any other damage is for people.
-fn mend(path: &Path, why: &amcast_storage::Error) -> Unopened {
+fn mend(path: &Path, why: &amcast_storage::StorageError) -> Unopened {
     let unusable = Unopened::Unusable(why.to_string());
-    if !why.is_damage() && !matches!(why, amcast_storage::Error::Missing { .. }) {
+    if !why.is_damage() && !matches!(why, amcast_storage::StorageError::Missing { .. }) {
         return unusable;
     }
     match repair_end(path) {
-        Ok(Some(Cut { from, kept, .. })) => {
+        Ok(Some(RemovedRecords { from, kept, .. })) => {
             let kept: Vec<_> = kept.iter().map(|file| file.display().to_string()).collect();
             let aside = match kept.is_empty() {
                 true => "nothing was left to keep".to_string(),
                 false => format!("what was there is kept in {}", kept.join(", ")),
             };
             let what = match why {
-                amcast_storage::Error::Damaged(damage) => damage.says(),
+                amcast_storage::StorageError::Damaged(damage) => damage.says(),
                 // It may be whole; nothing says so.
                 other => other.to_string(),
             };
@@ -177,7 +180,7 @@ const DOUBT: &str = "doubt";
 /// The log of a process.
 #[derive(Debug)]
 pub(crate) struct ReplicaLog {
-    log: Log,
+    log: Wal,
     id: LogId,
     holds: bool,
     /// What was found in it, and what was appended.
@@ -204,14 +207,14 @@ impl ReplicaLog {
     pub(crate) fn open(
         group: Gid,
         keeping: &Keeping,
-        (wake, end): (Wake, Option<&LogEnd>),
+        (wake, end): (CompletionWaker, Option<&LogEnd>),
         mut each: impl FnMut(u64, &[u8]),
-    ) -> Result<(Self, Recovered, bool), Unopened> {
+    ) -> Result<(Self, LogRecovery, bool), Unopened> {
         let path = &keeping.path.join(group.to_string());
         let owner = keeping.owner.of_group(group);
         let (segment_bytes, spares) =
             if keeping.lasts { (SEGMENT_BYTES, 1) } else { (SEGMENT_BYTES_IN_MEMORY, 0) };
-        let options = Options { segment_bytes, spares, owner, ..Options::default() };
+        let options = WalOptions { segment_bytes, spares, owner, ..WalOptions::default() };
         let holds = keeping.holds;
         let wrong = |e: io::Error| Unopened::Unusable(format!("{}: {e}", path.display()));
         let doubted = Mark::is_set(path, DOUBT);
@@ -221,12 +224,12 @@ impl ReplicaLog {
         // Before the log is made: the next life could not tell it from one that was there.
         let mut lost = is_lost.then(|| Mark::set(path, LOST)).transpose().map_err(wrong)?;
         let mut volume = LogVolume::default();
-        let opened = Log::open(path, &options, wake, |number, record| {
+        let opened = Wal::open(path, &options, wake, |number, record| {
             volume.add(record);
             each(number, record);
         });
         let (log, mut recovered) = opened.map_err(|e| match e {
-            amcast_storage::Error::Misfit { why: Misfit::OtherOwner(other), .. } => {
+            amcast_storage::StorageError::Misfit { why: Misfit::OtherOwner(other), .. } => {
                 Unopened::Unusable(keeping.owner.refuses(path, group, other))
             }
             e => mend(path, &e),
@@ -265,7 +268,7 @@ impl ReplicaLog {
                     if let Err(e) = appended {
                         self.refuses = true;
                         // Why it failed is said with what it has done.
-                        if let Refused::TooLong { .. } = e {
+                        if let AppendError::TooLong { .. } = e {
                             self.failed.get_or_insert(e.to_string());
                         }
                     }
@@ -301,23 +304,23 @@ impl ReplicaLog {
         let Self { log, holds, done, doubt, lost, failed, .. } = self;
         let clear = |mark: &mut Option<Mark>| mark.take().into_iter().for_each(Mark::clear);
         log.take(|what| match what {
-            Done::Written(_) => {
+            Completion::Written(_) => {
                 clear(doubt);
                 if *holds {
                     clear(lost);
                 }
             }
-            Done::Durable(ticket) => {
+            Completion::Durable(ticket) => {
                 clear(doubt);
                 clear(lost);
                 done.push_back(Kept::Durable(ticket));
             }
-            Done::Loaded { ticket, record } => {
+            Completion::Loaded { ticket, record } => {
                 let record = record.inspect_err(|why| tracing::warn!("a record is lost: {why}"));
                 done.push_back(Kept::Loaded(ticket, record.ok()));
             }
-            Done::Warned(e) => tracing::warn!("{e}"),
-            Done::Failed(e) => _ = failed.get_or_insert(e.to_string()),
+            Completion::Warned(e) => tracing::warn!("{e}"),
+            Completion::Failed(e) => _ = failed.get_or_insert(e.to_string()),
         });
         done.pop_front()
     }
@@ -343,7 +346,7 @@ impl ReplicaLog {
     }
 
     /// What the log has done since it was opened.
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> LogCounts {
         self.log.counts()
     }
 
@@ -375,14 +378,14 @@ mod tests {
         }
     }
 
-    fn open(keeping: &Keeping) -> (ReplicaLog, Recovered, bool) {
+    fn open(keeping: &Keeping) -> (ReplicaLog, LogRecovery, bool) {
         open_with(keeping, None).unwrap()
     }
 
     fn open_with(
         keeping: &Keeping,
         end: Option<&LogEnd>,
-    ) -> Result<(ReplicaLog, Recovered, bool), Unopened> {
+    ) -> Result<(ReplicaLog, LogRecovery, bool), Unopened> {
         ReplicaLog::open(Gid(0), keeping, (Arc::new(|| {}), end), |_, _| {})
     }
 

@@ -8,7 +8,7 @@ use crate::node::NodeError;
 use crate::peer_registry::Dismissal;
 use crate::replica_log::LogVolume;
 use crate::resources::LogStatus;
-use amcast_core::step::{Status, Ticket};
+use amcast_core::step::{ProtocolStatus, Ticket};
 use amcast_core::{Gid, GroupSet, Pid, Span, Submission, Time};
 use amcast_smr::application::Wake;
 
@@ -89,7 +89,7 @@ pub(crate) trait Replicas {
     }
 
     /// Where the replica of `group` stands, and whether it is a working member.
-    fn status(&self, group: Gid) -> (Status, bool);
+    fn status(&self, group: Gid) -> (ProtocolStatus, bool);
 
     /// Why the node does nothing although it is a working member, for people.
     fn stopped(&self, _now: Time) -> Option<String> {
@@ -187,7 +187,7 @@ impl Replicas for MemoryDrivers {
         self.0.iter_mut().for_each(|seat| seat.unfit(now, above));
     }
 
-    fn status(&self, group: Gid) -> (Status, bool) {
+    fn status(&self, group: Gid) -> (ProtocolStatus, bool) {
         let protocol = self.0[group.index()].protocol();
         (protocol.status(), protocol.fit())
     }

@@ -41,9 +41,11 @@ mod tests;
 mod writer;
 
 use crate::clock;
-use amcast_core::memory::{In, LINE_WORDS, Out, RegionId, RegionSpec, Source, Stamp};
-use amcast_core::{Cluster, Outcome, Pid, ServiceAnswer, Span};
-use amcast_memory::{Bell, Directory, Error, MappedCarrier, StartOptions};
+use amcast_core::memory::{
+    LINE_WORDS, LineStamp, MemoryInput, MemoryOutput, RegionId, RegionSpec, WriteSource,
+};
+use amcast_core::{ClusterShape, Outcome, Pid, ServiceAnswer, Span};
+use amcast_memory::{Directory, Doorbell, MappedCarrier, MemoryError, StartOptions};
 use reader::RingReader;
 use writer::RingWriter;
 
@@ -149,7 +151,7 @@ pub enum RingReply<'a> {
 /// The shape of the shared memory of a cluster: the protocol's processes, then a reader for each
 /// client place, then a writer for each node.
 #[derive(Clone, Copy, Debug)]
-pub struct ReplyRingLayout(pub Cluster);
+pub struct ReplyRingLayout(pub ClusterShape);
 
 impl ReplyRingLayout {
     /// The reader of a client place.
@@ -212,7 +214,7 @@ pub struct ReplyRingWriter {
     carrier: MappedCarrier,
     writers: Vec<RingWriter>,
     first_mailbox: Pid,
-    outs: Vec<Out>,
+    outs: Vec<MemoryOutput>,
 }
 
 impl ReplyRingWriter {
@@ -231,8 +233,8 @@ impl ReplyRingWriter {
         dir: &Directory,
         places: ReplyRingLayout,
         node: usize,
-        bell: Bell,
-    ) -> Result<Self, Error> {
+        bell: Doorbell,
+    ) -> Result<Self, MemoryError> {
         let specs = Self::regions(places);
         let options = StartOptions { bell: Some(bell), ..StartOptions::default() };
         let carrier = dir.start(places.reply_rings(node), &specs, options)?;
@@ -265,7 +267,7 @@ impl ReplyRingWriter {
     pub fn round(&mut self) -> bool {
         self.carrier.begin_round();
         while let Some((_, input)) = self.carrier.next_input() {
-            let In::Fresh { pid, incarnation } = input else { continue };
+            let MemoryInput::Fresh { pid, incarnation } = input else { continue };
             let client = pid.0.checked_sub(self.first_mailbox.0).map(|c| c as usize);
             if let Some(writer) = client.and_then(|c| self.writers.get_mut(c)) {
                 writer.renew(incarnation);
@@ -324,8 +326,8 @@ impl ReplyRingReader {
         dir: &Directory,
         places: ReplyRingLayout,
         client: usize,
-        bell: Bell,
-    ) -> Result<Self, Error> {
+        bell: Doorbell,
+    ) -> Result<Self, MemoryError> {
         let nodes = places.0.replicas();
         let specs = Self::regions(places);
         let options = StartOptions { bell: Some(bell), ..StartOptions::default() };
@@ -390,11 +392,11 @@ impl ReplyRingReader {
         words[CreditWord::HeldBack as usize] = holds as u64;
         words[CreditWord::Settled as usize] = self.settled;
         let life = self.carrier.incarnation();
-        self.carrier.post([&Out::Write {
+        self.carrier.post([&MemoryOutput::Write {
             to: self.places.reply_rings(k),
             region: RegionId(self.client as u16),
             at: 0,
-            source: Source::line(words, Stamp::new(life, 0)),
+            source: WriteSource::line(words, LineStamp::new(life, 0)),
             ticket: None,
             bell: came || first || wakes,
         }]);

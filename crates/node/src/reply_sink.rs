@@ -3,7 +3,7 @@
 
 use crate::ingress::Ingress;
 use crate::reply_ring::ReplyRingWriter;
-use amcast_core::{Cluster, MsgId, Outcome, Pid, Role};
+use amcast_core::{ClusterShape, MsgId, Outcome, Pid, Role};
 
 /// Where answers go.
 pub(crate) enum ReplySink {
@@ -16,7 +16,13 @@ pub(crate) enum ReplySink {
 
 impl ReplySink {
     /// The command that this message carried came to this outcome, with this answer.
-    pub(crate) fn answer(&mut self, cluster: Cluster, msg: MsgId, outcome: Outcome, bytes: &[u8]) {
+    pub(crate) fn answer(
+        &mut self,
+        cluster: ClusterShape,
+        msg: MsgId,
+        outcome: Outcome,
+        bytes: &[u8],
+    ) {
         match self {
             Self::Rings(reply_rings) => {
                 if let Role::Client { client } = cluster.role(msg.sender) {
@@ -54,7 +60,7 @@ impl ReplySink {
 }
 
 /// Whether `p` is a replica of this rank.
-pub(crate) fn is_of(cluster: Cluster, rank: usize, p: Pid) -> bool {
+pub(crate) fn is_of(cluster: ClusterShape, rank: usize, p: Pid) -> bool {
     cluster.has(p)
         && matches!(cluster.role(p), Role::Replica { rank: of, .. } if usize::from(of) == rank)
 }

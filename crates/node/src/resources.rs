@@ -2,7 +2,7 @@
 
 use crate::cluster_dir::Keeping;
 use amcast_core::histogram::{BUCKETS, Histogram};
-use amcast_storage::Counts;
+use amcast_storage::LogCounts;
 use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -49,7 +49,7 @@ fn ns(span: Duration) -> u64 {
 
 impl LogStatus {
     /// Of logs that did this.
-    pub(crate) fn of(logs: impl Iterator<Item = Counts>) -> Option<Self> {
+    pub(crate) fn of(logs: impl Iterator<Item = LogCounts>) -> Option<Self> {
         let (mut all, mut durations, mut any) = (Self::default(), Histogram::default(), false);
         for counts in logs {
             any = true;
@@ -280,7 +280,14 @@ mod tests {
             let mut durations = Histogram::default();
             durations.observe(ms * 1_000_000);
             let slowest = Duration::from_millis(ms);
-            Counts { records: 2, bytes: 100, syncs: 1, slowest, durations, ..Counts::default() }
+            LogCounts {
+                records: 2,
+                bytes: 100,
+                syncs: 1,
+                slowest,
+                durations,
+                ..LogCounts::default()
+            }
         };
         let all = LogStatus::of([log(3), log(8)].into_iter()).unwrap();
         assert_eq!((all.records, all.bytes, all.syncs), (4, 200, 2));

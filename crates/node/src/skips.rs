@@ -19,7 +19,7 @@
 //! waited for; one that begins anew has executed nothing, and must be given the decisions before others let it in.
 
 use amcast_core::{MsgId, SkipDecision};
-use amcast_storage::{Error, SkipEntry, SkipStage, read_skipped, write_skipped};
+use amcast_storage::{SkipEntry, SkipStage, StorageError, read_skipped, write_skipped};
 use std::path::{Path, PathBuf};
 
 /// By which name nodes compare their decisions, among all that decides what they do.
@@ -38,19 +38,19 @@ impl Skips {
     ///
     /// # Errors
     /// When it cannot be read or written.
-    pub(crate) fn open(data: &Path) -> Result<Self, Error> {
+    pub(crate) fn open(data: &Path) -> Result<Self, StorageError> {
         let mut it = Self { data: data.to_path_buf(), entries: read_skipped(data)? };
         it.advance(SkipStage::Decided, SkipStage::Bound)?;
         Ok(it)
     }
 
-    fn advance(&mut self, from: SkipStage, to: SkipStage) -> Result<(), Error> {
+    fn advance(&mut self, from: SkipStage, to: SkipStage) -> Result<(), StorageError> {
         let mut entries = self.entries.clone();
         entries.iter_mut().filter(|entry| entry.stage == from).for_each(|entry| entry.stage = to);
         self.replace(entries)
     }
 
-    fn replace(&mut self, entries: Vec<SkipEntry>) -> Result<(), Error> {
+    fn replace(&mut self, entries: Vec<SkipEntry>) -> Result<(), StorageError> {
         if entries != self.entries {
             write_skipped(&self.data, &entries)?;
             self.entries = entries;
@@ -89,7 +89,7 @@ impl Skips {
     ///
     /// # Errors
     /// When that cannot be written down; it does not count then.
-    pub(crate) fn agree(&mut self) -> Result<(), Error> {
+    pub(crate) fn agree(&mut self) -> Result<(), StorageError> {
         self.advance(SkipStage::Bound, SkipStage::Agreed)
     }
 
@@ -97,7 +97,10 @@ impl Skips {
     ///
     /// # Errors
     /// When that cannot be written down; it must not be skipped then.
-    pub(crate) fn begin_to_use(&mut self, msg: MsgId) -> Result<Option<SkipDecision>, Error> {
+    pub(crate) fn begin_to_use(
+        &mut self,
+        msg: MsgId,
+    ) -> Result<Option<SkipDecision>, StorageError> {
         let mut entries = self.entries.clone();
         let mut agreed = entries.iter_mut().filter(|entry| entry.stage >= SkipStage::Agreed);
         let Some(entry) = agreed.find(|entry| entry.decision.msg == msg) else { return Ok(None) };

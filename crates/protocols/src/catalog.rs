@@ -31,8 +31,8 @@ pub const CATALOG: &[&dyn Entry] = &[
 /// The protocols that can be broken on purpose.
 #[cfg(feature = "mutants")]
 const MUTANTS: &[(&dyn Entry, &[MutantInfo])] = &[
-    (&tram::Tram, tram::Mutant::INFO),
-    (&skeen::Skeen, skeen::Mutant::INFO),
+    (&tram::Tram, tram::TramMutant::INFO),
+    (&skeen::Skeen, skeen::SkeenMutant::INFO),
     (&multiring::SYNCED, multiring::Mutant::INFO),
     (&multiring::WRITTEN, multiring::Mutant::INFO),
     (&multiring::MEMORY, multiring::Mutant::INFO),

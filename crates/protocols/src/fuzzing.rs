@@ -1,27 +1,27 @@
 //! What members of a group say to each other, read from any bytes: for tests that feed nonsense.
 
-use crate::layers::vsync::Packet;
-use crate::total::Word;
+use crate::layers::vsync::VsyncPacket;
+use crate::total::OrderingMessage;
 use alloc::vec::Vec;
-use amcast_core::codec::{Codec, Reader};
+use amcast_core::codec::{ByteReader, Codec};
 
 /// Reads a packet of the layer of virtual synchrony. Panics if what is read does not encode to the
 /// bytes that it was read from.
 pub fn packet(bytes: &[u8]) {
-    reads_back::<Packet>(bytes);
+    reads_back::<VsyncPacket>(bytes);
 }
 
 /// The same of what an ordering protocol says within a packet.
 pub fn word(bytes: &[u8]) {
-    reads_back::<Word>(bytes);
+    reads_back::<OrderingMessage>(bytes);
 }
 
 fn reads_back<T: Codec>(bytes: &[u8]) {
-    let mut reader = Reader::new(bytes);
+    let mut reader = ByteReader::new(bytes);
     let Ok(read) = T::decode(&mut reader) else { return };
     let used = bytes.len() - reader.rest().len();
     let mut again = Vec::new();
     read.encode(&mut again);
     assert_eq!(again, bytes[..used], "it does not read back");
-    assert!(T::decode(&mut Reader::new(&bytes[..used.saturating_sub(1)])).is_err(), "cut off");
+    assert!(T::decode(&mut ByteReader::new(&bytes[..used.saturating_sub(1)])).is_err(), "cut off");
 }

@@ -144,7 +144,7 @@ macro_rules! mutants {
             )+];
             const PARAM: amcast_core::Param = amcast_core::Param {
                 name: "mutant",
-                kind: amcast_core::config::Kind::Choice { of: &["none", $($word),+] },
+                kind: amcast_core::config::ParamKind::Choice { of: &["none", $($word),+] },
                 about: "Breaks the protocol in this way, on purpose.",
                 cost: "The properties that the mutant is known to break.",
                 source: "ours: a checker that has never failed anything is no evidence",
@@ -162,15 +162,15 @@ mod tests {
 
     mutants! {
         /// Two ways to be wrong.
-        pub(super) enum Wrong {
+        pub(super) enum SampleMutant {
             First = "first": "The first way." breaks [Validity];
             Second = "second": "The second way." breaks [Validity, Genuine] shown_by "a-file";
         }
     }
 
-    static PARAMS: &[Param] = &[<Wrong as Mutant>::PARAM];
+    static PARAMS: &[Param] = &[<SampleMutant as Mutant>::PARAM];
 
-    fn with(mutant: Option<&str>) -> Mutants<Wrong> {
+    fn with(mutant: Option<&str>) -> Mutants<SampleMutant> {
         let mut raw = RawConfig::default();
         if let Some(name) = mutant {
             raw.set.insert("mutant".to_string(), name.to_string());
@@ -181,22 +181,25 @@ mod tests {
     #[test]
     fn none_is_on_unless_asked_for() {
         assert!(!with(None).any() && !with(Some("none")).any());
-        assert!(Wrong::ALL.iter().all(|&w| !with(None).is(w)));
+        assert!(SampleMutant::ALL.iter().all(|&w| !with(None).is(w)));
     }
 
     #[test]
     fn the_named_one_is_on_only_where_the_build_has_mutants() {
         let m = with(Some("second"));
         assert_eq!(m.any(), cfg!(feature = "mutants"));
-        assert_eq!(m.is(Wrong::Second), cfg!(feature = "mutants"));
-        assert!(!m.is(Wrong::First));
+        assert_eq!(m.is(SampleMutant::Second), cfg!(feature = "mutants"));
+        assert!(!m.is(SampleMutant::First));
     }
 
     #[test]
     fn what_is_declared_can_be_listed() {
-        assert_eq!(Wrong::INFO[1].name, "second");
-        assert_eq!(Wrong::INFO[1].what, "The second way.");
-        assert_eq!(Wrong::INFO[1].breaks, [Property::Validity, Property::Genuine]);
-        assert_eq!((Wrong::INFO[0].shown_by, Wrong::INFO[1].shown_by), (None, Some("a-file")));
+        assert_eq!(SampleMutant::INFO[1].name, "second");
+        assert_eq!(SampleMutant::INFO[1].what, "The second way.");
+        assert_eq!(SampleMutant::INFO[1].breaks, [Property::Validity, Property::Genuine]);
+        assert_eq!(
+            (SampleMutant::INFO[0].shown_by, SampleMutant::INFO[1].shown_by),
+            (None, Some("a-file"))
+        );
     }
 }

@@ -50,7 +50,7 @@
 //! What a stream that breaks took with it is not sent again; the break is noted.
 //!
 //! # Read first
-//! `Replica::on_cast`, `Replica::on_proposal`, `Replica::deliver_ready`.
+//! `SkeenReplica::on_cast`, `SkeenReplica::on_proposal`, `SkeenReplica::deliver_ready`.
 
 mod message;
 mod replica;
@@ -63,37 +63,37 @@ use crate::mutant::{self, Mutants};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
-use amcast_core::codec::{Codec, Reader};
-use amcast_core::config::Kind;
+use amcast_core::codec::{ByteReader, Codec};
+use amcast_core::config::ParamKind;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
-use amcast_core::messages::Wire;
+use amcast_core::messages::FramedProtocol;
 use amcast_core::parameters::{PAYLOAD_MAX, WINDOW, WINDOW_BYTES, check_window};
 use amcast_core::{
-    About, Assumption, Capabilities, Cluster, Config, ConfigError, Entry, MediumKind, Node, Param,
-    Pid, Property, Role, Senders,
+    About, Assumption, Capabilities, ClusterShape, Config, ConfigError, Entry, MediumKind, Param,
+    Pid, Property, ProtocolProcess, Role, Senders,
 };
-use client::Client;
-use message::Message;
-use replica::Replica;
+use client::SkeenClient;
+use message::SkeenMessage;
+use replica::SkeenReplica;
 
 #[cfg(doc)]
 use amcast_core::Protocol;
 
 static PARAMS: &[Param] = &[
     WINDOW.with(
-        Kind::Number { default: 16, min: 1, max: 256 },
+        ParamKind::Number { default: 16, min: 1, max: 256 },
         "ours; each replica sets aside 96 bytes a multicast and client",
     ),
     WINDOW_BYTES.with(
-        Kind::Number { default: 1 << 20, min: 64, max: 64 << 20 },
+        ParamKind::Number { default: 1 << 20, min: 64, max: 64 << 20 },
         "ours; each replica holds the payloads of each client in memory",
     ),
     PAYLOAD_MAX.with(
-        Kind::Number { default: 64 << 10, min: 0, max: PAYLOAD_BYTES_MAX as u64 },
+        ParamKind::Number { default: 64 << 10, min: 0, max: PAYLOAD_BYTES_MAX as u64 },
         "ours; some have to fit into the smaller window_bytes at one time",
     ),
     #[cfg(feature = "mutants")]
-    <Mutant as mutant::Mutant>::PARAM,
+    <SkeenMutant as mutant::Mutant>::PARAM,
 ];
 
 static ABOUT: About = About {
@@ -119,7 +119,7 @@ static ABOUT: About = About {
 
 mutant::mutants! {
     /// Ways to break this protocol.
-    pub enum Mutant {
+    pub enum SkeenMutant {
         LeastProposal = "assigns-min-instead-of-max":
             "The final timestamp is the smallest proposal." breaks
             [UniformPrefixOrder, UniformAcyclicOrder];
@@ -152,17 +152,19 @@ impl Entry for Skeen {
         &ABOUT
     }
 
-    fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError> {
-        let shape = Shape::of(config)?;
-        Ok(Node::Messages(match shape.cluster.role(me) {
-            Role::Replica { group, .. } => Box::new(Wire::new(Replica::new(group, shape))),
-            Role::Client { .. } => Box::new(Wire::new(Client::new(me, shape))),
+    fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError> {
+        let shape = SkeenShape::of(config)?;
+        Ok(ProtocolProcess::Messages(match shape.cluster.role(me) {
+            Role::Replica { group, .. } => {
+                Box::new(FramedProtocol::new(SkeenReplica::new(group, shape)))
+            }
+            Role::Client { .. } => Box::new(FramedProtocol::new(SkeenClient::new(me, shape))),
         }))
     }
 
     fn show(&self, bytes: &[u8]) -> String {
-        let mut reader = Reader::new(bytes);
-        match Message::decode(&mut reader) {
+        let mut reader = ByteReader::new(bytes);
+        match SkeenMessage::decode(&mut reader) {
             Ok(message) if reader.is_empty() => message.to_string(),
             Ok(message) => format!("{message}, and {} bytes too many", reader.rest().len()),
             Err(e) => format!("no message of Skeen's: {e}"),
@@ -172,19 +174,19 @@ impl Entry for Skeen {
 
 /// What the processes of a cluster agree on.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
+struct SkeenShape {
     /// Of one replica a group.
-    cluster: Cluster,
+    cluster: ClusterShape,
     /// Slots of each client.
     window: usize,
     /// Payload bytes of each client in flight, at most.
     window_bytes: usize,
     /// Payload bytes of one multicast, at most.
     payload_max: usize,
-    mutants: Mutants<Mutant>,
+    mutants: Mutants<SkeenMutant>,
 }
 
-impl Shape {
+impl SkeenShape {
     fn of(config: &Config) -> Result<Self, ConfigError> {
         let shape = Self {
             cluster: *config.cluster(),

@@ -10,10 +10,10 @@ use amcast_core::rng::Rng;
 use amcast_core::{Entry, MediumKind, RawConfig};
 
 /// Values of parameters, by name: a protocol that has the parameter gets one of them.
-type Values = [(&'static str, &'static [&'static str])];
+type TrialValues = [(&'static str, &'static [&'static str])];
 
 /// Rings so small that they go round and fill up, batches large and small.
-const WIDE: &Values = &[
+const WIDE: &TrialValues = &[
     ("xfer_lines", &["64"]),
     ("log_lines", &["64", "128", "512"]),
     ("hm_lines", &["64", "128", "256"]),
@@ -24,7 +24,7 @@ const WIDE: &Values = &[
 
 /// Rings that hold a handful of messages, and timers as short as a few writes: for runs of which all
 /// are made.
-const TINY: &Values = &[
+const TINY: &TrialValues = &[
     ("xfer_lines", &["16"]),
     ("log_lines", &["16"]),
     ("hm_lines", &["16"]),
@@ -33,7 +33,7 @@ const TINY: &Values = &[
 ];
 
 /// The smallest rings.
-const HASTY: &Values = &[
+const HASTY: &TrialValues = &[
     ("xfer_lines", &["64"]),
     ("log_lines", &["64"]),
     ("hm_lines", &["64"]),
@@ -43,7 +43,7 @@ const HASTY: &Values = &[
 
 /// Rings with room for a few messages, and replicas that tell of themselves more often than a slow
 /// write takes: who is slow is left behind, and asks for the state again and again.
-const TIGHT: &Values = &[
+const TIGHT: &TrialValues = &[
     ("xfer_lines", &["16", "32", "64"]),
     ("log_lines", &["16", "16", "32"]),
     ("hm_lines", &["32", "64"]),
@@ -51,7 +51,7 @@ const TIGHT: &Values = &[
 ];
 
 /// Rings with room for a few messages, for every other wide shape. Drawn from a stream of their own.
-const SMALL: &Values = &[
+const SMALL: &TrialValues = &[
     ("xfer_lines", &["16", "32"]),
     ("log_lines", &["16", "16", "32"]),
     ("hm_lines", &["16", "32", "64"]),
@@ -61,7 +61,7 @@ const SMALL: &Values = &[
 const TIGHT_TIMERS: [(&str, &str); 3] = [("30", "70"), ("15", "60"), ("50", "200")];
 
 /// How packets go, for protocols that pass messages. Drawn after all others.
-const PACKETS: &Values = &[
+const PACKETS: &TrialValues = &[
     ("lane", &["stream", "datagram"]),
     ("packet_bytes", &["1400", "200"]),
     ("retry_us", &["200", "1000"]),
@@ -72,7 +72,7 @@ const LAPS: &[&str] = &["8192", "32", "40", "64"];
 
 /// Which rings there are, how they are merged, and how much is on the way, for protocols that have any:
 /// of some runs nearly every member is left behind. Drawn from a stream of their own.
-const RINGS: &Values = &[
+const RINGS: &TrialValues = &[
     ("rings", &["global", "global", "pairs", "independent"]),
     ("m", &["1", "1", "2", "7"]),
     ("leveling", &["demand", "demand", "paced"]),
@@ -206,14 +206,14 @@ pub fn tight(entry: &dyn Entry, seed: u64, groups: Option<usize>) -> RawConfig {
 fn settings(
     entry: &dyn Entry,
     rng: &mut Rng,
-    values: &Values,
+    values: &TrialValues,
     timers: &[(&'static str, &'static str)],
     raw: &mut RawConfig,
 ) {
     let has = |name: &str| entry.about().params.iter().any(|p| p.name == name);
-    let drawn = values.iter().map(|(name, list)| (*name, of(rng, list))).collect::<Set>();
+    let drawn = values.iter().map(|(name, list)| (*name, of(rng, list))).collect::<TrialSet>();
     let (heartbeat, suspect) = of(rng, timers);
-    let packets = PACKETS.iter().map(|(name, list)| (*name, of(rng, list))).collect::<Set>();
+    let packets = PACKETS.iter().map(|(name, list)| (*name, of(rng, list))).collect::<TrialSet>();
     let timers = [("heartbeat_us", heartbeat), ("suspect_us", suspect)];
     let all = drawn.into_iter().chain(packets).chain(timers);
     let all = all.chain([("lap_lines", of(rng, LAPS))]);
@@ -224,14 +224,15 @@ fn settings(
 /// Sets what `entry` has parameters for of rings.
 fn rings(entry: &dyn Entry, seed: u64, raw: &mut RawConfig) {
     let mut rng = Rng::stream(seed, "rings");
-    let mut drawn = RINGS.iter().map(|(name, list)| (*name, of(&mut rng, list))).collect::<Set>();
+    let mut drawn =
+        RINGS.iter().map(|(name, list)| (*name, of(&mut rng, list))).collect::<TrialSet>();
     drawn.push(("ring_sets", of(&mut rng, SETS[raw.groups.min(SETS.len() - 1)])));
     let has = |name: &str| entry.about().params.iter().any(|p| p.name == name);
     let known = drawn.into_iter().filter(|(name, _)| has(name));
     raw.set.extend(known.map(|(name, value)| (String::from(name), value.to_string())));
 }
 
-type Set = alloc::vec::Vec<(&'static str, &'static str)>;
+type TrialSet = alloc::vec::Vec<(&'static str, &'static str)>;
 
 fn of<T: Copy>(rng: &mut Rng, list: &[T]) -> T {
     list[rng.below(list.len() as u64) as usize]

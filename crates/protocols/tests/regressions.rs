@@ -4,10 +4,10 @@
 //! run; see `regressions/README.md`.
 
 use amcast_check::{History, check};
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Entry, RawConfig, Span};
 use amcast_protocols::{catalog, trial};
-use amcast_sim::{Profile, Report, Settings, run};
+use amcast_sim::{Profile, RunReport, RunSettings, run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[test]
@@ -34,7 +34,7 @@ fn replay(file: &str, protocol: Option<&str>) {
     for line in lines.into_iter().filter(|line| line.contains(&only)) {
         println!("{line}");
         let (how, story) = line.split_once(" | ").expect("a story");
-        let failed = Failed::read(how, protocol);
+        let failed = FailedRun::read(how, protocol);
         let (report, broken) = failed.play(None);
         assert!(broken.is_none(), "{story}: {broken:?}");
         let report = report.expect("it ran");
@@ -50,10 +50,10 @@ fn replay(file: &str, protocol: Option<&str>) {
 }
 
 /// A run that failed once.
-struct Failed {
+struct FailedRun {
     entry: &'static dyn Entry,
     seed: u64,
-    settings: Settings,
+    settings: RunSettings,
     raw: RawConfig,
     /// Rare branches that the run takes.
     marks: Vec<String>,
@@ -61,7 +61,7 @@ struct Failed {
     mutants: Vec<String>,
 }
 
-impl Failed {
+impl FailedRun {
     /// Of the words of a line.
     fn read(how: &str, protocol: Option<&str>) -> Self {
         let mut words = how.split(' ');
@@ -70,8 +70,8 @@ impl Failed {
         let seed: u64 = words.next().expect("a seed").parse().expect("a number");
         let entry = catalog::find(protocol).expect("it is in the catalog");
         // Most are older than barriers and successions.
-        let settings = Settings { payload_max: 1500, barriers: 0, ..Settings::with(profile) };
-        let settings = Settings { successions: false, ..settings };
+        let settings = RunSettings { payload_max: 1500, barriers: 0, ..RunSettings::with(profile) };
+        let settings = RunSettings { successions: false, ..settings };
         let (marks, mutants) = (Vec::new(), Vec::new());
         let raw = RawConfig::default();
         let mut failed = Self { entry, seed, settings, raw, marks, mutants };
@@ -113,7 +113,7 @@ impl Failed {
     }
 
     /// Makes the run, and tells what is wrong with it, if anything.
-    fn play(&self, mutant: Option<&str>) -> (Option<Report>, Option<String>) {
+    fn play(&self, mutant: Option<&str>) -> (Option<RunReport>, Option<String>) {
         let (entry, mut raw) = (self.entry, self.raw.clone());
         if let Some(mutant) = mutant {
             raw.set.insert("mutant".to_string(), mutant.to_string());
@@ -123,7 +123,7 @@ impl Failed {
         if let Some(overlay) = entry.overlay(&config) {
             history.arrange(overlay).expect("one tree");
         }
-        let mut push = |event: &Event<'_>| {
+        let mut push = |event: &TraceEvent<'_>| {
             history.push_event(event, config.cluster()).expect("the events are sound");
         };
         let mut made =

@@ -2,7 +2,7 @@
 //! promises in it. `AMCAST_WRITE=1` writes the files anew; the difference is the review.
 
 use amcast_check::{History, check};
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_protocols::catalog;
 use amcast_sim::Scenario;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn played(path: &Path, text: &str) -> (String, &'static str) {
     if let Some(overlay) = scenario.entry().overlay(scenario.config()) {
         history.arrange(overlay).expect("one tree");
     }
-    let played = scenario.play(&mut |event: &Event<'_>| {
+    let played = scenario.play(&mut |event: &TraceEvent<'_>| {
         history.push_event(event, cluster).expect("the simulator's events are sound");
     });
     let findings = check(&history, scenario.entry().about().promises);

@@ -1,11 +1,11 @@
 //! Skeen in the simulator, judged by the checker: the protocol keeps what it promises under all that
 //! it does not assume away, and each way of breaking it is seen to break what it is said to break.
 
-use amcast_check::{History, Property, Verdict, check};
-use amcast_core::trace::Event;
+use amcast_check::{History, Property, PropertyVerdict, check};
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, RawConfig};
 use amcast_protocols::catalog;
-use amcast_sim::{Outcome, Profile, Settings, run};
+use amcast_sim::{Profile, RunOutcome, RunSettings, run};
 use std::collections::BTreeSet;
 
 /// Seeds in which every promise must be kept, for each profile of faults.
@@ -29,22 +29,22 @@ fn config(seed: u64, mutant: &str) -> Config {
 
 /// How a run ended, and which promises it broke. A run that did not settle is over all the same:
 /// what it had not delivered by then counts as never delivered.
-fn broken(seed: u64, profile: Profile, mutant: &str) -> (Outcome, BTreeSet<Property>) {
+fn broken(seed: u64, profile: Profile, mutant: &str) -> (RunOutcome, BTreeSet<Property>) {
     let config = config(seed, mutant);
     let mut history = History::new();
-    let mut record = |event: &Event<'_>| {
+    let mut record = |event: &TraceEvent<'_>| {
         history.push_event(event, config.cluster()).expect("the simulator's events are sound");
     };
-    let settings = Settings::with(profile);
+    let settings = RunSettings::with(profile);
     let report = run(skeen(), &config, &settings, seed, &mut record).expect("it is built");
-    if matches!(report.outcome, Outcome::NotSettled(_)) {
-        record(&Event::End);
+    if matches!(report.outcome, RunOutcome::NotSettled(_)) {
+        record(&TraceEvent::End);
     }
     assert_eq!(history.messages(), settings.messages, "everything was multicast");
     let findings = check(&history, skeen().about().promises).findings;
-    let judged = |verdict: &Verdict| !matches!(verdict, Verdict::NotJudged(_));
+    let judged = |verdict: &PropertyVerdict| !matches!(verdict, PropertyVerdict::NotJudged(_));
     assert!(findings.iter().all(|(_, verdict)| judged(verdict)), "{findings:?}");
-    let violated = findings.into_iter().filter(|(_, v)| matches!(v, Verdict::Violated(_)));
+    let violated = findings.into_iter().filter(|(_, v)| matches!(v, PropertyVerdict::Violated(_)));
     (report.outcome, violated.map(|(property, _)| property).collect())
 }
 
@@ -53,7 +53,7 @@ fn every_promise_is_kept_under_every_fault_that_is_not_assumed_away() {
     for profile in [Profile::None, Profile::Pause, Profile::Network, Profile::All] {
         for seed in 0..SEEDS {
             let found = broken(seed, profile, "none");
-            assert_eq!(found, (Outcome::Settled, BTreeSet::new()), "{} {seed}", profile.name());
+            assert_eq!(found, (RunOutcome::Settled, BTreeSet::new()), "{} {seed}", profile.name());
         }
     }
 }
@@ -62,7 +62,7 @@ fn every_promise_is_kept_under_every_fault_that_is_not_assumed_away() {
 fn the_same_seed_gives_the_same_run() {
     let hash = |seed| {
         let config = config(seed, "none");
-        let settings = Settings::with(Profile::All);
+        let settings = RunSettings::with(Profile::All);
         run(skeen(), &config, &settings, seed, &mut |_| {}).expect("it is built").hash
     };
     assert_eq!(hash(3), hash(3));

@@ -3,27 +3,27 @@
 use crate::transfer::StateGap;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use amcast_core::codec::{Codec, CodecError, Reader};
+use amcast_core::codec::{ByteReader, Codec, CodecError};
 use amcast_core::step::Ticket;
 use amcast_core::{MsgId, Pid};
 
 /// One delivered message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Item {
+pub(crate) struct DeliveredMessage {
     pub msg: MsgId,
     pub position: u64,
     /// The hash of the payload.
     pub payload: u64,
 }
 
-impl Codec for Item {
+impl Codec for DeliveredMessage {
     fn encode(&self, to: &mut Vec<u8>) {
         for n in [u64::from(self.msg.sender.0), self.msg.seq, self.position, self.payload] {
             to.extend_from_slice(&n.to_le_bytes());
         }
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         let mut number = || u64::decode(from);
         let (sender, seq, position, payload) = (number()?, number()?, number()?, number()?);
         let sender = Pid(u32::try_from(sender).map_err(|_| CodecError::Unknown(sender))?);
@@ -35,7 +35,7 @@ impl Codec for Item {
 #[derive(Debug, Default)]
 pub(crate) struct App {
     /// What it has delivered, its installed state included.
-    pub log: Vec<Item>,
+    pub log: Vec<DeliveredMessage>,
     /// The position that was said to be applied last.
     pub applied: u64,
     /// Whether it will say so again without being asked.
@@ -44,7 +44,7 @@ pub(crate) struct App {
     pub reached: u64,
     /// What is missing of the state, unless it is whole; and what was delivered behind that.
     pub gap: Option<StateGap>,
-    pub waiting: Vec<Item>,
+    pub waiting: Vec<DeliveredMessage>,
     /// How often a state was asked for.
     pub attempts: u64,
     captures: BTreeMap<Ticket, Capture>,
@@ -82,7 +82,7 @@ struct Capture {
 
 impl App {
     /// One that begins with the deliveries of a checkpoint.
-    pub(crate) fn resumed(checkpoint: &[Item]) -> Self {
+    pub(crate) fn resumed(checkpoint: &[DeliveredMessage]) -> Self {
         let applied = checkpoint.last().map_or(0, |item| item.position);
         Self { log: checkpoint.to_vec(), applied, reached: applied, ..Self::default() }
     }
@@ -175,12 +175,14 @@ impl App {
         piece: &[u8],
         first: bool,
         last: bool,
-    ) -> Result<Option<Vec<Item>>, &'static str> {
+    ) -> Result<Option<Vec<DeliveredMessage>>, &'static str> {
         let Some(bytes) = self.gather(piece, first, last)? else { return Ok(None) };
-        let mut reader = Reader::new(&bytes);
+        let mut reader = ByteReader::new(&bytes);
         let mut items = Vec::with_capacity(bytes.len() / 32);
         while !reader.is_empty() {
-            items.push(Item::decode(&mut reader).map_err(|_| "the pieces are no state")?);
+            items.push(
+                DeliveredMessage::decode(&mut reader).map_err(|_| "the pieces are no state")?,
+            );
         }
         Ok(Some(items))
     }
@@ -225,7 +227,11 @@ mod tests {
 
     #[test]
     fn a_state_goes_over_in_pieces() {
-        let item = |n| Item { msg: MsgId { sender: Pid(1), seq: n }, position: n * 2, payload: n };
+        let item = |n| DeliveredMessage {
+            msg: MsgId { sender: Pid(1), seq: n },
+            position: n * 2,
+            payload: n,
+        };
         let mut from = App { log: (1..=3).map(item).collect(), ..App::default() };
         assert_eq!(from.capture(Ticket(7), 2), (4, 64));
         assert_eq!((from.position(), from.may_apply()), (6, 4));

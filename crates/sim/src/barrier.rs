@@ -2,12 +2,12 @@
 
 use crate::chooser::{Chooser, Concern};
 use crate::ledger::Breach;
-use crate::process::Letter;
-use crate::run::Told;
-use crate::world::World;
+use crate::process::OwnedInput;
+use crate::run::RunEvent;
+use crate::world::SimulatedRun;
 use alloc::vec::Vec;
 use amcast_core::step::Ticket;
-use amcast_core::{Cluster, Pid, Time};
+use amcast_core::{ClusterShape, Pid, Time};
 
 /// A process that is to be set a barrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,7 +21,7 @@ pub struct Barrier {
 /// Draws so many barriers of replicas, until `calm`.
 pub(crate) fn draw(
     count: usize,
-    cluster: &Cluster,
+    cluster: &ClusterShape,
     calm: Time,
     chooser: &mut Chooser,
 ) -> Vec<Barrier> {
@@ -37,13 +37,13 @@ pub(crate) fn draw(
     barriers
 }
 
-impl World<'_> {
+impl SimulatedRun<'_> {
     /// The process takes a barrier: what its group has delivered by now, it must have when it passes it.
     pub(crate) fn set_barrier(&mut self, p: Pid, ticket: Ticket) {
         let group = self.procs[p.index()].group;
         let furthest = group.map_or(0, |group| self.ledger.furthest(group));
         self.procs[p.index()].barriers.insert(ticket, furthest);
-        self.tell_of(&Told::Barrier(p, false));
+        self.tell_of(&RunEvent::Barrier(p, false));
     }
 
     /// The process says that it has passed a barrier.
@@ -54,7 +54,7 @@ impl World<'_> {
             return Err(Breach::Application { p, why: "a barrier is passed that was not set" });
         };
         self.barriers += 1;
-        self.tell_of(&Told::Barrier(p, true));
+        self.tell_of(&RunEvent::Barrier(p, true));
         let now = self.now;
         if let Some(host) = &mut self.above.host {
             // It knows what the answers to reads must show.
@@ -66,6 +66,6 @@ impl World<'_> {
 
     /// One of the plan's barriers is due.
     pub(crate) fn barrier(&mut self, i: usize) {
-        self.letter(self.plan.barriers[i].p, Letter::Barrier(Ticket(i as u64)));
+        self.letter(self.plan.barriers[i].p, OwnedInput::Barrier(Ticket(i as u64)));
     }
 }

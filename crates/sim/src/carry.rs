@@ -1,38 +1,38 @@
 //! A step of a process: the input goes in, and what comes out is carried to where it belongs.
 
-use crate::app::Item;
+use crate::app::DeliveredMessage;
 use crate::chooser::Concern;
-use crate::hash::Hashed;
+use crate::hash::HashableMedium;
 use crate::ledger::Breach;
-use crate::process::{Letter, Unposted};
-use crate::run::Told;
-use crate::world::{Due, Tray, World};
+use crate::process::{OwnedInput, PendingOutputs};
+use crate::run::RunEvent;
+use crate::world::{HarnessTimer, OutboxBuffer, SimulatedRun};
 use alloc::rc::Rc;
-use amcast_core::memory::{self, Memory, Window};
+use amcast_core::memory::{self, Memory, RegionWindow};
 use amcast_core::messages::{self, Frames, Lane};
 use amcast_core::step::Ticket;
-use amcast_core::trace::Event;
-use amcast_core::{Delivery, Input, Medium, Node, Outbox, Output, Pid, Submission};
+use amcast_core::trace::TraceEvent;
+use amcast_core::{Delivery, Input, Medium, Outbox, Output, Pid, ProtocolProcess, Submission};
 use core::mem;
 
-impl World<'_> {
+impl SimulatedRun<'_> {
     /// One step of a process that lives.
-    pub(crate) fn step(&mut self, p: Pid, letter: Letter) {
+    pub(crate) fn step(&mut self, p: Pid, letter: OwnedInput) {
         let now = self.now;
         self.hash.input(now, p, &letter);
         self.steps += 1;
         self.above.is_due |= self.has_host();
-        if let Letter::Fresh(of, life) = letter {
+        if let OwnedInput::Fresh(of, life) = letter {
             self.ram.told(p, of, life);
         }
-        if let Letter::Barrier(ticket) = letter {
+        if let OwnedInput::Barrier(ticket) = letter {
             self.set_barrier(p, ticket);
         }
-        if matches!(letter, Letter::Leave) {
+        if matches!(letter, OwnedInput::Leave) {
             self.procs[p.index()].contract.asked_to_leave();
         }
         let process = &mut self.procs[p.index()];
-        if let Letter::Installed { position, installs } = letter {
+        if let OwnedInput::Installed { position, installs } = letter {
             process.app.above.in_force = process.app.above.in_force.max(position);
             process.contract.installed(installs);
         }
@@ -40,31 +40,31 @@ impl World<'_> {
         let local = process.clock(now);
         let seq = process.casts;
         let Some(mut node) = process.node.take() else { return };
-        if let Letter::Done(_, answer) = &letter {
+        if let OwnedInput::Done(_, answer) = &letter {
             self.tell_of_failure(p, answer.outcome());
         }
         let submission = match letter {
-            Letter::Submit(cast) => {
+            OwnedInput::Submit(cast) => {
                 Some(Submission { seq, dst: self.plan.casts[cast].dst, payload: &self.scratch })
             }
             _ => None,
         };
         match &mut node {
-            Node::Messages(node) => {
+            ProtocolProcess::Messages(node) => {
                 let input = frames_input(&letter, submission)
                     .expect("a carrier speaks only to processes of its medium");
                 self.frames.outbox.clear();
                 node.step(local, (), input, &mut self.frames.outbox);
                 self.frames.outbox.take(&mut self.frames.items);
             }
-            Node::Memory(node, _) => {
+            ProtocolProcess::Memory(node, _) => {
                 let input = memory_input(&letter, submission)
                     .expect("a carrier speaks only to processes of its medium");
                 self.memory.outbox.clear();
                 let midst = self.ram.midst(now, p, &mut self.chooser);
                 if let Some(midst) = midst {
                     let shared = self.ram.shared(p, &midst);
-                    node.step(local, Window(&shared), input, &mut self.memory.outbox);
+                    node.step(local, RegionWindow(&shared), input, &mut self.memory.outbox);
                     self.ram.after_midst(p, midst);
                 } else {
                     node.step(local, self.ram.window(p), input, &mut self.memory.outbox);
@@ -72,7 +72,7 @@ impl World<'_> {
                 self.memory.outbox.take(&mut self.memory.items);
             }
         }
-        let memory = matches!(node, Node::Memory(..));
+        let memory = matches!(node, ProtocolProcess::Memory(..));
         let process = &mut self.procs[p.index()];
         process.node = Some(node);
         if memory {
@@ -84,14 +84,14 @@ impl World<'_> {
     }
 
     /// A process that paused among the outputs of its last step carries out the rest.
-    pub(crate) fn resume(&mut self, p: Pid, rest: Unposted) {
+    pub(crate) fn resume(&mut self, p: Pid, rest: PendingOutputs) {
         self.above.is_due |= self.has_host();
         match rest {
-            Unposted::Messages(tray) => {
+            PendingOutputs::Messages(tray) => {
                 self.frames = tray;
                 self.carry_frames(p);
             }
-            Unposted::Memory(tray) => {
+            PendingOutputs::Memory(tray) => {
                 self.memory = tray;
                 self.carry_memory(p);
             }
@@ -99,11 +99,11 @@ impl World<'_> {
         self.notice_fit(p);
     }
 
-    fn tell_of_failure(&mut self, p: Pid, outcome: memory::Outcome<'_>) {
+    fn tell_of_failure(&mut self, p: Pid, outcome: memory::AccessOutcome<'_>) {
         match outcome {
-            memory::Outcome::Denied => self.tell_of(&Told::Failed(p, "denied")),
-            memory::Outcome::Lost => self.tell_of(&Told::Failed(p, "lost")),
-            memory::Outcome::Written | memory::Outcome::Words(_) => {}
+            memory::AccessOutcome::Denied => self.tell_of(&RunEvent::Failed(p, "denied")),
+            memory::AccessOutcome::Lost => self.tell_of(&RunEvent::Failed(p, "lost")),
+            memory::AccessOutcome::Written | memory::AccessOutcome::Words(_) => {}
         }
     }
 
@@ -115,55 +115,55 @@ impl World<'_> {
                 break;
             }
             if let Some(out) = self.carry(p, &tray.outbox, output) {
-                let (messages::Out::To(_, lane, frame) | messages::Out::Group(_, lane, frame)) =
-                    out;
+                let (messages::MessageOutput::To(_, lane, frame)
+                | messages::MessageOutput::Group(_, lane, frame)) = out;
                 let bytes: Rc<[u8]> = Rc::from(tray.outbox.bytes(frame));
-                self.tell_of(&Told::Message(p, &out, &bytes));
+                self.tell_of(&RunEvent::Message(p, &out, &bytes));
                 self.messages += self.copies(p, &out);
                 let mut send = |to| {
                     self.network.send(self.now, p, to, lane, &bytes, &mut self.chooser);
                 };
                 match out {
-                    messages::Out::To(to, ..) => send(to),
-                    messages::Out::Group(g, ..) => self.cluster.members(g).for_each(send),
+                    messages::MessageOutput::To(to, ..) => send(to),
+                    messages::MessageOutput::Group(g, ..) => self.cluster.members(g).for_each(send),
                 }
             }
         }
         if tray.items.is_empty() {
             self.frames = tray;
         } else {
-            self.procs[p.index()].unposted = Some(Unposted::Messages(tray));
+            self.procs[p.index()].unposted = Some(PendingOutputs::Messages(tray));
         }
         self.die_if_doomed(p);
     }
 
     /// How many messages an output puts on the wire.
-    fn copies<T>(&self, p: Pid, out: &messages::Out<T>) -> u64 {
+    fn copies<T>(&self, p: Pid, out: &messages::MessageOutput<T>) -> u64 {
         match *out {
-            messages::Out::To(to, ..) => u64::from(to != p),
-            messages::Out::Group(_, Lane::Datagram, _) => 1,
-            messages::Out::Group(g, Lane::Stream, _) => {
+            messages::MessageOutput::To(to, ..) => u64::from(to != p),
+            messages::MessageOutput::Group(_, Lane::Datagram, _) => 1,
+            messages::MessageOutput::Group(g, Lane::Stream, _) => {
                 self.cluster.members(g).filter(|&to| to != p).count() as u64
             }
         }
     }
 
     fn carry_memory(&mut self, p: Pid) {
-        let mut tray: Tray<Memory> = mem::take(&mut self.memory);
+        let mut tray: OutboxBuffer<Memory> = mem::take(&mut self.memory);
         let upto = self.outputs_before_stop(p, tray.items.len());
         for output in tray.items.drain(..upto) {
             if self.refused {
                 break;
             }
             if let Some(out) = self.carry(p, &tray.outbox, output) {
-                self.tell_of(&Told::Memory(p, &out));
+                self.tell_of(&RunEvent::Memory(p, &out));
                 self.ram.post(self.now, p, &out, &mut self.chooser);
             }
         }
         if tray.items.is_empty() {
             self.memory = tray;
         } else {
-            self.procs[p.index()].unposted = Some(Unposted::Memory(tray));
+            self.procs[p.index()].unposted = Some(PendingOutputs::Memory(tray));
         }
         let busy = self.ram.busy_until(p);
         let process = &mut self.procs[p.index()];
@@ -200,7 +200,7 @@ impl World<'_> {
     /// Carries out what any protocol may ask; gives back what is the medium's.
     fn carry<M: Medium>(&mut self, p: Pid, outbox: &Outbox<M>, output: Output<M>) -> Option<M::Out>
     where
-        M::Out: Hashed<M>,
+        M::Out: HashableMedium<M>,
     {
         self.hash.output(&output, outbox);
         match output {
@@ -214,7 +214,7 @@ impl World<'_> {
             }
             Output::Load { ticket, number } => {
                 let record = self.disk.load(p, number).map(<[u8]>::to_vec);
-                self.later(p, Letter::Loaded(ticket, record));
+                self.later(p, OwnedInput::Loaded(ticket, record));
             }
             Output::Trim { before } => self.disk.trim(p, before, &mut self.chooser),
             Output::Capture { ticket, .. } => self.capture(p, ticket),
@@ -261,7 +261,7 @@ impl World<'_> {
         may.map_err(|why| Breach::Contract { p, why })?;
         let payload = self.ledger.check(p, m, delivery.dst, bytes)?;
         self.skip_what_is_in_force(p, delivery.position);
-        let item = Item { msg: m, position: delivery.position, payload };
+        let item = DeliveredMessage { msg: m, position: delivery.position, payload };
         let app = &mut self.procs[p.index()].app;
         let before = app.reached;
         if item.position <= before {
@@ -284,7 +284,7 @@ impl World<'_> {
     }
 
     /// The next item of what the process has delivered in this life.
-    pub(crate) fn add(&mut self, p: Pid, item: Item) -> Result<(), Breach> {
+    pub(crate) fn add(&mut self, p: Pid, item: DeliveredMessage) -> Result<(), Breach> {
         let app = &mut self.procs[p.index()].app;
         let place = app.place();
         app.log.push(item);
@@ -292,7 +292,12 @@ impl World<'_> {
     }
 
     /// Enters an item of the process's sequence into the ledger.
-    pub(crate) fn enter(&mut self, p: Pid, place: usize, item: Item) -> Result<(), Breach> {
+    pub(crate) fn enter(
+        &mut self,
+        p: Pid,
+        place: usize,
+        item: DeliveredMessage,
+    ) -> Result<(), Breach> {
         let process = &mut self.procs[p.index()];
         // With a host, a state may have come first that holds what is delivered later.
         let entered = process.app.above.entered;
@@ -300,7 +305,7 @@ impl World<'_> {
         let is_first = self.above.host.is_none() || place >= entered;
         if self.ledger.enter(self.now, p, process.group, place, &item)? && is_first {
             let (t, m) = (self.now, item.msg);
-            self.emit(&Event::Deliver { t, p, m });
+            self.emit(&TraceEvent::Deliver { t, p, m });
             self.release_closed(m);
         }
         Ok(())
@@ -309,7 +314,7 @@ impl World<'_> {
     /// In a closed loop a delivery may let its sender go on.
     fn release_closed(&mut self, m: amcast_core::MsgId) {
         if self.ledger.reached(m) && !self.procs[m.sender.index()].backlog.is_empty() {
-            self.queue.push(self.now, Due::Go(m.sender));
+            self.queue.push(self.now, HarnessTimer::Go(m.sender));
         }
     }
 
@@ -346,11 +351,11 @@ impl World<'_> {
         let installs = app.installs;
         let delay = self.plan.model.install.draw(&mut self.chooser, Concern::Schedule);
         let life = self.procs[p.index()].life;
-        self.queue.push(self.now + delay, Due::Installed(p, life, installs));
+        self.queue.push(self.now + delay, HarnessTimer::Installed(p, life, installs));
         Ok(())
     }
 
-    /// As [`World::install`], of a placeholder: the host gets the state.
+    /// As [`SimulatedRun::install`], of a placeholder: the host gets the state.
     fn install_above(
         &mut self,
         p: Pid,
@@ -402,7 +407,7 @@ impl World<'_> {
             && process.app.installs == installs
             && let Some(position) = process.app.awaited.take()
         {
-            self.letter(p, Letter::Installed { position, installs });
+            self.letter(p, OwnedInput::Installed { position, installs });
         }
     }
 
@@ -413,7 +418,7 @@ impl World<'_> {
                 self.check_position(group, position);
             }
             let bytes = self.procs[p.index()].app.capture_placeholder(ticket, position);
-            return self.later(p, Letter::Captured { ticket, position, bytes });
+            return self.later(p, OwnedInput::Captured { ticket, position, bytes });
         }
         let app = &mut self.procs[p.index()].app;
         if app.awaited.is_some() {
@@ -425,12 +430,12 @@ impl World<'_> {
         let upto = app.log.len() as u64;
         let count = self.chooser.between(Concern::Schedule, applied, upto) as usize;
         let (position, bytes) = self.procs[p.index()].app.capture(ticket, count);
-        self.later(p, Letter::Captured { ticket, position, bytes });
+        self.later(p, OwnedInput::Captured { ticket, position, bytes });
     }
 
     fn piece(&mut self, p: Pid, ticket: Ticket, offset: u64, bytes: u32) {
         match self.procs[p.index()].app.piece(ticket, offset, bytes) {
-            Some(bytes) => self.later(p, Letter::Piece { ticket, offset, bytes }),
+            Some(bytes) => self.later(p, OwnedInput::Piece { ticket, offset, bytes }),
             None => {
                 let why = "a piece was asked of a state that is not captured";
                 self.note_breach(Err(Breach::Application { p, why }));
@@ -439,10 +444,10 @@ impl World<'_> {
     }
 
     /// The application answers after a while.
-    fn later(&mut self, p: Pid, letter: Letter) {
+    fn later(&mut self, p: Pid, letter: OwnedInput) {
         let at = self.now + self.plan.model.capture.draw(&mut self.chooser, Concern::Schedule);
         let life = self.procs[p.index()].life;
-        self.queue.push(at, Due::Letter(p, life, letter));
+        self.queue.push(at, HarnessTimer::Letter(p, life, letter));
     }
 
     pub(crate) fn apply_later(&mut self, p: Pid) {
@@ -453,7 +458,7 @@ impl World<'_> {
         app.applying = true;
         let at = self.now + self.plan.model.apply.draw(&mut self.chooser, Concern::Schedule);
         let life = self.procs[p.index()].life;
-        self.queue.push(at, Due::Apply(p, life));
+        self.queue.push(at, HarnessTimer::Apply(p, life));
     }
 
     /// The application has applied what was delivered, as far as nothing holds it back.
@@ -467,7 +472,7 @@ impl World<'_> {
         let position = app.may_apply();
         if position > app.applied {
             app.applied = position;
-            self.letter(p, Letter::Applied(position));
+            self.letter(p, OwnedInput::Applied(position));
         }
     }
 
@@ -476,8 +481,8 @@ impl World<'_> {
         self.take_over(p);
         let process = &mut self.procs[p.index()];
         let fit = match &process.node {
-            Some(Node::Messages(node)) => node.fit(),
-            Some(Node::Memory(node, _)) => node.fit(),
+            Some(ProtocolProcess::Messages(node)) => node.fit(),
+            Some(ProtocolProcess::Memory(node, _)) => node.fit(),
             None => false,
         };
         if fit != process.fit {
@@ -489,28 +494,32 @@ impl World<'_> {
 }
 
 fn frames_input<'a>(
-    letter: &'a Letter,
+    letter: &'a OwnedInput,
     submission: Option<Submission<'a>>,
 ) -> Option<Input<'a, Frames>> {
     Some(match letter {
-        Letter::Submit(_) => Input::Submit(submission?),
-        Letter::From(from, bytes) => Input::Medium(messages::In::From(*from, &**bytes)),
-        Letter::Up(of) => Input::Medium(messages::In::Up(*of)),
-        Letter::Down(of) => Input::Medium(messages::In::Down(*of)),
+        OwnedInput::Submit(_) => Input::Submit(submission?),
+        OwnedInput::From(from, bytes) => {
+            Input::Medium(messages::MessageInput::From(*from, &**bytes))
+        }
+        OwnedInput::Up(of) => Input::Medium(messages::MessageInput::Up(*of)),
+        OwnedInput::Down(of) => Input::Medium(messages::MessageInput::Down(*of)),
         other => return other.plain(),
     })
 }
 
 fn memory_input<'a>(
-    letter: &'a Letter,
+    letter: &'a OwnedInput,
     submission: Option<Submission<'a>>,
 ) -> Option<Input<'a, Memory>> {
     Some(match letter {
-        Letter::Submit(_) => Input::Submit(submission?),
-        Letter::Poll => Input::Medium(memory::In::Poll),
-        Letter::Done(ticket, answer) => Input::Medium(memory::In::Done(*ticket, answer.outcome())),
-        Letter::Fresh(pid, incarnation) => {
-            Input::Medium(memory::In::Fresh { pid: *pid, incarnation: *incarnation })
+        OwnedInput::Submit(_) => Input::Submit(submission?),
+        OwnedInput::Poll => Input::Medium(memory::MemoryInput::Poll),
+        OwnedInput::Done(ticket, answer) => {
+            Input::Medium(memory::MemoryInput::Done(*ticket, answer.outcome()))
+        }
+        OwnedInput::Fresh(pid, incarnation) => {
+            Input::Medium(memory::MemoryInput::Fresh { pid: *pid, incarnation: *incarnation })
         }
         other => return other.plain(),
     })

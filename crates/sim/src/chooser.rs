@@ -126,12 +126,12 @@ impl Choices {
 /// Where chance comes from, and what it was.
 #[derive(Debug)]
 pub struct Chooser {
-    source: Source,
+    source: ChoiceSource,
     record: Choices,
 }
 
 #[derive(Debug)]
-enum Source {
+enum ChoiceSource {
     Seeded([Rng; Concern::COUNT]),
     Listed { choices: Box<Choices>, at: [usize; Concern::COUNT] },
     Odometer(Odometer),
@@ -141,18 +141,18 @@ impl Chooser {
     /// Chance from a seed.
     pub fn seeded(seed: u64) -> Self {
         let streams = Concern::ALL.map(|concern| Rng::stream(seed, concern.name()));
-        Self { source: Source::Seeded(streams), record: Choices::default() }
+        Self { source: ChoiceSource::Seeded(streams), record: Choices::default() }
     }
 
     /// The choices of an earlier run again; zeros where the lists end.
     pub fn listed(choices: Choices) -> Self {
-        let source = Source::Listed { choices: Box::new(choices), at: [0; Concern::COUNT] };
+        let source = ChoiceSource::Listed { choices: Box::new(choices), at: [0; Concern::COUNT] };
         Self { source, record: Choices::default() }
     }
 
     /// The choices that an odometer shows.
     pub fn odometer(odometer: Odometer) -> Self {
-        Self { source: Source::Odometer(odometer), record: Choices::default() }
+        Self { source: ChoiceSource::Odometer(odometer), record: Choices::default() }
     }
 
     /// A number below `n`, each as likely; 0 for `n` below 2.
@@ -164,7 +164,7 @@ impl Chooser {
     /// least and the greatest among them.
     pub fn spread(&mut self, concern: Concern, n: u64) -> u64 {
         let coarse = match &self.source {
-            Source::Odometer(odometer) => odometer.grain.min(n),
+            ChoiceSource::Odometer(odometer) => odometer.grain.min(n),
             _ => n,
         };
         self.decide(concern, n, coarse, |rng| rng.below(n))
@@ -197,9 +197,9 @@ impl Chooser {
 
     /// Takes out the odometer, if chance comes from one; ordinary choices follow.
     pub fn take_odometer(&mut self) -> Option<Odometer> {
-        let ordinary = Source::Listed { choices: Box::default(), at: [0; Concern::COUNT] };
+        let ordinary = ChoiceSource::Listed { choices: Box::default(), at: [0; Concern::COUNT] };
         match core::mem::replace(&mut self.source, ordinary) {
-            Source::Odometer(odometer) => Some(odometer),
+            ChoiceSource::Odometer(odometer) => Some(odometer),
             other => {
                 self.source = other;
                 None
@@ -219,14 +219,14 @@ impl Chooser {
         }
         let i = concern as usize;
         let choice = match &mut self.source {
-            Source::Seeded(streams) => draw(&mut streams[i]),
-            Source::Listed { choices, at } => {
+            ChoiceSource::Seeded(streams) => draw(&mut streams[i]),
+            ChoiceSource::Listed { choices, at } => {
                 let listed = choices.lists[i].get(at[i]).copied().unwrap_or(0);
                 at[i] += 1;
                 // A shrunk run may ask for less than was recorded.
                 listed.min(n - 1)
             }
-            Source::Odometer(odometer) => odometer.turn(n, coarse.max(2)),
+            ChoiceSource::Odometer(odometer) => odometer.turn(n, coarse.max(2)),
         };
         self.record.lists[i].push(choice);
         choice

@@ -1,15 +1,15 @@
 //! What becomes of notes: they are told to who listens, and rare branches are counted. Nothing of a run
 //! depends on them.
 
-use crate::run::Told;
-use crate::world::World;
+use crate::run::RunEvent;
+use crate::world::SimulatedRun;
 use amcast_core::Pid;
 use amcast_core::step::Note;
 
-impl World<'_> {
+impl SimulatedRun<'_> {
     /// A process remarks something.
     pub(crate) fn note(&mut self, p: Pid, note: Note) {
-        self.tell_of(&Told::Note(p, note));
+        self.tell_of(&RunEvent::Note(p, note));
         match note {
             Note::Mark(name) => self.mark(name),
             Note::Malformed(..) => self.mark("sim-malformed"),

@@ -6,7 +6,7 @@
 
 use crate::chooser::{Chooser, Concern};
 use crate::delay::Delay;
-use crate::queue::Queue;
+use crate::queue::EventQueue;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::step::Ticket;
@@ -32,16 +32,16 @@ impl DiskModel {
 
 /// The disks of all processes.
 #[derive(Debug)]
-pub struct Disk {
+pub struct SimDisk {
     model: DiskModel,
-    files: Vec<File>,
+    files: Vec<SimFile>,
     /// When the record of that number is durable, and all before it.
-    due: Queue<(Pid, u32, u64)>,
+    due: EventQueue<(Pid, u32, u64)>,
     durable: VecDeque<(Pid, Ticket)>,
 }
 
 #[derive(Debug, Default)]
-struct File {
+struct SimFile {
     /// The number of the first record that is there.
     first: u64,
     records: VecDeque<Vec<u8>>,
@@ -64,7 +64,7 @@ struct File {
     full_until: Time,
 }
 
-impl File {
+impl SimFile {
     /// The number that the next record gets.
     fn next(&self) -> u64 {
         self.first + self.records.len() as u64
@@ -78,13 +78,13 @@ impl File {
     }
 }
 
-impl Disk {
+impl SimDisk {
     /// An empty disk for each of `processes` processes.
     pub fn new(processes: usize, model: DiskModel) -> Self {
         Self {
             model,
-            files: (0..processes).map(|_| File::default()).collect(),
-            due: Queue::default(),
+            files: (0..processes).map(|_| SimFile::default()).collect(),
+            due: EventQueue::default(),
             durable: VecDeque::new(),
         }
     }
@@ -198,7 +198,7 @@ impl Disk {
         let file = &mut self.files[p.index()];
         let (life, used) = (file.life + 1, file.used);
         let (stalled_until, full_until) = (file.stalled_until, file.full_until);
-        *file = File { life, used, stalled_until, full_until, lost: true, ..File::default() };
+        *file = SimFile { life, used, stalled_until, full_until, lost: true, ..SimFile::default() };
     }
 
     /// Whether what a process had on its disk is gone, or a part of it: it is told so at each start until
@@ -276,15 +276,15 @@ mod tests {
 
     const P: Pid = Pid(0);
 
-    fn written(records: u64, awaited: bool, chooser: &mut Chooser) -> Disk {
-        let mut disk = Disk::new(1, DiskModel::constant(Span(5)));
+    fn written(records: u64, awaited: bool, chooser: &mut Chooser) -> SimDisk {
+        let mut disk = SimDisk::new(1, DiskModel::constant(Span(5)));
         for i in 0..records {
             assert!(disk.persist(Time(i), P, Ticket(i), &[i as u8; 4], awaited, chooser));
         }
         disk
     }
 
-    fn numbers(disk: &mut Disk) -> Vec<u64> {
+    fn numbers(disk: &mut SimDisk) -> Vec<u64> {
         let good = |(number, record): (u64, &[u8])| {
             assert_eq!(record, [number as u8; 4]);
             number
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn an_awaited_record_makes_those_before_it_durable() {
         let mut chooser = Chooser::seeded(3);
-        let mut disk = Disk::new(
+        let mut disk = SimDisk::new(
             1,
             DiskModel { lazy: Delay::Constant(Span(90)), ..DiskModel::constant(Span(5)) },
         );

@@ -1,18 +1,18 @@
 //! Processes that keep a log: what they write, how they die, and how they start again from it. The
 //! application of a process that ever wrote anything takes checkpoints.
 
-use crate::app::{App, Item};
+use crate::app::{App, DeliveredMessage};
 use crate::chooser::Concern;
-use crate::process::Letter;
-use crate::run::Told;
-use crate::world::{Due, World};
+use crate::process::OwnedInput;
+use crate::run::RunEvent;
+use crate::world::{HarnessTimer, SimulatedRun};
 use alloc::vec::Vec;
-use amcast_core::step::{Extent, Ticket};
+use amcast_core::step::{PayloadRange, Ticket};
 use amcast_core::{Durability, Gid, Medium, Outbox, Pid, Span};
 
 /// What ends with a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum End {
+pub(crate) enum ProcessEnd {
     /// Nothing else: its log is as it was written.
     Process,
     /// Its machine: of the records that are not durable so many are lost; drawn if none.
@@ -22,26 +22,26 @@ pub(crate) enum End {
     },
 }
 
-impl World<'_> {
+impl SimulatedRun<'_> {
     /// Writes a record. A process whose disk is full stops there, and comes back when there is room.
     pub(crate) fn persist<M: Medium>(
         &mut self,
         p: Pid,
         outbox: &Outbox<M>,
-        (ticket, record, awaited): (Ticket, Extent, bool),
+        (ticket, record, awaited): (Ticket, PayloadRange, bool),
     ) {
         let first = !self.disk.used(p);
         let record = outbox.bytes(record);
         if !self.disk.persist(self.now, p, ticket, record, awaited, &mut self.chooser) {
             self.refused = true;
             self.mark("sim-disk-full");
-            self.tell_of(&Told::Full(p));
+            self.tell_of(&RunEvent::Full(p));
             return;
         }
         if self.entry.capabilities().durability == Durability::Written {
             self.disk.settle(p);
         }
-        self.tell_of(&Told::Record(p, record, awaited));
+        self.tell_of(&RunEvent::Record(p, record, awaited));
         if first && !self.has_host() {
             self.checkpoint_later(p);
         }
@@ -52,41 +52,41 @@ impl World<'_> {
         let refused = core::mem::take(&mut self.refused);
         if refused {
             let full = self.disk.full_until(p).since(self.now);
-            self.end_for(p, End::Process, Some(full));
+            self.end_for(p, ProcessEnd::Process, Some(full));
         }
         refused
     }
 
     /// A process dies alone, or, if it has a log, perhaps with its machine.
-    pub(crate) fn draw_end(&mut self, p: Pid) -> End {
+    pub(crate) fn draw_end(&mut self, p: Pid) -> ProcessEnd {
         let ppm = self.plan.model.disk.machine_ppm;
         let has_log = self.node_of(p).into_iter().any(|q| self.disk.used(q));
         if has_log && self.chooser.chance(Concern::Disk, ppm) {
-            self.at_most(p, End::Machine { lost: None })
+            self.at_most(p, ProcessEnd::Machine { lost: None })
         } else {
-            End::Process
+            ProcessEnd::Process
         }
     }
 
     /// How a process dies that was to die like this: what awaits no disk must not lose what the others
     /// do not know.
-    pub(crate) fn at_most(&self, p: Pid, end: End) -> End {
+    pub(crate) fn at_most(&self, p: Pid, end: ProcessEnd) -> ProcessEnd {
         let spared = self.entry.capabilities().durability == Durability::Written
             && !self.node_of(p).into_iter().all(|q| self.may_forget(q));
-        if spared { End::Process } else { end }
+        if spared { ProcessEnd::Process } else { end }
     }
 
     /// What the end of a process does to its log.
-    pub(crate) fn end_log(&mut self, p: Pid, end: End) {
+    pub(crate) fn end_log(&mut self, p: Pid, end: ProcessEnd) {
         match end {
-            End::Process => self.disk.stop(p),
-            End::Machine { lost } => {
+            ProcessEnd::Process => self.disk.stop(p),
+            ProcessEnd::Machine { lost } => {
                 self.procs[p.index()].intact = false;
                 let lost = self.disk.fail(p, lost, &mut self.chooser);
                 if self.disk.used(p) {
                     self.mark("sim-machine-fails");
                     self.machines.push((self.now, p, lost));
-                    self.tell_of(&Told::Torn(p, lost));
+                    self.tell_of(&RunEvent::Torn(p, lost));
                 }
             }
         }
@@ -127,7 +127,7 @@ impl World<'_> {
         process.checkpoint.clear();
         self.disk.replace(p);
         self.mark("sim-disk-replaced");
-        self.tell_of(&Told::Replaced(p));
+        self.tell_of(&RunEvent::Replaced(p));
     }
 
     /// A record of a process cannot be read any more.
@@ -136,7 +136,7 @@ impl World<'_> {
             self.owes(p);
             self.procs[p.index()].intact = false;
             self.mark("sim-record-damaged");
-            self.tell_of(&Told::Damaged(p, number));
+            self.tell_of(&RunEvent::Damaged(p, number));
         }
     }
 
@@ -164,27 +164,27 @@ impl World<'_> {
     /// A process starts, for the first time or again from what it has on its disk.
     pub(crate) fn open(&mut self, p: Pid) {
         let damaged = self.disk.is_damaged(p);
-        let letters = self.disk.open(p).map(|(n, record)| Letter::Stored(n, record.to_vec()));
-        let mut letters: Vec<Letter> = letters.collect();
+        let letters = self.disk.open(p).map(|(n, record)| OwnedInput::Stored(n, record.to_vec()));
+        let mut letters: Vec<OwnedInput> = letters.collect();
         if damaged {
             self.mark("sim-log-cut");
         }
         if self.disk.torn(p) {
-            letters.push(Letter::Torn);
+            letters.push(OwnedInput::Torn);
         }
         if self.disk.lost(p) {
-            letters.push(Letter::Lost);
+            letters.push(OwnedInput::Lost);
         }
         let process = &mut self.procs[p.index()];
         process.app = App::resumed(&process.checkpoint);
-        letters.push(Letter::Start(process.life));
+        letters.push(OwnedInput::Start(process.life));
         let position = match self.has_host() {
             true => self.resume_above(p),
             false => self.procs[p.index()].app.position(),
         };
         if position > 0 {
-            let installed = Letter::Installed { position, installs: 0 };
-            letters.extend([installed, Letter::Checkpointed(position)]);
+            let installed = OwnedInput::Installed { position, installs: 0 };
+            letters.extend([installed, OwnedInput::Checkpointed(position)]);
         }
         // Nothing comes between them.
         letters.into_iter().for_each(|letter| self.procs[p.index()].put(letter));
@@ -199,7 +199,7 @@ impl World<'_> {
     pub(crate) fn checkpoint_later(&mut self, p: Pid) {
         if let Some(period) = self.plan.model.checkpoint {
             let at = self.now + period.draw(&mut self.chooser, Concern::Disk);
-            self.queue.push(at, Due::Checkpoint(p));
+            self.queue.push(at, HarnessTimer::Checkpoint(p));
         }
     }
 
@@ -216,21 +216,21 @@ impl World<'_> {
         }
         let items = process.app.log[..process.app.applied_count()].to_vec();
         let at = self.now + self.plan.model.save.draw(&mut self.chooser, Concern::Disk);
-        self.queue.push(at, Due::Checkpointed(p, process.life, items));
+        self.queue.push(at, HarnessTimer::Checkpointed(p, process.life, items));
     }
 
     /// A checkpoint is durable, unless the process died meanwhile or has a newer one.
-    pub(crate) fn checkpointed(&mut self, p: Pid, life: u32, items: Vec<Item>) {
+    pub(crate) fn checkpointed(&mut self, p: Pid, life: u32, items: Vec<DeliveredMessage>) {
         let process = &mut self.procs[p.index()];
-        let position = |items: &[Item]| items.last().map_or(0, |item| item.position);
+        let position = |items: &[DeliveredMessage]| items.last().map_or(0, |item| item.position);
         let reached = position(&items);
         if process.life == life && reached > position(&process.checkpoint) {
             let whole = process.fit && !self.disk.is_damaged(p);
             process.owes = process.owes.filter(|&owed| !whole || items.len() < owed);
             process.checkpoint = items;
             self.mark("sim-checkpoint");
-            self.tell_of(&Told::Checkpoint(p, reached));
-            self.letter(p, Letter::Checkpointed(reached));
+            self.tell_of(&RunEvent::Checkpoint(p, reached));
+            self.letter(p, OwnedInput::Checkpointed(reached));
         }
     }
 }

@@ -2,12 +2,12 @@
 //! protocol keeps its part of the contract (`contract.rs`).
 
 use crate::ledger::Breach;
-use crate::run::Told;
-use crate::world::World;
+use crate::run::RunEvent;
+use crate::world::SimulatedRun;
 use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::vec::Vec;
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Gid, Pid, ProtocolEvent, Role};
 
 /// What the processes of a group must agree on in what they report.
@@ -36,15 +36,15 @@ impl EventRecord {
     }
 }
 
-impl World<'_> {
+impl SimulatedRun<'_> {
     /// A process reports something that its driver must act on.
     pub(crate) fn event(&mut self, p: Pid, event: ProtocolEvent) -> Result<(), Breach> {
-        self.tell_of(&Told::Reported(p, event));
+        self.tell_of(&RunEvent::Reported(p, event));
         self.check_event(p, event).map_err(|why| Breach::Contract { p, why })?;
         match event {
             ProtocolEvent::Part(m) => {
                 let t = self.now;
-                self.emit(&Event::Part { t, p, m });
+                self.emit(&TraceEvent::Part { t, p, m });
             }
             ProtocolEvent::Leads(_) => self.leads(p),
             ProtocolEvent::Lagging => self.failover.recovering(p),
@@ -99,15 +99,15 @@ impl World<'_> {
         let ranks = (0..self.cluster.replicas()).filter(bit);
         let members: Vec<Pid> = ranks.map(|rank| self.cluster.replica(group, rank)).collect();
         let (t, name) = (self.now, view.to_string());
-        self.emit(&Event::View { t, p, view: &name, members: &members });
+        self.emit(&TraceEvent::View { t, p, view: &name, members: &members });
     }
 
     /// The group of a process goes on without it: it counts as failed, and as a new process from
     /// here on, that has nothing yet.
     fn excluded(&mut self, p: Pid) {
         let t = self.now;
-        self.emit(&Event::Crash { t, p });
-        self.emit(&Event::Recover { t, p });
+        self.emit(&TraceEvent::Crash { t, p });
+        self.emit(&TraceEvent::Recover { t, p });
         let process = &mut self.procs[p.index()];
         process.standing += 1;
         // Its incarnation continues, and with it the counts of states that it needed.

@@ -1,11 +1,11 @@
 //! Goes through all choices of a small configuration.
 
 use crate::chooser::{Choices, Chooser, Odometer};
-use crate::faults::{Fault, Strike, When};
-use crate::plan::Plan;
-use crate::run::{Recorded, Report, run_with};
+use crate::faults::{Fault, FaultTime, Strike};
+use crate::plan::RunPlan;
+use crate::run::{RunRecord, RunReport, run_with};
 use alloc::vec::Vec;
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, ConfigError, Entry, Pid, Span};
 
 /// How far an exploration goes.
@@ -41,13 +41,13 @@ impl Default for Exploration {
 
 /// What came of an exploration.
 #[derive(Clone, Debug)]
-pub struct Explored {
+pub struct ExplorationResult {
     /// How many runs were made.
     pub runs: u64,
     /// Whether all runs within the bounds were made.
     pub complete: bool,
     /// The first run that failed.
-    pub failed: Option<Recorded>,
+    pub failed: Option<RunRecord>,
 }
 
 /// Runs `plan` with all choices within the bounds until `judge` says that a run failed. After a
@@ -58,13 +58,13 @@ pub struct Explored {
 pub fn explore(
     entry: &dyn Entry,
     config: &Config,
-    plan: &Plan,
+    plan: &RunPlan,
     bounds: &Exploration,
-    last: &mut Option<Recorded>,
-    judge: &mut dyn Judge,
-) -> Result<Explored, ConfigError> {
-    let mut explored = Explored { runs: 0, complete: true, failed: None };
-    let last = last.insert(Recorded { plan: plan.clone(), choices: Choices::default() });
+    last: &mut Option<RunRecord>,
+    judge: &mut dyn RunJudge,
+) -> Result<ExplorationResult, ConfigError> {
+    let mut explored = ExplorationResult { runs: 0, complete: true, failed: None };
+    let last = last.insert(RunRecord { plan: plan.clone(), choices: Choices::default() });
     let chooser = Chooser::listed(Choices::default());
     let (ordinary, _) = run_with(entry, config, last, chooser, None, &mut |_| {})?;
     let mut plans = alloc::vec![plan.clone()];
@@ -76,7 +76,7 @@ pub fn explore(
     for fault in bounds.crashes.iter().map(crash).chain(power) {
         for event in 1..=ordinary.events {
             let mut with = plan.clone();
-            with.strikes.push(Strike { at: When::Event(event), fault: fault.clone() });
+            with.strikes.push(Strike { at: FaultTime::Event(event), fault: fault.clone() });
             plans.push(with);
         }
     }
@@ -93,21 +93,21 @@ pub fn explore(
 }
 
 /// Judges runs: hears the events of each, then says whether it failed.
-pub trait Judge {
+pub trait RunJudge {
     /// An event of the run that goes on.
-    fn event(&mut self, event: &Event<'_>);
+    fn event(&mut self, event: &TraceEvent<'_>);
     /// The run is over. Whether it failed.
-    fn failed(&mut self, report: &Report) -> bool;
+    fn failed(&mut self, report: &RunReport) -> bool;
 }
 
 /// All runs of one plan with exactly so many deviations.
 fn sweep(
     (entry, config): (&dyn Entry, &Config),
-    last: &mut Recorded,
+    last: &mut RunRecord,
     bounds: &Exploration,
     deviations: usize,
-    judge: &mut dyn Judge,
-    explored: &mut Explored,
+    judge: &mut dyn RunJudge,
+    explored: &mut ExplorationResult,
 ) -> Result<(), ConfigError> {
     let mut odometer = Odometer::new(bounds.grain, deviations, bounds.choices_max);
     loop {
@@ -119,7 +119,7 @@ fn sweep(
         }
         explored.runs += u64::from(new);
         let chooser = Chooser::odometer(odometer);
-        let mut hear = |event: &Event<'_>| judge.event(event);
+        let mut hear = |event: &TraceEvent<'_>| judge.event(event);
         let (report, back) = run_with(entry, config, last, chooser, None, &mut hear)?;
         if judge.failed(&report) {
             explored.failed = Some(report.recorded);

@@ -1,7 +1,7 @@
 //! What a run shows of failover: how often leaders change, with what in flight, and how many replicas
 //! lose state and get it back.
 
-use crate::world::World;
+use crate::world::SimulatedRun;
 use alloc::vec::Vec;
 use amcast_core::{Gid, Pid};
 
@@ -102,7 +102,7 @@ impl FailoverCounter {
     }
 }
 
-impl World<'_> {
+impl SimulatedRun<'_> {
     /// A process says that it leads its group.
     pub(crate) fn leads(&mut self, p: Pid) {
         let Some(group) = self.procs[p.index()].group else { return };

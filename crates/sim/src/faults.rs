@@ -10,7 +10,7 @@ pub(crate) use successions::has_successions;
 use crate::chooser::{Chooser, Concern};
 use alloc::vec::Vec;
 use amcast_core::{
-    About, Assumption, Cluster, Durability, Entry, Gid, MediumKind, Pid, Span, Time,
+    About, Assumption, ClusterShape, Durability, Entry, Gid, MediumKind, Pid, Span, Time,
 };
 
 /// Which kinds of faults a run may have.
@@ -203,7 +203,7 @@ pub enum Fault {
 
 /// When a fault strikes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum When {
+pub enum FaultTime {
     /// At this time.
     Time(Time),
     /// Before the carriers and timers do their so-manyth thing: for exploration, which goes
@@ -215,7 +215,7 @@ pub enum When {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Strike {
     /// When.
-    pub at: When,
+    pub at: FaultTime,
     /// What.
     pub fault: Fault,
 }
@@ -230,7 +230,7 @@ const PAUSE_MAX: Span = Span::secs(2);
 
 /// What else bounds the faults of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Around {
+pub(crate) struct FaultBounds {
     /// When the faults end.
     pub calm: Time,
     /// Whether disks may be replaced.
@@ -247,32 +247,32 @@ pub(crate) struct Around {
 pub(crate) fn draw(
     profile: Profile,
     entry: &dyn Entry,
-    cluster: &Cluster,
-    around: &Around,
+    cluster: &ClusterShape,
+    around: &FaultBounds,
     chooser: &mut Chooser,
 ) -> Vec<Strike> {
-    let Around { calm, replaces, .. } = *around;
+    let FaultBounds { calm, replaces, .. } = *around;
     let (about, concern) = (entry.about(), Concern::Faults);
     let least = u64::from(profile != Profile::All);
     let strikes = Vec::new();
-    let mut draw = Drawing { about, cluster, around, calm, least, concern, chooser, strikes };
+    let mut draw = FaultDrawing { about, cluster, around, calm, least, concern, chooser, strikes };
     if profile.has(Profile::Crash) && !assumes(about, Assumption::NoCrash) {
-        draw.some(4, Drawing::crash);
+        draw.some(4, FaultDrawing::crash);
     }
     if profile.has(Profile::Pause) {
-        draw.some(7, Drawing::pause);
+        draw.some(7, FaultDrawing::pause);
     }
     if profile.has(Profile::Network) {
-        draw.some(4, Drawing::partition);
+        draw.some(4, FaultDrawing::partition);
         if !assumes(about, Assumption::StreamsHold) {
-            draw.some(5, Drawing::cut);
+            draw.some(5, FaultDrawing::cut);
         }
     }
     if profile.has(Profile::Oracle) {
         if !assumes(about, Assumption::PerfectDetector) {
-            draw.some(6, Drawing::suspicion);
+            draw.some(6, FaultDrawing::suspicion);
         }
-        draw.some(6, Drawing::wrong_leader);
+        draw.some(6, FaultDrawing::wrong_leader);
     }
     if entry.capabilities().durability.has_log() {
         if entry.capabilities().durability == Durability::Written {
@@ -290,7 +290,7 @@ pub(crate) fn draw(
         draw.silences();
     }
     if profile.has(Profile::Memory) && about.medium == MediumKind::Memory {
-        draw.some(3, Drawing::slow_writer);
+        draw.some(3, FaultDrawing::slow_writer);
     }
     if let Some(silence) = around.turns {
         draw.successions(profile, silence);
@@ -298,10 +298,10 @@ pub(crate) fn draw(
     draw.strikes
 }
 
-struct Drawing<'a> {
+struct FaultDrawing<'a> {
     about: &'a About,
-    cluster: &'a Cluster,
-    around: &'a Around,
+    cluster: &'a ClusterShape,
+    around: &'a FaultBounds,
     calm: Time,
     /// How many faults of each kind there are at least: one where only one kind is asked for.
     least: u64,
@@ -311,12 +311,12 @@ struct Drawing<'a> {
     strikes: Vec<Strike>,
 }
 
-impl Drawing<'_> {
+impl FaultDrawing<'_> {
     /// At most `below` faults of a kind; often none.
     fn some(&mut self, below: u64, fault: fn(&mut Self) -> Fault) {
         let most = self.pick(below);
         for _ in 0..self.least + self.pick(most + 1) {
-            let at = When::Time(Time(self.pick(self.calm.0)));
+            let at = FaultTime::Time(Time(self.pick(self.calm.0)));
             let fault = fault(self);
             self.strikes.push(Strike { at, fault });
         }
@@ -334,7 +334,7 @@ impl Drawing<'_> {
         (scale + Span(self.pick(scale.0))).min(most)
     }
 
-    /// As [`Drawing::span`]; over memory every other time longer than a process may be silent, if
+    /// As [`FaultDrawing::span`]; over memory every other time longer than a process may be silent, if
     /// there is so much time.
     fn outage(&mut self, most: Span) -> Span {
         let Some(suspect) = self.around.suspect.filter(|suspect| *suspect < most) else {
@@ -392,7 +392,7 @@ impl Drawing<'_> {
         let c = Concern::Leaves;
         let most = self.chooser.pick(c, 4);
         for _ in 0..self.chooser.pick(c, most + 1) {
-            let at = When::Time(Time(self.chooser.pick(c, self.calm.0)));
+            let at = FaultTime::Time(Time(self.chooser.pick(c, self.calm.0)));
             let members = self.cluster.groups() * self.cluster.replicas();
             let p = Pid(self.chooser.pick(c, members as u64) as u32);
             let part = self.faulty_part().0;
@@ -457,7 +457,7 @@ impl Drawing<'_> {
     /// Disks that are replaced, in every other run; drawn apart from all other faults.
     fn replacements(&mut self) {
         for _ in 0..self.pick(2) * (1 + self.pick(3)) {
-            let at = When::Time(Time(self.pick(self.calm.0)));
+            let at = FaultTime::Time(Time(self.pick(self.calm.0)));
             let p = self.replica();
             let span = Span(1 + self.pick(self.calm.0));
             self.strikes.push(Strike { at, fault: Fault::Replace { p, span } });
@@ -470,10 +470,10 @@ impl Drawing<'_> {
         for _ in 0..(self.pick(3) / 2) * (1 + self.pick(3)) {
             let at = Time(self.pick(self.calm.0));
             let (p, ppm) = (self.replica(), self.pick(1_000_000));
-            self.strikes.push(Strike { at: When::Time(at), fault: Fault::Damage { p, ppm } });
+            self.strikes.push(Strike { at: FaultTime::Time(at), fault: Fault::Damage { p, ppm } });
             if self.pick(4) != 3 {
                 let left = self.calm.since(at).0;
-                let at = When::Time(at + Span(self.pick(left)));
+                let at = FaultTime::Time(at + Span(self.pick(left)));
                 let down = Some(Span(1 + self.pick(left)));
                 self.strikes.push(Strike { at, fault: Fault::Crash { p, mid_step: false, down } });
             }
@@ -497,7 +497,7 @@ impl Drawing<'_> {
                 1 => alloc::vec![one, back],
                 _ => alloc::vec![Fault::Cut { a: from, b: to, span }],
             };
-            let strike = |fault| Strike { at: When::Time(at), fault };
+            let strike = |fault| Strike { at: FaultTime::Time(at), fault };
             self.strikes.extend(faults.into_iter().map(strike));
         }
         self.concern = Concern::Faults;
@@ -513,7 +513,7 @@ impl Drawing<'_> {
             let (begin, end) = (self.calm.0 * n / times, self.calm.0 * (n + 1) / times);
             let p = if same { one } else { self.replica() };
             let span = Span((end - begin) / 8 + self.pick((end - begin) * 7 / 8));
-            let at = When::Time(Time(begin + self.pick(end - begin - span.0)));
+            let at = FaultTime::Time(Time(begin + self.pick(end - begin - span.0)));
             self.strikes.push(Strike { at, fault: Fault::Pause { p, span } });
         }
         self.concern = Concern::Faults;

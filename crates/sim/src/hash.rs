@@ -1,10 +1,10 @@
 //! One number for a whole run: two runs that differ anywhere differ here.
 
-use crate::process::Letter;
-use amcast_core::memory::{self, Outcome, Source};
+use crate::process::OwnedInput;
+use amcast_core::memory::{self, AccessOutcome, WriteSource};
 use amcast_core::messages;
-use amcast_core::step::{Extent, Medium, Note, Oracle, Outbox, Output};
-use amcast_core::trace::Event;
+use amcast_core::step::{Medium, Note, Oracle, Outbox, Output, PayloadRange};
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Pid, ProtocolEvent, StateSource, Time};
 
 /// A running hash. Not for secrets.
@@ -37,96 +37,96 @@ impl RunHash {
         }
     }
 
-    pub(crate) fn event(&mut self, event: &Event<'_>) {
+    pub(crate) fn event(&mut self, event: &TraceEvent<'_>) {
         match *event {
-            Event::Process { p, groups } => self.words(&[1, u64::from(p.0), groups.0]),
-            Event::Cast { t, p, m, dst } => {
+            TraceEvent::Process { p, groups } => self.words(&[1, u64::from(p.0), groups.0]),
+            TraceEvent::Cast { t, p, m, dst } => {
                 self.words(&[2, t.0, u64::from(p.0), u64::from(m.sender.0), m.seq, dst.0]);
             }
-            Event::Part { t, p, m } => {
+            TraceEvent::Part { t, p, m } => {
                 self.words(&[3, t.0, u64::from(p.0), u64::from(m.sender.0), m.seq]);
             }
-            Event::Deliver { t, p, m } => {
+            TraceEvent::Deliver { t, p, m } => {
                 self.words(&[4, t.0, u64::from(p.0), u64::from(m.sender.0), m.seq]);
             }
-            Event::Crash { t, p } => self.words(&[5, t.0, u64::from(p.0)]),
-            Event::Recover { t, p } => self.words(&[6, t.0, u64::from(p.0)]),
-            Event::View { t, p, view, members } => {
+            TraceEvent::Crash { t, p } => self.words(&[5, t.0, u64::from(p.0)]),
+            TraceEvent::Recover { t, p } => self.words(&[6, t.0, u64::from(p.0)]),
+            TraceEvent::View { t, p, view, members } => {
                 self.words(&[7, t.0, u64::from(p.0), members.len() as u64]);
                 self.bytes(view.as_bytes());
             }
-            Event::Call { t, p, m, op: text } | Event::Return { t, p, m, out: text } => {
+            TraceEvent::Call { t, p, m, op: text } | TraceEvent::Return { t, p, m, out: text } => {
                 self.words(&[8, t.0, u64::from(p.0), u64::from(m.sender.0), m.seq]);
                 self.bytes(text.as_bytes());
             }
-            Event::Leave { t, p } => self.words(&[60, t.0, u64::from(p.0)]),
-            Event::End => self.word(9),
+            TraceEvent::Leave { t, p } => self.words(&[60, t.0, u64::from(p.0)]),
+            TraceEvent::End => self.word(9),
         }
     }
 
-    pub(crate) fn input(&mut self, now: Time, p: Pid, letter: &Letter) {
+    pub(crate) fn input(&mut self, now: Time, p: Pid, letter: &OwnedInput) {
         self.words(&[now.0, u64::from(p.0)]);
         match letter {
-            Letter::Start(life) => self.words(&[10, u64::from(*life)]),
-            Letter::Leave => self.word(39),
-            Letter::Wake => self.word(11),
-            Letter::Poll => self.word(12),
-            Letter::Submit(cast) => self.words(&[13, *cast as u64]),
-            Letter::Given(given) => {
+            OwnedInput::Start(life) => self.words(&[10, u64::from(*life)]),
+            OwnedInput::Leave => self.word(39),
+            OwnedInput::Wake => self.word(11),
+            OwnedInput::Poll => self.word(12),
+            OwnedInput::Submit(cast) => self.words(&[13, *cast as u64]),
+            OwnedInput::Given(given) => {
                 self.words(&[73, given.seq, given.dst.0]);
                 self.bytes(&given.payload);
             }
-            Letter::Unfit => self.word(74),
-            Letter::Durable(ticket) => self.words(&[14, ticket.0]),
-            Letter::Loaded(ticket, record) => {
+            OwnedInput::Unfit => self.word(74),
+            OwnedInput::Durable(ticket) => self.words(&[14, ticket.0]),
+            OwnedInput::Loaded(ticket, record) => {
                 self.words(&[29, ticket.0, u64::from(record.is_some())]);
                 self.bytes(record.as_deref().unwrap_or_default());
             }
-            Letter::Stored(number, record) => {
+            OwnedInput::Stored(number, record) => {
                 self.words(&[26, *number]);
                 self.bytes(record);
             }
-            Letter::Torn => self.word(27),
-            Letter::Lost => self.word(39),
-            Letter::Checkpointed(position) => self.words(&[38, *position]),
-            Letter::Applied(position) => self.words(&[15, *position]),
-            Letter::Installed { position, installs } => self.words(&[28, *position, *installs]),
-            Letter::Captured { ticket, position, bytes } => {
+            OwnedInput::Torn => self.word(27),
+            OwnedInput::Lost => self.word(39),
+            OwnedInput::Checkpointed(position) => self.words(&[38, *position]),
+            OwnedInput::Applied(position) => self.words(&[15, *position]),
+            OwnedInput::Installed { position, installs } => self.words(&[28, *position, *installs]),
+            OwnedInput::Captured { ticket, position, bytes } => {
                 self.words(&[16, ticket.0, *position, *bytes]);
             }
-            Letter::Piece { ticket, offset, bytes } => {
+            OwnedInput::Piece { ticket, offset, bytes } => {
                 self.words(&[17, ticket.0, *offset]);
                 self.bytes(bytes);
             }
-            Letter::Barrier(ticket) => self.words(&[70, ticket.0]),
-            Letter::Oracle(Oracle::Suspect(of)) => self.words(&[18, u64::from(of.0)]),
-            Letter::Oracle(Oracle::Trust(of)) => self.words(&[19, u64::from(of.0)]),
-            Letter::Oracle(Oracle::Leader(g, of)) => {
+            OwnedInput::Barrier(ticket) => self.words(&[70, ticket.0]),
+            OwnedInput::Oracle(Oracle::Suspect(of)) => self.words(&[18, u64::from(of.0)]),
+            OwnedInput::Oracle(Oracle::Trust(of)) => self.words(&[19, u64::from(of.0)]),
+            OwnedInput::Oracle(Oracle::Leader(g, of)) => {
                 self.words(&[20, u64::from(g.0), u64::from(of.0)]);
             }
-            Letter::Oracle(Oracle::NoLeader(g)) => self.words(&[72, u64::from(g.0)]),
-            Letter::Done(ticket, answer) => {
+            OwnedInput::Oracle(Oracle::NoLeader(g)) => self.words(&[72, u64::from(g.0)]),
+            OwnedInput::Done(ticket, answer) => {
                 self.words(&[21, ticket.0]);
                 match answer.outcome() {
-                    Outcome::Written => self.word(1),
-                    Outcome::Denied => self.word(2),
-                    Outcome::Lost => self.word(3),
-                    Outcome::Words(lines) => lines.iter().for_each(|line| self.words(line)),
+                    AccessOutcome::Written => self.word(1),
+                    AccessOutcome::Denied => self.word(2),
+                    AccessOutcome::Lost => self.word(3),
+                    AccessOutcome::Words(lines) => lines.iter().for_each(|line| self.words(line)),
                 }
             }
-            Letter::Fresh(of, life) => self.words(&[22, u64::from(of.0), u64::from(*life)]),
-            Letter::From(from, bytes) => {
+            OwnedInput::Fresh(of, life) => self.words(&[22, u64::from(of.0), u64::from(*life)]),
+            OwnedInput::From(from, bytes) => {
                 self.words(&[23, u64::from(from.0)]);
                 self.bytes(bytes);
             }
-            Letter::Up(of) => self.words(&[24, u64::from(of.0)]),
-            Letter::Down(of) => self.words(&[25, u64::from(of.0)]),
+            OwnedInput::Up(of) => self.words(&[24, u64::from(of.0)]),
+            OwnedInput::Down(of) => self.words(&[25, u64::from(of.0)]),
         }
     }
 
     pub(crate) fn output<M: Medium>(&mut self, output: &Output<M>, outbox: &Outbox<M>)
     where
-        M::Out: Hashed<M>,
+        M::Out: HashableMedium<M>,
     {
         match output {
             Output::Deliver(d) => {
@@ -194,11 +194,11 @@ impl RunHash {
 }
 
 /// What a medium is asked for, as part of the hash.
-pub(crate) trait Hashed<M: Medium> {
+pub(crate) trait HashableMedium<M: Medium> {
     fn hash(&self, hash: &mut RunHash, outbox: &Outbox<M>);
 }
 
-impl Hashed<messages::Frames> for messages::Out<Extent> {
+impl HashableMedium<messages::Frames> for messages::MessageOutput<PayloadRange> {
     fn hash(&self, hash: &mut RunHash, outbox: &Outbox<messages::Frames>) {
         let (kind, whom, lane, frame) = match *self {
             Self::To(p, lane, frame) => (50, u64::from(p.0), lane, frame),
@@ -209,16 +209,16 @@ impl Hashed<messages::Frames> for messages::Out<Extent> {
     }
 }
 
-impl Hashed<memory::Memory> for memory::Out {
+impl HashableMedium<memory::Memory> for memory::MemoryOutput {
     fn hash(&self, hash: &mut RunHash, _: &Outbox<memory::Memory>) {
         match *self {
             Self::Write { to, region, at, source, ticket, bell } => {
                 let answer = ticket.map_or(u64::MAX, |ticket| ticket.0);
                 let place = u64::from(region.0) << 32 | u64::from(at);
                 hash.words(&[60, u64::from(to.0), place, answer, u64::from(bell)]);
-                let (Source::Copy(rest) | Source::Made { rest, .. }) = source;
+                let (WriteSource::Copy(rest) | WriteSource::Made { rest, .. }) = source;
                 let rest = [u64::from(rest.region.0), u64::from(rest.at), u64::from(rest.count)];
-                if let Source::Made { head, stamp, .. } = source {
+                if let WriteSource::Made { head, stamp, .. } = source {
                     hash.words(&head);
                     hash.word(stamp.0);
                 }

@@ -4,7 +4,7 @@
 //! A *node* hosts one replica of every group: the processes of one rank. They start and die together, and a
 //! fault that strikes one of them strikes all that a node has one of: the machine, the disk, the connections.
 //! One host stands for all nodes of the cluster, and keeps them apart by itself. It sees what a driver of the
-//! real world sees of a protocol ([`Output`](amcast_core::Output)), and answers with [`Request`]s; when it
+//! real world sees of a protocol ([`Output`](amcast_core::Output)), and answers with [`HostRequest`]s; when it
 //! answers is its own choice, by its [deadline](Host::deadline).
 //!
 //! The plan of such a run has no multicasts and no barriers: all of them are the host's. What it multicasts is
@@ -12,17 +12,18 @@
 
 use crate::chooser::Choices;
 use crate::ledger::Breach;
-use crate::process::{Given, Letter, Process};
-use crate::run::{Recorded, Report, Settings, Told, draw_plan, run_with};
-use crate::world::{WAKE_GRAIN, World};
-use crate::{Chooser, Plan};
+use crate::process::{HostCast, OwnedInput, SimProcess};
+use crate::run::{RunEvent, RunRecord, RunReport, RunSettings, draw_plan, run_with};
+use crate::world::{SimulatedRun, WAKE_GRAIN};
+use crate::{Chooser, RunPlan};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use amcast_core::step::{Status, Ticket};
-use amcast_core::trace::Event;
+use amcast_core::step::{ProtocolStatus, Ticket};
+use amcast_core::trace::TraceEvent;
 use amcast_core::{
-    Config, ConfigError, Delivery, Entry, Gid, GroupSet, Node, Pid, ProtocolEvent, Role, Time,
+    Config, ConfigError, Delivery, Entry, Gid, GroupSet, Pid, ProtocolEvent, ProtocolProcess, Role,
+    Time,
 };
 use core::mem;
 
@@ -32,7 +33,7 @@ const POLLS_MAX: u32 = 10_000;
 /// The replicas of a service on all nodes of a cluster, and what multicasts for them.
 ///
 /// Clients of a protocol that has any are no nodes: they die and come back one by one, of which
-/// [`Ports::is_alive`] tells.
+/// [`HostPorts::is_alive`] tells.
 pub trait Host {
     /// The process `p` delivered.
     fn deliver(&mut self, now: Time, p: Pid, delivery: Delivery, payload: &[u8]);
@@ -48,7 +49,7 @@ pub trait Host {
     fn capture(&mut self, now: Time, p: Pid) -> u64;
 
     /// The process `p` goes on from `position`: the host needs a state that reaches at least as far, and says
-    /// [`Request::Installed`] when it has one.
+    /// [`HostRequest::Installed`] when it has one.
     fn install(&mut self, now: Time, p: Pid, position: u64);
 
     /// The node of this rank died: its processes, and everything that it had in memory.
@@ -61,7 +62,7 @@ pub trait Host {
     fn started(&mut self, now: Time, rank: usize, lost_disk: bool) -> Vec<u64>;
 
     /// Does what is to be done: after processes took steps, and at the deadline.
-    fn poll(&mut self, now: Time, ports: &dyn Ports, requests: &mut Vec<Request>);
+    fn poll(&mut self, now: Time, ports: &dyn HostPorts, requests: &mut Vec<HostRequest>);
 
     /// When to poll it again at the latest.
     fn deadline(&self) -> Option<Time>;
@@ -74,13 +75,13 @@ pub trait Host {
 }
 
 /// What a host may ask of the processes.
-pub trait Ports {
+pub trait HostPorts {
     /// How many multicasts of `bytes` bytes to `dst` the process takes now, besides those that it was asked
     /// for and has not taken.
     fn room(&self, p: Pid, dst: GroupSet, bytes: usize) -> usize;
 
     /// What the process says of itself, and whether it is [fit](amcast_core::Protocol::fit).
-    fn status(&self, p: Pid) -> (Status, bool);
+    fn status(&self, p: Pid) -> (ProtocolStatus, bool);
 
     /// Whether the process lives.
     fn is_alive(&self, p: Pid) -> bool;
@@ -88,7 +89,7 @@ pub trait Ports {
 
 /// What a host asks for. What it asks of a process that is dead is dropped.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Request {
+pub enum HostRequest {
     /// The process is to multicast, as soon as it has room. What it has not taken when it dies was never
     /// multicast.
     Submit {
@@ -144,7 +145,7 @@ pub(crate) struct HostSlot {
     /// Something happened since it was polled last.
     pub is_due: bool,
     deadline: Option<Time>,
-    requests: Vec<Request>,
+    requests: Vec<HostRequest>,
     /// By rank: the node lost its disk and has not started since.
     pub lost_disks: Vec<bool>,
 }
@@ -161,21 +162,21 @@ impl HostSlot {
 }
 
 /// The processes, as a host may see them.
-struct Processes<'a>(&'a [Process]);
+struct ProcessesView<'a>(&'a [SimProcess]);
 
-impl Ports for Processes<'_> {
+impl HostPorts for ProcessesView<'_> {
     fn room(&self, p: Pid, dst: GroupSet, bytes: usize) -> usize {
         let process = &self.0[p.index()];
         let (room, most) = process.room(dst, bytes);
         if bytes > most { 0 } else { room.saturating_sub(process.given.len()) }
     }
 
-    fn status(&self, p: Pid) -> (Status, bool) {
+    fn status(&self, p: Pid) -> (ProtocolStatus, bool) {
         let process = &self.0[p.index()];
         match &process.node {
-            Some(Node::Messages(node)) => (node.status(), node.fit()),
-            Some(Node::Memory(node, _)) => (node.status(), node.fit()),
-            None => (Status::default(), false),
+            Some(ProtocolProcess::Messages(node)) => (node.status(), node.fit()),
+            Some(ProtocolProcess::Memory(node, _)) => (node.status(), node.fit()),
+            None => (ProtocolStatus::default(), false),
         }
     }
 
@@ -184,7 +185,7 @@ impl Ports for Processes<'_> {
     }
 }
 
-impl World<'_> {
+impl SimulatedRun<'_> {
     pub(crate) const fn has_host(&self) -> bool {
         self.above.host.is_some()
     }
@@ -240,7 +241,7 @@ impl World<'_> {
         while mem::take(&mut self.above.is_due) && self.breach.is_none() {
             let Some(host) = &mut self.above.host else { return };
             let mut requests = mem::take(&mut self.above.requests);
-            host.poll(self.now, &Processes(&self.procs), &mut requests);
+            host.poll(self.now, &ProcessesView(&self.procs), &mut requests);
             if let Some(why) = host.breach() {
                 self.breach.get_or_insert(Breach::Host(why));
             }
@@ -269,31 +270,31 @@ impl World<'_> {
         }
     }
 
-    fn carry_out(&mut self, request: Request) {
-        let (Request::Submit { p, .. }
-        | Request::Applied { p, .. }
-        | Request::Installed { p, .. }
-        | Request::Unfit { p }
-        | Request::Barrier { p, .. }
-        | Request::Checkpointed { p, .. }) = request;
+    fn carry_out(&mut self, request: HostRequest) {
+        let (HostRequest::Submit { p, .. }
+        | HostRequest::Applied { p, .. }
+        | HostRequest::Installed { p, .. }
+        | HostRequest::Unfit { p }
+        | HostRequest::Barrier { p, .. }
+        | HostRequest::Checkpointed { p, .. }) = request;
         if !self.procs[p.index()].alive() {
             return;
         }
         match request {
-            Request::Submit { seq, dst, payload, .. } => {
-                self.procs[p.index()].given.push_back(Given { seq, dst, payload });
+            HostRequest::Submit { seq, dst, payload, .. } => {
+                self.procs[p.index()].given.push_back(HostCast { seq, dst, payload });
                 self.pump(p);
             }
-            Request::Applied { position, .. } => {
+            HostRequest::Applied { position, .. } => {
                 let applied = &mut self.procs[p.index()].app.above.applied;
                 *applied = position.max(*applied);
                 self.pass_on_applied(p);
                 self.pump(p);
             }
-            Request::Installed { position, .. } => self.host_has_installed(p, position),
-            Request::Unfit { .. } => self.letter(p, Letter::Unfit),
-            Request::Barrier { ticket, .. } => self.letter(p, Letter::Barrier(ticket)),
-            Request::Checkpointed { position, .. } => self.host_has_checkpoint(p, position),
+            HostRequest::Installed { position, .. } => self.host_has_installed(p, position),
+            HostRequest::Unfit { .. } => self.letter(p, OwnedInput::Unfit),
+            HostRequest::Barrier { ticket, .. } => self.letter(p, OwnedInput::Barrier(ticket)),
+            HostRequest::Checkpointed { position, .. } => self.host_has_checkpoint(p, position),
         }
     }
 
@@ -304,7 +305,7 @@ impl World<'_> {
             self.enter_state(p, group, position);
         }
         let installs = self.procs[p.index()].app.installs;
-        self.letter(p, Letter::Installed { position, installs });
+        self.letter(p, OwnedInput::Installed { position, installs });
     }
 
     /// A checkpoint of the host is durable.
@@ -317,8 +318,8 @@ impl World<'_> {
         let process = &mut self.procs[p.index()];
         process.owes = process.owes.filter(|&owed| !whole || deliveries < owed);
         self.mark("sim-host-checkpoint");
-        self.tell_of(&Told::Checkpoint(p, position));
-        self.letter(p, Letter::Checkpointed(position));
+        self.tell_of(&RunEvent::Checkpoint(p, position));
+        self.letter(p, OwnedInput::Checkpointed(position));
     }
 
     /// Puts into the inbox how far the host has applied, as far as nothing holds it back.
@@ -327,7 +328,7 @@ impl World<'_> {
         let position = process.app.may_pass_on();
         if position > process.app.applied {
             process.app.applied = position;
-            process.put(Letter::Applied(position));
+            process.put(OwnedInput::Applied(position));
         }
     }
 
@@ -383,11 +384,11 @@ impl World<'_> {
 pub fn run_hosted(
     entry: &dyn Entry,
     config: &Config,
-    settings: &Settings,
+    settings: &RunSettings,
     seed: u64,
     factory: &dyn Fn() -> Box<dyn Host>,
-    sink: &mut dyn FnMut(&Event<'_>),
-) -> Result<Report, ConfigError> {
+    sink: &mut dyn FnMut(&TraceEvent<'_>),
+) -> Result<RunReport, ConfigError> {
     record_hosted(entry, config, settings, seed, factory, &mut None, sink)
 }
 
@@ -398,15 +399,15 @@ pub fn run_hosted(
 pub fn record_hosted(
     entry: &dyn Entry,
     config: &Config,
-    settings: &Settings,
+    settings: &RunSettings,
     seed: u64,
     factory: &dyn Fn() -> Box<dyn Host>,
-    recorded: &mut Option<Recorded>,
-    sink: &mut dyn FnMut(&Event<'_>),
-) -> Result<Report, ConfigError> {
-    let settings = Settings { messages: 0, barriers: 0, ..settings.clone() };
-    let plan: Plan = draw_plan(entry, config, &settings, seed);
-    let recorded = recorded.insert(Recorded { plan, choices: Choices::default() });
+    recorded: &mut Option<RunRecord>,
+    sink: &mut dyn FnMut(&TraceEvent<'_>),
+) -> Result<RunReport, ConfigError> {
+    let settings = RunSettings { messages: 0, barriers: 0, ..settings.clone() };
+    let plan: RunPlan = draw_plan(entry, config, &settings, seed);
+    let recorded = recorded.insert(RunRecord { plan, choices: Choices::default() });
     let chooser = Chooser::seeded(seed);
     Ok(run_with(entry, config, recorded, chooser, Some(factory()), sink)?.0)
 }
@@ -418,11 +419,11 @@ pub fn record_hosted(
 pub fn replay_hosted(
     entry: &dyn Entry,
     config: &Config,
-    recorded: &Recorded,
+    recorded: &RunRecord,
     factory: &dyn Fn() -> Box<dyn Host>,
-    sink: &mut dyn FnMut(&Event<'_>),
-) -> Result<Report, ConfigError> {
+    sink: &mut dyn FnMut(&TraceEvent<'_>),
+) -> Result<RunReport, ConfigError> {
     let chooser = Chooser::listed(recorded.choices.clone());
-    let mut again = Recorded { plan: recorded.plan.clone(), choices: Choices::default() };
+    let mut again = RunRecord { plan: recorded.plan.clone(), choices: Choices::default() };
     Ok(run_with(entry, config, &mut again, chooser, Some(factory()), sink)?.0)
 }

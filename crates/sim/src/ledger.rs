@@ -1,12 +1,12 @@
 //! What was multicast and who delivered it; what a protocol owes its driver is checked here.
 
-use crate::app::Item;
+use crate::app::DeliveredMessage;
 use crate::hash::RunHash;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use amcast_core::rng::Rng;
-use amcast_core::step::{Status, Wait};
+use amcast_core::step::{ProtocolStatus, WaitReason};
 use amcast_core::{Gid, GroupSet, MsgId, Pid, Time};
 
 /// What a protocol owed its driver and broke. The run stops there.
@@ -113,7 +113,7 @@ pub enum Breach {
 
 /// A process at the end of a run that did not settle.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Stuck {
+pub struct UnsettledProcess {
     /// The process.
     pub p: Pid,
     /// Whether it lives.
@@ -121,7 +121,7 @@ pub struct Stuck {
     /// Whether it is fit.
     pub fit: bool,
     /// What it says of itself, if it lives.
-    pub status: Status,
+    pub status: ProtocolStatus,
     /// Multicasts that it has no room for yet.
     pub backlog: usize,
     /// Barriers that it has not passed.
@@ -129,12 +129,12 @@ pub struct Stuck {
     /// Messages it should have delivered and has not: the first few.
     pub missing: Vec<MsgId>,
     /// Why it says messages wait: the first few.
-    pub waits: Vec<(MsgId, Wait)>,
+    pub waits: Vec<(MsgId, WaitReason)>,
 }
 
 /// A message of the run.
 #[derive(Clone, Debug)]
-pub(crate) struct Message {
+pub(crate) struct LedgerMessage {
     pub id: MsgId,
     pub dst: GroupSet,
     pub bytes: usize,
@@ -150,7 +150,7 @@ pub(crate) struct Message {
     by: Vec<u64>,
 }
 
-impl Message {
+impl LedgerMessage {
     pub(crate) fn delivered_by(&self, p: Pid) -> bool {
         self.by[p.index() / 64] >> (p.index() % 64) & 1 == 1
     }
@@ -158,8 +158,8 @@ impl Message {
 
 /// What was multicast and who delivered it.
 #[derive(Debug)]
-pub(crate) struct Ledger {
-    pub messages: Vec<Message>,
+pub(crate) struct DeliveryLedger {
+    pub messages: Vec<LedgerMessage>,
     /// By sender: the number of each message, which only grows, and its place in `messages`.
     index: Vec<Vec<(u64, usize)>>,
     /// What each process has delivered, over all its lives; since it joined, if it enters views and
@@ -194,7 +194,7 @@ fn digest(bytes: &[u8]) -> u64 {
     hash.0
 }
 
-impl Ledger {
+impl DeliveryLedger {
     pub(crate) fn new(processes: usize, uniform: bool) -> Self {
         Self {
             messages: Vec::new(),
@@ -246,7 +246,7 @@ impl Ledger {
     fn push(&mut self, id: MsgId, dst: GroupSet, payload: &[u8], standing: u32, is_given: bool) {
         self.index[id.sender.index()].push((id.seq, self.messages.len()));
         self.open[id.sender.index()] += 1;
-        self.messages.push(Message {
+        self.messages.push(LedgerMessage {
             id,
             dst,
             bytes: payload.len(),
@@ -287,7 +287,7 @@ impl Ledger {
     }
 
     /// Checks an item of an installed state.
-    pub(crate) fn check_item(&self, p: Pid, item: &Item) -> Result<(), Breach> {
+    pub(crate) fn check_item(&self, p: Pid, item: &DeliveredMessage) -> Result<(), Breach> {
         let m = item.msg;
         let i = self.find(m).ok_or(Breach::Invented { p, m })?;
         if self.messages[i].payload == item.payload {
@@ -305,7 +305,7 @@ impl Ledger {
         p: Pid,
         group: Option<Gid>,
         place: usize,
-        item: &Item,
+        item: &DeliveredMessage,
     ) -> Result<bool, Breach> {
         if let Some(group) = group.filter(|_| self.uniform) {
             let other = *self.positions.entry((group, item.position)).or_insert(item.msg);
@@ -385,10 +385,10 @@ impl Ledger {
         source: Pid,
         place: usize,
         upto: u64,
-    ) -> Vec<Item> {
+    ) -> Vec<DeliveredMessage> {
         let item = |msg, position| {
             let payload = self.find(msg).map_or(0, |i| self.messages[i].payload);
-            Item { msg, position, payload }
+            DeliveredMessage { msg, position, payload }
         };
         if self.uniform {
             let of_group = self.positions.range((group, 0)..=(group, upto)).skip(place);
@@ -439,7 +439,7 @@ mod tests {
     fn a_payload_that_was_given_is_the_one_delivered() {
         let (p, dst) = (Pid(0), GroupSet(1));
         let m = |seq| MsgId { sender: Pid(1), seq };
-        let mut ledger = Ledger::new(2, true);
+        let mut ledger = DeliveryLedger::new(2, true);
         assert_eq!(ledger.cast_given(m(3), dst, b"first", 0), Ok(()));
         assert_eq!(ledger.cast_given(m(9), dst, b"", 0), Ok(()));
         assert!(ledger.cast_given(m(9), dst, b"again", 0).is_err());
@@ -455,10 +455,10 @@ mod tests {
         let group = Gid(0);
         let m = |seq| MsgId { sender: Pid(2), seq };
         for uniform in [true, false] {
-            let mut ledger = Ledger::new(3, uniform);
+            let mut ledger = DeliveryLedger::new(3, uniform);
             for (place, seq) in (1..=3).enumerate() {
                 ledger.cast_given(m(seq), GroupSet(1), b"", 0).expect("numbers grow");
-                let item = Item { msg: m(seq), position: seq * 10, payload: 0 };
+                let item = DeliveredMessage { msg: m(seq), position: seq * 10, payload: 0 };
                 ledger.enter(Time::ZERO, Pid(0), Some(group), place, &item).expect("it is new");
             }
             let source = ledger.furthest_of([Pid(1), Pid(0)].into_iter());
@@ -474,10 +474,10 @@ mod tests {
     fn what_is_delivered_again_is_the_same_in_place_and_position() {
         let (p, group) = (Pid(0), Some(Gid(0)));
         let m = |seq| MsgId { sender: Pid(1), seq };
-        let mut ledger = Ledger::new(2, true);
+        let mut ledger = DeliveryLedger::new(2, true);
         (1..=2).for_each(|seq| ledger.cast(m(seq), GroupSet(1), 8, 0, &mut Vec::new()));
         let mut enter = |place, seq, position| {
-            let item = Item { msg: m(seq), position, payload: 0 };
+            let item = DeliveredMessage { msg: m(seq), position, payload: 0 };
             ledger.enter(Time::ZERO, p, group, place, &item)
         };
         assert_eq!((enter(0, 1, 5), enter(1, 2, 7)), (Ok(true), Ok(true)));

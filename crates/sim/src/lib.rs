@@ -1,15 +1,15 @@
 //! The deterministic simulator: any protocol of the catalog on simulated networks, memories, disks
 //! and oracles, with faults, and the same run again from the same seed.
 //!
-//! Read [`run`](mod@run) first: [`run()`] takes an entry, a configuration, [`Settings`] and a
-//! seed, hands every [`Event`](amcast_core::trace::Event) to a sink, and gives a [`Report`]. The
+//! Read [`run`](mod@run) first: [`run()`] takes an entry, a configuration, [`RunSettings`] and a
+//! seed, hands every [`Event`](amcast_core::trace::TraceEvent) to a sink, and gives a [`RunReport`]. The
 //! simulator judges no property of ordering; whoever takes the events does. What it stops for by
 //! itself is a [`Breach`] of what a protocol owes its driver: payloads changed, positions that go
 //! back, states that do not continue what was delivered, events that break their
 //! [contract](amcast_core::events).
 //!
 //! All chance goes through a [`Chooser`], in which 0 is always the ordinary choice. Hence a run is
-//! a [`Recorded`]: a plan (what is cast, which faults strike) and a list of choices.
+//! a [`RunRecord`]: a plan (what is cast, which faults strike) and a list of choices.
 //! [`shrink()`] makes it smaller while it still fails, [`explore()`] goes through all choices of a
 //! small configuration.
 //!
@@ -18,7 +18,7 @@
 //!
 //! A [`Scenario`] is a run without chance, written down together with what happens in it.
 //!
-//! The carriers stand alone: [`Ram`], [`Network`] and [`Disk`] know no protocol and no harness.
+//! The carriers stand alone: [`Ram`], [`SimNetwork`] and [`SimDisk`] know no protocol and no harness.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -55,15 +55,15 @@ mod world;
 pub use barrier::Barrier;
 pub use chooser::{Choices, Chooser, Concern};
 pub use delay::Delay;
-pub use disk::Disk;
-pub use explore::{Exploration, Explored, explore};
+pub use disk::SimDisk;
+pub use explore::{Exploration, ExplorationResult, explore};
 pub use failover::Failover;
-pub use faults::{Fault, Profile, Strike, When};
-pub use host::{Host, Ports, Request, record_hosted, replay_hosted, run_hosted};
-pub use ledger::{Breach, Stuck};
-pub use network::Network;
-pub use plan::{Cast, Model, Pace, Plan};
+pub use faults::{Fault, FaultTime, Profile, Strike};
+pub use host::{Host, HostPorts, HostRequest, record_hosted, replay_hosted, run_hosted};
+pub use ledger::{Breach, UnsettledProcess};
+pub use network::SimNetwork;
+pub use plan::{CarrierModel, CastPace, PlannedCast, RunPlan};
 pub use ram::Ram;
-pub use run::{Outcome, Recorded, Report, Settings, record, replay, run};
+pub use run::{RunOutcome, RunRecord, RunReport, RunSettings, record, replay, run};
 pub use scenario::{Scenario, ScenarioError};
 pub use shrink::shrink;

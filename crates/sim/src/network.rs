@@ -5,12 +5,12 @@
 //! and what was on the way arrives up to some point. Frames wait for the sender's port, the link
 //! and the receiver's port if these have a bandwidth.
 //!
-//! [`Network`] stands alone: [`send`](Network::send), [`step`](Network::step), and
-//! [`take`](Network::take) what was heard.
+//! [`SimNetwork`] stands alone: [`send`](SimNetwork::send), [`step`](SimNetwork::step), and
+//! [`take`](SimNetwork::take) what was heard.
 
 use crate::chooser::{Chooser, Concern};
 use crate::delay::Delay;
-use crate::queue::Queue;
+use crate::queue::EventQueue;
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -39,7 +39,7 @@ pub struct NetworkModel {
     /// For how long, then.
     pub late: Delay,
     /// What is added between processes that are far apart.
-    pub far: Far,
+    pub far: FarRegions,
     /// How long until an end of a connection hears that it broke.
     pub down: Delay,
     /// How long until a broken connection stands again, if nothing hinders it.
@@ -59,7 +59,7 @@ impl NetworkModel {
             double_ppm: 0,
             late_ppm: 0,
             late: Delay::NONE,
-            far: Far::NONE,
+            far: FarRegions::NONE,
             down: Delay::Constant(delay),
             reconnect: Delay::Constant(delay),
         }
@@ -71,14 +71,14 @@ pub const REGIONS_MAX: usize = 4;
 
 /// Regions that are far apart. Each has as many processes, one after the other by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Far {
+pub struct FarRegions {
     /// How many.
     pub regions: usize,
     /// How much longer a frame travels from a region (row) to another.
     pub one_way: [[Span; REGIONS_MAX]; REGIONS_MAX],
 }
 
-impl Far {
+impl FarRegions {
     /// All are in one place.
     pub const NONE: Self = Self { regions: 1, one_way: [[Span::ZERO; REGIONS_MAX]; REGIONS_MAX] };
 
@@ -91,7 +91,7 @@ impl Far {
 
 /// What a process hears.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Heard {
+pub enum NetworkEvent {
     /// A frame came.
     Frame {
         /// Who hears it.
@@ -119,17 +119,17 @@ pub enum Heard {
 
 /// The network between all processes.
 #[derive(Debug)]
-pub struct Network {
+pub struct SimNetwork {
     model: NetworkModel,
-    ends: Vec<End>,
+    ends: Vec<PipeEnd>,
     /// From each process (row) to each other.
     pipes: Vec<Pipe>,
-    due: Queue<Due>,
-    heard: VecDeque<Heard>,
+    due: EventQueue<NetworkTimer>,
+    heard: VecDeque<NetworkEvent>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct End {
+struct PipeEnd {
     alive: bool,
     /// How often it crashed.
     life: u32,
@@ -154,7 +154,7 @@ struct Pipe {
 }
 
 #[derive(Clone, Debug)]
-enum Due {
+enum NetworkTimer {
     Frame { from: Pid, to: Pid, stream: Option<u32>, bytes: Rc<[u8]>, received: bool },
     Up { to: Pid, of: Pid, stream: u32 },
     Down { to: Pid, of: Pid, stream: u32, life: u32 },
@@ -165,16 +165,17 @@ const fn occupied(ps_per_byte: u64, bytes: usize) -> Span {
     Span(ps_per_byte * bytes as u64 / 1000)
 }
 
-impl Network {
+impl SimNetwork {
     /// A network between `processes` processes, all alive and not connected yet; see
-    /// [`Network::connect_all`].
+    /// [`SimNetwork::connect_all`].
     pub fn new(processes: usize, model: NetworkModel) -> Self {
-        let end = End { alive: true, life: 0, sends_until: Time::ZERO, receives_until: Time::ZERO };
+        let end =
+            PipeEnd { alive: true, life: 0, sends_until: Time::ZERO, receives_until: Time::ZERO };
         Self {
             model,
             ends: alloc::vec![end; processes],
             pipes: alloc::vec![Pipe::default(); processes * processes],
-            due: Queue::default(),
+            due: EventQueue::default(),
             heard: VecDeque::new(),
         }
     }
@@ -245,29 +246,29 @@ impl Network {
     pub fn step(&mut self, chooser: &mut Chooser) {
         let Some((now, due)) = self.due.pop() else { return };
         match due {
-            Due::Frame { from, to, stream, bytes, received } => {
+            NetworkTimer::Frame { from, to, stream, bytes, received } => {
                 self.arrive(now, (from, to), stream, bytes, received);
             }
-            Due::Up { to, of, stream } => {
+            NetworkTimer::Up { to, of, stream } => {
                 if self.ends[to.index()].alive && self.pipe_mut(of, to).heard == stream {
-                    self.heard.push_back(Heard::Up { to, of });
+                    self.heard.push_back(NetworkEvent::Up { to, of });
                 }
             }
-            Due::Down { to, of, stream, life } => {
+            NetworkTimer::Down { to, of, stream, life } => {
                 let end = self.ends[to.index()];
                 // Late news of an older stream, from before this end crashed, changes nothing.
                 let pipe = self.pipe_mut(of, to);
                 pipe.heard = pipe.heard.max(stream);
                 if end.alive && end.life == life {
-                    self.heard.push_back(Heard::Down { to, of });
+                    self.heard.push_back(NetworkEvent::Down { to, of });
                 }
             }
-            Due::Connect { a, b, lives } => self.connected(now, a, b, lives, chooser),
+            NetworkTimer::Connect { a, b, lives } => self.connected(now, a, b, lives, chooser),
         }
     }
 
     /// Takes out what was heard first.
-    pub fn take(&mut self) -> Option<Heard> {
+    pub fn take(&mut self) -> Option<NetworkEvent> {
         self.heard.pop_front()
     }
 
@@ -342,7 +343,7 @@ impl Network {
 
     fn frame(&mut self, at: Time, from: Pid, to: Pid, stream: Option<u32>, bytes: &Rc<[u8]>) {
         let bytes = Rc::clone(bytes);
-        self.due.push(at, Due::Frame { from, to, stream, bytes, received: false });
+        self.due.push(at, NetworkTimer::Frame { from, to, stream, bytes, received: false });
     }
 
     fn arrive(
@@ -358,11 +359,13 @@ impl Network {
             let end = &mut self.ends[to.index()];
             end.receives_until = end.receives_until.max(now) + occupied(port, bytes.len());
             let at = end.receives_until;
-            return self.due.push(at, Due::Frame { from, to, stream, bytes, received: true });
+            return self
+                .due
+                .push(at, NetworkTimer::Frame { from, to, stream, bytes, received: true });
         }
         let current = self.pipe_mut(from, to).heard;
         if self.ends[to.index()].alive && stream.is_none_or(|stream| stream == current) {
-            self.heard.push_back(Heard::Frame { to, from, bytes });
+            self.heard.push_back(NetworkEvent::Frame { to, from, bytes });
         }
     }
 
@@ -376,12 +379,12 @@ impl Network {
         // What would arrive later than the news of the break is lost.
         pipe.last = at;
         let stream = pipe.stream;
-        self.due.push(at, Due::Down { to, of, stream, life });
+        self.due.push(at, NetworkTimer::Down { to, of, stream, life });
     }
 
     fn connect(&mut self, at: Time, a: Pid, b: Pid) {
         let lives = (self.ends[a.index()].life, self.ends[b.index()].life);
-        self.due.push(at, Due::Connect { a, b, lives });
+        self.due.push(at, NetworkTimer::Connect { a, b, lives });
     }
 
     fn connected(&mut self, now: Time, a: Pid, b: Pid, lives: (u32, u32), chooser: &mut Chooser) {
@@ -407,7 +410,7 @@ impl Network {
             pipe.open = true;
             pipe.last = pipe.last.max(at.max(pipe.blocked) + travel);
             let (at, stream) = (pipe.last, pipe.stream);
-            self.due.push(at, Due::Up { to, of, stream });
+            self.due.push(at, NetworkTimer::Up { to, of, stream });
         }
     }
 }

@@ -1,19 +1,19 @@
 //! Crashes, restarts and the other strikes; and the oracles, which tell the truth in the end.
 
 use crate::chooser::Concern;
-use crate::durable::End;
+use crate::durable::ProcessEnd;
 use crate::faults::{Fault, assumes};
-use crate::process::Letter;
-use crate::world::{Due, Subject, World};
+use crate::process::OwnedInput;
+use crate::world::{HarnessTimer, OracleSubject, SimulatedRun};
 use alloc::vec::Vec;
 use amcast_core::step::Oracle;
-use amcast_core::trace::Event;
-use amcast_core::{Assumption, MediumKind, Node, Pid, Span, Time};
+use amcast_core::trace::TraceEvent;
+use amcast_core::{Assumption, MediumKind, Pid, ProtocolProcess, Span, Time};
 
 /// How long one is given that may not be ended yet.
 const PATIENCE_AGAIN: Span = Span::millis(1);
 
-impl World<'_> {
+impl SimulatedRun<'_> {
     pub(crate) fn assumes(&self, assumption: Assumption) -> bool {
         assumes(self.entry.about(), assumption)
     }
@@ -82,8 +82,8 @@ impl World<'_> {
             Fault::WrongLeader { to, group, leader, span } => {
                 let over = self.over(*span);
                 for to in self.node_of(*to) {
-                    self.letter(to, Letter::Oracle(Oracle::Leader(*group, *leader)));
-                    self.queue.push(over, Due::Truth(to, Subject::Group(*group)));
+                    self.letter(to, OwnedInput::Oracle(Oracle::Leader(*group, *leader)));
+                    self.queue.push(over, HarnessTimer::Truth(to, OracleSubject::Group(*group)));
                 }
             }
         }
@@ -100,11 +100,11 @@ impl World<'_> {
 
     fn strike_suspicion(&mut self, to: Pid, of: Pid, over: Time) {
         if to != of && self.procs[of.index()].alive() {
-            self.letter(to, Letter::Oracle(Oracle::Suspect(of)));
+            self.letter(to, OwnedInput::Oracle(Oracle::Suspect(of)));
             // Where nobody vouches for anybody, the suspicion lasts until its subject shows that it
             // lives.
             if self.tells_of_failures() {
-                self.queue.push(over, Due::Truth(to, Subject::Process(of)));
+                self.queue.push(over, HarnessTimer::Truth(to, OracleSubject::Process(of)));
             }
         }
     }
@@ -163,7 +163,7 @@ impl World<'_> {
     }
 
     fn strike_power(&mut self, p: Pid, lost: Option<u64>, down: Option<Span>) {
-        let end = self.at_most(p, End::Machine { lost });
+        let end = self.at_most(p, ProcessEnd::Machine { lost });
         if self.may_crash(p) {
             self.end_for(p, end, down);
         } else if !self.procs[p.index()].alive() {
@@ -179,7 +179,7 @@ impl World<'_> {
             return;
         }
         if alive {
-            self.end_for(p, End::Machine { lost: None }, Some(span));
+            self.end_for(p, ProcessEnd::Machine { lost: None }, Some(span));
         }
         node.into_iter().for_each(|q| self.replace(q));
         if let Some(rank) = self.hosted_rank(p) {
@@ -192,10 +192,10 @@ impl World<'_> {
             return;
         }
         let life = self.procs[p.index()].life;
-        self.queue.push(self.now + patience, Due::Patience(p, life));
+        self.queue.push(self.now + patience, HarnessTimer::Patience(p, life));
         for q in self.node_of(p) {
             self.procs[q.index()].leaving = Some(down);
-            self.letter(q, Letter::Leave);
+            self.letter(q, OwnedInput::Leave);
         }
     }
 
@@ -210,7 +210,7 @@ impl World<'_> {
         if process.left || self.may_crash(p) {
             self.crash_for(p, down);
         } else {
-            self.queue.push(self.now + PATIENCE_AGAIN, Due::Patience(p, life));
+            self.queue.push(self.now + PATIENCE_AGAIN, HarnessTimer::Patience(p, life));
         }
     }
 
@@ -220,7 +220,7 @@ impl World<'_> {
         process.left = left;
         // When the step is over.
         let life = process.life;
-        self.queue.push(self.now, Due::Patience(p, life));
+        self.queue.push(self.now, HarnessTimer::Patience(p, life));
     }
 
     /// Whether a process that is doomed may die in this step: the time of faults is not over, and
@@ -237,7 +237,7 @@ impl World<'_> {
     }
 
     /// A process dies in this way, and comes back after `down`; so does its whole node.
-    pub(crate) fn end_for(&mut self, p: Pid, end: End, down: Option<Span>) {
+    pub(crate) fn end_for(&mut self, p: Pid, end: ProcessEnd, down: Option<Span>) {
         let node = self.node_of(p);
         let mut longest = None;
         for &q in &node {
@@ -250,7 +250,7 @@ impl World<'_> {
                 // Everyone hears of the crash before the process lives again.
                 back = back.max(self.now + self.plan.model.notice.most() + Span(1));
             }
-            self.queue.push(back, Due::Restart(p));
+            self.queue.push(back, HarnessTimer::Restart(p));
         }
         for q in node {
             if self.procs[q.index()].alive() {
@@ -289,7 +289,7 @@ impl World<'_> {
     }
 
     /// A process dies.
-    fn crash(&mut self, p: Pid, end: End) {
+    fn crash(&mut self, p: Pid, end: ProcessEnd) {
         let damaged = self.disk.is_damaged(p);
         let process = &mut self.procs[p.index()];
         process.intact = process.fit && !damaged;
@@ -315,7 +315,7 @@ impl World<'_> {
         self.ram.crash(p, &mut self.chooser);
         self.end_log(p, end);
         let t = self.now;
-        self.emit(&if left { Event::Leave { t, p } } else { Event::Crash { t, p } });
+        self.emit(&if left { TraceEvent::Leave { t, p } } else { TraceEvent::Crash { t, p } });
         self.announce(p);
     }
 
@@ -340,10 +340,10 @@ impl World<'_> {
     fn build_again(&mut self, p: Pid) {
         let node = self.entry.build(p, self.config);
         let node = node.expect("it was built from this configuration before");
-        let messages = matches!(node, Node::Messages(_));
+        let messages = matches!(node, ProtocolProcess::Messages(_));
         self.failover.restarts(p);
         let t = self.now;
-        self.emit(&Event::Recover { t, p });
+        self.emit(&TraceEvent::Recover { t, p });
         let process = &mut self.procs[p.index()];
         process.node = Some(node);
         process.fit = false;
@@ -358,13 +358,13 @@ impl World<'_> {
         self.open(p);
         if self.plan.service {
             for g in self.cluster.all_groups().iter() {
-                self.truth(p, Subject::Group(g), true);
+                self.truth(p, OracleSubject::Group(g), true);
             }
         }
         if self.tells_of_failures() {
             for q in self.cluster.pids().filter(|&q| q != p) {
                 if !self.procs[q.index()].alive() {
-                    self.truth(p, Subject::Process(q), true);
+                    self.truth(p, OracleSubject::Process(q), true);
                 }
             }
         }
@@ -381,7 +381,7 @@ impl World<'_> {
     fn announce(&mut self, p: Pid) {
         if self.tells_of_failures() {
             for q in self.cluster.pids().filter(|&q| q != p) {
-                self.truth(q, Subject::Process(p), true);
+                self.truth(q, OracleSubject::Process(p), true);
             }
         }
         self.elect(p);
@@ -402,29 +402,29 @@ impl World<'_> {
                 return;
             }
             for q in self.cluster.pids() {
-                self.truth(q, Subject::Group(group), true);
+                self.truth(q, OracleSubject::Group(group), true);
             }
         }
     }
 
     /// `to` is told the truth, as it is then: after a while, or at once.
-    pub(crate) fn truth(&mut self, to: Pid, subject: Subject, after: bool) {
+    pub(crate) fn truth(&mut self, to: Pid, subject: OracleSubject, after: bool) {
         let wait = if after {
             self.plan.model.notice.draw(&mut self.chooser, Concern::Oracle)
         } else {
             Span::ZERO
         };
-        self.queue.push(self.now + wait, Due::Truth(to, subject));
+        self.queue.push(self.now + wait, HarnessTimer::Truth(to, subject));
     }
 
     /// Tells `to` how things are; without a service, that it is not told any more who leads.
-    pub(crate) fn tell(&mut self, to: Pid, subject: Subject) {
+    pub(crate) fn tell(&mut self, to: Pid, subject: OracleSubject) {
         let said = match subject {
-            Subject::Group(g) if !self.plan.service => Oracle::NoLeader(g),
-            Subject::Group(g) => Oracle::Leader(g, self.leaders[g.index()]),
-            Subject::Process(p) if self.procs[p.index()].alive() => Oracle::Trust(p),
-            Subject::Process(p) => Oracle::Suspect(p),
+            OracleSubject::Group(g) if !self.plan.service => Oracle::NoLeader(g),
+            OracleSubject::Group(g) => Oracle::Leader(g, self.leaders[g.index()]),
+            OracleSubject::Process(p) if self.procs[p.index()].alive() => Oracle::Trust(p),
+            OracleSubject::Process(p) => Oracle::Suspect(p),
         };
-        self.letter(to, Letter::Oracle(said));
+        self.letter(to, OwnedInput::Oracle(said));
     }
 }

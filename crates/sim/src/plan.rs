@@ -4,17 +4,17 @@ use crate::barrier::{self, Barrier};
 use crate::chooser::{Chooser, Concern};
 use crate::delay::Delay;
 use crate::disk::DiskModel;
-use crate::faults::{self, Around, Fault, Profile, Strike};
+use crate::faults::{self, Fault, FaultBounds, Profile, Strike};
 use crate::network::NetworkModel;
-use crate::ram::{Order, RamModel};
-use crate::run::Settings;
+use crate::ram::{RamModel, WriteOrder};
+use crate::run::RunSettings;
 use alloc::vec::Vec;
 use amcast_core::parameters::SUSPECT;
-use amcast_core::{Cluster, Config, Entry, GroupSet, MediumKind, Pid, Span, Time};
+use amcast_core::{ClusterShape, Config, Entry, GroupSet, MediumKind, Pid, Span, Time};
 
 /// How the surroundings of the protocol behave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Model {
+pub struct CarrierModel {
     /// The network.
     pub network: NetworkModel,
     /// The memory.
@@ -44,7 +44,7 @@ pub struct Model {
     pub notice: Delay,
 }
 
-impl Model {
+impl CarrierModel {
     /// A quiet world for measuring: every write takes `write`, every message `message`, nothing
     /// else takes any time. Set `post`, `step` and bandwidths to what is to be measured.
     pub const fn constant(write: Span, message: Span) -> Self {
@@ -159,7 +159,7 @@ impl Model {
         self.ram.denied_late =
             Delay::HeavyTail { least: ram, scale: ram.times(8), most: Span::millis(3) };
         if chooser.pick(c, 2) == 1 {
-            self.ram.order = Order::PerRegion;
+            self.ram.order = WriteOrder::PerRegion;
         }
         if chooser.pick(c, 2) == 1 {
             let tail = Delay::HeavyTail { least: ram, scale: ram, most: ram.times(500) };
@@ -177,7 +177,7 @@ impl Model {
 
 /// When senders multicast.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pace {
+pub enum CastPace {
     /// Each multicast at its own time (open loop).
     Open,
     /// Each sender has at most so many multicasts that are not yet delivered in every destination
@@ -190,7 +190,7 @@ pub enum Pace {
 
 /// A multicast that is to be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cast {
+pub struct PlannedCast {
     /// Not before this time, nor before the sender has room for it.
     pub at: Time,
     /// Who multicasts.
@@ -203,13 +203,13 @@ pub struct Cast {
 
 /// What a run is to be. With the same choices, the same plan gives the same run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Plan {
+pub struct RunPlan {
     /// How the surroundings behave.
-    pub model: Model,
+    pub model: CarrierModel,
     /// What is multicast, by time.
-    pub casts: Vec<Cast>,
+    pub casts: Vec<PlannedCast>,
     /// When senders multicast.
-    pub pace: Pace,
+    pub pace: CastPace,
     /// Who is set a barrier, by time.
     pub barriers: Vec<Barrier>,
     /// Which faults strike.
@@ -231,12 +231,12 @@ pub struct Plan {
     pub events_max: u64,
 }
 
-impl Plan {
+impl RunPlan {
     /// Draws the plan of a run.
     pub fn draw(
         entry: &dyn Entry,
         config: &Config,
-        settings: &Settings,
+        settings: &RunSettings,
         chooser: &mut Chooser,
     ) -> Self {
         let (about, cluster) = (entry.about(), config.cluster());
@@ -258,12 +258,12 @@ impl Plan {
             phase(about.medium, suspect, chooser).max(least)
         });
         let calm = Time::ZERO + faulty;
-        let mut model = settings.model.unwrap_or_else(|| Model::draw(profile, chooser));
+        let mut model = settings.model.unwrap_or_else(|| CarrierModel::draw(profile, chooser));
         if !settings.splits_steps {
             model.ram.midst_ppm = 0;
         }
         let replaces = settings.replaces;
-        let around = Around { calm, replaces, service, suspect, turns };
+        let around = FaultBounds { calm, replaces, service, suspect, turns };
         let mut strikes = faults::draw(profile, entry, cluster, &around, chooser);
         let stays_dead = |p| match cluster.group_of(p) {
             None => !settings.clients_return,
@@ -345,11 +345,11 @@ fn part_of(dst: GroupSet, together: &[GroupSet]) -> GroupSet {
 }
 
 fn casts(
-    (cluster, together): (&Cluster, &[GroupSet]),
-    settings: &Settings,
+    (cluster, together): (&ClusterShape, &[GroupSet]),
+    settings: &RunSettings,
     faulty: Span,
     chooser: &mut Chooser,
-) -> Vec<Cast> {
+) -> Vec<PlannedCast> {
     let c = Concern::Workload;
     let groups = cluster.groups() as u64;
     let senders = match cluster.clients() {
@@ -361,7 +361,7 @@ fn casts(
     let dst_most = 1 + chooser.pick(c, groups);
     let large = chooser.pick(c, 3) == 2;
     let within = faulty.0 * 9 / 10 / (1 + chooser.pick(c, 4));
-    let mut casts: Vec<Cast> = (0..settings.messages)
+    let mut casts: Vec<PlannedCast> = (0..settings.messages)
         .map(|_| {
             let mut dst = GroupSet::EMPTY;
             let count = match settings.destinations {
@@ -379,7 +379,7 @@ fn casts(
                 (None, 19) if large => chooser.between(c, 0, settings.payload_max as u64),
                 (None, _) => chooser.between(c, 0, 2000.min(settings.payload_max as u64)),
             };
-            Cast {
+            PlannedCast {
                 at: Time(chooser.between(c, 0, within)),
                 sender: Pid((first as u64 + chooser.pick(c, senders as u64)) as u32),
                 dst: part_of(dst, together),

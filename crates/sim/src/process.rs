@@ -1,20 +1,20 @@
 //! A process of the run: its node, its clock, and what waits for it.
 
-use crate::app::{App, Item};
+use crate::app::{App, DeliveredMessage};
 use crate::contract::EventContract;
-use crate::ram::Answer;
-use crate::world::Tray;
+use crate::ram::OwnedOutcome;
+use crate::world::OutboxBuffer;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use amcast_core::memory::Memory;
 use amcast_core::messages::Frames;
-use amcast_core::step::{Medium, Oracle, Status, Ticket, Wait};
-use amcast_core::{Gid, GroupSet, Input, MsgId, Node, Pid, Span, Submission, Time};
+use amcast_core::step::{Medium, Oracle, ProtocolStatus, Ticket, WaitReason};
+use amcast_core::{Gid, GroupSet, Input, MsgId, Pid, ProtocolProcess, Span, Submission, Time};
 
 /// A multicast that the host asked for, with its number.
 #[derive(Clone, Debug)]
-pub(crate) struct Given {
+pub(crate) struct HostCast {
     pub seq: u64,
     pub dst: GroupSet,
     pub payload: Vec<u8>,
@@ -22,7 +22,7 @@ pub(crate) struct Given {
 
 /// An input that owns what it says, so that it can wait.
 #[derive(Clone, Debug)]
-pub(crate) enum Letter {
+pub(crate) enum OwnedInput {
     /// The number of a record, and the record.
     Stored(u64, Vec<u8>),
     Torn,
@@ -35,7 +35,7 @@ pub(crate) enum Letter {
     /// The index of the cast in the plan.
     Submit(usize),
     /// A multicast that the host asked for.
-    Given(Given),
+    Given(HostCast),
     Unfit,
     Durable(Ticket),
     Loaded(Ticket, Option<Vec<u8>>),
@@ -57,14 +57,14 @@ pub(crate) enum Letter {
     },
     Barrier(Ticket),
     Oracle(Oracle),
-    Done(Ticket, Answer),
+    Done(Ticket, OwnedOutcome),
     Fresh(Pid, u32),
     From(Pid, Rc<[u8]>),
     Up(Pid),
     Down(Pid),
 }
 
-impl Letter {
+impl OwnedInput {
     /// As an input, if it is none of a medium's and no submission of the plan.
     pub(crate) fn plain<M: Medium>(&self) -> Option<Input<'_, M>> {
         Some(match self {
@@ -104,15 +104,15 @@ impl Letter {
 
 /// Outputs of a step that are still to be carried out.
 #[derive(Debug)]
-pub(crate) enum Unposted {
-    Messages(Tray<Frames>),
-    Memory(Tray<Memory>),
+pub(crate) enum PendingOutputs {
+    Messages(OutboxBuffer<Frames>),
+    Memory(OutboxBuffer<Memory>),
 }
 
 /// A process of the run.
-pub(crate) struct Process {
+pub(crate) struct SimProcess {
     /// None while it is dead.
-    pub node: Option<Node>,
+    pub node: Option<ProtocolProcess>,
     /// How often it crashed.
     pub life: u32,
     /// How often it crashed or was left out by its group.
@@ -121,8 +121,8 @@ pub(crate) struct Process {
     pub group: Option<Gid>,
     pub app: App,
     /// The deliveries in the application's last checkpoint that is durable.
-    pub checkpoint: Vec<Item>,
-    pub inbox: VecDeque<Letter>,
+    pub checkpoint: Vec<DeliveredMessage>,
+    pub inbox: VecDeque<OwnedInput>,
     /// Busy or paused until then.
     pub free_at: Time,
     /// When the inbox is looked at again, if it has to wait.
@@ -134,7 +134,7 @@ pub(crate) struct Process {
     /// What it is still to multicast: indices into the plan.
     pub backlog: VecDeque<usize>,
     /// What the host had it multicast, and it has not taken yet.
-    pub given: VecDeque<Given>,
+    pub given: VecDeque<HostCast>,
     /// The position of the checkpoint that the host goes on from in this life; 0 for none.
     pub resumes_from: u64,
     /// Multicasts so far, of all its lives.
@@ -150,7 +150,7 @@ pub(crate) struct Process {
     /// Pauses for so long in the middle of its next step's outputs.
     pub pauses: Option<Span>,
     /// Outputs of its last step that it carries out when the pause among them is over.
-    pub unposted: Option<Unposted>,
+    pub unposted: Option<PendingOutputs>,
     /// Was asked to leave its group, and is then dead for so long, or for ever.
     pub leaving: Option<Option<Span>>,
     /// Has left its group, and stops.
@@ -166,7 +166,7 @@ pub(crate) struct Process {
     pub drift_ppm: i32,
 }
 
-impl Process {
+impl SimProcess {
     pub(crate) fn new(group: Option<Gid>, drift_ppm: i32) -> Self {
         Self {
             node: None,
@@ -228,8 +228,8 @@ impl Process {
     /// When it wants to be woken, by its own clock.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let deadline = match self.node.as_ref()? {
-            Node::Messages(node) => node.deadline(),
-            Node::Memory(node, _) => node.deadline(),
+            ProtocolProcess::Messages(node) => node.deadline(),
+            ProtocolProcess::Memory(node, _) => node.deadline(),
         };
         deadline.map(|(at, _)| at)
     }
@@ -237,11 +237,11 @@ impl Process {
     /// How many multicasts of so many bytes it takes now, and the most bytes of one.
     pub(crate) fn room(&self, dst: GroupSet, bytes: usize) -> (usize, usize) {
         match &self.node {
-            Some(Node::Messages(node)) => {
+            Some(ProtocolProcess::Messages(node)) => {
                 let most = node.payload_max();
                 (node.room(dst, bytes.min(most)), most)
             }
-            Some(Node::Memory(node, _)) => {
+            Some(ProtocolProcess::Memory(node, _)) => {
                 let most = node.payload_max();
                 (node.room(dst, bytes.min(most)), most)
             }
@@ -250,7 +250,7 @@ impl Process {
     }
 
     /// What it says of itself and of messages that wait, the first `most` of them.
-    pub(crate) fn explain(&self, most: usize) -> (Status, Vec<(MsgId, Wait)>) {
+    pub(crate) fn explain(&self, most: usize) -> (ProtocolStatus, Vec<(MsgId, WaitReason)>) {
         let mut waits = Vec::new();
         let mut tell = |m, wait| {
             if waits.len() < most {
@@ -258,24 +258,24 @@ impl Process {
             }
         };
         let status = match &self.node {
-            Some(Node::Messages(node)) => {
+            Some(ProtocolProcess::Messages(node)) => {
                 node.waiting(&mut tell);
                 node.status()
             }
-            Some(Node::Memory(node, _)) => {
+            Some(ProtocolProcess::Memory(node, _)) => {
                 node.waiting(&mut tell);
                 node.status()
             }
-            None => Status::default(),
+            None => ProtocolStatus::default(),
         };
         (status, waits)
     }
 
     /// Puts a letter into the inbox; one look and one alarm are enough at a time.
-    pub(crate) fn put(&mut self, letter: Letter) {
+    pub(crate) fn put(&mut self, letter: OwnedInput) {
         let again = match letter {
-            Letter::Poll => matches!(self.inbox.back(), Some(Letter::Poll)),
-            Letter::Wake => self.inbox.iter().any(|l| matches!(l, Letter::Wake)),
+            OwnedInput::Poll => matches!(self.inbox.back(), Some(OwnedInput::Poll)),
+            OwnedInput::Wake => self.inbox.iter().any(|l| matches!(l, OwnedInput::Wake)),
             _ => false,
         };
         if !again {
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn a_drifting_clock_reaches_a_deadline_when_it_says() {
         for drift in [-300, 0, 7, 500] {
-            let p = Process::new(None, drift);
+            let p = SimProcess::new(None, drift);
             for local in [1, 999, 123_456_789, 5_000_000_000] {
                 let at = p.when(Time(local));
                 assert!(p.clock(at) >= Time(local));

@@ -6,56 +6,56 @@ use core::cmp::Ordering;
 
 /// A queue of things that are due.
 #[derive(Debug)]
-pub struct Queue<T> {
-    heap: BinaryHeap<Slot<T>>,
+pub struct EventQueue<T> {
+    heap: BinaryHeap<QueueSlot<T>>,
     sequence: u64,
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct QueueSlot<T> {
     at: Time,
     sequence: u64,
     item: T,
 }
 
-impl<T> Slot<T> {
+impl<T> QueueSlot<T> {
     const fn key(&self) -> (Time, u64) {
         (self.at, self.sequence)
     }
 }
 
-impl<T> PartialEq for Slot<T> {
+impl<T> PartialEq for QueueSlot<T> {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl<T> Eq for Slot<T> {}
+impl<T> Eq for QueueSlot<T> {}
 
-impl<T> PartialOrd for Slot<T> {
+impl<T> PartialOrd for QueueSlot<T> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Ord for Slot<T> {
+impl<T> Ord for QueueSlot<T> {
     // The heap gives its greatest first; we want the earliest.
     fn cmp(&self, other: &Self) -> Ordering {
         other.key().cmp(&self.key())
     }
 }
 
-impl<T> Default for Queue<T> {
+impl<T> Default for EventQueue<T> {
     fn default() -> Self {
         Self { heap: BinaryHeap::new(), sequence: 0 }
     }
 }
 
-impl<T> Queue<T> {
+impl<T> EventQueue<T> {
     /// Puts in what is due at `at`.
     pub fn push(&mut self, at: Time, item: T) {
         self.sequence += 1;
-        self.heap.push(Slot { at, sequence: self.sequence, item });
+        self.heap.push(QueueSlot { at, sequence: self.sequence, item });
     }
 
     /// When the next thing is due; [`Time::NEVER`] if nothing is.
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn earliest_first_and_ties_in_order_of_arrival() {
-        let mut queue = Queue::default();
+        let mut queue = EventQueue::default();
         for (at, item) in [(5, 'c'), (3, 'a'), (5, 'd'), (3, 'b')] {
             queue.push(Time(at), item);
         }

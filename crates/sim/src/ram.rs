@@ -5,8 +5,8 @@
 //!   anywhere if the writer dies, and polls and reads may come between any two.
 //! - Source lines are read some time between posting and answering, so a protocol that changes
 //!   them too early is caught.
-//! - Stores and reads by others also happen in the middle of a step of the owner (module `midst`).
-//! - Order holds per region or per owner ([`Order`]), nothing beyond.
+//! - Stores and reads by others also happen in the middle of a step of the owner (module `mid_step`).
+//! - Order holds per region or per owner ([`WriteOrder`]), nothing beyond.
 //! - A write that is not wholly there when its region is revoked is `Denied`, and by chance lands
 //!   all the same: wholly or in part, at once or much later, but never out of order, and nothing
 //!   lands behind a gap until the region is opened anew.
@@ -20,26 +20,27 @@
 //! [`advance`](Ram::advance), and [`take`](Ram::take) what happened.
 
 mod flight;
-mod midst;
+mod mid_step;
 
 use crate::chooser::{Chooser, Concern};
 use crate::delay::Delay;
-use crate::queue::Queue;
+use crate::queue::EventQueue;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::memory::{
-    HeapRegions, LINE_WORDS, Out, Outcome, RegionId, RegionSpec, Regions, Source, Window,
+    AccessOutcome, HeapRegions, LINE_WORDS, MemoryOutput, RegionId, RegionSpec, RegionWindow,
+    Regions, WriteSource,
 };
 use amcast_core::step::Ticket;
 use amcast_core::{Pid, Span, Time};
-use flight::{Flights, Read, Write};
+use flight::{InFlightTable, ReadInFlight, WriteInFlight};
 
 /// The words of a line and its stamp.
 pub type RawLine = [u64; LINE_WORDS + 1];
 
 /// Which writes of a process keep the order of posting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
+pub enum WriteOrder {
     /// Those to one region: all that the medium promises.
     PerRegion,
     /// Those to one owner, as over one queue pair of RDMA.
@@ -88,7 +89,7 @@ pub struct RamModel {
     /// How long, where a start is the cause.
     pub unreached: Delay,
     /// What keeps its order.
-    pub order: Order,
+    pub order: WriteOrder,
 }
 
 impl RamModel {
@@ -113,14 +114,14 @@ impl RamModel {
             fresh: Delay::Constant(Span::micros(10)),
             unreached_ppm: 0,
             unreached: Delay::NONE,
-            order: Order::PerOwner,
+            order: WriteOrder::PerOwner,
         }
     }
 }
 
 /// What happened in the memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Happening {
+pub enum MemoryOccurrence {
     /// Something was stored in a region of this process.
     Changed {
         /// Whose region.
@@ -135,7 +136,7 @@ pub enum Happening {
         /// The ticket of the request.
         ticket: Ticket,
         /// The answer.
-        answer: Answer,
+        answer: OwnedOutcome,
     },
     /// This process is to be told of another's fresh start. Its writes reach the new memory only
     /// after [`Ram::told`].
@@ -149,27 +150,27 @@ pub enum Happening {
     },
 }
 
-/// An [`Outcome`] that owns its words.
+/// An [`AccessOutcome`] that owns its words.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answer {
-    /// [`Outcome::Written`].
+pub enum OwnedOutcome {
+    /// [`AccessOutcome::Written`].
     Written,
-    /// [`Outcome::Words`].
+    /// [`AccessOutcome::Words`].
     Words(Vec<RawLine>),
-    /// [`Outcome::Denied`].
+    /// [`AccessOutcome::Denied`].
     Denied,
-    /// [`Outcome::Lost`].
+    /// [`AccessOutcome::Lost`].
     Lost,
 }
 
-impl Answer {
+impl OwnedOutcome {
     /// As the medium says it.
-    pub fn outcome(&self) -> Outcome<'_> {
+    pub fn outcome(&self) -> AccessOutcome<'_> {
         match self {
-            Self::Written => Outcome::Written,
-            Self::Words(lines) => Outcome::Words(lines),
-            Self::Denied => Outcome::Denied,
-            Self::Lost => Outcome::Lost,
+            Self::Written => AccessOutcome::Written,
+            Self::Words(lines) => AccessOutcome::Words(lines),
+            Self::Denied => AccessOutcome::Denied,
+            Self::Lost => AccessOutcome::Lost,
         }
     }
 }
@@ -178,13 +179,13 @@ impl Answer {
 #[derive(Debug)]
 pub struct Ram {
     model: RamModel,
-    homes: Vec<Home>,
+    homes: Vec<ProcessRegions>,
     /// From each process (row) to each owner.
-    ways: Vec<Way>,
-    writes: Flights<Write>,
-    reads: Flights<Read>,
-    due: Queue<Due>,
-    happened: VecDeque<Happening>,
+    ways: Vec<MemoryPath>,
+    writes: InFlightTable<WriteInFlight>,
+    reads: InFlightTable<ReadInFlight>,
+    due: EventQueue<RamTimer>,
+    happened: VecDeque<MemoryOccurrence>,
     posted: u64,
     /// How often a process was out of another's reach at first.
     unreached: u64,
@@ -193,10 +194,10 @@ pub struct Ram {
 
 /// A process and its regions.
 #[derive(Debug)]
-struct Home {
+struct ProcessRegions {
     specs: Vec<RegionSpec>,
     lines: HeapRegions,
-    gates: Vec<Gate>,
+    gates: Vec<RegionGate>,
     alive: bool,
     /// How often it crashed.
     life: u32,
@@ -209,7 +210,7 @@ struct Home {
 
 /// A region's permission and order.
 #[derive(Clone, Copy, Debug, Default)]
-struct Gate {
+struct RegionGate {
     allowed: bool,
     /// When the last store that was posted is due: later ones are not earlier.
     last: Time,
@@ -221,7 +222,7 @@ struct Gate {
 
 /// From one process to another's memory.
 #[derive(Clone, Debug, Default)]
-struct Way {
+struct MemoryPath {
     /// The owner's life that the writer was told of.
     known: u32,
     /// The owner is out of reach, and the writer will be told when it no more is.
@@ -236,7 +237,7 @@ struct Way {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Due {
+enum RamTimer {
     Store { write: usize, upto: u32 },
     Answer { write: usize },
     Look { read: usize, from: u32, upto: u32 },
@@ -248,9 +249,9 @@ impl Ram {
     /// Memories of processes with these regions, all alive, zeroed and revoked.
     pub fn new(specs: Vec<Vec<RegionSpec>>, model: RamModel) -> Self {
         let count = specs.len();
-        let home = |specs: Vec<RegionSpec>| Home {
+        let home = |specs: Vec<RegionSpec>| ProcessRegions {
             lines: HeapRegions::new(&specs),
-            gates: alloc::vec![Gate::default(); specs.len()],
+            gates: alloc::vec![RegionGate::default(); specs.len()],
             specs,
             alive: true,
             life: 0,
@@ -261,10 +262,10 @@ impl Ram {
         Self {
             model,
             homes: specs.into_iter().map(home).collect(),
-            ways: alloc::vec![Way::default(); count * count],
-            writes: Flights::default(),
-            reads: Flights::default(),
-            due: Queue::default(),
+            ways: alloc::vec![MemoryPath::default(); count * count],
+            writes: InFlightTable::default(),
+            reads: InFlightTable::default(),
+            due: EventQueue::default(),
             happened: VecDeque::new(),
             posted: 0,
             unreached: 0,
@@ -273,32 +274,32 @@ impl Ram {
     }
 
     /// A process's own regions.
-    pub fn window(&self, owner: Pid) -> Window<'_> {
-        Window(&self.homes[owner.index()].lines)
+    pub fn window(&self, owner: Pid) -> RegionWindow<'_> {
+        RegionWindow(&self.homes[owner.index()].lines)
     }
 
     /// Carries out what `from` asks for. Panics if it writes a region that is not its to write, or
     /// past its end: broken invariants of the protocol.
-    pub fn post(&mut self, now: Time, from: Pid, out: &Out, chooser: &mut Chooser) {
+    pub fn post(&mut self, now: Time, from: Pid, out: &MemoryOutput, chooser: &mut Chooser) {
         self.now = self.now.max(now);
         assert!(self.homes[from.index()].alive, "{from:?} is dead and posts {out:?}");
         match *out {
-            Out::Write { to, region, at, source, ticket, bell } => {
+            MemoryOutput::Write { to, region, at, source, ticket, bell } => {
                 self.check(to, region, at, source.count());
                 let spec = &self.homes[to.index()].specs[usize::from(region.0)];
                 assert!(spec.writer == from, "{from:?} writes {to:?}'s {spec:?}");
                 self.check_source(from, &source);
                 self.write(now, from, (to, region, at), source, (ticket, bell), chooser);
             }
-            Out::Read { of, region, at, count, ticket } => {
+            MemoryOutput::Read { of, region, at, count, ticket } => {
                 self.check(of, region, at, count);
                 self.read(now, from, (of, region, at, count), ticket, chooser);
             }
-            Out::Allow(region) => {
+            MemoryOutput::Allow(region) => {
                 let gate = &mut self.homes[from.index()].gates[usize::from(region.0)];
                 (gate.allowed, gate.gap) = (true, false);
             }
-            Out::Revoke(region) => self.revoke(now, from, region, chooser),
+            MemoryOutput::Revoke(region) => self.revoke(now, from, region, chooser),
         }
     }
 
@@ -312,11 +313,11 @@ impl Ram {
         let Some((now, due)) = self.due.pop() else { return };
         self.now = now;
         match due {
-            Due::Store { write, upto } => self.store(now, write, upto, chooser),
-            Due::Answer { write } => self.answer(now, write, chooser),
-            Due::Look { read, from, upto } => self.look(read, from, upto),
-            Due::Words { read } => self.words(read),
-            Due::Fresh { to, of, life } => self.fresh(to, of, life),
+            RamTimer::Store { write, upto } => self.store(now, write, upto, chooser),
+            RamTimer::Answer { write } => self.answer(now, write, chooser),
+            RamTimer::Look { read, from, upto } => self.look(read, from, upto),
+            RamTimer::Words { read } => self.words(read),
+            RamTimer::Fresh { to, of, life } => self.fresh(to, of, life),
         }
     }
 
@@ -328,7 +329,7 @@ impl Ram {
     }
 
     /// Takes out what happened first.
-    pub fn take(&mut self) -> Option<Happening> {
+    pub fn take(&mut self) -> Option<MemoryOccurrence> {
         self.happened.pop_front()
     }
 
@@ -345,7 +346,7 @@ impl Ram {
         home.life += 1;
         home.lines = HeapRegions::new(&home.specs);
         for gate in &mut home.gates {
-            *gate = Gate::default();
+            *gate = RegionGate::default();
         }
     }
 
@@ -369,7 +370,7 @@ impl Ram {
             if to != p {
                 self.way_mut(to, p).appeared = false;
                 let at = now + self.model.fresh.draw(chooser, Concern::Ram);
-                self.due.push(at, Due::Fresh { to, of: p, life });
+                self.due.push(at, RamTimer::Fresh { to, of: p, life });
                 self.start_unreached(now, p, to, chooser);
             }
         }
@@ -401,10 +402,10 @@ impl Ram {
         self.unreached += 1;
         self.way_mut(from, owner).unreached = true;
         let life = self.homes[owner.index()].life;
-        self.due.push(until, Due::Fresh { to: from, of: owner, life });
+        self.due.push(until, RamTimer::Fresh { to: from, of: owner, life });
     }
 
-    /// A process takes notice of [`Happening::Fresh`]: what it posts from now on is meant for the
+    /// A process takes notice of [`MemoryOccurrence::Fresh`]: what it posts from now on is meant for the
     /// new memory.
     pub fn told(&mut self, to: Pid, of: Pid, life: u32) {
         let way = self.way_mut(to, of);
@@ -449,11 +450,11 @@ impl Ram {
         }
     }
 
-    fn way(&self, from: Pid, owner: Pid) -> &Way {
+    fn way(&self, from: Pid, owner: Pid) -> &MemoryPath {
         &self.ways[from.index() * self.homes.len() + owner.index()]
     }
 
-    fn way_mut(&mut self, from: Pid, owner: Pid) -> &mut Way {
+    fn way_mut(&mut self, from: Pid, owner: Pid) -> &mut MemoryPath {
         let count = self.homes.len();
         &mut self.ways[from.index() * count + owner.index()]
     }
@@ -466,8 +467,8 @@ impl Ram {
         assert!(fits && count > 0, "{count} lines from {at} are not in {owner:?}'s {spec:?}");
     }
 
-    fn check_source(&self, from: Pid, source: &Source) {
-        let (Source::Copy(lines) | Source::Made { rest: lines, .. }) = source;
+    fn check_source(&self, from: Pid, source: &WriteSource) {
+        let (WriteSource::Copy(lines) | WriteSource::Made { rest: lines, .. }) = source;
         if lines.count > 0 {
             self.check(from, lines.region, lines.at, lines.count);
         }
@@ -489,11 +490,11 @@ impl Ram {
         // One that started after that life knows no other one, and has written nothing elsewhere.
         let knows = way.known == life && !way.unreached;
         if current.life == life && current.alive && self.homes[to.index()].alive && !knows {
-            self.happened.push_back(Happening::Fresh { to, of, life });
+            self.happened.push_back(MemoryOccurrence::Fresh { to, of, life });
         }
     }
 
-    fn lines(&self, owner: Pid, region: RegionId) -> &[amcast_core::memory::Line] {
+    fn lines(&self, owner: Pid, region: RegionId) -> &[amcast_core::memory::CacheLine] {
         self.homes[owner.index()].lines.lines(region)
     }
 

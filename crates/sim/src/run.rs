@@ -4,19 +4,19 @@ use crate::chooser::{Choices, Chooser, Odometer};
 use crate::failover::Failover;
 use crate::faults::Profile;
 use crate::host::{Host, HostSlot};
-use crate::ledger::{Breach, Stuck};
-use crate::plan::{Model, Pace, Plan};
-use crate::world::World;
+use crate::ledger::{Breach, UnsettledProcess};
+use crate::plan::{CarrierModel, CastPace, RunPlan};
+use crate::world::SimulatedRun;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use amcast_core::step::{Extent, Note};
-use amcast_core::trace::Event;
+use amcast_core::step::{Note, PayloadRange};
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, ConfigError, Entry, Pid, ProtocolEvent, Span, Time, memory, messages};
 
 /// What kind of run is wanted; the seed decides the rest.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct RunSettings {
     /// Which faults there may be.
     pub profile: Profile,
     /// How many multicasts, of all senders: the clients, or the replicas if there are no clients.
@@ -30,11 +30,11 @@ pub struct Settings {
     /// Every multicast goes to this many groups; drawn if none.
     pub destinations: Option<usize>,
     /// When senders multicast.
-    pub pace: Pace,
+    pub pace: CastPace,
     /// How long faults last and multicasts begin; drawn if none.
     pub faulty: Option<Span>,
     /// How the surroundings behave; drawn if none.
-    pub model: Option<Model>,
+    pub model: Option<CarrierModel>,
     /// Whether replicas that crashed come back.
     pub restarts: bool,
     /// Whether disks may be lost and replaced by empty ones.
@@ -56,7 +56,7 @@ pub struct Settings {
     pub events_max: u64,
 }
 
-impl Default for Settings {
+impl Default for RunSettings {
     fn default() -> Self {
         Self {
             profile: Profile::None,
@@ -65,7 +65,7 @@ impl Default for Settings {
             payload_max: 16 << 10,
             payload: None,
             destinations: None,
-            pace: Pace::Open,
+            pace: CastPace::Open,
             faulty: None,
             model: None,
             restarts: true,
@@ -80,7 +80,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl RunSettings {
     /// The default run with faults of `profile`.
     pub fn with(profile: Profile) -> Self {
         Self { profile, ..Self::default() }
@@ -88,7 +88,12 @@ impl Settings {
 
     /// A run for measuring: no faults, no chance but in who sends what; everything takes the time
     /// that `model` says. Read latencies from the events.
-    pub fn latency(model: Model, pace: Pace, payload: usize, destinations: usize) -> Self {
+    pub fn latency(
+        model: CarrierModel,
+        pace: CastPace,
+        payload: usize,
+        destinations: usize,
+    ) -> Self {
         Self {
             pace,
             payload: Some(payload),
@@ -102,30 +107,30 @@ impl Settings {
 
 /// A run that can be run again.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Recorded {
+pub struct RunRecord {
     /// What was to happen.
-    pub plan: Plan,
+    pub plan: RunPlan,
     /// What was chosen on the way.
     pub choices: Choices,
 }
 
 /// How a run ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    /// All that had to be delivered was, and every process that lives is fit. [`Event::End`] was
+pub enum RunOutcome {
+    /// All that had to be delivered was, and every process that lives is fit. [`TraceEvent::End`] was
     /// said.
     Settled,
     /// That did not come about in time. What each process says, those first that miss something.
-    NotSettled(Vec<Stuck>),
+    NotSettled(Vec<UnsettledProcess>),
     /// The protocol broke what it owes its driver, and the run stopped.
     Breach(Breach),
 }
 
 /// What came of a run.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct RunReport {
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
     /// Multicasts made.
     pub casts: u64,
     /// Deliveries made, of all processes.
@@ -153,13 +158,13 @@ pub struct Report {
     /// records were lost.
     pub machines: Vec<(Time, Pid, u64)>,
     /// The run, to run it again.
-    pub recorded: Recorded,
+    pub recorded: RunRecord,
 }
 
-impl Report {
+impl RunReport {
     /// Whether it settled.
     pub fn settled(&self) -> bool {
-        self.outcome == Outcome::Settled
+        self.outcome == RunOutcome::Settled
     }
 }
 
@@ -171,10 +176,10 @@ impl Report {
 pub fn run(
     entry: &dyn Entry,
     config: &Config,
-    settings: &Settings,
+    settings: &RunSettings,
     seed: u64,
-    sink: &mut dyn FnMut(&Event<'_>),
-) -> Result<Report, ConfigError> {
+    sink: &mut dyn FnMut(&TraceEvent<'_>),
+) -> Result<RunReport, ConfigError> {
     record(entry, config, settings, seed, &mut None, sink)
 }
 
@@ -186,13 +191,13 @@ pub fn run(
 pub fn record(
     entry: &dyn Entry,
     config: &Config,
-    settings: &Settings,
+    settings: &RunSettings,
     seed: u64,
-    recorded: &mut Option<Recorded>,
-    sink: &mut dyn FnMut(&Event<'_>),
-) -> Result<Report, ConfigError> {
+    recorded: &mut Option<RunRecord>,
+    sink: &mut dyn FnMut(&TraceEvent<'_>),
+) -> Result<RunReport, ConfigError> {
     let plan = draw_plan(entry, config, settings, seed);
-    let recorded = recorded.insert(Recorded { plan, choices: Choices::default() });
+    let recorded = recorded.insert(RunRecord { plan, choices: Choices::default() });
     let chooser = Chooser::seeded(seed);
     Ok(run_with(entry, config, recorded, chooser, None, sink)?.0)
 }
@@ -201,10 +206,10 @@ pub fn record(
 pub(crate) fn draw_plan(
     entry: &dyn Entry,
     config: &Config,
-    settings: &Settings,
+    settings: &RunSettings,
     seed: u64,
-) -> Plan {
-    Plan::draw(entry, config, settings, &mut Chooser::seeded(!seed))
+) -> RunPlan {
+    RunPlan::draw(entry, config, settings, &mut Chooser::seeded(!seed))
 }
 
 /// Runs a plan that was drawn, and changed perhaps, with the chance of a seed; see [`run()`].
@@ -214,11 +219,11 @@ pub(crate) fn draw_plan(
 pub fn run_plan(
     entry: &dyn Entry,
     config: &Config,
-    plan: Plan,
+    plan: RunPlan,
     seed: u64,
-    sink: &mut dyn FnMut(&Event<'_>),
-) -> Result<Report, ConfigError> {
-    let mut recorded = Recorded { plan, choices: Choices::default() };
+    sink: &mut dyn FnMut(&TraceEvent<'_>),
+) -> Result<RunReport, ConfigError> {
+    let mut recorded = RunRecord { plan, choices: Choices::default() };
     Ok(run_with(entry, config, &mut recorded, Chooser::seeded(seed), None, sink)?.0)
 }
 
@@ -229,27 +234,27 @@ pub fn run_plan(
 pub fn replay(
     entry: &dyn Entry,
     config: &Config,
-    recorded: &Recorded,
-    sink: &mut dyn FnMut(&Event<'_>),
-) -> Result<Report, ConfigError> {
+    recorded: &RunRecord,
+    sink: &mut dyn FnMut(&TraceEvent<'_>),
+) -> Result<RunReport, ConfigError> {
     let chooser = Chooser::listed(recorded.choices.clone());
-    let mut again = Recorded { plan: recorded.plan.clone(), choices: Choices::default() };
+    let mut again = RunRecord { plan: recorded.plan.clone(), choices: Choices::default() };
     Ok(run_with(entry, config, &mut again, chooser, None, sink)?.0)
 }
 
 /// What is told of a run, in the order in which it happens.
 #[derive(Debug)]
-pub(crate) enum Told<'a> {
+pub(crate) enum RunEvent<'a> {
     /// An event of the trace.
-    Event(&'a Event<'a>),
+    Event(&'a TraceEvent<'a>),
     /// A process reports something to its driver.
     Reported(Pid, ProtocolEvent),
     /// A process remarks something.
     Note(Pid, Note),
     /// A process asks the memory for something.
-    Memory(Pid, &'a memory::Out),
+    Memory(Pid, &'a memory::MemoryOutput),
     /// A process sends a message.
-    Message(Pid, &'a messages::Out<Extent>, &'a [u8]),
+    Message(Pid, &'a messages::MessageOutput<PayloadRange>, &'a [u8]),
     /// A process writes a record, awaited or not.
     Record(Pid, &'a [u8], bool),
     /// A record of a process did not fit on its disk.
@@ -269,19 +274,20 @@ pub(crate) enum Told<'a> {
 }
 
 /// Who is told.
-pub(crate) type Hear<'a> = dyn FnMut(Time, &Told<'_>) + 'a;
+pub(crate) type RunObserver<'a> = dyn FnMut(Time, &RunEvent<'_>) + 'a;
 
 /// Runs a recorded run again, and tells more of it than its events.
 pub(crate) fn narrate(
     entry: &dyn Entry,
     config: &Config,
-    recorded: &Recorded,
-    hear: &mut Hear<'_>,
-) -> Result<Report, ConfigError> {
+    recorded: &RunRecord,
+    hear: &mut RunObserver<'_>,
+) -> Result<RunReport, ConfigError> {
     let chooser = Chooser::listed(recorded.choices.clone());
     let mut choices = Choices::default();
-    let mut ignore = |_: &Event<'_>| {};
-    let mut world = World::new(entry, config, &recorded.plan, chooser, &mut choices, &mut ignore)?;
+    let mut ignore = |_: &TraceEvent<'_>| {};
+    let mut world =
+        SimulatedRun::new(entry, config, &recorded.plan, chooser, &mut choices, &mut ignore)?;
     world.hear = Some(hear);
     let outcome = world.run();
     Ok(world.report(outcome).0)
@@ -292,13 +298,13 @@ pub(crate) fn narrate(
 pub(crate) fn run_with(
     entry: &dyn Entry,
     config: &Config,
-    recorded: &mut Recorded,
+    recorded: &mut RunRecord,
     chooser: Chooser,
     host: Option<Box<dyn Host>>,
-    sink: &mut dyn FnMut(&Event<'_>),
-) -> Result<(Report, Option<Odometer>), ConfigError> {
-    let Recorded { plan, choices } = &mut *recorded;
-    let mut world = World::new(entry, config, plan, chooser, choices, sink)?;
+    sink: &mut dyn FnMut(&TraceEvent<'_>),
+) -> Result<(RunReport, Option<Odometer>), ConfigError> {
+    let RunRecord { plan, choices } = &mut *recorded;
+    let mut world = SimulatedRun::new(entry, config, plan, chooser, choices, sink)?;
     world.above = HostSlot::new(host, config.cluster().replicas());
     let outcome = world.run();
     let (mut report, odometer) = world.report(outcome);

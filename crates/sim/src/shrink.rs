@@ -2,13 +2,17 @@
 
 use crate::chooser::Concern;
 use crate::faults::Fault;
-use crate::run::Recorded;
+use crate::run::RunRecord;
 use alloc::vec::Vec;
 use amcast_core::{Pid, Span};
 
 /// Gives a smaller run for which `fails` still holds, trying at most `tries` runs. `fails` must
 /// hold for `run`; it replays what it is given and judges it.
-pub fn shrink(run: Recorded, tries: usize, fails: &mut dyn FnMut(&Recorded) -> bool) -> Recorded {
+pub fn shrink(
+    run: RunRecord,
+    tries: usize,
+    fails: &mut dyn FnMut(&RunRecord) -> bool,
+) -> RunRecord {
     let mut shrinking = Shrinking { best: run, tries, fails };
     loop {
         let before = shrinking.best.clone();
@@ -30,14 +34,14 @@ pub fn shrink(run: Recorded, tries: usize, fails: &mut dyn FnMut(&Recorded) -> b
 }
 
 struct Shrinking<'a> {
-    best: Recorded,
+    best: RunRecord,
     tries: usize,
-    fails: &'a mut dyn FnMut(&Recorded) -> bool,
+    fails: &'a mut dyn FnMut(&RunRecord) -> bool,
 }
 
 impl Shrinking<'_> {
     /// Keeps a candidate if it still fails.
-    fn keep(&mut self, candidate: Recorded) -> bool {
+    fn keep(&mut self, candidate: RunRecord) -> bool {
         if self.tries == 0 {
             return false;
         }
@@ -50,7 +54,7 @@ impl Shrinking<'_> {
     }
 
     /// Leaves out runs of items: halves first, then ever smaller ones.
-    fn drop_items<T>(&mut self, list: fn(&mut Recorded) -> &mut Vec<T>) {
+    fn drop_items<T>(&mut self, list: fn(&mut RunRecord) -> &mut Vec<T>) {
         let mut size = list(&mut self.best).len();
         while size > 0 && self.tries > 0 {
             let mut at = 0;
@@ -69,7 +73,7 @@ impl Shrinking<'_> {
 
     /// Leaves out processes of those whose machines fail at one moment.
     fn drop_outages(&mut self) {
-        fn outages(run: &mut Recorded, strike: usize) -> Option<&mut Vec<(Pid, Option<Span>)>> {
+        fn outages(run: &mut RunRecord, strike: usize) -> Option<&mut Vec<(Pid, Option<Span>)>> {
             match &mut run.plan.strikes[strike].fault {
                 Fault::Power { outages, .. } => Some(outages),
                 _ => None,

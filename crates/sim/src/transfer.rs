@@ -13,11 +13,11 @@
 //!                       the source died or let the state go; the state is too old by now, or not believed
 //! ```
 
-use crate::app::Item;
+use crate::app::DeliveredMessage;
 use crate::chooser::Concern;
 use crate::ledger::Breach;
-use crate::process::Letter;
-use crate::world::{Due, World};
+use crate::process::OwnedInput;
+use crate::world::{HarnessTimer, SimulatedRun};
 use alloc::vec::Vec;
 use amcast_core::{MsgId, Pid, Role, Span, StateSource};
 
@@ -66,7 +66,7 @@ struct StateTransfer {
     /// It was a continuing member of all views since it was asked.
     is_steady: bool,
     /// The state, as it was when it was asked for.
-    items: Vec<Item>,
+    items: Vec<DeliveredMessage>,
     pieces: u32,
     /// How long each takes at least.
     pace: Span,
@@ -109,7 +109,7 @@ impl StateTransfer {
     }
 }
 
-impl World<'_> {
+impl SimulatedRun<'_> {
     /// A process continues from `position`, and its application needs a state that holds all up to there.
     pub(crate) fn needs_state(
         &mut self,
@@ -160,7 +160,7 @@ impl World<'_> {
         let process = &self.procs[p.index()];
         let (life, attempt) = (process.life, process.app.attempts);
         let step = TransferStep { p, life, attempt, what };
-        self.queue.push(self.now + least + delay, Due::Transfer(step));
+        self.queue.push(self.now + least + delay, HarnessTimer::Transfer(step));
     }
 
     /// Asks another source, or the same one for a new state; what came is of no use.
@@ -194,7 +194,7 @@ impl World<'_> {
                 let app = &self.procs[p.index()].app;
                 if app.gap.is_none() && app.installs == installs {
                     let position = app.position();
-                    self.letter(p, Letter::Installed { position, installs });
+                    self.letter(p, OwnedInput::Installed { position, installs });
                 }
             }
         }
@@ -344,7 +344,7 @@ impl World<'_> {
         self.note_breach(result);
     }
 
-    fn put_in_force(&mut self, p: Pid, items: Vec<Item>) -> Result<(), Breach> {
+    fn put_in_force(&mut self, p: Pid, items: Vec<DeliveredMessage>) -> Result<(), Breach> {
         let app = &mut self.procs[p.index()].app;
         let waiting = core::mem::take(&mut app.waiting);
         app.log.clear();
@@ -360,13 +360,13 @@ impl World<'_> {
         let app = &mut self.procs[p.index()].app;
         app.applied = app.applied.max(upto);
         let (position, installs) = (app.position(), app.installs);
-        self.letter(p, Letter::Installed { position, installs });
+        self.letter(p, OwnedInput::Installed { position, installs });
         self.apply_later(p);
         Ok(())
     }
 
     /// Takes what a process delivered, whose application has a state in force: what is in that is dropped.
-    pub(crate) fn take_delivered(&mut self, p: Pid, item: Item) -> Result<(), Breach> {
+    pub(crate) fn take_delivered(&mut self, p: Pid, item: DeliveredMessage) -> Result<(), Breach> {
         let app = &self.procs[p.index()].app;
         if self.has_host() || item.position > app.position() {
             return self.add(p, item);

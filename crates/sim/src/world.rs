@@ -1,35 +1,35 @@
 //! The run itself: the processes, the carriers, and the loop that drives them.
 
-use crate::app::Item;
+use crate::app::DeliveredMessage;
 use crate::chooser::{Choices, Chooser, Concern, Odometer};
-use crate::disk::Disk;
+use crate::disk::SimDisk;
 use crate::events::EventRecord;
 use crate::failover::FailoverCounter;
-use crate::faults::When;
+use crate::faults::FaultTime;
 use crate::hash::RunHash;
 use crate::host::HostSlot;
-use crate::ledger::{Breach, Ledger, Stuck};
-use crate::network::{Heard, Network};
-use crate::plan::{Pace, Plan};
-use crate::process::{Letter, Process};
-use crate::queue::Queue;
-use crate::ram::{Happening, Ram};
-use crate::run::{Hear, Outcome, Recorded, Report, Told};
+use crate::ledger::{Breach, DeliveryLedger, UnsettledProcess};
+use crate::network::{NetworkEvent, SimNetwork};
+use crate::plan::{CastPace, RunPlan};
+use crate::process::{OwnedInput, SimProcess};
+use crate::queue::EventQueue;
+use crate::ram::{MemoryOccurrence, Ram};
+use crate::run::{RunEvent, RunObserver, RunOutcome, RunRecord, RunReport};
 use crate::transfer::TransferStep;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use amcast_core::entry::build_all;
 use amcast_core::memory::Memory;
 use amcast_core::messages::Frames;
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{
-    Cluster, Config, ConfigError, Entry, Gid, GroupSet, MediumKind, MsgId, Outbox, Output, Pid,
-    Span, Time,
+    ClusterShape, Config, ConfigError, Entry, Gid, GroupSet, MediumKind, MsgId, Outbox, Output,
+    Pid, Span, Time,
 };
 
 /// What is due in the harness itself.
 #[derive(Clone, Debug)]
-pub(crate) enum Due {
+pub(crate) enum HarnessTimer {
     /// Look into the inbox: the process is free again.
     Run(Pid),
     Wake(Pid, u32),
@@ -43,9 +43,9 @@ pub(crate) enum Due {
     /// The application takes a checkpoint, now and then.
     Checkpoint(Pid),
     /// A checkpoint of that life is durable.
-    Checkpointed(Pid, u32, Vec<Item>),
+    Checkpointed(Pid, u32, Vec<DeliveredMessage>),
     /// Something for this life of a process.
-    Letter(Pid, u32, Letter),
+    Letter(Pid, u32, OwnedInput),
     /// The index of a multicast in the plan.
     Cast(usize),
     /// A sender may have room again.
@@ -58,25 +58,25 @@ pub(crate) enum Due {
     Patience(Pid, u32),
     Restart(Pid),
     /// The oracle tells a process the truth.
-    Truth(Pid, Subject),
+    Truth(Pid, OracleSubject),
     Check,
 }
 
 /// What an oracle may speak of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Subject {
+pub(crate) enum OracleSubject {
     Process(Pid),
     Group(Gid),
 }
 
 /// An outbox and room to take its items out into.
 #[derive(Debug)]
-pub(crate) struct Tray<M: amcast_core::Medium> {
+pub(crate) struct OutboxBuffer<M: amcast_core::Medium> {
     pub outbox: Outbox<M>,
     pub items: Vec<Output<M>>,
 }
 
-impl<M: amcast_core::Medium> Default for Tray<M> {
+impl<M: amcast_core::Medium> Default for OutboxBuffer<M> {
     fn default() -> Self {
         Self { outbox: Outbox::default(), items: Vec::new() }
     }
@@ -91,30 +91,30 @@ pub(crate) const WAKE_GRAIN: Span = Span(200);
 const SPINS_MAX: u32 = 100;
 
 /// What a run consists of.
-pub(crate) struct World<'a> {
+pub(crate) struct SimulatedRun<'a> {
     pub entry: &'a dyn Entry,
     pub config: &'a Config,
-    pub cluster: Cluster,
-    pub plan: &'a Plan,
+    pub cluster: ClusterShape,
+    pub plan: &'a RunPlan,
     pub chooser: Chooser,
-    sink: &'a mut dyn FnMut(&Event<'_>),
+    sink: &'a mut dyn FnMut(&TraceEvent<'_>),
     /// Who is told what happens beside the events, if anyone.
-    pub hear: Option<&'a mut Hear<'a>>,
+    pub hear: Option<&'a mut RunObserver<'a>>,
     /// The replica of a service above the processes, if there is one.
     pub above: HostSlot,
     pub now: Time,
-    pub queue: Queue<Due>,
-    pub network: Network,
+    pub queue: EventQueue<HarnessTimer>,
+    pub network: SimNetwork,
     pub ram: Ram,
-    pub disk: Disk,
-    pub procs: Vec<Process>,
-    pub ledger: Ledger,
+    pub disk: SimDisk,
+    pub procs: Vec<SimProcess>,
+    pub ledger: DeliveryLedger,
     pub hash: RunHash,
     pub marks: BTreeMap<&'static str, u64>,
     pub failover: FailoverCounter,
     pub reported: EventRecord,
-    pub frames: Tray<Frames>,
-    pub memory: Tray<Memory>,
+    pub frames: OutboxBuffer<Frames>,
+    pub memory: OutboxBuffer<Memory>,
     pub scratch: Vec<u8>,
     pub steps: u64,
     pub messages: u64,
@@ -136,21 +136,21 @@ pub(crate) struct World<'a> {
     salvage: &'a mut Choices,
 }
 
-impl Drop for World<'_> {
+impl Drop for SimulatedRun<'_> {
     fn drop(&mut self) {
         *self.salvage = self.chooser.take_record();
     }
 }
 
-impl<'a> World<'a> {
+impl<'a> SimulatedRun<'a> {
     /// Builds every process; nothing has started yet.
     pub(crate) fn new(
         entry: &'a dyn Entry,
         config: &'a Config,
-        plan: &'a Plan,
+        plan: &'a RunPlan,
         chooser: Chooser,
         salvage: &'a mut Choices,
-        sink: &'a mut dyn FnMut(&Event<'_>),
+        sink: &'a mut dyn FnMut(&TraceEvent<'_>),
     ) -> Result<Self, ConfigError> {
         let cluster = *config.cluster();
         let nodes = build_all(entry, config)?;
@@ -158,7 +158,7 @@ impl<'a> World<'a> {
         let specs = nodes.iter().map(|node| node.regions().to_vec()).collect();
         let procs = nodes.into_iter().zip(cluster.pids()).map(|(node, p)| {
             let drift = plan.drift_ppm.get(p.index()).copied().unwrap_or(0);
-            let mut process = Process::new(cluster.group_of(p), drift);
+            let mut process = SimProcess::new(cluster.group_of(p), drift);
             process.node = Some(node);
             process
         });
@@ -175,18 +175,18 @@ impl<'a> World<'a> {
             hear: None,
             above: HostSlot::default(),
             now: Time::ZERO,
-            queue: Queue::default(),
-            network: Network::new(count, plan.model.network),
+            queue: EventQueue::default(),
+            network: SimNetwork::new(count, plan.model.network),
             ram: Ram::new(specs, plan.model.ram),
-            disk: Disk::new(count, plan.model.disk),
+            disk: SimDisk::new(count, plan.model.disk),
             procs: procs.collect(),
-            ledger: Ledger::new(count, uniform),
+            ledger: DeliveryLedger::new(count, uniform),
             hash: RunHash::new(),
             marks: BTreeMap::new(),
             failover: FailoverCounter::new(cluster.groups(), count),
             reported: EventRecord::default(),
-            frames: Tray::default(),
-            memory: Tray::default(),
+            frames: OutboxBuffer::default(),
+            memory: OutboxBuffer::default(),
             scratch: Vec::new(),
             steps: 0,
             messages: 0,
@@ -204,12 +204,12 @@ impl<'a> World<'a> {
     }
 
     /// Runs until the run has settled, or cannot.
-    pub(crate) fn run(&mut self) -> Outcome {
+    pub(crate) fn run(&mut self) -> RunOutcome {
         self.begin();
         let end = self.plan.calm + self.plan.settle;
         loop {
             if let Some(breach) = self.breach.take() {
-                return Outcome::Breach(breach);
+                return RunOutcome::Breach(breach);
             }
             let next = [self.network.next(), self.ram.next(), self.disk.next(), self.queue.next()];
             let now = next.into_iter().fold(self.above.next(), Time::min);
@@ -217,7 +217,7 @@ impl<'a> World<'a> {
                 if self.above.host.as_ref().is_some_and(|host| !host.is_settled()) {
                     self.mark("sim-host-not-settled");
                 }
-                return Outcome::NotSettled(self.stuck());
+                return RunOutcome::NotSettled(self.stuck());
             }
             self.now = now;
             self.events += 1;
@@ -235,14 +235,14 @@ impl<'a> World<'a> {
             } else if next[2] == now {
                 self.disk.step();
                 while let Some((p, ticket)) = self.disk.take() {
-                    self.letter(p, Letter::Durable(ticket));
+                    self.letter(p, OwnedInput::Durable(ticket));
                 }
             } else if next[3] > now {
                 self.above.is_due = true;
             } else if let Some((_, due)) = self.queue.pop() {
-                if matches!(due, Due::Check) && self.check_settled() {
-                    self.emit(&Event::End);
-                    return Outcome::Settled;
+                if matches!(due, HarnessTimer::Check) && self.check_settled() {
+                    self.emit(&TraceEvent::End);
+                    return RunOutcome::Settled;
                 }
                 self.due(due);
             }
@@ -255,7 +255,7 @@ impl<'a> World<'a> {
     fn begin(&mut self) {
         for p in self.cluster.pids() {
             let groups = self.cluster.group_of(p).map_or(GroupSet::EMPTY, GroupSet::one);
-            self.emit(&Event::Process { p, groups });
+            self.emit(&TraceEvent::Process { p, groups });
         }
         match self.entry.about().medium {
             MediumKind::Messages => self.network.connect_all(Time::ZERO, &mut self.chooser),
@@ -265,81 +265,83 @@ impl<'a> World<'a> {
             self.start_hosts();
         }
         for p in self.cluster.pids() {
-            self.letter(p, Letter::Start(0));
+            self.letter(p, OwnedInput::Start(0));
         }
         for (i, cast) in self.plan.casts.iter().enumerate() {
-            self.queue.push(cast.at, Due::Cast(i));
+            self.queue.push(cast.at, HarnessTimer::Cast(i));
         }
         for (i, barrier) in self.plan.barriers.iter().enumerate() {
-            self.queue.push(barrier.at, Due::Barrier(i));
+            self.queue.push(barrier.at, HarnessTimer::Barrier(i));
         }
         for (i, strike) in self.plan.strikes.iter().enumerate() {
             match strike.at {
-                When::Time(at) => self.queue.push(at, Due::Strike(i)),
-                When::Event(event) => self.by_event.push((event, i)),
+                FaultTime::Time(at) => self.queue.push(at, HarnessTimer::Strike(i)),
+                FaultTime::Event(event) => self.by_event.push((event, i)),
             }
         }
         if self.plan.service {
             for g in self.cluster.all_groups().iter() {
                 for p in self.cluster.pids() {
-                    self.truth(p, Subject::Group(g), false);
+                    self.truth(p, OracleSubject::Group(g), false);
                 }
             }
         }
-        self.queue.push(self.plan.calm, Due::Check);
+        self.queue.push(self.plan.calm, HarnessTimer::Check);
         self.poll_host();
     }
 
-    fn due(&mut self, due: Due) {
+    fn due(&mut self, due: HarnessTimer) {
         match due {
-            Due::Run(p) => {
+            HarnessTimer::Run(p) => {
                 if self.procs[p.index()].run_at == Some(self.now) {
                     self.procs[p.index()].run_at = None;
                     self.pump(p);
                 }
             }
-            Due::Wake(p, life) => self.wake(p, life),
-            Due::Poll(p, life) => {
+            HarnessTimer::Wake(p, life) => self.wake(p, life),
+            HarnessTimer::Poll(p, life) => {
                 let process = &mut self.procs[p.index()];
                 if process.life == life && process.poll_at == Some(self.now) {
                     process.poll_at = None;
-                    self.letter(p, Letter::Poll);
+                    self.letter(p, OwnedInput::Poll);
                 }
             }
-            Due::Apply(p, life) => self.apply(p, life),
-            Due::Transfer(step) => self.transfer(step),
-            Due::Installed(p, life, installs) => self.installed(p, life, installs),
-            Due::Checkpoint(p) => {
+            HarnessTimer::Apply(p, life) => self.apply(p, life),
+            HarnessTimer::Transfer(step) => self.transfer(step),
+            HarnessTimer::Installed(p, life, installs) => self.installed(p, life, installs),
+            HarnessTimer::Checkpoint(p) => {
                 self.checkpoint(p);
                 self.checkpoint_later(p);
             }
-            Due::Checkpointed(p, life, items) => self.checkpointed(p, life, items),
-            Due::Letter(p, life, letter) => {
+            HarnessTimer::Checkpointed(p, life, items) => self.checkpointed(p, life, items),
+            HarnessTimer::Letter(p, life, letter) => {
                 if self.procs[p.index()].life == life {
                     self.letter(p, letter);
                 }
             }
-            Due::Cast(i) => {
+            HarnessTimer::Cast(i) => {
                 let p = self.plan.casts[i].sender;
                 self.procs[p.index()].backlog.push_back(i);
                 self.pump(p);
             }
-            Due::Go(p) => self.pump(p),
-            Due::Barrier(i) => self.barrier(i),
-            Due::Strike(i) => self.strike(i),
-            Due::Patience(p, life) => self.lose_patience(p, life),
-            Due::Restart(p) => self.restart(p),
-            Due::Truth(p, subject) => self.tell(p, subject),
-            Due::Check => self.queue.push(self.now + self.plan.quiet, Due::Check),
+            HarnessTimer::Go(p) => self.pump(p),
+            HarnessTimer::Barrier(i) => self.barrier(i),
+            HarnessTimer::Strike(i) => self.strike(i),
+            HarnessTimer::Patience(p, life) => self.lose_patience(p, life),
+            HarnessTimer::Restart(p) => self.restart(p),
+            HarnessTimer::Truth(p, subject) => self.tell(p, subject),
+            HarnessTimer::Check => self.queue.push(self.now + self.plan.quiet, HarnessTimer::Check),
         }
     }
 
     fn hear(&mut self) {
         while let Some(heard) = self.network.take() {
             match heard {
-                Heard::Frame { to, from, bytes } => self.letter(to, Letter::From(from, bytes)),
-                Heard::Up { to, of } => self.letter(to, Letter::Up(of)),
-                Heard::Down { to, of } => self.letter(to, Letter::Down(of)),
+                NetworkEvent::Frame { to, from, bytes } => {
+                    self.letter(to, OwnedInput::From(from, bytes))
+                }
+                NetworkEvent::Up { to, of } => self.letter(to, OwnedInput::Up(of)),
+                NetworkEvent::Down { to, of } => self.letter(to, OwnedInput::Down(of)),
             }
         }
     }
@@ -347,7 +349,7 @@ impl<'a> World<'a> {
     fn feel(&mut self) {
         while let Some(happening) = self.ram.take() {
             match happening {
-                Happening::Changed { owner, bell } => {
+                MemoryOccurrence::Changed { owner, bell } => {
                     let model = &self.plan.model;
                     let wait = if bell { model.bell } else { model.idle };
                     let at = self.now + wait.draw(&mut self.chooser, Concern::Schedule);
@@ -355,19 +357,21 @@ impl<'a> World<'a> {
                     if process.alive() && process.poll_at.is_none_or(|earlier| at < earlier) {
                         process.poll_at = Some(at);
                         let life = process.life;
-                        self.queue.push(at, Due::Poll(owner, life));
+                        self.queue.push(at, HarnessTimer::Poll(owner, life));
                     }
                 }
-                Happening::Done { to, ticket, answer } => {
-                    self.letter(to, Letter::Done(ticket, answer));
+                MemoryOccurrence::Done { to, ticket, answer } => {
+                    self.letter(to, OwnedInput::Done(ticket, answer));
                 }
-                Happening::Fresh { to, of, life } => self.letter(to, Letter::Fresh(of, life)),
+                MemoryOccurrence::Fresh { to, of, life } => {
+                    self.letter(to, OwnedInput::Fresh(of, life))
+                }
             }
         }
     }
 
     /// Gives a process something to take notice of, as soon as it is free.
-    pub(crate) fn letter(&mut self, p: Pid, letter: Letter) {
+    pub(crate) fn letter(&mut self, p: Pid, letter: OwnedInput) {
         let process = &mut self.procs[p.index()];
         if process.alive() {
             process.put(letter);
@@ -387,7 +391,7 @@ impl<'a> World<'a> {
             if process.free_at > now {
                 if process.run_at != Some(process.free_at) {
                     process.run_at = Some(process.free_at);
-                    self.queue.push(process.free_at, Due::Run(p));
+                    self.queue.push(process.free_at, HarnessTimer::Run(p));
                 }
                 return;
             }
@@ -404,8 +408,8 @@ impl<'a> World<'a> {
                     None => break,
                 },
             };
-            submitted = matches!(letter, Letter::Submit(_) | Letter::Given(_));
-            let woken = matches!(letter, Letter::Wake);
+            submitted = matches!(letter, OwnedInput::Submit(_) | OwnedInput::Given(_));
+            let woken = matches!(letter, OwnedInput::Wake);
             self.step(p, letter);
             self.watch_spin(p, woken);
         }
@@ -424,15 +428,15 @@ impl<'a> World<'a> {
     }
 
     /// What a process is told when there is nothing to tell.
-    fn nothing(&self) -> Letter {
+    fn nothing(&self) -> OwnedInput {
         match self.entry.about().medium {
-            MediumKind::Memory => Letter::Poll,
-            MediumKind::Messages => Letter::Wake,
+            MediumKind::Memory => OwnedInput::Poll,
+            MediumKind::Messages => OwnedInput::Wake,
         }
     }
 
     /// The next multicast that a host asked for, if the process may make it now.
-    fn given_submission(&mut self, p: Pid) -> Option<Letter> {
+    fn given_submission(&mut self, p: Pid) -> Option<OwnedInput> {
         let process = &mut self.procs[p.index()];
         let given = process.given.front()?;
         let (dst, bytes) = (given.dst, given.payload.len());
@@ -452,19 +456,19 @@ impl<'a> World<'a> {
             return None;
         }
         let t = self.now;
-        self.emit(&Event::Cast { t, p, m, dst });
-        Some(Letter::Given(given))
+        self.emit(&TraceEvent::Cast { t, p, m, dst });
+        Some(OwnedInput::Given(given))
     }
 
     /// The next multicast of the plan of a process, if it may make it now.
-    fn submission(&mut self, p: Pid) -> Option<Letter> {
+    fn submission(&mut self, p: Pid) -> Option<OwnedInput> {
         let process = &self.procs[p.index()];
         let &cast = process.backlog.front()?;
         let wanted = &self.plan.casts[cast];
         let held = match self.plan.pace {
-            Pace::Open => false,
-            Pace::Closed(most) => self.ledger.open_of(p) >= most,
-            Pace::Rounds(burst) => {
+            CastPace::Open => false,
+            CastPace::Closed(most) => self.ledger.open_of(p) >= most,
+            CastPace::Rounds(burst) => {
                 let rounds = process.casts / u64::from(burst.max(1));
                 let members = self.config.cluster().replicas() as u64;
                 (self.ledger.ever(p) as u64) < rounds * u64::from(burst) * members
@@ -484,8 +488,8 @@ impl<'a> World<'a> {
         let (dst, bytes) = (wanted.dst, wanted.bytes.min(most));
         self.ledger.cast(m, dst, bytes, process.standing, &mut self.scratch);
         let t = self.now;
-        self.emit(&Event::Cast { t, p, m, dst });
-        Some(Letter::Submit(cast))
+        self.emit(&TraceEvent::Cast { t, p, m, dst });
+        Some(OwnedInput::Submit(cast))
     }
 
     fn wake(&mut self, p: Pid, life: u32) {
@@ -497,7 +501,7 @@ impl<'a> World<'a> {
         process.wake_at = None;
         let deadline = process.deadline();
         if deadline.is_some_and(|at| at <= process.clock(now)) {
-            self.letter(p, Letter::Wake);
+            self.letter(p, OwnedInput::Wake);
         } else {
             self.rearm(p);
         }
@@ -515,16 +519,16 @@ impl<'a> World<'a> {
         let process = &mut self.procs[p.index()];
         process.wake_at = Some(at + late);
         let life = process.life;
-        self.queue.push(at + late, Due::Wake(p, life));
+        self.queue.push(at + late, HarnessTimer::Wake(p, life));
     }
 
-    pub(crate) fn emit(&mut self, event: &Event<'_>) {
+    pub(crate) fn emit(&mut self, event: &TraceEvent<'_>) {
         self.hash.event(event);
         (self.sink)(event);
-        self.tell_of(&Told::Event(event));
+        self.tell_of(&RunEvent::Event(event));
     }
 
-    pub(crate) fn tell_of(&mut self, told: &Told<'_>) {
+    pub(crate) fn tell_of(&mut self, told: &RunEvent<'_>) {
         if let Some(hear) = &mut self.hear {
             hear(self.now, told);
         }
@@ -533,7 +537,7 @@ impl<'a> World<'a> {
     fn check_settled(&mut self) -> bool {
         let still = self.deliveries_seen == self.ledger.deliveries;
         self.deliveries_seen = self.ledger.deliveries;
-        let has_cast = |p: &Process| p.backlog.is_empty() && p.given.is_empty();
+        let has_cast = |p: &SimProcess| p.backlog.is_empty() && p.given.is_empty();
         let all_cast = || self.procs.iter().all(|p| !p.alive() || has_cast(p));
         // A node that comes back when the faults end is there at the second look.
         let all_back = self.now > self.plan.calm;
@@ -558,7 +562,7 @@ impl<'a> World<'a> {
     /// Deliveries that are still to come, at most so many for each process that lives.
     fn missing(&self, most: usize) -> Vec<(Pid, Vec<MsgId>)> {
         let alive = |p: Pid| self.procs[p.index()].alive();
-        let due = |m: &&crate::ledger::Message| {
+        let due = |m: &&crate::ledger::LedgerMessage| {
             let sender = &self.procs[m.id.sender.index()];
             let owed = m.owed || sender.alive() && sender.standing == m.standing;
             let members = || m.dst.iter().flat_map(|g| self.cluster.members(g));
@@ -578,16 +582,16 @@ impl<'a> World<'a> {
         lacks.collect()
     }
 
-    fn stuck(&self) -> Vec<Stuck> {
+    fn stuck(&self) -> Vec<UnsettledProcess> {
         const SHOWN: usize = 8;
         let missing: BTreeMap<_, _> = self.missing(SHOWN).into_iter().collect();
-        let mut stuck: Vec<Stuck> = self
+        let mut stuck: Vec<UnsettledProcess> = self
             .cluster
             .pids()
             .map(|p| {
                 let process = &self.procs[p.index()];
                 let (status, waits) = process.explain(SHOWN);
-                Stuck {
+                UnsettledProcess {
                     p,
                     alive: process.alive(),
                     fit: process.fit,
@@ -605,11 +609,11 @@ impl<'a> World<'a> {
 
     /// What came of it; the caller puts the choices into the record. And the odometer, if there is
     /// one.
-    pub(crate) fn report(&mut self, outcome: Outcome) -> (Report, Option<Odometer>) {
+    pub(crate) fn report(&mut self, outcome: RunOutcome) -> (RunReport, Option<Odometer>) {
         if self.ram.unreached() > 0 {
             self.marks.insert("sim-unreached", self.ram.unreached());
         }
-        let report = Report {
+        let report = RunReport {
             outcome,
             casts: self.ledger.messages.len() as u64,
             deliveries: self.ledger.deliveries,
@@ -623,7 +627,7 @@ impl<'a> World<'a> {
             failover: self.failover.counts,
             crashes: self.crashes,
             machines: core::mem::take(&mut self.machines),
-            recorded: Recorded { plan: self.plan.clone(), choices: Choices::default() },
+            recorded: RunRecord { plan: self.plan.clone(), choices: Choices::default() },
         };
         (report, self.chooser.take_odometer())
     }

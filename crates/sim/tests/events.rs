@@ -3,10 +3,12 @@
 
 mod toys;
 
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Pid, ProtocolEvent, Span, Time};
-use amcast_sim::{Breach, Fault, Outcome, Profile, Report, Settings, Strike, When, replay};
-use toys::reporter::{REPORTER, Reports};
+use amcast_sim::{
+    Breach, Fault, FaultTime, Profile, RunOutcome, RunReport, RunSettings, Strike, replay,
+};
+use toys::reporter::{REPORTER, ToyReports};
 use toys::{config, run3};
 
 use ProtocolEvent::{CaughtUp, Excluded, Lagging, Leads, Left, MayStop};
@@ -16,30 +18,31 @@ const fn view(number: u64, members: u32, continuing: u32) -> ProtocolEvent {
 }
 
 /// A run without faults, except that the reporter is asked to leave in the middle of it.
-fn run_and_leave(reports: &Reports, mut sink: impl FnMut(&Event<'_>)) -> Report {
-    let settings = Settings { settle: Span::millis(5), ..Settings::with(Profile::None) };
-    let mut recorded = run3(&Reports { fit: true, ..Reports::default() }, &settings, 3).recorded;
+fn run_and_leave(reports: &ToyReports, mut sink: impl FnMut(&TraceEvent<'_>)) -> RunReport {
+    let settings = RunSettings { settle: Span::millis(5), ..RunSettings::with(Profile::None) };
+    let mut recorded =
+        run3(&ToyReports { fit: true, ..ToyReports::default() }, &settings, 3).recorded;
     let fault = Fault::Leave { p: REPORTER, patience: Span::secs(1), down: None };
-    let at = When::Time(Time(recorded.plan.calm.0 / 2));
+    let at = FaultTime::Time(Time(recorded.plan.calm.0 / 2));
     recorded.plan.strikes.push(Strike { at, fault });
     replay(reports, &config(3), &recorded, &mut sink).expect("it takes any configuration")
 }
 
 /// What of the contract is broken, if anything.
-fn breach(reports: Reports) -> Option<&'static str> {
+fn breach(reports: ToyReports) -> Option<&'static str> {
     match run_and_leave(&reports, |_| {}).outcome {
-        Outcome::Breach(Breach::Contract { p, why }) => {
+        RunOutcome::Breach(Breach::Contract { p, why }) => {
             assert!(p == REPORTER || !reports.others.is_empty(), "{p:?}: {why}");
             Some(why)
         }
-        Outcome::Breach(other) => panic!("{other:?}"),
-        Outcome::Settled | Outcome::NotSettled(_) => None,
+        RunOutcome::Breach(other) => panic!("{other:?}"),
+        RunOutcome::Settled | RunOutcome::NotSettled(_) => None,
     }
 }
 
 /// As [`breach`], of what the reporter reports at its start.
 fn at_start(start: &[ProtocolEvent]) -> Option<&'static str> {
-    breach(Reports { start: start.to_vec(), fit: true, ..Reports::default() })
+    breach(ToyReports { start: start.to_vec(), fit: true, ..ToyReports::default() })
 }
 
 #[test]
@@ -74,11 +77,11 @@ fn continuing_members_are_in_both_views() {
 
 #[test]
 fn all_that_enter_a_view_name_the_same_members() {
-    let both = |members| Reports {
+    let both = |members| ToyReports {
         start: vec![view(1, members, 0)],
         others: vec![view(1, 0b111, 0)],
         fit: true,
-        ..Reports::default()
+        ..ToyReports::default()
     };
     assert_eq!(breach(both(0b111)), None);
     assert_eq!(breach(both(0b110)), Some("a view has other members elsewhere"));
@@ -86,14 +89,14 @@ fn all_that_enter_a_view_name_the_same_members() {
 
 #[test]
 fn one_epoch_has_one_coordinator() {
-    let leads = |epoch| Reports {
+    let leads = |epoch| ToyReports {
         start: vec![Leads(epoch)],
         delivery: vec![Leads(epoch)],
         fit: true,
-        ..Reports::default()
+        ..ToyReports::default()
     };
     assert_eq!(breach(leads(7)), None, "the same one may lead in two rings");
-    let others = Reports { others: vec![Leads(7)], ..leads(8) };
+    let others = ToyReports { others: vec![Leads(7)], ..leads(8) };
     assert_eq!(breach(others), Some("two processes of a group lead in one epoch"));
 }
 
@@ -108,18 +111,19 @@ fn exclusion_is_final_for_an_incarnation() {
     assert_eq!(at_start(&continues), Some("a continuing member was not in the view before"));
     let fit = "it is fit, and has not said that it caught up";
     assert_eq!(at_start(&[view(1, 0b111, 0), Excluded(2)]), Some(fit));
-    let unfit = Reports { start: vec![view(1, 0b111, 0), Excluded(2)], ..Reports::default() };
+    let unfit = ToyReports { start: vec![view(1, 0b111, 0), Excluded(2)], ..ToyReports::default() };
     assert_eq!(breach(unfit), Some("it delivered while it was excluded"));
 }
 
 #[test]
 fn a_process_that_lacks_state_is_not_fit_before_it_has_caught_up() {
     assert_eq!(at_start(&[Lagging]), Some("it is fit, and has not said that it caught up"));
-    let lagging = Reports { start: vec![Lagging], ..Reports::default() };
+    let lagging = ToyReports { start: vec![Lagging], ..ToyReports::default() };
     assert_eq!(breach(lagging), None, "it only lags for ever");
     let beyond = "it caught up to a position that it has not delivered";
     assert_eq!(at_start(&[Lagging, CaughtUp(1)]), Some(beyond));
-    let behind = Reports { delivery: vec![Lagging, CaughtUp(1)], fit: true, ..Reports::default() };
+    let behind =
+        ToyReports { delivery: vec![Lagging, CaughtUp(1)], fit: true, ..ToyReports::default() };
     assert_eq!(breach(behind), None);
 }
 
@@ -128,20 +132,20 @@ fn no_process_leaves_unless_it_is_asked_to() {
     let unasked = "it left or may stop, and was not asked to leave, or said so before";
     assert_eq!(at_start(&[Left(1)]), Some(unasked));
     assert_eq!(at_start(&[MayStop(1)]), Some(unasked));
-    let asked = |leave: &[ProtocolEvent]| Reports {
+    let asked = |leave: &[ProtocolEvent]| ToyReports {
         start: vec![view(1, 0b111, 0)],
         leave: leave.to_vec(),
         fit: true,
-        ..Reports::default()
+        ..ToyReports::default()
     };
     for (leave, leaves) in [(Left(2), true), (MayStop(1), false)] {
         let mut left = Vec::new();
         let report = run_and_leave(&asked(&[leave]), |event| match *event {
-            Event::Leave { p, .. } => left.push((p, true)),
-            Event::Crash { p, .. } => left.push((p, false)),
+            TraceEvent::Leave { p, .. } => left.push((p, true)),
+            TraceEvent::Crash { p, .. } => left.push((p, false)),
             _ => {}
         });
-        assert!(!matches!(report.outcome, Outcome::Breach(_)), "{:?}", report.outcome);
+        assert!(!matches!(report.outcome, RunOutcome::Breach(_)), "{:?}", report.outcome);
         assert_eq!(left, [(REPORTER, leaves)]);
     }
     assert_eq!(breach(asked(&[Left(1)])), Some("it left in a view that it had entered"));
@@ -153,9 +157,9 @@ fn no_process_leaves_unless_it_is_asked_to() {
 
 #[test]
 fn a_note_is_counted_and_changes_nothing_else() {
-    let report = run_and_leave(&Reports { fit: true, ..Reports::default() }, |_| {});
+    let report = run_and_leave(&ToyReports { fit: true, ..ToyReports::default() }, |_| {});
     assert_eq!(report.marks.get("sim-malformed"), Some(&1));
-    assert!(!matches!(report.outcome, Outcome::Breach(_)), "{:?}", report.outcome);
+    assert!(!matches!(report.outcome, RunOutcome::Breach(_)), "{:?}", report.outcome);
 }
 
 #[test]
@@ -163,10 +167,10 @@ fn a_client_reports_nothing_but_its_part() {
     let raw = amcast_core::RawConfig { groups: 1, replicas: 2, clients: 1, ..Default::default() };
     let config = raw.check(&[]).expect("the shape is allowed");
     assert_eq!(config.cluster().client(0), REPORTER);
-    let reports = Reports { start: vec![Lagging], fit: true, ..Reports::default() };
-    let settings = Settings { settle: Span::millis(5), ..Settings::with(Profile::None) };
+    let reports = ToyReports { start: vec![Lagging], fit: true, ..ToyReports::default() };
+    let settings = RunSettings { settle: Span::millis(5), ..RunSettings::with(Profile::None) };
     let report = amcast_sim::run(&reports, &config, &settings, 1, &mut |_| {});
     let why = "a client reports what only a replica may";
-    let expected = Outcome::Breach(Breach::Contract { p: Pid(2), why });
+    let expected = RunOutcome::Breach(Breach::Contract { p: Pid(2), why });
     assert_eq!(report.expect("it takes any configuration").outcome, expected);
 }

@@ -3,32 +3,37 @@
 
 mod toys;
 
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Pid, Span, Time};
 use amcast_sim::{
-    Breach, Fault, Model, Outcome, Pace, Profile, Report, Settings, Strike, When, record, replay,
-    run, shrink,
+    Breach, CarrierModel, CastPace, Fault, FaultTime, Profile, RunOutcome, RunReport, RunSettings,
+    Strike, record, replay, run, shrink,
 };
-use toys::{Seen, config, memory, messages, run3};
+use toys::{EventCounts, config, memory, messages, run3};
 
-fn settings(profile: Profile) -> Settings {
-    Settings { messages: 40, payload_max: 1000, ..Settings::with(profile) }
+fn settings(profile: Profile) -> RunSettings {
+    RunSettings { messages: 40, payload_max: 1000, ..RunSettings::with(profile) }
 }
 
 #[test]
 fn what_is_right_settles_under_every_profile() {
     for profile in Profile::ALL {
         for seed in 0..20 {
-            let report = run3(&memory::Toy(memory::Kind::Right), &settings(profile), seed);
-            assert_eq!(report.outcome, Outcome::Settled, "memory, {profile:?}, seed {seed}");
+            let report =
+                run3(&memory::MemoryToy(memory::MemoryToyKind::Right), &settings(profile), seed);
+            assert_eq!(report.outcome, RunOutcome::Settled, "memory, {profile:?}, seed {seed}");
             assert_eq!((report.casts, report.deliveries), (40, 120));
         }
     }
     // Its orderer must live: crashes are planned by hand below.
     for profile in [Profile::None, Profile::Pause, Profile::Network, Profile::Oracle] {
         for seed in 0..20 {
-            let report = run3(&messages::Toy(messages::Kind::Right), &settings(profile), seed);
-            assert_eq!(report.outcome, Outcome::Settled, "messages, {profile:?}, seed {seed}");
+            let report = run3(
+                &messages::MessageToy(messages::MessageToyKind::Right),
+                &settings(profile),
+                seed,
+            );
+            assert_eq!(report.outcome, RunOutcome::Settled, "messages, {profile:?}, seed {seed}");
         }
     }
 }
@@ -37,10 +42,10 @@ fn what_is_right_settles_under_every_profile() {
 fn some_fall_silent_again_and_again_one_at_a_time() {
     let (mut most, mut in_steps) = (0, 0);
     for seed in 0..30 {
-        let entry = messages::Toy(messages::Kind::Right);
+        let entry = messages::MessageToy(messages::MessageToyKind::Right);
         let report = run3(&entry, &settings(Profile::Pause), seed);
         let pause = |strike: &Strike| match (strike.at, &strike.fault) {
-            (When::Time(at), Fault::Pause { span, .. }) => Some((at, at + *span)),
+            (FaultTime::Time(at), Fault::Pause { span, .. }) => Some((at, at + *span)),
             _ => None,
         };
         let strikes = &report.recorded.plan.strikes;
@@ -56,7 +61,7 @@ fn some_fall_silent_again_and_again_one_at_a_time() {
 
 #[test]
 fn the_same_seed_gives_the_same_run_and_another_seed_another() {
-    let entry = memory::Toy(memory::Kind::Right);
+    let entry = memory::MemoryToy(memory::MemoryToyKind::Right);
     let hash = |seed| run3(&entry, &settings(Profile::All), seed).hash;
     assert_eq!(hash(7), hash(7));
     assert_ne!(hash(7), hash(8));
@@ -64,7 +69,7 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
 
 #[test]
 fn a_recorded_run_replays_to_the_same_hash() {
-    let entry = messages::Toy(messages::Kind::Right);
+    let entry = messages::MessageToy(messages::MessageToyKind::Right);
     let first = run3(&entry, &settings(Profile::Network), 11);
     let again = replay(&entry, &config(3), &first.recorded, &mut |_| {}).unwrap();
     assert_eq!((first.hash, first.time), (again.hash, again.time));
@@ -73,54 +78,65 @@ fn a_recorded_run_replays_to_the_same_hash() {
 
 #[test]
 fn events_are_told_in_order_and_end_comes_last() {
-    let mut seen = Seen::default();
-    let entry = memory::Toy(memory::Kind::Right);
+    let mut seen = EventCounts::default();
+    let entry = memory::MemoryToy(memory::MemoryToyKind::Right);
     let settings = settings(Profile::None);
     run(&entry, &config(3), &settings, 1, &mut |event| {
         assert_eq!(seen.ends, 0, "{event:?} after the end");
         seen.note(event);
     })
     .unwrap();
-    let expected = Seen { processes: 3, casts: 40, delivers: 120, ends: 1, ..Seen::default() };
+    let expected =
+        EventCounts { processes: 3, casts: 40, delivers: 120, ends: 1, ..EventCounts::default() };
     assert_eq!(seen, expected);
 }
 
 /// The first of some seeds whose run ends badly.
-fn first_bad(entry: &dyn amcast_core::Entry, profile: Profile) -> Option<Report> {
+fn first_bad(entry: &dyn amcast_core::Entry, profile: Profile) -> Option<RunReport> {
     let runs = (0..60).map(|seed| run3(entry, &settings(profile), seed));
     runs.into_iter().find(|report| !report.settled())
 }
 
 #[test]
 fn believing_a_line_before_its_stamp_is_caught() {
-    let report = first_bad(&memory::Toy(memory::Kind::Hasty), Profile::Memory).unwrap();
+    let report =
+        first_bad(&memory::MemoryToy(memory::MemoryToyKind::Hasty), Profile::Memory).unwrap();
     let expected = |b: &Breach| matches!(b, Breach::Payload { .. } | Breach::Invented { .. });
-    assert!(matches!(&report.outcome, Outcome::Breach(b) if expected(b)), "{:?}", report.outcome);
+    assert!(
+        matches!(&report.outcome, RunOutcome::Breach(b) if expected(b)),
+        "{:?}",
+        report.outcome
+    );
 }
 
 #[test]
 fn changing_a_source_before_the_answer_is_caught() {
-    let report = first_bad(&memory::Toy(memory::Kind::Reuses), Profile::Memory);
+    let report = first_bad(&memory::MemoryToy(memory::MemoryToyKind::Reuses), Profile::Memory);
     assert!(report.is_some());
 }
 
 #[test]
 fn a_lost_datagram_that_nobody_sends_again_leaves_the_run_unsettled() {
-    let report = first_bad(&messages::Toy(messages::Kind::Careless), Profile::Network).unwrap();
-    let Outcome::NotSettled(stuck) = &report.outcome else { panic!("{:?}", report.outcome) };
+    let report =
+        first_bad(&messages::MessageToy(messages::MessageToyKind::Careless), Profile::Network)
+            .unwrap();
+    let RunOutcome::NotSettled(stuck) = &report.outcome else { panic!("{:?}", report.outcome) };
     assert!(stuck.iter().any(|s| !s.missing.is_empty()));
 }
 
 #[test]
 fn orders_that_differ_are_caught() {
-    let report = first_bad(&messages::Toy(messages::Kind::Unordered), Profile::None).unwrap();
-    assert!(matches!(report.outcome, Outcome::Breach(Breach::Diverged { .. })));
+    let report =
+        first_bad(&messages::MessageToy(messages::MessageToyKind::Unordered), Profile::None)
+            .unwrap();
+    assert!(matches!(report.outcome, RunOutcome::Breach(Breach::Diverged { .. })));
 }
 
 #[test]
 fn a_process_that_wakes_itself_without_end_is_caught() {
-    let report = run3(&messages::Toy(messages::Kind::Spins), &settings(Profile::None), 1);
-    let Outcome::Breach(Breach::Spins { times, .. }) = report.outcome else {
+    let report =
+        run3(&messages::MessageToy(messages::MessageToyKind::Spins), &settings(Profile::None), 1);
+    let RunOutcome::Breach(Breach::Spins { times, .. }) = report.outcome else {
         panic!("{:?}", report.outcome)
     };
     assert!(times == 101 && report.time < Time(10_000_000), "{times} by {:?}", report.time);
@@ -129,12 +145,12 @@ fn a_process_that_wakes_itself_without_end_is_caught() {
 #[test]
 #[should_panic(expected = "five is right out")]
 fn assertions_of_a_protocol_reach_the_caller() {
-    run3(&memory::Toy(memory::Kind::Asserts), &settings(Profile::None), 1);
+    run3(&memory::MemoryToy(memory::MemoryToyKind::Asserts), &settings(Profile::None), 1);
 }
 
 #[test]
 fn a_run_that_panicked_is_recorded_and_panics_again() {
-    let (entry, mut recorded) = (memory::Toy(memory::Kind::Asserts), None);
+    let (entry, mut recorded) = (memory::MemoryToy(memory::MemoryToyKind::Asserts), None);
     let settings = settings(Profile::None);
     let again = |run: &mut dyn FnMut()| {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).expect_err("it asserts")
@@ -148,16 +164,16 @@ fn a_run_that_panicked_is_recorded_and_panics_again() {
 }
 
 /// Process 1 dies in the middle of the run and comes back.
-fn with_crash(kind: messages::Kind) -> Report {
-    let entry = messages::Toy(kind);
+fn with_crash(kind: messages::MessageToyKind) -> RunReport {
+    let entry = messages::MessageToy(kind);
     let settings = settings(Profile::None);
     let mut recorded = run3(&entry, &settings, 5).recorded;
-    let at = When::Time(Time(recorded.plan.calm.0 / 2));
+    let at = FaultTime::Time(Time(recorded.plan.calm.0 / 2));
     let down = Some(Span::millis(1));
     let fault = Fault::Crash { p: Pid(1), mid_step: false, down };
     recorded.plan.strikes.push(Strike { at, fault });
     recorded.plan.casts.retain(|cast| cast.sender != Pid(1));
-    let mut seen = Seen::default();
+    let mut seen = EventCounts::default();
     let report = replay(&entry, &config(3), &recorded, &mut |event| seen.note(event)).unwrap();
     assert_eq!((seen.crashes, seen.recovers), (1, 1));
     if report.settled() {
@@ -168,25 +184,25 @@ fn with_crash(kind: messages::Kind) -> Report {
 
 #[test]
 fn who_comes_back_takes_over_a_state_and_goes_on() {
-    let report = with_crash(messages::Kind::Right);
-    assert_eq!(report.outcome, Outcome::Settled);
+    let report = with_crash(messages::MessageToyKind::Right);
+    assert_eq!(report.outcome, RunOutcome::Settled);
     assert_eq!(report.marks.get("toy-installed"), Some(&1));
 }
 
 #[test]
 fn no_more_replicas_are_down_than_the_entry_assumes() {
     // Nobody takes over from its orderer, so runs need not settle: only who is down counts.
-    let entry = messages::Toy(messages::Kind::Right);
-    let settings = Settings { settle: Span::millis(5), ..settings(Profile::Crash) };
+    let entry = messages::MessageToy(messages::MessageToyKind::Right);
+    let settings = RunSettings { settle: Span::millis(5), ..settings(Profile::Crash) };
     let mut crashes = 0;
     for seed in 0..200 {
         let mut down = std::collections::BTreeSet::new();
         run(&entry, &config(3), &settings, seed, &mut |event| match *event {
-            Event::Crash { p, .. } => {
+            TraceEvent::Crash { p, .. } => {
                 crashes += 1;
                 assert!(down.insert(p) && down.len() == 1, "seed {seed}: {down:?}");
             }
-            Event::Recover { p, .. } => assert!(down.remove(&p)),
+            TraceEvent::Recover { p, .. } => assert!(down.remove(&p)),
             _ => {}
         })
         .unwrap();
@@ -196,11 +212,11 @@ fn no_more_replicas_are_down_than_the_entry_assumes() {
 
 #[test]
 fn a_state_that_lacks_what_was_delivered_is_caught() {
-    let report = with_crash(messages::Kind::Forgets);
+    let report = with_crash(messages::MessageToyKind::Forgets);
     assert!(
         matches!(
             report.outcome,
-            Outcome::Breach(Breach::Diverged { .. } | Breach::Forgotten { .. })
+            RunOutcome::Breach(Breach::Diverged { .. } | Breach::Forgotten { .. })
         ),
         "{:?}",
         report.outcome
@@ -209,11 +225,11 @@ fn a_state_that_lacks_what_was_delivered_is_caught() {
 
 #[test]
 fn a_failing_run_shrinks_and_still_fails() {
-    let entry = memory::Toy(memory::Kind::Hasty);
+    let entry = memory::MemoryToy(memory::MemoryToyKind::Hasty);
     let report = first_bad(&entry, Profile::All).unwrap();
-    let fails = |recorded: &amcast_sim::Recorded| {
+    let fails = |recorded: &amcast_sim::RunRecord| {
         let report = replay(&entry, &config(3), recorded, &mut |_| {}).unwrap();
-        matches!(report.outcome, Outcome::Breach(_))
+        matches!(report.outcome, RunOutcome::Breach(_))
     };
     let small = shrink(report.recorded.clone(), 2000, &mut |recorded| fails(recorded));
     assert!(fails(&small));
@@ -224,24 +240,24 @@ fn a_failing_run_shrinks_and_still_fails() {
 
 #[test]
 fn latencies_are_what_the_model_says() {
-    let mut model = Model::constant(Span::micros(2), Span::micros(10));
+    let mut model = CarrierModel::constant(Span::micros(2), Span::micros(10));
     model.ram.post = Span::nanos(100);
     model.ram.post_more = Span::nanos(100);
-    let settings = Settings {
+    let settings = RunSettings {
         messages: 30,
         faulty: Some(Span::millis(1)),
-        ..Settings::latency(model, Pace::Closed(1), 8, 1)
+        ..RunSettings::latency(model, CastPace::Closed(1), 8, 1)
     };
     let mut cast = std::collections::BTreeMap::new();
     let mut latencies = Vec::new();
-    let entry = memory::Toy(memory::Kind::Right);
+    let entry = memory::MemoryToy(memory::MemoryToyKind::Right);
     // One sender, so that nothing queues.
     let mut recorded = run3(&entry, &settings, 1).recorded;
     recorded.plan.casts.retain(|cast| cast.sender == Pid(1));
     let sent = recorded.plan.casts.len();
     replay(&entry, &config(3), &recorded, &mut |event| match *event {
-        Event::Cast { t, m, .. } => drop(cast.insert(m, t)),
-        Event::Deliver { t, p: Pid(0), m } => {
+        TraceEvent::Cast { t, m, .. } => drop(cast.insert(m, t)),
+        TraceEvent::Deliver { t, p: Pid(0), m } => {
             latencies.push(t.since(cast[&m]).0);
         }
         _ => {}

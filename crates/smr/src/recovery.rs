@@ -27,7 +27,7 @@
 //! states from node to node.
 
 use crate::application::{Application, Command, TellAnswer};
-use amcast_core::{Cluster, Delivery, Gid, MsgId, Pid, ProtocolEvent, StateSource};
+use amcast_core::{ClusterShape, Delivery, Gid, MsgId, Pid, ProtocolEvent, StateSource};
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -211,7 +211,7 @@ impl Replica {
 pub struct Recovery<A: Application> {
     /// The application.
     pub app: A,
-    cluster: Cluster,
+    cluster: ClusterShape,
     stage: Stage<A::State>,
     replicas: Vec<Replica>,
     notice: Option<Notice>,
@@ -227,7 +227,7 @@ pub struct Recovery<A: Application> {
 
 impl<A: Application> Recovery<A> {
     /// Of an application that is empty; `reborn` if it had a state in an earlier life.
-    pub fn new(cluster: Cluster, app: A, reborn: bool) -> Self {
+    pub fn new(cluster: ClusterShape, app: A, reborn: bool) -> Self {
         let replica = |_| Replica::new(reborn);
         Self {
             app,

@@ -5,7 +5,7 @@
 //! when it is durable. Bounds of the machine are measured before and after, since other work passes by.
 
 use amcast_core::step::Ticket;
-use amcast_storage::{Done, Log, Options};
+use amcast_storage::{Completion, Wal, WalOptions};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -45,12 +45,12 @@ fn measure(dir: &Path, time: Duration) -> Result<(), Box<dyn std::error::Error>>
 }
 
 /// How many records, and how long each took in nanoseconds.
-struct Measured {
+struct SyncLatencies {
     lasted: Duration,
     taken_ns: Vec<u64>,
 }
 
-fn tell(name: &str, mut measured: Measured) {
+fn tell(name: &str, mut measured: SyncLatencies) {
     measured.taken_ns.sort_unstable();
     let count = measured.taken_ns.len();
     let at = |percent: usize| {
@@ -82,7 +82,7 @@ fn raw(dir: &Path, time: Duration) -> std::io::Result<()> {
             taken_ns.push(before.elapsed().as_nanos() as u64);
             at += 4096;
         }
-        tell(name, Measured { lasted: begun.elapsed(), taken_ns });
+        tell(name, SyncLatencies { lasted: begun.elapsed(), taken_ns });
         std::fs::remove_file(&path)?;
     }
     Ok(())
@@ -98,13 +98,13 @@ fn run(
     waiters: usize,
     awaited: bool,
     time: Duration,
-) -> Result<Measured, Box<dyn std::error::Error>> {
+) -> Result<SyncLatencies, Box<dyn std::error::Error>> {
     let (send, woken) = sync_channel(1);
     let wake = move || {
         // One that is on its way is enough.
         let _ = send.try_send(());
     };
-    let (mut log, _) = Log::open(dir, &Options::default(), Arc::new(wake), |_, _| {})?;
+    let (mut log, _) = Wal::open(dir, &WalOptions::default(), Arc::new(wake), |_, _| {})?;
     let record = vec![7; bytes];
     // When each client's record was appended; without clients, when the records of a round were.
     let mut since = vec![Instant::now(); waiters];
@@ -124,11 +124,11 @@ fn run(
         woken.recv()?;
         let mut failed = None;
         log.take(|done| match done {
-            Done::Durable(Ticket(client)) => {
+            Completion::Durable(Ticket(client)) => {
                 taken_ns.push(since[client as usize].elapsed().as_nanos() as u64);
                 free.push(client as usize);
             }
-            Done::Written(before) if !awaited => {
+            Completion::Written(before) if !awaited => {
                 while let Some((_, at)) = rounds.first().filter(|(end, _)| *end <= before) {
                     let ns = at.elapsed().as_nanos() as u64;
                     taken_ns.extend(std::iter::repeat_n(ns, waiters));
@@ -136,8 +136,8 @@ fn run(
                     free.extend(0..waiters);
                 }
             }
-            Done::Failed(e) => failed = Some(e),
-            Done::Written(_) | Done::Loaded { .. } | Done::Warned(_) => {}
+            Completion::Failed(e) => failed = Some(e),
+            Completion::Written(_) | Completion::Loaded { .. } | Completion::Warned(_) => {}
         });
         if let Some(e) = failed {
             return Err(e.into());
@@ -145,5 +145,5 @@ fn run(
     }
     let lasted = begun.elapsed();
     log.close()?;
-    Ok(Measured { lasted, taken_ns })
+    Ok(SyncLatencies { lasted, taken_ns })
 }

@@ -5,7 +5,7 @@ use amcast_core::step::Ticket;
 
 /// A record of a batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct BatchEntry {
     /// Comes back when it is durable, if that is awaited.
     pub(crate) ticket: Ticket,
     /// How many bytes it has.
@@ -16,19 +16,19 @@ pub(crate) struct Entry {
 
 /// Records, with room before each for its head.
 #[derive(Default, Debug)]
-pub(crate) struct Batch {
+pub(crate) struct RecordBatch {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<BatchEntry>,
     /// Records to be read once those of the batch are written.
     pub(crate) loads: Vec<(Ticket, u64)>,
 }
 
-impl Batch {
+impl RecordBatch {
     pub(crate) fn push(&mut self, ticket: Ticket, record: &[u8], awaited: bool) {
         self.bytes.extend_from_slice(&[0; HEAD_BYTES]);
         self.bytes.extend_from_slice(record);
         self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNED as usize), 0);
-        self.entries.push(Entry { ticket, length: record.len() as u32, awaited });
+        self.entries.push(BatchEntry { ticket, length: record.len() as u32, awaited });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -60,7 +60,7 @@ impl Batch {
     }
 
     /// How many bytes of the log the entry takes.
-    pub(crate) fn extent(entry: &Entry) -> u64 {
+    pub(crate) fn extent(entry: &BatchEntry) -> u64 {
         extent(entry.length as usize)
     }
 }

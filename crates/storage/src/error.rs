@@ -1,13 +1,13 @@
 //! Why a log or a checkpoint cannot be used, in sentences that say what to do.
 
-use crate::format::Owner;
+use crate::format::LogOwnerId;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// Why a log or a checkpoint cannot be opened, or takes nothing more.
 #[derive(Debug)]
-pub enum Error {
+pub enum StorageError {
     /// Another process has the directory; what its lock says.
     InUse {
         /// The directory.
@@ -143,10 +143,10 @@ pub enum Misfit {
     /// It belongs to another log.
     OtherLog,
     /// It is the log of another owner.
-    OtherOwner(Owner),
+    OtherOwner(LogOwnerId),
 }
 
-impl Error {
+impl StorageError {
     /// What an error of the operating system means.
     pub(crate) fn of(path: &Path, doing: &'static str, source: io::Error) -> Self {
         let path = path.to_path_buf();
@@ -184,7 +184,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InUse { path, who } => write!(
@@ -247,7 +247,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
+impl std::error::Error for StorageError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { source, .. } => Some(source),
@@ -334,7 +334,7 @@ impl fmt::Display for Misfit {
             Self::OtherLog => f.write_str(
                 "belongs to another log; put it back where it was, and the right one here",
             ),
-            Self::OtherOwner(Owner(owner)) => write!(
+            Self::OtherOwner(LogOwnerId(owner)) => write!(
                 f,
                 "is the log of another owner ({owner:#018x}): it was copied or moved here; put it back \
                  where it was, and the right one here"
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn errors_of_the_system_are_told_apart_with_what_to_do() {
         let of = |errno: Errno| {
-            Error::of(
+            StorageError::of(
                 Path::new("/log/x"),
                 "write to it",
                 io::Error::from_raw_os_error(errno.raw_os_error()),

@@ -1,21 +1,21 @@
 //! The way in for a fuzzer: files that may hold anything, judged without a file system.
 
-use crate::checkpoints::Saved;
-use crate::disk::File;
+use crate::checkpoints::CheckpointReader;
+use crate::disk::DiskFile;
 use crate::format::checkpoint::{self, CheckpointHead, PIECE_HEAD_BYTES, piece_head};
-use crate::format::record::{HEAD_BYTES, Head, Kind, Seed};
+use crate::format::record::{HEAD_BYTES, RecordChecksumSeed, RecordHeader, RecordKind};
 use crate::format::segment::{RECORDS_AT, SegmentHead};
-use crate::format::state::State;
+use crate::format::state::LogState;
 use crate::format::synced;
 use crate::format::{self, LogId, put, u32_at};
-use crate::walk::{Stand, Step, Walk};
+use crate::record_scan::{RecordScan, ScanPosition, ScanStep};
 use std::io;
 use std::path::PathBuf;
 
 /// A file that is only read.
-struct Bytes(Vec<u8>);
+struct BytesFile(Vec<u8>);
 
-impl File for Bytes {
+impl DiskFile for BytesFile {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         let from = (offset as usize).min(self.0.len());
         let to = (from + bytes.len()).min(self.0.len());
@@ -51,15 +51,15 @@ pub fn segment(bytes: &[u8]) {
         assert!(!why.to_string().is_empty());
         whole
     });
-    let seed = Seed::of(head.log);
+    let seed = RecordChecksumSeed::of(head.log);
     let mut file = vec![0; RECORDS_AT as usize];
     file.extend_from_slice(rest);
     mend_records(&mut file[RECORDS_AT as usize..], seed);
-    let file = Bytes(file);
+    let file = BytesFile(file);
     let (number, offset) = (head.first, RECORDS_AT);
-    let mut stand = Stand { offset, number, life: 0, closed: false, turned: false };
-    let mut walk = Walk::new(&file, seed, head.bytes, stand);
-    while let Step::Record(number) = walk.step().expect("memory can be read") {
+    let mut stand = ScanPosition { offset, number, life: 0, closed: false, turned: false };
+    let mut walk = RecordScan::new(&file, seed, head.bytes, stand);
+    while let ScanStep::Record(number) = walk.step().expect("memory can be read") {
         assert_eq!(number, stand.number, "numbers follow each other");
         let now = walk.stand();
         let length = walk.bytes().expect("memory can be read").len() as u64;
@@ -74,7 +74,7 @@ pub fn segment(bytes: &[u8]) {
         let before = walk.stand().offset;
         while walk.skip().expect("memory can be read") {
             assert!(walk.stand().offset > before, "it goes forward");
-            while let Step::Record(_) = walk.step().expect("memory can be read") {}
+            while let ScanStep::Record(_) = walk.step().expect("memory can be read") {}
         }
     }
 }
@@ -88,7 +88,7 @@ fn mend_head(bytes: &mut [u8]) {
     }
 }
 
-fn mend_records(bytes: &mut [u8], seed: Seed) {
+fn mend_records(bytes: &mut [u8], seed: RecordChecksumSeed) {
     let mut at = 0;
     while at + HEAD_BYTES <= bytes.len() {
         let field = |n: usize| u32_at(bytes, at + n);
@@ -96,17 +96,19 @@ fn mend_records(bytes: &mut [u8], seed: Seed) {
         let number = format::u64_at(bytes, at + 16);
         let durable = format::u64_at(bytes, at + 24);
         let kind = match length {
-            u32::MAX => Kind::Mark,
-            length if length == u32::MAX - 1 => Kind::Close,
-            length if length == u32::MAX - 2 => Kind::Turn,
-            length => Kind::Record(length),
+            u32::MAX => RecordKind::Mark,
+            length if length == u32::MAX - 1 => RecordKind::Close,
+            length if length == u32::MAX - 2 => RecordKind::Turn,
+            length => RecordKind::Record(length),
         };
         let record = match kind {
-            Kind::Record(length) => bytes.get(at + HEAD_BYTES..at + HEAD_BYTES + length as usize),
+            RecordKind::Record(length) => {
+                bytes.get(at + HEAD_BYTES..at + HEAD_BYTES + length as usize)
+            }
             _ => Some(&[][..]),
         };
         let Some(record) = record else { return };
-        let head = Head { kind, sum: crc32c::crc32c(record), life, number, durable };
+        let head = RecordHeader { kind, sum: crc32c::crc32c(record), life, number, durable };
         if sum == 0 {
             put(bytes, at, head.encode(seed));
         }
@@ -121,8 +123,8 @@ fn mend_records(bytes: &mut [u8], seed: Seed) {
 pub fn state(bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     mend_head(&mut bytes);
-    match State::decode(&bytes) {
-        Ok(state) => assert_eq!(State::decode(&state.encode()), Ok(state)),
+    match LogState::decode(&bytes) {
+        Ok(state) => assert_eq!(LogState::decode(&state.encode()), Ok(state)),
         Err(why) => assert!(!why.to_string().is_empty()),
     }
 }
@@ -171,7 +173,7 @@ pub fn checkpoint(bytes: &[u8]) {
         offset += length as u64;
     }
     let size = bytes.len() as u64;
-    let mut saved = Saved::new(Box::new(Bytes(bytes)), PathBuf::new(), head, seed);
+    let mut saved = CheckpointReader::new(Box::new(BytesFile(bytes)), PathBuf::new(), head, seed);
     let mut given = 0;
     loop {
         match saved.piece() {

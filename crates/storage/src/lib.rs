@@ -1,14 +1,14 @@
 //! The log of a process on disk, and its application's checkpoints: what it wrote down before it answered
 //! is there after a crash.
 //!
-//! Read [`Log`] for how a loop uses it, then `walk.rs` for the argument why what comes back is what was
-//! written, and `shelf.rs` for the order in which things are made durable. `docs/storage.md` draws the
+//! Read [`Wal`] for how a loop uses it, then `record_scan.rs` for the argument why what comes back is what was
+//! written, and `segment_set.rs` for the order in which things are made durable. `docs/storage.md` draws the
 //! files byte by byte and says what is promised, and on what it rests.
 //!
 //! - `format/` is what lies in the files; nothing in it touches one.
 //! - `disk/` is what is asked of a file system, the real one and one of tests that forgets and fails.
 //! - `store/` is a log without threads: opening it, writing, syncing, reading again.
-//! - `log/` is the same for a loop that never waits, with the threads that do.
+//! - `wal/` is the same for a loop that never waits, with the threads that do.
 //! - `checkpoints/` is states of the application, a file each, saved while the loop goes on.
 //! - `skipped.rs` is which messages a node does not execute, by decision of those who run the cluster.
 //! - `offline/` looks at the files of a process that does not run, and repairs them.
@@ -24,18 +24,18 @@ mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod lock;
-mod log;
 mod machine;
 pub mod offline;
-mod shelf;
+mod record_scan;
+mod segment_set;
 mod skipped;
 mod store;
-mod walk;
+mod wal;
 mod window;
 
-pub use checkpoints::{Checkpoints, Found, Saved, Saving};
-pub use error::{Damage, Error, Flaw, Limit, Misfit};
-pub use format::{LogId, Owner};
-pub use log::{Counts, Done, Log, Options, Refused, Wake};
+pub use checkpoints::{CheckpointDir, CheckpointListing, CheckpointReader, SaveProgress};
+pub use error::{Damage, Flaw, Limit, Misfit, StorageError};
+pub use format::{LogId, LogOwnerId};
 pub use skipped::{SKIPPED, SkipEntry, SkipStage, read_skipped, write_skipped};
-pub use store::{Recovered, Torn, Unreadable};
+pub use store::{LogRecovery, ReadError, TornTail};
+pub use wal::{AppendError, Completion, CompletionWaker, LogCounts, Wal, WalOptions};

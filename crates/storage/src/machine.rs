@@ -1,7 +1,7 @@
 //! What the machine tells: which run of it this is, and a number that nobody else draws.
 
-use crate::error::Error;
-use crate::format::{BootId, LogId, Owner};
+use crate::error::StorageError;
+use crate::format::{BootId, LogId, LogOwnerId};
 use std::path::Path;
 
 /// Where the kernel says which run of the machine this is.
@@ -9,21 +9,21 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// What a log has to know of the machine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Machine {
+pub(crate) struct BootIdentity {
     /// Which run of it this is.
     pub(crate) boot: BootId,
     /// The id of a log that is made now.
     pub(crate) fresh: LogId,
     /// Who opens the log.
-    pub(crate) owner: Owner,
+    pub(crate) owner: LogOwnerId,
 }
 
-impl Machine {
+impl BootIdentity {
     /// This one, where `owner` opens a log.
     ///
     /// # Errors
     /// If the kernel gives no chance.
-    pub(crate) fn this(owner: Owner) -> Result<Self, Error> {
+    pub(crate) fn this(owner: LogOwnerId) -> Result<Self, StorageError> {
         let mut fresh = [0; 16];
         let mut filled = 0;
         while filled < fresh.len() {
@@ -31,7 +31,9 @@ impl Machine {
             match rustix::rand::getrandom(&mut fresh[filled..], flags) {
                 Ok(n) => filled += n,
                 Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(Error::of(Path::new("/dev/urandom"), "read", e.into())),
+                Err(e) => {
+                    return Err(StorageError::of(Path::new("/dev/urandom"), "read", e.into()));
+                }
             }
         }
         // Without it every start counts as one after a failure of the machine: safe, if slow.

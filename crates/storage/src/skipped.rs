@@ -1,6 +1,6 @@
 //! Which messages a node skips, as it keeps that beside its logs.
 
-use crate::error::Error;
+use crate::error::StorageError;
 use crate::format::skipped::{decode, encode};
 use amcast_core::SkipDecision;
 use std::fs::{self, File, OpenOptions};
@@ -48,12 +48,12 @@ pub struct SkipEntry {
 ///
 /// # Errors
 /// When it cannot be read, or is not as it was written.
-pub fn read_skipped(data: &Path) -> Result<Vec<SkipEntry>, Error> {
+pub fn read_skipped(data: &Path) -> Result<Vec<SkipEntry>, StorageError> {
     let path = data.join(SKIPPED);
     match fs::read(&path) {
-        Ok(file) => decode(&file).map_err(|why| Error::Skips { path, why }),
+        Ok(file) => decode(&file).map_err(|why| StorageError::Skips { path, why }),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(e) => Err(Error::of(&path, "read it", e)),
+        Err(e) => Err(StorageError::of(&path, "read it", e)),
     }
 }
 
@@ -61,7 +61,7 @@ pub fn read_skipped(data: &Path) -> Result<Vec<SkipEntry>, Error> {
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write_skipped(data: &Path, entries: &[SkipEntry]) -> Result<(), Error> {
+pub fn write_skipped(data: &Path, entries: &[SkipEntry]) -> Result<(), StorageError> {
     let (path, new) = (data.join(SKIPPED), data.join(NEW));
     let mut entries = entries.to_vec();
     entries.sort_by_key(|entry| entry.decision.msg);
@@ -82,7 +82,7 @@ pub fn write_skipped(data: &Path, entries: &[SkipEntry]) -> Result<(), Error> {
         }
         File::open(data)?.sync_all()
     };
-    written().map_err(|e| Error::of(&path, "write it", e))
+    written().map_err(|e| StorageError::of(&path, "write it", e))
 }
 
 #[cfg(test)]
@@ -97,9 +97,9 @@ mod tests {
         SkipEntry { decision: SkipDecision { msg, group: Gid(2), position: seq + 0x100 }, stage }
     }
 
-    struct Scratch(PathBuf);
+    struct SkipTestDir(PathBuf);
 
-    impl Scratch {
+    impl SkipTestDir {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
             fs::create_dir_all(&path).unwrap();
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    impl Drop for Scratch {
+    impl Drop for SkipTestDir {
         fn drop(&mut self) {
             fs::remove_dir_all(&self.0).unwrap();
         }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_in_order_and_nothing_leaves_no_file() {
-        let dir = Scratch::new("skipped");
+        let dir = SkipTestDir::new("skipped");
         assert_eq!(read_skipped(&dir.0).unwrap(), []);
         let (a, b) = (entry(1, 9, SkipStage::Used), entry(3, 4, SkipStage::Decided));
         write_skipped(&dir.0, &[b, a]).unwrap();
@@ -144,7 +144,7 @@ mod tests {
             assert!(decode(&whole[..at]).is_err(), "cut at {at}");
         }
         assert_eq!(decode(&[&whole[..], &[0]].concat()), Err(Misfit::Short));
-        let dir = Scratch::new("skipped-torn");
+        let dir = SkipTestDir::new("skipped-torn");
         fs::write(dir.0.join(SKIPPED), &whole[..80]).unwrap();
         let told = read_skipped(&dir.0).unwrap_err();
         let text = told.to_string();

@@ -1,6 +1,6 @@
 //! A file seen through a piece of it in memory: reads in order cost few system calls.
 
-use crate::disk::File;
+use crate::disk::DiskFile;
 use std::io;
 
 /// How much is read at first, unless more is looked at: enough for one record, most likely.
@@ -11,7 +11,7 @@ const READ_BYTES: usize = 256 << 10;
 
 /// A piece of a file.
 #[derive(Debug)]
-pub(crate) struct Window<'f, F> {
+pub(crate) struct FileWindow<'f, F> {
     file: &'f F,
     /// Where the piece begins in the file.
     at: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Window<'f, F> {
     at_end: bool,
 }
 
-impl<'f, F: File> Window<'f, F> {
+impl<'f, F: DiskFile> FileWindow<'f, F> {
     pub(crate) fn new(file: &'f F) -> Self {
         Self { file, at: 0, bytes: Vec::new(), next_bytes: FIRST_BYTES, at_end: false }
     }
@@ -60,12 +60,12 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// A file that counts the bytes that are asked of it.
-    struct Counting {
+    struct CountingFile {
         bytes: Vec<u8>,
         asked: AtomicUsize,
     }
 
-    impl File for Counting {
+    impl DiskFile for CountingFile {
         fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
             self.asked.fetch_add(bytes.len(), Ordering::Relaxed);
             let from = self.bytes.get(offset as usize..).unwrap_or_default();
@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn what_is_behind_the_end_of_a_file_is_not_read_again_and_again() {
-        let file = Counting { bytes: vec![7; 1_000_000], asked: AtomicUsize::new(0) };
-        let mut window = Window::new(&file);
+        let file = CountingFile { bytes: vec![7; 1_000_000], asked: AtomicUsize::new(0) };
+        let mut window = FileWindow::new(&file);
         for at in (0..4_000_000_u64).step_by(8) {
             let whole = 1_000_000_u64.saturating_sub(at).min(32) as usize;
             assert_eq!(window.look(at, 32).unwrap(), &[7; 32][..whole], "at {at}");

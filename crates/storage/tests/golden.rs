@@ -2,7 +2,7 @@
 //! they must open for ever.
 
 use amcast_storage::{
-    Checkpoints, Log, Options, SKIPPED, SkipEntry, SkipStage, read_skipped, write_skipped,
+    CheckpointDir, SKIPPED, SkipEntry, SkipStage, Wal, WalOptions, read_skipped, write_skipped,
 };
 use std::fs;
 use std::path::PathBuf;
@@ -89,9 +89,9 @@ fn a_log_of_version_1_opens() {
         ],
     );
     let mut records = Vec::new();
-    let options = Options { segment_bytes: SEGMENT_BYTES as u64, ..Options::default() };
+    let options = WalOptions { segment_bytes: SEGMENT_BYTES as u64, ..WalOptions::default() };
     let mut each = |number: u64, record: &[u8]| records.push((number, record.to_vec()));
-    let opened = Log::open(&path, &options, Arc::new(|| {}), &mut each);
+    let opened = Wal::open(&path, &options, Arc::new(|| {}), &mut each);
     let (log, recovered) = opened.unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((recovered.life, recovered.first, recovered.next), (2, 0, 4));
     assert!(!recovered.lossy && recovered.torn.is_none(), "it was closed");
@@ -107,7 +107,7 @@ fn a_checkpoint_of_version_1_is_read() {
     let _limit = amcast_test_policy::time_limit();
     let file = ("00000000000000000017.checkpoint", bytes(CHECKPOINT));
     let path = directory("checkpoint", &[file]);
-    let opened = Checkpoints::open(&path, Arc::new(|| {}), |_| {});
+    let opened = CheckpointDir::open(&path, Arc::new(|| {}), |_| {});
     let (_, found) = opened.unwrap_or_else(|e| panic!("{e}"));
     assert!(found.damaged.is_empty(), "{:?}", found.damaged);
     let mut saved = found.newest.expect("it is whole");

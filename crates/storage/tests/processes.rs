@@ -3,7 +3,7 @@
 
 use amcast_core::rng::Rng;
 use amcast_core::step::Ticket;
-use amcast_storage::{Done, Error, Log, Options, Recovered, Wake};
+use amcast_storage::{Completion, CompletionWaker, LogRecovery, StorageError, Wal, WalOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -60,19 +60,19 @@ fn record(number: u64, life: u32) -> Vec<u8> {
     bytes
 }
 
-fn options(segment_bytes: u64) -> Options {
-    Options { segment_bytes, queue_bytes: 64 << 10, ..Options::default() }
+fn options(segment_bytes: u64) -> WalOptions {
+    WalOptions { segment_bytes, queue_bytes: 64 << 10, ..WalOptions::default() }
 }
 
 /// The process: appends for ever, and tells what it is told.
 fn appends(dir: &Path) {
     let segment = std::env::var(SEGMENT).expect("it is set").parse().expect("a number");
     let (send, woken) = sync_channel(1);
-    let wake: Wake = Arc::new(move || {
+    let wake: CompletionWaker = Arc::new(move || {
         let _ = send.try_send(());
     });
     let options = options(segment);
-    let (mut log, recovered) = Log::open(dir, &options, wake, |_, _| {}).expect("it opens");
+    let (mut log, recovered) = Wal::open(dir, &options, wake, |_, _| {}).expect("it opens");
     let mut rng = Rng::new(u64::from(std::process::id()));
     // In some lives nobody waits for the disk.
     let awaits = rng.below(3) > 0;
@@ -95,13 +95,13 @@ fn appends(dir: &Path) {
         let (mut told, mut failed) = (Vec::new(), None);
         log.take(|done| {
             let (letter, number) = match done {
-                Done::Written(before) => (WRITTEN, before),
-                Done::Durable(Ticket(number)) => (DURABLE, number + 1),
-                Done::Failed(e) => {
+                Completion::Written(before) => (WRITTEN, before),
+                Completion::Durable(Ticket(number)) => (DURABLE, number + 1),
+                Completion::Failed(e) => {
                     failed = Some(e);
                     (FAILED, 0)
                 }
-                Done::Loaded { .. } | Done::Warned(_) => return,
+                Completion::Loaded { .. } | Completion::Warned(_) => return,
             };
             told.push(letter);
             told.extend_from_slice(&number.to_le_bytes());
@@ -117,7 +117,7 @@ fn appends(dir: &Path) {
 
 /// What a process told before it ended.
 #[derive(Default)]
-struct Told {
+struct ProcessReport {
     written: u64,
     durable: u64,
     failed: bool,
@@ -134,9 +134,9 @@ fn start(dir: &Path, segment: u64, shell: &str) -> Child {
 }
 
 /// Listens to a process, and kills it after so many words; all that it said.
-fn listen(child: &mut Child, words: u64) -> Told {
+fn listen(child: &mut Child, words: u64) -> ProcessReport {
     let mut out = child.stdout.take().expect("it is piped");
-    let (mut told, mut heard) = (Told::default(), 0);
+    let (mut told, mut heard) = (ProcessReport::default(), 0);
     let mut word = [0; 9];
     while out.read_exact(&mut word).is_ok() {
         let number = u64::from_le_bytes(word[1..].try_into().expect("eight bytes"));
@@ -156,10 +156,10 @@ fn listen(child: &mut Child, words: u64) -> Told {
 }
 
 /// Opens a log and closes it; its records, each with the life that wrote it.
-fn look(dir: &Path, segment: u64) -> (Recovered, Vec<(u64, u32)>) {
+fn look(dir: &Path, segment: u64) -> (LogRecovery, Vec<(u64, u32)>) {
     let mut found = Vec::new();
     let options = options(segment);
-    let (log, recovered) = Log::open(dir, &options, Arc::new(|| {}), |number, bytes| {
+    let (log, recovered) = Wal::open(dir, &options, Arc::new(|| {}), |number, bytes| {
         let life = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
         assert_eq!(bytes, record(number, life), "record {number} of life {life}");
         found.push((number, life));
@@ -170,7 +170,7 @@ fn look(dir: &Path, segment: u64) -> (Recovered, Vec<(u64, u32)>) {
 }
 
 fn killed() {
-    let dir = Scratch::new("killed");
+    let dir = ProcessTestDir::new("killed");
     let mut rng = Rng::new(20_26);
     let mut before: Vec<(u64, u32)> = Vec::new();
     let segment = 256 << 10;
@@ -195,7 +195,7 @@ fn killed() {
 }
 
 fn limited() {
-    let dir = Scratch::new("limited");
+    let dir = ProcessTestDir::new("limited");
     let (first, later) = (32 << 10, 128 << 10);
     look(&dir.0, first);
     // Half as much as another segment needs, in blocks of 512 bytes; the signal would end the process.
@@ -211,13 +211,13 @@ fn limited() {
 }
 
 fn second() {
-    let dir = Scratch::new("second");
+    let dir = ProcessTestDir::new("second");
     let mut child = start(&dir.0, 32 << 10, "");
     // Once it says something it has the log.
     let mut word = [0];
     child.stdout.as_mut().expect("it is piped").read_exact(&mut word).expect("it says something");
-    match Log::open(&dir.0, &options(32 << 10), Arc::new(|| {}), |_, _| {}) {
-        Err(e @ Error::InUse { .. }) => {
+    match Wal::open(&dir.0, &options(32 << 10), Arc::new(|| {}), |_, _| {}) {
+        Err(e @ StorageError::InUse { .. }) => {
             let says = e.to_string();
             assert!(says.contains(&format!("process {}", child.id())), "{says}");
         }
@@ -229,9 +229,9 @@ fn second() {
 }
 
 /// A directory that goes when the test ends well.
-struct Scratch(PathBuf);
+struct ProcessTestDir(PathBuf);
 
-impl Scratch {
+impl ProcessTestDir {
     fn new(name: &str) -> Self {
         let name = format!("amcast-storage-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -239,7 +239,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ProcessTestDir {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             std::fs::remove_dir_all(&self.0).expect("it can be removed");

@@ -1,15 +1,15 @@
 //! Rules on protocols: the catalog names each, and each says the same things in the same order.
 
-use super::{Finding, Rule};
+use super::{TidyFinding, TidyRule};
 use crate::scan;
-use crate::source::{Place, Tree};
+use crate::source::{SourceLine, SourceTree};
 use amcast_protocols::catalog::CATALOG;
 use std::collections::BTreeMap;
 
 const SOURCES: &str = "crates/protocols/src/";
 const LIST: &str = "crates/protocols/src/catalog.rs";
 
-pub(super) const CATALOG_COMPLETE: Rule = Rule {
+pub(super) const CATALOG_COMPLETE: TidyRule = TidyRule {
     name: "catalog-complete",
     why: "what is not in the catalog is in no command, no fault matrix and no test",
     find: |tree, found| {
@@ -17,7 +17,7 @@ pub(super) const CATALOG_COMPLETE: Rule = Rule {
         for (module, place) in protocols(tree) {
             if scan::words(listed, &format!("{module}::")).next().is_none() {
                 let says = format!("protocol `{module}` has no line in {LIST}");
-                found.push(Finding { place, says });
+                found.push(TidyFinding { place, says });
             }
         }
     },
@@ -46,7 +46,7 @@ const SECTIONS: &[&str] = &[
     "Read first",
 ];
 
-pub(super) const PROTOCOL_DOC: Rule = Rule {
+pub(super) const PROTOCOL_DOC: TidyRule = TidyRule {
     name: "protocol-doc",
     why: "who knows one protocol's page knows where to look in the next one's",
     find: |tree, found| {
@@ -59,7 +59,7 @@ pub(super) const PROTOCOL_DOC: Rule = Rule {
             for section in SECTIONS {
                 if !rest.any(|heading| heading.starts_with(section)) {
                     let says = format!("its doc has no section `# {section}` in its place");
-                    found.push(Finding { place: file.line(1), says });
+                    found.push(TidyFinding { place: file.line(1), says });
                     break;
                 }
             }
@@ -81,7 +81,7 @@ pub(super) const PROTOCOL_DOC: Rule = Rule {
 /// where nothing else is asked for.
 const MAY_NAME: &[&str] = &["crates/node/src/config.rs"];
 
-pub(super) const PROTOCOL_NAMES: Rule = Rule {
+pub(super) const PROTOCOL_NAMES: TidyRule = TidyRule {
     name: "protocol-names",
     why: "code that knows a protocol by its name does not work for the next one: ask its capabilities, or \
           name its entry, as in `Tram.name()`",
@@ -93,7 +93,7 @@ pub(super) const PROTOCOL_NAMES: Rule = Rule {
                 let text = &file.text[from..to];
                 if names.contains(&text) && !file.in_test(from) {
                     let says = format!("`{text}` is the name of a protocol");
-                    found.push(Finding { place: file.at(from), says });
+                    found.push(TidyFinding { place: file.at(from), says });
                 }
             }
         }
@@ -114,7 +114,7 @@ pub(super) const PROTOCOL_NAMES: Rule = Rule {
 };
 
 /// The modules that implement an entry of the catalog, and where.
-fn protocols(tree: &Tree) -> BTreeMap<&str, Place> {
+fn protocols(tree: &SourceTree) -> BTreeMap<&str, SourceLine> {
     let mut entries = BTreeMap::new();
     for file in tree.rust().filter(|f| f.path.starts_with(SOURCES)) {
         let at = scan::words(&file.masked, "Entry for").find(|&at| !file.in_test(at));

@@ -1,8 +1,8 @@
 //! Rules on which crate sees which: arrows point one way.
 
 use super::manifest::named;
-use super::{Finding, Rule};
-use crate::source::File;
+use super::{TidyFinding, TidyRule};
+use crate::source::SourceFile;
 
 /// The crates, each of which sees only crates above it; with whether it sees the core alone.
 const LAYERS: &[(&str, bool)] = &[
@@ -28,7 +28,7 @@ const LAYERS: &[(&str, bool)] = &[
 /// What tests may see whatever they test.
 const OF_TESTS: &str = "amcast-test-policy";
 
-pub(super) const ARROWS: Rule = Rule {
+pub(super) const ARROWS: TidyRule = TidyRule {
     name: "arrows",
     why: "a crate that sees what is built on it can be neither read nor used without that",
     find: |tree, found| {
@@ -39,7 +39,7 @@ pub(super) const ARROWS: Rule = Rule {
             }
             let Some(layer) = LAYERS.iter().position(|(layer, _)| *layer == name) else {
                 let says = format!("`{name}` has no place in LAYERS: which crates may it see?");
-                found.push(Finding { place: file.line(1), says });
+                found.push(TidyFinding { place: file.line(1), says });
                 continue;
             };
             for (line, seen) in ours(file) {
@@ -50,7 +50,7 @@ pub(super) const ARROWS: Rule = Rule {
                         true => format!("`{name}` sees `{seen}`, and may see `core` only"),
                         false => format!("`{name}` sees `{seen}`, which is not above it in LAYERS"),
                     };
-                    found.push(Finding { place: file.line(line), says });
+                    found.push(TidyFinding { place: file.line(line), says });
                 }
             }
         }
@@ -70,7 +70,7 @@ pub(super) const ARROWS: Rule = Rule {
 };
 
 /// The lines of a manifest that name crates of this workspace, for more than tests.
-fn ours(file: &File) -> Vec<(usize, String)> {
+fn ours(file: &SourceFile) -> Vec<(usize, String)> {
     let found = named(file, |header| header == "dependencies" || header == "build-dependencies");
     let found = found.into_iter().filter(|(_, name)| *name != OF_TESTS);
     let found = found.filter_map(|(line, name)| match name {

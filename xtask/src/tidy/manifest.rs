@@ -1,9 +1,9 @@
 //! Rules on manifests: few dependencies, and a reason for each.
 
-use super::{Finding, Rule};
-use crate::source::File;
+use super::{TidyFinding, TidyRule};
+use crate::source::SourceFile;
 
-pub(super) const REASONS: Rule = Rule {
+pub(super) const REASONS: TidyRule = TidyRule {
     name: "dependency-reasons",
     why: "each dependency is code that we answer for; a reason beside it can be weighed again",
     find: |tree, found| {
@@ -11,7 +11,7 @@ pub(super) const REASONS: Rule = Rule {
             for (line, name) in dependencies(file) {
                 if line < 2 || !reason(file.text.lines().nth(line - 2).unwrap_or("")) {
                     let says = format!("`{name}` has no comment right above it that says why");
-                    found.push(Finding { place: file.line(line), says });
+                    found.push(TidyFinding { place: file.line(line), says });
                 }
             }
         }
@@ -24,14 +24,14 @@ pub(super) const REASONS: Rule = Rule {
     )],
 };
 
-pub(super) const CORE_ALONE: Rule = Rule {
+pub(super) const CORE_ALONE: TidyRule = TidyRule {
     name: "core-alone",
     why: "the vocabulary of all crates builds anywhere, in a second, and pulls in nothing",
     find: |tree, found| {
         let Some(file) = tree.file("crates/core/Cargo.toml") else { return };
         for (line, name) in dependencies(file) {
             let says = format!("core depends on `{name}`, and may depend on nothing");
-            found.push(Finding { place: file.line(line), says });
+            found.push(TidyFinding { place: file.line(line), says });
         }
     },
     bad: &[("crates/core/Cargo.toml", "[dependencies]\n# Maths.\nlibm = \"1\"\n")],
@@ -39,13 +39,13 @@ pub(super) const CORE_ALONE: Rule = Rule {
 };
 
 /// The lines of a manifest that name a dependency from outside the workspace.
-fn dependencies(file: &File) -> Vec<(usize, &str)> {
+fn dependencies(file: &SourceFile) -> Vec<(usize, &str)> {
     let all = named(file, |header| header.ends_with("dependencies"));
     all.into_iter().filter(|(_, name)| !ours(name)).collect()
 }
 
 /// The lines of a manifest that name a dependency, under headers of such lists.
-pub(super) fn named(file: &File, is_list: impl Fn(&str) -> bool) -> Vec<(usize, &str)> {
+pub(super) fn named(file: &SourceFile, is_list: impl Fn(&str) -> bool) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut inside = false;
     for (i, line) in file.text.lines().enumerate() {

@@ -1,18 +1,18 @@
 //! Marks: a name in a rare branch, and the one test that expects it.
 
-use super::{Finding, Rule};
+use super::{TidyFinding, TidyRule};
 use crate::scan;
-use crate::source::{File, Place};
+use crate::source::{SourceFile, SourceLine};
 use std::collections::BTreeMap;
 
 /// Where lists of marks that runs reach may lie, besides tests.
 const LISTS: &[&str] = &["regressions/", "scenarios/"];
 
-pub(super) const MARKS: Rule = Rule {
+pub(super) const MARKS: TidyRule = TidyRule {
     name: "marks",
     why: "a rare branch that no test is known to reach is a branch that was never run",
     find: |tree, found| {
-        let mut places: BTreeMap<&str, Vec<Place>> = BTreeMap::new();
+        let mut places: BTreeMap<&str, Vec<SourceLine>> = BTreeMap::new();
         for file in tree.rust() {
             for (at, name) in marks(file) {
                 places.entry(name).or_default().push(file.at(at));
@@ -24,12 +24,12 @@ pub(super) const MARKS: Rule = Rule {
             {
                 let says = format!("mark `{name}` is at {first} too: one name, one branch");
                 found.extend(
-                    others.iter().cloned().map(|place| Finding { place, says: says.clone() }),
+                    others.iter().cloned().map(|place| TidyFinding { place, says: says.clone() }),
                 );
             }
             if !tree.files.iter().any(|file| expects(file, name)) {
                 let says = format!("no test expects mark `{name}`: write one that gets there");
-                found.push(Finding { place: places[0].clone(), says });
+                found.push(TidyFinding { place: places[0].clone(), says });
             }
         }
     },
@@ -44,7 +44,7 @@ pub(super) const MARKS: Rule = Rule {
 };
 
 /// The marks that a file sets outside its tests, and where.
-fn marks(file: &File) -> Vec<(usize, &str)> {
+fn marks(file: &SourceFile) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for call in ["mark(", "mark!("] {
         for at in scan::words(&file.masked, call) {
@@ -61,7 +61,7 @@ fn marks(file: &File) -> Vec<(usize, &str)> {
 }
 
 /// Whether a test, or a list of what runs reach, names the mark.
-fn expects(file: &File, name: &str) -> bool {
+fn expects(file: &SourceFile, name: &str) -> bool {
     let quoted = format!("\"{name}\"");
     if LISTS.iter().any(|dir| file.path.starts_with(dir)) {
         return scan::words(&file.text, name).next().is_some();

@@ -1,7 +1,7 @@
 //! The rules of the house that neither the compiler nor the linters know. Each has its reason, and
 //! samples: one tree that breaks it and one that keeps it, so that a rule that cannot fail is found.
 //!
-//! Adding a rule: a [`Rule`] in the file where its noun lives, and its name in [`RULES`].
+//! Adding a rule: a [`TidyRule`] in the file where its noun lives, and its name in [`RULES`].
 
 mod catalog;
 mod layers;
@@ -14,7 +14,7 @@ mod shape;
 mod unsafety;
 mod wording;
 
-use crate::source::{Place, Tree};
+use crate::source::{SourceLine, SourceTree};
 use std::fmt;
 
 /// Path and text of a file in a sample tree.
@@ -22,13 +22,13 @@ pub type Sample = (&'static str, &'static str);
 
 /// A rule of the house.
 #[derive(Debug)]
-pub struct Rule {
+pub struct TidyRule {
     /// What it is called in reports.
     pub name: &'static str,
     /// Why there is such a rule.
     pub why: &'static str,
     /// Finds what breaks it.
-    pub find: fn(&Tree, &mut Vec<Finding>),
+    pub find: fn(&SourceTree, &mut Vec<TidyFinding>),
     /// A tree that breaks it.
     pub bad: &'static [Sample],
     /// A tree that looks similar and keeps it.
@@ -37,21 +37,21 @@ pub struct Rule {
 
 /// Something that breaks a rule.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Finding {
+pub struct TidyFinding {
     /// Where.
-    pub place: Place,
+    pub place: SourceLine,
     /// What, and what to do about it.
     pub says: String,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for TidyFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.says)
     }
 }
 
 /// Every rule.
-pub const RULES: &[&Rule] = &[
+pub const RULES: &[&TidyRule] = &[
     &shape::FILE_LENGTH,
     &shape::FUNCTION_LENGTH,
     &shape::MODULE_DOC,
@@ -78,14 +78,14 @@ pub const RULES: &[&Rule] = &[
 ];
 
 /// What breaks any of the rules, by rule, in order of places.
-pub fn check(tree: &Tree) -> Vec<(&'static Rule, Vec<Finding>)> {
+pub fn check(tree: &SourceTree) -> Vec<(&'static TidyRule, Vec<TidyFinding>)> {
     let found = RULES.iter().map(|&rule| (rule, rule.of(tree)));
     found.filter(|(_, findings)| !findings.is_empty()).collect()
 }
 
-impl Rule {
+impl TidyRule {
     /// What breaks this rule, in order of places.
-    pub fn of(&self, tree: &Tree) -> Vec<Finding> {
+    pub fn of(&self, tree: &SourceTree) -> Vec<TidyFinding> {
         let mut findings = Vec::new();
         (self.find)(tree, &mut findings);
         findings.sort();
@@ -95,7 +95,7 @@ impl Rule {
 }
 
 /// The report that people read; empty if all is tidy.
-pub fn report(found: &[(&'static Rule, Vec<Finding>)]) -> String {
+pub fn report(found: &[(&'static TidyRule, Vec<TidyFinding>)]) -> String {
     let mut text = String::new();
     for (rule, findings) in found {
         text += &format!("{} ({})\n", rule.name, rule.why);

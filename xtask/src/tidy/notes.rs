@@ -1,8 +1,8 @@
 //! Notes and events: what decides acts on events, and notes are for people, traces and judges.
 
-use super::{Finding, Rule};
+use super::{TidyFinding, TidyRule};
 use crate::scan;
-use crate::source::File;
+use crate::source::SourceFile;
 
 /// Crates whose code leaves notes: `out.note(Note::..)`, and nothing else.
 const WRITERS: &[&str] = &["crates/core/src/", "crates/protocols/src/"];
@@ -20,7 +20,7 @@ const READERS: &[&str] = &[
     "crates/lab/src/bench/rings/deliveries.rs",
 ];
 
-pub(super) const NOTES_DECIDE_NOTHING: Rule = Rule {
+pub(super) const NOTES_DECIDE_NOTHING: TidyRule = TidyRule {
     name: "notes-decide-nothing",
     why: "what drives is an event with a contract; a note that decides is a contract that nobody wrote",
     find: |tree, found| {
@@ -36,7 +36,7 @@ pub(super) const NOTES_DECIDE_NOTHING: Rule = Rule {
                 } else {
                     "tells notes apart: act on a `ProtocolEvent`, or log in a module of READERS"
                 };
-                found.push(Finding { place: file.at(at), says: says.to_string() });
+                found.push(TidyFinding { place: file.at(at), says: says.to_string() });
             }
         }
     },
@@ -69,7 +69,7 @@ pub(super) const NOTES_DECIDE_NOTHING: Rule = Rule {
 
 /// Where a file names variants of `Note`, or gives it another name. Functions of another type of that name
 /// begin with a small letter.
-fn variants(file: &File) -> Vec<usize> {
+fn variants(file: &SourceFile) -> Vec<usize> {
     let mut found: Vec<usize> = scan::words(&file.masked, "Note::")
         .filter(|at| !file.masked[at + "Note::".len()..].starts_with(char::is_lowercase))
         .collect();

@@ -1,9 +1,9 @@
 //! Rules on tests: none can hang, and none is skipped without CI knowing.
 
 use super::purity::PURE;
-use super::{Finding, Rule};
+use super::{TidyFinding, TidyRule};
 use crate::scan::{self, Function};
-use crate::source::{File, Tree};
+use crate::source::{SourceFile, SourceTree};
 use std::collections::BTreeSet;
 
 /// The list of skips that CI permits.
@@ -26,7 +26,7 @@ const WAITS: &[&str] = &[
     "tokio::",
 ];
 
-pub(super) const TIME_LIMIT: Rule = Rule {
+pub(super) const TIME_LIMIT: TidyRule = TidyRule {
     name: "time-limit",
     why: "a test that waits for ever says nothing and holds CI; a limit fails it by name",
     find: |tree, found| {
@@ -44,7 +44,7 @@ pub(super) const TIME_LIMIT: Rule = Rule {
                      amcast_test_policy::time_limit();`",
                     test.name
                 );
-                found.push(Finding { place: file.line(test.line), says });
+                found.push(TidyFinding { place: file.line(test.line), says });
             }
         }
     },
@@ -67,7 +67,7 @@ pub(super) const TIME_LIMIT: Rule = Rule {
     ],
 };
 
-pub(super) const ONE_SKIP: Rule = Rule {
+pub(super) const ONE_SKIP: TidyRule = TidyRule {
     name: "one-skip",
     why: "a test that only prints that it is skipped passes in CI too, and nobody sees what is untested",
     find: |tree, found| {
@@ -78,7 +78,7 @@ pub(super) const ONE_SKIP: Rule = Rule {
                 let skips = said.get(..4).is_some_and(|word| word.eq_ignore_ascii_case("skip"));
                 if skips && file.in_test(at) {
                     let says = "call `amcast_test_policy::skip(test, reason)`".to_string();
-                    found.push(Finding { place: file.at(at), says });
+                    found.push(TidyFinding { place: file.at(at), says });
                 }
             }
         }
@@ -93,7 +93,7 @@ pub(super) const ONE_SKIP: Rule = Rule {
     ],
 };
 
-pub(super) const SKIPS_EXIST: Rule = Rule {
+pub(super) const SKIPS_EXIST: TidyRule = TidyRule {
     name: "skips-exist",
     why: "a permitted skip whose test is gone permits nothing, and hides that the list is old",
     find: |tree, found| {
@@ -104,7 +104,7 @@ pub(super) const SKIPS_EXIST: Rule = Rule {
         });
         let names: BTreeSet<&str> = names.collect();
         if let Err(why) = amcast_test_policy::Skips::parse(&list.text) {
-            found.push(Finding { place: list.line(1), says: why });
+            found.push(TidyFinding { place: list.line(1), says: why });
         }
         for (i, line) in list.text.lines().enumerate() {
             let Some((name, _)) = line.split_once(": ").filter(|_| !line.starts_with('#')) else {
@@ -113,7 +113,7 @@ pub(super) const SKIPS_EXIST: Rule = Rule {
             // What `cargo xtask no-os` skips is no test.
             if !name.starts_with("no-os:") && !names.contains(name) {
                 let says = format!("there is no test `{name}`");
-                found.push(Finding { place: list.line(i + 1), says });
+                found.push(TidyFinding { place: list.line(i + 1), says });
             }
         }
     },
@@ -125,7 +125,7 @@ pub(super) const SKIPS_EXIST: Rule = Rule {
 };
 
 /// The functions that are tests.
-fn tests<'a>(file: &'a File, functions: &[Function<'a>]) -> Vec<Function<'a>> {
+fn tests<'a>(file: &'a SourceFile, functions: &[Function<'a>]) -> Vec<Function<'a>> {
     let marked = file.masked.match_indices("#[test]");
     let next = marked.filter_map(|(at, _)| functions.iter().find(|f| f.at > at).copied());
     next.collect()
@@ -133,7 +133,7 @@ fn tests<'a>(file: &'a File, functions: &[Function<'a>]) -> Vec<Function<'a>> {
 
 /// Whether the tests of a file can wait for something. Integration tests of crates that see the system
 /// start processes or open sockets, be it in the library; other tests only if they say so themselves.
-fn can_wait(file: &File) -> bool {
+fn can_wait(file: &SourceFile) -> bool {
     let integration = file.path.contains("/tests/") && !file.path.contains("/src/");
     (integration && ![PURE, COMPUTING].concat().contains(&file.member()))
         || WAITS.iter().any(|&what| scan::words(&file.masked, what).any(|at| file.in_test(at)))
@@ -141,7 +141,7 @@ fn can_wait(file: &File) -> bool {
 
 /// The functions of the same test binary in which a limit begins, or that call one of them; for a unit
 /// test, those of the same file.
-fn limiting<'a>(tree: &'a Tree, file: &File) -> BTreeSet<&'a str> {
+fn limiting<'a>(tree: &'a SourceTree, file: &SourceFile) -> BTreeSet<&'a str> {
     let files = tree.rust().filter(|f| binary(&f.path) == binary(&file.path));
     let functions = files.flat_map(|f| scan::functions(&f.masked));
     let mut functions: Vec<_> = functions.filter(|f| !f.name.is_empty()).collect();

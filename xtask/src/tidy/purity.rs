@@ -1,8 +1,8 @@
 //! Rules on what the pure crates must not see: the same run from the same seed, on any machine.
 
-use super::{Finding, Rule};
+use super::{TidyFinding, TidyRule};
 use crate::scan;
-use crate::source::{File, Tree};
+use crate::source::{SourceFile, SourceTree};
 
 /// Crates without sockets, files, clocks, threads or chance of their own.
 pub(super) const PURE: &[&str] = &["crates/core", "crates/protocols", "crates/check", "crates/sim"];
@@ -15,11 +15,12 @@ const SYSTEM: &[&str] = &["net", "fs", "thread", "time", "process", "env", "os"]
 /// Collections whose order depends on the machine's randomness.
 const RANDOM_ORDER: &[&str] = &["HashMap", "HashSet", "RandomState"];
 
-pub(super) const NO_SYSTEM: Rule = Rule {
+pub(super) const NO_SYSTEM: TidyRule = TidyRule {
     name: "no-system",
     why: "what sees a clock or a socket cannot be replayed",
     find: |tree, found| {
-        let systemless = |f: &&File| SYSTEMLESS.contains(&f.member()) && f.path.contains("/src/");
+        let systemless =
+            |f: &&SourceFile| SYSTEMLESS.contains(&f.member()) && f.path.contains("/src/");
         for file in pure(tree).chain(tree.rust().filter(systemless)) {
             let threaded = THREADED.contains(&file.path.as_str());
             for at in scan::words(&file.masked, "std::") {
@@ -31,7 +32,7 @@ pub(super) const NO_SYSTEM: Rule = Rule {
                 let parts = parts.into_iter().filter(|part| SYSTEM.contains(part));
                 for part in parts.filter(|part| !(threaded && *part == "thread")) {
                     let says = format!("`std::{part}` in a pure crate: make it an input");
-                    found.push(Finding { place: file.at(at), says });
+                    found.push(TidyFinding { place: file.at(at), says });
                 }
             }
         }
@@ -50,7 +51,7 @@ pub(super) const NO_SYSTEM: Rule = Rule {
     ],
 };
 
-pub(super) const NO_RANDOM_ORDER: Rule = Rule {
+pub(super) const NO_RANDOM_ORDER: TidyRule = TidyRule {
     name: "no-random-order",
     why: "a hash map's order differs from run to run, and then so does the run",
     find: |tree, found| {
@@ -58,7 +59,7 @@ pub(super) const NO_RANDOM_ORDER: Rule = Rule {
             for &what in RANDOM_ORDER {
                 for at in scan::words(&file.masked, what) {
                     let says = format!("`{what}` in a pure crate: use a BTreeMap or a dense Vec");
-                    found.push(Finding { place: file.at(at), says });
+                    found.push(TidyFinding { place: file.at(at), says });
                 }
             }
         }
@@ -67,7 +68,7 @@ pub(super) const NO_RANDOM_ORDER: Rule = Rule {
     good: &[("crates/check/src/a.rs", "use alloc::collections::BTreeMap; // no HashMap\n")],
 };
 
-pub(super) const PROTOCOLS_SEE_CORE: Rule = Rule {
+pub(super) const PROTOCOLS_SEE_CORE: TidyRule = TidyRule {
     name: "protocols-see-core",
     why: "a protocol that knows a driver or a checker is a protocol for one driver",
     find: |tree, found| {
@@ -77,7 +78,7 @@ pub(super) const PROTOCOLS_SEE_CORE: Rule = Rule {
                 let whole = at == 0 || !scan::is_word(file.masked.as_bytes()[at - 1]);
                 if whole && name != "amcast_core" && !file.in_test(at) {
                     let says = format!("a protocol imports `{name}`; it may see amcast_core only");
-                    found.push(Finding { place: file.at(at), says });
+                    found.push(TidyFinding { place: file.at(at), says });
                 }
             }
         }
@@ -90,7 +91,7 @@ pub(super) const PROTOCOLS_SEE_CORE: Rule = Rule {
 };
 
 /// The files of the pure crates that go into their libraries.
-fn pure(tree: &Tree) -> impl Iterator<Item = &File> {
+fn pure(tree: &SourceTree) -> impl Iterator<Item = &SourceFile> {
     tree.rust().filter(|f| PURE.contains(&f.member()) && f.path.contains("/src/"))
 }
 

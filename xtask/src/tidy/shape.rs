@@ -1,6 +1,6 @@
 //! Rules on the shape of files and functions: a reader finds a thing in a minute.
 
-use super::{Finding, Rule};
+use super::{TidyFinding, TidyRule};
 use crate::scan;
 
 /// The longest file, in lines.
@@ -10,7 +10,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// Names that say nothing of what is inside.
 const NO_NOUNS: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc"];
 
-pub(super) const FILE_LENGTH: Rule = Rule {
+pub(super) const FILE_LENGTH: TidyRule = TidyRule {
     name: "file-length",
     why: "a file is read in one sitting, and two people rarely change the same one",
     find: |tree, found| {
@@ -21,7 +21,7 @@ pub(super) const FILE_LENGTH: Rule = Rule {
                     "{lines} lines, at most {FILE_LINES_MAX}: make it a folder with a file for \
                      each role"
                 );
-                found.push(Finding { place: file.line(1), says });
+                found.push(TidyFinding { place: file.line(1), says });
             }
         }
     },
@@ -29,7 +29,7 @@ pub(super) const FILE_LENGTH: Rule = Rule {
     good: &[("a.rs", "//! A.\nfn a() {}\n")],
 };
 
-pub(super) const FUNCTION_LENGTH: Rule = Rule {
+pub(super) const FUNCTION_LENGTH: TidyRule = TidyRule {
     name: "function-length",
     why: "a function fits on a screen, so that it is checked by looking at it",
     find: |tree, found| {
@@ -40,7 +40,7 @@ pub(super) const FUNCTION_LENGTH: Rule = Rule {
                         "`{}` has {} lines, at most {FUNCTION_LINES_MAX}: give its parts names",
                         f.name, f.lines
                     );
-                    found.push(Finding { place: file.line(f.line), says });
+                    found.push(TidyFinding { place: file.line(f.line), says });
                 }
             }
         }
@@ -49,7 +49,7 @@ pub(super) const FUNCTION_LENGTH: Rule = Rule {
     good: &[("a.rs", "//! A.\nfn a() {\n    let text = \"{\";\n}\n")],
 };
 
-pub(super) const MODULE_DOC: Rule = Rule {
+pub(super) const MODULE_DOC: TidyRule = TidyRule {
     name: "module-doc",
     why: "the first line of a file says what it is for, so that nobody reads the wrong one",
     find: |tree, found| {
@@ -57,7 +57,7 @@ pub(super) const MODULE_DOC: Rule = Rule {
             let doc = file.text.strip_prefix("//!").map(|rest| rest.lines().next().unwrap_or(""));
             if doc.is_none_or(|line| line.trim().is_empty()) {
                 let says = "does not open with a `//!` line that says what it is for".to_string();
-                found.push(Finding { place: file.line(1), says });
+                found.push(TidyFinding { place: file.line(1), says });
             }
         }
     },
@@ -65,7 +65,7 @@ pub(super) const MODULE_DOC: Rule = Rule {
     good: &[("a.rs", "//! What a is for.\n")],
 };
 
-pub(super) const NOUNS: Rule = Rule {
+pub(super) const NOUNS: TidyRule = TidyRule {
     name: "nouns",
     why: "a thing lives where its noun lives; a drawer for everything is never tidied",
     find: |tree, found| {
@@ -74,13 +74,13 @@ pub(super) const NOUNS: Rule = Rule {
             let folders = file.path.split('/');
             if folders.chain([stem]).any(|part| NO_NOUNS.contains(&part)) {
                 let says = "a path that names no noun: say what is in it".to_string();
-                found.push(Finding { place: file.line(1), says });
+                found.push(TidyFinding { place: file.line(1), says });
             }
             for at in scan::words(&file.masked, "mod") {
                 let name = scan::identifier(file.masked[at + 3..].trim_start());
                 if NO_NOUNS.contains(&name) {
                     let says = format!("module `{name}` names no noun: say what is in it");
-                    found.push(Finding { place: file.at(at), says });
+                    found.push(TidyFinding { place: file.at(at), says });
                 }
             }
         }
@@ -89,7 +89,7 @@ pub(super) const NOUNS: Rule = Rule {
     good: &[("src/utility_model.rs", "//! A.\nmod modern;\n// mod util\n")],
 };
 
-pub(super) const NO_DEAD_FILE: Rule = Rule {
+pub(super) const NO_DEAD_FILE: TidyRule = TidyRule {
     name: "no-dead-file",
     why: "a file that no module names is not compiled, not tested, and read all the same",
     find: |tree, found| {
@@ -114,7 +114,7 @@ pub(super) const NO_DEAD_FILE: Rule = Rule {
             };
             if !parents.iter().any(declares) {
                 let says = format!("no `mod {name};` leads here");
-                found.push(Finding { place: file.line(1), says });
+                found.push(TidyFinding { place: file.line(1), says });
             }
         }
     },

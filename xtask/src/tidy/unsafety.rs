@@ -1,6 +1,6 @@
 //! Rules on `unsafe`: one crate has it, and each use is argued where it stands.
 
-use super::{Finding, Rule};
+use super::{TidyFinding, TidyRule};
 use crate::scan;
 
 /// The one crate that may.
@@ -8,14 +8,14 @@ const PLACE: &str = "crates/memory/";
 /// How many lines of code may lie between the argument and the word.
 const LINES_BETWEEN: usize = 2;
 
-pub(super) const UNSAFE_PLACE: Rule = Rule {
+pub(super) const UNSAFE_PLACE: TidyRule = TidyRule {
     name: "unsafe-place",
     why: "who looks for undefined behaviour looks in one crate",
     find: |tree, found| {
         for file in tree.rust().filter(|f| !f.path.starts_with(PLACE)) {
             for at in scan::words(&file.masked, "unsafe") {
                 let says = format!("`unsafe` outside {PLACE}");
-                found.push(Finding { place: file.at(at), says });
+                found.push(TidyFinding { place: file.at(at), says });
             }
         }
     },
@@ -23,7 +23,7 @@ pub(super) const UNSAFE_PLACE: Rule = Rule {
     good: &[("crates/core/src/a.rs", "#![forbid(unsafe_code)]\n// unsafe\n")],
 };
 
-pub(super) const UNSAFE_ARGUED: Rule = Rule {
+pub(super) const UNSAFE_ARGUED: TidyRule = TidyRule {
     name: "unsafe-argued",
     why: "an argument beside the code is reread when the code changes",
     find: |tree, found| {
@@ -35,7 +35,7 @@ pub(super) const UNSAFE_ARGUED: Rule = Rule {
                     let says = "`unsafe` without `// SAFETY:` above it (what must hold, and who \
                                 makes it so)"
                         .to_string();
-                    found.push(Finding { place, says });
+                    found.push(TidyFinding { place, says });
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Rules on words: what says that something is not done, and what only insiders can follow.
 
-use super::{Finding, Rule};
+use super::{TidyFinding, TidyRule};
 use crate::scan;
 
 /// Macros and attributes that stand for work that was not done.
@@ -18,7 +18,7 @@ const ELSEWHERE: &[&str] = &[
     concat!("ECO", "SYSTEM.md"),
 ];
 
-pub(super) const UNFINISHED: Rule = Rule {
+pub(super) const UNFINISHED: TidyRule = TidyRule {
     name: "unfinished",
     why: "what is not done is not there: a stub that compiles is taken for the thing",
     find: |tree, found| {
@@ -26,13 +26,13 @@ pub(super) const UNFINISHED: Rule = Rule {
             for &what in UNFINISHED_CODE {
                 for at in scan::words(&file.masked, what) {
                     let says = format!("`{what}`: finish it, or take it out");
-                    found.push(Finding { place: file.at(at), says });
+                    found.push(TidyFinding { place: file.at(at), says });
                 }
             }
             for &what in UNFINISHED_WORDS {
                 for at in scan::words(&file.text, what) {
                     let says = format!("`{what}`: do it, or say plainly what is missing and why");
-                    found.push(Finding { place: file.at(at), says });
+                    found.push(TidyFinding { place: file.at(at), says });
                 }
             }
         }
@@ -45,7 +45,7 @@ pub(super) const UNFINISHED: Rule = Rule {
     good: &[("a.rs", "// No `todo!` here.\nconst A: &str = \"dbg!(1)\";\n")],
 };
 
-pub(super) const OUTSIDE: Rule = Rule {
+pub(super) const OUTSIDE: TidyRule = TidyRule {
     name: "outside",
     why: "a reader has this repository and the papers, and nothing else to follow a pointer into",
     find: |tree, found| {
@@ -53,7 +53,7 @@ pub(super) const OUTSIDE: Rule = Rule {
             for &what in ELSEWHERE {
                 for (at, _) in file.text.match_indices(what) {
                     let says = format!("`{what}` is not part of the project: say it here instead");
-                    found.push(Finding { place: file.at(at), says });
+                    found.push(TidyFinding { place: file.at(at), says });
                 }
             }
         }

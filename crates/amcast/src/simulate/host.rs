@@ -4,15 +4,17 @@ use super::Workload;
 use super::client::{CallLines, Sent, SimClient};
 use super::mutant::ServiceMutant;
 use super::node::{ClientRequest, Cut, HandedIn, ServiceReply, SimNode, Transfer};
-use amcast_check::{History, Verdict};
+use amcast_check::{History, PropertyVerdict};
 use amcast_core::rng::Rng;
 use amcast_core::step::Ticket;
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{
-    Cluster, Config, ConfigError, Delivery, Entry, MsgId, Pid, ProtocolEvent, Senders,
+    ClusterShape, Config, ConfigError, Delivery, Entry, MsgId, Pid, ProtocolEvent, Senders,
     ServiceAnswer, Span, Time,
 };
-use amcast_sim::{Host, Ports, Recorded, Report, Request, Settings, record_hosted, replay_hosted};
+use amcast_sim::{
+    Host, HostPorts, HostRequest, RunRecord, RunReport, RunSettings, record_hosted, replay_hosted,
+};
 use amcast_smr::application::Application;
 use amcast_smr::recovery::TakeOver;
 use std::cell::RefCell;
@@ -48,7 +50,7 @@ pub struct Finding {
 /// What came of a run.
 pub struct ServiceRun {
     /// What the simulator says of the protocol, and of how the run ended.
-    pub report: Report,
+    pub report: RunReport,
     /// The calls and returns of the clients, as lines of a history.
     pub lines: String,
     /// What was wrong, if anything.
@@ -89,9 +91,9 @@ impl<W: Workload + 'static> Simulation<'_, W> {
     /// When the protocol refuses the configuration.
     pub fn run(
         &self,
-        settings: &Settings,
-        recorded: &mut Option<Recorded>,
-        sink: &mut dyn FnMut(&Event<'_>),
+        settings: &RunSettings,
+        recorded: &mut Option<RunRecord>,
+        sink: &mut dyn FnMut(&TraceEvent<'_>),
     ) -> Result<ServiceRun, ConfigError> {
         let Self { entry, config, seed, .. } = *self;
         self.judged(&mut |factory| {
@@ -105,8 +107,8 @@ impl<W: Workload + 'static> Simulation<'_, W> {
     /// When the protocol refuses the configuration.
     pub fn replay(
         &self,
-        recorded: &Recorded,
-        sink: &mut dyn FnMut(&Event<'_>),
+        recorded: &RunRecord,
+        sink: &mut dyn FnMut(&TraceEvent<'_>),
     ) -> Result<ServiceRun, ConfigError> {
         let Self { entry, config, .. } = *self;
         self.judged(&mut |factory| replay_hosted(entry, config, recorded, factory, sink))
@@ -114,7 +116,7 @@ impl<W: Workload + 'static> Simulation<'_, W> {
 
     fn judged(
         &self,
-        run: &mut dyn FnMut(&HostFactory<'_>) -> Result<Report, ConfigError>,
+        run: &mut dyn FnMut(&HostFactory<'_>) -> Result<RunReport, ConfigError>,
     ) -> Result<ServiceRun, ConfigError> {
         let left = Rc::new(RefCell::new(Left::default()));
         let factory = || -> Box<dyn Host> {
@@ -137,9 +139,9 @@ fn judge<W: Workload>(workload: &W, lines: &str) -> Vec<Finding> {
     }
     let wrong = |(what, verdict)| match verdict {
         // Of some a run shows nothing, as where no command was repeated.
-        Verdict::Holds | Verdict::NotJudged(_) => None,
-        Verdict::Violated(why) => Some(Finding { what, says: why.to_string() }),
-        Verdict::Impossible(why) => Some(Finding { what, says: why }),
+        PropertyVerdict::Holds | PropertyVerdict::NotJudged(_) => None,
+        PropertyVerdict::Violated(why) => Some(Finding { what, says: why.to_string() }),
+        PropertyVerdict::Impossible(why) => Some(Finding { what, says: why }),
     };
     workload.judge(&history).into_iter().filter_map(wrong).collect()
 }
@@ -178,7 +180,7 @@ const LOOK_EVERY: Span = Span::micros(100);
 const PATIENCE: Span = Span::secs(1);
 
 struct ServiceHost<W: Workload> {
-    cluster: Cluster,
+    cluster: ClusterShape,
     nodes: Vec<SimNode<W::Machine>>,
     clients: Vec<SimClient>,
     workload: W,
@@ -253,7 +255,7 @@ impl<W: Workload> ServiceHost<W> {
         }
     }
 
-    fn due(&mut self, now: Time, due: Due, requests: &mut Vec<Request>) {
+    fn due(&mut self, now: Time, due: Due, requests: &mut Vec<HostRequest>) {
         match due {
             Due::HandIn(Sent { node, of, dst, payload }) => {
                 let command = HandedIn { of, dst, payload };
@@ -295,7 +297,13 @@ impl<W: Workload> ServiceHost<W> {
     }
 
     /// One round of a node's loop.
-    fn round(&mut self, now: Time, rank: usize, ports: &dyn Ports, requests: &mut Vec<Request>) {
+    fn round(
+        &mut self,
+        now: Time,
+        rank: usize,
+        ports: &dyn HostPorts,
+        requests: &mut Vec<HostRequest>,
+    ) {
         let mut replies = Vec::new();
         let node = &mut self.nodes[rank];
         let incarnation = node.incarnation;
@@ -341,13 +349,13 @@ impl<W: Workload> ServiceHost<W> {
     }
 
     /// Has a client of the protocol multicast a command: a gateway of clusters in which replicas do not.
-    fn multicast(&mut self, gateway: usize, command: HandedIn, requests: &mut Vec<Request>) {
+    fn multicast(&mut self, gateway: usize, command: HandedIn, requests: &mut Vec<HostRequest>) {
         let HandedIn { of, dst, payload } = command;
         let p = self.gateways[gateway % self.gateways.len()];
         self.multicasts += 1;
         let seq = self.multicasts;
         self.asked.insert(MsgId { sender: p, seq }, of);
-        requests.push(Request::Submit { p, seq, dst, payload });
+        requests.push(HostRequest::Submit { p, seq, dst, payload });
     }
 
     /// Begins a state transfer if a node needs one.
@@ -441,7 +449,7 @@ impl<W: Workload> ServiceHost<W> {
     }
 
     /// When all clients have made their calls, looks at what each node has. One that stays away is not waited for.
-    fn look_at_nodes(&mut self, now: Time, ports: &dyn Ports) {
+    fn look_at_nodes(&mut self, now: Time, ports: &dyn HostPorts) {
         if self.looks.is_empty() || !self.clients.iter().all(SimClient::is_done) {
             return;
         }
@@ -510,7 +518,7 @@ impl<W: Workload> Host for ServiceHost<W> {
         }
     }
 
-    fn poll(&mut self, now: Time, ports: &dyn Ports, requests: &mut Vec<Request>) {
+    fn poll(&mut self, now: Time, ports: &dyn HostPorts, requests: &mut Vec<HostRequest>) {
         while let Some(first) = self.queue.first_entry()
             && first.key().0 <= now
         {

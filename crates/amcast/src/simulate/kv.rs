@@ -1,7 +1,7 @@
 //! The key-value store under simulated clients.
 
 use super::{Call, Returned, Simulated, Workload};
-use amcast_check::{History, Verdict, service};
+use amcast_check::{History, PropertyVerdict, service};
 use amcast_core::ServiceAnswer;
 use amcast_core::rng::Rng;
 use amcast_kv::{
@@ -82,7 +82,7 @@ impl Workload for KvWorkload {
         returned(&Form::Same, Ok(answer)).map_or(Returned::Unknown, Returned::Out)
     }
 
-    fn judge(&self, history: &History) -> Vec<(&'static str, Verdict)> {
+    fn judge(&self, history: &History) -> Vec<(&'static str, PropertyVerdict)> {
         let budget = service::Budget::default();
         vec![
             ("linearizable", service::linearizable(history, budget)),

@@ -18,7 +18,7 @@ mod node;
 pub use host::{Finding, ServiceRun, ServiceSettings, Simulation};
 pub use mutant::ServiceMutant;
 
-use amcast_check::{History, Verdict};
+use amcast_check::{History, PropertyVerdict};
 use amcast_core::rng::Rng;
 use amcast_core::{GroupSet, ServiceAnswer};
 use amcast_smr::Machine;
@@ -69,5 +69,5 @@ pub trait Workload {
     fn returned(&self, answer: &ServiceAnswer<'_>) -> Returned;
 
     /// The properties of the service, by name, and whether the calls and returns of the history have them.
-    fn judge(&self, history: &History) -> Vec<(&'static str, Verdict)>;
+    fn judge(&self, history: &History) -> Vec<(&'static str, PropertyVerdict)>;
 }

@@ -3,8 +3,8 @@
 use super::Simulated;
 use super::application::{SimApplication, stamp_at};
 use super::mutant::ServiceMutant;
-use amcast_core::{Cluster, Delivery, Gid, GroupSet, MsgId, Outcome, Pid, Time};
-use amcast_sim::{Ports, Request};
+use amcast_core::{ClusterShape, Delivery, Gid, GroupSet, MsgId, Outcome, Pid, Time};
+use amcast_sim::{HostPorts, HostRequest};
 use amcast_smr::application::Application;
 use amcast_smr::recovery::{FetchedState, Recovery, WantedState};
 use std::collections::{BTreeMap, VecDeque};
@@ -91,7 +91,7 @@ pub(super) struct Running<M: Simulated> {
 
 /// One node of the simulated cluster.
 pub(super) struct SimNode<M: Simulated> {
-    cluster: Cluster,
+    cluster: ClusterShape,
     pids: Vec<Pid>,
     pub(super) incarnation: u32,
     pub(super) running: Option<Running<M>>,
@@ -106,7 +106,7 @@ pub(super) struct SimNode<M: Simulated> {
 
 impl<M: Simulated> SimNode<M> {
     pub(super) fn new(
-        cluster: Cluster,
+        cluster: ClusterShape,
         rank: usize,
         has_log: bool,
         multicasts: bool,
@@ -223,8 +223,8 @@ impl<M: Simulated> SimNode<M> {
     pub(super) fn round(
         &mut self,
         now: Time,
-        ports: &dyn Ports,
-        requests: &mut Vec<Request>,
+        ports: &dyn HostPorts,
+        requests: &mut Vec<HostRequest>,
         replies: &mut Vec<ServiceReply>,
     ) {
         let Some(running) = &mut self.running else { return };
@@ -242,26 +242,26 @@ impl<M: Simulated> SimNode<M> {
     }
 
     /// Tells the replicas how the application's state stands.
-    fn tell_replicas(&mut self, requests: &mut Vec<Request>) {
+    fn tell_replicas(&mut self, requests: &mut Vec<HostRequest>) {
         let Some(running) = &mut self.running else { return };
         if running.recovery.is_unfit() {
-            requests.extend(self.pids.iter().map(|&p| Request::Unfit { p }));
+            requests.extend(self.pids.iter().map(|&p| HostRequest::Unfit { p }));
         }
         if let Some(positions) = running.recovery.installed() {
             let installed = self.pids.iter().zip(positions);
-            requests.extend(installed.map(|(&p, position)| Request::Installed { p, position }));
+            requests.extend(installed.map(|(&p, position)| HostRequest::Installed { p, position }));
         }
         for (g, &p) in (0..).map(Gid).zip(&self.pids) {
             let applied = running.recovery.applied(g).unwrap_or(0);
             if applied > running.applied[g.index()] {
                 running.applied[g.index()] = applied;
-                requests.push(Request::Applied { p, position: applied });
+                requests.push(HostRequest::Applied { p, position: applied });
             }
         }
     }
 
     /// Has its replicas multicast what it reports and what gateways handed in, as far as there is room.
-    fn multicast(&mut self, now: Time, ports: &dyn Ports, requests: &mut Vec<Request>) {
+    fn multicast(&mut self, now: Time, ports: &dyn HostPorts, requests: &mut Vec<HostRequest>) {
         let Some(running) = &mut self.running else { return };
         if !self.multicasts {
             return;
@@ -279,7 +279,7 @@ impl<M: Simulated> SimNode<M> {
             let Some(payload) = running.recovery.app.report(stamp_at(now), g) else { continue };
             let seq = running.number();
             sent[g.index()] += 1;
-            requests.push(Request::Submit { p, seq, dst, payload });
+            requests.push(HostRequest::Submit { p, seq, dst, payload });
         }
         let serves = self.pids.iter().all(|&p| works(p)) && running.recovery.app.knows_time();
         while let Some(HandedIn { of, dst, payload }) = running.commands.pop_front() {
@@ -292,7 +292,7 @@ impl<M: Simulated> SimNode<M> {
             let seq = running.number();
             running.open.insert(seq, of);
             sent[home] += 1;
-            requests.push(Request::Submit { p, seq, dst, payload });
+            requests.push(HostRequest::Submit { p, seq, dst, payload });
         }
     }
 
@@ -327,12 +327,12 @@ impl<M: Simulated> SimNode<M> {
     }
 
     /// The checkpoint that was written is durable: the replicas are told.
-    pub(super) fn has_checkpoint(&mut self, requests: &mut Vec<Request>) {
+    pub(super) fn has_checkpoint(&mut self, requests: &mut Vec<HostRequest>) {
         let Some(saved) = self.running.as_mut().and_then(|running| running.saving.take()) else {
             return;
         };
         let told = self.pids.iter().zip(&saved.positions);
-        requests.extend(told.map(|(&p, &position)| Request::Checkpointed { p, position }));
+        requests.extend(told.map(|(&p, &position)| HostRequest::Checkpointed { p, position }));
         self.checkpoint = Some(saved);
     }
 

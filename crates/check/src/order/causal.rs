@@ -17,7 +17,7 @@
 use crate::delivery::violated;
 use crate::index::Index;
 use crate::intern::NONE;
-use crate::report::Verdict;
+use crate::report::PropertyVerdict;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -25,20 +25,20 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 /// Entries `from` up to `to` of the log of `p`.
-struct Run {
+struct EntryRange {
     p: u32,
     from: usize,
     to: usize,
 }
 
 /// How far a past reaches into a process's deliveries: a place, from 1.
-type Reach = u32;
+type PastReach = u32;
 
 /// No further than before its first delivery.
-const NOTHING: Reach = 0;
+const NOTHING: PastReach = 0;
 
 /// Beyond its last: a message that it never delivers.
-const NEVER: Reach = Reach::MAX;
+const NEVER: PastReach = PastReach::MAX;
 
 /// How many entries the processes together have in a slice of time, about.
 const SLICE: usize = 16 << 10;
@@ -49,7 +49,7 @@ const CARRIED_BYTES_MAX: usize = 256 << 20;
 /// How many processes are judged in a walk at most: what a message carries stays in near caches.
 const LANES_MAX: usize = 64;
 
-pub(crate) fn causal(x: &Index<'_>) -> Verdict {
+pub(crate) fn causal(x: &Index<'_>) -> PropertyVerdict {
     let runs = schedule(x);
     let mut deliveries = vec![0_u32; x.messages()];
     let entries = || x.logs.iter().flat_map(|log| log.iter());
@@ -58,28 +58,28 @@ pub(crate) fn causal(x: &Index<'_>) -> Verdict {
     }
     let all = leads(x);
     let on_way = on_way_most(x, &runs, &deliveries);
-    let lanes = (CARRIED_BYTES_MAX / size_of::<Reach>() / on_way.max(1)).clamp(1, LANES_MAX);
+    let lanes = (CARRIED_BYTES_MAX / size_of::<PastReach>() / on_way.max(1)).clamp(1, LANES_MAX);
     for leads in all.chunks(lanes) {
-        let batch = Batch::new(x, leads);
+        let batch = ProcessBatch::new(x, leads);
         if let Some((q, m)) = batch.walk(x, &runs, &mut deliveries.clone()) {
             return explain(x, q, m, &runs);
         }
     }
-    Verdict::Holds
+    PropertyVerdict::Holds
 }
 
 /// Some of the processes to be judged, together.
-struct Batch {
+struct ProcessBatch {
     leads: Vec<u32>,
     /// Where the deliveries of each message start in `places`, and the end.
     starts: Vec<u32>,
     /// Which of `leads` delivers a message, and at which place.
-    places: Vec<(u32, Reach)>,
+    places: Vec<(u32, PastReach)>,
     /// For each set of groups, which of `leads` are in one of them: a bit each.
     addressed: Vec<u64>,
 }
 
-impl Batch {
+impl ProcessBatch {
     fn new(x: &Index<'_>, leads: &[u32]) -> Self {
         let mut starts = vec![0_u32; x.messages() + 1];
         for &q in leads {
@@ -93,7 +93,7 @@ impl Batch {
         for (lane, &q) in leads.iter().enumerate() {
             for (n, &m) in x.delivered(q).iter().enumerate() {
                 let at = &mut next[m as usize];
-                places[*at as usize] = (lane as u32, n as Reach + 1);
+                places[*at as usize] = (lane as u32, n as PastReach + 1);
                 *at += 1;
             }
         }
@@ -106,15 +106,20 @@ impl Batch {
     }
 
     /// Where those who deliver `m` do so.
-    fn places(&self, m: u32) -> &[(u32, Reach)] {
+    fn places(&self, m: u32) -> &[(u32, PastReach)] {
         &self.places[self.starts[m as usize] as usize..self.starts[m as usize + 1] as usize]
     }
 
     /// Walks all once; a process and a message that it delivers too early, if any.
-    fn walk(&self, x: &Index<'_>, runs: &[Run], deliveries: &mut [u32]) -> Option<(u32, u32)> {
+    fn walk(
+        &self,
+        x: &Index<'_>,
+        runs: &[EntryRange],
+        deliveries: &mut [u32],
+    ) -> Option<(u32, u32)> {
         let lanes = self.leads.len();
         let mut pasts = vec![NOTHING; x.logs.len() * lanes];
-        let mut carried = Carried::new(x.messages(), lanes);
+        let mut carried = InFlightPasts::new(x.messages(), lanes);
         for run in runs {
             let past = &mut pasts[run.p as usize * lanes..][..lanes];
             for e in &x.logs[run.p as usize][run.from..run.to] {
@@ -149,7 +154,7 @@ impl Batch {
     }
 
     /// `m` itself becomes part of a past, for those to whom it was cast.
-    fn take_in(&self, x: &Index<'_>, m: u32, past: &mut [Reach]) {
+    fn take_in(&self, x: &Index<'_>, m: u32, past: &mut [PastReach]) {
         let set = x.h.casts[m as usize].dst;
         if set == NONE {
             return;
@@ -169,20 +174,20 @@ impl Batch {
 }
 
 /// What messages on their way carry, in places that are used again.
-struct Carried {
+struct InFlightPasts {
     lanes: usize,
     /// The place of each message, or `NONE`.
     place: Vec<u32>,
-    reaches: Vec<Reach>,
+    reaches: Vec<PastReach>,
     free: Vec<u32>,
 }
 
-impl Carried {
+impl InFlightPasts {
     fn new(messages: usize, lanes: usize) -> Self {
         Self { lanes, place: vec![NONE; messages], reaches: Vec::new(), free: Vec::new() }
     }
 
-    fn put(&mut self, m: u32, past: &[Reach]) {
+    fn put(&mut self, m: u32, past: &[PastReach]) {
         match self.free.pop() {
             Some(place) => {
                 self.place[m as usize] = place;
@@ -195,7 +200,7 @@ impl Carried {
         }
     }
 
-    fn get(&self, m: u32) -> Option<&[Reach]> {
+    fn get(&self, m: u32) -> Option<&[PastReach]> {
         let place = self.place[m as usize];
         (place != NONE).then(|| &self.reaches[place as usize * self.lanes..][..self.lanes])
     }
@@ -207,7 +212,7 @@ impl Carried {
 }
 
 /// The most messages that are cast and not yet delivered for the last time.
-fn on_way_most(x: &Index<'_>, runs: &[Run], deliveries: &[u32]) -> usize {
+fn on_way_most(x: &Index<'_>, runs: &[EntryRange], deliveries: &[u32]) -> usize {
     let mut left = deliveries.to_vec();
     let (mut now, mut most) = (0_usize, 0);
     for e in runs.iter().flat_map(|run| &x.logs[run.p as usize][run.from..run.to]) {
@@ -242,7 +247,7 @@ fn leads(x: &Index<'_>) -> Vec<u32> {
 /// All log entries in an order in which a message is cast before it is delivered, slices of time
 /// one after another as far as that allows. Where the history delivers before casting (integrity
 /// judges that), the delivery carries no past.
-fn schedule(x: &Index<'_>) -> Vec<Run> {
+fn schedule(x: &Index<'_>) -> Vec<EntryRange> {
     let mut runs = Vec::new();
     let mut cast: Vec<bool> = (0..x.messages() as u32).map(|m| !x.was_cast(m)).collect();
     // Processes that wait for a message to be cast, as a chain.
@@ -276,7 +281,7 @@ fn schedule(x: &Index<'_>) -> Vec<Run> {
             }
             done[p as usize] = at;
             if at > from {
-                runs.push(Run { p, from, to: at });
+                runs.push(EntryRange { p, from, to: at });
             }
         }
         slice += 1;
@@ -318,7 +323,7 @@ struct Past {
 }
 
 /// Walks up to the cast of `broken` with `q` in mind; the past of each message on the way there.
-fn pasts(x: &Index<'_>, q: u32, broken: u32, runs: &[Run], place: &[u32]) -> Vec<Past> {
+fn pasts(x: &Index<'_>, q: u32, broken: u32, runs: &[EntryRange], place: &[u32]) -> Vec<Past> {
     let nothing = Past { last: NONE, via: NONE };
     let mut past_of = vec![nothing; x.messages()];
     let mut past = vec![nothing; x.logs.len()];
@@ -345,7 +350,7 @@ fn pasts(x: &Index<'_>, q: u32, broken: u32, runs: &[Run], place: &[u32]) -> Vec
 }
 
 /// The chain from a message that `q` misses to `m`, which it delivers too early.
-fn explain(x: &Index<'_>, q: u32, m: u32, runs: &[Run]) -> Verdict {
+fn explain(x: &Index<'_>, q: u32, m: u32, runs: &[EntryRange]) -> PropertyVerdict {
     let mut place = vec![NONE; x.messages()];
     for (n, &m) in x.delivered(q).iter().enumerate() {
         place[m as usize] = n as u32;

@@ -8,7 +8,7 @@
 use crate::delivery::violated;
 use crate::index::Index;
 use crate::intern::NONE;
-use crate::report::Verdict;
+use crate::report::PropertyVerdict;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -17,21 +17,21 @@ use alloc::vec::Vec;
 
 /// Where the merge of some processes' deliveries got stuck: the first delivery of each process that
 /// could not be taken. What was taken is on no cycle.
-pub(crate) struct Stuck {
+pub(crate) struct StuckMerge {
     /// The processes with something left, and how many of its deliveries each has behind it.
     left: Vec<(u32, usize)>,
 }
 
 /// `a` before `b` at `p`.
 #[derive(Clone, Copy, Debug)]
-struct Before {
+struct PrecedenceEdge {
     a: u32,
     b: u32,
     p: u32,
 }
 
 /// Merges the deliveries of `procs`; nothing if all could be taken.
-pub(crate) fn merge(x: &Index<'_>, procs: &[u32]) -> Option<Stuck> {
+pub(crate) fn merge(x: &Index<'_>, procs: &[u32]) -> Option<StuckMerge> {
     let mut wanted = vec![0_u32; x.messages()];
     for &p in procs {
         for &m in x.delivered(p) {
@@ -65,13 +65,13 @@ pub(crate) fn merge(x: &Index<'_>, procs: &[u32]) -> Option<Stuck> {
         .filter(|&i| done[i] < x.delivered(procs[i]).len())
         .map(|i| (procs[i], done[i]))
         .collect();
-    (!left.is_empty()).then_some(Stuck { left })
+    (!left.is_empty()).then_some(StuckMerge { left })
 }
 
 /// No cycle. The counterexample is a pair in opposite orders if there is one, else a shortest cycle
 /// through the messages at which the merge got stuck: it has at most one message a process.
-pub(crate) fn acyclic(x: &Index<'_>, stuck: Option<&Stuck>) -> Verdict {
-    let Some(stuck) = stuck else { return Verdict::Holds };
+pub(crate) fn acyclic(x: &Index<'_>, stuck: Option<&StuckMerge>) -> PropertyVerdict {
+    let Some(stuck) = stuck else { return PropertyVerdict::Holds };
     let cycle = match inversion(x, stuck) {
         Some((one, other)) => vec![one, other],
         None => shortest(x, stuck),
@@ -89,9 +89,9 @@ pub(crate) fn acyclic(x: &Index<'_>, stuck: Option<&Stuck>) -> Verdict {
 }
 
 /// No two processes deliver two messages in opposite orders.
-pub(crate) fn weak(x: &Index<'_>, stuck: Option<&Stuck>) -> Verdict {
+pub(crate) fn weak(x: &Index<'_>, stuck: Option<&StuckMerge>) -> PropertyVerdict {
     let Some((one, other)) = stuck.and_then(|stuck| inversion(x, stuck)) else {
-        return Verdict::Holds;
+        return PropertyVerdict::Holds;
     };
     let (a, b) = (x.msg_name(one.a), x.msg_name(one.b));
     let (p, q) = (x.proc_name(one.p), x.proc_name(other.p));
@@ -101,7 +101,7 @@ pub(crate) fn weak(x: &Index<'_>, stuck: Option<&Stuck>) -> Verdict {
 }
 
 /// A pair of messages that two processes deliver in opposite orders. P times what is left of N.
-fn inversion(x: &Index<'_>, stuck: &Stuck) -> Option<(Before, Before)> {
+fn inversion(x: &Index<'_>, stuck: &StuckMerge) -> Option<(PrecedenceEdge, PrecedenceEdge)> {
     let mut place = vec![NONE; x.messages()];
     for (i, &(p, from)) in stuck.left.iter().enumerate() {
         let left = &x.delivered(p)[from..];
@@ -118,8 +118,10 @@ fn inversion(x: &Index<'_>, stuck: &Stuck) -> Option<(Before, Before)> {
                 }
                 match latest {
                     Some(late) if here < place[late as usize] => {
-                        let (one, other) =
-                            (Before { a: m, b: late, p }, Before { a: late, b: m, p: q });
+                        let (one, other) = (
+                            PrecedenceEdge { a: m, b: late, p },
+                            PrecedenceEdge { a: late, b: m, p: q },
+                        );
                         return Some((one, other));
                     }
                     _ => latest = Some(m),
@@ -137,7 +139,7 @@ fn inversion(x: &Index<'_>, stuck: &Stuck) -> Option<(Before, Before)> {
 ///
 /// Each such message waits for the head of another process, so following "waits for" must close a
 /// cycle.
-fn shortest(x: &Index<'_>, stuck: &Stuck) -> Vec<Before> {
+fn shortest(x: &Index<'_>, stuck: &StuckMerge) -> Vec<PrecedenceEdge> {
     let head = |&(p, from): &(u32, usize)| x.delivered(p)[from];
     let mut node_of = vec![NONE; x.messages()];
     let mut nodes: Vec<u32> = Vec::new();
@@ -158,7 +160,7 @@ fn shortest(x: &Index<'_>, stuck: &Stuck) -> Vec<Before> {
             }
         }
     }
-    let mut best: Vec<Before> = Vec::new();
+    let mut best: Vec<PrecedenceEdge> = Vec::new();
     for start in 0..nodes.len() as u32 {
         let cycle = round_trip(&after, &nodes, start);
         if !cycle.is_empty() && (best.is_empty() || cycle.len() < best.len()) {
@@ -169,7 +171,7 @@ fn shortest(x: &Index<'_>, stuck: &Stuck) -> Vec<Before> {
 }
 
 /// The shortest way from `start` back to itself, breadth first.
-fn round_trip(after: &[BTreeMap<u32, u32>], nodes: &[u32], start: u32) -> Vec<Before> {
+fn round_trip(after: &[BTreeMap<u32, u32>], nodes: &[u32], start: u32) -> Vec<PrecedenceEdge> {
     let mut came_from = vec![NONE; nodes.len()];
     let mut queue = vec![start];
     let mut at = 0;
@@ -184,7 +186,7 @@ fn round_trip(after: &[BTreeMap<u32, u32>], nodes: &[u32], start: u32) -> Vec<Be
                     way.push(back);
                 }
                 way.reverse();
-                let step = |pair: &[u32]| Before {
+                let step = |pair: &[u32]| PrecedenceEdge {
                     a: nodes[pair[0] as usize],
                     b: nodes[pair[1] as usize],
                     p: after[pair[0] as usize].get(&pair[1]).copied().unwrap_or_default(),

@@ -4,11 +4,11 @@
 use crate::delivery::violated;
 use crate::index::Index;
 use crate::intern::NONE;
-use crate::report::Verdict;
+use crate::report::PropertyVerdict;
 use alloc::format;
 use alloc::vec;
 
-pub(crate) fn fifo(x: &Index<'_>) -> Verdict {
+pub(crate) fn fifo(x: &Index<'_>) -> PropertyVerdict {
     // Each message's number among those of its sender.
     let mut number = vec![0_u32; x.messages()];
     for log in &x.logs {
@@ -37,5 +37,5 @@ pub(crate) fn fifo(x: &Index<'_>) -> Verdict {
             *last = (m, p);
         }
     }
-    Verdict::Holds
+    PropertyVerdict::Holds
 }

@@ -11,13 +11,13 @@
 use crate::delivery::violated;
 use crate::index::Index;
 use crate::intern::NONE;
-use crate::report::Verdict;
+use crate::report::PropertyVerdict;
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 
-pub(crate) fn prefix(x: &Index<'_>) -> Verdict {
+pub(crate) fn prefix(x: &Index<'_>) -> PropertyVerdict {
     let members = x.members();
     let mut longest: Vec<u32> = vec![NONE; members.len()];
     for (g, members) in members.iter().enumerate() {
@@ -56,7 +56,7 @@ pub(crate) fn prefix(x: &Index<'_>) -> Verdict {
             }
         }
     }
-    Verdict::Holds
+    PropertyVerdict::Holds
 }
 
 /// The first place where neither sequence has ended and they differ.
@@ -67,7 +67,11 @@ fn first_difference(
     a.zip(b).find(|(a, b)| a != b)
 }
 
-fn differ(x: &Index<'_>, (p, g, a): (u32, u32, u32), (q, h, b): (u32, u32, u32)) -> Verdict {
+fn differ(
+    x: &Index<'_>,
+    (p, g, a): (u32, u32, u32),
+    (q, h, b): (u32, u32, u32),
+) -> PropertyVerdict {
     let mut both = x.group_name(g).to_string();
     if g != h {
         both += &format!(" and {}", x.group_name(h));

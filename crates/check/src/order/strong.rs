@@ -10,12 +10,12 @@
 use crate::delivery::violated;
 use crate::index::Index;
 use crate::intern::NONE;
-use crate::report::Verdict;
+use crate::report::PropertyVerdict;
 use alloc::format;
 use alloc::vec;
 
 /// Judges the processes for which `counts`.
-pub(crate) fn strong(x: &Index<'_>, counts: impl Fn(u32) -> bool) -> Verdict {
+pub(crate) fn strong(x: &Index<'_>, counts: impl Fn(u32) -> bool) -> PropertyVerdict {
     const FIRST: u32 = NONE - 1; // stands for "nothing before"
     let members = x.members();
     // For each message: the group it was last seen in, its predecessor there and who said so.
@@ -34,11 +34,11 @@ pub(crate) fn strong(x: &Index<'_>, counts: impl Fn(u32) -> bool) -> Verdict {
             }
         }
     }
-    Verdict::Holds
+    PropertyVerdict::Holds
 }
 
 /// `p` and `q` do not have the same before `m`: finds what one of them misses.
-fn gap(x: &Index<'_>, g: u32, m: u32, p: u32, q: u32) -> Verdict {
+fn gap(x: &Index<'_>, g: u32, m: u32, p: u32, q: u32) -> PropertyVerdict {
     for (p, q) in [(p, q), (q, p)] {
         let before = |p| {
             x.delivered(p).iter().copied().filter(|&m| x.to_group(m, g)).take_while(|&n| n != m)
@@ -53,12 +53,12 @@ fn gap(x: &Index<'_>, g: u32, m: u32, p: u32, q: u32) -> Verdict {
     let both = |p| x.delivered(p).iter().copied().filter(|&m| x.to_group(m, g));
     match both(p).zip(both(q)).find(|(a, b)| a != b) {
         Some((a, b)) => not_before(x, p, q, a, b),
-        None => Verdict::Holds,
+        None => PropertyVerdict::Holds,
     }
 }
 
 /// `p` delivers `a` before `b`, `q` delivers `b` without `a` before it.
-fn not_before(x: &Index<'_>, p: u32, q: u32, a: u32, b: u32) -> Verdict {
+fn not_before(x: &Index<'_>, p: u32, q: u32, a: u32, b: u32) -> PropertyVerdict {
     let (pn, qn, an, bn) = (x.proc_name(p), x.proc_name(q), x.msg_name(a), x.msg_name(b));
     let mut events = x.seen_deliveries(p, &[a, b]);
     events.extend(x.seen_deliveries(q, &[b, a]));

@@ -2,20 +2,20 @@
 //! each view that a process enters.
 
 use crate::delivery::violated;
-use crate::history::Process;
+use crate::history::ProcessHistory;
 use crate::index::Index;
-use crate::report::Verdict;
+use crate::report::PropertyVerdict;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
 /// A view and the next one, by name, in a group.
-type Step = (Option<u32>, u32, u32);
+type ViewPair = (Option<u32>, u32, u32);
 
-pub(crate) fn synchrony(x: &Index<'_>) -> Verdict {
+pub(crate) fn synchrony(x: &Index<'_>) -> PropertyVerdict {
     // What was delivered in each step, and by whom first.
-    let mut known: BTreeMap<Step, (u32, Vec<u32>)> = BTreeMap::new();
+    let mut known: BTreeMap<ViewPair, (u32, Vec<u32>)> = BTreeMap::new();
     let in_order = |p: &u32| !x.h.procs[*p as usize].tangled;
     for p in x.procs().filter(in_order).filter(|&p| !x.h.procs[p as usize].joined) {
         for (step, own) in steps(x, p) {
@@ -44,12 +44,12 @@ pub(crate) fn synchrony(x: &Index<'_>) -> Verdict {
             return differ(x, (p, own), (other, all));
         }
     }
-    Verdict::Holds
+    PropertyVerdict::Holds
 }
 
 /// What `p` delivered from each view that it entered to the next one.
-fn steps(x: &Index<'_>, p: u32) -> impl Iterator<Item = (Step, Vec<u32>)> {
-    let process: &Process = &x.h.procs[p as usize];
+fn steps(x: &Index<'_>, p: u32) -> impl Iterator<Item = (ViewPair, Vec<u32>)> {
+    let process: &ProcessHistory = &x.h.procs[p as usize];
     let (group, log) = (process.groups.first().copied(), &x.logs[p as usize]);
     process.views.windows(2).map(move |pair| {
         let delivered = log[pair[0].at..pair[1].at].iter().filter_map(|e| e.delivery());
@@ -58,7 +58,7 @@ fn steps(x: &Index<'_>, p: u32) -> impl Iterator<Item = (Step, Vec<u32>)> {
 }
 
 /// Where two that should have delivered the same did not.
-fn differ(x: &Index<'_>, (p, own): (u32, &[u32]), (q, all): (u32, &[u32])) -> Verdict {
+fn differ(x: &Index<'_>, (p, own): (u32, &[u32]), (q, all): (u32, &[u32])) -> PropertyVerdict {
     let at = own.iter().zip(all).take_while(|(a, b)| a == b).count();
     let says =
         |m: Option<&u32>| m.map_or("nothing more".to_string(), |&m| x.msg_name(m).to_string());

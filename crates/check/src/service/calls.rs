@@ -1,60 +1,60 @@
 //! Calls with their returns, in an order of time, understood by a model.
 
-use super::model::Model;
+use super::model::ServiceModel;
 use super::search::Timed;
-use crate::history::{History, Msg, Said};
+use crate::history::{History, Msg, ServiceEvent};
 use crate::intern::NONE;
-use crate::report::{Seen, Verdict};
+use crate::report::{CounterexampleEvent, PropertyVerdict};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
 /// The calls of a history that say anything.
-pub(crate) struct Calls<'a, M: Model> {
+pub(crate) struct JudgedCalls<'a, M: ServiceModel> {
     pub(crate) h: &'a History,
     pub(crate) ops: Vec<M::Op>,
     /// One for each of `ops`; the lane is the client.
     pub(crate) times: Vec<Timed>,
     /// For each of `ops`, its call and its return.
-    pub(crate) said: Vec<(&'a Said, Option<&'a Said>)>,
+    pub(crate) said: Vec<(&'a ServiceEvent, Option<&'a ServiceEvent>)>,
 }
 
 /// Why calls cannot be judged.
-pub(crate) enum Unfit {
+pub(crate) enum CallsError {
     /// There are none, or one that the model lacks.
     Lacking(String),
     /// They cannot be those of any run: what was recorded is damaged, or put together wrongly.
     Impossible(String),
 }
 
-impl From<Unfit> for Verdict {
-    fn from(why: Unfit) -> Self {
+impl From<CallsError> for PropertyVerdict {
+    fn from(why: CallsError) -> Self {
         match why {
-            Unfit::Lacking(why) => Self::NotJudged(why),
-            Unfit::Impossible(why) => Self::Impossible(why),
+            CallsError::Lacking(why) => Self::NotJudged(why),
+            CallsError::Impossible(why) => Self::Impossible(why),
         }
     }
 }
 
 /// A call or return in time. Ties between files are no order: then calls go first, so that the two
 /// overlap.
-fn moment(h: &History, said: &Said, is_return: bool) -> (u64, bool, u32) {
+fn moment(h: &History, said: &ServiceEvent, is_return: bool) -> (u64, bool, u32) {
     (said.t, is_return && h.file_count() > 1, said.line)
 }
 
-impl<'a, M: Model> Calls<'a, M> {
+impl<'a, M: ServiceModel> JudgedCalls<'a, M> {
     /// # Errors
     /// Why nothing can be judged: there are no calls, or one that makes no sense.
-    pub(crate) fn new(h: &'a History, model: &mut M) -> Result<Self, Unfit> {
+    pub(crate) fn new(h: &'a History, model: &mut M) -> Result<Self, CallsError> {
         if h.calls.is_empty() {
             let none =
                 if h.calls_left_out { "no calls remain" } else { "the history has no calls" };
-            return Err(Unfit::Lacking(none.to_string()));
+            return Err(CallsError::Lacking(none.to_string()));
         }
         // The first call and the first return of each message, in time.
-        let mut call_of: Vec<Option<&Said>> = vec![None; h.messages()];
-        let mut return_of: Vec<Option<&Said>> = vec![None; h.messages()];
+        let mut call_of: Vec<Option<&ServiceEvent>> = vec![None; h.messages()];
+        let mut return_of: Vec<Option<&ServiceEvent>> = vec![None; h.messages()];
         for (list, of) in [(&h.calls, &mut call_of), (&h.returns, &mut return_of)] {
             for said in list {
                 let first = &mut of[said.m as usize];
@@ -63,7 +63,7 @@ impl<'a, M: Model> Calls<'a, M> {
                 }
             }
         }
-        let at = |said: &Said| {
+        let at = |said: &ServiceEvent| {
             let place = h.place(said.line);
             let file = if place.file.is_empty() { String::new() } else { place.file + ": " };
             format!("{file}line {}", place.line)
@@ -72,7 +72,7 @@ impl<'a, M: Model> Calls<'a, M> {
             if call_of[r.m as usize].is_none_or(|c| c.p != r.p || c.t > r.t) {
                 let m = h.message_name(Msg(r.m));
                 let why = format!("{}: {m} returns without a call before it", at(r));
-                return Err(Unfit::Impossible(why));
+                return Err(CallsError::Impossible(why));
             }
         }
         let mut moments = Vec::new();
@@ -84,13 +84,13 @@ impl<'a, M: Model> Calls<'a, M> {
                 if (first.p, &first.text) != (call.p, &call.text) {
                     let m = h.message_name(Msg(call.m));
                     let why = format!("{}: {m} was called before as something else", at(call));
-                    return Err(Unfit::Impossible(why));
+                    return Err(CallsError::Impossible(why));
                 }
                 continue; // a retry
             }
             let answer = return_of[m];
             let understood = model.understand(&call.text, answer.map(|r| &*r.text));
-            let told = |why| Unfit::Lacking(format!("{}: {why}", at(call)));
+            let told = |why| CallsError::Lacking(format!("{}: {why}", at(call)));
             let Some(op) = understood.map_err(told)? else {
                 continue;
             };
@@ -115,7 +115,7 @@ impl<'a, M: Model> Calls<'a, M> {
 
     /// Of `times`, those of each set of connected keys, the smallest set first.
     pub(crate) fn components(&self, model: &M, times: &[Timed]) -> Vec<Vec<Timed>> {
-        let mut joined = Joined(Vec::new());
+        let mut joined = UnionFind(Vec::new());
         let mut first_key = vec![NONE; times.len()];
         for (time, first) in times.iter().zip(&mut first_key) {
             model.keys(&self.ops[time.op as usize], &mut |k| {
@@ -135,9 +135,9 @@ impl<'a, M: Model> Calls<'a, M> {
     }
 
     /// A call and its return, for a person.
-    pub(crate) fn seen(&self, op: u32) -> Vec<Seen> {
+    pub(crate) fn seen(&self, op: u32) -> Vec<CounterexampleEvent> {
         let (call, ret) = self.said[op as usize];
-        let tell = |said: &Said, does| Seen {
+        let tell = |said: &ServiceEvent, does| CounterexampleEvent {
             process: self.h.process_name(crate::Proc(said.p)).into(),
             does,
             message: format!("{}: {}", self.h.message_name(Msg(said.m)), said.text),
@@ -159,9 +159,9 @@ impl<'a, M: Model> Calls<'a, M> {
 }
 
 /// Union-find over keys.
-struct Joined(Vec<u32>);
+struct UnionFind(Vec<u32>);
 
-impl Joined {
+impl UnionFind {
     fn root(&mut self, k: u32) -> u32 {
         while self.0.len() <= k as usize {
             self.0.push(self.0.len() as u32);

@@ -25,7 +25,7 @@
 //! and changed back), but then had no effect. A call without return may have had its effect, or
 //! not.
 
-use super::model::Model;
+use super::model::ServiceModel;
 use crate::intern::{Names, hash_bytes, mix};
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -35,67 +35,67 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// A value of a key.
-pub(crate) type Text = Rc<str>;
+pub(crate) type KvText = Rc<str>;
 
 /// One command on numbered keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Command {
-    Set { k: u32, v: Text, if_there: Option<bool> },
+pub(crate) enum KvModelCommand {
+    Set { k: u32, v: KvText, if_there: Option<bool> },
     Get { k: u32 },
     Add { k: u32, by: i64 },
-    Append { k: u32, v: Text },
+    Append { k: u32, v: KvText },
     Length { k: u32 },
     Delete { keys: Vec<u32> },
     Count { keys: Vec<u32> },
-    SetAll { pairs: Vec<(u32, Text)> },
+    SetAll { pairs: Vec<(u32, KvText)> },
     GetAll { keys: Vec<u32> },
-    Swap { k: u32, old: Option<Text>, new: Text },
+    Swap { k: u32, old: Option<KvText>, new: KvText },
 }
 
 /// An answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum KvModelAnswer {
     Done,
     /// SET was forbidden by NX or XX.
     Forbidden,
     Number(i64),
-    Values(Vec<Option<Text>>),
+    Values(Vec<Option<KvText>>),
     /// Refused, without effect.
     Refused,
 }
 
 /// A call: commands that happen at once, under conditions.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Op {
-    pub(crate) conditions: Vec<(u32, Option<Text>)>,
+pub struct KvModelOp {
+    pub(crate) conditions: Vec<(u32, Option<KvText>)>,
     /// Each command and what it answered, if the call returned.
-    pub(crate) commands: Vec<(Command, Option<Answer>)>,
+    pub(crate) commands: Vec<(KvModelCommand, Option<KvModelAnswer>)>,
 }
 
 /// The model of the key-value store.
 #[derive(Clone, Debug)]
-pub struct Kv {
+pub struct KvModel {
     keys: Names,
 }
 
 /// The values of the keys that are there.
 #[derive(Clone, Debug, Default)]
-pub struct State {
-    values: BTreeMap<u32, Text>,
+pub struct KvModelState {
+    values: BTreeMap<u32, KvText>,
     print: u128,
 }
 
 /// The values that keys had before, the latest change last.
 #[derive(Debug)]
-pub struct Undo(Vec<(u32, Option<Text>)>);
+pub struct KvModelUndo(Vec<(u32, Option<KvText>)>);
 
-impl Default for Kv {
+impl Default for KvModel {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Kv {
+impl KvModel {
     /// A store that nobody has called yet.
     pub fn new() -> Self {
         Self { keys: Names::new() }
@@ -105,30 +105,30 @@ impl Kv {
         self.keys.get(k)
     }
 
-    fn key(&mut self, word: Word) -> Result<u32, String> {
+    fn key(&mut self, word: KvToken) -> Result<u32, String> {
         let text = word.text().ok_or("nil is no key")?;
         self.keys.intern(&text).ok_or_else(|| "too many keys".to_string())
     }
 
-    fn keys_of(&mut self, words: Vec<Word>) -> Result<Vec<u32>, String> {
+    fn keys_of(&mut self, words: Vec<KvToken>) -> Result<Vec<u32>, String> {
         if words.is_empty() {
             return Err("a key is missing".to_string());
         }
         words.into_iter().map(|w| self.key(w)).collect()
     }
 
-    fn command(&mut self, words: Vec<Word>) -> Result<Command, String> {
+    fn command(&mut self, words: Vec<KvToken>) -> Result<KvModelCommand, String> {
         let mut words = words.into_iter();
-        let name = words.next().and_then(Word::text).ok_or("a command is missing")?;
+        let name = words.next().and_then(KvToken::text).ok_or("a command is missing")?;
         let upper = name.to_ascii_uppercase();
-        let mut words: Vec<Word> = words.collect();
+        let mut words: Vec<KvToken> = words.collect();
         let all_keys = matches!(&*upper, "DEL" | "EXISTS" | "MGET");
         if all_keys {
             let keys = self.keys_of(words)?;
             return Ok(match &*upper {
-                "DEL" => Command::Delete { keys },
-                "EXISTS" => Command::Count { keys },
-                _ => Command::GetAll { keys },
+                "DEL" => KvModelCommand::Delete { keys },
+                "EXISTS" => KvModelCommand::Count { keys },
+                _ => KvModelCommand::GetAll { keys },
             });
         }
         let count = words.len();
@@ -142,32 +142,32 @@ impl Kv {
             while let (Some(k), Some(v)) = (words.next(), words.next()) {
                 pairs.push((self.key(k)?, v.value()?));
             }
-            return Ok(Command::SetAll { pairs });
+            return Ok(KvModelCommand::SetAll { pairs });
         }
         let rest = if words.is_empty() { Vec::new() } else { words.split_off(1) };
         let k = self.key(words.pop().ok_or_else(wrong)?)?;
         match (&*upper, &rest[..]) {
-            ("GET", []) => Ok(Command::Get { k }),
-            ("STRLEN", []) => Ok(Command::Length { k }),
-            ("INCR", []) => Ok(Command::Add { k, by: 1 }),
-            ("DECR", []) => Ok(Command::Add { k, by: -1 }),
-            ("INCRBY", [by]) => Ok(Command::Add { k, by: by.number()? }),
+            ("GET", []) => Ok(KvModelCommand::Get { k }),
+            ("STRLEN", []) => Ok(KvModelCommand::Length { k }),
+            ("INCR", []) => Ok(KvModelCommand::Add { k, by: 1 }),
+            ("DECR", []) => Ok(KvModelCommand::Add { k, by: -1 }),
+            ("INCRBY", [by]) => Ok(KvModelCommand::Add { k, by: by.number()? }),
             ("DECRBY", [by]) => {
                 let by = by.number()?.checked_neg().ok_or_else(wrong)?;
-                Ok(Command::Add { k, by })
+                Ok(KvModelCommand::Add { k, by })
             }
-            ("APPEND", [v]) => Ok(Command::Append { k, v: v.value()? }),
-            ("SET", [v]) => Ok(Command::Set { k, v: v.value()?, if_there: None }),
-            ("SET", [v, Word::Bare(option)]) => {
+            ("APPEND", [v]) => Ok(KvModelCommand::Append { k, v: v.value()? }),
+            ("SET", [v]) => Ok(KvModelCommand::Set { k, v: v.value()?, if_there: None }),
+            ("SET", [v, KvToken::Bare(option)]) => {
                 let if_there = match &*option.to_ascii_uppercase() {
                     "NX" => false,
                     "XX" => true,
                     _ => return Err(format!("SET with the unknown option {option}")),
                 };
-                Ok(Command::Set { k, v: v.value()?, if_there: Some(if_there) })
+                Ok(KvModelCommand::Set { k, v: v.value()?, if_there: Some(if_there) })
             }
             ("CAS", [old, new]) => {
-                Ok(Command::Swap { k, old: old.clone().text(), new: new.value()? })
+                Ok(KvModelCommand::Swap { k, old: old.clone().text(), new: new.value()? })
             }
             (
                 "SET" | "GET" | "STRLEN" | "INCR" | "DECR" | "INCRBY" | "DECRBY" | "APPEND" | "CAS",
@@ -178,7 +178,7 @@ impl Kv {
     }
 }
 
-impl Command {
+impl KvModelCommand {
     fn tell_keys(&self, tell: &mut dyn FnMut(u32)) {
         match self {
             Self::Set { k, .. }
@@ -202,44 +202,44 @@ impl Command {
     }
 
     /// The answer that `out` stands for.
-    fn answer(&self, out: &[Word]) -> Result<Answer, String> {
-        if matches!(out.first(), Some(Word::Bare(word)) if word == "ERR") {
-            return Ok(Answer::Refused);
+    fn answer(&self, out: &[KvToken]) -> Result<KvModelAnswer, String> {
+        if matches!(out.first(), Some(KvToken::Bare(word)) if word == "ERR") {
+            return Ok(KvModelAnswer::Refused);
         }
         let wrong = || "an answer that this command does not give".to_string();
         match self {
             Self::GetAll { keys } if keys.len() == out.len() => {
-                Ok(Answer::Values(out.iter().map(|w| w.clone().text()).collect()))
+                Ok(KvModelAnswer::Values(out.iter().map(|w| w.clone().text()).collect()))
             }
             Self::GetAll { .. } => Err(wrong()),
             _ if out.len() != 1 => Err(wrong()),
-            Self::Get { .. } => Ok(Answer::Values(vec![out[0].clone().text()])),
+            Self::Get { .. } => Ok(KvModelAnswer::Values(vec![out[0].clone().text()])),
             Self::Set { if_there, .. } => match &out[0] {
-                Word::Bare(ok) if ok == "OK" => Ok(Answer::Done),
-                Word::Nil if if_there.is_some() => Ok(Answer::Forbidden),
+                KvToken::Bare(ok) if ok == "OK" => Ok(KvModelAnswer::Done),
+                KvToken::Nil if if_there.is_some() => Ok(KvModelAnswer::Forbidden),
                 _ => Err(wrong()),
             },
             Self::SetAll { .. } => match &out[0] {
-                Word::Bare(ok) if ok == "OK" => Ok(Answer::Done),
+                KvToken::Bare(ok) if ok == "OK" => Ok(KvModelAnswer::Done),
                 _ => Err(wrong()),
             },
-            _ => out[0].number().map(Answer::Number),
+            _ => out[0].number().map(KvModelAnswer::Number),
         }
     }
 }
 
-impl State {
-    fn get(&self, k: u32) -> Option<&Text> {
+impl KvModelState {
+    fn get(&self, k: u32) -> Option<&KvText> {
         self.values.get(&k)
     }
 
-    fn put(&mut self, k: u32, v: Option<Text>, undo: &mut Undo) {
+    fn put(&mut self, k: u32, v: Option<KvText>, undo: &mut KvModelUndo) {
         let old = self.replace(k, v);
         undo.0.push((k, old));
     }
 
-    fn replace(&mut self, k: u32, v: Option<Text>) -> Option<Text> {
-        let print = |v: &Text| {
+    fn replace(&mut self, k: u32, v: Option<KvText>) -> Option<KvText> {
+        let print = |v: &KvText| {
             let low = mix(hash_bytes(v.as_bytes()) ^ mix(u64::from(k)));
             let high = mix(low ^ hash_bytes(v.as_bytes()).rotate_left(17) ^ v.len() as u64);
             u128::from(high) << 64 | u128::from(low)
@@ -254,71 +254,73 @@ impl State {
     }
 
     /// Lets one command happen; nothing if it would be refused here.
-    fn run(&mut self, command: &Command, undo: &mut Undo) -> Option<Answer> {
+    fn run(&mut self, command: &KvModelCommand, undo: &mut KvModelUndo) -> Option<KvModelAnswer> {
         let value = |s: &Self, k: u32| s.get(k).cloned();
         Some(match command {
-            Command::Set { k, v, if_there } => {
+            KvModelCommand::Set { k, v, if_there } => {
                 if if_there.is_some_and(|there| self.get(*k).is_some() != there) {
-                    return Some(Answer::Forbidden);
+                    return Some(KvModelAnswer::Forbidden);
                 }
                 self.put(*k, Some(v.clone()), undo);
-                Answer::Done
+                KvModelAnswer::Done
             }
-            Command::Get { k } => Answer::Values(vec![value(self, *k)]),
-            Command::GetAll { keys } => {
-                Answer::Values(keys.iter().map(|&k| value(self, k)).collect())
+            KvModelCommand::Get { k } => KvModelAnswer::Values(vec![value(self, *k)]),
+            KvModelCommand::GetAll { keys } => {
+                KvModelAnswer::Values(keys.iter().map(|&k| value(self, k)).collect())
             }
-            Command::Add { k, by } => {
+            KvModelCommand::Add { k, by } => {
                 let old: i64 = self.get(*k).map_or(Some(0), |v| v.parse().ok())?;
                 let new = old.checked_add(*by)?;
                 self.put(*k, Some(new.to_string().into()), undo);
-                Answer::Number(new)
+                KvModelAnswer::Number(new)
             }
-            Command::Append { k, v } => {
+            KvModelCommand::Append { k, v } => {
                 let new = self.get(*k).map_or(String::new(), |v| v.to_string()) + v;
                 let length = new.len() as i64;
                 self.put(*k, Some(new.into()), undo);
-                Answer::Number(length)
+                KvModelAnswer::Number(length)
             }
-            Command::Length { k } => Answer::Number(self.get(*k).map_or(0, |v| v.len() as i64)),
-            Command::Delete { keys } => {
+            KvModelCommand::Length { k } => {
+                KvModelAnswer::Number(self.get(*k).map_or(0, |v| v.len() as i64))
+            }
+            KvModelCommand::Delete { keys } => {
                 let mut there = 0;
                 for &k in keys {
                     there += i64::from(self.get(k).is_some());
                     self.put(k, None, undo);
                 }
-                Answer::Number(there)
+                KvModelAnswer::Number(there)
             }
-            Command::Count { keys } => {
-                Answer::Number(keys.iter().filter(|&&k| self.get(k).is_some()).count() as i64)
+            KvModelCommand::Count { keys } => {
+                KvModelAnswer::Number(keys.iter().filter(|&&k| self.get(k).is_some()).count() as i64)
             }
-            Command::SetAll { pairs } => {
+            KvModelCommand::SetAll { pairs } => {
                 for (k, v) in pairs {
                     self.put(*k, Some(v.clone()), undo);
                 }
-                Answer::Done
+                KvModelAnswer::Done
             }
-            Command::Swap { k, old, new } => {
+            KvModelCommand::Swap { k, old, new } => {
                 let same = self.get(*k) == old.as_ref();
                 if same {
                     self.put(*k, Some(new.clone()), undo);
                 }
-                Answer::Number(i64::from(same))
+                KvModelAnswer::Number(i64::from(same))
             }
         })
     }
 }
 
-impl Model for Kv {
-    type Op = Op;
-    type State = State;
-    type Undo = Undo;
+impl ServiceModel for KvModel {
+    type Op = KvModelOp;
+    type State = KvModelState;
+    type Undo = KvModelUndo;
     type Known = ();
 
-    fn understand(&mut self, op: &str, out: Option<&str>) -> Result<Option<Op>, String> {
+    fn understand(&mut self, op: &str, out: Option<&str>) -> Result<Option<KvModelOp>, String> {
         let mut parts = sentences(op)?.into_iter();
         let first = parts.next().unwrap_or_default();
-        let multi = matches!(&first[..], [Word::Bare(w)] if w.eq_ignore_ascii_case("MULTI"));
+        let multi = matches!(&first[..], [KvToken::Bare(w)] if w.eq_ignore_ascii_case("MULTI"));
         let (mut conditions, mut commands) = (Vec::new(), Vec::new());
         if !multi {
             commands.push(self.command(first)?);
@@ -328,20 +330,20 @@ impl Model for Kv {
         }
         for part in parts {
             match &part[..] {
-                [Word::Bare(w), k, v] if w.eq_ignore_ascii_case("IF") => {
+                [KvToken::Bare(w), k, v] if w.eq_ignore_ascii_case("IF") => {
                     conditions.push((self.key(k.clone())?, v.clone().text()));
                 }
-                [Word::Bare(w)] if w.eq_ignore_ascii_case("EXEC") => {}
+                [KvToken::Bare(w)] if w.eq_ignore_ascii_case("EXEC") => {}
                 _ => commands.push(self.command(part)?),
             }
         }
         let Some(out) = out else {
             let commands = commands.into_iter().map(|c| (c, None)).collect();
-            return Ok(Some(Op { conditions, commands }));
+            return Ok(Some(KvModelOp { conditions, commands }));
         };
         let outs = sentences(out)?;
-        let aborted = multi && matches!(&outs[..], [one] if matches!(&one[..], [Word::Nil]));
-        let refused = matches!(&outs[..], [one, ..] if matches!(one.first(), Some(Word::Bare(w)) if w == "ERR"));
+        let aborted = multi && matches!(&outs[..], [one] if matches!(&one[..], [KvToken::Nil]));
+        let refused = matches!(&outs[..], [one, ..] if matches!(one.first(), Some(KvToken::Bare(w)) if w == "ERR"));
         if aborted && !conditions.is_empty() || refused && outs.len() == 1 && commands.len() != 1 {
             return Ok(None);
         }
@@ -354,26 +356,31 @@ impl Model for Kv {
             let answer = command.answer(out)?;
             answered.push((command, Some(answer)));
         }
-        answered.retain(|(_, answer)| *answer != Some(Answer::Refused));
+        answered.retain(|(_, answer)| *answer != Some(KvModelAnswer::Refused));
         let says_nothing = answered.is_empty() && conditions.is_empty();
-        Ok((!says_nothing).then_some(Op { conditions, commands: answered }))
+        Ok((!says_nothing).then_some(KvModelOp { conditions, commands: answered }))
     }
 
-    fn keys(&self, op: &Op, tell: &mut dyn FnMut(u32)) {
+    fn keys(&self, op: &KvModelOp, tell: &mut dyn FnMut(u32)) {
         op.conditions.iter().for_each(|&(k, _)| tell(k));
         op.commands.iter().for_each(|(c, _)| c.tell_keys(tell));
     }
 
-    fn only_reads(&self, op: &Op) -> bool {
+    fn only_reads(&self, op: &KvModelOp) -> bool {
         op.commands.iter().all(|(c, _)| c.only_reads())
     }
 
-    fn start(&self) -> State {
-        State::default()
+    fn start(&self) -> KvModelState {
+        KvModelState::default()
     }
 
-    fn apply(&self, state: &mut State, op: &Op, answered: bool) -> Option<Undo> {
-        let mut undo = Undo(Vec::new());
+    fn apply(
+        &self,
+        state: &mut KvModelState,
+        op: &KvModelOp,
+        answered: bool,
+    ) -> Option<KvModelUndo> {
+        let mut undo = KvModelUndo(Vec::new());
         if op.conditions.iter().any(|(k, v)| state.get(*k) != v.as_ref()) {
             return None;
         }
@@ -390,23 +397,23 @@ impl Model for Kv {
     }
 
     /// Nothing: any key may change at any time.
-    fn known(&self, _: &mut dyn Iterator<Item = &Op>) {}
+    fn known(&self, _: &mut dyn Iterator<Item = &KvModelOp>) {}
 
-    fn agrees(&self, _: &State, _: &Op, (): &()) -> bool {
+    fn agrees(&self, _: &KvModelState, _: &KvModelOp, (): &()) -> bool {
         true
     }
 
-    fn undo(&self, state: &mut State, undo: Undo) {
+    fn undo(&self, state: &mut KvModelState, undo: KvModelUndo) {
         for (k, v) in undo.0.into_iter().rev() {
             state.replace(k, v);
         }
     }
 
-    fn print(&self, state: &State) -> u128 {
+    fn print(&self, state: &KvModelState) -> u128 {
         state.print
     }
 
-    fn describe(&self, state: &State, keys: &[u32]) -> Vec<String> {
+    fn describe(&self, state: &KvModelState, keys: &[u32]) -> Vec<String> {
         let value = |k: u32| match state.get(k) {
             Some(v) => format!("{} = {v:?}", self.key_name(k)),
             None => format!("{} is absent", self.key_name(k)),
@@ -417,7 +424,7 @@ impl Model for Kv {
 
 /// A word of the language.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Word {
+pub(super) enum KvToken {
     /// Without quotes.
     Bare(String),
     /// In quotes.
@@ -426,15 +433,15 @@ pub(super) enum Word {
     Nil,
 }
 
-impl Word {
-    fn text(self) -> Option<Text> {
+impl KvToken {
+    fn text(self) -> Option<KvText> {
         match self {
             Self::Bare(s) | Self::Quoted(s) => Some(s.into()),
             Self::Nil => None,
         }
     }
 
-    pub(super) fn value(&self) -> Result<Text, String> {
+    pub(super) fn value(&self) -> Result<KvText, String> {
         self.clone().text().ok_or_else(|| "nil where a value should be".to_string())
     }
 
@@ -445,7 +452,7 @@ impl Word {
 }
 
 /// The words of `text`, split where a bare `;` stands.
-pub(super) fn sentences(text: &str) -> Result<Vec<Vec<Word>>, String> {
+pub(super) fn sentences(text: &str) -> Result<Vec<Vec<KvToken>>, String> {
     let mut sentences = vec![Vec::new()];
     let mut chars = text.chars().peekable();
     while let Some(&ch) = chars.peek() {
@@ -456,7 +463,7 @@ pub(super) fn sentences(text: &str) -> Result<Vec<Vec<Word>>, String> {
             }
             '"' => {
                 chars.next();
-                let word = Word::Quoted(quoted(&mut chars)?);
+                let word = KvToken::Quoted(quoted(&mut chars)?);
                 if let Some(last) = sentences.last_mut() {
                     last.push(word);
                 }
@@ -471,7 +478,7 @@ pub(super) fn sentences(text: &str) -> Result<Vec<Vec<Word>>, String> {
                 {
                     word.push(ch);
                 }
-                let word = if word == "nil" { Word::Nil } else { Word::Bare(word) };
+                let word = if word == "nil" { KvToken::Nil } else { KvToken::Bare(word) };
                 if let Some(last) = sentences.last_mut() {
                     last.push(word);
                 }
@@ -517,7 +524,7 @@ mod tests {
 
     /// Whether the calls, one after another, give these answers.
     fn plays(calls: &[(&str, &str)]) -> bool {
-        let mut kv = Kv::new();
+        let mut kv = KvModel::new();
         let ops: Vec<_> =
             calls.iter().filter_map(|(op, out)| kv.understand(op, Some(out)).unwrap()).collect();
         let mut state = kv.start();
@@ -565,7 +572,7 @@ mod tests {
 
     #[test]
     fn what_is_not_the_language_is_told() {
-        let mut kv = Kv::new();
+        let mut kv = KvModel::new();
         for (op, out) in [
             ("FLY a", "OK"),
             ("", "OK"),
@@ -585,7 +592,7 @@ mod tests {
 
     #[test]
     fn an_undone_effect_leaves_no_trace() {
-        let mut kv = Kv::new();
+        let mut kv = KvModel::new();
         let mut state = kv.start();
         let set = kv.understand("MSET a 1 b 2 a 3", None).unwrap().unwrap();
         let bad = kv.understand("MULTI; SET c 1; GET a", Some("OK; 9")).unwrap().unwrap();

@@ -1,11 +1,11 @@
 //! Linearizability and sequential consistency by search, and a small counterexample.
 
-use super::calls::Calls;
-use super::model::Model;
-use super::search::{Origin, Outcome, Search, Timed};
+use super::calls::JudgedCalls;
+use super::model::ServiceModel;
+use super::search::{Origin, Search, SearchOutcome, Timed};
 use crate::delivery::violated;
 use crate::intern::NONE;
-use crate::report::Verdict;
+use crate::report::PropertyVerdict;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -22,7 +22,11 @@ const ORIGINS_MAX: usize = 64;
 /// Calls that a counterexample shows one by one.
 const SHOWN_MAX: usize = 24;
 
-pub(crate) fn linearizable<M: Model>(model: &M, calls: &Calls<'_, M>, states: u64) -> Verdict {
+pub(crate) fn linearizable<M: ServiceModel>(
+    model: &M,
+    calls: &JudgedCalls<'_, M>,
+    states: u64,
+) -> PropertyVerdict {
     match on_one_lane(model, calls, states) {
         Ok(exhausted) => verdict(states, exhausted),
         Err((set, stuck)) => window(model, calls, &set, stuck),
@@ -30,30 +34,34 @@ pub(crate) fn linearizable<M: Model>(model: &M, calls: &Calls<'_, M>, states: u6
 }
 
 /// How many calls could not be decided, or the calls that no order gets past the return `stuck`.
-fn on_one_lane<M: Model>(
+fn on_one_lane<M: ServiceModel>(
     model: &M,
-    calls: &Calls<'_, M>,
+    calls: &JudgedCalls<'_, M>,
     states: u64,
 ) -> Result<usize, (Vec<Timed>, u32)> {
     let (mut left, mut exhausted) = (states, 0);
     for mut set in calls.components(model, &calls.times) {
         set.iter_mut().for_each(|c| c.lane = 0);
         match decide(model, calls, &set, &mut left) {
-            Outcome::Ordered => {}
-            Outcome::Impossible { .. } => {
+            SearchOutcome::Ordered => {}
+            SearchOutcome::Impossible { .. } => {
                 let stuck = where_stuck(model, calls, &set, states);
                 return Err((set, stuck));
             }
-            Outcome::Exhausted => exhausted += set.len(),
+            SearchOutcome::Exhausted => exhausted += set.len(),
         }
     }
     Ok(exhausted)
 }
 
-pub(crate) fn sequential<M: Model>(model: &M, calls: &Calls<'_, M>, states: u64) -> Verdict {
+pub(crate) fn sequential<M: ServiceModel>(
+    model: &M,
+    calls: &JudgedCalls<'_, M>,
+    states: u64,
+) -> PropertyVerdict {
     // What is linearizable is sequential, and decided key by key.
     if on_one_lane(model, calls, states) == Ok(0) {
-        return Verdict::Holds;
+        return PropertyVerdict::Holds;
     }
     let (mut left, mut exhausted) = (states, 0);
     let mut sets = calls.components(model, &calls.times);
@@ -63,56 +71,71 @@ pub(crate) fn sequential<M: Model>(model: &M, calls: &Calls<'_, M>, states: u64)
     }
     for set in sets {
         match decide(model, calls, &set, &mut left) {
-            Outcome::Ordered => {}
-            Outcome::Impossible { .. } => {
+            SearchOutcome::Ordered => {}
+            SearchOutcome::Impossible { .. } => {
                 let origins = [(model.start(), Vec::new())];
                 let few = shrink(model, calls, set, &origins);
                 let sentence = "no order that keeps each client's own explains the answers of";
                 return tell(model, calls, sentence, &few, &origins);
             }
-            Outcome::Exhausted => exhausted = exhausted.max(set.len()),
+            SearchOutcome::Exhausted => exhausted = exhausted.max(set.len()),
         }
     }
     verdict(states, exhausted)
 }
 
-fn verdict(states: u64, exhausted: usize) -> Verdict {
+fn verdict(states: u64, exhausted: usize) -> PropertyVerdict {
     match exhausted {
-        0 => Verdict::Holds,
-        n => Verdict::NotJudged(format!(
+        0 => PropertyVerdict::Holds,
+        n => PropertyVerdict::NotJudged(format!(
             "budget exhausted: {states} states were not enough to decide {n} of the calls"
         )),
     }
 }
 
 /// Whether some order explains all answers.
-fn decide<M: Model>(model: &M, calls: &Calls<'_, M>, set: &[Timed], budget: &mut u64) -> Outcome {
+fn decide<M: ServiceModel>(
+    model: &M,
+    calls: &JudgedCalls<'_, M>,
+    set: &[Timed],
+    budget: &mut u64,
+) -> SearchOutcome {
     let search = Search::new(model, &calls.ops, set, &[]);
     search.looking_ahead().run(&mut model.start(), budget, None)
 }
 
 /// The return that no order of an impossible `set` gets past; none, which is behind all, if `states`
 /// are not enough to find it.
-fn where_stuck<M: Model>(model: &M, calls: &Calls<'_, M>, set: &[Timed], mut states: u64) -> u32 {
+fn where_stuck<M: ServiceModel>(
+    model: &M,
+    calls: &JudgedCalls<'_, M>,
+    set: &[Timed],
+    mut states: u64,
+) -> u32 {
     match search(model, calls, set, &model.start(), &[], &mut states) {
-        Outcome::Impossible { stuck } => stuck,
-        Outcome::Ordered | Outcome::Exhausted => NONE,
+        SearchOutcome::Impossible { stuck } => stuck,
+        SearchOutcome::Ordered | SearchOutcome::Exhausted => NONE,
     }
 }
 
-fn search<M: Model>(
+fn search<M: ServiceModel>(
     model: &M,
-    calls: &Calls<'_, M>,
+    calls: &JudgedCalls<'_, M>,
     set: &[Timed],
     start: &M::State,
     gone: &[u32],
     budget: &mut u64,
-) -> Outcome {
+) -> SearchOutcome {
     Search::new(model, &calls.ops, set, gone).run(&mut start.clone(), budget, None)
 }
 
 /// The counterexample for calls on one lane that no order gets past the return `stuck`.
-fn window<M: Model>(model: &M, calls: &Calls<'_, M>, set: &[Timed], stuck: u32) -> Verdict {
+fn window<M: ServiceModel>(
+    model: &M,
+    calls: &JudgedCalls<'_, M>,
+    set: &[Timed],
+    stuck: u32,
+) -> PropertyVerdict {
     // What was called later cannot help, and what returned later need not have happened.
     let mut past: Vec<Timed> = set.iter().copied().filter(|c| c.call < stuck).collect();
     for c in &mut past {
@@ -150,9 +173,9 @@ fn last_quiet(past: &[Timed], stuck: u32) -> u32 {
 
 /// The states in which the calls `behind` the quiet moment can leave the service, each with the
 /// calls that never returned but took effect; nothing if there are too many to tell.
-fn origins<M: Model>(
+fn origins<M: ServiceModel>(
     model: &M,
-    calls: &Calls<'_, M>,
+    calls: &JudgedCalls<'_, M>,
     past: &[Timed],
     behind: &[Timed],
     quiet: u32,
@@ -177,16 +200,16 @@ fn origins<M: Model>(
     let mut budget = SHRINK_STATES;
     let mut search = Search::new(model, &calls.ops, past, &[]);
     let outcome = search.run(&mut model.start(), &mut budget, Some(&mut visit));
-    let complete = matches!(outcome, Outcome::Impossible { .. });
+    let complete = matches!(outcome, SearchOutcome::Impossible { .. });
     let few = complete && !found.is_empty() && found.len() <= ORIGINS_MAX;
     few.then(|| found.into_iter().map(|((_, gone), state)| (state, gone)).collect())
 }
 
 /// Leaves out calls that only read, as long as the rest has no order from any of `origins`: without
 /// a read there are only more orders, so the rest is a counterexample by itself.
-fn shrink<M: Model>(
+fn shrink<M: ServiceModel>(
     model: &M,
-    calls: &Calls<'_, M>,
+    calls: &JudgedCalls<'_, M>,
     mut set: Vec<Timed>,
     origins: &[Origin<M::State>],
 ) -> Vec<Timed> {
@@ -194,7 +217,7 @@ fn shrink<M: Model>(
     let mut impossible = |set: &[Timed]| {
         origins.iter().all(|(state, gone)| {
             let outcome = search(model, calls, set, state, gone, &mut left);
-            matches!(outcome, Outcome::Impossible { .. })
+            matches!(outcome, SearchOutcome::Impossible { .. })
         })
     };
     let reads = |c: &Timed| model.only_reads(&calls.ops[c.op as usize]);
@@ -222,13 +245,13 @@ fn shrink<M: Model>(
     parts.find(|part| part.len() < set.len() && impossible(part)).unwrap_or(set)
 }
 
-fn tell<M: Model>(
+fn tell<M: ServiceModel>(
     model: &M,
-    calls: &Calls<'_, M>,
+    calls: &JudgedCalls<'_, M>,
     what: &str,
     few: &[Timed],
     origins: &[Origin<M::State>],
-) -> Verdict {
+) -> PropertyVerdict {
     let mut few = few.to_vec();
     few.sort_unstable_by_key(|c| c.call);
     let mut keys = BTreeSet::new();

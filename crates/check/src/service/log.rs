@@ -19,8 +19,8 @@
 //! Words are as in [`kv`](super::kv). An `out` that starts with the word `ERR` says that the command was
 //! refused and had no effect. A call without return may have had its effect, or not.
 
-use super::kv::{Word, sentences};
-use super::model::Model;
+use super::kv::{KvToken, sentences};
+use super::model::ServiceModel;
 use crate::intern::{Names, hash_bytes, mix};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -28,18 +28,18 @@ use alloc::rc::Rc;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-type Text = Rc<str>;
+type LogText = Rc<str>;
 
 /// How far a log goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Extent {
+pub(crate) struct LogExtent {
     first: u64,
     next: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Command {
-    Append(Vec<(u32, Text)>),
+enum LogModelCommand {
+    Append(Vec<(u32, LogText)>),
     Read { log: u32, from: u64 },
     Trim { log: u32, before: u64 },
     Delete { log: u32 },
@@ -47,23 +47,23 @@ enum Command {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Answer {
+enum LogModelAnswer {
     Positions(Vec<u64>),
-    Values(Extent, Vec<Text>),
+    Values(LogExtent, Vec<LogText>),
     Gone { first: u64 },
-    Extents(Vec<Option<Extent>>),
+    Extents(Vec<Option<LogExtent>>),
 }
 
 /// A call, and what came back if it returned.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Op {
-    command: Command,
-    answer: Option<Answer>,
+pub struct LogModelOp {
+    command: LogModelCommand,
+    answer: Option<LogModelAnswer>,
 }
 
 /// The model of logs.
 #[derive(Clone, Debug)]
-pub struct Logs {
+pub struct LogModel {
     names: Names,
     /// Those that some call was to delete: what answers tell of them is not so at all times.
     deleted: BTreeSet<u32>,
@@ -71,21 +71,21 @@ pub struct Logs {
 
 /// One log. What is trimmed stays here, so that a trim can be taken back.
 #[derive(Clone, Debug, Default)]
-pub struct Log {
+pub struct ModelledLog {
     first: u64,
-    values: Vec<Text>,
+    values: Vec<LogText>,
 }
 
-impl Log {
-    fn extent(&self) -> Extent {
-        Extent { first: self.first, next: self.values.len() as u64 }
+impl ModelledLog {
+    fn extent(&self) -> LogExtent {
+        LogExtent { first: self.first, next: self.values.len() as u64 }
     }
 }
 
 /// The logs that are there.
 #[derive(Clone, Debug, Default)]
-pub struct State {
-    logs: BTreeMap<u32, Log>,
+pub struct LogModelState {
+    logs: BTreeMap<u32, ModelledLog>,
     print: u128,
 }
 
@@ -93,15 +93,15 @@ pub struct State {
 /// never gets shorter: an append that comes to the place of another value contradicts some answer, and one that
 /// comes only to places that no answer knows of may as well never happen.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct ObservedLogs {
     /// Values that were acknowledged or read, by log and position.
-    values: BTreeMap<(u32, u64), Text>,
+    values: BTreeMap<(u32, u64), LogText>,
     /// How long each log was at least.
     next: BTreeMap<u32, u64>,
 }
 
-impl Known {
-    fn holds(&mut self, log: u32, position: u64, value: &Text) {
+impl ObservedLogs {
+    fn holds(&mut self, log: u32, position: u64, value: &LogText) {
         self.values.insert((log, position), value.clone());
         self.reaches(log, position.saturating_add(1));
     }
@@ -112,24 +112,26 @@ impl Known {
     }
 
     /// Learns from one answer.
-    fn learn(&mut self, command: &Command, answer: &Answer) {
+    fn learn(&mut self, command: &LogModelCommand, answer: &LogModelAnswer) {
         match (command, answer) {
-            (Command::Append(additions), Answer::Positions(positions)) => {
+            (LogModelCommand::Append(additions), LogModelAnswer::Positions(positions)) => {
                 for ((log, value), position) in additions.iter().zip(positions) {
                     self.holds(*log, *position, value);
                 }
             }
-            (Command::Read { log, from }, Answer::Values(extent, values)) => {
+            (LogModelCommand::Read { log, from }, LogModelAnswer::Values(extent, values)) => {
                 for (n, value) in (0..).zip(values) {
                     self.holds(*log, from.saturating_add(n), value);
                 }
                 self.reaches(*log, extent.next);
             }
-            (Command::Read { log, .. }, Answer::Gone { first }) => self.reaches(*log, *first),
-            (Command::Trim { log, .. }, Answer::Extents(extents)) => {
+            (LogModelCommand::Read { log, .. }, LogModelAnswer::Gone { first }) => {
+                self.reaches(*log, *first)
+            }
+            (LogModelCommand::Trim { log, .. }, LogModelAnswer::Extents(extents)) => {
                 extents.iter().flatten().for_each(|e| self.reaches(*log, e.next));
             }
-            (Command::Info(logs), Answer::Extents(extents)) => {
+            (LogModelCommand::Info(logs), LogModelAnswer::Extents(extents)) => {
                 for (log, extent) in logs.iter().zip(extents) {
                     self.reaches(*log, extent.map_or(0, |e| e.next));
                 }
@@ -141,13 +143,13 @@ impl Known {
 
 /// What takes an effect back.
 #[derive(Debug)]
-pub enum Undo {
+pub enum LogModelUndo {
     /// These logs have one value less, the latest first.
     Shorter(Vec<u32>),
     /// The log began at this position.
     First(u32, u64),
     /// The log was there.
-    There(u32, Log),
+    There(u32, ModelledLog),
     /// Nothing changed.
     Nothing,
 }
@@ -158,12 +160,12 @@ fn print_of(log: u32, position: u64, what: u64) -> u128 {
     u128::from(high) << 64 | u128::from(low)
 }
 
-impl State {
-    fn extent(&self, log: u32) -> Option<Extent> {
-        self.logs.get(&log).map(Log::extent)
+impl LogModelState {
+    fn extent(&self, log: u32) -> Option<LogExtent> {
+        self.logs.get(&log).map(ModelledLog::extent)
     }
 
-    fn append(&mut self, log: u32, value: &Text) -> u64 {
+    fn append(&mut self, log: u32, value: &LogText) -> u64 {
         let held = self.logs.entry(log).or_default();
         let position = held.values.len() as u64;
         held.values.push(value.clone());
@@ -192,7 +194,7 @@ impl State {
     }
 
     /// Takes a log away, or puts one back: the mark of all that it has.
-    fn marks(&mut self, log: u32, held: &Log) {
+    fn marks(&mut self, log: u32, held: &ModelledLog) {
         for (value, position) in held.values.iter().zip(0..) {
             self.print ^= print_of(log, position, hash_bytes(value.as_bytes()));
         }
@@ -201,57 +203,62 @@ impl State {
         }
     }
 
-    fn delete(&mut self, log: u32) -> Undo {
-        let Some(held) = self.logs.remove(&log) else { return Undo::Nothing };
+    fn delete(&mut self, log: u32) -> LogModelUndo {
+        let Some(held) = self.logs.remove(&log) else { return LogModelUndo::Nothing };
         self.marks(log, &held);
-        Undo::There(log, held)
+        LogModelUndo::There(log, held)
     }
 
     /// Lets a command happen, if it then answers so.
-    fn run(&mut self, command: &Command, expected: Option<&Answer>) -> Option<Undo> {
+    fn run(
+        &mut self,
+        command: &LogModelCommand,
+        expected: Option<&LogModelAnswer>,
+    ) -> Option<LogModelUndo> {
         match command {
-            Command::Append(additions) => {
+            LogModelCommand::Append(additions) => {
                 let appended = additions.iter().map(|(log, v)| self.append(*log, v));
-                let positions = Answer::Positions(appended.collect());
-                let undo = Undo::Shorter(additions.iter().rev().map(|(log, _)| *log).collect());
+                let positions = LogModelAnswer::Positions(appended.collect());
+                let undo =
+                    LogModelUndo::Shorter(additions.iter().rev().map(|(log, _)| *log).collect());
                 if expected.is_none_or(|expected| *expected == positions) {
                     return Some(undo);
                 }
                 self.undo(undo);
                 None
             }
-            Command::Trim { log, before } => {
+            LogModelCommand::Trim { log, before } => {
                 let to = self.extent(*log).map(|e| (*before).clamp(e.first, e.next));
-                let after = self.extent(*log).zip(to).map(|(e, first)| Extent { first, ..e });
-                let fits = expected.is_none_or(|e| *e == Answer::Extents([after].into()));
+                let after = self.extent(*log).zip(to).map(|(e, first)| LogExtent { first, ..e });
+                let fits = expected.is_none_or(|e| *e == LogModelAnswer::Extents([after].into()));
                 fits.then(|| match to {
-                    Some(first) => Undo::First(*log, self.begin_at(*log, first)),
-                    None => Undo::Nothing,
+                    Some(first) => LogModelUndo::First(*log, self.begin_at(*log, first)),
+                    None => LogModelUndo::Nothing,
                 })
             }
-            Command::Delete { log } => {
-                let before = Answer::Extents([self.extent(*log)].into());
+            LogModelCommand::Delete { log } => {
+                let before = LogModelAnswer::Extents([self.extent(*log)].into());
                 expected.is_none_or(|e| *e == before).then(|| self.delete(*log))
             }
-            Command::Read { log, from } => {
-                self.reads(*log, *from, expected?).then_some(Undo::Nothing)
+            LogModelCommand::Read { log, from } => {
+                self.reads(*log, *from, expected?).then_some(LogModelUndo::Nothing)
             }
-            Command::Info(logs) => {
+            LogModelCommand::Info(logs) => {
                 let extents = logs.iter().map(|log| self.extent(*log)).collect();
-                let fits = expected.is_none_or(|e| *e == Answer::Extents(extents));
-                fits.then_some(Undo::Nothing)
+                let fits = expected.is_none_or(|e| *e == LogModelAnswer::Extents(extents));
+                fits.then_some(LogModelUndo::Nothing)
             }
         }
     }
 
     /// Whether a read can give this.
-    fn reads(&self, log: u32, from: u64, given: &Answer) -> bool {
+    fn reads(&self, log: u32, from: u64, given: &LogModelAnswer) -> bool {
         let Some(held) = self.logs.get(&log) else {
-            return *given == Answer::Extents([None].into());
+            return *given == LogModelAnswer::Extents([None].into());
         };
         match given {
-            Answer::Gone { first } => from < held.first && *first == held.first,
-            Answer::Values(extent, values) => {
+            LogModelAnswer::Gone { first } => from < held.first && *first == held.first,
+            LogModelAnswer::Values(extent, values) => {
                 let from_here = usize::try_from(from).ok().and_then(|n| held.values.get(n..));
                 let there = from_here.unwrap_or_default();
                 *extent == held.extent()
@@ -263,34 +270,34 @@ impl State {
         }
     }
 
-    fn undo(&mut self, undo: Undo) {
+    fn undo(&mut self, undo: LogModelUndo) {
         match undo {
-            Undo::Shorter(logs) => logs.into_iter().for_each(|log| self.shorten(log)),
-            Undo::First(log, first) => _ = self.begin_at(log, first),
-            Undo::There(log, held) => {
+            LogModelUndo::Shorter(logs) => logs.into_iter().for_each(|log| self.shorten(log)),
+            LogModelUndo::First(log, first) => _ = self.begin_at(log, first),
+            LogModelUndo::There(log, held) => {
                 self.marks(log, &held);
                 self.logs.insert(log, held);
             }
-            Undo::Nothing => {}
+            LogModelUndo::Nothing => {}
         }
     }
 }
 
-fn number(word: &Word) -> Result<u64, String> {
+fn number(word: &KvToken) -> Result<u64, String> {
     let text = word.value()?;
     text.parse().map_err(|_| format!("{text:?} where a position should be"))
 }
 
-fn extent(words: &[Word]) -> Result<Option<Extent>, String> {
+fn extent(words: &[KvToken]) -> Result<Option<LogExtent>, String> {
     match words {
-        [Word::Nil] => Ok(None),
-        [first, next] => Ok(Some(Extent { first: number(first)?, next: number(next)? })),
+        [KvToken::Nil] => Ok(None),
+        [first, next] => Ok(Some(LogExtent { first: number(first)?, next: number(next)? })),
         _ => Err("neither two positions nor nil".to_string()),
     }
 }
 
-impl Command {
-    fn answer(&self, parts: &[Vec<Word>]) -> Result<Answer, String> {
+impl LogModelCommand {
+    fn answer(&self, parts: &[Vec<KvToken>]) -> Result<LogModelAnswer, String> {
         let one = || match parts {
             [one] => Ok(&one[..]),
             _ => Err(format!("{} answers to one command", parts.len())),
@@ -302,22 +309,22 @@ impl Command {
                     let (n, of) = (positions.len(), additions.len());
                     return Err(format!("{n} positions of {of} values"));
                 }
-                Ok(Answer::Positions(positions))
+                Ok(LogModelAnswer::Positions(positions))
             }
             Self::Read { .. } => match one()? {
-                [Word::Nil] => Ok(Answer::Extents([None].into())),
-                [Word::Bare(gone), first] if gone == "gone" => {
-                    Ok(Answer::Gone { first: number(first)? })
+                [KvToken::Nil] => Ok(LogModelAnswer::Extents([None].into())),
+                [KvToken::Bare(gone), first] if gone == "gone" => {
+                    Ok(LogModelAnswer::Gone { first: number(first)? })
                 }
                 [first, next, values @ ..] => {
-                    let extent = Extent { first: number(first)?, next: number(next)? };
-                    let values = values.iter().map(Word::value).collect::<Result<_, _>>()?;
-                    Ok(Answer::Values(extent, values))
+                    let extent = LogExtent { first: number(first)?, next: number(next)? };
+                    let values = values.iter().map(KvToken::value).collect::<Result<_, _>>()?;
+                    Ok(LogModelAnswer::Values(extent, values))
                 }
                 _ => Err("no answer of a read".to_string()),
             },
             Self::Trim { .. } | Self::Delete { .. } => {
-                Ok(Answer::Extents([extent(one()?)?].into()))
+                Ok(LogModelAnswer::Extents([extent(one()?)?].into()))
             }
             Self::Info(logs) => {
                 let extents: Vec<_> =
@@ -325,105 +332,116 @@ impl Command {
                 if extents.len() != logs.len() {
                     return Err(format!("{} answers for {} logs", extents.len(), logs.len()));
                 }
-                Ok(Answer::Extents(extents))
+                Ok(LogModelAnswer::Extents(extents))
             }
         }
     }
 }
 
-impl Default for Logs {
+impl Default for LogModel {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Logs {
+impl LogModel {
     /// Logs that nobody has appended to yet.
     pub fn new() -> Self {
         Self { names: Names::new(), deleted: BTreeSet::new() }
     }
 
-    fn log(&mut self, word: &Word) -> Result<u32, String> {
+    fn log(&mut self, word: &KvToken) -> Result<u32, String> {
         self.names.intern(&word.value()?).ok_or_else(|| "too many logs".to_string())
     }
 
-    fn command(&mut self, words: &[Word]) -> Result<Command, String> {
-        let [Word::Bare(name), rest @ ..] = words else {
+    fn command(&mut self, words: &[KvToken]) -> Result<LogModelCommand, String> {
+        let [KvToken::Bare(name), rest @ ..] = words else {
             return Err("no command".to_string());
         };
         match (&*name.to_ascii_uppercase(), rest) {
             ("APPEND", pairs) if !pairs.is_empty() && pairs.len().is_multiple_of(2) => {
-                let mut one = |pair: &[Word]| Ok((self.log(&pair[0])?, pair[1].value()?));
-                Ok(Command::Append(pairs.chunks(2).map(&mut one).collect::<Result<_, String>>()?))
+                let mut one = |pair: &[KvToken]| Ok((self.log(&pair[0])?, pair[1].value()?));
+                Ok(LogModelCommand::Append(
+                    pairs.chunks(2).map(&mut one).collect::<Result<_, String>>()?,
+                ))
             }
-            ("READ", [log, from]) => Ok(Command::Read { log: self.log(log)?, from: number(from)? }),
+            ("READ", [log, from]) => {
+                Ok(LogModelCommand::Read { log: self.log(log)?, from: number(from)? })
+            }
             ("TRIM", [log, before]) => {
-                Ok(Command::Trim { log: self.log(log)?, before: number(before)? })
+                Ok(LogModelCommand::Trim { log: self.log(log)?, before: number(before)? })
             }
             ("DELETE", [log]) => {
                 let log = self.log(log)?;
                 self.deleted.insert(log);
-                Ok(Command::Delete { log })
+                Ok(LogModelCommand::Delete { log })
             }
-            ("INFO", logs) if !logs.is_empty() => {
-                Ok(Command::Info(logs.iter().map(|l| self.log(l)).collect::<Result<_, _>>()?))
-            }
+            ("INFO", logs) if !logs.is_empty() => Ok(LogModelCommand::Info(
+                logs.iter().map(|l| self.log(l)).collect::<Result<_, _>>()?,
+            )),
             (name, words) => Err(format!("no command of logs: {name} with {} words", words.len())),
         }
     }
 }
 
-impl Model for Logs {
-    type Op = Op;
-    type State = State;
-    type Undo = Undo;
-    type Known = Known;
+impl ServiceModel for LogModel {
+    type Op = LogModelOp;
+    type State = LogModelState;
+    type Undo = LogModelUndo;
+    type Known = ObservedLogs;
 
-    fn understand(&mut self, op: &str, out: Option<&str>) -> Result<Option<Op>, String> {
+    fn understand(&mut self, op: &str, out: Option<&str>) -> Result<Option<LogModelOp>, String> {
         let [words] = &sentences(op)?[..] else { return Err("one command is a call".to_string()) };
         let command = self.command(words)?;
-        let Some(out) = out else { return Ok(Some(Op { command, answer: None })) };
+        let Some(out) = out else { return Ok(Some(LogModelOp { command, answer: None })) };
         let parts = sentences(out)?;
         let first = parts.first().and_then(|part| part.first());
-        if matches!(first, Some(Word::Bare(word)) if word == "ERR") {
+        if matches!(first, Some(KvToken::Bare(word)) if word == "ERR") {
             return Ok(None);
         }
         let answer = Some(command.answer(&parts)?);
-        Ok(Some(Op { command, answer }))
+        Ok(Some(LogModelOp { command, answer }))
     }
 
-    fn keys(&self, op: &Op, tell: &mut dyn FnMut(u32)) {
+    fn keys(&self, op: &LogModelOp, tell: &mut dyn FnMut(u32)) {
         match &op.command {
-            Command::Append(additions) => additions.iter().for_each(|&(log, _)| tell(log)),
-            Command::Read { log, .. } | Command::Trim { log, .. } | Command::Delete { log } => {
+            LogModelCommand::Append(additions) => additions.iter().for_each(|&(log, _)| tell(log)),
+            LogModelCommand::Read { log, .. }
+            | LogModelCommand::Trim { log, .. }
+            | LogModelCommand::Delete { log } => {
                 tell(*log);
             }
-            Command::Info(logs) => logs.iter().for_each(|&log| tell(log)),
+            LogModelCommand::Info(logs) => logs.iter().for_each(|&log| tell(log)),
         }
     }
 
-    fn only_reads(&self, op: &Op) -> bool {
-        matches!(op.command, Command::Read { .. } | Command::Info(_))
+    fn only_reads(&self, op: &LogModelOp) -> bool {
+        matches!(op.command, LogModelCommand::Read { .. } | LogModelCommand::Info(_))
     }
 
-    fn start(&self) -> State {
-        State::default()
+    fn start(&self) -> LogModelState {
+        LogModelState::default()
     }
 
-    fn apply(&self, state: &mut State, op: &Op, answered: bool) -> Option<Undo> {
+    fn apply(
+        &self,
+        state: &mut LogModelState,
+        op: &LogModelOp,
+        answered: bool,
+    ) -> Option<LogModelUndo> {
         state.run(&op.command, op.answer.as_ref().filter(|_| answered))
     }
 
-    fn known(&self, ops: &mut dyn Iterator<Item = &Op>) -> Known {
-        let mut known = Known::default();
+    fn known(&self, ops: &mut dyn Iterator<Item = &LogModelOp>) -> ObservedLogs {
+        let mut known = ObservedLogs::default();
         for (command, answer) in ops.filter_map(|op| Some((&op.command, op.answer.as_ref()?))) {
             known.learn(command, answer);
         }
         known
     }
 
-    fn agrees(&self, state: &State, op: &Op, known: &Known) -> bool {
-        let Command::Append(additions) = &op.command else { return true };
+    fn agrees(&self, state: &LogModelState, op: &LogModelOp, known: &ObservedLogs) -> bool {
+        let LogModelCommand::Append(additions) = &op.command else { return true };
         let mut seen = false;
         let fits = additions.iter().enumerate().all(|(i, (log, value))| {
             if self.deleted.contains(log) {
@@ -438,15 +456,15 @@ impl Model for Logs {
         fits && seen
     }
 
-    fn undo(&self, state: &mut State, undo: Undo) {
+    fn undo(&self, state: &mut LogModelState, undo: LogModelUndo) {
         state.undo(undo);
     }
 
-    fn print(&self, state: &State) -> u128 {
+    fn print(&self, state: &LogModelState) -> u128 {
         state.print
     }
 
-    fn describe(&self, state: &State, keys: &[u32]) -> Vec<String> {
+    fn describe(&self, state: &LogModelState, keys: &[u32]) -> Vec<String> {
         let one = |log: u32| match state.extent(log) {
             Some(e) => format!("{} goes from {} to {}", self.names.get(log), e.first, e.next),
             None => format!("{} is absent", self.names.get(log)),
@@ -462,7 +480,7 @@ mod tests {
 
     /// How many of the calls, one after another, give these answers.
     fn plays(calls: &[(&str, &str)]) -> usize {
-        let mut logs = Logs::new();
+        let mut logs = LogModel::new();
         let understand = |(op, out): &(&str, &str)| logs.understand(op, Some(out)).unwrap();
         let ops: Vec<_> = calls.iter().filter_map(understand).collect();
         let mut state = logs.start();
@@ -525,7 +543,7 @@ mod tests {
 
     #[test]
     fn what_is_not_the_language_is_told() {
-        let mut logs = Logs::new();
+        let mut logs = LogModel::new();
         for (op, out) in [
             ("FLY a", "1"),
             ("", "1"),
@@ -544,7 +562,7 @@ mod tests {
 
     #[test]
     fn an_undone_effect_leaves_no_trace() {
-        let mut logs = Logs::new();
+        let mut logs = LogModel::new();
         let mut state = logs.start();
         let mut op = |text, out| logs.understand(text, out).unwrap().unwrap();
         let (append, trim) = (op("APPEND a x b y a z", None), op("TRIM a 1", None));
@@ -568,7 +586,7 @@ mod tests {
 
     #[test]
     fn states_that_differ_have_different_prints() {
-        let mut logs = Logs::new();
+        let mut logs = LogModel::new();
         let mut prints = vec![0];
         for calls in [
             &["APPEND a x"][..],

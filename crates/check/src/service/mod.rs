@@ -4,7 +4,7 @@
 //! A call is `{"ev":"call",..}` and ends with the `{"ev":"return",..}` of the same process and
 //! message; a call without return may have taken effect or not. A second call with the same message
 //! is a retry of the same command and changes nothing. The text of `op` and `out` is that of a
-//! [`Model`]; [`check`](crate::check) takes the key-value store's, [`kv`], and that of logs is [`log`].
+//! [`ServiceModel`]; [`check`](crate::check) takes the key-value store's, [`kv`], and that of logs is [`log`].
 //!
 //! - *linearizable*: there is one order of all calls, in which a call that returned before another
 //!   was made comes first, that explains every answer. Decided key by key; keys that one call
@@ -14,25 +14,25 @@
 //! - *read-your-writes*, *exactly-once*: see [`read_your_writes`] and [`exactly_once`].
 //!
 //! The first two are decided by search, which can take for ever: it counts the different situations
-//! it meets and gives up at a [`Budget`], with [`Verdict::NotJudged`].
+//! it meets and gives up at a [`Budget`], with [`PropertyVerdict::NotJudged`].
 
 mod calls;
 pub mod kv;
-mod left_out;
 mod linear;
 pub mod log;
 mod model;
+mod omitted;
 mod once;
 mod search;
 mod session;
 
-pub use left_out::LeftOut;
-pub use model::Model;
+pub use model::ServiceModel;
+pub use omitted::OmittedCalls;
 pub use once::exactly_once;
 pub use session::read_your_writes;
 
 use crate::history::History;
-use crate::report::Verdict;
+use crate::report::PropertyVerdict;
 
 /// How long a search may go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,26 +50,34 @@ impl Default for Budget {
 }
 
 /// Whether the calls of a key-value store are linearizable.
-pub fn linearizable(history: &History, budget: Budget) -> Verdict {
-    linearizable_as(kv::Kv::new(), history, budget)
+pub fn linearizable(history: &History, budget: Budget) -> PropertyVerdict {
+    linearizable_as(kv::KvModel::new(), history, budget)
 }
 
 /// Whether the calls of a key-value store are sequentially consistent.
-pub fn sequential(history: &History, budget: Budget) -> Verdict {
-    sequential_as(kv::Kv::new(), history, budget)
+pub fn sequential(history: &History, budget: Budget) -> PropertyVerdict {
+    sequential_as(kv::KvModel::new(), history, budget)
 }
 
 /// Whether the calls of a service with this model are linearizable.
-pub fn linearizable_as<M: Model>(mut model: M, history: &History, budget: Budget) -> Verdict {
-    match calls::Calls::new(history, &mut model) {
+pub fn linearizable_as<M: ServiceModel>(
+    mut model: M,
+    history: &History,
+    budget: Budget,
+) -> PropertyVerdict {
+    match calls::JudgedCalls::new(history, &mut model) {
         Ok(calls) => linear::linearizable(&model, &calls, budget.states),
         Err(why) => why.into(),
     }
 }
 
 /// Whether the calls of a service with this model are sequentially consistent.
-pub fn sequential_as<M: Model>(mut model: M, history: &History, budget: Budget) -> Verdict {
-    match calls::Calls::new(history, &mut model) {
+pub fn sequential_as<M: ServiceModel>(
+    mut model: M,
+    history: &History,
+    budget: Budget,
+) -> PropertyVerdict {
+    match calls::JudgedCalls::new(history, &mut model) {
         Ok(calls) => linear::sequential(&model, &calls, budget.states),
         Err(why) => why.into(),
     }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 ///
 /// Keys are numbers that the model gives out. Calls that touch different keys are independent: the
 /// search treats sets of keys that no call connects apart from one another.
-pub trait Model {
+pub trait ServiceModel {
     /// An operation with the answer that came back, if one did.
     type Op;
     /// The values of some keys.

@@ -1,11 +1,11 @@
 //! Exactly-once execution of retried commands.
 
-use super::calls::Calls;
-use super::kv::{Answer, Command, Kv, Op, Text};
+use super::calls::JudgedCalls;
+use super::kv::{KvModel, KvModelAnswer, KvModelCommand, KvModelOp, KvText};
 use crate::delivery::violated;
-use crate::history::{History, Msg, Said};
+use crate::history::{History, Msg, ServiceEvent};
 use crate::intern::NONE;
-use crate::report::{Seen, Verdict};
+use crate::report::{CounterexampleEvent, PropertyVerdict};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -25,9 +25,9 @@ use alloc::vec::Vec;
 ///
 /// Keys start absent. A lost effect that nobody was told of is for linearizability to find. Without
 /// any of this evidence the property is not judged.
-pub fn exactly_once(history: &History) -> Verdict {
-    let mut kv = Kv::new();
-    let calls = match Calls::new(history, &mut kv) {
+pub fn exactly_once(history: &History) -> PropertyVerdict {
+    let mut kv = KvModel::new();
+    let calls = match JudgedCalls::new(history, &mut kv) {
         Ok(calls) => calls,
         Err(why) => return why.into(),
     };
@@ -37,7 +37,8 @@ pub fn exactly_once(history: &History) -> Verdict {
     }
     let reads = reads(&calls);
     for (k, changes) in changes(&calls) {
-        let x = Key { kv: &kv, calls: &calls, k, reads: reads.get(&k).map_or(&[], |list| list) };
+        let x =
+            OnceKey { kv: &kv, calls: &calls, k, reads: reads.get(&k).map_or(&[], |list| list) };
         let found = match changes {
             Changes::Add { by, made } => x.added(by, &made, &mut judged),
             Changes::Append(made) => x.appended(&made, &mut judged),
@@ -48,20 +49,20 @@ pub fn exactly_once(history: &History) -> Verdict {
         }
     }
     if judged {
-        return Verdict::Holds;
+        return PropertyVerdict::Holds;
     }
     let why = "no command returned twice, and no key is changed by INCR or APPEND alone";
-    Verdict::NotJudged(why.to_string())
+    PropertyVerdict::NotJudged(why.to_string())
 }
 
 /// A command that returned with two different answers.
-fn answers_differ(h: &History, judged: &mut bool) -> Option<Verdict> {
-    let mut first: Vec<Option<&Said>> = vec![None; h.messages()];
+fn answers_differ(h: &History, judged: &mut bool) -> Option<PropertyVerdict> {
+    let mut first: Vec<Option<&ServiceEvent>> = vec![None; h.messages()];
     for again in &h.returns {
         let Some(first) = first[again.m as usize].replace(again) else { continue };
         *judged = true;
         if first.text != again.text {
-            let tell = |said: &Said| Seen {
+            let tell = |said: &ServiceEvent| CounterexampleEvent {
                 process: h.process_name(crate::Proc(said.p)).into(),
                 does: "gets back",
                 message: format!("{}: {}", h.message_name(Msg(said.m)), said.text),
@@ -86,11 +87,11 @@ enum Changes {
         made: Vec<u32>,
     },
     /// Only by appending, in these calls.
-    Append(Vec<(u32, Text)>),
+    Append(Vec<(u32, KvText)>),
     Otherwise,
 }
 
-fn changes(calls: &Calls<'_, Kv>) -> BTreeMap<u32, Changes> {
+fn changes(calls: &JudgedCalls<'_, KvModel>) -> BTreeMap<u32, Changes> {
     let mut keys: BTreeMap<u32, Changes> = BTreeMap::new();
     for (i, op) in (0_u32..).zip(&calls.ops) {
         let alone = op.commands.len() == 1 && op.conditions.is_empty();
@@ -99,28 +100,28 @@ fn changes(calls: &Calls<'_, Kv>) -> BTreeMap<u32, Changes> {
                 keys.insert(k, Changes::Otherwise);
             };
             match command {
-                Command::Get { .. }
-                | Command::GetAll { .. }
-                | Command::Count { .. }
-                | Command::Length { .. } => {}
-                Command::Add { k, by } if alone && *by != 0 => {
+                KvModelCommand::Get { .. }
+                | KvModelCommand::GetAll { .. }
+                | KvModelCommand::Count { .. }
+                | KvModelCommand::Length { .. } => {}
+                KvModelCommand::Add { k, by } if alone && *by != 0 => {
                     match keys.entry(*k).or_insert(Changes::Add { by: *by, made: Vec::new() }) {
                         Changes::Add { by: same, made } if same == by => made.push(i),
                         other => *other = Changes::Otherwise,
                     }
                 }
-                Command::Append { k, v } if alone && !v.is_empty() => {
+                KvModelCommand::Append { k, v } if alone && !v.is_empty() => {
                     match keys.entry(*k).or_insert(Changes::Append(Vec::new())) {
                         Changes::Append(made) => made.push((i, v.clone())),
                         other => *other = Changes::Otherwise,
                     }
                 }
-                Command::Add { k, .. }
-                | Command::Append { k, .. }
-                | Command::Set { k, .. }
-                | Command::Swap { k, .. } => otherwise(*k),
-                Command::Delete { keys } => keys.iter().for_each(|&k| otherwise(k)),
-                Command::SetAll { pairs } => pairs.iter().for_each(|&(k, _)| otherwise(k)),
+                KvModelCommand::Add { k, .. }
+                | KvModelCommand::Append { k, .. }
+                | KvModelCommand::Set { k, .. }
+                | KvModelCommand::Swap { k, .. } => otherwise(*k),
+                KvModelCommand::Delete { keys } => keys.iter().for_each(|&k| otherwise(k)),
+                KvModelCommand::SetAll { pairs } => pairs.iter().for_each(|&(k, _)| otherwise(k)),
             }
         }
     }
@@ -128,14 +129,14 @@ fn changes(calls: &Calls<'_, Kv>) -> BTreeMap<u32, Changes> {
 }
 
 /// What GET and MGET gave for each key, and in which call.
-fn reads(calls: &Calls<'_, Kv>) -> BTreeMap<u32, Vec<(u32, Text)>> {
-    let mut reads: BTreeMap<u32, Vec<(u32, Text)>> = BTreeMap::new();
+fn reads(calls: &JudgedCalls<'_, KvModel>) -> BTreeMap<u32, Vec<(u32, KvText)>> {
+    let mut reads: BTreeMap<u32, Vec<(u32, KvText)>> = BTreeMap::new();
     for (i, op) in (0_u32..).zip(&calls.ops) {
         for (command, answer) in &op.commands {
-            let Some(Answer::Values(values)) = answer else { continue };
+            let Some(KvModelAnswer::Values(values)) = answer else { continue };
             let keys = match command {
-                Command::Get { k } => core::slice::from_ref(k),
-                Command::GetAll { keys } => keys,
+                KvModelCommand::Get { k } => core::slice::from_ref(k),
+                KvModelCommand::GetAll { keys } => keys,
                 _ => continue,
             };
             for (&k, v) in keys.iter().zip(values) {
@@ -146,17 +147,17 @@ fn reads(calls: &Calls<'_, Kv>) -> BTreeMap<u32, Vec<(u32, Text)>> {
     reads
 }
 
-struct Key<'a> {
-    kv: &'a Kv,
-    calls: &'a Calls<'a, Kv>,
+struct OnceKey<'a> {
+    kv: &'a KvModel,
+    calls: &'a JudgedCalls<'a, KvModel>,
     k: u32,
     /// What GET and MGET gave for the key, and in which call.
-    reads: &'a [(u32, Text)],
+    reads: &'a [(u32, KvText)],
 }
 
-impl Key<'_> {
+impl OnceKey<'_> {
     /// Calls on a counter.
-    fn added(&self, by: i64, made: &[u32], judged: &mut bool) -> Option<Verdict> {
+    fn added(&self, by: i64, made: &[u32], judged: &mut bool) -> Option<PropertyVerdict> {
         let mut by_answer: BTreeMap<i64, u32> = BTreeMap::new();
         for &i in made {
             let Some(n) = number(&self.calls.ops[i as usize]) else { continue };
@@ -189,7 +190,7 @@ impl Key<'_> {
     }
 
     /// Calls on a text that grows.
-    fn appended(&self, made: &[(u32, Text)], judged: &mut bool) -> Option<Verdict> {
+    fn appended(&self, made: &[(u32, KvText)], judged: &mut bool) -> Option<PropertyVerdict> {
         let times = self.made_at(made.iter().map(|(i, v)| (*i, v.len() as i64)));
         let answers =
             made.iter().filter_map(|&(i, _)| Some((i, number(&self.calls.ops[i as usize])?)));
@@ -257,7 +258,7 @@ impl Key<'_> {
         n.checked_sub(1).map_or(0, |n| times[n].1)
     }
 
-    fn tell(&self, what: String, ops: &[u32]) -> Verdict {
+    fn tell(&self, what: String, ops: &[u32]) -> PropertyVerdict {
         let list: Vec<_> = ops.iter().map(|&i| self.calls.short(i)).collect();
         let events = ops.iter().flat_map(|&i| self.calls.seen(i)).collect();
         violated(format!("{what} [{}]", list.join("; ")), events)
@@ -265,9 +266,9 @@ impl Key<'_> {
 }
 
 /// The number that a call of one command gave.
-fn number(op: &Op) -> Option<i64> {
+fn number(op: &KvModelOp) -> Option<i64> {
     match op.commands.first() {
-        Some((_, Some(Answer::Number(n)))) => Some(*n),
+        Some((_, Some(KvModelAnswer::Number(n)))) => Some(*n),
         _ => None,
     }
 }

@@ -11,7 +11,7 @@
 //! them that are not connected to B through calls that touch the same key (two reads do not count)
 //! can as well come after B: they are not tried until B is in its place.
 
-use super::model::Model;
+use super::model::ServiceModel;
 use crate::intern::{NONE, mix};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -32,7 +32,7 @@ pub(crate) struct Timed {
 
 /// What a search came to.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum SearchOutcome {
     /// There is an order that explains everything.
     Ordered,
     /// There is none. In one lane: no order gets past the return of this rank.
@@ -49,7 +49,7 @@ pub(crate) type Origin<S> = (S, Vec<u32>);
 pub(crate) type Visit<'v, S> = &'v mut dyn FnMut(usize, u32, &S, &mut dyn Iterator<Item = u32>);
 
 /// A call taken, and the choices that were open behind it.
-struct Frame<U> {
+struct SearchFrame<U> {
     /// The call (by place in `calls`) and what undoes it; none for the start.
     taken: Option<(u32, U)>,
     /// The choices in this state: from here to the end of the stack of choices.
@@ -58,7 +58,7 @@ struct Frame<U> {
     latest_call: u32,
 }
 
-pub(crate) struct Search<'a, M: Model> {
+pub(crate) struct Search<'a, M: ServiceModel> {
     model: &'a M,
     ops: &'a [M::Op],
     calls: Vec<Timed>,
@@ -74,10 +74,10 @@ pub(crate) struct Search<'a, M: Model> {
     key_ends: Vec<usize>,
     /// What the answers tell of all states. Nothing if a search is not to look ahead.
     known: Option<M::Known>,
-    seen: Prints,
+    seen: Fingerprints,
 }
 
-impl<'a, M: Model> Search<'a, M> {
+impl<'a, M: ServiceModel> Search<'a, M> {
     /// A search among `calls`, of which `gone` (numbers of operations) have happened already.
     pub(crate) fn new(model: &'a M, ops: &'a [M::Op], calls: &[Timed], gone: &[u32]) -> Self {
         let mut calls: Vec<Timed> =
@@ -100,7 +100,7 @@ impl<'a, M: Model> Search<'a, M> {
             keys: Vec::new(),
             key_ends: Vec::new(),
             known: None,
-            seen: Prints::new(),
+            seen: Fingerprints::new(),
             calls,
         };
         search.tell_keys();
@@ -182,17 +182,17 @@ impl<'a, M: Model> Search<'a, M> {
         state: &mut M::State,
         budget: &mut u64,
         mut visit: Option<Visit<'_, M::State>>,
-    ) -> Outcome {
+    ) -> SearchOutcome {
         let (mut set, total) = (0_u128, self.open);
         let mut choices: Vec<u32> = Vec::new();
-        let mut frames: Vec<Frame<M::Undo>> =
-            vec![Frame { taken: None, choices: 0, latest_call: 0 }];
+        let mut frames: Vec<SearchFrame<M::Undo>> =
+            vec![SearchFrame { taken: None, choices: 0, latest_call: 0 }];
         if self.open == 0 {
-            return Outcome::Ordered;
+            return SearchOutcome::Ordered;
         }
         let mut stuck = self.tell_choices(&mut choices);
         loop {
-            let Some(frame) = frames.last() else { return Outcome::Impossible { stuck } };
+            let Some(frame) = frames.last() else { return SearchOutcome::Impossible { stuck } };
             if choices.len() == frame.choices {
                 let Some((i, undo)) = frames.pop().and_then(|f| f.taken) else { continue };
                 self.model.undo(state, undo);
@@ -213,21 +213,25 @@ impl<'a, M: Model> Search<'a, M> {
                 continue;
             }
             if *budget == 0 {
-                return Outcome::Exhausted;
+                return SearchOutcome::Exhausted;
             }
             *budget -= 1;
             set ^= ticket(i);
             self.take(i);
             let returned = call.ret != NONE;
             let latest_call = if returned { latest_call.max(call.call) } else { latest_call };
-            frames.push(Frame { taken: Some((i, undo)), choices: choices.len(), latest_call });
+            frames.push(SearchFrame {
+                taken: Some((i, undo)),
+                choices: choices.len(),
+                latest_call,
+            });
             if let Some(visit) = &mut visit {
                 let mut taken =
                     frames.iter().filter_map(|f| Some(self.calls[f.taken.as_ref()?.0 as usize].op));
                 visit(total - self.open, latest_call, state, &mut taken);
             }
             if self.open == 0 {
-                return Outcome::Ordered;
+                return SearchOutcome::Ordered;
             }
             stuck = stuck.max(self.tell_choices(&mut choices));
         }
@@ -309,12 +313,12 @@ fn ticket(i: u32) -> u128 {
 }
 
 /// A set of fingerprints.
-struct Prints {
+struct Fingerprints {
     slots: Vec<u128>,
     used: usize,
 }
 
-impl Prints {
+impl Fingerprints {
     fn new() -> Self {
         Self { slots: vec![0; 256], used: 0 }
     }

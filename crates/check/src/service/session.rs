@@ -1,11 +1,11 @@
 //! Read-your-writes.
 
-use super::calls::Calls;
-use super::kv::{Answer, Command, Kv, Op, Text};
+use super::calls::JudgedCalls;
+use super::kv::{KvModel, KvModelAnswer, KvModelCommand, KvModelOp, KvText};
 use crate::delivery::violated;
 use crate::history::History;
 use crate::intern::NONE;
-use crate::report::Verdict;
+use crate::report::PropertyVerdict;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::ToString;
@@ -13,13 +13,13 @@ use alloc::vec::Vec;
 
 /// What a call leaves in a key, as far as its answer tells.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Left {
-    Value(Option<Text>),
+enum KeyEffect {
+    Value(Option<KvText>),
     Unknown,
 }
 
 /// The writes to a key: number of the call, and what it left.
-type Writes = Vec<(u32, Left)>;
+type Writes = Vec<(u32, KeyEffect)>;
 
 /// Whether every read sees the writes of its own client that had returned before it was made.
 ///
@@ -29,9 +29,9 @@ type Writes = Vec<(u32, Left)>;
 /// followed one another in time, as every ordered store's do; that the reads do so as well is not
 /// required.) Writes of unknown value (APPEND; calls without answer whose effect depends on the
 /// state) may have left any value.
-pub fn read_your_writes(history: &History) -> Verdict {
-    let mut kv = Kv::new();
-    let calls = match Calls::new(history, &mut kv) {
+pub fn read_your_writes(history: &History) -> PropertyVerdict {
+    let mut kv = KvModel::new();
+    let calls = match JudgedCalls::new(history, &mut kv) {
         Ok(calls) => calls,
         Err(why) => return why.into(),
     };
@@ -43,7 +43,7 @@ pub fn read_your_writes(history: &History) -> Verdict {
     }
     // The writes to a key that a client saw return, in the order in which it made them.
     let mut own: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
-    let mut by_value: BTreeMap<(u32, &Left), Vec<u32>> = BTreeMap::new();
+    let mut by_value: BTreeMap<(u32, &KeyEffect), Vec<u32>> = BTreeMap::new();
     for (&k, list) in &writes {
         for (i, left) in list {
             by_value.entry((k, left)).or_default().push(*i);
@@ -65,8 +65,8 @@ pub fn read_your_writes(history: &History) -> Verdict {
             let Some(&w) = mine.iter().rev().find(ends_before) else { continue };
             judged += 1;
             let since = calls.times[w as usize].call;
-            let value = Left::Value(value);
-            let may_come_from = |left: &Left| {
+            let value = KeyEffect::Value(value);
+            let may_come_from = |left: &KeyEffect| {
                 let list = by_value.get(&(k, left)).map_or(&[][..], |list| list);
                 list.iter().rev().any(|&c| {
                     let c = calls.times[c as usize];
@@ -74,7 +74,7 @@ pub fn read_your_writes(history: &History) -> Verdict {
                     c.ret >= since && c.call < read.ret
                 })
             };
-            if !may_come_from(&value) && !may_come_from(&Left::Unknown) {
+            if !may_come_from(&value) && !may_come_from(&KeyEffect::Unknown) {
                 let mut events = calls.seen(w);
                 events.extend(calls.seen(i));
                 let sentence = format!(
@@ -89,49 +89,50 @@ pub fn read_your_writes(history: &History) -> Verdict {
     }
     if judged == 0 {
         let why = "no client reads a key after a write of its own has returned";
-        return Verdict::NotJudged(why.to_string());
+        return PropertyVerdict::NotJudged(why.to_string());
     }
-    Verdict::Holds
+    PropertyVerdict::Holds
 }
 
 /// What each key that `op` may change holds after it; the last change of a key counts.
-fn left_by(op: &Op) -> BTreeMap<u32, Left> {
+fn left_by(op: &KvModelOp) -> BTreeMap<u32, KeyEffect> {
     let mut left = BTreeMap::new();
     let sure = op.conditions.is_empty();
     for (command, answer) in &op.commands {
-        let value = |v: &Text| Left::Value(Some(v.clone()));
+        let value = |v: &KvText| KeyEffect::Value(Some(v.clone()));
         match (command, answer) {
-            (Command::Set { if_there: Some(_), .. }, Some(Answer::Forbidden)) => {}
-            (Command::Swap { .. }, Some(Answer::Number(0))) => {}
-            (Command::Set { k, v, if_there: None }, None) if sure => {
+            (KvModelCommand::Set { if_there: Some(_), .. }, Some(KvModelAnswer::Forbidden)) => {}
+            (KvModelCommand::Swap { .. }, Some(KvModelAnswer::Number(0))) => {}
+            (KvModelCommand::Set { k, v, if_there: None }, None) if sure => {
                 left.insert(*k, value(v));
             }
-            (Command::Set { k, v, .. }, Some(_)) | (Command::Swap { k, new: v, .. }, Some(_)) => {
+            (KvModelCommand::Set { k, v, .. }, Some(_))
+            | (KvModelCommand::Swap { k, new: v, .. }, Some(_)) => {
                 left.insert(*k, value(v));
             }
-            (Command::Add { k, .. }, Some(Answer::Number(n))) => {
-                left.insert(*k, Left::Value(Some(n.to_string().into())));
+            (KvModelCommand::Add { k, .. }, Some(KvModelAnswer::Number(n))) => {
+                left.insert(*k, KeyEffect::Value(Some(n.to_string().into())));
             }
-            (Command::Delete { keys }, _) => {
-                left.extend(keys.iter().map(|&k| (k, Left::Value(None))));
+            (KvModelCommand::Delete { keys }, _) => {
+                left.extend(keys.iter().map(|&k| (k, KeyEffect::Value(None))));
             }
-            (Command::SetAll { pairs }, _) => {
+            (KvModelCommand::SetAll { pairs }, _) => {
                 left.extend(pairs.iter().map(|(k, v)| (*k, value(v))));
             }
             (
-                Command::Set { k, .. }
-                | Command::Swap { k, .. }
-                | Command::Add { k, .. }
-                | Command::Append { k, .. },
+                KvModelCommand::Set { k, .. }
+                | KvModelCommand::Swap { k, .. }
+                | KvModelCommand::Add { k, .. }
+                | KvModelCommand::Append { k, .. },
                 _,
             ) => {
-                left.insert(*k, Left::Unknown);
+                left.insert(*k, KeyEffect::Unknown);
             }
             (
-                Command::Get { .. }
-                | Command::GetAll { .. }
-                | Command::Count { .. }
-                | Command::Length { .. },
+                KvModelCommand::Get { .. }
+                | KvModelCommand::GetAll { .. }
+                | KvModelCommand::Count { .. }
+                | KvModelCommand::Length { .. },
                 _,
             ) => {}
         }
@@ -140,15 +141,15 @@ fn left_by(op: &Op) -> BTreeMap<u32, Left> {
 }
 
 /// What `op` reads, if it only reads.
-fn read_by(op: &Op) -> Vec<(u32, Option<Text>)> {
+fn read_by(op: &KvModelOp) -> Vec<(u32, Option<KvText>)> {
     let mut read = Vec::new();
     if op.commands.iter().all(|(c, _)| c.only_reads()) {
         for (command, answer) in &op.commands {
             match (command, answer) {
-                (Command::Get { k }, Some(Answer::Values(v))) => {
+                (KvModelCommand::Get { k }, Some(KvModelAnswer::Values(v))) => {
                     read.extend(v.iter().map(|v| (*k, v.clone())));
                 }
-                (Command::GetAll { keys }, Some(Answer::Values(v))) => {
+                (KvModelCommand::GetAll { keys }, Some(KvModelAnswer::Values(v))) => {
                     read.extend(keys.iter().copied().zip(v.iter().cloned()));
                 }
                 _ => {}

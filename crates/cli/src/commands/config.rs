@@ -403,7 +403,7 @@ mod tests {
         };
         let (replicas, may_fail) = (row("#   n "), row("#   may fail "));
         assert_eq!(replicas, (1..=9).collect::<Vec<_>>());
-        let left = |n| n - amcast_core::Cluster::new(1, n, 1).unwrap().quorum();
+        let left = |n| n - amcast_core::ClusterShape::new(1, n, 1).unwrap().quorum();
         assert_eq!(may_fail, replicas.iter().map(|&n| left(n)).collect::<Vec<_>>());
     }
 }

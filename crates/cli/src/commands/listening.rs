@@ -1,7 +1,7 @@
 //! What a process opens for users: a front of the cluster with a Redis port, a log port and a status
 //! page. The supervisor has one, and so has every node, so that the service outlives each of them.
 
-use amcast_core::Cluster;
+use amcast_core::ClusterShape;
 use amcast_kv::client::Server;
 use amcast_kv::status::Status;
 use amcast_lab::commands::Failure;
@@ -134,7 +134,11 @@ fn drain(front: &Front, patience: Duration) {
 }
 
 /// Where the calls of clients are recorded, if histories are.
-fn book(file: &ClusterFile, front: &Front, cluster: Cluster) -> Result<Option<CallBook>, Failure> {
+fn book(
+    file: &ClusterFile,
+    front: &Front,
+    cluster: ClusterShape,
+) -> Result<Option<CallBook>, Failure> {
     let Some(dir) = &file.record else { return Ok(None) };
     let name = format!("calls-c{}", front.place());
     let recorder = HistoryRecorder::begin(dir, &name, cluster, &[], clock::now());

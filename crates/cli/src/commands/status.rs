@@ -2,7 +2,7 @@
 
 use super::not_running::stopped;
 use super::{Failure, home};
-use amcast_core::Cluster;
+use amcast_core::ClusterShape;
 use amcast_node::cluster_dir::{ClusterDir, Fronts, PastProcesses};
 use amcast_node::config::{self, ClusterFile};
 use amcast_node::control::{NodeStatus, ReplicaStatus, ViewStatus, statuses_of};
@@ -146,7 +146,7 @@ fn look(
     file: &ClusterFile,
 ) -> Result<(Vec<Option<NodeStatus>>, Vec<Lost>), Failure> {
     let cluster =
-        Cluster::new(file.shards, file.replicas, file.clients).map_err(Failure::failed)?;
+        ClusterShape::new(file.shards, file.replicas, file.clients).map_err(Failure::failed)?;
     let begun = Instant::now();
     loop {
         let said = statuses_of(&home.nodes(file));

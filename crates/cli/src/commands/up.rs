@@ -5,8 +5,8 @@ mod ready;
 use self::ready::Readiness;
 use super::listening::{Addresses, Listening, address, ports_before};
 use super::{Failure, entry, once_each, secret, setting, warn_if_others_read};
-use amcast_core::trace::Event;
-use amcast_core::{Capability, Cluster, Config, Entry};
+use amcast_core::trace::TraceEvent;
+use amcast_core::{Capability, ClusterShape, Config, Entry};
 use amcast_lab::bench;
 use amcast_memory::Idle;
 use amcast_node::clock;
@@ -580,14 +580,14 @@ fn say_ready(Fronts { redis, log, http }: &Fronts) {
 /// The supervisor's own history: deaths, which a killed node cannot tell, and the end.
 type SupervisorHistory = Option<Arc<Mutex<HistoryRecorder>>>;
 
-fn chronicle(file: &ClusterFile, cluster: Cluster) -> Result<SupervisorHistory, Failure> {
+fn chronicle(file: &ClusterFile, cluster: ClusterShape) -> Result<SupervisorHistory, Failure> {
     let Some(dir) = &file.record else { return Ok(None) };
     let recorder = HistoryRecorder::begin(dir, "supervisor", cluster, &[], clock::now());
     let recorder = recorder.map_err(|e| Failure::Failed(refuses_file(dir, &e)))?;
     Ok(Some(Arc::new(Mutex::new(recorder))))
 }
 
-fn tell(chronicle: &SupervisorHistory, events: impl IntoIterator<Item = Event<'static>>) {
+fn tell(chronicle: &SupervisorHistory, events: impl IntoIterator<Item = TraceEvent<'static>>) {
     let Some(recorder) = chronicle else { return };
     let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
     events.into_iter().for_each(|event| recorder.event(&event));
@@ -595,12 +595,12 @@ fn tell(chronicle: &SupervisorHistory, events: impl IntoIterator<Item = Event<'s
 }
 
 /// Writes down what happens to nodes: for `amcast status`, and in the history.
-fn on_change(home: &ClusterDir, chronicle: &SupervisorHistory, cluster: Cluster) -> OnChange {
+fn on_change(home: &ClusterDir, chronicle: &SupervisorHistory, cluster: ClusterShape) -> OnChange {
     let (home, chronicle) = (home.clone(), chronicle.clone());
     Box::new(move |ended, lives| {
         if let Some(rank) = ended {
             let replicas = cluster.all_groups().iter().map(|g| cluster.replica(g, rank));
-            tell(&chronicle, replicas.map(|p| Event::Crash { t: clock::now(), p }));
+            tell(&chronicle, replicas.map(|p| TraceEvent::Crash { t: clock::now(), p }));
         }
         if let Err(e) = home.write_lives(lives) {
             tracing::warn!("`amcast status` will not know: {e}");
@@ -613,7 +613,7 @@ fn finish(chronicle: &SupervisorHistory, file: &ClusterFile, settled: bool) {
     let Some(dir) = &file.record else { return };
     let why = history::stopped(dir);
     if settled && why.is_none() {
-        tell(chronicle, [Event::End]);
+        tell(chronicle, [TraceEvent::End]);
         return;
     }
     let why = why.unwrap_or_else(|| "the replicas did not come to the same position".to_string());
@@ -622,7 +622,7 @@ fn finish(chronicle: &SupervisorHistory, file: &ClusterFile, settled: bool) {
 
 /// Waits until no node serves clients and every replica has delivered what any of them has. Whether
 /// that came about.
-fn settle(watch: &Watch, home: &ClusterDir, cluster: Cluster) -> bool {
+fn settle(watch: &Watch, home: &ClusterDir, cluster: ClusterShape) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < SETTLE_PATIENCE {
         let nodes: Vec<_> = watch.ask_now().into_iter().flatten().collect();

@@ -2,7 +2,7 @@
 
 use crate::harness::{Up, bytes, call, exists, run};
 use amcast::client::{Answer, Connection};
-use amcast_storage::{Checkpoints, Saving};
+use amcast_storage::{CheckpointDir, SaveProgress};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The position of the newest saved state, and its bytes: the length of the history of deliveries, that history, and a
 /// stream.
 fn saved(state: &Path) -> (u64, Vec<u8>) {
-    let (_, found) = Checkpoints::open(state, Arc::new(|| {}), |_| {}).unwrap();
+    let (_, found) = CheckpointDir::open(state, Arc::new(|| {}), |_| {}).unwrap();
     let mut newest = found.newest.expect("it saved its state as it ended");
     let mut all = Vec::new();
     while let Some(piece) = newest.piece().unwrap() {
@@ -26,13 +26,13 @@ fn saved(state: &Path) -> (u64, Vec<u8>) {
 /// Writes a state in place of the one that is there.
 fn save(state: &Path, position: u64, bytes: &[u8]) {
     fs::remove_dir_all(state).unwrap();
-    let (mut checkpoints, _) = Checkpoints::open(state, Arc::new(|| {}), |_| {}).unwrap();
+    let (mut checkpoints, _) = CheckpointDir::open(state, Arc::new(|| {}), |_| {}).unwrap();
     checkpoints.begin(position);
     checkpoints.give(bytes);
     checkpoints.finish();
     let (begun, mut is_saved) = (Instant::now(), false);
     while !is_saved {
-        checkpoints.take(|what| is_saved |= matches!(what, Saving::Saved { .. }));
+        checkpoints.take(|what| is_saved |= matches!(what, SaveProgress::Saved { .. }));
         assert!(begun.elapsed() < PATIENCE, "it is not saved");
         thread::sleep(Duration::from_millis(5));
     }

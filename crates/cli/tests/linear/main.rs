@@ -17,7 +17,7 @@ mod recording;
 mod rolling;
 
 use amcast::check::service::Budget;
-use amcast::check::{History, Verdict, check_within};
+use amcast::check::{History, PropertyVerdict, check_within};
 use amcast::client::Answer;
 use amcast::core::Property;
 use amcast_test_policy::{TimeLimit, time_limit_of};
@@ -54,7 +54,7 @@ fn lasting(usual: Duration) -> Duration {
     if long { Duration::from_secs(180) } else { usual }
 }
 
-fn judge(recording: &Recording) -> amcast::check::Report {
+fn judge(recording: &Recording) -> amcast::check::CheckReport {
     let history: History = recording.history();
     check_within(&history, &PROMISED, Budget { states: 20_000_000 })
 }
@@ -286,13 +286,13 @@ fn the_judge_finds_one_stale_read_and_one_effect_that_happened_twice() {
     let report = judge(&stale);
     for property in [Property::Linearizable, Property::ReadYourWrites] {
         let verdict = report.verdict(property);
-        assert!(matches!(verdict, Some(Verdict::Violated(_))), "{property}: {verdict:?}");
+        assert!(matches!(verdict, Some(PropertyVerdict::Violated(_))), "{property}: {verdict:?}");
     }
     // One INCR more than was called: its client sees the number jump.
     twice.count_twice();
     let report = judge(&twice);
     for property in [Property::Linearizable, Property::ExactlyOnce] {
         let verdict = report.verdict(property);
-        assert!(matches!(verdict, Some(Verdict::Violated(_))), "{property}: {verdict:?}");
+        assert!(matches!(verdict, Some(PropertyVerdict::Violated(_))), "{property}: {verdict:?}");
     }
 }

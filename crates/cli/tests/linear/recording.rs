@@ -1,8 +1,8 @@
 //! What clients called and got back, as a history for the checker.
 
 use amcast::check::History;
-use amcast::core::trace::Event;
-use amcast::core::{Cluster, GroupSet, MsgId, Time};
+use amcast::core::trace::TraceEvent;
+use amcast::core::{ClusterShape, GroupSet, MsgId, Time};
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -57,19 +57,19 @@ impl Recording {
     }
 
     /// Tells each event of the run to `tell`.
-    fn each(&self, tell: &mut dyn FnMut(&Event<'_>, &Cluster)) {
-        let cluster = Cluster::new(1, 1, self.clients.len()).expect("clients can be numbered");
+    fn each(&self, tell: &mut dyn FnMut(&TraceEvent<'_>, &ClusterShape)) {
+        let cluster = ClusterShape::new(1, 1, self.clients.len()).expect("clients can be numbered");
         for client in 0..self.clients.len() {
             let groups = GroupSet::default();
-            tell(&Event::Process { p: cluster.client(client), groups }, &cluster);
+            tell(&TraceEvent::Process { p: cluster.client(client), groups }, &cluster);
         }
         for (t, is_return, client, n) in self.events() {
             let p = cluster.client(client);
             let m = MsgId { sender: p, seq: n as u64 + 1 };
             let called = &self.clients[client].0[n];
             match &called.back {
-                Some((_, out)) if is_return => tell(&Event::Return { t, p, m, out }, &cluster),
-                _ => tell(&Event::Call { t, p, m, op: &called.op.0 }, &cluster),
+                Some((_, out)) if is_return => tell(&TraceEvent::Return { t, p, m, out }, &cluster),
+                _ => tell(&TraceEvent::Call { t, p, m, op: &called.op.0 }, &cluster),
             }
         }
     }

@@ -5,7 +5,7 @@
 use super::{SHARDS, addresses, alone, client};
 use crate::harness::{Stops, Up, runs, signal, unique, wait_until_gone};
 use crate::recording::{Called, Calls, Recording, Words, moment};
-use amcast::check::Verdict;
+use amcast::check::PropertyVerdict;
 use amcast::check::service::{Budget, linearizable_as, log};
 use amcast::core::rng::Rng;
 use amcast::log::proto::{ReadRequest, ReadResponse};
@@ -248,9 +248,9 @@ fn all_nodes_hold(up: &Up, held: &BTreeMap<String, BTreeMap<u64, String>>) {
 /// Judges a run, and keeps its history where it is not in order.
 fn judge(name: &str, recording: &Recording) {
     let budget = Budget { states: 20_000_000 };
-    let verdict = linearizable_as(log::Logs::new(), &recording.history(), budget);
+    let verdict = linearizable_as(log::LogModel::new(), &recording.history(), budget);
     println!("{name}: {}; linearizable: {verdict:?}", recording.figures());
-    if !matches!(verdict, Verdict::Holds) {
+    if !matches!(verdict, PropertyVerdict::Holds) {
         let path = recording.save(name);
         panic!("not linearizable: {verdict:?}\nthe history is in {}", path.display());
     }
@@ -303,11 +303,11 @@ fn the_judge_finds_one_lost_append_and_one_that_took_effect_twice() {
         calls.push(last);
         Recording { clients: vec![Calls(calls)] }.history()
     };
-    let verdict = |last| linearizable_as(log::Logs::new(), &history(last), Budget::default());
-    assert_eq!(verdict(call(3, "READ a 0", "0 2 x y")), Verdict::Holds);
+    let verdict = |last| linearizable_as(log::LogModel::new(), &history(last), Budget::default());
+    assert_eq!(verdict(call(3, "READ a 0", "0 2 x y")), PropertyVerdict::Holds);
     for wrong in ["0 1 x", "0 2 x x", "0 3 x y y", "1 2 y"] {
         let verdict = verdict(call(3, "READ a 0", wrong));
-        assert!(matches!(verdict, Verdict::Violated(_)), "{wrong}: {verdict:?}");
+        assert!(matches!(verdict, PropertyVerdict::Violated(_)), "{wrong}: {verdict:?}");
     }
-    assert!(matches!(verdict(call(3, "INFO a b", "0 2; nil")), Verdict::Violated(_)));
+    assert!(matches!(verdict(call(3, "INFO a b", "0 2; nil")), PropertyVerdict::Violated(_)));
 }

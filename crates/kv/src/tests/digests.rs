@@ -2,7 +2,7 @@
 
 use super::cut::random;
 use super::*;
-use amcast_core::{Cluster, SkipDecision};
+use amcast_core::{ClusterShape, SkipDecision};
 use amcast_smr::ClockReport;
 use amcast_smr::Machine;
 use amcast_smr::digest::{Digest, DigestReport, point};
@@ -15,8 +15,8 @@ fn limits() -> Limits {
     Limits { slice_bytes: 900, ..Limits::default() }
 }
 
-fn cluster() -> Cluster {
-    Cluster::new(SHARDS, 3, 0).unwrap()
+fn cluster() -> ClusterShape {
+    ClusterShape::new(SHARDS, 3, 0).unwrap()
 }
 
 /// The digests that a node reported, by shard and position.

@@ -13,12 +13,14 @@
 //! client polls the words of what it has on the way. A word stands for itself, so a line that is
 //! written again and again needs no flow control: the newest number is what counts.
 
-use amcast_core::memory::{In, LINE_WORDS, Line, Out, RegionId, RegionSpec, Source, Stamp};
-use amcast_core::{Cluster, Gid, GroupSet, Pid};
-use amcast_memory::{Backing, Directory, Error, MappedCarrier, StartOptions};
+use amcast_core::memory::{
+    CacheLine, LINE_WORDS, LineStamp, MemoryInput, MemoryOutput, RegionId, RegionSpec, WriteSource,
+};
+use amcast_core::{ClusterShape, Gid, GroupSet, Pid};
+use amcast_memory::{Backing, Directory, MappedCarrier, MemoryError, StartOptions};
 
 /// The stamp of every line: each word stands for itself.
-const STAMP: Stamp = Stamp::new(1, 0);
+const STAMP: LineStamp = LineStamp::new(1, 0);
 
 /// How far a part is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -32,7 +34,7 @@ pub(super) enum Phase {
 /// Which part runs which processes, and where their words lie.
 #[derive(Clone, Debug)]
 pub(super) struct Deal {
-    cluster: Cluster,
+    cluster: ClusterShape,
     /// The processes of each part.
     pub(super) parts: Vec<Vec<Pid>>,
     /// For each client: its part, and which of the part's clients it is.
@@ -45,7 +47,7 @@ impl Deal {
     /// Deals replicas and clients to `parts` parts: all replicas of a node together, nodes before
     /// clients. With two parts that is replicas on the one and clients on the other; with one,
     /// everything shares it.
-    pub(super) fn new(cluster: Cluster, parts: usize, window: usize) -> Self {
+    pub(super) fn new(cluster: ClusterShape, parts: usize, window: usize) -> Self {
         let for_nodes = parts.saturating_sub(1).clamp(1, cluster.replicas());
         let for_clients = parts.saturating_sub(for_nodes);
         let mut dealt = vec![Vec::new(); parts.max(1)];
@@ -116,7 +118,11 @@ impl<'a> AckCounters<'a> {
     ///
     /// # Errors
     /// When its memory cannot be set aside.
-    pub(super) fn open(deal: &'a Deal, directory: &Directory, part: usize) -> Result<Self, Error> {
+    pub(super) fn open(
+        deal: &'a Deal,
+        directory: &Directory,
+        part: usize,
+    ) -> Result<Self, MemoryError> {
         let lines = deal.lines_of(part) as u32;
         let region = |writer| RegionSpec { name: "acks", lines, writer, guarded: false };
         let specs: Vec<_> = (0..deal.parts.len()).map(|w| region(deal.acks(w))).collect();
@@ -135,7 +141,10 @@ impl<'a> AckCounters<'a> {
         let all = self.are_at(phase);
         self.carrier.begin_round();
         while let Some((_, input)) = self.carrier.next_input() {
-            debug_assert!(!matches!(input, In::Done(..)), "nothing is posted with a ticket");
+            debug_assert!(
+                !matches!(input, MemoryInput::Done(..)),
+                "nothing is posted with a ticket"
+            );
         }
         for part in 0..self.written.len() {
             self.written[part][0][0] = phase as u64;
@@ -171,9 +180,9 @@ impl<'a> AckCounters<'a> {
         self.changed.sort_unstable();
         self.changed.dedup();
         for &(part, line) in &self.changed {
-            let source = Source::line(written[part][line], STAMP);
+            let source = WriteSource::line(written[part][line], STAMP);
             let own = deal.part_of(self.carrier.pid());
-            self.carrier.post(&[Out::Write {
+            self.carrier.post(&[MemoryOutput::Write {
                 to: deal.acks(part),
                 region: RegionId(own as u16),
                 at: line as u32,
@@ -192,7 +201,7 @@ impl<'a> AckCounters<'a> {
         dst.iter().all(|g| {
             let (line, word) = self.deal.place(client, g, seq);
             let has = |w: usize| -> bool {
-                let lines: &[Line] = window.region(RegionId(w as u16));
+                let lines: &[CacheLine] = window.region(RegionId(w as u16));
                 lines[line].word(word) == seq
             };
             (0..parts).any(has)
@@ -213,7 +222,7 @@ mod tests {
 
     #[test]
     fn replicas_and_clients_share_no_part_if_there_are_two() {
-        let cluster = Cluster::new(2, 3, 4).unwrap();
+        let cluster = ClusterShape::new(2, 3, 4).unwrap();
         for parts in 2..9 {
             let deal = Deal::new(cluster, parts, 1);
             assert_eq!(deal.parts.iter().map(Vec::len).sum::<usize>(), cluster.processes());
@@ -227,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_client_learns_of_each_group_for_itself() {
-        let cluster = Cluster::new(2, 1, 2).unwrap();
+        let cluster = ClusterShape::new(2, 1, 2).unwrap();
         let deal = Deal::new(cluster, 2, 9);
         let directory = Directory::heap(ClusterId(1), deal.processes(), 0).unwrap();
         let mut nodes = AckCounters::open(&deal, &directory, 0).unwrap();

@@ -34,10 +34,10 @@ pub use shared::{child as run_part, clear_left_over, run as run_shared};
 pub use simulated::run as run_simulated;
 pub use stop::{STOPPED, heed_signals};
 
-use amcast_check::{History, Verdict, check};
+use amcast_check::{History, PropertyVerdict, check};
 use amcast_core::rng::Rng;
-use amcast_core::trace::Event;
-use amcast_core::{Cluster, Gid, GroupSet, Overlay, Property, Time};
+use amcast_core::trace::TraceEvent;
+use amcast_core::{ClusterShape, Gid, GroupSet, Overlay, Property, Time};
 use delivered::Kept;
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -129,31 +129,31 @@ fn beside(overlay: &Overlay, g: Gid) -> GroupSet {
 ///
 /// # Errors
 /// With what is wrong.
-fn judge(cluster: &Cluster, all: &[Kept]) -> Result<Vec<&'static str>, String> {
+fn judge(cluster: &ClusterShape, all: &[Kept]) -> Result<Vec<&'static str>, String> {
     const JUDGED: [Property; 3] =
         [Property::UniformIntegrity, Property::UniformPrefixOrder, Property::UniformAcyclicOrder];
     let mut history = History::new();
-    let mut push = |event: Event<'_>| {
+    let mut push = |event: TraceEvent<'_>| {
         history.push_event(&event, cluster).map_err(|e| format!("the history makes no sense: {e}"))
     };
     for p in cluster.pids() {
         let groups = cluster.group_of(p).map_or(GroupSet::EMPTY, GroupSet::one);
-        push(Event::Process { p, groups })?;
+        push(TraceEvent::Process { p, groups })?;
     }
     let mut cast: Vec<_> = all.iter().flat_map(Kept::first).copied().collect();
     cast.sort_unstable();
     cast.dedup();
     for (m, dst) in cast {
-        push(Event::Cast { t: Time::ZERO, p: m.sender, m, dst })?;
+        push(TraceEvent::Cast { t: Time::ZERO, p: m.sender, m, dst })?;
     }
     for (p, delivered) in cluster.pids().zip(all) {
         for &(m, _) in delivered.first() {
-            push(Event::Deliver { t: Time(1), p, m })?;
+            push(TraceEvent::Deliver { t: Time(1), p, m })?;
         }
     }
     let report = check(&history, &JUDGED);
     for (property, verdict) in &report.findings {
-        if let Verdict::Violated(why) = verdict {
+        if let PropertyVerdict::Violated(why) = verdict {
             return Err(format!("{property} does not hold: {why}"));
         }
     }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_wrong_order_is_found() {
-        let cluster = Cluster::new(2, 1, 1).unwrap();
+        let cluster = ClusterShape::new(2, 1, 1).unwrap();
         let both = GroupSet::first(2);
         let m = |seq| (MsgId { sender: cluster.client(0), seq }, both);
         assert!(judge(&cluster, &[kept(&[m(1), m(2)]), kept(&[m(1), m(2)])]).is_ok());

@@ -30,7 +30,7 @@ pub(super) struct Ran {
 /// What a loop does with what its replicas deliver.
 pub(super) struct Sink<'a> {
     pub(super) acks: AckCounters<'a>,
-    cluster: amcast_core::Cluster,
+    cluster: amcast_core::ClusterShape,
     kept: Vec<Kept>,
     position: Vec<u64>,
     /// By group: how far the first of this part's replicas has delivered.

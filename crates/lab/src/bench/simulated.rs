@@ -2,9 +2,9 @@
 
 use super::delivered::Kept;
 use super::{Latency, Load, Measured, histogram, judge};
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, GroupSet, MsgId, Time};
-use amcast_sim::{Model, Outcome, Pace, Settings};
+use amcast_sim::{CarrierModel, CastPace, RunOutcome, RunSettings};
 use std::collections::BTreeMap;
 
 /// Measures `messages` multicasts of `entry` in simulated time. What was multicast before the first
@@ -16,13 +16,15 @@ pub fn run(
     entry: &dyn Entry,
     config: &Config,
     load: &Load,
-    model: Model,
+    model: CarrierModel,
     messages: usize,
 ) -> Result<Measured, String> {
     let cluster = *config.cluster();
-    let pace = Pace::Closed(load.outstanding.max(1) as u32);
-    let settings =
-        Settings { messages, ..Settings::latency(model, pace, load.payload, load.destinations) };
+    let pace = CastPace::Closed(load.outstanding.max(1) as u32);
+    let settings = RunSettings {
+        messages,
+        ..RunSettings::latency(model, pace, load.payload, load.destinations)
+    };
     let mut open: BTreeMap<MsgId, (Time, GroupSet, GroupSet)> = BTreeMap::new();
     let mut dst_of: BTreeMap<MsgId, GroupSet> = BTreeMap::new();
     let mut all: Vec<Kept> = vec![Kept::default(); cluster.processes()];
@@ -31,11 +33,11 @@ pub fn run(
     let mut latencies = histogram();
     let (mut started, mut last) = (None, Time::ZERO);
     let report = amcast_sim::run(entry, config, &settings, 1, &mut |event| match *event {
-        Event::Cast { t, m, dst, .. } => {
+        TraceEvent::Cast { t, m, dst, .. } => {
             open.insert(m, (t, dst, GroupSet::EMPTY));
             dst_of.insert(m, dst);
         }
-        Event::Deliver { t, p, m } => {
+        TraceEvent::Deliver { t, p, m } => {
             let dst = dst_of.get(&m).copied().unwrap_or_default();
             all[p.index()].push(m, dst);
             let (Some(entry), Some(group)) = (open.get_mut(&m), cluster.group_of(p)) else {
@@ -54,7 +56,7 @@ pub fn run(
         _ => {}
     });
     let report = report.map_err(|e| e.to_string())?;
-    if report.outcome != Outcome::Settled {
+    if report.outcome != RunOutcome::Settled {
         return Err(format!("the run did not settle: {:?}", report.outcome));
     }
     let Some(started) = started.filter(|_| !latencies.is_empty()) else {

@@ -8,10 +8,10 @@ use crate::bench::{
     self, Choice, Load, Machine, Plan, Row, STOPPED, line_one_way_ns, report, run_part, run_shared,
     run_simulated, wire,
 };
-use amcast_core::entry::{MediumKind, Node};
+use amcast_core::entry::{MediumKind, ProtocolProcess};
 use amcast_core::{Capability, Entry, Gid, Span};
 use amcast_protocols::tram::Tram;
-use amcast_sim::Model;
+use amcast_sim::CarrierModel;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 use std::io::IsTerminal;
@@ -531,8 +531,8 @@ impl Args {
         let sender =
             if cluster.clients() > 0 { cluster.client(0) } else { cluster.replica(Gid(0), 0) };
         let most = match &entry.build(sender, &config).map_err(Failure::misuse)? {
-            Node::Memory(sender, _) => sender.payload_max(),
-            Node::Messages(sender) => sender.payload_max(),
+            ProtocolProcess::Memory(sender, _) => sender.payload_max(),
+            ProtocolProcess::Messages(sender) => sender.payload_max(),
         };
         if plan.load.payload > most {
             let why =
@@ -552,7 +552,7 @@ impl Args {
             }
             On::Sim => {
                 let delay = Span::nanos(self.delay_ns);
-                let model = Model::constant(delay, delay);
+                let model = CarrierModel::constant(delay, delay);
                 run_simulated(entry, &config, &plan.load, model, self.messages)?
             }
         };

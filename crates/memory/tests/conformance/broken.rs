@@ -2,15 +2,15 @@
 
 use crate::mapped::Carriers;
 use amcast_core::id::Pid;
-use amcast_core::memory::{LINE_WORDS, Out, RegionId, Source, Window};
-use amcast_memory::conformance::{Fabric, Heard, Make, SUITE};
+use amcast_core::memory::{LINE_WORDS, MemoryOutput, RegionId, RegionWindow, WriteSource};
+use amcast_memory::conformance::{MakeMemoryFabric, MemoryEvent, MemoryFabric, SUITE};
 use std::collections::VecDeque;
 use std::panic;
 use std::sync::atomic::Ordering;
 
 /// What is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fault {
+enum MemoryFault {
     StampFirst,
     LinesBackwards,
     DeniedIsWritten,
@@ -24,21 +24,21 @@ enum Fault {
 }
 
 /// Each fault, and the law whose test must notice it.
-const FAULTS: [(Fault, &str); 10] = [
-    (Fault::StampFirst, "a line is whole or stale"),
-    (Fault::LinesBackwards, "writes appear in order of posting"),
-    (Fault::DeniedIsWritten, "nothing is reported written while revoked"),
-    (Fault::AnsweredTwice, "each ticket is answered once"),
-    (Fault::NeverAnswered, "each ticket is answered once"),
-    (Fault::ReadsAreStale, "reads give the lines"),
-    (Fault::FreshUntold, "a fresh start is empty and told once"),
-    (Fault::FreshTwice, "a fresh start is empty and told once"),
-    (Fault::NotZeroed, "a fresh start is empty and told once"),
-    (Fault::OldWritesLand, "nothing meant for the old memory reaches the new"),
+const FAULTS: [(MemoryFault, &str); 10] = [
+    (MemoryFault::StampFirst, "a line is whole or stale"),
+    (MemoryFault::LinesBackwards, "writes appear in order of posting"),
+    (MemoryFault::DeniedIsWritten, "nothing is reported written while revoked"),
+    (MemoryFault::AnsweredTwice, "each ticket is answered once"),
+    (MemoryFault::NeverAnswered, "each ticket is answered once"),
+    (MemoryFault::ReadsAreStale, "reads give the lines"),
+    (MemoryFault::FreshUntold, "a fresh start is empty and told once"),
+    (MemoryFault::FreshTwice, "a fresh start is empty and told once"),
+    (MemoryFault::NotZeroed, "a fresh start is empty and told once"),
+    (MemoryFault::OldWritesLand, "nothing meant for the old memory reaches the new"),
 ];
 
-struct Broken {
-    fault: Fault,
+struct BrokenMemory {
+    fault: MemoryFault,
     inner: Carriers,
     /// Stores into the owner's first region that are put off: line, word, value.
     stores: VecDeque<(u32, usize, u64)>,
@@ -47,10 +47,15 @@ struct Broken {
 const OWNER: Pid = Pid(0);
 const PLAIN: RegionId = RegionId(0);
 
-impl Broken {
+impl BrokenMemory {
     /// Takes single lines written to the first region out of the carrier's hands.
-    fn keeps(&mut self, out: &Out) -> bool {
-        let Out::Write { region: PLAIN, at, source: Source::Made { head, stamp, .. }, .. } = out
+    fn keeps(&mut self, out: &MemoryOutput) -> bool {
+        let MemoryOutput::Write {
+            region: PLAIN,
+            at,
+            source: WriteSource::Made { head, stamp, .. },
+            ..
+        } = out
         else {
             return false;
         };
@@ -62,21 +67,21 @@ impl Broken {
             (*at, word - 1, value)
         });
         match self.fault {
-            Fault::StampFirst => self.stores.extend(stores.into_iter().rev()),
-            Fault::LinesBackwards => {
+            MemoryFault::StampFirst => self.stores.extend(stores.into_iter().rev()),
+            MemoryFault::LinesBackwards => {
                 stores.into_iter().rev().for_each(|s| self.stores.push_front(s))
             }
-            Fault::OldWritesLand => self.stores.extend(stores),
+            MemoryFault::OldWritesLand => self.stores.extend(stores),
             _ => return false,
         }
         true
     }
 }
 
-impl Fabric for Broken {
-    fn post(&mut self, from: Pid, outs: &[Out]) {
+impl MemoryFabric for BrokenMemory {
+    fn post(&mut self, from: Pid, outs: &[MemoryOutput]) {
         for out in outs {
-            if !self.keeps(out) || self.fault == Fault::OldWritesLand {
+            if !self.keeps(out) || self.fault == MemoryFault::OldWritesLand {
                 self.inner.post(from, &[*out]);
             }
         }
@@ -89,23 +94,27 @@ impl Fabric for Broken {
         true
     }
 
-    fn heard(&mut self, by: Pid) -> Vec<Heard> {
+    fn heard(&mut self, by: Pid) -> Vec<MemoryEvent> {
         let heard = self.inner.heard(by);
-        let wrong = |input: Heard| match (self.fault, input) {
-            (Fault::DeniedIsWritten, Heard::Denied(t)) => vec![Heard::Written(t)],
-            (Fault::AnsweredTwice, Heard::Written(t)) => vec![Heard::Written(t), Heard::Written(t)],
-            (Fault::FreshTwice, Heard::Fresh(p, n)) => vec![Heard::Fresh(p, n), Heard::Fresh(p, n)],
-            (Fault::NeverAnswered, Heard::Written(_)) => vec![],
-            (Fault::FreshUntold, Heard::Fresh(..)) => vec![],
-            (Fault::ReadsAreStale, Heard::Words(t, words)) => {
-                vec![Heard::Words(t, vec![[0; LINE_WORDS + 1]; words.len()])]
+        let wrong = |input: MemoryEvent| match (self.fault, input) {
+            (MemoryFault::DeniedIsWritten, MemoryEvent::Denied(t)) => vec![MemoryEvent::Written(t)],
+            (MemoryFault::AnsweredTwice, MemoryEvent::Written(t)) => {
+                vec![MemoryEvent::Written(t), MemoryEvent::Written(t)]
+            }
+            (MemoryFault::FreshTwice, MemoryEvent::Fresh(p, n)) => {
+                vec![MemoryEvent::Fresh(p, n), MemoryEvent::Fresh(p, n)]
+            }
+            (MemoryFault::NeverAnswered, MemoryEvent::Written(_)) => vec![],
+            (MemoryFault::FreshUntold, MemoryEvent::Fresh(..)) => vec![],
+            (MemoryFault::ReadsAreStale, MemoryEvent::Words(t, words)) => {
+                vec![MemoryEvent::Words(t, vec![[0; LINE_WORDS + 1]; words.len()])]
             }
             (_, input) => vec![input],
         };
         heard.into_iter().flat_map(wrong).collect()
     }
 
-    fn window(&self, of: Pid) -> Window<'_> {
+    fn window(&self, of: Pid) -> RegionWindow<'_> {
         self.inner.window(of)
     }
 
@@ -115,7 +124,7 @@ impl Fabric for Broken {
 
     fn start(&mut self, pid: Pid) {
         self.inner.start(pid);
-        if self.fault == Fault::NotZeroed {
+        if self.fault == MemoryFault::NotZeroed {
             self.inner.window(pid).region(PLAIN)[3].raw(0).store(1, Ordering::Relaxed);
         }
     }
@@ -125,11 +134,11 @@ impl Fabric for Broken {
 fn the_suite_notices_every_fault() {
     let _limit = amcast_test_policy::time_limit();
     for (fault, broken) in FAULTS {
-        let notices = |test: fn(Make<'_>)| {
+        let notices = |test: fn(MakeMemoryFabric<'_>)| {
             let judged = panic::catch_unwind(|| {
                 test(&mut || {
                     let inner = Carriers::on_heap();
-                    Box::new(Broken { fault, inner, stores: VecDeque::new() })
+                    Box::new(BrokenMemory { fault, inner, stores: VecDeque::new() })
                 });
             });
             judged.is_err()

@@ -2,8 +2,8 @@
 
 use crate::run;
 use amcast_core::id::Pid;
-use amcast_core::memory::{Out, Window};
-use amcast_memory::conformance::{Fabric, Heard, shape};
+use amcast_core::memory::{MemoryOutput, RegionWindow};
+use amcast_memory::conformance::{MemoryEvent, MemoryFabric, shape};
 use amcast_memory::{ClusterId, Directory, MappedCarrier, StartOptions};
 use std::path::Path;
 
@@ -33,8 +33,8 @@ impl Carriers {
     }
 }
 
-impl Fabric for Carriers {
-    fn post(&mut self, from: Pid, outs: &[Out]) {
+impl MemoryFabric for Carriers {
+    fn post(&mut self, from: Pid, outs: &[MemoryOutput]) {
         self.carrier(from).post(outs);
     }
 
@@ -42,17 +42,17 @@ impl Fabric for Carriers {
         false
     }
 
-    fn heard(&mut self, by: Pid) -> Vec<Heard> {
+    fn heard(&mut self, by: Pid) -> Vec<MemoryEvent> {
         let carrier = self.carrier(by);
         let mut heard = Vec::new();
         carrier.begin_round();
         while let Some((_, input)) = carrier.next_input() {
-            heard.extend(Heard::of(&input));
+            heard.extend(MemoryEvent::of(&input));
         }
         heard
     }
 
-    fn window(&self, of: Pid) -> Window<'_> {
+    fn window(&self, of: Pid) -> RegionWindow<'_> {
         self.carriers[of.index()].as_ref().expect("it lives").window()
     }
 
@@ -78,7 +78,7 @@ impl Drop for Carriers {
 }
 
 #[cfg(not(miri))]
-fn files(id: u64, cleaned: bool) -> Box<dyn Fabric> {
+fn files(id: u64, cleaned: bool) -> Box<dyn MemoryFabric> {
     let id = ClusterId(u64::from(std::process::id()) << 16 | id);
     let base: &Path = &Directory::usual_base();
     Box::new(Carriers::new(Directory::open(base, id, 3, 0).expect("opened"), cleaned))

@@ -2,22 +2,22 @@
 
 use crate::run;
 use amcast_core::id::Pid;
-use amcast_core::memory::{Out, Window};
+use amcast_core::memory::{MemoryOutput, RegionWindow};
 use amcast_core::time::{Span, Time};
-use amcast_memory::conformance::{Fabric, Heard, shape};
+use amcast_memory::conformance::{MemoryEvent, MemoryFabric, shape};
 use amcast_sim::chooser::Chooser;
 use amcast_sim::delay::Delay;
-use amcast_sim::ram::{Answer, Happening, Order, Ram, RamModel};
+use amcast_sim::ram::{MemoryOccurrence, OwnedOutcome, Ram, RamModel, WriteOrder};
 
-struct Simulated {
+struct SimulatedMemory {
     ram: Ram,
     chooser: Chooser,
     now: Time,
     /// For each process what it has heard; fresh starts in it are not yet told to the memory.
-    heard: Vec<Vec<Heard>>,
+    heard: Vec<Vec<MemoryEvent>>,
 }
 
-impl Simulated {
+impl SimulatedMemory {
     fn new(model: RamModel, seed: u64) -> Self {
         let heard = vec![Vec::new(); shape().len()];
         let chooser = Chooser::seeded(seed);
@@ -27,16 +27,16 @@ impl Simulated {
     fn collect(&mut self) {
         while let Some(happening) = self.ram.take() {
             match happening {
-                Happening::Changed { .. } => {}
-                Happening::Fresh { to, of, life } => {
-                    self.heard[to.index()].push(Heard::Fresh(of, life));
+                MemoryOccurrence::Changed { .. } => {}
+                MemoryOccurrence::Fresh { to, of, life } => {
+                    self.heard[to.index()].push(MemoryEvent::Fresh(of, life));
                 }
-                Happening::Done { to, ticket, answer } => {
+                MemoryOccurrence::Done { to, ticket, answer } => {
                     self.heard[to.index()].push(match answer {
-                        Answer::Written => Heard::Written(ticket),
-                        Answer::Denied => Heard::Denied(ticket),
-                        Answer::Lost => Heard::Lost(ticket),
-                        Answer::Words(words) => Heard::Words(ticket, words),
+                        OwnedOutcome::Written => MemoryEvent::Written(ticket),
+                        OwnedOutcome::Denied => MemoryEvent::Denied(ticket),
+                        OwnedOutcome::Lost => MemoryEvent::Lost(ticket),
+                        OwnedOutcome::Words(words) => MemoryEvent::Words(ticket, words),
                     });
                 }
             }
@@ -44,8 +44,8 @@ impl Simulated {
     }
 }
 
-impl Fabric for Simulated {
-    fn post(&mut self, from: Pid, outs: &[Out]) {
+impl MemoryFabric for SimulatedMemory {
+    fn post(&mut self, from: Pid, outs: &[MemoryOutput]) {
         for out in outs {
             self.ram.post(self.now, from, out, &mut self.chooser);
         }
@@ -63,17 +63,17 @@ impl Fabric for Simulated {
         true
     }
 
-    fn heard(&mut self, by: Pid) -> Vec<Heard> {
+    fn heard(&mut self, by: Pid) -> Vec<MemoryEvent> {
         let heard = std::mem::take(&mut self.heard[by.index()]);
         for input in &heard {
-            if let Heard::Fresh(of, life) = *input {
+            if let MemoryEvent::Fresh(of, life) = *input {
                 self.ram.told(by, of, life);
             }
         }
         heard
     }
 
-    fn window(&self, of: Pid) -> Window<'_> {
+    fn window(&self, of: Pid) -> RegionWindow<'_> {
         self.ram.window(of)
     }
 
@@ -92,7 +92,7 @@ impl Fabric for Simulated {
 fn a_quiet_simulated_memory_keeps_the_laws() {
     let _limit = amcast_test_policy::time_limit();
     let model = RamModel::constant(Span::micros(1), Span::nanos(100), Span::nanos(10));
-    run("simulated, quiet", &mut || Box::new(Simulated::new(model, 0)));
+    run("simulated, quiet", &mut || Box::new(SimulatedMemory::new(model, 0)));
 }
 
 #[test]
@@ -110,10 +110,10 @@ fn an_unruly_simulated_memory_keeps_the_laws() {
         denied_late_ppm: 300_000,
         denied_late: up_to(100),
         fresh: up_to(50),
-        order: Order::PerRegion,
+        order: WriteOrder::PerRegion,
         ..RamModel::constant(Span::ZERO, Span::nanos(100), Span::nanos(10))
     };
     for seed in 0..30 {
-        run("simulated, unruly", &mut || Box::new(Simulated::new(model, seed)));
+        run("simulated, unruly", &mut || Box::new(SimulatedMemory::new(model, seed)));
     }
 }

@@ -1,9 +1,9 @@
 //! What the dead leave behind is found and removed; places of dead clients are given again.
 
 use super::*;
-use amcast_core::memory::Outcome;
+use amcast_core::memory::AccessOutcome;
 use amcast_core::step::Ticket;
-use amcast_memory::{Backing, Error};
+use amcast_memory::{Backing, MemoryError};
 use std::fs;
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub(super) fn tenant(directory: &Directory) {
     idle(directory);
 }
 
-impl Cluster {
+impl PairCluster {
     fn path(&self) -> PathBuf {
         Directory::usual_base().join(format!("amcast-{:016x}", self.id.0))
     }
@@ -42,11 +42,11 @@ impl Cluster {
 }
 
 fn outcome_of_write(carrier: &mut MappedCarrier) -> &'static str {
-    carrier.post(&[Out::Write {
+    carrier.post(&[MemoryOutput::Write {
         to: CHILD,
         region: INBOX,
         at: 0,
-        source: Source::line([1; 7], Stamp(1)),
+        source: WriteSource::line([1; 7], LineStamp(1)),
         ticket: Some(Ticket(1)),
         bell: false,
     }]);
@@ -54,9 +54,9 @@ fn outcome_of_write(carrier: &mut MappedCarrier) -> &'static str {
     let mut said = "nothing";
     while let Some((_, input)) = carrier.next_input() {
         match input {
-            In::Done(_, Outcome::Written) => said = "written",
-            In::Done(_, Outcome::Lost) => said = "lost",
-            In::Done(..) => said = "something else",
+            MemoryInput::Done(_, AccessOutcome::Written) => said = "written",
+            MemoryInput::Done(_, AccessOutcome::Lost) => said = "lost",
+            MemoryInput::Done(..) => said = "something else",
             _ => {}
         }
     }
@@ -66,7 +66,7 @@ fn outcome_of_write(carrier: &mut MappedCarrier) -> &'static str {
 #[test]
 fn the_files_of_the_killed_are_removed_and_everyone_is_told() {
     let _limit = amcast_test_policy::time_limit();
-    let cluster = Cluster::new();
+    let cluster = PairCluster::new();
     let mut carrier = start(&cluster.directory, PARENT, &[]);
     assert_eq!(outcome_of_write(&mut carrier), "lost", "nobody is there yet");
     let mut child = cluster.spawn("idle");
@@ -86,7 +86,7 @@ fn the_files_of_the_killed_are_removed_and_everyone_is_told() {
 #[test]
 fn a_start_after_a_kill_needs_no_supervisor() {
     let _limit = amcast_test_policy::time_limit();
-    let cluster = Cluster::new();
+    let cluster = PairCluster::new();
     let mut carrier = start(&cluster.directory, PARENT, &[]);
     for life in 1..=3 {
         let mut child = cluster.spawn("idle");
@@ -99,7 +99,7 @@ fn a_start_after_a_kill_needs_no_supervisor() {
 }
 
 /// Whether this process maps a file of that name.
-fn maps(cluster: &Cluster, name: &str) -> bool {
+fn maps(cluster: &PairCluster, name: &str) -> bool {
     let file = cluster.path().join(name).display().to_string();
     let maps = fs::read_to_string("/proc/self/maps").expect("the system tells");
     maps.lines().any(|line| line.trim_end_matches(" (deleted)").ends_with(&file))
@@ -108,7 +108,7 @@ fn maps(cluster: &Cluster, name: &str) -> bool {
 #[test]
 fn the_memory_of_the_killed_is_let_go_of_before_they_start_again() {
     let _limit = amcast_test_policy::time_limit();
-    let cluster = Cluster::new();
+    let cluster = PairCluster::new();
     let mut carrier = start(&cluster.directory, PARENT, &[]);
     let mut child = cluster.spawn("idle");
     until("the child starts", || cluster.running());
@@ -132,14 +132,14 @@ fn the_memory_of_the_killed_is_let_go_of_before_they_start_again() {
 #[test]
 fn a_start_that_finds_no_room_says_what_it_needs_and_counts_as_no_life() {
     let _limit = amcast_test_policy::time_limit();
-    let cluster = Cluster::new();
+    let cluster = PairCluster::new();
     // Three quarters of a terabyte, of a memory that has less.
     let specs: Vec<_> = (0..3).map(|_| region(u32::MAX, PARENT, false)).collect();
     let needed = Directory::bytes_of(&specs).expect("a file can be so large");
     assert!(needed > 3 * 64 * u64::from(u32::MAX), "with its header");
     assert!(Directory::free_bytes(&cluster.path()).expect("told") < needed);
     let failed = cluster.directory.start(CHILD, &specs, StartOptions::default());
-    let Err(Error::NoSpace { needed_bytes, .. }) = failed else { panic!("{failed:?}") };
+    let Err(MemoryError::NoSpace { needed_bytes, .. }) = failed else { panic!("{failed:?}") };
     assert_eq!(needed_bytes.next_multiple_of(4096), needed);
     let started = start(&cluster.directory, CHILD, &[region(4, PARENT, false)]);
     assert_eq!(started.incarnation(), 0, "who never lived has lost nothing");
@@ -148,7 +148,7 @@ fn a_start_that_finds_no_room_says_what_it_needs_and_counts_as_no_life() {
 #[test]
 fn clusters_are_found_by_the_names_of_their_directories() {
     let _limit = amcast_test_policy::time_limit();
-    let cluster = Cluster::new();
+    let cluster = PairCluster::new();
     assert!(Directory::clusters(&Directory::usual_base()).contains(&cluster.id));
     assert!(Directory::clusters(&cluster.path()).is_empty());
     assert!(Directory::clusters(&cluster.path().join("none")).is_empty());
@@ -157,18 +157,18 @@ fn clusters_are_found_by_the_names_of_their_directories() {
 #[test]
 fn a_process_that_runs_cannot_be_started_again() {
     let _limit = amcast_test_policy::time_limit();
-    let cluster = Cluster::new();
+    let cluster = PairCluster::new();
     let _child = cluster.spawn("idle");
     until("the child starts", || cluster.running());
     let again = cluster.directory.start(CHILD, &[], StartOptions::default());
-    assert!(matches!(again, Err(Error::Running { pid: CHILD, os_pid }) if os_pid != 0));
-    assert!(matches!(cluster.directory.remove(), Err(Error::Running { pid: CHILD, .. })));
+    assert!(matches!(again, Err(MemoryError::Running { pid: CHILD, os_pid }) if os_pid != 0));
+    assert!(matches!(cluster.directory.remove(), Err(MemoryError::Running { pid: CHILD, .. })));
 }
 
 #[test]
 fn a_place_is_one_clients_while_it_lives_and_is_given_again_when_it_is_killed() {
     let _limit = amcast_test_policy::time_limit();
-    let cluster = Cluster::new();
+    let cluster = PairCluster::new();
     let first = cluster.directory.lease(1).expect("asked").expect("free").number();
     let mut child = cluster.spawn("tenant");
     until("the child starts", || cluster.running());
@@ -179,13 +179,13 @@ fn a_place_is_one_clients_while_it_lives_and_is_given_again_when_it_is_killed() 
     child.kill();
     let again = cluster.directory.lease_any().expect("asked").expect("given back by the kill");
     assert_eq!((again.place(), again.number()), (1, first + 2), "the numbers grow");
-    assert!(matches!(cluster.directory.lease(2), Err(Error::NoSuch { count: 2, .. })));
+    assert!(matches!(cluster.directory.lease(2), Err(MemoryError::NoSuch { count: 2, .. })));
 }
 
 #[test]
 fn a_clients_incarnation_follows_its_lease() {
     let _limit = amcast_test_policy::time_limit();
-    let cluster = Cluster::new();
+    let cluster = PairCluster::new();
     let options = |min| StartOptions { incarnation_min: min, ..StartOptions::default() };
     let lives: Vec<_> = [0, 5, 2]
         .into_iter()
@@ -199,7 +199,7 @@ fn a_clients_incarnation_follows_its_lease() {
 #[test]
 fn large_sparse_regions_take_only_what_is_written() {
     let _limit = amcast_test_policy::time_limit();
-    let cluster = Cluster::new();
+    let cluster = PairCluster::new();
     let lines = (512 << 20) / 64;
     let options = StartOptions { backing: Backing::Sparse, ..StartOptions::default() };
     let specs = [region(lines, PARENT, false)];

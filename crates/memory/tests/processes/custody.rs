@@ -1,7 +1,7 @@
 //! Whose the files are, who may open them, and that clusters keep apart.
 
 use super::*;
-use amcast_memory::Error;
+use amcast_memory::MemoryError;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ const INBOX: RegionId = RegionId(0);
 const ID: ClusterId = ClusterId(7);
 
 /// A base directory of the test's own.
-struct Base(PathBuf);
+struct BaseDir(PathBuf);
 
-impl Base {
+impl BaseDir {
     fn new(name: &str) -> Self {
         let path = env::temp_dir().join(format!("amcast-memory-{}-{name}", process::id()));
         fs::create_dir_all(&path).expect("made");
@@ -23,12 +23,12 @@ impl Base {
         self.0.join("amcast-0000000000000007")
     }
 
-    fn open(&self) -> Result<Directory, Error> {
+    fn open(&self) -> Result<Directory, MemoryError> {
         Directory::open(&self.0, ID, 2, 1)
     }
 }
 
-impl Drop for Base {
+impl Drop for BaseDir {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.0).expect("removed");
     }
@@ -41,7 +41,7 @@ fn mode(path: &Path) -> u32 {
 #[test]
 fn only_the_owner_may_use_the_files() {
     let _limit = amcast_test_policy::time_limit();
-    let base = Base::new("modes");
+    let base = BaseDir::new("modes");
     let directory = base.open().expect("opened");
     let _carrier = start(&directory, PARENT, &[region(1, CHILD, false)]);
     let _lease = directory.lease(0).expect("asked").expect("free");
@@ -55,37 +55,37 @@ fn only_the_owner_may_use_the_files() {
 #[test]
 fn a_directory_or_file_that_others_may_use_is_refused() {
     let _limit = amcast_test_policy::time_limit();
-    let base = Base::new("exposed");
+    let base = BaseDir::new("exposed");
     drop(base.open().expect("opened"));
     let file = base.cluster().join("directory");
     fs::set_permissions(&file, Permissions::from_mode(0o640)).expect("set");
-    assert!(matches!(base.open(), Err(Error::Exposed { path, mode: 0o640 }) if path == file));
+    assert!(matches!(base.open(), Err(MemoryError::Exposed { path, mode: 0o640 }) if path == file));
     fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("set");
     fs::set_permissions(base.cluster(), Permissions::from_mode(0o755)).expect("set");
-    assert!(matches!(base.open(), Err(Error::Exposed { mode: 0o755, .. })));
+    assert!(matches!(base.open(), Err(MemoryError::Exposed { mode: 0o755, .. })));
 }
 
 #[test]
 fn links_laid_in_the_way_are_refused() {
     let _limit = amcast_test_policy::time_limit();
-    let base = Base::new("links");
+    let base = BaseDir::new("links");
     let elsewhere = base.0.join("elsewhere");
     fs::create_dir(&elsewhere).expect("made");
     fs::set_permissions(&elsewhere, Permissions::from_mode(0o700)).expect("set");
     symlink(&elsewhere, base.cluster()).expect("linked");
-    assert!(matches!(base.open(), Err(Error::NotPlain { .. })), "the directory");
+    assert!(matches!(base.open(), Err(MemoryError::NotPlain { .. })), "the directory");
     fs::remove_file(base.cluster()).expect("removed");
     drop(base.open().expect("opened"));
     let file = base.cluster().join("directory");
     fs::rename(&file, elsewhere.join("directory")).expect("moved");
     symlink(elsewhere.join("directory"), &file).expect("linked");
-    assert!(matches!(base.open(), Err(Error::NotPlain { .. })), "a file in it");
+    assert!(matches!(base.open(), Err(MemoryError::NotPlain { .. })), "a file in it");
 }
 
 #[test]
 fn what_belongs_to_someone_else_is_refused() {
     let _limit = amcast_test_policy::time_limit();
-    let base = Base::new("owner");
+    let base = BaseDir::new("owner");
     drop(base.open().expect("opened"));
     let us = rustix::process::geteuid().as_raw();
     if us != 0 {
@@ -94,7 +94,7 @@ fn what_belongs_to_someone_else_is_refused() {
         return;
     }
     chown(base.cluster(), Some(12_345), None).expect("given away");
-    assert!(matches!(base.open(), Err(Error::NotOurs { owner_uid: 12_345, our_uid: 0, .. })));
+    assert!(matches!(base.open(), Err(MemoryError::NotOurs { owner_uid: 12_345, our_uid: 0, .. })));
 }
 
 #[test]
@@ -108,14 +108,16 @@ fn a_place_that_does_not_exist_is_named() {
 #[test]
 fn too_little_space_is_an_error_that_says_how_much_is_needed() {
     let _limit = amcast_test_policy::time_limit();
-    let base = Base::new("space");
+    let base = BaseDir::new("space");
     let directory = base.open().expect("opened");
     let specs: Vec<_> = (0..3).map(|_| region(u32::MAX, CHILD, false)).collect();
     let needed = 3 * u64::from(u32::MAX) * 64;
     for backing in [amcast_memory::Backing::Reserved, amcast_memory::Backing::Sparse] {
         let options = StartOptions { backing, ..StartOptions::default() };
         let error = directory.start(PARENT, &specs, options).expect_err("no room");
-        let Error::NoSpace { needed_bytes, free_bytes, .. } = error else { panic!("{error}") };
+        let MemoryError::NoSpace { needed_bytes, free_bytes, .. } = error else {
+            panic!("{error}")
+        };
         assert!(needed_bytes >= needed && free_bytes < needed_bytes, "{error}");
     }
     let left: Vec<_> = fs::read_dir(base.cluster()).expect("listed").collect();
@@ -125,24 +127,24 @@ fn too_little_space_is_an_error_that_says_how_much_is_needed() {
 #[test]
 fn another_shape_or_another_kind_of_file_is_refused() {
     let _limit = amcast_test_policy::time_limit();
-    let base = Base::new("shape");
+    let base = BaseDir::new("shape");
     drop(base.open().expect("opened"));
     let other = Directory::open(&base.0, ID, 3, 1);
-    assert!(matches!(other, Err(Error::Shape { found: [7, 2, 1], expected: [7, 3, 1], .. })));
+    assert!(matches!(other, Err(MemoryError::Shape { found: [7, 2, 1], expected: [7, 3, 1], .. })));
     let file = base.cluster().join("directory");
     let mut bytes = fs::read(&file).expect("read");
     bytes[8] = 99;
     fs::write(&file, &bytes).expect("written");
-    assert!(matches!(base.open(), Err(Error::Version { found: 99, .. })));
+    assert!(matches!(base.open(), Err(MemoryError::Version { found: 99, .. })));
     bytes[0] = b'x';
     fs::write(&file, &bytes).expect("written");
-    assert!(matches!(base.open(), Err(Error::Corrupt { .. })));
+    assert!(matches!(base.open(), Err(MemoryError::Corrupt { .. })));
 }
 
 #[test]
 fn a_directory_whose_maker_died_half_way_is_made_anew() {
     let _limit = amcast_test_policy::time_limit();
-    let base = Base::new("half");
+    let base = BaseDir::new("half");
     for length in [0_u64, 64, 6 * 64] {
         drop(base.open().expect("opened"));
         let file = base.cluster().join("directory");
@@ -155,7 +157,7 @@ fn a_directory_whose_maker_died_half_way_is_made_anew() {
 #[test]
 fn two_clusters_on_one_machine_keep_apart() {
     let _limit = amcast_test_policy::time_limit();
-    let (one, two) = (Cluster::new(), Cluster::new());
+    let (one, two) = (PairCluster::new(), PairCluster::new());
     let specs = [region(1, PARENT, false)];
     let mut writers = [start(&one.directory, PARENT, &[]), start(&two.directory, PARENT, &[])];
     let owners = [start(&one.directory, CHILD, &specs), start(&two.directory, CHILD, &specs)];
@@ -174,7 +176,7 @@ fn two_clusters_on_one_machine_keep_apart() {
 #[test]
 fn a_peer_that_cannot_be_mapped_for_a_moment_is_out_of_reach_for_no_longer() {
     let _limit = amcast_test_policy::time_limit();
-    let base = Base::new("again");
+    let base = BaseDir::new("again");
     let directory = base.open().expect("made");
     let owner = start(&directory, CHILD, &[region(1, PARENT, false)]);
     let file = base.cluster().join(format!("p{}.1", CHILD.0));
@@ -186,7 +188,7 @@ fn a_peer_that_cannot_be_mapped_for_a_moment_is_out_of_reach_for_no_longer() {
     // As if the system had no map or no memory to spare: it refuses.
     fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("set");
     assert_eq!((write(&mut carrier), write(&mut carrier)), (0, 0));
-    assert!(matches!(carrier.take_fault(), Some(Error::Exposed { .. })));
+    assert!(matches!(carrier.take_fault(), Some(MemoryError::Exposed { .. })));
     fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("set");
     // A write was lost: no later one may appear before the protocol is told so (laws 2 and 5).
     let begun = Instant::now();
@@ -196,7 +198,7 @@ fn a_peer_that_cannot_be_mapped_for_a_moment_is_out_of_reach_for_no_longer() {
         assert_eq!(write(&mut carrier), 0, "a write follows a lost one without a word");
         carrier.begin_round();
         while let Some((_, input)) = carrier.next_input() {
-            let fresh = matches!(input, In::Fresh { pid: CHILD, incarnation: 0 });
+            let fresh = matches!(input, MemoryInput::Fresh { pid: CHILD, incarnation: 0 });
             told += usize::from(fresh);
         }
     }
@@ -209,7 +211,7 @@ fn a_peer_that_cannot_be_mapped_for_a_moment_is_out_of_reach_for_no_longer() {
 #[test]
 fn lines_that_are_not_there_are_refused_and_reported() {
     let _limit = amcast_test_policy::time_limit();
-    let cluster = Cluster::new();
+    let cluster = PairCluster::new();
     let owner =
         start(&cluster.directory, CHILD, &[region(2, PARENT, false), region(2, CHILD, false)]);
     let mut carrier = start(&cluster.directory, PARENT, &[]);
@@ -223,7 +225,10 @@ fn lines_that_are_not_there_are_refused_and_reported() {
         (carrier.counts().writes, carrier.counts().refused, carrier.counts().lost),
         (0, 3, 1)
     );
-    assert!(matches!(carrier.take_fault(), Some(Error::Refused { pid: CHILD, region: 9, .. })));
+    assert!(matches!(
+        carrier.take_fault(),
+        Some(MemoryError::Refused { pid: CHILD, region: 9, .. })
+    ));
     assert!(carrier.take_fault().is_none());
     assert_eq!(read(&owner, RegionId(1), 0), 0, "a region is written by its writer only");
 }

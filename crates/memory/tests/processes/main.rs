@@ -9,7 +9,9 @@ mod revocation;
 mod torn;
 
 use amcast_core::id::Pid;
-use amcast_core::memory::{In, Out, RegionId, RegionSpec, Source, Stamp};
+use amcast_core::memory::{
+    LineStamp, MemoryInput, MemoryOutput, RegionId, RegionSpec, WriteSource,
+};
 use amcast_core::time::Span;
 use amcast_memory::{ClusterId, Directory, MappedCarrier, StartOptions};
 use std::process::{Child, Command, Stdio};
@@ -27,12 +29,12 @@ const CHILD: Pid = Pid(1);
 const ROLE: &str = "AMCAST_MEMORY_TEST_ROLE";
 
 /// A cluster of the two processes and two client places, removed in the end.
-struct Cluster {
+struct PairCluster {
     id: ClusterId,
     directory: Directory,
 }
 
-impl Cluster {
+impl PairCluster {
     fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -52,7 +54,7 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for PairCluster {
     fn drop(&mut self) {
         self.directory.clean().expect("cleaned");
         let removed = self.directory.remove();
@@ -99,9 +101,9 @@ fn region(lines: u32, writer: Pid, guarded: bool) -> RegionSpec {
 }
 
 /// One line with a number in it, under a stamp of the same number.
-fn number(to: Pid, region: RegionId, at: u32, value: u64, bell: bool) -> Out {
-    let source = Source::line([value; 7], Stamp(value));
-    Out::Write { to, region, at, source, ticket: None, bell }
+fn number(to: Pid, region: RegionId, at: u32, value: u64, bell: bool) -> MemoryOutput {
+    let source = WriteSource::line([value; 7], LineStamp(value));
+    MemoryOutput::Write { to, region, at, source, ticket: None, bell }
 }
 
 /// The number in such a line; 0 before the first.
@@ -114,7 +116,7 @@ fn fresh_starts(carrier: &mut MappedCarrier) -> usize {
     let mut fresh = 0;
     carrier.begin_round();
     while let Some((_, input)) = carrier.next_input() {
-        fresh += usize::from(matches!(input, In::Fresh { .. }));
+        fresh += usize::from(matches!(input, MemoryInput::Fresh { .. }));
     }
     fresh
 }

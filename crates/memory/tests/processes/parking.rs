@@ -49,7 +49,7 @@ pub(super) fn player(directory: &Directory, me: Pid, other: Pid) {
 #[test]
 fn a_parked_process_is_woken_by_a_write_that_rings() {
     let _limit = amcast_test_policy::time_limit();
-    let cluster = Cluster::new();
+    let cluster = PairCluster::new();
     let mut carrier = start(&cluster.directory, PARENT, &[]);
     let mut child = cluster.spawn("sleeper");
     until("the child starts", || cluster.directory.is_running(CHILD).expect("asked"));
@@ -60,7 +60,7 @@ fn a_parked_process_is_woken_by_a_write_that_rings() {
 #[test]
 fn a_bell_that_nobody_sleeps_on_costs_no_call() {
     let _limit = amcast_test_policy::time_limit();
-    let cluster = Cluster::new();
+    let cluster = PairCluster::new();
     let mut carrier = start(&cluster.directory, PARENT, &[]);
     let _other = start(&cluster.directory, CHILD, &[region(1, PARENT, false)]);
     carrier.post(&[number(CHILD, INBOX, 0, 1, true)]);
@@ -70,7 +70,7 @@ fn a_bell_that_nobody_sleeps_on_costs_no_call() {
 #[test]
 fn two_processes_of_one_loop_share_a_bell() {
     let _limit = amcast_test_policy::time_limit();
-    let cluster = Cluster::new();
+    let cluster = PairCluster::new();
     let first = start(&cluster.directory, PARENT, &[]);
     let options = StartOptions { bell: Some(first.bell().clone()), ..StartOptions::default() };
     let second = cluster.directory.start(CHILD, &[], options).expect("started");
@@ -83,7 +83,7 @@ fn two_processes_of_one_loop_share_a_bell() {
 #[test]
 fn no_wake_up_is_lost_between_two_processes_that_always_park() {
     let _limit = amcast_test_policy::time_limit();
-    let cluster = Cluster::new();
+    let cluster = PairCluster::new();
     let mut child = cluster.spawn("pong");
     player(&cluster.directory, PARENT, CHILD);
     assert!(child.ended_well());

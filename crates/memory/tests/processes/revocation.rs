@@ -1,7 +1,7 @@
 //! Revocation under fire: whatever the writer was told is written, the owner finds after it revoked.
 
 use super::*;
-use amcast_core::memory::Outcome;
+use amcast_core::memory::AccessOutcome;
 use amcast_core::step::Ticket;
 use std::thread;
 
@@ -18,11 +18,11 @@ fn hammer(carrier: &mut MappedCarrier) {
     let mut denied_batches = 0;
     for value in 1_u64.. {
         let outs: Vec<_> = (0..BATCH)
-            .map(|at| Out::Write {
+            .map(|at| MemoryOutput::Write {
                 to: PARENT,
                 region: GUARDED,
                 at,
-                source: Source::line([value; 7], Stamp(value)),
+                source: WriteSource::line([value; 7], LineStamp(value)),
                 ticket: Some(Ticket(u64::from(at))),
                 bell: false,
             })
@@ -34,11 +34,11 @@ fn hammer(carrier: &mut MappedCarrier) {
         carrier.begin_round();
         while let Some((_, input)) = carrier.next_input() {
             match input {
-                In::Done(Ticket(at), Outcome::Written) => {
+                MemoryInput::Done(Ticket(at), AccessOutcome::Written) => {
                     reports.push(number(PARENT, REPORT, at as u32, value, false));
                 }
-                In::Done(_, Outcome::Denied) => denied = true,
-                In::Done(_, Outcome::Lost) => stopped = true,
+                MemoryInput::Done(_, AccessOutcome::Denied) => denied = true,
+                MemoryInput::Done(_, AccessOutcome::Lost) => stopped = true,
                 _ => {}
             }
         }
@@ -69,12 +69,12 @@ fn judge(owner: &mut MappedCarrier) {
     while rounds < ROUNDS && (rounds < ROUNDS / 10 || begun.elapsed() < TIME) {
         let round = rounds;
         rounds += 1;
-        owner.post(&[Out::Allow(GUARDED)]);
+        owner.post(&[MemoryOutput::Allow(GUARDED)]);
         let before = read(owner, GUARDED, BATCH - 1);
         // Sooner or later: the revocation falls into any part of a batch.
         let wanted = before + round % 7;
         until("the writer writes", || read(owner, GUARDED, BATCH - 1) > wanted);
-        owner.post(&[Out::Revoke(GUARDED)]);
+        owner.post(&[MemoryOutput::Revoke(GUARDED)]);
         let found: Vec<_> = (0..BATCH).map(|at| read(owner, GUARDED, at)).collect();
         // Two denied batches later the writer has judged, and reported, all it did under the grant.
         let denied = read(owner, REPORT, BATCH);
@@ -95,7 +95,7 @@ fn owner(directory: &Directory) -> MappedCarrier {
 #[test]
 fn between_processes_every_written_is_found_after_the_revocation() {
     let _limit = amcast_test_policy::time_limit();
-    let cluster = Cluster::new();
+    let cluster = PairCluster::new();
     let mut carrier = owner(&cluster.directory);
     let _child = cluster.spawn("revocation");
     judge(&mut carrier);

@@ -1,7 +1,7 @@
 //! A writer that is killed in mid-write: the reader finds whole lines only, in order.
 
 use super::*;
-use amcast_core::memory::{LINE_WORDS, Line, Lines};
+use amcast_core::memory::{CacheLine, LINE_WORDS, LineRange};
 
 /// Records of three lines in a ring; each line's words follow from the record and the line.
 const RECORD: u32 = 3;
@@ -16,13 +16,13 @@ fn words(epoch: u32, record: u64, line: u32) -> [u64; LINE_WORDS] {
     core::array::from_fn(|i| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(i as u32))
 }
 
-fn place(record: u64) -> (u32, Stamp) {
+fn place(record: u64) -> (u32, LineStamp) {
     let slot = (record % u64::from(SLOTS)) as u32 * RECORD;
-    (slot, Stamp::new(0, record / u64::from(SLOTS)))
+    (slot, LineStamp::new(0, record / u64::from(SLOTS)))
 }
 
-fn stamp(epoch: u32, record: u64) -> Stamp {
-    Stamp(u64::from(epoch) << 32 | place(record).1.0)
+fn stamp(epoch: u32, record: u64) -> LineStamp {
+    LineStamp(u64::from(epoch) << 32 | place(record).1.0)
 }
 
 /// The child: writes records as fast as the reader takes them, half of them copied.
@@ -36,13 +36,13 @@ pub(super) fn writer(directory: &Directory) {
         for (line, to) in (0..).zip(carrier.window().region(STAGING)) {
             to.put(&words(epoch, record, line), stamp);
         }
-        let lines = |at, count| Lines { region: STAGING, at, count };
+        let lines = |at, count| LineRange { region: STAGING, at, count };
         let source = if record % 2 == 0 {
-            Source::Copy(lines(0, RECORD))
+            WriteSource::Copy(lines(0, RECORD))
         } else {
-            Source::Made { head: words(epoch, record, 0), stamp, rest: lines(1, RECORD - 1) }
+            WriteSource::Made { head: words(epoch, record, 0), stamp, rest: lines(1, RECORD - 1) }
         };
-        carrier.post(&[Out::Write {
+        carrier.post(&[MemoryOutput::Write {
             to: PARENT,
             region: RING,
             at,
@@ -54,7 +54,7 @@ pub(super) fn writer(directory: &Directory) {
 }
 
 /// Whether the record is there: its last line is, hence all of them, and each is whole.
-fn check(ring: &[Line], epoch: u32, record: u64) -> bool {
+fn check(ring: &[CacheLine], epoch: u32, record: u64) -> bool {
     let (at, expected) = (place(record).0, stamp(epoch, record));
     // From the last to the first: while the writer is at work, a line that is there later says
     // nothing of one that was looked at before.
@@ -76,7 +76,7 @@ fn check(ring: &[Line], epoch: u32, record: u64) -> bool {
 #[test]
 fn a_writer_killed_in_mid_write_leaves_no_torn_record() {
     let _limit = amcast_test_policy::time_limit();
-    let cluster = Cluster::new();
+    let cluster = PairCluster::new();
     let mut carrier = start(&cluster.directory, PARENT, &[region(RECORD * SLOTS, CHILD, false)]);
     for epoch in 1..=12 {
         let mut child = cluster.spawn("torn");

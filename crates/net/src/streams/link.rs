@@ -1,8 +1,10 @@
 //! The connection to one peer, through its stages.
 
-use crate::known::{Claim, Known};
+use crate::peer_identity::{PeerClaim, PeerIdentity};
 use crate::secret::Nonce;
-use crate::wire::{CHALLENGE_BYTES, FrameQueue, FrameReader, Hello, Nonces, PROVED_BYTES, Refusal};
+use crate::wire::{
+    CHALLENGE_BYTES, ConnectionRefusal, FrameQueue, FrameReader, Hello, Nonces, PROVED_BYTES,
+};
 use amcast_core::rng::Rng;
 use amcast_core::{Pid, Span};
 use rustix::fd::OwnedFd;
@@ -19,18 +21,18 @@ pub(super) fn dials(from: Pid, to: Pid) -> bool {
 
 /// The connection to one peer, and what waits to be sent on it.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct PeerLink {
     pub(super) address: SocketAddr,
-    pub(super) stage: Stage,
+    pub(super) stage: LinkState,
     pub(super) queue: FrameQueue,
     pub(super) reader: FrameReader,
     /// The latest life that it was let in with in this life of ours.
     pub(super) incarnation: Option<u32>,
     /// What is known of it, from our earlier lives, too.
-    pub(super) known: Known,
+    pub(super) known: PeerIdentity,
     /// Why it is not gone on with although it welcomed us, with what it claimed; it is told when it is
     /// dialled next.
-    pub(super) dismissed: Option<(Refusal, Claim)>,
+    pub(super) dismissed: Option<(ConnectionRefusal, PeerClaim)>,
     /// `Up` was said, and not `Down` since.
     pub(super) up: bool,
     /// `Down` was said, and not `Up` since: what is sent is lost. False before the first connection:
@@ -50,24 +52,29 @@ pub(super) struct Link {
 
 /// How far a connection is.
 #[derive(Debug)]
-pub(super) enum Stage {
+pub(super) enum LinkState {
     /// There is none. Who dials does so at that time.
     Away { dial_at: Option<Instant> },
     /// Under way until then.
     Dialling { socket: OwnedFd, until: Instant },
     /// It stands, and the other end is to prove until then that it knows the secret.
-    Opening { socket: OwnedFd, nonce: Nonce, challenge: Partial<CHALLENGE_BYTES>, until: Instant },
+    Opening {
+        socket: OwnedFd,
+        nonce: Nonce,
+        challenge: PartialRead<CHALLENGE_BYTES>,
+        until: Instant,
+    },
     /// It did, and is to answer this process's hello until then.
-    Greeting { socket: OwnedFd, nonces: Nonces, hello: Partial<PROVED_BYTES>, until: Instant },
+    Greeting { socket: OwnedFd, nonces: Nonces, hello: PartialRead<PROVED_BYTES>, until: Instant },
     /// Frames go both ways.
     Open { socket: OwnedFd },
 }
 
-impl Link {
+impl PeerLink {
     pub(super) fn new(
         address: SocketAddr,
         frame_bytes_max: usize,
-        (stage, known): (Stage, Known),
+        (stage, known): (LinkState, PeerIdentity),
     ) -> Self {
         Self {
             address,
@@ -90,11 +97,11 @@ impl Link {
     /// When something is to be done for it even if nothing arrives.
     pub(super) fn due(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Away { dial_at } => dial_at,
-            Stage::Dialling { until, .. }
-            | Stage::Opening { until, .. }
-            | Stage::Greeting { until, .. } => Some(until),
-            Stage::Open { .. } => None,
+            LinkState::Away { dial_at } => dial_at,
+            LinkState::Dialling { until, .. }
+            | LinkState::Opening { until, .. }
+            | LinkState::Greeting { until, .. } => Some(until),
+            LinkState::Open { .. } => None,
         }
     }
 }
@@ -109,13 +116,13 @@ pub(super) fn pause(failures: u32, min: Span, max: Span, rng: &mut Rng) -> Durat
 
 /// A part of the handshake that arrives in pieces.
 #[derive(Debug)]
-pub(super) struct Partial<const BYTES: usize> {
+pub(super) struct PartialRead<const BYTES: usize> {
     /// Apart: most connections are in another stage, and need no room for it.
     bytes: Box<[u8; BYTES]>,
     filled: usize,
 }
 
-impl<const BYTES: usize> Partial<BYTES> {
+impl<const BYTES: usize> PartialRead<BYTES> {
     pub(super) fn new() -> Self {
         Self { bytes: Box::new([0; BYTES]), filled: 0 }
     }

@@ -1,7 +1,7 @@
 //! The lane `Stream`: a TCP connection to each peer.
 //!
 //! Of two processes the one with the higher pid dials; see `link.rs` for the stages of a connection
-//! and `guests.rs` for those that come in. A connection that breaks loses what was on the way, in
+//! and `handshaking.rs` for those that come in. A connection that breaks loses what was on the way, in
 //! both directions, and each end says `Down`; frames that were sent before the first connection
 //! stood wait for it, since nobody said `Down` of it.
 //!
@@ -10,22 +10,24 @@
 //! it in the medium; to drop single messages would break the order that protocols rest on. With a
 //! bound of many times what a protocol has in flight, only a peer that stopped gets there.
 
-mod guests;
+mod handshaking;
 mod link;
 
-use crate::error::{Break, Error, Remark};
-use crate::known::{Claim, Known};
-use crate::options::{Options, Peer};
-use crate::poller::{EventFlags, Token, Watch};
+use crate::error::{LinkFailure, NetDiagnostic, NetError};
+use crate::events::{CarrierEvents, LinkEvent};
+use crate::options::{NetOptions, PeerConfig};
+use crate::peer_identity::{PeerClaim, PeerIdentity};
+use crate::poller::{EventFlags, PollToken, SocketRegistry};
 use crate::secret::{Purpose, nonce};
 use crate::sockets;
-use crate::told::{News, Told};
-use crate::wire::{Hello, LENGTH_BYTES, Nonces, NotHello, Refusal, Said, opening};
+use crate::wire::{
+    ConnectionRefusal, HandshakeMessage, Hello, LENGTH_BYTES, Nonces, NotHello, opening,
+};
 use amcast_core::Pid;
 use amcast_core::rng::Rng;
 use core::ops::Range;
-use guests::Guests;
-use link::{Link, Partial, Stage};
+use handshaking::InboundHandshakes;
+use link::{LinkState, PartialRead, PeerLink};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -51,11 +53,11 @@ pub(crate) struct Streams {
     me: Pid,
     /// What this process says of itself.
     hello: Hello,
-    options: Options,
-    watch: Watch,
+    options: NetOptions,
+    watch: SocketRegistry,
     listener: OwnedFd,
-    links: Vec<Link>,
-    guests: Guests,
+    links: Vec<PeerLink>,
+    guests: InboundHandshakes,
     /// Peers that have something for this round, and how many of them are done with.
     turns: Vec<Pid>,
     turn: usize,
@@ -71,26 +73,26 @@ pub(crate) struct Streams {
 impl Streams {
     pub(crate) fn new(
         (me, incarnation): (Pid, u32),
-        peers: &[Peer],
+        peers: &[PeerConfig],
         listener: OwnedFd,
-        watch: Watch,
-        options: &Options,
-    ) -> Result<Self, Error> {
+        watch: SocketRegistry,
+        options: &NetOptions,
+    ) -> Result<Self, NetError> {
         let now = Instant::now();
-        let link = |(pid, peer): (u32, &Peer)| {
+        let link = |(pid, peer): (u32, &PeerConfig)| {
             let dial_at = link::dials(me, Pid(pid)).then_some(now);
             let known = options.known.get(pid as usize).cloned().unwrap_or_default();
-            Link::new(peer.tcp, options.frame_bytes_max, (Stage::Away { dial_at }, known))
+            PeerLink::new(peer.tcp, options.frame_bytes_max, (LinkState::Away { dial_at }, known))
         };
         watch
-            .add(&listener, Token::Listener, EventFlags::IN)
-            .map_err(Error::doing("poll a socket"))?;
+            .add(&listener, PollToken::Listener, EventFlags::IN)
+            .map_err(NetError::doing("poll a socket"))?;
         let processes = match options.processes {
             0 => peers.len() as u32,
             hosted => hosted,
         };
-        let Options { cluster_id: cluster, decides, disk, start, anew, .. } = *options;
-        let (said, from, to) = (Said::Ask, me, me);
+        let NetOptions { cluster_id: cluster, decides, disk, start, anew, .. } = *options;
+        let (said, from, to) = (HandshakeMessage::Ask, me, me);
         let hello =
             Hello { said, cluster, from, to, incarnation, processes, disk, start, anew, decides };
         Ok(Self {
@@ -100,7 +102,7 @@ impl Streams {
             watch,
             listener,
             links: (0..).zip(peers).map(link).collect(),
-            guests: Guests::new(peers.len()),
+            guests: InboundHandshakes::new(peers.len()),
             turns: Vec::with_capacity(peers.len()),
             turn: 0,
             reads: 0,
@@ -134,7 +136,7 @@ impl Streams {
     }
 
     /// What is known of a peer for good.
-    pub(crate) fn known(&self, pid: Pid) -> &Known {
+    pub(crate) fn known(&self, pid: Pid) -> &PeerIdentity {
         &self.links[pid.index()].known
     }
 
@@ -152,7 +154,7 @@ impl Streams {
 
     /// Puts a frame in for a peer, in two parts.
     #[inline]
-    pub(crate) fn send(&mut self, to: Pid, head: &[u8], rest: &[u8], told: &mut Told) {
+    pub(crate) fn send(&mut self, to: Pid, head: &[u8], rest: &[u8], told: &mut CarrierEvents) {
         let link = &mut self.links[to.index()];
         if link.muted {
             told.counts.dropped_down += 1;
@@ -174,7 +176,7 @@ impl Streams {
     }
 
     /// Writes out what was put in, as far as the sockets take it.
-    pub(crate) fn flush(&mut self, told: &mut Told) {
+    pub(crate) fn flush(&mut self, told: &mut CarrierEvents) {
         while let Some(pid) = self.dirty.pop() {
             self.links[pid.index()].dirty = false;
             if !self.links[pid.index()].blocked {
@@ -183,9 +185,9 @@ impl Streams {
         }
     }
 
-    fn write_out(&mut self, pid: Pid, told: &mut Told) {
+    fn write_out(&mut self, pid: Pid, told: &mut CarrierEvents) {
         let link = &mut self.links[pid.index()];
-        let Stage::Open { socket } = &link.stage else { return };
+        let LinkState::Open { socket } = &link.stage else { return };
         while link.queue.len() > 0 {
             let waiting = link.queue.waiting();
             told.counts.stream_writes += 1;
@@ -202,61 +204,61 @@ impl Streams {
                 Err(Errno::AGAIN) => {
                     link.blocked = true;
                     let both = EventFlags::IN | EventFlags::OUT;
-                    if let Err(errno) = self.watch.change(socket, Token::Link(pid.0), both) {
-                        self.lose(pid, Break::System(errno), told);
+                    if let Err(errno) = self.watch.change(socket, PollToken::Link(pid.0), both) {
+                        self.lose(pid, LinkFailure::System(errno), told);
                     }
                     return;
                 }
-                Err(errno) => return self.lose(pid, Break::System(errno), told),
+                Err(errno) => return self.lose(pid, LinkFailure::System(errno), told),
             }
         }
     }
 
     /// The socket takes more again.
-    fn unblock(&mut self, pid: Pid, told: &mut Told) {
+    fn unblock(&mut self, pid: Pid, told: &mut CarrierEvents) {
         let link = &mut self.links[pid.index()];
         if !std::mem::take(&mut link.blocked) {
             return;
         }
         self.write_out(pid, told);
         let link = &self.links[pid.index()];
-        let Stage::Open { socket } = &link.stage else { return };
+        let LinkState::Open { socket } = &link.stage else { return };
         if !link.blocked
-            && let Err(errno) = self.watch.change(socket, Token::Link(pid.0), EventFlags::IN)
+            && let Err(errno) = self.watch.change(socket, PollToken::Link(pid.0), EventFlags::IN)
         {
-            self.lose(pid, Break::System(errno), told);
+            self.lose(pid, LinkFailure::System(errno), told);
         }
     }
 
     /// Gives the connection to a peer up.
-    pub(crate) fn hang_up(&mut self, pid: Pid, told: &mut Told) {
+    pub(crate) fn hang_up(&mut self, pid: Pid, told: &mut CarrierEvents) {
         if self.links[pid.index()].up {
-            self.lose(pid, Break::HungUp, told);
+            self.lose(pid, LinkFailure::HungUp, told);
         }
     }
 
     /// A peer is somewhere else from now on; whether that is new.
-    pub(crate) fn move_peer(&mut self, pid: Pid, to: SocketAddr, told: &mut Told) -> bool {
+    pub(crate) fn move_peer(&mut self, pid: Pid, to: SocketAddr, told: &mut CarrierEvents) -> bool {
         let link = &mut self.links[pid.index()];
         if link.address == to {
             return false;
         }
         (link.address, link.failures, link.remarked) = (to, 0, false);
         if link.up {
-            self.lose(pid, Break::HungUp, told);
+            self.lose(pid, LinkFailure::HungUp, told);
         } else if link::dials(self.me, pid) {
             // What was under way goes to where it was.
-            self.enter(pid, Stage::Away { dial_at: Some(Instant::now()) });
+            self.enter(pid, LinkState::Away { dial_at: Some(Instant::now()) });
         }
         true
     }
 
     #[cold]
-    fn overflow(&mut self, pid: Pid, told: &mut Told) {
+    fn overflow(&mut self, pid: Pid, told: &mut CarrierEvents) {
         told.counts.overflows += 1;
         told.counts.dropped_down += 1;
         let waiting = self.links[pid.index()].queue.len();
-        self.lose(pid, Break::Overflow(waiting), told);
+        self.lose(pid, LinkFailure::Overflow(waiting), told);
     }
 
     // ---- receiving
@@ -268,13 +270,19 @@ impl Streams {
     }
 
     /// Something may have happened to the connection.
-    pub(crate) fn ready(&mut self, pid: Pid, flags: EventFlags, now: Instant, told: &mut Told) {
+    pub(crate) fn ready(
+        &mut self,
+        pid: Pid,
+        flags: EventFlags,
+        now: Instant,
+        told: &mut CarrierEvents,
+    ) {
         match &self.links[pid.index()].stage {
-            Stage::Away { .. } => {}
-            Stage::Dialling { .. } => self.dialled(pid, now, told),
-            Stage::Opening { .. } => self.challenged(pid, now, told),
-            Stage::Greeting { .. } => self.greeted(pid, now, told),
-            Stage::Open { .. } => {
+            LinkState::Away { .. } => {}
+            LinkState::Dialling { .. } => self.dialled(pid, now, told),
+            LinkState::Opening { .. } => self.challenged(pid, now, told),
+            LinkState::Greeting { .. } => self.greeted(pid, now, told),
+            LinkState::Open { .. } => {
                 if flags.contains(EventFlags::OUT) {
                     self.unblock(pid, told);
                 }
@@ -289,7 +297,7 @@ impl Streams {
 
     /// The next frame of this round: from whom, and where in [`Streams::bytes`] it lies.
     #[inline]
-    pub(crate) fn next(&mut self, told: &mut Told) -> Option<(Pid, Range<usize>)> {
+    pub(crate) fn next(&mut self, told: &mut CarrierEvents) -> Option<(Pid, Range<usize>)> {
         loop {
             let pid = *self.turns.get(self.turn)?;
             let link = &mut self.links[pid.index()];
@@ -301,7 +309,7 @@ impl Streams {
                 Ok(None) if self.reads < READS_MAX && self.read(pid, told) => {}
                 Ok(None) => self.next_turn(),
                 Err(long) => {
-                    self.lose(pid, Break::TooLong(long.bytes), told);
+                    self.lose(pid, LinkFailure::TooLong(long.bytes), told);
                     self.next_turn();
                 }
             }
@@ -321,14 +329,14 @@ impl Streams {
     }
 
     /// Reads from a peer's socket once; whether anything came.
-    fn read(&mut self, pid: Pid, told: &mut Told) -> bool {
+    fn read(&mut self, pid: Pid, told: &mut CarrierEvents) -> bool {
         let link = &mut self.links[pid.index()];
-        let Stage::Open { socket } = &link.stage else { return false };
+        let LinkState::Open { socket } = &link.stage else { return false };
         let space = link.reader.space();
         let room = space.len();
         told.counts.stream_reads += 1;
         match rustix::net::recv(socket, space, RecvFlags::DONTWAIT) {
-            Ok((0, _)) => self.lose(pid, Break::Closed, told),
+            Ok((0, _)) => self.lose(pid, LinkFailure::Closed, told),
             Ok((count, _)) => {
                 told.counts.stream_bytes_received += count as u64;
                 link.reader.arrived(count);
@@ -337,7 +345,7 @@ impl Streams {
                 return true;
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(errno) => self.lose(pid, Break::System(errno), told),
+            Err(errno) => self.lose(pid, LinkFailure::System(errno), told),
         }
         false
     }
@@ -345,7 +353,7 @@ impl Streams {
     // ---- connecting
 
     /// Does what is due at `now`.
-    pub(crate) fn wake(&mut self, now: Instant, told: &mut Told) {
+    pub(crate) fn wake(&mut self, now: Instant, told: &mut CarrierEvents) {
         if now < self.next_due {
             return;
         }
@@ -355,7 +363,7 @@ impl Streams {
             let due = self.links[pid.index()].due();
             if due.is_some_and(|due| due <= now) {
                 match self.links[pid.index()].stage {
-                    Stage::Away { .. } => self.dial(pid, now, told),
+                    LinkState::Away { .. } => self.dial(pid, now, told),
                     _ => self.dial_failed(pid, Err(Errno::TIMEDOUT), now, told),
                 }
             }
@@ -370,56 +378,56 @@ impl Streams {
 
     /// A peer shows that it lives in a life in which it is not connected: a connection to an earlier
     /// one is dead, and it is dialled soon.
-    pub(crate) fn knocked(&mut self, pid: Pid, incarnation: u32, told: &mut Told) {
+    pub(crate) fn knocked(&mut self, pid: Pid, incarnation: u32, told: &mut CarrierEvents) {
         let link = &self.links[pid.index()];
         if link.up && link.incarnation.is_some_and(|known| known < incarnation) {
-            self.lose(pid, Break::Replaced, told);
+            self.lose(pid, LinkFailure::Replaced, told);
         }
         let soon = Instant::now() + KNOCK_PAUSE;
-        if let Stage::Away { dial_at: Some(dial_at) } = &mut self.links[pid.index()].stage {
+        if let LinkState::Away { dial_at: Some(dial_at) } = &mut self.links[pid.index()].stage {
             *dial_at = soon.min(*dial_at);
             self.next_due = self.next_due.min(soon);
         }
     }
 
-    fn dial(&mut self, pid: Pid, now: Instant, told: &mut Told) {
+    fn dial(&mut self, pid: Pid, now: Instant, told: &mut CarrierEvents) {
         told.counts.dials += 1;
         let until = now + Duration::from_nanos(self.options.handshake_max.0);
         let begun = sockets::dial(self.links[pid.index()].address).and_then(|socket| {
-            self.watch.add(&socket, Token::Link(pid.0), EventFlags::OUT)?;
+            self.watch.add(&socket, PollToken::Link(pid.0), EventFlags::OUT)?;
             Ok(socket)
         });
         match begun {
-            Ok(socket) => self.enter(pid, Stage::Dialling { socket, until }),
+            Ok(socket) => self.enter(pid, LinkState::Dialling { socket, until }),
             Err(errno) => self.dial_failed(pid, Err(errno), now, told),
         }
     }
 
     /// The system is done with connecting: this process says what the other one's proof is to be over.
-    fn dialled(&mut self, pid: Pid, now: Instant, told: &mut Told) {
-        let away = Stage::Away { dial_at: None };
+    fn dialled(&mut self, pid: Pid, now: Instant, told: &mut CarrierEvents) {
+        let away = LinkState::Away { dial_at: None };
         let stage = std::mem::replace(&mut self.links[pid.index()].stage, away);
-        let Stage::Dialling { socket, until } = stage else { return };
+        let LinkState::Dialling { socket, until } = stage else { return };
         let opened = sockets::dialled(&socket).and_then(|()| {
             sockets::tune(&socket, &self.options, told);
-            self.watch.change(&socket, Token::Link(pid.0), EventFlags::IN)?;
+            self.watch.change(&socket, PollToken::Link(pid.0), EventFlags::IN)?;
             let nonce = nonce().map_err(|_| Errno::IO)?;
             say(&socket, &opening(&nonce)).map(|()| nonce)
         });
         match opened {
             Ok(nonce) => {
-                let challenge = Partial::new();
-                self.enter(pid, Stage::Opening { socket, nonce, challenge, until });
+                let challenge = PartialRead::new();
+                self.enter(pid, LinkState::Opening { socket, nonce, challenge, until });
             }
             Err(errno) => self.dial_failed(pid, Err(errno), now, told),
         }
     }
 
     /// Whoever is there answers: if it knows the secret, this process introduces itself.
-    fn challenged(&mut self, pid: Pid, now: Instant, told: &mut Told) {
+    fn challenged(&mut self, pid: Pid, now: Instant, told: &mut CarrierEvents) {
         let secret = self.options.secret.clone();
         let link = &mut self.links[pid.index()];
-        let Stage::Opening { socket, nonce, challenge, .. } = &mut link.stage else { return };
+        let LinkState::Opening { socket, nonce, challenge, .. } = &mut link.stage else { return };
         let nonces = match challenge.read(socket) {
             Ok(None) => return,
             Ok(Some(bytes)) => Nonces::of_challenge(*nonce, bytes, &secret),
@@ -427,11 +435,12 @@ impl Streams {
         };
         let nonces = match nonces {
             Ok(Some(nonces)) => nonces,
-            Ok(None) => return self.dial_failed(pid, Ok(Refused::Unproved), now, told),
-            Err(why) => return self.dial_failed(pid, Ok(Refused::Bytes(why)), now, told),
+            Ok(None) => return self.dial_failed(pid, Ok(HelloError::Unproved), now, told),
+            Err(why) => return self.dial_failed(pid, Ok(HelloError::Bytes(why)), now, told),
         };
-        let away = Stage::Away { dial_at: None };
-        let Stage::Opening { socket, until, .. } = std::mem::replace(&mut link.stage, away) else {
+        let away = LinkState::Away { dial_at: None };
+        let LinkState::Opening { socket, until, .. } = std::mem::replace(&mut link.stage, away)
+        else {
             return;
         };
         let dismissed = link.dismissed.take();
@@ -444,29 +453,30 @@ impl Streams {
             // Best effort: it is told again as long as it welcomes us.
             _ if dismissed.is_some() => self.dial_later(pid, now),
             Ok(()) => {
-                let hello = Partial::new();
-                self.enter(pid, Stage::Greeting { socket, nonces, hello, until });
+                let hello = PartialRead::new();
+                self.enter(pid, LinkState::Greeting { socket, nonces, hello, until });
             }
             Err(errno) => self.dial_failed(pid, Err(errno), now, told),
         }
     }
 
     /// The answer to this process's hello arrives.
-    fn greeted(&mut self, pid: Pid, now: Instant, told: &mut Told) {
+    fn greeted(&mut self, pid: Pid, now: Instant, told: &mut CarrierEvents) {
         let secret = self.options.secret.clone();
         let link = &mut self.links[pid.index()];
-        let Stage::Greeting { socket, nonces, hello, .. } = &mut link.stage else { return };
+        let LinkState::Greeting { socket, nonces, hello, .. } = &mut link.stage else { return };
         let answer = match hello.read(socket) {
             Ok(None) => return,
             Ok(Some(bytes)) => nonces.read_hello(&secret, Purpose::Answer, bytes),
             Err(errno) => return self.dial_failed(pid, Err(errno), now, told),
         };
-        let answer = answer.map_err(Refused::Bytes).and_then(|said| said.ok_or(Refused::Unproved));
+        let answer =
+            answer.map_err(HelloError::Bytes).and_then(|said| said.ok_or(HelloError::Unproved));
         match answer.and_then(|hello| self.welcomed(pid, &hello)) {
             Ok(claim) => {
-                let away = Stage::Away { dial_at: None };
+                let away = LinkState::Away { dial_at: None };
                 let stage = std::mem::replace(&mut self.links[pid.index()].stage, away);
-                let Stage::Greeting { socket, .. } = stage else { return };
+                let LinkState::Greeting { socket, .. } = stage else { return };
                 self.establish(pid, socket, &claim, told);
             }
             Err(why) => self.dial_failed(pid, Ok(why), now, told),
@@ -474,83 +484,93 @@ impl Streams {
     }
 
     /// What the one claims that welcomed this process, if it is the right peer.
-    fn welcomed(&self, pid: Pid, hello: &Hello) -> Result<Claim, Refused> {
+    fn welcomed(&self, pid: Pid, hello: &Hello) -> Result<PeerClaim, HelloError> {
         let life = hello.incarnation;
-        if let Said::Refuse(why) = hello.said {
-            return Err(Refused::By(why, life));
+        if let HandshakeMessage::Refuse(why) = hello.said {
+            return Err(HelloError::By(why, life));
         }
-        if hello.said != Said::Welcome || (hello.from, hello.to) != (pid, self.me) {
-            return Err(Refused::By(Refusal::Address, life));
+        if hello.said != HandshakeMessage::Welcome || (hello.from, hello.to) != (pid, self.me) {
+            return Err(HelloError::By(ConnectionRefusal::Address, life));
         }
-        self.judge(hello).map_err(|why| Refused::By(why, life))?;
+        self.judge(hello).map_err(|why| HelloError::By(why, life))?;
         let claim = hello.claim();
         let admitted = self.known(pid).admits(&claim);
-        admitted.map_err(|why| Refused::Dismissed(why, claim))?;
+        admitted.map_err(|why| HelloError::Dismissed(why, claim))?;
         Ok(claim)
     }
 
     /// What both ends check of each other.
-    fn judge(&self, hello: &Hello) -> Result<(), Refusal> {
+    fn judge(&self, hello: &Hello) -> Result<(), ConnectionRefusal> {
         if hello.cluster != self.hello.cluster {
-            return Err(Refusal::Cluster);
+            return Err(ConnectionRefusal::Cluster);
         }
         if let Some(at) = self.hello.decides.differs(&hello.decides) {
-            return Err(Refusal::Decides(at));
+            return Err(ConnectionRefusal::Decides(at));
         }
         if hello.processes != self.hello.processes {
-            return Err(Refusal::Shape);
+            return Err(ConnectionRefusal::Shape);
         }
         Ok(())
     }
 
     /// What a peer is told that is refused: which of its lives is known, too.
-    fn refusal(&self, (pid, refused): (Pid, Claim), why: Refusal) -> Hello {
+    fn refusal(&self, (pid, refused): (Pid, PeerClaim), why: ConnectionRefusal) -> Hello {
         let known = self.links.get(pid.index()).and_then(|link| link.known.life);
         let incarnation = match why {
-            Refusal::Old | Refusal::Replaced => known.unwrap_or(self.hello.incarnation),
+            ConnectionRefusal::Old | ConnectionRefusal::Replaced => {
+                known.unwrap_or(self.hello.incarnation)
+            }
             _ => self.hello.incarnation,
         };
-        let Claim { disk, start, .. } = refused;
-        Hello { said: Said::Refuse(why), to: pid, incarnation, disk, start, ..self.hello }
+        let PeerClaim { disk, start, .. } = refused;
+        Hello {
+            said: HandshakeMessage::Refuse(why),
+            to: pid,
+            incarnation,
+            disk,
+            start,
+            ..self.hello
+        }
     }
 
     /// An attempt came to nothing: the next one after a pause.
     fn dial_failed(
         &mut self,
         pid: Pid,
-        why: Result<Refused, Errno>,
+        why: Result<HelloError, Errno>,
         now: Instant,
-        told: &mut Told,
+        told: &mut CarrierEvents,
     ) {
         let link = &mut self.links[pid.index()];
         link.failures = link.failures.saturating_add(1);
         let address = link.address;
         let remark = match why {
-            Ok(Refused::By(why, life)) => Remark::RefusedBy { pid, address, why, life },
-            Ok(Refused::Dismissed(why, refused)) => {
+            Ok(HelloError::By(why, life)) => NetDiagnostic::RefusedBy { pid, address, why, life },
+            Ok(HelloError::Dismissed(why, refused)) => {
                 link.dismissed = Some((why, refused));
-                Remark::Refused { pid: Some(pid), address, why }
+                NetDiagnostic::Refused { pid: Some(pid), address, why }
             }
-            Ok(Refused::Bytes(NotHello::Version(_))) => {
-                Remark::RefusedBy { pid, address, why: Refusal::Version, life: 0 }
+            Ok(HelloError::Bytes(NotHello::Version(_))) => {
+                NetDiagnostic::RefusedBy { pid, address, why: ConnectionRefusal::Version, life: 0 }
             }
-            Ok(Refused::Bytes(NotHello::Stranger)) => Remark::Stranger { address },
-            Ok(Refused::Unproved) => {
-                Remark::Refused { pid: Some(pid), address, why: Refusal::Secret }
+            Ok(HelloError::Bytes(NotHello::Stranger)) => NetDiagnostic::Stranger { address },
+            Ok(HelloError::Unproved) => {
+                NetDiagnostic::Refused { pid: Some(pid), address, why: ConnectionRefusal::Secret }
             }
-            Err(errno) => Remark::Unreachable { pid, address, errno },
+            Err(errno) => NetDiagnostic::Unreachable { pid, address, errno },
         };
         match remark {
-            Remark::RefusedBy { .. } | Remark::Refused { .. } => {
+            NetDiagnostic::RefusedBy { .. } | NetDiagnostic::Refused { .. } => {
                 told.counts.refused += 1;
                 // It will not change its mind soon: the longest pause.
                 link.failures = link.failures.max(REFUSED_FAILURES);
             }
-            Remark::Stranger { .. } => told.counts.strangers += 1,
+            NetDiagnostic::Stranger { .. } => told.counts.strangers += 1,
             _ => {}
         }
         // Who is refused must hear it, whatever was in the way before.
-        let is_refusal = matches!(remark, Remark::RefusedBy { .. } | Remark::Refused { .. });
+        let is_refusal =
+            matches!(remark, NetDiagnostic::RefusedBy { .. } | NetDiagnostic::Refused { .. });
         if is_refusal || !std::mem::replace(&mut link.remarked, true) {
             told.remark(remark);
         }
@@ -558,18 +578,24 @@ impl Streams {
     }
 
     fn dial_later(&mut self, pid: Pid, now: Instant) {
-        let Options { redial_min, redial_max, .. } = self.options;
+        let NetOptions { redial_min, redial_max, .. } = self.options;
         let failures = self.links[pid.index()].failures;
         let pause = link::pause(failures, redial_min, redial_max, &mut self.rng);
-        self.enter(pid, Stage::Away { dial_at: Some(now + pause) });
+        self.enter(pid, LinkState::Away { dial_at: Some(now + pause) });
     }
 
     /// Both ends know each other: a new stream begins.
-    fn establish(&mut self, pid: Pid, socket: OwnedFd, claim: &Claim, told: &mut Told) {
+    fn establish(
+        &mut self,
+        pid: Pid,
+        socket: OwnedFd,
+        claim: &PeerClaim,
+        told: &mut CarrierEvents,
+    ) {
         if self.links[pid.index()].up {
-            self.lose(pid, Break::Replaced, told);
+            self.lose(pid, LinkFailure::Replaced, told);
         }
-        self.enter(pid, Stage::Open { socket });
+        self.enter(pid, LinkState::Open { socket });
         let link = &mut self.links[pid.index()];
         link.reader.clear();
         link.incarnation = Some(claim.life);
@@ -577,39 +603,39 @@ impl Streams {
         (link.up, link.muted, link.blocked) = (true, false, false);
         (link.failures, link.remarked) = (0, false);
         told.counts.connects += 1;
-        told.news.push_back(News::Up(pid));
-        told.remark(Remark::Up { pid, incarnation: claim.life });
+        told.news.push_back(LinkEvent::Up(pid));
+        told.remark(NetDiagnostic::Up { pid, incarnation: claim.life });
         // What was sent before the first connection.
         self.write_out(pid, told);
     }
 
     /// The connection is gone, and what was on the way.
-    fn lose(&mut self, pid: Pid, why: Break, told: &mut Told) {
+    fn lose(&mut self, pid: Pid, why: LinkFailure, told: &mut CarrierEvents) {
         let now = Instant::now();
-        let Options { redial_min, redial_max, .. } = self.options;
+        let NetOptions { redial_min, redial_max, .. } = self.options;
         let link = &mut self.links[pid.index()];
         let dials = link::dials(self.me, pid);
         let stage = match &link.stage {
             // Before the first connection only the queue is given up, and dialling goes on.
-            Stage::Open { .. } if dials => {
+            LinkState::Open { .. } if dials => {
                 let pause = link::pause(0, redial_min, redial_max, &mut self.rng);
-                Some(Stage::Away { dial_at: Some(now + pause) })
+                Some(LinkState::Away { dial_at: Some(now + pause) })
             }
-            Stage::Open { .. } => Some(Stage::Away { dial_at: None }),
+            LinkState::Open { .. } => Some(LinkState::Away { dial_at: None }),
             _ => None,
         };
         link.queue.clear();
         link.reader.clear();
         told.counts.breaks += u64::from(link.up);
         (link.up, link.muted, link.blocked) = (false, true, false);
-        told.news.push_back(News::Down(pid));
-        told.remark(Remark::Down { pid, why });
+        told.news.push_back(LinkEvent::Down(pid));
+        told.remark(NetDiagnostic::Down { pid, why });
         if let Some(stage) = stage {
             self.enter(pid, stage);
         }
     }
 
-    fn enter(&mut self, pid: Pid, stage: Stage) {
+    fn enter(&mut self, pid: Pid, stage: LinkState) {
         let link = &mut self.links[pid.index()];
         link.stage = stage;
         if let Some(due) = link.due() {
@@ -619,11 +645,11 @@ impl Streams {
 }
 
 /// Why an answer to a hello was none that lets this process in.
-enum Refused {
+enum HelloError {
     /// The peer refuses this process, and knows of this life of it.
-    By(Refusal, u32),
+    By(ConnectionRefusal, u32),
     /// This process refuses the peer, which claims that.
-    Dismissed(Refusal, Claim),
+    Dismissed(ConnectionRefusal, PeerClaim),
     /// Whoever answers does not know the secret.
     Unproved,
     Bytes(NotHello),

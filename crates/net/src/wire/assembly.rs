@@ -1,6 +1,6 @@
 //! Putting messages together that came in pieces.
 
-use super::datagram::{Piece, Sender};
+use super::datagram::{DatagramSender, MessageFragment};
 
 /// How many messages of one sender are put together at a time: datagrams of a sender overtake each
 /// other, but not by so many messages. One more makes the oldest of the sender make room.
@@ -9,8 +9,8 @@ const MESSAGES_PER_SENDER_MAX: usize = 8;
 /// Messages that came in pieces, in a bounded number of bytes. What is not complete when others need
 /// the room is lost, as datagrams may be.
 #[derive(Debug)]
-pub struct Assembly {
-    places: Vec<Place>,
+pub struct MessageAssembly {
+    places: Vec<AssemblySlot>,
     bytes_max: usize,
     message_bytes_max: usize,
     /// Bytes that the messages in the making take together.
@@ -22,7 +22,7 @@ pub struct Assembly {
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct AssemblySlot {
     /// Whether a message is in the making here.
     taken: bool,
     of: (u32, u32, u32),
@@ -35,7 +35,7 @@ struct Place {
     used: u64,
 }
 
-impl Assembly {
+impl MessageAssembly {
     /// For messages of at most `message_bytes_max` bytes, all those in the making taking at most
     /// `bytes_max`, or one message if that is more. It holds on to at most twice as much.
     pub fn new(bytes_max: usize, message_bytes_max: usize) -> Self {
@@ -50,14 +50,15 @@ impl Assembly {
 
     /// Adds a piece; says in which place the message lies if that completes it. It stays there until
     /// the next piece is added. A piece of a message over the limit is dropped.
-    pub fn add(&mut self, sender: Sender, piece: &Piece<'_>) -> Option<usize> {
+    pub fn add(&mut self, sender: DatagramSender, piece: &MessageFragment<'_>) -> Option<usize> {
         let total = piece.total as usize;
         if total > self.message_bytes_max {
             return None;
         }
         self.clock += 1;
         let of = (sender.pid.0, sender.incarnation, piece.number);
-        let same = |p: &Place| p.taken && p.of == of && (p.total, p.size) == (total, piece.size);
+        let same =
+            |p: &AssemblySlot| p.taken && p.of == of && (p.total, p.size) == (total, piece.size);
         let place = match self.places.iter().position(same) {
             Some(place) => place,
             None => self.begin(of, total, piece.size),
@@ -87,7 +88,7 @@ impl Assembly {
     }
 
     fn begin(&mut self, of: (u32, u32, u32), total: usize, size: u16) -> usize {
-        let same_sender = |p: &Place| p.of.0 == of.0;
+        let same_sender = |p: &AssemblySlot| p.of.0 == of.0;
         if self.places.iter().filter(|p| p.taken && same_sender(p)).count()
             >= MESSAGES_PER_SENDER_MAX
         {
@@ -102,7 +103,7 @@ impl Assembly {
         }
         let place = self.places.iter().position(|p| !p.taken).unwrap_or(self.places.len());
         if place == self.places.len() {
-            self.places.push(Place::default());
+            self.places.push(AssemblySlot::default());
         }
         let p = &mut self.places[place];
         let pieces = total.div_ceil(usize::from(size));
@@ -115,7 +116,7 @@ impl Assembly {
         place
     }
 
-    fn give_up_oldest(&mut self, among: impl Fn(&Place) -> bool) {
+    fn give_up_oldest(&mut self, among: impl Fn(&AssemblySlot) -> bool) {
         let taken = (0..).zip(&self.places).filter(|(_, p)| p.taken && among(p));
         if let Some((place, _)) = taken.min_by_key(|(_, p)| p.used) {
             self.given_up += 1;
@@ -135,12 +136,12 @@ mod tests {
     use amcast_core::Pid;
     use amcast_core::rng::Rng;
 
-    const SENDER: Sender = Sender { cluster: 7, pid: Pid(3), incarnation: 2 };
+    const SENDER: DatagramSender = DatagramSender { cluster: 7, pid: Pid(3), incarnation: 2 };
 
-    fn pieces(number: u32, message: &[u8], size: u16) -> Vec<Piece<'_>> {
+    fn pieces(number: u32, message: &[u8], size: u16) -> Vec<MessageFragment<'_>> {
         let piece = |(index, bytes)| {
             let total = message.len() as u32;
-            Piece { number, total, index, size, bytes }
+            MessageFragment { number, total, index, size, bytes }
         };
         (0..).zip(message.chunks(usize::from(size))).map(piece).collect()
     }
@@ -154,7 +155,7 @@ mod tests {
     fn pieces_in_any_order_and_doubled_make_the_message_once() {
         let message = bytes(10_007, 1);
         let mut rng = Rng::new(2);
-        let mut assembly = Assembly::new(1 << 20, 1 << 20);
+        let mut assembly = MessageAssembly::new(1 << 20, 1 << 20);
         for round in 0..20 {
             let mut all: Vec<_> = pieces(round, &message, 100);
             all.extend(pieces(round, &message, 100).into_iter().take(40));
@@ -175,9 +176,9 @@ mod tests {
     #[test]
     fn lost_pieces_cost_a_bounded_number_of_bytes() {
         let message = bytes(1_000, 1);
-        let mut assembly = Assembly::new(10_000, 1_000);
+        let mut assembly = MessageAssembly::new(10_000, 1_000);
         for number in 0..1_000 {
-            let sender = Sender { pid: Pid(number % 7), ..SENDER };
+            let sender = DatagramSender { pid: Pid(number % 7), ..SENDER };
             for piece in &pieces(number, &message, 100)[1..] {
                 assert_eq!(assembly.add(sender, piece), None);
             }
@@ -192,8 +193,8 @@ mod tests {
     #[test]
     fn lives_and_shapes_of_a_message_do_not_mix() {
         let (one, other) = (bytes(200, 1), bytes(200, 2));
-        let mut assembly = Assembly::new(10_000, 1_000);
-        let later = Sender { incarnation: 3, ..SENDER };
+        let mut assembly = MessageAssembly::new(10_000, 1_000);
+        let later = DatagramSender { incarnation: 3, ..SENDER };
         assert_eq!(assembly.add(SENDER, &pieces(1, &one, 100)[0]), None);
         assert_eq!(assembly.add(later, &pieces(1, &other, 100)[1]), None);
         assert_eq!(assembly.add(SENDER, &pieces(1, &one, 150)[1]), None);

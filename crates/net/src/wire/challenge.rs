@@ -123,15 +123,15 @@ impl Nonces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decides::Decides;
-    use crate::wire::{Refusal, Said};
+    use crate::settings_digest::SettingsDigest;
+    use crate::wire::{ConnectionRefusal, HandshakeMessage};
     use amcast_core::Pid;
 
     const NONCES: Nonces = Nonces { dialler: [7; NONCE_BYTES], dialled: [8; NONCE_BYTES] };
 
     fn hello() -> Hello {
         Hello {
-            said: Said::Ask,
+            said: HandshakeMessage::Ask,
             cluster: 1,
             from: Pid(1),
             to: Pid(0),
@@ -140,7 +140,7 @@ mod tests {
             disk: 4,
             start: 5,
             anew: false,
-            decides: Decides::default(),
+            decides: SettingsDigest::default(),
         }
     }
 
@@ -187,7 +187,8 @@ mod tests {
         assert_eq!(read_opening(&older), Err(NotHello::Stranger));
         // An older one answers with a refusal, which may end sooner than a challenge.
         let mut refused = [0; CHALLENGE_BYTES];
-        let said = Hello { said: Said::Refuse(Refusal::Version), ..hello() }.encode();
+        let said = Hello { said: HandshakeMessage::Refuse(ConnectionRefusal::Version), ..hello() }
+            .encode();
         refused.copy_from_slice(&said[..CHALLENGE_BYTES]);
         refused[4] = 7;
         let read = Nonces::of_challenge(NONCES.dialler, &refused, &Secret::default());

@@ -1,7 +1,7 @@
 //! Datagrams: several messages in one, or a piece of a message that fits in none.
 
 use super::VERSION;
-use amcast_core::codec::{Codec, CodecError, Reader};
+use amcast_core::codec::{ByteReader, Codec, CodecError};
 use amcast_core::{Gid, Pid};
 
 /// How long the head of a datagram is, in bytes.
@@ -24,7 +24,7 @@ const ECHO: u8 = 4;
 
 /// Who sent a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sender {
+pub struct DatagramSender {
     /// The cluster it belongs to.
     pub cluster: u64,
     /// Who it is.
@@ -35,11 +35,11 @@ pub struct Sender {
 
 /// What is in a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Body<'a> {
+pub enum DatagramBody<'a> {
     /// Messages, each behind its length: [`next_message`] takes them out.
     Messages(&'a [u8]),
     /// A piece of a message.
-    Piece(Piece<'a>),
+    Piece(MessageFragment<'a>),
     /// Nothing: the sender has just started and waits to be dialled.
     Knock,
     /// Nothing: who gets it at the address of the group echoes it to the sender.
@@ -58,7 +58,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         Ok(Self { group: Gid(u8::decode(from)?), number: u32::decode(from)? })
     }
 }
@@ -66,7 +66,7 @@ impl Probe {
 /// A piece of a message that is too long for one datagram. Its pieces are equally long, but for the
 /// last; they may arrive in any order, and more than once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Piece<'a> {
+pub struct MessageFragment<'a> {
     /// The sender's number of the message among those in pieces; it wraps.
     pub number: u32,
     /// How long the message is, in bytes.
@@ -79,7 +79,7 @@ pub struct Piece<'a> {
     pub bytes: &'a [u8],
 }
 
-impl Piece<'_> {
+impl MessageFragment<'_> {
     /// Where in the message it begins, in bytes.
     pub fn offset(&self) -> usize {
         usize::from(self.index) * usize::from(self.size)
@@ -113,37 +113,37 @@ impl From<CodecError> for NotDatagram {
 ///
 /// # Errors
 /// When it is none of this version. Its messages are looked at by [`next_message`] only.
-pub fn read_datagram(bytes: &[u8]) -> Result<(Sender, Body<'_>), NotDatagram> {
+pub fn read_datagram(bytes: &[u8]) -> Result<(DatagramSender, DatagramBody<'_>), NotDatagram> {
     let (head, rest) = bytes.split_at_checked(HEAD_BYTES).ok_or(NotDatagram::Stranger)?;
-    let mut head = Reader::new(head);
+    let mut head = ByteReader::new(head);
     if u32::decode(&mut head)? != MAGIC || u16::decode(&mut head)? != VERSION {
         return Err(NotDatagram::Stranger);
     }
     let (kind, _unused) = (u8::decode(&mut head)?, u8::decode(&mut head)?);
-    let sender = Sender {
+    let sender = DatagramSender {
         cluster: u64::decode(&mut head)?,
         pid: Pid::decode(&mut head)?,
         incarnation: u32::decode(&mut head)?,
     };
     let body = match kind {
-        MESSAGES => Body::Messages(rest),
+        MESSAGES => DatagramBody::Messages(rest),
         PIECE => {
-            let mut rest = Reader::new(rest);
+            let mut rest = ByteReader::new(rest);
             let (number, total) = (u32::decode(&mut rest)?, u32::decode(&mut rest)?);
             let (index, size) = (u16::decode(&mut rest)?, u16::decode(&mut rest)?);
-            let piece = Piece { number, total, index, size, bytes: rest.rest() };
+            let piece = MessageFragment { number, total, index, size, bytes: rest.rest() };
             if !piece.is_sound() {
                 return Err(NotDatagram::Malformed);
             }
-            Body::Piece(piece)
+            DatagramBody::Piece(piece)
         }
-        KNOCK if rest.is_empty() => Body::Knock,
+        KNOCK if rest.is_empty() => DatagramBody::Knock,
         PROBE | ECHO => {
-            let mut rest = Reader::new(rest);
+            let mut rest = ByteReader::new(rest);
             let probe = Probe::decode(&mut rest)?;
             let body = match kind {
-                PROBE => Body::Probe(probe),
-                _ => Body::Echo(probe, u32::decode(&mut rest)?),
+                PROBE => DatagramBody::Probe(probe),
+                _ => DatagramBody::Echo(probe, u32::decode(&mut rest)?),
             };
             if !rest.rest().is_empty() {
                 return Err(NotDatagram::Malformed);
@@ -171,7 +171,7 @@ pub fn next_message<'a>(messages: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Not
     Ok(Some(message))
 }
 
-impl Sender {
+impl DatagramSender {
     fn head(self, kind: u8, to: &mut Vec<u8>) {
         MAGIC.encode(to);
         VERSION.encode(to);
@@ -188,7 +188,7 @@ impl Sender {
     }
 
     /// Makes a datagram of a piece.
-    pub fn piece(self, piece: &Piece<'_>, to: &mut Vec<u8>) {
+    pub fn piece(self, piece: &MessageFragment<'_>, to: &mut Vec<u8>) {
         self.head(PIECE, to);
         piece.number.encode(to);
         piece.total.encode(to);
@@ -229,7 +229,7 @@ pub fn put_message(message: &[u8], to: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    const SENDER: Sender = Sender { cluster: 7, pid: Pid(3), incarnation: 2 };
+    const SENDER: DatagramSender = DatagramSender { cluster: 7, pid: Pid(3), incarnation: 2 };
 
     fn made(make: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -249,7 +249,9 @@ mod tests {
             0, b'x', b'y', b'z', 0, 0,
         ];
         assert_eq!(bytes, expected);
-        let Ok((SENDER, Body::Messages(mut rest))) = read_datagram(&bytes) else { panic!() };
+        let Ok((SENDER, DatagramBody::Messages(mut rest))) = read_datagram(&bytes) else {
+            panic!()
+        };
         assert_eq!(next_message(&mut rest), Ok(Some(&b"xyz"[..])));
         assert_eq!(next_message(&mut rest), Ok(Some(&b""[..])));
         assert_eq!(next_message(&mut rest), Ok(None));
@@ -263,10 +265,10 @@ mod tests {
         let mut bytes = made(|to| SENDER.probe(probe, to));
         assert_eq!(bytes[6], 3);
         assert_eq!(bytes[HEAD_BYTES..], [3, 4, 3, 2, 1]);
-        assert_eq!(read_datagram(&bytes), Ok((SENDER, Body::Probe(probe))));
+        assert_eq!(read_datagram(&bytes), Ok((SENDER, DatagramBody::Probe(probe))));
         let echo = made(|to| SENDER.echo(probe, 9, to));
         assert_eq!(echo[HEAD_BYTES..], [3, 4, 3, 2, 1, 9, 0, 0, 0]);
-        assert_eq!(read_datagram(&echo), Ok((SENDER, Body::Echo(probe, 9))));
+        assert_eq!(read_datagram(&echo), Ok((SENDER, DatagramBody::Echo(probe, 9))));
         assert_eq!(read_datagram(&echo[..echo.len() - 1]), Err(NotDatagram::Malformed));
         bytes.push(0);
         assert_eq!(read_datagram(&bytes), Err(NotDatagram::Malformed));
@@ -274,19 +276,19 @@ mod tests {
 
     #[test]
     fn pieces_that_do_not_fit_together_are_malformed() {
-        let sound = Piece { number: 1, total: 25, index: 2, size: 10, bytes: b"abcde" };
+        let sound = MessageFragment { number: 1, total: 25, index: 2, size: 10, bytes: b"abcde" };
         let read = |piece| {
             read_datagram(&made(|to| SENDER.piece(&piece, to)))
-                .map(|(_, b)| b == Body::Piece(piece))
+                .map(|(_, b)| b == DatagramBody::Piece(piece))
         };
         assert_eq!(read(sound), Ok(true));
         for wrong in [
-            Piece { index: 1, ..sound },
-            Piece { index: 3, ..sound },
-            Piece { total: 26, ..sound },
-            Piece { size: 0, ..sound },
-            Piece { size: 0, index: 0, bytes: b"", ..sound },
-            Piece { total: 0, index: 0, bytes: b"", ..sound },
+            MessageFragment { index: 1, ..sound },
+            MessageFragment { index: 3, ..sound },
+            MessageFragment { total: 26, ..sound },
+            MessageFragment { size: 0, ..sound },
+            MessageFragment { size: 0, index: 0, bytes: b"", ..sound },
+            MessageFragment { total: 0, index: 0, bytes: b"", ..sound },
         ] {
             assert_eq!(read(wrong), Err(NotDatagram::Malformed), "{wrong:?}");
         }
@@ -295,7 +297,7 @@ mod tests {
     #[test]
     fn strangers_and_other_versions_are_told_from_damage() {
         let knock = made(|to| SENDER.knock(to));
-        assert_eq!(read_datagram(&knock), Ok((SENDER, Body::Knock)));
+        assert_eq!(read_datagram(&knock), Ok((SENDER, DatagramBody::Knock)));
         let changed = |at: usize, by: u8| {
             let mut bytes = knock.clone();
             bytes[at] ^= by;

@@ -1,10 +1,10 @@
 //! The handshake of a connection: who is there, of which cluster, in which life.
 
 use super::VERSION;
-use crate::decides::{Decides, MARKS};
-use crate::known::Claim;
+use crate::peer_identity::PeerClaim;
+use crate::settings_digest::{MARKS, SettingsDigest};
 use amcast_core::Pid;
-use amcast_core::codec::{Codec, CodecError, Reader};
+use amcast_core::codec::{ByteReader, Codec, CodecError};
 use amcast_core::limits::LIVES_MAX;
 use core::fmt;
 
@@ -21,7 +21,7 @@ pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"amcS");
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello {
     /// What it has to say.
-    pub said: Said,
+    pub said: HandshakeMessage,
     /// The cluster it belongs to.
     pub cluster: u64,
     /// Who it is.
@@ -41,24 +41,24 @@ pub struct Hello {
     /// Whether the process began on its disk by asking the others what it had promised before.
     pub anew: bool,
     /// What decides what the process does.
-    pub decides: Decides,
+    pub decides: SettingsDigest,
 }
 
 /// What an end of a connection says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Said {
+pub enum HandshakeMessage {
     /// Who dialled asks to be let in.
     Ask,
     /// Who was dialled lets the other in: frames follow.
     Welcome,
     /// Who was dialled does not, and closes the connection. Who dialled says so on a connection of its
     /// own when it is the one who does not go on with who welcomed it.
-    Refuse(Refusal),
+    Refuse(ConnectionRefusal),
 }
 
 /// Why a connection was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
+pub enum ConnectionRefusal {
     /// The two do not run the same version of the program.
     Version,
     /// The other belongs to another cluster.
@@ -79,18 +79,18 @@ pub enum Refusal {
 }
 
 /// Those that say no more than why, by their number; the places of what decides have the numbers behind them.
-const REFUSALS: [Refusal; 7] = [
-    Refusal::Version,
-    Refusal::Cluster,
-    Refusal::Shape,
-    Refusal::Address,
-    Refusal::Old,
-    Refusal::Replaced,
-    Refusal::Secret,
+const REFUSALS: [ConnectionRefusal; 7] = [
+    ConnectionRefusal::Version,
+    ConnectionRefusal::Cluster,
+    ConnectionRefusal::Shape,
+    ConnectionRefusal::Address,
+    ConnectionRefusal::Old,
+    ConnectionRefusal::Replaced,
+    ConnectionRefusal::Secret,
 ];
 
-impl Refusal {
-    /// Its number, which travels: that of [`Refusal::Decides`] says the place, too.
+impl ConnectionRefusal {
+    /// Its number, which travels: that of [`ConnectionRefusal::Decides`] says the place, too.
     pub fn number(self) -> u8 {
         let behind = REFUSALS.len() as u8;
         match self {
@@ -106,7 +106,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ConnectionRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Version => {
@@ -151,9 +151,9 @@ impl Hello {
     /// The bytes of it.
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let (kind, refusal) = match self.said {
-            Said::Ask => (0_u8, 0_u8),
-            Said::Welcome => (1, 0),
-            Said::Refuse(why) => (2, why.number()),
+            HandshakeMessage::Ask => (0_u8, 0_u8),
+            HandshakeMessage::Welcome => (1, 0),
+            HandshakeMessage::Refuse(why) => (2, why.number()),
         };
         let mut bytes = Vec::with_capacity(HELLO_BYTES);
         MAGIC.encode(&mut bytes);
@@ -173,9 +173,9 @@ impl Hello {
     }
 
     /// What it says of who sends it, in a hello that is no refusal.
-    pub(crate) fn claim(&self) -> Claim {
+    pub(crate) fn claim(&self) -> PeerClaim {
         let Self { incarnation: life, start, disk, anew, .. } = *self;
-        Claim { life, start, disk, anew }
+        PeerClaim { life, start, disk, anew }
     }
 
     /// Whether bytes that may be the beginning of a hello are none of this version's; known as soon as
@@ -191,7 +191,7 @@ impl Hello {
     /// # Errors
     /// When it is none, or of another version.
     pub fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Self, NotHello> {
-        let mut from = Reader::new(bytes);
+        let mut from = ByteReader::new(bytes);
         let short = |_: CodecError| NotHello::Stranger;
         if u32::decode(&mut from).map_err(short)? != MAGIC {
             return Err(NotHello::Stranger);
@@ -200,14 +200,16 @@ impl Hello {
         let (kind, refusal) = (u8::decode(&mut from), u8::decode(&mut from));
         let said = match (kind.map_err(short)?, refusal.map_err(short)?) {
             // A refusal for the version is understood by every version.
-            (2, 0) => Said::Refuse(Refusal::Version),
+            (2, 0) => HandshakeMessage::Refuse(ConnectionRefusal::Version),
             _ if version != VERSION => return Err(NotHello::Version(version)),
-            (0, 0) => Said::Ask,
-            (1, 0) => Said::Welcome,
-            (2, why) => Said::Refuse(Refusal::of_number(why).ok_or(NotHello::Stranger)?),
+            (0, 0) => HandshakeMessage::Ask,
+            (1, 0) => HandshakeMessage::Welcome,
+            (2, why) => HandshakeMessage::Refuse(
+                ConnectionRefusal::of_number(why).ok_or(NotHello::Stranger)?,
+            ),
             _ => return Err(NotHello::Stranger),
         };
-        let is_of_any_version = said == Said::Refuse(Refusal::Version);
+        let is_of_any_version = said == HandshakeMessage::Refuse(ConnectionRefusal::Version);
         let hello = Self {
             said,
             cluster: u64::decode(&mut from).map_err(short)?,
@@ -223,7 +225,7 @@ impl Hello {
                 _ if is_of_any_version => false,
                 _ => return Err(NotHello::Stranger),
             },
-            decides: Decides::decode(&mut from).map_err(short)?,
+            decides: SettingsDigest::decode(&mut from).map_err(short)?,
         };
         // Who was believed it would be known by that life for ever, and none of its own would do.
         if hello.incarnation >= LIVES_MAX && !is_of_any_version {
@@ -239,7 +241,7 @@ mod tests {
 
     fn hello() -> Hello {
         Hello {
-            said: Said::Ask,
+            said: HandshakeMessage::Ask,
             cluster: 0x0102_0304_0506_0708,
             from: Pid(5),
             to: Pid(2),
@@ -248,7 +250,7 @@ mod tests {
             disk: 0x1112_1314_1516_1718,
             start: 0x2122_2324_2526_2728,
             anew: true,
-            decides: Decides::of([("shards", "3"), ("replicas", "3")]),
+            decides: SettingsDigest::of([("shards", "3"), ("replicas", "3")]),
         }
     }
 
@@ -259,7 +261,7 @@ mod tests {
             0, 0, 0, 12, 0, 0, 0, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x28, 0x27, 0x26,
             0x25, 0x24, 0x23, 0x22, 0x21, 1,
         ];
-        let decides = Decides::of([("shards", "3")]);
+        let decides = SettingsDigest::of([("shards", "3")]);
         let bytes = Hello { decides, ..hello() }.encode();
         assert_eq!((&bytes[..49], bytes.len()), (&expected[..], 49 + 384));
         assert!(bytes[49..57] != [0; 8] && bytes[57..] == [0; 376]);
@@ -267,9 +269,9 @@ mod tests {
 
     #[test]
     fn what_was_said_reads_back() {
-        let places = (0..MARKS as u8).map(Refusal::Decides);
-        let refusals = REFUSALS.into_iter().chain(places).map(Said::Refuse);
-        for said in [Said::Ask, Said::Welcome].into_iter().chain(refusals) {
+        let places = (0..MARKS as u8).map(ConnectionRefusal::Decides);
+        let refusals = REFUSALS.into_iter().chain(places).map(HandshakeMessage::Refuse);
+        for said in [HandshakeMessage::Ask, HandshakeMessage::Welcome].into_iter().chain(refusals) {
             let hello = Hello { said, ..hello() };
             assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
         }
@@ -277,7 +279,11 @@ mod tests {
 
     #[test]
     fn nobody_has_more_lives_than_can_be_counted() {
-        for said in [Said::Ask, Said::Welcome, Said::Refuse(Refusal::Old)] {
+        for said in [
+            HandshakeMessage::Ask,
+            HandshakeMessage::Welcome,
+            HandshakeMessage::Refuse(ConnectionRefusal::Old),
+        ] {
             let read = |incarnation| {
                 let hello = Hello { said, incarnation, ..hello() };
                 Hello::decode(&hello.encode()).map(|read| read.incarnation)
@@ -296,10 +302,16 @@ mod tests {
         assert_eq!(Hello::decode(&bytes), Err(NotHello::Version(1)));
         bytes[0] = b'G';
         assert_eq!(Hello::decode(&bytes), Err(NotHello::Stranger));
-        let mut refused = Hello { said: Said::Refuse(Refusal::Version), ..hello() }.encode();
+        let mut refused =
+            Hello { said: HandshakeMessage::Refuse(ConnectionRefusal::Version), ..hello() }
+                .encode();
         refused[4] = 77;
         let said = Hello::decode(&refused).map(|h| h.said);
-        assert_eq!(said, Ok(Said::Refuse(Refusal::Version)), "every version understands it");
+        assert_eq!(
+            said,
+            Ok(HandshakeMessage::Refuse(ConnectionRefusal::Version)),
+            "every version understands it"
+        );
         refused[7] = 200;
         refused[4] = VERSION as u8;
         assert_eq!(Hello::decode(&refused), Err(NotHello::Stranger));

@@ -27,15 +27,15 @@ mod datagram;
 mod frames;
 mod hello;
 
-pub use assembly::Assembly;
+pub use assembly::MessageAssembly;
 pub use challenge::{CHALLENGE_BYTES, Nonces, OPENING_BYTES, PROVED_BYTES, opening, read_opening};
 pub use datagram::{
-    Body, HEAD_BYTES, NotDatagram, PIECE_BYTES, Piece, Probe, SIZE_BYTES, Sender, next_message,
-    put_message, read_datagram,
+    DatagramBody, DatagramSender, HEAD_BYTES, MessageFragment, NotDatagram, PIECE_BYTES, Probe,
+    SIZE_BYTES, next_message, put_message, read_datagram,
 };
 pub(crate) use frames::FrameQueue;
 pub use frames::{FrameReader, FrameTooLong, LENGTH_BYTES};
-pub use hello::{HELLO_BYTES, Hello, NotHello, Refusal, Said};
+pub use hello::{ConnectionRefusal, HELLO_BYTES, HandshakeMessage, Hello, NotHello};
 
 /// The version of everything that travels, and of what stands in frames. Both ends must have the same.
 pub const VERSION: u16 = 10;

@@ -1,16 +1,16 @@
 //! Networks that break one law each: the suite must notice every one of them.
 
-use crate::simulated::{Simulated, rough};
+use crate::simulated::{SimulatedMessages, rough};
 use amcast_core::Span;
 use amcast_core::id::{Gid, Pid};
-use amcast_core::messages::{Lane, Out};
-use amcast_net::conformance::{Fabric, Heard, Make, SUITE};
+use amcast_core::messages::{Lane, MessageOutput};
+use amcast_net::conformance::{MakeMessageFabric, MessageEvent, MessageFabric, SUITE};
 use amcast_sim::network::NetworkModel;
 use std::panic;
 
 /// What is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fault {
+enum NetworkFault {
     Overtaken,
     Doubled,
     LostSilently,
@@ -30,70 +30,74 @@ enum Fault {
 }
 
 /// Each fault, and the law whose test must notice it.
-const FAULTS: [(Fault, &str); 17] = [
-    (Fault::Overtaken, "streams arrive in order, once, unchanged"),
-    (Fault::Doubled, "streams arrive in order, once, unchanged"),
-    (Fault::LostSilently, "streams arrive in order, once, unchanged"),
-    (Fault::LostSilently, "a stream loses something only where a break is said"),
-    (Fault::Changed, "streams arrive in order, once, unchanged"),
-    (Fault::DatagramChanged, "datagrams arrive unchanged, if they arrive"),
-    (Fault::CutShort, "large messages pass, and small ones behind them"),
-    (Fault::OwnLost, "a message to oneself arrives like any other"),
-    (Fault::LostBeforeUp, "what is sent before the connection stands arrives"),
-    (Fault::UpUntold, "connections come to stand, and it is said once"),
-    (Fault::UpTwice, "connections come to stand, and it is said once"),
-    (Fault::UpAfterFirst, "a new incarnation is said before its first message"),
-    (Fault::DownUntold, "a stream loses something only where a break is said"),
-    (Fault::OldLifeSpeaks, "a new incarnation is said before its first message"),
-    (Fault::GroupIsEveryone, "a group's message reaches its members and nobody else"),
-    (Fault::GroupWithoutSender, "a group's message reaches its members and nobody else"),
-    (Fault::StallHoldsUpOthers, "a peer that takes nothing holds up nobody"),
+const FAULTS: [(NetworkFault, &str); 17] = [
+    (NetworkFault::Overtaken, "streams arrive in order, once, unchanged"),
+    (NetworkFault::Doubled, "streams arrive in order, once, unchanged"),
+    (NetworkFault::LostSilently, "streams arrive in order, once, unchanged"),
+    (NetworkFault::LostSilently, "a stream loses something only where a break is said"),
+    (NetworkFault::Changed, "streams arrive in order, once, unchanged"),
+    (NetworkFault::DatagramChanged, "datagrams arrive unchanged, if they arrive"),
+    (NetworkFault::CutShort, "large messages pass, and small ones behind them"),
+    (NetworkFault::OwnLost, "a message to oneself arrives like any other"),
+    (NetworkFault::LostBeforeUp, "what is sent before the connection stands arrives"),
+    (NetworkFault::UpUntold, "connections come to stand, and it is said once"),
+    (NetworkFault::UpTwice, "connections come to stand, and it is said once"),
+    (NetworkFault::UpAfterFirst, "a new incarnation is said before its first message"),
+    (NetworkFault::DownUntold, "a stream loses something only where a break is said"),
+    (NetworkFault::OldLifeSpeaks, "a new incarnation is said before its first message"),
+    (NetworkFault::GroupIsEveryone, "a group's message reaches its members and nobody else"),
+    (NetworkFault::GroupWithoutSender, "a group's message reaches its members and nobody else"),
+    (NetworkFault::StallHoldsUpOthers, "a peer that takes nothing holds up nobody"),
 ];
 
-struct Broken {
-    fault: Fault,
-    inner: Simulated,
+struct BrokenNetwork {
+    fault: NetworkFault,
+    inner: SimulatedMessages,
     stalled: bool,
     /// Messages heard so far.
     count: u32,
     /// What is held back from each process, to be given out at a wrong time.
-    held: [Option<Heard>; 3],
+    held: [Option<MessageEvent>; 3],
     connected: bool,
 }
 
-impl Broken {
-    fn new(fault: Fault) -> Self {
+impl BrokenNetwork {
+    fn new(fault: NetworkFault) -> Self {
         let model = match fault {
-            Fault::DatagramChanged => rough(),
+            NetworkFault::DatagramChanged => rough(),
             _ => NetworkModel::constant(Span::micros(10)),
         };
-        let inner = Simulated::new(1, model);
+        let inner = SimulatedMessages::new(1, model);
         Self { fault, inner, stalled: false, count: 0, held: Default::default(), connected: false }
     }
 
     /// What a process hears instead of this.
-    fn wrong(&mut self, by: Pid, heard: Heard) -> Vec<Heard> {
-        let Heard::From(from, bytes) = heard else { return self.wrong_news(by, heard) };
+    fn wrong(&mut self, by: Pid, heard: MessageEvent) -> Vec<MessageEvent> {
+        let MessageEvent::From(from, bytes) = heard else { return self.wrong_news(by, heard) };
         self.count += 1;
         let (nth, own) = (self.count, from == by);
-        let heard = Heard::From(from, bytes.clone());
+        let heard = MessageEvent::From(from, bytes.clone());
         let held = &mut self.held[by.index()];
         match self.fault {
-            Fault::Overtaken if nth % 100 == 99 && held.is_none() => *held = Some(heard),
-            Fault::Overtaken => return [Some(heard), held.take()].into_iter().flatten().collect(),
-            Fault::Doubled if nth % 100 == 99 => return vec![heard.clone(), heard],
-            Fault::LostSilently if !own && nth % 50 == 49 => {}
-            Fault::OwnLost if own && nth % 50 == 49 => {}
-            Fault::Changed | Fault::DatagramChanged if bytes.len() > 8 && nth % 5 == 4 => {
+            NetworkFault::Overtaken if nth % 100 == 99 && held.is_none() => *held = Some(heard),
+            NetworkFault::Overtaken => {
+                return [Some(heard), held.take()].into_iter().flatten().collect();
+            }
+            NetworkFault::Doubled if nth % 100 == 99 => return vec![heard.clone(), heard],
+            NetworkFault::LostSilently if !own && nth % 50 == 49 => {}
+            NetworkFault::OwnLost if own && nth % 50 == 49 => {}
+            NetworkFault::Changed | NetworkFault::DatagramChanged
+                if bytes.len() > 8 && nth % 5 == 4 =>
+            {
                 let mut bytes = bytes;
                 *bytes.last_mut().expect("it is not empty") ^= 1;
-                return vec![Heard::From(from, bytes)];
+                return vec![MessageEvent::From(from, bytes)];
             }
-            Fault::CutShort if bytes.len() > 1 << 16 => {
-                return vec![Heard::From(from, bytes[..1 << 16].to_vec())];
+            NetworkFault::CutShort if bytes.len() > 1 << 16 => {
+                return vec![MessageEvent::From(from, bytes[..1 << 16].to_vec())];
             }
-            Fault::OldLifeSpeaks if held.is_none() => *held = Some(heard),
-            Fault::UpAfterFirst => {
+            NetworkFault::OldLifeSpeaks if held.is_none() => *held = Some(heard),
+            NetworkFault::UpAfterFirst => {
                 return [Some(heard), held.take()].into_iter().flatten().collect();
             }
             _ => return vec![heard],
@@ -101,18 +105,21 @@ impl Broken {
         vec![]
     }
 
-    fn wrong_news(&mut self, by: Pid, heard: Heard) -> Vec<Heard> {
+    fn wrong_news(&mut self, by: Pid, heard: MessageEvent) -> Vec<MessageEvent> {
         let held = &mut self.held[by.index()];
         match (self.fault, &heard) {
-            (Fault::UpUntold, Heard::Up(_)) | (Fault::DownUntold, Heard::Down(_)) => vec![],
-            (Fault::UpTwice, Heard::Up(_)) => vec![heard.clone(), heard],
-            (Fault::UpAfterFirst, Heard::Up(Pid(0))) if by == Pid(1) && held.is_none() => {
+            (NetworkFault::UpUntold, MessageEvent::Up(_))
+            | (NetworkFault::DownUntold, MessageEvent::Down(_)) => vec![],
+            (NetworkFault::UpTwice, MessageEvent::Up(_)) => vec![heard.clone(), heard],
+            (NetworkFault::UpAfterFirst, MessageEvent::Up(Pid(0)))
+                if by == Pid(1) && held.is_none() =>
+            {
                 *held = Some(heard);
                 vec![]
             }
-            (Fault::OldLifeSpeaks, Heard::Up(of)) => match held.take() {
-                Some(Heard::From(from, bytes)) if from == *of => {
-                    vec![heard, Heard::From(from, bytes)]
+            (NetworkFault::OldLifeSpeaks, MessageEvent::Up(of)) => match held.take() {
+                Some(MessageEvent::From(from, bytes)) if from == *of => {
+                    vec![heard, MessageEvent::From(from, bytes)]
                 }
                 other => {
                     *held = other;
@@ -124,17 +131,17 @@ impl Broken {
     }
 }
 
-impl Fabric for Broken {
-    fn send(&mut self, from: Pid, out: &Out<()>, message: &[u8]) {
+impl MessageFabric for BrokenNetwork {
+    fn send(&mut self, from: Pid, out: &MessageOutput<()>, message: &[u8]) {
         match (self.fault, out) {
-            (Fault::LostBeforeUp, Out::To(to, Lane::Stream, ()))
+            (NetworkFault::LostBeforeUp, MessageOutput::To(to, Lane::Stream, ()))
                 if !self.connected && *to != from => {}
-            (Fault::GroupIsEveryone, Out::Group(_, lane, ())) => {
-                self.inner.send(from, &Out::Group(Gid(0), *lane, ()), message);
+            (NetworkFault::GroupIsEveryone, MessageOutput::Group(_, lane, ())) => {
+                self.inner.send(from, &MessageOutput::Group(Gid(0), *lane, ()), message);
             }
-            (Fault::GroupWithoutSender, Out::Group(g, lane, ())) => {
+            (NetworkFault::GroupWithoutSender, MessageOutput::Group(g, lane, ())) => {
                 for to in (u32::from(g.0)..3).map(Pid).filter(|&to| to != from) {
-                    self.inner.send(from, &Out::To(to, *lane, ()), message);
+                    self.inner.send(from, &MessageOutput::To(to, *lane, ()), message);
                 }
             }
             _ => self.inner.send(from, out, message),
@@ -145,8 +152,8 @@ impl Fabric for Broken {
         self.inner.advance()
     }
 
-    fn heard(&mut self, by: Pid) -> Vec<Heard> {
-        if self.stalled && self.fault == Fault::StallHoldsUpOthers {
+    fn heard(&mut self, by: Pid) -> Vec<MessageEvent> {
+        if self.stalled && self.fault == NetworkFault::StallHoldsUpOthers {
             return vec![];
         }
         let heard = self.inner.heard(by);
@@ -176,8 +183,8 @@ impl Fabric for Broken {
 fn the_suite_notices_every_fault() {
     let _limit = amcast_test_policy::time_limit();
     for (fault, broken) in FAULTS {
-        let notices = |test: fn(Make<'_>)| {
-            let judged = panic::catch_unwind(|| test(&mut || Box::new(Broken::new(fault))));
+        let notices = |test: fn(MakeMessageFabric<'_>)| {
+            let judged = panic::catch_unwind(|| test(&mut || Box::new(BrokenNetwork::new(fault))));
             judged.is_err()
         };
         let noticed: Vec<_> =

@@ -4,9 +4,9 @@
 use crate::run;
 use amcast_core::Span;
 use amcast_core::id::{Gid, Pid};
-use amcast_core::messages::Out;
-use amcast_net::conformance::{Fabric, Heard, shape};
-use amcast_net::{Carrier, Interface, Options, Peer, Ports};
+use amcast_core::messages::MessageOutput;
+use amcast_net::conformance::{MessageEvent, MessageFabric, shape};
+use amcast_net::{BoundPorts, Carrier, Interface, NetOptions, PeerConfig};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,22 +24,26 @@ fn address() -> IpAddr {
 }
 
 pub(crate) struct Loopback {
-    peers: Vec<Peer>,
-    options: Options,
+    peers: Vec<PeerConfig>,
+    options: NetOptions,
     lives: [u32; 3],
     carriers: Vec<Option<Carrier>>,
     stalled: [bool; 3],
-    heard: [Vec<Heard>; 3],
+    heard: [Vec<MessageEvent>; 3],
     quiet_since: Instant,
 }
 
 impl Loopback {
-    pub(crate) fn new(ip: IpAddr, options: Options) -> Self {
+    pub(crate) fn new(ip: IpAddr, options: NetOptions) -> Self {
         let any = SocketAddr::new(ip, 0);
-        let ports: Vec<Ports> = (0..3).map(|_| Ports::open(any, any).expect("opened")).collect();
-        let peer =
-            |(ports, groups): (&Ports, _)| Peer { tcp: ports.tcp(), udp: ports.udp(), groups };
-        let peers: Vec<Peer> = ports.iter().zip(shape()).map(peer).collect();
+        let ports: Vec<BoundPorts> =
+            (0..3).map(|_| BoundPorts::open(any, any).expect("opened")).collect();
+        let peer = |(ports, groups): (&BoundPorts, _)| PeerConfig {
+            tcp: ports.tcp(),
+            udp: ports.udp(),
+            groups,
+        };
+        let peers: Vec<PeerConfig> = ports.iter().zip(shape()).map(peer).collect();
         let start = |(pid, ports)| Carrier::start_at(ports, Pid(pid), 0, &peers, &options);
         let carriers = (0..).zip(ports).map(start).map(|c| Some(c.expect("started"))).collect();
         Self {
@@ -63,7 +67,7 @@ impl Loopback {
         for (i, carrier) in self.carriers.iter_mut().enumerate() {
             let Some(carrier) = carrier else { continue };
             if !self.stalled[i] {
-                count += carrier.poll(&mut |input| self.heard[i].push(Heard::of(&input)));
+                count += carrier.poll(&mut |input| self.heard[i].push(MessageEvent::of(&input)));
             }
             carrier.flush();
         }
@@ -71,8 +75,8 @@ impl Loopback {
     }
 }
 
-impl Fabric for Loopback {
-    fn send(&mut self, from: Pid, out: &Out<()>, message: &[u8]) {
+impl MessageFabric for Loopback {
+    fn send(&mut self, from: Pid, out: &MessageOutput<()>, message: &[u8]) {
         self.carrier(from).carry(out, message);
     }
 
@@ -85,7 +89,7 @@ impl Fabric for Loopback {
         self.quiet_since.elapsed() < NEVER
     }
 
-    fn heard(&mut self, by: Pid) -> Vec<Heard> {
+    fn heard(&mut self, by: Pid) -> Vec<MessageEvent> {
         std::mem::take(&mut self.heard[by.index()])
     }
 
@@ -114,7 +118,7 @@ impl Fabric for Loopback {
 #[test]
 fn carriers_on_loopback_keep_the_laws() {
     let _limit = amcast_test_policy::time_limit();
-    run("loopback", &mut || Box::new(Loopback::new(address(), Options::default())));
+    run("loopback", &mut || Box::new(Loopback::new(address(), NetOptions::default())));
 }
 
 #[test]
@@ -125,10 +129,10 @@ fn carriers_with_multicast_keep_the_laws() {
         let IpAddr::V4(own) = ip else { panic!("it is of IPv4") };
         let [_, b, c, d] = own.octets();
         let group = SocketAddr::from((Ipv4Addr::new(239, b, c, d), 47_000));
-        let options = Options {
+        let options = NetOptions {
             multicast: vec![(Gid(1), group)],
             interface: Interface::Address(Ipv4Addr::LOCALHOST),
-            ..Options::default()
+            ..NetOptions::default()
         };
         Box::new(Loopback::new(ip, options))
     });
@@ -139,7 +143,7 @@ fn carriers_with_small_datagrams_keep_the_laws() {
     let _limit = amcast_test_policy::time_limit();
     run("small", &mut || {
         let options =
-            Options { datagram_bytes: 600, frame_bytes_max: 1 << 20, ..Options::default() };
+            NetOptions { datagram_bytes: 600, frame_bytes_max: 1 << 20, ..NetOptions::default() };
         Box::new(Loopback::new(address(), options))
     });
 }
@@ -148,13 +152,13 @@ fn carriers_with_small_datagrams_keep_the_laws() {
 fn carriers_on_loopback_of_ipv6_keep_the_laws() {
     let _limit = amcast_test_policy::time_limit();
     let any = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
-    if Ports::open(any, any).is_err() {
+    if BoundPorts::open(any, any).is_err() {
         return amcast_test_policy::skip(
             "carriers_on_loopback_of_ipv6_keep_the_laws",
             "this machine has no IPv6",
         );
     }
     run("loopback of IPv6", &mut || {
-        Box::new(Loopback::new(Ipv6Addr::LOCALHOST.into(), Options::default()))
+        Box::new(Loopback::new(Ipv6Addr::LOCALHOST.into(), NetOptions::default()))
     });
 }

@@ -4,10 +4,10 @@ mod broken;
 mod loopback;
 mod simulated;
 
-use amcast_net::conformance::{Fabric, SUITE};
+use amcast_net::conformance::{MessageFabric, SUITE};
 
 /// Runs the whole suite and says what failed.
-fn run(carrier: &str, make: &mut dyn FnMut() -> Box<dyn Fabric>) {
+fn run(carrier: &str, make: &mut dyn FnMut() -> Box<dyn MessageFabric>) {
     for (law, test) in SUITE {
         println!("{carrier}: {law}");
         test(make);

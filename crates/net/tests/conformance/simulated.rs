@@ -2,26 +2,26 @@
 
 use crate::run;
 use amcast_core::id::{Gid, Pid};
-use amcast_core::messages::{Lane, Out};
+use amcast_core::messages::{Lane, MessageOutput};
 use amcast_core::{Span, Time};
-use amcast_net::conformance::{Fabric, Heard, shape};
+use amcast_net::conformance::{MessageEvent, MessageFabric, shape};
 use amcast_sim::chooser::Chooser;
 use amcast_sim::delay::Delay;
-use amcast_sim::network::{self, Network, NetworkModel};
+use amcast_sim::network::{self, NetworkModel, SimNetwork};
 use std::rc::Rc;
 
 /// The network, and what each process heard of it.
-pub(crate) struct Simulated {
-    network: Network,
+pub(crate) struct SimulatedMessages {
+    network: SimNetwork,
     chooser: Chooser,
     now: Time,
-    heard: [Vec<Heard>; 3],
+    heard: [Vec<MessageEvent>; 3],
 }
 
-impl Simulated {
+impl SimulatedMessages {
     pub(crate) fn new(seed: u64, model: NetworkModel) -> Self {
         let mut chooser = Chooser::seeded(seed);
-        let mut network = Network::new(3, model);
+        let mut network = SimNetwork::new(3, model);
         network.connect_all(Time::ZERO, &mut chooser);
         Self { network, chooser, now: Time::ZERO, heard: Default::default() }
     }
@@ -31,12 +31,12 @@ impl Simulated {
     }
 }
 
-impl Fabric for Simulated {
-    fn send(&mut self, from: Pid, out: &Out<()>, message: &[u8]) {
+impl MessageFabric for SimulatedMessages {
+    fn send(&mut self, from: Pid, out: &MessageOutput<()>, message: &[u8]) {
         let bytes = Rc::from(message);
         match *out {
-            Out::To(to, lane, ()) => self.to(from, to, lane, &bytes),
-            Out::Group(Gid(g), lane, ()) => {
+            MessageOutput::To(to, lane, ()) => self.to(from, to, lane, &bytes),
+            MessageOutput::Group(Gid(g), lane, ()) => {
                 for (to, groups) in (0..).zip(shape()) {
                     if groups.contains(Gid(g)) {
                         self.to(from, Pid(to), lane, &bytes);
@@ -55,18 +55,18 @@ impl Fabric for Simulated {
         self.network.step(&mut self.chooser);
         while let Some(heard) = self.network.take() {
             let (to, heard) = match heard {
-                network::Heard::Frame { to, from, bytes } => {
-                    (to, Heard::From(from, bytes.to_vec()))
+                network::NetworkEvent::Frame { to, from, bytes } => {
+                    (to, MessageEvent::From(from, bytes.to_vec()))
                 }
-                network::Heard::Up { to, of } => (to, Heard::Up(of)),
-                network::Heard::Down { to, of } => (to, Heard::Down(of)),
+                network::NetworkEvent::Up { to, of } => (to, MessageEvent::Up(of)),
+                network::NetworkEvent::Down { to, of } => (to, MessageEvent::Down(of)),
             };
             self.heard[to.index()].push(heard);
         }
         true
     }
 
-    fn heard(&mut self, by: Pid) -> Vec<Heard> {
+    fn heard(&mut self, by: Pid) -> Vec<MessageEvent> {
         std::mem::take(&mut self.heard[by.index()])
     }
 
@@ -104,13 +104,15 @@ pub(crate) fn rough() -> NetworkModel {
 #[test]
 fn a_quiet_simulated_network_keeps_the_laws() {
     let _limit = amcast_test_policy::time_limit();
-    run("quiet", &mut || Box::new(Simulated::new(1, NetworkModel::constant(Span::micros(10)))));
+    run("quiet", &mut || {
+        Box::new(SimulatedMessages::new(1, NetworkModel::constant(Span::micros(10))))
+    });
 }
 
 #[test]
 fn a_rough_simulated_network_keeps_the_laws() {
     let _limit = amcast_test_policy::time_limit();
     for seed in 0..5 {
-        run("rough", &mut || Box::new(Simulated::new(seed, rough())));
+        run("rough", &mut || Box::new(SimulatedMessages::new(seed, rough())));
     }
 }

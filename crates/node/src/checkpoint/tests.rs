@@ -143,7 +143,7 @@ fn a_state_that_stands_elsewhere_than_its_checkpoint_says_is_none() {
         let place = Place::new("elsewhere");
         let path = place.0.checkpoints();
         let wake: Wake = Arc::new(|| {});
-        let (mut disk, _) = amcast_storage::Checkpoints::open(&path, wake, |_| {}).unwrap();
+        let (mut disk, _) = amcast_storage::CheckpointDir::open(&path, wake, |_| {}).unwrap();
         disk.begin(position as u64);
         disk.give(&0_u64.to_le_bytes());
         disk.give(text.as_bytes());
@@ -170,7 +170,7 @@ fn the_newest_state_is_found_and_its_position_told_as_it_was_begun() {
     drop(checkpoints);
     let wake: Wake = Arc::new(|| {});
     let (_, found) =
-        amcast_storage::Checkpoints::open(&place.0.checkpoints(), wake, |_| {}).unwrap();
+        amcast_storage::CheckpointDir::open(&place.0.checkpoints(), wake, |_| {}).unwrap();
     assert_eq!(found.newest.map(|saved| saved.position()), Some(13));
 }
 
@@ -280,7 +280,7 @@ fn one_that_finds_no_room_is_given_up_and_the_next_one_waits() {
     let mut app = begin(&mut checkpoints, "no room");
     assert!(!checkpoints.has_more());
     let path = PathBuf::from("checkpoint.new");
-    checkpoints.failed(Error::Full { path, what: Limit::Disk }).unwrap();
+    checkpoints.failed(StorageError::Full { path, what: Limit::Disk }).unwrap();
     // What is left of it is given and dropped.
     while !checkpoints.is_idle() {
         checkpoints.round(&mut app);
@@ -292,7 +292,7 @@ fn one_that_finds_no_room_is_given_up_and_the_next_one_waits() {
     checkpoints.look_at_room(at, || 0);
     assert!(checkpoints.is_due());
     let source = io::Error::other("rot");
-    let damaged = Error::Io { path: PathBuf::new(), doing: "write it", source };
+    let damaged = StorageError::Io { path: PathBuf::new(), doing: "write it", source };
     assert!(checkpoints.failed(damaged).is_err(), "anything else ends the node");
 }
 

@@ -3,7 +3,7 @@
 use super::{ClusterDir, ClusterDirError};
 use crate::config::ClusterFile;
 use crate::reply_ring::{ReplyRingLayout, ReplyRingReader, ReplyRingWriter};
-use amcast_core::{Config, ConfigError, Durability, Entry, Node, Pid};
+use amcast_core::{Config, ConfigError, Durability, Entry, Pid, ProtocolProcess};
 use amcast_memory::Directory;
 
 /// What the processes of a cluster take of shared memory, in bytes.
@@ -23,9 +23,11 @@ impl CapacityCheck {
     /// When a process cannot be built, or its regions fit in no file.
     pub fn of(entry: &dyn Entry, config: &Config) -> Result<Option<Self>, ConfigError> {
         let cluster = *config.cluster();
-        let too_large = |e: amcast_memory::Error| ConfigError::Relation(e.to_string());
+        let too_large = |e: amcast_memory::MemoryError| ConfigError::Relation(e.to_string());
         let process = |pid: Pid| match entry.build(pid, config)? {
-            Node::Memory(_, regions) => Directory::bytes_of(&regions).map(Some).map_err(too_large),
+            ProtocolProcess::Memory(_, regions) => {
+                Directory::bytes_of(&regions).map(Some).map_err(too_large)
+            }
             _ => Ok(None),
         };
         let places = ReplyRingLayout(cluster);

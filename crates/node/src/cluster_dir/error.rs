@@ -3,7 +3,7 @@
 use super::past_processes::how_to_start;
 use crate::config::FileError;
 use crate::system::refuses_file;
-use amcast_memory::Error;
+use amcast_memory::MemoryError;
 use std::fmt::{self, Display};
 use std::io;
 use std::path::PathBuf;
@@ -81,7 +81,7 @@ pub enum ClusterDirError {
     /// The operating system.
     Io(PathBuf, io::Error),
     /// The shared memory.
-    Memory(Error),
+    Memory(MemoryError),
 }
 
 impl ClusterDirError {

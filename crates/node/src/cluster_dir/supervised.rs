@@ -13,8 +13,8 @@ use super::{
 use crate::config::{ClusterFile, node_rank};
 use crate::ports::unique;
 use crate::secret;
-use amcast_core::Cluster;
-use amcast_memory::{Directory, Error};
+use amcast_core::ClusterShape;
+use amcast_memory::{Directory, MemoryError};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -311,7 +311,7 @@ fn take_over(path: &Path) -> Result<(), ClusterDirError> {
     let disorder = |why: String| ClusterDirError::LeftOver(path.to_path_buf(), why);
     let home = ClusterDir { path: path.to_path_buf() };
     let file = home.file().map_err(|e| disorder(e.to_string()))?;
-    let cluster = Cluster::new(file.shards, file.replicas, file.clients);
+    let cluster = ClusterShape::new(file.shards, file.replicas, file.clients);
     let cluster = cluster.map_err(|e| disorder(e.to_string()))?;
     let memory = home.memory(cluster).map_err(|e| disorder(e.to_string()))?;
     wait_for_orphans(path)?;
@@ -319,10 +319,10 @@ fn take_over(path: &Path) -> Result<(), ClusterDirError> {
     loop {
         match memory.remove() {
             Ok(()) => break,
-            Err(Error::Running { .. }) if begun.elapsed() < ORPHAN_PATIENCE => {
+            Err(MemoryError::Running { .. }) if begun.elapsed() < ORPHAN_PATIENCE => {
                 thread::sleep(Duration::from_millis(20));
             }
-            Err(Error::Running { os_pid, .. }) => {
+            Err(MemoryError::Running { os_pid, .. }) => {
                 return Err(ClusterDirError::StillRuns(path.to_path_buf(), os_pid));
             }
             Err(e) => return Err(disorder(e.to_string())),
@@ -468,7 +468,7 @@ pub(super) fn clear_left_over(base: &Path) {
             // What a stranger put there stays, and is no cluster's any more.
             Ok(false) => {}
             // Its nodes are still ending; the next start looks again.
-            Err(ClusterDirError::Memory(Error::Running { .. })) => {}
+            Err(ClusterDirError::Memory(MemoryError::Running { .. })) => {}
             Err(e) => tracing::warn!("what a killed cluster left is not removed: {e}"),
         }
     }

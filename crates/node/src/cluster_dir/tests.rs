@@ -7,7 +7,7 @@ use super::{
 use crate::at::Key;
 use crate::config::ClusterFile;
 use crate::log_owner::LogOwner;
-use amcast_core::{Cluster, Gid, GroupSet};
+use amcast_core::{ClusterShape, Gid, GroupSet};
 use amcast_memory::Directory;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -48,7 +48,7 @@ fn file() -> ClusterFile {
 }
 
 fn memory(own: &SupervisedDir) -> Directory {
-    own.home().memory(Cluster::new(1, 1, 1).unwrap()).unwrap()
+    own.home().memory(ClusterShape::new(1, 1, 1).unwrap()).unwrap()
 }
 
 /// A directory of this mode, whatever the process's own mask.

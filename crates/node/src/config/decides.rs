@@ -4,9 +4,9 @@
 //! to each other, and for etcd.
 
 use super::{ClusterFile, Setting};
-use amcast_core::config::{Kind, Param};
+use amcast_core::config::{Param, ParamKind};
 use amcast_core::parameters::SUSPECT;
-use amcast_net::{Decides, Secret};
+use amcast_net::{Secret, SettingsDigest};
 use std::fmt;
 
 /// How what is not written is told where no list of parameters says more.
@@ -106,7 +106,7 @@ impl ClusterFile {
     }
 
     /// Marks of that, which two nodes compare before they talk to each other.
-    pub fn marks(&self, params: &[Param]) -> Decides {
+    pub fn marks(&self, params: &[Param]) -> SettingsDigest {
         marks(&self.decides_in_full(params))
     }
 
@@ -158,25 +158,25 @@ pub(crate) fn same(here: &[(String, String)], there: &[(String, String)]) -> Res
     Ok(())
 }
 
-pub(crate) fn marks(all: &[(String, String)]) -> Decides {
-    Decides::of(all.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+pub(crate) fn marks(all: &[(String, String)]) -> SettingsDigest {
+    SettingsDigest::of(all.iter().map(|(name, value)| (name.as_str(), value.as_str())))
 }
 
 /// The value of a parameter that is given so, or not at all, as all write it.
 fn value(param: &Param, given: Option<&Setting>) -> String {
     let given = given.map(ToString::to_string);
     match param.kind {
-        Kind::Number { default, .. } => {
+        ParamKind::Number { default, .. } => {
             let number = |text: &String| text.replace('_', "").parse::<u64>().ok();
             given
                 .as_ref()
                 .map_or(Some(default), number)
                 .map_or(given.unwrap_or_default(), |n| n.to_string())
         }
-        Kind::Choice { of } => {
+        ParamKind::Choice { of } => {
             given.unwrap_or_else(|| of.first().copied().unwrap_or_default().to_string())
         }
-        Kind::Sets => given.unwrap_or_else(|| "none".to_string()),
+        ParamKind::Sets => given.unwrap_or_else(|| "none".to_string()),
     }
 }
 
@@ -224,15 +224,15 @@ mod tests {
         assert!(other.go_on_from(&earlier).unwrap_err().starts_with("id = 8, and"));
     }
 
-    const fn param(name: &'static str, kind: Kind) -> Param {
+    const fn param(name: &'static str, kind: ParamKind) -> Param {
         Param { name, kind, about: "", cost: "", source: "" }
     }
 
     const PARAMS: [Param; 4] = [
-        param("m", Kind::Number { default: 1, min: 1, max: 9 }),
-        param("leveling", Kind::Choice { of: &["full", "paced"] }),
-        param("ring_sets", Kind::Sets),
-        param(SUSPECT.name(), Kind::Number { default: 5, min: 1, max: 9 }),
+        param("m", ParamKind::Number { default: 1, min: 1, max: 9 }),
+        param("leveling", ParamKind::Choice { of: &["full", "paced"] }),
+        param("ring_sets", ParamKind::Sets),
+        param(SUSPECT.name(), ParamKind::Number { default: 5, min: 1, max: 9 }),
     ];
 
     fn with(change: impl FnOnce(&mut ClusterFile)) -> ClusterFile {

@@ -9,9 +9,11 @@ use crate::history::HistoryRecorder;
 use crate::memory_driver::{Above, Captured, MemoryDriver, MemoryDriverError};
 use crate::reply_ring::{ReplyRingLayout, ReplyRingReader, RingReply};
 use amcast_core::step::Note;
-use amcast_core::trace::Event;
-use amcast_core::{Cluster, Delivery, GroupSet, MsgId, Pid, ProtocolEvent, Span, Submission, Time};
-use amcast_memory::{Bell, Directory, Lease};
+use amcast_core::trace::TraceEvent;
+use amcast_core::{
+    ClusterShape, Delivery, GroupSet, MsgId, Pid, ProtocolEvent, Span, Submission, Time,
+};
+use amcast_memory::{Directory, Doorbell, Lease};
 
 /// A node that says nothing for so long while an answer is late is not the only one that is listened
 /// to any more.
@@ -115,7 +117,7 @@ impl LeasedTransport {
     }
 
     /// Wakes the loop.
-    pub(super) fn bell(&self) -> &Bell {
+    pub(super) fn bell(&self) -> &Doorbell {
         self.seat.bell()
     }
 }
@@ -194,7 +196,7 @@ impl ClientTransport for LeasedTransport {
 
 /// What a client process asks of its loop: it delivers nothing and has no state.
 struct ClientProcessUpper {
-    cluster: Cluster,
+    cluster: ClusterShape,
     recorder: Option<HistoryRecorder>,
     log: ClientLog,
 }
@@ -202,7 +204,7 @@ struct ClientProcessUpper {
 impl ClientProcessUpper {
     fn cast(&mut self, t: Time, p: Pid, seq: u64, dst: GroupSet) {
         if let Some(recorder) = &mut self.recorder {
-            recorder.event(&Event::Cast { t, p, m: MsgId { sender: p, seq }, dst });
+            recorder.event(&TraceEvent::Cast { t, p, m: MsgId { sender: p, seq }, dst });
         }
     }
 
@@ -226,7 +228,7 @@ impl Above for ClientProcessUpper {
 
     fn event(&mut self, now: Time, p: Pid, event: ProtocolEvent) {
         if let (ProtocolEvent::Part(m), Some(recorder)) = (event, &mut self.recorder) {
-            recorder.event(&Event::Part { t: now, p, m });
+            recorder.event(&TraceEvent::Part { t: now, p, m });
         }
     }
 

@@ -17,7 +17,9 @@ use crate::ready::Ready;
 use crate::reply_ring::{ANSWER_BYTES_MAX, Oversize};
 use crate::waker::LoopWaker;
 use amcast_core::limits::REPLICAS_MAX;
-use amcast_core::{Config, Entry, GroupSet, Node, Pid, ServiceAnswer, Span, Submission, Time};
+use amcast_core::{
+    Config, Entry, GroupSet, Pid, ProtocolProcess, ServiceAnswer, Span, Submission, Time,
+};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -156,8 +158,8 @@ impl NodeLinks {
 /// The largest payload of the protocol, which every process of it knows.
 fn payload_max(entry: &dyn Entry, config: &Config) -> Result<usize, FrontError> {
     match entry.build(Pid(0), config).map_err(FrontError::Config)? {
-        Node::Messages(protocol) => Ok(protocol.payload_max()),
-        Node::Memory(..) => {
+        ProtocolProcess::Messages(protocol) => Ok(protocol.payload_max()),
+        ProtocolProcess::Memory(..) => {
             Err(FrontError::MemoryDriver(crate::memory_driver::MemoryDriverError::Medium))
         }
     }

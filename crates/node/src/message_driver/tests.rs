@@ -8,8 +8,8 @@ use crate::log_owner::LogOwner;
 use crate::memory_driver::Captured;
 use crate::ports;
 use amcast_core::config::RawConfig;
-use amcast_core::messages::{Lane, Out};
-use amcast_core::step::{Outbox, Output, Ticket, Wait, Why};
+use amcast_core::messages::{Lane, MessageOutput};
+use amcast_core::step::{Outbox, Output, Ticket, WaitReason, WakeReason};
 use amcast_core::{Delivery, MediumKind, MsgId, ProtocolEvent};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -61,22 +61,26 @@ impl Protocol for Toy {
             Input::Submit(Submission { seq, dst, .. }) => {
                 let m = MsgId { sender: self.me, seq };
                 let frame = out.fill(|to| encode(None, m, dst, to));
-                out.ask(Out::To(SEQUENCER, Lane::Stream, frame));
+                out.ask(MessageOutput::To(SEQUENCER, Lane::Stream, frame));
             }
-            Input::Medium(In::From(from, frame)) => match decode(frame) {
+            Input::Medium(MessageInput::From(from, frame)) => match decode(frame) {
                 (None, m, dst) => {
                     assert_eq!((self.me, m.sender), (SEQUENCER, from));
                     self.numbered += 1;
                     let frame = out.fill(|to| encode(Some(self.numbered), m, dst, to));
-                    dst.iter().for_each(|g| out.ask(Out::Group(g, Lane::Stream, frame)));
+                    dst.iter().for_each(|g| out.ask(MessageOutput::Group(g, Lane::Stream, frame)));
                 }
                 (Some(order), m, dst) => {
                     assert_eq!(from, SEQUENCER);
                     out.deliver(m, dst, order, |_| {});
                 }
             },
-            Input::Medium(In::Up(p)) => self.news.lock().unwrap().push((self.me, News::Up(p))),
-            Input::Medium(In::Down(p)) => self.news.lock().unwrap().push((self.me, News::Down(p))),
+            Input::Medium(MessageInput::Up(p)) => {
+                self.news.lock().unwrap().push((self.me, News::Up(p)))
+            }
+            Input::Medium(MessageInput::Down(p)) => {
+                self.news.lock().unwrap().push((self.me, News::Down(p)))
+            }
             Input::Oracle(Oracle::Suspect(p)) => {
                 self.news.lock().unwrap().push((self.me, News::Suspect(p)));
             }
@@ -84,7 +88,7 @@ impl Protocol for Toy {
         }
     }
 
-    fn deadline(&self) -> Option<(Time, Why)> {
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
         None
     }
 
@@ -96,10 +100,10 @@ impl Protocol for Toy {
         0
     }
 
-    fn waiting(&self, _: &mut dyn FnMut(MsgId, Wait)) {}
+    fn waiting(&self, _: &mut dyn FnMut(MsgId, WaitReason)) {}
 
-    fn status(&self) -> Status {
-        Status { follows: true, ..Status::default() }
+    fn status(&self) -> ProtocolStatus {
+        ProtocolStatus { follows: true, ..ProtocolStatus::default() }
     }
 }
 
@@ -128,7 +132,7 @@ impl Protocol for Scribe {
                 let record = out.fill(|to| to.extend_from_slice(payload));
                 let (ticket, awaited) = (Ticket(seq), self.awaited);
                 out.push(Output::Persist { ticket, record, awaited });
-                out.ask(Out::To(self.me, Lane::Stream, record));
+                out.ask(MessageOutput::To(self.me, Lane::Stream, record));
                 out.deliver(MsgId { sender: self.me, seq }, dst, seq, |_| {});
                 out.event(ProtocolEvent::CaughtUp(seq));
                 out.push(Output::Load { ticket: Ticket(100 + seq), number: seq - 1 });
@@ -141,12 +145,12 @@ impl Protocol for Scribe {
                 self.tell(format!("checkpointed {position}"));
                 out.push(Output::Trim { before: position });
             }
-            Input::Medium(In::From(_, frame)) => self.tell(format!("heard {frame:?}")),
+            Input::Medium(MessageInput::From(_, frame)) => self.tell(format!("heard {frame:?}")),
             _ => {}
         }
     }
 
-    fn deadline(&self) -> Option<(Time, Why)> {
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
         None
     }
 
@@ -158,10 +162,10 @@ impl Protocol for Scribe {
         1
     }
 
-    fn waiting(&self, _: &mut dyn FnMut(MsgId, Wait)) {}
+    fn waiting(&self, _: &mut dyn FnMut(MsgId, WaitReason)) {}
 
-    fn status(&self) -> Status {
-        Status::default()
+    fn status(&self) -> ProtocolStatus {
+        ProtocolStatus::default()
     }
 }
 
@@ -189,7 +193,7 @@ impl Above for Delivered {
 /// A cluster in this thread.
 struct Nodes {
     net: Net,
-    cluster: Cluster,
+    cluster: ClusterShape,
     nodes: Vec<Option<MessageDriver>>,
     delivered: Vec<Delivered>,
     news: Arc<Mutex<Vec<(Pid, News)>>>,
@@ -197,7 +201,7 @@ struct Nodes {
 
 impl Nodes {
     fn new() -> Self {
-        let cluster = Cluster::new(GROUPS, NODES, 0).unwrap();
+        let cluster = ClusterShape::new(GROUPS, NODES, 0).unwrap();
         let mut file = ClusterFile { shards: GROUPS, replicas: NODES, ..ClusterFile::default() };
         let ports = ports::free(NODES).unwrap().into_iter();
         let place = |port| Place::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
@@ -340,7 +344,7 @@ fn a_node_with_another_number_of_groups_is_not_let_in() {
     let _limit = amcast_test_policy::time_limit();
     let mut place = Nodes::new();
     place.nodes.truncate(2);
-    let one = Cluster::new(1, NODES, 0).unwrap();
+    let one = ClusterShape::new(1, NODES, 0).unwrap();
     let process = Box::new(Toy { me: Pid(2), numbered: 0, news: Arc::default() });
     let other =
         MessageDriver::start(&place.net, &one, lives(2, 0), (vec![process], None), ASKS).unwrap();
@@ -361,7 +365,7 @@ struct Lone {
 
 impl Lone {
     fn begin(keeping: &Keeping, awaited: bool, life: u32) -> Result<Self, String> {
-        let cluster = Cluster::new(1, 1, 0).unwrap();
+        let cluster = ClusterShape::new(1, 1, 0).unwrap();
         let mut file = ClusterFile { shards: 1, replicas: 1, ..ClusterFile::default() };
         let port = ports::free(1).unwrap()[0];
         let place = Place::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));

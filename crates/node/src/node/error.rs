@@ -14,7 +14,7 @@ pub enum NodeError {
     /// A process of it.
     MemoryDriver(MemoryDriverError),
     /// Its connections to the other nodes.
-    Net(amcast_net::Error),
+    Net(amcast_net::NetError),
     /// This node runs already, as another process.
     Runs(String),
     /// Its control socket or history.

@@ -2,7 +2,7 @@
 
 use super::ReplicaHost;
 use amcast_smr::application::Application;
-use amcast_storage::Error;
+use amcast_storage::StorageError;
 
 impl<A: Application> ReplicaHost<A> {
     /// How many of the messages are skipped in the state in force.
@@ -21,7 +21,7 @@ impl<A: Application> ReplicaHost<A> {
     ///
     /// # Errors
     /// When it cannot be written down before.
-    pub(crate) fn skip(&mut self, all_met: bool) -> Result<(), Error> {
+    pub(crate) fn skip(&mut self, all_met: bool) -> Result<(), StorageError> {
         if all_met {
             self.skips.agree()?;
         }

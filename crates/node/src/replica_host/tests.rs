@@ -71,7 +71,7 @@ fn host(reborn: bool) -> (ReplicaHost<Stands>, [Pid; 2]) {
     let number = HOSTS.fetch_add(1, Ordering::Relaxed);
     let name = format!("amcast-host-{}-{number}", std::process::id());
     let path = std::env::temp_dir().join(name);
-    let cluster = Cluster::new(2, 3, 0).unwrap();
+    let cluster = ClusterShape::new(2, 3, 0).unwrap();
     let ingress = Ingress::open(&path, (cluster.all_groups(), false), 1, Arc::new(|| {})).unwrap();
     std::fs::remove_file(&path).unwrap();
     let pids = [Gid(0), Gid(1)].map(|g| cluster.replica(g, 0));

@@ -5,7 +5,7 @@ use super::{
     RingReply, outcome_of, unpack,
 };
 use crate::clock;
-use amcast_core::memory::{LINE_WORDS, Line, Stamp};
+use amcast_core::memory::{CacheLine, LINE_WORDS, LineStamp};
 use amcast_core::{Outcome, ServiceAnswer, Time};
 use std::borrow::Cow;
 
@@ -88,13 +88,13 @@ impl RingReader {
     }
 
     /// Reads what there is; gives it to `give`.
-    pub(super) fn poll(&mut self, ring: &[Line], give: OnRingReply<'_>) -> bool {
+    pub(super) fn poll(&mut self, ring: &[CacheLine], give: OnRingReply<'_>) -> bool {
         let Some(epoch) = self.epoch else { return false };
         let n = ring.len() as u64;
         let from = self.read;
         loop {
             let line = &ring[(self.read % n) as usize];
-            if line.stamp() != Stamp::new(epoch, self.read / n) {
+            if line.stamp() != LineStamp::new(epoch, self.read / n) {
                 return self.read > from;
             }
             self.take(&line.words(), give);

@@ -2,14 +2,14 @@
 
 use super::*;
 use amcast_core::Time;
-use amcast_core::memory::Line;
+use amcast_core::memory::CacheLine;
 
 /// A writer and a reader over a ring of 8 lines.
 struct Pair {
     writer: RingWriter,
     reader: RingReader,
-    ring: Vec<Line>,
-    credit: Line,
+    ring: Vec<CacheLine>,
+    credit: CacheLine,
     /// The writer's life, and the one that the reader knows of.
     epoch: u32,
     known: u32,
@@ -31,8 +31,8 @@ impl Pair {
         let mut pair = Self {
             writer: RingWriter::new(Pid(9), 8),
             reader: RingReader::default(),
-            ring: (0..8).map(|_| Line::default()).collect(),
-            credit: Line::default(),
+            ring: (0..8).map(|_| CacheLine::default()).collect(),
+            credit: CacheLine::default(),
             epoch: 1,
             known: 1,
             refused: Vec::new(),
@@ -58,7 +58,8 @@ impl Pair {
         let mut outs = Vec::new();
         self.writer.pump(RegionId(0), self.epoch, &self.credit, &mut outs);
         for out in outs {
-            let Out::Write { at, source: Source::Made { head, stamp, .. }, .. } = out else {
+            let MemoryOutput::Write { at, source: WriteSource::Made { head, stamp, .. }, .. } = out
+            else {
                 panic!("an office only writes lines that it makes")
             };
             self.ring[at as usize].put(&head, stamp);
@@ -82,7 +83,7 @@ impl Pair {
         let came = self.reader.poll(&self.ring, &mut take);
         if let Some(word) = self.reader.credit(8, !came, true) {
             let words = [word, self.holds as u64, self.settled, 0, 0, 0, 0];
-            self.credit.put(&words, Stamp::new(1, 0));
+            self.credit.put(&words, LineStamp::new(1, 0));
         }
         got
     }
@@ -173,7 +174,7 @@ fn a_node_that_starts_anew_is_read_from_its_first_answer_on() {
     pair.push(1, &[1; 2_000]);
     pair.pump();
     assert!(pair.read().is_empty(), "the node died within this answer");
-    let lines = |pair: &Pair| pair.ring.iter().map(Line::words).collect::<Vec<_>>();
+    let lines = |pair: &Pair| pair.ring.iter().map(CacheLine::words).collect::<Vec<_>>();
     let old = lines(&pair);
     pair.writer = RingWriter::new(Pid(9), 8);
     pair.epoch = 2;
@@ -274,7 +275,7 @@ fn large_answers_alone_are_held_back_where_small_ones_are_wanted_of_all() {
 fn a_mailbox_that_says_it_read_more_than_was_written_is_not_believed() {
     let mut pair = Pair::new();
     pair.push(1, b"one");
-    pair.credit.put(&[1 << 32 | 5, 0, 0, 0, 0, 0, 0], Stamp::new(1, 0));
+    pair.credit.put(&[1 << 32 | 5, 0, 0, 0, 0, 0, 0], LineStamp::new(1, 0));
     let mut outs = Vec::new();
     assert!(!pair.writer.pump(RegionId(0), 1, &pair.credit, &mut outs) && outs.is_empty());
 }

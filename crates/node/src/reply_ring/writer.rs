@@ -4,7 +4,7 @@ use super::{
     ABANDONED, ANSWER_BYTES_MAX, BACKLOG_BYTES_MAX, CreditWord, FIRST_BYTES, HeldBack, NOT_SENT,
     OUTCOME_SHIFT, PIECE_BYTES, RECORD_BYTES, STALLED, line_of, lines_of,
 };
-use amcast_core::memory::{Line, Out, RegionId, Source, Stamp};
+use amcast_core::memory::{CacheLine, LineStamp, MemoryOutput, RegionId, WriteSource};
 use amcast_core::{Outcome, Pid, Time};
 use std::collections::VecDeque;
 
@@ -228,11 +228,11 @@ impl RingWriter {
 
     /// How many lines the reader has read, as its credit line says to a writer of life `epoch`;
     /// none before it has said anything to that life.
-    pub(super) fn read_by_mailbox(&self, credit: &Line, epoch: u32) -> Option<u64> {
+    pub(super) fn read_by_mailbox(&self, credit: &CacheLine, epoch: u32) -> Option<u64> {
         let stamp = credit.stamp();
         let word = credit.word(CreditWord::Read as usize);
         let current = self.life.is_none_or(|life| stamp.epoch() == life);
-        if stamp == Stamp::default() || !current || (word >> 32) as u32 != epoch {
+        if stamp == LineStamp::default() || !current || (word >> 32) as u32 != epoch {
             return None;
         }
         // The line has the low half of the count; the rest follows from what was written. A reader
@@ -245,8 +245,8 @@ impl RingWriter {
         &mut self,
         ring: RegionId,
         epoch: u32,
-        credit: &Line,
-        outs: &mut Vec<Out>,
+        credit: &CacheLine,
+        outs: &mut Vec<MemoryOutput>,
     ) -> bool {
         let first = self.written;
         if self.backlog() == 0 {
@@ -268,11 +268,14 @@ impl RingWriter {
             let piece = if is_large { self.pieces } else { 0 };
             let bytes = record.piece(piece);
             let head = line_of(record.token, record.length | piece << 32, bytes, line);
-            outs.push(Out::Write {
+            outs.push(MemoryOutput::Write {
                 to: self.replies,
                 region: ring,
                 at: (self.written % self.ring_lines) as u32,
-                source: Source::line(head, Stamp::new(epoch, self.written / self.ring_lines)),
+                source: WriteSource::line(
+                    head,
+                    LineStamp::new(epoch, self.written / self.ring_lines),
+                ),
                 ticket: None,
                 bell: true,
             });

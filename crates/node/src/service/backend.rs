@@ -6,7 +6,7 @@ use crate::config::node_rank;
 use crate::control::NodeStatus;
 use crate::front::{Front, NoAnswer, Sink};
 use crate::gateway::{Answers, Backend, Busy, CommandFailure, FailureCause, OnAnswer};
-use amcast_core::{Cluster, GroupSet, Outcome, ServiceAnswer};
+use amcast_core::{ClusterShape, GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::budget::may_grow;
 use amcast_kv::status::Status;
 use amcast_log::command::{Command, MARK};
@@ -224,7 +224,7 @@ impl Sink for ToClients {
 }
 
 /// The shards of which fewer replicas than a quorum work, as far as the nodes say so.
-fn without_majority(cluster: Cluster, nodes: &[Option<NodeStatus>]) -> GroupSet {
+fn without_majority(cluster: ClusterShape, nodes: &[Option<NodeStatus>]) -> GroupSet {
     let lost = |g: &amcast_core::Gid| {
         let replicas = nodes.iter().flatten().filter_map(|n| n.replicas.get(g.index()));
         replicas.filter(|r| r.fit).count() < cluster.quorum()

@@ -316,8 +316,8 @@ fn value(rest: &mut &[u8]) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_check::service::Model;
-    use amcast_check::service::kv::Kv;
+    use amcast_check::service::ServiceModel;
+    use amcast_check::service::kv::KvModel;
 
     fn op(words: &[&str]) -> (String, Form) {
         let args: Vec<&[u8]> = words.iter().map(|w| w.as_bytes()).collect();
@@ -350,7 +350,7 @@ mod tests {
             assert_eq!(text, expected);
             let told = said(&form, answer.as_bytes()).expect("it can be said");
             assert_eq!(told, out, "{text}");
-            Kv::new().understand(&text, Some(&told)).expect("the language");
+            KvModel::new().understand(&text, Some(&told)).expect("the language");
         }
     }
 

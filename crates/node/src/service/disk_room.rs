@@ -8,7 +8,7 @@
 use crate::config::node_name;
 use crate::control::NodeStatus;
 use crate::resources::DiskStatus;
-use amcast_core::Cluster;
+use amcast_core::ClusterShape;
 
 /// What is kept free at each node, in bytes, where nothing else is said.
 const RESERVE_BYTES: u64 = 256_000_000;
@@ -18,7 +18,7 @@ const PART_OF_DISK: u64 = 8;
 
 /// The disks of the nodes, as far as they are known.
 pub(super) struct DiskRoom {
-    cluster: Cluster,
+    cluster: ClusterShape,
     /// What is kept free at each node, in bytes, if that is said.
     reserve_bytes: Option<u64>,
     /// Whether each node had too little at last: there must be somewhat more for it to have enough again.
@@ -29,7 +29,7 @@ pub(super) struct DiskRoom {
 
 impl DiskRoom {
     /// Of a cluster with so many MB to keep free at each node.
-    pub(super) fn new(cluster: Cluster, reserve_mb: Option<u64>) -> Self {
+    pub(super) fn new(cluster: ClusterShape, reserve_mb: Option<u64>) -> Self {
         let reserve_bytes = reserve_mb.map(|mb| mb.saturating_mul(1_000_000));
         let (low, most) = (vec![false; cluster.replicas()], vec![0; cluster.replicas()]);
         Self { cluster, reserve_bytes, low, most }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     fn room(reserve_mb: Option<u64>) -> DiskRoom {
-        DiskRoom::new(Cluster::new(1, 3, 1).unwrap(), reserve_mb)
+        DiskRoom::new(ClusterShape::new(1, 3, 1).unwrap(), reserve_mb)
     }
 
     #[test]

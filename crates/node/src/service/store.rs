@@ -4,7 +4,7 @@ use super::Reads;
 use super::digests::DigestPace;
 use crate::config::{ClusterFile, Partition};
 use crate::gateway::Clock;
-use amcast_core::{Cluster, Entry, Gid, MsgId, Senders, SkipDecision, Span, Time};
+use amcast_core::{ClusterShape, Entry, Gid, MsgId, Senders, SkipDecision, Span, Time};
 use amcast_kv::{HashSeed, Kv, Partitions};
 use amcast_log::StoreAndLog;
 use amcast_log::{Logs, NODE_BYTES};
@@ -171,7 +171,7 @@ impl<M: Hosted> ServiceNode<M> {
     /// nodes multicast what they find.
     #[must_use]
     pub fn with_digests(mut self, entry: &dyn Entry, file: &ClusterFile, rank: usize) -> Self {
-        let cluster = Cluster::new(file.shards, file.replicas, file.clients);
+        let cluster = ClusterShape::new(file.shards, file.replicas, file.clients);
         if entry.capabilities().senders == Senders::Replicas
             && let Ok(cluster) = cluster
         {

@@ -7,7 +7,7 @@ use crate::cluster_dir::ClusterDir;
 use crate::config::{ClusterFile, node_name, node_rank};
 use crate::control::{NodeStatus, ReplicaStatus, statuses_of};
 use crate::supervisor::NodeProcess;
-use amcast_core::{Cluster, Gid};
+use amcast_core::{ClusterShape, Gid};
 use amcast_kv::status::{ShardStatus, Status};
 use amcast_protocols::catalog;
 use amcast_smr::Metric;
@@ -62,7 +62,11 @@ pub fn forgets(file: &ClusterFile) -> bool {
 /// The shards that have lost their majority where nodes that start again forget, as far as nodes and supervisor know. A replica has lost
 /// its place in the order if its node does not run, or was started again and does not follow. Where
 /// all follow, one must still have the store's state, for the others to get it from.
-pub fn lost(cluster: Cluster, said: &[Option<NodeStatus>], lives: &[NodeProcess]) -> Vec<Lost> {
+pub fn lost(
+    cluster: ClusterShape,
+    said: &[Option<NodeStatus>],
+    lives: &[NodeProcess],
+) -> Vec<Lost> {
     let has = |rank: usize, shard: Gid, what: fn(&ReplicaStatus) -> bool| {
         match (&said[rank], lives.get(rank)) {
             (Some(node), Some(life)) => {
@@ -116,7 +120,7 @@ pub struct Watch {
     /// The node that the process is, if it is one.
     own: Option<usize>,
     protocol: String,
-    cluster: Cluster,
+    cluster: ClusterShape,
     home: Arc<ClusterDir>,
     nodes: Arc<Mutex<Vec<At>>>,
     board: Arc<Mutex<Board>>,
@@ -154,7 +158,7 @@ impl Watch {
         home: ClusterDir,
         name: String,
         file: &ClusterFile,
-        cluster: Cluster,
+        cluster: ClusterShape,
     ) -> io::Result<Self> {
         let (protocol, ask, forgets) = (file.protocol.clone(), home.nodes(file), forgets(file));
         let count = ask.len();
@@ -207,7 +211,7 @@ impl Watch {
     }
 
     /// The shape of the cluster.
-    pub fn cluster(&self) -> Cluster {
+    pub fn cluster(&self) -> ClusterShape {
         self.cluster
     }
 
@@ -398,7 +402,7 @@ mod tests {
     #[test]
     fn a_shard_is_lost_when_a_majority_was_born_again_and_has_not_its_state() {
         let _limit = amcast_test_policy::time_limit();
-        let cluster = Cluster::new(2, 3, 1).unwrap();
+        let cluster = ClusterShape::new(2, 3, 1).unwrap();
         let whole = node([true; 2]);
         let lives = [life(1, true), life(2, true), life(3, true)];
         let said = [whole.clone(), node([true, false]), node([true, false])];
@@ -419,7 +423,7 @@ mod tests {
     #[test]
     fn replicas_that_wait_for_the_store_count_as_long_as_one_can_give_it() {
         let _limit = amcast_test_policy::time_limit();
-        let cluster = Cluster::new(2, 3, 1).unwrap();
+        let cluster = ClusterShape::new(2, 3, 1).unwrap();
         let waits = says([true; 2], [false; 2]);
         let said = [node([true; 2]), waits.clone(), waits.clone()];
         let lives = [life(2, true), life(2, true), life(2, true)];
@@ -431,7 +435,7 @@ mod tests {
     #[test]
     fn a_cluster_that_just_starts_has_lost_nothing() {
         let _limit = amcast_test_policy::time_limit();
-        let cluster = Cluster::new(2, 3, 1).unwrap();
+        let cluster = ClusterShape::new(2, 3, 1).unwrap();
         let said = [node([false; 2]), node([false; 2]), None];
         let lives = [life(1, true), life(1, true), life(1, true)];
         assert!(lost(cluster, &said, &lives).is_empty());

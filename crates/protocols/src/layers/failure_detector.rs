@@ -53,7 +53,7 @@
 //! read.
 
 use alloc::vec::Vec;
-use amcast_core::step::Why;
+use amcast_core::step::WakeReason;
 use amcast_core::{Span, Time};
 
 /// How far patience with a peer can grow: this many times the configured timeout, unless a protocol asks
@@ -332,15 +332,15 @@ impl FailureDetector {
 
     /// When [`FailureDetector::beat`] must be called next, and for what: a counter is due, or a peer's
     /// silence becomes a suspicion.
-    pub fn deadline(&self) -> (Time, Why) {
+    pub fn deadline(&self) -> (Time, WakeReason) {
         let open = |&(rank, peer): &(usize, &PeerState)| {
             rank != self.me && !peer.silent && peer.verdict.is_none() && self.ran.is_some()
         };
         let peers = self.peers.iter().enumerate();
         let suspicion = peers.filter(open).map(|(_, peer)| peer.moved + peer.patience).min();
         match suspicion {
-            Some(at) if at < self.beat_due => (at, Why::Suspicion),
-            _ => (self.beat_due, Why::Heartbeat),
+            Some(at) if at < self.beat_due => (at, WakeReason::Suspicion),
+            _ => (self.beat_due, WakeReason::Heartbeat),
         }
     }
 
@@ -414,7 +414,7 @@ mod tests {
     fn a_counter_is_due_every_interval_and_only_grows() {
         let mut h = of_three(0);
         assert_eq!(h.beat(at(5)), Some(1));
-        assert_eq!(h.deadline(), (at(6), Why::Heartbeat));
+        assert_eq!(h.deadline(), (at(6), WakeReason::Heartbeat));
         assert_eq!(h.beat(at(5)), None);
         assert_eq!(h.beat(at(6)), Some(2));
         assert_eq!(h.beat(at(9)), Some(3), "a late beat is made up for once, not three times");
@@ -439,7 +439,7 @@ mod tests {
         run(&mut h, 0..8, &[0, 1]);
         run(&mut h, 8..17, &[1]);
         assert!(!h.suspects(at(16), 0), "silent since 7, patient until 17");
-        assert_eq!(h.deadline(), (at(17), Why::Heartbeat));
+        assert_eq!(h.deadline(), (at(17), WakeReason::Heartbeat));
         h.beat(at(16) + Span::micros(500));
         h.beat(at(17));
         assert!(h.suspects(at(17), 0) && !h.suspects(at(17), 1));
@@ -452,10 +452,10 @@ mod tests {
         h.observe(at(0), 1, 1, true);
         assert_eq!(h.beat(at(0)), Some(1));
         assert_eq!(h.beat(at(7)), Some(2));
-        assert_eq!(h.deadline(), (at(10), Why::Suspicion));
+        assert_eq!(h.deadline(), (at(10), WakeReason::Suspicion));
         h.beat(at(10));
         assert!(h.suspects(at(10), 1));
-        assert_eq!(h.deadline(), (at(14), Why::Heartbeat));
+        assert_eq!(h.deadline(), (at(14), WakeReason::Heartbeat));
     }
 
     #[test]

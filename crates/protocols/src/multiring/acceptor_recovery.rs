@@ -423,7 +423,7 @@ mod tests {
     use crate::multiring::SYNCED;
     use alloc::vec::Vec;
     use amcast_core::codec::Codec;
-    use amcast_core::{Entry, Input, Node, Outbox, Pid, RawConfig, Time};
+    use amcast_core::{Entry, Input, Outbox, Pid, ProtocolProcess, RawConfig, Time};
 
     use super::super::message::{RecoveryRequest, RingMessage};
     use super::super::value::InstanceValue;
@@ -433,7 +433,7 @@ mod tests {
     fn votes(records: &[&[u8]]) -> bool {
         let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
         let config = raw.check(SYNCED.about().params).expect("a sound configuration");
-        let Ok(Node::Messages(mut node)) = SYNCED.build(Pid(0), &config) else {
+        let Ok(ProtocolProcess::Messages(mut node)) = SYNCED.build(Pid(0), &config) else {
             panic!("it sends messages")
         };
         let mut out = Outbox::default();
@@ -479,7 +479,7 @@ mod tests {
         let read = |message: &RingMessage| {
             let mut bytes = Vec::new();
             message.encode(&mut bytes);
-            RingMessage::decode(&mut amcast_core::codec::Reader::new(&bytes)).ok()
+            RingMessage::decode(&mut amcast_core::codec::ByteReader::new(&bytes)).ok()
         };
         for message in [
             RingMessage::RecoveryRequest { request },

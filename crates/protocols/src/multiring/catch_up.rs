@@ -340,12 +340,12 @@ mod tests {
     use super::super::topology::{RingKinds, RingTraversal, topologies};
     use super::super::value::RingProposal;
     use super::*;
-    use amcast_core::{Cluster, Gid, GroupSet, MsgId};
+    use amcast_core::{ClusterShape, Gid, GroupSet, MsgId};
 
     /// A ring at process `me` that has learned some instances; that of instance `i` holds proposal `i + 1`
     /// of process 0.
     fn ring(me: Pid, instances: core::ops::Range<u64>) -> RingMember {
-        let cluster = Cluster::new(1, 3, 0).unwrap();
+        let cluster = ClusterShape::new(1, 3, 0).unwrap();
         let shape =
             topologies(&cluster, RingKinds::Global, &[], RingTraversal::Nodes).pop().unwrap();
         let mut ring = RingMember::new(0, shape, me, cluster.processes());

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
     use crate::layers::routing::BrokenLinks;
     use alloc::sync::Arc;
-    use amcast_core::messages::{In, Messages, Out};
+    use amcast_core::messages::{MessageInput, MessageOutput, Messages};
     use amcast_core::{Entry as _, Input, Outbox, Output, Protocol, RawConfig, Span, Time};
 
     /// From one heartbeat to the next.
@@ -59,14 +59,19 @@ mod tests {
             let mut out = Outbox::default();
             self.node.step(self.now, (), input, &mut out);
             let messages = out.items().iter().filter_map(|output| match output {
-                Output::Medium(Out::To(to, _, packet)) => Some((*to, packet.message.clone())),
+                Output::Medium(MessageOutput::To(to, _, packet)) => {
+                    Some((*to, packet.message.clone()))
+                }
                 _ => None,
             });
             messages.collect()
         }
 
         fn hear(&mut self, from: Pid, message: RingMessage) {
-            self.step(Input::Medium(In::From(from, RingPacket { incarnation: 0, message })));
+            self.step(Input::Medium(MessageInput::From(
+                from,
+                RingPacket { incarnation: 0, message },
+            )));
         }
 
         /// For so many heartbeat intervals only these processes send any, with these broken links. The
@@ -178,7 +183,7 @@ mod tests {
             assert_eq!(single.now, now + BEAT);
             let packet =
                 RingPacket { incarnation: 0, message: RingMessage::PreVote { ring: 0, ballot } };
-            let messages = single.step(Input::Medium(In::From(Pid(0), packet)));
+            let messages = single.step(Input::Medium(MessageInput::From(Pid(0), packet)));
             messages.iter().any(|(to, message)| {
                 *to == Pid(0) && matches!(message, RingMessage::PreVoteGranted { .. })
             })

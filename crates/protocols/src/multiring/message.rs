@@ -6,7 +6,7 @@ use super::value::{InstanceEntry, RingBallot};
 use crate::layers::routing::BrokenLinks;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use amcast_core::codec::{Codec, CodecError, Reader};
+use amcast_core::codec::{ByteReader, Codec, CodecError};
 use amcast_core::{Pid, messages};
 
 /// A message and the incarnation of its sender: messages of earlier incarnations are dropped.
@@ -210,7 +210,7 @@ impl Codec for ForwardedMessage {
     }
 
     /// Only messages of recovery are forwarded: so no forwarded message contains another one.
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         let (sender, incarnation, to) =
             (Codec::decode(from)?, Codec::decode(from)?, Codec::decode(from)?);
         match from.rest().first() {
@@ -232,7 +232,7 @@ impl Codec for DecidedEntries {
         }
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         let (learned, floor, has_table) =
             (Codec::decode(from)?, Codec::decode(from)?, bool::decode(from)?);
         let entries = Codec::decode(from)?;

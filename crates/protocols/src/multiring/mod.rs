@@ -162,11 +162,11 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use amcast_core::codec::{Codec, Reader};
-use amcast_core::messages::Wire;
+use amcast_core::codec::{ByteReader, Codec};
+use amcast_core::messages::FramedProtocol;
 use amcast_core::{
-    About, Assumption, Capabilities, Config, ConfigError, Entry, GroupSet, MediumKind, Node, Pid,
-    Property,
+    About, Assumption, Capabilities, Config, ConfigError, Entry, GroupSet, MediumKind, Pid,
+    Property, ProtocolProcess,
 };
 use message::RingPacket;
 use params::{MultiRingConfig, PARAMS, topologies_of};
@@ -242,9 +242,9 @@ impl Entry for MultiRingEntry {
         self.about
     }
 
-    fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError> {
+    fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError> {
         let shape = Arc::new(MultiRingConfig::of(self.storage, config)?);
-        Ok(Node::Messages(Box::new(Wire::new(MultiRing::new(me, &shape)))))
+        Ok(ProtocolProcess::Messages(Box::new(FramedProtocol::new(MultiRing::new(me, &shape)))))
     }
 
     fn together(&self, config: &Config) -> Vec<GroupSet> {
@@ -252,7 +252,7 @@ impl Entry for MultiRingEntry {
     }
 
     fn show(&self, bytes: &[u8]) -> String {
-        let mut reader = Reader::new(bytes);
+        let mut reader = ByteReader::new(bytes);
         match RingPacket::decode(&mut reader) {
             Ok(packet) if reader.is_empty() => format!("{packet:?}"),
             _ => match LogRecord::read(bytes) {

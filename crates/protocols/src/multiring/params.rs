@@ -8,18 +8,18 @@ use crate::mutant;
 use crate::mutant::Mutants;
 use alloc::format;
 use alloc::vec::Vec;
-use amcast_core::config::Kind;
+use amcast_core::config::ParamKind;
 use amcast_core::parameters::{
     HEARTBEAT, PAYLOAD_MAX, RETRY, SUSPECT, WINDOW, WINDOW_BYTES, check_timers, check_window,
 };
-use amcast_core::{Cluster, Config, ConfigError, Gid, Param, Span};
+use amcast_core::{ClusterShape, Config, ConfigError, Gid, Param, Span};
 
 macro_rules! number {
     ($NAME:ident = $name:literal, $default:expr, $min:expr, $max:expr, $source:literal,
      $about:literal, $cost:literal) => {
         const $NAME: Param = Param {
             name: $name,
-            kind: Kind::Number { default: $default, min: $min, max: $max },
+            kind: ParamKind::Number { default: $default, min: $min, max: $max },
             about: $about,
             cost: $cost,
             source: $source,
@@ -29,7 +29,7 @@ macro_rules! number {
 
 const RINGS: Param = Param {
     name: "rings",
-    kind: Kind::Choice { of: &["global", "pairs", "independent"] },
+    kind: ParamKind::Choice { of: &["global", "pairs", "independent"] },
     about: "Which rings there are besides one for each group: one for all groups, one also for every \
             two, or none (then no message goes to several groups).",
     cost: "A replica that subscribes to a ring takes part in its skips.",
@@ -38,7 +38,7 @@ const RINGS: Param = Param {
 
 const RING_SETS: Param = Param {
     name: "ring_sets",
-    kind: Kind::Sets,
+    kind: ParamKind::Sets,
     about: "Sets of groups that have a ring of their own, besides the rings that there are.",
     cost: "As for rings. A message goes through the ring of the fewest groups that has all of its.",
     source: "MRP 4",
@@ -46,7 +46,7 @@ const RING_SETS: Param = Param {
 
 const AROUND: Param = Param {
     name: "around",
-    kind: Kind::Choice { of: &["nodes", "groups"] },
+    kind: ParamKind::Choice { of: &["nodes", "groups"] },
     about: "In which order messages go round a ring of several groups: node by node, or, where groups \
             are far apart, group by group.",
     cost: "Node by node, each message of such a ring goes from region to region as often as groups \
@@ -66,7 +66,7 @@ number!(
 
 const LEVELING: Param = Param {
     name: "leveling",
-    kind: Kind::Choice { of: &["demand", "paced"] },
+    kind: ParamKind::Choice { of: &["demand", "paced"] },
     about: "When rings skip instances: when learners of other rings wait for them, or also at a steady rate.",
     cost: "Paced, a skip in each ring and interval, also when nothing happens.",
     source: "MRP 4",
@@ -182,11 +182,11 @@ pub(super) static PARAMS: &[Param] = &[
     DELTA_US,
     LAMBDA,
     WINDOW.with(
-        Kind::Number { default: 4096, min: 1, max: 1 << 20 },
+        ParamKind::Number { default: 4096, min: 1, max: 1 << 20 },
         "ours; small messages are packed, and it takes many of them to fill an instance",
     ),
     WINDOW_BYTES.with(
-        Kind::Number { default: 8 << 20, min: 64, max: 1 << 30 },
+        ParamKind::Number { default: 8 << 20, min: 64, max: 1 << 30 },
         "ours; a coordinator has some MB of proposals in flight (pipeline_bytes)",
     ),
     PAYLOAD_MAX.param(),
@@ -217,7 +217,7 @@ pub(super) fn topologies_of(config: &Config) -> Vec<RingTopology> {
 /// The configuration that the processes of a cluster agree on.
 #[derive(Debug)]
 pub(super) struct MultiRingConfig {
-    pub(super) cluster: Cluster,
+    pub(super) cluster: ClusterShape,
     pub(super) storage: AcceptorStorage,
     pub(super) rings: Vec<RingTopology>,
     /// By group: the rings that its replicas subscribe to, in the order in which they are merged.

@@ -12,7 +12,7 @@ use super::topology::{MergePosition, RingId};
 use super::value::{InstanceEntry, RingBallot};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use amcast_core::codec::{Codec, Reader};
+use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::{Durability, Pid, messages};
 
 /// Where an acceptor keeps what it promised and accepted.
@@ -83,7 +83,7 @@ messages! {
 impl LogRecord {
     /// Decodes a record, if the bytes are one and nothing else.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = ByteReader::new(bytes);
         Self::decode(&mut reader).ok().filter(|_| reader.is_empty())
     }
 

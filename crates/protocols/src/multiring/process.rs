@@ -20,8 +20,8 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
-use amcast_core::messages::{In, Lane, Messages, Out};
-use amcast_core::step::{Oracle, Status, Ticket, Wait, Why};
+use amcast_core::messages::{Lane, MessageInput, MessageOutput, Messages};
+use amcast_core::step::{Oracle, ProtocolStatus, Ticket, WaitReason, WakeReason};
 use amcast_core::{
     Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, ProtocolEvent, Role, Submission,
     Time,
@@ -413,7 +413,7 @@ impl MultiRing {
         self.emit_records(out);
         out.append(&mut self.outputs.rings);
         for (to, message) in self.outputs.messages.drain(..) {
-            out.ask(Out::To(
+            out.ask(MessageOutput::To(
                 to,
                 Lane::Stream,
                 RingPacket { incarnation: self.incarnation, message },
@@ -459,9 +459,9 @@ impl Protocol for MultiRing {
             | Input::Captured { .. }
             | Input::Piece { .. }
             | Input::Oracle(Oracle::Leader(..) | Oracle::NoLeader(_))
-            | Input::Medium(In::Down(_)) => {}
-            Input::Medium(In::Up(p)) => self.reconnected(p),
-            Input::Medium(In::From(from, packet)) => {
+            | Input::Medium(MessageInput::Down(_)) => {}
+            Input::Medium(MessageInput::Up(p)) => self.reconnected(p),
+            Input::Medium(MessageInput::From(from, packet)) => {
                 if self.is_current_incarnation(from, packet.incarnation) {
                     self.dispatch(from, packet.message, out);
                 }
@@ -479,9 +479,9 @@ impl Protocol for MultiRing {
         self.emit(out);
     }
 
-    fn deadline(&self) -> Option<(Time, Why)> {
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
         if self.outputs.has_more_work {
-            return Some((self.now, Why::Flush));
+            return Some((self.now, WakeReason::Flush));
         }
         let MultiRingConfig { heartbeat, retry, suspect, .. } = *self.config;
         let (paced, votes) = (self.config.pace.is_some(), self.may_vote());
@@ -510,7 +510,7 @@ impl Protocol for MultiRing {
         let next = rings.chain(proposers).chain(others).min();
         let (beat, why) = self.links.deadline();
         Some(match next {
-            Some(at) if at < beat => (at.max(self.now), Why::Retry),
+            Some(at) if at < beat => (at.max(self.now), WakeReason::Retry),
             _ => (beat, why),
         })
     }
@@ -527,10 +527,10 @@ impl Protocol for MultiRing {
         self.config.limits.payload_max
     }
 
-    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
         for (proposer, ring) in self.proposers.iter().zip(&self.config.rings) {
             let group = ring.set.lowest().unwrap_or(Gid(0));
-            proposer.messages().for_each(|m| tell(m, Wait::Order(group)));
+            proposer.messages().for_each(|m| tell(m, WaitReason::Order(group)));
         }
     }
 
@@ -541,11 +541,11 @@ impl Protocol for MultiRing {
         self.has_state() && self.may_vote() && self.rings.iter().flatten().all(|ring| able(ring))
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> ProtocolStatus {
         let own = ring_for(&self.config.rings, GroupSet::one(self.group));
         let own = own.and_then(|id| self.rings[usize::from(id)].as_ref());
         let backlog: usize = self.proposers.iter().map(|p| p.load().0).sum();
-        Status {
+        ProtocolStatus {
             leader: own.and_then(|ring| ring.coordinator_pid()),
             epoch: own.map_or(0, |ring| ring.current.ballot.number()),
             delivered: self.merge.delivered,

@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use amcast_core::codec::{Codec, CodecError, Reader, put_bytes};
+use amcast_core::codec::{ByteReader, Codec, CodecError, put_bytes};
 use core::fmt;
 use core::ops::{Deref, Range};
 
@@ -48,7 +48,7 @@ impl Codec for SharedBytes {
         put_bytes(self, to);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         from.bytes().map(Self::from)
     }
 }

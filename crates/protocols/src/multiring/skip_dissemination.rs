@@ -99,11 +99,11 @@ mod tests {
     use super::super::topology::{RingKinds, RingTraversal, topologies};
     use super::*;
     use alloc::collections::BTreeSet;
-    use amcast_core::Cluster;
+    use amcast_core::ClusterShape;
 
     /// All that are sent a skip, as often as they are, if `failed` have failed.
     fn recipients(failed: &[Pid]) -> Vec<Pid> {
-        let cluster = Cluster::new(40, 3, 0).unwrap();
+        let cluster = ClusterShape::new(40, 3, 0).unwrap();
         let shape =
             topologies(&cluster, RingKinds::Global, &[], RingTraversal::Nodes).pop().unwrap();
         let mut ring = RingMember::new(40, shape, Pid(1), cluster.processes());

@@ -1,7 +1,7 @@
 //! Which rings there are, which processes are in them, and where an instance lies in the merged order.
 
 use alloc::vec::Vec;
-use amcast_core::{Cluster, Gid, GroupSet, Pid};
+use amcast_core::{ClusterShape, Gid, GroupSet, Pid};
 
 /// Bits of a delivery's position that number the messages of one instance.
 pub(super) const PLACE_BITS: u32 = 12;
@@ -43,7 +43,7 @@ pub(super) enum RingTraversal {
 
 /// The rings of a cluster: those of a kind, and one for each of the `declared` sets of groups.
 pub(super) fn topologies(
-    cluster: &Cluster,
+    cluster: &ClusterShape,
     rings: RingKinds,
     declared: &[GroupSet],
     around: RingTraversal,
@@ -67,7 +67,12 @@ pub(super) fn topologies(
     sets.into_iter().enumerate().map(|(id, set)| topology(cluster, id, set, around)).collect()
 }
 
-fn topology(cluster: &Cluster, id: usize, set: GroupSet, around: RingTraversal) -> RingTopology {
+fn topology(
+    cluster: &ClusterShape,
+    id: usize,
+    set: GroupSet,
+    around: RingTraversal,
+) -> RingTopology {
     let ranks = cluster.replicas();
     let of_rank = |rank| set.iter().map(move |g| cluster.replica(g, rank));
     let lowest = set.lowest().expect("a ring is for some group");
@@ -176,7 +181,7 @@ mod tests {
 
     #[test]
     fn rings_are_for_each_group_and_for_all() {
-        let cluster = Cluster::new(3, 3, 0).unwrap();
+        let cluster = ClusterShape::new(3, 3, 0).unwrap();
         let all = topologies(&cluster, RingKinds::Global, &[], RingTraversal::Nodes);
         assert_eq!(all.len(), 4);
         assert_eq!(all[3].members.len(), 9);
@@ -194,13 +199,13 @@ mod tests {
         assert_eq!(ring_for(&pairs, GroupSet::first(3)), Some(6));
         let lone = topologies(&cluster, RingKinds::Independent, &[], RingTraversal::Nodes);
         assert_eq!((lone.len(), ring_for(&lone, GroupSet::first(2))), (3, None));
-        let one = Cluster::new(1, 3, 0).unwrap();
+        let one = ClusterShape::new(1, 3, 0).unwrap();
         assert_eq!(topologies(&one, RingKinds::Global, &[], RingTraversal::Nodes).len(), 1);
     }
 
     #[test]
     fn declared_sets_have_rings_each_once_and_what_is_in_none_of_them_has_none() {
-        let cluster = Cluster::new(4, 3, 0).unwrap();
+        let cluster = ClusterShape::new(4, 3, 0).unwrap();
         let declared = [GroupSet(0b0011), GroupSet(0b1110)];
         let lone = topologies(&cluster, RingKinds::Independent, &declared, RingTraversal::Nodes);
         assert_eq!(lone.len(), 6);

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
     use alloc::string::String;
     use alloc::sync::Arc;
-    use amcast_core::messages::In;
+    use amcast_core::messages::MessageInput;
     use amcast_core::{Entry as _, Input, Protocol, RawConfig};
 
     /// One of three replicas that has lost its storage and asks for a state.
@@ -186,7 +186,7 @@ mod tests {
         step(
             &mut reader,
             Time(1),
-            Input::Medium(In::From(Pid(1), RingPacket { incarnation: 0, message: word })),
+            Input::Medium(MessageInput::From(Pid(1), RingPacket { incarnation: 0, message: word })),
         );
         assert!(reader.state.wanted && reader.state.awaited.is_none());
     }

@@ -2,7 +2,7 @@
 
 use super::shared_bytes::SharedBytes;
 use alloc::vec::Vec;
-use amcast_core::codec::{Codec, CodecError, Reader, put_bytes};
+use amcast_core::codec::{ByteReader, Codec, CodecError, put_bytes};
 use amcast_core::{GroupSet, MsgId, Pid, messages};
 use core::fmt;
 
@@ -95,7 +95,7 @@ impl<'a> RingProposal<'a> {
     }
 
     /// Decodes one.
-    pub(super) fn decode(from: &mut Reader<'a>) -> Result<Self, CodecError> {
+    pub(super) fn decode(from: &mut ByteReader<'a>) -> Result<Self, CodecError> {
         Ok(Self {
             msg: Codec::decode(from)?,
             incarnation: Codec::decode(from)?,
@@ -108,13 +108,13 @@ impl<'a> RingProposal<'a> {
 
 /// The proposals in these bytes, which follow each other, up to the first that cannot be decoded.
 pub(super) fn proposals(bytes: &[u8]) -> impl Iterator<Item = RingProposal<'_>> {
-    let mut reader = Reader::new(bytes);
+    let mut reader = ByteReader::new(bytes);
     core::iter::from_fn(move || RingProposal::decode(&mut reader).ok())
 }
 
 /// How many proposals these bytes are, if they are proposals of such senders and nothing else.
 pub(super) fn count(bytes: &[u8], sender: impl Fn(Pid) -> bool) -> Option<usize> {
-    let (mut reader, mut count) = (Reader::new(bytes), 0);
+    let (mut reader, mut count) = (ByteReader::new(bytes), 0);
     while !reader.is_empty() {
         RingProposal::decode(&mut reader).ok().filter(|one| sender(one.msg.sender))?;
         count += 1;

@@ -1,20 +1,20 @@
 //! The client: sends each multicast to its destinations, and keeps count of what is in flight.
 
-use super::Shape;
-use super::message::{Heading, Message};
+use super::SkeenShape;
+use super::message::{MulticastHeading, SkeenMessage};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use amcast_core::messages::{In, Lane, Messages, Out};
-use amcast_core::step::{Note, Status, Wait, Why};
+use amcast_core::messages::{Lane, MessageInput, MessageOutput, Messages};
+use amcast_core::step::{Note, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Submission, Time};
 
 /// One client process.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
+pub(super) struct SkeenClient {
     me: Pid,
-    shape: Shape,
+    shape: SkeenShape,
     /// By slot.
-    flights: Vec<Flight>,
+    flights: Vec<InFlightMulticast>,
     /// Slots with nothing in flight.
     free: Vec<u16>,
     /// Payload bytes in flight.
@@ -25,39 +25,40 @@ pub(super) struct Client {
 
 /// A multicast in flight. A free slot awaits nobody.
 #[derive(Clone, Copy, Debug, Default)]
-struct Flight {
+struct InFlightMulticast {
     seq: u64,
     bytes: usize,
     /// Destinations that have not acknowledged.
     awaits: GroupSet,
 }
 
-impl Client {
-    pub(super) fn new(me: Pid, shape: Shape) -> Self {
+impl SkeenClient {
+    pub(super) fn new(me: Pid, shape: SkeenShape) -> Self {
         Self {
             me,
             shape,
-            flights: alloc::vec![Flight::default(); shape.window],
+            flights: alloc::vec![InFlightMulticast::default(); shape.window],
             free: (0..shape.window as u16).rev().collect(),
             bytes: 0,
             seq: 0,
         }
     }
 
-    fn on_submit(&mut self, s: Submission<'_>, out: &mut Outbox<Messages<Message>>) {
+    fn on_submit(&mut self, s: Submission<'_>, out: &mut Outbox<Messages<SkeenMessage>>) {
         assert!(self.room(s.dst, s.payload.len()) > 0, "a submission beyond the room there is");
         assert!(s.seq > self.seq, "number {} does not follow {}", s.seq, self.seq);
         let slot = self.free.pop().expect("there is room");
         let bytes = s.payload.len();
-        self.flights[usize::from(slot)] = Flight { seq: s.seq, bytes, awaits: s.dst };
+        self.flights[usize::from(slot)] = InFlightMulticast { seq: s.seq, bytes, awaits: s.dst };
         self.bytes += bytes;
         self.seq = s.seq;
-        let heading = Heading { msg: MsgId { sender: self.me, seq: s.seq }, slot, dst: s.dst };
+        let heading =
+            MulticastHeading { msg: MsgId { sender: self.me, seq: s.seq }, slot, dst: s.dst };
         let payload: Arc<[u8]> = s.payload.into();
         out.event(ProtocolEvent::Part(heading.msg));
         for g in s.dst.iter() {
-            let cast = Message::Cast { heading, payload: Arc::clone(&payload) };
-            out.ask(Out::To(self.shape.cluster.replica(g, 0), Lane::Stream, cast));
+            let cast = SkeenMessage::Cast { heading, payload: Arc::clone(&payload) };
+            out.ask(MessageOutput::To(self.shape.cluster.replica(g, 0), Lane::Stream, cast));
         }
     }
 
@@ -79,8 +80,8 @@ impl Client {
     }
 }
 
-impl Protocol for Client {
-    type Medium = Messages<Message>;
+impl Protocol for SkeenClient {
+    type Medium = Messages<SkeenMessage>;
 
     fn step(
         &mut self,
@@ -91,11 +92,13 @@ impl Protocol for Client {
     ) {
         let (from, heard) = match input {
             Input::Submit(submission) => return self.on_submit(submission, out),
-            Input::Medium(In::From(from, Message::Ack { slot, seq })) => {
+            Input::Medium(MessageInput::From(from, SkeenMessage::Ack { slot, seq })) => {
                 (from, self.on_ack(from, slot, seq))
             }
-            Input::Medium(In::From(from, _)) => (from, Err("what only replicas take")),
-            Input::Medium(In::Down(peer)) => (peer, Err("a stream broke, which must not be")),
+            Input::Medium(MessageInput::From(from, _)) => (from, Err("what only replicas take")),
+            Input::Medium(MessageInput::Down(peer)) => {
+                (peer, Err("a stream broke, which must not be"))
+            }
             // Nothing here is timed, kept on disk or led.
             _ => return,
         };
@@ -104,7 +107,7 @@ impl Protocol for Client {
         }
     }
 
-    fn deadline(&self) -> Option<(Time, Why)> {
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
         None
     }
 
@@ -120,16 +123,16 @@ impl Protocol for Client {
         self.shape.payload_max
     }
 
-    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
         for flight in &self.flights {
             for g in flight.awaits.iter() {
-                tell(MsgId { sender: self.me, seq: flight.seq }, Wait::Order(g));
+                tell(MsgId { sender: self.me, seq: flight.seq }, WaitReason::Order(g));
             }
         }
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> ProtocolStatus {
         let backlog = (self.shape.window - self.free.len()) as u64;
-        Status { backlog, ..Status::default() }
+        ProtocolStatus { backlog, ..ProtocolStatus::default() }
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use amcast_core::codec::{Codec, CodecError, Reader};
+use amcast_core::codec::{ByteReader, Codec, CodecError};
 use amcast_core::{GroupSet, MsgId, messages};
 use core::fmt;
 
@@ -22,7 +22,7 @@ impl Timestamp {
 
 /// What every destination must know of a multicast to order it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Heading {
+pub(super) struct MulticastHeading {
     /// Which multicast.
     pub(super) msg: MsgId,
     /// Its slot among those of its client.
@@ -33,11 +33,11 @@ pub(super) struct Heading {
 
 /// A message between processes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Message {
+pub(super) enum SkeenMessage {
     /// A client multicasts.
-    Cast { heading: Heading, payload: Arc<[u8]> },
+    Cast { heading: MulticastHeading, payload: Arc<[u8]> },
     /// A destination gave the multicast this timestamp.
-    Propose { heading: Heading, timestamp: Timestamp },
+    Propose { heading: MulticastHeading, timestamp: Timestamp },
     /// A destination delivered the multicast that this client has in `slot`.
     Ack { slot: u16, seq: u64 },
 }
@@ -47,7 +47,7 @@ impl Codec for Timestamp {
         self.0.encode(to);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         match u64::decode(from)? {
             t if t <= Self::MAX.0 => Ok(Self(t)),
             t => Err(CodecError::Unknown(t)),
@@ -56,15 +56,15 @@ impl Codec for Timestamp {
 }
 
 messages! {
-    struct Heading { msg, slot, dst }
-    enum Message {
+    struct MulticastHeading { msg, slot, dst }
+    enum SkeenMessage {
         1 => Cast { heading, payload },
         2 => Propose { heading, timestamp },
         3 => Ack { slot, seq },
     }
 }
 
-impl fmt::Display for Message {
+impl fmt::Display for SkeenMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cast { heading: h, payload } => {

@@ -1,28 +1,28 @@
 //! The one process of a group: gives timestamps, gathers those of others, delivers in their order.
 
-use super::message::{Heading, Message, Timestamp};
-use super::{Mutant, Shape};
+use super::message::{MulticastHeading, SkeenMessage, Timestamp};
+use super::{SkeenMutant, SkeenShape};
 use alloc::collections::BinaryHeap;
 use alloc::collections::binary_heap::PeekMut;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use amcast_core::messages::{In, Lane, Messages, Out};
-use amcast_core::step::{Note, Status, Wait, Why};
+use amcast_core::messages::{Lane, MessageInput, MessageOutput, Messages};
+use amcast_core::step::{Note, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Role, Time};
 use core::cmp::Reverse;
 
 /// The replica of a group.
 #[derive(Clone, Debug)]
-pub(super) struct Replica {
+pub(super) struct SkeenReplica {
     group: Gid,
-    shape: Shape,
+    shape: SkeenShape,
     /// The logical clock; only grows, and is never below a timestamp that was seen.
     clock: Timestamp,
     /// Client by client, `window` slots each.
-    slots: Vec<Slot>,
+    slots: Vec<MulticastSlot>,
     /// The messages that have come and are not delivered, the smallest bound in front. An entry's
     /// bound may lag behind its slot's; it is brought up to date when it gets to the front.
-    queue: BinaryHeap<Reverse<Turn>>,
+    queue: BinaryHeap<Reverse<QueuePosition>>,
     /// Slots that hold a message.
     held: u64,
     /// Deliveries so far.
@@ -33,7 +33,7 @@ pub(super) struct Replica {
 
 /// What is known of the message that a client has in one of its slots.
 #[derive(Clone, Debug, Default)]
-struct Slot {
+struct MulticastSlot {
     /// The number of the message, or of the last one when free; only grows.
     seq: u64,
     /// Whether the slot holds a message: it was heard of and is not delivered.
@@ -49,7 +49,7 @@ struct Slot {
 
 /// A message's place in the queue.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Turn {
+struct QueuePosition {
     bound: Timestamp,
     /// Breaks ties: the message's id.
     tie: MsgId,
@@ -58,7 +58,7 @@ struct Turn {
     slot: usize,
 }
 
-impl Slot {
+impl MulticastSlot {
     /// Whether the timestamp is final: every destination's proposal has come. The own one is made
     /// when the message comes, so then the payload is there too.
     fn is_final(&self) -> bool {
@@ -66,14 +66,14 @@ impl Slot {
     }
 }
 
-impl Replica {
-    pub(super) fn new(group: Gid, shape: Shape) -> Self {
+impl SkeenReplica {
+    pub(super) fn new(group: Gid, shape: SkeenShape) -> Self {
         let places = shape.cluster.clients() * shape.window;
         Self {
             group,
             shape,
             clock: Timestamp::default(),
-            slots: alloc::vec![Slot::default(); places],
+            slots: alloc::vec![MulticastSlot::default(); places],
             queue: BinaryHeap::with_capacity(places),
             held: 0,
             delivered: 0,
@@ -86,9 +86,9 @@ impl Replica {
     fn on_cast(
         &mut self,
         from: Pid,
-        heading: Heading,
+        heading: MulticastHeading,
         payload: Arc<[u8]>,
-        out: &mut Outbox<Messages<Message>>,
+        out: &mut Outbox<Messages<SkeenMessage>>,
     ) -> Result<(), &'static str> {
         if heading.msg.sender != from {
             return Err("a multicast in another's name");
@@ -103,19 +103,19 @@ impl Replica {
         self.clock = self.clock.next();
         self.slots[at].payload = Some(payload);
         self.propose(at, self.group, self.clock);
-        let tie = match self.shape.mutants.is(Mutant::NoTieBreak) {
+        let tie = match self.shape.mutants.is(SkeenMutant::NoTieBreak) {
             true => MsgId { sender: Pid(0), seq: self.clock.0 },
             false => heading.msg,
         };
         let bound = self.slots[at].bound;
-        self.queue.push(Reverse(Turn { bound, tie, msg: heading.msg, slot: at }));
-        let told = match self.shape.mutants.is(Mutant::TellsAll) {
+        self.queue.push(Reverse(QueuePosition { bound, tie, msg: heading.msg, slot: at }));
+        let told = match self.shape.mutants.is(SkeenMutant::TellsAll) {
             true => self.shape.cluster.all_groups(),
             false => heading.dst,
         };
         for g in told.iter().filter(|&g| g != self.group) {
-            let propose = Message::Propose { heading, timestamp: self.clock };
-            out.ask(Out::To(self.shape.cluster.replica(g, 0), Lane::Stream, propose));
+            let propose = SkeenMessage::Propose { heading, timestamp: self.clock };
+            out.ask(MessageOutput::To(self.shape.cluster.replica(g, 0), Lane::Stream, propose));
         }
         Ok(())
     }
@@ -124,9 +124,9 @@ impl Replica {
     fn on_proposal(
         &mut self,
         from: Pid,
-        heading: Heading,
+        heading: MulticastHeading,
         timestamp: Timestamp,
-        out: &mut Outbox<Messages<Message>>,
+        out: &mut Outbox<Messages<SkeenMessage>>,
     ) -> Result<(), &'static str> {
         let peer = match self.shape.cluster.group_of(from) {
             Some(g) if g != self.group && heading.dst.contains(g) => g,
@@ -146,10 +146,10 @@ impl Replica {
     /// that is heard of it.
     fn slot(
         &mut self,
-        heading: &Heading,
-        out: &mut Outbox<Messages<Message>>,
+        heading: &MulticastHeading,
+        out: &mut Outbox<Messages<SkeenMessage>>,
     ) -> Result<usize, &'static str> {
-        let Heading { msg, slot, dst } = *heading;
+        let MulticastHeading { msg, slot, dst } = *heading;
         let cluster = &self.shape.cluster;
         let client = match cluster.has(msg.sender).then(|| cluster.role(msg.sender)) {
             Some(Role::Client { client }) => usize::from(client),
@@ -176,7 +176,7 @@ impl Replica {
             return Err("a message that is behind its slot");
         }
         out.event(ProtocolEvent::Part(msg));
-        *slot = Slot { seq: msg.seq, held: true, dst, ..Slot::default() };
+        *slot = MulticastSlot { seq: msg.seq, held: true, dst, ..MulticastSlot::default() };
         self.held += 1;
         Ok(at)
     }
@@ -186,14 +186,14 @@ impl Replica {
         let slot = &mut self.slots[at];
         slot.bound = match slot.proposed.is_empty() {
             true => timestamp,
-            false if self.shape.mutants.is(Mutant::LeastProposal) => slot.bound.min(timestamp),
+            false if self.shape.mutants.is(SkeenMutant::LeastProposal) => slot.bound.min(timestamp),
             false => slot.bound.max(timestamp),
         };
         slot.proposed = slot.proposed.with(group);
     }
 
     /// [Skeen 3] Delivers while the message in front is final: no other can get before it.
-    fn deliver_ready(&mut self, out: &mut Outbox<Messages<Message>>) {
+    fn deliver_ready(&mut self, out: &mut Outbox<Messages<SkeenMessage>>) {
         while let Some(turn) = self.next_ready() {
             self.deliver(turn, out);
         }
@@ -202,8 +202,8 @@ impl Replica {
     /// Takes the message in front out of the queue, if it is final. A message that gets to the
     /// front with a bound that lags behind is brought up to date first, which happens at most once
     /// to each between two proposals.
-    fn next_ready(&mut self) -> Option<Turn> {
-        if self.shape.mutants.is(Mutant::NoWaiting) {
+    fn next_ready(&mut self) -> Option<QueuePosition> {
+        if self.shape.mutants.is(SkeenMutant::NoWaiting) {
             let found = self.queue.iter().find(|t| self.slots[t.0.slot].is_final())?.0;
             self.queue.retain(|t| t.0 != found);
             return Some(found);
@@ -221,7 +221,7 @@ impl Replica {
         }
     }
 
-    fn deliver(&mut self, turn: Turn, out: &mut Outbox<Messages<Message>>) {
+    fn deliver(&mut self, turn: QueuePosition, out: &mut Outbox<Messages<SkeenMessage>>) {
         let mutants = self.shape.mutants;
         let slot = &mut self.slots[turn.slot];
         let payload = slot.payload.take().expect("a message in the queue has come");
@@ -236,20 +236,21 @@ impl Replica {
         };
         self.delivered += 1;
         let fourth = self.delivered.is_multiple_of(4);
-        if !(fourth && mutants.is(Mutant::Drops)) {
+        if !(fourth && mutants.is(SkeenMutant::Drops)) {
             hand_over(self.delivered);
         }
-        if fourth && mutants.is(Mutant::Twice) {
+        if fourth && mutants.is(SkeenMutant::Twice) {
             self.delivered += 1;
             hand_over(self.delivered);
         }
-        let ack = Message::Ack { slot: (turn.slot % self.shape.window) as u16, seq: turn.msg.seq };
-        out.ask(Out::To(turn.msg.sender, Lane::Stream, ack));
+        let ack =
+            SkeenMessage::Ack { slot: (turn.slot % self.shape.window) as u16, seq: turn.msg.seq };
+        out.ask(MessageOutput::To(turn.msg.sender, Lane::Stream, ack));
     }
 }
 
-impl Protocol for Replica {
-    type Medium = Messages<Message>;
+impl Protocol for SkeenReplica {
+    type Medium = Messages<SkeenMessage>;
 
     fn step(
         &mut self,
@@ -260,19 +261,22 @@ impl Protocol for Replica {
     ) {
         let (from, heard) = match input {
             Input::Submit(_) => panic!("a replica has no room for submissions"),
-            Input::Medium(In::From(from, _)) if !self.shape.cluster.has(from) => {
+            Input::Medium(MessageInput::From(from, _)) if !self.shape.cluster.has(from) => {
                 (from, Err("not of this cluster"))
             }
-            Input::Medium(In::From(from, Message::Cast { heading, payload })) => {
+            Input::Medium(MessageInput::From(from, SkeenMessage::Cast { heading, payload })) => {
                 (from, self.on_cast(from, heading, payload, out))
             }
-            Input::Medium(In::From(from, Message::Propose { heading, timestamp })) => {
-                (from, self.on_proposal(from, heading, timestamp, out))
-            }
-            Input::Medium(In::From(from, Message::Ack { .. })) => {
+            Input::Medium(MessageInput::From(
+                from,
+                SkeenMessage::Propose { heading, timestamp },
+            )) => (from, self.on_proposal(from, heading, timestamp, out)),
+            Input::Medium(MessageInput::From(from, SkeenMessage::Ack { .. })) => {
                 (from, Err("what only clients take"))
             }
-            Input::Medium(In::Down(peer)) => (peer, Err("a stream broke, which must not be")),
+            Input::Medium(MessageInput::Down(peer)) => {
+                (peer, Err("a stream broke, which must not be"))
+            }
             // Nothing here is timed, kept on disk or led.
             _ => return,
         };
@@ -282,7 +286,7 @@ impl Protocol for Replica {
         }
     }
 
-    fn deadline(&self) -> Option<(Time, Why)> {
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
         None
     }
 
@@ -294,23 +298,23 @@ impl Protocol for Replica {
         self.shape.payload_max
     }
 
-    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
         let (cluster, window) = (&self.shape.cluster, self.shape.window);
         for (at, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.held) {
             let msg = MsgId { sender: cluster.client(at / window), seq: slot.seq };
             if slot.is_final() {
-                tell(msg, Wait::Turn);
+                tell(msg, WaitReason::Turn);
             }
             for g in slot.dst.iter().filter(|&g| !slot.proposed.contains(g)) {
                 // The own proposal is missing while the multicast itself has not come.
                 let whose = if g == self.group { msg.sender } else { cluster.replica(g, 0) };
-                tell(msg, Wait::Vote(whose));
+                tell(msg, WaitReason::Vote(whose));
             }
         }
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> ProtocolStatus {
         let (delivered, backlog) = (self.delivered, self.held);
-        Status { delivered, decided: delivered, backlog, ..Status::default() }
+        ProtocolStatus { delivered, decided: delivered, backlog, ..ProtocolStatus::default() }
     }
 }

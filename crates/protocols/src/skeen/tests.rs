@@ -2,15 +2,15 @@
 
 mod explore;
 
-use super::client::Client;
-use super::message::{Heading, Message, Timestamp};
-use super::replica::Replica;
+use super::client::SkeenClient;
+use super::message::{MulticastHeading, SkeenMessage, Timestamp};
+use super::replica::SkeenReplica;
 use super::*;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use amcast_core::messages::{Frames, In, Lane, Messages, Out};
+use amcast_core::messages::{Frames, Lane, MessageInput, MessageOutput, Messages};
 use amcast_core::rng::Rng;
-use amcast_core::step::{Note, Status, Wait};
+use amcast_core::step::{Note, ProtocolStatus, WaitReason};
 use amcast_core::{
     Gid, GroupSet, Input, MsgId, Outbox, Output, Protocol, ProtocolEvent, RawConfig, Submission,
     Time,
@@ -22,8 +22,8 @@ fn config(groups: usize, clients: usize, set: &[(&str, &str)]) -> Config {
     raw.check(PARAMS).unwrap()
 }
 
-fn shape(groups: usize, clients: usize, set: &[(&str, &str)]) -> Shape {
-    Shape::of(&config(groups, clients, set)).unwrap()
+fn shape(groups: usize, clients: usize, set: &[(&str, &str)]) -> SkeenShape {
+    SkeenShape::of(&config(groups, clients, set)).unwrap()
 }
 
 /// The set of these groups.
@@ -31,29 +31,29 @@ fn to(groups: &[u8]) -> GroupSet {
     groups.iter().map(|&g| Gid(g)).collect()
 }
 
-type Sent = Vec<(Pid, Message)>;
+type SentMessages = Vec<(Pid, SkeenMessage)>;
 
 /// What one step asked for, sorted by kind.
 #[derive(Default, Debug, PartialEq)]
-struct Asked {
-    sent: Sent,
+struct StepRequests {
+    sent: SentMessages,
     delivered: Vec<(MsgId, u64, Vec<u8>)>,
     malformed: Vec<&'static str>,
     parts: Vec<MsgId>,
 }
 
 fn step(
-    process: &mut impl Protocol<Medium = Messages<Message>>,
-    input: Input<'_, Messages<Message>>,
-) -> Asked {
+    process: &mut impl Protocol<Medium = Messages<SkeenMessage>>,
+    input: Input<'_, Messages<SkeenMessage>>,
+) -> StepRequests {
     let mut out = Outbox::default();
     process.step(Time::ZERO, (), input, &mut out);
-    let mut asked = Asked::default();
+    let mut asked = StepRequests::default();
     let mut outputs = Vec::new();
     out.take(&mut outputs);
     for output in outputs {
         match output {
-            Output::Medium(Out::To(to, Lane::Stream, m)) => asked.sent.push((to, m)),
+            Output::Medium(MessageOutput::To(to, Lane::Stream, m)) => asked.sent.push((to, m)),
             Output::Deliver(d) => {
                 asked.delivered.push((d.msg, d.position, out.bytes(d.payload).to_vec()));
             }
@@ -66,41 +66,41 @@ fn step(
 }
 
 fn hear(
-    process: &mut impl Protocol<Medium = Messages<Message>>,
+    process: &mut impl Protocol<Medium = Messages<SkeenMessage>>,
     from: Pid,
-    message: Message,
-) -> Asked {
-    step(process, Input::Medium(In::From(from, message)))
+    message: SkeenMessage,
+) -> StepRequests {
+    step(process, Input::Medium(MessageInput::From(from, message)))
 }
 
-fn submit(client: &mut Client, seq: u64, dst: GroupSet, payload: &[u8]) -> Asked {
+fn submit(client: &mut SkeenClient, seq: u64, dst: GroupSet, payload: &[u8]) -> StepRequests {
     step(client, Input::Submit(Submission { seq, dst, payload }))
 }
 
-fn heading(sender: Pid, seq: u64, slot: u16, dst: GroupSet) -> Heading {
-    Heading { msg: MsgId { sender, seq }, slot, dst }
+fn heading(sender: Pid, seq: u64, slot: u16, dst: GroupSet) -> MulticastHeading {
+    MulticastHeading { msg: MsgId { sender, seq }, slot, dst }
 }
 
-fn cast(heading: Heading) -> Message {
-    Message::Cast { heading, payload: Arc::from(*b"pay") }
+fn cast(heading: MulticastHeading) -> SkeenMessage {
+    SkeenMessage::Cast { heading, payload: Arc::from(*b"pay") }
 }
 
-fn propose(heading: Heading, timestamp: u64) -> Message {
-    Message::Propose { heading, timestamp: Timestamp(timestamp) }
+fn propose(heading: MulticastHeading, timestamp: u64) -> SkeenMessage {
+    SkeenMessage::Propose { heading, timestamp: Timestamp(timestamp) }
 }
 
 #[test]
 fn a_message_is_delivered_at_the_largest_proposal_and_acknowledged() {
     let s = shape(2, 1, &[]);
     let (g1, c) = (s.cluster.replica(Gid(1), 0), s.cluster.client(0));
-    let mut r = Replica::new(Gid(0), s);
+    let mut r = SkeenReplica::new(Gid(0), s);
     let h = heading(c, 1, 0, to(&[0, 1]));
     let asked = hear(&mut r, c, cast(h));
     assert_eq!(asked.sent, [(g1, propose(h, 1))]);
     assert_eq!((asked.delivered.len(), asked.parts), (0, alloc::vec![h.msg]));
     let asked = hear(&mut r, g1, propose(h, 5));
     assert_eq!(asked.delivered, [(h.msg, 1, b"pay".to_vec())]);
-    assert_eq!(asked.sent, [(c, Message::Ack { slot: 0, seq: 1 })]);
+    assert_eq!(asked.sent, [(c, SkeenMessage::Ack { slot: 0, seq: 1 })]);
     let next = heading(c, 2, 0, to(&[0, 1]));
     assert_eq!(hear(&mut r, c, cast(next)).sent, [(g1, propose(next, 6))], "the clock went on");
 }
@@ -109,11 +109,11 @@ fn a_message_is_delivered_at_the_largest_proposal_and_acknowledged() {
 fn a_proposal_ahead_of_its_message_is_kept() {
     let s = shape(2, 1, &[]);
     let (g1, c) = (s.cluster.replica(Gid(1), 0), s.cluster.client(0));
-    let mut r = Replica::new(Gid(0), s);
+    let mut r = SkeenReplica::new(Gid(0), s);
     let h = heading(c, 1, 3, to(&[0, 1]));
     assert_eq!(hear(&mut r, g1, propose(h, 9)).sent, []);
     let asked = hear(&mut r, c, cast(h));
-    assert_eq!(asked.sent, [(g1, propose(h, 10)), (c, Message::Ack { slot: 3, seq: 1 })]);
+    assert_eq!(asked.sent, [(g1, propose(h, 10)), (c, SkeenMessage::Ack { slot: 3, seq: 1 })]);
     assert_eq!(asked.delivered.len(), 1);
 }
 
@@ -121,7 +121,7 @@ fn a_proposal_ahead_of_its_message_is_kept() {
 fn what_waits_says_why() {
     let s = shape(2, 2, &[]);
     let (g1, c0, c1) = (s.cluster.replica(Gid(1), 0), s.cluster.client(0), s.cluster.client(1));
-    let mut r = Replica::new(Gid(0), s);
+    let mut r = SkeenReplica::new(Gid(0), s);
     let (a, b, far) = (
         heading(c0, 1, 0, to(&[0, 1])),
         heading(c1, 1, 0, to(&[0])),
@@ -132,41 +132,45 @@ fn what_waits_says_why() {
     hear(&mut r, g1, propose(far, 7));
     let mut waits = Vec::new();
     r.waiting(&mut |m, w| waits.push((m, w)));
-    let expected = [(a.msg, Wait::Vote(g1)), (b.msg, Wait::Turn), (far.msg, Wait::Vote(c1))];
+    let expected =
+        [(a.msg, WaitReason::Vote(g1)), (b.msg, WaitReason::Turn), (far.msg, WaitReason::Vote(c1))];
     assert_eq!(waits, expected);
-    assert_eq!(r.status(), Status { backlog: 3, ..Status::default() });
+    assert_eq!(r.status(), ProtocolStatus { backlog: 3, ..ProtocolStatus::default() });
     assert_eq!(hear(&mut r, g1, propose(a, 1)).delivered.len(), 2, "both, in one step");
-    assert_eq!(r.status(), Status { backlog: 1, delivered: 2, decided: 2, ..Status::default() });
+    assert_eq!(
+        r.status(),
+        ProtocolStatus { backlog: 1, delivered: 2, decided: 2, ..ProtocolStatus::default() }
+    );
 }
 
 #[test]
 fn a_client_has_room_again_when_all_destinations_acknowledged() {
     let s = shape(3, 1, &[("window", "2")]);
-    let mut c = Client::new(s.cluster.client(0), s);
+    let mut c = SkeenClient::new(s.cluster.client(0), s);
     let both = to(&[0, 2]);
     assert_eq!((c.room(both, 10), c.room(both, 0)), (2, 2));
     assert_eq!(submit(&mut c, 1, both, b"one").sent.len(), 2);
     assert_eq!(submit(&mut c, 5, both, b"two").parts, [MsgId { sender: Pid(3), seq: 5 }]);
     assert_eq!((c.room(both, 10), c.status().backlog), (0, 2));
-    hear(&mut c, Pid(0), Message::Ack { slot: 1, seq: 5 });
+    hear(&mut c, Pid(0), SkeenMessage::Ack { slot: 1, seq: 5 });
     assert_eq!(c.room(both, 10), 0, "group 2 has not acknowledged");
     let mut waits = Vec::new();
     c.waiting(&mut |m, w| waits.push((m.seq, w)));
-    let at = |seq, g| (seq, Wait::Order(Gid(g)));
+    let at = |seq, g| (seq, WaitReason::Order(Gid(g)));
     assert_eq!(waits, [at(1, 0), at(1, 2), at(5, 2)]);
-    hear(&mut c, Pid(2), Message::Ack { slot: 1, seq: 5 });
+    hear(&mut c, Pid(2), SkeenMessage::Ack { slot: 1, seq: 5 });
     assert_eq!((c.room(both, 10), c.status().backlog), (1, 1));
 }
 
 #[test]
 fn room_is_bounded_by_bytes_and_refuses_what_can_never_be_sent() {
     let s = shape(2, 1, &[("window_bytes", "100"), ("payload_max_bytes", "60")]);
-    let mut c = Client::new(s.cluster.client(0), s);
+    let mut c = SkeenClient::new(s.cluster.client(0), s);
     assert_eq!((c.room(to(&[0]), 30), c.room(to(&[0]), 60), c.room(to(&[0]), 61)), (3, 1, 0));
     assert_eq!((c.room(GroupSet::EMPTY, 1), c.room(to(&[2]), 1), c.payload_max()), (0, 0, 60));
     submit(&mut c, 1, to(&[0]), &[7; 60]);
     assert_eq!((c.room(to(&[0]), 40), c.room(to(&[0]), 41), c.room(to(&[0]), 0)), (1, 0, 15));
-    hear(&mut c, Pid(0), Message::Ack { slot: 0, seq: 1 });
+    hear(&mut c, Pid(0), SkeenMessage::Ack { slot: 0, seq: 1 });
     assert_eq!(c.room(to(&[0]), 50), 2);
 }
 
@@ -187,13 +191,13 @@ fn configurations_it_cannot_serve_are_refused_with_the_way_out() {
 fn nonsense_from_a_peer_is_noted_and_changes_nothing() {
     let s = shape(3, 1, &[("payload_max_bytes", "8")]);
     let (g1, g2, c) = (Pid(1), Pid(2), Pid(3));
-    let mut r = Replica::new(Gid(0), s);
+    let mut r = SkeenReplica::new(Gid(0), s);
     let (done, open) = (heading(c, 1, 0, to(&[0])), heading(c, 2, 1, to(&[0, 1])));
     hear(&mut r, c, cast(done));
     hear(&mut r, c, cast(open));
     let twice = heading(c, 4, 2, to(&[0, 1]));
     hear(&mut r, g1, propose(twice, 1));
-    let big = Message::Cast { heading: heading(c, 3, 3, to(&[0])), payload: [0; 9].into() };
+    let big = SkeenMessage::Cast { heading: heading(c, 3, 3, to(&[0])), payload: [0; 9].into() };
     let cases = [
         (Pid(9), cast(open), "not of this cluster"),
         (g1, cast(heading(c, 3, 3, to(&[0]))), "a multicast in another's name"),
@@ -216,14 +220,14 @@ fn nonsense_from_a_peer_is_noted_and_changes_nothing() {
         (Pid(0), propose(open, 1), "a proposal of one that is no other destination"),
         (c, propose(open, 1), "a proposal of one that is no other destination"),
         (g1, propose(twice, 2), "a second proposal of one destination"),
-        (g1, Message::Ack { slot: 0, seq: 1 }, "what only clients take"),
+        (g1, SkeenMessage::Ack { slot: 0, seq: 1 }, "what only clients take"),
     ];
     for (from, message, why) in cases {
         let asked = hear(&mut r, from, message.clone());
         assert_eq!(asked.malformed, [why], "{message}");
         assert_eq!((asked.sent.len(), asked.delivered.len()), (0, 0), "{message}");
     }
-    let down = step(&mut r, Input::Medium(In::Down(g1)));
+    let down = step(&mut r, Input::Medium(MessageInput::Down(g1)));
     assert_eq!(down.malformed, ["a stream broke, which must not be"]);
     assert_eq!(hear(&mut r, g1, propose(open, 1)).delivered.len(), 1, "it goes on");
 }
@@ -231,37 +235,48 @@ fn nonsense_from_a_peer_is_noted_and_changes_nothing() {
 #[test]
 fn nonsense_to_a_client_is_noted_and_frees_nothing() {
     let s = shape(2, 2, &[("window", "1")]);
-    let mut c = Client::new(Pid(2), s);
+    let mut c = SkeenClient::new(Pid(2), s);
     submit(&mut c, 3, to(&[0]), b"x");
     let cases = [
-        (Pid(0), Message::Ack { slot: 1, seq: 3 }, "no such slot"),
-        (Pid(0), Message::Ack { slot: 0, seq: 2 }, "an acknowledgement of what is not awaited"),
-        (Pid(1), Message::Ack { slot: 0, seq: 3 }, "an acknowledgement of what is not awaited"),
-        (Pid(3), Message::Ack { slot: 0, seq: 3 }, "an acknowledgement of a client"),
-        (Pid(4), Message::Ack { slot: 0, seq: 3 }, "not of this cluster"),
+        (Pid(0), SkeenMessage::Ack { slot: 1, seq: 3 }, "no such slot"),
+        (
+            Pid(0),
+            SkeenMessage::Ack { slot: 0, seq: 2 },
+            "an acknowledgement of what is not awaited",
+        ),
+        (
+            Pid(1),
+            SkeenMessage::Ack { slot: 0, seq: 3 },
+            "an acknowledgement of what is not awaited",
+        ),
+        (Pid(3), SkeenMessage::Ack { slot: 0, seq: 3 }, "an acknowledgement of a client"),
+        (Pid(4), SkeenMessage::Ack { slot: 0, seq: 3 }, "not of this cluster"),
         (Pid(0), cast(heading(Pid(2), 1, 0, to(&[0]))), "what only replicas take"),
     ];
     for (from, message, why) in cases {
         assert_eq!(hear(&mut c, from, message).malformed, [why]);
         assert_eq!(c.room(to(&[0]), 1), 0);
     }
-    assert_eq!(hear(&mut c, Pid(0), Message::Ack { slot: 0, seq: 3 }), Asked::default());
+    assert_eq!(
+        hear(&mut c, Pid(0), SkeenMessage::Ack { slot: 0, seq: 3 }),
+        StepRequests::default()
+    );
     assert_eq!(c.room(to(&[0]), 1), 1);
 }
 
 /// A few messages of each kind, that a replica of group 0 of two groups may hear.
-fn samples() -> Vec<(Pid, Message)> {
+fn samples() -> Vec<(Pid, SkeenMessage)> {
     let h = |slot| heading(Pid(2), u64::from(slot) + 1, slot, to(&[0, 1]));
     alloc::vec![
         (Pid(2), cast(h(0))),
         (Pid(1), propose(h(1), 4)),
         (Pid(1), propose(h(0), 2)),
         (Pid(2), cast(h(1))),
-        (Pid(0), Message::Ack { slot: 0, seq: 1 }),
+        (Pid(0), SkeenMessage::Ack { slot: 0, seq: 1 }),
     ]
 }
 
-fn frame(message: &Message) -> Vec<u8> {
+fn frame(message: &SkeenMessage) -> Vec<u8> {
     let mut bytes = Vec::new();
     message.encode(&mut bytes);
     bytes
@@ -274,28 +289,31 @@ fn encodings_are_golden() {
     let golden = [
         (cast(h), [&[1][..], &in_heading, &[3, 0, 0, 0], b"pay"].concat()),
         (propose(h, 258), [&[2][..], &in_heading, &[2, 1, 0, 0, 0, 0, 0, 0]].concat()),
-        (Message::Ack { slot: 5, seq: 6 }, alloc::vec![3, 5, 0, 6, 0, 0, 0, 0, 0, 0, 0]),
+        (SkeenMessage::Ack { slot: 5, seq: 6 }, alloc::vec![3, 5, 0, 6, 0, 0, 0, 0, 0, 0, 0]),
     ];
     for (message, bytes) in golden {
         assert_eq!(frame(&message), bytes);
-        assert_eq!(Message::decode(&mut Reader::new(&bytes)), Ok(message));
+        assert_eq!(SkeenMessage::decode(&mut ByteReader::new(&bytes)), Ok(message));
         for n in 0..bytes.len() {
-            assert!(Message::decode(&mut Reader::new(&bytes[..n])).is_err());
+            assert!(SkeenMessage::decode(&mut ByteReader::new(&bytes[..n])).is_err());
         }
     }
     let beyond = frame(&propose(h, Timestamp::MAX.0 + 1));
-    assert!(Message::decode(&mut Reader::new(&beyond)).is_err(), "clocks cannot be overflowed");
+    assert!(
+        SkeenMessage::decode(&mut ByteReader::new(&beyond)).is_err(),
+        "clocks cannot be overflowed"
+    );
 }
 
 #[test]
 fn messages_are_shown_to_people() {
-    let shown = |m: &Message| Skeen.show(&frame(m));
+    let shown = |m: &SkeenMessage| Skeen.show(&frame(m));
     let h = heading(Pid(7), 2, 3, to(&[0, 9]));
     assert_eq!(shown(&cast(h)), "cast p7:2 to {g0, g9} in slot 3, 3 bytes");
     assert_eq!(shown(&propose(h, 8)), "propose 8 for p7:2 to {g0, g9} in slot 3");
-    assert_eq!(shown(&Message::Ack { slot: 5, seq: 6 }), "ack number 6 in slot 5");
+    assert_eq!(shown(&SkeenMessage::Ack { slot: 5, seq: 6 }), "ack number 6 in slot 5");
     assert_eq!(Skeen.show(&[9]), "no message of Skeen's: 9 is not a known tag");
-    let mut long = frame(&Message::Ack { slot: 5, seq: 6 });
+    let mut long = frame(&SkeenMessage::Ack { slot: 5, seq: 6 });
     long.push(0);
     assert_eq!(Skeen.show(&long), "ack number 6 in slot 5, and 1 bytes too many");
 }
@@ -307,10 +325,10 @@ fn frame_step(
     bytes: &[u8],
 ) -> (String, Vec<u8>) {
     let mut out = Outbox::new(true);
-    node.step(Time::ZERO, (), Input::Medium(In::From(from, bytes)), &mut out);
+    node.step(Time::ZERO, (), Input::Medium(MessageInput::From(from, bytes)), &mut out);
     let mut all = Vec::new();
     for output in out.items() {
-        if let Output::Medium(Out::To(_, _, e)) = output {
+        if let Output::Medium(MessageOutput::To(_, _, e)) = output {
             all.extend_from_slice(out.bytes(*e));
         }
     }
@@ -319,8 +337,8 @@ fn frame_step(
 
 fn node() -> alloc::boxed::Box<dyn Protocol<Medium = Frames> + Send> {
     match Skeen.build(Pid(0), &config(2, 1, &[])).unwrap() {
-        Node::Messages(node) => node,
-        Node::Memory(..) => panic!("Skeen passes messages"),
+        ProtocolProcess::Messages(node) => node,
+        ProtocolProcess::Memory(..) => panic!("Skeen passes messages"),
     }
 }
 

@@ -1,36 +1,36 @@
 //! Ask-broadcast: the sender asks the sequencer for numbers and broadcasts its messages with them
 //! [TO 3.2].
 
-use super::desk::{Desk, Numbered, Outs, Scheme};
-use super::word::Word;
+use super::message::OrderingMessage;
+use super::ordering_base::{NumberedBatches, OrderingBase, Outs, Scheme};
 use amcast_core::Pid;
-use amcast_core::groupcast::{Grade, Out};
+use amcast_core::groupcast::{Grade, GroupcastOutput};
 
 /// The scheme, by the primitive of its broadcast.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct AskBroadcast {
     grade: Grade,
-    numbered: Numbered,
+    numbered: NumberedBatches,
     /// The sequencer's: the last number that it gave.
     given: u64,
     /// Whether this process has asked and has no answer.
     asking: bool,
 }
 
-impl Ask {
+impl AskBroadcast {
     pub(super) fn new(grade: Grade) -> Self {
-        Self { grade, numbered: Numbered::default(), given: 0, asking: false }
+        Self { grade, numbered: NumberedBatches::default(), given: 0, asking: false }
     }
 }
 
-impl Scheme for Ask {
-    fn begin(&mut self, _desk: &mut Desk, _out: &mut Outs) {
+impl Scheme for AskBroadcast {
+    fn begin(&mut self, _desk: &mut OrderingBase, _out: &mut Outs) {
         *self = Self::new(self.grade);
     }
 
     // [TO 3:1] a rendezvous with the sequencer, for all messages that wait; those that come before its
     // answer go with the last run of them
-    fn send(&mut self, desk: &mut Desk, out: &mut Outs) {
+    fn send(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
         let Some(sequencer) = desk.sequencer() else { return };
         if sequencer == desk.set.me {
             while let Some(run) = desk.next_unsent() {
@@ -39,28 +39,31 @@ impl Scheme for Ask {
             }
         } else if desk.unsent() > 0 && !self.asking {
             self.asking = true;
-            out.ask(Out::To(sequencer, Word::Ask { count: desk.unsent() as u32 }));
+            out.ask(GroupcastOutput::To(
+                sequencer,
+                OrderingMessage::Ask { count: desk.unsent() as u32 },
+            ));
         }
     }
 
     fn hear(
         &mut self,
-        desk: &mut Desk,
+        desk: &mut OrderingBase,
         from: Pid,
-        word: Word,
+        word: OrderingMessage,
         out: &mut Outs,
     ) -> Result<(), &'static str> {
         match word {
-            Word::Ask { count } if desk.is_sequencer() => {
+            OrderingMessage::Ask { count } if desk.is_sequencer() => {
                 if desk.is_open() {
                     let first = self.given + 1;
                     self.given += u64::from(count);
-                    out.ask(Out::To(from, Word::Grant { first, count }));
+                    out.ask(GroupcastOutput::To(from, OrderingMessage::Grant { first, count }));
                 }
                 Ok(())
             }
             // [TO 3:2] the sender broadcasts its messages with their numbers
-            Word::Grant { first, count } if desk.sequencer() == Some(from) => {
+            OrderingMessage::Grant { first, count } if desk.sequencer() == Some(from) => {
                 self.asking = false;
                 for number in first..first.saturating_add(u64::from(count)) {
                     let Some(run) = desk.next_unsent() else { break };
@@ -70,14 +73,14 @@ impl Scheme for Ask {
                 Ok(())
             }
             // [TO 3:3] delivered by number
-            Word::Numbered { number, sender, run } if sender == from => {
+            OrderingMessage::Numbered { number, sender, run } if sender == from => {
                 self.numbered.take(desk, number, (sender, run), out)
             }
             _ => Err("what this protocol does not say"),
         }
     }
 
-    fn settle(&mut self, desk: &mut Desk, out: &mut Outs) {
+    fn settle(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
         self.numbered.settle(desk, out);
     }
 }

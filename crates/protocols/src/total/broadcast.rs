@@ -1,24 +1,24 @@
 //! Broadcast-broadcast: the sender broadcasts its message, the sequencer broadcasts its number
 //! [TO 3.2].
 
-use super::desk::{Desk, Outs, Scheme};
-use super::run::Run;
-use super::word::{Word, msg};
+use super::batch::Batch;
+use super::message::{OrderingMessage, msg};
+use super::ordering_base::{OrderingBase, Outs, Scheme};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use amcast_core::groupcast::{Grade, View};
-use amcast_core::step::Why;
+use amcast_core::step::WakeReason;
 use amcast_core::{MsgId, Pid, Time};
 
 /// The scheme, by the primitives of its two broadcasts.
 #[derive(Debug)]
-pub(super) struct Broadcast {
+pub(super) struct BroadcastBroadcast {
     message: Grade,
     number: Grade,
     /// Of the view at hand.
     view: View,
     /// Runs that came and are not delivered, each by its first message: by sender and then in order.
-    come: BTreeMap<MsgId, Run>,
+    come: BTreeMap<MsgId, Batch>,
     /// Which run has each of the numbers after `done`.
     numbers: BTreeMap<u64, MsgId>,
     /// The last number that was delivered.
@@ -31,7 +31,7 @@ pub(super) struct Broadcast {
     due: Time,
 }
 
-impl Broadcast {
+impl BroadcastBroadcast {
     pub(super) fn new(message: Grade, number: Grade) -> Self {
         Self {
             message,
@@ -47,7 +47,7 @@ impl Broadcast {
     }
 
     // [TO 1:3] delivered by number, once both have come
-    fn deliver_ready(&mut self, desk: &mut Desk, out: &mut Outs) {
+    fn deliver_ready(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
         while let Some(id) = self.numbers.get(&(self.done + 1)) {
             let Some(run) = self.come.remove(id) else { return };
             let sender = id.sender;
@@ -58,29 +58,29 @@ impl Broadcast {
     }
 }
 
-impl Scheme for Broadcast {
-    fn begin(&mut self, desk: &mut Desk, _out: &mut Outs) {
+impl Scheme for BroadcastBroadcast {
+    fn begin(&mut self, desk: &mut OrderingBase, _out: &mut Outs) {
         *self = Self::new(self.message, self.number);
         self.view = desk.view.clone();
     }
 
     // [TO 1:1] the sender broadcasts its message
-    fn send(&mut self, desk: &mut Desk, out: &mut Outs) {
+    fn send(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
         while let Some(run) = desk.next_unsent() {
             desk.note_part(desk.set.me, &run, out);
-            desk.cast(self.message, Word::Plain { run }, out);
+            desk.cast(self.message, OrderingMessage::Plain { run }, out);
         }
     }
 
     fn hear(
         &mut self,
-        desk: &mut Desk,
+        desk: &mut OrderingBase,
         from: Pid,
-        word: Word,
+        word: OrderingMessage,
         out: &mut Outs,
     ) -> Result<(), &'static str> {
         match word {
-            Word::Plain { run } => {
+            OrderingMessage::Plain { run } => {
                 let id = msg(from, run.first());
                 if desk.is_delivered(id) {
                     return Err("a message again");
@@ -92,7 +92,7 @@ impl Scheme for Broadcast {
                     self.due = desk.now;
                 }
             }
-            Word::Numbers { first, of } if desk.sequencer() == Some(from) => {
+            OrderingMessage::Numbers { first, of } if desk.sequencer() == Some(from) => {
                 if first.checked_add(of.len() as u64).is_none() {
                     return Err("numbers that nobody reaches");
                 }
@@ -106,7 +106,7 @@ impl Scheme for Broadcast {
         Ok(())
     }
 
-    fn settle(&mut self, desk: &mut Desk, out: &mut Outs) {
+    fn settle(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
         for id in core::mem::take(&mut self.numbers).into_values() {
             // A number whose message nobody has: a hole.
             if let Some(run) = self.come.remove(&id) {
@@ -121,7 +121,7 @@ impl Scheme for Broadcast {
         }
     }
 
-    fn wake(&mut self, desk: &mut Desk, out: &mut Outs) {
+    fn wake(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
         self.due = Time::NEVER;
         if self.open.is_empty() || !desk.is_open() {
             return;
@@ -134,10 +134,10 @@ impl Scheme for Broadcast {
         }
         let first = self.given + 1;
         self.given += of.len() as u64;
-        desk.cast(self.number, Word::Numbers { first, of }, out);
+        desk.cast(self.number, OrderingMessage::Numbers { first, of }, out);
     }
 
-    fn deadline(&self) -> Option<(Time, Why)> {
-        (!self.open.is_empty()).then_some((self.due, Why::Flush))
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
+        (!self.open.is_empty()).then_some((self.due, WakeReason::Flush))
     }
 }

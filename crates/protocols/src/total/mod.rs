@@ -43,7 +43,7 @@
 //!
 //! # Deviations
 //! The papers' pseudo-code is in a report that we do not have; the steps follow the text of
-//! [TO 3.2]. What a process multicasts in one round of its loop is a run (`run.rs`): it travels, has a
+//! [TO 3.2]. What a process multicasts in one round of its loop is a run (`batch.rs`): it travels, has a
 //! number and is delivered as one. Numbers for many runs leave in one broadcast, and are asked for
 //! together. The token rests for `rest_us` when it went round and nobody had anything to send, until
 //! somebody asks for it. An excluded process delivers nothing more of its view, so that pattern EP3 of
@@ -52,45 +52,45 @@
 //! that only failed members have delivered.
 //!
 //! # Read first
-//! `desk.rs`, `run.rs`, then `broadcast.rs`, `send.rs`, `ask.rs`, `token.rs`: a [`Scheme`] each.
+//! `ordering_base.rs`, `batch.rs`, then `broadcast.rs`, `send.rs`, `ask.rs`, `token.rs`: a [`Scheme`] each.
 
 mod ask;
+mod batch;
 mod broadcast;
-mod desk;
+mod message;
 pub(crate) mod mutants;
-mod run;
+mod ordering_base;
 mod send;
 #[cfg(test)]
 mod tests;
 mod token;
-mod word;
 
-use crate::layers::vsync::{Packet, Settings, Vsync};
+use crate::layers::vsync::{Vsync, VsyncPacket, VsyncSettings};
 use crate::mutant::Mutants;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
-use amcast_core::codec::{Codec, Reader};
-use amcast_core::config::Kind;
+use amcast_core::codec::{ByteReader, Codec};
+use amcast_core::config::ParamKind;
 use amcast_core::groupcast::Grade;
-use amcast_core::messages::{Frames, Lane, Wire};
+use amcast_core::messages::{FramedProtocol, Frames, Lane};
 use amcast_core::parameters::{
     DETECTOR, Detector, HEARTBEAT, LANE, PAYLOAD_MAX, PacketLane, RETRY, SUSPECT, WINDOW,
     WINDOW_BYTES, check_timers, check_window,
 };
 use amcast_core::{
-    About, Assumption, Capabilities, Config, ConfigError, Datagrams, Entry, MediumKind, Node,
-    Param, Pid, Property, Protocol, Span,
+    About, Assumption, Capabilities, Config, ConfigError, Datagrams, Entry, MediumKind, Param, Pid,
+    Property, Protocol, ProtocolProcess, Span,
 };
-use ask::Ask;
-use broadcast::Broadcast;
-use desk::{Scheme, Setting, Total};
-#[cfg(feature = "mutants")]
-use mutants::Mutant;
-use send::Send;
-use token::Token;
+use ask::AskBroadcast;
+use broadcast::BroadcastBroadcast;
 #[cfg(feature = "fuzzing")]
-pub(crate) use word::Word;
+pub(crate) use message::OrderingMessage;
+#[cfg(feature = "mutants")]
+use mutants::TotalOrderMutant;
+use ordering_base::{OrderingSettings, Scheme, Total};
+use send::SendBroadcast;
+use token::PrivilegeBased;
 
 /// Bytes of one member's broadcasts that are on the way at a time, at most, where nothing else holds
 /// back who sends datagrams: about what the buffers of a socket take.
@@ -104,7 +104,7 @@ macro_rules! number {
     ($NAME:ident = $name:literal, $default:expr, $min:expr, $max:expr, $about:literal, $cost:literal) => {
         const $NAME: Param = Param {
             name: $name,
-            kind: Kind::Number { default: $default, min: $min, max: $max },
+            kind: ParamKind::Number { default: $default, min: $min, max: $max },
             about: $about,
             cost: $cost,
             source: "ours",
@@ -169,7 +169,7 @@ static PARAMS: &[Param] = &[
     BURST,
     REST_US,
     #[cfg(feature = "mutants")]
-    <Mutant as crate::mutant::Mutant>::PARAM,
+    <TotalOrderMutant as crate::mutant::Mutant>::PARAM,
 ];
 
 /// How a row gives messages their numbers.
@@ -187,7 +187,7 @@ enum Pattern {
 
 /// A row of [TO table 3] in the catalog.
 #[derive(Debug)]
-pub struct Row {
+pub struct TotalOrderRow {
     name: &'static str,
     pattern: Pattern,
     about: &'static About,
@@ -197,7 +197,7 @@ pub struct Row {
 macro_rules! row {
     ($NAME:ident = $name:literal, $pattern:expr, $agreement:ident, $order:ident, $summary:literal) => {
         #[doc = $summary]
-        pub static $NAME: Row = Row {
+        pub static $NAME: TotalOrderRow = TotalOrderRow {
             name: $name,
             pattern: $pattern,
             about: &About {
@@ -298,7 +298,7 @@ row!(
 );
 
 /// The rows of [TO table 3], as printed.
-pub const TABLE_3: [&Row; 10] = [
+pub const TABLE_3: [&TotalOrderRow; 10] = [
     &BB_RCAST_RCAST,
     &BB_URCAST_URCAST,
     &BB_RCAST_URCAST,
@@ -311,7 +311,7 @@ pub const TABLE_3: [&Row; 10] = [
     &PB_URCAST,
 ];
 
-impl Entry for Row {
+impl Entry for TotalOrderRow {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -320,22 +320,22 @@ impl Entry for Row {
         self.about
     }
 
-    fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError> {
+    fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError> {
         let settings = settings(self.name, me, config)?;
         let set = self.setting(me, config);
-        Ok(Node::Messages(match self.pattern {
+        Ok(ProtocolProcess::Messages(match self.pattern {
             Pattern::Broadcast(message, number) => {
-                node(settings, Total::new(set, Broadcast::new(message, number)))
+                node(settings, Total::new(set, BroadcastBroadcast::new(message, number)))
             }
-            Pattern::Send(grade) => node(settings, Total::new(set, Send::new(grade))),
-            Pattern::Ask(grade) => node(settings, Total::new(set, Ask::new(grade))),
-            Pattern::Token(grade) => node(settings, Total::new(set, Token::new(grade))),
+            Pattern::Send(grade) => node(settings, Total::new(set, SendBroadcast::new(grade))),
+            Pattern::Ask(grade) => node(settings, Total::new(set, AskBroadcast::new(grade))),
+            Pattern::Token(grade) => node(settings, Total::new(set, PrivilegeBased::new(grade))),
         }))
     }
 
     fn show(&self, bytes: &[u8]) -> String {
-        let mut reader = Reader::new(bytes);
-        match Packet::decode(&mut reader) {
+        let mut reader = ByteReader::new(bytes);
+        match VsyncPacket::decode(&mut reader) {
             Ok(packet) if reader.is_empty() => format!("{packet:?}"),
             Ok(packet) => format!("{packet:?}, and {} bytes too many", reader.rest().len()),
             Err(e) => format!("no packet of a group: {e}"),
@@ -344,13 +344,13 @@ impl Entry for Row {
 }
 
 fn node<S: Scheme + core::marker::Send + 'static>(
-    settings: Settings,
+    settings: VsyncSettings,
     total: Total<S>,
 ) -> Box<dyn Protocol<Medium = Frames> + core::marker::Send> {
-    Box::new(Wire::new(Vsync::new(settings, total)))
+    Box::new(FramedProtocol::new(Vsync::new(settings, total)))
 }
 
-impl Row {
+impl TotalOrderRow {
     /// Whether messages go out uniformly: then nobody can have delivered what the survivors do not.
     const fn is_uniform(&self) -> bool {
         match self.pattern {
@@ -361,8 +361,8 @@ impl Row {
         }
     }
 
-    fn setting(&self, me: Pid, config: &Config) -> Setting {
-        Setting {
+    fn setting(&self, me: Pid, config: &Config) -> OrderingSettings {
+        OrderingSettings {
             me,
             processes: config.cluster().replicas(),
             window: WINDOW.get(config),
@@ -387,7 +387,7 @@ fn run_bytes(config: &Config) -> usize {
 }
 
 /// What the layer below runs with.
-fn settings(name: &str, me: Pid, config: &Config) -> Result<Settings, ConfigError> {
+fn settings(name: &str, me: Pid, config: &Config) -> Result<VsyncSettings, ConfigError> {
     let cluster = config.cluster();
     let relation = |why: String| Err(ConfigError::Relation(why));
     if cluster.groups() != 1 {
@@ -419,7 +419,7 @@ fn settings(name: &str, me: Pid, config: &Config) -> Result<Settings, ConfigErro
         Lane::Stream => bytes,
         Lane::Datagram => bytes.min(DATAGRAMS_BYTES_MAX),
     };
-    Ok(Settings {
+    Ok(VsyncSettings {
         me,
         processes,
         lane,

@@ -1,13 +1,13 @@
 //! Ways to break the ordering protocols, and what each row of the table then breaks.
 
-use crate::layers::vsync::Broken;
+use crate::layers::vsync::VsyncMutant;
 use crate::mutant;
 #[cfg(feature = "mutants")]
 use crate::mutant::{Mutant as _, MutantInfo, Mutants};
 
 mutant::mutants! {
     /// Ways to break these protocols. What each breaks depends on the row.
-    pub enum Mutant {
+    pub enum TotalOrderMutant {
         TrustsOne = "trusts-one":
             "Uniform casts are handed over before a majority has them." breaks [];
         Twice = "delivers-twice":
@@ -28,19 +28,19 @@ mutant::mutants! {
 
 /// What breaks in the layer below.
 #[cfg(feature = "mutants")]
-pub(super) fn broken(mutants: Mutants<Mutant>) -> Option<Broken> {
+pub(super) fn broken(mutants: Mutants<TotalOrderMutant>) -> Option<VsyncMutant> {
     let of = [
-        (Mutant::ForgetsTheCut, Broken::ForgetsTheCut),
-        (Mutant::JoinsWithNothing, Broken::JoinsWithNothing),
-        (Mutant::DonorByProcess, Broken::DonorByProcess),
-        (Mutant::TrustsOne, Broken::TrustsOne),
+        (TotalOrderMutant::ForgetsTheCut, VsyncMutant::ForgetsTheCut),
+        (TotalOrderMutant::JoinsWithNothing, VsyncMutant::JoinsWithNothing),
+        (TotalOrderMutant::DonorByProcess, VsyncMutant::DonorByProcess),
+        (TotalOrderMutant::TrustsOne, VsyncMutant::TrustsOne),
     ];
     of.into_iter().find(|(mutant, _)| mutants.is(*mutant)).map(|(_, broken)| broken)
 }
 
 /// What breaks in the layer below: nothing in this build.
 #[cfg(not(feature = "mutants"))]
-pub(super) const fn broken(_: mutant::Mutants<Mutant>) -> Option<Broken> {
+pub(super) const fn broken(_: mutant::Mutants<TotalOrderMutant>) -> Option<VsyncMutant> {
     None
 }
 
@@ -64,7 +64,7 @@ macro_rules! info {
             let mut all = [MutantInfo { name: "", what: "", breaks: &[], shown_by: None }; 7];
             let mut i = 0;
             while i < all.len() {
-                all[i] = MutantInfo { breaks: BREAKS[i], ..Mutant::INFO[i] };
+                all[i] = MutantInfo { breaks: BREAKS[i], ..TotalOrderMutant::INFO[i] };
                 i += 1;
             }
             all

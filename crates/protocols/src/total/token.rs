@@ -1,16 +1,16 @@
 //! Privilege-based: a token with the next number goes round, and who has it broadcasts [TO 3.2].
 
-use super::desk::{Desk, Numbered, Outs, Scheme};
-use super::word::Word;
-use amcast_core::groupcast::{Grade, Out};
-use amcast_core::step::Why;
+use super::message::OrderingMessage;
+use super::ordering_base::{NumberedBatches, OrderingBase, Outs, Scheme};
+use amcast_core::groupcast::{Grade, GroupcastOutput};
+use amcast_core::step::WakeReason;
 use amcast_core::{Pid, Time};
 
 /// The scheme, by the primitive of its broadcast.
 #[derive(Debug)]
-pub(super) struct Token {
+pub(super) struct PrivilegeBased {
     grade: Grade,
-    numbered: Numbered,
+    numbered: NumberedBatches,
     /// The token, if it is here: the next number, and how many members had nothing to send.
     held: Option<(u64, u32)>,
     /// Until when it rests here.
@@ -21,14 +21,14 @@ pub(super) struct Token {
     asked: bool,
 }
 
-impl Token {
+impl PrivilegeBased {
     pub(super) fn new(grade: Grade) -> Self {
-        let (rests, numbered) = (Time::NEVER, Numbered::default());
+        let (rests, numbered) = (Time::NEVER, NumberedBatches::default());
         Self { grade, numbered, held: None, rests, wanted: false, asked: false }
     }
 
     /// The member after this one in the ring.
-    fn next_in_ring(desk: &Desk) -> Option<Pid> {
+    fn next_in_ring(desk: &OrderingBase) -> Option<Pid> {
         let rank = desk.view.rank(desk.set.me)?;
         let members = &desk.view.members;
         let next = members[(rank + 1) % members.len()].pid;
@@ -36,7 +36,7 @@ impl Token {
     }
 
     /// Broadcasts what there is, and passes the token on, or lets it rest.
-    fn use_token(&mut self, desk: &mut Desk, out: &mut Outs) {
+    fn use_token(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
         let Some((mut next, mut idle)) = self.held else { return };
         if !desk.is_open() {
             return;
@@ -65,13 +65,13 @@ impl Token {
         // [TO 4:2] passed to the next of the ring
         let idle = if self.wanted { 0 } else { idle.saturating_add(1) };
         (self.held, self.rests, self.wanted, self.asked) = (None, Time::NEVER, false, false);
-        out.ask(Out::To(to, Word::Token { next, idle }));
+        out.ask(GroupcastOutput::To(to, OrderingMessage::Token { next, idle }));
     }
 }
 
-impl Scheme for Token {
+impl Scheme for PrivilegeBased {
     // The first member makes the token of a view.
-    fn begin(&mut self, desk: &mut Desk, out: &mut Outs) {
+    fn begin(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
         *self = Self::new(self.grade);
         if desk.is_sequencer() {
             self.held = Some((1, 0));
@@ -79,7 +79,7 @@ impl Scheme for Token {
         }
     }
 
-    fn send(&mut self, desk: &mut Desk, out: &mut Outs) {
+    fn send(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
         if desk.unsent() == 0 {
             return;
         }
@@ -89,47 +89,48 @@ impl Scheme for Token {
             // It may rest anywhere.
             self.asked = true;
             for to in desk.view.pids().filter(|&p| p != desk.set.me) {
-                out.ask(Out::To(to, Word::Hurry));
+                out.ask(GroupcastOutput::To(to, OrderingMessage::Hurry));
             }
         }
     }
 
     fn hear(
         &mut self,
-        desk: &mut Desk,
+        desk: &mut OrderingBase,
         from: Pid,
-        word: Word,
+        word: OrderingMessage,
         out: &mut Outs,
     ) -> Result<(), &'static str> {
         match word {
-            Word::Token { next, idle } if self.held.is_none() => {
+            OrderingMessage::Token { next, idle } if self.held.is_none() => {
                 (self.held, self.rests) = (Some((next, idle)), Time::NEVER);
                 self.use_token(desk, out);
                 Ok(())
             }
-            Word::Hurry => {
+            OrderingMessage::Hurry => {
                 self.wanted = true;
                 self.use_token(desk, out);
                 Ok(())
             }
             // [TO 4:3] delivered by number
-            Word::Numbered { number, sender, run } if sender == from => {
+            OrderingMessage::Numbered { number, sender, run } if sender == from => {
                 self.numbered.take(desk, number, (sender, run), out)
             }
             _ => Err("what this protocol does not say"),
         }
     }
 
-    fn settle(&mut self, desk: &mut Desk, out: &mut Outs) {
+    fn settle(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
         self.numbered.settle(desk, out);
         self.held = None;
     }
 
-    fn wake(&mut self, desk: &mut Desk, out: &mut Outs) {
+    fn wake(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
         self.use_token(desk, out);
     }
 
-    fn deadline(&self) -> Option<(Time, Why)> {
-        (self.held.is_some() && self.rests != Time::NEVER).then_some((self.rests, Why::Retry))
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
+        (self.held.is_some() && self.rests != Time::NEVER)
+            .then_some((self.rests, WakeReason::Retry))
     }
 }

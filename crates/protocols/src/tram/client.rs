@@ -3,16 +3,18 @@
 
 use super::buffer::{self, HOLDER};
 use super::layout::Layout;
-use super::mutants::{self, Mutant};
+use super::mutants::{self, TramMutant};
 use super::params;
 use super::replica::ROUND;
-use super::ring::{Kind, Record, Ring, lines_of};
+use super::ring::{RecordRing, RingRecord, RingRecordKind, lines_of};
 use super::ticket::{self, Ticketed};
 use crate::mutant::Mutants;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use amcast_core::memory::{In, Lines, Memory, Out, Outcome, Source, Window};
-use amcast_core::step::{Note, Status, Wait, Why};
+use amcast_core::memory::{
+    AccessOutcome, LineRange, Memory, MemoryInput, MemoryOutput, RegionWindow, WriteSource,
+};
+use amcast_core::step::{Note, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
     Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Role,
     Submission, Time,
@@ -20,15 +22,15 @@ use amcast_core::{
 
 /// A TRAM client.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct TramClient {
     me: Pid,
     number: usize,
     config: Config,
-    mutants: Mutants<Mutant>,
+    mutants: Mutants<TramMutant>,
     layout: Layout,
     /// Under which it writes; a later holder of the same buffers has a higher one.
     lease: u32,
-    lanes: Vec<Lane>,
+    lanes: Vec<GroupLane>,
     batch_lines: u64,
     /// When it last looked at what replicas tell it.
     looked: Time,
@@ -38,7 +40,7 @@ pub(super) struct Client {
 
 /// What goes to one group.
 #[derive(Debug)]
-struct Lane {
+struct GroupLane {
     group: Gid,
     /// The next free position (`slot[g]`).
     head: u64,
@@ -70,7 +72,7 @@ struct Copied {
     stale: u32,
 }
 
-impl Client {
+impl TramClient {
     pub(super) fn new(me: Pid, config: &Config) -> Result<Self, ConfigError> {
         let cluster = config.cluster();
         let Role::Client { client } = cluster.role(me) else {
@@ -78,7 +80,7 @@ impl Client {
         };
         let copied = |pid| Copied { pid, told: false, posted: 0, done: 0, flying: 0, stale: 0 };
         // [TRAM 1:1] every buffer starts out empty.
-        let lane = |group| Lane {
+        let lane = |group| GroupLane {
             group,
             head: 0,
             pad: None,
@@ -107,8 +109,8 @@ impl Client {
     }
 
     // [TRAM 1:2-6] multicast: to the group where all destinations can be reached.
-    fn submit(&mut self, view: Window<'_>, s: Submission<'_>, out: &mut Outbox<Memory>) {
-        if self.mutants.is(Mutant::SendsToEach) {
+    fn submit(&mut self, view: RegionWindow<'_>, s: Submission<'_>, out: &mut Outbox<Memory>) {
+        if self.mutants.is(TramMutant::SendsToEach) {
             s.dst.iter().for_each(|g| self.send(view, s, g, out));
         } else {
             self.send(view, s, self.target(s.dst), out);
@@ -140,7 +142,13 @@ impl Client {
     }
 
     // [TRAM 1:4-6] write(p, HM[c, slot[g]], ..) for all replicas of the group.
-    fn send(&mut self, view: Window<'_>, s: Submission<'_>, lca: Gid, out: &mut Outbox<Memory>) {
+    fn send(
+        &mut self,
+        view: RegionWindow<'_>,
+        s: Submission<'_>,
+        lca: Gid,
+        out: &mut Outbox<Memory>,
+    ) {
         let ring = self.layout.sent(lca);
         let epoch = self.epoch();
         let lane = &mut self.lanes[lca.index()];
@@ -154,8 +162,8 @@ impl Client {
             lane.head = start;
         }
         let msg = MsgId { sender: self.me, seq: s.seq };
-        let record = Record {
-            kind: Kind::Message,
+        let record = RingRecord {
+            kind: RingRecordKind::Message,
             bytes: s.payload.len() as u32,
             source: self.number as u16,
             lease: epoch,
@@ -172,7 +180,7 @@ impl Client {
         }
     }
 
-    fn poll(&mut self, now: Time, view: Window<'_>, out: &mut Outbox<Memory>) {
+    fn poll(&mut self, now: Time, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         // What was taken over is of no use before room is short, and is told seldom.
         let looks = now.since(self.looked) >= ROUND || self.looked == Time::ZERO;
         if looks {
@@ -190,7 +198,7 @@ impl Client {
     }
 
     /// Looks at what the replicas of a group say that it has taken over, and who leads.
-    fn look(&mut self, lane: usize, view: Window<'_>, out: &mut Outbox<Memory>) {
+    fn look(&mut self, lane: usize, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let epoch = self.epoch();
         let lane = &mut self.lanes[lane];
         let mut leading = 0;
@@ -242,18 +250,23 @@ impl Client {
     }
 }
 
-impl Lane {
+impl GroupLane {
     /// Lines that may be written now. The lines of a position are used again once the group took
     /// it over, at whichever replica: it is in the log then, and nobody reads it from `HM` any
     /// more; and once no write still copies from them.
-    fn free(&self, ring: &Ring) -> u64 {
+    fn free(&self, ring: &RecordRing) -> u64 {
         let busy = |r: &Copied| if r.done < r.posted { r.done } else { u64::MAX };
         let held = self.replicas.iter().map(busy).min().unwrap_or(u64::MAX).min(self.taken);
         u64::from(ring.lines) - (self.head - held)
     }
 
     // [TRAM 1:4-6] the same lines to every replica, in one or two writes each.
-    fn post(&mut self, ring: &Ring, (hm, epoch): (Ring, u32), out: &mut Outbox<Memory>) {
+    fn post(
+        &mut self,
+        ring: &RecordRing,
+        (hm, epoch): (RecordRing, u32),
+        out: &mut Outbox<Memory>,
+    ) {
         let (group, head, pad, leader) = (self.group, self.head, self.pad, self.leader);
         // The leader's copy first: the message waits for no other one.
         let (n, first) = (self.replicas.len(), leader.unwrap_or(0));
@@ -262,16 +275,16 @@ impl Lane {
             let (to, region) = (replica.pid, hm.region);
             if replica.posted < head && !core::mem::replace(&mut replica.told, true) {
                 let (at, source) = (HOLDER, buffer::holder(epoch));
-                out.ask(Out::Write { to, region, at, source, ticket: None, bell: false });
+                out.ask(MemoryOutput::Write { to, region, at, source, ticket: None, bell: false });
             }
             while replica.posted < head {
                 let (count, next) = ring.piece(replica.posted, head, pad);
-                let lines = Lines { region: ring.region, at: ring.at(replica.posted), count };
-                let (at, source) = (hm.at(replica.posted), Source::Copy(lines));
+                let lines = LineRange { region: ring.region, at: ring.at(replica.posted), count };
+                let (at, source) = (hm.at(replica.posted), WriteSource::Copy(lines));
                 replica.posted = next;
                 replica.flying += 1;
                 let ticket = Ticketed::Sent { group, rank, low: replica.posted }.ticket();
-                out.ask(Out::Write {
+                out.ask(MemoryOutput::Write {
                     to,
                     region,
                     at,
@@ -284,45 +297,48 @@ impl Lane {
     }
 }
 
-impl Protocol for Client {
+impl Protocol for TramClient {
     type Medium = Memory;
 
     fn step(
         &mut self,
         now: Time,
-        view: Window<'_>,
+        view: RegionWindow<'_>,
         input: Input<'_, Memory>,
         out: &mut Outbox<Memory>,
     ) {
         match input {
             Input::Start { incarnation } => self.lease = incarnation,
             Input::Submit(s) => self.submit(view, s, out),
-            Input::Medium(In::Poll) | Input::Wake => self.poll(now, view, out),
-            Input::Medium(In::Done(t, outcome)) => {
-                debug_assert!(!matches!(outcome, Outcome::Words(_)), "a client reads nothing");
+            Input::Medium(MemoryInput::Poll) | Input::Wake => self.poll(now, view, out),
+            Input::Medium(MemoryInput::Done(t, outcome)) => {
+                debug_assert!(
+                    !matches!(outcome, AccessOutcome::Words(_)),
+                    "a client reads nothing"
+                );
                 if let Some(ticketed) = Ticketed::of(t) {
                     self.done(ticketed);
                 }
             }
-            Input::Medium(In::Fresh { pid, .. }) => self.fresh(pid),
+            Input::Medium(MemoryInput::Fresh { pid, .. }) => self.fresh(pid),
             _ => {}
         }
     }
 
-    fn deadline(&self) -> Option<(Time, Why)> {
-        let behind = |l: &Lane| l.replicas.iter().any(|r| r.posted < l.head);
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
+        let behind = |l: &GroupLane| l.replicas.iter().any(|r| r.posted < l.head);
         if self.lanes.iter().any(behind) {
-            return Some((Time::ZERO, Why::Flush));
+            return Some((Time::ZERO, WakeReason::Flush));
         }
         let waits = self.owes_a_look && self.lanes.iter().any(|l| !l.open.is_empty());
-        waits.then(|| (self.looked + ROUND, Why::Flush))
+        waits.then(|| (self.looked + ROUND, WakeReason::Flush))
     }
 
     fn room(&self, dst: GroupSet, bytes: usize) -> usize {
         if dst.is_empty() || bytes > self.payload_max() {
             return 0;
         }
-        if self.mutants.is(Mutant::SendsToEach) {
+        if self.mutants.is(TramMutant::SendsToEach) {
             // The least of what its lanes have room for.
             let room = |g: Gid| self.room_towards(g, bytes);
             return dst.iter().map(room).min().unwrap_or(0);
@@ -334,14 +350,14 @@ impl Protocol for Client {
         self.layout.payload_max()
     }
 
-    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
         for lane in &self.lanes {
-            lane.open.iter().for_each(|&(m, _)| tell(m, Wait::Order(lane.group)));
+            lane.open.iter().for_each(|&(m, _)| tell(m, WaitReason::Order(lane.group)));
         }
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> ProtocolStatus {
         let backlog = self.lanes.iter().map(|l| l.open.len() as u64).sum();
-        Status { backlog, ..Status::default() }
+        ProtocolStatus { backlog, ..ProtocolStatus::default() }
     }
 }

@@ -1,29 +1,29 @@
 //! What every replica does: hears the others' rows, gives permissions, consumes the decided log,
 //! and tells how far it is.
 
-use super::layout::{Grant, Promise, Row, rank_of};
+use super::layout::{EpochPromise, PromiseGrant, ReplicaRow, rank_of};
 use super::log_region::{Control, LogView};
-use super::mutants::Mutant;
-use super::replica::{Force, Health, Phase, Replica, take_up};
-use super::ring::{Kind, Record};
+use super::mutants::TramMutant;
+use super::replica::{Force, ReplicaHealth, ReplicaPhase, TramReplica, take_up};
+use super::ring::{RingRecord, RingRecordKind};
 use super::ticket::Ticketed;
-use amcast_core::memory::{Memory, Out, Source, Window};
-use amcast_core::step::{Delivery, Extent, Note};
+use amcast_core::memory::{Memory, MemoryOutput, RegionWindow, WriteSource};
+use amcast_core::step::{Delivery, Note, PayloadRange};
 use amcast_core::{Outbox, Output, Pid, ProtocolEvent, Role};
 
 /// After so many heartbeats a replica says again how far its group has taken over, changed or not.
 const SAY_AGAIN_BEATS: u64 = 32;
 
-impl Replica {
+impl TramReplica {
     // [TRAM 2:38-49] periodically: look at the others' rows, and at what they ask for.
-    pub(super) fn hear(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+    pub(super) fn hear(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let mut asked = 0;
         for rank in self.others() {
             let line = &view.region(self.layout.row(rank))[0];
             let stamp = line.stamp();
-            let Some(row) = Row::parse(&line.words()) else { continue };
+            let Some(row) = ReplicaRow::parse(&line.words()) else { continue };
             // The first row of a life is whole or not there. Later ones are read word by word.
-            if stamp != Row::stamp(row.incarnation) {
+            if stamp != ReplicaRow::stamp(row.incarnation) {
                 continue;
             }
             let known = self.peers[rank].incarnation;
@@ -54,7 +54,7 @@ impl Replica {
     /// A leader whose follower has promised more to somebody who is gone cannot go on with that
     /// follower: it asks for permission anew.
     fn step_down(&mut self, out: &mut Outbox<Memory>) {
-        let Phase::Leader(leader) = &self.phase else { return };
+        let ReplicaPhase::Leader(leader) = &self.phase else { return };
         let epoch = leader.epoch;
         let promised = self.peers.iter().filter_map(|p| p.row).map(|row| row.promise.epoch);
         if let Some(higher) = promised.max().filter(|&p| p > epoch) {
@@ -65,27 +65,27 @@ impl Replica {
     }
 
     /// Promises to accept nothing below `epoch`, and revokes who may write now. The new writer is
-    /// let in by [`Replica::settle_promise`], in a later step: only then is the revocation done.
+    /// let in by [`TramReplica::settle_promise`], in a later step: only then is the revocation done.
     // [TRAM 2:42-44]
     pub(super) fn give_way(&mut self, epoch: u32, out: &mut Outbox<Memory>) {
         assert!(epoch > self.promise.epoch || self.mutants.any(), "promises only grow");
-        if !matches!(self.phase, Phase::Follower) && rank_of(epoch) != self.rank {
+        if !matches!(self.phase, ReplicaPhase::Follower) && rank_of(epoch) != self.rank {
             out.note(Note::Demoted(u64::from(epoch)));
         }
-        self.phase = Phase::Follower;
-        self.promise = Promise { epoch, ..Promise::default() };
+        self.phase = ReplicaPhase::Follower;
+        self.promise = EpochPromise { epoch, ..EpochPromise::default() };
         self.epoch_seen = self.epoch_seen.max(epoch);
         let Some(open) = self.open.take() else { return };
         self.closing = Some(open);
-        if open.writer != self.rank && !self.mutants.is(Mutant::SkipsRevocation) {
-            out.ask(Out::Revoke(self.layout.log(open.writer, open.half).region));
+        if open.writer != self.rank && !self.mutants.is(TramMutant::SkipsRevocation) {
+            out.ask(MemoryOutput::Revoke(self.layout.log(open.writer, open.half).region));
         }
     }
 
     /// Lets the writer of the promised epoch in, now that the former one is out.
     // [TRAM 2:45-47]
-    pub(super) fn settle_promise(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
-        if self.promise.grant != Grant::Closed || self.promise.epoch == 0 {
+    pub(super) fn settle_promise(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+        if self.promise.grant != PromiseGrant::Closed || self.promise.epoch == 0 {
             return;
         }
         self.adopt(view);
@@ -93,13 +93,14 @@ impl Replica {
         let writer = rank_of(self.promise.epoch);
         let half = self.half_for(writer);
         self.promise.half = half as u8;
-        self.promise.grant = if self.lost_memory() { Grant::Join } else { Grant::Full };
+        self.promise.grant =
+            if self.lost_memory() { PromiseGrant::Join } else { PromiseGrant::Full };
         if let Some(force) = self.force {
             (self.promise.accepted, self.promise.accepted_half) = (force.epoch, force.half as u8);
         }
         self.open = Some(Force { writer, half, epoch: self.promise.epoch });
         if writer != self.rank {
-            out.ask(Out::Allow(self.layout.log(writer, half).region));
+            out.ask(MemoryOutput::Allow(self.layout.log(writer, half).region));
         }
         self.row_due = true;
     }
@@ -113,7 +114,7 @@ impl Replica {
     }
 
     /// The log that is open here comes into force once its writer has installed it.
-    pub(super) fn adopt(&mut self, view: Window<'_>) {
+    pub(super) fn adopt(&mut self, view: RegionWindow<'_>) {
         let Some(open) = self.open.or(self.closing) else { return };
         if self.force == Some(open) {
             return;
@@ -164,23 +165,23 @@ impl Replica {
     }
 
     /// The log in force.
-    pub(super) fn in_force<'a>(&self, view: Window<'a>) -> Option<LogView<'a>> {
+    pub(super) fn in_force<'a>(&self, view: RegionWindow<'a>) -> Option<LogView<'a>> {
         let force = self.force?;
         let ring = self.layout.log(force.writer, force.half);
-        let leads = matches!(self.phase, Phase::Leader(_));
+        let leads = matches!(self.phase, ReplicaPhase::Leader(_));
         Some(LogView { ring, view, epoch: force.epoch, checks: !leads })
     }
 
     // [TRAM 2:32-37] consume what is decided, in order. The paper waits for the next slot; the
     // commit index also covers the last message, and slots that were never decided.
-    pub(super) fn consume(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
-        let leads = matches!(&self.phase, Phase::Leader(l) if l.commit <= self.consumed);
+    pub(super) fn consume(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+        let leads = matches!(&self.phase, ReplicaPhase::Leader(l) if l.commit <= self.consumed);
         if leads || !self.follows() {
             return;
         }
         let Some(log) = self.in_force(view) else { return };
         // [TRAM 2:21-23] [TRAM 4:16-18] a leader delivers what it counted itself.
-        if let Phase::Leader(leader) = &self.phase {
+        if let ReplicaPhase::Leader(leader) = &self.phase {
             self.decided = self.decided.max(leader.commit);
         } else {
             let Some(control) = log.control() else { return };
@@ -197,7 +198,7 @@ impl Replica {
                 return;
             }
             self.decided = self.decided.max(control.commit);
-            if self.mutants.is(Mutant::DeliversUndecided) {
+            if self.mutants.is(TramMutant::DeliversUndecided) {
                 while let Some(record) = log.ring.read(log.region(), self.decided, log.epoch) {
                     self.decided += u64::from(record.lines());
                 }
@@ -206,11 +207,11 @@ impl Replica {
         // Bounded work: at most a ring.
         while self.consumed < self.decided {
             let (pos, group) = (self.consumed, self.group);
-            let wants = |r: &Record| r.kind == Kind::Message && r.dst.contains(group);
+            let wants = |r: &RingRecord| r.kind == RingRecordKind::Message && r.dst.contains(group);
             let mut record = None;
             let payload = out.fill(|to| record = log.read_checked(pos, wants, to));
             // A record that ends behind what is decided is none: who wrote the log says two things.
-            let decided = |r: &Record| u64::from(r.lines()) <= self.decided - pos;
+            let decided = |r: &RingRecord| u64::from(r.lines()) <= self.decided - pos;
             let Some(record) = record.filter(decided) else {
                 // Only a replica that nobody waits for can miss a decided entry: it has been
                 // overwritten, or was never written here. Of a pad that is as true as of a message.
@@ -218,7 +219,7 @@ impl Replica {
                 return;
             };
             self.consumed = pos + u64::from(record.lines());
-            if record.kind == Kind::Message {
+            if record.kind == RingRecordKind::Message {
                 self.consume_message(pos, &record, payload, out);
             }
         }
@@ -227,8 +228,8 @@ impl Replica {
     fn consume_message(
         &mut self,
         pos: u64,
-        record: &Record,
-        payload: Extent,
+        record: &RingRecord,
+        payload: PayloadRange,
         out: &mut Outbox<Memory>,
     ) {
         out.event(ProtocolEvent::Part(record.msg));
@@ -246,13 +247,13 @@ impl Replica {
     /// It missed part of the log: it needs a state transfer.
     pub(super) fn fall_behind(&mut self, out: &mut Outbox<Memory>) {
         assert!(
-            !matches!(self.phase, Phase::Leader(_)),
+            !matches!(self.phase, ReplicaPhase::Leader(_)),
             "a leader has every entry that it may still need"
         );
         out.mark("tram-left-behind");
         out.event(ProtocolEvent::Lagging);
-        self.phase = Phase::Follower;
-        self.health = Health::Lacking(super::transfer::Intake::left_behind(self.consumed));
+        self.phase = ReplicaPhase::Follower;
+        self.health = ReplicaHealth::Lacking(super::transfer::Intake::left_behind(self.consumed));
         self.row_due = true;
     }
 
@@ -274,7 +275,7 @@ impl Replica {
         // Now and then everything is said again: what was said before may have been lost.
         let again = beat.is_some_and(|beat| beat.is_multiple_of(SAY_AGAIN_BEATS));
         let beat = beat.is_some();
-        let leads = matches!(self.phase, Phase::Leader(_));
+        let leads = matches!(self.phase, ReplicaPhase::Leader(_));
         let term = if leads { u64::from(self.promise.epoch) } else { 0 };
         let step = u64::from(self.layout.lap_of(self.layout.hm_lines) / 8);
         let parent = self.parent_source();
@@ -313,7 +314,7 @@ impl Replica {
     pub(super) fn publish(&mut self, beat: Option<u64>, out: &mut Outbox<Memory>) {
         let need = self.need();
         let old = self.row;
-        let mut row = Row {
+        let mut row = ReplicaRow {
             incarnation: self.incarnation,
             beat: beat.unwrap_or(old.beat.max(1)),
             promise: self.promise,
@@ -325,7 +326,7 @@ impl Replica {
         };
         row.request = self.request();
         self.ask_for_state(&mut row);
-        let urgent = row != Row { beat: row.beat, ..old };
+        let urgent = row != ReplicaRow { beat: row.beat, ..old };
         let far = need >= old.need + u64::from(self.layout.lap_of(self.layout.log_lines) / 16);
         if beat.is_none() && !urgent && !far && !self.row_due {
             return;
@@ -340,19 +341,19 @@ impl Replica {
                 continue;
             }
             (peer.telling, peer.untold) = (true, false);
-            let source = Source::line(row.words(), Row::stamp(self.incarnation));
+            let source = WriteSource::line(row.words(), ReplicaRow::stamp(self.incarnation));
             let (to, bell) = (self.pid(rank), urgent || far);
             let ticket = Some(Ticketed::Row { rank }.ticket());
-            out.ask(Out::Write { to, region, at: 0, source, ticket, bell });
+            out.ask(MemoryOutput::Write { to, region, at: 0, source, ticket, bell });
         }
     }
 
     /// The epoch it asks permission for or leads in.
     const fn request(&self) -> u32 {
         match &self.phase {
-            Phase::Follower => self.row.request,
-            Phase::Candidate(c) => c.epoch,
-            Phase::Leader(l) => l.epoch,
+            ReplicaPhase::Follower => self.row.request,
+            ReplicaPhase::Candidate(c) => c.epoch,
+            ReplicaPhase::Leader(l) => l.epoch,
         }
     }
 }

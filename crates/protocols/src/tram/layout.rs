@@ -7,10 +7,10 @@
 use super::buffer::HM_BASE;
 use super::log_region::LOG_BASE;
 use super::params;
-use super::ring::{Ring, lines_of, payload_within};
+use super::ring::{RecordRing, lines_of, payload_within};
 use alloc::vec::Vec;
 use amcast_core::limits::{MEMORY_REPLICAS_MAX, PAYLOAD_BYTES_MAX};
-use amcast_core::memory::{LINE_WORDS, RegionId, RegionSpec, Stamp};
+use amcast_core::memory::{LINE_WORDS, LineStamp, RegionId, RegionSpec};
 use amcast_core::parameters::check_timers;
 use amcast_core::{Config, ConfigError, Gid, GroupSet, Pid, Role};
 
@@ -61,17 +61,17 @@ impl Layout {
     }
 
     /// `HM[c]` of client number `c` at a replica.
-    pub(super) fn hm_client(&self, c: usize) -> Ring {
+    pub(super) fn hm_client(&self, c: usize) -> RecordRing {
         self.ring(c, HM_BASE, self.hm_lines)
     }
 
     /// `HM[parent]` as written by rank `w` of the parent.
-    pub(super) fn hm_parent(&self, w: usize) -> Ring {
+    pub(super) fn hm_parent(&self, w: usize) -> RecordRing {
         self.ring(self.clients + w, 0, self.hm_lines)
     }
 
     /// `LOG` as written by rank `w`, one of its halves.
-    pub(super) fn log(&self, w: usize, half: usize) -> Ring {
+    pub(super) fn log(&self, w: usize, half: usize) -> RecordRing {
         self.ring(self.clients + self.n + w * HALVES + half, LOG_BASE, self.log_lines)
     }
 
@@ -81,12 +81,12 @@ impl Layout {
     }
 
     /// State coming from rank `w`.
-    pub(super) fn xfer(&self, w: usize) -> Ring {
+    pub(super) fn xfer(&self, w: usize) -> RecordRing {
         self.state_ring(self.clients + self.n * (2 + HALVES) + w)
     }
 
     /// State going out, before it is written to the reader.
-    pub(super) fn stage(&self) -> Ring {
+    pub(super) fn stage(&self) -> RecordRing {
         self.state_ring(self.clients + self.n * (3 + HALVES))
     }
 
@@ -97,7 +97,7 @@ impl Layout {
     }
 
     /// At a client: what it sends to group `g`, a mirror of its `HM` there.
-    pub(super) fn sent(&self, g: Gid) -> Ring {
+    pub(super) fn sent(&self, g: Gid) -> RecordRing {
         self.ring(g.index(), 0, self.hm_lines)
     }
 
@@ -106,14 +106,14 @@ impl Layout {
         id(self.config.cluster().groups() + g.index() * self.n + r)
     }
 
-    fn ring(&self, region: usize, base: u32, lines: u32) -> Ring {
-        Ring { region: id(region), base, lines, lap: self.lap_of(lines) }
+    fn ring(&self, region: usize, base: u32, lines: u32) -> RecordRing {
+        RecordRing { region: id(region), base, lines, lap: self.lap_of(lines) }
     }
 
     /// Its room is asked for by the longest piece, so no shorter one may take more: all laps are
     /// whole.
-    fn state_ring(&self, region: usize) -> Ring {
-        Ring { region: id(region), base: 0, lines: self.xfer_lines, lap: self.xfer_lines }
+    fn state_ring(&self, region: usize) -> RecordRing {
+        RecordRing { region: id(region), base: 0, lines: self.xfer_lines, lap: self.xfer_lines }
     }
 
     /// After how many lines a ring of `lines` lines goes round while its records are short.
@@ -179,7 +179,7 @@ const fn id(i: usize) -> RegionId {
 /// What a replica tells the others of its group, in one line each of them owns. The words are
 /// read one by one: each stands for itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Row {
+pub(super) struct ReplicaRow {
     /// Which life of the replica speaks.
     pub(super) incarnation: u32,
     /// Heartbeat; only grows within a life.
@@ -187,7 +187,7 @@ pub(super) struct Row {
     /// The epoch it asks permission for, or leads in (`perm[s]`); only grows.
     pub(super) request: u32,
     /// Its answer (`perm_ack`).
-    pub(super) promise: Promise,
+    pub(super) promise: EpochPromise,
     /// The first log position it still needs; only grows within a life.
     pub(super) need: u64,
     /// How far it has consumed the log (`STD`).
@@ -206,11 +206,11 @@ pub(super) struct Row {
 
 /// A replica's promise to accept nothing below an epoch, and how its owner may use it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Promise {
+pub(super) struct EpochPromise {
     /// The epoch (`tmp`).
     pub(super) epoch: u32,
     /// Whether the writer of that epoch may write, and where.
-    pub(super) grant: Grant,
+    pub(super) grant: PromiseGrant,
     /// The half of its log that it may use.
     pub(super) half: u8,
     /// The epoch of the log that was in force here when the former writer had been revoked; 0 for
@@ -223,7 +223,7 @@ pub(super) struct Promise {
 
 /// What a promise allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Grant {
+pub(super) enum PromiseGrant {
     /// Nothing yet: the former writer is still being revoked.
     #[default]
     Closed,
@@ -234,7 +234,7 @@ pub(super) enum Grant {
     Join,
 }
 
-impl Row {
+impl ReplicaRow {
     pub(super) fn words(&self) -> [u64; LINE_WORDS] {
         let p = self.promise;
         [
@@ -259,14 +259,14 @@ impl Row {
     }
 
     /// The stamp of every row of a life.
-    pub(super) const fn stamp(incarnation: u32) -> Stamp {
-        Stamp::new(incarnation, 0)
+    pub(super) const fn stamp(incarnation: u32) -> LineStamp {
+        LineStamp::new(incarnation, 0)
     }
 
     /// Whether a replica of a group of `n` can have written this. What cannot be is not acted on: the
     /// ranks in it are looked up, and epochs that are believed are used up.
     pub(super) const fn makes_sense(&self, n: usize) -> bool {
-        let Promise { epoch, accepted, .. } = self.promise;
+        let EpochPromise { epoch, accepted, .. } = self.promise;
         self.request <= EPOCH_BELIEVED
             && rank_of(self.request) < n
             && epoch <= EPOCH_BELIEVED
@@ -287,12 +287,12 @@ impl Row {
             incarnation: (w[0] >> 40) as u32,
             beat: w[0] & 0xff_ffff_ffff,
             request: w[1] as u32,
-            promise: Promise {
+            promise: EpochPromise {
                 epoch: w[2] as u32 & EPOCH_MASK,
                 grant: match w[2] >> (2 * EPOCH_BITS) & 3 {
-                    1 => Grant::Full,
-                    2 => Grant::Join,
-                    _ => Grant::Closed,
+                    1 => PromiseGrant::Full,
+                    2 => PromiseGrant::Join,
+                    _ => PromiseGrant::Closed,
                 },
                 half: (w[2] >> 62) as u8 & 1,
                 accepted: (w[2] >> EPOCH_BITS) as u32 & EPOCH_MASK,
@@ -373,13 +373,13 @@ mod tests {
 
     #[test]
     fn a_row_reads_back() {
-        let row = Row {
+        let row = ReplicaRow {
             incarnation: 2,
             beat: 77,
             request: 0x13,
-            promise: Promise {
+            promise: EpochPromise {
                 epoch: EPOCH_MASK,
-                grant: Grant::Join,
+                grant: PromiseGrant::Join,
                 half: 1,
                 accepted: EPOCH_MASK - 1,
                 accepted_half: 0,
@@ -392,26 +392,27 @@ mod tests {
             attempt: 70_000,
             read: 5,
         };
-        assert_eq!(Row::parse(&row.words()), Some(row));
-        assert_eq!(Row::parse(&[0; LINE_WORDS]), None);
+        assert_eq!(ReplicaRow::parse(&row.words()), Some(row));
+        assert_eq!(ReplicaRow::parse(&[0; LINE_WORDS]), None);
         let mut torn = row.words();
         torn[6] = 4 << 48 | 900;
-        assert_eq!(Row::parse(&torn).unwrap().read, 0, "another attempt's count");
+        assert_eq!(ReplicaRow::parse(&torn).unwrap().read, 0, "another attempt's count");
     }
 
     #[test]
     fn a_row_that_cannot_be_is_not_believed() {
-        let promise = Promise { epoch: 0x30, accepted: 0x22, ..Promise::default() };
-        let row = Row { request: 0x30, promise, ..Row::default() };
+        let promise = EpochPromise { epoch: 0x30, accepted: 0x22, ..EpochPromise::default() };
+        let row = ReplicaRow { request: 0x30, promise, ..ReplicaRow::default() };
         assert!(row.makes_sense(3));
-        assert!(!Row { request: 0x33, ..row }.makes_sense(3), "there is no rank 3");
-        let accepted = |accepted| Row { promise: Promise { accepted, ..promise }, ..row };
+        assert!(!ReplicaRow { request: 0x33, ..row }.makes_sense(3), "there is no rank 3");
+        let accepted =
+            |accepted| ReplicaRow { promise: EpochPromise { accepted, ..promise }, ..row };
         assert!(accepted(0).makes_sense(3));
         assert!(!accepted(0x23).makes_sense(3), "there is no rank 3");
         assert!(!accepted(0x31).makes_sense(3), "accepted later than promised");
-        assert!(!Row { request: EPOCH_MASK, ..row }.makes_sense(3));
-        let promise = Promise { epoch: EPOCH_MASK, ..promise };
-        assert!(!Row { promise, ..row }.makes_sense(3));
+        assert!(!ReplicaRow { request: EPOCH_MASK, ..row }.makes_sense(3));
+        let promise = EpochPromise { epoch: EPOCH_MASK, ..promise };
+        assert!(!ReplicaRow { promise, ..row }.makes_sense(3));
         assert!(next_epoch(EPOCH_BELIEVED, 2) > EPOCH_BELIEVED);
     }
 

@@ -2,15 +2,17 @@
 //! logs, and passes what is decided on to the children [TRAM 5.3, steps 2.2 to 2.5].
 
 use super::buffer;
-use super::layout::Grant;
+use super::layout::PromiseGrant;
 use super::log_region::{Control, FollowerLog, OwnLog};
-use super::mutants::Mutant;
-use super::replica::{Cursor, Phase, Replica, take_up};
-use super::ring::{Kind, Record, Ring};
+use super::mutants::TramMutant;
+use super::replica::{BufferCursor, ReplicaPhase, TramReplica, take_up};
+use super::ring::{RecordRing, RingRecord, RingRecordKind};
 use super::ticket::{self, Ticketed};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use amcast_core::memory::{Line, Lines, Memory, Out, Outcome, Source, Window};
+use amcast_core::memory::{
+    AccessOutcome, CacheLine, LineRange, Memory, MemoryOutput, RegionWindow, WriteSource,
+};
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{Gid, Outbox, ProtocolEvent, Span, Time};
 
@@ -45,7 +47,7 @@ pub(super) struct Leader {
     /// By rank; its own entry is not used.
     pub(super) followers: Vec<Follower>,
     /// How far each buffer is taken up into the log, decided or not.
-    taken: Vec<Cursor>,
+    taken: Vec<BufferCursor>,
     /// What was passed on, by child and rank.
     passed: Vec<Vec<Passed>>,
     /// Where the batches on the way end.
@@ -102,7 +104,7 @@ struct Passed {
 }
 
 impl Leader {
-    pub(super) fn new(r: &Replica, view: Window<'_>, log: OwnLog, end: u64) -> Self {
+    pub(super) fn new(r: &TramReplica, view: RegionWindow<'_>, log: OwnLog, end: u64) -> Self {
         let (ring, epoch, tail) = (*log.ring(), log.epoch(), log.tail());
         let mut taken = r.sources.clone();
         taken.iter_mut().for_each(|c| (c.told, c.probe) = (0, true));
@@ -110,8 +112,8 @@ impl Leader {
         let (mut pos, mut pad) = (r.consumed.max(r.cursors_from).min(end), None);
         while pos < end {
             let Some(record) = ring.read(view.region(ring.region), pos, epoch) else { break };
-            if record.kind == Kind::Message {
-                if !r.mutants.is(Mutant::ForgetsCursors) {
+            if record.kind == RingRecordKind::Message {
+                if !r.mutants.is(TramMutant::ForgetsCursors) {
                     take_up(&r.layout, &mut taken, &record);
                 }
             } else {
@@ -121,7 +123,7 @@ impl Leader {
         }
         // [TRAM 5:4-6] the children's cursors: from what they have taken over.
         let passed = |e: &super::replica::Edge| {
-            let skips = r.mutants.is(Mutant::SkipsTreeCatchUp);
+            let skips = r.mutants.is(TramMutant::SkipsTreeCatchUp);
             let log = if skips { r.consumed } else { e.log };
             alloc::vec![Passed { log, out: e.out, flying: VecDeque::new() }; r.n]
         };
@@ -176,10 +178,10 @@ impl Leader {
     }
 }
 
-impl Replica {
+impl TramReplica {
     /// What follows from the others' rows: who is written to, and what may be written over.
     pub(super) fn prepare_to_lead(&mut self, out: &mut Outbox<Memory>) {
-        if matches!(self.phase, Phase::Leader(_)) {
+        if matches!(self.phase, ReplicaPhase::Leader(_)) {
             // First the tail: what nobody needs any more is not written to those who are taken in, since
             // it may be written over while they get it.
             self.move_tail(out);
@@ -187,25 +189,28 @@ impl Replica {
         }
     }
 
-    pub(super) fn lead(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+    pub(super) fn lead(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         self.pull(view, out);
         self.replicate(view, out);
         self.count();
     }
 
     fn leader(&mut self) -> &mut Leader {
-        let Phase::Leader(leader) = &mut self.phase else { unreachable!("only a leader leads") };
+        let ReplicaPhase::Leader(leader) = &mut self.phase else {
+            unreachable!("only a leader leads")
+        };
         leader
     }
 
     /// Takes in followers whose log is open for this term: they get all that may be needed.
     fn admit(&mut self, out: &mut Outbox<Memory>) {
-        let silent = [Mutant::WritesBeforeItTells, Mutant::ReadmitsBeforeItTells]
+        let silent = [TramMutant::WritesBeforeItTells, TramMutant::ReadmitsBeforeItTells]
             .map(|mutant| self.mutants.is(mutant));
-        let Phase::Leader(leader) = &mut self.phase else { return };
+        let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
         for (rank, follower) in leader.followers.iter_mut().enumerate() {
             let Some(row) = self.peers[rank].row.filter(|_| rank != self.rank) else { continue };
-            let open = row.promise.epoch == leader.epoch && row.promise.grant != Grant::Closed;
+            let open =
+                row.promise.epoch == leader.epoch && row.promise.grant != PromiseGrant::Closed;
             let again = follower.failed_at.is_none_or(|beat| row.beat != beat);
             if open && again && follower.log.is_none() {
                 follower.forget();
@@ -269,7 +274,7 @@ impl Replica {
     }
 
     // [TRAM 2:10-13] find messages in the buffers, each source in its turn.
-    fn pull(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+    fn pull(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let count = self.sources.len();
         let first = self.leader().turn;
         self.leader().turn = (first + 1) % count;
@@ -293,7 +298,7 @@ impl Replica {
     }
 
     /// A new holder of a client's buffer begins anew at position 0, under a higher lease.
-    fn probe(&mut self, source: usize, view: Window<'_>) {
+    fn probe(&mut self, source: usize, view: RegionWindow<'_>) {
         let ring = self.layout.hm_client(source);
         let told = self.holders[source];
         let cursor = &mut self.leader().taken[source];
@@ -304,13 +309,13 @@ impl Replica {
         if stamp.epoch() > cursor.lease && stamp == ring.stamp(0, stamp.epoch()) {
             // One that died meanwhile may have written before the present one.
             let probe = stamp.epoch() < told;
-            *cursor = Cursor { lease: stamp.epoch(), probe, ..Cursor::default() };
+            *cursor = BufferCursor { lease: stamp.epoch(), probe, ..BufferCursor::default() };
         }
     }
 
     /// The buffer that holds the next message of a source, if one is there. All leaders of the
     /// parent write the same messages to the same positions, each to a buffer of its own.
-    fn next_in(&mut self, source: usize, view: Window<'_>) -> Option<(Ring, u32)> {
+    fn next_in(&mut self, source: usize, view: RegionWindow<'_>) -> Option<(RecordRing, u32)> {
         let cursor = self.leader().taken[source];
         if cursor.broken {
             return None;
@@ -330,9 +335,9 @@ impl Replica {
     fn take(
         &mut self,
         source: usize,
-        (from, region, epoch): (&Ring, &[Line], u32),
-        record: &Record,
-        view: Window<'_>,
+        (from, region, epoch): (&RecordRing, &[CacheLine], u32),
+        record: &RingRecord,
+        view: RegionWindow<'_>,
         out: &mut Outbox<Memory>,
     ) -> bool {
         let lines = record.lines();
@@ -342,7 +347,7 @@ impl Replica {
         if odd.is_some() && moved() {
             return false;
         }
-        if record.kind == Kind::Pad {
+        if record.kind == RingRecordKind::Pad {
             self.leader().taken[source].next += u64::from(lines);
             return true;
         }
@@ -351,7 +356,7 @@ impl Replica {
             return false;
         }
         let ring = *self.leader().log.ring();
-        let twice = self.mutants.is(Mutant::TakesUpTwice) && record.msg.seq.is_multiple_of(5);
+        let twice = self.mutants.is(TramMutant::TakesUpTwice) && record.msg.seq.is_multiple_of(5);
         let leader = self.leader();
         let start = ring.start(leader.end, lines);
         if start + u64::from(lines) - leader.end > leader.free() {
@@ -407,13 +412,13 @@ impl Replica {
     }
 
     /// What is wrong with a record from that source, if anything: then it is dropped.
-    fn wrong(&self, source: usize, record: &Record) -> Option<&'static str> {
+    fn wrong(&self, source: usize, record: &RingRecord) -> Option<&'static str> {
         let overlay = self.config.overlay();
         let parent = source == self.parent_source();
-        if record.kind != Kind::Message {
+        if record.kind != RingRecordKind::Message {
             return Some("not a message");
         }
-        if parent != (record.source == Record::PARENT)
+        if parent != (record.source == RingRecord::PARENT)
             || (!parent && usize::from(record.source) != source)
         {
             return Some("a message from another source");
@@ -424,7 +429,7 @@ impl Replica {
             return Some("a message of another sender");
         }
         let reach = overlay.reach(self.group);
-        if self.mutants.is(Mutant::SendsToEach) {
+        if self.mutants.is(TramMutant::SendsToEach) {
             return None;
         }
         if record.dst.and(reach).is_empty() || (!parent && !record.dst.within(reach)) {
@@ -436,11 +441,11 @@ impl Replica {
     // [TRAM 2:15-19] write the entries to every log that is open, several in one write, and now and
     // then the control line behind them.
     // [TRAM 4:11-14] What was adopted goes the same way.
-    fn replicate(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+    fn replicate(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let (depth, now) = (self.pipeline, self.now);
         let (from, half) = (*self.leader().log.ring(), usize::from(self.promise.half));
         let lap = u64::from(from.lap);
-        let Phase::Leader(leader) = &mut self.phase else { return };
+        let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
         while leader.batches.front().is_some_and(|&end| end <= leader.commit) {
             leader.batches.pop_front();
         }
@@ -502,12 +507,12 @@ impl Replica {
         rank: usize,
         epoch: u32,
         low: u64,
-        outcome: Outcome<'_>,
+        outcome: AccessOutcome<'_>,
         out: &mut Outbox<Memory>,
     ) {
         let beat = self.peers[rank].row.map_or(0, |row| row.beat);
-        let ignores = self.mutants.is(Mutant::CountsDenied);
-        let Phase::Leader(leader) = &mut self.phase else { return };
+        let ignores = self.mutants.is(TramMutant::CountsDenied);
+        let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
         if !ticket::same_term(epoch, leader.epoch) {
             return;
         }
@@ -520,17 +525,17 @@ impl Replica {
             return;
         }
         match outcome {
-            Outcome::Written => {
+            AccessOutcome::Written => {
                 follower.acked = follower.acked.max(ticket::full(low, follower.posted));
                 follower.safe = follower.safe.max(follower.acked);
                 follower.failed_at = None;
             }
-            Outcome::Denied if ignores => {
+            AccessOutcome::Denied if ignores => {
                 follower.acked = follower.acked.max(ticket::full(low, follower.posted));
             }
             // [TRAM 2:30-31] it let someone else in, or it is gone. Who is deposed learns it from
             // the rows: a follower that restarted denies, too.
-            Outcome::Denied | Outcome::Lost | Outcome::Words(_) => {
+            AccessOutcome::Denied | AccessOutcome::Lost | AccessOutcome::Words(_) => {
                 out.mark("tram-write-failed");
                 follower.forget();
                 follower.failed_at = Some(beat);
@@ -541,9 +546,9 @@ impl Replica {
 
     // [TRAM 2:20,29] decided is what a quorum has.
     fn count(&mut self) {
-        let quorum = if self.mutants.is(Mutant::DecidesAlone) { 1 } else { self.quorum };
+        let quorum = if self.mutants.is(TramMutant::DecidesAlone) { 1 } else { self.quorum };
         let rank = self.rank;
-        let Phase::Leader(leader) = &mut self.phase else { return };
+        let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
         if leader.commit == leader.end {
             return;
         }
@@ -556,9 +561,9 @@ impl Replica {
 
     // [TRAM 2:24-28] [TRAM 5:4-11] pass what is decided on to each child in whose reach it has a
     // destination; after a takeover, what the child has not taken over.
-    pub(super) fn pass_on(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
-        let Phase::Leader(leader) = &mut self.phase else { return };
-        if self.edges.is_empty() || self.mutants.is(Mutant::SendsToEach) {
+    pub(super) fn pass_on(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+        let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
+        if self.edges.is_empty() || self.mutants.is(TramMutant::SendsToEach) {
             return;
         }
         let log = *leader.log.ring();
@@ -571,7 +576,7 @@ impl Replica {
                 while p.log < leader.commit {
                     let Some(record) = log.read(region, p.log, leader.epoch) else { break };
                     let lines = record.lines();
-                    if record.kind == Kind::Message && !record.dst.and(reach).is_empty() {
+                    if record.kind == RingRecordKind::Message && !record.dst.and(reach).is_empty() {
                         let end = hm.after(p.out, lines);
                         // A full buffer: the child is slow, and this group waits for it.
                         if end > edge.taken.saturating_add(u64::from(hm.lines)) {
@@ -579,7 +584,8 @@ impl Replica {
                             break;
                         }
                         if end > edge.taken {
-                            let at = Lines { region: log.region, at: log.at(p.log), count: lines };
+                            let at =
+                                LineRange { region: log.region, at: log.at(p.log), count: lines };
                             p.flying.push_back(p.log);
                             self.flying[half] += 1;
                             let ticket = Ticketed::Forward { group: edge.child, rank, half };
@@ -594,7 +600,7 @@ impl Replica {
     }
 
     pub(super) fn forward_answered(&mut self, group: Gid, rank: usize) {
-        let Phase::Leader(leader) = &mut self.phase else { return };
+        let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
         let Some(i) = self.edges.iter().position(|e| e.child == group) else { return };
         // Writes to one process are answered in order, lost ones too.
         leader.passed[i][rank].flying.pop_front();
@@ -605,7 +611,7 @@ impl Replica {
         let told = &mut self.holders[client];
         *told = (*told).max(incarnation.saturating_add(1));
         self.sources[client].told_as = 0;
-        if let Phase::Leader(leader) = &mut self.phase {
+        if let ReplicaPhase::Leader(leader) = &mut self.phase {
             leader.taken[client].probe = true;
         }
     }
@@ -619,7 +625,7 @@ impl Replica {
         }
         let Some(i) = self.edges.iter().position(|e| e.child == group) else { return };
         let edge = &self.edges[i];
-        let Phase::Leader(leader) = &mut self.phase else { return };
+        let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
         let passed = &mut leader.passed[i][rank];
         (passed.log, passed.out) = (edge.log, edge.out);
         // What goes again lies behind what is on the way: the first of them stays the lowest.
@@ -627,7 +633,7 @@ impl Replica {
     }
 
     /// Follows what the children have taken over, along the log.
-    pub(super) fn settle_edges(&mut self, view: Window<'_>) {
+    pub(super) fn settle_edges(&mut self, view: RegionWindow<'_>) {
         if !self.follows() {
             return;
         }
@@ -641,12 +647,12 @@ impl Replica {
             let reach = self.config.overlay().reach(edge.child);
             let hm = self.layout.hm_parent(0);
             while edge.log < self.consumed {
-                let nothing = |_: &Record| false;
+                let nothing = |_: &RingRecord| false;
                 let Some(record) = log.read_checked(edge.log, nothing, &mut Vec::new()) else {
                     break;
                 };
                 let lines = record.lines();
-                if record.kind == Kind::Message && !record.dst.and(reach).is_empty() {
+                if record.kind == RingRecordKind::Message && !record.dst.and(reach).is_empty() {
                     let end = hm.after(edge.out, lines);
                     if end > edge.taken {
                         break;
@@ -666,28 +672,36 @@ fn log_ticket(rank: usize, epoch: u32, half: usize, low: u64) -> Ticket {
 /// Writes a decided record into a child's buffer: the head under the parent's name, the rest
 /// straight from the log.
 fn write_on(
-    hm: &Ring,
+    hm: &RecordRing,
     out_pos: u64,
-    record: &Record,
-    (at, log): (Lines, &[Line]),
+    record: &RingRecord,
+    (at, log): (LineRange, &[CacheLine]),
     (to, ticket): (amcast_core::Pid, Ticketed),
     out: &mut Outbox<Memory>,
 ) {
-    let none = Lines { region: at.region, at: 0, count: 0 };
+    let none = LineRange { region: at.region, at: 0, count: 0 };
     let start = hm.start(out_pos, at.count);
     if start != out_pos {
-        let source = Source::Made {
-            head: Record::pad(hm.left_at(out_pos)).words([0; 3]),
+        let source = WriteSource::Made {
+            head: RingRecord::pad(hm.left_at(out_pos)).words([0; 3]),
             stamp: hm.stamp(out_pos, PARENT_EPOCH),
             rest: none,
         };
         let at = hm.at(out_pos);
-        out.ask(Out::Write { to, region: hm.region, at, source, ticket: None, bell: false });
+        out.ask(MemoryOutput::Write {
+            to,
+            region: hm.region,
+            at,
+            source,
+            ticket: None,
+            bell: false,
+        });
     }
     let words = log[at.at as usize].words();
-    let head = Record { source: Record::PARENT, ..*record }.words([words[4], words[5], words[6]]);
-    let rest = Lines { region: at.region, at: at.at + 1, count: at.count - 1 };
-    let source = Source::Made { head, stamp: hm.stamp(start, PARENT_EPOCH), rest };
+    let head =
+        RingRecord { source: RingRecord::PARENT, ..*record }.words([words[4], words[5], words[6]]);
+    let rest = LineRange { region: at.region, at: at.at + 1, count: at.count - 1 };
+    let source = WriteSource::Made { head, stamp: hm.stamp(start, PARENT_EPOCH), rest };
     let (region, at, ticket) = (hm.region, hm.at(start), Some(ticket.ticket()));
-    out.ask(Out::Write { to, region, at, source, ticket, bell: true });
+    out.ask(MemoryOutput::Write { to, region, at, source, ticket, bell: true });
 }

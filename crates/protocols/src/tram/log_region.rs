@@ -15,7 +15,7 @@
 //!    follower that it takes in again. It writes a later tail ([`OwnLog::advance_tail`],
 //!    [`FollowerLog::advance_tail`]) before it writes over the lines in front of that tail.
 //! 2. **The reader checks after it has read.** What it has read counts only if both lines, looked at
-//!    afterwards, still name the term, and no tail behind the record ([`Head::holds`]).
+//!    afterwards, still name the term, and no tail behind the record ([`LogHead::holds`]).
 //!
 //! Writes to one region appear in the order of posting (law 2 of [`amcast_core::memory`]). So a reader
 //! that sees any line of a later term, or of a later lap, finds the head that announced it, if it looks
@@ -24,10 +24,11 @@
 //! [`OwnLog`] and [`FollowerLog`] exist only for a term that was begun, and refuse a line beyond what the
 //! tail that they told leaves room for: the wrong order cannot be written down.
 
-use super::ring::{Record, Ring};
+use super::ring::{RecordRing, RingRecord};
 use alloc::vec::Vec;
 use amcast_core::memory::{
-    LINE_WORDS, Line, Lines, Memory, Out, Outcome, RegionId, Source, Stamp, Window,
+    AccessOutcome, CacheLine, LINE_WORDS, LineRange, LineStamp, Memory, MemoryOutput, RegionId,
+    RegionWindow, WriteSource,
 };
 use amcast_core::step::Ticket;
 use amcast_core::{Outbox, Pid};
@@ -60,13 +61,13 @@ impl Control {
         [u64::from(self.epoch), self.tail, self.commit, 0, 0, 0, 0]
     }
 
-    pub(super) const fn stamp(&self) -> Stamp {
-        Stamp::new(self.epoch, 0)
+    pub(super) const fn stamp(&self) -> LineStamp {
+        LineStamp::new(self.epoch, 0)
     }
 
     /// Of raw words; none if no term was installed. While a writer rewrites the line within a term
     /// its words may be of different ages: each only grows, and is read for itself.
-    fn parse(words: &[u64], stamp: Stamp) -> Option<Self> {
+    fn parse(words: &[u64], stamp: LineStamp) -> Option<Self> {
         let epoch = stamp.epoch();
         // A new term's first control line is whole or not there; its epoch says which.
         (epoch != 0 && words[0] == u64::from(epoch)).then_some(Self {
@@ -77,7 +78,7 @@ impl Control {
     }
 
     /// The control line of a region in this process's memory, whatever the term line says.
-    pub(super) fn read(region: &[Line]) -> Option<Self> {
+    pub(super) fn read(region: &[CacheLine]) -> Option<Self> {
         let line = &region[CONTROL as usize];
         let stamp = line.stamp();
         Self::parse(&line.words(), stamp)
@@ -92,34 +93,34 @@ struct Term {
 }
 
 impl Term {
-    const fn source(self) -> Source {
-        Source::line(self.words(), self.stamp())
+    const fn source(self) -> WriteSource {
+        WriteSource::line(self.words(), self.stamp())
     }
 
     const fn words(self) -> [u64; LINE_WORDS] {
         [self.epoch as u64, self.tail, 0, 0, 0, 0, 0]
     }
 
-    const fn stamp(self) -> Stamp {
-        Stamp::new(self.epoch, 0)
+    const fn stamp(self) -> LineStamp {
+        LineStamp::new(self.epoch, 0)
     }
 
     /// Words and stamp have the same form as a control line's.
-    fn parse(words: &[u64], stamp: Stamp) -> Option<Self> {
+    fn parse(words: &[u64], stamp: LineStamp) -> Option<Self> {
         Control::parse(words, stamp).map(|c| Self { epoch: c.epoch, tail: c.tail })
     }
 }
 
 /// What the head of a log region says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Head {
+pub(super) struct LogHead {
     control: Option<Control>,
     term: Option<Term>,
 }
 
-impl Head {
+impl LogHead {
     /// Of a region in this process's memory.
-    pub(super) fn read(region: &[Line]) -> Self {
+    pub(super) fn read(region: &[CacheLine]) -> Self {
         let line = &region[TERM as usize];
         let stamp = line.stamp();
         let term = Term::parse(&line.words(), stamp);
@@ -127,11 +128,11 @@ impl Head {
     }
 
     /// Of what was read from another process's memory; none if that is no head.
-    pub(super) fn of(outcome: Outcome<'_>) -> Option<Self> {
-        let Outcome::Words([control, term]) = outcome else { return None };
+    pub(super) fn of(outcome: AccessOutcome<'_>) -> Option<Self> {
+        let AccessOutcome::Words([control, term]) = outcome else { return None };
         Some(Self {
-            control: Control::parse(&control[..LINE_WORDS], Stamp(control[LINE_WORDS])),
-            term: Term::parse(&term[..LINE_WORDS], Stamp(term[LINE_WORDS])),
+            control: Control::parse(&control[..LINE_WORDS], LineStamp(control[LINE_WORDS])),
+            term: Term::parse(&term[..LINE_WORDS], LineStamp(term[LINE_WORDS])),
         })
     }
 
@@ -155,8 +156,8 @@ impl Head {
 /// lets it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogView<'a> {
-    pub(super) ring: Ring,
-    pub(super) view: Window<'a>,
+    pub(super) ring: RecordRing,
+    pub(super) view: RegionWindow<'a>,
     pub(super) epoch: u32,
     /// Whether the head is looked at again: not by a leader, which reads what it writes itself.
     pub(super) checks: bool,
@@ -164,13 +165,13 @@ pub(super) struct LogView<'a> {
 
 impl<'a> LogView<'a> {
     /// The lines, as they are now.
-    pub(super) fn region(&self) -> &'a [Line] {
+    pub(super) fn region(&self) -> &'a [CacheLine] {
         self.view.region(self.ring.region)
     }
 
     /// How the log stands, if it is still this term's.
     pub(super) fn control(&self) -> Option<Control> {
-        Head::read(self.region()).installed(self.epoch)
+        LogHead::read(self.region()).installed(self.epoch)
     }
 
     /// The record at `pos`, its payload appended to `to` if it is wanted; none if it is not there, or was
@@ -178,13 +179,13 @@ impl<'a> LogView<'a> {
     pub(super) fn read_checked(
         &self,
         pos: u64,
-        wants: impl Fn(&Record) -> bool,
+        wants: impl Fn(&RingRecord) -> bool,
         to: &mut Vec<u8>,
-    ) -> Option<Record> {
+    ) -> Option<RingRecord> {
         let record = self.ring.read(self.region(), pos, self.epoch)?;
         let wanted = wants(&record);
         let whole = !wanted || self.ring.payload(self.region(), pos, self.epoch, &record, to);
-        let holds = || Head::read(self.region()).holds(self.epoch, pos);
+        let holds = || LogHead::read(self.region()).holds(self.epoch, pos);
         (whole && (!self.checks || holds())).then_some(record)
     }
 }
@@ -192,7 +193,7 @@ impl<'a> LogView<'a> {
 /// A leader's own copy of its term's log, from the beginning of the term on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnLog {
-    ring: Ring,
+    ring: RecordRing,
     epoch: u32,
     /// The tail that was told: lines before it may be written over.
     tail: u64,
@@ -203,7 +204,7 @@ pub(super) struct OwnLog {
 impl OwnLog {
     /// Begins the term of `epoch` in the region of `ring`: what lies there is of no use from here on.
     pub(super) fn begin_term(
-        (ring, region): (Ring, &[Line]),
+        (ring, region): (RecordRing, &[CacheLine]),
         epoch: u32,
         tail: u64,
         silently: bool,
@@ -215,12 +216,12 @@ impl OwnLog {
         log
     }
 
-    fn tell_term(&self, region: &[Line]) {
+    fn tell_term(&self, region: &[CacheLine]) {
         let term = Term { epoch: self.epoch, tail: self.tail };
         region[TERM as usize].put(&term.words(), term.stamp());
     }
 
-    pub(super) const fn ring(&self) -> &Ring {
+    pub(super) const fn ring(&self) -> &RecordRing {
         &self.ring
     }
 
@@ -240,7 +241,7 @@ impl OwnLog {
 
     /// Publishes how far the log is decided, and from where on it is needed: lines before that tail may be
     /// written over afterwards.
-    pub(super) fn advance_tail(&mut self, region: &[Line], tail: u64, commit: u64) {
+    pub(super) fn advance_tail(&mut self, region: &[CacheLine], tail: u64, commit: u64) {
         assert!(tail >= self.tail, "a tail only grows");
         if core::mem::take(&mut self.owed) {
             self.tell_term(region);
@@ -253,9 +254,9 @@ impl OwnLog {
     /// Appends the lines of one record, or the one line of a pad, at `pos`.
     pub(super) fn append<'l>(
         &self,
-        region: &[Line],
+        region: &[CacheLine],
         pos: u64,
-        lines: impl ExactSizeIterator<Item = &'l Line>,
+        lines: impl ExactSizeIterator<Item = &'l CacheLine>,
     ) {
         assert!(pos + lines.len() as u64 <= self.limit(), "written over before it was told");
         let (at, stamp) = (self.ring.at(pos) as usize, self.ring.stamp(pos, self.epoch));
@@ -265,7 +266,12 @@ impl OwnLog {
     }
 
     /// As [`OwnLog::append`], of words that were read elsewhere.
-    pub(super) fn append_words(&self, region: &[Line], pos: u64, lines: &[[u64; LINE_WORDS + 1]]) {
+    pub(super) fn append_words(
+        &self,
+        region: &[CacheLine],
+        pos: u64,
+        lines: &[[u64; LINE_WORDS + 1]],
+    ) {
         assert!(pos + lines.len() as u64 <= self.limit(), "written over before it was told");
         let (at, stamp) = (self.ring.at(pos) as usize, self.ring.stamp(pos, self.epoch));
         for (i, line) in lines.iter().enumerate() {
@@ -275,7 +281,7 @@ impl OwnLog {
     }
 
     /// Appends a pad over the rest of the ring at `pos`.
-    pub(super) fn append_pad(&self, region: &[Line], pos: u64) {
+    pub(super) fn append_pad(&self, region: &[CacheLine], pos: u64) {
         assert!(pos < self.limit(), "written over before it was told");
         self.ring.write_pad(region, pos, self.epoch);
     }
@@ -284,19 +290,19 @@ impl OwnLog {
     /// what they are copied from may change meanwhile.
     pub(super) fn copy_in<'l>(
         &self,
-        region: &[Line],
+        region: &[CacheLine],
         pos: u64,
-        lines: impl ExactSizeIterator<Item = &'l Line>,
+        lines: impl ExactSizeIterator<Item = &'l CacheLine>,
     ) {
         assert!(pos + lines.len() as u64 <= self.limit(), "written over before it was told");
         let at = self.ring.at(pos) as usize;
         for (i, line) in lines.enumerate() {
-            region[at + i].copy(line, Stamp::default());
+            region[at + i].copy(line, LineStamp::default());
         }
     }
 
     /// Makes a record of the `count` lines that were copied to `pos`.
-    pub(super) fn publish(&self, region: &[Line], pos: u64, count: u32) {
+    pub(super) fn publish(&self, region: &[CacheLine], pos: u64, count: u32) {
         let (at, stamp) = (self.ring.at(pos) as usize, self.ring.stamp(pos, self.epoch));
         region[at..at + count as usize].iter().for_each(|line| line.publish(stamp));
     }
@@ -306,7 +312,7 @@ impl OwnLog {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FollowerLog {
     to: Pid,
-    ring: Ring,
+    ring: RecordRing,
     epoch: u32,
     /// The tail that the follower was told.
     tail: u64,
@@ -318,7 +324,7 @@ impl FollowerLog {
     /// Begins the term of `epoch` at the follower `to`, or goes on with it where it was left: the lines
     /// before `tail` are written over.
     pub(super) fn begin_term(
-        (to, ring): (Pid, Ring),
+        (to, ring): (Pid, RecordRing),
         epoch: u32,
         tail: u64,
         silently: bool,
@@ -350,7 +356,7 @@ impl FollowerLog {
             "written over before it was told"
         );
         let at = self.ring.at(pos);
-        let source = Source::Copy(Lines { region, at, count });
+        let source = WriteSource::Copy(LineRange { region, at, count });
         self.write(at, source, ticket, false, out);
     }
 
@@ -367,20 +373,20 @@ impl FollowerLog {
         if core::mem::take(&mut self.owed) {
             self.tell_term(out);
         }
-        let source = Source::line(control.words(), control.stamp());
+        let source = WriteSource::line(control.words(), control.stamp());
         self.write(CONTROL, source, Some(ticket), bell, out);
     }
 
     fn write(
         &self,
         at: u32,
-        source: Source,
+        source: WriteSource,
         ticket: Option<Ticket>,
         bell: bool,
         out: &mut Outbox<Memory>,
     ) {
         let (to, region) = (self.to, self.ring.region);
-        out.ask(Out::Write { to, region, at, source, ticket, bell });
+        out.ask(MemoryOutput::Write { to, region, at, source, ticket, bell });
     }
 }
 

@@ -80,11 +80,11 @@ mod transfer;
 mod tests;
 
 #[cfg(feature = "mutants")]
-pub use mutants::Mutant;
+pub use mutants::TramMutant;
 
 use alloc::boxed::Box;
 use alloc::string::String;
-use amcast_core::entry::{About, Assumption, Entry, MediumKind, Node};
+use amcast_core::entry::{About, Assumption, Entry, MediumKind, ProtocolProcess};
 use amcast_core::memory::LINE_WORDS;
 use amcast_core::{Capabilities, Config, ConfigError, Overlay, Pid, Property, Role, Senders};
 
@@ -125,14 +125,14 @@ impl Entry for Tram {
         &ABOUT
     }
 
-    fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError> {
+    fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError> {
         let regions = layout::Layout::new(config)?.regions(me);
         Ok(match config.cluster().role(me) {
             Role::Client { .. } => {
-                Node::Memory(Box::new(client::Client::new(me, config)?), regions)
+                ProtocolProcess::Memory(Box::new(client::TramClient::new(me, config)?), regions)
             }
             Role::Replica { .. } => {
-                Node::Memory(Box::new(replica::Replica::new(me, config)?), regions)
+                ProtocolProcess::Memory(Box::new(replica::TramReplica::new(me, config)?), regions)
             }
         })
     }
@@ -146,7 +146,7 @@ impl Entry for Tram {
         for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
         }
-        match ring::Record::parse(&words) {
+        match ring::RingRecord::parse(&words) {
             Some(record) => alloc::format!("{record:?}"),
             None => alloc::format!("{words:x?}"),
         }

@@ -5,7 +5,7 @@ use amcast_core::{Gid, GroupSet, Overlay};
 
 crate::mutant::mutants! {
     /// Ways to break TRAM, one line each.
-    pub enum Mutant {
+    pub enum TramMutant {
         /// In the replicas.
         DecidesAlone = "decides-alone":
             "A leader takes an entry for decided when it has written it to itself."
@@ -68,16 +68,17 @@ crate::mutant::mutants! {
 }
 
 /// The group that a client sends a message for `dst` to.
-pub(super) fn target(mutants: Mutants<Mutant>, overlay: &Overlay, dst: GroupSet) -> Gid {
-    if mutants.is(Mutant::SendsToRoot) {
+pub(super) fn target(mutants: Mutants<TramMutant>, overlay: &Overlay, dst: GroupSet) -> Gid {
+    if mutants.is(TramMutant::SendsToRoot) {
         return overlay.lca(GroupSet::first(overlay.groups()));
     }
     let lca = overlay.lca(dst);
-    let above = overlay.parent(lca).filter(|_| dst.len() > 1 && mutants.is(Mutant::SendsTooHigh));
+    let above =
+        overlay.parent(lca).filter(|_| dst.len() > 1 && mutants.is(TramMutant::SendsTooHigh));
     above.unwrap_or(lca)
 }
 
 /// The epoch that a candidate's own is to be higher than, of those it has seen.
-pub(super) fn asks_above(mutants: Mutants<Mutant>, seen: u32) -> u32 {
-    if mutants.is(Mutant::AsksWithItsFirst) { 0 } else { seen }
+pub(super) fn asks_above(mutants: Mutants<TramMutant>, seen: u32) -> u32 {
+    if mutants.is(TramMutant::AsksWithItsFirst) { 0 } else { seen }
 }

@@ -1,12 +1,12 @@
 //! TRAM's parameters.
 
 use amcast_core::Param;
-use amcast_core::config::Kind;
+use amcast_core::config::ParamKind;
 use amcast_core::parameters::{HEARTBEAT, SUSPECT};
 
 pub(super) const LOG_LINES: Param = Param {
     name: "log_lines",
-    kind: Kind::Number { default: 40_960, min: 16, max: 1 << 24 },
+    kind: ParamKind::Number { default: 40_960, min: 16, max: 1 << 24 },
     about: "Lines of the ring that holds a group's log (LOG), 64 bytes each.",
     cost: "Six logs for each replica of a group of three, all set aside at the start, of which one \
            is touched at a time, and mostly its first `lap_lines`; a payload takes at most half.",
@@ -15,7 +15,7 @@ pub(super) const LOG_LINES: Param = Param {
 
 pub(super) const HM_LINES: Param = Param {
     name: "hm_lines",
-    kind: Kind::Number { default: 40_960, min: 16, max: 1 << 24 },
+    kind: ParamKind::Number { default: 40_960, min: 16, max: 1 << 24 },
     about: "Lines of each message buffer (HM): one for each client and parent replica, 64 bytes each.",
     cost: "As for `log_lines`, for each pair of a client and a replica.",
     source: "ours; [TRAM 5.1] has unbounded buffers",
@@ -23,7 +23,7 @@ pub(super) const HM_LINES: Param = Param {
 
 pub(super) const LAP_LINES: Param = Param {
     name: "lap_lines",
-    kind: Kind::Number { default: 8_192, min: 16, max: 1 << 24 },
+    kind: ParamKind::Number { default: 8_192, min: 16, max: 1 << 24 },
     about: "Lines after which a ring of LOG or HM goes round while its records are short (an eighth \
             of that at most); no more than the ring's.",
     cost: "What a client may have outstanding in short messages, and how far a follower may lag \
@@ -33,7 +33,7 @@ pub(super) const LAP_LINES: Param = Param {
 
 pub(super) const XFER_LINES: Param = Param {
     name: "xfer_lines",
-    kind: Kind::Number { default: 1024, min: 16, max: 1 << 20 },
+    kind: ParamKind::Number { default: 1024, min: 16, max: 1 << 20 },
     about: "Lines of the ring through which a returning replica gets its state.",
     cost: "Memory for each pair of replicas; more is faster over a long way.",
     source: "ours",
@@ -41,7 +41,7 @@ pub(super) const XFER_LINES: Param = Param {
 
 pub(super) const BATCH_LINES: Param = Param {
     name: "batch_lines",
-    kind: Kind::Number { default: 512, min: 1, max: 1 << 16 },
+    kind: ParamKind::Number { default: 512, min: 1, max: 1 << 16 },
     about: "How much of a client's or parent's buffer a leader takes up in one step, in lines.",
     cost: "More gains throughput under load, and makes others wait longer. Nothing waits for a \
            batch to fill.",
@@ -50,7 +50,7 @@ pub(super) const BATCH_LINES: Param = Param {
 
 pub(super) const PIPELINE: Param = Param {
     name: "pipeline",
-    kind: Kind::Number { default: 4, min: 1, max: 64 },
+    kind: ParamKind::Number { default: 4, min: 1, max: 64 },
     about: "Batches of log writes that a leader has on the way to its followers.",
     cost: "More hides the latency of writes, and makes batches smaller.",
     source: "ours; the paper has one slot on the way",
@@ -65,11 +65,11 @@ pub(super) static ALL: &[Param] = &[
     BATCH_LINES,
     PIPELINE,
     HEARTBEAT.with(
-        Kind::Number { default: 2_000, min: 10, max: 10_000_000 },
+        ParamKind::Number { default: 2_000, min: 10, max: 10_000_000 },
         "ours; a heartbeat is one line of memory for each replica of the group; the leader oracle of \
          [TRAM 2.1]",
     ),
     SUSPECT.param(),
     #[cfg(feature = "mutants")]
-    <super::mutants::Mutant as crate::mutant::Mutant>::PARAM,
+    <super::mutants::TramMutant as crate::mutant::Mutant>::PARAM,
 ];

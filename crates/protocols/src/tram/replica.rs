@@ -2,20 +2,23 @@
 //! file of its own: [`super::follower`], [`super::takeover`], [`super::leader`],
 //! [`super::transfer`].
 
-use super::layout::{Grant, HALVES, Layout, Promise, Row};
+use super::layout::{EpochPromise, HALVES, Layout, PromiseGrant, ReplicaRow};
 use super::leader::Leader;
-use super::mutants::Mutant;
+use super::mutants::TramMutant;
 use super::params;
-use super::ring::Record;
-use super::takeover::Candidate;
+use super::ring::RingRecord;
+use super::takeover::LeaderCandidate;
 use super::ticket::Ticketed;
 use super::transfer::{Donation, Intake};
 use crate::layers::failure_detector::{FailureDetector, PATIENCE_GROWTH_MAX};
 use crate::mutant::Mutants;
 use alloc::vec::Vec;
-use amcast_core::memory::{In, LINE_WORDS, Memory, Out, Outcome, RegionId, Source, Stamp, Window};
+use amcast_core::memory::{
+    AccessOutcome, LINE_WORDS, LineStamp, Memory, MemoryInput, MemoryOutput, RegionId,
+    RegionWindow, WriteSource,
+};
 use amcast_core::parameters::{HEARTBEAT, SUSPECT};
-use amcast_core::step::{Oracle, Status, Wait, Why};
+use amcast_core::step::{Oracle, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
     Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Role,
     Span, Time,
@@ -27,7 +30,7 @@ pub(super) const ROUND: Span = Span::micros(2);
 
 /// A TRAM replica.
 #[derive(Debug)]
-pub(super) struct Replica {
+pub(super) struct TramReplica {
     pub(super) me: Pid,
     pub(super) group: Gid,
     /// Its number in the group (`s`).
@@ -36,7 +39,7 @@ pub(super) struct Replica {
     pub(super) quorum: usize,
     pub(super) config: Config,
     pub(super) layout: Layout,
-    pub(super) mutants: Mutants<Mutant>,
+    pub(super) mutants: Mutants<TramMutant>,
     pub(super) batch_lines: u32,
     pub(super) pipeline: usize,
     pub(super) incarnation: u32,
@@ -44,10 +47,10 @@ pub(super) struct Replica {
     /// When it last looked at everything.
     looked: Time,
     /// When it must look again at the latest, and for what.
-    due: (Time, Why),
+    due: (Time, WakeReason),
 
     /// What it promised, and to whom its log is open.
-    pub(super) promise: Promise,
+    pub(super) promise: EpochPromise,
     /// The log that is open for writing, and for which term.
     pub(super) open: Option<Force>,
     /// The region that is being revoked; it is looked at once more when that is done.
@@ -74,20 +77,20 @@ pub(super) struct Replica {
     /// Entries before this position are applied and not needed here; only grows within a life.
     pub(super) clear: u64,
     /// The buffers of `HM`: one for each client, then the parent's.
-    pub(super) sources: Vec<Cursor>,
+    pub(super) sources: Vec<BufferCursor>,
     /// By client: the lease of the latest holder that it was told of.
     pub(super) holders: Vec<u32>,
     pub(super) edges: Vec<Edge>,
 
     /// By rank; its own entry is not used.
-    pub(super) peers: Vec<Peer>,
+    pub(super) peers: Vec<ReplicaPeer>,
     pub(super) heartbeat: FailureDetector,
     /// The row as last published.
-    pub(super) row: Row,
+    pub(super) row: ReplicaRow,
     /// Publish the row even if nothing urgent changed.
     pub(super) row_due: bool,
-    pub(super) health: Health,
-    pub(super) phase: Phase,
+    pub(super) health: ReplicaHealth,
+    pub(super) phase: ReplicaPhase,
     pub(super) donation: Option<Donation>,
     /// Pieces of states on the way, which copy from the staging area: only when they have arrived, or are
     /// lost, may another state be staged.
@@ -114,7 +117,7 @@ pub(super) struct Force {
 
 /// How far a buffer of `HM` is taken up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Cursor {
+pub(super) struct BufferCursor {
     /// The lease under which it is filled; 0 before the first message.
     pub(super) lease: u32,
     /// The first position that is not in the decided log (`slot_in`).
@@ -143,11 +146,11 @@ pub(super) struct Edge {
 
 /// What is known of another replica of the group.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Peer {
+pub(super) struct ReplicaPeer {
     /// Which life of it is the latest known.
     pub(super) incarnation: u32,
     /// Its row, if it has spoken in that life.
-    pub(super) row: Option<Row>,
+    pub(super) row: Option<ReplicaRow>,
     /// This replica's own row is on the way to it: none is sent before that is answered, so that
     /// a slow way holds one and not a queue of them.
     pub(super) telling: bool,
@@ -157,7 +160,7 @@ pub(super) struct Peer {
 
 /// Whether a replica has all state.
 #[derive(Debug)]
-pub(super) enum Health {
+pub(super) enum ReplicaHealth {
     /// It has.
     Fit,
     /// It has the log, and waits until its application has every delivery up to this position.
@@ -168,13 +171,13 @@ pub(super) enum Health {
 
 /// What a replica does for its group.
 #[derive(Debug)]
-pub(super) enum Phase {
+pub(super) enum ReplicaPhase {
     Follower,
-    Candidate(Candidate),
+    Candidate(LeaderCandidate),
     Leader(Leader),
 }
 
-impl Replica {
+impl TramReplica {
     pub(super) fn new(me: Pid, config: &Config) -> Result<Self, ConfigError> {
         let (cluster, overlay) = (config.cluster(), config.overlay());
         let Role::Replica { group, rank } = cluster.role(me) else {
@@ -202,9 +205,9 @@ impl Replica {
             incarnation: 0,
             now: Time::ZERO,
             looked: Time::ZERO,
-            due: (Time::ZERO, Why::Heartbeat),
+            due: (Time::ZERO, WakeReason::Heartbeat),
             // [TRAM 2:1] nothing decided, nobody leads, no permission given.
-            promise: Promise::default(),
+            promise: EpochPromise::default(),
             open: None,
             closing: None,
             epoch_seen: 0,
@@ -217,15 +220,15 @@ impl Replica {
             installed: 0,
             installs: 0,
             clear: 0,
-            sources: alloc::vec![Cursor::default(); cluster.clients() + 1],
+            sources: alloc::vec![BufferCursor::default(); cluster.clients() + 1],
             holders: alloc::vec![0; cluster.clients()],
             edges: overlay.children(group).iter().map(edge).collect(),
-            peers: alloc::vec![Peer::default(); n],
+            peers: alloc::vec![ReplicaPeer::default(); n],
             heartbeat,
-            row: Row::default(),
+            row: ReplicaRow::default(),
             row_due: true,
-            health: Health::Fit,
-            phase: Phase::Follower,
+            health: ReplicaHealth::Fit,
+            phase: ReplicaPhase::Follower,
             donation: None,
             staged: 0,
             flying: [0; HALVES],
@@ -238,15 +241,15 @@ impl Replica {
 
     fn start(&mut self, incarnation: u32, out: &mut Outbox<Memory>) {
         self.incarnation = incarnation;
-        if incarnation > 0 && !self.mutants.is(Mutant::ForgetsAmnesia) {
-            self.health = Health::Lacking(Intake::after_crash());
+        if incarnation > 0 && !self.mutants.is(TramMutant::ForgetsAmnesia) {
+            self.health = ReplicaHealth::Lacking(Intake::after_crash());
             out.event(ProtocolEvent::Lagging);
         }
     }
 
     // [TRAM 2] the main loop: what a replica looks at, in this order. What lies on the way of a
     // message is looked at on every poll, the rest now and then.
-    fn poll(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+    fn poll(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         self.settle_promise(view, out);
         let due = self.now >= self.due.0 || self.looked == Time::ZERO;
         let round = due || self.now.since(self.looked) >= ROUND;
@@ -257,9 +260,9 @@ impl Replica {
         }
         self.adopt(view);
         match self.phase {
-            Phase::Follower => self.consider(out),
-            Phase::Candidate(_) => self.canvass(view, out),
-            Phase::Leader(_) => self.lead(view, out),
+            ReplicaPhase::Follower => self.consider(out),
+            ReplicaPhase::Candidate(_) => self.canvass(view, out),
+            ReplicaPhase::Leader(_) => self.lead(view, out),
         }
         self.consume(view, out);
         self.pass_on(view, out);
@@ -269,7 +272,7 @@ impl Replica {
     }
 
     /// What follows a round of looking at the others.
-    fn look_after(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+    fn look_after(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let beat = self.heartbeat.beat(self.now);
         self.settle_edges(view);
         self.take_in(view, out);
@@ -282,9 +285,9 @@ impl Replica {
 
     fn done(
         &mut self,
-        view: Window<'_>,
+        view: RegionWindow<'_>,
         ticketed: Ticketed,
-        outcome: Outcome<'_>,
+        outcome: AccessOutcome<'_>,
         out: &mut Outbox<Memory>,
     ) {
         match ticketed {
@@ -313,8 +316,8 @@ impl Replica {
     }
 
     /// The row arrived, or did not: the next one may be sent.
-    fn row_answered(&mut self, rank: usize, outcome: Outcome<'_>) {
-        if outcome == Outcome::Lost {
+    fn row_answered(&mut self, rank: usize, outcome: AccessOutcome<'_>) {
+        if outcome == AccessOutcome::Lost {
             // Only a hint, as an oracle's: a beat that arrives takes it back.
             self.heartbeat.suspect(rank);
         }
@@ -324,7 +327,7 @@ impl Replica {
     }
 
     fn hint(&mut self, oracle: Oracle) {
-        self.due = (Time::ZERO, Why::Suspicion);
+        self.due = (Time::ZERO, WakeReason::Suspicion);
         let rank_of = |me: &Self, pid| match me.config.cluster().role(pid) {
             Role::Replica { group, rank } if group == me.group => Some(usize::from(rank)),
             _ => None,
@@ -350,12 +353,12 @@ impl Replica {
 
     /// Whether it has the log, and consumes it.
     pub(super) const fn follows(&self) -> bool {
-        !matches!(self.health, Health::Lacking(_))
+        !matches!(self.health, ReplicaHealth::Lacking(_))
     }
 
     /// Whether it has all state, the application's included.
     pub(super) const fn is_fit(&self) -> bool {
-        matches!(self.health, Health::Fit)
+        matches!(self.health, ReplicaHealth::Fit)
     }
 
     /// The other ranks of the group.
@@ -381,15 +384,15 @@ impl Replica {
         words: [u64; LINE_WORDS],
         bell: bool,
     ) {
-        let source = Source::line(words, Stamp::new(0, 0));
-        out.ask(Out::Write { to, region, at: 0, source, ticket: None, bell });
+        let source = WriteSource::line(words, LineStamp::new(0, 0));
+        out.ask(MemoryOutput::Write { to, region, at: 0, source, ticket: None, bell });
     }
 }
 
 /// Moves the cursor of a record's source past it.
-pub(super) fn take_up(layout: &Layout, cursors: &mut [Cursor], record: &Record) {
+pub(super) fn take_up(layout: &Layout, cursors: &mut [BufferCursor], record: &RingRecord) {
     let parent = cursors.len() - 1;
-    let (i, ring) = if record.source == Record::PARENT {
+    let (i, ring) = if record.source == RingRecord::PARENT {
         (parent, layout.hm_parent(0))
     } else {
         (usize::from(record.source), layout.hm_client(0))
@@ -401,26 +404,28 @@ pub(super) fn take_up(layout: &Layout, cursors: &mut [Cursor], record: &Record) 
     cursor.next = ring.after(cursor.next, record.lines());
 }
 
-impl Protocol for Replica {
+impl Protocol for TramReplica {
     type Medium = Memory;
 
     fn step(
         &mut self,
         now: Time,
-        view: Window<'_>,
+        view: RegionWindow<'_>,
         input: Input<'_, Memory>,
         out: &mut Outbox<Memory>,
     ) {
         self.now = now;
         match input {
             Input::Start { incarnation } => self.start(incarnation, out),
-            Input::Medium(In::Poll) | Input::Wake => self.poll(view, out),
-            Input::Medium(In::Done(ticket, outcome)) => {
+            Input::Medium(MemoryInput::Poll) | Input::Wake => self.poll(view, out),
+            Input::Medium(MemoryInput::Done(ticket, outcome)) => {
                 if let Some(ticketed) = Ticketed::of(ticket) {
                     self.done(view, ticketed, outcome, out);
                 }
             }
-            Input::Medium(In::Fresh { pid, incarnation }) => self.emptied(pid, incarnation, out),
+            Input::Medium(MemoryInput::Fresh { pid, incarnation }) => {
+                self.emptied(pid, incarnation, out)
+            }
             Input::Applied(position) => self.applied = self.applied.max(position),
             Input::Installed { position, installs } => self.installed(position, installs, out),
             Input::Unfit => self.unfit(),
@@ -442,13 +447,13 @@ impl Protocol for Replica {
         }
     }
 
-    fn deadline(&self) -> Option<(Time, Why)> {
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
         // The second half of a promise is due as soon as the first one is carried out.
-        if self.promise.grant == Grant::Closed && self.promise.epoch > 0 {
-            return Some((Time::ZERO, Why::Retry));
+        if self.promise.grant == PromiseGrant::Closed && self.promise.epoch > 0 {
+            return Some((Time::ZERO, WakeReason::Retry));
         }
-        let Phase::Leader(leader) = &self.phase else { return Some(self.due) };
-        let flush = leader.tells_at().map(|at| (at, Why::Flush));
+        let ReplicaPhase::Leader(leader) = &self.phase else { return Some(self.due) };
+        let flush = leader.tells_at().map(|at| (at, WakeReason::Flush));
         Some(flush.filter(|flush| flush.0 < self.due.0).unwrap_or(self.due))
     }
 
@@ -460,7 +465,7 @@ impl Protocol for Replica {
         self.layout.payload_max()
     }
 
-    fn waiting(&self, _: &mut dyn FnMut(MsgId, Wait)) {
+    fn waiting(&self, _: &mut dyn FnMut(MsgId, WaitReason)) {
         // What waits lies in the buffers, and its client tells of it.
     }
 
@@ -468,13 +473,13 @@ impl Protocol for Replica {
         self.is_fit()
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> ProtocolStatus {
         let leader = match (&self.phase, self.force) {
-            (Phase::Leader(_), _) => Some(self.me),
+            (ReplicaPhase::Leader(_), _) => Some(self.me),
             (_, Some(force)) => Some(self.pid(force.writer)),
             _ => None,
         };
-        Status {
+        ProtocolStatus {
             leader,
             epoch: u64::from(self.promise.epoch),
             delivered: self.consumed,

@@ -16,7 +16,7 @@
 //! mistake an older lap, a former leader or half a write for a record [TRAM 7, canary].
 
 use alloc::vec::Vec;
-use amcast_core::memory::{LINE_WORDS, Line, RegionId, Stamp};
+use amcast_core::memory::{CacheLine, LINE_WORDS, LineStamp, RegionId};
 use amcast_core::{GroupSet, MsgId, Pid};
 
 /// Words of a record's first line that are not payload.
@@ -28,7 +28,7 @@ const LINE_BYTES: u32 = (LINE_WORDS * 8) as u32;
 
 /// What a record is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum RingRecordKind {
     /// A message.
     Message = 1,
     /// Nothing: `bytes` lines up to the ring's end are skipped.
@@ -39,11 +39,11 @@ pub(super) enum Kind {
 
 /// The head of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Record {
-    pub(super) kind: Kind,
+pub(super) struct RingRecord {
+    pub(super) kind: RingRecordKind,
     /// Payload bytes, or for a pad the lines it takes.
     pub(super) bytes: u32,
-    /// Which buffer of `HM` it came from (`source`): a client's number, or [`Record::PARENT`].
+    /// Which buffer of `HM` it came from (`source`): a client's number, or [`RingRecord::PARENT`].
     pub(super) source: u16,
     /// The lease under which the client sent it.
     pub(super) lease: u32,
@@ -51,14 +51,14 @@ pub(super) struct Record {
     pub(super) dst: GroupSet,
 }
 
-impl Record {
+impl RingRecord {
     /// The source of what came from the parent group.
     pub(super) const PARENT: u16 = u16::MAX;
 
     /// A pad over `lines` lines.
     pub(super) const fn pad(lines: u32) -> Self {
         Self {
-            kind: Kind::Pad,
+            kind: RingRecordKind::Pad,
             bytes: lines,
             source: 0,
             lease: 0,
@@ -70,7 +70,7 @@ impl Record {
     /// How many lines it takes.
     pub(super) const fn lines(&self) -> u32 {
         match self.kind {
-            Kind::Pad => self.bytes,
+            RingRecordKind::Pad => self.bytes,
             _ => lines_of(self.bytes),
         }
     }
@@ -91,9 +91,9 @@ impl Record {
     /// Reads the first line's words; none if they mean nothing.
     pub(super) fn parse(words: &[u64; LINE_WORDS]) -> Option<Self> {
         let kind = match (words[0] >> 32) & 0xffff {
-            1 => Kind::Message,
-            2 => Kind::Pad,
-            3 => Kind::State,
+            1 => RingRecordKind::Message,
+            2 => RingRecordKind::Pad,
+            3 => RingRecordKind::State,
             _ => return None,
         };
         Some(Self {
@@ -119,7 +119,7 @@ pub(super) const fn payload_within(lines: u32) -> u32 {
 
 /// A ring within a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Ring {
+pub(super) struct RecordRing {
     pub(super) region: RegionId,
     /// The region's line where the ring begins.
     pub(super) base: u32,
@@ -129,15 +129,15 @@ pub(super) struct Ring {
     pub(super) lap: u32,
 }
 
-impl Ring {
+impl RecordRing {
     /// The region's line at a position.
     pub(super) const fn at(&self, pos: u64) -> u32 {
         self.base + (pos % self.lines as u64) as u32
     }
 
     /// The stamp of a position under an epoch.
-    pub(super) const fn stamp(&self, pos: u64, epoch: u32) -> Stamp {
-        Stamp::new(epoch, pos / self.lines as u64)
+    pub(super) const fn stamp(&self, pos: u64, epoch: u32) -> LineStamp {
+        LineStamp::new(epoch, pos / self.lines as u64)
     }
 
     /// Lines from a position to the ring's end.
@@ -175,22 +175,23 @@ impl Ring {
     }
 
     /// The whole record at `pos` under `epoch`, if all of it is there.
-    pub(super) fn read(&self, region: &[Line], pos: u64, epoch: u32) -> Option<Record> {
+    pub(super) fn read(&self, region: &[CacheLine], pos: u64, epoch: u32) -> Option<RingRecord> {
         let stamp = self.stamp(pos, epoch);
         let at = self.at(pos) as usize;
         // Looked at before the first line is waited for, so that both lines of a small message come
         // from the writer's cache at once and not one after the other.
-        let second = region.get(at + 1).map(Line::stamp);
+        let second = region.get(at + 1).map(CacheLine::stamp);
         let first = &region[at];
         if first.stamp() != stamp {
             return None;
         }
-        let record = Record::parse(&first.words())?;
+        let record = RingRecord::parse(&first.words())?;
         let lines = record.lines();
         if lines == 0 || lines > self.left_at(pos) {
             return None;
         }
-        if lines == 1 || record.kind == Kind::Pad || (lines == 2 && second == Some(stamp)) {
+        if lines == 1 || record.kind == RingRecordKind::Pad || (lines == 2 && second == Some(stamp))
+        {
             return Some(record);
         }
         // Lines of a write appear first to last, so the last one's stamp vouches for all.
@@ -202,10 +203,10 @@ impl Ring {
     /// then it was written over meanwhile.
     pub(super) fn payload(
         &self,
-        region: &[Line],
+        region: &[CacheLine],
         pos: u64,
         epoch: u32,
-        record: &Record,
+        record: &RingRecord,
         to: &mut Vec<u8>,
     ) -> bool {
         let stamp = self.stamp(pos, epoch);
@@ -230,10 +231,10 @@ impl Ring {
     /// Writes a record with its payload at `pos`; it must fit before the ring's end.
     pub(super) fn write(
         &self,
-        region: &[Line],
+        region: &[CacheLine],
         pos: u64,
         epoch: u32,
-        record: &Record,
+        record: &RingRecord,
         payload: &[u8],
     ) {
         let stamp = self.stamp(pos, epoch);
@@ -251,8 +252,8 @@ impl Ring {
     }
 
     /// Writes a pad at `pos` over the rest of the ring.
-    pub(super) fn write_pad(&self, region: &[Line], pos: u64, epoch: u32) {
-        let pad = Record::pad(self.left_at(pos));
+    pub(super) fn write_pad(&self, region: &[CacheLine], pos: u64, epoch: u32) {
+        let pad = RingRecord::pad(self.left_at(pos));
         region[self.at(pos) as usize].put(&pad.words([0; 3]), self.stamp(pos, epoch));
     }
 }
@@ -269,13 +270,13 @@ fn fill(words: &mut [u64], bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    fn region(lines: usize) -> Vec<Line> {
-        (0..lines).map(|_| Line::default()).collect()
+    fn region(lines: usize) -> Vec<CacheLine> {
+        (0..lines).map(|_| CacheLine::default()).collect()
     }
 
-    fn message(bytes: usize) -> Record {
-        Record {
-            kind: Kind::Message,
+    fn message(bytes: usize) -> RingRecord {
+        RingRecord {
+            kind: RingRecordKind::Message,
             bytes: bytes as u32,
             source: 3,
             lease: 9,
@@ -286,7 +287,7 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back_at_every_size() {
-        let ring = Ring { region: RegionId(0), base: 1, lines: 16, lap: 16 };
+        let ring = RecordRing { region: RegionId(0), base: 1, lines: 16, lap: 16 };
         for bytes in 0..300_usize {
             let memory = region(17);
             let payload: Vec<u8> = (0..bytes).map(|i| (i * 7) as u8).collect();
@@ -303,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_record_without_its_last_line_is_not_there() {
-        let ring = Ring { region: RegionId(0), base: 0, lines: 8, lap: 8 };
+        let ring = RecordRing { region: RegionId(0), base: 0, lines: 8, lap: 8 };
         let (whole, torn) = (region(8), region(8));
         let record = message(100);
         ring.write(&whole, 0, 1, &record, &[1; 100]);
@@ -316,17 +317,17 @@ mod tests {
 
     #[test]
     fn a_record_never_goes_round_the_end() {
-        let ring = Ring { region: RegionId(0), base: 0, lines: 8, lap: 8 };
+        let ring = RecordRing { region: RegionId(0), base: 0, lines: 8, lap: 8 };
         assert_eq!((ring.start(5, 3), ring.after(5, 3)), (5, 8));
         assert_eq!((ring.start(6, 3), ring.after(6, 3)), (8, 11));
         let memory = region(8);
         ring.write_pad(&memory, 6, 1);
-        assert_eq!(ring.read(&memory, 6, 1), Some(Record::pad(2)));
+        assert_eq!(ring.read(&memory, 6, 1), Some(RingRecord::pad(2)));
     }
 
     #[test]
     fn short_records_go_round_early_and_long_ones_do_not() {
-        let ring = Ring { region: RegionId(0), base: 0, lines: 64, lap: 16 };
+        let ring = RecordRing { region: RegionId(0), base: 0, lines: 64, lap: 16 };
         assert_eq!((ring.start(15, 2), ring.after(15, 2)), (15, 17));
         assert_eq!((ring.start(17, 2), ring.start(16, 1)), (64, 64));
         assert_eq!((ring.start(17, 3), ring.start(17, 30), ring.start(39, 30)), (17, 17, 64));
@@ -342,7 +343,7 @@ mod tests {
 
     #[test]
     fn pieces_leave_out_what_a_pad_covers() {
-        let ring = Ring { region: RegionId(0), base: 0, lines: 64, lap: 8 };
+        let ring = RecordRing { region: RegionId(0), base: 0, lines: 64, lap: 8 };
         assert_eq!(ring.piece(60, 70, None), (4, 64));
         assert_eq!(ring.piece(4, 70, Some((9, 64))), (6, 64));
         assert_eq!(ring.piece(64, 70, Some((9, 64))), (6, 70));
@@ -359,9 +360,9 @@ mod tests {
 
     #[test]
     fn words_that_mean_nothing_are_no_record() {
-        assert_eq!(Record::parse(&[0; LINE_WORDS]), None);
-        assert_eq!(Record::parse(&[u64::MAX; LINE_WORDS]), None);
-        let ring = Ring { region: RegionId(0), base: 0, lines: 4, lap: 4 };
+        assert_eq!(RingRecord::parse(&[0; LINE_WORDS]), None);
+        assert_eq!(RingRecord::parse(&[u64::MAX; LINE_WORDS]), None);
+        let ring = RecordRing { region: RegionId(0), base: 0, lines: 4, lap: 4 };
         let memory = region(4);
         let mut long = message(0).words([0; 3]);
         long[0] |= 0xffff_ffff;

@@ -15,17 +15,19 @@
 //! is the log that was promised only if no later term has begun there. Whoever gave a later promise by
 //! then accepts nothing from this candidate any more; it gives up as soon as it hears of one.
 
-use super::layout::{Grant, next_epoch, rank_of};
+use super::layout::{PromiseGrant, next_epoch, rank_of};
 use super::leader::Leader;
-use super::log_region::{CONTROL, Control, HEAD_LINES, Head, OwnLog};
-use super::mutants::{Mutant, asks_above};
-use super::replica::{Force, Phase, Replica};
-use super::ring::{Kind, Record, Ring};
+use super::log_region::{CONTROL, Control, HEAD_LINES, LogHead, OwnLog};
+use super::mutants::{TramMutant, asks_above};
+use super::replica::{Force, ReplicaPhase, TramReplica};
+use super::ring::{RecordRing, RingRecord, RingRecordKind};
 use super::ticket::Ticketed;
 use alloc::vec::Vec;
 use amcast_core::Outbox;
 use amcast_core::ProtocolEvent;
-use amcast_core::memory::{LINE_WORDS, Memory, Out, Outcome, Stamp, Window};
+use amcast_core::memory::{
+    AccessOutcome, LINE_WORDS, LineStamp, Memory, MemoryOutput, RegionWindow,
+};
 use amcast_core::parameters::HEARTBEAT;
 use amcast_core::step::Note;
 
@@ -34,13 +36,13 @@ const READ_LINES: u32 = 256;
 
 /// A replica that tries to become leader.
 #[derive(Debug)]
-pub(super) struct Candidate {
+pub(super) struct LeaderCandidate {
     pub(super) epoch: u32,
-    stage: Stage,
+    stage: TakeoverStage,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum TakeoverStage {
     /// Waiting for a quorum of permissions. [TRAM 3:4-12]
     Asking,
     /// Waiting for the heads of the quorum's logs.
@@ -48,7 +50,7 @@ enum Stage {
         /// Answers still to come.
         left: usize,
         /// By rank: the log of the highest term that was installed there.
-        found: Vec<Option<Found>>,
+        found: Vec<Option<CandidateLog>>,
         /// The quorum, itself included.
         quorum: Vec<usize>,
     },
@@ -66,7 +68,7 @@ enum Stage {
 
 /// A log at a replica.
 #[derive(Clone, Copy, Debug)]
-struct Found {
+struct CandidateLog {
     writer: usize,
     half: usize,
     control: Control,
@@ -75,7 +77,7 @@ struct Found {
 #[derive(Debug)]
 struct Copying {
     /// The replicas whose log is of the adopted term, the ones read already in front.
-    sources: Vec<(usize, Found)>,
+    sources: Vec<(usize, CandidateLog)>,
     /// The source that is read now.
     current: usize,
     quorum: Vec<usize>,
@@ -88,7 +90,7 @@ struct Copying {
 }
 
 /// How reading on at one source went.
-enum Progress {
+enum CopyProgress {
     /// Everything that was read is copied; there may be more.
     More,
     /// The log ends here at this source.
@@ -99,10 +101,10 @@ enum Progress {
     Moved,
 }
 
-impl Replica {
+impl TramReplica {
     // [TRAM 2:2-3] the oracle says it is me, and I do not lead.
     pub(super) fn consider(&mut self, out: &mut Outbox<Memory>) {
-        let free = self.promise.grant != Grant::Closed || self.promise.epoch == 0;
+        let free = self.promise.grant != PromiseGrant::Closed || self.promise.epoch == 0;
         let chosen = self.heartbeat.leader(self.now) == Some(self.rank);
         if !free || !self.is_fit() || !chosen || self.now < self.retry_at {
             return;
@@ -117,28 +119,31 @@ impl Replica {
         let seen = asks_above(self.mutants, self.epoch_seen.max(self.promise.epoch));
         let epoch = next_epoch(seen, self.rank);
         self.give_way(epoch, out);
-        self.phase = Phase::Candidate(Candidate { epoch, stage: Stage::Asking });
+        self.phase =
+            ReplicaPhase::Candidate(LeaderCandidate { epoch, stage: TakeoverStage::Asking });
         self.row_due = true;
     }
 
     // [TRAM 3:4-15] count the answers.
-    pub(super) fn canvass(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
-        let Phase::Candidate(candidate) = &self.phase else { return };
+    pub(super) fn canvass(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+        let ReplicaPhase::Candidate(candidate) = &self.phase else { return };
         let epoch = candidate.epoch;
         let promises = |r: usize| self.peers[r].row.map(|row| row.promise);
         if (0..self.n).any(|r| r != self.rank && promises(r).is_some_and(|p| p.epoch > epoch)) {
             self.give_up();
             return;
         }
-        if !matches!(candidate.stage, Stage::Asking) || self.promise.grant == Grant::Closed {
+        if !matches!(candidate.stage, TakeoverStage::Asking)
+            || self.promise.grant == PromiseGrant::Closed
+        {
             return;
         }
         let acked = |r: usize| {
             r == self.rank
-                || promises(r).is_some_and(|p| p.epoch == epoch && p.grant == Grant::Full)
+                || promises(r).is_some_and(|p| p.epoch == epoch && p.grant == PromiseGrant::Full)
         };
         let quorum: Vec<usize> = (0..self.n).filter(|&r| acked(r)).collect();
-        let enough = if self.mutants.is(Mutant::LeadsAlone) { 1 } else { self.quorum };
+        let enough = if self.mutants.is(TramMutant::LeadsAlone) { 1 } else { self.quorum };
         if quorum.len() >= enough {
             self.survey(view, epoch, quorum, out);
         }
@@ -148,7 +153,7 @@ impl Replica {
     // in the same life has kept its promise until here.
     fn survey(
         &mut self,
-        view: Window<'_>,
+        view: RegionWindow<'_>,
         epoch: u32,
         quorum: Vec<usize>,
         out: &mut Outbox<Memory>,
@@ -157,8 +162,8 @@ impl Replica {
         let mut found = alloc::vec![None; self.n];
         found[self.rank] = self.force.and_then(|f| {
             let ring = self.layout.log(f.writer, f.half);
-            let control = Head::read(view.region(ring.region)).installed(f.epoch)?;
-            Some(Found { writer: f.writer, half: f.half, control })
+            let control = LogHead::read(view.region(ring.region)).installed(f.epoch)?;
+            Some(CandidateLog { writer: f.writer, half: f.half, control })
         });
         let mut left = 0;
         for &rank in quorum.iter().filter(|&&r| r != self.rank) {
@@ -167,11 +172,11 @@ impl Replica {
             let log = self.layout.log(rank_of(promise.accepted), promise.accepted_half.into());
             let ticket = Ticketed::Survey { rank, epoch }.ticket();
             let (of, region) = (self.pid(rank), log.region);
-            out.ask(Out::Read { of, region, at: CONTROL, count: HEAD_LINES, ticket });
+            out.ask(MemoryOutput::Read { of, region, at: CONTROL, count: HEAD_LINES, ticket });
             left += 1;
         }
-        let stage = Stage::Surveying { left, found, quorum };
-        self.phase = Phase::Candidate(Candidate { epoch, stage });
+        let stage = TakeoverStage::Surveying { left, found, quorum };
+        self.phase = ReplicaPhase::Candidate(LeaderCandidate { epoch, stage });
         if left == 0 {
             self.choose(view, out);
         }
@@ -181,16 +186,19 @@ impl Replica {
         &mut self,
         rank: usize,
         epoch: u32,
-        outcome: Outcome<'_>,
-        view: Window<'_>,
+        outcome: AccessOutcome<'_>,
+        view: RegionWindow<'_>,
         out: &mut Outbox<Memory>,
     ) {
-        let Phase::Candidate(Candidate { epoch: mine, stage }) = &mut self.phase else { return };
-        let Stage::Surveying { left, found, .. } = stage else { return };
+        let ReplicaPhase::Candidate(LeaderCandidate { epoch: mine, stage }) = &mut self.phase
+        else {
+            return;
+        };
+        let TakeoverStage::Surveying { left, found, .. } = stage else { return };
         if *mine != epoch {
             return;
         }
-        let Some(head) = Head::of(outcome) else {
+        let Some(head) = LogHead::of(outcome) else {
             self.give_up();
             return;
         };
@@ -205,7 +213,7 @@ impl Replica {
                 self.give_up();
                 return;
             };
-            found[rank] = Some(Found { writer: rank_of(accepted), half, control });
+            found[rank] = Some(CandidateLog { writer: rank_of(accepted), half, control });
         }
         *left -= 1;
         if *left == 0 {
@@ -214,14 +222,16 @@ impl Replica {
     }
 
     // [TRAM 4:8] the highest timestamp, over whole logs.
-    fn choose(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
-        let Phase::Candidate(Candidate { epoch, stage }) = &mut self.phase else { return };
-        let Stage::Surveying { found, quorum, .. } = stage else { return };
+    fn choose(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+        let ReplicaPhase::Candidate(LeaderCandidate { epoch, stage }) = &mut self.phase else {
+            return;
+        };
+        let TakeoverStage::Surveying { found, quorum, .. } = stage else { return };
         let (epoch, quorum) = (*epoch, core::mem::take(quorum));
-        let own_only = self.mutants.is(Mutant::SkipsGroupCatchUp);
+        let own_only = self.mutants.is(TramMutant::SkipsGroupCatchUp);
         let known = |&r: &usize| found[r].filter(|_| !own_only || r == self.rank);
         let highest = quorum.iter().filter_map(known).map(|f| f.control.epoch).max();
-        let mut sources: Vec<(usize, Found)> = quorum
+        let mut sources: Vec<(usize, CandidateLog)> = quorum
             .iter()
             .filter_map(|r| known(r).map(|f| (*r, f)))
             .filter(|(_, f)| Some(f.control.epoch) == highest)
@@ -239,18 +249,24 @@ impl Replica {
             return;
         }
         let to = self.layout.log(self.rank, half);
-        let silently = self.mutants.is(Mutant::AdoptsBeforeItTells);
+        let silently = self.mutants.is(TramMutant::AdoptsBeforeItTells);
         // What lies there belongs to an earlier term of its own, and somebody may still read it.
         let log = OwnLog::begin_term((to, view.region(to.region)), epoch, tail, silently);
         let copying = Copying { sources, current: 0, quorum, log, end: tail, chunk: READ_LINES };
-        self.phase = Phase::Candidate(Candidate { epoch, stage: Stage::Copying(copying) });
+        self.phase = ReplicaPhase::Candidate(LeaderCandidate {
+            epoch,
+            stage: TakeoverStage::Copying(copying),
+        });
         self.copy_on(view, out);
     }
 
     /// Reads on where the copying stands.
-    fn copy_on(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+    fn copy_on(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         loop {
-            let Phase::Candidate(Candidate { epoch, stage: Stage::Copying(c) }) = &mut self.phase
+            let ReplicaPhase::Candidate(LeaderCandidate {
+                epoch,
+                stage: TakeoverStage::Copying(c),
+            }) = &mut self.phase
             else {
                 return;
             };
@@ -264,7 +280,7 @@ impl Replica {
                 let count = c.chunk.min(ring.left_at(c.end));
                 let ticket = Ticketed::Copy { rank, epoch: *epoch }.ticket();
                 let (of, at) = (self.config.cluster().replica(self.group, rank), ring.at(c.end));
-                out.ask(Out::Read { of, region: ring.region, at, count, ticket });
+                out.ask(MemoryOutput::Read { of, region: ring.region, at, count, ticket });
                 return;
             }
             c.copy_own(&ring, found.control.epoch, view);
@@ -276,26 +292,29 @@ impl Replica {
         &mut self,
         rank: usize,
         epoch: u32,
-        outcome: Outcome<'_>,
-        view: Window<'_>,
+        outcome: AccessOutcome<'_>,
+        view: RegionWindow<'_>,
         out: &mut Outbox<Memory>,
     ) {
-        let Phase::Candidate(Candidate { epoch: mine, stage: Stage::Copying(c) }) = &mut self.phase
+        let ReplicaPhase::Candidate(LeaderCandidate {
+            epoch: mine,
+            stage: TakeoverStage::Copying(c),
+        }) = &mut self.phase
         else {
             return;
         };
         if *mine != epoch || c.sources.get(c.current).is_none_or(|s| s.0 != rank) {
             return;
         }
-        let Outcome::Words(lines) = outcome else {
+        let AccessOutcome::Words(lines) = outcome else {
             self.give_up();
             return;
         };
         match c.copy(lines, view) {
-            Progress::More => c.chunk = READ_LINES.max(c.chunk),
-            Progress::Longer(lines) => c.chunk = lines,
-            Progress::Ended => c.current += 1,
-            Progress::Moved => {
+            CopyProgress::More => c.chunk = READ_LINES.max(c.chunk),
+            CopyProgress::Longer(lines) => c.chunk = lines,
+            CopyProgress::Ended => c.current += 1,
+            CopyProgress::Moved => {
                 self.give_up();
                 return;
             }
@@ -305,27 +324,34 @@ impl Replica {
 
     /// Everything is copied. A writer tells of a later term, or of a later tail, before it writes over what
     /// lay there: if no later term has begun and no tail has moved, what was read is the log.
-    fn confirm(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
-        let Phase::Candidate(Candidate { epoch, stage }) = &mut self.phase else { return };
-        let Stage::Copying(copying) = core::mem::replace(stage, Stage::Asking) else { return };
+    fn confirm(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+        let ReplicaPhase::Candidate(LeaderCandidate { epoch, stage }) = &mut self.phase else {
+            return;
+        };
+        let TakeoverStage::Copying(copying) = core::mem::replace(stage, TakeoverStage::Asking)
+        else {
+            return;
+        };
         let epoch = *epoch;
         let mut left = 0;
-        let skips = self.mutants.is(Mutant::SkipsConfirm);
+        let skips = self.mutants.is(TramMutant::SkipsConfirm);
         for &(rank, found) in copying.sources.iter().filter(|_| !skips) {
             let region = self.layout.log(found.writer, found.half).region;
             if rank == self.rank {
-                if !Head::read(view.region(region)).holds(found.control.epoch, copying.log.tail()) {
+                if !LogHead::read(view.region(region))
+                    .holds(found.control.epoch, copying.log.tail())
+                {
                     return self.log_moved_on(out);
                 }
                 continue;
             }
             let ticket = Ticketed::Confirm { rank, epoch }.ticket();
             let of = self.config.cluster().replica(self.group, rank);
-            out.ask(Out::Read { of, region, at: CONTROL, count: HEAD_LINES, ticket });
+            out.ask(MemoryOutput::Read { of, region, at: CONTROL, count: HEAD_LINES, ticket });
             left += 1;
         }
-        let stage = Stage::Confirming { left, copying };
-        self.phase = Phase::Candidate(Candidate { epoch, stage });
+        let stage = TakeoverStage::Confirming { left, copying };
+        self.phase = ReplicaPhase::Candidate(LeaderCandidate { epoch, stage });
         if left == 0 {
             self.take_over(view, out);
         }
@@ -335,15 +361,18 @@ impl Replica {
         &mut self,
         rank: usize,
         epoch: u32,
-        outcome: Outcome<'_>,
-        view: Window<'_>,
+        outcome: AccessOutcome<'_>,
+        view: RegionWindow<'_>,
         out: &mut Outbox<Memory>,
     ) {
-        let Phase::Candidate(Candidate { epoch: mine, stage }) = &mut self.phase else { return };
-        let Stage::Confirming { left, copying } = stage else { return };
+        let ReplicaPhase::Candidate(LeaderCandidate { epoch: mine, stage }) = &mut self.phase
+        else {
+            return;
+        };
+        let TakeoverStage::Confirming { left, copying } = stage else { return };
         let source = copying.sources.iter().find(|s| s.0 == rank);
         let Some((_, found)) = source.filter(|_| *mine == epoch) else { return };
-        let head = Head::of(outcome);
+        let head = LogHead::of(outcome);
         if !head.is_some_and(|head| head.holds(found.control.epoch, copying.log.tail())) {
             return self.log_moved_on(out);
         }
@@ -360,9 +389,9 @@ impl Replica {
 
     /// The adopted log is complete here: it is in force at this replica, and goes to the others.
     // [TRAM 2:4-8] res = OK: leader <- s
-    fn take_over(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
-        let Phase::Candidate(Candidate { epoch, stage }) = &self.phase else { return };
-        let Stage::Confirming { copying: c, .. } = stage else { return };
+    fn take_over(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+        let ReplicaPhase::Candidate(LeaderCandidate { epoch, stage }) = &self.phase else { return };
+        let TakeoverStage::Confirming { copying: c, .. } = stage else { return };
         let (epoch, mut log, end) = (*epoch, c.log, c.end);
         if !c.quorum.iter().all(|&r| self.still_promises(r, epoch)) {
             // Somebody else has its promise by now: it accepts nothing from here.
@@ -380,7 +409,7 @@ impl Replica {
         log.advance_tail(view.region(log.ring().region), tail, commit);
         self.force = Some(Force { writer: self.rank, half, epoch });
         let leader = Leader::new(self, view, log, end);
-        self.phase = Phase::Leader(leader);
+        self.phase = ReplicaPhase::Leader(leader);
         self.row_due = true;
         out.event(ProtocolEvent::Leads(u64::from(epoch)));
         self.prepare_to_lead(out);
@@ -393,7 +422,7 @@ impl Replica {
             _ if rank == self.rank => self.promise,
             _ => self.peers[rank].row.map(|row| row.promise).unwrap_or_default(),
         };
-        promise.epoch == epoch && promise.grant == Grant::Full
+        promise.epoch == epoch && promise.grant == PromiseGrant::Full
     }
 
     /// What a quorum says it has is less than what is known to be decided. No quorum of replicas that work
@@ -408,30 +437,32 @@ impl Replica {
     /// Lets the others have it, and tries again later if the oracle still says so.
     // [TRAM 2:9] [TRAM 4:7] leader <- nobody.
     pub(super) fn give_up(&mut self) {
-        self.phase = Phase::Follower;
+        self.phase = ReplicaPhase::Follower;
         let pause = HEARTBEAT.get(&self.config).times(1 + self.rank as u64);
         self.retry_at = self.now + pause;
     }
 
     /// A replica of the group started anew: what it promised, and what was written to it, is gone.
     pub(super) fn peer_restarted(&mut self, rank: usize, out: &mut Outbox<Memory>) {
-        if self.mutants.is(Mutant::ForgetsAmnesia) {
+        if self.mutants.is(TramMutant::ForgetsAmnesia) {
             return;
         }
         match &mut self.phase {
-            Phase::Follower => {}
-            Phase::Candidate(Candidate { stage, .. }) => {
+            ReplicaPhase::Follower => {}
+            ReplicaPhase::Candidate(LeaderCandidate { stage, .. }) => {
                 let quorum = match stage {
-                    Stage::Asking => return,
-                    Stage::Surveying { quorum, .. } => quorum,
-                    Stage::Copying(copying) | Stage::Confirming { copying, .. } => &copying.quorum,
+                    TakeoverStage::Asking => return,
+                    TakeoverStage::Surveying { quorum, .. } => quorum,
+                    TakeoverStage::Copying(copying) | TakeoverStage::Confirming { copying, .. } => {
+                        &copying.quorum
+                    }
                 };
                 if quorum.contains(&rank) {
                     out.mark("tram-quorum-member-restarted");
                     self.give_up();
                 }
             }
-            Phase::Leader(leader) => leader.followers[rank].forget(),
+            ReplicaPhase::Leader(leader) => leader.followers[rank].forget(),
         }
     }
 }
@@ -439,11 +470,11 @@ impl Replica {
 impl Copying {
     /// Copies the log of `term` that lies here. Its writer may still write: a simulator lets it whenever a
     /// region is borrowed.
-    fn copy_own(&mut self, ring: &Ring, term: u32, view: Window<'_>) {
+    fn copy_own(&mut self, ring: &RecordRing, term: u32, view: RegionWindow<'_>) {
         let into = self.log.ring().region;
         // [TRAM 4:9,19] on to the next entry, up to the first that is not there.
         while let Some(record) = ring.read(view.region(ring.region), self.end, term) {
-            let lines = if record.kind == Kind::Pad { 1 } else { record.lines() };
+            let lines = if record.kind == RingRecordKind::Pad { 1 } else { record.lines() };
             if self.end + u64::from(record.lines()) > self.log.limit() {
                 return;
             }
@@ -457,38 +488,38 @@ impl Copying {
 
     /// Copies the whole records of `lines`, read from the current source at `self.end`, into its own
     /// log of the new term.
-    fn copy(&mut self, lines: &[[u64; LINE_WORDS + 1]], view: Window<'_>) -> Progress {
+    fn copy(&mut self, lines: &[[u64; LINE_WORDS + 1]], view: RegionWindow<'_>) -> CopyProgress {
         let to = *self.log.ring();
         let term = self.sources[self.current].1.control.epoch;
         let into = view.region(to.region);
         let mut rest = lines;
         while let Some(first) = rest.first() {
             let expected = to.stamp(self.end, term);
-            let stamp = Stamp(first[LINE_WORDS]);
+            let stamp = LineStamp(first[LINE_WORDS]);
             if stamp != expected {
                 let later = stamp.epoch() == term && stamp > expected;
-                return if later { Progress::Moved } else { Progress::Ended };
+                return if later { CopyProgress::Moved } else { CopyProgress::Ended };
             }
             let words: &[u64; LINE_WORDS] = first[..LINE_WORDS].try_into().expect("seven of eight");
-            let Some(record) = Record::parse(words) else { return Progress::Ended };
+            let Some(record) = RingRecord::parse(words) else { return CopyProgress::Ended };
             let (all, stored) = match record.kind {
-                Kind::Pad => (record.lines() as usize, 1),
+                RingRecordKind::Pad => (record.lines() as usize, 1),
                 _ => (record.lines() as usize, record.lines() as usize),
             };
             let room = self.log.limit() - self.end;
             if all == 0 || all > to.left_at(self.end) as usize || all as u64 > room {
-                return Progress::Ended;
+                return CopyProgress::Ended;
             }
             if stored > rest.len() {
-                return Progress::Longer(all as u32);
+                return CopyProgress::Longer(all as u32);
             }
             if rest[..stored].iter().any(|l| l[LINE_WORDS] != expected.0) {
-                return Progress::Ended;
+                return CopyProgress::Ended;
             }
             self.log.append_words(into, self.end, &rest[..stored]);
             self.end += all as u64;
             rest = &rest[all.min(rest.len())..];
         }
-        Progress::More
+        CopyProgress::More
     }
 }

@@ -6,13 +6,13 @@ use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use amcast_core::memory::{
-    HeapRegions, In, LINE_WORDS, Line, Memory, Out, Outcome, RegionId, Regions, Source, Stamp,
-    Window,
+    AccessOutcome, CacheLine, HeapRegions, LINE_WORDS, LineStamp, Memory, MemoryInput,
+    MemoryOutput, RegionId, RegionWindow, Regions, WriteSource,
 };
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{
-    Config, Entry, Gid, GroupSet, Input, MsgId, Node, Outbox, Output, Pid, Protocol, RawConfig,
-    Span, Submission, Time,
+    Config, Entry, Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, ProtocolProcess,
+    RawConfig, Span, Submission, Time,
 };
 use core::cell::Cell;
 
@@ -31,7 +31,7 @@ struct TestMemory {
 }
 
 impl Regions for TestMemory {
-    fn lines(&self, region: RegionId) -> &[Line] {
+    fn lines(&self, region: RegionId) -> &[CacheLine] {
         if let Some(meddle) = &self.meddles {
             meddle(region, &self.heap);
         }
@@ -44,18 +44,18 @@ fn moves(moved: RegionId, then: RegionId) -> Option<Meddling> {
     let looked = Cell::new(false);
     Some(alloc::boxed::Box::new(move |region, heap| {
         if region == then && looked.get() {
-            heap.lines(moved)[0].put(&[0; LINE_WORDS], Stamp::new(77, 0));
+            heap.lines(moved)[0].put(&[0; LINE_WORDS], LineStamp::new(77, 0));
         }
         looked.set(looked.get() || region == moved);
     }))
 }
 
 /// One process.
-struct Process {
+struct TramProcess {
     protocol: alloc::boxed::Box<dyn Protocol<Medium = Memory> + Send>,
     memory: TestMemory,
     open: Vec<bool>,
-    inbox: VecDeque<Answer>,
+    inbox: VecDeque<TramAnswer>,
     delivered: Vec<(MsgId, Vec<u8>)>,
     marks: Vec<&'static str>,
     captures: u32,
@@ -66,8 +66,8 @@ struct Process {
     installs: u64,
 }
 
-enum Answer {
-    Done(Ticket, Reply),
+enum TramAnswer {
+    Done(Ticket, TramReply),
     Fresh(Pid, u32),
     Applied(u64),
     Installed(u64, u64),
@@ -75,17 +75,17 @@ enum Answer {
     Piece(Ticket, u64, Vec<u8>),
 }
 
-enum Reply {
+enum TramReply {
     Written,
     Denied,
     Lost,
     Words(Vec<[u64; 8]>),
 }
 
-struct World {
+struct TramWorld {
     config: Config,
     now: Time,
-    processes: Vec<Process>,
+    processes: Vec<TramProcess>,
     seq: u64,
     /// Writes from the first to the second take for ever.
     cut: Vec<(usize, usize)>,
@@ -93,7 +93,7 @@ struct World {
     posted: Vec<(usize, usize, RegionId, u32)>,
 }
 
-impl World {
+impl TramWorld {
     fn new(groups: usize, replicas: usize, overlay: &str, set: &[(&str, &str)]) -> Self {
         let mut raw = RawConfig {
             groups,
@@ -109,7 +109,7 @@ impl World {
             raw.set.insert((*k).to_string(), (*v).to_string());
         }
         let config = raw.check(Tram.about().params).unwrap();
-        let processes = config.cluster().pids().map(|p| Process::new(&config, p, 0)).collect();
+        let processes = config.cluster().pids().map(|p| TramProcess::new(&config, p, 0)).collect();
         let mut world = Self {
             config,
             now: Time::ZERO,
@@ -127,7 +127,7 @@ impl World {
     fn step(&mut self, i: usize, input: Input<'_, Memory>) {
         let mut out = Outbox::default();
         let p = &mut self.processes[i];
-        p.protocol.step(self.now, Window(&p.memory), input, &mut out);
+        p.protocol.step(self.now, RegionWindow(&p.memory), input, &mut out);
         let mut asked = Vec::new();
         out.take(&mut asked);
         for output in asked {
@@ -140,7 +140,7 @@ impl World {
         match output {
             Output::Deliver(d) => {
                 p.delivered.push((d.msg, out.bytes(d.payload).to_vec()));
-                p.inbox.push_back(Answer::Applied(d.position));
+                p.inbox.push_back(TramAnswer::Applied(d.position));
             }
             Output::Note(Note::Mark(name)) => p.marks.push(name),
             Output::Medium(asked) => self.memory(i, asked),
@@ -148,15 +148,15 @@ impl World {
                 p.captures += 1;
                 let state = p.state();
                 let last = p.inbox.iter().filter_map(|a| match a {
-                    Answer::Applied(p) => Some(*p),
+                    TramAnswer::Applied(p) => Some(*p),
                     _ => None,
                 });
                 let position = last.max().unwrap_or(p.protocol.status().delivered);
-                p.inbox.push_back(Answer::Captured(ticket, position, state.len() as u64));
+                p.inbox.push_back(TramAnswer::Captured(ticket, position, state.len() as u64));
             }
             Output::Piece { ticket, offset, bytes } => {
                 let piece = p.state()[offset as usize..][..bytes as usize].to_vec();
-                p.inbox.push_back(Answer::Piece(ticket, offset, piece));
+                p.inbox.push_back(TramAnswer::Piece(ticket, offset, piece));
             }
             Output::Install { piece, first, last, position } => {
                 if first {
@@ -166,7 +166,7 @@ impl World {
                 if last {
                     p.restore();
                     p.installs += 1;
-                    p.inbox.push_back(Answer::Installed(position, p.installs));
+                    p.inbox.push_back(TramAnswer::Installed(position, p.installs));
                 }
             }
             Output::Release { .. } | Output::Passed { .. } | Output::Event(_) | Output::Note(_) => {
@@ -177,84 +177,91 @@ impl World {
         }
     }
 
-    fn memory(&mut self, i: usize, asked: Out) {
-        if let Out::Write { to, region, at, .. } = asked {
+    fn memory(&mut self, i: usize, asked: MemoryOutput) {
+        if let MemoryOutput::Write { to, region, at, .. } = asked {
             self.posted.push((i, to.index(), region, at));
         }
         match asked {
-            Out::Write { to, .. } if self.cut.contains(&(i, to.index())) => {}
-            Out::Write { to, region, at, source, ticket, .. } => {
+            MemoryOutput::Write { to, .. } if self.cut.contains(&(i, to.index())) => {}
+            MemoryOutput::Write { to, region, at, source, ticket, .. } => {
                 let reply = self.write(i, to.index(), region, at, source);
                 if let Some(ticket) = ticket {
-                    self.processes[i].inbox.push_back(Answer::Done(ticket, reply));
+                    self.processes[i].inbox.push_back(TramAnswer::Done(ticket, reply));
                 }
             }
-            Out::Read { of, region, at, count, ticket } => {
+            MemoryOutput::Read { of, region, at, count, ticket } => {
                 let of = &self.processes[of.index()];
                 let reply = if of.up {
                     let lines = &of.memory.lines(region)[at as usize..][..count as usize];
-                    let raw = |l: &amcast_core::memory::Line| {
+                    let raw = |l: &amcast_core::memory::CacheLine| {
                         let w = l.words();
                         [w[0], w[1], w[2], w[3], w[4], w[5], w[6], l.stamp().0]
                     };
-                    Reply::Words(lines.iter().map(raw).collect())
+                    TramReply::Words(lines.iter().map(raw).collect())
                 } else {
-                    Reply::Lost
+                    TramReply::Lost
                 };
-                self.processes[i].inbox.push_back(Answer::Done(ticket, reply));
+                self.processes[i].inbox.push_back(TramAnswer::Done(ticket, reply));
             }
-            Out::Allow(r) => self.processes[i].open[usize::from(r.0)] = true,
-            Out::Revoke(r) => self.processes[i].open[usize::from(r.0)] = false,
+            MemoryOutput::Allow(r) => self.processes[i].open[usize::from(r.0)] = true,
+            MemoryOutput::Revoke(r) => self.processes[i].open[usize::from(r.0)] = false,
         }
     }
 
-    fn write(&self, i: usize, to: usize, region: RegionId, at: u32, source: Source) -> Reply {
+    fn write(
+        &self,
+        i: usize,
+        to: usize,
+        region: RegionId,
+        at: u32,
+        source: WriteSource,
+    ) -> TramReply {
         let (from, to) = (&self.processes[i], &self.processes[to]);
         if !to.up {
-            return Reply::Lost;
+            return TramReply::Lost;
         }
         if !to.open[usize::from(region.0)] {
-            return Reply::Denied;
+            return TramReply::Denied;
         }
         let target = &to.memory.lines(region)[at as usize..][..source.count() as usize];
         match source {
-            Source::Copy(lines) => {
+            WriteSource::Copy(lines) => {
                 let own = &from.memory.lines(lines.region)[lines.at as usize..];
                 target.iter().zip(own).for_each(|(t, s)| t.copy(s, s.stamp()));
             }
-            Source::Made { head, stamp, rest } => {
+            WriteSource::Made { head, stamp, rest } => {
                 target[0].put(&head, stamp);
                 let own = &from.memory.lines(rest.region)[rest.at as usize..];
                 target[1..].iter().zip(own).for_each(|(t, s)| t.copy(s, stamp));
             }
         }
-        Reply::Written
+        TramReply::Written
     }
 
-    fn answer(&mut self, i: usize, answer: Answer) {
+    fn answer(&mut self, i: usize, answer: TramAnswer) {
         match answer {
-            Answer::Done(t, Reply::Words(w)) => {
-                self.step(i, Input::Medium(In::Done(t, Outcome::Words(&w))));
+            TramAnswer::Done(t, TramReply::Words(w)) => {
+                self.step(i, Input::Medium(MemoryInput::Done(t, AccessOutcome::Words(&w))));
             }
-            Answer::Done(t, reply) => {
+            TramAnswer::Done(t, reply) => {
                 let outcome = match reply {
-                    Reply::Written => Outcome::Written,
-                    Reply::Denied => Outcome::Denied,
-                    _ => Outcome::Lost,
+                    TramReply::Written => AccessOutcome::Written,
+                    TramReply::Denied => AccessOutcome::Denied,
+                    _ => AccessOutcome::Lost,
                 };
-                self.step(i, Input::Medium(In::Done(t, outcome)));
+                self.step(i, Input::Medium(MemoryInput::Done(t, outcome)));
             }
-            Answer::Fresh(pid, incarnation) => {
-                self.step(i, Input::Medium(In::Fresh { pid, incarnation }));
+            TramAnswer::Fresh(pid, incarnation) => {
+                self.step(i, Input::Medium(MemoryInput::Fresh { pid, incarnation }));
             }
-            Answer::Applied(p) => self.step(i, Input::Applied(p)),
-            Answer::Installed(position, installs) => {
+            TramAnswer::Applied(p) => self.step(i, Input::Applied(p)),
+            TramAnswer::Installed(position, installs) => {
                 self.step(i, Input::Installed { position, installs });
             }
-            Answer::Captured(ticket, position, bytes) => {
+            TramAnswer::Captured(ticket, position, bytes) => {
                 self.step(i, Input::Captured { ticket, position, bytes });
             }
-            Answer::Piece(ticket, offset, bytes) => {
+            TramAnswer::Piece(ticket, offset, bytes) => {
                 self.step(i, Input::Piece { ticket, offset, bytes: &bytes });
             }
         }
@@ -271,7 +278,7 @@ impl World {
                 while let Some(answer) = self.processes[i].inbox.pop_front() {
                     self.answer(i, answer);
                 }
-                self.step(i, Input::Medium(In::Poll));
+                self.step(i, Input::Medium(MemoryInput::Poll));
             }
         }
     }
@@ -294,9 +301,9 @@ impl World {
 
     fn restart(&mut self, p: Pid) {
         let incarnation = self.processes[p.index()].incarnation + 1;
-        self.processes[p.index()] = Process::new(&self.config, p, incarnation);
+        self.processes[p.index()] = TramProcess::new(&self.config, p, incarnation);
         for other in &mut self.processes {
-            other.inbox.push_back(Answer::Fresh(p, incarnation));
+            other.inbox.push_back(TramAnswer::Fresh(p, incarnation));
         }
         self.processes[p.index()].inbox.clear();
         self.step(p.index(), Input::Start { incarnation });
@@ -319,9 +326,9 @@ impl World {
     }
 }
 
-impl Process {
+impl TramProcess {
     fn new(config: &Config, p: Pid, incarnation: u32) -> Self {
-        let Node::Memory(protocol, regions) = Tram.build(p, config).unwrap() else {
+        let ProtocolProcess::Memory(protocol, regions) = Tram.build(p, config).unwrap() else {
             unreachable!("TRAM is on memory")
         };
         Self {
@@ -349,7 +356,7 @@ impl Process {
     }
 
     fn restore(&mut self) {
-        let mut reader = amcast_core::codec::Reader::new(&self.incoming);
+        let mut reader = amcast_core::codec::ByteReader::new(&self.incoming);
         self.delivered.clear();
         while !reader.is_empty() {
             let m = amcast_core::codec::Codec::decode(&mut reader).unwrap();
@@ -360,7 +367,7 @@ impl Process {
 
 #[test]
 fn a_message_is_delivered_by_every_replica_of_its_destinations_the_last_one_too() {
-    let mut w = World::new(3, 3, "breadth", &[]);
+    let mut w = TramWorld::new(3, 3, "breadth", &[]);
     w.run(50);
     for dst in [&[0][..], &[1], &[0, 1], &[1, 2], &[0, 1, 2]] {
         assert!(w.cast(dst, b"payload"));
@@ -376,7 +383,7 @@ fn a_message_is_delivered_by_every_replica_of_its_destinations_the_last_one_too(
 
 #[test]
 fn leaders_are_spread_over_the_ranks() {
-    let mut w = World::new(3, 3, "depth", &[]);
+    let mut w = TramWorld::new(3, 3, "depth", &[]);
     w.run(50);
     for g in 0..3 {
         assert_eq!(w.leader(g), Some(w.replica(g, usize::from(g))));
@@ -385,7 +392,7 @@ fn leaders_are_spread_over_the_ranks() {
 
 #[test]
 fn rings_go_round_many_times_with_every_payload_size() {
-    let mut w = World::new(2, 3, "breadth", &[]);
+    let mut w = TramWorld::new(2, 3, "breadth", &[]);
     let max = w.processes[w.config.cluster().client(0).index()].protocol.payload_max();
     w.run(50);
     let mut sent = 0;
@@ -412,7 +419,7 @@ fn rings_go_round_many_times_with_every_payload_size() {
 
 #[test]
 fn a_crashed_leader_is_replaced_and_nothing_is_lost_or_doubled() {
-    let mut w = World::new(3, 3, "depth", &[]);
+    let mut w = TramWorld::new(3, 3, "depth", &[]);
     w.run(50);
     for i in 0..60 {
         let dst: &[u8] = if i % 2 == 0 { &[0, 2] } else { &[0, 1, 2] };
@@ -444,10 +451,10 @@ fn a_crashed_leader_is_replaced_and_nothing_is_lost_or_doubled() {
 
 #[test]
 fn a_restarted_replica_gets_its_state_and_can_lead_again() {
-    let mut w = World::new(2, 3, "depth", &[]);
+    let mut w = TramWorld::new(2, 3, "depth", &[]);
     w.run(50);
     let mut sent = 0;
-    let mut cast = |w: &mut World, n: usize| {
+    let mut cast = |w: &mut TramWorld, n: usize| {
         for _ in 0..n {
             while !w.cast(&[0, 1], &[3; 100]) {
                 w.run(1);
@@ -476,7 +483,7 @@ fn a_restarted_replica_gets_its_state_and_can_lead_again() {
 
 #[test]
 fn a_suspected_follower_does_not_stall_the_ring_and_comes_back() {
-    let mut w = World::new(1, 3, "breadth", &[]);
+    let mut w = TramWorld::new(1, 3, "breadth", &[]);
     w.run(50);
     let slow = w.replica(0, 2);
     w.processes[slow.index()].up = false; // Its memory is lost to the others, as over a cut link.
@@ -500,14 +507,14 @@ fn a_suspected_follower_does_not_stall_the_ring_and_comes_back() {
 
 #[test]
 fn a_client_that_was_woken_too_soon_to_look_looks_before_it_sleeps() {
-    let mut w = World::new(1, 1, "breadth", &[]);
+    let mut w = TramWorld::new(1, 1, "breadth", &[]);
     w.run(100);
     assert!(w.cast(&[0], &[1]));
     let client = w.config.cluster().client(0).index();
     w.now += Span::micros(10);
-    w.step(client, Input::Medium(In::Poll));
+    w.step(client, Input::Medium(MemoryInput::Poll));
     assert_eq!(w.processes[client].protocol.deadline(), None, "it has looked");
-    w.step(client, Input::Medium(In::Poll));
+    w.step(client, Input::Medium(MemoryInput::Poll));
     let (at, _) = w.processes[client].protocol.deadline().expect("it has not");
     assert!(w.now < at && at <= w.now + Span::micros(2));
     w.now = at;
@@ -517,7 +524,7 @@ fn a_client_that_was_woken_too_soon_to_look_looks_before_it_sleeps() {
 
 #[test]
 fn too_large_a_payload_has_no_room() {
-    let w = World::new(1, 1, "breadth", &[]);
+    let w = TramWorld::new(1, 1, "breadth", &[]);
     let client = &w.processes[w.config.cluster().client(0).index()].protocol;
     let max = client.payload_max();
     assert!(client.room(GroupSet(1), max) > 0);
@@ -527,12 +534,12 @@ fn too_large_a_payload_has_no_room() {
 
 #[test]
 fn a_candidate_starts_over_when_a_member_of_its_quorum_loses_its_memory() {
-    let mut w = World::new(1, 3, "breadth", &[]);
+    let mut w = TramWorld::new(1, 3, "breadth", &[]);
     w.run(50);
     assert!(w.cast(&[0], b"one"));
     w.run(20);
     w.crash(w.replica(0, 0));
-    let answered = |a: &Answer| matches!(a, Answer::Done(_, Reply::Words(_)));
+    let answered = |a: &TramAnswer| matches!(a, TramAnswer::Done(_, TramReply::Words(_)));
     for _ in 0..2000 {
         w.run(1);
         if w.processes[1].inbox.iter().any(answered) {
@@ -540,7 +547,7 @@ fn a_candidate_starts_over_when_a_member_of_its_quorum_loses_its_memory() {
         }
     }
     let other = w.replica(0, 2);
-    w.processes[1].inbox.push_front(Answer::Fresh(other, 1));
+    w.processes[1].inbox.push_front(TramAnswer::Fresh(other, 1));
     w.run(1);
     assert!(w.processes[1].marks.contains(&"tram-quorum-member-restarted"));
     assert_eq!(w.leader(0), None, "the answer of a former life makes no leader");
@@ -548,13 +555,13 @@ fn a_candidate_starts_over_when_a_member_of_its_quorum_loses_its_memory() {
 
 #[test]
 fn a_candidate_starts_over_when_a_log_moves_on_while_it_is_read() {
-    let mut w = World::new(1, 3, "breadth", &[]);
+    let mut w = TramWorld::new(1, 3, "breadth", &[]);
     w.run(50);
     assert!(w.cast(&[0], b"one"));
     w.run(200);
     w.crash(w.replica(0, 0));
-    let words_of = |a: &Answer| match a {
-        Answer::Done(_, Reply::Words(lines)) => lines.len(),
+    let words_of = |a: &TramAnswer| match a {
+        TramAnswer::Done(_, TramReply::Words(lines)) => lines.len(),
         _ => 0,
     };
     while !w.processes[1].inbox.iter().any(|a| words_of(a) > 0) {
@@ -579,7 +586,7 @@ fn a_candidate_starts_over_when_a_log_moves_on_while_it_is_read() {
 #[test]
 fn a_state_that_the_log_has_moved_past_is_asked_for_again() {
     let fast = [("heartbeat_us", "500"), ("suspect_us", "2000")];
-    let mut w = World::new(1, 5, "breadth", &fast);
+    let mut w = TramWorld::new(1, 5, "breadth", &fast);
     w.run(50);
     for _ in 0..400 {
         while !w.cast(&[0], &[5; 100]) {
@@ -604,7 +611,7 @@ fn a_state_that_the_log_has_moved_past_is_asked_for_again() {
 
 #[test]
 fn a_replica_whose_child_is_behind_the_tail_gets_its_state_anew() {
-    let mut w = World::new(2, 3, "breadth", &[]);
+    let mut w = TramWorld::new(2, 3, "breadth", &[]);
     w.run(50);
     // What the child has taken over does not reach rank 1, nor its heartbeat the leader.
     w.cut.extend([(3, 1), (4, 1), (5, 1), (1, 0)]);
@@ -631,14 +638,14 @@ fn a_replica_whose_child_is_behind_the_tail_gets_its_state_anew() {
 
 /// The groups at whose replicas client 0 has something in its buffer, once it sent a message to `dst`.
 fn written_by_a_client(dst: &[u8], set: &[(&str, &str)]) -> Vec<u8> {
-    let mut w = World::new(8, 3, "base", set);
+    let mut w = TramWorld::new(8, 3, "base", set);
     assert!(w.cast(dst, b"where"));
     let client = w.config.cluster().client(0).index();
-    w.step(client, Input::Medium(In::Poll));
+    w.step(client, Input::Medium(MemoryInput::Poll));
     let hm = super::layout::Layout::new(&w.config).unwrap().hm_client(0);
     let has = |p: Pid| {
         let first = &w.processes[p.index()].memory.heap.lines(hm.region)[hm.at(0) as usize];
-        first.stamp() != Stamp::default()
+        first.stamp() != LineStamp::default()
     };
     let whole = |g: &u8| {
         let written = w.config.cluster().members(Gid(*g)).filter(|p| has(*p)).count();
@@ -674,15 +681,15 @@ fn a_client_that_picks_another_group_than_the_lowest_is_noticed() {
 /// The leader dies with an entry in the logs that nobody knows to be decided; the messages that a survivor of
 /// its group has delivered once another one leads.
 fn taken_over(set: &[(&str, &str)]) -> Vec<u64> {
-    let mut w = World::new(1, 3, "breadth", set);
+    let mut w = TramWorld::new(1, 3, "breadth", set);
     w.run(50);
     assert!(w.cast(&[0], b"first"));
     w.run(50);
     assert!(w.cast(&[0], b"second"));
     let client = w.config.cluster().client(0).index();
-    w.step(client, Input::Medium(In::Poll));
+    w.step(client, Input::Medium(MemoryInput::Poll));
     // It writes the message to all logs, and dies before it hears that they have it.
-    w.step(0, Input::Medium(In::Poll));
+    w.step(0, Input::Medium(MemoryInput::Poll));
     w.crash(w.replica(0, 0));
     w.run(3000);
     assert_eq!(w.seqs(w.replica(0, 2)), w.seqs(w.replica(0, 1)));
@@ -702,7 +709,7 @@ fn a_new_leader_that_does_not_rebuild_its_cursors_is_noticed() {
 
 /// The epochs under which the leaders of a group follow each other: the first dies and comes back.
 fn epochs_of_leaders(set: &[(&str, &str)]) -> Vec<u64> {
-    let mut w = World::new(1, 3, "breadth", set);
+    let mut w = TramWorld::new(1, 3, "breadth", set);
     let mut epochs = Vec::new();
     for step in 0..4 {
         match step {

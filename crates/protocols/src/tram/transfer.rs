@@ -15,14 +15,14 @@
 //! reader counts on it. So of a group no more than a minority ever lacks what was executed, unless
 //! more than a minority failed at one time; then the rest waits for ever rather than forget.
 
-use super::layout::{Grant, Promise, Row};
-use super::mutants::Mutant;
-use super::replica::{Cursor, Health, Replica};
-use super::ring::{Kind, Record, lines_of};
+use super::layout::{EpochPromise, PromiseGrant, ReplicaRow};
+use super::mutants::TramMutant;
+use super::replica::{BufferCursor, ReplicaHealth, TramReplica};
+use super::ring::{RingRecord, RingRecordKind, lines_of};
 use super::ticket::Ticketed;
 use alloc::vec::Vec;
-use amcast_core::codec::{Codec, Reader};
-use amcast_core::memory::{Lines, Memory, Out, Source, Window};
+use amcast_core::codec::{ByteReader, Codec};
+use amcast_core::memory::{LineRange, Memory, MemoryOutput, RegionWindow, WriteSource};
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{GroupSet, MsgId, Outbox, Output, ProtocolEvent, Time, messages};
 
@@ -141,34 +141,34 @@ impl Intake {
     }
 }
 
-impl Replica {
+impl TramReplica {
     /// Whether it may promise anything: not before it knows what it may have promised in an
     /// earlier life.
     pub(super) const fn may_promise(&self) -> bool {
         match &self.health {
-            Health::Fit | Health::Following(_) => true,
-            Health::Lacking(intake) => intake.floor_known,
+            ReplicaHealth::Fit | ReplicaHealth::Following(_) => true,
+            ReplicaHealth::Lacking(intake) => intake.floor_known,
         }
     }
 
     /// Whether its promises may not help a candidate.
     pub(super) const fn lost_memory(&self) -> bool {
         match &self.health {
-            Health::Fit | Health::Following(_) => false,
-            Health::Lacking(intake) => intake.crashed,
+            ReplicaHealth::Fit | ReplicaHealth::Following(_) => false,
+            ReplicaHealth::Lacking(intake) => intake.crashed,
         }
     }
 
     /// Puts into the row what it asks for.
-    pub(super) fn ask_for_state(&self, row: &mut Row) {
+    pub(super) fn ask_for_state(&self, row: &mut ReplicaRow) {
         (row.donor, row.attempt, row.read) = match &self.health {
-            Health::Fit | Health::Following(_) => (None, row.attempt, 0),
-            Health::Lacking(i) => (i.donor.map(|d| d as u8), i.attempt, i.read),
+            ReplicaHealth::Fit | ReplicaHealth::Following(_) => (None, row.attempt, 0),
+            ReplicaHealth::Lacking(i) => (i.donor.map(|d| d as u8), i.attempt, i.read),
         };
     }
 
     /// The reader's part of a poll.
-    pub(super) fn take_in(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+    pub(super) fn take_in(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         if self.follows() {
             return;
         }
@@ -179,7 +179,7 @@ impl Replica {
     }
 
     fn find_floor(&mut self) {
-        let Health::Lacking(intake) = &mut self.health else { return };
+        let ReplicaHealth::Lacking(intake) = &mut self.health else { return };
         if intake.floor_known {
             return;
         }
@@ -192,14 +192,14 @@ impl Replica {
         intake.floor_known = true;
         self.epoch_seen = self.epoch_seen.max(floor);
         if floor > self.promise.epoch {
-            self.promise = Promise { epoch: floor, ..Promise::default() };
+            self.promise = EpochPromise { epoch: floor, ..EpochPromise::default() };
         }
     }
 
     /// Asks a fit replica, rather one that does not lead and is far.
     fn choose_donor(&mut self, out: &mut Outbox<Memory>) {
         let leader = super::layout::rank_of(self.promise.epoch);
-        let Health::Lacking(intake) = &self.health else { return };
+        let ReplicaHealth::Lacking(intake) = &self.health else { return };
         let patience = self.heartbeat.patience(self.rank).times(4 << intake.stuck.min(STUCK_MAX));
         let works = |r: usize| {
             let fit = self.peers[r].row.is_some_and(|row| row.fit && row.consumed >= intake.least);
@@ -216,7 +216,7 @@ impl Replica {
         };
         let Some(donor) = (0..self.n).filter(|&r| works(r)).max_by_key(far) else { return };
         let gives_up = u32::from(intake.donor.is_some() && stuck);
-        if let Health::Lacking(intake) = &mut self.health {
+        if let ReplicaHealth::Lacking(intake) = &mut self.health {
             intake.stuck += gives_up;
         }
         self.ask(donor, out);
@@ -224,7 +224,7 @@ impl Replica {
 
     /// What came of a state is of no use: the next donor is asked for all of it.
     fn drop_state(&mut self) {
-        let Health::Lacking(intake) = &mut self.health else { return };
+        let ReplicaHealth::Lacking(intake) = &mut self.health else { return };
         intake.donor = None;
         (intake.read, intake.got, intake.head) = (0, 0, None);
         intake.head_bytes.clear();
@@ -233,7 +233,7 @@ impl Replica {
     fn ask(&mut self, donor: usize, out: &mut Outbox<Memory>) {
         let now = self.now;
         self.drop_state();
-        let Health::Lacking(intake) = &mut self.health else { return };
+        let ReplicaHealth::Lacking(intake) = &mut self.health else { return };
         if intake.stuck > 0 {
             out.mark("tram-asks-again");
         }
@@ -243,17 +243,17 @@ impl Replica {
         self.row_due = true;
     }
 
-    fn read_stream(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+    fn read_stream(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let now = self.now;
         let shape = (self.sources.len(), self.edges.len());
-        let Health::Lacking(intake) = &mut self.health else { return };
+        let ReplicaHealth::Lacking(intake) = &mut self.health else { return };
         let Some(donor) = intake.donor else { return };
         let ring = self.layout.xfer(donor);
         let region = view.region(ring.region);
         let mut chunk = Vec::new(); // Returning from a crash is not the hot path.
         let before = intake.read;
         while let Some(record) = ring.read(region, intake.read, intake.attempt) {
-            if record.kind == Kind::State {
+            if record.kind == RingRecordKind::State {
                 chunk.clear();
                 let whole = ring.payload(region, intake.read, intake.attempt, &record, &mut chunk);
                 // Nothing of a piece that is not whole goes to the application.
@@ -279,8 +279,8 @@ impl Replica {
 
     /// The state is complete; once the log goes on from where it stands, this replica follows it,
     /// and is fit when the application has the state in force.
-    fn finish_intake(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
-        let Health::Lacking(intake) = &self.health else { return };
+    fn finish_intake(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+        let ReplicaHealth::Lacking(intake) = &self.health else { return };
         if !intake.complete() {
             return;
         }
@@ -309,15 +309,15 @@ impl Replica {
         self.decided = self.decided.max(head.position);
         self.cursors_from = head.cursors_from;
         for (source, &(lease, next)) in self.sources.iter_mut().zip(&head.sources) {
-            *source = Cursor { lease, next, ..Cursor::default() };
+            *source = BufferCursor { lease, next, ..BufferCursor::default() };
         }
         for (edge, &(log, at)) in self.edges.iter_mut().zip(&head.edges) {
             (edge.log, edge.out) = (log, at);
         }
-        self.health = Health::Following(head.delivered);
-        if self.promise.grant == Grant::Join {
+        self.health = ReplicaHealth::Following(head.delivered);
+        if self.promise.grant == PromiseGrant::Join {
             // It has the whole log again: it answers like the others from now on.
-            self.promise.grant = Grant::Full;
+            self.promise.grant = PromiseGrant::Full;
         }
         self.row_due = true;
         self.become_fit(out);
@@ -336,17 +336,17 @@ impl Replica {
     pub(super) fn unfit(&mut self) {
         if self.is_fit() {
             self.installed = 0;
-            self.health = Health::Following(self.applied);
+            self.health = ReplicaHealth::Following(self.applied);
             self.row_due = true;
         }
     }
 
     fn become_fit(&mut self, out: &mut Outbox<Memory>) {
-        let Health::Following(awaited) = self.health else { return };
-        if self.installed < awaited && !self.mutants.is(Mutant::TrustsTheLog) {
+        let ReplicaHealth::Following(awaited) = self.health else { return };
+        if self.installed < awaited && !self.mutants.is(TramMutant::TrustsTheLog) {
             return;
         }
-        self.health = Health::Fit;
+        self.health = ReplicaHealth::Fit;
         self.row_due = true;
         out.event(ProtocolEvent::CaughtUp(self.delivered));
     }
@@ -455,7 +455,7 @@ impl Replica {
     /// A piece of the state: stages it, and writes it to the reader.
     pub(super) fn piece(
         &mut self,
-        view: Window<'_>,
+        view: RegionWindow<'_>,
         ticket: Ticket,
         offset: u64,
         bytes: &[u8],
@@ -478,8 +478,8 @@ impl Replica {
             assert_eq!(offset, stream.staged - head, "pieces come in order");
             bytes
         };
-        let record = Record {
-            kind: Kind::State,
+        let record = RingRecord {
+            kind: RingRecordKind::State,
             bytes: bytes.len() as u32,
             source: 0,
             lease: 0,
@@ -501,8 +501,15 @@ impl Replica {
         let ticket = Some(Ticketed::State { rank: reader }.ticket());
         for (pos, count, ticket) in pad.into_iter().chain([(start, record.lines(), ticket)]) {
             let at = stage.at(pos);
-            let source = Source::Copy(Lines { region: stage.region, at, count });
-            out.ask(Out::Write { to, region: xfer.region, at, source, ticket, bell: true });
+            let source = WriteSource::Copy(LineRange { region: stage.region, at, count });
+            out.ask(MemoryOutput::Write {
+                to,
+                region: xfer.region,
+                at,
+                source,
+                ticket,
+                bell: true,
+            });
         }
         self.staged += 1;
         self.stream_on(out);
@@ -520,7 +527,7 @@ impl Replica {
             donation.void = true;
         }
         // Nor does one that came from there go on: what its new life sends begins at the beginning.
-        if let Health::Lacking(intake) = &mut self.health
+        if let ReplicaHealth::Lacking(intake) = &mut self.health
             && intake.donor == Some(rank)
         {
             intake.donor = None;
@@ -534,7 +541,7 @@ impl Replica {
             let applied = if self.applied >= self.delivered { self.consumed } else { self.applied };
             self.clear = self.clear.max(applied);
         }
-        debug_assert!(self.clear <= self.consumed || self.mutants.is(Mutant::ForgetsAmnesia));
+        debug_assert!(self.clear <= self.consumed || self.mutants.is(TramMutant::ForgetsAmnesia));
     }
 }
 
@@ -576,7 +583,7 @@ impl Intake {
             if self.head_bytes.len() < 4 + n {
                 return Ok(Fed::More);
             }
-            let head = Head::decode(&mut Reader::new(&self.head_bytes[4..])).map_err(|_| ())?;
+            let head = Head::decode(&mut ByteReader::new(&self.head_bytes[4..])).map_err(|_| ())?;
             if head.position < self.least || !head.is_sound(shape) {
                 return Err(());
             }

@@ -3,9 +3,9 @@
 //! Nothing here reads what the entry declares: each run claims what the simulator has to believe in order to
 //! try it.
 
-use crate::recorder::{Record, claiming, recorded};
+use crate::recorder::{ProcessRecord, claiming, recorded};
 use amcast_core::parameters::{LANE, PacketLane};
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{
     Capabilities, Config, Datagrams, Durability, Entry, Gid, GroupSet, RawConfig, Senders, Span,
     Time,
@@ -13,7 +13,7 @@ use amcast_core::{
 use amcast_protocols::trial;
 use amcast_sim::chooser::Chooser;
 use amcast_sim::run::run_plan;
-use amcast_sim::{Fault, Plan, Profile, Report, Settings, Strike, When, run};
+use amcast_sim::{Fault, FaultTime, Profile, RunPlan, RunReport, RunSettings, Strike, run};
 
 /// Clusters that are tried for what happens in some of them only.
 const SEEDS: u64 = 40;
@@ -53,23 +53,23 @@ fn one_group(entry: &dyn Entry) -> Config {
 }
 
 /// A run of little, without faults unless `settings` has some; none where it breaks what it owes the driver.
-fn settings() -> Settings {
-    Settings {
+fn settings() -> RunSettings {
+    RunSettings {
         messages: 20,
         barriers: 0,
         payload: Some(20),
         faulty: Some(Span::millis(4)),
         settle: Span::millis(500),
         quiet: Span::micros(500),
-        ..Settings::default()
+        ..RunSettings::default()
     }
 }
 
 fn ran(
     entry: &'static dyn Entry,
     claims: Capabilities,
-    (config, settings, seed): (&Config, &Settings, u64),
-) -> (Report, Record) {
+    (config, settings, seed): (&Config, &RunSettings, u64),
+) -> (RunReport, ProcessRecord) {
     let (claimed, record) = claiming(entry, claims);
     let report = run(claimed, config, settings, seed, &mut |_| {}).expect("the cluster is built");
     (report, recorded(&record))
@@ -84,11 +84,11 @@ fn several_groups(entry: &'static dyn Entry) -> bool {
         return false;
     };
     let (claimed, _) = claiming(entry, Capabilities { several_groups: true, ..Capabilities::NONE });
-    let settings = Settings { destinations: Some(2), ..settings() };
+    let settings = RunSettings { destinations: Some(2), ..settings() };
     let mut delivered = GroupSet::EMPTY;
     let cluster = *config.cluster();
-    let mut hear = |event: &Event<'_>| {
-        if let Event::Deliver { p, .. } = event {
+    let mut hear = |event: &TraceEvent<'_>| {
+        if let TraceEvent::Deliver { p, .. } = event {
             delivered = cluster.group_of(*p).map_or(delivered, |group| delivered.with(group));
         }
     };
@@ -131,10 +131,10 @@ fn struck(
     claims: Capabilities,
     config: &Config,
     fault: Fault,
-) -> (Report, Record) {
+) -> (RunReport, ProcessRecord) {
     let (claimed, record) = claiming(entry, claims);
-    let mut plan = Plan::draw(claimed, config, &settings(), &mut Chooser::seeded(1));
-    plan.strikes.push(Strike { at: When::Time(Time(2_000_000)), fault });
+    let mut plan = RunPlan::draw(claimed, config, &settings(), &mut Chooser::seeded(1));
+    plan.strikes.push(Strike { at: FaultTime::Time(Time(2_000_000)), fault });
     let report = run_plan(claimed, config, plan, 0, &mut |_| {}).expect("the cluster is built");
     (report, recorded(&record))
 }
@@ -142,7 +142,7 @@ fn struck(
 /// Whether a barrier is passed.
 fn read_index(entry: &'static dyn Entry) -> bool {
     let claims = Capabilities { read_index: true, ..Capabilities::NONE };
-    let settings = Settings { barriers: 10, ..settings() };
+    let settings = RunSettings { barriers: 10, ..settings() };
     let (report, _) = ran(entry, claims, (&one_group(entry), &settings, 0));
     report.barriers > 0
 }
@@ -162,11 +162,11 @@ fn durability(entry: &'static dyn Entry) -> Durability {
 /// return.
 fn state_transfer(entry: &'static dyn Entry, durability: Durability) -> bool {
     let claims = Capabilities { durability, ..Capabilities::NONE };
-    let settings = Settings { messages: 60, ..settings() };
+    let settings = RunSettings { messages: 60, ..settings() };
     (0..SEEDS).any(|seed| {
         let profile = if seed % 2 == 0 { Profile::Crash } else { Profile::All };
         let config = config(entry, seed, 1, 3).unwrap_or_else(|| one_group(entry));
-        let settings = Settings { profile, ..settings.clone() };
+        let settings = RunSettings { profile, ..settings.clone() };
         ran(entry, claims, (&config, &settings, seed)).1.installed > 0
     })
 }

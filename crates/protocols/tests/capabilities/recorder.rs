@@ -3,16 +3,16 @@
 use amcast_core::entry::About;
 use amcast_core::memory::Memory;
 use amcast_core::messages::{self, Frames, Lane};
-use amcast_core::step::{Medium, Status, Wait, Why};
+use amcast_core::step::{Medium, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
-    Capabilities, Config, ConfigError, Entry, GroupSet, Input, MsgId, Node, Outbox, Output, Pid,
-    Protocol, ProtocolEvent, Time,
+    Capabilities, Config, ConfigError, Entry, GroupSet, Input, MsgId, Outbox, Output, Pid,
+    Protocol, ProtocolEvent, ProtocolProcess, Time,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What the processes of one run did.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Record {
+pub(crate) struct ProcessRecord {
     /// Processes that entered a view.
     pub(crate) views: usize,
     /// Processes that left their group, as they were asked to.
@@ -29,10 +29,10 @@ pub(crate) struct Record {
     pub(crate) multicast: usize,
 }
 
-pub(crate) type Shared = Arc<Mutex<Record>>;
+pub(crate) type SharedRecord = Arc<Mutex<ProcessRecord>>;
 
 /// What was recorded until now.
-pub(crate) fn recorded(record: &Shared) -> Record {
+pub(crate) fn recorded(record: &SharedRecord) -> ProcessRecord {
     record.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
@@ -40,11 +40,11 @@ pub(crate) fn recorded(record: &Shared) -> Record {
 pub(crate) fn claiming(
     entry: &'static dyn Entry,
     capabilities: Capabilities,
-) -> (&'static dyn Entry, Shared) {
+) -> (&'static dyn Entry, SharedRecord) {
     let About { summary, paper, medium, promises, assumes, params, .. } = *entry.about();
     let about = About { summary, paper, medium, capabilities, promises, assumes, params };
     let about: &'static About = Box::leak(Box::new(about));
-    let record = Shared::default();
+    let record = SharedRecord::default();
     let claims = Claims { entry, about, record: Arc::clone(&record) };
     (Box::leak(Box::new(claims)), record)
 }
@@ -52,7 +52,7 @@ pub(crate) fn claiming(
 struct Claims {
     entry: &'static dyn Entry,
     about: &'static About,
-    record: Shared,
+    record: SharedRecord,
 }
 
 impl Entry for Claims {
@@ -64,12 +64,14 @@ impl Entry for Claims {
         self.about
     }
 
-    fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError> {
+    fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError> {
         let record = Arc::clone(&self.record);
         Ok(match self.entry.build(me, config)? {
-            Node::Messages(inner) => Node::Messages(Box::new(Recorder { inner, record })),
-            Node::Memory(inner, regions) => {
-                Node::Memory(Box::new(Recorder { inner, record }), regions)
+            ProtocolProcess::Messages(inner) => {
+                ProtocolProcess::Messages(Box::new(StepRecorder { inner, record }))
+            }
+            ProtocolProcess::Memory(inner, regions) => {
+                ProtocolProcess::Memory(Box::new(StepRecorder { inner, record }), regions)
             }
         })
     }
@@ -84,30 +86,30 @@ impl Entry for Claims {
 }
 
 /// How a medium's outputs are recorded.
-trait Recorded: Medium {
-    fn record(out: &Self::Out, record: &mut Record);
+trait RecordedMedium: Medium {
+    fn record(out: &Self::Out, record: &mut ProcessRecord);
 }
 
-impl Recorded for Frames {
-    fn record(out: &Self::Out, record: &mut Record) {
+impl RecordedMedium for Frames {
+    fn record(out: &Self::Out, record: &mut ProcessRecord) {
         match out {
-            messages::Out::To(_, Lane::Datagram, _) => record.unicast += 1,
-            messages::Out::Group(_, Lane::Datagram, _) => record.multicast += 1,
-            messages::Out::To(..) | messages::Out::Group(..) => {}
+            messages::MessageOutput::To(_, Lane::Datagram, _) => record.unicast += 1,
+            messages::MessageOutput::Group(_, Lane::Datagram, _) => record.multicast += 1,
+            messages::MessageOutput::To(..) | messages::MessageOutput::Group(..) => {}
         }
     }
 }
 
-impl Recorded for Memory {
-    fn record(_: &Self::Out, _: &mut Record) {}
+impl RecordedMedium for Memory {
+    fn record(_: &Self::Out, _: &mut ProcessRecord) {}
 }
 
-struct Recorder<M: Medium> {
+struct StepRecorder<M: Medium> {
     inner: Box<dyn Protocol<Medium = M> + Send>,
-    record: Shared,
+    record: SharedRecord,
 }
 
-impl<M: Recorded> Protocol for Recorder<M> {
+impl<M: RecordedMedium> Protocol for StepRecorder<M> {
     type Medium = M;
 
     fn step(&mut self, now: Time, view: M::View<'_>, input: Input<'_, M>, out: &mut Outbox<M>) {
@@ -130,7 +132,7 @@ impl<M: Recorded> Protocol for Recorder<M> {
         }
     }
 
-    fn deadline(&self) -> Option<(Time, Why)> {
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
         self.inner.deadline()
     }
 
@@ -142,7 +144,7 @@ impl<M: Recorded> Protocol for Recorder<M> {
         self.inner.payload_max()
     }
 
-    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
         self.inner.waiting(tell);
     }
 
@@ -150,7 +152,7 @@ impl<M: Recorded> Protocol for Recorder<M> {
         self.inner.fit()
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> ProtocolStatus {
         self.inner.status()
     }
 }

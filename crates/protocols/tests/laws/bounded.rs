@@ -3,11 +3,11 @@
 //! Bound: [`SEEDS`] runs of each protocol, each of at most [`crate::watched::EVENTS_MAX`] events; and
 //! one run of TRAM with [`STEADY_MESSAGES`] multicasts, of at most [`STEADY_EVENTS_MAX`] events.
 
-use crate::watched::{Watch, Watched, each, troubled};
+use crate::watched::{StepWatch, WatchedEntry, each, troubled};
 use amcast_core::step::Medium;
 use amcast_core::{Config, Entry, Input, Outbox, Pid, Protocol, RawConfig, Role, Span, Time};
 use amcast_protocols::catalog;
-use amcast_sim::{Model, Pace, Settings, run};
+use amcast_sim::{CarrierModel, CastPace, RunSettings, run};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Runs of each protocol.
@@ -39,7 +39,7 @@ struct Counter {
     items_max: usize,
 }
 
-impl<M: Medium> Watch<M> for Counter {
+impl<M: Medium> StepWatch<M> for Counter {
     fn step(
         &mut self,
         inner: &mut dyn Protocol<Medium = M>,
@@ -84,7 +84,7 @@ fn a_step_asks_for_no_more_than_its_buffers_hold() {
         each(seed, |entry, config| {
             MOST.store(0, Ordering::Relaxed);
             let watch = |_, config: &Config| Counter { items_max: items_max(entry, config) };
-            let watched = Watched { entry, watch: &watch };
+            let watched = WatchedEntry { entry, watch: &watch };
             run(&watched, config, &troubled(), seed, &mut |_| {}).expect("it is built");
             assert!(MOST.load(Ordering::Relaxed) > 2, "nothing was counted");
         });
@@ -92,7 +92,7 @@ fn a_step_asks_for_no_more_than_its_buffers_hold() {
 }
 
 /// Counts what steps allocate once the run is warm.
-struct Steady {
+struct AllocationCounter {
     who: Pid,
     role: usize,
     steps: u64,
@@ -111,7 +111,7 @@ const STEADY_EVENTS_MAX: u64 = 10_000_000;
 /// Steps counted, of clients and of replicas.
 static COUNTED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-impl<M: Medium> Watch<M> for Steady {
+impl<M: Medium> StepWatch<M> for AllocationCounter {
     fn step(
         &mut self,
         inner: &mut dyn Protocol<Medium = M>,
@@ -141,18 +141,18 @@ fn in_the_steady_state_a_step_of_tram_allocates_nothing() {
     let config = raw.check(entry.about().params).expect("a sound configuration");
     let watch = |who, config: &Config| {
         let replica = matches!(config.cluster().role(who), Role::Replica { .. });
-        Steady { who, role: usize::from(replica), steps: 0 }
+        AllocationCounter { who, role: usize::from(replica), steps: 0 }
     };
-    let model = Model::constant(Span::micros(2), Span::micros(2));
-    let settings = Settings {
+    let model = CarrierModel::constant(Span::micros(2), Span::micros(2));
+    let settings = RunSettings {
         messages: STEADY_MESSAGES,
         events_max: STEADY_EVENTS_MAX,
         payload_max: 200,
-        pace: Pace::Closed(8),
+        pace: CastPace::Closed(8),
         model: Some(model),
-        ..Settings::default()
+        ..RunSettings::default()
     };
-    let watched = Watched { entry, watch: &watch };
+    let watched = WatchedEntry { entry, watch: &watch };
     let report = run(&watched, &config, &settings, 1, &mut |_| {}).expect("it is built");
     let [clients, replicas] = COUNTED.each_ref().map(|n| n.load(Ordering::Relaxed));
     println!("{clients} steps of clients and {replicas} of replicas allocate nothing");

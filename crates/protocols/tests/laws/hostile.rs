@@ -2,12 +2,14 @@
 //!
 //! Bound: [`SEEDS`] runs of each protocol, each of at most [`EVENTS_MAX`] events.
 
-use crate::watched::{Watch, Watched, again, each, frame_again, troubled};
-use amcast_core::memory::{In, LINE_WORDS, Memory, Outcome, RegionId, RegionSpec, Stamp, Window};
+use crate::watched::{StepWatch, WatchedEntry, again, each, frame_again, troubled};
+use amcast_core::memory::{
+    AccessOutcome, LINE_WORDS, LineStamp, Memory, MemoryInput, RegionId, RegionSpec, RegionWindow,
+};
 use amcast_core::messages::{self, Frames};
 use amcast_core::rng::Rng;
 use amcast_core::{Config, Entry, Input, Outbox, Pid, Protocol, Span, Time};
-use amcast_sim::{Settings, run};
+use amcast_sim::{RunSettings, run};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -48,7 +50,7 @@ impl Hostile {
     }
 
     /// Writes where a peer writes, into a line that is in use if there is one.
-    fn write(&mut self, view: Window<'_>) {
+    fn write(&mut self, view: RegionWindow<'_>) {
         let region = self.rng.below(self.specs.len() as u64) as usize;
         let spec = self.specs[region];
         if spec.writer == self.me {
@@ -60,34 +62,34 @@ impl Hostile {
         // Of a log only the control line, under a stamp that nobody expects: leaders crash, but they
         // neither lie nor take back what they wrote.
         let log = spec.name == "log";
-        let at = if log { Some(0) } else { used.find(|&i| lines[i].stamp() != Stamp(0)) };
+        let at = if log { Some(0) } else { used.find(|&i| lines[i].stamp() != LineStamp(0)) };
         let at = at.unwrap_or(from);
         let mut words = lines[at].words();
         self.spoil(&mut words);
         // Otherwise the stamp is the one that the reader expects, or not.
         let stamp = match self.rng.below(4) {
-            0 => Stamp(self.rng.word()),
-            _ if log => Stamp(self.rng.word()),
-            1 => Stamp::new(1 + self.rng.below(40) as u32, self.rng.below(4)),
+            0 => LineStamp(self.rng.word()),
+            _ if log => LineStamp(self.rng.word()),
+            1 => LineStamp::new(1 + self.rng.below(40) as u32, self.rng.below(4)),
             _ => lines[at].stamp(),
         };
         lines[at].put(&words, stamp);
     }
 }
 
-impl Watch<Memory> for Hostile {
+impl StepWatch<Memory> for Hostile {
     fn step(
         &mut self,
         inner: &mut dyn Protocol<Medium = Memory>,
         now: Time,
-        view: Window<'_>,
+        view: RegionWindow<'_>,
         input: Input<'_, Memory>,
         out: &mut Outbox<Memory>,
     ) {
         if self.rng.chance(OFTEN_PPM) {
             self.write(view);
         }
-        let Input::Medium(In::Done(ticket, Outcome::Words(words))) = &input else {
+        let Input::Medium(MemoryInput::Done(ticket, AccessOutcome::Words(words))) = &input else {
             return inner.step(now, view, input, out);
         };
         // The control line of a log is read from afar by itself, its records are read together.
@@ -98,11 +100,16 @@ impl Watch<Memory> for Hostile {
             self.spoil(line);
             line[LINE_WORDS] = self.rng.word();
         }
-        inner.step(now, view, Input::Medium(In::Done(*ticket, Outcome::Words(&words))), out);
+        inner.step(
+            now,
+            view,
+            Input::Medium(MemoryInput::Done(*ticket, AccessOutcome::Words(&words))),
+            out,
+        );
     }
 }
 
-impl Watch<Frames> for Hostile {
+impl StepWatch<Frames> for Hostile {
     fn step(
         &mut self,
         inner: &mut dyn Protocol<Medium = Frames>,
@@ -111,7 +118,7 @@ impl Watch<Frames> for Hostile {
         input: Input<'_, Frames>,
         out: &mut Outbox<Frames>,
     ) {
-        if let Input::Medium(messages::In::From(_, frame)) = &input {
+        if let Input::Medium(messages::MessageInput::From(_, frame)) = &input {
             self.frames.push(frame.to_vec());
             self.frames.drain(..self.frames.len().saturating_sub(8));
         }
@@ -131,7 +138,7 @@ impl Watch<Frames> for Hostile {
             _ => {}
         }
         let from = Pid(self.rng.below(self.processes) as u32);
-        inner.step(now, (), Input::Medium(messages::In::From(from, &frame[..])), out);
+        inner.step(now, (), Input::Medium(messages::MessageInput::From(from, &frame[..])), out);
     }
 }
 
@@ -144,9 +151,9 @@ fn marks(entry: &'static dyn Entry, config: &Config, seed: u64) -> Result<Marks,
         rng: Rng::new(seed << 16 | u64::from(me.0)),
         frames: Vec::new(),
     };
-    let watched = Watched { entry, watch: &watch };
+    let watched = WatchedEntry { entry, watch: &watch };
     // A run that nonsense stalls is over soon.
-    let settings = Settings { settle: Span::millis(4), events_max: EVENTS_MAX, ..troubled() };
+    let settings = RunSettings { settle: Span::millis(4), events_max: EVENTS_MAX, ..troubled() };
     let ran = catch_unwind(AssertUnwindSafe(|| {
         run(&watched, config, &settings, seed, &mut |_| {}).expect("it is built").marks
     }));

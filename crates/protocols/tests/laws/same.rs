@@ -2,12 +2,14 @@
 //!
 //! Bound: [`SEEDS`] runs of each protocol, each of at most [`crate::watched::EVENTS_MAX`] events.
 
-use crate::watched::{Watch, Watched, again, each, frame_again, memory_again, troubled};
-use amcast_core::memory::{HeapRegions, Line, Memory, RegionId, RegionSpec, Regions, Window};
+use crate::watched::{StepWatch, WatchedEntry, again, each, frame_again, memory_again, troubled};
+use amcast_core::memory::{
+    CacheLine, HeapRegions, Memory, RegionId, RegionSpec, RegionWindow, Regions,
+};
 use amcast_core::messages::Frames;
 use amcast_core::step::Medium;
-use amcast_core::{Config, Entry, Input, Node, Outbox, Pid, Protocol, Time};
-use amcast_sim::{Settings, run};
+use amcast_core::{Config, Entry, Input, Outbox, Pid, Protocol, ProtocolProcess, Time};
+use amcast_sim::{RunSettings, run};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +19,7 @@ pub(crate) const SEEDS: u64 = 6;
 /// A second process of the same kind, which is given the same inputs and, before each of them, the
 /// same memory.
 struct Twin {
-    node: Node,
+    node: ProtocolProcess,
     specs: Vec<RegionSpec>,
     memory: HeapRegions,
     last: Time,
@@ -41,7 +43,7 @@ impl Twin {
     }
 
     /// Does `each` for every line of its own and of the other one's memory.
-    fn lines(&self, other: Window<'_>, mut each: impl FnMut(&Line, &Line)) {
+    fn lines(&self, other: RegionWindow<'_>, mut each: impl FnMut(&CacheLine, &CacheLine)) {
         for (i, _) in self.specs.iter().enumerate() {
             let region = RegionId(i as u16);
             let pairs = self.memory.lines(region).iter().zip(other.region(region));
@@ -67,7 +69,7 @@ fn agree<M: Medium + Debug>(
     assert_eq!(waits(one), waits(two));
 }
 
-impl Watch<Frames> for Twin {
+impl StepWatch<Frames> for Twin {
     fn step(
         &mut self,
         inner: &mut dyn Protocol<Medium = Frames>,
@@ -77,7 +79,7 @@ impl Watch<Frames> for Twin {
         out: &mut Outbox<Frames>,
     ) {
         self.look_at(now);
-        let Node::Messages(twin) = &mut self.node else { panic!("another medium") };
+        let ProtocolProcess::Messages(twin) = &mut self.node else { panic!("another medium") };
         let mut also = Outbox::default();
         twin.step(now, (), again(&input, frame_again), &mut also);
         inner.step(now, (), input, out);
@@ -85,22 +87,22 @@ impl Watch<Frames> for Twin {
     }
 }
 
-impl Watch<Memory> for Twin {
+impl StepWatch<Memory> for Twin {
     fn step(
         &mut self,
         inner: &mut dyn Protocol<Medium = Memory>,
         now: Time,
-        view: Window<'_>,
+        view: RegionWindow<'_>,
         input: Input<'_, Memory>,
         out: &mut Outbox<Memory>,
     ) {
         self.look_at(now);
         self.lines(view, |own, other| own.copy(other, other.stamp()));
-        let Node::Memory(twin, _) = &mut self.node else { panic!("another medium") };
+        let ProtocolProcess::Memory(twin, _) = &mut self.node else { panic!("another medium") };
         let mut also = Outbox::default();
-        twin.step(now, Window(&self.memory), again(&input, memory_again), &mut also);
+        twin.step(now, RegionWindow(&self.memory), again(&input, memory_again), &mut also);
         inner.step(now, view, input, out);
-        let Node::Memory(twin, _) = &self.node else { unreachable!() };
+        let ProtocolProcess::Memory(twin, _) = &self.node else { unreachable!() };
         agree((inner, out), (&**twin, &also));
         self.lines(view, |own, other| {
             assert_eq!((own.words(), own.stamp()), (other.words(), other.stamp()));
@@ -114,9 +116,9 @@ fn the_same_inputs_give_the_same_outputs_byte_for_byte_and_time_never_goes_back(
         each(seed, |entry, config| {
             let before = COMPARED.load(Ordering::Relaxed);
             let watch = move |me, config: &Config| Twin::new(entry, me, config);
-            let watched = Watched { entry, watch: &watch };
+            let watched = WatchedEntry { entry, watch: &watch };
             // The twin's memory is a copy from before the step: nothing may change amid it.
-            let settings = Settings { splits_steps: false, ..troubled() };
+            let settings = RunSettings { splits_steps: false, ..troubled() };
             let report = run(&watched, config, &settings, seed, &mut |_| {}).expect("it is built");
             let compared = COMPARED.load(Ordering::Relaxed) - before;
             assert!(compared >= report.steps && report.deliveries > 0, "{report:?}");

@@ -3,16 +3,16 @@
 use amcast_core::entry::About;
 use amcast_core::memory::{self, Memory};
 use amcast_core::messages::{self, Frames};
-use amcast_core::step::{Medium, Status, Wait, Why};
+use amcast_core::step::{Medium, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
-    Config, ConfigError, Entry, GroupSet, Input, MsgId, Node, Outbox, Pid, Protocol, RawConfig,
-    Span, Time,
+    Config, ConfigError, Entry, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolProcess,
+    RawConfig, Span, Time,
 };
 use amcast_protocols::{catalog, trial};
-use amcast_sim::{Profile, Settings};
+use amcast_sim::{Profile, RunSettings};
 
 /// Sees the steps of one process: it has to call the process's own step, with what it likes.
-pub(crate) trait Watch<M: Medium>: Send {
+pub(crate) trait StepWatch<M: Medium>: Send {
     /// A step of `inner`.
     fn step(
         &mut self,
@@ -25,15 +25,15 @@ pub(crate) trait Watch<M: Medium>: Send {
 }
 
 /// Makes what watches a new process.
-type Make<W> = dyn Fn(Pid, &Config) -> W + Sync;
+type MakeStepWatch<W> = dyn Fn(Pid, &Config) -> W + Sync;
 
 /// An entry whose processes are watched.
-pub(crate) struct Watched<'a, W> {
+pub(crate) struct WatchedEntry<'a, W> {
     pub(crate) entry: &'static dyn Entry,
-    pub(crate) watch: &'a Make<W>,
+    pub(crate) watch: &'a MakeStepWatch<W>,
 }
 
-impl<W: Watch<Frames> + Watch<Memory> + 'static> Entry for Watched<'_, W> {
+impl<W: StepWatch<Frames> + StepWatch<Memory> + 'static> Entry for WatchedEntry<'_, W> {
     fn name(&self) -> &'static str {
         self.entry.name()
     }
@@ -42,12 +42,14 @@ impl<W: Watch<Frames> + Watch<Memory> + 'static> Entry for Watched<'_, W> {
         self.entry.about()
     }
 
-    fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError> {
+    fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError> {
         let watch = (self.watch)(me, config);
         Ok(match self.entry.build(me, config)? {
-            Node::Messages(inner) => Node::Messages(Box::new(Between { inner, watch })),
-            Node::Memory(inner, regions) => {
-                Node::Memory(Box::new(Between { inner, watch }), regions)
+            ProtocolProcess::Messages(inner) => {
+                ProtocolProcess::Messages(Box::new(Between { inner, watch }))
+            }
+            ProtocolProcess::Memory(inner, regions) => {
+                ProtocolProcess::Memory(Box::new(Between { inner, watch }), regions)
             }
         })
     }
@@ -66,14 +68,14 @@ struct Between<M: Medium, W> {
     watch: W,
 }
 
-impl<M: Medium, W: Watch<M>> Protocol for Between<M, W> {
+impl<M: Medium, W: StepWatch<M>> Protocol for Between<M, W> {
     type Medium = M;
 
     fn step(&mut self, now: Time, view: M::View<'_>, input: Input<'_, M>, out: &mut Outbox<M>) {
         self.watch.step(&mut *self.inner, now, view, input, out);
     }
 
-    fn deadline(&self) -> Option<(Time, Why)> {
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
         self.inner.deadline()
     }
 
@@ -85,7 +87,7 @@ impl<M: Medium, W: Watch<M>> Protocol for Between<M, W> {
         self.inner.payload_max()
     }
 
-    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
         self.inner.waiting(tell);
     }
 
@@ -93,7 +95,7 @@ impl<M: Medium, W: Watch<M>> Protocol for Between<M, W> {
         self.inner.fit()
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> ProtocolStatus {
         self.inner.status()
     }
 }
@@ -120,14 +122,14 @@ fn built(entry: &dyn Entry, raw: &RawConfig) -> Option<Config> {
 pub(crate) const EVENTS_MAX: u64 = 20_000_000;
 
 /// Runs in which all that is not assumed away strikes, soon and at once.
-pub(crate) fn troubled() -> Settings {
-    Settings {
+pub(crate) fn troubled() -> RunSettings {
+    RunSettings {
         payload_max: 1500,
         faulty: Some(Span::millis(4)),
         settle: Span::secs(1),
         quiet: Span::micros(500),
         events_max: EVENTS_MAX,
-        ..Settings::with(Profile::All)
+        ..RunSettings::with(Profile::All)
     }
 }
 
@@ -165,21 +167,23 @@ pub(crate) fn again<'a, M: Medium>(
 }
 
 /// What the medium of messages says, once more.
-pub(crate) fn frame_again<'a>(said: &messages::In<&'a [u8]>) -> messages::In<&'a [u8]> {
+pub(crate) fn frame_again<'a>(
+    said: &messages::MessageInput<&'a [u8]>,
+) -> messages::MessageInput<&'a [u8]> {
     match said {
-        messages::In::From(p, frame) => messages::In::From(*p, frame),
-        messages::In::Up(p) => messages::In::Up(*p),
-        messages::In::Down(p) => messages::In::Down(*p),
+        messages::MessageInput::From(p, frame) => messages::MessageInput::From(*p, frame),
+        messages::MessageInput::Up(p) => messages::MessageInput::Up(*p),
+        messages::MessageInput::Down(p) => messages::MessageInput::Down(*p),
     }
 }
 
 /// What the medium of memory says, once more.
-pub(crate) fn memory_again<'a>(said: &memory::In<'a>) -> memory::In<'a> {
+pub(crate) fn memory_again<'a>(said: &memory::MemoryInput<'a>) -> memory::MemoryInput<'a> {
     match said {
-        memory::In::Poll => memory::In::Poll,
-        memory::In::Done(ticket, outcome) => memory::In::Done(*ticket, *outcome),
-        memory::In::Fresh { pid, incarnation } => {
-            memory::In::Fresh { pid: *pid, incarnation: *incarnation }
+        memory::MemoryInput::Poll => memory::MemoryInput::Poll,
+        memory::MemoryInput::Done(ticket, outcome) => memory::MemoryInput::Done(*ticket, *outcome),
+        memory::MemoryInput::Fresh { pid, incarnation } => {
+            memory::MemoryInput::Fresh { pid: *pid, incarnation: *incarnation }
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Members far apart: what one of them needs of the others takes longer than the time after which it asks again.
 
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Entry, Gid, GroupSet, Pid, RawConfig, Span, Time};
 use amcast_protocols::multiring::{MEMORY, MultiRingEntry, SYNCED};
-use amcast_sim::faults::{Fault, Strike, When};
-use amcast_sim::{Cast, Choices, Model, Outcome, Pace, Plan, Recorded};
+use amcast_sim::faults::{Fault, FaultTime, Strike};
+use amcast_sim::{CarrierModel, CastPace, Choices, PlannedCast, RunOutcome, RunPlan, RunRecord};
 
 /// From one member to another one: four times as long as until a question is asked again.
 const FAR: Span = Span::millis(20);
@@ -25,21 +25,21 @@ fn delivered(row: &MultiRingEntry) -> usize {
     let set = [("suspect_us".to_string(), "200000".to_string())].into();
     let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };
     let config = raw.check(row.about().params).expect("a sound configuration");
-    let mut model = Model::constant(Span::ZERO, FAR);
+    let mut model = CarrierModel::constant(Span::ZERO, FAR);
     model.step = Span::micros(5);
     let cast = |n: u64| {
         let dst = GroupSet::one(Gid(0));
-        Cast { at: Time::ZERO + EVERY.times(n), sender: Pid(0), dst, bytes: 64 }
+        PlannedCast { at: Time::ZERO + EVERY.times(n), sender: Pid(0), dst, bytes: 64 }
     };
     let away = Fault::Replace { p: Pid(2), span: AWAY };
     let ends = Fault::Crash { p: Pid(1), mid_step: false, down: Some(Span(END.0 - ALONE.0)) };
     let strikes = [(LOST, away), (ALONE, ends)];
     let strikes =
-        strikes.map(|(at, fault)| Strike { at: When::Time(Time::ZERO + at), fault }).into();
-    let plan = Plan {
+        strikes.map(|(at, fault)| Strike { at: FaultTime::Time(Time::ZERO + at), fault }).into();
+    let plan = RunPlan {
         model,
         casts: (0..END.0 / EVERY.0).map(cast).collect(),
-        pace: Pace::Open,
+        pace: CastPace::Open,
         barriers: Vec::new(),
         strikes,
         calm: Time::ZERO + END,
@@ -49,16 +49,18 @@ fn delivered(row: &MultiRingEntry) -> usize {
         quiet: Span::millis(100),
         events_max: 100_000_000,
     };
-    let recorded = Recorded { plan, choices: Choices::default() };
+    let recorded = RunRecord { plan, choices: Choices::default() };
     // Until then suspicion and the election of a coordinator may take their time.
     let from = Time::ZERO + Span((ALONE.0 + END.0) / 2);
     let mut delivered = 0;
     let report = amcast_sim::replay(row, &config, &recorded, &mut |event| match *event {
-        Event::Deliver { t, p: Pid(0), .. } if t > from && t < Time::ZERO + END => delivered += 1,
+        TraceEvent::Deliver { t, p: Pid(0), .. } if t > from && t < Time::ZERO + END => {
+            delivered += 1
+        }
         _ => {}
     });
     let report = report.expect("it is built");
-    assert_eq!(report.outcome, Outcome::Settled, "everybody has everything in the end");
+    assert_eq!(report.outcome, RunOutcome::Settled, "everybody has everything in the end");
     delivered
 }
 

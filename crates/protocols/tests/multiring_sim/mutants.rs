@@ -2,13 +2,13 @@
 //! scenario, the others by a random run; and in the same scenario or run the protocol as it is keeps every promise.
 
 use crate::shapes::{judge, seeds};
-use amcast_check::{History, Property, Verdict, check};
-use amcast_core::trace::Event;
+use amcast_check::{History, Property, PropertyVerdict, check};
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, RawConfig};
 use amcast_protocols::catalog;
 use amcast_protocols::multiring::WRITTEN;
 use amcast_protocols::mutant::MutantInfo;
-use amcast_sim::{Breach, Outcome, Profile, Scenario, Settings};
+use amcast_sim::{Breach, Profile, RunOutcome, RunSettings, Scenario};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -71,11 +71,15 @@ pub(crate) fn hasty(mutant: &str) -> Config {
 /// What is violated, also where the simulator stopped the run because of it: replicas that put different
 /// messages at one position do not deliver in one order, and what passes a barrier too soon lets clients read
 /// what was overwritten before they asked.
-pub(crate) fn violated(outcome: &Outcome, findings: &[(Property, Verdict)]) -> BTreeSet<Property> {
-    let order = matches!(outcome, Outcome::Breach(Breach::Diverged { .. }));
-    let found = findings.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Violated(_)));
+pub(crate) fn violated(
+    outcome: &RunOutcome,
+    findings: &[(Property, PropertyVerdict)],
+) -> BTreeSet<Property> {
+    let order = matches!(outcome, RunOutcome::Breach(Breach::Diverged { .. }));
+    let found =
+        findings.iter().filter(|(_, verdict)| matches!(verdict, PropertyVerdict::Violated(_)));
     let found = found.map(|(property, _)| *property);
-    let stale = matches!(outcome, Outcome::Breach(Breach::Stale { .. }));
+    let stale = matches!(outcome, RunOutcome::Breach(Breach::Stale { .. }));
     let stopped = [(order, Property::UniformPrefixOrder), (stale, Property::Linearizable)];
     found.chain(stopped.into_iter().filter(|(is, _)| *is).map(|(_, property)| property)).collect()
 }
@@ -85,7 +89,7 @@ fn broken(seed: u64, mutant: &str) -> BTreeSet<Property> {
     let profiles = [Profile::All, Profile::Crash, Profile::Network, Profile::Oracle];
     let profile = profiles[(seed % 4) as usize];
     // Barriers would only move what happens when.
-    let settings = Settings { payload_max: 300, barriers: 0, ..Settings::with(profile) };
+    let settings = RunSettings { payload_max: 300, barriers: 0, ..RunSettings::with(profile) };
     let judged = judge(&WRITTEN, &hasty(mutant), &settings, seed);
     // Who stops itself in front of the checker shows nothing.
     judged.report.map_or(BTreeSet::new(), |report| violated(&report.outcome, &judged.findings))
@@ -98,11 +102,11 @@ fn played(scenario: &str, mutant: &str) -> BTreeSet<Property> {
     let text = text.replacen(" groups=", &format!(" mutant={mutant} groups="), 1);
     let scenario = Scenario::read(&text, &catalog::find).expect("it can be read");
     let (mut history, cluster) = (History::new(), scenario.config().cluster());
-    let played = scenario.play(&mut |event: &Event<'_>| {
+    let played = scenario.play(&mut |event: &TraceEvent<'_>| {
         history.push_event(event, cluster).expect("the events are sound");
     });
-    if matches!(played.report.outcome, Outcome::NotSettled(_)) {
-        history.push_event(&Event::End, cluster).expect("a run may end");
+    if matches!(played.report.outcome, RunOutcome::NotSettled(_)) {
+        history.push_event(&TraceEvent::End, cluster).expect("a run may end");
     }
     let findings = check(&history, scenario.entry().about().promises).findings;
     violated(&played.report.outcome, &findings)

@@ -3,7 +3,7 @@
 use crate::shapes::{first, judge, rows, seeds, settings, shape};
 use amcast_core::{Entry, RawConfig};
 use amcast_protocols::multiring::MultiRingEntry;
-use amcast_sim::{Profile, Settings};
+use amcast_sim::{Profile, RunSettings};
 use std::collections::BTreeMap;
 
 /// Seeds of each row and profile; `AMCAST_SEEDS` in the environment says otherwise.
@@ -53,7 +53,7 @@ fn nobody_is_left_behind_where_nothing_fails() {
     for row in rows() {
         let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
         let config = raw.check(row.about().params).expect("a sound configuration");
-        let settings = Settings { messages: 1000, ..settings(Profile::None) };
+        let settings = RunSettings { messages: 1000, ..settings(Profile::None) };
         for seed in first()..first() + seeds(5) {
             let judged = judge(row, &config, &settings, seed);
             assert_eq!(judged.wrong, None, "{} {seed}", row.name());

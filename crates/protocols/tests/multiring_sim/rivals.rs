@@ -6,12 +6,14 @@ use crate::mutants::{hasty, violated};
 use crate::shapes::{first, judge, seeds};
 use amcast_check::{History, check};
 use amcast_core::rng::Rng;
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, Gid, GroupSet, Pid, Property, RawConfig, Span, Time};
 use amcast_protocols::multiring::SYNCED;
 use amcast_sim::disk::DiskModel;
-use amcast_sim::faults::{Fault, Strike, When};
-use amcast_sim::{Cast, Choices, Delay, Model, Pace, Plan, Profile, Recorded, Settings};
+use amcast_sim::faults::{Fault, FaultTime, Strike};
+use amcast_sim::{
+    CarrierModel, CastPace, Choices, Delay, PlannedCast, Profile, RunPlan, RunRecord, RunSettings,
+};
 use std::collections::BTreeSet;
 
 /// How long faults strike.
@@ -44,7 +46,7 @@ fn strikes(rng: &mut Rng) -> Vec<Strike> {
     let mut strikes = Vec::new();
     let mut at = Span::micros(1500);
     let mut strike = |at: Span, fault| {
-        strikes.push(Strike { at: When::Time(Time::ZERO + at), fault });
+        strikes.push(Strike { at: FaultTime::Time(Time::ZERO + at), fault });
     };
     while at.0 < FAULTY.0 {
         // The first that works leads, mostly.
@@ -66,29 +68,29 @@ fn strikes(rng: &mut Rng) -> Vec<Strike> {
         at = us(ends + Span::millis(2), 3000, rng);
     }
     strikes.sort_by_key(|strike| match strike.at {
-        When::Time(at) => at,
-        When::Event(_) => Time::ZERO,
+        FaultTime::Time(at) => at,
+        FaultTime::Event(_) => Time::ZERO,
     });
     strikes
 }
 
-fn plan(seed: u64) -> Plan {
+fn plan(seed: u64) -> RunPlan {
     let mut rng = Rng::stream(seed, "rivals");
-    let mut model = Model::constant(Span::ZERO, Span::micros(5 + rng.below(30)));
+    let mut model = CarrierModel::constant(Span::ZERO, Span::micros(5 + rng.below(30)));
     model.step = Span(200);
     model.disk = DiskModel::constant(Span::micros(10 + rng.below(90)));
     model.notice = Delay::Constant(Span::micros(200));
     let every = 50 + rng.below(300);
     let cast = |n: u64| {
         let (at, sender) = (Span::micros(n * every), Pid(rng.below(3) as u32));
-        Cast { at: Time::ZERO + at, sender, dst: GroupSet::one(Gid(0)), bytes: 8 }
+        PlannedCast { at: Time::ZERO + at, sender, dst: GroupSet::one(Gid(0)), bytes: 8 }
     };
     let casts = (0..FAULTY.0 / Span::micros(every).0).map(cast).collect();
     let strikes = strikes(&mut rng);
-    Plan {
+    RunPlan {
         model,
         casts,
-        pace: Pace::Open,
+        pace: CastPace::Open,
         barriers: Vec::new(),
         strikes,
         service: false,
@@ -103,9 +105,9 @@ fn plan(seed: u64) -> Plan {
 /// What a run breaks, and whether acceptors with different values for one instance met.
 fn run(seed: u64, mutant: &str) -> (BTreeSet<Property>, bool) {
     let config = small(mutant);
-    let recorded = Recorded { plan: plan(seed), choices: Choices::default() };
+    let recorded = RunRecord { plan: plan(seed), choices: Choices::default() };
     let mut history = History::new();
-    let report = amcast_sim::replay(&SYNCED, &config, &recorded, &mut |event: &Event<'_>| {
+    let report = amcast_sim::replay(&SYNCED, &config, &recorded, &mut |event: &TraceEvent<'_>| {
         history.push_event(event, config.cluster()).expect("the events are sound");
     });
     let report = report.expect("it is built");
@@ -133,7 +135,7 @@ fn rival_values_are_met_and_who_chooses_the_wrong_one_is_found() {
 
 /// What a run of the simulator's own faults breaks, and whether acceptors with different values met.
 fn random(profile: Profile, seed: u64, mutant: &str) -> (BTreeSet<Property>, bool) {
-    let settings = Settings { payload_max: 300, barriers: 0, ..Settings::with(profile) };
+    let settings = RunSettings { payload_max: 300, barriers: 0, ..RunSettings::with(profile) };
     let judged = judge(&SYNCED, &hasty(mutant), &settings, seed);
     // Who stops itself in front of the checker shows nothing.
     judged.report.map_or((BTreeSet::new(), false), |report| {

@@ -1,12 +1,12 @@
 //! Runs of a row, judged.
 
-use amcast_check::{History, Property, Verdict, check};
+use amcast_check::{History, Property, PropertyVerdict, check};
 use amcast_core::Entry;
 use amcast_core::rng::Rng;
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, RawConfig, Span};
 use amcast_protocols::multiring::{MEMORY, MultiRingEntry, SYNCED, WRITTEN};
-use amcast_sim::{Outcome, Profile, Report, Settings, record};
+use amcast_sim::{Profile, RunOutcome, RunReport, RunSettings, record};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How many seeds: `AMCAST_SEEDS` in the environment, or `usual`.
@@ -69,10 +69,10 @@ pub(crate) fn shape(row: &MultiRingEntry, seed: u64, mutant: &str) -> Config {
 }
 
 /// What came of a run.
-pub(crate) struct Judged {
-    pub(crate) report: Option<Report>,
+pub(crate) struct RingRunVerdict {
+    pub(crate) report: Option<RunReport>,
     /// What the checker says of each promise.
-    pub(crate) findings: Vec<(Property, Verdict)>,
+    pub(crate) findings: Vec<(Property, PropertyVerdict)>,
     /// What is wrong, if anything.
     pub(crate) wrong: Option<String>,
 }
@@ -81,12 +81,12 @@ pub(crate) struct Judged {
 pub(crate) fn judge(
     row: &MultiRingEntry,
     config: &Config,
-    settings: &Settings,
+    settings: &RunSettings,
     seed: u64,
-) -> Judged {
+) -> RingRunVerdict {
     let mut history = History::new();
     let mut recorded = None;
-    let mut push = |event: &Event<'_>| {
+    let mut push = |event: &TraceEvent<'_>| {
         history.push_event(event, config.cluster()).expect("the events are sound");
     };
     let ran = catch_unwind(AssertUnwindSafe(|| {
@@ -94,25 +94,25 @@ pub(crate) fn judge(
     }));
     let Ok(report) = ran else {
         let wrong = Some("it stops itself".to_string());
-        return Judged { report: None, findings: Vec::new(), wrong };
+        return RingRunVerdict { report: None, findings: Vec::new(), wrong };
     };
     let stopped = match &report.outcome {
-        Outcome::Settled => None,
+        RunOutcome::Settled => None,
         other => Some(format!("{other:?}")),
     };
-    if matches!(report.outcome, Outcome::NotSettled(_)) {
-        push(&Event::End);
+    if matches!(report.outcome, RunOutcome::NotSettled(_)) {
+        push(&TraceEvent::End);
     }
     let findings = check(&history, row.about().promises);
     let violated = findings.findings.iter().find_map(|(property, verdict)| match verdict {
-        Verdict::Violated(why) => Some(format!("{property}: {why}")),
+        PropertyVerdict::Violated(why) => Some(format!("{property}: {why}")),
         _ => None,
     });
     let findings = findings.findings;
-    Judged { report: Some(report), findings, wrong: violated.or(stopped) }
+    RingRunVerdict { report: Some(report), findings, wrong: violated.or(stopped) }
 }
 
 /// The usual run under `profile`.
-pub(crate) fn settings(profile: Profile) -> Settings {
-    Settings { payload_max: 1500, settle: Span::secs(20), ..Settings::with(profile) }
+pub(crate) fn settings(profile: Profile) -> RunSettings {
+    RunSettings { payload_max: 1500, settle: Span::secs(20), ..RunSettings::with(profile) }
 }

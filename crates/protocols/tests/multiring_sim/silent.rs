@@ -1,11 +1,11 @@
 //! A member that falls silent again and again, with its connections up, as one that the operating system stops: the
 //! others go round it soon, each time.
 
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Entry, Gid, GroupSet, Pid, RawConfig, Span, Time};
 use amcast_protocols::multiring::{MEMORY, MultiRingEntry, SYNCED, WRITTEN};
-use amcast_sim::faults::{Fault, Strike, When};
-use amcast_sim::{Cast, Choices, Model, Outcome, Pace, Plan, Recorded};
+use amcast_sim::faults::{Fault, FaultTime, Strike};
+use amcast_sim::{CarrierModel, CastPace, Choices, PlannedCast, RunOutcome, RunPlan, RunRecord};
 
 /// Who is not heard for so long is suspected, at first.
 const SUSPECT: Span = Span::millis(20);
@@ -23,20 +23,22 @@ fn gaps(row: &MultiRingEntry, silent: fn(u64) -> Pid) -> Vec<Span> {
     let set = set.map(|(name, span)| (name.to_string(), (span.0 / 1000).to_string())).into();
     let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };
     let config = raw.check(row.about().params).expect("a sound configuration");
-    let mut model = Model::constant(Span::ZERO, Span::micros(50));
+    let mut model = CarrierModel::constant(Span::ZERO, Span::micros(50));
     model.step = Span::micros(5);
     let cast = |n: u64| {
         let (at, sender) = (Time::ZERO + Span::micros(500).times(n), Pid(n as u32 % 3));
-        Cast { at, sender, dst: GroupSet::one(Gid(0)), bytes: 64 }
+        PlannedCast { at, sender, dst: GroupSet::one(Gid(0)), bytes: 64 }
     };
     let begin = |n: u64| Time::ZERO + EVERY.times(n) + Span::millis(50);
-    let strike =
-        |n| Strike { at: When::Time(begin(n)), fault: Fault::Pause { p: silent(n), span: SILENT } };
+    let strike = |n| Strike {
+        at: FaultTime::Time(begin(n)),
+        fault: Fault::Pause { p: silent(n), span: SILENT },
+    };
     let end = begin(TIMES);
-    let plan = Plan {
+    let plan = RunPlan {
         model,
         casts: (0..end.0 / Span::micros(500).0).map(cast).collect(),
-        pace: Pace::Open,
+        pace: CastPace::Open,
         barriers: Vec::new(),
         strikes: (0..TIMES).map(strike).collect(),
         calm: end,
@@ -46,15 +48,15 @@ fn gaps(row: &MultiRingEntry, silent: fn(u64) -> Pid) -> Vec<Span> {
         quiet: Span::millis(5),
         events_max: 100_000_000,
     };
-    let recorded = Recorded { plan, choices: Choices::default() };
+    let recorded = RunRecord { plan, choices: Choices::default() };
     let mut at = [(); 3].map(|()| vec![Time::ZERO]);
     let report = amcast_sim::replay(row, &config, &recorded, &mut |event| {
-        if let Event::Deliver { t, p, .. } = *event {
+        if let TraceEvent::Deliver { t, p, .. } = *event {
             at[p.index()].push(t);
         }
     });
     let report = report.expect("it is built");
-    assert_eq!(report.outcome, Outcome::Settled, "everybody has everything in the end");
+    assert_eq!(report.outcome, RunOutcome::Settled, "everybody has everything in the end");
     let gap = |n| {
         let other = &at[(silent(n).index() + 1) % 3];
         let ends = |pair: &&[Time]| pair[1] >= begin(n) && pair[1] < begin(n + 1);

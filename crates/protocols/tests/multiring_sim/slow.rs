@@ -1,11 +1,11 @@
 //! A member that is slow, and a way between two neighbours that does not come back: the others go on.
 
 use amcast_core::rng::Rng;
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Entry, GroupSet, Pid, RawConfig, Span, Time};
 use amcast_protocols::multiring::{MEMORY, MultiRingEntry, SYNCED};
-use amcast_sim::faults::{Fault, Strike, When};
-use amcast_sim::{Cast, Choices, Model, Outcome, Pace, Plan, Recorded};
+use amcast_sim::faults::{Fault, FaultTime, Strike};
+use amcast_sim::{CarrierModel, CastPace, Choices, PlannedCast, RunOutcome, RunPlan, RunRecord};
 use std::collections::BTreeSet;
 
 /// How long something is wrong.
@@ -39,18 +39,18 @@ fn part_at(
     let replicas = members as usize;
     let raw = RawConfig { groups: 1, replicas, clients: 0, set, ..RawConfig::default() };
     let config = raw.check(row.about().params).expect("a sound configuration");
-    let mut model = Model::constant(Span::ZERO, Span::micros(50));
+    let mut model = CarrierModel::constant(Span::ZERO, Span::micros(50));
     model.step = Span::micros(5);
     let count = WRONG.0 / EVERY.0;
     let cast = |n: u64| {
         let sender = if n.is_multiple_of(2) { one } else { other };
         let dst = GroupSet::one(amcast_core::Gid(0));
-        Cast { at: Time::ZERO + EVERY.times(n), sender, dst, bytes: 1024 }
+        PlannedCast { at: Time::ZERO + EVERY.times(n), sender, dst, bytes: 1024 }
     };
-    let plan = Plan {
+    let plan = RunPlan {
         model,
         casts: (0..count).map(cast).collect(),
-        pace: Pace::Open,
+        pace: CastPace::Open,
         barriers: Vec::new(),
         strikes,
         calm: Time::ZERO + WRONG,
@@ -60,14 +60,14 @@ fn part_at(
         quiet: Span::millis(5),
         events_max: 100_000_000,
     };
-    let recorded = Recorded { plan, choices: Choices::default() };
+    let recorded = RunRecord { plan, choices: Choices::default() };
     let mut delivered = 0;
     let report = amcast_sim::replay(row, &config, &recorded, &mut |event| match *event {
-        Event::Deliver { t, p, .. } if p == one && t < Time::ZERO + WRONG => delivered += 1,
+        TraceEvent::Deliver { t, p, .. } if p == one && t < Time::ZERO + WRONG => delivered += 1,
         _ => {}
     });
     let report = report.expect("it is built");
-    assert_eq!(report.outcome, Outcome::Settled, "everybody has everything in the end");
+    assert_eq!(report.outcome, RunOutcome::Settled, "everybody has everything in the end");
     assert_eq!(report.deliveries, u64::from(members) * count);
     f64::from(delivered) / count as f64
 }
@@ -75,7 +75,7 @@ fn part_at(
 /// It runs for a millisecond of ten.
 fn slow(p: Pid) -> Vec<Strike> {
     let pause = |n: u64| Strike {
-        at: When::Time(Time::ZERO + Span::millis(10).times(n)),
+        at: FaultTime::Time(Time::ZERO + Span::millis(10).times(n)),
         fault: Fault::Pause { p, span: Span::millis(9) },
     };
     (0..WRONG.0 / Span::millis(10).0).map(pause).collect()
@@ -104,7 +104,7 @@ fn broken(a: Pid, b: Pid) -> [Fault; 3] {
 fn neighbours_that_do_not_reach_each_other_stop_nobody() {
     for place in WHERE {
         for fault in broken(Pid(1), Pid(2)) {
-            let strikes = vec![Strike { at: When::Time(Time(1)), fault: fault.clone() }];
+            let strikes = vec![Strike { at: FaultTime::Time(Time(1)), fault: fault.clone() }];
             let delivered = part(place, Pid(1), strikes);
             assert!(delivered > 0.95, "{delivered} of {} with {fault:?}", named(place));
         }
@@ -120,7 +120,7 @@ fn a_coordinator_whom_one_acceptor_does_not_reach_goes_on() {
         {
             // Also with what the one proposes who does not reach it.
             for sender in [Pid(1), last] {
-                let strikes = vec![Strike { at: When::Time(Time(1)), fault: fault.clone() }];
+                let strikes = vec![Strike { at: FaultTime::Time(Time(1)), fault: fault.clone() }];
                 let delivered = part(place, sender, strikes);
                 let least = if sender == other { 0.75 } else { 0.95 };
                 assert!(
@@ -140,7 +140,7 @@ fn a_coordinator_that_reaches_a_majority_goes_on_whatever_is_broken_round_the_ri
     for row in [&MEMORY, &SYNCED] {
         let way = |(from, to)| {
             let fault = Fault::Way { from: Pid(from), to: Pid(to), span: WRONG };
-            Strike { at: When::Time(Time(1)), fault }
+            Strike { at: FaultTime::Time(Time(1)), fault }
         };
         let delivered = part((row, 5), Pid(4), broken.map(way).to_vec());
         assert!(delivered > 0.6, "{delivered} of {}", row.name());
@@ -166,7 +166,7 @@ fn whoever_reaches_a_majority_goes_on_whatever_ways_are_broken() {
         let Some(p) = (0..members).find(|p| reaches(p) > members as usize / 2) else { continue };
         let way = |&(from, to): &(u32, u32)| {
             let fault = Fault::Way { from: Pid(from), to: Pid(to), span: WRONG };
-            Strike { at: When::Time(Time(1)), fault }
+            Strike { at: FaultTime::Time(Time(1)), fault }
         };
         let delivered = part_at(place, (Pid(p), Pid(p)), broken.iter().map(way).collect());
         assert!(delivered > 0.4, "{delivered} of {}, {p}, seed {seed}", named(place));

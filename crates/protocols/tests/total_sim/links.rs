@@ -2,11 +2,12 @@
 
 use crate::shapes::rows;
 use amcast_check::{History, check};
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, Pid, RawConfig, Span, Time};
-use amcast_protocols::total::{AB_RCAST, BB_RCAST_RCAST, PB_URCAST, Row, SB_URCAST};
+use amcast_protocols::total::{AB_RCAST, BB_RCAST_RCAST, PB_URCAST, SB_URCAST, TotalOrderRow};
 use amcast_sim::{
-    Choices, Chooser, Fault, Model, Outcome, Plan, Recorded, Settings, Strike, When, replay,
+    CarrierModel, Choices, Chooser, Fault, FaultTime, RunOutcome, RunPlan, RunRecord, RunSettings,
+    Strike, replay,
 };
 
 /// From when on the link is dead, and until when: 36 times as long as a process may be silent at first.
@@ -20,9 +21,9 @@ const GAP_MAX: Span = Span::millis(250);
 const VIEWS_MAX: usize = 2;
 
 /// A row of each pattern.
-const PATTERNS: [&Row; 4] = [&BB_RCAST_RCAST, &SB_URCAST, &AB_RCAST, &PB_URCAST];
+const PATTERNS: [&TotalOrderRow; 4] = [&BB_RCAST_RCAST, &SB_URCAST, &AB_RCAST, &PB_URCAST];
 
-fn group(row: &Row, replicas: usize, lane: &str) -> Config {
+fn group(row: &TotalOrderRow, replicas: usize, lane: &str) -> Config {
     let set = [("lane".to_string(), lane.to_string())].into();
     let raw = RawConfig { groups: 1, replicas, clients: 0, set, ..RawConfig::default() };
     raw.check(row.about().params).expect("a sound configuration")
@@ -31,39 +32,39 @@ fn group(row: &Row, replicas: usize, lane: &str) -> Config {
 /// The longest time in which fewer than a majority deliver anything while these links are dead. Casts are made
 /// all the time, every 5 ms. With it how often a member enters a view at most: the view changes when the links die,
 /// and not again and again.
-fn longest_gap(row: &Row, config: &Config, dead: &[(u32, u32)]) -> (Span, usize) {
+fn longest_gap(row: &TotalOrderRow, config: &Config, dead: &[(u32, u32)]) -> (Span, usize) {
     let replicas = config.cluster().replicas();
-    let settings = Settings {
+    let settings = RunSettings {
         messages: 400,
         faulty: Some(Span::secs(2)),
         payload: Some(20),
-        model: Some(Model::constant(Span::micros(2), Span::micros(50))),
+        model: Some(CarrierModel::constant(Span::micros(2), Span::micros(50))),
         settle: Span::secs(20),
-        ..Settings::default()
+        ..RunSettings::default()
     };
     let mut chooser = Chooser::seeded(7);
-    let mut plan = Plan::draw(row, config, &settings, &mut chooser);
+    let mut plan = RunPlan::draw(row, config, &settings, &mut chooser);
     let strike = |&(from, to): &(u32, u32)| {
         let (from, to, span) = (Pid(from), Pid(to), DEAD.end.since(DEAD.start));
-        Strike { at: When::Time(DEAD.start), fault: Fault::Way { from, to, span } }
+        Strike { at: FaultTime::Time(DEAD.start), fault: Fault::Way { from, to, span } }
     };
     plan.strikes = dead.iter().map(strike).collect();
     let (mut last, mut gaps) = (vec![DEAD.start; replicas], vec![Span::ZERO; replicas]);
     let mut views = vec![0; replicas];
-    let (mut history, run) = (History::new(), Recorded { plan, choices: Choices::default() });
-    let mut push = |event: &Event<'_>| {
+    let (mut history, run) = (History::new(), RunRecord { plan, choices: Choices::default() });
+    let mut push = |event: &TraceEvent<'_>| {
         history.push_event(event, config.cluster()).expect("the events are sound");
         match *event {
-            Event::Deliver { t, p, .. } if DEAD.contains(&t) => {
+            TraceEvent::Deliver { t, p, .. } if DEAD.contains(&t) => {
                 gaps[p.index()] = gaps[p.index()].max(t.since(last[p.index()]));
                 last[p.index()] = t;
             }
-            Event::View { t, p, .. } if DEAD.contains(&t) => views[p.index()] += 1,
+            TraceEvent::View { t, p, .. } if DEAD.contains(&t) => views[p.index()] += 1,
             _ => {}
         }
     };
     let report = replay(row, config, &run, &mut push).expect("it is built");
-    assert_eq!(report.outcome, Outcome::Settled, "{} {dead:?}", row.name());
+    assert_eq!(report.outcome, RunOutcome::Settled, "{} {dead:?}", row.name());
     assert!(check(&history, row.about().promises).all_hold(), "{} {dead:?}", row.name());
     let mut gaps: Vec<Span> =
         gaps.into_iter().zip(last).map(|(gap, last)| gap.max(DEAD.end.since(last))).collect();
@@ -81,14 +82,14 @@ fn directions(replicas: u32) -> Dead {
 }
 
 /// Each row with each of these sets of dead directions: the longest gap is short, and no member enters many views.
-fn go_on(rows: &[&Row], group: (usize, &str), sets: &[Dead]) {
+fn go_on(rows: &[&TotalOrderRow], group: (usize, &str), sets: &[Dead]) {
     go_on_within((GAP_MAX, VIEWS_MAX), rows, group, sets);
 }
 
 /// The same with a bound of the gap and of the views that a member enters.
 fn go_on_within(
     (gap_max, views_max): (Span, usize),
-    rows: &[&Row],
+    rows: &[&TotalOrderRow],
     (replicas, lane): (usize, &str),
     sets: &[Dead],
 ) {

@@ -1,13 +1,13 @@
 //! Each way of breaking a row is found, and breaks what it is said to break.
 
 use crate::shapes::{judge, rows, seeds};
-use amcast_check::{History, Property, Verdict, check};
-use amcast_core::trace::Event;
+use amcast_check::{History, Property, PropertyVerdict, check};
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, Span};
 use amcast_protocols::mutant::MutantInfo;
-use amcast_protocols::total::{AB_RCAST, Row};
+use amcast_protocols::total::{AB_RCAST, TotalOrderRow};
 use amcast_protocols::{catalog, trial};
-use amcast_sim::{Profile, Scenario, Settings};
+use amcast_sim::{Profile, RunSettings, Scenario};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -21,26 +21,33 @@ const SOUND_SEEDS: u64 = 20;
 /// rows something of it must be broken, unless more is asked for by `AMCAST_SEEDS` in the environment.
 const TELLING: [&str; 4] = ["sb-urcast", "bb-urcast-rcast", "ab-rcast", "bb-rcast-rcast"];
 
-fn config(row: &Row, seed: u64, mutant: &str) -> Config {
+fn config(row: &TotalOrderRow, seed: u64, mutant: &str) -> Config {
     let mut raw = trial::hasty(row, seed, None);
     raw.set.insert("mutant".to_string(), mutant.to_string());
     raw.check(row.about().params).expect("a sound configuration")
 }
 
-fn settings(seed: u64, settle: Span) -> Settings {
+fn settings(seed: u64, settle: Span) -> RunSettings {
     let profile = [Profile::All, Profile::Crash, Profile::Oracle][(seed % 3) as usize];
-    Settings { payload_max: 1500, faulty: Some(Span::millis(4)), settle, ..Settings::with(profile) }
+    RunSettings {
+        payload_max: 1500,
+        faulty: Some(Span::millis(4)),
+        settle,
+        ..RunSettings::with(profile)
+    }
 }
 
 /// The properties that runs of a mutant are seen to break: all that are said, or the first of them.
-fn hunt(row: &Row, mutant: &MutantInfo, all: bool) -> (BTreeSet<Property>, u64) {
+fn hunt(row: &TotalOrderRow, mutant: &MutantInfo, all: bool) -> (BTreeSet<Property>, u64) {
     let said: BTreeSet<Property> = mutant.breaks.iter().copied().collect();
     let mut seen = BTreeSet::new();
     for seed in 0..seeds(SEEDS) {
         let judged =
             judge(row, &config(row, seed, mutant.name), &settings(seed, Span::secs(1)), seed);
         let findings = check(&judged.history, row.about().promises).findings;
-        let violated = |(_, verdict): &(Property, Verdict)| matches!(verdict, Verdict::Violated(_));
+        let violated = |(_, verdict): &(Property, PropertyVerdict)| {
+            matches!(verdict, PropertyVerdict::Violated(_))
+        };
         seen.extend(findings.into_iter().filter(violated).map(|(property, _)| property));
         let first = !all && seen.iter().any(|property| said.contains(property));
         if first || seen.is_superset(&said) {
@@ -89,14 +96,16 @@ fn played(scenario: &str, mutant: &str) -> BTreeSet<Property> {
     let text = text.replacen(" groups=", &format!(" mutant={mutant} groups="), 1);
     let scenario = Scenario::read(&text, &catalog::find).expect("it can be read");
     let (mut history, cluster) = (History::new(), scenario.config().cluster());
-    let played = scenario.play(&mut |event: &Event<'_>| {
+    let played = scenario.play(&mut |event: &TraceEvent<'_>| {
         history.push_event(event, cluster).expect("the events are sound");
     });
     if !played.report.settled() {
-        history.push_event(&Event::End, cluster).expect("a run may end");
+        history.push_event(&TraceEvent::End, cluster).expect("a run may end");
     }
     let findings = check(&history, scenario.entry().about().promises).findings;
-    let violated = |(_, verdict): &(Property, Verdict)| matches!(verdict, Verdict::Violated(_));
+    let violated = |(_, verdict): &(Property, PropertyVerdict)| {
+        matches!(verdict, PropertyVerdict::Violated(_))
+    };
     findings.into_iter().filter(violated).map(|(property, _)| property).collect()
 }
 

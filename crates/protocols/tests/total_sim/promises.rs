@@ -2,7 +2,7 @@
 
 use crate::shapes::{judge, rows, seeds, settings, shape};
 use amcast_core::{Entry, RawConfig, Span};
-use amcast_sim::{Profile, Settings};
+use amcast_sim::{Profile, RunSettings};
 use std::collections::BTreeMap;
 
 /// Seeds of each row and profile; `AMCAST_SEEDS` in the environment says otherwise.
@@ -77,7 +77,7 @@ fn payloads_much_larger_than_a_packet_are_ordered_whatever_strikes() {
             let set = [("lane".to_string(), lane.to_string())].into();
             let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };
             let config = raw.check(row.about().params).expect("a sound configuration");
-            let large = Settings {
+            let large = RunSettings {
                 messages: 8,
                 payload: Some(300_000),
                 faulty: Some(Span::millis(200)),

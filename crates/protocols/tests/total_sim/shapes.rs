@@ -1,12 +1,12 @@
 //! Runs of a row, judged.
 
-use amcast_check::{History, Verdict, check};
+use amcast_check::{History, PropertyVerdict, check};
 use amcast_core::Entry;
 use amcast_core::rng::Rng;
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, RawConfig, Span};
-use amcast_protocols::total::{Row, TABLE_3};
-use amcast_sim::{Outcome, Profile, Report, Settings, record};
+use amcast_protocols::total::{TABLE_3, TotalOrderRow};
+use amcast_sim::{Profile, RunOutcome, RunReport, RunSettings, record};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How many seeds: `AMCAST_SEEDS` in the environment, or `usual`.
@@ -15,13 +15,13 @@ pub(crate) fn seeds(usual: u64) -> u64 {
 }
 
 /// The rows: the one named `AMCAST_ROW` in the environment, or all.
-pub(crate) fn rows() -> Vec<&'static Row> {
+pub(crate) fn rows() -> Vec<&'static TotalOrderRow> {
     let one = std::env::var("AMCAST_ROW").ok();
     TABLE_3.into_iter().filter(|row| one.as_ref().is_none_or(|name| row.name() == name)).collect()
 }
 
 /// A group by seed: 2 to 5 members, streams or datagrams, hasty or patient.
-pub(crate) fn shape(row: &Row, seed: u64, mutant: &str) -> Config {
+pub(crate) fn shape(row: &TotalOrderRow, seed: u64, mutant: &str) -> Config {
     let mut rng = Rng::stream(seed, "shape");
     let mut of = |list: &[&'static str]| list[rng.below(list.len() as u64) as usize];
     let replicas = of(&["3", "3", "3", "4", "5", "2"]).parse().expect("a number");
@@ -48,42 +48,51 @@ pub(crate) fn shape(row: &Row, seed: u64, mutant: &str) -> Config {
 }
 
 /// What came of a run.
-pub(crate) struct Judged {
-    pub(crate) report: Option<Report>,
+pub(crate) struct TotalRunVerdict {
+    pub(crate) report: Option<RunReport>,
     pub(crate) history: History,
     /// What is wrong, if anything.
     pub(crate) wrong: Option<String>,
 }
 
 /// Runs a row and judges its promises.
-pub(crate) fn judge(row: &Row, config: &Config, settings: &Settings, seed: u64) -> Judged {
+pub(crate) fn judge(
+    row: &TotalOrderRow,
+    config: &Config,
+    settings: &RunSettings,
+    seed: u64,
+) -> TotalRunVerdict {
     let mut history = History::new();
     let mut recorded = None;
-    let mut push = |event: &Event<'_>| {
+    let mut push = |event: &TraceEvent<'_>| {
         history.push_event(event, config.cluster()).expect("the events are sound");
     };
     let ran = catch_unwind(AssertUnwindSafe(|| {
         record(row, config, settings, seed, &mut recorded, &mut push).expect("it is built")
     }));
     let Ok(report) = ran else {
-        return Judged { report: None, history, wrong: Some("it stops itself".to_string()) };
+        return TotalRunVerdict {
+            report: None,
+            history,
+            wrong: Some("it stops itself".to_string()),
+        };
     };
     let stopped = match &report.outcome {
-        Outcome::Settled => None,
+        RunOutcome::Settled => None,
         other => Some(format!("{other:?}")),
     };
-    if matches!(report.outcome, Outcome::NotSettled(_)) {
-        push(&Event::End);
+    if matches!(report.outcome, RunOutcome::NotSettled(_)) {
+        push(&TraceEvent::End);
     }
     let findings = check(&history, row.about().promises);
     let violated = findings.findings.iter().find_map(|(property, verdict)| match verdict {
-        Verdict::Violated(why) => Some(format!("{property}: {why}")),
+        PropertyVerdict::Violated(why) => Some(format!("{property}: {why}")),
         _ => None,
     });
-    Judged { report: Some(report), history, wrong: violated.or(stopped) }
+    TotalRunVerdict { report: Some(report), history, wrong: violated.or(stopped) }
 }
 
 /// The usual run under `profile`.
-pub(crate) fn settings(profile: Profile) -> Settings {
-    Settings { payload_max: 1500, settle: Span::secs(20), ..Settings::with(profile) }
+pub(crate) fn settings(profile: Profile) -> RunSettings {
+    RunSettings { payload_max: 1500, settle: Span::secs(20), ..RunSettings::with(profile) }
 }

@@ -2,18 +2,18 @@
 //! way back for those left out.
 
 use crate::shapes::{rows, seeds, settings, shape};
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, MsgId, Pid, RawConfig, Span, Time};
-use amcast_protocols::total::{AB_URCAST, BB_RCAST_RCAST, PB_RCAST, Row, SB_URCAST};
+use amcast_protocols::total::{AB_URCAST, BB_RCAST_RCAST, PB_RCAST, SB_URCAST, TotalOrderRow};
 use amcast_sim::{
-    Choices, Chooser, Fault, Outcome, Plan, Profile, Recorded, Report, Settings, Strike, When,
-    record, replay,
+    Choices, Chooser, Fault, FaultTime, Profile, RunOutcome, RunPlan, RunRecord, RunReport,
+    RunSettings, Strike, record, replay,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What happened, by process, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Did {
+enum ViewOccurrence {
     View(u64, Vec<Pid>),
     Deliver(MsgId),
     Crash,
@@ -21,29 +21,29 @@ enum Did {
     Recover,
 }
 
-type Told = BTreeMap<Pid, Vec<(Time, Did)>>;
+type ViewOccurrences = BTreeMap<Pid, Vec<(Time, ViewOccurrence)>>;
 
-fn tell(told: &mut Told, event: &Event<'_>) {
+fn tell(told: &mut ViewOccurrences, event: &TraceEvent<'_>) {
     let (t, p, did) = match *event {
-        Event::View { t, p, view, members } => {
-            (t, p, Did::View(view.parse().expect("a number"), members.to_vec()))
+        TraceEvent::View { t, p, view, members } => {
+            (t, p, ViewOccurrence::View(view.parse().expect("a number"), members.to_vec()))
         }
-        Event::Deliver { t, p, m } => (t, p, Did::Deliver(m)),
-        Event::Crash { t, p } => (t, p, Did::Crash),
-        Event::Leave { t, p } => (t, p, Did::Left),
-        Event::Recover { t, p } => (t, p, Did::Recover),
+        TraceEvent::Deliver { t, p, m } => (t, p, ViewOccurrence::Deliver(m)),
+        TraceEvent::Crash { t, p } => (t, p, ViewOccurrence::Crash),
+        TraceEvent::Leave { t, p } => (t, p, ViewOccurrence::Left),
+        TraceEvent::Recover { t, p } => (t, p, ViewOccurrence::Recover),
         _ => return,
     };
     told.entry(p).or_default().push((t, did));
 }
 
 /// Views by number, as every process says, which is the same.
-fn chain(told: &Told, majority: usize) -> BTreeMap<u64, Vec<Pid>> {
+fn chain(told: &ViewOccurrences, majority: usize) -> BTreeMap<u64, Vec<Pid>> {
     let mut views = BTreeMap::new();
     for (p, all) in told {
         let mut last = None;
         for (_, did) in all {
-            let Did::View(id, members) = did else { continue };
+            let ViewOccurrence::View(id, members) = did else { continue };
             assert!(last < Some(*id), "{p:?} enters {id} after {last:?}");
             last = Some(*id);
             assert!(members.contains(p), "{p:?} is not in its view {id}");
@@ -56,20 +56,20 @@ fn chain(told: &Told, majority: usize) -> BTreeMap<u64, Vec<Pid>> {
 }
 
 /// What each process that never failed so far delivered between entering a view and the next one.
-fn between(told: &Told) -> BTreeMap<u64, BTreeSet<Vec<MsgId>>> {
+fn between(told: &ViewOccurrences) -> BTreeMap<u64, BTreeSet<Vec<MsgId>>> {
     let mut found: BTreeMap<u64, BTreeSet<Vec<MsgId>>> = BTreeMap::new();
     for all in told.values() {
         let (mut view, mut delivered) = (None, Vec::new());
         for (_, did) in all {
             match did {
-                Did::View(next, _) => {
+                ViewOccurrence::View(next, _) => {
                     if let Some(id) = view.filter(|id| id + 1 == *next) {
                         found.entry(id).or_default().insert(std::mem::take(&mut delivered));
                     }
                     view = Some(*next);
                 }
-                Did::Deliver(m) => delivered.push(*m),
-                Did::Crash | Did::Left | Did::Recover => break,
+                ViewOccurrence::Deliver(m) => delivered.push(*m),
+                ViewOccurrence::Crash | ViewOccurrence::Left | ViewOccurrence::Recover => break,
             }
         }
     }
@@ -81,8 +81,8 @@ fn views_form_one_chain_of_majorities_and_survivors_deliver_the_same_between_two
     let mut changes = 0;
     for row in rows() {
         for seed in 0..seeds(60) {
-            let (config, mut told) = (shape(row, seed, "none"), Told::new());
-            let mut push = |event: &Event<'_>| tell(&mut told, event);
+            let (config, mut told) = (shape(row, seed, "none"), ViewOccurrences::new());
+            let mut push = |event: &TraceEvent<'_>| tell(&mut told, event);
             let report = record(row, &config, &settings(Profile::All), seed, &mut None, &mut push);
             assert!(report.expect("it is built").settled(), "{} {seed}", row.name());
             let views = chain(&told, config.cluster().quorum());
@@ -95,42 +95,52 @@ fn views_form_one_chain_of_majorities_and_survivors_deliver_the_same_between_two
     assert!(changes as u64 > seeds(60), "only {changes} changes of views");
 }
 
-fn group(row: &Row, replicas: usize) -> Config {
+fn group(row: &TotalOrderRow, replicas: usize) -> Config {
     let raw = RawConfig { groups: 1, replicas, clients: 0, ..RawConfig::default() };
     raw.check(row.about().params).expect("a sound configuration")
 }
 
 /// Runs a quiet world in which 200 messages are cast within 180 ms and only these faults strike.
-fn with(row: &Row, replicas: usize, strikes: Vec<Strike>) -> (Report, Told) {
+fn with(
+    row: &TotalOrderRow,
+    replicas: usize,
+    strikes: Vec<Strike>,
+) -> (RunReport, ViewOccurrences) {
     with_config(row, &group(row, replicas), strikes)
 }
 
-fn with_config(row: &Row, config: &Config, strikes: Vec<Strike>) -> (Report, Told) {
-    let settings = Settings {
+fn with_config(
+    row: &TotalOrderRow,
+    config: &Config,
+    strikes: Vec<Strike>,
+) -> (RunReport, ViewOccurrences) {
+    let settings = RunSettings {
         messages: 200,
         faulty: Some(Span::millis(200)),
         payload: Some(20),
-        model: Some(amcast_sim::Model::constant(Span::micros(2), Span::micros(50))),
-        ..Settings::default()
+        model: Some(amcast_sim::CarrierModel::constant(Span::micros(2), Span::micros(50))),
+        ..RunSettings::default()
     };
     let mut chooser = Chooser::seeded(7);
-    let mut plan = Plan::draw(row, config, &settings, &mut chooser);
+    let mut plan = RunPlan::draw(row, config, &settings, &mut chooser);
     plan.strikes = strikes;
-    let (mut told, run) = (Told::new(), Recorded { plan, choices: Choices::default() });
-    let mut push = |event: &Event<'_>| tell(&mut told, event);
+    let (mut told, run) = (ViewOccurrences::new(), RunRecord { plan, choices: Choices::default() });
+    let mut push = |event: &TraceEvent<'_>| tell(&mut told, event);
     let report = replay(row, config, &run, &mut push).expect("it is built");
-    assert_eq!(report.outcome, Outcome::Settled, "{}", row.name());
+    assert_eq!(report.outcome, RunOutcome::Settled, "{}", row.name());
     (report, told)
 }
 
 fn at_ms(ms: u64, fault: Fault) -> Strike {
-    Strike { at: When::Time(Time::ZERO + Span::millis(ms)), fault }
+    Strike { at: FaultTime::Time(Time::ZERO + Span::millis(ms)), fault }
 }
 
-fn deliveries(told: &Told, p: u32, ms: std::ops::Range<u64>) -> usize {
+fn deliveries(told: &ViewOccurrences, p: u32, ms: std::ops::Range<u64>) -> usize {
     let (from, upto) = (Span::millis(ms.start), Span::millis(ms.end));
     let within = |t: Time| (Time::ZERO + from..Time::ZERO + upto).contains(&t);
-    let is = |(t, did): &&(Time, Did)| matches!(did, Did::Deliver(_)) && within(*t);
+    let is = |(t, did): &&(Time, ViewOccurrence)| {
+        matches!(did, ViewOccurrence::Deliver(_)) && within(*t)
+    };
     told[&Pid(p)].iter().filter(is).count()
 }
 
@@ -148,8 +158,8 @@ fn a_minority_stops_and_comes_back_as_a_new_member_with_the_state() {
         assert_eq!(views.values().last().map(Vec::len), Some(3), "{views:?}");
         let of = |p: u32| {
             let all = told[&Pid(p)].iter().rev();
-            let since = all.take_while(|(_, did)| *did != Did::Recover);
-            since.filter(|(_, did)| matches!(did, Did::Deliver(_))).count()
+            let since = all.take_while(|(_, did)| *did != ViewOccurrence::Recover);
+            since.filter(|(_, did)| matches!(did, ViewOccurrence::Deliver(_))).count()
         };
         // What it had cast itself and could not know of, it gives up where that may be out of order.
         assert_eq!(of(0), of(1), "{}", row.name());
@@ -164,7 +174,7 @@ fn whoever_dies_at_any_moment_of_a_change_the_others_agree_on_a_view() {
     let dies = |p| Fault::Crash { p: Pid(p), mid_step: false, down: None };
     let mut seen = BTreeSet::new();
     for us in (0..800).step_by(10) {
-        let later = When::Time(Time::ZERO + Span::micros(20_900 + us));
+        let later = FaultTime::Time(Time::ZERO + Span::micros(20_900 + us));
         let strikes = vec![at_ms(20, dies(4)), Strike { at: later, fault: dies(0) }];
         let (report, told) = with(&SB_URCAST, 5, strikes);
         assert_eq!(report.crashes, 2);
@@ -198,7 +208,8 @@ fn a_member_that_leaves_is_missed_by_nobody() {
             };
             let (report, told) = with(row, 3, vec![at_ms(50, leaves)]);
             assert_eq!(report.crashes, 0, "{} {p}", row.name());
-            let (left, _) = told[&Pid(p)].iter().find(|(_, did)| *did == Did::Left).expect("left");
+            let (left, _) =
+                told[&Pid(p)].iter().find(|(_, did)| *did == ViewOccurrence::Left).expect("left");
             // Nobody would have been suspected before 100 ms.
             assert!(*left < Time::ZERO + Span::millis(60), "{} {p}: {left:?}", row.name());
             let views = chain(&told, 2);
@@ -213,7 +224,7 @@ fn a_member_that_leaves_is_missed_by_nobody() {
 
 /// A group whose members are waited for 10 ms, by this detector; what came of a pause of 60 ms, and of
 /// a crash.
-fn detected(row: &Row, detector: &str, fault: Fault) -> Told {
+fn detected(row: &TotalOrderRow, detector: &str, fault: Fault) -> ViewOccurrences {
     let set = [("detector", detector), ("heartbeat_us", "1000"), ("suspect_us", "10000")];
     let set = set.map(|(name, value)| (name.to_string(), value.to_string())).into();
     let raw = RawConfig { groups: 1, replicas: 3, clients: 0, set, ..RawConfig::default() };

@@ -5,12 +5,13 @@
 
 use crate::shapes::{judge, rows, seeds, settings, shape};
 use amcast_check::{
-    History, Order, Patterns, Property, Specification, Verdict, check, execution_patterns,
+    History, OrderKind, Patterns, Property, PropertyVerdict, Specification, check,
+    execution_patterns,
 };
 use amcast_core::{Config, Entry, RawConfig, Span};
 use amcast_protocols::catalog;
-use amcast_protocols::total::{Row, TABLE_3};
-use amcast_sim::{Model, Profile, Scenario, Settings};
+use amcast_protocols::total::{TABLE_3, TotalOrderRow};
+use amcast_sim::{CarrierModel, Profile, RunSettings, Scenario};
 
 /// Seeds within which the evidence is mostly complete.
 const SEEDS: u64 = 600;
@@ -21,7 +22,7 @@ const LOSSY: u64 = 3000;
 const PROFILES: [Profile; 3] = [Profile::All, Profile::Crash, Profile::Network];
 
 /// The specification of [TO table 3] whose properties the row promises.
-fn specification(row: &Row) -> Specification {
+fn specification(row: &TotalOrderRow) -> Specification {
     let promised = |spec: &Specification| {
         spec.properties().iter().all(|property| row.about().promises.contains(property))
     };
@@ -33,20 +34,20 @@ fn specification(row: &Row) -> Specification {
 /// fails: it skips nothing that correct processes deliver (EP3). They skip what only it delivered, which
 /// breaks the next stronger specification all the same.
 fn never_shown(spec: Specification) -> Patterns {
-    Patterns { ep3: spec.order == Order::Wuto, ..Patterns::default() }
+    Patterns { ep3: spec.order == OrderKind::Wuto, ..Patterns::default() }
 }
 
 /// A run: its profile, or `lossy`, and its seed.
-type Run = (&'static str, u64);
+type WitnessRun = (&'static str, u64);
 
 /// What shows that a row enforces no more than its specification.
 #[derive(Debug)]
 struct Evidence {
     spec: Specification,
     /// For each pattern a run in which a faulty process shows it.
-    patterns: [Option<Run>; 4],
+    patterns: [Option<WitnessRun>; 4],
     /// For each next stronger specification a run that breaks it.
-    breaks: Vec<(Specification, Option<Run>)>,
+    breaks: Vec<(Specification, Option<WitnessRun>)>,
 }
 
 impl Evidence {
@@ -56,7 +57,7 @@ impl Evidence {
     }
 
     /// Notes what a run shows, which must be within what the specification admits.
-    fn note(&mut self, history: &History, run: Run) {
+    fn note(&mut self, history: &History, run: WitnessRun) {
         for behaviour in execution_patterns(history).expect("it settled") {
             let shown = behaviour.patterns;
             assert!(shown.within(self.spec.admits()), "{run:?}: {shown} is not admitted");
@@ -78,7 +79,7 @@ impl Evidence {
     fn complete(&self) -> bool {
         let (admitted, never) = (each(self.spec.admits()), each(never_shown(self.spec)));
         let all = self.patterns.iter().zip(admitted).zip(never);
-        let shown = |((run, admitted), never): ((&Option<Run>, bool), bool)| {
+        let shown = |((run, admitted), never): ((&Option<WitnessRun>, bool), bool)| {
             run.is_some() || !admitted || never
         };
         all.into_iter().all(shown) && self.breaks.iter().all(|(_, run)| run.is_some())
@@ -90,7 +91,7 @@ const fn each(patterns: Patterns) -> [bool; 4] {
 }
 
 /// Searches runs of a row until its evidence is complete.
-fn search(row: &Row) -> Evidence {
+fn search(row: &TotalOrderRow) -> Evidence {
     let mut found = Evidence::new(specification(row));
     for seed in 0..seeds(SEEDS) {
         let profile = PROFILES[(seed % 3) as usize];
@@ -110,23 +111,29 @@ fn search(row: &Row) -> Evidence {
 }
 
 /// Notes what a run shows.
-fn look(row: &Row, config: &Config, settings: &Settings, run: Run, found: &mut Evidence) {
+fn look(
+    row: &TotalOrderRow,
+    config: &Config,
+    settings: &RunSettings,
+    run: WitnessRun,
+    found: &mut Evidence,
+) {
     let judged = judge(row, config, settings, run.1);
     assert!(judged.wrong.is_none(), "{} {run:?}: {:?}", row.name(), judged.wrong);
     found.note(&judged.history, run);
 }
 
-fn lossy_group(row: &Row) -> Config {
+fn lossy_group(row: &TotalOrderRow) -> Config {
     let set = [("lane".to_string(), "datagram".to_string())].into();
     let raw = RawConfig { groups: 1, replicas: 5, clients: 0, set, ..RawConfig::default() };
     raw.check(row.about().params).expect("a sound configuration")
 }
 
 /// What is lost is said again only after the crashes.
-fn lossy() -> Settings {
-    let mut model = Model::constant(Span::micros(2), Span::micros(40));
+fn lossy() -> RunSettings {
+    let mut model = CarrierModel::constant(Span::micros(2), Span::micros(40));
     model.network.loss_ppm = 400_000;
-    Settings {
+    RunSettings {
         messages: 40,
         payload: Some(20),
         faulty: Some(Span::millis(3)),
@@ -155,7 +162,7 @@ fn where_no_run_shows_a_pattern_a_crash_breaks_the_next_stronger_specification()
         ("pb-rcast", include_str!("../../../../scenarios/to-pb-skips-a-number.txt")),
         ("bb-rcast-urcast", include_str!("../../../../scenarios/to-bb-skips-a-number.txt")),
     ];
-    let without = |row: &&&Row| never_shown(specification(row)) != Patterns::default();
+    let without = |row: &&&TotalOrderRow| never_shown(specification(row)) != Patterns::default();
     assert_eq!(TABLE_3.iter().filter(without).count(), crashes.len());
     for (name, text) in crashes {
         let scenario = Scenario::read(text, &catalog::find).expect("a scenario");
@@ -166,7 +173,7 @@ fn where_no_run_shows_a_pattern_a_crash_breaks_the_next_stronger_specification()
         let broken = Specification::parse("TO(NUA,SUTO)").expect("one of the six").properties();
         let findings = check(&history, &broken);
         let suto = findings.verdict(Property::Suto);
-        assert!(matches!(suto, Some(Verdict::Violated(_))), "{name}: {findings}");
+        assert!(matches!(suto, Some(PropertyVerdict::Violated(_))), "{name}: {findings}");
         for shown in execution_patterns(&history).expect("it settled") {
             assert_eq!(shown.patterns.to_string(), "EP2", "{name}");
         }

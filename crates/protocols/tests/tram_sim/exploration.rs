@@ -2,25 +2,27 @@
 
 use crate::shapes::tram;
 use amcast_check::{History, check};
-use amcast_core::trace::Event;
-use amcast_core::{Cluster, Config, GroupSet, Overlay, Pid, RawConfig, Span, Time};
+use amcast_core::trace::TraceEvent;
+use amcast_core::{ClusterShape, Config, GroupSet, Overlay, Pid, RawConfig, Span, Time};
 use amcast_sim::chooser::Chooser;
-use amcast_sim::explore::Judge;
-use amcast_sim::{Delay, Exploration, Explored, Model, Plan, Report, Settings, explore};
+use amcast_sim::explore::RunJudge;
+use amcast_sim::{
+    CarrierModel, Delay, Exploration, ExplorationResult, RunPlan, RunReport, RunSettings, explore,
+};
 
 /// A run fails if it does not settle or breaks a promise.
-struct Keeps {
+struct PromiseJudge {
     overlay: Overlay,
-    cluster: Cluster,
+    cluster: ClusterShape,
     history: History,
 }
 
-impl Judge for Keeps {
-    fn event(&mut self, event: &Event<'_>) {
+impl RunJudge for PromiseJudge {
+    fn event(&mut self, event: &TraceEvent<'_>) {
         self.history.push_event(event, &self.cluster).expect("the simulator's events are sound");
     }
 
-    fn failed(&mut self, report: &Report) -> bool {
+    fn failed(&mut self, report: &RunReport) -> bool {
         let history = core::mem::replace(&mut self.history, arranged(&self.overlay));
         !report.settled() || !check(&history, tram().about().promises).all_hold()
     }
@@ -49,12 +51,12 @@ fn config(groups: usize, mutant: &str) -> Config {
 }
 
 /// Two messages of two clients to `dst`, and a process that dies before each event in turn.
-fn explored(groups: usize, dst: GroupSet, mutant: &str, bounds: &Exploration) -> Explored {
+fn explored(groups: usize, dst: GroupSet, mutant: &str, bounds: &Exploration) -> ExplorationResult {
     let config = config(groups, mutant);
-    let mut model = Model::constant(Span::micros(2), Span::micros(2));
+    let mut model = CarrierModel::constant(Span::micros(2), Span::micros(2));
     // How much of what it had posted still lands when a writer dies is a choice by itself.
     model.idle = Delay::Constant(Span::nanos(100));
-    let settings = Settings {
+    let settings = RunSettings {
         model: Some(model),
         messages: 2,
         payload: Some(8),
@@ -62,16 +64,16 @@ fn explored(groups: usize, dst: GroupSet, mutant: &str, bounds: &Exploration) ->
         faulty: Some(Span::micros(100)),
         settle: Span::millis(20),
         quiet: Span::micros(100),
-        ..Settings::default()
+        ..RunSettings::default()
     };
-    let mut plan = Plan::draw(tram(), &config, &settings, &mut Chooser::seeded(1));
+    let mut plan = RunPlan::draw(tram(), &config, &settings, &mut Chooser::seeded(1));
     for (i, cast) in plan.casts.iter_mut().enumerate() {
         // A new leader looks at the first client first, so a lost order shows.
         (cast.at, cast.dst) = (Time(30_000 + 3_000 * i as u64), dst);
         cast.sender = config.cluster().client(1 - i);
     }
     let (overlay, history) = (config.overlay().clone(), arranged(config.overlay()));
-    let mut judge = Keeps { overlay, cluster: *config.cluster(), history };
+    let mut judge = PromiseJudge { overlay, cluster: *config.cluster(), history };
     explore(tram(), &config, &plan, bounds, &mut None, &mut judge).expect("it is built")
 }
 

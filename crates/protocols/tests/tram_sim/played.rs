@@ -1,10 +1,10 @@
 //! Mutants that random runs hardly ever show, because much must fall together: each is shown by a scenario, in which
 //! TRAM as it is keeps every promise.
 
-use amcast_check::{History, Verdict, check};
-use amcast_core::trace::Event;
+use amcast_check::{History, PropertyVerdict, check};
+use amcast_core::trace::TraceEvent;
 use amcast_protocols::catalog;
-use amcast_sim::{Breach, Outcome, Scenario};
+use amcast_sim::{Breach, RunOutcome, Scenario};
 
 /// The mutants that are shown here.
 pub(crate) const SHOWN: [&str; 2] = ["skips-confirm", "writes-before-it-tells"];
@@ -18,15 +18,15 @@ fn wrong(text: &str, mutant: &str) -> Option<String> {
     let text = text.replacen(" groups=", &format!(" mutant={mutant} groups="), 1);
     let scenario = Scenario::read(&text, &catalog::find).expect("it can be read");
     let (mut history, cluster) = (History::new(), scenario.config().cluster());
-    let played = scenario.play(&mut |event: &Event<'_>| {
+    let played = scenario.play(&mut |event: &TraceEvent<'_>| {
         history.push_event(event, cluster).expect("the events are sound");
     });
     let findings = check(&history, scenario.entry().about().promises);
-    let broken = findings.findings.iter().any(|(_, v)| matches!(v, Verdict::Violated(_)));
+    let broken = findings.findings.iter().any(|(_, v)| matches!(v, PropertyVerdict::Violated(_)));
     match played.report.outcome {
         // Two replicas have different messages at one position: two orders.
-        Outcome::Breach(Breach::Diverged { .. }) => Some("two orders".to_string()),
-        Outcome::Settled if !broken => None,
+        RunOutcome::Breach(Breach::Diverged { .. }) => Some("two orders".to_string()),
+        RunOutcome::Settled if !broken => None,
         other => Some(format!("{other:?}\n{findings}")),
     }
 }

@@ -1,9 +1,11 @@
 //! Every promise is kept, whatever strikes within what TRAM assumes.
 
-use crate::shapes::{End, brief, five, hastiest, judge, seeds, settings, shape, tight, violated};
-use amcast_check::{Property, Verdict};
+use crate::shapes::{
+    TramRunEnd, brief, five, hastiest, judge, seeds, settings, shape, tight, violated,
+};
+use amcast_check::{Property, PropertyVerdict};
 use amcast_core::Config;
-use amcast_sim::{Failover, Profile, Settings};
+use amcast_sim::{Failover, Profile, RunSettings};
 use std::collections::BTreeMap;
 
 /// Seeds of each profile; `AMCAST_SEEDS` in the environment says otherwise.
@@ -15,7 +17,7 @@ fn kept(profile: Profile, reached: &[&str]) {
     kept_in(shape, &settings(profile), reached);
 }
 
-fn kept_in(shape: fn(u64) -> Config, settings: &Settings, reached: &[&str]) {
+fn kept_in(shape: fn(u64) -> Config, settings: &RunSettings, reached: &[&str]) {
     let profile = settings.profile;
     let mut marks = BTreeMap::<&str, u64>::new();
     let mut failover = Failover::default();
@@ -24,10 +26,10 @@ fn kept_in(shape: fn(u64) -> Config, settings: &Settings, reached: &[&str]) {
     for seed in 0..count {
         let config = shape(seed);
         let (end, findings) = judge(&config, settings, seed);
-        let held = findings.findings.iter().all(|(_, v)| matches!(v, Verdict::Holds));
+        let held = findings.findings.iter().all(|(_, v)| matches!(v, PropertyVerdict::Holds));
         let replay = format!("profile {}, seed {seed}", profile.name());
         assert!(end.trouble().is_none() && held, "{replay}: {end}\n{findings}\n{config:?}");
-        let End::Report(report) = end else { unreachable!("it had no trouble") };
+        let TramRunEnd::Report(report) = end else { unreachable!("it had no trouble") };
         deliveries += report.deliveries;
         failover.add(&report.failover);
         for (mark, times) in report.marks {
@@ -93,7 +95,7 @@ fn every_promise_is_kept_when_writes_are_torn_denied_and_late() {
 
 #[test]
 fn every_promise_is_kept_in_rings_with_room_for_a_few_messages() {
-    let small = |profile| Settings { messages: 200, payload_max: 24, ..settings(profile) };
+    let small = |profile| RunSettings { messages: 200, payload_max: 24, ..settings(profile) };
     kept_in(tight, &small(Profile::Memory), &["tram-asks-again", "tram-left-behind"]);
     kept_in(
         tight,
@@ -104,7 +106,7 @@ fn every_promise_is_kept_in_rings_with_room_for_a_few_messages() {
 
 #[test]
 fn every_promise_is_kept_when_replicas_do_not_reach_each_other_at_first() {
-    let small = |profile| Settings { messages: 200, payload_max: 24, ..settings(profile) };
+    let small = |profile| RunSettings { messages: 200, payload_max: 24, ..settings(profile) };
     for profile in [Profile::Memory, Profile::All] {
         kept_in(five, &small(profile), &["sim-unreached", "tram-left-behind"]);
     }

@@ -3,11 +3,11 @@
 
 use crate::shapes::{seeds, settings, tight, tram};
 use amcast_check::{History, check};
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Pid, Span, Time};
 use amcast_sim::chooser::{Chooser, Concern};
 use amcast_sim::run::run_plan;
-use amcast_sim::{Fault, Plan, Profile, Settings, Strike, When};
+use amcast_sim::{Fault, FaultTime, Profile, RunPlan, RunSettings, Strike};
 use std::collections::BTreeMap;
 
 /// Seeds of each profile.
@@ -22,12 +22,12 @@ struct Shown {
 }
 
 /// The plan of a run in which clients die again and again, and come back soon.
-fn plan(config: &Config, settings: &Settings, seed: u64) -> Plan {
+fn plan(config: &Config, settings: &RunSettings, seed: u64) -> RunPlan {
     let mut chooser = Chooser::seeded(!seed);
-    let mut plan = Plan::draw(tram(), config, settings, &mut chooser);
+    let mut plan = RunPlan::draw(tram(), config, settings, &mut chooser);
     let mut pick = |n: u64| chooser.pick(Concern::Faults, n);
     for _ in 0..pick(40) {
-        let at = When::Time(Time(pick(plan.calm.0)));
+        let at = FaultTime::Time(Time(pick(plan.calm.0)));
         let p = config.cluster().client(pick(config.cluster().clients() as u64) as usize);
         let (mid_step, down) = (pick(2) == 1, Some(Span(1 + pick(20_000))));
         plan.strikes.push(Strike { at, fault: Fault::Crash { p, mid_step, down } });
@@ -38,8 +38,8 @@ fn plan(config: &Config, settings: &Settings, seed: u64) -> Plan {
 /// Runs seeds of a profile with rings for a few messages, and fails at the first that breaks a promise or
 /// does not settle, or if no buffer moves while a leader copies from it.
 fn kept(profile: Profile) {
-    let usual = Settings { messages: 200, payload_max: 150, ..settings(profile) };
-    let settings = Settings { clients_return: true, ..usual };
+    let usual = RunSettings { messages: 200, payload_max: 150, ..settings(profile) };
+    let settings = RunSettings { clients_return: true, ..usual };
     let mut shown = Shown::default();
     for seed in 0..seeds(SEEDS) {
         let config = tight(seed);
@@ -47,10 +47,10 @@ fn kept(profile: Profile) {
         let mut history = History::new();
         history.arrange(config.overlay()).expect("one tree");
         let client = |p: Pid| cluster.group_of(p).is_none();
-        let mut push = |event: &Event<'_>| {
+        let mut push = |event: &TraceEvent<'_>| {
             // A client that came back has forgotten what it had cast, and owes nothing of that. That
             // what it casts afterwards is delivered is a condition for the run to settle.
-            if matches!(event, Event::Recover { p, .. } if client(*p)) {
+            if matches!(event, TraceEvent::Recover { p, .. } if client(*p)) {
                 shown.returned += 1;
                 return;
             }

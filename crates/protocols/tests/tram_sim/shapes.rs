@@ -1,11 +1,11 @@
 //! Configurations by seed, and what a run in one of them came to.
 
-use amcast_check::{History, Property, Report as Findings, Verdict, check};
-use amcast_core::trace::Event;
+use amcast_check::{CheckReport as Findings, History, Property, PropertyVerdict, check};
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, RawConfig, Span};
 use amcast_protocols::{catalog, trial};
 use amcast_sim::run::record;
-use amcast_sim::{Outcome, Profile, Report, Settings};
+use amcast_sim::{Profile, RunOutcome, RunReport, RunSettings};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -51,33 +51,33 @@ fn checked(raw: &RawConfig) -> Config {
 }
 
 /// What is multicast in a run: enough to go round the rings several times.
-pub(crate) fn settings(profile: Profile) -> Settings {
-    Settings { payload_max: 1500, ..Settings::with(profile) }
+pub(crate) fn settings(profile: Profile) -> RunSettings {
+    RunSettings { payload_max: 1500, ..RunSettings::with(profile) }
 }
 
 /// How a run ended.
-pub(crate) enum End {
+pub(crate) enum TramRunEnd {
     /// By itself.
-    Report(Box<Report>),
+    Report(Box<RunReport>),
     /// By an assertion of the protocol.
     Assertion(String),
 }
 
-impl End {
+impl TramRunEnd {
     /// What stopped or stalled the run, beside what the checker says.
     pub(crate) fn trouble(&self) -> Option<&'static str> {
         match self {
             Self::Assertion(_) => Some("assertion"),
             Self::Report(report) => match report.outcome {
-                Outcome::Settled => None,
-                Outcome::NotSettled(_) => Some("not settled"),
-                Outcome::Breach(_) => Some("breach"),
+                RunOutcome::Settled => None,
+                RunOutcome::NotSettled(_) => Some("not settled"),
+                RunOutcome::Breach(_) => Some("breach"),
             },
         }
     }
 }
 
-impl core::fmt::Display for End {
+impl core::fmt::Display for TramRunEnd {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Report(report) => write!(f, "{:?}", report.outcome),
@@ -88,24 +88,24 @@ impl core::fmt::Display for End {
 
 /// Runs a seed and judges everything that TRAM promises. A run that did not settle is over all the
 /// same: what it had not delivered by then counts as never delivered.
-pub(crate) fn judge(config: &Config, settings: &Settings, seed: u64) -> (End, Findings) {
+pub(crate) fn judge(config: &Config, settings: &RunSettings, seed: u64) -> (TramRunEnd, Findings) {
     let mut history = History::new();
     history.arrange(config.overlay()).expect("one tree");
-    let mut push = |event: &Event<'_>| {
+    let mut push = |event: &TraceEvent<'_>| {
         history.push_event(event, config.cluster()).expect("the simulator's events are sound");
     };
     let ran = catch_unwind(AssertUnwindSafe(|| {
         record(tram(), config, settings, seed, &mut None, &mut push).expect("it is built")
     }));
     let end = match ran {
-        Ok(report) => End::Report(Box::new(report)),
-        Err(said) => End::Assertion(match said.downcast::<String>() {
+        Ok(report) => TramRunEnd::Report(Box::new(report)),
+        Err(said) => TramRunEnd::Assertion(match said.downcast::<String>() {
             Ok(text) => *text,
             Err(other) => other.downcast_ref::<&str>().copied().unwrap_or("?").to_string(),
         }),
     };
     if end.trouble() == Some("not settled") {
-        push(&Event::End);
+        push(&TraceEvent::End);
     }
     let findings = check(&history, tram().about().promises);
     (end, findings)
@@ -113,7 +113,9 @@ pub(crate) fn judge(config: &Config, settings: &Settings, seed: u64) -> (End, Fi
 
 /// The promises that a run broke.
 pub(crate) fn violated(findings: &Findings) -> BTreeSet<Property> {
-    let violated = |(_, verdict): &&(Property, Verdict)| matches!(verdict, Verdict::Violated(_));
+    let violated = |(_, verdict): &&(Property, PropertyVerdict)| {
+        matches!(verdict, PropertyVerdict::Violated(_))
+    };
     findings.findings.iter().filter(violated).map(|(property, _)| *property).collect()
 }
 
@@ -124,7 +126,7 @@ pub(crate) fn seeds(usual: u64) -> u64 {
 }
 
 /// A short run full of faults: what is not delivered soon after them never will be.
-pub(crate) fn brief(profile: Profile) -> Settings {
+pub(crate) fn brief(profile: Profile) -> RunSettings {
     let (faulty, settle) = (Some(Span::millis(4)), Span::millis(100));
-    Settings { faulty, settle, quiet: Span::micros(500), ..settings(profile) }
+    RunSettings { faulty, settle, quiet: Span::micros(500), ..settings(profile) }
 }

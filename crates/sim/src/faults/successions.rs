@@ -2,20 +2,20 @@
 //! is gone itself as soon as the first one is back. The next that takes over finds two logs with different
 //! values for one position, and must choose the right one.
 
-use super::{Drawing, Fault, Profile, Strike, When, assumes};
+use super::{Fault, FaultDrawing, FaultTime, Profile, Strike, assumes};
 use crate::chooser::Concern;
 use alloc::vec::Vec;
-use amcast_core::{About, Assumption, Cluster, MediumKind, Pid, Span, Time};
+use amcast_core::{About, Assumption, ClusterShape, MediumKind, Pid, Span, Time};
 
 /// Whether runs of this profile may have successions: of protocols over messages in whose groups a majority
 /// goes on without the others, and takes them in again.
-pub(crate) fn has_successions(profile: Profile, about: &About, cluster: &Cluster) -> bool {
+pub(crate) fn has_successions(profile: Profile, about: &About, cluster: &ClusterShape) -> bool {
     let strikes = profile.has(Profile::Crash) || profile.has(Profile::Network);
     let bears = !assumes(about, Assumption::NoCrash) && !about.capabilities.views;
     strikes && bears && about.medium == MediumKind::Messages && cluster.replicas() >= 3
 }
 
-impl Drawing<'_> {
+impl FaultDrawing<'_> {
     /// Rounds in which two replicas of a group are gone in turn; drawn apart from all other faults. Who is
     /// silent for `silence` is suspected.
     pub(super) fn successions(&mut self, profile: Profile, silence: Span) {
@@ -78,7 +78,7 @@ impl Drawing<'_> {
 
     fn strike(&mut self, at: Time, fault: Fault) {
         if at < self.calm {
-            self.strikes.push(Strike { at: When::Time(at), fault });
+            self.strikes.push(Strike { at: FaultTime::Time(at), fault });
         }
     }
 

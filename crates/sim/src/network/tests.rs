@@ -20,20 +20,20 @@ fn wild() -> NetworkModel {
 }
 
 /// Two connected processes that have heard so.
-fn network(model: NetworkModel, chooser: &mut Chooser) -> Network {
-    let mut network = Network::new(2, model);
+fn network(model: NetworkModel, chooser: &mut Chooser) -> SimNetwork {
+    let mut network = SimNetwork::new(2, model);
     network.connect_all(Time::ZERO, chooser);
     let heard = heard(&mut network, Time(999), chooser);
     assert_eq!(heard.len(), 2);
     network
 }
 
-fn send(network: &mut Network, now: u64, lane: Lane, number: u8, chooser: &mut Chooser) {
+fn send(network: &mut SimNetwork, now: u64, lane: Lane, number: u8, chooser: &mut Chooser) {
     network.send(Time(now), A, B, lane, &Rc::from([number]), chooser);
 }
 
 /// What is heard up to then, in order.
-fn heard(network: &mut Network, until: Time, chooser: &mut Chooser) -> Vec<Heard> {
+fn heard(network: &mut SimNetwork, until: Time, chooser: &mut Chooser) -> Vec<NetworkEvent> {
     let mut all = Vec::new();
     while network.next() <= until {
         network.step(chooser);
@@ -43,11 +43,11 @@ fn heard(network: &mut Network, until: Time, chooser: &mut Chooser) -> Vec<Heard
 }
 
 /// The frames' numbers, 100 for `Up` and 200 for `Down`, as heard by B.
-fn at_b(heard: &[Heard]) -> Vec<u8> {
-    let number = |h: &Heard| match h {
-        Heard::Frame { to: B, bytes, .. } => Some(bytes[0]),
-        Heard::Up { to: B, .. } => Some(100),
-        Heard::Down { to: B, .. } => Some(200),
+fn at_b(heard: &[NetworkEvent]) -> Vec<u8> {
+    let number = |h: &NetworkEvent| match h {
+        NetworkEvent::Frame { to: B, bytes, .. } => Some(bytes[0]),
+        NetworkEvent::Up { to: B, .. } => Some(100),
+        NetworkEvent::Down { to: B, .. } => Some(200),
         _ => None,
     };
     heard.iter().filter_map(number).collect()
@@ -184,8 +184,8 @@ fn between_regions_a_frame_takes_longer_by_what_lies_between_them() {
     let chooser = &mut Chooser::seeded(3);
     let mut one_way = [[Span::ZERO; REGIONS_MAX]; REGIONS_MAX];
     (one_way[0][1], one_way[1][0]) = (Span(70), Span(40));
-    let far = Far { regions: 2, one_way };
-    let mut network = Network::new(4, NetworkModel { far, ..NetworkModel::constant(Span(10)) });
+    let far = FarRegions { regions: 2, one_way };
+    let mut network = SimNetwork::new(4, NetworkModel { far, ..NetworkModel::constant(Span(10)) });
     network.connect_all(Time::ZERO, chooser);
     heard(&mut network, Time(999), chooser);
     for (from, to, at) in [(0, 1, 1010), (0, 2, 1080), (3, 1, 1050), (2, 3, 1010)] {

@@ -1,9 +1,9 @@
 //! Writes and reads on their way.
 
-use super::{Answer, Due, Happening, Order, Ram, RawLine};
+use super::{MemoryOccurrence, OwnedOutcome, Ram, RamTimer, RawLine, WriteOrder};
 use crate::chooser::{Chooser, Concern};
 use alloc::vec::Vec;
-use amcast_core::memory::{LINE_WORDS, RegionId, Source};
+use amcast_core::memory::{LINE_WORDS, RegionId, WriteSource};
 use amcast_core::step::Ticket;
 use amcast_core::{Pid, Span, Time};
 use core::ops::{Index, IndexMut};
@@ -14,7 +14,7 @@ pub(super) const STRIDE: u32 = LINE_WORDS as u32 + 1;
 
 /// A write on its way.
 #[derive(Debug)]
-pub(super) struct Write {
+pub(super) struct WriteInFlight {
     /// Its place among all posts.
     order: u64,
     writer: Pid,
@@ -23,7 +23,7 @@ pub(super) struct Write {
     life: u32,
     region: RegionId,
     at: u32,
-    source: Source,
+    source: WriteSource,
     /// The source as it was read; until then it is read where it lies.
     copy: Option<Vec<RawLine>>,
     ticket: Option<Ticket>,
@@ -36,7 +36,7 @@ pub(super) struct Write {
     due: Time,
     /// Stores before this are put off: it was denied and lingers.
     not_before: Time,
-    fate: Fate,
+    fate: WriteFate,
     /// Its answer waits only for those before it.
     answered: bool,
     /// How many entries of the queue speak of it.
@@ -44,13 +44,13 @@ pub(super) struct Write {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum WriteFate {
     Open,
     Denied,
     Lost,
 }
 
-impl Write {
+impl WriteInFlight {
     const fn words(&self) -> u32 {
         self.source.count() * STRIDE
     }
@@ -72,7 +72,7 @@ impl Write {
 
     /// Whether it appears only if its region lets its writer in.
     pub(super) fn asks(&self) -> bool {
-        self.fate == Fate::Open
+        self.fate == WriteFate::Open
     }
 
     pub(super) const fn lane(&self) -> (Pid, RegionId) {
@@ -94,7 +94,7 @@ impl Write {
 
 /// A read on its way.
 #[derive(Debug)]
-pub(super) struct Read {
+pub(super) struct ReadInFlight {
     reader: Pid,
     reader_life: u32,
     owner: Pid,
@@ -111,7 +111,7 @@ pub(super) struct Read {
     events: u8,
 }
 
-impl Read {
+impl ReadInFlight {
     /// Whether it looks for the first time by `soon`, at this life of `owner`.
     pub(super) fn looks(&self, owner: Pid, life: u32, soon: Time) -> bool {
         let open = !self.lost && self.due != Time::NEVER && self.due <= soon;
@@ -132,18 +132,18 @@ impl Read {
 
 /// What is on its way, by number.
 #[derive(Debug)]
-pub(super) struct Flights<T> {
+pub(super) struct InFlightTable<T> {
     slots: Vec<Option<T>>,
     free: Vec<usize>,
 }
 
-impl<T> Default for Flights<T> {
+impl<T> Default for InFlightTable<T> {
     fn default() -> Self {
         Self { slots: Vec::new(), free: Vec::new() }
     }
 }
 
-impl<T> Flights<T> {
+impl<T> InFlightTable<T> {
     fn add(&mut self, item: T) -> usize {
         if let Some(i) = self.free.pop() {
             self.slots[i] = Some(item);
@@ -163,14 +163,14 @@ impl<T> Flights<T> {
     }
 }
 
-impl<T> Index<usize> for Flights<T> {
+impl<T> Index<usize> for InFlightTable<T> {
     type Output = T;
     fn index(&self, i: usize) -> &T {
         self.slots[i].as_ref().expect("entries of the queue are counted")
     }
 }
 
-impl<T> IndexMut<usize> for Flights<T> {
+impl<T> IndexMut<usize> for InFlightTable<T> {
     fn index_mut(&mut self, i: usize) -> &mut T {
         self.slots[i].as_mut().expect("entries of the queue are counted")
     }
@@ -182,7 +182,7 @@ impl Ram {
         now: Time,
         from: Pid,
         (owner, region, at): (Pid, RegionId, u32),
-        source: Source,
+        source: WriteSource,
         (ticket, bell): (Option<Ticket>, bool),
         chooser: &mut Chooser,
     ) {
@@ -192,10 +192,10 @@ impl Ram {
         let reachable = self.reachable(from, owner);
         let cut = now < self.way(from, owner).cut;
         if !reachable || cut {
-            write.fate = Fate::Lost;
+            write.fate = WriteFate::Lost;
         }
         // Once it is answered the writer may change the source.
-        let made_alone = matches!(source, Source::Made { rest, .. } if rest.count == 0);
+        let made_alone = matches!(source, WriteSource::Made { rest, .. } if rest.count == 0);
         if reachable && !made_alone && (cut || chooser.chance(Concern::Ram, self.model.early_ppm)) {
             write.copy = Some(self.read_source(&write));
         }
@@ -220,8 +220,8 @@ impl Ram {
         let way = self.way(from, owner);
         let ready = leaves.max(way.stalled).max(way.cut);
         let behind = match self.model.order {
-            Order::PerRegion => gate.last,
-            Order::PerOwner => gate.last.max(way.last),
+            WriteOrder::PerRegion => gate.last,
+            WriteOrder::PerOwner => gate.last.max(way.last),
         };
         let mut time = (ready + self.draw(self.model.write, chooser)).max(behind);
         if chooser.chance(Concern::Ram, self.model.split_ppm) {
@@ -243,11 +243,11 @@ impl Ram {
         &mut self,
         writer: Pid,
         (owner, region, at): (Pid, RegionId, u32),
-        source: Source,
+        source: WriteSource,
         ticket: Option<Ticket>,
-    ) -> Write {
+    ) -> WriteInFlight {
         self.posted += 1;
-        Write {
+        WriteInFlight {
             order: self.posted,
             writer,
             owner,
@@ -262,7 +262,7 @@ impl Ram {
             limit: source.count() * STRIDE,
             due: Time::NEVER,
             not_before: Time::ZERO,
-            fate: Fate::Open,
+            fate: WriteFate::Open,
             answered: false,
             events: 0,
         }
@@ -277,12 +277,12 @@ impl Ram {
 
     fn store_at(&mut self, at: Time, write: usize, upto: u32) {
         self.writes[write].events += 1;
-        self.due.push(at, Due::Store { write, upto });
+        self.due.push(at, RamTimer::Store { write, upto });
     }
 
     fn answer_at(&mut self, at: Time, write: usize) {
         self.writes[write].events += 1;
-        self.due.push(at, Due::Answer { write });
+        self.due.push(at, RamTimer::Answer { write });
     }
 
     /// An entry of the queue about this write is dealt with.
@@ -294,14 +294,14 @@ impl Ram {
         }
     }
 
-    fn read_source(&self, write: &Write) -> Vec<RawLine> {
+    fn read_source(&self, write: &WriteInFlight) -> Vec<RawLine> {
         let line =
             |i| core::array::from_fn(|word| self.source_word(write, i * STRIDE + word as u32));
         (0..write.source.count()).map(line).collect()
     }
 
     /// One word of what a write carries, from where it lies now.
-    pub(super) fn source_word(&self, write: &Write, word: u32) -> u64 {
+    pub(super) fn source_word(&self, write: &WriteInFlight, word: u32) -> u64 {
         let (line, word) = (word / STRIDE, word % STRIDE);
         if let Some(copy) = &write.copy {
             return copy[line as usize][word as usize];
@@ -311,10 +311,10 @@ impl Ram {
             lines[at as usize].raw(word as usize).load(Ordering::Relaxed)
         };
         match &write.source {
-            Source::Copy(lines) => own(lines.region, lines.at + line),
-            Source::Made { stamp, .. } if word == LINE_WORDS as u32 => stamp.0,
-            Source::Made { head, .. } if line == 0 => head[word as usize],
-            Source::Made { rest, .. } => own(rest.region, rest.at + line - 1),
+            WriteSource::Copy(lines) => own(lines.region, lines.at + line),
+            WriteSource::Made { stamp, .. } if word == LINE_WORDS as u32 => stamp.0,
+            WriteSource::Made { head, .. } if line == 0 => head[word as usize],
+            WriteSource::Made { rest, .. } => own(rest.region, rest.at + line - 1),
         }
     }
 
@@ -326,13 +326,13 @@ impl Ram {
             return self.settle(index);
         }
         let gate = home.gates[usize::from(region.0)];
-        let wait = if write.fate == Fate::Denied { write.not_before } else { gate.floor };
+        let wait = if write.fate == WriteFate::Denied { write.not_before } else { gate.floor };
         if now < wait {
             self.store_at(wait, index, upto);
             return self.settle(index);
         }
         let guarded = home.specs[usize::from(region.0)].guarded;
-        if guarded && !gate.allowed && write.fate == Fate::Open {
+        if guarded && !gate.allowed && write.fate == WriteFate::Open {
             self.deny(now, index, chooser);
             if now < self.writes[index].not_before {
                 self.store_at(self.writes[index].not_before, index, upto);
@@ -351,7 +351,7 @@ impl Ram {
             let write = &mut self.writes[index];
             write.stored = upto;
             let bell = write.bell && write.whole();
-            self.happened.push_back(Happening::Changed { owner, bell });
+            self.happened.push_back(MemoryOccurrence::Changed { owner, bell });
             self.appears(index);
         }
         self.settle(index);
@@ -359,7 +359,7 @@ impl Ram {
 
     /// Something of this write has appeared.
     pub(super) fn appears(&mut self, index: usize) {
-        let Write { writer, owner, order, .. } = self.writes[index];
+        let WriteInFlight { writer, owner, order, .. } = self.writes[index];
         if order > self.homes[writer.index()].began {
             self.way_mut(writer, owner).appeared = true;
         }
@@ -368,7 +368,7 @@ impl Ram {
     /// The region of this write was revoked before the write was wholly there.
     fn deny(&mut self, now: Time, index: usize, chooser: &mut Chooser) {
         let mut write = self.writes.slots[index].take().expect("it is on its way");
-        write.fate = Fate::Denied;
+        write.fate = WriteFate::Denied;
         // Once it is answered the writer may change the source.
         if write.copy.is_none() {
             write.copy = Some(self.read_source(&write));
@@ -408,9 +408,9 @@ impl Ram {
             return;
         }
         let life = self.homes[owner.index()].life;
-        let hit = |w: &Write| {
+        let hit = |w: &WriteInFlight| {
             (w.owner, w.region, w.life) == (owner, region, life)
-                && w.fate == Fate::Open
+                && w.fate == WriteFate::Open
                 && w.stored < w.limit
         };
         for index in self.in_order(hit) {
@@ -418,7 +418,7 @@ impl Ram {
         }
     }
 
-    fn in_order(&self, hit: impl Fn(&Write) -> bool) -> Vec<usize> {
+    fn in_order(&self, hit: impl Fn(&WriteInFlight) -> bool) -> Vec<usize> {
         let mut found: Vec<(u64, usize)> =
             self.writes.iter().filter(|(_, w)| hit(w)).map(|(i, w)| (w.order, i)).collect();
         found.sort_unstable();
@@ -430,7 +430,7 @@ impl Ram {
         let write = &mut self.writes[index];
         let (writer, owner) = (write.writer, write.owner);
         let home = &self.homes[owner.index()];
-        if write.fate == Fate::Open && write.life == home.life && write.stored < write.limit {
+        if write.fate == WriteFate::Open && write.life == home.life && write.stored < write.limit {
             // Held back behind a write that lingers: answered when it is there.
             let floor = home.gates[usize::from(write.region.0)].floor;
             let at = now.max(floor) + self.draw(self.model.answer, chooser);
@@ -456,14 +456,14 @@ impl Ram {
         let region = usize::from(write.region.0);
         let shut = home.specs[region].guarded && !home.gates[region].allowed;
         let answer = match write.fate {
-            _ if write.life != home.life => Answer::Lost,
-            Fate::Denied => Answer::Denied,
-            Fate::Lost => Answer::Lost,
-            Fate::Open if shut => Answer::Denied,
-            Fate::Open => Answer::Written,
+            _ if write.life != home.life => OwnedOutcome::Lost,
+            WriteFate::Denied => OwnedOutcome::Denied,
+            WriteFate::Lost => OwnedOutcome::Lost,
+            WriteFate::Open if shut => OwnedOutcome::Denied,
+            WriteFate::Open => OwnedOutcome::Written,
         };
         if let Some(ticket) = write.ticket.take() {
-            self.happened.push_back(Happening::Done { to: write.writer, ticket, answer });
+            self.happened.push_back(MemoryOccurrence::Done { to: write.writer, ticket, answer });
         }
     }
 
@@ -479,7 +479,7 @@ impl Ram {
         let way = self.way(from, owner);
         let (stalled, cut) = (way.stalled, way.cut);
         let lost = !self.reachable(from, owner) || now < cut;
-        let read = self.reads.add(Read {
+        let read = self.reads.add(ReadInFlight {
             reader: from,
             reader_life: self.homes[from.index()].life,
             owner,
@@ -495,7 +495,7 @@ impl Ram {
         });
         if lost {
             let at = leaves + self.draw(self.model.lost, chooser);
-            return self.due.push(at, Due::Words { read });
+            return self.due.push(at, RamTimer::Words { read });
         }
         let mut time = leaves.max(stalled) + self.draw(self.model.read, chooser);
         let split = count > 1 && chooser.chance(Concern::Ram, self.model.split_ppm);
@@ -512,13 +512,13 @@ impl Ram {
         self.reads[read].due = time;
         for (from, upto) in parts.into_iter().filter(|(from, upto)| from < upto) {
             self.reads[read].events += 1;
-            self.due.push(time, Due::Look { read, from, upto });
+            self.due.push(time, RamTimer::Look { read, from, upto });
             if split {
                 time += self.draw(self.model.split, chooser);
             }
         }
         let at = time + self.draw(self.model.answer, chooser);
-        self.due.push(at, Due::Words { read });
+        self.due.push(at, RamTimer::Words { read });
     }
 
     pub(super) fn look(&mut self, index: usize, from: u32, upto: u32) {
@@ -543,9 +543,9 @@ impl Ram {
         let reader = &self.homes[read.reader.index()];
         if reader.alive && reader.life == read.reader_life {
             let lines = core::mem::take(&mut read.lines);
-            let answer = if read.lost { Answer::Lost } else { Answer::Words(lines) };
+            let answer = if read.lost { OwnedOutcome::Lost } else { OwnedOutcome::Words(lines) };
             let (to, ticket) = (read.reader, read.ticket);
-            self.happened.push_back(Happening::Done { to, ticket, answer });
+            self.happened.push_back(MemoryOccurrence::Done { to, ticket, answer });
         }
         self.settle_read(index);
     }
@@ -564,8 +564,8 @@ impl Ram {
         let mut lanes: Vec<(RegionId, Vec<usize>)> = Vec::new();
         for index in self.in_order(|w| (w.writer, w.owner) == (writer, owner)) {
             let lane = match self.model.order {
-                Order::PerRegion => self.writes[index].region,
-                Order::PerOwner => RegionId(0),
+                WriteOrder::PerRegion => self.writes[index].region,
+                WriteOrder::PerOwner => RegionId(0),
             };
             match lanes.iter_mut().find(|(region, _)| *region == lane) {
                 Some((_, writes)) => writes.push(index),
@@ -596,19 +596,20 @@ impl Ram {
     /// What this life of `writer` has on the way to `owner` is lost without a trace.
     pub(super) fn forgo(&mut self, writer: Pid, owner: Pid) {
         let began = self.homes[writer.index()].began;
-        let mine = |w: &Write| (w.writer, w.owner) == (writer, owner) && w.order > began;
+        let mine = |w: &WriteInFlight| (w.writer, w.owner) == (writer, owner) && w.order > began;
         for index in self.in_order(mine) {
             let write = &mut self.writes[index];
-            (write.fate, write.limit) = (Fate::Lost, write.stored);
+            (write.fate, write.limit) = (WriteFate::Lost, write.stored);
         }
     }
 
     /// What is on the way from `writer` to `owner` is answered `Lost`, and lands all the same.
     pub(super) fn lose(&mut self, writer: Pid, owner: Pid) {
-        let open = |w: &Write| (w.writer, w.owner) == (writer, owner) && w.fate == Fate::Open;
+        let open =
+            |w: &WriteInFlight| (w.writer, w.owner) == (writer, owner) && w.fate == WriteFate::Open;
         for index in self.in_order(|w| open(w) && !w.whole()) {
             let mut write = self.writes.slots[index].take().expect("it is on its way");
-            write.fate = Fate::Lost;
+            write.fate = WriteFate::Lost;
             if write.copy.is_none() {
                 write.copy = Some(self.read_source(&write));
             }

@@ -1,14 +1,14 @@
 //! What the memory keeps of its laws, and what it may do beside them.
 
 use super::*;
-use amcast_core::memory::{Lines, Stamp};
+use amcast_core::memory::{LineRange, LineStamp};
 
 const OWNER: Pid = Pid(0);
 const WRITER: Pid = Pid(1);
 const PLAIN: RegionId = RegionId(0);
 const GUARDED: RegionId = RegionId(1);
 const STAGING: RegionId = RegionId(0);
-const STAMP: Stamp = Stamp::new(1, 0);
+const STAMP: LineStamp = LineStamp::new(1, 0);
 
 fn ram(model: RamModel) -> Ram {
     let spec = |name, writer, guarded| RegionSpec { name, lines: 8, writer, guarded };
@@ -30,7 +30,7 @@ fn wild() -> RamModel {
         denied_late: Delay::Uniform(Span(1), Span(500)),
         lost: Delay::Uniform(Span(1), Span(90)),
         fresh: Delay::Uniform(Span(1), Span(90)),
-        order: Order::PerRegion,
+        order: WriteOrder::PerRegion,
         ..RamModel::constant(Span(10), Span(1), Span(1))
     }
 }
@@ -39,10 +39,10 @@ fn words(i: u64) -> [u64; LINE_WORDS] {
     [i + 1; LINE_WORDS]
 }
 
-fn write(region: RegionId, at: u32) -> Out {
-    let source = Source::line(words(u64::from(at)), STAMP);
+fn write(region: RegionId, at: u32) -> MemoryOutput {
+    let source = WriteSource::line(words(u64::from(at)), STAMP);
     let ticket = Some(Ticket(u64::from(at)));
-    Out::Write { to: OWNER, region, at, source, ticket, bell: true }
+    MemoryOutput::Write { to: OWNER, region, at, source, ticket, bell: true }
 }
 
 /// What line `i` of a region looks like: not there, in part, or whole. Panics if it has its stamp
@@ -56,10 +56,10 @@ fn state(ram: &Ram, region: RegionId, i: u32) -> u8 {
     u8::from(line.words() != [0; LINE_WORDS])
 }
 
-fn answers(ram: &mut Ram) -> Vec<(Ticket, Answer)> {
+fn answers(ram: &mut Ram) -> Vec<(Ticket, OwnedOutcome)> {
     let happened = core::iter::from_fn(|| ram.take());
     let done = happened.filter_map(|h| match h {
-        Happening::Done { ticket, answer, .. } => Some((ticket, answer)),
+        MemoryOccurrence::Done { ticket, answer, .. } => Some((ticket, answer)),
         _ => None,
     });
     done.collect()
@@ -82,7 +82,7 @@ fn a_torn_line_is_seen_and_lines_come_in_order() {
         let answered = answers(&mut ram);
         let tickets: Vec<u64> = answered.iter().map(|(t, _)| t.0).collect();
         assert_eq!(tickets, [0, 1, 2, 3], "answers keep the order of posting");
-        assert!(answered.iter().all(|(_, a)| *a == Answer::Written));
+        assert!(answered.iter().all(|(_, a)| *a == OwnedOutcome::Written));
     }
     assert!(torn > 100, "{torn}");
 }
@@ -112,17 +112,17 @@ fn what_is_revoked_is_denied_and_seen_all_the_same_by_chance() {
     let (mut seen, mut later, mut gone) = (0, 0, 0);
     for seed in 0..300 {
         let (mut chooser, mut ram) = (Chooser::seeded(seed), ram(wild()));
-        ram.post(Time::ZERO, OWNER, &Out::Allow(GUARDED), &mut chooser);
+        ram.post(Time::ZERO, OWNER, &MemoryOutput::Allow(GUARDED), &mut chooser);
         for at in 0..4 {
             ram.post(Time::ZERO, WRITER, &write(GUARDED, at), &mut chooser);
         }
         let stop = Time(10 + chooser.pick(Concern::Faults, 80));
         ram.advance(stop, &mut chooser);
         let before = answers(&mut ram);
-        ram.post(stop, OWNER, &Out::Revoke(GUARDED), &mut chooser);
+        ram.post(stop, OWNER, &MemoryOutput::Revoke(GUARDED), &mut chooser);
         let there: Vec<bool> = (0..4).map(|i| state(&ram, GUARDED, i) == 2).collect();
         for (ticket, answer) in &before {
-            assert_eq!(*answer, Answer::Written);
+            assert_eq!(*answer, OwnedOutcome::Written);
             assert!(there[ticket.0 as usize], "law 3: written, and missed after revocation");
         }
         let mut denied = Vec::new();
@@ -131,7 +131,7 @@ fn what_is_revoked_is_denied_and_seen_all_the_same_by_chance() {
             let states: Vec<u8> = (0..4).map(|i| state(&ram, GUARDED, i)).collect();
             assert!(states.is_sorted_by(|a, b| a >= b), "law 2, no gaps: {states:?}");
             for (ticket, answer) in answers(&mut ram) {
-                assert_eq!(answer, Answer::Denied, "law 4");
+                assert_eq!(answer, OwnedOutcome::Denied, "law 4");
                 later += u32::from(states[ticket.0 as usize] != 2);
                 denied.push(ticket.0 as u32);
             }
@@ -152,12 +152,12 @@ fn a_guarded_region_starts_revoked_and_opens() {
     let (mut chooser, mut ram) = (Chooser::seeded(1), ram(model));
     ram.post(Time::ZERO, WRITER, &write(GUARDED, 0), &mut chooser);
     ram.advance(Time(1000), &mut chooser);
-    assert_eq!(answers(&mut ram), [(Ticket(0), Answer::Denied)]);
+    assert_eq!(answers(&mut ram), [(Ticket(0), OwnedOutcome::Denied)]);
     assert_eq!(state(&ram, GUARDED, 0), 0);
-    ram.post(Time(1000), OWNER, &Out::Allow(GUARDED), &mut chooser);
+    ram.post(Time(1000), OWNER, &MemoryOutput::Allow(GUARDED), &mut chooser);
     ram.post(Time(1000), WRITER, &write(GUARDED, 1), &mut chooser);
     ram.advance(Time(2000), &mut chooser);
-    assert_eq!(answers(&mut ram), [(Ticket(1), Answer::Written)]);
+    assert_eq!(answers(&mut ram), [(Ticket(1), OwnedOutcome::Written)]);
     assert_eq!(state(&ram, GUARDED, 1), 2);
 }
 
@@ -167,19 +167,24 @@ fn a_crash_zeroes_memory_and_what_was_not_told_of_it_is_lost() {
         let (mut chooser, mut ram) = (Chooser::seeded(seed), ram(wild()));
         ram.post(Time::ZERO, WRITER, &write(PLAIN, 0), &mut chooser);
         ram.advance(Time(1000), &mut chooser);
-        assert_eq!(answers(&mut ram), [(Ticket(0), Answer::Written)]);
+        assert_eq!(answers(&mut ram), [(Ticket(0), OwnedOutcome::Written)]);
         ram.post(Time(1000), WRITER, &write(PLAIN, 1), &mut chooser);
         ram.crash(OWNER, &mut chooser);
         ram.start(Time(1001), OWNER, &mut chooser);
         assert!((0..8).all(|i| state(&ram, PLAIN, i) == 0));
         ram.post(Time(1002), WRITER, &write(PLAIN, 2), &mut chooser);
-        let read = Out::Read { of: OWNER, region: PLAIN, at: 0, count: 2, ticket: Ticket(9) };
+        let read =
+            MemoryOutput::Read { of: OWNER, region: PLAIN, at: 0, count: 2, ticket: Ticket(9) };
         ram.post(Time(1002), WRITER, &read, &mut chooser);
         ram.advance(Time(5000), &mut chooser);
-        let happened: Vec<Happening> = core::iter::from_fn(|| ram.take()).collect();
-        let fresh = Happening::Fresh { to: WRITER, of: OWNER, life: 1 };
+        let happened: Vec<MemoryOccurrence> = core::iter::from_fn(|| ram.take()).collect();
+        let fresh = MemoryOccurrence::Fresh { to: WRITER, of: OWNER, life: 1 };
         assert_eq!(happened.iter().filter(|h| **h == fresh).count(), 1);
-        let lost = |t| Happening::Done { to: WRITER, ticket: Ticket(t), answer: Answer::Lost };
+        let lost = |t| MemoryOccurrence::Done {
+            to: WRITER,
+            ticket: Ticket(t),
+            answer: OwnedOutcome::Lost,
+        };
         for ticket in [1, 2, 9] {
             assert!(happened.contains(&lost(ticket)), "{ticket}: {happened:?}");
         }
@@ -187,7 +192,7 @@ fn a_crash_zeroes_memory_and_what_was_not_told_of_it_is_lost() {
         ram.told(WRITER, OWNER, 1);
         ram.post(Time(5000), WRITER, &write(PLAIN, 3), &mut chooser);
         ram.advance(Time(9000), &mut chooser);
-        assert_eq!(answers(&mut ram), [(Ticket(3), Answer::Written)]);
+        assert_eq!(answers(&mut ram), [(Ticket(3), OwnedOutcome::Written)]);
     }
 }
 
@@ -197,8 +202,15 @@ fn a_source_is_read_some_time_before_the_answer() {
     for seed in 0..100 {
         let (mut chooser, mut ram) = (Chooser::seeded(seed), ram(wild()));
         ram.window(WRITER).region(STAGING)[0].put(&words(0), STAMP);
-        let source = Source::Copy(Lines { region: STAGING, at: 0, count: 1 });
-        let out = Out::Write { to: OWNER, region: PLAIN, at: 0, source, ticket: None, bell: false };
+        let source = WriteSource::Copy(LineRange { region: STAGING, at: 0, count: 1 });
+        let out = MemoryOutput::Write {
+            to: OWNER,
+            region: PLAIN,
+            at: 0,
+            source,
+            ticket: None,
+            bell: false,
+        };
         ram.post(Time::ZERO, WRITER, &out, &mut chooser);
         ram.window(WRITER).region(STAGING)[0].put(&words(7), STAMP);
         ram.advance(Time(1000), &mut chooser);
@@ -213,15 +225,23 @@ fn a_read_may_come_between_the_lines_of_a_write() {
     let mut between = 0;
     for seed in 0..200 {
         let (mut chooser, mut ram) = (Chooser::seeded(seed), ram(wild()));
-        let rest = Lines { region: STAGING, at: 0, count: 3 };
-        let source = Source::Made { head: words(0), stamp: STAMP, rest };
-        let out = Out::Write { to: OWNER, region: PLAIN, at: 0, source, ticket: None, bell: false };
+        let rest = LineRange { region: STAGING, at: 0, count: 3 };
+        let source = WriteSource::Made { head: words(0), stamp: STAMP, rest };
+        let out = MemoryOutput::Write {
+            to: OWNER,
+            region: PLAIN,
+            at: 0,
+            source,
+            ticket: None,
+            bell: false,
+        };
         ram.post(Time::ZERO, WRITER, &out, &mut chooser);
-        let read = Out::Read { of: OWNER, region: PLAIN, at: 0, count: 4, ticket: Ticket(1) };
+        let read =
+            MemoryOutput::Read { of: OWNER, region: PLAIN, at: 0, count: 4, ticket: Ticket(1) };
         ram.post(Time::ZERO, WRITER, &read, &mut chooser);
         ram.advance(Time(1000), &mut chooser);
         let answered = answers(&mut ram);
-        let [(_, Answer::Words(lines))] = &answered[..] else { panic!("{answered:?}") };
+        let [(_, OwnedOutcome::Words(lines))] = &answered[..] else { panic!("{answered:?}") };
         let stamped = lines.iter().filter(|line| line[LINE_WORDS] == STAMP.0).count();
         between += u32::from((1..4).contains(&stamped));
     }
@@ -257,13 +277,13 @@ fn a_writer_that_died_before_it_took_notice_of_a_fresh_start_reaches_the_new_mem
     ram.crash(OWNER, &mut chooser);
     ram.start(Time(1), OWNER, &mut chooser);
     ram.advance(Time(1000), &mut chooser);
-    let fresh = Happening::Fresh { to: WRITER, of: OWNER, life: 1 };
+    let fresh = MemoryOccurrence::Fresh { to: WRITER, of: OWNER, life: 1 };
     assert_eq!(ram.take(), Some(fresh), "said, and not taken notice of");
     ram.crash(WRITER, &mut chooser);
     ram.start(Time(1001), WRITER, &mut chooser);
     ram.post(Time(1002), WRITER, &write(PLAIN, 0), &mut chooser);
     ram.advance(Time(5000), &mut chooser);
-    assert_eq!(answers(&mut ram), [(Ticket(0), Answer::Written)]);
+    assert_eq!(answers(&mut ram), [(Ticket(0), OwnedOutcome::Written)]);
     assert_eq!(state(&ram, PLAIN, 0), 2);
     // Of a life that begins after its own start it is told as ever.
     ram.crash(OWNER, &mut chooser);
@@ -272,7 +292,7 @@ fn a_writer_that_died_before_it_took_notice_of_a_fresh_start_reaches_the_new_mem
     ram.start(Time(5001), OWNER, &mut chooser);
     ram.post(Time(5002), WRITER, &write(PLAIN, 1), &mut chooser);
     ram.advance(Time(9000), &mut chooser);
-    assert_eq!(answers(&mut ram), [(Ticket(1), Answer::Lost)]);
+    assert_eq!(answers(&mut ram), [(Ticket(1), OwnedOutcome::Lost)]);
 }
 
 /// Every step has something in its middle, at the first borrow or later.
@@ -304,7 +324,7 @@ fn stores_of_others_land_between_two_borrows_of_a_step_once_and_in_order() {
         ram.advance(Time(1_000_000), &mut chooser);
         assert!((0..3).all(|i| state(&ram, PLAIN, i) == 2));
         let answered = answers(&mut ram);
-        assert!(answered.len() == 3 && answered.iter().all(|(_, a)| *a == Answer::Written));
+        assert!(answered.len() == 3 && answered.iter().all(|(_, a)| *a == OwnedOutcome::Written));
     }
     assert!(between > 300 && torn > 100, "{between} {torn}");
 }
@@ -314,7 +334,8 @@ fn a_read_finds_what_the_owner_stored_before_some_borrow_and_nothing_after_it() 
     let mut found = [0; 3];
     for seed in 0..300 {
         let (mut chooser, mut ram) = (Chooser::seeded(seed), ram(restless()));
-        let read = Out::Read { of: OWNER, region: PLAIN, at: 0, count: 2, ticket: Ticket(9) };
+        let read =
+            MemoryOutput::Read { of: OWNER, region: PLAIN, at: 0, count: 2, ticket: Ticket(9) };
         ram.post(Time::ZERO, WRITER, &read, &mut chooser);
         let Some(midst) = ram.midst(Time::ZERO, OWNER, &mut chooser) else { continue };
         let shared = ram.shared(OWNER, &midst);
@@ -324,7 +345,7 @@ fn a_read_finds_what_the_owner_stored_before_some_borrow_and_nothing_after_it() 
         ram.after_midst(OWNER, midst);
         ram.advance(Time(1_000_000), &mut chooser);
         let answered = answers(&mut ram);
-        let [(_, Answer::Words(lines))] = &answered[..] else { panic!("{answered:?}") };
+        let [(_, OwnedOutcome::Words(lines))] = &answered[..] else { panic!("{answered:?}") };
         let there = |line: &RawLine| line[LINE_WORDS] == STAMP.0;
         found[lines.iter().filter(|line| there(line)).count()] += 1;
     }
@@ -336,11 +357,11 @@ fn what_was_denied_lands_in_the_middle_of_a_step_in_order_if_it_lands() {
     let mut between = 0;
     for seed in 0..300 {
         let (mut chooser, mut ram) = (Chooser::seeded(seed), ram(restless()));
-        ram.post(Time::ZERO, OWNER, &Out::Allow(GUARDED), &mut chooser);
+        ram.post(Time::ZERO, OWNER, &MemoryOutput::Allow(GUARDED), &mut chooser);
         for at in 0..3 {
             ram.post(Time::ZERO, WRITER, &write(GUARDED, at), &mut chooser);
         }
-        ram.post(Time::ZERO, OWNER, &Out::Revoke(GUARDED), &mut chooser);
+        ram.post(Time::ZERO, OWNER, &MemoryOutput::Revoke(GUARDED), &mut chooser);
         let Some(midst) = ram.midst(Time::ZERO, OWNER, &mut chooser) else { continue };
         let shared = ram.shared(OWNER, &midst);
         for _ in 0..30 {
@@ -352,7 +373,7 @@ fn what_was_denied_lands_in_the_middle_of_a_step_in_order_if_it_lands() {
         }
         ram.after_midst(OWNER, midst);
         ram.advance(Time(1_000_000), &mut chooser);
-        assert!(answers(&mut ram).iter().all(|(_, a)| *a == Answer::Denied));
+        assert!(answers(&mut ram).iter().all(|(_, a)| *a == OwnedOutcome::Denied));
     }
     assert!(between > 100, "{between}");
 }
@@ -375,11 +396,11 @@ fn who_started_after_another_is_not_told_of_it() {
     // Its start is still to be told when the other one starts, and finds it as it is.
     ram.start(Time(2), WRITER, &mut chooser);
     ram.advance(Time(1000), &mut chooser);
-    let told: Vec<Happening> = core::iter::from_fn(|| ram.take()).collect();
-    assert_eq!(told, [Happening::Fresh { to: OWNER, of: WRITER, life: 1 }]);
+    let told: Vec<MemoryOccurrence> = core::iter::from_fn(|| ram.take()).collect();
+    assert_eq!(told, [MemoryOccurrence::Fresh { to: OWNER, of: WRITER, life: 1 }]);
     ram.post(Time(1001), WRITER, &write(PLAIN, 0), &mut chooser);
     ram.advance(Time(5000), &mut chooser);
-    assert_eq!(answers(&mut ram), [(Ticket(0), Answer::Written)]);
+    assert_eq!(answers(&mut ram), [(Ticket(0), OwnedOutcome::Written)]);
 }
 
 /// Who starts is out of the other's reach at first, and so is who is cut off at once.
@@ -406,18 +427,20 @@ fn writes_out_of_reach_are_lost_without_a_trace_until_their_writer_is_told() {
         ram.post(Time(299), WRITER, &write(PLAIN, 1), &mut chooser);
         ram.advance(Time(2000), &mut chooser);
         // It is told, and takes no notice yet.
-        let happened: Vec<Happening> = core::iter::from_fn(|| ram.take()).collect();
-        let fresh = Happening::Fresh { to: WRITER, of: OWNER, life: 0 };
+        let happened: Vec<MemoryOccurrence> = core::iter::from_fn(|| ram.take()).collect();
+        let fresh = MemoryOccurrence::Fresh { to: WRITER, of: OWNER, life: 0 };
         assert!(happened.contains(&fresh), "{happened:?}");
-        let lost = |h: &&Happening| matches!(h, Happening::Done { answer: Answer::Lost, .. });
+        let lost = |h: &&MemoryOccurrence| {
+            matches!(h, MemoryOccurrence::Done { answer: OwnedOutcome::Lost, .. })
+        };
         assert_eq!(happened.iter().filter(lost).count(), 2, "{happened:?}");
         ram.post(Time(2000), WRITER, &write(PLAIN, 2), &mut chooser);
         ram.advance(Time(3000), &mut chooser);
-        assert_eq!(answers(&mut ram), [(Ticket(2), Answer::Lost)]);
+        assert_eq!(answers(&mut ram), [(Ticket(2), OwnedOutcome::Lost)]);
         ram.told(WRITER, OWNER, 0);
         ram.post(Time(3000), WRITER, &write(PLAIN, 3), &mut chooser);
         ram.advance(Time(4000), &mut chooser);
-        assert_eq!(answers(&mut ram), [(Ticket(3), Answer::Written)]);
+        assert_eq!(answers(&mut ram), [(Ticket(3), OwnedOutcome::Written)]);
         let states: Vec<u8> = (0..4).map(|i| state(&ram, PLAIN, i)).collect();
         assert_eq!((states, ram.unreached() > 0), (alloc::vec![0, 0, 0, 2], true));
     }
@@ -431,6 +454,9 @@ fn what_is_cut_off_lands_where_something_has_appeared_before() {
     ram.post(Time(500), WRITER, &write(PLAIN, 1), &mut chooser);
     ram.cut(WRITER, OWNER, Time(900), &mut chooser);
     ram.advance(Time(2000), &mut chooser);
-    assert_eq!(answers(&mut ram), [(Ticket(0), Answer::Written), (Ticket(1), Answer::Lost)]);
+    assert_eq!(
+        answers(&mut ram),
+        [(Ticket(0), OwnedOutcome::Written), (Ticket(1), OwnedOutcome::Lost)]
+    );
     assert_eq!((state(&ram, PLAIN, 0), state(&ram, PLAIN, 1)), (2, 2));
 }

@@ -42,8 +42,8 @@
 //! [`Scenario::read`] takes the commands, [`Scenario::play`] makes the run and gives the text of the
 //! whole file with what happened in it: as it was, if all is as expected.
 
+mod print;
 mod read;
-mod tell;
 
 pub use read::ScenarioError;
 
@@ -51,12 +51,12 @@ use crate::barrier::Barrier;
 use crate::chooser::{Choices, Concern};
 use crate::delay::Delay;
 use crate::disk::DiskModel;
-use crate::faults::{Fault, Strike, When};
-use crate::plan::{Cast, Model, Pace, Plan};
-use crate::run::{Outcome, Recorded, Report};
+use crate::faults::{Fault, FaultTime, Strike};
+use crate::plan::{CarrierModel, CastPace, PlannedCast, RunPlan};
+use crate::run::{RunOutcome, RunRecord, RunReport};
 use alloc::string::String;
 use alloc::vec::Vec;
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, Span, Time};
 use core::fmt::Write as _;
 
@@ -70,16 +70,16 @@ const QUIET: Span = Span::micros(500);
 pub struct Scenario {
     entry: &'static dyn Entry,
     config: Config,
-    times: Times,
+    times: ScenarioTimes,
     shown: Vec<String>,
     /// After how many outputs each process dies that dies in mid-step, in order.
     deaths: Vec<u64>,
-    blocks: Vec<Block>,
+    blocks: Vec<ScenarioBlock>,
 }
 
 /// How long things take.
 #[derive(Clone, Copy, Debug)]
-struct Times {
+struct ScenarioTimes {
     write: Span,
     message: Span,
     notice: Span,
@@ -88,23 +88,23 @@ struct Times {
 
 /// Commands, and when the first of them takes effect.
 #[derive(Debug, Default)]
-struct Block {
+struct ScenarioBlock {
     /// The lines before the dashes, comments included.
     text: String,
     /// None for the first block.
     at: Option<Time>,
-    casts: Vec<Cast>,
+    casts: Vec<PlannedCast>,
     barriers: Vec<Barrier>,
     strikes: Vec<Strike>,
 }
 
 /// What came of a scenario.
 #[derive(Debug)]
-pub struct Played {
+pub struct ScenarioResult {
     /// The file as it must be: the same commands, and what happened.
     pub text: String,
     /// What came of the run.
-    pub report: Report,
+    pub report: RunReport,
 }
 
 impl Scenario {
@@ -119,13 +119,13 @@ impl Scenario {
     }
 
     /// Makes the run; its events go to `sink` as well.
-    pub fn play(&self, sink: &mut dyn FnMut(&Event<'_>)) -> Played {
-        let mut recorded = Recorded { plan: self.plan(), choices: Choices::default() };
+    pub fn play(&self, sink: &mut dyn FnMut(&TraceEvent<'_>)) -> ScenarioResult {
+        let mut recorded = RunRecord { plan: self.plan(), choices: Choices::default() };
         // Whatever else may be chosen is as usual.
         recorded.choices.of_mut(Concern::Faults).clone_from(&self.deaths);
-        let mut teller = tell::Teller::new(self.entry, &self.config, &self.shown);
-        let mut hear = |t, told: &crate::run::Told<'_>| {
-            if let crate::run::Told::Event(event) = told {
+        let mut teller = print::ScenarioPrinter::new(self.entry, &self.config, &self.shown);
+        let mut hear = |t, told: &crate::run::RunEvent<'_>| {
+            if let crate::run::RunEvent::Event(event) = told {
                 sink(event);
             }
             teller.hear(t, told);
@@ -146,15 +146,15 @@ impl Scenario {
             }
         }
         match &report.outcome {
-            Outcome::Settled => text.push_str("settled\n"),
+            RunOutcome::Settled => text.push_str("settled\n"),
             other => drop(writeln!(text, "{other:?}")),
         }
-        Played { text, report }
+        ScenarioResult { text, report }
     }
 
-    fn plan(&self) -> Plan {
-        let Times { write, message, notice, sync } = self.times;
-        let mut model = Model::constant(write, message);
+    fn plan(&self) -> RunPlan {
+        let ScenarioTimes { write, message, notice, sync } = self.times;
+        let mut model = CarrierModel::constant(write, message);
         model.ram.answer = Delay::Constant(write);
         model.ram.lost = Delay::Constant(write);
         model.notice = Delay::Constant(notice);
@@ -164,13 +164,13 @@ impl Scenario {
         let strikes: Vec<Strike> = self.blocks.iter().flat_map(|b| b.strikes.clone()).collect();
         let last = self.blocks.iter().filter_map(|b| b.at).max().unwrap_or(Time::ZERO);
         let over = |strike: &Strike| match (strike.at, lasts(&strike.fault)) {
-            (When::Time(at), span) => at + span,
-            (When::Event(_), _) => Time::ZERO,
+            (FaultTime::Time(at), span) => at + span,
+            (FaultTime::Event(_), _) => Time::ZERO,
         };
-        Plan {
+        RunPlan {
             model,
             casts: self.blocks.iter().flat_map(|b| b.casts.clone()).collect(),
-            pace: Pace::Open,
+            pace: CastPace::Open,
             barriers: self.blocks.iter().flat_map(|b| b.barriers.clone()).collect(),
             calm: strikes.iter().map(over).fold(last, Time::max),
             strikes,

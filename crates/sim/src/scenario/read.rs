@@ -1,9 +1,9 @@
 //! From the text of a scenario to a [`Scenario`].
 
-use super::{Block, Scenario, Times};
+use super::{Scenario, ScenarioBlock, ScenarioTimes};
 use crate::barrier::Barrier;
-use crate::faults::{Fault, Strike, When};
-use crate::plan::Cast;
+use crate::faults::{Fault, FaultTime, Strike};
+use crate::plan::PlannedCast;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use amcast_core::{Config, Entry, Gid, GroupSet, Pid, RawConfig, Span, Time};
@@ -36,7 +36,7 @@ const BYTES_MAX: usize = 1 << 20;
 const PATIENCE: Span = Span::millis(100);
 
 /// What the first block says.
-struct Header {
+struct ScenarioHeader {
     entry: &'static dyn Entry,
     config: Config,
 }
@@ -50,10 +50,10 @@ impl Scenario {
         text: &str,
         find: &dyn Fn(&str) -> Option<&'static dyn Entry>,
     ) -> Result<Self, ScenarioError> {
-        let mut reading = Reading {
+        let mut reading = ScenarioReader {
             find,
             header: None,
-            times: Times {
+            times: ScenarioTimes {
                 write: Span::micros(1),
                 message: Span::micros(10),
                 notice: Span::millis(1),
@@ -62,7 +62,7 @@ impl Scenario {
             shown: Vec::new(),
             deaths: Vec::new(),
             blocks: Vec::new(),
-            block: Block::default(),
+            block: ScenarioBlock::default(),
         };
         let mut expected = false;
         let mut last = 0;
@@ -82,17 +82,17 @@ impl Scenario {
     }
 }
 
-struct Reading<'a> {
+struct ScenarioReader<'a> {
     find: &'a dyn Fn(&str) -> Option<&'static dyn Entry>,
-    header: Option<Header>,
-    times: Times,
+    header: Option<ScenarioHeader>,
+    times: ScenarioTimes,
     shown: Vec<String>,
     deaths: Vec<u64>,
-    blocks: Vec<Block>,
-    block: Block,
+    blocks: Vec<ScenarioBlock>,
+    block: ScenarioBlock,
 }
 
-impl Reading<'_> {
+impl ScenarioReader<'_> {
     fn command(&mut self, line: &str) -> Result<(), String> {
         self.block.text.push_str(line);
         self.block.text.push('\n');
@@ -140,7 +140,7 @@ impl Reading<'_> {
             return Err("the last commands lack their line of dashes".to_string());
         }
         match header {
-            Some(Header { entry, config }) if !blocks.is_empty() => {
+            Some(ScenarioHeader { entry, config }) if !blocks.is_empty() => {
                 Ok(Scenario { entry, config, times, shown, deaths, blocks })
             }
             _ => Err("nothing is run".to_string()),
@@ -162,7 +162,7 @@ impl Reading<'_> {
         }
         let config = raw.check(entry.about().params).map_err(|e| e.to_string())?;
         amcast_core::entry::build_all(entry, &config).map_err(|e| e.to_string())?;
-        self.header = Some(Header { entry, config });
+        self.header = Some(ScenarioHeader { entry, config });
         Ok(())
     }
 
@@ -199,7 +199,7 @@ impl Reading<'_> {
                 if bytes > BYTES_MAX {
                     return Err(alloc::format!("at most {BYTES_MAX} bytes"));
                 }
-                self.block.casts.push(Cast { at, sender, dst, bytes });
+                self.block.casts.push(PlannedCast { at, sender, dst, bytes });
                 return Ok(());
             }
             ["crash", p, ref how @ ..] => {
@@ -243,7 +243,7 @@ impl Reading<'_> {
             }
             _ => return Err(alloc::format!("{:?} is no command", what.join(" "))),
         };
-        self.block.strikes.push(Strike { at: When::Time(at), fault });
+        self.block.strikes.push(Strike { at: FaultTime::Time(at), fault });
         Ok(())
     }
 

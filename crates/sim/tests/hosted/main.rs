@@ -3,16 +3,16 @@
 
 mod register;
 
-use amcast_check::{History, Verdict, check};
+use amcast_check::{History, PropertyVerdict, check};
 use amcast_core::rng::Rng;
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, RawConfig, Role, Senders, Span};
 use amcast_protocols::catalog;
 use amcast_sim::{
-    Breach, Host, Outcome, Profile, Recorded, Report, Settings, record_hosted, replay_hosted,
-    run_hosted, shrink,
+    Breach, Host, Profile, RunOutcome, RunRecord, RunReport, RunSettings, record_hosted,
+    replay_hosted, run_hosted, shrink,
 };
-use register::{Deeds, Mutant, Registers};
+use register::{Deeds, RegisterMutant, Registers};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -59,16 +59,16 @@ fn seeds() -> Range<u64> {
 }
 
 /// A service above an entry, and what it did.
-struct Trial {
+struct HostedTrial {
     entry: &'static dyn Entry,
     config: Config,
     seed: u64,
-    mutant: Mutant,
+    mutant: RegisterMutant,
     deeds: Rc<RefCell<Deeds>>,
 }
 
-impl Trial {
-    fn new(name: &str, seed: u64, mutant: Mutant) -> Self {
+impl HostedTrial {
+    fn new(name: &str, seed: u64, mutant: RegisterMutant) -> Self {
         let (entry, deeds) = (entry(name), Rc::default());
         Self { entry, config: shape(entry, seed), seed, mutant, deeds }
     }
@@ -78,14 +78,14 @@ impl Trial {
         Box::new(Registers::new(*entry, *config.cluster(), *mutant, *seed, Rc::clone(deeds)))
     }
 
-    fn run(&self, profile: Profile, sink: &mut dyn FnMut(&Event<'_>)) -> Report {
-        let settings = Settings { settle: Span::secs(20), ..Settings::with(profile) };
+    fn run(&self, profile: Profile, sink: &mut dyn FnMut(&TraceEvent<'_>)) -> RunReport {
+        let settings = RunSettings { settle: Span::secs(20), ..RunSettings::with(profile) };
         let factory = || self.host();
         run_hosted(self.entry, &self.config, &settings, self.seed, &factory, sink)
             .expect("it is built")
     }
 
-    fn replay(&self, recorded: &Recorded) -> Report {
+    fn replay(&self, recorded: &RunRecord) -> RunReport {
         let factory = || self.host();
         replay_hosted(self.entry, &self.config, recorded, &factory, &mut |_| {}).expect("it ran")
     }
@@ -93,13 +93,13 @@ impl Trial {
 
 /// What the runs of some seeds came to.
 #[derive(Default)]
-struct Sum {
+struct HostedTotals {
     deeds: Deeds,
     marks: BTreeMap<&'static str, u64>,
 }
 
-impl Sum {
-    fn add(&mut self, deeds: &Deeds, report: &Report) {
+impl HostedTotals {
+    fn add(&mut self, deeds: &Deeds, report: &RunReport) {
         self.deeds.transfers += deeds.transfers;
         self.deeds.checkpoints += deeds.checkpoints;
         self.deeds.resumed += deeds.resumed;
@@ -113,10 +113,10 @@ impl Sum {
 }
 
 /// Runs seeds, each judged by the properties that the protocol promises.
-fn every_node_ends_with_the_same_registers(name: &str, profiles: &[Profile]) -> Sum {
-    let mut sum = Sum::default();
+fn every_node_ends_with_the_same_registers(name: &str, profiles: &[Profile]) -> HostedTotals {
+    let mut sum = HostedTotals::default();
     for (profile, seed) in profiles.iter().flat_map(|p| seeds().map(move |seed| (*p, seed))) {
-        let trial = Trial::new(name, seed, Mutant::None);
+        let trial = HostedTrial::new(name, seed, RegisterMutant::None);
         let mut history = History::new();
         if let Some(overlay) = trial.entry.overlay(&trial.config) {
             history.arrange(overlay).expect("one tree");
@@ -125,9 +125,12 @@ fn every_node_ends_with_the_same_registers(name: &str, profiles: &[Profile]) -> 
             history.push_event(event, trial.config.cluster()).expect("the events are sound");
         });
         let which = format!("{name}, {profile:?}, seed {seed}");
-        assert_eq!(report.outcome, Outcome::Settled, "{which}");
+        assert_eq!(report.outcome, RunOutcome::Settled, "{which}");
         for (property, verdict) in check(&history, trial.entry.about().promises).findings {
-            assert!(!matches!(verdict, Verdict::Violated(_)), "{which}: {property}: {verdict:?}");
+            assert!(
+                !matches!(verdict, PropertyVerdict::Violated(_)),
+                "{which}: {property}: {verdict:?}"
+            );
         }
         let deeds = trial.deeds.borrow();
         assert!(deeds.ends.len() >= 2, "{which}: {deeds:?}");
@@ -140,7 +143,8 @@ fn every_node_ends_with_the_same_registers(name: &str, profiles: &[Profile]) -> 
 #[test]
 fn nodes_over_multi_ring_go_on_from_checkpoints_and_from_each_other() {
     let profiles = [Profile::Crash, Profile::Network, Profile::Disk, Profile::All];
-    let Sum { deeds, marks } = every_node_ends_with_the_same_registers("multi-ring", &profiles);
+    let HostedTotals { deeds, marks } =
+        every_node_ends_with_the_same_registers("multi-ring", &profiles);
     assert!(deeds.executed > 10_000 && deeds.reads > 1000, "{deeds:?}");
     assert!(deeds.checkpoints > 1000 && deeds.resumed > 20, "{deeds:?}");
     assert!(deeds.transfers > 10 && deeds.lost_disks > 5, "{deeds:?}");
@@ -151,7 +155,7 @@ fn nodes_over_multi_ring_go_on_from_checkpoints_and_from_each_other() {
 #[test]
 fn nodes_over_memory_begin_anew_with_the_state_of_others() {
     let profiles = [Profile::Crash, Profile::Memory, Profile::All];
-    let Sum { deeds, marks } = every_node_ends_with_the_same_registers("tram", &profiles);
+    let HostedTotals { deeds, marks } = every_node_ends_with_the_same_registers("tram", &profiles);
     assert!(deeds.executed > 5000 && deeds.transfers > 10, "{deeds:?} {marks:?}");
 }
 
@@ -168,13 +172,13 @@ fn the_processes_of_a_node_die_and_start_together() {
     for (profile, seed) in
         [Profile::Crash, Profile::All].into_iter().flat_map(|p| (0..20).map(move |s| (p, s)))
     {
-        let trial = Trial::new("multi-ring", seed, Mutant::None);
+        let trial = HostedTrial::new("multi-ring", seed, RegisterMutant::None);
         let cluster = *trial.config.cluster();
         let mut groups = BTreeMap::new();
         trial.run(profile, &mut |event| {
             let (t, p, dies) = match *event {
-                Event::Crash { t, p } => (t, p, true),
-                Event::Recover { t, p } => (t, p, false),
+                TraceEvent::Crash { t, p } => (t, p, true),
+                TraceEvent::Recover { t, p } => (t, p, false),
                 _ => return,
             };
             if let Role::Replica { group, rank } = cluster.role(p) {
@@ -190,10 +194,10 @@ fn the_processes_of_a_node_die_and_start_together() {
 
 /// The first of some seeds whose run ends like this.
 fn first_of(
-    (name, profile, mutant): (&str, Profile, Mutant),
-    is_it: impl Fn(&Report) -> bool,
-) -> Option<(Trial, Report)> {
-    let trials = (0..100).map(|seed| Trial::new(name, seed, mutant));
+    (name, profile, mutant): (&str, Profile, RegisterMutant),
+    is_it: impl Fn(&RunReport) -> bool,
+) -> Option<(HostedTrial, RunReport)> {
+    let trials = (0..100).map(|seed| HostedTrial::new(name, seed, mutant));
     let runs = trials.map(|trial| {
         let report = trial.run(profile, &mut |_| {});
         (trial, report)
@@ -202,18 +206,27 @@ fn first_of(
 }
 
 /// The first of some seeds whose run ends badly.
-fn first_bad(name: &str, profile: Profile, mutant: Mutant) -> Option<(Trial, Report)> {
+fn first_bad(
+    name: &str,
+    profile: Profile,
+    mutant: RegisterMutant,
+) -> Option<(HostedTrial, RunReport)> {
     first_of((name, profile, mutant), |report| !report.settled())
 }
 
 /// The first of some seeds in which a host finds that a state is wrong.
-fn first_wrong(name: &str, profile: Profile, mutant: Mutant) -> Option<(Trial, Report)> {
-    let is_wrong = |report: &Report| matches!(report.outcome, Outcome::Breach(Breach::Host(_)));
+fn first_wrong(
+    name: &str,
+    profile: Profile,
+    mutant: RegisterMutant,
+) -> Option<(HostedTrial, RunReport)> {
+    let is_wrong =
+        |report: &RunReport| matches!(report.outcome, RunOutcome::Breach(Breach::Host(_)));
     first_of((name, profile, mutant), is_wrong)
 }
 
 /// How the first run ends that ends badly.
-fn found(name: &str, profile: Profile, mutant: Mutant) -> Outcome {
+fn found(name: &str, profile: Profile, mutant: RegisterMutant) -> RunOutcome {
     let (_, report) = first_bad(name, profile, mutant).expect("it is caught");
     report.outcome
 }
@@ -221,44 +234,44 @@ fn found(name: &str, profile: Profile, mutant: Mutant) -> Outcome {
 #[test]
 fn a_state_that_is_too_old_is_caught() {
     // Some runs only end without being whole: the process knows that the state is not the one it needs.
-    assert!(first_wrong("multi-ring", Profile::All, Mutant::TakesOldState).is_some());
-    let stuck = found("bb-urcast-urcast", Profile::Crash, Mutant::TakesOldState);
-    assert!(matches!(stuck, Outcome::NotSettled(_)), "{stuck:?}");
+    assert!(first_wrong("multi-ring", Profile::All, RegisterMutant::TakesOldState).is_some());
+    let stuck = found("bb-urcast-urcast", Profile::Crash, RegisterMutant::TakesOldState);
+    assert!(matches!(stuck, RunOutcome::NotSettled(_)), "{stuck:?}");
 }
 
 #[test]
 fn going_on_from_a_checkpoint_that_is_lost_is_caught() {
-    let differs = found("multi-ring", Profile::Crash, Mutant::LosesCheckpoint);
-    assert!(matches!(differs, Outcome::Breach(Breach::Host(_))), "{differs:?}");
+    let differs = found("multi-ring", Profile::Crash, RegisterMutant::LosesCheckpoint);
+    assert!(matches!(differs, RunOutcome::Breach(Breach::Host(_))), "{differs:?}");
 }
 
 #[test]
 fn saying_that_a_state_is_in_force_before_it_is_there_is_caught() {
-    let differs = found("multi-ring", Profile::Crash, Mutant::AnswersEarly);
-    assert!(matches!(differs, Outcome::Breach(Breach::Host(_))), "{differs:?}");
+    let differs = found("multi-ring", Profile::Crash, RegisterMutant::AnswersEarly);
+    assert!(matches!(differs, RunOutcome::Breach(Breach::Host(_))), "{differs:?}");
     // Every process has what it needs, and the nodes have not.
-    let stuck = first_bad("bb-urcast-urcast", Profile::Crash, Mutant::AnswersEarly);
-    let (_, Report { outcome, marks, .. }) = stuck.expect("it is caught");
-    assert!(matches!(outcome, Outcome::NotSettled(_)), "{outcome:?}");
+    let stuck = first_bad("bb-urcast-urcast", Profile::Crash, RegisterMutant::AnswersEarly);
+    let (_, RunReport { outcome, marks, .. }) = stuck.expect("it is caught");
+    assert!(matches!(outcome, RunOutcome::NotSettled(_)), "{outcome:?}");
     assert_eq!(marks.get("sim-host-not-settled"), Some(&1), "{marks:?}");
 }
 
 #[test]
 fn a_read_that_waits_for_no_barrier_is_caught() {
-    let stale = found("multi-ring", Profile::Crash, Mutant::ReadsAtOnce);
-    let Outcome::Breach(Breach::Host(why)) = stale else { panic!("{stale:?}") };
+    let stale = found("multi-ring", Profile::Crash, RegisterMutant::ReadsAtOnce);
+    let RunOutcome::Breach(Breach::Host(why)) = stale else { panic!("{stale:?}") };
     assert!(why.starts_with("a read of"), "{why}");
 }
 
 #[test]
 fn a_run_with_a_host_replays_to_the_same_hash_and_shrinks() {
     let (trial, report) =
-        first_wrong("multi-ring", Profile::All, Mutant::TakesOldState).expect("one");
+        first_wrong("multi-ring", Profile::All, RegisterMutant::TakesOldState).expect("one");
     let again = trial.replay(&report.recorded);
     assert_eq!((report.hash, &report.outcome), (again.hash, &again.outcome));
     assert_eq!(report.recorded, again.recorded);
-    let fails = |recorded: &Recorded| {
-        matches!(trial.replay(recorded).outcome, Outcome::Breach(Breach::Host(_)))
+    let fails = |recorded: &RunRecord| {
+        matches!(trial.replay(recorded).outcome, RunOutcome::Breach(Breach::Host(_)))
     };
     let mut begin = report.recorded.clone();
     // What does not fail any more need not take long to settle.
@@ -271,8 +284,8 @@ fn a_run_with_a_host_replays_to_the_same_hash_and_shrinks() {
 
 #[test]
 fn a_run_whose_host_panics_is_recorded_up_to_there() {
-    let trial = Trial::new("multi-ring", 1, Mutant::Panics);
-    let (settings, factory) = (Settings::with(Profile::None), || trial.host());
+    let trial = HostedTrial::new("multi-ring", 1, RegisterMutant::Panics);
+    let (settings, factory) = (RunSettings::with(Profile::None), || trial.host());
     let mut recorded = None;
     let ran = catch_unwind(AssertUnwindSafe(|| {
         let (entry, config) = (trial.entry, &trial.config);

@@ -7,16 +7,16 @@
 use amcast_core::rng::Rng;
 use amcast_core::step::Ticket;
 use amcast_core::{
-    Cluster, Delivery, Entry, Gid, GroupSet, Pid, ProtocolEvent, Role, Senders, Span, Time,
+    ClusterShape, Delivery, Entry, Gid, GroupSet, Pid, ProtocolEvent, Role, Senders, Span, Time,
 };
-use amcast_sim::{Host, Ports, Request};
+use amcast_sim::{Host, HostPorts, HostRequest};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 /// What a host gets wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mutant {
+pub(crate) enum RegisterMutant {
     /// Nothing.
     None,
     /// It takes over a state that another node had some time ago, however old it is.
@@ -63,7 +63,7 @@ impl Register {
 
 /// Where a node's registers stand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum RegisterState {
     /// They follow the replicas.
     Live,
     /// They are behind.
@@ -74,7 +74,7 @@ enum State {
 
 /// A view that a node's replica entered.
 #[derive(Clone, Copy, Default, Debug)]
-struct View {
+struct RegisterView {
     number: u64,
     /// The members that were so in all views since the state was asked for, a bit each.
     steady: u32,
@@ -82,9 +82,9 @@ struct View {
     reached: u64,
 }
 
-struct ServiceNode {
+struct RegisterNode {
     is_alive: bool,
-    state: State,
+    state: RegisterState,
     /// What it had was lost, and has not come back.
     lost: bool,
     registers: Vec<Register>,
@@ -94,7 +94,7 @@ struct ServiceNode {
     wanted: Vec<u64>,
     lacks: Vec<bool>,
     inbox: Vec<VecDeque<(u64, Vec<u8>)>>,
-    view: Option<View>,
+    view: Option<RegisterView>,
     warn: bool,
     tell: bool,
     applied: Vec<u64>,
@@ -106,11 +106,11 @@ struct ServiceNode {
     reads: BTreeMap<Ticket, (Gid, u64)>,
 }
 
-impl ServiceNode {
+impl RegisterNode {
     fn new(groups: usize) -> Self {
         Self {
             is_alive: true,
-            state: State::Live,
+            state: RegisterState::Live,
             lost: false,
             registers: vec![Register::default(); groups],
             old: vec![Register::default(); groups],
@@ -131,12 +131,12 @@ impl ServiceNode {
     /// How far a group's registers will be, with what waits for them.
     fn stands(&self, group: usize) -> u64 {
         let waits = self.inbox[group].back().map_or(0, |&(position, _)| position);
-        let awaits = if self.state == State::Live { 0 } else { self.wanted[group] };
+        let awaits = if self.state == RegisterState::Live { 0 } else { self.wanted[group] };
         self.registers[group].position.max(waits).max(awaits)
     }
 
     fn is_whole(&self) -> bool {
-        self.is_alive && self.state == State::Live && !self.lacks.contains(&true)
+        self.is_alive && self.state == RegisterState::Live && !self.lacks.contains(&true)
     }
 
     fn is_idle(&self) -> bool {
@@ -147,14 +147,14 @@ impl ServiceNode {
 
 /// The service on all nodes.
 pub(crate) struct Registers {
-    cluster: Cluster,
+    cluster: ClusterShape,
     has_log: bool,
     has_views: bool,
     can_read: bool,
     senders: Vec<Pid>,
-    mutant: Mutant,
+    mutant: RegisterMutant,
     rng: Rng,
-    nodes: Vec<ServiceNode>,
+    nodes: Vec<RegisterNode>,
     /// What every register holds at each position, by who came there first.
     known: BTreeMap<(Gid, u64), u64>,
     /// The last number of each process.
@@ -175,8 +175,8 @@ pub(crate) struct Registers {
 impl Registers {
     pub(crate) fn new(
         entry: &dyn Entry,
-        cluster: Cluster,
-        mutant: Mutant,
+        cluster: ClusterShape,
+        mutant: RegisterMutant,
         seed: u64,
         deeds: Rc<RefCell<Deeds>>,
     ) -> Self {
@@ -196,7 +196,7 @@ impl Registers {
             senders: senders.collect(),
             mutant,
             rng,
-            nodes: (0..cluster.replicas()).map(|_| ServiceNode::new(cluster.groups())).collect(),
+            nodes: (0..cluster.replicas()).map(|_| RegisterNode::new(cluster.groups())).collect(),
             known: BTreeMap::new(),
             numbers: BTreeMap::new(),
             commands_left: 80,
@@ -229,7 +229,7 @@ impl Registers {
     /// Executes what waits, as far as the registers are there for it.
     fn drain(&mut self, rank: usize) {
         let node = &mut self.nodes[rank];
-        if node.state != State::Live {
+        if node.state != RegisterState::Live {
             return;
         }
         for (g, waiting) in node.inbox.iter_mut().enumerate() {
@@ -255,14 +255,14 @@ impl Registers {
     /// Begins to fetch a state where one is needed, and puts it in force when it has come.
     fn recover(&mut self, now: Time, rank: usize) {
         let node = &self.nodes[rank];
-        if !node.is_alive || node.state == State::Live || node.lacks.contains(&true) {
+        if !node.is_alive || node.state == RegisterState::Live || node.lacks.contains(&true) {
             return;
         }
-        let State::Fetching(donor, at) = node.state else {
+        let RegisterState::Fetching(donor, at) = node.state else {
             let donor = self.rng.below(self.nodes.len() as u64) as usize;
             let at = now + self.up_to(self.transfer);
             let node = &mut self.nodes[rank];
-            node.state = State::Fetching(donor, at);
+            node.state = RegisterState::Fetching(donor, at);
             if let Some(view) = &mut node.view {
                 view.steady = u32::MAX;
             }
@@ -271,11 +271,11 @@ impl Registers {
         if at > now {
             return;
         }
-        let has = |donor: &ServiceNode| {
+        let has = |donor: &RegisterNode| {
             let registers = donor.registers.iter().zip(&node.wanted);
             donor.is_whole() && registers.clone().all(|(has, least)| has.position >= *least)
         };
-        let same_view = |donor: &ServiceNode| match (node.view, donor.view) {
+        let same_view = |donor: &RegisterNode| match (node.view, donor.view) {
             (Some(mine), Some(its)) => {
                 let steady = mine.number == its.number && !mine.is_over && !its.is_over;
                 // What the donor has and this node's replica has not may yet come otherwise.
@@ -284,59 +284,60 @@ impl Registers {
             (mine, _) => mine.is_none() && !self.has_views,
         };
         let from = &self.nodes[donor];
-        let old =
-            self.mutant == Mutant::TakesOldState && from.is_alive && from.state == State::Live;
+        let old = self.mutant == RegisterMutant::TakesOldState
+            && from.is_alive
+            && from.state == RegisterState::Live;
         if donor != rank && (old || has(from) && same_view(from)) {
             let registers = if old { from.old.clone() } else { from.registers.clone() };
             let node = &mut self.nodes[rank];
             node.wanted = registers.iter().map(|r| r.position).collect();
-            (node.registers, node.state) = (registers, State::Live);
+            (node.registers, node.state) = (registers, RegisterState::Live);
             (node.lost, node.tell) = (false, true);
             self.deeds.borrow_mut().transfers += 1;
             self.drain(rank);
         } else {
-            self.nodes[rank].state = State::Behind;
+            self.nodes[rank].state = RegisterState::Behind;
             self.recover(now, rank);
         }
     }
 
     /// What the replicas of a node are to be told.
-    fn tell(&mut self, rank: usize, requests: &mut Vec<Request>) {
+    fn tell(&mut self, rank: usize, requests: &mut Vec<HostRequest>) {
         let cluster = self.cluster;
         let node = &mut self.nodes[rank];
         let replicas =
             || cluster.all_groups().iter().map(|g| (g.index(), cluster.replica(g, rank)));
         if std::mem::take(&mut node.warn) {
-            requests.extend(replicas().map(|(_, p)| Request::Unfit { p }));
+            requests.extend(replicas().map(|(_, p)| HostRequest::Unfit { p }));
         }
         if std::mem::take(&mut node.tell) {
-            let early = self.mutant == Mutant::AnswersEarly;
+            let early = self.mutant == RegisterMutant::AnswersEarly;
             requests.extend(replicas().map(|(g, p)| {
                 let position = node.registers[g].position;
                 let position = if early { position.max(node.wanted[g]) } else { position };
-                Request::Installed { p, position }
+                HostRequest::Installed { p, position }
             }));
         }
         for (g, p) in replicas() {
             let position = match node.state {
-                State::Live => node.registers[g].position,
+                RegisterState::Live => node.registers[g].position,
                 _ => node.inbox[g].back().map_or(0, |&(position, _)| position),
             };
             if position > node.applied[g] {
                 node.applied[g] = position;
-                requests.push(Request::Applied { p, position });
+                requests.push(HostRequest::Applied { p, position });
             }
         }
     }
 
     /// Saves the registers now and then.
-    fn save(&mut self, now: Time, rank: usize, requests: &mut Vec<Request>) {
+    fn save(&mut self, now: Time, rank: usize, requests: &mut Vec<HostRequest>) {
         let pause = self.up_to(self.period);
         let (cluster, node) = (self.cluster, &mut self.nodes[rank]);
         if let Some((_, registers)) = node.saving.take_if(|(at, _)| *at <= now) {
             for (g, register) in cluster.all_groups().iter().zip(&registers) {
                 let (p, position) = (cluster.replica(g, rank), register.position);
-                requests.push(Request::Checkpointed { p, position });
+                requests.push(HostRequest::Checkpointed { p, position });
             }
             node.checkpoint = registers;
             self.deeds.borrow_mut().checkpoints += 1;
@@ -347,7 +348,7 @@ impl Registers {
     }
 
     /// Has somebody multicast the next command, and read.
-    fn command(&mut self, now: Time, ports: &dyn Ports, requests: &mut Vec<Request>) {
+    fn command(&mut self, now: Time, ports: &dyn HostPorts, requests: &mut Vec<HostRequest>) {
         if self.commands_left == 0 || self.next_command > now {
             return;
         }
@@ -368,13 +369,13 @@ impl Registers {
         let seq = self.numbers.entry(p).or_default();
         *seq += 1 + self.rng.below(3);
         let payload = (0..bytes).map(|_| self.rng.below(256) as u8).collect();
-        requests.push(Request::Submit { p, seq: *seq, dst, payload });
+        requests.push(HostRequest::Submit { p, seq: *seq, dst, payload });
         self.commands_left -= 1;
         self.read(requests);
     }
 
     /// Reads a register of any node.
-    fn read(&mut self, requests: &mut Vec<Request>) {
+    fn read(&mut self, requests: &mut Vec<HostRequest>) {
         let rank = self.rng.below(self.nodes.len() as u64) as usize;
         let g = self.rng.below(self.cluster.groups() as u64) as usize;
         if !self.can_read || !self.nodes[rank].is_whole() {
@@ -386,10 +387,10 @@ impl Registers {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         self.nodes[rank].reads.insert(ticket, (group, least));
-        if self.mutant == Mutant::ReadsAtOnce {
+        if self.mutant == RegisterMutant::ReadsAtOnce {
             return self.answer(rank, ticket);
         }
-        requests.push(Request::Barrier { p: self.cluster.replica(group, rank), ticket });
+        requests.push(HostRequest::Barrier { p: self.cluster.replica(group, rank), ticket });
     }
 
     /// Answers a read whose barrier is passed: what is delivered is executed by now, or waits for a state.
@@ -416,18 +417,18 @@ impl Registers {
             view.reached = view.reached.max(position);
         }
         node.inbox[g].retain(|&(at, _)| at > position);
-        if self.mutant == Mutant::AnswersEarly {
+        if self.mutant == RegisterMutant::AnswersEarly {
             node.wanted[g] = node.wanted[g].max(position);
-            (node.state, node.lost, node.tell) = (State::Live, false, true);
+            (node.state, node.lost, node.tell) = (RegisterState::Live, false, true);
             return;
         }
-        if node.state == State::Live {
+        if node.state == RegisterState::Live {
             if node.registers[g].position >= position {
                 node.tell = true;
                 return;
             }
             node.wanted = node.registers.iter().map(|r| r.position).collect();
-            node.state = State::Behind;
+            node.state = RegisterState::Behind;
         }
         node.wanted[g] = node.wanted[g].max(position);
     }
@@ -435,7 +436,7 @@ impl Registers {
 
 impl Host for Registers {
     fn deliver(&mut self, _: Time, p: Pid, delivery: Delivery, payload: &[u8]) {
-        assert!(self.mutant != Mutant::Panics, "this host stops itself");
+        assert!(self.mutant != RegisterMutant::Panics, "this host stops itself");
         let Some((rank, g)) = self.place(p) else { return };
         let node = &mut self.nodes[rank];
         if let Some(view) = &mut node.view {
@@ -465,15 +466,15 @@ impl Host for Registers {
                 let before = node.view.filter(|view| !view.is_over);
                 let steady = before.map_or(u32::MAX, |view| view.steady & continuing);
                 let reached = node.view.map_or(0, |view| view.reached);
-                node.view = Some(View { number, steady, is_over: false, reached });
-                if let State::Fetching(donor, _) = node.state
+                node.view = Some(RegisterView { number, steady, is_over: false, reached });
+                if let RegisterState::Fetching(donor, _) = node.state
                     && steady >> donor & 1 == 0
                 {
-                    node.state = State::Behind;
+                    node.state = RegisterState::Behind;
                 }
             }
             ProtocolEvent::Excluded(_) => {
-                (node.state, node.lost, node.lacks[g]) = (State::Behind, true, true);
+                (node.state, node.lost, node.lacks[g]) = (RegisterState::Behind, true, true);
                 node.wanted[g] = 0;
                 node.inbox[g].clear();
                 node.registers[g] = Register::default();
@@ -505,23 +506,26 @@ impl Host for Registers {
     fn crashed(&mut self, _: Time, rank: usize) {
         let node = &mut self.nodes[rank];
         let checkpoint = std::mem::take(&mut node.checkpoint);
-        *node =
-            ServiceNode { checkpoint, is_alive: false, ..ServiceNode::new(self.cluster.groups()) };
+        *node = RegisterNode {
+            checkpoint,
+            is_alive: false,
+            ..RegisterNode::new(self.cluster.groups())
+        };
     }
 
     fn started(&mut self, now: Time, rank: usize, lost_disk: bool) -> Vec<u64> {
         let groups = self.cluster.groups();
         let is_first = self.nodes[rank].is_alive;
         let mut node =
-            ServiceNode { save_at: now + self.up_to(self.period), ..ServiceNode::new(groups) };
+            RegisterNode { save_at: now + self.up_to(self.period), ..RegisterNode::new(groups) };
         if !is_first && self.has_log && !lost_disk {
             node.checkpoint.clone_from(&self.nodes[rank].checkpoint);
-            if self.mutant != Mutant::LosesCheckpoint {
+            if self.mutant != RegisterMutant::LosesCheckpoint {
                 node.registers.clone_from(&node.checkpoint);
             }
         }
         if !is_first && !self.has_log {
-            (node.state, node.lost) = (State::Behind, true);
+            (node.state, node.lost) = (RegisterState::Behind, true);
             node.lacks.fill(true);
         }
         let positions: Vec<u64> = node.checkpoint.iter().map(|r| r.position).collect();
@@ -533,7 +537,7 @@ impl Host for Registers {
         positions
     }
 
-    fn poll(&mut self, now: Time, ports: &dyn Ports, requests: &mut Vec<Request>) {
+    fn poll(&mut self, now: Time, ports: &dyn HostPorts, requests: &mut Vec<HostRequest>) {
         for rank in 0..self.nodes.len() {
             if self.nodes[rank].is_alive {
                 self.drain(rank);
@@ -549,9 +553,9 @@ impl Host for Registers {
 
     fn deadline(&self) -> Option<Time> {
         let command = (self.commands_left > 0).then_some(self.next_command);
-        let of_node = |node: &ServiceNode| {
+        let of_node = |node: &RegisterNode| {
             let fetched = match node.state {
-                State::Fetching(_, at) if !node.lacks.contains(&true) => Some(at),
+                RegisterState::Fetching(_, at) if !node.lacks.contains(&true) => Some(at),
                 _ => None,
             };
             let saved = node.saving.as_ref().map(|(at, _)| *at);
@@ -567,7 +571,7 @@ impl Host for Registers {
         self.deeds.borrow_mut().ends = living().map(|node| node.registers.clone()).collect();
         let mut ends = living().map(|node| &node.registers);
         let first = ends.next();
-        let idle = living().all(ServiceNode::is_idle);
+        let idle = living().all(RegisterNode::is_idle);
         (self.commands_left == 0 || self.is_silent)
             && idle
             && ends.all(|registers| Some(registers) == first)

@@ -6,10 +6,10 @@
 //! from process 1 before it orders again.
 
 use super::about;
-use amcast_core::codec::{Codec, Reader};
-use amcast_core::entry::{About, Entry, MediumKind, Node};
-use amcast_core::messages::{Frames, In, Lane, Out};
-use amcast_core::step::{Status, Ticket, Wait, Why};
+use amcast_core::codec::{ByteReader, Codec};
+use amcast_core::entry::{About, Entry, MediumKind, ProtocolProcess};
+use amcast_core::messages::{Frames, Lane, MessageInput, MessageOutput};
+use amcast_core::step::{ProtocolStatus, Ticket, WaitReason, WakeReason};
 use amcast_core::{
     Capabilities, Config, ConfigError, Durability, GroupSet, Input, MsgId, Outbox, Output, Pid,
     Protocol, Time,
@@ -17,7 +17,7 @@ use amcast_core::{
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum DurableToyKind {
     /// As it should be.
     Right,
     /// Process 1 delivers what is not durable.
@@ -31,22 +31,22 @@ pub(crate) enum Kind {
 }
 
 #[derive(Debug)]
-pub(crate) struct Toy(pub Kind);
+pub(crate) struct DurableToy(pub DurableToyKind);
 
 static ABOUT: About = About {
     capabilities: Capabilities { durability: Durability::Synced, ..Capabilities::NONE },
     ..about(MediumKind::Messages, &[])
 };
 
-impl Entry for Toy {
+impl Entry for DurableToy {
     fn name(&self) -> &'static str {
         "toy"
     }
     fn about(&self) -> &'static About {
         &ABOUT
     }
-    fn build(&self, me: Pid, _: &Config) -> Result<Node, ConfigError> {
-        Ok(Node::Messages(Box::new(State::new(self.0, me))))
+    fn build(&self, me: Pid, _: &Config) -> Result<ProtocolProcess, ConfigError> {
+        Ok(ProtocolProcess::Messages(Box::new(DurableToyState::new(self.0, me))))
     }
     fn show(&self, bytes: &[u8]) -> String {
         format!("{bytes:?}")
@@ -74,8 +74,8 @@ const KEEPER: Pid = Pid(1);
 const CLIENTS: [Pid; 2] = [Pid(2), Pid(3)];
 const NO_MESSAGE: MsgId = MsgId { sender: Pid(0), seq: 0 };
 
-struct State {
-    kind: Kind,
+struct DurableToyState {
+    kind: DurableToyKind,
     me: Pid,
     /// By place, from 1, as far as it is needed. At the client: what it ever sent, by its number.
     log: BTreeMap<u64, (MsgId, Vec<u8>)>,
@@ -105,14 +105,14 @@ fn frame(kind: u8, place: u64, m: MsgId, bytes: &[u8], to: &mut Vec<u8>) {
 }
 
 fn parse(bytes: &[u8]) -> (u8, u64, MsgId, Vec<u8>) {
-    let mut r = Reader::new(bytes);
+    let mut r = ByteReader::new(bytes);
     let parsed = (u8::decode(&mut r), u64::decode(&mut r), MsgId::decode(&mut r));
     let (Ok(kind), Ok(place), Ok(m)) = parsed else { panic!("frames and records are ours") };
     (kind, place, m, r.rest().to_vec())
 }
 
-impl State {
-    fn new(kind: Kind, me: Pid) -> Self {
+impl DurableToyState {
+    fn new(kind: DurableToyKind, me: Pid) -> Self {
         let (log, records, lasts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (written, reached, durable, other, delivered, kept) = (0, 0, 0, 0, 0, 0);
         let (resumed, lacks) = (false, false);
@@ -135,7 +135,7 @@ impl State {
 
     fn send(to: Pid, kind: u8, place: u64, (m, b): (MsgId, &[u8]), out: &mut Outbox<Frames>) {
         let extent = out.fill(|bytes| frame(kind, place, m, b, bytes));
-        out.ask(Out::To(to, Lane::Stream, extent));
+        out.ask(MessageOutput::To(to, Lane::Stream, extent));
     }
 
     fn say(to: Pid, kind: u8, place: u64, out: &mut Outbox<Frames>) {
@@ -181,7 +181,7 @@ impl State {
     fn deliver(&mut self, out: &mut Outbox<Frames>) {
         let safe = match (self.me, self.kind) {
             (ORDERER, _) => self.other.min(self.reached),
-            (_, Kind::Hasty) => self.reached,
+            (_, DurableToyKind::Hasty) => self.reached,
             _ => self.durable,
         };
         while self.delivered < safe {
@@ -265,7 +265,7 @@ impl State {
     }
 }
 
-impl Protocol for State {
+impl Protocol for DurableToyState {
     type Medium = Frames;
     fn step(&mut self, _: Time, (): (), input: Input<'_, Frames>, out: &mut Outbox<Frames>) {
         // Where the application stands is said right behind the start, or it stands at nothing.
@@ -275,13 +275,15 @@ impl Protocol for State {
         );
         if !starts && !self.resumed {
             self.resumed = true;
-            if self.kind == Kind::Forgets {
+            if self.kind == DurableToyKind::Forgets {
                 self.delivered = self.reached;
             }
         }
         match input {
             Input::Stored { number, record } => self.stored(number, record),
-            Input::Torn => self.lacks = self.me == ORDERER && self.kind != Kind::IgnoresTorn,
+            Input::Torn => {
+                self.lacks = self.me == ORDERER && self.kind != DurableToyKind::IgnoresTorn
+            }
             Input::Start { .. } => self.start(out),
             Input::Installed { position, .. } => {
                 (self.delivered, self.kept) = (position, position);
@@ -302,21 +304,23 @@ impl Protocol for State {
                 Self::send(ORDERER, ORDERED, place, (m, &bytes), out);
                 self.tell(place + 1, out);
             }
-            Input::Applied(position) if self.kind == Kind::TrimsEarly => self.kept = position,
+            Input::Applied(position) if self.kind == DurableToyKind::TrimsEarly => {
+                self.kept = position
+            }
             Input::Checkpointed(position) => {
                 self.kept = self.kept.max(position);
                 self.trim(out);
             }
-            Input::Medium(In::Up(of)) => self.greet(of, out),
-            Input::Medium(In::From(from, bytes)) => self.hear(from, bytes, out),
+            Input::Medium(MessageInput::Up(of)) => self.greet(of, out),
+            Input::Medium(MessageInput::From(from, bytes)) => self.hear(from, bytes, out),
             _ => {}
         }
         if self.resumed {
             self.deliver(out);
         }
     }
-    fn deadline(&self) -> Option<(Time, Why)> {
-        (!self.resumed).then_some((Time::ZERO, Why::Retry))
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
+        (!self.resumed).then_some((Time::ZERO, WakeReason::Retry))
     }
     fn room(&self, _: GroupSet, _: usize) -> usize {
         usize::from(self.me > KEEPER)
@@ -324,13 +328,17 @@ impl Protocol for State {
     fn payload_max(&self) -> usize {
         1000
     }
-    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
-        self.log.range(self.delivered + 1..).for_each(|(_, (m, _))| tell(*m, Wait::Turn));
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
+        self.log.range(self.delivered + 1..).for_each(|(_, (m, _))| tell(*m, WaitReason::Turn));
     }
     fn fit(&self) -> bool {
         !self.lacks
     }
-    fn status(&self) -> Status {
-        Status { delivered: self.delivered, decided: self.reached, ..Status::default() }
+    fn status(&self) -> ProtocolStatus {
+        ProtocolStatus {
+            delivered: self.delivered,
+            decided: self.reached,
+            ..ProtocolStatus::default()
+        }
     }
 }

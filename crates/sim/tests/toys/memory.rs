@@ -2,17 +2,18 @@
 //! log. No line is used twice.
 
 use super::about;
-use amcast_core::entry::{About, Assumption, Entry, MediumKind, Node};
+use amcast_core::entry::{About, Assumption, Entry, MediumKind, ProtocolProcess};
 use amcast_core::memory::{
-    In, LINE_WORDS, Line, Lines, Memory, Out, RegionId, RegionSpec, Source, Stamp, Window,
+    CacheLine, LINE_WORDS, LineRange, LineStamp, Memory, MemoryInput, MemoryOutput, RegionId,
+    RegionSpec, RegionWindow, WriteSource,
 };
-use amcast_core::step::{Status, Ticket, Wait, Why};
+use amcast_core::step::{ProtocolStatus, Ticket, WaitReason, WakeReason};
 use amcast_core::{
     Config, ConfigError, GroupSet, Input, MsgId, Outbox, Pid, Protocol, Submission, Time,
 };
 
 pub(crate) const LINES: u32 = 256;
-const STAMP: Stamp = Stamp::new(1, 0);
+const STAMP: LineStamp = LineStamp::new(1, 0);
 const LOG: RegionId = RegionId(0);
 const STAGING: RegionId = RegionId(1);
 /// The region of sender `p` at process 0.
@@ -21,7 +22,7 @@ const fn inbox(p: Pid) -> RegionId {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum MemoryToyKind {
     /// As it should be.
     Right,
     /// Believes a line before its stamp is there.
@@ -33,23 +34,23 @@ pub(crate) enum Kind {
 }
 
 #[derive(Debug)]
-pub(crate) struct Toy(pub Kind);
+pub(crate) struct MemoryToy(pub MemoryToyKind);
 
 static ABOUT: About = about(MediumKind::Memory, &[Assumption::NoCrash]);
 
-impl Entry for Toy {
+impl Entry for MemoryToy {
     fn name(&self) -> &'static str {
         "toy"
     }
     fn about(&self) -> &'static About {
         &ABOUT
     }
-    fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError> {
+    fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError> {
         let count = config.cluster().processes() as u32;
         let spec = |name, writer| RegionSpec { name, lines: LINES, writer, guarded: false };
         let mut regions = vec![spec("log", Pid(0)), spec("staging", me)];
         regions.extend((0..count).map(|p| spec("inbox", Pid(p))));
-        let state = State {
+        let state = MemoryToyState {
             kind: self.0,
             me,
             count,
@@ -59,15 +60,15 @@ impl Entry for Toy {
             done: 0,
             position: 0,
         };
-        Ok(Node::Memory(Box::new(state), regions))
+        Ok(ProtocolProcess::Memory(Box::new(state), regions))
     }
     fn show(&self, bytes: &[u8]) -> String {
         format!("{bytes:?}")
     }
 }
 
-struct State {
-    kind: Kind,
+struct MemoryToyState {
+    kind: MemoryToyKind,
     me: Pid,
     count: u32,
     sent: u32,
@@ -78,16 +79,16 @@ struct State {
     position: u64,
 }
 
-impl State {
-    fn seen(&self, line: &Line) -> Option<[u64; LINE_WORDS]> {
+impl MemoryToyState {
+    fn seen(&self, line: &CacheLine) -> Option<[u64; LINE_WORDS]> {
         let there = match self.kind {
-            Kind::Hasty => line.word(0) != 0,
+            MemoryToyKind::Hasty => line.word(0) != 0,
             _ => line.stamp() == STAMP,
         };
         there.then(|| line.words())
     }
 
-    fn submit(&mut self, view: Window<'_>, s: Submission<'_>, out: &mut Outbox<Memory>) {
+    fn submit(&mut self, view: RegionWindow<'_>, s: Submission<'_>, out: &mut Outbox<Memory>) {
         let mut head = [0; LINE_WORDS];
         head[0] = u64::from(self.me.0 + 1);
         head[1] = s.seq;
@@ -97,27 +98,27 @@ impl State {
             eight[..bytes.len()].copy_from_slice(bytes);
             *word = u64::from_le_bytes(eight);
         }
-        let place = if self.kind == Kind::Reuses { 0 } else { self.sent };
+        let place = if self.kind == MemoryToyKind::Reuses { 0 } else { self.sent };
         view.region(STAGING)[place as usize].put(&head, STAMP);
         self.send(place, self.sent, out);
         self.sent += 1;
-        assert!(self.kind != Kind::Asserts || self.sent < 5, "five is right out");
+        assert!(self.kind != MemoryToyKind::Asserts || self.sent < 5, "five is right out");
     }
 
     /// Writes a message to the orderer.
     fn send(&self, place: u32, at: u32, out: &mut Outbox<Memory>) {
-        let lines = Lines { region: STAGING, at: place, count: 1 };
-        out.ask(Out::Write {
+        let lines = LineRange { region: STAGING, at: place, count: 1 };
+        out.ask(MemoryOutput::Write {
             to: Pid(0),
             region: inbox(self.me),
             at,
-            source: Source::Copy(lines),
+            source: WriteSource::Copy(lines),
             ticket: Some(Ticket(u64::from(at))),
             bell: true,
         });
     }
 
-    fn order(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+    fn order(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         for p in (0..self.count).map(Pid) {
             while let Some(line) = view.region(inbox(p)).get(self.read[p.index()] as usize) {
                 let Some(words) = self.seen(line) else { break };
@@ -130,9 +131,9 @@ impl State {
 
     /// Writes an entry of the log.
     fn tell(&self, to: Pid, at: usize, out: &mut Outbox<Memory>) {
-        let source = Source::line(self.log[at], STAMP);
+        let source = WriteSource::line(self.log[at], STAMP);
         let at = at as u32;
-        out.ask(Out::Write { to, region: LOG, at, source, ticket: None, bell: true });
+        out.ask(MemoryOutput::Write { to, region: LOG, at, source, ticket: None, bell: true });
     }
 
     /// Nothing of what it has written there is there.
@@ -143,7 +144,7 @@ impl State {
         }
     }
 
-    fn deliver(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+    fn deliver(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         while let Some(line) = view.region(LOG).get(self.done as usize) {
             let Some(words) = self.seen(line) else { break };
             self.done += 1;
@@ -156,28 +157,28 @@ impl State {
     }
 }
 
-impl Protocol for State {
+impl Protocol for MemoryToyState {
     type Medium = Memory;
     fn step(
         &mut self,
         _: Time,
-        view: Window<'_>,
+        view: RegionWindow<'_>,
         input: Input<'_, Memory>,
         out: &mut Outbox<Memory>,
     ) {
         match input {
             Input::Submit(s) => self.submit(view, s, out),
-            Input::Medium(In::Poll) => {
+            Input::Medium(MemoryInput::Poll) => {
                 if self.me == Pid(0) {
                     self.order(view, out);
                 }
                 self.deliver(view, out);
             }
-            Input::Medium(In::Fresh { pid, .. }) => self.again(pid, out),
+            Input::Medium(MemoryInput::Fresh { pid, .. }) => self.again(pid, out),
             _ => {}
         }
     }
-    fn deadline(&self) -> Option<(Time, Why)> {
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
         None
     }
     fn room(&self, _: GroupSet, bytes: usize) -> usize {
@@ -186,8 +187,8 @@ impl Protocol for State {
     fn payload_max(&self) -> usize {
         32
     }
-    fn waiting(&self, _: &mut dyn FnMut(MsgId, Wait)) {}
-    fn status(&self) -> Status {
-        Status { delivered: self.position, ..Status::default() }
+    fn waiting(&self, _: &mut dyn FnMut(MsgId, WaitReason)) {}
+    fn status(&self) -> ProtocolStatus {
+        ProtocolStatus { delivered: self.position, ..ProtocolStatus::default() }
     }
 }

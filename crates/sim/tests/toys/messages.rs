@@ -2,17 +2,17 @@
 //! anything; whoever comes back gets the state from it, then the rest.
 
 use super::about;
-use amcast_core::codec::{Codec, Reader};
-use amcast_core::entry::{About, Assumption, Entry, MediumKind, Node};
-use amcast_core::messages::{Frames, In, Lane, Out};
-use amcast_core::step::{Status, Ticket, Wait, Why};
+use amcast_core::codec::{ByteReader, Codec};
+use amcast_core::entry::{About, Assumption, Entry, MediumKind, ProtocolProcess};
+use amcast_core::messages::{Frames, Lane, MessageInput, MessageOutput};
+use amcast_core::step::{ProtocolStatus, Ticket, WaitReason, WakeReason};
 use amcast_core::{
     Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, Time,
 };
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum MessageToyKind {
     /// As it should be.
     Right,
     /// Sends datagrams and never again.
@@ -26,20 +26,20 @@ pub(crate) enum Kind {
 }
 
 #[derive(Debug)]
-pub(crate) struct Toy(pub Kind);
+pub(crate) struct MessageToy(pub MessageToyKind);
 
 static ABOUT: About =
     about(MediumKind::Messages, &[Assumption::StreamsHold, Assumption::MajorityFit]);
 
-impl Entry for Toy {
+impl Entry for MessageToy {
     fn name(&self) -> &'static str {
         "toy"
     }
     fn about(&self) -> &'static About {
         &ABOUT
     }
-    fn build(&self, me: Pid, _: &Config) -> Result<Node, ConfigError> {
-        let state = State {
+    fn build(&self, me: Pid, _: &Config) -> Result<ProtocolProcess, ConfigError> {
+        let state = MessageToyState {
             kind: self.0,
             me,
             next: 1,
@@ -48,7 +48,7 @@ impl Entry for Toy {
             fit: true,
             now: Time::ZERO,
         };
-        Ok(Node::Messages(Box::new(state)))
+        Ok(ProtocolProcess::Messages(Box::new(state)))
     }
     fn show(&self, bytes: &[u8]) -> String {
         format!("{bytes:?}")
@@ -60,8 +60,8 @@ const ORDERED: u8 = 1;
 const ASK: u8 = 2;
 const STATE: u8 = 3;
 
-struct State {
-    kind: Kind,
+struct MessageToyState {
+    kind: MessageToyKind,
     me: Pid,
     next: u64,
     early: BTreeMap<u64, (MsgId, Vec<u8>)>,
@@ -77,16 +77,16 @@ fn frame(kind: u8, number: u64, m: MsgId, bytes: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(bytes);
 }
 
-impl State {
+impl MessageToyState {
     fn lane(&self) -> Lane {
-        if self.kind == Kind::Careless { Lane::Datagram } else { Lane::Stream }
+        if self.kind == MessageToyKind::Careless { Lane::Datagram } else { Lane::Stream }
     }
 
     fn order(&mut self, m: MsgId, bytes: &[u8], out: &mut Outbox<Frames>) {
         self.sent.push((m, bytes.to_vec()));
         let number = self.sent.len() as u64;
         let extent = out.fill(|to| frame(ORDERED, number, m, bytes, to));
-        out.ask(Out::Group(Gid(0), self.lane(), extent));
+        out.ask(MessageOutput::Group(Gid(0), self.lane(), extent));
     }
 
     fn ordered(&mut self, number: u64, m: MsgId, bytes: &[u8], out: &mut Outbox<Frames>) {
@@ -101,12 +101,12 @@ impl State {
         }
     }
 
-    fn from(&mut self, from: Pid, mut r: Reader<'_>, out: &mut Outbox<Frames>) -> Option<()> {
+    fn from(&mut self, from: Pid, mut r: ByteReader<'_>, out: &mut Outbox<Frames>) -> Option<()> {
         let kind = u8::decode(&mut r).ok()?;
         let number = u64::decode(&mut r).ok()?;
         let m = MsgId::decode(&mut r).ok()?;
         match kind {
-            SUBMIT if self.kind == Kind::Unordered => {
+            SUBMIT if self.kind == MessageToyKind::Unordered => {
                 out.deliver(m, GroupSet(1), self.next, |to| to.extend_from_slice(r.rest()));
                 self.next += 1;
             }
@@ -118,7 +118,7 @@ impl State {
             STATE => {
                 let mut rest = r.rest();
                 let mut reached = number;
-                if self.kind == Kind::Forgets && rest.len() >= 32 {
+                if self.kind == MessageToyKind::Forgets && rest.len() >= 32 {
                     rest = &rest[32..];
                 }
                 if rest.is_empty() {
@@ -136,24 +136,24 @@ impl State {
     }
 }
 
-impl Protocol for State {
+impl Protocol for MessageToyState {
     type Medium = Frames;
     fn step(&mut self, now: Time, (): (), input: Input<'_, Frames>, out: &mut Outbox<Frames>) {
         self.now = now;
         match input {
             Input::Start { incarnation } if incarnation > 0 => self.fit = false,
-            Input::Medium(In::Up(Pid(0))) if !self.fit => {
+            Input::Medium(MessageInput::Up(Pid(0))) if !self.fit => {
                 let m = MsgId { sender: self.me, seq: 0 };
                 let extent = out.fill(|to| frame(ASK, 0, m, &[], to));
-                out.ask(Out::To(Pid(0), Lane::Stream, extent));
+                out.ask(MessageOutput::To(Pid(0), Lane::Stream, extent));
             }
             Input::Submit(s) => {
                 let m = MsgId { sender: self.me, seq: s.seq };
                 let extent = out.fill(|to| frame(SUBMIT, 0, m, s.payload, to));
                 let lane = self.lane();
                 out.ask(match self.kind {
-                    Kind::Unordered => Out::Group(Gid(0), lane, extent),
-                    _ => Out::To(Pid(0), lane, extent),
+                    MessageToyKind::Unordered => MessageOutput::Group(Gid(0), lane, extent),
+                    _ => MessageOutput::To(Pid(0), lane, extent),
                 });
             }
             Input::Captured { ticket, position, bytes } => {
@@ -169,22 +169,22 @@ impl Protocol for State {
                 let position = kept.0.seq;
                 let m = MsgId { sender: self.me, seq: 0 };
                 let extent = out.fill(|b| frame(STATE, position, m, bytes, b));
-                out.ask(Out::To(to, Lane::Stream, extent));
+                out.ask(MessageOutput::To(to, Lane::Stream, extent));
                 out.push(Output::Release { ticket });
                 for number in position + 1..=self.sent.len() as u64 {
                     let (m, bytes) = &self.sent[number as usize - 1];
                     let extent = out.fill(|b| frame(ORDERED, number, *m, bytes, b));
-                    out.ask(Out::To(to, Lane::Stream, extent));
+                    out.ask(MessageOutput::To(to, Lane::Stream, extent));
                 }
             }
-            Input::Medium(In::From(from, bytes)) => {
-                assert!(self.from(from, Reader::new(bytes), out).is_some(), "frames are ours");
+            Input::Medium(MessageInput::From(from, bytes)) => {
+                assert!(self.from(from, ByteReader::new(bytes), out).is_some(), "frames are ours");
             }
             _ => {}
         }
     }
-    fn deadline(&self) -> Option<(Time, Why)> {
-        (self.kind == Kind::Spins).then_some((self.now, Why::Flush))
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
+        (self.kind == MessageToyKind::Spins).then_some((self.now, WakeReason::Flush))
     }
     fn room(&self, _: GroupSet, _: usize) -> usize {
         usize::from(self.fit)
@@ -192,13 +192,13 @@ impl Protocol for State {
     fn payload_max(&self) -> usize {
         1000
     }
-    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
-        self.early.values().for_each(|(m, _)| tell(*m, Wait::Turn));
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
+        self.early.values().for_each(|(m, _)| tell(*m, WaitReason::Turn));
     }
     fn fit(&self) -> bool {
         self.fit
     }
-    fn status(&self) -> Status {
-        Status { delivered: self.next - 1, ..Status::default() }
+    fn status(&self) -> ProtocolStatus {
+        ProtocolStatus { delivered: self.next - 1, ..ProtocolStatus::default() }
     }
 }

@@ -7,12 +7,12 @@ pub(crate) mod messages;
 pub(crate) mod reporter;
 
 use amcast_core::entry::{About, Assumption, MediumKind};
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Capabilities, Config, Entry, Property, RawConfig};
-use amcast_sim::{Plan, Report, Settings, run};
+use amcast_sim::{RunPlan, RunReport, RunSettings, run};
 
 /// A line of a history.
-pub(crate) type Line = (&'static str, u64, u32, u64);
+pub(crate) type HistoryLine = (&'static str, u64, u32, u64);
 
 pub(crate) const fn about(medium: MediumKind, assumes: &'static [Assumption]) -> About {
     About {
@@ -33,13 +33,13 @@ pub(crate) fn config(replicas: usize) -> Config {
 }
 
 /// Runs an entry on three replicas.
-pub(crate) fn run3(entry: &dyn Entry, settings: &Settings, seed: u64) -> Report {
+pub(crate) fn run3(entry: &dyn Entry, settings: &RunSettings, seed: u64) -> RunReport {
     run(entry, &config(3), settings, seed, &mut |_| {}).expect("the toys take any configuration")
 }
 
 /// Counts the events of a run by kind.
 #[derive(Default, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct EventCounts {
     pub processes: u32,
     pub casts: u32,
     pub delivers: u32,
@@ -48,32 +48,32 @@ pub(crate) struct Seen {
     pub ends: u32,
 }
 
-impl Seen {
-    pub(crate) fn note(&mut self, event: &Event<'_>) {
+impl EventCounts {
+    pub(crate) fn note(&mut self, event: &TraceEvent<'_>) {
         match event {
-            Event::Process { .. } => {
+            TraceEvent::Process { .. } => {
                 assert_eq!(self.casts + self.delivers, 0, "processes come first");
                 self.processes += 1;
             }
-            Event::Cast { .. } => self.casts += 1,
-            Event::Deliver { .. } => self.delivers += 1,
-            Event::Crash { .. } => self.crashes += 1,
-            Event::Recover { .. } => self.recovers += 1,
-            Event::End => self.ends += 1,
+            TraceEvent::Cast { .. } => self.casts += 1,
+            TraceEvent::Deliver { .. } => self.delivers += 1,
+            TraceEvent::Crash { .. } => self.crashes += 1,
+            TraceEvent::Recover { .. } => self.recovers += 1,
+            TraceEvent::End => self.ends += 1,
             _ => {}
         }
     }
 }
 
 /// A plan without faults, of casts of 8 bytes at time 0.
-pub(crate) fn plan(entry: &dyn Entry, settings: &Settings, senders: &[u32]) -> Plan {
+pub(crate) fn plan(entry: &dyn Entry, settings: &RunSettings, senders: &[u32]) -> RunPlan {
     let config = config(3);
     let cluster = *config.cluster();
     let mut chooser = amcast_sim::Chooser::seeded(0);
-    let mut plan = Plan::draw(entry, &config, settings, &mut chooser);
+    let mut plan = RunPlan::draw(entry, &config, settings, &mut chooser);
     plan.casts = senders
         .iter()
-        .map(|&p| amcast_sim::plan::Cast {
+        .map(|&p| amcast_sim::plan::PlannedCast {
             at: amcast_core::Time::ZERO,
             sender: amcast_core::Pid(p),
             dst: cluster.all_groups(),

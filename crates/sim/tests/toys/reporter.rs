@@ -1,9 +1,9 @@
 //! The toy over messages, whose process 2 reports what a test wants it to, right or wrong.
 
-use super::messages::{Kind, Toy};
-use amcast_core::entry::{About, Entry, Node};
+use super::messages::{MessageToy, MessageToyKind};
+use amcast_core::entry::{About, Entry, ProtocolProcess};
 use amcast_core::messages::Frames;
-use amcast_core::step::{Note, Status, Wait, Why};
+use amcast_core::step::{Note, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
     Config, ConfigError, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Time,
 };
@@ -13,7 +13,7 @@ pub(crate) const REPORTER: Pid = Pid(2);
 
 /// What it reports.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Reports {
+pub(crate) struct ToyReports {
     /// When it starts.
     pub start: Vec<ProtocolEvent>,
     /// When it is asked to leave.
@@ -26,18 +26,24 @@ pub(crate) struct Reports {
     pub others: Vec<ProtocolEvent>,
 }
 
-impl Entry for Reports {
+impl Entry for ToyReports {
     fn name(&self) -> &'static str {
         "reporter"
     }
     fn about(&self) -> &'static About {
-        Toy(Kind::Right).about()
+        MessageToy(MessageToyKind::Right).about()
     }
-    fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError> {
-        let Node::Messages(toy) = Toy(Kind::Right).build(me, config)? else {
+    fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError> {
+        let ProtocolProcess::Messages(toy) = MessageToy(MessageToyKind::Right).build(me, config)?
+        else {
             unreachable!("it exchanges messages")
         };
-        Ok(Node::Messages(Box::new(Reporter { reports: self.clone(), me, toy, delivered: false })))
+        Ok(ProtocolProcess::Messages(Box::new(Reporter {
+            reports: self.clone(),
+            me,
+            toy,
+            delivered: false,
+        })))
     }
     fn show(&self, bytes: &[u8]) -> String {
         format!("{bytes:?}")
@@ -45,7 +51,7 @@ impl Entry for Reports {
 }
 
 struct Reporter {
-    reports: Reports,
+    reports: ToyReports,
     me: Pid,
     toy: Box<dyn Protocol<Medium = Frames> + Send>,
     delivered: bool,
@@ -69,7 +75,7 @@ impl Protocol for Reporter {
             self.reports.delivery.iter().for_each(|event| out.event(*event));
         }
     }
-    fn deadline(&self) -> Option<(Time, Why)> {
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
         self.toy.deadline()
     }
     fn room(&self, dst: GroupSet, bytes: usize) -> usize {
@@ -78,13 +84,13 @@ impl Protocol for Reporter {
     fn payload_max(&self) -> usize {
         self.toy.payload_max()
     }
-    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
         self.toy.waiting(tell);
     }
     fn fit(&self) -> bool {
         self.toy.fit() && (self.reports.fit || self.me != REPORTER)
     }
-    fn status(&self) -> Status {
+    fn status(&self) -> ProtocolStatus {
         self.toy.status()
     }
 }

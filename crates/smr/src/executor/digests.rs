@@ -16,7 +16,7 @@
 use super::{Executor, Head};
 use crate::digest::{self, Difference, Digest, DigestReport};
 use crate::machine::{Machine, Place};
-use amcast_core::{Cluster, Gid, MsgId};
+use amcast_core::{ClusterShape, Gid, MsgId};
 use std::collections::VecDeque;
 
 /// Points that are remembered: reports of earlier ones come too late.
@@ -25,7 +25,7 @@ const POINTS_MAX: usize = 64;
 /// Who compares.
 #[derive(Clone, Copy)]
 pub(super) struct Comparison {
-    cluster: Cluster,
+    cluster: ClusterShape,
     /// This node's replica of each shard.
     rank: usize,
 }
@@ -206,7 +206,7 @@ impl Point {
 impl<M: Machine> Executor<M> {
     /// Has this node, which hosts replica `rank` of each shard, compare digests with the others. Called once, before
     /// the first command.
-    pub fn compare_digests(&mut self, cluster: Cluster, rank: usize) {
+    pub fn compare_digests(&mut self, cluster: ClusterShape, rank: usize) {
         self.comparison = (cluster.replicas() > 1).then_some(Comparison { cluster, rank });
     }
 

@@ -1,10 +1,10 @@
 //! A checkpoint that is being written: under another name until it is whole and durable.
 
-use crate::disk::{Disk, File};
-use crate::error::Error;
+use crate::disk::{DiskDir, DiskFile};
+use crate::error::StorageError;
 use crate::format::HEAD_BYTES;
 use crate::format::checkpoint::{
-    CheckpointHead, NEW_NAME, PIECE_BYTES, Seed, name, piece_head, position_of,
+    CheckpointChecksumSeed, CheckpointHead, NEW_NAME, PIECE_BYTES, name, piece_head, position_of,
 };
 use std::io;
 
@@ -19,7 +19,7 @@ const KEPT: usize = 2;
 pub(crate) struct Draft<F> {
     file: F,
     position: u64,
-    seed: Seed,
+    seed: CheckpointChecksumSeed,
     /// Where the next piece goes in the file.
     at: u64,
     /// How much of the state is written, in bytes.
@@ -28,9 +28,12 @@ pub(crate) struct Draft<F> {
     synced: u64,
 }
 
-impl<F: File> Draft<F> {
+impl<F: DiskFile> Draft<F> {
     /// Begins one.
-    pub(crate) fn begin<D: Disk<File = F>>(disk: &D, position: u64) -> Result<Self, Error> {
+    pub(crate) fn begin<D: DiskDir<File = F>>(
+        disk: &D,
+        position: u64,
+    ) -> Result<Self, StorageError> {
         discard(disk)?;
         let file = disk.create(NEW_NAME).map_err(|e| error(disk, "make it", e))?;
         let (head, seed) = CheckpointHead { position, piece_bytes: PIECE_BYTES as u32 }.encode();
@@ -49,7 +52,11 @@ impl<F: File> Draft<F> {
     }
 
     /// Writes the next piece of the state; at most [`PIECE_BYTES`], and not none.
-    pub(crate) fn put<D: Disk<File = F>>(&mut self, disk: &D, piece: &[u8]) -> Result<(), Error> {
+    pub(crate) fn put<D: DiskDir<File = F>>(
+        &mut self,
+        disk: &D,
+        piece: &[u8],
+    ) -> Result<(), StorageError> {
         let head = piece_head(piece, self.state_bytes, self.seed);
         let written = self.file.write_at(&head, self.at);
         let written = written.and_then(|()| {
@@ -67,27 +74,27 @@ impl<F: File> Draft<F> {
     }
 
     /// Ends it: from here on it is the one that a start finds. Older ones go.
-    pub(crate) fn finish<D: Disk<File = F>>(self, disk: &D) -> Result<(), Error> {
+    pub(crate) fn finish<D: DiskDir<File = F>>(self, disk: &D) -> Result<(), StorageError> {
         let end = piece_head(&[], self.state_bytes, self.seed);
         self.file.write_at(&end, self.at).map_err(|e| error(disk, "write to it", e))?;
         self.file.sync().map_err(|e| error(disk, "sync it", e))?;
         let renamed = disk.rename(NEW_NAME, &name(self.position));
         renamed.map_err(|e| error(disk, "rename it", e))?;
-        disk.sync().map_err(|e| Error::of(disk.path(), "sync its names", e))?;
+        disk.sync().map_err(|e| StorageError::of(disk.path(), "sync its names", e))?;
         let all = newest_first(disk)?;
         // What claims to be newer was found damaged, or is a state that is no longer in force.
         let (newer, older): (Vec<_>, Vec<_>) =
             all.into_iter().filter(|&p| p != self.position).partition(|&p| p > self.position);
         for position in newer.into_iter().chain(older.into_iter().skip(KEPT - 1)) {
             let old = name(position);
-            disk.remove(&old).map_err(|e| Error::of(&disk.path_of(&old), "remove it", e))?;
+            disk.remove(&old).map_err(|e| StorageError::of(&disk.path_of(&old), "remove it", e))?;
         }
         Ok(())
     }
 }
 
 /// Removes a checkpoint that was not finished. Whether there was one.
-pub(crate) fn discard<D: Disk>(disk: &D) -> Result<bool, Error> {
+pub(crate) fn discard<D: DiskDir>(disk: &D) -> Result<bool, StorageError> {
     match disk.remove(NEW_NAME) {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -96,13 +103,13 @@ pub(crate) fn discard<D: Disk>(disk: &D) -> Result<bool, Error> {
 }
 
 /// The positions of all checkpoints, the newest first.
-pub(crate) fn newest_first<D: Disk>(disk: &D) -> Result<Vec<u64>, Error> {
-    let names = disk.names().map_err(|e| Error::of(disk.path(), "list it", e))?;
+pub(crate) fn newest_first<D: DiskDir>(disk: &D) -> Result<Vec<u64>, StorageError> {
+    let names = disk.names().map_err(|e| StorageError::of(disk.path(), "list it", e))?;
     let mut all: Vec<u64> = names.iter().filter_map(|name| position_of(name)).collect();
     all.sort_unstable_by(|a, b| b.cmp(a));
     Ok(all)
 }
 
-fn error<D: Disk>(disk: &D, doing: &'static str, e: io::Error) -> Error {
-    Error::of(&disk.path_of(NEW_NAME), doing, e)
+fn error<D: DiskDir>(disk: &D, doing: &'static str, e: io::Error) -> StorageError {
+    StorageError::of(&disk.path_of(NEW_NAME), doing, e)
 }

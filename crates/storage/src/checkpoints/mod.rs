@@ -5,31 +5,31 @@
 //! one state that was being saved: the next one is a new file, so it may be tried again.
 
 mod draft;
-mod saved;
+mod reader;
 #[cfg(test)]
 mod tests;
 mod writer;
 
-pub use saved::Saved;
+pub use reader::CheckpointReader;
 
-use crate::disk::{Disk, HostDisk};
-use crate::error::Error;
+use crate::disk::{DiskDir, HostDisk};
+use crate::error::StorageError;
 use crate::format::checkpoint::PIECE_BYTES;
 use crate::lock::Lock;
-use crate::log::Wake;
-use crate::shelf::locked;
+use crate::segment_set::locked;
+use crate::wal::CompletionWaker;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use writer::{Order, Work};
+use writer::{WriterCommand, WriterShared};
 
 /// How many bytes may be given before the writer must catch up.
 const QUEUE_BYTES: usize = 4 * PIECE_BYTES;
 
 /// How saving goes.
 #[derive(Debug)]
-pub enum Saving {
+pub enum SaveProgress {
     /// So much of the state at this position is written, in bytes.
     Progress {
         /// The position.
@@ -50,24 +50,24 @@ pub enum Saving {
         /// The position.
         position: u64,
         /// Why.
-        error: Error,
+        error: StorageError,
     },
 }
 
 /// What is there when checkpoints are opened.
 #[derive(Debug)]
-pub struct Found {
+pub struct CheckpointListing {
     /// The newest whole one.
-    pub newest: Option<Saved>,
+    pub newest: Option<CheckpointReader>,
     /// What is wrong with those that claim to be newer.
-    pub damaged: Vec<Error>,
+    pub damaged: Vec<StorageError>,
     /// Whether one was begun and not finished, nor given up, when the process ended that wrote it. It is removed.
     pub unfinished: bool,
 }
 
 /// The checkpoints of one directory. One loop has them.
-pub struct Checkpoints {
-    work: Arc<Work>,
+pub struct CheckpointDir {
+    work: Arc<WriterShared>,
     /// Pieces of the state are gathered here.
     piece: Vec<u8>,
     begun: bool,
@@ -76,41 +76,41 @@ pub struct Checkpoints {
     _lock: Option<Lock>,
 }
 
-impl Checkpoints {
+impl CheckpointDir {
     /// Opens the directory, which is made if need be, and finds the newest whole checkpoint: all of it
     /// is read. `each` is told how far, in bytes. `wake` is called by another thread when
-    /// [`Checkpoints::take`] has something, if it had nothing before.
+    /// [`CheckpointDir::take`] has something, if it had nothing before.
     ///
     /// # Errors
     /// When another process has it, and when it cannot be used. Damage is no error here: it is told
     /// with what was found.
     pub fn open(
         path: &Path,
-        wake: Wake,
+        wake: CompletionWaker,
         mut each: impl FnMut(u64),
-    ) -> Result<(Self, Found), Error> {
+    ) -> Result<(Self, CheckpointListing), StorageError> {
         let lock = Lock::take(path)?;
         Self::start(HostDisk::at(path), wake, Some(lock), &mut each)
     }
 
-    fn start<D: Disk>(
+    fn start<D: DiskDir>(
         disk: D,
-        wake: Wake,
+        wake: CompletionWaker,
         lock: Option<Lock>,
         each: &mut dyn FnMut(u64),
-    ) -> Result<(Self, Found), Error> {
+    ) -> Result<(Self, CheckpointListing), StorageError> {
         let unfinished = draft::discard(&disk)?;
-        let (newest, damaged) = saved::find(&disk, each)?;
+        let (newest, damaged) = reader::find(&disk, each)?;
         let path = disk.path().to_path_buf();
-        let work = Arc::new(Work::new(wake));
+        let work = Arc::new(WriterShared::new(wake));
         let with = work.clone();
         let thread = thread::Builder::new().name("checkpoints".to_string());
         let thread = thread.spawn(move || writer::run(&disk, &with));
-        let thread = thread.map_err(|e| Error::of(&path, "start a thread for it", e))?;
+        let thread = thread.map_err(|e| StorageError::of(&path, "start a thread for it", e))?;
         let (piece, begun, thread) = (Vec::with_capacity(PIECE_BYTES), false, Some(thread));
         Ok((
             Self { work, piece, begun, thread, _lock: lock },
-            Found { newest, damaged, unfinished },
+            CheckpointListing { newest, damaged, unfinished },
         ))
     }
 
@@ -118,7 +118,7 @@ impl Checkpoints {
     pub fn begin(&mut self, position: u64) {
         self.piece.clear();
         self.begun = true;
-        self.work.order(Order::Begin(position));
+        self.work.order(WriterCommand::Begin(position));
     }
 
     /// Gives the next bytes of the state. They are taken also if there is no [`room`](Self::room).
@@ -137,7 +137,7 @@ impl Checkpoints {
         }
     }
 
-    /// All was given: [`Saving::Saved`] follows once it is durable.
+    /// All was given: [`SaveProgress::Saved`] follows once it is durable.
     ///
     /// # Panics
     /// If no state was begun.
@@ -147,14 +147,14 @@ impl Checkpoints {
             self.hand_over();
         }
         self.begun = false;
-        self.work.order(Order::Finish);
+        self.work.order(WriterCommand::Finish);
     }
 
     /// Drops the state that was begun and not finished.
     pub fn abandon(&mut self) {
         if std::mem::take(&mut self.begun) {
             self.piece.clear();
-            self.work.order(Order::Abandon);
+            self.work.order(WriterCommand::Abandon);
         }
     }
 
@@ -164,18 +164,18 @@ impl Checkpoints {
     }
 
     /// Takes what there is to tell. Cheap if it is nothing.
-    pub fn take(&mut self, each: impl FnMut(Saving)) {
+    pub fn take(&mut self, each: impl FnMut(SaveProgress)) {
         self.work.take(each);
     }
 
     fn hand_over(&mut self) {
         let mut empty = locked(&self.work.queue).empty.pop().unwrap_or_default();
         std::mem::swap(&mut empty, &mut self.piece);
-        self.work.order(Order::Piece(empty));
+        self.work.order(WriterCommand::Piece(empty));
     }
 }
 
-impl Drop for Checkpoints {
+impl Drop for CheckpointDir {
     /// What was finished is saved first; of what was not the next start says that it was begun.
     fn drop(&mut self) {
         locked(&self.work.queue).closing = true;
@@ -187,7 +187,7 @@ impl Drop for Checkpoints {
     }
 }
 
-impl fmt::Debug for Checkpoints {
+impl fmt::Debug for CheckpointDir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Checkpoints").field("begun", &self.begun).finish()
     }

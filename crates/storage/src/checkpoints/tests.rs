@@ -1,11 +1,11 @@
 //! Checkpoints whose machine ends at any moment, whose disk fails, and whose bytes change.
 
 use super::draft::{Draft, newest_first};
-use super::saved::{Saved, find};
-use super::{Checkpoints, Found, QUEUE_BYTES, Saving};
-use crate::disk::Disk;
+use super::reader::{CheckpointReader, find};
+use super::{CheckpointDir, CheckpointListing, QUEUE_BYTES, SaveProgress};
+use crate::disk::DiskDir;
 use crate::disk::fake::{FakeDisk, Faults};
-use crate::error::{Error, Limit};
+use crate::error::{Limit, StorageError};
 use crate::format::checkpoint::{PIECE_BYTES, name};
 use amcast_core::rng::Rng;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn state(position: u64) -> Vec<u8> {
     (0..position * 700 % 2_000).map(|_| rng.word() as u8).collect()
 }
 
-fn save(disk: &FakeDisk, position: u64) -> Result<(), Error> {
+fn save(disk: &FakeDisk, position: u64) -> Result<(), StorageError> {
     let mut draft = Draft::begin(disk, position)?;
     for piece in state(position).chunks(300) {
         draft.put(disk, piece)?;
@@ -25,7 +25,7 @@ fn save(disk: &FakeDisk, position: u64) -> Result<(), Error> {
     draft.finish(disk)
 }
 
-fn all_of(saved: &mut Saved) -> Vec<u8> {
+fn all_of(saved: &mut CheckpointReader) -> Vec<u8> {
     let mut all = Vec::new();
     while let Some(piece) = saved.piece().expect("it was judged whole") {
         all.extend_from_slice(piece);
@@ -46,7 +46,7 @@ fn a_saved_state_survives_the_end_of_the_machine_at_any_moment() {
             disk.fail_machine(&mut Rng::stream(seed, "machine"));
             let (found, damaged) = find(&disk, &mut |_| {}).expect("it works");
             assert!(damaged.is_empty(), "stop {stop}, seed {seed}: {damaged:?}");
-            let position = found.as_ref().map_or(0, Saved::position);
+            let position = found.as_ref().map_or(0, CheckpointReader::position);
             assert!(position == saved || position == saved + 1, "{position} after {saved}");
             if let Some(mut found) = found {
                 assert_eq!(all_of(&mut found), state(position));
@@ -76,7 +76,7 @@ fn a_changed_byte_is_told_and_the_state_before_serves() {
                 assert_eq!((position, damaged.len()), (4, 1), "byte {at}");
             }
             // Whoever has a newer program can read it.
-            Err(Error::Misfit { .. }) => assert!((8..12).contains(&at), "byte {at}"),
+            Err(StorageError::Misfit { .. }) => assert!((8..12).contains(&at), "byte {at}"),
             other => panic!("byte {at}: {other:?}"),
         }
     }
@@ -92,28 +92,28 @@ fn a_changed_byte_is_told_and_the_state_before_serves() {
 }
 
 /// A loop that sleeps until it is woken.
-struct Loop {
-    checkpoints: Checkpoints,
+struct CheckpointLoop {
+    checkpoints: CheckpointDir,
     woken: Receiver<()>,
 }
 
-impl Loop {
-    fn open(disk: &FakeDisk) -> (Self, Found) {
+impl CheckpointLoop {
+    fn open(disk: &FakeDisk) -> (Self, CheckpointListing) {
         let (send, woken) = sync_channel(1);
         let wake = move || {
             let _ = send.try_send(());
         };
-        let opened = Checkpoints::start(disk.clone(), Arc::new(wake), None, &mut |_| {});
+        let opened = CheckpointDir::start(disk.clone(), Arc::new(wake), None, &mut |_| {});
         let (checkpoints, found) = opened.expect("it opens");
         (Self { checkpoints, woken }, found)
     }
 
     /// Sleeps until a state is saved or not.
-    fn outcome(&mut self) -> Saving {
+    fn outcome(&mut self) -> SaveProgress {
         loop {
             let mut outcome = None;
             self.checkpoints.take(|saving| match saving {
-                Saving::Progress { .. } => {}
+                SaveProgress::Progress { .. } => {}
                 other => outcome = Some(other),
             });
             match outcome {
@@ -128,7 +128,7 @@ impl Loop {
 fn a_large_state_is_saved_while_room_bounds_what_waits() {
     let _limit = amcast_test_policy::time_limit();
     let disk = FakeDisk::new();
-    let (mut looping, found) = Loop::open(&disk);
+    let (mut looping, found) = CheckpointLoop::open(&disk);
     assert!(found.newest.is_none() && found.damaged.is_empty());
     let large: Vec<u8> = (0..3 * QUEUE_BYTES + 11).map(|i| (i % 251) as u8).collect();
     looping.checkpoints.begin(40);
@@ -141,7 +141,7 @@ fn a_large_state_is_saved_while_room_bounds_what_waits() {
         looping.checkpoints.give(&large[given..given + now]);
         given += now;
         looping.checkpoints.take(|saving| match saving {
-            Saving::Progress { position: 40, bytes } => {
+            SaveProgress::Progress { position: 40, bytes } => {
                 assert!(bytes >= progress);
                 progress = bytes;
             }
@@ -151,11 +151,11 @@ fn a_large_state_is_saved_while_room_bounds_what_waits() {
     assert!(progress >= large.len() as u64 - QUEUE_BYTES as u64 - PIECE_BYTES as u64);
     looping.checkpoints.finish();
     match looping.outcome() {
-        Saving::Saved { position: 40, bytes } => assert_eq!(bytes, large.len() as u64),
+        SaveProgress::Saved { position: 40, bytes } => assert_eq!(bytes, large.len() as u64),
         other => panic!("{other:?}"),
     }
     drop(looping);
-    let (_, found) = Loop::open(&disk);
+    let (_, found) = CheckpointLoop::open(&disk);
     let mut newest = found.newest.expect("it was saved");
     assert_eq!((newest.position(), newest.bytes()), (40, large.len() as u64));
     assert_eq!(all_of(&mut newest), large);
@@ -165,7 +165,7 @@ fn a_large_state_is_saved_while_room_bounds_what_waits() {
 fn a_state_that_cannot_be_saved_is_told_and_the_next_one_may_be() {
     let _limit = amcast_test_policy::time_limit();
     let disk = FakeDisk::new();
-    let (mut looping, _) = Loop::open(&disk);
+    let (mut looping, _) = CheckpointLoop::open(&disk);
     let mut try_to = |position, faults| {
         disk.set_faults(faults);
         looping.checkpoints.begin(position);
@@ -173,26 +173,26 @@ fn a_state_that_cannot_be_saved_is_told_and_the_next_one_may_be() {
         looping.checkpoints.finish();
         looping.outcome()
     };
-    assert!(matches!(try_to(1, Faults::default()), Saving::Saved { position: 1, .. }));
+    assert!(matches!(try_to(1, Faults::default()), SaveProgress::Saved { position: 1, .. }));
     match try_to(2, Faults { room: Some(900), ..Faults::default() }) {
-        Saving::Failed { position: 2, error } => {
-            assert!(matches!(error, Error::Full { what: Limit::Disk, .. }), "{error}");
+        SaveProgress::Failed { position: 2, error } => {
+            assert!(matches!(error, StorageError::Full { what: Limit::Disk, .. }), "{error}");
         }
         other => panic!("{other:?}"),
     }
     match try_to(3, Faults { sync_fails: Some(0), ..Faults::default() }) {
-        Saving::Failed { position: 3, error: Error::Io { .. } } => {}
+        SaveProgress::Failed { position: 3, error: StorageError::Io { .. } } => {}
         other => panic!("{other:?}"),
     }
     assert_eq!(disk.names().expect("it works"), [name(1)], "what was begun takes no room");
-    assert!(matches!(try_to(4, Faults::default()), Saving::Saved { position: 4, .. }));
+    assert!(matches!(try_to(4, Faults::default()), SaveProgress::Saved { position: 4, .. }));
 }
 
 #[test]
 fn a_state_that_is_abandoned_or_begun_anew_leaves_nothing() {
     let _limit = amcast_test_policy::time_limit();
     let disk = FakeDisk::new();
-    let (mut looping, _) = Loop::open(&disk);
+    let (mut looping, _) = CheckpointLoop::open(&disk);
     looping.checkpoints.begin(7);
     looping.checkpoints.give(&vec![1; 2 * PIECE_BYTES]);
     looping.checkpoints.abandon();
@@ -201,7 +201,7 @@ fn a_state_that_is_abandoned_or_begun_anew_leaves_nothing() {
     looping.checkpoints.begin(9);
     looping.checkpoints.give(&[3; 100]);
     looping.checkpoints.finish();
-    assert!(matches!(looping.outcome(), Saving::Saved { position: 9, bytes: 100 }));
+    assert!(matches!(looping.outcome(), SaveProgress::Saved { position: 9, bytes: 100 }));
     drop(looping);
     assert_eq!(disk.names().expect("it works"), [name(9)]);
 }

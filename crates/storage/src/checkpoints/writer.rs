@@ -1,11 +1,11 @@
 //! The thread that writes checkpoints, and what lies between it and the loop.
 
-use super::Saving;
+use super::SaveProgress;
 use super::draft::{Draft, discard};
-use crate::disk::Disk;
-use crate::error::Error;
-use crate::log::Wake;
-use crate::shelf::locked;
+use crate::disk::DiskDir;
+use crate::error::StorageError;
+use crate::segment_set::locked;
+use crate::wal::CompletionWaker;
 use rustix::process::setpriority_process;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ const EMPTY_MAX: usize = 4;
 const NICENESS: i32 = 10;
 
 /// What the writer is to do.
-pub(super) enum Order {
+pub(super) enum WriterCommand {
     Begin(u64),
     Piece(Vec<u8>),
     Finish,
@@ -27,20 +27,20 @@ pub(super) enum Order {
 }
 
 /// What lies between the loop and the writer.
-pub(super) struct Work {
-    wake: Wake,
-    pub(super) queue: Mutex<Queue>,
+pub(super) struct WriterShared {
+    wake: CompletionWaker,
+    pub(super) queue: Mutex<WriterQueue>,
     /// Something waits for the writer.
     pub(super) come: Condvar,
-    told: Mutex<Vec<Saving>>,
+    told: Mutex<Vec<SaveProgress>>,
     /// Whether something was told since it was last looked at.
     any: AtomicBool,
 }
 
 /// What waits for the writer.
 #[derive(Default)]
-pub(super) struct Queue {
-    orders: VecDeque<Order>,
+pub(super) struct WriterQueue {
+    orders: VecDeque<WriterCommand>,
     /// How many bytes of pieces wait, or are being written.
     pub(super) bytes: usize,
     /// Buffers to be used again.
@@ -48,8 +48,8 @@ pub(super) struct Queue {
     pub(super) closing: bool,
 }
 
-impl Work {
-    pub(super) fn new(wake: Wake) -> Self {
+impl WriterShared {
+    pub(super) fn new(wake: CompletionWaker) -> Self {
         Self {
             wake,
             queue: Mutex::default(),
@@ -59,9 +59,9 @@ impl Work {
         }
     }
 
-    pub(super) fn order(&self, order: Order) {
+    pub(super) fn order(&self, order: WriterCommand) {
         let mut queue = locked(&self.queue);
-        if let Order::Piece(piece) = &order {
+        if let WriterCommand::Piece(piece) = &order {
             queue.bytes += piece.len();
         }
         queue.orders.push_back(order);
@@ -69,17 +69,17 @@ impl Work {
         self.come.notify_one();
     }
 
-    pub(super) fn take(&self, mut each: impl FnMut(Saving)) {
+    pub(super) fn take(&self, mut each: impl FnMut(SaveProgress)) {
         if self.any.swap(false, Ordering::Acquire) {
             let told = std::mem::take(&mut *locked(&self.told));
             told.into_iter().for_each(&mut each);
         }
     }
 
-    fn tell(&self, saving: Saving) {
+    fn tell(&self, saving: SaveProgress) {
         let mut told = locked(&self.told);
         // Of how far it is only the last word counts.
-        if matches!(told.last(), Some(Saving::Progress { .. })) {
+        if matches!(told.last(), Some(SaveProgress::Progress { .. })) {
             told.pop();
         }
         told.push(saving);
@@ -90,7 +90,7 @@ impl Work {
     }
 
     /// Waits for an order; none when there will not be one.
-    fn next(&self) -> Option<Order> {
+    fn next(&self) -> Option<WriterCommand> {
         let mut queue = locked(&self.queue);
         loop {
             if let Some(order) = queue.orders.pop_front() {
@@ -115,7 +115,7 @@ impl Work {
 }
 
 /// Does what is ordered until there will be no more.
-pub(super) fn run<D: Disk>(disk: &D, work: &Work) {
+pub(super) fn run<D: DiskDir>(disk: &D, work: &WriterShared) {
     // Of this thread alone, on Linux. It need not be allowed: then a checkpoint costs the others more.
     let _ = setpriority_process(None, NICENESS);
     // None also after a failure: then the rest of the state is dropped.
@@ -123,23 +123,23 @@ pub(super) fn run<D: Disk>(disk: &D, work: &Work) {
     while let Some(order) = work.next() {
         let position = draft.as_ref().map(Draft::position);
         let (position, done) = match order {
-            Order::Begin(position) => {
+            WriterCommand::Begin(position) => {
                 let begun = Draft::begin(disk, position).map(|begun| draft = Some(begun));
                 (position, begun)
             }
-            Order::Piece(piece) => {
+            WriterCommand::Piece(piece) => {
                 let written = draft.as_mut().map_or(Ok(()), |draft| draft.put(disk, &piece));
                 work.done_with(piece);
                 let Some(position) = position else { continue };
                 (position, written)
             }
-            Order::Finish => {
+            WriterCommand::Finish => {
                 let (Some(whole), Some(position)) = (draft.take(), position) else { continue };
                 let bytes = whole.state_bytes();
                 let saved = whole.finish(disk);
-                (position, saved.map(|()| work.tell(Saving::Saved { position, bytes })))
+                (position, saved.map(|()| work.tell(SaveProgress::Saved { position, bytes })))
             }
-            Order::Abandon => {
+            WriterCommand::Abandon => {
                 let Some(position) = position else { continue };
                 draft = None;
                 (position, discard(disk).map(drop))
@@ -148,7 +148,7 @@ pub(super) fn run<D: Disk>(disk: &D, work: &Work) {
         match (done, &draft) {
             (Err(error), _) => fail(disk, work, &mut draft, position, error),
             (Ok(()), Some(draft)) => {
-                work.tell(Saving::Progress { position, bytes: draft.state_bytes() });
+                work.tell(SaveProgress::Progress { position, bytes: draft.state_bytes() });
             }
             (Ok(()), None) => {}
         }
@@ -156,15 +156,15 @@ pub(super) fn run<D: Disk>(disk: &D, work: &Work) {
 }
 
 /// Drops the state, and the room that it took: it may be what fails others.
-fn fail<D: Disk>(
+fn fail<D: DiskDir>(
     disk: &D,
-    work: &Work,
+    work: &WriterShared,
     draft: &mut Option<Draft<D::File>>,
     position: u64,
-    error: Error,
+    error: StorageError,
 ) {
     *draft = None;
     // The first error is the one to tell; the file is removed before the next state, too.
     let _ = discard(disk);
-    work.tell(Saving::Failed { position, error });
+    work.tell(SaveProgress::Failed { position, error });
 }

@@ -3,7 +3,7 @@
 //! What the machine's end leaves of what was not synced is drawn: of each write any of its sectors, of
 //! the names that were given and taken any. Real file systems leave less disorder.
 
-use super::{Disk, File};
+use super::{DiskDir, DiskFile};
 use amcast_core::rng::Rng;
 use std::collections::BTreeMap;
 use std::io;
@@ -16,13 +16,13 @@ const SECTOR: usize = 512;
 /// A directory. Clones are the same one.
 #[derive(Clone)]
 pub(crate) struct FakeDisk {
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<FakeDiskState>>,
     path: PathBuf,
 }
 
 /// A file of it.
 pub(crate) struct FakeFile {
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<FakeDiskState>>,
     inode: usize,
 }
 
@@ -41,8 +41,8 @@ pub(crate) struct Faults {
 }
 
 #[derive(Default)]
-struct World {
-    inodes: Vec<Inode>,
+struct FakeDiskState {
+    inodes: Vec<FakeInode>,
     /// The names as the process sees them.
     names: BTreeMap<String, usize>,
     /// The names as they survive.
@@ -56,7 +56,7 @@ struct World {
 }
 
 #[derive(Default)]
-struct Inode {
+struct FakeInode {
     /// As the process sees it.
     bytes: Vec<u8>,
     /// As it survives.
@@ -150,14 +150,14 @@ impl FakeDisk {
             let bytes = self.read(&name).expect("it is there");
             let mut world = copy.world();
             let inode = world.inodes.len();
-            world.inodes.push(Inode { durable: bytes.clone(), bytes, written: Vec::new() });
+            world.inodes.push(FakeInode { durable: bytes.clone(), bytes, written: Vec::new() });
             world.names.insert(name.clone(), inode);
             world.durable_names.insert(name, inode);
         }
         copy
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
+    fn world(&self) -> MutexGuard<'_, FakeDiskState> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -199,7 +199,7 @@ impl Naming {
     }
 }
 
-impl World {
+impl FakeDiskState {
     /// Counts a change; whether the machine stops in the midst of it.
     fn change(&mut self) -> io::Result<bool> {
         if self.stopped {
@@ -231,7 +231,7 @@ fn missing() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
 
-impl Disk for FakeDisk {
+impl DiskDir for FakeDisk {
     type File = FakeFile;
 
     fn path(&self) -> &Path {
@@ -248,7 +248,7 @@ impl Disk for FakeDisk {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let inode = world.inodes.len();
-        world.inodes.push(Inode::default());
+        world.inodes.push(FakeInode::default());
         world.rename(Naming::Made(name.to_string(), inode))?;
         Ok(FakeFile { world: self.world.clone(), inode })
     }
@@ -292,12 +292,12 @@ impl Disk for FakeDisk {
 }
 
 impl FakeFile {
-    fn world(&self) -> MutexGuard<'_, World> {
+    fn world(&self) -> MutexGuard<'_, FakeDiskState> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl File for FakeFile {
+impl DiskFile for FakeFile {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         let world = self.world();
         let file = &world.inodes[self.inode].bytes;

@@ -1,6 +1,6 @@
 //! The operating system's file system.
 
-use super::{Disk, File};
+use super::{DiskDir, DiskFile};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -26,7 +26,7 @@ impl HostDisk {
     }
 }
 
-impl Disk for HostDisk {
+impl DiskDir for HostDisk {
     type File = fs::File;
 
     fn path(&self) -> &Path {
@@ -73,7 +73,7 @@ impl Disk for HostDisk {
     }
 }
 
-impl File for fs::File {
+impl DiskFile for fs::File {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < bytes.len() {

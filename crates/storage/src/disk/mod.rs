@@ -13,9 +13,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// One directory.
-pub(crate) trait Disk: Send + Sync + 'static {
+pub(crate) trait DiskDir: Send + Sync + 'static {
     /// A file in it.
-    type File: File;
+    type File: DiskFile;
 
     /// Where it is, for people.
     fn path(&self) -> &Path;
@@ -24,16 +24,16 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn names(&self) -> io::Result<Vec<String>>;
 
     /// Makes an empty file; refused if there is one of that name. Its name lasts only after
-    /// [`Disk::sync`].
+    /// [`DiskDir::sync`].
     fn create(&self, name: &str) -> io::Result<Self::File>;
 
     /// Opens a file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Self::File>;
 
-    /// Gives a file another name; whatever had that is gone. Lasts only after [`Disk::sync`].
+    /// Gives a file another name; whatever had that is gone. Lasts only after [`DiskDir::sync`].
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Removes a file. Lasts only after [`Disk::sync`].
+    /// Removes a file. Lasts only after [`DiskDir::sync`].
     fn remove(&self, name: &str) -> io::Result<()>;
 
     /// Returns when all names given and taken before survive the end of the machine.
@@ -49,7 +49,7 @@ pub(crate) trait Disk: Send + Sync + 'static {
 }
 
 /// One file. Several threads may use it.
-pub(crate) trait File: Send + Sync + 'static {
+pub(crate) trait DiskFile: Send + Sync + 'static {
     /// Reads from an offset, fewer bytes than asked for only at the end; how many.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
 

@@ -35,29 +35,33 @@ pub(crate) struct CheckpointHead {
 
 /// What the sums of a checkpoint's pieces begin with, so that those of another one do not fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seed(u32);
+pub(crate) struct CheckpointChecksumSeed(u32);
 
 impl CheckpointHead {
-    pub(crate) fn encode(&self) -> ([u8; HEAD_BYTES], Seed) {
+    pub(crate) fn encode(&self) -> ([u8; HEAD_BYTES], CheckpointChecksumSeed) {
         let mut bytes = head(MAGIC, VERSION);
         put(&mut bytes, 12, self.piece_bytes.to_le_bytes());
         put(&mut bytes, 16, self.position.to_le_bytes());
         let bytes = seal(bytes);
-        (bytes, Seed(u32_at(&bytes, HEAD_BYTES - 4)))
+        (bytes, CheckpointChecksumSeed(u32_at(&bytes, HEAD_BYTES - 4)))
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, Seed), Misfit> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, CheckpointChecksumSeed), Misfit> {
         let bytes = open(bytes, MAGIC, VERSION)?;
         let head = Self { piece_bytes: u32_at(bytes, 12), position: u64_at(bytes, 16) };
         if head.piece_bytes == 0 || head.piece_bytes > PIECE_BYTES_MAX {
             return Err(Misfit::Nonsense);
         }
-        Ok((head, Seed(u32_at(bytes, HEAD_BYTES - 4))))
+        Ok((head, CheckpointChecksumSeed(u32_at(bytes, HEAD_BYTES - 4))))
     }
 }
 
 /// The head of a piece that begins at `offset` in the state; of the end, if the piece is empty.
-pub(crate) fn piece_head(piece: &[u8], offset: u64, seed: Seed) -> [u8; PIECE_HEAD_BYTES] {
+pub(crate) fn piece_head(
+    piece: &[u8],
+    offset: u64,
+    seed: CheckpointChecksumSeed,
+) -> [u8; PIECE_HEAD_BYTES] {
     let mut bytes = [0; PIECE_HEAD_BYTES];
     put(&mut bytes, 4, (piece.len() as u32).to_le_bytes());
     put(&mut bytes, 8, offset.to_le_bytes());

@@ -26,9 +26,9 @@ impl fmt::Display for LogId {
 
 /// Names who opens a log, as its callers choose: 0 if nobody said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Owner(pub u64);
+pub struct LogOwnerId(pub u64);
 
-impl Owner {
+impl LogOwnerId {
     /// Nobody said.
     pub const UNKNOWN: Self = Self(0);
 

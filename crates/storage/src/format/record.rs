@@ -26,7 +26,7 @@ const TURN: u32 = u32::MAX - 2;
 
 /// What a head stands before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum RecordKind {
     /// So many bytes of a record.
     Record(u32),
     /// Nothing: all records before were durable.
@@ -39,9 +39,9 @@ pub(crate) enum Kind {
 
 /// What a record says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Head {
+pub(crate) struct RecordHeader {
     /// What it stands before.
-    pub(crate) kind: Kind,
+    pub(crate) kind: RecordKind,
     /// The sum over the record's bytes.
     pub(crate) sum: u32,
     /// The life of the log that wrote it.
@@ -52,14 +52,14 @@ pub(crate) struct Head {
     pub(crate) durable: u64,
 }
 
-impl Head {
-    pub(crate) fn encode(&self, seed: Seed) -> [u8; HEAD_BYTES] {
+impl RecordHeader {
+    pub(crate) fn encode(&self, seed: RecordChecksumSeed) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         let length = match self.kind {
-            Kind::Record(length) => length,
-            Kind::Mark => MARK,
-            Kind::Close => CLOSE,
-            Kind::Turn => TURN,
+            RecordKind::Record(length) => length,
+            RecordKind::Mark => MARK,
+            RecordKind::Close => CLOSE,
+            RecordKind::Turn => TURN,
         };
         put(&mut bytes, 4, self.sum.to_le_bytes());
         put(&mut bytes, 8, length.to_le_bytes());
@@ -72,16 +72,16 @@ impl Head {
     }
 
     /// The head in these bytes, if it is whole and of this log.
-    pub(crate) fn decode(bytes: &[u8], seed: Seed) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8], seed: RecordChecksumSeed) -> Option<Self> {
         let bytes: &[u8; HEAD_BYTES] = bytes.first_chunk()?;
         if u32_at(bytes, 0) != seed.sum(bytes) {
             return None;
         }
         let kind = match u32_at(bytes, 8) {
-            MARK => Kind::Mark,
-            CLOSE => Kind::Close,
-            TURN => Kind::Turn,
-            length => Kind::Record(length),
+            MARK => RecordKind::Mark,
+            CLOSE => RecordKind::Close,
+            TURN => RecordKind::Turn,
+            length => RecordKind::Record(length),
         };
         let head = Self {
             kind,
@@ -97,8 +97,8 @@ impl Head {
     /// How far the next one begins behind this one.
     pub(crate) fn extent(&self) -> u64 {
         match self.kind {
-            Kind::Record(length) => extent(length as usize),
-            Kind::Mark | Kind::Close | Kind::Turn => HEAD_BYTES as u64,
+            RecordKind::Record(length) => extent(length as usize),
+            RecordKind::Mark | RecordKind::Close | RecordKind::Turn => HEAD_BYTES as u64,
         }
     }
 }
@@ -110,9 +110,9 @@ pub(crate) const fn extent(length: usize) -> u64 {
 
 /// What the sums of a log's heads begin with, so that those of another log do not fit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seed(u32);
+pub(crate) struct RecordChecksumSeed(u32);
 
-impl Seed {
+impl RecordChecksumSeed {
     pub(crate) fn of(log: LogId) -> Self {
         Self(crc32c::crc32c(&log.0.to_le_bytes()))
     }

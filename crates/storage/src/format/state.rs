@@ -8,9 +8,11 @@
 //!                                  60  4  crc32c of bytes 0 to 59
 //! ```
 
-use super::{BootId, HEAD_BYTES, LogId, Owner, head, open, put, seal, u32_at, u64_at, u128_at};
+use super::{
+    BootId, HEAD_BYTES, LogId, LogOwnerId, head, open, put, seal, u32_at, u64_at, u128_at,
+};
 use crate::error::Misfit;
-use crate::machine::Machine;
+use crate::machine::BootIdentity;
 
 /// The newest version; all from 1 to it can be read.
 pub(crate) const VERSION: u32 = 1;
@@ -23,7 +25,7 @@ pub(crate) const NEW_NAME: &str = "state.new";
 
 /// Who writes the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct State {
+pub(crate) struct LogState {
     /// The log.
     pub(crate) log: LogId,
     /// How many times it was opened before.
@@ -33,12 +35,12 @@ pub(crate) struct State {
     /// Whether there is a file that says how far the log was synced; versions before made none.
     pub(crate) keeps_end: bool,
     /// Whose log it is; versions before did not say.
-    pub(crate) owner: Owner,
+    pub(crate) owner: LogOwnerId,
 }
 
-impl State {
+impl LogState {
     /// Of a log that is made on this machine.
-    pub(crate) const fn of(log: LogId, machine: &Machine) -> Self {
+    pub(crate) const fn of(log: LogId, machine: &BootIdentity) -> Self {
         Self { log, life: 0, boot: machine.boot, keeps_end: true, owner: machine.owner }
     }
 
@@ -59,7 +61,7 @@ impl State {
             log: LogId(u128_at(bytes, 16)),
             boot: BootId(u128_at(bytes, 32)),
             keeps_end: u32_at(bytes, 48) != 0,
-            owner: Owner(u64_at(bytes, 52)),
+            owner: LogOwnerId(u64_at(bytes, 52)),
         })
     }
 }

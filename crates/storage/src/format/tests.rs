@@ -1,11 +1,11 @@
 //! Golden bytes: what version 1 has written stays readable, and nobody changes it unawares.
 
 use super::checkpoint::{self, CheckpointHead};
-use super::record::{Head, Kind, Seed};
+use super::record::{RecordChecksumSeed, RecordHeader, RecordKind};
 use super::segment::{self, SegmentHead};
-use super::state::State;
+use super::state::LogState;
 use super::synced;
-use super::{BootId, LogId, Owner};
+use super::{BootId, LogId, LogOwnerId};
 use crate::error::Misfit;
 
 const LOG: LogId = LogId(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
@@ -52,11 +52,11 @@ fn version_1_of_a_segments_head() {
 #[test]
 fn version_1_of_a_state() {
     for (keeps_end, owner, last) in [
-        (false, Owner::UNKNOWN, "00000000000000000000000025cd6434"),
-        (true, Owner::UNKNOWN, "01000000000000000000000015191505"),
-        (true, Owner(0x1122_3344_5566_7788), "01000000887766554433221189fa6426"),
+        (false, LogOwnerId::UNKNOWN, "00000000000000000000000025cd6434"),
+        (true, LogOwnerId::UNKNOWN, "01000000000000000000000015191505"),
+        (true, LogOwnerId(0x1122_3344_5566_7788), "01000000887766554433221189fa6426"),
     ] {
-        let state = State { log: LOG, life: 3, boot: BootId(0xb007), keeps_end, owner };
+        let state = LogState { log: LOG, life: 3, boot: BootId(0xb007), keeps_end, owner };
         let bytes = state.encode();
         same(
             &bytes,
@@ -67,7 +67,7 @@ fn version_1_of_a_state() {
                 last,
             ],
         );
-        assert_eq!(State::decode(&bytes), Ok(state));
+        assert_eq!(LogState::decode(&bytes), Ok(state));
     }
 }
 
@@ -93,41 +93,62 @@ fn version_1_of_the_end_of_what_was_synced() {
 
 #[test]
 fn version_1_of_a_record() {
-    let seed = Seed::of(LOG);
-    let heads: [(Kind, u32, &[&str]); 4] = [
+    let seed = RecordChecksumSeed::of(LOG);
+    let heads: [(RecordKind, u32, &[&str]); 4] = [
         (
-            Kind::Record(5),
+            RecordKind::Record(5),
             crc32c::crc32c(b"hello"),
             &["67f06bb14cbb719a0500000003000000", "22110000000000002011000000000000"],
         ),
-        (Kind::Mark, 0, &["3b3c3d1300000000ffffffff03000000", "22110000000000002011000000000000"]),
-        (Kind::Close, 0, &["b5fe72a900000000feffffff03000000", "22110000000000002011000000000000"]),
-        (Kind::Turn, 0, &["d6cf4e6200000000fdffffff03000000", "22110000000000002011000000000000"]),
+        (
+            RecordKind::Mark,
+            0,
+            &["3b3c3d1300000000ffffffff03000000", "22110000000000002011000000000000"],
+        ),
+        (
+            RecordKind::Close,
+            0,
+            &["b5fe72a900000000feffffff03000000", "22110000000000002011000000000000"],
+        ),
+        (
+            RecordKind::Turn,
+            0,
+            &["d6cf4e6200000000fdffffff03000000", "22110000000000002011000000000000"],
+        ),
     ];
     for (kind, sum, golden) in heads {
-        let head = Head { kind, sum, life: 3, number: 0x1122, durable: 0x1120 };
+        let head = RecordHeader { kind, sum, life: 3, number: 0x1122, durable: 0x1120 };
         let bytes = head.encode(seed);
         same(&bytes, golden);
-        assert_eq!(Head::decode(&bytes, seed), Some(head));
-        assert_eq!(Head::decode(&bytes, Seed::of(LogId(1))), None, "another log's");
+        assert_eq!(RecordHeader::decode(&bytes, seed), Some(head));
+        assert_eq!(
+            RecordHeader::decode(&bytes, RecordChecksumSeed::of(LogId(1))),
+            None,
+            "another log's"
+        );
     }
 }
 
 #[test]
 fn heads_of_other_files_and_versions_are_refused_in_words() {
-    let bytes =
-        State { log: LOG, life: 3, boot: BootId(0), keeps_end: false, owner: Owner::UNKNOWN }
-            .encode();
+    let bytes = LogState {
+        log: LOG,
+        life: 3,
+        boot: BootId(0),
+        keeps_end: false,
+        owner: LogOwnerId::UNKNOWN,
+    }
+    .encode();
     assert_eq!(SegmentHead::decode(&bytes), Err(Misfit::Magic));
-    assert_eq!(State::decode(&bytes[..63]), Err(Misfit::Short));
+    assert_eq!(LogState::decode(&bytes[..63]), Err(Misfit::Short));
     for at in 12..64 {
         let mut changed = bytes;
         changed[at] ^= 1;
-        assert_eq!(State::decode(&changed), Err(Misfit::Sum), "byte {at}");
+        assert_eq!(LogState::decode(&changed), Err(Misfit::Sum), "byte {at}");
     }
     let mut newer = bytes;
     newer[8] = 2;
-    let refused = State::decode(&newer).expect_err("it is newer");
+    let refused = LogState::decode(&newer).expect_err("it is newer");
     assert_eq!(refused, Misfit::Version { found: 2, newest: 1 });
     assert!(refused.to_string().contains("use a newer program"));
 }

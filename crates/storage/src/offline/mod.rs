@@ -3,21 +3,21 @@
 //! Looking changes nothing and goes on behind damage; only [`repair`] writes. All of it refuses a
 //! directory that a process has.
 
+mod inspection;
 mod repair;
-mod survey;
 #[cfg(test)]
 mod tests;
 
 #[cfg(test)]
-pub(crate) use repair::cut as cut_of;
-pub use repair::{Cut, LOST, repair, repair_end};
+pub(crate) use inspection::inspect as inspection_of;
+pub use inspection::{Inspection, RecordSummary, SegmentEnd, SegmentSummary};
 #[cfg(test)]
-pub(crate) use survey::survey as survey_of;
-pub use survey::{Record, SegmentEnd, SegmentSeen, Survey};
+pub(crate) use repair::cut as cut_of;
+pub use repair::{LOST, RemovedRecords, repair, repair_end};
 
-use crate::checkpoints::Saved;
+use crate::checkpoints::CheckpointReader;
 use crate::disk::HostDisk;
-use crate::error::Error;
+use crate::error::StorageError;
 use crate::format::checkpoint;
 use crate::format::segment;
 use crate::lock::Lock;
@@ -25,18 +25,18 @@ use std::path::{Path, PathBuf};
 
 /// A checkpoint in a directory.
 #[derive(Debug)]
-pub struct CheckpointSeen {
+pub struct CheckpointSummary {
     /// The file.
     pub path: PathBuf,
     /// The checkpoint, if it is whole, or what is wrong with it.
-    pub saved: Result<Saved, Error>,
+    pub saved: Result<CheckpointReader, StorageError>,
 }
 
 /// Whether there is a log in the directory, or is left of one.
 ///
 /// # Errors
 /// When it cannot be listed.
-pub fn has_log(path: &Path) -> Result<bool, Error> {
+pub fn has_log(path: &Path) -> Result<bool, StorageError> {
     let names = names(path)?;
     let log =
         |name: &String| segment::first_of(name).is_some() || name == crate::format::state::NAME;
@@ -53,37 +53,43 @@ pub fn was_made(path: &Path) -> bool {
 ///
 /// # Errors
 /// When a process has it, and when it cannot be read. Damage is no error here.
-pub fn survey(path: &Path, each: &mut dyn FnMut(Record<'_>)) -> Result<Survey, Error> {
+pub fn inspect(
+    path: &Path,
+    each: &mut dyn FnMut(RecordSummary<'_>),
+) -> Result<Inspection, StorageError> {
     Lock::check_free(path)?;
-    survey::survey(&HostDisk::to_read(path), None, each)
+    inspection::inspect(&HostDisk::to_read(path), None, each)
 }
 
 /// The same for one segment of a log, by itself.
 ///
 /// # Errors
-/// As for [`survey`]; when the file's name is not that of a segment.
-pub fn survey_segment(path: &Path, each: &mut dyn FnMut(Record<'_>)) -> Result<Survey, Error> {
+/// As for [`inspection`]; when the file's name is not that of a segment.
+pub fn inspect_segment(
+    path: &Path,
+    each: &mut dyn FnMut(RecordSummary<'_>),
+) -> Result<Inspection, StorageError> {
     let (folder, name) = split(path);
     if segment::first_of(&name).is_none() {
-        return Err(Error::Options {
+        return Err(StorageError::Options {
             says: "a segment's name is its first record's number in 20 digits, \
             and .segment; give such a file, or the directory of a log",
         });
     }
     Lock::check_free(&folder)?;
-    survey::survey(&HostDisk::to_read(&folder), Some(&name), each)
+    inspection::inspect(&HostDisk::to_read(&folder), Some(&name), each)
 }
 
 /// The checkpoints in a directory, the oldest first. All of them are read.
 ///
 /// # Errors
 /// When a process has it, and when it cannot be listed.
-pub fn checkpoints(path: &Path) -> Result<Vec<CheckpointSeen>, Error> {
+pub fn checkpoints(path: &Path) -> Result<Vec<CheckpointSummary>, StorageError> {
     Lock::check_free(path)?;
     let mut names = names(path)?;
     names.retain(|name| checkpoint::position_of(name).is_some());
     names.sort_unstable();
-    let look = |name: String| CheckpointSeen { path: path.join(&name), saved: one(path, &name) };
+    let look = |name: String| CheckpointSummary { path: path.join(&name), saved: one(path, &name) };
     Ok(names.into_iter().map(look).collect())
 }
 
@@ -91,22 +97,22 @@ pub fn checkpoints(path: &Path) -> Result<Vec<CheckpointSeen>, Error> {
 ///
 /// # Errors
 /// When it cannot be read or is damaged, or its name is not that of a checkpoint.
-pub fn checkpoint(path: &Path) -> Result<Saved, Error> {
+pub fn checkpoint(path: &Path) -> Result<CheckpointReader, StorageError> {
     let (folder, name) = split(path);
     one(&folder, &name)
 }
 
-fn one(folder: &Path, name: &str) -> Result<Saved, Error> {
+fn one(folder: &Path, name: &str) -> Result<CheckpointReader, StorageError> {
     let position = checkpoint::position_of(name);
-    let position = position.ok_or(Error::Options {
+    let position = position.ok_or(StorageError::Options {
         says: "a checkpoint's name is its position in 20 digits, and .checkpoint; give such a file",
     })?;
-    Saved::judged(&HostDisk::to_read(folder), position)
+    CheckpointReader::judged(&HostDisk::to_read(folder), position)
 }
 
-fn names(path: &Path) -> Result<Vec<String>, Error> {
-    use crate::disk::Disk;
-    HostDisk::to_read(path).names().map_err(|e| Error::of(path, "list it", e))
+fn names(path: &Path) -> Result<Vec<String>, StorageError> {
+    use crate::disk::DiskDir;
+    HostDisk::to_read(path).names().map_err(|e| StorageError::of(path, "list it", e))
 }
 
 /// The directory a file is in, and its name.

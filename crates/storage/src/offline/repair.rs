@@ -1,11 +1,11 @@
 //! Cuts a log where it is damaged, so that it opens again, and keeps what it cuts.
 
-use super::survey::{Survey, survey};
-use crate::disk::{Disk, File, HostDisk};
-use crate::error::Error;
+use super::inspection::{Inspection, inspect};
+use crate::disk::{DiskDir, DiskFile, HostDisk};
+use crate::error::StorageError;
 use crate::format::segment;
-use crate::format::state::{self, State};
-use crate::format::{BootId, HEAD_BYTES, Owner};
+use crate::format::state::{self, LogState};
+use crate::format::{BootId, HEAD_BYTES, LogOwnerId};
 use crate::lock::Lock;
 use crate::store::{open_segment, read_state, synced};
 use std::fs::OpenOptions;
@@ -22,7 +22,7 @@ const COPY_BYTES: usize = 1 << 20;
 
 /// What a repair took out of a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Cut {
+pub struct RemovedRecords {
     /// The records from this number on are gone.
     pub from: u64,
     /// How many of them were whole.
@@ -39,11 +39,14 @@ pub struct Cut {
 /// # Errors
 /// When a process has the directory, when nothing of the log is whole, and when it cannot be written
 /// to. A repair that was cut off can be repeated.
-pub fn repair(path: &Path, agree: impl FnOnce(&Survey) -> bool) -> Result<Option<Cut>, Error> {
+pub fn repair(
+    path: &Path,
+    agree: impl FnOnce(&Inspection) -> bool,
+) -> Result<Option<RemovedRecords>, StorageError> {
     let _lock = Lock::take(path)?;
     let mut marked = Ok(());
-    let cut = cut(&HostDisk::at(path), |survey| {
-        let agrees = agree(survey);
+    let cut = cut(&HostDisk::at(path), |inspection| {
+        let agrees = agree(inspection);
         // Before anything is cut: the process may be started in between.
         marked = if agrees { mark(path) } else { Ok(()) };
         agrees && marked.is_ok()
@@ -53,19 +56,19 @@ pub fn repair(path: &Path, agree: impl FnOnce(&Survey) -> bool) -> Result<Option
 }
 
 /// The same where the log has lost its end and nothing else, or cannot prove that it has not
-/// ([`Survey::is_cut_short`]); none if it is sound or damaged in another way.
+/// ([`Inspection::is_cut_short`]); none if it is sound or damaged in another way.
 ///
 /// # Errors
 /// As for [`repair`].
-pub fn repair_end(path: &Path) -> Result<Option<Cut>, Error> {
-    repair(path, Survey::is_cut_short)
+pub fn repair_end(path: &Path) -> Result<Option<RemovedRecords>, StorageError> {
+    repair(path, Inspection::is_cut_short)
 }
 
 /// Says beside the log in `path` that what it had is gone.
-fn mark(path: &Path) -> Result<(), Error> {
-    let whole = path.canonicalize().map_err(|e| Error::of(path, "see where it is", e))?;
+fn mark(path: &Path) -> Result<(), StorageError> {
+    let whole = path.canonicalize().map_err(|e| StorageError::of(path, "see where it is", e))?;
     let mark = whole.with_extension(LOST);
-    let fail = |e| Error::of(&mark, "make it", e);
+    let fail = |e| StorageError::of(&mark, "make it", e);
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600).open(&mark).map_err(fail)?;
     std::fs::File::open(mark.parent().unwrap_or(&whole))
@@ -73,45 +76,46 @@ fn mark(path: &Path) -> Result<(), Error> {
         .map_err(fail)
 }
 
-pub(crate) fn cut<D: Disk>(
+pub(crate) fn cut<D: DiskDir>(
     disk: &D,
-    agree: impl FnOnce(&Survey) -> bool,
-) -> Result<Option<Cut>, Error> {
-    let survey = survey(disk, None, &mut |_| {})?;
-    if survey.is_sound() {
+    agree: impl FnOnce(&Inspection) -> bool,
+) -> Result<Option<RemovedRecords>, StorageError> {
+    let inspection = inspect(disk, None, &mut |_| {})?;
+    if inspection.is_sound() {
         return Ok(None);
     }
-    let (Some(log), Some((name, end))) = (survey.log, &survey.cut) else {
-        return Err(Error::Options {
+    let (Some(log), Some((name, end))) = (inspection.log, &inspection.cut) else {
+        return Err(StorageError::Options {
             says: "nothing of this log is whole, so that there is nothing to cut it to; move its directory \
                    away, and have the process start anew from the others' state",
         });
     };
-    if !agree(&survey) {
+    if !agree(&inspection) {
         return Ok(None);
     }
-    for (name, head) in &survey.headless {
+    for (name, head) in &inspection.headless {
         let path = disk.path_of(name);
         let mended = disk.open(name).and_then(|file| {
             file.write_at(&head.encode(), 0)?;
             file.sync()
         });
-        mended.map_err(|e| Error::of(&path, "write to it", e))?;
+        mended.map_err(|e| StorageError::of(&path, "write to it", e))?;
     }
     let mut kept = Vec::new();
     // The newest first: whatever ends this, the rest is a log that is damaged in the same place.
-    for seen in survey.segments.iter().rev().filter(|seen| seen.path > disk.path_of(name)) {
+    for seen in inspection.segments.iter().rev().filter(|seen| seen.path > disk.path_of(name)) {
         let old = segment::name(seen.first);
         let aside = free(disk, &format!("{old}.cut"))?;
-        disk.rename(&old, &aside).map_err(|e| Error::of(&seen.path, "rename it", e))?;
+        disk.rename(&old, &aside).map_err(|e| StorageError::of(&seen.path, "rename it", e))?;
         sync_names(disk)?;
         kept.push(disk.path_of(&aside));
     }
     let path = disk.path_of(name);
-    let file = disk.open(name).map_err(|e| Error::of(&path, "open it", e))?;
-    let bytes = file.size().map_err(|e| Error::of(&path, "see how long it is", e))?;
+    let file = disk.open(name).map_err(|e| StorageError::of(&path, "open it", e))?;
+    let bytes = file.size().map_err(|e| StorageError::of(&path, "see how long it is", e))?;
     let made = open_segment(disk, name).map_or(bytes, |(_, head)| head.bytes);
-    let blank = blank(&file, end.offset, bytes).map_err(|e| Error::of(&path, "read it", e))?;
+    let blank =
+        blank(&file, end.offset, bytes).map_err(|e| StorageError::of(&path, "read it", e))?;
     if !blank || bytes < made {
         // Of a file that is too short all of it is kept: its length is what shows that it was.
         let (from, aside) = match bytes < made {
@@ -122,27 +126,33 @@ pub(crate) fn cut<D: Disk>(
         copy(disk, &file, from, bytes, &aside)?;
         kept.push(disk.path_of(&aside));
         let until = bytes.max(made);
-        zero(&file, end.offset, until).map_err(|e| Error::of(&path, "write to it", e))?;
+        zero(&file, end.offset, until).map_err(|e| StorageError::of(&path, "write to it", e))?;
     }
     // From here on the log ends there.
     synced::replace(disk, log, end.number)?;
     // What was cut has lives up to this one, and nothing of it is left behind the cut.
-    let life = survey.life.unwrap_or(0).max(survey.highest_life).saturating_add(1);
-    let owner = read_state(disk).ok().flatten().map_or(Owner::UNKNOWN, |state| state.owner);
-    replace_state(disk, &State { log, life, boot: BootId(0), keeps_end: true, owner })?;
-    Ok(Some(Cut { from: end.number, whole: survey.beyond, kept }))
+    let life = inspection.life.unwrap_or(0).max(inspection.highest_life).saturating_add(1);
+    let owner = read_state(disk).ok().flatten().map_or(LogOwnerId::UNKNOWN, |state| state.owner);
+    replace_state(disk, &LogState { log, life, boot: BootId(0), keeps_end: true, owner })?;
+    Ok(Some(RemovedRecords { from: end.number, whole: inspection.beyond, kept }))
 }
 
 /// A name like this one that no file has.
-fn free<D: Disk>(disk: &D, name: &str) -> Result<String, Error> {
-    let names = disk.names().map_err(|e| Error::of(disk.path(), "list it", e))?;
+fn free<D: DiskDir>(disk: &D, name: &str) -> Result<String, StorageError> {
+    let names = disk.names().map_err(|e| StorageError::of(disk.path(), "list it", e))?;
     let numbered = (2_u64..).map(|n| format!("{name}.{n}"));
     let mut all = std::iter::once(name.to_string()).chain(numbered);
     Ok(all.find(|name| !names.contains(name)).unwrap_or_default())
 }
 
-fn copy<D: Disk>(disk: &D, from: &D::File, at: u64, end: u64, to: &str) -> Result<(), Error> {
-    let fail = |e| Error::of(&disk.path_of(to), "copy what is cut there", e);
+fn copy<D: DiskDir>(
+    disk: &D,
+    from: &D::File,
+    at: u64,
+    end: u64,
+    to: &str,
+) -> Result<(), StorageError> {
+    let fail = |e| StorageError::of(&disk.path_of(to), "copy what is cut there", e);
     let copy = disk.create(to).map_err(fail)?;
     pieces(at, end, |place, count| {
         let mut piece = vec![0; count];
@@ -155,7 +165,7 @@ fn copy<D: Disk>(disk: &D, from: &D::File, at: u64, end: u64, to: &str) -> Resul
 }
 
 /// Whether there is nothing but zeros.
-fn blank<F: File>(file: &F, at: u64, end: u64) -> io::Result<bool> {
+fn blank<F: DiskFile>(file: &F, at: u64, end: u64) -> io::Result<bool> {
     let mut blank = true;
     pieces(at, end, |place, count| {
         let mut piece = vec![0; if blank { count } else { 0 }];
@@ -166,7 +176,7 @@ fn blank<F: File>(file: &F, at: u64, end: u64) -> io::Result<bool> {
     Ok(blank)
 }
 
-fn zero<F: File>(file: &F, at: u64, end: u64) -> io::Result<()> {
+fn zero<F: DiskFile>(file: &F, at: u64, end: u64) -> io::Result<()> {
     let zeros = vec![0; COPY_BYTES];
     pieces(at, end, |place, count| file.write_at(&zeros[..count], place))?;
     file.sync()
@@ -183,8 +193,8 @@ fn pieces(at: u64, end: u64, mut each: impl FnMut(u64, usize) -> io::Result<()>)
     Ok(())
 }
 
-fn replace_state<D: Disk>(disk: &D, state: &State) -> Result<(), Error> {
-    let fail = |e| Error::of(&disk.path_of(state::NEW_NAME), "write to it", e);
+fn replace_state<D: DiskDir>(disk: &D, state: &LogState) -> Result<(), StorageError> {
+    let fail = |e| StorageError::of(&disk.path_of(state::NEW_NAME), "write to it", e);
     match disk.remove(state::NEW_NAME) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(fail(e)),
         _ => {}
@@ -196,6 +206,6 @@ fn replace_state<D: Disk>(disk: &D, state: &State) -> Result<(), Error> {
     sync_names(disk)
 }
 
-fn sync_names<D: Disk>(disk: &D) -> Result<(), Error> {
-    disk.sync().map_err(|e| Error::of(disk.path(), "sync its names", e))
+fn sync_names<D: DiskDir>(disk: &D) -> Result<(), StorageError> {
+    disk.sync().map_err(|e| StorageError::of(disk.path(), "sync its names", e))
 }

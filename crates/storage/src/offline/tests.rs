@@ -1,25 +1,25 @@
 //! Damaged logs are told as a start would tell them, and open again once they are cut.
 
+use super::inspection::{Inspection, SegmentEnd, inspect};
 use super::repair::cut;
-use super::survey::{SegmentEnd, Survey, survey};
-use crate::batch::Batch;
-use crate::disk::Disk;
+use crate::batch::RecordBatch;
+use crate::disk::DiskDir;
 use crate::disk::fake::{FakeDisk, Faults};
-use crate::error::{Error, Flaw};
+use crate::error::{Flaw, StorageError};
 use crate::format::segment::RECORDS_AT;
-use crate::format::{BootId, LogId, Owner};
-use crate::machine::Machine;
-use crate::store::Store;
+use crate::format::{BootId, LogId, LogOwnerId};
+use crate::machine::BootIdentity;
+use crate::store::SegmentStore;
 use amcast_core::rng::Rng;
 use amcast_core::step::Ticket;
 
 const SEGMENT_BYTES: u64 = RECORDS_AT + 2048;
 
-fn open(disk: &FakeDisk) -> Result<(Store<FakeDisk>, Vec<Vec<u8>>), Error> {
+fn open(disk: &FakeDisk) -> Result<(SegmentStore<FakeDisk>, Vec<Vec<u8>>), StorageError> {
     let mut records = Vec::new();
-    let machine = Machine { boot: BootId(1), fresh: LogId(7), owner: Owner::UNKNOWN };
+    let machine = BootIdentity { boot: BootId(1), fresh: LogId(7), owner: LogOwnerId::UNKNOWN };
     let mut each = |_: u64, bytes: &[u8]| records.push(bytes.to_vec());
-    let (store, _) = Store::open(disk.clone(), SEGMENT_BYTES, 2, &machine, &mut each)?;
+    let (store, _) = SegmentStore::open(disk.clone(), SEGMENT_BYTES, 2, &machine, &mut each)?;
     Ok((store, records))
 }
 
@@ -29,7 +29,7 @@ fn filled(close: bool) -> (FakeDisk, Vec<Vec<u8>>) {
     let (mut store, _) = open(&disk).expect("it opens");
     let records: Vec<Vec<u8>> = (0..60_u8).map(|n| vec![n + 1; 40 + usize::from(n % 30)]).collect();
     for record in &records {
-        let mut batch = Batch::default();
+        let mut batch = RecordBatch::default();
         batch.push(Ticket(0), record, true);
         store.write(&mut batch).expect("it works");
         store.sync().expect("it works");
@@ -40,26 +40,26 @@ fn filled(close: bool) -> (FakeDisk, Vec<Vec<u8>>) {
     (disk, records)
 }
 
-fn seen(disk: &FakeDisk) -> (Survey, u64) {
+fn seen(disk: &FakeDisk) -> (Inspection, u64) {
     let mut whole = 0;
-    let survey = survey(disk, None, &mut |_| whole += 1).expect("it can be read");
-    (survey, whole)
+    let inspection = inspect(disk, None, &mut |_| whole += 1).expect("it can be read");
+    (inspection, whole)
 }
 
 #[test]
 fn a_sound_log_is_described() {
     let (disk, records) = filled(true);
-    let (survey, whole) = seen(&disk);
-    assert!(survey.is_sound() && survey.closed && survey.torn.is_none());
+    let (inspection, whole) = seen(&disk);
+    assert!(inspection.is_sound() && inspection.closed && inspection.torn.is_none());
     assert_eq!(
-        (survey.log, survey.life, survey.first, survey.next),
+        (inspection.log, inspection.life, inspection.first, inspection.next),
         (Some(LogId(7)), Some(0), 0, 60)
     );
     assert_eq!(whole, 60);
-    let bytes: u64 = survey.segments.iter().map(|seen| seen.bytes).sum();
+    let bytes: u64 = inspection.segments.iter().map(|seen| seen.bytes).sum();
     assert_eq!(bytes, records.iter().map(|record| record.len() as u64).sum::<u64>());
-    assert!(survey.segments.len() > 2);
-    assert!(survey.segments.iter().all(|seen| matches!(seen.end, SegmentEnd::Whole)));
+    assert!(inspection.segments.len() > 2);
+    assert!(inspection.segments.iter().all(|seen| matches!(seen.end, SegmentEnd::Whole)));
     assert_eq!(cut(&disk, |_| true).expect("it works"), None, "there is nothing to repair");
 }
 
@@ -72,23 +72,26 @@ fn a_survey_agrees_with_a_start_and_a_repair_keeps_all_before_the_damage() {
         for at in (0..64).chain((RECORDS_AT as usize..bytes).step_by(7)) {
             let copy = disk.copy();
             copy.change(name, |bytes| bytes[at] ^= 1 << (at % 8));
-            let (survey, whole) = seen(&copy);
+            let (inspection, whole) = seen(&copy);
             let opened = open(&copy);
-            assert_eq!(survey.is_sound(), opened.is_ok(), "{name} at {at}");
-            if let Err(Error::Damaged(damage)) = opened {
-                assert_eq!(survey.damage.as_ref(), Some(&damage), "{name} at {at}");
+            assert_eq!(inspection.is_sound(), opened.is_ok(), "{name} at {at}");
+            if let Err(StorageError::Damaged(damage)) = opened {
+                assert_eq!(inspection.damage.as_ref(), Some(&damage), "{name} at {at}");
             }
-            if survey.is_sound() {
+            if inspection.is_sound() {
                 continue;
             }
-            let next = survey.next;
+            let next = inspection.next;
             let head = at < 64 && name.ends_with(".segment");
-            assert!(!head || (next == 60 && survey.damage.is_none()), "{name} at {at}: {survey:?}");
+            assert!(
+                !head || (next == 60 && inspection.damage.is_none()),
+                "{name} at {at}: {inspection:?}"
+            );
             assert!(whole >= 59 || at < 64, "{whole} records are whole, {name} at {at}");
             match cut(&copy, |_| true) {
                 Ok(Some(cut)) => {
                     repaired += 1;
-                    assert_eq!((cut.from, cut.whole), (next, survey.beyond));
+                    assert_eq!((cut.from, cut.whole), (next, inspection.beyond));
                     assert!(cut.kept.iter().all(|path| path.to_string_lossy().ends_with(".cut")));
                 }
                 other => panic!("{name} at {at}: {other:?}"),
@@ -103,7 +106,7 @@ fn a_survey_agrees_with_a_start_and_a_repair_keeps_all_before_the_damage() {
 fn goes_on(disk: &FakeDisk, records: &[Vec<u8>]) {
     let (mut store, found) = open(disk).expect("it was repaired");
     assert_eq!(found, records);
-    let mut batch = Batch::default();
+    let mut batch = RecordBatch::default();
     batch.push(Ticket(0), b"more", true);
     store.write(&mut batch).expect("it works");
     store.close().expect("it works");
@@ -119,8 +122,8 @@ fn a_missing_segment_is_told_and_cut_there() {
         let copy = disk.copy();
         copy.remove(&lost.path.file_name().expect("it has one").to_string_lossy())
             .expect("it works");
-        let (survey, _) = seen(&copy);
-        let damage = survey.damage.expect("it is missed");
+        let (inspection, _) = seen(&copy);
+        let damage = inspection.damage.expect("it is missed");
         assert_eq!((damage.number, damage.what), (lost.first, Flaw::Segment));
         let cut = cut(&copy, |_| true).expect("it works").expect("it was damaged");
         assert_eq!(cut.from, lost.first);
@@ -133,8 +136,8 @@ fn a_lost_state_is_made_anew() {
     let (disk, records) = filled(true);
     disk.remove("state").expect("it works");
     assert!(open(&disk).is_err());
-    let (survey, _) = seen(&disk);
-    assert!(survey.damage.is_none() && !survey.is_sound());
+    let (inspection, _) = seen(&disk);
+    assert!(inspection.damage.is_none() && !inspection.is_sound());
     assert_eq!(cut(&disk, |_| false).expect("it works"), None, "nobody agreed");
     assert!(open(&disk).is_err());
     let cut = cut(&disk, |_| true).expect("it works").expect("it was not sound");
@@ -150,9 +153,9 @@ fn a_repair_that_is_cut_off_is_repeated() {
     // A head that is made anew, and then a record that is not whole.
     disk.change(&names[0], |bytes| bytes[20] ^= 1);
     disk.change(&names[1], |bytes| bytes[RECORDS_AT as usize + 200] ^= 1);
-    let (survey, _) = seen(&disk);
-    assert!(names.len() > 2 && survey.damage.is_some() && survey.headless.len() == 1);
-    let next = survey.next as usize;
+    let (inspection, _) = seen(&disk);
+    assert!(names.len() > 2 && inspection.damage.is_some() && inspection.headless.len() == 1);
+    let next = inspection.next as usize;
     let whole = disk.copy();
     cut(&whole, |_| true).expect("it works").expect("it was damaged");
     assert!(whole.changes() > 8, "{}", whole.changes());

@@ -1,35 +1,35 @@
 //! A log as its one writer has it: no thread, no queue.
 
-mod aside;
-mod judge;
+mod background_sync;
+mod damage;
 mod recover;
 pub(crate) mod synced;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use judge::{judge, never_was};
-pub use recover::{Recovered, Torn};
+pub(crate) use damage::{classify, never_was};
+pub use recover::{LogRecovery, TornTail};
 pub(crate) use recover::{beginning, open_segment, read_state};
 
-use crate::batch::Batch;
-use crate::disk::{Disk, File};
-use crate::error::Error;
-use crate::format::record::{HEAD_BYTES, Head, Kind, Seed};
+use crate::batch::RecordBatch;
+use crate::disk::{DiskDir, DiskFile};
+use crate::error::StorageError;
+use crate::format::record::{HEAD_BYTES, RecordChecksumSeed, RecordHeader, RecordKind};
 use crate::format::segment::RECORDS_AT;
-use crate::shelf::{Segment, Shelf};
-use crate::walk::{Stand, Step, Walk};
-use aside::{Aside, Order};
+use crate::record_scan::{RecordScan, ScanPosition, ScanStep};
+use crate::segment_set::{SegmentSet, WalSegment};
+use background_sync::{BackgroundSync, SyncRequest};
 use std::fmt;
 use std::sync::Arc;
 use synced::SyncedEnd;
 
 /// The writer's end of a log.
-pub(crate) struct Store<D: Disk> {
-    shelf: Arc<Shelf<D>>,
-    seed: Seed,
+pub(crate) struct SegmentStore<D: DiskDir> {
+    segment_set: Arc<SegmentSet<D>>,
+    seed: RecordChecksumSeed,
     life: u32,
     /// The segment that is written to.
-    segment: Arc<Segment<D::File>>,
+    segment: Arc<WalSegment<D::File>>,
     /// Where the next record goes.
     at: u64,
     /// Its number.
@@ -43,13 +43,13 @@ pub(crate) struct Store<D: Disk> {
     /// Says how far the log is durable, apart from it.
     end: Arc<SyncedEnd<D::File>>,
     /// Syncs what nobody waits for, if there is a thread for it.
-    aside: Option<Aside<D::File>>,
+    background_sync: Option<BackgroundSync<D::File>>,
 }
 
-impl<D: Disk> Store<D> {
+impl<D: DiskDir> SegmentStore<D> {
     /// What it shares with readers.
-    pub(crate) fn shelf(&self) -> &Arc<Shelf<D>> {
-        &self.shelf
+    pub(crate) fn segment_set(&self) -> &Arc<SegmentSet<D>> {
+        &self.segment_set
     }
 
     /// What says, apart from the log, how far it is durable.
@@ -83,26 +83,26 @@ impl<D: Disk> Store<D> {
     /// If nobody waits for any of them, neither does the end of a segment wait for the disk.
     ///
     /// After an error nothing may be written any more.
-    pub(crate) fn write(&mut self, batch: &mut Batch) -> Result<(), Error> {
+    pub(crate) fn write(&mut self, batch: &mut RecordBatch) -> Result<(), StorageError> {
         let awaited = batch.awaited();
         // What is stamped and not yet written is `bytes[from..to]`.
         let (mut from, mut to) = (0, 0);
         for entry in &batch.entries {
-            let extent = Batch::extent(entry) as usize;
+            let extent = RecordBatch::extent(entry) as usize;
             if self.at + (to + extent - from) as u64 > self.limit() {
                 self.put(&batch.bytes[from..to])?;
                 from = to;
                 if awaited {
                     self.roll()?
                 } else {
-                    self.roll_aside()?
+                    self.roll_in_background()?
                 }
                 assert!(self.at + extent as u64 <= self.limit(), "a record fits into a segment");
             }
             let place = to + HEAD_BYTES;
             let record = &batch.bytes[place..place + entry.length as usize];
             let sum = crc32c::crc32c(record);
-            let head = self.head(Kind::Record(entry.length), sum).encode(self.seed);
+            let head = self.head(RecordKind::Record(entry.length), sum).encode(self.seed);
             batch.bytes[to..place].copy_from_slice(&head);
             self.segment.note(self.next, self.at + (to - from) as u64);
             self.next += 1;
@@ -115,9 +115,9 @@ impl<D: Disk> Store<D> {
     ///
     /// After an error nothing may be written any more: the kernel may have dropped what it could not
     /// write, and a second try would succeed without it.
-    pub(crate) fn sync(&mut self) -> Result<(), Error> {
+    pub(crate) fn sync(&mut self) -> Result<(), StorageError> {
         // The file tells of an error once: not to this one if that one has it.
-        while self.await_aside()? {}
+        while self.await_background()? {}
         if self.dirty_bytes > 0 {
             self.segment.file.sync().map_err(|e| self.error("sync it", e))?;
             self.dirty_bytes = 0;
@@ -126,12 +126,12 @@ impl<D: Disk> Store<D> {
         self.note_end()
     }
 
-    /// From now on [`Store::sync_aside`] does not wait.
+    /// From now on [`SegmentStore::sync_in_background`] does not wait.
     ///
     /// # Errors
     /// When there is no thread to be had.
-    pub(crate) fn start_aside(&mut self) -> std::io::Result<()> {
-        self.aside = Some(Aside::start(&self.shelf)?);
+    pub(crate) fn start_background(&mut self) -> std::io::Result<()> {
+        self.background_sync = Some(BackgroundSync::start(&self.segment_set)?);
         Ok(())
     }
 
@@ -139,13 +139,18 @@ impl<D: Disk> Store<D> {
     /// not ended.
     ///
     /// After an error nothing may be written any more.
-    pub(crate) fn sync_aside(&mut self) -> Result<bool, Error> {
-        self.hear_aside()?;
-        if self.aside.as_ref().is_some_and(|aside| aside.under_way() > 0) {
+    pub(crate) fn sync_in_background(&mut self) -> Result<bool, StorageError> {
+        self.poll_background()?;
+        if self
+            .background_sync
+            .as_ref()
+            .is_some_and(|background_sync| background_sync.under_way() > 0)
+        {
             return Ok(false);
         }
-        let order = Order::Sync { segment: self.segment.clone(), next: self.next };
-        if self.aside.as_mut().is_some_and(|aside| aside.begin(order)) {
+        let order = SyncRequest::Sync { segment: self.segment.clone(), next: self.next };
+        if self.background_sync.as_mut().is_some_and(|background_sync| background_sync.begin(order))
+        {
             self.dirty_bytes = 0;
         } else {
             self.sync()?;
@@ -156,47 +161,52 @@ impl<D: Disk> Store<D> {
     /// Takes note of syncs beside that have ended; whether there is none under way.
     ///
     /// After an error nothing may be written any more.
-    pub(crate) fn hear_aside(&mut self) -> Result<bool, Error> {
-        while let Some(ended) = self.aside.as_mut().and_then(Aside::poll) {
+    pub(crate) fn poll_background(&mut self) -> Result<bool, StorageError> {
+        while let Some(ended) = self.background_sync.as_mut().and_then(BackgroundSync::poll) {
             self.durable = self.durable.max(ended?);
         }
         self.note_end()?;
-        Ok(self.aside.as_ref().is_none_or(|aside| aside.under_way() == 0))
+        Ok(self
+            .background_sync
+            .as_ref()
+            .is_none_or(|background_sync| background_sync.under_way() == 0))
     }
 
     /// Waits for the first sync beside that is under way; whether there was one.
-    fn await_aside(&mut self) -> Result<bool, Error> {
-        let Some(ended) = self.aside.as_mut().and_then(Aside::wait) else { return Ok(false) };
+    fn await_background(&mut self) -> Result<bool, StorageError> {
+        let Some(ended) = self.background_sync.as_mut().and_then(BackgroundSync::wait) else {
+            return Ok(false);
+        };
         self.durable = self.durable.max(ended?);
         self.note_end()?;
         Ok(true)
     }
 
-    /// Says apart from the log how far it is durable. Not synced: the keeper does that now and then.
-    fn note_end(&self) -> Result<(), Error> {
+    /// Says apart from the log how far it is durable. Not synced: the allocator does that now and then.
+    fn note_end(&self) -> Result<(), StorageError> {
         self.end.note(self.durable).map_err(|e| self.end_error(e))
     }
 
-    fn end_error(&self, e: std::io::Error) -> Error {
-        self.shelf.error(crate::format::synced::NAME, "write to it", e)
+    fn end_error(&self, e: std::io::Error) -> StorageError {
+        self.segment_set.error(crate::format::synced::NAME, "write to it", e)
     }
 
     /// Says in the log that all before is durable, so that later damage to the last records is told
     /// from records that never were. Not synced: it is as good a moment later.
-    pub(crate) fn mark(&mut self) -> Result<(), Error> {
-        self.alone(Kind::Mark)
+    pub(crate) fn mark(&mut self) -> Result<(), StorageError> {
+        self.alone(RecordKind::Mark)
     }
 
     /// Makes all durable and says in the log that it ended in good order.
-    pub(crate) fn close(&mut self) -> Result<(), Error> {
+    pub(crate) fn close(&mut self) -> Result<(), StorageError> {
         self.sync()?;
-        self.alone(Kind::Close)?;
+        self.alone(RecordKind::Close)?;
         self.sync()?;
         self.end.settle().map_err(|e| self.end_error(e))
     }
 
     /// Writes a head without a record, unless the segment is full: then the next one says as much.
-    fn alone(&mut self, kind: Kind) -> Result<(), Error> {
+    fn alone(&mut self, kind: RecordKind) -> Result<(), StorageError> {
         self.said = self.next;
         if self.at + HEAD_BYTES as u64 > self.limit() {
             return Ok(());
@@ -205,12 +215,12 @@ impl<D: Disk> Store<D> {
         self.put(&head)
     }
 
-    fn head(&mut self, kind: Kind, sum: u32) -> Head {
+    fn head(&mut self, kind: RecordKind, sum: u32) -> RecordHeader {
         self.said = self.durable;
-        Head { kind, sum, life: self.life, number: self.next, durable: self.durable }
+        RecordHeader { kind, sum, life: self.life, number: self.next, durable: self.durable }
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    fn put(&mut self, bytes: &[u8]) -> Result<(), StorageError> {
         if !bytes.is_empty() {
             self.segment.file.write_at(bytes, self.at).map_err(|e| self.error("write to it", e))?;
             self.at += bytes.len() as u64;
@@ -226,13 +236,13 @@ impl<D: Disk> Store<D> {
 
     /// Goes on in a new segment. The old one says so once the new one is there for good, and before
     /// there is a record in it: so a segment that is lost with records in it is missed.
-    fn roll(&mut self) -> Result<(), Error> {
+    fn roll(&mut self) -> Result<(), StorageError> {
         self.sync()?;
-        let segment = self.shelf.begin(self.next)?;
-        let turn = self.head(Kind::Turn, 0).encode(self.seed);
+        let segment = self.segment_set.begin(self.next)?;
+        let turn = self.head(RecordKind::Turn, 0).encode(self.seed);
         self.put(&turn)?;
         self.sync()?;
-        self.shelf.settle(self.next);
+        self.segment_set.settle(self.next);
         self.segment = segment;
         self.at = RECORDS_AT;
         Ok(())
@@ -241,19 +251,20 @@ impl<D: Disk> Store<D> {
     /// Goes on in a new segment at once: the same is done beside, in the same order, while records are
     /// written to it. If the machine fails meanwhile, all behind the first record that is missing is cut
     /// off at the next start.
-    fn roll_aside(&mut self) -> Result<(), Error> {
-        self.hear_aside()?;
-        if self.aside.as_ref().is_some_and(Aside::is_full) {
-            self.await_aside()?;
+    fn roll_in_background(&mut self) -> Result<(), StorageError> {
+        self.poll_background()?;
+        if self.background_sync.as_ref().is_some_and(BackgroundSync::is_full) {
+            self.await_background()?;
         }
-        let Some(aside) = &mut self.aside else { return self.roll() };
-        let new = self.shelf.begin_unsynced(self.next, self.next - self.durable)?;
+        let Some(background_sync) = &mut self.background_sync else { return self.roll() };
+        let new = self.segment_set.begin_unsynced(self.next, self.next - self.durable)?;
         // It is not written before that is so.
         let (number, durable) = (self.next, self.next);
-        let turn = Head { kind: Kind::Turn, sum: 0, life: self.life, number, durable };
+        let turn =
+            RecordHeader { kind: RecordKind::Turn, sum: 0, life: self.life, number, durable };
         let (full, turn) = (self.segment.clone(), turn.encode(self.seed));
-        if !aside.begin(Order::Roll { full, new: new.clone(), at: self.at, turn }) {
-            return Err(aside::gone());
+        if !background_sync.begin(SyncRequest::Roll { full, new: new.clone(), at: self.at, turn }) {
+            return Err(background_sync::gone());
         }
         self.dirty_bytes = 0;
         self.segment = new;
@@ -261,23 +272,23 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    fn error(&self, doing: &'static str, e: std::io::Error) -> Error {
-        self.shelf.error(&self.segment.name, doing, e)
+    fn error(&self, doing: &'static str, e: std::io::Error) -> StorageError {
+        self.segment_set.error(&self.segment.name, doing, e)
     }
 }
 
 /// Why a record cannot be read.
 #[derive(Debug)]
-pub enum Unreadable {
+pub enum ReadError {
     /// It was trimmed.
     Trimmed,
     /// There is none of that number yet.
     NotWritten,
     /// It cannot be read, or is not as it was written.
-    Failed(Error),
+    Failed(StorageError),
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Trimmed => f.write_str("the record was trimmed"),
@@ -287,32 +298,33 @@ impl fmt::Display for Unreadable {
     }
 }
 
-impl std::error::Error for Unreadable {}
+impl std::error::Error for ReadError {}
 
-impl<D: Disk> Shelf<D> {
+impl<D: DiskDir> SegmentSet<D> {
     /// Reads a record again. Those before `next` are written.
-    pub(crate) fn load(&self, number: u64, next: u64) -> Result<Vec<u8>, Unreadable> {
+    pub(crate) fn load(&self, number: u64, next: u64) -> Result<Vec<u8>, ReadError> {
         if number >= next {
-            return Err(Unreadable::NotWritten);
+            return Err(ReadError::NotWritten);
         }
-        let segment = self.find(number).ok_or(Unreadable::Trimmed)?;
+        let segment = self.find(number).ok_or(ReadError::Trimmed)?;
         let (near, offset) = segment.near(number);
-        let stand = Stand { offset, number: near, life: 0, closed: false, turned: false };
-        let mut walk = Walk::new(&segment.file, Seed::of(self.log), segment.bytes, stand);
-        let failed = |e| Unreadable::Failed(self.error(&segment.name, "read it", e));
+        let stand = ScanPosition { offset, number: near, life: 0, closed: false, turned: false };
+        let mut walk =
+            RecordScan::new(&segment.file, RecordChecksumSeed::of(self.log), segment.bytes, stand);
+        let failed = |e| ReadError::Failed(self.error(&segment.name, "read it", e));
         loop {
             match walk.step().map_err(failed)? {
-                Step::Record(found) if found == number => {
+                ScanStep::Record(found) if found == number => {
                     return Ok(walk.bytes().map_err(failed)?.to_vec());
                 }
-                Step::Record(_) => {}
+                ScanStep::Record(_) => {}
                 // What is trimmed is used again, perhaps while it is read.
-                Step::Nothing(_) if self.find(number).is_none() => {
-                    return Err(Unreadable::Trimmed);
+                ScanStep::Nothing(_) if self.find(number).is_none() => {
+                    return Err(ReadError::Trimmed);
                 }
-                Step::Nothing(what) => {
+                ScanStep::Nothing(what) => {
                     let stand = walk.stand();
-                    return Err(Unreadable::Failed(Error::Damaged(crate::error::Damage {
+                    return Err(ReadError::Failed(StorageError::Damaged(crate::error::Damage {
                         path: self.disk.path_of(&segment.name),
                         offset: stand.offset,
                         number: stand.number,

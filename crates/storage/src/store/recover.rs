@@ -1,17 +1,17 @@
 //! The start of a log: what is in it is read, judged, and made durable.
 
-use super::Store;
-use super::judge::{judge, never_was};
+use super::SegmentStore;
+use super::damage::{classify, never_was};
 use super::synced::{self, SyncedEnd};
-use crate::disk::{Disk, File};
-use crate::error::{Damage, Error, Flaw, Misfit};
-use crate::format::record::{Head, Kind, Seed};
+use crate::disk::{DiskDir, DiskFile};
+use crate::error::{Damage, Flaw, Misfit, StorageError};
+use crate::format::record::{RecordChecksumSeed, RecordHeader, RecordKind};
 use crate::format::segment::{self, RECORDS_AT, SegmentHead};
-use crate::format::state::{self, State};
-use crate::format::{self, HEAD_BYTES, LogId, Owner};
-use crate::machine::Machine;
-use crate::shelf::{Segment, Shelf};
-use crate::walk::{Stand, Step, Tail, Walk};
+use crate::format::state::{self, LogState};
+use crate::format::{self, HEAD_BYTES, LogId, LogOwnerId};
+use crate::machine::BootIdentity;
+use crate::record_scan::{LogTail, RecordScan, ScanPosition, ScanStep};
+use crate::segment_set::{SegmentSet, WalSegment};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const SETTLE_BYTES: usize = 1 << 20;
 
 /// What was found in a log when it was opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Recovered {
+pub struct LogRecovery {
     /// The log.
     pub log: LogId,
     /// Which life of the log this is: 0 for a new one.
@@ -30,7 +30,7 @@ pub struct Recovered {
     /// The number that the next record gets.
     pub next: u64,
     /// What was begun at the end and is not whole: it was cut off.
-    pub torn: Option<Torn>,
+    pub torn: Option<TornTail>,
     /// Records may be missing at the end, of those that were not awaited: the machine was started
     /// anew since the log was opened last, or the disk failed, and the log was not closed before.
     pub lossy: bool,
@@ -38,7 +38,7 @@ pub struct Recovered {
 
 /// What was cut off at the end of a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Torn {
+pub struct TornTail {
     /// The file.
     pub path: PathBuf,
     /// Where the cut is, in bytes.
@@ -46,9 +46,9 @@ pub struct Torn {
 }
 
 /// What the segments of a log come to.
-struct Found<'n, F> {
+struct ScannedSegments<'n, F> {
     /// Each segment, with its head and its end. In the last one the log ends.
-    chain: Vec<(Arc<Segment<F>>, SegmentHead, Stand)>,
+    chain: Vec<(Arc<WalSegment<F>>, SegmentHead, ScanPosition)>,
     /// Whether something was begun behind it.
     torn: bool,
     /// The records before this number were durable, by what is said behind them.
@@ -57,105 +57,108 @@ struct Found<'n, F> {
     behind: &'n [String],
 }
 
-impl<D: Disk> Store<D> {
+impl<D: DiskDir> SegmentStore<D> {
     /// Opens the log of the directory, or makes one. `each` gets every record, the oldest first;
     /// when there is an error later on, forget them.
     pub(crate) fn open(
         disk: D,
         segment_bytes: u64,
         spares_min: usize,
-        machine: &Machine,
+        machine: &BootIdentity,
         each: &mut dyn FnMut(u64, &[u8]),
-    ) -> Result<(Self, Recovered), Error> {
+    ) -> Result<(Self, LogRecovery), StorageError> {
         let (names, spares) = sort(&disk)?;
         let state = read_state(&disk)?;
         let state = match state {
             Some(state) => Some(state),
             None if never_used(&disk, &names)? => None,
-            None => return Err(Error::Missing { path: disk.path_of(state::NAME) }),
+            None => return Err(StorageError::Missing { path: disk.path_of(state::NAME) }),
         };
-        let known = state.map_or(Owner::UNKNOWN, |state| state.owner);
+        let known = state.map_or(LogOwnerId::UNKNOWN, |state| state.owner);
         if !known.may_be(machine.owner) {
             let path = disk.path().to_path_buf();
-            return Err(Error::Misfit { path, why: Misfit::OtherOwner(known) });
+            return Err(StorageError::Misfit { path, why: Misfit::OtherOwner(known) });
         }
         let log = state.map_or(machine.fresh, |state| state.log);
-        let shelf = Shelf::new(disk, log, segment_bytes, spares_min);
+        let segment_set = SegmentSet::new(disk, log, segment_bytes, spares_min);
         match state {
-            None => Self::make(shelf, &names, &spares, machine),
-            Some(state) => Self::resume(shelf, (&names, &spares), state, machine, each),
+            None => Self::make(segment_set, &names, &spares, machine),
+            Some(state) => Self::resume(segment_set, (&names, &spares), state, machine, each),
         }
     }
 
     /// A new log. Its state comes last: until it is there nothing is, and what was begun is removed.
     fn make(
-        shelf: Shelf<D>,
+        segment_set: SegmentSet<D>,
         names: &[String],
         spares: &[String],
-        machine: &Machine,
-    ) -> Result<(Self, Recovered), Error> {
+        machine: &BootIdentity,
+    ) -> Result<(Self, LogRecovery), StorageError> {
         for name in spares {
-            shelf.adopt_spare(name.clone(), true)?;
+            segment_set.adopt_spare(name.clone(), true)?;
         }
         for name in names {
-            shelf.disk.remove(name).map_err(|e| shelf.error(name, "remove it", e))?;
+            segment_set.disk.remove(name).map_err(|e| segment_set.error(name, "remove it", e))?;
         }
-        let segment = shelf.begin(0)?;
-        let log = shelf.log;
-        synced::replace(&shelf.disk, log, 0)?;
-        let state = State::of(log, machine);
-        write_state(&shelf, &state)?;
-        let store = Self::at(shelf, segment, 0, RECORDS_AT, 0)?;
-        Ok((store, Recovered { log, life: 0, first: 0, next: 0, torn: None, lossy: false }))
+        let segment = segment_set.begin(0)?;
+        let log = segment_set.log;
+        synced::replace(&segment_set.disk, log, 0)?;
+        let state = LogState::of(log, machine);
+        write_state(&segment_set, &state)?;
+        let store = Self::at(segment_set, segment, 0, RECORDS_AT, 0)?;
+        Ok((store, LogRecovery { log, life: 0, first: 0, next: 0, torn: None, lossy: false }))
     }
 
     fn resume(
-        shelf: Shelf<D>,
+        segment_set: SegmentSet<D>,
         (names, spares): (&[String], &[String]),
-        old: State,
-        machine: &Machine,
+        old: LogState,
+        machine: &BootIdentity,
         each: &mut dyn FnMut(u64, &[u8]),
-    ) -> Result<(Self, Recovered), Error> {
-        let end = synced::of(&shelf.disk, old.log, Some(&old))?;
-        let found = find(&shelf, names, (old, end), each)?;
+    ) -> Result<(Self, LogRecovery), StorageError> {
+        let end = synced::of(&segment_set.disk, old.log, Some(&old))?;
+        let found = find(&segment_set, names, (old, end), each)?;
         let Some((last, _, end)) = found.chain.last() else {
-            return Err(Error::Missing { path: shelf.disk.path_of(&segment::name(0)) });
+            return Err(StorageError::Missing {
+                path: segment_set.disk.path_of(&segment::name(0)),
+            });
         };
         let closed = end.closed && end.life == old.life;
         // Where the machine goes on and segments are missing their beginning, the disk failed: what was told to be
         // written never got there.
         let lossy = !closed && (!found.behind.is_empty() || !old.boot.same(machine.boot));
-        cut(&shelf, found.behind)?;
+        cut(&segment_set, found.behind)?;
         for name in spares {
-            shelf.adopt_spare(name.clone(), !lossy)?;
+            segment_set.adopt_spare(name.clone(), !lossy)?;
         }
-        settle(&shelf, &found)?;
+        settle(&segment_set, &found)?;
         let life = old.life + 1;
-        let (log, first, next) = (old.log, shelf.first(), end.number);
+        let (log, first, next) = (old.log, segment_set.first(), end.number);
         let at = end.offset;
         // Who does not say who it is leaves what is known.
-        let owner = if machine.owner == Owner::UNKNOWN { old.owner } else { machine.owner };
-        let torn =
-            found.torn.then(|| Torn { path: shelf.disk.path_of(&last.name), offset: end.offset });
-        let recovered = Recovered { log, life, first, next, torn, lossy };
-        let store = Self::at(shelf, last.clone(), life, at, next)?;
-        write_state(&store.shelf, &State { life, owner, ..State::of(log, machine) })?;
+        let owner = if machine.owner == LogOwnerId::UNKNOWN { old.owner } else { machine.owner };
+        let torn = found
+            .torn
+            .then(|| TornTail { path: segment_set.disk.path_of(&last.name), offset: end.offset });
+        let recovered = LogRecovery { log, life, first, next, torn, lossy };
+        let store = Self::at(segment_set, last.clone(), life, at, next)?;
+        write_state(&store.segment_set, &LogState { life, owner, ..LogState::of(log, machine) })?;
         Ok((store, recovered))
     }
 
     /// A log that is durable as far as it goes.
     fn at(
-        shelf: Shelf<D>,
-        segment: Arc<Segment<D::File>>,
+        segment_set: SegmentSet<D>,
+        segment: Arc<WalSegment<D::File>>,
         life: u32,
         at: u64,
         next: u64,
-    ) -> Result<Self, Error> {
-        let seed = Seed::of(shelf.log);
-        let end = Arc::new(SyncedEnd::open(&shelf, next)?);
-        let shelf = Arc::new(shelf);
+    ) -> Result<Self, StorageError> {
+        let seed = RecordChecksumSeed::of(segment_set.log);
+        let end = Arc::new(SyncedEnd::open(&segment_set, next)?);
+        let segment_set = Arc::new(segment_set);
         Ok(Self {
-            shelf,
+            segment_set,
             seed,
             life,
             segment,
@@ -165,17 +168,17 @@ impl<D: Disk> Store<D> {
             said: 0,
             dirty_bytes: 0,
             end,
-            aside: None,
+            background_sync: None,
         })
     }
 }
 
 /// Gives up segments behind the end of the log, the last one first: whatever ends this, the log ends where
 /// it did.
-fn cut<D: Disk>(shelf: &Shelf<D>, behind: &[String]) -> Result<(), Error> {
+fn cut<D: DiskDir>(segment_set: &SegmentSet<D>, behind: &[String]) -> Result<(), StorageError> {
     for name in behind.iter().rev() {
-        shelf.disk.remove(name).map_err(|e| shelf.error(name, "remove it", e))?;
-        shelf.sync_names()?;
+        segment_set.disk.remove(name).map_err(|e| segment_set.error(name, "remove it", e))?;
+        segment_set.sync_names()?;
     }
     Ok(())
 }
@@ -185,53 +188,56 @@ fn cut<D: Disk>(shelf: &Shelf<D>, behind: &[String]) -> Result<(), Error> {
 /// what it has and the disk has not for written.
 ///
 /// A segment that says that the next one is there is durable, and the next one's name and head are.
-fn settle<D: Disk>(shelf: &Shelf<D>, found: &Found<'_, D::File>) -> Result<(), Error> {
+fn settle<D: DiskDir>(
+    segment_set: &SegmentSet<D>,
+    found: &ScannedSegments<'_, D::File>,
+) -> Result<(), StorageError> {
     let chain = &found.chain;
     let from = chain.iter().take_while(|(.., stand)| stand.turned).count();
     for (i, (segment, head, stand)) in chain.iter().enumerate().skip(from) {
         if i > from {
             let written = segment.file.write_at(&head.encode(), 0);
-            written.map_err(|e| shelf.error(&segment.name, "write to it", e))?;
+            written.map_err(|e| segment_set.error(&segment.name, "write to it", e))?;
         }
         if i > from || found.proved < stand.number {
-            write_again(shelf, segment, found.proved, stand.offset)?;
+            write_again(segment_set, segment, found.proved, stand.offset)?;
         }
     }
     let unturned = chain.get(from..).and_then(<[_]>::split_last).map_or(&[][..], |(_, some)| some);
     if !unturned.is_empty() {
-        shelf.sync_names()?;
+        segment_set.sync_names()?;
     }
     for (segment, _, stand) in unturned {
-        turn(shelf, segment, *stand)?;
+        turn(segment_set, segment, *stand)?;
     }
-    shelf.settle(chain.last().map_or(0, |(last, ..)| last.first));
+    segment_set.settle(chain.last().map_or(0, |(last, ..)| last.first));
     Ok(())
 }
 
 /// Writes a segment again up to `end`, from the record `from` on, and syncs it.
-fn write_again<D: Disk>(
-    shelf: &Shelf<D>,
-    segment: &Segment<D::File>,
+fn write_again<D: DiskDir>(
+    segment_set: &SegmentSet<D>,
+    segment: &WalSegment<D::File>,
     from: u64,
     end: u64,
-) -> Result<(), Error> {
+) -> Result<(), StorageError> {
     let (_, mut at) = segment.near(from.max(segment.first));
     let mut bytes = vec![0; SETTLE_BYTES.min(end.saturating_sub(at) as usize)];
     while at < end {
         let piece = bytes.len().min((end - at) as usize);
         let got = segment.file.read_at(&mut bytes[..piece], at);
-        let got = got.map_err(|e| shelf.error(&segment.name, "read it", e))?;
+        let got = got.map_err(|e| segment_set.error(&segment.name, "read it", e))?;
         let written = segment.file.write_at(&bytes[..got], at);
-        written.map_err(|e| shelf.error(&segment.name, "write to it", e))?;
+        written.map_err(|e| segment_set.error(&segment.name, "write to it", e))?;
         // What was read a moment ago is there.
         at += got.max(1) as u64;
     }
-    segment.file.sync().map_err(|e| shelf.error(&segment.name, "sync it", e))
+    segment.file.sync().map_err(|e| segment_set.error(&segment.name, "sync it", e))
 }
 
 /// The names of segments in order, and of spares; what was left unfinished is removed.
-fn sort<D: Disk>(disk: &D) -> Result<(Vec<String>, Vec<String>), Error> {
-    let names = disk.names().map_err(|e| Error::of(disk.path(), "list it", e))?;
+fn sort<D: DiskDir>(disk: &D) -> Result<(Vec<String>, Vec<String>), StorageError> {
+    let names = disk.names().map_err(|e| StorageError::of(disk.path(), "list it", e))?;
     let (mut segments, mut spares) = (Vec::new(), Vec::new());
     for name in names {
         if segment::first_of(&name).is_some() {
@@ -239,9 +245,10 @@ fn sort<D: Disk>(disk: &D) -> Result<(Vec<String>, Vec<String>), Error> {
         } else if segment::spare_of(&name).is_some() {
             spares.push(name);
         } else if name == state::NEW_NAME || name == format::synced::NEW_NAME {
-            disk.remove(&name).map_err(|e| Error::of(&disk.path_of(&name), "remove it", e))?;
+            disk.remove(&name)
+                .map_err(|e| StorageError::of(&disk.path_of(&name), "remove it", e))?;
             // Or the next one of that name might be lost and this one be renamed in its place.
-            disk.sync().map_err(|e| Error::of(disk.path(), "sync its names", e))?;
+            disk.sync().map_err(|e| StorageError::of(disk.path(), "sync its names", e))?;
         }
     }
     // Numbers have leading zeros: their order is that of the names.
@@ -250,138 +257,152 @@ fn sort<D: Disk>(disk: &D) -> Result<(Vec<String>, Vec<String>), Error> {
     Ok((segments, spares))
 }
 
-pub(crate) fn read_state<D: Disk>(disk: &D) -> Result<Option<State>, Error> {
+pub(crate) fn read_state<D: DiskDir>(disk: &D) -> Result<Option<LogState>, StorageError> {
     let path = disk.path_of(state::NAME);
     let file = match disk.open(state::NAME) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(|e| Error::of(&path, "open it", e))?,
+        opened => opened.map_err(|e| StorageError::of(&path, "open it", e))?,
     };
     let mut bytes = [0; HEAD_BYTES];
-    let got = file.read_at(&mut bytes, 0).map_err(|e| Error::of(&path, "read it", e))?;
-    State::decode(&bytes[..got]).map(Some).map_err(|why| Error::Misfit { path, why })
+    let got = file.read_at(&mut bytes, 0).map_err(|e| StorageError::of(&path, "read it", e))?;
+    LogState::decode(&bytes[..got]).map(Some).map_err(|why| StorageError::Misfit { path, why })
 }
 
-fn write_state<D: Disk>(shelf: &Shelf<D>, state: &State) -> Result<(), Error> {
+fn write_state<D: DiskDir>(
+    segment_set: &SegmentSet<D>,
+    state: &LogState,
+) -> Result<(), StorageError> {
     let (new, name) = (state::NEW_NAME, state::NAME);
-    let file = shelf.disk.create(new).map_err(|e| shelf.error(new, "make it", e))?;
-    file.write_at(&state.encode(), 0).map_err(|e| shelf.error(new, "write to it", e))?;
-    file.sync().map_err(|e| shelf.error(new, "sync it", e))?;
-    shelf.disk.rename(new, name).map_err(|e| shelf.error(new, "rename it", e))?;
-    shelf.sync_names()
+    let file = segment_set.disk.create(new).map_err(|e| segment_set.error(new, "make it", e))?;
+    file.write_at(&state.encode(), 0).map_err(|e| segment_set.error(new, "write to it", e))?;
+    file.sync().map_err(|e| segment_set.error(new, "sync it", e))?;
+    segment_set.disk.rename(new, name).map_err(|e| segment_set.error(new, "rename it", e))?;
+    segment_set.sync_names()
 }
 
 /// Whether a log without a state is one whose making was cut off: no record was ever taken.
-fn never_used<D: Disk>(disk: &D, names: &[String]) -> Result<bool, Error> {
+fn never_used<D: DiskDir>(disk: &D, names: &[String]) -> Result<bool, StorageError> {
     match names {
         [] => Ok(true),
         [name] if segment::first_of(name) == Some(0) => {
             let (file, head) = open_segment(disk, name)?;
             let stand = beginning(&head);
-            let mut walk = Walk::new(&file, Seed::of(head.log), head.bytes, stand);
-            let read = |e| Error::of(&disk.path_of(name), "read it", e);
-            let none = matches!(walk.step().map_err(read)?, Step::Nothing(_));
-            Ok(none && walk.tail().map_err(read)? == Tail::Blank)
+            let mut walk =
+                RecordScan::new(&file, RecordChecksumSeed::of(head.log), head.bytes, stand);
+            let read = |e| StorageError::of(&disk.path_of(name), "read it", e);
+            let none = matches!(walk.step().map_err(read)?, ScanStep::Nothing(_));
+            Ok(none && walk.tail().map_err(read)? == LogTail::Blank)
         }
         _ => Ok(false),
     }
 }
 
 /// The place before a segment's first record.
-pub(crate) fn beginning(head: &SegmentHead) -> Stand {
-    Stand { offset: RECORDS_AT, number: head.first, life: 0, closed: false, turned: false }
+pub(crate) fn beginning(head: &SegmentHead) -> ScanPosition {
+    ScanPosition { offset: RECORDS_AT, number: head.first, life: 0, closed: false, turned: false }
 }
 
-pub(crate) fn open_segment<D: Disk>(disk: &D, name: &str) -> Result<(D::File, SegmentHead), Error> {
+pub(crate) fn open_segment<D: DiskDir>(
+    disk: &D,
+    name: &str,
+) -> Result<(D::File, SegmentHead), StorageError> {
     let path = disk.path_of(name);
-    let file = disk.open(name).map_err(|e| Error::of(&path, "open it", e))?;
+    let file = disk.open(name).map_err(|e| StorageError::of(&path, "open it", e))?;
     let mut bytes = [0; HEAD_BYTES];
-    let got = file.read_at(&mut bytes, 0).map_err(|e| Error::of(&path, "read it", e))?;
+    let got = file.read_at(&mut bytes, 0).map_err(|e| StorageError::of(&path, "read it", e))?;
     let head = SegmentHead::decode(&bytes[..got]);
-    Ok((file, head.map_err(|why| Error::Misfit { path, why })?))
+    Ok((file, head.map_err(|why| StorageError::Misfit { path, why })?))
 }
 
-/// Walks over all segments and puts them on the shelf. Changes nothing. The records before `synced` must be
+/// Walks over all segments and puts them on the segment_set. Changes nothing. The records before `synced` must be
 /// there, as far as that is known.
-fn find<'n, D: Disk>(
-    shelf: &Shelf<D>,
+fn find<'n, D: DiskDir>(
+    segment_set: &SegmentSet<D>,
     names: &'n [String],
-    (state, synced): (State, Option<u64>),
+    (state, synced): (LogState, Option<u64>),
     each: &mut dyn FnMut(u64, &[u8]),
-) -> Result<Found<'n, D::File>, Error> {
-    let mut found = Found { chain: Vec::new(), torn: false, proved: 0, behind: &[] };
+) -> Result<ScannedSegments<'n, D::File>, StorageError> {
+    let mut found = ScannedSegments { chain: Vec::new(), torn: false, proved: 0, behind: &[] };
     for (i, name) in names.iter().enumerate() {
-        let end = found.chain.last().map(|(.., stand): &(_, _, Stand)| *stand);
+        let end = found.chain.last().map(|(.., stand): &(_, _, ScanPosition)| *stand);
         if let Some(end) = end
-            && never_was(&shelf.disk, state.log, &names[i..], &end)?
+            && never_was(&segment_set.disk, state.log, &names[i..], &end)?
         {
             (found.torn, found.behind) = (true, &names[i..]);
             break;
         }
-        let (file, head) = open_segment(&shelf.disk, name)?;
+        let (file, head) = open_segment(&segment_set.disk, name)?;
         let damage = |offset, number, what| {
-            let path = shelf.disk.path_of(name);
-            Err(Error::Damaged(Damage { path, offset, number, what }))
+            let path = segment_set.disk.path_of(name);
+            Err(StorageError::Damaged(Damage { path, offset, number, what }))
         };
         if head.log != state.log {
-            let path = shelf.disk.path_of(name);
-            return Err(Error::Misfit { path, why: Misfit::OtherLog });
+            let path = segment_set.disk.path_of(name);
+            return Err(StorageError::Misfit { path, why: Misfit::OtherLog });
         }
         let wanted = end.map_or(head.first, |stand| stand.number);
         if segment::first_of(name) != Some(head.first) || head.first != wanted {
             return damage(0, wanted, Flaw::Segment);
         }
-        let from = Stand { life: end.map_or(0, |stand| stand.life), ..beginning(&head) };
-        let segment = Arc::new(Segment::new(name.clone(), file, head.first, head.bytes));
-        let mut walk = Walk::new(&segment.file, Seed::of(state.log), head.bytes, from);
-        let read = |e| Error::of(&shelf.disk.path_of(name), "read it", e);
+        let from = ScanPosition { life: end.map_or(0, |stand| stand.life), ..beginning(&head) };
+        let segment = Arc::new(WalSegment::new(name.clone(), file, head.first, head.bytes));
+        let mut walk =
+            RecordScan::new(&segment.file, RecordChecksumSeed::of(state.log), head.bytes, from);
+        let read = |e| StorageError::of(&segment_set.disk.path_of(name), "read it", e);
         let flaw = records(&mut walk, &segment, each).map_err(read)?;
         let stand = walk.stand();
         let closed = stand.closed && stand.life == state.life;
         let behind = &names[i + 1..];
-        match judge(&shelf.disk, state.log, &mut walk, behind, closed)? {
-            Tail::Proof => return damage(stand.offset, stand.number, flaw),
-            Tail::Short => return damage(stand.offset, stand.number, Flaw::Length),
-            Tail::Torn => (found.torn, found.behind) = (true, behind),
-            Tail::Blank => {}
+        match classify(&segment_set.disk, state.log, &mut walk, behind, closed)? {
+            LogTail::Proof => return damage(stand.offset, stand.number, flaw),
+            LogTail::Short => return damage(stand.offset, stand.number, Flaw::Length),
+            LogTail::Torn => (found.torn, found.behind) = (true, behind),
+            LogTail::Blank => {}
         }
         found.proved = found.proved.max(walk.proved()).max(head.durable());
         found.chain.push((segment.clone(), head, stand));
-        shelf.adopt(segment);
+        segment_set.adopt(segment);
         if !found.behind.is_empty() {
             break;
         }
     }
     match found.chain.last() {
         Some((last, _, end)) if synced.is_some_and(|synced| end.number < synced) => {
-            let (path, offset, number) = (shelf.disk.path_of(&last.name), end.offset, end.number);
-            Err(Error::Damaged(Damage { path, offset, number, what: Flaw::End }))
+            let (path, offset, number) =
+                (segment_set.disk.path_of(&last.name), end.offset, end.number);
+            Err(StorageError::Damaged(Damage { path, offset, number, what: Flaw::End }))
         }
         _ => Ok(found),
     }
 }
 
 /// Gives the records of a segment, and what ends them.
-fn records<F: File>(
-    walk: &mut Walk<'_, F>,
-    segment: &Segment<F>,
+fn records<F: DiskFile>(
+    walk: &mut RecordScan<'_, F>,
+    segment: &WalSegment<F>,
     each: &mut dyn FnMut(u64, &[u8]),
 ) -> std::io::Result<Flaw> {
     loop {
         match walk.step()? {
-            Step::Record(number) => {
+            ScanStep::Record(number) => {
                 segment.note(number, walk.found_at());
                 each(number, walk.bytes()?);
             }
-            Step::Nothing(flaw) => return Ok(flaw),
+            ScanStep::Nothing(flaw) => return Ok(flaw),
         }
     }
 }
 
 /// Says in a segment that the next one is there: its process ended before it could.
-fn turn<D: Disk>(shelf: &Shelf<D>, segment: &Segment<D::File>, stand: Stand) -> Result<(), Error> {
+fn turn<D: DiskDir>(
+    segment_set: &SegmentSet<D>,
+    segment: &WalSegment<D::File>,
+    stand: ScanPosition,
+) -> Result<(), StorageError> {
     let (number, life) = (stand.number, stand.life);
-    let head = Head { kind: Kind::Turn, sum: 0, life, number, durable: number };
-    let written = segment.file.write_at(&head.encode(Seed::of(shelf.log)), stand.offset);
-    written.map_err(|e| shelf.error(&segment.name, "write to it", e))?;
-    segment.file.sync().map_err(|e| shelf.error(&segment.name, "sync it", e))
+    let head = RecordHeader { kind: RecordKind::Turn, sum: 0, life, number, durable: number };
+    let written =
+        segment.file.write_at(&head.encode(RecordChecksumSeed::of(segment_set.log)), stand.offset);
+    written.map_err(|e| segment_set.error(&segment.name, "write to it", e))?;
+    segment.file.sync().map_err(|e| segment_set.error(&segment.name, "sync it", e))
 }

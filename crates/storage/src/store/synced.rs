@@ -14,12 +14,12 @@
 //! every loss of records that were synced, but for those of about the last five seconds of a machine that
 //! failed.
 
-use crate::disk::{Disk, File};
-use crate::error::{Error, Misfit};
+use crate::disk::{DiskDir, DiskFile};
+use crate::error::{Misfit, StorageError};
 use crate::format::LogId;
-use crate::format::state::State;
+use crate::format::state::LogState;
 use crate::format::synced::{self, FILE_BYTES, NAME, NEW_NAME, PLACE_BYTES, PLACES};
-use crate::shelf::{Shelf, locked};
+use crate::segment_set::{SegmentSet, locked};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,21 +30,24 @@ pub(crate) struct SyncedEnd<F> {
     log: LogId,
     /// The records before this number are synced.
     number: Arc<AtomicU64>,
-    durable: Mutex<DurablePlace>,
+    durable: Mutex<DurablePosition>,
 }
 
 /// What the synced places say.
-struct DurablePlace {
+struct DurablePosition {
     /// The highest number that is on the disk for certain.
     number: u64,
     /// The place that is written next.
     next: usize,
 }
 
-impl<F: File> SyncedEnd<F> {
+impl<F: DiskFile> SyncedEnd<F> {
     /// Opens the file of a log whose records before `number` are synced, or makes it, and says that in it.
-    pub(crate) fn open<D: Disk<File = F>>(shelf: &Shelf<D>, number: u64) -> Result<Self, Error> {
-        let (disk, log) = (&shelf.disk, shelf.log);
+    pub(crate) fn open<D: DiskDir<File = F>>(
+        segment_set: &SegmentSet<D>,
+        number: u64,
+    ) -> Result<Self, StorageError> {
+        let (disk, log) = (&segment_set.disk, segment_set.log);
         let file = match disk.open(NAME) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 replace(disk, log, number)?;
@@ -52,17 +55,17 @@ impl<F: File> SyncedEnd<F> {
             }
             opened => opened,
         };
-        let file = file.map_err(|e| shelf.error(NAME, "open it", e))?;
+        let file = file.map_err(|e| segment_set.error(NAME, "open it", e))?;
         let mut bytes = [0; FILE_BYTES];
-        file.read_at(&mut bytes, 0).map_err(|e| shelf.error(NAME, "read it", e))?;
+        file.read_at(&mut bytes, 0).map_err(|e| segment_set.error(NAME, "read it", e))?;
         let [_, second, third] = synced::places(&bytes, log);
         // The one that says less is written over first.
         let next = if second <= third { 1 } else { 2 };
-        let on_disk = DurablePlace { number: 0, next };
+        let on_disk = DurablePosition { number: 0, next };
         let end = Self { file, log, number: Arc::default(), durable: Mutex::new(on_disk) };
         end.note(number)
             .and_then(|()| end.settle())
-            .map_err(|e| shelf.error(NAME, "write to it", e))?;
+            .map_err(|e| segment_set.error(NAME, "write to it", e))?;
         Ok(end)
     }
 
@@ -90,7 +93,7 @@ impl<F: File> SyncedEnd<F> {
         let place = (durable.next * PLACE_BYTES) as u64;
         self.file.write_at(&synced::encode(self.log, number), place)?;
         self.file.sync()?;
-        *durable = DurablePlace { number, next: PLACES - durable.next };
+        *durable = DurablePosition { number, next: PLACES - durable.next };
         Ok(())
     }
 }
@@ -100,31 +103,35 @@ impl<F: File> SyncedEnd<F> {
 ///
 /// # Errors
 /// When it is missing although the log has had one, and when nothing in it is whole.
-pub(crate) fn read<D: Disk>(disk: &D, log: LogId, is_kept: bool) -> Result<Option<u64>, Error> {
+pub(crate) fn read<D: DiskDir>(
+    disk: &D,
+    log: LogId,
+    is_kept: bool,
+) -> Result<Option<u64>, StorageError> {
     let path = disk.path_of(NAME);
     let file = match disk.open(NAME) {
         Err(e) if e.kind() == io::ErrorKind::NotFound && !is_kept => return Ok(None),
-        opened => opened.map_err(|e| Error::of(&path, "open it", e))?,
+        opened => opened.map_err(|e| StorageError::of(&path, "open it", e))?,
     };
     let mut bytes = [0; FILE_BYTES];
-    let got = file.read_at(&mut bytes, 0).map_err(|e| Error::of(&path, "read it", e))?;
+    let got = file.read_at(&mut bytes, 0).map_err(|e| StorageError::of(&path, "read it", e))?;
     let highest = synced::places(&bytes[..got], log).into_iter().max().flatten();
     let why = || synced::decode(&bytes[..got], log).err().unwrap_or(Misfit::Sum);
-    highest.map(Some).ok_or_else(|| Error::Misfit { path, why: why() })
+    highest.map(Some).ok_or_else(|| StorageError::Misfit { path, why: why() })
 }
 
 /// The same of a log with this state, if it has one.
-pub(crate) fn of<D: Disk>(
+pub(crate) fn of<D: DiskDir>(
     disk: &D,
     log: LogId,
-    state: Option<&State>,
-) -> Result<Option<u64>, Error> {
+    state: Option<&LogState>,
+) -> Result<Option<u64>, StorageError> {
     read(disk, log, state.is_some_and(|state| state.keeps_end))
 }
 
 /// Replaces the file, whatever it says, by one that says this.
-pub(crate) fn replace<D: Disk>(disk: &D, log: LogId, number: u64) -> Result<(), Error> {
-    let fail = |e| Error::of(&disk.path_of(NEW_NAME), "write to it", e);
+pub(crate) fn replace<D: DiskDir>(disk: &D, log: LogId, number: u64) -> Result<(), StorageError> {
+    let fail = |e| StorageError::of(&disk.path_of(NEW_NAME), "write to it", e);
     match disk.remove(NEW_NAME) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(fail(e)),
         _ => {}
@@ -137,7 +144,7 @@ pub(crate) fn replace<D: Disk>(disk: &D, log: LogId, number: u64) -> Result<(), 
     }
     file.write_at(&bytes, 0).and_then(|()| file.sync()).map_err(fail)?;
     disk.rename(NEW_NAME, NAME).map_err(fail)?;
-    disk.sync().map_err(|e| Error::of(disk.path(), "sync its names", e))
+    disk.sync().map_err(|e| StorageError::of(disk.path(), "sync its names", e))
 }
 
 #[cfg(test)]

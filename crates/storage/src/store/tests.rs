@@ -1,24 +1,24 @@
 //! Logs whose machine or process ends at any moment, whose disk fails, and whose bytes change.
 
-use super::aside::{self, Hand};
-use super::{Recovered, Store, Unreadable, read_state};
-use crate::batch::Batch;
-use crate::disk::Disk;
+use super::background_sync::{self, SyncWorker};
+use super::{LogRecovery, ReadError, SegmentStore, read_state};
+use crate::batch::RecordBatch;
+use crate::disk::DiskDir;
 use crate::disk::fake::{FakeDisk, Faults};
-use crate::error::{Error, Flaw, Limit, Misfit};
+use crate::error::{Flaw, Limit, Misfit, StorageError};
 use crate::format::segment::RECORDS_AT;
-use crate::format::state::State;
+use crate::format::state::LogState;
 use crate::format::synced::FILE_BYTES;
-use crate::format::{BootId, LogId, Owner};
-use crate::machine::Machine;
-use crate::offline::survey_of;
+use crate::format::{BootId, LogId, LogOwnerId};
+use crate::machine::BootIdentity;
+use crate::offline::inspection_of;
 use amcast_core::rng::Rng;
 use amcast_core::step::Ticket;
 
 /// Small, so that a few records fill one.
 const SEGMENT_BYTES: u64 = RECORDS_AT + 2048;
 
-fn state_of(disk: &FakeDisk) -> State {
+fn state_of(disk: &FakeDisk) -> LogState {
     read_state(disk).unwrap().expect("a log")
 }
 
@@ -26,82 +26,84 @@ fn state_of(disk: &FakeDisk) -> State {
 fn a_log_of_another_owner_is_not_opened() {
     let disk = FakeDisk::new();
     let open = |owner| {
-        let machine = Machine { owner, ..machine(1) };
-        Store::open(disk.clone(), SEGMENT_BYTES, 2, &machine, &mut |_, _| {}).map(drop)
+        let machine = BootIdentity { owner, ..machine(1) };
+        SegmentStore::open(disk.clone(), SEGMENT_BYTES, 2, &machine, &mut |_, _| {}).map(drop)
     };
     // One that nobody owned is taken over, as those of earlier versions are.
-    open(Owner::UNKNOWN).expect("a new log");
-    open(Owner(7)).expect("it is nobody's");
-    open(Owner(7)).expect("it is its own");
+    open(LogOwnerId::UNKNOWN).expect("a new log");
+    open(LogOwnerId(7)).expect("it is nobody's");
+    open(LogOwnerId(7)).expect("it is its own");
     let names = disk.names().unwrap();
     let before = state_of(&disk);
-    for other in [Owner(8), Owner(6)] {
-        let Err(Error::Misfit { why, .. }) = open(other) else { panic!("it is not its own") };
-        assert_eq!(why, Misfit::OtherOwner(Owner(7)));
+    for other in [LogOwnerId(8), LogOwnerId(6)] {
+        let Err(StorageError::Misfit { why, .. }) = open(other) else {
+            panic!("it is not its own")
+        };
+        assert_eq!(why, Misfit::OtherOwner(LogOwnerId(7)));
     }
     assert_eq!((disk.names().unwrap(), state_of(&disk)), (names, before), "nothing was changed");
     // Who does not say who it is changes nothing of that.
-    open(Owner::UNKNOWN).expect("it asks nothing");
-    assert!(open(Owner(8)).is_err() && open(Owner(7)).is_ok());
+    open(LogOwnerId::UNKNOWN).expect("it asks nothing");
+    assert!(open(LogOwnerId(8)).is_err() && open(LogOwnerId(7)).is_ok());
 }
 
-fn machine(boot: u128) -> Machine {
-    Machine { boot: BootId(boot), fresh: LogId(7), owner: Owner::UNKNOWN }
+fn machine(boot: u128) -> BootIdentity {
+    BootIdentity { boot: BootId(boot), fresh: LogId(7), owner: LogOwnerId::UNKNOWN }
 }
 
 /// What a log gave when it was opened.
-struct Opened {
-    store: Store<FakeDisk>,
+struct OpenedLog {
+    store: SegmentStore<FakeDisk>,
     /// Who syncs beside it, a step at a time.
-    hand: Option<Hand<FakeDisk>>,
-    recovered: Recovered,
+    hand: Option<SyncWorker<FakeDisk>>,
+    recovered: LogRecovery,
     records: Vec<(u64, Vec<u8>)>,
 }
 
-fn open(disk: &FakeDisk, boot: u128) -> Result<Opened, Error> {
+fn open(disk: &FakeDisk, boot: u128) -> Result<OpenedLog, StorageError> {
     let mut records = Vec::new();
     let mut each = |number, bytes: &[u8]| records.push((number, bytes.to_vec()));
-    let opened = Store::open(disk.clone(), SEGMENT_BYTES, 2, &machine(boot), &mut each);
+    let opened = SegmentStore::open(disk.clone(), SEGMENT_BYTES, 2, &machine(boot), &mut each);
     let (store, recovered) = opened?;
-    Ok(Opened { store, hand: None, recovered, records })
+    Ok(OpenedLog { store, hand: None, recovered, records })
 }
 
 /// A log that syncs what nobody waits for when its hand is told to.
-fn open_by_hand(disk: &FakeDisk, boot: u128) -> Result<Opened, Error> {
+fn open_by_hand(disk: &FakeDisk, boot: u128) -> Result<OpenedLog, StorageError> {
     let mut opened = open(disk, boot)?;
-    let (aside, hand) = aside::pair(opened.store.shelf().clone());
-    (opened.store.aside, opened.hand) = (Some(aside), Some(hand));
+    let (background_sync, hand) = background_sync::pair(opened.store.segment_set().clone());
+    (opened.store.background_sync, opened.hand) = (Some(background_sync), Some(hand));
     Ok(opened)
 }
 
-impl Opened {
+impl OpenedLog {
     /// Ends all but so many orders.
-    fn settle(&mut self, but: usize) -> Result<(), Error> {
+    fn settle(&mut self, but: usize) -> Result<(), StorageError> {
         let Some(hand) = &mut self.hand else { return Ok(()) };
-        while let Some(aside) = &self.store.aside
-            && aside.under_way() > but
+        while let Some(background_sync) = &self.store.background_sync
+            && background_sync.under_way() > but
         {
             hand.step();
-            self.store.hear_aside()?;
+            self.store.poll_background()?;
         }
         Ok(())
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
+    fn sync(&mut self) -> Result<(), StorageError> {
         self.settle(0)?;
         self.store.sync()
     }
 }
 
-fn batch(records: &[Vec<u8>]) -> Batch {
-    let mut batch = Batch::default();
+fn batch(records: &[Vec<u8>]) -> RecordBatch {
+    let mut batch = RecordBatch::default();
     records.iter().for_each(|record| batch.push(Ticket(0), record, true));
     batch
 }
 
 /// The same, and nobody waits for any.
-fn idle_batch(records: &[Vec<u8>]) -> Batch {
-    let mut batch = Batch::default();
+fn idle_batch(records: &[Vec<u8>]) -> RecordBatch {
+    let mut batch = RecordBatch::default();
     records.iter().for_each(|record| batch.push(Ticket(0), record, false));
     batch
 }
@@ -121,8 +123,8 @@ struct Expected {
 
 impl Expected {
     /// Judges what is there by now, and expects it from here on.
-    fn judge(&mut self, opened: &Opened, machine_failed: bool) {
-        let Recovered { first, next, .. } = opened.recovered;
+    fn judge(&mut self, opened: &OpenedLog, machine_failed: bool) {
+        let LogRecovery { first, next, .. } = opened.recovered;
         assert!(first <= self.trimmed, "record {first} is the first, {} trimmed", self.trimmed);
         if !machine_failed {
             self.certain.append(&mut self.written);
@@ -145,7 +147,11 @@ impl Expected {
 }
 
 /// One life: writes, syncs, trims, rolls, until it has done so much or something fails.
-fn live(opened: &mut Opened, expected: &mut Expected, rng: &mut Rng) -> Result<(), Error> {
+fn live(
+    opened: &mut OpenedLog,
+    expected: &mut Expected,
+    rng: &mut Rng,
+) -> Result<(), StorageError> {
     for _ in 0..if opened.hand.is_some() { 24 } else { 12 } {
         match rng.below(8) {
             0 => {
@@ -157,10 +163,10 @@ fn live(opened: &mut Opened, expected: &mut Expected, rng: &mut Rng) -> Result<(
                 let all = expected.certain.len() as u64;
                 let before = all - rng.below(all / 2 + 1).min(all);
                 expected.trimmed = expected.trimmed.max(before);
-                opened.store.shelf().trim(before)?;
+                opened.store.segment_set().trim(before)?;
             }
-            3 if opened.store.half_full() && opened.store.shelf().wants_spare() => {
-                opened.store.shelf().make_spare()?;
+            3 if opened.store.half_full() && opened.store.segment_set().wants_spare() => {
+                opened.store.segment_set().make_spare()?;
             }
             4 if opened.hand.is_some() => beside(opened, expected, rng)?,
             _ => write_some(opened, expected, rng)?,
@@ -174,7 +180,11 @@ fn live(opened: &mut Opened, expected: &mut Expected, rng: &mut Rng) -> Result<(
     Ok(())
 }
 
-fn write_some(opened: &mut Opened, expected: &mut Expected, rng: &mut Rng) -> Result<(), Error> {
+fn write_some(
+    opened: &mut OpenedLog,
+    expected: &mut Expected,
+    rng: &mut Rng,
+) -> Result<(), StorageError> {
     let record = |rng: &mut Rng| {
         let most = if rng.below(4) == 0 { 1500 } else { 60 };
         let length = rng.below(most);
@@ -199,18 +209,22 @@ fn write_some(opened: &mut Opened, expected: &mut Expected, rng: &mut Rng) -> Re
 }
 
 /// What is done beside the writer goes on by some steps, or is begun. What it makes durable is certain.
-fn beside(opened: &mut Opened, expected: &mut Expected, rng: &mut Rng) -> Result<(), Error> {
+fn beside(
+    opened: &mut OpenedLog,
+    expected: &mut Expected,
+    rng: &mut Rng,
+) -> Result<(), StorageError> {
     if opened.store.dirty_bytes() > 0 && rng.below(3) == 0 {
-        opened.store.sync_aside()?;
+        opened.store.sync_in_background()?;
     }
     for _ in 0..rng.below(6) {
         if let Some(hand) = &mut opened.hand
-            && !opened.store.hear_aside()?
+            && !opened.store.poll_background()?
         {
             hand.step();
         }
     }
-    opened.store.hear_aside()?;
+    opened.store.poll_background()?;
     let more = opened.store.durable.saturating_sub(expected.certain.len() as u64);
     expected.certain.extend(expected.written.drain(..more as usize));
     Ok(())
@@ -218,7 +232,7 @@ fn beside(opened: &mut Opened, expected: &mut Expected, rng: &mut Rng) -> Result
 
 /// How a disk is lived on.
 #[derive(Clone, Copy)]
-struct Way {
+struct DiskUsage {
     /// In how many of four cases the machine fails with the process.
     machine_fails: u64,
     /// Whether syncs that nobody waits for go on beside.
@@ -226,8 +240,8 @@ struct Way {
 }
 
 /// Several lives on one disk, each but the last stopped after so many changes as `stops` says.
-fn lives(seed: u64, stops: &[u64], way: Way) -> u64 {
-    let Way { machine_fails, beside } = way;
+fn lives(seed: u64, stops: &[u64], way: DiskUsage) -> u64 {
+    let DiskUsage { machine_fails, beside } = way;
     let disk = FakeDisk::new();
     let mut rng = Rng::stream(seed, "lives");
     let mut expected = Expected::default();
@@ -235,14 +249,18 @@ fn lives(seed: u64, stops: &[u64], way: Way) -> u64 {
     let (mut failed, mut boot) = (false, 1);
     for stop in stops.iter().map(|&stop| Some(stop)).chain([None]) {
         disk.set_faults(Faults { stop_after: stop, ..Faults::default() });
-        let survey = survey_of(&disk, None, &mut |_| {}).expect("it can be read");
+        let inspection = inspection_of(&disk, None, &mut |_| {}).expect("it can be read");
         match if beside { open_by_hand(&disk, boot) } else { open(&disk, boot) } {
             Ok(mut opened) => {
                 expected.judge(&opened, std::mem::take(&mut failed));
-                if survey.state.is_none() {
-                    let Recovered { next, torn, .. } = &opened.recovered;
-                    assert!(survey.is_sound(), "seed {seed} {stops:?}: {survey:?}");
-                    assert_eq!((&survey.next, &survey.torn), (next, torn), "{survey:?}");
+                if inspection.state.is_none() {
+                    let LogRecovery { next, torn, .. } = &opened.recovered;
+                    assert!(inspection.is_sound(), "seed {seed} {stops:?}: {inspection:?}");
+                    assert_eq!(
+                        (&inspection.next, &inspection.torn),
+                        (next, torn),
+                        "{inspection:?}"
+                    );
                 }
                 let lived = live(&mut opened, &mut expected, &mut rng);
                 assert!(lived.is_ok() || stop.is_some(), "seed {seed} {stops:?}: {lived:?}");
@@ -267,7 +285,7 @@ fn lives(seed: u64, stops: &[u64], way: Way) -> u64 {
 fn whatever_was_synced_survives_the_end_of_the_machine_at_any_moment() {
     for seed in 0..40 {
         for beside in [false, true] {
-            let way = Way { machine_fails: 4, beside };
+            let way = DiskUsage { machine_fails: 4, beside };
             let changes = lives(seed, &[], way);
             assert!(changes > 10, "seed {seed} does nothing");
             for stop in 0..changes {
@@ -281,7 +299,7 @@ fn whatever_was_synced_survives_the_end_of_the_machine_at_any_moment() {
 fn whatever_was_written_survives_the_end_of_the_process_at_any_moment() {
     for seed in 0..20 {
         for beside in [false, true] {
-            let way = Way { machine_fails: 0, beside };
+            let way = DiskUsage { machine_fails: 0, beside };
             for stop in 0..lives(seed, &[], way) {
                 lives(seed, &[stop], way);
             }
@@ -294,7 +312,7 @@ fn a_start_that_is_cut_off_itself_loses_nothing() {
     for seed in 0..800 {
         let mut rng = Rng::stream(seed, "stops");
         let stops: Vec<u64> = (0..6).map(|_| rng.below(30)).collect();
-        lives(seed, &stops, Way { machine_fails: seed / 2 % 5, beside: seed % 2 == 0 });
+        lives(seed, &stops, DiskUsage { machine_fails: seed / 2 % 5, beside: seed % 2 == 0 });
     }
 }
 
@@ -328,7 +346,7 @@ fn a_changed_byte_is_found_or_does_no_harm() {
                     let all = opened.records.into_iter().map(|(_, bytes)| bytes);
                     assert_eq!(all.collect::<Vec<_>>(), records, "{name} at {at}");
                 }
-                Err(Error::Damaged(_) | Error::Misfit { .. }) => found += 1,
+                Err(StorageError::Damaged(_) | StorageError::Misfit { .. }) => found += 1,
                 Err(e) => panic!("{name} at {at}: {e}"),
             }
         }
@@ -357,7 +375,7 @@ fn damage_is_told_from_what_was_never_durable() {
     let damaged = disk.copy();
     damaged.change(&name, |bytes| bytes[at + 100] ^= 1);
     match open(&damaged, 2) {
-        Err(Error::Damaged(damage)) => {
+        Err(StorageError::Damaged(damage)) => {
             assert_eq!((damage.number, damage.offset), (10, at as u64));
             assert_eq!(damage.what, Flaw::Bytes);
             let says = damage.to_string();
@@ -390,7 +408,7 @@ fn a_segment_behind_a_missing_record_is_cut_off_unless_it_says_that_it_was_durab
     // Nor does the turn say so.
     damaged.change(&first, |bytes| bytes[RECORDS_AT as usize + 2 * 936..].fill(0));
     match open(&damaged, 2) {
-        Err(Error::Damaged(damage)) => assert_eq!(damage.number, 0),
+        Err(StorageError::Damaged(damage)) => assert_eq!(damage.number, 0),
         other => panic!("{:?}", other.map(|opened| opened.recovered)),
     }
 }
@@ -427,8 +445,10 @@ fn missing_files_are_told() {
         let may_be = name == segments[0];
         match open(&copy, 2) {
             Ok(_) => assert!(may_be, "{name}"),
-            Err(Error::Damaged(damage)) => assert_eq!(damage.what, Flaw::Segment, "{damage}"),
-            Err(Error::Missing { path }) => {
+            Err(StorageError::Damaged(damage)) => {
+                assert_eq!(damage.what, Flaw::Segment, "{damage}")
+            }
+            Err(StorageError::Missing { path }) => {
                 assert!(path.ends_with("state") || path.ends_with("synced"), "{name}")
             }
             Err(e) => panic!("{name}: {e}"),
@@ -462,7 +482,7 @@ fn after_a_failed_sync_no_later_one_makes_up_for_it() {
     disk.set_faults(Faults { sync_fails: Some(0), ..Faults::default() });
     store.write(&mut batch(&[vec![5; 600]])).expect("it works");
     match store.sync() {
-        Err(Error::Io { source, .. }) => assert_eq!(source.raw_os_error(), Some(5)),
+        Err(StorageError::Io { source, .. }) => assert_eq!(source.raw_os_error(), Some(5)),
         other => panic!("{other:?}"),
     }
     // The kernel still has the record, and the next life is given it; then the machine fails.
@@ -485,8 +505,8 @@ fn after_a_failed_sync_beside_what_was_read_is_made_durable() {
         }
         assert_eq!(files(&disk, ".segment"), 3);
         disk.set_faults(Faults { sync_fails: Some(fails), ..Faults::default() });
-        assert!(matches!(opened.sync(), Err(Error::Io { .. })), "{fails}");
-        let Opened { store, hand, .. } = opened;
+        assert!(matches!(opened.sync(), Err(StorageError::Io { .. })), "{fails}");
+        let OpenedLog { store, hand, .. } = opened;
         drop(store);
         // A thread would go on with what it was told.
         hand.into_iter().for_each(|mut hand| while hand.step() {});
@@ -519,7 +539,7 @@ fn a_full_disk_is_told_and_loses_nothing() {
         }
         assert!(durable < 100, "it never fills up");
     };
-    assert!(matches!(e, Error::Full { what: Limit::Disk, .. }), "{e:?}");
+    assert!(matches!(e, StorageError::Full { what: Limit::Disk, .. }), "{e:?}");
     disk.set_faults(Faults::default());
     assert_eq!(open(&disk, 1).expect("it opens").records.len(), durable);
 }
@@ -529,19 +549,19 @@ fn records_are_read_again_wherever_they_lie() {
     let disk = FakeDisk::new();
     let records = filled(&disk, 60, false);
     let opened = open(&disk, 1).expect("it opens");
-    let shelf = opened.store.shelf();
+    let segment_set = opened.store.segment_set();
     for (number, record) in records.iter().enumerate() {
-        assert_eq!(&shelf.load(number as u64, 60).expect("it is there"), record);
+        assert_eq!(&segment_set.load(number as u64, 60).expect("it is there"), record);
     }
-    assert!(matches!(shelf.load(60, 60), Err(Unreadable::NotWritten)));
-    shelf.trim(45).expect("it works");
-    assert!(matches!(shelf.load(0, 60), Err(Unreadable::Trimmed)));
-    assert_eq!(shelf.load(45, 60).expect("it is there"), records[45]);
+    assert!(matches!(segment_set.load(60, 60), Err(ReadError::NotWritten)));
+    segment_set.trim(45).expect("it works");
+    assert!(matches!(segment_set.load(0, 60), Err(ReadError::Trimmed)));
+    assert_eq!(segment_set.load(45, 60).expect("it is there"), records[45]);
     let name = opened.store.segment.name.clone();
     disk.change(&name, |bytes| bytes[RECORDS_AT as usize + 40] ^= 1);
     let first = opened.store.segment.first;
-    match shelf.load(first, 60) {
-        Err(Unreadable::Failed(Error::Damaged(damage))) => assert_eq!(damage.number, first),
+    match segment_set.load(first, 60) {
+        Err(ReadError::Failed(StorageError::Damaged(damage))) => assert_eq!(damage.number, first),
         other => panic!("{other:?}"),
     }
 }
@@ -553,7 +573,7 @@ fn trimmed_segments_are_used_again() {
     for n in 0..200_u64 {
         store.write(&mut batch(&[vec![n as u8; 300]])).expect("it works");
         store.sync().expect("it works");
-        store.shelf().trim(n.saturating_sub(3)).expect("it works");
+        store.segment_set().trim(n.saturating_sub(3)).expect("it works");
     }
     let names = disk.names().expect("it works");
     assert!(names.len() <= 6, "{names:?}");
@@ -567,14 +587,14 @@ fn a_segment_whose_making_was_cut_off_is_missed_all_the_same() {
     let disk = FakeDisk::new();
     filled(&disk, 3, false);
     let store = open(&disk, 1).expect("it opens").store;
-    let last = store.shelf().begin(store.next()).expect("it works").name.clone();
+    let last = store.segment_set().begin(store.next()).expect("it works").name.clone();
     // The process ends before the segment before says that there is another one.
     let mut opened = open(&disk, 1).expect("it opens");
     opened.store.write(&mut batch(&[vec![1]])).expect("it works");
     opened.store.sync().expect("it works");
     disk.remove(&last).expect("it works");
     match open(&disk, 1) {
-        Err(Error::Damaged(damage)) => {
+        Err(StorageError::Damaged(damage)) => {
             assert_eq!((damage.number, damage.what), (3, Flaw::Segment));
         }
         other => panic!("{:?}", other.map(|opened| opened.recovered)),
@@ -587,7 +607,7 @@ fn files(disk: &FakeDisk, ending: &str) -> usize {
 }
 
 /// Writes until the log has so many segments.
-fn grow(disk: &FakeDisk, store: &mut Store<FakeDisk>, segments: usize) {
+fn grow(disk: &FakeDisk, store: &mut SegmentStore<FakeDisk>, segments: usize) {
     while files(disk, ".segment") < segments {
         store.write(&mut batch(&[vec![1; 1200]])).expect("it works");
     }
@@ -597,7 +617,8 @@ fn grow(disk: &FakeDisk, store: &mut Store<FakeDisk>, segments: usize) {
 fn as_many_trimmed_segments_wait_to_be_used_again_as_were_needed() {
     let disk = FakeDisk::new();
     let mut store = open(&disk, 1).expect("it opens").store;
-    let trim = |store: &Store<FakeDisk>| store.shelf().trim(store.next()).expect("it works");
+    let trim =
+        |store: &SegmentStore<FakeDisk>| store.segment_set().trim(store.next()).expect("it works");
     grow(&disk, &mut store, 7);
     assert_eq!(files(&disk, ".spare"), 0);
     trim(&store);

@@ -3,7 +3,7 @@
 use super::failure;
 use super::findings;
 use amcast_lab::commands::{Failure, entry};
-use amcast_storage::offline::{self, Record};
+use amcast_storage::offline::{self, RecordSummary};
 use serde_json::json;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     let mut out = BufWriter::new(io::stdout().lock());
     let (mut written, mut some) = (Ok(()), false);
-    let mut print = |record: Record<'_>| {
+    let mut print = |record: RecordSummary<'_>| {
         if written.is_ok() && (args.from..=args.to).contains(&record.number) {
             written = if args.json {
                 document(&mut out, &record, &show, some)
@@ -60,9 +60,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         }
     };
     let survey = if args.path.is_dir() {
-        offline::survey(&args.path, &mut print).map_err(failure)?
+        offline::inspect(&args.path, &mut print).map_err(failure)?
     } else {
-        offline::survey_segment(&args.path, &mut print).map_err(failure)?
+        offline::inspect_segment(&args.path, &mut print).map_err(failure)?
     };
     if args.json {
         let begin = if some { "" } else { "{\"records\":[" };
@@ -82,8 +82,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Err(Failure::Said)
 }
 
-fn line(out: &mut impl Write, record: &Record<'_>, show: &Show<'_>) -> io::Result<()> {
-    let Record { number, life, bytes, beyond, .. } = record;
+fn line(out: &mut impl Write, record: &RecordSummary<'_>, show: &Show<'_>) -> io::Result<()> {
+    let RecordSummary { number, life, bytes, beyond, .. } = record;
     let mark = if *beyond { "!" } else { "" };
     writeln!(out, "{mark}{number} life {life} {} bytes: {}", bytes.len(), show(bytes))
 }
@@ -91,11 +91,11 @@ fn line(out: &mut impl Write, record: &Record<'_>, show: &Show<'_>) -> io::Resul
 /// A record within the list of a document that is written as it is read.
 fn document(
     out: &mut impl Write,
-    record: &Record<'_>,
+    record: &RecordSummary<'_>,
     show: &Show<'_>,
     more: bool,
 ) -> io::Result<()> {
-    let Record { number, life, path, offset, bytes, beyond } = record;
+    let RecordSummary { number, life, path, offset, bytes, beyond } = record;
     let value = json!({
         "number": number,
         "life": life,

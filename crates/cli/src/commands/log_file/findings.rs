@@ -1,7 +1,7 @@
 //! What was found in a log, for people and as JSON.
 
 use amcast_storage::Flaw;
-use amcast_storage::offline::{CheckpointSeen, SegmentEnd, SegmentSeen, Survey};
+use amcast_storage::offline::{CheckpointSummary, Inspection, SegmentEnd, SegmentSummary};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn name(path: &Path) -> String {
 }
 
 /// A survey for people, a line for each segment.
-pub(super) fn lines(survey: &Survey) -> String {
+pub(super) fn lines(survey: &Inspection) -> String {
     let mut text = String::new();
     let mut line = |words: &str| {
         writeln!(text, "{words}").expect("a string takes everything");
@@ -22,7 +22,7 @@ pub(super) fn lines(survey: &Survey) -> String {
         line(&format!("log {log}{life}"));
     }
     for seen in &survey.segments {
-        let SegmentSeen { path, records, bytes, end, .. } = seen;
+        let SegmentSummary { path, records, bytes, end, .. } = seen;
         let end = match end {
             SegmentEnd::Whole => String::new(),
             SegmentEnd::Torn => ", its end torn".to_string(),
@@ -67,7 +67,7 @@ pub(super) fn lines(survey: &Survey) -> String {
 }
 
 /// A survey as JSON.
-pub(super) fn document(survey: &Survey) -> Value {
+pub(super) fn document(survey: &Inspection) -> Value {
     let segments = survey.segments.iter().map(|seen| {
         let (end, why) = match &seen.end {
             SegmentEnd::Whole => ("whole", None),
@@ -107,7 +107,7 @@ pub(super) fn document(survey: &Survey) -> Value {
 }
 
 /// A checkpoint for people.
-pub(super) fn checkpoint(seen: &CheckpointSeen) -> String {
+pub(super) fn checkpoint(seen: &CheckpointSummary) -> String {
     match &seen.saved {
         Ok(saved) => format!("{}: whole, {} bytes\n", name(&seen.path), saved.bytes()),
         Err(e) => format!("{e}\n"),
@@ -115,7 +115,7 @@ pub(super) fn checkpoint(seen: &CheckpointSeen) -> String {
 }
 
 /// A checkpoint as JSON.
-pub(super) fn checkpoint_document(seen: &CheckpointSeen) -> Value {
+pub(super) fn checkpoint_document(seen: &CheckpointSummary) -> Value {
     let file = seen.path.display().to_string();
     match &seen.saved {
         Ok(saved) => json!({"file": file, "position": saved.position(), "bytes": saved.bytes()}),

@@ -8,7 +8,7 @@ mod verify;
 
 use amcast_lab::commands::Failure;
 use amcast_node::system::refuses_file;
-use amcast_storage::Error;
+use amcast_storage::StorageError;
 use clap::Subcommand;
 use std::path::Path;
 
@@ -59,9 +59,11 @@ fn is_there(path: &Path) -> Result<(), Failure> {
 }
 
 /// What failed, as the program ends with it.
-fn failure(e: Error) -> Failure {
+fn failure(e: StorageError) -> Failure {
     match e {
-        Error::Options { .. } | Error::Missing { .. } | Error::InUse { .. } => Failure::misuse(e),
+        StorageError::Options { .. }
+        | StorageError::Missing { .. }
+        | StorageError::InUse { .. } => Failure::misuse(e),
         e => Failure::failed(e),
     }
 }

@@ -9,8 +9,8 @@ use amcast_log::command::MARK;
 use amcast_node::executing::{Note, executing_at_end};
 use amcast_node::node_data::NodeData;
 use amcast_smr::{SkipStatus, StateHead};
-use amcast_storage::offline::{self, CheckpointSeen};
-use amcast_storage::{Saved, SkipEntry, SkipStage, read_skipped, write_skipped};
+use amcast_storage::offline::{self, CheckpointSummary};
+use amcast_storage::{CheckpointReader, SkipEntry, SkipStage, read_skipped, write_skipped};
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -92,7 +92,7 @@ impl Node {
         let whole = offline::checkpoints(&path)
             .map_err(failure)?
             .into_iter()
-            .filter_map(|CheckpointSeen { saved, .. }| saved.ok());
+            .filter_map(|CheckpointSummary { saved, .. }| saved.ok());
         let Some(saved) = whole.last() else { return Ok((SkipStatus::Ahead, 0)) };
         let head = head(saved).map_err(|why| {
             Failure::Failed(format!("{}: the state cannot be read: {why}", path.display()))
@@ -106,7 +106,7 @@ impl Node {
 }
 
 /// What a saved state says of itself.
-fn head(saved: Saved) -> Result<StateHead, String> {
+fn head(saved: CheckpointReader) -> Result<StateHead, String> {
     let mut from = Pieces { saved, rest: Vec::new(), at: 0 };
     // The history of deliveries precedes it.
     let mut length = [0; 8];
@@ -118,7 +118,7 @@ fn head(saved: Saved) -> Result<StateHead, String> {
 
 /// The bytes of a saved state.
 struct Pieces {
-    saved: Saved,
+    saved: CheckpointReader,
     rest: Vec<u8>,
     at: usize,
 }

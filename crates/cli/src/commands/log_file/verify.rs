@@ -4,7 +4,7 @@ use super::failure;
 use super::findings;
 use amcast_lab::commands::Failure;
 use amcast_node::log_ends::LogEnd;
-use amcast_storage::offline::{self, CheckpointSeen, Survey};
+use amcast_storage::offline::{self, CheckpointSummary, Inspection};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let (survey, checkpoints) = look(&args.path)?;
     let whole = checkpoints.iter().all(|seen| seen.saved.is_ok());
     let short = survey.as_ref().and_then(|survey| short_of_checkpoint(&args.path, survey));
-    let sound = whole && short.is_none() && survey.as_ref().is_none_or(Survey::is_sound);
+    let sound = whole && short.is_none() && survey.as_ref().is_none_or(Inspection::is_sound);
     if args.json {
         let checkpoints: Vec<_> = checkpoints.iter().map(findings::checkpoint_document).collect();
         let log = survey.as_ref().map(findings::document);
@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// What to say of the log in a directory if a checkpoint of its node reaches beyond its end.
-fn short_of_checkpoint(path: &Path, survey: &Survey) -> Option<String> {
+fn short_of_checkpoint(path: &Path, survey: &Inspection) -> Option<String> {
     let end = LogEnd::beside(&path.canonicalize().ok()?)?;
     let is_beyond = survey.log.is_some_and(|log| end.is_beyond(log, survey.next));
     is_beyond.then(|| {
@@ -59,7 +59,7 @@ fn short_of_checkpoint(path: &Path, survey: &Survey) -> Option<String> {
 }
 
 /// What is at the path.
-fn look(path: &Path) -> Result<(Option<Survey>, Vec<CheckpointSeen>), Failure> {
+fn look(path: &Path) -> Result<(Option<Inspection>, Vec<CheckpointSummary>), Failure> {
     let is = |end: &str| path.extension().is_some_and(|extension| extension == end);
     if path.is_dir() {
         let checkpoints = offline::checkpoints(path).map_err(failure)?;
@@ -69,12 +69,12 @@ fn look(path: &Path) -> Result<(Option<Survey>, Vec<CheckpointSeen>), Failure> {
             return Err(Failure::Misuse(format!("{path}: holds neither a log nor checkpoints")));
         }
         let survey =
-            if log { Some(offline::survey(path, &mut |_| {}).map_err(failure)?) } else { None };
+            if log { Some(offline::inspect(path, &mut |_| {}).map_err(failure)?) } else { None };
         Ok((survey, checkpoints))
     } else if is("checkpoint") {
         let saved = offline::checkpoint(path);
-        Ok((None, vec![CheckpointSeen { path: path.to_path_buf(), saved }]))
+        Ok((None, vec![CheckpointSummary { path: path.to_path_buf(), saved }]))
     } else {
-        Ok((Some(offline::survey_segment(path, &mut |_| {}).map_err(failure)?), Vec::new()))
+        Ok((Some(offline::inspect_segment(path, &mut |_| {}).map_err(failure)?), Vec::new()))
     }
 }

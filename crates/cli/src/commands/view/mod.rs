@@ -5,7 +5,7 @@ mod scene;
 
 use super::check::usual;
 use super::histories::Lines;
-use amcast_check::{Property, Report, Verdict, check};
+use amcast_check::{CheckReport, Property, PropertyVerdict, check};
 use amcast_lab::commands::Failure;
 use amcast_lab::commands::sheet::{GENERATOR, sheet_with};
 use maud::{Markup, html};
@@ -122,15 +122,15 @@ fn usual_out(path: &Path) -> PathBuf {
 }
 
 /// Where the history says what is wrong.
-fn evidence(report: &Report) -> BTreeSet<(String, u32)> {
+fn evidence(report: &CheckReport) -> BTreeSet<(String, u32)> {
     let violated = report.findings.iter().filter_map(|(_, verdict)| match verdict {
-        Verdict::Violated(why) => Some(&why.events),
+        PropertyVerdict::Violated(why) => Some(&why.events),
         _ => None,
     });
     violated.flatten().map(|seen| (seen.place.file.clone(), seen.place.line)).collect()
 }
 
-fn body(scene: &Scene, report: &Report) -> Markup {
+fn body(scene: &Scene, report: &CheckReport) -> Markup {
     html! {
         (verdicts(report))
         p {
@@ -148,17 +148,17 @@ fn body(scene: &Scene, report: &Report) -> Markup {
 }
 
 /// What the checker found.
-fn verdicts(report: &Report) -> Markup {
+fn verdicts(report: &CheckReport) -> Markup {
     html! {
         ul {
             @for (property, verdict) in &report.findings {
                 li {
                     (property.name()) ": "
                     @match verdict {
-                        Verdict::Holds => span.yes { "holds" },
-                        Verdict::Violated(why) => strong.no { (why.sentence) },
-                        Verdict::NotJudged(why) => { "not judged: " (why) }
-                        Verdict::Impossible(why) => strong.no { "no run's history: " (why) },
+                        PropertyVerdict::Holds => span.yes { "holds" },
+                        PropertyVerdict::Violated(why) => strong.no { (why.sentence) },
+                        PropertyVerdict::NotJudged(why) => { "not judged: " (why) }
+                        PropertyVerdict::Impossible(why) => strong.no { "no run's history: " (why) },
                     }
                 }
             }

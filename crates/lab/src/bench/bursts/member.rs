@@ -3,14 +3,15 @@
 use super::cluster::{Said, Task, Wire};
 use super::{MEMBERS, PAYLOAD_BYTES, WINDOW, Watch};
 use crate::bench::task;
-use amcast_core::messages::{Frames, Out};
+use amcast_core::messages::{Frames, MessageOutput};
 use amcast_core::parameters::{HEARTBEAT, LANE, SUSPECT};
 use amcast_core::{
-    Delivery, GroupSet, Input, Node, Outbox, Output, Pid, Protocol, ProtocolEvent, Span, Time,
+    Delivery, GroupSet, Input, Outbox, Output, Pid, Protocol, ProtocolEvent, ProtocolProcess, Span,
+    Time,
 };
 use amcast_core::{Gid, Submission};
 use amcast_memory::{Idle, Idler, Pause, shorten_turns};
-use amcast_net::{Carrier, Options, Peer};
+use amcast_net::{Carrier, NetOptions, PeerConfig};
 use amcast_node::clock;
 use std::io::Write;
 
@@ -78,13 +79,15 @@ impl Member {
         let pid = Pid(task.me as u32);
         let set = settings(task.wire);
         let config = super::config(entry, &set).map_err(|e| e.to_string())?;
-        let Node::Messages(protocol) = entry.build(pid, &config).map_err(|e| e.to_string())? else {
+        let ProtocolProcess::Messages(protocol) =
+            entry.build(pid, &config).map_err(|e| e.to_string())?
+        else {
             return Err(format!("{} does not send messages", task.protocol));
         };
         let groups = GroupSet::one(Gid(0));
-        let peer = |&(tcp, udp): &_| Peer { tcp, udp, groups };
+        let peer = |&(tcp, udp): &_| PeerConfig { tcp, udp, groups };
         let peers: Vec<_> = task.addresses.iter().map(peer).collect();
-        let options = Options { cluster_id: task.cluster_id, ..Options::default() };
+        let options = NetOptions { cluster_id: task.cluster_id, ..NetOptions::default() };
         let carrier = Carrier::start(pid, 0, &peers, &options).map_err(|e| e.to_string())?;
         // As nodes do.
         shorten_turns().map_err(|e| format!("no short turns: {e}"))?;
@@ -186,7 +189,7 @@ impl Member {
         for item in self.outbox.items() {
             match item {
                 Output::Medium(out) => {
-                    let (Out::To(_, _, frame) | Out::Group(_, _, frame)) = out;
+                    let (MessageOutput::To(_, _, frame) | MessageOutput::Group(_, _, frame)) = out;
                     self.carrier.carry(out, self.outbox.bytes(*frame));
                 }
                 Output::Deliver(Delivery { msg, position, .. }) => {

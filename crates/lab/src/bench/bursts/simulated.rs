@@ -2,9 +2,9 @@
 
 use super::{Config, Entry, MEMBERS, PAYLOAD_BYTES, ROUNDS, Repeat, Time, Watch};
 use amcast_core::rng::Rng;
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{GroupSet, Pid, Span};
-use amcast_sim::{Cast, Choices, Model, Outcome, Pace, Plan, Recorded};
+use amcast_sim::{CarrierModel, CastPace, Choices, PlannedCast, RunOutcome, RunPlan, RunRecord};
 
 /// 100 Mbit/s, switched: besides its bytes a message takes this long.
 const LATENCY: Span = Span::micros(60);
@@ -20,13 +20,13 @@ const APART: Span = Span::micros(200);
 /// # Errors
 /// With what the configuration lacks, or that the run did not settle.
 pub fn run(entry: &dyn Entry, config: &Config, burst: usize, seed: u64) -> Result<Repeat, String> {
-    let mut model = Model::constant(Span::micros(2), LATENCY);
+    let mut model = CarrierModel::constant(Span::micros(2), LATENCY);
     model.network.port_ps_per_byte = PORT_PS_PER_BYTE;
     model.step = STEP;
-    let plan = Plan {
+    let plan = RunPlan {
         model,
         casts: casts(burst, seed),
-        pace: Pace::Rounds(burst as u32),
+        pace: CastPace::Rounds(burst as u32),
         barriers: Vec::new(),
         strikes: Vec::new(),
         calm: Time::ZERO + Span::millis(1),
@@ -37,23 +37,23 @@ pub fn run(entry: &dyn Entry, config: &Config, burst: usize, seed: u64) -> Resul
         events_max: 600_000_000,
     };
     let mut watches = vec![Watch::new(burst); MEMBERS];
-    let recorded = Recorded { plan, choices: Choices::default() };
+    let recorded = RunRecord { plan, choices: Choices::default() };
     let report = amcast_sim::replay(entry, config, &recorded, &mut |event| match *event {
-        Event::Cast { t, p, .. } => watches[p.index()].cast(t),
-        Event::Deliver { t, p, m } => watches[p.index()].deliver(t, m.sender == p),
+        TraceEvent::Cast { t, p, .. } => watches[p.index()].cast(t),
+        TraceEvent::Deliver { t, p, m } => watches[p.index()].deliver(t, m.sender == p),
         _ => {}
     });
     let report = report.map_err(|e| e.to_string())?;
-    if report.outcome != Outcome::Settled || !watches.iter().all(Watch::is_over) {
+    if report.outcome != RunOutcome::Settled || !watches.iter().all(Watch::is_over) {
         return Err(format!("{}: the run did not settle", entry.name()));
     }
     Ok(Repeat::of(&watches.iter().map(Watch::seen).collect::<Vec<_>>()))
 }
 
-fn casts(burst: usize, seed: u64) -> Vec<Cast> {
+fn casts(burst: usize, seed: u64) -> Vec<PlannedCast> {
     let mut rng = Rng::new(seed);
     let begins: Vec<_> = (0..MEMBERS).map(|_| Time(rng.below(APART.0))).collect();
-    let cast = |n: usize| Cast {
+    let cast = |n: usize| PlannedCast {
         at: begins[n % MEMBERS],
         sender: Pid((n % MEMBERS) as u32),
         dst: GroupSet::first(1),

@@ -2,7 +2,7 @@
 
 use crate::bench::histogram;
 use amcast_core::step::Note;
-use amcast_core::{Cluster, Delivery, Pid, ProtocolEvent, Span, Time};
+use amcast_core::{ClusterShape, Delivery, Pid, ProtocolEvent, Span, Time};
 use amcast_node::clock;
 use amcast_node::memory_driver::{Above, Captured};
 use hdrhistogram::Histogram;
@@ -31,7 +31,7 @@ pub(super) struct OfRing {
 /// What all replicas of a process see.
 #[derive(Debug)]
 pub(super) struct Watch {
-    cluster: Cluster,
+    cluster: ClusterShape,
     /// By group.
     pub(super) rings: Vec<OfRing>,
     /// Within this time it is counted.
@@ -53,7 +53,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(cluster: Cluster, rank: usize, (from, until): (Time, Time)) -> Self {
+    pub(super) fn new(cluster: ClusterShape, rank: usize, (from, until): (Time, Time)) -> Self {
         let ring = |group| OfRing {
             me: cluster.replica(group, rank),
             sent: VecDeque::new(),
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_gap_and_a_message_that_comes_twice_are_seen() {
-        let cluster = Cluster::new(1, 3, 0).unwrap();
+        let cluster = ClusterShape::new(1, 3, 0).unwrap();
         for (second, is_wrong) in [(2, false), (1, true), (3, true)] {
             let mut watch = Watch::new(cluster, 0, (Time::ZERO, Time::NEVER));
             for (n, seq) in (1..).zip([1, second]) {
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn another_order_has_another_digest() {
-        let cluster = Cluster::new(1, 3, 0).unwrap();
+        let cluster = ClusterShape::new(1, 3, 0).unwrap();
         let digest = |flip: bool| {
             let mut watch = Watch::new(cluster, 0, (Time::ZERO, Time::NEVER));
             for n in 0..DIGEST_EVERY {

@@ -4,10 +4,10 @@
 use super::MEMBERS;
 use crate::bench::{Latency, histogram};
 use amcast_core::rng::Rng;
-use amcast_core::trace::Event;
-use amcast_core::{Cluster, Config, Entry, Gid, GroupSet, MsgId, Pid, RawConfig, Span, Time};
-use amcast_sim::network::Far;
-use amcast_sim::{Cast, Choices, Model, Outcome, Pace, Plan, Recorded};
+use amcast_core::trace::TraceEvent;
+use amcast_core::{ClusterShape, Config, Entry, Gid, GroupSet, MsgId, Pid, RawConfig, Span, Time};
+use amcast_sim::network::FarRegions;
+use amcast_sim::{CarrierModel, CastPace, Choices, PlannedCast, RunOutcome, RunPlan, RunRecord};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub struct World {
     /// How long a process is busy with one input.
     pub step: Span,
     /// Where places are far apart.
-    pub far: Far,
+    pub far: FarRegions,
     /// Bytes of each payload.
     pub payload: usize,
     /// Messages that each process has on the way.
@@ -65,8 +65,8 @@ fn config(entry: &dyn Entry, world: &World) -> Result<Config, String> {
     raw.check(entry.about().params).map_err(|e| e.to_string())
 }
 
-fn plan(world: &World, cluster: &Cluster) -> Plan {
-    let mut model = Model::constant(Span::micros(2), world.latency);
+fn plan(world: &World, cluster: &ClusterShape) -> RunPlan {
+    let mut model = CarrierModel::constant(Span::micros(2), world.latency);
     model.network.port_ps_per_byte = world.port_ps_per_byte;
     model.network.far = world.far;
     model.step = world.step;
@@ -75,14 +75,14 @@ fn plan(world: &World, cluster: &Cluster) -> Plan {
     for sender in cluster.pids() {
         let at = Time(rng.below(APART.0));
         let dst = cluster.group_of(sender).map_or(GroupSet::EMPTY, GroupSet::one);
-        let cast = Cast { at, sender, dst, bytes: world.payload };
+        let cast = PlannedCast { at, sender, dst, bytes: world.payload };
         casts.extend(std::iter::repeat_n(cast, world.messages));
     }
     casts.sort_by_key(|cast| cast.at);
-    Plan {
+    RunPlan {
         model,
         casts,
-        pace: Pace::Closed(world.outstanding),
+        pace: CastPace::Closed(world.outstanding),
         barriers: Vec::new(),
         strikes: Vec::new(),
         calm: Time::ZERO + Span::millis(1),
@@ -108,14 +108,14 @@ struct Seen {
 pub fn run(entry: &dyn Entry, world: &World) -> Result<Simulated, String> {
     let config = config(entry, world)?;
     let cluster = *config.cluster();
-    let recorded = Recorded { plan: plan(world, &cluster), choices: Choices::default() };
+    let recorded = RunRecord { plan: plan(world, &cluster), choices: Choices::default() };
     let mut open: BTreeMap<MsgId, Time> = BTreeMap::new();
     let mut seen: Vec<Seen> =
         (0..world.rings).map(|_| Seen { latencies: histogram(), times: Vec::new() }).collect();
     let group = |p: Pid| cluster.group_of(p).map_or(0, Gid::index);
     let report = amcast_sim::replay(entry, &config, &recorded, &mut |event| match *event {
-        Event::Cast { t, m, .. } => _ = open.insert(m, t),
-        Event::Deliver { t, p, m } if p == m.sender => {
+        TraceEvent::Cast { t, m, .. } => _ = open.insert(m, t),
+        TraceEvent::Deliver { t, p, m } if p == m.sender => {
             if let Some(cast) = open.remove(&m) {
                 seen[group(p)].latencies.saturating_record(t.since(cast).0);
                 seen[group(p)].times.push(t);
@@ -124,7 +124,7 @@ pub fn run(entry: &dyn Entry, world: &World) -> Result<Simulated, String> {
         _ => {}
     });
     let report = report.map_err(|e| e.to_string())?;
-    if report.outcome != Outcome::Settled || !open.is_empty() {
+    if report.outcome != RunOutcome::Settled || !open.is_empty() {
         return Err(format!("{} rings: the run did not settle", world.rings));
     }
     let per_ring: Vec<f64> = seen.iter().map(|seen| rate(&seen.times)).collect();
@@ -170,7 +170,7 @@ mod tests {
                 latency: Span::micros(60),
                 port_ps_per_byte: 8_000,
                 step: Span::micros(2),
-                far: Far::NONE,
+                far: FarRegions::NONE,
                 payload: 1024,
                 outstanding: 16,
                 messages: 200,

@@ -6,7 +6,7 @@ use crate::bench::delivered::Kept;
 use crate::bench::{Load, destinations, task};
 use amcast_core::rng::Rng;
 use amcast_core::{
-    Cluster, Config, Delivery, Gid, GroupSet, Pid, ProtocolEvent, Span, Submission, Time,
+    ClusterShape, Config, Delivery, Gid, GroupSet, Pid, ProtocolEvent, Span, Submission, Time,
 };
 use amcast_memory::{Idle, Idler, Pause};
 use amcast_node::clock;
@@ -46,7 +46,7 @@ pub fn run() -> Result<(), String> {
 
 /// What stands above the replicas: it counts, and keeps their order for the judge.
 struct Tally {
-    cluster: Cluster,
+    cluster: ClusterShape,
     rank: usize,
     client: Option<Client>,
     /// By group.

@@ -14,7 +14,9 @@ use crate::bench::rivals::{Absent, Group, Rival};
 use crate::commands::Failure;
 use crate::commands::cores::{over_cores, progress};
 use amcast_core::Entry;
-use amcast_protocols::total::{BB_RCAST_RCAST, PB_RCAST, PB_URCAST, Row, SB_RCAST, TABLE_3};
+use amcast_protocols::total::{
+    BB_RCAST_RCAST, PB_RCAST, PB_URCAST, SB_RCAST, TABLE_3, TotalOrderRow,
+};
 use maud::html;
 use serde_json::json;
 use std::sync::{Mutex, PoisonError};
@@ -138,7 +140,7 @@ pub(super) fn latency(session: &Session<'_>) -> Result<Account, Failure> {
     let points = &turns.points;
     let mut claims = versus::claims(&turns.versus, versus::Figure::Latency);
     for medium in MEDIA {
-        let at = |row: &Row| value(points, medium, row.name(), |p| p.latency_us.mean);
+        let at = |row: &TotalOrderRow| value(points, medium, row.name(), |p| p.latency_us.mean);
         let sequencer = (at(&BB_RCAST_RCAST) + at(&SB_RCAST)) / 2.0;
         claims.push(claim(
             "with a token, uniform delivery costs 1.2 times the latency (Spread Safe, Agreed)",
@@ -169,7 +171,7 @@ pub(super) fn throughput(session: &Session<'_>) -> Result<Account, Failure> {
     let points = &turns.points;
     let mut claims = versus::claims(&turns.versus, versus::Figure::Throughput);
     for medium in MEDIA {
-        let at = |row: &Row| value(points, medium, row.name(), |p| p.per_second.mean);
+        let at = |row: &TotalOrderRow| value(points, medium, row.name(), |p| p.per_second.mean);
         let sequencer = (at(&BB_RCAST_RCAST) + at(&SB_RCAST)) / 2.0;
         claims.push(claim(
             "with a token, uniform delivery costs 15 % of the throughput (Spread Safe, Agreed)",

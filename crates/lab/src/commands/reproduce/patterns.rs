@@ -13,12 +13,12 @@ use crate::commands::sim::judge::judge;
 use crate::commands::sim::network::Network;
 use crate::commands::sim::trial::Trial;
 use amcast::choose::enforced;
-use amcast_check::{Order, Patterns, Specification, check, execution_patterns};
+use amcast_check::{OrderKind, Patterns, Specification, check, execution_patterns};
 use amcast_core::parameters::{LANE, PacketLane};
 use amcast_core::{Entry, RawConfig, Span};
-use amcast_protocols::total::{Row, TABLE_3};
+use amcast_protocols::total::{TABLE_3, TotalOrderRow};
 use amcast_protocols::trial;
-use amcast_sim::{Profile, Settings};
+use amcast_sim::{Profile, RunSettings};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -42,7 +42,7 @@ const NO_EP3: &str = "EP3 has no witness in the three protocols of TO(NUA,WUTO).
 
 /// The patterns that a specification admits and that no run of its protocols shows.
 fn never_shown(spec: Specification) -> [bool; 4] {
-    each(Patterns { ep3: spec.order == Order::Wuto, ..Patterns::default() })
+    each(Patterns { ep3: spec.order == OrderKind::Wuto, ..Patterns::default() })
 }
 
 const fn each(patterns: Patterns) -> [bool; 4] {
@@ -162,17 +162,17 @@ pub(super) fn run(session: &Session<'_>) -> Result<Account, Failure> {
 }
 
 /// The run with that seed: a cluster and faults of any kind, or the lossy network.
-fn lay_out(row: &'static Row, (lossy, seed): Run) -> Result<Trial, Failure> {
+fn lay_out(row: &'static TotalOrderRow, (lossy, seed): Run) -> Result<Trial, Failure> {
     if lossy {
         let set = [LANE.setting(PacketLane::Datagram)].into();
         let raw = RawConfig { groups: 1, replicas: 5, clients: 0, set, ..RawConfig::default() };
         // What is lost is said again only after the crashes.
-        let settings = Settings {
+        let settings = RunSettings {
             messages: 40,
             payload: Some(20),
             faulty: Some(Span::millis(3)),
             settle: Span::secs(20),
-            ..Settings::with(Profile::Crash)
+            ..RunSettings::with(Profile::Crash)
         };
         let network = Network { latency_us: 40, loss_ppm: 400_000, mbit: 0 };
         return Trial::given(row, seed, raw, settings, Some(network));
@@ -181,15 +181,15 @@ fn lay_out(row: &'static Row, (lossy, seed): Run) -> Result<Trial, Failure> {
         0 => trial::wide(row, seed, Some(1)),
         _ => trial::hasty(row, seed, Some(1)),
     };
-    let settings = Settings {
+    let settings = RunSettings {
         payload_max: 1500,
         settle: Span::secs(20),
-        ..Settings::with(PROFILES[(seed % 3) as usize])
+        ..RunSettings::with(PROFILES[(seed % 3) as usize])
     };
     Trial::given(row, seed, raw, settings, None)
 }
 
-fn search(row: &'static Row, spec: Specification, runs: u64) -> Result<Found, Failure> {
+fn search(row: &'static TotalOrderRow, spec: Specification, runs: u64) -> Result<Found, Failure> {
     let found = Mutex::new(Found::new(spec));
     let above = spec.next_stronger();
     let look =
@@ -231,7 +231,11 @@ fn search(row: &'static Row, spec: Specification, runs: u64) -> Result<Found, Fa
 }
 
 /// Writes a sheet for each pattern found; gives their links, and names those without a witness.
-fn witnesses(directory: &Path, row: &'static Row, found: &Found) -> Result<Markup, Failure> {
+fn witnesses(
+    directory: &Path,
+    row: &'static TotalOrderRow,
+    found: &Found,
+) -> Result<Markup, Failure> {
     let mut links = Vec::new();
     for (n, pattern) in NAMES.iter().enumerate() {
         let Some(run) = found.witnesses[n].filter(|_| each(found.spec.admits())[n]) else {
@@ -254,7 +258,7 @@ fn witnesses(directory: &Path, row: &'static Row, found: &Found) -> Result<Marku
 }
 
 /// Writes a sheet for each next stronger specification that a run breaks; gives their links.
-fn breaks(directory: &Path, row: &'static Row, found: &Found) -> Result<Markup, Failure> {
+fn breaks(directory: &Path, row: &'static TotalOrderRow, found: &Found) -> Result<Markup, Failure> {
     let mut links = Vec::new();
     for (stronger, run) in &found.breaks {
         let Some(run) = run else { continue };
@@ -268,7 +272,7 @@ fn breaks(directory: &Path, row: &'static Row, found: &Found) -> Result<Markup, 
     Ok(html! { @for (stronger, link) in links { a href=(link) { (stronger) } " " } })
 }
 
-fn line(row: &Row, found: &Found, links: [Markup; 2]) -> Vec<Markup> {
+fn line(row: &TotalOrderRow, found: &Found, links: [Markup; 2]) -> Vec<Markup> {
     let mut cells = vec![
         html! { (row.name()) },
         html! { (found.spec) },
@@ -281,7 +285,7 @@ fn line(row: &Row, found: &Found, links: [Markup; 2]) -> Vec<Markup> {
     cells
 }
 
-fn claim(row: &Row, found: &Found) -> Claim {
+fn claim(row: &TotalOrderRow, found: &Found) -> Claim {
     let names = |which: [bool; 4]| {
         let names = NAMES.iter().zip(which).filter(|(_, which)| *which).map(|(name, _)| *name);
         names.collect::<Vec<_>>().join("+")
@@ -314,7 +318,7 @@ fn claim(row: &Row, found: &Found) -> Claim {
     }
 }
 
-fn figure(row: &'static Row, found: &Found) -> Result<Value, Failure> {
+fn figure(row: &'static TotalOrderRow, found: &Found) -> Result<Value, Failure> {
     let (mut replays, mut broken) = (serde_json::Map::new(), serde_json::Map::new());
     for (name, run) in NAMES.iter().zip(found.witnesses) {
         if let Some(run) = run {

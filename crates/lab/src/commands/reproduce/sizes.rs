@@ -8,12 +8,12 @@ use super::page::{Account, Claim, Holds, Part};
 use crate::commands::Failure;
 use crate::commands::cores::{over_cores, progress};
 use amcast_core::parameters::{HEARTBEAT, LANE, PacketLane, RETRY, SUSPECT};
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, GroupSet, MsgId, Pid, RawConfig, Span, Time};
 use amcast_protocols::total::{
-    AB_RCAST, BB_RCAST_RCAST, PB_RCAST, Row, SB_RCAST, SB_URCAST, TABLE_3,
+    AB_RCAST, BB_RCAST_RCAST, PB_RCAST, SB_RCAST, SB_URCAST, TABLE_3, TotalOrderRow,
 };
-use amcast_sim::{Cast, Choices, Model, Outcome, Pace, Plan, Recorded};
+use amcast_sim::{CarrierModel, CastPace, Choices, PlannedCast, RunOutcome, RunPlan, RunRecord};
 use maud::html;
 use serde::Serialize;
 use serde_json::json;
@@ -70,7 +70,7 @@ struct Point {
     bursts: Cost,
 }
 
-fn config(row: &Row, members: usize, lane: PacketLane) -> Result<Config, Failure> {
+fn config(row: &TotalOrderRow, members: usize, lane: PacketLane) -> Result<Config, Failure> {
     let packets = ("packet_bytes".to_string(), "32768".to_string());
     let set = quiet().into_iter().chain([LANE.setting(lane), packets]).collect();
     let raw = RawConfig { groups: 1, replicas: members, clients: 0, set, ..RawConfig::default() };
@@ -86,21 +86,21 @@ struct Spent {
 
 /// Runs these broadcasts, `(time, sender)`.
 fn spend(
-    row: &Row,
+    row: &TotalOrderRow,
     config: &Config,
     casts: &[(Time, usize)],
-    pace: Pace,
+    pace: CastPace,
 ) -> Result<Spent, Failure> {
     let members = config.cluster().replicas();
-    let cast = |&(at, sender): &(Time, usize)| Cast {
+    let cast = |&(at, sender): &(Time, usize)| PlannedCast {
         at,
         sender: Pid(sender as u32),
         dst: GroupSet::first(1),
         bytes: PAYLOAD_BYTES,
     };
     let last = casts.iter().map(|(at, _)| *at).max().unwrap_or(Time::ZERO);
-    let plan = Plan {
-        model: Model::constant(Span::ZERO, HOP),
+    let plan = RunPlan {
+        model: CarrierModel::constant(Span::ZERO, HOP),
         casts: casts.iter().map(cast).collect(),
         pace,
         barriers: Vec::new(),
@@ -113,17 +113,17 @@ fn spend(
         events_max: 600_000_000,
     };
     let (mut begun, mut waited_ns, mut deliveries) = (BTreeMap::<MsgId, Time>::new(), 0, 0_u64);
-    let recorded = Recorded { plan, choices: Choices::default() };
+    let recorded = RunRecord { plan, choices: Choices::default() };
     let report = amcast_sim::replay(row, config, &recorded, &mut |event| match *event {
-        Event::Cast { t, m, .. } => drop(begun.insert(m, t)),
-        Event::Deliver { t, m, .. } => {
+        TraceEvent::Cast { t, m, .. } => drop(begun.insert(m, t)),
+        TraceEvent::Deliver { t, m, .. } => {
             waited_ns += begun.get(&m).map_or(0, |begun| t.since(*begun).0);
             deliveries += 1;
         }
         _ => {}
     });
     let report = report.map_err(Failure::misuse)?;
-    if report.outcome != Outcome::Settled || deliveries != (casts.len() * members) as u64 {
+    if report.outcome != RunOutcome::Settled || deliveries != (casts.len() * members) as u64 {
         let what = format!("{}, {members} members: the run did not settle", row.name());
         return Err(Failure::Failed(what));
     }
@@ -133,12 +133,12 @@ fn spend(
 /// What these broadcasts cost, without what a group says that has nothing to say: members greet each other
 /// when it begins.
 fn measure(
-    row: &Row,
+    row: &TotalOrderRow,
     config: &Config,
     casts: &[(Time, usize)],
-    pace: Pace,
+    pace: CastPace,
 ) -> Result<Cost, Failure> {
-    let silent = spend(row, config, &[], Pace::Open)?.messages;
+    let silent = spend(row, config, &[], CastPace::Open)?.messages;
     let spent = spend(row, config, casts, pace)?;
     let each = |sum: f64| sum / spent.deliveries as f64;
     Ok(Cost {
@@ -147,7 +147,7 @@ fn measure(
     })
 }
 
-fn point(row: &'static Row, members: usize, lane: PacketLane) -> Result<Point, Failure> {
+fn point(row: &'static TotalOrderRow, members: usize, lane: PacketLane) -> Result<Point, Failure> {
     let config = config(row, members, lane)?;
     let alone: Vec<_> = (0..members * EACH)
         .map(|n| (Time::ZERO + HOP.times(APART * n as u64), n % members))
@@ -157,13 +157,13 @@ fn point(row: &'static Row, members: usize, lane: PacketLane) -> Result<Point, F
         protocol: row.name(),
         lane: lane.name(),
         members,
-        alone: measure(row, &config, &alone, Pace::Open)?,
-        bursts: measure(row, &config, &bursts, Pace::Rounds(BURST as u32))?,
+        alone: measure(row, &config, &alone, CastPace::Open)?,
+        bursts: measure(row, &config, &bursts, CastPace::Rounds(BURST as u32))?,
     })
 }
 
 fn points(sizes: &[usize]) -> Result<Vec<Point>, Failure> {
-    let of_row = |row: &'static Row| {
+    let of_row = |row: &'static TotalOrderRow| {
         let lanes = LANES.into_iter();
         lanes.flat_map(move |lane| sizes.iter().map(move |&members| (row, members, lane)))
     };
@@ -251,7 +251,7 @@ fn line(points: &[Point], protocol: &str, lane: &str, of: Of) -> Line {
 
 /// What the patterns of [TO 3.2] lead one to expect, and what was found.
 fn claims(points: &[Point]) -> Vec<Claim> {
-    let value = |row: &Row, lane: PacketLane, members: usize, of: Of| {
+    let value = |row: &TotalOrderRow, lane: PacketLane, members: usize, of: Of| {
         let of_row = |p: &&Point| p.protocol == row.name() && p.lane == lane.name();
         let is = |p: &&Point| of_row(p) && p.members == members;
         points.iter().find(is).map_or(f64::NAN, of)
@@ -263,7 +263,7 @@ fn claims(points: &[Point]) -> Vec<Claim> {
         found,
         holds: Holds::when(holds),
     };
-    let at = |row: &Row, of: Of| value(row, PacketLane::Stream, 32, of);
+    let at = |row: &TotalOrderRow, of: Of| value(row, PacketLane::Stream, 32, of);
     let (bb, sb, ab) = (at(&BB_RCAST_RCAST, hops), at(&SB_RCAST, hops), at(&AB_RCAST, hops));
     let near = |found: f64, expected: f64| (found - expected).abs() < 0.25;
     let grows = at(&PB_RCAST, hops) / value(&PB_RCAST, PacketLane::Stream, 4, hops);

@@ -6,7 +6,7 @@ use crate::bench::bursts::Repeat;
 use crate::bench::rivals::Rival;
 use amcast::choose::enforced;
 use amcast_core::Entry;
-use amcast_protocols::total::Row;
+use amcast_protocols::total::TotalOrderRow;
 use maud::html;
 use serde::Serialize;
 
@@ -45,12 +45,13 @@ fn mean(all: &[Repeat], of: impl Fn(&Repeat) -> f64) -> f64 {
 pub(super) fn compare<'a>(
     rival: Rival,
     burst: usize,
-    ours: impl Iterator<Item = (&'static Row, &'a [Repeat])>,
+    ours: impl Iterator<Item = (&'static TotalOrderRow, &'a [Repeat])>,
     theirs: &[Repeat],
 ) -> Option<Versus> {
     let specification = rival.specification();
-    let enforces =
-        |row: &Row| enforced(row).is_some_and(|has| has.admits().within(specification.admits()));
+    let enforces = |row: &TotalOrderRow| {
+        enforced(row).is_some_and(|has| has.admits().within(specification.admits()))
+    };
     let ours: Vec<_> = ours.filter(|(row, _)| enforces(row)).collect();
     let per_second = |r: &Repeat| r.per_second;
     let latency = |r: &Repeat| r.latency_us;
@@ -175,7 +176,7 @@ mod tests {
         let token = [repeat(20.0, 500.0), repeat(40.0, 500.0)];
         let strong = [repeat(50.0, 600.0), repeat(50.0, 600.0)];
         let ours = || {
-            let rows: [(&'static Row, &[Repeat]); 3] =
+            let rows: [(&'static TotalOrderRow, &[Repeat]); 3] =
                 [(&BB_RCAST_RCAST, &weak), (&PB_RCAST, &token), (&SB_URCAST, &strong)];
             rows.into_iter()
         };

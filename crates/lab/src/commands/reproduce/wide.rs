@@ -11,7 +11,7 @@ use amcast_core::Entry;
 use amcast_core::Span;
 use amcast_core::parameters::{HEARTBEAT, RETRY, SUSPECT};
 use amcast_protocols::multiring;
-use amcast_sim::network::{Far, REGIONS_MAX};
+use amcast_sim::network::{FarRegions, REGIONS_MAX};
 use maud::html;
 use serde_json::json;
 use std::sync::{Mutex, PoisonError};
@@ -26,8 +26,8 @@ const ONE_WAY_MS: [[u64; REGIONS_MAX]; REGIONS_MAX] =
 /// 1 Gbit/s.
 const PORT_PS_PER_BYTE: u64 = 8_000;
 
-fn regions(count: usize) -> Far {
-    Far { regions: count, one_way: ONE_WAY_MS.map(|row| row.map(Span::millis)) }
+fn regions(count: usize) -> FarRegions {
+    FarRegions { regions: count, one_way: ONE_WAY_MS.map(|row| row.map(Span::millis)) }
 }
 
 /// Parameters of the rings, and how often processes show that they live and how long they may be silent.
@@ -195,7 +195,7 @@ fn kinds(session: &Session<'_>) -> Result<Vec<Kind>, Failure> {
         latency: Span::micros(60),
         port_ps_per_byte: PORT_PS_PER_BYTE,
         step: Span::micros(10),
-        far: Far::NONE,
+        far: FarRegions::NONE,
         payload: 1024,
         outstanding: 64,
         messages: if session.quick { 1_000 } else { 5_000 },

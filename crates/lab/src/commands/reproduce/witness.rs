@@ -6,7 +6,7 @@ use crate::commands::sheet::sheet;
 use crate::commands::sim::judge::judge;
 use crate::commands::sim::trial::Trial;
 use amcast_check::{
-    Behaviour, History, Msg, Proc, Specification, Verdict, check, execution_patterns,
+    Behaviour, History, Msg, Proc, PropertyVerdict, Specification, check, execution_patterns,
 };
 use maud::{Markup, html};
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ pub(super) fn write_broken(
     let judged = judge(trial, Some(&directory.join(&history)))?;
     let findings = check(&judged.history, &stronger.properties()).findings;
     let found = findings.into_iter().find_map(|(property, verdict)| match verdict {
-        Verdict::Violated(why) => Some((property, why)),
+        PropertyVerdict::Violated(why) => Some((property, why)),
         _ => None,
     });
     let (property, why) = found.ok_or_else(|| {

@@ -2,9 +2,9 @@
 
 use super::judge::{Judged, What, judge_again};
 use super::trial::{Trial, count};
-use amcast_core::trace::Event;
-use amcast_core::{Cluster, GroupSet, MsgId, Pid, Span, Time};
-use amcast_sim::{Fault, Recorded, Strike, When, shrink};
+use amcast_core::trace::TraceEvent;
+use amcast_core::{ClusterShape, GroupSet, MsgId, Pid, Span, Time};
+use amcast_sim::{Fault, FaultTime, RunRecord, Strike, shrink};
 use std::cell::Cell;
 use std::fmt::Write as _;
 
@@ -40,7 +40,7 @@ pub(super) fn account(trial: &Trial, judged: &Judged) -> String {
     let says = again.and_then(|j| j.wrong).map_or_else(|| wrong.says.clone(), |w| w.says);
     let mut text = format!("{}: {}\n", trial.which(), wrong.what.sentence());
     let _ = writeln!(text, "in: {}", trial.shape());
-    let size = |run: &Recorded| {
+    let size = |run: &RunRecord| {
         let (casts, faults) = (run.plan.casts.len(), run.plan.strikes.len());
         let (casts, faults) = (count(casts, "multicast"), count(faults, "fault"));
         format!("{casts}, {faults}, {}", count(run.choices.deviations(), "unusual choice"))
@@ -60,7 +60,7 @@ pub(super) fn account(trial: &Trial, judged: &Judged) -> String {
 }
 
 /// The smallest run found in which `what` is still wrong.
-fn smaller(trial: &Trial, run: &Recorded, what: What) -> Recorded {
+fn smaller(trial: &Trial, run: &RunRecord, what: What) -> RunRecord {
     let events = Cell::new(0);
     shrink(run.clone(), TRIES, &mut |candidate| {
         if events.get() > EVENTS_MAX {
@@ -74,10 +74,10 @@ fn smaller(trial: &Trial, run: &Recorded, what: What) -> Recorded {
     })
 }
 
-fn when(at: When) -> String {
+fn when(at: FaultTime) -> String {
     match at {
-        When::Time(at) => format!("at {}", clock(at)),
-        When::Event(n) => format!("before event {n}"),
+        FaultTime::Time(at) => format!("at {}", clock(at)),
+        FaultTime::Event(n) => format!("before event {n}"),
     }
 }
 
@@ -86,7 +86,7 @@ fn clock(t: Time) -> String {
 }
 
 /// What a fault does, in words.
-pub(super) fn fault_text(fault: &Fault, cluster: &Cluster) -> String {
+pub(super) fn fault_text(fault: &Fault, cluster: &ClusterShape) -> String {
     let name = |p: &Pid| cluster.name(*p).to_string();
     let us = |span: &Span| format!("{:.3} us", span.0 as f64 / 1e3);
     match fault {
@@ -150,24 +150,24 @@ pub(super) fn fault_text(fault: &Fault, cluster: &Cluster) -> String {
 }
 
 /// A line for an event that tells something; participations do not.
-fn line(event: &Event<'_>, cluster: &Cluster) -> Option<String> {
+fn line(event: &TraceEvent<'_>, cluster: &ClusterShape) -> Option<String> {
     let message = |m: MsgId| format!("{}:{}", cluster.name(m.sender), m.seq);
     let groups = |set: GroupSet| {
         let names: Vec<_> = set.iter().map(|g| g.to_string()).collect();
         names.join(", ")
     };
     let (t, p, does) = match event {
-        Event::Cast { t, p, m, dst } => {
+        TraceEvent::Cast { t, p, m, dst } => {
             (t, p, format!("casts {} to {}", message(*m), groups(*dst)))
         }
-        Event::Deliver { t, p, m } => (t, p, format!("delivers {}", message(*m))),
-        Event::Crash { t, p } => (t, p, CRASHES.to_string()),
-        Event::Recover { t, p } => (t, p, "starts again".to_string()),
+        TraceEvent::Deliver { t, p, m } => (t, p, format!("delivers {}", message(*m))),
+        TraceEvent::Crash { t, p } => (t, p, CRASHES.to_string()),
+        TraceEvent::Recover { t, p } => (t, p, "starts again".to_string()),
         _ => return None,
     };
     Some(told(*t, *p, &does, cluster))
 }
 
-fn told(t: Time, p: Pid, does: &str, cluster: &Cluster) -> String {
+fn told(t: Time, p: Pid, does: &str, cluster: &ClusterShape) -> String {
     format!("  {} {:>6} {does}\n", clock(t), cluster.name(p).to_string())
 }

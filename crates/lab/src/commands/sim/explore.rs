@@ -5,11 +5,11 @@ use super::judge::{Judged, judge_again};
 use super::trial::{Trial, count};
 use super::{Args, Failure};
 use amcast_check::{History, check};
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_core::{Pid, Span, Time};
 use amcast_sim::chooser::Chooser;
-use amcast_sim::explore::Judge;
-use amcast_sim::{Exploration, Explored, Plan, Recorded, Report, explore};
+use amcast_sim::explore::RunJudge;
+use amcast_sim::{Exploration, ExplorationResult, RunPlan, RunRecord, RunReport, explore};
 use serde_json::json;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -35,12 +35,12 @@ struct Keeps<'a> {
     refused: bool,
 }
 
-impl Judge for Keeps<'_> {
-    fn event(&mut self, event: &Event<'_>) {
+impl RunJudge for Keeps<'_> {
+    fn event(&mut self, event: &TraceEvent<'_>) {
         self.refused |= self.history.push_event(event, self.trial.config.cluster()).is_err();
     }
 
-    fn failed(&mut self, report: &Report) -> bool {
+    fn failed(&mut self, report: &RunReport) -> bool {
         let history = std::mem::replace(&mut self.history, arranged(self.trial));
         let promises = self.trial.entry.about().promises;
         self.refused || !report.settled() || !check(&history, promises).no_violation()
@@ -114,7 +114,10 @@ fn arranged(trial: &Trial) -> History {
 }
 
 /// All runs, and the one that fails, judged again.
-fn explored(trial: &Trial, bounds: &Exploration) -> Result<(Explored, Option<Judged>), Failure> {
+fn explored(
+    trial: &Trial,
+    bounds: &Exploration,
+) -> Result<(ExplorationResult, Option<Judged>), Failure> {
     let Trial { entry, config, .. } = trial;
     let mut keeps = Keeps { trial, history: arranged(trial), refused: false };
     let mut last = None;
@@ -125,19 +128,19 @@ fn explored(trial: &Trial, bounds: &Exploration) -> Result<(Explored, Option<Jud
     let explored = match ran {
         Ok(explored) => explored.map_err(Failure::misuse)?,
         // The protocol stopped itself, in the last run.
-        Err(_) => Explored { runs: 0, complete: false, failed: last },
+        Err(_) => ExplorationResult { runs: 0, complete: false, failed: last },
     };
-    let again = |run: &Recorded| judge_again(trial, run, &mut |_| {});
+    let again = |run: &RunRecord| judge_again(trial, run, &mut |_| {});
     let wrong = explored.failed.as_ref().map(again).transpose()?;
     Ok((explored, wrong))
 }
 
 /// The messages of the clients in turn, the last client first: a new leader looks at the first one
 /// first, so that a lost order shows.
-fn plan(trial: &Trial) -> Plan {
+fn plan(trial: &Trial) -> RunPlan {
     let cluster = trial.config.cluster();
     let mut chooser = Chooser::seeded(trial.seed);
-    let mut plan = Plan::draw(trial.entry, &trial.config, &trial.settings, &mut chooser);
+    let mut plan = RunPlan::draw(trial.entry, &trial.config, &trial.settings, &mut chooser);
     for (i, cast) in plan.casts.iter_mut().enumerate() {
         cast.at = Time(FIRST.0 + APART_NS * i as u64);
         if let Some(last) = cluster.clients().checked_sub(1) {

@@ -4,11 +4,13 @@ use super::trial::{ServiceTrial, Trial};
 use crate::commands::Failure;
 use amcast::simulate::kv::KvWorkload;
 use amcast::simulate::{Finding, ServiceSettings, Simulation};
-use amcast_check::{Counterexample, History, Property, Report as Findings, Verdict, check};
-use amcast_core::trace::Event;
-use amcast_core::{Cluster, ConfigError, MsgId, Overlay, Pid, Time};
+use amcast_check::{
+    CheckReport as Findings, Counterexample, History, Property, PropertyVerdict, check,
+};
+use amcast_core::trace::TraceEvent;
+use amcast_core::{ClusterShape, ConfigError, MsgId, Overlay, Pid, Time};
 use amcast_sim::run::record;
-use amcast_sim::{Breach, Failover, Outcome, Recorded, Report, Stuck, replay};
+use amcast_sim::{Breach, Failover, RunOutcome, RunRecord, RunReport, UnsettledProcess, replay};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,7 +38,7 @@ pub(in crate::commands) struct Judged {
     /// What happened, as the checker has it.
     pub(in crate::commands) history: History,
     /// The run, if something was wrong.
-    pub(in crate::commands) recorded: Option<Recorded>,
+    pub(in crate::commands) recorded: Option<RunRecord>,
 }
 
 /// What was wrong in a run.
@@ -93,7 +95,7 @@ impl What {
 /// Where the events of a run go: to the checker, and to a file if one is given.
 struct Sink<'a> {
     history: History,
-    cluster: &'a Cluster,
+    cluster: &'a ClusterShape,
     overlay: Option<&'a Overlay>,
     refused: Option<String>,
     file: Option<BufWriter<File>>,
@@ -101,7 +103,7 @@ struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    fn push(&mut self, event: &Event<'_>) {
+    fn push(&mut self, event: &TraceEvent<'_>) {
         if let Err(e) = self.history.push_event(event, self.cluster) {
             self.refused.get_or_insert(e.to_string());
         }
@@ -133,10 +135,10 @@ pub(in crate::commands) fn judge(trial: &Trial, path: Option<&Path>) -> Result<J
 /// Makes the run of a trial. What was wrong with the service above the protocol, if there is one, goes to `findings`.
 fn run(
     trial: &Trial,
-    recorded: &mut Option<Recorded>,
+    recorded: &mut Option<RunRecord>,
     findings: &mut Vec<Finding>,
-    sink: &mut dyn FnMut(&Event<'_>),
-) -> Result<Report, ConfigError> {
+    sink: &mut dyn FnMut(&TraceEvent<'_>),
+) -> Result<RunReport, ConfigError> {
     let Trial { entry, config, settings, seed, .. } = trial;
     let Some(service) = trial.service else {
         return record(*entry, config, settings, *seed, recorded, sink);
@@ -171,13 +173,13 @@ fn with_findings(mut judged: Judged, findings: Vec<Finding>) -> Judged {
 /// Makes a recorded run of a trial again and judges it; its events go to `hear` as well.
 pub(in crate::commands) fn judge_again(
     trial: &Trial,
-    run: &Recorded,
-    hear: &mut dyn FnMut(&Event<'_>),
+    run: &RunRecord,
+    hear: &mut dyn FnMut(&TraceEvent<'_>),
 ) -> Result<Judged, Failure> {
     let mut sink = sink(trial, None);
     let mut findings = Vec::new();
     let ran = catch_unwind(AssertUnwindSafe(|| {
-        let mut to = |event: &Event<'_>| {
+        let mut to = |event: &TraceEvent<'_>| {
             hear(event);
             sink.push(event);
         };
@@ -200,12 +202,12 @@ fn sink(trial: &Trial, file: Option<BufWriter<File>>) -> Sink<'_> {
     Sink { history, cluster, overlay, refused, file, unwritten: None }
 }
 
-type Ran = std::thread::Result<Result<Report, ConfigError>>;
+type Ran = std::thread::Result<Result<RunReport, ConfigError>>;
 
 fn judged(
     trial: &Trial,
     ran: Ran,
-    recorded: Option<Recorded>,
+    recorded: Option<RunRecord>,
     mut sink: Sink<'_>,
 ) -> Result<Judged, Failure> {
     let mut judged = Judged {
@@ -242,7 +244,7 @@ fn judged(
     let refused = sink.refused.take().map(|says| Wrong { what: What::History, says });
     // What is not delivered by the end of a run that did not settle counts as never delivered.
     if stopped.as_ref().is_some_and(|w| w.what == What::Settling) {
-        sink.push(&Event::End);
+        sink.push(&TraceEvent::End);
     }
     let findings = check(&sink.history, trial.entry.about().promises);
     judged.report = Some(findings.json());
@@ -262,16 +264,16 @@ fn judged(
 
 fn first_violated(findings: &Findings) -> Option<(Property, &Counterexample)> {
     findings.findings.iter().find_map(|(property, verdict)| match verdict {
-        Verdict::Violated(why) => Some((*property, why)),
+        PropertyVerdict::Violated(why) => Some((*property, why)),
         _ => None,
     })
 }
 
 /// What ended a run before it had settled.
-fn stopped(report: &Report, cluster: &Cluster) -> Option<Wrong> {
+fn stopped(report: &RunReport, cluster: &ClusterShape) -> Option<Wrong> {
     match &report.outcome {
-        Outcome::Settled => None,
-        Outcome::NotSettled(stuck) => {
+        RunOutcome::Settled => None,
+        RunOutcome::NotSettled(stuck) => {
             let waiting = stuck.iter().take_while(|s| !s.missing.is_empty() || s.alive && !s.fit);
             let lines: Vec<_> = waiting.map(|s| stuck_text(s, cluster)).collect();
             let (events, time) = (report.events, report.time.0 / 1000);
@@ -281,15 +283,15 @@ fn stopped(report: &Report, cluster: &Cluster) -> Option<Wrong> {
             );
             Some(Wrong { what: What::Settling, says })
         }
-        Outcome::Breach(breach) => {
+        RunOutcome::Breach(breach) => {
             Some(Wrong { what: What::Breach, says: breach_text(breach, cluster) })
         }
     }
 }
 
 /// What a process misses at the end of a run, and what it says of itself.
-fn stuck_text(stuck: &Stuck, cluster: &Cluster) -> String {
-    let Stuck { status, waits, .. } = stuck;
+fn stuck_text(stuck: &UnsettledProcess, cluster: &ClusterShape) -> String {
+    let UnsettledProcess { status, waits, .. } = stuck;
     let missing: Vec<_> = stuck.missing.iter().map(|m| name_of(*m, cluster)).collect();
     let fit = if stuck.fit { "" } else { ", lacks state" };
     let barriers = match stuck.barriers {
@@ -311,7 +313,7 @@ fn stuck_text(stuck: &Stuck, cluster: &Cluster) -> String {
     )
 }
 
-fn breach_text(breach: &Breach, cluster: &Cluster) -> String {
+fn breach_text(breach: &Breach, cluster: &ClusterShape) -> String {
     let name = |p: &Pid| cluster.name(*p);
     let msg = |m: &MsgId| name_of(*m, cluster);
     match breach {
@@ -351,7 +353,7 @@ fn breach_text(breach: &Breach, cluster: &Cluster) -> String {
     }
 }
 
-fn name_of(m: MsgId, cluster: &Cluster) -> String {
+fn name_of(m: MsgId, cluster: &ClusterShape) -> String {
     format!("{}:{}", cluster.name(m.sender), m.seq)
 }
 

@@ -1,7 +1,7 @@
 //! A simulated network whose figures are given on the command line.
 
 use amcast_core::Span;
-use amcast_sim::Model;
+use amcast_sim::CarrierModel;
 use std::fmt;
 use std::str::FromStr;
 
@@ -28,8 +28,8 @@ const LOSS_PPM_MAX: u64 = 500_000;
 
 impl Network {
     /// As the simulator has it.
-    pub(in crate::commands) fn model(self) -> Model {
-        let mut model = Model::constant(WRITE, Span::micros(self.latency_us));
+    pub(in crate::commands) fn model(self) -> CarrierModel {
+        let mut model = CarrierModel::constant(WRITE, Span::micros(self.latency_us));
         model.network.loss_ppm = self.loss_ppm;
         model.network.port_ps_per_byte = PS_PER_BYTE_AT_1_MBIT.checked_div(self.mbit).unwrap_or(0);
         model

@@ -3,7 +3,7 @@
 use super::Args;
 use crate::commands::Failure;
 use amcast_check::{History, check};
-use amcast_core::trace::Event;
+use amcast_core::trace::TraceEvent;
 use amcast_node::system::{refuses_file, refuses_text};
 use amcast_protocols::catalog;
 use amcast_sim::Scenario;
@@ -59,7 +59,7 @@ fn play(text: &str) -> Result<(String, Option<String>), String> {
     if let Some(overlay) = scenario.entry().overlay(scenario.config()) {
         refused = history.arrange(overlay).err().map(|e| e.to_string());
     }
-    let played = scenario.play(&mut |event: &Event<'_>| {
+    let played = scenario.play(&mut |event: &TraceEvent<'_>| {
         if let Err(e) = history.push_event(event, cluster) {
             refused.get_or_insert(e.to_string());
         }

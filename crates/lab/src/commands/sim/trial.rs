@@ -4,9 +4,9 @@ use super::Args;
 use super::network::Network;
 use crate::commands::Failure;
 use amcast::simulate::ServiceMutant;
-use amcast_core::{Capability, Config, Entry, MediumKind, Node, RawConfig, Span};
+use amcast_core::{Capability, Config, Entry, MediumKind, ProtocolProcess, RawConfig, Span};
 use amcast_protocols::trial;
-use amcast_sim::{Delay, Model, Profile, Settings};
+use amcast_sim::{CarrierModel, Delay, Profile, RunSettings};
 use std::fmt::Write as _;
 
 /// How long faults last in a hunt for a mutant's mistakes.
@@ -36,7 +36,7 @@ pub(in crate::commands) struct Trial {
     pub(in crate::commands) entry: &'static dyn Entry,
     pub(in crate::commands) seed: u64,
     pub(in crate::commands) config: Config,
-    pub(in crate::commands) settings: Settings,
+    pub(in crate::commands) settings: RunSettings,
     raw: RawConfig,
     /// A network that is given, not drawn.
     network: Option<Network>,
@@ -82,7 +82,7 @@ impl Trial {
         let entry = entry(&args.protocol, mutant)?;
         let mut raw = trial::tiny(entry, args.groups.unwrap_or(1));
         let config = configure(args, entry, mutant, &mut raw)?;
-        let settings = Settings {
+        let settings = RunSettings {
             model: Some(explored_model()),
             messages: args.messages.unwrap_or(2),
             payload: Some(args.payload.unwrap_or(8)),
@@ -90,7 +90,7 @@ impl Trial {
             faulty: Some(Span::micros(100)),
             settle: Span::millis(20),
             quiet: Span::micros(100),
-            ..Settings::default()
+            ..RunSettings::default()
         };
         let mutant = mutant.map(str::to_string);
         let explored = Some(deviations);
@@ -142,7 +142,7 @@ impl Trial {
         entry: &'static dyn Entry,
         seed: u64,
         raw: RawConfig,
-        mut settings: Settings,
+        mut settings: RunSettings,
         network: Option<Network>,
     ) -> Result<Self, Failure> {
         let config = build(entry, &raw)?;
@@ -236,8 +236,8 @@ pub(in crate::commands) fn count(n: usize, noun: &str) -> String {
 
 /// Writes take a constant time, and what may happen to them when their writer dies is a choice; a
 /// message may take longer than the next one.
-fn explored_model() -> Model {
-    let mut model = Model::constant(Span::micros(2), Span::micros(2));
+fn explored_model() -> CarrierModel {
+    let mut model = CarrierModel::constant(Span::micros(2), Span::micros(2));
     model.network.stream = Delay::Uniform(Span::micros(2), Span::micros(8));
     model.idle = Delay::Constant(Span::nanos(100));
     model
@@ -309,8 +309,8 @@ impl Args {
         let Some(payload) = self.payload else { return Ok(()) };
         let nodes = amcast_core::entry::build_all(entry, config).map_err(Failure::misuse)?;
         let most = nodes.iter().map(|node| match node {
-            Node::Messages(protocol) => protocol.payload_max(),
-            Node::Memory(protocol, _) => protocol.payload_max(),
+            ProtocolProcess::Messages(protocol) => protocol.payload_max(),
+            ProtocolProcess::Memory(protocol, _) => protocol.payload_max(),
         });
         let most = most.min().unwrap_or(usize::MAX);
         if payload <= most {
@@ -320,14 +320,14 @@ impl Args {
         Err(Failure::Misuse(format!("--payload {payload}: {most}")))
     }
 
-    fn settings(&self, entry: &dyn Entry, seed: u64, hunt: bool, groups: usize) -> Settings {
+    fn settings(&self, entry: &dyn Entry, seed: u64, hunt: bool, groups: usize) -> RunSettings {
         let usual = if hunt { hunted_under(entry, seed) } else { Profile::None };
-        let mut settings = Settings {
+        let mut settings = RunSettings {
             messages: self.messages.unwrap_or(MESSAGES),
             destinations: self.destinations.map(|d| d.clamp(1, groups)),
             payload: self.payload,
             model: self.network.map(Network::model),
-            ..Settings::with(self.faults.unwrap_or(usual))
+            ..RunSettings::with(self.faults.unwrap_or(usual))
         };
         if hunt {
             settings.faulty = Some(HUNT_FAULTY);

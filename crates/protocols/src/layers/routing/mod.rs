@@ -44,7 +44,7 @@ pub use forward::{Route, RouteSelection};
 
 use crate::layers::failure_detector::FailureDetector;
 use alloc::vec::Vec;
-use amcast_core::step::Why;
+use amcast_core::step::WakeReason;
 use amcast_core::{Pid, Span, Time};
 
 /// The links of one process: what its failure detector says, and what its peers report.
@@ -74,7 +74,7 @@ impl LinkTable {
     }
 
     /// When [`LinkTable::beat`] must be called next, and for what.
-    pub fn deadline(&self) -> (Time, Why) {
+    pub fn deadline(&self) -> (Time, WakeReason) {
         self.detector.deadline()
     }
 

@@ -1,6 +1,6 @@
 //! The casts of one view as one member has them: numbered by sender, kept until all have them.
 
-use super::change::NONSENSE;
+use super::view_change::NONSENSE;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use amcast_core::groupcast::Grade;
 
 /// A cast that is kept, or a part of one that is larger than a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Kept {
+pub(super) struct RetainedCast {
     pub(super) grade: Grade,
     /// Whether the next cast of that sender and grade continues it.
     pub(super) more: bool,
@@ -18,11 +18,11 @@ pub(super) struct Kept {
 
 /// The casts of one sender. They are numbered from 1.
 #[derive(Clone, Debug, Default)]
-struct Log {
+struct SenderLog {
     /// How many were dropped from the front: all have them.
     dropped: u64,
     /// Those after them; some may be missing.
-    kept: VecDeque<Option<Kept>>,
+    kept: VecDeque<Option<RetainedCast>>,
     /// Bytes of them.
     bytes: usize,
     /// Up to here none is missing.
@@ -38,16 +38,16 @@ struct Log {
 pub(super) struct Casts {
     /// The view.
     pub(super) view: u64,
-    logs: Vec<Log>,
+    logs: Vec<SenderLog>,
     /// How many casts of each sender each process has, by process and sender.
     acked: Vec<u64>,
     /// What a sender may have that is not known to be everywhere.
-    window: Window,
+    window: SendWindow,
 }
 
 /// How much a sender may have that is not known to be everywhere.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub(super) struct SendWindow {
     /// Casts.
     pub(super) casts: usize,
     /// Bytes of them; one cast more may begin as long as they are not reached.
@@ -55,10 +55,10 @@ pub(super) struct Window {
 }
 
 impl Casts {
-    pub(super) fn new(view: u64, processes: usize, window: Window) -> Self {
+    pub(super) fn new(view: u64, processes: usize, window: SendWindow) -> Self {
         Self {
             view,
-            logs: alloc::vec![Log::default(); processes],
+            logs: alloc::vec![SenderLog::default(); processes],
             acked: alloc::vec![0; processes * processes],
             window,
         }
@@ -87,7 +87,7 @@ impl Casts {
     }
 
     /// Adds the next cast of `sender`, which is this process; gives its number.
-    pub(super) fn push(&mut self, sender: Pid, kept: Kept) -> u64 {
+    pub(super) fn push(&mut self, sender: Pid, kept: RetainedCast) -> u64 {
         let log = &mut self.logs[sender.index()];
         log.bytes += kept.bytes.len();
         log.kept.push_back(Some(kept));
@@ -97,7 +97,13 @@ impl Casts {
 
     /// Takes in a cast. Says whether it is new. One that is `needed` to end the view is taken
     /// however little is known of what the others have.
-    pub(super) fn take(&mut self, sender: Pid, number: u64, kept: Kept, needed: bool) -> bool {
+    pub(super) fn take(
+        &mut self,
+        sender: Pid,
+        number: u64,
+        kept: RetainedCast,
+        needed: bool,
+    ) -> bool {
         let log = &mut self.logs[sender.index()];
         let window = self.window.casts as u64;
         let full = number > log.dropped + window * 2 && !needed;
@@ -120,7 +126,7 @@ impl Casts {
     }
 
     /// A kept cast.
-    pub(super) fn get(&self, sender: Pid, number: u64) -> Option<&Kept> {
+    pub(super) fn get(&self, sender: Pid, number: u64) -> Option<&RetainedCast> {
         let log = &self.logs[sender.index()];
         let at = number.checked_sub(log.dropped + 1)?;
         log.kept.get(usize::try_from(at).ok()?)?.as_ref()
@@ -174,10 +180,10 @@ impl Casts {
 
     /// The next cast of `sender` to hand over, if those of [`Grade::Uniform`] up to `held`, and any
     /// up to `upto`, may be.
-    pub(super) fn next(&mut self, sender: Pid, held: u64, upto: u64) -> Option<Kept> {
+    pub(super) fn next(&mut self, sender: Pid, held: u64, upto: u64) -> Option<RetainedCast> {
         let log = &mut self.logs[sender.index()];
         let upto = log.have.min(upto);
-        let kept = |log: &Log, number: u64| {
+        let kept = |log: &SenderLog, number: u64| {
             log.kept[(number - log.dropped - 1) as usize].clone().expect("none is missing")
         };
         while log.plain < upto {
@@ -219,12 +225,12 @@ mod tests {
 
     const ALL: [Pid; 3] = [Pid(0), Pid(1), Pid(2)];
 
-    fn kept(grade: Grade, n: u8) -> Kept {
-        Kept { grade, more: false, bytes: Arc::from(&[n][..]) }
+    fn kept(grade: Grade, n: u8) -> RetainedCast {
+        RetainedCast { grade, more: false, bytes: Arc::from(&[n][..]) }
     }
 
-    const fn window(casts: usize) -> Window {
-        Window { casts, bytes: 1000 }
+    const fn window(casts: usize) -> SendWindow {
+        SendWindow { casts, bytes: 1000 }
     }
 
     fn next(casts: &mut Casts, held: u64) -> Option<u8> {
@@ -281,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_window_of_bytes_is_full_before_that_of_casts() {
-        let mut casts = Casts::new(1, 3, Window { casts: 9, bytes: 2 });
+        let mut casts = Casts::new(1, 3, SendWindow { casts: 9, bytes: 2 });
         casts.push(Pid(0), kept(Grade::Plain, 1));
         assert!(casts.room(Pid(0)));
         casts.push(Pid(0), kept(Grade::Plain, 2));

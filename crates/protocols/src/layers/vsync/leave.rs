@@ -8,11 +8,11 @@
 //! Members leave in the order of seniority, and only as long as a majority of the configured processes
 //! stays that has the state: beyond that there is nothing to gain by waiting.
 
-use super::packet::Item;
-use super::{Packet, Phase, Vsync};
+use super::packet::PacketItem;
+use super::{ViewPhase, Vsync, VsyncPacket};
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
-use amcast_core::groupcast::{Groupcast, Member};
+use amcast_core::groupcast::{GroupMember, Groupcast};
 use amcast_core::messages::Messages;
 use amcast_core::{Outbox, Pid, Protocol, ProtocolEvent, Time};
 
@@ -21,7 +21,7 @@ const LINGER_RETRIES: u64 = 16;
 
 /// How far this process is with leaving.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Leaving {
+pub(super) enum LeaveProgress {
     /// It was not asked to.
     No,
     /// It was asked to; it announces it when all is sent, and again at this time.
@@ -39,14 +39,14 @@ where
 {
     /// Whether this process takes no part any more, because it has left.
     pub(super) const fn has_left(&self) -> bool {
-        matches!(self.phase, Phase::Out)
-            && matches!(self.leaving, Leaving::Gone { .. } | Leaving::Done)
+        matches!(self.phase, ViewPhase::Out)
+            && matches!(self.leaving, LeaveProgress::Gone { .. } | LeaveProgress::Done)
     }
 
     /// The driver asks this process to leave.
     pub(super) fn on_leave(&mut self) {
-        if self.leaving == Leaving::No {
-            self.leaving = Leaving::Asked { again: self.now };
+        if self.leaving == LeaveProgress::No {
+            self.leaving = LeaveProgress::Asked { again: self.now };
         }
     }
 
@@ -57,7 +57,7 @@ where
     }
 
     /// Whether a member has announced that it leaves.
-    fn leaves(&self, member: Member) -> bool {
+    fn leaves(&self, member: GroupMember) -> bool {
         self.leaves[member.pid.index()] == Some(member.life)
     }
 
@@ -73,8 +73,8 @@ where
     /// Drops members that leave, the most senior first, as long as a quorum stays that has the state.
     pub(super) fn spare_leavers(
         &self,
-        members: &mut Vec<Member>,
-        has_state: impl Fn(&Member) -> bool,
+        members: &mut Vec<GroupMember>,
+        has_state: impl Fn(&GroupMember) -> bool,
     ) {
         let mut copies = members.iter().filter(|m| has_state(m)).count();
         members.retain(|m| {
@@ -99,7 +99,7 @@ where
     /// state is on its way to it, deliveries only wait.
     fn is_drained(&self) -> bool {
         let mine = self.casts.have(self.me());
-        let has = |m: &Member| {
+        let has = |m: &GroupMember| {
             m.pid == self.me() || self.failed(*m) || self.casts.acked(m.pid, self.me()) >= mine
         };
         let sent = self.queue.is_empty() && self.inner.status().backlog == 0;
@@ -109,26 +109,26 @@ where
     /// When there is something to do about leaving.
     pub(super) const fn leave_at(&self) -> Time {
         match self.leaving {
-            Leaving::Asked { again } if matches!(self.phase, Phase::Active) => again,
-            Leaving::Gone { until } => until,
+            LeaveProgress::Asked { again } if matches!(self.phase, ViewPhase::Active) => again,
+            LeaveProgress::Gone { until } => until,
             _ => Time::NEVER,
         }
     }
 
     /// Announces that it leaves, and says when it may stop.
-    pub(super) fn go_on_leaving(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    pub(super) fn go_on_leaving(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         match (self.leaving, self.phase) {
-            (Leaving::Asked { .. }, Phase::Out) => self.may_stop(out),
-            (Leaving::Asked { again }, Phase::Active) if again <= self.now => {
-                self.leaving = Leaving::Asked { again: self.now + self.settings.retry };
+            (LeaveProgress::Asked { .. }, ViewPhase::Out) => self.may_stop(out),
+            (LeaveProgress::Asked { again }, ViewPhase::Active) if again <= self.now => {
+                self.leaving = LeaveProgress::Asked { again: self.now + self.settings.retry };
                 if self.is_drained() {
                     self.announce(out);
                 }
             }
-            (Leaving::Gone { until }, _) => {
+            (LeaveProgress::Gone { until }, _) => {
                 let mut others = self.decision.view.pids();
                 if until <= self.now || others.all(|p| self.seen[p.index()]) {
-                    self.leaving = Leaving::Done;
+                    self.leaving = LeaveProgress::Done;
                     out.event(ProtocolEvent::Left(self.decision.view.id));
                 }
             }
@@ -136,37 +136,37 @@ where
         }
     }
 
-    fn announce(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    fn announce(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         self.leaves[self.settings.me.index()] = Some(self.life);
         if !self.is_granted() {
             return self.may_stop(out);
         }
         let view = self.decision.view.id;
         for to in self.others().collect::<Vec<_>>() {
-            self.post(to, Item::Leave { view });
+            self.post(to, PacketItem::Leave { view });
         }
     }
 
     /// Whether this process is among those whose leaving is granted, as far as it knows.
     fn is_granted(&self) -> bool {
-        let me = Member { pid: self.me(), life: self.life };
-        let has_state = |m: &Member| *m == me || self.fit[m.pid.index()] && !self.failed(*m);
+        let me = GroupMember { pid: self.me(), life: self.life };
+        let has_state = |m: &GroupMember| *m == me || self.fit[m.pid.index()] && !self.failed(*m);
         let mut members = self.view.members.clone();
         self.spare_leavers(&mut members, has_state);
         !members.contains(&me)
     }
 
-    fn may_stop(&mut self, out: &mut Outbox<Messages<Packet>>) {
-        self.leaving = Leaving::Done;
+    fn may_stop(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
+        self.leaving = LeaveProgress::Done;
         out.event(ProtocolEvent::MayStop(self.decision.view.id));
     }
 
     /// The view without this process, which had announced that it leaves, is decided.
-    pub(super) fn go(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    pub(super) fn go(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         self.block(out);
-        self.phase = Phase::Out;
+        self.phase = ViewPhase::Out;
         self.leaving =
-            Leaving::Gone { until: self.now + self.settings.retry.times(LINGER_RETRIES) };
+            LeaveProgress::Gone { until: self.now + self.settings.retry.times(LINGER_RETRIES) };
         self.put_casts_away();
         self.forget_state(out);
         self.seen.fill(false);
@@ -185,7 +185,7 @@ where
         let left =
             |p: &Pid| !self.view.has(*p) && self.leaves[p.index()] == Some(self.lives[p.index()]);
         for to in self.peers().filter(left).collect::<Vec<_>>() {
-            self.post(to, Item::Alive { view, fit });
+            self.post(to, PacketItem::Alive { view, fit });
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A link may be dead in one direction while all else works. Then one member starves, its acknowledgements
 //! stop, and windows of the others fill, although every process is heard by somebody and suspected by nobody
 //! who could do something about it. So each process reports, with its heartbeats, which peers it has not heard
-//! for long ([`Item::Unheard`](super::packet::Item::Unheard)), and the coordinator judges its proposals by these
+//! for long ([`PacketItem::Unheard`](super::packet::PacketItem::Unheard)), and the coordinator judges its proposals by these
 //! reports: of two members of which one does not hear the other it leaves one out, and it takes in nobody that
 //! a member does not hear, or that does not hear a member. Once the link works again the reports end, and the
 //! process that was left out joins as any other.
@@ -38,10 +38,10 @@
 //! on later, when each copy of the state has been silent for long, or when the links work again.
 
 use super::Vsync;
-use super::packet::Item;
+use super::packet::PacketItem;
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
-use amcast_core::groupcast::{Groupcast, Member};
+use amcast_core::groupcast::{GroupMember, Groupcast};
 use amcast_core::{Pid, Protocol, Time};
 
 /// How many times as long as the patience with a peer it must be silent to be reported as unheard. When a
@@ -121,9 +121,9 @@ where
         let processes = self.unheard();
         if processes != 0 || self.reported != 0 {
             if self.beats_to_group() {
-                self.post_all(Item::Unheard { processes });
+                self.post_all(PacketItem::Unheard { processes });
             } else {
-                self.peers().for_each(|to| self.post(to, Item::Unheard { processes }));
+                self.peers().for_each(|to| self.post(to, PacketItem::Unheard { processes }));
             }
         }
         self.reported = processes;
@@ -151,7 +151,7 @@ where
     }
 
     /// Whether a member of the view that works has the state, as far as is known.
-    pub(super) fn shows_state(&self, m: &Member) -> bool {
+    pub(super) fn shows_state(&self, m: &GroupMember) -> bool {
         match m.pid == self.me() {
             true => self.is_fit(),
             false => self.fit[m.pid.index()] && !self.failed(*m),
@@ -206,8 +206,8 @@ where
     /// with the state.
     pub(super) fn spare_unlinked(
         &self,
-        members: &mut Vec<Member>,
-        has_state: impl Fn(&Member) -> bool,
+        members: &mut Vec<GroupMember>,
+        has_state: impl Fn(&GroupMember) -> bool,
     ) {
         if !self.has_reports() {
             return;
@@ -226,14 +226,14 @@ where
             let Some(at) = goes else { break };
             linked.remove(at);
         }
-        let copies = |all: &[Member]| all.iter().filter(|m| has_state(m)).count();
+        let copies = |all: &[GroupMember]| all.iter().filter(|m| has_state(m)).count();
         if copies(&linked) >= self.quorum().min(copies(members)) {
             *members = linked;
         }
     }
 
     /// The members that work, in the order of seniority.
-    fn working(&self) -> Vec<Member> {
+    fn working(&self) -> Vec<GroupMember> {
         self.view.members.iter().copied().filter(|m| !self.failed(*m)).collect()
     }
 
@@ -248,7 +248,7 @@ where
     }
 
     /// Whether the next view may name a process that wants to join, as far as links are concerned.
-    pub(super) fn may_link(&self, joiner: Member) -> bool {
+    pub(super) fn may_link(&self, joiner: GroupMember) -> bool {
         if !self.has_reports() {
             return true;
         }

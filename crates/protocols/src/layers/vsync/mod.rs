@@ -40,7 +40,7 @@
 //!
 //! # Joining
 //! A process that was left out, or that started again, asks to join, is appended to a view as its
-//! most junior member, begins there with what a member tells it ([`Out::Base`]), and holds back its
+//! most junior member, begins there with what a member tells it ([`GroupcastOutput::Base`]), and holds back its
 //! deliveries until it has the application's state from a member that is fit. The group goes on
 //! meanwhile. If what it holds back grows beyond its bound it forgets it and asks for a newer
 //! state.
@@ -65,48 +65,48 @@
 //! [TO 3] leaves membership and reliability to a group communication system; this is ours.
 //!
 //! # Read first
-//! [`Vsync`], `Vsync::hand_over`, then `change.rs` from `coordinate` on, and `transfer.rs`.
+//! [`Vsync`], `Vsync::hand_over`, then `view_change.rs` from `coordinate` on, and `transfer.rs`.
 
 mod casts;
-mod change;
 mod leave;
 mod links;
 mod packet;
 mod parts;
-mod reliable;
+mod retransmission;
 #[cfg(test)]
 mod tests;
 mod transfer;
+mod view_change;
 
-pub use packet::Packet;
+pub use packet::VsyncPacket;
 
 use crate::layers::failure_detector::FailureDetector;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use amcast_core::codec::{Codec, Reader};
-use amcast_core::groupcast::{self, Groupcast, Member, View};
+use amcast_core::codec::{ByteReader, Codec};
+use amcast_core::groupcast::{self, GroupMember, Groupcast, View};
 use amcast_core::messages::{self, Lane, Messages};
-use amcast_core::step::{Note, Oracle, Status, Wait, Why};
+use amcast_core::step::{Note, Oracle, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
     Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, ProtocolEvent, Span, Time,
 };
-use casts::{Casts, Kept, Window};
-use change::{Change, Decision, Vote};
+use casts::{Casts, RetainedCast, SendWindow};
 use core::mem;
-use leave::Leaving;
+use leave::LeaveProgress;
 use links::LinkReport;
-use packet::Item;
-use parts::Parts;
-use reliable::Pair;
+use packet::PacketItem;
+use parts::CastAssembly;
+use retransmission::PeerChannel;
 use transfer::{Donation, Held, Intake};
+use view_change::{ViewAcceptor, ViewChange, ViewDecision};
 
 #[cfg(doc)]
-use amcast_core::groupcast::Out;
+use amcast_core::groupcast::GroupcastOutput;
 
 /// How the layer runs.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct VsyncSettings {
     /// This process. Those of the group are numbered from 0.
     pub me: Pid,
     /// How many processes are configured.
@@ -137,18 +137,18 @@ pub struct Settings {
     /// Bytes of deliveries that are held back until the state has come.
     pub held_bytes: usize,
     /// What it does wrong, on purpose.
-    pub broken: Option<Broken>,
+    pub broken: Option<VsyncMutant>,
 }
 
-impl Settings {
-    const fn window(&self) -> Window {
-        Window { casts: self.window, bytes: self.window_bytes }
+impl VsyncSettings {
+    const fn window(&self) -> SendWindow {
+        SendWindow { casts: self.window, bytes: self.window_bytes }
     }
 }
 
 /// Ways to break the layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Broken {
+pub enum VsyncMutant {
     /// Uniform casts are handed over at once.
     TrustsOne,
     /// A member enters the next view with what it happens to have.
@@ -161,7 +161,7 @@ pub enum Broken {
 
 /// Where this process stands towards its view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum ViewPhase {
     /// In no view: it was left out, or has just started again.
     Out,
     /// In its view, and all goes on.
@@ -182,14 +182,14 @@ const ANSWERS_MAX: usize = 4;
 /// A process of a group in virtual synchrony. See the [module](self).
 #[derive(Debug)]
 pub struct Vsync<M: core::fmt::Debug + 'static, P> {
-    settings: Settings,
+    settings: VsyncSettings,
     inner: P,
     inner_out: Outbox<Groupcast<M>>,
     taken: Vec<Output<Groupcast<M>>>,
     now: Time,
     /// The life of this process.
     life: u64,
-    phase: Phase,
+    phase: ViewPhase,
     /// The view it is in, or was in last; its casts are `casts`.
     view: View,
     /// The members of `view`.
@@ -202,9 +202,9 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     /// Since when each member says that it is blocked.
     blocked: Vec<Option<Time>>,
     /// What the protocol above casts beyond the window.
-    queue: VecDeque<Kept>,
+    queue: VecDeque<RetainedCast>,
     /// By sender: what came of messages in parts.
-    parts: Vec<Parts>,
+    parts: Vec<CastAssembly>,
     /// Whether the protocol above has begun in this life.
     begun: bool,
     /// What one that joins in this view must know.
@@ -225,16 +225,16 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     /// Which processes each peer reports as unheard, and which this one has reported last, a bit each.
     reports: Vec<LinkReport>,
     reported: u32,
-    pairs: Vec<Pair>,
-    post: Vec<Vec<Item>>,
+    pairs: Vec<PeerChannel>,
+    post: Vec<Vec<PacketItem>>,
     /// The same for all of them.
-    post_all: Vec<Item>,
+    post_all: Vec<PacketItem>,
     post_bytes: usize,
     ack_at: Time,
     // Consensus.
-    decision: Decision,
-    vote: Vote,
-    change: Option<Change>,
+    decision: ViewDecision,
+    vote: ViewAcceptor,
+    change: Option<ViewChange>,
     /// Up to where casts of each sender are needed to end the view.
     needed: Option<Vec<u64>>,
     needed_at: Time,
@@ -242,7 +242,7 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     blocked_at: Time,
     /// Counts up to ask others in turn.
     turn: usize,
-    leaving: Leaving,
+    leaving: LeaveProgress,
     // Joining.
     /// Whether deliveries go to the application, and are not held back.
     live: bool,
@@ -262,10 +262,10 @@ where
     P: Protocol<Medium = Groupcast<M>>,
 {
     /// A process of the group that runs `inner`.
-    pub fn new(settings: Settings, inner: P) -> Self {
+    pub fn new(settings: VsyncSettings, inner: P) -> Self {
         let n = settings.processes;
         let pids: Vec<Pid> = (0..n as u32).map(Pid).collect();
-        let members = pids.iter().map(|&pid| Member { pid, life: 0 }).collect();
+        let members = pids.iter().map(|&pid| GroupMember { pid, life: 0 }).collect();
         let view = View { id: 0, members };
         let order: Vec<usize> = (0..n).collect();
         let mut heartbeat =
@@ -280,14 +280,14 @@ where
             taken: Vec::new(),
             now: Time::ZERO,
             life: 0,
-            phase: Phase::Out,
+            phase: ViewPhase::Out,
             members: pids,
             casts: Casts::new(0, n, settings.window()),
             old: None,
             seen: alloc::vec![false; n],
             blocked: alloc::vec![None; n],
             queue: VecDeque::new(),
-            parts: alloc::vec![Parts::default(); n],
+            parts: alloc::vec![CastAssembly::default(); n],
             begun: false,
             base: Arc::from(&[][..]),
             heartbeat,
@@ -300,19 +300,19 @@ where
             leaves: alloc::vec![None; n],
             reports: alloc::vec![LinkReport::default(); n],
             reported: 0,
-            pairs: alloc::vec![Pair::default(); n],
+            pairs: alloc::vec![PeerChannel::default(); n],
             post: alloc::vec![Vec::new(); n],
             post_all: Vec::new(),
             post_bytes: 0,
             ack_at: Time::NEVER,
-            decision: Decision { view: view.clone(), cut: Vec::new() },
-            vote: Vote::default(),
+            decision: ViewDecision { view: view.clone(), cut: Vec::new() },
+            vote: ViewAcceptor::default(),
             change: None,
             needed: None,
             needed_at: Time::NEVER,
             blocked_at: Time::ZERO,
             turn: 0,
-            leaving: Leaving::No,
+            leaving: LeaveProgress::No,
             live: false,
             installed: false,
             installs: 0,
@@ -325,7 +325,7 @@ where
         }
     }
 
-    fn is_broken(&self, how: Broken) -> bool {
+    fn is_broken(&self, how: VsyncMutant) -> bool {
         cfg!(feature = "mutants") && self.settings.broken == Some(how)
     }
 
@@ -363,13 +363,13 @@ where
     }
 
     /// Whether a member seems to have failed: it is silent, or lives another life by now.
-    fn failed(&self, member: Member) -> bool {
+    fn failed(&self, member: GroupMember) -> bool {
         self.suspects(member.pid) || self.lives[member.pid.index()] > member.life
     }
 
     /// A process in the incarnation that it is known to live in.
-    fn incarnation(&self, p: Pid) -> Member {
-        Member { pid: p, life: self.lives[p.index()] }
+    fn incarnation(&self, p: Pid) -> GroupMember {
+        GroupMember { pid: p, life: self.lives[p.index()] }
     }
 
     /// Learns that a process has begun this incarnation: what an earlier one said is void. Whether it lives is
@@ -399,10 +399,10 @@ where
     }
 
     fn is_fit(&self) -> bool {
-        self.phase != Phase::Out && self.live && self.installed
+        self.phase != ViewPhase::Out && self.live && self.installed
     }
 
-    fn start(&mut self, incarnation: u32, out: &mut Outbox<Messages<Packet>>) {
+    fn start(&mut self, incarnation: u32, out: &mut Outbox<Messages<VsyncPacket>>) {
         self.life = u64::from(incarnation) << 32;
         self.lives[self.settings.me.index()] = self.life;
         self.number_attempts(incarnation);
@@ -414,55 +414,57 @@ where
         }
         self.vote.first = 1;
         (self.live, self.installed, self.begun) = (true, true, true);
-        self.phase = Phase::Active;
+        self.phase = ViewPhase::Active;
         self.report_view(None, out);
         let view = self.view.clone();
-        self.tell(Input::Medium(groupcast::In::View(&view)), out);
+        self.tell(Input::Medium(groupcast::GroupcastInput::View(&view)), out);
     }
 
     /// Reports the view just entered, and who goes on into it from the view `before`, if this process does.
-    fn report_view(&self, before: Option<&View>, out: &mut Outbox<Messages<Packet>>) {
+    fn report_view(&self, before: Option<&View>, out: &mut Outbox<Messages<VsyncPacket>>) {
         let me = self.incarnation(self.me());
         let before = before.filter(|view| view.members.contains(&me));
-        let bits = |of: &dyn Fn(&Member) -> bool| {
+        let bits = |of: &dyn Fn(&GroupMember) -> bool| {
             let members = self.view.members.iter().filter(|m| of(m));
             members.fold(0_u32, |bits, m| bits | 1 << m.pid.0)
         };
-        let stays = |m: &Member| before.is_some_and(|view| view.members.contains(m));
+        let stays = |m: &GroupMember| before.is_some_and(|view| view.members.contains(m));
         let (number, members, continuing) = (self.view.id, bits(&|_| true), bits(&stays));
         out.event(ProtocolEvent::ViewEntered { number, members, continuing });
     }
 
     /// Says something to a peer, at the end of the round.
-    fn post(&mut self, to: Pid, item: Item) {
+    fn post(&mut self, to: Pid, item: PacketItem) {
         self.post_bytes += item.size();
         self.post[to.index()].push(item);
     }
 
     /// Says something to all other configured processes as one.
-    fn post_all(&mut self, item: Item) {
+    fn post_all(&mut self, item: PacketItem) {
         self.post_bytes += item.size();
         self.post_all.push(item);
     }
 
     /// Sends what is to be said.
-    fn flush(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    fn flush(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         let lane = self.settings.lane;
         let items = mem::take(&mut self.post_all);
-        self.pack(items, |packet| out.ask(messages::Out::Group(Gid(0), lane, packet)));
+        self.pack(items, |packet| out.ask(messages::MessageOutput::Group(Gid(0), lane, packet)));
         for to in 0..self.post.len() {
             let items = mem::take(&mut self.post[to]);
-            self.pack(items, |packet| out.ask(messages::Out::To(Pid(to as u32), lane, packet)));
+            self.pack(items, |packet| {
+                out.ask(messages::MessageOutput::To(Pid(to as u32), lane, packet))
+            });
         }
         self.post_bytes = 0;
     }
 
     /// Puts items into packets.
-    fn pack(&self, items: Vec<Item>, mut send: impl FnMut(Packet)) {
+    fn pack(&self, items: Vec<PacketItem>, mut send: impl FnMut(VsyncPacket)) {
         let most = self.settings.packet_bytes;
         let mut items = items.into_iter().peekable();
         while items.peek().is_some() {
-            let mut packet = Packet { life: self.life, items: Vec::new() };
+            let mut packet = VsyncPacket { life: self.life, items: Vec::new() };
             let mut bytes = 0;
             while let Some(item) = items.next_if(|i| bytes == 0 || bytes + i.size() <= most) {
                 bytes += item.size();
@@ -473,7 +475,7 @@ where
     }
 
     /// Gives the protocol above an input, and carries out what it asks.
-    fn tell(&mut self, input: Input<'_, Groupcast<M>>, out: &mut Outbox<Messages<Packet>>) {
+    fn tell(&mut self, input: Input<'_, Groupcast<M>>, out: &mut Outbox<Messages<VsyncPacket>>) {
         self.inner_out.clear();
         self.inner_out.trace_as(out);
         self.inner.step(self.now, (), input, &mut self.inner_out);
@@ -481,9 +483,9 @@ where
         self.inner_out.take(&mut taken);
         for output in taken.drain(..) {
             match output {
-                Output::Medium(groupcast::Out::Cast(grade, m)) => self.cast(grade, &m),
-                Output::Medium(groupcast::Out::To(to, m)) => self.send(to, &m),
-                Output::Medium(groupcast::Out::Base(bytes)) => {
+                Output::Medium(groupcast::GroupcastOutput::Cast(grade, m)) => self.cast(grade, &m),
+                Output::Medium(groupcast::GroupcastOutput::To(to, m)) => self.send(to, &m),
+                Output::Medium(groupcast::GroupcastOutput::Base(bytes)) => {
                     self.base = Arc::from(self.inner_out.bytes(bytes));
                 }
                 Output::Deliver(delivery) => self.deliver(&delivery, out),
@@ -496,14 +498,14 @@ where
     }
 
     /// Hands over all that may be.
-    fn hand_over(&mut self, out: &mut Outbox<Messages<Packet>>) {
-        if self.phase != Phase::Active {
+    fn hand_over(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
+        if self.phase != ViewPhase::Active {
             return;
         }
         self.casts.ack_own(self.me());
         if self.begun && self.is_primary() {
             while self.hand_over_next(u64::MAX, out) {
-                if self.phase != Phase::Active {
+                if self.phase != ViewPhase::Active {
                     return;
                 }
             }
@@ -516,8 +518,8 @@ where
     }
 
     /// Hands over one cast, numbered `upto` at most. Says whether there was one.
-    fn hand_over_next(&mut self, upto: u64, out: &mut Outbox<Messages<Packet>>) -> bool {
-        let quorum = if self.is_broken(Broken::TrustsOne) { 1 } else { self.quorum() };
+    fn hand_over_next(&mut self, upto: u64, out: &mut Outbox<Messages<VsyncPacket>>) -> bool {
+        let quorum = if self.is_broken(VsyncMutant::TrustsOne) { 1 } else { self.quorum() };
         for at in 0..self.members.len() {
             let sender = self.members[at];
             if !self.casts.waits(sender) {
@@ -533,17 +535,17 @@ where
     }
 
     /// Hands over what is in a message of `from`.
-    fn give_whole(&mut self, from: Pid, bytes: &[u8], out: &mut Outbox<Messages<Packet>>) {
-        let mut reader = Reader::new(bytes);
+    fn give_whole(&mut self, from: Pid, bytes: &[u8], out: &mut Outbox<Messages<VsyncPacket>>) {
+        let mut reader = ByteReader::new(bytes);
         match M::decode(&mut reader) {
             Ok(m) if reader.is_empty() => {
-                self.tell(Input::Medium(groupcast::In::From(from, m)), out);
+                self.tell(Input::Medium(groupcast::GroupcastInput::From(from, m)), out);
             }
             _ => out.note(Note::Malformed(from, "a cast does not decode")),
         }
     }
 
-    fn hear(&mut self, from: Pid, packet: Packet, out: &mut Outbox<Messages<Packet>>) {
+    fn hear(&mut self, from: Pid, packet: VsyncPacket, out: &mut Outbox<Messages<VsyncPacket>>) {
         if from == self.me() && self.settings.to_group {
             // What it says to the group comes here, too.
             return;
@@ -555,7 +557,7 @@ where
         if packet.life < self.lives[at] {
             return;
         }
-        if packet.life >= change::NONSENSE {
+        if packet.life >= view_change::NONSENSE {
             return out.note(Note::Malformed(from, "a life that nobody reaches"));
         }
         self.hear_incarnation(from, packet.life);
@@ -567,25 +569,27 @@ where
         }
     }
 
-    fn take_item(&mut self, from: Pid, item: Item, out: &mut Outbox<Messages<Packet>>) {
+    fn take_item(&mut self, from: Pid, item: PacketItem, out: &mut Outbox<Messages<VsyncPacket>>) {
         match item {
-            Item::Cast { view, sender, number, kept } => self.on_cast(view, sender, number, kept),
-            Item::To { view, number, more, bytes } => {
+            PacketItem::Cast { view, sender, number, kept } => {
+                self.on_cast(view, sender, number, kept)
+            }
+            PacketItem::To { view, number, more, bytes } => {
                 self.on_to(from, (view, number), more, &bytes, out);
             }
-            Item::Ack { view, fit, gap, had, have } => {
+            PacketItem::Ack { view, fit, gap, had, have } => {
                 self.fit[from.index()] = fit;
                 self.catch_up(from, view);
                 self.note_entered(from, view);
                 self.on_ack(from, view, gap, had, &have);
             }
-            Item::AckAll { view, fit, gaps, had, have } => {
+            PacketItem::AckAll { view, fit, gaps, had, have } => {
                 let at = self.me().index();
                 let gap = gaps.checked_shr(self.me().0).unwrap_or(0) & 1 == 1;
                 let Some(&had) = had.get(at) else { return };
-                self.take_item(from, Item::Ack { view, fit, gap, had, have }, out);
+                self.take_item(from, PacketItem::Ack { view, fit, gap, had, have }, out);
             }
-            Item::Alive { view, fit } => {
+            PacketItem::Alive { view, fit } => {
                 self.fit[from.index()] = fit;
                 if view == self.casts.view {
                     // Who goes on in this view acknowledges.
@@ -594,42 +598,44 @@ where
                 self.note_entered(from, view);
                 self.catch_up(from, view);
             }
-            Item::Join { view } => self.on_join(from, view),
-            Item::Leave { view } => self.on_left(from, view),
-            Item::Fetch { view, sender, after, upto } => {
+            PacketItem::Join { view } => self.on_join(from, view),
+            PacketItem::Leave { view } => self.on_left(from, view),
+            PacketItem::Fetch { view, sender, after, upto } => {
                 self.on_fetch(from, view, sender, after, upto);
             }
-            Item::Prepare { instance, ballot } => self.on_prepare(from, instance, ballot, out),
-            Item::Promise { instance, ballot, accepted, standing } => {
+            PacketItem::Prepare { instance, ballot } => {
+                self.on_prepare(from, instance, ballot, out)
+            }
+            PacketItem::Promise { instance, ballot, accepted, standing } => {
                 self.on_promise(from, instance, ballot, accepted, standing);
             }
-            Item::Refuse { instance, promised } => self.on_refuse(instance, promised),
-            Item::Accept { instance, ballot, proposal } => {
+            PacketItem::Refuse { instance, promised } => self.on_refuse(instance, promised),
+            PacketItem::Accept { instance, ballot, proposal } => {
                 self.on_accept(from, instance, ballot, proposal, out);
             }
-            Item::Accepted { instance, ballot } => self.on_accepted(from, instance, ballot),
-            Item::Decide(decision) => self.learn(decision, out),
-            Item::Ask { view, attempt, base, least } => {
+            PacketItem::Accepted { instance, ballot } => self.on_accepted(from, instance, ballot),
+            PacketItem::Decide(decision) => self.learn(decision, out),
+            PacketItem::Ask { view, attempt, base, least } => {
                 self.on_ask(from, view, attempt, base, least, out);
             }
-            Item::Base { view, bytes } => self.on_base(view, &bytes, out),
-            Item::State { attempt, position, bytes } => {
+            PacketItem::Base { view, bytes } => self.on_base(view, &bytes, out),
+            PacketItem::State { attempt, position, bytes } => {
                 self.on_state(from, attempt, position, bytes, out);
             }
-            Item::Want { attempt, offset } => self.on_want(from, attempt, offset, out),
-            Item::Piece { attempt, offset, bytes } => {
+            PacketItem::Want { attempt, offset } => self.on_want(from, attempt, offset, out),
+            PacketItem::Piece { attempt, offset, bytes } => {
                 self.on_piece(from, attempt, offset, &bytes, out);
             }
-            Item::Thanks { attempt } => self.on_thanks(from, attempt, out),
-            Item::Unheard { processes } => self.on_unheard(from, processes),
+            PacketItem::Thanks { attempt } => self.on_thanks(from, attempt, out),
+            PacketItem::Unheard { processes } => self.on_unheard(from, processes),
         }
     }
 
     /// Wakes the protocol above, if it is time. Says whether it was.
-    fn wake_inner(&mut self, out: &mut Outbox<Messages<Packet>>) -> bool {
-        let due = |(at, _): (Time, Why)| at <= self.now;
+    fn wake_inner(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) -> bool {
+        let due = |(at, _): (Time, WakeReason)| at <= self.now;
         let is_due =
-            self.phase == Phase::Active && self.begun && self.inner.deadline().is_some_and(due);
+            self.phase == ViewPhase::Active && self.begun && self.inner.deadline().is_some_and(due);
         if is_due {
             self.tell(Input::Wake, out);
         }
@@ -637,7 +643,7 @@ where
     }
 
     /// Does what is due. What gathers until the end of a round is due only when it is `woken`.
-    fn tick(&mut self, woken: bool, out: &mut Outbox<Messages<Packet>>) {
+    fn tick(&mut self, woken: bool, out: &mut Outbox<Messages<VsyncPacket>>) {
         if self.heartbeat.beat(self.now).is_some() {
             self.show_life();
         }
@@ -654,7 +660,7 @@ where
 
     /// Whether a heartbeat leaves as one message to the group.
     fn beats_to_group(&self) -> bool {
-        self.settings.to_group && self.phase == Phase::Active
+        self.settings.to_group && self.phase == ViewPhase::Active
     }
 
     /// Tells all that this process lives, and what it has.
@@ -667,10 +673,10 @@ where
         }
         for to in self.peers() {
             let item = match self.phase {
-                Phase::Out if self.has_left() => Item::Alive { view, fit: false },
-                Phase::Out => Item::Join { view },
-                Phase::Active if self.view.has(to) => self.ack_to(to),
-                _ => Item::Alive { view, fit },
+                ViewPhase::Out if self.has_left() => PacketItem::Alive { view, fit: false },
+                ViewPhase::Out => PacketItem::Join { view },
+                ViewPhase::Active if self.view.has(to) => self.ack_to(to),
+                _ => PacketItem::Alive { view, fit },
             };
             self.post(to, item);
         }
@@ -682,7 +688,7 @@ where
     M: Codec + core::fmt::Debug + 'static,
     P: Protocol<Medium = Groupcast<M>>,
 {
-    type Medium = Messages<Packet>;
+    type Medium = Messages<VsyncPacket>;
 
     fn step(
         &mut self,
@@ -710,8 +716,10 @@ where
                 self.dead[p.index()] = false;
                 self.believe_oracle(p.index());
             }
-            Input::Medium(messages::In::From(from, packet)) => self.hear(from, packet, out),
-            Input::Medium(messages::In::Up(p)) if p.index() < self.settings.processes => {
+            Input::Medium(messages::MessageInput::From(from, packet)) => {
+                self.hear(from, packet, out)
+            }
+            Input::Medium(messages::MessageInput::Up(p)) if p.index() < self.settings.processes => {
                 // What was on the way is lost.
                 self.pairs[p.index()].retry_now(now);
             }
@@ -739,25 +747,25 @@ where
         }
     }
 
-    fn deadline(&self) -> Option<(Time, Why)> {
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
         if self.post_bytes > 0 {
-            return Some((self.now, Why::Flush));
+            return Some((self.now, WakeReason::Flush));
         }
-        let inner = (self.phase == Phase::Active && self.begun).then(|| self.inner.deadline());
+        let inner = (self.phase == ViewPhase::Active && self.begun).then(|| self.inner.deadline());
         let all = [
             self.heartbeat.deadline(),
-            (self.ack_at, Why::Flush),
-            (self.resend_at(), Why::Retry),
-            (self.change_at(), Why::Retry),
-            (self.needed_at, Why::Retry),
-            (self.intake_at(), Why::Retry),
-            (self.leave_at(), Why::Retry),
+            (self.ack_at, WakeReason::Flush),
+            (self.resend_at(), WakeReason::Retry),
+            (self.change_at(), WakeReason::Retry),
+            (self.needed_at, WakeReason::Retry),
+            (self.intake_at(), WakeReason::Retry),
+            (self.leave_at(), WakeReason::Retry),
         ];
         all.into_iter().chain(inner.flatten()).min_by_key(|(at, _)| *at)
     }
 
     fn room(&self, dst: GroupSet, bytes: usize) -> usize {
-        let stays = self.leaving == Leaving::No && self.phase != Phase::Out;
+        let stays = self.leaving == LeaveProgress::No && self.phase != ViewPhase::Out;
         let goes_on = self.begun && stays && self.is_primary();
         if goes_on { self.inner.room(dst, bytes) } else { 0 }
     }
@@ -766,7 +774,7 @@ where
         self.inner.payload_max()
     }
 
-    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
         self.inner.waiting(tell);
     }
 
@@ -774,11 +782,11 @@ where
         self.is_fit()
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> ProtocolStatus {
         let inner = self.inner.status();
-        let inside = self.phase != Phase::Out;
+        let inside = self.phase != ViewPhase::Out;
         let leader = self.members.first().copied().filter(|_| inside);
         let follows = inside && self.begun && self.is_primary();
-        Status { leader, epoch: self.view.id, follows, ..inner }
+        ProtocolStatus { leader, epoch: self.view.id, follows, ..inner }
     }
 }

@@ -1,27 +1,27 @@
 //! What processes say to each other: items, gathered into packets.
 
-use super::casts::Kept;
-use super::change::{Ballot, Decision, Proposal, Standing};
+use super::casts::RetainedCast;
+use super::view_change::{PromiserStatus, ViewBallot, ViewDecision, ViewProposal};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use amcast_core::codec::{Codec, CodecError, Reader};
+use amcast_core::codec::{ByteReader, Codec, CodecError};
 use amcast_core::groupcast::Grade;
 use amcast_core::{Pid, messages};
 
 /// Everything that one process has to say to another at a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Packet {
+pub struct VsyncPacket {
     /// The life of the sender: what an earlier one said is not listened to any more.
     pub(super) life: u64,
     /// What it says, in order.
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<PacketItem>,
 }
 
 /// A thing said.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Item {
+pub(super) enum PacketItem {
     /// A cast of `sender` in this view, perhaps passed on by another.
-    Cast { view: u64, sender: Pid, number: u64, kept: Kept },
+    Cast { view: u64, sender: Pid, number: u64, kept: RetainedCast },
     /// A message for the receiver alone, the so-manyth in this view; or a part of one, which the next
     /// one continues if there is `more`.
     To { view: u64, number: u64, more: bool, bytes: Arc<[u8]> },
@@ -38,22 +38,22 @@ pub(super) enum Item {
     /// The sender is about to stop: the next view is to be without it. The last view it knows of.
     Leave { view: u64 },
     /// Consensus on the view `instance`, first phase.
-    Prepare { instance: u64, ballot: Ballot },
+    Prepare { instance: u64, ballot: ViewBallot },
     /// The answer.
     Promise {
         instance: u64,
-        ballot: Ballot,
-        accepted: Option<(Ballot, Proposal)>,
-        standing: Standing,
+        ballot: ViewBallot,
+        accepted: Option<(ViewBallot, ViewProposal)>,
+        standing: PromiserStatus,
     },
     /// The sender has promised a higher ballot.
-    Refuse { instance: u64, promised: Ballot },
+    Refuse { instance: u64, promised: ViewBallot },
     /// Second phase.
-    Accept { instance: u64, ballot: Ballot, proposal: Proposal },
+    Accept { instance: u64, ballot: ViewBallot, proposal: ViewProposal },
     /// The answer.
-    Accepted { instance: u64, ballot: Ballot },
+    Accepted { instance: u64, ballot: ViewBallot },
     /// What was decided.
-    Decide(Decision),
+    Decide(ViewDecision),
     /// Asks for casts of `sender` in this view: those after `after`, up to `upto`.
     Fetch { view: u64, sender: Pid, after: u64, upto: u64 },
     /// A joiner asks for the state of the application, no older than `least`; and, if `base`, for
@@ -82,7 +82,7 @@ const PART_OF_MESSAGE: u8 = PART + 3;
 /// Bytes of a packet's head, and about as many of an item without its variable part.
 pub(super) const HEAD_BYTES: usize = 32;
 
-impl Item {
+impl PacketItem {
     /// About how many bytes it takes on the wire.
     pub(super) fn size(&self) -> usize {
         HEAD_BYTES
@@ -102,14 +102,14 @@ impl Item {
 /// A list of at most as many values as there are processes: their number takes 2 bytes.
 mod short {
     use alloc::vec::Vec;
-    use amcast_core::codec::{Codec, CodecError, Reader};
+    use amcast_core::codec::{ByteReader, Codec, CodecError};
 
     pub(super) fn encode<T: Codec>(all: &[T], to: &mut Vec<u8>) {
         (all.len() as u16).encode(to);
         T::encode_all(all, to);
     }
 
-    pub(super) fn decode<T: Codec>(from: &mut Reader<'_>) -> Result<Vec<T>, CodecError> {
+    pub(super) fn decode<T: Codec>(from: &mut ByteReader<'_>) -> Result<Vec<T>, CodecError> {
         let count = u16::decode(from)?;
         T::decode_all(usize::from(count), from)
     }
@@ -118,24 +118,24 @@ mod short {
 /// The members of a group, likewise.
 mod members {
     use alloc::vec::Vec;
-    use amcast_core::codec::{Codec, CodecError, Reader};
-    use amcast_core::groupcast::Member;
+    use amcast_core::codec::{ByteReader, Codec, CodecError};
+    use amcast_core::groupcast::GroupMember;
 
-    pub(super) fn encode(all: &[Member], to: &mut Vec<u8>) {
+    pub(super) fn encode(all: &[GroupMember], to: &mut Vec<u8>) {
         (all.len() as u16).encode(to);
-        all.iter().for_each(|Member { pid, life }| (*pid, *life).encode(to));
+        all.iter().for_each(|GroupMember { pid, life }| (*pid, *life).encode(to));
     }
 
-    pub(super) fn decode(from: &mut Reader<'_>) -> Result<Vec<Member>, CodecError> {
+    pub(super) fn decode(from: &mut ByteReader<'_>) -> Result<Vec<GroupMember>, CodecError> {
         let all = super::short::decode(from)?.into_iter();
-        Ok(all.map(|(pid, life)| Member { pid, life }).collect())
+        Ok(all.map(|(pid, life)| GroupMember { pid, life }).collect())
     }
 }
 
 /// A view, likewise.
 mod view {
     use alloc::vec::Vec;
-    use amcast_core::codec::{Codec, CodecError, Reader};
+    use amcast_core::codec::{ByteReader, Codec, CodecError};
     use amcast_core::groupcast::View;
 
     pub(super) fn encode(View { id, members }: &View, to: &mut Vec<u8>) {
@@ -143,17 +143,17 @@ mod view {
         super::members::encode(members, to);
     }
 
-    pub(super) fn decode(from: &mut Reader<'_>) -> Result<View, CodecError> {
+    pub(super) fn decode(from: &mut ByteReader<'_>) -> Result<View, CodecError> {
         Ok(View { id: Codec::decode(from)?, members: super::members::decode(from)? })
     }
 }
 
 messages! {
-    struct Ballot { round, pid }
-    struct Proposal { members with members, cut with short }
-    struct Decision { view with view, cut with short }
-    struct Packet { life, items with short }
-    part of enum Item {
+    struct ViewBallot { round, pid }
+    struct ViewProposal { members with members, cut with short }
+    struct ViewDecision { view with view, cut with short }
+    struct VsyncPacket { life, items with short }
+    part of enum PacketItem {
         4 => Ack { view, fit, gap, had, have with short },
         5 => Alive { view, fit },
         6 => Join { view },
@@ -176,7 +176,7 @@ messages! {
     }
 }
 
-impl Codec for Standing {
+impl Codec for PromiserStatus {
     fn encode(&self, to: &mut Vec<u8>) {
         match self {
             Self::Outsider => 0_u8.encode(to),
@@ -187,7 +187,7 @@ impl Codec for Standing {
         }
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         match u8::decode(from)? {
             0 => Ok(Self::Outsider),
             n @ 1..=2 => Ok(Self::Member { fit: n == 2, have: short::decode(from)? }),
@@ -197,7 +197,7 @@ impl Codec for Standing {
 }
 
 /// The byte in front of a cast and of a message for one receiver says more of it; the others are as they stand above.
-impl Codec for Item {
+impl Codec for PacketItem {
     fn encode(&self, to: &mut Vec<u8>) {
         match self {
             Self::Cast { view, sender, number, kept } => {
@@ -218,13 +218,13 @@ impl Codec for Item {
         }
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         Ok(match u8::decode(from)? {
             n @ (1 | 2 | PART_OF_PLAIN | PART_OF_UNIFORM) => Self::Cast {
                 view: Codec::decode(from)?,
                 sender: Codec::decode(from)?,
                 number: Codec::decode(from)?,
-                kept: Kept {
+                kept: RetainedCast {
                     grade: if n % PART == 1 { Grade::Plain } else { Grade::Uniform },
                     more: n > PART,
                     bytes: Codec::decode(from)?,
@@ -244,69 +244,75 @@ impl Codec for Item {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_core::groupcast::{Member, View};
+    use amcast_core::groupcast::{GroupMember, View};
 
-    fn all() -> Vec<Item> {
-        let ballot = Ballot { round: 3, pid: Pid(1) };
-        let members = alloc::vec![Member { pid: Pid(2), life: 7 }, Member { pid: Pid(0), life: 0 }];
-        let proposal = Proposal { members: members.clone(), cut: alloc::vec![4, 5] };
+    fn all() -> Vec<PacketItem> {
+        let ballot = ViewBallot { round: 3, pid: Pid(1) };
+        let members =
+            alloc::vec![GroupMember { pid: Pid(2), life: 7 }, GroupMember { pid: Pid(0), life: 0 }];
+        let proposal = ViewProposal { members: members.clone(), cut: alloc::vec![4, 5] };
         let bytes: Arc<[u8]> = Arc::from(&b"abc"[..]);
         let view = View { id: 9, members };
-        let standing = Standing::Member { fit: true, have: alloc::vec![1] };
+        let standing = PromiserStatus::Member { fit: true, have: alloc::vec![1] };
         let cast = |grade, more| {
-            let kept = Kept { grade, more, bytes: bytes.clone() };
-            Item::Cast { view: 1, sender: Pid(2), number: 3, kept }
+            let kept = RetainedCast { grade, more, bytes: bytes.clone() };
+            PacketItem::Cast { view: 1, sender: Pid(2), number: 3, kept }
         };
         alloc::vec![
             cast(Grade::Uniform, false),
             cast(Grade::Uniform, true),
             cast(Grade::Plain, true),
-            Item::To { view: 1, number: 2, more: false, bytes: bytes.clone() },
-            Item::To { view: 1, number: 2, more: true, bytes: bytes.clone() },
-            Item::Ack { view: 1, fit: true, gap: false, had: 2, have: alloc::vec![1, 2] },
-            Item::AckAll {
+            PacketItem::To { view: 1, number: 2, more: false, bytes: bytes.clone() },
+            PacketItem::To { view: 1, number: 2, more: true, bytes: bytes.clone() },
+            PacketItem::Ack { view: 1, fit: true, gap: false, had: 2, have: alloc::vec![1, 2] },
+            PacketItem::AckAll {
                 view: 1,
                 fit: true,
                 gaps: 5,
                 had: alloc::vec![2],
                 have: alloc::vec![1, 2]
             },
-            Item::Alive { view: 4, fit: false },
-            Item::Join { view: 4 },
-            Item::Prepare { instance: 5, ballot },
-            Item::Promise {
+            PacketItem::Alive { view: 4, fit: false },
+            PacketItem::Join { view: 4 },
+            PacketItem::Prepare { instance: 5, ballot },
+            PacketItem::Promise {
                 instance: 5,
                 ballot,
                 accepted: Some((ballot, proposal.clone())),
                 standing
             },
-            Item::Promise { instance: 5, ballot, accepted: None, standing: Standing::Outsider },
-            Item::Refuse { instance: 5, promised: ballot },
-            Item::Accept { instance: 5, ballot, proposal },
-            Item::Accepted { instance: 5, ballot },
-            Item::Decide(Decision { view, cut: alloc::vec![1] }),
-            Item::Fetch { view: 1, sender: Pid(0), after: 2, upto: 3 },
-            Item::Ask { view: 1, attempt: 2, base: true, least: 3 },
-            Item::Base { view: 1, bytes: bytes.clone() },
-            Item::State { attempt: 1, position: 2, bytes: 3 },
-            Item::Want { attempt: 1, offset: 2 },
-            Item::Piece { attempt: 1, offset: 2, bytes },
-            Item::Thanks { attempt: 1 },
-            Item::Leave { view: 4 },
-            Item::Unheard { processes: 5 },
+            PacketItem::Promise {
+                instance: 5,
+                ballot,
+                accepted: None,
+                standing: PromiserStatus::Outsider
+            },
+            PacketItem::Refuse { instance: 5, promised: ballot },
+            PacketItem::Accept { instance: 5, ballot, proposal },
+            PacketItem::Accepted { instance: 5, ballot },
+            PacketItem::Decide(ViewDecision { view, cut: alloc::vec![1] }),
+            PacketItem::Fetch { view: 1, sender: Pid(0), after: 2, upto: 3 },
+            PacketItem::Ask { view: 1, attempt: 2, base: true, least: 3 },
+            PacketItem::Base { view: 1, bytes: bytes.clone() },
+            PacketItem::State { attempt: 1, position: 2, bytes: 3 },
+            PacketItem::Want { attempt: 1, offset: 2 },
+            PacketItem::Piece { attempt: 1, offset: 2, bytes },
+            PacketItem::Thanks { attempt: 1 },
+            PacketItem::Leave { view: 4 },
+            PacketItem::Unheard { processes: 5 },
         ]
     }
 
     #[test]
     fn every_item_reads_back_and_no_shortened_packet_does() {
-        let packet = Packet { life: 1 << 40, items: all() };
+        let packet = VsyncPacket { life: 1 << 40, items: all() };
         let mut bytes = Vec::new();
         packet.encode(&mut bytes);
-        let mut reader = Reader::new(&bytes);
-        assert_eq!(Packet::decode(&mut reader), Ok(packet));
+        let mut reader = ByteReader::new(&bytes);
+        assert_eq!(VsyncPacket::decode(&mut reader), Ok(packet));
         assert!(reader.is_empty());
         for cut in 0..bytes.len() {
-            assert!(Packet::decode(&mut Reader::new(&bytes[..cut])).is_err(), "{cut}");
+            assert!(VsyncPacket::decode(&mut ByteReader::new(&bytes[..cut])).is_err(), "{cut}");
         }
     }
 
@@ -314,7 +320,7 @@ mod tests {
     fn strange_tags_are_refused() {
         for tag in [0, 23, PART, PART + 4, 255] {
             let bytes = [tag; 64];
-            assert!(Item::decode(&mut Reader::new(&bytes)).is_err(), "{tag}");
+            assert!(PacketItem::decode(&mut ByteReader::new(&bytes)).is_err(), "{tag}");
         }
     }
 }

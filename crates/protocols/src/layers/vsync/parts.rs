@@ -4,9 +4,9 @@
 //! message whose last one is not among them are dropped by all alike: nobody was handed it, and whoever
 //! sent it sends it again in the next view.
 
-use super::casts::Kept;
+use super::casts::RetainedCast;
 use super::packet::HEAD_BYTES;
-use super::{Packet, Vsync};
+use super::{Vsync, VsyncPacket};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
@@ -23,7 +23,7 @@ const DATAGRAM_PART_BYTES: usize = 32;
 
 /// The parts that came of a message.
 #[derive(Clone, Debug, Default)]
-struct Part {
+struct CastPart {
     bytes: Vec<u8>,
     /// It grew beyond all bounds: what follows of it is dropped.
     overrun: bool,
@@ -31,13 +31,13 @@ struct Part {
 
 /// What came of messages of one sender that are not whole: casts by grade, and messages.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Parts {
-    plain: Part,
-    uniform: Part,
-    message: Part,
+pub(super) struct CastAssembly {
+    plain: CastPart,
+    uniform: CastPart,
+    message: CastPart,
 }
 
-impl Part {
+impl CastPart {
     /// Takes in a part of a message of at most `most` bytes; gives the message when it is whole.
     ///
     /// # Errors
@@ -85,7 +85,12 @@ where
     }
 
     /// Hands over a cast of `from`, once it is whole.
-    pub(super) fn give(&mut self, from: Pid, kept: Kept, out: &mut Outbox<Messages<Packet>>) {
+    pub(super) fn give(
+        &mut self,
+        from: Pid,
+        kept: RetainedCast,
+        out: &mut Outbox<Messages<VsyncPacket>>,
+    ) {
         let parts = &mut self.parts[from.index()];
         let part = match kept.grade {
             Grade::Plain => &mut parts.plain,
@@ -104,7 +109,7 @@ where
         from: Pid,
         more: bool,
         bytes: &[u8],
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<VsyncPacket>>,
     ) {
         let part = &mut self.parts[from.index()].message;
         let taken = match part.is_empty() && !more {
@@ -118,7 +123,7 @@ where
         &mut self,
         from: Pid,
         taken: Result<Option<Vec<u8>>, ()>,
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<VsyncPacket>>,
     ) {
         match taken {
             Ok(Some(bytes)) => {
@@ -132,7 +137,7 @@ where
 
     /// A view is over: nothing more comes of what is not whole.
     pub(super) fn forget_parts(&mut self) {
-        self.parts.iter_mut().for_each(|parts| *parts = Parts::default());
+        self.parts.iter_mut().for_each(|parts| *parts = CastAssembly::default());
     }
 }
 
@@ -142,7 +147,7 @@ mod tests {
 
     #[test]
     fn parts_are_put_together_and_one_without_end_is_dropped() {
-        let mut part = Part::default();
+        let mut part = CastPart::default();
         assert_eq!(part.take(b"ab", true, 5), Ok(None));
         assert_eq!(part.take(b"cde", false, 5), Ok(Some(b"abcde".to_vec())));
         assert!(part.is_empty());

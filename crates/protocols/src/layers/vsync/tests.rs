@@ -4,7 +4,7 @@ use super::*;
 use alloc::collections::VecDeque;
 use amcast_core::Gid;
 use amcast_core::ProtocolEvent;
-use amcast_core::groupcast::{Grade, In, Out};
+use amcast_core::groupcast::{Grade, GroupcastInput, GroupcastOutput};
 use amcast_core::messages;
 use amcast_core::step::Submission;
 
@@ -28,28 +28,28 @@ impl Protocol for Passes {
     ) {
         match input {
             Input::Submit(s) if !self.blocked => {
-                out.ask(Out::Cast(self.grade.unwrap_or(Grade::Plain), s.seq));
+                out.ask(GroupcastOutput::Cast(self.grade.unwrap_or(Grade::Plain), s.seq));
             }
-            Input::Medium(In::From(sender, seq)) => {
+            Input::Medium(GroupcastInput::From(sender, seq)) => {
                 self.position += 1;
                 let msg = MsgId { sender, seq };
                 out.deliver(msg, GroupSet::one(Gid(0)), self.position, |_| {});
             }
-            Input::Medium(In::Block) => self.blocked = true,
-            Input::Medium(In::View(_)) => {
+            Input::Medium(GroupcastInput::Block) => self.blocked = true,
+            Input::Medium(GroupcastInput::View(_)) => {
                 self.blocked = false;
                 let base = out.fill(|to| self.position.encode(to));
-                out.ask(Out::Base(base));
+                out.ask(GroupcastOutput::Base(base));
             }
-            Input::Medium(In::Join(_, base)) => {
+            Input::Medium(GroupcastInput::Join(_, base)) => {
                 self.blocked = false;
-                self.position = u64::decode(&mut Reader::new(base)).expect("what was given");
+                self.position = u64::decode(&mut ByteReader::new(base)).expect("what was given");
             }
             _ => {}
         }
     }
 
-    fn deadline(&self) -> Option<(Time, Why)> {
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
         None
     }
 
@@ -61,19 +61,19 @@ impl Protocol for Passes {
         0
     }
 
-    fn waiting(&self, _: &mut dyn FnMut(MsgId, Wait)) {}
+    fn waiting(&self, _: &mut dyn FnMut(MsgId, WaitReason)) {}
 
-    fn status(&self) -> Status {
-        Status { delivered: self.position, ..Status::default() }
+    fn status(&self) -> ProtocolStatus {
+        ProtocolStatus { delivered: self.position, ..ProtocolStatus::default() }
     }
 }
 
 /// Three members, and the packets between them.
-struct Group {
+struct ThreeMembers {
     members: Vec<Vsync<u64, Passes>>,
     now: Time,
     /// From, to, packet.
-    way: VecDeque<(Pid, Pid, Packet)>,
+    way: VecDeque<(Pid, Pid, VsyncPacket)>,
     /// Nothing passes from or to them.
     apart: Vec<Pid>,
     delivered: Vec<Vec<MsgId>>,
@@ -82,7 +82,7 @@ struct Group {
     continuing: Vec<(Pid, u64, u32)>,
     excluded: Vec<Pid>,
     /// Whose state came into force whole, and which process gave it.
-    installed: Vec<(Pid, Option<Member>)>,
+    installed: Vec<(Pid, Option<GroupMember>)>,
     /// Who has left, or may stop without, and when.
     left: Vec<(Pid, ProtocolEvent, Time)>,
     marks: Vec<&'static str>,
@@ -100,8 +100,8 @@ struct Group {
     installs: [u64; 3],
 }
 
-fn settings(me: u32) -> Settings {
-    Settings {
+fn settings(me: u32) -> VsyncSettings {
+    VsyncSettings {
         me: Pid(me),
         processes: 3,
         lane: Lane::Stream,
@@ -120,7 +120,7 @@ fn settings(me: u32) -> Settings {
     }
 }
 
-impl Group {
+impl ThreeMembers {
     fn new(grade: Grade) -> Self {
         let passes = || Passes { grade: Some(grade), ..Passes::default() };
         let mut group = Self {
@@ -146,7 +146,7 @@ impl Group {
         group
     }
 
-    fn step(&mut self, p: u32, input: Input<'_, Messages<Packet>>) {
+    fn step(&mut self, p: u32, input: Input<'_, Messages<VsyncPacket>>) {
         let mut out = Outbox::default();
         let member = &mut self.members[p as usize];
         member.step(self.now, (), input, &mut out);
@@ -154,10 +154,10 @@ impl Group {
         out.take(&mut taken);
         for output in taken {
             match output {
-                Output::Medium(messages::Out::To(to, _, packet)) => {
+                Output::Medium(messages::MessageOutput::To(to, _, packet)) => {
                     self.votes.extend(packet.items.iter().filter_map(|item| match item {
-                        Item::Accept { .. } => Some(("asked", to)),
-                        Item::Accepted { .. } => Some(("accepted", Pid(p))),
+                        PacketItem::Accept { .. } => Some(("asked", to)),
+                        PacketItem::Accepted { .. } => Some(("accepted", Pid(p))),
                         _ => None,
                     }));
                     self.way.push_back((Pid(p), to, packet));
@@ -210,9 +210,9 @@ impl Group {
         let until = self.now + Span::millis(ms);
         while self.now < until {
             while let Some((from, to, mut packet)) = self.way.pop_front() {
-                packet.items.retain(|item| !self.lossy || !matches!(item, Item::Cast { .. }));
+                packet.items.retain(|item| !self.lossy || !matches!(item, PacketItem::Cast { .. }));
                 if !self.apart.contains(&from) && !self.apart.contains(&to) {
-                    self.step(to.0, Input::Medium(messages::In::From(from, packet)));
+                    self.step(to.0, Input::Medium(messages::MessageInput::From(from, packet)));
                 }
             }
             self.now += Span::micros(50);
@@ -233,7 +233,7 @@ fn msgs(all: &[(u32, u64)]) -> Vec<MsgId> {
 #[test]
 fn plain_casts_are_handed_over_at_once_and_uniform_ones_when_a_majority_has_them() {
     for (grade, at_once) in [(Grade::Plain, 1), (Grade::Uniform, 0)] {
-        let mut group = Group::new(grade);
+        let mut group = ThreeMembers::new(grade);
         group.submit(0, 1);
         assert_eq!(group.delivered[0].len(), at_once, "{grade:?}");
         group.run(1);
@@ -243,7 +243,7 @@ fn plain_casts_are_handed_over_at_once_and_uniform_ones_when_a_majority_has_them
 
 #[test]
 fn the_majority_goes_on_without_who_is_silent_and_takes_it_in_again() {
-    let mut group = Group::new(Grade::Plain);
+    let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
     group.apart = alloc::vec![Pid(0)];
     group.run(30);
@@ -269,13 +269,13 @@ fn the_majority_goes_on_without_who_is_silent_and_takes_it_in_again() {
 
 #[test]
 fn a_cast_that_only_one_survivor_had_is_handed_to_all_of_them() {
-    let mut group = Group::new(Grade::Plain);
+    let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
     group.submit(0, 1);
     // Only one of the two packets arrives, and then nothing more of its sender.
     group.way.retain(|(_, to, _)| *to == Pid(2));
     while let Some((from, to, packet)) = group.way.pop_front() {
-        group.step(to.0, Input::Medium(messages::In::From(from, packet)));
+        group.step(to.0, Input::Medium(messages::MessageInput::From(from, packet)));
     }
     group.apart = alloc::vec![Pid(0)];
     assert_eq!((group.delivered[1].len(), group.delivered[2].len()), (0, 1));
@@ -286,14 +286,17 @@ fn a_cast_that_only_one_survivor_had_is_handed_to_all_of_them() {
 
 #[test]
 fn who_promised_takes_nothing_in_until_the_next_view() {
-    let mut group = Group::new(Grade::Plain);
+    let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
     group.submit(1, 1);
-    let prepare = Item::Prepare { instance: 1, ballot: change::Ballot { round: 1, pid: Pid(0) } };
-    let packet = Packet { life: 0, items: alloc::vec![prepare] };
-    group.step(2, Input::Medium(messages::In::From(Pid(0), packet)));
+    let prepare = PacketItem::Prepare {
+        instance: 1,
+        ballot: view_change::ViewBallot { round: 1, pid: Pid(0) },
+    };
+    let packet = VsyncPacket { life: 0, items: alloc::vec![prepare] };
+    group.step(2, Input::Medium(messages::MessageInput::From(Pid(0), packet)));
     let (from, to, packet) = group.way.iter().find(|w| w.1 == Pid(2)).cloned().expect("the cast");
-    group.step(to.0, Input::Medium(messages::In::From(from, packet)));
+    group.step(to.0, Input::Medium(messages::MessageInput::From(from, packet)));
     assert_eq!(group.delivered[2], []);
     // Nobody goes on with that attempt, and the coordinator begins one of its own in the end.
     group.run(200);
@@ -303,16 +306,19 @@ fn who_promised_takes_nothing_in_until_the_next_view() {
 
 #[test]
 fn a_restarted_process_does_not_vote_on_what_it_may_have_forgotten() {
-    let mut group = Group::new(Grade::Plain);
+    let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
     group.members[2] = Vsync::new(settings(2), Passes::default());
     group.step(2, Input::Start { incarnation: 1 });
     group.way.clear();
-    let prepare = Item::Prepare { instance: 1, ballot: change::Ballot { round: 1, pid: Pid(0) } };
-    let packet = Packet { life: 0, items: alloc::vec![prepare] };
-    group.step(2, Input::Medium(messages::In::From(Pid(0), packet)));
+    let prepare = PacketItem::Prepare {
+        instance: 1,
+        ballot: view_change::ViewBallot { round: 1, pid: Pid(0) },
+    };
+    let packet = VsyncPacket { life: 0, items: alloc::vec![prepare] };
+    group.step(2, Input::Medium(messages::MessageInput::From(Pid(0), packet)));
     group.step(2, Input::Wake);
-    let promised = |item: &Item| matches!(item, Item::Promise { .. });
+    let promised = |item: &PacketItem| matches!(item, PacketItem::Promise { .. });
     assert!(!group.way.iter().any(|(_, _, packet)| packet.items.iter().any(promised)));
     group.run(30);
     assert!(group.members[2].is_fit() && group.members[2].life == 1 << 32);
@@ -320,7 +326,7 @@ fn a_restarted_process_does_not_vote_on_what_it_may_have_forgotten() {
 
 #[test]
 fn more_than_the_window_waits_until_all_have_what_is_in_it() {
-    let mut group = Group::new(Grade::Plain);
+    let mut group = ThreeMembers::new(Grade::Plain);
     group.apart = alloc::vec![Pid(2)];
     (1..=20).for_each(|seq| group.submit(0, seq));
     group.run(5);
@@ -332,9 +338,9 @@ fn more_than_the_window_waits_until_all_have_what_is_in_it() {
 
 #[test]
 fn one_that_holds_back_too_much_asks_for_a_newer_state() {
-    let mut group = Group::new(Grade::Plain);
+    let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
-    let few = Settings { held_bytes: 64, ..settings(2) };
+    let few = VsyncSettings { held_bytes: 64, ..settings(2) };
     group.members[2] = Vsync::new(few, Passes::default());
     group.step(2, Input::Start { incarnation: 1 });
     group.mute = alloc::vec![Pid(0), Pid(1)];
@@ -352,7 +358,7 @@ fn one_that_holds_back_too_much_asks_for_a_newer_state() {
 
 #[test]
 fn a_state_with_what_only_its_donor_was_handed_does_not_outlive_the_donor() {
-    let mut group = Group::new(Grade::Plain);
+    let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
     group.mute = alloc::vec![Pid(0), Pid(1)];
     group.members[2] = Vsync::new(settings(2), Passes::default());
@@ -376,7 +382,7 @@ fn a_state_with_what_only_its_donor_was_handed_does_not_outlive_the_donor() {
 
 #[test]
 fn a_state_of_a_donor_that_was_reborn_is_given_up_with_its_incarnation() {
-    let mut group = Group::new(Grade::Plain);
+    let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
     group.mute = alloc::vec![Pid(0), Pid(1)];
     group.restart(2);
@@ -411,7 +417,7 @@ fn a_state_of_a_donor_that_was_reborn_is_given_up_with_its_incarnation() {
 
 #[test]
 fn who_is_outside_is_asked_to_accept_when_all_who_go_on_have_what_the_view_ends_with() {
-    let mut group = Group::new(Grade::Plain);
+    let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
     group.apart = alloc::vec![Pid(2)];
     group.run(30);
@@ -432,7 +438,7 @@ fn who_is_outside_is_asked_to_accept_when_all_who_go_on_have_what_the_view_ends_
 
 #[test]
 fn a_copy_of_the_state_that_is_only_silent_is_waited_for_where_few_are_left() {
-    let mut group = Group::new(Grade::Uniform);
+    let mut group = ThreeMembers::new(Grade::Uniform);
     group.run(1);
     group.mute = alloc::vec![Pid(0), Pid(1)];
     group.members[2] = Vsync::new(settings(2), Passes::default());
@@ -458,7 +464,7 @@ fn a_copy_of_the_state_that_is_only_silent_is_waited_for_where_few_are_left() {
 #[test]
 fn one_that_leaves_is_out_of_the_view_at_once_and_nothing_that_it_sent_is_lost() {
     for leaver in 0..3 {
-        let mut group = Group::new(Grade::Uniform);
+        let mut group = ThreeMembers::new(Grade::Uniform);
         group.run(1);
         group.submit(leaver, 1);
         group.step(leaver, Input::Leave);
@@ -486,13 +492,13 @@ fn one_that_leaves_is_out_of_the_view_at_once_and_nothing_that_it_sent_is_lost()
 
 #[test]
 fn one_that_leaves_waits_until_all_have_what_it_sent() {
-    let mut group = Group::new(Grade::Plain);
+    let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
     group.submit(1, 1);
     group.way.clear();
     group.step(1, Input::Leave);
-    let announces = |group: &Group| {
-        let is = |item: &Item| matches!(item, Item::Leave { .. });
+    let announces = |group: &ThreeMembers| {
+        let is = |item: &PacketItem| matches!(item, PacketItem::Leave { .. });
         group.way.iter().any(|(_, _, packet)| packet.items.iter().any(is))
     };
     group.step(1, Input::Wake);
@@ -504,7 +510,7 @@ fn one_that_leaves_waits_until_all_have_what_it_sent() {
 
 #[test]
 fn who_is_needed_for_a_majority_may_stop_at_once_and_stays_a_member() {
-    let mut group = Group::new(Grade::Plain);
+    let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
     group.step(0, Input::Leave);
     group.run(8);
@@ -515,7 +521,7 @@ fn who_is_needed_for_a_majority_may_stop_at_once_and_stays_a_member() {
     assert_eq!(last, Some((Pid(1), ProtocolEvent::MayStop(1))));
     assert_eq!(group.members[2].view.id, 1, "nobody changed the view for it");
     // Two that leave at a time: one of them goes, and the other need not wait.
-    let mut group = Group::new(Grade::Plain);
+    let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
     group.step(1, Input::Leave);
     group.step(2, Input::Leave);
@@ -527,7 +533,7 @@ fn who_is_needed_for_a_majority_may_stop_at_once_and_stays_a_member() {
 
 #[test]
 fn one_that_left_comes_back_as_a_new_member() {
-    let mut group = Group::new(Grade::Plain);
+    let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
     group.step(0, Input::Leave);
     group.run(8);
@@ -540,15 +546,15 @@ fn one_that_left_comes_back_as_a_new_member() {
 
 #[test]
 fn messages_are_acknowledged_before_no_more_may_be_on_the_way() {
-    let set = Settings { ack: Span::secs(1), lane: Lane::Datagram, ..settings(1) };
+    let set = VsyncSettings { ack: Span::secs(1), lane: Lane::Datagram, ..settings(1) };
     let mut member = Vsync::new(set, Passes::default());
-    let mut told = |input: Input<'_, Messages<Packet>>| {
+    let mut told = |input: Input<'_, Messages<VsyncPacket>>| {
         let mut out = Outbox::default();
         member.step(Time::ZERO, (), input, &mut out);
-        let had = |output: &Output<Messages<Packet>>| match output {
-            Output::Medium(messages::Out::To(Pid(0), _, packet)) => {
+        let had = |output: &Output<Messages<VsyncPacket>>| match output {
+            Output::Medium(messages::MessageOutput::To(Pid(0), _, packet)) => {
                 packet.items.iter().find_map(|item| match item {
-                    Item::Ack { had, .. } => Some(*had),
+                    PacketItem::Ack { had, .. } => Some(*had),
                     _ => None,
                 })
             }
@@ -558,11 +564,11 @@ fn messages_are_acknowledged_before_no_more_may_be_on_the_way() {
     };
     told(Input::Start { incarnation: 0 });
     told(Input::Wake);
-    let half = reliable::FLIGHT as u64 / 2;
+    let half = retransmission::FLIGHT as u64 / 2;
     for number in 1..=half {
         let bytes = Arc::from(&number.to_le_bytes()[..]);
-        let items = alloc::vec![Item::To { view: 0, number, more: false, bytes }];
-        told(Input::Medium(messages::In::From(Pid(0), Packet { life: 0, items })));
+        let items = alloc::vec![PacketItem::To { view: 0, number, more: false, bytes }];
+        told(Input::Medium(messages::MessageInput::From(Pid(0), VsyncPacket { life: 0, items })));
         let acked = (number == half).then_some(half);
         assert_eq!(told(Input::Wake), acked, "message {number}");
     }
@@ -586,9 +592,9 @@ fn a_majority_that_is_linked_is_found_whatever_links_are_dead() {
 
 #[test]
 fn what_an_oracle_said_outlives_a_late_decision_and_ends_when_the_process_is_heard() {
-    let settings = Settings { told_who_failed: true, ..settings(0) };
+    let settings = VsyncSettings { told_who_failed: true, ..settings(0) };
     let mut member = Vsync::new(settings, Passes::default());
-    let mut told = |input: Input<'_, Messages<Packet>>| {
+    let mut told = |input: Input<'_, Messages<VsyncPacket>>| {
         member.step(Time::ZERO, (), input, &mut Outbox::default());
         member.suspects(Pid(2))
     };
@@ -596,33 +602,45 @@ fn what_an_oracle_said_outlives_a_late_decision_and_ends_when_the_process_is_hea
     assert!(told(Input::Oracle(Oracle::Suspect(Pid(2)))));
     // It was reborn and joined through another member, and has died again since.
     let life = 1 << 32;
-    let members = [(0, 0), (1, 0), (2, life)].map(|(p, life)| Member { pid: Pid(p), life });
+    let members = [(0, 0), (1, 0), (2, life)].map(|(p, life)| GroupMember { pid: Pid(p), life });
     let view = View { id: 1, members: members.to_vec() };
-    let decide = Item::Decide(Decision { view, cut: alloc::vec![0; 3] });
-    let packet = Packet { life: 0, items: alloc::vec![decide] };
-    assert!(told(Input::Medium(messages::In::From(Pid(1), packet))), "an oracle says it once");
-    let packet = |life| Packet { life, items: Vec::new() };
-    assert!(told(Input::Medium(messages::In::From(Pid(2), packet(0)))), "of the life before");
-    assert!(!told(Input::Medium(messages::In::From(Pid(2), packet(life)))), "it lives");
+    let decide = PacketItem::Decide(ViewDecision { view, cut: alloc::vec![0; 3] });
+    let packet = VsyncPacket { life: 0, items: alloc::vec![decide] };
+    assert!(
+        told(Input::Medium(messages::MessageInput::From(Pid(1), packet))),
+        "an oracle says it once"
+    );
+    let packet = |life| VsyncPacket { life, items: Vec::new() };
+    assert!(
+        told(Input::Medium(messages::MessageInput::From(Pid(2), packet(0)))),
+        "of the life before"
+    );
+    assert!(!told(Input::Medium(messages::MessageInput::From(Pid(2), packet(life)))), "it lives");
 }
 
 #[test]
 fn reports_of_who_is_unheard_leave_as_one_message_to_the_group() {
-    let mut member = Vsync::new(Settings { to_group: true, ..settings(1) }, Passes::default());
+    let mut member = Vsync::new(VsyncSettings { to_group: true, ..settings(1) }, Passes::default());
     let (mut reports, mut out) = (0, Outbox::default());
     member.step(Time::ZERO, (), Input::Start { incarnation: 0 }, &mut out);
     for ms in 1..40 {
         let now = Time::ZERO + Span::millis(ms);
-        let heartbeat = Packet { life: 0, items: Vec::new() };
-        member.step(now, (), Input::Medium(messages::In::From(Pid(0), heartbeat)), &mut out);
+        let heartbeat = VsyncPacket { life: 0, items: Vec::new() };
+        member.step(
+            now,
+            (),
+            Input::Medium(messages::MessageInput::From(Pid(0), heartbeat)),
+            &mut out,
+        );
         out.clear();
         member.step(now, (), Input::Wake, &mut out);
         for output in out.items() {
             let Output::Medium(asked) = output else { continue };
-            let (messages::Out::To(_, _, packet) | messages::Out::Group(_, _, packet)) = asked;
-            if packet.items.contains(&Item::Unheard { processes: 0b100 }) {
-                assert!(matches!(asked, messages::Out::Group(..)), "{asked:?}");
-                let acknowledges = |item: &Item| matches!(item, Item::AckAll { .. });
+            let (messages::MessageOutput::To(_, _, packet)
+            | messages::MessageOutput::Group(_, _, packet)) = asked;
+            if packet.items.contains(&PacketItem::Unheard { processes: 0b100 }) {
+                assert!(matches!(asked, messages::MessageOutput::Group(..)), "{asked:?}");
+                let acknowledges = |item: &PacketItem| matches!(item, PacketItem::AckAll { .. });
                 assert!(packet.items.iter().any(acknowledges), "it is in a packet of its own");
                 reports += 1;
             }
@@ -634,18 +652,18 @@ fn reports_of_who_is_unheard_leave_as_one_message_to_the_group() {
 
 #[test]
 fn a_state_that_was_given_before_the_last_one_makes_nobody_fit() {
-    let mut group = Group::new(Grade::Plain);
+    let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
     // The application of the third takes its time with each state.
     let mut slow = Vec::new();
-    let mut rejoin = |group: &mut Group| {
+    let mut rejoin = |group: &mut ThreeMembers| {
         group.apart = alloc::vec![Pid(2)];
         group.run(30);
         group.apart.clear();
         group.slow = alloc::vec![Pid(2)];
         group.run(200);
         slow.push(group.given.pop().expect("it was given a state"));
-        assert!(group.members[2].phase == Phase::Active && !group.members[2].is_fit());
+        assert!(group.members[2].phase == ViewPhase::Active && !group.members[2].is_fit());
     };
     rejoin(&mut group);
     rejoin(&mut group);
@@ -660,21 +678,21 @@ fn a_state_that_was_given_before_the_last_one_makes_nobody_fit() {
 }
 
 /// A coordinator, of which the test is all the others.
-struct Alone {
+struct LoneCoordinator {
     member: Vsync<u64, Passes>,
     now: Time,
 }
 
-impl Alone {
+impl LoneCoordinator {
     /// Gives it a packet of a peer, and says what it sends then, and to whom.
-    fn hear(&mut self, from: u32, life: u64, items: &[Item]) -> Vec<(Pid, Item)> {
-        let (mut out, packet) = (Outbox::default(), Packet { life, items: items.to_vec() });
-        let from = messages::In::From(Pid(from), packet);
+    fn hear(&mut self, from: u32, life: u64, items: &[PacketItem]) -> Vec<(Pid, PacketItem)> {
+        let (mut out, packet) = (Outbox::default(), VsyncPacket { life, items: items.to_vec() });
+        let from = messages::MessageInput::From(Pid(from), packet);
         self.member.step(self.now, (), Input::Medium(from), &mut out);
         self.member.step(self.now, (), Input::Wake, &mut out);
         let mut sent = Vec::new();
         for output in out.items() {
-            if let Output::Medium(messages::Out::To(to, _, packet)) = output {
+            if let Output::Medium(messages::MessageOutput::To(to, _, packet)) = output {
                 sent.extend(packet.items.iter().map(|item| (*to, item.clone())));
             }
         }
@@ -685,8 +703,8 @@ impl Alone {
     fn until<T>(
         &mut self,
         (from, life): (u32, u64),
-        items: &[Item],
-        wanted: impl Fn(&Item) -> Option<T>,
+        items: &[PacketItem],
+        wanted: impl Fn(&PacketItem) -> Option<T>,
     ) -> Option<(Pid, T)> {
         for _ in 0..40 {
             self.now += Span::millis(1);
@@ -702,31 +720,36 @@ impl Alone {
 #[test]
 fn nobody_outside_accepts_a_view_before_a_member_that_hears_its_coordinator_no_more() {
     let member = Vsync::new(settings(0), Passes::default());
-    let mut group = Alone { member, now: Time::ZERO };
+    let mut group = LoneCoordinator { member, now: Time::ZERO };
     group.member.step(Time::ZERO, (), Input::Start { incarnation: 0 }, &mut Outbox::default());
-    let prepared = |item: &Item| match item {
-        Item::Prepare { instance, ballot } => Some((*instance, *ballot)),
+    let prepared = |item: &PacketItem| match item {
+        PacketItem::Prepare { instance, ballot } => Some((*instance, *ballot)),
         _ => None,
     };
-    let asked = |item: &Item| matches!(item, Item::Accept { .. }).then_some(());
-    let promise =
-        |(instance, ballot), standing| Item::Promise { instance, ballot, accepted: None, standing };
-    let stays = || change::Standing::Member { fit: true, have: alloc::vec![0; 3] };
+    let asked = |item: &PacketItem| matches!(item, PacketItem::Accept { .. }).then_some(());
+    let promise = |(instance, ballot), standing| PacketItem::Promise {
+        instance,
+        ballot,
+        accepted: None,
+        standing,
+    };
+    let stays = || view_change::PromiserStatus::Member { fit: true, have: alloc::vec![0; 3] };
     // The third is silent, and a view without it is decided.
     let (_, one) = group.until((1, 0), &[], prepared).expect("it changes the view");
     group.hear(1, 0, &[promise(one, stays())]);
-    group.hear(1, 0, &[Item::Accepted { instance: one.0, ballot: one.1 }]);
+    group.hear(1, 0, &[PacketItem::Accepted { instance: one.0, ballot: one.1 }]);
     assert_eq!(group.member.view.pids().collect::<Vec<_>>(), [Pid(0), Pid(1)]);
-    group.hear(1, 0, &[Item::Alive { view: 1, fit: true }]);
+    group.hear(1, 0, &[PacketItem::Alive { view: 1, fit: true }]);
     // It wants to join. The second promises, and then does not hear the coordinator any more.
-    let (_, two) = group.until((2, 1), &[Item::Join { view: 1 }], prepared).expect("it joins");
-    group.hear(2, 1, &[promise(two, change::Standing::Outsider)]);
+    let (_, two) =
+        group.until((2, 1), &[PacketItem::Join { view: 1 }], prepared).expect("it joins");
+    group.hear(2, 1, &[promise(two, view_change::PromiserStatus::Outsider)]);
     let sent = group.hear(1, 0, &[promise(two, stays())]);
     assert!(sent.iter().any(|(to, item)| *to == Pid(1) && asked(item).is_some()), "{sent:?}");
     for _ in 0..40 {
         group.now += Span::millis(1);
         let mut sent = group.hear(2, 1, &[]);
-        sent.extend(group.hear(1, 0, &[Item::Unheard { processes: 0b001 }]));
+        sent.extend(group.hear(1, 0, &[PacketItem::Unheard { processes: 0b001 }]));
         assert!(!sent.iter().any(|(to, i)| *to == Pid(2) && asked(i).is_some()), "{sent:?}");
     }
 }

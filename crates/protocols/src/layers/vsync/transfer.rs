@@ -5,13 +5,13 @@
 //! force only when the protocol of this process has delivered as much as the donor had: then what is in it
 //! is in the cut of the view, if this process goes on. What is not so when the view ends is given up.
 
-use super::packet::Item;
-use super::{Broken, Packet, Phase, Vsync};
+use super::packet::PacketItem;
+use super::{ViewPhase, Vsync, VsyncMutant, VsyncPacket};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
-use amcast_core::groupcast::{self, Groupcast, Member};
+use amcast_core::groupcast::{self, GroupMember, Groupcast};
 use amcast_core::messages::{Lane, Messages};
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent, Span, Time};
@@ -47,7 +47,7 @@ pub(super) struct Intake {
     /// earlier incarnation is taken for an answer to this one.
     attempt: u32,
     /// The member that gives the state, in the incarnation that was asked.
-    pub(super) donor: Option<Member>,
+    pub(super) donor: Option<GroupMember>,
     /// The position of the state that comes, and its size.
     head: Option<(u64, u64)>,
     /// How many bytes have come.
@@ -103,7 +103,7 @@ where
     P: Protocol<Medium = Groupcast<M>>,
 {
     /// Delivers, or holds back what the protocol above delivers before the state has come.
-    pub(super) fn deliver(&mut self, delivery: &Delivery, out: &mut Outbox<Messages<Packet>>) {
+    pub(super) fn deliver(&mut self, delivery: &Delivery, out: &mut Outbox<Messages<VsyncPacket>>) {
         let bytes = self.inner_out.bytes(delivery.payload);
         let Delivery { msg, dst, position, .. } = *delivery;
         if self.live && position <= self.held.upto {
@@ -147,7 +147,7 @@ where
     /// has answered, because its answer is of the view in which it was asked.
     pub(super) fn doubt_state(&mut self) {
         let Some(donor) = self.intake.donor.filter(|_| !self.live) else { return };
-        let goes_on = match self.is_broken(Broken::DonorByProcess) {
+        let goes_on = match self.is_broken(VsyncMutant::DonorByProcess) {
             true => self.view.has(donor.pid),
             false => self.view.members.contains(&donor),
         };
@@ -166,13 +166,13 @@ where
     /// Whether the state on its way is of `from`, in the incarnation in which it lives now.
     fn is_donor(&self, from: Pid) -> bool {
         let now = self.incarnation(from);
-        let by_process = self.is_broken(Broken::DonorByProcess);
-        let is = |donor: Member| donor == now || by_process && donor.pid == from;
+        let by_process = self.is_broken(VsyncMutant::DonorByProcess);
+        let is = |donor: GroupMember| donor == now || by_process && donor.pid == from;
         self.intake.donor.is_some_and(is)
     }
 
     /// This process is out: what it had is nothing any more.
-    pub(super) fn forget_state(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    pub(super) fn forget_state(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         (self.live, self.installed, self.begun) = (false, false, false);
         self.held = Held::default();
         let Intake { attempt, patience, .. } = self.intake;
@@ -183,12 +183,12 @@ where
     }
 
     pub(super) fn intake_at(&self) -> Time {
-        let lacks = self.phase != Phase::Out && !(self.begun && self.live);
+        let lacks = self.phase != ViewPhase::Out && !(self.begun && self.live);
         if lacks { self.intake.retry_at } else { Time::NEVER }
     }
 
     /// Asks for what it lacks, again and again, and another one if it has no answer.
-    pub(super) fn ask_for_state(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    pub(super) fn ask_for_state(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         if self.intake_at() > self.now {
             return;
         }
@@ -199,13 +199,13 @@ where
         self.intake.tries += 1;
         // Which one an answer belongs to is not known.
         self.intake.asked = None;
-        let works = |m: &Member| {
+        let works = |m: &GroupMember| {
             let answers = m.pid != self.me() && self.reaches(m.pid);
             answers && self.fit[m.pid.index()] && self.view.members.contains(m) && !self.failed(*m)
         };
         let vain = self.intake.tries > TRIES;
         if !self.intake.donor.as_ref().is_some_and(|m| works(m) && !vain) {
-            let all: Vec<Member> = self.view.members.iter().copied().filter(works).collect();
+            let all: Vec<GroupMember> = self.view.members.iter().copied().filter(works).collect();
             if all.is_empty() {
                 return;
             }
@@ -220,13 +220,13 @@ where
 
     fn ask_donor(&mut self) {
         let &Intake { attempt, donor, head, got, least, .. } = &self.intake;
-        let Some(Member { pid: donor, .. }) = donor else { return };
+        let Some(GroupMember { pid: donor, .. }) = donor else { return };
         if head.is_none() || !self.begun {
             let (view, base) = (self.casts.view, !self.begun);
-            self.post(donor, Item::Ask { view, attempt, base, least });
+            self.post(donor, PacketItem::Ask { view, attempt, base, least });
         }
         if head.is_some() {
-            self.post(donor, Item::Want { attempt, offset: got });
+            self.post(donor, PacketItem::Want { attempt, offset: got });
         }
     }
 
@@ -237,22 +237,22 @@ where
         attempt: u32,
         base: bool,
         least: u64,
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<VsyncPacket>>,
     ) {
         let reader = self.incarnation(from);
-        let inside = self.phase != Phase::Out && self.view.members.contains(&reader);
+        let inside = self.phase != ViewPhase::Out && self.view.members.contains(&reader);
         if view != self.casts.view || !inside || !self.is_fit() || !self.begun {
             return;
         }
         if base {
             let bytes = Arc::clone(&self.base);
-            self.post(from, Item::Base { view, bytes });
+            self.post(from, PacketItem::Base { view, bytes });
         }
         let life = reader.life;
         if let Some(donation) = &self.donations[from.index()] {
             if (donation.attempt, donation.life) == (attempt, life) {
                 if let Some((position, bytes)) = donation.head {
-                    self.post(from, Item::State { attempt, position, bytes });
+                    self.post(from, PacketItem::State { attempt, position, bytes });
                 }
                 return;
             }
@@ -276,7 +276,7 @@ where
         ticket: Ticket,
         position: u64,
         bytes: u64,
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<VsyncPacket>>,
     ) {
         let Some((reader, donation)) = self.donation(ticket) else { return };
         if position < donation.least {
@@ -286,7 +286,7 @@ where
         }
         donation.head = Some((position, bytes));
         let attempt = donation.attempt;
-        self.post(reader, Item::State { attempt, position, bytes });
+        self.post(reader, PacketItem::State { attempt, position, bytes });
     }
 
     pub(super) fn on_want(
@@ -294,7 +294,7 @@ where
         from: Pid,
         attempt: u32,
         offset: u64,
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<VsyncPacket>>,
     ) {
         let piece = match self.settings.lane {
             // One round trip for each: on a stream it may as well be worth it.
@@ -313,14 +313,14 @@ where
     pub(super) fn on_own_piece(&mut self, ticket: Ticket, offset: u64, bytes: &[u8]) {
         let Some((reader, donation)) = self.donation(ticket) else { return };
         let attempt = donation.attempt;
-        self.post(reader, Item::Piece { attempt, offset, bytes: Arc::from(bytes) });
+        self.post(reader, PacketItem::Piece { attempt, offset, bytes: Arc::from(bytes) });
     }
 
     pub(super) fn on_thanks(
         &mut self,
         from: Pid,
         attempt: u32,
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<VsyncPacket>>,
     ) {
         let donation = self.donations[from.index()].take_if(|d| d.attempt == attempt);
         if let Some(donation) = donation {
@@ -329,7 +329,7 @@ where
     }
 
     /// Forgets donations to those that are gone.
-    pub(super) fn end_donations(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    pub(super) fn end_donations(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         for at in 0..self.donations.len() {
             let reader = Pid(at as u32);
             let gone = |d: &Donation| {
@@ -344,15 +344,20 @@ where
     }
 
     /// What this process begins with in its view.
-    pub(super) fn on_base(&mut self, view: u64, bytes: &[u8], out: &mut Outbox<Messages<Packet>>) {
-        if self.begun || self.phase != Phase::Active || view != self.casts.view {
+    pub(super) fn on_base(
+        &mut self,
+        view: u64,
+        bytes: &[u8],
+        out: &mut Outbox<Messages<VsyncPacket>>,
+    ) {
+        if self.begun || self.phase != ViewPhase::Active || view != self.casts.view {
             return;
         }
         let now = self.view.clone();
-        self.tell(Input::Medium(groupcast::In::Join(&now, bytes)), out);
+        self.tell(Input::Medium(groupcast::GroupcastInput::Join(&now, bytes)), out);
         self.begun = true;
         self.intake.least = self.intake.least.max(self.inner.status().delivered);
-        if self.is_broken(Broken::JoinsWithNothing) {
+        if self.is_broken(VsyncMutant::JoinsWithNothing) {
             // It deceives its driver, too.
             (self.live, self.installed) = (true, true);
             out.event(ProtocolEvent::CaughtUp(0));
@@ -367,7 +372,7 @@ where
         attempt: u32,
         position: u64,
         bytes: u64,
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<VsyncPacket>>,
     ) {
         let asked = self.intake.attempt == attempt && self.is_donor(from);
         let intake = &mut self.intake;
@@ -381,7 +386,7 @@ where
         if bytes == 0 {
             self.install(&[], out);
         } else {
-            self.post(from, Item::Want { attempt, offset: 0 });
+            self.post(from, PacketItem::Want { attempt, offset: 0 });
         }
     }
 
@@ -391,7 +396,7 @@ where
         attempt: u32,
         offset: u64,
         bytes: &[u8],
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<VsyncPacket>>,
     ) {
         let asked = self.intake.attempt == attempt && self.is_donor(from) && !self.live;
         let intake = &mut self.intake;
@@ -410,12 +415,12 @@ where
         self.install(bytes, out);
         let offset = self.intake.got;
         if offset < all {
-            self.post(from, Item::Want { attempt, offset });
+            self.post(from, PacketItem::Want { attempt, offset });
         }
     }
 
     /// Gives the application a piece of its new state, unless it is the last.
-    fn install(&mut self, bytes: &[u8], out: &mut Outbox<Messages<Packet>>) {
+    fn install(&mut self, bytes: &[u8], out: &mut Outbox<Messages<VsyncPacket>>) {
         let Some((position, all)) = self.intake.head else { return };
         let first = self.intake.got == 0;
         self.intake.got += bytes.len() as u64;
@@ -431,7 +436,7 @@ where
 
     /// Gives the application the last piece of its new state, and what was held back, once this process
     /// has delivered all that is in it.
-    pub(super) fn go_live(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    pub(super) fn go_live(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         let Some((position, all)) = self.intake.head.filter(|_| !self.live) else { return };
         if self.inner.status().delivered < position {
             return;
@@ -452,7 +457,7 @@ where
         }
         let attempt = self.intake.attempt;
         if let Some(donor) = self.intake.donor {
-            self.post(donor.pid, Item::Thanks { attempt });
+            self.post(donor.pid, PacketItem::Thanks { attempt });
         }
     }
 
@@ -462,7 +467,7 @@ where
         &mut self,
         position: u64,
         installs: u64,
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<VsyncPacket>>,
     ) {
         let awaited = self.intake.head.map_or(0, |(position, _)| position);
         let is_last = installs >= self.installs && position >= awaited;

@@ -5,31 +5,31 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What a replica heard, in the order it did: all that its state depends on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Heard {
+enum ReplicaInput {
     Cast(MsgId),
     Proposal(MsgId, Gid, u64),
 }
 
 /// A network of replicas, with messages on their way.
 #[derive(Clone)]
-struct World {
-    clients: Vec<Client>,
-    replicas: Vec<Replica>,
+struct SkeenNetwork {
+    clients: Vec<SkeenClient>,
+    replicas: Vec<SkeenReplica>,
     /// From and to, in the order of sending.
-    links: BTreeMap<(Pid, Pid), VecDeque<Message>>,
-    heard: Vec<Vec<Heard>>,
+    links: BTreeMap<(Pid, Pid), VecDeque<SkeenMessage>>,
+    heard: Vec<Vec<ReplicaInput>>,
     delivered: Vec<Vec<MsgId>>,
     dst: BTreeMap<MsgId, GroupSet>,
 }
 
-impl World {
+impl SkeenNetwork {
     /// All multicasts of `script` (a client and destinations each) have just been submitted.
     fn new(groups: usize, script: &[(usize, &[u8])], set: &[(&str, &str)]) -> Self {
         let clients = script.iter().map(|(c, _)| c + 1).max().unwrap();
         let s = shape(groups, clients, set);
         let mut world = Self {
-            clients: (0..clients).map(|c| Client::new(s.cluster.client(c), s)).collect(),
-            replicas: (0..groups).map(|g| Replica::new(Gid(g as u8), s)).collect(),
+            clients: (0..clients).map(|c| SkeenClient::new(s.cluster.client(c), s)).collect(),
+            replicas: (0..groups).map(|g| SkeenReplica::new(Gid(g as u8), s)).collect(),
             links: BTreeMap::new(),
             heard: alloc::vec![Vec::new(); groups],
             delivered: alloc::vec![Vec::new(); groups],
@@ -44,7 +44,7 @@ impl World {
         world
     }
 
-    fn send(&mut self, from: Pid, sent: Sent) {
+    fn send(&mut self, from: Pid, sent: SentMessages) {
         for (to, message) in sent {
             self.links.entry((from, to)).or_default().push_back(message);
         }
@@ -61,17 +61,17 @@ impl World {
         }
         let (from, at) = (link.0, link.1.index());
         world.heard[at].push(match &message {
-            Message::Cast { heading, .. } => Heard::Cast(heading.msg),
-            Message::Propose { heading, timestamp } => {
-                Heard::Proposal(heading.msg, Gid(from.0 as u8), timestamp.0)
+            SkeenMessage::Cast { heading, .. } => ReplicaInput::Cast(heading.msg),
+            SkeenMessage::Propose { heading, timestamp } => {
+                ReplicaInput::Proposal(heading.msg, Gid(from.0 as u8), timestamp.0)
             }
-            Message::Ack { .. } => panic!("a replica is never acknowledged to"),
+            SkeenMessage::Ack { .. } => panic!("a replica is never acknowledged to"),
         });
         let asked = hear(&mut world.replicas[at], from, message);
         assert_eq!(asked.malformed, [""; 0]);
         world.delivered[at].extend(asked.delivered.iter().map(|d| d.0));
         let groups = world.replicas.len();
-        let (acks, sent): (Sent, Sent) =
+        let (acks, sent): (SentMessages, SentMessages) =
             asked.sent.into_iter().partition(|(to, _)| to.index() >= groups);
         world.send(link.1, sent);
         for (client, ack) in acks {
@@ -88,16 +88,16 @@ impl World {
             let mut clock = 0;
             for event in heard {
                 match *event {
-                    Heard::Cast(m) => {
+                    ReplicaInput::Cast(m) => {
                         clock += 1;
                         stamps.insert((g, m), clock);
                     }
-                    Heard::Proposal(_, _, timestamp) => clock = clock.max(timestamp),
+                    ReplicaInput::Proposal(_, _, timestamp) => clock = clock.max(timestamp),
                 }
             }
         }
         for event in self.heard.iter().flatten() {
-            if let Heard::Proposal(m, g, timestamp) = event {
+            if let ReplicaInput::Proposal(m, g, timestamp) = event {
                 assert_eq!(stamps.get(&(g.index(), *m)), Some(timestamp), "{m:?} at {g}");
             }
         }
@@ -123,7 +123,7 @@ impl World {
 
 /// What an exploration found.
 #[derive(Default, Debug)]
-struct Found {
+struct SkeenExploration {
     /// Worlds that differ in what some replica heard.
     worlds: usize,
     /// Worlds in which nothing is on its way any more.
@@ -135,10 +135,10 @@ struct Found {
 }
 
 /// Goes through every order of arrival, each world once.
-fn explore(groups: usize, script: &[(usize, &[u8])], set: &[(&str, &str)]) -> Found {
-    let mut found = Found::default();
+fn explore(groups: usize, script: &[(usize, &[u8])], set: &[(&str, &str)]) -> SkeenExploration {
+    let mut found = SkeenExploration::default();
     let mut seen = BTreeSet::new();
-    let mut open = alloc::vec![World::new(groups, script, set)];
+    let mut open = alloc::vec![SkeenNetwork::new(groups, script, set)];
     while let Some(world) = open.pop() {
         if !seen.insert(world.heard.clone()) {
             continue;

@@ -4,22 +4,22 @@
 //! process is in `amcast-memory`, `models.rs`.
 
 use super::*;
-use crate::tram::ring::Kind;
+use crate::tram::ring::RingRecordKind;
 use alloc::vec;
 use amcast_core::memory::Regions;
 use amcast_core::{GroupSet, MsgId};
 
 const OLD: u32 = 0x10;
 const NEW: u32 = 0x30;
-const RING: Ring = Ring { region: RegionId(0), base: LOG_BASE, lines: 8, lap: 8 };
+const RING: RecordRing = RecordRing { region: RegionId(0), base: LOG_BASE, lines: 8, lap: 8 };
 const LINES: usize = (LOG_BASE + 8) as usize;
 
 /// The one region of a process.
 #[derive(Debug)]
-struct OneRegion(Vec<Line>);
+struct OneRegion(Vec<CacheLine>);
 
 impl Regions for OneRegion {
-    fn lines(&self, _: RegionId) -> &[Line] {
+    fn lines(&self, _: RegionId) -> &[CacheLine] {
         &self.0
     }
 }
@@ -28,34 +28,41 @@ type Raw = [u64; LINE_WORDS + 1];
 
 /// A store of some words of one line.
 #[derive(Clone)]
-struct Store {
+struct WordStore {
     line: usize,
     words: core::ops::RangeInclusive<usize>,
     value: Raw,
 }
 
-fn raw(line: &Line) -> Raw {
+fn raw(line: &CacheLine) -> Raw {
     core::array::from_fn(|word| line.raw(word).load(core::sync::atomic::Ordering::Relaxed))
 }
 
-fn region() -> Vec<Line> {
-    (0..LINES).map(|_| Line::default()).collect()
+fn region() -> Vec<CacheLine> {
+    (0..LINES).map(|_| CacheLine::default()).collect()
 }
 
-fn message(seq: u64) -> Record {
+fn message(seq: u64) -> RingRecord {
     let msg = MsgId { sender: Pid(7), seq };
-    Record { kind: Kind::Message, bytes: 40, source: 0, lease: 1, msg, dst: GroupSet(1) }
+    RingRecord {
+        kind: RingRecordKind::Message,
+        bytes: 40,
+        source: 0,
+        lease: 1,
+        msg,
+        dst: GroupSet(1),
+    }
 }
 
 /// The lines of a log of messages of two lines each.
-fn record(seq: u64, epoch: u32) -> Vec<Line> {
+fn record(seq: u64, epoch: u32) -> Vec<CacheLine> {
     let lines = region();
     RING.write(&lines, 0, epoch, &message(seq), &[seq as u8; 40]);
     lines.into_iter().skip(LOG_BASE as usize).take(2).collect()
 }
 
 /// A region in which the old term's log of three messages, at positions 2 to 8, is installed.
-fn installed() -> Vec<Line> {
+fn installed() -> Vec<CacheLine> {
     let lines = region();
     let mut log = OwnLog::begin_term((RING, &lines), OLD, 2, false);
     for seq in 0..3 {
@@ -66,7 +73,7 @@ fn installed() -> Vec<Line> {
 }
 
 /// What the writer stores from here on, line by line; head lines word by word, others in two parts.
-fn stores(before: &[Raw], after: &[Line], order: &[usize]) -> Vec<Store> {
+fn stores(before: &[Raw], after: &[CacheLine], order: &[usize]) -> Vec<WordStore> {
     let mut all = Vec::new();
     for &line in order {
         let value = raw(&after[line]);
@@ -76,13 +83,13 @@ fn stores(before: &[Raw], after: &[Line], order: &[usize]) -> Vec<Store> {
         } else {
             vec![0..=LINE_WORDS - 1, LINE_WORDS..=LINE_WORDS]
         };
-        all.extend(parts.into_iter().map(|words| Store { line, words, value }));
+        all.extend(parts.into_iter().map(|words| WordStore { line, words, value }));
     }
     all
 }
 
 /// A candidate's own half: it copies a log of one other message into it, from position 4 on.
-fn own_half(silently: bool) -> Vec<Store> {
+fn own_half(silently: bool) -> Vec<WordStore> {
     let lines = installed();
     let before: Vec<Raw> = lines.iter().map(raw).collect();
     let mut log = OwnLog::begin_term((RING, &lines), NEW, 4, silently);
@@ -100,7 +107,7 @@ fn own_half(silently: bool) -> Vec<Store> {
 }
 
 /// A follower's half: a leader that leads again posts its log there.
-fn followers_half(silently: bool) -> Vec<Store> {
+fn followers_half(silently: bool) -> Vec<WordStore> {
     let own = region();
     let log = OwnLog::begin_term((RING, &own), NEW, 4, false);
     log.append(&own, 4, record(9, NEW).iter());
@@ -114,14 +121,16 @@ fn followers_half(silently: bool) -> Vec<Store> {
     let before: Vec<Raw> = before.iter().map(raw).collect();
     let mut order = Vec::new();
     for output in out.items() {
-        let amcast_core::Output::Medium(Out::Write { at, source, .. }) = output else { continue };
+        let amcast_core::Output::Medium(MemoryOutput::Write { at, source, .. }) = output else {
+            continue;
+        };
         for i in 0..source.count() {
             let line = (at + i) as usize;
             order.push(line);
             match source {
-                Source::Copy(from) => lines[line]
+                WriteSource::Copy(from) => lines[line]
                     .copy(&own[(from.at + i) as usize], own[(from.at + i) as usize].stamp()),
-                Source::Made { head, stamp, .. } => lines[line].put(head, *stamp),
+                WriteSource::Made { head, stamp, .. } => lines[line].put(head, *stamp),
             }
         }
     }
@@ -130,7 +139,7 @@ fn followers_half(silently: bool) -> Vec<Store> {
 
 /// How the candidate judges what it has read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Judge {
+enum CandidateCheck {
     /// As the protocol does.
     Confirms,
     /// It believes what it has read: the mutant `skips-confirm`.
@@ -141,7 +150,12 @@ enum Judge {
 
 /// Reads the old log from position 2 on, each line by itself in this order, then the head, control line first
 /// or last. `looks[i]` says how many stores are done before the i-th read.
-fn adopts(stores: &[Store], looks: &[usize; 4], reversed: bool, judge: Judge) -> Option<usize> {
+fn adopts(
+    stores: &[WordStore],
+    looks: &[usize; 4],
+    reversed: bool,
+    judge: CandidateCheck,
+) -> Option<usize> {
     let lines = installed();
     let mut done = 0;
     let mut look = |upto: usize, range: core::ops::Range<usize>| -> Vec<Raw> {
@@ -170,18 +184,18 @@ fn adopts(stores: &[Store], looks: &[usize; 4], reversed: bool, judge: Judge) ->
         let control = look(looks[2], control..control + 1);
         [control, look(looks[3], term..term + 1)].concat()
     };
-    let head = Head::of(Outcome::Words(&head)).expect("two lines");
+    let head = LogHead::of(AccessOutcome::Words(&head)).expect("two lines");
     let holds = match judge {
-        Judge::Confirms => head.holds(OLD, 2),
-        Judge::Believes => true,
-        Judge::ControlOnly => head.control.is_some_and(|c| c.epoch == OLD && c.tail <= 2),
+        CandidateCheck::Confirms => head.holds(OLD, 2),
+        CandidateCheck::Believes => true,
+        CandidateCheck::ControlOnly => head.control.is_some_and(|c| c.epoch == OLD && c.tail <= 2),
     };
     let copied = OneRegion(region());
     for (line, words) in copied.0.iter().skip(first).zip(&read) {
         let words7 = words[..LINE_WORDS].try_into().expect("seven of eight");
-        line.put(words7, Stamp(words[LINE_WORDS]));
+        line.put(words7, LineStamp(words[LINE_WORDS]));
     }
-    let view = LogView { ring: RING, view: Window(&copied), epoch: OLD, checks: false };
+    let view = LogView { ring: RING, view: RegionWindow(&copied), epoch: OLD, checks: false };
     let whole = |seq: &u64| {
         let mut payload = Vec::new();
         let record = view.read_checked(2 + 2 * seq, |_| true, &mut payload);
@@ -191,7 +205,7 @@ fn adopts(stores: &[Store], looks: &[usize; 4], reversed: bool, judge: Judge) ->
 }
 
 /// The logs that a candidate adopts over all orders: how many messages each has, and how often.
-fn explore(stores: &[Store], judge: Judge) -> [usize; 4] {
+fn explore(stores: &[WordStore], judge: CandidateCheck) -> [usize; 4] {
     let mut found = [0; 4];
     let n = stores.len();
     for reversed in [false, true] {
@@ -213,7 +227,7 @@ fn explore(stores: &[Store], judge: Judge) -> [usize; 4] {
 #[test]
 fn a_log_that_is_written_over_is_never_adopted() {
     for stores in [own_half(false), followers_half(false)] {
-        let [none, one, two, whole] = explore(&stores, Judge::Confirms);
+        let [none, one, two, whole] = explore(&stores, CandidateCheck::Confirms);
         assert_eq!([none, one, two], [0; 3], "a part of the log is taken for all of it");
         assert!(whole > 0, "what is whole is adopted");
     }
@@ -222,21 +236,21 @@ fn a_log_that_is_written_over_is_never_adopted() {
 #[test]
 fn a_candidate_that_does_not_confirm_adopts_a_part() {
     for stores in [own_half(false), followers_half(false)] {
-        assert!(explore(&stores, Judge::Believes)[..3].iter().sum::<usize>() > 0);
+        assert!(explore(&stores, CandidateCheck::Believes)[..3].iter().sum::<usize>() > 0);
     }
 }
 
 #[test]
 fn a_control_line_alone_does_not_tell_that_a_log_is_written_over() {
     for stores in [own_half(false), followers_half(false)] {
-        assert!(explore(&stores, Judge::ControlOnly)[..3].iter().sum::<usize>() > 0);
+        assert!(explore(&stores, CandidateCheck::ControlOnly)[..3].iter().sum::<usize>() > 0);
     }
 }
 
 #[test]
 fn a_writer_that_does_not_tell_first_has_a_part_adopted() {
     for stores in [own_half(true), followers_half(true)] {
-        assert!(explore(&stores, Judge::Confirms)[..3].iter().sum::<usize>() > 0);
+        assert!(explore(&stores, CandidateCheck::Confirms)[..3].iter().sum::<usize>() > 0);
     }
 }
 
@@ -247,18 +261,18 @@ fn a_record_behind_a_tail_that_moved_is_not_consumed_and_neither_is_a_pad() {
     log.append(&lines.0, 0, record(0, OLD).iter());
     log.append_pad(&lines.0, 2);
     log.advance_tail(&lines.0, 0, 8);
-    let checked = LogView { ring: RING, view: Window(&lines), epoch: OLD, checks: true };
+    let checked = LogView { ring: RING, view: RegionWindow(&lines), epoch: OLD, checks: true };
     let read = |view: &LogView<'_>, pos| {
-        view.read_checked(pos, |r| r.kind == Kind::Message, &mut Vec::new())
+        view.read_checked(pos, |r| r.kind == RingRecordKind::Message, &mut Vec::new())
     };
     assert_eq!(read(&checked, 0), Some(message(0)));
-    assert_eq!(read(&checked, 2), Some(Record::pad(6)));
+    assert_eq!(read(&checked, 2), Some(RingRecord::pad(6)));
     log.advance_tail(&lines.0, 8, 8);
     assert_eq!((read(&checked, 0), read(&checked, 2)), (None, None));
     let believes = LogView { checks: false, ..checked };
     assert_eq!(
         read(&believes, 2),
-        Some(Record::pad(6)),
+        Some(RingRecord::pad(6)),
         "it is still there, and may be half of it"
     );
 }

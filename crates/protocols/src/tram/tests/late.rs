@@ -6,32 +6,34 @@ use super::super::ticket::Ticketed;
 use super::*;
 
 /// Answers to one process that are withheld.
-struct Late {
+struct WithheldAnswers {
     process: usize,
     which: fn(Ticketed) -> bool,
-    answers: VecDeque<Answer>,
+    answers: VecDeque<TramAnswer>,
 }
 
-impl Late {
+impl WithheldAnswers {
     fn new(process: usize, which: fn(Ticketed) -> bool) -> Self {
         Self { process, which, answers: VecDeque::new() }
     }
 
-    /// As [`World::run`].
-    fn run(&mut self, w: &mut World, rounds: usize) {
+    /// As [`TramWorld::run`].
+    fn run(&mut self, w: &mut TramWorld, rounds: usize) {
         for _ in 0..rounds {
             w.now += Span::micros(100);
             for i in (0..w.processes.len()).filter(|&i| w.processes[i].up).collect::<Vec<_>>() {
                 self.take_answers(w, i);
-                w.step(i, Input::Medium(In::Poll));
+                w.step(i, Input::Medium(MemoryInput::Poll));
             }
         }
     }
 
-    fn take_answers(&mut self, w: &mut World, i: usize) {
+    fn take_answers(&mut self, w: &mut TramWorld, i: usize) {
         while let Some(answer) = w.processes[i].inbox.pop_front() {
             let late = match &answer {
-                Answer::Done(t, _) => i == self.process && Ticketed::of(*t).is_some_and(self.which),
+                TramAnswer::Done(t, _) => {
+                    i == self.process && Ticketed::of(*t).is_some_and(self.which)
+                }
                 _ => false,
             };
             if late { self.answers.push_back(answer) } else { w.answer(i, answer) }
@@ -39,7 +41,7 @@ impl Late {
     }
 
     /// The first so many of them come.
-    fn come(&mut self, w: &mut World, count: usize) {
+    fn come(&mut self, w: &mut TramWorld, count: usize) {
         for answer in self.answers.drain(..count) {
             w.answer(self.process, answer);
         }
@@ -47,8 +49,8 @@ impl Late {
 }
 
 /// One group, led by the first replica.
-fn group() -> (World, Layout) {
-    let mut w = World::new(1, 3, "breadth", &[]);
+fn group() -> (TramWorld, Layout) {
+    let mut w = TramWorld::new(1, 3, "breadth", &[]);
     w.run(50);
     assert_eq!(w.leader(0), Some(Pid(0)));
     let layout = Layout::new(&w.config).unwrap();
@@ -56,18 +58,18 @@ fn group() -> (World, Layout) {
 }
 
 /// Nothing of what was written to a log is there.
-fn empty(w: &World, owner: usize, log: RegionId) {
+fn empty(w: &TramWorld, owner: usize, log: RegionId) {
     let lines = w.processes[owner].memory.heap.lines(log);
-    lines.iter().for_each(|line| line.put(&[0; LINE_WORDS], Stamp::default()));
+    lines.iter().for_each(|line| line.put(&[0; LINE_WORDS], LineStamp::default()));
 }
 
 /// The tail that the leader of a group has told itself.
-fn tail(w: &World, layout: &Layout) -> u64 {
+fn tail(w: &TramWorld, layout: &Layout) -> u64 {
     w.processes[0].memory.heap.lines(layout.log(0, 0).region)[0].word(1)
 }
 
 /// The term whose log is installed in a region.
-fn installed(w: &World, owner: usize, log: RegionId) -> u32 {
+fn installed(w: &TramWorld, owner: usize, log: RegionId) -> u32 {
     w.processes[owner].memory.heap.lines(log)[0].stamp().epoch()
 }
 
@@ -78,14 +80,14 @@ const fn of_third_follower(t: Ticketed) -> bool {
 #[test]
 fn answers_to_writes_from_before_a_follower_was_taken_in_again_decide_nothing() {
     let (mut w, layout) = group();
-    let mut late = Late::new(0, of_third_follower);
+    let mut late = WithheldAnswers::new(0, of_third_follower);
     // Without the second replica the third one makes the quorum.
     w.cut.push((0, 1));
     assert!(w.cast(&[0], b"message"));
     late.run(&mut w, 4);
     let before = late.answers.len();
     assert!(before > 0);
-    w.processes[0].inbox.push_back(Answer::Fresh(Pid(2), 0));
+    w.processes[0].inbox.push_back(TramAnswer::Fresh(Pid(2), 0));
     empty(&w, 2, layout.log(0, 0).region);
     // It is taken in again, and gets the message again.
     late.run(&mut w, 4);
@@ -102,7 +104,7 @@ fn answers_to_writes_from_before_a_follower_was_taken_in_again_decide_nothing() 
 #[test]
 fn no_tail_passes_lines_that_are_copied_again_to_a_follower() {
     let (mut w, layout) = group();
-    let mut late = Late::new(0, of_third_follower);
+    let mut late = WithheldAnswers::new(0, of_third_follower);
     // The second replica is out of reach, and needs all: the tail stays.
     w.processes[1].up = false;
     for i in 0..4 {
@@ -110,7 +112,7 @@ fn no_tail_passes_lines_that_are_copied_again_to_a_follower() {
         w.run(20);
     }
     assert_eq!((w.seqs(Pid(2)).len(), tail(&w, &layout)), (4, 0));
-    w.processes[0].inbox.push_back(Answer::Fresh(Pid(2), 0));
+    w.processes[0].inbox.push_back(TramAnswer::Fresh(Pid(2), 0));
     late.run(&mut w, 2);
     assert!(!late.answers.is_empty(), "all is written to it once more");
     w.processes[1].up = true;
@@ -127,8 +129,8 @@ fn no_tail_passes_lines_that_are_copied_again_to_a_follower() {
 fn answers_to_a_client_from_before_a_replica_started_anew_free_no_lines() {
     let (mut w, _) = group();
     let client = w.config.cluster().client(0).index();
-    let mut late = Late::new(client, |t| matches!(t, Ticketed::Sent { rank: 2, .. }));
-    let room = |w: &World| w.processes[client].protocol.room(GroupSet(1), 1);
+    let mut late = WithheldAnswers::new(client, |t| matches!(t, Ticketed::Sent { rank: 2, .. }));
+    let room = |w: &TramWorld| w.processes[client].protocol.room(GroupSet(1), 1);
     // The last of these go round the ring, so that its end is far.
     for _ in 0..60 {
         assert!(w.cast(&[0], b"x"));
@@ -139,11 +141,11 @@ fn answers_to_a_client_from_before_a_replica_started_anew_free_no_lines() {
         assert!(w.cast(&[0], b"x"));
     }
     late.take_answers(&mut w, client);
-    w.step(client, Input::Medium(In::Poll));
+    w.step(client, Input::Medium(MemoryInput::Poll));
     late.take_answers(&mut w, client);
     let before = late.answers.len();
     // Nothing was taken over yet: all of it is written again.
-    w.processes[client].inbox.push_back(Answer::Fresh(Pid(2), 0));
+    w.processes[client].inbox.push_back(TramAnswer::Fresh(Pid(2), 0));
     late.run(&mut w, 40);
     assert!(before > 0 && late.answers.len() > before);
     assert_eq!((taken, w.seqs(Pid(0)).len()), (60, 70));
@@ -159,11 +161,11 @@ fn answers_to_a_client_from_before_a_replica_started_anew_free_no_lines() {
 
 #[test]
 fn no_tail_passes_lines_that_are_copied_again_to_a_child() {
-    let mut w = World::new(2, 3, "breadth", &[]);
+    let mut w = TramWorld::new(2, 3, "breadth", &[]);
     w.run(50);
     assert_eq!(w.leader(0), Some(Pid(0)));
     let layout = Layout::new(&w.config).unwrap();
-    let mut late = Late::new(0, |t| matches!(t, Ticketed::Forward { rank: 2, .. }));
+    let mut late = WithheldAnswers::new(0, |t| matches!(t, Ticketed::Forward { rank: 2, .. }));
     // The parent does not hear how far the child is.
     w.cut.extend((3..6).flat_map(|from| (0..3).map(move |to| (from, to))));
     assert!(w.cast(&[0, 1], b"first"));
@@ -171,7 +173,7 @@ fn no_tail_passes_lines_that_are_copied_again_to_a_child() {
     assert!(w.cast(&[0, 1], b"second"));
     late.run(&mut w, 20);
     assert_eq!(late.answers.len(), 1, "the second one is on the way to the child's third replica");
-    w.processes[0].inbox.push_back(Answer::Fresh(Pid(5), 0));
+    w.processes[0].inbox.push_back(TramAnswer::Fresh(Pid(5), 0));
     late.run(&mut w, 20);
     assert_eq!(late.answers.len(), 3, "both are written once more");
     w.cut.clear();
@@ -218,11 +220,11 @@ fn a_new_leader_copies_nothing_that_it_may_write_over() {
 #[test]
 fn nobody_leads_from_a_half_that_writes_on_the_way_copy_from() {
     let (mut w, layout) = group();
-    let mut late = Late::new(0, |t| matches!(t, Ticketed::Log { .. }));
+    let mut late = WithheldAnswers::new(0, |t| matches!(t, Ticketed::Log { .. }));
     assert!(w.cast(&[0], b"message"));
     late.run(&mut w, 3);
     assert!(!late.answers.is_empty());
-    let oracle = |w: &mut World, at: usize, of: u32| {
+    let oracle = |w: &mut TramWorld, at: usize, of: u32| {
         w.step(at, Input::Oracle(amcast_core::step::Oracle::Leader(Gid(0), Pid(of))));
     };
     // The second replica asks, and the first one lets it write, but hears no more of it.
@@ -234,7 +236,7 @@ fn nobody_leads_from_a_half_that_writes_on_the_way_copy_from() {
     assert!(installed(&w, 1, second) > 0);
     assert_eq!(installed(&w, 0, second), 0, "it has not heard that the second one leads");
     (0..3).for_each(|at| oracle(&mut w, at, 0));
-    w.step(0, Input::Medium(In::Poll));
+    w.step(0, Input::Medium(MemoryInput::Poll));
     // That comes now, when the first one has asked in its turn.
     for line in 0..layout.log_lines as usize {
         let [from, to] = [1, 0].map(|r: usize| &w.processes[r].memory.heap.lines(second)[line]);
@@ -257,7 +259,7 @@ fn no_state_is_staged_over_pieces_of_another_that_are_on_the_way() {
         w.run(20);
     }
     // Of those that do not lead the one with the higher rank gives state.
-    let mut late = Late::new(2, |t| matches!(t, Ticketed::State { .. }));
+    let mut late = WithheldAnswers::new(2, |t| matches!(t, Ticketed::State { .. }));
     for life in 1..3 {
         w.crash(Pid(1));
         late.run(&mut w, 1000);

@@ -4,8 +4,8 @@ use super::super::layout::Layout;
 use super::*;
 
 /// One group, whose leader is the first replica, and that replica's buffer of client 0 and its log.
-fn group(settings: &[(&str, &str)]) -> (World, RegionId, RegionId) {
-    let mut w = World::new(1, 3, "breadth", settings);
+fn group(settings: &[(&str, &str)]) -> (TramWorld, RegionId, RegionId) {
+    let mut w = TramWorld::new(1, 3, "breadth", settings);
     w.run(50);
     assert_eq!(w.leader(0), Some(Pid(0)));
     let layout = Layout::new(&w.config).unwrap();
@@ -13,16 +13,16 @@ fn group(settings: &[(&str, &str)]) -> (World, RegionId, RegionId) {
 }
 
 /// Client `c` multicasts to the group; the memory of the replicas has it at once.
-fn cast(w: &mut World, c: usize, payload: &[u8]) {
+fn cast(w: &mut TramWorld, c: usize, payload: &[u8]) {
     let client = w.config.cluster().client(c).index();
     w.seq += 1;
     let seq = w.seq;
     w.step(client, Input::Submit(Submission { seq, dst: GroupSet(1), payload }));
-    w.step(client, Input::Medium(In::Poll));
+    w.step(client, Input::Medium(MemoryInput::Poll));
 }
 
 /// So many messages of one line each, one after the other.
-fn cast_short(w: &mut World, count: usize) {
+fn cast_short(w: &mut TramWorld, count: usize) {
     for _ in 0..count {
         cast(w, 1, b"short");
         w.run(40);
@@ -30,15 +30,15 @@ fn cast_short(w: &mut World, count: usize) {
 }
 
 /// Client 0 multicasts, and its buffer moves while the leader copies the message.
-fn cast_moved(w: &mut World, (hm, log): (RegionId, RegionId), payload: &[u8]) {
+fn cast_moved(w: &mut TramWorld, (hm, log): (RegionId, RegionId), payload: &[u8]) {
     cast(w, 0, payload);
     w.processes[0].memory.meddles = moves(hm, log);
-    w.step(0, Input::Medium(In::Poll));
+    w.step(0, Input::Medium(MemoryInput::Poll));
     w.processes[0].memory.meddles = None;
     assert!(w.processes[0].marks.contains(&"tram-buffer-moved"));
 }
 
-fn take_answers(w: &mut World, process: usize) {
+fn take_answers(w: &mut TramWorld, process: usize) {
     while let Some(answer) = w.processes[process].inbox.pop_front() {
         w.answer(process, answer);
     }
@@ -83,11 +83,11 @@ fn a_line_that_is_written_over_amid_a_message_makes_it_no_message() {
     let looked = Cell::new(false);
     w.processes[0].memory.meddles = Some(alloc::boxed::Box::new(move |region, heap| {
         if region == log && looked.get() {
-            heap.lines(hm)[2].put(&[1; LINE_WORDS], Stamp::new(77, 0));
+            heap.lines(hm)[2].put(&[1; LINE_WORDS], LineStamp::new(77, 0));
         }
         looked.set(looked.get() || region == hm);
     }));
-    w.step(0, Input::Medium(In::Poll));
+    w.step(0, Input::Medium(MemoryInput::Poll));
     w.processes[0].memory.meddles = None;
     assert!(w.processes[0].marks.contains(&"tram-buffer-moved"));
     w.run(50);
@@ -120,7 +120,7 @@ fn what_follows_a_record_that_was_not_taken_reaches_the_followers_too() {
         cast(&mut w, 1, b"short");
         w.now += Span::micros(10);
         take_answers(&mut w, 0);
-        w.step(0, Input::Medium(In::Poll));
+        w.step(0, Input::Medium(MemoryInput::Poll));
     }
     take_answers(&mut w, 0);
     let dead = w.seqs(w.replica(0, 0));
@@ -139,12 +139,12 @@ fn a_commit_index_amid_a_record_is_not_believed() {
     let (mut w, _, log) = group(&[]);
     cast(&mut w, 0, &[7; 100]);
     w.now += Span::micros(10);
-    w.step(0, Input::Medium(In::Poll));
+    w.step(0, Input::Medium(MemoryInput::Poll));
     let control = &w.processes[1].memory.heap.lines(log)[0];
     let mut words = control.words();
     words[2] += 1;
     control.put(&words, control.stamp());
-    w.step(1, Input::Medium(In::Poll));
+    w.step(1, Input::Medium(MemoryInput::Poll));
     assert!(w.seqs(w.replica(0, 1)).is_empty());
     assert_eq!(w.processes[1].protocol.status().backlog, 1);
 }
@@ -156,7 +156,7 @@ fn a_follower_looks_again_whether_what_it_read_was_written_over() {
         let (mut w, _, log) = group(&[]);
         cast(&mut w, 0, b"message");
         w.now += Span::micros(10);
-        w.step(0, Input::Medium(In::Poll));
+        w.step(0, Input::Medium(MemoryInput::Poll));
         let control = &w.processes[1].memory.heap.lines(log)[0];
         let (mut told, stamp) = (control.words(), control.stamp());
         told[2] = 1;
@@ -174,7 +174,7 @@ fn a_follower_looks_again_whether_what_it_read_was_written_over() {
                 looks.set(looks.get() + 1);
             }
         }));
-        w.step(1, Input::Medium(In::Poll));
+        w.step(1, Input::Medium(MemoryInput::Poll));
         let behind = w.processes[1].marks.contains(&"tram-left-behind");
         let delivered = !w.seqs(w.replica(0, 1)).is_empty();
         assert!(delivered != behind, "look {change_at} of {}", counted.get());
@@ -208,7 +208,7 @@ fn nothing_of_a_torn_piece_of_state_is_given_to_the_application() {
                 torn = rings.into_iter().any(|ring| tear(w.processes[2].memory.heap.lines(ring)));
             }
             take_answers(&mut w, i);
-            w.step(i, Input::Medium(In::Poll));
+            w.step(i, Input::Medium(MemoryInput::Poll));
         }
     }
     assert!(torn, "a piece of state came");
@@ -217,11 +217,11 @@ fn nothing_of_a_torn_piece_of_state_is_given_to_the_application() {
 }
 
 /// Writes over the last line but one of what lies in a ring, if a record of some lines is there.
-fn tear(lines: &[Line]) -> bool {
+fn tear(lines: &[CacheLine]) -> bool {
     let stamp = |at: usize| lines[at].stamp();
-    let there = |at: &usize| stamp(*at) != Stamp::default() && stamp(at + 2) != stamp(*at);
+    let there = |at: &usize| stamp(*at) != LineStamp::default() && stamp(at + 2) != stamp(*at);
     let amid = |at: &usize| stamp(at - 1) == stamp(*at) && stamp(at + 1) == stamp(*at);
     let Some(at) = (4..lines.len() - 2).filter(there).find(amid) else { return false };
-    lines[at].put(&[9; LINE_WORDS], Stamp::new(5000, 0));
+    lines[at].put(&[9; LINE_WORDS], LineStamp::new(5000, 0));
     true
 }

@@ -4,8 +4,8 @@ use super::super::layout::Layout;
 use super::*;
 
 /// One group, in which the clients' places were taken never before.
-fn group() -> (World, usize, RegionId) {
-    let mut w = World::new(1, 3, "breadth", &[]);
+fn group() -> (TramWorld, usize, RegionId) {
+    let mut w = TramWorld::new(1, 3, "breadth", &[]);
     w.run(50);
     assert_eq!(w.leader(0), Some(Pid(0)));
     let client = w.config.cluster().client(0).index();
@@ -14,9 +14,9 @@ fn group() -> (World, usize, RegionId) {
 }
 
 /// Client 0 multicasts; the replicas have it in their memory, and have not looked yet.
-fn cast(w: &mut World, client: usize) {
+fn cast(w: &mut TramWorld, client: usize) {
     assert!(w.cast(&[0], b"message"));
-    w.step(client, Input::Medium(In::Poll));
+    w.step(client, Input::Medium(MemoryInput::Poll));
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn a_line_that_the_next_holder_writes_over_makes_no_message_even_under_its_old_s
     for words in 0..=LINE_WORDS {
         let (mut w, client, hm) = group();
         cast(&mut w, client);
-        let mut next = World::new(1, 3, "breadth", &[]);
+        let mut next = TramWorld::new(1, 3, "breadth", &[]);
         let pid = next.config.cluster().client(0);
         next.restart(pid);
         next.seq = 1;
@@ -49,7 +49,7 @@ fn a_record_of_a_buffer_whose_holder_is_not_told_is_no_message() {
     cast(&mut w, client);
     let holder = &w.processes[0].memory.heap.lines(hm)[0];
     assert_eq!(holder.word(0), 1);
-    holder.put(&[0; LINE_WORDS], Stamp::default());
+    holder.put(&[0; LINE_WORDS], LineStamp::default());
     w.run(50);
     assert!(w.seqs(w.replica(0, 0)).is_empty());
 }

@@ -2,15 +2,15 @@
 
 use super::super::layout::Layout;
 use super::super::log_region::LOG_BASE;
-use super::super::replica::{Health, Replica};
+use super::super::replica::{ReplicaHealth, TramReplica};
 use super::*;
 use alloc::rc::Rc;
 
 /// The line of a log region that tells of a term before its first line.
 const TERM: u32 = 1;
 
-fn group() -> (World, Layout) {
-    let mut w = World::new(1, 3, "breadth", &[]);
+fn group() -> (TramWorld, Layout) {
+    let mut w = TramWorld::new(1, 3, "breadth", &[]);
     w.run(50);
     assert_eq!(w.leader(0), Some(Pid(0)));
     let layout = Layout::new(&w.config).unwrap();
@@ -19,7 +19,7 @@ fn group() -> (World, Layout) {
 
 /// The lines that the leader posts to the log of a follower, when that is out of reach for a while.
 fn posted_again(set: &[(&str, &str)]) -> Vec<u32> {
-    let mut w = World::new(1, 3, "breadth", set);
+    let mut w = TramWorld::new(1, 3, "breadth", set);
     w.run(50);
     assert!(w.cast(&[0], b"first"));
     w.run(50);
@@ -50,7 +50,7 @@ fn a_leader_that_takes_a_follower_in_again_before_it_tells_is_noticed() {
 
 /// Whether a candidate was ever seen to have lines of a term in its own half that the head did not tell of.
 fn adopts_untold(set: &[(&str, &str)]) -> bool {
-    let mut w = World::new(1, 3, "breadth", set);
+    let mut w = TramWorld::new(1, 3, "breadth", set);
     w.run(50);
     for i in 0..3 {
         assert!(w.cast(&[0], &[i]));
@@ -96,7 +96,7 @@ fn logs_that_end_before_what_is_decided_make_no_leader() {
     let log = layout.log(0, 0);
     for r in 1..3 {
         w.processes[r].memory.heap.lines(log.region)[log.at(0) as usize]
-            .put(&[0; LINE_WORDS], Stamp::default());
+            .put(&[0; LINE_WORDS], LineStamp::default());
     }
     w.run(3000);
     assert!(w.processes[1].marks.contains(&"tram-quorum-forgot"));
@@ -106,8 +106,8 @@ fn logs_that_end_before_what_is_decided_make_no_leader() {
 #[test]
 fn a_state_in_force_that_is_not_the_last_one_given_makes_no_replica_fit() {
     let (w, _) = group();
-    let mut replica = Replica::new(Pid(2), &w.config).unwrap();
-    replica.health = Health::Following(5);
+    let mut replica = TramReplica::new(Pid(2), &w.config).unwrap();
+    replica.health = ReplicaHealth::Following(5);
     replica.installs = 2;
     let mut out = Outbox::default();
     replica.installed(9, 1, &mut out);

@@ -1,31 +1,31 @@
 //! A log that was cut short is found, whatever is left of it, and none that was not is taken for one.
 
 use super::*;
-use crate::batch::Batch;
+use crate::batch::RecordBatch;
 use crate::disk::fake::FakeDisk;
 use crate::error::Flaw;
 use crate::format::segment::RECORDS_AT;
-use crate::format::{BootId, Owner};
-use crate::machine::Machine;
-use crate::offline::{cut_of, survey_of};
-use crate::store::Store;
+use crate::format::{BootId, LogOwnerId};
+use crate::machine::BootIdentity;
+use crate::offline::{cut_of, inspection_of};
+use crate::store::SegmentStore;
 use amcast_core::rng::Rng;
 use amcast_core::step::Ticket;
 
 const SEGMENT_BYTES: u64 = RECORDS_AT + 2048;
 
 /// Opens the log; gives how many records are there.
-fn open(disk: &FakeDisk, boot: u128) -> Result<(Store<FakeDisk>, usize), Error> {
-    let machine = Machine { boot: BootId(boot), fresh: LogId(7), owner: Owner::UNKNOWN };
+fn open(disk: &FakeDisk, boot: u128) -> Result<(SegmentStore<FakeDisk>, usize), StorageError> {
+    let machine = BootIdentity { boot: BootId(boot), fresh: LogId(7), owner: LogOwnerId::UNKNOWN };
     let mut count = 0;
     let mut each = |_: u64, _: &[u8]| count += 1;
-    let (store, _) = Store::open(disk.clone(), SEGMENT_BYTES, 2, &machine, &mut each)?;
+    let (store, _) = SegmentStore::open(disk.clone(), SEGMENT_BYTES, 2, &machine, &mut each)?;
     Ok((store, count))
 }
 
-fn write(store: &mut Store<FakeDisk>, count: usize) {
+fn write(store: &mut SegmentStore<FakeDisk>, count: usize) {
     for n in 0..count {
-        let mut batch = Batch::default();
+        let mut batch = RecordBatch::default();
         batch.push(Ticket(0), &vec![n as u8 + 1; 40 + n % 30], true);
         store.write(&mut batch).expect("it works");
         store.sync().expect("it works");
@@ -45,20 +45,20 @@ fn segments(disk: &FakeDisk) -> Vec<String> {
     names
 }
 
-/// What a start says of a log that is damaged; a survey says the same, and a repair leaves a log that opens.
+/// What a start says of a log that is damaged; a inspection says the same, and a repair leaves a log that opens.
 fn judged(disk: &FakeDisk) -> Option<Flaw> {
-    let survey = survey_of(disk, None, &mut |_| {}).expect("it can be read");
+    let inspection = inspection_of(disk, None, &mut |_| {}).expect("it can be read");
     let damage = match open(&disk.copy(), 2) {
         Ok((_, count)) => {
             assert_eq!(count, 50, "synced records are gone without a word");
-            assert!(survey.is_sound(), "{survey:?}");
+            assert!(inspection.is_sound(), "{inspection:?}");
             return None;
         }
-        Err(Error::Damaged(damage)) => damage,
+        Err(StorageError::Damaged(damage)) => damage,
         Err(e) => panic!("{e}"),
     };
-    assert_eq!(survey.damage.as_ref(), Some(&damage));
-    if survey.is_cut_short() {
+    assert_eq!(inspection.damage.as_ref(), Some(&damage));
+    if inspection.is_cut_short() {
         let cut = cut_of(disk, |_| true).expect("it works").expect("it was damaged");
         assert_eq!((cut.from, cut.whole), (damage.number, 0));
         assert_eq!(open(disk, 2).expect("it was cut").1 as u64, damage.number);
@@ -133,13 +133,13 @@ fn one_whole_place_says_enough_and_none_is_no_proof() {
     gone.remove(NAME).expect("it works");
     for disk in [spoilt, gone] {
         match open(&disk, 2) {
-            Err(e @ (Error::Misfit { .. } | Error::Missing { .. })) => {
+            Err(e @ (StorageError::Misfit { .. } | StorageError::Missing { .. })) => {
                 assert!(e.to_string().contains(NAME), "{e}");
             }
             other => panic!("{:?}", other.map(|(_, count)| count)),
         }
-        let survey = survey_of(&disk, None, &mut |_| {}).expect("it can be read");
-        assert!(!survey.is_sound() && survey.is_cut_short() && survey.end.is_some());
+        let inspection = inspection_of(&disk, None, &mut |_| {}).expect("it can be read");
+        assert!(!inspection.is_sound() && inspection.is_cut_short() && inspection.end.is_some());
         assert!(cut_of(&disk, |_| true).expect("it works").is_some());
         assert_eq!(open(&disk, 2).expect("it was mended").1, 50);
     }
@@ -151,7 +151,7 @@ fn a_log_of_a_version_that_kept_no_end_opens_and_keeps_one_from_then_on() {
     disk.remove(NAME).expect("it works");
     let state = crate::store::read_state(&disk).expect("it can be read").expect("it is there");
     disk.change("state", |bytes| {
-        *bytes = State { keeps_end: false, ..state }.encode().to_vec();
+        *bytes = LogState { keeps_end: false, ..state }.encode().to_vec();
     });
     assert_eq!(open(&disk, 1).expect("it opens").1, 50);
     let last = segments(&disk).pop().expect("there are some");

@@ -1,30 +1,30 @@
 //! What all ordering protocols have in common: own messages until they are delivered, the position
 //! reached, and a frame around the [`Scheme`] that differs.
 
-use super::mutants::Mutant;
-use super::run::{Open, Run};
-use super::word::{Base, Word, msg};
+use super::batch::{Batch, OpenBatch};
+use super::message::{JoinState, OrderingMessage, msg};
+use super::mutants::TotalOrderMutant;
 use crate::mutant::Mutants;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use amcast_core::codec::{Codec, Reader};
-use amcast_core::groupcast::{Grade, Groupcast, In, Out, View};
-use amcast_core::step::{Note, Status, Wait, Why};
+use amcast_core::codec::{ByteReader, Codec};
+use amcast_core::groupcast::{Grade, Groupcast, GroupcastInput, GroupcastOutput, View};
+use amcast_core::step::{Note, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
     Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Span, Submission, Time,
 };
 
 /// What goes out of a step.
-pub(super) type Outs = Outbox<Groupcast<Word>>;
+pub(super) type Outs = Outbox<Groupcast<OrderingMessage>>;
 
 /// How the members of a group give their messages an order.
 pub(super) trait Scheme {
     /// A view begins: nothing of the one before is left, and own messages are all to be sent.
-    fn begin(&mut self, desk: &mut Desk, out: &mut Outs);
+    fn begin(&mut self, desk: &mut OrderingBase, out: &mut Outs);
 
     /// Own messages may be sent, if there are any.
-    fn send(&mut self, desk: &mut Desk, out: &mut Outs);
+    fn send(&mut self, desk: &mut OrderingBase, out: &mut Outs);
 
     /// A member says something.
     ///
@@ -32,28 +32,28 @@ pub(super) trait Scheme {
     /// When it makes no sense from that member.
     fn hear(
         &mut self,
-        desk: &mut Desk,
+        desk: &mut OrderingBase,
         from: Pid,
-        word: Word,
+        word: OrderingMessage,
         out: &mut Outs,
     ) -> Result<(), &'static str>;
 
     /// The view is over and nothing more of it comes: delivers what is left, the same at every
     /// survivor.
-    fn settle(&mut self, desk: &mut Desk, out: &mut Outs);
+    fn settle(&mut self, desk: &mut OrderingBase, out: &mut Outs);
 
     /// The time that it asked for has come.
-    fn wake(&mut self, _desk: &mut Desk, _out: &mut Outs) {}
+    fn wake(&mut self, _desk: &mut OrderingBase, _out: &mut Outs) {}
 
     /// When it wants to be woken.
-    fn deadline(&self) -> Option<(Time, Why)> {
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
         None
     }
 }
 
 /// What an ordering protocol is set to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Setting {
+pub(super) struct OrderingSettings {
     pub(super) me: Pid,
     pub(super) processes: usize,
     /// Own messages that are not delivered here yet, at most.
@@ -72,23 +72,23 @@ pub(super) struct Setting {
     /// Whether a message can only have been delivered by anyone if the survivors deliver it, too:
     /// then this process may send its own again after it was left out.
     pub(super) resends: bool,
-    pub(super) mutants: Mutants<Mutant>,
+    pub(super) mutants: Mutants<TotalOrderMutant>,
 }
 
 /// The state around a [`Scheme`].
 #[derive(Debug)]
-pub(super) struct Desk {
-    pub(super) set: Setting,
+pub(super) struct OrderingBase {
+    pub(super) set: OrderingSettings,
     pub(super) now: Time,
     pub(super) view: View,
     /// Whether the view is about to end: nothing may be sent.
     blocked: bool,
     /// Own runs that are not delivered here yet.
-    own: VecDeque<Run>,
+    own: VecDeque<Batch>,
     /// How many of them, from the front, are sent in this view.
     sent: usize,
     /// Own messages behind those.
-    open: Open,
+    open: OpenBatch,
     /// Own messages that are not delivered here yet, and the bytes of their payloads.
     own_count: usize,
     own_bytes: usize,
@@ -100,8 +100,8 @@ pub(super) struct Desk {
     deliveries: u64,
 }
 
-impl Desk {
-    pub(super) fn new(set: Setting) -> Self {
+impl OrderingBase {
+    pub(super) fn new(set: OrderingSettings) -> Self {
         Self {
             set,
             now: Time::ZERO,
@@ -109,7 +109,7 @@ impl Desk {
             blocked: true,
             own: VecDeque::new(),
             sent: 0,
-            open: Open::default(),
+            open: OpenBatch::default(),
             own_count: 0,
             own_bytes: 0,
             last: alloc::vec![0; set.processes],
@@ -130,7 +130,7 @@ impl Desk {
 
     /// Takes in an own message: it goes with those that wait, as far as a run may grow.
     fn gather(&mut self, seq: u64, payload: &[u8]) {
-        let Setting { run_bytes, run_messages, .. } = self.set;
+        let OrderingSettings { run_bytes, run_messages, .. } = self.set;
         if self.open.bytes_with(payload.len()) > run_bytes || self.open.len() >= run_messages {
             self.own.extend(self.open.seal());
         }
@@ -150,11 +150,11 @@ impl Desk {
     /// How many messages are in the next own run to send, if there is one.
     pub(super) fn next_len(&self) -> Option<usize> {
         let gathered = Some(self.open.len()).filter(|&len| len > 0);
-        self.own.get(self.sent).map(Run::len).or(gathered).filter(|_| !self.blocked)
+        self.own.get(self.sent).map(Batch::len).or(gathered).filter(|_| !self.blocked)
     }
 
     /// The next own run to send; it counts as sent from here on.
-    pub(super) fn next_unsent(&mut self) -> Option<Run> {
+    pub(super) fn next_unsent(&mut self) -> Option<Batch> {
         if self.unsent() == 0 {
             return None;
         }
@@ -166,7 +166,7 @@ impl Desk {
     }
 
     /// Keeps of own runs those that are `kept`, none of which counts as sent.
-    fn keep_own(&mut self, kept: impl Fn(usize, &Run) -> bool) {
+    fn keep_own(&mut self, kept: impl Fn(usize, &Batch) -> bool) {
         let mut at = 0;
         self.own.retain(|run| {
             at += 1;
@@ -174,8 +174,8 @@ impl Desk {
         });
         self.sent = 0;
         self.own.extend(self.open.seal());
-        self.own_count = self.own.iter().map(Run::len).sum();
-        self.own_bytes = self.own.iter().map(Run::payload_bytes).sum();
+        self.own_count = self.own.iter().map(Batch::len).sum();
+        self.own_bytes = self.own.iter().map(Batch::payload_bytes).sum();
     }
 
     /// Whether the view goes on.
@@ -184,8 +184,8 @@ impl Desk {
     }
 
     /// Casts `word`.
-    pub(super) fn cast(&self, grade: Grade, word: Word, out: &mut Outs) {
-        out.ask(Out::Cast(grade, word));
+    pub(super) fn cast(&self, grade: Grade, word: OrderingMessage, out: &mut Outs) {
+        out.ask(GroupcastOutput::Cast(grade, word));
     }
 
     /// Casts messages of `sender` with their number.
@@ -194,14 +194,14 @@ impl Desk {
         grade: Grade,
         number: u64,
         sender: Pid,
-        run: Run,
+        run: Batch,
         out: &mut Outs,
     ) {
         self.note_part(sender, &run, out);
-        self.cast(grade, Word::Numbered { number, sender, run }, out);
+        self.cast(grade, OrderingMessage::Numbered { number, sender, run }, out);
     }
 
-    pub(super) fn note_part(&self, sender: Pid, run: &Run, out: &mut Outs) {
+    pub(super) fn note_part(&self, sender: Pid, run: &Batch, out: &mut Outs) {
         if out.traces() {
             run.messages().for_each(|(seq, _)| out.event(ProtocolEvent::Part(msg(sender, seq))));
         }
@@ -213,7 +213,7 @@ impl Desk {
     }
 
     /// Delivers the messages of a run, but for those that were.
-    pub(super) fn deliver(&mut self, sender: Pid, run: &Run, out: &mut Outs) {
+    pub(super) fn deliver(&mut self, sender: Pid, run: &Batch, out: &mut Outs) {
         if sender == self.set.me {
             self.forget_own(run.first());
         }
@@ -256,18 +256,20 @@ impl Desk {
         let mutants = self.set.mutants;
         let fourth = self.deliveries.is_multiple_of(4);
         let odd = self.set.me.0 % 2 == 1;
-        if mutants.is(Mutant::Overtakes) && odd && fourth && self.swapped.is_none() {
+        if mutants.is(TotalOrderMutant::Overtakes) && odd && fourth && self.swapped.is_none() {
             self.swapped = Some((msg, Arc::clone(payload)));
             return;
         }
-        if mutants.is(Mutant::LosesItsOwn) && msg.sender == self.set.me && msg.seq.is_multiple_of(2)
+        if mutants.is(TotalOrderMutant::LosesItsOwn)
+            && msg.sender == self.set.me
+            && msg.seq.is_multiple_of(2)
         {
             // The place stays empty.
             self.position += 1;
             return;
         }
         self.hand_over(msg, payload, out);
-        if mutants.is(Mutant::Twice) && fourth {
+        if mutants.is(TotalOrderMutant::Twice) && fourth {
             self.hand_over(msg, payload, out);
         }
         if let Some((other, payload)) = self.swapped.take() {
@@ -275,27 +277,27 @@ impl Desk {
         }
     }
 
-    fn base(&self) -> Base {
-        Base { position: self.position, last: self.last.clone() }
+    fn base(&self) -> JoinState {
+        JoinState { position: self.position, last: self.last.clone() }
     }
 }
 
 /// Runs with numbers, delivered in the order of these.
 #[derive(Debug, Default)]
-pub(super) struct Numbered {
+pub(super) struct NumberedBatches {
     /// The last number that was delivered.
     done: u64,
     /// Those after it that came.
-    come: BTreeMap<u64, (Pid, Run)>,
+    come: BTreeMap<u64, (Pid, Batch)>,
 }
 
-impl Numbered {
+impl NumberedBatches {
     /// Takes in messages of a process, and delivers all whose turn it is.
     pub(super) fn take(
         &mut self,
-        desk: &mut Desk,
+        desk: &mut OrderingBase,
         number: u64,
-        (sender, run): (Pid, Run),
+        (sender, run): (Pid, Batch),
         out: &mut Outs,
     ) -> Result<(), &'static str> {
         if number == u64::MAX || number <= self.done || self.come.contains_key(&number) {
@@ -315,25 +317,25 @@ impl Numbered {
     }
 
     /// Delivers all that came, whatever numbers are missing between.
-    pub(super) fn settle(&mut self, desk: &mut Desk, out: &mut Outs) {
+    pub(super) fn settle(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
         for (sender, run) in core::mem::take(&mut self.come).into_values() {
             desk.deliver(sender, &run, out);
         }
     }
 }
 
-/// An ordering protocol: a [`Scheme`] and its [`Desk`].
+/// An ordering protocol: a [`Scheme`] and its [`OrderingBase`].
 #[derive(Debug)]
 pub(super) struct Total<S> {
-    desk: Desk,
+    desk: OrderingBase,
     scheme: S,
     /// Whether messages came that the scheme was not told of: those of one step leave together.
     fresh: bool,
 }
 
 impl<S: Scheme> Total<S> {
-    pub(super) fn new(set: Setting, scheme: S) -> Self {
-        Self { desk: Desk::new(set), scheme, fresh: false }
+    pub(super) fn new(set: OrderingSettings, scheme: S) -> Self {
+        Self { desk: OrderingBase::new(set), scheme, fresh: false }
     }
 
     fn submit(&mut self, submission: Submission<'_>) {
@@ -353,7 +355,7 @@ impl<S: Scheme> Total<S> {
         (desk.view, desk.blocked, desk.sent) = (view.clone(), false, 0);
         let base = desk.base();
         let base = out.fill(|to| base.encode(to));
-        out.ask(Out::Base(base));
+        out.ask(GroupcastOutput::Base(base));
         self.fresh = false;
         self.scheme.begin(desk, out);
         self.scheme.send(desk, out);
@@ -361,7 +363,7 @@ impl<S: Scheme> Total<S> {
 
     fn join(&mut self, view: &View, bytes: &[u8], out: &mut Outs) {
         let desk = &mut self.desk;
-        match Base::decode(&mut Reader::new(bytes)) {
+        match JoinState::decode(&mut ByteReader::new(bytes)) {
             Ok(base) if base.last.len() == desk.last.len() => {
                 (desk.position, desk.last) = (base.position, base.last);
             }
@@ -391,7 +393,7 @@ impl<S: Scheme> Total<S> {
 }
 
 impl<S: Scheme> Protocol for Total<S> {
-    type Medium = Groupcast<Word>;
+    type Medium = Groupcast<OrderingMessage>;
 
     fn step(
         &mut self,
@@ -404,14 +406,14 @@ impl<S: Scheme> Protocol for Total<S> {
         match input {
             Input::Submit(submission) => self.submit(submission),
             Input::Wake => self.wake(out),
-            Input::Medium(In::View(view)) => {
+            Input::Medium(GroupcastInput::View(view)) => {
                 self.scheme.settle(&mut self.desk, out);
                 self.begin(view, out);
             }
-            Input::Medium(In::Join(view, base)) => self.join(view, base, out),
-            Input::Medium(In::Block) => self.desk.blocked = true,
-            Input::Medium(In::Excluded) => self.excluded(),
-            Input::Medium(In::From(from, word)) => {
+            Input::Medium(GroupcastInput::Join(view, base)) => self.join(view, base, out),
+            Input::Medium(GroupcastInput::Block) => self.desk.blocked = true,
+            Input::Medium(GroupcastInput::Excluded) => self.excluded(),
+            Input::Medium(GroupcastInput::From(from, word)) => {
                 if let Err(why) = self.scheme.hear(&mut self.desk, from, word, out) {
                     out.note(Note::Malformed(from, why));
                 }
@@ -421,8 +423,8 @@ impl<S: Scheme> Protocol for Total<S> {
         }
     }
 
-    fn deadline(&self) -> Option<(Time, Why)> {
-        let fresh = self.fresh.then_some((self.desk.now, Why::Flush));
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
+        let fresh = self.fresh.then_some((self.desk.now, WakeReason::Flush));
         fresh.or_else(|| self.scheme.deadline()).filter(|_| self.desk.is_open())
     }
 
@@ -437,17 +439,17 @@ impl<S: Scheme> Protocol for Total<S> {
         self.desk.set.payload_max
     }
 
-    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
         let (desk, me) = (&self.desk, self.desk.set.me);
         for (at, run) in desk.own.iter().enumerate() {
-            let why = if at < desk.sent { Wait::Turn } else { Wait::Order(Gid(0)) };
+            let why = if at < desk.sent { WaitReason::Turn } else { WaitReason::Order(Gid(0)) };
             run.messages().for_each(|(seq, _)| tell(msg(me, seq), why));
         }
-        desk.open.seqs().for_each(|seq| tell(msg(me, seq), Wait::Order(Gid(0))));
+        desk.open.seqs().for_each(|seq| tell(msg(me, seq), WaitReason::Order(Gid(0))));
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> ProtocolStatus {
         let (delivered, backlog) = (self.desk.position, self.desk.own_count as u64);
-        Status { delivered, decided: delivered, backlog, ..Status::default() }
+        ProtocolStatus { delivered, decided: delivered, backlog, ..ProtocolStatus::default() }
     }
 }

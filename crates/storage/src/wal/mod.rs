@@ -3,61 +3,61 @@
 //! Three threads do. The *writer* takes all that waits, writes it with one call, and, if anyone waits
 //! for it, syncs it with one more: what comes meanwhile is the next batch, so that the number of
 //! records in a sync follows from how many come while one lasts. The *reader* reads records again. The
-//! *keeper* makes the next segment before it is needed, gives up trimmed ones, and makes durable now and then how
+//! *allocator* makes the next segment before it is needed, gives up trimmed ones, and makes durable now and then how
 //! far the log is.
 
-mod desk;
-mod keeper;
+mod io_queue;
 mod options;
 mod reader;
+mod segment_allocator;
 #[cfg(test)]
 mod tests;
 mod writer;
 
-pub use desk::{Counts, Done};
-pub use options::Options;
+pub use io_queue::{Completion, LogCounts};
+pub use options::WalOptions;
 
-use crate::batch::Batch;
-use crate::disk::{Disk, HostDisk};
-use crate::error::Error;
+use crate::batch::RecordBatch;
+use crate::disk::{DiskDir, HostDisk};
+use crate::error::StorageError;
 use crate::format::record::extent;
 use crate::format::segment::RECORDS_AT;
 use crate::lock::Lock;
-use crate::machine::Machine;
-use crate::shelf::locked;
-use crate::store::{Recovered, Store};
+use crate::machine::BootIdentity;
+use crate::segment_set::locked;
+use crate::store::{LogRecovery, SegmentStore};
 use amcast_core::step::Ticket;
-use desk::Desk;
+use io_queue::IoQueue;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
-/// Called by other threads when [`Log::take`] has something, if it had nothing before. It must not
+/// Called by other threads when [`Wal::take`] has something, if it had nothing before. It must not
 /// wait for the loop.
-pub type Wake = Arc<dyn Fn() + Send + Sync>;
+pub type CompletionWaker = Arc<dyn Fn() + Send + Sync>;
 
 /// A process's log. One loop has it.
 ///
-/// A round of the loop: [`append`](Log::append), [`load`](Log::load) and [`trim`](Log::trim) as often
-/// as need be, then [`submit`](Log::submit) once, and [`take`](Log::take) when there is something.
+/// A round of the loop: [`append`](Wal::append), [`load`](Wal::load) and [`trim`](Wal::trim) as often
+/// as need be, then [`submit`](Wal::submit) once, and [`take`](Wal::take) when there is something.
 /// What is appended is copied once; nothing is allocated once buffers have grown to what is under way.
 /// `submit` takes a lock that the writer holds for no longer than it takes to swap two buffers.
 ///
-/// When it is dropped, or [closed](Log::close), all that was submitted is synced first.
-pub struct Log {
-    desk: Arc<Desk>,
+/// When it is dropped, or [closed](Wal::close), all that was submitted is synced first.
+pub struct Wal {
+    io_queue: Arc<IoQueue>,
     /// What was appended and not submitted.
-    batch: Batch,
+    batch: RecordBatch,
     /// The number of the next record.
     next: u64,
     /// The records before this number are synced.
     synced: Arc<AtomicU64>,
     record_bytes_max: usize,
     queue_bytes: usize,
-    /// What [`Log::take`] works on, kept for its room.
-    taken: Vec<Done>,
+    /// What [`Wal::take`] works on, kept for its room.
+    taken: Vec<Completion>,
     threads: Vec<JoinHandle<()>>,
     /// Nobody else may have the directory.
     _lock: Option<Lock>,
@@ -65,7 +65,7 @@ pub struct Log {
 
 /// Why a record is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
+pub enum AppendError {
     /// It is longer than a record may be; both in bytes.
     TooLong {
         /// What it has.
@@ -73,11 +73,11 @@ pub enum Refused {
         /// What it may have.
         most: usize,
     },
-    /// The log failed before, and said so with [`Done::Failed`].
+    /// The log failed before, and said so with [`Completion::Failed`].
     Failed,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for AppendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong { bytes, most } => write!(
@@ -90,9 +90,9 @@ impl fmt::Display for Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for AppendError {}
 
-impl Log {
+impl Wal {
     /// Opens the log in the directory, or makes one; the directory is made if need be, but not what it
     /// is in. `each` gets the number and the bytes of every record that is there, the oldest first; if
     /// an error follows, forget them.
@@ -101,34 +101,34 @@ impl Log {
     ///
     /// # Errors
     /// When another process has it, when it is damaged, and when the directory cannot be used. Nothing
-    /// was changed in the log then, and [`Error`] says what can be done.
+    /// was changed in the log then, and [`StorageError`] says what can be done.
     pub fn open(
         path: &Path,
-        options: &Options,
-        wake: Wake,
+        options: &WalOptions,
+        wake: CompletionWaker,
         mut each: impl FnMut(u64, &[u8]),
-    ) -> Result<(Self, Recovered), Error> {
+    ) -> Result<(Self, LogRecovery), StorageError> {
         options.check()?;
         let lock = Lock::take(path)?;
-        let machine = Machine::this(options.owner)?;
+        let machine = BootIdentity::this(options.owner)?;
         let disk = HostDisk::at(path);
         let (bytes, spares) = (options.segment_bytes, options.spares);
-        let (store, recovered) = Store::open(disk, bytes, spares, &machine, &mut each)?;
+        let (store, recovered) = SegmentStore::open(disk, bytes, spares, &machine, &mut each)?;
         Ok((Self::start(store, options, wake, Some(lock))?, recovered))
     }
 
     /// Starts the threads of an open log.
-    fn start<D: Disk>(
-        store: Store<D>,
-        options: &Options,
-        wake: Wake,
+    fn start<D: DiskDir>(
+        store: SegmentStore<D>,
+        options: &WalOptions,
+        wake: CompletionWaker,
         lock: Option<Lock>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, StorageError> {
         let next = store.next();
-        let desk = Arc::new(Desk::new(wake, next));
+        let io_queue = Arc::new(IoQueue::new(wake, next));
         let mut log = Self {
-            desk: desk.clone(),
-            batch: Batch::default(),
+            io_queue: io_queue.clone(),
+            batch: RecordBatch::default(),
             next,
             synced: store.end().number().clone(),
             record_bytes_max: options.record_bytes_max(),
@@ -137,15 +137,17 @@ impl Log {
             threads: Vec::new(),
             _lock: lock,
         };
-        let (shelf, pace) = (store.shelf().clone(), *options);
-        let (on, with) = (shelf.clone(), desk.clone());
+        let (segment_set, pace) = (store.segment_set().clone(), *options);
+        let (on, with) = (segment_set.clone(), io_queue.clone());
         let end = store.end().clone();
         // The writer first: it is the first to end.
-        let path = store.shelf().disk.path().to_path_buf();
-        let with_writer = desk.clone();
+        let path = store.segment_set().disk.path().to_path_buf();
+        let with_writer = io_queue.clone();
         log.spawn(&path, "log-writer", move || writer::run(store, &with_writer, &pace))?;
         log.spawn(&path, "log-reader", move || reader::run(&on, &with))?;
-        log.spawn(&path, "log-keeper", move || keeper::run(&shelf, &end, &desk))?;
+        log.spawn(&path, "log-allocator", move || {
+            segment_allocator::run(&segment_set, &end, &io_queue)
+        })?;
         Ok(log)
     }
 
@@ -154,34 +156,39 @@ impl Log {
         path: &Path,
         name: &str,
         run: impl FnOnce() + Send + 'static,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StorageError> {
         let thread = thread::Builder::new().name(name.to_string()).spawn(run);
-        self.threads.push(thread.map_err(|e| Error::of(path, "start a thread for it", e))?);
+        self.threads.push(thread.map_err(|e| StorageError::of(path, "start a thread for it", e))?);
         Ok(())
     }
 
-    /// Appends a record; gives its number. With `awaited`, [`Done::Durable`] follows with the ticket;
+    /// Appends a record; gives its number. With `awaited`, [`Completion::Durable`] follows with the ticket;
     /// without, it is written soon and synced some time later.
     ///
-    /// It is taken also if there is no [`room`](Log::room): a step of a protocol is not cut in two.
+    /// It is taken also if there is no [`room`](Wal::room): a step of a protocol is not cut in two.
     ///
     /// # Errors
     /// When it is too long, and when the log has failed. Nothing is appended then.
-    pub fn append(&mut self, ticket: Ticket, record: &[u8], awaited: bool) -> Result<u64, Refused> {
+    pub fn append(
+        &mut self,
+        ticket: Ticket,
+        record: &[u8],
+        awaited: bool,
+    ) -> Result<u64, AppendError> {
         let (bytes, most) = (record.len(), self.record_bytes_max);
         if bytes > most {
-            return Err(Refused::TooLong { bytes, most });
+            return Err(AppendError::TooLong { bytes, most });
         }
-        if self.desk.failed.load(Ordering::Acquire) {
-            return Err(Refused::Failed);
+        if self.io_queue.failed.load(Ordering::Acquire) {
+            return Err(AppendError::Failed);
         }
-        self.desk.held.fetch_add(extent(bytes) as usize, Ordering::Relaxed);
+        self.io_queue.held.fetch_add(extent(bytes) as usize, Ordering::Relaxed);
         self.batch.push(ticket, record, awaited);
         self.next += 1;
         Ok(self.next - 1)
     }
 
-    /// Asks for a record: [`Done::Loaded`] follows, however long it takes. What was appended before is
+    /// Asks for a record: [`Completion::Loaded`] follows, however long it takes. What was appended before is
     /// found. Records that were read and not taken hold up the others.
     pub fn load(&mut self, ticket: Ticket, number: u64) {
         self.batch.loads.push((ticket, number));
@@ -190,10 +197,10 @@ impl Log {
     /// Says that the records before this number are not needed any more. What has no other record in
     /// its segment goes; the rest is given again at the next start.
     pub fn trim(&mut self, before: u64) {
-        let mut chores = locked(&self.desk.chores);
-        if before > chores.trim {
-            chores.trim = before;
-            self.desk.chore.notify_one();
+        let mut allocations = locked(&self.io_queue.allocations);
+        if before > allocations.trim {
+            allocations.trim = before;
+            self.io_queue.chore.notify_one();
         }
     }
 
@@ -202,36 +209,36 @@ impl Log {
         if self.batch.is_empty() {
             return;
         }
-        let mut waiting = locked(&self.desk.waiting);
+        let mut waiting = locked(&self.io_queue.waiting);
         waiting.batch.absorb(&mut self.batch);
         if std::mem::take(&mut waiting.sleeps) {
             drop(waiting);
-            self.desk.come.notify_one();
+            self.io_queue.come.notify_one();
         }
     }
 
     /// Takes what is done, in order. Cheap if it is nothing.
-    pub fn take(&mut self, mut each: impl FnMut(Done)) {
-        if !self.desk.any.swap(false, Ordering::Acquire) {
+    pub fn take(&mut self, mut each: impl FnMut(Completion)) {
+        if !self.io_queue.any.swap(false, Ordering::Acquire) {
             return;
         }
-        std::mem::swap(&mut self.taken, &mut *locked(&self.desk.ready));
+        std::mem::swap(&mut self.taken, &mut *locked(&self.io_queue.ready));
         let mut loaded = 0;
         for done in self.taken.drain(..) {
-            if let Done::Loaded { record: Ok(record), .. } = &done {
+            if let Completion::Loaded { record: Ok(record), .. } = &done {
                 loaded += record.len();
             }
             each(done);
         }
         if loaded > 0 {
-            locked(&self.desk.reading).loaded_bytes -= loaded;
-            self.desk.read.notify_one();
+            locked(&self.io_queue.reading).loaded_bytes -= loaded;
+            self.io_queue.read.notify_one();
         }
     }
 
     /// How many bytes of records may be appended before the writer must catch up. 0 is back-pressure.
     pub fn room(&self) -> usize {
-        self.queue_bytes.saturating_sub(self.desk.held.load(Ordering::Relaxed))
+        self.queue_bytes.saturating_sub(self.io_queue.held.load(Ordering::Relaxed))
     }
 
     /// The number of the next record.
@@ -239,10 +246,10 @@ impl Log {
         self.next
     }
 
-    /// The records before this number survive the end of this process; [`Done::Written`] says when
+    /// The records before this number survive the end of this process; [`Completion::Written`] says when
     /// there are more that are not awaited.
     pub fn written(&self) -> u64 {
-        self.desk.written.load(Ordering::Acquire)
+        self.io_queue.written.load(Ordering::Acquire)
     }
 
     /// The records before this number are synced: no end of process or machine takes them.
@@ -251,9 +258,12 @@ impl Log {
     }
 
     /// What it has done since it was opened.
-    pub fn counts(&self) -> Counts {
-        let counting = locked(&self.desk.counting);
-        Counts { under_way: counting.begun.map(|begun| begun.elapsed()), ..counting.counts.clone() }
+    pub fn counts(&self) -> LogCounts {
+        let counting = locked(&self.io_queue.counting);
+        LogCounts {
+            under_way: counting.begun.map(|begun| begun.elapsed()),
+            ..counting.counts.clone()
+        }
     }
 
     /// The longest record that is taken, in bytes.
@@ -265,12 +275,12 @@ impl Log {
     /// was not taken is lost.
     ///
     /// # Errors
-    /// When something failed that [`Log::take`] has not given yet.
-    pub fn close(mut self) -> Result<(), Error> {
+    /// When something failed that [`Wal::take`] has not given yet.
+    pub fn close(mut self) -> Result<(), StorageError> {
         self.end();
-        let mut ready = locked(&self.desk.ready);
+        let mut ready = locked(&self.io_queue.ready);
         let failed = ready.drain(..).find_map(|done| match done {
-            Done::Failed(e) => Some(e),
+            Completion::Failed(e) => Some(e),
             _ => None,
         });
         failed.map_or(Ok(()), Err)
@@ -279,26 +289,26 @@ impl Log {
     /// Ends the threads, the writer first: it has use for the others.
     fn end(&mut self) {
         self.submit();
-        self.desk.close_writer();
+        self.io_queue.close_writer();
         let mut threads = self.threads.drain(..);
         if let Some(writer) = threads.next() {
             // A panic of it was told where it happened.
             let _ = writer.join();
         }
-        self.desk.close_others();
+        self.io_queue.close_others();
         for thread in threads {
             let _ = thread.join();
         }
     }
 }
 
-impl Drop for Log {
+impl Drop for Wal {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-impl fmt::Debug for Log {
+impl fmt::Debug for Wal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Log").field("next", &self.next).field("written", &self.written()).finish()
     }

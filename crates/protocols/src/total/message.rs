@@ -1,19 +1,19 @@
 //! What members of a group say to each other to order their messages.
 
-use super::run::Run;
+use super::batch::Batch;
 use alloc::vec::Vec;
 use amcast_core::{MsgId, Pid, messages};
 use core::fmt;
 
 /// A message of an ordering protocol.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Word {
+pub(crate) enum OrderingMessage {
     /// Messages of its sender without a number: broadcast (BB), or for the sequencer alone (SB).
-    Plain { run: Run },
+    Plain { run: Batch },
     /// The runs that begin with these messages have the numbers from `first` on (BB).
     Numbers { first: u64, of: Vec<MsgId> },
     /// Messages of a process with their number.
-    Numbered { number: u64, sender: Pid, run: Run },
+    Numbered { number: u64, sender: Pid, run: Batch },
     /// So many numbers are asked for, one for each run (AB).
     Ask { count: u32 },
     /// These numbers are given (AB).
@@ -26,7 +26,7 @@ pub(crate) enum Word {
 }
 
 messages! {
-    enum Word {
+    enum OrderingMessage {
         1 => Plain { run },
         2 => Numbers { first, of },
         3 => Numbered { number, sender, run },
@@ -35,10 +35,10 @@ messages! {
         6 => Token { next, idle },
         7 => Hurry,
     }
-    struct Base { position, last }
+    struct JoinState { position, last }
 }
 
-impl fmt::Display for Word {
+impl fmt::Display for OrderingMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plain { run } => write!(f, "messages of the sender, {run:?}"),
@@ -57,7 +57,7 @@ impl fmt::Display for Word {
 /// What one that joins in a view must know: the position that deliveries have reached, and the last
 /// message of each process, by pid, that was delivered.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Base {
+pub(super) struct JoinState {
     pub(super) position: u64,
     pub(super) last: Vec<u64>,
 }
@@ -69,34 +69,34 @@ pub(super) const fn msg(sender: Pid, seq: u64) -> MsgId {
 
 #[cfg(test)]
 mod tests {
-    use super::super::run::Open;
+    use super::super::batch::OpenBatch;
     use super::*;
-    use amcast_core::codec::{Codec, Reader};
+    use amcast_core::codec::{ByteReader, Codec};
 
     #[test]
     fn every_word_reads_back() {
-        let (id, mut open) = (msg(Pid(2), 7), Open::default());
+        let (id, mut open) = (msg(Pid(2), 7), OpenBatch::default());
         open.push(3, b"xyz");
         let run = open.seal().expect("something is in it");
         let all = [
-            Word::Plain { run: run.clone() },
-            Word::Numbers { first: 9, of: alloc::vec![id, id] },
-            Word::Numbered { number: 9, sender: Pid(2), run },
-            Word::Ask { count: 2 },
-            Word::Grant { first: 5, count: 2 },
-            Word::Token { next: 4, idle: 1 },
-            Word::Hurry,
+            OrderingMessage::Plain { run: run.clone() },
+            OrderingMessage::Numbers { first: 9, of: alloc::vec![id, id] },
+            OrderingMessage::Numbered { number: 9, sender: Pid(2), run },
+            OrderingMessage::Ask { count: 2 },
+            OrderingMessage::Grant { first: 5, count: 2 },
+            OrderingMessage::Token { next: 4, idle: 1 },
+            OrderingMessage::Hurry,
         ];
         for word in all {
             let mut bytes = Vec::new();
             word.encode(&mut bytes);
-            let mut reader = Reader::new(&bytes);
-            assert_eq!(Word::decode(&mut reader), Ok(word));
+            let mut reader = ByteReader::new(&bytes);
+            assert_eq!(OrderingMessage::decode(&mut reader), Ok(word));
             assert!(reader.is_empty());
             for cut in 0..bytes.len() {
-                assert!(Word::decode(&mut Reader::new(&bytes[..cut])).is_err());
+                assert!(OrderingMessage::decode(&mut ByteReader::new(&bytes[..cut])).is_err());
             }
         }
-        assert!(Word::decode(&mut Reader::new(&[0; 32])).is_err());
+        assert!(OrderingMessage::decode(&mut ByteReader::new(&[0; 32])).is_err());
     }
 }

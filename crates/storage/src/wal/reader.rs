@@ -1,8 +1,8 @@
 //! The reader: records of old, while others are written.
 
-use super::desk::{Desk, Done};
-use crate::disk::Disk;
-use crate::shelf::{Shelf, locked};
+use super::io_queue::{Completion, IoQueue};
+use crate::disk::DiskDir;
+use crate::segment_set::{SegmentSet, locked};
 use amcast_core::step::Ticket;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -11,19 +11,19 @@ use std::sync::atomic::Ordering;
 const LOADED_BYTES_MAX: usize = 16 << 20;
 
 /// Reads what is asked for until the log is closed.
-pub(super) fn run<D: Disk>(shelf: &Shelf<D>, desk: &Desk) {
-    while let Some((ticket, number)) = next(desk) {
-        let record = shelf.load(number, desk.written.load(Ordering::Acquire));
+pub(super) fn run<D: DiskDir>(segment_set: &SegmentSet<D>, io_queue: &IoQueue) {
+    while let Some((ticket, number)) = next(io_queue) {
+        let record = segment_set.load(number, io_queue.written.load(Ordering::Acquire));
         if let Ok(record) = &record {
-            locked(&desk.reading).loaded_bytes += record.len();
+            locked(&io_queue.reading).loaded_bytes += record.len();
         }
-        desk.tell([Done::Loaded { ticket, record }]);
+        io_queue.tell([Completion::Loaded { ticket, record }]);
     }
 }
 
 /// Waits for a request that may be served; none when there will not be one.
-fn next(desk: &Desk) -> Option<(Ticket, u64)> {
-    let mut reading = locked(&desk.reading);
+fn next(io_queue: &IoQueue) -> Option<(Ticket, u64)> {
+    let mut reading = locked(&io_queue.reading);
     loop {
         if reading.closing {
             return None;
@@ -33,6 +33,6 @@ fn next(desk: &Desk) -> Option<(Ticket, u64)> {
         {
             return Some(request);
         }
-        reading = desk.read.wait(reading).unwrap_or_else(PoisonError::into_inner);
+        reading = io_queue.read.wait(reading).unwrap_or_else(PoisonError::into_inner);
     }
 }

@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// One that is in doubt.
 #[derive(Debug)]
-struct Doubt {
+struct SuspectedPeer {
     failed: u32,
     /// The attempt under way, and since when.
     dialled: Option<(OwnedFd, Instant)>,
@@ -39,7 +39,7 @@ struct Doubt {
 }
 
 /// What came of an attempt.
-enum Came {
+enum DialOutcome {
     Nothing,
     Taken,
     Refused,
@@ -47,13 +47,13 @@ enum Came {
 
 /// Finds out who died, of processes at these addresses.
 #[derive(Debug)]
-pub struct Reach {
+pub struct LivenessProbe {
     addresses: Vec<SocketAddr>,
-    doubts: Vec<Option<Doubt>>,
+    doubts: Vec<Option<SuspectedPeer>>,
 }
 
-impl Reach {
-    /// All but `me` are in doubt in [`START_MAX`], if they are not [trusted](Reach::trust) before.
+impl LivenessProbe {
+    /// All but `me` are in doubt in [`START_MAX`], if they are not [trusted](LivenessProbe::trust) before.
     /// Processes are listed by pid, with where they take connections.
     pub fn new(me: Pid, addresses: impl IntoIterator<Item = SocketAddr>, now: Instant) -> Self {
         let addresses: Vec<_> = addresses.into_iter().collect();
@@ -68,7 +68,7 @@ impl Reach {
     /// The connection to `pid` broke: it is dialled from `now` on.
     pub fn doubt(&mut self, pid: Pid, now: Instant) {
         let doubt = &mut self.doubts[pid.index()];
-        doubt.get_or_insert(Doubt { failed: 0, dialled: None, due: now });
+        doubt.get_or_insert(SuspectedPeer { failed: 0, dialled: None, due: now });
     }
 
     /// A connection to `pid` stands.
@@ -90,9 +90,11 @@ impl Reach {
                 continue;
             };
             match doubt.attempt(address, now) {
-                Came::Nothing => doubt.due = now + LOOK,
-                Came::Taken => *doubt = Doubt { failed: 0, dialled: None, due: now + LATER },
-                Came::Refused => {
+                DialOutcome::Nothing => doubt.due = now + LOOK,
+                DialOutcome::Taken => {
+                    *doubt = SuspectedPeer { failed: 0, dialled: None, due: now + LATER }
+                }
+                DialOutcome::Refused => {
                     doubt.failed += 1;
                     (doubt.dialled, doubt.due) = (None, now + AGAIN);
                     if doubt.failed >= ATTEMPTS {
@@ -105,20 +107,20 @@ impl Reach {
     }
 }
 
-impl Doubt {
-    fn attempt(&mut self, address: SocketAddr, now: Instant) -> Came {
+impl SuspectedPeer {
+    fn attempt(&mut self, address: SocketAddr, now: Instant) -> DialOutcome {
         if self.dialled.is_none() {
-            let Ok(socket) = sockets::dial(address) else { return Came::Refused };
+            let Ok(socket) = sockets::dial(address) else { return DialOutcome::Refused };
             self.dialled = Some((socket, now));
         }
-        let Some((socket, since)) = &self.dialled else { return Came::Nothing };
+        let Some((socket, since)) = &self.dialled else { return DialOutcome::Nothing };
         let mut ends = [PollFd::new(socket, PollFlags::OUT)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         match poll(&mut ends, Some(&at_once)) {
-            Ok(0) | Err(_) if now.duration_since(*since) > ANSWER_MAX => Came::Refused,
-            Ok(0) | Err(_) => Came::Nothing,
-            Ok(_) if sockets::dialled(socket).is_ok() => Came::Taken,
-            Ok(_) => Came::Refused,
+            Ok(0) | Err(_) if now.duration_since(*since) > ANSWER_MAX => DialOutcome::Refused,
+            Ok(0) | Err(_) => DialOutcome::Nothing,
+            Ok(_) if sockets::dialled(socket).is_ok() => DialOutcome::Taken,
+            Ok(_) => DialOutcome::Refused,
         }
     }
 }
@@ -129,16 +131,16 @@ mod tests {
     use std::net::TcpListener;
 
     /// Two processes, of which one takes connections, as seen by a third.
-    fn two() -> (TcpListener, Reach, Instant) {
+    fn two() -> (TcpListener, LivenessProbe, Instant) {
         let lives = TcpListener::bind("127.0.0.1:0").unwrap();
         let died = TcpListener::bind("127.0.0.1:0").unwrap();
         let addresses = [&lives, &died, &lives].map(|l| l.local_addr().unwrap());
         let now = Instant::now();
-        (lives, Reach::new(Pid(2), addresses, now), now)
+        (lives, LivenessProbe::new(Pid(2), addresses, now), now)
     }
 
     /// Who is found dead until `until`.
-    fn found(reach: &mut Reach, until: Instant) -> Vec<Pid> {
+    fn found(reach: &mut LivenessProbe, until: Instant) -> Vec<Pid> {
         let mut dead = Vec::new();
         // The time is ours: nothing is waited for.
         while let Some(due) = reach.next_due().filter(|due| *due < until) {

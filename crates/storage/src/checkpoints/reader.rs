@@ -1,21 +1,21 @@
 //! A checkpoint that was saved: found, judged, and read piece by piece.
 
 use super::draft::newest_first;
-use crate::disk::{Disk, File};
-use crate::error::{Error, Misfit};
+use crate::disk::{DiskDir, DiskFile};
+use crate::error::{Misfit, StorageError};
 use crate::format::HEAD_BYTES;
 use crate::format::checkpoint::{
-    CheckpointHead, PIECE_HEAD_BYTES, Seed, name, piece_head, piece_length,
+    CheckpointChecksumSeed, CheckpointHead, PIECE_HEAD_BYTES, name, piece_head, piece_length,
 };
 use std::fmt;
 use std::path::PathBuf;
 
 /// A checkpoint, read piece by piece: it takes no more memory than a piece.
-pub struct Saved {
-    file: Box<dyn File>,
+pub struct CheckpointReader {
+    file: Box<dyn DiskFile>,
     path: PathBuf,
     head: CheckpointHead,
-    seed: Seed,
+    seed: CheckpointChecksumSeed,
     /// How long the state is, in bytes; known once it was judged.
     bytes: u64,
     /// Where the next piece is in the file.
@@ -25,7 +25,7 @@ pub struct Saved {
     piece: Vec<u8>,
 }
 
-impl Saved {
+impl CheckpointReader {
     /// The position that the state stands at.
     pub fn position(&self) -> u64 {
         self.head.position
@@ -40,7 +40,7 @@ impl Saved {
     ///
     /// # Errors
     /// When the file cannot be read, or is damaged: forget the pieces before.
-    pub fn piece(&mut self) -> Result<Option<&[u8]>, Error> {
+    pub fn piece(&mut self) -> Result<Option<&[u8]>, StorageError> {
         let whole = self.read(PIECE_HEAD_BYTES)?;
         let length = piece_length(&self.piece, &self.head).filter(|_| whole);
         let Some(length) = length else { return Err(self.damage()) };
@@ -55,52 +55,53 @@ impl Saved {
     }
 
     /// Reads so many bytes from where it stands; whether there are so many.
-    fn read(&mut self, count: usize) -> Result<bool, Error> {
+    fn read(&mut self, count: usize) -> Result<bool, StorageError> {
         self.piece.resize(count, 0);
         let got = self.file.read_at(&mut self.piece, self.at);
-        Ok(got.map_err(|e| Error::of(&self.path, "read it", e))? == count)
+        Ok(got.map_err(|e| StorageError::of(&self.path, "read it", e))? == count)
     }
 
-    fn damage(&self) -> Error {
-        Error::DamagedCheckpoint { path: self.path.clone(), offset: self.at }
+    fn damage(&self) -> StorageError {
+        StorageError::DamagedCheckpoint { path: self.path.clone(), offset: self.at }
     }
 
     /// Opens one; nothing but its head is read.
-    fn open<D: Disk>(disk: &D, position: u64) -> Result<Self, Error> {
+    fn open<D: DiskDir>(disk: &D, position: u64) -> Result<Self, StorageError> {
         let name = name(position);
         let path = disk.path_of(&name);
-        let file = disk.open(&name).map_err(|e| Error::of(&path, "open it", e))?;
+        let file = disk.open(&name).map_err(|e| StorageError::of(&path, "open it", e))?;
         let mut bytes = [0; HEAD_BYTES];
-        let got = file.read_at(&mut bytes, 0).map_err(|e| Error::of(&path, "read it", e))?;
+        let got = file.read_at(&mut bytes, 0).map_err(|e| StorageError::of(&path, "read it", e))?;
         let decoded = CheckpointHead::decode(&bytes[..got]);
         let decoded = decoded.and_then(|(head, seed)| match head.position == position {
             true => Ok((head, seed)),
             false => Err(Misfit::Nonsense),
         });
-        let (head, seed) = decoded.map_err(|why| Error::Misfit { path: path.clone(), why })?;
+        let (head, seed) =
+            decoded.map_err(|why| StorageError::Misfit { path: path.clone(), why })?;
         Ok(Self::new(Box::new(file), path, head, seed))
     }
 
     /// One whose head was read.
     pub(crate) fn new(
-        file: Box<dyn File>,
+        file: Box<dyn DiskFile>,
         path: PathBuf,
         head: CheckpointHead,
-        seed: Seed,
+        seed: CheckpointChecksumSeed,
     ) -> Self {
         let (at, piece) = (HEAD_BYTES as u64, Vec::new());
         Self { file, path, head, seed, bytes: 0, at, offset: 0, piece }
     }
 
     /// Opens one and reads all of it.
-    pub(crate) fn judged<D: Disk>(disk: &D, position: u64) -> Result<Self, Error> {
+    pub(crate) fn judged<D: DiskDir>(disk: &D, position: u64) -> Result<Self, StorageError> {
         let mut saved = Self::open(disk, position)?;
         saved.judge(&mut |_| {})?;
         Ok(saved)
     }
 
     /// Reads all of it, and goes back to its beginning.
-    fn judge(&mut self, each: &mut dyn FnMut(u64)) -> Result<(), Error> {
+    fn judge(&mut self, each: &mut dyn FnMut(u64)) -> Result<(), StorageError> {
         while self.piece()?.is_some() {
             each(self.offset);
         }
@@ -110,7 +111,7 @@ impl Saved {
     }
 }
 
-impl fmt::Debug for Saved {
+impl fmt::Debug for CheckpointReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Saved").field("path", &self.path).field("bytes", &self.bytes).finish()
     }
@@ -118,13 +119,13 @@ impl fmt::Debug for Saved {
 
 /// The newest whole checkpoint, and what is wrong with newer ones. `each` is told how far the one that
 /// is being judged was read, in bytes.
-pub(crate) fn find<D: Disk>(
+pub(crate) fn find<D: DiskDir>(
     disk: &D,
     each: &mut dyn FnMut(u64),
-) -> Result<(Option<Saved>, Vec<Error>), Error> {
+) -> Result<(Option<CheckpointReader>, Vec<StorageError>), StorageError> {
     let mut damaged = Vec::new();
     for position in newest_first(disk)? {
-        let judged = Saved::open(disk, position);
+        let judged = CheckpointReader::open(disk, position);
         match judged.and_then(|mut saved| saved.judge(each).map(|()| saved)) {
             Ok(saved) => return Ok((Some(saved), damaged)),
             Err(e) if e.is_damage() => damaged.push(e),

@@ -2,13 +2,13 @@
 //! view, in which all configured processes vote.
 
 use super::casts::Casts;
-use super::packet::Item;
-use super::reliable::Pair;
-use super::{Broken, Packet, Phase, Vsync};
+use super::packet::PacketItem;
+use super::retransmission::PeerChannel;
+use super::{ViewPhase, Vsync, VsyncMutant, VsyncPacket};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
-use amcast_core::groupcast::{self, Groupcast, Member, View};
+use amcast_core::groupcast::{self, GroupMember, Groupcast, View};
 use amcast_core::messages::Messages;
 use amcast_core::{Input, Outbox, Pid, Protocol, ProtocolEvent, Span, Time};
 
@@ -24,14 +24,14 @@ const COPY_PATIENCE: u64 = 8;
 
 /// A coordinator's attempt to get a view decided.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Ballot {
+pub(super) struct ViewBallot {
     /// Grows with each attempt.
     pub(super) round: u32,
     /// The coordinator.
     pub(super) pid: Pid,
 }
 
-impl Default for Ballot {
+impl Default for ViewBallot {
     /// Below all ballots.
     fn default() -> Self {
         Self { round: 0, pid: Pid(0) }
@@ -46,16 +46,16 @@ const ROUND_NONSENSE: u32 = 1 << 30;
 
 /// What a view may be.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Proposal {
+pub(super) struct ViewProposal {
     /// Its members, the most senior first.
-    pub(super) members: Vec<Member>,
+    pub(super) members: Vec<GroupMember>,
     /// How many casts of each process, by pid, the view before ends with.
     pub(super) cut: Vec<u64>,
 }
 
 /// A view that was decided.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Decision {
+pub(super) struct ViewDecision {
     pub(super) view: View,
     /// How many casts of each process, by pid, the view before ends with.
     pub(super) cut: Vec<u64>,
@@ -63,7 +63,7 @@ pub(super) struct Decision {
 
 /// What a process that promises is in the view that ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Standing {
+pub(super) enum PromiserStatus {
     /// No member; it wants to join.
     Outsider,
     /// A member: whether it has the state, and how many casts of each process, by pid.
@@ -72,28 +72,28 @@ pub(super) enum Standing {
 
 /// What this process has promised and accepted for the view after the last decided one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Vote {
+pub(super) struct ViewAcceptor {
     /// The first view it may vote on; at those before it has perhaps forgotten what it promised.
     pub(super) first: u64,
-    promised: Ballot,
-    accepted: Option<(Ballot, Proposal)>,
+    promised: ViewBallot,
+    accepted: Option<(ViewBallot, ViewProposal)>,
 }
 
 /// What a coordinator knows of one that promised.
 #[derive(Clone, Debug)]
-struct Promise {
-    accepted: Option<(Ballot, Proposal)>,
-    standing: Standing,
+struct ViewPromise {
+    accepted: Option<(ViewBallot, ViewProposal)>,
+    standing: PromiserStatus,
     life: u64,
 }
 
 /// A change that this process coordinates.
 #[derive(Clone, Debug)]
-pub(super) struct Change {
-    ballot: Ballot,
-    promises: Vec<Option<Promise>>,
+pub(super) struct ViewChange {
+    ballot: ViewBallot,
+    promises: Vec<Option<ViewPromise>>,
     /// Once enough have promised.
-    proposal: Option<Proposal>,
+    proposal: Option<ViewProposal>,
     /// Whether the proposal was made by an earlier coordinator.
     adopted: bool,
     /// Whether it has all casts up to the cut, and asks the others to accept.
@@ -103,9 +103,10 @@ pub(super) struct Change {
 }
 
 /// Whether these can be members of a group of so many processes, and the cut of its view.
-fn is_sound(members: &[Member], cut: &[u64], processes: usize) -> bool {
-    let once = |(at, m): (usize, &Member)| members[..at].iter().all(|other| other.pid != m.pid);
-    let sound = |m: &Member| m.pid.index() < processes && m.life < NONSENSE;
+fn is_sound(members: &[GroupMember], cut: &[u64], processes: usize) -> bool {
+    let once =
+        |(at, m): (usize, &GroupMember)| members[..at].iter().all(|other| other.pid != m.pid);
+    let sound = |m: &GroupMember| m.pid.index() < processes && m.life < NONSENSE;
     !members.is_empty()
         && cut.len() == processes
         && cut.iter().all(|&n| n < NONSENSE)
@@ -113,13 +114,13 @@ fn is_sound(members: &[Member], cut: &[u64], processes: usize) -> bool {
         && members.iter().enumerate().all(once)
 }
 
-impl Ballot {
+impl ViewBallot {
     const fn is_sound(&self, processes: usize) -> bool {
         self.round < ROUND_NONSENSE && self.pid.index() < processes
     }
 }
 
-impl Proposal {
+impl ViewProposal {
     fn is_sound(&self, processes: usize) -> bool {
         is_sound(&self.members, &self.cut, processes)
     }
@@ -137,14 +138,14 @@ where
 
     /// Whether it is a member of the last decided view, and has entered it.
     fn is_inside(&self) -> bool {
-        matches!(self.phase, Phase::Active | Phase::Blocked)
+        matches!(self.phase, ViewPhase::Active | ViewPhase::Blocked)
     }
 
     /// When the coordinator has to do something.
     pub(super) fn change_at(&self) -> Time {
         let takeover = match (&self.change, self.phase) {
             // Once it is past, it is looked at with every heartbeat.
-            (None, Phase::Blocked) if self.takeover_at() > self.now => self.takeover_at(),
+            (None, ViewPhase::Blocked) if self.takeover_at() > self.now => self.takeover_at(),
             _ => Time::NEVER,
         };
         self.change.as_ref().map_or(takeover, |change| change.retry_at)
@@ -175,7 +176,7 @@ where
         }
         let failed = self.view.members.iter().any(|m| self.failed(*m));
         let joins = self.peers().any(|p| self.joins(p).is_some_and(|m| self.may_link(m)));
-        let stuck = self.phase == Phase::Blocked && self.change.is_none();
+        let stuck = self.phase == ViewPhase::Blocked && self.change.is_none();
         let left_alone =
             stuck && (self.takeover_at() <= self.now || self.suspects(self.vote.promised.pid));
         let leaves = || self.somebody_leaves() || self.leaves_blocked();
@@ -184,9 +185,9 @@ where
     }
 
     /// The life in which `p` wants to join, if it does and seems to live.
-    fn joins(&self, p: Pid) -> Option<Member> {
+    fn joins(&self, p: Pid) -> Option<GroupMember> {
         let life = self.joiners[p.index()].filter(|&life| life >= self.lives[p.index()])?;
-        let member = Member { pid: p, life };
+        let member = GroupMember { pid: p, life };
         (!self.suspects(p) && !self.view.members.contains(&member)).then_some(member)
     }
 
@@ -198,19 +199,19 @@ where
     /// A peer knows of no view after `view`: it is told what came of it.
     pub(super) fn catch_up(&mut self, peer: Pid, view: u64) {
         if view < self.decision.view.id {
-            self.post(peer, Item::Decide(self.decision.clone()));
+            self.post(peer, PacketItem::Decide(self.decision.clone()));
         }
     }
 
     /// The coordinator's part of a round.
-    pub(super) fn coordinate(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    pub(super) fn coordinate(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         if self.change.is_none() {
             if self.must_coordinate() {
                 self.prepare(out);
             }
             return;
         }
-        let outrun = |change: &Change| change.ballot < self.vote.promised || !self.is_inside();
+        let outrun = |change: &ViewChange| change.ballot < self.vote.promised || !self.is_inside();
         if self.change.as_ref().is_some_and(outrun) {
             self.change = None;
             return;
@@ -224,10 +225,10 @@ where
     }
 
     /// First phase: nobody takes anything in any more, and says what it has.
-    fn prepare(&mut self, out: &mut Outbox<Messages<Packet>>) {
-        let ballot = Ballot { round: self.vote.promised.round + 1, pid: self.me() };
+    fn prepare(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
+        let ballot = ViewBallot { round: self.vote.promised.round + 1, pid: self.me() };
         let n = self.settings.processes;
-        self.change = Some(Change {
+        self.change = Some(ViewChange {
             ballot,
             promises: alloc::vec![None; n],
             proposal: None,
@@ -248,15 +249,15 @@ where
         self.repeat();
     }
 
-    fn own_promise(&self) -> Promise {
+    fn own_promise(&self) -> ViewPromise {
         let (accepted, life) = (self.vote.accepted.clone(), self.life);
-        Promise { accepted, standing: self.standing(), life }
+        ViewPromise { accepted, standing: self.standing(), life }
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> PromiserStatus {
         match self.phase {
-            Phase::Out => Standing::Outsider,
-            _ => Standing::Member { fit: self.is_fit(), have: self.casts.all() },
+            ViewPhase::Out => PromiserStatus::Outsider,
+            _ => PromiserStatus::Member { fit: self.is_fit(), have: self.casts.all() },
         }
     }
 
@@ -266,10 +267,10 @@ where
         let (instance, ballot) = (self.instance(), change.ballot);
         let item = match &change.proposal {
             Some(proposal) if change.accepting => {
-                Item::Accept { instance, ballot, proposal: proposal.clone() }
+                PacketItem::Accept { instance, ballot, proposal: proposal.clone() }
             }
             Some(_) => return,
-            None => Item::Prepare { instance, ballot },
+            None => PacketItem::Prepare { instance, ballot },
         };
         let open = |p: &Pid| match &change.proposal {
             Some(proposal) => !change.accepted[p.index()] && self.may_accept(*p, proposal, change),
@@ -288,17 +289,18 @@ where
     /// takes over if a majority hears it. Voters from outside are needed only where those who go on and hear
     /// this process are no majority. A proposal of an earlier coordinator is perhaps decided already, and
     /// nothing else can be: those that go on are not waited for if they do not hear this process.
-    fn may_accept(&self, p: Pid, proposal: &Proposal, change: &Change) -> bool {
-        let goes_on = |m: &&Member| self.view.members.contains(*m);
-        let answers = |m: &Member| !self.failed(*m) && (!change.adopted || self.reaches(m.pid));
-        let open = |m: &Member| !change.accepted[m.pid.index()] && answers(m);
+    fn may_accept(&self, p: Pid, proposal: &ViewProposal, change: &ViewChange) -> bool {
+        let goes_on = |m: &&GroupMember| self.view.members.contains(*m);
+        let answers =
+            |m: &GroupMember| !self.failed(*m) && (!change.adopted || self.reaches(m.pid));
+        let open = |m: &GroupMember| !change.accepted[m.pid.index()] && answers(m);
         let mut staying = proposal.members.iter().filter(goes_on);
         staying.clone().any(|m| m.pid == p) || !staying.any(open)
     }
 
     /// Promises a ballot: from here on this process takes nothing in. A `Prepare` that is sent again gives
     /// its coordinator no more time: the coordinator may hear no answer, ever.
-    fn promise(&mut self, ballot: Ballot, out: &mut Outbox<Messages<Packet>>) {
+    fn promise(&mut self, ballot: ViewBallot, out: &mut Outbox<Messages<VsyncPacket>>) {
         if ballot > self.vote.promised {
             self.blocked_at = self.now;
         }
@@ -306,14 +308,14 @@ where
         self.block(out);
     }
 
-    pub(super) fn block(&mut self, out: &mut Outbox<Messages<Packet>>) {
-        if self.phase != Phase::Active {
+    pub(super) fn block(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
+        if self.phase != ViewPhase::Active {
             return;
         }
         if self.begun {
-            self.tell(Input::Medium(groupcast::In::Block), out);
+            self.tell(Input::Medium(groupcast::GroupcastInput::Block), out);
         }
-        self.phase = Phase::Blocked;
+        self.phase = ViewPhase::Blocked;
         self.queue.clear();
         self.needed = None;
     }
@@ -322,25 +324,25 @@ where
         &mut self,
         from: Pid,
         instance: u64,
-        ballot: Ballot,
-        out: &mut Outbox<Messages<Packet>>,
+        ballot: ViewBallot,
+        out: &mut Outbox<Messages<VsyncPacket>>,
     ) {
         if instance <= self.decision.view.id {
             return self.catch_up(from, instance.saturating_sub(1));
         }
         let may = instance == self.instance() && instance >= self.vote.first && !self.has_left();
-        if !may || self.phase == Phase::Entering || !ballot.is_sound(self.settings.processes) {
+        if !may || self.phase == ViewPhase::Entering || !ballot.is_sound(self.settings.processes) {
             return;
         }
         if ballot < self.vote.promised {
-            return self.post(from, Item::Refuse { instance, promised: self.vote.promised });
+            return self.post(from, PacketItem::Refuse { instance, promised: self.vote.promised });
         }
         self.promise(ballot, out);
         let (accepted, standing) = (self.vote.accepted.clone(), self.standing());
-        self.post(from, Item::Promise { instance, ballot, accepted, standing });
+        self.post(from, PacketItem::Promise { instance, ballot, accepted, standing });
     }
 
-    pub(super) fn on_refuse(&mut self, instance: u64, promised: Ballot) {
+    pub(super) fn on_refuse(&mut self, instance: u64, promised: ViewBallot) {
         if instance != self.instance() || !promised.is_sound(self.settings.processes) {
             return;
         }
@@ -356,16 +358,16 @@ where
         &mut self,
         from: Pid,
         instance: u64,
-        ballot: Ballot,
-        accepted: Option<(Ballot, Proposal)>,
-        standing: Standing,
+        ballot: ViewBallot,
+        accepted: Option<(ViewBallot, ViewProposal)>,
+        standing: PromiserStatus,
     ) {
         let (current, n) = (self.instance(), self.settings.processes);
         let life = self.lives[from.index()];
-        let member = self.view.members.contains(&Member { pid: from, life });
+        let member = self.view.members.contains(&GroupMember { pid: from, life });
         let sound = match &standing {
-            Standing::Outsider => true,
-            Standing::Member { have, .. } => have.len() == n && member,
+            PromiserStatus::Outsider => true,
+            PromiserStatus::Member { have, .. } => have.len() == n && member,
         };
         let sound = sound && accepted.as_ref().is_none_or(|(_, p)| p.is_sound(n));
         let Some(change) = &mut self.change else { return };
@@ -373,12 +375,12 @@ where
             return;
         }
         if change.proposal.is_none() {
-            change.promises[from.index()] = Some(Promise { accepted, standing, life });
+            change.promises[from.index()] = Some(ViewPromise { accepted, standing, life });
         }
     }
 
     /// Second phase, once enough have promised and this process has what the view ends with.
-    fn propose(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    fn propose(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         let Some(change) = &self.change else { return };
         if change.proposal.is_none() {
             self.choose();
@@ -390,8 +392,8 @@ where
         }
         if !self.has_all(&proposal.cut) {
             // Also of one that leaves: what it has counts for the cut.
-            let gone = |m: &Member| self.failed(*m);
-            let counted = |m: &&Member| change.promises[m.pid.index()].is_some();
+            let gone = |m: &GroupMember| self.failed(*m);
+            let counted = |m: &&GroupMember| change.promises[m.pid.index()].is_some();
             let lost = self.view.members.iter().filter(counted).any(gone);
             if !change.adopted && (lost || proposal.members.iter().any(gone)) {
                 // Perhaps the only one that had some cast. Nobody knows of the proposal yet.
@@ -418,8 +420,8 @@ where
             return;
         }
         // What this process asks of a member that does not hear it is never answered.
-        let answers = |m: &Member| !self.failed(*m) && self.reaches(m.pid);
-        let waits = |m: &&Member| promised(m.pid).is_none() && answers(m);
+        let answers = |m: &GroupMember| !self.failed(*m) && self.reaches(m.pid);
+        let waits = |m: &&GroupMember| promised(m.pid).is_none() && answers(m);
         if self.view.members.iter().any(|m| waits(&m)) || self.may_lose_copies(change) {
             return;
         }
@@ -437,8 +439,8 @@ where
 
     /// Whether the view would go on with fewer copies of the state than a majority, and without one
     /// that is only silent as far as is known: it is waited for longer than any other.
-    fn may_lose_copies(&self, change: &Change) -> bool {
-        let silent = |m: &Member| {
+    fn may_lose_copies(&self, change: &ViewChange) -> bool {
+        let silent = |m: &GroupMember| {
             let at = m.pid.index();
             let patience = self.heartbeat.patience(at).times(COPY_PATIENCE);
             change.promises[at].is_none()
@@ -451,29 +453,29 @@ where
 
     /// Whether a member that promised has the state: it said so then, or got it since. Until the next
     /// view nothing takes it away.
-    fn has_state(&self, change: &Change, p: Pid) -> bool {
+    fn has_state(&self, change: &ViewChange, p: Pid) -> bool {
         let at = p.index();
         let since = if p == self.me() { self.is_fit() } else { self.fit[at] };
         // A process that was reborn since has lost what it had.
         let promise = change.promises[at].as_ref().filter(|p| p.life == self.lives[at]);
         promise.is_some_and(|promise| match promise.standing {
-            Standing::Outsider => false,
-            Standing::Member { fit, .. } => fit || since,
+            PromiserStatus::Outsider => false,
+            PromiserStatus::Member { fit, .. } => fit || since,
         })
     }
 
     /// How many that promised have the state.
-    fn copies(&self, change: &Change) -> usize {
+    fn copies(&self, change: &ViewChange) -> usize {
         let all = (0..self.settings.processes).map(|at| Pid(at as u32));
         all.filter(|&p| self.has_state(change, p)).count()
     }
 
-    fn fresh_proposal(&self, change: &Change) -> Proposal {
+    fn fresh_proposal(&self, change: &ViewChange) -> ViewProposal {
         let mut cut = alloc::vec![0; self.settings.processes];
         let mut members = Vec::new();
         for &member in &self.view.members {
             let Some(promise) = &change.promises[member.pid.index()] else { continue };
-            let Standing::Member { have, .. } = &promise.standing else { continue };
+            let PromiserStatus::Member { have, .. } = &promise.standing else { continue };
             if promise.life != member.life {
                 continue;
             }
@@ -482,8 +484,8 @@ where
         }
         for p in self.peers() {
             let outsider = change.promises[p.index()].as_ref();
-            let outsider = outsider.filter(|promise| promise.standing == Standing::Outsider);
-            let life = outsider.map(|promise| Member { pid: p, life: promise.life });
+            let outsider = outsider.filter(|promise| promise.standing == PromiserStatus::Outsider);
+            let life = outsider.map(|promise| GroupMember { pid: p, life: promise.life });
             if let Some(member) = life.or_else(|| self.joins(p))
                 && members.iter().all(|m| m.pid != p)
             {
@@ -492,7 +494,7 @@ where
         }
         self.spare_leavers(&mut members, |m| self.has_state(change, m.pid));
         self.spare_unlinked(&mut members, |m| self.has_state(change, m.pid));
-        Proposal { members, cut }
+        ViewProposal { members, cut }
     }
 
     fn has_all(&self, cut: &[u64]) -> bool {
@@ -511,9 +513,9 @@ where
         &mut self,
         from: Pid,
         instance: u64,
-        ballot: Ballot,
-        proposal: Proposal,
-        out: &mut Outbox<Messages<Packet>>,
+        ballot: ViewBallot,
+        proposal: ViewProposal,
+        out: &mut Outbox<Messages<VsyncPacket>>,
     ) {
         if instance <= self.decision.view.id {
             return self.catch_up(from, instance.saturating_sub(1));
@@ -522,24 +524,24 @@ where
         let sound = proposal.is_sound(self.settings.processes);
         if !may
             || !sound
-            || self.phase == Phase::Entering
+            || self.phase == ViewPhase::Entering
             || !ballot.is_sound(self.settings.processes)
         {
             return;
         }
         if ballot < self.vote.promised {
-            return self.post(from, Item::Refuse { instance, promised: self.vote.promised });
+            return self.post(from, PacketItem::Refuse { instance, promised: self.vote.promised });
         }
         self.promise(ballot, out);
-        if self.phase == Phase::Blocked && !self.has_all(&proposal.cut) {
+        if self.phase == ViewPhase::Blocked && !self.has_all(&proposal.cut) {
             // Who accepts has it all: otherwise a decided cut could be lost with its coordinator.
             return self.need(proposal.cut);
         }
         self.vote.accepted = Some((ballot, proposal));
-        self.post(from, Item::Accepted { instance, ballot });
+        self.post(from, PacketItem::Accepted { instance, ballot });
     }
 
-    pub(super) fn on_accepted(&mut self, from: Pid, instance: u64, ballot: Ballot) {
+    pub(super) fn on_accepted(&mut self, from: Pid, instance: u64, ballot: ViewBallot) {
         let current = self.instance();
         let Some(change) = &mut self.change else { return };
         if instance == current && ballot == change.ballot && change.accepting {
@@ -550,31 +552,35 @@ where
         }
     }
 
-    fn decide_if_accepted(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    fn decide_if_accepted(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         let quorum = self.quorum();
         let Some(change) = &self.change else { return };
         let accepted = change.accepted.iter().filter(|a| **a).count();
         let Some(proposal) = change.proposal.clone().filter(|_| accepted >= quorum) else { return };
         let view = View { id: self.instance(), members: proposal.members };
-        let decision = Decision { view, cut: proposal.cut };
+        let decision = ViewDecision { view, cut: proposal.cut };
         for to in self.peers() {
-            self.post(to, Item::Decide(decision.clone()));
+            self.post(to, PacketItem::Decide(decision.clone()));
         }
         self.learn(decision, out);
     }
 
     /// A view was decided.
-    pub(super) fn learn(&mut self, decision: Decision, out: &mut Outbox<Messages<Packet>>) {
+    pub(super) fn learn(
+        &mut self,
+        decision: ViewDecision,
+        out: &mut Outbox<Messages<VsyncPacket>>,
+    ) {
         let id = decision.view.id;
         let sound = is_sound(&decision.view.members, &decision.cut, self.settings.processes);
         if id <= self.decision.view.id || id >= NONSENSE || !sound {
             return;
         }
         let stays = self.is_inside() && id == self.instance();
-        let me = Member { pid: self.me(), life: self.life };
+        let me = GroupMember { pid: self.me(), life: self.life };
         let chosen = decision.view.members.contains(&me);
         self.change = None;
-        (self.vote.promised, self.vote.accepted) = (Ballot::default(), None);
+        (self.vote.promised, self.vote.accepted) = (ViewBallot::default(), None);
         self.decision = decision.clone();
         for member in decision.view.members.iter().filter(|m| m.pid != me.pid) {
             self.learn_incarnation(member.pid, member.life);
@@ -584,12 +590,12 @@ where
         }
         if chosen && stays {
             self.block(out);
-            self.phase = Phase::Entering;
+            self.phase = ViewPhase::Entering;
             self.need(decision.cut);
             self.enter_if_complete(out);
         } else if stays && self.leaves_with(&decision.cut) {
             self.go(out);
-        } else if self.phase != Phase::Out {
+        } else if self.phase != ViewPhase::Out {
             // Also if it is named again in a view after one that it has missed.
             self.leave(out);
         } else if chosen {
@@ -598,11 +604,11 @@ where
     }
 
     /// The group goes on without this process.
-    fn leave(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    fn leave(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         if self.begun {
-            self.tell(Input::Medium(groupcast::In::Excluded), out);
+            self.tell(Input::Medium(groupcast::GroupcastInput::Excluded), out);
         }
-        self.phase = Phase::Out;
+        self.phase = ViewPhase::Out;
         self.life += 1;
         self.lives[self.settings.me.index()] = self.life;
         self.put_casts_away();
@@ -620,11 +626,11 @@ where
     }
 
     /// Hands over what the old view ends with, if it has it all, and enters the new one.
-    fn enter_if_complete(&mut self, out: &mut Outbox<Messages<Packet>>) {
-        if self.phase != Phase::Entering {
+    fn enter_if_complete(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
+        if self.phase != ViewPhase::Entering {
             return;
         }
-        let careless = self.is_broken(Broken::ForgetsTheCut);
+        let careless = self.is_broken(VsyncMutant::ForgetsTheCut);
         if !self.has_all(&self.decision.cut) && !careless {
             return;
         }
@@ -643,11 +649,11 @@ where
     }
 
     /// Enters a view.
-    fn enter(&mut self, view: View, out: &mut Outbox<Messages<Packet>>) {
+    fn enter(&mut self, view: View, out: &mut Outbox<Messages<VsyncPacket>>) {
         let n = self.settings.processes;
         self.casts = Casts::new(view.id, n, self.settings.window());
         self.members = view.pids().collect();
-        self.pairs = alloc::vec![Pair::default(); n];
+        self.pairs = alloc::vec![PeerChannel::default(); n];
         self.seen = alloc::vec![false; n];
         self.blocked = alloc::vec![None; n];
         for member in &view.members {
@@ -655,14 +661,14 @@ where
                 self.joiners[member.pid.index()].filter(|&life| life > member.life);
         }
         let before = core::mem::replace(&mut self.view, view);
-        self.phase = Phase::Active;
+        self.phase = ViewPhase::Active;
         self.forget_parts();
         (self.needed, self.needed_at) = (None, Time::NEVER);
         self.base = Arc::from(&[][..]);
         if self.begun {
             // The protocol above delivers what is left of the old view.
             let view = self.view.clone();
-            self.tell(Input::Medium(groupcast::In::View(&view)), out);
+            self.tell(Input::Medium(groupcast::GroupcastInput::View(&view)), out);
         }
         self.report_view(Some(&before), out);
         match self.begun {
@@ -692,7 +698,7 @@ where
             if bytes > FETCHED_BYTES && !items.is_empty() {
                 break;
             }
-            items.push(Item::Cast { view, sender, number, kept: kept.clone() });
+            items.push(PacketItem::Cast { view, sender, number, kept: kept.clone() });
         }
         for item in items {
             self.post(from, item);
@@ -700,7 +706,7 @@ where
     }
 
     /// Asks for what is needed to end the view, of one peer after the other.
-    pub(super) fn fetch_needed(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    pub(super) fn fetch_needed(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         self.decide_if_accepted(out);
         self.enter_if_complete(out);
         if self.needed_at > self.now {
@@ -718,7 +724,7 @@ where
             let sender = Pid(p as u32);
             let after = self.casts.have(sender);
             if let Some(to) = self.holder(sender, upto).filter(|_| after < upto) {
-                self.post(to, Item::Fetch { view, sender, after, upto });
+                self.post(to, PacketItem::Fetch { view, sender, after, upto });
             }
         }
     }
@@ -728,11 +734,11 @@ where
     fn holder(&self, sender: Pid, upto: u64) -> Option<Pid> {
         let said = |p: &Pid| {
             let promise = self.change.as_ref()?.promises[p.index()].as_ref()?;
-            let Standing::Member { have, .. } = &promise.standing else { return None };
+            let PromiserStatus::Member { have, .. } = &promise.standing else { return None };
             (have[sender.index()] >= upto && !self.suspects(*p)).then_some(())
         };
         let coordinator = Some(self.vote.promised.pid).filter(|&p| p != self.me());
-        let asked = coordinator.filter(|_| self.turn % 2 == 1 && self.phase == Phase::Blocked);
+        let asked = coordinator.filter(|_| self.turn % 2 == 1 && self.phase == ViewPhase::Blocked);
         let peers: Vec<Pid> = self.peers().collect();
         let anyone = peers.get((self.turn / 2 + sender.index()) % peers.len().max(1)).copied();
         peers.iter().copied().find(|p| said(p).is_some()).or(asked).or(anyone)

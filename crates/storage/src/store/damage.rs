@@ -1,12 +1,12 @@
-//! The judgement on what ends the records of a segment, with those behind it in sight.
+//! Damage classification: the end of a segment's records, judged with the segments behind it in sight.
 
 use super::recover::open_segment;
-use crate::disk::{Disk, File};
-use crate::error::Error;
-use crate::format::record::Seed;
+use crate::disk::{DiskDir, DiskFile};
+use crate::error::StorageError;
+use crate::format::record::RecordChecksumSeed;
 use crate::format::segment::{self, RECORDS_AT, SegmentHead};
 use crate::format::{HEAD_BYTES, LogId};
-use crate::walk::{Stand, Tail, Walk};
+use crate::record_scan::{LogTail, RecordScan, ScanPosition};
 
 /// Judges what is behind the last record of a segment. `behind` are the names of the segments after it;
 /// `closed` says that the last life of the log ended here.
@@ -14,51 +14,51 @@ use crate::walk::{Stand, Tail, Walk};
 /// A segment that is begun while the one before is not synced may be there when the end of that one is
 /// not. So a missing record is torn, as at the end of the log, unless something behind says that it had been
 /// durable: all from it on was never promised to last then.
-pub(crate) fn judge<D: Disk>(
+pub(crate) fn classify<D: DiskDir>(
     disk: &D,
     log: LogId,
-    walk: &mut Walk<'_, D::File>,
+    walk: &mut RecordScan<'_, D::File>,
     behind: &[String],
     closed: bool,
-) -> Result<Tail, Error> {
+) -> Result<LogTail, StorageError> {
     let stand = walk.stand();
-    let read = |e| Error::of(disk.path(), "read it", e);
+    let read = |e| StorageError::of(disk.path(), "read it", e);
     if walk.is_short().map_err(read)? {
-        return Ok(Tail::Short);
+        return Ok(LogTail::Short);
     }
     let Some(until) = behind.first().and_then(|name| segment::first_of(name)) else {
         return match (closed, stand.turned) {
-            (true, _) => Ok(Tail::Blank),
-            (_, true) => Ok(Tail::Proof),
+            (true, _) => Ok(LogTail::Blank),
+            (_, true) => Ok(LogTail::Proof),
             _ => walk.tail().map_err(read),
         };
     };
     if until == stand.number {
-        return Ok(Tail::Blank);
+        return Ok(LogTail::Blank);
     }
     let proof = closed
         || stand.turned
         || until < stand.number
-        || walk.tail().map_err(read)? == Tail::Proof
+        || walk.tail().map_err(read)? == LogTail::Proof
         || proves(disk, log, behind, &stand)?;
-    Ok(if proof { Tail::Proof } else { Tail::Torn })
+    Ok(if proof { LogTail::Proof } else { LogTail::Torn })
 }
 
 /// Whether the first of these segments was begun and never there for good: its head is not its own, and
 /// nothing says that it had been. The log ends at `end` then, in the segment before.
-pub(crate) fn never_was<D: Disk>(
+pub(crate) fn never_was<D: DiskDir>(
     disk: &D,
     log: LogId,
     names: &[String],
-    end: &Stand,
-) -> Result<bool, Error> {
+    end: &ScanPosition,
+) -> Result<bool, StorageError> {
     let Some((name, first)) = names.first().and_then(|n| Some((n, segment::first_of(n)?))) else {
         return Ok(false);
     };
     let path = disk.path_of(name);
     let mut bytes = [0; HEAD_BYTES];
-    let file = disk.open(name).map_err(|e| Error::of(&path, "open it", e))?;
-    let got = file.read_at(&mut bytes, 0).map_err(|e| Error::of(&path, "read it", e))?;
+    let file = disk.open(name).map_err(|e| StorageError::of(&path, "open it", e))?;
+    let got = file.read_at(&mut bytes, 0).map_err(|e| StorageError::of(&path, "read it", e))?;
     let older = |head: SegmentHead| head.log == log && head.first < first;
     let unwritten = got == HEAD_BYTES
         && (bytes == [0; HEAD_BYTES] || SegmentHead::decode(&bytes).is_ok_and(older));
@@ -66,7 +66,12 @@ pub(crate) fn never_was<D: Disk>(
 }
 
 /// Whether anything in these segments says that the record had been durable which is missing at `end`.
-fn proves<D: Disk>(disk: &D, log: LogId, names: &[String], end: &Stand) -> Result<bool, Error> {
+fn proves<D: DiskDir>(
+    disk: &D,
+    log: LogId,
+    names: &[String],
+    end: &ScanPosition,
+) -> Result<bool, StorageError> {
     for name in names {
         let Some(first) = segment::first_of(name) else { continue };
         if let Ok((_, head)) = open_segment(disk, name)
@@ -77,12 +82,16 @@ fn proves<D: Disk>(disk: &D, log: LogId, names: &[String], end: &Stand) -> Resul
             return Ok(true);
         }
         let path = disk.path_of(name);
-        let read = |e| Error::of(&path, "read it", e);
+        let read = |e| StorageError::of(&path, "read it", e);
         let file = disk.open(name).map_err(read)?;
         let bytes = file.size().map_err(read)?;
         let (closed, turned) = (false, false);
-        let from = Stand { offset: RECORDS_AT, number: first, life: end.life, closed, turned };
-        if Walk::new(&file, Seed::of(log), bytes, from).proves(end.number).map_err(read)? {
+        let from =
+            ScanPosition { offset: RECORDS_AT, number: first, life: end.life, closed, turned };
+        if RecordScan::new(&file, RecordChecksumSeed::of(log), bytes, from)
+            .proves(end.number)
+            .map_err(read)?
+        {
             return Ok(true);
         }
     }

@@ -1,10 +1,10 @@
 //! What lies between the loop and the threads of a log.
 
-use super::Wake;
-use crate::batch::Batch;
-use crate::error::Error;
-use crate::shelf::locked;
-use crate::store::Unreadable;
+use super::CompletionWaker;
+use crate::batch::RecordBatch;
+use crate::error::StorageError;
+use crate::segment_set::locked;
+use crate::store::ReadError;
 use amcast_core::histogram::Histogram;
 use amcast_core::step::Ticket;
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// What a log has done.
 #[derive(Debug)]
-pub enum Done {
+pub enum Completion {
     /// The records before this number are with the operating system: they survive the end of this
     /// process from here on, but perhaps not that of the machine. Once for a batch in which
     /// there are records that are not awaited.
@@ -26,19 +26,19 @@ pub enum Done {
         /// The ticket of the request.
         ticket: Ticket,
         /// The record, or why there is none.
-        record: Result<Vec<u8>, Unreadable>,
+        record: Result<Vec<u8>, ReadError>,
     },
     /// The next segment cannot be made ahead of need; the log goes on, and fails when this one is full
     /// if nothing changes.
-    Warned(Error),
-    /// The log failed and takes nothing more. What was not [durable](Done::Durable) by now may or may
+    Warned(StorageError),
+    /// The log failed and takes nothing more. What was not [durable](Completion::Durable) by now may or may
     /// not be there after the next start. Once.
-    Failed(Error),
+    Failed(StorageError),
 }
 
 /// What a log has done since it was opened, for status pages.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
+pub struct LogCounts {
     /// Records written.
     pub records: u64,
     /// Bytes written, heads included.
@@ -57,25 +57,25 @@ pub struct Counts {
 
 /// The same while it is counted.
 #[derive(Default)]
-pub(super) struct Counting {
-    pub(super) counts: Counts,
+pub(super) struct LogCounters {
+    pub(super) counts: LogCounts,
     /// When the sync began that has not ended.
     pub(super) begun: Option<Instant>,
 }
 
-/// The desk: the loop on the one side, threads on the other.
-pub(super) struct Desk {
-    wake: Wake,
-    pub(super) waiting: Mutex<Waiting>,
+/// The io_queue: the loop on the one side, threads on the other.
+pub(super) struct IoQueue {
+    wake: CompletionWaker,
+    pub(super) waiting: Mutex<WriteQueue>,
     /// Something waits for the writer.
     pub(super) come: Condvar,
-    pub(super) reading: Mutex<Reading>,
+    pub(super) reading: Mutex<ReadQueue>,
     /// Something is to be read, or may be by now.
     pub(super) read: Condvar,
-    pub(super) chores: Mutex<Chores>,
-    /// The keeper has something to do.
+    pub(super) allocations: Mutex<AllocatorQueue>,
+    /// The allocator has something to do.
     pub(super) chore: Condvar,
-    pub(super) ready: Mutex<Vec<Done>>,
+    pub(super) ready: Mutex<Vec<Completion>>,
     /// Whether something was put into `ready` since it was last looked at.
     pub(super) any: AtomicBool,
     /// How many bytes of the log are appended and not yet written, or awaited and not durable.
@@ -83,13 +83,13 @@ pub(super) struct Desk {
     /// The records before this number are with the operating system.
     pub(super) written: AtomicU64,
     pub(super) failed: AtomicBool,
-    pub(super) counting: Mutex<Counting>,
+    pub(super) counting: Mutex<LogCounters>,
 }
 
 /// What waits for the writer.
 #[derive(Default)]
-pub(super) struct Waiting {
-    pub(super) batch: Batch,
+pub(super) struct WriteQueue {
+    pub(super) batch: RecordBatch,
     /// Whether the writer sleeps and is to be woken.
     pub(super) sleeps: bool,
     pub(super) closing: bool,
@@ -97,16 +97,16 @@ pub(super) struct Waiting {
 
 /// What waits for the reader.
 #[derive(Default)]
-pub(super) struct Reading {
+pub(super) struct ReadQueue {
     pub(super) requests: VecDeque<(Ticket, u64)>,
     /// How many bytes of records were read and not taken.
     pub(super) loaded_bytes: usize,
     pub(super) closing: bool,
 }
 
-/// What waits for the keeper.
+/// What waits for the allocator.
 #[derive(Default)]
-pub(super) struct Chores {
+pub(super) struct AllocatorQueue {
     /// The records before this number are not needed.
     pub(super) trim: u64,
     /// The next segment is needed soon.
@@ -114,15 +114,15 @@ pub(super) struct Chores {
     pub(super) closing: bool,
 }
 
-impl Desk {
-    pub(super) fn new(wake: Wake, written: u64) -> Self {
+impl IoQueue {
+    pub(super) fn new(wake: CompletionWaker, written: u64) -> Self {
         Self {
             wake,
             waiting: Mutex::default(),
             come: Condvar::new(),
             reading: Mutex::default(),
             read: Condvar::new(),
-            chores: Mutex::default(),
+            allocations: Mutex::default(),
             chore: Condvar::new(),
             ready: Mutex::default(),
             any: AtomicBool::new(false),
@@ -134,7 +134,7 @@ impl Desk {
     }
 
     /// Tells the loop what is done.
-    pub(super) fn tell(&self, done: impl IntoIterator<Item = Done>) {
+    pub(super) fn tell(&self, done: impl IntoIterator<Item = Completion>) {
         let mut ready = locked(&self.ready);
         let before = ready.len();
         ready.extend(done);
@@ -146,9 +146,9 @@ impl Desk {
     }
 
     /// The log failed: says so, if it is the first time.
-    pub(super) fn fail(&self, e: Error) {
+    pub(super) fn fail(&self, e: StorageError) {
         if !self.failed.swap(true, Ordering::AcqRel) {
-            self.tell([Done::Failed(e)]);
+            self.tell([Completion::Failed(e)]);
             // The writer learns of it, though nothing waits for it. It looks with the lock in hand.
             drop(locked(&self.waiting));
             self.come.notify_one();
@@ -165,7 +165,7 @@ impl Desk {
     pub(super) fn close_others(&self) {
         locked(&self.reading).closing = true;
         self.read.notify_one();
-        locked(&self.chores).closing = true;
+        locked(&self.allocations).closing = true;
         self.chore.notify_one();
     }
 }

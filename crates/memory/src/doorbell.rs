@@ -18,7 +18,7 @@
 //! All calls are for one thread at a time; rings may come from any thread of any process.
 
 use crate::directory::Directory;
-use crate::guard::{Fence, Word};
+use crate::guard::{Fence, SharedWord};
 use crate::segment;
 use amcast_core::id::Pid;
 use amcast_core::time::Span;
@@ -27,9 +27,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The word of a bell: 1 while its loop sleeps.
 #[derive(Debug)]
-pub(crate) struct Parked<'a, W>(pub(crate) &'a W);
+pub(crate) struct ParkedFlag<'a, W>(pub(crate) &'a W);
 
-impl<W: Word> Parked<'_, W> {
+impl<W: SharedWord> ParkedFlag<'_, W> {
     /// Sleeper, S1 and S2.
     pub(crate) fn announce(&self) {
         self.0.store(1, Ordering::Relaxed);
@@ -52,21 +52,21 @@ impl<W: Word> Parked<'_, W> {
 
 /// The doorbell of a loop. Cloned freely; anyone may ring, one thread sleeps on it.
 ///
-/// A loop that finds nothing to do calls [`Bell::announce`], then looks at everything it serves
-/// once more, and then either [`Bell::sleep`] or, having found work, [`Bell::stay`].
+/// A loop that finds nothing to do calls [`Doorbell::announce`], then looks at everything it serves
+/// once more, and then either [`Doorbell::sleep`] or, having found work, [`Doorbell::stay`].
 #[derive(Clone)]
-pub struct Bell {
+pub struct Doorbell {
     directory: Directory,
     index: Pid,
 }
 
-impl fmt::Debug for Bell {
+impl fmt::Debug for Doorbell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Bell({:?})", self.index)
     }
 }
 
-impl Bell {
+impl Doorbell {
     pub(crate) fn new(directory: Directory, index: Pid) -> Self {
         Self { directory, index }
     }
@@ -82,25 +82,25 @@ impl Bell {
 
     /// Says that the loop is about to sleep. It must look for work once more after this.
     pub fn announce(&self) {
-        Parked(self.word()).announce();
+        ParkedFlag(self.word()).announce();
     }
 
     /// There was work after all: takes the announcement back.
     pub fn stay(&self) {
-        Parked(self.word()).retract();
+        ParkedFlag(self.word()).retract();
     }
 
     /// Sleeps until the bell rings, or for `at_most`; says whether it rang. It may also return
     /// early without a ring. Makes one system call.
     pub fn sleep(&self, at_most: Span) -> bool {
         segment::wait(self.word(), 1, at_most);
-        Parked(self.word()).retract()
+        ParkedFlag(self.word()).retract()
     }
 
     /// Wakes the loop if it sleeps; says whether it did. What the caller stored before is seen by
     /// the loop. Costs a fence, and a system call only if the loop sleeps.
     pub fn ring(&self) -> bool {
-        <AtomicU64 as Word>::fence(Fence::Ringer);
+        <AtomicU64 as SharedWord>::fence(Fence::Ringer);
         ring_after_fence(self.word())
     }
 }
@@ -108,7 +108,7 @@ impl Bell {
 /// Wakes who sleeps on the word. The caller has passed [`Fence::Ringer`].
 #[inline]
 pub(crate) fn ring_after_fence(word: &AtomicU64) -> bool {
-    let asleep = Parked(word).summon();
+    let asleep = ParkedFlag(word).summon();
     if asleep {
         segment::wake(word);
     }

@@ -2,7 +2,7 @@
 //! thing. Processes for which anything of it is not the same would come to different states, and nobody
 //! would notice: so they do not talk to each other, and say what it is.
 
-use amcast_core::codec::{Codec, CodecError, Reader};
+use amcast_core::codec::{ByteReader, Codec, CodecError};
 use ring::digest::{Context, SHA256};
 
 /// How many things are told apart by name; those beyond share the last mark.
@@ -10,16 +10,16 @@ pub const MARKS: usize = 48;
 
 /// A mark of each thing that decides, in an order that all processes of a cluster have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Decides([u64; MARKS]);
+pub struct SettingsDigest([u64; MARKS]);
 
-impl Default for Decides {
+impl Default for SettingsDigest {
     /// Nothing decides.
     fn default() -> Self {
         Self([0; MARKS])
     }
 }
 
-impl Decides {
+impl SettingsDigest {
     /// The marks of these things: their names and values, in their order.
     pub fn of<'a>(all: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut marks = [0_u64; MARKS];
@@ -48,7 +48,7 @@ impl Decides {
         self.0.iter().for_each(|mark| mark.encode(to));
     }
 
-    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    pub(crate) fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         let mut marks = [0; MARKS];
         for mark in &mut marks {
             *mark = u64::decode(from)?;
@@ -74,23 +74,29 @@ mod tests {
 
     #[test]
     fn the_first_thing_that_differs_is_found_and_the_fingerprint_is_of_all() {
-        let of = |values: [&'static str; 3]| Decides::of(["a", "b", "c"].into_iter().zip(values));
+        let of =
+            |values: [&'static str; 3]| SettingsDigest::of(["a", "b", "c"].into_iter().zip(values));
         let all = of(["1", "2", "3"]);
         assert_eq!(all.differs(&of(["1", "2", "3"])), None);
         assert_eq!(all.differs(&of(["1", "x", "y"])), Some(1));
-        assert_eq!(all.differs(&Decides::default()), Some(0));
-        assert_eq!(all.differs(&Decides::of([("a", "1"), ("b", "2")])), Some(2));
-        assert_ne!(Decides::of([("ab", "c")]), Decides::of([("a", "bc")]));
+        assert_eq!(all.differs(&SettingsDigest::default()), Some(0));
+        assert_eq!(all.differs(&SettingsDigest::of([("a", "1"), ("b", "2")])), Some(2));
+        assert_ne!(SettingsDigest::of([("ab", "c")]), SettingsDigest::of([("a", "bc")]));
         assert_eq!(all.fingerprint(), of(["1", "2", "3"]).fingerprint());
         assert_ne!(all.fingerprint(), of(["1", "2", "4"]).fingerprint());
         // Two hosts compare it by eye, maybe with different versions of the program.
-        assert_eq!(format!("{:016x}", Decides::of([("a", "1")]).fingerprint()), "f4c8d1dcd58d9b78");
+        assert_eq!(
+            format!("{:016x}", SettingsDigest::of([("a", "1")]).fingerprint()),
+            "f4c8d1dcd58d9b78"
+        );
     }
 
     #[test]
     fn what_has_no_mark_of_its_own_is_not_overlooked() {
         let of = |last: &'static str| {
-            Decides::of((0..MARKS + 3).map(move |n| ("n", if n == MARKS { last } else { "v" })))
+            SettingsDigest::of(
+                (0..MARKS + 3).map(move |n| ("n", if n == MARKS { last } else { "v" })),
+            )
         };
         assert_eq!(of("v").differs(&of("v")), None);
         assert_eq!(of("v").differs(&of("w")), Some(MARKS as u8 - 1));

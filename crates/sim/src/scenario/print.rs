@@ -1,19 +1,19 @@
 //! A line for each thing that happens and is worth telling.
 
-use crate::run::Told;
+use crate::run::RunEvent;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use amcast_core::memory::{Out, RegionId, RegionSpec};
+use amcast_core::memory::{MemoryOutput, RegionId, RegionSpec};
 use amcast_core::messages;
 use amcast_core::step::Note;
-use amcast_core::trace::Event;
-use amcast_core::{Cluster, Config, Entry, GroupSet, MsgId, Pid, ProtocolEvent, Time};
+use amcast_core::trace::TraceEvent;
+use amcast_core::{ClusterShape, Config, Entry, GroupSet, MsgId, Pid, ProtocolEvent, Time};
 
-pub(super) struct Teller<'a> {
+pub(super) struct ScenarioPrinter<'a> {
     entry: &'static dyn Entry,
-    cluster: &'a Cluster,
+    cluster: &'a ClusterShape,
     shown: &'a [String],
     /// The regions of each process.
     specs: Vec<Vec<RegionSpec>>,
@@ -22,7 +22,7 @@ pub(super) struct Teller<'a> {
     pub(super) lines: Vec<(Time, String)>,
 }
 
-impl<'a> Teller<'a> {
+impl<'a> ScenarioPrinter<'a> {
     pub(super) fn new(entry: &'static dyn Entry, config: &'a Config, shown: &'a [String]) -> Self {
         let nodes = amcast_core::entry::build_all(entry, config).unwrap_or_default();
         let specs = nodes.iter().map(|node| node.regions().to_vec()).collect();
@@ -30,35 +30,35 @@ impl<'a> Teller<'a> {
         Self { entry, cluster, shown, specs, parts: BTreeSet::new(), lines: Vec::new() }
     }
 
-    pub(super) fn hear(&mut self, t: Time, told: &Told<'_>) {
+    pub(super) fn hear(&mut self, t: Time, told: &RunEvent<'_>) {
         let said = match *told {
-            Told::Event(event) => self.event(event),
-            Told::Reported(p, event) => reported(event).map(|says| (p, says)),
-            Told::Note(p, note) => Some((p, self.note(note))),
-            Told::Memory(p, out) => self.memory(p, out).map(|says| (p, says)),
-            Told::Message(p, out, bytes) => self.message(out, bytes).map(|says| (p, says)),
-            Told::Record(p, record, awaited) if self.shows("disk") => {
+            RunEvent::Event(event) => self.event(event),
+            RunEvent::Reported(p, event) => reported(event).map(|says| (p, says)),
+            RunEvent::Note(p, note) => Some((p, self.note(note))),
+            RunEvent::Memory(p, out) => self.memory(p, out).map(|says| (p, says)),
+            RunEvent::Message(p, out, bytes) => self.message(out, bytes).map(|says| (p, says)),
+            RunEvent::Record(p, record, awaited) if self.shows("disk") => {
                 let waits = if awaited { ", and waits for it" } else { "" };
                 Some((p, format!("writes a record of {} bytes{waits}", record.len())))
             }
-            Told::Checkpoint(p, position) if self.shows("disk") => {
+            RunEvent::Checkpoint(p, position) if self.shows("disk") => {
                 Some((p, format!("has a checkpoint at {position}")))
             }
-            Told::Torn(p, lost) => {
+            RunEvent::Torn(p, lost) => {
                 Some((p, format!("loses its machine, and {lost} of its records")))
             }
-            Told::Replaced(p) => Some((p, "gets a new disk".to_string())),
-            Told::Damaged(p, number) => {
+            RunEvent::Replaced(p) => Some((p, "gets a new disk".to_string())),
+            RunEvent::Damaged(p, number) => {
                 Some((p, format!("cannot read its record {number} any more")))
             }
-            Told::Full(p) => Some((p, "has no room for a record".to_string())),
-            Told::Record(..) | Told::Checkpoint(..) => None,
-            Told::Failed(p, how) if self.shows(how) => {
+            RunEvent::Full(p) => Some((p, "has no room for a record".to_string())),
+            RunEvent::Record(..) | RunEvent::Checkpoint(..) => None,
+            RunEvent::Failed(p, how) if self.shows(how) => {
                 Some((p, format!("is told that a write was {how}")))
             }
-            Told::Failed(..) => None,
-            Told::Barrier(p, false) => Some((p, "is set a barrier".to_string())),
-            Told::Barrier(p, true) => Some((p, "has passed its barrier".to_string())),
+            RunEvent::Failed(..) => None,
+            RunEvent::Barrier(p, false) => Some((p, "is set a barrier".to_string())),
+            RunEvent::Barrier(p, true) => Some((p, "has passed its barrier".to_string())),
         };
         if let Some((p, says)) = said {
             let name = self.name(p);
@@ -79,19 +79,19 @@ impl<'a> Teller<'a> {
         self.shown.iter().any(|shown| shown == what)
     }
 
-    fn event(&mut self, event: &Event<'_>) -> Option<(Pid, String)> {
+    fn event(&mut self, event: &TraceEvent<'_>) -> Option<(Pid, String)> {
         Some(match event {
-            Event::Cast { p, m, dst, .. } => {
+            TraceEvent::Cast { p, m, dst, .. } => {
                 let m = self.message_name(*m);
                 (*p, format!("casts {m} to {}", groups(*dst)))
             }
-            Event::Part { p, m, .. } if self.shows("part") && self.parts.insert((*p, *m)) => {
+            TraceEvent::Part { p, m, .. } if self.shows("part") && self.parts.insert((*p, *m)) => {
                 (*p, format!("takes part in {}", self.message_name(*m)))
             }
-            Event::Deliver { p, m, .. } => (*p, format!("delivers {}", self.message_name(*m))),
-            Event::Crash { p, .. } => (*p, "crashes".to_string()),
-            Event::Leave { p, .. } => (*p, "leaves its group, and stops".to_string()),
-            Event::Recover { p, .. } => (*p, "starts again".to_string()),
+            TraceEvent::Deliver { p, m, .. } => (*p, format!("delivers {}", self.message_name(*m))),
+            TraceEvent::Crash { p, .. } => (*p, "crashes".to_string()),
+            TraceEvent::Leave { p, .. } => (*p, "leaves its group, and stops".to_string()),
+            TraceEvent::Recover { p, .. } => (*p, "starts again".to_string()),
             _ => return None,
         })
     }
@@ -105,24 +105,24 @@ impl<'a> Teller<'a> {
         }
     }
 
-    fn memory(&self, p: Pid, out: &Out) -> Option<String> {
+    fn memory(&self, p: Pid, out: &MemoryOutput) -> Option<String> {
         let spec = |of: Pid, region: RegionId| self.specs[of.index()][usize::from(region.0)];
         let shown = |of, region| self.shows(spec(of, region).name).then(|| spec(of, region));
         let lines = |n: u32| if n == 1 { "1 line".to_string() } else { format!("{n} lines") };
         Some(match *out {
-            Out::Write { to, region, at, source, .. } => {
+            MemoryOutput::Write { to, region, at, source, .. } => {
                 let (name, count) = (shown(to, region)?.name, lines(source.count()));
                 format!("writes {count} of {name} at {at} to {}", self.name(to))
             }
-            Out::Read { of, region, at, count, .. } => {
+            MemoryOutput::Read { of, region, at, count, .. } => {
                 let (name, count) = (shown(of, region)?.name, lines(count));
                 format!("reads {count} of {name} at {at} from {}", self.name(of))
             }
-            Out::Allow(region) => {
+            MemoryOutput::Allow(region) => {
                 let spec = shown(p, region)?;
                 format!("lets {} write its {}", self.name(spec.writer), spec.name)
             }
-            Out::Revoke(region) => {
+            MemoryOutput::Revoke(region) => {
                 let spec = shown(p, region)?;
                 format!("lets {} write its {} no more", self.name(spec.writer), spec.name)
             }
@@ -131,15 +131,15 @@ impl<'a> Teller<'a> {
 
     fn message(
         &self,
-        out: &messages::Out<amcast_core::step::Extent>,
+        out: &messages::MessageOutput<amcast_core::step::PayloadRange>,
         bytes: &[u8],
     ) -> Option<String> {
         if !self.shows("messages") {
             return None;
         }
         let to = match out {
-            messages::Out::To(p, ..) => self.name(*p),
-            messages::Out::Group(g, ..) => format!("all of {g}"),
+            messages::MessageOutput::To(p, ..) => self.name(*p),
+            messages::MessageOutput::Group(g, ..) => format!("all of {g}"),
         };
         Some(format!("sends to {to}: {}", self.entry.show(bytes)))
     }

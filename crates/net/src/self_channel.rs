@@ -8,7 +8,7 @@ const LENGTH: usize = size_of::<usize>();
 /// What a process sent to itself. It holds what the protocol has in flight to itself and no more, so
 /// it is bounded as the protocol is.
 #[derive(Debug, Default)]
-pub(crate) struct Own {
+pub(crate) struct SelfChannel {
     /// Sent since the round began: for the next one, so that a round ends.
     filling: Vec<u8>,
     /// Given out in this round.
@@ -16,7 +16,7 @@ pub(crate) struct Own {
     given: usize,
 }
 
-impl Own {
+impl SelfChannel {
     /// Puts a message in.
     pub(crate) fn put(&mut self, message: &[u8]) {
         self.filling.extend_from_slice(&message.len().to_ne_bytes());
@@ -57,7 +57,7 @@ impl Own {
 mod tests {
     use super::*;
 
-    fn round(own: &mut Own) -> Vec<Vec<u8>> {
+    fn round(own: &mut SelfChannel) -> Vec<Vec<u8>> {
         own.begin_round();
         let mut messages = Vec::new();
         while let Some(at) = own.next() {
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn what_is_sent_in_a_round_arrives_in_the_next_one() {
-        let mut own = Own::default();
+        let mut own = SelfChannel::default();
         own.put(b"a");
         own.put(b"");
         assert_eq!(round(&mut own), [&b"a"[..], b""]);
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn what_a_round_left_comes_first_in_the_next_one() {
-        let mut own = Own::default();
+        let mut own = SelfChannel::default();
         own.put(b"a");
         own.put(b"b");
         own.begin_round();

@@ -8,15 +8,15 @@
 //! which records were durable when it was written; so if any head behind says that the one which is
 //! missing had been durable, it was damaged; and if none does, nobody was told that it was there.
 
-use crate::disk::File;
+use crate::disk::DiskFile;
 use crate::error::Flaw;
-use crate::format::record::{ALIGNED, HEAD_BYTES, Head, Kind, Seed};
-use crate::window::Window;
+use crate::format::record::{ALIGNED, HEAD_BYTES, RecordChecksumSeed, RecordHeader, RecordKind};
+use crate::window::FileWindow;
 use std::io;
 
 /// Where a walk stands: before the record `number`, at `offset`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stand {
+pub(crate) struct ScanPosition {
     /// Where in the file the next record would begin.
     pub(crate) offset: u64,
     /// Its number.
@@ -31,8 +31,8 @@ pub(crate) struct Stand {
 
 /// What a walk comes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
-    /// The record of this number; [`Walk::bytes`] has its bytes.
+pub(crate) enum ScanStep {
+    /// The record of this number; [`RecordScan::bytes`] has its bytes.
     Record(u64),
     /// What is not the next record, with what is wrong if there was to be one.
     Nothing(Flaw),
@@ -40,7 +40,7 @@ pub(crate) enum Step {
 
 /// What is behind the last record of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Tail {
+pub(crate) enum LogTail {
     /// Nothing that is known to have been begun.
     Blank,
     /// What was begun and never durable.
@@ -52,26 +52,31 @@ pub(crate) enum Tail {
 }
 
 /// A walk over one segment.
-pub(crate) struct Walk<'f, F> {
-    window: Window<'f, F>,
-    seed: Seed,
+pub(crate) struct RecordScan<'f, F> {
+    window: FileWindow<'f, F>,
+    seed: RecordChecksumSeed,
     /// How many bytes the segment has.
     end: u64,
-    stand: Stand,
+    stand: ScanPosition,
     /// The records before this number were durable, by what is said behind them.
     proved: u64,
     /// The place and length of the record that was found last.
     found: (u64, usize),
 }
 
-impl<'f, F: File> Walk<'f, F> {
+impl<'f, F: DiskFile> RecordScan<'f, F> {
     /// A walk from `stand` on, in a segment of `end` bytes.
-    pub(crate) fn new(file: &'f F, seed: Seed, end: u64, stand: Stand) -> Self {
-        Self { window: Window::new(file), seed, end, stand, proved: 0, found: (0, 0) }
+    pub(crate) fn new(
+        file: &'f F,
+        seed: RecordChecksumSeed,
+        end: u64,
+        stand: ScanPosition,
+    ) -> Self {
+        Self { window: FileWindow::new(file), seed, end, stand, proved: 0, found: (0, 0) }
     }
 
     /// Where it stands.
-    pub(crate) fn stand(&self) -> Stand {
+    pub(crate) fn stand(&self) -> ScanPosition {
         self.stand
     }
 
@@ -91,40 +96,40 @@ impl<'f, F: File> Walk<'f, F> {
     }
 
     /// Goes on to the next record.
-    pub(crate) fn step(&mut self) -> io::Result<Step> {
+    pub(crate) fn step(&mut self) -> io::Result<ScanStep> {
         loop {
             let at = self.stand.offset;
-            let Some(head) = self.head(at)? else { return Ok(Step::Nothing(Flaw::Head)) };
+            let Some(head) = self.head(at)? else { return Ok(ScanStep::Nothing(Flaw::Head)) };
             if head.number != self.stand.number || head.life < self.stand.life {
-                return Ok(Step::Nothing(Flaw::Head));
+                return Ok(ScanStep::Nothing(Flaw::Head));
             }
             let next = at + head.extent();
             if next > self.end {
-                return Ok(Step::Nothing(Flaw::Head));
+                return Ok(ScanStep::Nothing(Flaw::Head));
             }
-            if let Kind::Record(length) = head.kind {
+            if let RecordKind::Record(length) = head.kind {
                 let place = at + HEAD_BYTES as u64;
                 let bytes = self.window.look(place, length as usize)?;
                 if bytes.len() < length as usize || crc32c::crc32c(bytes) != head.sum {
-                    return Ok(Step::Nothing(Flaw::Bytes));
+                    return Ok(ScanStep::Nothing(Flaw::Bytes));
                 }
                 self.found = (place, length as usize);
                 self.proved = self.proved.max(head.durable);
-                self.stand = Stand {
+                self.stand = ScanPosition {
                     offset: next,
                     number: head.number + 1,
                     life: head.life,
                     closed: false,
                     turned: false,
                 };
-                return Ok(Step::Record(head.number));
+                return Ok(ScanStep::Record(head.number));
             }
             self.proved = self.proved.max(head.durable);
             self.stand.life = head.life;
-            self.stand.closed = head.kind == Kind::Close;
-            self.stand.turned = head.kind == Kind::Turn;
+            self.stand.closed = head.kind == RecordKind::Close;
+            self.stand.turned = head.kind == RecordKind::Turn;
             if self.stand.turned {
-                return Ok(Step::Nothing(Flaw::Segment));
+                return Ok(ScanStep::Nothing(Flaw::Segment));
             }
             self.stand.offset = next;
         }
@@ -135,8 +140,8 @@ impl<'f, F: File> Walk<'f, F> {
         Ok(self.window.file().size()? < self.end)
     }
 
-    /// Judges what is behind the last record; after [`Step::Nothing`].
-    pub(crate) fn tail(&mut self) -> io::Result<Tail> {
+    /// Judges what is behind the last record; after [`ScanStep::Nothing`].
+    pub(crate) fn tail(&mut self) -> io::Result<LogTail> {
         let mut at = self.stand.offset;
         // A whole head that is the next one's stands before bytes that are not whole.
         let mut begun = self
@@ -145,13 +150,13 @@ impl<'f, F: File> Walk<'f, F> {
         while at + HEAD_BYTES as u64 <= self.end {
             if let Some(head) = self.head_after(at)? {
                 if head.durable > self.stand.number {
-                    return Ok(Tail::Proof);
+                    return Ok(LogTail::Proof);
                 }
                 begun = true;
             }
             at += ALIGNED;
         }
-        Ok(if begun { Tail::Torn } else { Tail::Blank })
+        Ok(if begun { LogTail::Torn } else { LogTail::Blank })
     }
 
     /// Whether a head from here on says that the record `missing`, of a segment before, had been durable.
@@ -173,13 +178,13 @@ impl<'f, F: File> Walk<'f, F> {
         let mut at = self.stand.offset + ALIGNED;
         while at + HEAD_BYTES as u64 <= self.end {
             if let Some(head) = self.head_after(at)?
-                && let Kind::Record(length) = head.kind
+                && let RecordKind::Record(length) = head.kind
             {
                 let bytes = self.window.look(at + HEAD_BYTES as u64, length as usize)?;
                 if bytes.len() == length as usize && crc32c::crc32c(bytes) == head.sum {
                     let (closed, turned) = (false, false);
                     let (number, life) = (head.number, head.life);
-                    self.stand = Stand { offset: at, number, life, closed, turned };
+                    self.stand = ScanPosition { offset: at, number, life, closed, turned };
                     return Ok(true);
                 }
             }
@@ -189,21 +194,21 @@ impl<'f, F: File> Walk<'f, F> {
     }
 
     /// The head at `at`, if there is a whole one.
-    fn head(&mut self, at: u64) -> io::Result<Option<Head>> {
+    fn head(&mut self, at: u64) -> io::Result<Option<RecordHeader>> {
         if at + HEAD_BYTES as u64 > self.end {
             return Ok(None);
         }
-        Ok(Head::decode(self.window.look(at, HEAD_BYTES)?, self.seed))
+        Ok(RecordHeader::decode(self.window.look(at, HEAD_BYTES)?, self.seed))
     }
 
     /// The head at `at`, if it belongs behind the missing record.
-    fn head_after(&mut self, at: u64) -> io::Result<Option<Head>> {
+    fn head_after(&mut self, at: u64) -> io::Result<Option<RecordHeader>> {
         self.head_from(at, self.stand.number + 1)
     }
 
     /// The head at `at`, if its number is not below `least` and can be in this segment. There are few
     /// places whose bytes could be such a number, so that few sums are made.
-    fn head_from(&mut self, at: u64, least: u64) -> io::Result<Option<Head>> {
+    fn head_from(&mut self, at: u64, least: u64) -> io::Result<Option<RecordHeader>> {
         let bytes = self.window.look(at, HEAD_BYTES)?;
         let Some(number) = bytes.get(16..24).and_then(|b| b.first_chunk()) else { return Ok(None) };
         let number = u64::from_le_bytes(*number);
@@ -211,7 +216,7 @@ impl<'f, F: File> Walk<'f, F> {
         if number < least || number - least > most {
             return Ok(None);
         }
-        let head = Head::decode(bytes, self.seed);
+        let head = RecordHeader::decode(bytes, self.seed);
         Ok(head.filter(|head| head.life >= self.stand.life))
     }
 }

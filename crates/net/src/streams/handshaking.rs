@@ -1,16 +1,17 @@
 //! Connections that came in and whose other end has not said yet who it is.
 
-use super::link::{self, Partial};
+use super::link::{self, PartialRead};
 use super::{Streams, say};
-use crate::decides::Decides;
-use crate::error::Remark;
-use crate::known::Claim;
-use crate::poller::{EventFlags, Token};
+use crate::error::NetDiagnostic;
+use crate::events::CarrierEvents;
+use crate::peer_identity::PeerClaim;
+use crate::poller::{EventFlags, PollToken};
 use crate::secret::{Nonce, Purpose, nonce};
+use crate::settings_digest::SettingsDigest;
 use crate::sockets;
-use crate::told::Told;
 use crate::wire::{
-    Hello, Nonces, NotHello, OPENING_BYTES, PROVED_BYTES, Refusal, Said, read_opening,
+    ConnectionRefusal, HandshakeMessage, Hello, Nonces, NotHello, OPENING_BYTES, PROVED_BYTES,
+    read_opening,
 };
 use amcast_core::Pid;
 use rustix::fd::OwnedFd;
@@ -29,23 +30,23 @@ const REST: Duration = Duration::from_millis(200);
 
 /// A connection that came in.
 #[derive(Debug)]
-struct Guest {
+struct InboundHandshake {
     socket: OwnedFd,
     address: SocketAddr,
-    says: Says,
+    says: HandshakeReply,
     until: Instant,
 }
 
 /// What a guest is to say next.
 #[derive(Debug)]
-enum Says {
-    Opening(Partial<OPENING_BYTES>),
+enum HandshakeReply {
+    Opening(PartialRead<OPENING_BYTES>),
     /// Who it is, with a proof over these nonces.
-    Hello(Nonces, Partial<PROVED_BYTES>),
+    Hello(Nonces, PartialRead<PROVED_BYTES>),
 }
 
 /// What a guest has said.
-enum Heard {
+enum HandshakeInput {
     Opening(Nonce),
     /// Who it is, if it knows the secret.
     Hello(Nonces, Option<Box<Hello>>),
@@ -53,44 +54,49 @@ enum Heard {
 
 /// All guests: a bounded number, so that strangers cannot use up sockets.
 #[derive(Debug)]
-pub(super) struct Guests {
-    places: Vec<Option<Guest>>,
+pub(super) struct InboundHandshakes {
+    places: Vec<Option<InboundHandshake>>,
     /// Nobody is taken in until then, since the system lacks something.
     rest_until: Option<Instant>,
 }
 
-impl Guests {
+impl InboundHandshakes {
     pub(super) fn new(processes: usize) -> Self {
         let places = (0..processes + GUESTS_EXTRA).map(|_| None).collect();
         Self { places, rest_until: None }
     }
 }
 
-fn stranger(address: SocketAddr, told: &mut Told) {
+fn stranger(address: SocketAddr, told: &mut CarrierEvents) {
     told.counts.strangers += 1;
-    told.remark(Remark::Stranger { address });
+    told.remark(NetDiagnostic::Stranger { address });
 }
 
 impl Streams {
     /// Sends those away that have had their time; says when something is due again.
-    pub(super) fn wake_guests(&mut self, now: Instant, told: &mut Told) -> Option<Instant> {
+    pub(super) fn wake_guests(
+        &mut self,
+        now: Instant,
+        told: &mut CarrierEvents,
+    ) -> Option<Instant> {
         for place in &mut self.guests.places {
             if let Some(guest) = place.take_if(|guest| guest.until <= now) {
                 stranger(guest.address, told);
             }
         }
         if self.guests.rest_until.take_if(|until| *until <= now).is_some()
-            && let Err(errno) = self.watch.change(&self.listener, Token::Listener, EventFlags::IN)
+            && let Err(errno) =
+                self.watch.change(&self.listener, PollToken::Listener, EventFlags::IN)
         {
             self.guests.rest_until = Some(now + REST);
-            told.remark(Remark::Short { errno });
+            told.remark(NetDiagnostic::Short { errno });
         }
         let guests = self.guests.places.iter().flatten().map(|guest| guest.until);
         guests.chain(self.guests.rest_until).min()
     }
 
     /// Takes in those who dialled.
-    pub(crate) fn accept(&mut self, now: Instant, told: &mut Told) {
+    pub(crate) fn accept(&mut self, now: Instant, told: &mut CarrierEvents) {
         for _ in 0..ACCEPTS_MAX {
             let (socket, address) = match sockets::accept(&self.listener) {
                 Ok(taken) => taken,
@@ -106,20 +112,24 @@ impl Streams {
                 stranger(address, told);
                 continue;
             };
-            let token = Token::Guest(index as u32);
+            let token = PollToken::Guest(index as u32);
             if let Err(errno) = self.watch.add(&socket, token, EventFlags::IN) {
                 return self.rest(now, errno, told);
             }
-            self.guests.places[index] =
-                Some(Guest { socket, address, says: Says::Opening(Partial::new()), until });
+            self.guests.places[index] = Some(InboundHandshake {
+                socket,
+                address,
+                says: HandshakeReply::Opening(PartialRead::new()),
+                until,
+            });
             self.next_due = self.next_due.min(until);
         }
     }
 
     /// Takes nobody in for a while.
-    fn rest(&mut self, now: Instant, errno: Errno, told: &mut Told) {
-        told.remark(Remark::Short { errno });
-        if self.watch.change(&self.listener, Token::Listener, EventFlags::empty()).is_ok() {
+    fn rest(&mut self, now: Instant, errno: Errno, told: &mut CarrierEvents) {
+        told.remark(NetDiagnostic::Short { errno });
+        if self.watch.change(&self.listener, PollToken::Listener, EventFlags::empty()).is_ok() {
             let until = now + REST;
             self.guests.rest_until = Some(until);
             self.next_due = self.next_due.min(until);
@@ -127,36 +137,40 @@ impl Streams {
     }
 
     /// A guest says something.
-    pub(crate) fn guest(&mut self, index: u32, told: &mut Told) {
+    pub(crate) fn guest(&mut self, index: u32, told: &mut CarrierEvents) {
         let Some(place) = self.guests.places.get_mut(index as usize) else { return };
         let Some(guest) = place else { return };
-        let Guest { socket, says, address, .. } = guest;
+        let InboundHandshake { socket, says, address, .. } = guest;
         let address = *address;
         let said = match says {
-            Says::Opening(partial) => match partial.read(socket) {
+            HandshakeReply::Opening(partial) => match partial.read(socket) {
                 Ok(None) => return,
-                Ok(Some(bytes)) => read_opening(bytes).map(Heard::Opening),
+                Ok(Some(bytes)) => read_opening(bytes).map(HandshakeInput::Opening),
                 Err(_) => Err(NotHello::Stranger),
             },
-            Says::Hello(nonces, partial) => match partial.read(socket) {
+            HandshakeReply::Hello(nonces, partial) => match partial.read(socket) {
                 Ok(None) => return,
                 Ok(Some(bytes)) => {
                     let nonces = *nonces;
                     let hello = nonces.read_hello(&self.options.secret, Purpose::Ask, bytes);
-                    hello.map(|hello| Heard::Hello(nonces, hello.map(Box::new)))
+                    hello.map(|hello| HandshakeInput::Hello(nonces, hello.map(Box::new)))
                 }
                 Err(_) => Err(NotHello::Stranger),
             },
         };
         match said {
-            Ok(Heard::Opening(dialler)) => self.challenge(index, dialler, told),
-            Ok(Heard::Hello(nonces, hello)) => {
-                let Some(Guest { socket, .. }) = place.take() else { return };
+            Ok(HandshakeInput::Opening(dialler)) => self.challenge(index, dialler, told),
+            Ok(HandshakeInput::Hello(nonces, hello)) => {
+                let Some(InboundHandshake { socket, .. }) = place.take() else { return };
                 match hello {
                     Some(hello) => self.introduced((socket, address), nonces, &hello, told),
                     None => {
                         told.counts.strangers += 1;
-                        told.remark(Remark::Refused { address, pid: None, why: Refusal::Secret });
+                        told.remark(NetDiagnostic::Refused {
+                            address,
+                            pid: None,
+                            why: ConnectionRefusal::Secret,
+                        });
                     }
                 }
             }
@@ -165,14 +179,14 @@ impl Streams {
                 stranger(address, told);
             }
             Err(NotHello::Version(_)) => {
-                let Some(Guest { socket, .. }) = place.take() else { return };
+                let Some(InboundHandshake { socket, .. }) = place.take() else { return };
                 self.refuse_version((&socket, address), told);
             }
         }
     }
 
     /// Proves to a guest that this process knows the secret, before it is told anything: it is to do the same.
-    fn challenge(&mut self, index: u32, dialler: Nonce, told: &mut Told) {
+    fn challenge(&mut self, index: u32, dialler: Nonce, told: &mut CarrierEvents) {
         let Some(place) = self.guests.places.get_mut(index as usize) else { return };
         let Some(guest) = place else { return };
         let challenged = nonce().map_err(|_| Errno::IO).and_then(|dialled| {
@@ -180,7 +194,7 @@ impl Streams {
             say(&guest.socket, &nonces.challenge(&self.options.secret)).map(|()| nonces)
         });
         match challenged {
-            Ok(nonces) => guest.says = Says::Hello(nonces, Partial::new()),
+            Ok(nonces) => guest.says = HandshakeReply::Hello(nonces, PartialRead::new()),
             Err(_) => {
                 let address = guest.address;
                 *place = None;
@@ -195,9 +209,9 @@ impl Streams {
         (socket, address): (OwnedFd, SocketAddr),
         nonces: Nonces,
         hello: &Hello,
-        told: &mut Told,
+        told: &mut CarrierEvents,
     ) {
-        if let Said::Refuse(why) = hello.said
+        if let HandshakeMessage::Refuse(why) = hello.said
             && self.judge(hello).is_ok()
             && self.may_dial(hello)
         {
@@ -205,7 +219,7 @@ impl Streams {
             if self.is_meant(hello, why) {
                 let (pid, life) = (hello.from, hello.incarnation);
                 told.counts.refused += 1;
-                told.remark(Remark::RefusedBy { pid, address, why, life });
+                told.remark(NetDiagnostic::RefusedBy { pid, address, why, life });
             }
             return;
         }
@@ -214,33 +228,35 @@ impl Streams {
         }
         let pid = hello.from;
         sockets::tune(&socket, &self.options, told);
-        let answer = Hello { said: Said::Welcome, to: pid, ..self.hello };
-        let token = Token::Link(pid.0);
+        let answer = Hello { said: HandshakeMessage::Welcome, to: pid, ..self.hello };
+        let token = PollToken::Link(pid.0);
         let answer = nonces.hello(&self.options.secret, Purpose::Answer, &answer);
         let let_in =
             say(&socket, &answer).and_then(|()| self.watch.change(&socket, token, EventFlags::IN));
         match let_in {
             Ok(()) => self.establish(pid, socket, &hello.claim(), told),
             // It went away while it was greeted, and dials again if it lives.
-            Err(errno) => told.remark(Remark::Unreachable { pid, address, errno }),
+            Err(errno) => told.remark(NetDiagnostic::Unreachable { pid, address, errno }),
         }
     }
 
     /// Whether a guest is let in.
-    fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
+    fn admit(&self, hello: &Hello) -> Result<(), ConnectionRefusal> {
         self.judge(hello)?;
-        if hello.said != Said::Ask || !self.may_dial(hello) {
-            return Err(Refusal::Address);
+        if hello.said != HandshakeMessage::Ask || !self.may_dial(hello) {
+            return Err(ConnectionRefusal::Address);
         }
         self.known(hello.from).admits(&hello.claim())
     }
 
     /// Whether a refusal is of this start of the process, and not of another one that was at this
     /// address before. A start without a number is known by its life.
-    fn is_meant(&self, refusal: &Hello, why: Refusal) -> bool {
+    fn is_meant(&self, refusal: &Hello, why: ConnectionRefusal) -> bool {
         let Hello { disk, start, incarnation, .. } = self.hello;
         (refusal.disk, refusal.start) == (disk, start)
-            && (start != 0 || why == Refusal::Replaced || refusal.incarnation >= incarnation)
+            && (start != 0
+                || why == ConnectionRefusal::Replaced
+                || refusal.incarnation >= incarnation)
     }
 
     /// Whether it is one who dials this process, and means it.
@@ -253,25 +269,25 @@ impl Streams {
     fn refuse(
         &self,
         (socket, address, nonces): (&OwnedFd, SocketAddr, Nonces),
-        (pid, claim): (Pid, Claim),
-        why: Refusal,
-        told: &mut Told,
+        (pid, claim): (Pid, PeerClaim),
+        why: ConnectionRefusal,
+        told: &mut CarrierEvents,
     ) {
         told.counts.refused += 1;
-        told.remark(Remark::Refused { address, pid: Some(pid), why });
+        told.remark(NetDiagnostic::Refused { address, pid: Some(pid), why });
         let refusal = self.refusal((pid, claim), why);
         // Best effort: who does not hear it finds the connection closed.
         let _ = say(socket, &nonces.hello(&self.options.secret, Purpose::Answer, &refusal));
     }
 
     /// Whoever has another version cannot prove anything, and is told no more than that.
-    fn refuse_version(&self, (socket, address): (&OwnedFd, SocketAddr), told: &mut Told) {
-        let why = Refusal::Version;
+    fn refuse_version(&self, (socket, address): (&OwnedFd, SocketAddr), told: &mut CarrierEvents) {
+        let why = ConnectionRefusal::Version;
         told.counts.refused += 1;
-        told.remark(Remark::Refused { address, pid: None, why });
+        told.remark(NetDiagnostic::Refused { address, pid: None, why });
         let (nobody, none) = (Pid(0), 0);
         let refusal = Hello {
-            said: Said::Refuse(why),
+            said: HandshakeMessage::Refuse(why),
             cluster: 0,
             from: nobody,
             to: nobody,
@@ -280,7 +296,7 @@ impl Streams {
             disk: 0,
             start: 0,
             anew: false,
-            decides: Decides::default(),
+            decides: SettingsDigest::default(),
         };
         let _ = say(socket, &refusal.encode());
     }

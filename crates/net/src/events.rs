@@ -1,13 +1,13 @@
 //! What a carrier has to tell: news for the protocol, remarks for the log, counts for metrics.
 
-use crate::error::{Remark, Remarks};
+use crate::error::{NetDiagnostic, NetDiagnostics};
 use amcast_core::Pid;
-use amcast_core::messages::In;
+use amcast_core::messages::MessageInput;
 use std::collections::VecDeque;
 
 /// What a carrier did so far. Only grows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
+pub struct NetCounts {
     /// Messages to oneself, on either lane.
     pub own_messages: u64,
     /// Messages given to a stream.
@@ -72,32 +72,32 @@ pub struct Counts {
 
 /// What the protocol must hear of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum News {
+pub(crate) enum LinkEvent {
     Up(Pid),
     Down(Pid),
 }
 
-impl News {
-    pub(crate) fn input(self) -> In<&'static [u8]> {
+impl LinkEvent {
+    pub(crate) fn input(self) -> MessageInput<&'static [u8]> {
         match self {
-            Self::Up(pid) => In::Up(pid),
-            Self::Down(pid) => In::Down(pid),
+            Self::Up(pid) => MessageInput::Up(pid),
+            Self::Down(pid) => MessageInput::Down(pid),
         }
     }
 }
 
 /// Everything there is to tell.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct CarrierEvents {
     /// Said before any message. Bounded: a round adds a few for each peer, and what a driver does
     /// between rounds one for each.
-    pub(crate) news: VecDeque<News>,
-    pub(crate) remarks: Remarks,
-    pub(crate) counts: Counts,
+    pub(crate) news: VecDeque<LinkEvent>,
+    pub(crate) remarks: NetDiagnostics,
+    pub(crate) counts: NetCounts,
 }
 
-impl Told {
-    pub(crate) fn remark(&mut self, remark: Remark) {
+impl CarrierEvents {
+    pub(crate) fn remark(&mut self, remark: NetDiagnostic) {
         self.counts.remarks_lost += self.remarks.put(remark);
     }
 }

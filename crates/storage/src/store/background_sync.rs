@@ -1,12 +1,12 @@
 //! Syncs that go on beside the writer: for what nobody waits for.
 //!
-//! A [`Hand`] carries out one order after the other, in a thread of its own. The end of a segment is an
+//! A [`SyncWorker`] carries out one order after the other, in a thread of its own. The end of a segment is an
 //! order, too: the writer goes on in the next one meanwhile.
 
-use crate::disk::{Disk, File};
-use crate::error::Error;
+use crate::disk::{DiskDir, DiskFile};
+use crate::error::StorageError;
 use crate::format::record::HEAD_BYTES;
-use crate::shelf::{Segment, Shelf};
+use crate::segment_set::{SegmentSet, WalSegment};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use std::thread::{Builder, JoinHandle};
 const ORDERS_MOST: usize = 4;
 
 /// What is to be made durable.
-pub(super) enum Order<F> {
+pub(super) enum SyncRequest<F> {
     /// All that is written in a segment: the records before `next` are durable then.
     Sync {
         /// The segment.
-        segment: Arc<Segment<F>>,
+        segment: Arc<WalSegment<F>>,
         /// The number of the record after the last.
         next: u64,
     },
@@ -29,9 +29,9 @@ pub(super) enum Order<F> {
     /// is there.
     Roll {
         /// The full one.
-        full: Arc<Segment<F>>,
+        full: Arc<WalSegment<F>>,
         /// Its successor.
-        new: Arc<Segment<F>>,
+        new: Arc<WalSegment<F>>,
         /// Where the turn goes.
         at: u64,
         /// The turn.
@@ -40,34 +40,37 @@ pub(super) enum Order<F> {
 }
 
 /// The writer's end: what it ordered.
-pub(super) struct Aside<F> {
-    orders: Option<SyncSender<Order<F>>>,
-    done: Receiver<Result<(), Error>>,
+pub(super) struct BackgroundSync<F> {
+    orders: Option<SyncSender<SyncRequest<F>>>,
+    done: Receiver<Result<(), StorageError>>,
     /// For each order under way: the records before this number are durable when it has ended.
     under_way: VecDeque<u64>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Who carries out orders.
-pub(super) struct Hand<D: Disk> {
-    shelf: Arc<Shelf<D>>,
-    orders: Receiver<Order<D::File>>,
-    done: SyncSender<Result<(), Error>>,
+pub(super) struct SyncWorker<D: DiskDir> {
+    segment_set: Arc<SegmentSet<D>>,
+    orders: Receiver<SyncRequest<D::File>>,
+    done: SyncSender<Result<(), StorageError>>,
     /// What it is at, and how many steps of it are done.
-    at: Option<(Order<D::File>, u32)>,
+    at: Option<(SyncRequest<D::File>, u32)>,
     /// An order failed: a later one would say that it had not.
     failed: bool,
 }
 
 /// An end for a writer and one for whoever runs it.
-pub(super) fn pair<D: Disk>(shelf: Arc<Shelf<D>>) -> (Aside<D::File>, Hand<D>) {
+pub(super) fn pair<D: DiskDir>(
+    segment_set: Arc<SegmentSet<D>>,
+) -> (BackgroundSync<D::File>, SyncWorker<D>) {
     let (to, orders) = sync_channel(ORDERS_MOST);
     let (tell, done) = sync_channel(ORDERS_MOST);
-    let aside = Aside { orders: Some(to), done, under_way: VecDeque::new(), thread: None };
-    (aside, Hand { shelf, orders, done: tell, at: None, failed: false })
+    let background_sync =
+        BackgroundSync { orders: Some(to), done, under_way: VecDeque::new(), thread: None };
+    (background_sync, SyncWorker { segment_set, orders, done: tell, at: None, failed: false })
 }
 
-impl<D: Disk> Hand<D> {
+impl<D: DiskDir> SyncWorker<D> {
     /// Takes one step; waits for an order if it has none. False if there will not be one, or one failed.
     pub(super) fn step(&mut self) -> bool {
         if self.failed {
@@ -92,22 +95,22 @@ impl<D: Disk> Hand<D> {
     }
 
     /// Carries out a step; whether it was the last.
-    fn carry(&self, order: &Order<D::File>, step: u32) -> Result<bool, Error> {
-        let sync = |segment: &Segment<D::File>| {
-            segment.file.sync().map_err(|e| self.shelf.error(&segment.name, "sync it", e))
+    fn carry(&self, order: &SyncRequest<D::File>, step: u32) -> Result<bool, StorageError> {
+        let sync = |segment: &WalSegment<D::File>| {
+            segment.file.sync().map_err(|e| self.segment_set.error(&segment.name, "sync it", e))
         };
         match (order, step) {
-            (Order::Sync { segment, .. }, _) => return sync(segment).map(|()| true),
-            (Order::Roll { full, .. }, 0) => sync(full)?,
-            (Order::Roll { new, .. }, 1) => sync(new)?,
-            (Order::Roll { .. }, 2) => self.shelf.sync_names()?,
-            (Order::Roll { full, at, turn, .. }, 3) => {
+            (SyncRequest::Sync { segment, .. }, _) => return sync(segment).map(|()| true),
+            (SyncRequest::Roll { full, .. }, 0) => sync(full)?,
+            (SyncRequest::Roll { new, .. }, 1) => sync(new)?,
+            (SyncRequest::Roll { .. }, 2) => self.segment_set.sync_names()?,
+            (SyncRequest::Roll { full, at, turn, .. }, 3) => {
                 let written = full.file.write_at(turn, *at);
-                written.map_err(|e| self.shelf.error(&full.name, "write to it", e))?;
+                written.map_err(|e| self.segment_set.error(&full.name, "write to it", e))?;
             }
-            (Order::Roll { full, new, .. }, _) => {
+            (SyncRequest::Roll { full, new, .. }, _) => {
                 sync(full)?;
-                self.shelf.settle(new.first);
+                self.segment_set.settle(new.first);
                 return Ok(true);
             }
         }
@@ -115,16 +118,18 @@ impl<D: Disk> Hand<D> {
     }
 }
 
-impl<F: File> Aside<F> {
+impl<F: DiskFile> BackgroundSync<F> {
     /// Starts the thread.
     ///
     /// # Errors
     /// When there is none to be had.
-    pub(super) fn start<D: Disk<File = F>>(shelf: &Arc<Shelf<D>>) -> io::Result<Self> {
-        let (mut aside, mut hand) = pair(shelf.clone());
+    pub(super) fn start<D: DiskDir<File = F>>(
+        segment_set: &Arc<SegmentSet<D>>,
+    ) -> io::Result<Self> {
+        let (mut background_sync, mut hand) = pair(segment_set.clone());
         let run = move || while hand.step() {};
-        aside.thread = Some(Builder::new().name("log-syncer".to_string()).spawn(run)?);
-        Ok(aside)
+        background_sync.thread = Some(Builder::new().name("log-syncer".to_string()).spawn(run)?);
+        Ok(background_sync)
     }
 
     /// How many orders are under way, or ended and were not looked at.
@@ -139,11 +144,11 @@ impl<F: File> Aside<F> {
 
     /// Begins with an order, once those before it are carried out. It is not full. False if the thread
     /// has ended.
-    pub(super) fn begin(&mut self, order: Order<F>) -> bool {
+    pub(super) fn begin(&mut self, order: SyncRequest<F>) -> bool {
         debug_assert!(!self.is_full(), "somebody looked");
         let next = match &order {
-            Order::Sync { next, .. } => *next,
-            Order::Roll { new, .. } => new.first,
+            SyncRequest::Sync { next, .. } => *next,
+            SyncRequest::Roll { new, .. } => new.first,
         };
         let sent = self.orders.as_ref().is_some_and(|to| to.send(order).is_ok());
         if sent {
@@ -154,7 +159,7 @@ impl<F: File> Aside<F> {
 
     /// What came of the first order under way, if it has ended: the records before this number are
     /// durable.
-    pub(super) fn poll(&mut self) -> Option<Result<u64, Error>> {
+    pub(super) fn poll(&mut self) -> Option<Result<u64, StorageError>> {
         let next = *self.under_way.front()?;
         let ended = match self.done.try_recv() {
             Ok(ended) => ended,
@@ -166,7 +171,7 @@ impl<F: File> Aside<F> {
     }
 
     /// Waits for the first order under way, if there is one.
-    pub(super) fn wait(&mut self) -> Option<Result<u64, Error>> {
+    pub(super) fn wait(&mut self) -> Option<Result<u64, StorageError>> {
         let next = self.under_way.pop_front()?;
         let ended = self.done.recv().unwrap_or_else(|_| Err(gone()));
         Some(ended.map(|()| next))
@@ -174,12 +179,12 @@ impl<F: File> Aside<F> {
 }
 
 /// The thread that syncs has ended.
-pub(super) fn gone() -> Error {
+pub(super) fn gone() -> StorageError {
     let source = io::Error::other("the thread that syncs has ended");
-    Error::Io { path: std::path::PathBuf::from("log"), doing: "sync it", source }
+    StorageError::Io { path: std::path::PathBuf::from("log"), doing: "sync it", source }
 }
 
-impl<F> Drop for Aside<F> {
+impl<F> Drop for BackgroundSync<F> {
     fn drop(&mut self) {
         self.orders = None;
         // A panic of it was told where it happened.

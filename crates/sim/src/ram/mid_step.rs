@@ -3,7 +3,7 @@
 //! A step takes no simulated time, but in a real memory other processes store and read while it runs.
 //! So some of the stores into its regions, and some of the reads of them, that are due within
 //! [`RamModel::midst`] happen while the step runs: whenever the protocol borrows one of its regions
-//! from its [`Window`](amcast_core::memory::Window). Each of these is a legal instant for an
+//! from its [`Window`](amcast_core::memory::RegionWindow). Each of these is a legal instant for an
 //! asynchronous access, and the protocol's own stores appear to the reads up to that instant.
 //!
 //! ```text
@@ -14,10 +14,10 @@
 //!
 //! Between two borrows a step stays atomic.
 
-use super::{Happening, Ram, RawLine, RegionId};
+use super::{MemoryOccurrence, Ram, RawLine, RegionId};
 use crate::chooser::{Chooser, Concern};
 use alloc::vec::Vec;
-use amcast_core::memory::{HeapRegions, Line, Regions};
+use amcast_core::memory::{CacheLine, HeapRegions, Regions};
 use amcast_core::{Pid, Time};
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::Ordering;
@@ -30,22 +30,22 @@ const WORDS_MAX: u64 = 24;
 
 /// What is to happen in the middle of a step.
 #[derive(Debug)]
-pub(crate) struct Midst {
+pub(crate) struct MidStep {
     /// Regions that were borrowed so far.
     borrows: Cell<u64>,
     /// Nothing happens before so many borrows.
     first: u64,
     /// How many words appear at each borrow from then on.
     pace: usize,
-    stores: Vec<Store>,
+    stores: Vec<ForeignStore>,
     /// How many of the stores have happened.
     stored: Cell<usize>,
-    looks: Vec<Look>,
+    looks: Vec<ReadView>,
 }
 
 /// A word that another process stores.
 #[derive(Clone, Copy, Debug)]
-struct Store {
+struct ForeignStore {
     write: usize,
     region: RegionId,
     line: u32,
@@ -56,7 +56,7 @@ struct Store {
 
 /// The first lines of a read, as another process finds them.
 #[derive(Debug)]
-struct Look {
+struct ReadView {
     read: usize,
     region: RegionId,
     at: u32,
@@ -66,19 +66,19 @@ struct Look {
 
 /// The regions of a process while it runs.
 #[derive(Debug)]
-pub(crate) struct Shared<'a> {
+pub(crate) struct LentRegions<'a> {
     pub(super) lines: &'a HeapRegions,
-    pub(super) midst: &'a Midst,
+    pub(super) midst: &'a MidStep,
 }
 
-impl Regions for Shared<'_> {
-    fn lines(&self, region: RegionId) -> &[Line] {
+impl Regions for LentRegions<'_> {
+    fn lines(&self, region: RegionId) -> &[CacheLine] {
         self.midst.borrow(self.lines);
         self.lines.lines(region)
     }
 }
 
-impl Midst {
+impl MidStep {
     fn borrow(&self, lines: &HeapRegions) {
         let borrows = self.borrows.get();
         self.borrows.set(borrows + 1);
@@ -97,7 +97,7 @@ impl Midst {
             look.lines.borrow_mut().get_or_insert_with(|| {
                 let from = look.at as usize;
                 let found = &lines.lines(look.region)[from..from + look.count as usize];
-                let raw = |line: &Line| {
+                let raw = |line: &CacheLine| {
                     core::array::from_fn(|word| line.raw(word).load(Ordering::Relaxed))
                 };
                 found.iter().map(raw).collect()
@@ -108,7 +108,7 @@ impl Midst {
 
 impl Ram {
     /// Draws what happens to the memory of `owner` in the middle of the step that it takes now.
-    pub(crate) fn midst(&self, now: Time, owner: Pid, chooser: &mut Chooser) -> Option<Midst> {
+    pub(crate) fn midst(&self, now: Time, owner: Pid, chooser: &mut Chooser) -> Option<MidStep> {
         if !chooser.chance(Concern::Ram, self.model.midst_ppm) {
             return None;
         }
@@ -129,16 +129,16 @@ impl Ram {
             _ => 1 + chooser.spread(Concern::Ram, WORDS_MAX) as usize,
         };
         let (borrows, stored) = (Cell::new(0), Cell::new(0));
-        Some(Midst { borrows, first, pace, stores, stored, looks })
+        Some(MidStep { borrows, first, pace, stores, stored, looks })
     }
 
     /// The regions of a process that takes a step meanwhile.
-    pub(crate) fn shared<'a>(&'a self, owner: Pid, midst: &'a Midst) -> Shared<'a> {
-        Shared { lines: &self.homes[owner.index()].lines, midst }
+    pub(crate) fn shared<'a>(&'a self, owner: Pid, midst: &'a MidStep) -> LentRegions<'a> {
+        LentRegions { lines: &self.homes[owner.index()].lines, midst }
     }
 
     /// Words that others store into the memory of `owner` by `soon`, in an order that the laws allow.
-    fn stores_due(&self, owner: Pid, soon: Time) -> Vec<Store> {
+    fn stores_due(&self, owner: Pid, soon: Time) -> Vec<ForeignStore> {
         let home = &self.homes[owner.index()];
         let mut writes: Vec<_> =
             self.writes.iter().filter(|(_, w)| w.reaches(owner, home.life, soon)).collect();
@@ -159,31 +159,31 @@ impl Ram {
             }
             for (line, word) in flight.words_left() {
                 let value = self.source_word(flight, word);
-                stores.push(Store { write, region, line, word, value });
+                stores.push(ForeignStore { write, region, line, word, value });
             }
         }
         stores
     }
 
     /// Reads of the memory of `owner` that look at it by `soon`.
-    fn looks_due(&self, owner: Pid, soon: Time) -> Vec<Look> {
+    fn looks_due(&self, owner: Pid, soon: Time) -> Vec<ReadView> {
         let life = self.homes[owner.index()].life;
         let due = self.reads.iter().filter(|(_, r)| r.looks(owner, life, soon));
         due.map(|(read, flight)| {
             let (region, at, count) = flight.place();
-            Look { read, region, at, count, lines: RefCell::new(None) }
+            ReadView { read, region, at, count, lines: RefCell::new(None) }
         })
         .collect()
     }
 
     /// The step is over: what happened in its middle does not happen again.
-    pub(crate) fn after_midst(&mut self, owner: Pid, midst: Midst) {
+    pub(crate) fn after_midst(&mut self, owner: Pid, midst: MidStep) {
         let stored = midst.stored.get();
         for (i, store) in midst.stores[..stored].iter().enumerate() {
             let last = midst.stores[..stored].get(i + 1).is_none_or(|n| n.write != store.write);
             if last {
                 let bell = self.writes[store.write].has_stored(store.word + 1);
-                self.happened.push_back(Happening::Changed { owner, bell });
+                self.happened.push_back(MemoryOccurrence::Changed { owner, bell });
                 self.appears(store.write);
             }
         }

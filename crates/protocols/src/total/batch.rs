@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use amcast_core::codec::{Codec, CodecError, Reader, put_bytes};
+use amcast_core::codec::{ByteReader, Codec, CodecError, put_bytes};
 use core::fmt;
 
 /// Bytes of an entry besides its payload: the number of the message, and a length.
@@ -10,13 +10,13 @@ const ENTRY_BYTES: usize = 8 + 4;
 
 /// Messages of one sender, at least one, in its order. Copies share the bytes.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct Batch {
     count: u32,
     /// An entry each: the sender's number of the message, then its payload behind a length.
     entries: Arc<[u8]>,
 }
 
-impl Run {
+impl Batch {
     /// How many messages.
     pub(super) const fn len(&self) -> usize {
         self.count as usize
@@ -43,7 +43,7 @@ impl Run {
     }
 }
 
-impl fmt::Debug for Run {
+impl fmt::Debug for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self.messages().map(|(seq, payload)| (seq, payload.len()));
         f.debug_map().entries(shown).finish()
@@ -51,24 +51,24 @@ impl fmt::Debug for Run {
 }
 
 fn entries(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
-    let mut rest = Reader::new(bytes);
+    let mut rest = ByteReader::new(bytes);
     core::iter::from_fn(move || entry(&mut rest).ok())
 }
 
-fn entry<'a>(from: &mut Reader<'a>) -> Result<(u64, &'a [u8]), CodecError> {
+fn entry<'a>(from: &mut ByteReader<'a>) -> Result<(u64, &'a [u8]), CodecError> {
     Ok((u64::decode(from)?, from.bytes()?))
 }
 
-impl Codec for Run {
+impl Codec for Batch {
     fn encode(&self, to: &mut Vec<u8>) {
         self.count.encode(to);
         put_bytes(&self.entries, to);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         let count = u32::decode(from)?;
         let bytes = from.bytes()?;
-        let (mut rest, mut last, mut found) = (Reader::new(bytes), None, 0_u32);
+        let (mut rest, mut last, mut found) = (ByteReader::new(bytes), None, 0_u32);
         while !rest.is_empty() {
             let (seq, _) = entry(&mut rest)?;
             if last.is_some_and(|last| seq <= last) {
@@ -85,12 +85,12 @@ impl Codec for Run {
 
 /// A run that is being gathered.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Open {
+pub(super) struct OpenBatch {
     count: u32,
     entries: Vec<u8>,
 }
 
-impl Open {
+impl OpenBatch {
     /// Puts a message behind the others.
     pub(super) fn push(&mut self, seq: u64, payload: &[u8]) {
         self.count += 1;
@@ -114,11 +114,11 @@ impl Open {
     }
 
     /// The run; the next one begins. None if nothing is in it.
-    pub(super) fn seal(&mut self) -> Option<Run> {
+    pub(super) fn seal(&mut self) -> Option<Batch> {
         if self.count == 0 {
             return None;
         }
-        let run = Run { count: self.count, entries: Arc::from(&self.entries[..]) };
+        let run = Batch { count: self.count, entries: Arc::from(&self.entries[..]) };
         self.count = 0;
         self.entries.clear();
         Some(run)
@@ -129,8 +129,8 @@ impl Open {
 mod tests {
     use super::*;
 
-    fn run(of: &[(u64, &[u8])]) -> Run {
-        let mut open = Open::default();
+    fn run(of: &[(u64, &[u8])]) -> Batch {
+        let mut open = OpenBatch::default();
         of.iter().for_each(|(seq, payload)| open.push(*seq, payload));
         open.seal().expect("something is in it")
     }
@@ -143,12 +143,12 @@ mod tests {
         assert_eq!(all, [(3, &b"ab"[..]), (4, b""), (9, b"c")]);
         let mut bytes = Vec::new();
         run.encode(&mut bytes);
-        assert_eq!(Run::decode(&mut Reader::new(&bytes)), Ok(run));
+        assert_eq!(Batch::decode(&mut ByteReader::new(&bytes)), Ok(run));
     }
 
     #[test]
     fn an_open_run_is_empty_again_once_it_is_sealed() {
-        let mut open = Open::default();
+        let mut open = OpenBatch::default();
         assert!(open.seal().is_none());
         open.push(1, b"x");
         assert_eq!((open.len(), open.bytes_with(5)), (1, 13 + 12 + 5));
@@ -162,7 +162,7 @@ mod tests {
             let mut bytes = Vec::new();
             count.encode(&mut bytes);
             put_bytes(entries, &mut bytes);
-            Run::decode(&mut Reader::new(&bytes))
+            Batch::decode(&mut ByteReader::new(&bytes))
         };
         let good = run(&[(1, b"a"), (2, b"b")]);
         assert_eq!(encoded(2, &good.entries), Ok(good.clone()));

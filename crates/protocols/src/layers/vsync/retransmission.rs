@@ -1,9 +1,9 @@
 //! Casts and messages within a view arrive whatever is lost: numbers, acknowledgements, and saying
 //! again what was not acknowledged.
 
-use super::casts::Kept;
-use super::packet::Item;
-use super::{Packet, Phase, Vsync};
+use super::casts::RetainedCast;
+use super::packet::PacketItem;
+use super::{ViewPhase, Vsync, VsyncPacket};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -26,7 +26,7 @@ const RETRY_GROWTH: u64 = 16;
 
 /// What passes between this process and one peer in the view at hand.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pair {
+pub(super) struct PeerChannel {
     /// Messages to it that it has.
     sent: u64,
     /// Those after them, and whether the next one continues each.
@@ -55,7 +55,7 @@ struct Retry {
     wait: Span,
 }
 
-impl Pair {
+impl PeerChannel {
     /// Something may be lost: say it again now.
     pub(super) fn retry_now(&mut self, now: Time) {
         self.casts.hasten(now);
@@ -111,13 +111,13 @@ where
 {
     /// Casts for the protocol above.
     pub(super) fn cast(&mut self, grade: Grade, m: &M) {
-        if self.phase != Phase::Active {
+        if self.phase != ViewPhase::Active {
             return;
         }
         let mut bytes = Vec::new();
         m.encode(&mut bytes);
         for (more, bytes) in self.cut(&bytes) {
-            let kept = Kept { grade, more, bytes };
+            let kept = RetainedCast { grade, more, bytes };
             if self.queue.is_empty() && self.casts.room(self.me()) {
                 self.cast_now(kept);
             } else {
@@ -126,17 +126,17 @@ where
         }
     }
 
-    pub(super) fn cast_now(&mut self, kept: Kept) {
+    pub(super) fn cast_now(&mut self, kept: RetainedCast) {
         let (view, sender) = (self.casts.view, self.me());
         let number = self.casts.push(sender, kept.clone());
         let others: Vec<Pid> = self.others().collect();
         let (now, first) = (self.now, self.settings.retry);
         others.iter().for_each(|to| self.pairs[to.index()].casts.begin(now, first));
         if self.settings.to_group && !others.is_empty() {
-            self.post_all(Item::Cast { view, sender, number, kept });
+            self.post_all(PacketItem::Cast { view, sender, number, kept });
         } else {
             for to in others {
-                self.post(to, Item::Cast { view, sender, number, kept: kept.clone() });
+                self.post(to, PacketItem::Cast { view, sender, number, kept: kept.clone() });
             }
         }
         self.casts.ack_own(sender);
@@ -144,7 +144,7 @@ where
 
     /// Sends to one member for the protocol above.
     pub(super) fn send(&mut self, to: Pid, m: &M) {
-        if self.phase != Phase::Active || !self.view.has(to) || to == self.me() {
+        if self.phase != ViewPhase::Active || !self.view.has(to) || to == self.me() {
             return;
         }
         let mut bytes = Vec::new();
@@ -170,7 +170,7 @@ where
             }
             pair.posted += 1;
             let number = pair.sent + pair.posted as u64;
-            self.post(to, Item::To { view, number, more, bytes });
+            self.post(to, PacketItem::To { view, number, more, bytes });
         }
     }
 
@@ -179,8 +179,8 @@ where
         self.ack_at = self.ack_at.min(self.now + span);
     }
 
-    pub(super) fn on_cast(&mut self, view: u64, sender: Pid, number: u64, kept: Kept) {
-        if view != self.casts.view || self.phase == Phase::Out || !self.view.has(sender) {
+    pub(super) fn on_cast(&mut self, view: u64, sender: Pid, number: u64, kept: RetainedCast) {
+        if view != self.casts.view || self.phase == ViewPhase::Out || !self.view.has(sender) {
             return;
         }
         if sender == self.me() {
@@ -192,7 +192,7 @@ where
             // Whoever made it has it, and all before it.
             self.casts.ack_sender(sender, number);
         }
-        if self.phase == Phase::Active {
+        if self.phase == ViewPhase::Active {
             // Also of one it had: the sender does not know.
             self.casts.take(sender, number, kept, false);
             self.ack_soon(if uniform { Span::ZERO } else { self.settings.ack });
@@ -208,9 +208,9 @@ where
         (view, number): (u64, u64),
         more: bool,
         bytes: &[u8],
-        out: &mut Outbox<Messages<Packet>>,
+        out: &mut Outbox<Messages<VsyncPacket>>,
     ) {
-        if view != self.casts.view || self.phase != Phase::Active || !self.begun {
+        if view != self.casts.view || self.phase != ViewPhase::Active || !self.begun {
             return;
         }
         if !self.view.has(from) {
@@ -228,10 +228,10 @@ where
         }
     }
 
-    pub(super) fn ack_to(&mut self, to: Pid) -> Item {
+    pub(super) fn ack_to(&mut self, to: Pid) -> PacketItem {
         let pair = &mut self.pairs[to.index()];
         pair.told = pair.had;
-        Item::Ack {
+        PacketItem::Ack {
             view: self.casts.view,
             fit: self.is_fit(),
             gap: self.casts.gap(to),
@@ -243,7 +243,7 @@ where
     /// Tells all other members what it has.
     pub(super) fn ack_members(&mut self) {
         self.ack_at = Time::NEVER;
-        if self.phase != Phase::Active {
+        if self.phase != ViewPhase::Active {
             return;
         }
         if self.settings.to_group {
@@ -258,7 +258,7 @@ where
 
     /// Has acknowledgements go along with what leaves anyway.
     pub(super) fn ack_along(&mut self) {
-        if self.ack_at == Time::NEVER || self.phase != Phase::Active {
+        if self.ack_at == Time::NEVER || self.phase != ViewPhase::Active {
             return;
         }
         if self.settings.to_group {
@@ -281,10 +281,10 @@ where
         }
     }
 
-    fn ack_to_all(&mut self) -> Item {
+    fn ack_to_all(&mut self) -> PacketItem {
         self.pairs.iter_mut().for_each(|pair| pair.told = pair.had);
         let lacks = |p: &Pid| self.casts.gap(*p);
-        Item::AckAll {
+        PacketItem::AckAll {
             view: self.casts.view,
             fit: self.is_fit(),
             gaps: self.others().filter(lacks).fold(0, |gaps, p| gaps | 1 << p.0),
@@ -294,7 +294,7 @@ where
     }
 
     pub(super) fn on_ack(&mut self, from: Pid, view: u64, gap: bool, had: u64, have: &[u64]) {
-        let inside = view == self.casts.view && self.phase != Phase::Out && self.view.has(from);
+        let inside = view == self.casts.view && self.phase != ViewPhase::Out && self.view.has(from);
         if !inside || have.len() != self.settings.processes {
             return;
         }
@@ -341,16 +341,16 @@ where
             if said > RESENT_BYTES && number > after + 1 {
                 return;
             }
-            self.post(to, Item::Cast { view, sender, number, kept });
+            self.post(to, PacketItem::Cast { view, sender, number, kept });
         }
     }
 
     /// When something is said again.
     pub(super) fn resend_at(&self) -> Time {
-        if self.phase != Phase::Active {
+        if self.phase != ViewPhase::Active {
             return Time::NEVER;
         }
-        self.pairs.iter().map(Pair::retry_at).min().unwrap_or(Time::NEVER)
+        self.pairs.iter().map(PeerChannel::retry_at).min().unwrap_or(Time::NEVER)
     }
 
     /// Says again what was not acknowledged for too long.
@@ -386,7 +386,7 @@ where
             let numbered: Vec<_> = (pair.sent + 1..).zip(messages.cloned()).collect();
             pair.posted = pair.posted.max(numbered.len());
             for (number, (more, bytes)) in numbered {
-                self.post(to, Item::To { view, number, more, bytes });
+                self.post(to, PacketItem::To { view, number, more, bytes });
             }
         }
     }

@@ -1,46 +1,46 @@
 //! A loop and its log: what is told, in which order, and when nothing more is taken.
 
-use super::{Done, Log, Options, Refused, Wake};
-use crate::disk::Disk;
+use super::{AppendError, Completion, CompletionWaker, Wal, WalOptions};
+use crate::disk::DiskDir;
 use crate::disk::fake::{FakeDisk, Faults};
-use crate::error::{Error, Limit};
-use crate::format::{BootId, LogId, Owner};
-use crate::machine::Machine;
-use crate::store::{Recovered, Store, Unreadable};
+use crate::error::{Limit, StorageError};
+use crate::format::{BootId, LogId, LogOwnerId};
+use crate::machine::BootIdentity;
+use crate::store::{LogRecovery, ReadError, SegmentStore};
 use amcast_core::step::Ticket;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
-const OPTIONS: Options = Options {
+const OPTIONS: WalOptions = WalOptions {
     segment_bytes: 16 << 10,
     spares: 2,
     queue_bytes: 4 << 10,
     sync_every: Duration::from_millis(1),
     sync_bytes: 8 << 10,
-    owner: Owner::UNKNOWN,
+    owner: LogOwnerId::UNKNOWN,
 };
 
 /// A loop that sleeps until it is woken.
-struct Loop {
-    log: Log,
+struct WalLoop {
+    log: Wal,
     woken: Receiver<()>,
-    done: Vec<Done>,
+    done: Vec<Completion>,
 }
 
-impl Loop {
-    fn open(disk: &FakeDisk) -> (Self, Recovered) {
-        let machine = Machine { boot: BootId(1), fresh: LogId(7), owner: Owner::UNKNOWN };
+impl WalLoop {
+    fn open(disk: &FakeDisk) -> (Self, LogRecovery) {
+        let machine = BootIdentity { boot: BootId(1), fresh: LogId(7), owner: LogOwnerId::UNKNOWN };
         let (bytes, spares) = (OPTIONS.segment_bytes, OPTIONS.spares);
-        let opened = Store::open(disk.clone(), bytes, spares, &machine, &mut |_, _| {});
+        let opened = SegmentStore::open(disk.clone(), bytes, spares, &machine, &mut |_, _| {});
         let (store, recovered) = opened.expect("it opens");
         let (wake, woken) = wake();
-        let log = Log::start(store, &OPTIONS, wake, None).expect("it starts");
+        let log = Wal::start(store, &OPTIONS, wake, None).expect("it starts");
         (Self { log, woken, done: Vec::new() }, recovered)
     }
 
     /// Sleeps until something of this kind is done; gives it.
-    fn until<T>(&mut self, pick: impl Fn(&Done) -> Option<T>) -> T {
+    fn until<T>(&mut self, pick: impl Fn(&Completion) -> Option<T>) -> T {
         loop {
             self.log.take(|done| self.done.push(done));
             if let Some(i) = self.done.iter().position(|done| pick(done).is_some()) {
@@ -55,24 +55,26 @@ impl Loop {
         self.log.load(Ticket(0), number);
         self.log.submit();
         self.until(|done| match done {
-            Done::Loaded { record, .. } => Some(!matches!(record, Err(Unreadable::Trimmed))),
+            Completion::Loaded { record, .. } => Some(!matches!(record, Err(ReadError::Trimmed))),
             _ => None,
         })
     }
 
     fn durable(&mut self, ticket: u64) {
-        self.until(|done| matches!(done, Done::Durable(Ticket(t)) if *t == ticket).then_some(()));
+        self.until(|done| {
+            matches!(done, Completion::Durable(Ticket(t)) if *t == ticket).then_some(())
+        });
     }
 
     fn failed(&mut self) -> String {
         self.until(|done| match done {
-            Done::Failed(e) => Some(e.to_string()),
+            Completion::Failed(e) => Some(e.to_string()),
             _ => None,
         })
     }
 }
 
-fn wake() -> (Wake, Receiver<()>) {
+fn wake() -> (CompletionWaker, Receiver<()>) {
     let (send, woken) = sync_channel(1);
     let wake = move || {
         // One that is on its way is enough.
@@ -85,15 +87,15 @@ fn wake() -> (Wake, Receiver<()>) {
 fn what_is_awaited_is_told_durable_in_order() {
     let _limit = amcast_test_policy::time_limit();
     let disk = FakeDisk::new();
-    let (mut looping, _) = Loop::open(&disk);
+    let (mut looping, _) = WalLoop::open(&disk);
     for n in 0..50_u64 {
         let number = looping.log.append(Ticket(100 + n), &[n as u8; 100], n % 3 != 0);
         assert_eq!(number, Ok(n));
         looping.log.submit();
     }
-    let told = |looping: &Loop| {
-        let ticket = |done: &Done| match done {
-            Done::Durable(Ticket(t)) => Some(*t - 100),
+    let told = |looping: &WalLoop| {
+        let ticket = |done: &Completion| match done {
+            Completion::Durable(Ticket(t)) => Some(*t - 100),
             _ => None,
         };
         looping.done.iter().filter_map(ticket).collect::<Vec<_>>()
@@ -115,31 +117,31 @@ fn what_is_awaited_is_told_durable_in_order() {
     );
     assert_eq!(looping.log.room(), OPTIONS.queue_bytes);
     looping.log.close().expect("nothing failed");
-    let (looping, recovered) = Loop::open(&disk);
+    let (looping, recovered) = WalLoop::open(&disk);
     assert_eq!((recovered.next, recovered.lossy, looping.log.next()), (50, false, 50));
 }
 
 #[test]
 fn a_loop_is_told_of_what_is_written_only_where_it_does_not_wait_for_more() {
     let _limit = amcast_test_policy::time_limit();
-    let (mut looping, _) = Loop::open(&FakeDisk::new());
+    let (mut looping, _) = WalLoop::open(&FakeDisk::new());
     for awaited in [true, false, true] {
         looping.log.append(Ticket(looping.log.next()), b"a", awaited).expect("it is taken");
         looping.log.submit();
         if !awaited {
-            looping.until(|done| matches!(done, Done::Written(2)).then_some(()));
+            looping.until(|done| matches!(done, Completion::Written(2)).then_some(()));
             assert_eq!(looping.log.written(), 2);
         }
     }
     looping.durable(2);
-    let written = looping.done.iter().any(|done| matches!(done, Done::Written(_)));
+    let written = looping.done.iter().any(|done| matches!(done, Completion::Written(_)));
     assert!(!written, "{:?}", looping.done);
 }
 
 #[test]
 fn a_full_queue_has_no_room_until_the_writer_has_caught_up() {
     let _limit = amcast_test_policy::time_limit();
-    let (mut looping, _) = Loop::open(&FakeDisk::new());
+    let (mut looping, _) = WalLoop::open(&FakeDisk::new());
     let room = looping.log.room();
     assert_eq!(room, OPTIONS.queue_bytes);
     // Also what a step overshoots by is taken.
@@ -155,17 +157,17 @@ fn a_full_queue_has_no_room_until_the_writer_has_caught_up() {
 #[test]
 fn a_record_that_cannot_fit_is_refused_and_the_longest_is_not() {
     let _limit = amcast_test_policy::time_limit();
-    let (mut looping, _) = Loop::open(&FakeDisk::new());
+    let (mut looping, _) = WalLoop::open(&FakeDisk::new());
     let most = looping.log.record_bytes_max();
     let refused = looping.log.append(Ticket(0), &vec![1; most + 1], true);
-    assert_eq!(refused, Err(Refused::TooLong { bytes: most + 1, most }));
+    assert_eq!(refused, Err(AppendError::TooLong { bytes: most + 1, most }));
     for n in 0..2 {
         looping.log.append(Ticket(n), &vec![1; most], true).expect("it fits");
     }
     looping.log.load(Ticket(7), 1);
     looping.log.submit();
     let loaded = looping.until(|done| match done {
-        Done::Loaded { ticket: Ticket(7), record: Ok(record) } => Some(record.len()),
+        Completion::Loaded { ticket: Ticket(7), record: Ok(record) } => Some(record.len()),
         _ => None,
     });
     assert_eq!(loaded, most);
@@ -174,7 +176,7 @@ fn a_record_that_cannot_fit_is_refused_and_the_longest_is_not() {
 #[test]
 fn what_was_just_appended_is_read_and_what_is_trimmed_is_not() {
     let _limit = amcast_test_policy::time_limit();
-    let (mut looping, _) = Loop::open(&FakeDisk::new());
+    let (mut looping, _) = WalLoop::open(&FakeDisk::new());
     for n in 0..40 {
         looping.log.append(Ticket(n), &[n as u8; 1000], true).expect("it is taken");
         looping.log.load(Ticket(1000 + n), n);
@@ -183,20 +185,20 @@ fn what_was_just_appended_is_read_and_what_is_trimmed_is_not() {
     looping.log.submit();
     for n in 0..40 {
         let record = looping.until(|done| match done {
-            Done::Loaded { ticket: Ticket(t), record: Ok(record) } if *t == 1000 + n => {
+            Completion::Loaded { ticket: Ticket(t), record: Ok(record) } if *t == 1000 + n => {
                 Some(record.clone())
             }
             _ => None,
         });
         assert_eq!(record, [n as u8; 1000]);
     }
-    let missing = |done: &Done| match done {
-        Done::Loaded { record: Err(why), .. } => Some(format!("{why:?}")),
+    let missing = |done: &Completion| match done {
+        Completion::Loaded { record: Err(why), .. } => Some(format!("{why:?}")),
         _ => None,
     };
-    assert_eq!(looping.until(missing), format!("{:?}", Unreadable::NotWritten));
+    assert_eq!(looping.until(missing), format!("{:?}", ReadError::NotWritten));
     looping.log.trim(39);
-    // The keeper may take its time.
+    // The allocator may take its time.
     while looping.has(0) {}
 }
 
@@ -204,13 +206,13 @@ fn what_was_just_appended_is_read_and_what_is_trimmed_is_not() {
 fn a_trim_of_what_is_still_synced_is_carried_out_when_that_is_done() {
     let _limit = amcast_test_policy::time_limit();
     let disk = FakeDisk::new();
-    let (mut looping, _) = Loop::open(&disk);
+    let (mut looping, _) = WalLoop::open(&disk);
     for n in 0..10 {
         looping.log.append(Ticket(n), &[n as u8; 1000], true).expect("it is taken");
     }
     looping.log.submit();
     looping.durable(9);
-    // The keeper must be done with it: its sync would wait as well, and the writer for it.
+    // The allocator must be done with it: its sync would wait as well, and the writer for it.
     let whole = OPTIONS.segment_bytes as usize;
     let spare = |name: &String| name.ends_with(".spare") && disk.durable_bytes(name) == whole;
     while !disk.names().expect("it works").iter().any(spare) {
@@ -222,9 +224,9 @@ fn a_trim_of_what_is_still_synced_is_carried_out_when_that_is_done() {
         looping.log.append(Ticket(n), &[n as u8; 1000], false).expect("it is taken");
     }
     looping.log.submit();
-    looping.until(|done| matches!(done, Done::Written(14)).then_some(()));
+    looping.until(|done| matches!(done, Completion::Written(14)).then_some(()));
     looping.log.trim(14);
-    // The keeper has the time to see that nothing can go yet.
+    // The allocator has the time to see that nothing can go yet.
     std::thread::sleep(Duration::from_millis(20));
     disk.set_faults(Faults::default());
     let begun = Instant::now();
@@ -238,7 +240,7 @@ fn a_trim_of_what_is_still_synced_is_carried_out_when_that_is_done() {
 fn after_a_failed_sync_nothing_is_told_durable_and_nothing_more_is_taken() {
     let _limit = amcast_test_policy::time_limit();
     let disk = FakeDisk::new();
-    let (mut looping, _) = Loop::open(&disk);
+    let (mut looping, _) = WalLoop::open(&disk);
     looping.log.append(Ticket(1), b"one", true).expect("it is taken");
     looping.log.submit();
     looping.durable(1);
@@ -247,10 +249,10 @@ fn after_a_failed_sync_nothing_is_told_durable_and_nothing_more_is_taken() {
     looping.log.submit();
     let says = looping.failed();
     assert!(says.contains("cannot sync it") && says.contains("replace it"), "{says}");
-    assert_eq!(looping.log.append(Ticket(3), b"three", true), Err(Refused::Failed));
+    assert_eq!(looping.log.append(Ticket(3), b"three", true), Err(AppendError::Failed));
     looping.log.submit();
     looping.log.take(|done| looping.done.push(done));
-    let durable = looping.done.iter().any(|done| matches!(done, Done::Durable(_)));
+    let durable = looping.done.iter().any(|done| matches!(done, Completion::Durable(_)));
     assert!(!durable, "{:?}", looping.done);
     looping.log.close().expect("its failure was told");
 }
@@ -259,12 +261,12 @@ fn after_a_failed_sync_nothing_is_told_durable_and_nothing_more_is_taken() {
 fn a_full_disk_fails_the_log_in_words() {
     let _limit = amcast_test_policy::time_limit();
     let disk = FakeDisk::new();
-    let (mut looping, _) = Loop::open(&disk);
+    let (mut looping, _) = WalLoop::open(&disk);
     disk.set_faults(Faults { room: Some(20 << 10), ..Faults::default() });
     let e = loop {
         if looping.log.append(Ticket(0), &[1; 1000], true).is_err() {
             break looping.until(|done| match done {
-                Done::Failed(Error::Full { what, .. }) => Some(*what),
+                Completion::Failed(StorageError::Full { what, .. }) => Some(*what),
                 _ => None,
             });
         }
@@ -276,7 +278,7 @@ fn a_full_disk_fails_the_log_in_words() {
 #[test]
 fn a_steady_stream_of_records_allocates_nothing_in_the_loop() {
     let _limit = amcast_test_policy::time_limit();
-    let (mut looping, _) = Loop::open(&FakeDisk::new());
+    let (mut looping, _) = WalLoop::open(&FakeDisk::new());
     let mut round = || {
         for n in 0..8 {
             looping.log.append(Ticket(n), &[3; 64], n == 7).expect("it is taken");
@@ -285,7 +287,7 @@ fn a_steady_stream_of_records_allocates_nothing_in_the_loop() {
         let mut durable = false;
         while !durable {
             looping.woken.recv().expect("the log wakes the loop");
-            looping.log.take(|done| durable |= matches!(done, Done::Durable(Ticket(7))));
+            looping.log.take(|done| durable |= matches!(done, Completion::Durable(Ticket(7))));
         }
     };
     // Three buffers go round.

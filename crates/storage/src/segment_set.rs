@@ -1,5 +1,5 @@
 //! The segments of a log, those that are trimmed, and spare ones: what the writer, the reader and the
-//! keeper share.
+//! allocator share.
 //!
 //! The order in which things are made durable keeps the log whole at every moment:
 //! - a segment gets its name after its head is synced, and its first record after its name is;
@@ -8,8 +8,8 @@
 //!   this one is there when they are: until then it may be lost with the end of the one before;
 //! - trimmed ones lose their names one by one from the front, each synced before the next.
 
-use crate::disk::{Disk, File};
-use crate::error::Error;
+use crate::disk::{DiskDir, DiskFile};
+use crate::error::StorageError;
 use crate::format::LogId;
 use crate::format::segment::{self, SegmentHead};
 use std::collections::VecDeque;
@@ -33,7 +33,7 @@ const ZERO_BYTES: usize = 16 << 10;
 
 /// One segment.
 #[derive(Debug)]
-pub(crate) struct Segment<F> {
+pub(crate) struct WalSegment<F> {
     /// The number of its first record.
     pub(crate) first: u64,
     /// How many bytes it has.
@@ -45,7 +45,7 @@ pub(crate) struct Segment<F> {
     index: Mutex<Vec<(u64, u64)>>,
 }
 
-impl<F> Segment<F> {
+impl<F> WalSegment<F> {
     pub(crate) fn new(name: String, file: F, first: u64, bytes: u64) -> Self {
         Self { first, bytes, name, file, index: Mutex::new(Vec::new()) }
     }
@@ -67,23 +67,23 @@ impl<F> Segment<F> {
 }
 
 /// All segments.
-pub(crate) struct Shelf<D: Disk> {
+pub(crate) struct SegmentSet<D: DiskDir> {
     pub(crate) disk: D,
     pub(crate) log: LogId,
     /// How many bytes a new segment has.
     segment_bytes: u64,
     /// How many trimmed segments are kept to be used again at least; if none is, none ever is.
     spares_min: usize,
-    inner: Mutex<Inner<D::File>>,
+    inner: Mutex<SegmentSetState<D::File>>,
     /// A spare was made, or could not be.
     made: Condvar,
     /// The segments that begin up to this number are there for good.
     settled: AtomicU64,
 }
 
-struct Inner<F> {
+struct SegmentSetState<F> {
     /// In order of their numbers; the last one is written to.
-    segments: VecDeque<Arc<Segment<F>>>,
+    segments: VecDeque<Arc<WalSegment<F>>>,
     /// Files that wait to become segments, with their names. All zero, or with records of old.
     spares: Vec<(String, F)>,
     /// The number in the name of the next spare.
@@ -96,7 +96,7 @@ struct Inner<F> {
     begun_before: usize,
 }
 
-impl<F> Inner<F> {
+impl<F> SegmentSetState<F> {
     /// How many segments will be begun until some are trimmed again, now that some are: no more than each of
     /// the last two times, for a burst may not come again.
     fn needed(&mut self) -> usize {
@@ -105,11 +105,17 @@ impl<F> Inner<F> {
     }
 }
 
-impl<D: Disk> Shelf<D> {
+impl<D: DiskDir> SegmentSet<D> {
     pub(crate) fn new(disk: D, log: LogId, segment_bytes: u64, spares_min: usize) -> Self {
         let (segments, spares) = (VecDeque::new(), Vec::new());
-        let inner =
-            Inner { segments, spares, spare_next: 0, making: false, begun: 0, begun_before: 0 };
+        let inner = SegmentSetState {
+            segments,
+            spares,
+            spare_next: 0,
+            making: false,
+            begun: 0,
+            begun_before: 0,
+        };
         Self {
             disk,
             log,
@@ -122,13 +128,13 @@ impl<D: Disk> Shelf<D> {
     }
 
     /// Puts in a segment that was found, the oldest first.
-    pub(crate) fn adopt(&self, segment: Arc<Segment<D::File>>) {
+    pub(crate) fn adopt(&self, segment: Arc<WalSegment<D::File>>) {
         locked(&self.inner).segments.push_back(segment);
     }
 
     /// Puts in a spare that was found, or removes it if it does not fit. An unclean one, too: it may have been
     /// a segment whose name was lost with the machine, and no record in it counts.
-    pub(crate) fn adopt_spare(&self, name: String, clean: bool) -> Result<(), Error> {
+    pub(crate) fn adopt_spare(&self, name: String, clean: bool) -> Result<(), StorageError> {
         let file = self.disk.open(&name).map_err(|e| self.error(&name, "open it", e))?;
         let size = file.size().map_err(|e| self.error(&name, "see how long it is", e))?;
         let mut inner = locked(&self.inner);
@@ -141,7 +147,7 @@ impl<D: Disk> Shelf<D> {
     }
 
     /// The segment with that record, if none of it was trimmed. Later ones may be in the last one.
-    pub(crate) fn find(&self, number: u64) -> Option<Arc<Segment<D::File>>> {
+    pub(crate) fn find(&self, number: u64) -> Option<Arc<WalSegment<D::File>>> {
         let inner = locked(&self.inner);
         let after = inner.segments.partition_point(|segment| segment.first <= number);
         after.checked_sub(1).map(|i| inner.segments[i].clone())
@@ -153,7 +159,7 @@ impl<D: Disk> Shelf<D> {
     }
 
     /// Makes the segment that begins with record `first`. All records before it are synced.
-    pub(crate) fn begin(&self, first: u64) -> Result<Arc<Segment<D::File>>, Error> {
+    pub(crate) fn begin(&self, first: u64) -> Result<Arc<WalSegment<D::File>>, StorageError> {
         let (from, file) = self.take(first, 0)?;
         file.sync().map_err(|e| self.error(&from, "sync it", e))?;
         let segment = self.name(&from, file, first)?;
@@ -167,13 +173,13 @@ impl<D: Disk> Shelf<D> {
         &self,
         first: u64,
         loose: u64,
-    ) -> Result<Arc<Segment<D::File>>, Error> {
+    ) -> Result<Arc<WalSegment<D::File>>, StorageError> {
         let (from, file) = self.take(first, loose)?;
         self.name(&from, file, first)
     }
 
     /// Takes a spare, or makes one, and gives it the head of a segment.
-    fn take(&self, first: u64, loose: u64) -> Result<(String, D::File), Error> {
+    fn take(&self, first: u64, loose: u64) -> Result<(String, D::File), StorageError> {
         let mut inner = locked(&self.inner);
         while inner.making && inner.spares.is_empty() {
             inner = self.made.wait(inner).unwrap_or_else(PoisonError::into_inner);
@@ -191,10 +197,15 @@ impl<D: Disk> Shelf<D> {
     }
 
     /// Gives a file that has its head the name of its segment.
-    fn name(&self, from: &str, file: D::File, first: u64) -> Result<Arc<Segment<D::File>>, Error> {
+    fn name(
+        &self,
+        from: &str,
+        file: D::File,
+        first: u64,
+    ) -> Result<Arc<WalSegment<D::File>>, StorageError> {
         let name = segment::name(first);
         self.disk.rename(from, &name).map_err(|e| self.error(from, "rename it", e))?;
-        let segment = Arc::new(Segment::new(name, file, first, self.segment_bytes));
+        let segment = Arc::new(WalSegment::new(name, file, first, self.segment_bytes));
         self.adopt(segment.clone());
         Ok(segment)
     }
@@ -217,7 +228,7 @@ impl<D: Disk> Shelf<D> {
     }
 
     /// Makes a spare ahead of need.
-    pub(crate) fn make_spare(&self) -> Result<(), Error> {
+    pub(crate) fn make_spare(&self) -> Result<(), StorageError> {
         locked(&self.inner).making = true;
         let made = self.make();
         let mut inner = locked(&self.inner);
@@ -229,7 +240,7 @@ impl<D: Disk> Shelf<D> {
 
     /// A zeroed file. Its blocks are there and its length stays: then a sync of what is written into
     /// it later writes those bytes and nothing else.
-    fn make(&self) -> Result<(String, D::File), Error> {
+    fn make(&self) -> Result<(String, D::File), StorageError> {
         let name = {
             let mut inner = locked(&self.inner);
             inner.spare_next += 1;
@@ -260,7 +271,7 @@ impl<D: Disk> Shelf<D> {
     /// Gives up the segments all of whose records are before `before`, never the last one, nor one that is
     /// still synced: that one goes with a later call. As many spares stay as were needed since the last time:
     /// to make one costs as much writing as to fill it.
-    pub(crate) fn trim(&self, before: u64) -> Result<(), Error> {
+    pub(crate) fn trim(&self, before: u64) -> Result<(), StorageError> {
         let mut spares_max = None;
         // It is a matter of room only: who cannot say how much there is has enough.
         let short = self.disk.room().is_ok_and(|room| room < ROOM_SHORT * self.segment_bytes);
@@ -294,7 +305,7 @@ impl<D: Disk> Shelf<D> {
     }
 
     /// Removes spares until there are no more than so many.
-    fn remove_spares(&self, most: usize) -> Result<(), Error> {
+    fn remove_spares(&self, most: usize) -> Result<(), StorageError> {
         loop {
             let mut inner = locked(&self.inner);
             if inner.spares.len() <= most {
@@ -307,13 +318,13 @@ impl<D: Disk> Shelf<D> {
     }
 
     /// Makes durable which files have which names.
-    pub(crate) fn sync_names(&self) -> Result<(), Error> {
-        self.disk.sync().map_err(|e| Error::of(self.disk.path(), "sync its names", e))
+    pub(crate) fn sync_names(&self) -> Result<(), StorageError> {
+        self.disk.sync().map_err(|e| StorageError::of(self.disk.path(), "sync its names", e))
     }
 
     /// What an error about a file of this directory means.
-    pub(crate) fn error(&self, name: &str, doing: &'static str, e: std::io::Error) -> Error {
-        Error::of(&self.disk.path_of(name), doing, e)
+    pub(crate) fn error(&self, name: &str, doing: &'static str, e: std::io::Error) -> StorageError {
+        StorageError::of(&self.disk.path_of(name), doing, e)
     }
 }
 

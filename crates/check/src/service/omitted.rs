@@ -5,9 +5,9 @@
 //! a call is left out, and so is every call on a key that one of them may have changed, and on keys
 //! that a call touches together with such a key: what the rest answers does not depend on those.
 
-use super::kv::Kv;
-use super::model::Model;
-use crate::history::{History, Said};
+use super::kv::KvModel;
+use super::model::ServiceModel;
+use crate::history::{History, ServiceEvent};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ use core::fmt;
 
 /// What [`History::leave_out`] left out.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct LeftOut {
+pub struct OmittedCalls {
     /// Calls of each command that the model lacks, by its name.
     pub commands: BTreeMap<String, u64>,
     /// Calls that the model has, on keys that such commands may have changed.
@@ -24,14 +24,14 @@ pub struct LeftOut {
     pub remain: u64,
 }
 
-impl LeftOut {
+impl OmittedCalls {
     /// Whether nothing was left out.
     pub fn is_empty(&self) -> bool {
         self.commands.is_empty()
     }
 }
 
-impl fmt::Display for LeftOut {
+impl fmt::Display for OmittedCalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("calls left out, which the model of the store lacks:")?;
         for (i, (name, n)) in self.commands.iter().enumerate() {
@@ -46,27 +46,27 @@ impl fmt::Display for LeftOut {
 }
 
 /// A call that the model lacks: its name, and the keys that it may change.
-struct Other<'a> {
+struct UnmodelledCall<'a> {
     name: &'a str,
     writes: bool,
     keys: &'a str,
 }
 
-fn other(op: &str) -> Option<Other<'_>> {
+fn other(op: &str) -> Option<UnmodelledCall<'_>> {
     let rest = op.strip_prefix("OTHER ")?;
     let (kind, rest) = rest.split_once(' ')?;
     let (name, keys) = rest.split_once(' ').unwrap_or((rest, ""));
-    Some(Other { name, writes: kind != "read", keys })
+    Some(UnmodelledCall { name, writes: kind != "read", keys })
 }
 
 impl History {
     /// Leaves out the calls that the key-value store's model lacks, and those that they spoil.
-    pub fn leave_out(&mut self) -> LeftOut {
-        let (mut kv, mut left_out) = (Kv::new(), LeftOut::default());
+    pub fn leave_out(&mut self) -> OmittedCalls {
+        let (mut kv, mut left_out) = (KvModel::new(), OmittedCalls::default());
         let (mut spoiled, mut all) = (BTreeSet::new(), false);
         let mut gone = BTreeSet::new();
         for call in &self.calls {
-            let Some(Other { name, writes, keys }) = other(&call.text) else { continue };
+            let Some(UnmodelledCall { name, writes, keys }) = other(&call.text) else { continue };
             // A retry is the same call.
             if gone.insert(call.m) {
                 *left_out.commands.entry(name.to_string()).or_default() += 1;
@@ -99,8 +99,8 @@ impl History {
         }
         left_out.spoiled = (gone.len() - before) as u64;
         self.calls_left_out = true;
-        self.calls.retain(|said: &Said| !gone.contains(&said.m));
-        self.returns.retain(|said: &Said| !gone.contains(&said.m));
+        self.calls.retain(|said: &ServiceEvent| !gone.contains(&said.m));
+        self.returns.retain(|said: &ServiceEvent| !gone.contains(&said.m));
         let remaining: BTreeSet<u32> = self.calls.iter().map(|said| said.m).collect();
         left_out.remain = remaining.len() as u64;
         left_out
@@ -108,7 +108,7 @@ impl History {
 }
 
 /// The keys of a call; none if it is not of the language, which the judgement itself will say.
-fn keys_of(kv: &mut Kv, op: &str) -> Vec<u32> {
+fn keys_of(kv: &mut KvModel, op: &str) -> Vec<u32> {
     let mut keys = Vec::new();
     if let Ok(Some(op)) = kv.understand(op, None) {
         kv.keys(&op, &mut |k| keys.push(k));
@@ -119,7 +119,7 @@ fn keys_of(kv: &mut Kv, op: &str) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Property, Verdict, check};
+    use crate::{Property, PropertyVerdict, check};
 
     fn history(calls: &[(&str, &str)]) -> History {
         let mut history = History::new();
@@ -136,7 +136,7 @@ mod tests {
         history
     }
 
-    fn judge(history: &History) -> Verdict {
+    fn judge(history: &History) -> PropertyVerdict {
         check(history, &[Property::Linearizable]).findings.remove(0).1
     }
 
@@ -153,7 +153,7 @@ mod tests {
             ("SET d 1", "OK"),
             ("GET d", "1"),
         ]);
-        assert!(matches!(judge(&h), Verdict::NotJudged(_)));
+        assert!(matches!(judge(&h), PropertyVerdict::NotJudged(_)));
         let left_out = h.leave_out();
         assert_eq!((left_out.spoiled, left_out.remain), (4, 2));
         assert_eq!(
@@ -161,14 +161,14 @@ mod tests {
             "calls left out, which the model of the store lacks: 1 EXPIRE, 1 HGET, 1 HSET; \
              4 more on keys that these may have changed; 2 remain and are judged"
         );
-        assert_eq!(judge(&h), Verdict::Holds);
+        assert_eq!(judge(&h), PropertyVerdict::Holds);
     }
 
     #[test]
     fn what_remains_is_still_judged() {
         let mut h = history(&[("OTHER write HSET h", ""), ("SET d 1", "OK"), ("GET d", "2")]);
         h.leave_out();
-        assert!(matches!(judge(&h), Verdict::Violated(_)));
+        assert!(matches!(judge(&h), PropertyVerdict::Violated(_)));
     }
 
     #[test]
@@ -177,7 +177,7 @@ mod tests {
         let left_out = h.leave_out();
         assert_eq!((left_out.spoiled, left_out.remain), (1, 0));
         assert!(left_out.to_string().ends_with("; no call remains to be judged"), "{left_out}");
-        assert_eq!(judge(&h), Verdict::NotJudged("no calls remain".into()));
+        assert_eq!(judge(&h), PropertyVerdict::NotJudged("no calls remain".into()));
         assert!(history(&[("SET d 1", "OK")]).leave_out().is_empty());
     }
 }

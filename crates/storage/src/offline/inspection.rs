@@ -1,19 +1,19 @@
 //! What is in a log: all whole records, where they end, and what is wrong.
 
-use crate::disk::{Disk, File};
-use crate::error::{Damage, Error, Flaw, Misfit};
+use crate::disk::{DiskDir, DiskFile};
+use crate::error::{Damage, Flaw, Misfit, StorageError};
 use crate::format::LogId;
-use crate::format::record::Seed;
+use crate::format::record::RecordChecksumSeed;
 use crate::format::segment::{self, SegmentHead};
-use crate::format::state::State;
-use crate::store::{Torn, beginning, judge, never_was, open_segment, read_state, synced};
-use crate::walk::{Stand, Step, Tail, Walk};
+use crate::format::state::LogState;
+use crate::record_scan::{LogTail, RecordScan, ScanPosition, ScanStep};
+use crate::store::{TornTail, beginning, classify, never_was, open_segment, read_state, synced};
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// A record as it lies there.
 #[derive(Clone, Copy, Debug)]
-pub struct Record<'a> {
+pub struct RecordSummary<'a> {
     /// Its number.
     pub number: u64,
     /// The life of the log that wrote it.
@@ -30,17 +30,17 @@ pub struct Record<'a> {
 
 /// What is in a log.
 #[derive(Debug)]
-pub struct Survey {
+pub struct Inspection {
     /// The log; none if nothing says so any more.
     pub log: Option<LogId>,
     /// The life that wrote it last; none if its state cannot be read.
     pub life: Option<u32>,
     /// What is wrong with its state.
-    pub state: Option<Error>,
+    pub state: Option<StorageError>,
     /// The records before this number were synced, as is kept apart from the log; none if nothing says it.
     pub synced: Option<u64>,
     /// What is wrong with the file that says it.
-    pub end: Option<Error>,
+    pub end: Option<StorageError>,
     /// The number of the first record.
     pub first: u64,
     /// The number that the record after the last gets; after the last one before damage.
@@ -48,15 +48,15 @@ pub struct Survey {
     /// Whether the last life ended in good order.
     pub closed: bool,
     /// What was begun at the end and is not whole; a start cuts it off.
-    pub torn: Option<Torn>,
+    pub torn: Option<TornTail>,
     /// The first damage.
     pub damage: Option<Damage>,
     /// How many whole records are behind the damage.
     pub beyond: u64,
     /// Its segments, the oldest first.
-    pub segments: Vec<SegmentSeen>,
+    pub segments: Vec<SegmentSummary>,
     /// Where a repair cuts: the file with the last record, and the end of that.
-    pub(super) cut: Option<(String, Stand)>,
+    pub(super) cut: Option<(String, ScanPosition)>,
     /// Segments whose heads are made anew by a repair, with those heads.
     pub(super) headless: Vec<(String, SegmentHead)>,
     /// The highest life in any head.
@@ -67,7 +67,7 @@ pub struct Survey {
 
 /// What is in a segment.
 #[derive(Debug)]
-pub struct SegmentSeen {
+pub struct SegmentSummary {
     /// The file.
     pub path: PathBuf,
     /// The number that its name gives its first record.
@@ -90,12 +90,12 @@ pub enum SegmentEnd {
     /// Damage; some of the records may be behind it.
     Damaged,
     /// The segment's head is damaged and its records are not; a repair makes the head anew.
-    Headless(Error),
+    Headless(StorageError),
     /// The file as a whole cannot be read.
-    Unreadable(Error),
+    Unreadable(StorageError),
 }
 
-impl Survey {
+impl Inspection {
     /// Whether a start would find nothing wrong.
     pub fn is_sound(&self) -> bool {
         let files = self.state.is_none() && self.end.is_none();
@@ -132,7 +132,7 @@ impl Survey {
 
     /// The records of a segment end here, or are missing from here on: the log's do, if none are missing
     /// before.
-    fn reached(&mut self, name: &str, stand: Stand) {
+    fn reached(&mut self, name: &str, stand: ScanPosition) {
         if self.damage.is_none() {
             self.closed = stand.closed && self.life.is_none_or(|life| life == stand.life);
             self.next = stand.number;
@@ -140,177 +140,180 @@ impl Survey {
         }
     }
 
-    fn take_state(&mut self, read: Result<Option<State>, Error>, path: PathBuf) {
+    fn take_state(&mut self, read: Result<Option<LogState>, StorageError>, path: PathBuf) {
         match read {
             Ok(Some(state)) => {
                 (self.log, self.life) = (Some(state.log), Some(state.life));
                 self.keeps_end = state.keeps_end;
             }
-            Ok(None) => self.state = Some(Error::Missing { path }),
+            Ok(None) => self.state = Some(StorageError::Missing { path }),
             Err(e) => self.state = Some(e),
         }
     }
 }
 
 /// Looks at all segments of a directory, or at one of them by itself.
-pub(crate) fn survey<D: Disk>(
+pub(crate) fn inspect<D: DiskDir>(
     disk: &D,
     only: Option<&str>,
-    each: &mut dyn FnMut(Record<'_>),
-) -> Result<Survey, Error> {
-    let mut survey = Survey::new();
+    each: &mut dyn FnMut(RecordSummary<'_>),
+) -> Result<Inspection, StorageError> {
+    let mut inspection = Inspection::new();
     let names = match only {
         Some(name) => vec![name.to_string()],
         None => {
             let state = disk.path_of(crate::format::state::NAME);
-            survey.take_state(read_state(disk), state);
-            let names = disk.names().map_err(|e| Error::of(disk.path(), "list it", e))?;
+            inspection.take_state(read_state(disk), state);
+            let names = disk.names().map_err(|e| StorageError::of(disk.path(), "list it", e))?;
             let mut names: Vec<_> =
                 names.into_iter().filter(|name| segment::first_of(name).is_some()).collect();
             names.sort_unstable();
             names
         }
     };
-    survey.first = names.first().and_then(|name| segment::first_of(name)).unwrap_or(0);
-    survey.next = survey.first;
+    inspection.first = names.first().and_then(|name| segment::first_of(name)).unwrap_or(0);
+    inspection.next = inspection.first;
     for (i, name) in names.iter().enumerate() {
         let behind = if only.is_some() { None } else { Some(&names[i + 1..]) };
-        let seen = match gone(disk, &names[i..], &mut survey)? {
+        let seen = match gone(disk, &names[i..], &mut inspection)? {
             Some(seen) => seen,
-            None => look(disk, name, behind, &mut survey, each)?,
+            None => look(disk, name, behind, &mut inspection, each)?,
         };
-        survey.segments.push(seen);
+        inspection.segments.push(seen);
     }
-    if names.is_empty() && survey.state.is_none() {
+    if names.is_empty() && inspection.state.is_none() {
         let path = disk.path_of(&segment::name(0));
-        survey.damage = Some(Damage { path, offset: 0, number: 0, what: Flaw::Segment });
+        inspection.damage = Some(Damage { path, offset: 0, number: 0, what: Flaw::Segment });
     }
     if only.is_none() {
-        judge_end(disk, &mut survey);
+        classify_end(disk, &mut inspection);
     }
-    Ok(survey)
+    Ok(inspection)
 }
 
 /// Judges by what is kept apart from the log whether the log ends too early.
-fn judge_end<D: Disk>(disk: &D, survey: &mut Survey) {
-    let Some(log) = survey.log else { return };
-    match synced::read(disk, log, survey.keeps_end) {
-        Ok(synced) => survey.synced = synced,
-        Err(e) => survey.end = Some(e),
+fn classify_end<D: DiskDir>(disk: &D, inspection: &mut Inspection) {
+    let Some(log) = inspection.log else { return };
+    match synced::read(disk, log, inspection.keeps_end) {
+        Ok(synced) => inspection.synced = synced,
+        Err(e) => inspection.end = Some(e),
     }
-    let (None, Some((last, end))) = (&survey.damage, &survey.cut) else { return };
-    if survey.synced.is_some_and(|synced| end.number < synced) {
+    let (None, Some((last, end))) = (&inspection.damage, &inspection.cut) else { return };
+    if inspection.synced.is_some_and(|synced| end.number < synced) {
         let (path, offset, number) = (disk.path_of(last), end.offset, end.number);
-        survey.damage = Some(Damage { path, offset, number, what: Flaw::End });
-        survey.torn = None;
+        inspection.damage = Some(Damage { path, offset, number, what: Flaw::End });
+        inspection.torn = None;
     }
 }
 
 /// The first of these segments, if the log ends before it: it was begun, and what is before it is torn or it
 /// was never there for good itself.
-fn gone<D: Disk>(
+fn gone<D: DiskDir>(
     disk: &D,
     names: &[String],
-    survey: &mut Survey,
-) -> Result<Option<SegmentSeen>, Error> {
+    inspection: &mut Inspection,
+) -> Result<Option<SegmentSummary>, StorageError> {
     let Some(name) = names.first() else { return Ok(None) };
-    if survey.torn.is_none() {
-        let (None, Some(log), Some((last, end))) = (&survey.damage, survey.log, &survey.cut) else {
+    if inspection.torn.is_none() {
+        let (None, Some(log), Some((last, end))) =
+            (&inspection.damage, inspection.log, &inspection.cut)
+        else {
             return Ok(None);
         };
         if !never_was(disk, log, names, end)? {
             return Ok(None);
         }
-        survey.torn = Some(Torn { path: disk.path_of(last), offset: end.offset });
+        inspection.torn = Some(TornTail { path: disk.path_of(last), offset: end.offset });
     }
     let first = segment::first_of(name).unwrap_or(0);
     let (path, end) = (disk.path_of(name), SegmentEnd::Torn);
-    Ok(Some(SegmentSeen { path, first, records: 0, bytes: 0, end }))
+    Ok(Some(SegmentSummary { path, first, records: 0, bytes: 0, end }))
 }
 
 /// Looks at one segment. `behind` are those after it; none if it is looked at by itself.
-fn look<D: Disk>(
+fn look<D: DiskDir>(
     disk: &D,
     name: &str,
     behind: Option<&[String]>,
-    survey: &mut Survey,
-    each: &mut dyn FnMut(Record<'_>),
-) -> Result<SegmentSeen, Error> {
+    inspection: &mut Inspection,
+    each: &mut dyn FnMut(RecordSummary<'_>),
+) -> Result<SegmentSummary, StorageError> {
     let path = disk.path_of(name);
     let first = segment::first_of(name).unwrap_or(0);
     let mut seen =
-        SegmentSeen { path: path.clone(), first, records: 0, bytes: 0, end: SegmentEnd::Whole };
-    let (number, flawed) = (survey.next, |survey: &mut Survey, offset, number, what| {
-        let path = path.clone();
-        survey.damage.get_or_insert(Damage { path, offset, number, what });
-    });
-    let Some((file, head)) = readable(disk, name, survey, &mut seen.end) else {
-        flawed(survey, 0, number, Flaw::Segment);
+        SegmentSummary { path: path.clone(), first, records: 0, bytes: 0, end: SegmentEnd::Whole };
+    let (number, flawed) =
+        (inspection.next, |inspection: &mut Inspection, offset, number, what| {
+            let path = path.clone();
+            inspection.damage.get_or_insert(Damage { path, offset, number, what });
+        });
+    let Some((file, head)) = readable(disk, name, inspection, &mut seen.end) else {
+        flawed(inspection, 0, number, Flaw::Segment);
         return Ok(seen);
     };
-    survey.log = Some(head.log);
+    inspection.log = Some(head.log);
     if first != head.first || first != number {
-        flawed(survey, 0, number, Flaw::Segment);
+        flawed(inspection, 0, number, Flaw::Segment);
     }
-    let life = survey.cut.as_ref().map_or(0, |(_, stand)| stand.life);
-    let from = Stand { life, ..beginning(&head) };
-    let mut walk = Walk::new(&file, Seed::of(head.log), head.bytes, from);
-    let read = |e: io::Error| Error::of(&path, "read it", e);
+    let life = inspection.cut.as_ref().map_or(0, |(_, stand)| stand.life);
+    let from = ScanPosition { life, ..beginning(&head) };
+    let mut walk = RecordScan::new(&file, RecordChecksumSeed::of(head.log), head.bytes, from);
+    let read = |e: io::Error| StorageError::of(&path, "read it", e);
     loop {
         let step = walk.step().map_err(read)?;
         let stand = walk.stand();
-        survey.highest_life = survey.highest_life.max(stand.life);
-        if let Step::Record(number) = step {
-            let beyond = survey.damage.is_some();
+        inspection.highest_life = inspection.highest_life.max(stand.life);
+        if let ScanStep::Record(number) = step {
+            let beyond = inspection.damage.is_some();
             let (life, offset) = (stand.life, walk.found_at());
             let bytes = walk.bytes().map_err(read)?;
             seen.records += 1;
             seen.bytes += bytes.len() as u64;
-            survey.beyond += u64::from(beyond);
-            each(Record { number, life, path: &path, offset, bytes, beyond });
+            inspection.beyond += u64::from(beyond);
+            each(RecordSummary { number, life, path: &path, offset, bytes, beyond });
             continue;
         }
-        let Step::Nothing(what) = step else { continue };
-        survey.reached(name, stand);
-        let closed = stand.closed && survey.life == Some(stand.life);
+        let ScanStep::Nothing(what) = step else { continue };
+        inspection.reached(name, stand);
+        let closed = stand.closed && inspection.life == Some(stand.life);
         let tail = match behind {
-            Some(behind) => judge(disk, head.log, &mut walk, behind, closed)?,
+            Some(behind) => classify(disk, head.log, &mut walk, behind, closed)?,
             // By itself it does not show whether the next one is there.
-            None if walk.is_short().map_err(read)? => Tail::Short,
-            None if closed || stand.turned => Tail::Blank,
+            None if walk.is_short().map_err(read)? => LogTail::Short,
+            None if closed || stand.turned => LogTail::Blank,
             None => walk.tail().map_err(read)?,
         };
         match tail {
-            Tail::Proof | Tail::Short => {
-                let what = if tail == Tail::Short { Flaw::Length } else { what };
-                flawed(survey, stand.offset, stand.number, what);
+            LogTail::Proof | LogTail::Short => {
+                let what = if tail == LogTail::Short { Flaw::Length } else { what };
+                flawed(inspection, stand.offset, stand.number, what);
                 seen.end = SegmentEnd::Damaged;
                 if !walk.skip().map_err(read)? {
                     return Ok(seen);
                 }
             }
-            Tail::Torn => {
+            LogTail::Torn => {
                 seen.end = SegmentEnd::Torn;
                 let (path, offset) = (path.clone(), stand.offset);
-                survey.torn = Some(Torn { path, offset });
+                inspection.torn = Some(TornTail { path, offset });
                 return Ok(seen);
             }
-            Tail::Blank => return Ok(seen),
+            LogTail::Blank => return Ok(seen),
         }
     }
 }
 
 /// Opens a segment as far as it can be read; `end` says what is wrong with it, if something is.
-fn readable<D: Disk>(
+fn readable<D: DiskDir>(
     disk: &D,
     name: &str,
-    survey: &mut Survey,
+    inspection: &mut Inspection,
     end: &mut SegmentEnd,
 ) -> Option<(D::File, SegmentHead)> {
-    match fitting(disk, name, survey.log) {
+    match fitting(disk, name, inspection.log) {
         Ok(opened) => Some(opened),
         Err(e) => {
-            let opened = headless(disk, name, survey);
+            let opened = headless(disk, name, inspection);
             *end = match &opened {
                 Some(_) => SegmentEnd::Headless(e),
                 None => SegmentEnd::Unreadable(e),
@@ -321,30 +324,35 @@ fn readable<D: Disk>(
 }
 
 /// Opens a segment of this log.
-fn fitting<D: Disk>(
+fn fitting<D: DiskDir>(
     disk: &D,
     name: &str,
     log: Option<LogId>,
-) -> Result<(D::File, SegmentHead), Error> {
+) -> Result<(D::File, SegmentHead), StorageError> {
     let (file, head) = open_segment(disk, name)?;
     if log.is_some_and(|log| log != head.log) {
-        return Err(Error::Misfit { path: disk.path_of(name), why: Misfit::OtherLog });
+        return Err(StorageError::Misfit { path: disk.path_of(name), why: Misfit::OtherLog });
     }
     Ok((file, head))
 }
 
 /// Opens a segment whose head is damaged, with the head that it must have had; none if it has not the
 /// record that comes next. Keeps the head for a repair.
-fn headless<D: Disk>(disk: &D, name: &str, survey: &mut Survey) -> Option<(D::File, SegmentHead)> {
+fn headless<D: DiskDir>(
+    disk: &D,
+    name: &str,
+    inspection: &mut Inspection,
+) -> Option<(D::File, SegmentHead)> {
     let file = disk.open(name).ok()?;
-    let first = segment::first_of(name).filter(|&first| first == survey.next)?;
-    let head = SegmentHead { log: survey.log?, first, bytes: file.size().ok()?, loose: 0 };
+    let first = segment::first_of(name).filter(|&first| first == inspection.next)?;
+    let head = SegmentHead { log: inspection.log?, first, bytes: file.size().ok()?, loose: 0 };
     // It may be too long or too short to be a segment.
     let head = SegmentHead::decode(&head.encode()).ok()?;
-    let mut walk = Walk::new(&file, Seed::of(head.log), head.bytes, beginning(&head));
-    if survey.damage.is_some() || !matches!(walk.step(), Ok(Step::Record(_))) {
+    let mut walk =
+        RecordScan::new(&file, RecordChecksumSeed::of(head.log), head.bytes, beginning(&head));
+    if inspection.damage.is_some() || !matches!(walk.step(), Ok(ScanStep::Record(_))) {
         return None;
     }
-    survey.headless.push((name.to_string(), head));
+    inspection.headless.push((name.to_string(), head));
     Some((file, head))
 }
