@@ -11,7 +11,7 @@ use std::time::Instant;
 
 const CLIENTS: u64 = 20;
 
-/// What a client is waiting for.
+/// The pending call of a client.
 struct PendingCall {
     m: String,
     op: String,

@@ -37,7 +37,7 @@ const JUDGED: [Property; 16] = [
 /// are for the one replica's group. It is a hundred messages late, so all of them were cast.
 const SPOILT: std::ops::Range<u64> = 1_000..5_000;
 
-/// What is written: how much, to how many groups, and whether one replica delivers some early
+/// The generated history: how much, to how many groups, and whether one replica delivers some early
 /// messages too late.
 #[derive(Clone, Copy)]
 struct GeneratedHistory {

@@ -1,4 +1,4 @@
-//! Who delivers what: validity, agreement, integrity, and who may take part. Each is one pass over
+//! Properties of deliveries: validity, agreement, integrity, and genuineness. Each is one pass over
 //! the deliveries (or casts, or participations).
 
 use crate::history::ProcessHistory;
@@ -45,7 +45,7 @@ pub(crate) fn integrity(x: &Index<'_>, to_members: bool) -> PropertyVerdict {
     PropertyVerdict::Holds
 }
 
-/// Whose deeds oblige all correct processes that a message was cast to.
+/// The processes whose actions oblige all correct processes that a message was cast to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Obliges {
     /// A correct process that casts it, and has not crashed since (validity).
@@ -56,7 +56,7 @@ pub(crate) enum Obliges {
     CorrectDeliverer,
 }
 
-/// What one obliges is delivered by every correct process it was cast to.
+/// A message that one of them obliges is delivered by every correct process it was cast to.
 pub(crate) fn everywhere(x: &Index<'_>, obliges: Obliges) -> PropertyVerdict {
     if !x.h.ended {
         return PropertyVerdict::NotJudged(UNSETTLED.to_string());

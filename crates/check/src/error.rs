@@ -1,9 +1,9 @@
-//! What can be wrong with a line of a history, told so that a person can mend it.
+//! The errors of a line of a history, worded so that a person can mend it.
 
 use alloc::string::String;
 use core::fmt;
 
-/// A line that was refused. The history is as it was before the line and goes on taking others.
+/// A line that was refused. The history is as it was before the line and continues to take others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LineError {
     /// The file, as named by [`crate::History::file`]; empty if none was named.
@@ -13,11 +13,11 @@ pub struct LineError {
     /// The byte within the line where the fault starts, from 1; 0 when it is about the line as a
     /// whole.
     pub column: usize,
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
 }
 
-/// What is wrong with a line.
+/// A problem of a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Problem {
@@ -32,7 +32,7 @@ pub enum Problem {
     Wrong {
         /// The field.
         field: &'static str,
-        /// What it should hold.
+        /// The expected value.
         want: &'static str,
     },
     /// No event has this name.

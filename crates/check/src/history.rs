@@ -19,7 +19,7 @@ pub struct Proc(pub(crate) u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Msg(pub(crate) u32);
 
-/// Where an event stands.
+/// The position of an event.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct EventPosition {
     /// The file, as named by [`History::file`]; empty if none was named.
@@ -143,7 +143,7 @@ pub(crate) struct LifecycleEvent {
     pub(crate) left: bool,
 }
 
-/// Who cast a message, where to, and when.
+/// The sender, destinations and time of a cast.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CastRecord {
     /// The sender, or `NONE` if the message was never cast.
@@ -163,7 +163,7 @@ pub(crate) struct ServiceEvent {
     pub(crate) text: String,
 }
 
-/// What a process did, and with which message.
+/// An action of a process, and its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ProcessAction {
     Deliver(u32),
@@ -217,8 +217,8 @@ impl History {
         self.continue_file(self.file_names.len() - 1, 0);
     }
 
-    /// As [`History::file`], where what follows begins with that line of the file: for files that are
-    /// read in turns. What was read of a file of this name before is of the same file, so the order of
+    /// As [`History::file`], where the next lines begin with that line of the file: for files that are
+    /// read in turns. Earlier lines of a file of this name are of the same file, so the order of
     /// its lines is the order in which things were.
     pub fn file_from(&mut self, name: &str, line: u32) {
         let skipped = line.saturating_sub(1);
@@ -293,7 +293,7 @@ impl History {
         if seq == MsgKey::PLAIN { Cow::Borrowed(name) } else { Cow::Owned(format!("{name}:{seq}")) }
     }
 
-    /// What `p` delivered, in order, over all its lives; twice what it delivered twice.
+    /// The deliveries of `p`, in order, over all its lives; a message that it delivered twice is there twice.
     pub fn delivered(&self, p: Proc) -> Vec<Msg> {
         let Some(p) = self.procs.get(p.0 as usize) else { return Vec::new() };
         p.ordered_log().iter().filter_map(|e| e.delivery()).map(Msg).collect()

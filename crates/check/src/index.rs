@@ -1,4 +1,4 @@
-//! What every property asks of a history, worked out once: who is correct, who delivered what in
+//! Facts about a history that every property needs, worked out once: the correct processes, their deliveries in
 //! which order, and who was meant to.
 
 use crate::history::{CastRecord, History, HistoryEntry, Msg};
@@ -83,7 +83,7 @@ impl<'a> Index<'a> {
         self.h.messages.len()
     }
 
-    /// What `p` delivered, each message once, in the order of first deliveries.
+    /// The deliveries of `p`, each message once, in the order of first deliveries.
     pub(crate) fn delivered(&self, p: u32) -> &[u32] {
         &self.firsts[self.starts[p as usize]..self.starts[p as usize + 1]]
     }

@@ -3,7 +3,7 @@
 //! Read a history line by line ([`History::push_line`]) or event by event
 //! ([`History::push_event`]), name the properties ([`expand`]), and [`check`]. A property that does
 //! not hold comes with a [`Counterexample`]: a sentence, and the few events that show it, with their
-//! lines. What the history cannot tell is [`PropertyVerdict::NotJudged`], with the reason.
+//! lines. A property that the history does not decide is [`PropertyVerdict::NotJudged`], with the reason.
 //!
 //! ```
 //! use amcast_check::{History, Property, Verdict, check};
@@ -24,23 +24,23 @@
 //! assert_eq!(why.events[1].place.line, 5);
 //! ```
 //!
-//! # What is decided, and how it is read
+//! # Decisions, and their reading of the history
 //! - A process that crashed and did not come back is *faulty*, every other one *correct*; what it
 //!   delivers over all its lives counts as one sequence. A replica that takes state over from
 //!   others is expected to record as delivered what came with that state. A sender that came back
 //!   has forgotten what it had cast: validity is judged for what it cast after its last start.
 //! - Where processes enter views (`{"ev":"view"}`), the group is dynamic: a process that crashed, or
-//!   was left out, and came back is a new process, and the old one is faulty [TO 3.1]. It is
+//!   was excluded, and came back is a new process, and the old one is faulty [TO 3.1]. It is
 //!   expected to record as delivered what came with the state that it was given.
 //! - A process that left its dynamic group by choice (a crash with `"left":true`) counts as correct in
 //!   all that it did, owes nothing from then on, and has delivered all that it cast.
-//! - What must happen *in the end* (validity, agreement) is judged only if the run settled
+//! - Events that must happen *in the end* (validity, agreement) are judged only if the run settled
 //!   (`{"ev":"end"}`).
 //! - A message obliges the processes of the groups it was cast to, also under the properties of
 //!   total order broadcast, where it is meant to be cast to one group with everyone in it.
 //! - Where the lines of processes name the parents of groups (`"parents"`), partial genuineness is exact: a
 //!   message involves the groups on the tree's paths from the lowest common ancestor of its destinations down
-//!   to them, and no other. Where the history names no common ancestor, nothing is said of who may take
+//!   to them, and no other. Where the history names no common ancestor, the checker does not judge who may take
 //!   part in a message to several groups; a message to one group involves that group and its sender
 //!   either way.
 //! - Order is judged on first deliveries; a second one is a matter of integrity.

@@ -11,7 +11,7 @@ use alloc::string::String;
 pub(crate) struct MalformedLine {
     /// The byte at fault, from 0.
     pub(crate) at: usize,
-    /// What should be there.
+    /// The expected token.
     pub(crate) want: &'static str,
     /// Whether the line simply ends too early.
     pub(crate) cut: bool,
@@ -353,8 +353,8 @@ fn is_number(word: &str) -> bool {
         && exponent.is_none_or(digits)
 }
 
-/// The text that `raw`, whose escapes are well formed, stands for. Nothing for half of a pair of
-/// surrogates, which stands for no character.
+/// The text that `raw`, whose escapes are well formed, denotes. Nothing for half of a pair of
+/// surrogates, which denotes no character.
 fn unescape(raw: &str) -> Option<String> {
     let mut out = String::with_capacity(raw.len());
     let mut rest = raw;

@@ -78,7 +78,7 @@ impl Specification {
         ordered.into_iter().chain(uniform).collect()
     }
 
-    /// What faulty processes may do under it. [TO table 2]
+    /// The patterns that faulty processes may show under it. [TO table 2]
     pub fn admits(self) -> Patterns {
         Patterns {
             ep1: true,
@@ -96,7 +96,7 @@ impl fmt::Display for Specification {
     }
 }
 
-/// The properties that a name stands for: a property's own name, one of the six specifications, or
+/// The properties that a name denotes: a property's own name, one of the six specifications, or
 /// `atomic-multicast` for the five properties of [TRAM 2.2].
 pub fn expand(name: &str) -> Option<Vec<Property>> {
     if name.eq_ignore_ascii_case("atomic-multicast") {
@@ -150,14 +150,14 @@ pub struct Behaviour {
     pub process: Proc,
     /// The group, by name.
     pub group: String,
-    /// What it shows there.
+    /// The pattern that it shows there.
     pub patterns: Patterns,
     /// How many messages it delivered there: where none, EP1 is no more than that it died early.
     pub deliveries: usize,
 }
 
 /// The execution patterns of every faulty process in each of its groups, against the correct member
-/// that delivered most. Groups without a correct member are left out. Messages nobody cast, or cast
+/// that delivered most. Groups without a correct member are omitted. Messages nobody cast, or cast
 /// to other groups, are not considered.
 ///
 /// # Errors
@@ -177,7 +177,7 @@ pub fn execution_patterns(history: &History) -> Result<Vec<Behaviour>, String> {
         for (n, m) in of(lead).enumerate() {
             place[m as usize] = n as u32;
         }
-        // What only other correct members delivered is delivered by correct processes all the same.
+        // Messages that only other correct members delivered are delivered by correct processes all the same.
         let elsewhere = NONE - 1;
         for m in correct.flat_map(of) {
             if place[m as usize] == NONE {

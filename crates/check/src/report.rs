@@ -1,4 +1,4 @@
-//! What the checker found, for a person and as JSON.
+//! The findings of the checker, for a person and as JSON.
 
 use crate::history::EventPosition;
 use alloc::collections::BTreeSet;
@@ -7,14 +7,14 @@ use alloc::vec::Vec;
 use amcast_core::Property;
 use core::fmt::{self, Write};
 
-/// What [`crate::check`] found, property by property in the order asked for.
+/// The findings of [`crate::check`], property by property in the order asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckReport {
     /// Each property and what was found.
     pub findings: Vec<(Property, PropertyVerdict)>,
 }
 
-/// What was found about one property.
+/// The finding about one property.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PropertyVerdict {
     /// The history has the property.
@@ -31,7 +31,7 @@ pub enum PropertyVerdict {
 /// Why a history does not have a property: a few events and a sentence about them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counterexample {
-    /// What is wrong, with the names of the processes and messages.
+    /// The violation, with the names of the processes and messages.
     pub sentence: String,
     /// The events that show it.
     pub events: Vec<CounterexampleEvent>,
@@ -40,9 +40,9 @@ pub struct Counterexample {
 /// An event of a counterexample.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CounterexampleEvent {
-    /// Who did it.
+    /// The process.
     pub process: String,
-    /// What: "delivers", "casts", "takes part in", "calls", ..
+    /// Its action: "delivers", "casts", "takes part in", "calls", ..
     pub does: &'static str,
     /// To which message; for calls, what was called and what came back.
     pub message: String,
@@ -69,7 +69,7 @@ impl CheckReport {
         self.findings.iter().all(|(_, v)| *v == PropertyVerdict::Holds)
     }
 
-    /// What was found about `property`, if it was asked for.
+    /// The verdict about `property`, if it was asked for.
     pub fn verdict(&self, property: Property) -> Option<&PropertyVerdict> {
         self.findings.iter().find(|(p, _)| *p == property).map(|(_, v)| v)
     }

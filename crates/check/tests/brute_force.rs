@@ -18,7 +18,7 @@ struct BruteForceRun {
     /// Of each group its parent, none for the root, if the run tells the tree.
     parents: Option<Vec<Option<usize>>>,
     dst: Vec<u8>,
-    /// Who did what, in the order of time.
+    /// The actions of processes, in the order of time.
     events: Vec<(usize, Ev)>,
     settled: bool,
 }
@@ -46,7 +46,7 @@ impl BruteForceRun {
         let dst: Vec<u8> = (0..messages).map(|_| group(rng) | group(rng)).collect();
         let sender: Vec<usize> = dst.iter().map(|_| rng.below(procs) as usize).collect();
         let fault = [0, 20_000, 80_000][rng.below(3) as usize];
-        // What each process would deliver if all went on.
+        // The deliveries of each process if none failed.
         let plans: Vec<Vec<usize>> = groups_of
             .iter()
             .map(|g| {
@@ -361,7 +361,7 @@ impl BruteForceRun {
     }
 }
 
-/// What random runs say nothing of: they have no services and no views.
+/// The properties that random runs do not decide: they have no services and no views.
 const APART: [Property; 5] = [
     Property::Linearizable,
     Property::Sequential,

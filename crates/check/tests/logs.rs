@@ -9,7 +9,7 @@ use amcast_core::rng::Rng;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// What went wrong, if anything.
+/// The failure, if any.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LogFault {
     Nothing,

@@ -165,7 +165,7 @@ fn merged(lines: &[(&str, u32, &str)]) -> History {
     h
 }
 
-/// What is wrong with integrity, if anything.
+/// The violation of integrity, if any.
 fn early(h: &History) -> Option<String> {
     match &check(h, &[Property::Ui]).findings[0].1 {
         PropertyVerdict::Violated(why) => Some(why.to_string()),
@@ -185,11 +185,11 @@ fn what_is_delivered_before_it_was_cast_is_seen_in_files_that_are_read_in_turns(
         let last = if cast_first { [first, second] } else { [second, first] };
         merged(&[("a", 1, PROCESS), ("b", 1, b), last[0], last[1]])
     };
-    // At one moment in one file the lines tell what was first, whatever is read between them.
+    // At one moment in one file the lines give the order, with any reads between them.
     assert_eq!(early(&play(true, 5, 5, true)), None);
     let wrong = early(&play(true, 5, 5, false)).expect("it is seen");
     assert!(wrong.contains("a delivers a:1, before it was cast"), "{wrong}");
-    // In two files the times tell it, in whatever order the files are read.
+    // In two files the times give it, with the files read in either order.
     for cast_first in [true, false] {
         let wrong = early(&play(false, 6, 5, cast_first)).expect("it is seen");
         assert!(wrong.contains("b delivers a:1, before it was cast"), "{wrong}");

@@ -1,4 +1,4 @@
-//! Histories of calls: the search against all orders tried one by one, and what a reader is told.
+//! Histories of calls: the search against all orders tried one by one, and the messages to a reader.
 
 mod script;
 

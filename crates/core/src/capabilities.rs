@@ -1,16 +1,16 @@
-//! What a protocol can do for the program that runs it: [`Capabilities`], declared once by each entry
+//! The abilities of a protocol towards the program that runs it: [`Capabilities`], declared once by each entry
 //! of the catalog.
 //!
 //! A driver, a service and a tool ask the declaration, and derive nothing from a protocol's name, from
 //! its promises or from its medium. Promises say what holds of the order of deliveries; capabilities
-//! say which inputs a process answers and which outputs it makes. What is declared must be so, and what
+//! say which inputs a process answers and which outputs it makes. A declared capability must be there, and one that
 //! is not declared must be absent: the test `capabilities` of the protocols' crate runs every entry and
-//! compares. [`Entry::require`](crate::Entry::require) refuses an entry for what it lacks, in the one
+//! compares. [`Entry::require`](crate::Entry::require) refuses an entry for a missing capability, in the one
 //! sentence of [`MissingCapability`].
 
 use core::fmt;
 
-/// What a protocol can do, besides ordering messages within one group.
+/// The abilities of a protocol, besides ordering messages within one group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capabilities {
     /// Whether a message may go to several groups.
@@ -41,28 +41,28 @@ pub struct Capabilities {
     /// Whether a process answers a read index, [`Input::Barrier`](crate::Input::Barrier).
     ///
     /// Drivers: a read of one group takes no place in the order.
-    /// The protocol owes: [`Output::Passed`](crate::Output::Passed) once the process has delivered whatever any
+    /// The protocol owes: [`Output::Passed`](crate::Output::Passed) once the process has delivered all messages that any
     /// replica of its group had delivered when the barrier was set.
     pub read_index: bool,
-    /// What the log of a process survives.
+    /// The failures that the log of a process survives.
     ///
     /// Drivers: the runtime opens a write-ahead log and keeps checkpoints, a cluster outlives its processes,
     /// and the simulator fails disks.
     /// The protocol owes: [`Output::Persist`](crate::Output::Persist) for what it must not forget, and the same
     /// state again from [`Input::Stored`](crate::Input::Stored).
     pub durability: Durability,
-    /// Whether a replica that lacks state takes that of another one.
+    /// Whether a replica that misses state takes that of another one.
     ///
     /// Drivers: the application gives and takes states piece by piece.
     /// The protocol owes: [`Output::Capture`](crate::Output::Capture) at the source, and
-    /// [`Output::Install`](crate::Output::Install) at the replica that lacks the state.
+    /// [`Output::Install`](crate::Output::Install) at the replica that misses the state.
     pub state_transfer: bool,
-    /// Whether a group goes on when one of its processes fails, so that services may be built on it.
+    /// Whether a group continues when one of its processes fails, so that services may be built on it.
     ///
     /// Drivers: `amcast up` and `amcast node` start no cluster of a protocol without it.
     /// The protocol owes: while a majority of each group works, what is multicast is delivered.
     pub crash_tolerance: bool,
-    /// What of its messages may be sent as datagrams: the parameter [`LANE`](crate::parameters::LANE) says
+    /// The messages of it that may be sent as datagrams: the parameter [`LANE`](crate::parameters::LANE) says
     /// whether they are.
     ///
     /// Drivers: a node opens a socket for datagrams to all its peers; measurements over UDP.
@@ -79,14 +79,14 @@ pub enum Senders {
     Replicas,
 }
 
-/// What the processes of a protocol keep on disk, by [`Output::Persist`](crate::Output::Persist).
+/// The records that the processes of a protocol keep on disk, by [`Output::Persist`](crate::Output::Persist).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durability {
     /// Nothing: a process that starts again has forgotten everything.
     Volatile,
-    /// What survives the end of a process; it awaits nothing.
+    /// Records that survive the end of a process; it awaits nothing.
     Written,
-    /// What survives the end of the machine; a process awaits what it promises.
+    /// Records that survive the end of the machine; a process awaits them before it promises.
     Synced,
 }
 
@@ -97,7 +97,7 @@ impl Durability {
     }
 }
 
-/// What a protocol may send as datagrams.
+/// The messages that a protocol may send as datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Datagrams {
     /// Nothing.
@@ -155,7 +155,7 @@ macro_rules! capabilities {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// What is said of a protocol that lacks it, behind the protocol's name.
+            /// The refusal of a protocol without it, behind the protocol's name.
             const fn lack(self) -> &'static str {
                 match self { $(Self::$variant => $lacks),* }
             }
@@ -178,12 +178,12 @@ capabilities! {
     IpMulticast = "IP multicast", "sends no datagram to a whole group";
 }
 
-/// A protocol lacks what something needs.
+/// The refusal of a protocol that has not a needed capability.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MissingCapability {
     /// The protocol's name.
     pub protocol: &'static str,
-    /// What it lacks.
+    /// The missing capability.
     pub capability: Capability,
 }
 

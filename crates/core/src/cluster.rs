@@ -1,4 +1,4 @@
-//! Who is in a cluster, and the tree that groups may be arranged in.
+//! The members of a cluster, and the tree that groups may be arranged in.
 
 use crate::id::{Gid, GroupSet, Pid};
 use crate::limits;
@@ -15,7 +15,7 @@ pub struct ClusterShape {
     clients: u16,
 }
 
-/// What a process is.
+/// The role of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// Replica number `rank` of group `group`.
@@ -112,7 +112,7 @@ impl ClusterShape {
         Pid((self.groups() * self.replicas() + client) as u32)
     }
 
-    /// What `pid` is. Panics if it is not of this cluster.
+    /// The role of `pid`. Panics if it is not of this cluster.
     pub const fn role(&self, pid: Pid) -> Role {
         let servers = self.groups() * self.replicas();
         let i = pid.0 as usize;

@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// A value with one encoding. Decoding never panics, whatever the bytes.
+/// A value with one encoding. Decoding never panics, for any bytes.
 pub trait Codec: Sized {
     /// Appends the encoding.
     fn encode(&self, to: &mut Vec<u8>);
@@ -25,7 +25,7 @@ pub trait Codec: Sized {
         all.iter().for_each(|one| one.encode(to));
     }
 
-    /// Reads so many values. Takes memory for those that are there, whatever the count says.
+    /// Reads so many values. Takes memory for those that are there, for any count.
     ///
     /// # Errors
     /// As [`Codec::decode`].
@@ -69,7 +69,7 @@ impl<'a> ByteReader<'a> {
         self.0.is_empty()
     }
 
-    /// What is left.
+    /// The bytes that remain.
     pub const fn rest(&self) -> &'a [u8] {
         self.0
     }
@@ -350,7 +350,7 @@ macro_rules! messages {
     };
 }
 
-/// What encodings are appended to, by a name that [`messages!`](crate::messages!) reaches in every crate.
+/// The buffer that encodings are appended to, by a name that [`messages!`](crate::messages!) reaches in every crate.
 #[doc(hidden)]
 pub type EncodedBytes = Vec<u8>;
 

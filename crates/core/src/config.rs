@@ -15,11 +15,11 @@ use core::fmt;
 pub struct Param {
     /// Its name; the unit comes last (`heartbeat_us`).
     pub name: &'static str,
-    /// What values it takes.
+    /// Its values.
     pub kind: ParamKind,
-    /// What it is.
+    /// Its meaning.
     pub about: &'static str,
-    /// What more of it costs, or gains.
+    /// The cost, or the gain, of a larger value.
     pub cost: &'static str,
     /// Where it comes from: a paper's section and symbol, or a measurement.
     pub source: &'static str,
@@ -146,7 +146,7 @@ pub enum ConfigError {
     Value {
         /// The parameter.
         param: &'static Param,
-        /// What was written.
+        /// The text as written.
         given: String,
     },
     /// Two values do not go together; the sentence says why and what would.

@@ -1,4 +1,4 @@
-//! What a protocol says of itself, and how it is built: its line in the catalog.
+//! A protocol's description of itself, and its constructor: its line in the catalog.
 
 use crate::capabilities::{Capabilities, Capability, MissingCapability};
 use crate::cluster::{ClusterShape, Overlay};
@@ -17,7 +17,7 @@ pub trait Entry: Sync {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
-    /// What it promises, assumes and takes.
+    /// Its promises, assumptions and parameters.
     fn about(&self) -> &'static About;
 
     /// One process of it.
@@ -26,15 +26,15 @@ pub trait Entry: Sync {
     /// When values of the configuration do not go together, or the process has no role in it.
     fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError>;
 
-    /// What it can do.
+    /// Its capabilities.
     fn capabilities(&self) -> &'static Capabilities {
         &self.about().capabilities
     }
 
-    /// Refuses the entry for something that needs a capability which it lacks.
+    /// Refuses the entry for a purpose that needs a missing capability.
     ///
     /// # Errors
-    /// When it lacks it.
+    /// When the capability is missing.
     fn require(&self, capability: Capability) -> Result<(), MissingCapability> {
         match self.capabilities().has(capability) {
             true => Ok(()),
@@ -59,20 +59,20 @@ pub trait Entry: Sync {
     fn show(&self, bytes: &[u8]) -> String;
 }
 
-/// What a protocol promises, assumes and takes.
+/// The promises, assumptions and parameters of a protocol.
 #[derive(Debug)]
 pub struct About {
     /// In a sentence.
     pub summary: &'static str,
     /// The paper and section it comes from.
     pub paper: &'static str,
-    /// What it talks through.
+    /// Its medium.
     pub medium: MediumKind,
-    /// What it can do.
+    /// Its capabilities.
     pub capabilities: Capabilities,
     /// The properties it promises in every run that keeps its assumptions.
     pub promises: &'static [Property],
-    /// What must hold for that. Drivers attack everything that is not listed here.
+    /// The assumptions of these promises. Drivers attack everything that is not listed here.
     pub assumes: &'static [Assumption],
     /// Its parameters.
     pub params: &'static [Param],
@@ -87,7 +87,7 @@ pub enum MediumKind {
     Memory,
 }
 
-/// What a protocol needs from its surroundings.
+/// A need of a protocol from its surroundings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Assumption {
     /// No process crashes.
@@ -113,7 +113,7 @@ impl About {
         self.agrees_uniformly() && any(&[Property::UniformPrefixOrder, Property::Suto])
     }
 
-    /// Whether what any process delivers is delivered by all correct ones, in whatever order.
+    /// Whether all correct processes deliver each message that any process delivers, in any order.
     pub fn agrees_uniformly(&self) -> bool {
         let uniform = [Property::UniformAgreement, Property::Ua];
         uniform.iter().any(|p| self.promises.contains(p))

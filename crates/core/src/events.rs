@@ -1,4 +1,4 @@
-//! What a protocol reports to its driver, and the driver must act on: the events.
+//! The events: reports of a protocol to its driver, on which the driver must act.
 //!
 //! An event is part of the contract of the step machine, as a delivery is. A [`Note`] is for people and
 //! traces alone. The type is a [`ProtocolEvent`] because an [`Event`] of a trace is something else: a line of
@@ -9,7 +9,7 @@
 //! back deliveries (until a record survives the end of the process, say) it holds back the events behind
 //! them.
 //!
-//! # A replica that lacks state
+//! # A replica that misses state
 //! ```text
 //!            Lagging                NeedsState(position)               Input::Installed
 //! caught up ---------> negotiating ----------------------> following ------------------> CaughtUp, then `fit`
@@ -50,7 +50,7 @@ pub enum StateSource {
     View(u64),
 }
 
-/// What a protocol reports, and its driver must act on. See the [module](self) for the order of events.
+/// A report of a protocol, on which its driver must act. See the [module](self) for the order of events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProtocolEvent {
     /// This process takes part in ordering the message.
@@ -66,7 +66,7 @@ pub enum ProtocolEvent {
     /// report one epoch; a process that coordinates several rings may report one epoch for each.
     /// *Driver:* owes nothing; a simulator counts the changes of coordinators.
     Leads(u64),
-    /// This process lacks state that it lost, or that the others no longer have for it, and asks for it.
+    /// This process misses state that it lost, or that the others no longer have for it, and asks for it.
     ///
     /// *Protocol:* reports it in the step in which it finds this out, and is not [fit](Protocol::fit) until
     /// [`ProtocolEvent::CaughtUp`]. It may report it again meanwhile, for each process that it asks.
@@ -121,8 +121,8 @@ pub enum ProtocolEvent {
     /// *Protocol:* reports it as soon as it learns it; delivers nothing until it enters a later view, in which it
     /// is no continuing member; and is not fit until `CaughtUp`.
     /// *Driver:* drops all that the process delivered and the application has not executed yet, does not use
-    /// the application's state any more, and fails the requests that wait for the process. What was delivered is
-    /// delivered again, or is in the state that comes.
+    /// the application's state any more, and fails the requests that wait for the process. Those deliveries are
+    /// repeated, or are in the state that comes.
     Excluded(u64),
     /// This process has left its group, as it was asked to ([`Input::Leave`]): the others continue without
     /// it since the view of this number, and have all that it has sent.

@@ -5,13 +5,13 @@
 //! 1. Processes that enter a view after the same view have been handed the same casts in between,
 //!    in the order of each sender among casts of the same [`Grade`].
 //! 2. A cast is handed over in the view in which it was made, or nowhere; at its sender, too.
-//! 3. What anyone is handed as [`Grade::Uniform`] is handed to all that enter the next view.
+//! 3. A cast that any member is handed as [`Grade::Uniform`] is handed to all that enter the next view.
 //! 4. Messages to one process arrive in order and once, in the view in which they were sent, or
 //!    not at all if that view ends.
 //! 5. After [`GroupcastInput::Block`] the protocol casts and sends nothing until the next view: what it asks
-//!    for is dropped. What it is handed until then is what the old view ends with, the same for all who
-//!    go on, and nothing else: whoever blocked has said what it has.
-//! 6. All enter the same views in the same order; one that is left out hears [`GroupcastInput::Excluded`], and
+//!    for is dropped. The casts that it is handed until then are the end of the old view, the same for all members that
+//!    continue, and nothing else: a blocked member has reported its casts.
+//! 6. All enter the same views in the same order; an excluded one receives [`GroupcastInput::Excluded`], and
 //!    [`GroupcastInput::Join`] when it is taken in again.
 
 use crate::id::Pid;
@@ -19,16 +19,16 @@ use crate::step::{Medium, PayloadRange};
 use alloc::vec::Vec;
 use core::marker::PhantomData;
 
-/// A process in one of its lives. One that was left out and comes back is another member.
+/// A process in one of its lives. One that was excluded and joins again is another member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct GroupMember {
     /// The process.
     pub pid: Pid,
-    /// Which life: grows when it starts again, and each time it was left out.
+    /// Its incarnation: grows when it starts again, and each time it was excluded.
     pub life: u64,
 }
 
-/// Who is in the group.
+/// The members of the group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct View {
     /// Its number; the view after it has the next one.
@@ -68,7 +68,7 @@ pub enum Grade {
 #[derive(Debug)]
 pub struct Groupcast<M>(PhantomData<M>);
 
-/// What the medium says.
+/// An input from the medium.
 #[derive(Debug)]
 pub enum GroupcastInput<'a, M> {
     /// This view begins. Everything of the one before has been handed over.
@@ -80,18 +80,18 @@ pub enum GroupcastInput<'a, M> {
     From(Pid, M),
     /// The view is about to end.
     Block,
-    /// The group goes on without this process, which comes back as a new one.
+    /// The group continues without this process, which joins again as a new one.
     Excluded,
 }
 
-/// What a protocol asks.
+/// A request of a protocol to the medium.
 #[derive(Debug)]
 pub enum GroupcastOutput<M> {
     /// Send to every member, this process too.
     Cast(Grade, M),
     /// Send to one other member.
     To(Pid, M),
-    /// What one that joins in the view just entered must know to begin there. Asked for once in
+    /// The state that a process which joins in the view just entered needs to begin there. Asked for once in
     /// answer to every [`GroupcastInput::View`] and [`GroupcastInput::Join`].
     Base(PayloadRange),
 }

@@ -74,7 +74,7 @@ impl Histogram {
         self.sum_ns = self.sum_ns.saturating_sub(earlier.sum_ns);
     }
 
-    /// The bound in nanoseconds below or at which so many of a thousand are; 0 if none was counted. What took longer
+    /// The bound in nanoseconds below or at which so many of a thousand are; 0 if none was counted. A longer time
     /// than the longest bound counts as that.
     pub fn permille(&self, permille: u64) -> u64 {
         let count = self.count();

@@ -12,7 +12,7 @@
 //! 2. **Order.** Writes of one process to one region appear in the order of posting, and the lines
 //!    of one write from first to last. There are no gaps: if a write does not appear, or not
 //!    wholly, none that was posted after it appears before the region is opened anew (law 4) or the
-//!    writer is told that nothing of what it wrote is there (law 5). Writes to one process are answered in
+//!    writer learns that nothing of its write is there (law 5). Writes to one process are answered in
 //!    the order of posting.
 //! 3. **Written, Denied, Lost.** [`AccessOutcome::Written`] means that every read ordered after a
 //!    revocation of that region sees the write. [`AccessOutcome::Denied`] means that the region was
@@ -21,11 +21,11 @@
 //! 4. **Revocation.** From [`MemoryOutput::Revoke`] until the next [`MemoryOutput::Allow`] no write to a guarded
 //!    region is reported `Written`. A guarded region starts revoked.
 //! 5. **A fresh start is empty.** A process that starts again finds its regions zeroed. Every other
-//!    process is told so with [`MemoryInput::Fresh`] before one of its writes reaches the new memory, and
-//!    before one of its reads returns from it. What was on the way to the old memory is `Lost`. A
-//!    carrier whose way to a process failed before anything of this process had appeared there says
-//!    [`MemoryInput::Fresh`], too, with the incarnation that the other one is in: whoever lost a write there
-//!    hears of it before a later one appears.
+//!    process receives [`MemoryInput::Fresh`] before one of its writes reaches the new memory, and
+//!    before one of its reads returns from it. Accesses in flight to the old memory are `Lost`. A
+//!    carrier whose link to a process failed before anything of this process had appeared there sends
+//!    [`MemoryInput::Fresh`], too, with the incarnation that the other one is in: a process that lost a write there
+//!    learns of it before a later one appears.
 
 use crate::id::Pid;
 use crate::step::{Medium, Ticket};
@@ -36,7 +36,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Words of data in a line.
 pub const LINE_WORDS: usize = 7;
 
-/// The stamp of a line: what the reader expects there, so that stale and torn lines are told from
+/// The stamp of a line: the value that the reader expects there, so that it distinguishes stale and torn lines from
 /// whole ones. The writer's epoch and which time round the ring. Zero is never written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct LineStamp(pub u64);
@@ -64,7 +64,7 @@ pub struct CacheLine {
 impl CacheLine {
     /// One word of data.
     pub fn word(&self, i: usize) -> u64 {
-        // Ordered by the acquire load of the stamp, or a counter that stands for itself.
+        // Ordered by the acquire load of the stamp, or a counter that needs no order.
         self.words[i].load(Ordering::Acquire)
     }
 
@@ -114,10 +114,10 @@ const _: () = assert!(size_of::<CacheLine>() == 64 && align_of::<CacheLine>() ==
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RegionId(pub u16);
 
-/// What a region is.
+/// The purpose and shape of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegionSpec {
-    /// What it is for, for people.
+    /// Its purpose, for people.
     pub name: &'static str,
     /// How many lines.
     pub lines: u32,
@@ -178,12 +178,12 @@ impl Medium for Memory {
     type Out = MemoryOutput;
 }
 
-/// What the medium says.
+/// An input from the medium.
 #[derive(Debug)]
 pub enum MemoryInput<'a> {
     /// Look at your regions: something may have changed.
     Poll,
-    /// What became of a write or read.
+    /// The result of a write or read.
     Done(Ticket, AccessOutcome<'a>),
     /// Nothing of what this process has written to that one is there: that one started anew, and its
     /// memory is zeroed, or it could not be reached until now.
@@ -196,7 +196,7 @@ pub enum MemoryInput<'a> {
     },
 }
 
-/// What became of a write or read.
+/// The result of a write or read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessOutcome<'a> {
     /// The write is done; law 3.
@@ -221,7 +221,7 @@ pub struct LineRange {
     pub count: u32,
 }
 
-/// What a write carries. The carrier reads the process's own lines when it carries the write out,
+/// The payload of a write. The carrier reads the process's own lines when it carries the write out,
 /// so they must stay as they are until the write is answered for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteSource {
@@ -253,7 +253,7 @@ impl WriteSource {
     }
 }
 
-/// What a protocol asks.
+/// A request of a protocol to the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemoryOutput {
     /// `write(p, mr, value)`: write lines into a region of another process, or of this one.
@@ -264,7 +264,7 @@ pub enum MemoryOutput {
         region: RegionId,
         /// The first line written. The write does not go past the region's end.
         at: u32,
-        /// What is written.
+        /// The lines to be written.
         source: WriteSource,
         /// Comes back with the outcome, if it is wanted.
         ticket: Option<Ticket>,

@@ -2,11 +2,11 @@
 //!
 //! # Laws
 //! 1. On [`Lane::Stream`], between two processes that both live, messages arrive in the order in
-//!    which they were sent, once each, unless [`MessageInput::Down`] is said in between: then what was on the
-//!    way may be lost, and a later [`MessageInput::Up`] begins a new stream.
+//!    which they were sent, once each, unless [`MessageInput::Down`] comes in between: then messages in
+//!    flight may be lost, and a later [`MessageInput::Up`] begins a new stream.
 //! 2. On [`Lane::Datagram`] a message may be lost, doubled, delayed and overtaken, never changed.
 //! 3. A message to oneself arrives like any other, and is never lost.
-//! 4. `Down` may be said of a process that lives; `Up` is said before the first message of a new
+//! 4. `Down` may be reported of a process that lives; `Up` comes before the first message of a new
 //!    incarnation.
 
 use crate::codec::{ByteReader, Codec};
@@ -32,18 +32,18 @@ pub enum Lane {
 #[derive(Debug)]
 pub struct Messages<T>(PhantomData<T>);
 
-/// What the medium says.
+/// An input from the medium.
 #[derive(Debug)]
 pub enum MessageInput<T> {
     /// A message came from a process.
     From(Pid, T),
-    /// A connection to this process stands; it may be a new incarnation.
+    /// A connection to this process is open; it may be a new incarnation.
     Up(Pid),
     /// The connection to this process broke.
     Down(Pid),
 }
 
-/// What a protocol asks.
+/// A request of a protocol to the medium.
 #[derive(Debug)]
 pub enum MessageOutput<T> {
     /// Send to one process.

@@ -1,4 +1,4 @@
-//! What became of a command, as whoever asked for it is told.
+//! The outcome of a command, for the client that sent it.
 //!
 //! A replica says it of each of its answers, and a gateway of each command that has none. It travels beside the
 //! answer's bytes: nobody has to find it out from the words of an error, which may hold anything that a client or a
@@ -6,12 +6,12 @@
 
 use alloc::borrow::Cow;
 
-/// What became of a command.
+/// The outcome of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Outcome {
-    /// It was executed, once, at its place in the order. What it answered is what it came to there, and may be an error
-    /// of the service (a key of another type) that says that nothing changed. What is asked after that answer, and must
+    /// It was executed, once, at its place in the order. Its answer is the result there, and may be an error
+    /// of the service (a key of another type) which means that nothing changed. A request after that answer that must
     /// not be older, sees what the command saw.
     Executed = 0,
     /// It was not executed and will not be: nothing changed, and it may be sent again as a new command.
@@ -24,7 +24,7 @@ impl Outcome {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Executed, Self::NotExecuted, Self::Unknown];
 
-    /// The number that stands for it in messages and in saved states: 0 to 2.
+    /// Its number in messages and in saved states: 0 to 2.
     pub const fn code(self) -> u8 {
         self as u8
     }
@@ -49,12 +49,12 @@ impl Outcome {
     }
 }
 
-/// A service's answer to a command, on its way from a replica to whoever asked.
+/// A service's answer to a command, on its way from a replica to the client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServiceAnswer<'a> {
-    /// What became of the command.
+    /// The outcome of the command.
     pub outcome: Outcome,
-    /// What the service answered, in its own format.
+    /// The answer of the service, in its own format.
     pub bytes: Cow<'a, [u8]>,
 }
 

@@ -4,7 +4,7 @@
 //! A protocol lists `HANDLE.param()` among its parameters, or [`SharedParam::with`] where it has a reason for
 //! another default or range, which is written beside the value and shown by `amcast config --explain`. A
 //! runtime or a tool reads and sets a value through the handle ([`SharedParam::find`], [`SharedParam::setting`]): no
-//! name of a parameter stands in its code. Names, as files and `--set` know them, are part of the handle.
+//! name of a parameter appears in its code. Names, as files and `--set` know them, are part of the handle.
 
 use crate::config::{Config, ConfigError, Param, ParamKind};
 use crate::limits::PAYLOAD_BYTES_MAX;
@@ -12,7 +12,7 @@ use crate::time::Span;
 use alloc::string::{String, ToString};
 use core::marker::PhantomData;
 
-/// A type of values that a parameter's number stands for.
+/// A type of values that a parameter's number encodes.
 pub trait ParamValue: Copy {
     /// The value of that number.
     fn of(number: u64) -> Self;
@@ -102,7 +102,7 @@ impl<T: ParamValue> SharedParam<T> {
     }
 }
 
-/// What packets travel on: the value of [`LANE`].
+/// The transport of packets: the value of [`LANE`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PacketLane {
     /// Streams.
@@ -222,7 +222,7 @@ pub const PAYLOAD_MAX: SharedParam<usize> = SharedParam::new(Param {
     source: "ours",
 });
 
-/// What packets travel on.
+/// The transport of packets.
 pub const LANE: SharedParam<PacketLane> = SharedParam::new(Param {
     name: "lane",
     kind: ParamKind::Choice { of: &["stream", "datagram", "multicast"] },

@@ -18,7 +18,7 @@ macro_rules! properties {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// What it says, in a sentence.
+            /// Its meaning, in a sentence.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $doc),* }
             }

@@ -35,7 +35,7 @@ impl fmt::Display for NotDecision {
 
 impl core::error::Error for NotDecision {}
 
-/// The message that `text` names, such as `p1:4294967301`; the `p` may be left out.
+/// The message that `text` names, such as `p1:4294967301`; the `p` may be omitted.
 pub fn parse_message(text: &str) -> Option<MsgId> {
     let (sender, seq) = text.split_once(':')?;
     let sender = sender.strip_prefix('p').unwrap_or(sender);

@@ -1,6 +1,6 @@
 //! The step machine: the one shape of every protocol.
 //!
-//! A protocol has state, takes one input at a time and asks for outputs. What it talks through is
+//! A protocol has state, takes one input at a time and asks for outputs. It talks through
 //! its [`Medium`]. It never blocks, sleeps, reads a clock or draws a random number, so the
 //! simulator, the tests and the real carriers run the same code.
 //!
@@ -10,11 +10,11 @@
 //! 3. `now` never goes back within one process.
 //! 4. Malformed or stale input from a peer becomes a [`Note`], never a panic; a broken invariant of
 //!    its own is an assertion, also in release builds.
-//! 5. What promises durability leaves only after [`Input::Durable`] was seen.
-//! 6. What a driver must act on is an [`Output::Event`], said as [`ProtocolEvent`] asks; nothing depends on a
+//! 5. A message that promises durability leaves only after [`Input::Durable`] was seen.
+//! 6. A report on which a driver must act is an [`Output::Event`], in the order of [`ProtocolEvent`]; nothing depends on a
 //!    [`Note`].
 //!
-//! # What the driver owes
+//! # The duties of the driver
 //! Outputs are carried out in the order in which they were put into the outbox, and all of them
 //! before the next input. `Submit` is offered only while [`Protocol::room`] allows it. Each
 //! [`ProtocolEvent`] says what it asks of the driver.
@@ -25,19 +25,19 @@ use crate::time::Time;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// What a protocol talks through: messages, or the memory of other processes.
+/// The medium of a protocol: messages, or the memory of other processes.
 pub trait Medium: Sized + 'static {
-    /// What the driver lends the protocol with every input: its own memory, or nothing.
+    /// The view that the driver lends the protocol with every input: its own memory, or nothing.
     type View<'a>: Copy;
-    /// What the medium tells the protocol.
+    /// The inputs from the medium to the protocol.
     type In<'a>;
-    /// What the protocol asks of the medium.
+    /// The requests of the protocol to the medium.
     type Out: fmt::Debug;
 }
 
 /// A protocol as a step machine over its medium. See the [module](self) for the laws.
 pub trait Protocol {
-    /// What it talks through.
+    /// Its medium.
     type Medium: Medium;
 
     /// Takes one input and puts what follows from it into `out`.
@@ -61,13 +61,13 @@ pub trait Protocol {
     /// Says why each message it knows of and has not delivered still waits.
     fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason));
 
-    /// Whether it counts as a working member of its group: false while it lacks state that it lost
+    /// Whether it counts as a working member of its group: false while it misses state that it lost
     /// in a crash, or missed, and has not got back yet.
     fn fit(&self) -> bool {
         true
     }
 
-    /// Where it stands, for people and for metrics.
+    /// Its position and progress, for people and for metrics.
     fn status(&self) -> ProtocolStatus;
 }
 
@@ -99,7 +99,7 @@ pub enum Input<'a, M: Medium> {
     /// The application multicasts. A run of submissions is followed by some other input (`Poll`,
     /// where there is nothing else), so that a protocol may gather them into one batch.
     Submit(Submission<'a>),
-    /// The time given by [`Protocol::deadline`] has come (or the driver wakes it early).
+    /// The time given by [`Protocol::deadline`] is over (or the driver wakes it early).
     Wake,
     /// The record persisted with this ticket survives a crash from now on, and all before it do.
     Durable(Ticket),
@@ -126,8 +126,8 @@ pub enum Input<'a, M: Medium> {
         /// force: two states may stand at one position, and the first says nothing of the second.
         installs: u64,
     },
-    /// The application lacks state, for a reason that lies outside of this process's group: nobody
-    /// may count on this process until [`Input::Installed`] is said again.
+    /// The application misses state, for a reason that lies outside of this process's group: nobody
+    /// may count on this process until the next [`Input::Installed`].
     Unfit,
     /// The process is about to stop, and is to leave its group before. It takes no more submissions;
     /// [`ProtocolEvent::Left`] or [`ProtocolEvent::MayStop`] says when it may stop. A protocol whose members
@@ -157,13 +157,13 @@ pub enum Input<'a, M: Medium> {
     ///
     /// [`Capabilities::read_index`]: crate::Capabilities::read_index
     Barrier(Ticket),
-    /// What an oracle says now. It may lie as far as the entry's assumptions allow.
+    /// The present claim of an oracle. It may lie as far as the entry's assumptions allow.
     Oracle(Oracle),
     /// The medium speaks.
     Medium(M::In<'a>),
 }
 
-/// What an oracle says.
+/// A claim of an oracle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Oracle {
     /// This process seems to have failed.
@@ -188,7 +188,7 @@ pub struct Submission<'a> {
     pub payload: &'a [u8],
 }
 
-/// Matches an answer to what was asked. Who asks chooses it: the protocol, but for barriers.
+/// Matches an answer to its request. The requester chooses it: the protocol, but for barriers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub u64);
 
@@ -242,9 +242,9 @@ pub enum Output<M: Medium> {
         /// The capture.
         ticket: Ticket,
     },
-    /// Replace the application's state, piece by piece. What the state holds counts as applied;
+    /// Replace the application's state, piece by piece. All that the state holds counts as applied;
     /// [`Input::Installed`] says when it is in force, which may take long. Until then deliveries
-    /// behind it go on, and nobody may count on this process for what it has delivered.
+    /// behind it continue, and nobody may count on this process for its deliveries.
     Install {
         /// The piece, of the outbox's bytes.
         piece: PayloadRange,
@@ -252,7 +252,7 @@ pub enum Output<M: Medium> {
         first: bool,
         /// Whether it is the last: the new state is in force from here on.
         last: bool,
-        /// The position the state stands at.
+        /// The position of the state.
         position: u64,
     },
     /// The barrier of this ticket is passed: what it waited for was delivered in front of this, or is in
@@ -298,7 +298,7 @@ pub struct PayloadRange {
 pub enum Note {
     /// This process no longer leads, or no longer tries to; the epoch that it saw above its own.
     Demoted(u64),
-    /// A peer is left behind: nothing waits for it any more.
+    /// A peer lags too far: no process waits for it any more.
     LeftBehind(Pid),
     /// A peer's input made no sense and was dropped.
     Malformed(Pid, &'static str),
@@ -334,7 +334,7 @@ pub enum WaitReason {
     Vote(Pid),
 }
 
-/// Where a process stands.
+/// The position and progress of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProtocolStatus {
     /// The leader it follows, if the protocol has one.
@@ -378,7 +378,7 @@ impl<M: Medium> Outbox<M> {
         self.bytes.clear();
     }
 
-    /// What was asked for, in order.
+    /// The requested outputs, in order.
     pub fn items(&self) -> &[Output<M>] {
         &self.items
     }

@@ -1,4 +1,4 @@
-//! Time without a clock: whoever drives a protocol says what time it is.
+//! Time without a clock: the driver of a protocol gives the time with each input.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};

@@ -1,4 +1,4 @@
-//! What happened in a run: the only schema behind histories, checkers, metrics and pictures.
+//! The events of a run: the only schema behind histories, checkers, metrics and pictures.
 //!
 //! The simulator and real nodes write the same events; one event is one line of JSON. `t` is in
 //! nanoseconds of the run's clock. A line is stable: programs outside the project read it.
@@ -33,7 +33,7 @@ pub enum TraceEvent<'a> {
     Part {
         /// When.
         t: Time,
-        /// Who.
+        /// The process.
         p: Pid,
         /// The message.
         m: MsgId,
@@ -42,7 +42,7 @@ pub enum TraceEvent<'a> {
     Deliver {
         /// When.
         t: Time,
-        /// Who.
+        /// The process.
         p: Pid,
         /// The message.
         m: MsgId,
@@ -51,7 +51,7 @@ pub enum TraceEvent<'a> {
     Crash {
         /// When.
         t: Time,
-        /// Who.
+        /// The process.
         p: Pid,
     },
     /// `p` left its group as it was asked to, and stopped: nothing that it cast or delivered is lost.
@@ -59,21 +59,21 @@ pub enum TraceEvent<'a> {
     Leave {
         /// When.
         t: Time,
-        /// Who.
+        /// The process.
         p: Pid,
     },
     /// `p` started again.
     Recover {
         /// When.
         t: Time,
-        /// Who.
+        /// The process.
         p: Pid,
     },
     /// `p` entered a view with these members.
     View {
         /// When.
         t: Time,
-        /// Who.
+        /// The process.
         p: Pid,
         /// The view's name.
         view: &'a str,
@@ -99,7 +99,7 @@ pub enum TraceEvent<'a> {
         p: Pid,
         /// The call.
         m: MsgId,
-        /// What came back, as text.
+        /// The answer, as text.
         out: &'a str,
     },
     /// The run settled: what had not happened by now will not happen, so liveness may be judged.

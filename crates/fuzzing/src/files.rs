@@ -1,4 +1,4 @@
-//! What people and other programs write: cluster files, histories, scenarios, status pages.
+//! Files of people and other programs: cluster files, histories, scenarios, status pages.
 
 use amcast_check::service::Budget;
 use amcast_check::{History, Property, check_within};
@@ -14,7 +14,7 @@ pub(crate) fn cluster(bytes: &[u8]) {
     let written = toml::to_string(&file).expect("a file that was read can be written");
     assert_eq!(toml::from_str::<ClusterFile>(&written).as_ref(), Ok(&file));
     if let Some(entry) = catalog::find(&file.protocol) {
-        // What is wrong with it is said; building a process of it checks the rest.
+        // Its flaws are reported; building a process of it checks the rest.
         let _ = file.check(entry).map_err(|e| e.to_string());
     }
 }

@@ -1,4 +1,4 @@
-//! What peers send.
+//! Frames of peers.
 
 use amcast_core::messages::{Frames, MessageInput};
 use amcast_core::step::{Note, Output};

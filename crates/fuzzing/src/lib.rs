@@ -18,9 +18,9 @@ mod tram;
 pub struct Target {
     /// Its name, and that of its corpus: `fuzz/corpus/NAME`.
     pub name: &'static str,
-    /// What must hold for these bytes. Panics if it does not.
+    /// The check of these bytes. Panics if it fails.
     pub run: fn(&[u8]),
-    /// What such bytes are made of, to be put in at random places.
+    /// Fragments of such bytes, to be put in at random places.
     pub words: &'static [&'static str],
 }
 
@@ -200,7 +200,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "checkpoint", run: amcast_storage::fuzzing::checkpoint, words: NUMBERS },
 ];
 
-/// What items of packets begin with, numbers, and counts of lists.
+/// The first bytes of packets' items, numbers, and counts of lists.
 const ITEMS: &[&str] = &[
     "\u{1}",
     "\u{4}",

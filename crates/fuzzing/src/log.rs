@@ -8,7 +8,7 @@ use amcast_smr::{Delivered, Envelope, Executor, Limits, Stamp, State};
 
 const SHARDS: usize = 2;
 
-/// What the logs of both shards may hold: little, so that the limit is met.
+/// The limit of the logs of both shards: little, so that it is met.
 const BYTES: usize = 8_000;
 
 /// The first of `bytes` behind two bytes of length, and the rest.

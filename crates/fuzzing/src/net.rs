@@ -1,4 +1,4 @@
-//! What arrives on connections and in datagrams, from whoever reaches the ports.
+//! Bytes that arrive on connections and in datagrams, from anyone who reaches the ports.
 
 use amcast_core::Pid;
 use amcast_net::wire::{
@@ -10,7 +10,7 @@ use amcast_net::{NONCE_BYTES, Purpose, Secret};
 /// The longest frame that the readers here take.
 const FRAME_BYTES_MAX: usize = 4 << 10;
 
-/// What is kept of messages in pieces.
+/// The room for messages in pieces.
 const ASSEMBLY_BYTES_MAX: usize = 16 << 10;
 
 /// A connection from its first byte on: a hello, and frames. The frames are the same in whatever
@@ -29,7 +29,7 @@ pub(crate) fn stream(bytes: &[u8]) {
     }
 }
 
-/// What precedes the hellos. Whoever knows no secret proves nothing by any bytes.
+/// The exchange before the hellos. A peer without the secret proves nothing by any bytes.
 fn handshake(bytes: &[u8]) {
     let secret = Secret::parse(&[b's'; 32]).expect("it is long enough");
     if let Some(Ok(nonce)) = bytes.first_chunk().map(read_opening) {

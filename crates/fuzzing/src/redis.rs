@@ -1,4 +1,4 @@
-//! What clients of the Redis front send.
+//! Requests of clients of the Redis gateway.
 
 use amcast_core::{Gid, MsgId, Pid};
 use amcast_kv::{Kv, Partitions, destinations, encode_args, registry};

@@ -1,4 +1,4 @@
-//! What peers leave in each other's memory.
+//! Bytes that peers leave in each other's memory.
 
 use amcast_core::memory::{
     AccessOutcome, HeapRegions, LINE_WORDS, LineStamp, Memory, MemoryInput, MemoryOutput, RegionId,

@@ -1,4 +1,4 @@
-//! What the carrier costs on this machine: `cargo run --release -p amcast-memory --example lines`.
+//! Measures the carrier on this machine: `cargo run --release -p amcast-memory --example lines`.
 //!
 //! Two threads with a carrier each, on files as between processes. Medians of some repeats; takes a
 //! few seconds. Needs two cores that are otherwise idle.

@@ -17,7 +17,7 @@ use core::fmt;
 use core::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
-/// What a carrier did so far. Only grows.
+/// The operations of a carrier. Only grows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CarrierCounts {
     /// Writes carried out.
@@ -72,13 +72,13 @@ pub struct MappedCarrier {
     /// Answers being given out in this round.
     giving: AccessResults,
     given: usize,
-    /// Processes that started anew, to be told in this round.
+    /// Processes that started anew, to be reported in this round.
     fresh: Vec<(Pid, u64)>,
     fresh_told: usize,
     poll_due: bool,
-    /// What is posted in this round may still be answered in it.
+    /// Whether operations of this round may still be answered in it.
     answer_due: bool,
-    /// Whose bells to ring after this batch.
+    /// The processes whose doorbells to ring after this batch.
     rings: Vec<Pid>,
     counts: CarrierCounts,
     crashed: bool,
@@ -98,7 +98,7 @@ struct AccessResults {
     words: Vec<[u64; LINE_WORDS + 1]>,
 }
 
-/// What became of a write or read.
+/// The result of a write or read.
 #[derive(Clone, Copy)]
 enum AccessFate {
     Denied,
@@ -157,7 +157,7 @@ impl MappedCarrier {
         }
     }
 
-    /// Whose carrier it is.
+    /// The process of the carrier.
     pub fn pid(&self) -> Pid {
         self.me
     }
@@ -183,7 +183,7 @@ impl MappedCarrier {
         &self.bell
     }
 
-    /// What it did so far.
+    /// Its operations since its start.
     pub fn counts(&self) -> CarrierCounts {
         CarrierCounts { maps: self.peers.maps(), ..self.counts }
     }
@@ -196,7 +196,7 @@ impl MappedCarrier {
 
     /// Begins a round: its inputs are the answers to what was posted before, then the processes
     /// that started anew, then a poll, and then, once, the answers to what was posted in this
-    /// round. What the last round had left over is given first.
+    /// round. Leftovers of the last round are given first.
     pub fn begin_round(&mut self) {
         self.turn_over();
         if self.fresh_told == self.fresh.len() {
@@ -207,7 +207,7 @@ impl MappedCarrier {
         (self.poll_due, self.answer_due) = (true, true);
     }
 
-    /// Gives out the answers that have come together, once those before are all given.
+    /// Gives out the answers that arrived together, once those before are all given.
     fn turn_over(&mut self) {
         if self.given == self.giving.fates.len() {
             self.giving.fates.clear();
@@ -218,7 +218,7 @@ impl MappedCarrier {
     }
 
     /// The next input of the round, with the window to lend along with it; none at the end of the
-    /// round. What the protocol asks for in return is posted before the next call.
+    /// round. Operations that the protocol asks for in return are posted before the next call.
     pub fn next_input(&mut self) -> Option<(RegionWindow<'_>, MemoryInput<'_>)> {
         let polled = !self.poll_due && self.fresh_told == self.fresh.len();
         if polled && self.given == self.giving.fates.len() && self.answer_due {

@@ -17,7 +17,7 @@ pub trait MemoryFabric {
     fn post(&mut self, from: Pid, outs: &[MemoryOutput]);
     /// Lets the smallest next thing happen; false if nothing is left to happen.
     fn advance(&mut self) -> bool;
-    /// What the medium told this process since the last call, in order, polls left out. Once a
+    /// The inputs to this process since the last call, in order, without polls. Once a
     /// fresh start is given out here the process knows of it.
     fn heard(&mut self, by: Pid) -> Vec<MemoryEvent>;
     /// A process's own regions.
@@ -44,7 +44,7 @@ pub enum MemoryEvent {
 }
 
 impl MemoryEvent {
-    /// What an input says; nothing for a poll.
+    /// The owned copy of an input; none for a poll.
     pub fn of(input: &MemoryInput<'_>) -> Option<Self> {
         Some(match *input {
             MemoryInput::Poll => return None,
@@ -344,7 +344,7 @@ fn nothing_written_while_revoked(make: MakeMemoryFabric<'_>) {
     }
 }
 
-/// The writer's answers, one `Written` and one `Denied` in whichever order, as their tickets in this
+/// The writer's answers, one `Written` and one `Denied` in either order, as their tickets in this
 /// order.
 fn written_then_denied(fabric: &mut dyn MemoryFabric) -> [u64; 2] {
     let heard = fabric.heard(WRITER);
@@ -405,7 +405,7 @@ fn old_writes_stay_away(make: MakeMemoryFabric<'_>) {
         let taken = (0..steps).take_while(|_| fabric.advance()).count();
         fabric.crash(OWNER);
         fabric.start(OWNER);
-        // The writer has not been told yet.
+        // The writer does not know it yet.
         let read =
             MemoryOutput::Read { of: OWNER, region: PLAIN, at: 0, count: 1, ticket: Ticket(60) };
         fabric.post(WRITER, &[write(PLAIN, 5), read]);

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What tells one cluster from another on the same machine.
+/// The number that distinguishes one cluster from another on the same machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClusterId(pub u64);
 
@@ -170,8 +170,8 @@ impl Directory {
         files::free_bytes(base)
     }
 
-    /// Starts a process: a new incarnation with zeroed regions, all guards closed. What was left
-    /// over by earlier incarnations, and by other processes that died, is removed; if there is no
+    /// Starts a process: a new incarnation with zeroed regions, all guards closed. Leftovers
+    /// of earlier incarnations, and of other processes that died, are removed; if there is no
     /// room before everybody has let go of it, this waits a moment.
     ///
     /// # Errors
@@ -267,7 +267,7 @@ impl Directory {
     }
 
     /// Finds processes that died, tells everyone (writes to them give `Lost` from now on) and
-    /// removes their files. For a supervisor, and for whoever suspects somebody.
+    /// removes their files. For a supervisor, and for every process that suspects another one.
     ///
     /// # Errors
     /// When the system refuses.
@@ -298,7 +298,7 @@ impl Directory {
         store.remove_all()
     }
 
-    /// Removes the directory of a cluster of whatever shape and version, with all that belongs to it;
+    /// Removes the directory of a cluster of any shape and version, with all that belongs to it;
     /// nothing if it is not there.
     ///
     /// # Errors
@@ -315,7 +315,7 @@ impl Directory {
         files.remove_all()
     }
 
-    /// The clusters that have a directory in `base`, of whatever user; none if it cannot be listed.
+    /// The clusters that have a directory in `base`, of any user; none if it cannot be listed.
     pub fn clusters(base: &Path) -> Vec<ClusterId> {
         let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
         let ids = entries.filter_map(|e| id_of(e.file_name().to_str()?));
@@ -331,7 +331,7 @@ impl Directory {
         Ok(Doorbell::new(self.clone(), self.bell_of(pid)))
     }
 
-    /// Whose bell wakes the process. The word is not believed.
+    /// The process whose doorbell wakes the process. The word is not believed.
     pub(crate) fn bell_of(&self, pid: Pid) -> Pid {
         let index = self.layout().bell_of(pid).load(Ordering::Relaxed);
         let valid = u32::try_from(index).ok().filter(|&i| i < self.layout().processes());

@@ -1,7 +1,7 @@
 //! Doorbells: how a loop that has nothing to do sleeps, and who writes to it wakes it.
 //!
 //! Each loop has one word in the cluster's directory file: 1 while the loop is asleep or about to
-//! be. Who writes looks at the word, and makes a system call only if it finds 1.
+//! be. A writer looks at the word, and makes a system call only if it finds 1.
 //!
 //! ```text
 //! sleeper                                    ringer
@@ -97,7 +97,7 @@ impl Doorbell {
         ParkedFlag(self.word()).retract()
     }
 
-    /// Wakes the loop if it sleeps; says whether it did. What the caller stored before is seen by
+    /// Wakes the loop if it sleeps; returns whether it did. Stores of the caller before the call are seen by
     /// the loop. Costs a fence, and a system call only if the loop sleeps.
     pub fn ring(&self) -> bool {
         <AtomicU64 as SharedWord>::fence(Fence::Ringer);

@@ -1,4 +1,4 @@
-//! What can go wrong outside the hot path, and what to do about it.
+//! Failures outside the hot path, each with its remedy.
 
 use amcast_core::id::Pid;
 use core::fmt;
@@ -12,7 +12,7 @@ pub enum MemoryError {
     Permission {
         /// Where.
         path: PathBuf,
-        /// What was tried.
+        /// The failed operation.
         doing: &'static str,
     },
     /// The file system is too full.
@@ -26,7 +26,7 @@ pub enum MemoryError {
     },
     /// Somebody else owns it.
     NotOurs {
-        /// What.
+        /// The file or directory.
         path: PathBuf,
         /// The user who owns it.
         owner_uid: u32,
@@ -35,19 +35,19 @@ pub enum MemoryError {
     },
     /// Others than the owner may use it.
     Exposed {
-        /// What.
+        /// The file or directory.
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
     },
     /// A symbolic link, or not the kind of file it must be: possibly laid there by someone else.
     NotPlain {
-        /// What.
+        /// The file or directory.
         path: PathBuf,
     },
     /// Written by another version of this program.
     Version {
-        /// What.
+        /// The file or directory.
         path: PathBuf,
         /// The version it has.
         found: u64,
@@ -56,7 +56,7 @@ pub enum MemoryError {
     },
     /// The directory was made for a cluster of another shape.
     Shape {
-        /// What.
+        /// The file or directory.
         path: PathBuf,
         /// Cluster id, processes, client places there.
         found: [u64; 3],
@@ -65,9 +65,9 @@ pub enum MemoryError {
     },
     /// Not a file of this program, or damaged.
     Corrupt {
-        /// What.
+        /// The file or directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The flaw.
         why: &'static str,
     },
     /// A process of the cluster still lives.
@@ -79,7 +79,7 @@ pub enum MemoryError {
     },
     /// There is no such process or client place in the cluster.
     NoSuch {
-        /// What it would be.
+        /// The name that was asked for.
         what: &'static str,
         /// The number asked for.
         number: u32,
@@ -107,15 +107,15 @@ pub enum MemoryError {
     System {
         /// Where.
         path: PathBuf,
-        /// What was tried.
+        /// The failed operation.
         doing: &'static str,
-        /// What the system said.
+        /// The error of the system.
         errno: Errno,
     },
 }
 
 impl MemoryError {
-    /// What an error of the operating system means here.
+    /// The meaning of an error of the operating system here.
     pub(crate) fn system(path: &Path, doing: &'static str, errno: Errno) -> Self {
         let path = path.to_owned();
         match errno {

@@ -2,7 +2,7 @@
 //!
 //! The directory is open to its owner only (0700), and so is each file (0600). Nothing is reached
 //! through a symbolic link, and nothing that belongs to someone else, or that others may use, is
-//! taken into use. That a process lives is said by a lock on its file, which the system takes back
+//! taken into use. A lock on its file shows that a process lives; the system takes it back
 //! when the process ends, however it ends.
 
 use crate::error::MemoryError;
@@ -95,7 +95,7 @@ impl ClusterFiles {
         match made {
             Ok(segment) => Ok((fd, segment)),
             Err(e) => {
-                // The first error is the one to tell. What is left over is removed at the next start.
+                // The first error is the one to report. Leftovers are removed at the next start.
                 let _ = self.unlink(name);
                 Err(e)
             }

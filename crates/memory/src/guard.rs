@@ -30,7 +30,7 @@
 //! The other direction stays open: a write that is reported `Denied` may have been stored, or be
 //! stored later. Protocols adopt such lines or ignore their stamps; nobody counts them.
 //!
-//! One fence W3 serves a whole batch of writes to any number of regions: it stands after all their
+//! One fence W3 serves a whole batch of writes to any number of regions: it follows all their
 //! stores and before all their checks.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -115,7 +115,7 @@ impl<W: SharedWord> RegionGuard<'_, W> {
         }
     }
 
-    /// Owner, O1 and O2: closes the region. What the owner reads after this call is ordered after
+    /// Owner, O1 and O2: closes the region. Reads of the owner after this call are ordered after
     /// the revocation.
     pub(crate) fn revoke(&self) {
         let word = self.0.load(Ordering::Relaxed);

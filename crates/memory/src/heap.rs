@@ -1,4 +1,4 @@
-//! What was freed, given back to the system.
+//! Returning freed memory to the system.
 #![allow(unsafe_code)]
 
 /// Gives back to the system what the process has freed. The allocator keeps it for later, as a rule, which

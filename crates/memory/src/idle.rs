@@ -1,12 +1,12 @@
-//! What a loop does when it finds nothing to do: spin, then yield, then park.
+//! The policy of a loop that finds nothing to do: spin, then yield, then park.
 
 use core::hint;
 use std::thread;
 
-/// How long a loop spins and yields before it parks. A value, so that a node can be told.
+/// How long a loop spins and yields before it parks. A value, so that a node can be configured.
 ///
 /// Spinning answers within a cache miss and takes a whole core; yielding shares the core with others
-/// that are ready; parking costs the loop some microseconds to be woken and whoever wakes it one
+/// that are ready; parking costs the loop some microseconds to be woken and its waker one
 /// system call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Idle {
@@ -20,7 +20,7 @@ pub struct Idle {
 
 impl Idle {
     /// Each loop has a core of its own: it gives it away only after some 200 us without work, and
-    /// never sleeps. With nobody else on its core that costs nothing; with somebody there, whoever
+    /// never sleeps. With nobody else on its core that costs nothing; with somebody there, a loop that
     /// spends its share waiting has none left when the work comes.
     pub const SPIN: Self = Self { spins: 2_000, yields: 0, parks: false };
     /// Fewer cores than loops, all of them busy: a short spin, a few yields, then park.
@@ -29,8 +29,8 @@ impl Idle {
     pub const PARK: Self = Self { spins: 0, yields: 0, parks: true };
 
     /// The same for a loop that the system wakes, as it does for what comes on a socket: it parks and
-    /// never yields. Who yields a core that others want, too, gets it back only after a whole slice of
-    /// theirs, milliseconds, whatever has come meanwhile; who sleeps is woken at once. Each of its rounds
+    /// never yields. A loop that yields a core that others want, too, gets it back only after a whole slice of
+    /// theirs, milliseconds, despite any message meanwhile; a sleeping loop is woken at once. Each of its rounds
     /// asks the system, which takes some ten times as long as a look at memory: so it spins fewer.
     pub const fn woken(self) -> Self {
         Self { spins: self.spins / 10, yields: 0, parks: true }
@@ -42,7 +42,7 @@ impl Idle {
     }
 }
 
-/// What the policy says to do now.
+/// The policy's choice for now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pause {
     /// It paused for an instant: look again.
@@ -72,7 +72,7 @@ pub struct Idler {
     counts: IdleCounts,
 }
 
-/// Rounds without work before the processor is told that this is a spin: what it then does to save
+/// Rounds without work before the processor learns that this is a spin: its measures to save
 /// power takes some processors as long as half a round, and a message in the middle of a
 /// conversation comes sooner than that.
 const EAGER_ROUNDS: u32 = 64;
@@ -108,7 +108,7 @@ impl Idler {
         Pause::Again
     }
 
-    /// What it did so far.
+    /// Its rounds so far.
     pub fn counts(&self) -> IdleCounts {
         self.counts
     }

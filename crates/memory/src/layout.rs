@@ -122,7 +122,7 @@ impl DirectoryLayout {
         self.process(pid).raw(2)
     }
 
-    /// Whose bell wakes the process.
+    /// The process whose doorbell wakes the process.
     pub(crate) fn bell_of(&self, pid: Pid) -> &AtomicU64 {
         self.process(pid).raw(3)
     }
@@ -164,7 +164,7 @@ pub(crate) struct RegionLocation {
     pub(crate) first: usize,
     /// How many lines.
     pub(crate) count: usize,
-    /// Who may write it.
+    /// The process that may write it.
     pub(crate) writer: Pid,
     /// Whether it has a guard.
     pub(crate) guarded: bool,

@@ -13,8 +13,8 @@
 //! - `conformance.rs`, behind the feature of that name, tests any carrier of the medium against the
 //!   laws; the simulator's passes the same suite.
 //!
-//! Whoever may open the files may do anything to the memory: the processes of a cluster trust each
-//! other as far as one user's processes do. What a peer writes can make answers wrong, never
+//! A user who may open the files may do anything to the memory: the processes of a cluster trust each
+//! other as far as one user's processes do. A peer's writes can make answers wrong, never
 //! memory unsafe.
 
 mod carrier;

@@ -10,7 +10,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The lines of a file. What is stored in them is in the file when the process ends, however it ends; whether it is
+/// The lines of a file. Stored values are in the file when the process ends, however it ends; whether they are
 /// there after the end of the machine nobody knows.
 #[derive(Debug)]
 pub struct MappedFile(SharedSegment);

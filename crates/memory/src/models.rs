@@ -67,7 +67,7 @@ impl<const WITHOUT: u8> Region<WITHOUT> {
         self.stamp.store(value, Ordering::Release);
     }
 
-    /// What the stamp says is there; checks that a stamp vouches for its line.
+    /// The value that the stamp vouches for; checks that a stamp vouches for its line.
     fn seen(&self) -> u64 {
         let stamp = self.stamp.load(Ordering::Acquire);
         let data = self.data.load(Ordering::Acquire);
@@ -76,7 +76,7 @@ impl<const WITHOUT: u8> Region<WITHOUT> {
     }
 }
 
-/// How the writer judges, after its fence, whether the grant stood.
+/// How the writer judges, after its fence, whether the grant was in force.
 type GrantCheck<const WITHOUT: u8> =
     fn(&RegionGuard<'_, ModelWord<WITHOUT>>, crate::guard::WriteGrant) -> bool;
 
@@ -238,7 +238,7 @@ fn without_the_sleepers_fence_a_wake_up_is_lost() {
 }
 
 /// A writer that goes round: it says in a line of its own what it writes over, and writes over it. A reader
-/// reads the record, and then what was said. Law 1: who finds the newer record finds it announced.
+/// reads the record, and then the announcement. Law 1: a reader that finds the newer record finds it announced.
 fn overwriting(tells_first: bool, checks_last: bool) {
     loom::model(move || {
         let head = Arc::new(Region::<0>::new());
@@ -250,7 +250,7 @@ fn overwriting(tells_first: bool, checks_last: bool) {
                 order.into_iter().for_each(|line| line.put(1));
             })
         };
-        // A word of the newer record, whatever its stamp says: half of it is what must not be believed.
+        // A word of the newer record, with any stamp: half of it is what must not be believed.
         let read = || record.data.load(Ordering::Acquire);
         let (word, told) = if checks_last {
             let word = read();

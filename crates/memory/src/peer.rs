@@ -1,19 +1,19 @@
-//! What a carrier knows of each process of the cluster.
+//! A carrier's knowledge of each process of the cluster.
 //!
 //! A peer's file is mapped when it is first written to or read. Each access compares the peer's
 //! `live` word in the directory with the incarnation that this carrier deals with: one load of a
 //! line that hardly ever changes. If they differ the access is `Lost`, until the protocol has been
-//! told with `Fresh`: no write meant for the old memory reaches the new one.
+//! notified with `Fresh`: no write meant for the old memory reaches the new one.
 //!
-//! What a peer that ended had is let go of at the next look, before it has started again: its new
+//! The memory of a peer that ended is released at the next look, before it has started again: its new
 //! life may need that very room.
 //!
-//! The protocol is told of every incarnation that appears while it runs, but for the first of all if
+//! The protocol learns of every incarnation that appears while it runs, but for the first of all if
 //! nothing was ever lost for want of it: to the protocol that one was always there.
 //!
-//! Where a peer's file cannot be mapped the same holds. What is written meanwhile is lost, so nothing that is
+//! Where a peer's file cannot be mapped the same holds. Writes meanwhile are lost, so nothing that is
 //! written later may appear there before the protocol knows of the gap (law 2): the peer counts as one that
-//! is not known, mapping is tried again, and when it succeeds the protocol is told with `Fresh`.
+//! is not known, mapping is tried again, and when it succeeds the protocol is notified with `Fresh`.
 
 use crate::directory::Directory;
 use crate::error::MemoryError;
@@ -35,7 +35,7 @@ struct MappedPeer {
     owed: bool,
     /// When mapping failed the last time: it is tried again [`MAP_AGAIN`] later.
     failed: Option<Instant>,
-    /// The file of an incarnation that could be mapped at last; in force once the protocol is told.
+    /// The file of an incarnation that could be mapped at last; in force once the protocol knows of it.
     ready: Option<(u64, Arc<ProcessLayout>)>,
     /// Whether its bell is to be rung after this batch.
     ring: bool,
@@ -58,7 +58,7 @@ pub(crate) struct MappedPeers {
     peers: Vec<MappedPeer>,
     /// The directory's count of changes at the last look.
     changes_seen: u64,
-    /// What went wrong last with a peer, until it is asked for.
+    /// The last failure with a peer, until it is asked for.
     fault: Option<MemoryError>,
     /// How often a file was mapped.
     maps: u64,
@@ -72,7 +72,7 @@ impl MappedPeers {
         let count = directory.layout().processes();
         let mut peers: Vec<_> = (0..count).map(|_| MappedPeer::default()).collect();
         for (index, peer) in peers.iter_mut().enumerate() {
-            // Who runs already: this process has never written there.
+            // A peer that runs already: this process has never written there.
             peer.known = directory.layout().live(Pid(index as u32));
         }
         peers[me.index()] = MappedPeer { known, mapped: Some(own), ..MappedPeer::default() };
@@ -107,7 +107,7 @@ impl MappedPeers {
             // It ended between the look at the directory and the opening.
             Err(e) if e.is_gone() => return None,
             Err(e) => {
-                // What is lost from here on is a gap: until the protocol is told, nothing may follow it.
+                // Writes from here on are lost, and leave a gap: until the protocol knows of it, nothing may follow.
                 (peer.known, peer.owed) = (0, true);
                 peer.failed = Some(Instant::now());
                 self.unmapped += 1;
@@ -182,11 +182,11 @@ impl MappedPeers {
         for (index, peer) in self.peers.iter_mut().enumerate() {
             let pid = Pid(index as u32);
             let live = self.directory.layout().live(pid);
-            // Who cannot be mapped is announced when it can be.
+            // A peer that cannot be mapped is announced when it can be.
             if pid == self.me || live == peer.known || peer.failed.is_some() {
                 continue;
             }
-            // What it is dealt with as has ended, and its number never comes again: every access to
+            // The incarnation that this carrier deals with has ended, and its number never comes again: every access to
             // its memory is lost from here on. As long as anybody maps the file its pages are taken,
             // and the next life may find no room.
             peer.mapped = None;
@@ -201,7 +201,7 @@ impl MappedPeers {
         }
     }
 
-    /// From here on this carrier deals with that incarnation: the protocol is being told.
+    /// From here on this carrier deals with that incarnation: the protocol learns of it now.
     pub(crate) fn adopt(&mut self, pid: Pid, incarnation: u64) {
         let peer = &mut self.peers[pid.index()];
         if peer.failed.is_some() {
@@ -221,7 +221,7 @@ impl MappedPeers {
         self.peers[pid.index()].known
     }
 
-    /// Leaves an error for whoever asks; a later one takes its place.
+    /// Keeps an error until it is asked for; a later one takes its place.
     #[cold]
     pub(crate) fn fail(&mut self, fault: MemoryError) {
         self.fault = Some(fault);

@@ -1,7 +1,7 @@
 //! Unsafe code: a mapped file seen as lines, and the kernel's futex.
 //!
 //! A segment is an array of [`CacheLine`]s that several processes, or threads, share. Every byte of a
-//! line belongs to an atomic word, so whatever another process does to it is at worst a wrong value,
+//! line belongs to an atomic word, so any action of another process on it yields at worst a wrong value,
 //! never undefined behaviour. All other modules see `&[CacheLine]`.
 
 #![allow(unsafe_code)]
@@ -29,7 +29,7 @@ pub(crate) struct SharedSegment {
     keep: SegmentOwner,
 }
 
-/// What keeps the lines where they are.
+/// The owner of the memory of the lines, which keeps it in place.
 enum SegmentOwner {
     /// A mapping of ours, undone when the segment is dropped.
     Mapped,

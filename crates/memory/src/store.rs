@@ -37,7 +37,7 @@ pub enum Backing {
     /// start, so that the first lap of a ring takes no page faults. Asks for huge pages.
     Prefaulted,
     /// Pages are taken as they are first written. Starting checks that there is enough space now;
-    /// if it runs out later the system ends whoever writes (`SIGBUS`).
+    /// if it runs out later the system ends the writer (`SIGBUS`).
     Sparse,
 }
 

@@ -8,8 +8,8 @@ use std::io;
 const TURN_NS: u64 = 100_000;
 
 /// Asks the system for short turns of the calling thread. One that does little each time it is woken
-/// gives nothing up by that, and is let run at once where it would wait until whoever has the core has
-/// had a whole turn of some milliseconds, whatever its priority. Systems before Linux 6.12 do
+/// gives nothing up by that, and is let run at once where it would wait until the thread on the core has
+/// had a whole turn of some milliseconds, at any priority. Systems before Linux 6.12 do
 /// as they did. A thread with a policy of its own, such as of real time, keeps it.
 ///
 /// # Errors

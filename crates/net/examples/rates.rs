@@ -1,4 +1,4 @@
-//! What the carriers cost on this machine: `cargo run --release -p amcast-net --example rates`.
+//! Measures the carriers on this machine: `cargo run --release -p amcast-net --example rates`.
 //!
 //! Two processes, each a thread with a carrier: round trips of 64 bytes while both spin and while both
 //! park, then messages one way in batches, with the system calls that they cost. Numbers only compare

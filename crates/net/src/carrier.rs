@@ -75,7 +75,7 @@ impl BoundPorts {
 /// carrier.flush();
 /// # }
 /// ```
-/// and parks when it has nothing to do. What is sent waits in queues until [`Carrier::flush`].
+/// and parks when it has nothing to do. Messages wait in queues until [`Carrier::flush`].
 #[derive(Debug)]
 pub struct Carrier {
     me: Pid,
@@ -200,7 +200,7 @@ impl Carrier {
     // ---- what the protocol asks
 
     /// Sends `message`, the bytes of what `out` says. It waits in a queue until [`Carrier::flush`] at
-    /// the latest. A stream's message to a peer of which [`MessageInput::Down`] was said is lost; one for which
+    /// the latest. A stream's message to a peer after its [`MessageInput::Down`] is lost; one for which
     /// there is no [room](Carrier::room) breaks the connection.
     ///
     /// # Panics
@@ -292,8 +292,8 @@ impl Carrier {
         }
     }
 
-    /// Hands everything that waits to the system, as far as it takes it: one call for each peer. What
-    /// it does not take is sent as soon as it does, in later rounds.
+    /// Hands everything that waits to the system, as far as it takes it: one call for each peer. The rest
+    /// is sent as soon as the system takes it, in later rounds.
     pub fn flush(&mut self) {
         self.streams.flush(&mut self.told);
         self.outbound.flush(self.inbound.own(), &mut self.told);
@@ -344,7 +344,7 @@ impl Carrier {
         self.streams.wake(now, &mut self.told);
         self.told.counts.looks += 1;
         if let Err(errno) = self.poller.look() {
-            // Neither the call nor the descriptor can be wrong, so the system lacks memory.
+            // Neither the call nor the descriptor can be wrong, so the system has no memory left.
             return self.told.remark(NetDiagnostic::Short { errno });
         }
         while let Some((token, flags)) = self.poller.next() {
@@ -431,7 +431,7 @@ impl Carrier {
         watched.map_err(NetError::doing("watch another descriptor"))
     }
 
-    /// What other threads wake this loop with.
+    /// The handle with which other threads wake this loop.
     pub fn waker(&self) -> Waker {
         self.poller.waker()
     }
@@ -443,13 +443,13 @@ impl Carrier {
         self.streams.connected(pid)
     }
 
-    /// What is known of a peer, which is to be kept where it outlasts this process; see
-    /// [`NetOptions::known`]. It changes only when [`MessageInput::Up`] is said of the peer.
+    /// The identity of a peer, which is to be kept where it outlasts this process; see
+    /// [`NetOptions::known`]. It changes only with a [`MessageInput::Up`] of the peer.
     pub fn known(&self, pid: Pid) -> &PeerIdentity {
         self.streams.known(pid)
     }
 
-    /// What it did so far.
+    /// Its work so far.
     pub fn counts(&self) -> NetCounts {
         self.told.counts
     }

@@ -16,15 +16,15 @@ pub trait MessageFabric {
     /// Lets a little happen; false if nothing will ever happen again by itself, or if nothing has
     /// happened for so long that it never will.
     fn advance(&mut self) -> bool;
-    /// What the medium told this process since the last call, in order.
+    /// The inputs of the medium to this process since the last call, in order.
     fn heard(&mut self, by: Pid) -> Vec<MessageEvent>;
-    /// The connection between two processes breaks; it stands again later.
+    /// The connection between two processes breaks; it is restored later.
     fn cut(&mut self, a: Pid, b: Pid);
     /// A process dies.
     fn crash(&mut self, pid: Pid);
     /// A dead process starts again, as a new incarnation.
     fn start(&mut self, pid: Pid);
-    /// A process takes nothing in from now on, and goes on later.
+    /// A process takes nothing in from now on, and continues later.
     fn stall(&mut self, pid: Pid, stalled: bool);
 }
 
@@ -40,7 +40,7 @@ pub enum MessageEvent {
 }
 
 impl MessageEvent {
-    /// What an input says.
+    /// The owned copy of an input.
     pub fn of(input: &MessageInput<&[u8]>) -> Self {
         match *input {
             MessageInput::From(pid, message) => Self::From(pid, message.to_vec()),
@@ -98,7 +98,7 @@ pub fn shape() -> [GroupSet; 3] {
     [GroupSet::one(WIDE), GroupSet::first(2), GroupSet::first(2)]
 }
 
-/// What each process heard so far, and not yet looked at.
+/// The inputs to each process that were not looked at yet.
 struct UnreadEvents<'a> {
     fabric: &'a mut dyn MessageFabric,
     heard: [Vec<MessageEvent>; 3],
@@ -198,7 +198,7 @@ fn has(from: Pid, last: u32) -> impl Fn(&[MessageEvent]) -> bool {
     move |heard| heard.iter().rev().any(found)
 }
 
-/// Law 4: `Up` at both ends of each connection, and not again while it stands.
+/// Law 4: `Up` at both ends of each connection, and not again while it is open.
 fn connected(make: MakeMessageFabric<'_>) {
     let mut fabric = make();
     let mut ears = UnreadEvents::new(&mut *fabric);
@@ -356,7 +356,7 @@ fn breaks(make: MakeMessageFabric<'_>) {
                 heard.extend(said);
             }
         }
-        // Both know that the new stream stands: what is sent now is of it, and arrives.
+        // Both know that the new stream is open: later messages are of it, and arrive.
         ears.to(A, B, Lane::Stream, &message(A, next, 300));
         heard.extend(ears.until(B, "what was sent after Up", has(A, next)));
         next += 1;
@@ -427,7 +427,7 @@ fn stalled_peer(make: MakeMessageFabric<'_>) {
     assert!(numbers(&heard, A).into_iter().eq(0..200), "law 1: what piled up arrives");
 }
 
-/// Law 2: never changed, of any size, to one and to groups. What is lost is sent again.
+/// Law 2: never changed, of any size, to one and to groups. A lost message is sent again.
 fn datagrams(make: MakeMessageFabric<'_>) {
     let sizes = [HEAD, HEAD + 1, 64, 1_000, 1_400, 1_500, 3_000, 20_000, 65_000, 100_000];
     let mut fabric = make();
@@ -468,7 +468,7 @@ fn datagrams(make: MakeMessageFabric<'_>) {
 /// Messages of one life of a process have numbers below this; the life's number times it is added.
 const LIFE: u32 = 1_000_000;
 
-/// What one process, in one of its lives, heard of another: enough to judge what comes next.
+/// The inputs to one process, in one of its lives, from another: enough to judge the next one.
 #[derive(Clone, Copy, Default)]
 struct DeliveryCheck {
     last: Option<u32>,

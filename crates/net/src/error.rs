@@ -1,4 +1,4 @@
-//! What can go wrong at the start, and what is worth a line in a log later.
+//! Failures at the start, and events that are worth a line in a log later.
 
 use crate::wire::ConnectionRefusal;
 use amcast_core::Pid;
@@ -38,7 +38,7 @@ pub enum NetError {
     Group {
         /// Which.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         errno: Errno,
     },
     /// Two values do not go together, or one is out of its range.
@@ -48,15 +48,15 @@ pub enum NetError {
     },
     /// Any other refusal of the operating system.
     System {
-        /// What was tried.
+        /// The failed operation.
         doing: &'static str,
-        /// What the system said.
+        /// The error of the system.
         errno: Errno,
     },
 }
 
 impl NetError {
-    /// What an error of the operating system about an address means.
+    /// The meaning of an error of the operating system about an address.
     pub(crate) fn at(address: SocketAddr, of: &'static str, errno: Errno) -> Self {
         match errno {
             Errno::ADDRINUSE => Self::InUse { address, of },
@@ -147,7 +147,7 @@ impl fmt::Display for LinkFailure {
 /// Something worth a line in a log: nothing depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NetDiagnostic {
-    /// A connection stands.
+    /// A connection is open.
     Up {
         /// With whom.
         pid: Pid,
@@ -163,29 +163,29 @@ pub enum NetDiagnostic {
     },
     /// A peer cannot be reached. Said once until it is reached.
     Unreachable {
-        /// Whom.
+        /// The peer.
         pid: Pid,
         /// Where.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         errno: Errno,
     },
-    /// Who was dialled did not let this process in. Said of each attempt.
+    /// The dialled peer did not let this process in. Reported for each attempt.
     RefusedBy {
-        /// Who.
+        /// The peer.
         pid: Pid,
         /// Where.
         address: SocketAddr,
-        /// What it said.
+        /// Its reason.
         why: ConnectionRefusal,
         /// Which life of this process it knows, if that is why.
         life: u32,
     },
-    /// Who dialled, or was dialled, was not gone on with.
+    /// This process refused a connection, from either end.
     Refused {
         /// Where it is.
         address: SocketAddr,
-        /// Who it said it is; none if it speaks another version.
+        /// The peer's own claim of its id; none if it speaks another version.
         pid: Option<Pid>,
         /// Why.
         why: ConnectionRefusal,
@@ -199,13 +199,13 @@ pub enum NetDiagnostic {
     Undeliverable {
         /// To where.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         errno: Errno,
     },
     /// A connected peer does not hear the multicast address of its group: it gets the group's datagrams one
     /// by one. Said once until it hears it.
     NoMulticast {
-        /// Who.
+        /// The peer.
         pid: Pid,
         /// Where it is connected.
         address: SocketAddr,
@@ -214,7 +214,7 @@ pub enum NetDiagnostic {
     },
     /// It hears it now: one datagram for all reaches it.
     MulticastAgain {
-        /// Who.
+        /// The peer.
         pid: Pid,
         /// The address.
         group: SocketAddr,
@@ -223,29 +223,29 @@ pub enum NetDiagnostic {
     Buffer {
         /// For receiving or for sending.
         of: &'static str,
-        /// What was asked for, in bytes.
+        /// The requested size, in bytes.
         asked: usize,
-        /// What there is, in bytes.
+        /// The granted size, in bytes.
         got: usize,
         /// The system's setting that bounds it.
         setting: &'static str,
     },
     /// The system has no descriptors or memory for another connection; tried again soon.
     Short {
-        /// What the system said.
+        /// The error of the system.
         errno: Errno,
     },
     /// The system does not take an option; it goes without.
     Option {
         /// Which option, or what it is for.
         name: &'static str,
-        /// What the system said.
+        /// The error of the system.
         errno: Errno,
     },
 }
 
 impl NetDiagnostic {
-    /// What to do where multicast does not reach a peer.
+    /// The remedy where multicast does not reach a peer.
     pub const NO_MULTICAST_ADVICE: &str = "put both hosts into one subnet, have the routers between them \
         pass multicast on (IGMP and PIM), let the firewall pass UDP to that address, or use lane=datagram";
 }

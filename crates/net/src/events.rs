@@ -1,11 +1,11 @@
-//! What a carrier has to tell: news for the protocol, remarks for the log, counts for metrics.
+//! The reports of a carrier: events for the protocol, diagnostics for the log, counts for metrics.
 
 use crate::error::{NetDiagnostic, NetDiagnostics};
 use amcast_core::Pid;
 use amcast_core::messages::MessageInput;
 use std::collections::VecDeque;
 
-/// What a carrier did so far. Only grows.
+/// The work of a carrier so far. Only grows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NetCounts {
     /// Messages to oneself, on either lane.
@@ -20,7 +20,7 @@ pub struct NetCounts {
     pub overflows: u64,
     /// Connections that came to stand.
     pub connects: u64,
-    /// Connections that stood and broke.
+    /// Connections that were open and broke.
     pub breaks: u64,
     /// Attempts to connect.
     pub dials: u64,
@@ -70,7 +70,7 @@ pub struct NetCounts {
     pub remarks_lost: u64,
 }
 
-/// What the protocol must hear of a connection.
+/// A change of a connection, for the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LinkEvent {
     Up(Pid),

@@ -27,10 +27,10 @@ pub(crate) enum MessageLocation {
     Assembled(usize),
 }
 
-/// What is to be answered to a probe that arrived on its group's socket.
+/// The answer to a probe that arrived on its group's socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProbeEcho {
-    /// Who probed.
+    /// The process that probed.
     pub(crate) to: Pid,
     /// The life that it probed in.
     pub(crate) incarnation: u32,
@@ -52,7 +52,7 @@ pub(crate) struct Inbound {
     turns: Vec<usize>,
     reads: u32,
     buffer: Vec<u8>,
-    /// What is left of the datagram that was read last, and whose it is.
+    /// The rest of the datagram that was read last, and its sender.
     rest: Range<usize>,
     from: Pid,
     assembly: MessageAssembly,
@@ -128,7 +128,7 @@ impl Inbound {
             }
             let index = *self.turns.last()?;
             if self.reads >= DATAGRAMS_MAX {
-                // What is left makes the socket ready again.
+                // The rest makes the socket ready again.
                 self.next_turn();
                 continue;
             }
@@ -139,7 +139,7 @@ impl Inbound {
                     return Some((self.from, MessageLocation::Assembled(place)));
                 }
                 Err(Errno::AGAIN) => self.next_turn(),
-                // What is reported here is of an earlier datagram of ours, which is lost.
+                // The reported error is of an earlier datagram of ours, which is lost.
                 Err(_) => self.reads += 1,
             }
         }
@@ -197,7 +197,7 @@ impl Inbound {
             told.counts.datagrams_strange += 1;
             return Ok(None);
         }
-        // What this process sent to a group comes back to it: it has had it already.
+        // A message of this process to a group comes back to it: it has had it already.
         if sender.pid == self.me || !is_current(sender, streams, told) {
             return Ok(None);
         }
@@ -227,8 +227,8 @@ impl Inbound {
     }
 }
 
-/// Whether a datagram is of the life in which its sender was connected last. One of a later life is
-/// lost, since nobody was told of that life yet, and has the sender dialled soon.
+/// Whether a datagram is of the incarnation in which its sender was connected last. One of a later incarnation is
+/// lost, since the protocol does not know that incarnation yet, and makes this process dial its sender soon.
 fn is_current(sender: DatagramSender, streams: &mut Streams, told: &mut CarrierEvents) -> bool {
     match streams.incarnation(sender.pid) {
         Some(known) if sender.incarnation < known => {

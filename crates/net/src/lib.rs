@@ -14,16 +14,16 @@
 //!   laws; the simulator's passes the same suite.
 //!
 //! Under load, a round costs one system call that asks what is ready, one that reads for each peer
-//! from which something came, and one that writes for each peer to which something goes, whatever the
+//! from which bytes arrived, and one that writes for each peer to which bytes go, for any
 //! number of messages; and for datagrams one that sends for 32 of them, and one that reads for each,
 //! in which 20 messages of 64 bytes fit. A message is copied once on its way out, behind others for the same peer, and
 //! not at all on its way in.
 //!
-//! - `secret.rs` is what processes prove to each other before they believe anything, and `settings_digest.rs` what must be
+//! - `secret.rs` is the proof that processes give each other before they believe anything, and `settings_digest.rs` the settings that must be
 //!   the same for both.
 //!
-//! Nothing is encrypted, and what follows the handshake is not proved: whoever can write into the network can
-//! speak for a process. Without a secret whoever reaches the ports can.
+//! Nothing is encrypted, and messages after the handshake are not proved: a user who can write into the network can
+//! speak for a process. Without a secret every user who reaches the ports can.
 #![forbid(unsafe_code)]
 
 mod carrier;

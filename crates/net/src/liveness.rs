@@ -1,8 +1,8 @@
-//! Whether a process to which no connection stands has died: it is dialled again and again, and if it takes
+//! The failure detector for processes without an open connection: it dials such a process again and again, and if the process takes
 //! no connection in [`ATTEMPTS`] attempts, it is dead. One that never started is found so, too. Where a process that lives can always be reached that
 //! is a perfect detector: it finds all who died, and nobody else.
 //!
-//! It stands beside the streams, which are dialled by one end only, and go on for ever.
+//! It is independent of the streams, which are dialled by one end only, and never stop dialling.
 
 use crate::sockets;
 use amcast_core::Pid;
@@ -17,7 +17,7 @@ const ATTEMPTS: u32 = 5;
 /// From one attempt to the next: long enough for a listener to be taken up again.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// When one that takes connections is dialled again, as long as none to it stands.
+/// When a process that takes connections is dialled again, as long as none to it is open.
 const LATER: Duration = Duration::from_secs(1);
 
 /// How long one may take to start before it is dialled: those of a cluster start together, or nearly so.
@@ -38,7 +38,7 @@ struct SuspectedPeer {
     due: Instant,
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 enum DialOutcome {
     Nothing,
     Taken,
@@ -71,7 +71,7 @@ impl LivenessProbe {
         doubt.get_or_insert(SuspectedPeer { failed: 0, dialled: None, due: now });
     }
 
-    /// A connection to `pid` stands.
+    /// A connection to `pid` is open.
     pub fn trust(&mut self, pid: Pid) {
         self.doubts[pid.index()] = None;
     }
@@ -82,7 +82,7 @@ impl LivenessProbe {
     }
 
     /// Goes on with what is due, and tells who is dead. One that takes a connection lives, and is looked
-    /// at again later if none stands by then.
+    /// at again later if none is open by then.
     pub fn look(&mut self, now: Instant, mut dead: impl FnMut(Pid)) {
         for at in 0..self.doubts.len() {
             let address = self.addresses[at];
@@ -139,7 +139,7 @@ mod tests {
         (lives, LivenessProbe::new(Pid(2), addresses, now), now)
     }
 
-    /// Who is found dead until `until`.
+    /// The processes found dead until `until`.
     fn found(reach: &mut LivenessProbe, until: Instant) -> Vec<Pid> {
         let mut dead = Vec::new();
         // The time is ours: nothing is waited for.
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(reach.next_due(), None, "connections to both stand");
         [0, 1].into_iter().for_each(|p| reach.doubt(Pid(p), now));
         assert_eq!(found(&mut reach, now + LATER / 2), [Pid(1)]);
-        // It lived, and dies before a connection stands.
+        // It lived, and dies before a connection is open.
         drop(lives);
         assert_eq!(found(&mut reach, now + LATER * 2), [Pid(0)]);
     }

@@ -1,4 +1,4 @@
-//! Who hears a group's multicast address: others get the group's datagrams one by one.
+//! The members that receive a group's multicast address: others get the group's datagrams one by one.
 //!
 //! Routers do not pass multicast on unless somebody configured them to, and switches may stop to. Then
 //! datagrams to the group are all lost for some of its members, for ever, while streams and unicast
@@ -95,7 +95,7 @@ pub(crate) struct Multicast {
     number: u32,
     /// When to probe next; none if there is nobody to probe for.
     due: Option<Instant>,
-    /// Connections that stood so far, when it was probed last.
+    /// Connections that were open so far, when it was probed last.
     connects: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a carrier is told at its start.
+//! The options of a carrier, given at its start.
 
 use crate::error::NetError;
 use crate::peer_identity::PeerIdentity;
@@ -34,7 +34,7 @@ pub enum Interface {
 /// Less would hold hardly anything but heads.
 const DATAGRAM_BYTES_MIN: usize = 256;
 
-/// What UDP over IPv4 takes at most.
+/// The most bytes that UDP over IPv4 takes.
 const DATAGRAM_BYTES_MAX: usize = 65_507;
 
 /// How a carrier behaves. All processes of a cluster should have the same.
@@ -42,13 +42,13 @@ const DATAGRAM_BYTES_MAX: usize = 65_507;
 pub struct NetOptions {
     /// The cluster's id: processes of others are refused.
     pub cluster_id: u64,
-    /// What the other processes of the cluster know, too, and nobody else does: who does not prove it is
+    /// The secret that the other processes of the cluster know, too, and nobody else does: a peer that does not prove it is
     /// believed nothing.
     pub secret: Secret,
     /// How many processes the cluster has, where a peer hosts several of them; 0 where each is one.
     /// Peers that say another number are refused.
     pub processes: u32,
-    /// What decides what the processes do: peers for which it is not the same are refused.
+    /// The settings on which the processes' behaviour depends: peers with other ones are refused.
     pub decides: SettingsDigest,
     /// By which number the disk is known on which this process keeps what it promised; 0 if it keeps
     /// nothing. No two disks have the same.
@@ -57,7 +57,7 @@ pub struct NetOptions {
     pub start: u64,
     /// Whether it began on its disk by asking the others what it had promised before.
     pub anew: bool,
-    /// What is known of each peer from earlier lives of this process; empty if nothing is.
+    /// The identity of each peer from earlier lives of this process; empty if nothing is known.
     pub known: Vec<PeerIdentity>,
     /// Where the chance in waiting times comes from. Each process draws its own from it, so that they
     /// do not dial all at once.

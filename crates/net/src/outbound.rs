@@ -112,7 +112,7 @@ impl Outbound {
         message: &[u8],
         told: &mut CarrierEvents,
     ) {
-        // What was put in before goes before it.
+        // Messages that were put in before go before it.
         self.seal(target);
         self.in_pieces = self.in_pieces.wrapping_add(1);
         let size = self.datagram_bytes - HEAD_BYTES - PIECE_BYTES;

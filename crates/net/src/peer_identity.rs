@@ -1,4 +1,4 @@
-//! What a process knows of a peer for good: its latest life, and on which disks it has begun.
+//! The lasting knowledge of a process about a peer: its latest incarnation, and the disks on which it has begun.
 //!
 //! A peer that was let in again with the memory of an earlier life, or of a disk that was replaced, has
 //! forgotten what it promised since. So a driver keeps this where it outlasts its process, and the
@@ -9,7 +9,7 @@ use crate::wire::ConnectionRefusal;
 /// Disks that were replaced, of which this many are known at the most; the oldest are forgotten.
 const REPLACED_MAX: usize = 64;
 
-/// What a peer says of itself, on which it rests whether it is let in.
+/// The claim of a peer about itself, which decides whether it is let in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PeerClaim {
     /// Which of its lives it is in.
@@ -22,12 +22,12 @@ pub struct PeerClaim {
     pub anew: bool,
 }
 
-/// What is known of a peer.
+/// The identity of a peer, as far as it is known.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PeerIdentity {
     /// The latest of its lives; none if it was never connected.
     pub life: Option<u32>,
-    /// The start that this life had; 0 if none was said.
+    /// The start of this incarnation; 0 if the peer gave none.
     pub start: u64,
     /// The disk on which it promised last; 0 if it keeps nothing, or was never connected.
     pub disk: u64,
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(known.admits(&copy(11)), Ok(()), "it connects again");
         assert_eq!(known.admits(&copy(12)), Err(ConnectionRefusal::Old));
         assert_eq!(known.admits(&PeerClaim { life: 4, ..copy(12) }), Ok(()), "its next life");
-        // What was written down before starts were told apart says nothing of them.
+        // Records from before starts were numbered say nothing of them.
         let known = PeerIdentity { start: 0, ..known };
         assert_eq!(known.admits(&copy(12)), Ok(()));
     }

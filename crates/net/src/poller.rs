@@ -1,4 +1,4 @@
-//! What is ready, sleeping until something is, and being woken by other threads.
+//! Readiness of sockets: sleeping until one is ready, and being woken by other threads.
 //!
 //! ```text
 //! sleeper                                      ringer
@@ -32,7 +32,7 @@ const AWAKE: u8 = 0;
 const ASLEEP: u8 = 1;
 const RUNG: u8 = 2;
 
-/// Whose event it is.
+/// The owner of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PollToken {
     Waker,
@@ -43,7 +43,7 @@ pub(crate) enum PollToken {
     Link(u32),
     /// A socket on which datagrams arrive.
     Datagrams(u32),
-    /// What the driver has the carrier watch: it looks at that by itself.
+    /// Descriptors of the driver that the carrier watches: the driver looks at them by itself.
     Other,
 }
 
@@ -85,8 +85,8 @@ struct WakerState {
 }
 
 impl Waker {
-    /// Wakes the loop if it sleeps, and keeps it from sleeping once if it does not. What the caller
-    /// stored before is seen by the loop.
+    /// Wakes the loop if it sleeps, and keeps it from sleeping once if it does not. Stores of the caller
+    /// before the call are seen by the loop.
     pub fn ring(&self) {
         if self.0.word.swap(RUNG, Ordering::AcqRel) == ASLEEP {
             // It cannot fail but by being rung 2^64 times, and then it is awake.
@@ -99,7 +99,7 @@ impl Waker {
 pub(crate) struct Poller {
     epoll: Arc<OwnedFd>,
     bell: Waker,
-    /// What the last look found and was not asked for yet.
+    /// Events that the last look found and that were not asked for yet.
     events: Vec<(PollToken, EventFlags)>,
 }
 

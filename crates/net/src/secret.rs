@@ -1,8 +1,8 @@
-//! What the nodes of a cluster know and strangers do not.
+//! The secret of a cluster's nodes, which strangers do not know.
 //!
 //! Each end of a connection proves that it knows it before the other one believes, learns or tells
-//! anything: whoever is let in may speak for a node. A proof is an HMAC with SHA-256 over numbers that both
-//! ends drew for this connection alone, and over what is said, so that none serves twice. What follows on the connection is
+//! anything: a peer that is let in may speak for a node. A proof is an HMAC with SHA-256 over numbers that both
+//! ends drew for this connection alone, and over the proved bytes, so that none serves twice. Later bytes of the connection are
 //! neither encrypted nor proved: that is for networks that nobody else reads or writes.
 
 use ring::hmac;
@@ -27,12 +27,12 @@ pub type Nonce = [u8; NONCE_BYTES];
 /// Shows that its sender knows the secret.
 pub type Proof = [u8; PROOF_BYTES];
 
-/// What a proof is for: one for the one does not serve for another.
+/// The purpose of a proof: one for the one does not serve for another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// Who was dialled knows the secret.
+    /// The dialled process knows the secret.
     Challenge,
-    /// Who dialled does, and says this.
+    /// The dialling process knows it, and sends this hello.
     Ask,
     /// The answer to that.
     Answer,
@@ -40,7 +40,7 @@ pub enum Purpose {
     Control,
     /// See `Control`.
     ControlAnswer,
-    /// What datagrams are known by.
+    /// The number of datagrams.
     Datagram,
 }
 
@@ -68,7 +68,7 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// The secret that is written in `text`, what stands around it left out.
+    /// The secret that is written in `text`, without surrounding space.
     ///
     /// # Errors
     /// When it has fewer than 32 bytes, or more than 4096; the sentence says so.
@@ -88,7 +88,7 @@ impl Secret {
         self.0.is_empty()
     }
 
-    /// The proof of whoever knows it, over these parts.
+    /// The proof of a holder of the secret, over these parts.
     pub fn prove(&self, purpose: Purpose, parts: &[&[u8]]) -> Proof {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
         let signed = hmac::sign(&key, &Self::said(purpose, parts));
@@ -103,7 +103,7 @@ impl Secret {
         hmac::verify(&key, &Self::said(purpose, parts), proof).is_ok()
     }
 
-    /// A number for the datagrams of the cluster of this number, that whoever does not know the secret cannot guess;
+    /// A number for the datagrams of the cluster of this number, which a process without the secret cannot guess;
     /// it travels in clear.
     pub fn datagram_id(&self, cluster: u64) -> u64 {
         if self.is_none() {

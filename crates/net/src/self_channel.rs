@@ -2,10 +2,10 @@
 
 use core::ops::Range;
 
-/// Length, in bytes, of what stands in front of a message.
+/// Length, in bytes, of the head of a message.
 const LENGTH: usize = size_of::<usize>();
 
-/// What a process sent to itself. It holds what the protocol has in flight to itself and no more, so
+/// Messages of a process to itself. It holds the messages that the protocol has in flight to itself and no more, so
 /// it is bounded as the protocol is.
 #[derive(Debug, Default)]
 pub(crate) struct SelfChannel {
@@ -28,7 +28,7 @@ impl SelfChannel {
         self.filling.len() + self.giving.len() - self.given
     }
 
-    /// Begins a round. What was not taken out of the last one comes first.
+    /// Begins a round. Messages that were not taken out of the last one come first.
     pub(crate) fn begin_round(&mut self) {
         if self.given == self.giving.len() {
             self.giving.clear();

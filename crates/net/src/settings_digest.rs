@@ -1,11 +1,11 @@
-//! What decides what the processes of a cluster do, as far as it can be compared from afar: a mark of each
+//! The settings on which the behaviour of a cluster's processes depends, as far as they can be compared from afar: a mark of each
 //! thing. Processes for which anything of it is not the same would come to different states, and nobody
 //! would notice: so they do not talk to each other, and say what it is.
 
 use amcast_core::codec::{ByteReader, Codec, CodecError};
 use ring::digest::{Context, SHA256};
 
-/// How many things are told apart by name; those beyond share the last mark.
+/// How many settings are distinguished by name; those beyond share the last mark.
 pub const MARKS: usize = 48;
 
 /// A mark of each thing that decides, in an order that all processes of a cluster have.

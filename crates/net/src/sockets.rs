@@ -61,11 +61,11 @@ pub(crate) fn dial(address: SocketAddr) -> Result<OwnedFd, Errno> {
         Err(errno) => return Err(errno),
     }
     // Where nobody listens, a socket on the same machine may be given the very port that it dials,
-    // and connect to itself: whoever belongs there could not open the port while it does.
+    // and connect to itself: the rightful owner could not open the port while it does.
     if address_of(&fd)? == address { Err(Errno::CONNREFUSED) } else { Ok(fd) }
 }
 
-/// Whether the connection begun by [`dial`] stands.
+/// Whether the connection begun by [`dial`] is open.
 pub(crate) fn dialled(fd: &OwnedFd) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
 }
@@ -156,7 +156,7 @@ fn index_of(interface: Interface) -> u32 {
 
 /// Asks for a buffer of that size for what arrives; remarks if the system gives less.
 pub(crate) fn enlarge(fd: &OwnedFd, asked: usize, told: &mut CarrierEvents) {
-    // Who may exceed the system's bound does; the others get what it allows.
+    // A process that may exceed the system's bound does; the others get the allowed size.
     if sockopt::set_socket_recv_buffer_size_force(fd, asked).is_err()
         && let Err(errno) = sockopt::set_socket_recv_buffer_size(fd, asked)
     {
@@ -175,7 +175,7 @@ pub(crate) fn enlarge(fd: &OwnedFd, asked: usize, told: &mut CarrierEvents) {
     }
 }
 
-/// What every connection gets, whoever dialled. An option that the system refuses is done without.
+/// The options of every connection, from either end. An option that the system refuses is done without.
 pub(crate) fn tune(fd: &OwnedFd, options: &NetOptions, told: &mut CarrierEvents) {
     let silence = Duration::from_nanos(options.silence_max.0);
     let probe = (silence / 4).max(Duration::from_secs(1));

@@ -122,7 +122,7 @@ enum NamespaceEvent {
     Datagram(u64),
 }
 
-/// What both ends heard, and whether they shall end.
+/// The inputs to both ends, and whether they shall end.
 #[derive(Default)]
 struct EventBoard {
     heard: Mutex<([Vec<NamespaceEvent>; 2], bool)>,
@@ -225,7 +225,7 @@ fn end(
     }
 }
 
-/// Law 1 of everything that one end heard: a gap, and nothing but a gap, where a break was said.
+/// Law 1 of all inputs to one end: a gap, and nothing but a gap, where a break was reported.
 fn judge(heard: &[NamespaceEvent]) {
     let (mut next, mut broke) = (0, false);
     for event in heard {

@@ -1,4 +1,4 @@
-//! What carriers do with peers that are wrong, slow, new or gone. On loopback; each test has an
+//! Carriers and peers that are wrong, slow, new or gone. On loopback; each test has an
 //! address of its own and waits for what must come, never for a time to pass.
 
 use amcast_core::messages::{Lane, MessageInput, MessageOutput};
@@ -49,7 +49,7 @@ fn started(count: usize, options: &NetOptions) -> (Vec<PeerConfig>, Vec<Carrier>
     (peers, carriers)
 }
 
-/// What was heard of whom, messages by their first byte.
+/// The inputs from each peer, messages by their first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PeerEvent {
     Up(Pid),
@@ -206,7 +206,7 @@ fn what_is_not_this_program_is_turned_away() {
     }
 }
 
-/// What C says to A when it dials it.
+/// The hello of C to A when it dials it.
 fn asking(incarnation: u32, processes: u32) -> Hello {
     let (said, cluster, disk, start, anew) = (HandshakeMessage::Ask, 0, 0, 0, false);
     let (from, to, decides) = (C, A, SettingsDigest::default());
@@ -581,7 +581,7 @@ fn a_refusal_of_another_copy_at_this_address_is_not_meant_for_the_one_that_is_th
     until(&mut [&mut b, &mut wrong], |all, _| {
         remarks(all[0]).iter().any(|r| matches!(r, NetDiagnostic::Refused { pid: Some(A), .. }))
     });
-    // What B says next at this address is still about the other one.
+    // The next hello of B at this address is still about the other one.
     drop(wrong);
     let again = BoundPorts::open(peers[0].tcp, peers[0].udp).expect("it is free again");
     let mut right = claiming(A, &copy(11), &[], &peers, again);
@@ -607,7 +607,7 @@ fn who_dials_tells_the_one_that_it_does_not_go_on_with() {
     let _limit = amcast_test_policy::time_limit();
     let (peers, ports) = unstarted(2);
     let [a, b] = <[BoundPorts; 2]>::try_from(ports).expect("two");
-    // What it knows outlasted an earlier life of it.
+    // Its knowledge outlasted an earlier life of it.
     let known = [
         PeerIdentity { life: Some(5), start: 0, disk: 8, replaced: vec![7] },
         PeerIdentity::default(),
@@ -632,7 +632,7 @@ fn who_dials_tells_the_one_that_it_does_not_go_on_with() {
         "{said:?}"
     );
     assert_eq!(b.connected(A), None);
-    // Whoever takes its place is not meant by what is said next.
+    // A process that takes its place is not meant by the next refusal.
     drop(old);
     let again = BoundPorts::open(peers[0].tcp, peers[0].udp).expect("it is free again");
     let mut new = machine(A, 6, 9, &[], &peers, again);

@@ -95,7 +95,7 @@ mod tests {
             let promises: BTreeSet<_> = entry.about().promises.iter().collect();
             let mut broken: BTreeSet<_> =
                 mutants(entry.name()).iter().flat_map(|m| m.breaks).collect();
-            // What services promise by its read index.
+            // The promise of services by its read index.
             assert_eq!(broken.remove(&Property::Linearizable), entry.capabilities().read_index);
             assert_eq!(promises, broken, "{}", entry.name());
         }

@@ -1,4 +1,4 @@
-//! What members of a group say to each other, read from any bytes: for tests that feed nonsense.
+//! Messages between members of a group, read from any bytes: for tests that feed nonsense.
 
 use crate::layers::vsync::VsyncPacket;
 use crate::total::OrderingMessage;

@@ -26,17 +26,17 @@
 use amcast_core::{Config, Param, Property};
 use core::marker::PhantomData;
 
-/// What there is to know of one mutant.
+/// The description of one mutant.
 #[derive(Clone, Copy, Debug)]
 pub struct MutantInfo {
     /// Its name: a value of the parameter `mutant`.
     pub name: &'static str,
-    /// What it does wrong, in a sentence.
+    /// Its mistake, in a sentence.
     pub what: &'static str,
-    /// Promised properties that its runs are seen to break; none where what breaks is what the driver is
-    /// owed.
+    /// Promised properties that its runs are seen to break; none where it breaks the contract with
+    /// its driver.
     pub breaks: &'static [Property],
-    /// What shows it where random runs hardly ever do: the repository's file of a scenario, a seed or a test.
+    /// The run that shows it where random runs hardly ever do: the repository's file of a scenario, a seed or a test.
     pub shown_by: Option<&'static str>,
 }
 
@@ -44,7 +44,7 @@ pub struct MutantInfo {
 pub trait Mutant: Copy + Eq + 'static {
     /// All of them, in the order of declaration.
     const ALL: &'static [Self];
-    /// What there is to know of each, in the same order.
+    /// The description of each, in the same order.
     const INFO: &'static [MutantInfo];
     /// The parameter that switches one on: `none`, or a mutant's name.
     const PARAM: Param;
@@ -100,7 +100,7 @@ impl<M: Mutant> Mutants<M> {
     }
 }
 
-/// The only one, if there is one: what stands behind `shown_by`.
+/// The only one, if there is one: the text behind `shown_by`.
 pub(crate) const fn only(all: &[&'static str]) -> Option<&'static str> {
     match all {
         [one] => Some(one),

@@ -26,7 +26,7 @@
 //! **replica** takes each message through the steps that the tags in the code name:
 //! 1. `[Skeen 1]` The message comes. It gets a timestamp above all that this group has seen, which
 //!    is proposed to the other destinations, and a place in the queue.
-//! 2. `[Skeen 2]` Proposals of the others come, perhaps ahead of the message. The final timestamp is
+//! 2. `[Skeen 2]` Proposals of the others arrive, perhaps ahead of the message. The final timestamp is
 //!    the largest of all destinations' proposals; ties are broken by the message's id.
 //! 3. `[Skeen 3]` The message is in front of the queue and its timestamp is final: it is delivered
 //!    and acknowledged. No other can get in front any more: the timestamps of those behind it only
@@ -47,7 +47,7 @@
 //! # Deviations
 //! Acknowledgements are ours: the original has an unbounded client. The queue is ordered by the
 //! largest proposal so far and not by the own one, which delivers no later and often earlier.
-//! What a stream that breaks took with it is not sent again; the break is noted.
+//! Messages that a broken stream lost are not sent again; the break is noted.
 //!
 //! # Read first
 //! `SkeenReplica::on_cast`, `SkeenReplica::on_proposal`, `SkeenReplica::deliver_ready`.
@@ -172,7 +172,7 @@ impl Entry for Skeen {
     }
 }
 
-/// What the processes of a cluster agree on.
+/// The common knowledge of the processes of a cluster.
 #[derive(Clone, Copy, Debug)]
 struct SkeenShape {
     /// Of one replica a group.

@@ -42,7 +42,7 @@ const HASTY: &TrialValues = &[
 ];
 
 /// Rings with room for a few messages, and replicas that tell of themselves more often than a slow
-/// write takes: who is slow is left behind, and asks for the state again and again.
+/// write takes: a slow member lags too far, and asks for the state again and again.
 const TIGHT: &TrialValues = &[
     ("xfer_lines", &["16", "32", "64"]),
     ("log_lines", &["16", "16", "32"]),
@@ -71,7 +71,7 @@ const PACKETS: &TrialValues = &[
 const LAPS: &[&str] = &["8192", "32", "40", "64"];
 
 /// Which rings there are, how they are merged, and how much is on the way, for protocols that have any:
-/// of some runs nearly every member is left behind. Drawn from a stream of their own.
+/// of some runs nearly every member lags too far. Drawn from a stream of their own.
 const RINGS: &TrialValues = &[
     ("rings", &["global", "global", "pairs", "independent"]),
     ("m", &["1", "1", "2", "7"]),

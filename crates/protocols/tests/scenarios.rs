@@ -19,7 +19,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// What the file must say, and which protocol it runs. Panics if a promise is broken.
+/// The expected content of the file, and its protocol. Panics if a promise is broken.
 fn played(path: &Path, text: &str) -> (String, &'static str) {
     let name = path.display();
     let scenario = Scenario::read(text, &catalog::find).unwrap_or_else(|e| panic!("{name}: {e}"));

@@ -34,9 +34,9 @@ impl Codec for DeliveredMessage {
 /// The application of one process in one life.
 #[derive(Debug, Default)]
 pub(crate) struct App {
-    /// What it has delivered, its installed state included.
+    /// Its deliveries, its installed state included.
     pub log: Vec<DeliveredMessage>,
-    /// The position that was said to be applied last.
+    /// The position that was reported applied last.
     pub applied: u64,
     /// Whether it will say so again without being asked.
     pub applying: bool,
@@ -54,12 +54,12 @@ pub(crate) struct App {
     pub awaited: Option<u64>,
     /// How many states it was given whole.
     pub installs: u64,
-    /// What is known of the host, if there is one in its place.
+    /// The view of the host, if there is one in its place.
     pub above: HostView,
 }
 
-/// What is known of the replica of a service above a process. Then the log begins behind the state that the
-/// process went on from last.
+/// The knowledge about the replica of a service above a process. With one the log begins behind the state that the
+/// process continued from last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HostView {
     /// The position of that state.
@@ -68,7 +68,7 @@ pub(crate) struct HostView {
     pub before: usize,
     /// How many deliveries of the group the ledger has for this life of the process.
     pub entered: usize,
-    /// The highest position of a state that the process was told to be in force.
+    /// The highest position of a state that was reported to the process as in force.
     pub in_force: u64,
     /// The highest position that the host said to be applied.
     pub applied: u64,

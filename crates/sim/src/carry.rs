@@ -299,7 +299,7 @@ impl SimulatedRun<'_> {
         item: DeliveredMessage,
     ) -> Result<(), Breach> {
         let process = &mut self.procs[p.index()];
-        // With a host, a state may have come first that holds what is delivered later.
+        // With a host, an earlier state may hold later deliveries already.
         let entered = process.app.above.entered;
         process.app.above.entered = entered.max(place + 1);
         let is_first = self.above.host.is_none() || place >= entered;
@@ -311,7 +311,7 @@ impl SimulatedRun<'_> {
         Ok(())
     }
 
-    /// In a closed loop a delivery may let its sender go on.
+    /// In a closed loop a delivery may release its sender.
     fn release_closed(&mut self, m: amcast_core::MsgId) {
         if self.ledger.reached(m) && !self.procs[m.sender.index()].backlog.is_empty() {
             self.queue.push(self.now, HarnessTimer::Go(m.sender));
@@ -344,7 +344,7 @@ impl SimulatedRun<'_> {
             self.ledger.check_item(p, &item)?;
             self.add(p, item)?;
         }
-        // What is installed counts as applied, but it takes its time to be in force.
+        // An installed state counts as applied, but it takes its time to be in force.
         let app = &mut self.procs[p.index()].app;
         app.installs += 1;
         (app.applied, app.awaited) = (position, Some(position));

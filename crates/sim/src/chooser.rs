@@ -2,14 +2,14 @@
 //! that enumerates every choice.
 //!
 //! The one rule: **0 is the ordinary choice** (no fault, the shortest delay). A list that ends
-//! early goes on with zeros, so a run is shrunk by cutting its list, and exploration goes from the
+//! early continues with zeros, so a run is shrunk by cutting its list, and exploration goes from the
 //! ordinary run outwards.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use amcast_core::rng::Rng;
 
-/// What chance is drawn for. Each has a stream of its own, so that a new use of chance in one does
+/// The purposes of chance. Each has a stream of its own, so that a new use of chance in one does
 /// not shift the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Concern {
@@ -21,19 +21,19 @@ pub enum Concern {
     Disk,
     /// Which faults strike, and when.
     Faults,
-    /// What is multicast.
+    /// The multicasts.
     Workload,
     /// When processes look and act.
     Schedule,
-    /// What oracles say, and when.
+    /// The claims of oracles, and their times.
     Oracle,
-    /// Who leaves its group by choice, and when.
+    /// The members that leave their groups by choice, and when.
     Leaves,
     /// Which ways between two processes fail for long, and when.
     Ways,
-    /// Who falls silent again and again, and when.
+    /// The members that fall silent again and again, and when.
     Silences,
-    /// Who is set a barrier, and when.
+    /// The processes that receive a barrier, and when.
     Barriers,
     /// Which replicas are gone in turn, and when.
     Successions,
@@ -82,7 +82,7 @@ impl Concern {
     }
 }
 
-/// What was chosen in a run, a list for each concern.
+/// The choices of a run, a list for each concern.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Choices {
     lists: [Vec<u64>; Concern::COUNT],
@@ -114,7 +114,7 @@ impl Choices {
         self.lists.iter().flatten().filter(|&&choice| choice != 0).count()
     }
 
-    /// Drops zeros from the ends: they are what a list that ends goes on with.
+    /// Drops zeros from the ends: a list that ends continues with them anyway.
     pub fn trim(&mut self) {
         for list in &mut self.lists {
             let used = list.iter().rposition(|&choice| choice != 0).map_or(0, |last| last + 1);
@@ -185,7 +185,7 @@ impl Chooser {
         least + self.spread(concern, most.saturating_sub(least).saturating_add(1))
     }
 
-    /// What was chosen so far.
+    /// The choices so far.
     pub fn record(&self) -> &Choices {
         &self.record
     }

@@ -1,4 +1,4 @@
-//! What a protocol owes with the events that it reports ([`ProtocolEvent`]), as far as one process shows it:
+//! The duties of a protocol with the events that it reports ([`ProtocolEvent`]), as far as one process shows them:
 //! the states that it goes through, and what it must not report or do in each.
 //!
 //! ```text
@@ -21,7 +21,7 @@ enum Membership {
     Excluded,
 }
 
-/// What it has said of stopping.
+/// Its reports of stopping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stopping {
     /// It was not asked to leave.
@@ -34,12 +34,12 @@ enum Stopping {
     Left,
 }
 
-/// What one process has reported in this life.
+/// The reports of one process in this life.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventContract {
     membership: Membership,
     stopping: Stopping,
-    /// It lacks state, and has not said that it has caught up.
+    /// It misses state, and has not reported that it has caught up.
     lagging: bool,
     /// How often it said in this life which state it needs.
     needs: u64,
@@ -90,7 +90,7 @@ impl EventContract {
     /// whose deliveries and installed states have reached `position`.
     ///
     /// # Errors
-    /// What it must not do.
+    /// The forbidden action.
     pub(crate) fn report(
         &mut self,
         event: ProtocolEvent,

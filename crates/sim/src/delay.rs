@@ -15,7 +15,7 @@ pub enum Delay {
     HeavyTail {
         /// The shortest.
         least: Span,
-        /// What half of the draws stay below, beyond `least`.
+        /// The bound below which half of the draws stay, beyond `least`.
         scale: Span,
         /// The longest.
         most: Span,

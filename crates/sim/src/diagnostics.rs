@@ -1,4 +1,4 @@
-//! What becomes of notes: they are told to who listens, and rare branches are counted. Nothing of a run
+//! The handling of notes: an observer of the run receives them, and rare branches are counted. Nothing of a run
 //! depends on them.
 
 use crate::run::RunEvent;

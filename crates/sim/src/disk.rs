@@ -201,13 +201,13 @@ impl SimDisk {
         *file = SimFile { life, used, stalled_until, full_until, lost: true, ..SimFile::default() };
     }
 
-    /// Whether what a process had on its disk is gone, or a part of it: it is told so at each start until
+    /// Whether the log of a process on its disk is gone, or a part of it: each start reports it until
     /// a record that it awaits is durable, or [`settle`](Self::settle).
     pub fn lost(&self, p: Pid) -> bool {
         self.files[p.index()].lost
     }
 
-    /// What a process wrote since its log was lost survives it from here on, durable or not.
+    /// Records that a process wrote since its log was lost survive it from here on, durable or not.
     pub fn settle(&mut self, p: Pid) {
         self.files[p.index()].lost = false;
     }
@@ -245,8 +245,8 @@ impl SimDisk {
         self.files[p.index()].used
     }
 
-    /// Whether the machine of a process failed since it wrote its last record: it is told so at each
-    /// start until it has written what follows from that.
+    /// Whether the machine of a process failed since it wrote its last record: each start reports it
+    /// until the process has written the records that follow from that.
     pub fn torn(&self, p: Pid) -> bool {
         self.files[p.index()].torn
     }

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use amcast_core::step::{PayloadRange, Ticket};
 use amcast_core::{Durability, Gid, Medium, Outbox, Pid, Span};
 
-/// What ends with a process.
+/// The end of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ProcessEnd {
     /// Nothing else: its log is as it was written.
@@ -47,7 +47,7 @@ impl SimulatedRun<'_> {
         }
     }
 
-    /// What a process that has no room for a record does.
+    /// The reaction of a process that has no room for a record.
     pub(crate) fn stop_if_refused(&mut self, p: Pid) -> bool {
         let refused = core::mem::take(&mut self.refused);
         if refused {
@@ -76,7 +76,7 @@ impl SimulatedRun<'_> {
         if spared { ProcessEnd::Process } else { end }
     }
 
-    /// What the end of a process does to its log.
+    /// The effect of a process's end on its log.
     pub(crate) fn end_log(&mut self, p: Pid, end: ProcessEnd) {
         match end {
             ProcessEnd::Process => self.disk.stop(p),
@@ -107,7 +107,7 @@ impl SimulatedRun<'_> {
     /// Whether a process knows what it knew, or will when it starts again.
     fn remembers(&self, p: Pid) -> bool {
         let process = &self.procs[p.index()];
-        // What awaits no disk knows more than is durable.
+        // A protocol that awaits no disk knows more than is durable.
         let whole = match self.entry.capabilities().durability {
             Durability::Synced => true,
             _ if process.alive() => process.fit,
@@ -147,7 +147,7 @@ impl SimulatedRun<'_> {
     }
 
     /// How long a process is dead that was to be so for `down`: as long, but of each group a
-    /// majority comes back, be it at the end of all faults. Who lost its disk does not count before
+    /// majority comes back, be it at the end of all faults. A process that lost its disk does not count before
     /// it has kept again as much as it had.
     pub(crate) fn down(&mut self, p: Pid, down: Option<Span>) -> Option<Span> {
         let group = self.procs[p.index()].group;

@@ -1,4 +1,4 @@
-//! What the simulator does at an event that a protocol reports, as any driver has to, and the check that the
+//! The simulator's reaction to an event that a protocol reports, as any driver has to react, and the check that the
 //! protocol keeps its part of the contract (`contract.rs`).
 
 use crate::ledger::Breach;
@@ -10,10 +10,10 @@ use alloc::vec::Vec;
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Gid, Pid, ProtocolEvent, Role};
 
-/// What the processes of a group must agree on in what they report.
+/// The facts on which the reports of a group's processes must agree.
 #[derive(Debug, Default)]
 pub(crate) struct EventRecord {
-    /// Who leads a group in an epoch.
+    /// The leader of a group in an epoch.
     coordinators: BTreeMap<(Gid, u64), Pid>,
     /// The members of each view, a bit each.
     views: BTreeMap<(Gid, u64), u32>,
@@ -102,7 +102,7 @@ impl SimulatedRun<'_> {
         self.emit(&TraceEvent::View { t, p, view: &name, members: &members });
     }
 
-    /// The group of a process goes on without it: it counts as failed, and as a new process from
+    /// The group of a process continues without it: it counts as failed, and as a new process from
     /// here on, that has nothing yet.
     fn excluded(&mut self, p: Pid) {
         let t = self.now;

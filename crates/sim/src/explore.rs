@@ -39,7 +39,7 @@ impl Default for Exploration {
     }
 }
 
-/// What came of an exploration.
+/// The result of an exploration.
 #[derive(Clone, Debug)]
 pub struct ExplorationResult {
     /// How many runs were made.
@@ -94,7 +94,7 @@ pub fn explore(
 
 /// Judges runs: hears the events of each, then says whether it failed.
 pub trait RunJudge {
-    /// An event of the run that goes on.
+    /// An event of the present run.
     fn event(&mut self, event: &TraceEvent<'_>);
     /// The run is over. Whether it failed.
     fn failed(&mut self, report: &RunReport) -> bool;

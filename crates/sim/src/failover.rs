@@ -1,4 +1,4 @@
-//! What a run shows of failover: how often leaders change, with what in flight, and how many replicas
+//! Counts of failover in a run: how often leaders change, with what in flight, and how many replicas
 //! lose state and get it back.
 
 use crate::world::SimulatedRun;
@@ -15,11 +15,11 @@ pub struct Failover {
     /// Multicasts to several groups, counted anew at each change of a leader, that were then not yet
     /// delivered by every living replica of their destinations.
     pub in_flight: u64,
-    /// Replicas that found that they lack part of the log, or were told so, without a crash.
+    /// Replicas that found that they miss part of the log, or learned so, without a crash.
     pub left_behind: u64,
     /// Replicas that had all state again after a crash.
     pub transfers_after_crash: u64,
-    /// Replicas that had all state again after they were left behind.
+    /// Replicas that had all state again after they had lagged too far.
     pub transfers_when_left_behind: u64,
 }
 
@@ -47,7 +47,7 @@ impl Failover {
     }
 }
 
-/// Why a replica lacks state.
+/// The reason why a replica misses state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cause {
     Crash,
@@ -60,7 +60,7 @@ pub(crate) struct FailoverCounter {
     pub counts: Failover,
     /// By group: who led it last.
     led: Vec<Option<Pid>>,
-    /// By process: why it lacks state, if it does.
+    /// By process: the reason why it misses state, if it does.
     lacks: Vec<Option<Cause>>,
 }
 
@@ -83,7 +83,7 @@ impl FailoverCounter {
         self.lacks[p.index()] = Some(Cause::Crash);
     }
 
-    /// A process says that it lacks state.
+    /// A process reports that it misses state.
     pub(crate) fn recovering(&mut self, p: Pid) {
         let lacks = &mut self.lacks[p.index()];
         if lacks.is_none() {

@@ -79,7 +79,7 @@ impl Profile {
 pub enum Fault {
     /// A process dies. Skipped if it would leave a group without what the entry assumes.
     Crash {
-        /// Who.
+        /// The process.
         p: Pid,
         /// Whether it dies in the middle of its next step's outputs, and not between two steps.
         mid_step: bool,
@@ -91,14 +91,14 @@ pub enum Fault {
     /// die now; whose machine may not fail now, because the others do not know what it would lose,
     /// dies alone.
     Power {
-        /// Who, and how long each is dead; for ever if none.
+        /// The processes, and how long each is dead; for ever if none.
         outages: Vec<(Pid, Option<Span>)>,
         /// How many records each loses, as far as so many were not durable; drawn if none.
         lost: Option<u64>,
     },
     /// Nothing that a process has written becomes durable for a while.
     Stall {
-        /// Who.
+        /// The process.
         p: Pid,
         /// How long.
         span: Span,
@@ -106,7 +106,7 @@ pub enum Fault {
     /// The disk of a process is full for a while: if it writes a record, it dies there, and comes
     /// back when there is room.
     Full {
-        /// Who.
+        /// The process.
         p: Pid,
         /// How long.
         span: Span,
@@ -114,17 +114,17 @@ pub enum Fault {
     /// The machine of a process fails with its disk, and is replaced by one with an empty disk. Spared
     /// is whose group could not do without what it had.
     Replace {
-        /// Who.
+        /// The process.
         p: Pid,
         /// How long it is dead.
         span: Span,
     },
     /// One of the durable records of a process cannot be read any more. As long as the process lives it
-    /// is told so when it asks for it; at the next start its log is cut there, as a repair does and a start that
+    /// learns so when it asks for it; at the next start its log is cut there, as a repair does and a start that
     /// finds that the log was cut short: all durable records from there on are gone, and it
-    /// is told that its log is lost. Spared is whose group could not do without what it had.
+    /// learns that its log is lost. A process is spared whose group could not do without its records.
     Damage {
-        /// Who.
+        /// The process.
         p: Pid,
         /// Which record: so many in a million of those that are there are before it.
         ppm: u64,
@@ -132,13 +132,13 @@ pub enum Fault {
     /// The application of a process takes a checkpoint, beside those that it takes by itself. That
     /// is no fault, but where it falls between faults matters.
     Checkpoint {
-        /// Who.
+        /// The process.
         p: Pid,
     },
     /// A process is asked to leave its group, and stops when it has, or when it may; if neither comes
     /// in time it is ended. Skipped if it would leave a group without what the entry assumes.
     Leave {
-        /// Who.
+        /// The process.
         p: Pid,
         /// How long it may take.
         patience: Span,
@@ -147,7 +147,7 @@ pub enum Fault {
     },
     /// A process takes no step for a while; its connections stand, and what comes waits for it.
     Pause {
-        /// Who.
+        /// The process.
         p: Pid,
         /// How long.
         span: Span,
@@ -170,7 +170,7 @@ pub enum Fault {
         /// How long.
         span: Span,
     },
-    /// Nothing passes from a process to another one, and neither is told of it.
+    /// Nothing passes from a process to another one, and neither is notified.
     Way {
         /// From whom.
         from: Pid,
@@ -179,24 +179,24 @@ pub enum Fault {
         /// How long.
         span: Span,
     },
-    /// A process is told that another, which lives, seems to have failed.
+    /// The oracle reports to a process that another, which lives, seems to have failed.
     Suspicion {
-        /// Who is told.
+        /// The receiver of the report.
         to: Pid,
         /// Of whom.
         of: Pid,
-        /// How long until it is told otherwise.
+        /// How long until the oracle corrects it.
         span: Span,
     },
-    /// A process is told of a leader that is not the one the oracle tells the others of.
+    /// The oracle names to a process a leader that is not the one it names to the others.
     WrongLeader {
-        /// Who is told.
+        /// The receiver of the report.
         to: Pid,
         /// Of which group.
         group: Gid,
-        /// The leader it is told of.
+        /// The reported leader.
         leader: Pid,
-        /// How long until it is told otherwise.
+        /// How long until the oracle corrects it.
         span: Span,
     },
 }
@@ -206,7 +206,7 @@ pub enum Fault {
 pub enum FaultTime {
     /// At this time.
     Time(Time),
-    /// Before the carriers and timers do their so-manyth thing: for exploration, which goes
+    /// Before the carriers and timers do their so-manyth action: for exploration, which tries
     /// through all of them.
     Event(u64),
 }
@@ -216,7 +216,7 @@ pub enum FaultTime {
 pub struct Strike {
     /// When.
     pub at: FaultTime,
-    /// What.
+    /// The fault.
     pub fault: Fault,
 }
 
@@ -228,7 +228,7 @@ pub fn assumes(about: &About, assumption: Assumption) -> bool {
 /// The longest pause, and the longest time that nothing becomes durable.
 const PAUSE_MAX: Span = Span::secs(2);
 
-/// What else bounds the faults of a run.
+/// Further bounds of the faults of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FaultBounds {
     /// When the faults end.
@@ -437,7 +437,7 @@ impl FaultDrawing<'_> {
         Fault::Full { p, span: self.span(self.faulty_part()) }
     }
 
-    /// What befalls processes that keep a log.
+    /// The faults of processes that keep a log.
     fn of_logs(&mut self, profile: Profile, replaces: bool) {
         if profile.has(Profile::Crash) {
             self.some(3, Self::power);
@@ -537,7 +537,7 @@ impl FaultDrawing<'_> {
         Fault::Pause { p, span: self.outage(PAUSE_MAX.min(self.faulty_part())) }
     }
 
-    /// What a replica writes arrives late, and often what others write to it as well.
+    /// The writes of a replica arrive late, and often those of others to it as well.
     fn slow_writer(&mut self) -> Fault {
         let p = if self.strikes_leader() { self.likely_leader() } else { self.replica() };
         let both = self.pick(2) == 1;
@@ -575,7 +575,7 @@ impl FaultDrawing<'_> {
 
     fn wrong_leader(&mut self) -> Fault {
         let (to, leader) = (self.process(), self.replica());
-        // Who takes itself for the leader acts on it.
+        // A process that takes itself for the leader acts on it.
         let to = if self.strikes_leader() { leader } else { to };
         let group = self.cluster.group_of(leader).unwrap_or(Gid(0));
         Fault::WrongLeader { to, group, leader, span: self.span(self.faulty_part()) }

@@ -193,7 +193,7 @@ impl RunHash {
     }
 }
 
-/// What a medium is asked for, as part of the hash.
+/// A request to a medium, as part of the hash.
 pub(crate) trait HashableMedium<M: Medium> {
     fn hash(&self, hash: &mut RunHash, outbox: &Outbox<M>);
 }

@@ -3,11 +3,11 @@
 //!
 //! A *node* hosts one replica of every group: the processes of one rank. They start and die together, and a
 //! fault that strikes one of them strikes all that a node has one of: the machine, the disk, the connections.
-//! One host stands for all nodes of the cluster, and keeps them apart by itself. It sees what a driver of the
+//! One host serves all nodes of the cluster, and keeps them apart by itself. It sees all that a driver of the
 //! real world sees of a protocol ([`Output`](amcast_core::Output)), and answers with [`HostRequest`]s; when it
 //! answers is its own choice, by its [deadline](Host::deadline).
 //!
-//! The plan of such a run has no multicasts and no barriers: all of them are the host's. What it multicasts is
+//! The plan of such a run has no multicasts and no barriers: all of them are the host's. Its multicasts are
 //! in the ledger and in the events as in other runs, so that the checkers judge the protocol below it.
 
 use crate::chooser::Choices;
@@ -44,11 +44,11 @@ pub trait Host {
     /// The process `p` has passed the barrier of this ticket.
     fn passed(&mut self, now: Time, p: Pid, ticket: Ticket);
 
-    /// The position of the state that stands for the one of `p`, when another process asks for it: everything
-    /// up to there is delivered somewhere. What travels is a placeholder; the host transfers the state itself.
+    /// The position of the state that replaces the one of `p`, when another process asks for it: everything
+    /// up to there is delivered somewhere. The transferred bytes are a placeholder; the host transfers the state itself.
     fn capture(&mut self, now: Time, p: Pid) -> u64;
 
-    /// The process `p` goes on from `position`: the host needs a state that reaches at least as far, and says
+    /// The process `p` continues from `position`: the host needs a state that reaches at least as far, and sends
     /// [`HostRequest::Installed`] when it has one.
     fn install(&mut self, now: Time, p: Pid, position: u64);
 
@@ -56,9 +56,9 @@ pub trait Host {
     fn crashed(&mut self, now: Time, rank: usize);
 
     /// The node of this rank is about to start, for the first time or again, in the latter case perhaps with
-    /// an empty disk. Gives for each group the position of the checkpoint that it goes on from, 0 for
-    /// none. Processes with a log are told of it right behind their start; what they report before the next
-    /// [poll](Host::poll) may be said without knowing of it. Processes without a log are not told.
+    /// an empty disk. Gives for each group the position of the checkpoint that it continues from, 0 for
+    /// none. Processes with a log learn it right behind their start; their reports before the next
+    /// [poll](Host::poll) may be made without knowing of it. Processes without a log do not learn it.
     fn started(&mut self, now: Time, rank: usize, lost_disk: bool) -> Vec<u64>;
 
     /// Does what is to be done: after processes took steps, and at the deadline.
@@ -70,68 +70,68 @@ pub trait Host {
     /// Whether nothing is owed to anybody any more: the run may end.
     fn is_settled(&self) -> bool;
 
-    /// What it found to be wrong, if anything; that ends the run.
+    /// The violation that it found, if any; that ends the run.
     fn breach(&mut self) -> Option<String>;
 }
 
-/// What a host may ask of the processes.
+/// The interface of the processes to a host.
 pub trait HostPorts {
     /// How many multicasts of `bytes` bytes to `dst` the process takes now, besides those that it was asked
     /// for and has not taken.
     fn room(&self, p: Pid, dst: GroupSet, bytes: usize) -> usize;
 
-    /// What the process says of itself, and whether it is [fit](amcast_core::Protocol::fit).
+    /// The status of the process, and whether it is [fit](amcast_core::Protocol::fit).
     fn status(&self, p: Pid) -> (ProtocolStatus, bool);
 
     /// Whether the process lives.
     fn is_alive(&self, p: Pid) -> bool;
 }
 
-/// What a host asks for. What it asks of a process that is dead is dropped.
+/// A request of a host. A request to a dead process is dropped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HostRequest {
-    /// The process is to multicast, as soon as it has room. What it has not taken when it dies was never
+    /// The process is to multicast, as soon as it has room. Messages that it has not taken when it dies were never
     /// multicast.
     Submit {
-        /// Who.
+        /// The process.
         p: Pid,
         /// The number of the message: larger than any that `p` was given in any life.
         seq: u64,
         /// The destinations.
         dst: GroupSet,
-        /// What.
+        /// The message.
         payload: Vec<u8>,
     },
-    /// Everything up to this position is executed. The process is told so as far as no capture holds it back.
+    /// Everything up to this position is executed. The process learns it as far as no capture holds it back.
     Applied {
-        /// Who is told.
+        /// The receiver.
         p: Pid,
         /// The position.
         position: u64,
     },
     /// A state is in force that holds everything up to this position.
     Installed {
-        /// Who is told.
+        /// The receiver.
         p: Pid,
         /// The position.
         position: u64,
     },
-    /// The application lacks state, for a reason that lies outside of the process's group.
+    /// The application misses state, for a reason that lies outside of the process's group.
     Unfit {
-        /// Who is told.
+        /// The receiver.
         p: Pid,
     },
     /// The process is set a barrier.
     Barrier {
-        /// Who.
+        /// The process.
         p: Pid,
-        /// What [`Host::passed`] says then.
+        /// The ticket that [`Host::passed`] returns then.
         ticket: Ticket,
     },
     /// A checkpoint survives the end of the machine, with everything up to this position. A process without a
     /// log is not told.
     Checkpointed {
-        /// Who is told.
+        /// The receiver.
         p: Pid,
         /// The position.
         position: u64,
@@ -217,7 +217,7 @@ impl SimulatedRun<'_> {
         self.above.is_due = true;
     }
 
-    /// The node of this rank is about to start: asks what it goes on from.
+    /// The node of this rank is about to start: asks for the position that it continues from.
     pub(crate) fn host_starts(&mut self, rank: usize) {
         let Some(host) = &mut self.above.host else { return };
         let lost_disk = mem::take(&mut self.above.lost_disks[rank]);
@@ -347,7 +347,7 @@ impl SimulatedRun<'_> {
         self.ledger.items_of_state(group, source, 0, position).len()
     }
 
-    /// The host goes on from a checkpoint, before the process starts.
+    /// The host continues from a checkpoint, before the process starts.
     pub(crate) fn resume_above(&mut self, p: Pid) -> u64 {
         let process = &self.procs[p.index()];
         let (position, group) = (process.resumes_from, process.group);
@@ -360,7 +360,7 @@ impl SimulatedRun<'_> {
         position
     }
 
-    /// What the process is told to be in force it need not deliver: from what it delivers next it is seen whether
+    /// The process need not deliver messages of a state that is reported in force: its next deliveries show whether
     /// it does.
     pub(crate) fn skip_what_is_in_force(&mut self, p: Pid, next: u64) {
         let process = &mut self.procs[p.index()];

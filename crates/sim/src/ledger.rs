@@ -1,4 +1,4 @@
-//! What was multicast and who delivered it; what a protocol owes its driver is checked here.
+//! The ledger of multicasts and deliveries; the duties of a protocol towards its driver are checked here.
 
 use crate::app::DeliveredMessage;
 use crate::hash::RunHash;
@@ -9,35 +9,35 @@ use amcast_core::rng::Rng;
 use amcast_core::step::{ProtocolStatus, WaitReason};
 use amcast_core::{Gid, GroupSet, MsgId, Pid, Time};
 
-/// What a protocol owed its driver and broke. The run stops there.
+/// A duty towards the driver that a protocol broke. The run stops there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Breach {
     /// A delivered message was never multicast.
     Invented {
-        /// Who delivered it.
+        /// The process that delivered it.
         p: Pid,
-        /// What.
+        /// The message.
         m: MsgId,
     },
     /// A delivered payload, or the payload in an installed state, is not the one multicast.
     Payload {
-        /// Who delivered it.
+        /// The process that delivered it.
         p: Pid,
-        /// What.
+        /// The message.
         m: MsgId,
     },
     /// A delivery names other destinations than the multicast.
     Destinations {
-        /// Who delivered it.
+        /// The process that delivered it.
         p: Pid,
-        /// What.
+        /// The message.
         m: MsgId,
     },
     /// The position of a delivery, or of an installed state, does not go up.
     Position {
-        /// Who delivered it.
+        /// The process that delivered it.
         p: Pid,
-        /// What, or the last message of the state.
+        /// The message, or the last message of the state.
         m: MsgId,
         /// The position reached before.
         before: u64,
@@ -50,9 +50,9 @@ pub enum Breach {
         p: Pid,
         /// The position.
         position: u64,
-        /// What it has there.
+        /// Its message there.
         has: MsgId,
-        /// What another has there.
+        /// Another process's message there.
         other: MsgId,
     },
     /// A process that came back, or that took over a state, does not have what it had delivered.
@@ -61,23 +61,23 @@ pub enum Breach {
         p: Pid,
         /// The place in its sequence of deliveries, from 0.
         place: usize,
-        /// What it had delivered there.
+        /// The message that it had delivered there.
         had: MsgId,
-        /// What it has there now.
+        /// Its message there now.
         has: MsgId,
     },
     /// A delivery that it made before it died is made again at another position.
     Moved {
         /// The process.
         p: Pid,
-        /// What it delivers again.
+        /// The repeated message.
         m: MsgId,
         /// The position it had.
         had: u64,
         /// The position it has now.
         has: u64,
     },
-    /// It passes a barrier, and lacks what another replica of its group had delivered when it was set.
+    /// It passes a barrier, and misses a message that another replica of its group had delivered when it was set.
     Stale {
         /// The process.
         p: Pid,
@@ -93,18 +93,18 @@ pub enum Breach {
         /// How often in a row.
         times: u32,
     },
-    /// What it reports to its driver is not what it owes it: see [`amcast_core::events`].
+    /// Its report to its driver breaks the contract: see [`amcast_core::events`].
     Contract {
         /// The process.
         p: Pid,
-        /// What it must not do.
+        /// The forbidden action.
         why: &'static str,
     },
     /// It asked the application for something that makes no sense.
     Application {
         /// The process.
         p: Pid,
-        /// What makes no sense.
+        /// The flaw.
         why: &'static str,
     },
     /// The [`Host`](crate::Host) found something wrong, or asked for something that makes no sense.
@@ -120,7 +120,7 @@ pub struct UnsettledProcess {
     pub alive: bool,
     /// Whether it is fit.
     pub fit: bool,
-    /// What it says of itself, if it lives.
+    /// Its status, if it lives.
     pub status: ProtocolStatus,
     /// Multicasts that it has no room for yet.
     pub backlog: usize,
@@ -146,7 +146,7 @@ pub(crate) struct LedgerMessage {
     pub owed: bool,
     /// Groups of which some replica has delivered it.
     pub reached: GroupSet,
-    /// Who has delivered it, a bit each.
+    /// The processes that delivered it, a bit each.
     by: Vec<u64>,
 }
 
@@ -156,13 +156,13 @@ impl LedgerMessage {
     }
 }
 
-/// What was multicast and who delivered it.
+/// The ledger of multicasts and deliveries.
 #[derive(Debug)]
 pub(crate) struct DeliveryLedger {
     pub messages: Vec<LedgerMessage>,
     /// By sender: the number of each message, which only grows, and its place in `messages`.
     index: Vec<Vec<(u64, usize)>>,
-    /// What each process has delivered, over all its lives; since it joined, if it enters views and
+    /// The deliveries of each process, over all its lives; since it joined, if it enters views and
     /// replicas need not agree.
     ever: Vec<Vec<(MsgId, u64)>>,
     /// Whether each process enters views: then one that comes back is a new process.
@@ -377,7 +377,7 @@ impl DeliveryLedger {
         of_group.next_back().map_or(0, |((_, position), _)| *position)
     }
 
-    /// What a state of `group` at position `upto` holds, from the delivery at `place` on. Where replicas agree
+    /// The messages that a state of `group` at position `upto` holds, from the delivery at `place` on. Where replicas agree
     /// at each position that is the group's sequence, else that of `source`.
     pub(crate) fn items_of_state(
         &self,
@@ -399,7 +399,7 @@ impl DeliveryLedger {
         of_state.map(|&(msg, position)| item(msg, position)).collect()
     }
 
-    /// Of these processes the one whose deliveries have come furthest.
+    /// Of these processes the one with the furthest deliveries.
     pub(crate) fn furthest_of(&self, processes: impl Iterator<Item = Pid>) -> Option<Pid> {
         let reached = |p: &Pid| self.ever[p.index()].last().map_or(0, |&(_, position)| position);
         processes.max_by_key(reached)

@@ -3,8 +3,8 @@
 //!
 //! Read [`run`](mod@run) first: [`run()`] takes an entry, a configuration, [`RunSettings`] and a
 //! seed, hands every [`Event`](amcast_core::trace::TraceEvent) to a sink, and gives a [`RunReport`]. The
-//! simulator judges no property of ordering; whoever takes the events does. What it stops for by
-//! itself is a [`Breach`] of what a protocol owes its driver: payloads changed, positions that go
+//! simulator judges no property of ordering; the receiver of the events does. It stops by
+//! itself only for a [`Breach`] of the duties of a protocol towards its driver: payloads changed, positions that go
 //! back, states that do not continue what was delivered, events that break their
 //! [contract](amcast_core::events).
 //!

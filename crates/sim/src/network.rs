@@ -5,7 +5,7 @@
 //! and what was on the way arrives up to some point. Frames wait for the sender's port, the link
 //! and the receiver's port if these have a bandwidth.
 //!
-//! [`SimNetwork`] stands alone: [`send`](SimNetwork::send), [`step`](SimNetwork::step), and
+//! [`SimNetwork`] works alone: [`send`](SimNetwork::send), [`step`](SimNetwork::step), and
 //! [`take`](SimNetwork::take) what was heard.
 
 use crate::chooser::{Chooser, Concern};
@@ -38,11 +38,11 @@ pub struct NetworkModel {
     pub late_ppm: u64,
     /// For how long, then.
     pub late: Delay,
-    /// What is added between processes that are far apart.
+    /// The additional delay between processes that are far apart.
     pub far: FarRegions,
     /// How long until an end of a connection hears that it broke.
     pub down: Delay,
-    /// How long until a broken connection stands again, if nothing hinders it.
+    /// How long until a broken connection opens again, if nothing hinders it.
     pub reconnect: Delay,
 }
 
@@ -89,28 +89,28 @@ impl FarRegions {
     }
 }
 
-/// What a process hears.
+/// An input from the network to a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NetworkEvent {
     /// A frame came.
     Frame {
-        /// Who hears it.
+        /// The receiver.
         to: Pid,
-        /// Who sent it.
+        /// The sender.
         from: Pid,
         /// Its bytes.
         bytes: Rc<[u8]>,
     },
-    /// A connection stands.
+    /// A connection is open.
     Up {
-        /// Who hears it.
+        /// The receiver.
         to: Pid,
         /// The other end.
         of: Pid,
     },
     /// A connection broke.
     Down {
-        /// Who hears it.
+        /// The receiver.
         to: Pid,
         /// The other end.
         of: Pid,
@@ -280,7 +280,7 @@ impl SimNetwork {
         }
     }
 
-    /// The connection between two processes breaks, and stands again after `reconnect`.
+    /// The connection between two processes breaks, and opens again after `reconnect`.
     pub fn cut(&mut self, now: Time, a: Pid, b: Pid, reconnect: Span, chooser: &mut Chooser) {
         if a == b || !self.pipe_mut(a, b).open {
             return;
@@ -376,7 +376,7 @@ impl SimNetwork {
         let pipe = self.pipe_mut(of, to);
         pipe.open = false;
         pipe.stream += 1;
-        // What would arrive later than the news of the break is lost.
+        // A frame that would arrive later than the news of the break is lost.
         pipe.last = at;
         let stream = pipe.stream;
         self.due.push(at, NetworkTimer::Down { to, of, stream, life });

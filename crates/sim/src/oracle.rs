@@ -275,7 +275,7 @@ impl SimulatedRun<'_> {
     /// Whether the group of `p` can do without it.
     fn is_spared(&self, p: Pid) -> bool {
         let process = &self.procs[p.index()];
-        // Who keeps a log may die whatever the others do.
+        // A process that keeps a log may die independently of the others.
         let needed = self.assumes(Assumption::MajorityFit)
             && !self.entry.capabilities().durability.has_log();
         let Some(group) = process.group.filter(|_| needed) else { return true };
@@ -377,7 +377,7 @@ impl SimulatedRun<'_> {
         self.plan.service || self.entry.about().medium == MediumKind::Messages
     }
 
-    /// Everyone is told, some time, whether `p` lives, where anybody tells them.
+    /// The oracle reports to every process, some time, whether `p` lives, where it reports at all.
     fn announce(&mut self, p: Pid) {
         if self.tells_of_failures() {
             for q in self.cluster.pids().filter(|&q| q != p) {
@@ -407,7 +407,7 @@ impl SimulatedRun<'_> {
         }
     }
 
-    /// `to` is told the truth, as it is then: after a while, or at once.
+    /// `to` receives the true report, as it is then: after a while, or at once.
     pub(crate) fn truth(&mut self, to: Pid, subject: OracleSubject, after: bool) {
         let wait = if after {
             self.plan.model.notice.draw(&mut self.chooser, Concern::Oracle)

@@ -1,4 +1,4 @@
-//! What a run is to be: the behaviour of the carriers, what is multicast, which faults strike.
+//! The plan of a run: the behaviour of the carriers, the multicasts, the faults.
 
 use crate::barrier::{self, Barrier};
 use crate::chooser::{Chooser, Concern};
@@ -193,7 +193,7 @@ pub enum CastPace {
 pub struct PlannedCast {
     /// Not before this time, nor before the sender has room for it.
     pub at: Time,
-    /// Who multicasts.
+    /// The sender.
     pub sender: Pid,
     /// To whom.
     pub dst: GroupSet,
@@ -201,16 +201,16 @@ pub struct PlannedCast {
     pub bytes: usize,
 }
 
-/// What a run is to be. With the same choices, the same plan gives the same run.
+/// The plan of a run. With the same choices, the same plan gives the same run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunPlan {
     /// How the surroundings behave.
     pub model: CarrierModel,
-    /// What is multicast, by time.
+    /// The multicasts, by time.
     pub casts: Vec<PlannedCast>,
     /// When senders multicast.
     pub pace: CastPace,
-    /// Who is set a barrier, by time.
+    /// The barriers, by time.
     pub barriers: Vec<Barrier>,
     /// Which faults strike.
     pub strikes: Vec<Strike>,
@@ -305,7 +305,7 @@ impl RunPlan {
 const SILENCES: u64 = 6;
 
 /// And at most so many times: nothing new happens to processes that suspect each other in microseconds
-/// when a run goes on for seconds, and each of them writes its heartbeats all the while.
+/// when a run lasts for seconds, and each of them writes its heartbeats all the while.
 const SILENCES_MOST: u64 = 2048;
 
 /// Where replicas are gone in turn the faults last at least so many times as long as one may be silent.

@@ -115,7 +115,7 @@ pub(crate) struct SimProcess {
     pub node: Option<ProtocolProcess>,
     /// How often it crashed.
     pub life: u32,
-    /// How often it crashed or was left out by its group.
+    /// How often it crashed or was excluded by its group.
     pub standing: u32,
     /// The group it is a replica of.
     pub group: Option<Gid>,
@@ -131,11 +131,11 @@ pub(crate) struct SimProcess {
     pub poll_at: Option<Time>,
     /// How often in a row it was woken, and nothing else, and asked to be woken at once again.
     pub spins: u32,
-    /// What it is still to multicast: indices into the plan.
+    /// The multicasts that it is still to make: indices into the plan.
     pub backlog: VecDeque<usize>,
-    /// What the host had it multicast, and it has not taken yet.
+    /// The multicasts of the host that it has not taken yet.
     pub given: VecDeque<HostCast>,
-    /// The position of the checkpoint that the host goes on from in this life; 0 for none.
+    /// The position of the checkpoint that the host continues from in this life; 0 for none.
     pub resumes_from: u64,
     /// Multicasts so far, of all its lives.
     pub casts: u64,
@@ -143,7 +143,7 @@ pub(crate) struct SimProcess {
     pub barriers: BTreeMap<Ticket, u64>,
     /// As of its last step.
     pub fit: bool,
-    /// What it has reported.
+    /// Its reports.
     pub contract: EventContract,
     /// Dies in the middle of its next step's outputs, and is dead for so long, or for ever.
     pub doomed: Option<Option<Span>>,
@@ -208,7 +208,7 @@ impl SimProcess {
         (1_000_000 + i64::from(self.drift_ppm).max(-900_000)) as u128
     }
 
-    /// What its clock shows.
+    /// The time of its clock.
     pub(crate) fn clock(&self, now: Time) -> Time {
         if self.drift_ppm == 0 {
             return now;
@@ -249,7 +249,7 @@ impl SimProcess {
         }
     }
 
-    /// What it says of itself and of messages that wait, the first `most` of them.
+    /// Its status and the messages that wait, the first `most` of them.
     pub(crate) fn explain(&self, most: usize) -> (ProtocolStatus, Vec<(MsgId, WaitReason)>) {
         let mut waits = Vec::new();
         let mut tell = |m, wait| {

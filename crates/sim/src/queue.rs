@@ -1,4 +1,4 @@
-//! What is due, ordered by (time, sequence): ties go to what was put in first.
+//! The queue of due events, ordered by (time, sequence): ties go to the one that was put in first.
 
 use alloc::collections::BinaryHeap;
 use amcast_core::Time;

@@ -14,9 +14,9 @@
 //!   are `Lost`. Over a way that fails everything is `Lost` too, and lands all the same: between
 //!   processes that live there are no gaps. But a process may be out of another's reach at first:
 //!   as long as nothing of that one has appeared there, its writes are lost without a trace, and it is
-//!   told of a fresh start in the same life before a later one appears.
+//!   notified of a fresh start in the same life before a later one appears.
 //!
-//! [`Ram`] stands alone: [`post`](Ram::post) what a process asks for, [`step`](Ram::step) or
+//! [`Ram`] works alone: [`post`](Ram::post) the requests of a process, [`step`](Ram::step) or
 //! [`advance`](Ram::advance), and [`take`](Ram::take) what happened.
 
 mod flight;
@@ -81,14 +81,14 @@ pub struct RamModel {
     pub denied_late: Delay,
     /// How long until a write or read that went nowhere is answered `Lost`.
     pub lost: Delay,
-    /// How long until someone is told that a process started anew.
+    /// How long until another process learns that a process started anew.
     pub fresh: Delay,
     /// Chance in a million that a process is out of another's reach at first, when one of them starts or
     /// the way between them is cut.
     pub unreached_ppm: u64,
     /// How long, where a start is the cause.
     pub unreached: Delay,
-    /// What keeps its order.
+    /// The writes that keep their order.
     pub order: WriteOrder,
 }
 
@@ -119,31 +119,31 @@ impl RamModel {
     }
 }
 
-/// What happened in the memory.
+/// An event of the memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MemoryOccurrence {
     /// Something was stored in a region of this process.
     Changed {
-        /// Whose region.
+        /// The owner of the region.
         owner: Pid,
         /// Whether the writer wanted the owner woken: said once, when the write is complete.
         bell: bool,
     },
     /// A write or read is answered.
     Done {
-        /// Who asked.
+        /// The requester.
         to: Pid,
         /// The ticket of the request.
         ticket: Ticket,
         /// The answer.
         answer: OwnedOutcome,
     },
-    /// This process is to be told of another's fresh start. Its writes reach the new memory only
+    /// This process is to learn of another's fresh start. Its writes reach the new memory only
     /// after [`Ram::told`].
     Fresh {
-        /// Who is to be told.
+        /// The process that is to learn of it.
         to: Pid,
-        /// Who started anew.
+        /// The process that started anew.
         of: Pid,
         /// Which life this is.
         life: u32,
@@ -223,9 +223,9 @@ struct RegionGate {
 /// From one process to another's memory.
 #[derive(Clone, Debug, Default)]
 struct MemoryPath {
-    /// The owner's life that the writer was told of.
+    /// The owner's life that the writer knows.
     known: u32,
-    /// The owner is out of reach, and the writer will be told when it no more is.
+    /// The owner is out of reach, and the writer will be notified when it no more is.
     unreached: bool,
     /// Something of the writer's life has appeared in this life of the owner.
     appeared: bool,
@@ -350,7 +350,7 @@ impl Ram {
         }
     }
 
-    /// A process that died starts again with zeroed regions, and everyone is told in time.
+    /// A process that died starts again with zeroed regions, and every other one learns it in time.
     pub fn start(&mut self, now: Time, p: Pid, chooser: &mut Chooser) {
         self.now = self.now.max(now);
         let home = &mut self.homes[p.index()];
@@ -361,8 +361,8 @@ impl Ram {
         let life = home.life;
         for to in (0..self.homes.len() as u32).map(Pid) {
             // It finds the others as they are now: it never wrote to their earlier memories, and what its
-            // former life was told and took no notice of is lost with that life. Of the next life of one
-            // that is dead it will be told.
+            // former life learned and took no notice of is lost with that life. Of the next life of one
+            // that is dead it will be notified.
             let other = &self.homes[to.index()];
             let known = other.life - u32::from(!other.alive);
             let way = self.way_mut(p, to);
@@ -396,7 +396,7 @@ impl Ram {
         }
     }
 
-    /// Nothing of `from` reaches `owner`, where nothing of it has appeared yet, before `from` was told.
+    /// Nothing of `from` reaches `owner`, where nothing of it has appeared yet, before `from` was notified.
     fn put_out_of_reach(&mut self, from: Pid, owner: Pid, until: Time) {
         self.forgo(from, owner);
         self.unreached += 1;
@@ -427,7 +427,7 @@ impl Ram {
         self.homes[p.index()].alive
     }
 
-    /// The way from one process to another's memory fails until then: what is on it and what is
+    /// The link from one process to another's memory fails until then: accesses in flight and accesses
     /// posted meanwhile is answered `Lost`, and lands all the same, what is posted meanwhile
     /// afterwards. By chance it never lands, where nothing of this process has appeared there before.
     pub fn cut(&mut self, from: Pid, owner: Pid, until: Time, chooser: &mut Chooser) {
@@ -442,7 +442,7 @@ impl Ram {
         }
     }
 
-    /// What is posted on this way waits until then.
+    /// Accesses that are posted on this link wait until then.
     pub fn stall(&mut self, from: Pid, owner: Pid, until: Time) {
         if from != owner {
             let way = self.way_mut(from, owner);

@@ -14,7 +14,7 @@ use amcast_core::step::{Note, PayloadRange};
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, ConfigError, Entry, Pid, ProtocolEvent, Span, Time, memory, messages};
 
-/// What kind of run is wanted; the seed decides the rest.
+/// The kind of run that is wanted; the seed decides the rest.
 #[derive(Clone, Debug)]
 pub struct RunSettings {
     /// Which faults there may be.
@@ -108,25 +108,25 @@ impl RunSettings {
 /// A run that can be run again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunRecord {
-    /// What was to happen.
+    /// The plan.
     pub plan: RunPlan,
-    /// What was chosen on the way.
+    /// The choices during the run.
     pub choices: Choices,
 }
 
 /// How a run ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RunOutcome {
-    /// All that had to be delivered was, and every process that lives is fit. [`TraceEvent::End`] was
-    /// said.
+    /// All messages that had to be delivered were, and every process that lives is fit. [`TraceEvent::End`] was
+    /// reported.
     Settled,
-    /// That did not come about in time. What each process says, those first that miss something.
+    /// That did not come about in time. The status of each process, those first that miss something.
     NotSettled(Vec<UnsettledProcess>),
     /// The protocol broke what it owes its driver, and the run stopped.
     Breach(Breach),
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
     /// How it ended.
@@ -141,7 +141,7 @@ pub struct RunReport {
     pub time: Time,
     /// Steps taken, of all processes.
     pub steps: u64,
-    /// Messages sent from one process to another. What goes to a group by datagram counts once, as it
+    /// Messages sent from one process to another. A datagram to a group counts once, as it
     /// does on a network that has multicast.
     pub messages: u64,
     /// Things that happened in carriers and timers.
@@ -242,7 +242,7 @@ pub fn replay(
     Ok(run_with(entry, config, &mut again, chooser, None, sink)?.0)
 }
 
-/// What is told of a run, in the order in which it happens.
+/// A report of a run, in the order in which things happen.
 #[derive(Debug)]
 pub(crate) enum RunEvent<'a> {
     /// An event of the trace.
@@ -265,15 +265,15 @@ pub(crate) enum RunEvent<'a> {
     Replaced(Pid),
     /// A record of a process cannot be read any more.
     Damaged(Pid, u64),
-    /// The application of a process has a checkpoint durable that stands at this position.
+    /// The application of a process has a checkpoint durable at this position.
     Checkpoint(Pid, u64),
-    /// A process is told that a write of it was denied or lost.
+    /// A process learns that a write of it was denied or lost.
     Failed(Pid, &'static str),
     /// A process is set a barrier, or has passed one.
     Barrier(Pid, bool),
 }
 
-/// Who is told.
+/// The observer of a run.
 pub(crate) type RunObserver<'a> = dyn FnMut(Time, &RunEvent<'_>) + 'a;
 
 /// Runs a recorded run again, and tells more of it than its events.

@@ -27,7 +27,7 @@ use amcast_core::{
     Pid, Span, Time,
 };
 
-/// What is due in the harness itself.
+/// An event that is due in the harness itself.
 #[derive(Clone, Debug)]
 pub(crate) enum HarnessTimer {
     /// Look into the inbox: the process is free again.
@@ -62,7 +62,7 @@ pub(crate) enum HarnessTimer {
     Check,
 }
 
-/// What an oracle may speak of.
+/// A subject of an oracle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OracleSubject {
     Process(Pid),
@@ -90,7 +90,7 @@ pub(crate) const WAKE_GRAIN: Span = Span(200);
 /// happens to it: what it has to do is done in a few steps.
 const SPINS_MAX: u32 = 100;
 
-/// What a run consists of.
+/// The parts of a run.
 pub(crate) struct SimulatedRun<'a> {
     pub entry: &'a dyn Entry,
     pub config: &'a Config,
@@ -98,7 +98,7 @@ pub(crate) struct SimulatedRun<'a> {
     pub plan: &'a RunPlan,
     pub chooser: Chooser,
     sink: &'a mut dyn FnMut(&TraceEvent<'_>),
-    /// Who is told what happens beside the events, if anyone.
+    /// The observer of everything besides the events, if there is one.
     pub hear: Option<&'a mut RunObserver<'a>>,
     /// The replica of a service above the processes, if there is one.
     pub above: HostSlot,
@@ -125,11 +125,11 @@ pub(crate) struct SimulatedRun<'a> {
     events: u64,
     /// Strikes that wait for a number of events.
     by_event: Vec<(u64, usize)>,
-    /// Whom the oracle takes for the leader of each group.
+    /// The leader of each group, as the oracle sees it.
     pub leaders: Vec<Pid>,
     /// Whether a record did not fit in the step that is carried out.
     pub refused: bool,
-    /// What stops the run.
+    /// The reason to stop the run.
     pub breach: Option<Breach>,
     deliveries_seen: u64,
     /// Where the choices go, also if the protocol panics.
@@ -427,7 +427,7 @@ impl<'a> SimulatedRun<'a> {
         }
     }
 
-    /// What a process is told when there is nothing to tell.
+    /// The input of a process when there is nothing to report.
     fn nothing(&self) -> OwnedInput {
         match self.entry.about().medium {
             MediumKind::Memory => OwnedInput::Poll,
@@ -553,7 +553,7 @@ impl<'a> SimulatedRun<'a> {
         self.cluster.pids().all(|p| {
             let process = &self.procs[p.index()];
             let whole = !self.ledger.uniform || process.app.log.len() >= self.ledger.ever(p);
-            // What the application has, and what it waits for, is the host's affair.
+            // The host answers for the application's state and its waits.
             let has_all = self.has_host() || whole && process.barriers.is_empty();
             !process.alive() || process.fit && has_all
         })
@@ -566,7 +566,7 @@ impl<'a> SimulatedRun<'a> {
             let sender = &self.procs[m.id.sender.index()];
             let owed = m.owed || sender.alive() && sender.standing == m.standing;
             let members = || m.dst.iter().flat_map(|g| self.cluster.members(g));
-            // Where agreement is uniform, the dead have a say: what only one of them delivered is
+            // Where agreement is uniform, the dead have a say: a message that only one of them delivered is
             // still to come, however long its successor takes.
             let counts = |p| self.ledger.uniform || alive(p);
             owed || members().any(|p| counts(p) && m.delivered_by(p))
@@ -607,7 +607,7 @@ impl<'a> SimulatedRun<'a> {
         stuck
     }
 
-    /// What came of it; the caller puts the choices into the record. And the odometer, if there is
+    /// The result; the caller puts the choices into the record. And the odometer, if there is
     /// one.
     pub(crate) fn report(&mut self, outcome: RunOutcome) -> (RunReport, Option<Odometer>) {
         if self.ram.unreached() > 0 {

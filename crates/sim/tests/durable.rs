@@ -1,5 +1,5 @@
-//! Runs of a toy protocol with a log: what is right settles whoever dies, with its machine or alone,
-//! and what is wrong is caught.
+//! Runs of a toy protocol with a log: a correct one settles when any process dies, with its machine or alone,
+//! and a wrong one is caught.
 
 mod toys;
 

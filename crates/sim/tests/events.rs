@@ -1,4 +1,4 @@
-//! What a protocol reports to its driver is checked: each thing that it must not report, or not do after it
+//! The reports of a protocol to its driver are checked: each thing that it must not report, or not do after it
 //! has reported something else, ends the run.
 
 mod toys;
@@ -28,7 +28,7 @@ fn run_and_leave(reports: &ToyReports, mut sink: impl FnMut(&TraceEvent<'_>)) ->
     replay(reports, &config(3), &recorded, &mut sink).expect("it takes any configuration")
 }
 
-/// What of the contract is broken, if anything.
+/// The broken part of the contract, if any.
 fn breach(reports: ToyReports) -> Option<&'static str> {
     match run_and_leave(&reports, |_| {}).outcome {
         RunOutcome::Breach(Breach::Contract { p, why }) => {

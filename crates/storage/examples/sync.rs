@@ -1,4 +1,4 @@
-//! What the log does on this disk, beside what the disk does by itself.
+//! Measures the log on this disk, beside the speed of the disk by itself.
 //!
 //! `cargo run --release -p amcast-storage --example sync -- DIR [SECONDS]` makes a directory in DIR, and
 //! removes it again. Waiters are a loop's clients: each has one record under way, and appends the next one
@@ -61,7 +61,7 @@ fn tell(name: &str, mut measured: SyncLatencies) {
     println!("{name:<34} {rate:>10.0} {:>8} {:>8} {:>8}", at(50), at(99), at(100));
 }
 
-/// What the disk does for one writer that syncs each record, in a file of zeros.
+/// The speed of the disk for one writer that syncs each record, in a file of zeros.
 fn raw(dir: &Path, time: Duration) -> std::io::Result<()> {
     const BYTES: u64 = 16 << 20;
     for (name, flags) in [("disk, 4096 B, fdatasync", 0), ("disk, 4096 B, O_DSYNC", O_DSYNC)] {

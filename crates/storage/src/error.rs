@@ -15,7 +15,7 @@ pub enum StorageError {
         /// The words in the lock.
         who: String,
     },
-    /// What was written and synced is not there as it was written.
+    /// A record that was written and synced is missing or changed.
     Damaged(Damage),
     /// A checkpoint is not as it was written.
     DamagedCheckpoint {
@@ -28,7 +28,7 @@ pub enum StorageError {
     Misfit {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The flaw.
         why: Misfit,
     },
     /// A file that must be there is missing.
@@ -45,7 +45,7 @@ pub enum StorageError {
     Full {
         /// Where.
         path: PathBuf,
-        /// What is full.
+        /// The exhausted resource.
         what: Limit,
     },
     /// The file system is mounted for reading only; also what a kernel does after errors of a disk.
@@ -55,25 +55,25 @@ pub enum StorageError {
     },
     /// This user may not.
     Denied {
-        /// What.
+        /// The kind of file.
         path: PathBuf,
-        /// What was tried.
+        /// The failed operation.
         doing: &'static str,
     },
     /// Any other refusal of the operating system. `EIO` is a broken disk.
     Io {
         /// Where.
         path: PathBuf,
-        /// What was tried.
+        /// The failed operation.
         doing: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// Which messages a node skips cannot be read.
     Skips {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The flaw.
         why: Misfit,
     },
     /// Two values do not go together, or one is out of its range.
@@ -83,12 +83,12 @@ pub enum StorageError {
     },
 }
 
-/// What is full.
+/// The exhausted resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
     /// The file system.
     Disk,
-    /// What this user may have on it.
+    /// The quota of this user on it.
     Quota,
     /// How long a file may be.
     FileSize,
@@ -103,11 +103,11 @@ pub struct Damage {
     pub offset: u64,
     /// The record that should be there.
     pub number: u64,
-    /// What is wrong.
+    /// The flaw.
     pub what: Flaw,
 }
 
-/// What is wrong where a log is damaged.
+/// The flaw at a place where a log is damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flaw {
     /// There is no whole head of that record.
@@ -122,7 +122,7 @@ pub enum Flaw {
     End,
 }
 
-/// What is wrong with a file as a whole.
+/// A flaw of a file as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Misfit {
     /// It is shorter than its head.
@@ -147,7 +147,7 @@ pub enum Misfit {
 }
 
 impl StorageError {
-    /// What an error of the operating system means.
+    /// The meaning of an error of the operating system.
     pub(crate) fn of(path: &Path, doing: &'static str, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.kind() {
@@ -257,7 +257,7 @@ impl std::error::Error for StorageError {
 }
 
 impl Damage {
-    /// What is wrong, without what to do.
+    /// The flaw, without the remedy.
     pub fn says(&self) -> String {
         let flaw = match self.what {
             Flaw::Head => "is not there, though it was synced",
@@ -304,7 +304,7 @@ impl fmt::Display for Limit {
 }
 
 impl Misfit {
-    /// What is wrong with the file of messages that are skipped.
+    /// The flaw of the file of messages that are skipped.
     fn of_skips(self) -> String {
         match self {
             Self::Short => "is not as long as it says".to_string(),

@@ -1,15 +1,15 @@
-//! The log of a process on disk, and its application's checkpoints: what it wrote down before it answered
-//! is there after a crash.
+//! The write-ahead log (WAL) of a process on disk, and its application's checkpoints: records that it wrote before it
+//! answered are there after a crash.
 //!
-//! Read [`Wal`] for how a loop uses it, then `record_scan.rs` for the argument why what comes back is what was
-//! written, and `segment_set.rs` for the order in which things are made durable. `docs/storage.md` draws the
-//! files byte by byte and says what is promised, and on what it rests.
+//! Read [`Wal`] for how a loop uses it, then `record_scan.rs` for the argument why a start finds the written
+//! records, and `segment_set.rs` for the order in which things are made durable. `docs/storage.md` draws the
+//! files byte by byte and states the guarantees, and their preconditions.
 //!
-//! - `format/` is what lies in the files; nothing in it touches one.
+//! - `format/` is the content of the files; nothing in it touches one.
 //! - `disk/` is what is asked of a file system, the real one and one of tests that forgets and fails.
 //! - `store/` is a log without threads: opening it, writing, syncing, reading again.
 //! - `wal/` is the same for a loop that never waits, with the threads that do.
-//! - `checkpoints/` is states of the application, a file each, saved while the loop goes on.
+//! - `checkpoints/` is states of the application, a file each, saved while the loop runs.
 //! - `skipped.rs` is which messages a node does not execute, by decision of those who run the cluster.
 //! - `offline/` looks at the files of a process that does not run, and repairs them.
 //!

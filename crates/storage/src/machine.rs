@@ -1,4 +1,4 @@
-//! What the machine tells: which run of it this is, and a number that nobody else draws.
+//! Facts of the machine: the identity of its present boot, and a number that nobody else draws.
 
 use crate::error::StorageError;
 use crate::format::{BootId, LogId, LogOwnerId};
@@ -7,14 +7,14 @@ use std::path::Path;
 /// Where the kernel says which run of the machine this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// What a log has to know of the machine.
+/// The boot of the machine and the process, as far as a log needs them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BootIdentity {
     /// Which run of it this is.
     pub(crate) boot: BootId,
     /// The id of a log that is made now.
     pub(crate) fresh: LogId,
-    /// Who opens the log.
+    /// The process that opens the log.
     pub(crate) owner: LogOwnerId,
 }
 

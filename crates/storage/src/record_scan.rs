@@ -4,9 +4,9 @@
 //! its life is not below the one before: then nothing that an earlier use of the file left, and nothing
 //! that was cut off at an earlier start, is taken for it.
 //!
-//! What is not the next record is either the end of what was ever synced or damage. Every head says
+//! Bytes that are not the next record are either behind the end of all records that were ever synced, or damage. Every head says
 //! which records were durable when it was written; so if any head behind says that the one which is
-//! missing had been durable, it was damaged; and if none does, nobody was told that it was there.
+//! missing had been durable, it was damaged; and if none does, no process learned that it was there.
 
 use crate::disk::DiskFile;
 use crate::error::Flaw;
@@ -14,7 +14,7 @@ use crate::format::record::{ALIGNED, HEAD_BYTES, RecordChecksumSeed, RecordHeade
 use crate::window::FileWindow;
 use std::io;
 
-/// Where a walk stands: before the record `number`, at `offset`.
+/// The position of a scan: before the record `number`, at `offset`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ScanPosition {
     /// Where in the file the next record would begin.
@@ -25,25 +25,25 @@ pub(crate) struct ScanPosition {
     pub(crate) life: u32,
     /// Whether that life ended in good order here.
     pub(crate) closed: bool,
-    /// Whether the log goes on in the next segment, which is said here.
+    /// Whether the log continues in the next segment, as a turn here says.
     pub(crate) turned: bool,
 }
 
-/// What a walk comes to.
+/// A step of a scan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ScanStep {
     /// The record of this number; [`RecordScan::bytes`] has its bytes.
     Record(u64),
-    /// What is not the next record, with what is wrong if there was to be one.
+    /// No next record, with the flaw if there was to be one.
     Nothing(Flaw),
 }
 
-/// What is behind the last record of a log.
+/// The bytes behind the last record of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LogTail {
     /// Nothing that is known to have been begun.
     Blank,
-    /// What was begun and never durable.
+    /// Records that were begun and never durable.
     Torn,
     /// A head from which follows that the next record had been durable.
     Proof,
@@ -58,7 +58,7 @@ pub(crate) struct RecordScan<'f, F> {
     /// How many bytes the segment has.
     end: u64,
     stand: ScanPosition,
-    /// The records before this number were durable, by what is said behind them.
+    /// The records before this number were durable, by the heads behind them.
     proved: u64,
     /// The place and length of the record that was found last.
     found: (u64, usize),
@@ -75,7 +75,7 @@ impl<'f, F: DiskFile> RecordScan<'f, F> {
         Self { window: FileWindow::new(file), seed, end, stand, proved: 0, found: (0, 0) }
     }
 
-    /// Where it stands.
+    /// Its position.
     pub(crate) fn stand(&self) -> ScanPosition {
         self.stand
     }
@@ -143,7 +143,7 @@ impl<'f, F: DiskFile> RecordScan<'f, F> {
     /// Judges what is behind the last record; after [`ScanStep::Nothing`].
     pub(crate) fn tail(&mut self) -> io::Result<LogTail> {
         let mut at = self.stand.offset;
-        // A whole head that is the next one's stands before bytes that are not whole.
+        // A whole head of the next record precedes bytes that are not whole.
         let mut begun = self
             .head(at)?
             .is_some_and(|head| head.number == self.stand.number && head.life >= self.stand.life);

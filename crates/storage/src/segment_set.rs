@@ -250,7 +250,7 @@ impl<D: DiskDir> SegmentSet<D> {
         match self.zero(&file) {
             Ok(()) => Ok((name, file)),
             Err(e) => {
-                // What it took is needed more than its error is: that one was the first.
+                // Its room is needed more than its error: that one was the first.
                 let _ = self.disk.remove(&name);
                 Err(self.error(&name, "write to it", e))
             }
@@ -322,7 +322,7 @@ impl<D: DiskDir> SegmentSet<D> {
         self.disk.sync().map_err(|e| StorageError::of(self.disk.path(), "sync its names", e))
     }
 
-    /// What an error about a file of this directory means.
+    /// The meaning of an error about a file of this directory.
     pub(crate) fn error(&self, name: &str, doing: &'static str, e: std::io::Error) -> StorageError {
         StorageError::of(&self.disk.path_of(name), doing, e)
     }

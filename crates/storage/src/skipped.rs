@@ -13,7 +13,7 @@ pub const SKIPPED: &str = "skipped";
 /// Its name until it is whole.
 const NEW: &str = "skipped.new";
 
-/// How far a decision to skip a message has come at a node. It only grows.
+/// The progress of a decision to skip a message at a node. It only grows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum SkipStage {
@@ -35,7 +35,7 @@ impl SkipStage {
     }
 }
 
-/// A decision to skip a message, and how far it has come at a node.
+/// A decision to skip a message, and its progress at a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SkipEntry {
     /// Which message, and a place of it.
@@ -44,7 +44,7 @@ pub struct SkipEntry {
     pub stage: SkipStage,
 }
 
-/// What stands in the directory `data`, in ascending order of messages; nothing if there is no such file.
+/// The decisions in the directory `data`, in ascending order of messages; none if there is no such file.
 ///
 /// # Errors
 /// When it cannot be read, or is not as it was written.

@@ -6,7 +6,7 @@ use std::io;
 /// How much is read at first, unless more is looked at: enough for one record, most likely.
 const FIRST_BYTES: usize = 16 << 10;
 
-/// How much is read at once where the reading goes on. Each read is twice the one before, up to this.
+/// How much is read at once where reads are sequential. Each read is twice the one before, up to this.
 const READ_BYTES: usize = 256 << 10;
 
 /// A piece of a file.
@@ -97,7 +97,7 @@ mod tests {
         }
         let asked = file.asked.load(Ordering::Relaxed);
         assert!(asked < 2_000_000, "{asked} bytes were asked for, of a file of 1,000,000");
-        // What is before is there again.
+        // The bytes before are there again.
         assert_eq!(window.look(3, 2).unwrap(), [7; 2]);
         assert_eq!(window.look(999_999, 2).unwrap(), [7; 1]);
     }

@@ -1,5 +1,5 @@
-//! Logs of processes that are killed at any moment, or may not make longer files: whatever they were
-//! told is there when the log is opened again.
+//! Logs of processes that are killed at any moment, or may not make longer files: all records that the log
+//! reported are there when it is opened again.
 
 use amcast_core::rng::Rng;
 use amcast_core::step::Ticket;
@@ -18,7 +18,7 @@ const DIR: &str = "AMCAST_STORAGE_TEST_DIR";
 /// How long its segments are, in bytes.
 const SEGMENT: &str = "AMCAST_STORAGE_TEST_SEGMENT";
 
-/// What the process tells: a letter, and a number in eight bytes.
+/// A report of the process: a letter, and a number in eight bytes.
 const WRITTEN: u8 = b'w';
 const DURABLE: u8 = b'd';
 const FAILED: u8 = b'f';
@@ -27,7 +27,7 @@ fn main() {
     if let Some(dir) = std::env::var_os(DIR) {
         return appends(Path::new(&dir));
     }
-    // What the test runner of other files is asked for.
+    // The request that the test runner of other files gives.
     let named = |name: &str| {
         let wanted: Vec<String> =
             std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
@@ -64,7 +64,7 @@ fn options(segment_bytes: u64) -> WalOptions {
     WalOptions { segment_bytes, queue_bytes: 64 << 10, ..WalOptions::default() }
 }
 
-/// The process: appends for ever, and tells what it is told.
+/// The process: appends for ever, and prints its completions.
 fn appends(dir: &Path) {
     let segment = std::env::var(SEGMENT).expect("it is set").parse().expect("a number");
     let (send, woken) = sync_channel(1);
@@ -115,7 +115,7 @@ fn appends(dir: &Path) {
     }
 }
 
-/// What a process told before it ended.
+/// The completions of a process before it ended.
 #[derive(Default)]
 struct ProcessReport {
     written: u64,
@@ -182,7 +182,7 @@ fn killed() {
         let next = recovered.next;
         assert!(told.durable <= next, "{next} of {} durable ones, kill {kill}", told.durable);
         assert!(told.written <= next, "{next} of {} written ones, kill {kill}", told.written);
-        // What was there is there still, as it was, but for what was trimmed.
+        // All records are still there and unchanged, but for the trimmed ones.
         let kept: Vec<_> = before.iter().filter(|(n, _)| *n >= recovered.first).collect();
         assert!(kept.iter().zip(&found).all(|(a, b)| **a == *b), "kill {kill}");
         assert!(found.len() >= kept.len(), "kill {kill}");

@@ -1,4 +1,4 @@
-//! What tests must keep to on every machine: how long one may take, and which may be skipped.
+//! Rules that tests keep to on every machine: how long one may take, and which may be skipped.
 //!
 //! [`time_limit`] ends a test that hangs, with its name. [`skip`] ends a test whose needs the machine
 //! does not meet; where CI names a list of permitted skips ([`SKIPS`]), any other skip is a failure.

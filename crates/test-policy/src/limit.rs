@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The environment variable that replaces every limit, in seconds. 0 is no limit: for a debugger.
 pub const LIMIT_S: &str = "AMCAST_TIME_LIMIT_S";
 
-/// What most tests get. They take seconds; a small machine with much else to do takes far longer.
+/// The limit of most tests. They take seconds; a small machine with much else to do takes far longer.
 const USUAL: Duration = Duration::from_secs(300);
 
 /// The limit of the test that holds this. Dropping it lifts the limit.

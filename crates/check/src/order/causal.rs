@@ -10,8 +10,8 @@
 //! that delivered a prefix of what another one of its groups did needs no judging of its own, as a
 //! violation of it is one of the other: a good run judges one process a group.
 //!
-//! What a message carries is dropped once its last delivery is behind: memory goes with what is on
-//! the way, not with the length of the run, and the walk goes by slices of time to keep that little.
+//! The carried data of a message are dropped once its last delivery is behind: memory grows with the messages in
+//! flight, not with the length of the run, and the walk goes by slices of time to keep that little.
 //! Where it is much all the same, the judged are split into batches, each with a walk of its own.
 
 use crate::delivery::violated;
@@ -43,7 +43,7 @@ const NEVER: PastReach = PastReach::MAX;
 /// How many entries the processes together have in a slice of time, about.
 const SLICE: usize = 16 << 10;
 
-/// What all messages on their way may carry, in bytes.
+/// The most that all messages in flight may carry, in bytes.
 const CARRIED_BYTES_MAX: usize = 256 << 20;
 
 /// How many processes are judged in a walk at most: what a message carries stays in near caches.
@@ -173,7 +173,7 @@ impl ProcessBatch {
     }
 }
 
-/// What messages on their way carry, in places that are used again.
+/// The data that messages in flight carry, in places that are used again.
 struct InFlightPasts {
     lanes: usize,
     /// The place of each message, or `NONE`.
@@ -288,7 +288,7 @@ fn schedule(x: &Index<'_>) -> Vec<EntryRange> {
         if slice <= times.len() {
             continue;
         }
-        // All that is left waits in a circle: let one of them go on.
+        // All remaining deliveries wait in a circle: release one of them.
         while oldest < x.logs.len() && done[oldest] == x.logs[oldest].len() {
             oldest += 1;
         }
@@ -369,7 +369,7 @@ fn explain(x: &Index<'_>, q: u32, m: u32, runs: &[EntryRange]) -> PropertyVerdic
     let never = place[missed as usize] == NONE;
     let how = if never { "without ever delivering" } else { "before" };
     let mut events = Vec::new();
-    // Each step: the cast, and its delivery by whoever cast the next one.
+    // Each step: the cast, and its delivery by the sender of the next one.
     for pair in chain.windows(2) {
         events.extend(x.seen_cast(pair[0]));
         let next = x.h.casts[pair[1] as usize].sender;

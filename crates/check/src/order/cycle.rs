@@ -2,7 +2,7 @@
 //! processes deliver in opposite orders [TO table 1, weak].
 //!
 //! The sequences are merged as if one total order were to be made of them: a message is taken when
-//! it stands at the head of every process that delivers it. All can be taken if and only if the
+//! it is at the head of every process that delivers it. All can be taken if and only if the
 //! relation has no cycle, and this needs no graph: N steps, a few words a message.
 
 use crate::delivery::violated;
@@ -16,7 +16,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// Where the merge of some processes' deliveries got stuck: the first delivery of each process that
-/// could not be taken. What was taken is on no cycle.
+/// could not be taken. Messages that were taken are on no cycle.
 pub(crate) struct StuckMerge {
     /// The processes with something left, and how many of its deliveries each has behind it.
     left: Vec<(u32, usize)>,
@@ -38,7 +38,7 @@ pub(crate) fn merge(x: &Index<'_>, procs: &[u32]) -> Option<StuckMerge> {
             wanted[m as usize] += 1;
         }
     }
-    // The processes (by place in `procs`) at whose head a message stands, as a chain.
+    // The processes (by place in `procs`) that have a message at their head, as a chain.
     let mut first = vec![NONE; x.messages()];
     let mut next = vec![NONE; procs.len()];
     let mut done = vec![0_usize; procs.len()];

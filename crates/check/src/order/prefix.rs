@@ -37,7 +37,7 @@ pub(crate) fn prefix(x: &Index<'_>) -> PropertyVerdict {
         if lead == NONE {
             continue;
         }
-        // What the lead of g delivered of the messages it shares with each later group.
+        // The messages that the lead of g delivered of those it shares with each later group.
         let mut shared: Vec<Vec<u32>> = vec![Vec::new(); members.len()];
         for &m in x.delivered(lead).iter().filter(|&&m| x.to_group(m, g)) {
             for &h in x.dst(m).iter().filter(|&&h| h > g) {

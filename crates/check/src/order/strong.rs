@@ -1,4 +1,4 @@
-//! Strong total order [TO table 1]: whoever delivers m' has delivered before it what anyone
+//! Strong total order [TO table 1]: a process that delivers m' has delivered before it all messages that any process
 //! delivered before it.
 //!
 //! Judged within each group, among the messages cast to it: with one group this is the paper's

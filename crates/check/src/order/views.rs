@@ -1,4 +1,4 @@
-//! Whoever goes from one view to the next one delivers the same in between. N steps, and one look-up for
+//! Virtual synchrony: processes that enter two views in a row deliver the same in between. N steps, and one look-up for
 //! each view that a process enters.
 
 use crate::delivery::violated;
@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 type ViewPair = (Option<u32>, u32, u32);
 
 pub(crate) fn synchrony(x: &Index<'_>) -> PropertyVerdict {
-    // What was delivered in each step, and by whom first.
+    // The deliveries in each step, and the process that made them first.
     let mut known: BTreeMap<ViewPair, (u32, Vec<u32>)> = BTreeMap::new();
     let in_order = |p: &u32| !x.h.procs[*p as usize].tangled;
     for p in x.procs().filter(in_order).filter(|&p| !x.h.procs[p as usize].joined) {
@@ -26,7 +26,7 @@ pub(crate) fn synchrony(x: &Index<'_>) -> PropertyVerdict {
             }
         }
     }
-    // Who joined begins somewhere on the way, or with all that is in its state, and lacks nothing from
+    // A process that joined begins somewhere in between, or with all that is in its state, and misses nothing from
     // there on.
     for p in x.procs().filter(in_order).filter(|&p| x.h.procs[p as usize].joined) {
         let (mut own, mut all, mut other) = (Vec::new(), Vec::new(), None);
@@ -47,7 +47,7 @@ pub(crate) fn synchrony(x: &Index<'_>) -> PropertyVerdict {
     PropertyVerdict::Holds
 }
 
-/// What `p` delivered from each view that it entered to the next one.
+/// The deliveries of `p` from each view that it entered to the next one.
 fn steps(x: &Index<'_>, p: u32) -> impl Iterator<Item = (ViewPair, Vec<u32>)> {
     let process: &ProcessHistory = &x.h.procs[p as usize];
     let (group, log) = (process.groups.first().copied(), &x.logs[p as usize]);

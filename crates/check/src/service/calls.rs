@@ -22,7 +22,7 @@ pub(crate) struct JudgedCalls<'a, M: ServiceModel> {
 
 /// Why calls cannot be judged.
 pub(crate) enum CallsError {
-    /// There are none, or one that the model lacks.
+    /// There are none, or one that the model does not know.
     Lacking(String),
     /// They cannot be those of any run: what was recorded is damaged, or put together wrongly.
     Impossible(String),
@@ -125,7 +125,7 @@ impl<'a, M: ServiceModel> JudgedCalls<'a, M> {
         }
         let mut sets: Vec<Vec<Timed>> = vec![Vec::new(); joined.0.len() + 1];
         for (&time, &key) in times.iter().zip(&first_key) {
-            // What touches no key is a set of its own: any order will do.
+            // A call without keys is a set of its own: any order will do.
             let set = if key == NONE { joined.0.len() } else { joined.root(key) as usize };
             sets[set].push(time);
         }

@@ -17,7 +17,7 @@
 //! | `MULTI; command; ..` | the answers, separated by `;` | all at once |
 //! | `MULTI; IF k v; ..; command; ..` | the same, or `nil` alone: nothing happened | only if each k is v (or absent, for `nil`) |
 //!
-//! Command names are read in any case. A word with spaces, quotes, `;` or nothing in it stands in
+//! Command names are read in any case. A word with spaces, quotes, `;` or nothing in it is written in
 //! double quotes, with `\"`, `\\`, `\n`, `\r`, `\t` and `\xHH` inside (HH up to 7f). The bare word
 //! `nil` is no value; `"nil"` in quotes is one. An `out` (or an answer within MULTI) that starts
 //! with the bare word `ERR` says that the command was refused and had no effect; it is not asked
@@ -201,7 +201,7 @@ impl KvModelCommand {
         )
     }
 
-    /// The answer that `out` stands for.
+    /// The answer that `out` denotes.
     fn answer(&self, out: &[KvToken]) -> Result<KvModelAnswer, String> {
         if matches!(out.first(), Some(KvToken::Bare(word)) if word == "ERR") {
             return Ok(KvModelAnswer::Refused);
@@ -451,7 +451,7 @@ impl KvToken {
     }
 }
 
-/// The words of `text`, split where a bare `;` stands.
+/// The words of `text`, split at each bare `;`.
 pub(super) fn sentences(text: &str) -> Result<Vec<Vec<KvToken>>, String> {
     let mut sentences = vec![Vec::new()];
     let mut chars = text.chars().peekable();

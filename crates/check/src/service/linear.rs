@@ -59,7 +59,7 @@ pub(crate) fn sequential<M: ServiceModel>(
     calls: &JudgedCalls<'_, M>,
     states: u64,
 ) -> PropertyVerdict {
-    // What is linearizable is sequential, and decided key by key.
+    // A linearizable history is sequential, and decided key by key.
     if on_one_lane(model, calls, states) == Ok(0) {
         return PropertyVerdict::Holds;
     }
@@ -136,7 +136,7 @@ fn window<M: ServiceModel>(
     set: &[Timed],
     stuck: u32,
 ) -> PropertyVerdict {
-    // What was called later cannot help, and what returned later need not have happened.
+    // A later call cannot help, and a call that returned later need not have happened.
     let mut past: Vec<Timed> = set.iter().copied().filter(|c| c.call < stuck).collect();
     for c in &mut past {
         c.ret = if c.ret > stuck { NONE } else { c.ret };

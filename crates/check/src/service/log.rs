@@ -69,7 +69,7 @@ pub struct LogModel {
     deleted: BTreeSet<u32>,
 }
 
-/// One log. What is trimmed stays here, so that a trim can be taken back.
+/// One log. Trimmed values stay here, so that a trim can be taken back.
 #[derive(Clone, Debug, Default)]
 pub struct ModelledLog {
     first: u64,
@@ -89,7 +89,7 @@ pub struct LogModelState {
     print: u128,
 }
 
-/// What the answers of a history tell of the logs. What a position holds never changes, and a log that is never deleted
+/// The facts about the logs that the answers of a history imply. The value at a position never changes, and a log that is never deleted
 /// never gets shorter: an append that comes to the place of another value contradicts some answer, and one that
 /// comes only to places that no answer knows of may as well never happen.
 #[derive(Clone, Debug, Default)]
@@ -141,7 +141,7 @@ impl ObservedLogs {
     }
 }
 
-/// What takes an effect back.
+/// The record that takes an effect back.
 #[derive(Debug)]
 pub enum LogModelUndo {
     /// These logs have one value less, the latest first.

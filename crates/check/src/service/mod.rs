@@ -1,4 +1,4 @@
-//! What the clients of a service saw: linearizability, sequential consistency, read-your-writes and
+//! Properties of services, from their clients' view: linearizability, sequential consistency, read-your-writes and
 //! exactly-once, from the calls and returns of a history.
 //!
 //! A call is `{"ev":"call",..}` and ends with the `{"ev":"return",..}` of the same process and
@@ -34,7 +34,7 @@ pub use session::read_your_writes;
 use crate::history::History;
 use crate::report::PropertyVerdict;
 
-/// How long a search may go on.
+/// The bound of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
     /// Different situations (calls ordered so far, and state) that one property's search may

@@ -1,4 +1,4 @@
-//! What a service does when its calls come one at a time.
+//! The behaviour of a service when its calls come one at a time.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,9 +13,9 @@ pub trait ServiceModel {
     type Op;
     /// The values of some keys.
     type State: Clone;
-    /// What takes one operation's effect back.
+    /// The record that takes one operation's effect back.
     type Undo;
-    /// What some answers tell of every state, early or late: see [`Self::known`].
+    /// Facts that some answers imply for every state, early or late: see [`Self::known`].
     type Known;
 
     /// Understands an operation and its answer; no answer means that the call did not return.
@@ -40,8 +40,8 @@ pub trait ServiceModel {
     /// answered; any answer will do if it is not `answered`.
     fn apply(&self, state: &mut Self::State, op: &Self::Op, answered: bool) -> Option<Self::Undo>;
 
-    /// What the answers of these operations, all of which are to be explained, tell of what stays once it
-    /// is there. A search that knows it does not go on for long where it went wrong.
+    /// The lasting facts that the answers of these operations, all of which are to be explained, imply once they
+    /// hold. A search that knows them soon leaves a wrong branch.
     fn known(&self, ops: &mut dyn Iterator<Item = &Self::Op>) -> Self::Known;
 
     /// Whether `op` should take effect in this state as far as is `known`. If not, then no order that has

@@ -1,9 +1,9 @@
 //! Calls that the model of a service cannot judge, and what they spoil.
 //!
-//! A recorder that meets a command which the model lacks writes `OTHER read NAME key ..`, or
+//! A recorder that meets a command which the model does not know writes `OTHER read NAME key ..`, or
 //! `OTHER write NAME key ..` with the keys that it may change; without keys it may change all. Such
-//! a call is left out, and so is every call on a key that one of them may have changed, and on keys
-//! that a call touches together with such a key: what the rest answers does not depend on those.
+//! a call is omitted, and so is every call on a key that one of them may have changed, and on keys
+//! that a call touches together with such a key: the answers of the rest do not depend on those.
 
 use super::kv::KvModel;
 use super::model::ServiceModel;
@@ -13,10 +13,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// What [`History::leave_out`] left out.
+/// The calls that [`History::leave_out`] omitted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OmittedCalls {
-    /// Calls of each command that the model lacks, by its name.
+    /// Calls of each command that the model does not know, by its name.
     pub commands: BTreeMap<String, u64>,
     /// Calls that the model has, on keys that such commands may have changed.
     pub spoiled: u64,
@@ -25,7 +25,7 @@ pub struct OmittedCalls {
 }
 
 impl OmittedCalls {
-    /// Whether nothing was left out.
+    /// Whether no call was omitted.
     pub fn is_empty(&self) -> bool {
         self.commands.is_empty()
     }
@@ -45,7 +45,7 @@ impl fmt::Display for OmittedCalls {
     }
 }
 
-/// A call that the model lacks: its name, and the keys that it may change.
+/// A call that the model does not know: its name, and the keys that it may change.
 struct UnmodelledCall<'a> {
     name: &'a str,
     writes: bool,
@@ -60,7 +60,7 @@ fn other(op: &str) -> Option<UnmodelledCall<'_>> {
 }
 
 impl History {
-    /// Leaves out the calls that the key-value store's model lacks, and those that they spoil.
+    /// Omits the calls that the key-value store's model does not know, and those that they spoil.
     pub fn leave_out(&mut self) -> OmittedCalls {
         let (mut kv, mut left_out) = (KvModel::new(), OmittedCalls::default());
         let (mut spoiled, mut all) = (BTreeSet::new(), false);

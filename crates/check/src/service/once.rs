@@ -13,7 +13,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// Whether commands took effect once, as far as clients can tell. Decided on three kinds of
-/// evidence, each of which shows an effect too many or too few whatever the order of calls:
+/// evidence, each of which shows an effect too many or too few for any order of calls:
 ///
 /// - a command that returned more than once gave the same answer each time;
 /// - on a key that calls change only by INCR or INCRBY, all by the same amount: no two calls were
@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 ///   than the calls made before it returned can have made it. Pieces are counted when none of them
 ///   starts with another one.
 ///
-/// Keys start absent. A lost effect that nobody was told of is for linearizability to find. Without
+/// Keys start absent. A lost effect without an answer is for linearizability to find. Without
 /// any of this evidence the property is not judged.
 pub fn exactly_once(history: &History) -> PropertyVerdict {
     let mut kv = KvModel::new();
@@ -128,7 +128,7 @@ fn changes(calls: &JudgedCalls<'_, KvModel>) -> BTreeMap<u32, Changes> {
     keys
 }
 
-/// What GET and MGET gave for each key, and in which call.
+/// The answers of GET and MGET for each key, and their calls.
 fn reads(calls: &JudgedCalls<'_, KvModel>) -> BTreeMap<u32, Vec<(u32, KvText)>> {
     let mut reads: BTreeMap<u32, Vec<(u32, KvText)>> = BTreeMap::new();
     for (i, op) in (0_u32..).zip(&calls.ops) {
@@ -151,7 +151,7 @@ struct OnceKey<'a> {
     kv: &'a KvModel,
     calls: &'a JudgedCalls<'a, KvModel>,
     k: u32,
-    /// What GET and MGET gave for the key, and in which call.
+    /// The answers of GET and MGET for the key, and their calls.
     reads: &'a [(u32, KvText)],
 }
 
@@ -251,7 +251,7 @@ impl OnceKey<'_> {
         times
     }
 
-    /// What the calls made before call `i` returned add.
+    /// The sum that the calls made before call `i` returned add.
     fn before(&self, times: &[(u32, i64)], i: u32) -> i64 {
         let ret = self.calls.times[i as usize].ret;
         let n = times.partition_point(|&(call, _)| call < ret || ret == NONE);

@@ -6,7 +6,7 @@
 //! first, and goes back when no call fits. It remembers (by fingerprint) which sets of calls led to
 //! which state and does not go there twice; the number of these is what a budget limits.
 //!
-//! On one lane it also leaves out what cannot matter yet. Let B be the call that returns first. What
+//! On one lane it also omits calls that cannot matter yet. Let B be the call that returns first. Every call that
 //! comes before B was made before B returned, so it is among the calls that may come next. Those of
 //! them that are not connected to B through calls that touch the same key (two reads do not count)
 //! can as well come after B: they are not tried until B is in its place.
@@ -30,7 +30,7 @@ pub(crate) struct Timed {
     pub(crate) answered: bool,
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum SearchOutcome {
     /// There is an order that explains everything.
@@ -72,7 +72,7 @@ pub(crate) struct Search<'a, M: ServiceModel> {
     /// The keys of each call: those of call i end at `key_ends[i]`. Empty if all touch one key.
     keys: Vec<u32>,
     key_ends: Vec<usize>,
-    /// What the answers tell of all states. Nothing if a search is not to look ahead.
+    /// The facts that the answers imply for all states. Nothing if a search is not to look ahead.
     known: Option<M::Known>,
     seen: Fingerprints,
 }

@@ -11,7 +11,7 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-/// What a call leaves in a key, as far as its answer tells.
+/// The value that a call leaves in a key, as far as its answer shows.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum KeyEffect {
     Value(Option<KvText>),
@@ -24,7 +24,7 @@ type Writes = Vec<(u32, KeyEffect)>;
 /// Whether every read sees the writes of its own client that had returned before it was made.
 ///
 /// A read of a key (GET, MGET) does not see its client's latest write W to the key when what it
-/// gives can only come from before W: every write that left this value had returned before W was
+/// answer can only come from before W: every write that left this value had returned before W was
 /// made, or there is no such write. (Writes to a key are taken to keep the order in which they
 /// followed one another in time, as every ordered store's do; that the reads do so as well is not
 /// required.) Writes of unknown value (APPEND; calls without answer whose effect depends on the
@@ -94,7 +94,7 @@ pub fn read_your_writes(history: &History) -> PropertyVerdict {
     PropertyVerdict::Holds
 }
 
-/// What each key that `op` may change holds after it; the last change of a key counts.
+/// The value of each key that `op` may change after it; the last change of a key counts.
 fn left_by(op: &KvModelOp) -> BTreeMap<u32, KeyEffect> {
     let mut left = BTreeMap::new();
     let sure = op.conditions.is_empty();
@@ -140,7 +140,7 @@ fn left_by(op: &KvModelOp) -> BTreeMap<u32, KeyEffect> {
     left
 }
 
-/// What `op` reads, if it only reads.
+/// The keys that `op` reads, if it only reads.
 fn read_by(op: &KvModelOp) -> Vec<(u32, Option<KvText>)> {
     let mut read = Vec::new();
     if op.commands.iter().all(|(c, _)| c.only_reads()) {

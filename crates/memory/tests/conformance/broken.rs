@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::panic;
 use std::sync::atomic::Ordering;
 
-/// What is wrong.
+/// The broken law.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum MemoryFault {
     StampFirst,

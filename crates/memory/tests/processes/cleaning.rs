@@ -1,4 +1,4 @@
-//! What the dead leave behind is found and removed; places of dead clients are given again.
+//! Leftovers of dead processes are found and removed; places of dead clients are given again.
 
 use super::*;
 use amcast_core::memory::AccessOutcome;

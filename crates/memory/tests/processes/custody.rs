@@ -1,4 +1,4 @@
-//! Whose the files are, who may open them, and that clusters keep apart.
+//! The owners of the files, their permissions, and the separation of clusters.
 
 use super::*;
 use amcast_memory::MemoryError;
@@ -190,7 +190,7 @@ fn a_peer_that_cannot_be_mapped_for_a_moment_is_out_of_reach_for_no_longer() {
     assert_eq!((write(&mut carrier), write(&mut carrier)), (0, 0));
     assert!(matches!(carrier.take_fault(), Some(MemoryError::Exposed { .. })));
     fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("set");
-    // A write was lost: no later one may appear before the protocol is told so (laws 2 and 5).
+    // A write was lost: no later one may appear before the protocol knows of it (laws 2 and 5).
     let begun = Instant::now();
     let mut told = 0;
     while told == 0 {

@@ -1,4 +1,4 @@
-//! Revocation under fire: whatever the writer was told is written, the owner finds after it revoked.
+//! Revocation under fire: the owner finds every write that was reported written after it revoked.
 
 use super::*;
 use amcast_core::memory::AccessOutcome;
@@ -63,7 +63,7 @@ pub(super) fn writer(directory: &Directory) {
 const ROUNDS: u64 = 10_000;
 const TIME: Duration = Duration::from_secs(10);
 
-/// Revokes again and again, and compares what it found with what the writer was told.
+/// Revokes again and again, and compares its reads with the reports to the writer.
 fn judge(owner: &mut MappedCarrier) {
     let (begun, mut rounds, mut written_rounds) = (Instant::now(), 0, 0);
     while rounds < ROUNDS && (rounds < ROUNDS / 10 || begun.elapsed() < TIME) {
@@ -110,7 +110,7 @@ fn between_threads_every_written_is_found_after_the_revocation() {
     thread::scope(|scope| {
         scope.spawn(|| hammer(&mut child));
         judge(&mut carrier);
-        // The writer is told `Lost` and ends.
+        // The writer receives `Lost` and ends.
         carrier.stop().expect("stopped");
     });
 }

@@ -25,7 +25,7 @@ const GUESTS_EXTRA: usize = 32;
 /// How many connections are taken in one round.
 const ACCEPTS_MAX: usize = 16;
 
-/// How long nobody is taken in when the system lacks descriptors or memory.
+/// How long no connection is accepted when the system has no descriptors or memory left.
 const REST: Duration = Duration::from_millis(200);
 
 /// A connection that came in.
@@ -37,26 +37,26 @@ struct InboundHandshake {
     until: Instant,
 }
 
-/// What a guest is to say next.
+/// The next message to the other end of a handshake.
 #[derive(Debug)]
 enum HandshakeReply {
     Opening(PartialRead<OPENING_BYTES>),
-    /// Who it is, with a proof over these nonces.
+    /// The hello, with a proof over these nonces.
     Hello(Nonces, PartialRead<PROVED_BYTES>),
 }
 
-/// What a guest has said.
+/// A message from the other end of a handshake.
 enum HandshakeInput {
     Opening(Nonce),
-    /// Who it is, if it knows the secret.
+    /// Its hello, if it knows the secret.
     Hello(Nonces, Option<Box<Hello>>),
 }
 
-/// All guests: a bounded number, so that strangers cannot use up sockets.
+/// All inbound handshakes: a bounded number, so that strangers cannot use up sockets.
 #[derive(Debug)]
 pub(super) struct InboundHandshakes {
     places: Vec<Option<InboundHandshake>>,
-    /// Nobody is taken in until then, since the system lacks something.
+    /// No connection is accepted until then, since the system is short of something.
     rest_until: Option<Instant>,
 }
 
@@ -136,7 +136,7 @@ impl Streams {
         }
     }
 
-    /// A guest says something.
+    /// A handshaking connection sent something.
     pub(crate) fn guest(&mut self, index: u32, told: &mut CarrierEvents) {
         let Some(place) = self.guests.places.get_mut(index as usize) else { return };
         let Some(guest) = place else { return };
@@ -185,7 +185,7 @@ impl Streams {
         }
     }
 
-    /// Proves to a guest that this process knows the secret, before it is told anything: it is to do the same.
+    /// Proves to the other end that this process knows the secret, before it sends anything else: the other end is to do the same.
     fn challenge(&mut self, index: u32, dialler: Nonce, told: &mut CarrierEvents) {
         let Some(place) = self.guests.places.get_mut(index as usize) else { return };
         let Some(guest) = place else { return };
@@ -203,7 +203,7 @@ impl Streams {
         }
     }
 
-    /// A guest that knows the secret says who it is.
+    /// The other end knows the secret and sent its hello.
     fn introduced(
         &mut self,
         (socket, address): (OwnedFd, SocketAddr),
@@ -240,7 +240,7 @@ impl Streams {
         }
     }
 
-    /// Whether a guest is let in.
+    /// Whether a connection is let in.
     fn admit(&self, hello: &Hello) -> Result<(), ConnectionRefusal> {
         self.judge(hello)?;
         if hello.said != HandshakeMessage::Ask || !self.may_dial(hello) {
@@ -280,7 +280,7 @@ impl Streams {
         let _ = say(socket, &nonces.hello(&self.options.secret, Purpose::Answer, &refusal));
     }
 
-    /// Whoever has another version cannot prove anything, and is told no more than that.
+    /// A peer of another version cannot prove anything, and receives nothing but the refusal.
     fn refuse_version(&self, (socket, address): (&OwnedFd, SocketAddr), told: &mut CarrierEvents) {
         let why = ConnectionRefusal::Version;
         told.counts.refused += 1;

@@ -13,7 +13,7 @@ use rustix::net::RecvFlags;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Who dials of two processes: the higher pid. Clients have the highest, and may sit behind something
+/// The end that dials of two processes: the higher pid. Clients have the highest, and may be behind something
 /// that lets connections out and not in.
 pub(super) fn dials(from: Pid, to: Pid) -> bool {
     from > to
@@ -28,15 +28,15 @@ pub(super) struct PeerLink {
     pub(super) reader: FrameReader,
     /// The latest life that it was let in with in this life of ours.
     pub(super) incarnation: Option<u32>,
-    /// What is known of it, from our earlier lives, too.
+    /// Its identity, from our earlier lives, too.
     pub(super) known: PeerIdentity,
-    /// Why it is not gone on with although it welcomed us, with what it claimed; it is told when it is
+    /// The reason for leaving it although it welcomed us, with its claim; it receives the reason when it is
     /// dialled next.
     pub(super) dismissed: Option<(ConnectionRefusal, PeerClaim)>,
-    /// `Up` was said, and not `Down` since.
+    /// `Up` was reported, and no `Down` since.
     pub(super) up: bool,
-    /// `Down` was said, and not `Up` since: what is sent is lost. False before the first connection:
-    /// what is sent waits for it.
+    /// `Down` was reported, and no `Up` since: messages are lost. False before the first connection:
+    /// messages wait for it.
     pub(super) muted: bool,
     /// The socket takes nothing more for now; it is watched for that.
     pub(super) blocked: bool,
@@ -53,11 +53,11 @@ pub(super) struct PeerLink {
 /// How far a connection is.
 #[derive(Debug)]
 pub(super) enum LinkState {
-    /// There is none. Who dials does so at that time.
+    /// There is none. The dialling end dials at that time.
     Away { dial_at: Option<Instant> },
     /// Under way until then.
     Dialling { socket: OwnedFd, until: Instant },
-    /// It stands, and the other end is to prove until then that it knows the secret.
+    /// It is open, and the other end is to prove until then that it knows the secret.
     Opening {
         socket: OwnedFd,
         nonce: Nonce,
@@ -127,7 +127,7 @@ impl<const BYTES: usize> PartialRead<BYTES> {
         Self { bytes: Box::new([0; BYTES]), filled: 0 }
     }
 
-    /// Reads on, and nothing behind it; gives it once it is there. What does not begin like one
+    /// Reads on, and nothing behind it; gives it once it is there. A message that does not begin like one
     /// of this version is given at once: another version's may be shorter, and is judged by its beginning.
     pub(super) fn read(&mut self, socket: &OwnedFd) -> Result<Option<&[u8; BYTES]>, Errno> {
         while self.filled < BYTES {

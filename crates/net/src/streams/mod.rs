@@ -3,7 +3,7 @@
 //! Of two processes the one with the higher pid dials; see `link.rs` for the stages of a connection
 //! and `handshaking.rs` for those that come in. A connection that breaks loses what was on the way, in
 //! both directions, and each end says `Down`; frames that were sent before the first connection
-//! stood wait for it, since nobody said `Down` of it.
+//! was open wait for it, since no `Down` was reported for it.
 //!
 //! A peer that takes nothing holds up nobody: its frames wait in a queue with a bound, and the
 //! connection is given up when the queue is full. To hold messages back instead would need a word for
@@ -34,8 +34,8 @@ use rustix::net::{RecvFlags, SendFlags};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// How much may pile up for a peer between two flushes before it is written out, in bytes: what was
-/// just put in is still in the processor's cache.
+/// How much may pile up for a peer between two flushes before it is written out, in bytes: bytes that were
+/// just put in are still in the processor's cache.
 const WRITE_OUT_BYTES: usize = 128 << 10;
 
 /// How often a peer's socket is read in one round: the others have their turn then.
@@ -51,7 +51,7 @@ const KNOCK_PAUSE: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Streams {
     me: Pid,
-    /// What this process says of itself.
+    /// The hello of this process.
     hello: Hello,
     options: NetOptions,
     watch: SocketRegistry,
@@ -112,7 +112,7 @@ impl Streams {
         })
     }
 
-    /// The longest that may pass until [`Streams::wake`], whatever arrives.
+    /// The longest that may pass until [`Streams::wake`], with any arrivals.
     pub(crate) fn next_due(&self) -> Instant {
         self.next_due
     }
@@ -135,7 +135,7 @@ impl Streams {
         link.up.then_some(link.address)
     }
 
-    /// What is known of a peer for good.
+    /// The lasting identity of a peer.
     pub(crate) fn known(&self, pid: Pid) -> &PeerIdentity {
         &self.links[pid.index()].known
     }
@@ -247,7 +247,7 @@ impl Streams {
         if link.up {
             self.lose(pid, LinkFailure::HungUp, told);
         } else if link::dials(self.me, pid) {
-            // What was under way goes to where it was.
+            // Pending messages go back to their place.
             self.enter(pid, LinkState::Away { dial_at: Some(Instant::now()) });
         }
         true
@@ -316,7 +316,7 @@ impl Streams {
         }
     }
 
-    /// What was read from a peer.
+    /// The bytes that were read from a peer.
     #[inline]
     pub(crate) fn bytes(&self, of: Pid) -> &[u8] {
         self.links[of.index()].reader.bytes()
@@ -357,7 +357,7 @@ impl Streams {
         if now < self.next_due {
             return;
         }
-        // A day at most; whatever begins meanwhile brings it nearer.
+        // A day at most; any attempt that begins meanwhile brings it nearer.
         self.next_due = now + Duration::from_secs(86_400);
         for pid in (0..self.links.len() as u32).map(Pid) {
             let due = self.links[pid.index()].due();
@@ -450,7 +450,7 @@ impl Streams {
         };
         let said = say(&socket, &nonces.hello(&secret, Purpose::Ask, &hello));
         match said {
-            // Best effort: it is told again as long as it welcomes us.
+            // Best effort: it receives the refusal again as long as it welcomes us.
             _ if dismissed.is_some() => self.dial_later(pid, now),
             Ok(()) => {
                 let hello = PartialRead::new();
@@ -483,7 +483,7 @@ impl Streams {
         }
     }
 
-    /// What the one claims that welcomed this process, if it is the right peer.
+    /// The claim of the peer that welcomed this process, if it is the right peer.
     fn welcomed(&self, pid: Pid, hello: &Hello) -> Result<PeerClaim, HelloError> {
         let life = hello.incarnation;
         if let HandshakeMessage::Refuse(why) = hello.said {
@@ -499,7 +499,7 @@ impl Streams {
         Ok(claim)
     }
 
-    /// What both ends check of each other.
+    /// The checks that both ends make of each other.
     fn judge(&self, hello: &Hello) -> Result<(), ConnectionRefusal> {
         if hello.cluster != self.hello.cluster {
             return Err(ConnectionRefusal::Cluster);
@@ -513,7 +513,7 @@ impl Streams {
         Ok(())
     }
 
-    /// What a peer is told that is refused: which of its lives is known, too.
+    /// The refusal of a peer: which of its incarnations is known, too.
     fn refusal(&self, (pid, refused): (Pid, PeerClaim), why: ConnectionRefusal) -> Hello {
         let known = self.links.get(pid.index()).and_then(|link| link.known.life);
         let incarnation = match why {
@@ -568,7 +568,7 @@ impl Streams {
             NetDiagnostic::Stranger { .. } => told.counts.strangers += 1,
             _ => {}
         }
-        // Who is refused must hear it, whatever was in the way before.
+        // A refused peer must be reported, over any earlier diagnostic.
         let is_refusal =
             matches!(remark, NetDiagnostic::RefusedBy { .. } | NetDiagnostic::Refused { .. });
         if is_refusal || !std::mem::replace(&mut link.remarked, true) {
@@ -605,7 +605,7 @@ impl Streams {
         told.counts.connects += 1;
         told.news.push_back(LinkEvent::Up(pid));
         told.remark(NetDiagnostic::Up { pid, incarnation: claim.life });
-        // What was sent before the first connection.
+        // Messages from before the first connection.
         self.write_out(pid, told);
     }
 
@@ -616,7 +616,7 @@ impl Streams {
         let link = &mut self.links[pid.index()];
         let dials = link::dials(self.me, pid);
         let stage = match &link.stage {
-            // Before the first connection only the queue is given up, and dialling goes on.
+            // Before the first connection only the queue is given up, and dialling continues.
             LinkState::Open { .. } if dials => {
                 let pause = link::pause(0, redial_min, redial_max, &mut self.rng);
                 Some(LinkState::Away { dial_at: Some(now + pause) })

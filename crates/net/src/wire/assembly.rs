@@ -6,7 +6,7 @@ use super::datagram::{DatagramSender, MessageFragment};
 /// other, but not by so many messages. One more makes the oldest of the sender make room.
 const MESSAGES_PER_SENDER_MAX: usize = 8;
 
-/// Messages that came in pieces, in a bounded number of bytes. What is not complete when others need
+/// Messages that came in pieces, in a bounded number of bytes. A message that is not complete when others need
 /// the room is lost, as datagrams may be.
 #[derive(Debug)]
 pub struct MessageAssembly {

@@ -1,5 +1,5 @@
-//! What precedes the hellos: each end draws a nonce, and the one that was dialled proves first that it knows
-//! the cluster's secret. Nothing of the cluster is said before.
+//! The exchange before the hellos: each end draws a nonce, and the dialled one proves first that it knows
+//! the cluster's secret. Neither end sends anything of the cluster before.
 
 use super::VERSION;
 use super::hello::{HELLO_BYTES, Hello, MAGIC, NotHello};
@@ -25,7 +25,7 @@ fn head(kind: u8) -> [u8; HEAD_BYTES] {
     [a, b, c, d, e, f, kind, 0]
 }
 
-/// What stands behind the head of this kind.
+/// The bytes behind the head of this kind.
 fn behind(bytes: &[u8], kind: u8) -> Result<&[u8], NotHello> {
     let (begun, rest) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or(NotHello::Stranger)?;
     let [a, b, c, d, e, f, said, zero] = *begun;
@@ -75,7 +75,7 @@ impl Nonces {
         bytes
     }
 
-    /// The nonces of a connection on which `dialler` was answered with a challenge; none if whoever answered
+    /// The nonces of a connection on which `dialler` was answered with a challenge; none if the answering process
     /// does not know the secret.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl Nonces {
         bytes
     }
 
-    /// Reads it back; none if whoever said it does not know the secret.
+    /// Reads it back; none if its sender does not know the secret.
     ///
     /// # Errors
     /// When it is no hello of this version.
@@ -112,7 +112,7 @@ impl Nonces {
         bytes: &[u8; PROVED_BYTES],
     ) -> Result<Option<Hello>, NotHello> {
         let (said, proof) = bytes.split_first_chunk::<HELLO_BYTES>().ok_or(NotHello::Stranger)?;
-        // What is not proved is not looked at.
+        // Bytes without a proof are not looked at.
         if !secret.is_proved(purpose, &[&self.dialler, &self.dialled, said], proof) {
             return Ok(None);
         }

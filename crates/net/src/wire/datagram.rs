@@ -22,18 +22,18 @@ const KNOCK: u8 = 2;
 const PROBE: u8 = 3;
 const ECHO: u8 = 4;
 
-/// Who sent a datagram.
+/// The sender of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DatagramSender {
     /// The cluster it belongs to.
     pub cluster: u64,
-    /// Who it is.
+    /// Its id.
     pub pid: Pid,
     /// Which life of the process it is.
     pub incarnation: u32,
 }
 
-/// What is in a datagram.
+/// The content of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DatagramBody<'a> {
     /// Messages, each behind its length: [`next_message`] takes them out.
@@ -99,7 +99,7 @@ impl MessageFragment<'_> {
 pub enum NotDatagram {
     /// Not of this program, or of another version of it.
     Stranger,
-    /// What is behind its head makes no sense.
+    /// The bytes behind its head make no sense.
     Malformed,
 }
 

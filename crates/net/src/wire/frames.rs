@@ -6,17 +6,17 @@ use core::ops::Range;
 /// How long the length in front of a frame is, in bytes.
 pub const LENGTH_BYTES: usize = 4;
 
-/// What a reader begins with and never falls below, in bytes.
+/// The first size of a reader, in bytes, below which it never falls.
 const ROOM_MIN: usize = 16 << 10;
 
-/// What a reader grows to if frames keep coming, in bytes: larger ones do not save system calls that
+/// The largest size of a reader if frames keep coming, in bytes: larger ones do not save system calls that
 /// show, and fall out of the processor's cache.
 const ROOM_MAX: usize = 256 << 10;
 
 /// A peer announced a frame that is longer than the limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameTooLong {
-    /// What it announced, in bytes.
+    /// Its announced length, in bytes.
     pub bytes: usize,
 }
 
@@ -145,7 +145,7 @@ impl FrameQueue {
         self.buffer.extend_from_slice(rest);
     }
 
-    /// What waits.
+    /// The waiting bytes.
     #[inline]
     pub(crate) fn waiting(&self) -> &[u8] {
         &self.buffer[self.head..]

@@ -20,13 +20,13 @@ pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"amcS");
 /// How each end of a connection introduces itself: the first bytes that it sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello {
-    /// What it has to say.
+    /// Its message.
     pub said: HandshakeMessage,
     /// The cluster it belongs to.
     pub cluster: u64,
-    /// Who it is.
+    /// The sender's id.
     pub from: Pid,
-    /// Whom it believes to talk to.
+    /// The receiver's id, as the sender believes.
     pub to: Pid,
     /// Which life of the process it is; in a refusal, the latest that is known of who is refused.
     pub incarnation: u32,
@@ -40,19 +40,19 @@ pub struct Hello {
     pub start: u64,
     /// Whether the process began on its disk by asking the others what it had promised before.
     pub anew: bool,
-    /// What decides what the process does.
+    /// The settings on which the sender's behaviour depends.
     pub decides: SettingsDigest,
 }
 
-/// What an end of a connection says.
+/// The message of an end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandshakeMessage {
-    /// Who dialled asks to be let in.
+    /// The dialling end asks to be let in.
     Ask,
-    /// Who was dialled lets the other in: frames follow.
+    /// The dialled end lets the other in: frames follow.
     Welcome,
-    /// Who was dialled does not, and closes the connection. Who dialled says so on a connection of its
-    /// own when it is the one who does not go on with who welcomed it.
+    /// The dialled end does not, and closes the connection. The dialling end sends it on a connection of its
+    /// own when it refuses a peer that welcomed it.
     Refuse(ConnectionRefusal),
 }
 
@@ -74,7 +74,7 @@ pub enum ConnectionRefusal {
     Replaced,
     /// The other does not know the cluster's secret, or knows another one. It is not told so.
     Secret,
-    /// What decides what the other does is not the same: what has this place in the order of all that does.
+    /// The settings of the other end differ: the one with this place in the order of all settings.
     Decides(u8),
 }
 
@@ -172,7 +172,7 @@ impl Hello {
         bytes.try_into().expect("the fields are that long together")
     }
 
-    /// What it says of who sends it, in a hello that is no refusal.
+    /// The claim about its sender, in a hello that is no refusal.
     pub(crate) fn claim(&self) -> PeerClaim {
         let Self { incarnation: life, start, disk, anew, .. } = *self;
         PeerClaim { life, start, disk, anew }
@@ -227,7 +227,7 @@ impl Hello {
             },
             decides: SettingsDigest::decode(&mut from).map_err(short)?,
         };
-        // Who was believed it would be known by that life for ever, and none of its own would do.
+        // A process that believed it would be known by that incarnation for ever, and none of its own would do.
         if hello.incarnation >= LIVES_MAX && !is_of_any_version {
             return Err(NotHello::Stranger);
         }

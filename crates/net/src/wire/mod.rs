@@ -1,4 +1,4 @@
-//! What travels between two processes, byte for byte. Nothing here touches a socket: everything is
+//! The format of all bytes between two processes. Nothing here touches a socket: everything is
 //! read from slices, and no bytes make it panic.
 //!
 //! ```text
@@ -37,5 +37,5 @@ pub(crate) use frames::FrameQueue;
 pub use frames::{FrameReader, FrameTooLong, LENGTH_BYTES};
 pub use hello::{ConnectionRefusal, HELLO_BYTES, HandshakeMessage, Hello, NotHello};
 
-/// The version of everything that travels, and of what stands in frames. Both ends must have the same.
+/// The version of everything that travels, and of the content of frames. Both ends must have the same.
 pub const VERSION: u16 = 10;

@@ -8,7 +8,7 @@ use amcast_net::conformance::{MakeMessageFabric, MessageEvent, MessageFabric, SU
 use amcast_sim::network::NetworkModel;
 use std::panic;
 
-/// What is wrong.
+/// The broken law.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum NetworkFault {
     Overtaken,
@@ -56,7 +56,7 @@ struct BrokenNetwork {
     stalled: bool,
     /// Messages heard so far.
     count: u32,
-    /// What is held back from each process, to be given out at a wrong time.
+    /// Inputs that are held back from each process, to be given out at a wrong time.
     held: [Option<MessageEvent>; 3],
     connected: bool,
 }
@@ -71,7 +71,7 @@ impl BrokenNetwork {
         Self { fault, inner, stalled: false, count: 0, held: Default::default(), connected: false }
     }
 
-    /// What a process hears instead of this.
+    /// The input that a process receives instead of this.
     fn wrong(&mut self, by: Pid, heard: MessageEvent) -> Vec<MessageEvent> {
         let MessageEvent::From(from, bytes) = heard else { return self.wrong_news(by, heard) };
         self.count += 1;

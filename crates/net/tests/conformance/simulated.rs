@@ -88,7 +88,7 @@ impl MessageFabric for SimulatedMessages {
     }
 }
 
-/// What a network may do at worst: everything that the laws allow.
+/// The worst network: everything that the laws allow.
 pub(crate) fn rough() -> NetworkModel {
     NetworkModel {
         stream: Delay::Uniform(Span::micros(5), Span::micros(50)),

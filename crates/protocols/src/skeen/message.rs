@@ -1,4 +1,4 @@
-//! What the processes say to each other.
+//! The messages between processes.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ impl Timestamp {
     }
 }
 
-/// What every destination must know of a multicast to order it.
+/// The data of a multicast that every destination needs to order it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct MulticastHeading {
     /// Which multicast.

@@ -20,7 +20,7 @@ pub(super) struct SkeenReplica {
     clock: Timestamp,
     /// Client by client, `window` slots each.
     slots: Vec<MulticastSlot>,
-    /// The messages that have come and are not delivered, the smallest bound in front. An entry's
+    /// The messages that arrived and are not delivered, the smallest bound in front. An entry's
     /// bound may lag behind its slot's; it is brought up to date when it gets to the front.
     queue: BinaryHeap<Reverse<QueuePosition>>,
     /// Slots that hold a message.
@@ -31,7 +31,7 @@ pub(super) struct SkeenReplica {
     last: (Timestamp, MsgId),
 }
 
-/// What is known of the message that a client has in one of its slots.
+/// The knowledge of the message that a client has in one of its slots.
 #[derive(Clone, Debug, Default)]
 struct MulticastSlot {
     /// The number of the message, or of the last one when free; only grows.
@@ -39,11 +39,11 @@ struct MulticastSlot {
     /// Whether the slot holds a message: it was heard of and is not delivered.
     held: bool,
     dst: GroupSet,
-    /// The destinations whose proposals have come.
+    /// The destinations whose proposals arrived.
     proposed: GroupSet,
     /// The largest proposal so far: the final timestamp is not smaller.
     bound: Timestamp,
-    /// None until the multicast itself has come.
+    /// None until the multicast itself arrived.
     payload: Option<Arc<[u8]>>,
 }
 
@@ -59,7 +59,7 @@ struct QueuePosition {
 }
 
 impl MulticastSlot {
-    /// Whether the timestamp is final: every destination's proposal has come. The own one is made
+    /// Whether the timestamp is final: every destination's proposal arrived. The own one is made
     /// when the message comes, so then the payload is there too.
     fn is_final(&self) -> bool {
         self.proposed == self.dst
@@ -82,7 +82,7 @@ impl SkeenReplica {
     }
 
     /// [Skeen 1] A multicast comes: it gets a timestamp above all seen, which the other
-    /// destinations are told.
+    /// destinations receive it.
     fn on_cast(
         &mut self,
         from: Pid,
@@ -136,7 +136,7 @@ impl SkeenReplica {
         if self.slots[at].proposed.contains(peer) {
             return Err("a second proposal of one destination");
         }
-        // What comes later goes behind this message.
+        // Later messages go behind this message.
         self.clock = self.clock.max(timestamp);
         self.propose(at, peer, timestamp);
         Ok(())

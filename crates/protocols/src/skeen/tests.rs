@@ -33,7 +33,7 @@ fn to(groups: &[u8]) -> GroupSet {
 
 type SentMessages = Vec<(Pid, SkeenMessage)>;
 
-/// What one step asked for, sorted by kind.
+/// The requests of one step, sorted by kind.
 #[derive(Default, Debug, PartialEq)]
 struct StepRequests {
     sent: SentMessages,

@@ -46,7 +46,7 @@ impl BroadcastBroadcast {
         }
     }
 
-    // [TO 1:3] delivered by number, once both have come
+    // [TO 1:3] delivered by number, once both have arrived
     fn deliver_ready(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
         while let Some(id) = self.numbers.get(&(self.done + 1)) {
             let Some(run) = self.come.remove(id) else { return };

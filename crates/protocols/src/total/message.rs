@@ -1,4 +1,4 @@
-//! What members of a group say to each other to order their messages.
+//! The messages between members of a group, which order multicasts.
 
 use super::batch::Batch;
 use alloc::vec::Vec;
@@ -54,7 +54,7 @@ impl fmt::Display for OrderingMessage {
     }
 }
 
-/// What one that joins in a view must know: the position that deliveries have reached, and the last
+/// The state of a process that joins in a view: the position that deliveries have reached, and the last
 /// message of each process, by pid, that was delivered.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct JoinState {

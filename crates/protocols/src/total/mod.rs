@@ -30,9 +30,9 @@
 //! ```
 //!
 //! # Roles and phases
-//! The most senior member of a view is the sequencer, or makes the token. What has a number is
+//! The most senior member of a view is the sequencer, or makes the token. A numbered message is
 //! delivered in the order of numbers; they begin with 1 in each view. When a view ends, those who
-//! go on have been handed the same, so each delivers, without a word: first what has a number,
+//! continue have been handed the same, so each delivers, without a word: first the numbered messages,
 //! skipping numbers whose message nobody has, then (BB) what has none, by the seniority of senders.
 //! A sender sends again in the next view what it has not delivered.
 //!
@@ -43,12 +43,12 @@
 //!
 //! # Deviations
 //! The papers' pseudo-code is in a report that we do not have; the steps follow the text of
-//! [TO 3.2]. What a process multicasts in one round of its loop is a run (`batch.rs`): it travels, has a
+//! [TO 3.2]. The multicasts of a process in one round of its loop are a batch (`batch.rs`): it travels, has a
 //! number and is delivered as one. Numbers for many runs leave in one broadcast, and are asked for
 //! together. The token rests for `rest_us` when it went round and nobody had anything to send, until
 //! somebody asks for it. An excluded process delivers nothing more of its view, so that pattern EP3 of
 //! [TO table 2] never appears in the rows of TO(NUA,WUTO): there a member delivers by number, and what it
-//! delivered has no holes. What breaks TO(NUA,SUTO) in these rows are the survivors, who skip a message
+//! delivered has no holes. In these rows the survivors break TO(NUA,SUTO) when they skip a message
 //! that only failed members have delivered.
 //!
 //! # Read first
@@ -386,7 +386,7 @@ fn run_bytes(config: &Config) -> usize {
     (config.get(&PACKET_BYTES) as usize).saturating_sub(ENTRY_BYTES)
 }
 
-/// What the layer below runs with.
+/// The settings of the layer below.
 fn settings(name: &str, me: Pid, config: &Config) -> Result<VsyncSettings, ConfigError> {
     let cluster = config.cluster();
     let relation = |why: String| Err(ConfigError::Relation(why));

@@ -6,7 +6,7 @@ use crate::mutant;
 use crate::mutant::{Mutant as _, MutantInfo, Mutants};
 
 mutant::mutants! {
-    /// Ways to break these protocols. What each breaks depends on the row.
+    /// Ways to break these protocols. The broken property depends on the row.
     pub enum TotalOrderMutant {
         TrustsOne = "trusts-one":
             "Uniform casts are handed over before a majority has them." breaks [];
@@ -26,7 +26,7 @@ mutant::mutants! {
     }
 }
 
-/// What breaks in the layer below.
+/// The mutant of the layer below.
 #[cfg(feature = "mutants")]
 pub(super) fn broken(mutants: Mutants<TotalOrderMutant>) -> Option<VsyncMutant> {
     let of = [
@@ -38,15 +38,15 @@ pub(super) fn broken(mutants: Mutants<TotalOrderMutant>) -> Option<VsyncMutant> 
     of.into_iter().find(|(mutant, _)| mutants.is(*mutant)).map(|(_, broken)| broken)
 }
 
-/// What breaks in the layer below: nothing in this build.
+/// The mutant of the layer below: none in this build.
 #[cfg(not(feature = "mutants"))]
 pub(super) const fn broken(_: mutant::Mutants<TotalOrderMutant>) -> Option<VsyncMutant> {
     None
 }
 
 /// The mutants of a row, by its agreement and order. The first is only of rows with a uniform broadcast. The
-/// last is of `ab-rcast`, of which a scenario shows it: what a donor delivers uniformly is in the cut also if it
-/// dies, and where all casts are the sequencer's or the token's, none stands behind one that died with it.
+/// last is of `ab-rcast`, of which a scenario shows it: a uniform delivery of a state's source is in the cut also if it
+/// dies, and where all casts are the sequencer's or the token's, none follows one that died with it.
 #[cfg(feature = "mutants")]
 macro_rules! info {
     ($agreement:ident, $order:ident) => {{

@@ -1,4 +1,4 @@
-//! What all ordering protocols have in common: own messages until they are delivered, the position
+//! The common base of all ordering protocols: own messages until they are delivered, the position
 //! reached, and a frame around the [`Scheme`] that differs.
 
 use super::batch::{Batch, OpenBatch};
@@ -15,7 +15,7 @@ use amcast_core::{
     Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Span, Submission, Time,
 };
 
-/// What goes out of a step.
+/// The outputs of a step.
 pub(super) type Outs = Outbox<Groupcast<OrderingMessage>>;
 
 /// How the members of a group give their messages an order.
@@ -42,7 +42,7 @@ pub(super) trait Scheme {
     /// survivor.
     fn settle(&mut self, desk: &mut OrderingBase, out: &mut Outs);
 
-    /// The time that it asked for has come.
+    /// The time that it asked for is over.
     fn wake(&mut self, _desk: &mut OrderingBase, _out: &mut Outs) {}
 
     /// When it wants to be woken.
@@ -51,7 +51,7 @@ pub(super) trait Scheme {
     }
 }
 
-/// What an ordering protocol is set to.
+/// The settings of an ordering protocol.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OrderingSettings {
     pub(super) me: Pid,
@@ -70,7 +70,7 @@ pub(super) struct OrderingSettings {
     /// How long the token rests when nobody has anything to send.
     pub(super) rest: Span,
     /// Whether a message can only have been delivered by anyone if the survivors deliver it, too:
-    /// then this process may send its own again after it was left out.
+    /// then this process may send its own again after it was excluded.
     pub(super) resends: bool,
     pub(super) mutants: Mutants<TotalOrderMutant>,
 }
@@ -178,7 +178,7 @@ impl OrderingBase {
         self.own_bytes = self.own.iter().map(Batch::payload_bytes).sum();
     }
 
-    /// Whether the view goes on.
+    /// Whether the view continues.
     pub(super) const fn is_open(&self) -> bool {
         !self.blocked
     }
@@ -251,7 +251,7 @@ impl OrderingBase {
         out.deliver(msg, dst, self.position, |to| to.extend_from_slice(payload));
     }
 
-    /// What mutants make of a delivery.
+    /// The effect of mutants on a delivery.
     fn deliver_wrongly(&mut self, msg: MsgId, payload: &Arc<[u8]>, out: &mut Outs) {
         let mutants = self.set.mutants;
         let fourth = self.deliveries.is_multiple_of(4);
@@ -316,7 +316,7 @@ impl NumberedBatches {
         Ok(())
     }
 
-    /// Delivers all that came, whatever numbers are missing between.
+    /// Delivers all that came, over any missing numbers.
     pub(super) fn settle(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
         for (sender, run) in core::mem::take(&mut self.come).into_values() {
             desk.deliver(sender, &run, out);
@@ -374,7 +374,7 @@ impl<S: Scheme> Total<S> {
             }
         }
         let last = desk.last[desk.set.me.index()];
-        // Some of them had been sent before it was left out, and are delivered.
+        // Some of them had been sent before it was excluded, and are delivered.
         desk.keep_own(|_, run| run.last() > last);
         self.begin(view, out);
     }
@@ -384,7 +384,7 @@ impl<S: Scheme> Total<S> {
         let desk = &mut self.desk;
         desk.blocked = true;
         if !desk.set.resends {
-            // Others that were left out may have delivered some, before what the group delivers.
+            // Other excluded members may have delivered some, before the deliveries of the group.
             let sent = desk.sent;
             desk.keep_own(|at, _| at >= sent);
         }

@@ -1,4 +1,4 @@
-//! What each scheme does with what it is told, on a group that the test plays.
+//! The reactions of each scheme to its inputs, on a group that the test plays.
 
 use super::batch::{Batch, OpenBatch};
 use super::message::{OrderingMessage, msg};
@@ -9,7 +9,7 @@ use amcast_core::groupcast::{GroupMember, Groupcast, GroupcastInput, GroupcastOu
 use amcast_core::step::WakeReason;
 use amcast_core::{GroupSet, Input, MsgId, Outbox, Output, RawConfig, Submission, Time};
 
-/// What a member asked for, and what it delivered.
+/// The requests and deliveries of a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum MemberAction {
     Cast(OrderingMessage),

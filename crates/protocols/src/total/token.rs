@@ -51,7 +51,7 @@ impl PrivilegeBased {
         }
         self.held = Some((next, idle));
         let Some(to) = Self::next_in_ring(desk) else {
-            // Alone: it goes on by itself.
+            // Alone: it continues by itself.
             self.rests = if desk.unsent() > 0 { desk.now } else { Time::NEVER };
             return;
         };

@@ -38,7 +38,7 @@ pub(super) struct TramClient {
     owes_a_look: bool,
 }
 
-/// What goes to one group.
+/// The traffic to one group.
 #[derive(Debug)]
 struct GroupLane {
     group: Gid,
@@ -46,13 +46,13 @@ struct GroupLane {
     head: u64,
     /// The last pad, from and to.
     pad: Option<(u64, u64)>,
-    /// What the group has taken over, as far as any of its replicas has said.
+    /// The position up to which the group has taken messages over, as far as any of its replicas has published.
     taken: u64,
     /// By rank of the group's replicas.
     replicas: Vec<Copied>,
     /// Messages that the group has not taken over, and where each ends.
     open: VecDeque<(MsgId, u64)>,
-    /// Who leads the group, as far as it has said so: only it is woken.
+    /// The leader of the group, as far as it has published so: only it is woken.
     leader: Option<usize>,
 }
 
@@ -60,7 +60,7 @@ struct GroupLane {
 #[derive(Clone, Copy, Debug)]
 struct Copied {
     pid: Pid,
-    /// The replica was told whose records these are.
+    /// The replica knows the owner of these records.
     told: bool,
     /// Positions below this were posted.
     posted: u64,
@@ -181,7 +181,7 @@ impl TramClient {
     }
 
     fn poll(&mut self, now: Time, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
-        // What was taken over is of no use before room is short, and is told seldom.
+        // The position of the takeover is of no use before room is short, and is published seldom.
         let looks = now.since(self.looked) >= ROUND || self.looked == Time::ZERO;
         if looks {
             self.looked = now;
@@ -208,7 +208,7 @@ impl TramClient {
             let word = line.word(0);
             if (word >> 48) as u16 == epoch as u16 {
                 let open = lane.head.wrapping_sub(word) & 0xffff_ffff_ffff;
-                // What was never sent cannot have been taken over.
+                // A message that was never sent cannot have been taken over.
                 match lane.head.checked_sub(open) {
                     Some(full) => lane.taken = lane.taken.max(full),
                     None => out.note(Note::Malformed(lane.replicas[rank].pid, "credit")),
@@ -252,7 +252,7 @@ impl TramClient {
 
 impl GroupLane {
     /// Lines that may be written now. The lines of a position are used again once the group took
-    /// it over, at whichever replica: it is in the log then, and nobody reads it from `HM` any
+    /// it over, at any replica: it is in the log then, and nobody reads it from `HM` any
     /// more; and once no write still copies from them.
     fn free(&self, ring: &RecordRing) -> u64 {
         let busy = |r: &Copied| if r.done < r.posted { r.done } else { u64::MAX };

@@ -1,4 +1,4 @@
-//! What every replica does: hears the others' rows, gives permissions, consumes the decided log,
+//! The part of every replica: it reads the others' rows, gives permissions, consumes the decided log,
 //! and tells how far it is.
 
 use super::layout::{EpochPromise, PromiseGrant, ReplicaRow, rank_of};
@@ -51,7 +51,7 @@ impl TramReplica {
         self.step_down(out);
     }
 
-    /// A leader whose follower has promised more to somebody who is gone cannot go on with that
+    /// A leader whose follower has promised more to a dead replica cannot continue with that
     /// follower: it asks for permission anew.
     fn step_down(&mut self, out: &mut Outbox<Memory>) {
         let ReplicaPhase::Leader(leader) = &self.phase else { return };
@@ -64,7 +64,7 @@ impl TramReplica {
         }
     }
 
-    /// Promises to accept nothing below `epoch`, and revokes who may write now. The new writer is
+    /// Promises to accept nothing below `epoch`, and revokes the present writer. The new writer is
     /// let in by [`TramReplica::settle_promise`], in a later step: only then is the revocation done.
     // [TRAM 2:42-44]
     pub(super) fn give_way(&mut self, epoch: u32, out: &mut Outbox<Memory>) {
@@ -272,7 +272,7 @@ impl TramReplica {
 
     /// Tells clients and the parent group how far their buffers are taken over.
     pub(super) fn tell_sources(&mut self, beat: Option<u64>, out: &mut Outbox<Memory>) {
-        // Now and then everything is said again: what was said before may have been lost.
+        // Now and then everything is published again: the earlier write may have been lost.
         let again = beat.is_some_and(|beat| beat.is_multiple_of(SAY_AGAIN_BEATS));
         let beat = beat.is_some();
         let leads = matches!(self.phase, ReplicaPhase::Leader(_));

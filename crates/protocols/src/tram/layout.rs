@@ -1,4 +1,4 @@
-//! Who owns which regions, and what a row says.
+//! The owners of the regions, and the content of a row.
 //!
 //! Everything has one writer. Where the paper lets several processes write one structure (the
 //! leaders of a group write `LOG`, the leaders of a parent write `HM`), there is one region for
@@ -176,8 +176,8 @@ const fn id(i: usize) -> RegionId {
     RegionId(i as u16)
 }
 
-/// What a replica tells the others of its group, in one line each of them owns. The words are
-/// read one by one: each stands for itself.
+/// The data that a replica publishes to the others of its group, in one line each of them owns. The words are
+/// read one by one: each is independent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct ReplicaRow {
     /// Which life of the replica speaks.
@@ -214,14 +214,14 @@ pub(super) struct EpochPromise {
     /// The half of its log that it may use.
     pub(super) half: u8,
     /// The epoch of the log that was in force here when the former writer had been revoked; 0 for
-    /// none. Whatever that writer was told it had written is in it. What came through later is not
+    /// none. All writes that were reported written to that writer are in it. Later writes are not
     /// looked at: its place may be given to a new term.
     pub(super) accepted: u32,
     /// The half where that log lies.
     pub(super) accepted_half: u8,
 }
 
-/// What a promise allows.
+/// The permission of a promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum PromiseGrant {
     /// Nothing yet: the former writer is still being revoked.
@@ -263,7 +263,7 @@ impl ReplicaRow {
         LineStamp::new(incarnation, 0)
     }
 
-    /// Whether a replica of a group of `n` can have written this. What cannot be is not acted on: the
+    /// Whether a replica of a group of `n` can have written this. An impossible row is not acted on: the
     /// ranks in it are looked up, and epochs that are believed are used up.
     pub(super) const fn makes_sense(&self, n: usize) -> bool {
         let EpochPromise { epoch, accepted, .. } = self.promise;

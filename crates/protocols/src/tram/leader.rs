@@ -16,7 +16,7 @@ use amcast_core::memory::{
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{Gid, Outbox, ProtocolEvent, Span, Time};
 
-/// The epoch of the stamps in a parent's buffers: what is decided is the same whoever leads, so a
+/// The epoch of the stamps in a parent's buffers: a decided message is the same under any leader, so a
 /// later leader writes the same lines in the same places.
 pub(super) const PARENT_EPOCH: u32 = 1;
 
@@ -28,7 +28,7 @@ const LULL: Span = Span::micros(2);
 #[derive(Debug)]
 pub(super) struct Leader {
     pub(super) epoch: u32,
-    /// Its own copy of the log, and the tail that the followers were told: lines before it may be
+    /// Its own copy of the log, and the tail that the followers know: lines before it may be
     /// written over.
     log: OwnLog,
     /// The first position that someone may still need.
@@ -48,7 +48,7 @@ pub(super) struct Leader {
     pub(super) followers: Vec<Follower>,
     /// How far each buffer is taken up into the log, decided or not.
     taken: Vec<BufferCursor>,
-    /// What was passed on, by child and rank.
+    /// The messages that were passed on, by child and rank.
     passed: Vec<Vec<Passed>>,
     /// Where the batches on the way end.
     batches: VecDeque<u64>,
@@ -85,13 +85,13 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// It lost its memory, or closed its log. What is on the way to it still is.
+    /// It lost its memory, or closed its log. Writes in flight to it still land.
     pub(super) const fn forget(&mut self) {
         (self.log, self.posted, self.acked, self.told) = (None, 0, 0, None);
     }
 }
 
-/// What was passed on to one replica of a child.
+/// The messages that were passed on to one replica of a child.
 #[derive(Clone, Debug)]
 struct Passed {
     /// Looked at the log up to here.
@@ -154,7 +154,7 @@ impl Leader {
 
     /// Whether the followers are to hear now how far the log is decided, and from where on it is
     /// needed. Nobody waits for it but they, and each time costs a line and an answer for each of
-    /// them: it is said now and then, or when there is a need.
+    /// them: it is published now and then, or when there is a need.
     fn tells(&self, now: Time, lap: u64) -> bool {
         let news = self.shown != Some((self.tail, self.commit));
         let short = self.used(self.log.tail()) > lap / 2;
@@ -172,14 +172,14 @@ impl Leader {
         (self.shown != told).then(|| self.shown_at + LULL)
     }
 
-    /// Lines that may be written before the followers are told of a later tail.
+    /// Lines that may be written before the followers know a later tail.
     const fn free(&self) -> u64 {
         self.log.limit() - self.end
     }
 }
 
 impl TramReplica {
-    /// What follows from the others' rows: who is written to, and what may be written over.
+    /// The consequences of the others' rows: the replicas to write to, and the lines that may be written over.
     pub(super) fn prepare_to_lead(&mut self, out: &mut Outbox<Memory>) {
         if matches!(self.phase, ReplicaPhase::Leader(_)) {
             // First the tail: what nobody needs any more is not written to those who are taken in, since
@@ -217,7 +217,7 @@ impl TramReplica {
                 let to = self.config.cluster().replica(self.group, rank);
                 let ring = self.layout.log(self.rank, usize::from(row.promise.half));
                 let (epoch, tail) = (leader.epoch, leader.tail);
-                // It may have part of this term's log from before: that is told first, too.
+                // It may have part of this term's log from before: that is announced first, too.
                 let before = core::mem::replace(&mut follower.admitted, true);
                 let silently = silent[usize::from(before)];
                 follower.log =
@@ -238,9 +238,9 @@ impl TramReplica {
         let filled = leader.end - leader.tail > lines / 4 * 3;
         let short =
             core::mem::take(&mut leader.full) || filled && leader.used(leader.tail) > lap / 4 * 3;
-        // Who is slow or lacks state is left behind only while a quorum has all state and works:
+        // A slow replica, or one that misses state, is given up only while a quorum has all state and works:
         // a process that shares its application with replicas of other groups gets the state back
-        // from one that lacks nothing in any of them, so there must always be one.
+        // from one that misses nothing in any of them, so there must always be one.
         let has_all = |r: &usize| match self.peers[*r].row {
             _ if *r == self.rank => self.is_fit(),
             row => row.is_some_and(|row| row.fit) && !self.heartbeat.suspects(self.now, *r),
@@ -411,7 +411,7 @@ impl TramReplica {
         self.leader().taken[source].broken = true;
     }
 
-    /// What is wrong with a record from that source, if anything: then it is dropped.
+    /// The flaw of a record from that source, if any: then it is dropped.
     fn wrong(&self, source: usize, record: &RingRecord) -> Option<&'static str> {
         let overlay = self.config.overlay();
         let parent = source == self.parent_source();
@@ -533,7 +533,7 @@ impl TramReplica {
             AccessOutcome::Denied if ignores => {
                 follower.acked = follower.acked.max(ticket::full(low, follower.posted));
             }
-            // [TRAM 2:30-31] it let someone else in, or it is gone. Who is deposed learns it from
+            // [TRAM 2:30-31] it let someone else in, or it is gone. A deposed leader learns it from
             // the rows: a follower that restarted denies, too.
             AccessOutcome::Denied | AccessOutcome::Lost | AccessOutcome::Words(_) => {
                 out.mark("tram-write-failed");
@@ -616,7 +616,7 @@ impl TramReplica {
         }
     }
 
-    /// A replica of another group started anew: of the parent group it is told again how far this
+    /// A replica of another group started anew: of the parent group it learns again how far this
     /// group has taken over, of a child it gets again what its group has not taken over.
     pub(super) fn relative_restarted(&mut self, group: Gid, rank: usize) {
         if self.config.overlay().parent(self.group) == Some(group) {
@@ -628,7 +628,7 @@ impl TramReplica {
         let ReplicaPhase::Leader(leader) = &mut self.phase else { return };
         let passed = &mut leader.passed[i][rank];
         (passed.log, passed.out) = (edge.log, edge.out);
-        // What goes again lies behind what is on the way: the first of them stays the lowest.
+        // Repeated messages lie behind those in flight: the first of them stays the lowest.
         passed.flying.iter_mut().for_each(|from| *from = (*from).min(edge.log));
     }
 

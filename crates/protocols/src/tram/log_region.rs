@@ -77,7 +77,7 @@ impl Control {
         })
     }
 
-    /// The control line of a region in this process's memory, whatever the term line says.
+    /// The control line of a region in this process's memory, with any term line.
     pub(super) fn read(region: &[CacheLine]) -> Option<Self> {
         let line = &region[CONTROL as usize];
         let stamp = line.stamp();
@@ -111,7 +111,7 @@ impl Term {
     }
 }
 
-/// What the head of a log region says.
+/// The content of the head of a log region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct LogHead {
     control: Option<Control>,
@@ -136,8 +136,8 @@ impl LogHead {
         })
     }
 
-    /// How the log of `epoch` stands, if it is installed here and no later term has begun here. The tail is
-    /// the later one of those that were told.
+    /// The state of the log of `epoch`, if it is installed here and no later term has begun here. The tail is
+    /// the later one of those that were announced.
     pub(super) fn installed(&self, epoch: u32) -> Option<Control> {
         let control = self.control.filter(|c| c.epoch == epoch)?;
         let term = self.term.filter(|t| t.epoch == epoch)?;
@@ -152,7 +152,7 @@ impl LogHead {
 
 /// An installed log in this process's memory, as its owner reads it.
 ///
-/// The region is borrowed anew for each look, since its writer goes on meanwhile: that is where a simulator
+/// The region is borrowed anew for each look, since its writer writes meanwhile: that is where a simulator
 /// lets it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogView<'a> {
@@ -169,7 +169,7 @@ impl<'a> LogView<'a> {
         self.view.region(self.ring.region)
     }
 
-    /// How the log stands, if it is still this term's.
+    /// The state of the log, if it is still this term's.
     pub(super) fn control(&self) -> Option<Control> {
         LogHead::read(self.region()).installed(self.epoch)
     }
@@ -195,7 +195,7 @@ impl<'a> LogView<'a> {
 pub(super) struct OwnLog {
     ring: RecordRing,
     epoch: u32,
-    /// The tail that was told: lines before it may be written over.
+    /// The announced tail: lines before it may be written over.
     tail: u64,
     /// The term line is written behind the first lines: the mutant `writes-before-it-tells`.
     owed: bool,
@@ -229,12 +229,12 @@ impl OwnLog {
         self.epoch
     }
 
-    /// The tail that was told.
+    /// The announced tail.
     pub(super) const fn tail(&self) -> u64 {
         self.tail
     }
 
-    /// The first position that may not be written before a later tail is told.
+    /// The first position that may not be written before a later tail is announced.
     pub(super) const fn limit(&self) -> u64 {
         self.tail + self.ring.lines as u64
     }
@@ -314,14 +314,14 @@ pub(super) struct FollowerLog {
     to: Pid,
     ring: RecordRing,
     epoch: u32,
-    /// The tail that the follower was told.
+    /// The tail that was announced to the follower.
     tail: u64,
     /// The term line is written behind the first lines: the mutant `writes-before-it-tells`.
     owed: bool,
 }
 
 impl FollowerLog {
-    /// Begins the term of `epoch` at the follower `to`, or goes on with it where it was left: the lines
+    /// Begins the term of `epoch` at the follower `to`, or continues it where it stopped: the lines
     /// before `tail` are written over.
     pub(super) fn begin_term(
         (to, ring): (Pid, RecordRing),

@@ -29,18 +29,18 @@
 //!
 //! # Roles and phases
 //! [`client`]; a [`replica`] is a follower, a candidate ([`takeover`]) or a [`leader`], and beside
-//! that fit or lacking state ([`transfer`]). [`follower`] is what all of them do. [`layout`] says
+//! that fit or missing state ([`transfer`]). [`follower`] is the common part of all of them. [`layout`] says
 //! who owns which memory, [`ring`], [`log_region`] and [`buffer`] what lies in it.
 //!
 //! # Limits, and why they suffice
 //! - `HM` (`hm_lines`): a client or parent leader writes a record over lines only after its group
 //!   has it in the decided log, as told by *any* replica of the group. Nobody needs the old record
-//!   then: whoever leads later finds it in the log.
+//!   then: every later leader finds it in the log.
 //! - `LOG` (`log_lines`): the leader writes over an entry only when every replica that counts, and
 //!   every child, has told that it is past it. A follower that is suspected while the ring has
 //!   little room counts no more; it finds the tail past its place and gets its state from
 //!   another. A full ring holds back the leader, then the clients: nothing is ever overwritten.
-//!   What may be written over is told first, and who reads looks at that afterwards ([`log_region`]).
+//!   A writer announces first which lines it may write over, and readers look at that afterwards ([`log_region`]).
 //! - Work in a step: at most a ring's length of entries, and `batch_lines` from each buffer.
 //!
 //! # Deviations from the paper

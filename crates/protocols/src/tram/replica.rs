@@ -49,7 +49,7 @@ pub(super) struct TramReplica {
     /// When it must look again at the latest, and for what.
     due: (Time, WakeReason),
 
-    /// What it promised, and to whom its log is open.
+    /// Its promise, and the writer to which its log is open.
     pub(super) promise: EpochPromise,
     /// The log that is open for writing, and for which term.
     pub(super) open: Option<Force>,
@@ -62,7 +62,7 @@ pub(super) struct TramReplica {
 
     /// The next log position to consume (`STD`).
     pub(super) consumed: u64,
-    /// What is known to be decided (`FUO`: the first position that is not).
+    /// The end of the log that is known to be decided (`FUO`: the first position that is not).
     pub(super) decided: u64,
     /// Below this position the cursors came with a state transfer, and entries do not move them.
     pub(super) cursors_from: u64,
@@ -78,7 +78,7 @@ pub(super) struct TramReplica {
     pub(super) clear: u64,
     /// The buffers of `HM`: one for each client, then the parent's.
     pub(super) sources: Vec<BufferCursor>,
-    /// By client: the lease of the latest holder that it was told of.
+    /// By client: the lease of the latest holder that it knows.
     pub(super) holders: Vec<u32>,
     pub(super) edges: Vec<Edge>,
 
@@ -95,7 +95,7 @@ pub(super) struct TramReplica {
     /// Pieces of states on the way, which copy from the staging area: only when they have arrived, or are
     /// lost, may another state be staged.
     pub(super) staged: u32,
-    /// By half of its own log: writes on the way, which copy from there, of whichever term.
+    /// By half of its own log: writes in flight, which copy from there, of any term.
     pub(super) flying: [u32; HALVES],
     /// How many donations it began.
     pub(super) donations: u32,
@@ -122,9 +122,9 @@ pub(super) struct BufferCursor {
     pub(super) lease: u32,
     /// The first position that is not in the decided log (`slot_in`).
     pub(super) next: u64,
-    /// What its writer was told.
+    /// The position that was announced to its writer.
     pub(super) told: u64,
-    /// The lease or term with which it was told.
+    /// The lease or term with which it was announced.
     pub(super) told_as: u64,
     /// A leader's: whether a new lease may have begun.
     pub(super) probe: bool,
@@ -144,7 +144,7 @@ pub(super) struct Edge {
     pub(super) taken: u64,
 }
 
-/// What is known of another replica of the group.
+/// The knowledge of another replica of the group.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReplicaPeer {
     /// Which life of it is the latest known.
@@ -169,7 +169,7 @@ pub(super) enum ReplicaHealth {
     Lacking(Intake),
 }
 
-/// What a replica does for its group.
+/// The role of a replica in its group.
 #[derive(Debug)]
 pub(super) enum ReplicaPhase {
     Follower,
@@ -271,7 +271,7 @@ impl TramReplica {
         }
     }
 
-    /// What follows a round of looking at the others.
+    /// The consequences of a round of looking at the others.
     fn look_after(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let beat = self.heartbeat.beat(self.now);
         self.settle_edges(view);
@@ -309,7 +309,7 @@ impl TramReplica {
             Ticketed::Confirm { rank, epoch } => {
                 self.confirm_answered(rank, epoch, outcome, view, out);
             }
-            // What is lost on the way is asked for again: it is only awaited because it copies from here.
+            // A lost piece is asked for again: it is only awaited because it copies from here.
             Ticketed::State { .. } => self.staged -= 1,
             Ticketed::Sent { .. } => {}
         }
@@ -466,7 +466,7 @@ impl Protocol for TramReplica {
     }
 
     fn waiting(&self, _: &mut dyn FnMut(MsgId, WaitReason)) {
-        // What waits lies in the buffers, and its client tells of it.
+        // Waiting messages lie in the buffers, and their client announces them.
     }
 
     fn fit(&self) -> bool {

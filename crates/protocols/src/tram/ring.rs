@@ -26,7 +26,7 @@ const FIRST_BYTES: u32 = ((LINE_WORDS - HEAD_WORDS) * 8) as u32;
 /// Payload bytes in each further line.
 const LINE_BYTES: u32 = (LINE_WORDS * 8) as u32;
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RingRecordKind {
     /// A message.
@@ -150,7 +150,7 @@ impl RecordRing {
         lines <= self.lap / 8
     }
 
-    /// Where a record of `lines` lines lies that is written when the ring stands at `pos`: there,
+    /// Where a record of `lines` lines lies that is written when the ring's end is `pos`: there,
     /// or after a pad. An empty ring has room for both: a pad before a long record is shorter than
     /// that record, and a short one lies before the line where the pad is.
     pub(super) const fn start(&self, pos: u64, lines: u32) -> u64 {
@@ -169,7 +169,7 @@ impl RecordRing {
         }
     }
 
-    /// Where the ring stands after such a record.
+    /// The ring's end after such a record.
     pub(super) const fn after(&self, pos: u64, lines: u32) -> u64 {
         self.start(pos, lines) + lines as u64
     }

@@ -111,7 +111,7 @@ impl TramReplica {
         }
         if self.flying[self.half_for(self.rank)] > 0 {
             // Writes of an earlier term still copy from where the new term's log is to lie: what they
-            // carry would change on the way, and appear before the followers are told of the term.
+            // carry would change in flight, and appear before the followers know of the term.
             out.mark("tram-half-busy");
             return;
         }
@@ -250,7 +250,7 @@ impl TramReplica {
         }
         let to = self.layout.log(self.rank, half);
         let silently = self.mutants.is(TramMutant::AdoptsBeforeItTells);
-        // What lies there belongs to an earlier term of its own, and somebody may still read it.
+        // The lines there belong to an earlier term of its own, and somebody may still read them.
         let log = OwnLog::begin_term((to, view.region(to.region)), epoch, tail, silently);
         let copying = Copying { sources, current: 0, quorum, log, end: tail, chunk: READ_LINES };
         self.phase = ReplicaPhase::Candidate(LeaderCandidate {
@@ -260,7 +260,7 @@ impl TramReplica {
         self.copy_on(view, out);
     }
 
-    /// Reads on where the copying stands.
+    /// Reads on at the position of the copy.
     fn copy_on(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         loop {
             let ReplicaPhase::Candidate(LeaderCandidate {
@@ -425,7 +425,7 @@ impl TramReplica {
         promise.epoch == epoch && promise.grant == PromiseGrant::Full
     }
 
-    /// What a quorum says it has is less than what is known to be decided. No quorum of replicas that work
+    /// The tail that a quorum reports is less than the position known to be decided. No quorum of replicas that work
     /// can say so: a log, a row or a head is nonsense, or more replicas have failed than a group bears.
     /// Nothing is adopted.
     fn forgotten(&mut self, out: &mut Outbox<Memory>) {

@@ -21,7 +21,7 @@ mod moved;
 mod returned;
 mod told;
 
-/// What other processes do to a process's memory whenever it looks at a region.
+/// Actions of other processes on a process's memory whenever it looks at a region.
 type Meddling = alloc::boxed::Box<dyn Fn(RegionId, &HeapRegions)>;
 
 /// A process's memory. It can change under the process's hands, in the middle of a step.
@@ -89,7 +89,7 @@ struct TramWorld {
     seq: u64,
     /// Writes from the first to the second take for ever.
     cut: Vec<(usize, usize)>,
-    /// What was posted: from whom, to whom, where.
+    /// The posted accesses: from, to, region.
     posted: Vec<(usize, usize, RegionId, u32)>,
 }
 
@@ -570,7 +570,7 @@ fn a_candidate_starts_over_when_a_log_moves_on_while_it_is_read() {
     let log = super::layout::Layout::new(&w.config).unwrap().log(0, 0).region;
     while let Some(answer) = w.processes[1].inbox.pop_front() {
         if words_of(&answer) > 1 {
-            // What it copies is on its way; a denied write of the former leader comes through.
+            // Its source is in flight; a denied write of the former leader comes through.
             let control =
                 &w.processes[2].memory.heap.lines(log)[super::log_region::CONTROL as usize];
             let mut words = control.words();
@@ -595,7 +595,7 @@ fn a_state_that_the_log_has_moved_past_is_asked_for_again() {
     }
     w.crash(w.replica(0, 2));
     w.run(200);
-    // The donor's word does not reach the leader, which therefore does not wait for it.
+    // The source's row does not reach the leader, which therefore does not wait for it.
     w.cut.push((4, 0));
     w.restart(w.replica(0, 2));
     for _ in 0..2000 {
@@ -613,7 +613,7 @@ fn a_state_that_the_log_has_moved_past_is_asked_for_again() {
 fn a_replica_whose_child_is_behind_the_tail_gets_its_state_anew() {
     let mut w = TramWorld::new(2, 3, "breadth", &[]);
     w.run(50);
-    // What the child has taken over does not reach rank 1, nor its heartbeat the leader.
+    // The child's takeover position does not reach rank 1, nor its heartbeat the leader.
     w.cut.extend([(3, 1), (4, 1), (5, 1), (1, 0)]);
     for i in 0..4 {
         assert!(w.cast(&[0, 1], &[i; 20]));

@@ -8,7 +8,7 @@ use amcast_core::step::Ticket;
 
 const LOW: u64 = (1 << 40) - 1;
 
-/// What was asked, as kept in a ticket.
+/// The request, as kept in a ticket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ticketed {
     /// A client's write to replica `rank` of `group`, up to a position.

@@ -1,4 +1,4 @@
-//! What an entry can do, found by running it.
+//! The abilities of an entry, found by running it.
 //!
 //! Nothing here reads what the entry declares: each run claims what the simulator has to believe in order to
 //! try it.
@@ -18,7 +18,7 @@ use amcast_sim::{Fault, FaultTime, Profile, RunPlan, RunReport, RunSettings, Str
 /// Clusters that are tried for what happens in some of them only.
 const SEEDS: u64 = 40;
 
-/// What the entry does when it is run.
+/// The behaviour of the entry when it is run.
 pub(crate) fn observe(entry: &'static dyn Entry) -> Capabilities {
     let durability = durability(entry);
     Capabilities {
@@ -147,7 +147,7 @@ fn read_index(entry: &'static dyn Entry) -> bool {
     report.barriers > 0
 }
 
-/// What is persisted while messages are ordered, and whether that is awaited.
+/// The records that are persisted while messages are ordered, and whether they are awaited.
 fn durability(entry: &'static dyn Entry) -> Durability {
     let claims = Capabilities { durability: Durability::Synced, ..Capabilities::NONE };
     let (_, record) = ran(entry, claims, (&one_group(entry), &settings(), 0));
@@ -181,7 +181,7 @@ fn crash_tolerance(entry: &'static dyn Entry) -> bool {
     report.settled() && report.crashes == 1 && report.deliveries > 0
 }
 
-/// What is sent as datagrams, whatever packets are asked to travel on.
+/// The messages that are sent as datagrams, with packets asked to travel on any transport.
 fn datagrams(entry: &'static dyn Entry) -> Datagrams {
     let has_lanes = LANE.is_in(entry.about().params);
     let lanes = [PacketLane::Stream, PacketLane::Datagram, PacketLane::Multicast];

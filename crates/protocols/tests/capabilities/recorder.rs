@@ -10,7 +10,7 @@ use amcast_core::{
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the processes of one run did.
+/// The actions of the processes of one run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProcessRecord {
     /// Processes that entered a view.
@@ -31,7 +31,7 @@ pub(crate) struct ProcessRecord {
 
 pub(crate) type SharedRecord = Arc<Mutex<ProcessRecord>>;
 
-/// What was recorded until now.
+/// The record until now.
 pub(crate) fn recorded(record: &SharedRecord) -> ProcessRecord {
     record.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Runs of each protocol.
 pub(crate) const SEEDS: u64 = 12;
 
-/// What kind of input it is.
+/// The kind of an input.
 const fn kind<M: Medium>(input: &Input<'_, M>) -> &'static str {
     match input {
         Input::Start { .. } => "a start",

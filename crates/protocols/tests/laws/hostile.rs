@@ -172,6 +172,6 @@ fn whatever_peers_write_or_send_a_step_never_panics() {
             Err(said) => panic!("{}, seed {seed}: {said}", entry.name()),
         });
     }
-    // What no quorum of honest replicas can say: it is not adopted.
+    // No quorum of honest replicas can publish this: it is not adopted.
     assert!(taken.contains("tram-quorum-forgot"), "{taken:?}");
 }

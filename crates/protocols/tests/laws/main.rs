@@ -3,7 +3,7 @@
 //! Each law is watched from between protocol and simulator ([`watched`]), in ordinary runs under all
 //! faults. `same`: a second process that is given the same inputs says the same, and `now` never goes
 //! back. `bounded`: a step does a bounded amount of work, and in the steady state allocates nothing.
-//! `hostile`: whatever peers put into messages and memory, a step never panics.
+//! `hostile`: a step never panics, with any bytes of peers in messages and memory.
 //!
 //! All of it is bounded, so that a protocol that is added to the catalog cannot make it run for an
 //! hour: each test has a fixed number of seeds ([`bounded::SEEDS`], [`hostile::SEEDS`],

@@ -52,7 +52,7 @@ impl Twin {
     }
 }
 
-/// What two processes say of the same step, and of themselves after it.
+/// The outputs of two processes in the same step, and their status after it.
 fn agree<M: Medium + Debug>(
     (one, said): (&dyn Protocol<Medium = M>, &Outbox<M>),
     (two, also): (&dyn Protocol<Medium = M>, &Outbox<M>),

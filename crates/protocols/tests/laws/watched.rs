@@ -1,4 +1,4 @@
-//! Something stands between each process of a run and its driver, and sees every step.
+//! A layer between each process of a run and its driver, which sees every step.
 
 use amcast_core::entry::About;
 use amcast_core::memory::{self, Memory};
@@ -166,7 +166,7 @@ pub(crate) fn again<'a, M: Medium>(
     }
 }
 
-/// What the medium of messages says, once more.
+/// The inputs of the medium of messages, once more.
 pub(crate) fn frame_again<'a>(
     said: &messages::MessageInput<&'a [u8]>,
 ) -> messages::MessageInput<&'a [u8]> {
@@ -177,7 +177,7 @@ pub(crate) fn frame_again<'a>(
     }
 }
 
-/// What the medium of memory says, once more.
+/// The inputs of the medium of memory, once more.
 pub(crate) fn memory_again<'a>(said: &memory::MemoryInput<'a>) -> memory::MemoryInput<'a> {
     match said {
         memory::MemoryInput::Poll => memory::MemoryInput::Poll,

@@ -1,5 +1,5 @@
 //! Multi-Ring Paxos in the simulator: with every kind of storage it keeps what it promises, through
-//! whatever strikes within what it assumes.
+//! under all faults within its assumptions.
 
 mod far;
 mod heal;

@@ -49,7 +49,7 @@ const SCENARIOS: [(&str, &str); 28] = [
 /// the protocol changes that moves its runs.
 const RUNS: [(&str, u64); 1] = [("counts-below-its-promise", 838)];
 
-/// Seeds within which such a mutant must have broken what it is said to break.
+/// Seeds within which such a mutant must have broken its property.
 const SEEDS: u64 = 400;
 
 /// A small cluster that is quick to suspect and to retry.
@@ -68,7 +68,7 @@ pub(crate) fn hasty(mutant: &str) -> Config {
     raw.check(WRITTEN.about().params).expect("a sound configuration")
 }
 
-/// What is violated, also where the simulator stopped the run because of it: replicas that put different
+/// The violations, also where the simulator stopped the run because of them: replicas that put different
 /// messages at one position do not deliver in one order, and what passes a barrier too soon lets clients read
 /// what was overwritten before they asked.
 pub(crate) fn violated(
@@ -84,18 +84,18 @@ pub(crate) fn violated(
     found.chain(stopped.into_iter().filter(|(is, _)| *is).map(|(_, property)| property)).collect()
 }
 
-/// What the run of a seed breaks.
+/// The properties that the run of a seed breaks.
 fn broken(seed: u64, mutant: &str) -> BTreeSet<Property> {
     let profiles = [Profile::All, Profile::Crash, Profile::Network, Profile::Oracle];
     let profile = profiles[(seed % 4) as usize];
     // Barriers would only move what happens when.
     let settings = RunSettings { payload_max: 300, barriers: 0, ..RunSettings::with(profile) };
     let judged = judge(&WRITTEN, &hasty(mutant), &settings, seed);
-    // Who stops itself in front of the checker shows nothing.
+    // A process that stops itself in front of the checker shows nothing.
     judged.report.map_or(BTreeSet::new(), |report| violated(&report.outcome, &judged.findings))
 }
 
-/// What a scenario of `scenarios/` breaks with a mutant.
+/// The properties that a scenario of `scenarios/` breaks with a mutant.
 fn played(scenario: &str, mutant: &str) -> BTreeSet<Property> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let text = fs::read_to_string(dir.join(format!("{scenario}.txt"))).expect("it is there");

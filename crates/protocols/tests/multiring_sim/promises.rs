@@ -1,4 +1,4 @@
-//! Every promise of every row is kept, whatever strikes within what it assumes.
+//! Every promise of every row is kept, under all faults within its assumptions.
 
 use crate::shapes::{first, judge, rows, seeds, settings, shape};
 use amcast_core::{Entry, RawConfig};
@@ -12,7 +12,7 @@ const SEEDS: u64 = 15;
 /// Runs seeds of a profile, and fails at the first that breaks a promise or does not settle.
 fn kept(profile: Profile) -> BTreeMap<&'static str, u64> {
     let (mut marks, mut failed) = (BTreeMap::new(), Vec::new());
-    // Who may lose what is in memory has no disk to attack.
+    // A row that may lose its memory has no disk to attack.
     let suits = |row: &&'static MultiRingEntry| {
         profile != Profile::Disk || row.capabilities().durability.has_log()
     };
@@ -98,7 +98,7 @@ fn every_promise_is_kept_when_oracles_lie() {
 #[test]
 fn every_promise_is_kept_under_all_faults_at_once() {
     let marks = kept(Profile::All);
-    // Who lags behind, and lives, is gone round until it has caught up.
+    // The ring skips a member that lags, and lives, until it has caught up.
     let of_rings = ["multiring-left-out", "multiring-taken-in"];
     // The source of a state dies or lets it go, a connection breaks, and a state comes too late.
     let of_states =

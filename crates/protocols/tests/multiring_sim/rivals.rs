@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 /// How long faults strike.
 const FAULTY: Span = Span::millis(40);
 
-/// Seeds within which such a mutant must have broken what it is said to break.
+/// Seeds within which such a mutant must have broken its property.
 const SEEDS: u64 = 100;
 
 /// Random runs of each profile.
@@ -102,7 +102,7 @@ fn plan(seed: u64) -> RunPlan {
     }
 }
 
-/// What a run breaks, and whether acceptors with different values for one instance met.
+/// The properties that a run breaks, and whether acceptors with different values for one instance met.
 fn run(seed: u64, mutant: &str) -> (BTreeSet<Property>, bool) {
     let config = small(mutant);
     let recorded = RunRecord { plan: plan(seed), choices: Choices::default() };
@@ -133,11 +133,11 @@ fn rival_values_are_met_and_who_chooses_the_wrong_one_is_found() {
     }
 }
 
-/// What a run of the simulator's own faults breaks, and whether acceptors with different values met.
+/// The properties that a run of the simulator's own faults breaks, and whether acceptors with different values met.
 fn random(profile: Profile, seed: u64, mutant: &str) -> (BTreeSet<Property>, bool) {
     let settings = RunSettings { payload_max: 300, barriers: 0, ..RunSettings::with(profile) };
     let judged = judge(&SYNCED, &hasty(mutant), &settings, seed);
-    // Who stops itself in front of the checker shows nothing.
+    // A process that stops itself in front of the checker shows nothing.
     judged.report.map_or((BTreeSet::new(), false), |report| {
         let rivals = report.marks.iter().any(|(mark, _)| *mark == "multiring-rival-values");
         (violated(&report.outcome, &judged.findings), rivals)

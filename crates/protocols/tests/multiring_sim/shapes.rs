@@ -68,12 +68,12 @@ pub(crate) fn shape(row: &MultiRingEntry, seed: u64, mutant: &str) -> Config {
     raw.check(row.about().params).expect("a sound configuration")
 }
 
-/// What came of a run.
+/// The result of a run.
 pub(crate) struct RingRunVerdict {
     pub(crate) report: Option<RunReport>,
-    /// What the checker says of each promise.
+    /// The verdicts of the checker on each promise.
     pub(crate) findings: Vec<(Property, PropertyVerdict)>,
-    /// What is wrong, if anything.
+    /// The violation, if any.
     pub(crate) wrong: Option<String>,
 }
 

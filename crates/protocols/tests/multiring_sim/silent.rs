@@ -7,7 +7,7 @@ use amcast_protocols::multiring::{MEMORY, MultiRingEntry, SYNCED, WRITTEN};
 use amcast_sim::faults::{Fault, FaultTime, Strike};
 use amcast_sim::{CarrierModel, CastPace, Choices, PlannedCast, RunOutcome, RunPlan, RunRecord};
 
-/// Who is not heard for so long is suspected, at first.
+/// A member that is silent for so long is suspected, at first.
 const SUSPECT: Span = Span::millis(20);
 
 /// How long a member is silent each time, and from one time to the next.

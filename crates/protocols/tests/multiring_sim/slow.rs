@@ -1,4 +1,4 @@
-//! A member that is slow, and a way between two neighbours that does not come back: the others go on.
+//! A member that is slow, and a link between two neighbours that does not come back: the others continue.
 
 use amcast_core::rng::Rng;
 use amcast_core::trace::TraceEvent;
@@ -92,7 +92,7 @@ fn a_slow_member_holds_the_others_to_its_pace_at_most() {
     }
 }
 
-/// What is wrong with the way between two processes: nothing passes from the first to the second one, or
+/// The fault of the link between two processes: nothing passes from the first to the second one, or
 /// back, or neither.
 fn broken(a: Pid, b: Pid) -> [Fault; 3] {
     let there = Fault::Way { from: a, to: b, span: WRONG };

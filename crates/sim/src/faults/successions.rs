@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use amcast_core::{About, Assumption, ClusterShape, MediumKind, Pid, Span, Time};
 
 /// Whether runs of this profile may have successions: of protocols over messages in whose groups a majority
-/// goes on without the others, and takes them in again.
+/// continues without the others, and takes them in again.
 pub(crate) fn has_successions(profile: Profile, about: &About, cluster: &ClusterShape) -> bool {
     let strikes = profile.has(Profile::Crash) || profile.has(Profile::Network);
     let bears = !assumes(about, Assumption::NoCrash) && !about.capabilities.views;
@@ -16,7 +16,7 @@ pub(crate) fn has_successions(profile: Profile, about: &About, cluster: &Cluster
 }
 
 impl FaultDrawing<'_> {
-    /// Rounds in which two replicas of a group are gone in turn; drawn apart from all other faults. Who is
+    /// Rounds in which two replicas of a group are gone in turn; drawn apart from all other faults. A replica that is
     /// silent for `silence` is suspected.
     pub(super) fn successions(&mut self, profile: Profile, silence: Span) {
         self.concern = Concern::Successions;
@@ -42,7 +42,7 @@ impl FaultDrawing<'_> {
     /// One round, from `at` on. The time at which all are back.
     fn succession(&mut self, profile: Profile, silence: Span, at: Time) -> Time {
         let [first, second, third] = self.three();
-        // It may go on as if it led, with those clients that it reaches.
+        // It may continue as if it led, with those clients that it reaches.
         let away = self.absence(silence);
         let mut side = alloc::vec![first];
         side.extend(self.some_clients());
@@ -56,7 +56,7 @@ impl FaultDrawing<'_> {
             back += down;
         }
         // Nobody hears what the second one says last: nobody else knows that it is decided, and the first one
-        // is told nothing when it is back.
+        // receives no report when it is back.
         let goes = back + self.span(Span(silence.0 / 2));
         let from = Time(back.0 - self.up_to(Span(silence.0 / 4)).0);
         let side = alloc::vec![second];

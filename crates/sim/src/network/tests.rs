@@ -1,4 +1,4 @@
-//! What the network keeps of its laws, and what it may do beside them.
+//! The laws that the network keeps, and its freedoms beside them.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn send(network: &mut SimNetwork, now: u64, lane: Lane, number: u8, chooser: &mu
     network.send(Time(now), A, B, lane, &Rc::from([number]), chooser);
 }
 
-/// What is heard up to then, in order.
+/// The inputs up to then, in order.
 fn heard(network: &mut SimNetwork, until: Time, chooser: &mut Chooser) -> Vec<NetworkEvent> {
     let mut all = Vec::new();
     while network.next() <= until {
@@ -92,7 +92,7 @@ fn a_break_loses_a_tail_and_a_new_stream_begins_after_up() {
         (0..10).for_each(|i| send(&mut network, 1000, Lane::Stream, i, chooser));
         network.cut(Time(1001), A, B, Span(5000), chooser);
         let mut all = heard(&mut network, Time(5500), chooser);
-        // Nothing stands now: this one goes nowhere.
+        // No connection is open now: this one goes nowhere.
         send(&mut network, 5500, Lane::Stream, 50, chooser);
         all.extend(heard(&mut network, Time(8000), chooser));
         (10..13).for_each(|i| send(&mut network, 8000, Lane::Stream, i, chooser));
@@ -114,7 +114,7 @@ fn a_crash_is_heard_and_a_new_life_begins_with_up() {
         (0..5).for_each(|i| send(&mut network, 1000, Lane::Stream, i, chooser));
         network.crash(Time(1001), A, chooser);
         network.start(Time(1002), A, chooser);
-        // Sent before it heard that the connection stands, and not lost: nobody said otherwise.
+        // Sent before it learned that the connection is open, and not lost: it received no `Down`.
         send(&mut network, 1003, Lane::Stream, 9, chooser);
         let numbers = at_b(&heard(&mut network, LATE, chooser));
         let arrived = numbers.iter().position(|&n| n == 200).unwrap();

@@ -130,7 +130,7 @@ impl ReadInFlight {
     }
 }
 
-/// What is on its way, by number.
+/// Accesses in flight, by number.
 #[derive(Debug)]
 pub(super) struct InFlightTable<T> {
     slots: Vec<Option<T>>,
@@ -558,8 +558,8 @@ impl Ram {
         }
     }
 
-    /// The writer died: what is on its way to `owner` stops somewhere, in order, and nobody is
-    /// told.
+    /// The writer died: its accesses in flight to `owner` stop somewhere, in order, and no one is
+    /// notified.
     pub(super) fn stop(&mut self, writer: Pid, owner: Pid, chooser: &mut Chooser) {
         let mut lanes: Vec<(RegionId, Vec<usize>)> = Vec::new();
         for index in self.in_order(|w| (w.writer, w.owner) == (writer, owner)) {
@@ -593,7 +593,7 @@ impl Ram {
         }
     }
 
-    /// What this life of `writer` has on the way to `owner` is lost without a trace.
+    /// Accesses of this life of `writer` in flight to `owner` are lost without a trace.
     pub(super) fn forgo(&mut self, writer: Pid, owner: Pid) {
         let began = self.homes[writer.index()].began;
         let mine = |w: &WriteInFlight| (w.writer, w.owner) == (writer, owner) && w.order > began;
@@ -603,7 +603,7 @@ impl Ram {
         }
     }
 
-    /// What is on the way from `writer` to `owner` is answered `Lost`, and lands all the same.
+    /// Accesses in flight from `writer` to `owner` are answered `Lost`, and land all the same.
     pub(super) fn lose(&mut self, writer: Pid, owner: Pid) {
         let open =
             |w: &WriteInFlight| (w.writer, w.owner) == (writer, owner) && w.fate == WriteFate::Open;

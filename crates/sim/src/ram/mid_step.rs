@@ -1,4 +1,4 @@
-//! What happens to the memory of a process in the middle of one of its steps.
+//! Changes of a process's memory in the middle of one of its steps.
 //!
 //! A step takes no simulated time, but in a real memory other processes store and read while it runs.
 //! So some of the stores into its regions, and some of the reads of them, that are due within
@@ -28,7 +28,7 @@ const BORROWS_MAX: u64 = 24;
 /// At most so many words of others appear between two borrows, if not all appear at once.
 const WORDS_MAX: u64 = 24;
 
-/// What is to happen in the middle of a step.
+/// The changes in the middle of a step.
 #[derive(Debug)]
 pub(crate) struct MidStep {
     /// Regions that were borrowed so far.
@@ -150,7 +150,7 @@ impl Ram {
             let (writer, region) = flight.lane();
             let spec = &home.specs[usize::from(region.0)];
             let gate = home.gates[usize::from(region.0)];
-            // What was denied before and lands all the same is let in by nobody.
+            // Writes that were denied before and land all the same are let in by nobody.
             let open = gate.allowed || !spec.guarded;
             let waits = flight.asks() && (!open || soon < gate.floor);
             if writer == owner || waits || shut.contains(&writer) {

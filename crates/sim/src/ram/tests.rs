@@ -1,4 +1,4 @@
-//! What the memory keeps of its laws, and what it may do beside them.
+//! The laws that the memory keeps, and its freedoms beside them.
 
 use super::*;
 use amcast_core::memory::{LineRange, LineStamp};
@@ -45,7 +45,7 @@ fn write(region: RegionId, at: u32) -> MemoryOutput {
     MemoryOutput::Write { to: OWNER, region, at, source, ticket, bell: true }
 }
 
-/// What line `i` of a region looks like: not there, in part, or whole. Panics if it has its stamp
+/// The state of line `i` of a region: not there, in part, or whole. Panics if it has its stamp
 /// and is not whole.
 fn state(ram: &Ram, region: RegionId, i: u32) -> u8 {
     let line = &ram.window(OWNER).region(region)[i as usize];
@@ -285,7 +285,7 @@ fn a_writer_that_died_before_it_took_notice_of_a_fresh_start_reaches_the_new_mem
     ram.advance(Time(5000), &mut chooser);
     assert_eq!(answers(&mut ram), [(Ticket(0), OwnedOutcome::Written)]);
     assert_eq!(state(&ram, PLAIN, 0), 2);
-    // Of a life that begins after its own start it is told as ever.
+    // It learns of a life that begins after its own start as ever.
     ram.crash(OWNER, &mut chooser);
     ram.crash(WRITER, &mut chooser);
     ram.start(Time(5000), WRITER, &mut chooser);
@@ -393,7 +393,7 @@ fn who_started_after_another_is_not_told_of_it() {
     ram.crash(OWNER, &mut chooser);
     ram.crash(WRITER, &mut chooser);
     ram.start(Time(1), OWNER, &mut chooser);
-    // Its start is still to be told when the other one starts, and finds it as it is.
+    // Its start is still to be reported when the other one starts, and finds it as it is.
     ram.start(Time(2), WRITER, &mut chooser);
     ram.advance(Time(1000), &mut chooser);
     let told: Vec<MemoryOccurrence> = core::iter::from_fn(|| ram.take()).collect();
@@ -403,7 +403,7 @@ fn who_started_after_another_is_not_told_of_it() {
     assert_eq!(answers(&mut ram), [(Ticket(0), OwnedOutcome::Written)]);
 }
 
-/// Who starts is out of the other's reach at first, and so is who is cut off at once.
+/// A process that starts is out of the other's reach at first, and so is one that is partitioned at once.
 fn far() -> RamModel {
     RamModel {
         unreached_ppm: 1_000_000,
@@ -426,7 +426,7 @@ fn writes_out_of_reach_are_lost_without_a_trace_until_their_writer_is_told() {
         }
         ram.post(Time(299), WRITER, &write(PLAIN, 1), &mut chooser);
         ram.advance(Time(2000), &mut chooser);
-        // It is told, and takes no notice yet.
+        // It is notified, and takes no notice yet.
         let happened: Vec<MemoryOccurrence> = core::iter::from_fn(|| ram.take()).collect();
         let fresh = MemoryOccurrence::Fresh { to: WRITER, of: OWNER, life: 0 };
         assert!(happened.contains(&fresh), "{happened:?}");

@@ -14,14 +14,14 @@
 //! ```
 //!
 //! A file is a sequence of blocks: commands, a line of dashes, and what happens from the time of the
-//! block's first command until the next block's, up to an empty line. The first block says what is
-//! run, the others when something strikes:
+//! block's first command until the next block's, up to an empty line. The first block defines the
+//! run, the others the faults:
 //!
 //! | command | |
 //! |---|---|
 //! | `run PROTOCOL NAME=VALUE ..` | `groups`, `replicas`, `clients`, `overlay`, or a parameter of the protocol |
 //! | `time NAME=SPAN ..` | `write`: from a write's posting to its landing, and again to its answer (1us); `message`: how long a message travels (10us); `notice`: how long the leader oracle takes (1ms); `sync`: how long until a record is durable, or a checkpoint (100us) |
-//! | `show WHAT ..` | what is told beside multicasts, deliveries, crashes and changes of leader: a region's name (its writes, reads and permissions), `denied` and `lost` writes, `disk` (records and checkpoints), `messages`, `part` |
+//! | `show WHAT ..` | reports beside multicasts, deliveries, crashes and changes of leader: a region's name (its writes, reads and permissions), `denied` and `lost` writes, `disk` (records and checkpoints), `messages`, `part` |
 //! | `at TIME cast CLIENT GROUPS BYTES` | a multicast |
 //! | `at TIME crash P [after N] [for SPAN]` | a crash, for good or not; after the first N outputs of its next step, or at once |
 //! | `at TIME power P,.. [keeps] [for SPAN]` | their machines fail at one moment: of their logs all is lost that is not durable, or nothing |
@@ -33,7 +33,7 @@
 //! | `at TIME leave P [for SPAN]` | a member leaves its group by choice and stops, and comes back after that |
 //! | `at TIME pause P for SPAN` | a process takes no step |
 //! | `at TIME cut P Q for SPAN` | the way between two processes fails |
-//! | `at TIME hold P Q for SPAN` | nothing passes from P to Q, and neither is told |
+//! | `at TIME hold P Q for SPAN` | nothing passes from P to Q, and neither is notified |
 //! | `at TIME suspect P Q for SPAN` | P wrongly suspects Q |
 //! | `at TIME mislead P Q for SPAN` | P wrongly takes Q for the leader of Q's group |
 //! | `at TIME barrier P` | P is set a barrier |
@@ -98,12 +98,12 @@ struct ScenarioBlock {
     strikes: Vec<Strike>,
 }
 
-/// What came of a scenario.
+/// The result of a scenario.
 #[derive(Debug)]
 pub struct ScenarioResult {
     /// The file as it must be: the same commands, and what happened.
     pub text: String,
-    /// What came of the run.
+    /// The result of the run.
     pub report: RunReport,
 }
 

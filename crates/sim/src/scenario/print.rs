@@ -1,4 +1,4 @@
-//! A line for each thing that happens and is worth telling.
+//! A line for each event of a run that is worth printing.
 
 use crate::run::RunEvent;
 use alloc::collections::BTreeSet;
@@ -17,7 +17,7 @@ pub(super) struct ScenarioPrinter<'a> {
     shown: &'a [String],
     /// The regions of each process.
     specs: Vec<Vec<RegionSpec>>,
-    /// Who was told to take part in which message.
+    /// The processes that took part in each message, as reported so far.
     parts: BTreeSet<(Pid, MsgId)>,
     pub(super) lines: Vec<(Time, String)>,
 }
@@ -150,7 +150,7 @@ fn groups(set: GroupSet) -> String {
     names.join(", ")
 }
 
-/// What a process reports to its driver. That it takes part is told as an event of the trace.
+/// A report of a process to its driver. Its part in a message is an event of the trace.
 fn reported(event: ProtocolEvent) -> Option<String> {
     Some(match event {
         ProtocolEvent::Part(_) => return None,

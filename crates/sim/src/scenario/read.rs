@@ -14,7 +14,7 @@ use core::fmt;
 pub struct ScenarioError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The problem.
     pub why: String,
 }
 
@@ -35,7 +35,7 @@ const BYTES_MAX: usize = 1 << 20;
 /// How long a member may take to leave.
 const PATIENCE: Span = Span::millis(100);
 
-/// What the first block says.
+/// The content of the first block.
 struct ScenarioHeader {
     entry: &'static dyn Entry,
     config: Config,

@@ -1,4 +1,4 @@
-//! A service above protocols of the catalog: every node ends with the same state, whatever strikes, and a service
+//! A service above protocols of the catalog: every node ends with the same state, under all faults, and a service
 //! that is wrong is caught.
 
 mod register;
@@ -23,7 +23,7 @@ fn entry(name: &str) -> &'static dyn Entry {
     catalog::find(name).expect("it is in the catalog")
 }
 
-/// A cluster in which replicas are soon left behind, by seed.
+/// A cluster in which replicas soon lag too far, by seed.
 fn shape(entry: &dyn Entry, seed: u64) -> Config {
     let mut rng = Rng::stream(seed, "shape");
     let mut of = |list: &[&'static str]| list[rng.below(list.len() as u64) as usize];
@@ -91,7 +91,7 @@ impl HostedTrial {
     }
 }
 
-/// What the runs of some seeds came to.
+/// The result of the runs of some seeds.
 #[derive(Default)]
 struct HostedTotals {
     deeds: Deeds,
@@ -274,7 +274,7 @@ fn a_run_with_a_host_replays_to_the_same_hash_and_shrinks() {
         matches!(trial.replay(recorded).outcome, RunOutcome::Breach(Breach::Host(_)))
     };
     let mut begin = report.recorded.clone();
-    // What does not fail any more need not take long to settle.
+    // A run without faults need not take long to settle.
     begin.plan.settle = Span::millis(20);
     let small = shrink(begin, 100, &mut |recorded| fails(recorded));
     assert!(fails(&small));

@@ -1,8 +1,8 @@
 //! A service that is as small as one can be: each node has a register for each group, and a command of the
 //! group changes it to something that depends on all commands before.
 //!
-//! What a node lost comes back as in a real one: the state of all groups at one moment, from one other node,
-//! once every replica of the node knows the position that it goes on from. Deliveries wait meanwhile.
+//! Lost state of a node comes back as in a real one: the state of all groups at one moment, from one other node,
+//! once every replica of the node knows the position that it continues from. Deliveries wait meanwhile.
 
 use amcast_core::rng::Rng;
 use amcast_core::step::Ticket;
@@ -14,16 +14,16 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// What a host gets wrong.
+/// The mistake of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RegisterMutant {
     /// Nothing.
     None,
     /// It takes over a state that another node had some time ago, however old it is.
     TakesOldState,
-    /// It says that it goes on from its checkpoint, and has lost it.
+    /// It reports that it continues from its checkpoint, and has lost it.
     LosesCheckpoint,
-    /// It says that a state is in force as soon as a replica needs one, and goes on from what it has.
+    /// It reports a state in force as soon as a replica needs one, and continues from its own.
     AnswersEarly,
     /// It answers a read from what is executed when it comes, and sets no barrier.
     ReadsAtOnce,
@@ -31,7 +31,7 @@ pub(crate) enum RegisterMutant {
     Panics,
 }
 
-/// What a host did, to be looked at when the run is over.
+/// The actions of a host, to be looked at when the run is over.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Deeds {
     pub transfers: u64,
@@ -85,10 +85,10 @@ struct RegisterView {
 struct RegisterNode {
     is_alive: bool,
     state: RegisterState,
-    /// What it had was lost, and has not come back.
+    /// Its state was lost, and is not back.
     lost: bool,
     registers: Vec<Register>,
-    /// What they were some time ago.
+    /// Their values some time ago.
     old: Vec<Register>,
     /// By group.
     wanted: Vec<u64>,
@@ -155,7 +155,7 @@ pub(crate) struct Registers {
     mutant: RegisterMutant,
     rng: Rng,
     nodes: Vec<RegisterNode>,
-    /// What every register holds at each position, by who came there first.
+    /// The value of every register at each position, by the replica that got there first.
     known: BTreeMap<(Gid, u64), u64>,
     /// The last number of each process.
     numbers: BTreeMap<Pid, u64>,
@@ -252,7 +252,7 @@ impl Registers {
         }
     }
 
-    /// Begins to fetch a state where one is needed, and puts it in force when it has come.
+    /// Begins to fetch a state where one is needed, and puts it in force when it has arrived.
     fn recover(&mut self, now: Time, rank: usize) {
         let node = &self.nodes[rank];
         if !node.is_alive || node.state == RegisterState::Live || node.lacks.contains(&true) {
@@ -278,7 +278,7 @@ impl Registers {
         let same_view = |donor: &RegisterNode| match (node.view, donor.view) {
             (Some(mine), Some(its)) => {
                 let steady = mine.number == its.number && !mine.is_over && !its.is_over;
-                // What the donor has and this node's replica has not may yet come otherwise.
+                // A message that the source has and this node's replica has not may yet come otherwise.
                 steady && donor.registers.iter().all(|r| r.position <= mine.reached)
             }
             (mine, _) => mine.is_none() && !self.has_views,
@@ -301,7 +301,7 @@ impl Registers {
         }
     }
 
-    /// What the replicas of a node are to be told.
+    /// The reports to the replicas of a node.
     fn tell(&mut self, rank: usize, requests: &mut Vec<HostRequest>) {
         let cluster = self.cluster;
         let node = &mut self.nodes[rank];

@@ -1,5 +1,5 @@
 //! With a log at each of two replicas: process 0 orders what clients send, writes it and sends
-//! it on without waiting for its disk; process 1 waits for its own. What process 1 has durable is
+//! it on without waiting for its disk; process 1 waits for its own. Records that process 1 has durable are
 //! delivered by both. Everyone may die at any time, also at once.
 //!
 //! If its machine fails, process 0 may have ordered more than it finds in its log: it takes that
@@ -56,7 +56,7 @@ impl Entry for DurableToy {
 // Frames, of which the first two are records as well.
 /// A message at its place.
 const ORDERED: u8 = 0;
-/// Process 0 lacks what lies behind this place.
+/// Process 0 misses all that lies behind this place.
 const LACKS: u8 = 1;
 /// That was all of it, up to this place.
 const ALL: u8 = 2;
@@ -91,7 +91,7 @@ struct DurableToyState {
     delivered: u64,
     /// How many the application has durable.
     kept: u64,
-    /// Whether it knows where its application stands.
+    /// Whether it knows the position of its application.
     resumed: bool,
     /// Whether there may be more than process 0 knows.
     lacks: bool,
@@ -144,7 +144,7 @@ impl DurableToyState {
 
     fn persist(&mut self, kind: u8, place: u64, (m, b): (MsgId, &[u8]), out: &mut Outbox<Frames>) {
         let record = out.fill(|bytes| frame(kind, place, m, b, bytes));
-        // What says that something is lacking need not outlive the machine: it would be told anew.
+        // A record of the lack need not outlive the machine: the process would be notified anew.
         let awaited = kind == ORDERED;
         out.push(Output::Persist { ticket: Ticket(place), record, awaited });
         self.written += 1;
@@ -221,7 +221,7 @@ impl DurableToyState {
         }
     }
 
-    /// Reads what is at `place`, for process 0, which lacks it.
+    /// Reads the record at `place`, for process 0, which misses it.
     fn tell(&self, place: u64, out: &mut Outbox<Frames>) {
         match self.records.get(&place) {
             Some(&number) => out.push(Output::Load { ticket: Ticket(place), number }),
@@ -268,7 +268,7 @@ impl DurableToyState {
 impl Protocol for DurableToyState {
     type Medium = Frames;
     fn step(&mut self, _: Time, (): (), input: Input<'_, Frames>, out: &mut Outbox<Frames>) {
-        // Where the application stands is said right behind the start, or it stands at nothing.
+        // The position of the application is reported right behind the start, or it is 0.
         let starts = matches!(
             input,
             Input::Stored { .. } | Input::Torn | Input::Start { .. } | Input::Installed { .. }

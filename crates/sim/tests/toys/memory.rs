@@ -73,7 +73,7 @@ struct MemoryToyState {
     count: u32,
     sent: u32,
     read: Vec<u32>,
-    /// What it has ordered.
+    /// The ordered messages.
     log: Vec<[u64; LINE_WORDS]>,
     done: u32,
     position: u64,

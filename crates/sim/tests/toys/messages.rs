@@ -1,5 +1,5 @@
 //! Over messages: everyone sends to process 0, which numbers and sends on. It never forgets
-//! anything; whoever comes back gets the state from it, then the rest.
+//! anything; a process that comes back gets the state from it, then the rest.
 
 use super::about;
 use amcast_core::codec::{ByteReader, Codec};

@@ -8,10 +8,10 @@ use amcast_core::{
     Config, ConfigError, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Time,
 };
 
-/// Who reports.
+/// The process that reports.
 pub(crate) const REPORTER: Pid = Pid(2);
 
-/// What it reports.
+/// Its report.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct ToyReports {
     /// When it starts.
@@ -22,7 +22,7 @@ pub(crate) struct ToyReports {
     pub delivery: Vec<ProtocolEvent>,
     /// Whether it counts as fit all the time.
     pub fit: bool,
-    /// What all others report when they start.
+    /// The reports of all others when they start.
     pub others: Vec<ProtocolEvent>,
 }
 

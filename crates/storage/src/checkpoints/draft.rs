@@ -41,7 +41,7 @@ impl<F: DiskFile> Draft<F> {
         Ok(Self { file, position, seed, at: HEAD_BYTES as u64, state_bytes: 0, synced: 0 })
     }
 
-    /// The position that its state stands at.
+    /// The position of its state.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
@@ -82,7 +82,7 @@ impl<F: DiskFile> Draft<F> {
         renamed.map_err(|e| error(disk, "rename it", e))?;
         disk.sync().map_err(|e| StorageError::of(disk.path(), "sync its names", e))?;
         let all = newest_first(disk)?;
-        // What claims to be newer was found damaged, or is a state that is no longer in force.
+        // A file that claims to be newer was found damaged, or is a state that is no longer in force.
         let (newer, older): (Vec<_>, Vec<_>) =
             all.into_iter().filter(|&p| p != self.position).partition(|&p| p > self.position);
         for position in newer.into_iter().chain(older.into_iter().skip(KEPT - 1)) {

@@ -44,7 +44,7 @@ pub enum SaveProgress {
         /// How long it is, in bytes.
         bytes: u64,
     },
-    /// The state at this position could not be saved; the one before counts. What is given of it is
+    /// The state at this position could not be saved; the one before counts. Further pieces of it are
     /// dropped, and another one may be begun.
     Failed {
         /// The position.
@@ -54,12 +54,12 @@ pub enum SaveProgress {
     },
 }
 
-/// What is there when checkpoints are opened.
+/// The checkpoints that are there when they are opened.
 #[derive(Debug)]
 pub struct CheckpointListing {
     /// The newest whole one.
     pub newest: Option<CheckpointReader>,
-    /// What is wrong with those that claim to be newer.
+    /// The damage of those that claim to be newer.
     pub damaged: Vec<StorageError>,
     /// Whether one was begun and not finished, nor given up, when the process ended that wrote it. It is removed.
     pub unfinished: bool,
@@ -78,12 +78,12 @@ pub struct CheckpointDir {
 
 impl CheckpointDir {
     /// Opens the directory, which is made if need be, and finds the newest whole checkpoint: all of it
-    /// is read. `each` is told how far, in bytes. `wake` is called by another thread when
+    /// is read. `each` receives the progress, in bytes. `wake` is called by another thread when
     /// [`CheckpointDir::take`] has something, if it had nothing before.
     ///
     /// # Errors
-    /// When another process has it, and when it cannot be used. Damage is no error here: it is told
-    /// with what was found.
+    /// When another process has it, and when it cannot be used. Damage is no error here: it is part
+    /// of the listing.
     pub fn open(
         path: &Path,
         wake: CompletionWaker,
@@ -176,12 +176,12 @@ impl CheckpointDir {
 }
 
 impl Drop for CheckpointDir {
-    /// What was finished is saved first; of what was not the next start says that it was begun.
+    /// A finished state is saved first; a next start reports that an unfinished one was begun.
     fn drop(&mut self) {
         locked(&self.work.queue).closing = true;
         self.work.come.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A panic of it was told where it happened.
+            // A panic of it was reported where it happened.
             let _ = thread.join();
         }
     }

@@ -26,7 +26,7 @@ pub struct CheckpointReader {
 }
 
 impl CheckpointReader {
-    /// The position that the state stands at.
+    /// The position of the state.
     pub fn position(&self) -> u64 {
         self.head.position
     }
@@ -54,7 +54,7 @@ impl CheckpointReader {
         Ok((length > 0).then(|| &self.piece[PIECE_HEAD_BYTES..]))
     }
 
-    /// Reads so many bytes from where it stands; whether there are so many.
+    /// Reads so many bytes from its present offset; whether there are so many.
     fn read(&mut self, count: usize) -> Result<bool, StorageError> {
         self.piece.resize(count, 0);
         let got = self.file.read_at(&mut self.piece, self.at);
@@ -117,8 +117,8 @@ impl fmt::Debug for CheckpointReader {
     }
 }
 
-/// The newest whole checkpoint, and what is wrong with newer ones. `each` is told how far the one that
-/// is being judged was read, in bytes.
+/// The newest whole checkpoint, and the damage of newer ones. `each` receives the progress, in bytes, of
+/// reading the one under examination.
 pub(crate) fn find<D: DiskDir>(
     disk: &D,
     each: &mut dyn FnMut(u64),

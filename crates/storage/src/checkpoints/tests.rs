@@ -51,7 +51,7 @@ fn a_saved_state_survives_the_end_of_the_machine_at_any_moment() {
             if let Some(mut found) = found {
                 assert_eq!(all_of(&mut found), state(position));
             }
-            // And life goes on.
+            // And the log is used further.
             save(&disk, 9).expect("it works");
             let (found, _) = find(&disk, &mut |_| {}).expect("it works");
             assert_eq!(found.map(|found| found.position()), Some(9));

@@ -14,11 +14,11 @@ use std::sync::{Condvar, Mutex, PoisonError};
 /// Buffers that are kept to be used again.
 const EMPTY_MAX: usize = 4;
 
-/// How far the writer stands back where there are fewer cores than work: nobody waits for a checkpoint, and
+/// The lower priority of the writer where there are fewer cores than work: nobody waits for a checkpoint, and
 /// clients wait for all others.
 const NICENESS: i32 = 10;
 
-/// What the writer is to do.
+/// A command to the writer.
 pub(super) enum WriterCommand {
     Begin(u64),
     Piece(Vec<u8>),
@@ -26,18 +26,18 @@ pub(super) enum WriterCommand {
     Abandon,
 }
 
-/// What lies between the loop and the writer.
+/// The state that the loop and the writer share.
 pub(super) struct WriterShared {
     wake: CompletionWaker,
     pub(super) queue: Mutex<WriterQueue>,
     /// Something waits for the writer.
     pub(super) come: Condvar,
     told: Mutex<Vec<SaveProgress>>,
-    /// Whether something was told since it was last looked at.
+    /// Whether there is news since the last look.
     any: AtomicBool,
 }
 
-/// What waits for the writer.
+/// The commands that wait for the writer.
 #[derive(Default)]
 pub(super) struct WriterQueue {
     orders: VecDeque<WriterCommand>,

@@ -1,6 +1,6 @@
 //! A directory in memory that forgets what was not synced, fills up, fails, and stops at any moment.
 //!
-//! What the machine's end leaves of what was not synced is drawn: of each write any of its sectors, of
+//! The effect of the machine's end on unsynced bytes is drawn: of each write any of its sectors, of
 //! the names that were given and taken any. Real file systems leave less disorder.
 
 use super::{DiskDir, DiskFile};
@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What reaches the disk whole or not at all, in bytes.
+/// The unit that reaches the disk whole or not at all, in bytes.
 const SECTOR: usize = 512;
 
 /// A directory. Clones are the same one.
@@ -26,7 +26,7 @@ pub(crate) struct FakeFile {
     inode: usize,
 }
 
-/// What fails, and when.
+/// The operations that fail, and when.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
     /// After so many operations that change something the machine stops: the next one is half done,
@@ -47,7 +47,7 @@ struct FakeDiskState {
     names: BTreeMap<String, usize>,
     /// The names as they survive.
     durable_names: BTreeMap<String, usize>,
-    /// What was done to the names since they were synced.
+    /// The changes of the names since they were synced.
     renamed: Vec<Naming>,
     faults: Faults,
     changes: u64,

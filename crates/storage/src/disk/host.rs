@@ -46,7 +46,7 @@ impl DiskDir for HostDisk {
 
     fn create(&self, name: &str) -> io::Result<fs::File> {
         let mut options = OpenOptions::new();
-        // What a process logs is its owner's business.
+        // The log of a process is its owner's business.
         options.read(true).write(true).create_new(true).mode(0o600);
         options.open(self.path.join(name))
     }

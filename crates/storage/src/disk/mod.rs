@@ -1,4 +1,4 @@
-//! What is asked of a file system: one directory and the files in it.
+//! The operations of a file system that a log needs: one directory and the files in it.
 //!
 //! All of this crate's reading and writing goes through here, so that tests can put a directory in its
 //! place that fails, fills up, or forgets what was not synced.
@@ -30,7 +30,7 @@ pub(crate) trait DiskDir: Send + Sync + 'static {
     /// Opens a file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Self::File>;
 
-    /// Gives a file another name; whatever had that is gone. Lasts only after [`DiskDir::sync`].
+    /// Gives a file another name; a file that had that name is gone. Lasts only after [`DiskDir::sync`].
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file. Lasts only after [`DiskDir::sync`].

@@ -1,7 +1,7 @@
 //! A checkpoint: a head, then pieces of the state, each with a head of its own, and an end.
 //!
 //! ```text
-//!  0  8  magic "amcastCP"          16  8  position the state stands at
+//!  0  8  magic "amcastCP"          16  8  position of the state
 //!  8  4  version, 1                24 36  zero
 //! 12  4  longest piece             60  4  crc32c of bytes 0 to 59
 //!
@@ -24,16 +24,16 @@ pub(crate) const PIECE_BYTES: usize = 256 << 10;
 /// The longest that is read: nobody takes more memory because a file says so.
 const PIECE_BYTES_MAX: u32 = 16 << 20;
 
-/// What a checkpoint says of itself.
+/// The head of a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CheckpointHead {
-    /// The position that its state stands at.
+    /// The position of its state.
     pub(crate) position: u64,
     /// The longest piece, in bytes.
     pub(crate) piece_bytes: u32,
 }
 
-/// What the sums of a checkpoint's pieces begin with, so that those of another one do not fit.
+/// The first part of the checksums of a checkpoint's pieces, so that those of another one do not fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CheckpointChecksumSeed(u32);
 

@@ -1,4 +1,4 @@
-//! What lies in the files, byte by byte; `docs/storage.md` draws it. Numbers are little-endian.
+//! The content of the files, byte by byte; `docs/storage.md` draws it. Numbers are little-endian.
 //!
 //! Nothing here touches a file: it makes bytes, and judges bytes that may be anything.
 

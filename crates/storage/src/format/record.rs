@@ -9,7 +9,7 @@
 //! Three heads stand alone, without bytes and without a number of their own; theirs is the next
 //! record's. Where the length would be, a *mark* has [`MARK`]: all before it were durable. A *close*
 //! has [`CLOSE`]: so they were, and its life wrote nothing more. A *turn* has [`TURN`]: the next segment
-//! is there, and the log goes on in it.
+//! is there, and the log continues in it.
 
 use super::{LogId, put, u32_at, u64_at};
 
@@ -24,7 +24,7 @@ const CLOSE: u32 = u32::MAX - 1;
 /// The length of a turn.
 const TURN: u32 = u32::MAX - 2;
 
-/// What a head stands before.
+/// The meaning of a head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RecordKind {
     /// So many bytes of a record.
@@ -33,14 +33,14 @@ pub(crate) enum RecordKind {
     Mark,
     /// Nothing: the same, and its life ended in good order.
     Close,
-    /// Nothing: the same, and the log goes on in the next segment, which is there.
+    /// Nothing: the same, and the log continues in the next segment, which is there.
     Turn,
 }
 
-/// What a record says of itself.
+/// The head of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RecordHeader {
-    /// What it stands before.
+    /// The kind of bytes behind it.
     pub(crate) kind: RecordKind,
     /// The sum over the record's bytes.
     pub(crate) sum: u32,
@@ -108,7 +108,7 @@ pub(crate) const fn extent(length: usize) -> u64 {
     (HEAD_BYTES as u64 + length as u64).next_multiple_of(ALIGNED)
 }
 
-/// What the sums of a log's heads begin with, so that those of another log do not fit.
+/// The first part of the checksums of a log's heads, so that those of another log do not fit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordChecksumSeed(u32);
 

@@ -24,7 +24,7 @@ pub(crate) const BYTES_MAX: u64 = 1 << 30;
 /// Above all numbers that a log gets to: nobody counts past the end.
 const NUMBER_MAX: u64 = 1 << 62;
 
-/// What a segment says of itself.
+/// The head of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SegmentHead {
     /// The log that it is a part of.

@@ -8,7 +8,7 @@
 //!  0  4  sender of the message      8  8  number of the message
 //!  4  1  one of its groups         16  8  its position in that group
 //!  5  1  how far the decision is   24  4  zero
-//!  6  2  zero                      28  4  crc32c that goes on from all sums before, over bytes 0 to 27
+//!  6  2  zero                      28  4  crc32c that continues all sums before, over bytes 0 to 27
 //! ```
 
 use super::{HEAD_BYTES, head, open, put, seal, u32_at, u64_at};
@@ -46,7 +46,7 @@ pub(crate) fn encode(entries: &[SkipEntry]) -> Vec<u8> {
     file
 }
 
-/// What the file says.
+/// The entries of the file.
 pub(crate) fn decode(file: &[u8]) -> Result<Vec<SkipEntry>, Misfit> {
     let begun = open(file, MAGIC, VERSION)?;
     let mut sum = u32_at(begun, HEAD_BYTES - 4);

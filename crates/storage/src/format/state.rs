@@ -23,7 +23,7 @@ pub(crate) const NAME: &str = "state";
 /// Its name until it is whole.
 pub(crate) const NEW_NAME: &str = "state.new";
 
-/// Who writes the log.
+/// The state of a log: its writer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LogState {
     /// The log.
@@ -34,7 +34,7 @@ pub(crate) struct LogState {
     pub(crate) boot: BootId,
     /// Whether there is a file that says how far the log was synced; versions before made none.
     pub(crate) keeps_end: bool,
-    /// Whose log it is; versions before did not say.
+    /// The owner of the log; versions before did not write it.
     pub(crate) owner: LogOwnerId,
 }
 

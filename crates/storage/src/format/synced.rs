@@ -36,13 +36,13 @@ pub(crate) fn encode(log: LogId, number: u64) -> [u8; HEAD_BYTES] {
     seal(bytes)
 }
 
-/// What each place of the file says; none of this log if it is not whole.
+/// The content of each place of the file; none of this log if it is not whole.
 pub(crate) fn places(file: &[u8], log: LogId) -> [Option<u64>; PLACES] {
     let place = |i: usize| file.get(i * PLACE_BYTES..).map(|bytes| decode(bytes, log));
     std::array::from_fn(|i| place(i)?.ok())
 }
 
-/// What a head says of the log `log`.
+/// The content of a head of the log `log`.
 pub(crate) fn decode(bytes: &[u8], log: LogId) -> Result<u64, Misfit> {
     let bytes = open(bytes, MAGIC, VERSION)?;
     let number = u64_at(bytes, 32);

@@ -1,4 +1,4 @@
-//! What is in a log: all whole records, where they end, and what is wrong.
+//! Inspection of a log without opening it: all whole records, their end, and its flaws.
 
 use crate::disk::{DiskDir, DiskFile};
 use crate::error::{Damage, Flaw, Misfit, StorageError};
@@ -28,18 +28,18 @@ pub struct RecordSummary<'a> {
     pub beyond: bool,
 }
 
-/// What is in a log.
+/// The content of a log.
 #[derive(Debug)]
 pub struct Inspection {
     /// The log; none if nothing says so any more.
     pub log: Option<LogId>,
     /// The life that wrote it last; none if its state cannot be read.
     pub life: Option<u32>,
-    /// What is wrong with its state.
+    /// The flaw of its state.
     pub state: Option<StorageError>,
     /// The records before this number were synced, as is kept apart from the log; none if nothing says it.
     pub synced: Option<u64>,
-    /// What is wrong with the file that says it.
+    /// The flaw of the file of the synced end.
     pub end: Option<StorageError>,
     /// The number of the first record.
     pub first: u64,
@@ -47,7 +47,7 @@ pub struct Inspection {
     pub next: u64,
     /// Whether the last life ended in good order.
     pub closed: bool,
-    /// What was begun at the end and is not whole; a start cuts it off.
+    /// Bytes at the end that were begun and are not whole; a start cuts them off.
     pub torn: Option<TornTail>,
     /// The first damage.
     pub damage: Option<Damage>,
@@ -65,7 +65,7 @@ pub struct Inspection {
     keeps_end: bool,
 }
 
-/// What is in a segment.
+/// The content of a segment.
 #[derive(Debug)]
 pub struct SegmentSummary {
     /// The file.
@@ -76,14 +76,14 @@ pub struct SegmentSummary {
     pub records: u64,
     /// How many bytes they have, without their heads.
     pub bytes: u64,
-    /// What ends them.
+    /// The end of them.
     pub end: SegmentEnd,
 }
 
-/// What ends the records of a segment.
+/// The end of a segment's records.
 #[derive(Debug)]
 pub enum SegmentEnd {
-    /// The log goes on in the next segment, or ends here.
+    /// The log continues in the next segment, or ends here.
     Whole,
     /// The log ends here, or before; something behind was begun and never durable.
     Torn,
@@ -103,10 +103,10 @@ impl Inspection {
     }
 
     /// Whether the log has lost its end and nothing else, or cannot prove that it has not: no whole record is
-    /// behind what is missing. What is before is whole.
+    /// behind the missing ones. All bytes before are whole.
     pub fn is_cut_short(&self) -> bool {
-        let lacks = self.damage.is_some() || self.end.is_some();
-        lacks && self.beyond == 0 && self.state.is_none() && self.headless.is_empty()
+        let incomplete = self.damage.is_some() || self.end.is_some();
+        incomplete && self.beyond == 0 && self.state.is_none() && self.headless.is_empty()
     }
 
     fn new() -> Self {

@@ -1,6 +1,6 @@
 //! The files of a process that does not run: what is in them, and how they are made to open again.
 //!
-//! Looking changes nothing and goes on behind damage; only [`repair`] writes. All of it refuses a
+//! Inspection changes nothing and continues behind damage; only [`repair`] writes. All of it refuses a
 //! directory that a process has.
 
 mod inspection;

@@ -20,7 +20,7 @@ pub const LOST: &str = "lost";
 /// How much is copied or zeroed at once, in bytes.
 const COPY_BYTES: usize = 1 << 20;
 
-/// What a repair took out of a log.
+/// The records that a repair took out of a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RemovedRecords {
     /// The records from this number on are gone.
@@ -33,7 +33,7 @@ pub struct RemovedRecords {
 
 /// Cuts the log in a directory where it is damaged, and makes heads and state anew if only those are;
 /// none if it is sound. `agree` is shown what would be
-/// lost, and nothing is changed unless it agrees. What was cut may have been promised to others: a mark
+/// lost, and nothing is changed unless it agrees. Removed records may have been promised to others: a mark
 /// ([`LOST`]) beside the directory tells the process so.
 ///
 /// # Errors
@@ -102,7 +102,7 @@ pub(crate) fn cut<D: DiskDir>(
         mended.map_err(|e| StorageError::of(&path, "write to it", e))?;
     }
     let mut kept = Vec::new();
-    // The newest first: whatever ends this, the rest is a log that is damaged in the same place.
+    // The newest first: if this ends in between, the rest is a log that is damaged in the same place.
     for seen in inspection.segments.iter().rev().filter(|seen| seen.path > disk.path_of(name)) {
         let old = segment::name(seen.first);
         let aside = free(disk, &format!("{old}.cut"))?;
@@ -130,7 +130,7 @@ pub(crate) fn cut<D: DiskDir>(
     }
     // From here on the log ends there.
     synced::replace(disk, log, end.number)?;
-    // What was cut has lives up to this one, and nothing of it is left behind the cut.
+    // Removed records have lives up to this one, and no record of it remains behind the cut.
     let life = inspection.life.unwrap_or(0).max(inspection.highest_life).saturating_add(1);
     let owner = read_state(disk).ok().flatten().map_or(LogOwnerId::UNKNOWN, |state| state.owner);
     replace_state(disk, &LogState { log, life, boot: BootId(0), keeps_end: true, owner })?;

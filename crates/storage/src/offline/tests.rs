@@ -1,4 +1,4 @@
-//! Damaged logs are told as a start would tell them, and open again once they are cut.
+//! Damaged logs are reported as a start would report them, and open again once they are cut.
 
 use super::inspection::{Inspection, SegmentEnd, inspect};
 use super::repair::cut;
@@ -165,7 +165,7 @@ fn a_repair_that_is_cut_off_is_repeated() {
             copy.set_faults(Faults { stop_after: Some(stop), ..Faults::default() });
             assert!(cut(&copy, |_| true).is_err(), "it was cut off");
             copy.fail_machine(&mut Rng::stream(seed, "machine"));
-            // All may be done but for what nobody was told.
+            // All may be done but for the unacknowledged ones.
             cut(&copy, |_| true).expect("it works");
             goes_on(&copy, &records[..next]);
         }

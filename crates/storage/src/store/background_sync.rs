@@ -1,7 +1,7 @@
-//! Syncs that go on beside the writer: for what nobody waits for.
+//! Syncs beside the writer, for records that no process waits for.
 //!
 //! A [`SyncWorker`] carries out one order after the other, in a thread of its own. The end of a segment is an
-//! order, too: the writer goes on in the next one meanwhile.
+//! order, too: the writer continues in the next one meanwhile.
 
 use crate::disk::{DiskDir, DiskFile};
 use crate::error::StorageError;
@@ -16,7 +16,7 @@ use std::thread::{Builder, JoinHandle};
 /// How many orders may be under way: so many segments may be full and not synced.
 const ORDERS_MOST: usize = 4;
 
-/// What is to be made durable.
+/// The files to be made durable.
 pub(super) enum SyncRequest<F> {
     /// All that is written in a segment: the records before `next` are durable then.
     Sync {
@@ -48,18 +48,18 @@ pub(super) struct BackgroundSync<F> {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Who carries out orders.
+/// The end that carries out orders.
 pub(super) struct SyncWorker<D: DiskDir> {
     segment_set: Arc<SegmentSet<D>>,
     orders: Receiver<SyncRequest<D::File>>,
     done: SyncSender<Result<(), StorageError>>,
-    /// What it is at, and how many steps of it are done.
+    /// The order under way, and how many steps of it are done.
     at: Option<(SyncRequest<D::File>, u32)>,
     /// An order failed: a later one would say that it had not.
     failed: bool,
 }
 
-/// An end for a writer and one for whoever runs it.
+/// An end for a writer and one for the thread that runs it.
 pub(super) fn pair<D: DiskDir>(
     segment_set: Arc<SegmentSet<D>>,
 ) -> (BackgroundSync<D::File>, SyncWorker<D>) {
@@ -87,7 +87,7 @@ impl<D: DiskDir> SyncWorker<D> {
             Ok(false) => self.at = Some((order, step + 1)),
             ended => {
                 self.failed = ended.is_err();
-                // Who asked may have ended: nobody wants to know then.
+                // The writer may have ended: no one needs the result then.
                 let _ = self.done.send(ended.map(drop));
             }
         }
@@ -157,7 +157,7 @@ impl<F: DiskFile> BackgroundSync<F> {
         sent
     }
 
-    /// What came of the first order under way, if it has ended: the records before this number are
+    /// The result of the first order under way, if it has ended: the records before this number are
     /// durable.
     pub(super) fn poll(&mut self) -> Option<Result<u64, StorageError>> {
         let next = *self.under_way.front()?;
@@ -187,7 +187,7 @@ pub(super) fn gone() -> StorageError {
 impl<F> Drop for BackgroundSync<F> {
     fn drop(&mut self) {
         self.orders = None;
-        // A panic of it was told where it happened.
+        // A panic of it was reported where it happened.
         self.thread.take().map(JoinHandle::join);
     }
 }

@@ -47,12 +47,12 @@ pub(crate) struct SegmentStore<D: DiskDir> {
 }
 
 impl<D: DiskDir> SegmentStore<D> {
-    /// What it shares with readers.
+    /// The segments, which it shares with readers.
     pub(crate) fn segment_set(&self) -> &Arc<SegmentSet<D>> {
         &self.segment_set
     }
 
-    /// What says, apart from the log, how far it is durable.
+    /// The file that says, apart from the log, how far it is durable.
     pub(crate) fn end(&self) -> &Arc<SyncedEnd<D::File>> {
         &self.end
     }
@@ -85,7 +85,7 @@ impl<D: DiskDir> SegmentStore<D> {
     /// After an error nothing may be written any more.
     pub(crate) fn write(&mut self, batch: &mut RecordBatch) -> Result<(), StorageError> {
         let awaited = batch.awaited();
-        // What is stamped and not yet written is `bytes[from..to]`.
+        // Records that are stamped and not yet written are `bytes[from..to]`.
         let (mut from, mut to) = (0, 0);
         for entry in &batch.entries {
             let extent = RecordBatch::extent(entry) as usize;
@@ -191,7 +191,7 @@ impl<D: DiskDir> SegmentStore<D> {
         self.segment_set.error(crate::format::synced::NAME, "write to it", e)
     }
 
-    /// Says in the log that all before is durable, so that later damage to the last records is told
+    /// Says in the log that all before is durable, so that later damage to the last records is distinguished
     /// from records that never were. Not synced: it is as good a moment later.
     pub(crate) fn mark(&mut self) -> Result<(), StorageError> {
         self.alone(RecordKind::Mark)
@@ -248,7 +248,7 @@ impl<D: DiskDir> SegmentStore<D> {
         Ok(())
     }
 
-    /// Goes on in a new segment at once: the same is done beside, in the same order, while records are
+    /// Continues in a new segment at once: the same is done in the background, in the same order, while records are
     /// written to it. If the machine fails meanwhile, all behind the first record that is missing is cut
     /// off at the next start.
     fn roll_in_background(&mut self) -> Result<(), StorageError> {
@@ -318,7 +318,7 @@ impl<D: DiskDir> SegmentSet<D> {
                     return Ok(walk.bytes().map_err(failed)?.to_vec());
                 }
                 ScanStep::Record(_) => {}
-                // What is trimmed is used again, perhaps while it is read.
+                // A trimmed segment is used again, perhaps while it is read.
                 ScanStep::Nothing(_) if self.find(number).is_none() => {
                     return Err(ReadError::Trimmed);
                 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// How much is written again at once, in bytes.
 const SETTLE_BYTES: usize = 1 << 20;
 
-/// What was found in a log when it was opened.
+/// The result of opening a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogRecovery {
     /// The log.
@@ -29,14 +29,14 @@ pub struct LogRecovery {
     pub first: u64,
     /// The number that the next record gets.
     pub next: u64,
-    /// What was begun at the end and is not whole: it was cut off.
+    /// Records that were begun at the end and are not whole: they were cut off.
     pub torn: Option<TornTail>,
     /// Records may be missing at the end, of those that were not awaited: the machine was started
     /// anew since the log was opened last, or the disk failed, and the log was not closed before.
     pub lossy: bool,
 }
 
-/// What was cut off at the end of a log.
+/// The part that was cut off at the end of a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TornTail {
     /// The file.
@@ -45,13 +45,13 @@ pub struct TornTail {
     pub offset: u64,
 }
 
-/// What the segments of a log come to.
+/// The result of a scan over the segments of a log.
 struct ScannedSegments<'n, F> {
     /// Each segment, with its head and its end. In the last one the log ends.
     chain: Vec<(Arc<WalSegment<F>>, SegmentHead, ScanPosition)>,
     /// Whether something was begun behind it.
     torn: bool,
-    /// The records before this number were durable, by what is said behind them.
+    /// The records before this number were durable, by the heads behind them.
     proved: u64,
     /// The segments behind it, of which none was there for good.
     behind: &'n [String],
@@ -124,7 +124,7 @@ impl<D: DiskDir> SegmentStore<D> {
             });
         };
         let closed = end.closed && end.life == old.life;
-        // Where the machine goes on and segments are missing their beginning, the disk failed: what was told to be
+        // Where the machine was not restarted and segments have no beginning, the disk failed: records that were reported
         // written never got there.
         let lossy = !closed && (!found.behind.is_empty() || !old.boot.same(machine.boot));
         cut(&segment_set, found.behind)?;
@@ -135,7 +135,7 @@ impl<D: DiskDir> SegmentStore<D> {
         let life = old.life + 1;
         let (log, first, next) = (old.log, segment_set.first(), end.number);
         let at = end.offset;
-        // Who does not say who it is leaves what is known.
+        // A caller without an owner leaves the known one.
         let owner = if machine.owner == LogOwnerId::UNKNOWN { old.owner } else { machine.owner };
         let torn = found
             .torn
@@ -173,7 +173,7 @@ impl<D: DiskDir> SegmentStore<D> {
     }
 }
 
-/// Gives up segments behind the end of the log, the last one first: whatever ends this, the log ends where
+/// Gives up segments behind the end of the log, the last one first: if this ends in between, the log ends where
 /// it did.
 fn cut<D: DiskDir>(segment_set: &SegmentSet<D>, behind: &[String]) -> Result<(), StorageError> {
     for name in behind.iter().rev() {
@@ -229,7 +229,7 @@ fn write_again<D: DiskDir>(
         let got = got.map_err(|e| segment_set.error(&segment.name, "read it", e))?;
         let written = segment.file.write_at(&bytes[..got], at);
         written.map_err(|e| segment_set.error(&segment.name, "write to it", e))?;
-        // What was read a moment ago is there.
+        // A record that was read a moment ago is there.
         at += got.max(1) as u64;
     }
     segment.file.sync().map_err(|e| segment_set.error(&segment.name, "sync it", e))
@@ -314,7 +314,7 @@ pub(crate) fn open_segment<D: DiskDir>(
     Ok((file, head.map_err(|why| StorageError::Misfit { path, why })?))
 }
 
-/// Walks over all segments and puts them on the segment_set. Changes nothing. The records before `synced` must be
+/// Scans all segments and puts them into the set. Changes nothing. The records before `synced` must be
 /// there, as far as that is known.
 fn find<'n, D: DiskDir>(
     segment_set: &SegmentSet<D>,

@@ -1,16 +1,16 @@
-//! The end of what was synced, kept apart from the log: by it a log that was cut short is told from one whose
+//! The synced end, kept apart from the log: it distinguishes a log that was cut short from one whose
 //! end never reached the disk.
 //!
-//! The records of a log tell themselves which of those before them were durable. What they cannot tell is
+//! The records of a log say themselves which of those before them were durable. They cannot say
 //! that the last of them are gone, with all heads behind. So a file of its own has the number of the
 //! first record that is not known to be synced, in three places:
 //! - the first is written after each sync of the log, and not synced: what the kernel has outlasts the
 //!   process. It costs a small write into the kernel's memory.
 //! - the other two are written in turns and synced, beside the writer, in every five seconds in which the number
-//!   grew, and when the log is closed or opened. One of them is whole whatever ends a write to the other.
+//!   grew, and when the log is closed or opened. One of them is whole, however a write to the other ends.
 //!
-//! Each is written after the records that it speaks of are durable, so whatever of it reaches the disk is
-//! true. What follows from it when a log ends before it: synced records are gone. What is found so is
+//! Each is written after the records that it speaks of are durable, so any part of it that reaches the disk is
+//! true. If a log ends before it, synced records are gone. A start finds so
 //! every loss of records that were synced, but for those of about the last five seconds of a machine that
 //! failed.
 
@@ -33,7 +33,7 @@ pub(crate) struct SyncedEnd<F> {
     durable: Mutex<DurablePosition>,
 }
 
-/// What the synced places say.
+/// The content of the synced places.
 struct DurablePosition {
     /// The highest number that is on the disk for certain.
     number: u64,
@@ -129,7 +129,7 @@ pub(crate) fn of<D: DiskDir>(
     read(disk, log, state.is_some_and(|state| state.keeps_end))
 }
 
-/// Replaces the file, whatever it says, by one that says this.
+/// Replaces the file, with any content, by one that says this.
 pub(crate) fn replace<D: DiskDir>(disk: &D, log: LogId, number: u64) -> Result<(), StorageError> {
     let fail = |e| StorageError::of(&disk.path_of(NEW_NAME), "write to it", e);
     match disk.remove(NEW_NAME) {

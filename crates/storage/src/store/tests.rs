@@ -42,7 +42,7 @@ fn a_log_of_another_owner_is_not_opened() {
         assert_eq!(why, Misfit::OtherOwner(LogOwnerId(7)));
     }
     assert_eq!((disk.names().unwrap(), state_of(&disk)), (names, before), "nothing was changed");
-    // Who does not say who it is changes nothing of that.
+    // A caller without an owner changes nothing of that.
     open(LogOwnerId::UNKNOWN).expect("it asks nothing");
     assert!(open(LogOwnerId(8)).is_err() && open(LogOwnerId(7)).is_ok());
 }
@@ -51,10 +51,10 @@ fn machine(boot: u128) -> BootIdentity {
     BootIdentity { boot: BootId(boot), fresh: LogId(7), owner: LogOwnerId::UNKNOWN }
 }
 
-/// What a log gave when it was opened.
+/// The result of opening a log.
 struct OpenedLog {
     store: SegmentStore<FakeDisk>,
-    /// Who syncs beside it, a step at a time.
+    /// The worker that syncs beside it, a step at a time.
     hand: Option<SyncWorker<FakeDisk>>,
     recovered: LogRecovery,
     records: Vec<(u64, Vec<u8>)>,
@@ -68,7 +68,7 @@ fn open(disk: &FakeDisk, boot: u128) -> Result<OpenedLog, StorageError> {
     Ok(OpenedLog { store, hand: None, recovered, records })
 }
 
-/// A log that syncs what nobody waits for when its hand is told to.
+/// A log that syncs unawaited records when the test runs its worker.
 fn open_by_hand(disk: &FakeDisk, boot: u128) -> Result<OpenedLog, StorageError> {
     let mut opened = open(disk, boot)?;
     let (background_sync, hand) = background_sync::pair(opened.store.segment_set().clone());
@@ -108,10 +108,10 @@ fn idle_batch(records: &[Vec<u8>]) -> RecordBatch {
     batch
 }
 
-/// What must be in a log, and what may.
+/// The records that must be in a log, and those that may.
 #[derive(Default)]
 struct Expected {
-    /// Records that are there whatever ends, from number 0 on.
+    /// Records that are there after any end, from number 0 on.
     certain: Vec<Vec<u8>>,
     /// Those behind them that the operating system has: they survive a process.
     written: Vec<Vec<u8>>,
@@ -208,7 +208,7 @@ fn write_some(
     Ok(())
 }
 
-/// What is done beside the writer goes on by some steps, or is begun. What it makes durable is certain.
+/// Background work continues by some steps, or is begun. Records that it makes durable are certain.
 fn beside(
     opened: &mut OpenedLog,
     expected: &mut Expected,
@@ -235,7 +235,7 @@ fn beside(
 struct DiskUsage {
     /// In how many of four cases the machine fails with the process.
     machine_fails: u64,
-    /// Whether syncs that nobody waits for go on beside.
+    /// Whether unawaited syncs run in the background.
     beside: bool,
 }
 
@@ -369,7 +369,7 @@ fn damage_is_told_from_what_was_never_durable() {
     let judged = open(&torn, 2).expect("it opens");
     assert_eq!((judged.recovered.next, judged.recovered.lossy), (10, true));
     assert_eq!(judged.recovered.torn.map(|torn| torn.offset), Some(at as u64));
-    // What comes later says that they were synced.
+    // Later records say that they were synced.
     opened.store.sync().expect("it works");
     opened.store.mark().expect("it works");
     let damaged = disk.copy();
@@ -508,7 +508,7 @@ fn after_a_failed_sync_beside_what_was_read_is_made_durable() {
         assert!(matches!(opened.sync(), Err(StorageError::Io { .. })), "{fails}");
         let OpenedLog { store, hand, .. } = opened;
         drop(store);
-        // A thread would go on with what it was told.
+        // A thread would work at its next order.
         hand.into_iter().for_each(|mut hand| while hand.step() {});
         if seed % 2 == 0 {
             disk.fail_machine(&mut Rng::stream(seed, "machine"));

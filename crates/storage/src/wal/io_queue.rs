@@ -1,4 +1,4 @@
-//! What lies between the loop and the threads of a log.
+//! The state that the loop and the threads of a log share.
 
 use super::CompletionWaker;
 use crate::batch::RecordBatch;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// What a log has done.
+/// A completed operation of a log.
 #[derive(Debug)]
 pub enum Completion {
     /// The records before this number are with the operating system: they survive the end of this
@@ -28,15 +28,15 @@ pub enum Completion {
         /// The record, or why there is none.
         record: Result<Vec<u8>, ReadError>,
     },
-    /// The next segment cannot be made ahead of need; the log goes on, and fails when this one is full
+    /// The next segment cannot be made ahead of need; the log continues, and fails when this one is full
     /// if nothing changes.
     Warned(StorageError),
-    /// The log failed and takes nothing more. What was not [durable](Completion::Durable) by now may or may
+    /// The log failed and takes nothing more. Records that are not [durable](Completion::Durable) by now may or may
     /// not be there after the next start. Once.
     Failed(StorageError),
 }
 
-/// What a log has done since it was opened, for status pages.
+/// The operations of a log since it was opened, for status pages.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LogCounts {
     /// Records written.
@@ -63,7 +63,7 @@ pub(super) struct LogCounters {
     pub(super) begun: Option<Instant>,
 }
 
-/// The io_queue: the loop on the one side, threads on the other.
+/// The queue between the loop on the one side and the threads on the other.
 pub(super) struct IoQueue {
     wake: CompletionWaker,
     pub(super) waiting: Mutex<WriteQueue>,
@@ -86,7 +86,7 @@ pub(super) struct IoQueue {
     pub(super) counting: Mutex<LogCounters>,
 }
 
-/// What waits for the writer.
+/// The records that wait for the writer.
 #[derive(Default)]
 pub(super) struct WriteQueue {
     pub(super) batch: RecordBatch,
@@ -95,7 +95,7 @@ pub(super) struct WriteQueue {
     pub(super) closing: bool,
 }
 
-/// What waits for the reader.
+/// The requests that wait for the reader.
 #[derive(Default)]
 pub(super) struct ReadQueue {
     pub(super) requests: VecDeque<(Ticket, u64)>,
@@ -104,7 +104,7 @@ pub(super) struct ReadQueue {
     pub(super) closing: bool,
 }
 
-/// What waits for the allocator.
+/// The work that waits for the segment allocator.
 #[derive(Default)]
 pub(super) struct AllocatorQueue {
     /// The records before this number are not needed.

@@ -42,13 +42,13 @@ pub type CompletionWaker = Arc<dyn Fn() + Send + Sync>;
 ///
 /// A round of the loop: [`append`](Wal::append), [`load`](Wal::load) and [`trim`](Wal::trim) as often
 /// as need be, then [`submit`](Wal::submit) once, and [`take`](Wal::take) when there is something.
-/// What is appended is copied once; nothing is allocated once buffers have grown to what is under way.
+/// A record is copied once when it is appended; nothing is allocated once buffers have grown to the bytes in flight.
 /// `submit` takes a lock that the writer holds for no longer than it takes to swap two buffers.
 ///
 /// When it is dropped, or [closed](Wal::close), all that was submitted is synced first.
 pub struct Wal {
     io_queue: Arc<IoQueue>,
-    /// What was appended and not submitted.
+    /// Records that were appended and not submitted.
     batch: RecordBatch,
     /// The number of the next record.
     next: u64,
@@ -56,7 +56,7 @@ pub struct Wal {
     synced: Arc<AtomicU64>,
     record_bytes_max: usize,
     queue_bytes: usize,
-    /// What [`Wal::take`] works on, kept for its room.
+    /// The completions that [`Wal::take`] works on, kept for its room.
     taken: Vec<Completion>,
     threads: Vec<JoinHandle<()>>,
     /// Nobody else may have the directory.
@@ -68,9 +68,9 @@ pub struct Wal {
 pub enum AppendError {
     /// It is longer than a record may be; both in bytes.
     TooLong {
-        /// What it has.
+        /// Its length.
         bytes: usize,
-        /// What it may have.
+        /// The limit.
         most: usize,
     },
     /// The log failed before, and said so with [`Completion::Failed`].
@@ -188,14 +188,14 @@ impl Wal {
         Ok(self.next - 1)
     }
 
-    /// Asks for a record: [`Completion::Loaded`] follows, however long it takes. What was appended before is
+    /// Asks for a record: [`Completion::Loaded`] follows, after any time. Records that were appended before are
     /// found. Records that were read and not taken hold up the others.
     pub fn load(&mut self, ticket: Ticket, number: u64) {
         self.batch.loads.push((ticket, number));
     }
 
-    /// Says that the records before this number are not needed any more. What has no other record in
-    /// its segment goes; the rest is given again at the next start.
+    /// Says that the records before this number are not needed any more. A segment without
+    /// other records is removed; the other records are returned again at the next start.
     pub fn trim(&mut self, before: u64) {
         let mut allocations = locked(&self.io_queue.allocations);
         if before > allocations.trim {
@@ -257,7 +257,7 @@ impl Wal {
         self.synced.load(Ordering::Acquire)
     }
 
-    /// What it has done since it was opened.
+    /// The operations since it was opened.
     pub fn counts(&self) -> LogCounts {
         let counting = locked(&self.io_queue.counting);
         LogCounts {
@@ -271,8 +271,8 @@ impl Wal {
         self.record_bytes_max
     }
 
-    /// Ends the log in good order: all is synced, and the next start need not wonder. What is done and
-    /// was not taken is lost.
+    /// Ends the log in good order: all is synced, and the next start need not wonder. Completions that
+    /// were not taken are lost.
     ///
     /// # Errors
     /// When something failed that [`Wal::take`] has not given yet.
@@ -292,7 +292,7 @@ impl Wal {
         self.io_queue.close_writer();
         let mut threads = self.threads.drain(..);
         if let Some(writer) = threads.next() {
-            // A panic of it was told where it happened.
+            // A panic of it was reported where it happened.
             let _ = writer.join();
         }
         self.io_queue.close_others();

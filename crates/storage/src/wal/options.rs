@@ -21,7 +21,7 @@ pub struct WalOptions {
     pub sync_every: Duration,
     /// From how many bytes of it on a sync begins: 8 MiB. Eight times as many may wait for one that lasts.
     pub sync_bytes: u64,
-    /// Who opens the log; `LogOwnerId::UNKNOWN` asks nothing. A log of another owner is not opened: it was copied or moved
+    /// The owner that opens the log; `LogOwnerId::UNKNOWN` asks nothing. A log of another owner is not opened: it was copied or moved
     /// to where it is.
     pub owner: LogOwnerId,
 }

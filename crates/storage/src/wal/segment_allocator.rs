@@ -1,4 +1,4 @@
-//! The allocator: makes segments ahead of need, gives up trimmed ones, and makes durable how far the log is.
+//! The segment allocator: makes segments ahead of need, gives up trimmed ones, and makes durable how far the log is.
 
 use super::io_queue::{AllocatorQueue, Completion, IoQueue};
 use crate::disk::DiskDir;
@@ -32,9 +32,9 @@ fn keep<D: DiskDir>(
     io_queue: &IoQueue,
 ) -> Result<(), StorageError> {
     let (mut trimmed, mut settled_at) = (0, Instant::now());
-    // Since when a segment could not be made, which was said.
+    // Since when a segment could not be made, which was reported.
     let mut failed_at: Option<Instant> = None;
-    // What is still synced is trimmed when that is done: the writer says so.
+    // Segments that are still synced are trimmed when that is done: the writer reports it.
     let may_go = |allocations: &AllocatorQueue| allocations.trim.min(segment_set.settled());
     loop {
         if settled_at.elapsed() >= SETTLE_EVERY {

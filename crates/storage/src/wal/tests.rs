@@ -1,4 +1,4 @@
-//! A loop and its log: what is told, in which order, and when nothing more is taken.
+//! A loop and its log: the completions, their order, and the end of a log that failed.
 
 use super::{AppendError, Completion, CompletionWaker, Wal, WalOptions};
 use crate::disk::DiskDir;

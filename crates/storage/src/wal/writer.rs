@@ -75,11 +75,11 @@ fn write<D: DiskDir>(
             drop(counting);
             io_queue.written.store(store.next(), Ordering::Release);
             if !awaited {
-                // Before it is told: where nobody waits for the disk nothing is told behind that, and who found
-                // no room would wait on.
+                // Before the completion is reported: where no caller waits for the disk no other report follows, and a
+                // caller that found no room would wait for ever.
                 io_queue.held.fetch_sub(batch.bytes.len(), Ordering::Relaxed);
             }
-            // Who awaits all of it is woken when it is durable, and not twice.
+            // A loop that awaits all of it is woken when it is durable, and not twice.
             let unawaited = batch.entries.iter().any(|entry| !entry.awaited);
             io_queue.tell(unawaited.then(|| Completion::Written(store.next())));
         }
@@ -109,7 +109,7 @@ fn write<D: DiskDir>(
     }
 }
 
-/// Tells the allocator, who may have a trim that waits for that, if segments have come to be there for good.
+/// Notifies the segment allocator, which may have a trim that waits for that, if segments have become durable.
 fn tell_settled<D: DiskDir>(store: &SegmentStore<D>, io_queue: &IoQueue, told: &mut u64) {
     let settled = store.segment_set().settled();
     if settled > std::mem::replace(told, settled) {
@@ -157,7 +157,7 @@ fn next(io_queue: &IoQueue, batch: &mut RecordBatch, timeout: Option<Duration>) 
     !(waiting.closing && batch.is_empty())
 }
 
-/// What is to be read goes to the reader, now that all before is written.
+/// Requests of reads go to the reader, now that all records before are written.
 fn pass_on(io_queue: &IoQueue, batch: &mut RecordBatch) {
     if !batch.loads.is_empty() {
         locked(&io_queue.reading).requests.extend(batch.loads.drain(..));

@@ -41,7 +41,7 @@ pub(super) struct Casts {
     logs: Vec<SenderLog>,
     /// How many casts of each sender each process has, by process and sender.
     acked: Vec<u64>,
-    /// What a sender may have that is not known to be everywhere.
+    /// The casts that a sender may have that are not known to be everywhere.
     window: SendWindow,
 }
 

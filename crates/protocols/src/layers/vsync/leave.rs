@@ -88,7 +88,7 @@ where
     }
 
     /// Whether this process has announced that it leaves, and all that it has is in the cut of the view
-    /// that it leaves in. If not, it was left out for its silence, and may have what nobody else has.
+    /// that it leaves in. If not, it was excluded for its silence, and may have casts that nobody else has.
     pub(super) fn leaves_with(&self, cut: &[u64]) -> bool {
         let covered = |(p, &upto): (usize, &u64)| self.casts.have(Pid(p as u32)) <= upto;
         let announced = self.leaves[self.me().index()] == Some(self.life);

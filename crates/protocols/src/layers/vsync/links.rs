@@ -6,7 +6,7 @@
 //! for long ([`PacketItem::Unheard`](super::packet::PacketItem::Unheard)), and the coordinator judges its proposals by these
 //! reports: of two members of which one does not hear the other it leaves one out, and it takes in nobody that
 //! a member does not hear, or that does not hear a member. Once the link works again the reports end, and the
-//! process that was left out joins as any other.
+//! excluded process joins as any other.
 //!
 //! ```text
 //! view [C, A, B]            B reports to C: A is unheard     C proposes [C, A]: decided by C and A
@@ -34,8 +34,8 @@
 //!
 //! # Limit
 //! A coordinator that suspects others proposes before anyone reports dead links between the rest. That view may
-//! leave out so many that those who hear each other are no majority with the state any more. Then the group goes
-//! on later, when each copy of the state has been silent for long, or when the links work again.
+//! exclude so many that those who hear each other are no majority with the state any more. Then the group continues
+//! later, when each copy of the state has been silent for long, or when the links work again.
 
 use super::Vsync;
 use super::packet::PacketItem;
@@ -180,7 +180,7 @@ where
     ///
     /// Somebody always takes it on itself, where a majority hears each other. If this process names another
     /// member, it hears all of a majority that this one is in, and has its reports. So that member has them, too,
-    /// and names itself, or one that is senior to it. That cannot go on for ever.
+    /// and names itself, or one that is senior to it. That ends, since seniority is an order.
     pub(super) fn coordinator(&self) -> Option<Pid> {
         let heard = self.heard();
         if !holds(heard, self.quorum()) {

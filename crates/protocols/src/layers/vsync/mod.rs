@@ -1,12 +1,12 @@
-//! Virtual synchrony for one group: members agree on views, and whoever goes from one view to the
-//! next has been handed the same casts in between [TO 3]. A protocol on
+//! Virtual synchrony for one group: members agree on views, and members that enter two views in a
+//! row have been handed the same casts in between [TO 3]. A protocol on
 //! [`Groupcast`] becomes one on [`Messages`].
 //!
 //! # What it promises
 //! The laws of [`amcast_core::groupcast`], with *primary component* membership: there is one chain
 //! of views, each agreed by a majority of the configured processes, and only in its latest view
-//! anything goes on. Who has no majority with it hands nothing over, takes no submissions, and goes
-//! on when it hears one again.
+//! the group makes progress. A member without a majority in it hands nothing over, takes no submissions, and continues
+//! when it hears one again.
 //!
 //! # What it assumes
 //! For safety: streams or datagrams that may lose, double, delay and reorder, crashes with loss of
@@ -24,13 +24,13 @@
 //! # Change of views
 //! The most senior member that its maker does not suspect is the coordinator. It runs one instance
 //! of Paxos for each view, in which *all configured processes* vote (a majority decides), because
-//! one that was left out while it lived remembers what it promised. One that started again has
+//! one that was excluded while it lived remembers its promises. One that started again has
 //! forgotten, so it votes from the first view on that it was taken into.
 //! ```text
 //! coordinator  prepare --> all: promise, and from here on no cast, nothing taken in
 //!              <-- promise, what was accepted before, how many casts of each it has
-//!              fetch what it lacks of the cut: the most that anyone has of each sender
-//!              accept(members, cut) --> who lacks casts fetches them before it accepts
+//!              fetch the missing casts of the cut: the most that anyone has of each sender
+//!              accept(members, cut) --> a member that misses casts fetches them before it accepts
 //!              <-- accepted by a majority: decide --> all
 //! member       hands over everything up to the cut, enters the view
 //! ```
@@ -39,7 +39,7 @@
 //! that anyone was handed is handed to all.
 //!
 //! # Joining
-//! A process that was left out, or that started again, asks to join, is appended to a view as its
+//! A process that was excluded, or that started again, asks to join, is appended to a view as its
 //! most junior member, begins there with what a member tells it ([`GroupcastOutput::Base`]), and holds back its
 //! deliveries until it has the application's state from a member that is fit. The group goes on
 //! meanwhile. If what it holds back grows beyond its bound it forgets it and asks for a newer
@@ -47,7 +47,7 @@
 //!
 //! # Dead links
 //! A view names only members that hear each other, as far as a majority with the state does: where one
-//! direction of a link is dead for long, one end is left out until it works again; see `links.rs`.
+//! direction of a link is dead for long, one end is excluded until it works again; see `links.rs`.
 //!
 //! # Leaving
 //! A member that is asked to leave announces it when all that it has sent is delivered, and the next
@@ -58,7 +58,7 @@
 //! handed over; see `parts.rs`. A sender has at most `window` casts of `window_bytes` in all that not
 //! all members are known to have; more wait in a queue
 //! that the protocol above bounds by its own window. So a member that is slow, and not silent, slows all
-//! down; nobody is left out for that. A member keeps at most three windows of each
+//! down; no member is excluded for that. A member keeps at most three windows of each
 //! sender. Of the view before, casts are kept until all members are seen in the next.
 //!
 //! # Deviations
@@ -111,7 +111,7 @@ pub struct VsyncSettings {
     pub me: Pid,
     /// How many processes are configured.
     pub processes: usize,
-    /// What packets travel on.
+    /// The transport of packets.
     pub lane: Lane,
     /// Whether what is for all leaves as one message to the group, and not as one to each: where the
     /// carrier has multicast that is one datagram.
@@ -122,7 +122,7 @@ pub struct VsyncSettings {
     pub suspect: Span,
     /// Whether silence says nothing, and only an oracle knows who has failed: one that is perfect.
     pub told_who_failed: bool,
-    /// After how long without an answer something is said again, to begin with.
+    /// After how long without an answer a message is sent again, to begin with.
     pub retry: Span,
     /// How long an acknowledgement that nobody waits for may be held back.
     pub ack: Span,
@@ -134,9 +134,9 @@ pub struct VsyncSettings {
     pub window_bytes: usize,
     /// Bytes of the largest message that the protocol above casts or sends.
     pub message_bytes: usize,
-    /// Bytes of deliveries that are held back until the state has come.
+    /// Bytes of deliveries that are held back until the state has arrived.
     pub held_bytes: usize,
-    /// What it does wrong, on purpose.
+    /// The intended mistake, if any.
     pub broken: Option<VsyncMutant>,
 }
 
@@ -155,20 +155,20 @@ pub enum VsyncMutant {
     ForgetsTheCut,
     /// A joiner delivers without waiting for the state.
     JoinsWithNothing,
-    /// A joiner believes a donor by its process alone, in whatever incarnation.
+    /// A joiner believes a state's source by its process alone, in any incarnation.
     DonorByProcess,
 }
 
-/// Where this process stands towards its view.
+/// The phase of this process towards its view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ViewPhase {
-    /// In no view: it was left out, or has just started again.
+    /// In no view: it was excluded, or has just started again.
     Out,
-    /// In its view, and all goes on.
+    /// In its view, with normal operation.
     Active,
     /// It has promised to end its view.
     Blocked,
-    /// It knows the next view and lacks casts of the one before.
+    /// It knows the next view and misses casts of the one before.
     Entering,
 }
 
@@ -201,18 +201,18 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     seen: Vec<bool>,
     /// Since when each member says that it is blocked.
     blocked: Vec<Option<Time>>,
-    /// What the protocol above casts beyond the window.
+    /// Casts of the protocol above beyond the window.
     queue: VecDeque<RetainedCast>,
     /// By sender: what came of messages in parts.
     parts: Vec<CastAssembly>,
     /// Whether the protocol above has begun in this life.
     begun: bool,
-    /// What one that joins in this view must know.
+    /// The join state for members that join in this view.
     base: Arc<[u8]>,
     // Of peers, by pid.
     heartbeat: FailureDetector,
     heard: Vec<u64>,
-    /// Who has failed, as an oracle says.
+    /// The processes that have failed, as an oracle says.
     dead: Vec<bool>,
     lives: Vec<u64>,
     /// The incarnation in which each was heard last.
@@ -372,7 +372,7 @@ where
         GroupMember { pid: p, life: self.lives[p.index()] }
     }
 
-    /// Learns that a process has begun this incarnation: what an earlier one said is void. Whether it lives is
+    /// Learns that a process has begun this incarnation: messages of an earlier one are void. Whether it lives is
     /// known only when it is heard, because it may have died since.
     fn learn_incarnation(&mut self, p: Pid, life: u64) {
         let at = p.index();
@@ -420,7 +420,7 @@ where
         self.tell(Input::Medium(groupcast::GroupcastInput::View(&view)), out);
     }
 
-    /// Reports the view just entered, and who goes on into it from the view `before`, if this process does.
+    /// Reports the view just entered, and the members that continue into it from the view `before`, if this process does.
     fn report_view(&self, before: Option<&View>, out: &mut Outbox<Messages<VsyncPacket>>) {
         let me = self.incarnation(self.me());
         let before = before.filter(|view| view.members.contains(&me));
@@ -445,7 +445,7 @@ where
         self.post_all.push(item);
     }
 
-    /// Sends what is to be said.
+    /// Sends all pending messages.
     fn flush(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         let lane = self.settings.lane;
         let items = mem::take(&mut self.post_all);
@@ -547,7 +547,7 @@ where
 
     fn hear(&mut self, from: Pid, packet: VsyncPacket, out: &mut Outbox<Messages<VsyncPacket>>) {
         if from == self.me() && self.settings.to_group {
-            // What it says to the group comes here, too.
+            // A message to the group comes here, too.
             return;
         }
         if from == self.me() || from.index() >= self.settings.processes {
@@ -592,7 +592,7 @@ where
             PacketItem::Alive { view, fit } => {
                 self.fit[from.index()] = fit;
                 if view == self.casts.view {
-                    // Who goes on in this view acknowledges.
+                    // A member that continues in this view acknowledges.
                     self.blocked[from.index()].get_or_insert(self.now);
                 }
                 self.note_entered(from, view);
@@ -642,7 +642,7 @@ where
         is_due
     }
 
-    /// Does what is due. What gathers until the end of a round is due only when it is `woken`.
+    /// Does all that is due. Acknowledgements that gather until the end of a round are due only when it is `woken`.
     fn tick(&mut self, woken: bool, out: &mut Outbox<Messages<VsyncPacket>>) {
         if self.heartbeat.beat(self.now).is_some() {
             self.show_life();
@@ -720,7 +720,7 @@ where
                 self.hear(from, packet, out)
             }
             Input::Medium(messages::MessageInput::Up(p)) if p.index() < self.settings.processes => {
-                // What was on the way is lost.
+                // Packets in flight are lost.
                 self.pairs[p.index()].retry_now(now);
             }
             // Nothing here is kept on disk, and what is applied is the application's business.
@@ -729,7 +729,7 @@ where
         self.tick(woken, out);
         self.hand_over(out);
         if woken {
-            // What is answered to own casts leaves with them.
+            // Answers to own casts leave with them.
             for _ in 0..ANSWERS_MAX {
                 if !self.wake_inner(out) {
                     break;

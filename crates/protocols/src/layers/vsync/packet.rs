@@ -1,4 +1,4 @@
-//! What processes say to each other: items, gathered into packets.
+//! Messages between processes: items, gathered into packets.
 
 use super::casts::RetainedCast;
 use super::view_change::{PromiserStatus, ViewBallot, ViewDecision, ViewProposal};
@@ -13,7 +13,7 @@ use amcast_core::{Pid, messages};
 pub struct VsyncPacket {
     /// The life of the sender: what an earlier one said is not listened to any more.
     pub(super) life: u64,
-    /// What it says, in order.
+    /// The messages, in order.
     pub(super) items: Vec<PacketItem>,
 }
 
@@ -52,14 +52,14 @@ pub(super) enum PacketItem {
     Accept { instance: u64, ballot: ViewBallot, proposal: ViewProposal },
     /// The answer.
     Accepted { instance: u64, ballot: ViewBallot },
-    /// What was decided.
+    /// A decided view.
     Decide(ViewDecision),
     /// Asks for casts of `sender` in this view: those after `after`, up to `upto`.
     Fetch { view: u64, sender: Pid, after: u64, upto: u64 },
     /// A joiner asks for the state of the application, no older than `least`; and, if `base`, for
     /// what it must know to begin in this view.
     Ask { view: u64, attempt: u32, base: bool, least: u64 },
-    /// What one that joins in this view must know.
+    /// The state for a process that joins in this view.
     Base { view: u64, bytes: Arc<[u8]> },
     /// The state is at hand: it holds what is delivered up to `position`, in so many bytes.
     State { attempt: u32, position: u64, bytes: u64 },

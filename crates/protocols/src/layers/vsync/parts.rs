@@ -1,8 +1,8 @@
 //! Messages that are larger than a packet: cut where they leave, put together where they are handed
 //! over. Each part is a cast (or a message to one member) of its own, with a number, acknowledged and
-//! said again like any other, so that a view ends with the same parts at all who go on. Parts of a
-//! message whose last one is not among them are dropped by all alike: nobody was handed it, and whoever
-//! sent it sends it again in the next view.
+//! retransmitted like any other, so that a view ends with the same parts at all members that continue. Parts of a
+//! message whose last one is not among them are dropped by all alike: nobody was handed it, and its
+//! sender sends it again in the next view.
 
 use super::casts::RetainedCast;
 use super::packet::HEAD_BYTES;
@@ -29,7 +29,7 @@ struct CastPart {
     overrun: bool,
 }
 
-/// What came of messages of one sender that are not whole: casts by grade, and messages.
+/// The parts of messages of one sender that are not whole: casts by grade, and messages.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CastAssembly {
     plain: CastPart,
@@ -75,7 +75,7 @@ where
             Lane::Stream => packet.max(STREAM_PART_BYTES),
             Lane::Datagram => packet.saturating_sub(HEAD_BYTES).max(DATAGRAM_PART_BYTES),
         };
-        // What fits is not copied twice.
+        // A message that fits is not copied twice.
         let parts: Vec<Arc<[u8]>> = match bytes.len() <= part {
             true => alloc::vec![Arc::from(bytes)],
             false => bytes.chunks(part).map(Arc::from).collect(),

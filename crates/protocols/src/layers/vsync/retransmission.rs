@@ -1,5 +1,5 @@
-//! Casts and messages within a view arrive whatever is lost: numbers, acknowledgements, and saying
-//! again what was not acknowledged.
+//! Retransmission: casts and messages within a view arrive over lossy links, by numbers, acknowledgements, and
+//! sending unacknowledged ones again.
 
 use super::casts::RetainedCast;
 use super::packet::PacketItem;
@@ -12,7 +12,7 @@ use amcast_core::groupcast::{Grade, Groupcast};
 use amcast_core::messages::{Lane, Messages};
 use amcast_core::{Outbox, Pid, Protocol, Span, Time};
 
-/// How many casts are said again to a peer at a time.
+/// How many casts are retransmitted to a peer at a time.
 const RESENT_AT_ONCE: u64 = 32;
 
 /// How many bytes of them, about: what is not acknowledged may only be slow.
@@ -24,7 +24,7 @@ pub(super) const FLIGHT: usize = 64;
 /// How far the wait between two repetitions grows, in times of the first one.
 const RETRY_GROWTH: u64 = 16;
 
-/// What passes between this process and one peer in the view at hand.
+/// The traffic between this process and one peer in the view at hand.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PeerChannel {
     /// Messages to it that it has.
@@ -35,18 +35,18 @@ pub(super) struct PeerChannel {
     posted: usize,
     /// Messages of it that were handed over.
     had: u64,
-    /// How many of these it was told of.
+    /// How many of these it has received.
     told: u64,
-    /// When casts that it lacks are said again.
+    /// When casts that it misses are retransmitted.
     casts: Retry,
-    /// When messages that it lacks are. Apart from casts: that the one kind arrives says nothing of the
+    /// When messages that it misses are. Apart from casts: arrivals of the one kind prove nothing of the
     /// other.
     messages: Retry,
-    /// The last cast that was said again because later ones had arrived.
+    /// The last cast that was retransmitted because later ones had arrived.
     hole: u64,
 }
 
-/// When something is said again.
+/// The time of the next retransmission.
 #[derive(Clone, Copy, Debug, Default)]
 struct Retry {
     /// When, if anything is on the way.
@@ -62,7 +62,7 @@ impl PeerChannel {
         self.messages.hasten(now);
     }
 
-    /// When something is said again.
+    /// The time of the next retransmission.
     fn retry_at(&self) -> Time {
         let at = |retry: &Retry| retry.at.unwrap_or(Time::NEVER);
         at(&self.casts).min(at(&self.messages))
@@ -70,7 +70,7 @@ impl PeerChannel {
 }
 
 impl Retry {
-    /// Something is on the way; it is said again after `first`, unless something was before it.
+    /// Something is in flight; it is retransmitted after `first`, unless something was before it.
     fn begin(&mut self, now: Time, first: Span) {
         if self.at.is_none() {
             (self.at, self.wait) = (Some(now + first), first);
@@ -84,7 +84,7 @@ impl Retry {
         }
     }
 
-    /// The peer has told what it has: whether it lacks anything, and has more than before.
+    /// The peer has acknowledged: whether it misses anything, and has more than before.
     fn on_ack(&mut self, lacks: bool, progress: bool, now: Time, first: Span) {
         if !lacks {
             self.at = None;
@@ -184,7 +184,7 @@ where
             return;
         }
         if sender == self.me() {
-            // It has all that it made; whoever says otherwise makes it up.
+            // It has all that it made; a packet that denies it makes it up.
             return;
         }
         let uniform = kept.grade == Grade::Uniform;
@@ -221,7 +221,7 @@ where
         let waits = pair.had + 1 - pair.told >= FLIGHT as u64 / 2;
         self.ack_soon(if waits { Span::ZERO } else { self.settings.ack });
         let pair = &mut self.pairs[from.index()];
-        // What comes out of turn is said again.
+        // Casts out of turn are requested again.
         if number == pair.had + 1 {
             pair.had = number;
             self.give_message(from, more, bytes, out);
@@ -322,7 +322,7 @@ where
         pair.casts.on_ack(has < mine, has > had_casts, now, retry);
         pair.messages.on_ack(!pair.unacked.is_empty(), pair.sent > before, now, retry);
         if first {
-            // What was sent before it had entered the view went nowhere.
+            // Packets from before it had entered the view went nowhere.
             pair.retry_now(now);
         }
         if gap && has < mine && pair.hole != has + 1 {
@@ -345,7 +345,7 @@ where
         }
     }
 
-    /// When something is said again.
+    /// The time of the next retransmission.
     pub(super) fn resend_at(&self) -> Time {
         if self.phase != ViewPhase::Active {
             return Time::NEVER;

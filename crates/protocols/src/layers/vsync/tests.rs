@@ -78,23 +78,23 @@ struct ThreeMembers {
     apart: Vec<Pid>,
     delivered: Vec<Vec<MsgId>>,
     views: Vec<(Pid, u64, u32)>,
-    /// Who entered each view, and which members it says to go on from the view before.
+    /// The members that entered each view, and the members that it names as continuing from the view before.
     continuing: Vec<(Pid, u64, u32)>,
     excluded: Vec<Pid>,
-    /// Whose state came into force whole, and which process gave it.
+    /// The processes whose state came into force whole, and its source.
     installed: Vec<(Pid, Option<GroupMember>)>,
-    /// Who has left, or may stop without, and when.
+    /// The members that have left, or may stop without, and when.
     left: Vec<(Pid, ProtocolEvent, Time)>,
     marks: Vec<&'static str>,
-    /// Whose applications do not answer.
+    /// The processes whose applications do not answer.
     mute: Vec<Pid>,
-    /// Whose applications do not say that a state is in force, and the states that they were given: the
+    /// The processes whose applications do not report a state in force, and the states that they were given: the
     /// position, and how many there were.
     slow: Vec<Pid>,
     given: Vec<(u64, u64)>,
     /// Whether casts are lost.
     lossy: bool,
-    /// Who was asked to accept a view, and who accepted one, in order.
+    /// The processes that were asked to accept a view, and those that accepted one, in order.
     votes: Vec<(&'static str, Pid)>,
     /// How many states each application was given whole.
     installs: [u64; 3],
@@ -298,7 +298,7 @@ fn who_promised_takes_nothing_in_until_the_next_view() {
     let (from, to, packet) = group.way.iter().find(|w| w.1 == Pid(2)).cloned().expect("the cast");
     group.step(to.0, Input::Medium(messages::MessageInput::From(from, packet)));
     assert_eq!(group.delivered[2], []);
-    // Nobody goes on with that attempt, and the coordinator begins one of its own in the end.
+    // Nobody continues with that attempt, and the coordinator begins one of its own in the end.
     group.run(200);
     assert_eq!(group.delivered[2], msgs(&[(1, 1)]));
     assert!(group.views.contains(&(Pid(2), 1, 0b111)), "{:?}", group.views);
@@ -395,7 +395,7 @@ fn a_state_of_a_donor_that_was_reborn_is_given_up_with_its_incarnation() {
     assert_eq!(group.delivered[0], msgs(&[(0, 1)]));
     assert!(group.members[2].intake.last.is_some() && !group.members[2].is_fit());
     // The survivors deliver another cast at that position: it is in the view cut. The view names the
-    // donor's process again, in its next incarnation.
+    // the source's process again, in its next incarnation.
     group.submit(1, 2);
     group.run(1);
     group.restart(0);
@@ -405,7 +405,7 @@ fn a_state_of_a_donor_that_was_reborn_is_given_up_with_its_incarnation() {
     let view = group.members[1].view.clone();
     assert_eq!(view.members.len(), 3, "{:?}", group.views);
     assert!(group.members.iter().all(Vsync::is_fit));
-    // Members of the view before go on into the one that names the donor again, and the donor does not.
+    // Members of the view before continue into the one that names the source again, and the source does not.
     let last = |p| group.continuing.iter().rfind(|c| (c.0, c.1) == (Pid(p), view.id));
     let says = [0, 1, 2].map(|p| last(p).expect("it is in that view").2);
     assert_eq!(says, [0, 0b110, 0b110]);
@@ -455,7 +455,7 @@ fn a_copy_of_the_state_that_is_only_silent_is_waited_for_where_few_are_left() {
     group.submit(0, 1);
     group.run(5);
     assert_eq!(group.delivered[1], msgs(&[(0, 1)]));
-    // It does not come back: the one that is left goes on.
+    // It does not come back: the remaining one continues.
     group.apart = alloc::vec![Pid(1)];
     group.run(400);
     assert!(!group.members[0].view.has(Pid(1)), "{:?}", group.views);
@@ -482,7 +482,7 @@ fn one_that_leaves_is_out_of_the_view_at_once_and_nothing_that_it_sent_is_lost()
             assert!(group.views.contains(&(Pid(p), 1, bits)), "{:?}", group.views);
             assert_eq!(group.delivered[p as usize], msgs(&[(leaver, 1)]));
         }
-        // It stops, and the others go on.
+        // It stops, and the others continue.
         group.apart = alloc::vec![Pid(leaver)];
         group.submit(stay[0], 1);
         group.run(2);

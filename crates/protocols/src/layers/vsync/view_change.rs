@@ -12,14 +12,14 @@ use amcast_core::groupcast::{self, GroupMember, Groupcast, View};
 use amcast_core::messages::Messages;
 use amcast_core::{Input, Outbox, Pid, Protocol, ProtocolEvent, Span, Time};
 
-/// Bytes of casts that are given at a time to one that lacks them.
+/// Bytes of casts that are given at a time to a member that misses them.
 const FETCHED_BYTES: usize = 64 << 10;
 
-/// How many retries a blocked member waits for whoever blocked it, before it takes over.
+/// How many retries a blocked member waits for the coordinator that blocked it, before it takes over.
 const TAKEOVER_RETRIES: u64 = 8;
 
 /// How many times as long as any other a member may be silent that has the state, where fewer than a
-/// majority would go on with it: a process that was only slow must not cost a copy that is needed.
+/// majority would continue with it: a process that was only slow must not cost a copy that is needed.
 const COPY_PATIENCE: u64 = 8;
 
 /// A coordinator's attempt to get a view decided.
@@ -44,7 +44,7 @@ pub(super) const NONSENSE: u64 = 1 << 62;
 /// The same of rounds.
 const ROUND_NONSENSE: u32 = 1 << 30;
 
-/// What a view may be.
+/// A proposed view.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ViewProposal {
     /// Its members, the most senior first.
@@ -61,7 +61,7 @@ pub(super) struct ViewDecision {
     pub(super) cut: Vec<u64>,
 }
 
-/// What a process that promises is in the view that ends.
+/// The status of a process that promises in the view that ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum PromiserStatus {
     /// No member; it wants to join.
@@ -70,7 +70,7 @@ pub(super) enum PromiserStatus {
     Member { fit: bool, have: Vec<u64> },
 }
 
-/// What this process has promised and accepted for the view after the last decided one.
+/// The promise and acceptance of this process for the view after the last decided one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ViewAcceptor {
     /// The first view it may vote on; at those before it has perhaps forgotten what it promised.
@@ -79,7 +79,7 @@ pub(super) struct ViewAcceptor {
     accepted: Option<(ViewBallot, ViewProposal)>,
 }
 
-/// What a coordinator knows of one that promised.
+/// A coordinator's knowledge of a process that promised.
 #[derive(Clone, Debug)]
 struct ViewPromise {
     accepted: Option<(ViewBallot, ViewProposal)>,
@@ -151,7 +151,7 @@ where
         self.change.as_ref().map_or(takeover, |change| change.retry_at)
     }
 
-    /// Until when a blocked member waits for whoever blocked it.
+    /// Until when a blocked member waits for the coordinator that blocked it.
     fn takeover_at(&self) -> Time {
         // Not all at once.
         self.blocked_at + self.takeover_wait().times(1 + self.me().index() as u64)
@@ -162,7 +162,7 @@ where
         self.settings.retry.times(TAKEOVER_RETRIES).max(self.settings.suspect)
     }
 
-    /// Whether a member is blocked for long, and whoever blocked it has forgotten that.
+    /// Whether a member is blocked for long, and the coordinator that blocked it has forgotten that.
     fn leaves_blocked(&self) -> bool {
         let wait = self.takeover_wait();
         let long = |at: &Time| self.now.since(*at) >= wait;
@@ -196,7 +196,7 @@ where
         self.catch_up(from, view);
     }
 
-    /// A peer knows of no view after `view`: it is told what came of it.
+    /// A peer knows of no view after `view`: it receives the decision.
     pub(super) fn catch_up(&mut self, peer: Pid, view: u64) {
         if view < self.decision.view.id {
             self.post(peer, PacketItem::Decide(self.decision.clone()));
@@ -261,7 +261,7 @@ where
         }
     }
 
-    /// Says again whatever the coordinator has not been answered.
+    /// Retransmits all requests that the coordinator has no answer to.
     fn repeat(&mut self) {
         let Some(change) = &self.change else { return };
         let (instance, ballot) = (self.instance(), change.ballot);
@@ -281,14 +281,14 @@ where
         }
     }
 
-    /// Whether `p` may be asked to accept. Who goes on from this view fetches what the view ends with
-    /// before it accepts. A voter from outside holds nothing of the view: it is asked when all who go
-    /// on have accepted, or else a cut could be chosen of which a part dies with the coordinator.
+    /// Whether `p` may be asked to accept. A member that continues from this view fetches the end of the view
+    /// before it accepts. A voter from outside holds nothing of the view: it is asked when all continuing
+    /// members have accepted, or else a cut could be chosen of which a part dies with the coordinator.
     ///
-    /// That also holds for one that heard the `Prepare` and hears nothing since. It suspects this process, and
-    /// takes over if a majority hears it. Voters from outside are needed only where those who go on and hear
+    /// That also holds for one that received the `Prepare` and nothing since. It suspects this process, and
+    /// takes over if a majority hears it. Voters from outside are needed only where the continuing members that hear
     /// this process are no majority. A proposal of an earlier coordinator is perhaps decided already, and
-    /// nothing else can be: those that go on are not waited for if they do not hear this process.
+    /// nothing else can be: continuing members are not waited for if they do not hear this process.
     fn may_accept(&self, p: Pid, proposal: &ViewProposal, change: &ViewChange) -> bool {
         let goes_on = |m: &&GroupMember| self.view.members.contains(*m);
         let answers =
@@ -419,7 +419,7 @@ where
         if change.promises.iter().flatten().count() < self.quorum() {
             return;
         }
-        // What this process asks of a member that does not hear it is never answered.
+        // A request of this process to a member that does not hear it is never answered.
         let answers = |m: &GroupMember| !self.failed(*m) && self.reaches(m.pid);
         let waits = |m: &&GroupMember| promised(m.pid).is_none() && answers(m);
         if self.view.members.iter().any(|m| waits(&m)) || self.may_lose_copies(change) {
@@ -428,7 +428,7 @@ where
         let accepted = change.promises.iter().flatten().filter_map(|p| p.accepted.clone());
         let proposal = match accepted.max_by_key(|(ballot, _)| *ballot) {
             Some((_, proposal)) => (proposal, true),
-            // Somebody must go on with the state, and those that go on must hear each other.
+            // Somebody must continue with the state, and the continuing members must hear each other.
             None if self.copies(change) == 0 || !self.is_linked() => return,
             None => (self.fresh_proposal(change), false),
         };
@@ -437,7 +437,7 @@ where
         }
     }
 
-    /// Whether the view would go on with fewer copies of the state than a majority, and without one
+    /// Whether the view would continue with fewer copies of the state than a majority, and without one
     /// that is only silent as far as is known: it is waited for longer than any other.
     fn may_lose_copies(&self, change: &ViewChange) -> bool {
         let silent = |m: &GroupMember| {
@@ -534,7 +534,7 @@ where
         }
         self.promise(ballot, out);
         if self.phase == ViewPhase::Blocked && !self.has_all(&proposal.cut) {
-            // Who accepts has it all: otherwise a decided cut could be lost with its coordinator.
+            // A member that accepts has it all: otherwise a decided cut could be lost with its coordinator.
             return self.need(proposal.cut);
         }
         self.vote.accepted = Some((ballot, proposal));
@@ -603,7 +603,7 @@ where
         }
     }
 
-    /// The group goes on without this process.
+    /// The group continues without this process.
     fn leave(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         if self.begun {
             self.tell(Input::Medium(groupcast::GroupcastInput::Excluded), out);
@@ -675,12 +675,12 @@ where
             true => self.doubt_state(),
             false => self.begin_intake(),
         }
-        // What the others sent before is sent again when they hear that it has entered.
+        // Earlier messages of the others are sent again when they hear that it has entered.
         self.ack_members();
         self.tell_left();
     }
 
-    /// Gives casts to one that lacks them.
+    /// Gives casts to a member that misses them.
     pub(super) fn on_fetch(&mut self, from: Pid, view: u64, sender: Pid, after: u64, upto: u64) {
         if sender.index() >= self.settings.processes {
             return;
@@ -729,7 +729,7 @@ where
         }
     }
 
-    /// Who is asked for casts of `sender`: one that is known to have them, or in turn the
+    /// The member that is asked for casts of `sender`: one that is known to have them, or in turn the
     /// coordinator, which had them when it asked for acceptance, and anyone.
     fn holder(&self, sender: Pid, upto: u64) -> Option<Pid> {
         let said = |p: &Pid| {

@@ -3,7 +3,7 @@
 use super::*;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What a replica heard, in the order it did: all that its state depends on.
+/// The inputs of a replica, in their order: all that its state depends on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum ReplicaInput {
     Cast(MsgId),
@@ -121,7 +121,7 @@ impl SkeenNetwork {
     }
 }
 
-/// What an exploration found.
+/// The result of an exploration.
 #[derive(Default, Debug)]
 struct SkeenExploration {
     /// Worlds that differ in what some replica heard.

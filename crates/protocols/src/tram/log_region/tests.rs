@@ -72,7 +72,7 @@ fn installed() -> Vec<CacheLine> {
     lines
 }
 
-/// What the writer stores from here on, line by line; head lines word by word, others in two parts.
+/// The stores of the writer from here on, line by line; head lines word by word, others in two parts.
 fn stores(before: &[Raw], after: &[CacheLine], order: &[usize]) -> Vec<WordStore> {
     let mut all = Vec::new();
     for &line in order {

@@ -215,7 +215,7 @@ fn a_new_leader_copies_nothing_that_it_may_write_over() {
     assert_eq!(copied, [0; 0]);
 }
 
-/// What leads to a term in a half of a log from which writes of an earlier term still copy: a replica that led
+/// The history of a term in a half of a log from which writes of an earlier term still copy: a replica that led
 /// in it asks again while another log comes into force at it, which makes it take the same half once more.
 #[test]
 fn nobody_leads_from_a_half_that_writes_on_the_way_copy_from() {

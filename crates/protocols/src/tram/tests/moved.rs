@@ -1,4 +1,4 @@
-//! What is torn, moves while it is read, or makes no sense: it is no part of any order.
+//! Lines that are torn, move while they are read, or make no sense: they are no part of any order.
 
 use super::super::layout::Layout;
 use super::*;

@@ -1,4 +1,4 @@
-//! What is told before lines are written over, and what is believed of those who tell.
+//! Announcements before lines are written over, and the belief in announcements.
 
 use super::super::layout::Layout;
 use super::super::log_region::LOG_BASE;

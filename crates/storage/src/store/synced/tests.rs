@@ -1,4 +1,4 @@
-//! A log that was cut short is found, whatever is left of it, and none that was not is taken for one.
+//! A log that was cut short is found, with any rest, and no other log is taken for one.
 
 use super::*;
 use crate::batch::RecordBatch;
@@ -32,7 +32,7 @@ fn write(store: &mut SegmentStore<FakeDisk>, count: usize) {
     }
 }
 
-/// A log of three segments with 50 records, which were synced and after which nothing was said in the log.
+/// A log of three segments with 50 records, which were synced, and after which the log wrote no mark.
 fn filled() -> FakeDisk {
     let disk = FakeDisk::new();
     write(&mut open(&disk, 1).expect("it opens").0, 50);
@@ -45,7 +45,7 @@ fn segments(disk: &FakeDisk) -> Vec<String> {
     names
 }
 
-/// What a start says of a log that is damaged; a inspection says the same, and a repair leaves a log that opens.
+/// The error of a start with a damaged log; an inspection says the same, and a repair leaves a log that opens.
 fn judged(disk: &FakeDisk) -> Option<Flaw> {
     let inspection = inspection_of(disk, None, &mut |_| {}).expect("it can be read");
     let damage = match open(&disk.copy(), 2) {
