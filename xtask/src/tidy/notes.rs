@@ -14,7 +14,7 @@ const READERS: &[&str] = &[
     // The simulator counts marks, and hashes and tells all that happens.
     "crates/sim/src/diagnostics.rs",
     "crates/sim/src/hash.rs",
-    "crates/sim/src/scenario/tell.rs",
+    "crates/sim/src/scenario/print.rs",
     // Judges: what a fuzzer feeds must be noted, and a measurement with malformed input counts for nothing.
     "crates/fuzzing/src/",
     "crates/lab/src/bench/rings/deliveries.rs",
