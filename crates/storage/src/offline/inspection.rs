@@ -240,13 +240,13 @@ fn look<D: DiskDir>(
 ) -> Result<SegmentSummary, StorageError> {
     let path = disk.path_of(name);
     let first = segment::first_of(name).unwrap_or(0);
-    let mut seen =
-        SegmentSummary { path: path.clone(), first, records: 0, bytes: 0, end: SegmentEnd::Whole };
-    let (number, flawed) =
-        (inspection.next, |inspection: &mut Inspection, offset, number, what| {
-            let path = path.clone();
-            inspection.damage.get_or_insert(Damage { path, offset, number, what });
-        });
+    let end = SegmentEnd::Whole;
+    let mut seen = SegmentSummary { path: path.clone(), first, records: 0, bytes: 0, end };
+    let number = inspection.next;
+    let flawed = |inspection: &mut Inspection, offset, number, what| {
+        let path = path.clone();
+        inspection.damage.get_or_insert(Damage { path, offset, number, what });
+    };
     let Some((file, head)) = readable(disk, name, inspection, &mut seen.end) else {
         flawed(inspection, 0, number, Flaw::Segment);
         return Ok(seen);
@@ -294,8 +294,7 @@ fn look<D: DiskDir>(
             }
             LogTail::Torn => {
                 seen.end = SegmentEnd::Torn;
-                let (path, offset) = (path.clone(), stand.offset);
-                inspection.torn = Some(TornTail { path, offset });
+                inspection.torn = Some(TornTail { path, offset: stand.offset });
                 return Ok(seen);
             }
             LogTail::Blank => return Ok(seen),

@@ -37,15 +37,8 @@ fn write<D: DiskDir>(
     options: &WalOptions,
 ) -> Result<(), StorageError> {
     let mut batch = RecordBatch::default();
-    if let Err(e) = store.start_background() {
-        // Then what nobody waits for is synced in between.
-        io_queue.tell([Completion::Warned(store.segment_set().error(
-            "",
-            "start a thread for syncs",
-            e,
-        ))]);
-    }
-    // When what is written must be synced though nobody waits for it.
+    start_background(store, io_queue);
+    // When written records must be synced though nobody waits for them.
     let mut sync_at: Option<Instant> = None;
     let mut settled = store.segment_set().settled();
     loop {
@@ -84,10 +77,7 @@ fn write<D: DiskDir>(
             io_queue.tell(unawaited.then(|| Completion::Written(store.next())));
         }
         pass_on(io_queue, &mut batch);
-        if store.half_full() && store.segment_set().wants_spare() {
-            locked(&io_queue.allocations).spare = true;
-            io_queue.chore.notify_one();
-        }
+        request_spare(store, io_queue);
         let due = sync_at.is_some_and(|at| at <= Instant::now());
         if awaited || store.dirty_bytes() >= UNSYNCED_MOST * options.sync_bytes {
             sync(store, io_queue)?;
@@ -106,6 +96,22 @@ fn write<D: DiskDir>(
         let waited = batch.entries.iter().filter(|entry| entry.awaited);
         io_queue.tell(waited.map(|entry| Completion::Durable(entry.ticket)));
         batch.clear();
+    }
+}
+
+/// Starts the thread of background syncs. Without it the writer syncs unawaited records itself, in between.
+fn start_background<D: DiskDir>(store: &mut SegmentStore<D>, io_queue: &IoQueue) {
+    if let Err(e) = store.start_background() {
+        let error = store.segment_set().error("", "start a thread for syncs", e);
+        io_queue.tell([Completion::Warned(error)]);
+    }
+}
+
+/// Asks the segment allocator for a spare segment, once the present one is half full.
+fn request_spare<D: DiskDir>(store: &SegmentStore<D>, io_queue: &IoQueue) {
+    if store.half_full() && store.segment_set().wants_spare() {
+        locked(&io_queue.allocations).spare = true;
+        io_queue.chore.notify_one();
     }
 }
 
