@@ -246,6 +246,11 @@ impl WatchedKeys {
         self.keys.iter()
     }
 
+    /// Whether no key is watched.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
     /// How many keys are watched.
     pub fn len(&self) -> usize {
         self.keys.len()

@@ -62,7 +62,7 @@ impl<B: Backend> Connection<B> {
             registry::lookup(&c[0]).is_some_and(|c| !matches!(c.run, Run::Front(_)))
         };
         let for_shards: Vec<_> = gathered.commands.iter().filter(ordered).collect();
-        if for_shards.is_empty() && self.client.watched.len() == 0 {
+        if for_shards.is_empty() && self.client.watched.is_empty() {
             let mut shown = Vec::new();
             let version = self.client.resp;
             self.finish_transaction(&gathered.commands, b"*0\r\n", version, call, &mut shown);
