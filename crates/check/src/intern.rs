@@ -133,7 +133,7 @@ pub(crate) struct MsgKey {
 }
 
 impl MsgKey {
-    /// Stands for "no sequence: the name is the whole text".
+    /// Means "no sequence: the name is the whole text".
     pub(crate) const PLAIN: u64 = u64::MAX;
 
     /// Eight successive messages of a sender share a stretch of the table, hence a cache line: runs

@@ -171,7 +171,7 @@ capabilities! {
     ReadIndex = "read index", "has no read index: each read takes a place in the order";
     DurableLog = "log on disk", "keeps nothing on disk";
     SyncedLog = "synced log", "does not sync what it acknowledges to disk";
-    StateTransfer = "state transfer", "gives a replica that lacks state no other one's";
+    StateTransfer = "state transfer", "gives a replica that misses state no other one's";
     CrashTolerance = "crash tolerance",
         "assumes that no process crashes, which nobody can promise of real ones";
     Datagrams = "datagrams", "runs on streams only";

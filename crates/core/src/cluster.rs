@@ -155,16 +155,16 @@ impl ClusterShape {
     }
 
     /// The name of `pid` in histories and for people: `g0/r1` or `c3`.
-    pub const fn name(&self, pid: Pid) -> ProcessName {
-        ProcessName(self.role(pid))
+    pub const fn name(&self, pid: Pid) -> ProcessLabel {
+        ProcessLabel(self.role(pid))
     }
 }
 
 /// Prints the name of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ProcessName(pub Role);
+pub struct ProcessLabel(pub Role);
 
-impl fmt::Display for ProcessName {
+impl fmt::Display for ProcessLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Role::Replica { group, rank } => write!(f, "{group}/r{rank}"),

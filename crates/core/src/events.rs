@@ -17,7 +17,7 @@
 //!                        '---'  '-----------------------------'  '--> another NeedsState, further on
 //!                       Lagging       Lagging: it lost its place once more
 //! ```
-//! What the process lacks of its own it negotiates with the others, by its protocol's messages. The
+//! The process negotiates its own missing state with the others, by its protocol's messages. The
 //! application's state never passes through a protocol: [`ProtocolEvent::NeedsState`] says which one is
 //! needed, and the driver brings it. A process that got what it missed from a log of its own, or from the
 //! others', goes from `Lagging` to `CaughtUp` without `NeedsState`.
@@ -44,7 +44,7 @@ use crate::step::{Input, Protocol};
 pub enum StateSource {
     /// Any other replica of the group: its members are fixed, and agree on what is at each position.
     Replicas,
-    /// A member of this view, which the process has entered. What a member has delivered is agreed on only once
+    /// A member of this view, which the process has entered. The deliveries of a member are agreed on only once
     /// others continue with it: the state counts when this process has delivered as much itself, and its source
     /// was a continuing member of every view that the process entered since it was asked.
     View(u64),

@@ -119,7 +119,7 @@ impl Directory {
         for _ in 0..OPEN_TRIES {
             let files = ClusterFiles::open(path.clone())?;
             let lock = files.exclusive()?;
-            // Whoever removes the directory has the lock: from here on it stays.
+            // A process that removes the directory has the lock: from here on it stays.
             if !files.is_removed()? {
                 let opened = Self::with_store(Box::new(files), id, processes, places);
                 drop(lock);

@@ -71,17 +71,17 @@ pub type MessageLaw = fn(MakeMessageFabric<'_>);
 
 /// The suite: what is tested, and the test.
 pub const SUITE: &[(&str, MessageLaw)] = &[
-    ("connections come to stand, and it is said once", connected),
+    ("each connection opens, and is reported once", connected),
     ("streams arrive in order, once, unchanged", streams_in_order),
-    ("what is sent before the connection stands arrives", sent_before_up),
+    ("messages from before the connection opens arrive", sent_before_up),
     ("a group's message reaches its members and nobody else", groups),
     ("a message to oneself arrives like any other", own_messages),
     ("large messages pass, and small ones behind them", large_messages),
-    ("a stream loses something only where a break is said", breaks),
-    ("a new incarnation is said before its first message", new_incarnation),
+    ("a stream loses messages only where a break is reported", breaks),
+    ("a new incarnation is reported before its first message", new_incarnation),
     ("a peer that takes nothing holds up nobody", stalled_peer),
     ("datagrams arrive unchanged, if they arrive", datagrams),
-    ("whatever happens in whatever order, the laws hold", anything),
+    ("under all events in any order, the laws hold", anything),
 ];
 
 const A: Pid = Pid(0);
@@ -109,7 +109,7 @@ impl<'a> UnreadEvents<'a> {
         Self { fabric, heard: Default::default() }
     }
 
-    /// Goes on until what a process heard satisfies `done`; takes it.
+    /// Runs until the inputs of a process satisfy `done`; takes them.
     fn until(
         &mut self,
         by: Pid,
@@ -138,7 +138,7 @@ impl<'a> UnreadEvents<'a> {
         }
     }
 
-    /// Goes on until every two processes are connected; forgets what was heard.
+    /// Runs until every two processes are connected; forgets their inputs.
     fn connect(&mut self) {
         for (by, of) in pairs() {
             let up = |heard: &[MessageEvent]| heard.contains(&MessageEvent::Up(of));

@@ -81,7 +81,7 @@ impl LivenessProbe {
         self.doubts.iter().flatten().map(|doubt| doubt.due).min()
     }
 
-    /// Goes on with what is due, and tells who is dead. One that takes a connection lives, and is looked
+    /// Makes the attempts that are due, and reports dead processes. One that takes a connection lives, and is looked
     /// at again later if none is open by then.
     pub fn look(&mut self, now: Instant, mut dead: impl FnMut(Pid)) {
         for at in 0..self.doubts.len() {

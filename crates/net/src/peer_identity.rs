@@ -119,7 +119,7 @@ mod tests {
             );
             assert_eq!(known.admits(&anew(life, 8)), Ok(()));
         }
-        // Whoever never met it knows nothing of an earlier disk.
+        // A process that never met it knows nothing of an earlier disk.
         assert_eq!(PeerIdentity::default().admits(&first(1000, 8)), Ok(()));
     }
 

@@ -33,7 +33,7 @@ struct GroupProcesses {
 }
 
 impl GroupProcesses {
-    /// Goes on until `done`; the first process sends to the group all the time.
+    /// Runs until `done`; the first process sends to the group all the time.
     fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         let begin = Instant::now();
         while !done(self) {

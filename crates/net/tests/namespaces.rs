@@ -1,6 +1,6 @@
 //! Two processes, each in a network namespace of its own, and what is between them: a link that goes down
 //! and up, and that loses, or a router that passes no multicast on. Needs root and the `ip` command: where they are missing the test says so and
-//! passes. What it makes is named after this process and removed at the end.
+//! passes. Its namespaces are named after this process and removed at the end.
 
 use amcast_core::messages::{Lane, MessageInput, MessageOutput};
 use amcast_core::{Gid, GroupSet, Pid, Span};

@@ -68,7 +68,7 @@ fn round(carrier: &mut Carrier, heard: &mut Vec<PeerEvent>) {
     carrier.flush();
 }
 
-/// Goes on until `done`, which sees what each carrier heard since the beginning.
+/// Runs until `done`, which sees the inputs of each carrier since the beginning.
 fn until(
     carriers: &mut [&mut Carrier],
     mut done: impl FnMut(&mut [&mut Carrier], &[Vec<PeerEvent>]) -> bool,
@@ -85,7 +85,7 @@ fn until(
     heard
 }
 
-/// Goes on until every two are connected.
+/// Runs until every two are connected.
 fn connect(carriers: &mut [&mut Carrier]) {
     let others = carriers.len() - 1;
     until(carriers, |_, heard| heard.iter().all(|heard| heard.len() >= others));
@@ -500,7 +500,7 @@ fn a_disk_that_was_replaced_is_refused_however_late_its_life_is() {
     }
 }
 
-/// Goes on until the process behind `all[1]` hears from A that it is refused for this.
+/// Runs until the process behind `all[1]` hears from A that it is refused for this.
 fn refused_as(all: &mut [&mut Carrier], expected: ConnectionRefusal) {
     until(all, |all, _| {
         let is_told = |r: &NetDiagnostic| matches!(r, NetDiagnostic::RefusedBy { pid: A, why, .. } if *why == expected);

@@ -42,7 +42,7 @@ pub(crate) struct App {
     pub applying: bool,
     /// The position that the protocol has reached: of its last delivery, or where it continues from.
     pub reached: u64,
-    /// What is missing of the state, unless it is whole; and what was delivered behind that.
+    /// The missing part of the state, unless it is whole; and the deliveries behind it.
     pub gap: Option<StateGap>,
     pub waiting: Vec<DeliveredMessage>,
     /// How often a state was asked for.
@@ -87,10 +87,10 @@ impl App {
         Self { log: checkpoint.to_vec(), applied, reached: applied, ..Self::default() }
     }
 
-    /// One that has nothing, in the same life of its process: the counts of states that it needed go on.
+    /// One that has nothing, in the same life of its process: the counts of states that it needed continue.
     pub(crate) fn begun_anew(&self) -> Self {
         let Self { installs, attempts, .. } = *self;
-        // What comes of an attempt before is of no use.
+        // The result of an earlier attempt is of no use.
         Self { installs, attempts: attempts + 1, ..Self::default() }
     }
 
@@ -104,7 +104,7 @@ impl App {
         self.above.before + self.log.len()
     }
 
-    /// Goes on from a state at `position`, with so many deliveries, which the host has or gets.
+    /// Continues from a state at `position`, with so many deliveries, which the host has or gets.
     pub(crate) fn go_on_from(&mut self, position: u64, deliveries: usize) {
         self.log.clear();
         (self.above.base, self.above.before) = (position, deliveries);
@@ -125,7 +125,7 @@ impl App {
     /// The position up to which it may say that it has applied.
     pub(crate) fn may_apply(&self) -> u64 {
         let waits = || self.waiting.last().map_or(0, |item| item.position);
-        // What waits for a state counts: nobody needs to keep it for this process.
+        // Deliveries that wait for a state count: nobody needs to keep them for this process.
         let position = if self.gap.is_some() { waits() } else { self.position() };
         position.min(self.held())
     }

@@ -331,7 +331,7 @@ impl SimulatedRun<'_> {
         let Some(items) = app.install(piece, first, last).map_err(breach)? else { return Ok(()) };
         let reached = items.last().map_or(0, |item| item.position);
         if reached != position {
-            return Err(breach("the state installed stands at another position"));
+            return Err(breach("the installed state has another position"));
         }
         let before = app.position();
         if position < before {
@@ -369,7 +369,7 @@ impl SimulatedRun<'_> {
         let came = app.install_placeholder(piece, first, last).map_err(breach)?;
         let Some(reached) = came else { return Ok(()) };
         if reached != position {
-            return Err(breach("the state installed stands at another position"));
+            return Err(breach("the installed state has another position"));
         }
         let before = app.position();
         if position < before {

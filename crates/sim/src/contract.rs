@@ -73,7 +73,7 @@ impl EventContract {
         }
     }
 
-    /// It is told that a state is in force, which answers the first `needs` that it reported.
+    /// It learns that a state is in force, which answers the first `needs` that it reported.
     pub(crate) fn installed(&mut self, needs: u64) {
         self.is_open &= needs < self.needs;
     }
@@ -148,7 +148,7 @@ impl EventContract {
         let inside = matches!(self.membership, Membership::Inside(_));
         let grows = self.view.is_none_or(|last| view > last);
         (self.view, self.membership, self.lagging) = (Some(view), Membership::Excluded, true);
-        // What it needed is of no use any more.
+        // The needed state is of no use any more.
         self.is_open = false;
         require(inside, "it was excluded and was in no view")?;
         require(grows, "it was excluded in a view that it had entered, or before")

@@ -2,7 +2,7 @@
 //! of its group: where there is no host, which transfers the state of its own.
 //!
 //! The protocol says which state it needs ([`ProtocolEvent::NeedsState`](amcast_core::ProtocolEvent::NeedsState)),
-//! and goes on. What it delivers then waits for the state:
+//! and continues. Its later deliveries wait for the state:
 //!
 //! ```text
 //! needs a state --> asks a process that has it --> pieces come --> is put in force, then what waits behind it
@@ -45,7 +45,7 @@ const BREAKS_PPM: u64 = 30_000;
 /// How often the source has let the state go when its reader is back, of a million times.
 const LETS_GO_PPM: u64 = 250_000;
 
-/// What is missing of the application's state.
+/// The missing part of the application's state.
 #[derive(Debug)]
 pub(crate) struct StateGap {
     /// The position that a state must have reached.
@@ -79,7 +79,7 @@ struct StateTransfer {
     is_ready: bool,
 }
 
-/// What is due in the transfer of a state, of this life of the process and of this attempt.
+/// An event that is due in the transfer of a state, of this life of the process and of this attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TransferStep {
     pub p: Pid,
@@ -88,7 +88,7 @@ pub(crate) struct TransferStep {
     what: TransferDue,
 }
 
-/// What it is.
+/// The kind of event.
 #[derive(Clone, Copy, Debug)]
 enum TransferDue {
     /// A source is asked.
@@ -99,7 +99,7 @@ enum TransferDue {
     Resume,
     /// The state is ready.
     Ready,
-    /// The process is told that it has a state in force which answers the first so many needs.
+    /// The process learns that it has a state in force which answers the first so many needs.
     InForce(u64),
 }
 
@@ -131,7 +131,7 @@ impl SimulatedRun<'_> {
         let app = &mut self.procs[p.index()].app;
         app.waiting.clear();
         if let Some(gap) = &mut app.gap {
-            // What is on its way may be good enough.
+            // The state in flight may be good enough.
             (gap.position, gap.source) = (position, source);
             return Ok(());
         }
@@ -291,7 +291,7 @@ impl SimulatedRun<'_> {
         let has_faults = self.now < self.plan.calm;
         if has_faults && self.chooser.chance(Concern::Network, BREAKS_PPM) {
             if let Some(transfer) = self.transfer_of(p) {
-                // What is on its way is lost.
+                // The pieces in flight are lost.
                 (transfer.breaks, transfer.sent) = (transfer.breaks + 1, transfer.got);
                 self.transfer_later(p, ASK_AGAIN, TransferDue::Resume);
             }
@@ -306,7 +306,7 @@ impl SimulatedRun<'_> {
         self.transfer_later(p, install, TransferDue::Ready);
     }
 
-    /// The reader is back: the state goes on where it was, if its source still has it.
+    /// The reader is back: the transfer continues where it was, if its source still has it.
     fn resume_transfer(&mut self, p: Pid) {
         if self.source_is_dead(p) {
             return;

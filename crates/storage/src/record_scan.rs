@@ -95,7 +95,7 @@ impl<'f, F: DiskFile> RecordScan<'f, F> {
         self.window.look(self.found.0, self.found.1)
     }
 
-    /// Goes on to the next record.
+    /// Continues to the next record.
     pub(crate) fn step(&mut self) -> io::Result<ScanStep> {
         loop {
             let at = self.stand.offset;

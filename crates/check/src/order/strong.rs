@@ -16,7 +16,7 @@ use alloc::vec;
 
 /// Judges the processes for which `counts`.
 pub(crate) fn strong(x: &Index<'_>, counts: impl Fn(u32) -> bool) -> PropertyVerdict {
-    const FIRST: u32 = NONE - 1; // stands for "nothing before"
+    const FIRST: u32 = NONE - 1; // means "nothing before"
     let members = x.members();
     // For each message: the group it was last seen in, its predecessor there and who said so.
     let mut seen = vec![(NONE, NONE, NONE); x.messages()];

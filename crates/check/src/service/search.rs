@@ -305,7 +305,7 @@ impl<'a, M: ServiceModel> Search<'a, M> {
     }
 }
 
-/// A random-looking number for call `i`: sets of calls are told apart by the sum (without carry) of
+/// A random-looking number for call `i`: sets of calls are distinguished by the sum (without carry) of
 /// their numbers.
 fn ticket(i: u32) -> u128 {
     let low = mix(u64::from(i) ^ 0x5bd1_e995_0000_0000);

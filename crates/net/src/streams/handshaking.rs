@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Guests besides one for each process: enough for strangers, and for peers that dial again.
+/// Handshakes besides one for each process: enough for strangers, and for peers that dial again.
 const GUESTS_EXTRA: usize = 32;
 
 /// How many connections are taken in one round.

@@ -423,7 +423,7 @@ impl Streams {
         }
     }
 
-    /// Whoever is there answers: if it knows the secret, this process introduces itself.
+    /// The dialled process answers: if it knows the secret, this process introduces itself.
     fn challenged(&mut self, pid: Pid, now: Instant, told: &mut CarrierEvents) {
         let secret = self.options.secret.clone();
         let link = &mut self.links[pid.index()];
@@ -650,7 +650,7 @@ enum HelloError {
     By(ConnectionRefusal, u32),
     /// This process refuses the peer, which claims that.
     Dismissed(ConnectionRefusal, PeerClaim),
-    /// Whoever answers does not know the secret.
+    /// The answering process does not know the secret.
     Unproved,
     Bytes(NotHello),
 }

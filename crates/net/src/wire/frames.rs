@@ -114,7 +114,7 @@ impl FrameReader {
     }
 }
 
-/// Frames that wait to be sent on a stream, as they will travel. Whoever puts them in keeps the bound.
+/// Frames that wait to be sent on a stream, as they will travel. The caller that puts them in keeps the bound.
 #[derive(Debug, Default)]
 pub(crate) struct FrameQueue {
     buffer: Vec<u8>,

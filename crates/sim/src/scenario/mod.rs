@@ -121,7 +121,7 @@ impl Scenario {
     /// Makes the run; its events go to `sink` as well.
     pub fn play(&self, sink: &mut dyn FnMut(&TraceEvent<'_>)) -> ScenarioResult {
         let mut recorded = RunRecord { plan: self.plan(), choices: Choices::default() };
-        // Whatever else may be chosen is as usual.
+        // All other choices are the ordinary ones.
         recorded.choices.of_mut(Concern::Faults).clone_from(&self.deaths);
         let mut teller = print::ScenarioPrinter::new(self.entry, &self.config, &self.shown);
         let mut hear = |t, told: &crate::run::RunEvent<'_>| {

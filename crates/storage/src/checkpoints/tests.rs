@@ -75,7 +75,7 @@ fn a_changed_byte_is_told_and_the_state_before_serves() {
                 assert_eq!(all_of(&mut found), state(position));
                 assert_eq!((position, damaged.len()), (4, 1), "byte {at}");
             }
-            // Whoever has a newer program can read it.
+            // A newer program can read it.
             Err(StorageError::Misfit { .. }) => assert!((8..12).contains(&at), "byte {at}"),
             other => panic!("byte {at}: {other:?}"),
         }

@@ -90,7 +90,7 @@ impl RecordHeader {
             number: u64_at(bytes, 16),
             durable: u64_at(bytes, 24),
         };
-        // Whoever writes says so little of the future.
+        // No writer says so little of the future.
         (head.durable <= head.number).then_some(head)
     }
 

@@ -234,7 +234,7 @@ impl<D: DiskDir> SegmentStore<D> {
         self.segment.bytes - HEAD_BYTES as u64
     }
 
-    /// Goes on in a new segment. The old one says so once the new one is there for good, and before
+    /// Continues in a new segment. The old one says so once the new one is there for good, and before
     /// there is a record in it: so a segment that is lost with records in it is missed.
     fn roll(&mut self) -> Result<(), StorageError> {
         self.sync()?;
