@@ -9,9 +9,10 @@ use xtask::{advisories, no_os, source, steps, torture};
 
 const HELP: &str = "\
 cargo xtask check             all that CI checks: what `lint` does, then all tests
-cargo xtask lint              format, tidy, papers, lints, docs, licences, no-os
+cargo xtask lint              format, tidy, papers, commits, lints, docs, licences, no-os
 cargo xtask tidy              the rules of the house (also a test)
 cargo xtask papers            each step of each algorithm: code, test, or reason to deviate (also a test)
+cargo xtask commits           subjects of the last commits: `component: verb ..` (also a test)
 cargo xtask licences          licences of all dependencies, and what `advisories` does
 cargo xtask advisories        known vulnerabilities of all dependencies, if a database is at hand
 cargo xtask no-os             the pure crates build where there is no operating system
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         ["lint"] => steps::lint(),
         ["tidy"] => steps::tidy(),
         ["papers"] => steps::papers(),
+        ["commits"] => steps::commits(),
         ["licences"] => steps::licences(),
         ["advisories"] => advisories::check().map(|says| println!("{says}")),
         ["no-os"] => no_os::check(),

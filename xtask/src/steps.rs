@@ -1,6 +1,6 @@
 //! What `cargo xtask check` goes through, in order: cheap and telling steps first, tests last.
 
-use crate::{advisories, licences, no_os, papers, source, source::SourceTree, tidy};
+use crate::{advisories, commits, licences, no_os, papers, source, source::SourceTree, tidy};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -19,6 +19,7 @@ const STEPS: &[CheckStep] = &[
     CheckStep { name: "format", run: || cargo(&["fmt", "--all", "--check"], &[]) },
     CheckStep { name: "tidy", run: tidy },
     CheckStep { name: "papers", run: papers },
+    CheckStep { name: "commits", run: commits },
     CheckStep {
         name: "lints",
         run: || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
@@ -88,6 +89,19 @@ pub fn papers() -> Result<(), String> {
     reports.iter().for_each(|report| print!("{report}"));
     let faults: usize = reports.iter().map(|r| r.faults.len()).sum();
     if faults == 0 { Ok(()) } else { Err(format!("{faults} faults in the ties to the papers")) }
+}
+
+/// The subjects of the last commits.
+///
+/// # Errors
+/// Every subject that has not the shape, and why.
+pub fn commits() -> Result<(), String> {
+    match commits::check()? {
+        None => println!("commits: skipped, the source has no history: it is not a git repository"),
+        Some(wrong) if wrong.is_empty() => println!("commits: the last subjects have one shape"),
+        Some(wrong) => return Err(format!("reword these commits\n{}", wrong.join("\n"))),
+    }
+    Ok(())
 }
 
 /// Builds the program of this repository for speed; where it lies.

@@ -3,12 +3,15 @@
 //!
 //! Adding a rule: a [`TidyRule`] in the file where its noun lives, and its name in [`RULES`].
 
+mod arguments;
 mod catalog;
 mod layers;
 mod manifest;
 mod marks;
+mod names;
 mod notes;
 mod policy;
+mod prose;
 mod purity;
 mod shape;
 mod unsafety;
@@ -57,6 +60,11 @@ pub const RULES: &[&TidyRule] = &[
     &shape::MODULE_DOC,
     &shape::NOUNS,
     &shape::NO_DEAD_FILE,
+    &names::UNIQUE_TYPES,
+    &names::NOUNS_FOR_TYPES,
+    &arguments::NO_TUPLE_PARAMETERS,
+    &arguments::NO_PARALLEL_LET,
+    &prose::PLAIN_SENTENCES,
     &wording::UNFINISHED,
     &wording::OUTSIDE,
     &marks::MARKS,
