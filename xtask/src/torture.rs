@@ -184,7 +184,9 @@ impl Drop for TortureCluster {
 
 /// Kills a node in turn, each time when all are ready, and waits until they are again; how many.
 fn kill_for(up: &TortureCluster, replicas: usize) -> Result<usize, String> {
-    let (begun, mut waits, mut kills) = (Instant::now(), Instant::now(), 0);
+    let begun = Instant::now();
+    let mut waits = Instant::now();
+    let mut kills = 0;
     loop {
         match up.ready() {
             Some(_) if begun.elapsed() >= ROUND => return Ok(kills),
@@ -208,13 +210,16 @@ fn write_until(
     writer: usize,
     stop: &AtomicBool,
 ) -> io::Result<(BTreeMap<String, String>, usize)> {
-    let (mut c, mut acked, mut unknown) = (RedisProbe::open(redis)?, BTreeMap::new(), 0);
+    let mut c = RedisProbe::open(redis)?;
+    let mut acked = BTreeMap::new();
+    let mut unknown = 0;
     for n in 0.. {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let (key, twin, value) =
-            (format!("k{writer}.{n}"), format!("t{writer}.{n}"), n.to_string());
+        let key = format!("k{writer}.{n}");
+        let twin = format!("t{writer}.{n}");
+        let value = n.to_string();
         let answer = match n % 3 {
             0 => c.call(&["MSET", &key, &value, &twin, &value])?,
             _ => c.call(&["SET", &key, &value])?,

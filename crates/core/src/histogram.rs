@@ -18,7 +18,9 @@ pub const BUCKETS: usize = BOUNDS + 1;
 pub const BOUNDS_NS: [u64; BOUNDS] = bounds();
 
 const fn bounds() -> [u64; BOUNDS] {
-    let (mut all, mut i, mut tenth) = ([0; BOUNDS], 0, 100);
+    let mut all = [0; BOUNDS];
+    let mut i = 0;
+    let mut tenth = 100;
     while i < BOUNDS {
         all[i] = tenth * STEPS[i % STEPS.len()];
         i += 1;

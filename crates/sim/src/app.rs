@@ -25,7 +25,10 @@ impl Codec for DeliveredMessage {
 
     fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         let mut number = || u64::decode(from);
-        let (sender, seq, position, payload) = (number()?, number()?, number()?, number()?);
+        let sender = number()?;
+        let seq = number()?;
+        let position = number()?;
+        let payload = number()?;
         let sender = Pid(u32::try_from(sender).map_err(|_| CodecError::Unknown(sender))?);
         Ok(Self { msg: MsgId { sender, seq }, position, payload })
     }

@@ -69,7 +69,10 @@ impl CarrierModel {
     pub fn draw(profile: Profile, chooser: &mut Chooser) -> Self {
         let c = Concern::Faults;
         let mut us = |least: u64, most: u64| Span(chooser.between(c, least * 1000, most * 1000));
-        let (net, ram, look, apply) = (us(5, 60), us(1, 4), us(1, 20), us(0, 200));
+        let net = us(5, 60);
+        let ram = us(1, 4);
+        let look = us(1, 20);
+        let apply = us(0, 200);
         let (disk, notice) = (us(10, 2000), us(100, 2000));
         // As quick as most else, or so slow that much happens meanwhile.
         let install = if us(0, 1).0 < 250 { us(20, 5000) } else { Span::ZERO };

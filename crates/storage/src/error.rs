@@ -268,7 +268,9 @@ impl Damage {
                 "is not there, though it was synced: the log was cut short, as the file `synced` says"
             }
         };
-        let (path, offset, number) = (self.path.display(), self.offset, self.number);
+        let path = self.path.display();
+        let offset = self.offset;
+        let number = self.number;
         format!("{path}: damaged at byte {offset}: record {number} {flaw}")
     }
 }

@@ -92,7 +92,9 @@ fn mend_records(bytes: &mut [u8], seed: RecordChecksumSeed) {
     let mut at = 0;
     while at + HEAD_BYTES <= bytes.len() {
         let field = |n: usize| u32_at(bytes, at + n);
-        let (sum, length, life) = (field(0), field(8), field(12));
+        let sum = field(0);
+        let length = field(8);
+        let life = field(12);
         let number = format::u64_at(bytes, at + 16);
         let durable = format::u64_at(bytes, at + 24);
         let kind = match length {

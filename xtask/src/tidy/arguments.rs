@@ -24,22 +24,17 @@ const TUPLES_YET: &[&str] = &[
 /// Folders in which larger tuples may still be bound part by part. The list only shrinks.
 const PARALLEL_YET: &[&str] = &[
     "crates/amcast/",
-    "crates/check/",
     "crates/cli/",
-    "crates/core/",
     "crates/fuzzing/",
     "crates/kv/",
     "crates/lab/",
     "crates/log/",
     "crates/memory/",
-    "crates/net/",
     "crates/node/",
     "crates/protocols/",
     "crates/services/",
-    "crates/sim/",
     "crates/smr/",
     "crates/storage/",
-    "xtask/",
 ];
 
 pub(super) const NO_TUPLE_PARAMETERS: TidyRule = TidyRule {

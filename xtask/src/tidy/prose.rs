@@ -224,7 +224,10 @@ fn passages(file: &SourceFile) -> Vec<Vec<(usize, usize)>> {
 
 /// The paragraphs of a document, without code.
 fn paragraphs(text: &str) -> Vec<Vec<(usize, usize)>> {
-    let (mut found, mut current, mut code, mut at) = (vec![], vec![], false, 0);
+    let mut found = vec![];
+    let mut current = vec![];
+    let mut code = false;
+    let mut at = 0;
     for line in text.split_inclusive('\n') {
         let trimmed = line.trim();
         let fence = trimmed.starts_with("```");
@@ -248,7 +251,10 @@ fn paragraphs(text: &str) -> Vec<Vec<(usize, usize)>> {
 
 /// The comments of a Rust file: lines that follow each other are one passage, without code in them.
 fn comments(text: &str, masked: &str) -> Vec<Vec<(usize, usize)>> {
-    let (mut found, mut current, mut code, mut at) = (vec![], vec![], false, 0);
+    let mut found = vec![];
+    let mut current = vec![];
+    let mut code = false;
+    let mut at = 0;
     for line in text.split_inclusive('\n') {
         let blank = &masked[at..at + line.len()];
         // A comment begins where the text has two slashes and the code nothing.

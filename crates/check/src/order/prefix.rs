@@ -76,7 +76,10 @@ fn differ(
     if g != h {
         both += &format!(" and {}", x.group_name(h));
     }
-    let (pn, qn, an, bn) = (x.proc_name(p), x.proc_name(q), x.msg_name(a), x.msg_name(b));
+    let pn = x.proc_name(p);
+    let qn = x.proc_name(q);
+    let an = x.msg_name(a);
+    let bn = x.msg_name(b);
     let mut events = x.seen_deliveries(p, &[a, b]);
     events.extend(x.seen_deliveries(q, &[b, a]));
     violated(

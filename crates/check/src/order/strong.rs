@@ -59,7 +59,10 @@ fn gap(x: &Index<'_>, g: u32, m: u32, p: u32, q: u32) -> PropertyVerdict {
 
 /// `p` delivers `a` before `b`, `q` delivers `b` without `a` before it.
 fn not_before(x: &Index<'_>, p: u32, q: u32, a: u32, b: u32) -> PropertyVerdict {
-    let (pn, qn, an, bn) = (x.proc_name(p), x.proc_name(q), x.msg_name(a), x.msg_name(b));
+    let pn = x.proc_name(p);
+    let qn = x.proc_name(q);
+    let an = x.msg_name(a);
+    let bn = x.msg_name(b);
     let mut events = x.seen_deliveries(p, &[a, b]);
     events.extend(x.seen_deliveries(q, &[b, a]));
     violated(

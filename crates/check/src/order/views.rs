@@ -29,7 +29,9 @@ pub(crate) fn synchrony(x: &Index<'_>) -> PropertyVerdict {
     // A process that joined begins somewhere in between, or with all that is in its state, and misses nothing from
     // there on.
     for p in x.procs().filter(in_order).filter(|&p| x.h.procs[p as usize].joined) {
-        let (mut own, mut all, mut other) = (Vec::new(), Vec::new(), None);
+        let mut own = Vec::new();
+        let mut all = Vec::new();
+        let mut other = None;
         for (step, delivered) in steps(x, p) {
             // Where all who were there from the beginning failed, there is nothing to compare with.
             let Some((q, expected)) = known.get(&step) else { break };

@@ -92,7 +92,9 @@ impl Streams {
             hosted => hosted,
         };
         let NetOptions { cluster_id: cluster, decides, disk, start, anew, .. } = *options;
-        let (said, from, to) = (HandshakeMessage::Ask, me, me);
+        let said = HandshakeMessage::Ask;
+        let from = me;
+        let to = me;
         let hello =
             Hello { said, cluster, from, to, incarnation, processes, disk, start, anew, decides };
         Ok(Self {

@@ -214,7 +214,9 @@ impl Ram {
     /// Plans the stores of a write; gives the time of the last.
     fn schedule_stores(&mut self, leaves: Time, index: usize, chooser: &mut Chooser) -> Time {
         let write = &self.writes[index];
-        let (from, owner, words) = (write.writer, write.owner, write.words());
+        let from = write.writer;
+        let owner = write.owner;
+        let words = write.words();
         let region = usize::from(write.region.0);
         let gate = self.homes[owner.index()].gates[region];
         let way = self.way(from, owner);

@@ -200,7 +200,9 @@ fn classify_end<D: DiskDir>(disk: &D, inspection: &mut Inspection) {
     }
     let (None, Some((last, end))) = (&inspection.damage, &inspection.cut) else { return };
     if inspection.synced.is_some_and(|synced| end.number < synced) {
-        let (path, offset, number) = (disk.path_of(last), end.offset, end.number);
+        let path = disk.path_of(last);
+        let offset = end.offset;
+        let number = end.number;
         inspection.damage = Some(Damage { path, offset, number, what: Flaw::End });
         inspection.torn = None;
     }

@@ -133,7 +133,9 @@ impl<D: DiskDir> SegmentStore<D> {
         }
         settle(&segment_set, &found)?;
         let life = old.life + 1;
-        let (log, first, next) = (old.log, segment_set.first(), end.number);
+        let log = old.log;
+        let first = segment_set.first();
+        let next = end.number;
         let at = end.offset;
         // A caller without an owner leaves the known one.
         let owner = if machine.owner == LogOwnerId::UNKNOWN { old.owner } else { machine.owner };
@@ -368,8 +370,9 @@ fn find<'n, D: DiskDir>(
     }
     match found.chain.last() {
         Some((last, _, end)) if synced.is_some_and(|synced| end.number < synced) => {
-            let (path, offset, number) =
-                (segment_set.disk.path_of(&last.name), end.offset, end.number);
+            let path = segment_set.disk.path_of(&last.name);
+            let offset = end.offset;
+            let number = end.number;
             Err(StorageError::Damaged(Damage { path, offset, number, what: Flaw::End }))
         }
         _ => Ok(found),
