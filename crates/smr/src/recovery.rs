@@ -1,4 +1,4 @@
-//! How a node gets back what it lost: the application's state, which follows the node's replicas.
+//! Recovery by state transfer: a node's application state, which follows the node's replicas, comes back here.
 //!
 //! The protocol brings each replica back on its own, and each from whichever peer it chooses; what
 //! travels that way is only a placeholder for the application's state. The state itself comes from

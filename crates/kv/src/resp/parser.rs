@@ -1,4 +1,4 @@
-//! Reads commands from a stream of bytes: RESP arrays of bulk strings, or inline lines.
+//! The RESP parser. Reads commands from a stream of bytes: RESP arrays of bulk strings, or inline lines.
 //!
 //! The parser keeps its place between calls, so a command that comes in many pieces is looked at
 //! once; arguments are ranges of the buffer, not copies.

@@ -341,7 +341,7 @@ pub(super) struct Session {
 /// Sessions by their ids. A clone shares them; one is copied when it is changed then.
 pub(super) type Table = IndexMap<u64, Arc<Session>, Keyed>;
 
-/// What ran of the sessions of one shard.
+/// The session table of one shard: the requests of each session that were executed.
 #[derive(Default)]
 pub(super) struct Sessions {
     pub(super) table: Table,

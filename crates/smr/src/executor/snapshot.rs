@@ -1,4 +1,4 @@
-//! A node's state at one moment, given out piece by piece while commands go on.
+//! The snapshot: a node's state at one moment, given out piece by piece while commands execute.
 //!
 //! A *cut* begins between two commands ([`Executor::capture`]) and holds exactly what was there
 //! then: every node that reads it goes on behind each shard's [`delivered`](Executor::delivered)
