@@ -106,7 +106,6 @@ const NOT_YET: &[&str] = &[
     "crates/smr/",
     "crates/sim/src/contract.rs",
     "crates/sim/src/scenario/print.rs",
-    "docs/",
     "regressions/",
     "xtask/",
 ];
