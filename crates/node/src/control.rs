@@ -4,32 +4,34 @@
 //!
 //! ```text
 //! status\n                     ->  one JSON document
-//! state P0 P1 .. [view V]\n    ->  ok\n and the state of all groups, each at least at Pi, which says
-//!                                  itself where it ends; or: no REASON\n
+//! state P0 P1 .. [view V]\n    ->  ok NUMBER\n and the state of all groups, each at least at Pi, which
+//!                                  says itself where it ends; or: no REASON\n
+//! resume NUMBER OFFSET\n       ->  ok\n and the rest of that state, from this byte on, after a connection
+//!                                  broke; or: no REASON\n
 //! ```
 
 use crate::at::{At, Key, Stream};
 use crate::config::Place;
-use crate::handover::PROGRESS_TIMEOUT;
 use crate::resources::{LogStatus, ResourceStatus, Resources};
+use crate::state_stream::StateStreams;
 use amcast_smr::application::{Figures, Wake};
 use amcast_smr::recovery::WantedState;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fs::Permissions;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a node's loop may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Requests that wait for the loop; more are refused.
 const REQUESTS_MAX: usize = 64;
@@ -39,7 +41,7 @@ const REQUESTS_MAX: usize = 64;
 const CONNECTIONS_MAX: usize = 64;
 
 /// The longest request line, in bytes.
-const LINE_BYTES_MAX: usize = 4096;
+pub(crate) const LINE_BYTES_MAX: usize = 4096;
 
 /// Connections from other hosts that have proved nothing yet, at most: the oldest makes room.
 const STRANGERS_MAX: usize = 64;
@@ -228,7 +230,8 @@ pub(crate) fn serve(
         }
     };
     let mover = Mover { to: to_loop.clone(), wake: Arc::clone(&wake) };
-    let loops = Loop { to: to_loop, wake, resources: Arc::new(resources), strangers: None };
+    let (resources, streams) = (Arc::new(resources), Arc::default());
+    let loops = Loop { to: to_loop, wake, resources, streams, strangers: None };
     if let Some((listener, key)) = far {
         let loops = loops.clone();
         let strangers = Arc::new(HandshakingPeers { key, waiting: Mutex::default() });
@@ -245,6 +248,8 @@ struct Loop {
     to: SyncSender<Request>,
     wake: Wake,
     resources: Arc<Resources>,
+    /// The state that is given.
+    streams: Arc<StateStreams>,
     /// Those who have proved nothing yet, where strangers may come.
     strangers: Option<Arc<HandshakingPeers>>,
 }
@@ -339,11 +344,11 @@ fn admit(stream: &Stream, strangers: &HandshakingPeers) -> io::Result<bool> {
     strangers.key.admit(stream, Instant::now() + ANSWER_TIMEOUT)
 }
 
-fn answer(stream: &Stream, of: &Loop) -> io::Result<()> {
+fn answer(connection: &Arc<Stream>, of: &Loop) -> io::Result<()> {
+    let mut stream: &Stream = connection;
     stream.set_write_timeout(ANSWER_TIMEOUT * 4)?;
     let line = stream.line(LINE_BYTES_MAX, Instant::now() + ANSWER_TIMEOUT)?;
     let mut words = line.split_ascii_whitespace();
-    let mut stream = stream;
     match words.next() {
         Some("status") => {
             let (reply, answer) = sync_channel(1);
@@ -362,27 +367,24 @@ fn answer(stream: &Stream, of: &Loop) -> io::Result<()> {
             let (reply, answer) = sync_channel(1);
             of.ask(Request::State(wanted, reply))?;
             match answer.recv_timeout(ANSWER_TIMEOUT) {
-                Ok(Ok(pieces)) => give(stream, &pieces, &of.wake),
+                Ok(Ok(pieces)) => of.streams.send(pieces, connection, &of.wake),
                 Ok(Err(why)) => writeln!(stream, "no {why}"),
                 Err(_) => writeln!(stream, "no answer in time"),
             }
         }
-        _ => writeln!(stream, "no such request: status, state P0 P1 .. [view V]"),
-    }
-}
-
-/// Sends the pieces of a state as the loop gives them, and wakes it when there is room for more.
-fn give(stream: &Stream, pieces: &Receiver<Vec<u8>>, wake: &Wake) -> io::Result<()> {
-    stream.set_write_timeout(PROGRESS_TIMEOUT)?;
-    let mut to = stream;
-    to.write_all(b"ok\n")?;
-    loop {
-        match pieces.recv_timeout(PROGRESS_TIMEOUT) {
-            Ok(piece) => to.write_all(&piece)?,
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            Err(e @ RecvTimeoutError::Timeout) => return Err(io::Error::other(e)),
+        Some("resume") => {
+            let mut number = || words.next().and_then(|word| word.parse().ok());
+            match (number(), number()) {
+                (Some(number), Some(offset)) => {
+                    of.streams.resume((number, offset), connection, &of.wake)
+                }
+                _ => writeln!(stream, "no sense in that: resume NUMBER OFFSET"),
+            }
         }
-        wake();
+        _ => writeln!(
+            stream,
+            "no such request: status, state P0 P1 .. [view V], resume NUMBER OFFSET"
+        ),
     }
 }
 
@@ -447,36 +449,10 @@ impl Asked {
     }
 }
 
-/// Asks a node for the state that is `wanted`; gives what the state is read from.
-///
-/// # Errors
-/// When it does not run, is not so far, or has none itself.
-pub(crate) fn state_of(at: &At, wanted: &WantedState) -> io::Result<impl Read + use<>> {
-    let stream = at.connect()?;
-    stream.set_write_timeout(ANSWER_TIMEOUT)?;
-    stream.set_read_timeout(PROGRESS_TIMEOUT)?;
-    writeln!(&stream, "{wanted}")?;
-    let mut from = BufReader::with_capacity(256 << 10, Owned(stream));
-    let mut line = String::new();
-    (&mut from).take(LINE_BYTES_MAX as u64).read_line(&mut line)?;
-    match line.trim_end() {
-        "ok" => Ok(from),
-        why => Err(io::Error::other(why.to_string())),
-    }
-}
-
-/// Reads from a connection that it has.
-struct Owned(Stream);
-
-impl Read for Owned {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        (&self.0).read(to)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
 
     #[test]
     fn nodes_that_hang_do_not_hold_up_what_the_others_say() {
@@ -523,7 +499,8 @@ mod tests {
         let strangers = HandshakingPeers { key: key(7, b's'), waiting: Mutex::default() };
         let strangers = Some(Arc::new(strangers));
         let resources = Arc::new(Resources::of(None));
-        let of = Loop { to, wake: Arc::new(|| {}), resources, strangers };
+        let streams = Arc::default();
+        let of = Loop { to, wake: Arc::new(|| {}), resources, streams, strangers };
         take(move || listener.accept().map(|(stream, _)| Stream::Tcp(stream)), of).unwrap();
         let far = |key| At::Address(at, key, "/nowhere/n0.sock".into());
         // The number, which travels in clear, is not enough.
@@ -554,7 +531,8 @@ mod tests {
         let strangers = HandshakingPeers { key: Key::default(), waiting: Mutex::default() };
         let resources = Arc::new(Resources::of(None));
         let strangers = Some(Arc::new(strangers));
-        let of = Loop { to, wake: Arc::new(|| {}), resources, strangers };
+        let streams = Arc::default();
+        let of = Loop { to, wake: Arc::new(|| {}), resources, streams, strangers };
         take(move || listener.accept().map(|(stream, _)| Stream::Tcp(stream)), of).unwrap();
         let silent: Vec<_> =
             (0..3 * STRANGERS_MAX).map(|_| std::net::TcpStream::connect(at).unwrap()).collect();

@@ -14,14 +14,15 @@
 //! ```
 //!
 //! Neither loop stands still: the donor gives a bounded piece a round, and only while the asker
-//! takes them, as fast as [`crate::pace`] lets it; the asker builds the new state aside. Who makes no progress for
+//! takes them, as fast as [`crate::pace`] lets it; the asker builds the new state aside. A connection that breaks is
+//! made again, and the state goes on where it was ([`crate::state_stream`]). A donor that makes no progress for
 //! [`PROGRESS_TIMEOUT`] is given up.
 
 use crate::at::At;
 use crate::clock;
-use crate::control;
 use crate::pace::Pace;
 use crate::priority;
+use crate::state_stream::StateReader;
 use amcast_core::{ClusterShape, Gid};
 use amcast_smr::application::{Application, Wake};
 use amcast_smr::recovery::{FetchedState, WantedState};
@@ -236,7 +237,7 @@ fn fetch<A: Application>(
     wanted: &WantedState,
     gate: &Gate<A::State>,
 ) -> io::Result<FetchedState<A::State>> {
-    let mut from = control::state_of(at, wanted)?;
+    let mut from = StateReader::of(at, wanted)?;
     let mut length = [0; 8];
     from.read_exact(&mut length)?;
     let length = u64::from_le_bytes(length);

@@ -63,6 +63,7 @@ pub mod resources;
 pub mod secret;
 pub mod service;
 mod skips;
+mod state_stream;
 pub mod supervisor;
 pub mod system;
 mod waiting_queue;
