@@ -83,6 +83,8 @@ pub struct Kv {
     seed: HashSeed,
     /// What the keys of a shard may take at first, in bytes; 0 for any number.
     budget: u64,
+    /// Keys that one command of a move looks at.
+    move_keys: usize,
 }
 
 impl Kv {
@@ -94,7 +96,8 @@ impl Kv {
 
     /// A store whose map of partitions is at first this one, the same on all nodes of a cluster.
     pub fn over(first: Arc<Partitions>, seed: impl Into<HashSeed>) -> Self {
-        Self { first, seed: seed.into(), budget: 0 }
+        let move_keys = commands::partitions::LOOK_KEYS;
+        Self { first, seed: seed.into(), budget: 0, move_keys }
     }
 
     /// All keys of a node may take so many bytes at first, in equal parts for its shards: the same on all nodes of a
@@ -102,6 +105,13 @@ impl Kv {
     #[must_use]
     pub fn with_maxmemory(mut self, bytes: u64) -> Self {
         self.budget = budget::share(bytes, self.first.shards());
+        self
+    }
+
+    /// A command that moves keys looks at so many: the same on all nodes of a cluster.
+    #[must_use]
+    pub const fn with_move_keys(mut self, keys: usize) -> Self {
+        self.move_keys = keys;
         self
     }
 }
@@ -117,6 +127,8 @@ pub struct Context<'a> {
     chance: Option<Rng>,
     /// How long it may still take.
     work: Work,
+    /// Keys that a command of a move looks at.
+    move_keys: usize,
 }
 
 impl Context<'_> {
@@ -321,7 +333,8 @@ impl Machine for Kv {
             return reply.failed(&Error::new("ERR Protocol error: malformed command"));
         }
         let At { id, dst, places, exact } = *at;
-        let mut context = Context { map, places, stores, dst, id, chance: None, work: Work::all() };
+        let (chance, work, move_keys) = (None, Work::all(), self.move_keys);
+        let mut context = Context { map, places, stores, dst, id, chance, work, move_keys };
         let outcome = match budget::admit(&mut context, exact, &args) {
             Ok(()) => run(&mut context, &args, &mut reply),
             Err(error) => reply.failed(&error),

@@ -277,6 +277,7 @@ impl Shards {
             id,
             chance: None,
             work: Work::all(),
+            move_keys: 0,
         };
         Forecast { shard, all: budget::forecast(&c, &args) }
     }

@@ -52,7 +52,7 @@ mod peer_registry;
 mod ports;
 mod post;
 mod priority;
-mod reading;
+pub mod reading;
 mod ready;
 mod replica_host;
 mod replica_log;

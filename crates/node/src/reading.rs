@@ -34,33 +34,34 @@ const LOOK_EVERY: Span = Span::millis(5);
 
 /// A read of a front, which goes to one group.
 #[derive(Debug)]
-pub(crate) struct Read {
+pub struct Read {
     /// The number of its front.
-    pub(crate) front: u64,
+    pub front: u64,
     /// What its front calls it.
-    pub(crate) token: u64,
+    pub token: u64,
     /// Of which of its front's lines it is.
-    pub(crate) line: u64,
+    pub line: u64,
     /// Its only group.
-    pub(crate) group: Gid,
-    pub(crate) bytes: Box<[u8]>,
+    pub group: Gid,
+    /// The command.
+    pub bytes: Box<[u8]>,
 }
 
 impl Read {
     /// A line that none of its front's other reads is of. What a front calls its reads counts up from 0.
-    pub(crate) const fn own_line(&self) -> u64 {
+    pub const fn own_line(&self) -> u64 {
         !self.token
     }
 
     /// Its line, among those of all fronts.
-    pub(crate) const fn line(&self) -> (u64, u64) {
+    pub const fn line(&self) -> (u64, u64) {
         (self.front, self.line)
     }
 }
 
 /// What became of a read that was asked for.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub enum Asked {
     /// It is answered, or ordered, or nobody waits for it any more.
     Done,
     /// The application answers it later.
@@ -141,7 +142,7 @@ impl OfGroup {
 }
 
 /// The reads of a node.
-pub(crate) struct Reading {
+pub struct Reading {
     groups: Vec<OfGroup>,
     next_ticket: u64,
     next_number: u64,
@@ -151,18 +152,18 @@ pub(crate) struct Reading {
 
 impl Reading {
     /// No reads of so many groups.
-    pub(crate) fn of(groups: usize) -> Self {
+    pub fn of(groups: usize) -> Self {
         let groups = (0..groups).map(|_| OfGroup::default()).collect();
         Self { groups, next_ticket: 0, next_number: 0, look_at: Time::ZERO }
     }
 
     /// Takes a read in.
-    pub(crate) fn take(&mut self, read: Read, now: Time) {
+    pub fn take(&mut self, read: Read, now: Time) {
         self.groups[read.group.index()].fresh.push(Waits { since: now, read });
     }
 
     /// The ticket of the barrier that the reads which `group` has taken in are to wait for, if it is time to set one.
-    pub(crate) fn begin(&mut self, group: Gid, now: Time) -> Option<Ticket> {
+    pub fn begin(&mut self, group: Gid, now: Time) -> Option<Ticket> {
         let of = &mut self.groups[group.index()];
         let pause = Span(of.takes.unwrap_or_default().0 / SHARE);
         let is_early = of.behind.len() >= BARRIERS_MAX || now.since(of.set_at) < pause;
@@ -178,13 +179,13 @@ impl Reading {
     }
 
     /// Whether reads wait for a barrier to be set.
-    pub(crate) fn is_pressing(&self) -> bool {
+    pub fn is_pressing(&self) -> bool {
         self.groups.iter().any(|of| !of.fresh.is_empty())
     }
 
     /// The barrier of `ticket` is passed, and with it all that were set before, and the replica of `group` has
     /// delivered everything up to `position`.
-    pub(crate) fn passed(&mut self, group: Gid, ticket: Ticket, (position, now): (u64, Time)) {
+    pub fn passed(&mut self, group: Gid, ticket: Ticket, (position, now): (u64, Time)) {
         let of = &mut self.groups[group.index()];
         let Some(at) = of.behind.iter().position(|behind| behind.ticket == ticket) else { return };
         for Behind { since, reads, .. } in of.behind.drain(..=at) {
@@ -196,7 +197,7 @@ impl Reading {
 
     /// Asks the application, which has taken everything of `group` up to `delivered`, for each read that it may
     /// be asked for, in their order: `ask` is given each with a number. Whether anything came of it.
-    pub(crate) fn serve(
+    pub fn serve(
         &mut self,
         group: Gid,
         (delivered, now): (u64, Time),
@@ -233,7 +234,7 @@ impl Reading {
     }
 
     /// What the application was given of `group` with this number, and answers now.
-    pub(crate) fn answered(&mut self, group: Gid, number: u64) -> Option<Read> {
+    pub fn answered(&mut self, group: Gid, number: u64) -> Option<Read> {
         let of = &mut self.groups[group.index()];
         let at = of.given.binary_search_by_key(&number, |(given, _)| *given).ok()?;
         of.given.remove(at).map(|(_, ready)| ready.waits.read)
@@ -241,7 +242,7 @@ impl Reading {
 
     /// What the application was given of `group` with this number has no answer now: it is asked for again, with those of
     /// its line behind it, which must not be answered from an earlier moment. Each is told to `back`.
-    pub(crate) fn put_back(
+    pub fn put_back(
         &mut self,
         group: Gid,
         (number, now): (u64, Time),
@@ -266,7 +267,7 @@ impl Reading {
 
     /// What the application was given of `group` with this number needs a place in the order. Those of its line behind it
     /// are asked for again. Each is told to `back`.
-    pub(crate) fn refused(
+    pub fn refused(
         &mut self,
         group: Gid,
         (number, now): (u64, Time),
@@ -279,7 +280,7 @@ impl Reading {
     }
 
     /// Takes out those that are to be ordered: those that have waited for too long, with all that wait of their lines.
-    pub(crate) fn late(&mut self, now: Time) -> Vec<Read> {
+    pub fn late(&mut self, now: Time) -> Vec<Read> {
         let mut taken = Vec::new();
         if now < self.look_at {
             return taken;
@@ -300,7 +301,7 @@ impl Reading {
     }
 
     /// Whether none waits here.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.groups.iter().all(|of| of.waiting().next().is_none())
     }
 }

@@ -27,8 +27,8 @@ pub mod stream;
 
 pub use envelope::{ClockReport, Envelope, SessionWrite, Stamp};
 pub use executor::{
-    Answer, Awaits, Delivered, ExecutedCommand, ExecutionObserver, Executor, Full, Holds, Limits,
-    LocalRead, OnLocalRead, OnRead, SkipStatus, State, StateHead, Wake, workers,
+    AHEAD_MAX_MS, Answer, Awaits, Delivered, ExecutedCommand, ExecutionObserver, Executor, Full,
+    Holds, Limits, LocalRead, OnLocalRead, OnRead, SkipStatus, State, StateHead, Wake, workers,
 };
 pub use machine::{Corrupt, Machine, Part};
 pub use metrics::{Metric, Metrics};

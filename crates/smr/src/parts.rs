@@ -68,6 +68,11 @@ pub struct Assembly {
 }
 
 impl Assembly {
+    /// What puts an encoded command together that was sent in so many parts.
+    pub fn of(envelope: Envelope, parts: u32, command: &[u8]) -> Self {
+        Self { envelope, parts, bytes: command.len() as u64, sum: crc32c::crc32c(command) }
+    }
+
     /// Bytes of an encoded assembly.
     pub const BYTES: usize = Envelope::BYTES + 16;
     const VERSION: u8 = 6;

@@ -73,8 +73,9 @@ pub const MOVE: &str = "amcast.move";
 /// Ends a move.
 pub const MOVED: &str = "amcast.moved";
 
-/// Keys that are looked at for one command: both shards stand still meanwhile, for a millisecond or so.
-const LOOK_KEYS: usize = if cfg!(test) { 5 } else { 512 };
+/// Keys that are looked at for one command, unless somebody says otherwise: both shards stand still meanwhile, for a
+/// millisecond or so.
+pub(crate) const LOOK_KEYS: usize = if cfg!(test) { 5 } else { 512 };
 
 fn consistency(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
     match args[1..] {
@@ -152,7 +153,7 @@ fn go_on(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
         return Err(Error::new("ERR no keys move between these shards"));
     }
     let (from, to) = (c.index(from), c.index(to));
-    let keys = c.stores[from].take_moving(LOOK_KEYS);
+    let keys = c.stores[from].take_moving(c.move_keys);
     let moved = c.stores[from].moved();
     let target = &mut c.stores[to];
     for entry in keys {

@@ -17,5 +17,7 @@ pub mod places;
 pub mod rate_limited_log;
 pub mod redis;
 
-pub use backend::{Answers, Backend, Busy, CommandFailure, FailureCause, LocalBackend, OnAnswer};
+pub use backend::{
+    Answers, Backend, Busy, CommandFailure, FailureCause, LocalBackend, OnAnswer, SessionWrites,
+};
 pub use clock::Clock;

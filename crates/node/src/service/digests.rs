@@ -14,7 +14,7 @@ const DOUBT_PATIENCE: Span = Span::secs(2);
 const DOUBT_EVERY: Span = Span::secs(1);
 
 /// When this node has digests compared.
-pub(super) struct DigestPace {
+pub struct DigestPace {
     /// From the first change on to the next point; none for no points of this node.
     every: Option<Span>,
     rank: usize,
@@ -26,13 +26,13 @@ pub(super) struct DigestPace {
 
 impl DigestPace {
     /// That of the node of this rank, with a point every so many seconds at most; none if that is 0.
-    pub(super) fn new(rank: usize, shards: usize, every_secs: u64) -> Self {
+    pub fn new(rank: usize, shards: usize, every_secs: u64) -> Self {
         let every = (every_secs > 0).then(|| Span::secs(every_secs));
         Self { every, rank, wanted: vec![None; shards], doubt: None }
     }
 
     /// What this node has to say of the digests of `shard`, if anything.
-    pub(super) fn report<M: Machine>(
+    pub fn report<M: Machine>(
         &mut self,
         now: Time,
         shard: Gid,
@@ -87,7 +87,7 @@ impl DigestPace {
     }
 
     /// Why this node serves nobody, if it is in doubt.
-    pub(super) fn lacks(&self) -> Option<&str> {
+    pub fn lacks(&self) -> Option<&str> {
         self.doubt.as_ref()?.1.as_deref()
     }
 }

@@ -11,6 +11,7 @@ mod watch;
 
 pub use backend::ClusterBackend;
 pub use calls::CallBook;
+pub use digests::DigestPace;
 pub use reads::Reads;
 pub use store::{Hosted, ServiceNode, first_partitions, host_logs, host_store};
 pub use watch::{LOST_AFTER, Lost, Watch, down, forgets, lost};

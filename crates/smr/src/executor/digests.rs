@@ -13,9 +13,9 @@
 //!   ([`Executor::doubt`](super::Executor::doubt)), until a majority comes to be at this point, or has come to be at
 //!   later ones whose slices are all that the shard holds.
 
-use super::{Executor, Head};
-use crate::digest::{self, Difference, Digest, DigestReport};
-use crate::machine::{Machine, Place};
+use super::{Engine, Executor, Head};
+use crate::digest::{self, Difference, Digest, DigestReport, Slice};
+use crate::machine::{Machine, Part, Place};
 use amcast_core::{ClusterShape, Gid, MsgId};
 use std::collections::VecDeque;
 
@@ -222,6 +222,27 @@ impl<M: Machine> Executor<M> {
     pub fn digest_point(&self, shard: Gid) -> Vec<u8> {
         let digests = &self.heads[shard.index()].digests;
         digest::point(digests.doubt.as_ref().map_or(&digests.next, |doubt| &doubt.expects))
+    }
+
+    /// A digest of all that `shard` holds, slice by slice, to compare replicas that have delivered as much. None while
+    /// commands wait there, where the state is on its way, and where threads of their own execute commands.
+    pub fn state_digest(&self, shard: Gid) -> Option<u64> {
+        let Engine::Here(sides) = &self.engine else { return None };
+        if self.cleared || self.lanes.waiting(shard) > 0 {
+            return None;
+        }
+        let (now, part) = (self.heads[shard.index()].now, &sides[shard.index()].part);
+        let (mut sum, mut cursor) = (0, Vec::new());
+        loop {
+            let mut slice = Slice::new(&cursor, now, self.limits.slice_bytes);
+            part.digest(&mut slice);
+            let (of_slice, next) = slice.end();
+            sum = digest::of_words(&[sum, of_slice], &next);
+            if next.is_empty() {
+                return Some(sum);
+            }
+            cursor = next;
+        }
     }
 
     /// What is to be ordered in `shard` as this node's next report of a digest there; none if it has reported all.

@@ -2,9 +2,11 @@
 
 mod failure;
 mod local;
+mod read_your_writes;
 
 pub use failure::{CommandFailure, FailureCause};
 pub use local::LocalBackend;
+pub use read_your_writes::SessionWrites;
 
 use amcast_core::{GroupSet, ServiceAnswer};
 use amcast_smr::SessionWrite;

@@ -4,17 +4,15 @@ mod answers;
 mod bounds;
 mod order;
 mod parts;
-mod read_your_writes;
 mod reroute;
 
 use self::parts::Large;
-use self::read_your_writes::SessionWrites;
 use super::Shared;
 use super::pipeline::Pipeline;
 use super::router::{Lane, Mail, Post};
 use super::unauthenticated::Entrance;
 use super::wire::{OUTPUT_BYTES_CALM, Wire};
-use crate::gateway::backend::Backend;
+use crate::gateway::backend::{Backend, SessionWrites};
 use crate::gateway::clock::Now;
 use amcast_core::{GroupSet, Outcome};
 use amcast_kv::Partitions;

@@ -158,10 +158,8 @@ impl<B: Backend> Connection<B> {
     fn send_assembly(&mut self, large: &Large, cx: &mut Context<'_>, now: Now) -> bool {
         let (request, dst, lane) = (large.request(), large.dst, self.lane.index);
         let envelope = self.envelope_of(request, request, now);
-        let (parts, bytes) = (large.count() as u32, large.body.len() as u64);
-        let sum = crc32c::crc32c(&large.body);
         self.payload.clear();
-        Assembly { envelope, parts, bytes, sum }.encode(&mut self.payload);
+        Assembly::of(envelope, large.count() as u32, &large.body).encode(&mut self.payload);
         let (shared, payload) = (&self.shared, &self.payload);
         let submit =
             || shared.backend.assemble(dst, payload, &large.body, token(lane, request)).is_ok();

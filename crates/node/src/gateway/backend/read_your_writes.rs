@@ -4,21 +4,21 @@ use amcast_core::Outcome;
 use amcast_smr::SessionWrite;
 
 /// The requests that write and are not answered, or were lately.
-#[derive(Default)]
-pub(super) struct SessionWrites {
+#[derive(Default, Debug)]
+pub struct SessionWrites {
     /// Each with the first request that was open when it was sent.
     all: Vec<(SessionWrite, u64)>,
 }
 
 impl SessionWrites {
     /// A request was sent that writes, when all before `open_from` were answered.
-    pub(super) fn sent(&mut self, wrote: SessionWrite, open_from: u64) {
+    pub fn sent(&mut self, wrote: SessionWrite, open_from: u64) {
         self.all.push((wrote, open_from));
     }
 
     /// A request was answered. If it was executed, who sees it sees all of its shard that was
     /// answered before it was sent; if it was not, or nobody knows, no read waits for it.
-    pub(super) fn answered(&mut self, request: u64, outcome: Outcome) {
+    pub fn answered(&mut self, request: u64, outcome: Outcome) {
         let Some(at) = self.all.iter().position(|(w, _)| w.request == request) else { return };
         let (SessionWrite { home, .. }, open_from) = self.all[at];
         if outcome == Outcome::Executed {
@@ -29,7 +29,7 @@ impl SessionWrites {
     }
 
     /// What a read must see that is sent now.
-    pub(super) fn all(&self) -> Vec<SessionWrite> {
+    pub fn all(&self) -> Vec<SessionWrite> {
         self.all.iter().map(|(wrote, _)| *wrote).collect()
     }
 }
