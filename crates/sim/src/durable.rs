@@ -140,6 +140,12 @@ impl SimulatedRun<'_> {
         }
     }
 
+    /// A state that a process goes on from is lost, with its log or without.
+    pub(crate) fn loses_state(&mut self, p: Pid) {
+        self.owes(p);
+        self.procs[p.index()].intact = false;
+    }
+
     /// Of what a process had something is lost: it counts as lost until the process has as much again.
     fn owes(&mut self, p: Pid) {
         let owes = self.ledger.delivered(p);

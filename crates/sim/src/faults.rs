@@ -4,6 +4,7 @@
 //! and none of another.
 
 mod successions;
+mod words;
 
 pub(crate) use successions::has_successions;
 

@@ -10,7 +10,7 @@
 //! The plan of such a run has no multicasts and no barriers: all of them are the host's. Its multicasts are
 //! in the ledger and in the events as in other runs, so that the checkers judge the protocol below it.
 
-use crate::chooser::Choices;
+use crate::chooser::{Choices, Concern};
 use crate::ledger::Breach;
 use crate::process::{HostCast, OwnedInput, SimProcess};
 use crate::run::{RunEvent, RunRecord, RunReport, RunSettings, draw_plan, run_with};
@@ -29,6 +29,9 @@ use core::mem;
 
 /// How often the host may ask for something at one time, before that counts as a loop without an end.
 const POLLS_MAX: u32 = 10_000;
+
+/// How often damage strikes the checkpoint of a node that has a host, and not a record of a process.
+const HOST_DAMAGE_PPM: u64 = 500_000;
 
 /// The replicas of a service on all nodes of a cluster, and what multicasts for them.
 ///
@@ -60,6 +63,15 @@ pub trait Host {
     /// none. Processes with a log learn it right behind their start; their reports before the next
     /// [poll](Host::poll) may be made without knowing of it. Processes without a log do not learn it.
     fn started(&mut self, now: Time, rank: usize, lost_disk: bool) -> Vec<u64>;
+
+    /// The checkpoint of the node of this rank, if it has one, cannot be read any more, which the node finds at its next
+    /// start. Whether it had one: then the others do without what it had.
+    fn damaged(&mut self, _now: Time, _rank: usize) -> bool {
+        false
+    }
+
+    /// The disk of the node of this rank has no room for a checkpoint before `until`.
+    fn full(&mut self, _now: Time, _rank: usize, _until: Time) {}
 
     /// Does what is to be done: after processes took steps, and at the deadline.
     fn poll(&mut self, now: Time, ports: &dyn HostPorts, requests: &mut Vec<HostRequest>);
@@ -207,6 +219,34 @@ impl SimulatedRun<'_> {
             Role::Replica { rank, .. } if self.has_host() => Some(usize::from(rank)),
             _ => None,
         }
+    }
+
+    /// The disk of the node of `p`, if it is one with a host, is full until then.
+    pub(crate) fn fill_host(&mut self, p: Pid, until: Time) {
+        if let (Some(rank), Some(host)) = (self.hosted_rank(p), &mut self.above.host) {
+            host.full(self.now, rank, until);
+        }
+    }
+
+    /// Whether the checkpoint of the node of `p` is damaged in place of a record: not every time, if there is one, and
+    /// if the others of each group know all that is in it.
+    pub(crate) fn damage_host(&mut self, p: Pid) -> bool {
+        let Some(rank) = self.hosted_rank(p) else { return false };
+        let node = self.node_of(p);
+        let has_log = self.entry.capabilities().durability.has_log();
+        if !has_log
+            || !node.iter().all(|&q| self.may_forget(q))
+            || !self.chooser.chance(Concern::Disk, HOST_DAMAGE_PPM)
+        {
+            return false;
+        }
+        let now = self.now;
+        let had_one = self.above.host.as_mut().is_some_and(|host| host.damaged(now, rank));
+        if had_one {
+            node.into_iter().for_each(|q| self.loses_state(q));
+            self.mark("sim-host-checkpoint-damaged");
+        }
+        had_one
     }
 
     /// Every node is about to start for the first time.

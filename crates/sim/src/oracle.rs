@@ -45,10 +45,11 @@ impl SimulatedRun<'_> {
             Fault::Full { p, span } => {
                 let over = self.over(*span);
                 self.node_of(*p).into_iter().for_each(|q| self.disk.fill(q, over));
+                self.fill_host(*p, over);
             }
             Fault::Replace { p, span } => self.strike_replace(*p, *span),
             Fault::Damage { p, ppm } => {
-                if self.may_forget(*p) {
+                if !self.damage_host(*p) && self.may_forget(*p) {
                     self.damage(*p, *ppm);
                 }
             }
