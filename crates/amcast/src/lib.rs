@@ -7,6 +7,9 @@
 //! [`Cluster`](replicate::Cluster), [`Session`](replicate::Session) and [`StateMachine`](smr::StateMachine)); to find the
 //! protocol for a guarantee, at [`choose`]; to see a service of your own under faults, at [`simulate`].
 
+// The machine of an example is simulated here, and names this crate as its users do.
+extern crate self as amcast;
+
 pub use amcast_check as check;
 pub use amcast_core as core;
 pub use amcast_kv as kv;

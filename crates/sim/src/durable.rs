@@ -140,7 +140,7 @@ impl SimulatedRun<'_> {
         }
     }
 
-    /// A state that a process goes on from is lost, with its log or without.
+    /// The checkpoint of a process is lost.
     pub(crate) fn loses_state(&mut self, p: Pid) {
         self.owes(p);
         self.procs[p.index()].intact = false;

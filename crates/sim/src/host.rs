@@ -244,7 +244,6 @@ impl SimulatedRun<'_> {
         let had_one = self.above.host.as_mut().is_some_and(|host| host.damaged(now, rank));
         if had_one {
             node.into_iter().for_each(|q| self.loses_state(q));
-            self.mark("sim-host-checkpoint-damaged");
         }
         had_one
     }

@@ -12,7 +12,7 @@
 //! such as rings of Paxos, which keep a log, or, with one shard, uniform broadcasts. Where the protocol
 //! keeps a log and the cluster is given a directory, the next one there goes on with its data.
 //!
-//! `examples/bank.rs` is a whole program of this kind: accounts in shards, transfers between any of
+//! `examples/bank/` is a whole program of this kind: accounts in shards, transfers between any of
 //! them, and nodes that are killed meanwhile.
 
 mod node;

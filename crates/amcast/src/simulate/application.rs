@@ -1,33 +1,53 @@
 //! The executor of the services as the application of a simulated node: what production runs, without its threads
 //! and clocks.
 
-use super::Simulated;
-use amcast_core::{Gid, MsgId, Span, Time};
-use amcast_smr::application::{Application, Command, Figures, TellAnswer};
-use amcast_smr::{ClockReport, Executor, Full, Limits, Stamp, State};
+use super::time::{MILLISECOND, stretched};
+use super::{Shape, Simulated};
+use amcast_core::{ClusterShape, Gid, GroupSet, MsgId, Time};
+use amcast_node::service::DigestPace;
+use amcast_smr::application::{Application, Command, Figures, Peeked, TellAnswer};
+use amcast_smr::{ClockReport, Executor, Full, Limits, LocalRead, SessionWrite, Stamp, State};
 use std::io::Read;
 
-/// How often a node has its clock reported in each shard, by its own time.
+/// How often a node has its clock reported in each shard, by the time that passes.
 const REPORT_EVERY_MS: u64 = 2_000;
 
 /// The same as long as a majority has not reported.
 const REPORT_FIRST_MS: u64 = 100;
 
+/// From a change on how long it takes to the next digest point of its shard at most, in seconds.
+const DIGEST_SECS: u64 = 5;
+
+/// Bytes of the part of a shard that a digest covers: small, so that several make a whole.
+const SLICE_BYTES: usize = 1024;
+
 /// One node's shards.
 pub(super) struct SimApplication<M: Simulated> {
     executor: Executor<M>,
-    /// When the clock was reported in each shard, by that clock.
-    reported_ms: Vec<Option<u64>>,
+    groups: GroupSet,
+    /// When the clock was reported in each shard.
+    reported: Vec<Option<Time>>,
+    digests: Option<DigestPace>,
 }
 
 impl<M: Simulated> SimApplication<M> {
-    /// Empty shards, each with so many replicas; these report their clocks if `reports`.
-    pub(super) fn new(shards: usize, replicas: usize, reports: bool) -> Self {
-        let mut executor = Executor::new(M::over(shards), shards, Limits::default());
-        if reports {
-            executor.bound_time(replicas);
-        }
-        Self { executor, reported_ms: vec![None; shards] }
+    /// Empty shards of the node of this rank, where nodes report their clocks and digests.
+    pub(super) fn new(shape: &Shape, reports: Option<(ClusterShape, usize)>) -> Self {
+        let shards = shape.shards;
+        let limits = Limits { slice_bytes: SLICE_BYTES, ..Limits::default() };
+        let mut executor = Executor::new(M::over(shape), shards, limits);
+        let digests = reports.map(|(cluster, rank)| {
+            executor.bound_time(cluster.replicas());
+            executor.compare_digests(cluster, rank);
+            DigestPace::new(rank, shards, DIGEST_SECS)
+        });
+        let groups = GroupSet::first(shards);
+        Self { executor, groups, reported: vec![None; shards], digests }
+    }
+
+    /// Its shards.
+    pub(super) const fn groups(&self) -> GroupSet {
+        self.groups
     }
 
     /// Whether gateways may be served.
@@ -36,29 +56,31 @@ impl<M: Simulated> SimApplication<M> {
     }
 
     /// What the node, whose clocks say this, has ordered in `group`, if that is due.
-    pub(super) fn report(&mut self, said: Stamp, group: Gid) -> Option<Vec<u8>> {
+    pub(super) fn report(&mut self, now: Time, said: Stamp, group: Gid) -> Option<Vec<u8>> {
         let pause_ms = if self.knows_time() { REPORT_EVERY_MS } else { REPORT_FIRST_MS };
-        let last = &mut self.reported_ms[group.index()];
-        if last.is_some_and(|last| said.host_ms < last + pause_ms) {
-            return None;
+        let last = &mut self.reported[group.index()];
+        if last.is_none_or(|last| now.since(last).0 >= pause_ms * MILLISECOND.0) {
+            *last = Some(now);
+            return Some(ClockReport(said).encode().to_vec());
         }
-        *last = Some(said.host_ms);
-        Some(ClockReport(said).encode().to_vec())
+        self.digests.as_mut()?.report(stretched(now), group, &mut self.executor)
+    }
+
+    /// Answers a read from what is executed, if that includes what its client wrote.
+    pub(super) fn peek_here(
+        &mut self,
+        read: (GroupSet, &[u8]),
+        written: &[SessionWrite],
+        answer: &mut Vec<u8>,
+    ) -> LocalRead {
+        self.executor.peek(0, read, written, answer)
+    }
+
+    /// How far the state of `group` goes, and a digest of it; none while commands wait there.
+    pub(super) fn state_digest(&self, group: Gid) -> Option<(u64, u64)> {
+        Some((self.executor.delivered(group), self.executor.state_digest(group)?))
     }
 }
-
-/// A simulated node's clocks at a moment.
-pub(super) fn stamp_at(now: Time) -> Stamp {
-    let ms = BEGIN_MS + now.0 / MILLISECOND.0;
-    Stamp { wall_ms: ms, host_ms: ms }
-}
-
-/// How much simulated time counts as a millisecond of the service's: so little that its timeouts pass in runs that are
-/// short.
-pub(super) const MILLISECOND: Span = Span::micros(5);
-
-/// What clocks say when a run begins.
-const BEGIN_MS: u64 = 1_000_000;
 
 impl<M: Simulated> Application for SimApplication<M> {
     type State = State<M>;
@@ -73,6 +95,20 @@ impl<M: Simulated> Application for SimApplication<M> {
 
     fn differs(&self) -> Option<&str> {
         self.executor.differs()
+    }
+
+    fn can_peek(&self) -> bool {
+        true
+    }
+
+    fn peek(&mut self, group: Gid, number: u64, command: &[u8], answer: &mut Vec<u8>) -> Peeked {
+        match self.executor.peek_one(group, number, command, answer) {
+            LocalRead::Answered(outcome) => Peeked::Answered(outcome),
+            LocalRead::Later => Peeked::Later,
+            LocalRead::NotYet => Peeked::NotYet,
+            LocalRead::Busy => Peeked::Busy,
+            LocalRead::Never => Peeked::Never,
+        }
     }
 
     fn applied(&self, group: Gid) -> u64 {
@@ -96,7 +132,8 @@ impl<M: Simulated> Application for SimApplication<M> {
     }
 
     fn read(groups: usize, from: &mut dyn Read) -> Result<Self::State, String> {
-        State::read(&M::over(groups), groups, from).map_err(|e| e.to_string())
+        let shape = Shape { shards: groups, mutant: None };
+        State::read(&M::over(&shape), groups, from).map_err(|e| e.to_string())
     }
 
     fn state_delivered(state: &Self::State, group: Gid) -> u64 {

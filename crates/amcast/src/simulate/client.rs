@@ -1,11 +1,14 @@
 //! Clients with one call at a time, each at a gateway that asks nodes in turn, and the history of what they saw.
 
-use super::application::{MILLISECOND, stamp_at};
-use super::node::ClientRequest;
-use super::{Call, Returned, Workload};
+use super::clocks::HostClock;
+use super::node::{ClientRequest, HowRead};
+use super::time::MILLISECOND;
+use super::{ApartCall, Call, ReadLevel, Returned, Workload};
 use amcast_core::rng::Rng;
-use amcast_core::{GroupSet, ServiceAnswer, Span, Time};
-use amcast_smr::{Envelope, Stamp};
+use amcast_core::{GroupSet, Outcome, ServiceAnswer, Span, Time};
+use amcast_node::gateway::SessionWrites;
+use amcast_smr::parts::{Assembly, CommandPart, KEPT};
+use amcast_smr::{Envelope, SessionWrite, Stamp};
 use std::fmt::Write;
 
 /// How long a gateway waits for an answer before it hands the same command in at the next node.
@@ -17,10 +20,16 @@ const GIVE_UP_AFTER: Span = Span(15_000 * MILLISECOND.0);
 /// The longest pauses of a client between two calls, one of which is drawn: calls come fast, or in all of a run.
 const PAUSES_MAX: [Span; 3] = [Span::micros(400), Span::millis(4), Span::millis(20)];
 
-/// What clients called and got back, as lines of a history.
+/// Bytes of a command that fit into a message of a simulated gateway: a larger one is sent in parts of this size.
+const MESSAGE_BYTES: usize = 96;
+
+/// What clients called and got back.
 #[derive(Default)]
 pub(super) struct CallLines {
+    /// As lines of a history.
     pub(super) lines: String,
+    /// The calls that the workload judges by itself.
+    pub(super) apart: Vec<ApartCall>,
 }
 
 impl CallLines {
@@ -29,25 +38,37 @@ impl CallLines {
     }
 }
 
+/// A command that is on its way in parts.
+struct Large {
+    /// The request of its first part.
+    first: u64,
+    /// Parts that are kept.
+    kept: u64,
+}
+
 /// A call that has not returned.
 struct OpenCall {
     call: Call,
     /// The client's name in the history, and the number of the call.
     name: String,
     number: u64,
+    /// Its place among the calls that the workload judges by itself, if it is one.
+    apart: Option<usize>,
     since: Time,
     asked_at: Time,
     /// The node that was asked last, by rank.
     node: usize,
     request: u64,
     payload: Vec<u8>,
+    how: HowRead,
+    large: Option<Large>,
 }
 
 /// What a client does next.
 enum Stage {
     /// It calls again then.
     Idle(Time),
-    Waits(OpenCall),
+    Waits(Box<OpenCall>),
     Done,
 }
 
@@ -57,42 +78,59 @@ pub(super) struct Sent {
     pub(super) of: ClientRequest,
     pub(super) dst: GroupSet,
     pub(super) payload: Vec<u8>,
+    pub(super) how: HowRead,
 }
 
-/// A client, and its session at a gateway.
-pub(super) struct SimClient {
+/// A client, its connection, and its session at a gateway.
+pub(super) struct SimClient<W> {
     index: usize,
+    workload: W,
+    level: ReadLevel,
     /// A client whose call did not return calls no more: another one of that session does.
     names: u64,
     is_named: bool,
+    /// A connection that ends with its node is followed by another one, with a session of its own.
+    connections: u64,
+    /// The node of the gateway, and its incarnation.
+    home: (usize, Option<u32>),
+    written: SessionWrites,
     calls: u64,
     calls_max: u64,
     request: u64,
-    /// What its stamps say beside the right time, in milliseconds, modulo 2^64.
-    ahead_ms: u64,
+    clock: HostClock,
     nodes: usize,
     pause_max: Span,
     rng: Rng,
     stage: Stage,
 }
 
-impl SimClient {
-    pub(super) fn new(index: usize, calls_max: u64, nodes: usize, mut rng: Rng) -> Self {
+impl<W: Workload> SimClient<W> {
+    pub(super) fn new(
+        (index, workload): (usize, W),
+        (level, clock): (ReadLevel, HostClock),
+        calls_max: u64,
+        nodes: usize,
+        mut rng: Rng,
+    ) -> Self {
         let pause_max = PAUSES_MAX[rng.below(PAUSES_MAX.len() as u64) as usize];
         let first = Time(rng.below(pause_max.0));
-        let stage = Stage::Idle(first);
         Self {
             index,
+            workload,
+            level,
             names: 0,
             is_named: false,
+            connections: 0,
+            home: (index % nodes, None),
+            written: SessionWrites::default(),
             calls: 0,
             calls_max,
             request: 0,
-            ahead_ms: 0,
+            clock,
             nodes,
             pause_max,
             rng,
-            stage,
+            stage: Stage::Idle(first),
         }
     }
 
@@ -111,29 +149,34 @@ impl SimClient {
     }
 
     /// Reads all keys at the node of this rank: what each node has is looked at in the end.
-    pub(super) fn look<W: Workload>(
-        &mut self,
-        (now, node): (Time, usize),
-        workload: &mut W,
-        lines: &mut CallLines,
-    ) -> Sent {
+    pub(super) fn look(&mut self, (now, node): (Time, usize), lines: &mut CallLines) -> Sent {
         self.calls_max += 1;
-        let call = workload.last();
-        self.call((now, node), call, lines)
+        let call = self.workload.last();
+        self.call((now, node), call, HowRead::Ordered, lines)
     }
 
-    fn stamp(&self, now: Time) -> Stamp {
-        let right = stamp_at(now);
-        Stamp { host_ms: right.host_ms.wrapping_add(self.ahead_ms), ..right }
+    /// The incarnations of the nodes that live, by rank. A client whose reads are answered by the node of its gateway goes
+    /// with it: another one comes then, at a node that lives.
+    pub(super) fn connect(&mut self, now: Time, lives: &[Option<u32>]) {
+        let (node, life) = self.home;
+        if self.level != ReadLevel::Sequential || life.is_some() && lives[node] == life {
+            return;
+        }
+        let nodes = (0..self.nodes).map(|i| (node + i) % self.nodes);
+        let Some(next) = nodes.into_iter().find(|n| lives[*n].is_some()) else { return };
+        self.home = (next, lives[next]);
+        if life.is_some() {
+            (self.names, self.is_named, self.written) =
+                (self.names + 1, false, SessionWrites::default());
+            self.connections += 1;
+            if matches!(self.stage, Stage::Waits(_)) {
+                self.pause(now);
+            }
+        }
     }
 
     /// Does what is due.
-    pub(super) fn poll<W: Workload>(
-        &mut self,
-        now: Time,
-        workload: &mut W,
-        lines: &mut CallLines,
-    ) -> Option<Sent> {
+    pub(super) fn poll(&mut self, now: Time, lines: &mut CallLines) -> Option<Sent> {
         if self.deadline().is_none_or(|at| at > now) {
             return None;
         }
@@ -141,18 +184,31 @@ impl SimClient {
             Stage::Done => None,
             Stage::Idle(_) if self.calls == self.calls_max => None,
             Stage::Idle(_) => {
-                let call = workload.next(&mut self.rng);
-                let node = self.rng.below(self.nodes as u64) as usize;
-                Some(self.call((now, node), call, lines))
+                let call = self.workload.next(&mut self.rng);
+                let drawn = self.rng.below(self.nodes as u64) as usize;
+                let is_single = call.dst.len() == 1;
+                let (node, how) = match self.level {
+                    ReadLevel::Sequential if call.read_only => {
+                        (self.home.0, HowRead::Here(self.written.all()))
+                    }
+                    ReadLevel::Sequential => (self.home.0, HowRead::Ordered),
+                    ReadLevel::Index if call.read_only && is_single => (drawn, HowRead::Index),
+                    ReadLevel::Index | ReadLevel::Ordered => (drawn, HowRead::Ordered),
+                };
+                Some(self.call((now, node), call, how, lines))
             }
             Stage::Waits(open) if now.since(open.since) >= GIVE_UP_AFTER => {
                 // Nobody knows what became of it.
+                self.written.answered(open.request, Outcome::Unknown);
                 (self.names, self.is_named) = (self.names + 1, false);
                 self.pause(now);
                 None
             }
             Stage::Waits(mut open) => {
-                (open.node, open.asked_at) = ((open.node + 1) % self.nodes, now);
+                open.asked_at = now;
+                if !matches!(open.how, HowRead::Here(_)) {
+                    open.node = (open.node + 1) % self.nodes;
+                }
                 let sent = self.sent(&open);
                 self.stage = Stage::Waits(open);
                 Some(sent)
@@ -164,90 +220,172 @@ impl SimClient {
         self.stage = Stage::Idle(Time(now.0 + self.rng.below(self.pause_max.0)));
     }
 
-    fn sent(&self, open: &OpenCall) -> Sent {
-        let of = ClientRequest { client: self.index, request: open.request };
-        Sent { node: open.node, of, dst: open.call.dst, payload: open.payload.clone() }
+    fn session(&self) -> u64 {
+        self.connections << 16 | (self.index as u64 + 1)
     }
 
-    fn call(&mut self, (now, node): (Time, usize), call: Call, lines: &mut CallLines) -> Sent {
+    fn sent(&self, open: &OpenCall) -> Sent {
+        let of = ClientRequest { client: self.index, request: open.request };
+        let is_part =
+            open.large.as_ref().is_some_and(|large| open.request < large.first + parts(&open.call));
+        let home = open.call.dst.lowest().map(GroupSet::one).filter(|_| is_part);
+        let dst = home.unwrap_or(open.call.dst);
+        Sent { node: open.node, of, dst, payload: open.payload.clone(), how: open.how.clone() }
+    }
+
+    fn call(
+        &mut self,
+        (now, node): (Time, usize),
+        call: Call,
+        how: HowRead,
+        lines: &mut CallLines,
+    ) -> Sent {
         self.calls += 1;
         let (name, number) = (format!("c{}.{}", self.index, self.names), self.calls);
-        if !std::mem::replace(&mut self.is_named, true) {
-            lines.line(format_args!(r#"{{"ev":"process","p":"{name}","groups":[]}}"#));
+        let mut apart = None;
+        if call.is_apart {
+            apart = Some(lines.apart.len());
+            let op = call.op.clone();
+            lines.apart.push(ApartCall { op, called: now, returned: None });
+        } else if !call.op.is_empty() {
+            if !std::mem::replace(&mut self.is_named, true) {
+                lines.line(format_args!(r#"{{"ev":"process","p":"{name}","groups":[]}}"#));
+            }
+            let op = serde_json::Value::from(&*call.op);
+            let at = now.0;
+            lines.line(format_args!(
+                r#"{{"ev":"call","t":{at},"p":"{name}","m":"{name}:{number}","op":{op}}}"#
+            ));
         }
-        let op = serde_json::Value::from(&*call.op);
-        let at = now.0;
-        lines.line(format_args!(
-            r#"{{"ev":"call","t":{at},"p":"{name}","m":"{name}:{number}","op":{op}}}"#
-        ));
-        let open = OpenCall {
+        let open = Box::new(OpenCall {
             call,
             name,
             number,
+            apart,
             since: now,
             asked_at: now,
             node,
             request: 0,
             payload: Vec::new(),
-        };
+            how,
+            large: None,
+        });
         self.request_anew(now, open)
     }
 
     /// Sends a call as a new request.
-    fn request_anew(&mut self, now: Time, mut open: OpenCall) -> Sent {
+    fn request_anew(&mut self, now: Time, mut open: Box<OpenCall>) -> Sent {
+        let is_large = !open.call.read_only && open.call.body.len() > MESSAGE_BYTES;
+        open.large = is_large.then_some(Large { first: self.request + 1, kept: 0 });
+        self.next_request(now, open)
+    }
+
+    /// Sends the next message of a call: the command, a part of it, or what puts the parts together.
+    fn next_request(&mut self, now: Time, mut open: Box<OpenCall>) -> Sent {
         self.request += 1;
         (open.request, open.asked_at) = (self.request, now);
-        let envelope = Envelope {
-            session: self.index as u64 + 1,
-            request: self.request,
-            open_from: self.request,
-            stamp: self.stamp(now),
-            read_only: open.call.read_only,
+        let (session, request, stamp) = (self.session(), self.request, self.clock.stamp(now));
+        let open_from = match &open.large {
+            Some(large) if large.kept < parts(&open.call) => large.first,
+            _ => request,
         };
+        let read_only = open.call.read_only;
+        let envelope = Envelope { session, request, open_from, stamp, read_only };
         open.payload.clear();
-        envelope.encode(&mut open.payload);
-        open.payload.extend_from_slice(&open.call.body);
+        let mut writes = !read_only;
+        match &open.large {
+            None => {
+                envelope.encode(&mut open.payload);
+                open.payload.extend_from_slice(&open.call.body);
+            }
+            Some(Large { kept, .. }) if *kept < parts(&open.call) => {
+                writes = false;
+                let mut chunks = open.call.body.chunks(MESSAGE_BYTES);
+                let bytes = chunks.nth(*kept as usize).expect("there are as many");
+                CommandPart { envelope, bytes }.encode(&mut open.payload);
+            }
+            Some(_) => {
+                let parts = parts(&open.call) as u32;
+                Assembly::of(envelope, parts, &open.call.body).encode(&mut open.payload);
+            }
+        }
+        if writes && let Some(home) = open.call.dst.lowest() {
+            let Stamp { host_ms, .. } = stamp;
+            self.written.sent(SessionWrite { home, request, host_ms }, request);
+        }
         let sent = self.sent(&open);
         self.stage = Stage::Waits(open);
         sent
     }
 
     /// Takes an answer; what it sends then.
-    pub(super) fn answered<W: Workload>(
+    pub(super) fn answered(
         &mut self,
         now: Time,
         request: u64,
         answer: &ServiceAnswer<'_>,
-        (workload, lines): (&W, &mut CallLines),
+        lines: &mut CallLines,
     ) -> Option<Sent> {
         let is_mine = matches!(&self.stage, Stage::Waits(open) if open.request == request);
         if !is_mine {
             return None;
         }
-        let Stage::Waits(open) = std::mem::replace(&mut self.stage, Stage::Done) else {
+        let Stage::Waits(mut open) = std::mem::replace(&mut self.stage, Stage::Done) else {
             return None;
         };
-        match workload.returned(answer) {
-            Returned::Out(out) => {
-                let (out, at, name) = (serde_json::Value::from(out), now.0, &open.name);
-                let number = open.number;
-                lines.line(format_args!(
-                    r#"{{"ev":"return","t":{at},"p":"{name}","m":"{name}:{number}","out":{out}}}"#
-                ));
-                self.pause(now);
-                None
-            }
+        self.written.answered(request, answer.outcome);
+        let count = parts(&open.call);
+        if let Some(large) = open.large.as_mut().filter(|large| large.kept < count)
+            && *answer.bytes == *KEPT
+        {
+            large.kept += 1;
+            return Some(self.next_request(now, open));
+        }
+        // As long as its assembly was not sent, a command is surely not executed.
+        let is_part = open.large.as_ref().is_some_and(|large| large.kept < count);
+        match self.workload.returned(&open.call, answer) {
+            Returned::Out(_) | Returned::Unknown if is_part => self.ends(now, &open, "ERR", lines),
+            Returned::Out(out) => self.ends(now, &open, &out, lines),
             Returned::Unknown => {
                 (self.names, self.is_named) = (self.names + 1, false);
                 self.pause(now);
                 None
             }
-            Returned::Again { now_ms } => {
+            Returned::Again { now_ms, call } => {
                 if let Some(now_ms) = now_ms {
-                    self.ahead_ms = now_ms.wrapping_sub(stamp_at(now).host_ms);
+                    self.clock.refused(now, now_ms);
+                }
+                if let Some(call) = call {
+                    open.call = call;
                 }
                 Some(self.request_anew(now, open))
             }
         }
     }
+
+    /// A call has returned.
+    fn ends(
+        &mut self,
+        now: Time,
+        open: &OpenCall,
+        out: &str,
+        lines: &mut CallLines,
+    ) -> Option<Sent> {
+        if let Some(apart) = open.apart {
+            lines.apart[apart].returned = Some((now, out.to_string()));
+        } else if !open.call.op.is_empty() {
+            let (out, at, name) = (serde_json::Value::from(out), now.0, &open.name);
+            let number = open.number;
+            lines.line(format_args!(
+                r#"{{"ev":"return","t":{at},"p":"{name}","m":"{name}:{number}","out":{out}}}"#
+            ));
+        }
+        self.pause(now);
+        None
+    }
+}
+
+/// How many parts a large command has.
+fn parts(call: &Call) -> u64 {
+    call.body.len().div_ceil(MESSAGE_BYTES) as u64
 }

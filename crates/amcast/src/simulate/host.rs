@@ -1,9 +1,10 @@
 //! All nodes and clients of a simulated cluster: the driver of the replicas above the simulated processes.
 
-use super::Workload;
 use super::client::{CallLines, Sent, SimClient};
+use super::clocks::Clocks;
 use super::mutant::ServiceMutant;
-use super::node::{ClientRequest, Cut, HandedIn, ServiceReply, SimNode, Transfer};
+use super::node::{Asker, ClientRequest, Cut, HandedIn, HowRead, ServiceReply, SimNode, Transfer};
+use super::{ReadLevel, SeenCalls, Workload};
 use amcast_check::{History, PropertyVerdict};
 use amcast_core::rng::Rng;
 use amcast_core::step::Ticket;
@@ -62,8 +63,11 @@ pub struct ServiceRun {
 /// What a run leaves behind.
 #[derive(Default)]
 struct Left {
-    lines: CallLines,
+    calls: CallLines,
     counts: BTreeMap<&'static str, u64>,
+    level: ReadLevel,
+    /// How far the state of each shard goes at the end, and its digest, of the nodes that live, with their ranks.
+    states: Vec<(usize, Vec<(u64, u64)>)>,
 }
 
 /// Makes the host of a run.
@@ -124,15 +128,20 @@ impl<W: Workload + 'static> Simulation<'_, W> {
             Box::new(ServiceHost::new(self, Rc::clone(&left)))
         };
         let report = run(&factory)?;
-        let Left { lines: CallLines { lines }, counts } = std::mem::take(&mut *left.borrow_mut());
-        let findings = judge(&(self.workload)(), &lines);
+        let left = std::mem::take(&mut *left.borrow_mut());
+        let mut findings = judge(&(self.workload)(), &left);
+        // Of a run that did not settle some nodes may be behind.
+        if report.settled() {
+            findings.extend(compare(&left.states));
+        }
+        let Left { calls: CallLines { lines, .. }, counts, .. } = left;
         Ok(ServiceRun { report, lines, findings, counts })
     }
 }
 
-fn judge<W: Workload>(workload: &W, lines: &str) -> Vec<Finding> {
+fn judge<W: Workload>(workload: &W, left: &Left) -> Vec<Finding> {
     let mut history = History::new();
-    for line in lines.lines() {
+    for line in left.calls.lines.lines() {
         if let Err(e) = history.push_line(line) {
             return vec![Finding { what: "history", says: e.to_string() }];
         }
@@ -143,7 +152,23 @@ fn judge<W: Workload>(workload: &W, lines: &str) -> Vec<Finding> {
         PropertyVerdict::Violated(why) => Some(Finding { what, says: why.to_string() }),
         PropertyVerdict::Impossible(why) => Some(Finding { what, says: why }),
     };
-    workload.judge(&history).into_iter().filter_map(wrong).collect()
+    let seen = SeenCalls { history: &history, apart: &left.calls.apart, level: left.level };
+    workload.judge(&seen).into_iter().filter_map(wrong).collect()
+}
+
+fn positions(state: Vec<(u64, u64)>) -> Vec<u64> {
+    state.into_iter().map(|(position, _)| position).collect()
+}
+
+/// Whether all nodes that live hold the same in the end.
+fn compare(states: &[(usize, Vec<(u64, u64)>)]) -> Option<Finding> {
+    let ((first, of_first), others) = states.split_first()?;
+    let (other, of_other) = others.iter().find(|(_, state)| state != of_first)?;
+    let says = format!(
+        "at the end the nodes of rank {first} and {other} hold other states, shard by shard (position, digest): \
+         {of_first:?} and {of_other:?}"
+    );
+    Some(Finding { what: "one state", says })
 }
 
 /// What is due in the service.
@@ -182,8 +207,7 @@ const PATIENCE: Span = Span::secs(1);
 struct ServiceHost<W: Workload> {
     cluster: ClusterShape,
     nodes: Vec<SimNode<W::Machine>>,
-    clients: Vec<SimClient>,
-    workload: W,
+    clients: Vec<SimClient<W>>,
     /// The processes that multicast what clients ask for, where replicas do not.
     gateways: Vec<Pid>,
     /// What they multicast, and for whom.
@@ -197,6 +221,7 @@ struct ServiceHost<W: Workload> {
     /// When all clients had made their calls.
     done_at: Option<Time>,
     wrong: Option<String>,
+    mutant: Option<ServiceMutant>,
     left: Rc<RefCell<Left>>,
 }
 
@@ -207,18 +232,26 @@ impl<W: Workload> ServiceHost<W> {
         let can = entry.capabilities();
         let (has_log, multicasts) = (can.durability.has_log(), can.senders == Senders::Replicas);
         let ranks = 0..cluster.replicas();
-        let node = |rank| SimNode::new(cluster, rank, has_log, multicasts, service.mutant);
         let mut rng = Rng::stream(seed, "service");
-        let client = |index| {
-            let own = Rng::new(rng.word());
-            SimClient::new(index, service.calls, cluster.replicas(), own)
+        let reads_by_index = can.read_index && multicasts;
+        let may = (reads_by_index, workload().reads_here());
+        let level = ReadLevel::draw(may, service.mutant, &mut rng);
+        let clocks = Clocks::draw(cluster.replicas(), service.clients, multicasts, &mut rng);
+        let node = |rank: usize| {
+            SimNode::new(cluster, (rank, clocks.nodes[rank]), has_log, multicasts, service.mutant)
+        };
+        left.borrow_mut().level = level;
+        let client = |index: usize| {
+            let (own, of) = (Rng::new(rng.word()), (level, clocks.gateways[index]));
+            let mut mine = workload();
+            mine.begin(level);
+            SimClient::new((index, mine), of, service.calls, cluster.replicas(), own)
         };
         let clients = (0..service.clients).map(client).collect();
         let mut it = Self {
             cluster,
             nodes: ranks.clone().map(node).collect(),
             clients,
-            workload: workload(),
             gateways: cluster.pids().filter(|p| cluster.group_of(*p).is_none()).collect(),
             asked: BTreeMap::new(),
             multicasts: 0,
@@ -228,6 +261,7 @@ impl<W: Workload> ServiceHost<W> {
             looks: ranks.collect(),
             done_at: None,
             wrong: None,
+            mutant: service.mutant,
             left,
         };
         it.after(Time::ZERO, LOOK_EVERY, Due::Look);
@@ -257,19 +291,19 @@ impl<W: Workload> ServiceHost<W> {
 
     fn due(&mut self, now: Time, due: Due, requests: &mut Vec<HostRequest>) {
         match due {
-            Due::HandIn(Sent { node, of, dst, payload }) => {
-                let command = HandedIn { of, dst, payload };
-                match self.gateways.is_empty() {
-                    true => self.nodes[node].hand_in(command),
+            Due::HandIn(Sent { node, of, dst, payload, how }) => {
+                let is_here = self.gateways.is_empty() || matches!(how, HowRead::Here(_));
+                let command = HandedIn { of, dst, payload, how };
+                match is_here {
+                    true => self.nodes[node].hand_in(now, command),
                     false => self.multicast(node, command, requests),
                 }
             }
             Due::Reply(to, ServiceReply { outcome, bytes, .. }) => {
                 let answer = ServiceAnswer::borrowed(outcome, &bytes);
-                let Self { clients, workload, left, .. } = self;
+                let Self { clients, left, .. } = self;
                 let mut left = left.borrow_mut();
-                let with = (&*workload, &mut left.lines);
-                let sent = clients[to.client].answered(now, to.request, &answer, with);
+                let sent = clients[to.client].answered(now, to.request, &answer, &mut left.calls);
                 drop(left);
                 self.send(now, sent);
             }
@@ -322,7 +356,7 @@ impl<W: Workload> ServiceHost<W> {
         node.round(now, ports, requests, &mut replies);
         self.replied(now, rank, replies);
         self.look_for_state(now, rank);
-        if self.nodes[rank].is_checkpoint_due() {
+        if self.nodes[rank].is_checkpoint_due(now) {
             self.nodes[rank].begin_checkpoint();
             let number = self.nodes[rank].running.as_ref().map_or(0, |running| running.saves);
             let delay = self.delay();
@@ -337,9 +371,10 @@ impl<W: Workload> ServiceHost<W> {
     /// Sends the answers of a node to the gateways that asked.
     fn replied(&mut self, now: Time, rank: usize, replies: Vec<ServiceReply>) {
         for reply in replies {
-            let asked_by = match self.gateways.is_empty() {
-                true => self.nodes[rank].asked_by(reply.msg),
-                false => self.asked.get(&reply.msg).copied(),
+            let asked_by = match reply.asker {
+                Asker::Client(of) => Some(of),
+                Asker::Message(msg) if self.gateways.is_empty() => self.nodes[rank].asked_by(msg),
+                Asker::Message(msg) => self.asked.get(&msg).copied(),
             };
             if let Some(to) = asked_by {
                 let delay = self.delay();
@@ -350,7 +385,7 @@ impl<W: Workload> ServiceHost<W> {
 
     /// Has a client of the protocol multicast a command: a gateway of clusters in which replicas do not.
     fn multicast(&mut self, gateway: usize, command: HandedIn, requests: &mut Vec<HostRequest>) {
-        let HandedIn { of, dst, payload } = command;
+        let HandedIn { of, dst, payload, .. } = command;
         let p = self.gateways[gateway % self.gateways.len()];
         self.multicasts += 1;
         let seq = self.multicasts;
@@ -444,6 +479,7 @@ impl<W: Workload> ServiceHost<W> {
         }
         let most = 200 + self.rng.below(3_000) as usize;
         let Some(is_whole) = self.nodes[save.rank].write_checkpoint(most) else { return };
+        let is_whole = is_whole || self.mutant == Some(ServiceMutant::UnfinishedCheckpoint);
         let delay = self.delay();
         self.after(now, delay, if is_whole { Due::Durable(save) } else { Due::Write(save) });
     }
@@ -465,10 +501,18 @@ impl<W: Workload> ServiceHost<W> {
         }
         self.looks.retain(lives);
         if let Some(node) = self.looks.pop() {
-            let Self { clients, workload, left, .. } = self;
-            let sent = clients[0].look((now, node), workload, &mut left.borrow_mut().lines);
+            let Self { clients, left, .. } = self;
+            let sent = clients[0].look((now, node), &mut left.borrow_mut().calls);
             self.send(now, Some(sent));
         }
+    }
+}
+
+impl<W: Workload> Drop for ServiceHost<W> {
+    fn drop(&mut self) {
+        let states = self.nodes.iter().enumerate();
+        let states = states.filter_map(|(rank, node)| Some((rank, node.states()?)));
+        self.left.borrow_mut().states = states.collect();
     }
 }
 
@@ -476,7 +520,7 @@ impl<W: Workload> Host for ServiceHost<W> {
     fn deliver(&mut self, now: Time, p: Pid, delivery: Delivery, payload: &[u8]) {
         let Some(rank) = self.rank(p) else { return };
         let mut replies = Vec::new();
-        self.nodes[rank].deliver(p, delivery, payload, &mut replies);
+        self.nodes[rank].deliver(now, p, (delivery, payload), &mut replies);
         self.replied(now, rank, replies);
     }
 
@@ -488,7 +532,23 @@ impl<W: Workload> Host for ServiceHost<W> {
         }
     }
 
-    fn passed(&mut self, _: Time, _: Pid, _: Ticket) {}
+    fn passed(&mut self, now: Time, p: Pid, ticket: Ticket) {
+        if let Some(rank) = self.rank(p) {
+            self.nodes[rank].passed(now, p, ticket);
+        }
+    }
+
+    fn damaged(&mut self, _: Time, rank: usize) -> bool {
+        let node = &mut self.nodes[rank];
+        node.is_damaged = node.checkpoint.is_some();
+        node.is_damaged
+    }
+
+    fn full(&mut self, _: Time, rank: usize, until: Time) {
+        if self.nodes[rank].fill_disk(until) {
+            self.count("checkpoints without room");
+        }
+    }
 
     fn capture(&mut self, _: Time, p: Pid) -> u64 {
         let running = self.rank(p).and_then(|rank| self.nodes[rank].running.as_ref());
@@ -504,11 +564,17 @@ impl<W: Workload> Host for ServiceHost<W> {
     }
 
     fn crashed(&mut self, _: Time, rank: usize) {
-        self.count("crashes");
+        let running = self.nodes[rank].running.as_ref();
+        if running.is_some_and(|running| running.saving.is_some()) {
+            self.count("checkpoints broken off");
+        }
         self.nodes[rank].crash();
     }
 
     fn started(&mut self, now: Time, rank: usize, lost_disk: bool) -> Vec<u64> {
+        if self.nodes[rank].is_damaged {
+            self.count("checkpoints that cannot be read");
+        }
         match self.nodes[rank].start(now, lost_disk) {
             Ok(positions) => positions,
             Err(why) => {
@@ -525,9 +591,11 @@ impl<W: Workload> Host for ServiceHost<W> {
             let due = first.remove();
             self.due(now, due, requests);
         }
+        let lives: Vec<Option<u32>> = self.nodes.iter().map(SimNode::life).collect();
         for client in 0..self.clients.len() {
-            let Self { clients, workload, left, .. } = self;
-            let sent = clients[client].poll(now, workload, &mut left.borrow_mut().lines);
+            let Self { clients, left, .. } = self;
+            clients[client].connect(now, &lives);
+            let sent = clients[client].poll(now, &mut left.borrow_mut().calls);
             self.send(now, sent);
         }
         let has_work = !self.is_done();
@@ -545,7 +613,7 @@ impl<W: Workload> Host for ServiceHost<W> {
     }
 
     fn is_settled(&self) -> bool {
-        self.is_done() && self.nodes.iter().all(SimNode::is_calm)
+        self.is_done() && self.nodes.iter().all(SimNode::is_calm) && self.is_even()
     }
 
     fn breach(&mut self) -> Option<String> {
@@ -557,6 +625,15 @@ impl<W: Workload> ServiceHost<W> {
     /// Whether the clients have made all their calls, and seen what each node has.
     fn is_done(&self) -> bool {
         self.looks.is_empty() && self.clients.iter().all(SimClient::is_done)
+    }
+
+    /// Whether all nodes that live have executed as much: what a node executed before it died it executes again.
+    fn is_even(&self) -> bool {
+        let mut states = self.nodes.iter().filter_map(SimNode::states);
+        let first: Option<Vec<u64>> = states.next().map(positions);
+        let running = self.nodes.iter().filter(|node| node.running.is_some()).count();
+        let like = states.filter(|state| first.as_ref() == Some(&positions(state.clone())));
+        running == 0 || like.count() + 1 == running
     }
 
     /// The rank of a replica; none of a client's process.

@@ -1,92 +1,208 @@
-//! The key-value store under simulated clients.
+//! The key-value store under simulated clients: commands on one key and on several, transactions over shards, values that
+//! are larger than a message, keys that expire, and keys that move between shards meanwhile.
 
-use super::{Call, Returned, Simulated, Workload};
-use amcast_check::{History, PropertyVerdict, service};
-use amcast_core::ServiceAnswer;
+mod expiry;
+mod store;
+
+use super::{Call, ReadLevel, Returned, SeenCalls, Workload};
+use amcast_check::{PropertyVerdict, service};
 use amcast_core::rng::Rng;
+use amcast_core::{Gid, ServiceAnswer};
 use amcast_kv::{
-    HashSeed, Kv, Partitions, destinations, encode_args, encode_epoch, partitions, registry,
-    stamp_refusal,
+    Partitions, destinations, encode_args, encode_epoch, partitions, registry, slot, stamp_refusal,
 };
 use amcast_node::service::calls::{Form, returned, spoken};
+pub use store::SimulatedStore;
 
 /// Keys of a run: few, so that clients meet.
 const KEYS: u64 = 6;
 
-impl Simulated for Kv {
-    fn over(shards: usize) -> Self {
-        Self::over(Partitions::by_slot(shards).into(), HashSeed::Fixed(1))
-    }
+/// Keys that expire: none of them is in a command that is judged by the store's model.
+const EXPIRING: u64 = 3;
+
+/// The shortest and the longest time to live, in milliseconds: beyond what wrong clocks may shorten it by.
+const TTL_MS: (u64, u64) = (18_000, 45_000);
+
+/// Bytes of a large value: a few messages of a simulated gateway.
+const LARGE_BYTES: usize = 250;
+
+/// How far the move of keys is that the gateway knows of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Moving {
+    /// Some keys may be left.
+    Going,
+    /// All have moved, and nobody was told.
+    Over,
 }
 
-/// Clients that write and read the same few keys.
+/// The gateway of a client that writes and reads the same few keys as all others.
 pub struct KvWorkload {
     map: Partitions,
-    values: u64,
+    moving: Moving,
+    /// Where all keys are in one shard: what their names begin with.
+    tag: &'static str,
 }
 
 impl KvWorkload {
     /// Of a store of so many shards.
     pub fn new(shards: usize) -> Self {
-        Self { map: Partitions::by_slot(shards), values: 0 }
+        Self { map: Partitions::by_slot(shards), moving: Moving::Going, tag: "" }
+    }
+
+    fn key(&self, kind: char, number: u64) -> String {
+        format!("{}{kind}{number}", self.tag)
     }
 
     fn call(&self, args: &[&str]) -> Call {
-        let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
-        let command = registry::lookup(args[0]).expect("a command of the store");
-        let dst = destinations(command, &args, &self.map).expect("proper arguments");
+        let bytes: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
+        let command = registry::lookup(bytes[0]).expect("a command of the store");
+        let dst = destinations(command, &bytes, &self.map).expect("proper arguments");
         let mut body = Vec::new();
         encode_epoch(self.map.epoch(), &mut body);
-        encode_args(&args, &mut body);
+        encode_args(&bytes, &mut body);
         let read_only = !command.writes();
-        let (op, form) = spoken(&args, read_only).expect("a command of the language");
-        debug_assert_eq!(form, Form::Same);
-        Call { dst, body, read_only, op }
+        let args = args.iter().map(ToString::to_string).collect();
+        let (op, form) = spoken(&bytes, read_only).expect("a command of the language");
+        // The model knows nothing of moves.
+        let op = if form == Form::Other { String::new() } else { op };
+        Call { args, ..Call::new(dst, body, read_only, op) }
+    }
+
+    /// A call that is judged beside the model.
+    fn apart(&self, args: &[&str]) -> Call {
+        Call { op: args.join(" "), is_apart: true, ..self.call(args) }
+    }
+
+    /// Keys begin to move, or the next ones of them do, or their move ends.
+    fn move_keys(&self, rng: &mut Rng) -> Option<Call> {
+        let shards = self.map.shards() as u64;
+        if let Some((from, to)) = self.map.moving() {
+            return Some(match self.moving {
+                Moving::Going => self.call(&["AMCAST.MOVE", &text(from), &text(to)]),
+                Moving::Over => self.call(&["AMCAST.MOVED"]),
+            });
+        }
+        if shards < 2 {
+            return None;
+        }
+        let key = self.key('k', rng.below(KEYS));
+        let from = self.map.of_key(key.as_bytes()).shard;
+        let to = Gid(((u64::from(from.0) + 1 + rng.below(shards - 1)) % shards) as u8);
+        Some(match rng.below(3) {
+            0 => self.call(&["AMCAST.MERGE", &text(from), &text(to)]),
+            _ => {
+                let slot = slot(key.as_bytes()).to_string();
+                self.call(&["AMCAST.SPLIT", &text(from), &slot, &text(to)])
+            }
+        })
+    }
+
+    fn expiring(&self, rng: &mut Rng) -> Call {
+        let key = self.key('e', rng.below(EXPIRING));
+        if rng.below(3) > 0 {
+            return self.apart(&["GET", &key]);
+        }
+        let (value, ttl_ms) = (rng.word().to_string(), TTL_MS.0 + rng.below(TTL_MS.1 - TTL_MS.0));
+        self.apart(&["SET", &key, &value, "PX", &ttl_ms.to_string()])
+    }
+
+    /// Several commands at once.
+    fn transaction(&self, one: &str, other: &str, counter: &str, value: &str) -> Call {
+        self.call(&[
+            "EXEC", "0", "3", "3", "SET", one, value, "2", "INCR", counter, "2", "GET", other,
+        ])
     }
 }
 
+fn text(shard: Gid) -> String {
+    shard.0.to_string()
+}
+
 impl Workload for KvWorkload {
-    type Machine = Kv;
+    type Machine = SimulatedStore;
+
+    fn begin(&mut self, level: ReadLevel) {
+        // Of several shards such reads promise less than one order.
+        self.tag = if level == ReadLevel::Sequential { "{t}" } else { "" };
+    }
+
+    fn reads_here(&self) -> bool {
+        true
+    }
 
     fn next(&mut self, rng: &mut Rng) -> Call {
-        self.values += 1;
         let (a, b) = (rng.below(KEYS), rng.below(KEYS));
-        let (one, value) = (format!("k{a}"), self.values.to_string());
-        let other = format!("k{}", if a == b { (a + 1) % KEYS } else { b });
-        let counter = format!("n{}", rng.below(2));
-        match rng.below(12) {
+        let other = if a == b { (a + 1) % KEYS } else { b };
+        let (one, other) = (self.key('k', a), self.key('k', other));
+        let (counter, value) = (self.key('n', rng.below(2)), format!("v{:x}", rng.word() >> 24));
+        let moves = if self.map.moving().is_some() { 6 } else { 40 };
+        if rng.below(moves) == 0
+            && let Some(call) = self.move_keys(rng)
+        {
+            return call;
+        }
+        match rng.below(17) {
             0..=2 => self.call(&["SET", &one, &value]),
-            3 | 4 => self.call(&["GET", &one]),
-            5 | 6 => self.call(&["INCR", &counter]),
-            7 => self.call(&["APPEND", &one, "x"]),
-            8 => self.call(&["MSET", &one, &value, &other, &value]),
-            9 | 10 => self.call(&["MGET", &one, &other, &counter]),
-            _ => self.call(&["DEL", &one, &other]),
+            3..=5 => self.call(&["GET", &one]),
+            6 | 7 => self.call(&["INCR", &counter]),
+            8 => self.call(&["APPEND", &one, "x"]),
+            9 => self.call(&["MSET", &one, &value, &other, &value]),
+            10 | 11 => self.call(&["MGET", &one, &other, &counter]),
+            12 => self.call(&["DEL", &one, &other]),
+            13 => self.transaction(&one, &other, &counter, &value),
+            14 => self.call(&["SET", &one, &value.repeat(LARGE_BYTES / value.len())]),
+            _ => self.expiring(rng),
         }
     }
 
     fn last(&mut self) -> Call {
-        let keys: Vec<String> = (0..KEYS).map(|k| format!("k{k}")).collect();
-        let mut args = vec!["MGET", "n0", "n1"];
-        args.extend(keys.iter().map(|key| &**key));
+        let keys: Vec<String> = (0..KEYS).map(|k| self.key('k', k)).collect();
+        let counters = [self.key('n', 0), self.key('n', 1)];
+        let mut args = vec!["MGET"];
+        args.extend(counters.iter().chain(&keys).map(|key| &**key));
         self.call(&args)
     }
 
-    fn returned(&self, answer: &ServiceAnswer<'_>) -> Returned {
+    fn returned(&mut self, call: &Call, answer: &ServiceAnswer<'_>) -> Returned {
+        let again = |now_ms, map: &Self| {
+            let args: Vec<&str> = call.args.iter().map(String::as_str).collect();
+            let anew = if call.is_apart { map.apart(&args) } else { map.call(&args) };
+            Returned::Again { now_ms, call: Some(anew) }
+        };
         if let Some((now_ms, _)) = stamp_refusal::of_refusal(&answer.bytes) {
-            return Returned::Again { now_ms: Some(now_ms) };
+            return again(Some(now_ms), self);
         }
         if partitions::is_refusal(&answer.bytes) {
-            return Returned::Again { now_ms: None };
+            if let Some((map, _)) = Partitions::of_refusal(&answer.bytes)
+                && map.epoch() > self.map.epoch()
+            {
+                (self.map, self.moving) = (map, Moving::Going);
+            }
+            return again(None, self);
         }
-        returned(&Form::Same, Ok(answer)).map_or(Returned::Unknown, Returned::Out)
+        if call.args[0] == "AMCAST.MOVE" && *answer.bytes == *b":1\r\n" {
+            self.moving = Moving::Over;
+        }
+        let form = match call.args[0].as_str() {
+            "EXEC" => Form::All,
+            name if name.starts_with("AMCAST.") => Form::Other,
+            _ => Form::Same,
+        };
+        returned(&form, Ok(answer)).map_or(Returned::Unknown, Returned::Out)
     }
 
-    fn judge(&self, history: &History) -> Vec<(&'static str, PropertyVerdict)> {
+    fn judge(&self, seen: &SeenCalls<'_>) -> Vec<(&'static str, PropertyVerdict)> {
         let budget = service::Budget::default();
-        vec![
-            ("linearizable", service::linearizable(history, budget)),
-            ("exactly-once", service::exactly_once(history)),
-        ]
+        let mut verdicts = match seen.level {
+            ReadLevel::Sequential => {
+                vec![("sequential", service::sequential(seen.history, budget))]
+            }
+            ReadLevel::Ordered | ReadLevel::Index => {
+                vec![("linearizable", service::linearizable(seen.history, budget))]
+            }
+        };
+        verdicts.push(("exactly-once", service::exactly_once(seen.history)));
+        verdicts.push(("expiry", expiry::judge(seen)));
+        verdicts
     }
 }

@@ -1,44 +1,147 @@
-//! Whole replicas of a service in the simulator: what production runs above a protocol (executor, sessions, recovery,
+//! StateMachineAdapter replicas of a service in the simulator: what production runs above a protocol (executor, sessions, recovery,
 //! state transfer, checkpoints) on all nodes of a simulated cluster, under the faults of the protocol, with clients that
 //! retry at other nodes. What the clients saw is judged.
 //!
 //! [`Simulation::run`] makes one run. The same seed gives the same run. Below the nodes the protocol's own history is judged,
 //! too ([`amcast_sim::Host`]).
 //!
-//! A state machine of your own needs an [`impl Simulated`](Simulated) and a [`Workload`]: what clients call, what an answer
-//! says, and what must hold of the history.
+//! A state machine of your own ([`StateMachine`]) needs a [`Workload`] beside it: what clients call, what an answer says, and
+//! what must hold of the history. [`Simulation::hunt`] makes runs until something is wrong in one, and makes that one small.
+//! `examples/simulate.rs` is a whole program of this kind. A program cannot load a machine of somebody else, so `amcast sim`
+//! runs only the services of this crate; for any other one the library is the way.
 
 mod application;
+pub mod bank;
 mod client;
+mod clocks;
 mod host;
+mod hunt;
 pub mod kv;
+pub mod log;
 mod mutant;
 mod node;
+mod reads;
+mod time;
 
 pub use host::{Finding, ServiceRun, ServiceSettings, Simulation};
+pub use hunt::FailedRun;
 pub use mutant::ServiceMutant;
 
-use amcast_check::{History, PropertyVerdict};
+use amcast_check::{History, PropertyVerdict, service};
 use amcast_core::rng::Rng;
-use amcast_core::{GroupSet, ServiceAnswer};
-use amcast_smr::Machine;
+use amcast_core::{GroupSet, Outcome, ServiceAnswer, Time};
+use amcast_kv::{HashSeed, Kv, Partitions};
+use amcast_log::StoreAndLog;
+use amcast_log::{Logs, NODE_BYTES};
+use amcast_smr::machine::Refusal;
+use amcast_smr::{Machine, StateMachine, StateMachineAdapter, state_machine};
 
-/// A service that simulated nodes can be made of: it follows from the number of shards alone.
+/// What all nodes of a simulated cluster run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// How many shards there are.
+    pub shards: usize,
+    /// How the service is broken, if it is.
+    pub mutant: Option<ServiceMutant>,
+}
+
+/// A service that simulated nodes can be made of. A [`StateMachine`] is one in a [`StateMachineAdapter`].
 pub trait Simulated: Machine + Sized {
-    /// The service over so many empty shards.
-    fn over(shards: usize) -> Self;
+    /// The service over empty shards: the same on all nodes.
+    fn over(shape: &Shape) -> Self;
+}
+
+/// What nodes run.
+impl Simulated for StoreAndLog {
+    fn over(shape: &Shape) -> Self {
+        let shards = shape.shards;
+        let store = Kv::over(Partitions::by_slot(shards).into(), HashSeed::Fixed(1));
+        Self::new(store, Logs::new(shards, NODE_BYTES))
+    }
+}
+
+impl<S: StateMachine> Simulated for StateMachineAdapter<S> {
+    fn over(_: &Shape) -> Self {
+        Self::default()
+    }
 }
 
 /// A client's call.
+#[derive(Clone, Debug)]
 pub struct Call {
     /// The shards that it goes to.
     pub dst: GroupSet,
-    /// The command, as the machine takes it.
+    /// The command, as the machine takes it. One that is larger than a message of a simulated gateway, which is small, is
+    /// sent in parts.
     pub body: Vec<u8>,
     /// Whether it changes nothing.
     pub read_only: bool,
-    /// The same in the language of the history.
+    /// The same in the language of the history; empty if it is not in the history.
     pub op: String,
+    /// Whether the workload judges it by itself: it is among [`SeenCalls::apart`], and not in the history.
+    pub is_apart: bool,
+    /// What the gateway needs to send the command again, if the shards go by another map.
+    pub args: Vec<String>,
+}
+
+impl Call {
+    /// A call that is in the history.
+    pub const fn new(dst: GroupSet, body: Vec<u8>, read_only: bool, op: String) -> Self {
+        Self { dst, body, read_only, op, is_apart: false, args: Vec::new() }
+    }
+}
+
+/// How commands that change nothing are answered in a run.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum ReadLevel {
+    /// In their places in the order.
+    #[default]
+    Ordered,
+    /// Those of one shard locally, behind a barrier; where the protocol has such.
+    Index,
+    /// Locally at once by the node of the client's gateway: they may be old, but never go back, and see what the client
+    /// wrote.
+    Sequential,
+}
+
+impl ReadLevel {
+    /// That of a run.
+    fn draw(
+        (has_index, reads_here): (bool, bool),
+        mutant: Option<ServiceMutant>,
+        rng: &mut Rng,
+    ) -> Self {
+        let index = if has_index { Self::Index } else { Self::Ordered };
+        let drawn = match rng.below(4) {
+            0 => Self::Ordered,
+            1 if reads_here => Self::Sequential,
+            _ => index,
+        };
+        // What may be old hides mistakes.
+        let is_hunted = mutant.is_some() && drawn == Self::Sequential;
+        if mutant == Some(ServiceMutant::ReadsAtOnce) || is_hunted { index } else { drawn }
+    }
+}
+
+/// A call that the workload judges by itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ApartCall {
+    /// What was called.
+    pub op: String,
+    /// When.
+    pub called: Time,
+    /// When it returned, and what; none if nobody knows what became of it.
+    pub returned: Option<(Time, String)>,
+}
+
+/// What the clients of a run saw.
+pub struct SeenCalls<'a> {
+    /// Their calls and returns.
+    pub history: &'a History,
+    /// Those that the workload judges by itself.
+    pub apart: &'a [ApartCall],
+    /// How reads were answered.
+    pub level: ReadLevel,
 }
 
 /// What an answer says to the gateway that asked.
@@ -51,23 +154,60 @@ pub enum Returned {
     Again {
         /// Ordered time, if the command was refused by its stamp: in milliseconds of the hosts' clock.
         now_ms: Option<u64>,
+        /// The call as it is sent then, if it is to be sent otherwise.
+        call: Option<Call>,
     },
 }
 
-/// What clients do with a service, and what must hold of what they saw.
+impl Returned {
+    /// What an answer of a [`StateMachineAdapter`] says: `said` puts the bytes of the machine's own answer into the language of the history.
+    pub fn of_whole(answer: &ServiceAnswer<'_>, said: impl FnOnce(&[u8]) -> String) -> Self {
+        let bytes = match state_machine::answered(&answer.bytes) {
+            Ok(bytes) => bytes,
+            Err(Refusal::Stale { now_ms } | Refusal::Ahead { now_ms }) => {
+                return Self::Again { now_ms: Some(now_ms), call: None };
+            }
+            Err(why) if why.outcome() == Outcome::NotExecuted => {
+                return Self::Out("ERR".to_string());
+            }
+            Err(_) => return Self::Unknown,
+        };
+        match answer.outcome {
+            Outcome::Executed => Self::Out(said(bytes)),
+            Outcome::NotExecuted => Self::Out("ERR".to_string()),
+            Outcome::Unknown => Self::Unknown,
+        }
+    }
+}
+
+/// What a client does with a service at its gateway, and what must hold of what all clients saw. Each client has one.
 pub trait Workload {
-    /// The service.
+    /// The service: [`StateMachineAdapter`] makes one of a [`StateMachine`].
     type Machine: Simulated;
 
-    /// A client's next call.
+    /// Whether gateways may have reads answered locally at once: see [`ReadLevel::Sequential`].
+    fn reads_here(&self) -> bool {
+        false
+    }
+
+    /// How reads are answered in this run.
+    fn begin(&mut self, _level: ReadLevel) {}
+
+    /// The next call of the client.
     fn next(&mut self, rng: &mut Rng) -> Call;
 
     /// A call that reads all that clients have written.
     fn last(&mut self) -> Call;
 
-    /// What an answer says.
-    fn returned(&self, answer: &ServiceAnswer<'_>) -> Returned;
+    /// What the answer to a call says.
+    fn returned(&mut self, call: &Call, answer: &ServiceAnswer<'_>) -> Returned;
 
-    /// The properties of the service, by name, and whether the calls and returns of the history have them.
-    fn judge(&self, history: &History) -> Vec<(&'static str, PropertyVerdict)>;
+    /// The properties of the service, by name, and whether what the clients saw has them. By default the calls are those of
+    /// [a key-value store](service::kv): most services can say what they do in its language.
+    fn judge(&self, seen: &SeenCalls<'_>) -> Vec<(&'static str, PropertyVerdict)> {
+        vec![
+            ("linearizable", service::linearizable(seen.history, service::Budget::default())),
+            ("exactly-once", service::exactly_once(seen.history)),
+        ]
+    }
 }

@@ -1,8 +1,8 @@
 //! Ways to break a service on purpose: each must be found.
 
-use amcast_core::{MsgId, Property};
+use amcast_core::{Entry, MsgId, Property, Senders};
 use amcast_mutants::mutant::MutantInfo;
-use amcast_smr::Envelope;
+use amcast_smr::{Envelope, Stamp};
 
 /// A fault of the service above the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +13,16 @@ pub enum ServiceMutant {
     NewerCheckpoint,
     /// What replicas deliver while a state is awaited is dropped.
     DropsInbox,
+    /// Keys that move from a shard to a later one are dropped.
+    DropsMovedKeys,
+    /// A local read does not wait until its replica has passed a barrier.
+    ReadsAtOnce,
+    /// What has expired is judged by each node's own clock, and not by ordered time.
+    ExpiresByOwnClock,
+    /// One node loses a command now and then.
+    LosesCommand,
+    /// A checkpoint counts as durable before it is whole.
+    UnfinishedCheckpoint,
 }
 
 impl ServiceMutant {
@@ -45,12 +55,83 @@ impl ServiceMutant {
                 shown_by: None,
             },
         ),
+        (
+            Self::DropsMovedKeys,
+            MutantInfo {
+                name: "drops-moved-keys",
+                what: "keys that move from a shard to a later one are dropped",
+                breaks: &[Property::Linearizable],
+                shown_by: None,
+            },
+        ),
+        (
+            Self::ReadsAtOnce,
+            MutantInfo {
+                name: "reads-at-once",
+                what: "a local read does not wait until its replica has passed a barrier",
+                breaks: &[Property::Linearizable],
+                shown_by: None,
+            },
+        ),
+        (
+            Self::ExpiresByOwnClock,
+            MutantInfo {
+                name: "expires-by-own-clock",
+                what: "what has expired is judged by each node's own clock, and not by ordered time",
+                breaks: &[Property::Linearizable],
+                shown_by: None,
+            },
+        ),
+        (
+            Self::LosesCommand,
+            MutantInfo {
+                name: "loses-command",
+                what: "one node loses a command now and then",
+                breaks: &[Property::Linearizable],
+                shown_by: None,
+            },
+        ),
+        (
+            Self::UnfinishedCheckpoint,
+            MutantInfo {
+                name: "unfinished-checkpoint",
+                what: "a checkpoint counts as durable before it is whole",
+                breaks: &[Property::Linearizable],
+                shown_by: None,
+            },
+        ),
     ];
+
+    /// Whether the mistake can be made at all above this protocol, in a cluster of so many groups.
+    pub fn applies(self, entry: &dyn Entry, groups: usize) -> bool {
+        let can = entry.capabilities();
+        match self {
+            Self::NewerCheckpoint | Self::UnfinishedCheckpoint => can.durability.has_log(),
+            // Nodes that lose their state and have no log get it from others.
+            Self::DropsInbox => can.state_transfer,
+            Self::ReadsAtOnce => can.read_index,
+            Self::DropsMovedKeys => groups > 1,
+            Self::ExpiresByOwnClock => can.senders == Senders::Replicas,
+            Self::ForgetsSessions | Self::LosesCommand => true,
+        }
+    }
 
     /// The mutant of that name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, info)| info.name == name).map(|(mutant, _)| *mutant)
     }
+}
+
+/// The broken node loses the deliveries whose positions this divides.
+pub(super) const LOST_EVERY: u64 = 17;
+
+/// Has a command come at this time.
+pub(super) fn stamp_anew(payload: &mut Vec<u8>, stamp: Stamp) {
+    let Some((envelope, body)) = Envelope::decode(payload) else { return };
+    let body = body.to_vec();
+    payload.clear();
+    Envelope { stamp, ..envelope }.encode(payload);
+    payload.extend_from_slice(&body);
 }
 
 /// Gives a command a session of its own.

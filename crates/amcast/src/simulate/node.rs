@@ -1,10 +1,14 @@
 //! A simulated node: the shipped recovery and executor, a disk for checkpoints, and the commands that gateways handed in.
 
-use super::Simulated;
-use super::application::{SimApplication, stamp_at};
-use super::mutant::ServiceMutant;
+use super::application::SimApplication;
+use super::clocks::HostClock;
+use super::mutant::{self, ServiceMutant};
+use super::reads::NodeReads;
+use super::{Shape, Simulated};
+use amcast_core::step::Ticket;
 use amcast_core::{ClusterShape, Delivery, Gid, GroupSet, MsgId, Outcome, Pid, Time};
 use amcast_sim::{HostPorts, HostRequest};
+use amcast_smr::SessionWrite;
 use amcast_smr::application::Application;
 use amcast_smr::recovery::{FetchedState, Recovery, WantedState};
 use std::collections::{BTreeMap, VecDeque};
@@ -25,16 +29,36 @@ pub(super) struct ClientRequest {
     pub(super) request: u64,
 }
 
+/// How a command is to be executed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum HowRead {
+    /// In its place in the order.
+    Ordered,
+    /// Locally, once the replica has passed a barrier: it sees all that was answered before. Of a read of one shard.
+    Index,
+    /// Locally at once, when that includes what the client itself wrote.
+    Here(Vec<SessionWrite>),
+}
+
 /// A command that a gateway handed in.
 pub(super) struct HandedIn {
     pub(super) of: ClientRequest,
     pub(super) dst: GroupSet,
     pub(super) payload: Vec<u8>,
+    pub(super) how: HowRead,
 }
 
-/// The answer to the command of a message.
+/// Whom an answer is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asker {
+    /// Whoever asked by this message.
+    Message(MsgId),
+    Client(ClientRequest),
+}
+
+/// The answer to a command.
 pub(super) struct ServiceReply {
-    pub(super) msg: MsgId,
+    pub(super) asker: Asker,
     pub(super) outcome: Outcome,
     pub(super) bytes: Vec<u8>,
 }
@@ -81,6 +105,7 @@ pub(super) struct Running<M: Simulated> {
     pub(super) saves: u64,
     pub(super) transfer: Option<Transfer>,
     commands: VecDeque<HandedIn>,
+    reads: NodeReads,
     open: BTreeMap<u64, ClientRequest>,
     next_seq: u64,
     applied: Vec<u64>,
@@ -101,13 +126,19 @@ pub(super) struct SimNode<M: Simulated> {
     multicasts: bool,
     /// Whether clients still call: without work clocks are not reported, so that the run comes to an end.
     pub(super) has_work: bool,
+    /// Its disk takes no checkpoint before that.
+    full_until: Time,
+    /// Its checkpoint cannot be read any more.
+    pub(super) is_damaged: bool,
+    clock: HostClock,
+    rank: usize,
     mutant: Option<ServiceMutant>,
 }
 
 impl<M: Simulated> SimNode<M> {
     pub(super) fn new(
         cluster: ClusterShape,
-        rank: usize,
+        (rank, clock): (usize, HostClock),
         has_log: bool,
         multicasts: bool,
         mutant: Option<ServiceMutant>,
@@ -123,8 +154,17 @@ impl<M: Simulated> SimNode<M> {
             has_log,
             multicasts,
             has_work: true,
+            full_until: Time::ZERO,
+            is_damaged: false,
+            clock,
+            rank,
             mutant,
         }
+    }
+
+    /// What it and all others run.
+    const fn shape(&self) -> Shape {
+        Shape { shards: self.cluster.groups(), mutant: self.mutant }
     }
 
     /// Starts with what is on its disk; the position of each group there.
@@ -132,11 +172,13 @@ impl<M: Simulated> SimNode<M> {
     /// # Errors
     /// When what it wrote itself cannot be read; the sentence says why.
     pub(super) fn start(&mut self, now: Time, lost_disk: bool) -> Result<Vec<u64>, String> {
-        if lost_disk {
+        // A checkpoint that cannot be read is passed over.
+        if std::mem::take(&mut self.is_damaged) || lost_disk {
             self.checkpoint = None;
         }
         let groups = self.cluster.groups();
-        let application = SimApplication::new(groups, self.cluster.replicas(), self.multicasts);
+        let reports = self.multicasts.then_some((self.cluster, self.rank));
+        let application = SimApplication::new(&self.shape(), reports);
         let is_reborn = self.incarnation > 0 && !self.has_log;
         let mut recovery = Recovery::new(self.cluster, application, is_reborn);
         let mut positions = vec![0; groups];
@@ -162,6 +204,7 @@ impl<M: Simulated> SimNode<M> {
             saves: 0,
             transfer: None,
             commands: VecDeque::new(),
+            reads: NodeReads::of(groups),
             open: BTreeMap::new(),
             next_seq: u64::from(self.incarnation) << 32,
             applied: vec![0; groups],
@@ -169,6 +212,11 @@ impl<M: Simulated> SimNode<M> {
             is_new: false,
         });
         Ok(positions)
+    }
+
+    /// Its incarnation, if it lives.
+    pub(super) fn life(&self) -> Option<u32> {
+        self.running.as_ref().map(|_| self.incarnation)
     }
 
     /// Its processes are gone.
@@ -179,18 +227,30 @@ impl<M: Simulated> SimNode<M> {
     /// Takes what one of its processes delivered, and adds the answers to `replies`.
     pub(super) fn deliver(
         &mut self,
+        now: Time,
         p: Pid,
-        delivery: Delivery,
-        payload: &[u8],
+        (delivery, payload): (Delivery, &[u8]),
         replies: &mut Vec<ServiceReply>,
     ) {
+        let now_here = self.clock.stamp(now);
         let Some(running) = &mut self.running else { return };
-        let mut forgetful;
+        let mut changed;
         let payload = match self.mutant {
             Some(ServiceMutant::ForgetsSessions) => {
-                forgetful = payload.to_vec();
-                super::mutant::forget_session(&mut forgetful, delivery.msg);
-                &forgetful
+                changed = payload.to_vec();
+                mutant::forget_session(&mut changed, delivery.msg);
+                &changed
+            }
+            Some(ServiceMutant::ExpiresByOwnClock) => {
+                changed = payload.to_vec();
+                mutant::stamp_anew(&mut changed, now_here);
+                &changed
+            }
+            Some(ServiceMutant::LosesCommand)
+                if self.rank == 0 && delivery.position % mutant::LOST_EVERY == 0 =>
+            {
+                changed = Vec::new();
+                &changed
             }
             _ => payload,
         };
@@ -211,11 +271,22 @@ impl<M: Simulated> SimNode<M> {
     }
 
     /// Takes a command of a gateway; if there is no room it is lost.
-    pub(super) fn hand_in(&mut self, command: HandedIn) {
-        if let Some(running) = &mut self.running
-            && running.commands.len() < COMMANDS_MAX
-        {
-            running.commands.push_back(command);
+    pub(super) fn hand_in(&mut self, now: Time, command: HandedIn) {
+        let Some(running) = &mut self.running else { return };
+        match command.how {
+            HowRead::Ordered if running.commands.len() < COMMANDS_MAX => {
+                running.commands.push_back(command);
+            }
+            HowRead::Ordered => {}
+            HowRead::Index | HowRead::Here(_) => running.reads.hand_in(now, command),
+        }
+    }
+
+    /// One of its replicas has passed the barrier of this ticket.
+    pub(super) fn passed(&mut self, now: Time, p: Pid, ticket: Ticket) {
+        let group = self.cluster.group_of(p).expect("a node hosts replicas");
+        if let Some(Running { recovery, reads, .. }) = &mut self.running {
+            reads.passed(group, ticket, (recovery.stands(group), now));
         }
     }
 
@@ -238,7 +309,26 @@ impl<M: Simulated> SimNode<M> {
         let Running { recovery, unsaved, .. } = running;
         recovery.drain(&mut answerer(replies), &mut |_| *unsaved += 1);
         self.tell_replicas(requests);
+        self.read(now, requests, replies);
         self.multicast(now, ports, requests);
+    }
+
+    /// Answers reads that need no place in the order, and sets barriers for others.
+    fn read(
+        &mut self,
+        now: Time,
+        requests: &mut Vec<HostRequest>,
+        replies: &mut Vec<ServiceReply>,
+    ) {
+        let waits = self.mutant != Some(ServiceMutant::ReadsAtOnce);
+        let Some(Running { recovery, reads, commands, .. }) = &mut self.running else { return };
+        for (g, &p) in (0..).map(Gid).zip(&self.pids) {
+            if let Some(ticket) = reads.begin(g, now, waits) {
+                requests.push(HostRequest::Barrier { p, ticket });
+            }
+        }
+        let is_live = recovery.is_live();
+        commands.extend(reads.serve(now, is_live, &mut recovery.app, replies));
     }
 
     /// Tells the replicas how the application's state stands.
@@ -270,23 +360,24 @@ impl<M: Simulated> SimNode<M> {
             let (status, is_fit) = ports.status(p);
             is_fit && status.follows
         };
+        let said = self.clock.stamp(now);
         let mut sent = vec![0; self.pids.len()];
         for (g, &p) in (0..).map(Gid).zip(&self.pids) {
             let dst = GroupSet::one(g);
             if !self.has_work || !works(p) || ports.room(p, dst, REPORT_BYTES) == 0 {
                 continue;
             }
-            let Some(payload) = running.recovery.app.report(stamp_at(now), g) else { continue };
+            let Some(payload) = running.recovery.app.report(now, said, g) else { continue };
             let seq = running.number();
             sent[g.index()] += 1;
             requests.push(HostRequest::Submit { p, seq, dst, payload });
         }
         let serves = self.pids.iter().all(|&p| works(p)) && running.recovery.app.knows_time();
-        while let Some(HandedIn { of, dst, payload }) = running.commands.pop_front() {
+        while let Some(HandedIn { of, dst, payload, how }) = running.commands.pop_front() {
             let home = dst.lowest().expect("a command has a destination").index();
             let p = self.pids[home];
             if !serves || ports.room(p, dst, payload.len()) <= sent[home] {
-                running.commands.push_front(HandedIn { of, dst, payload });
+                running.commands.push_front(HandedIn { of, dst, payload, how });
                 return;
             }
             let seq = running.number();
@@ -297,8 +388,11 @@ impl<M: Simulated> SimNode<M> {
     }
 
     /// Whether it is to begin a checkpoint.
-    pub(super) fn is_checkpoint_due(&self) -> bool {
+    pub(super) fn is_checkpoint_due(&self, now: Time) -> bool {
         let Some(running) = &self.running else { return false };
+        if now < self.full_until {
+            return false;
+        }
         let is_due = running.is_new || running.unsaved >= CHECKPOINT_EVERY;
         let is_free = running.cut == Cut::None && running.starts_at.is_none();
         self.has_log && is_due && is_free && running.recovery.has_state()
@@ -312,6 +406,20 @@ impl<M: Simulated> SimNode<M> {
         (running.cut, running.unsaved, running.is_new) = (Cut::Disk, 0, false);
         running.saving = Some(Checkpoint { bytes: Vec::new(), positions });
         running.saves += 1;
+    }
+
+    /// Its disk has no room before `until`: a checkpoint that is being written is given up, and the one before it stays in
+    /// force. Whether one was.
+    pub(super) fn fill_disk(&mut self, until: Time) -> bool {
+        self.full_until = self.full_until.max(until);
+        let saving = self.running.as_mut().filter(|running| running.saving.is_some());
+        let Some(running) = saving else { return false };
+        if running.cut == Cut::Disk {
+            running.recovery.app.release();
+            running.cut = Cut::None;
+        }
+        (running.saving, running.is_new) = (None, true);
+        true
     }
 
     /// Writes the next piece of its checkpoint, of about `most` bytes; none is being written, or more is to be written,
@@ -331,6 +439,7 @@ impl<M: Simulated> SimNode<M> {
         let Some(saved) = self.running.as_mut().and_then(|running| running.saving.take()) else {
             return;
         };
+        self.is_damaged = false;
         let told = self.pids.iter().zip(&saved.positions);
         requests.extend(told.map(|(&p, &position)| HostRequest::Checkpointed { p, position }));
         self.checkpoint = Some(saved);
@@ -381,6 +490,12 @@ impl<M: Simulated> SimNode<M> {
         Ok(())
     }
 
+    /// What it holds in each shard: how far that goes, and a digest of it.
+    pub(super) fn states(&self) -> Option<Vec<(u64, u64)>> {
+        let app = &self.running.as_ref()?.recovery.app;
+        self.cluster.all_groups().iter().map(|g| app.state_digest(g)).collect()
+    }
+
     /// A state of another node is in force.
     pub(super) fn has_adopted(&mut self) {
         let Some(running) = &mut self.running else { return };
@@ -405,6 +520,7 @@ impl<M: Simulated> Running<M> {
 /// Gathers the answers of commands that are executed.
 fn answerer(replies: &mut Vec<ServiceReply>) -> impl FnMut(MsgId, Outcome, &[u8]) {
     move |msg, outcome, bytes| {
-        replies.push(ServiceReply { msg, outcome, bytes: bytes.to_vec() });
+        let asker = Asker::Message(msg);
+        replies.push(ServiceReply { asker, outcome, bytes: bytes.to_vec() });
     }
 }

@@ -4,11 +4,11 @@ use super::Fault;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use amcast_core::{Cluster, Pid, Span};
+use amcast_core::{ClusterShape, Pid, Span};
 
 impl Fault {
-    /// What it does, in words.
-    pub fn words(&self, cluster: &Cluster) -> String {
+    /// A sentence for people about the fault.
+    pub fn words(&self, cluster: &ClusterShape) -> String {
         let name = |p: &Pid| cluster.name(*p).to_string();
         let us = |span: &Span| format!("{:.3} us", span.0 as f64 / 1e3);
         match self {
@@ -50,7 +50,7 @@ impl Fault {
                 us(patience),
                 down.as_ref().map_or("for good".to_string(), |span| format!("for {}", us(span)))
             ),
-            Self::Pause { p, span } => format!("{} stands still for {}", name(p), us(span)),
+            Self::Pause { p, span } => format!("{} takes no step for {}", name(p), us(span)),
             Self::Partition { side, both, span } => {
                 let side: Vec<_> = side.iter().map(name).collect();
                 let from = if *both { "to or from" } else { "from" };

@@ -1,10 +1,10 @@
 //! A failing run made small, and told so that a person can follow it.
 
-use super::judge::{Judged, What, judge_again};
+use super::judge::{Judged, What, judge, judge_again};
 use super::trial::{Trial, count};
 use amcast_core::trace::TraceEvent;
-use amcast_core::{ClusterShape, GroupSet, MsgId, Pid, Span, Time};
-use amcast_sim::{Fault, FaultTime, RunRecord, Strike, shrink};
+use amcast_core::{ClusterShape, GroupSet, MsgId, Pid, Time};
+use amcast_sim::{FaultTime, RunRecord, Strike, shrink};
 use std::cell::Cell;
 use std::fmt::Write as _;
 
@@ -26,6 +26,11 @@ pub(super) fn account(trial: &Trial, judged: &Judged) -> String {
     let (Some(wrong), Some(recorded)) = (&judged.wrong, &judged.recorded) else {
         return String::new();
     };
+    let fewer = trial.service.and_then(|_| with_fewer_calls(trial, wrong.what));
+    let (trial, recorded) = match &fewer {
+        Some((trial, recorded)) => (trial, recorded),
+        None => (trial, recorded),
+    };
     let small = smaller(trial, recorded, wrong.what);
     let cluster = trial.config.cluster();
     let mut lines = Vec::new();
@@ -46,8 +51,11 @@ pub(super) fn account(trial: &Trial, judged: &Judged) -> String {
         format!("{casts}, {faults}, {}", count(run.choices.deviations(), "unusual choice"))
     };
     let _ = writeln!(text, "made smaller: from {} to {}", size(recorded), size(&small));
+    if trial.service.is_some() {
+        let _ = writeln!(text, "with {} in all", count(trial.settings.messages, "call"));
+    }
     for Strike { at, fault } in &small.plan.strikes {
-        let _ = writeln!(text, "  fault {}: {}", when(*at), fault_text(fault, cluster));
+        let _ = writeln!(text, "  fault {}: {}", when(*at), fault.words(cluster));
     }
     let last = lines.len().saturating_sub(TOLD).max(TOLD);
     lines.iter().take(TOLD).for_each(|line| text.push_str(line));
@@ -57,6 +65,26 @@ pub(super) fn account(trial: &Trial, judged: &Judged) -> String {
     lines.iter().skip(last).for_each(|line| text.push_str(line));
     text.push_str(&says);
     text
+}
+
+/// The run of a trial of a service with as few calls as were found with which `what` is still wrong, if there are fewer.
+fn with_fewer_calls(trial: &Trial, what: What) -> Option<(Trial, RunRecord)> {
+    let mut best: Option<(Trial, RunRecord)> = None;
+    let (mut calls, mut step) = (trial.settings.messages, trial.settings.messages / 2);
+    while step > 0 {
+        let mut fewer = trial.clone();
+        fewer.settings.messages = calls.saturating_sub(step).max(1);
+        let judged = judge(&fewer, None).ok()?;
+        let is_same = judged.wrong.is_some_and(|wrong| wrong.what == what);
+        match judged.recorded.filter(|_| is_same && fewer.settings.messages < calls) {
+            Some(recorded) => {
+                calls = fewer.settings.messages;
+                best = Some((fewer, recorded));
+            }
+            None => step /= 2,
+        }
+    }
+    best
 }
 
 /// The smallest run found in which `what` is still wrong.
@@ -83,70 +111,6 @@ fn when(at: FaultTime) -> String {
 
 fn clock(t: Time) -> String {
     format!("{:>10.3} us", t.0 as f64 / 1e3)
-}
-
-/// What a fault does, in words.
-pub(super) fn fault_text(fault: &Fault, cluster: &ClusterShape) -> String {
-    let name = |p: &Pid| cluster.name(*p).to_string();
-    let us = |span: &Span| format!("{:.3} us", span.0 as f64 / 1e3);
-    match fault {
-        Fault::Crash { p, mid_step, down } => format!(
-            "{} dies{}, {}",
-            name(p),
-            if *mid_step { " in the middle of a step" } else { "" },
-            down.as_ref().map_or("for good".to_string(), |span| format!("for {}", us(span)))
-        ),
-        Fault::Power { outages, lost } => {
-            let dies = |(p, down): &(Pid, Option<Span>)| {
-                let back =
-                    down.as_ref().map_or("for good".to_string(), |s| format!("for {}", us(s)));
-                format!("{} {back}", name(p))
-            };
-            let dies: Vec<_> = outages.iter().map(dies).collect();
-            let lost = lost.map_or(String::new(), |n| format!(", with at most {n} records each"));
-            format!("the machines of some fail{lost}: {}", dies.join(", "))
-        }
-        Fault::Stall { p, span } => {
-            format!("nothing that {} wrote becomes durable for {}", name(p), us(span))
-        }
-        Fault::Full { p, span } => format!("the disk of {} is full for {}", name(p), us(span)),
-        Fault::Replace { p, span } => {
-            format!("{} loses its machine and its disk, and is back after {}", name(p), us(span))
-        }
-        Fault::Damage { p, .. } => {
-            format!("a record of {} cannot be read any more", name(p))
-        }
-        Fault::Checkpoint { p } => format!("the application of {} takes a checkpoint", name(p)),
-        Fault::Leave { p, patience, down } => format!(
-            "{} is asked to leave its group within {}, and stops {}",
-            name(p),
-            us(patience),
-            down.as_ref().map_or("for good".to_string(), |span| format!("for {}", us(span)))
-        ),
-        Fault::Pause { p, span } => format!("{} stands still for {}", name(p), us(span)),
-        Fault::Partition { side, both, span } => {
-            let side: Vec<_> = side.iter().map(name).collect();
-            let from = if *both { "to or from" } else { "from" };
-            format!("nothing passes {from} {} for {}", side.join(", "), us(span))
-        }
-        Fault::Cut { a, b, span } => {
-            format!("the way between {} and {} fails for {}", name(a), name(b), us(span))
-        }
-        Fault::Way { from, to, span } => {
-            format!("nothing passes from {} to {} for {}", name(from), name(to), us(span))
-        }
-        Fault::Suspicion { to, of, span } => {
-            format!("{} wrongly suspects {} for {}", name(to), name(of), us(span))
-        }
-        Fault::WrongLeader { to, group, leader, span } => {
-            format!(
-                "{} takes {} for the leader of {group} for {}",
-                name(to),
-                name(leader),
-                us(span)
-            )
-        }
-    }
 }
 
 /// A line for an event that tells something; participations do not.

@@ -1,9 +1,9 @@
 //! A run, and what the checker says of it.
 
-use super::trial::{ServiceTrial, Trial};
+use super::service::{self, Job};
+use super::trial::Trial;
 use crate::commands::Failure;
-use amcast::simulate::kv::KvWorkload;
-use amcast::simulate::{Finding, ServiceSettings, Simulation};
+use amcast::simulate::Finding;
 use amcast_check::{
     CheckReport as Findings, Counterexample, History, Property, PropertyVerdict, check,
 };
@@ -11,6 +11,7 @@ use amcast_core::trace::TraceEvent;
 use amcast_core::{ClusterShape, ConfigError, MsgId, Overlay, Pid, Time};
 use amcast_sim::run::record;
 use amcast_sim::{Breach, Failover, RunOutcome, RunRecord, RunReport, UnsettledProcess, replay};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -87,7 +88,9 @@ impl What {
             Self::Breach => "the protocol breaks what it owes its driver".to_string(),
             Self::Assertion => "the protocol stops itself by an assertion".to_string(),
             Self::History => "the events make no sense".to_string(),
-            Self::Service(property) => format!("what the clients see is not {property}"),
+            Self::Service(property) => {
+                format!("the service does not keep what it owes: {property}")
+            }
         }
     }
 }
@@ -123,51 +126,48 @@ pub(in crate::commands) fn judge(trial: &Trial, path: Option<&Path>) -> Result<J
     let file = path.map(File::create).transpose().map_err(fail)?.map(BufWriter::new);
     let mut sink = sink(trial, file);
     let mut recorded = None;
-    let mut findings = Vec::new();
+    let mut above = Above::default();
     let ran = catch_unwind(AssertUnwindSafe(|| {
-        run(trial, &mut recorded, &mut findings, &mut |event| sink.push(event))
+        run(trial, &mut recorded, &mut above, &mut |event| sink.push(event))
     }));
     let flushed = sink.file.take().map_or(Ok(()), |mut file| file.flush());
     sink.unwritten.take().map_or(flushed, Err).map_err(fail)?;
-    judged(trial, ran, recorded, sink).map(|judged| with_findings(judged, findings))
+    judged(trial, ran, recorded, sink).map(|judged| above.add_to(judged))
 }
 
-/// Makes the run of a trial. What was wrong with the service above the protocol, if there is one, goes to `findings`.
+/// Makes the run of a trial. What came of the service above the protocol, if there is one, goes to `above`.
 fn run(
     trial: &Trial,
     recorded: &mut Option<RunRecord>,
-    findings: &mut Vec<Finding>,
+    above: &mut Above,
     sink: &mut dyn FnMut(&TraceEvent<'_>),
 ) -> Result<RunReport, ConfigError> {
     let Trial { entry, config, settings, seed, .. } = trial;
     let Some(service) = trial.service else {
         return record(*entry, config, settings, *seed, recorded, sink);
     };
-    let run = simulation(trial, service, &|| KvWorkload::new(config.cluster().groups()))
-        .run(settings, recorded, sink)?;
-    *findings = run.findings;
+    let run = service::run(trial, service, Job::New(recorded), sink)?;
+    (above.findings, above.counts) = (run.findings, run.counts);
     Ok(run.report)
 }
 
-/// The service of a trial above its protocol.
-fn simulation<'a, W>(
-    trial: &'a Trial,
-    service: ServiceTrial,
-    workload: &'a dyn Fn() -> W,
-) -> Simulation<'a, W> {
-    let Trial { entry, config, settings, seed, .. } = trial;
-    let usual = ServiceSettings::default();
-    let calls = (settings.messages / usual.clients).max(1) as u64;
-    let service = ServiceSettings { calls, mutant: service.mutant, ..usual };
-    Simulation { entry: *entry, config, service, seed: *seed, workload }
+/// What came of the service above a protocol.
+#[derive(Default)]
+struct Above {
+    findings: Vec<Finding>,
+    /// How often something happened there.
+    counts: BTreeMap<&'static str, u64>,
 }
 
-/// What was wrong with the service comes first: what its clients see is what counts.
-fn with_findings(mut judged: Judged, findings: Vec<Finding>) -> Judged {
-    if let Some(Finding { what, says }) = findings.into_iter().next() {
-        judged.wrong = Some(Wrong { what: What::Service(what), says });
+impl Above {
+    /// What was wrong with the service comes first: what its clients see is what counts.
+    fn add_to(self, mut judged: Judged) -> Judged {
+        if let Some(Finding { what, says }) = self.findings.into_iter().next() {
+            judged.wrong = Some(Wrong { what: What::Service(what), says });
+        }
+        judged.marks.extend(self.counts);
+        judged
     }
-    judged
 }
 
 /// Makes a recorded run of a trial again and judges it; its events go to `hear` as well.
@@ -177,7 +177,7 @@ pub(in crate::commands) fn judge_again(
     hear: &mut dyn FnMut(&TraceEvent<'_>),
 ) -> Result<Judged, Failure> {
     let mut sink = sink(trial, None);
-    let mut findings = Vec::new();
+    let mut above = Above::default();
     let ran = catch_unwind(AssertUnwindSafe(|| {
         let mut to = |event: &TraceEvent<'_>| {
             hear(event);
@@ -186,12 +186,11 @@ pub(in crate::commands) fn judge_again(
         let Some(service) = trial.service else {
             return replay(trial.entry, &trial.config, run, &mut to);
         };
-        let groups = trial.config.cluster().groups();
-        let again = simulation(trial, service, &|| KvWorkload::new(groups)).replay(run, &mut to)?;
-        findings = again.findings;
+        let again = service::run(trial, service, Job::Again(run), &mut to)?;
+        above.findings = again.findings;
         Ok(again.report)
     }));
-    judged(trial, ran, Some(run.clone()), sink).map(|judged| with_findings(judged, findings))
+    judged(trial, ran, Some(run.clone()), sink).map(|judged| above.add_to(judged))
 }
 
 fn sink(trial: &Trial, file: Option<BufWriter<File>>) -> Sink<'_> {

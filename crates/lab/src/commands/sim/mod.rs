@@ -6,6 +6,7 @@ pub(super) mod judge;
 mod mutants;
 pub(super) mod network;
 mod scenario;
+pub(super) mod service;
 pub(super) mod trial;
 
 use super::Failure;
@@ -17,11 +18,12 @@ use amcast_protocols::tram::Tram;
 use amcast_sim::{Failover, Profile};
 use judge::{Judged, judge};
 use serde_json::{Value, json};
+use service::ServiceKind;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use trial::{ServiceKind, Trial};
+use trial::Trial;
 
 /// Seeds within which every mutant of every protocol is found that random runs show, with some to spare.
 const HUNT_SEEDS: u64 = 3000;

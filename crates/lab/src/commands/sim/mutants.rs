@@ -22,7 +22,11 @@ struct Hunted {
 /// Those of the service that runs above the protocol, or of the protocol.
 fn all(args: &Args) -> Vec<&'static MutantInfo> {
     match args.service {
-        Some(_) => ServiceMutant::ALL.iter().map(|(_, info)| info).collect(),
+        Some(_) => {
+            let applies = |mutant: &ServiceMutant| trial::service_mutant_applies(args, *mutant);
+            let all = ServiceMutant::ALL.iter().filter(|(mutant, _)| applies(mutant));
+            all.map(|(_, info)| info).collect()
+        }
         None => catalog::mutants(&args.protocol).iter().collect(),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Args;
 use super::network::Network;
+use super::service::ServiceTrial;
 use crate::commands::Failure;
 use amcast::simulate::ServiceMutant;
 use amcast_core::{Capability, Config, Entry, MediumKind, ProtocolProcess, RawConfig, Span};
@@ -32,6 +33,7 @@ const MESSAGES: usize = 100;
 const DRAWN_PAYLOAD_MAX: usize = 1500;
 
 /// A run that is to be made.
+#[derive(Clone)]
 pub(in crate::commands) struct Trial {
     pub(in crate::commands) entry: &'static dyn Entry,
     pub(in crate::commands) seed: u64,
@@ -47,19 +49,14 @@ pub(in crate::commands) struct Trial {
     explored: Option<usize>,
 }
 
-/// What runs above the protocol.
-#[derive(Clone, Copy)]
-pub(in crate::commands) struct ServiceTrial {
-    pub(in crate::commands) kind: ServiceKind,
-    /// How it is broken on purpose.
-    pub(in crate::commands) mutant: Option<ServiceMutant>,
-}
-
-/// The services that run in the simulator.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(in crate::commands) enum ServiceKind {
-    /// The key-value store
-    Kv,
+/// Whether a mistake of the service can be made above this protocol.
+pub(super) fn service_mutant_applies(args: &Args, mutant: ServiceMutant) -> bool {
+    let groups = args.groups.unwrap_or(usize::MAX);
+    entry(&args.protocol, None).is_ok_and(|entry| {
+        let most =
+            trial::suited(entry, RawConfig { groups: groups.min(3), ..RawConfig::default() });
+        mutant.applies(entry, most.groups)
+    })
 }
 
 /// Which mutant is on, and the protocol's entry with or without mutants.
@@ -161,8 +158,8 @@ impl Trial {
             None => format!("--seed {} --faults {}", self.seed, settings.profile.name()),
         };
         let service = match self.service {
-            Some(ServiceTrial { kind: ServiceKind::Kv, .. }) => " --service kv",
-            None => "",
+            Some(ServiceTrial { kind, .. }) => format!(" --service {}", kind.name()),
+            None => String::new(),
         };
         let mut text = format!(
             "{program} sim --protocol {}{service} {which} --groups {} --replicas {} --clients {} \

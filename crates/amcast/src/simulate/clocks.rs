@@ -1,0 +1,78 @@
+//! The clocks of simulated hosts, some of which are wrong.
+
+use super::time::MILLISECOND;
+use amcast_core::Time;
+use amcast_core::rng::Rng;
+use amcast_smr::{AHEAD_MAX_MS, Stamp};
+
+/// What right clocks say when a run begins.
+const BEGIN_MS: u64 = 100_000_000;
+
+/// By how much clocks are wrong, one of which is drawn: within the bound of what counts, at it, and far beyond it.
+const WRONG_MS: [i64; 6] = [4_000, -4_000, 9_999, 3_600_000, -3_600_000, 50_000_000];
+
+/// The clock of one host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HostClock {
+    /// By how much it is wrong.
+    wrong_ms: i64,
+    /// By how much its stamps are put right, since ordered time refused one.
+    corrected_ms: i64,
+}
+
+impl HostClock {
+    /// A right clock.
+    pub(super) const RIGHT: Self = Self { wrong_ms: 0, corrected_ms: 0 };
+
+    /// A clock that is wrong, within the bound or beyond it.
+    pub(super) fn wrong(rng: &mut Rng) -> Self {
+        Self { wrong_ms: WRONG_MS[rng.below(WRONG_MS.len() as u64) as usize], ..Self::RIGHT }
+    }
+
+    /// What it says.
+    pub(super) fn stamp(&self, now: Time) -> Stamp {
+        let wall_ms = right_ms(now).saturating_add_signed(self.wrong_ms);
+        Stamp { wall_ms, host_ms: wall_ms.saturating_add_signed(self.corrected_ms) }
+    }
+
+    /// A stamp was refused, since ordered time is this. As [`amcast_node::gateway::Clock::refused`] without its later trials.
+    pub(super) fn refused(&mut self, now: Time, ordered_ms: u64) {
+        let own_ms = right_ms(now).saturating_add_signed(self.wrong_ms);
+        let ahead_ms = ordered_ms as i64 - own_ms as i64;
+        self.corrected_ms = if own_ms.abs_diff(ordered_ms) <= AHEAD_MAX_MS { 0 } else { ahead_ms };
+    }
+}
+
+/// What right clocks say.
+pub(super) fn right_ms(now: Time) -> u64 {
+    BEGIN_MS + now.0 / MILLISECOND.0
+}
+
+/// The clocks of a run.
+pub(super) struct Clocks {
+    /// Of the nodes' hosts, by rank. Fewer than half of them are wrong.
+    pub(super) nodes: Vec<HostClock>,
+    /// Of the gateways' hosts, by client.
+    pub(super) gateways: Vec<HostClock>,
+}
+
+impl Clocks {
+    /// Draws them: where nodes report no clocks all hosts have one.
+    pub(super) fn draw(nodes: usize, gateways: usize, reports: bool, rng: &mut Rng) -> Self {
+        let mut it = Self {
+            nodes: vec![HostClock::RIGHT; nodes],
+            gateways: vec![HostClock::RIGHT; gateways],
+        };
+        if reports && rng.below(2) == 0 {
+            for _ in 0..(nodes - 1) / 2 {
+                it.nodes[rng.below(nodes as u64) as usize] = HostClock::wrong(rng);
+            }
+            for gateway in &mut it.gateways {
+                if rng.below(3) == 0 {
+                    *gateway = HostClock::wrong(rng);
+                }
+            }
+        }
+        it
+    }
+}
