@@ -30,7 +30,7 @@ struct Advisory {
     sound: Vec<VersionReq>,
 }
 
-/// What the advisories say of the packages of a lock file.
+/// The findings of the advisories about the packages of a lock file.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// Advisories that were read.
@@ -41,7 +41,7 @@ pub struct Findings {
     pub packages: usize,
     /// Vulnerabilities of packages in the lock file: they fail the check.
     pub vulnerable: Vec<String>,
-    /// What else is said of packages in the lock file: that they are unmaintained, or unsound.
+    /// Other remarks about packages in the lock file: that they are unmaintained, or unsound.
     pub notices: Vec<String>,
 }
 

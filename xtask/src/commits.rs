@@ -17,7 +17,7 @@ const IMPERATIVES: &[&str] = &[
     "witness",
 ];
 
-/// What is wrong with a subject; none if nothing is.
+/// The flaw of a subject, if it has one.
 pub fn wrong(subject: &str) -> Option<String> {
     let length = subject.chars().count();
     if length > CHARACTERS_MAX {
@@ -70,7 +70,7 @@ pub fn subjects() -> Result<Option<Vec<String>>, String> {
     Ok(Some(text.lines().map(str::to_string).collect()))
 }
 
-/// What is wrong with the last commits, a line each.
+/// The flaws of the last commits, a line each.
 ///
 /// # Errors
 /// As [`subjects`].

@@ -1,7 +1,7 @@
 //! The project's own tools: what `cargo xtask` does, and what two ordinary tests of this crate
 //! check on every `cargo test`.
 //!
-//! [`tidy`] holds the rules of the house, each with its reason and with a sample that breaks it.
+//! [`tidy`] holds the rules of style and structure, each with its reason and with a sample that breaks it.
 //! [`papers`] ties every step of an algorithm to code and tests. [`source`] reads the tree for
 //! both. [`commits`] judges the subjects of the last commits. [`licences`], [`advisories`], [`no_os`] and [`steps`]
 //! are commands.

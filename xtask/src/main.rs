@@ -10,7 +10,7 @@ use xtask::{advisories, no_os, source, steps, torture};
 const HELP: &str = "\
 cargo xtask check             all that CI checks: what `lint` does, then all tests
 cargo xtask lint              format, tidy, papers, commits, lints, docs, licences, no-os
-cargo xtask tidy              the rules of the house (also a test)
+cargo xtask tidy              the rules of style and structure (also a test)
 cargo xtask papers            each step of each algorithm: code, test, or reason to deviate (also a test)
 cargo xtask commits           subjects of the last commits: `component: verb ..` (also a test)
 cargo xtask licences          licences of all dependencies, and what `advisories` does

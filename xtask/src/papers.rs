@@ -37,7 +37,7 @@ struct PaperStep {
     because: Option<String>,
 }
 
-/// How a step stands.
+/// The state of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StepState {
     Done,
@@ -52,12 +52,12 @@ struct Tag {
     test: bool,
 }
 
-/// What was found out about a paper.
+/// The findings about a paper.
 #[derive(Debug)]
 pub struct PaperReport {
     tag: String,
     rows: Vec<(String, String, StepState)>,
-    /// What is wrong; empty if all is well.
+    /// The faults; empty if all is well.
     pub faults: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for PaperReport {
 /// The papers of a tree, each looked at.
 ///
 /// # Errors
-/// What is wrong with a file under `papers/`.
+/// The fault of a file under `papers/`.
 pub fn check(tree: &SourceTree) -> Result<Vec<PaperReport>, String> {
     let files = tree.files.iter().filter(|f| f.path.starts_with("papers/"));
     let files = files.filter(|f| f.path.ends_with(".toml"));

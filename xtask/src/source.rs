@@ -18,7 +18,7 @@ const KINDS: &[&str] =
 pub struct SourceFile {
     /// Its path below the root, with `/`.
     pub path: String,
-    /// What it holds.
+    /// Its text.
     pub text: String,
     /// For Rust: the text with comments and strings blanked; else empty.
     pub masked: String,

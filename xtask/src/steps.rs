@@ -55,7 +55,7 @@ pub fn lint() -> Result<(), String> {
     Ok(())
 }
 
-/// The rules of the house.
+/// The rules of style and structure.
 ///
 /// # Errors
 /// Every finding, by rule.

@@ -1,4 +1,4 @@
-//! The rules of the house hold, and each of them can fail.
+//! The rules hold, and each of them can fail.
 
 use xtask::source::SourceTree;
 use xtask::tidy;

@@ -1,4 +1,4 @@
-//! The rules of the house that neither the compiler nor the linters know. Each has its reason, and
+//! The rules of style and structure that neither the compiler nor the linters know. Each has its reason, and
 //! samples: one tree that breaks it and one that keeps it, so that a rule that cannot fail is found.
 //!
 //! Adding a rule: a [`TidyRule`] in the file where its noun lives, and its name in [`RULES`].
@@ -23,10 +23,10 @@ use std::fmt;
 /// Path and text of a file in a sample tree.
 pub type Sample = (&'static str, &'static str);
 
-/// A rule of the house.
+/// A rule.
 #[derive(Debug)]
 pub struct TidyRule {
-    /// What it is called in reports.
+    /// Its name in reports.
     pub name: &'static str,
     /// Why there is such a rule.
     pub why: &'static str,
@@ -43,7 +43,7 @@ pub struct TidyRule {
 pub struct TidyFinding {
     /// Where.
     pub place: SourceLine,
-    /// What, and what to do about it.
+    /// The finding, and its remedy.
     pub says: String,
 }
 
@@ -85,14 +85,14 @@ pub const RULES: &[&TidyRule] = &[
     &policy::SKIPS_EXIST,
 ];
 
-/// What breaks any of the rules, by rule, in order of places.
+/// The findings of all rules, by rule, in order of places.
 pub fn check(tree: &SourceTree) -> Vec<(&'static TidyRule, Vec<TidyFinding>)> {
     let found = RULES.iter().map(|&rule| (rule, rule.of(tree)));
     found.filter(|(_, findings)| !findings.is_empty()).collect()
 }
 
 impl TidyRule {
-    /// What breaks this rule, in order of places.
+    /// The findings of this rule, in order of places.
     pub fn of(&self, tree: &SourceTree) -> Vec<TidyFinding> {
         let mut findings = Vec::new();
         (self.find)(tree, &mut findings);
