@@ -4,7 +4,6 @@ use amcast::core::{Entry, RawConfig};
 use amcast::protocols::catalog::find;
 use amcast::protocols::trial;
 use amcast::sim::{Profile, RunOutcome, RunSettings};
-use amcast::simulate::bank::BankWorkload;
 use amcast::simulate::kv::KvWorkload;
 use amcast::simulate::log::LogWorkload;
 use amcast::simulate::{ServiceMutant, ServiceRun, ServiceSettings, Simulation, Workload};
@@ -64,12 +63,6 @@ fn the_store_is_as_it_should_be_under_all_faults() {
 fn the_log_is_as_it_should_be_under_all_faults() {
     let _limit = amcast_test_policy::time_limit();
     is_sound(1, LogWorkload::new);
-}
-
-#[test]
-fn no_money_is_lost_or_made_under_all_faults() {
-    let _limit = amcast_test_policy::time_limit();
-    is_sound(1, BankWorkload::new);
 }
 
 #[test]
