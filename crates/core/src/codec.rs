@@ -235,8 +235,19 @@ impl Codec for Arc<[u8]> {
 ///
 /// A `struct` is its fields in the order in which they stand here. An `enum` is a byte, the number in front of the
 /// variant, and then its fields; other bytes are refused with [`CodecError::Unknown`]. A field that is not encoded by
-/// its type's [`Codec`] names a module behind `with` that has the functions `encode` and `decode`. Of a `part of enum`
-/// the variants that are not listed are encoded by hand: it has `encode_listed` and `decode_listed` for the others.
+/// its type's [`Codec`] names a module behind `with` that has the functions `encode` and `decode`. Of a `part of enum
+/// T by hand (A, B)` the variants `A` and `B` are encoded by hand: `T` has `encode_listed` and `decode_listed` for the
+/// others. A variant that is named in neither place does not compile:
+///
+/// ```compile_fail,E0004
+/// enum Message { Ping, Pong, Text(u32) }
+///
+/// amcast_core::messages! {
+///     part of enum Message by hand (Text) {
+///         1 => Ping,
+///     }
+/// }
+/// ```
 ///
 /// ```
 /// use amcast_core::codec::{Codec, Reader};
@@ -294,9 +305,10 @@ macro_rules! messages {
         }
         $crate::messages! { $($rest)* }
     };
-    (part of enum $t:ident { $($variants:tt)* } $($rest:tt)*) => {
+    (part of enum $t:ident by hand ($($apart:ident),+) { $($variants:tt)* } $($rest:tt)*) => {
         $crate::messages!(
-            @listed $t [other => unreachable!("{other:?} is encoded apart")] { $($variants)* }
+            @listed $t [$(Self::$apart { .. } => unreachable!("it is encoded by hand"),)+]
+            { $($variants)* }
         );
         $crate::messages! { $($rest)* }
     };
@@ -394,7 +406,7 @@ mod tests {
 
     messages! {
         struct SampleRow { fit, last, pairs }
-        part of enum SampleNode {
+        part of enum SampleNode by hand (ByHand) {
             1 => Leaf,
             2 => Row(row),
             9 => Named { name, few with few },

@@ -153,7 +153,7 @@ messages! {
     struct ViewProposal { members with members, cut with short }
     struct ViewDecision { view with view, cut with short }
     struct VsyncPacket { life, items with short }
-    part of enum PacketItem {
+    part of enum PacketItem by hand (Cast, To) {
         4 => Ack { view, fit, gap, had, have with short },
         5 => Alive { view, fit },
         6 => Join { view },
