@@ -10,6 +10,7 @@ use xtask::{advisories, no_os, source, steps, torture};
 const HELP: &str = "\
 cargo xtask check             all that CI checks: what `lint` does, then all tests
 cargo xtask lint              format, tidy, papers, commits, lints, docs, licences, no-os
+cargo xtask fmt               all code written as rustfmt does, also what `cargo fmt` does not find
 cargo xtask tidy              the rules of style and structure (also a test)
 cargo xtask papers            each step of each algorithm: code, test, or reason to deviate (also a test)
 cargo xtask commits           subjects of the last commits: `component: verb ..` (also a test)
@@ -20,6 +21,7 @@ cargo xtask sim SECONDS       random simulations of every protocol for that long
 cargo xtask replay PROTOCOL SEED [--faults all ..]    one simulation again, as `amcast sim` runs it
 cargo xtask torture MINUTES   real clusters under load, their nodes killed, for that long, judged afterwards
 cargo xtask measure           what `amcast choose` goes by, made anew on this machine: minutes, with nothing beside
+cargo xtask newcomer          a protocol is added to a copy, and all follows from its folder and line: some minutes
 cargo xtask fuzz              how each fuzz target is run
 ";
 
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
     let result = match args[..] {
         ["check"] => steps::check(),
         ["lint"] => steps::lint(),
+        ["fmt"] => steps::fmt(),
         ["tidy"] => steps::tidy(),
         ["papers"] => steps::papers(),
         ["commits"] => steps::commits(),
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
             steps::program().and_then(|program| replay(&program, &args))
         }
         ["measure"] => steps::program().and_then(|program| measure(&program)),
+        ["newcomer"] => steps::newcomer(),
         ["fuzz"] => fuzz(),
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");

@@ -1,6 +1,6 @@
 //! Ties between a paper's algorithms, the code and its tests.
 //!
-//! `papers/<name>.toml` lists every step of every algorithm in our words. A tag above the lines that
+//! `papers/<name>.toml`, or `paper.toml` in a protocol's folder, lists every step of every algorithm in our words. A tag above the lines that
 //! carry a step, `// [TRAM 2:15-19]`, names algorithm and lines; in tests the same after `test:`.
 //! Every step is either coded and tested, or a deviation with its reason. Tags that name no step,
 //! lines that are in no step, and tests that do not exist fail the build.
@@ -82,10 +82,13 @@ impl fmt::Display for PaperReport {
 /// The papers of a tree, each looked at.
 ///
 /// # Errors
-/// The fault of a file under `papers/`.
+/// The fault of a paper's file.
 pub fn check(tree: &SourceTree) -> Result<Vec<PaperReport>, String> {
-    let files = tree.files.iter().filter(|f| f.path.starts_with("papers/"));
-    let files = files.filter(|f| f.path.ends_with(".toml"));
+    let of_folder =
+        |path: &str| path.starts_with("crates/protocols/src/") && path.ends_with("/paper.toml");
+    let lists =
+        |path: &str| path.starts_with("papers/") && path.ends_with(".toml") || of_folder(path);
+    let files = tree.files.iter().filter(|f| lists(&f.path));
     files.map(|file| Ok(Paper::parse(file)?.report(tree))).collect()
 }
 

@@ -16,7 +16,7 @@ struct CheckStep {
 const DOC_FLAGS: &str = "-D warnings -A rustdoc::private-intra-doc-links";
 
 const STEPS: &[CheckStep] = &[
-    CheckStep { name: "format", run: || cargo(&["fmt", "--all", "--check"], &[]) },
+    CheckStep { name: "format", run: || format(&["--check"]) },
     CheckStep { name: "tidy", run: tidy },
     CheckStep { name: "papers", run: papers },
     CheckStep { name: "commits", run: commits },
@@ -55,6 +55,34 @@ pub fn lint() -> Result<(), String> {
     Ok(())
 }
 
+/// Writes all code as rustfmt does.
+///
+/// # Errors
+/// When code does not parse.
+pub fn fmt() -> Result<(), String> {
+    format(&[])
+}
+
+/// Formats with these flags: what cargo finds, and the folders of the protocols, whose modules a macro of the
+/// catalog declares and cargo therefore does not find.
+fn format(flags: &[&str]) -> Result<(), String> {
+    cargo(&[&["fmt", "--all", "--"], flags].concat(), &[])?;
+    let tree = SourceTree::read().map_err(|e| e.to_string())?;
+    let roots = tree.rust().filter(|file| {
+        let below = file.path.strip_prefix("crates/protocols/src/");
+        below.and_then(|path| path.split_once('/')).is_some_and(|(_, file)| file == "mod.rs")
+    });
+    let mut rustfmt = Command::new("rustfmt");
+    rustfmt.args(flags).args(roots.map(|file| &file.path)).current_dir(source::root());
+    match rustfmt.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => {
+            Err(format!("rustfmt of the protocols: {status}; `cargo xtask fmt` writes it"))
+        }
+        Err(e) => Err(format!("rustfmt: {e}")),
+    }
+}
+
 /// The rules of style and structure.
 ///
 /// # Errors
@@ -77,6 +105,15 @@ pub fn licences() -> Result<(), String> {
     println!("{}", licences::check()?);
     println!("{}", advisories::check()?);
     Ok(())
+}
+
+/// Adds a protocol to a copy of the repository, and sees that all follows from its folder and its line.
+///
+/// # Errors
+/// When something else would have to be changed.
+pub fn newcomer() -> Result<(), String> {
+    let test = ["test", "--package", "xtask", "--test", "newcomer", "--", "--nocapture"];
+    cargo(&test, &[("AMCAST_NEWCOMER", "1")])
 }
 
 /// The ties to the papers.

@@ -55,9 +55,18 @@ pub trait Entry: Sync {
         None
     }
 
+    /// Values in which simulations by the thousand try its own parameters: small ones, so that what is rare shows
+    /// soon, and the usual one. A value that cannot be in a cluster of some shape is not tried there.
+    fn trials(&self) -> &'static Trials {
+        &[]
+    }
+
     /// A message or the lines of a memory region, for people.
     fn show(&self, bytes: &[u8]) -> String;
 }
+
+/// Values of parameters, by the parameter's name; a value that is there twice is drawn twice as often.
+pub type Trials = [(&'static str, &'static [&'static str])];
 
 /// The promises, assumptions and parameters of a protocol.
 #[derive(Debug)]

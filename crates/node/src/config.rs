@@ -20,12 +20,10 @@ mod decides;
 mod etcd;
 mod place;
 
+pub use amcast_protocols::catalog::USUAL_PROTOCOL;
 pub(crate) use decides::{marks, same};
 pub use etcd::Etcd;
 pub use place::Place;
-
-/// The protocol that orders commands where a cluster's file names none.
-pub const USUAL_PROTOCOL: &str = "multi-ring";
 
 /// How long a process may be silent on one machine, unless a file says otherwise.
 const PATIENCE: Span = Span::millis(250);

@@ -1,55 +1,56 @@
-//! Every protocol there is, one line each. What else is known of protocols (the command line's
-//! names, selection by guarantee, the fault matrix, benchmarks) is derived from this list.
+//! Every protocol there is, one line each: its module, and each of its entries with the entry's mutants. What
+//! else is known of protocols (the command line's names, selection by guarantee, the fault matrix, mutants,
+//! benchmarks) is derived from this list, and no other list names them.
 
 #[cfg(feature = "mutants")]
-use crate::mutant::Mutant;
+use crate::mutant::Mutant as _;
 use crate::mutant::MutantInfo;
-#[cfg(feature = "mutants")]
-use crate::total::mutants::of;
-use crate::{multiring, skeen, total, tram};
 use amcast_core::Entry;
 
-/// Every protocol.
-pub const CATALOG: &[&dyn Entry] = &[
-    &tram::Tram,
-    &skeen::Skeen,
-    &multiring::SYNCED,
-    &multiring::WRITTEN,
-    &multiring::MEMORY,
-    &total::BB_RCAST_RCAST,
-    &total::BB_URCAST_URCAST,
-    &total::BB_RCAST_URCAST,
-    &total::BB_URCAST_RCAST,
-    &total::SB_RCAST,
-    &total::SB_URCAST,
-    &total::AB_RCAST,
-    &total::AB_URCAST,
-    &total::PB_RCAST,
-    &total::PB_URCAST,
-];
+/// Hands all lines to a macro: to the crate's root, which declares the modules, and to this file, which lists the
+/// entries. A line is `mod FOLDER: ENTRY => MUTANTS, ..;`, with paths within the folder's module.
+macro_rules! protocols {
+    ($to:ident) => {
+        $to! {
+            mod tram: Tram => TramMutant::INFO;
+            mod skeen: Skeen => SkeenMutant::INFO;
+            mod multiring:
+                SYNCED => Mutant::INFO,
+                WRITTEN => Mutant::INFO,
+                MEMORY => Mutant::INFO;
+            mod total:
+                BB_RCAST_RCAST => mutants::of::PLAIN_NUA_WNUTO,
+                BB_URCAST_URCAST => mutants::of::UA_SUTO,
+                BB_RCAST_URCAST => mutants::of::NUA_WUTO,
+                BB_URCAST_RCAST => mutants::of::UA_WNUTO,
+                SB_RCAST => mutants::of::PLAIN_NUA_WNUTO,
+                SB_URCAST => mutants::of::UA_SUTO,
+                AB_RCAST => mutants::of::ASKED_NUA_WUTO,
+                AB_URCAST => mutants::of::UA_SUTO,
+                PB_RCAST => mutants::of::PLAIN_NUA_WUTO,
+                PB_URCAST => mutants::of::UA_SUTO;
+        }
+    };
+}
 
-/// The protocols that can be broken on purpose.
-#[cfg(feature = "mutants")]
-const MUTANTS: &[(&dyn Entry, &[MutantInfo])] = &[
-    (&tram::Tram, tram::TramMutant::INFO),
-    (&skeen::Skeen, skeen::SkeenMutant::INFO),
-    (&multiring::SYNCED, multiring::Mutant::INFO),
-    (&multiring::WRITTEN, multiring::Mutant::INFO),
-    (&multiring::MEMORY, multiring::Mutant::INFO),
-    (&total::BB_RCAST_RCAST, of::PLAIN_NUA_WNUTO),
-    (&total::BB_URCAST_URCAST, of::UA_SUTO),
-    (&total::BB_RCAST_URCAST, of::NUA_WUTO),
-    (&total::BB_URCAST_RCAST, of::UA_WNUTO),
-    (&total::SB_RCAST, of::PLAIN_NUA_WNUTO),
-    (&total::SB_URCAST, of::UA_SUTO),
-    (&total::AB_RCAST, of::ASKED_NUA_WUTO),
-    (&total::AB_URCAST, of::UA_SUTO),
-    (&total::PB_RCAST, of::PLAIN_NUA_WUTO),
-    (&total::PB_URCAST, of::UA_SUTO),
-];
+macro_rules! list {
+    ($(mod $module:ident: $($entry:ident => $($mutants:ident)::+),+;)+) => {
+        /// Every protocol.
+        pub const CATALOG: &[&dyn Entry] = &[$($(&crate::$module::$entry),+),+];
+
+        /// The protocols that can be broken on purpose.
+        #[cfg(feature = "mutants")]
+        const MUTANTS: &[(&dyn Entry, &[MutantInfo])] =
+            &[$($((&crate::$module::$entry, crate::$module::$($mutants)::+)),+),+];
+    };
+}
+protocols!(list);
 
 #[cfg(not(feature = "mutants"))]
 const MUTANTS: &[(&dyn Entry, &[MutantInfo])] = &[];
+
+/// The name of the protocol that runs where nothing else is asked for.
+pub const USUAL_PROTOCOL: &str = "multi-ring";
 
 /// The protocol of that name.
 pub fn find(name: &str) -> Option<&'static dyn Entry> {
@@ -77,6 +78,7 @@ mod tests {
             assert_eq!(find(entry.name()).map(Entry::name), Some(entry.name()));
         }
         assert!(find("no such protocol").is_none());
+        assert!(find(USUAL_PROTOCOL).is_some_and(|entry| entry.capabilities().crash_tolerance));
     }
 
     #[test]

@@ -4,16 +4,18 @@
 //!
 //! Simulations by the thousand draw them; what is drawn is an ordinary [`RawConfig`], so a run that
 //! failed can be named by its values and needs no generator to be made again.
+//!
+//! The tables here are of parameters that several protocols share, or that have to fit together. Of its other
+//! parameters an entry says itself what to try: [`Entry::trials`].
 
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use amcast_core::entry::Trials;
 use amcast_core::rng::Rng;
 use amcast_core::{Entry, MediumKind, RawConfig};
 
-/// Values of parameters, by name: a protocol that has the parameter gets one of them.
-type TrialValues = [(&'static str, &'static [&'static str])];
-
 /// Rings so small that they go round and fill up, batches large and small.
-const WIDE: &TrialValues = &[
+const WIDE: &Trials = &[
     ("xfer_lines", &["64"]),
     ("log_lines", &["64", "128", "512"]),
     ("hm_lines", &["64", "128", "256"]),
@@ -24,7 +26,7 @@ const WIDE: &TrialValues = &[
 
 /// Rings that hold a handful of messages, and timers as short as a few writes: for runs of which all
 /// are made.
-const TINY: &TrialValues = &[
+const TINY: &Trials = &[
     ("xfer_lines", &["16"]),
     ("log_lines", &["16"]),
     ("hm_lines", &["16"]),
@@ -33,7 +35,7 @@ const TINY: &TrialValues = &[
 ];
 
 /// The smallest rings.
-const HASTY: &TrialValues = &[
+const HASTY: &Trials = &[
     ("xfer_lines", &["64"]),
     ("log_lines", &["64"]),
     ("hm_lines", &["64"]),
@@ -43,7 +45,7 @@ const HASTY: &TrialValues = &[
 
 /// Rings with room for a few messages, and replicas that tell of themselves more often than a slow
 /// write takes: a slow member lags too far, and asks for the state again and again.
-const TIGHT: &TrialValues = &[
+const TIGHT: &Trials = &[
     ("xfer_lines", &["16", "32", "64"]),
     ("log_lines", &["16", "16", "32"]),
     ("hm_lines", &["32", "64"]),
@@ -51,7 +53,7 @@ const TIGHT: &TrialValues = &[
 ];
 
 /// Rings with room for a few messages, for every other wide shape. Drawn from a stream of their own.
-const SMALL: &TrialValues = &[
+const SMALL: &Trials = &[
     ("xfer_lines", &["16", "32"]),
     ("log_lines", &["16", "16", "32"]),
     ("hm_lines", &["16", "32", "64"]),
@@ -61,7 +63,7 @@ const SMALL: &TrialValues = &[
 const TIGHT_TIMERS: [(&str, &str); 3] = [("30", "70"), ("15", "60"), ("50", "200")];
 
 /// How packets go, for protocols that pass messages. Drawn after all others.
-const PACKETS: &TrialValues = &[
+const PACKETS: &Trials = &[
     ("lane", &["stream", "datagram"]),
     ("packet_bytes", &["1400", "200"]),
     ("retry_us", &["200", "1000"]),
@@ -69,33 +71,6 @@ const PACKETS: &TrialValues = &[
 
 /// How soon short records go round. Drawn behind those.
 const LAPS: &[&str] = &["8192", "32", "40", "64"];
-
-/// Which rings there are, how they are merged, and how much is on the way, for protocols that have any:
-/// of some runs nearly every member lags too far. Drawn from a stream of their own.
-const RINGS: &TrialValues = &[
-    ("rings", &["global", "global", "pairs", "independent"]),
-    ("m", &["1", "1", "2", "7"]),
-    ("leveling", &["demand", "demand", "paced"]),
-    ("pack_bytes", &["32768", "500", "1"]),
-    ("pass_bytes", &["131072", "2000", "100"]),
-    ("pipeline_bytes", &["2097152", "3000", "300"]),
-    ("lag_bytes", &["67108864", "5000"]),
-    ("held_bytes", &["67108864", "8192"]),
-    ("cache_bytes", &["67108864", "2048"]),
-    ("apply_bytes", &["8388608", "1000"]),
-    ("spread", &["24", "2"]),
-    ("around", &["nodes", "nodes", "groups"]),
-    ("behind_instances", &["4096", "10"]),
-];
-
-/// Sets of groups that have a ring of their own, by how many groups there are.
-const SETS: [&[&str]; 5] = [
-    &["none"],
-    &["none"],
-    &["none"],
-    &["none", "0+1", "1+2,0+1"],
-    &["none", "0+1,2+3", "1+2+3,0+2"],
-];
 
 /// How often a replica shows that it lives, and how long it may be silent, in microseconds. The
 /// first suspect each other all the time; the last not even in most faults.
@@ -129,7 +104,7 @@ pub fn wide(entry: &dyn Entry, seed: u64, groups: Option<usize>) -> RawConfig {
     };
     settings(entry, &mut rng, WIDE, timers, &mut raw);
     small(entry, seed, &mut raw);
-    rings(entry, seed, &mut raw);
+    own(entry, seed, &mut raw);
     suited(entry, raw)
 }
 
@@ -156,7 +131,7 @@ pub fn hasty(entry: &dyn Entry, seed: u64, groups: Option<usize>) -> RawConfig {
     let overlay = of(&mut rng, &["breadth", "depth"]).to_string();
     let mut raw = RawConfig { groups, replicas: 3, clients: 2, overlay, ..RawConfig::default() };
     settings(entry, &mut rng, HASTY, &TIMERS[..2], &mut raw);
-    rings(entry, seed, &mut raw);
+    own(entry, seed, &mut raw);
     suited(entry, raw)
 }
 
@@ -206,14 +181,14 @@ pub fn tight(entry: &dyn Entry, seed: u64, groups: Option<usize>) -> RawConfig {
 fn settings(
     entry: &dyn Entry,
     rng: &mut Rng,
-    values: &TrialValues,
+    values: &Trials,
     timers: &[(&'static str, &'static str)],
     raw: &mut RawConfig,
 ) {
     let has = |name: &str| entry.about().params.iter().any(|p| p.name == name);
-    let drawn = values.iter().map(|(name, list)| (*name, of(rng, list))).collect::<TrialSet>();
+    let drawn = values.iter().map(|(name, list)| (*name, of(rng, list))).collect::<Set>();
     let (heartbeat, suspect) = of(rng, timers);
-    let packets = PACKETS.iter().map(|(name, list)| (*name, of(rng, list))).collect::<TrialSet>();
+    let packets = PACKETS.iter().map(|(name, list)| (*name, of(rng, list))).collect::<Set>();
     let timers = [("heartbeat_us", heartbeat), ("suspect_us", suspect)];
     let all = drawn.into_iter().chain(packets).chain(timers);
     let all = all.chain([("lap_lines", of(rng, LAPS))]);
@@ -221,18 +196,20 @@ fn settings(
     raw.set.extend(known.map(|(name, value)| (String::from(name), value.to_string())));
 }
 
-/// Sets what `entry` has parameters for of rings.
-fn rings(entry: &dyn Entry, seed: u64, raw: &mut RawConfig) {
-    let mut rng = Rng::stream(seed, "rings");
-    let mut drawn =
-        RINGS.iter().map(|(name, list)| (*name, of(&mut rng, list))).collect::<TrialSet>();
-    drawn.push(("ring_sets", of(&mut rng, SETS[raw.groups.min(SETS.len() - 1)])));
-    let has = |name: &str| entry.about().params.iter().any(|p| p.name == name);
-    let known = drawn.into_iter().filter(|(name, _)| has(name));
-    raw.set.extend(known.map(|(name, value)| (String::from(name), value.to_string())));
+/// Sets what `entry` says itself is to be tried, and can be in a cluster of this shape.
+fn own(entry: &dyn Entry, seed: u64, raw: &mut RawConfig) {
+    let mut rng = Rng::stream(seed, "own");
+    for (name, list) in entry.trials() {
+        let with = |value: &&str| {
+            let set = [(String::from(*name), value.to_string())].into();
+            RawConfig { set, ..raw.clone() }.check(entry.about().params).is_ok()
+        };
+        let fit: Vec<&str> = list.iter().copied().filter(with).collect();
+        raw.set.insert(String::from(*name), of(&mut rng, &fit).to_string());
+    }
 }
 
-type TrialSet = alloc::vec::Vec<(&'static str, &'static str)>;
+type Set = Vec<(&'static str, &'static str)>;
 
 fn of<T: Copy>(rng: &mut Rng, list: &[T]) -> T {
     list[rng.below(list.len() as u64) as usize]
@@ -263,7 +240,7 @@ mod tests {
     #[test]
     fn every_value_is_drawn() {
         let tram = find("tram").expect("it is in the catalog");
-        let all: alloc::vec::Vec<_> = (0..500).map(|seed| wide(tram, seed, None)).collect();
+        let all: Vec<_> = (0..500).map(|seed| wide(tram, seed, None)).collect();
         assert!((1..=8).filter(|n| *n != 7).all(|n| all.iter().any(|raw| raw.groups == n)));
         let has = |name: &str| tram.about().params.iter().any(|p| p.name == name);
         for (name, list) in WIDE.iter().filter(|(name, _)| has(name)) {
@@ -275,13 +252,22 @@ mod tests {
         let small = all.iter().filter(|raw| ["16", "32"].contains(&&*raw.set["log_lines"])).count();
         assert!((200..300).contains(&small), "{small} of 500 have small rings");
         assert_eq!(wide(tram, 3, Some(6)).groups, 6);
-        let rings = find("multi-ring").expect("it is in the catalog");
-        let all: alloc::vec::Vec<_> = (0..500).map(|seed| wide(rings, seed, None)).collect();
-        for (name, list) in RINGS {
-            assert!(list.iter().all(|v| all.iter().any(|raw| raw.set[*name] == *v)), "{name}");
-        }
-        for set in SETS.iter().flat_map(|sets| *sets) {
-            assert!(all.iter().any(|raw| raw.set["ring_sets"] == *set), "{set}");
+    }
+
+    #[test]
+    fn what_an_entry_says_is_to_be_tried_is_drawn() {
+        for entry in CATALOG {
+            let all: Vec<_> = (0..1000).map(|seed| wide(*entry, seed, None)).collect();
+            for (name, list) in entry.trials() {
+                assert!(
+                    entry.about().params.iter().any(|p| p.name == *name),
+                    "no parameter {name}"
+                );
+                for value in *list {
+                    let drawn = all.iter().any(|raw| raw.set[*name] == *value);
+                    assert!(drawn, "{}: {name}={value}", entry.name());
+                }
+            }
         }
     }
 }

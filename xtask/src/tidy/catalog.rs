@@ -13,23 +13,23 @@ pub(super) const CATALOG_COMPLETE: TidyRule = TidyRule {
     name: "catalog-complete",
     why: "what is not in the catalog is in no command, no fault matrix and no test",
     find: |tree, found| {
-        let listed = tree.file(LIST).map_or("", |file| list(&file.masked));
+        let listed = tree.file(LIST).map_or("", |file| &file.masked);
         for (module, place) in protocols(tree) {
-            if scan::words(listed, &format!("{module}::")).next().is_none() {
+            if scan::words(listed, &format!("mod {module}:")).next().is_none() {
                 let says = format!("protocol `{module}` has no line in {LIST}");
                 found.push(TidyFinding { place, says });
             }
         }
     },
     bad: &[
-        ("crates/protocols/src/catalog.rs", "pub const CATALOG: &[&dyn Entry] = &[&a::A];\n"),
+        ("crates/protocols/src/catalog.rs", "macro_rules! all { () => { mod a: A => A; } }\n"),
         ("crates/protocols/src/b/mod.rs", "impl Entry for B {}\n"),
     ],
     good: &[
         (
             "crates/protocols/src/catalog.rs",
-            "pub const CATALOG: &[&dyn Entry] = &[&a::A, &b::B];\n#[cfg(test)]\nmod tests {\n impl \
-             Entry for Fake {}\n}\n",
+            "macro_rules! all { () => { mod a: A => A;\nmod b: B => B; } }\n#[cfg(test)]\nmod tests {\n \
+             impl Entry for Fake {}\n}\n",
         ),
         ("crates/protocols/src/b/mod.rs", "impl Entry for B {}\n"),
     ],
@@ -77,41 +77,90 @@ pub(super) const PROTOCOL_DOC: TidyRule = TidyRule {
     )],
 };
 
-/// Code outside the protocols that may name one: the cluster file's default, which is what `amcast up` runs
-/// where nothing else is asked for.
-const MAY_NAME: &[&str] = &["crates/node/src/config.rs"];
+/// Crates beside the protocols that may name an entry by its path: the program for its defaults, the laboratory for the
+/// measurements of papers, and targets of fuzzing that know the bytes of one protocol.
+const NAMES_ENTRIES: &[&str] = &["crates/cli", "crates/lab", "crates/fuzzing"];
+
+/// Reads what only messages of one protocol hold, for the target of fuzzing of that name.
+const READS_MESSAGES: &str = "crates/protocols/src/fuzzing.rs";
 
 pub(super) const PROTOCOL_NAMES: TidyRule = TidyRule {
     name: "protocol-names",
     why: "code that knows a protocol by its name does not work for the next one: ask its capabilities, or \
-          name its entry, as in `Tram.name()`",
+          name its entry in the program or the laboratory, as in `Tram.name()`",
     find: |tree, found| {
-        let names: Vec<&str> = CATALOG.iter().map(|entry| entry.name()).collect();
-        let own = |path: &str| path.starts_with(SOURCES) || MAY_NAME.contains(&path);
-        for file in tree.rust().filter(|file| !own(&file.path)) {
+        let (modules, names) = (listed(tree), names(tree));
+        for file in tree.rust() {
+            // In its own folder a protocol says what it is called.
+            let own = |module: &str| file.path.starts_with(&format!("{SOURCES}{module}/"));
             for (from, to) in scan::literals(&file.text) {
                 let text = &file.text[from..to];
-                if names.contains(&text) && !file.in_test(from) {
+                if names.contains(&text) && !file.path.starts_with(SOURCES) && !file.in_test(from) {
                     let says = format!("`{text}` is the name of a protocol");
                     found.push(TidyFinding { place: file.at(from), says });
                 }
             }
+            if NAMES_ENTRIES.contains(&file.member()) || file.path == READS_MESSAGES {
+                continue;
+            }
+            for module in modules.iter().filter(|module| !own(module)) {
+                for at in scan::words(&file.masked, &format!("{module}::")) {
+                    if !file.in_test(at) {
+                        let says = format!("`{module}` is the module of a protocol");
+                        found.push(TidyFinding { place: file.at(at), says });
+                    }
+                }
+            }
         }
     },
-    bad: &[(
-        "crates/node/src/a.rs",
-        "//! A.\nfn a(e: &dyn Entry) -> bool { e.name() == \"skeen\" }\n",
-    )],
+    bad: &[
+        (LIST, "//! C.\nmacro_rules! all { () => { mod b: B => B;\n mod d: D => D; } }\n"),
+        ("crates/node/src/a.rs", "//! A.\nfn a(e: &dyn Entry) -> bool { e.name() == \"skeen\" }\n"),
+        ("crates/sim/src/c.rs", "//! C.\nuse amcast_protocols::b::B;\n"),
+        (
+            "crates/protocols/src/b/mod.rs",
+            "//! B.\nimpl Entry for B { fn name(&self) -> &'static str { \"bee\" } }\nuse crate::d::D;\n",
+        ),
+        ("crates/cli/src/e.rs", "//! E.\nfn e() -> bool { name() == \"bee\" }\n"),
+    ],
     good: &[
+        (LIST, "//! C.\nmacro_rules! all { () => { mod b: B => B; } }\n"),
+        ("crates/lab/src/c.rs", "//! C.\nuse amcast_protocols::b::B;\nfn c() { B.name() }\n"),
+        ("crates/protocols/src/b/d.rs", "//! D.\nuse crate::b::B;\n"),
         (
             "crates/node/src/a.rs",
             "//! A: no \"skeen\" here.\nfn a() { b(\"a skeen clock\"); }\n#[cfg(test)]\nmod tests {\n \
              fn c() { b(\"skeen\"); }\n}\n",
         ),
-        ("crates/protocols/src/skeen.rs", "//! S.\nfn name() -> &'static str { \"skeen\" }\n"),
+        ("crates/protocols/src/skeen/mod.rs", "//! S.\nfn name() -> &'static str { \"skeen\" }\n"),
         ("crates/node/tests/b.rs", "//! B.\nfn b() { a(\"skeen\"); }\n"),
     ],
 };
+
+/// The modules that the catalog lists.
+fn listed(tree: &SourceTree) -> Vec<&str> {
+    let Some(file) = tree.file(LIST) else { return Vec::new() };
+    let rest = scan::words(&file.masked, "mod").map(|at| file.masked[at + 3..].trim_start());
+    let module = |rest| {
+        let name = scan::identifier(rest);
+        rest[name.len()..].starts_with(':').then_some(name)
+    };
+    rest.filter_map(module).collect()
+}
+
+/// The names of the catalog's entries, and those that the modules of the tree's catalog give themselves.
+fn names(tree: &SourceTree) -> Vec<&str> {
+    const NAME: &str = "fn name(&self) -> &'static str";
+    let mut names: Vec<&str> = CATALOG.iter().map(|entry| entry.name()).collect();
+    for module in listed(tree) {
+        let Some(file) = tree.file(&format!("{SOURCES}{module}/mod.rs")) else { continue };
+        let Some(at) = file.text.find(NAME) else { continue };
+        let body = file.text[at + NAME.len()..].trim_start_matches([' ', '{', '\n']);
+        let name = body.strip_prefix('"').and_then(|rest| rest.split('"').next());
+        names.extend(name);
+    }
+    names
+}
 
 /// The modules that implement an entry of the catalog, and where.
 fn protocols(tree: &SourceTree) -> BTreeMap<&str, SourceLine> {
@@ -124,11 +173,4 @@ fn protocols(tree: &SourceTree) -> BTreeMap<&str, SourceLine> {
         }
     }
     entries
-}
-
-/// The part of the catalog's source that lists the entries.
-fn list(masked: &str) -> &str {
-    let Some(at) = masked.find("CATALOG:") else { return "" };
-    let end = masked[at..].find(';').map_or(masked.len(), |i| at + i);
-    &masked[at..end]
 }

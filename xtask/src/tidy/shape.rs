@@ -101,7 +101,8 @@ pub(super) const NO_DEAD_FILE: TidyRule = TidyRule {
             }
             let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
             let mut parents = match parent {
-                "" => vec!["lib".to_string(), "main".to_string()],
+                // A crate's catalog declares the modules that it lists.
+                "" => vec!["lib".to_string(), "main".to_string(), "catalog".to_string()],
                 _ => vec![parent.to_string(), format!("{parent}/mod")],
             };
             parents.iter_mut().for_each(|p| *p = format!("{root}src/{p}.rs"));
@@ -124,6 +125,9 @@ pub(super) const NO_DEAD_FILE: TidyRule = TidyRule {
         ("crates/a/src/b.rs", "//! B.\n"),
         ("crates/a/src/c.rs", "//! C.\n#[cfg(test)]\nmod d;\n"),
         ("crates/a/src/c/d.rs", "//! D.\n"),
+        ("crates/e/src/lib.rs", "//! E.\nmod catalog;\n"),
+        ("crates/e/src/catalog.rs", "//! E.\nmacro_rules! f { () => { mod f: F; } }\n"),
+        ("crates/e/src/f/mod.rs", "//! F.\n"),
     ],
 };
 

@@ -154,6 +154,7 @@ mod skip_dissemination;
 mod successor;
 mod topology;
 mod transfer;
+mod trials;
 mod value;
 
 pub use mutants::Mutant;
@@ -164,6 +165,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
+use amcast_core::entry::Trials;
 use amcast_core::messages::FramedProtocol;
 use amcast_core::{
     About, Assumption, Capabilities, Config, ConfigError, Entry, GroupSet, MediumKind, Pid,
@@ -250,6 +252,10 @@ impl Entry for MultiRingEntry {
 
     fn together(&self, config: &Config) -> Vec<GroupSet> {
         topologies_of(config).into_iter().map(|ring| ring.set).collect()
+    }
+
+    fn trials(&self) -> &'static Trials {
+        trials::TRIALS
     }
 
     fn show(&self, bytes: &[u8]) -> String {

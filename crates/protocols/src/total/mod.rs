@@ -72,6 +72,7 @@ use alloc::format;
 use alloc::string::String;
 use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::config::ParamKind;
+use amcast_core::entry::Trials;
 use amcast_core::groupcast::Grade;
 use amcast_core::messages::{FramedProtocol, Frames, Lane};
 use amcast_core::parameters::{
@@ -331,6 +332,10 @@ impl Entry for TotalOrderRow {
             Pattern::Ask(grade) => node(settings, Total::new(set, AskBroadcast::new(grade))),
             Pattern::Token(grade) => node(settings, Total::new(set, PrivilegeBased::new(grade))),
         }))
+    }
+
+    fn trials(&self) -> &'static Trials {
+        &[("burst", &["64", "2"]), ("held_bytes", &["4194304", "4194304", "8192"])]
     }
 
     fn show(&self, bytes: &[u8]) -> String {
