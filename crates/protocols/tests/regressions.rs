@@ -8,33 +8,39 @@ use amcast_core::trace::TraceEvent;
 use amcast_core::{Entry, RawConfig, Span};
 use amcast_protocols::{catalog, trial};
 use amcast_sim::{Profile, RunReport, RunSettings, run};
+use amcast_test_policy::time_limit_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long all lines may take.
+const LIMIT: Duration = Duration::from_secs(900);
 
 #[test]
 fn what_failed_once_holds() {
-    replay(include_str!("../../../regressions/tram.txt"), Some("tram"));
+    let _limit = time_limit_of(LIMIT);
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../regressions");
+    let entries = std::fs::read_dir(dir).expect("the directory is there");
+    let paths = entries.map(|entry| entry.expect("it can be listed").path());
+    let files: Vec<_> = paths.filter(|p| p.extension().is_some_and(|end| end == "txt")).collect();
+    assert!(!files.is_empty(), "nothing is replayed");
+    // A thread for each file: each of them takes a while.
+    std::thread::scope(|scope| files.iter().for_each(|file| drop(scope.spawn(|| replay(file)))));
 }
 
-#[test]
-fn what_failed_once_in_total_order_holds() {
-    replay(include_str!("../../../regressions/total.txt"), None);
-}
-
-#[test]
-fn what_failed_once_in_rings_holds() {
-    replay(include_str!("../../../regressions/multi-ring.txt"), None);
-}
-
-/// Runs each line: of `protocol`, or of the one that its first word names.
-fn replay(file: &str, protocol: Option<&str>) {
-    let lines = file.lines();
+/// Runs each line of a file: of the protocol that its first word names, or of the one that the file is named after.
+fn replay(file: &Path) {
+    let text = std::fs::read_to_string(file).expect("it can be read");
+    let lines = text.lines();
     let lines: Vec<&str> = lines.filter(|l| !l.starts_with('#') && !l.is_empty()).collect();
-    assert!(!lines.is_empty(), "nothing is replayed");
+    assert!(!lines.is_empty(), "{}: nothing is replayed", file.display());
+    let stem = file.file_stem().and_then(|stem| stem.to_str()).expect("it has a name");
     let only = std::env::var("REGRESSION").unwrap_or_default();
     for line in lines.into_iter().filter(|line| line.contains(&only)) {
         println!("{line}");
         let (how, story) = line.split_once(" | ").expect("a story");
-        let failed = FailedRun::read(how, protocol);
+        let named = how.split(' ').next().is_some_and(|word| catalog::find(word).is_some());
+        let failed = FailedRun::read(how, (!named).then_some(stem));
         let (report, broken) = failed.play(None);
         assert!(broken.is_none(), "{story}: {broken:?}");
         let report = report.expect("it ran");

@@ -13,37 +13,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Mutants that a scenario shows, and which.
-const SCENARIOS: [(&str, &str); 28] = [
-    ("decides-with-one-vote-less", "mrp-lost-vote"),
-    ("begins-with-nothing", "mrp-power-fails"),
-    ("forgets-what-it-accepted", "mrp-promise-holds-all"),
-    ("votes-before-it-is-written", "mrp-power-fails"),
-    ("votes-for-all-it-took-in", "mrp-recovered-vote"),
-    ("passes-on-lost-votes", "mrp-lost-vote"),
-    ("forgets-that-it-forgot", "mrp-torn-log"),
-    ("promises-before-it-is-written", "mrp-early-promise"),
-    ("leads-before-it-is-written", "mrp-stalled-candidate"),
-    ("begins-with-the-longest-log", "mrp-rival-logs"),
-    ("remembers-the-longest-log", "mrp-recovered-ballot"),
-    ("begins-behind-what-is-known", "mrp-early-promise"),
-    ("keeps-leftovers", "mrp-leftovers"),
-    ("counts-older-runs", "mrp-old-promise"),
-    ("forgets-what-it-passed", "mrp-trimmed-is-durable"),
-    ("takes-a-cut-log-for-whole", "mrp-cut-log"),
-    ("takes-a-torn-log-for-whole", "mrp-torn-log"),
-    ("counts-on-lost-memories", "mrp-lost-vote"),
-    ("counts-lost-promises", "mrp-lost-promise"),
-    ("asks-too-few", "mrp-cut-log"),
-    ("remembers-nothing", "mrp-recovered-value"),
-    ("delivers-undecided", "mrp-power-fails"),
-    ("merges-in-another-order", "mrp-shared-rings"),
-    ("orders-twice", "mrp-cut-log"),
-    ("trims-for-one", "mrp-trimmed-for-majority"),
-    ("passes-barriers-alone", "mrp-read-index"),
-    ("answers-barriers-with-what-is-known", "mrp-read-index-undecided"),
-    ("tells-everybody", "mrp-two-groups"),
-];
+/// What the path of a scenario begins with, where a mutant names it as what shows it.
+const SCENARIOS: &str = "scenarios/";
 
 /// Mutants that a random run shows, within [`SEEDS`] from which seed on. The first shows it, as long as nothing in
 /// the protocol changes that moves its runs.
@@ -97,8 +68,8 @@ fn broken(seed: u64, mutant: &str) -> BTreeSet<Property> {
 
 /// The properties that a scenario of `scenarios/` breaks with a mutant.
 fn played(scenario: &str, mutant: &str) -> BTreeSet<Property> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let text = fs::read_to_string(dir.join(format!("{scenario}.txt"))).expect("it is there");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = fs::read_to_string(root.join(scenario)).expect("it is there");
     let text = text.replacen(" groups=", &format!(" mutant={mutant} groups="), 1);
     let scenario = Scenario::read(&text, &catalog::find).expect("it can be read");
     let (mut history, cluster) = (History::new(), scenario.config().cluster());
@@ -114,18 +85,24 @@ fn played(scenario: &str, mutant: &str) -> BTreeSet<Property> {
 
 #[test]
 fn mutants_break_what_they_are_said_to_break_in_their_scenarios() {
-    for (name, scenario) in SCENARIOS {
-        let mut mutants = catalog::mutants("multi-ring").iter();
-        let mutant = mutants.find(|m| m.name == name).expect("there is one");
+    let mutants = catalog::mutants("multi-ring").iter();
+    let shown: Vec<_> = mutants.filter_map(|m| Some((m, scenario(m)?))).collect();
+    assert!(shown.len() > 20, "only {} are shown by a scenario", shown.len());
+    for (mutant, scenario) in shown {
         assert_eq!(played(scenario, "none"), BTreeSet::new(), "{scenario} without any mutant");
         let said: BTreeSet<Property> = mutant.breaks.iter().copied().collect();
-        assert_eq!(played(scenario, name), said, "{scenario} with {name}");
+        assert_eq!(played(scenario, mutant.name), said, "{scenario} with {}", mutant.name);
     }
+}
+
+/// The scenario that shows a mutant, if one does.
+fn scenario(mutant: &MutantInfo) -> Option<&'static str> {
+    mutant.shown_by.filter(|path| path.starts_with(SCENARIOS))
 }
 
 #[test]
 fn each_other_mutant_breaks_what_it_is_said_to_break() {
-    let other = |m: &&MutantInfo| SCENARIOS.iter().all(|(name, _)| m.name != *name);
+    let other = |m: &&MutantInfo| scenario(m).is_none();
     for mutant in catalog::mutants("multi-ring").iter().filter(other) {
         let said: BTreeSet<Property> = mutant.breaks.iter().copied().collect();
         let listed = RUNS.iter().find(|(name, _)| *name == mutant.name);

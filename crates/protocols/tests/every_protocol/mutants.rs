@@ -1,0 +1,99 @@
+//! Each promise is seen broken by a mutant, and each mutant breaks what it is said to break.
+
+use crate::judged::{checked, entries, judge, seeds};
+use amcast_core::{Entry, MediumKind, Property, Span};
+use amcast_protocols::mutant::MutantInfo;
+use amcast_protocols::{catalog, trial};
+use amcast_sim::{Profile, RunSettings};
+use std::collections::BTreeSet;
+
+/// Seeds within which a mutant must be found.
+const FOUND_WITHIN: u64 = 3000;
+
+/// Seeds within which each promise must be seen broken, for each mutant that is said to break it.
+const BROKEN_WITHIN: u64 = 400;
+
+/// Mistakes show when leaders crash or are suspected, where the entry bears it.
+fn settings(entry: &dyn Entry, seed: u64) -> RunSettings {
+    let profile = match entry.capabilities().crash_tolerance {
+        true => [Profile::All, Profile::Crash, Profile::Oracle][(seed % 3) as usize],
+        false => Profile::None,
+    };
+    let settle = match entry.about().medium {
+        MediumKind::Memory => Span::millis(100),
+        MediumKind::Messages => Span::secs(1),
+    };
+    let (faulty, quiet) = (Some(Span::millis(4)), Span::micros(500));
+    RunSettings { payload_max: 1500, faulty, settle, quiet, ..RunSettings::with(profile) }
+}
+
+/// What the run of a seed breaks with a mutant, and whether anything is wrong in it; nothing where something is wrong
+/// in the same run of the protocol as it is, which may take longer to settle than a hunt waits.
+fn broken(entry: &dyn Entry, mutant: &str, seed: u64) -> (BTreeSet<Property>, bool) {
+    let run = |mutant| {
+        let config = checked(entry, trial::hasty(entry, seed, None), mutant);
+        judge(entry, &config, &settings(entry, seed), seed)
+    };
+    let judged = run(mutant);
+    if judged.wrong.is_none() || run("none").wrong.is_some() {
+        return (BTreeSet::new(), false);
+    }
+    (judged.violated, true)
+}
+
+#[test]
+fn each_promise_is_seen_broken_by_a_mutant() {
+    for entry in entries() {
+        let mut left: BTreeSet<Property> = entry.about().promises.iter().copied().collect();
+        left.extend(entry.capabilities().read_index.then_some(Property::Linearizable));
+        for mutant in catalog::mutants(entry.name()) {
+            let breaks = |left: &BTreeSet<Property>| mutant.breaks.iter().any(|p| left.contains(p));
+            let mut tried = 0..seeds(BROKEN_WITHIN);
+            while breaks(&left)
+                && let Some(seed) = tried.next()
+            {
+                let (violated, _) = broken(entry, mutant.name, seed);
+                left.retain(|property| !violated.contains(property));
+            }
+            println!("{} {}: {} seeds, left {left:?}", entry.name(), mutant.name, tried.start);
+        }
+        assert_eq!(left, BTreeSet::new(), "{}: no mutant is seen to break these", entry.name());
+    }
+}
+
+/// The first seed of a mutant in which something is wrong.
+fn found(entry: &dyn Entry, mutant: &MutantInfo) -> Option<u64> {
+    (0..seeds(FOUND_WITHIN)).find(|&seed| broken(entry, mutant.name, seed).1)
+}
+
+#[test]
+fn each_mutant_is_found_unless_something_else_shows_it() {
+    let (mut missed, mut seen) = (Vec::new(), Vec::new());
+    for entry in entries() {
+        let mutants = catalog::mutants(entry.name());
+        // Rows of one family that break alike are hunted once.
+        let same: Vec<_> = mutants.iter().map(|mutant| (mutant.name, mutant.breaks)).collect();
+        if seen.contains(&same) {
+            continue;
+        }
+        seen.push(same);
+        for mutant in mutants.iter().filter(|mutant| mutant.shown_by.is_none()) {
+            let seed = found(entry, mutant);
+            println!("{} {}: {seed:?}", entry.name(), mutant.name);
+            missed.extend(seed.is_none().then_some((entry.name(), mutant.name)));
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
+fn without_a_mutant_nothing_is_wrong_where_mutants_are_hunted() {
+    for entry in entries() {
+        for seed in 0..seeds(30) {
+            let config = checked(entry, trial::hasty(entry, seed, None), "none");
+            let settings = RunSettings { settle: Span::secs(20), ..settings(entry, seed) };
+            let judged = judge(entry, &config, &settings, seed);
+            assert_eq!(judged.wrong, None, "{}, seed {seed}", entry.name());
+        }
+    }
+}
