@@ -102,6 +102,20 @@ fn every_mutant_is_found_and_the_command_that_is_printed_finds_it_again() {
 }
 
 #[test]
+fn a_mutant_that_survives_a_hunt_is_a_failure_and_one_seed_of_it_is_not() {
+    let _limit = amcast_test_policy::time_limit();
+    // Only a test of its protocol shows this one.
+    let mutant = ["sim", "--mutant", "adopts-before-it-tells"];
+    let output = amcast(&[&mutant[..], &["--seeds", "2", "--json"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("adopts-before-it-tells survives: not found within 2 seeds"), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["ok"], &report["violations"]), (&false.into(), &serde_json::json!([])));
+    assert!(amcast(&[&mutant[..], &["--seed", "2"]].concat()).status.success());
+}
+
+#[test]
 fn a_scenario_is_run_and_compared_with_what_its_file_says() {
     let _limit = amcast_test_policy::time_limit();
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");

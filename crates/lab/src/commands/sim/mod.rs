@@ -36,8 +36,9 @@ const HUNT_SEEDS: u64 = 3000;
 /// With --mutant the protocol is broken on purpose, in small clusters drawn by seed in which leaders
 /// change all the time, and a violation is what is hoped for: each mutant is found within 3000 seeds,
 /// but for those that a scenario or a test shows. With one mutant it exits with 1 if that is found, as
-/// on any violation, and with 0 if it survives. `--mutant all` hunts all of them and exits with 1 if one
-/// survives that no scenario or test shows.
+/// on any violation, and also if it survives all seeds of a hunt, which it says; a single --seed in which nothing
+/// is wrong exits with 0. `--mutant all` hunts all of them and exits with 1 if one survives that no scenario or
+/// test shows.
 #[derive(clap::Args)]
 pub struct Args {
     /// The protocol: `amcast protocols`
@@ -183,10 +184,19 @@ fn run_quietly(args: &Args) -> Result<(), Failure> {
         None => None,
         Some(judged) => Some((judged, trial(judged.seed)?)),
     };
+    // One seed is a run again; more are a hunt, which a mutant must not survive.
+    let survivor = mutant.filter(|_| found.is_none() && args.seed.is_none());
     if args.json {
-        println!("{}", json_report(args, &runs, found.as_ref(), begun.elapsed()));
+        let mut report = json_report(args, &runs, found.as_ref(), begun.elapsed());
+        if survivor.is_some() {
+            report["ok"] = json!(false);
+        }
+        println!("{report}");
     } else {
         runs.print(begun.elapsed());
+    }
+    if let Some(name) = survivor {
+        return Err(Failure::Failed(format!("{name} survives: not found within {seeds} seeds")));
     }
     let Some((judged, trial)) = found else { return Ok(()) };
     eprintln!("amcast: {}\nreplay: {}", account::account(&trial, judged), trial.replay());
