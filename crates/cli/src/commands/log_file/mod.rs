@@ -61,9 +61,7 @@ fn is_there(path: &Path) -> Result<(), Failure> {
 /// What failed, as the program ends with it.
 fn failure(e: StorageError) -> Failure {
     match e {
-        StorageError::Options { .. }
-        | StorageError::Missing { .. }
-        | StorageError::InUse { .. } => Failure::misuse(e),
+        StorageError::Options { .. } | StorageError::Missing { .. } => Failure::misuse(e),
         e => Failure::failed(e),
     }
 }
