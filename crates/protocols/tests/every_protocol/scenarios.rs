@@ -46,7 +46,8 @@ fn written(entry: &dyn Entry) -> String {
 fn destinations(entry: &dyn Entry, config: &Config, i: usize) -> String {
     let together = entry.together(config);
     let set = together[i % together.len()];
-    let set = if i % 2 == 0 { set } else { GroupSet::one(set.iter().next().expect("a group")) };
+    let set =
+        if i.is_multiple_of(2) { set } else { GroupSet::one(set.iter().next().expect("a group")) };
     let names: Vec<String> = set.iter().map(|group| group.to_string()).collect();
     names.join(",")
 }
