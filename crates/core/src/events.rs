@@ -1,7 +1,7 @@
 //! The events: reports of a protocol to its driver, on which the driver must act.
 //!
 //! An event is part of the contract of the step machine, as a delivery is. A [`Note`] is for people and
-//! traces alone. The type is a [`ProtocolEvent`] because an [`Event`] of a trace is something else: a line of
+//! traces alone. The type is a [`ProtocolEvent`] because a [`TraceEvent`] is something else: a line of
 //! a history, which a driver or a simulator writes.
 //!
 //! # Order
@@ -31,7 +31,7 @@
 //! ```
 //! A protocol whose members are fixed reports none of these.
 //!
-//! [`Event`]: crate::trace::Event
+//! [`TraceEvent`]: crate::trace::TraceEvent
 //! [`Note`]: crate::step::Note
 
 use crate::id::MsgId;

@@ -1,6 +1,6 @@
 //! The laboratory: what measures, compares, simulates and chooses protocols, and makes the papers' tables and figures.
 //!
-//! Nodes do not need it. The program `amcast` has its subcommands from [`commands`]; what they measure is in [`bench`].
+//! Nodes do not need it. The program `amcast` has its subcommands from [`commands`]; what they measure is in [`mod@bench`].
 //!
 //! The three types to know are [`bench::Plan`] (what is measured), [`bench::Measured`] (what came out, with the properties that
 //! were judged afterwards) and [`commands::Failure`] (how every subcommand ends that does not succeed).

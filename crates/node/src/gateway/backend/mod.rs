@@ -97,7 +97,7 @@ pub trait Backend: Send + Sync + 'static {
     /// A hint that no more commands follow at once: send what was gathered.
     fn flush(&self) {}
 
-    /// Has `command`, an [`Envelope`](crate::Envelope) and what follows it, ordered in all of `dst`, and tells `done`
+    /// Has `command`, an [`Envelope`](amcast_smr::Envelope) and what follows it, ordered in all of `dst`, and tells `done`
     /// the answer, or after a bounded time that there is none; once, and maybe before this returns. What is asked for
     /// so needs no sink, and goes out without [`Backend::flush`]; it may overtake other commands.
     ///

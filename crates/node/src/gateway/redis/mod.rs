@@ -6,7 +6,7 @@
 //! its answers. So a client that does not read is held back first; only if it had asked for more
 //! than [`RedisGatewayConfig::output_bytes_max`] before, it is cut off. If all connections together hold more than
 //! [`RedisGatewayConfig::held_bytes_max`], in all their buffers, the one that holds most is cut off. Before a client has given the
-//! password, far less is taken from it: see [`strangers`].
+//! password, far less is taken from it: see [`unauthenticated`].
 
 mod connection;
 mod driver;
