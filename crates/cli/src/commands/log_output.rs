@@ -292,7 +292,7 @@ mod tests {
         }
         let log = std::env::temp_dir().join(format!("amcast-panic-{}.log", std::process::id()));
         let name =
-            "commands::journal::tests::a_panic_in_any_thread_ends_the_node_and_is_in_its_log";
+            "commands::log_output::tests::a_panic_in_any_thread_ends_the_node_and_is_in_its_log";
         let output = std::process::Command::new(std::env::current_exe().unwrap())
             .args([name, "--nocapture"])
             .env(PANICS_INTO, &log)
