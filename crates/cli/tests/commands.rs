@@ -13,8 +13,8 @@ Made from the registry of commands: `AMCAST_WRITE=1 cargo test -p amcast-cli --t
 They are meant to behave as in Redis 7, with its options, in RESP2 and RESP3; the tests compare
 answers with those of a real `redis-server`. The families *connection* and *server* answer what
 clients and tools ask before they start. A command over keys of several shards is one atomic step.
-What is not listed here is answered as Redis answers a command that it does not know. *Arguments*
-counts the words behind the name. All of them together have 1 MB at most, or up to 64 MB where a cluster is told
+A command that is not listed here is answered as Redis answers a command that it does not know. *Arguments*
+counts the words behind the name. All of them together have 1 MB at most, or up to 64 MB where a cluster is set
 so ([store.md](store.md#large-commands)).
 ";
 
@@ -67,7 +67,7 @@ fn the_list_of_commands_in_the_docs_is_that_of_the_registry() {
     assert!(
         right == written,
         "docs/commands.md is stale, first at {differs:?}; write it anew: AMCAST_WRITE=1 cargo test -p \
-         amcast --test commands"
+         amcast-cli --test commands"
     );
     assert!(right.contains("| SET |") && right.contains("| MGET |"));
 }
