@@ -91,9 +91,8 @@
 //! - What a member sent to its successor and the successor has not confirmed is four times
 //!   `pipeline_bytes` at most.
 //! - A member keeps at most `cache_bytes` of each ring in memory besides what its application has not
-//!   applied, and takes in no more at `held_bytes` of that. Older values are read from disk again. Without
-//!   disks they are trimmed when a majority of each group has applied them and every live member has learned
-//!   them, or when the member holds more than that.
+//!   applied, and takes in no more at `held_bytes` of that. Older values are read from disk again; in
+//!   memory they are trimmed when a majority of each group has applied them.
 //! - The log is trimmed behind the checkpoints of a majority of nodes, the replicas of one rank [MRP 5.2].
 //!
 //! # Deviations

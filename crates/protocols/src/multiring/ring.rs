@@ -242,28 +242,6 @@ impl RingMember {
         self.log.trim(floor);
     }
 
-    /// Trims as [`Ring::forget`] does where values are in memory alone. A live member that has not learned a value cannot get
-    /// it from a disk: without this rule it needs the state of another replica after each pause in which the others decide
-    /// more than its predecessor may send ahead. So the values that it lacks stay, as long as no more than `most` bytes are in
-    /// memory.
-    pub(super) fn forget_in_memory(
-        &mut self,
-        me: Pid,
-        floor: u64,
-        most: usize,
-        lives: impl Fn(Pid) -> bool,
-    ) {
-        let floor = floor.min(self.learner.learned);
-        if floor <= self.log.floor() {
-            return;
-        }
-        let members = self.topology.members.iter().zip(&self.membership.peers);
-        let shown =
-            members.filter(|(p, _)| **p != me && self.exchanges_heartbeats(me, **p) && lives(**p));
-        let lacking = shown.map(|(_, progress)| progress.learned).min().unwrap_or(u64::MAX);
-        self.log.trim_for(floor, lacking, most);
-    }
-
     /// Replays a log record of an earlier incarnation.
     pub(super) fn restore(&mut self, number: u64, record: LogRecord) {
         match record {
