@@ -6,7 +6,7 @@
 //! lines. A property that the history does not decide is [`PropertyVerdict::NotJudged`], with the reason.
 //!
 //! ```
-//! use amcast_check::{History, Property, Verdict, check};
+//! use amcast_check::{History, Property, PropertyVerdict, check};
 //!
 //! let mut history = History::new();
 //! for line in [
@@ -19,7 +19,7 @@
 //!     history.push_line(line).unwrap();
 //! }
 //! let report = check(&history, &[Property::UniformIntegrity]);
-//! let Verdict::Violated(why) = &report.findings[0].1 else { panic!() };
+//! let PropertyVerdict::Violated(why) = &report.findings[0].1 else { panic!() };
 //! assert_eq!(why.sentence, "g0/r0 delivers c0:1 twice");
 //! assert_eq!(why.events[1].place.line, 5);
 //! ```
