@@ -72,7 +72,7 @@ fn any(tokens: &[&str], at: &mut usize, allowed: &[String]) -> bool {
     let mut met = all(tokens, at, allowed);
     while tokens.get(*at) == Some(&"OR") {
         *at += 1;
-        // Both sides are read to their end, whatever the first one says.
+        // Both sides are read to their end, even if the first one is met.
         met |= all(tokens, at, allowed);
     }
     met

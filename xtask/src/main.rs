@@ -80,8 +80,7 @@ fn simulate(time: Duration) -> Result<(), String> {
     let program = steps::program()?;
     let names = protocols(&program)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let first =
-        now.map_err(|e| format!("the clock stands before 1970: {e}"))?.as_secs() * 1_000_000;
+    let first = now.map_err(|e| format!("the clock is before 1970: {e}"))?.as_secs() * 1_000_000;
     let begin = Instant::now();
     let mut runs = 0;
     for seed in first.. {

@@ -129,7 +129,7 @@ impl Paper {
         Ok(Self { tag: text(&table, "tag")?, code: text(&table, "code")?, algorithms, steps })
     }
 
-    /// How each step stands in a tree, and what is wrong.
+    /// The state of each step in a tree, and the faults.
     fn report(&self, tree: &SourceTree) -> PaperReport {
         let mut faults = Vec::new();
         let tags: Vec<Tag> = tree.rust().flat_map(|file| self.tags(file)).collect();
@@ -153,12 +153,12 @@ impl Paper {
             }
             let state = step.state(&coded, &tagged);
             if let StepState::Missing { code, test } = state {
-                let lacks = match (code, test) {
+                let missing = match (code, test) {
                     (false, false) => "neither code nor test nor a reason to deviate",
                     (false, true) => "no code with its tag",
                     _ => "no test",
                 };
-                faults.push(format!("{} {}: {lacks}", self.tag, step.at));
+                faults.push(format!("{} {}: {missing}", self.tag, step.at));
             }
             rows.push((step.at.clone(), step.says.clone(), state));
         }

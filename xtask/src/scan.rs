@@ -33,7 +33,7 @@ pub fn literals(text: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// What begins at `at`: where it ends, and which part of it is no code.
+/// The token at `at`: its end, and the part of it that is not code.
 fn next(bytes: &[u8], at: usize) -> (usize, Option<(usize, usize)>) {
     let rest = &bytes[at..];
     if rest.starts_with(b"//") {
@@ -125,7 +125,7 @@ pub const fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }
 
-/// Where `word` stands for itself, not inside a longer identifier.
+/// Where `word` is a whole word, not part of a longer identifier.
 pub fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let bytes = text.as_bytes();
     text.match_indices(word).map(|(i, _)| i).filter(move |&i| {
@@ -170,7 +170,7 @@ pub fn closing(masked: &str, open: usize) -> Option<usize> {
 pub struct Function<'a> {
     /// Its name; empty where a macro gives it.
     pub name: &'a str,
-    /// What is between its braces.
+    /// The text between its braces.
     pub body: &'a str,
     /// Where its `fn` is, in bytes.
     pub at: usize,
@@ -185,7 +185,7 @@ pub fn functions(masked: &str) -> Vec<Function<'_>> {
     let named = words(masked, "fn").filter_map(|at| {
         let rest = masked[at + 2..].trim_start();
         let name = identifier(rest);
-        // Without a name it is a type or a trait, unless a macro's parameter stands for the name.
+        // Without a name it is a type or a trait, unless a macro's parameter is the name.
         let _ = Some(rest).filter(|rest| !name.is_empty() || rest.starts_with('$'))?;
         let open = body(masked, at + 2)?;
         let end = closing(masked, open)?;

@@ -1,4 +1,4 @@
-//! What `cargo xtask check` goes through, in order: cheap and telling steps first, tests last.
+//! The steps of `cargo xtask check`, in order: cheap and telling ones first, tests last.
 
 use crate::{advisories, commits, licences, no_os, papers, source, source::SourceTree, tidy};
 use serde_json::Value;
@@ -119,7 +119,7 @@ pub fn newcomer() -> Result<(), String> {
 /// The ties to the papers.
 ///
 /// # Errors
-/// Every step that lacks code, test and reason, and every tie that leads nowhere.
+/// Every step without code, test and reason, and every tie that leads nowhere.
 pub fn papers() -> Result<(), String> {
     let tree = SourceTree::read().map_err(|e| e.to_string())?;
     let reports = papers::check(&tree)?;

@@ -57,7 +57,7 @@ pub fn run(program: &Path, time: Duration) -> Result<(), String> {
     Ok(())
 }
 
-/// What a round that went well did.
+/// The counts of a successful round.
 struct RoundReport {
     kills: usize,
     written: usize,

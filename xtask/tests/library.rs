@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use xtask::source;
 
-/// What only the program and the laboratory have.
+/// Crates that only the program and the laboratory use.
 const OF_THE_PROGRAM: [&str; 6] =
     ["clap", "indicatif", "maud", "plotters", "amcast-lab", "amcast-cli"];
 

@@ -65,7 +65,7 @@ impl<const WHOLE: bool> StateMachine for Office<WHOLE> {
                 answer.extend_from_slice(tickets.last.to_string().as_bytes());
             }
             _ => {
-                // Whoever bought last gives the ticket back.
+                // The last buyer gives the ticket back.
                 tickets.sold.pop_last();
                 answer.extend_from_slice(b"OK");
             }
@@ -74,8 +74,8 @@ impl<const WHOLE: bool> StateMachine for Office<WHOLE> {
     }
 }
 
-/// Buyers. What they call is told in the language of `amcast::check::service::kv`, and judged there: each ticket has the
-/// number behind the one before.
+/// Buyers. The history has their calls in the language of `amcast::check::service::kv`, whose model
+/// judges them: each ticket's number follows the previous one.
 struct Buyers<const WHOLE: bool>;
 
 fn call(body: &str, op: &str) -> Call {

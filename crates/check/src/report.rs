@@ -170,7 +170,7 @@ impl fmt::Display for CheckReport {
                 PropertyVerdict::Impossible(why) => writeln!(
                     f,
                     "IMPOSSIBLE  {property}: {why}; this can be the history of no run, it is damaged or \
-                     lacks a file"
+                     a file is missing"
                 )?,
                 PropertyVerdict::Violated(c) => writeln!(f, "VIOLATED    {property}: {c}")?,
             }

@@ -84,15 +84,15 @@ pub trait CoordinationRegistry: Send + Sync {
     /// Writes an entry, sooner or later; nothing takes it away. Does not wait.
     fn publish(&self, key: &str, value: Option<&str>, lifetime: EntryLifetime);
 
-    /// Writes an entry no more that this process wrote: what stands there by then stays, be it one's
-    /// own or another one's. Does not wait.
+    /// Stops writing an entry of this process: the present value remains, be it of this process or
+    /// another one. Does not wait.
     fn withdraw(&self, key: &str);
 
-    /// What is known now. Does not wait.
+    /// The present entries. Does not wait.
     fn snapshot(&self) -> RegistrySnapshot;
 
-    /// Writes an entry that stays for ever, if its value is `before` (none: if there is none). What
-    /// stands there then: `value` if it was written.
+    /// Writes a permanent entry, if its value is `before` (none: if there is none). Returns the
+    /// value afterwards: `value` if it was written.
     ///
     /// # Errors
     /// When the registry does not answer in time: it may have been written.

@@ -1,5 +1,6 @@
-//! A real etcd: what is said is seen by others, ends with a lease, and is said again after etcd was
-//! away. Where there is no etcd it says so and passes.
+//! A real etcd: other processes see a published entry, the entry ends with its lease, and it is
+//! published again after etcd was unreachable. Where etcd is not installed, the test says so and
+//! passes.
 
 mod server;
 

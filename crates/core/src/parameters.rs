@@ -178,7 +178,7 @@ pub const HEARTBEAT: SharedParam<Span> = SharedParam::new(Param {
 pub const SUSPECT: SharedParam<Span> = SharedParam::new(Param {
     name: "suspect_us",
     kind: number(50_000, 20, 60_000_000),
-    about: "How long a process may be silent before it is suspected and the others go on without it, in \
+    about: "How long a process may be silent before it is suspected and the others continue without it, in \
             microseconds. Over a network it grows, to two seconds at most, for one that proved slow.",
     cost: "Less shortens the time that a crash costs, and suspects slow processes more often.",
     source: "ours; the failure detector of the papers",
@@ -226,8 +226,8 @@ pub const PAYLOAD_MAX: SharedParam<usize> = SharedParam::new(Param {
 pub const LANE: SharedParam<PacketLane> = SharedParam::new(Param {
     name: "lane",
     kind: ParamKind::Choice { of: &["stream", "datagram", "multicast"] },
-    about: "What packets travel on. With multicast, what is for all members is one datagram to all.",
-    cost: "Streams wait for what was lost before; datagrams are said again one by one. Multicast needs \
+    about: "The transport of packets. With multicast, a packet to all members is one datagram.",
+    cost: "Streams wait for lost bytes; datagrams are retransmitted one by one. Multicast needs \
            a network that has it, and IPv4.",
     source: "ours",
 });
@@ -238,8 +238,9 @@ pub const DETECTOR: SharedParam<Detector> = SharedParam::new(Param {
     kind: ParamKind::Choice { of: &["timeouts", "connections"] },
     about: "How a member that failed is found: by its silence, or when it takes no connection any more \
             in five attempts, and never by silence.",
-    cost: "Connections find a process that died, and never suspect one that is only slow; but whoever \
-           is cut off, or whose machine failed, may hold up the group for seconds, or for good.",
+    cost: "Connections find a process that died, and never suspect one that is only slow; but a \
+           process that is partitioned away, or whose machine failed, may block the group for \
+           seconds, or for good.",
     source: "FastCast 3",
 });
 

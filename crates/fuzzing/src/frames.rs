@@ -10,8 +10,9 @@ use amcast_protocols::skeen::Skeen;
 /// The longest frame of a front or node that is read here.
 const FRAME_BYTES_MAX: usize = 4 << 10;
 
-/// Frames behind their sender and length, a byte each, to each process of Skeen's protocol. What makes
-/// no sense is noted, and nothing that was not multicast is delivered without its payload.
+/// Frames behind their sender and length, a byte each, to each process of Skeen's protocol. A
+/// malformed frame is noted, and no message is delivered without its payload unless it was
+/// multicast.
 pub(crate) fn skeen(bytes: &[u8]) {
     let entry: &dyn amcast_core::Entry = &Skeen;
     let raw = RawConfig { groups: 3, replicas: 1, clients: 2, ..RawConfig::default() };
@@ -90,8 +91,8 @@ pub(crate) fn member(bytes: &[u8]) {
     }
 }
 
-/// What a front says to a node, or a node to a front: frames read back as they were, and what is not
-/// whole is not read.
+/// Frames from a gateway to a node and back: they decode as they were encoded, and a partial frame
+/// is not decoded.
 pub(crate) fn ingress(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(Some((frame, used))) = Frame::decode(rest, FRAME_BYTES_MAX) {

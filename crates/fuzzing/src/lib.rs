@@ -1,8 +1,8 @@
 //! A function for each place where bytes come in from outside: files, clients, peers.
 //!
-//! None of them may panic, whatever the bytes are; what else must hold, each asserts itself. A fuzzer
-//! calls them (`fuzz/`, with nightly Rust); `tests/corpus.rs` calls the same functions in every test
-//! run, with the corpus and a bounded number of changes to it.
+//! None of them may panic on any input; each asserts its other invariants itself. A fuzzer calls
+//! them (`fuzz/`, with nightly Rust); `tests/corpus.rs` calls the same functions in every test run,
+//! with the corpus and a bounded number of changes to it.
 
 mod files;
 mod frames;

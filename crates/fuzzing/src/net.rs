@@ -13,8 +13,8 @@ const FRAME_BYTES_MAX: usize = 4 << 10;
 /// The room for messages in pieces.
 const ASSEMBLY_BYTES_MAX: usize = 16 << 10;
 
-/// A connection from its first byte on: a hello, and frames. The frames are the same in whatever
-/// pieces the bytes arrive, and where one is too long nothing is read any more.
+/// A connection from its first byte on: a hello, and frames. The frames are the same however the
+/// bytes are split, and the connection reads nothing behind a frame that is too long.
 pub(crate) fn stream(bytes: &[u8]) {
     let (hello, rest) = bytes.split_at(bytes.len().min(HELLO_BYTES));
     if let Ok(hello) = hello.try_into()
@@ -68,8 +68,8 @@ fn frames(mut bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, bool) {
     (frames, false)
 }
 
-/// Datagrams, each behind its length in two bytes. What is in them lies within them, and messages in
-/// pieces are put together in bounded memory.
+/// Datagrams, each behind its length in two bytes. The parts of a datagram lie within it, and
+/// messages in pieces are reassembled in bounded memory.
 pub(crate) fn datagrams(bytes: &[u8]) {
     let mut assembly = MessageAssembly::new(ASSEMBLY_BYTES_MAX, FRAME_BYTES_MAX);
     let mut rest = bytes;

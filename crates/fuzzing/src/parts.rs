@@ -18,9 +18,9 @@ struct Message {
 /// Messages, one a line, are taken and answered once at the most; the state between them goes into a stream and comes
 /// out of it.
 ///
-/// `p SESSION FIRST INDEX COUNT COMMAND ..` is a part of a command that is cut into so many, `a SESSION FIRST COUNT
-/// COMMAND ..` what puts it together, `c SESSION REQUEST COMMAND ..` a whole one; `r BYTES` is as it stands; `S` has
-/// the node start again from its state.
+/// `p SESSION FIRST INDEX COUNT COMMAND ..` is a part of a command that is cut into so many, `a
+/// SESSION FIRST COUNT COMMAND ..` the request that assembles it, `c SESSION REQUEST COMMAND ..` a
+/// whole one; `r BYTES` are raw bytes; `S` has the node start again from its state.
 pub(crate) fn messages(bytes: &[u8]) {
     let mut executor = executor();
     let mut positions = [1; SHARDS];

@@ -108,8 +108,8 @@ impl Process {
         self.delivered
     }
 
-    /// A step, and its answers. What it reads from others is lost, so that it never comes to lead; what
-    /// it asks of an application is done.
+    /// A step, and its answers. Its reads from other processes are lost, so that it never becomes
+    /// leader; its requests to the application are carried out.
     fn step(&mut self, input: Input<'_, Memory>) {
         self.out.clear();
         self.node.step(self.now, RegionWindow(&self.memory), input, &mut self.out);
@@ -123,7 +123,7 @@ impl Process {
                 Output::Medium(MemoryOutput::Read { ticket, .. }) => {
                     self.step(Input::Medium(MemoryInput::Done(ticket, AccessOutcome::Lost)));
                 }
-                // Whoever logs it looks up its name.
+                // The logger looks up the peer's name.
                 Output::Note(Note::Malformed(peer, _)) => assert!(self.cluster.has(peer)),
                 Output::Deliver(delivery) => {
                     self.delivered += 1;

@@ -41,7 +41,7 @@ const AGAIN_LAST: Duration = Duration::from_millis(500);
 pub struct LogError {
     /// The code, as in the .proto file.
     pub code: Code,
-    /// What happened and what to do.
+    /// The event and the remedy.
     pub why: String,
 }
 
@@ -277,7 +277,8 @@ impl Client {
         self.send(asked, |asked, age_ms| put(asked, proto::Session { id, request, age_ms }))
     }
 
-    /// Sends a request until it is answered; `grow` is told how old it is before each repetition.
+    /// Sends a request until it is answered; `grow` is called with the request's age before each
+    /// repetition.
     fn send<Q: Ask>(
         &mut self,
         mut asked: Q,
@@ -371,7 +372,7 @@ impl Trouble {
         Self { since: Instant::now(), pause: AGAIN_FIRST, uncertain: false }
     }
 
-    /// What is told when the last sending ended so.
+    /// The error when the last attempt ended with this status.
     fn last(&self, status: Status) -> LogError {
         let failed = LogError::from(status);
         if self.uncertain && failed.code == Code::Unavailable {

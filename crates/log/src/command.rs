@@ -7,7 +7,7 @@ use super::{Extent, NAME_BYTES_MAX};
 use amcast_core::Outcome;
 use amcast_smr::machine::Refusal;
 
-/// What a command of the log begins with. Read as the number of arguments of a command of the
+/// The first bytes of a command of the log. Read as the number of arguments of a command of the
 /// [store](amcast_kv), it is more than fit into a message: nothing is a command of both.
 pub const MARK: [u8; 4] = *b"\xffLOG";
 
@@ -29,7 +29,7 @@ pub struct Addition<'a> {
     pub value: &'a [u8],
 }
 
-/// What the log can be asked to do.
+/// A command of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command<'a> {
     /// Append each value, all at one moment.
@@ -159,7 +159,7 @@ fn put_value(value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// What is left to read.
+/// The bytes that are still to be decoded.
 struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
@@ -221,7 +221,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// What a command came to.
+/// The answer to a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// Each value has this position.
@@ -298,7 +298,7 @@ pub enum Why {
 }
 
 impl Why {
-    /// What became of the command.
+    /// The command's outcome.
     pub const fn outcome(self) -> Outcome {
         match self {
             Self::Full { .. } | Self::TooMany { .. } | Self::Malformed => Outcome::NotExecuted,
@@ -310,7 +310,7 @@ impl Why {
 }
 
 impl Answer {
-    /// What became of the command.
+    /// The command's outcome.
     pub const fn outcome(&self) -> Outcome {
         match self {
             Self::Not(why) => why.outcome(),

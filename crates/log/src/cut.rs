@@ -1,10 +1,10 @@
-//! A shard's logs as they were at one moment, given piece by piece while commands go on.
+//! A shard's logs as they were at one moment, sent piece by piece while commands continue.
 //!
-//! In the [stream](amcast_smr::stream) stands how many logs were deleted, and then each log behind a byte of one: its name, its
-//! incarnation, its first and its next position, and its values; a zero ends them. (Before version 10 neither
-//! the number nor incarnations were there.) Logs are given in the order of their names. Of a
-//! log that changes before it was given, the cut notes how far it went; appends do no harm then, and
-//! what is trimmed away, or deleted, is not given up before it was given.
+//! The [stream](amcast_smr::stream) begins with the number of deleted logs; each log follows behind a byte of one:
+//! its name, its incarnation, its first and its next position, and its values; a zero ends them. (Before version 10
+//! neither the number nor incarnations were there.) Logs are given in the order of their names. For a log that
+//! changes before it was sent, the cut notes its positions; appends do no harm then, and trimmed or deleted values
+//! are not released before they were sent.
 
 use super::shard::{Extent, Log};
 use super::storage::Storage;
@@ -23,7 +23,7 @@ pub(super) struct Cut<R> {
     given: Option<Name>,
     /// The log that is being given.
     inside: Option<Inside>,
-    /// What changed before it was given.
+    /// The logs that changed before they were sent.
     before: BTreeMap<Name, Before<R>>,
     /// Values that are kept for the cut alone.
     kept: u64,
@@ -42,8 +42,8 @@ struct Inside {
 enum Before<R> {
     /// It was not there.
     Absent,
-    /// It had these positions. What was trimmed of them since is in its row still; the row is here if the log was
-    /// deleted.
+    /// It had these positions. Values trimmed since are still in its row; the row is here if the
+    /// log was deleted.
     Had { extent: Extent, kept: u64, row: Option<R> },
 }
 
@@ -197,7 +197,7 @@ impl<R> Cut<R> {
         }
         let row = match self.before.get(&inside.name) {
             Some(Before::Had { row: Some(row), .. }) => row,
-            // What is not deleted is there.
+            // A log that was not deleted is in the map.
             _ => &logs[&inside.name].row,
         };
         storage.read(row, inside.position, true, &mut |value| {

@@ -11,11 +11,11 @@
 //! command that appends to several logs does so at one moment, in all of their shards.
 //!
 //! # Bounds
-//! What the logs of a shard hold is bounded ([`Logs::new`], [`Logs::on_disk`]): an append that would pass
-//! a bound does nothing and says so, and a trim or the end of a log makes room. What counts is what is held, by a fixed
-//! rule, and never what a replica has in its memory or files just then. Whether there is room must not depend on which of two
-//! appends a replica happens to run first: so all commands that change logs of a shard conflict, and
-//! run in the order of the shard. Only reads run beside others.
+//! The size of a shard's logs is bounded ([`Logs::new`], [`Logs::on_disk`]): an append that would pass a
+//! bound does nothing and says so, and a trim or the end of a log makes room. The size is computed by a
+//! fixed rule, and never from the present memory or files of a replica. Whether there is room must not
+//! depend on which of two appends a replica happens to run first: so all commands that change logs of a
+//! shard conflict, and run in the order of the shard. Only reads run beside others.
 
 #![forbid(unsafe_code)]
 
@@ -91,7 +91,7 @@ pub type OnGrowth = Arc<dyn Fn(&[u8], Option<Extent>) + Send + Sync>;
 #[derive(Clone)]
 pub struct Logs {
     map: SlotMap,
-    /// What the logs of one shard may hold.
+    /// The bound on the logs of one shard.
     shard: Held,
     /// Where values go beside memory, if anywhere.
     disk: Option<Disk>,
@@ -126,7 +126,8 @@ impl Logs {
         Ok(Self { map: SlotMap::new(shards), shard, disk, on_growth: None })
     }
 
-    /// The same, which tell `on_growth` how far they go. What commands do is the same.
+    /// The same logs, which report their new ends to `on_growth`. The effects of commands are the
+    /// same.
     #[must_use]
     pub fn telling(self, on_growth: OnGrowth) -> Self {
         Self { on_growth: Some(on_growth), ..self }

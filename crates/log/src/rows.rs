@@ -20,10 +20,10 @@ const LENGTH_BYTES: usize = 4;
 /// Bytes that are moved with one call, beside the last block.
 const MOVE_BYTES: u32 = 64 << 10;
 
-/// What a look at a block costs of these, which may not have to be moved.
+/// The share of these that one visit of a block costs, even if the block need not be moved.
 const LOOK_BYTES: u32 = 512;
 
-/// What an open block takes besides its values, about.
+/// The approximate memory of an open block besides its values.
 const OPEN_BYTES: usize = 128;
 
 /// How much shorter than what is written behind it a block may be to be taken in.
@@ -431,8 +431,8 @@ mod tests {
         all
     }
 
-    /// What a row should be: its first position, where values were given up in the middle, and its values
-    /// from the first one on.
+    /// The expected row: its first position, where values were given up in the middle, and its
+    /// values from the first one on.
     struct Model {
         row: u64,
         first: u64,
@@ -531,7 +531,7 @@ mod tests {
                     let bytes: usize = model.between(from, to).map(Vec::len).sum();
                     assert_eq!(rows.bytes(&model.row, from, to), bytes as u64);
                     let (mut at, once) = (from, rng.chance(500_000));
-                    // What was given up in the middle is asked for by nobody.
+                    // Nobody reads the values that were released in the middle.
                     if from < to {
                         rows.read(&model.row, from, once, &mut |value| {
                             assert_eq!(value, model.values[(at - model.first) as usize]);
@@ -542,7 +542,7 @@ mod tests {
                     assert_eq!(at, to);
                 }
                 let (open, cached) = (rows.open_bytes, rows.segments.cached());
-                // The one that is written takes in what is open, whatever that is.
+                // The written block includes all open values.
                 assert!(open <= memory / 2 && open + cached <= memory, "{open} {cached}");
                 let (all, live) = (rows.segments.bytes(), rows.segments.live_bytes());
                 assert!(all <= 2 * live + 3 * u64::from(SEGMENT) + 3100, "{all} {live}");

@@ -4,11 +4,11 @@
 //! segment, with a head that says which row and position it is of and the CRC-32C of both in front, and stays in the cache
 //! until newer ones take its room. A segment is a file without a name: it goes with its process, however that ends,
 //! since a node that starts anew gets its state from elsewhere. It goes earlier when no block in it is needed; and while
-//! less than half of all that is in files is still needed, the blocks of the segment with most waste are to be moved, by
-//! whoever [knows](super::rows) where blocks lie. Nothing waits for the disk: a
-//! [thread of its own](super::writer) writes, many blocks at once, and the system when it likes. What makes
-//! appends last is their order, not these files: the log of what is ordered is only forgotten behind a
-//! state that was synced, and that has all values in it.
+//! less than half of all that is in files is still needed, the blocks of the segment with most waste are to be moved,
+//! by the [rows](super::rows), which know the blocks' places. Nothing waits for the disk: a [thread of its
+//! own](super::writer) writes, many blocks at once, and the system when it likes. Appends are durable through the
+//! protocol's log, not through these files: the protocol trims its log only behind a synced state that has all
+//! values.
 //!
 //! If a file cannot be written or read the process ends, as [`Storage`](super::storage::Storage) asks: by a panic with
 //! words that begin with [`UNUSABLE`].
@@ -76,7 +76,7 @@ fn nameless(directory: &Path) -> io::Result<File> {
     }
 }
 
-/// The same by way of a name that no other process takes.
+/// The same via a name that no other process uses.
 pub(super) fn named_once(directory: &Path) -> io::Result<File> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let (process, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -96,7 +96,7 @@ pub(super) struct At {
 }
 
 impl At {
-    /// What it takes of its segment.
+    /// The bytes that it occupies in its segment.
     pub(super) const fn bytes(&self) -> u32 {
         HEAD_BYTES + self.len
     }
@@ -106,7 +106,7 @@ impl At {
     }
 }
 
-/// Whose values a block has.
+/// The owner of a block's values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Owner {
     /// The number of the row.
@@ -124,7 +124,7 @@ fn head(len: u32, owner: Owner) -> [u8; 20] {
     head
 }
 
-/// What a head says, if there is one.
+/// The fields of a head, if there is one.
 fn parse(head: &[u8]) -> Option<(u32, Owner)> {
     let (len, rest) = head.split_first_chunk::<4>()?;
     let (row, rest) = rest.split_first_chunk::<8>()?;
@@ -168,7 +168,7 @@ struct Cache {
 }
 
 impl Cache {
-    /// What a block takes besides its bytes, about.
+    /// The approximate memory of a block besides its bytes.
     const EACH: usize = 128;
 
     fn get(&mut self, at: At) -> Option<Block> {
@@ -228,8 +228,7 @@ pub(super) struct Segments {
     pub(super) reads: u64,
 }
 
-/// What may not be written yet, each with its segment and offset in front: in their order, which is also
-/// that in which they are written.
+/// Blocks that may not be written yet, by segment and offset: the order in which they are written.
 #[derive(Default)]
 struct Pending {
     blocks: VecDeque<(u32, u32, Block)>,
@@ -428,8 +427,8 @@ impl Segments {
         Block(bytes.into())
     }
 
-    /// The next block that may have to be moved, since more is wasted than needed. Who asks says of each
-    /// that is needed where it is now.
+    /// The next block that may have to be moved, since more is wasted than needed. The caller
+    /// reports the new place of each block that is still needed.
     pub(super) fn movable(&mut self) -> Option<(Owner, At)> {
         if self.moving.is_none() {
             if self.bytes <= 2 * self.live_bytes + 2 * u64::from(self.disk.segment_bytes) {

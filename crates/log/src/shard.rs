@@ -45,7 +45,7 @@ pub(super) struct Log<R> {
     pub(super) row: R,
 }
 
-/// What logs and values count for, in bytes.
+/// The size of logs and values as the bound counts it, in bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Held {
     /// With the values themselves.
@@ -65,7 +65,7 @@ enum Rule {
 }
 
 impl Rule {
-    /// What a log without values counts for.
+    /// The counted size of a log without values.
     const fn log(self, name: &[u8]) -> usize {
         let log = match self {
             Self::InMemory => LOG_BYTES,
@@ -74,7 +74,7 @@ impl Rule {
         log + 2 * name.len()
     }
 
-    /// What so many values with so many bytes count for.
+    /// The counted size of so many values with so many bytes.
     const fn values(self, count: usize, bytes: usize) -> usize {
         let each = match self {
             Self::InMemory => VALUE_BYTES,
@@ -83,7 +83,7 @@ impl Rule {
         each * count + bytes
     }
 
-    /// What all counts for, where the logs do for `logs`.
+    /// The counted size of all, of which the logs have `logs`.
     const fn held(self, all: usize, logs: usize) -> Held {
         let index = match self {
             Self::InMemory => all,
@@ -98,7 +98,7 @@ pub struct LogShard<S: Storage = Values> {
     logs: BTreeMap<Box<[u8]>, Log<S::Row>>,
     storage: S,
     rule: Rule,
-    /// What all logs and values count for, and what the logs do.
+    /// The counted size of all logs and values, and of the logs alone.
     all: usize,
     names: usize,
     /// Values held.
@@ -110,7 +110,7 @@ pub struct LogShard<S: Storage = Values> {
 }
 
 impl LogShard {
-    /// No logs yet; their values go to `storage`, and how far they go is told to `on_growth`.
+    /// No logs yet; their values go to `storage`, and `on_growth` learns their new ends.
     pub fn new(storage: Values, on_growth: Option<OnGrowth>) -> Self {
         let rule = match storage {
             Values::Memory(_) => Rule::InMemory,
@@ -123,7 +123,7 @@ impl LogShard {
 }
 
 impl<S: Storage> LogShard<S> {
-    /// What all logs and their values count for.
+    /// The counted size of all logs and their values.
     pub fn held(&self) -> Held {
         self.rule.held(self.all, self.names)
     }
@@ -138,7 +138,7 @@ impl<S: Storage> LogShard<S> {
         self.values
     }
 
-    /// What all would count for with these values, each with its log.
+    /// The counted size with these values added, each with its log.
     pub(super) fn held_with<'a>(
         &self,
         additions: impl Iterator<Item = (&'a [u8], &'a [u8])>,

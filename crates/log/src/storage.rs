@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 
 /// Keeps rows of values, one for each log. One for each shard.
 ///
-/// A replica whose storage fails cannot go on as if nothing were lost: an implementation that can
-/// fail ends its process then, and the other replicas go on.
+/// A replica whose storage fails cannot continue as if nothing were lost: an implementation that
+/// can fail ends its process then, and the other replicas continue.
 pub trait Storage: Send + 'static {
     /// A row: values with positions, one by one.
     type Row: Send + 'static;

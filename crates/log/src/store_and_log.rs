@@ -207,6 +207,6 @@ impl Part for StoreAndLogShard {
     }
 }
 
-/// What the cursors of slices begin with.
+/// The first byte of the cursors of slices.
 const KEYS: u8 = 0;
 const LOGS: u8 = 1;

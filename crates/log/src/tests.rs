@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 const SHARDS: usize = 3;
 const MAP: SlotMap = SlotMap::new(SHARDS);
 
-/// What a shard may hold in these tests.
+/// The bound on a shard in these tests.
 const SHARD_BYTES: usize = 20_000;
 
 fn in_memory() -> StoreAndLog {
@@ -124,15 +124,15 @@ fn positions(answer: Answer) -> Vec<u64> {
     }
 }
 
-/// What a log should be: each value ever appended, how many are trimmed, and its incarnation.
+/// The expected log: each value ever appended, how many are trimmed, and its incarnation.
 type ModelLog = (Vec<Vec<u8>>, usize, u64);
 
-/// What logs should be.
+/// The expected logs.
 #[derive(Clone, Default)]
 struct Model {
     logs: BTreeMap<String, ModelLog>,
     deleted: [u64; SHARDS],
-    /// What a log and a value count for, besides their own.
+    /// The counted size of a log and a value, besides their own bytes.
     counts: (usize, usize),
 }
 
@@ -505,7 +505,7 @@ fn the_store_and_the_log_share_the_order_and_nothing_else() {
     assert_eq!(other.extent(&name), Some(Extent { first: 0, next: 1, bytes: 5, incarnation: 0 }));
     assert_eq!(kv(&mut node, 10, &[b"GET", name.as_bytes()]), "_\r\n");
     assert_eq!(node.extent(&name), Some(Extent { first: 1, next: 1, bytes: 0, incarnation: 0 }));
-    // A refusal is told in the language of whoever asked.
+    // A refusal is in the language of the client.
     assert!(
         kv(&mut node, 5000, &[b"GET", b"x"])
             .starts_with("-ERR too many commands of this session are open")

@@ -1,8 +1,8 @@
 //! Writes values to files behind the thread that executes commands.
 //!
-//! What is to be written waits in a queue of bounded bytes until there is enough of it for one large
-//! write, or for ever if nothing more comes: these files go with their process, so nothing is the safer
-//! for being in them. When the queue is full whoever puts waits until the disk has taken some of it.
+//! Blocks to be written wait in a queue of bounded bytes until they fill one large write, or for
+//! ever if no more arrive: these files end with their process, so a value is no safer for being in
+//! them. When the queue is full, the caller waits until the disk has taken some of it.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,7 +17,7 @@ const WRITE_BYTES: usize = 64 << 10;
 /// Bytes that may wait, beside the last value.
 const QUEUE_BYTES: usize = 2 << 20;
 
-/// What is to be written where.
+/// Bytes to be written, and their place.
 struct Job {
     file: Arc<File>,
     offset: u64,
@@ -154,7 +154,7 @@ fn work(shared: &Shared) {
             }
             shared.emptied.notify_all();
             if ends {
-                // Whoever puts something next hears why, and ends the process.
+                // The next caller receives the error, and ends the process.
                 return;
             }
         }

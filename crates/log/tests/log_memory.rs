@@ -1,6 +1,6 @@
-//! What logs take of a process's memory where their values are in files: as much as was given, however many
-//! values there are, beside the answers that sessions keep, which have a bound of their own. A process of its own,
-//! since what others take would count, too.
+//! The memory of logs whose values are in files: at most the configured amount, however many values
+//! there are, besides the answers of sessions, which have a bound of their own. The test has a
+//! process of its own, since the memory of other tests would count, too.
 
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use amcast_log::{Addition, Answer, Command, Logs};
@@ -12,7 +12,7 @@ const MEMORY: usize = 16_000_000;
 /// Bytes for the answers that sessions keep: less than one session's window of them.
 const ANSWERS: usize = 4_000_000;
 
-/// What waits to be written, what is on its way, and what the allocator has to spare.
+/// Values that wait to be written or are being written, and spare memory of the allocator.
 const BESIDES: usize = 12_000_000;
 
 /// Bytes of memory that are this process's own.

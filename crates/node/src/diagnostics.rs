@@ -18,7 +18,7 @@ pub(crate) fn log_event(cluster: &ClusterShape, p: Pid, event: ProtocolEvent) {
             tracing::info!("{name} enters view {number} of {} members", members.count_ones());
         }
         ProtocolEvent::Excluded(view) => {
-            tracing::warn!("{name} is left out since view {view}, and joins again");
+            tracing::warn!("{name} is excluded since view {view}, and joins again");
         }
         ProtocolEvent::Left(view) => {
             tracing::info!("{name} has left its group, which goes on in view {view}");

@@ -106,7 +106,7 @@ impl EventContract {
             }
             ProtocolEvent::NeedsState { source, .. } => {
                 (self.needs, self.is_open) = (self.needs + 1, true);
-                require(self.lagging, "it needs a state, and has not said that it lacks any")?;
+                require(self.lagging, "it needs a state, and has not reported that it is lagging")?;
                 let is_in = match source {
                     StateSource::Replicas => true,
                     StateSource::View(view) => self.in_view() == Some(view),

@@ -35,10 +35,10 @@ pub(super) const CATALOG_COMPLETE: TidyRule = TidyRule {
     ],
 };
 
-/// What the doc of a protocol's module answers, in this order.
+/// The headings in the docs of a protocol's module, in this order.
 const SECTIONS: &[&str] = &[
-    "What it orders and promises",
-    "What it assumes",
+    "Order and guarantees",
+    "Assumptions",
     "The normal case",
     "Roles and phases",
     "Limits",
@@ -67,11 +67,11 @@ pub(super) const PROTOCOL_DOC: TidyRule = TidyRule {
     },
     bad: &[(
         "crates/protocols/src/b.rs",
-        "//! B.\n//! # What it assumes\n//! # What it orders and promises\nimpl Entry for B {}\n",
+        "//! B.\n//! # Assumptions\n//! # Order and guarantees\nimpl Entry for B {}\n",
     )],
     good: &[(
         "crates/protocols/src/b.rs",
-        "//! B.\n//! # What it orders and promises\n//! # What it assumes\n//! # The normal case\n\
+        "//! B.\n//! # Order and guarantees\n//! # Assumptions\n//! # The normal case\n\
          //! # Roles and phases\n//! # Limits, and why\n//! # Deviations\n//! # Read first\n\
          impl Entry for B {}\n",
     )],

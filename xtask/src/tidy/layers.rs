@@ -25,7 +25,7 @@ const LAYERS: &[(&str, bool)] = &[
     ("fuzzing", false),
 ];
 
-/// What tests may see whatever they test.
+/// A crate that any tests may use.
 const OF_TESTS: &str = "amcast-test-policy";
 
 pub(super) const ARROWS: TidyRule = TidyRule {

@@ -60,7 +60,7 @@ pub(super) fn named(file: &SourceFile, is_list: impl Fn(&str) -> bool) -> Vec<(u
             inside = is_list(header);
             continue;
         }
-        // What begins further right continues a list.
+        // An indented line continues a list.
         let name = line.split(['=', '.']).next().unwrap_or("").trim();
         let begins = line.starts_with(|c: char| c.is_alphanumeric() || c == '"');
         if inside && begins && line.contains('=') {

@@ -11,7 +11,7 @@ const SKIPS: &str = ".ci/skips.txt";
 /// Crates whose integration tests wait for nothing, unless they say so themselves: beside the pure ones
 /// the targets of fuzzing, which see bytes and no system.
 const COMPUTING: &[&str] = &["crates/fuzzing"];
-/// What test code can wait for, by how it is written.
+/// The calls by which test code waits.
 const WAITS: &[&str] = &[
     "Command::new",
     "Condvar",
@@ -110,7 +110,7 @@ pub(super) const SKIPS_EXIST: TidyRule = TidyRule {
             let Some((name, _)) = line.split_once(": ").filter(|_| !line.starts_with('#')) else {
                 continue;
             };
-            // What `cargo xtask no-os` skips is no test.
+            // The skips of `cargo xtask no-os` are no tests.
             if !name.starts_with("no-os:") && !names.contains(name) {
                 let says = format!("there is no test `{name}`");
                 found.push(TidyFinding { place: list.line(i + 1), says });
@@ -155,7 +155,7 @@ fn limiting<'a>(tree: &'a SourceTree, file: &SourceFile) -> BTreeSet<&'a str> {
     }
 }
 
-/// What of a path tells the test binary: `crates/a/tests/b` of `crates/a/tests/b/c.rs`.
+/// The part of a path that names the test binary: `crates/a/tests/b` of `crates/a/tests/b/c.rs`.
 fn binary(path: &str) -> &str {
     let integration = path.find("/tests/").filter(|_| !path.contains("/src/"));
     let Some(from) = integration.map(|at| at + "/tests/".len()) else { return path };

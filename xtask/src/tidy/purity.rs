@@ -10,7 +10,7 @@ pub(super) const PURE: &[&str] = &["crates/core", "crates/protocols", "crates/ch
 const SYSTEMLESS: &[&str] = &["crates/smr"];
 /// Files of these that start threads, and see nothing else of a system: what runs commands beside each other.
 const THREADED: &[&str] = &["crates/smr/src/executor/pool.rs"];
-/// What of the standard library is an environment.
+/// The modules of the standard library that reach the environment.
 const SYSTEM: &[&str] = &["net", "fs", "thread", "time", "process", "env", "os"];
 /// Collections whose order depends on the machine's randomness.
 const RANDOM_ORDER: &[&str] = &["HashMap", "HashSet", "RandomState"];

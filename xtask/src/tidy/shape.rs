@@ -62,7 +62,7 @@ pub(super) const MODULE_DOC: TidyRule = TidyRule {
         }
     },
     bad: &[("a.rs", "use b::c;\n"), ("b.rs", "//!\n")],
-    good: &[("a.rs", "//! What a is for.\n")],
+    good: &[("a.rs", "//! The purpose of a.\n")],
 };
 
 pub(super) const NOUNS: TidyRule = TidyRule {

@@ -1,4 +1,4 @@
-//! Rules on `unsafe`: one crate has it, and each use is argued where it stands.
+//! Rules on `unsafe`: one crate has it, and each use has its argument beside it.
 
 use super::{TidyFinding, TidyRule};
 use crate::scan;
@@ -48,7 +48,7 @@ pub(super) const UNSAFE_ARGUED: TidyRule = TidyRule {
     )],
 };
 
-/// Whether a comment with the argument stands above the line, or on it.
+/// Whether a comment with the argument is above the line, or on it.
 fn argued(lines: &[&str], line: usize) -> bool {
     let says = |text: &str| text.contains("SAFETY:") || text.contains("# Safety");
     if says(lines[line]) {

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use xtask::source;
 
-/// What is not copied: results of builds, and what belongs to git.
+/// Directories that are not copied: results of builds, and git's own.
 const LEFT_OUT: [&str; 3] = [".git", "target", "node_modules"];
 
-/// What is linked of `deps`: files that compilers replace, and do not write into.
+/// The files of `deps` that are linked: compilers replace them, and do not write into them.
 const LINKED: [&str; 3] = ["rlib", "rmeta", "so"];
 
 /// The copy; it is removed at the end.
@@ -20,7 +20,7 @@ pub(crate) struct Copy {
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        // What cannot be removed is in the directory for temporary files.
+        // A copy that cannot be removed remains in the directory for temporary files.
         let _ = fs::remove_dir_all(&self.root);
     }
 }
@@ -88,7 +88,7 @@ impl Copy {
     fn says(&self, mut command: Command, what: &str, code: i32) -> String {
         eprintln!("newcomer: {what}");
         command.current_dir(&self.root).env("CARGO_TARGET_DIR", self.target());
-        // What the outer cargo tells its tests would have everything built again.
+        // The variables that the outer cargo sets for its tests would rebuild everything.
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
             let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "AMCAST_"];

@@ -1,8 +1,9 @@
 //! A new protocol is one folder and one line of the catalog: `sequencer/`, a fixed sequencer that is no part of the
 //! repository, is added to a copy of it, and everything follows.
 //!
-//! What can be seen of the sources alone is seen in every run of the tests. Building the copy and running all suites
-//! for the newcomer takes minutes: `cargo xtask newcomer` asks for it, and CI permits the skip.
+//! Every run of the tests checks what the sources alone show. Building the copy and running all
+//! suites for the newcomer takes minutes: `cargo xtask newcomer` asks for it, and CI permits the
+//! skip.
 
 mod copy;
 

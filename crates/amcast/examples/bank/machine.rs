@@ -5,7 +5,7 @@ use amcast::core::{Gid, GroupSet, Outcome};
 use amcast::smr::{KeyUse, Shard, ShardView, StateMachine};
 use std::collections::BTreeMap;
 
-/// What is in each account when the bank opens.
+/// The balance of each account when the bank opens.
 pub const FIRST_BALANCE: i64 = 1000;
 
 /// The bits of an account's number that count the accounts of one shard.
@@ -21,7 +21,7 @@ pub fn shard_of(account: u32) -> Gid {
     Gid((account >> NUMBER_BITS) as u8)
 }
 
-/// What tellers ask for.
+/// The commands that tellers send.
 pub enum Order {
     /// An amount goes from one account to another, if there is so much.
     Transfer { from: u32, to: u32, amount: u32 },

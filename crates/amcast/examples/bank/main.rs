@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const ACCOUNTS: u32 = 400;
 const TELLERS: u32 = 4;
 
-/// Makes transfers until it is told to stop; how many went through.
+/// Makes transfers until `stop` is set. Returns how many succeeded.
 fn teller(
     mut session: Session,
     number: u32,

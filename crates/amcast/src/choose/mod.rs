@@ -23,7 +23,7 @@ const AS_FAST: f64 = 0.9;
 
 const MEASURED: &str = include_str!("measured.json");
 
-/// What messages travel on.
+/// The medium that carries messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Medium {
     /// Streams.
@@ -60,7 +60,7 @@ pub struct Candidate {
     pub why: String,
 }
 
-/// What `amcast reproduce to-fig5` writes, as far as it matters here.
+/// The fields read here of the file that `amcast reproduce to-fig5` writes.
 #[derive(Deserialize)]
 struct Measured {
     quick: bool,
@@ -82,7 +82,7 @@ struct MeasuredRange {
     most: f64,
 }
 
-/// What was measured of one protocol with bursts of one size.
+/// The measurement of one protocol with bursts of one size.
 #[derive(Deserialize)]
 struct MeasuredPoint {
     protocol: String,
@@ -125,7 +125,7 @@ pub fn broadcast_by(
         .iter()
         .filter_map(|entry| {
             let has = enforced(*entry)?;
-            // What it lets faulty processes do, `spec` admits as well [TO 2.4].
+            // `spec` admits all that this specification lets faulty processes do [TO 2.4].
             has.admits()
                 .within(spec.admits())
                 .then(|| candidate(*entry, (has, spec), medium, &measured))

@@ -2,15 +2,16 @@
 //!
 //! The program runs in two ways. Started by a person it is the supervisor: [`Cluster::start`] starts
 //! it again, once for each node, and [`Cluster::session`] sends commands. Started by itself as a
-//! node it calls [`node()`], which hosts one replica of every shard and returns when it is told to
-//! stop. Other programs of the same user join in with [`Client::join`]. What is promised is what the
-//! key-value store has: commands over any shards are atomic, linearizable and run once; an
+//! node it calls [`node()`], which hosts one replica of every shard and returns when it receives a
+//! signal to stop. Other programs of the same user join in with [`Client::join`]. The guarantees are
+//! those of the key-value store: commands over any shards are atomic, linearizable and run once; an
 //! acknowledged one survives the crash of any minority of the nodes, and a node that dies is started
 //! again and gets its state back.
 //!
-//! The protocol is whatever the cluster's file names: one over shared memory, or one over the network,
-//! such as rings of Paxos, which keep a log, or, with one shard, uniform broadcasts. Where the protocol
-//! keeps a log and the cluster is given a directory, the next one there goes on with its data.
+//! The cluster's file names the protocol: one over shared memory, or one over the network, such as
+//! rings of Paxos, which keep a log, or, with one shard, uniform broadcasts. Where the protocol keeps a
+//! log and the cluster is given a directory, the next cluster in that directory continues with its
+//! data.
 //!
 //! `examples/bank/` is a whole program of this kind: accounts in shards, transfers between any of
 //! them, and nodes that are killed meanwhile.
@@ -93,7 +94,7 @@ fn entry(name: &str) -> Result<&'static dyn Entry, StartError> {
 
 /// A cluster that this process supervises. Dropping it stops every node.
 pub struct Cluster {
-    // In this order they are dropped: whoever is served, then who serves, then what they lie in.
+    // Fields are dropped in this order: the client, then the servers, then the directory of both.
     client: Client,
     watch: Watch,
     nodes: Option<Supervisor>,

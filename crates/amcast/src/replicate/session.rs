@@ -82,7 +82,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// What became of the command.
+    /// The command's outcome.
     pub const fn outcome(&self) -> Outcome {
         match self {
             Self::NoAnswer(why) => why.outcome(),

@@ -55,7 +55,8 @@ impl<M: Simulated> SimApplication<M> {
         self.executor.knows_time()
     }
 
-    /// What the node, whose clocks say this, has ordered in `group`, if that is due.
+    /// The report that the node multicasts in `group` at the time `said` of its clocks, if one is
+    /// due.
     pub(super) fn report(&mut self, now: Time, said: Stamp, group: Gid) -> Option<Vec<u8>> {
         let pause_ms = if self.knows_time() { REPORT_EVERY_MS } else { REPORT_FIRST_MS };
         let last = &mut self.reported[group.index()];

@@ -91,8 +91,9 @@ impl Workload for BankWorkload {
     }
 }
 
-/// What a bank does when its calls come one at a time: `TRANSFER from to amount` answers 1, or 0 if there was too little;
-/// `BALANCES account ..` answers what is in each; `CHANGE` answers by how much the sum of all differs from the first one.
+/// The model of a bank whose calls arrive one at a time: `TRANSFER from to amount` answers 1, or 0 if there was
+/// too little; `BALANCES account ..` answers the balance of each; `CHANGE` answers by how much the sum of all
+/// differs from the first one.
 struct BankModel;
 
 /// A call and what it answered, if it returned.
@@ -246,7 +247,7 @@ mod tests {
     use super::*;
     use amcast_check::History;
 
-    /// What is judged of calls of one client in a row.
+    /// The verdict on consecutive calls of one client.
     fn judged(calls: &[(&str, &str)]) -> PropertyVerdict {
         let mut history = History::new();
         let mut push = |line: String| history.push_line(&line).expect("it is a line");

@@ -23,7 +23,7 @@ const PAUSES_MAX: [Span; 3] = [Span::micros(400), Span::millis(4), Span::millis(
 /// Bytes of a command that fit into a message of a simulated gateway: a larger one is sent in parts of this size.
 const MESSAGE_BYTES: usize = 96;
 
-/// What clients called and got back.
+/// The clients' calls and their answers.
 #[derive(Default)]
 pub(super) struct CallLines {
     /// As lines of a history.
@@ -64,7 +64,7 @@ struct OpenCall {
     large: Option<Large>,
 }
 
-/// What a client does next.
+/// A client's state: its next action.
 enum Stage {
     /// It calls again then.
     Idle(Time),

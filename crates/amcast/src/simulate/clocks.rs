@@ -5,7 +5,7 @@ use amcast_core::Time;
 use amcast_core::rng::Rng;
 use amcast_smr::{AHEAD_MAX_MS, Stamp};
 
-/// What right clocks say when a run begins.
+/// The time of correct clocks when a run begins.
 const BEGIN_MS: u64 = 100_000_000;
 
 /// By how much clocks are wrong, one of which is drawn: within the bound of what counts, at it, and far beyond it.
@@ -29,7 +29,7 @@ impl HostClock {
         Self { wrong_ms: WRONG_MS[rng.below(WRONG_MS.len() as u64) as usize], ..Self::RIGHT }
     }
 
-    /// What it says.
+    /// The clock's present time.
     pub(super) fn stamp(&self, now: Time) -> Stamp {
         let wall_ms = right_ms(now).saturating_add_signed(self.wrong_ms);
         Stamp { wall_ms, host_ms: wall_ms.saturating_add_signed(self.corrected_ms) }
@@ -43,7 +43,7 @@ impl HostClock {
     }
 }
 
-/// What right clocks say.
+/// The time of correct clocks.
 pub(super) fn right_ms(now: Time) -> u64 {
     BEGIN_MS + now.0 / MILLISECOND.0
 }

@@ -22,7 +22,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// What a run of a service consists of beside the protocol's.
+/// The settings of a run that concern the service, and not the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServiceSettings {
     /// Clients, each with one call at a time.
@@ -39,7 +39,7 @@ impl Default for ServiceSettings {
     }
 }
 
-/// What was wrong with the service in a run.
+/// A fault of the service that a run showed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// The property that does not hold, or `service` if the nodes themselves found it.
@@ -48,19 +48,19 @@ pub struct Finding {
     pub says: String,
 }
 
-/// What came of a run.
+/// The result of a run.
 pub struct ServiceRun {
-    /// What the simulator says of the protocol, and of how the run ended.
+    /// The simulator's report on the protocol and on the end of the run.
     pub report: RunReport,
     /// The calls and returns of the clients, as lines of a history.
     pub lines: String,
-    /// What was wrong, if anything.
+    /// The faults of the service, if any.
     pub findings: Vec<Finding>,
     /// How often something happened.
     pub counts: BTreeMap<&'static str, u64>,
 }
 
-/// What a run leaves behind.
+/// The records of a run that outlive it.
 #[derive(Default)]
 struct Left {
     calls: CallLines,
@@ -81,15 +81,15 @@ pub struct Simulation<'a, W> {
     pub config: &'a Config,
     /// The clients, and how the service is broken.
     pub service: ServiceSettings,
-    /// What all that is drawn follows from.
+    /// The seed of all random draws.
     pub seed: u64,
     /// Makes the clients' calls.
     pub workload: &'a dyn Fn() -> W,
 }
 
 impl<W: Workload + 'static> Simulation<'_, W> {
-    /// Makes a run, and judges what its clients saw; `sink` is told the protocol's events. The run is left in `recorded`
-    /// also if something panics.
+    /// Makes a run, and judges what its clients saw; `sink` receives the protocol's events. The
+    /// run's records are in `recorded` even if something panics.
     ///
     /// # Errors
     /// When the protocol refuses the configuration.
@@ -171,7 +171,7 @@ fn compare(states: &[(usize, Vec<(u64, u64)>)]) -> Option<Finding> {
     Some(Finding { what: "one state", says })
 }
 
-/// What is due in the service.
+/// An event of the service that is due.
 enum Due {
     /// A command arrives at a node.
     HandIn(Sent),
@@ -210,7 +210,7 @@ struct ServiceHost<W: Workload> {
     clients: Vec<SimClient<W>>,
     /// The processes that multicast what clients ask for, where replicas do not.
     gateways: Vec<Pid>,
-    /// What they multicast, and for whom.
+    /// The request that each message of a gateway carries.
     asked: BTreeMap<MsgId, ClientRequest>,
     multicasts: u64,
     rng: Rng,

@@ -14,7 +14,7 @@ const TRIES: usize = 150;
 pub struct FailedRun {
     /// The seed of the whole run.
     pub seed: u64,
-    /// What is wrong in the small run.
+    /// The fault that the shrunk run shows.
     pub finding: Finding,
     /// The clients and calls of the small run.
     pub service: ServiceSettings,
@@ -67,7 +67,7 @@ impl<W: Workload + 'static> Simulation<'_, W> {
         mut recorded: RunRecord,
     ) -> Result<FailedRun, ConfigError> {
         let mut small = Simulation { ..*self };
-        // Fewer calls change what happens, so that they are tried before choices are left out.
+        // Fewer calls change the course of a run, so they are tried before choices are removed.
         loop {
             let ServiceSettings { clients, calls, mutant } = small.service;
             let fewer = [(clients, calls / 2), (clients - 1, calls), (clients, calls - 1)];
@@ -104,7 +104,7 @@ impl<W: Workload + 'static> Simulation<'_, W> {
     }
 }
 
-/// What came of one run.
+/// The result of one run.
 struct Attempt {
     finding: Option<Finding>,
     lines: String,

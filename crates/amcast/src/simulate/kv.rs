@@ -31,7 +31,7 @@ const LARGE_BYTES: usize = 250;
 enum Moving {
     /// Some keys may be left.
     Going,
-    /// All have moved, and nobody was told.
+    /// All keys have moved, and no client has seen it.
     Over,
 }
 

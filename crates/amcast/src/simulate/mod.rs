@@ -1,6 +1,7 @@
-//! StateMachineAdapter replicas of a service in the simulator: what production runs above a protocol (executor, sessions, recovery,
-//! state transfer, checkpoints) on all nodes of a simulated cluster, under the faults of the protocol, with clients that
-//! retry at other nodes. What the clients saw is judged.
+//! Whole replicas of a service in the simulator: the parts that production runs above a protocol
+//! (executor, sessions, recovery, state transfer, checkpoints) on all nodes of a simulated cluster,
+//! under the faults of the protocol, with clients that retry at other nodes. A model judges the
+//! clients' calls.
 //!
 //! [`Simulation::run`] makes one run. The same seed gives the same run. Below the nodes the protocol's own history is judged,
 //! too ([`amcast_sim::Host`]).
@@ -36,7 +37,7 @@ use amcast_log::{Logs, NODE_BYTES};
 use amcast_smr::machine::Refusal;
 use amcast_smr::{Machine, StateMachine, StateMachineAdapter, state_machine};
 
-/// What all nodes of a simulated cluster run.
+/// The configuration that all nodes of a simulated cluster share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// How many shards there are.
@@ -51,7 +52,7 @@ pub trait Simulated: Machine + Sized {
     fn over(shape: &Shape) -> Self;
 }
 
-/// What nodes run.
+/// The state machine of the nodes.
 impl Simulated for StoreAndLog {
     fn over(shape: &Shape) -> Self {
         let shards = shape.shards;
@@ -80,7 +81,8 @@ pub struct Call {
     pub op: String,
     /// Whether the workload judges it by itself: it is among [`SeenCalls::apart`], and not in the history.
     pub is_apart: bool,
-    /// What the gateway needs to send the command again, if the shards go by another map.
+    /// The arguments that the gateway needs to send the command again if the shards use another
+    /// partition map.
     pub args: Vec<String>,
 }
 
@@ -117,7 +119,7 @@ impl ReadLevel {
             1 if reads_here => Self::Sequential,
             _ => index,
         };
-        // What may be old hides mistakes.
+        // A read that may be stale hides mistakes.
         let is_hunted = mutant.is_some() && drawn == Self::Sequential;
         if mutant == Some(ServiceMutant::ReadsAtOnce) || is_hunted { index } else { drawn }
     }
@@ -126,7 +128,7 @@ impl ReadLevel {
 /// A call that the workload judges by itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ApartCall {
-    /// What was called.
+    /// The operation.
     pub op: String,
     /// When.
     pub called: Time,
@@ -134,7 +136,7 @@ pub struct ApartCall {
     pub returned: Option<(Time, String)>,
 }
 
-/// What the clients of a run saw.
+/// The calls of a run's clients, and their answers.
 pub struct SeenCalls<'a> {
     /// Their calls and returns.
     pub history: &'a History,
@@ -144,9 +146,9 @@ pub struct SeenCalls<'a> {
     pub level: ReadLevel,
 }
 
-/// What an answer says to the gateway that asked.
+/// The gateway's reaction to an answer.
 pub enum Returned {
-    /// The client is told this, in the language of the history.
+    /// The client receives this, in the language of the history.
     Out(String),
     /// Nobody knows what became of the command.
     Unknown,
@@ -160,7 +162,8 @@ pub enum Returned {
 }
 
 impl Returned {
-    /// What an answer of a [`StateMachineAdapter`] says: `said` puts the bytes of the machine's own answer into the language of the history.
+    /// The gateway's reaction to an answer of a [`StateMachineAdapter`]: `said` translates the
+    /// machine's own answer into the language of the history.
     pub fn of_whole(answer: &ServiceAnswer<'_>, said: impl FnOnce(&[u8]) -> String) -> Self {
         let bytes = match state_machine::answered(&answer.bytes) {
             Ok(bytes) => bytes,
@@ -180,7 +183,8 @@ impl Returned {
     }
 }
 
-/// What a client does with a service at its gateway, and what must hold of what all clients saw. Each client has one.
+/// The calls that a client makes to a service through its gateway, and the check of all clients'
+/// calls. Each client has one.
 pub trait Workload {
     /// The service: [`StateMachineAdapter`] makes one of a [`StateMachine`].
     type Machine: Simulated;
@@ -199,7 +203,7 @@ pub trait Workload {
     /// A call that reads all that clients have written.
     fn last(&mut self) -> Call;
 
-    /// What the answer to a call says.
+    /// The gateway's reaction to the answer to a call.
     fn returned(&mut self, call: &Call, answer: &ServiceAnswer<'_>) -> Returned;
 
     /// The properties of the service, by name, and whether what the clients saw has them. By default the calls are those of

@@ -7,17 +7,17 @@ use amcast_smr::{Envelope, Stamp};
 /// A fault of the service above the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ServiceMutant {
-    /// What a session ran is forgotten at once: copies of a command are executed, too.
+    /// A session forgets its commands at once: duplicates of a command are executed, too.
     ForgetsSessions,
-    /// The replicas are told of a checkpoint that it holds one position more than it does.
+    /// The host reports a checkpoint as one position newer than it is.
     NewerCheckpoint,
-    /// What replicas deliver while a state is awaited is dropped.
+    /// Deliveries that arrive while a replica waits for a state are dropped.
     DropsInbox,
     /// Keys that move from a shard to a later one are dropped.
     DropsMovedKeys,
     /// A local read does not wait until its replica has passed a barrier.
     ReadsAtOnce,
-    /// What has expired is judged by each node's own clock, and not by ordered time.
+    /// Each node decides by its own clock which keys have expired, and not by ordered time.
     ExpiresByOwnClock,
     /// One node loses a command now and then.
     LosesCommand,
@@ -41,7 +41,7 @@ impl ServiceMutant {
             Self::NewerCheckpoint,
             MutantInfo {
                 name: "newer-checkpoint",
-                what: "replicas are told that a checkpoint holds one position more than it does",
+                what: "the host reports a checkpoint as one position newer than it is",
                 breaks: &[Property::Linearizable],
                 shown_by: None,
             },

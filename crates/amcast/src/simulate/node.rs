@@ -48,10 +48,10 @@ pub(super) struct HandedIn {
     pub(super) how: HowRead,
 }
 
-/// Whom an answer is for.
+/// The receiver of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Asker {
-    /// Whoever asked by this message.
+    /// The client whose request this message carried.
     Message(MsgId),
     Client(ClientRequest),
 }
@@ -94,7 +94,7 @@ pub(super) struct Transfer {
     pub(super) bytes: Vec<u8>,
 }
 
-/// What a node has in memory while its processes live.
+/// The memory of a node, which lasts as long as its processes.
 pub(super) struct Running<M: Simulated> {
     pub(super) recovery: Recovery<SimApplication<M>>,
     /// When it started, as long as its processes have not taken their first steps.
@@ -162,7 +162,7 @@ impl<M: Simulated> SimNode<M> {
         }
     }
 
-    /// What it and all others run.
+    /// The configuration that it shares with all other nodes.
     const fn shape(&self) -> Shape {
         Shape { shards: self.cluster.groups(), mutant: self.mutant }
     }
@@ -264,7 +264,7 @@ impl<M: Simulated> SimNode<M> {
         }
     }
 
-    /// Whose request a message of this node carries that was not answered.
+    /// The unanswered request that a message of this node carries.
     pub(super) fn asked_by(&mut self, msg: MsgId) -> Option<ClientRequest> {
         let is_mine = self.pids.contains(&msg.sender);
         self.running.as_mut().filter(|_| is_mine)?.open.remove(&msg.seq)
@@ -290,7 +290,8 @@ impl<M: Simulated> SimNode<M> {
         }
     }
 
-    /// One round of its loop, as that of a real node: what waits, what the replicas are told, and what they multicast.
+    /// One round of its loop, as that of a real node: pending work, inputs to the replicas, and
+    /// their multicasts.
     pub(super) fn round(
         &mut self,
         now: Time,
@@ -331,7 +332,7 @@ impl<M: Simulated> SimNode<M> {
         commands.extend(reads.serve(now, is_live, &mut recovery.app, replies));
     }
 
-    /// Tells the replicas how the application's state stands.
+    /// Reports the application's progress to the replicas.
     fn tell_replicas(&mut self, requests: &mut Vec<HostRequest>) {
         let Some(running) = &mut self.running else { return };
         if running.recovery.is_unfit() {
@@ -434,7 +435,7 @@ impl<M: Simulated> SimNode<M> {
         Some(!more)
     }
 
-    /// The checkpoint that was written is durable: the replicas are told.
+    /// The written checkpoint is durable: reports it to the replicas.
     pub(super) fn has_checkpoint(&mut self, requests: &mut Vec<HostRequest>) {
         let Some(saved) = self.running.as_mut().and_then(|running| running.saving.take()) else {
             return;
@@ -469,7 +470,7 @@ impl<M: Simulated> SimNode<M> {
         Ok(())
     }
 
-    /// What another node gave is here: whether it is a state that this node can take.
+    /// Another node's state has arrived. Returns whether this node can install it.
     ///
     /// # Errors
     /// When the bytes are none; the sentence says why.
@@ -490,7 +491,7 @@ impl<M: Simulated> SimNode<M> {
         Ok(())
     }
 
-    /// What it holds in each shard: how far that goes, and a digest of it.
+    /// The position of its state in each shard, and a digest of the state.
     pub(super) fn states(&self) -> Option<Vec<(u64, u64)>> {
         let app = &self.running.as_ref()?.recovery.app;
         self.cluster.all_groups().iter().map(|g| app.state_digest(g)).collect()

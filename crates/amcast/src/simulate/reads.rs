@@ -11,7 +11,8 @@ use amcast_smr::application::{Application, Peeked};
 use amcast_smr::{LocalRead, SessionWrite};
 use std::collections::BTreeMap;
 
-/// How long a node may lack what a client wrote; then the client is told.
+/// How long a read waits at a node that has not applied its client's write; then the client
+/// receives an error.
 const PATIENCE: Span = Span(2_000 * MILLISECOND.0);
 
 /// Reads that may wait at a node; further ones are lost.
@@ -30,7 +31,7 @@ struct HereRead {
 pub(super) struct NodeReads {
     /// Those that wait for barriers.
     reading: Reading,
-    /// Whose they are, by the numbers that they have there.
+    /// The requests, by their numbers at the node.
     askers: BTreeMap<u64, ClientRequest>,
     tokens: u64,
     here: Vec<HereRead>,
@@ -77,7 +78,7 @@ impl NodeReads {
         Some(ticket).filter(|_| waits)
     }
 
-    /// A replica, which stands there, has passed a barrier.
+    /// A replica at this position has passed a barrier.
     pub(super) fn passed(&mut self, group: Gid, ticket: Ticket, (position, now): (u64, Time)) {
         self.reading.passed(group, ticket, (position, stretched(now)));
     }

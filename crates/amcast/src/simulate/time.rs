@@ -1,4 +1,4 @@
-//! What simulated time is to the service: so short that its timeouts pass in runs that are short.
+//! Simulated time of the service: short timeouts, which pass within short runs.
 
 use amcast_core::{Span, Time};
 

@@ -33,7 +33,7 @@ impl OmittedCalls {
 
 impl fmt::Display for OmittedCalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("calls left out, which the model of the store lacks:")?;
+        f.write_str("calls omitted, because the model of the store does not have them:")?;
         for (i, (name, n)) in self.commands.iter().enumerate() {
             write!(f, "{} {n} {name}", if i == 0 { "" } else { "," })?;
         }
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!((left_out.spoiled, left_out.remain), (4, 2));
         assert_eq!(
             left_out.to_string(),
-            "calls left out, which the model of the store lacks: 1 EXPIRE, 1 HGET, 1 HSET; \
+            "calls omitted, because the model of the store does not have them: 1 EXPIRE, 1 HGET, 1 HSET; \
              4 more on keys that these may have changed; 2 remain and are judged"
         );
         assert_eq!(judge(&h), PropertyVerdict::Holds);

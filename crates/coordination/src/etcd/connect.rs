@@ -114,7 +114,7 @@ impl Ways {
     }
 }
 
-/// What etcd answers, if it does in time.
+/// The answer of etcd, if it arrives in time.
 pub(super) async fn within<T>(
     asked: impl Future<Output = Result<tonic::Response<T>, Status>>,
 ) -> Result<T, String> {

@@ -1,8 +1,8 @@
 //! The registry in etcd.
 //!
-//! One thread talks to etcd ([`session`]); whoever uses the registry only takes a lock for a moment. A
-//! session ends with the first thing that goes wrong, and another one begins after a pause: it takes a
-//! lease, writes what was said, reads everything, and watches from there on.
+//! One thread talks to etcd ([`session`]); users of the registry only take a lock for a moment. A
+//! session ends with the first error, and another one begins after a pause: it takes a lease,
+//! writes the published entries, reads all keys, and watches them from that revision on.
 
 mod connect;
 mod session;
@@ -28,7 +28,7 @@ const CLAIMS_MAX: usize = 16;
 pub struct Options {
     /// Where its servers are: `http://10.0.0.9:2379`, or `https://` with [`Options::tls`].
     pub endpoints: Vec<String>,
-    /// What all keys begin with: `/amcast/4711/`.
+    /// The prefix of all keys: `/amcast/4711/`.
     pub prefix: String,
     /// Name and password, if etcd asks for them.
     pub user: Option<(String, String)>,
@@ -41,7 +41,7 @@ pub struct Options {
 /// Certificates, each a PEM file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// Who signed those of etcd's servers.
+    /// The certificate authority that signed the certificates of etcd's servers.
     pub ca: PathBuf,
     /// This node's own, and its key, if etcd asks for them.
     pub own: Option<(PathBuf, PathBuf)>,
@@ -65,13 +65,13 @@ struct Claim {
     outcome: SyncSender<Result<String, RegistryUnreachable>>,
 }
 
-/// What the thread and the users of the registry share.
+/// The state that the thread and the users of the registry share.
 struct Shared {
     known: Mutex<RegistrySnapshot>,
     said: Mutex<BTreeMap<String, Said>>,
     claims: Mutex<Vec<Claim>>,
     on_change: OnChange,
-    /// Something was said or claimed, or it is to end.
+    /// Wakes the thread: an entry was published or claimed, or the registry ends.
     ring: Notify,
     ends: std::sync::atomic::AtomicBool,
 }

@@ -37,11 +37,11 @@ pub(super) struct Session {
     options: Options,
     ways: Ways,
     shared: Arc<Shared>,
-    /// That etcd is away was said.
+    /// Whether the log has a line that etcd is unreachable.
     remarked: bool,
 }
 
-/// What stands while a session lasts.
+/// A session's connections, streams and lease.
 struct Talk {
     kv: KvClient<Way>,
     lease: LeaseClient<Way>,
@@ -49,7 +49,7 @@ struct Talk {
     keep: mpsc::Sender<LeaseKeepAliveRequest>,
     kept: Streaming<LeaseKeepAliveResponse>,
     watched: Streaming<WatchResponse>,
-    /// The watch goes on as long as this is held.
+    /// Dropping this ends the watch.
     _watch: mpsc::Sender<WatchRequest>,
 }
 
@@ -63,7 +63,7 @@ fn behind(prefix: &str) -> Vec<u8> {
     end
 }
 
-/// What is sent into it is asked.
+/// A stream of requests: the client sends what the sender puts in.
 fn stream<T>() -> (mpsc::Sender<T>, impl Stream<Item = T>) {
     let (to, from) = mpsc::channel(REQUESTS_MAX);
     (to, tokio_stream::wrappers::ReceiverStream::new(from))
@@ -96,7 +96,7 @@ impl Session {
             let shared = Arc::clone(&self.shared);
             let begun = tokio::select! {
                 begun = self.begin() => begun,
-                // Whoever ends the registry does not wait for a server that says nothing.
+                // The end of the registry does not wait for a silent server.
                 () = until_it_ends(&shared) => return,
             };
             let why = match begun {
@@ -112,7 +112,7 @@ impl Session {
             let Err(why) = why else { return };
             self.shared.learn(|known| known.is_current = false);
             if !std::mem::replace(&mut self.remarked, true) {
-                tracing::warn!("etcd is away, and the cluster goes on without: {why}");
+                tracing::warn!("etcd is unreachable, and the cluster continues without it: {why}");
             }
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -122,7 +122,7 @@ impl Session {
         }
     }
 
-    /// Takes a lease, says what is to be said, and reads what there is.
+    /// Takes a lease, publishes the pending entries, and reads all keys.
     async fn begin(&mut self) -> Result<Talk, String> {
         let way = self.ways.connect().await?;
         let (mut kv, mut lease) = (KvClient::new(way.clone()), LeaseClient::new(way.clone()));
@@ -222,7 +222,7 @@ impl Session {
         [self.options.prefix.as_bytes(), key.as_bytes()].concat()
     }
 
-    /// Writes what was said and is not there yet.
+    /// Writes the published entries that etcd does not have yet.
     async fn publish_all(&self, kv: &mut KvClient<Way>, lease_id: i64) -> Result<(), String> {
         loop {
             let next = lock(&self.shared.said)
@@ -256,7 +256,7 @@ impl Session {
             let Some(claim) = claim else { return Ok(()) };
             let outcome = self.claim(kv, &claim).await;
             let failed = outcome.as_ref().err().cloned();
-            // Who waited too long has gone.
+            // A caller that waited too long has gone.
             let _ = claim.outcome.try_send(outcome.map_err(RegistryUnreachable));
             if let Some(why) = failed {
                 return Err(why);

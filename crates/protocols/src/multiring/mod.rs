@@ -1,11 +1,11 @@
 //! Multi-Ring Paxos: atomic multicast out of many instances of Ring Paxos [MRP 4, 5].
 //!
-//! # What it orders and promises
+//! # Order and guarantees
 //! Multicasts of replicas to any set of groups for which there is a ring. Validity, uniform
 //! agreement, uniform integrity, uniform prefix order and uniform acyclic order. A message to one group
 //! involves only that group; a message to several groups goes round the smallest ring that has them all.
 //!
-//! # What it assumes
+//! # Assumptions
 //! For safety nothing about time, of streams only that they are in order. What acceptors promised and
 //! accepted is on disk before they answer (`multi-ring`), some time later (`multi-ring-async`: it survives
 //! the end of processes, and of a minority of machines at a time), or in memory (`multi-ring-memory`: a

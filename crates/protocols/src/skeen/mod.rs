@@ -2,13 +2,13 @@
 //! passing. One process a group, no replication, as [TRAM 8.6] runs it; the timestamps go back to
 //! Skeen and to Birman and Joseph's "Reliable communication in the presence of failures" (1987).
 //!
-//! # What it orders and promises
+//! # Order and guarantees
 //! Multicasts of clients to any set of groups. Validity, uniform agreement, uniform integrity,
 //! uniform prefix order and uniform acyclic order; it is genuine: only the client and the
 //! destinations hear of a message. It does *not* promise FIFO order: of two multicasts of one
 //! client, the first may get its timestamp from a group that the second does not go to.
 //!
-//! # What it assumes
+//! # Assumptions
 //! No process crashes, and no stream breaks. Asynchronous otherwise: nothing is timed.
 //!
 //! # The normal case

@@ -1,7 +1,7 @@
 //! Total order broadcast on virtual synchrony: the ten combinations of [TO table 3], a member of
 //! the catalog each.
 //!
-//! # What it orders and promises
+//! # Order and guarantees
 //! Broadcasts of the members of one group. Non-uniform validity, uniform integrity, FIFO order of
 //! each sender, and the agreement and order of the row:
 //!
@@ -18,7 +18,7 @@
 //! *Correct* is meant as in [TO 3.1]: a process that the group leaves out has failed, also if it
 //! lives; when it comes back with the state of the others it is a new one.
 //!
-//! # What it assumes
+//! # Assumptions
 //! That a majority of the configured processes is fit at any time. It uses streams that break and
 //! datagrams that get lost alike; see [`crate::layers::vsync`], which carries all of it.
 //!

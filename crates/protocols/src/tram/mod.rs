@@ -3,13 +3,13 @@
 //! Source: L. Martignetti, E. Batista, G. Cugola, F. Pedone, "Scaling atomic ordering in shared
 //! memory", 2025 (cited as TRAM; `papers/tram.toml` ties each line of its algorithms to this code).
 //!
-//! # What it orders and promises
+//! # Order and guarantees
 //! Clients multicast messages to sets of groups; every replica of a destination delivers them.
 //! Validity, uniform agreement, uniform integrity, uniform prefix order, uniform acyclic order;
 //! partially genuine: a message to one group involves no other, and a message to several involves only the
 //! groups on the tree's paths from their lowest common ancestor down to them.
 //!
-//! # What it assumes
+//! # Assumptions
 //! A majority of each group works at any time, where a replica that restarted counts as failed
 //! until it has its state again. A client's buffers are leased to one living process. Nothing
 //! about time: slow processes, late writes and wrong suspicions cost availability only.

@@ -54,7 +54,7 @@ impl<'a> ScenarioPrinter<'a> {
             RunEvent::Full(p) => Some((p, "has no room for a record".to_string())),
             RunEvent::Record(..) | RunEvent::Checkpoint(..) => None,
             RunEvent::Failed(p, how) if self.shows(how) => {
-                Some((p, format!("is told that a write was {how}")))
+                Some((p, format!("learns that a write was {how}")))
             }
             RunEvent::Failed(..) => None,
             RunEvent::Barrier(p, false) => Some((p, "is set a barrier".to_string())),
@@ -155,13 +155,13 @@ fn reported(event: ProtocolEvent) -> Option<String> {
     Some(match event {
         ProtocolEvent::Part(_) => return None,
         ProtocolEvent::Leads(epoch) => format!("leads, epoch {epoch}"),
-        ProtocolEvent::Lagging => "lacks state, and asks for it".to_string(),
+        ProtocolEvent::Lagging => "is lagging, and requests a state".to_string(),
         ProtocolEvent::NeedsState { position, .. } => format!("needs a state, up to {position}"),
         ProtocolEvent::CaughtUp(position) => format!("has all state, up to {position}"),
         ProtocolEvent::ViewEntered { number, members, .. } => {
             format!("enters view {number} of {} members", members.count_ones())
         }
-        ProtocolEvent::Excluded(view) => format!("is left out since view {view}"),
+        ProtocolEvent::Excluded(view) => format!("is excluded since view {view}"),
         ProtocolEvent::Left(view) => format!("has left: view {view} is without it"),
         ProtocolEvent::MayStop(_) => "may stop, and need not leave before".to_string(),
     })

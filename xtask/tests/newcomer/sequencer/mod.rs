@@ -1,11 +1,11 @@
 //! Total order by a fixed sequencer: the first member of a group numbers all messages. It has no protocol's ambition:
 //! a test adds it to a copy of the repository, to see that a protocol is a folder and a line.
 //!
-//! # What it orders and promises
+//! # Order and guarantees
 //! Multicasts of the members of one group: validity, uniform agreement, uniform integrity, uniform prefix order, and
 //! the order of each sender.
 //!
-//! # What it assumes
+//! # Assumptions
 //! No process crashes, and no stream breaks.
 //!
 //! # The normal case
@@ -162,7 +162,7 @@ messages! {
     }
 }
 
-/// What waits for a number.
+/// A message that waits for its number.
 #[derive(Clone, Debug)]
 struct GatheredMessage {
     msg: MsgId,
@@ -187,9 +187,9 @@ struct SequencerMember {
     asked: Vec<u64>,
     /// The last message of each member that has a number.
     ordered: Vec<u64>,
-    /// What a mutant delivers behind the next message.
+    /// The message that a mutant delivers behind the next one.
     held: Option<GatheredMessage>,
-    /// Numbers that were given or have come.
+    /// The count of numbers that were assigned or received.
     numbers: u64,
     /// Deliveries.
     delivered: u64,

@@ -1,5 +1,5 @@
-//! What must hold of keys that expire: what is gone does not come back, and nothing goes much too early, whatever the
-//! clocks of fewer than half of the nodes and of any gateways say.
+//! Invariants of keys that expire: an expired key does not reappear, and no key expires much too
+//! early, even if the clocks of fewer than half of the nodes and of any gateways are wrong.
 
 use super::super::time::MILLISECOND;
 use super::super::{ApartCall, ReadLevel, SeenCalls};

@@ -1,4 +1,5 @@
-//! What nodes of a simulated store run: the store and the log on the same shards, as real nodes do.
+//! The state machine of the nodes of a simulated store: the store and the log on the same shards,
+//! as real nodes do.
 
 use super::super::{Shape, Simulated};
 use crate::simulate::ServiceMutant;
@@ -55,7 +56,7 @@ impl Machine for SimulatedStore {
     ) -> Outcome {
         match parts {
             [from, _] if self.drops && moves_keys(command) => {
-                // What comes is put where nobody looks.
+                // The arriving keys go into a part that nobody reads.
                 let mut lost = self.part();
                 self.inner.apply(at, &mut [&mut **from, &mut lost], command, answer)
             }

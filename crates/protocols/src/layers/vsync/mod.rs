@@ -8,7 +8,7 @@
 //! the group makes progress. A member without a majority in it hands nothing over, takes no submissions, and continues
 //! when it hears one again.
 //!
-//! # What it assumes
+//! # Assumptions
 //! For safety: streams or datagrams that may lose, double, delay and reorder, crashes with loss of
 //! memory of less than a majority of fit processes at a time, and nothing about time. For progress:
 //! that a majority hears each other for long enough, and at least one member with the state is
