@@ -48,6 +48,8 @@ pub(crate) struct App {
     /// The missing part of the state, unless it is whole; and the deliveries behind it.
     pub gap: Option<StateGap>,
     pub waiting: Vec<DeliveredMessage>,
+    /// The process lost its state when it died, or when its group excluded it: it has none at any position.
+    pub is_lost: bool,
     /// How often a state was asked for.
     pub attempts: u64,
     captures: BTreeMap<Ticket, Capture>,
@@ -94,7 +96,7 @@ impl App {
     pub(crate) fn begun_anew(&self) -> Self {
         let Self { installs, attempts, .. } = *self;
         // The result of an earlier attempt is of no use.
-        Self { installs, attempts: attempts + 1, ..Self::default() }
+        Self { installs, attempts: attempts + 1, is_lost: true, ..Self::default() }
     }
 
     /// The position of its state.

@@ -338,7 +338,7 @@ impl SimulatedRun<'_> {
             let m = app.log.last().map_or(amcast_core::MsgId { sender: p, seq: 0 }, |i| i.msg);
             return Err(Breach::Position { p, m, before, given: position });
         }
-        app.reached = position;
+        (app.reached, app.is_lost) = (position, false);
         app.log.clear();
         for item in items {
             self.ledger.check_item(p, &item)?;

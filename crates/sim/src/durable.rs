@@ -181,8 +181,11 @@ impl SimulatedRun<'_> {
         if self.disk.lost(p) {
             letters.push(OwnedInput::Lost);
         }
+        let has_log = self.entry.capabilities().durability.has_log();
         let process = &mut self.procs[p.index()];
         process.app = App::resumed(&process.checkpoint);
+        // A life without a log begins with nothing, and its protocol reports the state that it needs.
+        process.app.is_lost = process.life > 0 && !has_log;
         letters.push(OwnedInput::Start(process.life));
         let position = match self.has_host() {
             true => self.resume_above(p),

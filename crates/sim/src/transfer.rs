@@ -135,7 +135,7 @@ impl SimulatedRun<'_> {
             (gap.position, gap.source) = (position, source);
             return Ok(());
         }
-        if app.position() >= position {
+        if app.position() >= position && !app.is_lost {
             // Its state went further than it knew.
             let installs = app.installs;
             self.transfer_later(p, Span::ZERO, TransferDue::InForce(installs));
@@ -211,7 +211,9 @@ impl SimulatedRun<'_> {
             StateSource::Replicas => true,
             StateSource::View(_) => process.contract.in_view().is_some(),
         };
-        is_in && process.alive() && process.app.gap.is_none() && process.app.position() >= position
+        let app = &process.app;
+        let has = app.gap.is_none() && !app.is_lost && app.position() >= position;
+        is_in && process.alive() && has
     }
 
     fn ask_for_state(&mut self, p: Pid) {
@@ -331,6 +333,7 @@ impl SimulatedRun<'_> {
         }
         if matches!(source, StateSource::View(_)) {
             if !state.is_steady {
+                self.mark("sim-state-not-believed");
                 return self.ask_anew(p, Span::ZERO);
             }
             if state.position() > reached {
@@ -348,7 +351,7 @@ impl SimulatedRun<'_> {
         let app = &mut self.procs[p.index()].app;
         let waiting = core::mem::take(&mut app.waiting);
         app.log.clear();
-        app.gap = None;
+        (app.gap, app.is_lost) = (None, false);
         let upto = items.last().map_or(0, |item| item.position);
         for item in items {
             self.ledger.check_item(p, &item)?;

@@ -135,8 +135,9 @@ number!(
     16 << 20,
     1 << 10,
     1 << 30,
-    "Deliveries that a process holds back until the state has come, in bytes.",
-    "Memory while it joins. Where it does not suffice, a newer state is asked for."
+    "Of earlier versions, and without any effect: what is delivered before the application's state is in \
+     force waits in the node, and not in the protocol.",
+    "Nothing: files of clusters that set it are still read."
 );
 number!(
     BURST = "burst",
@@ -439,7 +440,6 @@ fn settings(name: &str, me: Pid, config: &Config) -> Result<VsyncSettings, Confi
         window_bytes: on_the_way,
         // A payload, or some in a run, or numbers for all that may be without one.
         message_bytes: run_bytes(config).max(payload) + (window + 1) * ENTRY_BYTES,
-        held_bytes: get(&HELD_BYTES) as usize,
         broken: mutants::broken(Mutants::of(config)),
     })
 }

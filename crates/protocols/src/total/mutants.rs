@@ -20,8 +20,8 @@ mutant::mutants! {
             "A member enters the next view with what it happens to have of the last." breaks [];
         JoinsWithNothing = "joins-with-nothing":
             "A process that joins goes on without the state of the others." breaks [];
-        DonorByProcess = "donor-by-process":
-            "A joiner believes a donor by its process alone, in whatever incarnation." breaks []
+        BelievesAnybody = "believes-anybody":
+            "A joiner lets its driver believe any source of a state, whether it continues or not." breaks []
             shown_by "scenarios/to-reborn-donor.txt";
     }
 }
@@ -32,7 +32,7 @@ pub(super) fn broken(mutants: Mutants<TotalOrderMutant>) -> Option<VsyncMutant> 
     let of = [
         (TotalOrderMutant::ForgetsTheCut, VsyncMutant::ForgetsTheCut),
         (TotalOrderMutant::JoinsWithNothing, VsyncMutant::JoinsWithNothing),
-        (TotalOrderMutant::DonorByProcess, VsyncMutant::DonorByProcess),
+        (TotalOrderMutant::BelievesAnybody, VsyncMutant::BelievesAnybody),
         (TotalOrderMutant::TrustsOne, VsyncMutant::TrustsOne),
     ];
     of.into_iter().find(|(mutant, _)| mutants.is(*mutant)).map(|(_, broken)| broken)
@@ -58,7 +58,7 @@ macro_rules! info {
             &[$order, FifoOrder],
             &[$agreement, ViewSynchrony],
             &[$agreement],
-            &[$agreement],
+            &[$agreement, ViewSynchrony],
         ];
         const ALL: [MutantInfo; 7] = {
             let mut all = [MutantInfo { name: "", what: "", breaks: &[], shown_by: None }; 7];

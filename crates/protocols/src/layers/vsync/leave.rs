@@ -168,7 +168,7 @@ where
         self.leaving =
             LeaveProgress::Gone { until: self.now + self.settings.retry.times(LINGER_RETRIES) };
         self.put_casts_away();
-        self.forget_state(out);
+        self.forget_state();
         self.seen.fill(false);
     }
 

@@ -40,10 +40,9 @@
 //!
 //! # Joining
 //! A process that was excluded, or that started again, asks to join, is appended to a view as its
-//! most junior member, begins there with what a member tells it ([`GroupcastOutput::Base`]), and holds back its
-//! deliveries until it has the application's state from a member that is fit. The group goes on
-//! meanwhile. If what it holds back grows beyond its bound it forgets it and asks for a newer
-//! state.
+//! most junior member, begins there with what a member tells it ([`GroupcastOutput::Base`]), and needs the
+//! application's state as of there from a member that has it in force: that is the driver's affair, and what is
+//! delivered meanwhile waits there, too. The group continues; the joiner is fit when the state is in force.
 //!
 //! # Dead links
 //! A view names only members that hear each other, as far as a majority with the state does: where one
@@ -98,7 +97,7 @@ use links::LinkReport;
 use packet::PacketItem;
 use parts::CastAssembly;
 use retransmission::PeerChannel;
-use transfer::{Donation, Held, Intake};
+use transfer::{AppState, BaseRequest};
 use view_change::{ViewAcceptor, ViewChange, ViewDecision};
 
 #[cfg(doc)]
@@ -134,8 +133,6 @@ pub struct VsyncSettings {
     pub window_bytes: usize,
     /// Bytes of the largest message that the protocol above casts or sends.
     pub message_bytes: usize,
-    /// Bytes of deliveries that are held back until the state has arrived.
-    pub held_bytes: usize,
     /// The intended mistake, if any.
     pub broken: Option<VsyncMutant>,
 }
@@ -155,8 +152,8 @@ pub enum VsyncMutant {
     ForgetsTheCut,
     /// A joiner delivers without waiting for the state.
     JoinsWithNothing,
-    /// A joiner believes a state's source by its process alone, in any incarnation.
-    DonorByProcess,
+    /// A joiner lets its driver believe any source of a state, whether it continues or not.
+    BelievesAnybody,
 }
 
 /// The phase of this process towards its view.
@@ -244,16 +241,9 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     turn: usize,
     leaving: LeaveProgress,
     // Joining.
-    /// Whether deliveries go to the application, and are not held back.
-    live: bool,
-    /// Whether the application has the state.
-    installed: bool,
-    /// How many states the application was given whole.
-    installs: u64,
-    held: Held,
-    intake: Intake,
-    donations: Vec<Option<Donation>>,
-    donated: u32,
+    /// Where the application's state stands.
+    app_state: AppState,
+    base_request: BaseRequest,
 }
 
 impl<M, P> Vsync<M, P>
@@ -313,13 +303,8 @@ where
             blocked_at: Time::ZERO,
             turn: 0,
             leaving: LeaveProgress::No,
-            live: false,
-            installed: false,
-            installs: 0,
-            held: Held::default(),
-            intake: Intake::default(),
-            donations: (0..n).map(|_| None).collect(),
-            donated: 0,
+            app_state: AppState::Missing,
+            base_request: BaseRequest::default(),
             view,
             settings,
         }
@@ -399,13 +384,12 @@ where
     }
 
     fn is_fit(&self) -> bool {
-        self.phase != ViewPhase::Out && self.live && self.installed
+        self.phase != ViewPhase::Out && self.app_state == AppState::InForce
     }
 
     fn start(&mut self, incarnation: u32, out: &mut Outbox<Messages<VsyncPacket>>) {
         self.life = u64::from(incarnation) << 32;
         self.lives[self.settings.me.index()] = self.life;
-        self.number_attempts(incarnation);
         if incarnation > 0 {
             // It may have promised something that it has forgotten.
             self.vote.first = u64::MAX;
@@ -413,7 +397,7 @@ where
             return;
         }
         self.vote.first = 1;
-        (self.live, self.installed, self.begun) = (true, true, true);
+        (self.app_state, self.begun) = (AppState::InForce, true);
         self.phase = ViewPhase::Active;
         self.report_view(None, out);
         let view = self.view.clone();
@@ -615,18 +599,8 @@ where
             }
             PacketItem::Accepted { instance, ballot } => self.on_accepted(from, instance, ballot),
             PacketItem::Decide(decision) => self.learn(decision, out),
-            PacketItem::Ask { view, attempt, base, least } => {
-                self.on_ask(from, view, attempt, base, least, out);
-            }
+            PacketItem::Ask { view } => self.on_ask(from, view),
             PacketItem::Base { view, bytes } => self.on_base(view, &bytes, out),
-            PacketItem::State { attempt, position, bytes } => {
-                self.on_state(from, attempt, position, bytes, out);
-            }
-            PacketItem::Want { attempt, offset } => self.on_want(from, attempt, offset, out),
-            PacketItem::Piece { attempt, offset, bytes } => {
-                self.on_piece(from, attempt, offset, &bytes, out);
-            }
-            PacketItem::Thanks { attempt } => self.on_thanks(from, attempt, out),
             PacketItem::Unheard { processes } => self.on_unheard(from, processes),
         }
     }
@@ -654,8 +628,7 @@ where
         self.go_on_leaving(out);
         self.coordinate(out);
         self.fetch_needed(out);
-        self.ask_for_state(out);
-        self.end_donations(out);
+        self.ask_for_base();
     }
 
     /// Whether a heartbeat leaves as one message to the group.
@@ -704,10 +677,6 @@ where
             Input::Submit(submission) => self.tell(Input::Submit(submission), out),
             Input::Leave => self.on_leave(),
             Input::Installed { position, installs } => self.on_installed(position, installs, out),
-            Input::Captured { ticket, position, bytes } => {
-                self.on_captured(ticket, position, bytes, out);
-            }
-            Input::Piece { ticket, offset, bytes } => self.on_own_piece(ticket, offset, bytes),
             Input::Oracle(Oracle::Suspect(p)) if p.index() < self.settings.processes => {
                 self.heartbeat.suspect(p.index());
                 self.dead[p.index()] = true;
@@ -741,7 +710,6 @@ where
             }
             self.ack_along();
         }
-        self.go_live(out);
         if woken || self.post_bytes >= self.settings.packet_bytes {
             self.flush(out);
         }
@@ -758,7 +726,7 @@ where
             (self.resend_at(), WakeReason::Retry),
             (self.change_at(), WakeReason::Retry),
             (self.needed_at, WakeReason::Retry),
-            (self.intake_at(), WakeReason::Retry),
+            (self.base_at(), WakeReason::Retry),
             (self.leave_at(), WakeReason::Retry),
         ];
         all.into_iter().chain(inner.flatten()).min_by_key(|(at, _)| *at)

@@ -56,19 +56,10 @@ pub(super) enum PacketItem {
     Decide(ViewDecision),
     /// Asks for casts of `sender` in this view: those after `after`, up to `upto`.
     Fetch { view: u64, sender: Pid, after: u64, upto: u64 },
-    /// A joiner asks for the state of the application, no older than `least`; and, if `base`, for
-    /// what it must know to begin in this view.
-    Ask { view: u64, attempt: u32, base: bool, least: u64 },
+    /// A joiner asks for what it must know to begin in this view.
+    Ask { view: u64 },
     /// The state for a process that joins in this view.
     Base { view: u64, bytes: Arc<[u8]> },
-    /// The state is at hand: it holds what is delivered up to `position`, in so many bytes.
-    State { attempt: u32, position: u64, bytes: u64 },
-    /// A joiner asks for the state from this byte on.
-    Want { attempt: u32, offset: u64 },
-    /// A piece of the state.
-    Piece { attempt: u32, offset: u64, bytes: Arc<[u8]> },
-    /// A joiner has the whole state.
-    Thanks { attempt: u32 },
     /// The sender has not heard these processes for long, a bit each.
     Unheard { processes: u32 },
 }
@@ -88,9 +79,7 @@ impl PacketItem {
         HEAD_BYTES
             + match self {
                 Self::Cast { kept, .. } => kept.bytes.len(),
-                Self::To { bytes, .. } | Self::Base { bytes, .. } | Self::Piece { bytes, .. } => {
-                    bytes.len()
-                }
+                Self::To { bytes, .. } | Self::Base { bytes, .. } => bytes.len(),
                 Self::Ack { have, .. } => have.len() * 8,
                 Self::AckAll { have, .. } => have.len() * 16,
                 Self::Promise { .. } | Self::Accept { .. } | Self::Decide(_) => 256,
@@ -164,12 +153,8 @@ messages! {
         11 => Accept { instance, ballot, proposal },
         12 => Accepted { instance, ballot },
         13 => Decide(decision),
-        14 => Ask { view, attempt, base, least },
+        14 => Ask { view },
         15 => Base { view, bytes },
-        16 => State { attempt, position, bytes },
-        17 => Want { attempt, offset },
-        18 => Piece { attempt, offset, bytes },
-        19 => Thanks { attempt },
         20 => Leave { view },
         21 => AckAll { view, fit, gaps, had with short, have with short },
         22 => Unheard { processes },
@@ -292,12 +277,8 @@ mod tests {
             PacketItem::Accepted { instance: 5, ballot },
             PacketItem::Decide(ViewDecision { view, cut: alloc::vec![1] }),
             PacketItem::Fetch { view: 1, sender: Pid(0), after: 2, upto: 3 },
-            PacketItem::Ask { view: 1, attempt: 2, base: true, least: 3 },
-            PacketItem::Base { view: 1, bytes: bytes.clone() },
-            PacketItem::State { attempt: 1, position: 2, bytes: 3 },
-            PacketItem::Want { attempt: 1, offset: 2 },
-            PacketItem::Piece { attempt: 1, offset: 2, bytes },
-            PacketItem::Thanks { attempt: 1 },
+            PacketItem::Ask { view: 1 },
+            PacketItem::Base { view: 1, bytes },
             PacketItem::Leave { view: 4 },
             PacketItem::Unheard { processes: 5 },
         ]

@@ -3,10 +3,10 @@
 use super::*;
 use alloc::collections::VecDeque;
 use amcast_core::Gid;
-use amcast_core::ProtocolEvent;
 use amcast_core::groupcast::{Grade, GroupcastInput, GroupcastOutput};
 use amcast_core::messages;
 use amcast_core::step::Submission;
+use amcast_core::{ProtocolEvent, StateSource};
 
 /// Casts what is submitted and delivers what it is handed, in the order in which it is.
 #[derive(Debug, Default)]
@@ -81,23 +81,19 @@ struct ThreeMembers {
     /// The members that entered each view, and the members that it names as continuing from the view before.
     continuing: Vec<(Pid, u64, u32)>,
     excluded: Vec<Pid>,
-    /// The processes whose state came into force whole, and its source.
-    installed: Vec<(Pid, Option<GroupMember>)>,
-    /// The members that have left, or may stop without, and when.
+    /// Who has left, or may stop without, and when.
     left: Vec<(Pid, ProtocolEvent, Time)>,
     marks: Vec<&'static str>,
-    /// The processes whose applications do not answer.
-    mute: Vec<Pid>,
-    /// The processes whose applications do not report a state in force, and the states that they were given: the
-    /// position, and how many there were.
+    /// Whose applications do not say that a state is in force, and the states that they need: the
+    /// position, how many there were, and from where they may come.
     slow: Vec<Pid>,
-    given: Vec<(u64, u64)>,
+    needed: Vec<(u64, u64, StateSource)>,
     /// Whether casts are lost.
     lossy: bool,
     /// The processes that were asked to accept a view, and those that accepted one, in order.
     votes: Vec<(&'static str, Pid)>,
-    /// How many states each application was given whole.
-    installs: [u64; 3],
+    /// How many states each application needed.
+    needs: [u64; 3],
 }
 
 fn settings(me: u32) -> VsyncSettings {
@@ -115,7 +111,6 @@ fn settings(me: u32) -> VsyncSettings {
         window: 8,
         window_bytes: 1 << 20,
         message_bytes: 1 << 10,
-        held_bytes: 1 << 20,
         broken: None,
     }
 }
@@ -132,15 +127,13 @@ impl ThreeMembers {
             views: Vec::new(),
             continuing: Vec::new(),
             excluded: Vec::new(),
-            installed: Vec::new(),
             left: Vec::new(),
             marks: Vec::new(),
-            mute: Vec::new(),
             slow: Vec::new(),
-            given: Vec::new(),
+            needed: Vec::new(),
             lossy: false,
             votes: Vec::new(),
-            installs: [0; 3],
+            needs: [0; 3],
         };
         (0..3).for_each(|p| group.step(p, Input::Start { incarnation: 0 }));
         group
@@ -171,20 +164,14 @@ impl ThreeMembers {
                 Output::Event(event @ (ProtocolEvent::Left(_) | ProtocolEvent::MayStop(_))) => {
                     self.left.push((Pid(p), event, self.now));
                 }
-                // The application is nothing: its state is at once there and in force.
                 Output::Note(Note::Mark(mark)) => self.marks.push(mark),
-                Output::Capture { ticket, .. } if !self.mute.contains(&Pid(p)) => {
-                    let position = self.members[p as usize].inner.position;
-                    self.step(p, Input::Captured { ticket, position, bytes: 0 });
-                }
-                Output::Install { position, .. } => {
-                    let donor = self.members[p as usize].intake.donor;
-                    self.installed.push((Pid(p), donor));
-                    self.installs[p as usize] += 1;
-                    let installs = self.installs[p as usize];
+                // The application is nothing: its state is at once there and in force.
+                Output::Event(ProtocolEvent::NeedsState { position, source }) => {
+                    self.needs[p as usize] += 1;
+                    let needs = self.needs[p as usize];
                     match self.slow.contains(&Pid(p)) {
-                        true => self.given.push((position, installs)),
-                        false => self.step(p, Input::Installed { position, installs }),
+                        true => self.needed.push((position, needs, source)),
+                        false => self.step(p, Input::Installed { position, installs: needs }),
                     }
                 }
                 _ => {}
@@ -195,7 +182,7 @@ impl ThreeMembers {
     /// A process dies and starts again at once, in its next incarnation, without its state.
     fn restart(&mut self, p: u32) {
         self.members[p as usize] = Vsync::new(settings(p), Passes::default());
-        self.installs[p as usize] = 0;
+        self.needs[p as usize] = 0;
         self.step(p, Input::Start { incarnation: 1 });
     }
 
@@ -337,82 +324,46 @@ fn more_than_the_window_waits_until_all_have_what_is_in_it() {
 }
 
 #[test]
-fn one_that_holds_back_too_much_asks_for_a_newer_state() {
+fn a_joiner_delivers_while_its_state_comes_and_counts_when_that_is_in_force() {
     let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
-    let few = VsyncSettings { held_bytes: 64, ..settings(2) };
-    group.members[2] = Vsync::new(few, Passes::default());
-    group.step(2, Input::Start { incarnation: 1 });
-    group.mute = alloc::vec![Pid(0), Pid(1)];
-    group.run(10);
     (1..=5).for_each(|seq| group.submit(0, seq));
-    group.run(10);
-    assert!(group.marks.contains(&"vsync-held-too-much") && !group.members[2].is_fit());
-    group.mute.clear();
-    group.run(1500);
-    assert!(group.members[2].is_fit());
+    group.run(5);
+    group.slow = alloc::vec![Pid(2)];
+    group.restart(2);
+    group.run(20);
+    let view = group.members[2].view.id;
+    assert_eq!(group.needed, [(5, 1, StateSource::View(view))]);
+    group.delivered[2].clear();
     group.submit(0, 6);
     group.run(5);
     assert_eq!(group.delivered[2], msgs(&[(0, 6)]), "the rest is in the state");
+    assert!(!group.members[2].is_fit());
+    group.step(2, Input::Installed { position: 4, installs: 1 });
+    assert!(!group.members[2].is_fit(), "that is not as much as it needs");
+    group.step(2, Input::Installed { position: 6, installs: 1 });
+    assert!(group.members[2].is_fit());
 }
 
 #[test]
-fn a_state_with_what_only_its_donor_was_handed_does_not_outlive_the_donor() {
+fn a_member_that_was_reborn_does_not_continue_into_the_view_that_names_it_again() {
     let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
-    group.mute = alloc::vec![Pid(0), Pid(1)];
-    group.members[2] = Vsync::new(settings(2), Passes::default());
-    group.step(2, Input::Start { incarnation: 1 });
-    group.run(20);
-    // Nobody but its sender is handed this one, and just that one gives its state away.
-    group.lossy = true;
-    group.submit(0, 1);
-    group.mute = alloc::vec![Pid(1)];
-    group.run(3000);
-    assert_eq!(group.delivered[0], msgs(&[(0, 1)]));
-    assert!(group.members[2].intake.last.is_some() && !group.members[2].is_fit());
-    group.apart = alloc::vec![Pid(0)];
-    (group.lossy, group.mute) = (false, Vec::new());
-    group.run(200);
-    assert!(group.members[2].is_fit(), "from the one that is left");
-    group.submit(1, 2);
-    group.run(5);
-    assert_eq!([&group.delivered[1], &group.delivered[2]], [&msgs(&[(1, 2)]), &msgs(&[(1, 2)])]);
-}
-
-#[test]
-fn a_state_of_a_donor_that_was_reborn_is_given_up_with_its_incarnation() {
-    let mut group = ThreeMembers::new(Grade::Plain);
-    group.run(1);
-    group.mute = alloc::vec![Pid(0), Pid(1)];
+    group.slow = alloc::vec![Pid(2)];
     group.restart(2);
     group.run(20);
-    // Only its sender delivers this cast, and the sender gives its state to the joiner.
-    group.lossy = true;
-    group.submit(0, 1);
-    group.mute = alloc::vec![Pid(1)];
-    group.run(3000);
-    assert_eq!(group.delivered[0], msgs(&[(0, 1)]));
-    assert!(group.members[2].intake.last.is_some() && !group.members[2].is_fit());
-    // The survivors deliver another cast at that position: it is in the view cut. The view names the
-    // the source's process again, in its next incarnation.
     group.submit(1, 2);
     group.run(1);
     group.restart(0);
-    group.run(2);
-    (group.lossy, group.mute) = (false, Vec::new());
     group.run(3000);
     let view = group.members[1].view.clone();
     assert_eq!(view.members.len(), 3, "{:?}", group.views);
-    assert!(group.members.iter().all(Vsync::is_fit));
-    // Members of the view before continue into the one that names the source again, and the source does not.
     let last = |p| group.continuing.iter().rfind(|c| (c.0, c.1) == (Pid(p), view.id));
     let says = [0, 1, 2].map(|p| last(p).expect("it is in that view").2);
     assert_eq!(says, [0, 0b110, 0b110]);
-    // The joiner got its state from the survivor, which has the cast at that position.
-    let of_joiner = group.installed.iter().filter(|(p, _)| *p == Pid(2));
-    let donors: Vec<_> = of_joiner.map(|(_, donor)| donor.map(|m| m.pid)).collect();
-    assert_eq!(donors, [Some(Pid(1))], "{:?}", group.installed);
+    let (position, needs, _) = group.needed[0];
+    group.step(2, Input::Installed { position, installs: needs });
+    assert!(group.members.iter().all(Vsync::is_fit));
 }
 
 #[test]
@@ -440,7 +391,7 @@ fn who_is_outside_is_asked_to_accept_when_all_who_go_on_have_what_the_view_ends_
 fn a_copy_of_the_state_that_is_only_silent_is_waited_for_where_few_are_left() {
     let mut group = ThreeMembers::new(Grade::Uniform);
     group.run(1);
-    group.mute = alloc::vec![Pid(0), Pid(1)];
+    group.slow = alloc::vec![Pid(2)];
     group.members[2] = Vsync::new(settings(2), Passes::default());
     group.step(2, Input::Start { incarnation: 1 });
     group.run(30);
@@ -651,7 +602,7 @@ fn reports_of_who_is_unheard_leave_as_one_message_to_the_group() {
 }
 
 #[test]
-fn a_state_that_was_given_before_the_last_one_makes_nobody_fit() {
+fn a_state_that_was_needed_before_the_last_one_makes_nobody_fit() {
     let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
     // The application of the third takes its time with each state.
@@ -662,18 +613,18 @@ fn a_state_that_was_given_before_the_last_one_makes_nobody_fit() {
         group.apart.clear();
         group.slow = alloc::vec![Pid(2)];
         group.run(200);
-        slow.push(group.given.pop().expect("it was given a state"));
+        slow.push(group.needed.pop().expect("it needs a state"));
         assert!(group.members[2].phase == ViewPhase::Active && !group.members[2].is_fit());
     };
     rejoin(&mut group);
     rejoin(&mut group);
     let [first, second] = slow[..] else { unreachable!("it joined twice") };
     assert_eq!(first.0, second.0, "both stand at one position");
-    let mut installed = |(position, installs)| {
-        group.step(2, Input::Installed { position, installs });
+    let mut installed = |(position, needs, _)| {
+        group.step(2, Input::Installed { position, installs: needs });
         group.members[2].is_fit()
     };
-    assert!(!installed(first), "this is not the state that it has now");
+    assert!(!installed(first), "this is not the state that it needs now");
     assert!(installed(second));
 }
 

@@ -612,7 +612,7 @@ where
         self.life += 1;
         self.lives[self.settings.me.index()] = self.life;
         self.put_casts_away();
-        self.forget_state(out);
+        self.forget_state();
         out.event(ProtocolEvent::Excluded(self.decision.view.id));
     }
 
@@ -671,9 +671,8 @@ where
             self.tell(Input::Medium(groupcast::GroupcastInput::View(&view)), out);
         }
         self.report_view(Some(&before), out);
-        match self.begun {
-            true => self.doubt_state(),
-            false => self.begin_intake(),
+        if !self.begun {
+            self.seek_base(out);
         }
         // Earlier messages of the others are sent again when they hear that it has entered.
         self.ack_members();
