@@ -8,7 +8,7 @@ use amcast::core::rng::Rng;
 use amcast::core::{Entry, Gid, GroupSet, Outcome, RawConfig, ServiceAnswer};
 use amcast::protocols::multiring;
 use amcast::sim::{Profile, RunSettings};
-use amcast::simulate::{Call, FailedRun, Returned, ServiceSettings, Simulation, Workload};
+use amcast::simulate::{AnswerMeaning, Call, FailedRun, ServiceSettings, Simulation, Workload};
 use amcast::smr::{KeyUse, Shard, ShardView, StateMachine, StateMachineAdapter};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -97,8 +97,8 @@ impl<const WHOLE: bool> Workload for Buyers<WHOLE> {
         call("sell", "INCR tickets")
     }
 
-    fn returned(&mut self, _: &Call, answer: &ServiceAnswer<'_>) -> Returned {
-        Returned::of_whole(answer, |text| String::from_utf8_lossy(text).into_owned())
+    fn returned(&mut self, _: &Call, answer: &ServiceAnswer<'_>) -> AnswerMeaning {
+        AnswerMeaning::of_whole(answer, |text| String::from_utf8_lossy(text).into_owned())
     }
 }
 

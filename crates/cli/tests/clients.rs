@@ -6,7 +6,7 @@
 mod harness;
 
 use amcast_test_policy::skip;
-use harness::Up;
+use harness::UpCluster;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -41,7 +41,7 @@ fn redis_py_connects_pipelines_transacts_and_scans() {
             ),
         );
     }
-    let up = Up::start(&[]);
+    let up = UpCluster::start(&[]);
     let smoke = clients().join("python/smoke.py");
     let said = printed(Command::new(&python).arg(smoke).arg(&up.redis));
     println!("{said}");
@@ -73,7 +73,7 @@ fn go_redis_connects_pipelines_transacts_and_scans() {
             "go-redis is not in the module cache (cd clients/go && go mod download)",
         );
     }
-    let up = Up::start(&[]);
+    let up = UpCluster::start(&[]);
     let status = up.status();
     let at = status["nodes"][2]["fronts"]["redis"].as_str().expect("every node serves clients");
     let said = printed(go(&["test", "-count=1", "-v", "./..."]).env("AMCAST_REDIS", at));

@@ -9,20 +9,20 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the program printed, and how it ended.
-struct Ended {
+struct ProgramOutput {
     out: String,
     err: String,
     code: Option<i32>,
 }
 
-fn amcast(words: &[&str], path: &Path) -> Ended {
+fn amcast(words: &[&str], path: &Path) -> ProgramOutput {
     let mut command = Command::new(env!("CARGO_BIN_EXE_amcast"));
     let ended = command.arg("log-file").args(words).arg(path).output().expect("it starts");
     let text = |bytes| String::from_utf8(bytes).expect("it is text");
-    Ended { out: text(ended.stdout), err: text(ended.stderr), code: ended.status.code() }
+    ProgramOutput { out: text(ended.stdout), err: text(ended.stderr), code: ended.status.code() }
 }
 
-fn json(ended: &Ended) -> Value {
+fn json(ended: &ProgramOutput) -> Value {
     serde_json::from_str(&ended.out).unwrap_or_else(|e| panic!("{e}: {}", ended.out))
 }
 

@@ -6,7 +6,7 @@
 mod harness;
 
 use amcast::client::Answer;
-use harness::{Record, Up, bytes, call, errors, run, signal};
+use harness::{Record, UpCluster, bytes, call, errors, run, signal};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ fn error(answer: &Answer) -> String {
 }
 
 /// Calls until the answer is as wanted; the last answer.
-fn call_until(up: &Up, words: &[&str], wanted: impl Fn(&Answer) -> bool) -> Answer {
+fn call_until(up: &UpCluster, words: &[&str], wanted: impl Fn(&Answer) -> bool) -> Answer {
     let (begun, mut c) = (Instant::now(), up.connect());
     loop {
         let answer = call(&mut c, words);
@@ -32,7 +32,7 @@ fn call_until(up: &Up, words: &[&str], wanted: impl Fn(&Answer) -> bool) -> Answ
 #[test]
 fn a_shard_without_majority_is_told_soon_then_at_once_and_serves_when_it_is_back() {
     let _limit = amcast_test_policy::time_limit();
-    let mut up = Up::start(&["--replicas", "1", "--shards", "2"]);
+    let mut up = UpCluster::start(&["--replicas", "1", "--shards", "2"]);
     let mut c = up.connect();
     assert_eq!(call(&mut c, &["SET", "a", "1"]), Answer::Word("OK".into()));
     let node = up.nodes()[0].as_ref().expect("it answers").os_pid;
@@ -57,7 +57,7 @@ fn a_shard_without_majority_is_told_soon_then_at_once_and_serves_when_it_is_back
 #[test]
 fn a_store_whose_only_replica_has_lost_its_memory_says_so() {
     let _limit = amcast_test_policy::time_limit();
-    let up = Up::start(&["--replicas", "1", "--shards", "1"]);
+    let up = UpCluster::start(&["--replicas", "1", "--shards", "1"]);
     call(&mut up.connect(), &["SET", "a", "1"]);
     up.kill(0);
     let answer = call_until(&up, &["GET", "a"], |a| a.to_string().contains("CLUSTERDOWN"));
@@ -67,7 +67,7 @@ fn a_store_whose_only_replica_has_lost_its_memory_says_so() {
 #[test]
 fn large_answers_come_and_larger_ones_are_refused_in_words() {
     let _limit = amcast_test_policy::time_limit();
-    let up = Up::start(&["--shards", "1"]);
+    let up = UpCluster::start(&["--shards", "1"]);
     let mut c = up.connect();
     let long = "x".repeat(50_000);
     assert_eq!(call(&mut c, &["SET", "long", &long]), Answer::Word("OK".into()));
@@ -87,7 +87,7 @@ fn what_clients_do_is_recorded_and_judged_and_what_cannot_be_judged_is_named() {
     let _limit = amcast_test_policy::time_limit();
     let record = Record::new("calls");
     let dir = record.display().to_string();
-    let mut up = Up::start(&["--record", &dir]);
+    let mut up = UpCluster::start(&["--record", &dir]);
     std::thread::scope(|scope| {
         for client in 0..4 {
             let up = &up;

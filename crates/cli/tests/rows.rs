@@ -30,7 +30,7 @@ const PATIENCE: Span = Span::secs(40);
 
 /// What a member did.
 #[derive(Clone, Debug)]
-enum Did {
+enum MemberReport {
     Cast(MsgId),
     Deliver(MsgId),
     View(u64, u32),
@@ -38,7 +38,7 @@ enum Did {
 }
 
 /// A run: what its members share.
-struct Group<'a> {
+struct RowGroup<'a> {
     row: &'a TotalOrderRow,
     config: Config,
     peers: Vec<PeerConfig>,
@@ -50,22 +50,22 @@ struct Group<'a> {
     over: AtomicBool,
 }
 
-struct Member<'a> {
-    group: &'a Group<'a>,
+struct RowMember<'a> {
+    group: &'a RowGroup<'a>,
     me: Pid,
     protocol: Box<dyn Protocol<Medium = Frames> + Send>,
     carrier: Carrier,
     outbox: Outbox<Frames>,
     taken: Vec<Output<Frames>>,
-    did: Vec<(Time, Did)>,
+    did: Vec<(Time, MemberReport)>,
     deliveries: usize,
     /// Deliveries of messages of those that live.
     awaited: u64,
     seq: u64,
 }
 
-impl<'a> Member<'a> {
-    fn start(group: &'a Group<'a>, me: usize, ports: BoundPorts) -> Self {
+impl<'a> RowMember<'a> {
+    fn start(group: &'a RowGroup<'a>, me: usize, ports: BoundPorts) -> Self {
         let me = Pid(me as u32);
         let carrier =
             Carrier::start_at(ports, me, 0, &group.peers, &group.options).expect("it starts");
@@ -80,7 +80,7 @@ impl<'a> Member<'a> {
         self.group.victim == Some(self.me.index())
     }
 
-    fn note(&mut self, did: Did) {
+    fn note(&mut self, did: MemberReport) {
         self.did.push((clock::now(), did));
     }
 
@@ -99,13 +99,13 @@ impl<'a> Member<'a> {
                     self.carrier.carry(&out, self.outbox.bytes(frame));
                 }
                 Output::Deliver(delivery) => {
-                    self.note(Did::Deliver(delivery.msg));
+                    self.note(MemberReport::Deliver(delivery.msg));
                     self.deliveries += 1;
                     let of_living = Some(delivery.msg.sender.index()) != self.group.victim;
                     self.awaited += u64::from(of_living);
                 }
                 Output::Event(ProtocolEvent::ViewEntered { number, members, .. }) => {
-                    self.note(Did::View(number, members));
+                    self.note(MemberReport::View(number, members));
                 }
                 Output::Event(ProtocolEvent::Excluded(_)) => {
                     panic!("{:?} was left out: this machine stood still for seconds", self.me)
@@ -131,7 +131,7 @@ impl<'a> Member<'a> {
     }
 
     /// All that it does, until it dies or the run is over.
-    fn run(mut self) -> (Vec<(Time, Did)>, NetCounts) {
+    fn run(mut self) -> (Vec<(Time, MemberReport)>, NetCounts) {
         let begun = clock::now();
         let mut next = begun;
         let living = self.group.peers.len() - usize::from(self.group.victim.is_some());
@@ -144,7 +144,7 @@ impl<'a> Member<'a> {
             if self.seq < EACH && now >= next && self.protocol.room(dst, 8) > 0 {
                 (self.seq, next) = (self.seq + 1, now + APART);
                 let (seq, bytes) = (self.seq, self.seq.to_le_bytes());
-                self.note(Did::Cast(MsgId { sender: self.me, seq }));
+                self.note(MemberReport::Cast(MsgId { sender: self.me, seq }));
                 self.step(Input::Submit(Submission { seq, dst, payload: &bytes }));
             }
             while self.protocol.deadline().is_some_and(|(at, _)| at <= clock::now()) {
@@ -152,7 +152,7 @@ impl<'a> Member<'a> {
             }
             self.carrier.flush();
             if self.dies() && self.deliveries >= DIES_AFTER {
-                self.note(Did::Crash);
+                self.note(MemberReport::Crash);
                 break;
             }
             if !told && !self.dies() && self.awaited == EACH * living as u64 {
@@ -189,7 +189,7 @@ fn run(row: &TotalOrderRow, members: usize, lane: &str, victim: Option<usize>) -
         options.multicast = vec![(Gid(0), address)];
         options.interface = Interface::Address(Ipv4Addr::LOCALHOST);
     }
-    let group = Group {
+    let group = RowGroup {
         row,
         config,
         peers,
@@ -201,7 +201,7 @@ fn run(row: &TotalOrderRow, members: usize, lane: &str, victim: Option<usize>) -
     let seen: Vec<_> = std::thread::scope(|scope| {
         let start = |(me, ports)| {
             let group = &group;
-            scope.spawn(move || Member::start(group, me, ports).run())
+            scope.spawn(move || RowMember::start(group, me, ports).run())
         };
         let threads: Vec<_> = ports.into_iter().enumerate().map(start).collect();
         threads.into_iter().map(|t| t.join().expect("it does not panic")).collect()
@@ -210,7 +210,7 @@ fn run(row: &TotalOrderRow, members: usize, lane: &str, victim: Option<usize>) -
     seen.into_iter().map(|(_, counts)| counts).collect()
 }
 
-fn judge(group: &Group<'_>, seen: Vec<&[(Time, Did)]>) {
+fn judge(group: &RowGroup<'_>, seen: Vec<&[(Time, MemberReport)]>) {
     let cluster = group.config.cluster();
     let mut history = History::new();
     let mut push = |event: &TraceEvent<'_>| history.push_event(event, cluster).expect("in order");
@@ -224,10 +224,12 @@ fn judge(group: &Group<'_>, seen: Vec<&[(Time, Did)]>) {
     all.sort_by_key(|(t, ..)| *t);
     for (t, p, did) in all {
         match *did {
-            Did::Cast(m) => push(&TraceEvent::Cast { t, p, m, dst: GroupSet::one(Gid(0)) }),
-            Did::Deliver(m) => push(&TraceEvent::Deliver { t, p, m }),
-            Did::Crash => push(&TraceEvent::Crash { t, p }),
-            Did::View(view, bits) => {
+            MemberReport::Cast(m) => {
+                push(&TraceEvent::Cast { t, p, m, dst: GroupSet::one(Gid(0)) })
+            }
+            MemberReport::Deliver(m) => push(&TraceEvent::Deliver { t, p, m }),
+            MemberReport::Crash => push(&TraceEvent::Crash { t, p }),
+            MemberReport::View(view, bits) => {
                 let members: Vec<Pid> = cluster.pids().filter(|p| bits >> p.0 & 1 == 1).collect();
                 push(&TraceEvent::View { t, p, view: &view.to_string(), members: &members });
             }

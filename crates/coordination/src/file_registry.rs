@@ -1,18 +1,20 @@
 //! The registry of a cluster that has nothing but its file.
 
-use crate::{CoordinationRegistry, EntryLifetime, OnChange, RegistrySnapshot, RegistryUnreachable};
+use crate::{
+    CoordinationRegistry, EntryLifetime, OnRegistryChange, RegistrySnapshot, RegistryUnreachable,
+};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A registry that this process alone writes on: what its cluster's file says is on it.
 pub struct FileRegistry {
     known: Mutex<RegistrySnapshot>,
-    on_change: OnChange,
+    on_change: OnRegistryChange,
 }
 
 impl FileRegistry {
     /// A registry with these entries.
-    pub fn new(entries: BTreeMap<String, String>, on_change: OnChange) -> Self {
+    pub fn new(entries: BTreeMap<String, String>, on_change: OnRegistryChange) -> Self {
         Self { known: Mutex::new(RegistrySnapshot { entries, is_current: true }), on_change }
     }
 
@@ -66,7 +68,8 @@ mod tests {
     fn what_is_said_is_known_and_told_once() {
         let told = Arc::new(AtomicUsize::new(0));
         let counts = Arc::clone(&told);
-        let on_change: OnChange = Box::new(move |_| _ = counts.fetch_add(1, Ordering::Relaxed));
+        let on_change: OnRegistryChange =
+            Box::new(move |_| _ = counts.fetch_add(1, Ordering::Relaxed));
         let entries = [("nodes/n0".to_string(), "here".to_string())].into();
         let registry = FileRegistry::new(entries, on_change);
         for _ in 0..2 {

@@ -5,7 +5,7 @@
 //! The three types to know are [`CoordinationRegistry`] (each node publishes its own entries and sees those of all),
 //! [`RegistrySnapshot`] (what is known of them) and [`EntryLifetime`]. There are two registries. [`FileRegistry`] is the
 //! cluster's file: what is in it is known, and no node hears what another one publishes; the protocols' own heartbeats tell
-//! which nodes are alive. [`Etcd`] keeps the entries in etcd, where all nodes and people see them. Etcd may be away for as
+//! which nodes are alive. [`EtcdRegistry`] keeps the entries in etcd, where all nodes and people see them. Etcd may be away for as
 //! long as it likes: what was known stays known, an entry that is published meanwhile is written when etcd is back, and the
 //! end of a lease is believed only while etcd is there.
 //!
@@ -23,7 +23,7 @@
 mod etcd;
 mod file_registry;
 
-pub use etcd::{Etcd, Options, Tls};
+pub use etcd::{EtcdOptions, EtcdRegistry, Tls};
 pub use file_registry::FileRegistry;
 
 use std::collections::BTreeMap;
@@ -77,7 +77,7 @@ impl fmt::Display for RegistryUnreachable {
 impl std::error::Error for RegistryUnreachable {}
 
 /// Called with what is known whenever that changes, from any thread. It must not wait.
-pub type OnChange = Box<dyn Fn(&RegistrySnapshot) + Send + Sync>;
+pub type OnRegistryChange = Box<dyn Fn(&RegistrySnapshot) + Send + Sync>;
 
 /// A registry that all nodes of a cluster write to and read.
 pub trait CoordinationRegistry: Send + Sync {

@@ -4,8 +4,10 @@
 
 mod server;
 
-use amcast_coordination::{CoordinationRegistry, EntryLifetime, Etcd, Options, RegistrySnapshot};
-use server::Server;
+use amcast_coordination::{
+    CoordinationRegistry, EntryLifetime, EtcdOptions, EtcdRegistry, RegistrySnapshot,
+};
+use server::EtcdServer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -14,8 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 const LEASE: Duration = Duration::from_secs(2);
 
-fn options(server: &Server) -> Options {
-    Options {
+fn options(server: &EtcdServer) -> EtcdOptions {
+    EtcdOptions {
         endpoints: vec![server.url()],
         prefix: "/amcast/4711/".to_string(),
         user: None,
@@ -25,14 +27,14 @@ fn options(server: &Server) -> Options {
 }
 
 /// A registry, and how often it told of changes.
-fn registry(options: Options) -> (Etcd, Arc<AtomicUsize>) {
+fn registry(options: EtcdOptions) -> (EtcdRegistry, Arc<AtomicUsize>) {
     let told = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&told);
     let on_change = Box::new(move |_: &RegistrySnapshot| _ = count.fetch_add(1, Ordering::Relaxed));
-    (Etcd::begin(options, on_change).expect("the options are right"), told)
+    (EtcdRegistry::begin(options, on_change).expect("the options are right"), told)
 }
 
-fn wait(what: &str, registry: &Etcd, so: impl Fn(&RegistrySnapshot) -> bool) {
+fn wait(what: &str, registry: &EtcdRegistry, so: impl Fn(&RegistrySnapshot) -> bool) {
     let begun = Instant::now();
     while !so(&registry.snapshot()) {
         assert!(begun.elapsed() < PATIENCE, "{what}: {:?}", registry.snapshot());
@@ -48,7 +50,7 @@ fn has(known: &RegistrySnapshot, key: &str, value: &str) -> bool {
 fn what_one_says_the_others_see_until_its_lease_ends() {
     let _limit = amcast_test_policy::time_limit();
     let test = "what_one_says_the_others_see_until_its_lease_ends";
-    let Some(server) = Server::start(test, "plain", false) else { return };
+    let Some(server) = EtcdServer::start(test, "plain", false) else { return };
     let (a, _) = registry(options(&server));
     let (b, told) = registry(options(&server));
     a.publish("nodes/n0", Some("here"), EntryLifetime::Permanent);
@@ -74,7 +76,7 @@ fn what_one_says_the_others_see_until_its_lease_ends() {
 fn what_was_known_stays_while_etcd_is_away_and_what_was_said_is_said_when_it_is_back() {
     let _limit = amcast_test_policy::time_limit();
     let test = "what_was_known_stays_while_etcd_is_away_and_what_was_said_is_said_when_it_is_back";
-    let Some(mut server) = Server::start(test, "away", false) else { return };
+    let Some(mut server) = EtcdServer::start(test, "away", false) else { return };
     let (a, _) = registry(options(&server));
     let (b, _) = registry(options(&server));
     a.publish("nodes/n0", Some("here"), EntryLifetime::Permanent);
@@ -95,7 +97,7 @@ fn what_was_known_stays_while_etcd_is_away_and_what_was_said_is_said_when_it_is_
 fn etcd_is_reached_over_tls_with_certificates_on_both_sides_and_with_a_password() {
     let _limit = amcast_test_policy::time_limit();
     let test = "etcd_is_reached_over_tls_with_certificates_on_both_sides_and_with_a_password";
-    let Some(server) = Server::start(test, "tls", true) else { return };
+    let Some(server) = EtcdServer::start(test, "tls", true) else { return };
     let (a, _) = registry(options(&server));
     a.publish("nodes/n0", Some("here"), EntryLifetime::Permanent);
     wait("it is seen", &a, |k| has(k, "nodes/n0", "here"));
@@ -109,9 +111,9 @@ fn etcd_is_reached_over_tls_with_certificates_on_both_sides_and_with_a_password(
         return amcast_test_policy::skip(test, "in part: no etcdctl to set a password with");
     }
     let user = |password: &str| Some(("root".to_string(), password.to_string()));
-    let (right, _) = registry(Options { user: user("secret"), ..options(&server) });
+    let (right, _) = registry(EtcdOptions { user: user("secret"), ..options(&server) });
     wait("the password is right", &right, |k| has(k, "nodes/n0", "here"));
-    let (wrong, _) = registry(Options { user: user("guess"), ..options(&server) });
+    let (wrong, _) = registry(EtcdOptions { user: user("guess"), ..options(&server) });
     std::thread::sleep(Duration::from_millis(1500));
     assert!(!wrong.snapshot().is_current, "{:?}", wrong.snapshot());
 }
@@ -120,15 +122,15 @@ fn etcd_is_reached_over_tls_with_certificates_on_both_sides_and_with_a_password(
 fn a_server_that_takes_connections_and_says_nothing_is_passed_over() {
     let _limit = amcast_test_policy::time_limit();
     let test = "a_server_that_takes_connections_and_says_nothing_is_passed_over";
-    let Some(server) = Server::start(test, "silent", true) else { return };
+    let Some(server) = EtcdServer::start(test, "silent", true) else { return };
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
     let at = format!("https://{}", silent.local_addr().expect("it has an address"));
-    let both = Options { endpoints: vec![at.clone(), server.url()], ..options(&server) };
+    let both = EtcdOptions { endpoints: vec![at.clone(), server.url()], ..options(&server) };
     let (a, _) = registry(both);
     a.publish("nodes/n0", Some("here"), EntryLifetime::Permanent);
     wait("the other one is there", &a, |k| has(k, "nodes/n0", "here"));
     // Nor does anybody wait for it who ends.
-    let (b, _) = registry(Options { endpoints: vec![at], ..options(&server) });
+    let (b, _) = registry(EtcdOptions { endpoints: vec![at], ..options(&server) });
     std::thread::sleep(Duration::from_millis(200));
     let begun = Instant::now();
     drop(b);

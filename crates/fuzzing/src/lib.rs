@@ -15,7 +15,7 @@ mod tram;
 
 /// A place where bytes come in.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
+pub struct FuzzTarget {
     /// Its name, and that of its corpus: `fuzz/corpus/NAME`.
     pub name: &'static str,
     /// The check of these bytes. Panics if it fails.
@@ -25,13 +25,13 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: &[Target] = &[
-    Target {
+pub const TARGETS: &[FuzzTarget] = &[
+    FuzzTarget {
         name: "redis_requests",
         run: redis::requests,
         words: &["*", "$", "\r\n", "*1\r\n", "$1\r\n", "-1", "0", "536870913", "\n", "\"", "PING"],
     },
-    Target {
+    FuzzTarget {
         name: "redis_commands",
         run: redis::commands,
         words: &[
@@ -68,7 +68,7 @@ pub const TARGETS: &[Target] = &[
             "{k}",
         ],
     },
-    Target {
+    FuzzTarget {
         name: "ordered_messages",
         run: parts::messages,
         words: &[
@@ -85,12 +85,12 @@ pub const TARGETS: &[Target] = &[
             "GET k",
         ],
     },
-    Target {
+    FuzzTarget {
         name: "state_stream",
         run: state::stream,
         words: &["amKV", "\0\0\0\0\0\0\0\0", "\u{1}\0\0\0\0\0\0\0", "\u{7f}\u{7f}\u{7f}\u{7f}"],
     },
-    Target {
+    FuzzTarget {
         name: "cluster_file",
         run: files::cluster,
         words: &[
@@ -106,7 +106,7 @@ pub const TARGETS: &[Target] = &[
             "18446744073709551615",
         ],
     },
-    Target {
+    FuzzTarget {
         name: "history_lines",
         run: files::history,
         words: &[
@@ -121,7 +121,7 @@ pub const TARGETS: &[Target] = &[
             "{\"ev\":\"end\"}",
         ],
     },
-    Target {
+    FuzzTarget {
         name: "scenario",
         run: files::scenario,
         words: &[
@@ -137,29 +137,29 @@ pub const TARGETS: &[Target] = &[
             "#",
         ],
     },
-    Target {
+    FuzzTarget {
         name: "node_status",
         run: files::status,
         words: &["{", "}", "[", "]", ",", "null", "\"replicas\":", "-1", "1e999", "\"\\ud800\""],
     },
-    Target {
+    FuzzTarget {
         name: "skeen_frames",
         run: frames::skeen,
         words: &["\0", "\u{1}", "\u{2}", "\u{3}", "\u{7f}\u{7f}\u{7f}\u{7f}"],
     },
-    Target {
+    FuzzTarget {
         name: "member_frames",
         run: frames::member,
         words: &["\0", "\u{1}", "\u{2}", "\u{b}", "\0\0\0\0\0\0\0\0", "\u{7f}\u{7f}\u{7f}\u{7f}"],
     },
-    Target { name: "group_packets", run: amcast_protocols::fuzzing::packet, words: ITEMS },
-    Target { name: "group_words", run: amcast_protocols::fuzzing::word, words: ITEMS },
-    Target {
+    FuzzTarget { name: "group_packets", run: amcast_protocols::fuzzing::packet, words: ITEMS },
+    FuzzTarget { name: "group_words", run: amcast_protocols::fuzzing::word, words: ITEMS },
+    FuzzTarget {
         name: "ingress_frames",
         run: frames::ingress,
         words: &["\t\0\0\0\u{1}", "\u{1}\0\0\0", "\0\0\0\0", "\u{5}", "\u{7f}\u{7f}\u{7f}\u{7f}"],
     },
-    Target {
+    FuzzTarget {
         name: "net_stream",
         run: net::stream,
         words: &[
@@ -171,7 +171,7 @@ pub const TARGETS: &[Target] = &[
             "\u{7f}\u{7f}\u{7f}\u{7f}",
         ],
     },
-    Target {
+    FuzzTarget {
         name: "net_datagrams",
         run: net::datagrams,
         words: &[
@@ -183,21 +183,21 @@ pub const TARGETS: &[Target] = &[
             "\u{7f}\u{7f}",
         ],
     },
-    Target {
+    FuzzTarget {
         name: "tram_memory",
         run: tram::memory,
         words: &["\0", "\u{1}", "\u{10}", "\u{20}", "\u{7f}\u{7f}"],
     },
-    Target {
+    FuzzTarget {
         name: "log_commands",
         run: log::commands,
         words: &["\u{1}", "\u{2}", "\u{6}\0", "\u{1}\0\u{1}", "\u{1}a", "\u{1}b", "\0\0\0\0"],
     },
-    Target { name: "log_answers", run: log::answers, words: NUMBERS },
-    Target { name: "log_segment", run: amcast_storage::fuzzing::segment, words: NUMBERS },
-    Target { name: "log_state", run: amcast_storage::fuzzing::state, words: NUMBERS },
-    Target { name: "log_synced", run: amcast_storage::fuzzing::synced, words: NUMBERS },
-    Target { name: "checkpoint", run: amcast_storage::fuzzing::checkpoint, words: NUMBERS },
+    FuzzTarget { name: "log_answers", run: log::answers, words: NUMBERS },
+    FuzzTarget { name: "log_segment", run: amcast_storage::fuzzing::segment, words: NUMBERS },
+    FuzzTarget { name: "log_state", run: amcast_storage::fuzzing::state, words: NUMBERS },
+    FuzzTarget { name: "log_synced", run: amcast_storage::fuzzing::synced, words: NUMBERS },
+    FuzzTarget { name: "checkpoint", run: amcast_storage::fuzzing::checkpoint, words: NUMBERS },
 ];
 
 /// The first bytes of packets' items, numbers, and counts of lists.
@@ -221,6 +221,6 @@ const NUMBERS: &[&str] =
     &["\0\0\0\0\0\0\0\0", "\u{1}\0\0\0\0\0\0\0", "\u{2}\0\0\0", "\u{7f}\u{7f}\u{7f}\u{7f}"];
 
 /// The target of that name.
-pub fn target(name: &str) -> Option<&'static Target> {
+pub fn target(name: &str) -> Option<&'static FuzzTarget> {
     TARGETS.iter().find(|target| target.name == name)
 }

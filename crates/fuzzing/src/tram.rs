@@ -31,10 +31,10 @@ fn deliveries(bytes: &[u8]) -> usize {
     // Also one that lost its memory, one of a group below, and a client. None has a reason to lead.
     let replica = |g, incarnation| (cluster.replica(Gid(g), 1 + usize::from(g)), incarnation);
     for (me, incarnation) in [replica(0, 2), replica(1, 0), (cluster.client(0), 0)] {
-        Process::new(&config, me, incarnation).run(&mut Bytes(bytes));
+        FuzzedProcess::new(&config, me, incarnation).run(&mut Bytes(bytes));
     }
     let (me, incarnation) = replica(0, 0);
-    Process::new(&config, me, incarnation).run(&mut Bytes(bytes))
+    FuzzedProcess::new(&config, me, incarnation).run(&mut Bytes(bytes))
 }
 
 /// Numbers from bytes; zeros where they end.
@@ -58,7 +58,7 @@ impl Bytes<'_> {
     }
 }
 
-struct Process {
+struct FuzzedProcess {
     me: Pid,
     cluster: ClusterShape,
     node: Box<dyn Protocol<Medium = Memory> + Send>,
@@ -69,7 +69,7 @@ struct Process {
     delivered: usize,
 }
 
-impl Process {
+impl FuzzedProcess {
     fn new(config: &Config, me: Pid, incarnation: u32) -> Self {
         let entry = &Tram;
         let Ok(ProtocolProcess::Memory(node, specs)) = entry.build(me, config) else {

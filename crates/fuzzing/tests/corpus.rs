@@ -2,7 +2,7 @@
 //! `AMCAST_SEEDS` in the environment asks for more.
 
 use amcast_core::rng::Rng;
-use amcast_fuzzing::{TARGETS, Target};
+use amcast_fuzzing::{FuzzTarget, TARGETS};
 use std::path::{Path, PathBuf};
 
 /// Changed inputs of each target.
@@ -16,7 +16,7 @@ fn fuzz() -> PathBuf {
 }
 
 /// The inputs of a target's corpus, in order of their names.
-fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
+fn corpus(target: &FuzzTarget) -> Vec<(String, Vec<u8>)> {
     let dir = fuzz().join("corpus").join(target.name);
     let entries = std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
     let mut files: Vec<PathBuf> = entries.map(|e| e.expect("it can be listed").path()).collect();
@@ -26,13 +26,13 @@ fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Runs the target; tells the input if it panics.
-fn run(target: &Target, name: &str, input: &[u8]) {
+fn run(target: &FuzzTarget, name: &str, input: &[u8]) {
     let ran = std::panic::catch_unwind(|| (target.run)(input));
     assert!(ran.is_ok(), "{} fails on {name}: {:?}", target.name, input.escape_ascii().to_string());
 }
 
 /// One or more changes to an input.
-fn change(input: &mut Vec<u8>, target: &Target, all: &[(String, Vec<u8>)], rng: &mut Rng) {
+fn change(input: &mut Vec<u8>, target: &FuzzTarget, all: &[(String, Vec<u8>)], rng: &mut Rng) {
     let mut pick = |n: usize| rng.below(n.max(1) as u64) as usize;
     for _ in 0..1 + pick(6) {
         let at = pick(input.len() + 1);

@@ -13,4 +13,4 @@ mod skips;
 
 pub use limit::{LIMIT_S, TimeLimit, time_limit, time_limit_of};
 pub use only::{PROTOCOL, protocol_is_tested};
-pub use skips::{SKIPS, Skips, skip};
+pub use skips::{PermittedSkips, SKIPS, skip};

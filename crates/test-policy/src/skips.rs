@@ -14,7 +14,7 @@ pub const SKIPS: &str = "AMCAST_SKIPS";
 
 /// The skips that a list permits, each with the reason that it gives.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Skips(BTreeMap<String, String>);
+pub struct PermittedSkips(BTreeMap<String, String>);
 
 /// Says on standard error, also where the test's output is captured, that `test` is skipped and why.
 /// The test then returns; or it passes without the part that was skipped.
@@ -28,7 +28,7 @@ pub fn skip(test: &str, reason: impl Display) {
     if let Some(actual) = libtest_name(thread.name()) {
         assert_eq!(test, actual, "the skip names another test than the one that it ends");
     }
-    let permitted = Skips::named_by_environment().unwrap_or_else(|why| panic!("{why}"));
+    let permitted = PermittedSkips::named_by_environment().unwrap_or_else(|why| panic!("{why}"));
     if let Some(skips) = permitted.filter(|skips| !skips.permit(test)) {
         panic!(
             "{test} was skipped ({reason}), and the list in {SKIPS} does not permit it: make what it \
@@ -47,7 +47,7 @@ fn libtest_name(thread: Option<&str>) -> Option<&str> {
     name.rsplit("::").next()
 }
 
-impl Skips {
+impl PermittedSkips {
     /// The list that [`SKIPS`] names, if it is set.
     ///
     /// # Errors
@@ -105,14 +105,14 @@ mod tests {
 
     #[test]
     fn a_list_permits_what_it_names_and_each_line_has_a_reason() {
-        let skips = Skips::parse("# Why.\n\na_test: no etcd\n  b : root: only\n").unwrap();
+        let skips = PermittedSkips::parse("# Why.\n\na_test: no etcd\n  b : root: only\n").unwrap();
         assert!(skips.permit("a_test") && skips.permit("b"));
         assert!(!skips.permit("a") && !skips.permit("no etcd"));
         assert_eq!(skips.names().collect::<Vec<_>>(), ["a_test", "b"]);
         for (wrong, line) in
             [("a_test\n", "line 1"), ("a: x\na: y", "line 2"), ("\na: \n", "line 2")]
         {
-            assert!(Skips::parse(wrong).unwrap_err().contains(line), "{wrong}");
+            assert!(PermittedSkips::parse(wrong).unwrap_err().contains(line), "{wrong}");
         }
     }
 

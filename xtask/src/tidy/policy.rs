@@ -103,7 +103,7 @@ pub(super) const SKIPS_EXIST: TidyRule = TidyRule {
             tests(file, &functions).into_iter().map(|test| test.name).collect::<Vec<_>>()
         });
         let names: BTreeSet<&str> = names.collect();
-        if let Err(why) = amcast_test_policy::Skips::parse(&list.text) {
+        if let Err(why) = amcast_test_policy::PermittedSkips::parse(&list.text) {
             found.push(TidyFinding { place: list.line(1), says: why });
         }
         for (i, line) in list.text.lines().enumerate() {

@@ -22,7 +22,7 @@ pub fn shard_of(account: u32) -> Gid {
 }
 
 /// The commands that tellers send.
-pub enum Order {
+pub enum BankOrder {
     /// An amount goes from one account to another, if there is so much.
     Transfer { from: u32, to: u32, amount: u32 },
     /// How much is in these accounts?
@@ -31,7 +31,7 @@ pub enum Order {
     Change,
 }
 
-impl Order {
+impl BankOrder {
     /// A byte for the kind, and then numbers of four bytes.
     pub fn encode(&self) -> Vec<u8> {
         let numbers = |kind: u8, numbers: &[u32]| {
@@ -122,11 +122,11 @@ impl StateMachine for Bank {
         _: GroupSet,
         key: &mut dyn FnMut(Gid, &[u8], KeyUse),
     ) -> bool {
-        let Some(order) = Order::decode(command) else { return true };
+        let Some(order) = BankOrder::decode(command) else { return true };
         let touch = match order {
-            Order::Transfer { .. } => KeyUse::Writes,
-            Order::Balances(_) => KeyUse::Reads,
-            Order::Change => return false,
+            BankOrder::Transfer { .. } => KeyUse::Writes,
+            BankOrder::Balances(_) => KeyUse::Reads,
+            BankOrder::Change => return false,
         };
         for account in order.accounts() {
             key(shard_of(account), &account.to_le_bytes(), touch);
@@ -141,7 +141,7 @@ impl StateMachine for Bank {
         answer: &mut Vec<u8>,
     ) -> Outcome {
         let is_here = |a: &u32| shards.iter().any(|s| s.shard == shard_of(*a));
-        let order = Order::decode(command).filter(|order| order.accounts().iter().all(is_here));
+        let order = BankOrder::decode(command).filter(|order| order.accounts().iter().all(is_here));
         // It makes no sense, or was sent to other shards than those of its accounts.
         let Some(order) = order else { return Outcome::NotExecuted };
         let balance = |shards: &[ShardView<'_, Accounts>], account| {
@@ -149,15 +149,15 @@ impl StateMachine for Bank {
             seen.map_or(0, |seen| seen.data.balance(account))
         };
         match order {
-            Order::Change => {
+            BankOrder::Change => {
                 let changed = shards.iter().flat_map(|s| s.data.0.values());
                 let change: i64 = changed.map(|balance| balance - FIRST_BALANCE).sum();
                 answer.extend_from_slice(&change.to_le_bytes());
             }
-            Order::Balances(accounts) => {
+            BankOrder::Balances(accounts) => {
                 answer.extend(accounts.into_iter().flat_map(|a| balance(shards, a).to_le_bytes()));
             }
-            Order::Transfer { from, to, amount } => {
+            BankOrder::Transfer { from, to, amount } => {
                 let amount = i64::from(amount);
                 // Either both balances change or none does. That there is too little money is what it found out: it was
                 // executed.

@@ -12,7 +12,7 @@ use amcast::core::{Gid, GroupSet};
 use amcast::node::config::ClusterFile;
 use amcast::node::supervisor::NodeCommand;
 use amcast::replicate::{self, Cluster, Session};
-use machine::{Bank, FIRST_BALANCE, Order, account, shard_of};
+use machine::{Bank, BankOrder, FIRST_BALANCE, account, shard_of};
 use std::error::Error;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ fn teller(
         let drawn = |shift: u32, below: u32| (draw >> shift) as u32 % below;
         let of = |drawn: u32| account(Gid((drawn % shards) as u8), drawn / shards);
         let (from, to) = (of(drawn(33, ACCOUNTS)), of(drawn(40, ACCOUNTS)));
-        let transfer = Order::Transfer { from, to, amount: drawn(50, 100) };
+        let transfer = BankOrder::Transfer { from, to, amount: drawn(50, 100) };
         let both = GroupSet::one(shard_of(from)).with(shard_of(to));
         let answer = session.call(both, &transfer.encode()).map_err(|e| e.to_string())?;
         done += u64::from(answer == [1]);
@@ -46,7 +46,7 @@ fn teller(
 
 /// The sum of all balances at one moment.
 fn total(session: &mut Session, shards: usize) -> Result<i64, Box<dyn Error>> {
-    let answer = session.read(GroupSet::first(shards), &Order::Change.encode())?;
+    let answer = session.read(GroupSet::first(shards), &BankOrder::Change.encode())?;
     let change = i64::from_le_bytes(answer.as_slice().try_into()?);
     Ok(i64::from(ACCOUNTS) * FIRST_BALANCE + change)
 }

@@ -25,7 +25,7 @@ const MEASURED: &str = include_str!("measured.json");
 
 /// The medium that carries messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Medium {
+pub enum MeasuredMedium {
     /// Streams.
     Tcp,
     /// Datagrams.
@@ -36,7 +36,7 @@ pub enum Medium {
     Shm,
 }
 
-impl Medium {
+impl MeasuredMedium {
     /// Its name in measurements.
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,14 +62,14 @@ pub struct Candidate {
 
 /// The fields read here of the file that `amcast reproduce to-fig5` writes.
 #[derive(Deserialize)]
-struct Measured {
+struct MeasuredFigure {
     quick: bool,
-    machine: Machine,
-    figures: Figures,
+    machine: MeasuredMachine,
+    figures: MeasuredFigures,
 }
 
 #[derive(Deserialize)]
-struct Machine {
+struct MeasuredMachine {
     processor: String,
     cores: usize,
 }
@@ -94,7 +94,7 @@ struct MeasuredPoint {
 }
 
 #[derive(Deserialize)]
-struct Figures {
+struct MeasuredFigures {
     points: Vec<MeasuredPoint>,
 }
 
@@ -107,7 +107,7 @@ pub fn enforced(entry: &dyn Entry) -> Option<Specification> {
 
 /// Protocols of one group that enforce `spec` or more, the fastest over `medium` first, by the
 /// measurements kept with the project.
-pub fn broadcast(spec: Specification, medium: Medium) -> Vec<Candidate> {
+pub fn broadcast(spec: Specification, medium: MeasuredMedium) -> Vec<Candidate> {
     broadcast_by(MEASURED, spec, medium).expect("the kept file is tested")
 }
 
@@ -118,9 +118,9 @@ pub fn broadcast(spec: Specification, medium: Medium) -> Vec<Candidate> {
 pub fn broadcast_by(
     measured: &str,
     spec: Specification,
-    medium: Medium,
+    medium: MeasuredMedium,
 ) -> Result<Vec<Candidate>, serde_json::Error> {
-    let measured: Measured = serde_json::from_str(measured)?;
+    let measured: MeasuredFigure = serde_json::from_str(measured)?;
     let mut all: Vec<Candidate> = CATALOG
         .iter()
         .filter_map(|entry| {
@@ -153,8 +153,8 @@ fn sort(all: &mut [Candidate]) {
 fn candidate(
     entry: &'static dyn Entry,
     (has, spec): (Specification, Specification),
-    medium: Medium,
-    measured: &Measured,
+    medium: MeasuredMedium,
+    measured: &MeasuredFigure,
 ) -> Candidate {
     let points = measured.figures.points.iter();
     let own = points.filter(|p| p.protocol == entry.name() && p.medium == medium.name());
@@ -184,13 +184,14 @@ fn candidate(
 }
 
 /// Protocols that multicast to any set of groups in one acyclic order, those that bear crashes first.
-pub fn multicast(medium: Option<Medium>) -> Vec<Candidate> {
+pub fn multicast(medium: Option<MeasuredMedium>) -> Vec<Candidate> {
     let needs = [Property::Validity, Property::UniformAgreement, Property::UniformAcyclicOrder];
     let offers = |entry: &&&'static dyn Entry| {
         let about = entry.about();
         let memory = matches!(about.medium, amcast_core::MediumKind::Memory);
         needs.iter().all(|p| about.promises.contains(p))
-            && medium.is_none_or(|m| m == Medium::Sim || memory == (m == Medium::Shm))
+            && medium
+                .is_none_or(|m| m == MeasuredMedium::Sim || memory == (m == MeasuredMedium::Shm))
     };
     let frail = |entry: &dyn Entry| entry.about().assumes.contains(&Assumption::NoCrash);
     let mut all: Vec<_> = CATALOG.iter().filter(offers).copied().collect();
@@ -214,7 +215,7 @@ mod tests {
     #[test]
     fn what_is_chosen_enforces_what_was_asked_for_and_all_six_can_be_asked_for() {
         for spec in Specification::ALL {
-            for medium in [Medium::Tcp, Medium::Udp, Medium::Sim] {
+            for medium in [MeasuredMedium::Tcp, MeasuredMedium::Udp, MeasuredMedium::Sim] {
                 let all = broadcast(spec, medium);
                 assert!(!all.is_empty() && all.iter().all(|c| c.per_second.is_some()), "{spec}");
                 let speed = |c: &Candidate| c.per_second.unwrap_or(0.0);
@@ -226,8 +227,9 @@ mod tests {
             }
         }
         // The strongest is enforced by the four that are uniform throughout, and the weakest by all.
-        let count =
-            |name| broadcast(Specification::parse(name).expect("it is one"), Medium::Tcp).len();
+        let count = |name| {
+            broadcast(Specification::parse(name).expect("it is one"), MeasuredMedium::Tcp).len()
+        };
         assert_eq!((count("TO(UA,SUTO)"), count("TO(NUA,WNUTO)")), (4, 10));
     }
 
@@ -251,13 +253,13 @@ mod tests {
         let rings = ["multi-ring", "multi-ring-async", "multi-ring-memory"];
         let with = |more: &[&'static str]| [&rings[..], more].concat();
         assert_eq!(names(None), [&["tram"][..], &with(&["skeen"])].concat());
-        assert_eq!(names(Some(Medium::Shm)), ["tram"]);
-        assert_eq!(names(Some(Medium::Tcp)), with(&["skeen"]));
+        assert_eq!(names(Some(MeasuredMedium::Shm)), ["tram"]);
+        assert_eq!(names(Some(MeasuredMedium::Tcp)), with(&["skeen"]));
     }
 
     #[test]
     fn a_file_that_is_none_is_refused() {
         let spec = Specification::ALL[0];
-        assert!(broadcast_by("{}", spec, Medium::Tcp).is_err());
+        assert!(broadcast_by("{}", spec, MeasuredMedium::Tcp).is_err());
     }
 }

@@ -2,7 +2,7 @@
 //! and clocks.
 
 use super::time::{MILLISECOND, stretched};
-use super::{Shape, Simulated};
+use super::{ServiceShape, SimulatedService};
 use amcast_core::{ClusterShape, Gid, GroupSet, MsgId, Time};
 use amcast_node::service::DigestPace;
 use amcast_smr::application::{Application, Command, Figures, Peeked, TellAnswer};
@@ -22,7 +22,7 @@ const DIGEST_SECS: u64 = 5;
 const SLICE_BYTES: usize = 1024;
 
 /// One node's shards.
-pub(super) struct SimApplication<M: Simulated> {
+pub(super) struct SimApplication<M: SimulatedService> {
     executor: Executor<M>,
     groups: GroupSet,
     /// When the clock was reported in each shard.
@@ -30,9 +30,9 @@ pub(super) struct SimApplication<M: Simulated> {
     digests: Option<DigestPace>,
 }
 
-impl<M: Simulated> SimApplication<M> {
+impl<M: SimulatedService> SimApplication<M> {
     /// Empty shards of the node of this rank, where nodes report their clocks and digests.
-    pub(super) fn new(shape: &Shape, reports: Option<(ClusterShape, usize)>) -> Self {
+    pub(super) fn new(shape: &ServiceShape, reports: Option<(ClusterShape, usize)>) -> Self {
         let shards = shape.shards;
         let limits = Limits { slice_bytes: SLICE_BYTES, ..Limits::default() };
         let mut executor = Executor::new(M::over(shape), shards, limits);
@@ -83,7 +83,7 @@ impl<M: Simulated> SimApplication<M> {
     }
 }
 
-impl<M: Simulated> Application for SimApplication<M> {
+impl<M: SimulatedService> Application for SimApplication<M> {
     type State = State<M>;
 
     fn deliver(&mut self, command: Command<'_>, answer: TellAnswer<'_>) -> bool {
@@ -133,7 +133,7 @@ impl<M: Simulated> Application for SimApplication<M> {
     }
 
     fn read(groups: usize, from: &mut dyn Read) -> Result<Self::State, String> {
-        let shape = Shape { shards: groups, mutant: None };
+        let shape = ServiceShape { shards: groups, mutant: None };
         State::read(&M::over(&shape), groups, from).map_err(|e| e.to_string())
     }
 

@@ -5,13 +5,13 @@
 #[path = "../../examples/bank/machine.rs"]
 mod machine;
 
-use super::{Call, Returned, SeenCalls, Workload};
+use super::{AnswerMeaning, Call, SeenCalls, Workload};
 use amcast_check::PropertyVerdict;
 use amcast_check::service::{Budget, ServiceModel, linearizable_as};
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, ServiceAnswer};
 use amcast_smr::StateMachineAdapter;
-use machine::{Bank, FIRST_BALANCE, Order, account, shard_of};
+use machine::{Bank, BankOrder, FIRST_BALANCE, account, shard_of};
 use std::collections::BTreeMap;
 
 /// Accounts of each shard: few, so that clients meet.
@@ -37,18 +37,18 @@ impl BankWorkload {
         shards.flat_map(|shard| (0..ACCOUNTS).map(move |n| account(Gid(shard), n))).collect()
     }
 
-    fn call(&self, order: &Order, op: String) -> Call {
+    fn call(&self, order: &BankOrder, op: String) -> Call {
         let dst = match order {
-            Order::Change => GroupSet::first(self.shards),
+            BankOrder::Change => GroupSet::first(self.shards),
             _ => order.accounts().into_iter().map(shard_of).collect(),
         };
-        let read_only = !matches!(order, Order::Transfer { .. });
+        let read_only = !matches!(order, BankOrder::Transfer { .. });
         Call::new(dst, order.encode(), read_only, op)
     }
 
     fn balances(&self, accounts: &[u32]) -> Call {
         let names: String = accounts.iter().map(|a| format!(" {a}")).collect();
-        self.call(&Order::Balances(accounts.to_vec()), format!("BALANCES{names}"))
+        self.call(&BankOrder::Balances(accounts.to_vec()), format!("BALANCES{names}"))
     }
 }
 
@@ -62,11 +62,11 @@ impl Workload for BankWorkload {
         match rng.below(8) {
             0..=4 => {
                 let amount = rng.below(FIRST_BALANCE as u64) as u32;
-                let order = Order::Transfer { from, to, amount };
+                let order = BankOrder::Transfer { from, to, amount };
                 self.call(&order, format!("TRANSFER {from} {to} {amount}"))
             }
             5 | 6 => self.balances(&[from, to]),
-            _ => self.call(&Order::Change, "CHANGE".to_string()),
+            _ => self.call(&BankOrder::Change, "CHANGE".to_string()),
         }
     }
 
@@ -74,8 +74,8 @@ impl Workload for BankWorkload {
         self.balances(&self.accounts())
     }
 
-    fn returned(&mut self, _: &Call, answer: &ServiceAnswer<'_>) -> Returned {
-        Returned::of_whole(answer, |bytes| match bytes {
+    fn returned(&mut self, _: &Call, answer: &ServiceAnswer<'_>) -> AnswerMeaning {
+        AnswerMeaning::of_whole(answer, |bytes| match bytes {
             [done] => done.to_string(),
             balances => {
                 let one = |bytes: &[u8]| {

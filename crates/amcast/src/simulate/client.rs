@@ -1,9 +1,9 @@
 //! Clients with one call at a time, each at a gateway that asks nodes in turn, and the history of what they saw.
 
-use super::clocks::HostClock;
+use super::clocks::SimulatedHostClock;
 use super::node::{ClientRequest, HowRead};
 use super::time::MILLISECOND;
-use super::{ApartCall, Call, ReadLevel, Returned, Workload};
+use super::{AnswerMeaning, ApartCall, Call, ReadLevel, Workload};
 use amcast_core::rng::Rng;
 use amcast_core::{GroupSet, Outcome, ServiceAnswer, Span, Time};
 use amcast_node::gateway::SessionWrites;
@@ -39,7 +39,7 @@ impl CallLines {
 }
 
 /// A command that is on its way in parts.
-struct Large {
+struct PartedCommand {
     /// The request of its first part.
     first: u64,
     /// Parts that are kept.
@@ -61,11 +61,11 @@ struct OpenCall {
     request: u64,
     payload: Vec<u8>,
     how: HowRead,
-    large: Option<Large>,
+    large: Option<PartedCommand>,
 }
 
 /// A client's state: its next action.
-enum Stage {
+enum ClientStage {
     /// It calls again then.
     Idle(Time),
     Waits(Box<OpenCall>),
@@ -73,7 +73,7 @@ enum Stage {
 }
 
 /// A command that a gateway sends to a node.
-pub(super) struct Sent {
+pub(super) struct SentCommand {
     pub(super) node: usize,
     pub(super) of: ClientRequest,
     pub(super) dst: GroupSet,
@@ -97,17 +97,17 @@ pub(super) struct SimClient<W> {
     calls: u64,
     calls_max: u64,
     request: u64,
-    clock: HostClock,
+    clock: SimulatedHostClock,
     nodes: usize,
     pause_max: Span,
     rng: Rng,
-    stage: Stage,
+    stage: ClientStage,
 }
 
 impl<W: Workload> SimClient<W> {
     pub(super) fn new(
         (index, workload): (usize, W),
-        (level, clock): (ReadLevel, HostClock),
+        (level, clock): (ReadLevel, SimulatedHostClock),
         calls_max: u64,
         nodes: usize,
         mut rng: Rng,
@@ -130,26 +130,30 @@ impl<W: Workload> SimClient<W> {
             nodes,
             pause_max,
             rng,
-            stage: Stage::Idle(first),
+            stage: ClientStage::Idle(first),
         }
     }
 
     /// When it has something to do.
     pub(super) fn deadline(&self) -> Option<Time> {
         match &self.stage {
-            Stage::Idle(at) => Some(*at),
-            Stage::Waits(open) => Some(open.asked_at + ASK_AGAIN_AFTER),
-            Stage::Done => None,
+            ClientStage::Idle(at) => Some(*at),
+            ClientStage::Waits(open) => Some(open.asked_at + ASK_AGAIN_AFTER),
+            ClientStage::Done => None,
         }
     }
 
     /// Whether it has made all its calls.
     pub(super) const fn is_done(&self) -> bool {
-        matches!(self.stage, Stage::Done)
+        matches!(self.stage, ClientStage::Done)
     }
 
     /// Reads all keys at the node of this rank: what each node has is looked at in the end.
-    pub(super) fn look(&mut self, (now, node): (Time, usize), lines: &mut CallLines) -> Sent {
+    pub(super) fn look(
+        &mut self,
+        (now, node): (Time, usize),
+        lines: &mut CallLines,
+    ) -> SentCommand {
         self.calls_max += 1;
         let call = self.workload.last();
         self.call((now, node), call, HowRead::Ordered, lines)
@@ -169,21 +173,21 @@ impl<W: Workload> SimClient<W> {
             (self.names, self.is_named, self.written) =
                 (self.names + 1, false, SessionWrites::default());
             self.connections += 1;
-            if matches!(self.stage, Stage::Waits(_)) {
+            if matches!(self.stage, ClientStage::Waits(_)) {
                 self.pause(now);
             }
         }
     }
 
     /// Does what is due.
-    pub(super) fn poll(&mut self, now: Time, lines: &mut CallLines) -> Option<Sent> {
+    pub(super) fn poll(&mut self, now: Time, lines: &mut CallLines) -> Option<SentCommand> {
         if self.deadline().is_none_or(|at| at > now) {
             return None;
         }
-        match std::mem::replace(&mut self.stage, Stage::Done) {
-            Stage::Done => None,
-            Stage::Idle(_) if self.calls == self.calls_max => None,
-            Stage::Idle(_) => {
+        match std::mem::replace(&mut self.stage, ClientStage::Done) {
+            ClientStage::Done => None,
+            ClientStage::Idle(_) if self.calls == self.calls_max => None,
+            ClientStage::Idle(_) => {
                 let call = self.workload.next(&mut self.rng);
                 let drawn = self.rng.below(self.nodes as u64) as usize;
                 let is_single = call.dst.len() == 1;
@@ -197,40 +201,46 @@ impl<W: Workload> SimClient<W> {
                 };
                 Some(self.call((now, node), call, how, lines))
             }
-            Stage::Waits(open) if now.since(open.since) >= GIVE_UP_AFTER => {
+            ClientStage::Waits(open) if now.since(open.since) >= GIVE_UP_AFTER => {
                 // Nobody knows what became of it.
                 self.written.answered(open.request, Outcome::Unknown);
                 (self.names, self.is_named) = (self.names + 1, false);
                 self.pause(now);
                 None
             }
-            Stage::Waits(mut open) => {
+            ClientStage::Waits(mut open) => {
                 open.asked_at = now;
                 if !matches!(open.how, HowRead::Here(_)) {
                     open.node = (open.node + 1) % self.nodes;
                 }
                 let sent = self.sent(&open);
-                self.stage = Stage::Waits(open);
+                self.stage = ClientStage::Waits(open);
                 Some(sent)
             }
         }
     }
 
     fn pause(&mut self, now: Time) {
-        self.stage = Stage::Idle(Time(now.0 + self.rng.below(self.pause_max.0)));
+        self.stage = ClientStage::Idle(Time(now.0 + self.rng.below(self.pause_max.0)));
     }
 
     fn session(&self) -> u64 {
         self.connections << 16 | (self.index as u64 + 1)
     }
 
-    fn sent(&self, open: &OpenCall) -> Sent {
+    fn sent(&self, open: &OpenCall) -> SentCommand {
         let of = ClientRequest { client: self.index, request: open.request };
         let is_part =
             open.large.as_ref().is_some_and(|large| open.request < large.first + parts(&open.call));
         let home = open.call.dst.lowest().map(GroupSet::one).filter(|_| is_part);
         let dst = home.unwrap_or(open.call.dst);
-        Sent { node: open.node, of, dst, payload: open.payload.clone(), how: open.how.clone() }
+        SentCommand {
+            node: open.node,
+            of,
+            dst,
+            payload: open.payload.clone(),
+            how: open.how.clone(),
+        }
     }
 
     fn call(
@@ -239,7 +249,7 @@ impl<W: Workload> SimClient<W> {
         call: Call,
         how: HowRead,
         lines: &mut CallLines,
-    ) -> Sent {
+    ) -> SentCommand {
         self.calls += 1;
         let (name, number) = (format!("c{}.{}", self.index, self.names), self.calls);
         let mut apart = None;
@@ -274,14 +284,14 @@ impl<W: Workload> SimClient<W> {
     }
 
     /// Sends a call as a new request.
-    fn request_anew(&mut self, now: Time, mut open: Box<OpenCall>) -> Sent {
+    fn request_anew(&mut self, now: Time, mut open: Box<OpenCall>) -> SentCommand {
         let is_large = !open.call.read_only && open.call.body.len() > MESSAGE_BYTES;
-        open.large = is_large.then_some(Large { first: self.request + 1, kept: 0 });
+        open.large = is_large.then_some(PartedCommand { first: self.request + 1, kept: 0 });
         self.next_request(now, open)
     }
 
     /// Sends the next message of a call: the command, a part of it, or what puts the parts together.
-    fn next_request(&mut self, now: Time, mut open: Box<OpenCall>) -> Sent {
+    fn next_request(&mut self, now: Time, mut open: Box<OpenCall>) -> SentCommand {
         self.request += 1;
         (open.request, open.asked_at) = (self.request, now);
         let (session, request, stamp) = (self.session(), self.request, self.clock.stamp(now));
@@ -298,7 +308,7 @@ impl<W: Workload> SimClient<W> {
                 envelope.encode(&mut open.payload);
                 open.payload.extend_from_slice(&open.call.body);
             }
-            Some(Large { kept, .. }) if *kept < parts(&open.call) => {
+            Some(PartedCommand { kept, .. }) if *kept < parts(&open.call) => {
                 writes = false;
                 let mut chunks = open.call.body.chunks(MESSAGE_BYTES);
                 let bytes = chunks.nth(*kept as usize).expect("there are as many");
@@ -314,7 +324,7 @@ impl<W: Workload> SimClient<W> {
             self.written.sent(SessionWrite { home, request, host_ms }, request);
         }
         let sent = self.sent(&open);
-        self.stage = Stage::Waits(open);
+        self.stage = ClientStage::Waits(open);
         sent
     }
 
@@ -325,12 +335,13 @@ impl<W: Workload> SimClient<W> {
         request: u64,
         answer: &ServiceAnswer<'_>,
         lines: &mut CallLines,
-    ) -> Option<Sent> {
-        let is_mine = matches!(&self.stage, Stage::Waits(open) if open.request == request);
+    ) -> Option<SentCommand> {
+        let is_mine = matches!(&self.stage, ClientStage::Waits(open) if open.request == request);
         if !is_mine {
             return None;
         }
-        let Stage::Waits(mut open) = std::mem::replace(&mut self.stage, Stage::Done) else {
+        let ClientStage::Waits(mut open) = std::mem::replace(&mut self.stage, ClientStage::Done)
+        else {
             return None;
         };
         self.written.answered(request, answer.outcome);
@@ -344,14 +355,16 @@ impl<W: Workload> SimClient<W> {
         // As long as its assembly was not sent, a command is surely not executed.
         let is_part = open.large.as_ref().is_some_and(|large| large.kept < count);
         match self.workload.returned(&open.call, answer) {
-            Returned::Out(_) | Returned::Unknown if is_part => self.ends(now, &open, "ERR", lines),
-            Returned::Out(out) => self.ends(now, &open, &out, lines),
-            Returned::Unknown => {
+            AnswerMeaning::Out(_) | AnswerMeaning::Unknown if is_part => {
+                self.ends(now, &open, "ERR", lines)
+            }
+            AnswerMeaning::Out(out) => self.ends(now, &open, &out, lines),
+            AnswerMeaning::Unknown => {
                 (self.names, self.is_named) = (self.names + 1, false);
                 self.pause(now);
                 None
             }
-            Returned::Again { now_ms, call } => {
+            AnswerMeaning::Again { now_ms, call } => {
                 if let Some(now_ms) = now_ms {
                     self.clock.refused(now, now_ms);
                 }
@@ -370,7 +383,7 @@ impl<W: Workload> SimClient<W> {
         open: &OpenCall,
         out: &str,
         lines: &mut CallLines,
-    ) -> Option<Sent> {
+    ) -> Option<SentCommand> {
         if let Some(apart) = open.apart {
             lines.apart[apart].returned = Some((now, out.to_string()));
         } else if !open.call.op.is_empty() {

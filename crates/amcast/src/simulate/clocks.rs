@@ -13,14 +13,14 @@ const WRONG_MS: [i64; 6] = [4_000, -4_000, 9_999, 3_600_000, -3_600_000, 50_000_
 
 /// The clock of one host.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HostClock {
+pub(super) struct SimulatedHostClock {
     /// By how much it is wrong.
     wrong_ms: i64,
     /// By how much its stamps are put right, since ordered time refused one.
     corrected_ms: i64,
 }
 
-impl HostClock {
+impl SimulatedHostClock {
     /// A right clock.
     pub(super) const RIGHT: Self = Self { wrong_ms: 0, corrected_ms: 0 };
 
@@ -49,27 +49,27 @@ pub(super) fn right_ms(now: Time) -> u64 {
 }
 
 /// The clocks of a run.
-pub(super) struct Clocks {
+pub(super) struct SimulatedClocks {
     /// Of the nodes' hosts, by rank. Fewer than half of them are wrong.
-    pub(super) nodes: Vec<HostClock>,
+    pub(super) nodes: Vec<SimulatedHostClock>,
     /// Of the gateways' hosts, by client.
-    pub(super) gateways: Vec<HostClock>,
+    pub(super) gateways: Vec<SimulatedHostClock>,
 }
 
-impl Clocks {
+impl SimulatedClocks {
     /// Draws them: where nodes report no clocks all hosts have one.
     pub(super) fn draw(nodes: usize, gateways: usize, reports: bool, rng: &mut Rng) -> Self {
         let mut it = Self {
-            nodes: vec![HostClock::RIGHT; nodes],
-            gateways: vec![HostClock::RIGHT; gateways],
+            nodes: vec![SimulatedHostClock::RIGHT; nodes],
+            gateways: vec![SimulatedHostClock::RIGHT; gateways],
         };
         if reports && rng.below(2) == 0 {
             for _ in 0..(nodes - 1) / 2 {
-                it.nodes[rng.below(nodes as u64) as usize] = HostClock::wrong(rng);
+                it.nodes[rng.below(nodes as u64) as usize] = SimulatedHostClock::wrong(rng);
             }
             for gateway in &mut it.gateways {
                 if rng.below(3) == 0 {
-                    *gateway = HostClock::wrong(rng);
+                    *gateway = SimulatedHostClock::wrong(rng);
                 }
             }
         }

@@ -1,9 +1,12 @@
 //! All nodes and clients of a simulated cluster: the driver of the replicas above the simulated processes.
 
-use super::client::{CallLines, Sent, SimClient};
-use super::clocks::Clocks;
+use super::client::{CallLines, SentCommand, SimClient};
+use super::clocks::SimulatedClocks;
 use super::mutant::ServiceMutant;
-use super::node::{Asker, ClientRequest, Cut, HandedIn, HowRead, ServiceReply, SimNode, Transfer};
+use super::node::{
+    ClientRequest, CutReceiver, HandedIn, HowRead, IncomingState, ServiceReply, SimNode,
+    SimulatedAsker,
+};
 use super::{ReadLevel, SeenCalls, Workload};
 use amcast_check::{History, PropertyVerdict};
 use amcast_core::rng::Rng;
@@ -62,7 +65,7 @@ pub struct ServiceRun {
 
 /// The records of a run that outlive it.
 #[derive(Default)]
-struct Left {
+struct RunRemains {
     calls: CallLines,
     counts: BTreeMap<&'static str, u64>,
     level: ReadLevel,
@@ -122,9 +125,9 @@ impl<W: Workload + 'static> Simulation<'_, W> {
         &self,
         run: &mut dyn FnMut(&HostFactory<'_>) -> Result<RunReport, ConfigError>,
     ) -> Result<ServiceRun, ConfigError> {
-        let left = Rc::new(RefCell::new(Left::default()));
+        let left = Rc::new(RefCell::new(RunRemains::default()));
         let factory = || -> Box<dyn Host> {
-            *left.borrow_mut() = Left::default();
+            *left.borrow_mut() = RunRemains::default();
             Box::new(ServiceHost::new(self, Rc::clone(&left)))
         };
         let report = run(&factory)?;
@@ -134,12 +137,12 @@ impl<W: Workload + 'static> Simulation<'_, W> {
         if report.settled() {
             findings.extend(compare(&left.states));
         }
-        let Left { calls: CallLines { lines, .. }, counts, .. } = left;
+        let RunRemains { calls: CallLines { lines, .. }, counts, .. } = left;
         Ok(ServiceRun { report, lines, findings, counts })
     }
 }
 
-fn judge<W: Workload>(workload: &W, left: &Left) -> Vec<Finding> {
+fn judge<W: Workload>(workload: &W, left: &RunRemains) -> Vec<Finding> {
     let mut history = History::new();
     for line in left.calls.lines.lines() {
         if let Err(e) = history.push_line(line) {
@@ -172,9 +175,9 @@ fn compare(states: &[(usize, Vec<(u64, u64)>)]) -> Option<Finding> {
 }
 
 /// An event of the service that is due.
-enum Due {
+enum ServiceTimer {
     /// A command arrives at a node.
-    HandIn(Sent),
+    HandIn(SentCommand),
     /// An answer arrives at a client's gateway.
     Reply(ClientRequest, ServiceReply),
     /// A node takes the next step of a state transfer.
@@ -183,15 +186,15 @@ enum Due {
         incarnation: u32,
     },
     /// A node writes the next piece of its checkpoint, or has it durable.
-    Write(Save),
-    Durable(Save),
+    Write(CheckpointWrite),
+    Durable(CheckpointWrite),
     /// Nodes look at what is due by their clocks.
     Look,
 }
 
 /// A checkpoint that is being written.
 #[derive(Clone, Copy)]
-struct Save {
+struct CheckpointWrite {
     rank: usize,
     incarnation: u32,
     /// The so-manyth of this incarnation.
@@ -214,7 +217,7 @@ struct ServiceHost<W: Workload> {
     asked: BTreeMap<MsgId, ClientRequest>,
     multicasts: u64,
     rng: Rng,
-    queue: BTreeMap<(Time, u64), Due>,
+    queue: BTreeMap<(Time, u64), ServiceTimer>,
     queued: u64,
     /// Nodes whose state is still to be looked at, when all clients have made their calls.
     looks: Vec<usize>,
@@ -222,11 +225,11 @@ struct ServiceHost<W: Workload> {
     done_at: Option<Time>,
     wrong: Option<String>,
     mutant: Option<ServiceMutant>,
-    left: Rc<RefCell<Left>>,
+    left: Rc<RefCell<RunRemains>>,
 }
 
 impl<W: Workload> ServiceHost<W> {
-    fn new(simulation: &Simulation<'_, W>, left: Rc<RefCell<Left>>) -> Self {
+    fn new(simulation: &Simulation<'_, W>, left: Rc<RefCell<RunRemains>>) -> Self {
         let Simulation { entry, config, service, seed, workload } = *simulation;
         let cluster = *config.cluster();
         let can = entry.capabilities();
@@ -236,7 +239,8 @@ impl<W: Workload> ServiceHost<W> {
         let reads_by_index = can.read_index && multicasts;
         let may = (reads_by_index, workload().reads_here());
         let level = ReadLevel::draw(may, service.mutant, &mut rng);
-        let clocks = Clocks::draw(cluster.replicas(), service.clients, multicasts, &mut rng);
+        let clocks =
+            SimulatedClocks::draw(cluster.replicas(), service.clients, multicasts, &mut rng);
         let node = |rank: usize| {
             SimNode::new(cluster, (rank, clocks.nodes[rank]), has_log, multicasts, service.mutant)
         };
@@ -264,7 +268,7 @@ impl<W: Workload> ServiceHost<W> {
             mutant: service.mutant,
             left,
         };
-        it.after(Time::ZERO, LOOK_EVERY, Due::Look);
+        it.after(Time::ZERO, LOOK_EVERY, ServiceTimer::Look);
         it
     }
 
@@ -272,7 +276,7 @@ impl<W: Workload> ServiceHost<W> {
         *self.left.borrow_mut().counts.entry(what).or_default() += 1;
     }
 
-    fn after(&mut self, now: Time, span: Span, due: Due) {
+    fn after(&mut self, now: Time, span: Span, due: ServiceTimer) {
         self.queued += 1;
         self.queue.insert((now + span, self.queued), due);
     }
@@ -282,16 +286,16 @@ impl<W: Workload> ServiceHost<W> {
         Span(5_000 + self.rng.below(60_000))
     }
 
-    fn send(&mut self, now: Time, sent: Option<Sent>) {
+    fn send(&mut self, now: Time, sent: Option<SentCommand>) {
         if let Some(sent) = sent {
             let delay = self.delay();
-            self.after(now, delay, Due::HandIn(sent));
+            self.after(now, delay, ServiceTimer::HandIn(sent));
         }
     }
 
-    fn due(&mut self, now: Time, due: Due, requests: &mut Vec<HostRequest>) {
+    fn due(&mut self, now: Time, due: ServiceTimer, requests: &mut Vec<HostRequest>) {
         match due {
-            Due::HandIn(Sent { node, of, dst, payload, how }) => {
+            ServiceTimer::HandIn(SentCommand { node, of, dst, payload, how }) => {
                 let is_here = self.gateways.is_empty() || matches!(how, HowRead::Here(_));
                 let command = HandedIn { of, dst, payload, how };
                 match is_here {
@@ -299,7 +303,7 @@ impl<W: Workload> ServiceHost<W> {
                     false => self.multicast(node, command, requests),
                 }
             }
-            Due::Reply(to, ServiceReply { outcome, bytes, .. }) => {
+            ServiceTimer::Reply(to, ServiceReply { outcome, bytes, .. }) => {
                 let answer = ServiceAnswer::borrowed(outcome, &bytes);
                 let Self { clients, left, .. } = self;
                 let mut left = left.borrow_mut();
@@ -307,14 +311,14 @@ impl<W: Workload> ServiceHost<W> {
                 drop(left);
                 self.send(now, sent);
             }
-            Due::Transfer { rank, incarnation } => self.transfer(now, rank, incarnation),
-            Due::Write(save) => self.write(now, save),
-            Due::Durable(save) if self.is_going(save) => {
+            ServiceTimer::Transfer { rank, incarnation } => self.transfer(now, rank, incarnation),
+            ServiceTimer::Write(save) => self.write(now, save),
+            ServiceTimer::Durable(save) if self.is_going(save) => {
                 self.count("checkpoints");
                 self.nodes[save.rank].has_checkpoint(requests);
             }
-            Due::Durable(_) => {}
-            Due::Look => self.after(now, LOOK_EVERY, Due::Look),
+            ServiceTimer::Durable(_) => {}
+            ServiceTimer::Look => self.after(now, LOOK_EVERY, ServiceTimer::Look),
         }
     }
 
@@ -324,7 +328,7 @@ impl<W: Workload> ServiceHost<W> {
     }
 
     /// Whether a checkpoint was not given up.
-    fn is_going(&self, save: Save) -> bool {
+    fn is_going(&self, save: CheckpointWrite) -> bool {
         let running = self.nodes[save.rank].running.as_ref();
         self.lives(save.rank, save.incarnation)
             && running.is_some_and(|r| r.saving.is_some() && r.saves == save.number)
@@ -360,7 +364,11 @@ impl<W: Workload> ServiceHost<W> {
             self.nodes[rank].begin_checkpoint();
             let number = self.nodes[rank].running.as_ref().map_or(0, |running| running.saves);
             let delay = self.delay();
-            self.after(now, delay, Due::Write(Save { rank, incarnation, number }));
+            self.after(
+                now,
+                delay,
+                ServiceTimer::Write(CheckpointWrite { rank, incarnation, number }),
+            );
         }
         let running = self.nodes[rank].running.as_ref();
         if let Some(why) = running.and_then(|running| running.recovery.app.differs()) {
@@ -372,13 +380,15 @@ impl<W: Workload> ServiceHost<W> {
     fn replied(&mut self, now: Time, rank: usize, replies: Vec<ServiceReply>) {
         for reply in replies {
             let asked_by = match reply.asker {
-                Asker::Client(of) => Some(of),
-                Asker::Message(msg) if self.gateways.is_empty() => self.nodes[rank].asked_by(msg),
-                Asker::Message(msg) => self.asked.get(&msg).copied(),
+                SimulatedAsker::Client(of) => Some(of),
+                SimulatedAsker::Message(msg) if self.gateways.is_empty() => {
+                    self.nodes[rank].asked_by(msg)
+                }
+                SimulatedAsker::Message(msg) => self.asked.get(&msg).copied(),
             };
             if let Some(to) = asked_by {
                 let delay = self.delay();
-                self.after(now, delay, Due::Reply(to, reply));
+                self.after(now, delay, ServiceTimer::Reply(to, reply));
             }
         }
     }
@@ -405,9 +415,9 @@ impl<W: Workload> ServiceHost<W> {
             (0..nodes).map(|i| (first + i) % nodes).filter(|donor| *donor != rank).collect();
         running.recovery.expect(donors.clone());
         let (at, from, bytes) = (0, None, Vec::new());
-        running.transfer = Some(Transfer { wanted, donors, at, from, bytes });
+        running.transfer = Some(IncomingState { wanted, donors, at, from, bytes });
         let delay = self.delay();
-        self.after(now, delay, Due::Transfer { rank, incarnation });
+        self.after(now, delay, ServiceTimer::Transfer { rank, incarnation });
     }
 
     /// The next step of the transfer of a state to a node.
@@ -419,7 +429,7 @@ impl<W: Workload> ServiceHost<W> {
         let mut again = true;
         let Some(running) = &mut self.nodes[rank].running else { return };
         let Some(mut transfer) = running.transfer.take() else { return };
-        let asks = Cut::Node { rank, incarnation };
+        let asks = CutReceiver::Node { rank, incarnation };
         if !running.recovery.is_fetching() {
             // It was excluded meanwhile: the state is not wanted any more.
             return self.stop_giving(&transfer, asks);
@@ -432,7 +442,7 @@ impl<W: Workload> ServiceHost<W> {
             match giving.map(|r| (r.recovery.app.piece(piece, &mut transfer.bytes), r)) {
                 Some((true, _)) => {}
                 Some((false, giving)) => {
-                    giving.cut = Cut::None;
+                    giving.cut = CutReceiver::None;
                     again = false;
                 }
                 None => {
@@ -456,24 +466,24 @@ impl<W: Workload> ServiceHost<W> {
         }
         running.transfer = Some(transfer);
         if again {
-            return self.after(now, delay, Due::Transfer { rank, incarnation });
+            return self.after(now, delay, ServiceTimer::Transfer { rank, incarnation });
         }
         if let Err(why) = self.nodes[rank].take(now) {
             self.wrong = Some(format!("a state that another node gave cannot be read: {why}"));
         }
     }
 
-    fn stop_giving(&mut self, transfer: &Transfer, asks: Cut) {
+    fn stop_giving(&mut self, transfer: &IncomingState, asks: CutReceiver) {
         if let Some(running) = &mut self.nodes[transfer.donors[transfer.at]].running
             && running.cut == asks
         {
-            running.cut = Cut::None;
+            running.cut = CutReceiver::None;
             running.recovery.app.release();
         }
     }
 
     /// The next piece of a node's checkpoint goes to its disk.
-    fn write(&mut self, now: Time, save: Save) {
+    fn write(&mut self, now: Time, save: CheckpointWrite) {
         if !self.is_going(save) {
             return;
         }
@@ -481,7 +491,11 @@ impl<W: Workload> ServiceHost<W> {
         let Some(is_whole) = self.nodes[save.rank].write_checkpoint(most) else { return };
         let is_whole = is_whole || self.mutant == Some(ServiceMutant::UnfinishedCheckpoint);
         let delay = self.delay();
-        self.after(now, delay, if is_whole { Due::Durable(save) } else { Due::Write(save) });
+        self.after(
+            now,
+            delay,
+            if is_whole { ServiceTimer::Durable(save) } else { ServiceTimer::Write(save) },
+        );
     }
 
     /// When all clients have made their calls, looks at what each node has. One that stays away is not waited for.

@@ -51,7 +51,7 @@ impl<W: Workload + 'static> Simulation<'_, W> {
         for seed in seeds {
             let this = Simulation { seed, ..*self };
             let mut recorded = None;
-            let ran = Attempt::of(|| this.run(settings, &mut recorded, &mut |_| {}))?;
+            let ran = RunAttempt::of(|| this.run(settings, &mut recorded, &mut |_| {}))?;
             if let (Some(finding), Some(recorded)) = (ran.finding, recorded) {
                 return this.made_small(settings, &finding, recorded).map(Some);
             }
@@ -76,7 +76,7 @@ impl<W: Workload + 'static> Simulation<'_, W> {
                 let tried =
                     Simulation { service: ServiceSettings { clients, calls, mutant }, ..small };
                 let mut again = None;
-                let ran = Attempt::of(|| tried.run(settings, &mut again, &mut |_| {})).ok()?;
+                let ran = RunAttempt::of(|| tried.run(settings, &mut again, &mut |_| {})).ok()?;
                 let is_same = ran.finding.is_some_and(|other| other.what == finding.what);
                 again.filter(|_| is_same).map(|again| (tried.service, again))
             });
@@ -84,11 +84,11 @@ impl<W: Workload + 'static> Simulation<'_, W> {
             (small.service, recorded) = (service, again);
         }
         let recorded = shrink(recorded, TRIES, &mut |run| {
-            let ran = Attempt::of(|| small.replay(run, &mut |_| {}));
+            let ran = RunAttempt::of(|| small.replay(run, &mut |_| {}));
             ran.is_ok_and(|ran| ran.finding.is_some_and(|other| other.what == finding.what))
         });
-        let Attempt { finding: last, lines } =
-            Attempt::of(|| small.replay(&recorded, &mut |_| {}))?;
+        let RunAttempt { finding: last, lines } =
+            RunAttempt::of(|| small.replay(&recorded, &mut |_| {}))?;
         let cluster = self.config.cluster();
         let faults = recorded.plan.strikes.iter().map(|strike| {
             let mut text = match strike.at {
@@ -105,12 +105,12 @@ impl<W: Workload + 'static> Simulation<'_, W> {
 }
 
 /// The result of one run.
-struct Attempt {
+struct RunAttempt {
     finding: Option<Finding>,
     lines: String,
 }
 
-impl Attempt {
+impl RunAttempt {
     fn of(run: impl FnOnce() -> Result<ServiceRun, ConfigError>) -> Result<Self, ConfigError> {
         let ran = match catch_unwind(AssertUnwindSafe(run)) {
             Ok(ran) => ran?,

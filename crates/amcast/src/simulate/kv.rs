@@ -4,7 +4,7 @@
 mod expiry;
 mod store;
 
-use super::{Call, ReadLevel, Returned, SeenCalls, Workload};
+use super::{AnswerMeaning, Call, ReadLevel, SeenCalls, Workload};
 use amcast_check::{PropertyVerdict, service};
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, ServiceAnswer};
@@ -28,7 +28,7 @@ const LARGE_BYTES: usize = 250;
 
 /// How far the move of keys is that the gateway knows of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Moving {
+enum KeyMove {
     /// Some keys may be left.
     Going,
     /// All keys have moved, and no client has seen it.
@@ -38,7 +38,7 @@ enum Moving {
 /// The gateway of a client that writes and reads the same few keys as all others.
 pub struct KvWorkload {
     map: Partitions,
-    moving: Moving,
+    moving: KeyMove,
     /// Where all keys are in one shard: what their names begin with.
     tag: &'static str,
 }
@@ -46,7 +46,7 @@ pub struct KvWorkload {
 impl KvWorkload {
     /// Of a store of so many shards.
     pub fn new(shards: usize) -> Self {
-        Self { map: Partitions::by_slot(shards), moving: Moving::Going, tag: "" }
+        Self { map: Partitions::by_slot(shards), moving: KeyMove::Going, tag: "" }
     }
 
     fn key(&self, kind: char, number: u64) -> String {
@@ -78,8 +78,8 @@ impl KvWorkload {
         let shards = self.map.shards() as u64;
         if let Some((from, to)) = self.map.moving() {
             return Some(match self.moving {
-                Moving::Going => self.call(&["AMCAST.MOVE", &text(from), &text(to)]),
-                Moving::Over => self.call(&["AMCAST.MOVED"]),
+                KeyMove::Going => self.call(&["AMCAST.MOVE", &text(from), &text(to)]),
+                KeyMove::Over => self.call(&["AMCAST.MOVED"]),
             });
         }
         if shards < 2 {
@@ -163,11 +163,11 @@ impl Workload for KvWorkload {
         self.call(&args)
     }
 
-    fn returned(&mut self, call: &Call, answer: &ServiceAnswer<'_>) -> Returned {
+    fn returned(&mut self, call: &Call, answer: &ServiceAnswer<'_>) -> AnswerMeaning {
         let again = |now_ms, map: &Self| {
             let args: Vec<&str> = call.args.iter().map(String::as_str).collect();
             let anew = if call.is_apart { map.apart(&args) } else { map.call(&args) };
-            Returned::Again { now_ms, call: Some(anew) }
+            AnswerMeaning::Again { now_ms, call: Some(anew) }
         };
         if let Some((now_ms, _)) = stamp_refusal::of_refusal(&answer.bytes) {
             return again(Some(now_ms), self);
@@ -176,19 +176,19 @@ impl Workload for KvWorkload {
             if let Some((map, _)) = Partitions::of_refusal(&answer.bytes)
                 && map.epoch() > self.map.epoch()
             {
-                (self.map, self.moving) = (map, Moving::Going);
+                (self.map, self.moving) = (map, KeyMove::Going);
             }
             return again(None, self);
         }
         if call.args[0] == "AMCAST.MOVE" && *answer.bytes == *b":1\r\n" {
-            self.moving = Moving::Over;
+            self.moving = KeyMove::Over;
         }
         let form = match call.args[0].as_str() {
             "EXEC" => Form::All,
             name if name.starts_with("AMCAST.") => Form::Other,
             _ => Form::Same,
         };
-        returned(&form, Ok(answer)).map_or(Returned::Unknown, Returned::Out)
+        returned(&form, Ok(answer)).map_or(AnswerMeaning::Unknown, AnswerMeaning::Out)
     }
 
     fn judge(&self, seen: &SeenCalls<'_>) -> Vec<(&'static str, PropertyVerdict)> {

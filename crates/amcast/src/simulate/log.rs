@@ -1,7 +1,7 @@
 //! The distributed log under simulated clients: appends to one log and to several at once, reads, trims, and questions how
 //! far logs go.
 
-use super::{Call, Returned, SeenCalls, Workload};
+use super::{AnswerMeaning, Call, SeenCalls, Workload};
 use amcast_check::PropertyVerdict;
 use amcast_check::service::log::LogModel;
 use amcast_check::service::{Budget, linearizable_as};
@@ -86,16 +86,18 @@ impl Workload for LogWorkload {
         self.call(&extents, format!("INFO {}", names.join(" ")))
     }
 
-    fn returned(&mut self, _: &Call, answer: &ServiceAnswer<'_>) -> Returned {
-        let Some(decoded) = Answer::decode(&answer.bytes) else { return Returned::Unknown };
+    fn returned(&mut self, _: &Call, answer: &ServiceAnswer<'_>) -> AnswerMeaning {
+        let Some(decoded) = Answer::decode(&answer.bytes) else { return AnswerMeaning::Unknown };
         match decoded {
             Answer::Not(Why::Refused(Refusal::Stale { now_ms } | Refusal::Ahead { now_ms })) => {
-                Returned::Again { now_ms: Some(now_ms), call: None }
+                AnswerMeaning::Again { now_ms: Some(now_ms), call: None }
             }
             decoded => match answer.outcome {
-                Outcome::Unknown => Returned::Unknown,
-                Outcome::NotExecuted => Returned::Out("ERR".to_string()),
-                Outcome::Executed => said(&decoded).map_or(Returned::Unknown, Returned::Out),
+                Outcome::Unknown => AnswerMeaning::Unknown,
+                Outcome::NotExecuted => AnswerMeaning::Out("ERR".to_string()),
+                Outcome::Executed => {
+                    said(&decoded).map_or(AnswerMeaning::Unknown, AnswerMeaning::Out)
+                }
             },
         }
     }

@@ -39,7 +39,7 @@ use amcast_smr::{Machine, StateMachine, StateMachineAdapter, state_machine};
 
 /// The configuration that all nodes of a simulated cluster share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shape {
+pub struct ServiceShape {
     /// How many shards there are.
     pub shards: usize,
     /// How the service is broken, if it is.
@@ -47,22 +47,22 @@ pub struct Shape {
 }
 
 /// A service that simulated nodes can be made of. A [`StateMachine`] is one in a [`StateMachineAdapter`].
-pub trait Simulated: Machine + Sized {
+pub trait SimulatedService: Machine + Sized {
     /// The service over empty shards: the same on all nodes.
-    fn over(shape: &Shape) -> Self;
+    fn over(shape: &ServiceShape) -> Self;
 }
 
 /// The state machine of the nodes.
-impl Simulated for StoreAndLog {
-    fn over(shape: &Shape) -> Self {
+impl SimulatedService for StoreAndLog {
+    fn over(shape: &ServiceShape) -> Self {
         let shards = shape.shards;
         let store = Kv::over(Partitions::by_slot(shards).into(), HashSeed::Fixed(1));
         Self::new(store, Logs::new(shards, NODE_BYTES))
     }
 }
 
-impl<S: StateMachine> Simulated for StateMachineAdapter<S> {
-    fn over(_: &Shape) -> Self {
+impl<S: StateMachine> SimulatedService for StateMachineAdapter<S> {
+    fn over(_: &ServiceShape) -> Self {
         Self::default()
     }
 }
@@ -147,7 +147,7 @@ pub struct SeenCalls<'a> {
 }
 
 /// The gateway's reaction to an answer.
-pub enum Returned {
+pub enum AnswerMeaning {
     /// The client receives this, in the language of the history.
     Out(String),
     /// Nobody knows what became of the command.
@@ -161,7 +161,7 @@ pub enum Returned {
     },
 }
 
-impl Returned {
+impl AnswerMeaning {
     /// The gateway's reaction to an answer of a [`StateMachineAdapter`]: `said` translates the
     /// machine's own answer into the language of the history.
     pub fn of_whole(answer: &ServiceAnswer<'_>, said: impl FnOnce(&[u8]) -> String) -> Self {
@@ -187,7 +187,7 @@ impl Returned {
 /// calls. Each client has one.
 pub trait Workload {
     /// The service: [`StateMachineAdapter`] makes one of a [`StateMachine`].
-    type Machine: Simulated;
+    type Machine: SimulatedService;
 
     /// Whether gateways may have reads answered locally at once: see [`ReadLevel::Sequential`].
     fn reads_here(&self) -> bool {
@@ -204,7 +204,7 @@ pub trait Workload {
     fn last(&mut self) -> Call;
 
     /// The gateway's reaction to the answer to a call.
-    fn returned(&mut self, call: &Call, answer: &ServiceAnswer<'_>) -> Returned;
+    fn returned(&mut self, call: &Call, answer: &ServiceAnswer<'_>) -> AnswerMeaning;
 
     /// The properties of the service, by name, and whether what the clients saw has them. By default the calls are those of
     /// [a key-value store](service::kv): most services can say what they do in its language.

@@ -1,10 +1,10 @@
 //! A simulated node: the shipped recovery and executor, a disk for checkpoints, and the commands that gateways handed in.
 
 use super::application::SimApplication;
-use super::clocks::HostClock;
+use super::clocks::SimulatedHostClock;
 use super::mutant::{self, ServiceMutant};
 use super::reads::NodeReads;
-use super::{Shape, Simulated};
+use super::{ServiceShape, SimulatedService};
 use amcast_core::step::Ticket;
 use amcast_core::{ClusterShape, Delivery, Gid, GroupSet, MsgId, Outcome, Pid, Time};
 use amcast_sim::{HostPorts, HostRequest};
@@ -50,7 +50,7 @@ pub(super) struct HandedIn {
 
 /// The receiver of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asker {
+pub(super) enum SimulatedAsker {
     /// The client whose request this message carried.
     Message(MsgId),
     Client(ClientRequest),
@@ -58,21 +58,21 @@ pub(super) enum Asker {
 
 /// The answer to a command.
 pub(super) struct ServiceReply {
-    pub(super) asker: Asker,
+    pub(super) asker: SimulatedAsker,
     pub(super) outcome: Outcome,
     pub(super) bytes: Vec<u8>,
 }
 
 /// A state in a file, and the position of each group in it.
 #[derive(Clone)]
-pub(super) struct Checkpoint {
+pub(super) struct SimulatedCheckpoint {
     pub(super) bytes: Vec<u8>,
     pub(super) positions: Vec<u64>,
 }
 
 /// To whom the application's cut is being given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Cut {
+pub(super) enum CutReceiver {
     None,
     /// To this node's disk.
     Disk,
@@ -84,7 +84,7 @@ pub(super) enum Cut {
 }
 
 /// A state that comes from another node.
-pub(super) struct Transfer {
+pub(super) struct IncomingState {
     pub(super) wanted: WantedState,
     pub(super) donors: Vec<usize>,
     /// Which of them is asked.
@@ -95,15 +95,15 @@ pub(super) struct Transfer {
 }
 
 /// The memory of a node, which lasts as long as its processes.
-pub(super) struct Running<M: Simulated> {
+pub(super) struct RunningNode<M: SimulatedService> {
     pub(super) recovery: Recovery<SimApplication<M>>,
     /// When it started, as long as its processes have not taken their first steps.
     pub(super) starts_at: Option<Time>,
-    pub(super) cut: Cut,
-    pub(super) saving: Option<Checkpoint>,
+    pub(super) cut: CutReceiver,
+    pub(super) saving: Option<SimulatedCheckpoint>,
     /// How many checkpoints were begun.
     pub(super) saves: u64,
-    pub(super) transfer: Option<Transfer>,
+    pub(super) transfer: Option<IncomingState>,
     commands: VecDeque<HandedIn>,
     reads: NodeReads,
     open: BTreeMap<u64, ClientRequest>,
@@ -115,12 +115,12 @@ pub(super) struct Running<M: Simulated> {
 }
 
 /// One node of the simulated cluster.
-pub(super) struct SimNode<M: Simulated> {
+pub(super) struct SimNode<M: SimulatedService> {
     cluster: ClusterShape,
     pids: Vec<Pid>,
     pub(super) incarnation: u32,
-    pub(super) running: Option<Running<M>>,
-    pub(super) checkpoint: Option<Checkpoint>,
+    pub(super) running: Option<RunningNode<M>>,
+    pub(super) checkpoint: Option<SimulatedCheckpoint>,
     has_log: bool,
     /// Whether replicas multicast what gateways hand in, and report clocks.
     multicasts: bool,
@@ -130,15 +130,15 @@ pub(super) struct SimNode<M: Simulated> {
     full_until: Time,
     /// Its checkpoint cannot be read any more.
     pub(super) is_damaged: bool,
-    clock: HostClock,
+    clock: SimulatedHostClock,
     rank: usize,
     mutant: Option<ServiceMutant>,
 }
 
-impl<M: Simulated> SimNode<M> {
+impl<M: SimulatedService> SimNode<M> {
     pub(super) fn new(
         cluster: ClusterShape,
-        (rank, clock): (usize, HostClock),
+        (rank, clock): (usize, SimulatedHostClock),
         has_log: bool,
         multicasts: bool,
         mutant: Option<ServiceMutant>,
@@ -163,8 +163,8 @@ impl<M: Simulated> SimNode<M> {
     }
 
     /// The configuration that it shares with all other nodes.
-    const fn shape(&self) -> Shape {
-        Shape { shards: self.cluster.groups(), mutant: self.mutant }
+    const fn shape(&self) -> ServiceShape {
+        ServiceShape { shards: self.cluster.groups(), mutant: self.mutant }
     }
 
     /// Starts with what is on its disk; the position of each group there.
@@ -196,10 +196,10 @@ impl<M: Simulated> SimNode<M> {
             positions.iter_mut().filter(|p| **p > 0).for_each(|p| *p += 1);
         }
         self.incarnation += 1;
-        self.running = Some(Running {
+        self.running = Some(RunningNode {
             recovery,
             starts_at: Some(now),
-            cut: Cut::None,
+            cut: CutReceiver::None,
             saving: None,
             saves: 0,
             transfer: None,
@@ -254,7 +254,7 @@ impl<M: Simulated> SimNode<M> {
             }
             _ => payload,
         };
-        let Running { recovery, unsaved, .. } = running;
+        let RunningNode { recovery, unsaved, .. } = running;
         if self.mutant == Some(ServiceMutant::DropsInbox) && !recovery.is_live() {
             return;
         }
@@ -285,7 +285,7 @@ impl<M: Simulated> SimNode<M> {
     /// One of its replicas has passed the barrier of this ticket.
     pub(super) fn passed(&mut self, now: Time, p: Pid, ticket: Ticket) {
         let group = self.cluster.group_of(p).expect("a node hosts replicas");
-        if let Some(Running { recovery, reads, .. }) = &mut self.running {
+        if let Some(RunningNode { recovery, reads, .. }) = &mut self.running {
             reads.passed(group, ticket, (recovery.stands(group), now));
         }
     }
@@ -307,7 +307,7 @@ impl<M: Simulated> SimNode<M> {
             running.recovery.has_begun();
             running.recovery.take_restored();
         }
-        let Running { recovery, unsaved, .. } = running;
+        let RunningNode { recovery, unsaved, .. } = running;
         recovery.drain(&mut answerer(replies), &mut |_| *unsaved += 1);
         self.tell_replicas(requests);
         self.read(now, requests, replies);
@@ -322,7 +322,7 @@ impl<M: Simulated> SimNode<M> {
         replies: &mut Vec<ServiceReply>,
     ) {
         let waits = self.mutant != Some(ServiceMutant::ReadsAtOnce);
-        let Some(Running { recovery, reads, commands, .. }) = &mut self.running else { return };
+        let Some(RunningNode { recovery, reads, commands, .. }) = &mut self.running else { return };
         for (g, &p) in (0..).map(Gid).zip(&self.pids) {
             if let Some(ticket) = reads.begin(g, now, waits) {
                 requests.push(HostRequest::Barrier { p, ticket });
@@ -395,7 +395,7 @@ impl<M: Simulated> SimNode<M> {
             return false;
         }
         let is_due = running.is_new || running.unsaved >= CHECKPOINT_EVERY;
-        let is_free = running.cut == Cut::None && running.starts_at.is_none();
+        let is_free = running.cut == CutReceiver::None && running.starts_at.is_none();
         self.has_log && is_due && is_free && running.recovery.has_state()
     }
 
@@ -404,8 +404,8 @@ impl<M: Simulated> SimNode<M> {
         let Some(running) = &mut self.running else { return };
         let positions = running.recovery.positions();
         running.recovery.app.capture();
-        (running.cut, running.unsaved, running.is_new) = (Cut::Disk, 0, false);
-        running.saving = Some(Checkpoint { bytes: Vec::new(), positions });
+        (running.cut, running.unsaved, running.is_new) = (CutReceiver::Disk, 0, false);
+        running.saving = Some(SimulatedCheckpoint { bytes: Vec::new(), positions });
         running.saves += 1;
     }
 
@@ -415,9 +415,9 @@ impl<M: Simulated> SimNode<M> {
         self.full_until = self.full_until.max(until);
         let saving = self.running.as_mut().filter(|running| running.saving.is_some());
         let Some(running) = saving else { return false };
-        if running.cut == Cut::Disk {
+        if running.cut == CutReceiver::Disk {
             running.recovery.app.release();
-            running.cut = Cut::None;
+            running.cut = CutReceiver::None;
         }
         (running.saving, running.is_new) = (None, true);
         true
@@ -426,11 +426,11 @@ impl<M: Simulated> SimNode<M> {
     /// Writes the next piece of its checkpoint, of about `most` bytes; none is being written, or more is to be written,
     /// or all of it was.
     pub(super) fn write_checkpoint(&mut self, most: usize) -> Option<bool> {
-        let running = self.running.as_mut().filter(|running| running.cut == Cut::Disk)?;
+        let running = self.running.as_mut().filter(|running| running.cut == CutReceiver::Disk)?;
         let saving = running.saving.as_mut()?;
         let more = running.recovery.app.piece(most, &mut saving.bytes);
         if !more {
-            running.cut = Cut::None;
+            running.cut = CutReceiver::None;
         }
         Some(!more)
     }
@@ -460,13 +460,13 @@ impl<M: Simulated> SimNode<M> {
             return Err("it starts".to_string());
         }
         running.recovery.may_give(wanted)?;
-        if matches!(running.cut, Cut::Node { .. }) {
+        if matches!(running.cut, CutReceiver::Node { .. }) {
             return Err("it gives its state to another node".to_string());
         }
         // A checkpoint that is being written makes way.
         running.saving = None;
         running.recovery.app.capture();
-        running.cut = Cut::Node { rank, incarnation };
+        running.cut = CutReceiver::Node { rank, incarnation };
         Ok(())
     }
 
@@ -476,7 +476,7 @@ impl<M: Simulated> SimNode<M> {
     /// When the bytes are none; the sentence says why.
     pub(super) fn take(&mut self, now: Time) -> Result<(), String> {
         let Some(running) = &mut self.running else { return Ok(()) };
-        let Some(Transfer { wanted, donors, at, bytes, .. }) = running.transfer.take() else {
+        let Some(IncomingState { wanted, donors, at, bytes, .. }) = running.transfer.take() else {
             return Ok(());
         };
         let groups = self.cluster.groups();
@@ -500,7 +500,7 @@ impl<M: Simulated> SimNode<M> {
     /// A state of another node is in force.
     pub(super) fn has_adopted(&mut self) {
         let Some(running) = &mut self.running else { return };
-        (running.cut, running.saving, running.is_new) = (Cut::None, None, true);
+        (running.cut, running.saving, running.is_new) = (CutReceiver::None, None, true);
     }
 
     /// Whether nothing of it is under way.
@@ -511,7 +511,7 @@ impl<M: Simulated> SimNode<M> {
     }
 }
 
-impl<M: Simulated> Running<M> {
+impl<M: SimulatedService> RunningNode<M> {
     fn number(&mut self) -> u64 {
         self.next_seq += 1;
         self.next_seq
@@ -521,7 +521,7 @@ impl<M: Simulated> Running<M> {
 /// Gathers the answers of commands that are executed.
 fn answerer(replies: &mut Vec<ServiceReply>) -> impl FnMut(MsgId, Outcome, &[u8]) {
     move |msg, outcome, bytes| {
-        let asker = Asker::Message(msg);
+        let asker = SimulatedAsker::Message(msg);
         replies.push(ServiceReply { asker, outcome, bytes: bytes.to_vec() });
     }
 }

@@ -1,8 +1,8 @@
 //! Reads that a simulated node answers without an order: what production decides about them ([`Reading`]), and when.
 
-use super::Simulated;
+use super::SimulatedService;
 use super::application::SimApplication;
-use super::node::{Asker, ClientRequest, HandedIn, HowRead, ServiceReply};
+use super::node::{ClientRequest, HandedIn, HowRead, ServiceReply, SimulatedAsker};
 use super::time::{MILLISECOND, stretched};
 use amcast_core::step::Ticket;
 use amcast_core::{Gid, GroupSet, Outcome, Span, Time};
@@ -84,7 +84,7 @@ impl NodeReads {
     }
 
     /// Answers what can be answered; what is to be ordered in place of that.
-    pub(super) fn serve<M: Simulated>(
+    pub(super) fn serve<M: SimulatedService>(
         &mut self,
         now: Time,
         is_live: bool,
@@ -106,7 +106,7 @@ impl NodeReads {
                 let mut bytes = Vec::new();
                 match app.peek(group, number, &read.bytes, &mut bytes) {
                     Peeked::Answered(outcome) => {
-                        let asker = askers.remove(&read.token).map(Asker::Client);
+                        let asker = askers.remove(&read.token).map(SimulatedAsker::Client);
                         replies.extend(asker.map(|asker| ServiceReply { asker, outcome, bytes }));
                     }
                     Peeked::Later | Peeked::NotYet => return Asked::NotYet(read),
@@ -123,7 +123,7 @@ impl NodeReads {
             here.retain(|read| {
                 let mut bytes = Vec::new();
                 let peek = app.peek_here((read.dst, &read.payload), &read.written, &mut bytes);
-                let asker = Asker::Client(read.of);
+                let asker = SimulatedAsker::Client(read.of);
                 let refused = ServiceReply {
                     asker,
                     outcome: Outcome::NotExecuted,

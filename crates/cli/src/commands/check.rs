@@ -1,6 +1,6 @@
 //! `amcast check`: a recorded history against the properties.
 
-use super::histories::Lines;
+use super::histories::HistoryInput;
 use amcast_check::{History, Property, check, expand};
 use amcast_lab::commands::Failure;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ const USUAL_OF_CALLS: &[Property] = &[Property::Linearizable, Property::ExactlyO
 /// only if the run settled. Unless it is told what to judge, it judges the delivery of messages, and of a service's calls whether they
 /// are linearizable and took effect once.
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct CheckArgs {
     /// A history (JSON lines), or a directory of them
     path: PathBuf,
     /// Properties or specifications, such as uniform-acyclic-order or TO(UA,SUTO)
@@ -34,9 +34,9 @@ pub(super) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let required = properties(&args.require)?;
-    let mut history = Lines::of(&args.path)?.history()?;
+    let mut history = HistoryInput::of(&args.path)?.history()?;
     let asked = !required.is_empty();
     let properties = if asked { required } else { usual(&history) };
     if history.messages() == 0 && history.calls() == 0 {

@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 /// Checks a cluster file, or explains every parameter.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
-pub(super) struct Args {
+pub(super) struct ConfigArgs {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<ConfigCommand>,
     /// Explain what a cluster file may hold, and every parameter of the protocol
     #[arg(long)]
     explain: bool,
@@ -31,7 +31,7 @@ pub(super) struct Args {
 }
 
 #[derive(clap::Subcommand)]
-enum Command {
+enum ConfigCommand {
     /// Check a cluster file; exits with 2 and says what is wrong
     Check {
         /// The file
@@ -145,18 +145,18 @@ const MAY_FAIL: &str = "
 ";
 
 /// What a cluster takes of shared memory, with a front in every process.
-struct Takes {
+struct MemoryNeed {
     file: ClusterFile,
     room: CapacityCheck,
 }
 
-impl Takes {
+impl MemoryNeed {
     fn bytes(&self) -> u64 {
         self.room.with_fronts(1 + self.file.replicas)
     }
 }
 
-impl fmt::Display for Takes {
+impl fmt::Display for MemoryNeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ClusterFile { shards, replicas, .. } = self.file;
         write!(
@@ -172,7 +172,7 @@ impl fmt::Display for Takes {
 
 /// What the cluster of this file takes, as `amcast up` would start it; none where the protocol does
 /// not talk through memory.
-fn room(file: &ClusterFile, entry: &dyn Entry) -> Result<Option<Takes>, ConfigError> {
+fn room(file: &ClusterFile, entry: &dyn Entry) -> Result<Option<MemoryNeed>, ConfigError> {
     if entry.about().medium != MediumKind::Memory {
         return Ok(None);
     }
@@ -180,7 +180,7 @@ fn room(file: &ClusterFile, entry: &dyn Entry) -> Result<Option<Takes>, ConfigEr
     let fronts = 1 + file.replicas;
     give_places(&mut file, fronts);
     let config = file.check(entry)?;
-    Ok(CapacityCheck::of(entry, &config)?.map(|room| Takes { file, room }))
+    Ok(CapacityCheck::of(entry, &config)?.map(|room| MemoryNeed { file, room }))
 }
 
 /// What the file makes, for people.
@@ -334,10 +334,10 @@ fn init(hosts: &[IpAddr], (dir, data): (&Path, &Path), shards: usize) -> Result<
     Ok(())
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &ConfigArgs) -> Result<(), Failure> {
     match &args.command {
-        Some(Command::Check { file: path }) => return check(path),
-        Some(Command::Init { hosts, dir, shards, data }) => {
+        Some(ConfigCommand::Check { file: path }) => return check(path),
+        Some(ConfigCommand::Init { hosts, dir, shards, data }) => {
             return init(hosts, (dir, data), *shards);
         }
         None => {}

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 /// A line of one of several files.
-pub(super) struct Line {
+pub(super) struct MergedLine {
     file: usize,
     /// Its number in the file, from 1.
     number: u32,
@@ -17,14 +17,14 @@ pub(super) struct Line {
 }
 
 /// Where the lines of a history come from. It can be gone through more than once.
-pub(super) enum Lines {
+pub(super) enum HistoryInput {
     /// One file, read anew each time.
     File(PathBuf),
     /// Several, merged by time.
-    Merged(Vec<PathBuf>, Vec<Line>),
+    Merged(Vec<PathBuf>, Vec<MergedLine>),
 }
 
-impl Lines {
+impl HistoryInput {
     /// Those of the file or directory at `path`.
     pub(super) fn of(path: &Path) -> Result<Self, Failure> {
         if !path.is_dir() {
@@ -81,8 +81,8 @@ impl Lines {
 /// The lines of all files in order of time: processes first, the end last. Lines of one file stay
 /// in their order. A last line that was cut off by a kill is left out; any other that cannot be read is
 /// an error.
-fn merged(files: &[PathBuf]) -> Result<Vec<Line>, Failure> {
-    let mut by_time: BTreeMap<(u64, usize, u32), Line> = BTreeMap::new();
+fn merged(files: &[PathBuf]) -> Result<Vec<MergedLine>, Failure> {
+    let mut by_time: BTreeMap<(u64, usize, u32), MergedLine> = BTreeMap::new();
     for (file, path) in files.iter().enumerate() {
         let (mut last, mut unread) = (0, None);
         let wrong = |number: u32, why: &dyn std::fmt::Display| {
@@ -107,7 +107,7 @@ fn merged(files: &[PathBuf]) -> Result<Vec<Line>, Failure> {
             let t =
                 if end { u64::MAX } else { event.get("t").and_then(|t| t.as_u64()).unwrap_or(0) };
             last = t.max(last);
-            let line = Line { file, number, text: text.to_string() };
+            let line = MergedLine { file, number, text: text.to_string() };
             by_time.insert((last, file, number), line);
             Ok(())
         })?;
@@ -141,7 +141,7 @@ mod tests {
     use amcast_check::Property;
 
     fn read(path: &Path) -> Result<History, Failure> {
-        Lines::of(path)?.history()
+        HistoryInput::of(path)?.history()
     }
 
     #[test]

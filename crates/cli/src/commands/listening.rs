@@ -147,14 +147,14 @@ fn book(
 }
 
 /// The open ports of a process. Dropping it closes them and all connections.
-pub(super) struct Listening {
+pub(super) struct OpenPorts {
     redis: gateway::redis::RedisGateway,
     log: amcast_node::gateway::log::LogGateway,
     http: gateway::http::HttpGateway,
     watch: Arc<Watch>,
 }
 
-impl Listening {
+impl OpenPorts {
     /// Opens the ports `at` before `front`. A node of this process answers `reads`, and streams of the
     /// log hear of appends as `hears` says.
     ///

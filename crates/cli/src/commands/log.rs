@@ -34,7 +34,7 @@ const VALUES_AT_ONCE: u32 = 10_000;
 ///
 /// Requests are repeated, over all nodes, until they are answered; each takes effect once.
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct LogArgs {
     /// The cluster's directory [of the only cluster that runs]
     #[arg(long, global = true)]
     data: Option<PathBuf>,
@@ -48,11 +48,11 @@ pub(super) struct Args {
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
-    action: Action,
+    action: LogAction,
 }
 
 #[derive(clap::Subcommand)]
-enum Action {
+enum LogAction {
     /// Append a value to a log and print its position
     Append {
         /// The log; the first append makes it
@@ -130,20 +130,20 @@ fn about(log: &str) -> impl Fn(LogError) -> Failure {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &LogArgs) -> Result<(), Failure> {
     let mut client = args.client()?;
-    let mut out = Out { json: args.json, to: io::stdout().lock() };
+    let mut out = LogPrinter { json: args.json, to: io::stdout().lock() };
     match &args.action {
-        Action::Append { log, lines: true, .. } => lines::append(&mut client, log, &mut out),
-        Action::Append { log, value, .. } => {
+        LogAction::Append { log, lines: true, .. } => lines::append(&mut client, log, &mut out),
+        LogAction::Append { log, value, .. } => {
             let given = value.as_ref().map(|value| Ok(value.clone().into_bytes()));
             let value = given.unwrap_or_else(|| input("''"))?;
             let position = client.append(log, value).map_err(failure)?;
             out.say(json!({"log": log, "position": position}), format_args!("{position}"))
         }
-        Action::MultiAppend { additions } => multi_append(&mut client, additions, &mut out),
-        Action::Read { log, from, limit } => read(&mut client, log, *from, *limit, &mut out),
-        Action::Trim { log, before } => {
+        LogAction::MultiAppend { additions } => multi_append(&mut client, additions, &mut out),
+        LogAction::Read { log, from, limit } => read(&mut client, log, *from, *limit, &mut out),
+        LogAction::Trim { log, before } => {
             let extent = client.trim(log, *before).map_err(about(log))?;
             if extent.next < *before {
                 eprintln!(
@@ -154,16 +154,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             }
             out.say(told(log, Some(&extent)), format_args!("{}", shown(&extent)))
         }
-        Action::Delete { log } => {
+        LogAction::Delete { log } => {
             let extent = client.delete(log).map_err(about(log))?;
             out.say(told(log, Some(&extent)), format_args!("{}", shown(&extent)))
         }
-        Action::Tail { log, from, count } => tail(&mut client, log, *from, *count, &mut out),
-        Action::Info { logs } => info(&mut client, logs, &mut out),
+        LogAction::Tail { log, from, count } => tail(&mut client, log, *from, *count, &mut out),
+        LogAction::Info { logs } => info(&mut client, logs, &mut out),
     }
 }
 
-impl Args {
+impl LogArgs {
     fn client(&self) -> Result<Client, Failure> {
         let given = self.password_file.as_deref().map(secret).transpose()?;
         if !self.at.is_empty() {
@@ -215,12 +215,12 @@ fn reach(home: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>, Failure> 
 }
 
 /// Where results go.
-struct Out<'a> {
+struct LogPrinter<'a> {
     json: bool,
     to: io::StdoutLock<'a>,
 }
 
-impl Out<'_> {
+impl LogPrinter<'_> {
     fn say(&mut self, document: Value, text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
         let said = match self.json {
             true => writeln!(self.to, "{document}"),
@@ -322,7 +322,7 @@ fn input(instead: &str) -> Result<Vec<u8>, Failure> {
 fn multi_append(
     client: &mut Client,
     additions: &[String],
-    out: &mut Out<'_>,
+    out: &mut LogPrinter<'_>,
 ) -> Result<(), Failure> {
     let mut shared = None;
     let mut all = Vec::new();
@@ -352,7 +352,7 @@ fn read(
     log: &str,
     from: Option<u64>,
     limit: Option<u64>,
-    out: &mut Out<'_>,
+    out: &mut LogPrinter<'_>,
 ) -> Result<(), Failure> {
     let from = match from {
         Some(from) => from,
@@ -400,7 +400,7 @@ fn tail(
     log: &str,
     from: Option<u64>,
     count: Option<u64>,
-    out: &mut Out<'_>,
+    out: &mut LogPrinter<'_>,
 ) -> Result<(), Failure> {
     let from = match from {
         Some(from) => from,
@@ -426,7 +426,7 @@ fn tail(
     written
 }
 
-fn info(client: &mut Client, logs: &[String], out: &mut Out<'_>) -> Result<(), Failure> {
+fn info(client: &mut Client, logs: &[String], out: &mut LogPrinter<'_>) -> Result<(), Failure> {
     let mut all: Vec<(String, Option<Extent>)> = Vec::new();
     if logs.is_empty() {
         loop {

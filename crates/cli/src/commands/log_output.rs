@@ -109,7 +109,7 @@ pub(super) fn unwritten(e: &io::Error) -> Failure {
 
 /// Log lines on standard error, for the supervisor.
 pub(super) fn of_supervisor() -> LogOutput {
-    let lines = fmt::layer().with_writer(|| To(standard_error().clone())).with_ansi(false);
+    let lines = fmt::layer().with_writer(|| LineWriter(standard_error().clone())).with_ansi(false);
     let lines = lines.log_internal_errors(false).with_filter(filter("warn"));
     tracing_subscriber::registry().with(lines).init();
     std::panic::set_hook(Box::new(|info| {
@@ -138,11 +138,15 @@ pub(super) fn of_node(name: &str, log: &Path, before: Option<String>) -> LogOutp
     let mut log_file = LogFile::open(log);
     let file = Lines::begin(move |line| log_file.write(line));
     let (to_terminal, to_file) = (name.to_string(), file.clone());
-    let terminal = move || Named { name: to_terminal.clone(), to: To(standard_error().clone()) };
+    let terminal = move || PrefixedLines {
+        name: to_terminal.clone(),
+        to: LineWriter(standard_error().clone()),
+    };
     let lines = fmt::layer().with_ansi(false).log_internal_errors(false);
     let on_terminal = lines.with_writer(terminal).with_filter(filter("warn"));
     let lines = fmt::layer().with_ansi(false).log_internal_errors(false);
-    let in_file = lines.with_writer(move || To(to_file.clone())).with_filter(filter("info"));
+    let in_file =
+        lines.with_writer(move || LineWriter(to_file.clone())).with_filter(filter("info"));
     tracing_subscriber::registry().with(on_terminal).with(in_file).init();
     let before = before.map(|before| (before, log.to_path_buf()));
     let (who, works_on) = (format!("amcast {name}"), true);
@@ -185,12 +189,12 @@ fn told(info: &PanicHookInfo<'_>) -> String {
 }
 
 /// Lines that begin with who says them.
-struct Named<W> {
+struct PrefixedLines<W> {
     name: String,
     to: W,
 }
 
-impl<W: Write> Write for Named<W> {
+impl<W: Write> Write for PrefixedLines<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut named = format!("{} ", self.name).into_bytes();
         named.extend_from_slice(line);
@@ -231,9 +235,9 @@ impl LogFile {
 }
 
 /// One writer of lines, who gives each of them as a whole.
-struct To(Lines);
+struct LineWriter(Lines);
 
-impl Write for To {
+impl Write for LineWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.put(bytes);
         Ok(bytes.len())
@@ -312,7 +316,7 @@ mod tests {
     #[test]
     fn lines_of_a_node_begin_with_its_name() {
         let _limit = amcast_test_policy::time_limit();
-        let mut named = Named { name: "n2".to_string(), to: Vec::new() };
+        let mut named = PrefixedLines { name: "n2".to_string(), to: Vec::new() };
         writeln!(named.to, "before").unwrap();
         named.write_all(b"WARN something\n").unwrap();
         assert_eq!(named.to, b"before\nn2 WARN something\n");

@@ -41,35 +41,35 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run a cluster on this machine, a process for each node
-    Up(up::Args),
+    Up(up::UpArgs),
     /// Run one node of a cluster in the foreground
-    Node(node::Args),
+    Node(node::NodeArgs),
     /// Show the groups, leaders and replicas of a running cluster
-    Status(status::Args),
+    Status(status::StatusArgs),
     /// List the protocols, with what they promise and assume
-    Protocols(protocols::Args),
+    Protocols(protocols::ProtocolsArgs),
     /// Choose a protocol by what it must guarantee
-    Choose(choose::Args),
+    Choose(choose::ChooseArgs),
     /// Run a protocol in the deterministic simulator and judge it
-    Sim(sim::Args),
+    Sim(sim::SimArgs),
     /// Measure a protocol over shared memory, TCP or UDP, or in the simulator; or a service
-    Bench(bench::Args),
+    Bench(bench::BenchArgs),
     /// Measure rings of processes on this machine, without a service on them
-    Rings(rings::Args),
+    Rings(rings::RingsArgs),
     /// Make tables and figures of the papers anew
-    Reproduce(reproduce::Args),
+    Reproduce(reproduce::ReproduceArgs),
     /// Judge a recorded history, or a directory of them
-    Check(check::Args),
+    Check(check::CheckArgs),
     /// Draw a recorded history, for the browser
-    View(view::Args),
+    View(view::ViewArgs),
     /// Send a command to a running cluster's key-value store
-    Kv(kv::Args),
+    Kv(kv::KvArgs),
     /// Append to, read, trim and follow the logs of a running cluster
-    Log(log::Args),
+    Log(log::LogArgs),
     /// Look at a process's log on disk, or cut it where it is damaged
-    LogFile(log_file::Args),
+    LogFile(log_file::LogFileArgs),
     /// Check a cluster file, or explain every parameter
-    Config(config::Args),
+    Config(config::ConfigArgs),
 }
 
 /// Reads the command line and does what it says.

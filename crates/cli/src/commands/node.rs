@@ -1,8 +1,8 @@
 //! `amcast node`: one node of a cluster.
 
-use super::listening::{Addresses, Listening, address, given, ports_before};
+use super::listening::{Addresses, OpenPorts, address, given, ports_before};
 use super::log_output::{self, LogOutput};
-use super::notify::Notify;
+use super::notify::ServiceNotifier;
 use super::registration::NodeRegistration;
 use super::{Failure, entry, warn_if_others_read};
 use amcast_core::{Config, Entry};
@@ -46,16 +46,16 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// or replaced. Under systemd it says when it is a full member (Type=notify).
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub(super) struct Args {
+pub(super) struct NodeArgs {
     #[command(subcommand)]
-    offline: Option<Offline>,
+    offline: Option<OfflineFiles>,
     #[command(flatten)]
     run: Option<RunArgs>,
 }
 
 /// What is done with the files of a node that does not run.
 #[derive(clap::Subcommand)]
-enum Offline {
+enum OfflineFiles {
     /// Have a node that does not run forget another one, or that it was refused itself
     ///
     /// A node remembers for good which life, start and disk of each other node it met last, and refuses
@@ -100,7 +100,7 @@ struct RunArgs {
     http_port: Option<u16>,
 }
 
-impl Args {
+impl NodeArgs {
     /// What tells people of its work.
     pub(super) fn journal(&self) -> LogOutput {
         match &self.run {
@@ -112,9 +112,9 @@ impl Args {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &NodeArgs) -> Result<(), Failure> {
     match (&args.offline, &args.run) {
-        (Some(Offline::Forget(args)), _) => forget(args),
+        (Some(OfflineFiles::Forget(args)), _) => forget(args),
         (None, Some(args)) => serve(args),
         (None, None) => Err(Failure::Misuse("--config and --name are needed".to_string())),
     }
@@ -240,21 +240,22 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let own = node.own();
     let place = file.nodes.get(&node_name(rank));
-    let begin = |at| Serving::begin(at, &options, (own, reads, Hears::Node(growth)), &file, &home);
+    let begin =
+        |at| NodeGateways::begin(at, &options, (own, reads, Hears::Node(growth)), &file, &home);
     let serving = args.addresses(&home, rank, place)?.map(begin).transpose()?;
     let watch = serving.as_ref().map(|serving| Arc::clone(&serving.watch));
     let serving = Arc::new(Mutex::new(serving));
     let stop = Arc::new(AtomicBool::new(false));
     let close = {
         let serving = Arc::clone(&serving);
-        move || taken(&serving).map(Serving::close)
+        move || taken(&serving).map(NodeGateways::close)
     };
     if args.until_input_ends {
         end_with_input(&stop, close.clone(), home.clone(), rank)?;
     }
     // Where its fronts were stays written: those of its next life are there again.
     let close = move || _ = close();
-    let reload = Reload {
+    let reload = ConfigReload {
         path: args.config.clone(),
         file: file.clone(),
         config: config.clone(),
@@ -266,7 +267,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
         registration,
         try_at: None,
     };
-    signals.attend(reload, close, Notify::of_system(home.socket(rank)), &stop)?;
+    signals.attend(reload, close, ServiceNotifier::of_system(home.socket(rank)), &stop)?;
     let ended = node.run(&stop);
     drop(taken(&serving));
     drop(node);
@@ -401,9 +402,9 @@ impl Signals {
     /// `stop`, or to read the file again.
     fn attend(
         self,
-        mut reload: Reload,
+        mut reload: ConfigReload,
         close: impl Fn() + Send + 'static,
-        mut notify: Notify,
+        mut notify: ServiceNotifier,
         stop: &Arc<AtomicBool>,
     ) -> Result<(), Failure> {
         let stop = Arc::clone(stop);
@@ -428,7 +429,7 @@ impl Signals {
 }
 
 /// What is needed to follow what the cluster's file and the others say of the nodes.
-struct Reload {
+struct ConfigReload {
     path: PathBuf,
     /// The cluster as it is known.
     file: ClusterFile,
@@ -445,7 +446,7 @@ struct Reload {
     try_at: Option<Instant>,
 }
 
-impl Reload {
+impl ConfigReload {
     fn read_again(&mut self) {
         match self.try_again() {
             Ok(()) => tracing::info!("{}: was read again", self.path.display()),
@@ -504,20 +505,20 @@ impl Reload {
 }
 
 /// The front of a node, until it is closed.
-type Held = Mutex<Option<Serving>>;
+type GatewaySlot = Mutex<Option<NodeGateways>>;
 
-fn taken(serving: &Held) -> Option<Serving> {
+fn taken(serving: &GatewaySlot) -> Option<NodeGateways> {
     serving.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// The front of a node.
-struct Serving {
-    listening: Listening,
+struct NodeGateways {
+    listening: OpenPorts,
     front: Arc<Front>,
     watch: Arc<Watch>,
 }
 
-impl Serving {
+impl NodeGateways {
     fn begin(
         at: Addresses,
         node: &NodeOptions<'_>,
@@ -538,7 +539,7 @@ impl Serving {
             record: node.record.clone(),
         });
         let front = Arc::new(front.map_err(Failure::failed)?);
-        let listening = Listening::begin(at, &front, &watch, file, (reads, hears))?;
+        let listening = OpenPorts::begin(at, &front, &watch, file, (reads, hears))?;
         home.announce_node(node.rank, &listening.fronts())?;
         Ok(Self { listening, front, watch })
     }

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
 /// Tells the system how the node with this control socket is.
-pub(super) struct Notify {
+pub(super) struct ServiceNotifier {
     to: Option<(UnixDatagram, SocketAddr)>,
     node: PathBuf,
     /// When it is asked next, until it was ready once.
     ask_at: Option<Instant>,
 }
 
-impl Notify {
+impl ServiceNotifier {
     /// Nobody is told if nobody wants to hear.
     pub(super) fn of_system(node: PathBuf) -> Self {
         let to = std::env::var_os("NOTIFY_SOCKET").and_then(|name| {
@@ -85,7 +85,7 @@ mod tests {
         let system = UnixDatagram::bind(&path).unwrap();
         let to =
             Some((UnixDatagram::unbound().unwrap(), address(path.as_os_str().as_bytes()).unwrap()));
-        let mut notify = Notify { to, node: PathBuf::new(), ask_at: Some(Instant::now()) };
+        let mut notify = ServiceNotifier { to, node: PathBuf::new(), ask_at: Some(Instant::now()) };
         // There is no node: nothing is said of it.
         notify.look();
         notify.stopping();

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 /// Lists the protocols, with what they promise, can do and assume.
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct ProtocolsArgs {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &ProtocolsArgs) -> Result<(), Failure> {
     if args.json {
         let all: Vec<Value> = CATALOG.iter().map(|e| describe(*e)).collect();
         println!("{}", json!({ "protocols": all }));

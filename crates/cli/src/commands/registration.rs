@@ -3,8 +3,8 @@
 
 use super::{Failure, entry, secret};
 use amcast_coordination::{
-    CoordinationRegistry, EntryLifetime, Etcd, FileRegistry, OnChange, Options, RegistrySnapshot,
-    Tls,
+    CoordinationRegistry, EntryLifetime, EtcdOptions, EtcdRegistry, FileRegistry, OnRegistryChange,
+    RegistrySnapshot, Tls,
 };
 use amcast_core::Gid;
 use amcast_kv::{SLOTS, SlotMap};
@@ -101,7 +101,7 @@ impl NodeRegistration {
     pub(super) fn begin(file: &ClusterFile, rank: usize) -> Result<Self, Failure> {
         let changed = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&changed);
-        let on_change: OnChange = Box::new(move |_| seen.store(true, Ordering::Release));
+        let on_change: OnRegistryChange = Box::new(move |_| seen.store(true, Ordering::Release));
         let registry: Box<dyn CoordinationRegistry> = match &file.etcd {
             None => {
                 let entry = |(name, place)| (format!("nodes/{name}"), told(place));
@@ -110,14 +110,14 @@ impl NodeRegistration {
             Some(etcd) => {
                 let password = etcd.password_file.as_deref().map(secret).transpose()?;
                 let own = etcd.cert.clone().zip(etcd.key.clone());
-                let options = Options {
+                let options = EtcdOptions {
                     endpoints: etcd.endpoints.clone(),
                     prefix: format!("{}/{}/", etcd.prefix, file.id.unwrap_or_default()),
                     user: etcd.user.clone().zip(password),
                     tls: etcd.ca.clone().map(|ca| Tls { ca, own }),
                     lease: Duration::from_secs(etcd.lease_s),
                 };
-                Box::new(Etcd::begin(options, on_change).map_err(Failure::Misuse)?)
+                Box::new(EtcdRegistry::begin(options, on_change).map_err(Failure::Misuse)?)
             }
         };
         Ok(Self {
@@ -431,7 +431,7 @@ mod tests {
 
     /// An etcd that does not answer at first.
     #[derive(Default)]
-    struct Slow {
+    struct SlowRegistry {
         entries: Mutex<BTreeMap<String, String>>,
         refuses: AtomicUsize,
         /// Whether it writes down what it does not answer.
@@ -439,9 +439,9 @@ mod tests {
     }
 
     /// What a registry holds of it.
-    struct Held(Arc<Slow>);
+    struct SharedRegistry(Arc<SlowRegistry>);
 
-    impl CoordinationRegistry for Held {
+    impl CoordinationRegistry for SharedRegistry {
         fn publish(&self, _: &str, _: Option<&str>, _: EntryLifetime) {}
 
         fn withdraw(&self, _: &str) {}
@@ -470,11 +470,11 @@ mod tests {
     }
 
     /// How often the disk of n1 at `dir` counts as replaced.
-    fn begin(etcd: &Arc<Slow>, dir: &Path) -> Result<u32, Failure> {
+    fn begin(etcd: &Arc<SlowRegistry>, dir: &Path) -> Result<u32, Failure> {
         let file = ClusterFile { data: Some(dir.to_path_buf()), ..ClusterFile::default() };
         let home = ClusterDir::of_host(&file, Path::new("x"));
         let registration = NodeRegistration {
-            registry: Box::new(Held(Arc::clone(etcd))),
+            registry: Box::new(SharedRegistry(Arc::clone(etcd))),
             changed: Arc::default(),
             rank: 1,
             shards: 3,
@@ -496,7 +496,7 @@ mod tests {
         };
         let (first, second, third) = (disk("first"), disk("second"), disk("third"));
         for secretly in [false, true] {
-            let etcd = Arc::new(Slow { secretly, ..Slow::default() });
+            let etcd = Arc::new(SlowRegistry { secretly, ..SlowRegistry::default() });
             let away = || etcd.refuses.store(3, Ordering::Relaxed);
             away();
             // Interrupted and begun again it is the same disk.

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// is one that does not. waiting is how many commands replicas have accepted and not delivered yet; items are
 /// the keys. JSON says more: the epoch of the leader, and decided; behind is `lag`.
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct StatusArgs {
     /// The cluster's directory [of the only cluster that runs]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -40,7 +40,7 @@ struct ClusterStatus {
     fronts: Option<Fronts>,
     ready: bool,
     groups: Vec<GroupStatus>,
-    nodes: Vec<Place>,
+    nodes: Vec<NodeRow>,
 }
 
 #[derive(Serialize)]
@@ -66,7 +66,7 @@ struct GroupStatus {
 }
 
 #[derive(Serialize)]
-struct Place {
+struct NodeRow {
     name: String,
     /// What it said; none if it does not answer.
     status: Option<NodeStatus>,
@@ -86,7 +86,7 @@ struct Place {
     has_ended: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
     let home = home(args.data.as_deref())?;
     let file = home.file()?;
     let (said, lost) = look(&home, &file)?;
@@ -113,7 +113,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         let refused = refused[rank].clone();
         let is_far = matches!(&here, PastProcesses::Nodes(ranks) if !ranks.contains(&rank));
         let has_ended = life.is_none() && home.is_lived(rank) == Some(false);
-        Place { name, status, fronts, life, last_words, refused, is_far, has_ended }
+        NodeRow { name, status, fronts, life, last_words, refused, is_far, has_ended }
     };
     let nodes = file.nodes().zip(said).enumerate().map(place).collect();
     let cluster = ClusterStatus {
@@ -175,7 +175,7 @@ fn refused(home: &ClusterDir, said: &[Option<NodeStatus>], rank: usize) -> Optio
 }
 
 /// That multicast of some node does not reach this one, as the first of them says.
-fn no_multicast(nodes: &[Place], rank: usize) -> Option<String> {
+fn no_multicast(nodes: &[NodeRow], rank: usize) -> Option<String> {
     let says = |node: &NodeStatus| {
         let why = node.peers.get(rank)?.no_multicast.as_ref()?;
         Some(format!("{} says: {why}", node.name))
@@ -258,8 +258,8 @@ fn print(cluster: &ClusterStatus) {
 }
 
 /// Why a node does not work, in sentences that say what to do, if that is known.
-fn why_not(node: &Place) -> Option<String> {
-    let Place { name, life, last_words, refused, .. } = node;
+fn why_not(node: &NodeRow) -> Option<String> {
+    let NodeRow { name, life, last_words, refused, .. } = node;
     // A supervisor says it in the node's line.
     let words = last_words.as_ref().filter(|_| life.is_none());
     let ended = words.map(|words| format!("{name} ended: {words}"));
@@ -268,7 +268,7 @@ fn why_not(node: &Place) -> Option<String> {
 }
 
 /// That fewer nodes answer than it takes to serve anybody.
-fn too_few(nodes: &[Place]) -> Option<String> {
+fn too_few(nodes: &[NodeRow]) -> Option<String> {
     let answer = nodes.iter().filter(|node| node.status.is_some()).count();
     let needed = nodes.len() / 2 + 1;
     let verb = if answer == 1 { "answers" } else { "answer" };
@@ -281,12 +281,12 @@ fn too_few(nodes: &[Place]) -> Option<String> {
     })
 }
 
-fn print_node(node: &Place) {
+fn print_node(node: &NodeRow) {
     println!("{}", line_of(node));
 }
 
-fn line_of(node: &Place) -> String {
-    let Place { name, status, fronts, life, last_words, is_far, has_ended, refused: _ } = node;
+fn line_of(node: &NodeRow) -> String {
+    let NodeRow { name, status, fronts, life, last_words, is_far, has_ended, refused: _ } = node;
     let os_pid = life.as_ref().and_then(|life| life.os_pid);
     let (process, state) = match status {
         None if life.is_some() && os_pid.is_none() => (None, "does not run"),
@@ -337,7 +337,7 @@ mod tests {
             starts: 2,
             ..NodeProcess::default()
         };
-        let mut node = Place {
+        let mut node = NodeRow {
             name: "n1".into(),
             status: None,
             fronts: None,

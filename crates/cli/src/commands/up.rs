@@ -3,7 +3,7 @@
 mod ready;
 
 use self::ready::Readiness;
-use super::listening::{Addresses, Listening, address, ports_before};
+use super::listening::{Addresses, OpenPorts, address, ports_before};
 use super::{Failure, entry, once_each, secret, setting, warn_if_others_read};
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Capability, ClusterShape, Config, Entry};
@@ -59,7 +59,7 @@ const PLACES_SPARE: usize = 4;
 /// When it stops it removes its own files and nothing else but the data that stay. A cluster whose `up`
 /// was killed (-9) stops as well; its directory is taken over by the next `up` with the same --data.
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct UpArgs {
     /// Shards of the key-value store [3; 1 if the protocol broadcasts within one group]
     #[arg(long)]
     shards: Option<usize>,
@@ -74,7 +74,7 @@ pub(super) struct Args {
     /// operating systems; or in their memory alone. Short for --protocol multi-ring, multi-ring-async,
     /// multi-ring-memory [disk]
     #[arg(long, value_enum, conflicts_with = "protocol")]
-    storage: Option<Storage>,
+    storage: Option<StorageChoice>,
     /// The tree over the shards: breadth, depth, base, or parents such as -1,0,0 [breadth]
     #[arg(long, allow_hyphen_values = true)]
     overlay: Option<String>,
@@ -156,13 +156,13 @@ pub(super) struct Args {
 
 /// Where what is acknowledged is.
 #[derive(clap::ValueEnum, Clone, Copy)]
-enum Storage {
+enum StorageChoice {
     Disk,
     Async,
     Memory,
 }
 
-impl Storage {
+impl StorageChoice {
     /// The protocol that keeps it there.
     fn protocol(self) -> &'static str {
         match self {
@@ -173,10 +173,10 @@ impl Storage {
     }
 }
 
-impl Args {
+impl UpArgs {
     /// The protocol that was asked for here.
     fn protocol(&self) -> Option<&str> {
-        self.protocol.as_deref().or(self.storage.map(Storage::protocol))
+        self.protocol.as_deref().or(self.storage.map(StorageChoice::protocol))
     }
 
     /// The directory of the cluster, if it is not left to us. A protocol that keeps something gets one
@@ -278,7 +278,7 @@ fn keep_as_it_was(file: &mut ClusterFile, kept: Option<&ClusterFile>) -> std::io
     Ok(())
 }
 
-pub(super) fn run(args: Args) -> Result<(), Failure> {
+pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
     once_each(&args.set)?;
     let data = args.data()?;
     let kept = data.as_deref().map(ClusterDir::kept).transpose()?.flatten();
@@ -329,7 +329,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let ground = own.home().ground(&file, (entry.about().medium, entry.about().params), &config)?;
     warn_if_nothing_is_kept(entry, data.as_deref());
     let goes_on = kept.is_some();
-    let plan = Plan { file: &file, config: &config, node_fronts, goes_on, stop: &stop };
+    let plan = UpPlan { file: &file, config: &config, node_fronts, goes_on, stop: &stop };
     let logs = if goes_on { 0 } else { logs_bytes(&file, entry.capabilities().durability) };
     let needed = room.map_or(0, |room| room.with_fronts(fronts)) + logs;
     let served = match own.home().check_room(needed) {
@@ -339,7 +339,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             Err(e.into())
         }
     };
-    let removed = own.remove(&ground, matches!(served, Ok(Ended { keep_logs: true }) | Err(_)));
+    let removed = own.remove(&ground, matches!(served, Ok(CleanStop { keep_logs: true }) | Err(_)));
     served?;
     Ok(removed?)
 }
@@ -440,7 +440,7 @@ fn addresses(ports: Ports, before: [u16; 3]) -> Result<Addresses, Failure> {
 }
 
 /// What is to be run.
-struct Plan<'a> {
+struct UpPlan<'a> {
     file: &'a ClusterFile,
     config: &'a Config,
     /// Whether every node serves clients.
@@ -451,19 +451,19 @@ struct Plan<'a> {
 }
 
 /// A cluster that was stopped in good order.
-struct Ended {
+struct CleanStop {
     /// Whether a node ended in a way that its log tells more about.
     keep_logs: bool,
 }
 
-impl Plan<'_> {
+impl UpPlan<'_> {
     /// Starts nodes and fronts, says so, waits for `stop`, and stops them again.
     fn serve(
         &self,
         own: &mut SupervisedDir,
         ground: &Transport,
         ports: Addresses,
-    ) -> Result<Ended, Failure> {
+    ) -> Result<CleanStop, Failure> {
         let Self { file, config, stop, .. } = *self;
         let cluster = *config.cluster();
         let home = own.home().clone();
@@ -488,7 +488,7 @@ impl Plan<'_> {
         let fronts =
             move || (0..replicas).filter_map(|rank| announced.fronts_of(rank).ok()?.log).collect();
         let hears = Hears::Others(Arc::new(fronts));
-        let listening = Listening::begin(ports, &front, &watch, file, (None, hears))?;
+        let listening = OpenPorts::begin(ports, &front, &watch, file, (None, hears))?;
         let readiness = Readiness {
             home: &home,
             watch: &watch,
@@ -521,7 +521,7 @@ impl Plan<'_> {
         let keep_logs = nodes.lives().iter().any(NodeProcess::is_telling);
         drop(nodes);
         finish(&chronicle, file, settled);
-        Ok(Ended { keep_logs })
+        Ok(CleanStop { keep_logs })
     }
 
     fn node_command(&self, home: &ClusterDir) -> Result<NodeCommand, Failure> {

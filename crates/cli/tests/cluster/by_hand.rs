@@ -20,9 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A port that nobody is given while this is there, and that a node told of it may listen on, again and
 /// again: a socket that does not listen is not in its way.
-struct Port(OwnedFd);
+struct ReservedPort(OwnedFd);
 
-impl Port {
+impl ReservedPort {
     fn hold() -> Self {
         let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         net::sockopt::set_socket_reuseaddr(&socket, true).unwrap();
@@ -36,9 +36,9 @@ impl Port {
 }
 
 /// Three nodes as on three hosts, each with a directory of its own.
-pub(crate) struct Hosts {
+pub(crate) struct ThreeHosts {
     pub(crate) base: PathBuf,
-    _ports: Vec<Port>,
+    _ports: Vec<ReservedPort>,
     redis: Vec<SocketAddr>,
     /// Where the log is served.
     #[allow(dead_code, reason = "the tests of the log use it")]
@@ -46,7 +46,7 @@ pub(crate) struct Hosts {
     pub(crate) running: [Option<Child>; NODES],
 }
 
-impl Hosts {
+impl ThreeHosts {
     pub(crate) fn new() -> Self {
         Self::with(3, |_, _, _| {})
     }
@@ -55,8 +55,8 @@ impl Hosts {
     pub(crate) fn with(shards: usize, more: impl Fn(&Path, usize, &mut ClusterFile)) -> Self {
         let base = unique("replaced");
         fs::create_dir_all(&base).unwrap();
-        let ports: Vec<Port> = (0..4 * NODES).map(|_| Port::hold()).collect();
-        let at: Vec<SocketAddr> = ports.iter().map(Port::address).collect();
+        let ports: Vec<ReservedPort> = (0..4 * NODES).map(|_| ReservedPort::hold()).collect();
+        let at: Vec<SocketAddr> = ports.iter().map(ReservedPort::address).collect();
         amcast::node::secret::make(&base.join("secret")).unwrap();
         let mut file = ClusterFile { shards, id: Some(4711), ..ClusterFile::default() };
         file.secret = Some(base.join("secret"));
@@ -141,7 +141,7 @@ impl Hosts {
     }
 }
 
-impl Drop for Hosts {
+impl Drop for ThreeHosts {
     fn drop(&mut self) {
         self.kill(0..NODES);
         fs::remove_dir_all(&self.base).unwrap();

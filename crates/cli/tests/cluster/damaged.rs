@@ -1,7 +1,7 @@
 //! What is on a disk and is not as it was written.
 
 use crate::durable::all_there;
-use crate::harness::{Up, exists, run};
+use crate::harness::{UpCluster, exists, run};
 use crate::write_while;
 use std::fs;
 use std::path::Path;
@@ -20,14 +20,14 @@ fn damage(log: &Path) {
 #[test]
 fn a_cluster_goes_on_without_the_node_whose_log_is_damaged_and_says_what_to_do() {
     let _limit = amcast_test_policy::time_limit();
-    let mut up = Up::start(&["--protocol", "multi-ring"]);
+    let mut up = UpCluster::start(&["--protocol", "multi-ring"]);
     let data = up.data.clone();
     let acked = write_while(&up, || thread::sleep(Duration::from_millis(400)));
     assert_eq!(up.stop(), Some(0));
     let own = data.join("n1.data");
     damage(&own.join("g1"));
     // It says that it serves: a majority does.
-    let mut up = Up::start_in_bare(data.clone(), &[]);
+    let mut up = UpCluster::start_in_bare(data.clone(), &[]);
     all_there(&up, &acked);
     let status = || {
         let output = run(&["status", "--data", &data.display().to_string()]);
@@ -53,7 +53,7 @@ fn a_cluster_goes_on_without_the_node_whose_log_is_damaged_and_says_what_to_do()
 #[test]
 fn a_cluster_whose_majority_is_damaged_ends_and_names_the_nodes() {
     let _limit = amcast_test_policy::time_limit();
-    let mut up = Up::start(&["--protocol", "multi-ring", "--shards", "1"]);
+    let mut up = UpCluster::start(&["--protocol", "multi-ring", "--shards", "1"]);
     let data = up.data.clone();
     write_while(&up, || thread::sleep(Duration::from_millis(200)));
     assert_eq!(up.stop(), Some(0));

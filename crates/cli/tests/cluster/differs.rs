@@ -1,6 +1,6 @@
 //! A replica whose state is not the one of the others.
 
-use crate::harness::{Up, bytes, call, exists, run};
+use crate::harness::{UpCluster, bytes, call, exists, run};
 use amcast::client::{Answer, Connection};
 use amcast_storage::{CheckpointDir, SaveProgress};
 use std::fs;
@@ -72,7 +72,7 @@ fn set(c: &mut Connection, key: &str, value: &str) {
 #[test]
 fn a_node_whose_state_rotted_as_no_sum_tells_stops_until_it_takes_that_of_the_others() {
     let _limit = amcast_test_policy::time_limit();
-    let mut up = Up::start(&["--protocol", "multi-ring", "--shards", "2"]);
+    let mut up = UpCluster::start(&["--protocol", "multi-ring", "--shards", "2"]);
     let data = up.data.clone();
     let mut c = up.connect();
     set(&mut c, "victim", "the-right-value");
@@ -81,7 +81,7 @@ fn a_node_whose_state_rotted_as_no_sum_tells_stops_until_it_takes_that_of_the_ot
     assert_eq!(up.stop(), Some(0));
     let own = data.join("n1.data");
     rewrite(&own.join("state"), b"the-right-value", b"the-wrong-value");
-    let mut up = Up::start_in_bare(data.clone(), &[]);
+    let mut up = UpCluster::start_in_bare(data.clone(), &[]);
     let mut c = up.connect();
     let status = || {
         let output = run(&["status", "--data", &data.display().to_string()]);

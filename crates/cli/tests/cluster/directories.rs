@@ -1,7 +1,8 @@
 //! What becomes of a cluster's directory, and how a running cluster is found.
 
 use crate::harness::{
-    AMCAST, Up, bytes, call, ends_with_us, errors, exists, run, signal, unique, wait_until_gone,
+    AMCAST, UpCluster, bytes, call, ends_with_us, errors, exists, run, signal, unique,
+    wait_until_gone,
 };
 use rustix::process::Signal;
 use std::fs;
@@ -12,14 +13,14 @@ use std::time::{Duration, Instant};
 #[test]
 fn nodes_end_when_their_supervisor_is_killed_and_its_directory_is_taken_over() {
     let _limit = amcast_test_policy::time_limit();
-    let up = Up::start(&[]);
+    let up = UpCluster::start(&[]);
     let data = up.data.clone();
     let os_pids: Vec<u32> = up.nodes().into_iter().flatten().map(|n| n.os_pid).collect();
     assert_eq!(os_pids.len(), 3);
     call(&mut up.connect(), &["SET", "old", "data"]);
     signal(up.os_pid(), Signal::KILL);
     // At once: the nodes may still be ending.
-    let mut next = Up::start_in(data.clone(), &[]);
+    let mut next = UpCluster::start_in(data.clone(), &[]);
     wait_until_gone(&os_pids);
     drop(up);
     assert_eq!(call(&mut next.connect(), &["DBSIZE"]), amcast::client::Answer::Number(0));
@@ -34,7 +35,7 @@ fn a_directory_of_the_user_keeps_what_is_not_the_cluster_s() {
     let _limit = amcast_test_policy::time_limit();
     let data = unique("own");
     fs::create_dir(&data).unwrap();
-    let mut up = Up::start_in(data.clone(), &[]);
+    let mut up = UpCluster::start_in(data.clone(), &[]);
     fs::write(data.join("notes.txt"), "keep").unwrap();
     let refused = run(&["up", "--data", &data.display().to_string(), "--redis-port", "0"]);
     assert_eq!(refused.status.code(), Some(1));
@@ -69,7 +70,7 @@ fn a_wrong_directory_is_refused_for_what_it_is() {
 #[test]
 fn a_cluster_whose_supervisor_was_killed_is_said_not_to_run() {
     let _limit = amcast_test_policy::time_limit();
-    let up = Up::start(&[]);
+    let up = UpCluster::start(&[]);
     let os_pids: Vec<u32> = up.nodes().into_iter().flatten().map(|n| n.os_pid).collect();
     signal(up.os_pid(), Signal::KILL);
     wait_until_gone(&os_pids);
@@ -85,7 +86,7 @@ fn a_cluster_whose_supervisor_was_killed_is_said_not_to_run() {
 #[test]
 fn without_a_directory_none_of_several_clusters_that_run_is_taken_and_all_are_named() {
     let _limit = amcast_test_policy::time_limit();
-    let (one, two) = (Up::start(&["--shards", "1"]), Up::start(&["--shards", "1"]));
+    let (one, two) = (UpCluster::start(&["--shards", "1"]), UpCluster::start(&["--shards", "1"]));
     let output = run(&["kv", "dbsize"]);
     let said = errors(&output);
     assert_eq!(output.status.code(), Some(2), "{said}");

@@ -1,10 +1,10 @@
 //! Clusters that keep on disk what they acknowledged: whoever is killed, all of it is there again.
 
 use crate::harness::{
-    AMCAST, Stops, Up, bytes, call, ends_with_us, errors, exists, run, runs, signal, unique,
-    wait_for_more_than, wait_until_gone,
+    AMCAST, StopOnDrop, UpCluster, bytes, call, ends_with_us, errors, exists, run, runs, signal,
+    unique, wait_for_more_than, wait_until_gone,
 };
-use crate::room::{Memory, NO_MOUNT};
+use crate::room::{MemoryFilesystem, NO_MOUNT};
 use crate::write_while;
 use amcast::client::{Answer, Connection};
 use amcast::node::config::ClusterFile;
@@ -24,7 +24,7 @@ const DURABLE: [&str; 2] = ["--protocol", "multi-ring"];
 const NODES: [usize; 3] = [0, 1, 2];
 
 /// Checks that everything that was acknowledged is there.
-pub(crate) fn all_there(up: &Up, acked: &BTreeMap<String, String>) {
+pub(crate) fn all_there(up: &UpCluster, acked: &BTreeMap<String, String>) {
     let mut c = up.connect();
     let wrong: Vec<_> =
         acked.iter().filter(|(k, v)| call(&mut c, &["GET", k]) != bytes(v)).collect();
@@ -32,7 +32,7 @@ pub(crate) fn all_there(up: &Up, acked: &BTreeMap<String, String>) {
 }
 
 /// Kills all nodes at once, several times, while clients write; what was acknowledged.
-fn kill_all_under_load(up: &Up, times: usize) -> BTreeMap<String, String> {
+fn kill_all_under_load(up: &UpCluster, times: usize) -> BTreeMap<String, String> {
     let acked = write_while(up, || {
         for _ in 0..times {
             thread::sleep(Duration::from_millis(500));
@@ -50,7 +50,7 @@ fn kill_all_under_load(up: &Up, times: usize) -> BTreeMap<String, String> {
 /// Kills the supervisor and all nodes at once, while clients write keys that begin with `name`, when
 /// `wait` is over; what was acknowledged.
 pub(crate) fn kill_everything_under_load(
-    up: Up,
+    up: UpCluster,
     name: &str,
     wait: impl FnOnce(),
 ) -> BTreeMap<String, String> {
@@ -76,7 +76,7 @@ pub(crate) fn kill_everything_under_load(
                 move || write(client)
             })
         });
-        let _stops = Stops(&stop);
+        let _stops = StopOnDrop(&stop);
         wait();
         wait_for_more_than(20, &count);
         let os_pids: Vec<u32> = up.nodes().into_iter().flatten().map(|n| n.os_pid).collect();
@@ -94,7 +94,7 @@ pub(crate) fn kill_everything_under_load(
 fn all_nodes_killed_at_once_lose_nothing_that_was_acknowledged() {
     let _limit = amcast_test_policy::time_limit();
     for protocol in ["multi-ring", "multi-ring-async"] {
-        let mut up = Up::start(&["--protocol", protocol]);
+        let mut up = UpCluster::start(&["--protocol", protocol]);
         let acked = kill_all_under_load(&up, 2);
         all_there(&up, &acked);
         assert_eq!(up.stop(), Some(0));
@@ -105,7 +105,7 @@ fn all_nodes_killed_at_once_lose_nothing_that_was_acknowledged() {
 #[test]
 fn a_command_that_was_under_way_when_all_nodes_were_killed_runs_once() {
     let _limit = amcast_test_policy::time_limit();
-    let up = Up::start(&DURABLE);
+    let up = UpCluster::start(&DURABLE);
     let (stop, rounds) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 3]);
     let count = |client: usize| {
         let (mut c, key) = (up.connect(), format!("count{client}"));
@@ -124,7 +124,7 @@ fn a_command_that_was_under_way_when_all_nodes_were_killed_runs_once() {
             let count = &count;
             scope.spawn(move || count(client))
         });
-        let _stops = Stops(&stop);
+        let _stops = StopOnDrop(&stop);
         for _ in 0..2 {
             thread::sleep(Duration::from_millis(400));
             for (node, before) in up.kill_all(&NODES) {
@@ -148,7 +148,7 @@ fn a_command_that_was_under_way_when_all_nodes_were_killed_runs_once() {
 #[test]
 fn a_cluster_that_was_stopped_or_killed_goes_on_where_it_was() {
     let _limit = amcast_test_policy::time_limit();
-    let mut up = Up::start(&DURABLE);
+    let mut up = UpCluster::start(&DURABLE);
     let data = up.data.clone();
     let dir = data.display().to_string();
     let mut acked = kill_all_under_load(&up, 1);
@@ -157,11 +157,11 @@ fn a_cluster_that_was_stopped_or_killed_goes_on_where_it_was() {
     let status = run(&["status", "--data", &dir]);
     assert!(errors(&status).contains("goes on with its data"), "{}", errors(&status));
     // It knows what it is.
-    let up = Up::start_in_bare(data.clone(), &[]);
+    let up = UpCluster::start_in_bare(data.clone(), &[]);
     all_there(&up, &acked);
     let wait = || thread::sleep(Duration::from_millis(400));
     acked.extend(kill_everything_under_load(up, "end", wait));
-    let mut up = Up::start_in_bare(data.clone(), &[]);
+    let mut up = UpCluster::start_in_bare(data.clone(), &[]);
     all_there(&up, &acked);
     let counted = call(&mut up.connect(), &["INCR", "fresh"]);
     assert_eq!(counted, Answer::Number(1), "a new front's command is not taken for an old one");
@@ -182,7 +182,7 @@ fn a_cluster_that_was_stopped_or_killed_goes_on_where_it_was() {
 #[test]
 fn a_long_log_is_trimmed_behind_the_state_and_both_are_read_again() {
     let _limit = amcast_test_policy::time_limit();
-    let mut up = Up::start(&DURABLE);
+    let mut up = UpCluster::start(&DURABLE);
     let data = up.data.clone();
     let value = "x".repeat(400_000);
     let mut c: Connection = up.connect();
@@ -199,7 +199,7 @@ fn a_long_log_is_trimmed_behind_the_state_and_both_are_read_again() {
     }
     // Again and again: nodes begin with states and logs of different ages, and go on saving.
     for round in 0..4 {
-        let mut up = Up::start_in_bare(data.clone(), &[]);
+        let mut up = UpCluster::start_in_bare(data.clone(), &[]);
         let mut c = up.connect();
         assert_eq!(call(&mut c, &["GET", "last"]), bytes("word"));
         assert_eq!(call(&mut c, &["STRLEN", "big39"]), Answer::Number(400_000));
@@ -220,17 +220,17 @@ fn a_long_log_is_trimmed_behind_the_state_and_both_are_read_again() {
 #[test]
 fn a_full_disk_ends_one_node_and_no_other_until_there_is_room() {
     let _limit = amcast_test_policy::time_limit();
-    let mut up = Up::start(&DURABLE);
+    let mut up = UpCluster::start(&DURABLE);
     let (data, own) = (up.data.clone(), up.data.join("n2.data"));
     assert_eq!(up.stop(), Some(0));
     fs::rename(&own, data.join("before")).unwrap();
-    let Some(disk) = Memory::at(own.clone(), 160 << 20) else {
+    let Some(disk) = MemoryFilesystem::at(own.clone(), 160 << 20) else {
         fs::remove_dir_all(&data).unwrap();
         return skip("a_full_disk_ends_one_node_and_no_other_until_there_is_room", NO_MOUNT);
     };
     let copied = Command::new("cp").arg("-a").arg(data.join("before/.")).arg(&own).status();
     assert!(copied.is_ok_and(|status| status.success()));
-    let mut up = Up::start_in_bare(data.clone(), &[]);
+    let mut up = UpCluster::start_in_bare(data.clone(), &[]);
     let ballast = own.join("ballast");
     let fill = Command::new("dd").args(["if=/dev/zero", "bs=1M"]).arg(of(&ballast)).output();
     assert!(fill.is_ok_and(|output| !output.status.success()), "it ends when the disk is full");
@@ -266,12 +266,12 @@ fn of(path: &Path) -> OsString {
 #[test]
 fn a_node_whose_disk_was_replaced_gets_everything_back_from_the_others() {
     let _limit = amcast_test_policy::time_limit();
-    let mut up = Up::start(&DURABLE);
+    let mut up = UpCluster::start(&DURABLE);
     let data = up.data.clone();
     let acked = write_while(&up, || thread::sleep(Duration::from_millis(400)));
     assert_eq!(up.stop(), Some(0));
     fs::remove_dir_all(data.join("n1.data")).unwrap();
-    let mut up = Up::start_in_bare(data.clone(), &[]);
+    let mut up = UpCluster::start_in_bare(data.clone(), &[]);
     let log = fs::read_to_string(data.join("n1.log")).unwrap();
     assert!(log.contains("its log is gone"), "{log}");
     all_there(&up, &acked);
@@ -323,16 +323,17 @@ fn a_cluster_that_is_told_nothing_keeps_its_data_beside_where_it_was_started() {
 fn a_cluster_that_goes_on_with_its_data_listens_where_it_did() {
     let _limit = amcast_test_policy::time_limit();
     let data = unique("ports");
-    let ports = |up: &Up| {
+    let ports = |up: &UpCluster| {
         let own = [up.redis.clone(), up.log.clone(), up.http.clone()];
         own.into_iter().chain(up.node_fronts()).collect::<Vec<String>>()
     };
-    let mut up = Up::start_in_bare(data.clone(), &["--protocol", "multi-ring", "--shards", "1"]);
+    let mut up =
+        UpCluster::start_in_bare(data.clone(), &["--protocol", "multi-ring", "--shards", "1"]);
     let before = ports(&up);
     assert_eq!(up.stop(), Some(0));
     // Somebody else may have taken a few of them meanwhile; it goes on elsewhere then.
     let taken = std::net::TcpListener::bind(&before[0]).unwrap();
-    let mut up = Up::start_in_bare(data.clone(), &[]);
+    let mut up = UpCluster::start_in_bare(data.clone(), &[]);
     let after = ports(&up);
     assert_ne!(before[0], after[0]);
     let same = before.iter().zip(&after).filter(|(a, b)| a == b).count();
@@ -348,7 +349,7 @@ fn a_cluster_that_goes_on_with_its_data_listens_where_it_did() {
     assert!(run(&["log", "append", "orders", "one", "--data", &dir]).status.success());
     assert_eq!(up.stop(), Some(0));
     let held: Vec<_> = after.iter().map(std::net::TcpListener::bind).collect();
-    let up = Up::start_in_bare(data.clone(), &[]);
+    let up = UpCluster::start_in_bare(data.clone(), &[]);
     assert!(held[1].is_err() || up.log != after[1], "that is taken");
     assert!(run(&["log", "append", "orders", "two", "--data", &dir]).status.success());
     let mut said = String::new();

@@ -2,7 +2,7 @@
 //! between shards.
 
 use crate::durable::{all_there, kill_everything_under_load};
-use crate::harness::{Up, call, unique};
+use crate::harness::{UpCluster, call, unique};
 use amcast::client::{Answer, Connection};
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ const MOVES: [&[&str]; 4] = [
     &["AMCAST.MERGE", "0", "2"],
 ];
 
-fn fill(up: &Up) -> BTreeMap<String, String> {
+fn fill(up: &UpCluster) -> BTreeMap<String, String> {
     let keys: Vec<String> = (0..KEYS).map(|n| format!("before{n}")).collect();
     let mut c = up.connect();
     for some in keys.chunks(500) {
@@ -57,7 +57,7 @@ fn everything_killed_while_keys_move_loses_nothing_that_was_acknowledged() {
     let _limit = amcast_test_policy::time_limit();
     let data = unique("up");
     let options = ["--shards", "3", "--partitions", "2"];
-    let mut up = Up::start_in_bare(data.clone(), &options);
+    let mut up = UpCluster::start_in_bare(data.clone(), &options);
     let mut acked = fill(&up);
     let mut in_the_middle = 0;
     for (round, words) in MOVES.into_iter().enumerate() {
@@ -71,7 +71,7 @@ fn everything_killed_while_keys_move_loses_nothing_that_was_acknowledged() {
             // Each time at another moment of the move.
             std::thread::sleep(Duration::from_millis(10 + 40 * round as u64));
         }));
-        up = Up::start_in_bare(data.clone(), &options);
+        up = UpCluster::start_in_bare(data.clone(), &options);
         in_the_middle += usize::from(map(&mut up.connect()).1);
         all_there(&up, &acked);
     }

@@ -1,6 +1,6 @@
 //! Hosts whose files are not the same in something that decides what replicas do.
 
-use crate::by_hand::{Hosts, NODES};
+use crate::by_hand::{NODES, ThreeHosts};
 use crate::harness::{errors, run};
 use amcast::node::config::{ClusterFile, Setting};
 use std::fs;
@@ -18,8 +18,8 @@ fn rewrite(path: &Path, change: impl Fn(&mut ClusterFile)) {
 }
 
 /// Three hosts, of which one has another file, and what that differs in.
-fn one_differs(change: impl Fn(&mut ClusterFile), name: &str) -> Hosts {
-    let mut hosts = Hosts::with(3, |_, node, file| {
+fn one_differs(change: impl Fn(&mut ClusterFile), name: &str) -> ThreeHosts {
+    let mut hosts = ThreeHosts::with(3, |_, node, file| {
         usual(file);
         if node == 1 {
             change(file);

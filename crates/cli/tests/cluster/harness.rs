@@ -103,7 +103,7 @@ fn small_rings(more: &[&str]) -> &'static [&'static str] {
 }
 
 /// A running cluster. Dropping it ends it.
-pub(crate) struct Up {
+pub(crate) struct UpCluster {
     child: Child,
     pub(crate) data: PathBuf,
     pub(crate) redis: String,
@@ -113,7 +113,7 @@ pub(crate) struct Up {
     _stdout: BufReader<ChildStdout>,
 }
 
-impl Up {
+impl UpCluster {
     /// Starts a cluster with small rings on free ports, and waits for its line.
     pub(crate) fn start(more: &[&str]) -> Self {
         Self::start_in(unique("up"), more)
@@ -266,7 +266,7 @@ impl Up {
     }
 }
 
-impl Drop for Up {
+impl Drop for UpCluster {
     fn drop(&mut self) {
         let failed = std::thread::panicking();
         if failed {
@@ -315,9 +315,9 @@ pub(crate) fn runs(os_pid: u32) -> bool {
 
 /// Says stop when it goes out of scope, also when that is because of a panic: threads that go on until they
 /// are told would else be waited for in vain.
-pub(crate) struct Stops<'a>(pub(crate) &'a AtomicBool);
+pub(crate) struct StopOnDrop<'a>(pub(crate) &'a AtomicBool);
 
-impl Drop for Stops<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -1,6 +1,6 @@
 //! Large answers, and clients that do not take theirs, at the port of `amcast up`.
 
-use crate::harness::{Up, bytes, call};
+use crate::harness::{UpCluster, bytes, call};
 use amcast::client::{Answer, Connection};
 use std::io::Write;
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ const LARGE: usize = 900_000;
 #[test]
 fn many_large_answers_are_given_and_clients_that_take_none_hold_up_nobody() {
     let _limit = amcast_test_policy::time_limit();
-    let up = Up::start(&["--protocol", "multi-ring-memory"]);
+    let up = UpCluster::start(&["--protocol", "multi-ring-memory"]);
     let mut c = up.connect();
     for key in ["k1", "k2", "k3"] {
         assert_eq!(call(&mut c, &["SET", key, &"x".repeat(LARGE)]), Answer::Word("OK".into()));

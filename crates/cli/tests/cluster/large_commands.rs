@@ -1,7 +1,7 @@
 //! Commands and transactions of many megabytes, which are ordered in parts, at the port of `amcast up`, while a
 //! node is killed.
 
-use crate::harness::{Stops, Up, bytes, call};
+use crate::harness::{StopOnDrop, UpCluster, bytes, call};
 use amcast::client::{Answer, Connection};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -85,7 +85,7 @@ fn set_all(at: &str, letter: u8) -> usize {
 #[test]
 fn commands_of_many_megabytes_survive_a_node_that_is_killed_and_hold_up_nobody() {
     let _limit = amcast_test_policy::time_limit_of(Duration::from_secs(400));
-    let up = Up::start(&["--protocol", "multi-ring", "--command-max-mb", "64"]);
+    let up = UpCluster::start(&["--protocol", "multi-ring", "--command-max-mb", "64"]);
     let (done, at) = (AtomicBool::new(false), &up.redis);
     let values = [b'a', b'b'].map(|letter| vec![letter; LARGE]);
     let (served, worst) = thread::scope(|scope| {
@@ -102,7 +102,7 @@ fn commands_of_many_megabytes_survive_a_node_that_is_killed_and_hold_up_nobody()
             (served, worst)
         });
         // Also if something panics: the light client must end.
-        let _stops = Stops(&done);
+        let _stops = StopOnDrop(&done);
         let begun = Instant::now();
         let sent = set_large(at, "large", &values[0]);
         println!("60 MB were set in {:?}, sent {sent} times", begun.elapsed());
@@ -138,7 +138,7 @@ fn commands_of_many_megabytes_survive_a_node_that_is_killed_and_hold_up_nobody()
 #[test]
 fn small_rings_take_large_commands_too() {
     let _limit = amcast_test_policy::time_limit();
-    let up = Up::start(&["--command-max-mb", "8"]);
+    let up = UpCluster::start(&["--command-max-mb", "8"]);
     let (mut c, long) = (up.connect(), "x".repeat(5_000_000));
     assert_eq!(call(&mut c, &["MSET", "a", &long, "b", "1"]), Answer::Word("OK".into()));
     assert_eq!(call(&mut c, &["APPEND", "a", "end"]), Answer::Number(5_000_003));

@@ -23,7 +23,7 @@ mod wire;
 
 use amcast::client::Answer;
 use harness::{
-    Record, Stops, Up, bytes, call, errors, exists, run, unique, wait_for_more_than,
+    Record, StopOnDrop, UpCluster, bytes, call, errors, exists, run, unique, wait_for_more_than,
     wait_until_gone,
 };
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 #[test]
 fn a_cluster_serves_redis_commands_over_all_shards_and_stops_without_a_trace() {
     let _limit = amcast_test_policy::time_limit();
-    let mut up = Up::start(&[]);
+    let mut up = UpCluster::start(&[]);
     let mut c = up.connect();
     assert_eq!(call(&mut c, &["SET", "greeting", "hello"]), Answer::Word("OK".into()));
     assert_eq!(call(&mut c, &["GET", "greeting"]), bytes("hello"));
@@ -58,7 +58,7 @@ fn a_cluster_serves_redis_commands_over_all_shards_and_stops_without_a_trace() {
 }
 
 /// Several clients write until told to stop, each its own keys; what was acknowledged: more than a hundred.
-pub(crate) fn write_while(up: &Up, act: impl FnOnce()) -> BTreeMap<String, String> {
+pub(crate) fn write_while(up: &UpCluster, act: impl FnOnce()) -> BTreeMap<String, String> {
     let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
     let acked = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
@@ -85,7 +85,7 @@ pub(crate) fn write_while(up: &Up, act: impl FnOnce()) -> BTreeMap<String, Strin
             });
         }
         // Also if `act` panics: the scope waits for the writers.
-        let _stops = Stops(&stop);
+        let _stops = StopOnDrop(&stop);
         act();
         wait_for_more_than(100, &count);
     });
@@ -93,7 +93,7 @@ pub(crate) fn write_while(up: &Up, act: impl FnOnce()) -> BTreeMap<String, Strin
 }
 
 /// Kills each node in turn under load: nothing that was acknowledged is lost, and all come back.
-pub(crate) fn survives_kills_in_turn(up: &Up) {
+pub(crate) fn survives_kills_in_turn(up: &UpCluster) {
     let acked = write_while(up, || {
         for node in 0..3 {
             std::thread::sleep(Duration::from_millis(300));
@@ -116,7 +116,7 @@ fn nodes_killed_in_turn_lose_nothing_that_was_acknowledged_and_come_back() {
     let _limit = amcast_test_policy::time_limit();
     let record = Record::new("record");
     let record_dir = record.display().to_string();
-    let mut up = Up::start(&["--record", &record_dir]);
+    let mut up = UpCluster::start(&["--record", &record_dir]);
     survives_kills_in_turn(&up);
     assert_eq!(up.stop(), Some(0));
     let checked = run(&["check", &record_dir]);
@@ -128,7 +128,7 @@ fn nodes_killed_in_turn_lose_nothing_that_was_acknowledged_and_come_back() {
 #[test]
 fn two_clusters_run_beside_each_other() {
     let _limit = amcast_test_policy::time_limit();
-    let (one, two) = (Up::start(&[]), Up::start(&["--shards", "1"]));
+    let (one, two) = (UpCluster::start(&[]), UpCluster::start(&["--shards", "1"]));
     call(&mut one.connect(), &["SET", "who", "one"]);
     assert_eq!(call(&mut two.connect(), &["GET", "who"]), Answer::Null);
     assert_eq!(call(&mut one.connect(), &["GET", "who"]), bytes("one"));
@@ -137,7 +137,7 @@ fn two_clusters_run_beside_each_other() {
 #[test]
 fn the_status_names_leaders_and_replicas() {
     let _limit = amcast_test_policy::time_limit();
-    let up = Up::start(&[]);
+    let up = UpCluster::start(&[]);
     let data = up.data.display().to_string();
     let output = run(&["status", "--json", "--data", &data]);
     let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -2,7 +2,8 @@
 //! histories that end, and output that nobody reads.
 
 use crate::harness::{
-    AMCAST, Record, Stops, Up, bytes, call, ends_with_us, errors, exists, run, signal, unique,
+    AMCAST, Record, StopOnDrop, UpCluster, bytes, call, ends_with_us, errors, exists, run, signal,
+    unique,
 };
 use crate::write_while;
 use amcast::client::{Answer, Connection};
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Where a node serves Redis clients, as the status says.
-fn front_of(up: &Up, node: usize) -> String {
+fn front_of(up: &UpCluster, node: usize) -> String {
     let status = up.status();
     let at = &status["nodes"][node]["fronts"]["redis"];
     at.as_str().unwrap_or_else(|| panic!("n{node} serves nobody: {status}")).to_string()
@@ -25,7 +26,7 @@ fn front_of(up: &Up, node: usize) -> String {
 #[test]
 fn every_node_serves_clients_and_does_so_again_when_it_was_killed() {
     let _limit = amcast_test_policy::time_limit();
-    let up = Up::start(&[]);
+    let up = UpCluster::start(&[]);
     let fronts: Vec<String> = (0..3).map(|n| front_of(&up, n)).collect();
     for (n, at) in fronts.iter().enumerate() {
         let mut c = Connection::open(at).unwrap();
@@ -53,7 +54,7 @@ fn every_node_serves_clients_and_does_so_again_when_it_was_killed() {
 #[test]
 fn what_expired_is_freed_in_every_node_though_nobody_asks_for_it() {
     let _limit = amcast_test_policy::time_limit();
-    let up = Up::start(&["--workers", "2"]);
+    let up = UpCluster::start(&["--workers", "2"]);
     let mut c = up.connect();
     for i in 0..300 {
         let key = format!("passes-{i}");
@@ -77,7 +78,7 @@ fn who_has_not_the_password_is_not_served() {
     let _limit = amcast_test_policy::time_limit();
     let secret = unique("secret");
     fs::write(&secret, "open sesame\n").unwrap();
-    let up = Up::start(&["--password-file", secret.to_str().unwrap()]);
+    let up = UpCluster::start(&["--password-file", secret.to_str().unwrap()]);
     fs::remove_file(&secret).unwrap();
     for at in [up.redis.clone(), front_of(&up, 0)] {
         let mut c = Connection::open(&at).unwrap();
@@ -130,7 +131,7 @@ fn a_password_that_others_may_read_is_warned_of() {
 #[test]
 fn a_shard_without_its_majority_is_told_everywhere() {
     let _limit = amcast_test_policy::time_limit();
-    let up = Up::start(&["--shards", "2"]);
+    let up = UpCluster::start(&["--shards", "2"]);
     assert!(up.page("/readyz").starts_with("HTTP/1.1 200"), "{}", up.page("/readyz"));
     up.kill_all(&[0, 2]);
     let begun = Instant::now();
@@ -155,7 +156,7 @@ fn a_history_has_an_end_also_when_the_cluster_is_stopped_under_load() {
     let _limit = amcast_test_policy::time_limit();
     let record = Record::new("ended");
     let dir = record.display().to_string();
-    let mut up = Up::start(&["--record", &dir]);
+    let mut up = UpCluster::start(&["--record", &dir]);
     let through_node = front_of(&up, 1);
     let stop = AtomicBool::new(false);
     let write = |at: &str| {
@@ -170,7 +171,7 @@ fn a_history_has_an_end_also_when_the_cluster_is_stopped_under_load() {
     let written: Vec<usize> = std::thread::scope(|scope| {
         let write = &write;
         let writers = [&redis, &through_node].map(|at| scope.spawn(move || write(at)));
-        let stops = Stops(&stop);
+        let stops = StopOnDrop(&stop);
         std::thread::sleep(Duration::from_millis(500));
         let before = up.kill(2);
         up.wait_for_return(2, before);
@@ -197,7 +198,7 @@ fn recording_stops_at_its_limit_and_the_service_goes_on() {
     let _limit = amcast_test_policy::time_limit();
     let record = Record::new("limited");
     let dir = record.display().to_string();
-    let mut up = Up::start(&["--record", &dir, "--record-limit", "1"]);
+    let mut up = UpCluster::start(&["--record", &dir, "--record-limit", "1"]);
     let begun = Instant::now();
     write_while(&up, || {
         while !exists(&record.join("stopped")) {

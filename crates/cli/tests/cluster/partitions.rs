@@ -1,6 +1,6 @@
 //! Keys in ranges, and how they are split and merged while a cluster runs.
 
-use crate::harness::{Up, call, run};
+use crate::harness::{UpCluster, call, run};
 use amcast::client::Answer;
 
 fn said(args: &[&str]) -> (Option<i32>, String, String) {
@@ -14,7 +14,7 @@ fn ranges_are_read_in_order_and_move_to_a_spare_shard_and_back() {
     let _limit = amcast_test_policy::time_limit();
     let options =
         ["--shards", "3", "--partition", "range", "--partitions", "2", "--boundaries", "m"];
-    let up = Up::start(&options);
+    let up = UpCluster::start(&options);
     let data = up.data.display().to_string();
     let kv = |words: &[&str]| said(&[&["kv", "--data", &data], words].concat());
     for key in ["ant", "bee", "cat", "nut", "owl", "zoo"] {
@@ -68,7 +68,7 @@ fn partitions_that_cannot_be_are_refused_before_anything_starts() {
 fn rings_that_order_nothing_over_several_shards_say_so_at_once() {
     let _limit = amcast_test_policy::time_limit();
     let options = ["--protocol", "multi-ring-memory", "--set", "rings=independent"];
-    let up = Up::start(&options);
+    let up = UpCluster::start(&options);
     let mut c = up.connect();
     for key in ["a", "b", "c", "d"] {
         assert_eq!(call(&mut c, &["SET", key, "1"]), Answer::Word("OK".into()));
@@ -85,7 +85,7 @@ fn a_declared_set_of_shards_has_a_ring_and_no_other_set_has() {
     let _limit = amcast_test_policy::time_limit();
     let range = ["--partition", "range", "--boundaries", "h,p"];
     let rings = ["--set", "rings=independent", "--set", "ring_sets=1+2"];
-    let up = Up::start(&[&["--protocol", "multi-ring-memory"][..], &range, &rings].concat());
+    let up = UpCluster::start(&[&["--protocol", "multi-ring-memory"][..], &range, &rings].concat());
     let mut c = up.connect();
     assert_eq!(call(&mut c, &["MSET", "h", "2", "p", "3"]), Answer::Word("OK".into()));
     assert_eq!(call(&mut c, &["MGET", "h", "p"]).to_string(), "2\n3");
@@ -98,12 +98,12 @@ fn a_declared_set_of_shards_has_a_ring_and_no_other_set_has() {
 #[test]
 fn a_connection_of_a_node_that_chose_so_reads_what_it_wrote_without_an_order() {
     let _limit = amcast_test_policy::time_limit();
-    let up = Up::start(&["--shards", "2", "--workers", "0"]);
+    let up = UpCluster::start(&["--shards", "2", "--workers", "0"]);
     let at = &up.node_fronts()[0];
     let mut c = amcast::client::Connection::open(at).expect("a node's front listens");
     assert_eq!(call(&mut c, &["AMCAST.CONSISTENCY"]).to_string(), "linearizable");
     assert_eq!(call(&mut c, &["AMCAST.CONSISTENCY", "SEQUENTIAL"]).to_string(), "OK");
-    let positions = |up: &Up| -> u64 {
+    let positions = |up: &UpCluster| -> u64 {
         up.nodes()
             .into_iter()
             .flatten()

@@ -1,7 +1,7 @@
 //! Nodes that are started by hand, one of which gets another disk, or a copy of its own, without anybody
 //! being told. Whatever was acknowledged is still answered, or that node does not vote.
 
-use crate::by_hand::{Hosts, NODES};
+use crate::by_hand::{NODES, ThreeHosts};
 use crate::harness::run;
 use amcast::node::config::ClusterFile;
 use std::net::{Ipv4Addr, TcpListener};
@@ -16,15 +16,15 @@ fn said(output: &Output) -> String {
 }
 
 /// Three nodes, all of which know each other.
-fn running() -> Hosts {
-    let mut hosts = Hosts::new();
+fn running() -> ThreeHosts {
+    let mut hosts = ThreeHosts::new();
     hosts.start(0..NODES);
     hosts.wait_until_ready(0..NODES);
     hosts
 }
 
 /// `k` is acknowledged while n2 is away, and then all nodes end.
-fn acknowledged_without_n2(hosts: &mut Hosts) {
+fn acknowledged_without_n2(hosts: &mut ThreeHosts) {
     hosts.kill([2]);
     assert_eq!(hosts.ask(0, &["SET", "k", "v"]).to_string(), "OK");
     hosts.kill(0..NODES);
@@ -93,7 +93,7 @@ fn the_disk_before_is_taken_in_again_where_each_node_was_told_to_forget_the_late
     fs::remove_dir_all(hosts.disk(1)).unwrap();
     fs::rename(&old, hosts.disk(1)).unwrap();
     let told = n1_ends(&mut hosts.command(1));
-    let forget = |hosts: &Hosts, name: &str| {
+    let forget = |hosts: &ThreeHosts, name: &str| {
         let file = hosts.base.join(format!("{name}.toml"));
         said(&run(&["node", "forget", "n1", "--config", file.to_str().unwrap(), "--name", name]))
     };
@@ -228,10 +228,10 @@ fn of_two_copies_that_run_at_once_the_second_ends_and_the_first_goes_on() {
 }
 
 /// What `hosts` acknowledged.
-type Acked = Vec<(String, String)>;
+type AckedWrites = Vec<(String, String)>;
 
 /// Writes some keys by way of this node, all of which are acknowledged.
-fn write(hosts: &Hosts, node: usize, acked: &mut Acked) {
+fn write(hosts: &ThreeHosts, node: usize, acked: &mut AckedWrites) {
     for _ in 0..20 {
         let (key, value) = (format!("key{}", acked.len()), format!("by n{node}"));
         assert_eq!(hosts.ask(node, &["SET", &key, &value]).to_string(), "OK");
@@ -239,7 +239,7 @@ fn write(hosts: &Hosts, node: usize, acked: &mut Acked) {
     }
 }
 
-fn assert_all_there(hosts: &Hosts, node: usize, acked: &Acked) {
+fn assert_all_there(hosts: &ThreeHosts, node: usize, acked: &AckedWrites) {
     for (key, value) in acked {
         assert_eq!(&hosts.ask(node, &["GET", key]).to_string(), value, "{key} of n{node}");
     }
@@ -248,7 +248,7 @@ fn assert_all_there(hosts: &Hosts, node: usize, acked: &Acked) {
 #[test]
 fn a_node_that_dies_with_a_state_that_is_in_memory_only_gets_it_again() {
     let _limit = amcast_test_policy::time_limit();
-    let (mut hosts, mut acked) = (running(), Acked::new());
+    let (mut hosts, mut acked) = (running(), AckedWrites::new());
     write(&hosts, 0, &mut acked);
     hosts.kill([1]);
     fs::remove_dir_all(hosts.disk(1)).unwrap();
@@ -280,7 +280,7 @@ fn a_node_that_dies_with_a_state_that_is_in_memory_only_gets_it_again() {
 #[test]
 fn each_disk_may_be_replaced_once_the_one_before_has_the_state() {
     let _limit = amcast_test_policy::time_limit();
-    let (mut hosts, mut acked) = (running(), Acked::new());
+    let (mut hosts, mut acked) = (running(), AckedWrites::new());
     for node in 0..NODES {
         write(&hosts, node, &mut acked);
         hosts.kill([node]);

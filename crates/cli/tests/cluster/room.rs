@@ -1,6 +1,6 @@
 //! Clusters where shared memory is short.
 
-use crate::harness::{Up, bytes, call, errors, exists, run, signal, unique};
+use crate::harness::{UpCluster, bytes, call, errors, exists, run, signal, unique};
 use amcast::client::Answer;
 use amcast::node::cluster_dir::CapacityCheck;
 use amcast::node::config::{ClusterFile, Setting};
@@ -39,7 +39,7 @@ fn taken_bytes(dir: &Path) -> u64 {
 #[test]
 fn a_cluster_takes_as_much_shared_memory_as_it_says() {
     let _limit = amcast_test_policy::time_limit();
-    let up = Up::start(&["--shards", "1"]);
+    let up = UpCluster::start(&["--shards", "1"]);
     assert_eq!(taken_bytes(&up.data), needed_bytes());
 }
 
@@ -47,9 +47,9 @@ fn a_cluster_takes_as_much_shared_memory_as_it_says() {
 pub(crate) const NO_MOUNT: &str = "this user may not mount a tmpfs";
 
 /// A memory of its own for one test, of a certain size.
-pub(crate) struct Memory(PathBuf);
+pub(crate) struct MemoryFilesystem(PathBuf);
 
-impl Memory {
+impl MemoryFilesystem {
     /// None where this user may not have one.
     fn new(bytes: u64) -> Option<Self> {
         Self::at(unique("memory"), bytes)
@@ -69,7 +69,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for MemoryFilesystem {
     fn drop(&mut self) {
         // What is still open ends with its processes.
         let unmounted = Command::new("umount").arg("--lazy").arg(&self.0).status();
@@ -82,10 +82,10 @@ impl Drop for Memory {
 fn nodes_come_back_in_a_memory_that_is_just_large_enough_to_start_in() {
     let _limit = amcast_test_policy::time_limit();
     // A megabyte for logs and the like, and none for a second life of anybody.
-    let Some(memory) = Memory::new(needed_bytes() + (1 << 20)) else {
+    let Some(memory) = MemoryFilesystem::new(needed_bytes() + (1 << 20)) else {
         return skip("nodes_come_back_in_a_memory_that_is_just_large_enough_to_start_in", NO_MOUNT);
     };
-    let up = Up::start_in(memory.0.join("data"), &["--shards", "1"]);
+    let up = UpCluster::start_in(memory.0.join("data"), &["--shards", "1"]);
     let mut c = up.connect();
     for round in 0..2 {
         for node in 0..3 {
@@ -126,7 +126,7 @@ fn a_cluster_that_does_not_fit_is_refused_at_once_with_what_it_needs_and_leaves_
 #[test]
 fn a_cluster_whose_logs_do_not_fit_is_refused_at_once() {
     let _limit = amcast_test_policy::time_limit();
-    let Some(memory) = Memory::new(64 << 20) else {
+    let Some(memory) = MemoryFilesystem::new(64 << 20) else {
         return skip("a_cluster_whose_logs_do_not_fit_is_refused_at_once", NO_MOUNT);
     };
     let data = memory.0.join("data");
@@ -147,7 +147,7 @@ fn where_disks_have_too_little_room_growth_is_refused_and_reads_and_deletes_are_
     let (data, file) = (unique("scarce"), unique("scarce.toml"));
     // So much no disk has.
     fs::write(&file, "disk_reserve_mb = 1000000000000\ncommand_max_mb = 8\n").unwrap();
-    let mut up = Up::start_in_bare(data.clone(), &["--config", &file.display().to_string()]);
+    let mut up = UpCluster::start_in_bare(data.clone(), &["--config", &file.display().to_string()]);
     let (mut c, begun) = (up.connect(), Instant::now());
     // The front hears it from the nodes soon.
     let refused = loop {
@@ -180,13 +180,13 @@ fn where_disks_have_too_little_room_growth_is_refused_and_reads_and_deletes_are_
 #[test]
 fn a_node_that_finds_no_room_says_so_in_the_status_and_comes_back_when_there_is_room() {
     let _limit = amcast_test_policy::time_limit();
-    let Some(memory) = Memory::new(needed_bytes() + (2 << 20)) else {
+    let Some(memory) = MemoryFilesystem::new(needed_bytes() + (2 << 20)) else {
         return skip(
             "a_node_that_finds_no_room_says_so_in_the_status_and_comes_back_when_there_is_room",
             NO_MOUNT,
         );
     };
-    let up = Up::start_in(memory.0.join("data"), &["--shards", "1"]);
+    let up = UpCluster::start_in(memory.0.join("data"), &["--shards", "1"]);
     let os_pids: Vec<u32> = up.nodes().into_iter().flatten().map(|n| n.os_pid).collect();
     // One that hangs does not let go of what the dead one had.
     signal(os_pids[1], Signal::STOP);

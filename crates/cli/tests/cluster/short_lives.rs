@@ -1,7 +1,7 @@
 //! A node whose lives are all too short for a checkpoint at its usual pace: one of them writes it as fast as the disk
 //! takes it, so that the log of the next ones does not grow for ever.
 
-use crate::by_hand::{Hosts, NODES};
+use crate::by_hand::{NODES, ThreeHosts};
 use crate::harness::{bytes, call};
 use amcast::client::{Answer, Connection};
 use std::fs;
@@ -17,7 +17,7 @@ const VALUE_BYTES: usize = 400_000;
 const LIFE: Duration = Duration::from_secs(15);
 
 /// What the node has of checkpoints: whole ones, and whether one is being written.
-fn checkpoints(hosts: &Hosts, node: usize) -> (Vec<PathBuf>, bool) {
+fn checkpoints(hosts: &ThreeHosts, node: usize) -> (Vec<PathBuf>, bool) {
     let state = hosts.disk(node).join(format!("n{node}.data/state"));
     let files = fs::read_dir(state).into_iter().flatten().flatten().map(|entry| entry.path());
     let (mut whole, mut new) = (Vec::new(), false);
@@ -39,7 +39,7 @@ fn set(c: &mut Connection, n: usize) {
 #[test]
 fn a_node_that_is_killed_in_the_middle_of_a_checkpoint_writes_it_at_once_in_its_next_life() {
     let _limit = amcast_test_policy::time_limit();
-    let mut hosts = Hosts::with(1, |_, _, file| file.state_mb_s = Some(1));
+    let mut hosts = ThreeHosts::with(1, |_, _, file| file.state_mb_s = Some(1));
     hosts.start(0..NODES);
     hosts.wait_until_ready(0..NODES);
     let front = hosts.redis(0).to_string();

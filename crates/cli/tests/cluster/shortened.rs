@@ -1,7 +1,7 @@
 //! A node whose logs have lost their ends behind its back, while the only other one that knows what was in
 //! them is away: nothing that was acknowledged is missing without an error, and replicas do not differ.
 
-use crate::by_hand::{Hosts, NODES};
+use crate::by_hand::{NODES, ThreeHosts};
 use crate::harness::run;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const KEYS: usize = 300;
 
 /// The last segment of the log of a group of node 1.
-fn last_segment(hosts: &Hosts, group: usize) -> PathBuf {
+fn last_segment(hosts: &ThreeHosts, group: usize) -> PathBuf {
     let log = hosts.disk(1).join(format!("n1.data/g{group}"));
     let files = fs::read_dir(log).unwrap().map(|entry| entry.unwrap().path());
     let segments = files.filter(|path| path.extension().is_some_and(|e| e == "segment"));
@@ -34,7 +34,7 @@ fn key(n: usize) -> String {
 }
 
 /// Node `node` has every key.
-fn has_all(hosts: &Hosts, node: usize) {
+fn has_all(hosts: &ThreeHosts, node: usize) {
     for n in 0..KEYS {
         let value = hosts.ask(node, &["GET", &key(n)]).to_string();
         assert_eq!(value, n.to_string(), "n{node} lacks what was acknowledged");
@@ -42,7 +42,7 @@ fn has_all(hosts: &Hosts, node: usize) {
 }
 
 fn loses_nothing(zero: bool) {
-    let mut hosts = Hosts::new();
+    let mut hosts = ThreeHosts::new();
     hosts.start(0..NODES);
     hosts.wait_until_ready(0..NODES);
     hosts.kill([2]);

@@ -1,7 +1,7 @@
 //! A command that ends every node that executes it, also at each start, and the decision to skip it.
 
-use crate::by_hand::{Hosts, NODES};
-use crate::harness::{AMCAST, Up, call, ends_with_us, errors, run, unique};
+use crate::by_hand::{NODES, ThreeHosts};
+use crate::harness::{AMCAST, UpCluster, call, ends_with_us, errors, run, unique};
 use amcast::client::{Answer, Connection};
 use amcast::node::control::NodeStatus;
 use std::fs;
@@ -63,16 +63,16 @@ fn place(told: &str) -> String {
 }
 
 /// A cluster in a directory, and how much memory each of its processes may have.
-struct Poisoned {
+struct PoisonedCluster {
     data: PathBuf,
     limit: String,
 }
 
-impl Poisoned {
+impl PoisonedCluster {
     /// With some keys, and as much memory as its nodes need for them.
     fn new() -> Self {
         let data = unique("poisoned");
-        let mut up = Up::start_under(&PLAIN_MEMORY, data.clone(), &OPTIONS);
+        let mut up = UpCluster::start_under(&PLAIN_MEMORY, data.clone(), &OPTIONS);
         up.wait_until_ready();
         let mut c = up.connect();
         for i in 0..40 {
@@ -87,9 +87,9 @@ impl Poisoned {
         Self { data, limit }
     }
 
-    fn start(&self) -> Up {
+    fn start(&self) -> UpCluster {
         let limited = [&PLAIN_MEMORY[..], &["prlimit", &self.limit]].concat();
-        let up = Up::start_under(&limited, self.data.clone(), &OPTIONS);
+        let up = UpCluster::start_under(&limited, self.data.clone(), &OPTIONS);
         up.wait_until_ready();
         up
     }
@@ -163,7 +163,7 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool, said: impl Fn() -> String) {
 }
 
 /// Everything else is there, at each node, and all of them hold the same.
-fn all_but_the_poison(up: &Up) {
+fn all_but_the_poison(up: &UpCluster) {
     let mut fronts = up.node_fronts();
     fronts.push(up.redis.clone());
     for front in fronts {
@@ -186,7 +186,7 @@ fn all_but_the_poison(up: &Up) {
 #[test]
 fn a_command_that_ends_every_node_is_skipped_by_all_and_not_by_one() {
     let _limit = amcast_test_policy::time_limit();
-    let cluster = Poisoned::new();
+    let cluster = PoisonedCluster::new();
     let data = &*cluster.data;
     cluster.poison();
     cluster.ends();
@@ -204,7 +204,7 @@ fn a_command_that_ends_every_node_is_skipped_by_all_and_not_by_one() {
     assert_eq!(up.stop(), Some(0));
     // Without its decision no node starts from such a state; nor does one skip what it has executed.
     fs::remove_file(data.join("n1.data/skipped")).unwrap();
-    let mut up = Up::start_under(&PLAIN_MEMORY, cluster.data.clone(), &OPTIONS);
+    let mut up = UpCluster::start_under(&PLAIN_MEMORY, cluster.data.clone(), &OPTIONS);
     let refused = "was skipped in it, and this node has no decision";
     wait_for("refused", || log_of(data, 1).contains(refused), || log_of(data, 1));
     up.stop();
@@ -218,12 +218,12 @@ fn nodes_with_different_decisions_refuse_each_other_and_a_decision_waits_for_all
     let _limit = amcast_test_policy::time_limit();
     // A message that nobody comes to: what counts here is who has the decision.
     let far = "p0:4294967000@g0/1000000000";
-    let mut hosts = Hosts::new();
+    let mut hosts = ThreeHosts::new();
     hosts.start(0..NODES);
     hosts.wait_until_ready(0..NODES);
     hosts.kill(0..NODES);
-    let disk = |hosts: &Hosts, node: usize| hosts.disk(node).join(format!("n{node}.data"));
-    let decide = |hosts: &Hosts, node: usize| {
+    let disk = |hosts: &ThreeHosts, node: usize| hosts.disk(node).join(format!("n{node}.data"));
+    let decide = |hosts: &ThreeHosts, node: usize| {
         let (code, told) = skip(&["--message", far, "--yes"], &[&disk(hosts, node)]);
         assert_eq!(code, Some(0), "{told}");
     };

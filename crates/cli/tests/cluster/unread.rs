@@ -1,6 +1,6 @@
 //! Clusters whose words nobody reads: standard error and standard output are full pipes.
 
-use crate::harness::{AMCAST, Up, call, ends_with_us, run, runs, signal, unique};
+use crate::harness::{AMCAST, UpCluster, call, ends_with_us, run, runs, signal, unique};
 use amcast::client::{Answer, Connection};
 use amcast::node::cluster_dir::ClusterDir;
 use amcast::node::config::ClusterFile;
@@ -27,7 +27,7 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
     (reader, writer)
 }
 
-fn sets(up: &Up, key: &str) {
+fn sets(up: &UpCluster, key: &str) {
     let answer = call(&mut up.connect(), &["SET", key, "v"]);
     assert_eq!(answer, Answer::Word("OK".into()), "{key}");
 }
@@ -47,7 +47,7 @@ fn a_cluster_whose_words_nobody_reads_goes_on_and_starts_a_dead_node_again() {
     let _limit = amcast_test_policy::time_limit();
     let (reader, writer) = full_pipe();
     let data = unique("unread");
-    let mut up = Up::start_with(data.clone(), &["--protocol", "multi-ring"], writer.into());
+    let mut up = UpCluster::start_with(data.clone(), &["--protocol", "multi-ring"], writer.into());
     let file = ClusterFile::read(&data.join("cluster.toml")).unwrap();
     strangers(&file);
     // Each node has told of its stranger where it can be read.
@@ -74,7 +74,7 @@ fn what_was_said_while_nobody_read_is_there_for_who_reads_again() {
     let _limit = amcast_test_policy::time_limit();
     let (mut reader, writer) = full_pipe();
     let data = unique("unread");
-    let mut up = Up::start_with(data.clone(), &["--protocol", "multi-ring"], writer.into());
+    let mut up = UpCluster::start_with(data.clone(), &["--protocol", "multi-ring"], writer.into());
     let before = up.kill(2);
     up.wait_for_return(2, before);
     let mut text = String::new();

@@ -1,6 +1,8 @@
 //! Clusters whose nodes send each other messages: what a user sees of them.
 
-use crate::harness::{Record, Up, bytes, call, errors, exists, run, signal, wait_until_gone};
+use crate::harness::{
+    Record, UpCluster, bytes, call, errors, exists, run, signal, wait_until_gone,
+};
 use crate::{survives_kills_in_turn, write_while};
 use amcast::client::{Answer, Connection};
 use std::fs;
@@ -10,7 +12,7 @@ const UNIFORM: [&str; 2] = ["--protocol", "bb-urcast-urcast"];
 #[test]
 fn a_cluster_over_messages_serves_from_every_node_and_stops_without_a_trace() {
     let _limit = amcast_test_policy::time_limit();
-    let mut up = Up::start(&UNIFORM);
+    let mut up = UpCluster::start(&UNIFORM);
     let mut c = up.connect();
     assert_eq!(call(&mut c, &["MSET", "a", "1", "b", "2"]), Answer::Word("OK".into()));
     let status = up.status();
@@ -44,7 +46,7 @@ fn a_cluster_over_rings_serves_several_shards_from_every_node() {
     let _limit = amcast_test_policy::time_limit();
     let record = Record::new("rings");
     let dir = record.display().to_string();
-    let mut up = Up::start(&["--protocol", "multi-ring-memory", "--record", &dir]);
+    let mut up = UpCluster::start(&["--protocol", "multi-ring-memory", "--record", &dir]);
     let mut c = up.connect();
     let pairs = ["MSET", "a", "1", "b", "2", "c", "3", "d", "4"];
     assert_eq!(call(&mut c, &pairs), Answer::Word("OK".into()));
@@ -91,7 +93,7 @@ fn nodes_with_rings_killed_in_turn_lose_nothing_that_was_acknowledged() {
     let _limit = amcast_test_policy::time_limit();
     let record = Record::new("rings");
     let dir = record.display().to_string();
-    let mut up = Up::start(&["--protocol", "multi-ring-memory", "--record", &dir]);
+    let mut up = UpCluster::start(&["--protocol", "multi-ring-memory", "--record", &dir]);
     survives_kills_in_turn(&up);
     assert_eq!(up.stop(), Some(0));
     let checked = run(&["check", &dir]);
@@ -107,7 +109,7 @@ fn killed_in_turn(protocol: &str, lane: &str) {
     let record = Record::new("wire");
     let dir = record.display().to_string();
     let lane = format!("lane={lane}");
-    let mut up = Up::start(&["--protocol", protocol, "--set", &lane, "--record", &dir]);
+    let mut up = UpCluster::start(&["--protocol", protocol, "--set", &lane, "--record", &dir]);
     survives_kills_in_turn(&up);
     assert_eq!(up.stop(), Some(0));
     let told = fs::read_to_string(record.join("n0.1.jsonl")).unwrap();
@@ -161,7 +163,7 @@ fn a_node_that_is_told_to_stop_leaves_its_group_before_and_is_no_crash() {
     let _limit = amcast_test_policy::time_limit();
     let record = Record::new("leaves");
     let dir = record.display().to_string();
-    let mut up = Up::start(&["--protocol", "sb-urcast", "--record", &dir]);
+    let mut up = UpCluster::start(&["--protocol", "sb-urcast", "--record", &dir]);
     let acked = write_while(&up, || {
         for node in [2, 0] {
             std::thread::sleep(std::time::Duration::from_millis(300));

@@ -1,6 +1,6 @@
 //! Clients that use few keys of all shards at once, in every way that the checker knows.
 
-use crate::recording::{Called, Calls, Recording, Words, moment};
+use crate::recording::{Calls, CheckerWords, RecordedCall, Recording, moment};
 use amcast::client::{Answer, Connection};
 use amcast::core::Gid;
 use amcast::core::Time;
@@ -19,7 +19,7 @@ const REST_US_MAX: u64 = 12_000;
 
 /// The keys of a while, spread over all shards.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys {
+pub(crate) struct PeriodKeys {
     /// Changed in every way.
     pub(crate) registers: Vec<String>,
     /// Changed by INCR alone.
@@ -30,7 +30,7 @@ pub(crate) struct Keys {
     tally: String,
 }
 
-impl Keys {
+impl PeriodKeys {
     /// The keys of a round: one register, one counter and one log in each shard, but at least two.
     pub(crate) fn of_round(round: u64, shards: usize) -> Self {
         let map = SlotMap::new(shards);
@@ -55,7 +55,7 @@ impl Keys {
 }
 
 /// All clients of a run.
-pub(crate) struct Load {
+pub(crate) struct ClientLoad {
     /// The fronts: a client goes to the next one when one closes its connection.
     fronts: Vec<String>,
     /// Whether reads need no order.
@@ -75,7 +75,7 @@ pub(crate) struct Load {
 /// How long it may take until some front takes a connection.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-impl Load {
+impl ClientLoad {
     pub(crate) fn new(redis: &str, shards: usize, clients: usize) -> Self {
         Self::at(vec![redis.to_string()], shards, clients)
     }
@@ -107,7 +107,7 @@ impl Load {
             for number in 0..self.clients.len() {
                 scope.spawn(move || self.work(number));
             }
-            let _stops = crate::harness::Stops(&self.stop);
+            let _stops = crate::harness::StopOnDrop(&self.stop);
             act(self)
         })
     }
@@ -170,7 +170,7 @@ impl Load {
         let mut calls = self.clients[number].lock().expect("a client is one thread");
         let mut front = number;
         let connection = self.connect(front);
-        let mut client = Client {
+        let mut client = RecordedClient {
             errors: &self.errors,
             answered: &self.answered,
             number,
@@ -181,14 +181,14 @@ impl Load {
             calls: &mut calls,
         };
         let mut round = u64::MAX;
-        let mut keys = Keys::of_round(0, self.shards);
+        let mut keys = PeriodKeys::of_round(0, self.shards);
         for n in 1_u64.. {
             if self.stop.load(Ordering::Relaxed) {
                 return;
             }
             let now = self.round.load(Ordering::Relaxed);
             if now != round {
-                (round, keys) = (now, Keys::of_round(now, self.shards));
+                (round, keys) = (now, PeriodKeys::of_round(now, self.shards));
             }
             let mut done = client.act(&keys);
             while done.is_err() {
@@ -211,7 +211,7 @@ impl Load {
 }
 
 /// One client.
-struct Client<'a> {
+struct RecordedClient<'a> {
     number: usize,
     connection: Connection,
     rng: Rng,
@@ -223,7 +223,7 @@ struct Client<'a> {
     answered: &'a AtomicU64,
 }
 
-impl Client<'_> {
+impl RecordedClient<'_> {
     /// A value that nobody else writes; none is the beginning of another one.
     fn value(&mut self) -> String {
         self.values += 1;
@@ -247,7 +247,7 @@ impl Client<'_> {
     }
 
     /// One call, or one transaction.
-    fn act(&mut self, keys: &Keys) -> io::Result<()> {
+    fn act(&mut self, keys: &PeriodKeys) -> io::Result<()> {
         let value = self.value();
         match self.rng.below(100) {
             0..14 => {
@@ -287,13 +287,13 @@ impl Client<'_> {
     }
 
     /// Reads all keys at one moment.
-    fn look(&mut self, keys: &Keys) -> io::Result<()> {
+    fn look(&mut self, keys: &PeriodKeys) -> io::Result<()> {
         let words: Vec<&str> = ["MGET"].into_iter().chain(keys.all().map(String::as_str)).collect();
         self.call(&words)
     }
 
     /// Reads keys, and changes others only if the ones read stay as they are.
-    fn watched(&mut self, keys: &Keys, value: &str) -> io::Result<()> {
+    fn watched(&mut self, keys: &PeriodKeys, value: &str) -> io::Result<()> {
         let watched = self.some(keys.registers.iter());
         let mut watch = vec!["WATCH"];
         watch.extend(&watched);
@@ -315,7 +315,7 @@ impl Client<'_> {
     /// Commands on several shards at one moment, if the conditions hold.
     fn transaction(
         &mut self,
-        keys: &Keys,
+        keys: &PeriodKeys,
         conditions: &[(&str, String)],
         value: &str,
     ) -> io::Result<()> {
@@ -335,16 +335,16 @@ impl Client<'_> {
         let commands = commands.iter().map(|words| words.join(" "));
         let parts: Vec<String> =
             ["MULTI".to_string()].into_iter().chain(conditions).chain(commands).collect();
-        self.record(Words(parts.join("; ")), &["EXEC"])
+        self.record(CheckerWords(parts.join("; ")), &["EXEC"])
     }
 
     fn call(&mut self, words: &[&str]) -> io::Result<()> {
-        self.record(Words::of(words), words)
+        self.record(CheckerWords::of(words), words)
     }
 
     /// Sends a command that is recorded as `op`.
-    fn record(&mut self, op: Words, words: &[&str]) -> io::Result<()> {
-        self.calls.0.push(Called { op, at: moment(self.begun), back: None });
+    fn record(&mut self, op: CheckerWords, words: &[&str]) -> io::Result<()> {
+        self.calls.0.push(RecordedCall { op, at: moment(self.begun), back: None });
         let answer = self.ask(words)?;
         let at = moment(self.begun);
         let between = if words[0] == "EXEC" { "; " } else { " " };

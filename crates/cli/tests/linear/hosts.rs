@@ -5,9 +5,9 @@
 //!
 //! etcd is stopped for ten seconds; with `AMCAST_LONG=1` in the environment for a minute.
 
-use crate::clients::Load;
+use crate::clients::ClientLoad;
 use crate::harness::{AMCAST, run, signal, unique};
-use crate::namespaces::Hosts;
+use crate::namespaces::SwitchedHosts;
 use crate::{alone, judge};
 use amcast::core::Time;
 use amcast::node::config::{ClusterFile, Etcd, Place};
@@ -32,8 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// How long the cluster serves between two events.
 const PEACE: Duration = Duration::from_millis(700);
 
-struct Cluster {
-    hosts: Hosts,
+struct HostedCluster {
+    hosts: SwitchedHosts,
     base: PathBuf,
     etcd: Option<Child>,
     /// By rank: the host that it is on, and its process.
@@ -46,8 +46,8 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-impl Cluster {
-    fn start(hosts: Hosts) -> Self {
+impl HostedCluster {
+    fn start(hosts: SwitchedHosts) -> Self {
         let base = unique("deploy");
         fs::create_dir_all(&base).expect("a directory can be made");
         let mut cluster = Self { hosts, base, etcd: None, nodes: Vec::new() };
@@ -167,7 +167,7 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for HostedCluster {
     fn drop(&mut self) {
         self.nodes.iter_mut().for_each(|(_, node)| end(node));
         self.stop_etcd();
@@ -176,7 +176,7 @@ impl Drop for Cluster {
 }
 
 /// What is done to the cluster, and when, on the clock of the recording.
-fn operate(cluster: &mut Cluster, load: &Load) -> Vec<(&'static str, Time, Time)> {
+fn operate(cluster: &mut HostedCluster, load: &ClientLoad) -> Vec<(&'static str, Time, Time)> {
     let away = crate::lasting(Duration::from_secs(10)).min(Duration::from_secs(60));
     let mut done = Vec::new();
     let mut event = |what, act: &mut dyn FnMut()| {
@@ -250,14 +250,14 @@ fn three_hosts_with_etcd_bear_what_operators_do() {
     if !there.is_ok_and(|status| status.success()) {
         return skip(test, "no etcd (apt install etcd-server etcd-client)");
     }
-    let hosts = match Hosts::new(SPARE + 1) {
+    let hosts = match SwitchedHosts::new(SPARE + 1) {
         Ok(hosts) => hosts,
         Err(why) => return skip(test, why),
     };
-    let mut cluster = Cluster::start(hosts);
+    let mut cluster = HostedCluster::start(hosts);
     cluster.wait_until_ready();
     let front = |host| cluster.at(host, 6379).to_string();
-    let load = Load::at([0, 1, 2, SPARE].map(front).to_vec(), 3, 8);
+    let load = ClientLoad::at([0, 1, 2, SPARE].map(front).to_vec(), 3, 8);
     // A thread of the clients' host starts its clients there.
     let cluster = &mut cluster;
     let namespace = cluster.hosts.namespace(CLIENTS);

@@ -1,7 +1,7 @@
 //! Who is killed, when, and what the clients notice.
 
-use crate::clients::Load;
-use crate::harness::Up;
+use crate::clients::ClientLoad;
+use crate::harness::UpCluster;
 use crate::recording::Recording;
 use amcast::core::Time;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const AFTERMATH: Duration = Duration::from_millis(200);
 
 /// Who is killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Target {
+pub(crate) enum KillTarget {
     /// The node that leads most shards; among several the one that was killed least often.
     MostLeaders,
     /// Two nodes at once, chosen in the same way.
@@ -55,7 +55,7 @@ impl Kill {
 }
 
 /// How many shards each node leads, as the nodes say.
-fn leaders(up: &Up) -> BTreeMap<usize, usize> {
+fn leaders(up: &UpCluster) -> BTreeMap<usize, usize> {
     let mut leads = BTreeMap::new();
     for (rank, node) in up.nodes().iter().enumerate() {
         leads.entry(rank).or_insert(0);
@@ -73,9 +73,9 @@ fn leaders(up: &Up) -> BTreeMap<usize, usize> {
 /// than it was built for are another promise. The keys change between kills, so that each
 /// kill falls into the life of some keys, and the checker can judge them apart.
 pub(crate) fn again_and_again(
-    up: &Up,
-    load: &Load,
-    target: Target,
+    up: &UpCluster,
+    load: &ClientLoad,
+    target: KillTarget,
     lasting: Duration,
 ) -> Vec<Kill> {
     let (begun, mut kills) = (Instant::now(), Vec::new());
@@ -88,7 +88,7 @@ pub(crate) fn again_and_again(
         let mut ranks: Vec<(usize, usize)> = leaders(up).into_iter().collect();
         let times = |rank: usize| killed.get(&rank).copied().unwrap_or_default();
         ranks.sort_by_key(|&(rank, leads)| (std::cmp::Reverse(leads), times(rank)));
-        ranks.truncate(if target == Target::TwoNodes { 2 } else { 1 });
+        ranks.truncate(if target == KillTarget::TwoNodes { 2 } else { 1 });
         let (nodes, leads): (Vec<usize>, Vec<usize>) = ranks.into_iter().unzip();
         let (at, before) = (load.now(), up.kill_all(&nodes));
         for (rank, os_pid) in before {

@@ -21,10 +21,10 @@ use amcast::check::{History, PropertyVerdict, check_within};
 use amcast::client::Answer;
 use amcast::core::Property;
 use amcast_test_policy::{TimeLimit, time_limit_of};
-use clients::{Keys, Load};
-use harness::{Stops, Up, call};
-use kills::{Kill, Target};
-use recording::{Recording, Words};
+use clients::{ClientLoad, PeriodKeys};
+use harness::{StopOnDrop, UpCluster, call};
+use kills::{Kill, KillTarget};
+use recording::{CheckerWords, Recording};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ fn judge(recording: &Recording) -> amcast::check::CheckReport {
 }
 
 /// Loads a cluster, kills `target` again and again, and judges what the clients saw.
-fn run(name: &str, options: &[&str], shards: usize, target: Target, usual: Duration) {
+fn run(name: &str, options: &[&str], shards: usize, target: KillTarget, usual: Duration) {
     run_while(name, options, shards, (target, usual), |_, _| {});
 }
 
@@ -69,17 +69,17 @@ fn run_while<T: Send>(
     name: &str,
     options: &[&str],
     shards: usize,
-    (target, usual): (Target, Duration),
-    act: impl FnOnce(&Up, &AtomicBool) -> T + Send,
+    (target, usual): (KillTarget, Duration),
+    act: impl FnOnce(&UpCluster, &AtomicBool) -> T + Send,
 ) -> T {
     let _alone = alone();
     let lasting = lasting(usual);
-    let mut up = Up::start(options);
-    let load = Load::new(&up.redis, shards, CLIENTS);
+    let mut up = UpCluster::start(options);
+    let load = ClientLoad::new(&up.redis, shards, CLIENTS);
     let stop = AtomicBool::new(false);
     let (kills, done): (Vec<Kill>, T) = std::thread::scope(|scope| {
         let acts = scope.spawn(|| act(&up, &stop));
-        let _stops = Stops(&stop);
+        let _stops = StopOnDrop(&stop);
         let kills = load.run(|load| kills::again_and_again(&up, load, target, lasting));
         stop.store(true, Ordering::Relaxed);
         (kills, acts.join().expect("it does not panic"))
@@ -113,7 +113,7 @@ fn commands_are_linearizable_while_keys_move_between_shards_and_nodes_are_killed
         ("moves-tram", &["--shards", "3"][..]),
         ("moves-rings", &["--protocol", "multi-ring-memory", "--shards", "3"]),
     ] {
-        let lasting = (Target::MostLeaders, Duration::from_secs(5));
+        let lasting = (KillTarget::MostLeaders, Duration::from_secs(5));
         let moves = run_while(name, options, 3, lasting, moves::again_and_again);
         println!("{name}: keys moved {moves} times");
         assert!(moves >= 6, "keys moved only {moves} times");
@@ -122,59 +122,59 @@ fn commands_are_linearizable_while_keys_move_between_shards_and_nodes_are_killed
 
 #[test]
 fn commands_over_three_shards_are_linearizable_while_nodes_with_leaders_are_killed() {
-    run("three-shards", &["--shards", "3"], 3, Target::MostLeaders, Duration::from_secs(5));
+    run("three-shards", &["--shards", "3"], 3, KillTarget::MostLeaders, Duration::from_secs(5));
 }
 
 #[test]
 fn commands_that_several_threads_execute_are_linearizable_while_nodes_are_killed() {
     let options = ["--shards", "3", "--workers", "2"];
-    run("workers", &options, 3, Target::MostLeaders, Duration::from_secs(3));
+    run("workers", &options, 3, KillTarget::MostLeaders, Duration::from_secs(3));
 }
 
 #[test]
 fn reads_without_an_order_that_several_threads_answer_are_linearizable_while_nodes_are_killed() {
     let options = ["--protocol", "multi-ring-memory", "--shards", "3", "--workers", "2"];
-    run("workers-rings", &options, 3, Target::MostLeaders, Duration::from_secs(4));
+    run("workers-rings", &options, 3, KillTarget::MostLeaders, Duration::from_secs(4));
 }
 
 #[test]
 fn commands_over_six_shards_are_linearizable_while_nodes_with_several_leaders_are_killed() {
-    run("six-shards", &["--shards", "6"], 6, Target::MostLeaders, Duration::from_secs(3));
+    run("six-shards", &["--shards", "6"], 6, KillTarget::MostLeaders, Duration::from_secs(3));
 }
 
 #[test]
 fn commands_of_one_shard_are_linearizable_while_its_leader_is_killed() {
-    run("one-shard", &["--shards", "1"], 1, Target::MostLeaders, Duration::from_secs(2));
+    run("one-shard", &["--shards", "1"], 1, KillTarget::MostLeaders, Duration::from_secs(2));
 }
 
 #[test]
 fn commands_are_linearizable_while_all_leaders_are_killed_at_once() {
     let options = ["--shards", "2", "--replicas", "5"];
-    run("all-leaders", &options, 2, Target::TwoNodes, Duration::from_secs(3));
+    run("all-leaders", &options, 2, KillTarget::TwoNodes, Duration::from_secs(3));
 }
 
 #[test]
 fn commands_over_uniform_broadcasts_on_tcp_are_linearizable_while_nodes_are_killed() {
     let options = ["--protocol", "bb-urcast-urcast", "--shards", "1"];
-    run("bb-urcast-urcast", &options, 1, Target::MostLeaders, Duration::from_secs(4));
+    run("bb-urcast-urcast", &options, 1, KillTarget::MostLeaders, Duration::from_secs(4));
 }
 
 #[test]
 fn commands_over_a_token_on_tcp_are_linearizable_while_nodes_are_killed() {
     let options = ["--protocol", "pb-urcast", "--shards", "1"];
-    run("pb-urcast", &options, 1, Target::MostLeaders, Duration::from_secs(4));
+    run("pb-urcast", &options, 1, KillTarget::MostLeaders, Duration::from_secs(4));
 }
 
 #[test]
 fn commands_over_rings_on_tcp_are_linearizable_while_nodes_are_killed() {
     let options = ["--protocol", "multi-ring-memory", "--shards", "3"];
-    run("multi-ring-memory", &options, 3, Target::MostLeaders, Duration::from_secs(5));
+    run("multi-ring-memory", &options, 3, KillTarget::MostLeaders, Duration::from_secs(5));
 }
 
 #[test]
 fn commands_over_rings_on_disk_are_linearizable_while_two_of_three_nodes_are_killed() {
     let options = ["--protocol", "multi-ring", "--shards", "3"];
-    run("multi-ring", &options, 3, Target::TwoNodes, Duration::from_secs(5));
+    run("multi-ring", &options, 3, KillTarget::TwoNodes, Duration::from_secs(5));
 }
 
 #[test]
@@ -191,8 +191,8 @@ fn reads_without_an_order_that_threads_answer_are_sequentially_consistent_too() 
 fn old_reads(workers: &str) {
     let _alone = alone();
     // One shard: who writes to two of them may be seen in different orders by different clients.
-    let up = Up::start(&["--shards", "1", "--workers", workers]);
-    let load = Load::sequential(up.node_fronts(), 1, 3);
+    let up = UpCluster::start(&["--shards", "1", "--workers", workers]);
+    let load = ClientLoad::sequential(up.node_fronts(), 1, 3);
     load.run(|load| {
         for _ in 0..10 {
             std::thread::sleep(Duration::from_millis(120));
@@ -211,8 +211,8 @@ fn old_reads(workers: &str) {
 #[test]
 fn nobody_sees_half_of_a_command_over_all_shards() {
     let _alone = alone();
-    let up = Up::start(&["--shards", "3"]);
-    let keys = Keys::of_round(0, 3).registers;
+    let up = UpCluster::start(&["--shards", "3"]);
+    let keys = PeriodKeys::of_round(0, 3).registers;
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let stop = AtomicBool::new(false);
     let (looks, changes) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -243,7 +243,7 @@ fn nobody_sees_half_of_a_command_over_all_shards() {
     std::thread::scope(|scope| {
         let writers = [0, 1].map(|writer| scope.spawn(move || write(writer)));
         let readers = [0, 1].map(|_| scope.spawn(look));
-        let _stops = Stops(&stop);
+        let _stops = StopOnDrop(&stop);
         for node in 0..2 {
             std::thread::sleep(Duration::from_millis(700));
             let before = up.kill(node);
@@ -265,8 +265,8 @@ fn nobody_sees_half_of_a_command_over_all_shards() {
 /// A run without kills, and its verdict: the same judge as above.
 fn in_order() -> Recording {
     let _alone = alone();
-    let up = Up::start(&["--shards", "3"]);
-    let load = Load::new(&up.redis, 3, 4);
+    let up = UpCluster::start(&["--shards", "3"]);
+    let load = ClientLoad::new(&up.redis, 3, 4);
     load.run(|load| {
         std::thread::sleep(Duration::from_millis(700));
         load.wait_for_answers(200);
@@ -282,7 +282,7 @@ fn the_judge_finds_one_stale_read_and_one_effect_that_happened_twice() {
     let mut stale = in_order();
     let mut twice = stale.clone();
     let (client, key, old) = stale.overwritten().expect("some value was overwritten");
-    stale.add(client, Words::of(&["GET", &key]), &old);
+    stale.add(client, CheckerWords::of(&["GET", &key]), &old);
     let report = judge(&stale);
     for property in [Property::Linearizable, Property::ReadYourWrites] {
         let verdict = report.verdict(property);

@@ -1,12 +1,12 @@
 //! Keys that move between shards, again and again.
 
-use crate::harness::{Up, call};
+use crate::harness::{UpCluster, call};
 use amcast::client::Answer;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Splits and merges until it is told to stop, so that each shard is spare now and then; how often.
-pub(crate) fn again_and_again(up: &Up, stop: &AtomicBool) -> usize {
+pub(crate) fn again_and_again(up: &UpCluster, stop: &AtomicBool) -> usize {
     let mut connection = up.connect();
     let mut moves = 0;
     let rounds: [&[&str]; 6] = [

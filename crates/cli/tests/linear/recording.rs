@@ -9,9 +9,9 @@ use std::time::Instant;
 
 /// A command as the checker's language has it; words have no spaces, quotes or semicolons.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Words(pub(crate) String);
+pub(crate) struct CheckerWords(pub(crate) String);
 
-impl Words {
+impl CheckerWords {
     pub(crate) fn of(words: &[&str]) -> Self {
         Self(words.join(" "))
     }
@@ -19,8 +19,8 @@ impl Words {
 
 /// One call.
 #[derive(Clone, Debug)]
-pub(crate) struct Called {
-    pub(crate) op: Words,
+pub(crate) struct RecordedCall {
+    pub(crate) op: CheckerWords,
     pub(crate) at: Time,
     /// When it returned and with what; nothing if it is not known whether it took effect.
     pub(crate) back: Option<(Time, String)>,
@@ -28,7 +28,7 @@ pub(crate) struct Called {
 
 /// The calls of one client, in the order in which it made them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Calls(pub(crate) Vec<Called>);
+pub(crate) struct Calls(pub(crate) Vec<RecordedCall>);
 
 /// A run as its clients saw it.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ impl Recording {
         path
     }
 
-    pub(crate) fn calls(&self) -> impl Iterator<Item = &Called> {
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &RecordedCall> {
         self.clients.iter().flat_map(|calls| &calls.0)
     }
 
@@ -135,7 +135,7 @@ impl Recording {
 
     /// The longest that a call took, of those under way between `from` and `until`; in nanoseconds.
     pub(crate) fn slowest_call(&self, from: Time, until: Time) -> u64 {
-        let took = |called: &Called| {
+        let took = |called: &RecordedCall| {
             let (back, _) = called.back.as_ref().filter(|(back, _)| *back >= from)?;
             (called.at <= until).then(|| back.0 - called.at.0)
         };
@@ -146,7 +146,7 @@ impl Recording {
     /// written there before: reading it again at the end is wrong.
     pub(crate) fn overwritten(&self) -> Option<(usize, String, String)> {
         let sets = |calls: &Calls| -> Vec<(String, String, Time, Time)> {
-            let parse = |called: &Called| {
+            let parse = |called: &RecordedCall| {
                 let words: Vec<&str> = called.op.0.split(' ').collect();
                 let (["SET", key, value], Some((back, _))) = (&words[..], &called.back) else {
                     return None;
@@ -166,16 +166,19 @@ impl Recording {
     }
 
     /// Adds a call behind everything else.
-    pub(crate) fn add(&mut self, client: usize, op: Words, out: &str) {
+    pub(crate) fn add(&mut self, client: usize, op: CheckerWords, out: &str) {
         let end = self.end();
-        let called =
-            Called { op, at: Time(end.0 + 1), back: Some((Time(end.0 + 2), out.to_string())) };
+        let called = RecordedCall {
+            op,
+            at: Time(end.0 + 1),
+            back: Some((Time(end.0 + 2), out.to_string())),
+        };
         self.clients[client].0.push(called);
     }
 
     /// Lets the last INCR of some key have counted twice.
     pub(crate) fn count_twice(&mut self) {
-        let number = |called: &Called| {
+        let number = |called: &RecordedCall| {
             let counts = called.op.0.starts_with("INCR ");
             let (_, out) = called.back.as_ref().filter(|_| counts)?;
             out.parse::<i64>().ok().map(|n| (called.op.0.clone(), n))

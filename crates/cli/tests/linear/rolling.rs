@@ -1,8 +1,8 @@
 //! A rolling restart: each node in turn is asked to end, as systemd would, and comes back, while clients
 //! of the nodes' own fronts go on.
 
-use crate::clients::Load;
-use crate::harness::{Up, signal, unique};
+use crate::clients::ClientLoad;
+use crate::harness::{UpCluster, signal, unique};
 use crate::{CLIENTS, alone, judge};
 use amcast::core::Time;
 use amcast::node::cluster_dir::ClusterDir;
@@ -18,10 +18,10 @@ const PEACE: Duration = Duration::from_millis(400);
 #[test]
 fn a_rolling_restart_of_all_nodes_is_no_error_for_anybody() {
     let _alone = alone();
-    let mut up = Up::start_in_bare(unique("rolling"), &[]);
+    let mut up = UpCluster::start_in_bare(unique("rolling"), &[]);
     let home = ClusterDir::at(&up.data).expect("it is a cluster's");
     let front = |rank| home.fronts_of(rank).expect("every node serves").redis;
-    let load = Load::at((0..NODES).map(front).collect(), 3, CLIENTS);
+    let load = ClientLoad::at((0..NODES).map(front).collect(), 3, CLIENTS);
     let mut restarts: Vec<(usize, Time, Time)> = Vec::new();
     load.run(|load| {
         for rank in [0, 1, 2, 0, 1, 2] {

@@ -3,8 +3,8 @@
 //! was acknowledged is there in the end, once and where it was said to be.
 
 use super::{SHARDS, addresses, alone, client};
-use crate::harness::{Stops, Up, runs, signal, unique, wait_until_gone};
-use crate::recording::{Called, Calls, Recording, Words, moment};
+use crate::harness::{StopOnDrop, UpCluster, runs, signal, unique, wait_until_gone};
+use crate::recording::{Calls, CheckerWords, RecordedCall, Recording, moment};
 use amcast::check::PropertyVerdict;
 use amcast::check::service::{Budget, linearizable_as, log};
 use amcast::core::rng::Rng;
@@ -27,12 +27,12 @@ const PATIENCE: Duration = Duration::from_secs(4);
 const READ_MAX: u32 = 8;
 
 /// What the clients append to: in each shard a log that keeps everything, and one that is trimmed.
-struct Logs {
+struct DurableLogs {
     kept: Vec<String>,
     trimmed: Vec<String>,
 }
 
-impl Logs {
+impl DurableLogs {
     fn new() -> Self {
         Self { kept: super::logs("kept"), trimmed: super::logs("trimmed") }
     }
@@ -58,7 +58,11 @@ impl Caller<'_> {
         call: impl FnOnce() -> Result<T, LogError>,
         told: impl FnOnce(&T) -> String,
     ) -> Option<T> {
-        self.calls.0.push(Called { op: Words(op), at: moment(self.begun), back: None });
+        self.calls.0.push(RecordedCall {
+            op: CheckerWords(op),
+            at: moment(self.begun),
+            back: None,
+        });
         let answer = call();
         let out = match &answer {
             Ok(answer) => told(answer),
@@ -85,7 +89,7 @@ impl Caller<'_> {
         format!("{}.{}", self.number, self.calls.0.len())
     }
 
-    fn act(&mut self, client: &mut Client, logs: &Logs) {
+    fn act(&mut self, client: &mut Client, logs: &DurableLogs) {
         let all: Vec<&String> = logs.all().collect();
         let log = all[self.rng.below(all.len() as u64) as usize];
         let value = self.value();
@@ -146,7 +150,7 @@ impl Caller<'_> {
 }
 
 /// Kills the supervisor and all nodes at once.
-fn kill_everything(up: &Up) {
+fn kill_everything(up: &UpCluster) {
     let nodes: Vec<u32> = up.nodes().into_iter().flatten().map(|node| node.os_pid).collect();
     signal(up.os_pid(), Signal::KILL);
     nodes.iter().filter(|&&node| runs(node)).for_each(|&node| signal(node, Signal::KILL));
@@ -154,7 +158,14 @@ fn kill_everything(up: &Up) {
 }
 
 /// All clients call while all nodes are killed `times` times; then everything is killed.
-fn live(up: &Up, logs: &Logs, life: usize, begun: Instant, all: &mut [Calls], times: usize) {
+fn live(
+    up: &UpCluster,
+    logs: &DurableLogs,
+    life: usize,
+    begun: Instant,
+    all: &mut [Calls],
+    times: usize,
+) {
     let (stop, addresses) = (AtomicBool::new(false), addresses(up));
     thread::scope(|scope| {
         for (number, calls) in all.iter_mut().enumerate() {
@@ -168,7 +179,7 @@ fn live(up: &Up, logs: &Logs, life: usize, begun: Instant, all: &mut [Calls], ti
                 }
             });
         }
-        let _stops = Stops(&stop);
+        let _stops = StopOnDrop(&stop);
         for _ in 0..times {
             thread::sleep(Duration::from_millis(400));
             up.wait_until_ready();
@@ -234,7 +245,7 @@ fn all_there_once(recording: &Recording, held: &BTreeMap<String, BTreeMap<u64, S
 }
 
 /// Checks that every node answers the same of all logs.
-fn all_nodes_hold(up: &Up, held: &BTreeMap<String, BTreeMap<u64, String>>) {
+fn all_nodes_hold(up: &UpCluster, held: &BTreeMap<String, BTreeMap<u64, String>>) {
     for at in addresses(up) {
         let (mut calls, rng) = (Calls::default(), Rng::new(0));
         let mut caller = Caller { number: 0, calls: &mut calls, begun: Instant::now(), rng };
@@ -259,16 +270,16 @@ fn judge(name: &str, recording: &Recording) {
 fn kill_everything_again_and_again(name: &str, protocol: &str, lives: usize, times: usize) {
     let _alone = alone();
     let data = unique(name);
-    let (logs, begun) = (Logs::new(), Instant::now());
+    let (logs, begun) = (DurableLogs::new(), Instant::now());
     let mut all = vec![Calls::default(); CLIENTS];
     let options = ["--protocol", protocol, "--shards", &SHARDS.to_string()];
     for life in 0..lives {
         // It knows afterwards what it is.
         let options = if life == 0 { &options[..] } else { &[] };
-        let up = Up::start_in_bare(data.clone(), options);
+        let up = UpCluster::start_in_bare(data.clone(), options);
         live(&up, &logs, life, begun, &mut all, times);
     }
-    let mut up = Up::start_in_bare(data.clone(), &[]);
+    let mut up = UpCluster::start_in_bare(data.clone(), &[]);
     let mut client = client(&addresses(&up), 0);
     let (mut calls, rng) = (Calls::default(), Rng::new(0));
     let mut caller = Caller { number: CLIENTS, calls: &mut calls, begun, rng };
@@ -293,12 +304,12 @@ fn what_was_acknowledged_outlives_all_processes_and_stays_linearizable() {
 #[test]
 fn the_judge_finds_one_lost_append_and_one_that_took_effect_twice() {
     let _limit = amcast_test_policy::time_limit();
-    let call = |n: u64, op: &str, out: &str| Called {
-        op: Words(op.to_string()),
+    let call = |n: u64, op: &str, out: &str| RecordedCall {
+        op: CheckerWords(op.to_string()),
         at: amcast::core::Time(10 * n),
         back: Some((amcast::core::Time(10 * n + 5), out.to_string())),
     };
-    let history = |last: Called| {
+    let history = |last: RecordedCall| {
         let mut calls = vec![call(1, "APPEND a x", "0"), call(2, "APPEND a y b y", "1 0")];
         calls.push(last);
         Recording { clients: vec![Calls(calls)] }.history()

@@ -2,7 +2,7 @@
 //! skipped.
 
 use super::alone;
-use crate::harness::Up;
+use crate::harness::UpCluster;
 use amcast_test_policy::skip;
 use serde_json::Value;
 use std::process::Command;
@@ -12,7 +12,7 @@ fn grpcurl() -> String {
 }
 
 /// Calls a method with a JSON request; the response, or what was said instead.
-fn call(up: &Up, method: &str, request: &str) -> Result<Value, String> {
+fn call(up: &UpCluster, method: &str, request: &str) -> Result<Value, String> {
     let method = format!("amcast.log.v1.Log/{method}");
     let mut command = Command::new(grpcurl());
     command.args(["-plaintext", "-max-time", "10", "-d", request, &up.log, &method]);
@@ -32,7 +32,7 @@ fn grpcurl_finds_the_service_by_itself_and_uses_it() {
         );
     }
     let _alone = alone();
-    let up = Up::start(&["--shards", "3"]);
+    let up = UpCluster::start(&["--shards", "3"]);
     let listed = Command::new(grpcurl()).args(["-plaintext", &up.log, "list"]).output().unwrap();
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     assert!(listed.contains("amcast.log.v1.Log"), "{listed}");

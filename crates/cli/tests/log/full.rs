@@ -1,6 +1,6 @@
 //! A disk that is full: its node ends, the others go on, and nothing that was acknowledged is lost.
 
-use crate::by_hand::{Hosts, NODES};
+use crate::by_hand::{NODES, ThreeHosts};
 use crate::client;
 use crate::harness::unique;
 use amcast::log::proto::ReadRequest;
@@ -31,9 +31,9 @@ fn mount(path: &Path, mb: u64, again: &str) -> bool {
 }
 
 /// A small disk. It goes with the test.
-struct Disk(PathBuf);
+struct SmallDisk(PathBuf);
 
-impl Disk {
+impl SmallDisk {
     fn new(mb: u64) -> Option<Self> {
         let path = unique("full");
         fs::create_dir(&path).unwrap();
@@ -45,7 +45,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for SmallDisk {
     fn drop(&mut self) {
         let unmounted = Command::new("umount").arg("--lazy").arg(&self.0).status();
         assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
@@ -61,7 +61,7 @@ fn value(n: u64) -> Vec<u8> {
 
 /// Appends until the node whose disk is small has ended, and goes on for a while; then gives it room,
 /// starts it again, and reads from it what was acknowledged, with the help of one other.
-fn fill(hosts: &mut Hosts, disk: &Disk, says: &str) {
+fn fill(hosts: &mut ThreeHosts, disk: &SmallDisk, says: &str) {
     hosts.start(0..NODES);
     hosts.wait_until_ready(0..NODES);
     let others: Vec<String> = hosts.log[..SMALL].to_vec();
@@ -95,14 +95,14 @@ fn fill(hosts: &mut Hosts, disk: &Disk, says: &str) {
 #[test]
 fn a_node_whose_log_of_what_is_ordered_finds_no_room_ends_and_nothing_is_lost() {
     let _limit = amcast_test_policy::time_limit();
-    let Some(disk) = Disk::new(60) else {
+    let Some(disk) = SmallDisk::new(60) else {
         return skip(
             "a_node_whose_log_of_what_is_ordered_finds_no_room_ends_and_nothing_is_lost",
             NO_MOUNT,
         );
     };
     let data = disk.0.join("d2");
-    let mut hosts = Hosts::with(1, |base, node, file| {
+    let mut hosts = ThreeHosts::with(1, |base, node, file| {
         file.log_dir = Some(base.to_path_buf());
         if node == SMALL {
             file.data = Some(data.clone());
@@ -115,13 +115,13 @@ fn a_node_whose_log_of_what_is_ordered_finds_no_room_ends_and_nothing_is_lost() 
 #[test]
 fn a_node_whose_files_of_values_find_no_room_ends_and_nothing_is_lost() {
     let _limit = amcast_test_policy::time_limit();
-    let Some(disk) = Disk::new(20) else {
+    let Some(disk) = SmallDisk::new(20) else {
         return skip(
             "a_node_whose_files_of_values_find_no_room_ends_and_nothing_is_lost",
             NO_MOUNT,
         );
     };
-    let mut hosts = Hosts::with(1, |base, node, file| {
+    let mut hosts = ThreeHosts::with(1, |base, node, file| {
         file.log_mb = Some(1);
         file.log_dir = Some(if node == SMALL { disk.0.clone() } else { base.to_path_buf() });
     });

@@ -19,7 +19,7 @@ use amcast::kv::SlotMap;
 use amcast::log::Client;
 use amcast::log::proto::ReadRequest;
 use amcast_test_policy::{TimeLimit, time_limit};
-use harness::{Stops, Up, wait_for_more_than};
+use harness::{StopOnDrop, UpCluster, wait_for_more_than};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -37,7 +37,7 @@ fn alone() -> (MutexGuard<'static, ()>, TimeLimit) {
 }
 
 /// Where the logs of a cluster are served: by the supervisor and by each node.
-fn addresses(up: &Up) -> Vec<String> {
+fn addresses(up: &UpCluster) -> Vec<String> {
     let status = up.status();
     let nodes = status["nodes"].as_array().expect("there are nodes");
     let nodes = nodes.iter().filter_map(|node| node["fronts"]["log"].as_str());
@@ -76,7 +76,7 @@ fn all(client: &mut Client, log: &str) -> Vec<Vec<u8>> {
 }
 
 /// Kills every node in turn, each once the others are whole.
-fn kill_in_turn(up: &Up) {
+fn kill_in_turn(up: &UpCluster) {
     for node in 0..3 {
         std::thread::sleep(Duration::from_millis(500));
         up.wait_until_ready();
@@ -90,7 +90,7 @@ fn kill_in_turn(up: &Up) {
 /// whether each is where it was said to be.
 fn append_while_nodes_are_killed(options: &[&str], len: usize) {
     let _alone = alone();
-    let up = Up::start(options);
+    let up = UpCluster::start(options);
     let (addresses, log) = (addresses(&up), "shared");
     let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
     let append = |n: usize| {
@@ -110,7 +110,7 @@ fn append_while_nodes_are_killed(options: &[&str], len: usize) {
     let append = &append;
     let acknowledged: Vec<BTreeMap<u64, String>> = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..4).map(|n| scope.spawn(move || append(n))).collect();
-        let _stops = Stops(&stop);
+        let _stops = StopOnDrop(&stop);
         kill_in_turn(&up);
         wait_for_more_than(200, &count);
         stop.store(true, Ordering::Relaxed);
@@ -156,7 +156,7 @@ fn values_in_files_go_over_to_nodes_that_come_back_and_are_read_from_there() {
 #[test]
 fn nobody_sees_half_of_an_append_to_logs_of_all_shards_while_nodes_are_killed() {
     let _alone = alone();
-    let up = Up::start(&["--shards", "3"]);
+    let up = UpCluster::start(&["--shards", "3"]);
     let (addresses, logs) = (addresses(&up), logs("part"));
     let stop = AtomicBool::new(false);
     let (writes, looks) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -193,7 +193,7 @@ fn nobody_sees_half_of_an_append_to_logs_of_all_shards_while_nodes_are_killed() 
     let written: usize = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..2).map(|n| scope.spawn(move || write(n))).collect();
         let readers: Vec<_> = (0..2).map(|n| scope.spawn(move || look(n + 1))).collect();
-        let _stops = Stops(&stop);
+        let _stops = StopOnDrop(&stop);
         kill_in_turn(&up);
         wait_for_more_than(50, &writes);
         wait_for_more_than(50, &looks);
@@ -215,7 +215,7 @@ fn nobody_sees_half_of_an_append_to_logs_of_all_shards_while_nodes_are_killed() 
 #[test]
 fn a_stream_gives_each_value_once_and_in_order_while_nodes_are_killed() {
     let _alone = alone();
-    let up = Up::start(&["--shards", "3"]);
+    let up = UpCluster::start(&["--shards", "3"]);
     let mut nodes = addresses(&up);
     // The stream has only the nodes, and so is cut off by each kill of the one that it is at.
     let supervisor = vec![nodes.remove(0)];
@@ -248,7 +248,7 @@ fn a_stream_gives_each_value_once_and_in_order_while_nodes_are_killed() {
             });
             tailed.map(|()| seen)
         });
-        let _stops = Stops(&stop);
+        let _stops = StopOnDrop(&stop);
         kill_in_turn(&up);
         wait_for_more_than(100, &count);
         stop.store(true, Ordering::Relaxed);

@@ -1,14 +1,14 @@
 //! `amcast log` as a person or a script uses it.
 
 use super::alone;
-use crate::harness::{AMCAST, Up, errors};
+use crate::harness::{AMCAST, UpCluster, errors};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-fn run(up: &Up, words: &[&str], input: &[u8]) -> Output {
+fn run(up: &UpCluster, words: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(AMCAST)
         .args(["log", "--data"])
         .arg(&up.data)
@@ -22,20 +22,20 @@ fn run(up: &Up, words: &[&str], input: &[u8]) -> Output {
     child.wait_with_output().expect("it ends")
 }
 
-fn said(up: &Up, words: &[&str], input: &[u8]) -> String {
+fn said(up: &UpCluster, words: &[&str], input: &[u8]) -> String {
     let output = run(up, words, input);
     assert!(output.status.success(), "{words:?}: {}", errors(&output));
     String::from_utf8(output.stdout).expect("text")
 }
 
-fn document(up: &Up, words: &[&str]) -> Value {
+fn document(up: &UpCluster, words: &[&str]) -> Value {
     serde_json::from_str(&said(up, words, b"")).expect("one JSON document")
 }
 
 #[test]
 fn the_program_appends_reads_trims_and_follows() {
     let _alone = alone();
-    let up = Up::start(&["--shards", "3"]);
+    let up = UpCluster::start(&["--shards", "3"]);
     assert_eq!(said(&up, &["append", "a", "-1"], b""), "0\n");
     assert_eq!(said(&up, &["append", "a"], b"two\nlines\n"), "1\n");
     assert_eq!(said(&up, &["append", "a", "--lines"], b"x\n\ny"), "2\n3\n4\n");
@@ -97,7 +97,7 @@ fn the_program_appends_reads_trims_and_follows() {
 #[test]
 fn lines_are_appended_together_in_their_order_and_the_one_that_is_refused_is_named() {
     let _alone = alone();
-    let up = Up::start(&["--shards", "3"]);
+    let up = UpCluster::start(&["--shards", "3"]);
     let numbers = |numbers: std::ops::Range<u64>| numbers.map(|n| format!("{n}\n"));
     let all: String = numbers(0..8000).collect();
     assert_eq!(said(&up, &["append", "a", "--lines"], all.as_bytes()), all);
@@ -130,7 +130,7 @@ fn lines_are_appended_together_in_their_order_and_the_one_that_is_refused_is_nam
 #[test]
 fn who_asks_at_a_wrong_port_is_told_what_it_is_and_which_one_is_right() {
     let _alone = alone();
-    let up = Up::start(&["--protocol", "multi-ring-memory"]);
+    let up = UpCluster::start(&["--protocol", "multi-ring-memory"]);
     let file = std::fs::read_to_string(up.data.join("cluster.toml")).expect("it has a file");
     let of_nodes =
         file.lines().find_map(|line| line.strip_prefix("address = ")).expect("it says so");
@@ -161,7 +161,7 @@ fn who_asks_at_a_wrong_port_is_told_what_it_is_and_which_one_is_right() {
 #[test]
 fn a_cluster_stops_in_good_order_though_streams_are_open() {
     let _alone = alone();
-    let mut up = Up::start(&[]);
+    let mut up = UpCluster::start(&[]);
     said(&up, &["append", "a", "first"], b"");
     let tails: Vec<_> = super::addresses(&up)
         .into_iter()

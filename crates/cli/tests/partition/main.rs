@@ -11,8 +11,8 @@ use amcast::node::cluster_dir::ClusterDir;
 use amcast::node::config::{ClusterFile, Place, Setting};
 use amcast::node::control::{NodeStatus, ViewStatus, status_of};
 use amcast_test_policy::skip;
-use harness::{AMCAST, Record, Stops, bytes, call, errors, run, signal, unique};
-use namespaces::Hosts;
+use harness::{AMCAST, Record, StopOnDrop, bytes, call, errors, run, signal, unique};
+use namespaces::SwitchedHosts;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -28,15 +28,15 @@ const ALONE: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Nodes on hosts, each with a directory that no other one looks into.
-struct Cluster {
-    hosts: Hosts,
+struct PartitionedCluster {
+    hosts: SwitchedHosts,
     dirs: Vec<PathBuf>,
     record: Record,
     nodes: Vec<Child>,
 }
 
-impl Cluster {
-    fn start(hosts: Hosts, protocol: &str, lane: &str) -> Self {
+impl PartitionedCluster {
+    fn start(hosts: SwitchedHosts, protocol: &str, lane: &str) -> Self {
         let (base, record) = (unique("hosts"), Record::new("partition"));
         let mut file = ClusterFile {
             protocol: protocol.to_string(),
@@ -138,7 +138,7 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for PartitionedCluster {
     fn drop(&mut self) {
         for node in &mut self.nodes {
             // One that has ended already is what we want.
@@ -161,8 +161,8 @@ fn has_all(status: &NodeStatus, later_than: Option<u64>) -> bool {
 #[test]
 fn a_node_that_is_cut_off_stops_and_says_why_and_comes_back_with_what_it_missed() {
     let _limit = amcast_test_policy::time_limit();
-    match Hosts::new(NODES) {
-        Ok(hosts) => cuts_one_off(Cluster::start(hosts, "bb-urcast-urcast", "stream")),
+    match SwitchedHosts::new(NODES) {
+        Ok(hosts) => cuts_one_off(PartitionedCluster::start(hosts, "bb-urcast-urcast", "stream")),
         Err(why) => skip(
             "a_node_that_is_cut_off_stops_and_says_why_and_comes_back_with_what_it_missed",
             why,
@@ -173,13 +173,15 @@ fn a_node_that_is_cut_off_stops_and_says_why_and_comes_back_with_what_it_missed(
 #[test]
 fn the_same_holds_where_what_is_for_all_travels_by_ip_multicast() {
     let _limit = amcast_test_policy::time_limit();
-    match Hosts::new(NODES) {
-        Ok(hosts) => cuts_one_off(Cluster::start(hosts, "bb-urcast-urcast", "multicast")),
+    match SwitchedHosts::new(NODES) {
+        Ok(hosts) => {
+            cuts_one_off(PartitionedCluster::start(hosts, "bb-urcast-urcast", "multicast"))
+        }
         Err(why) => skip("the_same_holds_where_what_is_for_all_travels_by_ip_multicast", why),
     }
 }
 
-fn cuts_one_off(mut cluster: Cluster) {
+fn cuts_one_off(mut cluster: PartitionedCluster) {
     for node in 0..NODES {
         let fronts = cluster.dirs[node].join(format!("n{node}.fronts.json"));
         cluster.wait(node, |status| has_all(status, None) && fronts.exists());
@@ -200,7 +202,7 @@ fn cuts_one_off(mut cluster: Cluster) {
                 }
             });
         });
-        let stops = Stops(stop);
+        let stops = StopOnDrop(stop);
         cut_off_and_heal(&cluster, written);
         drop(stops);
         writer.join().expect("every write is acknowledged");
@@ -225,7 +227,7 @@ fn cuts_one_off(mut cluster: Cluster) {
 }
 
 /// Pulls one host's plug while others write, looks at what it says, and puts it in again.
-fn cut_off_and_heal(cluster: &Cluster, written: &AtomicU64) {
+fn cut_off_and_heal(cluster: &PartitionedCluster, written: &AtomicU64) {
     let wait_for_writes = |more: u64| {
         let (begun, before) = (Instant::now(), written.load(Ordering::Relaxed));
         while written.load(Ordering::Relaxed) < before + more {

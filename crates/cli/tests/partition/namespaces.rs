@@ -9,7 +9,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Hosts on a switch. Dropping it removes them.
-pub(crate) struct Hosts {
+pub(crate) struct SwitchedHosts {
     names: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ fn remove_what_killed_tests_left() {
     }
 }
 
-impl Hosts {
+impl SwitchedHosts {
     /// So many hosts; why not, if this user or this system cannot have them.
     pub(crate) fn new(count: usize) -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
@@ -112,7 +112,7 @@ pub(crate) fn enter(namespace: &File) {
     move_into_link_name_space(namespace.as_fd(), kind).expect("a thread may move");
 }
 
-impl Drop for Hosts {
+impl Drop for SwitchedHosts {
     fn drop(&mut self) {
         for name in &self.names {
             // One that could not be made is not there.

@@ -1,6 +1,6 @@
 //! Ways to etcd's servers: plain or over TLS, with or without a name and a password.
 
-use super::{Options, Tls};
+use super::{EtcdOptions, Tls};
 use crate::proto;
 use std::path::Path;
 use std::time::Duration;
@@ -18,9 +18,9 @@ const TRY_EVERY: Duration = Duration::from_secs(1);
 
 /// Puts etcd's token on what is asked.
 #[derive(Clone)]
-pub(super) struct Token(Option<MetadataValue<Ascii>>);
+pub(super) struct AuthToken(Option<MetadataValue<Ascii>>);
 
-impl Interceptor for Token {
+impl Interceptor for AuthToken {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(token) = &self.0 {
             request.metadata_mut().insert("token", token.clone());
@@ -30,10 +30,10 @@ impl Interceptor for Token {
 }
 
 /// A connection to one of etcd's servers.
-pub(super) type Way = InterceptedService<Channel, Token>;
+pub(super) type EtcdConnection = InterceptedService<Channel, AuthToken>;
 
 /// The servers, of which one is used at a time.
-pub(super) struct Ways {
+pub(super) struct EtcdServerList {
     endpoints: Vec<Endpoint>,
     user: Option<(String, String)>,
     next: usize,
@@ -51,9 +51,9 @@ fn config(tls: &Tls) -> Result<ClientTlsConfig, String> {
     })
 }
 
-impl Ways {
-    pub(super) fn new(options: &Options) -> Result<Self, String> {
-        let Options { endpoints, tls, user, .. } = options;
+impl EtcdServerList {
+    pub(super) fn new(options: &EtcdOptions) -> Result<Self, String> {
+        let EtcdOptions { endpoints, tls, user, .. } = options;
         if endpoints.is_empty() {
             return Err("etcd.endpoints is empty: give one, such as http://10.0.0.9:2379".into());
         }
@@ -85,7 +85,7 @@ impl Ways {
     }
 
     /// Connects to the server whose turn it is.
-    pub(super) async fn connect(&mut self) -> Result<Way, String> {
+    pub(super) async fn connect(&mut self) -> Result<EtcdConnection, String> {
         let endpoint = &self.endpoints[self.next % self.endpoints.len()];
         let at = endpoint.uri().clone();
         self.next += 1;
@@ -110,7 +110,7 @@ impl Ways {
                 Some(token.map_err(|_| format!("{at}: its token is no text"))?)
             }
         };
-        Ok(InterceptedService::new(channel, Token(token)))
+        Ok(InterceptedService::new(channel, AuthToken(token)))
     }
 }
 
@@ -132,14 +132,14 @@ mod tests {
     #[test]
     fn what_does_not_go_together_is_refused_by_name() {
         let refused = |at: &str, tls: Option<Tls>| {
-            let options = Options {
+            let options = EtcdOptions {
                 endpoints: vec![at.to_string()],
                 prefix: "/x/".into(),
                 user: None,
                 tls,
                 lease: Duration::from_secs(5),
             };
-            Ways::new(&options).err().unwrap_or_default()
+            EtcdServerList::new(&options).err().unwrap_or_default()
         };
         let tls = Tls { ca: "/nonexistent/ca.pem".into(), own: None };
         assert_eq!(refused("http://h:1", None), "");

@@ -7,8 +7,10 @@
 mod connect;
 mod session;
 
-use crate::{CoordinationRegistry, EntryLifetime, OnChange, RegistrySnapshot, RegistryUnreachable};
-use session::Session;
+use crate::{
+    CoordinationRegistry, EntryLifetime, OnRegistryChange, RegistrySnapshot, RegistryUnreachable,
+};
+use session::EtcdSession;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -25,8 +27,8 @@ const CLAIMS_MAX: usize = 16;
 
 /// How etcd is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Where its servers are: `http://10.0.0.9:2379`, or `https://` with [`Options::tls`].
+pub struct EtcdOptions {
+    /// Where its servers are: `http://10.0.0.9:2379`, or `https://` with [`EtcdOptions::tls`].
     pub endpoints: Vec<String>,
     /// The prefix of all keys: `/amcast/4711/`.
     pub prefix: String,
@@ -49,7 +51,7 @@ pub struct Tls {
 
 /// An entry that this process wants on the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Said {
+struct WantedEntry {
     /// None: that it is not there.
     value: Option<String>,
     lifetime: EntryLifetime,
@@ -58,7 +60,7 @@ struct Said {
 }
 
 /// A claim, and where its outcome goes.
-struct Claim {
+struct PendingClaim {
     key: String,
     before: Option<String>,
     value: String,
@@ -66,11 +68,11 @@ struct Claim {
 }
 
 /// The state that the thread and the users of the registry share.
-struct Shared {
+struct EtcdShared {
     known: Mutex<RegistrySnapshot>,
-    said: Mutex<BTreeMap<String, Said>>,
-    claims: Mutex<Vec<Claim>>,
-    on_change: OnChange,
+    said: Mutex<BTreeMap<String, WantedEntry>>,
+    claims: Mutex<Vec<PendingClaim>>,
+    on_change: OnRegistryChange,
     /// Wakes the thread: an entry was published or claimed, or the registry ends.
     ring: Notify,
     ends: std::sync::atomic::AtomicBool,
@@ -80,7 +82,7 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl EtcdShared {
     /// Changes what is known, and tells of it.
     fn learn(&self, change: impl FnOnce(&mut RegistrySnapshot)) {
         let mut known = lock(&self.known);
@@ -95,19 +97,19 @@ impl Shared {
 }
 
 /// A registry in etcd. Dropping it takes away what this process said for its life.
-pub struct Etcd {
-    shared: Arc<Shared>,
+pub struct EtcdRegistry {
+    shared: Arc<EtcdShared>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Etcd {
+impl EtcdRegistry {
     /// Begins to talk to etcd, which need not be there yet.
     ///
     /// # Errors
     /// When options do not go together, a certificate cannot be read, or there is no thread.
-    pub fn begin(options: Options, on_change: OnChange) -> Result<Self, String> {
-        let ways = connect::Ways::new(&options)?;
-        let shared = Arc::new(Shared {
+    pub fn begin(options: EtcdOptions, on_change: OnRegistryChange) -> Result<Self, String> {
+        let ways = connect::EtcdServerList::new(&options)?;
+        let shared = Arc::new(EtcdShared {
             known: Mutex::default(),
             said: Mutex::default(),
             claims: Mutex::default(),
@@ -117,16 +119,16 @@ impl Etcd {
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| e.to_string())?;
-        let session = Session::new(options, ways, Arc::clone(&shared));
+        let session = EtcdSession::new(options, ways, Arc::clone(&shared));
         let talk = move || runtime.block_on(session.run());
         let thread = std::thread::Builder::new().name("etcd".to_string()).spawn(talk);
         Ok(Self { shared, thread: Some(thread.map_err(|e| e.to_string())?) })
     }
 }
 
-impl CoordinationRegistry for Etcd {
+impl CoordinationRegistry for EtcdRegistry {
     fn publish(&self, key: &str, value: Option<&str>, lifetime: EntryLifetime) {
-        let said = Said { value: value.map(str::to_string), lifetime, done: false };
+        let said = WantedEntry { value: value.map(str::to_string), lifetime, done: false };
         let mut all = lock(&self.shared.said);
         if all.get(key).is_some_and(|old| old.value == said.value && old.lifetime == lifetime) {
             return;
@@ -155,7 +157,7 @@ impl CoordinationRegistry for Etcd {
         if claims.len() >= CLAIMS_MAX {
             return Err(RegistryUnreachable(format!("{CLAIMS_MAX} claims wait for etcd already")));
         }
-        claims.push(Claim {
+        claims.push(PendingClaim {
             key: key.to_string(),
             before: before.map(str::to_string),
             value: value.to_string(),
@@ -169,7 +171,7 @@ impl CoordinationRegistry for Etcd {
     }
 }
 
-impl Drop for Etcd {
+impl Drop for EtcdRegistry {
     fn drop(&mut self) {
         self.shared.ends.store(true, std::sync::atomic::Ordering::Release);
         self.shared.ring.notify_one();

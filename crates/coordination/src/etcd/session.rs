@@ -1,7 +1,7 @@
 //! One session with etcd after the other.
 
-use super::connect::{Way, Ways, within};
-use super::{Claim, Options, Said, Shared, lock};
+use super::connect::{EtcdConnection, EtcdServerList, within};
+use super::{EtcdOptions, EtcdShared, PendingClaim, WantedEntry, lock};
 use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::proto::event::EventType;
 use crate::proto::kv_client::KvClient;
@@ -33,18 +33,18 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Requests on a stream that wait to be sent.
 const REQUESTS_MAX: usize = 4;
 
-pub(super) struct Session {
-    options: Options,
-    ways: Ways,
-    shared: Arc<Shared>,
+pub(super) struct EtcdSession {
+    options: EtcdOptions,
+    ways: EtcdServerList,
+    shared: Arc<EtcdShared>,
     /// Whether the log has a line that etcd is unreachable.
     remarked: bool,
 }
 
 /// A session's connections, streams and lease.
-struct Talk {
-    kv: KvClient<Way>,
-    lease: LeaseClient<Way>,
+struct LeaseWatch {
+    kv: KvClient<EtcdConnection>,
+    lease: LeaseClient<EtcdConnection>,
     lease_id: i64,
     keep: mpsc::Sender<LeaseKeepAliveRequest>,
     kept: Streaming<LeaseKeepAliveResponse>,
@@ -70,7 +70,7 @@ fn stream<T>() -> (mpsc::Sender<T>, impl Stream<Item = T>) {
 }
 
 /// Returns when the registry is not used any more.
-async fn until_it_ends(shared: &Shared) {
+async fn until_it_ends(shared: &EtcdShared) {
     while !shared.ends.load(Ordering::Acquire) {
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -80,8 +80,8 @@ fn ended(what: &str) -> String {
     format!("the stream of {what} has ended")
 }
 
-impl Session {
-    pub(super) fn new(options: Options, ways: Ways, shared: Arc<Shared>) -> Self {
+impl EtcdSession {
+    pub(super) fn new(options: EtcdOptions, ways: EtcdServerList, shared: Arc<EtcdShared>) -> Self {
         Self { options, ways, shared, remarked: false }
     }
 
@@ -123,7 +123,7 @@ impl Session {
     }
 
     /// Takes a lease, publishes the pending entries, and reads all keys.
-    async fn begin(&mut self) -> Result<Talk, String> {
+    async fn begin(&mut self) -> Result<LeaseWatch, String> {
         let way = self.ways.connect().await?;
         let (mut kv, mut lease) = (KvClient::new(way.clone()), LeaseClient::new(way.clone()));
         let ttl = self.options.lease.as_secs().max(1) as i64;
@@ -154,11 +154,11 @@ impl Session {
         let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
         watch.try_send(create).map_err(|e| e.to_string())?;
         let watched = within(WatchClient::new(way).watch(asks)).await?;
-        Ok(Talk { kv, lease, lease_id, keep, kept, watched, _watch: watch })
+        Ok(LeaseWatch { kv, lease, lease_id, keep, kept, watched, _watch: watch })
     }
 
     /// A session: until something goes wrong, or the registry is not used any more.
-    async fn go_on(&self, mut talk: Talk) -> Result<(), String> {
+    async fn go_on(&self, mut talk: LeaseWatch) -> Result<(), String> {
         let lease = self.options.lease.max(Duration::from_secs(1));
         let mut renew = tokio::time::interval(lease / 3);
         let mut renewed = Instant::now();
@@ -223,7 +223,11 @@ impl Session {
     }
 
     /// Writes the published entries that etcd does not have yet.
-    async fn publish_all(&self, kv: &mut KvClient<Way>, lease_id: i64) -> Result<(), String> {
+    async fn publish_all(
+        &self,
+        kv: &mut KvClient<EtcdConnection>,
+        lease_id: i64,
+    ) -> Result<(), String> {
         loop {
             let next = lock(&self.shared.said)
                 .iter()
@@ -245,12 +249,12 @@ impl Session {
             if let Some(now) = lock(&self.shared.said).get_mut(&name)
                 && (&now.value, now.lifetime) == (&said.value, said.lifetime)
             {
-                *now = Said { done: true, ..said };
+                *now = WantedEntry { done: true, ..said };
             }
         }
     }
 
-    async fn answer_claims(&self, kv: &mut KvClient<Way>) -> Result<(), String> {
+    async fn answer_claims(&self, kv: &mut KvClient<EtcdConnection>) -> Result<(), String> {
         loop {
             let claim = lock(&self.shared.claims).pop();
             let Some(claim) = claim else { return Ok(()) };
@@ -264,7 +268,11 @@ impl Session {
         }
     }
 
-    async fn claim(&self, kv: &mut KvClient<Way>, claim: &Claim) -> Result<String, String> {
+    async fn claim(
+        &self,
+        kv: &mut KvClient<EtcdConnection>,
+        claim: &PendingClaim,
+    ) -> Result<String, String> {
         let key = self.key(&claim.key);
         let (target, union) = match &claim.before {
             // There is none: it was never made.

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A running etcd. Dropping it ends it.
-pub(crate) struct Server {
+pub(crate) struct EtcdServer {
     dir: PathBuf,
     client: u16,
     peer: u16,
@@ -37,7 +37,7 @@ fn run(program: &str, words: &[&str]) -> bool {
     }
 }
 
-impl Server {
+impl EtcdServer {
     /// Starts one; none where it is not installed, and `test` is skipped.
     pub(crate) fn start(test: &str, name: &str, secure: bool) -> Option<Self> {
         let there = Command::new("etcd").arg("--version").stdout(Stdio::null()).status();
@@ -147,7 +147,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for EtcdServer {
     fn drop(&mut self) {
         self.stop();
         let _ = std::fs::remove_dir_all(&self.dir);

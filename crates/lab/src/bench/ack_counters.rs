@@ -24,7 +24,7 @@ const STAMP: LineStamp = LineStamp::new(1, 0);
 
 /// How far a part is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Phase {
+pub(super) enum MeasurePhase {
     /// Its loops run.
     Runs = 1,
     /// Its clients are finished.
@@ -33,7 +33,7 @@ pub(super) enum Phase {
 
 /// Which part runs which processes, and where their words lie.
 #[derive(Clone, Debug)]
-pub(super) struct Deal {
+pub(super) struct ProcessAssignment {
     cluster: ClusterShape,
     /// The processes of each part.
     pub(super) parts: Vec<Vec<Pid>>,
@@ -43,7 +43,7 @@ pub(super) struct Deal {
     window: usize,
 }
 
-impl Deal {
+impl ProcessAssignment {
     /// Deals replicas and clients to `parts` parts: all replicas of a node together, nodes before
     /// clients. With two parts that is replicas on the one and clients on the other; with one,
     /// everything shares it.
@@ -105,7 +105,7 @@ impl Deal {
 
 /// One part's office.
 pub(super) struct AckCounters<'a> {
-    deal: &'a Deal,
+    deal: &'a ProcessAssignment,
     carrier: MappedCarrier,
     /// For each part: what was last written to its office, line by line.
     written: Vec<Vec<[u64; LINE_WORDS]>>,
@@ -119,7 +119,7 @@ impl<'a> AckCounters<'a> {
     /// # Errors
     /// When its memory cannot be set aside.
     pub(super) fn open(
-        deal: &'a Deal,
+        deal: &'a ProcessAssignment,
         directory: &Directory,
         part: usize,
     ) -> Result<Self, MemoryError> {
@@ -135,7 +135,7 @@ impl<'a> AckCounters<'a> {
     }
 
     /// Tells every part how far this one is, and says whether all of them are as far.
-    pub(super) fn reach(&mut self, phase: Phase) -> bool {
+    pub(super) fn reach(&mut self, phase: MeasurePhase) -> bool {
         // Who has told this part of itself is there; once the carrier has taken notice of that, it
         // hears of this one.
         let all = self.are_at(phase);
@@ -155,7 +155,7 @@ impl<'a> AckCounters<'a> {
     }
 
     /// Whether every part has told that it is as far as `phase`.
-    pub(super) fn are_at(&self, phase: Phase) -> bool {
+    pub(super) fn are_at(&self, phase: MeasurePhase) -> bool {
         let window = self.carrier.window();
         let told = |w: usize| window.region(RegionId(w as u16))[0].word(0);
         (0..self.written.len()).all(|w| told(w) >= phase as u64)
@@ -209,7 +209,7 @@ impl<'a> AckCounters<'a> {
     }
 }
 
-impl Deal {
+impl ProcessAssignment {
     fn part_of(&self, acks: Pid) -> usize {
         acks.index() - self.cluster.processes()
     }
@@ -224,25 +224,25 @@ mod tests {
     fn replicas_and_clients_share_no_part_if_there_are_two() {
         let cluster = ClusterShape::new(2, 3, 4).unwrap();
         for parts in 2..9 {
-            let deal = Deal::new(cluster, parts, 1);
+            let deal = ProcessAssignment::new(cluster, parts, 1);
             assert_eq!(deal.parts.iter().map(Vec::len).sum::<usize>(), cluster.processes());
             for pids in &deal.parts {
                 let replicas = pids.iter().filter(|&&p| cluster.group_of(p).is_some()).count();
                 assert!(replicas == 0 || replicas == pids.len(), "{parts} parts: {pids:?}");
             }
         }
-        assert_eq!(Deal::new(cluster, 1, 1).parts.len(), 1);
+        assert_eq!(ProcessAssignment::new(cluster, 1, 1).parts.len(), 1);
     }
 
     #[test]
     fn a_client_learns_of_each_group_for_itself() {
         let cluster = ClusterShape::new(2, 1, 2).unwrap();
-        let deal = Deal::new(cluster, 2, 9);
+        let deal = ProcessAssignment::new(cluster, 2, 9);
         let directory = Directory::heap(ClusterId(1), deal.processes(), 0).unwrap();
         let mut nodes = AckCounters::open(&deal, &directory, 0).unwrap();
         let mut clients = AckCounters::open(&deal, &directory, 1).unwrap();
-        assert!(!nodes.reach(Phase::Runs), "the other part has said nothing");
-        while !(clients.reach(Phase::Runs) && nodes.reach(Phase::Runs)) {}
+        assert!(!nodes.reach(MeasurePhase::Runs), "the other part has said nothing");
+        while !(clients.reach(MeasurePhase::Runs) && nodes.reach(MeasurePhase::Runs)) {}
         let both = GroupSet::first(2);
         nodes.delivered(1, Gid(0), 17);
         nodes.delivered(0, Gid(1), 17);
@@ -253,6 +253,6 @@ mod tests {
         nodes.flush();
         assert!(clients.is_delivered(1, 17, both));
         assert!(!clients.is_delivered(1, 26, both), "another multicast in the same place");
-        assert!(!nodes.are_at(Phase::Finished));
+        assert!(!nodes.are_at(MeasurePhase::Finished));
     }
 }

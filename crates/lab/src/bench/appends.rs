@@ -1,6 +1,6 @@
 //! The distributed log under synchronous appends of many clients [MRP 8.3.3].
 
-use super::nodes::{NODES, Nodes};
+use super::nodes::{BenchNodes, NODES};
 use super::stop::{STOPPED, go_on};
 use super::{Latency, histogram};
 use amcast_core::Entry;
@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What so many clients saw.
 #[derive(Clone, Debug, Serialize)]
-pub struct Point {
+pub struct AppendPoint {
     /// Clients, each with one append on the way.
     pub clients: usize,
     /// Appends each second.
@@ -37,7 +37,7 @@ pub(in crate::bench) struct DurableLog {
     runtime: tokio::runtime::Runtime,
     fronts: Vec<LogClient<Channel>>,
     value: Vec<u8>,
-    _nodes: Nodes,
+    _nodes: BenchNodes,
 }
 
 impl DurableLog {
@@ -47,7 +47,7 @@ impl DurableLog {
         shards: usize,
         payload: usize,
     ) -> Result<Self, String> {
-        let nodes = Nodes::start(data, (multiring::SYNCED.name(), shards))?;
+        let nodes = BenchNodes::start(data, (multiring::SYNCED.name(), shards))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| e.to_string())?;
         let mut fronts = Vec::new();
@@ -68,7 +68,7 @@ impl DurableLog {
         clients: usize,
         warm_up: Duration,
         time: Duration,
-    ) -> Result<Point, String> {
+    ) -> Result<AppendPoint, String> {
         let from = Instant::now() + warm_up;
         let until = from + time;
         let begin = |n: usize| {
@@ -90,7 +90,7 @@ impl DurableLog {
             Ok::<_, String>(all)
         })?;
         let per_second = seen.len() as f64 / time.as_secs_f64();
-        Ok(Point { clients, per_second, latency_ns: Latency::of(&seen) })
+        Ok(AppendPoint { clients, per_second, latency_ns: Latency::of(&seen) })
     }
 }
 

@@ -1,7 +1,7 @@
 //! A client of a measurement: multicasts in a closed or an open loop, and notes what it waited.
 
-use super::part::Sink;
-use super::{Load, destinations, histogram};
+use super::part::DeliverySink;
+use super::{BenchLoad, destinations, histogram};
 use amcast_core::rng::Rng;
 use amcast_core::{GroupSet, Overlay, Span, Submission, Time};
 use amcast_node::clock;
@@ -13,15 +13,15 @@ const DRAIN: Span = Span::secs(5);
 
 /// What is on the way.
 #[derive(Clone, Copy)]
-struct Sent {
+struct SentMulticast {
     seq: u64,
     dst: GroupSet,
     due: Time,
 }
 
 /// A client under way.
-pub(super) struct Client<'a> {
-    load: &'a Load,
+pub(super) struct BenchClient<'a> {
+    load: &'a BenchLoad,
     overlay: &'a Overlay,
     rng: Rng,
     /// Where the next multicast goes, if it is drawn already.
@@ -29,7 +29,7 @@ pub(super) struct Client<'a> {
     number: usize,
     seq: u64,
     /// The window: what was multicast in each place.
-    window: Vec<Option<Sent>>,
+    window: Vec<Option<SentMulticast>>,
     /// How many places are taken.
     open: usize,
     /// When what is found finished in a turn was due; empty between turns.
@@ -41,8 +41,8 @@ pub(super) struct Client<'a> {
     done: bool,
 }
 
-impl<'a> Client<'a> {
-    pub(super) fn new(load: &'a Load, overlay: &'a Overlay, number: usize, now: Time) -> Self {
+impl<'a> BenchClient<'a> {
+    pub(super) fn new(load: &'a BenchLoad, overlay: &'a Overlay, number: usize, now: Time) -> Self {
         let window = load.window();
         Self {
             load,
@@ -84,7 +84,12 @@ impl<'a> Client<'a> {
     }
 
     /// Takes note of what is finished, and multicasts. Says whether anything happened.
-    pub(super) fn turn(&mut self, now: Time, seat: &mut MemoryDriver, sink: &mut Sink<'_>) -> bool {
+    pub(super) fn turn(
+        &mut self,
+        now: Time,
+        seat: &mut MemoryDriver,
+        sink: &mut DeliverySink<'_>,
+    ) -> bool {
         let finished = self.finish(sink);
         if now >= self.end() {
             self.done |= self.open == 0 || now.since(self.end()) > DRAIN;
@@ -97,7 +102,7 @@ impl<'a> Client<'a> {
         finished | sent
     }
 
-    fn finish(&mut self, sink: &Sink<'_>) -> bool {
+    fn finish(&mut self, sink: &DeliverySink<'_>) -> bool {
         if self.open == 0 {
             return false;
         }
@@ -123,7 +128,7 @@ impl<'a> Client<'a> {
         true
     }
 
-    fn send(&mut self, now: Time, seat: &mut MemoryDriver, sink: &mut Sink<'_>) -> bool {
+    fn send(&mut self, now: Time, seat: &mut MemoryDriver, sink: &mut DeliverySink<'_>) -> bool {
         let mut at = None;
         while self.open < self.window.len() && self.is_due(now) {
             let seq = self.seq + 1;
@@ -149,7 +154,7 @@ impl<'a> Client<'a> {
             };
             (self.drawn, self.seq) = (None, seq);
             self.open += 1;
-            self.window[place] = Some(Sent { seq, dst, due });
+            self.window[place] = Some(SentMulticast { seq, dst, due });
             seat.submit(now, Submission { seq, dst, payload: &self.payload }, sink);
         }
         at.is_some() || self.open > 0 && self.load.rate.is_some()

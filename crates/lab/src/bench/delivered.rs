@@ -13,7 +13,7 @@ const DIGESTS_MAX: usize = 1 << 20;
 
 /// What one replica delivered: the first deliveries one by one, all of them in a digest.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct DeliveryDigest {
     first: Vec<(MsgId, GroupSet)>,
     most: usize,
     count: u64,
@@ -24,7 +24,7 @@ pub(super) struct Kept {
     closed: bool,
 }
 
-impl Kept {
+impl DeliveryDigest {
     /// How many deliveries each of `replicas` keeps.
     pub(super) const fn most(replicas: usize) -> usize {
         KEPT_MAX / replicas
@@ -103,8 +103,8 @@ impl Kept {
 mod tests {
     use super::*;
 
-    fn of(seqs: impl Iterator<Item = u64>) -> Kept {
-        let mut kept = Kept::new(10);
+    fn of(seqs: impl Iterator<Item = u64>) -> DeliveryDigest {
+        let mut kept = DeliveryDigest::new(10);
         seqs.for_each(|seq| kept.push(MsgId { sender: Pid(7), seq }, GroupSet(1)));
         kept
     }
@@ -132,10 +132,10 @@ mod tests {
         let kept = of(0..5000);
         let mut words = Vec::new();
         kept.put(&mut words);
-        let back = Kept::take(&mut words.iter().copied()).unwrap();
+        let back = DeliveryDigest::take(&mut words.iter().copied()).unwrap();
         assert_eq!((back.first(), back.count()), (kept.first(), kept.count()));
         assert!(back.agrees(&kept));
         words.truncate(words.len() - 1);
-        assert!(Kept::take(&mut words.into_iter()).is_none());
+        assert!(DeliveryDigest::take(&mut words.into_iter()).is_none());
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// The machine and the build.
 #[derive(Clone, Debug, Serialize)]
-pub struct Machine {
+pub struct HostMachine {
     /// The processor's name.
     pub processor: String,
     /// Cores that this process may use.
@@ -24,7 +24,7 @@ pub struct Machine {
     pub line_one_way_ns: f64,
 }
 
-impl Machine {
+impl HostMachine {
     /// Looks at the machine, and measures the line.
     pub fn here() -> Self {
         let text = |path| std::fs::read_to_string(path).unwrap_or_default();
@@ -47,7 +47,7 @@ const END: u64 = u64::MAX;
 /// A cache line's own word.
 #[repr(align(128))]
 #[derive(Default)]
-struct Own(AtomicU64);
+struct CacheLineCounter(AtomicU64);
 
 /// The time of one cache line from one core to another, in nanoseconds: half of a round trip, the
 /// median of some repeats. On one core it says what handing over that core costs.
@@ -64,7 +64,7 @@ fn ping_pong_ns() -> f64 {
     const REPEATS: u64 = 9;
     /// On a machine that has other work the cores are seldom both here: then fewer repeats do.
     const PATIENCE: Duration = Duration::from_millis(200);
-    let words = Arc::new([Own::default(), Own::default()]);
+    let words = Arc::new([CacheLineCounter::default(), CacheLineCounter::default()]);
     let wait = |word: &AtomicU64, value| {
         let mut spins = 0_u32;
         loop {

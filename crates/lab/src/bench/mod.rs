@@ -27,9 +27,9 @@ mod task;
 pub mod wire;
 pub mod ycsb;
 
-pub use machine::{Machine, line_one_way_ns};
-pub use plan::{Choice, Load, Plan};
-pub use report::{Row, Spread, report};
+pub use machine::{HostMachine, line_one_way_ns};
+pub use plan::{BenchLoad, BenchPlan, DestinationChoice};
+pub use report::{ReportRow, Spread, report};
 pub use shared::{child as run_part, clear_left_over, run as run_shared};
 pub use simulated::run as run_simulated;
 pub use stop::{STOPPED, heed_signals};
@@ -38,13 +38,13 @@ use amcast_check::{History, PropertyVerdict, check};
 use amcast_core::rng::Rng;
 use amcast_core::trace::TraceEvent;
 use amcast_core::{ClusterShape, Gid, GroupSet, Overlay, Property, Time};
-use delivered::Kept;
+use delivered::DeliveryDigest;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 /// What came out, latencies in nanoseconds.
 #[derive(Clone, Debug, Serialize)]
-pub struct Measured {
+pub struct BenchResult {
     /// Multicasts finished while measuring.
     pub multicasts: u64,
     /// Of these, each second.
@@ -60,7 +60,7 @@ pub struct Measured {
     pub holds: Vec<&'static str>,
     /// What each node used meanwhile, where nodes are processes on a network.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub nodes: Vec<wire::Used>,
+    pub nodes: Vec<wire::NodeUsage>,
 }
 
 /// Percentiles of a latency, in nanoseconds.
@@ -103,12 +103,12 @@ fn histogram() -> Histogram<u64> {
 }
 
 /// Draws the destinations of a multicast.
-fn destinations(overlay: &Overlay, rng: &mut Rng, load: &Load) -> GroupSet {
+fn destinations(overlay: &Overlay, rng: &mut Rng, load: &BenchLoad) -> GroupSet {
     let all = GroupSet::first(overlay.groups());
     let mut chosen = GroupSet::EMPTY;
     for _ in 0..load.destinations {
         let from = match load.choice {
-            Choice::Neighbouring if !chosen.is_empty() => {
+            DestinationChoice::Neighbouring if !chosen.is_empty() => {
                 chosen.iter().map(|g| beside(overlay, g)).fold(GroupSet::EMPTY, GroupSet::or)
             }
             _ => all,
@@ -129,7 +129,7 @@ fn beside(overlay: &Overlay, g: Gid) -> GroupSet {
 ///
 /// # Errors
 /// With what is wrong.
-fn judge(cluster: &ClusterShape, all: &[Kept]) -> Result<Vec<&'static str>, String> {
+fn judge(cluster: &ClusterShape, all: &[DeliveryDigest]) -> Result<Vec<&'static str>, String> {
     const JUDGED: [Property; 3] =
         [Property::UniformIntegrity, Property::UniformPrefixOrder, Property::UniformAcyclicOrder];
     let mut history = History::new();
@@ -140,7 +140,7 @@ fn judge(cluster: &ClusterShape, all: &[Kept]) -> Result<Vec<&'static str>, Stri
         let groups = cluster.group_of(p).map_or(GroupSet::EMPTY, GroupSet::one);
         push(TraceEvent::Process { p, groups })?;
     }
-    let mut cast: Vec<_> = all.iter().flat_map(Kept::first).copied().collect();
+    let mut cast: Vec<_> = all.iter().flat_map(DeliveryDigest::first).copied().collect();
     cast.sort_unstable();
     cast.dedup();
     for (m, dst) in cast {
@@ -174,8 +174,8 @@ mod tests {
     use super::*;
     use amcast_core::MsgId;
 
-    fn kept(order: &[(MsgId, GroupSet)]) -> Kept {
-        let mut kept = Kept::new(order.len());
+    fn kept(order: &[(MsgId, GroupSet)]) -> DeliveryDigest {
+        let mut kept = DeliveryDigest::new(order.len());
         order.iter().for_each(|&(m, dst)| kept.push(m, dst));
         kept
     }
@@ -195,8 +195,8 @@ mod tests {
         let overlay = Overlay::base(8);
         let mut rng = Rng::new(1);
         for count in 1..=8 {
-            for choice in [Choice::Uniform, Choice::Neighbouring] {
-                let load = Load {
+            for choice in [DestinationChoice::Uniform, DestinationChoice::Neighbouring] {
+                let load = BenchLoad {
                     destinations: count,
                     choice,
                     payload: 0,
@@ -216,7 +216,7 @@ mod tests {
                         .iter()
                         .filter(|&g| overlay.parent(g).is_some_and(|parent| dst.contains(parent)));
                     let whole = inner.count() == count - 1;
-                    assert!(whole || choice == Choice::Uniform, "{dst:?}");
+                    assert!(whole || choice == DestinationChoice::Uniform, "{dst:?}");
                 }
             }
         }

@@ -19,12 +19,12 @@ pub(in crate::bench) const NODES: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The nodes, by rank. They end with this.
-pub(in crate::bench) struct Nodes {
+pub(in crate::bench) struct BenchNodes {
     home: PathBuf,
     running: Vec<Option<Child>>,
 }
 
-impl Drop for Nodes {
+impl Drop for BenchNodes {
     fn drop(&mut self) {
         for child in self.running.iter_mut().flatten() {
             // One that has ended already cannot be killed: that is as well.
@@ -38,7 +38,7 @@ fn failed(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-impl Nodes {
+impl BenchNodes {
     /// Starts all nodes in a directory, which is made, and waits until they serve.
     pub(in crate::bench) fn start(
         home: &Path,

@@ -1,10 +1,10 @@
 //! One part of a measurement on shared memory: some of the loops, in one thread.
 
-use super::ack_counters::{AckCounters, Deal, Phase};
-use super::client::Client;
-use super::delivered::Kept;
+use super::ack_counters::{AckCounters, MeasurePhase, ProcessAssignment};
+use super::client::BenchClient;
+use super::delivered::DeliveryDigest;
 use super::stop::go_on;
-use super::{Load, histogram};
+use super::{BenchLoad, histogram};
 use amcast_core::{Config, Delivery, Entry, Pid, ProtocolEvent, Role, Span, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause};
 use amcast_node::clock;
@@ -20,24 +20,24 @@ const START_PATIENCE: Span = Span::secs(20);
 const END_PATIENCE: Span = Span::secs(30);
 
 /// What came out of a part.
-pub(super) struct Ran {
+pub(super) struct PartResult {
     /// What its replicas delivered, by pid.
-    pub(super) kept: Vec<Kept>,
+    pub(super) kept: Vec<DeliveryDigest>,
     /// What its clients waited, in nanoseconds.
     pub(super) latencies: Histogram<u64>,
 }
 
 /// What a loop does with what its replicas deliver.
-pub(super) struct Sink<'a> {
+pub(super) struct DeliverySink<'a> {
     pub(super) acks: AckCounters<'a>,
     cluster: amcast_core::ClusterShape,
-    kept: Vec<Kept>,
+    kept: Vec<DeliveryDigest>,
     position: Vec<u64>,
     /// By group: how far the first of this part's replicas has delivered.
     first: Vec<u64>,
 }
 
-impl Above for Sink<'_> {
+impl Above for DeliverySink<'_> {
     fn deliver(&mut self, _: Time, p: Pid, d: Delivery, _: &[u8]) {
         self.kept[p.index()].push(d.msg, d.dst);
         self.position[p.index()] = d.position;
@@ -96,11 +96,11 @@ pub(super) fn bind(core: usize) {
 pub(super) fn run(
     entry: &dyn Entry,
     config: &Config,
-    load: &Load,
+    load: &BenchLoad,
     directory: &Directory,
-    deal: &Deal,
+    deal: &ProcessAssignment,
     part: usize,
-) -> Result<Ran, String> {
+) -> Result<PartResult, String> {
     if load.pin {
         bind(part);
     }
@@ -113,10 +113,10 @@ pub(super) fn run(
         let seat = MemoryDriver::start(directory, &cluster, p, node, bell, false);
         seats.push(seat.map_err(|e| e.to_string())?);
     }
-    let kept_max = Kept::most(cluster.groups() * cluster.replicas());
+    let kept_max = DeliveryDigest::most(cluster.groups() * cluster.replicas());
     let mine = |p: Pid| pids.contains(&p) && cluster.group_of(p).is_some();
-    let room = |p| Kept::new(if mine(p) { kept_max } else { 0 });
-    let mut sink = Sink {
+    let room = |p| DeliveryDigest::new(if mine(p) { kept_max } else { 0 });
+    let mut sink = DeliverySink {
         acks: AckCounters::open(deal, directory, part).map_err(|e| e.to_string())?,
         cluster,
         kept: cluster.pids().map(room).collect(),
@@ -126,11 +126,11 @@ pub(super) fn run(
     meet(&mut sink.acks)?;
     let now = clock::now();
     seats.iter_mut().for_each(|seat| seat.begin(now, &mut sink));
-    let mut clients: Vec<Option<Client<'_>>> = pids
+    let mut clients: Vec<Option<BenchClient<'_>>> = pids
         .iter()
         .map(|&p| match cluster.role(p) {
             Role::Client { client } => {
-                Some(Client::new(load, config.overlay(), usize::from(client), now))
+                Some(BenchClient::new(load, config.overlay(), usize::from(client), now))
             }
             Role::Replica { .. } => None,
         })
@@ -140,13 +140,13 @@ pub(super) fn run(
     for client in clients.iter().flatten() {
         latencies.add(client.latencies()).map_err(|e| e.to_string())?;
     }
-    Ok(Ran { kept: sink.kept, latencies })
+    Ok(PartResult { kept: sink.kept, latencies })
 }
 
 /// Waits until all parts have their memory.
 fn meet(acks: &mut AckCounters<'_>) -> Result<(), String> {
     let begun = clock::now();
-    while !acks.reach(Phase::Runs) {
+    while !acks.reach(MeasurePhase::Runs) {
         if clock::now().since(begun) > START_PATIENCE {
             return Err("not all parts of the measurement started".to_string());
         }
@@ -159,20 +159,20 @@ fn meet(acks: &mut AckCounters<'_>) -> Result<(), String> {
 /// The loop. Nothing in it allocates, locks or calls the system once buffers have grown, as long
 /// as there is a core for each part.
 fn spin(
-    load: &Load,
-    deal: &Deal,
+    load: &BenchLoad,
+    deal: &ProcessAssignment,
     seats: &mut [MemoryDriver],
-    clients: &mut [Option<Client<'_>>],
-    sink: &mut Sink<'_>,
+    clients: &mut [Option<BenchClient<'_>>],
+    sink: &mut DeliverySink<'_>,
 ) -> Result<(), String> {
     let shares = deal.parts.len() > cores();
     let mut idler = Idler::new(if shares { Idle::SHARED } else { Idle::SPIN });
-    let mut turns = Turns::new(seats.len());
+    let mut turns = PartTurns::new(seats.len());
     let mut told = false;
     let whole = Span(((load.warm_up_s + load.duration_s) * 1e9) as u64);
     let last = clock::now() + whole + END_PATIENCE;
     let mut now = clock::now();
-    while !sink.acks.are_at(Phase::Finished) {
+    while !sink.acks.are_at(MeasurePhase::Finished) {
         // Reading the clock waits for all that is on the way: in every fourth round it is early enough.
         if turns.round.is_multiple_of(4) {
             now = clock::now();
@@ -204,7 +204,7 @@ fn spin(
         }
         if !told && clients.iter().flatten().all(|c| c.is_done()) {
             told = true;
-            sink.acks.reach(Phase::Finished);
+            sink.acks.reach(MeasurePhase::Finished);
         }
         if busy {
             idler.busy();
@@ -218,14 +218,14 @@ fn spin(
 
 /// Whose turn it is. Messages wait for leaders and clients, and nobody for a follower, which takes
 /// all there is when it comes: so in each round there is one follower.
-struct Turns {
+struct PartTurns {
     round: usize,
     /// The follower of this round.
     turn: usize,
     follows: Vec<bool>,
 }
 
-impl Turns {
+impl PartTurns {
     /// After so many rounds it looks who leads.
     const LOOK: usize = 256;
 

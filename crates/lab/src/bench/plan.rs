@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// One measurement: a protocol in a shape, under a load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Plan {
+pub struct BenchPlan {
     /// The protocol.
     pub protocol: String,
     /// Groups.
@@ -19,16 +19,16 @@ pub struct Plan {
     /// Parameters of the protocol.
     pub set: Vec<(String, String)>,
     /// What the clients do.
-    pub load: Load,
+    pub load: BenchLoad,
 }
 
 /// What the clients do, and where everything runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Load {
+pub struct BenchLoad {
     /// Destination groups of each multicast.
     pub destinations: usize,
     /// How they are chosen.
-    pub choice: Choice,
+    pub choice: DestinationChoice,
     /// Bytes of each payload.
     pub payload: usize,
     /// Multicasts that each client has on the way, in a closed loop.
@@ -49,7 +49,7 @@ pub struct Load {
     pub senders: usize,
 }
 
-impl Load {
+impl BenchLoad {
     /// Multicasts that a client may have on the way.
     pub(super) fn window(&self) -> usize {
         /// In an open loop a client falls behind only once so many are on the way.
@@ -61,14 +61,14 @@ impl Load {
 /// How the destinations of a multicast are chosen [TRAM 8.2, 8.3].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Choice {
+pub enum DestinationChoice {
     /// Any groups, all sets alike.
     Uniform,
     /// Groups that hang together in the tree, so that nobody else takes part.
     Neighbouring,
 }
 
-impl Plan {
+impl BenchPlan {
     /// The protocol's entry, if there is such a protocol.
     pub fn entry(&self) -> Option<&'static dyn Entry> {
         amcast_protocols::catalog::find(&self.protocol)

@@ -1,17 +1,17 @@
 //! What came out of repeated measurements, as one document.
 
-use super::{Machine, Measured, Plan};
+use super::{BenchPlan, BenchResult, HostMachine};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 /// A row of the table: a plan, and what came out each time.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct ReportRow {
     /// What was measured.
     #[serde(flatten)]
-    pub plan: Plan,
+    pub plan: BenchPlan,
     /// In the order of the rounds; rows take turns within a round.
-    pub rounds: Vec<Measured>,
+    pub rounds: Vec<BenchResult>,
 }
 
 /// The middle of some repeats, and how far they lie apart.
@@ -35,7 +35,7 @@ impl Spread {
     }
 }
 
-impl Row {
+impl ReportRow {
     /// The throughput over the rounds, in multicasts a second.
     pub fn per_second(&self) -> Option<Spread> {
         Spread::of(self.rounds.iter().map(|m| m.per_second))
@@ -54,7 +54,7 @@ impl Row {
 
 /// One document with all rows. `lines_ns` is a cache line's time one way, measured before each
 /// round. A single row's last measurement stands in front, too.
-pub fn report(medium: &str, machine: &Machine, lines_ns: &[f64], rows: &[Row]) -> Value {
+pub fn report(medium: &str, machine: &HostMachine, lines_ns: &[f64], rows: &[ReportRow]) -> Value {
     let line = Spread::of(lines_ns.iter().copied());
     let each: Vec<Value> = rows
         .iter()

@@ -1,11 +1,11 @@
 //! Measurements on shared memory: the loops of nodes and clients over mapped files, as threads of
 //! this process or as processes of their own.
 
-use super::ack_counters::Deal;
-use super::delivered::Kept;
-use super::part::{self, Ran};
+use super::ack_counters::ProcessAssignment;
+use super::delivered::DeliveryDigest;
+use super::part::{self, PartResult};
 use super::stop::go_on;
-use super::{Latency, Measured, Plan, histogram, judge};
+use super::{BenchPlan, BenchResult, Latency, histogram, judge};
 use amcast_core::{Config, Entry};
 use amcast_memory::{ClusterId, Directory};
 use hdrhistogram::Histogram;
@@ -20,8 +20,8 @@ use std::time::Duration;
 
 /// What a child process is told on its standard input.
 #[derive(Serialize, Deserialize)]
-struct Task {
-    plan: Plan,
+struct ChildTask {
+    plan: BenchPlan,
     cluster: u64,
     part: usize,
 }
@@ -52,11 +52,11 @@ pub fn clear_left_over() {
     }
 }
 
-fn deal_of(config: &Config, plan: &Plan) -> Deal {
-    Deal::new(*config.cluster(), plan.load.threads, plan.load.window())
+fn deal_of(config: &Config, plan: &BenchPlan) -> ProcessAssignment {
+    ProcessAssignment::new(*config.cluster(), plan.load.threads, plan.load.window())
 }
 
-fn open(id: u64, deal: &Deal) -> Result<Directory, String> {
+fn open(id: u64, deal: &ProcessAssignment) -> Result<Directory, String> {
     Directory::open(&Directory::usual_base(), ClusterId(id), deal.processes(), 0)
         .map_err(|e| e.to_string())
 }
@@ -65,7 +65,7 @@ fn open(id: u64, deal: &Deal) -> Result<Directory, String> {
 ///
 /// # Errors
 /// With what could not be set up, or with what was delivered in a wrong order.
-pub fn run(entry: &dyn Entry, config: &Config, plan: &Plan) -> Result<Measured, String> {
+pub fn run(entry: &dyn Entry, config: &Config, plan: &BenchPlan) -> Result<BenchResult, String> {
     let deal = deal_of(config, plan);
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
     let id = BENCH << 48 | u64::from(run) << 32 | u64::from(std::process::id());
@@ -77,7 +77,7 @@ pub fn run(entry: &dyn Entry, config: &Config, plan: &Plan) -> Result<Measured, 
     };
     directory.remove().map_err(|e| e.to_string())?;
     let cluster = config.cluster();
-    let mut all: Vec<Kept> = vec![Kept::default(); cluster.processes()];
+    let mut all: Vec<DeliveryDigest> = vec![DeliveryDigest::default(); cluster.processes()];
     let mut latencies = histogram();
     for (pids, ran) in deal.parts.iter().zip(ran?) {
         latencies.add(ran.latencies).map_err(|e| e.to_string())?;
@@ -88,11 +88,11 @@ pub fn run(entry: &dyn Entry, config: &Config, plan: &Plan) -> Result<Measured, 
         }
     }
     let holds = judge(cluster, &all)?;
-    Ok(Measured {
+    Ok(BenchResult {
         multicasts: latencies.len(),
         per_second: latencies.len() as f64 / plan.load.duration_s,
         latency_ns: Latency::of(&latencies),
-        deliveries: all.iter().map(Kept::count).sum(),
+        deliveries: all.iter().map(DeliveryDigest::count).sum(),
         deliveries_judged: all.iter().map(|kept| kept.first().len() as u64).sum(),
         holds,
         nodes: Vec::new(),
@@ -102,10 +102,10 @@ pub fn run(entry: &dyn Entry, config: &Config, plan: &Plan) -> Result<Measured, 
 fn as_threads(
     entry: &dyn Entry,
     config: &Config,
-    plan: &Plan,
+    plan: &BenchPlan,
     directory: &Directory,
-    deal: &Deal,
-) -> Result<Vec<Ran>, String> {
+    deal: &ProcessAssignment,
+) -> Result<Vec<PartResult>, String> {
     std::thread::scope(|scope| {
         let work = |part| move || part::run(entry, config, &plan.load, directory, deal, part);
         let threads: Vec<_> = (0..deal.parts.len()).map(|p| scope.spawn(work(p))).collect();
@@ -117,9 +117,9 @@ fn as_threads(
 }
 
 /// Children that are ended when this goes out of scope, whatever happened.
-struct Children(Vec<Child>);
+struct ChildProcesses(Vec<Child>);
 
-impl Children {
+impl ChildProcesses {
     /// Waits until all have ended well.
     fn wait(&mut self) -> Result<(), String> {
         let mut failed = None;
@@ -141,7 +141,7 @@ impl Children {
     }
 }
 
-impl Drop for Children {
+impl Drop for ChildProcesses {
     fn drop(&mut self) {
         for child in &mut self.0 {
             // One that has ended already cannot be killed: that is as well.
@@ -151,12 +151,16 @@ impl Drop for Children {
     }
 }
 
-fn as_processes(plan: &Plan, id: u64, deal: &Deal) -> Result<Vec<Ran>, String> {
+fn as_processes(
+    plan: &BenchPlan,
+    id: u64,
+    deal: &ProcessAssignment,
+) -> Result<Vec<PartResult>, String> {
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
-    let mut children = Children(Vec::new());
+    let mut children = ChildProcesses(Vec::new());
     let mut said = Vec::new();
     for part in 0..deal.parts.len() {
-        let task = Task { plan: plan.clone(), cluster: id, part };
+        let task = ChildTask { plan: plan.clone(), cluster: id, part };
         let text = serde_json::to_string(&task).map_err(|e| e.to_string())?;
         let mut child = Command::new(&program)
             .args(["bench", "--part"])
@@ -194,7 +198,7 @@ pub fn child() -> Result<(), String> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| e.to_string())?;
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(|e| e.to_string())?;
-    let task: Task = serde_json::from_str(&text).map_err(|e| format!("not a task: {e}"))?;
+    let task: ChildTask = serde_json::from_str(&text).map_err(|e| format!("not a task: {e}"))?;
     let entry = task.plan.entry().ok_or("no such protocol")?;
     let config = task.plan.config(entry).map_err(|e| e.to_string())?;
     let deal = deal_of(&config, &task.plan);
@@ -211,18 +215,18 @@ pub fn child() -> Result<(), String> {
 }
 
 /// What a child left.
-fn taken(bytes: &[u8]) -> Result<Ran, String> {
+fn taken(bytes: &[u8]) -> Result<PartResult, String> {
     let word = |chunk: &[u8]| u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
     let mut words = bytes.chunks_exact(8).map(word);
     read(&mut words).ok_or_else(|| "a part left half of what came out".to_string())
 }
 
-fn read(words: &mut impl Iterator<Item = u64>) -> Option<Ran> {
+fn read(words: &mut impl Iterator<Item = u64>) -> Option<PartResult> {
     let count = words.next()?;
-    let kept = (0..count).map(|_| Kept::take(words)).collect::<Option<Vec<_>>>()?;
+    let kept = (0..count).map(|_| DeliveryDigest::take(words)).collect::<Option<Vec<_>>>()?;
     let mut latencies: Histogram<u64> = histogram();
     while let Some(value) = words.next() {
         latencies.record_n(value, words.next()?).ok()?;
     }
-    Some(Ran { kept, latencies })
+    Some(PartResult { kept, latencies })
 }

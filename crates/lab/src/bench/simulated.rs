@@ -1,7 +1,7 @@
 //! Measurements in the simulator: what the protocol costs in delays, on any machine the same.
 
-use super::delivered::Kept;
-use super::{Latency, Load, Measured, histogram, judge};
+use super::delivered::DeliveryDigest;
+use super::{BenchLoad, BenchResult, Latency, histogram, judge};
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Config, Entry, GroupSet, MsgId, Time};
 use amcast_sim::{CarrierModel, CastPace, RunOutcome, RunSettings};
@@ -15,10 +15,10 @@ use std::collections::BTreeMap;
 pub fn run(
     entry: &dyn Entry,
     config: &Config,
-    load: &Load,
+    load: &BenchLoad,
     model: CarrierModel,
     messages: usize,
-) -> Result<Measured, String> {
+) -> Result<BenchResult, String> {
     let cluster = *config.cluster();
     let pace = CastPace::Closed(load.outstanding.max(1) as u32);
     let settings = RunSettings {
@@ -27,9 +27,9 @@ pub fn run(
     };
     let mut open: BTreeMap<MsgId, (Time, GroupSet, GroupSet)> = BTreeMap::new();
     let mut dst_of: BTreeMap<MsgId, GroupSet> = BTreeMap::new();
-    let mut all: Vec<Kept> = vec![Kept::default(); cluster.processes()];
-    let most = Kept::most(cluster.groups() * cluster.replicas());
-    all.iter_mut().for_each(|kept| *kept = Kept::new(most.min(messages)));
+    let mut all: Vec<DeliveryDigest> = vec![DeliveryDigest::default(); cluster.processes()];
+    let most = DeliveryDigest::most(cluster.groups() * cluster.replicas());
+    all.iter_mut().for_each(|kept| *kept = DeliveryDigest::new(most.min(messages)));
     let mut latencies = histogram();
     let (mut started, mut last) = (None, Time::ZERO);
     let report = amcast_sim::run(entry, config, &settings, 1, &mut |event| match *event {
@@ -65,11 +65,11 @@ pub fn run(
             .to_string());
     };
     let holds = judge(&cluster, &all)?;
-    Ok(Measured {
+    Ok(BenchResult {
         multicasts: latencies.len(),
         per_second: latencies.len() as f64 / (last.since(started).0.max(1) as f64 / 1e9),
         latency_ns: Latency::of(&latencies),
-        deliveries: all.iter().map(Kept::count).sum(),
+        deliveries: all.iter().map(DeliveryDigest::count).sum(),
         deliveries_judged: all.iter().map(|kept| kept.first().len() as u64).sum(),
         holds,
         nodes: Vec::new(),

@@ -2,11 +2,11 @@
 //! simulator.
 
 use super::{Failure, entry, once_each, setting};
-use crate::bench::bursts::Wire;
-use crate::bench::ycsb::Kind;
+use crate::bench::bursts::BurstMedium;
+use crate::bench::ycsb::StoreKind;
 use crate::bench::{
-    self, Choice, Load, Machine, Plan, Row, STOPPED, line_one_way_ns, report, run_part, run_shared,
-    run_simulated, wire,
+    self, BenchLoad, BenchPlan, DestinationChoice, HostMachine, ReportRow, STOPPED,
+    line_one_way_ns, report, run_part, run_shared, run_simulated, wire,
 };
 use amcast_core::entry::{MediumKind, ProtocolProcess};
 use amcast_core::{Capability, Entry, Gid, Span};
@@ -31,13 +31,13 @@ const SWEEP_OUTSTANDING: usize = 256;
 /// What was delivered is judged afterwards. Several values of a flag, as in `--destinations 1,2,4`
 /// or `--overlay base --overlay depth`, make a row for each combination; rows take turns.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct BenchArgs {
     /// The protocol
     #[arg(long, default_value = Tram.name())]
     pub(super) protocol: String,
     /// Measure a service instead: a cluster of its own, with --groups shards [3]
     #[arg(long, value_enum)]
-    service: Option<Service>,
+    service: Option<BenchService>,
     /// Of the service: what it is measured beside, in turns: of kv, redis-server or a path
     /// [redis-server]; of log, bookkeeper [bookkeeper]; or none
     #[arg(long, requires = "service")]
@@ -52,15 +52,15 @@ pub struct Args {
     ycsb: Option<String>,
     /// With --ycsb: which stores [all that are installed]
     #[arg(long, value_enum, value_delimiter = ',', requires = "ycsb")]
-    pub(super) stores: Vec<Kind>,
+    pub(super) stores: Vec<StoreKind>,
     /// With --ycsb: records of 1 KB that each store is filled with [10000]
     #[arg(long, requires = "ycsb")]
     pub(super) records: Option<u64>,
     #[command(flatten)]
-    recovery: super::bench_recovery::Args,
+    recovery: super::bench_recovery::BenchRecoveryArgs,
     /// What it runs on
-    #[arg(long, value_enum, default_value_t = On::Shm)]
-    medium: On,
+    #[arg(long, value_enum, default_value_t = BenchMedium::Shm)]
+    medium: BenchMedium,
     /// The whole table: overlays base, breadth and depth, 1 to all groups as destinations, uniform
     /// and neighbouring, each for latency and for throughput; 8 groups unless said otherwise
     #[arg(long, conflicts_with_all = ["rate", "outstanding"])]
@@ -76,10 +76,10 @@ pub struct Args {
     pub(super) clients: Option<usize>,
     /// Destination groups of each multicast: 2, or 1,2,4, or 1..8 [1]
     #[arg(long, value_parser = counts)]
-    destinations: Option<Counts>,
+    destinations: Option<CountList>,
     /// How the destination groups are chosen [uniform]
     #[arg(long, value_enum, value_delimiter = ',')]
-    choice: Vec<Choice>,
+    choice: Vec<DestinationChoice>,
     /// Bytes of each payload [64, or 1024 of --service log and --recovery]
     #[arg(long, value_delimiter = ',')]
     payload: Vec<usize>,
@@ -145,7 +145,7 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Service {
+enum BenchService {
     /// The key-value store, through its Redis front
     Kv,
     /// The distributed log on disk, through its gRPC front: synchronous appends of 1, 10, .. 200
@@ -154,7 +154,7 @@ enum Service {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum On {
+enum BenchMedium {
     /// Shared memory of this machine
     Shm,
     /// TCP between processes of this machine
@@ -165,7 +165,7 @@ enum On {
     Sim,
 }
 
-impl On {
+impl BenchMedium {
     const fn name(self) -> &'static str {
         match self {
             Self::Shm => "shm",
@@ -176,10 +176,10 @@ impl On {
     }
 
     /// What messages travel on, if they do.
-    const fn wire(self) -> Option<Wire> {
+    const fn wire(self) -> Option<BurstMedium> {
         match self {
-            Self::Tcp => Some(Wire::Tcp),
-            Self::Udp => Some(Wire::Udp),
+            Self::Tcp => Some(BurstMedium::Tcp),
+            Self::Udp => Some(BurstMedium::Udp),
             Self::Shm | Self::Sim => None,
         }
     }
@@ -187,21 +187,21 @@ impl On {
 
 /// Some counts, written `2`, `1,2,4` or `1..8`, the last one included.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Counts(Vec<usize>);
+struct CountList(Vec<usize>);
 
-fn counts(text: &str) -> Result<Counts, String> {
+fn counts(text: &str) -> Result<CountList, String> {
     let number = |t: &str| t.trim().parse::<usize>().map_err(|_| format!("{t:?} is no number"));
     if let Some((first, last)) = text.split_once("..") {
-        return Ok(Counts((number(first)?..=number(last)?).collect()));
+        return Ok(CountList((number(first)?..=number(last)?).collect()));
     }
-    text.split(',').map(number).collect::<Result<_, _>>().map(Counts)
+    text.split(',').map(number).collect::<Result<_, _>>().map(CountList)
 }
 
 /// Does what `args` ask for.
 ///
 /// # Errors
 /// What was asked wrongly, or failed.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     if args.member {
         return crate::bench::bursts::run_member().map_err(Failure::Failed);
     }
@@ -223,20 +223,20 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return super::bench_recovery::measure(args, &args.recovery);
     }
     args.check(entry)?;
-    if args.medium != On::Sim || args.service.is_some() {
+    if args.medium != BenchMedium::Sim || args.service.is_some() {
         // In memory or files that outlive this process: it is not to end before they are removed.
         bench::heed_signals();
         bench::clear_left_over();
     }
     match args.service {
-        Some(Service::Kv) => return super::bench_service::run(args),
-        Some(Service::Log) => return super::bench_log::run(args),
+        Some(BenchService::Kv) => return super::bench_service::run(args),
+        Some(BenchService::Log) => return super::bench_log::run(args),
         None => {}
     }
-    let machine = Machine::here();
+    let machine = HostMachine::here();
     let mut rows = Vec::new();
     for plan in args.plans(machine.cores) {
-        rows.push(Row { plan: args.checked(entry, plan)?, rounds: Vec::new() });
+        rows.push(ReportRow { plan: args.checked(entry, plan)?, rounds: Vec::new() });
     }
     let mut lines_ns = vec![machine.line_one_way_ns];
     let ended = args.measure_all(entry, &mut rows, &mut lines_ns);
@@ -253,8 +253,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
-impl Args {
-    fn tell(&self, machine: &Machine, lines_ns: &[f64], rows: &[Row]) {
+impl BenchArgs {
+    fn tell(&self, machine: &HostMachine, lines_ns: &[f64], rows: &[ReportRow]) {
         if self.json {
             println!("{}", report(self.medium.name(), machine, lines_ns, rows));
         } else {
@@ -266,7 +266,7 @@ impl Args {
     fn measure_all(
         &self,
         entry: &dyn Entry,
-        rows: &mut [Row],
+        rows: &mut [ReportRow],
         lines_ns: &mut Vec<f64>,
     ) -> Result<(), String> {
         let (count, all) = (rows.len(), rows.len() * self.rounds());
@@ -298,7 +298,7 @@ impl Args {
     }
 }
 
-impl Args {
+impl BenchArgs {
     /// Checks what does not depend on the row.
     fn check(&self, entry: &dyn Entry) -> Result<(), Failure> {
         let misuse = |why: String| Err(Failure::Misuse(why));
@@ -324,7 +324,7 @@ impl Args {
         if let Some((name, _)) = counts.iter().find(|(_, n)| *n == Some(0)) {
             return misuse(format!("--{name} 0: give at least 1"));
         }
-        if self.medium == On::Shm && entry.about().medium != MediumKind::Memory {
+        if self.medium == BenchMedium::Shm && entry.about().medium != MediumKind::Memory {
             return misuse(format!(
                 "{} passes messages: measure it with --medium tcp, udp or sim; `amcast protocols` \
                  lists those that run on shared memory",
@@ -334,14 +334,16 @@ impl Args {
         if let Some(wire) = self.medium.wire() {
             self.check_wire(entry, wire)?;
         }
-        if self.medium == On::Sim && self.choices().contains(&Choice::Neighbouring) {
+        if self.medium == BenchMedium::Sim
+            && self.choices().contains(&DestinationChoice::Neighbouring)
+        {
             return misuse("in the simulator destinations are drawn uniformly".to_string());
         }
         Ok(())
     }
 
     /// Checks what only goes for processes on a network.
-    fn check_wire(&self, entry: &dyn Entry, wire: Wire) -> Result<(), Failure> {
+    fn check_wire(&self, entry: &dyn Entry, wire: BurstMedium) -> Result<(), Failure> {
         let misuse = |why: String| Err(Failure::Misuse(why));
         let about = entry.about();
         if about.medium != MediumKind::Messages {
@@ -350,7 +352,7 @@ impl Args {
                 self.protocol
             ));
         }
-        if wire == Wire::Udp
+        if wire == BurstMedium::Udp
             && let Err(lacks) = entry.require(Capability::Datagrams)
         {
             return misuse(format!("{lacks}: measure it with --medium tcp"));
@@ -400,23 +402,23 @@ impl Args {
     /// Bytes of payloads, those that are usual for what is measured unless others were given.
     pub(super) fn payloads(&self) -> Vec<usize> {
         match (&self.payload[..], self.service) {
-            ([], Some(Service::Log)) => vec![1024],
+            ([], Some(BenchService::Log)) => vec![1024],
             ([], _) if self.recovery.recovery => vec![1024],
             ([], _) => vec![64],
             (given, _) => given.to_vec(),
         }
     }
 
-    fn choices(&self) -> Vec<Choice> {
-        match (self.choice.is_empty(), self.sweep && self.medium == On::Shm) {
-            (true, true) => vec![Choice::Uniform, Choice::Neighbouring],
-            (true, false) => vec![Choice::Uniform],
+    fn choices(&self) -> Vec<DestinationChoice> {
+        match (self.choice.is_empty(), self.sweep && self.medium == BenchMedium::Shm) {
+            (true, true) => vec![DestinationChoice::Uniform, DestinationChoice::Neighbouring],
+            (true, false) => vec![DestinationChoice::Uniform],
             (false, _) => self.choice.clone(),
         }
     }
 
     /// A plan for each combination of what was given.
-    fn plans(&self, cores: usize) -> Vec<Plan> {
+    fn plans(&self, cores: usize) -> Vec<BenchPlan> {
         let groups = self.groups.unwrap_or(if self.sweep { 8 } else { 1 });
         let overlays = match (self.overlay.is_empty(), self.sweep) {
             (true, true) => ["base", "breadth", "depth"].map(str::to_string).to_vec(),
@@ -424,7 +426,7 @@ impl Args {
             (false, _) => self.overlay.clone(),
         };
         let destinations = match &self.destinations {
-            Some(Counts(given)) => given.clone(),
+            Some(CountList(given)) => given.clone(),
             None if self.sweep => (1..=groups).collect(),
             None => vec![1],
         };
@@ -453,11 +455,11 @@ impl Args {
     fn load(
         &self,
         destinations: usize,
-        choice: Choice,
+        choice: DestinationChoice,
         payload: usize,
         outstanding: usize,
-    ) -> Load {
-        Load {
+    ) -> BenchLoad {
+        BenchLoad {
             destinations,
             choice,
             payload,
@@ -472,18 +474,25 @@ impl Args {
         }
     }
 
-    fn plan(&self, groups: usize, overlay: &str, clients: usize, cores: usize, load: Load) -> Plan {
+    fn plan(
+        &self,
+        groups: usize,
+        overlay: &str,
+        clients: usize,
+        cores: usize,
+        load: BenchLoad,
+    ) -> BenchPlan {
         let replicas = self.replicas.unwrap_or(3);
         if let Some(wire) = self.medium.wire() {
             let senders = self.senders.unwrap_or(replicas);
-            let load = Load { threads: replicas, senders, ..load };
+            let load = BenchLoad { threads: replicas, senders, ..load };
             return wire::completed(self.bare_plan((groups, replicas, 0), overlay, load), wire);
         }
         let each = replicas + clients;
         let few = if self.processes { each } else { each.min(cores) };
         let threads = self.threads.unwrap_or(few).min(each);
         let pin = self.pin || threads <= cores;
-        let load = Load { threads, pin, ..load };
+        let load = BenchLoad { threads, pin, ..load };
         self.bare_plan((groups, replicas, clients), overlay, load)
     }
 
@@ -491,9 +500,9 @@ impl Args {
         &self,
         (groups, replicas, clients): (usize, usize, usize),
         overlay: &str,
-        load: Load,
-    ) -> Plan {
-        Plan {
+        load: BenchLoad,
+    ) -> BenchPlan {
+        BenchPlan {
             protocol: self.protocol.clone(),
             groups,
             replicas,
@@ -505,12 +514,12 @@ impl Args {
     }
 
     /// The plan, if it makes sense.
-    fn checked(&self, entry: &dyn Entry, plan: Plan) -> Result<Plan, Failure> {
+    fn checked(&self, entry: &dyn Entry, plan: BenchPlan) -> Result<BenchPlan, Failure> {
         let plan = match plan.config(entry) {
             Err(_) => {
-                let alone = Plan { replicas: 1, ..plan.clone() };
-                let without = Plan { clients: 0, ..plan.clone() };
-                let fits = |plan: &Plan| plan.config(entry).is_ok();
+                let alone = BenchPlan { replicas: 1, ..plan.clone() };
+                let without = BenchPlan { clients: 0, ..plan.clone() };
+                let fits = |plan: &BenchPlan| plan.config(entry).is_ok();
                 if self.replicas.is_none() && fits(&alone) {
                     alone
                 } else if self.clients.is_none() && fits(&without) {
@@ -542,15 +551,19 @@ impl Args {
         Ok(plan)
     }
 
-    fn measure(&self, entry: &dyn Entry, plan: &Plan) -> Result<crate::bench::Measured, String> {
+    fn measure(
+        &self,
+        entry: &dyn Entry,
+        plan: &BenchPlan,
+    ) -> Result<crate::bench::BenchResult, String> {
         let config = plan.config(entry).map_err(|e| e.to_string())?;
         let measured = match self.medium {
-            On::Shm => run_shared(entry, &config, plan)?,
-            On::Tcp | On::Udp => {
+            BenchMedium::Shm => run_shared(entry, &config, plan)?,
+            BenchMedium::Tcp | BenchMedium::Udp => {
                 let base = self.data.clone().unwrap_or_else(std::env::temp_dir);
                 wire::run(&config, plan, &base)?
             }
-            On::Sim => {
+            BenchMedium::Sim => {
                 let delay = Span::nanos(self.delay_ns);
                 let model = CarrierModel::constant(delay, delay);
                 run_simulated(entry, &config, &plan.load, model, self.messages)?
@@ -568,9 +581,9 @@ impl Args {
 }
 
 /// What tells a row from the others.
-fn title(plan: &Plan) -> String {
+fn title(plan: &BenchPlan) -> String {
     let load = &plan.load;
-    let choice = if load.choice == Choice::Uniform { "uniform" } else { "neighbouring" };
+    let choice = if load.choice == DestinationChoice::Uniform { "uniform" } else { "neighbouring" };
     let way = match load.rate {
         Some(rate) => format!("{rate}/s"),
         None => format!("{} on the way", load.outstanding),
@@ -588,7 +601,7 @@ fn title(plan: &Plan) -> String {
 
 /// Measures a service, which tells how far it is, and prints what was found.
 pub(super) fn measure_service(
-    args: &Args,
+    args: &BenchArgs,
     run: impl FnOnce(&mut dyn FnMut(String)) -> Result<Value, String>,
     print: fn(&Value),
 ) -> Result<(), Failure> {
@@ -604,7 +617,7 @@ pub(super) fn measure_service(
     Ok(())
 }
 
-fn bar(args: &Args, rows: usize) -> ProgressBar {
+fn bar(args: &BenchArgs, rows: usize) -> ProgressBar {
     let bar = ProgressBar::new(rows as u64);
     if std::io::stderr().is_terminal() && !args.json {
         let style = ProgressStyle::with_template("[{pos}/{len}] {wide_msg} {eta}");
@@ -616,7 +629,7 @@ fn bar(args: &Args, rows: usize) -> ProgressBar {
     bar
 }
 
-fn print(rows: &[Row], machine: &Machine, lines_ns: &[f64]) {
+fn print(rows: &[ReportRow], machine: &HostMachine, lines_ns: &[f64]) {
     let us = |ns: f64| ns / 1e3;
     for row in rows {
         let [Some(rate), Some(p50), Some(p99)] = [row.per_second(), row.p50_ns(), row.p99_ns()]
@@ -654,9 +667,9 @@ mod tests {
 
     #[test]
     fn counts_are_a_number_a_list_or_a_range() {
-        assert_eq!(counts("3"), Ok(Counts(vec![3])));
-        assert_eq!(counts("1,2,8"), Ok(Counts(vec![1, 2, 8])));
-        assert_eq!(counts("2..4"), Ok(Counts(vec![2, 3, 4])));
+        assert_eq!(counts("3"), Ok(CountList(vec![3])));
+        assert_eq!(counts("1,2,8"), Ok(CountList(vec![1, 2, 8])));
+        assert_eq!(counts("2..4"), Ok(CountList(vec![2, 3, 4])));
         assert!(counts("1..x").is_err() && counts("").is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! `amcast bench --service log`: the distributed log on disk beside BookKeeper.
 
 use super::Failure;
-use super::bench::{Args, measure_service};
+use super::bench::{BenchArgs, measure_service};
 use crate::bench::service::{LogPlan, run_log};
 use amcast_core::Entry;
 use amcast_protocols::multiring;
@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Clients, unless said otherwise.
 const CLIENTS: [usize; 6] = [1, 10, 25, 50, 100, 200];
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let misuse = |why: &str| Err(Failure::Misuse(why.to_string()));
     // The first is what nobody gave.
     let synced = multiring::SYNCED.name();

@@ -1,9 +1,9 @@
 //! `amcast bench --recovery`: the store while a node is killed (-9) and comes back, second by second.
 
 use super::Failure;
-use super::bench::{Args as Bench, measure_service};
-use crate::bench::Machine;
-use crate::bench::recovery::{Course, run};
+use super::bench::{BenchArgs as Bench, measure_service};
+use crate::bench::HostMachine;
+use crate::bench::recovery::{RecoveryCourse, run};
 use amcast_core::Entry;
 use amcast_protocols::multiring;
 use amcast_protocols::tram::Tram;
@@ -22,7 +22,7 @@ const AFTER_S: f64 = 60.0;
 /// What is killed, and how it comes back.
 #[derive(clap::Args)]
 #[group(skip)]
-pub(super) struct Args {
+pub(super) struct BenchRecoveryArgs {
     /// Measure the store instead while a node is killed (-9) and comes back: writes of each second, at a
     /// --rate for each of --clients [200 for each of 30]. --warm-up is before the kill [15], --duration
     /// after the restart [60]
@@ -40,7 +40,7 @@ pub(super) struct Args {
 }
 
 /// Runs it once.
-pub(super) fn measure(args: &Bench, recovery: &Args) -> Result<(), Failure> {
+pub(super) fn measure(args: &Bench, recovery: &BenchRecoveryArgs) -> Result<(), Failure> {
     let [payload] = args.payloads()[..] else {
         return Err(Failure::Misuse("--payload: give one size for a service".to_string()));
     };
@@ -49,7 +49,7 @@ pub(super) fn measure(args: &Bench, recovery: &Args) -> Result<(), Failure> {
     let kill_s = args.warm_up.unwrap_or(BEFORE_S);
     let restart_s = kill_s + recovery.down as f64;
     let base = args.data.clone().unwrap_or_else(std::env::temp_dir);
-    let course = Course {
+    let course = RecoveryCourse {
         protocol: match &args.protocol[..] {
             given if given == Tram.name() => multiring::SYNCED.name().to_string(),
             given => given.to_string(),
@@ -70,7 +70,7 @@ pub(super) fn measure(args: &Bench, recovery: &Args) -> Result<(), Failure> {
         let dips = told.dips(&course);
         Ok(json!({
             "bench": "kv-recovery",
-            "machine": Machine::here(),
+            "machine": HostMachine::here(),
             "course": course,
             "told": told,
             "dips": dips,

@@ -1,7 +1,7 @@
 //! `amcast bench --service kv`: the key-value service beside a rival, and while leaders are killed.
 
 use super::Failure;
-use super::bench::{Args, measure_service};
+use super::bench::{BenchArgs, measure_service};
 use crate::bench::service::{FailoverPlan, RivalPlan, run_failover, run_rival};
 use amcast_core::Entry;
 use amcast_protocols::tram::Tram;
@@ -14,7 +14,7 @@ const CLIENTS: usize = 50;
 /// Connections that write to each shard while leaders are killed.
 const WRITERS: usize = 4;
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
     if args.protocol != Tram.name() {
         return Err(Failure::Misuse(format!("the services run on {}", Tram.name())));
     }

@@ -1,8 +1,8 @@
 //! `amcast bench --ycsb`: YCSB's core workloads on our store and on others, in turns.
 
 use super::Failure;
-use super::bench::{Args, measure_service};
-use crate::bench::ycsb::{Kind, Workload, YcsbPlan, run as run_ycsb};
+use super::bench::{BenchArgs, measure_service};
+use crate::bench::ycsb::{StoreKind, YcsbPlan, YcsbWorkload, run as run_ycsb};
 use serde_json::Value;
 
 /// Clients, unless said otherwise.
@@ -12,8 +12,8 @@ const CLIENTS: usize = 16;
 const RECORDS: u64 = 10_000;
 
 /// The workloads of `A,B`, `A..F` or `all`, in YCSB's order.
-pub(super) fn workloads(text: &str) -> Result<Vec<Workload>, String> {
-    let all = || Workload::ALL.into_iter();
+pub(super) fn workloads(text: &str) -> Result<Vec<YcsbWorkload>, String> {
+    let all = || YcsbWorkload::ALL.into_iter();
     let letters: Vec<char> = match text.split_once("..") {
         _ if text.eq_ignore_ascii_case("all") => ('A'..='F').collect(),
         Some((first, last)) => match (letter(first), letter(last)) {
@@ -35,13 +35,13 @@ fn letter(word: &str) -> Option<char> {
     chars.next().is_none().then_some(first)
 }
 
-pub(super) fn run(args: &Args, workloads: &[Workload]) -> Result<(), Failure> {
+pub(super) fn run(args: &BenchArgs, workloads: &[YcsbWorkload]) -> Result<(), Failure> {
     let rounds = args.rounds();
     let asked = !args.stores.is_empty();
     let [warm_up, duration] = args.service_times(2.0);
     let plan = YcsbPlan {
         workloads: workloads.to_vec(),
-        kinds: if asked { args.stores.clone() } else { Kind::ALL.to_vec() },
+        kinds: if asked { args.stores.clone() } else { StoreKind::ALL.to_vec() },
         must_have_all: asked,
         records: args.records.unwrap_or(RECORDS),
         clients: args.clients.unwrap_or(CLIENTS),

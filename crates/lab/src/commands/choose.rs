@@ -1,7 +1,7 @@
 //! `amcast choose`: the protocol for a guarantee.
 
 use super::Failure;
-use amcast::choose::{self, Candidate, Medium};
+use amcast::choose::{self, Candidate, MeasuredMedium};
 use amcast_check::Specification;
 use amcast_node::system::refuses_text;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ const COLUMNS: usize = 96;
 /// machine that is named; refresh them with --measured. For --multicast nothing is measured: protocols
 /// come in the order of `amcast protocols`, those that assume that no process crashes last.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct ChooseArgs {
     /// A specification: TO(UA,SUTO), TO(UA,WUTO), TO(UA,WNUTO), TO(NUA,SUTO), TO(NUA,WUTO),
     /// TO(NUA,WNUTO)
     #[arg(long, required_unless_present = "multicast")]
@@ -50,7 +50,7 @@ enum MediumArgument {
     Shm,
 }
 
-impl From<MediumArgument> for Medium {
+impl From<MediumArgument> for MeasuredMedium {
     fn from(given: MediumArgument) -> Self {
         match given {
             MediumArgument::Tcp => Self::Tcp,
@@ -65,9 +65,9 @@ impl From<MediumArgument> for Medium {
 ///
 /// # Errors
 /// What was asked wrongly, or failed.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub fn run(args: &ChooseArgs) -> Result<(), Failure> {
     let all = match &args.spec {
-        None => choose::multicast(args.medium.map(Medium::from)),
+        None => choose::multicast(args.medium.map(MeasuredMedium::from)),
         Some(name) => broadcast(args, name)?,
     };
     let Some((first, others)) = all.split_first() else {
@@ -100,13 +100,13 @@ fn wrapped(text: &str) -> String {
     lines.join("\n")
 }
 
-fn broadcast(args: &Args, name: &str) -> Result<Vec<Candidate>, Failure> {
+fn broadcast(args: &ChooseArgs, name: &str) -> Result<Vec<Candidate>, Failure> {
     let spec = Specification::parse(name).ok_or_else(|| {
         let all: Vec<_> = Specification::ALL.iter().map(ToString::to_string).collect();
         Failure::Misuse(format!("{name:?} is no specification; there are: {}", all.join(", ")))
     })?;
-    let medium = args.medium.map_or(Medium::Tcp, Medium::from);
-    if medium == Medium::Shm {
+    let medium = args.medium.map_or(MeasuredMedium::Tcp, MeasuredMedium::from);
+    if medium == MeasuredMedium::Shm {
         let why = "no protocol broadcasts over shared memory in one of the six specifications; give \
                    --medium tcp or udp, or --multicast";
         return Err(Failure::Misuse(why.to_string()));

@@ -1,8 +1,8 @@
 //! `amcast rings`: rings of processes on this machine, measured without a service on them.
 
 use super::{Failure, once_each, setting};
-use crate::bench::rings::{Load, Measured, run as measure, run_member};
-use crate::bench::{Machine, Spread};
+use crate::bench::rings::{RingLoad, RingResult, run as measure, run_member};
+use crate::bench::{HostMachine, Spread};
 use amcast_core::Entry;
 use amcast_protocols::multiring;
 use serde_json::json;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// Each process proposes, accepts and learns. Judges that all delivered the same, in one order and
 /// without gaps.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct RingsArgs {
     /// Acceptors sync (multi-ring), write (multi-ring-async), or keep all in memory
     /// (multi-ring-memory)
     #[arg(long, default_value = multiring::MEMORY.name())]
@@ -57,12 +57,12 @@ pub struct Args {
 ///
 /// # Errors
 /// What was asked wrongly, or failed.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub fn run(args: &RingsArgs) -> Result<(), Failure> {
     if args.member {
         return run_member().map_err(Failure::Failed);
     }
     once_each(&args.set)?;
-    let load = Load {
+    let load = RingLoad {
         protocol: args.protocol.clone(),
         rings: args.rings,
         payload: args.payload,
@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let per_second = Spread::of(rounds.iter().map(|m| m.per_second));
     if args.json {
-        let machine = Machine::here();
+        let machine = HostMachine::here();
         let document = json!({
             "bench": "rings", "machine": machine, "load": load, "per_second": per_second,
             "rounds": rounds,
@@ -95,19 +95,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Measures with a fresh directory under this one, which is removed.
-pub(super) fn on_disk(load: &Load, under: &std::path::Path) -> Result<Measured, Failure> {
+pub(super) fn on_disk(load: &RingLoad, under: &std::path::Path) -> Result<RingResult, Failure> {
     let name = format!("amcast-rings-{}", std::process::id());
     let data = under.join(name);
     std::fs::create_dir_all(&data)
         .map_err(|e| Failure::Failed(format!("{}: {e}; give another --data", data.display())))?;
-    let measured = measure(&Load { data: Some(data.clone()), ..load.clone() });
+    let measured = measure(&RingLoad { data: Some(data.clone()), ..load.clone() });
     let removed = std::fs::remove_dir_all(&data);
     let measured = measured.map_err(Failure::Failed)?;
     removed.map_err(|e| Failure::Failed(format!("{} cannot be removed: {e}", data.display())))?;
     Ok(measured)
 }
 
-fn line(m: &Measured) -> String {
+fn line(m: &RingResult) -> String {
     let us = |ns: u64| ns as f64 / 1e3;
     format!(
         "{:.0} messages/s, {:.1} MB/s; p50 {:.0} us, p99 {:.0} us, most {:.0} us; {:.2} us of processor \

@@ -12,7 +12,7 @@ use amcast_smr::AHEAD_MAX_MS;
 const EARLY_MAX_MS: u64 = AHEAD_MAX_MS + 5_000;
 
 /// A write of a value that no other write has.
-struct Write<'a> {
+struct UniqueWrite<'a> {
     key: &'a str,
     value: &'a str,
     ttl_ms: u64,
@@ -21,7 +21,7 @@ struct Write<'a> {
 }
 
 /// A read that returned.
-struct Look<'a> {
+struct ReturnedRead<'a> {
     key: &'a str,
     /// The value; `nil` if there was none.
     saw: &'a str,
@@ -29,25 +29,26 @@ struct Look<'a> {
     returned: Time,
 }
 
-fn write(call: &ApartCall) -> Option<Write<'_>> {
+fn write(call: &ApartCall) -> Option<UniqueWrite<'_>> {
     let words: Vec<&str> = call.op.split(' ').collect();
     let &["SET", key, value, "PX", ttl] = &words[..] else { return None };
     let is_refused = call.returned.as_ref().is_some_and(|(_, out)| out == "ERR");
     let returned = call.returned.as_ref().map(|(at, _)| *at);
-    let write = Write { key, value, ttl_ms: ttl.parse().ok()?, called: call.called, returned };
+    let write =
+        UniqueWrite { key, value, ttl_ms: ttl.parse().ok()?, called: call.called, returned };
     (!is_refused).then_some(write)
 }
 
-fn look(call: &ApartCall) -> Option<Look<'_>> {
+fn look(call: &ApartCall) -> Option<ReturnedRead<'_>> {
     let key = call.op.strip_prefix("GET ")?;
     let (returned, saw) = call.returned.as_ref().filter(|(_, out)| out != "ERR")?;
-    Some(Look { key, saw, called: call.called, returned: *returned })
+    Some(ReturnedRead { key, saw, called: call.called, returned: *returned })
 }
 
 /// Judges the calls on keys that expire.
 pub(super) fn judge(seen: &SeenCalls<'_>) -> PropertyVerdict {
-    let writes: Vec<Write<'_>> = seen.apart.iter().filter_map(write).collect();
-    let looks: Vec<Look<'_>> = seen.apart.iter().filter_map(look).collect();
+    let writes: Vec<UniqueWrite<'_>> = seen.apart.iter().filter_map(write).collect();
+    let looks: Vec<ReturnedRead<'_>> = seen.apart.iter().filter_map(look).collect();
     let wrong = |sentence: String| {
         PropertyVerdict::Violated(Counterexample { sentence, events: Vec::new() })
     };
@@ -74,11 +75,12 @@ pub(super) fn judge(seen: &SeenCalls<'_>) -> PropertyVerdict {
     }
     let early = looks.iter().filter(|look| look.saw == "nil").find_map(|look| {
         let mine = || writes.iter().filter(|w| w.key == look.key && w.called <= look.returned);
-        let is_before = |w: &Write<'_>, at: Time| w.returned.is_some_and(|returned| returned < at);
-        let is_over = |w: &Write<'_>| {
+        let is_before =
+            |w: &UniqueWrite<'_>, at: Time| w.returned.is_some_and(|returned| returned < at);
+        let is_over = |w: &UniqueWrite<'_>| {
             mine().any(|later| is_before(w, later.called) && is_before(later, look.called))
         };
-        let left_ms = |w: &Write<'_>| {
+        let left_ms = |w: &UniqueWrite<'_>| {
             let passed_ms = look.returned.since(w.called).0 / MILLISECOND.0;
             w.ttl_ms.saturating_sub(passed_ms)
         };

@@ -1,7 +1,7 @@
 //! The state machine of the nodes of a simulated store: the store and the log on the same shards,
 //! as real nodes do.
 
-use super::super::{Shape, Simulated};
+use super::super::{ServiceShape, SimulatedService};
 use crate::simulate::ServiceMutant;
 use amcast_core::{GroupSet, Outcome};
 use amcast_kv::{HashSeed, Kv, Partitions, decode_args, split_epoch};
@@ -20,9 +20,9 @@ pub struct SimulatedStore {
     drops: bool,
 }
 
-impl Simulated for SimulatedStore {
-    fn over(shape: &Shape) -> Self {
-        let Shape { shards, mutant } = *shape;
+impl SimulatedService for SimulatedStore {
+    fn over(shape: &ServiceShape) -> Self {
+        let ServiceShape { shards, mutant } = *shape;
         let store = Kv::over(Partitions::by_slot(shards).into(), HashSeed::Fixed(1));
         let inner =
             StoreAndLog::new(store.with_move_keys(MOVE_KEYS), Logs::new(shards, NODE_BYTES));

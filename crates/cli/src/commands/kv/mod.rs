@@ -21,7 +21,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[command(subcommand_value_name = "WORD", disable_help_subcommand = true)]
 #[command(subcommand_help_heading = "Words")]
-pub(super) struct Args {
+pub(super) struct KvArgs {
     /// The cluster's directory [of the only cluster that runs]
     #[arg(long, global = true)]
     data: Option<PathBuf>,
@@ -35,25 +35,25 @@ pub(super) struct Args {
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
-    action: Action,
+    action: KvAction,
 }
 
 /// Where the store is.
 #[derive(clap::Args)]
-struct Where {
+struct StoreAddress {
     /// Address of a Redis front, instead of a cluster of this machine
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     at: Option<String>,
 }
 
 #[derive(clap::Subcommand)]
-enum Action {
+enum KvAction {
     /// Print the value of a key
     Read {
         /// The key
         key: String,
         #[command(flatten)]
-        front: Where,
+        front: StoreAddress,
     },
     /// Print keys with their values, in order, as they were at one moment
     Scan {
@@ -67,7 +67,7 @@ enum Action {
         #[arg(long, default_value_t = 10_000)]
         limit: usize,
         #[command(flatten)]
-        front: Where,
+        front: StoreAddress,
     },
     /// Give a key a value
     Put {
@@ -77,7 +77,7 @@ enum Action {
         #[arg(allow_hyphen_values = true)]
         value: String,
         #[command(flatten)]
-        front: Where,
+        front: StoreAddress,
     },
     /// Give a key that exists another value
     Update {
@@ -87,7 +87,7 @@ enum Action {
         #[arg(allow_hyphen_values = true)]
         value: String,
         #[command(flatten)]
-        front: Where,
+        front: StoreAddress,
     },
     /// Give a key that does not exist a value
     Insert {
@@ -97,7 +97,7 @@ enum Action {
         #[arg(allow_hyphen_values = true)]
         value: String,
         #[command(flatten)]
-        front: Where,
+        front: StoreAddress,
     },
     /// Delete keys
     Delete {
@@ -105,24 +105,24 @@ enum Action {
         #[arg(required = true)]
         keys: Vec<String>,
         #[command(flatten)]
-        front: Where,
+        front: StoreAddress,
     },
     /// Show which shards hold which keys
     Partitions {
         #[command(flatten)]
-        front: Where,
+        front: StoreAddress,
     },
     /// Have keys move to another shard, from one on to the end of its partition, while clients go on.
     /// (The address of a front stands before the word here: amcast kv --at HOST:PORT split ..)
-    Split(partitions::Split),
+    Split(partitions::SplitArgs),
     /// Have all keys of a shard move to another, while clients go on
-    Merge(partitions::Merge),
+    Merge(partitions::MergeArgs),
     /// Any command of Redis
     #[command(external_subcommand)]
     Other(Vec<String>),
 }
 
-impl Action {
+impl KvAction {
     fn front(&self) -> Option<&String> {
         match self {
             Self::Read { front, .. }
@@ -138,25 +138,25 @@ impl Action {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &KvArgs) -> Result<(), Failure> {
     let (at, connection) = connect(args)?;
-    let mut store = Store { at, connection, json: args.json };
+    let mut store = StoreClient { at, connection, json: args.json };
     match &args.action {
-        Action::Read { key, .. } => store.read(key),
-        Action::Scan { from, to, limit, .. } => store.scan(from, to, *limit),
-        Action::Put { key, value, .. } => store.write(key, value, None),
-        Action::Update { key, value, .. } => store.write(key, value, Some("XX")),
-        Action::Insert { key, value, .. } => store.write(key, value, Some("NX")),
-        Action::Delete { keys, .. } => store.delete(keys),
-        Action::Partitions { .. } => partitions::show(&mut store),
-        Action::Split(split) => split.run(&mut store),
-        Action::Merge(merge) => merge.run(&mut store),
-        Action::Other(words) => store.other(words),
+        KvAction::Read { key, .. } => store.read(key),
+        KvAction::Scan { from, to, limit, .. } => store.scan(from, to, *limit),
+        KvAction::Put { key, value, .. } => store.write(key, value, None),
+        KvAction::Update { key, value, .. } => store.write(key, value, Some("XX")),
+        KvAction::Insert { key, value, .. } => store.write(key, value, Some("NX")),
+        KvAction::Delete { keys, .. } => store.delete(keys),
+        KvAction::Partitions { .. } => partitions::show(&mut store),
+        KvAction::Split(split) => split.run(&mut store),
+        KvAction::Merge(merge) => merge.run(&mut store),
+        KvAction::Other(words) => store.other(words),
     }
 }
 
 /// A connection to a front, logged in, and where that is.
-fn connect(args: &Args) -> Result<(String, Connection), Failure> {
+fn connect(args: &KvArgs) -> Result<(String, Connection), Failure> {
     let given = args.password_file.as_deref().map(secret).transpose()?;
     let (at, password, mut connection) = match args.at.as_ref().or(args.action.front()) {
         Some(at) if args.data.is_none() => {
@@ -188,14 +188,14 @@ fn unanswered(at: &str, e: &io::Error) -> Failure {
 }
 
 /// The store, and how its answers are shown.
-struct Store {
+struct StoreClient {
     /// Where its front is.
     at: String,
     connection: Connection,
     json: bool,
 }
 
-impl Store {
+impl StoreClient {
     /// Sends a command; its answer if it is no error.
     fn call(&mut self, words: &[&str]) -> Result<Answer, Failure> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();

@@ -1,6 +1,6 @@
 //! `amcast kv partitions`, `split` and `merge`.
 
-use super::{Store, Where, strange};
+use super::{StoreAddress, StoreClient, strange};
 use amcast::client::Answer;
 use amcast_lab::commands::Failure;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(clap::Args)]
-pub(super) struct Split {
+pub(super) struct SplitArgs {
     /// The shard that holds the keys
     #[arg(long)]
     shard: u8,
@@ -25,15 +25,15 @@ pub(super) struct Split {
     no_wait: bool,
 }
 
-impl Split {
-    pub(super) fn run(&self, store: &mut Store) -> Result<(), Failure> {
+impl SplitArgs {
+    pub(super) fn run(&self, store: &mut StoreClient) -> Result<(), Failure> {
         let (shard, to) = (self.shard.to_string(), self.to.to_string());
         begin(store, &["AMCAST.SPLIT", &shard, &self.at, &to], self.no_wait)
     }
 }
 
 #[derive(clap::Args)]
-pub(super) struct Merge {
+pub(super) struct MergeArgs {
     /// The shard whose keys move: it will hold none
     #[arg(long)]
     shard: u8,
@@ -44,32 +44,32 @@ pub(super) struct Merge {
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
-    front: Where,
+    front: StoreAddress,
 }
 
-impl Merge {
+impl MergeArgs {
     pub(super) fn front(&self) -> Option<&String> {
         self.front.at.as_ref()
     }
 
-    pub(super) fn run(&self, store: &mut Store) -> Result<(), Failure> {
+    pub(super) fn run(&self, store: &mut StoreClient) -> Result<(), Failure> {
         let (shard, to) = (self.shard.to_string(), self.to.to_string());
         begin(store, &["AMCAST.MERGE", &shard, &to], self.no_wait)
     }
 }
 
 /// Has keys move, and waits until they have.
-fn begin(store: &mut Store, words: &[&str], no_wait: bool) -> Result<(), Failure> {
+fn begin(store: &mut StoreClient, words: &[&str], no_wait: bool) -> Result<(), Failure> {
     let answer = store.call(words)?;
     let Answer::Number(epoch) = answer else { return Err(strange(&answer)) };
-    while !no_wait && Map::ask(store)?.epoch <= epoch {
+    while !no_wait && PartitionTable::ask(store)?.epoch <= epoch {
         std::thread::sleep(LOOK_EVERY);
     }
     show(store)
 }
 
 /// One partition, as a front tells it.
-struct Partition {
+struct PartitionRow {
     start: String,
     end: Option<String>,
     shard: i64,
@@ -77,15 +77,15 @@ struct Partition {
 }
 
 /// The map of partitions.
-struct Map {
+struct PartitionTable {
     epoch: i64,
     /// `slots` or `keys`.
     order: String,
-    partitions: Vec<Partition>,
+    partitions: Vec<PartitionRow>,
 }
 
-impl Map {
-    fn ask(store: &mut Store) -> Result<Self, Failure> {
+impl PartitionTable {
+    fn ask(store: &mut StoreClient) -> Result<Self, Failure> {
         let answer = store.call(&["AMCAST.PARTITIONS"])?;
         Self::read(&answer).ok_or_else(|| strange(&answer))
     }
@@ -93,12 +93,12 @@ impl Map {
     fn read(answer: &Answer) -> Option<Self> {
         let Answer::Array(parts) = answer else { return None };
         let [Answer::Number(epoch), order, Answer::Array(rows)] = &**parts else { return None };
-        let partitions = rows.iter().map(Partition::read).collect::<Option<_>>()?;
+        let partitions = rows.iter().map(PartitionRow::read).collect::<Option<_>>()?;
         Some(Self { epoch: *epoch, order: order.to_string(), partitions })
     }
 }
 
-impl Partition {
+impl PartitionRow {
     fn read(row: &Answer) -> Option<Self> {
         let Answer::Array(row) = row else { return None };
         let [start, end, Answer::Number(shard), to] = &**row else { return None };
@@ -131,14 +131,14 @@ impl Partition {
 }
 
 /// Shows which shards hold which keys.
-pub(super) fn show(store: &mut Store) -> Result<(), Failure> {
-    let Map { epoch, order, partitions } = Map::ask(store)?;
+pub(super) fn show(store: &mut StoreClient) -> Result<(), Failure> {
+    let PartitionTable { epoch, order, partitions } = PartitionTable::ask(store)?;
     let text = || {
         let rows = partitions.iter().map(|p| p.told(order == "slots"));
         let head = format!("{order}, epoch {epoch}");
         std::iter::once(head).chain(rows).collect::<Vec<_>>().join("\n")
     };
-    let row = |p: &Partition| json!({ "start": p.start, "end": p.end, "shard": p.shard, "moves_to": p.moves_to });
+    let row = |p: &PartitionRow| json!({ "start": p.start, "end": p.end, "shard": p.shard, "moves_to": p.moves_to });
     let json = || {
         let rows: Value = partitions.iter().map(row).collect();
         json!({ "epoch": epoch, "order": order, "partitions": rows })
@@ -162,11 +162,11 @@ mod tests {
             row("8192", Answer::Null, 1, Answer::Number(2)),
         ];
         let answer = Answer::Array(vec![Answer::Number(7), text("slots"), Answer::Array(rows)]);
-        let map = Map::read(&answer).expect("a map");
+        let map = PartitionTable::read(&answer).expect("a map");
         let told: Vec<_> = map.partitions.iter().map(|p| p.told(true)).collect();
         assert_eq!(told, ["0 to 8191: shard 0", "8192 to 16383: shard 1, moving to shard 2"]);
         assert_eq!(map.partitions[0].told(false), "from \"0\", before \"8192\": shard 0");
         assert_eq!((map.epoch, &*map.order), (7, "slots"));
-        assert!(Map::read(&Answer::Array(vec![Answer::Null])).is_none());
+        assert!(PartitionTable::read(&Answer::Array(vec![Answer::Null])).is_none());
     }
 }

@@ -4,7 +4,7 @@
 //! answered. So lines keep their order, none is appended behind one that was not, and who writes a line
 //! now and then has it appended at once.
 
-use super::{Failure, INPUT_BYTES_MAX, Out};
+use super::{Failure, INPUT_BYTES_MAX, LogPrinter};
 use amcast_log::{Client, LogError};
 use bytes::Bytes;
 use serde_json::json;
@@ -25,14 +25,18 @@ const AHEAD_BYTES: usize = 1 << 20;
 const TELL_EVERY: Duration = Duration::from_secs(2);
 
 /// Appends each line of standard input, and prints their positions.
-pub(super) fn append(client: &mut Client, log: &str, out: &mut Out<'_>) -> Result<(), Failure> {
+pub(super) fn append(
+    client: &mut Client,
+    log: &str,
+    out: &mut LogPrinter<'_>,
+) -> Result<(), Failure> {
     let stdin = BufReader::with_capacity(AHEAD_BYTES, io::stdin().lock());
-    let mut lines = Lines { input: stdin, line_head: log.len(), appended: 0, most: LINES_MAX };
+    let mut lines = InputLines { input: stdin, line_head: log.len(), appended: 0, most: LINES_MAX };
     let send = |values: &[Bytes]| match values {
         [value] => client.append(log, value.clone()).map(|position| vec![position]),
         values => client.multi_append(values.iter().map(|value| (log.to_string(), value.clone()))),
     };
-    let (is_json, mut all, mut progress) = (out.json, Vec::new(), Progress::begin());
+    let (is_json, mut all, mut progress) = (out.json, Vec::new(), AppendProgress::begin());
     let done = lines.append(send, |positions| {
         progress.more(positions.len());
         if is_json {
@@ -49,7 +53,7 @@ pub(super) fn append(client: &mut Client, log: &str, out: &mut Out<'_>) -> Resul
 }
 
 /// The lines of an input.
-struct Lines<R> {
+struct InputLines<R> {
     input: BufReader<R>,
     /// What a line takes in a request besides its own bytes.
     line_head: usize,
@@ -59,7 +63,7 @@ struct Lines<R> {
     most: usize,
 }
 
-impl<R: Read> Lines<R> {
+impl<R: Read> InputLines<R> {
     /// Appends all lines; `told` hears the positions.
     fn append(
         &mut self,
@@ -142,13 +146,13 @@ fn is_refused(failed: &LogError) -> bool {
 }
 
 /// Says how far it is to a person who does not see the positions.
-struct Progress {
+struct AppendProgress {
     is_told: bool,
     appended: usize,
     next: Instant,
 }
 
-impl Progress {
+impl AppendProgress {
     fn begin() -> Self {
         let is_told = io::stderr().is_terminal() && !io::stdout().is_terminal();
         Self { is_told, appended: 0, next: Instant::now() + TELL_EVERY }
@@ -168,14 +172,14 @@ mod tests {
     use super::*;
 
     /// A log that takes requests of so many bytes, and holds so many values.
-    struct Small {
+    struct SmallLog {
         bytes_max: usize,
         values_max: usize,
         values: Vec<Bytes>,
         requests: usize,
     }
 
-    impl Small {
+    impl SmallLog {
         fn new(bytes_max: usize, values_max: usize) -> Self {
             Self { bytes_max, values_max, values: Vec::new(), requests: 0 }
         }
@@ -195,13 +199,13 @@ mod tests {
         }
     }
 
-    fn lines<R: Read>(input: R) -> Lines<R> {
+    fn lines<R: Read>(input: R) -> InputLines<R> {
         let input = BufReader::with_capacity(AHEAD_BYTES, input);
-        Lines { input, line_head: 8, appended: 0, most: LINES_MAX }
+        InputLines { input, line_head: 8, appended: 0, most: LINES_MAX }
     }
 
     /// Appends an input to a log; the positions, and what failed.
-    fn append(input: impl Read, to: &mut Small) -> (Vec<u64>, Option<Failure>) {
+    fn append(input: impl Read, to: &mut SmallLog) -> (Vec<u64>, Option<Failure>) {
         let mut all = Vec::new();
         let done = lines(input).append(
             |values| to.append(values),
@@ -216,7 +220,7 @@ mod tests {
     #[test]
     fn lines_go_together_in_their_order_and_each_is_told_its_position() {
         let text: String = (0..10_000).map(|n| format!("{n}\n")).collect();
-        let mut log = Small::new(1 << 20, usize::MAX);
+        let mut log = SmallLog::new(1 << 20, usize::MAX);
         let (positions, failed) = append(format!("{text}\nlast").as_bytes(), &mut log);
         assert!(failed.is_none() && positions == (0..10_002).collect::<Vec<_>>());
         let expected: Vec<_> = (0..10_000).map(|n| n.to_string()).collect();
@@ -228,9 +232,9 @@ mod tests {
     }
 
     /// Gives what it has piece by piece, as a pipe does whose writer is slow.
-    struct Pieces(Vec<&'static str>);
+    struct SlowPipe(Vec<&'static str>);
 
-    impl Read for Pieces {
+    impl Read for SlowPipe {
         fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
             if self.0.is_empty() {
                 return Ok(0);
@@ -243,7 +247,7 @@ mod tests {
 
     #[test]
     fn what_is_there_is_sent_before_more_is_waited_for() {
-        let mut lines = lines(Pieces(vec!["a\nb\nhal", "f\n", "c"]));
+        let mut lines = lines(SlowPipe(vec!["a\nb\nhal", "f\n", "c"]));
         let mut next = || lines.next().unwrap();
         let expected: [&[&str]; 4] = [&["a", "b"], &["half"], &["c"], &[]];
         assert_eq!([next(), next(), next(), next()].map(|l| l.len()), expected.map(<[_]>::len));
@@ -256,12 +260,12 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let long = format!("{}{}\nafter\n", "short\n".repeat(700), "x".repeat(5000));
-        let mut log = Small::new(4000, usize::MAX);
+        let mut log = SmallLog::new(4000, usize::MAX);
         let (positions, failed) = append(long.as_bytes(), &mut log);
         assert_eq!((positions.len(), log.values.len()), (700, 700));
         assert!(matches!(failed, Some(Failure::Misuse(_))));
         assert_eq!(text(failed), "line 701: too large. The 700 lines before are appended");
-        let mut log = Small::new(4000, 333);
+        let mut log = SmallLog::new(4000, 333);
         let (positions, failed) = append(long.as_bytes(), &mut log);
         assert_eq!(positions.len(), 333);
         assert_eq!(text(failed), "line 334: full. The 333 lines before are appended");

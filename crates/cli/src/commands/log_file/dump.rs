@@ -12,7 +12,7 @@ use std::path::PathBuf;
 ///
 /// Exits with 1 if something is damaged.
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct DumpArgs {
     /// The directory of a process's log, or one segment of it
     #[arg(value_name = "FILE|DIR")]
     pub(super) path: PathBuf,
@@ -37,10 +37,10 @@ pub(super) struct Args {
 }
 
 /// How a record is shown.
-type Show<'a> = Box<dyn Fn(&[u8]) -> String + 'a>;
+type RecordFormat<'a> = Box<dyn Fn(&[u8]) -> String + 'a>;
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let show: Show<'_> = match &args.protocol {
+pub(super) fn run(args: &DumpArgs) -> Result<(), Failure> {
+    let show: RecordFormat<'_> = match &args.protocol {
         Some(name) => {
             let entry = entry(name)?;
             Box::new(move |bytes| entry.show(bytes))
@@ -82,7 +82,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Err(Failure::Said)
 }
 
-fn line(out: &mut impl Write, record: &RecordSummary<'_>, show: &Show<'_>) -> io::Result<()> {
+fn line(
+    out: &mut impl Write,
+    record: &RecordSummary<'_>,
+    show: &RecordFormat<'_>,
+) -> io::Result<()> {
     let RecordSummary { number, life, bytes, beyond, .. } = record;
     let mark = if *beyond { "!" } else { "" };
     writeln!(out, "{mark}{number} life {life} {} bytes: {}", bytes.len(), show(bytes))
@@ -92,7 +96,7 @@ fn line(out: &mut impl Write, record: &RecordSummary<'_>, show: &Show<'_>) -> io
 fn document(
     out: &mut impl Write,
     record: &RecordSummary<'_>,
-    show: &Show<'_>,
+    show: &RecordFormat<'_>,
     more: bool,
 ) -> io::Result<()> {
     let RecordSummary { number, life, path, offset, bytes, beyond } = record;
@@ -109,7 +113,7 @@ fn document(
 }
 
 /// The beginning of a record: as text if it is that, or as digits.
-fn shown(bytes: &[u8], args: &Args) -> String {
+fn shown(bytes: &[u8], args: &DumpArgs) -> String {
     let most = if args.bytes == 0 { bytes.len() } else { args.bytes };
     let (part, dots) = match bytes.get(..most) {
         Some(part) if part.len() < bytes.len() => (part, ".."),
@@ -132,14 +136,14 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Command {
+    struct DumpCommand {
         #[command(flatten)]
-        args: Args,
+        args: DumpArgs,
     }
 
     #[test]
     fn a_record_is_shown_as_text_or_as_digits_up_to_a_limit() {
-        let args = |words: &[&str]| Command::parse_from([&["dump"], words].concat()).args;
+        let args = |words: &[&str]| DumpCommand::parse_from([&["dump"], words].concat()).args;
         assert_eq!(shown(b"hello world", &args(&["x"])), "\"hello world\"");
         assert_eq!(shown(b"hello world", &args(&["x", "--bytes", "5"])), "\"hello\"..");
         assert_eq!(shown(b"hello", &args(&["x", "--hex", "--bytes", "2"])), "6865..");

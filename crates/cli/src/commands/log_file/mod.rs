@@ -16,29 +16,29 @@ use std::path::Path;
 ///
 /// Only while the process does not run: a directory that is in use is refused.
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct LogFileArgs {
     #[command(subcommand)]
-    what: What,
+    what: LogFileAction,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum LogFileAction {
     /// Read all of it and say what is there; exits with 1 if something is damaged
-    Verify(verify::Args),
+    Verify(verify::VerifyArgs),
     /// Print records
-    Dump(dump::Args),
+    Dump(dump::DumpArgs),
     /// Cut a log at its damage, so that it opens again, and keep what was cut
-    Repair(repair::Args),
+    Repair(repair::RepairArgs),
     /// Have nodes skip a message that ends every process that executes it
-    Skip(skip::Args),
+    Skip(skip::SkipArgs),
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &LogFileArgs) -> Result<(), Failure> {
     match &args.what {
-        What::Verify(args) => is_there(&args.path).and_then(|()| verify::run(args)),
-        What::Dump(args) => is_there(&args.path).and_then(|()| dump::run(args)),
-        What::Repair(args) => is_there(&args.path).and_then(|()| repair::run(args)),
-        What::Skip(args) => skip::run(args),
+        LogFileAction::Verify(args) => is_there(&args.path).and_then(|()| verify::run(args)),
+        LogFileAction::Dump(args) => is_there(&args.path).and_then(|()| dump::run(args)),
+        LogFileAction::Repair(args) => is_there(&args.path).and_then(|()| repair::run(args)),
+        LogFileAction::Skip(args) => skip::run(args),
     }
 }
 

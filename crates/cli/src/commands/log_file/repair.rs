@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// beside the directory, which ends in .lost, has its node ask the others before it votes again. Without
 /// --yes it says what would be lost, and changes nothing.
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct RepairArgs {
     /// The directory of a process's log
     #[arg(value_name = "DIR")]
     pub(super) path: PathBuf,
@@ -25,7 +25,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &RepairArgs) -> Result<(), Failure> {
     let path = args.path.display();
     if !offline::has_log(&args.path).map_err(failure)? {
         return Err(Failure::Misuse(format!("{path}: holds no log")));

@@ -25,7 +25,7 @@ const ARGUMENT_CHARS: usize = 40;
 /// not executed, and it cannot be had back. Without --message it says what nodes were executing when they ended, and
 /// what they skip. Without --yes it says what would be done, and changes nothing.
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct SkipArgs {
     /// What a node keeps (n0.data), or the directory of a cluster, for all nodes in it; the nodes do not run
     #[arg(value_name = "DIR", required = true)]
     pub(super) paths: Vec<PathBuf>,
@@ -49,13 +49,13 @@ pub(super) struct Args {
 }
 
 /// A node, and the contents of its directory.
-struct Node {
+struct StoppedNode {
     data: NodeData,
     entries: Vec<SkipEntry>,
     ended: Vec<Note>,
 }
 
-impl Node {
+impl StoppedNode {
     fn read(data: NodeData) -> Result<Self, Failure> {
         let entries = read_skipped(&data.path).map_err(failure)?;
         let ended = executing_at_end(&data.path).map_err(Failure::failed)?;
@@ -107,7 +107,7 @@ impl Node {
 
 /// What a saved state says of itself.
 fn head(saved: CheckpointReader) -> Result<StateHead, String> {
-    let mut from = Pieces { saved, rest: Vec::new(), at: 0 };
+    let mut from = CheckpointPieces { saved, rest: Vec::new(), at: 0 };
     // The history of deliveries precedes it.
     let mut length = [0; 8];
     from.read_exact(&mut length).map_err(|e| e.to_string())?;
@@ -117,13 +117,13 @@ fn head(saved: CheckpointReader) -> Result<StateHead, String> {
 }
 
 /// The bytes of a saved state.
-struct Pieces {
+struct CheckpointPieces {
     saved: CheckpointReader,
     rest: Vec<u8>,
     at: usize,
 }
 
-impl Read for Pieces {
+impl Read for CheckpointPieces {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if self.at == self.rest.len() {
             self.rest = self.saved.piece().map_err(io::Error::other)?.unwrap_or_default().to_vec();
@@ -136,11 +136,11 @@ impl Read for Pieces {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &SkipArgs) -> Result<(), Failure> {
     let mut nodes = Vec::new();
     for path in &args.paths {
         for data in NodeData::hold(path).map_err(Failure::Misuse)? {
-            nodes.push(Node::read(data)?);
+            nodes.push(StoppedNode::read(data)?);
         }
     }
     let Some(message) = &args.message else {
@@ -151,7 +151,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// The decision that is meant: as it was given, or as a node knows it.
-fn decision(nodes: &[Node], message: &str) -> Result<SkipDecision, Failure> {
+fn decision(nodes: &[StoppedNode], message: &str) -> Result<SkipDecision, Failure> {
     if message.contains('@') {
         return message
             .parse::<SkipDecision>()
@@ -162,7 +162,7 @@ fn decision(nodes: &[Node], message: &str) -> Result<SkipDecision, Failure> {
             "--message {message}: give its sender and number, such as p1:4294967301"
         ))
     })?;
-    let known = |node: &Node| {
+    let known = |node: &StoppedNode| {
         let decided = node.entry(msg).map(|entry| entry.decision);
         decided.or_else(|| node.note(msg).map(|note| note.place))
     };
@@ -174,8 +174,8 @@ fn decision(nodes: &[Node], message: &str) -> Result<SkipDecision, Failure> {
     })
 }
 
-fn list(nodes: &[Node]) -> Result<(), Failure> {
-    for Node { data, entries, ended } in nodes {
+fn list(nodes: &[StoppedNode]) -> Result<(), Failure> {
+    for StoppedNode { data, entries, ended } in nodes {
         let name = &data.name;
         for note in ended {
             println!("{name} {note}: {}", command(note));
@@ -203,7 +203,7 @@ fn stage(stage: SkipStage) -> &'static str {
 }
 
 /// What is known of the command.
-fn describe(nodes: &[Node], decision: &SkipDecision) {
+fn describe(nodes: &[StoppedNode], decision: &SkipDecision) {
     println!("message {:?}, at position {} of {}", decision.msg, decision.position, decision.group);
     if let Some(note) = nodes.iter().find_map(|node| node.note(decision.msg)) {
         let shards: Vec<_> = note.dst.iter().map(|group| group.to_string()).collect();
@@ -216,7 +216,7 @@ fn describe(nodes: &[Node], decision: &SkipDecision) {
     }
 }
 
-fn decide(nodes: &[Node], decision: SkipDecision, yes: bool) -> Result<(), Failure> {
+fn decide(nodes: &[StoppedNode], decision: SkipDecision, yes: bool) -> Result<(), Failure> {
     describe(nodes, &decision);
     let mut to_write = Vec::new();
     for node in nodes {
@@ -275,13 +275,13 @@ fn wrong_place(name: &str, decision: &SkipDecision) -> Failure {
     ))
 }
 
-fn names<'a>(nodes: impl Iterator<Item = &'a Node>) -> String {
+fn names<'a>(nodes: impl Iterator<Item = &'a StoppedNode>) -> String {
     let names: Vec<_> = nodes.map(|node| node.data.name.as_str()).collect();
     if names.is_empty() { "no further node".to_string() } else { names.join(", ") }
 }
 
 /// Whether these are all nodes of a cluster.
-fn is_whole_cluster(nodes: &[Node]) -> bool {
+fn is_whole_cluster(nodes: &[StoppedNode]) -> bool {
     let distinct: BTreeSet<_> = nodes.iter().map(|node| &node.data.name).collect();
     let homes: BTreeSet<_> = nodes.iter().map(|node| node.data.path.parent()).collect();
     let count = nodes.iter().find_map(|node| node.data.cluster_nodes());
@@ -290,7 +290,7 @@ fn is_whole_cluster(nodes: &[Node]) -> bool {
 
 /// Takes a decision back. A node that started with it is bound to it: others may have skipped the message since
 /// they met it. Unless all of them are here, and none has.
-fn undo(nodes: &[Node], decision: SkipDecision, args: &Args) -> Result<(), Failure> {
+fn undo(nodes: &[StoppedNode], decision: SkipDecision, args: &SkipArgs) -> Result<(), Failure> {
     let have: Vec<_> =
         nodes.iter().filter_map(|node| Some((node, node.entry(decision.msg)?))).collect();
     if have.is_empty() {

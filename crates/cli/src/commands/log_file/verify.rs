@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// A directory may hold a log, checkpoints, or both. A segment or a checkpoint may be given by itself;
 /// then nobody knows what should be behind it.
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct VerifyArgs {
     /// The directory of a process's log or checkpoints, or one file of it
     #[arg(value_name = "FILE|DIR")]
     pub(super) path: PathBuf,
@@ -22,7 +22,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let (survey, checkpoints) = look(&args.path)?;
     let whole = checkpoints.iter().all(|seen| seen.saved.is_ok());
     let short = survey.as_ref().and_then(|survey| short_of_checkpoint(&args.path, survey));

@@ -4,12 +4,12 @@ mod picture;
 mod scene;
 
 use super::check::usual;
-use super::histories::Lines;
+use super::histories::HistoryInput;
 use amcast_check::{CheckReport, Property, PropertyVerdict, check};
 use amcast_lab::commands::Failure;
 use amcast_lab::commands::sheet::{GENERATOR, sheet_with};
 use maud::{Markup, html};
-use scene::{Choice, Scene};
+use scene::{EventFilter, Scene};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
@@ -24,7 +24,7 @@ const PAGE_HEAD_BYTES: u64 = 1000;
 /// `amcast check` does it: where a property does not hold, the messages that show it are drawn and what is
 /// wrong stands out. Otherwise the first events are, or those that are asked for.
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct ViewArgs {
     /// A history (JSON lines), or a directory of them
     path: PathBuf,
     /// Draw what belongs to this message, such as g0/r1:42, or to this call, such as c32.0.3:7; several
@@ -49,7 +49,7 @@ pub(super) struct Args {
     force: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &ViewArgs) -> Result<(), Failure> {
     if args.events == 0 || args.from > args.until {
         return Err(Failure::Misuse(
             "--events and the time between --from and --until: nothing \
@@ -57,14 +57,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 .to_string(),
         ));
     }
-    let lines = Lines::of(&args.path)?;
+    let lines = HistoryInput::of(&args.path)?;
     let mut history = lines.history()?;
     // Calls that nothing can judge are drawn like the others.
     let _ = history.leave_out();
     let properties: Vec<Property> = usual(&history);
     let report = check(&history, &properties);
     drop(history);
-    let choice = Choice {
+    let choice = EventFilter {
         messages: args.message.iter().cloned().collect(),
         between: (args.from, args.until),
         most: args.events,

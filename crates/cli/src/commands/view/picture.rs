@@ -1,6 +1,6 @@
 //! A history drawn: a line for each process, from left to right as things happened.
 
-use super::scene::{Event, Kind, Scene, time};
+use super::scene::{Scene, SceneEvent, SceneEventKind, time};
 use maud::{Markup, PreEscaped, html};
 use std::collections::BTreeMap;
 
@@ -100,8 +100,8 @@ fn lines(scene: &Scene, width: usize) -> Markup {
         let (mut spans, mut from, mut down) = (Vec::new(), 0, false);
         for event in scene.events.iter().filter(|e| e.row == row) {
             let is_down = match event.kind {
-                Kind::Crash => true,
-                Kind::Recover => false,
+                SceneEventKind::Crash => true,
+                SceneEventKind::Recover => false,
                 _ => continue,
             };
             spans.push((from, x(event.column), down));
@@ -121,10 +121,10 @@ fn lines(scene: &Scene, width: usize) -> Markup {
 
 /// From where a message was cast to where it was delivered.
 fn ways(scene: &Scene) -> Markup {
-    let cast = |e: &&Event| e.kind == Kind::Cast;
-    let casts: BTreeMap<&str, &Event> =
+    let cast = |e: &&SceneEvent| e.kind == SceneEventKind::Cast;
+    let casts: BTreeMap<&str, &SceneEvent> =
         scene.events.iter().filter(cast).map(|e| (&*e.message, e)).collect();
-    let delivered = scene.events.iter().filter(|e| matches!(e.kind, Kind::Deliver(_)));
+    let delivered = scene.events.iter().filter(|e| matches!(e.kind, SceneEventKind::Deliver(_)));
     let ways = delivered.filter_map(|e| Some((casts.get(&*e.message)?, e)));
     html! {
         @for (from, to) in ways.filter(|(from, to)| from.row != to.row) {
@@ -136,11 +136,15 @@ fn ways(scene: &Scene) -> Markup {
 
 /// How long calls took: from the call to its return, or to the end where there is none.
 fn calls(scene: &Scene, width: usize) -> Markup {
-    let of = |kind| move |e: &&Event| e.kind == kind;
-    let returns: BTreeMap<&str, usize> =
-        scene.events.iter().filter(of(Kind::Return)).map(|e| (&*e.message, x(e.column))).collect();
+    let of = |kind| move |e: &&SceneEvent| e.kind == kind;
+    let returns: BTreeMap<&str, usize> = scene
+        .events
+        .iter()
+        .filter(of(SceneEventKind::Return))
+        .map(|e| (&*e.message, x(e.column)))
+        .collect();
     html! {
-        @for call in scene.events.iter().filter(of(Kind::Call)) {
+        @for call in scene.events.iter().filter(of(SceneEventKind::Call)) {
             @let (from, end) = (x(call.column), returns.get(&*call.message).copied());
             rect.m.call data-m=(call.message) style={ "--h:" (hue(&call.message)) }
                 x=(from) y=(y(call.row) - 8) height="16" rx="3"
@@ -150,7 +154,7 @@ fn calls(scene: &Scene, width: usize) -> Markup {
 }
 
 /// An event where it happened, with what the history says of it.
-fn mark(event: &Event) -> Markup {
+fn mark(event: &SceneEvent) -> Markup {
     let (x, y) = (x(event.column), y(event.row));
     let says = html! { title { (event.says) } };
     let class = match (event.message.is_empty(), event.is_evidence) {
@@ -160,24 +164,28 @@ fn mark(event: &Event) -> Markup {
         (false, true) => "m wrong",
     };
     let shape = match event.kind {
-        Kind::Cast => html! {
+        SceneEventKind::Cast => html! {
             circle cx=(x) cy=(y) r="6" {}
             text x=(x) y=(y - 10) text-anchor="middle" { (short(&event.message)) }
         },
-        Kind::Part => html! { circle.part cx=(x) cy=(y) r="4" {} },
-        Kind::Deliver(_) => html! {
+        SceneEventKind::Part => html! { circle.part cx=(x) cy=(y) r="4" {} },
+        SceneEventKind::Deliver(_) => html! {
             rect x=(x - 10) y=(y - 8) width="20" height="16" rx="2" {}
             text.in x=(x) y=(y + 4) text-anchor="middle" { (short(&event.message)) }
         },
-        Kind::Call => html! { path d={ "M" (x) " " (y - 9) " v18" } {} },
-        Kind::Return => html! {
+        SceneEventKind::Call => html! { path d={ "M" (x) " " (y - 9) " v18" } {} },
+        SceneEventKind::Return => html! {
             path d={ "M" (x) " " (y - 9) " v18" } {}
         },
-        Kind::Crash => html! {
+        SceneEventKind::Crash => html! {
             path d={ "M" (x - 6) " " (y - 6) " l12 12 m0 -12 l-12 12" } stroke-width="2.5" {}
         },
-        Kind::Recover => html! { path d={ "M" (x - 5) " " (y - 7) " l11 7 l-11 7 z" } {} },
-        Kind::View => html! { path d={ "M" (x) " " (y - 12) " v24" } stroke-width="3" {} },
+        SceneEventKind::Recover => {
+            html! { path d={ "M" (x - 5) " " (y - 7) " l11 7 l-11 7 z" } {} }
+        }
+        SceneEventKind::View => {
+            html! { path d={ "M" (x) " " (y - 12) " v24" } stroke-width="3" {} }
+        }
     };
     html! {
         g class=(class) data-m=[(!event.message.is_empty()).then_some(&event.message)]
@@ -189,19 +197,19 @@ fn mark(event: &Event) -> Markup {
 mod tests {
     use super::*;
 
-    fn event(column: usize, row: usize, kind: Kind, message: &str) -> Event {
+    fn event(column: usize, row: usize, kind: SceneEventKind, message: &str) -> SceneEvent {
         let (says, message) = (format!("<{message}>"), message.to_string());
-        Event { t: column as u64, row, column, kind, message, says, is_evidence: column == 1 }
+        SceneEvent { t: column as u64, row, column, kind, message, says, is_evidence: column == 1 }
     }
 
     #[test]
     fn every_event_is_drawn_with_its_words_and_what_is_wrong_stands_out() {
         let events = vec![
-            event(0, 1, Kind::Cast, "c0:1234"),
-            event(1, 0, Kind::Deliver(1), "c0:1234"),
-            event(2, 0, Kind::Crash, ""),
-            event(3, 0, Kind::Recover, ""),
-            event(4, 1, Kind::Call, "c0:5"),
+            event(0, 1, SceneEventKind::Cast, "c0:1234"),
+            event(1, 0, SceneEventKind::Deliver(1), "c0:1234"),
+            event(2, 0, SceneEventKind::Crash, ""),
+            event(3, 0, SceneEventKind::Recover, ""),
+            event(4, 1, SceneEventKind::Call, "c0:5"),
         ];
         let processes = vec!["g0/r0".to_string(), "c0".to_string()];
         let scene =

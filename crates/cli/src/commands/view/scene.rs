@@ -1,13 +1,13 @@
 //! What of a history is drawn: its processes, and the events that were chosen.
 
-use crate::commands::histories::Lines;
+use crate::commands::histories::HistoryInput;
 use amcast_lab::commands::Failure;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which events are drawn.
 #[derive(Clone, Debug)]
-pub(super) struct Choice {
+pub(super) struct EventFilter {
     /// Those of these messages and calls; of all if there are none.
     pub(super) messages: BTreeSet<String>,
     /// Not before this time, in nanoseconds of the run's clock, and not after that one.
@@ -18,7 +18,7 @@ pub(super) struct Choice {
 
 /// What a process did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum SceneEventKind {
     Cast,
     Part,
     /// Its place among the deliveries of the process, from 1.
@@ -32,13 +32,13 @@ pub(super) enum Kind {
 
 /// Something that is drawn.
 #[derive(Clone, Debug)]
-pub(super) struct Event {
+pub(super) struct SceneEvent {
     pub(super) t: u64,
     /// The place of its process among those that are drawn.
     pub(super) row: usize,
     /// Where it is drawn, from the left. What happened at one time in several processes is in one column.
     pub(super) column: usize,
-    pub(super) kind: Kind,
+    pub(super) kind: SceneEventKind,
     /// The message or call; empty for what belongs to none.
     pub(super) message: String,
     /// All that the history says of it, in a sentence.
@@ -52,7 +52,7 @@ pub(super) struct Event {
 pub(super) struct Scene {
     /// The processes that did something that is drawn, in the order of their declaration.
     pub(super) processes: Vec<String>,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<SceneEvent>,
     pub(super) columns: usize,
     /// How many events were chosen and are not drawn, since there are too many.
     pub(super) left_out: u64,
@@ -64,7 +64,7 @@ pub(super) struct Scene {
 
 /// A line of a history, as far as it is drawn.
 #[derive(Deserialize)]
-struct Recorded {
+struct RecordedLine {
     ev: String,
     #[serde(default)]
     t: u64,
@@ -86,23 +86,27 @@ struct Recorded {
     left: bool,
 }
 
-impl Recorded {
+impl RecordedLine {
     /// What kind of event it is, and what there is to say; none if it is not drawn. `count` is how much
     /// the process has delivered, this included.
-    fn says(&self, count: u64) -> Option<(Kind, String)> {
+    fn says(&self, count: u64) -> Option<(SceneEventKind, String)> {
         let Self { p, m, op, out, .. } = self;
         let (kind, what) = match &*self.ev {
-            "cast" => (Kind::Cast, format!("casts {m} to {}", self.dst.join(", "))),
-            "part" => (Kind::Part, format!("takes part in ordering {m}")),
-            "deliver" => (Kind::Deliver(count), format!("delivers {m}, as number {count}")),
-            "call" => (Kind::Call, format!("calls {op} ({m})")),
-            "return" => (Kind::Return, format!("gets {out} for {op} ({m})")),
-            "crash" if self.left => (Kind::Crash, "leaves its group, and ends".to_string()),
-            "crash" => (Kind::Crash, "crashes".to_string()),
-            "recover" => (Kind::Recover, "is back".to_string()),
+            "cast" => (SceneEventKind::Cast, format!("casts {m} to {}", self.dst.join(", "))),
+            "part" => (SceneEventKind::Part, format!("takes part in ordering {m}")),
+            "deliver" => {
+                (SceneEventKind::Deliver(count), format!("delivers {m}, as number {count}"))
+            }
+            "call" => (SceneEventKind::Call, format!("calls {op} ({m})")),
+            "return" => (SceneEventKind::Return, format!("gets {out} for {op} ({m})")),
+            "crash" if self.left => {
+                (SceneEventKind::Crash, "leaves its group, and ends".to_string())
+            }
+            "crash" => (SceneEventKind::Crash, "crashes".to_string()),
+            "recover" => (SceneEventKind::Recover, "is back".to_string()),
             "view" => {
                 let view = self.view.as_str().map_or_else(|| self.view.to_string(), str::to_string);
-                (Kind::View, format!("enters view {view}: {}", self.members.join(", ")))
+                (SceneEventKind::View, format!("enters view {view}: {}", self.members.join(", ")))
             }
             _ => return None,
         };
@@ -111,7 +115,10 @@ impl Recorded {
 }
 
 /// The events of a history as they are gone through.
-fn each_event(lines: &Lines, take: &mut dyn FnMut((&str, u32), Recorded)) -> Result<(), Failure> {
+fn each_event(
+    lines: &HistoryInput,
+    take: &mut dyn FnMut((&str, u32), RecordedLine),
+) -> Result<(), Failure> {
     lines.each(&mut |file, number, text| {
         // What cannot be read was refused when the history was judged.
         if let Ok(event) = serde_json::from_str(text) {
@@ -124,8 +131,8 @@ fn each_event(lines: &Lines, take: &mut dyn FnMut((&str, u32), Recorded)) -> Res
 impl Scene {
     /// What is chosen of a history, with what stands in the lines of `evidence` (file and number).
     pub(super) fn of(
-        lines: &Lines,
-        choice: &Choice,
+        lines: &HistoryInput,
+        choice: &EventFilter,
         evidence: &BTreeSet<(String, u32)>,
     ) -> Result<Self, Failure> {
         let is_evidence =
@@ -158,7 +165,8 @@ impl Scene {
             };
             scene.all += 1;
             if !event.m.is_empty() {
-                scene.first[usize::from(kind != Kind::Call)].get_or_insert_with(|| event.m.clone());
+                scene.first[usize::from(kind != SceneEventKind::Call)]
+                    .get_or_insert_with(|| event.m.clone());
             }
             let is_evidence = is_evidence(place);
             let of = event.m.is_empty() || messages.is_empty() || messages.contains(&event.m);
@@ -174,7 +182,7 @@ impl Scene {
             drawn += usize::from(!event.m.is_empty() || messages.is_empty());
             let says = format!("{says} at {} (line {})", time(event.t), place.1);
             let (t, message) = (event.t, event.m);
-            scene.events.push(Event { t, row, column: 0, kind, message, says, is_evidence });
+            scene.events.push(SceneEvent { t, row, column: 0, kind, message, says, is_evidence });
         })?;
         scene.forget_lives_elsewhere(!messages.is_empty());
         let names = declared.into_iter().map(|(name, at)| (at, name)).collect();
@@ -231,7 +239,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    fn scene(lines: &[&str], choice: &Choice, evidence: &[u32]) -> Scene {
+    fn scene(lines: &[&str], choice: &EventFilter, evidence: &[u32]) -> Scene {
         // Tests with the same lines run at once.
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -240,7 +248,7 @@ mod tests {
         std::fs::write(&path, lines.join("\n")).unwrap();
         let file = path.display().to_string();
         let evidence = evidence.iter().map(|&line| (file.clone(), line)).collect();
-        let scene = Scene::of(&Lines::of(&path).unwrap(), choice, &evidence).unwrap();
+        let scene = Scene::of(&HistoryInput::of(&path).unwrap(), choice, &evidence).unwrap();
         std::fs::remove_file(&path).unwrap();
         scene
     }
@@ -258,8 +266,8 @@ mod tests {
         r#"{"ev":"deliver","t":5,"p":"g0/r0","m":"c0:2"}"#,
     ];
 
-    fn all() -> Choice {
-        Choice { messages: BTreeSet::new(), between: (0, u64::MAX), most: 100 }
+    fn all() -> EventFilter {
+        EventFilter { messages: BTreeSet::new(), between: (0, u64::MAX), most: 100 }
     }
 
     #[test]
@@ -269,7 +277,7 @@ mod tests {
         let columns: Vec<_> = scene.events.iter().map(|e| (e.column, e.row)).collect();
         assert_eq!(columns, [(0, 2), (1, 2), (2, 0), (2, 1), (3, 1), (4, 0)]);
         assert_eq!((scene.columns, scene.all, scene.left_out), (5, 6, 0));
-        assert_eq!(scene.events[5].kind, Kind::Deliver(2));
+        assert_eq!(scene.events[5].kind, SceneEventKind::Deliver(2));
         assert_eq!(scene.events[5].says, "g0/r0 delivers c0:2, as number 2 at 5 ns (line 10)");
     }
 
@@ -287,24 +295,32 @@ mod tests {
         let back = r#"{"ev":"recover","t":1,"p":"g0/r1"}"#;
         let lives = [crash, back].repeat(9);
         let lines = [&RUN[..3], &lives, &RUN[3..]].concat();
-        let few = Choice { most: 1, ..all() };
+        let few = EventFilter { most: 1, ..all() };
         let (cast, delivered) = (4 + 18, 6 + 18);
         let wrong = scene(&lines, &few, &[cast, delivered]);
         let evidence = wrong.events.iter().filter(|e| e.is_evidence).count();
-        assert_eq!((evidence, wrong.events[0].kind), (2, Kind::Crash), "{:?}", wrong.events);
+        assert_eq!(
+            (evidence, wrong.events[0].kind),
+            (2, SceneEventKind::Crash),
+            "{:?}",
+            wrong.events
+        );
     }
 
     #[test]
     fn events_are_chosen_by_message_and_time_up_to_a_number() {
-        let second = Choice { messages: ["c0:2".to_string()].into(), ..all() };
+        let second = EventFilter { messages: ["c0:2".to_string()].into(), ..all() };
         let kinds = |s: Scene| s.events.into_iter().map(|e| e.kind).collect::<Vec<_>>();
-        let (one, two) = (Kind::Deliver(1), Kind::Deliver(2));
-        assert_eq!(kinds(scene(&RUN, &second, &[])), [Kind::Cast, one, Kind::Crash, two]);
+        let (one, two) = (SceneEventKind::Deliver(1), SceneEventKind::Deliver(2));
         assert_eq!(
-            kinds(scene(&RUN, &Choice { between: (4, 9), ..all() }, &[])),
-            [Kind::Crash, two]
+            kinds(scene(&RUN, &second, &[])),
+            [SceneEventKind::Cast, one, SceneEventKind::Crash, two]
         );
-        let few = scene(&RUN, &Choice { most: 2, ..all() }, &[]);
+        assert_eq!(
+            kinds(scene(&RUN, &EventFilter { between: (4, 9), ..all() }, &[])),
+            [SceneEventKind::Crash, two]
+        );
+        let few = scene(&RUN, &EventFilter { most: 2, ..all() }, &[]);
         assert_eq!((few.events.len(), few.left_out), (2, 4));
     }
 

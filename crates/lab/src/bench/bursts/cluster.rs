@@ -1,6 +1,6 @@
 //! Bursts of OS processes over a real network: who starts them and gathers what they saw.
 
-use super::{MEMBERS, Repeat, WARM_UPS, warmed_up};
+use super::{BurstRepeat, MEMBERS, WARM_UPS, warmed_up};
 use amcast_core::parameters::PacketLane;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
@@ -10,14 +10,14 @@ use std::process::{Child, Command, Stdio};
 /// What messages travel on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Wire {
+pub enum BurstMedium {
     /// Streams.
     Tcp,
     /// Datagrams.
     Udp,
 }
 
-impl Wire {
+impl BurstMedium {
     /// Its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
@@ -37,9 +37,9 @@ impl Wire {
 
 /// What a member is told on its standard input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Task {
+pub(super) struct BurstTask {
     pub(super) protocol: String,
-    pub(super) wire: Wire,
+    pub(super) wire: BurstMedium,
     pub(super) me: usize,
     pub(super) cluster_id: u64,
     /// By member, for streams and for datagrams.
@@ -50,17 +50,17 @@ pub(super) struct Task {
 
 /// What a member says in the end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Said {
+pub(super) struct BurstReport {
     /// For each size of bursts.
-    pub(super) seen: Vec<Repeat>,
+    pub(super) seen: Vec<BurstRepeat>,
     /// Over the order of all that it delivered.
     pub(super) digest: u64,
 }
 
 /// Members that are ended when this goes out of scope, whatever happened.
-pub(in crate::bench) struct Members(pub(in crate::bench) Vec<Child>);
+pub(in crate::bench) struct BurstMembers(pub(in crate::bench) Vec<Child>);
 
-impl Drop for Members {
+impl Drop for BurstMembers {
     fn drop(&mut self) {
         for child in &mut self.0 {
             // One that has ended already cannot be killed: that is as well.
@@ -75,16 +75,20 @@ impl Drop for Members {
 ///
 /// # Errors
 /// With what could not be set up, or that members delivered in different orders.
-pub fn run(protocol: &str, wire: Wire, bursts: &[usize]) -> Result<Vec<Repeat>, String> {
+pub fn run(
+    protocol: &str,
+    wire: BurstMedium,
+    bursts: &[usize],
+) -> Result<Vec<BurstRepeat>, String> {
     let bursts = warmed_up(bursts);
     let addresses = addresses(MEMBERS).map_err(|e| format!("no free ports on 127.0.0.1: {e}"))?;
     let cluster_id = u64::from(addresses[0].0.port()) << 32 | u64::from(std::process::id());
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
-    let mut members = Members(Vec::new());
+    let mut members = BurstMembers(Vec::new());
     let mut outputs = Vec::new();
     for me in 0..MEMBERS {
         let (protocol, addresses) = (protocol.to_string(), addresses.clone());
-        let task = Task { protocol, wire, me, cluster_id, addresses, bursts: bursts.clone() };
+        let task = BurstTask { protocol, wire, me, cluster_id, addresses, bursts: bursts.clone() };
         let mut child = Command::new(&program)
             .args(["bench", "--member"])
             .stdin(Stdio::piped())
@@ -101,14 +105,14 @@ pub fn run(protocol: &str, wire: Wire, bursts: &[usize]) -> Result<Vec<Repeat>, 
         let mut line = String::new();
         let output = output.ok_or("a member has no output")?;
         BufReader::new(output).read_line(&mut line).map_err(|e| e.to_string())?;
-        serde_json::from_str::<Said>(&line)
+        serde_json::from_str::<BurstReport>(&line)
             .map_err(|_| "a member ended before its time, and said why above".to_string())
     });
     let said = said.collect::<Result<Vec<_>, String>>()?;
     if said.iter().any(|one| one.digest != said[0].digest) {
         return Err(format!("{protocol}: members delivered in different orders"));
     }
-    let of = |n: usize| Repeat::of(&said.iter().map(|one| one.seen[n]).collect::<Vec<_>>());
+    let of = |n: usize| BurstRepeat::of(&said.iter().map(|one| one.seen[n]).collect::<Vec<_>>());
     Ok((WARM_UPS..bursts.len()).map(of).collect())
 }
 

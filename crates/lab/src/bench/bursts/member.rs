@@ -1,7 +1,7 @@
 //! One process of a measurement of bursts: the protocol, its carrier, and a loop.
 
-use super::cluster::{Said, Task, Wire};
-use super::{MEMBERS, PAYLOAD_BYTES, WINDOW, Watch};
+use super::cluster::{BurstMedium, BurstReport, BurstTask};
+use super::{BurstWatch, MEMBERS, PAYLOAD_BYTES, WINDOW};
 use crate::bench::task;
 use amcast_core::messages::{Frames, MessageOutput};
 use amcast_core::parameters::{HEARTBEAT, LANE, SUSPECT};
@@ -24,11 +24,11 @@ const PATIENCE: Span = Span::secs(120);
 /// # Errors
 /// With what could not be set up, or that the group left this process out.
 pub fn run() -> Result<(), String> {
-    let task: Task = task::read()?;
-    let mut member = Member::start(&task)?;
+    let task: BurstTask = task::read()?;
+    let mut member = BurstMember::start(&task)?;
     member.measure()?;
-    let Member { seen, digest, .. } = &member;
-    let said = Said { seen: seen.iter().map(Watch::seen).collect(), digest: *digest };
+    let BurstMember { seen, digest, .. } = &member;
+    let said = BurstReport { seen: seen.iter().map(BurstWatch::seen).collect(), digest: *digest };
     let text = serde_json::to_string(&said).map_err(|e| e.to_string())?;
     let mut out = std::io::stdout();
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|e| e.to_string())?;
@@ -39,11 +39,11 @@ pub fn run() -> Result<(), String> {
 }
 
 /// What the protocols are told besides their defaults.
-pub fn settings(wire: Wire) -> Vec<(String, String)> {
+pub fn settings(wire: BurstMedium) -> Vec<(String, String)> {
     let packet_bytes = match wire {
-        Wire::Tcp => "32768",
+        BurstMedium::Tcp => "32768",
         // What the loopback takes; what is less would be sent one by one.
-        Wire::Udp => "8000",
+        BurstMedium::Udp => "8000",
     };
     // On a machine with fewer cores than processes, one that is silent has only not had its turn.
     let patience = [HEARTBEAT.setting(Span::millis(100)), SUSPECT.setting(Span::secs(5))];
@@ -54,14 +54,14 @@ pub fn settings(wire: Wire) -> Vec<(String, String)> {
     packets.into_iter().chain(patience).chain([turn]).collect()
 }
 
-struct Member {
+struct BurstMember {
     pid: Pid,
     protocol: Box<dyn Protocol<Medium = Frames> + Send>,
     carrier: Carrier,
     outbox: Outbox<Frames>,
     idler: Idler,
     /// For each size of bursts, and which is under way.
-    seen: Vec<Watch>,
+    seen: Vec<BurstWatch>,
     at: usize,
     seq: u64,
     position: u64,
@@ -73,8 +73,8 @@ struct Member {
     left_out: bool,
 }
 
-impl Member {
-    fn start(task: &Task) -> Result<Self, String> {
+impl BurstMember {
+    fn start(task: &BurstTask) -> Result<Self, String> {
         let entry = amcast_protocols::catalog::find(&task.protocol).ok_or("no such protocol")?;
         let pid = Pid(task.me as u32);
         let set = settings(task.wire);
@@ -93,7 +93,7 @@ impl Member {
         shorten_turns().map_err(|e| format!("no short turns: {e}"))?;
         let idler = Idler::new(Idle::SHARED.woken());
         let outbox = Outbox::new(false);
-        let seen = task.bursts.iter().map(|burst| Watch::new(*burst)).collect();
+        let seen = task.bursts.iter().map(|burst| BurstWatch::new(*burst)).collect();
         Ok(Self {
             pid,
             protocol,
@@ -113,7 +113,7 @@ impl Member {
     fn measure(&mut self) -> Result<(), String> {
         let begun = clock::now();
         self.step(begun, Input::Start { incarnation: 0 });
-        while !self.seen.last().is_none_or(Watch::is_over) {
+        while !self.seen.last().is_none_or(BurstWatch::is_over) {
             let now = self.round();
             if self.left_out {
                 return Err("the group left a member out: too much else runs here".to_string());
@@ -164,7 +164,7 @@ impl Member {
     fn broadcast(&mut self, now: Time) -> bool {
         let mut any = false;
         let dst = GroupSet::one(Gid(0));
-        while self.seen.get(self.at).is_some_and(Watch::may_cast)
+        while self.seen.get(self.at).is_some_and(BurstWatch::may_cast)
             && self.protocol.room(dst, PAYLOAD_BYTES) > 0
         {
             self.seq += 1;

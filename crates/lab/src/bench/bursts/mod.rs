@@ -11,8 +11,8 @@ mod cluster;
 mod member;
 mod simulated;
 
-pub(super) use cluster::{Members, addresses};
-pub use cluster::{Wire, run as run_on};
+pub use cluster::{BurstMedium, run as run_on};
+pub(super) use cluster::{BurstMembers, addresses};
 pub use member::{run as run_member, settings};
 pub use simulated::run as run_simulated;
 
@@ -42,14 +42,14 @@ pub fn warmed_up(bursts: &[usize]) -> Vec<usize> {
 
 /// One repeat: what all processes saw, averaged.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Repeat {
+pub struct BurstRepeat {
     /// The mean latency, in microseconds.
     pub latency_us: f64,
     /// Deliveries each second of the system.
     pub per_second: f64,
 }
 
-impl Repeat {
+impl BurstRepeat {
     /// Of what each process saw.
     pub(super) fn of(all: &[Self]) -> Self {
         let latencies: f64 = all.iter().map(|one| one.latency_us).sum();
@@ -84,7 +84,7 @@ impl RepeatRange {
 
 /// What was seen of one protocol with bursts of one size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Point {
+pub struct BurstPoint {
     /// The protocol.
     pub protocol: String,
     /// `sim`, `tcp` or `udp`.
@@ -99,9 +99,9 @@ pub struct Point {
     pub repeats: usize,
 }
 
-impl Point {
+impl BurstPoint {
     /// Of some repeats.
-    pub fn of(protocol: &str, medium: &str, burst: usize, repeats: &[Repeat]) -> Self {
+    pub fn of(protocol: &str, medium: &str, burst: usize, repeats: &[BurstRepeat]) -> Self {
         Self {
             protocol: protocol.to_string(),
             medium: medium.to_string(),
@@ -128,7 +128,7 @@ pub fn config(entry: &dyn Entry, set: &[(String, String)]) -> Result<Config, Con
 
 /// What one process sees of bursts of one size.
 #[derive(Clone, Debug)]
-struct Watch {
+struct BurstWatch {
     burst: usize,
     /// When each own message was broadcast.
     casts: Vec<Time>,
@@ -139,7 +139,7 @@ struct Watch {
     last: Time,
 }
 
-impl Watch {
+impl BurstWatch {
     fn new(burst: usize) -> Self {
         let casts = Vec::with_capacity(burst * ROUNDS);
         Self { burst, casts, own: 0, delivered: 0, latency_ns: 0, last: Time::ZERO }
@@ -168,9 +168,9 @@ impl Watch {
         self.last = now;
     }
 
-    fn seen(&self) -> Repeat {
+    fn seen(&self) -> BurstRepeat {
         let lasted = self.casts.first().map_or(0, |first| self.last.since(*first).0);
-        Repeat {
+        BurstRepeat {
             latency_us: self.latency_ns as f64 / self.own.max(1) as f64 / 1e3,
             per_second: self.delivered as f64 * 1e9 / lasted.max(1) as f64,
         }
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn latency_is_of_own_messages_and_throughput_of_whole_rounds() {
-        let mut watch = Watch::new(2);
+        let mut watch = BurstWatch::new(2);
         let mut now = Time::ZERO;
         for _ in 0..ROUNDS {
             assert!(watch.may_cast() && !watch.is_over());
@@ -200,7 +200,7 @@ mod tests {
         let seen = watch.seen();
         assert!((seen.latency_us - 4.5).abs() < 1e-9, "{seen:?}");
         assert!((seen.per_second - 1e6).abs() < 1.0, "{seen:?}");
-        let system = Repeat::of(&[seen; MEMBERS]);
+        let system = BurstRepeat::of(&[seen; MEMBERS]);
         assert!((system.per_second - 4e6).abs() < 1.0 && system.latency_us == seen.latency_us);
     }
 }

@@ -1,6 +1,6 @@
 //! Bursts in the simulator, on the paper's network.
 
-use super::{Config, Entry, MEMBERS, PAYLOAD_BYTES, ROUNDS, Repeat, Time, Watch};
+use super::{BurstRepeat, BurstWatch, Config, Entry, MEMBERS, PAYLOAD_BYTES, ROUNDS, Time};
 use amcast_core::rng::Rng;
 use amcast_core::trace::TraceEvent;
 use amcast_core::{GroupSet, Pid, Span};
@@ -19,7 +19,12 @@ const APART: Span = Span::micros(200);
 ///
 /// # Errors
 /// With what the configuration lacks, or that the run did not settle.
-pub fn run(entry: &dyn Entry, config: &Config, burst: usize, seed: u64) -> Result<Repeat, String> {
+pub fn run(
+    entry: &dyn Entry,
+    config: &Config,
+    burst: usize,
+    seed: u64,
+) -> Result<BurstRepeat, String> {
     let mut model = CarrierModel::constant(Span::micros(2), LATENCY);
     model.network.port_ps_per_byte = PORT_PS_PER_BYTE;
     model.step = STEP;
@@ -36,7 +41,7 @@ pub fn run(entry: &dyn Entry, config: &Config, burst: usize, seed: u64) -> Resul
         quiet: Span::millis(1),
         events_max: 600_000_000,
     };
-    let mut watches = vec![Watch::new(burst); MEMBERS];
+    let mut watches = vec![BurstWatch::new(burst); MEMBERS];
     let recorded = RunRecord { plan, choices: Choices::default() };
     let report = amcast_sim::replay(entry, config, &recorded, &mut |event| match *event {
         TraceEvent::Cast { t, p, .. } => watches[p.index()].cast(t),
@@ -44,10 +49,10 @@ pub fn run(entry: &dyn Entry, config: &Config, burst: usize, seed: u64) -> Resul
         _ => {}
     });
     let report = report.map_err(|e| e.to_string())?;
-    if report.outcome != RunOutcome::Settled || !watches.iter().all(Watch::is_over) {
+    if report.outcome != RunOutcome::Settled || !watches.iter().all(BurstWatch::is_over) {
         return Err(format!("{}: the run did not settle", entry.name()));
     }
-    Ok(Repeat::of(&watches.iter().map(Watch::seen).collect::<Vec<_>>()))
+    Ok(BurstRepeat::of(&watches.iter().map(BurstWatch::seen).collect::<Vec<_>>()))
 }
 
 fn casts(burst: usize, seed: u64) -> Vec<PlannedCast> {

@@ -1,6 +1,6 @@
 //! Clients that write at a rate, and what they saw.
 
-use super::{Course, Second};
+use super::{RecoveryCourse, SecondFigures};
 use amcast::client::{Answer, Connection};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,7 +48,7 @@ pub(super) fn fill(at: &str, bytes: u64, value_bytes: usize) -> Result<(), Strin
 }
 
 /// What one client did.
-struct Client {
+struct WriteClient {
     /// When each write was acknowledged, and how long it took since it was due.
     done: Vec<(Duration, Duration)>,
     errors: u64,
@@ -58,8 +58,8 @@ struct Client {
 }
 
 /// What all did.
-pub(super) struct Written {
-    clients: Vec<Client>,
+pub(super) struct WriteTotals {
+    clients: Vec<WriteClient>,
     pub(super) errors: u64,
 }
 
@@ -67,19 +67,19 @@ pub(super) struct Written {
 pub(super) struct Writers {
     begun: Instant,
     end: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<Client>>,
+    threads: Vec<JoinHandle<WriteClient>>,
 }
 
 /// How often one client writes, if not as often as it can.
-type Every = Option<Duration>;
+type WriteInterval = Option<Duration>;
 
 fn client(
     (at, prefix, value_bytes): (String, String, usize),
-    every: Every,
+    every: WriteInterval,
     end: &AtomicBool,
     (begun, first): (Instant, Instant),
-) -> Client {
-    let mut client = Client { done: Vec::new(), errors: 0, prefix, count: 0 };
+) -> WriteClient {
+    let mut client = WriteClient { done: Vec::new(), errors: 0, prefix, count: 0 };
     let mut connection: Option<Connection> = None;
     let mut value = vec![b'v'; value_bytes];
     let mut due = first;
@@ -126,12 +126,12 @@ fn stamp(value: &mut [u8], n: u64) {
 
 impl Writers {
     /// Starts them, on these fronts in turn.
-    pub(super) fn start(fronts: &[String], course: &Course, per_second: f64) -> Self {
+    pub(super) fn start(fronts: &[String], course: &RecoveryCourse, per_second: f64) -> Self {
         let every = Duration::from_secs_f64(course.clients as f64 / per_second);
         Self::at(fronts, course, Some(every), "own")
     }
 
-    fn at(fronts: &[String], course: &Course, every: Every, name: &str) -> Self {
+    fn at(fronts: &[String], course: &RecoveryCourse, every: WriteInterval, name: &str) -> Self {
         let (begun, end) = (Instant::now(), Arc::new(AtomicBool::new(false)));
         let thread = |n: usize| {
             let (at, end) = (fronts[n % fronts.len()].clone(), Arc::clone(&end));
@@ -151,17 +151,18 @@ impl Writers {
     }
 
     /// Ends them.
-    pub(super) fn stop(self) -> Result<Written, String> {
+    pub(super) fn stop(self) -> Result<WriteTotals, String> {
         self.end.store(true, Ordering::Relaxed);
-        let join = |t: JoinHandle<Client>| t.join().map_err(|_| "a client panicked".to_string());
+        let join =
+            |t: JoinHandle<WriteClient>| t.join().map_err(|_| "a client panicked".to_string());
         let clients = self.threads.into_iter().map(join).collect::<Result<Vec<_>, _>>()?;
         let errors = clients.iter().map(|client| client.errors).sum();
-        Ok(Written { clients, errors })
+        Ok(WriteTotals { clients, errors })
     }
 }
 
 /// The most that clients can write, each second.
-pub(super) fn peak(fronts: &[String], course: &Course) -> Result<f64, String> {
+pub(super) fn peak(fronts: &[String], course: &RecoveryCourse) -> Result<f64, String> {
     let writers = Writers::at(fronts, course, None, "peak");
     thread::sleep(PEAK);
     let written = writers.stop()?;
@@ -172,17 +173,17 @@ pub(super) fn peak(fronts: &[String], course: &Course) -> Result<f64, String> {
     Ok(count as f64 / (PEAK - from).as_secs_f64())
 }
 
-impl Written {
+impl WriteTotals {
     /// Second by second.
-    pub(super) fn seconds(&self, memory: &[Vec<f64>]) -> Vec<Second> {
-        let none = |at| Second {
+    pub(super) fn seconds(&self, memory: &[Vec<f64>]) -> Vec<SecondFigures> {
+        let none = |at| SecondFigures {
             at,
             acknowledged: 0,
             mean_ms: 0.0,
             max_ms: 0.0,
             memory_mb: memory.get(at).cloned().unwrap_or_default(),
         };
-        let mut seconds: Vec<Second> = (0..memory.len()).map(none).collect();
+        let mut seconds: Vec<SecondFigures> = (0..memory.len()).map(none).collect();
         for (at, took) in self.clients.iter().flat_map(|client| &client.done) {
             let Some(second) = seconds.get_mut(at.as_secs() as usize) else { continue };
             let ms = took.as_secs_f64() * 1e3;
@@ -218,7 +219,7 @@ impl Written {
     }
 }
 
-impl Client {
+impl WriteClient {
     /// Whether these writes are there, unless later ones are.
     fn read_back(
         &self,
@@ -255,8 +256,8 @@ mod tests {
     fn seconds_count_what_was_acknowledged_in_them() {
         let at = |ms: u64, took: u64| (Duration::from_millis(ms), Duration::from_millis(took));
         let done = vec![at(100, 1), at(900, 3), at(2100, 5)];
-        let client = Client { done, errors: 0, prefix: String::new(), count: 3 };
-        let written = Written { clients: vec![client], errors: 0 };
+        let client = WriteClient { done, errors: 0, prefix: String::new(), count: 3 };
+        let written = WriteTotals { clients: vec![client], errors: 0 };
         let seconds = written.seconds(&[vec![1.0], vec![2.0], vec![3.0]]);
         let told: Vec<_> = seconds.iter().map(|s| (s.acknowledged, s.mean_ms, s.max_ms)).collect();
         assert_eq!(told, [(2, 2.0, 3.0), (0, 0.0, 0.0), (1, 5.0, 5.0)]);

@@ -6,7 +6,7 @@
 
 mod load;
 
-use crate::bench::nodes::{NODES, Nodes};
+use crate::bench::nodes::{BenchNodes, NODES};
 use crate::bench::stop::go_on;
 use load::{Writers, fill, peak};
 use serde::Serialize;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// What is run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Course {
+pub struct RecoveryCourse {
     /// The protocol.
     pub protocol: String,
     /// Bytes of values that the store has before anything is measured.
@@ -43,7 +43,7 @@ pub struct Course {
 
 /// One second.
 #[derive(Clone, Debug, Serialize)]
-pub struct Second {
+pub struct SecondFigures {
     /// Which, from 0.
     pub at: usize,
     /// Writes that were acknowledged.
@@ -58,7 +58,7 @@ pub struct Second {
 
 /// Something that happened.
 #[derive(Clone, Debug, Serialize)]
-pub struct Event {
+pub struct RecoveryEvent {
     /// When, in seconds.
     pub at_s: f64,
     /// What.
@@ -67,15 +67,15 @@ pub struct Event {
 
 /// What came out.
 #[derive(Clone, Debug, Serialize)]
-pub struct Told {
+pub struct RecoveryResult {
     /// The most that clients can write, each second, if it was looked for.
     pub peak_per_second: Option<f64>,
     /// What they asked for.
     pub asked_per_second: f64,
     /// Second by second.
-    pub seconds: Vec<Second>,
+    pub seconds: Vec<SecondFigures>,
     /// In order.
-    pub events: Vec<Event>,
+    pub events: Vec<RecoveryEvent>,
     /// From its start to when the replica had applied all that the others had a moment before, and took
     /// part, in seconds.
     pub recovery_s: Option<f64>,
@@ -90,7 +90,7 @@ pub struct Told {
 
 /// The worst second of a time, beside those before the kill.
 #[derive(Clone, Debug, Serialize)]
-pub struct Dip {
+pub struct ThroughputDip {
     /// Which time.
     pub when: &'static str,
     /// The median of the seconds before the kill, in writes.
@@ -103,12 +103,12 @@ pub struct Dip {
     pub below: usize,
 }
 
-impl Told {
+impl RecoveryResult {
     /// The worst seconds: while the node is down, and from its restart on. The first second is left out, in
     /// which clients connect, and so is the last, which is not a whole one.
-    pub fn dips(&self, course: &Course) -> Vec<Dip> {
+    pub fn dips(&self, course: &RecoveryCourse) -> Vec<ThroughputDip> {
         let of = |from: f64, to: f64| -> Vec<u64> {
-            let within = |s: &&Second| s.at as f64 >= from && (s.at as f64) < to;
+            let within = |s: &&SecondFigures| s.at as f64 >= from && (s.at as f64) < to;
             self.seconds.iter().filter(within).map(|s| s.acknowledged).collect()
         };
         let mut quiet = of(1.0, course.kill_s);
@@ -123,14 +123,14 @@ impl Told {
             let worst = seconds.iter().copied().min().unwrap_or(0);
             let part = worst as f64 / before.max(1) as f64;
             let below = seconds.iter().filter(|&&n| (n as f64) < 0.7 * before as f64).count();
-            Dip { when, before, worst, part, below }
+            ThroughputDip { when, before, worst, part, below }
         };
         times.map(dip).into_iter().collect()
     }
 }
 
 /// The replica that is killed: not the one that coordinates, as it happens with three.
-fn victim(nodes: &Nodes) -> usize {
+fn victim(nodes: &BenchNodes) -> usize {
     let leader = nodes.status(0).and_then(|s| s.replicas.first()?.leader.clone());
     let rank = leader.and_then(|name| name.rsplit_once("/r")?.1.parse::<usize>().ok()).unwrap_or(0);
     (rank + NODES - 1) % NODES
@@ -143,7 +143,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// With what did not start or did not serve, or with an acknowledged write that is lost.
-pub fn run(course: &Course, tell: &mut dyn FnMut(&str)) -> Result<Told, String> {
+pub fn run(course: &RecoveryCourse, tell: &mut dyn FnMut(&str)) -> Result<RecoveryResult, String> {
     let told = watch(course, tell);
     let removed = std::fs::remove_dir_all(&course.data);
     let told = told?;
@@ -151,9 +151,9 @@ pub fn run(course: &Course, tell: &mut dyn FnMut(&str)) -> Result<Told, String> 
     Ok(told)
 }
 
-fn watch(course: &Course, tell: &mut dyn FnMut(&str)) -> Result<Told, String> {
+fn watch(course: &RecoveryCourse, tell: &mut dyn FnMut(&str)) -> Result<RecoveryResult, String> {
     tell("starts three nodes");
-    let mut nodes = Nodes::start(&course.data, (&course.protocol, 1))?;
+    let mut nodes = BenchNodes::start(&course.data, (&course.protocol, 1))?;
     let victim = victim(&nodes);
     let fronts: Vec<String> = (0..NODES)
         .filter(|&rank| rank != victim)
@@ -171,13 +171,13 @@ fn watch(course: &Course, tell: &mut dyn FnMut(&str)) -> Result<Told, String> {
     };
     tell("measures");
     let writers = Writers::start(&fronts, course, asked);
-    let mut log = Log::new(writers.begun(), &nodes);
+    let mut log = RecoveryTimeline::new(writers.begun(), &nodes);
     let seen = course_of(course, &mut nodes, victim, &mut log);
     let written = writers.stop()?;
     let (recovery_s, memory) = seen?;
     written.read_back(&fronts[0], course.value_bytes)?;
     let most_mb = |rank| nodes.memory(rank).map_or(f64::NAN, |(_, most)| most as f64 / 1e6);
-    Ok(Told {
+    Ok(RecoveryResult {
         peak_per_second: most,
         asked_per_second: asked,
         seconds: written.seconds(&memory),
@@ -190,14 +190,14 @@ fn watch(course: &Course, tell: &mut dyn FnMut(&str)) -> Result<Told, String> {
 }
 
 /// What happened, and what nodes kept when it was last looked.
-struct Log {
+struct RecoveryTimeline {
     begun: Instant,
-    events: Vec<Event>,
+    events: Vec<RecoveryEvent>,
     kept: Vec<(Option<u64>, usize)>,
 }
 
-impl Log {
-    fn new(begun: Instant, nodes: &Nodes) -> Self {
+impl RecoveryTimeline {
+    fn new(begun: Instant, nodes: &BenchNodes) -> Self {
         let kept = |rank| {
             let (newest, segments) = nodes.kept(rank);
             (newest.map(|(position, _)| position), segments)
@@ -206,11 +206,11 @@ impl Log {
     }
 
     fn add(&mut self, what: String) {
-        self.events.push(Event { at_s: self.begun.elapsed().as_secs_f64(), what });
+        self.events.push(RecoveryEvent { at_s: self.begun.elapsed().as_secs_f64(), what });
     }
 
     /// Tells of new checkpoints, and of logs that became shorter.
-    fn look(&mut self, nodes: &Nodes) {
+    fn look(&mut self, nodes: &BenchNodes) {
         for rank in 0..NODES {
             let (newest, segments) = nodes.kept(rank);
             let (before, had) = self.kept[rank];
@@ -229,21 +229,21 @@ impl Log {
 }
 
 /// How far a node's application has come in the order, if the node is a full member.
-fn applied(nodes: &Nodes, rank: usize) -> Option<u64> {
+fn applied(nodes: &BenchNodes, rank: usize) -> Option<u64> {
     let status = nodes.status(rank).filter(|status| status.ready)?;
     status.replicas.first().map(|replica| replica.applied)
 }
 
 /// Memory of each node by second.
-type Memory = Vec<Vec<f64>>;
+type MemoryBySecond = Vec<Vec<f64>>;
 
 /// Kills and starts the victim; gives how long it took to come back, and memory by second.
 fn course_of(
-    course: &Course,
-    nodes: &mut Nodes,
+    course: &RecoveryCourse,
+    nodes: &mut BenchNodes,
     victim: usize,
-    log: &mut Log,
-) -> Result<(Option<f64>, Memory), String> {
+    log: &mut RecoveryTimeline,
+) -> Result<(Option<f64>, MemoryBySecond), String> {
     let (mut killed, mut started, mut back) = (false, None, None);
     let mut others = u64::MAX;
     let mut memory = Vec::new();
@@ -289,14 +289,14 @@ mod tests {
 
     #[test]
     fn a_dip_is_told_beside_the_median_before_the_kill() {
-        let second = |(at, &acknowledged): (usize, &u64)| Second {
+        let second = |(at, &acknowledged): (usize, &u64)| SecondFigures {
             at,
             acknowledged,
             mean_ms: 0.0,
             max_ms: 0.0,
             memory_mb: Vec::new(),
         };
-        let told = Told {
+        let told = RecoveryResult {
             peak_per_second: None,
             asked_per_second: 100.0,
             // It connects, is quiet, is killed at 4, comes back at 6 and ends at 9.
@@ -311,7 +311,7 @@ mod tests {
             most_memory_mb: Vec::new(),
             longest_silence_ms: 0.0,
         };
-        let course = Course {
+        let course = RecoveryCourse {
             protocol: String::new(),
             state_bytes: 0,
             value_bytes: 0,

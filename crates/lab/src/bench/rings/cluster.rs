@@ -1,6 +1,6 @@
 //! Who starts the processes of a measurement of rings, and gathers what they saw.
 
-use super::{Load, MEMBERS, Measured};
+use super::{MEMBERS, RingLoad, RingResult};
 use crate::bench::{Latency, Spread, histogram};
 use amcast_node::clock;
 use serde::{Deserialize, Serialize};
@@ -16,8 +16,8 @@ const CDF_POINTS: usize = 200;
 
 /// What a member is told on its standard input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Task {
-    pub(super) load: Load,
+pub(super) struct RingTask {
+    pub(super) load: RingLoad,
     pub(super) rank: usize,
     pub(super) id: u64,
     pub(super) addresses: Vec<SocketAddr>,
@@ -27,7 +27,7 @@ pub(super) struct Task {
 
 /// What a member says in the end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Said {
+pub(super) struct RingReport {
     /// Delivered while it was measured, of all rings.
     pub(super) messages: u64,
     pub(super) bytes: u64,
@@ -42,9 +42,9 @@ pub(super) struct Said {
 }
 
 /// Members that are ended when this goes out of scope, whatever happened.
-struct Members(Vec<Child>);
+struct RingMembers(Vec<Child>);
 
-impl Drop for Members {
+impl Drop for RingMembers {
     fn drop(&mut self) {
         for child in &mut self.0 {
             // One that has ended already cannot be killed: that is as well.
@@ -59,16 +59,17 @@ impl Drop for Members {
 ///
 /// # Errors
 /// With what could not be set up, or that members delivered in different orders.
-pub fn run(load: &Load) -> Result<Measured, String> {
+pub fn run(load: &RingLoad) -> Result<RingResult, String> {
     super::member::config(load)?;
     let addresses = addresses().map_err(|e| format!("no free ports on 127.0.0.1: {e}"))?;
     let id = u64::from(addresses[0].port()) << 32 | u64::from(std::process::id());
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     let begin_ns = clock::now().0 + START_NS;
-    let mut members = Members(Vec::new());
+    let mut members = RingMembers(Vec::new());
     let mut outputs = Vec::new();
     for rank in 0..MEMBERS {
-        let task = Task { load: load.clone(), rank, id, addresses: addresses.clone(), begin_ns };
+        let task =
+            RingTask { load: load.clone(), rank, id, addresses: addresses.clone(), begin_ns };
         let mut child = Command::new(&program)
             .args(["rings", "--member"])
             .stdin(Stdio::piped())
@@ -85,7 +86,7 @@ pub fn run(load: &Load) -> Result<Measured, String> {
         let mut line = String::new();
         let output = output.ok_or("a member has no output")?;
         BufReader::new(output).read_line(&mut line).map_err(|e| e.to_string())?;
-        serde_json::from_str::<Said>(&line)
+        serde_json::from_str::<RingReport>(&line)
             .map_err(|_| "a member ended before its time, and said why above".to_string())
     });
     let said = said.collect::<Result<Vec<_>, String>>()?;
@@ -94,7 +95,7 @@ pub fn run(load: &Load) -> Result<Measured, String> {
 }
 
 /// Whether all delivered in the same order.
-fn agree(said: &[Said]) -> Result<(), String> {
+fn agree(said: &[RingReport]) -> Result<(), String> {
     for (one, other) in said.iter().zip(&said[1..]) {
         for (mine, theirs) in one.digests.iter().zip(&other.digests) {
             let both = mine.len().min(theirs.len());
@@ -106,13 +107,13 @@ fn agree(said: &[Said]) -> Result<(), String> {
     Ok(())
 }
 
-fn gather(load: &Load, said: &[Said]) -> Result<Measured, String> {
+fn gather(load: &RingLoad, said: &[RingReport]) -> Result<RingResult, String> {
     let mut latencies = histogram();
     for &(value, count) in said.iter().flat_map(|one| &one.latencies) {
         latencies.record_n(value, count).map_err(|e| e.to_string())?;
     }
     // What most have delivered: one that fell behind did not deliver all.
-    let middle = |of: fn(&Said) -> u64| {
+    let middle = |of: fn(&RingReport) -> u64| {
         let all = Spread::of(said.iter().map(|one| of(one) as f64));
         all.map_or(0.0, |all| all.median) / load.duration_s
     };
@@ -121,7 +122,7 @@ fn gather(load: &Load, said: &[Said]) -> Result<Measured, String> {
     let leading = said.iter().find(|one| one.leads);
     let points = 1..=CDF_POINTS;
     let part = |n: usize| n as f64 / CDF_POINTS as f64;
-    Ok(Measured {
+    Ok(RingResult {
         per_second,
         megabytes_per_second: middle(|one| one.bytes) / 1e6,
         latency_ns: Latency::of(&latencies),
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn members_that_delivered_in_different_orders_do_not_agree() {
-        let of = |digests: &[u64]| Said {
+        let of = |digests: &[u64]| RingReport {
             messages: 0,
             bytes: 0,
             latencies: Vec::new(),

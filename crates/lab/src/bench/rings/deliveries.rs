@@ -30,7 +30,7 @@ pub(super) struct OfRing {
 
 /// What all replicas of a process see.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct DeliveryWatch {
     cluster: ClusterShape,
     /// By group.
     pub(super) rings: Vec<OfRing>,
@@ -52,7 +52,7 @@ pub(super) struct Watch {
     pub(super) wrong: Option<String>,
 }
 
-impl Watch {
+impl DeliveryWatch {
     pub(super) fn new(cluster: ClusterShape, rank: usize, (from, until): (Time, Time)) -> Self {
         let ring = |group| OfRing {
             me: cluster.replica(group, rank),
@@ -114,7 +114,7 @@ impl OfRing {
     }
 }
 
-impl Above for Watch {
+impl Above for DeliveryWatch {
     fn deliver(&mut self, _: Time, p: Pid, delivery: Delivery, payload: &[u8]) {
         let Some(group) = self.cluster.group_of(p) else { return };
         // Not the time at which the round began: that would make latencies look shorter.
@@ -167,12 +167,12 @@ impl Above for Watch {
 
 /// When messages are due that are sent at a rate.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(super) struct SendPace {
     next: Time,
     every: Span,
 }
 
-impl Pace {
+impl SendPace {
     pub(super) fn new(begin: Time, per_second: u64) -> Self {
         Self { next: begin, every: Span(1_000_000_000 / per_second.max(1)) }
     }
@@ -203,7 +203,7 @@ mod tests {
     fn a_gap_and_a_message_that_comes_twice_are_seen() {
         let cluster = ClusterShape::new(1, 3, 0).unwrap();
         for (second, is_wrong) in [(2, false), (1, true), (3, true)] {
-            let mut watch = Watch::new(cluster, 0, (Time::ZERO, Time::NEVER));
+            let mut watch = DeliveryWatch::new(cluster, 0, (Time::ZERO, Time::NEVER));
             for (n, seq) in (1..).zip([1, second]) {
                 watch.deliver(Time::ZERO, Pid(0), delivery(Pid(1), seq, n), &[]);
             }
@@ -215,7 +215,7 @@ mod tests {
     fn another_order_has_another_digest() {
         let cluster = ClusterShape::new(1, 3, 0).unwrap();
         let digest = |flip: bool| {
-            let mut watch = Watch::new(cluster, 0, (Time::ZERO, Time::NEVER));
+            let mut watch = DeliveryWatch::new(cluster, 0, (Time::ZERO, Time::NEVER));
             for n in 0..DIGEST_EVERY {
                 let sender = Pid(u32::from((n % 2 == 0) ^ (flip && n < 2)));
                 watch.deliver(Time::ZERO, Pid(2), delivery(sender, n / 2 + 1, n + 1), &[]);

@@ -1,8 +1,8 @@
 //! One process of a measurement of rings.
 
-use super::Load;
-use super::cluster::{Said, Task};
-use super::deliveries::{Pace, Watch};
+use super::RingLoad;
+use super::cluster::{RingReport, RingTask};
+use super::deliveries::{DeliveryWatch, SendPace};
 use crate::bench::task;
 use amcast_core::parameters::SUSPECT;
 use amcast_core::{Config, Entry, Gid, GroupSet, RawConfig, Span, Submission, Time};
@@ -24,7 +24,7 @@ const PATIENCE: Span = Span::secs(2);
 ///
 /// # Errors
 /// With what is wrong.
-pub(super) fn config(load: &Load) -> Result<(&'static dyn Entry, Config), String> {
+pub(super) fn config(load: &RingLoad) -> Result<(&'static dyn Entry, Config), String> {
     let entry = amcast_protocols::catalog::find(&load.protocol)
         .ok_or_else(|| format!("no protocol is named {:?}", load.protocol))?;
     let usual = std::iter::once(SUSPECT.setting(PATIENCE));
@@ -44,8 +44,8 @@ pub(super) fn config(load: &Load) -> Result<(&'static dyn Entry, Config), String
 /// # Errors
 /// With what could not be set up, or what was wrong with what was delivered.
 pub fn run() -> Result<(), String> {
-    let task: Task = task::read()?;
-    let mut member = Member::start(&task)?;
+    let task: RingTask = task::read()?;
+    let mut member = RingBenchMember::start(&task)?;
     let said = member.measure()?;
     let text = serde_json::to_string(&said).map_err(|e| e.to_string())?;
     let mut out = std::io::stdout();
@@ -56,22 +56,22 @@ pub fn run() -> Result<(), String> {
     }
 }
 
-struct Member {
-    load: Load,
+struct RingBenchMember {
+    load: RingLoad,
     node: HeadlessNode,
     idler: Idler,
-    watch: Watch,
+    watch: DeliveryWatch,
     payload: Vec<u8>,
     /// By ring, where they are sent at a rate.
-    paces: Vec<Option<Pace>>,
+    paces: Vec<Option<SendPace>>,
     from: Time,
     until: Time,
     /// Nothing is multicast after the end of the measurement.
     quiet: bool,
 }
 
-impl Member {
-    fn start(task: &Task) -> Result<Self, String> {
+impl RingBenchMember {
+    fn start(task: &RingTask) -> Result<Self, String> {
         let load = task.load.clone();
         let (entry, config) = config(&load)?;
         let logs = load.data.clone().unwrap_or_default().join(format!("n{}", task.rank));
@@ -88,11 +88,11 @@ impl Member {
         })?;
         let from = Time(task.begin_ns) + Span((load.warm_up_s * 1e9) as u64);
         let until = from + Span((load.duration_s * 1e9) as u64);
-        let pace = |_| load.rate.map(|rate| Pace::new(Time(task.begin_ns), rate));
+        let pace = |_| load.rate.map(|rate| SendPace::new(Time(task.begin_ns), rate));
         let mut member = Self {
             node,
             idler: Idler::new(Idle::SHARED),
-            watch: Watch::new(*config.cluster(), task.rank, (from, until)),
+            watch: DeliveryWatch::new(*config.cluster(), task.rank, (from, until)),
             payload: vec![0x5A; load.payload],
             paces: (0..load.rings).map(pace).collect(),
             load,
@@ -104,7 +104,7 @@ impl Member {
         Ok(member)
     }
 
-    fn measure(&mut self) -> Result<Said, String> {
+    fn measure(&mut self) -> Result<RingReport, String> {
         while self.round()? < self.from {}
         if !self.node.is_ready() || self.watch.rings.iter().any(|ring| ring.position == 0) {
             return Err("nothing was ordered while it warmed up: give it longer".to_string());
@@ -117,7 +117,7 @@ impl Member {
         let leads = self.node.status(first).leader == self.node.sender(GroupSet::one(first));
         let counted = self.watch.latencies.iter_recorded();
         let latencies = counted.map(|v| (v.value_iterated_to(), v.count_at_value())).collect();
-        Ok(Said {
+        Ok(RingReport {
             messages: self.watch.messages,
             bytes: self.watch.bytes,
             left_behind: self.watch.left_behind,
@@ -143,7 +143,7 @@ impl Member {
         if busy {
             self.idler.busy();
         } else if self.idler.pause() == Pause::Park {
-            let due = self.paces.iter().flatten().map(Pace::next).min();
+            let due = self.paces.iter().flatten().map(SendPace::next).min();
             let at_most = due.map_or(SLEEP_MAX, |due| due.since(clock::now()).min(SLEEP_MAX));
             self.node.sleep(clock::now(), at_most);
         }
@@ -152,8 +152,9 @@ impl Member {
 
     /// Tells the replicas how far the service is.
     fn stand(&mut self, now: Time) {
-        let positions =
-            |watch: &Watch| -> Vec<u64> { watch.rings.iter().map(|ring| ring.position).collect() };
+        let positions = |watch: &DeliveryWatch| -> Vec<u64> {
+            watch.rings.iter().map(|ring| ring.position).collect()
+        };
         if std::mem::take(&mut self.watch.installed) {
             let positions = positions(&self.watch);
             self.node.installed(now, &positions, &mut self.watch);

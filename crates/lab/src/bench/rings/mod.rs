@@ -13,7 +13,7 @@ mod simulated;
 
 pub use cluster::run;
 pub use member::run as run_member;
-pub use simulated::{Simulated, World, run as run_simulated};
+pub use simulated::{SimulatedRingResult, SimulatedRings, run as run_simulated};
 
 use super::Latency;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub const MEMBERS: usize = 3;
 
 /// What is run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Load {
+pub struct RingLoad {
     /// The protocol.
     pub protocol: String,
     /// Rings that have a load; where there are several there is one more for all groups.
@@ -47,7 +47,7 @@ pub struct Load {
 
 /// What came out.
 #[derive(Clone, Debug, Serialize)]
-pub struct Measured {
+pub struct RingResult {
     /// Messages ordered each second, of all rings.
     pub per_second: f64,
     /// Payload of these, in megabytes (10^6 bytes).

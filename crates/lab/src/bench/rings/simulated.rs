@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// What is run.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct SimulatedRings {
     /// Rings that have a load.
     pub rings: usize,
     /// Parameters of the protocol.
@@ -36,7 +36,7 @@ pub struct World {
 
 /// What came out.
 #[derive(Clone, Debug, Serialize)]
-pub struct Simulated {
+pub struct SimulatedRingResult {
     /// Rings that have a load.
     pub rings: usize,
     /// Messages ordered each second, of all rings.
@@ -54,7 +54,7 @@ pub struct Simulated {
 /// Senders begin so far apart at most.
 const APART: Span = Span::micros(500);
 
-fn config(entry: &dyn Entry, world: &World) -> Result<Config, String> {
+fn config(entry: &dyn Entry, world: &SimulatedRings) -> Result<Config, String> {
     let raw = RawConfig {
         groups: world.rings,
         replicas: MEMBERS,
@@ -65,7 +65,7 @@ fn config(entry: &dyn Entry, world: &World) -> Result<Config, String> {
     raw.check(entry.about().params).map_err(|e| e.to_string())
 }
 
-fn plan(world: &World, cluster: &ClusterShape) -> RunPlan {
+fn plan(world: &SimulatedRings, cluster: &ClusterShape) -> RunPlan {
     let mut model = CarrierModel::constant(Span::micros(2), world.latency);
     model.network.port_ps_per_byte = world.port_ps_per_byte;
     model.network.far = world.far;
@@ -95,7 +95,7 @@ fn plan(world: &World, cluster: &ClusterShape) -> RunPlan {
 }
 
 /// What a ring's own senders saw.
-struct Seen {
+struct SenderLatencies {
     latencies: hdrhistogram::Histogram<u64>,
     /// Deliveries at their senders, by time.
     times: Vec<Time>,
@@ -105,13 +105,14 @@ struct Seen {
 ///
 /// # Errors
 /// With what the configuration lacks, or that the run did not settle.
-pub fn run(entry: &dyn Entry, world: &World) -> Result<Simulated, String> {
+pub fn run(entry: &dyn Entry, world: &SimulatedRings) -> Result<SimulatedRingResult, String> {
     let config = config(entry, world)?;
     let cluster = *config.cluster();
     let recorded = RunRecord { plan: plan(world, &cluster), choices: Choices::default() };
     let mut open: BTreeMap<MsgId, Time> = BTreeMap::new();
-    let mut seen: Vec<Seen> =
-        (0..world.rings).map(|_| Seen { latencies: histogram(), times: Vec::new() }).collect();
+    let mut seen: Vec<SenderLatencies> = (0..world.rings)
+        .map(|_| SenderLatencies { latencies: histogram(), times: Vec::new() })
+        .collect();
     let group = |p: Pid| cluster.group_of(p).map_or(0, Gid::index);
     let report = amcast_sim::replay(entry, &config, &recorded, &mut |event| match *event {
         TraceEvent::Cast { t, m, .. } => _ = open.insert(m, t),
@@ -129,7 +130,7 @@ pub fn run(entry: &dyn Entry, world: &World) -> Result<Simulated, String> {
     }
     let per_ring: Vec<f64> = seen.iter().map(|seen| rate(&seen.times)).collect();
     let points = (1..=100).map(|n| f64::from(n) / 100.0);
-    Ok(Simulated {
+    Ok(SimulatedRingResult {
         rings: world.rings,
         per_second: per_ring.iter().sum(),
         per_ring,
@@ -164,7 +165,7 @@ mod tests {
     fn two_rings_order_twice_as_much_as_one() {
         let entry = amcast_protocols::catalog::find("multi-ring-memory").unwrap();
         let run = |rings| {
-            let world = World {
+            let world = SimulatedRings {
                 rings,
                 set: vec![("rings".to_string(), "independent".to_string())],
                 latency: Span::micros(60),

@@ -1,6 +1,6 @@
 //! Building what drives a rival: its sources are part of this program.
 
-use super::Absent;
+use super::AbsentRival;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A source file: where it lies in its directory, and its text.
-pub(in crate::bench) type Source = (&'static str, &'static str);
+pub(in crate::bench) type RivalSource = (&'static str, &'static str);
 
 /// The directory in which `sources` were built by `how`, which is done now if it was not before. It
 /// lies in the user's cache, and its name tells the sources apart.
@@ -17,9 +17,9 @@ pub(in crate::bench) type Source = (&'static str, &'static str);
 /// With what cannot be written, or what the build says.
 pub(in crate::bench) fn built(
     name: &str,
-    sources: &[Source],
-    how: impl Fn(&Path) -> Result<(), Absent>,
-) -> Result<PathBuf, Absent> {
+    sources: &[RivalSource],
+    how: impl Fn(&Path) -> Result<(), AbsentRival>,
+) -> Result<PathBuf, AbsentRival> {
     let mut hasher = DefaultHasher::new();
     sources.hash(&mut hasher);
     let home = cache()?.join(format!("{name}-{:016x}", hasher.finish()));
@@ -27,7 +27,7 @@ pub(in crate::bench) fn built(
     if whole.exists() {
         return Ok(home);
     }
-    let unwritten = |e: io::Error| Absent(format!("{}: {e}", home.display()));
+    let unwritten = |e: io::Error| AbsentRival(format!("{}: {e}", home.display()));
     for (path, text) in sources {
         let path = home.join(path);
         fs::create_dir_all(path.parent().unwrap_or(&home)).map_err(unwritten)?;
@@ -38,10 +38,11 @@ pub(in crate::bench) fn built(
     Ok(home)
 }
 
-fn cache() -> Result<PathBuf, Absent> {
+fn cache() -> Result<PathBuf, AbsentRival> {
     let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
-    let base = base.ok_or_else(|| Absent("neither XDG_CACHE_HOME nor HOME is set".to_string()))?;
+    let base =
+        base.ok_or_else(|| AbsentRival("neither XDG_CACHE_HOME nor HOME is set".to_string()))?;
     Ok(base.join("amcast").join("rivals"))
 }
 
@@ -52,7 +53,7 @@ pub(in crate::bench) const JAVA: &str = "apt install openjdk-17-jdk-headless mav
 ///
 /// # Errors
 /// As of [`run`].
-pub(in crate::bench) fn with_maven(home: &Path) -> Result<(), Absent> {
+pub(in crate::bench) fn with_maven(home: &Path) -> Result<(), AbsentRival> {
     let goals = ["-q", "-B", "package", "dependency:copy-dependencies"];
     let mut maven = Command::new("mvn");
     maven.current_dir(home).args(goals).arg("-DoutputDirectory=target/lib");
@@ -63,11 +64,11 @@ pub(in crate::bench) fn with_maven(home: &Path) -> Result<(), Absent> {
 ///
 /// # Errors
 /// When it is not installed, which `install` says how to do, or fails.
-pub(in crate::bench) fn run(command: &mut Command, install: &str) -> Result<(), Absent> {
+pub(in crate::bench) fn run(command: &mut Command, install: &str) -> Result<(), AbsentRival> {
     let name = command.get_program().to_string_lossy().into_owned();
     let done = command.stdin(Stdio::null()).output().map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => Absent(format!("{name} is not installed: {install}")),
-        _ => Absent(format!("{name}: {e}")),
+        io::ErrorKind::NotFound => AbsentRival(format!("{name} is not installed: {install}")),
+        _ => AbsentRival(format!("{name}: {e}")),
     })?;
     if done.status.success() {
         return Ok(());
@@ -75,7 +76,7 @@ pub(in crate::bench) fn run(command: &mut Command, install: &str) -> Result<(), 
     let said = [done.stdout, done.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).take(4).collect();
-    Err(Absent(format!("{name} fails ({install}): {}", lines.join("; "))))
+    Err(AbsentRival(format!("{name} fails ({install}): {}", lines.join("; "))))
 }
 
 #[cfg(test)]
@@ -85,9 +86,10 @@ mod tests {
     #[test]
     fn a_program_that_is_not_there_is_told_with_how_to_install_it() {
         let _limit = amcast_test_policy::time_limit();
-        let Absent(why) = run(&mut Command::new("amcast-no-such"), "apt install it").unwrap_err();
+        let AbsentRival(why) =
+            run(&mut Command::new("amcast-no-such"), "apt install it").unwrap_err();
         assert_eq!(why, "amcast-no-such is not installed: apt install it");
-        let Absent(why) =
+        let AbsentRival(why) =
             run(Command::new("sh").args(["-c", "echo no; false"]), "apt x").unwrap_err();
         assert_eq!(why, "sh fails (apt x): no");
     }

@@ -1,35 +1,35 @@
 //! corosync: a daemon for each member, all of them in namespaces of their own.
 
-use super::build::{self, Source};
-use super::{Absent, Group};
+use super::build::{self, RivalSource};
+use super::{AbsentRival, RivalGroup};
 use crate::bench::bursts::{MEMBERS, PAYLOAD_BYTES};
 use std::path::Path;
 use std::process::Command;
 
 const INSTALL: &str = "apt install corosync libcpg-dev gcc iproute2";
 
-const SOURCES: [Source; 1] =
+const SOURCES: [RivalSource; 1] =
     [("bursts.c", include_str!("../../../../../rivals/corosync/bursts.c"))];
 
-fn make(home: &Path) -> Result<(), Absent> {
+fn make(home: &Path) -> Result<(), AbsentRival> {
     let arguments = ["-O2", "-o", "bursts", "bursts.c", "-lcpg"];
     build::run(Command::new("cc").current_dir(home).args(arguments), INSTALL)
 }
 
 /// Starts a group: one process starts all members.
-pub(super) fn start() -> Result<Group, Absent> {
+pub(super) fn start() -> Result<RivalGroup, AbsentRival> {
     build::run(Command::new("corosync").arg("-v"), INSTALL)?;
     if !rustix::process::geteuid().is_root() {
         let why = "corosync: four of them on one machine need namespaces: run this as root";
-        return Err(Absent(why.to_string()));
+        return Err(AbsentRival(why.to_string()));
     }
     let home = build::built("corosync", &SOURCES, make)?;
     let directory = std::env::temp_dir().join(format!("amcast-corosync-{}", std::process::id()));
     std::fs::create_dir_all(&directory)
-        .map_err(|e| Absent(format!("{}: {e}", directory.display())))?;
-    let mut group = Group::new(MEMBERS, Some(directory.clone()));
+        .map_err(|e| AbsentRival(format!("{}: {e}", directory.display())))?;
+    let mut group = RivalGroup::new(MEMBERS, Some(directory.clone()));
     let mut command = Command::new(home.join("bursts"));
     command.arg(directory).args([MEMBERS, PAYLOAD_BYTES].map(|n| n.to_string()));
-    group.add(&mut command).map_err(Absent)?;
+    group.add(&mut command).map_err(AbsentRival)?;
     Ok(group)
 }

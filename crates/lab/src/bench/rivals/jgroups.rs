@@ -1,15 +1,15 @@
 //! JGroups: a Java machine for each member.
 
-use super::build::{self, Source};
-use super::{Absent, Group};
-use crate::bench::bursts::{MEMBERS, Wire};
+use super::build::{self, RivalSource};
+use super::{AbsentRival, RivalGroup};
+use crate::bench::bursts::{BurstMedium, MEMBERS};
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const SOURCES: [Source; 4] = [
+const SOURCES: [RivalSource; 4] = [
     ("pom.xml", include_str!("../../../../../rivals/jgroups/pom.xml")),
     ("tcp.xml", include_str!("../../../../../rivals/jgroups/tcp.xml")),
     ("udp.xml", include_str!("../../../../../rivals/jgroups/udp.xml")),
@@ -23,12 +23,12 @@ const SOURCES: [Source; 4] = [
 const FOUNDING: Duration = Duration::from_millis(1_500);
 
 /// Starts a group's processes.
-pub(super) fn start(wire: Wire) -> Result<Group, Absent> {
+pub(super) fn start(wire: BurstMedium) -> Result<RivalGroup, AbsentRival> {
     build::run(Command::new("java").arg("-version"), build::JAVA)?;
     let home = build::built("jgroups", &SOURCES, build::with_maven)?;
-    let failed = |e: io::Error| Absent(format!("JGroups: {e}"));
+    let failed = |e: io::Error| AbsentRival(format!("JGroups: {e}"));
     let port = ports().map_err(failed)?;
-    let mut group = Group::new(1, None);
+    let mut group = RivalGroup::new(1, None);
     for me in 0..MEMBERS {
         let log = home.join(format!("{}-{me}.log", wire.name()));
         let log = File::create(log).map_err(failed)?;
@@ -40,7 +40,7 @@ pub(super) fn start(wire: Wire) -> Result<Group, Absent> {
             .args(["-cp", "target/classes:target/lib/*", "Bursts"])
             .args([format!("{}.xml", wire.name()), me.to_string(), MEMBERS.to_string()])
             .stderr(Stdio::from(log));
-        group.add(&mut command).map_err(Absent)?;
+        group.add(&mut command).map_err(AbsentRival)?;
         if me == 0 {
             std::thread::sleep(FOUNDING);
         }

@@ -10,7 +10,7 @@ pub(in crate::bench) mod build;
 mod corosync;
 mod jgroups;
 
-use super::bursts::{ROUNDS, Repeat, WARM_UPS, Wire, warmed_up};
+use super::bursts::{BurstMedium, BurstRepeat, ROUNDS, WARM_UPS, warmed_up};
 use super::stop::go_on;
 use amcast_check::Specification;
 use serde::Deserialize;
@@ -33,21 +33,21 @@ const LINES_MAX: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rival {
     /// JGroups with SEQUENCER: members send to a coordinator, which broadcasts.
-    Jgroups(Wire),
+    Jgroups(BurstMedium),
     /// corosync's closed process groups: Totem, a token ring; its agreed delivery.
     Corosync,
 }
 
 /// Why a rival cannot be measured here: what is missing, and the command that installs it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Absent(pub String);
+pub struct AbsentRival(pub String);
 
 impl Rival {
     /// Those whose messages travel so.
-    pub fn over(wire: Wire) -> &'static [Self] {
+    pub fn over(wire: BurstMedium) -> &'static [Self] {
         match wire {
-            Wire::Tcp => &[Self::Jgroups(Wire::Tcp)],
-            Wire::Udp => &[Self::Jgroups(Wire::Udp), Self::Corosync],
+            BurstMedium::Tcp => &[Self::Jgroups(BurstMedium::Tcp)],
+            BurstMedium::Udp => &[Self::Jgroups(BurstMedium::Udp), Self::Corosync],
         }
     }
 
@@ -60,10 +60,10 @@ impl Rival {
     }
 
     /// What its messages travel on.
-    pub const fn wire(self) -> Wire {
+    pub const fn wire(self) -> BurstMedium {
         match self {
             Self::Jgroups(wire) => wire,
-            Self::Corosync => Wire::Udp,
+            Self::Corosync => BurstMedium::Udp,
         }
     }
 
@@ -84,11 +84,11 @@ impl Rival {
     /// How it was set up, in a sentence.
     pub const fn setting(self) -> &'static str {
         match self {
-            Self::Jgroups(Wire::Tcp) => {
+            Self::Jgroups(BurstMedium::Tcp) => {
                 "JGroups 5.5.7, its own tcp.xml with SEQUENCER and tcp_nodelay, a Java machine a member \
                  with 256 MB, warmed up by at least ten seconds of bursts"
             }
-            Self::Jgroups(Wire::Udp) => {
+            Self::Jgroups(BurstMedium::Udp) => {
                 "JGroups 5.5.7, its own udp.xml with SEQUENCER, a Java machine a member with 256 MB, \
                  warmed up by at least ten seconds of bursts"
             }
@@ -111,12 +111,12 @@ impl Rival {
     ///
     /// # Errors
     /// When it is not installed, or does not start; how to install it is said.
-    pub fn start(self, quick: bool) -> Result<Group, Absent> {
+    pub fn start(self, quick: bool) -> Result<RivalGroup, AbsentRival> {
         let mut group = match self {
             Self::Jgroups(wire) => jgroups::start(wire)?,
             Self::Corosync => corosync::start()?,
         };
-        let fails = |why| Absent(format!("{} does not run: {why}", self.name()));
+        let fails = |why| AbsentRival(format!("{} does not run: {why}", self.name()));
         group.await_ready().map_err(fails)?;
         let begun = Instant::now();
         while begun.elapsed() < self.warm_up(quick) {
@@ -127,8 +127,8 @@ impl Rival {
 }
 
 /// A group of a rival's processes, which end with this.
-pub struct Group {
-    processes: Vec<Process>,
+pub struct RivalGroup {
+    processes: Vec<RivalProcess>,
     /// How many members say something in each process.
     members_each: usize,
     said: Receiver<Option<String>>,
@@ -137,19 +137,19 @@ pub struct Group {
     directory: Option<PathBuf>,
 }
 
-struct Process {
+struct RivalProcess {
     child: Child,
     input: ChildStdin,
 }
 
 /// What a member says.
 #[derive(Deserialize)]
-struct Said {
-    seen: Vec<Repeat>,
+struct RivalReport {
+    seen: Vec<BurstRepeat>,
     digest: u64,
 }
 
-impl Group {
+impl RivalGroup {
     fn new(members_each: usize, directory: Option<PathBuf>) -> Self {
         let (tell, said) = sync_channel(LINES_MAX);
         Self { processes: Vec::new(), members_each, said, tell, directory }
@@ -162,7 +162,7 @@ impl Group {
         let mut child = piped.spawn().map_err(|e| format!("{name}: {e}"))?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let input = input.ok_or("its input is not piped")?;
-        self.processes.push(Process { child, input });
+        self.processes.push(RivalProcess { child, input });
         let output = BufReader::new(output.ok_or("its output is not piped")?);
         let tell = self.tell.clone();
         let listen = move || {
@@ -210,18 +210,18 @@ impl Group {
     ///
     /// # Errors
     /// When a member ended, or members delivered in different orders.
-    pub fn run(&mut self, bursts: &[usize]) -> Result<Vec<Repeat>, String> {
+    pub fn run(&mut self, bursts: &[usize]) -> Result<Vec<BurstRepeat>, String> {
         Ok(self.run_of(ROUNDS, &warmed_up(bursts))?.split_off(WARM_UPS))
     }
 
-    fn run_of(&mut self, rounds: usize, bursts: &[usize]) -> Result<Vec<Repeat>, String> {
+    fn run_of(&mut self, rounds: usize, bursts: &[usize]) -> Result<Vec<BurstRepeat>, String> {
         let sizes: Vec<String> = bursts.iter().map(ToString::to_string).collect();
         let line = format!("{rounds} {}\n", sizes.join(" "));
         for process in &mut self.processes {
             process.input.write_all(line.as_bytes()).map_err(|e| e.to_string())?;
         }
         let read = |line: String| {
-            serde_json::from_str::<Said>(&line).map_err(|e| format!("it said {line:?}: {e}"))
+            serde_json::from_str::<RivalReport>(&line).map_err(|e| format!("it said {line:?}: {e}"))
         };
         let said = self.lines()?.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
         if said.iter().any(|one| one.digest != said[0].digest) {
@@ -230,12 +230,13 @@ impl Group {
         if said.iter().any(|one| one.seen.len() != bursts.len()) {
             return Err("a member did not do all sizes".to_string());
         }
-        let of = |n: usize| Repeat::of(&said.iter().map(|one| one.seen[n]).collect::<Vec<_>>());
+        let of =
+            |n: usize| BurstRepeat::of(&said.iter().map(|one| one.seen[n]).collect::<Vec<_>>());
         Ok((0..bursts.len()).map(of).collect())
     }
 }
 
-impl Drop for Group {
+impl Drop for RivalGroup {
     fn drop(&mut self) {
         for process in &mut self.processes {
             // One that has ended already cannot be killed: that is as well.
@@ -255,8 +256,8 @@ mod tests {
     use super::*;
 
     /// Two processes with one member each that say what they are told to.
-    fn group(says: [&str; 2]) -> Group {
-        let mut group = Group::new(1, None);
+    fn group(says: [&str; 2]) -> RivalGroup {
+        let mut group = RivalGroup::new(1, None);
         for line in says {
             let script = format!("read l; echo '{line}'; read l");
             group.add(Command::new("sh").args(["-c", &script])).unwrap();
@@ -288,7 +289,7 @@ mod tests {
     fn a_member_that_ends_or_talks_nonsense_is_an_error() {
         let _limit = amcast_test_policy::time_limit();
         assert!(group(["what", "what"]).run_of(1, &[5]).unwrap_err().contains("it said"));
-        let mut group = Group::new(1, None);
+        let mut group = RivalGroup::new(1, None);
         group.add(Command::new("true").args(["x"])).unwrap();
         assert!(group.await_ready().unwrap_err().contains("before its time"));
     }
@@ -296,7 +297,7 @@ mod tests {
     #[test]
     fn a_rival_is_compared_with_protocols_that_enforce_what_it_does() {
         let _limit = amcast_test_policy::time_limit();
-        for wire in [Wire::Tcp, Wire::Udp] {
+        for wire in [BurstMedium::Tcp, BurstMedium::Udp] {
             for rival in Rival::over(wire) {
                 assert_eq!(rival.wire(), wire);
                 assert!(!rival.specification().uniform, "neither waits for a majority");

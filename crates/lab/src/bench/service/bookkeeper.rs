@@ -1,10 +1,10 @@
 //! BookKeeper as a rival: ZooKeeper, three bookies that sync their journals, and a client, each a
 //! process of this machine.
 
-use super::children::{Owned, PATIENCE, Private};
+use super::children::{OwnedChild, PATIENCE, PrivateDir};
 use super::go_on;
 use crate::bench::appends::LOGS;
-use crate::bench::rivals::{Absent, build};
+use crate::bench::rivals::{AbsentRival, build};
 use serde::Deserialize;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +14,7 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-const SOURCES: [build::Source; 3] = [
+const SOURCES: [build::RivalSource; 3] = [
     ("pom.xml", include_str!("../../../../../rivals/bookkeeper/pom.xml")),
     (
         "src/main/resources/log4j2.xml",
@@ -39,16 +39,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A running ensemble and its client, ended with this; their directories are removed.
 pub(super) struct BookKeeper {
-    _client: Owned,
+    _client: OwnedChild,
     input: ChildStdin,
     said: Receiver<String>,
-    _servers: Vec<Owned>,
-    _directory: Private,
+    _servers: Vec<OwnedChild>,
+    _directory: PrivateDir,
 }
 
 /// What so many clients saw.
 #[derive(Clone, Copy, Deserialize)]
-pub(super) struct Seen {
+pub(super) struct BookieLatencies {
     pub(super) appends: u64,
     pub(super) mean_ns: f64,
     pub(super) p50_ns: f64,
@@ -85,8 +85,8 @@ impl BookKeeper {
     ///
     /// # Errors
     /// With what is missing or does not start.
-    pub(super) fn start(payload: usize, directory: Private) -> Result<Self, String> {
-        let absent = |Absent(why)| why;
+    pub(super) fn start(payload: usize, directory: PrivateDir) -> Result<Self, String> {
+        let absent = |AbsentRival(why)| why;
         build::run(Command::new("java").arg("-version"), build::JAVA).map_err(absent)?;
         let home = build::built("bookkeeper", &SOURCES, build::with_maven).map_err(absent)?;
         let ports = free_ports().map_err(|e| format!("no free ports on 127.0.0.1: {e}"))?;
@@ -95,7 +95,7 @@ impl BookKeeper {
             let said = directory.path().join(format!("{name}.log"));
             let log = File::create(&said).map_err(|e| format!("{}: {e}", said.display()))?;
             let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-            let child = Owned(command.spawn().map_err(|e| format!("java: {e}"))?);
+            let child = OwnedChild(command.spawn().map_err(|e| format!("java: {e}"))?);
             servers.push(child);
             wait_for(servers.last_mut(), port)
                 .map_err(|why| format!("{name} {why}: {}", tail(&said)))
@@ -122,7 +122,7 @@ impl BookKeeper {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut client = command.spawn().map_err(|e| format!("java: {e}"))?;
         let (input, output) = (client.stdin.take(), client.stdout.take());
-        let client = Owned(client);
+        let client = OwnedChild(client);
         let output = BufReader::new(output.ok_or("its output is not piped")?);
         let (tell, said) = sync_channel(1);
         std::thread::Builder::new()
@@ -167,7 +167,7 @@ impl BookKeeper {
         clients: usize,
         warm_up: Duration,
         time: Duration,
-    ) -> Result<Seen, String> {
+    ) -> Result<BookieLatencies, String> {
         let line = format!("{clients} {} {}\n", warm_up.as_millis(), time.as_millis());
         self.input.write_all(line.as_bytes()).map_err(|e| format!("BookKeeper's client: {e}"))?;
         let said = self.line(warm_up + time + PATIENCE)?;
@@ -196,7 +196,7 @@ fn free_ports() -> std::io::Result<Vec<u16>> {
 }
 
 /// Waits until a server listens.
-fn wait_for(server: Option<&mut Owned>, port: u16) -> Result<(), String> {
+fn wait_for(server: Option<&mut OwnedChild>, port: u16) -> Result<(), String> {
     let Some(server) = server else { return Err("was not started".to_string()) };
     let (at, begun) = (SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Instant::now());
     while TcpStream::connect(at).is_err() {

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A child that ends with this, by its number and by no name.
-pub(super) struct Owned(pub(super) Child);
+pub(super) struct OwnedChild(pub(super) Child);
 
-impl Drop for Owned {
+impl Drop for OwnedChild {
     fn drop(&mut self) {
         if !matches!(self.0.try_wait(), Ok(None)) {
             return;
@@ -41,9 +41,9 @@ impl Drop for Owned {
 }
 
 /// A directory on disk for this measurement, removed with this.
-pub(super) struct Private(PathBuf);
+pub(super) struct PrivateDir(PathBuf);
 
-impl Private {
+impl PrivateDir {
     /// Makes one in the temporary directory.
     pub(super) fn make(name: &str) -> Result<Self, String> {
         Self::under(&std::env::temp_dir(), name, "set TMPDIR to")
@@ -78,7 +78,7 @@ fn is_in_memory(path: &Path) -> bool {
     kind.is_ok_and(|kind| kind == TMPFS || kind == RAMFS)
 }
 
-impl Drop for Private {
+impl Drop for PrivateDir {
     fn drop(&mut self) {
         if let Err(e) = std::fs::remove_dir_all(&self.0) {
             tracing::warn!("{} is not removed: {e}", self.0.display());
@@ -87,18 +87,18 @@ impl Drop for Private {
 }
 
 /// A cluster of its own: `amcast up` on free ports, in a directory of its own.
-pub(crate) struct Own {
-    _child: Owned,
+pub(crate) struct OwnCluster {
+    _child: OwnedChild,
     _stdout: BufReader<ChildStdout>,
     data: PathBuf,
     nodes: usize,
     /// Where its Redis front listens.
     pub(crate) redis: String,
     /// Its directory, where that is on disk and goes after it.
-    _disk: Option<Private>,
+    _disk: Option<PrivateDir>,
 }
 
-impl Own {
+impl OwnCluster {
     /// Starts one in memory and waits until it serves.
     pub(crate) fn start(
         shards: usize,
@@ -122,13 +122,13 @@ impl Own {
         // Several may run beside each other.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let nth = NEXT.fetch_add(1, Ordering::Relaxed);
-        let disk = Private::make(&format!("durable{nth}"))?;
+        let disk = PrivateDir::make(&format!("durable{nth}"))?;
         let data = disk.path().join("cluster");
         Self::start_in((data, Some(disk)), protocol, shape, (set, workers))
     }
 
     fn start_in(
-        (data, disk): (PathBuf, Option<Private>),
+        (data, disk): (PathBuf, Option<PrivateDir>),
         protocol: &str,
         (shards, replicas): (usize, usize),
         (set, workers): (&[(String, String)], Option<usize>),
@@ -154,7 +154,7 @@ impl Own {
         }
         let mut child = command.spawn().map_err(|e| format!("`amcast up` does not start: {e}"))?;
         let stdout = child.stdout.take();
-        let child = Owned(child);
+        let child = OwnedChild(child);
         let mut stdout = BufReader::new(stdout.ok_or("standard output is not piped")?);
         let mut line = String::new();
         stdout.read_line(&mut line).map_err(|e| e.to_string())?;
@@ -220,15 +220,15 @@ impl Own {
 }
 
 /// A single Redis server.
-pub(crate) struct Redis {
-    _child: Owned,
+pub(crate) struct RedisServer {
+    _child: OwnedChild,
     /// Where it listens.
     pub(crate) at: String,
     /// Where its log is, if it keeps one.
-    _disk: Option<Private>,
+    _disk: Option<PrivateDir>,
 }
 
-impl Redis {
+impl RedisServer {
     /// Starts `program` on a free port, without persistence; none if there is no such program.
     pub(super) fn start(program: &str) -> Result<Option<Self>, String> {
         Self::start_with(program, false)
@@ -236,7 +236,7 @@ impl Redis {
 
     /// The same; if it `syncs`, it writes a log and syncs it before it answers.
     pub(crate) fn start_with(program: &str, syncs: bool) -> Result<Option<Self>, String> {
-        let disk = if syncs { Some(Private::make("redis")?) } else { None };
+        let disk = if syncs { Some(PrivateDir::make("redis")?) } else { None };
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
         let port = free.map_err(|e| e.to_string())?.port();
         let mut command = Command::new(program);
@@ -251,7 +251,7 @@ impl Redis {
             .stdout(Stdio::null())
             .spawn();
         let child = match spawned {
-            Ok(child) => Owned(child),
+            Ok(child) => OwnedChild(child),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(format!("{program}: {e}")),
         };

@@ -1,6 +1,6 @@
 //! etcd as a rival: three members on this machine, on disk.
 
-use super::children::{Owned, PATIENCE, Private};
+use super::children::{OwnedChild, PATIENCE, PrivateDir};
 use super::go_on;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 const MEMBERS: usize = 3;
 
 /// Three members of etcd, ended with this; their directories are removed.
-pub(crate) struct Etcd {
-    _members: Vec<Owned>,
-    _directory: Private,
+pub(crate) struct EtcdServers {
+    _members: Vec<OwnedChild>,
+    _directory: PrivateDir,
     /// Where one of them takes clients.
     pub(crate) at: String,
 }
 
-impl Etcd {
+impl EtcdServers {
     /// Starts them and waits until they serve; none if etcd is not installed.
     ///
     /// # Errors
     /// When they do not start.
     pub(crate) fn start() -> Result<Option<Self>, String> {
-        let directory = Private::make("etcd")?;
+        let directory = PrivateDir::make("etcd")?;
         let free = || -> io::Result<Vec<SocketAddr>> {
             let any = (Ipv4Addr::LOCALHOST, 0);
             let held = (0..2 * MEMBERS).map(|_| TcpListener::bind(any));
@@ -49,7 +49,7 @@ impl Etcd {
                 .stderr(Stdio::null())
                 .spawn();
             match spawned {
-                Ok(child) => members.push(Owned(child)),
+                Ok(child) => members.push(OwnedChild(child)),
                 Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
                 Err(e) => return Err(format!("etcd: {e}")),
             }

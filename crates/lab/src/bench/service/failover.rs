@@ -1,9 +1,9 @@
 //! The key-value service while its leaders are killed: how long each shard does not serve, and
 //! whether all that was acknowledged is there afterwards.
 
-use super::children::Own;
+use super::children::OwnCluster;
 use super::go_on;
-use crate::bench::{Machine, Spread};
+use crate::bench::{HostMachine, Spread};
 use amcast::client::{Answer, Connection};
 use amcast_kv::SlotMap;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ pub struct FailoverPlan {
 }
 
 /// What one connection did: when each write was acknowledged, the n-th being of the n-th key.
-struct Writer {
+struct FailoverWriter {
     shard: usize,
     prefix: String,
     acknowledged: Vec<Instant>,
@@ -54,8 +54,8 @@ struct Outage {
 /// # Errors
 /// With what did not start, did not come back, or with an acknowledged write that is lost.
 pub fn run(plan: &FailoverPlan, tell: &mut dyn FnMut(String)) -> Result<Value, String> {
-    let machine = Machine::here();
-    let own = Own::start(plan.shards, plan.replicas, &plan.set)?;
+    let machine = HostMachine::here();
+    let own = OwnCluster::start(plan.shards, plan.replicas, &plan.set)?;
     own.wait_until_whole(&[])?;
     let (mut one, mut all, mut skipped) = (Vec::new(), Vec::new(), None);
     for round in 0..plan.rounds {
@@ -106,7 +106,7 @@ fn summary(outages: &[Outage]) -> Value {
 }
 
 fn kill_under_load(
-    own: &Own,
+    own: &OwnCluster,
     plan: &FailoverPlan,
     nodes: &[usize],
     name: &str,
@@ -127,7 +127,7 @@ fn kill_under_load(
             .and_then(|()| own.kill(nodes))
             .and_then(|at| pause(plan.duration).map(|()| at));
         end.store(true, Ordering::Relaxed);
-        let join = |t: thread::ScopedJoinHandle<'_, Result<Writer, String>>| {
+        let join = |t: thread::ScopedJoinHandle<'_, Result<FailoverWriter, String>>| {
             t.join().unwrap_or_else(|_| Err("a writer panicked".to_string()))
         };
         let writers: Result<Vec<_>, _> = threads.into_iter().map(join).collect();
@@ -182,8 +182,13 @@ fn tag_of(shards: usize, shard: usize) -> u32 {
 }
 
 /// Sets one key after another until the end. A write that was refused is made again.
-fn write(at: &str, shard: usize, prefix: String, end: &AtomicBool) -> Result<Writer, String> {
-    let mut writer = Writer { shard, prefix, acknowledged: Vec::new(), errors: 0 };
+fn write(
+    at: &str,
+    shard: usize,
+    prefix: String,
+    end: &AtomicBool,
+) -> Result<FailoverWriter, String> {
+    let mut writer = FailoverWriter { shard, prefix, acknowledged: Vec::new(), errors: 0 };
     let mut connection = Connection::open(at).map_err(|e| e.to_string())?;
     while !end.load(Ordering::Relaxed) {
         let n = writer.acknowledged.len().to_string();
@@ -199,7 +204,7 @@ fn write(at: &str, shard: usize, prefix: String, end: &AtomicBool) -> Result<Wri
 
 /// # Errors
 /// With the first acknowledged write that is not there.
-fn read_back(at: &str, writers: &[Writer]) -> Result<(), String> {
+fn read_back(at: &str, writers: &[FailoverWriter]) -> Result<(), String> {
     let mut connection = Connection::open(at).map_err(|e| e.to_string())?;
     for writer in writers {
         for first in (0..writer.acknowledged.len()).step_by(100) {

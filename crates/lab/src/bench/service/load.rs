@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A kind of command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Op {
+pub(super) enum LoadOp {
     /// SET of one key.
     Set,
     /// GET of one key.
@@ -30,8 +30,8 @@ pub(super) enum Op {
 
 /// What every connection does.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Work {
-    pub(super) op: Op,
+pub(super) struct ConnectionWork {
+    pub(super) op: LoadOp,
     /// Commands that a connection sends at once, and waits for.
     pub(super) pipeline: usize,
     /// Bytes of a value.
@@ -41,14 +41,14 @@ pub(super) struct Work {
 }
 
 /// What came out.
-pub(super) struct Done {
+pub(super) struct LoadResult {
     pub(super) per_second: f64,
     /// From sending a batch to its last answer, for each command, in nanoseconds.
     pub(super) latencies: Histogram<u64>,
     pub(super) errors: u64,
 }
 
-struct Lane {
+struct LoadConnection {
     stream: TcpStream,
     out: Vec<u8>,
     /// How much of `out` is sent.
@@ -82,10 +82,10 @@ fn key(n: u64) -> String {
 /// Puts the work on the server at `at` for `warm_up` and then `duration`, which is measured.
 pub(super) fn run(
     at: &str,
-    work: &Work,
+    work: &ConnectionWork,
     warm_up: Duration,
     duration: Duration,
-) -> Result<Done, String> {
+) -> Result<LoadResult, String> {
     let failed = |e: io::Error| format!("{at}: {e}");
     let mut rng = Rng::stream(1, "keys");
     let value = vec![b'v'; work.payload];
@@ -95,13 +95,13 @@ pub(super) fn run(
         let stream = TcpStream::connect(at).map_err(failed)?;
         stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true)).map_err(failed)?;
         let (out, got) = (Vec::new(), Vec::new());
-        let mut lane = Lane { stream, out, sent: 0, got, open: 0, at: begin };
+        let mut lane = LoadConnection { stream, out, sent: 0, got, open: 0, at: begin };
         lane.send(work, &value, &mut rng).map_err(failed)?;
         lanes.push(lane);
     }
     let from = Instant::now() + warm_up;
     let to = from + duration;
-    let mut done = Done { per_second: 0.0, latencies: histogram(), errors: 0 };
+    let mut done = LoadResult { per_second: 0.0, latencies: histogram(), errors: 0 };
     let mut heard = Instant::now();
     while Instant::now() < to {
         let ready = wait(&lanes).map_err(failed)?;
@@ -129,8 +129,8 @@ pub(super) fn run(
 }
 
 /// Which lanes have something to read, or room to write that they wait for.
-fn wait(lanes: &[Lane]) -> io::Result<Vec<usize>> {
-    let interest = |lane: &Lane| {
+fn wait(lanes: &[LoadConnection]) -> io::Result<Vec<usize>> {
+    let interest = |lane: &LoadConnection| {
         if lane.sent < lane.out.len() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN }
     };
     let mut polled: Vec<PollFd<'_>> =
@@ -143,15 +143,15 @@ fn wait(lanes: &[Lane]) -> io::Result<Vec<usize>> {
     Ok((0..lanes.len()).filter(|&i| !polled[i].revents().is_empty()).collect())
 }
 
-impl Lane {
-    fn send(&mut self, work: &Work, value: &[u8], rng: &mut Rng) -> io::Result<()> {
+impl LoadConnection {
+    fn send(&mut self, work: &ConnectionWork, value: &[u8], rng: &mut Rng) -> io::Result<()> {
         self.out.clear();
         self.sent = 0;
         for _ in 0..work.pipeline {
             let (name, keys, values) = match work.op {
-                Op::Set => ("SET", 1, true),
-                Op::Get => ("GET", 1, false),
-                Op::Mset10 => ("MSET", 10, true),
+                LoadOp::Set => ("SET", 1, true),
+                LoadOp::Get => ("GET", 1, false),
+                LoadOp::Mset10 => ("MSET", 10, true),
             };
             let words = 1 + keys * if values { 2 } else { 1 };
             write!(self.out, "*{words}\r\n${}\r\n{name}\r\n", name.len())?;

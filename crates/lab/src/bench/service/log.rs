@@ -1,9 +1,9 @@
 //! The distributed log beside BookKeeper, in turns [MRP 8.3.3].
 
 use super::bookkeeper::{self, BookKeeper};
-use super::children::Private;
+use super::children::PrivateDir;
 use crate::bench::appends::DurableLog;
-use crate::bench::{Machine, Spread};
+use crate::bench::{HostMachine, Spread};
 use amcast_core::Entry;
 use amcast_protocols::multiring;
 use serde_json::{Value, json};
@@ -38,14 +38,14 @@ const FIRST_WARM_UP: Duration = Duration::from_secs(5);
 
 /// What one side did in one row, round by round.
 #[derive(Default)]
-struct Side {
+struct LogSide {
     per_second: Vec<f64>,
     mean_ns: Vec<f64>,
     p50_ns: Vec<f64>,
     p99_ns: Vec<f64>,
 }
 
-impl Side {
+impl LogSide {
     fn add(&mut self, per_second: f64, [mean, p50, p99]: [f64; 3]) {
         self.per_second.push(per_second);
         self.mean_ns.push(mean);
@@ -65,22 +65,22 @@ impl Side {
 }
 
 /// Both, as far as there are two.
-struct Sides {
+struct LogSides {
     ours: DurableLog,
     theirs: Option<BookKeeper>,
     warm_up: Duration,
     duration: Duration,
 }
 
-impl Sides {
-    fn measure_ours(&mut self, clients: usize, side: &mut Side) -> Result<(), String> {
+impl LogSides {
+    fn measure_ours(&mut self, clients: usize, side: &mut LogSide) -> Result<(), String> {
         let point = self.ours.measure(clients, self.warm_up, self.duration)?;
         let l = point.latency_ns;
         side.add(point.per_second, [l.mean, l.p50 as f64, l.p99 as f64]);
         Ok(())
     }
 
-    fn measure_theirs(&mut self, clients: usize, side: &mut Side) -> Result<(), String> {
+    fn measure_theirs(&mut self, clients: usize, side: &mut LogSide) -> Result<(), String> {
         let Some(theirs) = &mut self.theirs else { return Ok(()) };
         let seen = theirs.measure(clients, self.warm_up, self.duration)?;
         let per_second = seen.appends as f64 / self.duration.as_secs_f64();
@@ -94,24 +94,24 @@ impl Sides {
 /// # Errors
 /// With what did not start, or did not answer.
 pub fn run(plan: &LogPlan, tell: &mut dyn FnMut(String)) -> Result<Value, String> {
-    let machine = Machine::here();
+    let machine = HostMachine::here();
     let (base, choose) = (&plan.data, plan.choose);
-    let disk = Private::under(base, "log", choose)?;
+    let disk = PrivateDir::under(base, "log", choose)?;
     let ours = DurableLog::start(&disk.path().join("cluster"), plan.shards, plan.payload)?;
     let theirs = if plan.rival {
-        Some(BookKeeper::start(plan.payload, Private::under(base, "bookkeeper", choose)?)?)
+        Some(BookKeeper::start(plan.payload, PrivateDir::under(base, "bookkeeper", choose)?)?)
     } else {
         None
     };
-    let mut sides = Sides { ours, theirs, warm_up: plan.warm_up, duration: plan.duration };
+    let mut sides = LogSides { ours, theirs, warm_up: plan.warm_up, duration: plan.duration };
     let most = plan.clients.iter().max().copied().unwrap_or(1);
     tell("warming up".to_string());
     sides.ours.measure(most, FIRST_WARM_UP, Duration::ZERO)?;
     if let Some(theirs) = &mut sides.theirs {
         theirs.measure(most, FIRST_WARM_UP, Duration::ZERO)?;
     }
-    let mut rows: Vec<(usize, Side, Side)> =
-        plan.clients.iter().map(|&n| (n, Side::default(), Side::default())).collect();
+    let mut rows: Vec<(usize, LogSide, LogSide)> =
+        plan.clients.iter().map(|&n| (n, LogSide::default(), LogSide::default())).collect();
     for round in 0..plan.rounds {
         for (clients, we, they) in &mut rows {
             tell(format!("round {} of {}: {clients} clients", round + 1, plan.rounds));
@@ -125,7 +125,7 @@ pub fn run(plan: &LogPlan, tell: &mut dyn FnMut(String)) -> Result<Value, String
             }
         }
     }
-    let row = |(clients, we, they): &(usize, Side, Side)| {
+    let row = |(clients, we, they): &(usize, LogSide, LogSide)| {
         let mut row = json!({ "clients": clients, "amcast": we.json() });
         if plan.rival {
             let ratio = |a: &[f64], b: &[f64]| Spread::of(a.iter().zip(b).map(|(a, b)| a / b));

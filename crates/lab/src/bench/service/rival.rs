@@ -1,8 +1,8 @@
 //! The key-value service beside a single Redis server, in turns.
 
-use super::children::{Own, Redis};
-use super::load::{self, Op, Work};
-use crate::bench::{Machine, Spread};
+use super::children::{OwnCluster, RedisServer};
+use super::load::{self, ConnectionWork, LoadOp};
+use crate::bench::{HostMachine, Spread};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -31,15 +31,15 @@ pub struct RivalPlan {
 
 /// What one side did in one row, round by round.
 #[derive(Default)]
-struct Side {
+struct StoreSide {
     per_second: Vec<f64>,
     p50_ns: Vec<f64>,
     p99_ns: Vec<f64>,
     errors: u64,
 }
 
-impl Side {
-    fn measure(&mut self, at: &str, work: &Work, plan: &RivalPlan) -> Result<(), String> {
+impl StoreSide {
+    fn measure(&mut self, at: &str, work: &ConnectionWork, plan: &RivalPlan) -> Result<(), String> {
         let done = load::run(at, work, plan.warm_up, plan.duration)?;
         self.per_second.push(done.per_second);
         self.p50_ns.push(done.latencies.value_at_quantile(0.5) as f64);
@@ -64,10 +64,10 @@ impl Side {
 /// # Errors
 /// With what did not start, or did not answer.
 pub fn run(plan: &RivalPlan, tell: &mut dyn FnMut(String)) -> Result<Value, String> {
-    let machine = Machine::here();
-    let ours = Own::start(plan.shards, plan.replicas, &plan.set)?;
+    let machine = HostMachine::here();
+    let ours = OwnCluster::start(plan.shards, plan.replicas, &plan.set)?;
     let theirs = match &plan.rival {
-        Some(program) => Some(Redis::start(program)?.ok_or_else(|| {
+        Some(program) => Some(RedisServer::start(program)?.ok_or_else(|| {
             format!("{program} is not installed: install it (Debian: redis-server), or give --rival none")
         })?),
         None => None,
@@ -79,9 +79,9 @@ pub fn run(plan: &RivalPlan, tell: &mut dyn FnMut(String)) -> Result<Value, Stri
     let (clients, payload) = (plan.clients, plan.payload);
     let mut rows = Vec::new();
     for pipeline in [1, 16] {
-        for op in [Op::Set, Op::Get, Op::Mset10] {
-            let work = Work { op, pipeline, payload, clients };
-            rows.push((work, Side::default(), Side::default()));
+        for op in [LoadOp::Set, LoadOp::Get, LoadOp::Mset10] {
+            let work = ConnectionWork { op, pipeline, payload, clients };
+            rows.push((work, StoreSide::default(), StoreSide::default()));
         }
     }
     for round in 0..plan.rounds {

@@ -1,6 +1,6 @@
 //! What a node has on the way: its own multicasts, when they were due, and where they still go.
 
-use crate::bench::{Load, histogram};
+use crate::bench::{BenchLoad, histogram};
 use amcast_core::{Gid, GroupSet, Time};
 use hdrhistogram::Histogram;
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ const SPAN_MAX: usize = 1 << 16;
 
 /// One multicast on the way.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct OpenMulticast {
     due: Time,
     /// Where it is not delivered yet.
     left: GroupSet,
@@ -19,12 +19,12 @@ struct Open {
 
 /// The client that a node is to itself.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct WireClient {
     window: usize,
     /// Nanoseconds between two multicasts, at a given rate.
     every_ns: Option<u64>,
     /// The multicasts from `first` on; those that are finished in between are empty.
-    open: VecDeque<Open>,
+    open: VecDeque<OpenMulticast>,
     first: u64,
     unfinished: usize,
     next_due: Time,
@@ -34,9 +34,9 @@ pub(super) struct Client {
     latencies: Histogram<u64>,
 }
 
-impl Client {
+impl WireClient {
     /// One that begins now.
-    pub(super) fn new(load: &Load, now: Time) -> Self {
+    pub(super) fn new(load: &BenchLoad, now: Time) -> Self {
         let seconds = |s: f64| (s * 1e9) as u64;
         let from = Time(now.0 + seconds(load.warm_up_s));
         Self {
@@ -69,7 +69,7 @@ impl Client {
 
     /// Notes a multicast that was due then; gives its number.
     pub(super) fn send(&mut self, due: Time, dst: GroupSet) -> u64 {
-        self.open.push_back(Open { due, left: dst });
+        self.open.push_back(OpenMulticast { due, left: dst });
         self.unfinished += 1;
         self.next_due = Time(due.0 + self.every_ns.unwrap_or(0));
         self.first + self.open.len() as u64 - 1
@@ -120,12 +120,12 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::Choice;
+    use crate::bench::DestinationChoice;
 
-    fn load(outstanding: usize, rate: Option<u64>) -> Load {
-        Load {
+    fn load(outstanding: usize, rate: Option<u64>) -> BenchLoad {
+        BenchLoad {
             destinations: 1,
-            choice: Choice::Uniform,
+            choice: DestinationChoice::Uniform,
             payload: 8,
             outstanding,
             rate,
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_multicast_is_finished_in_its_last_destination_and_makes_room() {
-        let mut client = Client::new(&load(2, None), Time(0));
+        let mut client = WireClient::new(&load(2, None), Time(0));
         let both = GroupSet::first(2);
         let (a, b) = (client.send(Time(2_000), both), client.send(Time(2_000), both));
         assert_eq!((a, b, client.due(Time(2_000))), (1, 2, None));
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_ends_in_the_warm_up_or_after_the_end_does_not_count() {
-        let mut client = Client::new(&load(8, None), Time(0));
+        let mut client = WireClient::new(&load(8, None), Time(0));
         let one = GroupSet::first(1);
         for _ in 0..3 {
             client.send(Time(0), one);
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn at_a_rate_latency_counts_from_when_a_multicast_was_due() {
-        let mut client = Client::new(&load(1, Some(1_000_000)), Time(0));
+        let mut client = WireClient::new(&load(1, Some(1_000_000)), Time(0));
         let one = GroupSet::first(1);
         let due = client.due(Time(5_000)).unwrap();
         assert_eq!(due, Time(0), "it is late");

@@ -1,10 +1,10 @@
 //! Who starts the nodes of a measurement, and gathers what they saw.
 
-use super::{Saw, Task};
-use crate::bench::bursts::{Members, addresses};
-use crate::bench::delivered::Kept;
+use super::{NodeFigures, WireTask};
+use crate::bench::bursts::{BurstMembers, addresses};
+use crate::bench::delivered::DeliveryDigest;
 use crate::bench::stop::go_on;
-use crate::bench::{Latency, Measured, Plan, histogram, judge};
+use crate::bench::{BenchPlan, BenchResult, Latency, histogram, judge};
 use amcast_core::Config;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Logs of a measurement, removed when this goes out of scope.
-struct Logs(PathBuf);
+struct BenchLogs(PathBuf);
 
-impl Logs {
+impl BenchLogs {
     /// A directory of its own for this measurement, with one for each node.
     fn make(base: &Path, nodes: usize) -> Result<Self, String> {
         static RUNS: AtomicU32 = AtomicU32::new(0);
@@ -37,7 +37,7 @@ impl Logs {
     }
 }
 
-impl Drop for Logs {
+impl Drop for BenchLogs {
     fn drop(&mut self) {
         if let Err(e) = std::fs::remove_dir_all(&self.0) {
             tracing::warn!("{} is not removed: {e}", self.0.display());
@@ -46,9 +46,9 @@ impl Drop for Logs {
 }
 
 /// What a node says, by rank: that it is ready, or what it saw.
-enum Said {
+enum NodeReport {
     Ready,
-    Saw(Box<Saw>),
+    Saw(Box<NodeFigures>),
 }
 
 /// Measures a plan that was [`super::completed`]. Logs, where the protocol keeps any, are in a
@@ -56,29 +56,29 @@ enum Said {
 ///
 /// # Errors
 /// With what could not be set up, or with what was delivered in a wrong order.
-pub fn run(config: &Config, plan: &Plan, base: &Path) -> Result<Measured, String> {
+pub fn run(config: &Config, plan: &BenchPlan, base: &Path) -> Result<BenchResult, String> {
     let nodes = plan.replicas;
-    let logs = Logs::make(base, nodes)?;
+    let logs = BenchLogs::make(base, nodes)?;
     let addresses = addresses(nodes).map_err(|e| format!("no free ports on 127.0.0.1: {e}"))?;
     let addresses: Vec<_> = addresses.iter().map(|&(tcp, _)| tcp).collect();
     let port = addresses.first().map_or(0, |at| u64::from(at.port()));
     let cluster_id = port << 32 | u64::from(std::process::id());
-    let mut members = Members(Vec::new());
+    let mut members = BurstMembers(Vec::new());
     let (tell, hear) = sync_channel(2 * nodes);
     let mut listeners = Vec::new();
     for rank in 0..nodes {
         let (plan, addresses, logs) = (plan.clone(), addresses.clone(), logs.of(rank));
-        let task = Task { plan, cluster_id, rank, addresses, logs };
+        let task = WireTask { plan, cluster_id, rank, addresses, logs };
         listeners.push(start(&mut members, &task, tell.clone())?);
     }
     drop(tell);
-    gather(&hear, nodes, |said| matches!(said, Said::Ready).then_some(()))?;
+    gather(&hear, nodes, |said| matches!(said, NodeReport::Ready).then_some(()))?;
     for listener in &mut listeners {
         writeln!(listener, "go").map_err(|e| format!("a node does not listen: {e}"))?;
     }
     let saw = gather(&hear, nodes, |said| match said {
-        Said::Saw(saw) => Some(*saw),
-        Said::Ready => None,
+        NodeReport::Saw(saw) => Some(*saw),
+        NodeReport::Ready => None,
     })?;
     drop(members);
     measured(config, plan, saw)
@@ -86,9 +86,9 @@ pub fn run(config: &Config, plan: &Plan, base: &Path) -> Result<Measured, String
 
 /// Starts a node, gives it its task, and has what it says told on.
 fn start(
-    members: &mut Members,
-    task: &Task,
-    tell: SyncSender<(usize, Option<Said>)>,
+    members: &mut BurstMembers,
+    task: &WireTask,
+    tell: SyncSender<(usize, Option<NodeReport>)>,
 ) -> Result<ChildStdin, String> {
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     let mut child = Command::new(&program)
@@ -108,28 +108,28 @@ fn start(
         let mut line = String::new();
         let ready = from.read_line(&mut line).is_ok() && line.trim() == "ready";
         // Whoever listens may have given up: then nobody needs to hear it.
-        let _ = tell.send((rank, ready.then_some(Said::Ready)));
-        let saw = read_saw(&mut from).map(|saw| Said::Saw(Box::new(saw)));
+        let _ = tell.send((rank, ready.then_some(NodeReport::Ready)));
+        let saw = read_saw(&mut from).map(|saw| NodeReport::Saw(Box::new(saw)));
         let _ = tell.send((rank, saw));
     };
     std::thread::Builder::new().spawn(listen).map_err(|e| e.to_string())?;
     Ok(to)
 }
 
-fn read_saw(from: &mut impl Read) -> Option<Saw> {
+fn read_saw(from: &mut impl Read) -> Option<NodeFigures> {
     let mut length = [0; 8];
     from.read_exact(&mut length).ok()?;
     let mut bytes = Vec::new();
     let length = u64::from_le_bytes(length);
     from.take(length).read_to_end(&mut bytes).ok()?;
-    Saw::read(&bytes)
+    NodeFigures::read(&bytes)
 }
 
 /// Waits until all nodes have said what `want` takes; by rank.
 fn gather<T>(
-    hear: &Receiver<(usize, Option<Said>)>,
+    hear: &Receiver<(usize, Option<NodeReport>)>,
     nodes: usize,
-    want: impl Fn(Said) -> Option<T>,
+    want: impl Fn(NodeReport) -> Option<T>,
 ) -> Result<Vec<T>, String> {
     let mut all: Vec<Option<T>> = (0..nodes).map(|_| None).collect();
     while all.iter().any(Option::is_none) {
@@ -145,9 +145,13 @@ fn gather<T>(
     Ok(all.into_iter().flatten().collect())
 }
 
-fn measured(config: &Config, plan: &Plan, saw: Vec<Saw>) -> Result<Measured, String> {
+fn measured(
+    config: &Config,
+    plan: &BenchPlan,
+    saw: Vec<NodeFigures>,
+) -> Result<BenchResult, String> {
     let cluster = config.cluster();
-    let mut all: Vec<Kept> = vec![Kept::default(); cluster.processes()];
+    let mut all: Vec<DeliveryDigest> = vec![DeliveryDigest::default(); cluster.processes()];
     let (mut latencies, mut nodes) = (histogram(), Vec::new());
     for (rank, saw) in saw.into_iter().enumerate() {
         latencies.add(saw.latencies).map_err(|e| e.to_string())?;
@@ -157,11 +161,11 @@ fn measured(config: &Config, plan: &Plan, saw: Vec<Saw>) -> Result<Measured, Str
         }
     }
     let holds = judge(cluster, &all)?;
-    Ok(Measured {
+    Ok(BenchResult {
         multicasts: latencies.len(),
         per_second: latencies.len() as f64 / plan.load.duration_s,
         latency_ns: Latency::of(&latencies),
-        deliveries: all.iter().map(Kept::count).sum(),
+        deliveries: all.iter().map(DeliveryDigest::count).sum(),
         deliveries_judged: all.iter().map(|kept| kept.first().len() as u64).sum(),
         holds,
         nodes,

@@ -1,9 +1,9 @@
 //! One node of a measurement over a network.
 
-use super::client::Client;
-use super::{Saw, Task, Used};
-use crate::bench::delivered::Kept;
-use crate::bench::{Load, destinations, task};
+use super::client::WireClient;
+use super::{NodeFigures, NodeUsage, WireTask};
+use crate::bench::delivered::DeliveryDigest;
+use crate::bench::{BenchLoad, destinations, task};
 use amcast_core::rng::Rng;
 use amcast_core::{
     ClusterShape, Config, Delivery, Gid, GroupSet, Pid, ProtocolEvent, Span, Submission, Time,
@@ -29,8 +29,8 @@ const SLEEP_MAX: Span = Span::millis(10);
 /// # Errors
 /// With what could not be set up, or did not come to an end.
 pub fn run() -> Result<(), String> {
-    let task: Task = task::read()?;
-    let mut member = Member::start(&task)?;
+    let task: WireTask = task::read()?;
+    let mut member = WireMember::start(&task)?;
     member.wait_until_ready()?;
     let go = member.say_ready()?;
     while !go.load(Ordering::Acquire) {
@@ -45,17 +45,17 @@ pub fn run() -> Result<(), String> {
 }
 
 /// What stands above the replicas: it counts, and keeps their order for the judge.
-struct Tally {
+struct DeliveryTally {
     cluster: ClusterShape,
     rank: usize,
-    client: Option<Client>,
+    client: Option<WireClient>,
     /// By group.
-    kept: Vec<Kept>,
+    kept: Vec<DeliveryDigest>,
     position: Vec<u64>,
     left_out: bool,
 }
 
-impl Above for Tally {
+impl Above for DeliveryTally {
     fn deliver(&mut self, _: Time, p: Pid, d: Delivery, _: &[u8]) {
         let Some(group) = self.cluster.group_of(p) else { return };
         self.kept[group.index()].push(d.msg, d.dst);
@@ -93,12 +93,12 @@ impl Above for Tally {
     }
 }
 
-struct Member {
+struct WireMember {
     node: HeadlessNode,
-    tally: Tally,
+    tally: DeliveryTally,
     idler: Idler,
     config: Config,
-    load: Load,
+    load: BenchLoad,
     rng: Rng,
     payload: Vec<u8>,
     /// The destinations of the next multicast.
@@ -106,8 +106,8 @@ struct Member {
     sends: bool,
 }
 
-impl Member {
-    fn start(task: &Task) -> Result<Self, String> {
+impl WireMember {
+    fn start(task: &WireTask) -> Result<Self, String> {
         let plan = &task.plan;
         let entry = plan.entry().ok_or("no such protocol")?;
         let config = plan.config(entry).map_err(|e| e.to_string())?;
@@ -120,12 +120,12 @@ impl Member {
             rank: task.rank,
             logs: &task.logs,
         })?;
-        let most = Kept::most(cluster.groups() * cluster.replicas());
-        let mut tally = Tally {
+        let most = DeliveryDigest::most(cluster.groups() * cluster.replicas());
+        let mut tally = DeliveryTally {
             cluster,
             rank: task.rank,
             client: None,
-            kept: (0..cluster.groups()).map(|_| Kept::new(most)).collect(),
+            kept: (0..cluster.groups()).map(|_| DeliveryDigest::new(most)).collect(),
             position: vec![0; cluster.groups()],
             left_out: false,
         };
@@ -166,9 +166,9 @@ impl Member {
         Ok(go)
     }
 
-    fn measure(&mut self) -> Result<Saw, String> {
+    fn measure(&mut self) -> Result<NodeFigures, String> {
         let load = &self.load;
-        self.tally.client = Some(Client::new(load, clock::now()));
+        self.tally.client = Some(WireClient::new(load, clock::now()));
         let (mut begun, mut ended) = (None, None);
         let end = Span(((load.warm_up_s + load.duration_s) * 1e9) as u64) + PATIENCE;
         let first = clock::now();
@@ -197,10 +197,10 @@ impl Member {
         let used = ended.unwrap_or_default().since(&begun.unwrap_or_default());
         let client = self.tally.client.as_ref();
         let latencies = client.map_or_else(crate::bench::histogram, |c| c.latencies().clone());
-        Ok(Saw { used, kept: self.tally.kept.clone(), latencies })
+        Ok(NodeFigures { used, kept: self.tally.kept.clone(), latencies })
     }
 
-    fn used(&self) -> Used {
+    fn used(&self) -> NodeUsage {
         let counts = self.node.counts();
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let calls = counts.stream_writes
@@ -209,7 +209,7 @@ impl Member {
             + counts.datagram_reads
             + counts.looks
             + counts.parks;
-        Used {
+        NodeUsage {
             cpu_s: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
             messages_sent: counts.stream_sent + counts.datagram_messages_sent,
             stream_bytes: counts.stream_bytes_sent,
@@ -233,7 +233,7 @@ impl Member {
         if busy {
             self.idler.busy();
         } else if self.idler.pause() == Pause::Park {
-            let due = self.tally.client.as_ref().and_then(Client::next_due);
+            let due = self.tally.client.as_ref().and_then(WireClient::next_due);
             let until = due.map_or(SLEEP_MAX, |due| due.since(now).min(SLEEP_MAX));
             self.node.sleep(now, until);
         }

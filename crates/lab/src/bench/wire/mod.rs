@@ -13,9 +13,9 @@ mod member;
 pub use cluster::run;
 pub use member::run as run_node;
 
-use super::Plan;
-use super::bursts::Wire;
-use super::delivered::Kept;
+use super::BenchPlan;
+use super::bursts::BurstMedium;
+use super::delivered::DeliveryDigest;
 use amcast_core::parameters::{HEARTBEAT, LANE, SUSPECT, WINDOW};
 use amcast_core::{Capability, Span};
 use hdrhistogram::Histogram;
@@ -25,8 +25,8 @@ use std::path::PathBuf;
 
 /// What a node is told, in a line on its standard input. A second line says that all are ready.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Task {
-    plan: Plan,
+struct WireTask {
+    plan: BenchPlan,
     cluster_id: u64,
     rank: usize,
     /// By rank.
@@ -37,7 +37,7 @@ struct Task {
 
 /// What one node used while it was measured, warm-up left out.
 #[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
-pub struct Used {
+pub struct NodeUsage {
     /// Time of a core, in seconds.
     pub cpu_s: f64,
     /// Messages sent.
@@ -54,7 +54,7 @@ pub struct Used {
     pub syncs: u64,
 }
 
-impl Used {
+impl NodeUsage {
     /// What was used since `before`.
     fn since(&self, before: &Self) -> Self {
         Self {
@@ -88,15 +88,15 @@ impl Used {
 }
 
 /// What a node saw.
-struct Saw {
-    used: Used,
+struct NodeFigures {
+    used: NodeUsage,
     /// What its replicas delivered, by group.
-    kept: Vec<Kept>,
+    kept: Vec<DeliveryDigest>,
     /// What its multicasts waited, in nanoseconds.
     latencies: Histogram<u64>,
 }
 
-impl Saw {
+impl NodeFigures {
     /// For another process: how many bytes follow, and those.
     fn bytes(&self) -> Vec<u8> {
         let mut words = vec![0];
@@ -114,9 +114,10 @@ impl Saw {
     fn read(bytes: &[u8]) -> Option<Self> {
         let word = |chunk: &[u8]| chunk.try_into().map(u64::from_le_bytes).ok();
         let mut words = bytes.chunks_exact(8).map_while(word);
-        let used = Used::take(&mut words)?;
+        let used = NodeUsage::take(&mut words)?;
         let count = words.next()?;
-        let kept = (0..count).map(|_| Kept::take(&mut words)).collect::<Option<Vec<_>>>()?;
+        let kept =
+            (0..count).map(|_| DeliveryDigest::take(&mut words)).collect::<Option<Vec<_>>>()?;
         let mut latencies = super::histogram();
         while let Some(value) = words.next() {
             latencies.record_n(value, words.next()?).ok()?;
@@ -126,12 +127,12 @@ impl Saw {
 }
 
 /// What a plan needs that it does not say: settings for nodes that share a machine's cores.
-pub fn completed(mut plan: Plan, wire: Wire) -> Plan {
+pub fn completed(mut plan: BenchPlan, wire: BurstMedium) -> BenchPlan {
     let Some(entry) = plan.entry() else { return plan };
     let packet_bytes = match wire {
-        Wire::Tcp => "32768",
+        BurstMedium::Tcp => "32768",
         // What the loopback takes; what is less would be sent one by one.
-        Wire::Udp => "8000",
+        BurstMedium::Udp => "8000",
     };
     // On a machine with fewer cores than processes, one that is silent has only not had its turn.
     // Nor does it get a state here: it finds what it missed in the others' memory, where they keep only that.
@@ -162,12 +163,12 @@ pub fn completed(mut plan: Plan, wire: Wire) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{Choice, Load};
+    use crate::bench::{BenchLoad, DestinationChoice};
 
-    fn plan(protocol: &str, set: &[(&str, &str)]) -> Plan {
-        let load = Load {
+    fn plan(protocol: &str, set: &[(&str, &str)]) -> BenchPlan {
+        let load = BenchLoad {
             destinations: 1,
-            choice: Choice::Uniform,
+            choice: DestinationChoice::Uniform,
             payload: 8,
             outstanding: 200,
             rate: None,
@@ -178,7 +179,7 @@ mod tests {
             processes: true,
             senders: 3,
         };
-        Plan {
+        BenchPlan {
             protocol: protocol.to_string(),
             groups: 1,
             replicas: 3,
@@ -189,13 +190,13 @@ mod tests {
         }
     }
 
-    fn value(plan: &Plan, name: &str) -> Option<String> {
+    fn value(plan: &BenchPlan, name: &str) -> Option<String> {
         plan.set.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone())
     }
 
     #[test]
     fn a_row_gets_a_window_as_wide_as_its_load_and_keeps_what_was_set() {
-        let whole = completed(plan("sb-rcast", &[("packet_bytes", "1400")]), Wire::Udp);
+        let whole = completed(plan("sb-rcast", &[("packet_bytes", "1400")]), BurstMedium::Udp);
         assert_eq!(value(&whole, "lane").as_deref(), Some("datagram"));
         assert_eq!(value(&whole, "window").as_deref(), Some("200"));
         assert_eq!(value(&whole, "packet_bytes").as_deref(), Some("1400"));
@@ -204,27 +205,27 @@ mod tests {
 
     #[test]
     fn what_a_node_saw_reads_back() {
-        let used = Used { cpu_s: 1.5, messages_sent: 2, parks: 7, ..Used::default() };
+        let used = NodeUsage { cpu_s: 1.5, messages_sent: 2, parks: 7, ..NodeUsage::default() };
         let mut latencies = crate::bench::histogram();
         latencies.record_n(1_000, 5).unwrap();
-        let bytes = Saw { used, kept: vec![Kept::new(4)], latencies }.bytes();
+        let bytes = NodeFigures { used, kept: vec![DeliveryDigest::new(4)], latencies }.bytes();
         let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
         assert_eq!(u64::from_le_bytes(*length) as usize, rest.len());
-        let back = Saw::read(rest).unwrap();
+        let back = NodeFigures::read(rest).unwrap();
         assert_eq!((back.used.cpu_s, back.used.parks), (1.5, 7));
         assert_eq!((back.kept.len(), back.latencies.len()), (1, 5));
-        assert!(Saw::read(&rest[..rest.len() - 8]).is_none());
+        assert!(NodeFigures::read(&rest[..rest.len() - 8]).is_none());
     }
 
     #[test]
     fn rings_are_left_as_they_are_but_for_their_patience() {
-        let whole = completed(plan("multi-ring-memory", &[]), Wire::Tcp);
+        let whole = completed(plan("multi-ring-memory", &[]), BurstMedium::Tcp);
         assert_eq!((value(&whole, "lane"), value(&whole, "window")), (None, None));
         assert_eq!(value(&whole, "suspect_us").as_deref(), Some("5000000"));
         assert_eq!(value(&whole, "heartbeat_us"), None, "they say how much a member has");
         assert_eq!(value(&whole, "cache_bytes").as_deref(), Some("1000000000"));
         assert!(whole.config(whole.entry().unwrap()).is_ok());
-        let on_disk = completed(plan("multi-ring", &[]), Wire::Tcp);
+        let on_disk = completed(plan("multi-ring", &[]), BurstMedium::Tcp);
         assert_eq!(value(&on_disk, "cache_bytes"), None, "they are served from the disk");
     }
 }

@@ -91,7 +91,7 @@ pub(super) fn value(rng: &mut Rng) -> Vec<u8> {
 
 /// An operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Op {
+pub(super) enum YcsbOp {
     /// Reads a record.
     Read,
     /// Writes a record that there is.
@@ -104,7 +104,7 @@ pub(super) enum Op {
     Modify,
 }
 
-impl Op {
+impl YcsbOp {
     /// Its name in results.
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -122,7 +122,7 @@ const SCAN_MAX: u64 = 100;
 
 /// How records are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Choice {
+enum RecordChoice {
     /// Zipfian, scattered over the keys.
     Zipfian,
     /// Zipfian, the newest the most frequent.
@@ -131,20 +131,21 @@ enum Choice {
 
 /// A workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Workload {
+pub struct YcsbWorkload {
     /// Its letter.
     pub name: char,
     /// Percent of reads, updates, inserts, scans and read-modify-writes.
     percent: [u64; 5],
-    choice: Choice,
+    choice: RecordChoice,
 }
 
-const OPS: [Op; 5] = [Op::Read, Op::Update, Op::Insert, Op::Scan, Op::Modify];
+const OPS: [YcsbOp; 5] =
+    [YcsbOp::Read, YcsbOp::Update, YcsbOp::Insert, YcsbOp::Scan, YcsbOp::Modify];
 
-impl Workload {
+impl YcsbWorkload {
     /// YCSB's core workloads, in the order in which they are to be run: D and E insert.
     pub const ALL: [Self; 6] = {
-        use Choice::{Latest, Zipfian};
+        use RecordChoice::{Latest, Zipfian};
         [
             Self { name: 'A', percent: [50, 50, 0, 0, 0], choice: Zipfian },
             Self { name: 'B', percent: [95, 5, 0, 0, 0], choice: Zipfian },
@@ -161,7 +162,7 @@ impl Workload {
     }
 
     /// The next operation.
-    pub(super) fn op(&self, rng: &mut Rng) -> Op {
+    pub(super) fn op(&self, rng: &mut Rng) -> YcsbOp {
         let mut left = rng.below(100);
         for (op, percent) in OPS.into_iter().zip(self.percent) {
             if left < percent {
@@ -169,7 +170,7 @@ impl Workload {
             }
             left -= percent;
         }
-        Op::Read
+        YcsbOp::Read
     }
 
     /// Which of `records` records.
@@ -177,8 +178,8 @@ impl Workload {
         zipfian.grow(records);
         let drawn = zipfian.draw(rng);
         match self.choice {
-            Choice::Zipfian => scatter(drawn) % records.max(1),
-            Choice::Latest => records.saturating_sub(1).saturating_sub(drawn),
+            RecordChoice::Zipfian => scatter(drawn) % records.max(1),
+            RecordChoice::Latest => records.saturating_sub(1).saturating_sub(drawn),
         }
     }
 }
@@ -223,7 +224,7 @@ mod tests {
     #[test]
     fn workloads_mix_as_defined_and_the_latest_are_the_newest() {
         let mut rng = Rng::new(3);
-        for workload in Workload::ALL {
+        for workload in YcsbWorkload::ALL {
             assert_eq!(workload.percent.iter().sum::<u64>(), 100);
             let mut counts = [0_u64; 5];
             for _ in 0..100_000 {
@@ -234,7 +235,7 @@ mod tests {
                 assert!(count.abs_diff(percent * 1_000) < 700, "{}: {counts:?}", workload.name);
             }
         }
-        let latest = Workload::ALL.into_iter().find(|w| w.name == 'D').unwrap();
+        let latest = YcsbWorkload::ALL.into_iter().find(|w| w.name == 'D').unwrap();
         let mut zipfian = Zipfian::new(100);
         let drawn: Vec<_> =
             (0..10_000).map(|_| latest.record(&mut zipfian, 1_000, &mut rng)).collect();
@@ -244,7 +245,7 @@ mod tests {
 
     #[test]
     fn frequent_records_are_scattered_and_scans_are_of_1_to_100() {
-        let zipfian_workload = Workload::ALL[0];
+        let zipfian_workload = YcsbWorkload::ALL[0];
         let (mut zipfian, mut rng) = (Zipfian::new(1_000), Rng::new(5));
         let mut counts = vec![0_u32; 1_000];
         for _ in 0..DRAWS {

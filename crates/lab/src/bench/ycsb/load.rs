@@ -1,8 +1,8 @@
 //! The clients: they fill a store, and put a workload on it.
 
-use super::draw::{self, Op, Workload, Zipfian};
-use super::store::Client;
-use super::stores::Running;
+use super::draw::{self, YcsbOp, YcsbWorkload, Zipfian};
+use super::store::YcsbClient;
+use super::stores::RunningStore;
 use super::{YcsbPlan, go_on};
 use crate::bench::histogram;
 use amcast_core::rng::Rng;
@@ -21,7 +21,7 @@ const ERRORS_MAX: u64 = 1_000;
 
 /// What a store was filled with.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Loaded {
+pub(super) struct LoadedRecords {
     /// Records that are there for certain: all numbers below.
     records: u64,
     /// The number of the next insert.
@@ -32,7 +32,7 @@ pub(super) struct Loaded {
     pub(super) per_second: f64,
 }
 
-impl Loaded {
+impl LoadedRecords {
     /// A number for a new record.
     fn insert(&mut self) -> u64 {
         self.next += 1;
@@ -50,35 +50,39 @@ impl Loaded {
 
 /// What came out of one measurement.
 #[derive(Clone, Debug)]
-pub(super) struct Done {
+pub(super) struct YcsbResult {
     pub(super) per_second: f64,
     /// By operation, in nanoseconds.
-    pub(super) latencies: BTreeMap<Op, Histogram<u64>>,
+    pub(super) latencies: BTreeMap<YcsbOp, Histogram<u64>>,
     pub(super) errors: u64,
     /// Records that were read and not there.
     pub(super) missing: u64,
 }
 
 /// What clients share.
-struct Shared {
-    workload: Workload,
-    loaded: Loaded,
+struct YcsbRun {
+    workload: YcsbWorkload,
+    loaded: LoadedRecords,
     zipfian: Zipfian,
-    done: Done,
+    done: YcsbResult,
     last_error: Option<String>,
     from: Instant,
     to: Instant,
 }
 
 /// Inserts records `0..records`.
-pub(super) async fn fill(store: &Running, records: u64, clients: usize) -> Result<Loaded, String> {
+pub(super) async fn fill(
+    store: &RunningStore,
+    records: u64,
+    clients: usize,
+) -> Result<LoadedRecords, String> {
     let begun = Instant::now();
-    let loaded = Rc::new(RefCell::new(Loaded::default()));
+    let loaded = Rc::new(RefCell::new(LoadedRecords::default()));
     let set = LocalSet::new();
     let mut tasks = Vec::new();
     for nth in 0..clients {
         let loaded = Rc::clone(&loaded);
-        let mut client = Client::open(store.speaks(), &store.at).await?;
+        let mut client = YcsbClient::open(store.speaks(), &store.at).await?;
         tasks.push(set.spawn_local(async move {
             let mut rng = Rng::stream(nth as u64, "records");
             loop {
@@ -97,13 +101,13 @@ pub(super) async fn fill(store: &Running, records: u64, clients: usize) -> Resul
         task.await.map_err(|e| e.to_string())?.map_err(|e: String| format!("{}: {e}", store.at))?;
     }
     let per_second = records as f64 / begun.elapsed().as_secs_f64();
-    Ok(Loaded { records, next: records, per_second, ..Loaded::default() })
+    Ok(LoadedRecords { records, next: records, per_second, ..LoadedRecords::default() })
 }
 
 /// Why the store cannot scan, if it cannot.
-pub(super) async fn scans_not(store: &Running) -> Option<String> {
+pub(super) async fn scans_not(store: &RunningStore) -> Option<String> {
     let scans = async {
-        let mut client = Client::open(store.speaks(), &store.at).await?;
+        let mut client = YcsbClient::open(store.speaks(), &store.at).await?;
         client.scan("user", 1).await
     };
     match scans.await {
@@ -115,21 +119,21 @@ pub(super) async fn scans_not(store: &Running) -> Option<String> {
 
 /// Puts a workload on a store for the time of the plan.
 pub(super) async fn measure(
-    store: &Running,
-    loaded: &mut Loaded,
-    workload: &Workload,
+    store: &RunningStore,
+    loaded: &mut LoadedRecords,
+    workload: &YcsbWorkload,
     plan: &YcsbPlan,
-) -> Result<Done, String> {
+) -> Result<YcsbResult, String> {
     let mut opened = Vec::new();
     for _ in 0..plan.clients {
-        opened.push(Client::open(store.speaks(), &store.at).await?);
+        opened.push(YcsbClient::open(store.speaks(), &store.at).await?);
     }
     let from = Instant::now() + plan.warm_up;
-    let shared = Shared {
+    let shared = YcsbRun {
         workload: *workload,
         loaded: loaded.clone(),
         zipfian: Zipfian::new(loaded.records),
-        done: Done { per_second: 0.0, latencies: BTreeMap::new(), errors: 0, missing: 0 },
+        done: YcsbResult { per_second: 0.0, latencies: BTreeMap::new(), errors: 0, missing: 0 },
         last_error: None,
         from,
         to: from + plan.duration,
@@ -157,8 +161,8 @@ pub(super) async fn measure(
 
 /// One client.
 async fn work(
-    mut client: Client,
-    shared: Rc<RefCell<Shared>>,
+    mut client: YcsbClient,
+    shared: Rc<RefCell<YcsbRun>>,
     nth: u64,
     rate: Option<u64>,
 ) -> Result<(), String> {
@@ -182,45 +186,50 @@ async fn work(
 }
 
 /// Draws an operation and its record.
-fn draw(shared: &mut Shared, rng: &mut Rng) -> (Op, u64) {
+fn draw(shared: &mut YcsbRun, rng: &mut Rng) -> (YcsbOp, u64) {
     let workload = shared.workload;
     let op = workload.op(rng);
     let record = match op {
-        Op::Insert => shared.loaded.insert(),
+        YcsbOp::Insert => shared.loaded.insert(),
         _ => workload.record(&mut shared.zipfian, shared.loaded.records, rng),
     };
     (op, record)
 }
 
 /// Does it; whether what was read is there.
-async fn act(client: &mut Client, op: Op, record: u64, rng: &mut Rng) -> Result<bool, String> {
+async fn act(
+    client: &mut YcsbClient,
+    op: YcsbOp,
+    record: u64,
+    rng: &mut Rng,
+) -> Result<bool, String> {
     let key = draw::key(record);
     match op {
-        Op::Read => client.read(&key).await,
-        Op::Update | Op::Insert => {
+        YcsbOp::Read => client.read(&key).await,
+        YcsbOp::Update | YcsbOp::Insert => {
             client.write(&key, draw::value(rng)).await?;
             Ok(true)
         }
-        Op::Modify => {
+        YcsbOp::Modify => {
             let there = client.read(&key).await?;
             client.write(&key, draw::value(rng)).await?;
             Ok(there)
         }
-        Op::Scan => Ok(client.scan(&key, draw::scan_length(rng)).await? > 0),
+        YcsbOp::Scan => Ok(client.scan(&key, draw::scan_length(rng)).await? > 0),
     }
 }
 
-impl Shared {
+impl YcsbRun {
     fn note(
         &mut self,
-        op: Op,
+        op: YcsbOp,
         record: u64,
         begun: Instant,
         did: Result<bool, String>,
     ) -> Result<(), String> {
         match did {
             Ok(there) => {
-                if op == Op::Insert {
+                if op == YcsbOp::Insert {
                     self.loaded.inserted(record);
                 }
                 self.done.missing += u64::from(!there);
@@ -249,7 +258,7 @@ mod tests {
 
     #[test]
     fn only_records_that_are_there_are_read() {
-        let mut loaded = Loaded { records: 10, next: 10, ..Loaded::default() };
+        let mut loaded = LoadedRecords { records: 10, next: 10, ..LoadedRecords::default() };
         let (a, b) = (loaded.insert(), loaded.insert());
         loaded.inserted(b);
         assert_eq!((a, b, loaded.records), (10, 11, 10), "one before it is not there yet");

@@ -11,23 +11,23 @@ mod load;
 mod store;
 mod stores;
 
-pub use draw::Workload;
-pub use stores::Kind;
+pub use draw::YcsbWorkload;
+pub use stores::StoreKind;
 
 use super::stop::go_on;
-use super::{Latency, Machine, Spread};
-use load::{Done, Loaded};
+use super::{HostMachine, Latency, Spread};
+use load::{LoadedRecords, YcsbResult};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
-use stores::Running;
+use stores::RunningStore;
 
 /// What is measured.
 #[derive(Clone, Debug)]
 pub struct YcsbPlan {
     /// The workloads.
-    pub workloads: Vec<Workload>,
+    pub workloads: Vec<YcsbWorkload>,
     /// The stores.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<StoreKind>,
     /// Whether a store that is not installed is an error.
     pub must_have_all: bool,
     /// Records that each store is filled with.
@@ -47,11 +47,11 @@ pub struct YcsbPlan {
 }
 
 /// A store, and what came out of each workload, round by round.
-struct Side {
-    running: Running,
-    loaded: Loaded,
+struct YcsbSide {
+    running: RunningStore,
+    loaded: LoadedRecords,
     /// By workload.
-    rounds: Vec<Vec<Done>>,
+    rounds: Vec<Vec<YcsbResult>>,
     /// Why it cannot scan, if it cannot.
     scans_not: Option<String>,
 }
@@ -61,7 +61,7 @@ struct Side {
 /// # Errors
 /// With what did not start, or did not answer.
 pub fn run(plan: &YcsbPlan, tell: &mut dyn FnMut(String)) -> Result<Value, String> {
-    let machine = Machine::here();
+    let machine = HostMachine::here();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -69,13 +69,13 @@ pub fn run(plan: &YcsbPlan, tell: &mut dyn FnMut(String)) -> Result<Value, Strin
     let (mut sides, mut absent) = (Vec::new(), Vec::new());
     for &kind in &plan.kinds {
         tell(format!("{} starts", kind.name()));
-        match Running::start(kind, plan.shape)? {
+        match RunningStore::start(kind, plan.shape)? {
             Ok(running) => {
                 tell(format!("{} is filled with {} records", kind.name(), plan.records));
                 let loaded = runtime.block_on(load::fill(&running, plan.records, plan.clients))?;
                 let scans_not = runtime.block_on(load::scans_not(&running));
                 let rounds = vec![Vec::new(); plan.workloads.len()];
-                sides.push(Side { running, loaded, rounds, scans_not });
+                sides.push(YcsbSide { running, loaded, rounds, scans_not });
             }
             Err(why) if plan.must_have_all => return Err(why),
             Err(why) => {
@@ -104,7 +104,7 @@ pub fn run(plan: &YcsbPlan, tell: &mut dyn FnMut(String)) -> Result<Value, Strin
     Ok(report(plan, &machine, &sides, absent))
 }
 
-fn report(plan: &YcsbPlan, machine: &Machine, sides: &[Side], absent: Vec<Value>) -> Value {
+fn report(plan: &YcsbPlan, machine: &HostMachine, sides: &[YcsbSide], absent: Vec<Value>) -> Value {
     let rows = plan.workloads.iter().enumerate().flat_map(|(nth, workload)| {
         sides.iter().map(move |side| row(workload, nth, side, &sides[0]))
     });
@@ -134,7 +134,7 @@ fn report(plan: &YcsbPlan, machine: &Machine, sides: &[Side], absent: Vec<Value>
 }
 
 /// One workload on one store. `first` is what ratios are taken of: ours, unless it was not asked for.
-fn row(workload: &Workload, nth: usize, side: &Side, first: &Side) -> Value {
+fn row(workload: &YcsbWorkload, nth: usize, side: &YcsbSide, first: &YcsbSide) -> Value {
     let rounds = &side.rounds[nth];
     let mut ops = Map::new();
     for op in rounds.iter().flat_map(|done| done.latencies.keys()) {

@@ -10,7 +10,7 @@ use tonic_prost::ProstCodec;
 
 /// What a store's clients speak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Speaks {
+pub(super) enum StoreLanguage {
     /// The Redis protocol; scans by `RANGE`, which is ours.
     Redis,
     /// etcd's gRPC.
@@ -18,24 +18,24 @@ pub(super) enum Speaks {
 }
 
 /// One connection to a store.
-pub(super) enum Client {
-    Redis(Redis),
+pub(super) enum YcsbClient {
+    Redis(RespConnection),
     Etcd(Grpc<Channel>),
 }
 
-impl Client {
+impl YcsbClient {
     /// Connects.
-    pub(super) async fn open(speaks: Speaks, at: &str) -> Result<Self, String> {
+    pub(super) async fn open(speaks: StoreLanguage, at: &str) -> Result<Self, String> {
         match speaks {
-            Speaks::Redis => {
+            StoreLanguage::Redis => {
                 let opened = async {
                     let stream = TcpStream::connect(at).await?;
                     stream.set_nodelay(true)?;
-                    Ok(Self::Redis(Redis { stream, got: Vec::new(), out: Vec::new() }))
+                    Ok(Self::Redis(RespConnection { stream, got: Vec::new(), out: Vec::new() }))
                 };
                 opened.await.map_err(|e: io::Error| format!("{at}: {e}"))
             }
-            Speaks::Etcd => {
+            StoreLanguage::Etcd => {
                 let endpoint = Endpoint::from_shared(format!("http://{at}"));
                 let endpoint = endpoint.map_err(|e| e.to_string())?.tcp_nodelay(true);
                 let channel = endpoint.connect().await.map_err(|e| format!("{at}: {e}"))?;
@@ -91,13 +91,13 @@ impl Client {
 }
 
 /// A connection that speaks the Redis protocol.
-pub(super) struct Redis {
+pub(super) struct RespConnection {
     stream: TcpStream,
     got: Vec<u8>,
     out: Vec<u8>,
 }
 
-impl Redis {
+impl RespConnection {
     /// One command: how many items its answer has, 0 for none.
     async fn call(&mut self, words: &[&[u8]]) -> Result<u64, String> {
         self.out.clear();

@@ -1,15 +1,15 @@
 //! The stores, started for a measurement and ended after it.
 
-use super::store::Speaks;
-use crate::bench::service::children::{Own, Redis};
-use crate::bench::service::etcd::Etcd;
+use super::store::StoreLanguage;
+use crate::bench::service::children::{OwnCluster, RedisServer};
+use crate::bench::service::etcd::EtcdServers;
 use amcast_core::Entry;
 use amcast_protocols::multiring;
 use std::any::Any;
 
 /// A store that is compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum Kind {
+pub enum StoreKind {
     /// Ours in memory, over shared memory (tram)
     Amcast,
     /// Ours on disk: acceptors sync before they vote (multi-ring)
@@ -30,7 +30,7 @@ pub enum Kind {
     Etcd,
 }
 
-impl Kind {
+impl StoreKind {
     /// Those that are compared unless others are asked for, ours first.
     pub const ALL: [Self; 5] =
         [Self::Amcast, Self::AmcastDurable, Self::Redis, Self::RedisAlways, Self::Etcd];
@@ -73,63 +73,75 @@ impl Kind {
 }
 
 /// A store that runs.
-pub(super) struct Running {
-    pub(super) kind: Kind,
+pub(super) struct RunningStore {
+    pub(super) kind: StoreKind,
     /// Where it listens.
     pub(super) at: String,
     /// Its processes, which end with this.
     _kept: Box<dyn Any>,
 }
 
-impl Running {
+impl RunningStore {
     /// Starts one; the inner error says what is not installed.
     pub(super) fn start(
-        kind: Kind,
+        kind: StoreKind,
         (shards, replicas): (usize, usize),
     ) -> Result<Result<Self, String>, String> {
         let absent = |what: &str| Ok(Err(format!("{what} is not installed: apt install {what}")));
         let (at, kept): (String, Box<dyn Any>) = match kind {
-            Kind::Amcast => {
-                let own = Own::start(shards, replicas, &[])?;
+            StoreKind::Amcast => {
+                let own = OwnCluster::start(shards, replicas, &[])?;
                 (own.redis.clone(), Box::new(own))
             }
-            Kind::AmcastDurable => {
-                let own =
-                    Own::start_durable(multiring::SYNCED.name(), (shards, replicas), &[], None)?;
+            StoreKind::AmcastDurable => {
+                let own = OwnCluster::start_durable(
+                    multiring::SYNCED.name(),
+                    (shards, replicas),
+                    &[],
+                    None,
+                )?;
                 (own.redis.clone(), Box::new(own))
             }
-            Kind::AmcastInline | Kind::AmcastWorkers => {
-                let workers = Some(usize::from(kind == Kind::AmcastWorkers));
-                let own =
-                    Own::start_durable(multiring::SYNCED.name(), (shards, replicas), &[], workers)?;
+            StoreKind::AmcastInline | StoreKind::AmcastWorkers => {
+                let workers = Some(usize::from(kind == StoreKind::AmcastWorkers));
+                let own = OwnCluster::start_durable(
+                    multiring::SYNCED.name(),
+                    (shards, replicas),
+                    &[],
+                    workers,
+                )?;
                 (own.redis.clone(), Box::new(own))
             }
-            Kind::AmcastRings | Kind::AmcastIndependent => {
-                let rings = if kind == Kind::AmcastRings { "global" } else { "independent" };
+            StoreKind::AmcastRings | StoreKind::AmcastIndependent => {
+                let rings = if kind == StoreKind::AmcastRings { "global" } else { "independent" };
                 let set = [("rings".to_string(), rings.to_string())];
-                let own =
-                    Own::start_durable(multiring::WRITTEN.name(), (shards, replicas), &set, None)?;
+                let own = OwnCluster::start_durable(
+                    multiring::WRITTEN.name(),
+                    (shards, replicas),
+                    &set,
+                    None,
+                )?;
                 (own.redis.clone(), Box::new(own))
             }
-            Kind::Redis | Kind::RedisAlways => {
-                let syncs = kind == Kind::RedisAlways;
-                let Some(redis) = Redis::start_with("redis-server", syncs)? else {
+            StoreKind::Redis | StoreKind::RedisAlways => {
+                let syncs = kind == StoreKind::RedisAlways;
+                let Some(redis) = RedisServer::start_with("redis-server", syncs)? else {
                     return absent("redis-server");
                 };
                 (redis.at.clone(), Box::new(redis))
             }
-            Kind::Etcd => {
-                let Some(etcd) = Etcd::start()? else { return absent("etcd-server") };
+            StoreKind::Etcd => {
+                let Some(etcd) = EtcdServers::start()? else { return absent("etcd-server") };
                 (etcd.at.clone(), Box::new(etcd))
             }
         };
         Ok(Ok(Self { kind, at, _kept: kept }))
     }
 
-    pub(super) fn speaks(&self) -> Speaks {
+    pub(super) fn speaks(&self) -> StoreLanguage {
         match self.kind {
-            Kind::Etcd => Speaks::Etcd,
-            _ => Speaks::Redis,
+            StoreKind::Etcd => StoreLanguage::Etcd,
+            _ => StoreLanguage::Redis,
         }
     }
 }

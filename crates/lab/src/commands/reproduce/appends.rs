@@ -1,9 +1,9 @@
 //! `mrp-fig5`: the distributed log, with appends that are synced [MRP 8.3.3], with `--rivals` in turns with
 //! BookKeeper; see [`crate::bench::service`].
 
-use super::Session;
-use super::chart::{Axes, Line, lines};
-use super::page::{Account, Claim, Holds, Part};
+use super::ReproduceSession;
+use super::chart::{Axes, ChartLine, lines};
+use super::page::{ClaimVerdict, ExperimentAccount, PagePart, PaperClaim};
 use crate::bench::service::{LogPlan, run_log};
 use crate::commands::Failure;
 use crate::commands::cores::progress;
@@ -18,7 +18,7 @@ const PAYLOAD_BYTES: usize = 1024;
 /// The sides of a row, and what they are called.
 const SIDES: [(&str, &str); 2] = [("amcast", "amcast's log"), ("rival", "BookKeeper")];
 
-fn plan(session: &Session<'_>) -> LogPlan {
+fn plan(session: &ReproduceSession<'_>) -> LogPlan {
     let (clients, rounds, duration) = match session.quick {
         true => (vec![1, 10, 50, 200], 1, Duration::from_secs(3)),
         false => (vec![1, 10, 25, 50, 100, 150, 200], 5, Duration::from_secs(10)),
@@ -36,17 +36,17 @@ fn plan(session: &Session<'_>) -> LogPlan {
     }
 }
 
-pub(super) fn run(session: &Session<'_>) -> Result<Account, Failure> {
+pub(super) fn run(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, Failure> {
     let plan = plan(session);
     let bar = progress(1, "logs");
     let report = run_log(&plan, &mut |what| bar.set_message(what)).map_err(Failure::Failed)?;
     bar.finish_and_clear();
-    let rows = Rows(&report);
+    let rows = AppendRows(&report);
     let rival = match report["rival"].as_str() {
         Some(setting) => format!("in turns with {setting}"),
         None => "without BookKeeper, which --rivals runs beside it".to_string(),
     };
-    Ok(Account {
+    Ok(ExperimentAccount {
         how: format!(
             "A cluster of three nodes on this machine, with {RINGS} rings and one around both; acceptors \
              sync before they vote. Clients append values of {PAYLOAD_BYTES} bytes over gRPC, one after \
@@ -63,9 +63,9 @@ pub(super) fn run(session: &Session<'_>) -> Result<Account, Failure> {
 }
 
 /// What was measured, by number of clients.
-struct Rows<'a>(&'a Value);
+struct AppendRows<'a>(&'a Value);
 
-impl Rows<'_> {
+impl AppendRows<'_> {
     fn all(&self) -> impl Iterator<Item = &Value> {
         self.0["rows"].as_array().into_iter().flatten()
     }
@@ -76,28 +76,28 @@ impl Rows<'_> {
         SIDES.into_iter().filter(move |(side, _)| rival || *side != "rival")
     }
 
-    fn parts(&self) -> Result<Vec<Part>, Failure> {
+    fn parts(&self) -> Result<Vec<PagePart>, Failure> {
         let mut parts = Vec::new();
         for (name, title, y, what, unit) in [
             ("throughput", "synchronous appends of 1 KB", "appends/s", "per_second", 1.0),
             ("latency", "their mean latency", "milliseconds", "mean_ns", 1e6),
         ] {
-            let line = |(side, called): (&str, &str)| Line {
+            let line = |(side, called): (&str, &str)| ChartLine {
                 name: called.to_string(),
                 points: self
                     .all()
                     .map(|row| (median(&row["clients"]), median(&row[side][what]) / unit))
                     .collect(),
             };
-            let drawn: Vec<Line> = self.sides().map(line).collect();
+            let drawn: Vec<ChartLine> = self.sides().map(line).collect();
             let svg = lines(&Axes { title, x: "clients", y }, &drawn)?;
-            parts.push(Part::Chart { name: name.to_string(), caption: title.to_string(), svg });
+            parts.push(PagePart::Chart { name: name.to_string(), caption: title.to_string(), svg });
         }
         let head = ["log", "clients", "appends/s", "p50, ms", "mean, ms", "p99, ms"];
         let rows = self.sides().flat_map(|(side, called)| {
             self.all().map(move |row| table_row(called, &row["clients"], &row[side]))
         });
-        parts.push(Part::Table {
+        parts.push(PagePart::Table {
             caption: "Figure 5".to_string(),
             head: head.map(String::from).to_vec(),
             rows: rows.collect(),
@@ -105,7 +105,7 @@ impl Rows<'_> {
         Ok(parts)
     }
 
-    fn claims(&self) -> Vec<Claim> {
+    fn claims(&self) -> Vec<PaperClaim> {
         let ours: Vec<f64> = self.all().map(|row| median(&row["amcast"]["per_second"])).collect();
         let told: Vec<String> = ours.iter().map(|rate| format!("{rate:.0}")).collect();
         let ratios = |what: &str| -> Vec<f64> {
@@ -117,12 +117,12 @@ impl Rows<'_> {
         let (rates, waits) = (ratios("throughput_ratio"), ratios("latency_ratio"));
         let ahead = rates.iter().all(|r| *r > 1.0) && waits.iter().all(|r| *r < 1.0);
         vec![
-            Claim {
+            PaperClaim {
                 paper: "throughput grows with clients, towards what the disk syncs".to_string(),
                 found: format!("appends/s by clients: {}", told.join(", ")),
-                holds: Holds::when(ours.windows(2).all(|w| w[1] > w[0])),
+                holds: ClaimVerdict::when(ours.windows(2).all(|w| w[1] > w[0])),
             },
-            Claim {
+            PaperClaim {
                 paper: "the log has more throughput and less latency than BookKeeper".to_string(),
                 found: match rates.is_empty() {
                     true => "BookKeeper was not run beside it: --rivals does".to_string(),
@@ -132,7 +132,11 @@ impl Rows<'_> {
                         joined(&waits)
                     ),
                 },
-                holds: if rates.is_empty() { Holds::Open } else { Holds::when(ahead) },
+                holds: if rates.is_empty() {
+                    ClaimVerdict::Open
+                } else {
+                    ClaimVerdict::when(ahead)
+                },
             },
         ]
     }

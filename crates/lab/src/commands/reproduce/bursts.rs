@@ -2,15 +2,15 @@
 //! processes of this machine and in the simulator; see [`crate::bench::bursts`]. With `--rivals` programs
 //! of others take turns with them: `versus.rs` compares.
 
-use super::Session;
-use super::chart::{Axes, Line, lines};
-use super::page::{Account, Claim, Holds, Part};
-use super::versus::{self, Versus};
+use super::ReproduceSession;
+use super::chart::{Axes, ChartLine, lines};
+use super::page::{ClaimVerdict, ExperimentAccount, PagePart, PaperClaim};
+use super::versus::{self, RivalComparison};
 use crate::bench::bursts::{
-    MEMBERS, PAYLOAD_BYTES, Point, ROUNDS, Repeat, RepeatRange, WINDOW, Wire,
+    BurstMedium, BurstPoint, BurstRepeat, MEMBERS, PAYLOAD_BYTES, ROUNDS, RepeatRange, WINDOW,
 };
 use crate::bench::bursts::{config, run_on, run_simulated, settings};
-use crate::bench::rivals::{Absent, Group, Rival};
+use crate::bench::rivals::{AbsentRival, Rival, RivalGroup};
 use crate::commands::Failure;
 use crate::commands::cores::{over_cores, progress};
 use amcast_core::Entry;
@@ -29,22 +29,22 @@ const MEDIA: [&str; 3] = ["tcp", "udp", "sim"];
 
 /// What came out of all turns.
 #[derive(Default)]
-pub(super) struct Turns {
-    points: Vec<Point>,
-    versus: Vec<Versus>,
+pub(super) struct BurstTurns {
+    points: Vec<BurstPoint>,
+    versus: Vec<RivalComparison>,
     /// Rivals that were asked for and could not be measured, and why.
     absent: Vec<String>,
 }
 
-fn bursts(session: &Session<'_>) -> &'static [usize] {
+fn bursts(session: &ReproduceSession<'_>) -> &'static [usize] {
     if session.quick { &QUICK_BURSTS } else { &BURSTS }
 }
 
-const fn repeats(session: &Session<'_>) -> usize {
+const fn repeats(session: &ReproduceSession<'_>) -> usize {
     if session.quick { QUICK_REPEATS } else { REPEATS }
 }
 
-fn simulated(session: &Session<'_>) -> Result<Vec<Point>, Failure> {
+fn simulated(session: &ReproduceSession<'_>) -> Result<Vec<BurstPoint>, Failure> {
     let (bursts, repeats) = (bursts(session), repeats(session) as u64);
     let jobs: Vec<_> =
         TABLE_3.iter().flat_map(|row| bursts.iter().map(move |b| (*row, *b))).collect();
@@ -54,7 +54,7 @@ fn simulated(session: &Session<'_>) -> Result<Vec<Point>, Failure> {
         let config = config(row, &[]).map_err(Failure::misuse)?;
         let repeats = (0..repeats).map(|seed| run_simulated(row, &config, burst, seed));
         let repeats = repeats.collect::<Result<Vec<_>, _>>().map_err(Failure::Failed)?;
-        let point = Point::of(row.name(), "sim", burst, &repeats);
+        let point = BurstPoint::of(row.name(), "sim", burst, &repeats);
         points.lock().unwrap_or_else(PoisonError::into_inner).push((n, point));
         Ok(false)
     })?;
@@ -64,12 +64,16 @@ fn simulated(session: &Session<'_>) -> Result<Vec<Point>, Failure> {
 }
 
 /// The groups of rivals that can be measured here; of the others it is said why not.
-fn rivals(session: &Session<'_>, wire: Wire, turns: &mut Turns) -> Vec<(Rival, Group)> {
+fn rivals(
+    session: &ReproduceSession<'_>,
+    wire: BurstMedium,
+    turns: &mut BurstTurns,
+) -> Vec<(Rival, RivalGroup)> {
     let mut up = Vec::new();
     for &rival in Rival::over(wire).iter().filter(|_| session.rivals) {
         match rival.start(session.quick) {
             Ok(group) => up.push((rival, group)),
-            Err(Absent(why)) => {
+            Err(AbsentRival(why)) => {
                 let why = format!("{} over {} is left out: {why}", rival.name(), wire.name());
                 eprintln!("amcast: {why}");
                 turns.absent.push(why);
@@ -80,12 +84,16 @@ fn rivals(session: &Session<'_>, wire: Wire, turns: &mut Turns) -> Vec<(Rival, G
 }
 
 /// Real processes: in each repeat all protocols take turns, and rivals with them.
-fn on_the_wire(session: &Session<'_>, wire: Wire, turns: &mut Turns) -> Result<(), Failure> {
+fn on_the_wire(
+    session: &ReproduceSession<'_>,
+    wire: BurstMedium,
+    turns: &mut BurstTurns,
+) -> Result<(), Failure> {
     let bursts = bursts(session);
     let mut rivals = rivals(session, wire, turns);
     let sides = TABLE_3.len() + rivals.len();
     // By side, size and repeat.
-    let mut seen: Vec<Vec<Vec<Repeat>>> = vec![vec![Vec::new(); bursts.len()]; sides];
+    let mut seen: Vec<Vec<Vec<BurstRepeat>>> = vec![vec![Vec::new(); bursts.len()]; sides];
     let count = repeats(session) * sides;
     let bar = progress(count as u64, &format!("groups over {}", wire.name()));
     for turn in 0..repeats(session) {
@@ -104,8 +112,9 @@ fn on_the_wire(session: &Session<'_>, wire: Wire, turns: &mut Turns) -> Result<(
     let names = TABLE_3.iter().map(|row| row.name());
     let names = names.chain(rivals.iter().map(|(rival, _)| rival.name()));
     for (name, seen) in names.zip(&seen) {
-        let point =
-            |(burst, all): (&usize, &Vec<Repeat>)| Point::of(name, wire.name(), *burst, all);
+        let point = |(burst, all): (&usize, &Vec<BurstRepeat>)| {
+            BurstPoint::of(name, wire.name(), *burst, all)
+        };
         turns.points.extend(bursts.iter().zip(seen).map(point));
     }
     for ((rival, _), theirs) in rivals.iter().zip(&seen[TABLE_3.len()..]) {
@@ -118,27 +127,27 @@ fn on_the_wire(session: &Session<'_>, wire: Wire, turns: &mut Turns) -> Result<(
     Ok(())
 }
 
-fn measure(session: &Session<'_>) -> Result<Turns, Failure> {
-    let mut turns = Turns::default();
-    on_the_wire(session, Wire::Tcp, &mut turns)?;
-    on_the_wire(session, Wire::Udp, &mut turns)?;
+fn measure(session: &ReproduceSession<'_>) -> Result<BurstTurns, Failure> {
+    let mut turns = BurstTurns::default();
+    on_the_wire(session, BurstMedium::Tcp, &mut turns)?;
+    on_the_wire(session, BurstMedium::Udp, &mut turns)?;
     turns.points.extend(simulated(session)?);
     Ok(turns)
 }
 
-fn turns<'a>(session: &'a Session<'_>) -> Result<&'a Turns, Failure> {
+fn turns<'a>(session: &'a ReproduceSession<'_>) -> Result<&'a BurstTurns, Failure> {
     if session.bursts.get().is_none() {
         let made = measure(session)?;
         session.bursts.get_or_init(|| made);
     }
-    Ok(session.bursts.get_or_init(Turns::default))
+    Ok(session.bursts.get_or_init(BurstTurns::default))
 }
 
 /// Figure 4.
-pub(super) fn latency(session: &Session<'_>) -> Result<Account, Failure> {
+pub(super) fn latency(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, Failure> {
     let turns = turns(session)?;
     let points = &turns.points;
-    let mut claims = versus::claims(&turns.versus, versus::Figure::Latency);
+    let mut claims = versus::claims(&turns.versus, versus::BurstFigure::Latency);
     for medium in MEDIA {
         let at = |row: &TotalOrderRow| value(points, medium, row.name(), |p| p.latency_us.mean);
         let sequencer = (at(&BB_RCAST_RCAST) + at(&SB_RCAST)) / 2.0;
@@ -166,10 +175,10 @@ pub(super) fn latency(session: &Session<'_>) -> Result<Account, Failure> {
 }
 
 /// Figure 5.
-pub(super) fn throughput(session: &Session<'_>) -> Result<Account, Failure> {
+pub(super) fn throughput(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, Failure> {
     let turns = turns(session)?;
     let points = &turns.points;
-    let mut claims = versus::claims(&turns.versus, versus::Figure::Throughput);
+    let mut claims = versus::claims(&turns.versus, versus::BurstFigure::Throughput);
     for medium in MEDIA {
         let at = |row: &TotalOrderRow| value(points, medium, row.name(), |p| p.per_second.mean);
         let sequencer = (at(&BB_RCAST_RCAST) + at(&SB_RCAST)) / 2.0;
@@ -191,7 +200,7 @@ pub(super) fn throughput(session: &Session<'_>) -> Result<Account, Failure> {
 }
 
 /// A figure of a protocol with the largest bursts.
-fn value(points: &[Point], medium: &str, name: &str, of: impl Fn(&Point) -> f64) -> f64 {
+fn value(points: &[BurstPoint], medium: &str, name: &str, of: impl Fn(&BurstPoint) -> f64) -> f64 {
     let own = points.iter().filter(|p| p.protocol == name && p.medium == medium);
     own.max_by_key(|p| p.burst).map_or(f64::NAN, of)
 }
@@ -201,11 +210,11 @@ fn claim(
     (medium, found): (&str, f64),
     holds: impl Fn(f64) -> bool,
     unit: &str,
-) -> Claim {
-    Claim {
+) -> PaperClaim {
+    PaperClaim {
         paper: paper.to_string(),
         found: format!("{found:.2} {unit}, with bursts of 100, {}", on(medium)),
-        holds: Holds::when(holds(found)),
+        holds: ClaimVerdict::when(holds(found)),
     }
 }
 
@@ -217,24 +226,24 @@ fn on(medium: &str) -> &'static str {
     }
 }
 
-fn told(wire: Wire) -> serde_json::Map<String, serde_json::Value> {
+fn told(wire: BurstMedium) -> serde_json::Map<String, serde_json::Value> {
     settings(wire).into_iter().map(|(name, value)| (name, value.into())).collect()
 }
 
 fn account(
-    session: &Session<'_>,
-    turns: &Turns,
+    session: &ReproduceSession<'_>,
+    turns: &BurstTurns,
     [title, x, y]: [&str; 3],
-    of: impl Fn(&Point) -> RepeatRange,
-    claims: Vec<Claim>,
-) -> Result<Account, Failure> {
-    let Turns { points, versus, absent } = turns;
+    of: impl Fn(&BurstPoint) -> RepeatRange,
+    claims: Vec<PaperClaim>,
+) -> Result<ExperimentAccount, Failure> {
+    let BurstTurns { points, versus, absent } = turns;
     let mut parts = Vec::new();
     for medium in MEDIA {
         let here = || points.iter().filter(|p| p.medium == medium);
         let mut names: Vec<&str> = here().map(|p| &*p.protocol).collect();
         names.dedup();
-        let line = |name: &str| Line {
+        let line = |name: &str| ChartLine {
             name: name.to_string(),
             points: here()
                 .filter(|p| p.protocol == name)
@@ -245,7 +254,7 @@ fn account(
         let title = format!("{title}, {}", on(medium));
         let svg = lines(&Axes { title: &title, x, y }, &drawn)?;
         let caption = format!("Means of {} repeats.", repeats(session));
-        parts.push(Part::Chart { name: medium.to_string(), caption, svg });
+        parts.push(PagePart::Chart { name: medium.to_string(), caption, svg });
     }
     let rows = points.iter().map(|p| {
         let seen = of(p);
@@ -259,9 +268,9 @@ fn account(
     });
     let head = ["protocol", "medium", "burst", y, "least and most of the repeats"];
     let head = head.map(String::from).to_vec();
-    parts.push(Part::Table { caption: title.to_string(), head, rows: rows.collect() });
+    parts.push(PagePart::Table { caption: title.to_string(), head, rows: rows.collect() });
     parts.extend(versus::table(versus));
-    Ok(Account {
+    Ok(ExperimentAccount {
         how: format!(
             "{MEMBERS} processes, {ROUNDS} rounds, {} repeats, payloads of {PAYLOAD_BYTES} bytes. Over \
              TCP and UDP: OS processes on this machine, which share its cores; in each repeat all \
@@ -281,8 +290,8 @@ fn account(
             "parameters": {
                 "all": { "members": MEMBERS, "rounds": ROUNDS, "payload_bytes": PAYLOAD_BYTES,
                          "window": WINDOW.to_string() },
-                "tcp": told(Wire::Tcp),
-                "udp": told(Wire::Udp),
+                "tcp": told(BurstMedium::Tcp),
+                "udp": told(BurstMedium::Udp),
                 "sim": { "mbit": 100, "latency_us": 60, "step_us": 10 },
             },
         }),

@@ -4,7 +4,7 @@ use super::super::Failure;
 use plotters::prelude::*;
 
 /// A line of a chart.
-pub(super) struct Line {
+pub(super) struct ChartLine {
     pub(super) name: String,
     /// The points, by x.
     pub(super) points: Vec<(f64, f64)>,
@@ -20,7 +20,7 @@ pub(super) struct Axes<'a> {
 const SIZE: (u32, u32) = (900, 520);
 
 /// Draws the lines from zero on, in one picture with a legend.
-pub(super) fn lines(axes: &Axes<'_>, lines: &[Line]) -> Result<String, Failure> {
+pub(super) fn lines(axes: &Axes<'_>, lines: &[ChartLine]) -> Result<String, Failure> {
     let mut svg = String::new();
     draw(&mut svg, axes, lines)
         .map_err(|e| Failure::Failed(format!("{} cannot be drawn: {e}", axes.title)))?;
@@ -29,13 +29,13 @@ pub(super) fn lines(axes: &Axes<'_>, lines: &[Line]) -> Result<String, Failure> 
 
 /// Draws the lines with powers of two on the axis below, and powers of ten on the other; points that
 /// are not above zero are left out.
-pub(super) fn log_lines(axes: &Axes<'_>, lines: &[Line]) -> Result<String, Failure> {
-    let on_log = |line: &Line| {
+pub(super) fn log_lines(axes: &Axes<'_>, lines: &[ChartLine]) -> Result<String, Failure> {
+    let on_log = |line: &ChartLine| {
         let above = line.points.iter().filter(|p| p.0 > 0.0 && p.1 > 0.0);
         let points = above.map(|p| (p.0.log2(), p.1.log10())).collect();
-        Line { name: line.name.clone(), points }
+        ChartLine { name: line.name.clone(), points }
     };
-    let lines: Vec<Line> = lines.iter().map(on_log).collect();
+    let lines: Vec<ChartLine> = lines.iter().map(on_log).collect();
     let mut svg = String::new();
     draw_between(
         &mut svg,
@@ -58,11 +58,11 @@ fn size(v: f64) -> String {
     }
 }
 
-type Bounds = (core::ops::Range<f64>, core::ops::Range<f64>);
-type Labels<'a> = (&'a dyn Fn(&f64) -> String, &'a dyn Fn(&f64) -> String);
+type ChartBounds = (core::ops::Range<f64>, core::ops::Range<f64>);
+type AxisLabels<'a> = (&'a dyn Fn(&f64) -> String, &'a dyn Fn(&f64) -> String);
 
 /// The least and the most of both coordinates, with some air.
-fn bounds(lines: &[Line]) -> Bounds {
+fn bounds(lines: &[ChartLine]) -> ChartBounds {
     let of = |pick: fn(&(f64, f64)) -> f64| {
         let all = || lines.iter().flat_map(|line| &line.points).map(pick);
         let (least, most) =
@@ -75,7 +75,7 @@ fn bounds(lines: &[Line]) -> Bounds {
 fn draw(
     svg: &mut String,
     axes: &Axes<'_>,
-    lines: &[Line],
+    lines: &[ChartLine],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let all = || lines.iter().flat_map(|line| &line.points);
     let right = all().map(|p| p.0).fold(1.0, f64::max);
@@ -87,9 +87,9 @@ fn draw(
 fn draw_between(
     svg: &mut String,
     axes: &Axes<'_>,
-    lines: &[Line],
-    (across, up): Bounds,
-    (label_x, label_y): Labels<'_>,
+    lines: &[ChartLine],
+    (across, up): ChartBounds,
+    (label_x, label_y): AxisLabels<'_>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     root.fill(&WHITE)?;

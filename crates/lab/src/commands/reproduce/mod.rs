@@ -1,7 +1,7 @@
 //! `amcast reproduce`: tables and figures of the papers, made anew, with what the papers claim beside
 //! what was found.
 //!
-//! An [`Experiment`] is one line of [`EXPERIMENTS`] and one function that gives an [`Account`]. What is
+//! An [`Experiment`] is one line of [`EXPERIMENTS`] and one function that gives an [`ExperimentAccount`]. What is
 //! written: `ID.json` with every figure, a picture for each chart, and one page, `index.html`, for all
 //! that was made in that directory in this call, so far: one that fails does not end the others.
 
@@ -19,7 +19,7 @@ mod wide;
 mod witness;
 
 use super::Failure;
-use page::Account;
+use page::ExperimentAccount;
 use serde_json::{Value, json};
 use std::cell::OnceCell;
 use std::io::IsTerminal;
@@ -32,7 +32,7 @@ use std::time::Instant;
 /// was found. Exits with 1 if something that must hold does not; a figure that comes out otherwise
 /// than the paper's is told, and is no failure.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct ReproduceArgs {
     /// Which
     #[arg(required_unless_present = "all", value_name = "ID", help = ids())]
     ids: Vec<String>,
@@ -58,7 +58,7 @@ pub struct Args {
 struct Experiment {
     id: &'static str,
     title: &'static str,
-    run: fn(&Session<'_>) -> Result<Account, Failure>,
+    run: fn(&ReproduceSession<'_>) -> Result<ExperimentAccount, Failure>,
 }
 
 /// All that can be made anew, by paper.
@@ -126,16 +126,16 @@ const EXPERIMENTS: &[Experiment] = &[
 ];
 
 /// What the experiments of one call share.
-struct Session<'a> {
+struct ReproduceSession<'a> {
     out: &'a Path,
     quick: bool,
     /// Whether programs of others are measured as well.
     rivals: bool,
     /// Figures 4 and 5 are two views of the same runs.
-    bursts: OnceCell<bursts::Turns>,
+    bursts: OnceCell<bursts::BurstTurns>,
 }
 
-impl Session<'_> {
+impl ReproduceSession<'_> {
     /// A directory for files of experiment `id`, beside the page.
     fn directory(&self, id: &str) -> Result<PathBuf, Failure> {
         let path = self.out.join(id);
@@ -162,11 +162,11 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// What was asked wrongly, or failed.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub fn run(args: &ReproduceArgs) -> Result<(), Failure> {
     let chosen = chosen(args)?;
     std::fs::create_dir_all(&args.out).map_err(|e| unwritten(&args.out, &e))?;
     let (quick, rivals) = (args.quick, args.rivals);
-    let session = Session { out: &args.out, quick, rivals, bursts: OnceCell::new() };
+    let session = ReproduceSession { out: &args.out, quick, rivals, bursts: OnceCell::new() };
     let index = args.out.join("index.html");
     let mut made = Vec::new();
     let mut failed = Vec::new();
@@ -174,9 +174,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         match make(experiment, &session, args) {
             Ok(one) => made.push(one),
             // What has no room or no permission has none for the others, either.
-            Err(Ended::Unwritten(why)) => return Err(why),
+            Err(ExperimentFailure::Unwritten(why)) => return Err(why),
             // The others do not depend on it.
-            Err(Ended::Failed(why)) => {
+            Err(ExperimentFailure::Failed(why)) => {
                 eprintln!("amcast: {}: {why}", experiment.id);
                 failed.push((experiment.id, why));
             }
@@ -205,7 +205,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Why an experiment gave nothing.
-enum Ended {
+enum ExperimentFailure {
     /// Its files cannot be written.
     Unwritten(Failure),
     /// By itself.
@@ -213,14 +213,14 @@ enum Ended {
 }
 
 /// An experiment with what it found, for the page and as figures.
-type Made = (&'static Experiment, Account, Value);
+type FinishedExperiment = (&'static Experiment, ExperimentAccount, Value);
 
 /// Makes one, and writes its files.
 fn make(
     experiment: &'static Experiment,
-    session: &Session<'_>,
-    args: &Args,
-) -> Result<Made, Ended> {
+    session: &ReproduceSession<'_>,
+    args: &ReproduceArgs,
+) -> Result<FinishedExperiment, ExperimentFailure> {
     let begun = Instant::now();
     if !std::io::stderr().is_terminal() {
         // Nothing shows how far it is.
@@ -228,7 +228,7 @@ fn make(
         eprintln!("amcast: {} begins, which takes {long}", experiment.id);
     }
     let account = (experiment.run)(session).map_err(|e| {
-        Ended::Failed(match e {
+        ExperimentFailure::Failed(match e {
             Failure::Misuse(why) | Failure::Failed(why) => why,
             Failure::Said => "what it ran failed".to_string(),
         })
@@ -237,17 +237,17 @@ fn make(
     let figures = document(experiment, args.quick, seconds, &account);
     for (name, svg) in account.pictures() {
         let path = args.out.join(format!("{}-{name}.svg", experiment.id));
-        write(&path, svg).map_err(Ended::Unwritten)?;
+        write(&path, svg).map_err(ExperimentFailure::Unwritten)?;
     }
     let path = args.out.join(format!("{}.json", experiment.id));
-    write(&path, &format!("{figures:#}\n")).map_err(Ended::Unwritten)?;
+    write(&path, &format!("{figures:#}\n")).map_err(ExperimentFailure::Unwritten)?;
     if !args.json {
         println!("{}: {} ({seconds:.0} s)", experiment.id, account.says());
     }
     Ok((experiment, account, figures))
 }
 
-fn chosen(args: &Args) -> Result<Vec<&'static Experiment>, Failure> {
+fn chosen(args: &ReproduceArgs) -> Result<Vec<&'static Experiment>, Failure> {
     if args.all {
         return Ok(EXPERIMENTS.iter().collect());
     }
@@ -260,7 +260,12 @@ fn chosen(args: &Args) -> Result<Vec<&'static Experiment>, Failure> {
     args.ids.iter().map(find).collect()
 }
 
-fn document(experiment: &Experiment, quick: bool, seconds: f64, account: &Account) -> Value {
+fn document(
+    experiment: &Experiment,
+    quick: bool,
+    seconds: f64,
+    account: &ExperimentAccount,
+) -> Value {
     json!({
         "id": experiment.id,
         "title": experiment.title,
@@ -275,5 +280,5 @@ fn document(experiment: &Experiment, quick: bool, seconds: f64, account: &Accoun
 }
 
 fn amcast_machine() -> Value {
-    serde_json::to_value(crate::bench::Machine::here()).unwrap_or(Value::Null)
+    serde_json::to_value(crate::bench::HostMachine::here()).unwrap_or(Value::Null)
 }

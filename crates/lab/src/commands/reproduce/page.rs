@@ -7,11 +7,11 @@ use serde_json::Value;
 
 /// What an experiment found.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct ExperimentAccount {
     /// How it was done, in a few sentences: parameters, what was left out.
     pub(super) how: String,
-    pub(super) parts: Vec<Part>,
-    pub(super) claims: Vec<Claim>,
+    pub(super) parts: Vec<PagePart>,
+    pub(super) claims: Vec<PaperClaim>,
     /// What must hold and does not, with the command that shows it.
     pub(super) failures: Vec<String>,
     /// Every figure.
@@ -20,7 +20,7 @@ pub(super) struct Account {
 
 /// A part of the page.
 #[derive(Debug)]
-pub(super) enum Part {
+pub(super) enum PagePart {
     Table {
         caption: String,
         head: Vec<String>,
@@ -36,40 +36,40 @@ pub(super) enum Part {
 
 /// What a paper claims, and what was found.
 #[derive(Debug, Serialize)]
-pub(super) struct Claim {
+pub(super) struct PaperClaim {
     pub(super) paper: String,
     pub(super) found: String,
-    pub(super) holds: Holds,
+    pub(super) holds: ClaimVerdict,
 }
 
 /// Whether a claim was found to hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Holds {
+pub(super) enum ClaimVerdict {
     Yes,
     No,
     /// It could not be judged here; what was found says why.
     Open,
 }
 
-impl Holds {
+impl ClaimVerdict {
     pub(super) const fn when(holds: bool) -> Self {
         if holds { Self::Yes } else { Self::No }
     }
 }
 
-impl Account {
+impl ExperimentAccount {
     /// The charts, by name.
     pub(super) fn pictures(&self) -> impl Iterator<Item = (&str, &str)> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Chart { name, svg, .. } => Some((&**name, &**svg)),
-            Part::Table { .. } => None,
+            PagePart::Chart { name, svg, .. } => Some((&**name, &**svg)),
+            PagePart::Table { .. } => None,
         })
     }
 
     /// In a line.
     pub(super) fn says(&self) -> String {
-        let hold = self.claims.iter().filter(|c| c.holds == Holds::Yes).count();
+        let hold = self.claims.iter().filter(|c| c.holds == ClaimVerdict::Yes).count();
         let failures = match self.failures.len() {
             0 => String::new(),
             n => format!(", {n} that must hold and do not"),
@@ -79,7 +79,7 @@ impl Account {
 }
 
 /// The page of all that was made: identifier, title and account of each.
-pub(super) fn page(made: &[(&str, &str, &Account)], quick: bool) -> String {
+pub(super) fn page(made: &[(&str, &str, &ExperimentAccount)], quick: bool) -> String {
     let body = html! {
         p {
             "Made by " code { "amcast reproduce" } ", version " (env!("CARGO_PKG_VERSION")) "."
@@ -91,7 +91,7 @@ pub(super) fn page(made: &[(&str, &str, &Account)], quick: bool) -> String {
     sheet("Tables and figures", &body)
 }
 
-fn section(id: &str, title: &str, account: &Account) -> Markup {
+fn section(id: &str, title: &str, account: &ExperimentAccount) -> Markup {
     html! {
         h2 id=(id) { (title) }
         p { (account.how) }
@@ -106,9 +106,9 @@ fn section(id: &str, title: &str, account: &Account) -> Markup {
                         td { (claim.paper) }
                         td { (claim.found) }
                         @match claim.holds {
-                            Holds::Yes => td.yes { "yes" },
-                            Holds::No => td.no { "no" },
-                            Holds::Open => td { "not judged" },
+                            ClaimVerdict::Yes => td.yes { "yes" },
+                            ClaimVerdict::No => td.no { "no" },
+                            ClaimVerdict::Open => td { "not judged" },
                         }
                     }
                 }
@@ -118,16 +118,16 @@ fn section(id: &str, title: &str, account: &Account) -> Markup {
     }
 }
 
-fn shown(part: &Part) -> Markup {
+fn shown(part: &PagePart) -> Markup {
     match part {
-        Part::Table { caption, head, rows } => html! {
+        PagePart::Table { caption, head, rows } => html! {
             table {
                 caption { (caption) }
                 tr { @for name in head { th { (name) } } }
                 @for row in rows { tr { @for cell in row { td { (cell) } } } }
             }
         },
-        Part::Chart { caption, svg, .. } => html! {
+        PagePart::Chart { caption, svg, .. } => html! {
             figure { (PreEscaped(svg)) figcaption { (caption) } }
         },
     }

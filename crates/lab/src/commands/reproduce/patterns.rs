@@ -5,8 +5,8 @@
 //! second a run is found that breaks each specification directly above it [TO figure 1]; and a run for
 //! every pattern of a faulty process that the specification admits [TO table 2] and that crashes can make.
 
-use super::page::{Account, Claim, Holds, Part};
-use super::{Session, witness};
+use super::page::{ClaimVerdict, ExperimentAccount, PagePart, PaperClaim};
+use super::{ReproduceSession, witness};
 use crate::commands::Failure;
 use crate::commands::cores::{over_cores, progress};
 use crate::commands::sim::judge::judge;
@@ -50,23 +50,23 @@ const fn each(patterns: Patterns) -> [bool; 4] {
 }
 
 /// A run: whether it is over the lossy network, and the seed.
-type Run = (bool, u64);
+type LossySeed = (bool, u64);
 
 /// What was found of one protocol.
-struct Found {
+struct PatternFindings {
     spec: Specification,
     runs: u64,
     deliveries: u64,
     crashes: u64,
     /// For each pattern the first run that shows it.
-    witnesses: [Option<Run>; 4],
+    witnesses: [Option<LossySeed>; 4],
     /// For each next stronger specification the first run that breaks it.
-    breaks: Vec<(Specification, Option<Run>)>,
+    breaks: Vec<(Specification, Option<LossySeed>)>,
     /// The first run that must not be, and why.
-    wrong: Option<(Run, String)>,
+    wrong: Option<(LossySeed, String)>,
 }
 
-impl Found {
+impl PatternFindings {
     fn new(spec: Specification) -> Self {
         let breaks = spec.next_stronger().into_iter().map(|stronger| (stronger, None)).collect();
         let (runs, deliveries, crashes) = (0, 0, 0);
@@ -86,8 +86,8 @@ impl Found {
         !missing && self.breaks.iter().all(|(_, run)| run.is_some())
     }
 
-    fn add(&mut self, run: Run, shown: &[Patterns], broken: &[Specification]) {
-        let first = |witness: &mut Option<Run>, shows: bool| {
+    fn add(&mut self, run: LossySeed, shown: &[Patterns], broken: &[Specification]) {
+        let first = |witness: &mut Option<LossySeed>, shows: bool| {
             if shows && witness.is_none_or(|other| run < other) {
                 *witness = Some(run);
             }
@@ -101,10 +101,10 @@ impl Found {
     }
 }
 
-pub(super) fn run(session: &Session<'_>) -> Result<Account, Failure> {
+pub(super) fn run(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, Failure> {
     let runs = RUNS[usize::from(session.quick)];
     let directory = session.directory("to-table3")?;
-    let mut account = Account {
+    let mut account = ExperimentAccount {
         how: format!(
             "Each protocol ran {runs} times in the simulator, with 2 to 7 members, crashes, \
              partitions, lost messages, slow processes and wrong suspicions drawn by seed, and \
@@ -138,7 +138,7 @@ pub(super) fn run(session: &Session<'_>) -> Result<Account, Failure> {
         }
         figures.push(figure(row, &found)?);
     }
-    account.parts.push(Part::Table {
+    account.parts.push(PagePart::Table {
         caption:
             "Table 3, with a run for each pattern that table 2 admits and that crashes can make, \
                   and one that breaks each specification directly above"
@@ -162,7 +162,7 @@ pub(super) fn run(session: &Session<'_>) -> Result<Account, Failure> {
 }
 
 /// The run with that seed: a cluster and faults of any kind, or the lossy network.
-fn lay_out(row: &'static TotalOrderRow, (lossy, seed): Run) -> Result<Trial, Failure> {
+fn lay_out(row: &'static TotalOrderRow, (lossy, seed): LossySeed) -> Result<Trial, Failure> {
     if lossy {
         let set = [LANE.setting(PacketLane::Datagram)].into();
         let raw = RawConfig { groups: 1, replicas: 5, clients: 0, set, ..RawConfig::default() };
@@ -189,8 +189,12 @@ fn lay_out(row: &'static TotalOrderRow, (lossy, seed): Run) -> Result<Trial, Fai
     Trial::given(row, seed, raw, settings, None)
 }
 
-fn search(row: &'static TotalOrderRow, spec: Specification, runs: u64) -> Result<Found, Failure> {
-    let found = Mutex::new(Found::new(spec));
+fn search(
+    row: &'static TotalOrderRow,
+    spec: Specification,
+    runs: u64,
+) -> Result<PatternFindings, Failure> {
+    let found = Mutex::new(PatternFindings::new(spec));
     let above = spec.next_stronger();
     let look =
         |lossy: bool, seed: u64| -> Result<bool, Failure> {
@@ -234,7 +238,7 @@ fn search(row: &'static TotalOrderRow, spec: Specification, runs: u64) -> Result
 fn witnesses(
     directory: &Path,
     row: &'static TotalOrderRow,
-    found: &Found,
+    found: &PatternFindings,
 ) -> Result<Markup, Failure> {
     let mut links = Vec::new();
     for (n, pattern) in NAMES.iter().enumerate() {
@@ -258,7 +262,11 @@ fn witnesses(
 }
 
 /// Writes a sheet for each next stronger specification that a run breaks; gives their links.
-fn breaks(directory: &Path, row: &'static TotalOrderRow, found: &Found) -> Result<Markup, Failure> {
+fn breaks(
+    directory: &Path,
+    row: &'static TotalOrderRow,
+    found: &PatternFindings,
+) -> Result<Markup, Failure> {
     let mut links = Vec::new();
     for (stronger, run) in &found.breaks {
         let Some(run) = run else { continue };
@@ -272,7 +280,7 @@ fn breaks(directory: &Path, row: &'static TotalOrderRow, found: &Found) -> Resul
     Ok(html! { @for (stronger, link) in links { a href=(link) { (stronger) } " " } })
 }
 
-fn line(row: &TotalOrderRow, found: &Found, links: [Markup; 2]) -> Vec<Markup> {
+fn line(row: &TotalOrderRow, found: &PatternFindings, links: [Markup; 2]) -> Vec<Markup> {
     let mut cells = vec![
         html! { (row.name()) },
         html! { (found.spec) },
@@ -285,7 +293,7 @@ fn line(row: &TotalOrderRow, found: &Found, links: [Markup; 2]) -> Vec<Markup> {
     cells
 }
 
-fn claim(row: &TotalOrderRow, found: &Found) -> Claim {
+fn claim(row: &TotalOrderRow, found: &PatternFindings) -> PaperClaim {
     let names = |which: [bool; 4]| {
         let names = NAMES.iter().zip(which).filter(|(_, which)| *which).map(|(name, _)| *name);
         names.collect::<Vec<_>>().join("+")
@@ -307,18 +315,18 @@ fn claim(row: &TotalOrderRow, found: &Found) -> Claim {
     if !broken.is_empty() {
         text.push_str(&format!("; broken: {}", broken.join(", ")));
     }
-    Claim {
+    PaperClaim {
         paper: format!(
             "{} enforces {spec}, which admits {}, and nothing stronger",
             row.name(),
             spec.admits()
         ),
         found: text,
-        holds: Holds::when(sound && found.complete()),
+        holds: ClaimVerdict::when(sound && found.complete()),
     }
 }
 
-fn figure(row: &'static TotalOrderRow, found: &Found) -> Result<Value, Failure> {
+fn figure(row: &'static TotalOrderRow, found: &PatternFindings) -> Result<Value, Failure> {
     let (mut replays, mut broken) = (serde_json::Map::new(), serde_json::Map::new());
     for (name, run) in NAMES.iter().zip(found.witnesses) {
         if let Some(run) = run {

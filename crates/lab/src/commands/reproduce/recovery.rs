@@ -1,10 +1,10 @@
 //! `mrp-fig8` and `mrp-recovery`: a replica of the key-value store is killed and comes back, while
 //! clients go on [MRP 8.5]; see [`crate::bench::recovery`].
 
-use super::Session;
-use super::chart::{Axes, Line, lines};
-use super::page::{Account, Claim, Holds, Part};
-use crate::bench::recovery::{Course, Second, Told, run};
+use super::ReproduceSession;
+use super::chart::{Axes, ChartLine, lines};
+use super::page::{ClaimVerdict, ExperimentAccount, PagePart, PaperClaim};
+use crate::bench::recovery::{RecoveryCourse, RecoveryResult, SecondFigures, run};
 use crate::commands::Failure;
 use amcast_core::Entry;
 use amcast_protocols::multiring;
@@ -15,33 +15,37 @@ use serde_json::json;
 const CACHES_BYTES: u64 = 256 << 20;
 
 /// What the course is like.
-struct Shape {
+struct CourseShape {
     state_bytes: u64,
     /// Kill, restart and end, in seconds.
     times: [f64; 3],
 }
 
 /// Figure 8.
-pub(super) fn killed(session: &Session<'_>) -> Result<Account, Failure> {
+pub(super) fn killed(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, Failure> {
     let shape = match session.quick {
-        true => Shape { state_bytes: 20 << 20, times: [5.0, 20.0, 32.0] },
-        false => Shape { state_bytes: 100 << 20, times: [20.0, 240.0, 300.0] },
+        true => CourseShape { state_bytes: 20 << 20, times: [5.0, 20.0, 32.0] },
+        false => CourseShape { state_bytes: 100 << 20, times: [20.0, 240.0, 300.0] },
     };
     account(session, "mrp-fig8", &shape)
 }
 
 /// With a gigabyte of state.
-pub(super) fn large(session: &Session<'_>) -> Result<Account, Failure> {
+pub(super) fn large(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, Failure> {
     let shape = match session.quick {
-        true => Shape { state_bytes: 1 << 30, times: [5.0, 15.0, 50.0] },
-        false => Shape { state_bytes: 1 << 30, times: [20.0, 80.0, 200.0] },
+        true => CourseShape { state_bytes: 1 << 30, times: [5.0, 15.0, 50.0] },
+        false => CourseShape { state_bytes: 1 << 30, times: [20.0, 80.0, 200.0] },
     };
     account(session, "mrp-recovery", &shape)
 }
 
-fn course(session: &Session<'_>, id: &str, shape: &Shape) -> Result<Course, Failure> {
+fn course(
+    session: &ReproduceSession<'_>,
+    id: &str,
+    shape: &CourseShape,
+) -> Result<RecoveryCourse, Failure> {
     let [kill_s, restart_s, end_s] = shape.times;
-    Ok(Course {
+    Ok(RecoveryCourse {
         protocol: multiring::WRITTEN.name().to_string(),
         state_bytes: shape.state_bytes,
         value_bytes: 1024,
@@ -56,12 +60,16 @@ fn course(session: &Session<'_>, id: &str, shape: &Shape) -> Result<Course, Fail
     })
 }
 
-fn account(session: &Session<'_>, id: &str, shape: &Shape) -> Result<Account, Failure> {
+fn account(
+    session: &ReproduceSession<'_>,
+    id: &str,
+    shape: &CourseShape,
+) -> Result<ExperimentAccount, Failure> {
     let course = course(session, id, shape)?;
     let mut tell = |what: &str| tracing::info!("{id}: {what}");
     let told = run(&course, &mut tell).map_err(Failure::Failed)?;
     let [kill_s, restart_s, end_s] = shape.times;
-    Ok(Account {
+    Ok(ExperimentAccount {
         how: format!(
             "Three nodes of the key-value store on this machine, one shard, so one ring of three \
              acceptors that write asynchronously to disk; {} MB of values of {} bytes are there \
@@ -83,16 +91,16 @@ fn account(session: &Session<'_>, id: &str, shape: &Shape) -> Result<Account, Fa
     })
 }
 
-fn parts(told: &Told) -> Result<Vec<Part>, Failure> {
-    let line = |name: &str, of: fn(&Second) -> f64| Line {
+fn parts(told: &RecoveryResult) -> Result<Vec<PagePart>, Failure> {
+    let line = |name: &str, of: fn(&SecondFigures) -> f64| ChartLine {
         name: name.to_string(),
         points: told.seconds.iter().map(|s| (s.at as f64, of(s))).collect(),
     };
     let x = "seconds";
     let throughput = [line("acknowledged", |s| s.acknowledged as f64)];
     let latency = [line("mean", |s| s.mean_ms), line("longest", |s| s.max_ms)];
-    let memory: Vec<Line> = (0..3)
-        .map(|rank| Line {
+    let memory: Vec<ChartLine> = (0..3)
+        .map(|rank| ChartLine {
             name: format!("n{rank}"),
             points: told.seconds.iter().map(|s| (s.at as f64, s.memory_mb[rank])).collect(),
         })
@@ -104,9 +112,9 @@ fn parts(told: &Told) -> Result<Vec<Part>, Failure> {
         ("memory", "memory of each node", "MB", &memory[..]),
     ] {
         let svg = lines(&Axes { title, x, y }, drawn)?;
-        parts.push(Part::Chart { name: name.to_string(), caption: title.to_string(), svg });
+        parts.push(PagePart::Chart { name: name.to_string(), caption: title.to_string(), svg });
     }
-    parts.push(Part::Table {
+    parts.push(PagePart::Table {
         caption: "What happened".to_string(),
         head: ["second", "what"].map(String::from).to_vec(),
         rows: told
@@ -119,14 +127,14 @@ fn parts(told: &Told) -> Result<Vec<Part>, Failure> {
 }
 
 /// Mean throughput and the highest mean latency of some seconds.
-fn of(told: &Told, from: f64, to: f64) -> (f64, f64) {
+fn of(told: &RecoveryResult, from: f64, to: f64) -> (f64, f64) {
     let within = || told.seconds.iter().filter(|s| (from..to).contains(&(s.at as f64)));
     let rate =
         within().map(|s| s.acknowledged as f64).sum::<f64>() / within().count().max(1) as f64;
     (rate, within().map(|s| s.mean_ms).fold(0.0, f64::max))
 }
 
-fn claims(told: &Told, shape: &Shape) -> Vec<Claim> {
+fn claims(told: &RecoveryResult, shape: &CourseShape) -> Vec<PaperClaim> {
     let [kill_s, restart_s, end_s] = shape.times;
     let checkpoints = told.events.iter().filter(|e| e.what.contains("checkpoint")).count();
     let (before, _) = of(told, 1.0, kill_s);
@@ -140,16 +148,16 @@ fn claims(told: &Told, shape: &Shape) -> Vec<Claim> {
     let steady = told.seconds.iter().find(|s| s.at as f64 >= kill_s - 1.0);
     let steady = steady.map_or(f64::NAN, |s| s.memory_mb.iter().copied().fold(0.0, f64::max));
     vec![
-        Claim {
+        PaperClaim {
             paper: "the service goes on while a replica is down".to_string(),
             found: format!(
                 "{before:.0} writes/s before, {down:.0} while it is down; the longest time without any \
                  acknowledgement was {:.0} ms; {} errors",
                 told.longest_silence_ms, told.errors
             ),
-            holds: Holds::when(down > 0.9 * before),
+            holds: ClaimVerdict::when(down > 0.9 * before),
         },
-        Claim {
+        PaperClaim {
             paper: "starting a replica again reduces performance for a short time only".to_string(),
             found: match told.recovery_s {
                 Some(took) => format!(
@@ -158,27 +166,27 @@ fn claims(told: &Told, shape: &Shape) -> Vec<Claim> {
                 ),
                 None => "it was not back at the end".to_string(),
             },
-            holds: Holds::when(told.recovery_s.is_some() && back > 0.9 * before),
+            holds: ClaimVerdict::when(told.recovery_s.is_some() && back > 0.9 * before),
         },
-        Claim {
+        PaperClaim {
             paper: "writing checkpoints does not disrupt the service".to_string(),
             found: format!(
                 "{checkpoints} checkpoints; the worst second had {least} writes of {:.0} asked for",
                 told.asked_per_second
             ),
             holds: match checkpoints {
-                0 => Holds::Open,
-                _ => Holds::when(least as f64 > 0.5 * told.asked_per_second),
+                0 => ClaimVerdict::Open,
+                _ => ClaimVerdict::when(least as f64 > 0.5 * told.asked_per_second),
             },
         },
-        Claim {
+        PaperClaim {
             paper: "(ours) a state is saved and given without a second copy in memory".to_string(),
             found: format!("at most {most:.0} MB at a node, {steady:.0} MB before the kill"),
             // What is kept of lately ordered values grows to its bound meanwhile: it hides a second copy of
             // a small state, and looks like one.
             holds: match shape.state_bytes {
-                small if small < CACHES_BYTES => Holds::Open,
-                _ => Holds::when(most < 1.5 * steady),
+                small if small < CACHES_BYTES => ClaimVerdict::Open,
+                _ => ClaimVerdict::when(most < 1.5 * steady),
             },
         },
     ]

@@ -1,11 +1,11 @@
 //! `mrp-fig3` and `mrp-fig6`: rings of real processes on this machine, without a service on them
 //! [MRP 8.3.1, 8.4.1]; see [`crate::bench::rings`].
 
-use super::Session;
-use super::chart::{Axes, Line, lines, log_lines};
-use super::page::{Account, Claim, Holds, Part};
+use super::ReproduceSession;
+use super::chart::{Axes, ChartLine, lines, log_lines};
+use super::page::{ClaimVerdict, ExperimentAccount, PagePart, PaperClaim};
 use crate::bench::Spread;
-use crate::bench::rings::{Load, MEMBERS, Measured};
+use crate::bench::rings::{MEMBERS, RingLoad, RingResult};
 use crate::commands::Failure;
 use crate::commands::cores::progress;
 use crate::commands::rings::on_disk;
@@ -30,14 +30,14 @@ const THREADS: usize = 10;
 /// What loads the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Style {
+enum LoadStyle {
     /// Ten requests of each process, and none packed with another.
     Paper,
     /// As many as it takes, packed to 32 KB.
     Full,
 }
 
-impl Style {
+impl LoadStyle {
     fn name(self) -> &'static str {
         match self {
             Self::Paper => "10 requests a process, nothing packed",
@@ -45,12 +45,12 @@ impl Style {
         }
     }
 
-    fn load(self, protocol: &str, payload: usize, duration_s: f64) -> Load {
+    fn load(self, protocol: &str, payload: usize, duration_s: f64) -> RingLoad {
         let (outstanding, set) = match self {
             Self::Paper => (THREADS, vec![("pack_bytes".to_string(), "1".to_string())]),
             Self::Full => ((2 << 20) / payload.max(2048), Vec::new()),
         };
-        Load {
+        RingLoad {
             protocol: protocol.to_string(),
             rings: 1,
             payload,
@@ -69,9 +69,9 @@ type Picture<P> = (&'static str, &'static str, &'static str, fn(&P) -> f64);
 
 /// A point of figure 3: what was seen each time.
 #[derive(Debug, Serialize)]
-struct Point {
+struct RingPoint {
     protocol: &'static str,
-    style: Style,
+    style: LoadStyle,
     payload: usize,
     per_second: f64,
     megabits_per_second: f64,
@@ -80,15 +80,20 @@ struct Point {
     p99_us: f64,
     coordinator_cores: f64,
     cpu_us_per_message: f64,
-    rounds: Vec<Measured>,
+    rounds: Vec<RingResult>,
 }
 
-fn middle(rounds: &[Measured], of: impl Fn(&Measured) -> f64) -> f64 {
+fn middle(rounds: &[RingResult], of: impl Fn(&RingResult) -> f64) -> f64 {
     Spread::of(rounds.iter().map(of)).map_or(f64::NAN, |spread| spread.median)
 }
 
-impl Point {
-    fn of(protocol: &'static str, style: Style, payload: usize, rounds: Vec<Measured>) -> Self {
+impl RingPoint {
+    fn of(
+        protocol: &'static str,
+        style: LoadStyle,
+        payload: usize,
+        rounds: Vec<RingResult>,
+    ) -> Self {
         Self {
             protocol,
             style,
@@ -106,7 +111,7 @@ impl Point {
 
     /// Which part of the messages took less than that.
     fn within(&self, us: f64) -> f64 {
-        let below = |m: &Measured| {
+        let below = |m: &RingResult| {
             let points = m.cdf.iter().filter(|(ns, _)| (*ns as f64) < us * 1e3);
             points.map(|(_, part)| *part).fold(0.0, f64::max)
         };
@@ -115,9 +120,12 @@ impl Point {
 }
 
 /// Measures each load so often; all take turns.
-fn in_turns(session: &Session<'_>, loads: &[Load]) -> Result<Vec<Vec<Measured>>, Failure> {
+fn in_turns(
+    session: &ReproduceSession<'_>,
+    loads: &[RingLoad],
+) -> Result<Vec<Vec<RingResult>>, Failure> {
     let rounds = if session.quick { 1 } else { 5 };
-    let mut seen: Vec<Vec<Measured>> = loads.iter().map(|_| Vec::new()).collect();
+    let mut seen: Vec<Vec<RingResult>> = loads.iter().map(|_| Vec::new()).collect();
     let bar = progress((rounds * loads.len()) as u64, "rings");
     for round in 0..rounds {
         // Each begins once: what else the machine does meets all alike.
@@ -131,23 +139,23 @@ fn in_turns(session: &Session<'_>, loads: &[Load]) -> Result<Vec<Vec<Measured>>,
 }
 
 /// Figure 3.
-pub(super) fn storage(session: &Session<'_>) -> Result<Account, Failure> {
+pub(super) fn storage(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, Failure> {
     let (payloads, duration_s): (&[usize], f64) = match session.quick {
         true => (&[512, 4096, 32768], 1.0),
         false => (&[512, 1024, 2048, 4096, 8192, 16384, 32768], 10.0),
     };
     let mut rows = Vec::new();
     for (protocol, _) in storages() {
-        for style in [Style::Paper, Style::Full] {
+        for style in [LoadStyle::Paper, LoadStyle::Full] {
             rows.extend(payloads.iter().map(|&payload| (protocol, style, payload)));
         }
     }
-    let loads: Vec<Load> =
+    let loads: Vec<RingLoad> =
         rows.iter().map(|&(name, style, payload)| style.load(name, payload, duration_s)).collect();
     let seen = in_turns(session, &loads)?;
-    let point = |((name, style, payload), rounds)| Point::of(name, style, payload, rounds);
-    let points: Vec<Point> = rows.into_iter().zip(seen).map(point).collect();
-    Ok(Account {
+    let point = |((name, style, payload), rounds)| RingPoint::of(name, style, payload, rounds);
+    let points: Vec<RingPoint> = rows.into_iter().zip(seen).map(point).collect();
+    Ok(ExperimentAccount {
         how: format!(
             "One ring of {MEMBERS} processes on this machine, connected by TCP, each proposer, \
              acceptor and learner. As in the paper: {THREADS} requests of each process on the way, \
@@ -163,35 +171,35 @@ pub(super) fn storage(session: &Session<'_>) -> Result<Account, Failure> {
     })
 }
 
-fn drawn(points: &[Point], of: fn(&Point) -> f64) -> Vec<Line> {
+fn drawn(points: &[RingPoint], of: fn(&RingPoint) -> f64) -> Vec<ChartLine> {
     let mut drawn = Vec::new();
     for (protocol, says) in storages() {
-        for style in [Style::Paper, Style::Full] {
+        for style in [LoadStyle::Paper, LoadStyle::Full] {
             let own = points.iter().filter(|p| p.protocol == protocol && p.style == style);
             let points = own.map(|p| (p.payload as f64, of(p))).collect();
-            drawn.push(Line { name: format!("{says}, {}", style.name()), points });
+            drawn.push(ChartLine { name: format!("{says}, {}", style.name()), points });
         }
     }
     drawn
 }
 
-fn figure_3(points: &[Point]) -> Result<Vec<Part>, Failure> {
+fn figure_3(points: &[RingPoint]) -> Result<Vec<PagePart>, Failure> {
     let x = "payload, bytes";
     let mut parts = Vec::new();
-    let logarithmic: [Picture<Point>; 2] = [
+    let logarithmic: [Picture<RingPoint>; 2] = [
         ("throughput", "throughput of a ring", "Mbit/s", |p| p.megabits_per_second),
         ("latency", "mean latency of a ring", "milliseconds", |p| p.mean_us / 1e3),
     ];
     for (name, title, y, of) in logarithmic {
         let svg = log_lines(&Axes { title, x, y }, &drawn(points, of))?;
-        parts.push(Part::Chart { name: name.to_string(), caption: title.to_string(), svg });
+        parts.push(PagePart::Chart { name: name.to_string(), caption: title.to_string(), svg });
     }
     let title = "processor time of the coordinator";
     let svg = lines(
         &Axes { title, x, y: "per cent of a core" },
         &drawn(points, |p| p.coordinator_cores * 100.0),
     )?;
-    parts.push(Part::Chart { name: "cpu".to_string(), caption: title.to_string(), svg });
+    parts.push(PagePart::Chart { name: "cpu".to_string(), caption: title.to_string(), svg });
     parts.push(distribution(points)?);
     let head = [
         "storage",
@@ -205,7 +213,7 @@ fn figure_3(points: &[Point]) -> Result<Vec<Part>, Failure> {
         "coordinator, cores",
         "processor time a message, us",
     ];
-    parts.push(Part::Table {
+    parts.push(PagePart::Table {
         caption: "Figure 3".to_string(),
         head: head.map(String::from).to_vec(),
         rows: points.iter().map(row).collect(),
@@ -213,7 +221,7 @@ fn figure_3(points: &[Point]) -> Result<Vec<Part>, Failure> {
     Ok(parts)
 }
 
-fn row(p: &Point) -> Vec<Markup> {
+fn row(p: &RingPoint) -> Vec<Markup> {
     let name = storages().iter().find(|(name, _)| *name == p.protocol).map_or("", |(_, says)| says);
     let number = |v: f64, digits: usize| html! { (format!("{v:.digits$}")) };
     vec![
@@ -231,52 +239,53 @@ fn row(p: &Point) -> Vec<Markup> {
 }
 
 /// How latencies of the largest payload are distributed, as the paper loads the ring.
-fn distribution(points: &[Point]) -> Result<Part, Failure> {
+fn distribution(points: &[RingPoint]) -> Result<PagePart, Failure> {
     let largest = points.iter().map(|p| p.payload).max().unwrap_or(0);
-    let of = points.iter().filter(|p| p.payload == largest && p.style == Style::Paper);
-    let line = |p: &Point| Line {
+    let of = points.iter().filter(|p| p.payload == largest && p.style == LoadStyle::Paper);
+    let line = |p: &RingPoint| ChartLine {
         name: storages().iter().find(|(n, _)| *n == p.protocol).map_or("", |(_, s)| s).to_string(),
         points: p.rounds.first().map_or(Vec::new(), |m| {
             m.cdf.iter().filter(|c| c.1 <= 0.99).map(|c| (c.0 as f64 / 1e6, c.1)).collect()
         }),
     };
-    let drawn: Vec<Line> = of.map(line).collect();
+    let drawn: Vec<ChartLine> = of.map(line).collect();
     let title = format!("latency of payloads of {largest} bytes, up to the 99th percentile");
     let axes = Axes { title: &title, x: "milliseconds", y: "part of the messages" };
     let svg = lines(&axes, &drawn)?;
-    Ok(Part::Chart { name: "cdf".to_string(), caption: title.clone(), svg })
+    Ok(PagePart::Chart { name: "cdf".to_string(), caption: title.clone(), svg })
 }
 
-fn claims_3(points: &[Point]) -> Vec<Claim> {
+fn claims_3(points: &[RingPoint]) -> Vec<PaperClaim> {
     let at = |protocol: &str, payload: usize| {
-        let mut own = points.iter().filter(|p| p.style == Style::Paper && p.protocol == protocol);
+        let mut own =
+            points.iter().filter(|p| p.style == LoadStyle::Paper && p.protocol == protocol);
         own.find(|p| p.payload == payload)
     };
     let mut claims = Vec::new();
     for (protocol, says) in storages() {
-        let own = points.iter().filter(|p| p.style == Style::Paper && p.protocol == protocol);
+        let own = points.iter().filter(|p| p.style == LoadStyle::Paper && p.protocol == protocol);
         let all: Vec<f64> = own.map(|p| p.megabits_per_second).collect();
         let told: Vec<String> = all.iter().map(|v| format!("{v:.0}")).collect();
-        claims.push(Claim {
+        claims.push(PaperClaim {
             paper: format!("throughput grows with the size of requests ({says})"),
             found: format!("Mbit/s by size: {}", told.join(", ")),
-            holds: Holds::when(all.windows(2).all(|w| w[1] > w[0])),
+            holds: ClaimVerdict::when(all.windows(2).all(|w| w[1] > w[0])),
         });
     }
     if let Some(synced) = at(multiring::SYNCED.name(), 32768) {
         let part = synced.within(10_000.0);
-        claims.push(Claim {
+        claims.push(PaperClaim {
             paper: "over 90 % of synchronous requests of 32 KB take less than 10 ms".to_string(),
             found: format!(
                 "{:.1} %; three logs sync on one disk here, where the paper's acceptors have one each",
                 part * 100.0
             ),
-            holds: Holds::when(part > 0.9),
+            holds: ClaimVerdict::when(part > 0.9),
         });
     }
     let cores = |protocol| at(protocol, 4096).map_or(f64::NAN, |p| p.coordinator_cores);
     let [memory, written, synced] = storages().map(|(protocol, _)| cores(protocol));
-    claims.push(Claim {
+    claims.push(PaperClaim {
         paper: "in memory, the coordinator's processor is the limit; with a synchronous disk it is \
                 not"
             .to_string(),
@@ -285,33 +294,33 @@ fn claims_3(points: &[Point]) -> Vec<Claim> {
              synchronous; three processes share the machine's cores, and wait for each other before one \
              core is busy"
         ),
-        holds: Holds::when(memory > synced),
+        holds: ClaimVerdict::when(memory > synced),
     });
-    claims.push(Claim {
+    claims.push(PaperClaim {
         paper: "the coordinator's processor time is highest in asynchronous mode".to_string(),
         found: format!(
             "{written:.2} cores against {memory:.2} in memory and {synced:.2} synchronous; a thread of the \
              log writes, and what it costs is nearly the same with and without a sync"
         ),
-        holds: Holds::when(written > memory && written > synced),
+        holds: ClaimVerdict::when(written > memory && written > synced),
     });
     claims
 }
 
 /// A point of figure 6.
 #[derive(Debug, Serialize)]
-struct Rings {
+struct RingsPoint {
     rings: usize,
     per_second: f64,
     mean_us: f64,
     p99_us: f64,
-    rounds: Vec<Measured>,
+    rounds: Vec<RingResult>,
 }
 
 /// Figure 6.
-pub(super) fn vertical(session: &Session<'_>) -> Result<Account, Failure> {
+pub(super) fn vertical(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, Failure> {
     let duration_s = if session.quick { 2.0 } else { 20.0 };
-    let load = |rings: usize| Load {
+    let load = |rings: usize| RingLoad {
         protocol: multiring::SYNCED.name().to_string(),
         rings,
         payload: 1024,
@@ -323,34 +332,34 @@ pub(super) fn vertical(session: &Session<'_>) -> Result<Account, Failure> {
         set: Vec::new(),
         data: None,
     };
-    let loads: Vec<Load> = (1..=5).map(load).collect();
+    let loads: Vec<RingLoad> = (1..=5).map(load).collect();
     let seen = in_turns(session, &loads)?;
-    let point = |(load, rounds): (&Load, Vec<Measured>)| Rings {
+    let point = |(load, rounds): (&RingLoad, Vec<RingResult>)| RingsPoint {
         rings: load.rings,
         per_second: middle(&rounds, |m| m.per_second),
         mean_us: middle(&rounds, |m| m.latency_ns.mean / 1e3),
         p99_us: middle(&rounds, |m| m.latency_ns.p99 as f64 / 1e3),
         rounds,
     };
-    let points: Vec<Rings> = loads.iter().zip(seen).map(point).collect();
-    let line = |of: fn(&Rings) -> f64| {
+    let points: Vec<RingsPoint> = loads.iter().zip(seen).map(point).collect();
+    let line = |of: fn(&RingsPoint) -> f64| {
         let points = points.iter().map(|p| (p.rings as f64, of(p))).collect();
-        vec![Line { name: "synchronous disk, 1 KB".to_string(), points }]
+        vec![ChartLine { name: "synchronous disk, 1 KB".to_string(), points }]
     };
     let x = "rings with a load";
     let mut parts = Vec::new();
-    let pictures: [Picture<Rings>; 2] = [
+    let pictures: [Picture<RingsPoint>; 2] = [
         ("throughput", "throughput of all rings", "messages/s", |p| p.per_second),
         ("latency", "mean latency", "milliseconds", |p| p.mean_us / 1e3),
     ];
     for (name, title, y, of) in pictures {
         let svg = lines(&Axes { title, x, y }, &line(of))?;
-        parts.push(Part::Chart { name: name.to_string(), caption: title.to_string(), svg });
+        parts.push(PagePart::Chart { name: name.to_string(), caption: title.to_string(), svg });
     }
     parts.push(table_6(&points));
     let steady = points.windows(2).all(|w| w[1].per_second > w[0].per_second);
     let last = points.last().map_or(f64::NAN, |p| p.per_second / points[0].per_second);
-    Ok(Account {
+    Ok(ExperimentAccount {
         how: format!(
             "Rings of {MEMBERS} processes on this machine, each ring with a log of its own at each \
              process; the machine has one disk, and the logs share it: what can grow is how much of it \
@@ -360,22 +369,22 @@ pub(super) fn vertical(session: &Session<'_>) -> Result<Account, Failure> {
              rings; ours to their own and the common one."
         ),
         parts,
-        claims: vec![Claim {
+        claims: vec![PaperClaim {
             paper: "throughput grows steadily with the number of rings, a disk each".to_string(),
             found: format!(
                 "{last:.2} times that of one ring with five; but on one disk, which fewer rings may fill: the \
                  claim is of a disk for each"
             ),
-            holds: Holds::when(steady),
+            holds: ClaimVerdict::when(steady),
         }],
         failures: Vec::new(),
         figures: json!({ "points": points }),
     })
 }
 
-fn table_6(points: &[Rings]) -> Part {
+fn table_6(points: &[RingsPoint]) -> PagePart {
     let mut rows = Vec::new();
-    let mut before: Option<&Rings> = None;
+    let mut before: Option<&RingsPoint> = None;
     for p in points {
         // As the paper's percentages: what was gained, of what a further ring like the others gives.
         let linear = before.map(|b| p.per_second / b.per_second * b.rings as f64 / p.rings as f64);
@@ -390,5 +399,5 @@ fn table_6(points: &[Rings]) -> Part {
     }
     let head = ["rings", "messages/s", "of linear, to the one before", "mean, us", "p99, us"];
     let head = head.map(String::from).to_vec();
-    Part::Table { caption: "Figure 6".to_string(), head, rows }
+    PagePart::Table { caption: "Figure 6".to_string(), head, rows }
 }

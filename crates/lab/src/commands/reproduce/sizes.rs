@@ -2,9 +2,9 @@
 //! simulator: messages on the wire, and latency in hops. The paper measures four processes only; what
 //! its patterns [TO 3.2] lead one to expect of others stands beside.
 
-use super::Session;
-use super::chart::{Axes, Line, lines};
-use super::page::{Account, Claim, Holds, Part};
+use super::ReproduceSession;
+use super::chart::{Axes, ChartLine, lines};
+use super::page::{ClaimVerdict, ExperimentAccount, PagePart, PaperClaim};
 use crate::commands::Failure;
 use crate::commands::cores::{over_cores, progress};
 use amcast_core::parameters::{HEARTBEAT, LANE, PacketLane, RETRY, SUSPECT};
@@ -52,7 +52,7 @@ fn quiet() -> [(String, String); 4] {
 
 /// The cost of a delivery, under one kind of load.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Cost {
+struct DeliveryCost {
     /// From broadcast to delivery, at all members, in hops.
     hops: f64,
     /// Messages on the wire for each delivery.
@@ -60,14 +60,14 @@ struct Cost {
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Point {
+struct SizePoint {
     protocol: &'static str,
     lane: &'static str,
     members: usize,
     /// One message after the other.
-    alone: Cost,
+    alone: DeliveryCost,
     /// Bursts of all members at the same time.
-    bursts: Cost,
+    bursts: DeliveryCost,
 }
 
 fn config(row: &TotalOrderRow, members: usize, lane: PacketLane) -> Result<Config, Failure> {
@@ -78,7 +78,7 @@ fn config(row: &TotalOrderRow, members: usize, lane: PacketLane) -> Result<Confi
 }
 
 /// What a run took, summed over all deliveries.
-struct Spent {
+struct RunCost {
     waited_ns: u64,
     deliveries: u64,
     messages: u64,
@@ -90,7 +90,7 @@ fn spend(
     config: &Config,
     casts: &[(Time, usize)],
     pace: CastPace,
-) -> Result<Spent, Failure> {
+) -> Result<RunCost, Failure> {
     let members = config.cluster().replicas();
     let cast = |&(at, sender): &(Time, usize)| PlannedCast {
         at,
@@ -127,7 +127,7 @@ fn spend(
         let what = format!("{}, {members} members: the run did not settle", row.name());
         return Err(Failure::Failed(what));
     }
-    Ok(Spent { waited_ns, deliveries, messages: report.messages })
+    Ok(RunCost { waited_ns, deliveries, messages: report.messages })
 }
 
 /// What these broadcasts cost, without what a group says that has nothing to say: members greet each other
@@ -137,23 +137,27 @@ fn measure(
     config: &Config,
     casts: &[(Time, usize)],
     pace: CastPace,
-) -> Result<Cost, Failure> {
+) -> Result<DeliveryCost, Failure> {
     let silent = spend(row, config, &[], CastPace::Open)?.messages;
     let spent = spend(row, config, casts, pace)?;
     let each = |sum: f64| sum / spent.deliveries as f64;
-    Ok(Cost {
+    Ok(DeliveryCost {
         hops: each(spent.waited_ns as f64 / HOP.0 as f64),
         messages: each(spent.messages.saturating_sub(silent) as f64),
     })
 }
 
-fn point(row: &'static TotalOrderRow, members: usize, lane: PacketLane) -> Result<Point, Failure> {
+fn point(
+    row: &'static TotalOrderRow,
+    members: usize,
+    lane: PacketLane,
+) -> Result<SizePoint, Failure> {
     let config = config(row, members, lane)?;
     let alone: Vec<_> = (0..members * EACH)
         .map(|n| (Time::ZERO + HOP.times(APART * n as u64), n % members))
         .collect();
     let bursts: Vec<_> = (0..members * BURST * ROUNDS).map(|n| (Time::ZERO, n % members)).collect();
-    Ok(Point {
+    Ok(SizePoint {
         protocol: row.name(),
         lane: lane.name(),
         members,
@@ -162,7 +166,7 @@ fn point(row: &'static TotalOrderRow, members: usize, lane: PacketLane) -> Resul
     })
 }
 
-fn points(sizes: &[usize]) -> Result<Vec<Point>, Failure> {
+fn points(sizes: &[usize]) -> Result<Vec<SizePoint>, Failure> {
     let of_row = |row: &'static TotalOrderRow| {
         let lanes = LANES.into_iter();
         lanes.flat_map(move |lane| sizes.iter().map(move |&members| (row, members, lane)))
@@ -181,7 +185,7 @@ fn points(sizes: &[usize]) -> Result<Vec<Point>, Failure> {
 }
 
 /// The ten protocols by size.
-pub(super) fn run(session: &Session<'_>) -> Result<Account, Failure> {
+pub(super) fn run(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, Failure> {
     let sizes: &[usize] = if session.quick { &QUICK_SIZES } else { &SIZES };
     let points = points(sizes)?;
     let mut parts = Vec::new();
@@ -192,7 +196,7 @@ pub(super) fn run(session: &Session<'_>) -> Result<Account, Failure> {
             let title = format!("{title}, {}", on(lane));
             let svg = lines(&Axes { title: &title, x: "members", y }, &drawn)?;
             let caption = format!("{title}.");
-            parts.push(Part::Chart { name: format!("{name}-{lane}"), caption, svg });
+            parts.push(PagePart::Chart { name: format!("{name}-{lane}"), caption, svg });
         }
     }
     let cell = |x: f64| html! { (format!("{x:.2}")) };
@@ -210,12 +214,12 @@ pub(super) fn run(session: &Session<'_>) -> Result<Account, Failure> {
         "hops, bursts",
         "messages for each delivery, bursts",
     ];
-    parts.push(Part::Table {
+    parts.push(PagePart::Table {
         caption: "what a delivery costs".to_string(),
         head: head.map(String::from).to_vec(),
         rows: rows.collect(),
     });
-    Ok(Account {
+    Ok(ExperimentAccount {
         how: format!(
             "In the simulator: a message takes one hop from one process to another, and nothing else \
              takes any time. Alone: {EACH} messages of each member, one after the other; bursts: \
@@ -232,9 +236,9 @@ pub(super) fn run(session: &Session<'_>) -> Result<Account, Failure> {
     })
 }
 
-type Of = fn(&Point) -> f64;
+type PointFigure = fn(&SizePoint) -> f64;
 
-const CHARTS: [(&str, &str, &str, Of); 3] = [
+const CHARTS: [(&str, &str, &str, PointFigure); 3] = [
     ("hops", "latency of a message alone", "hops", |p| p.alone.hops),
     ("messages", "messages for each delivery, a message alone", "messages", |p| p.alone.messages),
     ("bursts", "messages for each delivery, in bursts", "messages", |p| p.bursts.messages),
@@ -244,26 +248,29 @@ fn on(lane: &str) -> &'static str {
     if lane == PacketLane::Stream.name() { "over streams" } else { "over datagrams to all" }
 }
 
-fn line(points: &[Point], protocol: &str, lane: &str, of: Of) -> Line {
+fn line(points: &[SizePoint], protocol: &str, lane: &str, of: PointFigure) -> ChartLine {
     let own = points.iter().filter(|p| p.protocol == protocol && p.lane == lane);
-    Line { name: protocol.to_string(), points: own.map(|p| (p.members as f64, of(p))).collect() }
+    ChartLine {
+        name: protocol.to_string(),
+        points: own.map(|p| (p.members as f64, of(p))).collect(),
+    }
 }
 
 /// What the patterns of [TO 3.2] lead one to expect, and what was found.
-fn claims(points: &[Point]) -> Vec<Claim> {
-    let value = |row: &TotalOrderRow, lane: PacketLane, members: usize, of: Of| {
-        let of_row = |p: &&Point| p.protocol == row.name() && p.lane == lane.name();
-        let is = |p: &&Point| of_row(p) && p.members == members;
+fn claims(points: &[SizePoint]) -> Vec<PaperClaim> {
+    let value = |row: &TotalOrderRow, lane: PacketLane, members: usize, of: PointFigure| {
+        let of_row = |p: &&SizePoint| p.protocol == row.name() && p.lane == lane.name();
+        let is = |p: &&SizePoint| of_row(p) && p.members == members;
         points.iter().find(is).map_or(f64::NAN, of)
     };
-    let hops: Of = |p| p.alone.hops;
-    let messages: Of = |p| p.alone.messages;
-    let claim = |paper: &str, found: String, holds: bool| Claim {
+    let hops: PointFigure = |p| p.alone.hops;
+    let messages: PointFigure = |p| p.alone.messages;
+    let claim = |paper: &str, found: String, holds: bool| PaperClaim {
         paper: paper.to_string(),
         found,
-        holds: Holds::when(holds),
+        holds: ClaimVerdict::when(holds),
     };
-    let at = |row: &TotalOrderRow, of: Of| value(row, PacketLane::Stream, 32, of);
+    let at = |row: &TotalOrderRow, of: PointFigure| value(row, PacketLane::Stream, 32, of);
     let (bb, sb, ab) = (at(&BB_RCAST_RCAST, hops), at(&SB_RCAST, hops), at(&AB_RCAST, hops));
     let near = |found: f64, expected: f64| (found - expected).abs() < 0.25;
     let grows = at(&PB_RCAST, hops) / value(&PB_RCAST, PacketLane::Stream, 4, hops);

@@ -1,10 +1,10 @@
 //! `mrp-fig4`: YCSB on the key-value store, with and without a ring around all partitions, beside other
 //! stores [MRP 8.3.2]; see [`crate::bench::ycsb`].
 
-use super::Session;
-use super::chart::{Axes, Line, lines};
-use super::page::{Account, Claim, Holds, Part};
-use crate::bench::ycsb::{Kind, Workload, YcsbPlan, run as measure};
+use super::ReproduceSession;
+use super::chart::{Axes, ChartLine, lines};
+use super::page::{ClaimVerdict, ExperimentAccount, PagePart, PaperClaim};
+use crate::bench::ycsb::{StoreKind, YcsbPlan, YcsbWorkload, run as measure};
 use crate::commands::Failure;
 use crate::commands::cores::progress;
 use maud::html;
@@ -12,13 +12,13 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// Ours in front; ratios are of the first.
-const STORES: [Kind; 6] = [
-    Kind::AmcastRings,
-    Kind::AmcastIndependent,
-    Kind::AmcastDurable,
-    Kind::Redis,
-    Kind::RedisAlways,
-    Kind::Etcd,
+const STORES: [StoreKind; 6] = [
+    StoreKind::AmcastRings,
+    StoreKind::AmcastIndependent,
+    StoreKind::AmcastDurable,
+    StoreKind::Redis,
+    StoreKind::RedisAlways,
+    StoreKind::Etcd,
 ];
 
 /// As in the paper: partitions, and replicas of each.
@@ -30,7 +30,7 @@ fn plan(quick: bool) -> YcsbPlan {
         false => (100_000, 5, Duration::from_secs(1), Duration::from_secs(5)),
     };
     YcsbPlan {
-        workloads: Workload::ALL.to_vec(),
+        workloads: YcsbWorkload::ALL.to_vec(),
         kinds: STORES.to_vec(),
         must_have_all: false,
         records,
@@ -43,7 +43,7 @@ fn plan(quick: bool) -> YcsbPlan {
     }
 }
 
-pub(super) fn run(session: &Session<'_>) -> Result<Account, Failure> {
+pub(super) fn run(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, Failure> {
     let plan = plan(session.quick);
     let bar = progress(1, "stores");
     let report = measure(&plan, &mut |what| bar.set_message(what)).map_err(Failure::Failed)?;
@@ -65,8 +65,8 @@ pub(super) fn run(session: &Session<'_>) -> Result<Account, Failure> {
     for absent in report["absent"].as_array().into_iter().flatten() {
         how.push_str(&format!(" {}: {}.", absent["store"], absent["why"]));
     }
-    let rows = Rows(&report);
-    Ok(Account {
+    let rows = StoreRows(&report);
+    Ok(ExperimentAccount {
         how,
         parts: parts(&rows)?,
         claims: claims(&rows),
@@ -76,11 +76,11 @@ pub(super) fn run(session: &Session<'_>) -> Result<Account, Failure> {
 }
 
 /// What was measured, row by row.
-struct Rows<'a>(&'a Value);
+struct StoreRows<'a>(&'a Value);
 
-impl Rows<'_> {
+impl StoreRows<'_> {
     /// The row of a workload on a store, if it was measured.
-    fn row(&self, workload: char, store: Kind) -> Option<&Value> {
+    fn row(&self, workload: char, store: StoreKind) -> Option<&Value> {
         let is =
             |row: &&Value| row["workload"] == workload.to_string() && row["store"] == store.name();
         let rows = self.0["rows"].as_array()?;
@@ -88,13 +88,13 @@ impl Rows<'_> {
     }
 
     /// Operations a second.
-    fn rate(&self, workload: char, store: Kind) -> Option<f64> {
+    fn rate(&self, workload: char, store: StoreKind) -> Option<f64> {
         self.row(workload, store)?["per_second"]["median"].as_f64()
     }
 
     /// By how much one store does more than another, for each workload that both did.
-    fn ratios(&self, one: Kind, other: Kind) -> Vec<(char, f64)> {
-        let names = Workload::ALL.iter().map(|w| w.name);
+    fn ratios(&self, one: StoreKind, other: StoreKind) -> Vec<(char, f64)> {
+        let names = YcsbWorkload::ALL.iter().map(|w| w.name);
         let ratio = |w| Some((w, self.rate(w, one)? / self.rate(w, other)?));
         let mut ratios: Vec<_> = names.filter_map(ratio).collect();
         ratios.sort_by_key(|&(w, _)| w);
@@ -102,15 +102,15 @@ impl Rows<'_> {
     }
 }
 
-fn parts(rows: &Rows<'_>) -> Result<Vec<Part>, Failure> {
-    let mut workloads: Vec<char> = Workload::ALL.iter().map(|w| w.name).collect();
+fn parts(rows: &StoreRows<'_>) -> Result<Vec<PagePart>, Failure> {
+    let mut workloads: Vec<char> = YcsbWorkload::ALL.iter().map(|w| w.name).collect();
     workloads.sort_unstable();
-    let line = |store: Kind, of: &dyn Fn(char) -> Option<f64>| {
+    let line = |store: StoreKind, of: &dyn Fn(char) -> Option<f64>| {
         let at = |(n, &w): (usize, &char)| Some((n as f64 + 1.0, of(w)?));
         let points = workloads.iter().enumerate().filter_map(at).collect();
-        Line { name: store.name().to_string(), points }
+        ChartLine { name: store.name().to_string(), points }
     };
-    let latency = |w: char, store: Kind| {
+    let latency = |w: char, store: StoreKind| {
         let ops = rows.row(w, store)?["ops"].as_object()?;
         let means: Vec<f64> =
             ops.values().filter_map(|op| op["last_round_ns"]["mean"].as_f64()).collect();
@@ -125,9 +125,9 @@ fn parts(rows: &Rows<'_>) -> Result<Vec<Part>, Failure> {
         ("latency", "YCSB latency, mean over kinds of operations", "milliseconds", latencies),
     ] {
         let svg = lines(&Axes { title, x, y }, &drawn)?;
-        parts.push(Part::Chart { name: name.to_string(), caption: title.to_string(), svg });
+        parts.push(PagePart::Chart { name: name.to_string(), caption: title.to_string(), svg });
     }
-    let row = |store: Kind| {
+    let row = |store: StoreKind| {
         let rate = |&w: &char| match rows.rate(w, store) {
             Some(rate) => html! { (format!("{rate:.0}")) },
             None => html! { "-" },
@@ -135,7 +135,7 @@ fn parts(rows: &Rows<'_>) -> Result<Vec<Part>, Failure> {
         std::iter::once(html! { (store.name()) }).chain(workloads.iter().map(rate)).collect()
     };
     let head = std::iter::once("store, operations/s".to_string());
-    parts.push(Part::Table {
+    parts.push(PagePart::Table {
         caption: "Figure 4".to_string(),
         head: head.chain(workloads.iter().map(char::to_string)).collect(),
         rows: STORES.into_iter().map(row).collect(),
@@ -149,25 +149,25 @@ fn told(ratios: &[(char, f64)]) -> String {
 }
 
 /// Yes if all are at least `least`; open if nothing was compared.
-fn all_at_least(ratios: &[(char, f64)], least: f64) -> Holds {
+fn all_at_least(ratios: &[(char, f64)], least: f64) -> ClaimVerdict {
     match ratios {
-        [] => Holds::Open,
-        all => Holds::when(all.iter().all(|(_, ratio)| *ratio >= least)),
+        [] => ClaimVerdict::Open,
+        all => ClaimVerdict::when(all.iter().all(|(_, ratio)| *ratio >= least)),
     }
 }
 
-fn claims(rows: &Rows<'_>) -> Vec<Claim> {
-    let rings = rows.ratios(Kind::AmcastIndependent, Kind::AmcastRings);
-    let server = rows.ratios(Kind::AmcastRings, Kind::RedisAlways);
-    let orderless = rows.ratios(Kind::Redis, Kind::AmcastRings);
-    let etcd = rows.ratios(Kind::AmcastDurable, Kind::Etcd);
+fn claims(rows: &StoreRows<'_>) -> Vec<PaperClaim> {
+    let rings = rows.ratios(StoreKind::AmcastIndependent, StoreKind::AmcastRings);
+    let server = rows.ratios(StoreKind::AmcastRings, StoreKind::RedisAlways);
+    let orderless = rows.ratios(StoreKind::Redis, StoreKind::AmcastRings);
+    let etcd = rows.ratios(StoreKind::AmcastDurable, StoreKind::Etcd);
     vec![
-        Claim {
+        PaperClaim {
             paper: "independent rings are cheaper than rings with one around all".to_string(),
             found: format!("independent, times the other: {}", told(&rings)),
             holds: all_at_least(&rings, 1.0),
         },
-        Claim {
+        PaperClaim {
             paper: "MRP-Store compares similarly to MySQL, one server (here: a Redis that syncs)"
                 .to_string(),
             found: format!(
@@ -176,13 +176,13 @@ fn claims(rows: &Rows<'_>) -> Vec<Claim> {
             ),
             holds: all_at_least(&server, 0.5),
         },
-        Claim {
+        PaperClaim {
             paper: "a store that orders nothing is faster (here: a Redis that keeps nothing)"
                 .to_string(),
             found: format!("Redis, times ours: {}", told(&orderless)),
             holds: all_at_least(&orderless, 1.0),
         },
-        Claim {
+        PaperClaim {
             paper: "(ours) synced rings do more than etcd, which syncs and orders too".to_string(),
             found: format!("ours, times etcd: {}", told(&etcd)),
             holds: all_at_least(&etcd, 1.0),
@@ -206,12 +206,12 @@ mod tests {
             row("E", "amcast-rings", 10.0),
             json!({ "workload": "E", "store": "amcast-independent", "per_second": null }),
         ] });
-        let rows = Rows(&report);
-        let ratios = rows.ratios(Kind::AmcastIndependent, Kind::AmcastRings);
+        let rows = StoreRows(&report);
+        let ratios = rows.ratios(StoreKind::AmcastIndependent, StoreKind::AmcastRings);
         assert_eq!(ratios, [('A', 1.5), ('C', 0.8)]);
         let claims = claims(&rows);
-        assert_eq!(claims[0].holds, Holds::No);
-        assert_eq!(claims[3].holds, Holds::Open, "etcd was not there");
-        assert_eq!(all_at_least(&ratios[..1], 1.0), Holds::Yes);
+        assert_eq!(claims[0].holds, ClaimVerdict::No);
+        assert_eq!(claims[3].holds, ClaimVerdict::Open, "etcd was not there");
+        assert_eq!(all_at_least(&ratios[..1], 1.0), ClaimVerdict::Yes);
     }
 }

@@ -1,8 +1,8 @@
 //! Our protocols beside programs of others, under the same bursts and in turns with them.
 
-use super::page::{Claim, Holds, Part};
+use super::page::{ClaimVerdict, PagePart, PaperClaim};
 use crate::bench::Spread;
-use crate::bench::bursts::Repeat;
+use crate::bench::bursts::BurstRepeat;
 use crate::bench::rivals::Rival;
 use amcast::choose::enforced;
 use amcast_core::Entry;
@@ -16,7 +16,7 @@ const AIM: f64 = 5.0;
 /// Ours beside a rival, with bursts of one size: the fastest that enforces the rival's specification or
 /// a stronger one. Ratios are of turns that followed each other.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Versus {
+pub(super) struct RivalComparison {
     rival: &'static str,
     medium: &'static str,
     specification: String,
@@ -32,12 +32,12 @@ pub(super) struct Versus {
 
 /// Which of the two.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Figure {
+pub(super) enum BurstFigure {
     Latency,
     Throughput,
 }
 
-fn mean(all: &[Repeat], of: impl Fn(&Repeat) -> f64) -> f64 {
+fn mean(all: &[BurstRepeat], of: impl Fn(&BurstRepeat) -> f64) -> f64 {
     all.iter().map(of).sum::<f64>() / all.len().max(1) as f64
 }
 
@@ -45,21 +45,21 @@ fn mean(all: &[Repeat], of: impl Fn(&Repeat) -> f64) -> f64 {
 pub(super) fn compare<'a>(
     rival: Rival,
     burst: usize,
-    ours: impl Iterator<Item = (&'static TotalOrderRow, &'a [Repeat])>,
-    theirs: &[Repeat],
-) -> Option<Versus> {
+    ours: impl Iterator<Item = (&'static TotalOrderRow, &'a [BurstRepeat])>,
+    theirs: &[BurstRepeat],
+) -> Option<RivalComparison> {
     let specification = rival.specification();
     let enforces = |row: &TotalOrderRow| {
         enforced(row).is_some_and(|has| has.admits().within(specification.admits()))
     };
     let ours: Vec<_> = ours.filter(|(row, _)| enforces(row)).collect();
-    let per_second = |r: &Repeat| r.per_second;
-    let latency = |r: &Repeat| r.latency_us;
+    let per_second = |r: &BurstRepeat| r.per_second;
+    let latency = |r: &BurstRepeat| r.latency_us;
     let fastest =
         ours.iter().max_by(|a, b| mean(a.1, per_second).total_cmp(&mean(b.1, per_second)))?;
     let soonest = ours.iter().min_by(|a, b| mean(a.1, latency).total_cmp(&mean(b.1, latency)))?;
-    let pairs = |ours: &'a [Repeat]| ours.iter().zip(theirs);
-    Some(Versus {
+    let pairs = |ours: &'a [BurstRepeat]| ours.iter().zip(theirs);
+    Some(RivalComparison {
         rival: rival.name(),
         medium: rival.wire().name(),
         specification: specification.to_string(),
@@ -72,26 +72,26 @@ pub(super) fn compare<'a>(
     })
 }
 
-impl Versus {
-    fn times(&self, figure: Figure) -> (&'static str, Spread) {
+impl RivalComparison {
+    fn times(&self, figure: BurstFigure) -> (&'static str, Spread) {
         match figure {
-            Figure::Latency => (self.soonest, self.latency_times),
-            Figure::Throughput => (self.fastest, self.throughput_times),
+            BurstFigure::Latency => (self.soonest, self.latency_times),
+            BurstFigure::Throughput => (self.fastest, self.throughput_times),
         }
     }
 }
 
 /// What is aimed at with the largest bursts, and what was found.
-pub(super) fn claims(all: &[Versus], figure: Figure) -> Vec<Claim> {
+pub(super) fn claims(all: &[RivalComparison], figure: BurstFigure) -> Vec<PaperClaim> {
     let largest = all.iter().map(|v| v.burst).max();
-    let claim = |v: &Versus| {
+    let claim = |v: &RivalComparison| {
         let (ours, times) = v.times(figure);
         let aim = match figure {
-            Figure::Latency => "a fifth of the latency",
-            Figure::Throughput => "five times the throughput",
+            BurstFigure::Latency => "a fifth of the latency",
+            BurstFigure::Throughput => "five times the throughput",
         };
         let (rival, medium) = (v.rival, v.medium);
-        Claim {
+        PaperClaim {
             paper: format!(
                 "ours: {aim} of {rival} over {medium}, for the specification that it offers, {}",
                 v.specification
@@ -100,15 +100,15 @@ pub(super) fn claims(all: &[Versus], figure: Figure) -> Vec<Claim> {
                 "{ours}: {:.1} times better ({:.1} to {:.1}), with bursts of {}",
                 times.median, times.min, times.max, v.burst
             ),
-            holds: Holds::when(times.median >= AIM),
+            holds: ClaimVerdict::when(times.median >= AIM),
         }
     };
     all.iter().filter(|v| Some(v.burst) == largest).map(claim).collect()
 }
 
 /// All ratios, if there are rivals.
-pub(super) fn table(all: &[Versus]) -> Option<Part> {
-    let row = |v: &Versus| {
+pub(super) fn table(all: &[RivalComparison]) -> Option<PagePart> {
+    let row = |v: &RivalComparison| {
         let told = |(name, times): (&str, Spread)| {
             let Spread { median, min, max } = times;
             html! { (format!("{median:.1} ({min:.1} to {max:.1}), {name}")) }
@@ -117,8 +117,8 @@ pub(super) fn table(all: &[Versus]) -> Option<Part> {
             html! { (v.rival) ", " (v.medium) },
             html! { (v.specification) },
             html! { (v.burst) },
-            told(v.times(Figure::Throughput)),
-            told(v.times(Figure::Latency)),
+            told(v.times(BurstFigure::Throughput)),
+            told(v.times(BurstFigure::Latency)),
         ]
     };
     let head = [
@@ -128,7 +128,7 @@ pub(super) fn table(all: &[Versus]) -> Option<Part> {
         "our throughput, times its",
         "its latency, times ours",
     ];
-    let part = Part::Table {
+    let part = PagePart::Table {
         caption: "Beside programs of others: medians of the repeats, and extremes".to_string(),
         head: head.map(String::from).to_vec(),
         rows: all.iter().map(row).collect(),
@@ -137,7 +137,7 @@ pub(super) fn table(all: &[Versus]) -> Option<Part> {
 }
 
 /// How rivals were set up, and which are missing.
-pub(super) fn told(all: &[Versus], absent: &[String]) -> String {
+pub(super) fn told(all: &[RivalComparison], absent: &[String]) -> String {
     let mut text = String::new();
     let mut settings: Vec<_> = all.iter().map(|v| v.setting).collect();
     settings.dedup();
@@ -163,11 +163,11 @@ pub(super) fn told(all: &[Versus], absent: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::bursts::Wire;
+    use crate::bench::bursts::BurstMedium;
     use amcast_protocols::total::{BB_RCAST_RCAST, PB_RCAST, SB_URCAST};
 
-    const fn repeat(latency_us: f64, per_second: f64) -> Repeat {
-        Repeat { latency_us, per_second }
+    const fn repeat(latency_us: f64, per_second: f64) -> BurstRepeat {
+        BurstRepeat { latency_us, per_second }
     }
 
     #[test]
@@ -176,20 +176,20 @@ mod tests {
         let token = [repeat(20.0, 500.0), repeat(40.0, 500.0)];
         let strong = [repeat(50.0, 600.0), repeat(50.0, 600.0)];
         let ours = || {
-            let rows: [(&'static TotalOrderRow, &[Repeat]); 3] =
+            let rows: [(&'static TotalOrderRow, &[BurstRepeat]); 3] =
                 [(&BB_RCAST_RCAST, &weak), (&PB_RCAST, &token), (&SB_URCAST, &strong)];
             rows.into_iter()
         };
         let theirs = [repeat(100.0, 100.0), repeat(160.0, 50.0)];
-        let all = compare(Rival::Jgroups(Wire::Tcp), 100, ours(), &theirs).unwrap();
+        let all = compare(Rival::Jgroups(BurstMedium::Tcp), 100, ours(), &theirs).unwrap();
         assert_eq!((all.fastest, all.soonest), ("bb-rcast-rcast", "bb-rcast-rcast"));
         assert_eq!((all.throughput_times.min, all.throughput_times.max), (9.0, 18.0));
         // What one token orders weakly uniformly, bb-rcast-rcast does not enforce.
         let ordered = compare(Rival::Corosync, 100, ours(), &theirs).unwrap();
         assert_eq!((ordered.fastest, ordered.soonest), ("sb-urcast", "pb-rcast"));
         assert_eq!((ordered.latency_times.min, ordered.latency_times.max), (4.0, 5.0));
-        let claims = claims(&[ordered], Figure::Latency);
-        assert_eq!(claims[0].holds, Holds::No, "the median of two is the lower one, 4");
+        let claims = claims(&[ordered], BurstFigure::Latency);
+        assert_eq!(claims[0].holds, ClaimVerdict::No, "the median of two is the lower one, 4");
         assert!(claims[0].found.starts_with("pb-rcast: 4.0 times better (4.0 to 5.0)"));
     }
 }

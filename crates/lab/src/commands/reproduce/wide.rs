@@ -1,10 +1,10 @@
 //! `mrp-fig7` and `mrp-rings`: many rings, in the simulator: over four regions of the world [MRP 8.4.2],
 //! and in one place, up to as many as a cluster has groups.
 
-use super::Session;
-use super::chart::{Axes, Line, lines, log_lines};
-use super::page::{Account, Claim, Holds, Part};
-use crate::bench::rings::{MEMBERS, Simulated, World, run_simulated};
+use super::ReproduceSession;
+use super::chart::{Axes, ChartLine, lines, log_lines};
+use super::page::{ClaimVerdict, ExperimentAccount, PagePart, PaperClaim};
+use crate::bench::rings::{MEMBERS, SimulatedRingResult, SimulatedRings, run_simulated};
 use crate::commands::Failure;
 use crate::commands::cores::{over_cores, progress};
 use amcast_core::Entry;
@@ -37,8 +37,8 @@ fn set(pairs: &[(&str, &str)], heartbeat: Span, suspect: Span) -> Vec<(String, S
 }
 
 /// A region for each ring, and a ring around all.
-fn wide(session: &Session<'_>, rings: usize) -> World {
-    World {
+fn wide(session: &ReproduceSession<'_>, rings: usize) -> SimulatedRings {
+    SimulatedRings {
         rings,
         // The paper's parameters across regions; what asks again must wait for an answer from afar.
         set: {
@@ -65,7 +65,7 @@ fn wide(session: &Session<'_>, rings: usize) -> World {
 }
 
 /// Runs all, over the cores.
-fn simulate(worlds: &[World], what: &str) -> Result<Vec<Simulated>, Failure> {
+fn simulate(worlds: &[SimulatedRings], what: &str) -> Result<Vec<SimulatedRingResult>, Failure> {
     let entry: &dyn Entry = &multiring::MEMORY;
     let seen = Mutex::new(Vec::new());
     over_cores(worlds.len() as u64, &progress(worlds.len() as u64, what), |n| {
@@ -79,38 +79,38 @@ fn simulate(worlds: &[World], what: &str) -> Result<Vec<Simulated>, Failure> {
 }
 
 /// How much of a linear growth from the one before was reached, in per cent.
-fn linear(all: &[Simulated], at: usize) -> Option<f64> {
+fn linear(all: &[SimulatedRingResult], at: usize) -> Option<f64> {
     let (before, one) = (all.get(at.checked_sub(1)?)?, all.get(at)?);
     let grown = one.per_second / before.per_second;
     Some(100.0 * grown * before.rings as f64 / one.rings as f64)
 }
 
 /// Figure 7.
-pub(super) fn horizontal(session: &Session<'_>) -> Result<Account, Failure> {
-    let worlds: Vec<World> = (1..=REGIONS_MAX).map(|rings| wide(session, rings)).collect();
+pub(super) fn horizontal(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, Failure> {
+    let worlds: Vec<SimulatedRings> = (1..=REGIONS_MAX).map(|rings| wide(session, rings)).collect();
     let seen = simulate(&worlds, "regions")?;
     let x = "regions, a ring each";
-    let points = |of: &dyn Fn(&Simulated) -> f64| -> Vec<(f64, f64)> {
+    let points = |of: &dyn Fn(&SimulatedRingResult) -> f64| -> Vec<(f64, f64)> {
         seen.iter().map(|one| (one.rings as f64, of(one))).collect()
     };
-    let throughput = Line { name: "all rings".to_string(), points: points(&|s| s.per_second) };
-    let mean = |s: &Simulated| s.latency_ns[0].mean / 1e6;
-    let latency = Line { name: REGIONS[0].to_string(), points: points(&mean) };
+    let throughput = ChartLine { name: "all rings".to_string(), points: points(&|s| s.per_second) };
+    let mean = |s: &SimulatedRingResult| s.latency_ns[0].mean / 1e6;
+    let latency = ChartLine { name: REGIONS[0].to_string(), points: points(&mean) };
     let mut parts = Vec::new();
     for (name, title, y, line) in [
         ("throughput", "throughput of all regions", "messages/s", throughput),
         ("latency", "mean latency in us-west-2", "milliseconds", latency),
     ] {
         let svg = lines(&Axes { title, x, y }, &[line])?;
-        parts.push(Part::Chart { name: name.to_string(), caption: title.to_string(), svg });
+        parts.push(PagePart::Chart { name: name.to_string(), caption: title.to_string(), svg });
     }
     parts.push(cdf_7(&seen)?);
     parts.push(table_7(&seen));
     let (one, four) = (mean(&seen[0]), mean(&seen[REGIONS_MAX - 1]));
-    let first = |s: &Simulated| s.per_ring[0];
+    let first = |s: &SimulatedRingResult| s.per_ring[0];
     let (alone, beside) = (first(&seen[0]), first(&seen[REGIONS_MAX - 1]));
     let grown = seen[REGIONS_MAX - 1].per_second / seen[0].per_second;
-    Ok(Account {
+    Ok(ExperimentAccount {
         how: format!(
             "In the simulator: in each region a ring of {MEMBERS} processes, and one ring around all; \
              1 Gbit/s at every port, 0.25 ms within a region, and between regions what such regions \
@@ -121,21 +121,23 @@ pub(super) fn horizontal(session: &Session<'_>) -> Result<Account, Failure> {
         ),
         parts,
         claims: vec![
-            Claim {
+            PaperClaim {
                 paper: "throughput grows as regions are added".to_string(),
                 found: format!("{grown:.2} times that of one region with {REGIONS_MAX}"),
-                holds: Holds::when(seen.windows(2).all(|w| w[1].per_second > w[0].per_second)),
+                holds: ClaimVerdict::when(
+                    seen.windows(2).all(|w| w[1].per_second > w[0].per_second),
+                ),
             },
-            Claim {
+            PaperClaim {
                 paper: "latency is almost constant with the number of rings (us-west-2)"
                     .to_string(),
                 found: format!("{one:.1} ms with one region, {four:.1} ms with {REGIONS_MAX}"),
-                holds: Holds::when(four < one * 1.5 || four - one < 20.0),
+                holds: ClaimVerdict::when(four < one * 1.5 || four - one < 20.0),
             },
-            Claim {
+            PaperClaim {
                 paper: "the local throughput of a region is not influenced by others".to_string(),
                 found: format!("us-west-2: {alone:.0} messages/s alone, {beside:.0} beside three"),
-                holds: Holds::when(beside > 0.9 * alone),
+                holds: ClaimVerdict::when(beside > 0.9 * alone),
             },
         ],
         failures: Vec::new(),
@@ -144,19 +146,19 @@ pub(super) fn horizontal(session: &Session<'_>) -> Result<Account, Failure> {
     })
 }
 
-fn cdf_7(seen: &[Simulated]) -> Result<Part, Failure> {
-    let line = |one: &Simulated| Line {
+fn cdf_7(seen: &[SimulatedRingResult]) -> Result<PagePart, Failure> {
+    let line = |one: &SimulatedRingResult| ChartLine {
         name: format!("{} regions", one.rings),
         points: one.cdf.iter().map(|&(ns, part)| (ns as f64 / 1e6, part)).collect(),
     };
-    let drawn: Vec<Line> = seen.iter().map(line).collect();
+    let drawn: Vec<ChartLine> = seen.iter().map(line).collect();
     let title = "latency in us-west-2";
     let svg = lines(&Axes { title, x: "milliseconds", y: "part of the messages" }, &drawn)?;
-    Ok(Part::Chart { name: "cdf".to_string(), caption: title.to_string(), svg })
+    Ok(PagePart::Chart { name: "cdf".to_string(), caption: title.to_string(), svg })
 }
 
-fn table_7(seen: &[Simulated]) -> Part {
-    let row = |(at, one): (usize, &Simulated)| {
+fn table_7(seen: &[SimulatedRingResult]) -> PagePart {
+    let row = |(at, one): (usize, &SimulatedRingResult)| {
         let told = |of: &dyn Fn(usize) -> String| (0..one.rings).map(of).collect::<Vec<_>>();
         let rates = told(&|r| format!("{:.0}", one.per_ring[r]));
         let latencies = told(&|r| format!("{:.1}", one.latency_ns[r].mean / 1e6));
@@ -171,7 +173,7 @@ fn table_7(seen: &[Simulated]) -> Part {
     let head = ["regions", "messages/s", "of linear", "of each", "mean latency of each, ms"];
     let head = head.map(String::from).to_vec();
     let rows = seen.iter().enumerate().map(row).collect();
-    Part::Table { caption: "Figure 7".to_string(), head, rows }
+    PagePart::Table { caption: "Figure 7".to_string(), head, rows }
 }
 
 /// How rings hang together: not at all, or by one more ring for all.
@@ -179,15 +181,15 @@ const TOGETHER: [(&str, &str); 2] =
     [("independent", "independent rings"), ("global", "with a ring around all")];
 
 /// The clusters that hang together in one way, by their number of rings.
-struct Kind {
+struct ClusterKind {
     name: &'static str,
-    seen: Vec<Simulated>,
+    seen: Vec<SimulatedRingResult>,
 }
 
 /// Simulates up to 64 rings of each kind.
-fn kinds(session: &Session<'_>) -> Result<Vec<Kind>, Failure> {
+fn kinds(session: &ReproduceSession<'_>) -> Result<Vec<ClusterKind>, Failure> {
     let counts = [1, 2, 4, 8, 16, 32, 64];
-    let world = |kind: &str, rings: usize| World {
+    let world = |kind: &str, rings: usize| SimulatedRings {
         rings,
         // Each process has a machine of its own, so no order of nodes is worth keeping; and signs of life
         // of two hundred, to each acceptor, are seldom enough for one processor.
@@ -202,23 +204,24 @@ fn kinds(session: &Session<'_>) -> Result<Vec<Kind>, Failure> {
     };
     let kind = |&(kind, name): &(&str, &'static str)| {
         // The longest one first: cores are busy to the end.
-        let worlds: Vec<World> = counts.iter().rev().map(|&rings| world(kind, rings)).collect();
+        let worlds: Vec<SimulatedRings> =
+            counts.iter().rev().map(|&rings| world(kind, rings)).collect();
         let seen = simulate(&worlds, "clusters")?.into_iter().rev().collect();
-        Ok(Kind { name, seen })
+        Ok(ClusterKind { name, seen })
     };
     TOGETHER.iter().map(kind).collect()
 }
 
 /// In microseconds, over all rings.
-fn mean_us(s: &Simulated) -> f64 {
+fn mean_us(s: &SimulatedRingResult) -> f64 {
     s.latency_ns.iter().map(|l| l.mean).sum::<f64>() / s.latency_ns.len() as f64 / 1e3
 }
 
 /// Up to 64 rings.
-pub(super) fn many(session: &Session<'_>) -> Result<Account, Failure> {
+pub(super) fn many(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, Failure> {
     let kinds = kinds(session)?;
-    let drawn = |value: fn(&Simulated) -> f64| -> Vec<Line> {
-        let line = |kind: &Kind| Line {
+    let drawn = |value: fn(&SimulatedRingResult) -> f64| -> Vec<ChartLine> {
+        let line = |kind: &ClusterKind| ChartLine {
             name: kind.name.to_string(),
             points: kind.seen.iter().map(|s| (s.rings as f64, value(s))).collect(),
         };
@@ -230,21 +233,21 @@ pub(super) fn many(session: &Session<'_>) -> Result<Account, Failure> {
         ("latency", "mean latency", "microseconds", drawn(mean_us)),
     ] {
         let svg = log_lines(&Axes { title, x: "rings", y }, &lines)?;
-        parts.push(Part::Chart { name: name.to_string(), caption: title.to_string(), svg });
+        parts.push(PagePart::Chart { name: name.to_string(), caption: title.to_string(), svg });
     }
     parts.push(table_of_many(&kinds));
-    let claim = |kind: &Kind| {
+    let claim = |kind: &ClusterKind| {
         let last = kind.seen.last().map_or(f64::NAN, |s| s.per_second);
         let part = last / kind.seen[0].per_second / 64.0;
-        Claim {
+        PaperClaim {
             paper: format!("throughput grows near linearly up to 64 rings ({})", kind.name),
             found: format!("64 rings have {:.0} % of 64 times the throughput of one", part * 100.0),
-            holds: Holds::when(part > 0.8),
+            holds: ClaimVerdict::when(part > 0.8),
         }
     };
     let figures: Vec<_> =
         kinds.iter().map(|kind| json!({ "kind": kind.name, "points": kind.seen })).collect();
-    Ok(Account {
+    Ok(ExperimentAccount {
         how: format!(
             "In the simulator: each ring has {MEMBERS} processes with a port of 1 Gbit/s and a \
              processor of their own, which takes 10 us for each input; 60 us from one to another. Each \
@@ -259,9 +262,9 @@ pub(super) fn many(session: &Session<'_>) -> Result<Account, Failure> {
     })
 }
 
-fn table_of_many(kinds: &[Kind]) -> Part {
+fn table_of_many(kinds: &[ClusterKind]) -> PagePart {
     let mut rows = Vec::new();
-    for Kind { name, seen } in kinds {
+    for ClusterKind { name, seen } in kinds {
         for (at, s) in seen.iter().enumerate() {
             rows.push(vec![
                 html! { (name) },
@@ -274,5 +277,5 @@ fn table_of_many(kinds: &[Kind]) -> Part {
     }
     let head = ["rings", "number", "messages/s", "of linear", "mean latency, us"];
     let head = head.map(String::from).to_vec();
-    Part::Table { caption: "Rings".to_string(), head, rows }
+    PagePart::Table { caption: "Rings".to_string(), head, rows }
 }

@@ -1,6 +1,6 @@
 //! A failing run made small, and told so that a person can follow it.
 
-use super::judge::{Judged, What, judge, judge_again};
+use super::judge::{JudgedRun, WrongKind, judge, judge_again};
 use super::trial::{Trial, count};
 use amcast_core::trace::TraceEvent;
 use amcast_core::{ClusterShape, GroupSet, MsgId, Pid, Time};
@@ -22,7 +22,7 @@ const TOLD: usize = 30;
 const CRASHES: &str = "crashes";
 
 /// What is wrong, what the smallest run is in which it still is, and what happens there.
-pub(super) fn account(trial: &Trial, judged: &Judged) -> String {
+pub(super) fn account(trial: &Trial, judged: &JudgedRun) -> String {
     let (Some(wrong), Some(recorded)) = (&judged.wrong, &judged.recorded) else {
         return String::new();
     };
@@ -68,7 +68,7 @@ pub(super) fn account(trial: &Trial, judged: &Judged) -> String {
 }
 
 /// The run of a trial of a service with as few calls as were found with which `what` is still wrong, if there are fewer.
-fn with_fewer_calls(trial: &Trial, what: What) -> Option<(Trial, RunRecord)> {
+fn with_fewer_calls(trial: &Trial, what: WrongKind) -> Option<(Trial, RunRecord)> {
     let mut best: Option<(Trial, RunRecord)> = None;
     let (mut calls, mut step) = (trial.settings.messages, trial.settings.messages / 2);
     while step > 0 {
@@ -88,7 +88,7 @@ fn with_fewer_calls(trial: &Trial, what: What) -> Option<(Trial, RunRecord)> {
 }
 
 /// The smallest run found in which `what` is still wrong.
-fn smaller(trial: &Trial, run: &RunRecord, what: What) -> RunRecord {
+fn smaller(trial: &Trial, run: &RunRecord, what: WrongKind) -> RunRecord {
     let events = Cell::new(0);
     shrink(run.clone(), TRIES, &mut |candidate| {
         if events.get() > EVENTS_MAX {

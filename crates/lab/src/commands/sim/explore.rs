@@ -1,9 +1,9 @@
 //! `amcast sim --explore`: all runs of a small cluster, within bounds.
 
 use super::account::account;
-use super::judge::{Judged, judge_again};
+use super::judge::{JudgedRun, judge_again};
 use super::trial::{Trial, count};
-use super::{Args, Failure};
+use super::{Failure, SimArgs};
 use amcast_check::{History, check};
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Pid, Span, Time};
@@ -28,14 +28,14 @@ const GRAIN: u64 = 3;
 const OUTAGE: Span = Span::micros(20);
 
 /// A run fails if it does not settle or breaks a promise.
-struct Keeps<'a> {
+struct ExploreCheck<'a> {
     trial: &'a Trial,
     history: History,
     /// What the simulator said that makes no sense.
     refused: bool,
 }
 
-impl RunJudge for Keeps<'_> {
+impl RunJudge for ExploreCheck<'_> {
     fn event(&mut self, event: &TraceEvent<'_>) {
         self.refused |= self.history.push_event(event, self.trial.config.cluster()).is_err();
     }
@@ -48,7 +48,7 @@ impl RunJudge for Keeps<'_> {
 }
 
 /// Makes all runs; fails with the smallest one that breaks a promise, if there is one.
-pub(super) fn run(args: &Args, deviations: usize) -> Result<(), Failure> {
+pub(super) fn run(args: &SimArgs, deviations: usize) -> Result<(), Failure> {
     if args.mutant.as_deref() == Some("all") {
         return Err(Failure::Misuse("--explore takes one mutant, not all".to_string()));
     }
@@ -94,7 +94,7 @@ pub(super) fn run(args: &Args, deviations: usize) -> Result<(), Failure> {
     Err(Failure::Said)
 }
 
-fn bounds(args: &Args, trial: &Trial, deviations: usize) -> Exploration {
+fn bounds(args: &SimArgs, trial: &Trial, deviations: usize) -> Exploration {
     let cluster = trial.config.cluster();
     let bears = trial.entry.capabilities().crash_tolerance;
     let replicas = cluster.pids().filter(|&p| cluster.group_of(p).is_some());
@@ -117,9 +117,9 @@ fn arranged(trial: &Trial) -> History {
 fn explored(
     trial: &Trial,
     bounds: &Exploration,
-) -> Result<(ExplorationResult, Option<Judged>), Failure> {
+) -> Result<(ExplorationResult, Option<JudgedRun>), Failure> {
     let Trial { entry, config, .. } = trial;
-    let mut keeps = Keeps { trial, history: arranged(trial), refused: false };
+    let mut keeps = ExploreCheck { trial, history: arranged(trial), refused: false };
     let mut last = None;
     let plan = plan(trial);
     let ran = catch_unwind(AssertUnwindSafe(|| {

@@ -1,6 +1,6 @@
 //! A run, and what the checker says of it.
 
-use super::service::{self, Job};
+use super::service::{self, TrialRun};
 use super::trial::Trial;
 use crate::commands::Failure;
 use amcast::simulate::Finding;
@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// What came of a run.
-pub(in crate::commands) struct Judged {
+pub(in crate::commands) struct JudgedRun {
     pub(in crate::commands) seed: u64,
     pub(in crate::commands) casts: u64,
     pub(in crate::commands) deliveries: u64,
@@ -33,7 +33,7 @@ pub(in crate::commands) struct Judged {
     pub(in crate::commands) marks: Vec<(&'static str, u64)>,
     pub(in crate::commands) failover: Failover,
     /// What was wrong, if anything.
-    pub(in crate::commands) wrong: Option<Wrong>,
+    pub(in crate::commands) wrong: Option<RunProblem>,
     /// The checker's report, as JSON.
     pub(in crate::commands) report: Option<String>,
     /// What happened, as the checker has it.
@@ -44,15 +44,15 @@ pub(in crate::commands) struct Judged {
 
 /// What was wrong in a run.
 #[derive(Clone, Debug)]
-pub(in crate::commands) struct Wrong {
-    pub(in crate::commands) what: What,
+pub(in crate::commands) struct RunProblem {
+    pub(in crate::commands) what: WrongKind,
     /// The account of it, for people.
     pub(in crate::commands) says: String,
 }
 
 /// What kind of wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::commands) enum What {
+pub(in crate::commands) enum WrongKind {
     /// This property does not hold.
     Property(Property),
     /// The run did not settle in time.
@@ -67,7 +67,7 @@ pub(in crate::commands) enum What {
     Service(&'static str),
 }
 
-impl What {
+impl WrongKind {
     /// In a word: a property's name, or what stopped the run.
     pub(in crate::commands) const fn name(self) -> &'static str {
         match self {
@@ -96,7 +96,7 @@ impl What {
 }
 
 /// Where the events of a run go: to the checker, and to a file if one is given.
-struct Sink<'a> {
+struct EventSink<'a> {
     history: History,
     cluster: &'a ClusterShape,
     overlay: Option<&'a Overlay>,
@@ -105,7 +105,7 @@ struct Sink<'a> {
     unwritten: Option<std::io::Error>,
 }
 
-impl Sink<'_> {
+impl EventSink<'_> {
     fn push(&mut self, event: &TraceEvent<'_>) {
         if let Err(e) = self.history.push_event(event, self.cluster) {
             self.refused.get_or_insert(e.to_string());
@@ -119,14 +119,14 @@ impl Sink<'_> {
 
 /// Makes the run of a trial and judges it by what the protocol promises. With a path, the history
 /// is written there.
-pub(in crate::commands) fn judge(trial: &Trial, path: Option<&Path>) -> Result<Judged, Failure> {
+pub(in crate::commands) fn judge(trial: &Trial, path: Option<&Path>) -> Result<JudgedRun, Failure> {
     let fail = |e: std::io::Error| {
         Failure::Failed(format!("{}: {e}", path.unwrap_or(Path::new("")).display()))
     };
     let file = path.map(File::create).transpose().map_err(fail)?.map(BufWriter::new);
     let mut sink = sink(trial, file);
     let mut recorded = None;
-    let mut above = Above::default();
+    let mut above = ServiceResult::default();
     let ran = catch_unwind(AssertUnwindSafe(|| {
         run(trial, &mut recorded, &mut above, &mut |event| sink.push(event))
     }));
@@ -139,31 +139,31 @@ pub(in crate::commands) fn judge(trial: &Trial, path: Option<&Path>) -> Result<J
 fn run(
     trial: &Trial,
     recorded: &mut Option<RunRecord>,
-    above: &mut Above,
+    above: &mut ServiceResult,
     sink: &mut dyn FnMut(&TraceEvent<'_>),
 ) -> Result<RunReport, ConfigError> {
     let Trial { entry, config, settings, seed, .. } = trial;
     let Some(service) = trial.service else {
         return record(*entry, config, settings, *seed, recorded, sink);
     };
-    let run = service::run(trial, service, Job::New(recorded), sink)?;
+    let run = service::run(trial, service, TrialRun::New(recorded), sink)?;
     (above.findings, above.counts) = (run.findings, run.counts);
     Ok(run.report)
 }
 
 /// What came of the service above a protocol.
 #[derive(Default)]
-struct Above {
+struct ServiceResult {
     findings: Vec<Finding>,
     /// How often something happened there.
     counts: BTreeMap<&'static str, u64>,
 }
 
-impl Above {
+impl ServiceResult {
     /// What was wrong with the service comes first: what its clients see is what counts.
-    fn add_to(self, mut judged: Judged) -> Judged {
+    fn add_to(self, mut judged: JudgedRun) -> JudgedRun {
         if let Some(Finding { what, says }) = self.findings.into_iter().next() {
-            judged.wrong = Some(Wrong { what: What::Service(what), says });
+            judged.wrong = Some(RunProblem { what: WrongKind::Service(what), says });
         }
         judged.marks.extend(self.counts);
         judged
@@ -175,9 +175,9 @@ pub(in crate::commands) fn judge_again(
     trial: &Trial,
     run: &RunRecord,
     hear: &mut dyn FnMut(&TraceEvent<'_>),
-) -> Result<Judged, Failure> {
+) -> Result<JudgedRun, Failure> {
     let mut sink = sink(trial, None);
-    let mut above = Above::default();
+    let mut above = ServiceResult::default();
     let ran = catch_unwind(AssertUnwindSafe(|| {
         let mut to = |event: &TraceEvent<'_>| {
             hear(event);
@@ -186,30 +186,30 @@ pub(in crate::commands) fn judge_again(
         let Some(service) = trial.service else {
             return replay(trial.entry, &trial.config, run, &mut to);
         };
-        let again = service::run(trial, service, Job::Again(run), &mut to)?;
+        let again = service::run(trial, service, TrialRun::Again(run), &mut to)?;
         above.findings = again.findings;
         Ok(again.report)
     }));
     judged(trial, ran, Some(run.clone()), sink).map(|judged| above.add_to(judged))
 }
 
-fn sink(trial: &Trial, file: Option<BufWriter<File>>) -> Sink<'_> {
+fn sink(trial: &Trial, file: Option<BufWriter<File>>) -> EventSink<'_> {
     let cluster = trial.config.cluster();
     let overlay = trial.entry.overlay(&trial.config);
     let mut history = History::new();
     let refused = overlay.and_then(|o| history.arrange(o).err()).map(|e| e.to_string());
-    Sink { history, cluster, overlay, refused, file, unwritten: None }
+    EventSink { history, cluster, overlay, refused, file, unwritten: None }
 }
 
-type Ran = std::thread::Result<Result<RunReport, ConfigError>>;
+type CaughtRun = std::thread::Result<Result<RunReport, ConfigError>>;
 
 fn judged(
     trial: &Trial,
-    ran: Ran,
+    ran: CaughtRun,
     recorded: Option<RunRecord>,
-    mut sink: Sink<'_>,
-) -> Result<Judged, Failure> {
-    let mut judged = Judged {
+    mut sink: EventSink<'_>,
+) -> Result<JudgedRun, Failure> {
+    let mut judged = JudgedRun {
         seed: trial.seed,
         casts: 0,
         deliveries: sink.history.deliveries(),
@@ -227,7 +227,7 @@ fn judged(
         recorded: None,
     };
     let stopped = match ran {
-        Err(panic) => Some(Wrong { what: What::Assertion, says: panic_text(&*panic) }),
+        Err(panic) => Some(RunProblem { what: WrongKind::Assertion, says: panic_text(&*panic) }),
         Ok(Err(e)) => return Err(Failure::misuse(e)),
         Ok(Ok(report)) => {
             let stopped = stopped(&report, trial.config.cluster());
@@ -240,9 +240,9 @@ fn judged(
             stopped
         }
     };
-    let refused = sink.refused.take().map(|says| Wrong { what: What::History, says });
+    let refused = sink.refused.take().map(|says| RunProblem { what: WrongKind::History, says });
     // What is not delivered by the end of a run that did not settle counts as never delivered.
-    if stopped.as_ref().is_some_and(|w| w.what == What::Settling) {
+    if stopped.as_ref().is_some_and(|w| w.what == WrongKind::Settling) {
         sink.push(&TraceEvent::End);
     }
     let findings = check(&sink.history, trial.entry.about().promises);
@@ -251,7 +251,7 @@ fn judged(
     judged.wrong = match (first_violated(&findings), stop) {
         (Some((property, why)), stop) => {
             let stop = stop.map_or(String::new(), |w| format!("\n{}", w.says));
-            Some(Wrong { what: What::Property(property), says: format!("{why}{stop}") })
+            Some(RunProblem { what: WrongKind::Property(property), says: format!("{why}{stop}") })
         }
         (None, stop) => stop,
     };
@@ -269,7 +269,7 @@ fn first_violated(findings: &Findings) -> Option<(Property, &Counterexample)> {
 }
 
 /// What ended a run before it had settled.
-fn stopped(report: &RunReport, cluster: &ClusterShape) -> Option<Wrong> {
+fn stopped(report: &RunReport, cluster: &ClusterShape) -> Option<RunProblem> {
     match &report.outcome {
         RunOutcome::Settled => None,
         RunOutcome::NotSettled(stuck) => {
@@ -280,10 +280,10 @@ fn stopped(report: &RunReport, cluster: &ClusterShape) -> Option<Wrong> {
                 "the run did not settle in {events} events and {time} simulated microseconds\n{}",
                 lines.join("\n")
             );
-            Some(Wrong { what: What::Settling, says })
+            Some(RunProblem { what: WrongKind::Settling, says })
         }
         RunOutcome::Breach(breach) => {
-            Some(Wrong { what: What::Breach, says: breach_text(breach, cluster) })
+            Some(RunProblem { what: WrongKind::Breach, says: breach_text(breach, cluster) })
         }
     }
 }

@@ -16,7 +16,7 @@ use super::{once_each, setting};
 use amcast_core::Entry;
 use amcast_protocols::tram::Tram;
 use amcast_sim::{Failover, Profile};
-use judge::{Judged, judge};
+use judge::{JudgedRun, judge};
 use serde_json::{Value, json};
 use service::ServiceKind;
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ const HUNT_SEEDS: u64 = 3000;
 /// is wrong exits with 0. `--mutant all` hunts all of them and exits with 1 if one survives that no scenario or
 /// test shows.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct SimArgs {
     /// The protocol: `amcast protocols`
     #[arg(long, default_value = Tram.name())]
     protocol: String,
@@ -142,7 +142,7 @@ fn profile(name: &str) -> Result<Profile, String> {
 ///
 /// # Errors
 /// What was asked wrongly, or failed.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub fn run(args: &SimArgs) -> Result<(), Failure> {
     once_each(&args.set)?;
     // A run that panics is a finding; its message is kept instead of printed.
     let usual = std::panic::take_hook();
@@ -152,7 +152,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     done
 }
 
-fn run_quietly(args: &Args) -> Result<(), Failure> {
+fn run_quietly(args: &SimArgs) -> Result<(), Failure> {
     if let Some(path) = &args.scenario {
         return scenario::run(args, path);
     }
@@ -174,7 +174,7 @@ fn run_quietly(args: &Args) -> Result<(), Failure> {
     let trial = |seed| Trial::new(args, seed, mutant);
     let begun = Instant::now();
     let runs = if args.history.is_some() {
-        let mut runs = Runs::default();
+        let mut runs = RunSummary::default();
         runs.add(judge(&trial(first)?, args.history.as_deref())?);
         runs
     } else {
@@ -205,7 +205,7 @@ fn run_quietly(args: &Args) -> Result<(), Failure> {
 
 /// What came of many runs.
 #[derive(Default)]
-struct Runs {
+struct RunSummary {
     count: u64,
     casts: u64,
     deliveries: u64,
@@ -219,11 +219,11 @@ struct Runs {
     /// Of the last run added.
     hash: u64,
     /// The run of the lowest seed in which something was wrong.
-    wrong: Option<Judged>,
+    wrong: Option<JudgedRun>,
 }
 
-impl Runs {
-    fn add(&mut self, judged: Judged) {
+impl RunSummary {
+    fn add(&mut self, judged: JudgedRun) {
         self.count += 1;
         self.casts += judged.casts;
         self.deliveries += judged.deliveries;
@@ -272,12 +272,12 @@ impl Runs {
 }
 
 fn json_report(
-    args: &Args,
-    runs: &Runs,
-    found: Option<&(&Judged, Trial)>,
+    args: &SimArgs,
+    runs: &RunSummary,
+    found: Option<&(&JudgedRun, Trial)>,
     took: Duration,
 ) -> Value {
-    let violation = |(j, trial): &(&Judged, Trial)| {
+    let violation = |(j, trial): &(&JudgedRun, Trial)| {
         json!({
             "seed": j.seed,
             "property": j.wrong.as_ref().map(|w| w.what.name()),
@@ -310,8 +310,8 @@ fn judge_all(
     trial: &(dyn Fn(u64) -> Result<Trial, Failure> + Sync),
     first: u64,
     seeds: u64,
-) -> Result<Runs, Failure> {
-    let runs = Mutex::new(Runs::default());
+) -> Result<RunSummary, Failure> {
+    let runs = Mutex::new(RunSummary::default());
     // The first violation is the same on any number of cores: what was begun is finished.
     over_cores(seeds, &progress(seeds, "runs"), |n| {
         let judged = judge(&trial(first.saturating_add(n))?, None)?;

@@ -1,8 +1,8 @@
 //! Every way in which a protocol can be broken on purpose, and how soon each is found.
 
-use super::judge::Judged;
+use super::judge::JudgedRun;
 use super::trial::{self, Trial};
-use super::{Args, Runs, judge_all};
+use super::{RunSummary, SimArgs, judge_all};
 use crate::commands::Failure;
 use amcast::simulate::ServiceMutant;
 use amcast_mutants::catalog;
@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 use std::time::Instant;
 
 /// What came of the hunt for one mutant.
-struct Hunted {
+struct MutantHunt {
     mutant: &'static MutantInfo,
     /// The first run in which something was wrong, and the command that makes it again.
-    found: Option<(Judged, String)>,
+    found: Option<(JudgedRun, String)>,
     /// How many seeds it took.
     seeds: u64,
 }
 
 /// Those of the service that runs above the protocol, or of the protocol.
-fn all(args: &Args) -> Vec<&'static MutantInfo> {
+fn all(args: &SimArgs) -> Vec<&'static MutantInfo> {
     match args.service {
         Some(_) => {
             let applies = |mutant: &ServiceMutant| trial::service_mutant_applies(args, *mutant);
@@ -32,7 +32,7 @@ fn all(args: &Args) -> Vec<&'static MutantInfo> {
 }
 
 /// The mutant of that name, `all` aside.
-pub(super) fn known(args: &Args, name: &str) -> Result<(), Failure> {
+pub(super) fn known(args: &SimArgs, name: &str) -> Result<(), Failure> {
     let (all, protocol) = (all(args), &args.protocol);
     if name == "all" || all.iter().any(|m| m.name == name) {
         return Ok(());
@@ -46,12 +46,12 @@ pub(super) fn known(args: &Args, name: &str) -> Result<(), Failure> {
 }
 
 /// Goes through all mutants of the protocol; fails if one survives `seeds` seeds that nothing else shows.
-pub(super) fn hunt(args: &Args, first: u64, seeds: u64) -> Result<(), Failure> {
+pub(super) fn hunt(args: &SimArgs, first: u64, seeds: u64) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut all = Vec::new();
     for mutant in self::all(args) {
         let trial = |seed| Trial::new(args, seed, Some(mutant.name));
-        let Runs { wrong, .. } = judge_all(&trial, first, seeds)?;
+        let RunSummary { wrong, .. } = judge_all(&trial, first, seeds)?;
         let found = match wrong {
             None => None,
             Some(judged) => {
@@ -60,14 +60,14 @@ pub(super) fn hunt(args: &Args, first: u64, seeds: u64) -> Result<(), Failure> {
             }
         };
         let needed =
-            found.as_ref().map_or(seeds, |(judged, _): &(Judged, _)| judged.seed - first + 1);
-        let hunted = Hunted { mutant, found, seeds: needed };
+            found.as_ref().map_or(seeds, |(judged, _): &(JudgedRun, _)| judged.seed - first + 1);
+        let hunted = MutantHunt { mutant, found, seeds: needed };
         if !args.json {
             hunted.print();
         }
         all.push(hunted);
     }
-    let survived = |h: &&Hunted| h.found.is_none() && h.mutant.shown_by.is_none();
+    let survived = |h: &&MutantHunt| h.found.is_none() && h.mutant.shown_by.is_none();
     let survivors: Vec<_> = all.iter().filter(survived).collect();
     if args.json {
         let document = json!({
@@ -75,7 +75,7 @@ pub(super) fn hunt(args: &Args, first: u64, seeds: u64) -> Result<(), Failure> {
             "ok": survivors.is_empty(),
             "seeds": seeds,
             "seconds": begun.elapsed().as_secs_f64(),
-            "mutants": all.iter().map(Hunted::json).collect::<Vec<_>>(),
+            "mutants": all.iter().map(MutantHunt::json).collect::<Vec<_>>(),
         });
         println!("{document}");
     } else {
@@ -90,7 +90,7 @@ pub(super) fn hunt(args: &Args, first: u64, seeds: u64) -> Result<(), Failure> {
     Err(Failure::Failed(format!("not found within {seeds} seeds: {}", names.join(", "))))
 }
 
-impl Hunted {
+impl MutantHunt {
     fn print(&self) {
         let name = self.mutant.name;
         let Some((judged, replay)) = &self.found else {

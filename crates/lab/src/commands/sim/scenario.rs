@@ -1,6 +1,6 @@
 //! `amcast sim --scenario`: runs that are written down together with what must happen in them.
 
-use super::Args;
+use super::SimArgs;
 use crate::commands::Failure;
 use amcast_check::{History, check};
 use amcast_core::trace::TraceEvent;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Runs the scenario of a file, or those of a directory, and prints what happens. Fails if that is not
 /// what the file says, or if the protocol breaks a promise.
-pub(super) fn run(args: &Args, path: &Path) -> Result<(), Failure> {
+pub(super) fn run(args: &SimArgs, path: &Path) -> Result<(), Failure> {
     let files = files(path).map_err(|e| Failure::Misuse(refuses_file(path, &e)))?;
     let mut wrong = Vec::new();
     let mut all = Vec::new();

@@ -40,7 +40,7 @@ impl ServiceKind {
 }
 
 /// Which run is to be made.
-pub(super) enum Job<'a> {
+pub(super) enum TrialRun<'a> {
     /// That of the trial's seed, which is left here.
     New(&'a mut Option<RunRecord>),
     /// A recorded one.
@@ -51,7 +51,7 @@ pub(super) enum Job<'a> {
 pub(super) fn run(
     trial: &Trial,
     service: ServiceTrial,
-    job: Job<'_>,
+    job: TrialRun<'_>,
     sink: &mut dyn FnMut(&TraceEvent<'_>),
 ) -> Result<ServiceRun, ConfigError> {
     let shards = trial.config.cluster().groups();
@@ -66,7 +66,7 @@ fn run_with<W: Workload + 'static>(
     trial: &Trial,
     service: ServiceTrial,
     workload: &dyn Fn() -> W,
-    job: Job<'_>,
+    job: TrialRun<'_>,
     sink: &mut dyn FnMut(&TraceEvent<'_>),
 ) -> Result<ServiceRun, ConfigError> {
     let Trial { entry, config, settings, seed, .. } = trial;
@@ -75,7 +75,7 @@ fn run_with<W: Workload + 'static>(
     let service = ServiceSettings { calls, mutant: service.mutant, ..usual };
     let simulation = Simulation { entry: *entry, config, service, seed: *seed, workload };
     match job {
-        Job::New(recorded) => simulation.run(settings, recorded, sink),
-        Job::Again(recorded) => simulation.replay(recorded, sink),
+        TrialRun::New(recorded) => simulation.run(settings, recorded, sink),
+        TrialRun::Again(recorded) => simulation.replay(recorded, sink),
     }
 }

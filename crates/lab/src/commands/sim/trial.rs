@@ -1,6 +1,6 @@
 //! What a run is, from the command line and the seed.
 
-use super::Args;
+use super::SimArgs;
 use super::network::Network;
 use super::service::ServiceTrial;
 use crate::commands::Failure;
@@ -50,7 +50,7 @@ pub(in crate::commands) struct Trial {
 }
 
 /// Whether a mistake of the service can be made above this protocol.
-pub(super) fn service_mutant_applies(args: &Args, mutant: ServiceMutant) -> bool {
+pub(super) fn service_mutant_applies(args: &SimArgs, mutant: ServiceMutant) -> bool {
     let groups = args.groups.unwrap_or(usize::MAX);
     entry(&args.protocol, None).is_ok_and(|entry| {
         let most =
@@ -74,7 +74,7 @@ pub(in crate::commands) fn entry(
 impl Trial {
     /// The ordinary run of a small cluster, to be varied: so many groups, all of which every message
     /// goes to.
-    pub(in crate::commands) fn tiny(args: &Args, deviations: usize) -> Result<Self, Failure> {
+    pub(in crate::commands) fn tiny(args: &SimArgs, deviations: usize) -> Result<Self, Failure> {
         let mutant = args.mutant.as_deref();
         let entry = entry(&args.protocol, mutant)?;
         let mut raw = trial::tiny(entry, args.groups.unwrap_or(1));
@@ -97,7 +97,7 @@ impl Trial {
 
     /// The run of `seed`: what is given on the command line, and the rest as drawn, or as usual.
     pub(in crate::commands) fn new(
-        args: &Args,
+        args: &SimArgs,
         seed: u64,
         mutant: Option<&str>,
     ) -> Result<Self, Failure> {
@@ -242,7 +242,7 @@ fn explored_model() -> CarrierModel {
 
 /// Puts in what is given on the command line, and checks it all.
 fn configure(
-    args: &Args,
+    args: &SimArgs,
     entry: &dyn Entry,
     mutant: Option<&str>,
     raw: &mut RawConfig,
@@ -287,7 +287,7 @@ fn hunted_under(entry: &dyn Entry, seed: u64) -> Profile {
     [Profile::All, Profile::Crash, Profile::Oracle][(seed % 3) as usize]
 }
 
-impl Args {
+impl SimArgs {
     /// Refuses what no multicast of this cluster can be.
     fn fits(&self, entry: &dyn Entry, config: &Config) -> Result<(), Failure> {
         let groups = config.cluster().groups();
