@@ -1,7 +1,7 @@
 //! The list of commands in `docs/commands.md` is the registry's. With `AMCAST_WRITE=1` in the
 //! environment the file is written anew.
 
-use amcast::kv::registry::{Command, Run, families};
+use amcast::kv::registry::{CommandRunner, CommandSpec, families};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -19,17 +19,17 @@ so ([store.md](store.md#large-commands)).
 ";
 
 /// How many arguments a command takes besides its name.
-fn arguments(command: &Command) -> String {
+fn arguments(command: &CommandSpec) -> String {
     let least = command.arity.unsigned_abs() - 1;
     if command.arity < 0 { format!("{least} or more") } else { least.to_string() }
 }
 
-fn row(command: &Command) -> String {
+fn row(command: &CommandSpec) -> String {
     let name = command.name.to_uppercase();
     let by = match command.run {
-        Run::Front(_) => "the front",
-        Run::Shards(_) | Run::Both(..) if command.writes() => "shards, writes",
-        Run::Shards(_) | Run::Both(..) => "shards",
+        CommandRunner::Front(_) => "the front",
+        CommandRunner::Shards(_) | CommandRunner::Both(..) if command.writes() => "shards, writes",
+        CommandRunner::Shards(_) | CommandRunner::Both(..) => "shards",
     };
     format!("| {name} | {} | {by} | {} |\n", arguments(command), command.summary)
 }

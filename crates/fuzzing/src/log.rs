@@ -3,8 +3,8 @@
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use amcast_kv::SlotMap;
 use amcast_log::command::MARK;
-use amcast_log::{Answer, Command, Logs};
-use amcast_smr::{Delivered, Envelope, Executor, Limits, Stamp, State};
+use amcast_log::{LogAnswer, LogCommand, Logs};
+use amcast_smr::{DeliveryResult, Envelope, Executor, ExecutorState, Limits, Stamp};
 
 const SHARDS: usize = 2;
 
@@ -39,7 +39,7 @@ pub(crate) fn commands(bytes: &[u8]) {
         let body = [&MARK, one].concat();
         let mut dst = GroupSet::one(Gid(0));
         let mut writes = false;
-        if let Some(command) = Command::decode(&body) {
+        if let Some(command) = LogCommand::decode(&body) {
             let mut again = Vec::new();
             command.encode(&mut again);
             assert_eq!(again, body);
@@ -57,18 +57,18 @@ pub(crate) fn commands(bytes: &[u8]) {
             positions[shard.index()] += 1;
             let position = positions[shard.index()];
             let taken = executor.deliver(shard, position, id, dst, &payload, &mut |answer| {
-                let told = Answer::decode(answer.bytes).expect("answers can be read");
+                let told = LogAnswer::decode(answer.bytes).expect("answers can be read");
                 let mut again = Vec::new();
                 told.encode(&mut again);
                 assert_eq!(again, answer.bytes);
                 answers += 1;
             });
-            assert_eq!(taken, Ok(Delivered::Taken));
+            assert_eq!(taken, Ok(DeliveryResult::Taken));
         }
         assert_eq!(answers, 1);
     }
     let given = stream(&mut executor);
-    let state = State::read(&logs, SHARDS, &mut given.as_slice()).expect("its own");
+    let state = ExecutorState::read(&logs, SHARDS, &mut given.as_slice()).expect("its own");
     let mut again = Executor::new(logs, SHARDS, Limits::default());
     drop(again.adopt(state));
     assert_eq!(given, stream(&mut again), "the same state is given again");
@@ -76,8 +76,8 @@ pub(crate) fn commands(bytes: &[u8]) {
 
 /// Bytes that a node gave as an answer: none, or the same when they are encoded again.
 pub(crate) fn answers(bytes: &[u8]) {
-    let Some(answer) = Answer::decode(bytes) else { return };
+    let Some(answer) = LogAnswer::decode(bytes) else { return };
     let mut again = Vec::new();
     answer.encode(&mut again);
-    assert_eq!(Answer::decode(&again), Some(answer));
+    assert_eq!(LogAnswer::decode(&again), Some(answer));
 }

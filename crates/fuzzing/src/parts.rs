@@ -3,7 +3,7 @@
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use amcast_kv::{Kv, Partitions, destinations, encode_args, registry};
 use amcast_smr::parts::{Assembly, CommandPart};
-use amcast_smr::{Delivered, Envelope, Executor, Limits, Stamp, State};
+use amcast_smr::{DeliveryResult, Envelope, Executor, ExecutorState, Limits, Stamp};
 
 const SHARDS: usize = 2;
 
@@ -40,7 +40,10 @@ pub(crate) fn messages(bytes: &[u8]) {
                     assert!(!answer.bytes.is_empty());
                     answers += 1;
                 });
-            assert!(matches!(taken, Ok(Delivered::Taken | Delivered::Malformed)), "{taken:?}");
+            assert!(
+                matches!(taken, Ok(DeliveryResult::Taken | DeliveryResult::Malformed)),
+                "{taken:?}"
+            );
             *position += 1;
         }
         assert!(answers <= 1, "one answer: {}", line.escape_ascii());
@@ -68,7 +71,8 @@ fn stream(executor: &mut Executor<Kv>) -> Vec<u8> {
 
 fn again(before: &mut Executor<Kv>) -> Executor<Kv> {
     let given = stream(before);
-    let state = State::read(&Kv::new(SHARDS, 7), SHARDS, &mut given.as_slice()).expect("its own");
+    let state =
+        ExecutorState::read(&Kv::new(SHARDS, 7), SHARDS, &mut given.as_slice()).expect("its own");
     let mut again = executor();
     drop(again.adopt(state));
     again
@@ -144,7 +148,7 @@ mod tests {
                 let taken = executor.deliver(shard, position, id, dst, &payload, &mut |answer| {
                     answers.push(String::from_utf8_lossy(answer.bytes).into_owned());
                 });
-                assert_eq!(taken, Ok(Delivered::Taken));
+                assert_eq!(taken, Ok(DeliveryResult::Taken));
                 positions[shard.index()] += 1;
             }
         }

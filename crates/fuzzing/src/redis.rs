@@ -2,7 +2,7 @@
 
 use amcast_core::{Gid, MsgId, Pid};
 use amcast_kv::{Kv, Partitions, destinations, encode_args, registry};
-use amcast_smr::{Delivered, Envelope, Executor, Limits, Stamp, State};
+use amcast_smr::{DeliveryResult, Envelope, Executor, ExecutorState, Limits, Stamp};
 
 /// The longest command that is taken, in bytes: short, so that the limit is met.
 const COMMAND_BYTES_MAX: usize = 200;
@@ -58,7 +58,7 @@ pub(crate) fn commands(bytes: &[u8]) {
                 assert!(answer.bytes.ends_with(b"\r\n"), "{:?}", answer.bytes);
                 answers += 1;
             });
-            assert_eq!(taken, Ok(Delivered::Taken));
+            assert_eq!(taken, Ok(DeliveryResult::Taken));
             *position += 1;
         }
         assert_eq!(answers, usize::from(!dst.is_empty()), "{}", String::from_utf8_lossy(line));
@@ -71,7 +71,8 @@ pub(crate) fn commands(bytes: &[u8]) {
         out
     };
     let given = stream(&mut executor);
-    let state = State::read(&Kv::new(SHARDS, 7), SHARDS, &mut given.as_slice()).expect("its own");
+    let state =
+        ExecutorState::read(&Kv::new(SHARDS, 7), SHARDS, &mut given.as_slice()).expect("its own");
     let mut again = Executor::new(Kv::new(SHARDS, 7), SHARDS, Limits::default());
     drop(again.adopt(state));
     for shard in (0..SHARDS).map(|g| Gid(g as u8)) {

@@ -1,7 +1,7 @@
 //! A node's state on its way to another node.
 
 use amcast_kv::Kv;
-use amcast_smr::{Corrupt, State, stream};
+use amcast_smr::{Corrupt, ExecutorState, stream};
 
 const SHARDS: usize = 2;
 
@@ -16,7 +16,8 @@ const FRAME_BYTES: usize = 100;
 
 /// A stream that is damaged is refused; also when its sums are made to fit.
 pub(crate) fn stream(bytes: &[u8]) {
-    let read = |mut bytes: &[u8]| State::read(&Kv::new(SHARDS, 7), SHARDS, &mut bytes).map(drop);
+    let read =
+        |mut bytes: &[u8]| ExecutorState::read(&Kv::new(SHARDS, 7), SHARDS, &mut bytes).map(drop);
     let _ = read(bytes);
     for version in [BEFORE_PARTITIONS, BEFORE_SKIPS, stream::VERSION] {
         let sound = read(&sealed(version, bytes));
@@ -55,7 +56,7 @@ mod tests {
         let before = include_bytes!("../../../fuzz/corpus/state_stream/contents");
         let kv = || Kv::new(SHARDS, 7);
         let old = sealed(BEFORE_PARTITIONS, before);
-        let state = State::read(&kv(), SHARDS, &mut old.as_slice()).expect("it is sound");
+        let state = ExecutorState::read(&kv(), SHARDS, &mut old.as_slice()).expect("it is sound");
         let mut executor = Executor::new(kv(), SHARDS, Limits::default());
         drop(executor.adopt(state));
         let mut written = Vec::new();
@@ -70,6 +71,6 @@ mod tests {
         }
         assert!(contents.len() > before.len(), "maps of partitions stand there, too");
         let new = sealed(stream::VERSION, &contents);
-        assert!(State::read(&kv(), SHARDS, &mut new.as_slice()).is_ok());
+        assert!(ExecutorState::read(&kv(), SHARDS, &mut new.as_slice()).is_ok());
     }
 }

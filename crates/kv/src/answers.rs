@@ -4,7 +4,7 @@ use super::{Kv, Store, encode_args, encode_epoch};
 use amcast_core::limits::ANSWER_BYTES_MAX;
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid};
 use amcast_smr::envelope::Stamp;
-use amcast_smr::machine::{At, Machine, Place};
+use amcast_smr::machine::{ExecutionPoint, ShardPosition, ShardedMachine};
 
 /// The words of Redis, which do not say so, of what was not executed.
 const OOM: &[u8] = b"OOM command not allowed when used memory > 'maxmemory'.\r\n";
@@ -31,7 +31,7 @@ pub(crate) fn assert_words_tell(outcome: Outcome, answer: &[u8]) {
 }
 
 /// One shard, to which commands are applied one after the other.
-pub(super) struct One {
+pub(super) struct SingleShard {
     pub(super) kv: Kv,
     pub(super) store: Store,
     pub(super) position: u64,
@@ -40,7 +40,7 @@ pub(super) struct One {
     pub(super) outcome: Outcome,
 }
 
-impl One {
+impl SingleShard {
     pub(super) fn over(kv: Kv) -> Self {
         let store = kv.part();
         Self { kv, store, position: 0, now_ms: 1_000, outcome: Outcome::Unknown }
@@ -57,10 +57,10 @@ impl One {
         encode_epoch(0, &mut command);
         encode_args(args, &mut command);
         let now = Stamp { wall_ms: self.now_ms, host_ms: self.now_ms };
-        let places = [Place { shard, position: self.position, now }];
+        let places = [ShardPosition { shard, position: self.position, now }];
         let id = MsgId { sender: Pid(0), seq: self.position };
         let dst = GroupSet::one(shard);
-        let at = At { id, dst, places: &places, exact: dst };
+        let at = ExecutionPoint { id, dst, places: &places, exact: dst };
         let outcome = self.kv.apply(&at, &mut [&mut self.store], &command, &mut answer);
         assert_words_tell(outcome, &answer);
         self.outcome = outcome;
@@ -77,7 +77,7 @@ impl One {
 #[test]
 fn an_answer_is_bounded_while_it_is_built() {
     let _limit = amcast_test_policy::time_limit();
-    let mut one = One::new();
+    let mut one = SingleShard::new();
     // Each of these would be an answer of many times the memory of any machine.
     assert_eq!(one.run("SETRANGE big 60000000 x"), ":60000001\r\n");
     let times = |head: &str, word: &str, n: usize| format!("{head}{}", word.repeat(n));
@@ -107,7 +107,7 @@ fn an_answer_is_bounded_while_it_is_built() {
 #[test]
 fn what_an_answer_cannot_hold_is_not_taken_out() {
     let _limit = amcast_test_policy::time_limit();
-    let mut one = One::new();
+    let mut one = SingleShard::new();
     let long = vec![b'x'; 1_000_000];
     for i in 0..140_u32 {
         let mut member = long.clone();
@@ -131,8 +131,9 @@ fn what_an_answer_cannot_hold_is_not_taken_out() {
 #[test]
 fn keys_that_are_watched_and_do_not_exist_count_in_the_budget_until_they_are_forgotten() {
     let _limit = amcast_test_policy::time_limit();
-    let mut one = One::over(Kv::new(1, 7).with_maxmemory(1 << 20));
-    let watch = |one: &mut One, n: u32| one.run(&format!("WATCH {}{n}", "k".repeat(50_000)));
+    let mut one = SingleShard::over(Kv::new(1, 7).with_maxmemory(1 << 20));
+    let watch =
+        |one: &mut SingleShard, n: u32| one.run(&format!("WATCH {}{n}", "k".repeat(50_000)));
     let taken = (0..100).take_while(|n| watch(&mut one, *n).starts_with("*1\r\n")).count();
     assert!((15..=22).contains(&taken), "{taken}");
     assert!(watch(&mut one, 99).starts_with("-OOM command not allowed"));

@@ -7,16 +7,16 @@
 //! `COPY`, `SUNIONSTORE`), which nobody could free again before all replicas had run out of memory.
 //!
 //! Whether a shard is full depends on all that it holds: it is looked at only where that is the same on all replicas
-//! ([`At::exact`](amcast_smr::machine::At::exact)).
+//! ([`At::exact`](amcast_smr::machine::ExecutionPoint::exact)).
 
 use super::Context;
 use super::args::{decode_args, split_epoch};
-use super::commands::transactions::Script;
+use super::commands::transactions::OrderedTransaction;
 use super::commands::{bits, memory, partitions, sort};
 use super::missing;
 use super::number::parse_int;
-use super::registry::{Command, Keys, lookup};
-use super::reply::Error;
+use super::registry::{CommandSpec, KeyArguments, lookup};
+use super::reply::RedisError;
 use amcast_core::{GroupSet, Outcome};
 use amcast_smr::machine::{ANY_GROWTH, NEW_BUDGET};
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ fn word(command: &[u8], at: usize) -> Option<usize> {
 }
 
 /// The command of this encoded one, by its name.
-fn named(command: &[u8]) -> Option<&'static Command> {
+fn named(command: &[u8]) -> Option<&'static CommandSpec> {
     lookup(command.get(8..8_usize.checked_add(word(command, 4)?)?)?)
 }
 
@@ -58,15 +58,15 @@ pub(super) fn growth(command: &[u8]) -> u64 {
     let Some(found) = named(command) else { return 0 };
     let args = u64::from(word(command, 0).unwrap_or(0) as u32);
     let bytes = (command.len() as u64).saturating_add(args.saturating_mul(ARG_BYTES));
-    if !matches!(found.keys, Keys::Inner) {
+    if !matches!(found.keys, KeyArguments::Inner) {
         return growth_of(found, bytes);
     }
     let mut args = Vec::new();
-    match decode_args(command, &mut args).and_then(|()| Script::parse(&args)) {
+    match decode_args(command, &mut args).and_then(|()| OrderedTransaction::parse(&args)) {
         None => ANY_GROWTH,
         Some(script) => {
             let inner = script.commands.iter().filter_map(|inner| lookup(inner[0]));
-            let of = |inner: &Command| match moves(inner.name) {
+            let of = |inner: &CommandSpec| match moves(inner.name) {
                 // Each may be small, and all together are not.
                 true => ANY_GROWTH,
                 false => growth_of(inner, bytes),
@@ -77,7 +77,7 @@ pub(super) fn growth(command: &[u8]) -> u64 {
 }
 
 /// As [`growth`], of a command, or of a transaction that has it and is of so many bytes with what stands beside them.
-fn growth_of(command: &Command, bytes: u64) -> u64 {
+fn growth_of(command: &CommandSpec, bytes: u64) -> u64 {
     match command.name {
         _ if !command.writes() => 0,
         memory::MAXMEMORY => NEW_BUDGET,
@@ -114,10 +114,14 @@ fn asks_for_much(name: &str) -> bool {
 }
 
 /// Whether a command may run; `exact` are the shards whose budgets decide.
-pub(super) fn admit(c: &mut Context<'_>, exact: GroupSet, args: &[&[u8]]) -> Result<(), Error> {
+pub(super) fn admit(
+    c: &mut Context<'_>,
+    exact: GroupSet,
+    args: &[&[u8]],
+) -> Result<(), RedisError> {
     let Some(command) = lookup(args[0]).filter(|command| command.writes()) else { return Ok(()) };
     let script = match command.keys {
-        Keys::Inner => Some(Script::parse(args).ok_or(Error::SYNTAX)?),
+        KeyArguments::Inner => Some(OrderedTransaction::parse(args).ok_or(RedisError::SYNTAX)?),
         _ => None,
     };
     let may_grow = || match &script {
@@ -128,8 +132,10 @@ pub(super) fn admit(c: &mut Context<'_>, exact: GroupSet, args: &[&[u8]]) -> Res
     if stores.any(|(_, store)| !store.is_within_budget() && may_grow() && store.is_over_budget()) {
         const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
         return Err(match script {
-            Some(_) => Error::refused(format!("EXECABORT Transaction discarded because of: {OOM}")),
-            None => Error::refused(OOM),
+            Some(_) => {
+                RedisError::refused(format!("EXECABORT Transaction discarded because of: {OOM}"))
+            }
+            None => RedisError::refused(OOM),
         });
     }
     // One that came in parts may have more arguments than fit.
@@ -138,7 +144,7 @@ pub(super) fn admit(c: &mut Context<'_>, exact: GroupSet, args: &[&[u8]]) -> Res
     if script.is_none() && !is_much || missing(command, args, c) {
         return Ok(());
     }
-    let mut forecast = Forecast::default();
+    let mut forecast = GrowthForecast::default();
     match &script {
         Some(script) => script.commands.iter().for_each(|inner| forecast.add(c, inner)),
         None => forecast.add(c, args),
@@ -149,7 +155,7 @@ pub(super) fn admit(c: &mut Context<'_>, exact: GroupSet, args: &[&[u8]]) -> Res
              {GROWTH_BYTES_MAX}",
             forecast.growth
         );
-        return Err(Error::of(Outcome::NotExecuted, why));
+        return Err(RedisError::of(Outcome::NotExecuted, why));
     }
     Ok(())
 }
@@ -161,7 +167,7 @@ fn written(args: &[&[u8]]) -> u64 {
 }
 
 /// Whether a command may need memory: `WATCH` does, of keys that do not exist.
-fn denies(command: Option<&Command>) -> bool {
+fn denies(command: Option<&CommandSpec>) -> bool {
     command.is_some_and(|command| command.is("denyoom") || command.name == "watch")
 }
 
@@ -176,7 +182,7 @@ struct SizeBound {
 
 /// How much commands may make the state grow, one after the other: never less than they will.
 #[derive(Default)]
-struct Forecast<'a> {
+struct GrowthForecast<'a> {
     /// Keys that were looked at.
     held: BTreeMap<&'a [u8], SizeBound>,
     /// What they took before.
@@ -184,7 +190,7 @@ struct Forecast<'a> {
     growth: u64,
 }
 
-impl<'a> Forecast<'a> {
+impl<'a> GrowthForecast<'a> {
     /// What a key may hold when the next command comes.
     fn held(&mut self, c: &Context<'_>, key: &'a [u8]) -> SizeBound {
         if let Some(held) = self.held.get(key) {
@@ -317,9 +323,9 @@ impl<'a> Forecast<'a> {
 /// By how many bytes a command or a transaction may make all shards together grow.
 #[cfg(test)]
 pub(super) fn forecast(c: &Context<'_>, args: &[&[u8]]) -> u64 {
-    let mut forecast = Forecast::default();
-    let inner = lookup(args[0]).is_some_and(|command| matches!(command.keys, Keys::Inner));
-    match Script::parse(args).filter(|_| inner) {
+    let mut forecast = GrowthForecast::default();
+    let inner = lookup(args[0]).is_some_and(|command| matches!(command.keys, KeyArguments::Inner));
+    match OrderedTransaction::parse(args).filter(|_| inner) {
         Some(script) => script.commands.iter().for_each(|inner| forecast.add(c, inner)),
         None if inner => {}
         None => forecast.add(c, args),

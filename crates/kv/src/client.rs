@@ -3,7 +3,7 @@
 use super::Partitions;
 use super::command_stats::AllStats;
 use super::commands::server::Settings;
-use crate::status::Status;
+use crate::status::ServerStatus;
 use amcast_smr::metrics::Metrics;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ pub fn host_ns() -> u64 {
 }
 
 /// What all connections of a front share.
-pub struct Server {
+pub struct StoreServer {
     /// The latest map of partitions that is known here, and its epoch, to be looked at without the
     /// lock.
     partitions: Mutex<Arc<Partitions>>,
@@ -47,7 +47,7 @@ pub struct Server {
     /// is answered when it is ordered for good.
     pub other_replicas: usize,
     /// The cluster's state.
-    pub status: Arc<dyn Status>,
+    pub status: Arc<dyn ServerStatus>,
     /// What its commands came to.
     pub stats: AllStats,
     /// Connections that were refused or cut off so far.
@@ -70,7 +70,7 @@ pub struct Server {
     pub clients: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
 }
 
-impl Server {
+impl StoreServer {
     /// A front's shared state; `partitions` is the first map, and `password` is asked from clients if
     /// there is one.
     pub fn new(
@@ -78,7 +78,7 @@ impl Server {
         clients_max: usize,
         other_replicas: usize,
         password: Option<String>,
-        status: Arc<dyn Status>,
+        status: Arc<dyn ServerStatus>,
     ) -> Self {
         Self {
             epoch: AtomicU64::new(partitions.epoch()),
@@ -269,7 +269,7 @@ impl WatchedKeys {
 
 /// What a connection's reads may see.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub enum Level {
+pub enum ReadConsistency {
     /// Everything that was answered to anybody before.
     #[default]
     Linearizable,
@@ -278,9 +278,9 @@ pub enum Level {
 }
 
 /// One connection's state.
-pub struct Client {
+pub struct ClientState {
     /// What all connections share.
-    pub server: Arc<Server>,
+    pub server: Arc<StoreServer>,
     /// What other connections see of it.
     pub info: Arc<ClientInfo>,
     /// 2 or 3.
@@ -288,7 +288,7 @@ pub struct Client {
     /// Whether it gave the password, or there is none.
     pub authenticated: bool,
     /// What its reads may see.
-    pub level: Level,
+    pub level: ReadConsistency,
     /// The transaction between `MULTI` and `EXEC`.
     pub transaction: Option<QueuedTransaction>,
     /// Watched keys with their versions.
@@ -301,16 +301,16 @@ pub struct Client {
     pub skip_next: bool,
 }
 
-impl Client {
+impl ClientState {
     /// A client that just connected.
-    pub fn new(server: Arc<Server>, info: Arc<ClientInfo>) -> Self {
+    pub fn new(server: Arc<StoreServer>, info: Arc<ClientInfo>) -> Self {
         let authenticated = lock(&server.settings).password().is_none();
         Self {
             server,
             info,
             resp: 2,
             authenticated,
-            level: Level::default(),
+            level: ReadConsistency::default(),
             transaction: None,
             watched: WatchedKeys::default(),
             wrong_passwords: 0,

@@ -45,7 +45,7 @@ impl CallEnd {
 
 /// One command that a client sent, from when it was read whole.
 #[derive(Clone, Copy, Debug)]
-pub struct Call {
+pub struct CommandCall {
     /// The command's number.
     pub number: u16,
     /// How it ended; until that is known, that it was executed.
@@ -56,7 +56,7 @@ pub struct Call {
 
 /// What one thread counts of one command.
 #[derive(Default)]
-struct Cells {
+struct CommandCells {
     /// Of those that were executed or failed.
     latency: SharedHistogram,
     failed: AtomicU64,
@@ -69,7 +69,7 @@ pub struct ThreadStats {
     taken: AtomicU64,
     unknown: AtomicU64,
     /// By number.
-    commands: Box<[Cells]>,
+    commands: Box<[CommandCells]>,
 }
 
 impl ThreadStats {
@@ -77,7 +77,7 @@ impl ThreadStats {
         Self {
             taken: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
-            commands: registry::all().map(|_| Cells::default()).collect(),
+            commands: registry::all().map(|_| CommandCells::default()).collect(),
         }
     }
 
@@ -97,7 +97,7 @@ impl ThreadStats {
     }
 
     /// A command is answered at `now_ns`.
-    pub fn answered(&self, call: Call, now_ns: u64) {
+    pub fn answered(&self, call: CommandCall, now_ns: u64) {
         let cells = &self.commands[usize::from(call.number)];
         match call.end {
             CallEnd::Rejected => return add_alone(&cells.rejected, 1),

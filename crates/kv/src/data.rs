@@ -58,7 +58,7 @@ impl Data {
 }
 
 /// Lets one function serve all kinds.
-pub(crate) trait Kind: Sized + Default {
+pub(crate) trait DataKind: Sized + Default {
     fn of(data: &Data) -> Option<&Self>;
     fn of_mut(data: &mut Data) -> Option<&mut Self>;
     fn into_data(self) -> Data;
@@ -66,7 +66,7 @@ pub(crate) trait Kind: Sized + Default {
 
 macro_rules! kind {
     ($ty:ty, $arm:ident) => {
-        impl Kind for $ty {
+        impl DataKind for $ty {
             fn of(data: &Data) -> Option<&Self> {
                 if let Data::$arm(x) = data { Some(x) } else { None }
             }

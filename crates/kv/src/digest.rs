@@ -9,7 +9,7 @@
 
 use super::data::Data;
 use super::snapshot::shape;
-use super::store::{Entry, Moved, Store};
+use super::store::{KeyEntry, MoveProgress, Store};
 use amcast_smr::digest::{Slice, of_words};
 
 const ENTRIES: u8 = 1;
@@ -37,17 +37,17 @@ fn cover_head(store: &Store, slice: &mut Slice<'_>) {
     store.map().encode(&mut map);
     slice.bytes(&map);
     slice.word(match store.moved() {
-        Moved::Below(hash) => hash,
-        Moved::All => 1,
+        MoveProgress::Below(hash) => hash,
+        MoveProgress::All => 1,
     });
-    slice.word(u64::from(store.moved() == Moved::All));
+    slice.word(u64::from(store.moved() == MoveProgress::All));
     slice.word(store.budget());
     slice.word(store.seed().mark());
 }
 
 fn entries(store: &Store, (from, covered): (u64, usize), slice: &mut Slice<'_>) {
     let now_ms = slice.now_ms();
-    let live = |e: &&Entry| e.deadline_ms >= now_ms;
+    let live = |e: &&KeyEntry| e.deadline_ms >= now_ms;
     for (hash, bucket) in store.buckets(from) {
         let end = |covered: usize| {
             let numbers = [*hash, covered as u64].map(u64::to_le_bytes);
@@ -78,7 +78,7 @@ fn entries(store: &Store, (from, covered): (u64, usize), slice: &mut Slice<'_>) 
 }
 
 /// What tells an entry from another one of the same key, beside its value.
-fn head(entry: &Entry, mut tell: impl FnMut(u64)) {
+fn head(entry: &KeyEntry, mut tell: impl FnMut(u64)) {
     let (kind, len) = shape(&entry.data);
     [entry.version, entry.deadline_ms, u64::from(kind), len as u64].into_iter().for_each(&mut tell);
 }
@@ -125,7 +125,7 @@ fn each_from(data: &Data, from: usize, give: &mut dyn FnMut(&[u8], &[u8]) -> boo
 
 /// Covers keys of one hash, whose order may not be the same at all replicas. They are few, but for those that somebody
 /// chose, and so are covered whole.
-fn cover_many<'a>(entries: impl Iterator<Item = &'a Entry>, slice: &mut Slice<'_>) {
+fn cover_many<'a>(entries: impl Iterator<Item = &'a KeyEntry>, slice: &mut Slice<'_>) {
     let sum = entries.fold(0_u64, |sum, entry| {
         let mut words = Vec::new();
         head(entry, |word| words.push(word));

@@ -1,7 +1,7 @@
 //! The key-value store: a state machine over shards that speaks Redis's commands.
 //!
 //! The three types to know are [`Kv`] (the machine), [`Store`] (the keys of one shard) and
-//! [`Command`] (one of Redis's, a value in its family's file of `commands/`).
+//! [`CommandSpec`] (one of Redis's, a value in its family's file of `commands/`).
 //!
 //! Read [`registry`] (what a command is), one family such as `commands/strings.rs`, [`store`](Store), then [`partitions`] (which
 //! shard holds which keys, and how they move). [`resp`] reads requests and writes answers; what connections share is in
@@ -47,16 +47,18 @@ use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId, Outcome};
 use amcast_smr::digest::Slice;
-use amcast_smr::machine::{Access, At, Corrupt, Machine, Part, Place, Refusal, Use};
-use amcast_smr::stream::{Piece, Source};
-use data::{Data, Kind};
-use partitions::Owner;
-use registry::{Command, Keys, Run, lookup};
-use reply::{Error, Reply};
+use amcast_smr::machine::{
+    Access, Corrupt, ExecutionPoint, MachinePart, Refusal, ShardPosition, ShardedMachine, Use,
+};
+use amcast_smr::stream::{Piece, StreamReader};
+use data::{Data, DataKind};
+use partitions::PartitionOwner;
+use registry::{CommandRunner, CommandSpec, KeyArguments, lookup};
+use reply::{RedisError, Reply};
 use std::ops::Range;
 use std::sync::Arc;
-use store::Entry;
-use work::Work;
+use store::KeyEntry;
+use work::WorkBudget;
 
 pub use store::Store;
 
@@ -119,14 +121,14 @@ impl Kv {
 /// What a running command sees.
 pub struct Context<'a> {
     map: Arc<Partitions>,
-    places: &'a [Place],
+    places: &'a [ShardPosition],
     /// The stores of `places`, one for one.
     stores: &'a mut [&'a mut Store],
     dst: GroupSet,
     id: MsgId,
     chance: Option<Rng>,
     /// How long it may still take.
-    work: Work,
+    work: WorkBudget,
     /// Keys that a command of a move looks at.
     move_keys: usize,
 }
@@ -143,7 +145,7 @@ impl Context<'_> {
         if self.stores.len() == 1 {
             return 0;
         }
-        let Owner { shard, to } = self.map.of_key(key);
+        let PartitionOwner { shard, to } = self.map.of_key(key);
         let index = self.index(shard);
         match to {
             Some(to) if self.stores[index].has_moved(key) => self.index(to),
@@ -162,11 +164,11 @@ impl Context<'_> {
         self.stores[self.index_of_key(key)]
     }
 
-    pub(crate) fn find(&self, key: &[u8]) -> Option<&Entry> {
+    pub(crate) fn find(&self, key: &[u8]) -> Option<&KeyEntry> {
         self.view(key).find(key)
     }
 
-    pub(crate) fn get<K: Kind>(&self, key: &[u8]) -> Result<Option<&K>, Error> {
+    pub(crate) fn get<K: DataKind>(&self, key: &[u8]) -> Result<Option<&K>, RedisError> {
         self.view(key).get(key)
     }
 
@@ -201,28 +203,31 @@ impl Context<'_> {
 /// # Errors
 /// When it is a transaction that holds something that cannot be in one.
 pub fn destinations(
-    command: &Command,
+    command: &CommandSpec,
     args: &[&[u8]],
     map: &Partitions,
-) -> Result<GroupSet, Error> {
+) -> Result<GroupSet, RedisError> {
     let mut dst = GroupSet::EMPTY;
     match command.keys {
-        Keys::All => dst = map.all(),
+        KeyArguments::All => dst = map.all(),
         // One of too few words in a transaction touches nothing: it is answered with an error.
-        Keys::Shards(find) if command.check_arity(args.len()).is_ok() => dst = find(args, map),
-        Keys::Shards(_) => {}
-        Keys::Told(keys) => {
+        KeyArguments::Shards(find) if command.check_arity(args.len()).is_ok() => {
+            dst = find(args, map)
+        }
+        KeyArguments::Shards(_) => {}
+        KeyArguments::Told(keys) => {
             if !keys(args, &mut |key| dst = dst.or(map.of_key(key).shards())) {
                 dst = map.all();
             }
         }
-        Keys::Inner => {
-            let script = commands::transactions::Script::parse(args).ok_or(Error::SYNTAX)?;
+        KeyArguments::Inner => {
+            let script = commands::transactions::OrderedTransaction::parse(args)
+                .ok_or(RedisError::SYNTAX)?;
             for (key, _) in &script.watched {
                 dst = dst.or(map.of_key(key).shards());
             }
             for inner in &script.commands {
-                let command = lookup(inner[0]).ok_or(Error::SYNTAX)?;
+                let command = lookup(inner[0]).ok_or(RedisError::SYNTAX)?;
                 dst = dst.or(destinations(command, inner, map)?);
             }
         }
@@ -232,12 +237,14 @@ pub fn destinations(
 }
 
 /// The hashes of the keys that a command touches; none if it touches whole shards.
-pub fn key_hashes(command: &Command, args: &[&[u8]], tell: &mut dyn FnMut(&[u8])) -> bool {
+pub fn key_hashes(command: &CommandSpec, args: &[&[u8]], tell: &mut dyn FnMut(&[u8])) -> bool {
     match command.keys {
-        Keys::All | Keys::Shards(_) => return false,
-        Keys::Told(keys) => return keys(args, tell),
-        Keys::Inner => {
-            let Some(script) = commands::transactions::Script::parse(args) else { return true };
+        KeyArguments::All | KeyArguments::Shards(_) => return false,
+        KeyArguments::Told(keys) => return keys(args, tell),
+        KeyArguments::Inner => {
+            let Some(script) = commands::transactions::OrderedTransaction::parse(args) else {
+                return true;
+            };
             script.watched.iter().for_each(|(key, _)| tell(key));
             for inner in &script.commands {
                 if lookup(inner[0]).is_some_and(|c| !key_hashes(c, inner, tell)) {
@@ -250,7 +257,7 @@ pub fn key_hashes(command: &Command, args: &[&[u8]], tell: &mut dyn FnMut(&[u8])
     true
 }
 
-impl Machine for Kv {
+impl ShardedMachine for Kv {
     type Part = Store;
 
     /// Which shard holds a key depends on the map at the command's place in the order, and is not
@@ -285,7 +292,9 @@ impl Machine for Kv {
             return false;
         }
         let name = args.first().and_then(|name| lookup(name));
-        name.is_some_and(|c| c.is("fast") && !matches!(c.keys, Keys::All | Keys::Shards(_)))
+        name.is_some_and(|c| {
+            c.is("fast") && !matches!(c.keys, KeyArguments::All | KeyArguments::Shards(_))
+        })
     }
 
     fn sees_expiry(&self, store: &Store, command: &[u8], deadlines_ms: Range<u64>) -> bool {
@@ -310,7 +319,7 @@ impl Machine for Kv {
 
     fn apply<'a>(
         &self,
-        at: &At<'a>,
+        at: &ExecutionPoint<'a>,
         stores: &'a mut [&'a mut Store],
         command: &[u8],
         answer: &mut Vec<u8>,
@@ -330,10 +339,10 @@ impl Machine for Kv {
         let start = answer.len();
         let mut reply = Reply::new(answer);
         if decode_args(command, &mut args).is_none() || args.is_empty() {
-            return reply.failed(&Error::new("ERR Protocol error: malformed command"));
+            return reply.failed(&RedisError::new("ERR Protocol error: malformed command"));
         }
-        let At { id, dst, places, exact } = *at;
-        let (chance, work, move_keys) = (None, Work::all(), self.move_keys);
+        let ExecutionPoint { id, dst, places, exact } = *at;
+        let (chance, work, move_keys) = (None, WorkBudget::all(), self.move_keys);
         let mut context = Context { map, places, stores, dst, id, chance, work, move_keys };
         let outcome = match budget::admit(&mut context, exact, &args) {
             Ok(()) => run(&mut context, &args, &mut reply),
@@ -381,7 +390,7 @@ impl Machine for Kv {
                 "ERR All replicas skip this command by decision of those who run the cluster"
             }
         };
-        Reply::new(answer).error(&Error::of(why.outcome(), why_text));
+        Reply::new(answer).error(&RedisError::of(why.outcome(), why_text));
     }
 }
 
@@ -390,7 +399,7 @@ fn echoed(command: &[u8]) -> &[u8] {
     if command.len() > PAYLOAD_BYTES_MAX { &[] } else { command }
 }
 
-impl Part for Store {
+impl MachinePart for Store {
     fn memory(&self) -> (u64, u64) {
         (self.used(), self.budget())
     }
@@ -427,7 +436,7 @@ impl Part for Store {
         self.kept_aside()
     }
 
-    fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
+    fn read(&mut self, from: &mut StreamReader<'_>) -> Result<(), Corrupt> {
         snapshot::read(from, self)
     }
 
@@ -441,13 +450,13 @@ pub(crate) fn run(context: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'
     let start = reply.mark();
     let done = match lookup(args[0]) {
         Some(c) => c.check_arity(args.len()).and_then(|()| match c.run {
-            Run::Front(_) => Err(registry::unknown(args)),
+            CommandRunner::Front(_) => Err(registry::unknown(args)),
             _ if missing(c, args, context) => {
-                Err(Error::new("ERR A key is not in the command's destinations"))
+                Err(RedisError::new("ERR A key is not in the command's destinations"))
             }
             // It would only make an answer longer that is given up.
             _ if reply.is_over() && !c.writes() => Ok(()),
-            Run::Shards(f) | Run::Both(_, f) => {
+            CommandRunner::Shards(f) | CommandRunner::Both(_, f) => {
                 c.work.map_or(Ok(()), |work| work::begin(context, work, args))?;
                 f(context, args, reply)
             }
@@ -465,7 +474,7 @@ pub(crate) fn run(context: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'
 
 /// Whether a key lies outside the destinations, which only a faulty front causes: to touch it
 /// would break the order of its shard.
-fn missing(command: &Command, args: &[&[u8]], context: &Context<'_>) -> bool {
+fn missing(command: &CommandSpec, args: &[&[u8]], context: &Context<'_>) -> bool {
     if context.map.shards() == 1 {
         return false;
     }

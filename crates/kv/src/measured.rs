@@ -20,23 +20,23 @@ const KEPT: usize = 64;
 
 /// A collection of blobs, and how many bytes it takes.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Measured<C> {
+pub(crate) struct SizedCollection<C> {
     all: C,
     bytes: usize,
 }
 
-pub(crate) type List = Measured<VecDeque<Blob>>;
-pub(crate) type Hash = Measured<IndexMap<Blob, Blob, Keyed>>;
-pub(crate) type Set = Measured<IndexSet<Blob, Keyed>>;
+pub(crate) type List = SizedCollection<VecDeque<Blob>>;
+pub(crate) type Hash = SizedCollection<IndexMap<Blob, Blob, Keyed>>;
+pub(crate) type Set = SizedCollection<IndexSet<Blob, Keyed>>;
 
-impl<C> Measured<C> {
+impl<C> SizedCollection<C> {
     /// Bytes that it takes, about.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-impl<C> Deref for Measured<C> {
+impl<C> Deref for SizedCollection<C> {
     type Target = C;
 
     fn deref(&self) -> &C {
@@ -44,7 +44,7 @@ impl<C> Deref for Measured<C> {
     }
 }
 
-impl<'a, C> IntoIterator for &'a Measured<C>
+impl<'a, C> IntoIterator for &'a SizedCollection<C>
 where
     &'a C: IntoIterator,
 {

@@ -1,14 +1,14 @@
 //! Commands with arguments that make no sense: none may panic, and one that is answered with an
 //! error, or that only reads, must leave everything as it was. `AMCAST_LONG=1` tries many more.
 
-use super::registry::{self, Command, Run};
-use super::work::Work;
+use super::registry::{self, CommandRunner, CommandSpec};
+use super::work::WorkBudget;
 use super::{Context, Kv, Store, budget, encode_args, encode_epoch};
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use amcast_smr::envelope::Stamp;
-use amcast_smr::machine::{At, Machine, Part, Place};
-use amcast_smr::stream::{Piece, Progress};
+use amcast_smr::machine::{ExecutionPoint, MachinePart, ShardPosition, ShardedMachine};
+use amcast_smr::stream::{Piece, StreamProgress};
 
 const SHARDS: usize = 3;
 
@@ -207,7 +207,7 @@ fn spoiled(rng: &mut Rng) -> Vec<Vec<u8>> {
 }
 
 /// Any command of the registry with words of any kind.
-fn nonsense(rng: &mut Rng, ordered: &[&Command]) -> Vec<Vec<u8>> {
+fn nonsense(rng: &mut Rng, ordered: &[&CommandSpec]) -> Vec<Vec<u8>> {
     let command = ordered[rng.below(ordered.len() as u64) as usize];
     let least = command.arity.unsigned_abs() as usize - 1;
     let more = if command.arity < 0 || rng.chance(50_000) { rng.below(5) as usize } else { 0 };
@@ -238,18 +238,18 @@ fn behind(answer: &[u8]) -> Option<&[u8]> {
 }
 
 /// How many bytes a command may make a shard grow, and all of them, as is forecast before it runs.
-struct Forecast {
+struct ForecastBytes {
     shard: u64,
     all: u64,
 }
 
-struct Shards {
+struct FuzzedShards {
     kv: Kv,
     stores: Vec<Store>,
     position: u64,
 }
 
-impl Shards {
+impl FuzzedShards {
     fn new() -> Self {
         let kv = Kv::new(SHARDS, 1);
         let stores = (0..SHARDS).map(|_| kv.part()).collect();
@@ -257,15 +257,15 @@ impl Shards {
     }
 
     /// What is forecast of a command of all shards.
-    fn forecast(&mut self, args: &[Vec<u8>]) -> Forecast {
+    fn forecast(&mut self, args: &[Vec<u8>]) -> ForecastBytes {
         let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
         let mut command = Vec::new();
         encode_epoch(self.stores[0].map().epoch(), &mut command);
         encode_args(&args, &mut command);
         let shard = self.kv.growth(&command);
         let (dst, now) = (GroupSet::first(SHARDS), Stamp { wall_ms: 1_000_000, host_ms: 1 });
-        let place = |shard| Place { shard, position: self.position, now };
-        let places: Vec<Place> = dst.iter().map(place).collect();
+        let place = |shard| ShardPosition { shard, position: self.position, now };
+        let places: Vec<ShardPosition> = dst.iter().map(place).collect();
         let mut stores: Vec<&mut Store> = self.stores.iter_mut().collect();
         let map = stores[0].map().clone();
         let id = MsgId { sender: Pid(1), seq: self.position };
@@ -276,10 +276,10 @@ impl Shards {
             dst,
             id,
             chance: None,
-            work: Work::all(),
+            work: WorkBudget::all(),
             move_keys: 0,
         };
-        Forecast { shard, all: budget::forecast(&c, &args) }
+        ForecastBytes { shard, all: budget::forecast(&c, &args) }
     }
 
     /// Bytes that each shard holds.
@@ -295,8 +295,8 @@ impl Shards {
         self.position += 1;
         let position = self.position;
         let now = Stamp { wall_ms: 1_000_000, host_ms: 1 };
-        let place = |shard| Place { shard, position, now };
-        let places: Vec<Place> = dst.iter().map(place).collect();
+        let place = |shard| ShardPosition { shard, position, now };
+        let places: Vec<ShardPosition> = dst.iter().map(place).collect();
         let id = MsgId { sender: Pid(1), seq: position };
         let stores = self.stores.iter_mut().enumerate();
         let mut parts: Vec<&mut Store> =
@@ -304,7 +304,7 @@ impl Shards {
         let mut answer = Vec::new();
         self.kv.access(&command, dst, &mut Default::default());
         self.kv.apply(
-            &At { id, dst, places: &places, exact: dst },
+            &ExecutionPoint { id, dst, places: &places, exact: dst },
             &mut parts,
             &command,
             &mut answer,
@@ -314,7 +314,7 @@ impl Shards {
 
     /// All that another node would be given of them: values, versions, deadlines, marks.
     fn state(&mut self) -> Vec<u8> {
-        let (mut out, mut progress) = (Vec::new(), Progress::default());
+        let (mut out, mut progress) = (Vec::new(), StreamProgress::default());
         for store in &mut self.stores {
             store.capture();
             let mut more = true;
@@ -331,11 +331,12 @@ impl Shards {
 #[test]
 fn nothing_panics_and_errors_change_nothing() {
     let families = registry::families().iter().flat_map(|(_, list)| list.iter());
-    let ordered: Vec<&Command> = families.filter(|c| !matches!(c.run, Run::Front(_))).collect();
+    let ordered: Vec<&CommandSpec> =
+        families.filter(|c| !matches!(c.run, CommandRunner::Front(_))).collect();
     let (mut errors, mut refused) = (0, std::collections::BTreeSet::new());
     let long = std::env::var_os("AMCAST_LONG").is_some_and(|v| v == "1");
     for seed in 0..if long { 500 } else { 6 } {
-        let mut shards = Shards::new();
+        let mut shards = FuzzedShards::new();
         let mut rng = Rng::new(seed);
         let mut before = shards.state();
         for _ in 0..5000 {
@@ -366,7 +367,7 @@ fn nothing_panics_and_errors_change_nothing() {
 
 #[test]
 fn a_transaction_with_a_command_of_too_few_words_is_answered() {
-    let mut shards = Shards::new();
+    let mut shards = FuzzedShards::new();
     for text in ["EXEC 0 1 2 RANGE a", "EXEC 0 1 1 AMCAST.TIDY", "EXEC 0 1 2 AMCAST.MOVE 0"] {
         let args: Vec<Vec<u8>> = text.split(' ').map(|word| word.as_bytes().to_vec()).collect();
         let answer = shards.run(&args, GroupSet::first(SHARDS));
@@ -400,11 +401,12 @@ fn transaction(rng: &mut Rng) -> Vec<Vec<u8>> {
 #[test]
 fn no_command_makes_the_state_grow_by_more_than_was_forecast() {
     let all = registry::families().iter().flat_map(|(_, list)| list.iter());
-    let ordered: Vec<&Command> = all.filter(|c| !matches!(c.run, Run::Front(_))).collect();
+    let ordered: Vec<&CommandSpec> =
+        all.filter(|c| !matches!(c.run, CommandRunner::Front(_))).collect();
     let long = std::env::var_os("AMCAST_LONG").is_some_and(|v| v == "1");
     let (mut grew, mut of) = (0, std::collections::BTreeSet::new());
     for seed in 0..if long { 500 } else { 6 } {
-        let (mut shards, mut rng) = (Shards::new(), Rng::new(1000 + seed));
+        let (mut shards, mut rng) = (FuzzedShards::new(), Rng::new(1000 + seed));
         for _ in 0..5000 {
             let mut args = match rng.below(6) {
                 0 | 1 => sense(&mut rng),

@@ -1,6 +1,6 @@
 //! Numbers as Redis reads and prints them.
 
-use super::reply::Error;
+use super::reply::RedisError;
 use std::io::Write;
 
 /// Appends `n` in decimal.
@@ -54,8 +54,8 @@ pub(crate) fn push_double(out: &mut Vec<u8>, d: f64) {
 }
 
 /// Reads a 64-bit integer as strictly as Redis: no plus sign, no leading zeros or spaces.
-pub(crate) fn int(bytes: &[u8]) -> Result<i64, Error> {
-    parse_int(bytes).ok_or(Error::NOT_INTEGER)
+pub(crate) fn int(bytes: &[u8]) -> Result<i64, RedisError> {
+    parse_int(bytes).ok_or(RedisError::NOT_INTEGER)
 }
 
 /// Reads a decimal number of 64 bits as Redis does: no sign but `-`, no zeros in front.
@@ -85,8 +85,8 @@ pub fn parse_int(bytes: &[u8]) -> Option<i64> {
 }
 
 /// Reads a double: decimal, `inf`, `+inf`, `-inf`; never NaN.
-pub(crate) fn double(bytes: &[u8]) -> Result<f64, Error> {
-    parse_double(bytes).ok_or(Error::NOT_FLOAT)
+pub(crate) fn double(bytes: &[u8]) -> Result<f64, RedisError> {
+    parse_double(bytes).ok_or(RedisError::NOT_FLOAT)
 }
 
 pub(crate) fn parse_double(bytes: &[u8]) -> Option<f64> {
@@ -98,7 +98,7 @@ pub(crate) fn parse_double(bytes: &[u8]) -> Option<f64> {
 /// The sum of two decimal numbers as `INCRBYFLOAT` prints it: plain digits without an exponent;
 /// none if it is not finite. Numbers of usual size are added as decimals, exactly: Redis comes to
 /// the same digits with its 64 bits of mantissa.
-pub(crate) fn plain_sum(a: &[u8], b: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+pub(crate) fn plain_sum(a: &[u8], b: &[u8]) -> Result<Option<Vec<u8>>, RedisError> {
     let (x, y) = (double(a)?, double(b)?);
     if let (Some(a), Some(b)) = (decimal(a), decimal(b)) {
         let sum = a + b;
@@ -234,7 +234,7 @@ mod tests {
         }
         assert_eq!(int(b"-9223372036854775808"), Ok(i64::MIN));
         for text in ["", "-", "+1", "01", "-0", " 1", "1 ", "9223372036854775808", "1.0"] {
-            assert_eq!(int(text.as_bytes()), Err(Error::NOT_INTEGER), "{text}");
+            assert_eq!(int(text.as_bytes()), Err(RedisError::NOT_INTEGER), "{text}");
         }
     }
 }

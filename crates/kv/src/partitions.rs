@@ -24,7 +24,7 @@
 //! Fronts send 2 and 3 by themselves for as long as a node says that something moves. Where all of
 //! them die, the move stands as it is, every command is executed as before, and the next front goes on.
 
-use super::reply::Error;
+use super::reply::RedisError;
 use super::slots::{SLOTS, slot};
 use amcast_core::limits::GROUPS_MAX;
 use amcast_core::{Gid, GroupSet};
@@ -44,14 +44,14 @@ const VERSION: u8 = 1;
 
 /// Where the keys of a partition are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Owner {
+pub struct PartitionOwner {
     /// The shard that holds them.
     pub shard: Gid,
     /// The shard that they move to, if they do: each is in one of both.
     pub to: Option<Gid>,
 }
 
-impl Owner {
+impl PartitionOwner {
     /// The shards that a command for one of these keys goes to.
     pub fn shards(self) -> GroupSet {
         self.to.map_or(GroupSet::one(self.shard), |to| GroupSet::one(self.shard).with(to))
@@ -60,25 +60,25 @@ impl Owner {
 
 /// Where each partition begins; the first at the beginning.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Starts {
+enum PartitionStarts {
     Slots(Vec<u16>),
     Keys(Vec<Box<[u8]>>),
 }
 
-impl Starts {
+impl PartitionStarts {
     /// Partitions that begin at or before `start`, hence the index behind the one that holds it.
-    fn behind(&self, start: &Start<'_>) -> usize {
+    fn behind(&self, start: &PartitionStart<'_>) -> usize {
         match (self, start) {
-            (Self::Slots(all), Start::Slot(slot)) => all.partition_point(|s| s <= slot),
-            (Self::Keys(all), Start::Key(key)) => all.partition_point(|s| **s <= **key),
+            (Self::Slots(all), PartitionStart::Slot(slot)) => all.partition_point(|s| s <= slot),
+            (Self::Keys(all), PartitionStart::Key(key)) => all.partition_point(|s| **s <= **key),
             _ => unreachable!("a map is by slots or by keys"),
         }
     }
 
-    fn insert(&mut self, index: usize, start: &Start<'_>) {
+    fn insert(&mut self, index: usize, start: &PartitionStart<'_>) {
         match (self, start) {
-            (Self::Slots(all), Start::Slot(slot)) => all.insert(index, *slot),
-            (Self::Keys(all), Start::Key(key)) => all.insert(index, (*key).into()),
+            (Self::Slots(all), PartitionStart::Slot(slot)) => all.insert(index, *slot),
+            (Self::Keys(all), PartitionStart::Key(key)) => all.insert(index, (*key).into()),
             _ => unreachable!("a map is by slots or by keys"),
         }
     }
@@ -90,24 +90,24 @@ impl Starts {
         }
     }
 
-    fn get(&self, index: usize) -> Option<Start<'_>> {
+    fn get(&self, index: usize) -> Option<PartitionStart<'_>> {
         match self {
-            Self::Slots(all) => all.get(index).map(|slot| Start::Slot(*slot)),
-            Self::Keys(all) => all.get(index).map(|key| Start::Key(key)),
+            Self::Slots(all) => all.get(index).map(|slot| PartitionStart::Slot(*slot)),
+            Self::Keys(all) => all.get(index).map(|key| PartitionStart::Key(key)),
         }
     }
 }
 
 /// A place in the order of keys.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Start<'a> {
+pub enum PartitionStart<'a> {
     /// The first key of a slot.
     Slot(u16),
     /// This key.
     Key(&'a [u8]),
 }
 
-impl Start<'_> {
+impl PartitionStart<'_> {
     /// As `AMCAST.SPLIT` takes it.
     pub fn text(&self) -> Vec<u8> {
         match self {
@@ -121,11 +121,11 @@ impl Start<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Partition<'a> {
     /// Where it begins.
-    pub start: Start<'a>,
+    pub start: PartitionStart<'a>,
     /// Where the next one begins; none for the last.
-    pub end: Option<Start<'a>>,
+    pub end: Option<PartitionStart<'a>>,
     /// Where its keys are.
-    pub owner: Owner,
+    pub owner: PartitionOwner,
 }
 
 /// The map of all partitions.
@@ -133,12 +133,12 @@ pub struct Partition<'a> {
 pub struct Partitions {
     epoch: u64,
     shards: u8,
-    starts: Starts,
-    owners: Vec<Owner>,
+    starts: PartitionStarts,
+    owners: Vec<PartitionOwner>,
 }
 
-fn owner(shard: usize) -> Owner {
-    Owner { shard: Gid(shard as u8), to: None }
+fn owner(shard: usize) -> PartitionOwner {
+    PartitionOwner { shard: Gid(shard as u8), to: None }
 }
 
 impl Partitions {
@@ -152,7 +152,7 @@ impl Partitions {
     pub fn by_slot_among(shards: usize, partitions: usize) -> Self {
         assert!((1..=GROUPS_MAX).contains(&shards) && (1..=shards).contains(&partitions));
         let first = |i: usize| (i * usize::from(SLOTS)).div_ceil(partitions) as u16;
-        let starts = Starts::Slots((0..partitions).map(first).collect());
+        let starts = PartitionStarts::Slots((0..partitions).map(first).collect());
         Self {
             epoch: 0,
             shards: shards as u8,
@@ -189,7 +189,7 @@ impl Partitions {
             keys.push(boundary.as_slice().into());
         }
         let owners = (0..keys.len()).map(owner).collect();
-        Ok(Self { epoch: 0, shards: shards as u8, starts: Starts::Keys(keys), owners })
+        Ok(Self { epoch: 0, shards: shards as u8, starts: PartitionStarts::Keys(keys), owners })
     }
 
     /// Boundaries of so many partitions that are even where keys are random bytes.
@@ -215,7 +215,7 @@ impl Partitions {
 
     /// Whether partitions are in the order of keys, not of slots.
     pub const fn is_by_key(&self) -> bool {
-        matches!(self.starts, Starts::Keys(_))
+        matches!(self.starts, PartitionStarts::Keys(_))
     }
 
     /// Shards that hold keys.
@@ -224,23 +224,23 @@ impl Partitions {
     }
 
     /// Where `key` is.
-    pub fn of_key(&self, key: &[u8]) -> Owner {
+    pub fn of_key(&self, key: &[u8]) -> PartitionOwner {
         if let [only] = *self.owners {
             return only;
         }
         let behind = match &self.starts {
-            Starts::Slots(all) => {
+            PartitionStarts::Slots(all) => {
                 let slot = slot(key);
                 all.partition_point(|s| *s <= slot)
             }
-            Starts::Keys(all) => all.partition_point(|s| **s <= *key),
+            PartitionStarts::Keys(all) => all.partition_point(|s| **s <= *key),
         };
         self.owners[behind - 1]
     }
 
     /// The shards that hold keys from `first` on and before `last`, where an empty one is no end.
     pub fn of_range(&self, first: &[u8], last: &[u8]) -> GroupSet {
-        let Starts::Keys(starts) = &self.starts else { return self.holders() };
+        let PartitionStarts::Keys(starts) = &self.starts else { return self.holders() };
         let from = starts.partition_point(|s| **s <= *first) - 1;
         let to = match last {
             [] => starts.len(),
@@ -252,7 +252,7 @@ impl Partitions {
 
     /// All partitions, in order.
     pub fn iter(&self) -> impl Iterator<Item = Partition<'_>> {
-        let one = |(i, owner): (usize, &Owner)| Partition {
+        let one = |(i, owner): (usize, &PartitionOwner)| Partition {
             start: self.starts.get(i).expect("each partition has a beginning"),
             end: self.starts.get(i + 1),
             owner: *owner,
@@ -274,9 +274,11 @@ impl Partitions {
             }
             let comma = if text.is_empty() { "" } else { ", " };
             let range = match (start, end) {
-                (Start::Slot(first), Some(Start::Slot(next))) => format!("{first} to {}", next - 1),
-                (Start::Slot(first), _) => format!("{first} to {}", SLOTS - 1),
-                (Start::Key(first), end) => {
+                (PartitionStart::Slot(first), Some(PartitionStart::Slot(next))) => {
+                    format!("{first} to {}", next - 1)
+                }
+                (PartitionStart::Slot(first), _) => format!("{first} to {}", SLOTS - 1),
+                (PartitionStart::Key(first), end) => {
                     let end = end.map_or_else(|| "..".into(), |end| quoted(&end.text()));
                     format!("{} to {end}", quoted(first))
                 }
@@ -303,29 +305,32 @@ impl Partitions {
     }
 
     /// What a person wrote as a place in the order of keys.
-    fn place<'a>(&self, text: &'a [u8]) -> Result<Start<'a>, Error> {
+    fn place<'a>(&self, text: &'a [u8]) -> Result<PartitionStart<'a>, RedisError> {
         match self.starts {
-            Starts::Keys(_) if text.len() <= START_BYTES_MAX => Ok(Start::Key(text)),
-            Starts::Keys(_) => Err(Error::new(format!(
+            PartitionStarts::Keys(_) if text.len() <= START_BYTES_MAX => {
+                Ok(PartitionStart::Key(text))
+            }
+            PartitionStarts::Keys(_) => Err(RedisError::new(format!(
                 "ERR a partition begins with at most {START_BYTES_MAX} bytes"
             ))),
-            Starts::Slots(_) => {
+            PartitionStarts::Slots(_) => {
                 let slot = super::number::parse_int(text).and_then(|n| u16::try_from(n).ok());
                 let slot = slot.filter(|slot| *slot < SLOTS);
-                slot.map(Start::Slot).ok_or(Error::new("ERR give a slot from 0 to 16383"))
+                slot.map(PartitionStart::Slot)
+                    .ok_or(RedisError::new("ERR give a slot from 0 to 16383"))
             }
         }
     }
 
-    fn check(&self, from: Gid, to: Gid) -> Result<(), Error> {
+    fn check(&self, from: Gid, to: Gid) -> Result<(), RedisError> {
         if from.0 >= self.shards || to.0 >= self.shards {
-            return Err(Error::new(format!("ERR there are shards 0 to {}", self.shards - 1)));
+            return Err(RedisError::new(format!("ERR there are shards 0 to {}", self.shards - 1)));
         }
         if from == to {
-            return Err(Error::new("ERR give two different shards"));
+            return Err(RedisError::new("ERR give two different shards"));
         }
         if let Some((from, to)) = self.moving() {
-            return Err(Error::new(format!(
+            return Err(RedisError::new(format!(
                 "ERR keys still move from shard {} to shard {}",
                 from.0, to.0
             )));
@@ -334,24 +339,24 @@ impl Partitions {
     }
 
     /// Keys from `at` on, of the partition of `from` that holds it, begin to move to `to`.
-    pub fn split(&self, from: Gid, at: &[u8], to: Gid) -> Result<Self, Error> {
+    pub fn split(&self, from: Gid, at: &[u8], to: Gid) -> Result<Self, RedisError> {
         self.check(from, to)?;
         let at = self.place(at)?;
         let index = self.starts.behind(&at) - 1;
         if self.owners[index].shard != from {
-            return Err(Error::new(format!(
+            return Err(RedisError::new(format!(
                 "ERR shard {} does not hold this: shard {} does",
                 from.0, self.owners[index].shard.0
             )));
         }
         let mut next = self.next();
-        let moving = Owner { shard: from, to: Some(to) };
+        let moving = PartitionOwner { shard: from, to: Some(to) };
         if self.starts.get(index) == Some(at) {
             next.owners[index] = moving;
             return Ok(next);
         }
         if self.owners.len() >= PARTITIONS_MAX {
-            return Err(Error::new(format!("ERR there may be {PARTITIONS_MAX} partitions")));
+            return Err(RedisError::new(format!("ERR there may be {PARTITIONS_MAX} partitions")));
         }
         next.starts.insert(index + 1, &at);
         next.owners.insert(index + 1, moving);
@@ -359,12 +364,12 @@ impl Partitions {
     }
 
     /// All keys of `from` begin to move to `to`: `from` will be spare.
-    pub fn merge(&self, from: Gid, to: Gid) -> Result<Self, Error> {
+    pub fn merge(&self, from: Gid, to: Gid) -> Result<Self, RedisError> {
         self.check(from, to)?;
         let mut next = self.next();
         let mine = next.owners.iter_mut().filter(|owner| owner.shard == from);
         if mine.map(|owner| owner.to = Some(to)).count() == 0 {
-            return Err(Error::new(format!("ERR shard {} holds no keys", from.0)));
+            return Err(RedisError::new(format!("ERR shard {} holds no keys", from.0)));
         }
         Ok(next)
     }
@@ -374,7 +379,7 @@ impl Partitions {
         self.moving()?;
         let mut next = self.next();
         for owner in &mut next.owners {
-            *owner = Owner { shard: owner.to.unwrap_or(owner.shard), to: None };
+            *owner = PartitionOwner { shard: owner.to.unwrap_or(owner.shard), to: None };
         }
         let mut i = 1;
         while i < next.owners.len() {
@@ -400,13 +405,13 @@ impl Partitions {
         out.extend_from_slice(&(self.owners.len() as u16).to_le_bytes());
         for partition in self.iter() {
             match partition.start {
-                Start::Slot(slot) => out.extend_from_slice(&slot.to_le_bytes()),
-                Start::Key(key) => {
+                PartitionStart::Slot(slot) => out.extend_from_slice(&slot.to_le_bytes()),
+                PartitionStart::Key(key) => {
                     out.extend_from_slice(&(key.len() as u16).to_le_bytes());
                     out.extend_from_slice(key);
                 }
             }
-            let Owner { shard, to } = partition.owner;
+            let PartitionOwner { shard, to } = partition.owner;
             out.extend_from_slice(&[shard.0, to.map_or(u8::MAX, |to| to.0)]);
         }
     }
@@ -437,7 +442,7 @@ impl Partitions {
             if shard >= shards || to.is_some_and(|to| to >= *shards) {
                 return None;
             }
-            owners.push(Owner { shard: Gid(*shard), to: to.map(Gid) });
+            owners.push(PartitionOwner { shard: Gid(*shard), to: to.map(Gid) });
         }
         let ascend = slots.windows(2).all(|w| w[0] < w[1]) && keys.windows(2).all(|w| w[0] < w[1]);
         let begins =
@@ -445,7 +450,8 @@ impl Partitions {
         if !ascend || !begins || slots.iter().any(|slot| *slot >= SLOTS) {
             return None;
         }
-        let starts = if *by_key == 0 { Starts::Slots(slots) } else { Starts::Keys(keys) };
+        let starts =
+            if *by_key == 0 { PartitionStarts::Slots(slots) } else { PartitionStarts::Keys(keys) };
         let map = Self { epoch: u64::from_le_bytes(*epoch), shards: *shards, starts, owners };
         Some((map, rest))
     }
@@ -544,7 +550,7 @@ mod tests {
     fn keys_that_move_belong_to_both_shards_until_they_have_moved() {
         let map = keys(4, &["g", "p"]);
         let moving = map.split(Gid(1), b"k", Gid(3)).unwrap();
-        let both = Owner { shard: Gid(1), to: Some(Gid(3)) };
+        let both = PartitionOwner { shard: Gid(1), to: Some(Gid(3)) };
         assert_eq!((moving.epoch(), moving.moving()), (1, Some((Gid(1), Gid(3)))));
         assert_eq!(
             (moving.of_key(b"j"), moving.of_key(b"k"), moving.of_key(b"p")),
@@ -561,22 +567,25 @@ mod tests {
     #[test]
     fn a_move_that_makes_no_sense_is_refused() {
         let map = Partitions::by_slot_among(3, 2);
-        let why = |outcome: Result<Partitions, Error>| outcome.unwrap_err();
+        let why = |outcome: Result<Partitions, RedisError>| outcome.unwrap_err();
         assert_eq!(
             why(map.split(Gid(0), b"9000", Gid(2))),
-            Error::new("ERR shard 0 does not hold this: shard 1 does")
+            RedisError::new("ERR shard 0 does not hold this: shard 1 does")
         );
         assert_eq!(
             why(map.split(Gid(0), b"16384", Gid(2))),
-            Error::new("ERR give a slot from 0 to 16383")
+            RedisError::new("ERR give a slot from 0 to 16383")
         );
         assert_eq!(
             why(map.split(Gid(0), b"x", Gid(2))),
-            Error::new("ERR give a slot from 0 to 16383")
+            RedisError::new("ERR give a slot from 0 to 16383")
         );
-        assert_eq!(why(map.merge(Gid(2), Gid(0))), Error::new("ERR shard 2 holds no keys"));
-        assert_eq!(why(map.merge(Gid(3), Gid(0))), Error::new("ERR there are shards 0 to 2"));
-        assert_eq!(why(map.merge(Gid(1), Gid(1))), Error::new("ERR give two different shards"));
+        assert_eq!(why(map.merge(Gid(2), Gid(0))), RedisError::new("ERR shard 2 holds no keys"));
+        assert_eq!(why(map.merge(Gid(3), Gid(0))), RedisError::new("ERR there are shards 0 to 2"));
+        assert_eq!(
+            why(map.merge(Gid(1), Gid(1))),
+            RedisError::new("ERR give two different shards")
+        );
         assert!(map.split(Gid(0), b"0", Gid(2)).is_ok(), "a whole partition may move");
     }
 

@@ -1,14 +1,14 @@
 //! What a command is, and the list of all commands.
 
 use super::Context;
-use super::client::Client;
+use super::client::ClientState;
 use super::commands;
-use super::reply::{Error, Reply};
+use super::reply::{RedisError, Reply};
 use super::work::Estimate;
 use std::sync::OnceLock;
 
 /// A command: one value of this type, in its family's file, is all there is to it.
-pub struct Command {
+pub struct CommandSpec {
     /// Its name in lower case.
     pub name: &'static str,
     /// How many arguments it takes, its name included; at least so many if negative.
@@ -17,18 +17,18 @@ pub struct Command {
     /// it conflicts with others and whether a retry may run twice.
     pub flags: &'static str,
     /// Where its keys are.
-    pub keys: Keys,
+    pub keys: KeyArguments,
     /// What it does, in a sentence.
     pub summary: &'static str,
     /// Who runs it.
-    pub run: Run,
+    pub run: CommandRunner,
     /// How long it takes, if that may be more than a few microseconds and nothing else bounds it.
     pub work: Option<Estimate>,
 }
 
 /// Where a command's keys are among its arguments.
 #[derive(Clone, Copy)]
-pub enum Keys {
+pub enum KeyArguments {
     /// It has none.
     None,
     /// Every `step`-th argument from `first` to `last`; a negative `last` counts from the end.
@@ -63,21 +63,21 @@ pub enum Keys {
 pub type TellKeys = for<'a, 'b> fn(&'a [&'b [u8]], &mut dyn FnMut(&'b [u8])) -> bool;
 
 /// The key of index 1 alone.
-pub const ONE: Keys = Keys::Range { first: 1, last: 1, step: 1 };
+pub const ONE: KeyArguments = KeyArguments::Range { first: 1, last: 1, step: 1 };
 /// All arguments are keys.
-pub const EACH: Keys = Keys::Range { first: 1, last: -1, step: 1 };
+pub const EACH: KeyArguments = KeyArguments::Range { first: 1, last: -1, step: 1 };
 /// The first two arguments are keys.
-pub const TWO: Keys = Keys::Range { first: 1, last: 2, step: 1 };
+pub const TWO: KeyArguments = KeyArguments::Range { first: 1, last: 2, step: 1 };
 
 /// A function that runs an ordered command on the shards.
-pub type OnShards = fn(&mut Context<'_>, &[&[u8]], &mut Reply<'_>) -> Result<(), Error>;
+pub type OnShards = fn(&mut Context<'_>, &[&[u8]], &mut Reply<'_>) -> Result<(), RedisError>;
 
 /// A function that runs a command in the front that the client is connected to.
-pub type OnFront = fn(&mut Client, &[&[u8]], &mut Reply<'_>) -> Result<Next, Error>;
+pub type OnFront = fn(&mut ClientState, &[&[u8]], &mut Reply<'_>) -> Result<AfterRun, RedisError>;
 
 /// Who runs a command.
 #[derive(Clone, Copy)]
-pub enum Run {
+pub enum CommandRunner {
     /// The shards, in order.
     Shards(OnShards),
     /// The front: it concerns the connection or the server.
@@ -88,7 +88,7 @@ pub enum Run {
 
 /// What the front does after it ran a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Next {
+pub enum AfterRun {
     /// Sends the answer that was written.
     Answer,
     /// Sends the answer, then closes the connection.
@@ -99,17 +99,17 @@ pub enum Next {
     Watch,
 }
 
-impl Command {
+impl CommandSpec {
     /// A command that the shards run.
     pub const fn ordered(
         name: &'static str,
         arity: i32,
         flags: &'static str,
-        keys: Keys,
+        keys: KeyArguments,
         run: OnShards,
         summary: &'static str,
     ) -> Self {
-        Self { name, arity, flags, keys, summary, run: Run::Shards(run), work: None }
+        Self { name, arity, flags, keys, summary, run: CommandRunner::Shards(run), work: None }
     }
 
     /// A command that the front runs.
@@ -120,7 +120,15 @@ impl Command {
         run: OnFront,
         summary: &'static str,
     ) -> Self {
-        Self { name, arity, flags, keys: Keys::None, summary, run: Run::Front(run), work: None }
+        Self {
+            name,
+            arity,
+            flags,
+            keys: KeyArguments::None,
+            summary,
+            run: CommandRunner::Front(run),
+            work: None,
+        }
     }
 
     /// The same command, which takes as long as `work` says.
@@ -139,21 +147,24 @@ impl Command {
     }
 
     /// Refuses a wrong number of arguments.
-    pub fn check_arity(&self, args: usize) -> Result<(), Error> {
+    pub fn check_arity(&self, args: usize) -> Result<(), RedisError> {
         let right = if self.arity < 0 {
             args >= self.arity.unsigned_abs() as usize
         } else {
             args == self.arity as usize
         };
-        if right { Ok(()) } else { Err(Error::arity(self.name)) }
+        if right { Ok(()) } else { Err(RedisError::arity(self.name)) }
     }
 
     /// The keys among `args`.
     pub fn keys_of<'a>(&self, args: &[&'a [u8]], tell: &mut dyn FnMut(&'a [u8])) {
         match self.keys {
-            Keys::None | Keys::All | Keys::Shards(_) | Keys::Inner => {}
-            Keys::Told(keys) => _ = keys(args, tell),
-            Keys::Range { first, last, step } => {
+            KeyArguments::None
+            | KeyArguments::All
+            | KeyArguments::Shards(_)
+            | KeyArguments::Inner => {}
+            KeyArguments::Told(keys) => _ = keys(args, tell),
+            KeyArguments::Range { first, last, step } => {
                 let last = if last < 0 { args.len() as isize + last } else { last };
                 for i in (first..=last.max(0) as usize).step_by(step) {
                     if let Some(key) = args.get(i) {
@@ -161,7 +172,7 @@ impl Command {
                     }
                 }
             }
-            Keys::Counted { count, before } => {
+            KeyArguments::Counted { count, before } => {
                 args.iter().skip(1).take(before).for_each(|k| tell(k));
                 let n = args.get(count).and_then(|n| super::number::parse_int(n)).unwrap_or(0);
                 args.iter().skip(count + 1).take(n.max(0) as usize).for_each(|k| tell(k));
@@ -177,16 +188,16 @@ const NAME_BYTES_MAX: usize = 24;
 const PLACES: usize = 1024;
 
 /// A command with its number: its place among [`all`].
-pub type Numbered = (u16, &'static Command);
+pub type NumberedCommand = (u16, &'static CommandSpec);
 
 /// All commands, in the order of their numbers.
-pub fn all() -> impl Iterator<Item = &'static Command> {
+pub fn all() -> impl Iterator<Item = &'static CommandSpec> {
     commands::FAMILIES.iter().flat_map(|family| family.1)
 }
 
 /// All commands, each at the first free place from that of its name on.
-fn table() -> &'static [Option<Numbered>; PLACES] {
-    static TABLE: OnceLock<[Option<Numbered>; PLACES]> = OnceLock::new();
+fn table() -> &'static [Option<NumberedCommand>; PLACES] {
+    static TABLE: OnceLock<[Option<NumberedCommand>; PLACES]> = OnceLock::new();
     TABLE.get_or_init(|| {
         let mut table = [None; PLACES];
         for (number, command) in all().enumerate() {
@@ -214,17 +225,17 @@ fn place(name: &[u8]) -> usize {
 }
 
 /// The families of commands with their names, for `COMMAND DOCS`.
-pub fn families() -> &'static [(&'static str, &'static [Command])] {
+pub fn families() -> &'static [(&'static str, &'static [CommandSpec])] {
     commands::FAMILIES
 }
 
 /// The command of that name, in any case.
-pub fn lookup(name: &[u8]) -> Option<&'static Command> {
+pub fn lookup(name: &[u8]) -> Option<&'static CommandSpec> {
     find(name).map(|(_, command)| command)
 }
 
 /// The command of that name, in any case, and its number.
-pub fn find(name: &[u8]) -> Option<Numbered> {
+pub fn find(name: &[u8]) -> Option<NumberedCommand> {
     if name.len() > NAME_BYTES_MAX {
         return None;
     }
@@ -239,7 +250,7 @@ pub fn find(name: &[u8]) -> Option<Numbered> {
 }
 
 /// What Redis answers to a command it lacks.
-pub fn unknown(args: &[&[u8]]) -> Error {
+pub fn unknown(args: &[&[u8]]) -> RedisError {
     let shown = |bytes: &[u8], most: usize| {
         String::from_utf8_lossy(&bytes[..bytes.len().min(most)]).into_owned()
     };
@@ -250,7 +261,7 @@ pub fn unknown(args: &[&[u8]]) -> Error {
         }
         rest.push_str(&format!("'{}' ", shown(arg, 128 - rest.len())));
     }
-    Error::new(format!(
+    RedisError::new(format!(
         "ERR unknown command '{}', with args beginning with: {rest}",
         shown(args[0], 128)
     ))
@@ -263,7 +274,7 @@ mod tests {
     #[test]
     fn each_command_is_found_by_its_name_in_any_case_and_nothing_else_is() {
         let mut steps = 0;
-        let all: Vec<&Command> = families().iter().flat_map(|family| family.1).collect();
+        let all: Vec<&CommandSpec> = families().iter().flat_map(|family| family.1).collect();
         for command in &all {
             let name = command.name.as_bytes();
             assert!(std::ptr::eq(lookup(name).unwrap(), *command), "{}", command.name);

@@ -15,13 +15,13 @@ const NUMBER_BYTES_MAX: usize = 64;
 
 /// An error as Redis words it: its first word is its code.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Error {
+pub struct RedisError {
     text: Cow<'static, str>,
     /// What it says of the command, if it is the whole answer.
     outcome: Outcome,
 }
 
-impl Error {
+impl RedisError {
     pub(crate) const SYNTAX: Self = Self::fixed("ERR syntax error");
     pub(crate) const WRONG_TYPE: Self =
         Self::fixed("WRONGTYPE Operation against a key holding the wrong kind of value");
@@ -131,7 +131,7 @@ impl<'a> Reply<'a> {
     pub fn finish(&mut self, start: usize) {
         if self.over {
             self.take_back((start, false));
-            self.error(&Error::answer_too_large());
+            self.error(&RedisError::answer_too_large());
         }
     }
 
@@ -150,7 +150,7 @@ impl<'a> Reply<'a> {
     }
 
     /// An error. Ends of lines become spaces.
-    pub fn error(&mut self, error: &Error) {
+    pub fn error(&mut self, error: &RedisError) {
         if self.takes(error.text.len() + 3) {
             let text = error.text.bytes().map(|b| if b == b'\r' || b == b'\n' { b' ' } else { b });
             self.out.push(b'-');
@@ -160,7 +160,7 @@ impl<'a> Reply<'a> {
     }
 
     /// An error that is the whole answer; what became of the command.
-    pub(crate) fn failed(&mut self, error: &Error) -> Outcome {
+    pub(crate) fn failed(&mut self, error: &RedisError) -> Outcome {
         self.error(error);
         error.outcome
     }

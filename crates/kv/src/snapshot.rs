@@ -8,10 +8,10 @@
 
 use super::Partitions;
 use super::data::{Data, Hash, List, Set, Sorted};
-use super::store::{Bucket, Entry, Mark, Moved, Store};
-use super::walk::Given;
+use super::store::{AbsentKeyWatch, Bucket, KeyEntry, MoveProgress, Store};
+use super::walk::GivenValue;
 use amcast_smr::machine::Corrupt;
-use amcast_smr::stream::{Piece, Source, follows, next};
+use amcast_smr::stream::{Piece, StreamReader, follows, next};
 
 /// The version of the stream since which it holds the map of partitions; before, it was the first one.
 const PARTITIONS_SINCE: u8 = 7;
@@ -52,7 +52,7 @@ pub(crate) fn give(store: &mut Store, piece: &mut Piece<'_>) -> bool {
             piece.bytes(key);
             piece.word(mark.version);
             piece.word(mark.deadline_ms);
-            Given::Whole
+            GivenValue::Whole
         });
         if more {
             return true;
@@ -64,24 +64,24 @@ pub(crate) fn give(store: &mut Store, piece: &mut Piece<'_>) -> bool {
     false
 }
 
-fn give_map(map: &Partitions, moved: Moved, piece: &mut Piece<'_>) {
+fn give_map(map: &Partitions, moved: MoveProgress, piece: &mut Piece<'_>) {
     let mut bytes = Vec::new();
     map.encode(&mut bytes);
     piece.bytes(&bytes);
     let (all, below) = match moved {
-        Moved::Below(hash) => (0, hash),
-        Moved::All => (1, 0),
+        MoveProgress::Below(hash) => (0, hash),
+        MoveProgress::All => (1, 0),
     };
     piece.byte(all);
     piece.word(below);
 }
 
-fn read_map(from: &mut Source<'_>, store: &mut Store) -> Result<(), Corrupt> {
+fn read_map(from: &mut StreamReader<'_>, store: &mut Store) -> Result<(), Corrupt> {
     let bytes = from.bytes()?;
     let (map, rest) = Partitions::decode(&bytes).ok_or(Corrupt::Malformed)?;
     let moved = match (from.byte()?, from.word()?) {
-        (0, hash) => Moved::Below(hash),
-        (1, 0) => Moved::All,
+        (0, hash) => MoveProgress::Below(hash),
+        (1, 0) => MoveProgress::All,
         _ => return Err(Corrupt::Malformed),
     };
     // A cluster's shards and the order of its keys stay the same.
@@ -97,8 +97,8 @@ fn give_bucket(
     bucket: &Bucket,
     (entry, within): &mut (usize, Option<usize>),
     piece: &mut Piece<'_>,
-) -> Given {
-    for Entry { key, data, version, deadline_ms, .. } in bucket.iter().skip(*entry) {
+) -> GivenValue {
+    for KeyEntry { key, data, version, deadline_ms, .. } in bucket.iter().skip(*entry) {
         let from = within.unwrap_or_else(|| {
             next(true, piece);
             piece.bytes(key);
@@ -112,13 +112,13 @@ fn give_bucket(
         let to = from + give_data(data, from, piece);
         if to < shape(data).1 {
             *within = Some(to);
-            return Given::Part;
+            return GivenValue::Part;
         }
         *within = None;
         *entry += 1;
     }
     *entry = 0;
-    Given::Whole
+    GivenValue::Whole
 }
 
 /// What kind of data it is, and of how many bytes or elements.
@@ -172,7 +172,7 @@ fn give_each<T>(
 }
 
 /// Fills an empty `store` with what [`give`] gave.
-pub(crate) fn read(from: &mut Source<'_>, store: &mut Store) -> Result<(), Corrupt> {
+pub(crate) fn read(from: &mut StreamReader<'_>, store: &mut Store) -> Result<(), Corrupt> {
     if from.version() >= PARTITIONS_SINCE {
         read_map(from, store)?;
     }
@@ -195,12 +195,12 @@ pub(crate) fn read(from: &mut Source<'_>, store: &mut Store) -> Result<(), Corru
     while follows(from)? {
         let key = from.bytes()?;
         let (version, deadline_ms) = (from.word()?, from.word()?);
-        store.put_mark(&key, Mark { version, deadline_ms });
+        store.put_mark(&key, AbsentKeyWatch { version, deadline_ms });
     }
     Ok(())
 }
 
-fn read_data(from: &mut Source<'_>) -> Result<Data, Corrupt> {
+fn read_data(from: &mut StreamReader<'_>) -> Result<Data, Corrupt> {
     let kind = from.byte()?;
     if kind == STR {
         return Ok(Data::Str(from.bytes()?));

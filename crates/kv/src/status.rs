@@ -33,7 +33,7 @@ pub struct ShardStatus {
 }
 
 /// Filled in by the program; asked by `INFO`, the status page, metrics and health checks.
-pub trait Status: Send + Sync + 'static {
+pub trait ServerStatus: Send + Sync + 'static {
     /// The name of this node.
     fn node(&self) -> String;
 

@@ -1,8 +1,8 @@
 //! The keys of one shard.
 
 use super::Partitions;
-use super::data::{Data, Kind};
-use super::reply::Error;
+use super::data::{Data, DataKind};
+use super::reply::RedisError;
 use super::usage::Usage;
 use super::walk::Walk;
 use amcast_core::Gid;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-pub(crate) type Key = Arc<[u8]>;
+pub(crate) type KeyName = Arc<[u8]>;
 
 /// The deadline of a key that does not expire.
 pub(crate) const NEVER_MS: u64 = u64::MAX;
@@ -22,8 +22,8 @@ const MARK_MS: u64 = 600_000;
 
 /// A key and what it holds.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) key: Key,
+pub(crate) struct KeyEntry {
+    pub(crate) key: KeyName,
     pub(crate) data: Data,
     /// Position of the command that changed it last.
     pub(crate) version: u64,
@@ -36,8 +36,8 @@ pub(crate) struct Entry {
 /// What an entry takes beside its key and data: its places in the store's tables.
 const ENTRY_BYTES: usize = 200;
 
-impl Entry {
-    fn new(key: Key, data: Data, version: u64, deadline_ms: u64) -> Self {
+impl KeyEntry {
+    fn new(key: KeyName, data: Data, version: u64, deadline_ms: u64) -> Self {
         Self { key, data, version, deadline_ms, counted: 0 }
     }
 
@@ -50,22 +50,22 @@ impl Entry {
 /// Keys with the same 64-bit hash: one, but for chance.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
-    first: Entry,
-    rest: Vec<Entry>,
+    first: KeyEntry,
+    rest: Vec<KeyEntry>,
 }
 
 impl Bucket {
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &KeyEntry> {
         std::iter::once(&self.first).chain(&self.rest)
     }
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut KeyEntry> {
         std::iter::once(&mut self.first).chain(&mut self.rest)
     }
 }
 
 /// A watched key that did not exist, and when that changed last.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark {
+pub(crate) struct AbsentKeyWatch {
     pub(crate) version: u64,
     pub(crate) deadline_ms: u64,
 }
@@ -80,7 +80,7 @@ fn mark_bytes(key: &[u8]) -> u64 {
 
 /// How far a move of keys from one shard to another came, in order of their hashes: the same in both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Moved {
+pub(crate) enum MoveProgress {
     /// Keys with lower hashes have moved.
     Below(u64),
     /// All have.
@@ -89,9 +89,9 @@ pub(crate) enum Moved {
 
 /// A cut through the store that is being given; see [`super::snapshot`].
 #[derive(Debug)]
-pub(super) struct Cut {
+pub(super) struct StoreCut {
     /// The map of partitions, how far a move came, and what the keys may take, until they were given.
-    pub(super) head: Option<(Arc<Partitions>, Moved, u64)>,
+    pub(super) head: Option<(Arc<Partitions>, MoveProgress, u64)>,
     pub(super) seed: HashSeed,
     /// Over the entries; none once all were given.
     pub(super) entries: Option<Walk<u64, Bucket>>,
@@ -99,11 +99,12 @@ pub(super) struct Cut {
     /// none if not even its head was.
     pub(super) within: (usize, Option<usize>),
     /// Over the marks, in the same way.
-    pub(super) marks: Option<Walk<Key, Mark>>,
+    pub(super) marks: Option<Walk<KeyName, AbsentKeyWatch>>,
 }
 
 /// A cut, with the entries and marks of its store as they are now.
-pub(super) type OpenCut<'a> = (&'a mut Cut, &'a BTreeMap<u64, Bucket>, &'a BTreeMap<Key, Mark>);
+pub(super) type OpenCut<'a> =
+    (&'a mut StoreCut, &'a BTreeMap<u64, Bucket>, &'a BTreeMap<KeyName, AbsentKeyWatch>);
 
 /// All keys of one shard, in the order of their hashes: this order is the same on all replicas,
 /// whatever order keys were created in, so a scan may go on at another replica.
@@ -114,17 +115,17 @@ pub struct Store {
     seed: HashSeed,
     map: Arc<Partitions>,
     /// Of the keys that move, which ones have.
-    moved: Moved,
+    moved: MoveProgress,
     /// Ordered time at the running command's place.
     pub(crate) now_ms: u64,
     /// The running command's position: the version of what it changes.
     pub(crate) version: u64,
     by_hash: BTreeMap<u64, Bucket>,
-    by_key: BTreeSet<Key>,
-    by_deadline: BTreeSet<(u64, Key)>,
-    marks: BTreeMap<Key, Mark>,
-    marks_by_deadline: BTreeSet<(u64, Key)>,
-    cut: Option<Box<Cut>>,
+    by_key: BTreeSet<KeyName>,
+    by_deadline: BTreeSet<(u64, KeyName)>,
+    marks: BTreeMap<KeyName, AbsentKeyWatch>,
+    marks_by_deadline: BTreeSet<(u64, KeyName)>,
+    cut: Option<Box<StoreCut>>,
     usage: Usage,
     /// The hash of an entry that was given out to be changed, and may have to be counted again.
     lent: Option<u64>,
@@ -135,7 +136,7 @@ impl Store {
         Self {
             seed,
             map,
-            moved: Moved::Below(0),
+            moved: MoveProgress::Below(0),
             now_ms: 0,
             version: 0,
             by_hash: BTreeMap::new(),
@@ -158,42 +159,42 @@ impl Store {
     /// remembered of watched keys that went to another shard is forgotten: what happens to them there
     /// is not noticed here.
     pub(crate) fn set_map(&mut self, map: Arc<Partitions>, shard: Gid) {
-        let gone = |key: &&Key| map.of_key(key).shard != shard;
-        let gone: Vec<Key> = self.marks.keys().filter(gone).cloned().collect();
+        let gone = |key: &&KeyName| map.of_key(key).shard != shard;
+        let gone: Vec<KeyName> = self.marks.keys().filter(gone).cloned().collect();
         gone.iter().for_each(|key| self.drop_mark(key));
-        (self.map, self.moved) = (map, Moved::Below(0));
+        (self.map, self.moved) = (map, MoveProgress::Below(0));
     }
 
     /// How far the move came that the map tells of, if it tells of one.
-    pub(crate) const fn moved(&self) -> Moved {
+    pub(crate) const fn moved(&self) -> MoveProgress {
         self.moved
     }
 
-    pub(crate) fn set_moved(&mut self, moved: Moved) {
+    pub(crate) fn set_moved(&mut self, moved: MoveProgress) {
         self.moved = moved;
     }
 
     /// Goes on with a map, in the middle of a move.
-    pub(super) fn go_on(&mut self, map: Arc<Partitions>, moved: Moved) {
+    pub(super) fn go_on(&mut self, map: Arc<Partitions>, moved: MoveProgress) {
         (self.map, self.moved) = (map, moved);
     }
 
     /// Whether `key`, which moves, has moved.
     pub(crate) fn has_moved(&self, key: &[u8]) -> bool {
         match self.moved {
-            Moved::Below(hash) => self.hash(key) < hash,
-            Moved::All => true,
+            MoveProgress::Below(hash) => self.hash(key) < hash,
+            MoveProgress::All => true,
         }
     }
 
     /// Takes out the next keys that move, looking at about `most` keys; what has not expired of them.
-    pub(crate) fn take_moving(&mut self, most: usize) -> Vec<Entry> {
-        let Moved::Below(from) = self.moved else { return Vec::new() };
-        let (mut keys, mut looked, mut last, mut moved) = (Vec::new(), 0, None, Moved::All);
+    pub(crate) fn take_moving(&mut self, most: usize) -> Vec<KeyEntry> {
+        let MoveProgress::Below(from) = self.moved else { return Vec::new() };
+        let (mut keys, mut looked, mut last, mut moved) = (Vec::new(), 0, None, MoveProgress::All);
         // Only keys that can be seen are counted: what expired may have been dropped, or not yet.
         for (hash, entry) in self.scan(from) {
             if looked >= most && last != Some(hash) {
-                moved = Moved::Below(hash);
+                moved = MoveProgress::Below(hash);
                 break;
             }
             (looked, last) = (looked + 1, Some(hash));
@@ -229,9 +230,9 @@ impl Store {
 
     /// Whether a key, or what is remembered of a watched one, has a deadline among these.
     pub(super) fn has_deadline(&self, among_ms: Range<u64>) -> bool {
-        let from = Bound::Included((among_ms.start, Key::from(&[][..])));
+        let from = Bound::Included((among_ms.start, KeyName::from(&[][..])));
         let behind = (from.as_ref(), Bound::Unbounded);
-        let first = |of: &BTreeSet<(u64, Key)>| of.range(behind).next().map(|(ms, _)| *ms);
+        let first = |of: &BTreeSet<(u64, KeyName)>| of.range(behind).next().map(|(ms, _)| *ms);
         let (keys, marks) = (first(&self.by_deadline), first(&self.marks_by_deadline));
         keys.into_iter().chain(marks).any(|ms| ms < among_ms.end)
     }
@@ -240,14 +241,14 @@ impl Store {
         self.seed.hash(key)
     }
 
-    pub(crate) fn find(&self, key: &[u8]) -> Option<&Entry> {
+    pub(crate) fn find(&self, key: &[u8]) -> Option<&KeyEntry> {
         let bucket = self.by_hash.get(&self.hash(key))?;
         let entry = bucket.iter().find(|e| *e.key == *key)?;
         (entry.deadline_ms >= self.now_ms).then_some(entry)
     }
 
     /// The entry to change; the caller calls [`Self::touch`] or [`Self::settle`] if it did.
-    pub(crate) fn find_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
+    pub(crate) fn find_mut(&mut self, key: &[u8]) -> Option<&mut KeyEntry> {
         let hash = self.hash(key);
         if self.lent != Some(hash) {
             self.count_lent();
@@ -304,23 +305,26 @@ impl Store {
     }
 
     /// What `key` holds, if it is of kind `K`.
-    pub(crate) fn get<K: Kind>(&self, key: &[u8]) -> Result<Option<&K>, Error> {
+    pub(crate) fn get<K: DataKind>(&self, key: &[u8]) -> Result<Option<&K>, RedisError> {
         match self.find(key) {
             None => Ok(None),
-            Some(e) => K::of(&e.data).map(Some).ok_or(Error::WRONG_TYPE),
+            Some(e) => K::of(&e.data).map(Some).ok_or(RedisError::WRONG_TYPE),
         }
     }
 
     /// The same, to change.
-    pub(crate) fn get_mut<K: Kind>(&mut self, key: &[u8]) -> Result<Option<&mut K>, Error> {
+    pub(crate) fn get_mut<K: DataKind>(
+        &mut self,
+        key: &[u8],
+    ) -> Result<Option<&mut K>, RedisError> {
         match self.find_mut(key) {
             None => Ok(None),
-            Some(e) => K::of_mut(&mut e.data).map(Some).ok_or(Error::WRONG_TYPE),
+            Some(e) => K::of_mut(&mut e.data).map(Some).ok_or(RedisError::WRONG_TYPE),
         }
     }
 
     /// What `key` holds, made empty if there is none; [`Self::settle`] must follow.
-    pub(crate) fn get_or_new<K: Kind>(&mut self, key: &[u8]) -> Result<&mut K, Error> {
+    pub(crate) fn get_or_new<K: DataKind>(&mut self, key: &[u8]) -> Result<&mut K, RedisError> {
         if self.find(key).is_none() {
             self.put(key, K::default().into_data(), NEVER_MS);
         }
@@ -369,10 +373,10 @@ impl Store {
             }
             return;
         }
-        let key: Key = key.into();
+        let key: KeyName = key.into();
         self.by_key.insert(key.clone());
         self.move_deadline(key.clone(), NEVER_MS, deadline_ms);
-        let mut entry = Entry::new(key, data, version, deadline_ms);
+        let mut entry = KeyEntry::new(key, data, version, deadline_ms);
         self.usage.count(&mut entry);
         match self.by_hash.get_mut(&hash) {
             Some(bucket) => bucket.rest.push(entry),
@@ -393,7 +397,7 @@ impl Store {
         }
     }
 
-    fn move_deadline(&mut self, key: Key, was_ms: u64, deadline_ms: u64) {
+    fn move_deadline(&mut self, key: KeyName, was_ms: u64, deadline_ms: u64) {
         if was_ms == deadline_ms {
             return;
         }
@@ -408,7 +412,7 @@ impl Store {
     }
 
     /// Deletes `key`; its entry if it had not expired.
-    pub(crate) fn delete(&mut self, key: &[u8]) -> Option<Entry> {
+    pub(crate) fn delete(&mut self, key: &[u8]) -> Option<KeyEntry> {
         let entry = self.drop_entry(key)?;
         let live = entry.deadline_ms >= self.now_ms;
         if live {
@@ -417,7 +421,7 @@ impl Store {
         live.then_some(entry)
     }
 
-    fn drop_entry(&mut self, key: &[u8]) -> Option<Entry> {
+    fn drop_entry(&mut self, key: &[u8]) -> Option<KeyEntry> {
         let hash = self.hash(key);
         self.keep(hash);
         let bucket = self.by_hash.get_mut(&hash)?;
@@ -436,7 +440,7 @@ impl Store {
     /// Deletes everything.
     pub(crate) fn clear(&mut self) {
         // A key that expired is gone already, whether it was dropped here or not.
-        let marked: Vec<Key> =
+        let marked: Vec<KeyName> =
             self.marks.keys().filter(|key| self.find(key).is_some()).cloned().collect();
         marked.iter().for_each(|key| self.advance_mark(key));
         match self.cut.as_mut().and_then(|cut| cut.entries.as_mut()) {
@@ -485,7 +489,7 @@ impl Store {
         let deadline_ms = self.now_ms.saturating_add(MARK_MS);
         let mark = self.marks.get(key).filter(|mark| mark.deadline_ms >= self.now_ms);
         let version = mark.map_or(self.version, |mark| mark.version);
-        self.put_mark(key, Mark { version, deadline_ms });
+        self.put_mark(key, AbsentKeyWatch { version, deadline_ms });
         version
     }
 
@@ -501,8 +505,8 @@ impl Store {
     }
 
     /// Live entries from hash `from` on, with their hashes.
-    pub(crate) fn scan(&self, from: u64) -> impl Iterator<Item = (u64, &Entry)> {
-        let live = move |e: &&Entry| e.deadline_ms >= self.now_ms;
+    pub(crate) fn scan(&self, from: u64) -> impl Iterator<Item = (u64, &KeyEntry)> {
+        let live = move |e: &&KeyEntry| e.deadline_ms >= self.now_ms;
         self.by_hash.range(from..).flat_map(move |(h, b)| b.iter().filter(live).map(|e| (*h, e)))
     }
 
@@ -512,12 +516,15 @@ impl Store {
     }
 
     /// All marks from the key `from` on, expired ones included.
-    pub(super) fn marks_from(&self, from: &[u8]) -> impl Iterator<Item = (&Key, &Mark)> {
+    pub(super) fn marks_from(
+        &self,
+        from: &[u8],
+    ) -> impl Iterator<Item = (&KeyName, &AbsentKeyWatch)> {
         self.marks.range::<[u8], _>((Bound::Included(from), Bound::Unbounded))
     }
 
     /// Live keys from `start` (included) to `end` (excluded; empty means no end), ascending.
-    pub(crate) fn range(&self, start: &[u8], end: &[u8]) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn range(&self, start: &[u8], end: &[u8]) -> impl Iterator<Item = &KeyEntry> {
         let upper = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
         let sane = end.is_empty() || start <= end;
         let bounds = (Bound::Included(start), upper);
@@ -526,9 +533,9 @@ impl Store {
     }
 
     /// Remembers a watched key that does not exist, in place of what was remembered of it.
-    pub(crate) fn put_mark(&mut self, key: &[u8], mark: Mark) {
+    pub(crate) fn put_mark(&mut self, key: &[u8], mark: AbsentKeyWatch) {
         self.drop_mark(key);
-        let key = Key::from(key);
+        let key = KeyName::from(key);
         self.keep_mark(&key);
         self.usage.used += mark_bytes(&key);
         self.marks_by_deadline.insert((mark.deadline_ms, key.clone()));
@@ -574,7 +581,8 @@ impl Store {
         self.end_cut();
         let (entries, marks) = (Some(Walk::new()), Some(Walk::new()));
         let head = Some((self.map.clone(), self.moved, self.usage.budget));
-        self.cut = Some(Box::new(Cut { head, seed: self.seed, entries, within: (0, None), marks }));
+        self.cut =
+            Some(Box::new(StoreCut { head, seed: self.seed, entries, within: (0, None), marks }));
     }
 
     /// The cut, with the maps that it walks over.

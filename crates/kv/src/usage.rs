@@ -1,9 +1,9 @@
 //! How much memory a shard's keys take, and how much they may: both are the same on all replicas, but for keys that
 //! expired and were not purged yet.
 
-use super::store::Entry;
+use super::store::KeyEntry;
 
-/// Bytes, about, as entries [say](Entry::bytes).
+/// Bytes, about, as entries [say](KeyEntry::bytes).
 #[derive(Debug)]
 pub(super) struct Usage {
     /// All entries, and watched keys that do not exist, those that expired but were not purged included.
@@ -23,14 +23,14 @@ impl Usage {
     }
 
     /// Counts an entry, again if it was counted before.
-    pub(super) fn count(&mut self, entry: &mut Entry) {
+    pub(super) fn count(&mut self, entry: &mut KeyEntry) {
         let bytes = entry.bytes();
         self.used = self.used - entry.counted + bytes;
         entry.counted = bytes;
     }
 
     /// Counts an entry no more that is gone.
-    pub(super) fn uncount(&mut self, entry: &mut Entry) {
+    pub(super) fn uncount(&mut self, entry: &mut KeyEntry) {
         self.used -= entry.counted;
         entry.counted = 0;
     }

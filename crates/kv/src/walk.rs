@@ -24,7 +24,7 @@ pub(crate) struct Walk<K, V> {
 
 /// What became of a value that was to be given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Given {
+pub(crate) enum GivenValue {
     /// All of it.
     Whole,
     /// There was no room for all of it: it will be offered again.
@@ -65,7 +65,7 @@ impl<K: Ord + Clone, V: Clone> Walk<K, V> {
         map: &BTreeMap<K, V>,
         to: &mut T,
         room: impl Fn(&mut T) -> bool,
-        mut give: impl FnMut(&mut T, &K, &V) -> Given,
+        mut give: impl FnMut(&mut T, &K, &V) -> GivenValue,
     ) -> bool {
         let Self { given, kept, cleared } = self;
         let from = given.clone().map_or(Unbounded, Excluded);
@@ -83,7 +83,7 @@ impl<K: Ord + Clone, V: Clone> Walk<K, V> {
                 (None, None) => return false,
             };
             if let Some(value) = value
-                && give(to, key, value) == Given::Part
+                && give(to, key, value) == GivenValue::Part
             {
                 return true;
             }

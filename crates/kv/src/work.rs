@@ -16,7 +16,7 @@ use super::data::{Data, Hash};
 use super::glob;
 use super::number::parse_int;
 use super::registry::lookup;
-use super::reply::Error;
+use super::reply::RedisError;
 use amcast_core::Outcome;
 use std::cell::Cell;
 
@@ -45,9 +45,9 @@ const COUNTER_BYTE_NS: u64 = 5;
 const SHORT_COUNTER_BYTES: u64 = SPARSE_BYTES_MAX as u64 + 16;
 
 /// What a command, or a transaction, may still take.
-pub(crate) struct Work(Cell<u64>);
+pub(crate) struct WorkBudget(Cell<u64>);
 
-impl Work {
+impl WorkBudget {
     pub(crate) const fn all() -> Self {
         Self(Cell::new(WORK_NS_MAX))
     }
@@ -56,15 +56,15 @@ impl Work {
     ///
     /// # Errors
     /// When less is left.
-    pub(crate) fn spend(&self, ns: u64) -> Result<(), Error> {
+    pub(crate) fn spend(&self, ns: u64) -> Result<(), RedisError> {
         let left = self.0.get().checked_sub(ns).ok_or_else(too_long)?;
         self.0.set(left);
         Ok(())
     }
 }
 
-fn too_long() -> Error {
-    Error::of(
+fn too_long() -> RedisError {
+    RedisError::of(
         Outcome::NotExecuted,
         format_args!(
             "ERR this may take too long: one command or transaction may take about {} ms while its shards serve \
@@ -75,7 +75,7 @@ fn too_long() -> Error {
 }
 
 /// Refuses a transaction whose commands together would take too long, before any of them is executed.
-pub(super) fn admit(c: &Context<'_>, commands: &[Vec<&[u8]>]) -> Result<(), Error> {
+pub(super) fn admit(c: &Context<'_>, commands: &[Vec<&[u8]>]) -> Result<(), RedisError> {
     let all = commands.iter().fold(0, |sum: u64, args| sum.saturating_add(estimate(c, args)));
     if all <= WORK_NS_MAX { Ok(()) } else { Err(too_long()) }
 }
@@ -92,7 +92,7 @@ fn estimate(c: &Context<'_>, args: &[&[u8]]) -> u64 {
 ///
 /// # Errors
 /// When less is left.
-pub(super) fn begin(c: &Context<'_>, work: Estimate, args: &[&[u8]]) -> Result<(), Error> {
+pub(super) fn begin(c: &Context<'_>, work: Estimate, args: &[&[u8]]) -> Result<(), RedisError> {
     c.work.spend(work(c, args))
 }
 
@@ -339,13 +339,13 @@ pub(crate) fn size_of(c: &Context<'_>, key: &[u8]) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::answers::One;
+    use super::super::answers::SingleShard;
 
     const REFUSED: &str = "-ERR this may take too long";
 
     /// A shard with large values of every kind.
-    fn large() -> One {
-        let mut one = One::new();
+    fn large() -> SingleShard {
+        let mut one = SingleShard::new();
         for key in ["s", "t"] {
             assert_eq!(one.run(&format!("SETRANGE {key} 60000000 x")), ":60000001\r\n");
         }
@@ -441,7 +441,7 @@ mod tests {
     /// What a transaction made before is counted, too.
     #[test]
     fn a_command_whose_keys_grew_in_its_transaction_is_refused() {
-        let mut one = One::new();
+        let mut one = SingleShard::new();
         let bitop = format!("BITOP AND d{}", " s".repeat(400));
         let grown =
             format!("EXEC 0 2 4 SETRANGE s 60000000 x {} {bitop}", bitop.split(' ').count());

@@ -74,20 +74,20 @@ impl From<Status> for LogError {
 const TOO_LARGE: &str = "Error, decoded message length too large";
 
 /// Says where fronts listen now; nothing if nobody knows, and it is asked again.
-type Finds = Box<dyn FnMut() -> Vec<String> + Send>;
+type FindGateways = Box<dyn FnMut() -> Vec<String> + Send>;
 
 /// Says why it is of no use to ask at an address, if it is not.
-type Doubts = Box<dyn FnMut(&str) -> Option<String> + Send>;
+type DoubtAddress = Box<dyn FnMut(&str) -> Option<String> + Send>;
 
 /// A client of the log: a session of requests, one after the other. Its calls wait.
-pub struct Client {
+pub struct LogSession {
     runtime: Runtime,
     /// Where fronts listen, `host:port`.
     addresses: Vec<String>,
     /// Finds out where they do when they do not any more.
-    finds: Option<Finds>,
+    finds: Option<FindGateways>,
     /// Looks at an address where something broke.
-    doubts: Option<Doubts>,
+    doubts: Option<DoubtAddress>,
     /// Those that it has looked at.
     doubted: BTreeSet<String>,
     /// The one that is asked.
@@ -99,7 +99,7 @@ pub struct Client {
     patience: Duration,
 }
 
-impl Client {
+impl LogSession {
     /// A client of the fronts at `addresses`, each `host:port`; at least one. Nothing is connected yet.
     ///
     /// # Errors
@@ -260,13 +260,15 @@ impl Client {
             });
             match ended {
                 Ok(()) => return Ok(()),
-                Err(status) => self.again(status, failing.get_or_insert_with(Trouble::begin))?,
+                Err(status) => {
+                    self.again(status, failing.get_or_insert_with(FailingRequest::begin))?
+                }
             }
         }
     }
 
     /// Sends a request under a new number until it is answered.
-    fn write<Q: Ask>(
+    fn write<Q: SingleRequest>(
         &mut self,
         mut asked: Q,
         put: impl Fn(&mut Q, proto::Session),
@@ -279,12 +281,12 @@ impl Client {
 
     /// Sends a request until it is answered; `grow` is called with the request's age before each
     /// repetition.
-    fn send<Q: Ask>(
+    fn send<Q: SingleRequest>(
         &mut self,
         mut asked: Q,
         grow: impl Fn(&mut Q, u64),
     ) -> Result<Q::Answer, LogError> {
-        let mut trouble = Trouble::begin();
+        let mut trouble = FailingRequest::begin();
         loop {
             let Self { runtime, addresses, current, connected, password, .. } = self;
             let request = with(asked.clone(), password);
@@ -307,7 +309,7 @@ impl Client {
     }
 
     /// Waits and turns to another front, if it is worth it.
-    fn again(&mut self, status: Status, trouble: &mut Trouble) -> Result<(), LogError> {
+    fn again(&mut self, status: Status, trouble: &mut FailingRequest) -> Result<(), LogError> {
         if is_uncertain(&status)
             && let Some(why) = self.doubt()
         {
@@ -360,14 +362,14 @@ impl Client {
 }
 
 /// How long a request has failed.
-struct Trouble {
+struct FailingRequest {
     since: Instant,
     pause: Duration,
     /// Whether a sending of it may have taken effect although it was not answered.
     uncertain: bool,
 }
 
-impl Trouble {
+impl FailingRequest {
     fn begin() -> Self {
         Self { since: Instant::now(), pause: AGAIN_FIRST, uncertain: false }
     }
@@ -422,7 +424,7 @@ fn with<T>(asked: T, password: &Option<MetadataValue<Ascii>>) -> Request<T> {
 }
 
 /// A request with one answer.
-trait Ask: Clone {
+trait SingleRequest: Clone {
     type Answer;
 
     fn send(
@@ -433,7 +435,7 @@ trait Ask: Clone {
 
 macro_rules! ask {
     ($($request:ident => $call:ident -> $answer:ident;)*) => {$(
-        impl Ask for proto::$request {
+        impl SingleRequest for proto::$request {
             type Answer = proto::$answer;
 
             async fn send(
@@ -463,7 +465,7 @@ mod tests {
     #[test]
     fn fronts_are_tried_in_turn_also_where_those_that_are_found_change() {
         let named = |names: &str| names.chars().map(String::from).collect::<Vec<_>>();
-        let mut client = Client::new(named("a"), None).expect("an address");
+        let mut client = LogSession::new(named("a"), None).expect("an address");
         let mut found = ["abc", "abc", "", "ac", "ac", "bd", "bd"].into_iter();
         client = client.finding(move || named(found.next().unwrap_or_default()));
         let mut tried = String::new();

@@ -31,7 +31,7 @@ pub struct Addition<'a> {
 
 /// A command of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Command<'a> {
+pub enum LogCommand<'a> {
     /// Append each value, all at one moment.
     Append(Vec<Addition<'a>>),
     /// Give values from a position on: so many at most, and no more than it takes to have so many
@@ -69,7 +69,7 @@ pub enum Command<'a> {
     },
 }
 
-impl<'a> Command<'a> {
+impl<'a> LogCommand<'a> {
     /// Appends the command to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&MARK);
@@ -223,7 +223,7 @@ impl<'a> Cursor<'a> {
 
 /// The answer to a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub enum LogAnswer {
     /// Each value has this position.
     Appended {
         /// The [`check`] of the command that was executed: an answer that is kept for a repeated
@@ -260,12 +260,12 @@ pub enum Answer {
     /// Names in their order.
     Listed(Vec<(Vec<u8>, Extent)>),
     /// It did nothing.
-    Not(Why),
+    Not(Rejection),
 }
 
 /// Why a command did nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Why {
+pub enum Rejection {
     /// A shard would hold more bytes than it may.
     Full {
         /// The [`check`] of the command that was refused.
@@ -297,7 +297,7 @@ pub enum Why {
     Refused(Refusal),
 }
 
-impl Why {
+impl Rejection {
     /// The command's outcome.
     pub const fn outcome(self) -> Outcome {
         match self {
@@ -309,7 +309,7 @@ impl Why {
     }
 }
 
-impl Answer {
+impl LogAnswer {
     /// The command's outcome.
     pub const fn outcome(&self) -> Outcome {
         match self {
@@ -391,29 +391,29 @@ impl Answer {
                 }
                 Self::Listed(logs)
             }
-            6 => Self::Not(Why::Full { check: from.half()?, most: from.word()? }),
-            7 => Self::Not(Why::Unknown { check: from.half()? }),
-            8 => Self::Not(Why::Gone { first: from.word()? }),
-            9 => Self::Not(Why::Malformed),
-            10 => Self::Not(Why::Refused(Refusal::Stale { now_ms: from.word()? })),
+            6 => Self::Not(Rejection::Full { check: from.half()?, most: from.word()? }),
+            7 => Self::Not(Rejection::Unknown { check: from.half()? }),
+            8 => Self::Not(Rejection::Gone { first: from.word()? }),
+            9 => Self::Not(Rejection::Malformed),
+            10 => Self::Not(Rejection::Refused(Refusal::Stale { now_ms: from.word()? })),
             11 => {
                 let outcome = Outcome::of_code(from.byte()?)?;
-                Self::Not(Why::Refused(Refusal::Forgotten { outcome }))
+                Self::Not(Rejection::Refused(Refusal::Forgotten { outcome }))
             }
-            12 => Self::Not(Why::Refused(Refusal::Window)),
-            13 => Self::Not(Why::TooMany { check: from.half()?, most: from.word()? }),
-            14 => Self::Not(Why::Refused(Refusal::Ahead { now_ms: from.word()? })),
+            12 => Self::Not(Rejection::Refused(Refusal::Window)),
+            13 => Self::Not(Rejection::TooMany { check: from.half()?, most: from.word()? }),
+            14 => Self::Not(Rejection::Refused(Refusal::Ahead { now_ms: from.word()? })),
             15 => Self::Deleted { check: from.half()?, extent: from.extent()? },
-            16 => Self::Not(Why::Refused(Refusal::NoRoom)),
-            17 => Self::Not(Why::Refused(Refusal::Incomplete)),
-            18 => Self::Not(Why::Refused(Refusal::Skipped)),
+            16 => Self::Not(Rejection::Refused(Refusal::NoRoom)),
+            17 => Self::Not(Rejection::Refused(Refusal::Incomplete)),
+            18 => Self::Not(Rejection::Refused(Refusal::Skipped)),
             _ => return None,
         };
         from.0.is_empty().then_some(answer)
     }
 }
 
-impl Why {
+impl Rejection {
     fn encode(self, out: &mut Vec<u8>) {
         match self {
             Self::Full { check, most } | Self::TooMany { check, most } => {
@@ -450,7 +450,7 @@ fn put_extent(extent: &Extent, out: &mut Vec<u8>) {
         .for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
 }
 
-/// Writes [`Answer::Values`] from values where they lie.
+/// Writes [`LogAnswer::Values`] from values where they lie.
 pub(super) struct ValuesWriter<'a>(&'a mut Vec<u8>);
 
 impl<'a> ValuesWriter<'a> {
@@ -489,7 +489,7 @@ mod tests {
     use super::*;
     use amcast_kv::decode_args;
 
-    fn encoded(command: &Command<'_>) -> Vec<u8> {
+    fn encoded(command: &LogCommand<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         bytes
@@ -497,7 +497,7 @@ mod tests {
 
     #[test]
     fn commands_are_golden_and_only_whole_ones_are_read() {
-        let append = Command::Append(vec![
+        let append = LogCommand::Append(vec![
             Addition { log: b"a", value: b"xy" },
             Addition { log: b"b", value: b"" },
         ]);
@@ -507,19 +507,19 @@ mod tests {
         assert_eq!(sizes, golden.len());
         let all = [
             append,
-            Command::Read { log: b"a", from: 1 << 40, values_max: 7, bytes_max: 1 << 20 },
-            Command::Trim { log: b"a", before: 9 },
-            Command::Extents(vec![b"a", b"bb"]),
-            Command::List { after: b"", most: 3 },
-            Command::Delete { log: b"a" },
+            LogCommand::Read { log: b"a", from: 1 << 40, values_max: 7, bytes_max: 1 << 20 },
+            LogCommand::Trim { log: b"a", before: 9 },
+            LogCommand::Extents(vec![b"a", b"bb"]),
+            LogCommand::List { after: b"", most: 3 },
+            LogCommand::Delete { log: b"a" },
         ];
         for command in all {
             let bytes = encoded(&command);
-            assert_eq!(Command::decode(&bytes), Some(command));
+            assert_eq!(LogCommand::decode(&bytes), Some(command));
             for end in 0..bytes.len() {
-                assert_eq!(Command::decode(&bytes[..end]), None);
+                assert_eq!(LogCommand::decode(&bytes[..end]), None);
             }
-            assert_eq!(Command::decode(&[&bytes[..], b"!"].concat()), None);
+            assert_eq!(LogCommand::decode(&[&bytes[..], b"!"].concat()), None);
             assert_eq!(decode_args(&bytes, &mut Vec::new()), None, "the store's it is not");
         }
     }
@@ -527,12 +527,12 @@ mod tests {
     #[test]
     fn commands_without_a_log_are_none() {
         for command in [
-            Command::Append(vec![]),
-            Command::Append(vec![Addition { log: b"", value: b"x" }]),
-            Command::Extents(vec![]),
-            Command::Trim { log: b"", before: 0 },
+            LogCommand::Append(vec![]),
+            LogCommand::Append(vec![Addition { log: b"", value: b"x" }]),
+            LogCommand::Extents(vec![]),
+            LogCommand::Trim { log: b"", before: 0 },
         ] {
-            assert_eq!(Command::decode(&encoded(&command)), None, "{command:?}");
+            assert_eq!(LogCommand::decode(&encoded(&command)), None, "{command:?}");
         }
     }
 
@@ -540,32 +540,32 @@ mod tests {
     fn answers_are_read_back_and_cut_ones_never_panic() {
         let extent = Extent { first: 3, next: 5, bytes: 300, incarnation: 2 };
         let all = [
-            Answer::Appended { check: 7, positions: vec![0, 1 << 33] },
-            Answer::Values { from: 4, extent, values: vec![b"x".to_vec(), Vec::new()] },
-            Answer::Trimmed { check: 9, extent },
-            Answer::Deleted { check: 9, extent },
-            Answer::Extents(vec![None, Some(extent)]),
-            Answer::Listed(vec![(b"a".to_vec(), extent)]),
-            Answer::Not(Why::Full { check: 1, most: 200 }),
-            Answer::Not(Why::TooMany { check: 1, most: 200 }),
-            Answer::Not(Why::Unknown { check: 2 }),
-            Answer::Not(Why::Gone { first: 3 }),
-            Answer::Not(Why::Malformed),
-            Answer::Not(Why::Refused(Refusal::Stale { now_ms: 7 })),
-            Answer::Not(Why::Refused(Refusal::Ahead { now_ms: 8 })),
-            Answer::Not(Why::Refused(Refusal::Forgotten { outcome: Outcome::Executed })),
-            Answer::Not(Why::Refused(Refusal::Forgotten { outcome: Outcome::Unknown })),
-            Answer::Not(Why::Refused(Refusal::Window)),
-            Answer::Not(Why::Refused(Refusal::NoRoom)),
-            Answer::Not(Why::Refused(Refusal::Incomplete)),
-            Answer::Not(Why::Refused(Refusal::Skipped)),
+            LogAnswer::Appended { check: 7, positions: vec![0, 1 << 33] },
+            LogAnswer::Values { from: 4, extent, values: vec![b"x".to_vec(), Vec::new()] },
+            LogAnswer::Trimmed { check: 9, extent },
+            LogAnswer::Deleted { check: 9, extent },
+            LogAnswer::Extents(vec![None, Some(extent)]),
+            LogAnswer::Listed(vec![(b"a".to_vec(), extent)]),
+            LogAnswer::Not(Rejection::Full { check: 1, most: 200 }),
+            LogAnswer::Not(Rejection::TooMany { check: 1, most: 200 }),
+            LogAnswer::Not(Rejection::Unknown { check: 2 }),
+            LogAnswer::Not(Rejection::Gone { first: 3 }),
+            LogAnswer::Not(Rejection::Malformed),
+            LogAnswer::Not(Rejection::Refused(Refusal::Stale { now_ms: 7 })),
+            LogAnswer::Not(Rejection::Refused(Refusal::Ahead { now_ms: 8 })),
+            LogAnswer::Not(Rejection::Refused(Refusal::Forgotten { outcome: Outcome::Executed })),
+            LogAnswer::Not(Rejection::Refused(Refusal::Forgotten { outcome: Outcome::Unknown })),
+            LogAnswer::Not(Rejection::Refused(Refusal::Window)),
+            LogAnswer::Not(Rejection::Refused(Refusal::NoRoom)),
+            LogAnswer::Not(Rejection::Refused(Refusal::Incomplete)),
+            LogAnswer::Not(Rejection::Refused(Refusal::Skipped)),
         ];
         for answer in all {
             let mut bytes = Vec::new();
             answer.encode(&mut bytes);
-            assert_eq!(Answer::decode(&bytes), Some(answer.clone()));
+            assert_eq!(LogAnswer::decode(&bytes), Some(answer.clone()));
             for end in 0..bytes.len() {
-                assert_ne!(Answer::decode(&bytes[..end]), Some(answer.clone()));
+                assert_ne!(LogAnswer::decode(&bytes[..end]), Some(answer.clone()));
             }
         }
     }

@@ -6,32 +6,32 @@
 //! changes before it was sent, the cut notes its positions; appends do no harm then, and trimmed or deleted values
 //! are not released before they were sent.
 
-use super::shard::{Extent, Log};
-use super::storage::Storage;
+use super::shard::{Extent, StoredLog};
+use super::storage::RowStorage;
 use amcast_smr::stream::{Piece, next};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-type Name = Box<[u8]>;
-type Logs<R> = BTreeMap<Name, Log<R>>;
+type LogName = Box<[u8]>;
+type LogTable<R> = BTreeMap<LogName, StoredLog<R>>;
 
 /// A cut that is being given; see the module's documentation.
-pub(super) struct Cut<R> {
+pub(super) struct LogCut<R> {
     /// How many logs had been deleted, until that was given.
     deleted: Option<u64>,
     /// All logs up to this one were given.
-    given: Option<Name>,
+    given: Option<LogName>,
     /// The log that is being given.
-    inside: Option<Inside>,
+    inside: Option<ValueCursor>,
     /// The logs that changed before they were sent.
-    before: BTreeMap<Name, Before<R>>,
+    before: BTreeMap<LogName, LogBeforeCut<R>>,
     /// Values that are kept for the cut alone.
     kept: u64,
 }
 
 /// How far the log went that is being given, and how much of it was.
-struct Inside {
-    name: Name,
+struct ValueCursor {
+    name: LogName,
     position: u64,
     next: u64,
     /// Bytes of the value at `position` that were given; none until their number was.
@@ -39,7 +39,7 @@ struct Inside {
 }
 
 /// A log as it was when the cut began.
-enum Before<R> {
+enum LogBeforeCut<R> {
     /// It was not there.
     Absent,
     /// It had these positions. Values trimmed since are still in its row; the row is here if the
@@ -47,7 +47,7 @@ enum Before<R> {
     Had { extent: Extent, kept: u64, row: Option<R> },
 }
 
-impl<R> Cut<R> {
+impl<R> LogCut<R> {
     /// One that begins now, when so many logs were deleted.
     pub(super) fn new(deleted: u64) -> Self {
         let (deleted, before) = (Some(deleted), BTreeMap::new());
@@ -61,15 +61,18 @@ impl<R> Cut<R> {
         {
             return;
         }
-        let before =
-            log.map_or(Before::Absent, |extent| Before::Had { extent, kept: 0, row: None });
+        let before = log.map_or(LogBeforeCut::Absent, |extent| LogBeforeCut::Had {
+            extent,
+            kept: 0,
+            row: None,
+        });
         self.before.insert(name.into(), before);
     }
 
     /// Notes that the values from `first` on and in front of `to` are trimmed away. The cut does not need those from
     /// the position on that this gives; it needs none if it gives none.
     pub(super) fn trims(&mut self, name: &[u8], first: u64, to: u64) -> Option<u64> {
-        let Some(Before::Had { extent, kept, row: None }) = self.before.get_mut(name) else {
+        let Some(LogBeforeCut::Had { extent, kept, row: None }) = self.before.get_mut(name) else {
             return None;
         };
         let needed = to.min(extent.next).saturating_sub(first);
@@ -78,14 +81,15 @@ impl<R> Cut<R> {
     }
 
     /// Takes the row of a log that is deleted; gives it back if the cut can do without.
-    pub(super) fn deletes<S: Storage<Row = R>>(
+    pub(super) fn deletes<S: RowStorage<Row = R>>(
         &mut self,
         name: &[u8],
         now: Extent,
         mut taken: R,
         storage: &mut S,
     ) -> Option<R> {
-        let Some(Before::Had { extent, kept, row: row @ None }) = self.before.get_mut(name) else {
+        let Some(LogBeforeCut::Had { extent, kept, row: row @ None }) = self.before.get_mut(name)
+        else {
             return Some(taken);
         };
         let needed = extent.next.saturating_sub(now.first);
@@ -101,20 +105,20 @@ impl<R> Cut<R> {
     }
 
     /// Gives up all that was kept for it.
-    pub(super) fn end<S: Storage<Row = R>>(mut self, logs: &mut Logs<R>, storage: &mut S) {
+    pub(super) fn end<S: RowStorage<Row = R>>(mut self, logs: &mut LogTable<R>, storage: &mut S) {
         while let Some((name, before)) = self.before.pop_first() {
             self.let_go(&name, before, logs, storage);
         }
     }
 
-    fn let_go<S: Storage<Row = R>>(
+    fn let_go<S: RowStorage<Row = R>>(
         &mut self,
         name: &[u8],
-        before: Before<R>,
-        logs: &mut Logs<R>,
+        before: LogBeforeCut<R>,
+        logs: &mut LogTable<R>,
         storage: &mut S,
     ) {
-        let Before::Had { kept, row, .. } = before else { return };
+        let LogBeforeCut::Had { kept, row, .. } = before else { return };
         self.kept -= kept;
         if let Some(row) = row {
             storage.free(row);
@@ -126,9 +130,9 @@ impl<R> Cut<R> {
     }
 
     /// Gives as much as fits; false if that was all.
-    pub(super) fn give<S: Storage<Row = R>>(
+    pub(super) fn give<S: RowStorage<Row = R>>(
         &mut self,
-        logs: &mut Logs<R>,
+        logs: &mut LogTable<R>,
         storage: &mut S,
         to: &mut Piece<'_>,
     ) -> bool {
@@ -158,7 +162,7 @@ impl<R> Cut<R> {
     }
 
     /// The next log, which may be deleted by now.
-    fn next_name(&self, logs: &Logs<R>) -> Option<Name> {
+    fn next_name(&self, logs: &LogTable<R>) -> Option<LogName> {
         let after = self.given.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let range = (after, Bound::Unbounded);
         let there = logs.range::<[u8], _>(range).next().map(|(name, _)| name);
@@ -167,11 +171,11 @@ impl<R> Cut<R> {
     }
 
     /// Begins the next log.
-    fn enter(&mut self, name: Name, logs: &Logs<R>, to: &mut Piece<'_>) {
+    fn enter(&mut self, name: LogName, logs: &LogTable<R>, to: &mut Piece<'_>) {
         let extent = match self.before.get(&name) {
             None => logs.get(&name).map(|log| log.extent),
-            Some(Before::Had { extent, .. }) => Some(*extent),
-            Some(Before::Absent) => None,
+            Some(LogBeforeCut::Had { extent, .. }) => Some(*extent),
+            Some(LogBeforeCut::Absent) => None,
         };
         let Some(Extent { first, next: end, incarnation, .. }) = extent else {
             to.look();
@@ -182,21 +186,21 @@ impl<R> Cut<R> {
         next(true, to);
         to.bytes(&name);
         [incarnation, first, end].iter().for_each(|word| to.word(*word));
-        self.inside = Some(Inside { name, position: first, next: end, bytes: None });
+        self.inside = Some(ValueCursor { name, position: first, next: end, bytes: None });
     }
 
-    fn give_values<S: Storage<Row = R>>(
+    fn give_values<S: RowStorage<Row = R>>(
         &self,
-        logs: &Logs<R>,
+        logs: &LogTable<R>,
         storage: &mut S,
-        inside: &mut Inside,
+        inside: &mut ValueCursor,
         to: &mut Piece<'_>,
     ) {
         if inside.position == inside.next {
             return;
         }
         let row = match self.before.get(&inside.name) {
-            Some(Before::Had { row: Some(row), .. }) => row,
+            Some(LogBeforeCut::Had { row: Some(row), .. }) => row,
             // A log that was not deleted is in the map.
             _ => &logs[&inside.name].row,
         };

@@ -6,11 +6,11 @@
 //! the disk's time from commands.
 
 use super::shard::LogShard;
-use super::storage::Values;
+use super::storage::ValueStorage;
 use amcast_smr::digest::Slice;
 
 /// Covers the logs from where `slice` begins.
-pub(super) fn cover(shard: &LogShard<Values>, slice: &mut Slice<'_>) {
+pub(super) fn cover(shard: &LogShard<ValueStorage>, slice: &mut Slice<'_>) {
     let (from, first) = match slice.from().split_first_chunk() {
         Some((position, name)) => (u64::from_le_bytes(*position), name),
         None => (0, &b""[..]),

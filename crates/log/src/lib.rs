@@ -1,8 +1,8 @@
 //! The distributed log: named logs of values, as a state machine over shards [MRP 6.2].
 //!
-//! The three types to know are [`Logs`] (the machine), [`LogShard`] (the logs of one shard) and [`Command`] (what is ordered).
+//! The three types to know are [`Logs`] (the machine), [`LogShard`] (the logs of one shard) and [`LogCommand`] (what is ordered).
 //! [`proto`] is made of the public `proto/amcast/log/v1/log.proto`, which says what each call does and promises; the
-//! [`Client`] repeats requests safely over all gateways of a cluster.
+//! [`LogSession`] repeats requests safely over all gateways of a cluster.
 //!
 //! Read `shard.rs`, [`command`], then [`storage`] and `segments.rs` (where values are).
 //!
@@ -41,24 +41,26 @@ pub mod proto {
     pub const DESCRIPTION: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/log.bin"));
 }
 
-pub use client::{Client, LogError, PATIENCE};
-pub use command::{Addition, Answer, Command, Why};
-pub use segments::{Disk, UNUSABLE};
-pub use shard::{Extent, Held, LogShard};
+pub use client::{LogError, LogSession, PATIENCE};
+pub use command::{Addition, LogAnswer, LogCommand, Rejection};
+pub use segments::{LogDisk, UNUSABLE};
+pub use shard::{Extent, LogBytes, LogShard};
 pub use store_and_log::{StoreAndLog, StoreAndLogShard};
 
 use amcast_core::{GroupSet, Outcome};
 use amcast_kv::SlotMap;
 use amcast_smr::digest::Slice;
 use amcast_smr::hash::hash_bytes;
-use amcast_smr::machine::{Access, At, Corrupt, Machine, Part, Place, Refusal, Use};
-use amcast_smr::stream::{Piece, Source};
+use amcast_smr::machine::{
+    Access, Corrupt, ExecutionPoint, MachinePart, Refusal, ShardPosition, ShardedMachine, Use,
+};
+use amcast_smr::stream::{Piece, StreamReader};
 use command::{ValuesWriter, check, read_cost};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use storage::Values;
+use storage::ValueStorage;
 
 /// Bytes of a log's name.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -92,9 +94,9 @@ pub type OnGrowth = Arc<dyn Fn(&[u8], Option<Extent>) + Send + Sync>;
 pub struct Logs {
     map: SlotMap,
     /// The bound on the logs of one shard.
-    shard: Held,
+    shard: LogBytes,
     /// Where values go beside memory, if anywhere.
-    disk: Option<Disk>,
+    disk: Option<LogDisk>,
     on_growth: Option<OnGrowth>,
 }
 
@@ -103,7 +105,7 @@ impl Logs {
     /// same on all nodes.
     pub const fn new(shards: usize, node_bytes: usize) -> Self {
         let bytes = node_bytes / shards;
-        let shard = Held { all: bytes, index: bytes };
+        let shard = LogBytes { all: bytes, index: bytes };
         Self { map: SlotMap::new(shards), shard, disk: None, on_growth: None }
     }
 
@@ -121,8 +123,8 @@ impl Logs {
         directory: &Path,
     ) -> io::Result<Self> {
         let share = memory_bytes / shards;
-        let shard = Held { all: disk_bytes / shards, index: share - share / 8 };
-        let disk = Some(Disk::new(directory, share)?);
+        let shard = LogBytes { all: disk_bytes / shards, index: share - share / 8 };
+        let disk = Some(LogDisk::new(directory, share)?);
         Ok(Self { map: SlotMap::new(shards), shard, disk, on_growth: None })
     }
 
@@ -134,50 +136,57 @@ impl Logs {
     }
 
     /// The shards that `command` has to be sent to.
-    pub fn destinations(map: SlotMap, command: &Command<'_>) -> GroupSet {
+    pub fn destinations(map: SlotMap, command: &LogCommand<'_>) -> GroupSet {
         let of = |log: &[u8]| GroupSet::one(map.of_key(log));
         match command {
-            Command::Append(additions) => {
+            LogCommand::Append(additions) => {
                 additions.iter().fold(GroupSet::EMPTY, |dst, a| dst.or(of(a.log)))
             }
-            Command::Read { log, .. } | Command::Trim { log, .. } | Command::Delete { log } => {
-                of(log)
+            LogCommand::Read { log, .. }
+            | LogCommand::Trim { log, .. }
+            | LogCommand::Delete { log } => of(log),
+            LogCommand::Extents(logs) => {
+                logs.iter().fold(GroupSet::EMPTY, |dst, log| dst.or(of(log)))
             }
-            Command::Extents(logs) => logs.iter().fold(GroupSet::EMPTY, |dst, log| dst.or(of(log))),
-            Command::List { .. } => map.all(),
+            LogCommand::List { .. } => map.all(),
         }
     }
 
     /// Runs a command that decoded and whose logs are in the destinations.
-    fn run(&self, body: &[u8], command: &Command<'_>, shards: &mut Shards<'_, '_>) -> Answer {
+    fn run(
+        &self,
+        body: &[u8],
+        command: &LogCommand<'_>,
+        shards: &mut CommandShards<'_, '_>,
+    ) -> LogAnswer {
         match command {
-            Command::Append(additions) => self.append(check(body), additions, shards),
-            Command::Trim { log, before } => {
+            LogCommand::Append(additions) => self.append(check(body), additions, shards),
+            LogCommand::Trim { log, before } => {
                 let check = check(body);
                 match shards.of(log).trim(log, *before) {
-                    Some(extent) => Answer::Trimmed { check, extent },
-                    None => Answer::Not(Why::Unknown { check }),
+                    Some(extent) => LogAnswer::Trimmed { check, extent },
+                    None => LogAnswer::Not(Rejection::Unknown { check }),
                 }
             }
-            Command::Delete { log } => {
+            LogCommand::Delete { log } => {
                 let check = check(body);
                 match shards.of(log).delete(log) {
-                    Some(extent) => Answer::Deleted { check, extent },
-                    None => Answer::Not(Why::Unknown { check }),
+                    Some(extent) => LogAnswer::Deleted { check, extent },
+                    None => LogAnswer::Not(Rejection::Unknown { check }),
                 }
             }
-            Command::Extents(logs) => {
-                Answer::Extents(logs.iter().map(|log| shards.of(log).extent(log)).collect())
+            LogCommand::Extents(logs) => {
+                LogAnswer::Extents(logs.iter().map(|log| shards.of(log).extent(log)).collect())
             }
-            Command::List { after, most } => {
+            LogCommand::List { after, most } => {
                 let most = usize::from(*most).min(command::LIST_MAX);
                 let each = shards.parts.iter().flat_map(|part| part.behind(after).take(most));
                 let mut all: Vec<_> = each.map(|(name, extent)| (name.to_vec(), extent)).collect();
                 all.sort_unstable_by(|a, b| a.0.cmp(&b.0));
                 all.truncate(most);
-                Answer::Listed(all)
+                LogAnswer::Listed(all)
             }
-            Command::Read { .. } => unreachable!("values are written where they lie"),
+            LogCommand::Read { .. } => unreachable!("values are written where they lie"),
         }
     }
 
@@ -185,32 +194,32 @@ impl Logs {
         &self,
         check: u32,
         additions: &[Addition<'_>],
-        shards: &mut Shards<'_, '_>,
-    ) -> Answer {
+        shards: &mut CommandShards<'_, '_>,
+    ) -> LogAnswer {
         for (i, place) in shards.places.iter().enumerate() {
             let here = additions.iter().filter(|a| shards.map.of_key(a.log) == place.shard);
             let held = shards.parts[i].held_with(here.map(|a| (a.log, a.value)));
             if held.all > self.shard.all {
-                return Answer::Not(Why::Full { check, most: self.shard.all as u64 });
+                return LogAnswer::Not(Rejection::Full { check, most: self.shard.all as u64 });
             }
             if held.index > self.shard.index {
-                return Answer::Not(Why::TooMany { check, most: self.shard.index as u64 });
+                return LogAnswer::Not(Rejection::TooMany { check, most: self.shard.index as u64 });
             }
         }
         let positions = additions.iter().map(|a| shards.of(a.log).append(a.log, a.value));
-        Answer::Appended { check, positions: positions.collect() }
+        LogAnswer::Appended { check, positions: positions.collect() }
     }
 }
 
 /// The shards of a command.
-struct Shards<'a, 'b> {
+struct CommandShards<'a, 'b> {
     map: SlotMap,
-    places: &'a [Place],
+    places: &'a [ShardPosition],
     /// Those of `places`, one for one.
     parts: &'a mut [&'b mut LogShard],
 }
 
-impl Shards<'_, '_> {
+impl CommandShards<'_, '_> {
     /// The shard of a log, which is one of the destinations.
     fn of(&mut self, log: &[u8]) -> &mut LogShard {
         let shard = self.map.of_key(log);
@@ -223,8 +232,8 @@ impl Shards<'_, '_> {
         let (log, from) = read;
         let part = self.of(log);
         let why = match part.extent(log) {
-            None => Why::Unknown { check: 0 },
-            Some(extent) if from < extent.first => Why::Gone { first: extent.first },
+            None => Rejection::Unknown { check: 0 },
+            Some(extent) if from < extent.first => Rejection::Gone { first: extent.first },
             Some(extent) => {
                 let mut out = ValuesWriter::begin(from, extent, to);
                 let mut left = bytes_max.min(READ_BYTES_MAX) as usize;
@@ -243,19 +252,19 @@ impl Shards<'_, '_> {
                 return;
             }
         };
-        Answer::Not(why).encode(to);
+        LogAnswer::Not(why).encode(to);
     }
 }
 
-impl Machine for Logs {
+impl ShardedMachine for Logs {
     type Part = LogShard;
 
     fn part(&self) -> LogShard {
-        LogShard::new(Values::new(self.disk.as_ref()), self.on_growth.clone())
+        LogShard::new(ValueStorage::new(self.disk.as_ref()), self.on_growth.clone())
     }
 
     fn access(&self, command: &[u8], _dst: GroupSet, access: &mut Access) {
-        let Some(command) = Command::decode(command) else { return };
+        let Some(command) = LogCommand::decode(command) else { return };
         let write = command.writes();
         let mut uses = |log: &[u8]| {
             let shard = self.map.of_key(log);
@@ -265,31 +274,33 @@ impl Machine for Logs {
             }
         };
         match &command {
-            Command::Append(additions) => additions.iter().for_each(|a| uses(a.log)),
-            Command::Read { log, .. } | Command::Trim { log, .. } | Command::Delete { log } => {
+            LogCommand::Append(additions) => additions.iter().for_each(|a| uses(a.log)),
+            LogCommand::Read { log, .. }
+            | LogCommand::Trim { log, .. }
+            | LogCommand::Delete { log } => {
                 uses(log);
             }
-            Command::Extents(logs) => logs.iter().for_each(|log| uses(log)),
-            Command::List { .. } => access.whole = true,
+            LogCommand::Extents(logs) => logs.iter().for_each(|log| uses(log)),
+            LogCommand::List { .. } => access.whole = true,
         }
     }
 
     fn apply<'a>(
         &self,
-        at: &At<'a>,
+        at: &ExecutionPoint<'a>,
         parts: &'a mut [&'a mut LogShard],
         body: &[u8],
         answer: &mut Vec<u8>,
     ) -> Outcome {
-        let command = Command::decode(body);
+        let command = LogCommand::decode(body);
         let Some(command) = command.filter(|c| Self::destinations(self.map, c).within(at.dst))
         else {
-            Answer::Not(Why::Malformed).encode(answer);
-            return Why::Malformed.outcome();
+            LogAnswer::Not(Rejection::Malformed).encode(answer);
+            return Rejection::Malformed.outcome();
         };
-        let mut shards = Shards { map: self.map, places: at.places, parts };
+        let mut shards = CommandShards { map: self.map, places: at.places, parts };
         match command {
-            Command::Read { log, from, values_max, bytes_max } => {
+            LogCommand::Read { log, from, values_max, bytes_max } => {
                 shards.read((log, from), values_max, bytes_max, answer);
                 Outcome::Executed
             }
@@ -302,15 +313,15 @@ impl Machine for Logs {
     }
 
     fn outcome_of_kept(&self, kept: &[u8]) -> Outcome {
-        Answer::decode(kept).map_or(Outcome::Unknown, |answer| answer.outcome())
+        LogAnswer::decode(kept).map_or(Outcome::Unknown, |answer| answer.outcome())
     }
 
     fn refuse(&self, why: Refusal, _command: &[u8], answer: &mut Vec<u8>) {
-        Answer::Not(Why::Refused(why)).encode(answer);
+        LogAnswer::Not(Rejection::Refused(why)).encode(answer);
     }
 }
 
-impl Part for LogShard {
+impl MachinePart for LogShard {
     fn items(&self) -> (usize, usize) {
         (self.values(), 0)
     }
@@ -337,7 +348,7 @@ impl Part for LogShard {
         self.kept_aside()
     }
 
-    fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
+    fn read(&mut self, from: &mut StreamReader<'_>) -> Result<(), Corrupt> {
         self.read_cut(from)
     }
 

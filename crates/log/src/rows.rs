@@ -10,8 +10,8 @@
 //! that are short and no more than four times as long: a row has a few short ones, each of which is four times as long
 //! as the next, and its values are written about as often, at the most.
 
-use super::segments::{At, Block, Disk, Owner, Segments};
-use super::storage::Storage;
+use super::segments::{Block, BlockAddress, BlockOwner, LogDisk, LogSegments};
+use super::storage::RowStorage;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes in front of each value in its block: its length.
@@ -31,13 +31,13 @@ const SHORTER: usize = 4;
 
 /// Some values of a row.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct RowPart {
     first: u64,
     count: u32,
-    at: At,
+    at: BlockAddress,
 }
 
-impl Part {
+impl RowPart {
     fn next(&self) -> u64 {
         self.first + u64::from(self.count)
     }
@@ -49,7 +49,7 @@ impl Part {
 }
 
 /// The last values of a row, which are in no file yet.
-struct Open {
+struct OpenTail {
     /// Its place among all that are open.
     number: u64,
     first: u64,
@@ -57,9 +57,9 @@ struct Open {
 }
 
 #[derive(Default)]
-struct Row {
-    parts: VecDeque<Part>,
-    open: Option<Box<Open>>,
+struct StoredRow {
+    parts: VecDeque<RowPart>,
+    open: Option<Box<OpenTail>>,
     /// The position behind the last value.
     next: u64,
     /// The first value that was not given up, and the bytes in front of it in the part that it is in.
@@ -68,18 +68,18 @@ struct Row {
 }
 
 /// Where in a row a value lies.
-enum Place {
+enum RowPosition {
     Part(usize),
     Open,
 }
 
-impl Row {
+impl StoredRow {
     /// Where the value at `position` lies, which is there.
-    fn place(&self, position: u64) -> Place {
+    fn place(&self, position: u64) -> RowPosition {
         if self.open.as_ref().is_some_and(|open| open.first <= position) {
-            return Place::Open;
+            return RowPosition::Open;
         }
-        Place::Part(self.parts.partition_point(|part| part.next() <= position))
+        RowPosition::Part(self.parts.partition_point(|part| part.next() <= position))
     }
 
     /// From where on the values of a part are to be walked over: bytes, and the position there.
@@ -114,10 +114,10 @@ fn walk(values: &[u8], (mut offset, mut position): (usize, u64), to: u64) -> usi
 }
 
 /// Keeps values in files.
-pub struct Rows {
-    disk: Disk,
-    segments: Segments,
-    rows: BTreeMap<u64, Row>,
+pub struct RowFiles {
+    disk: LogDisk,
+    segments: LogSegments,
+    rows: BTreeMap<u64, StoredRow>,
     made: u64,
     /// The rows that have open values, in the order in which these began.
     open: BTreeMap<u64, u64>,
@@ -131,11 +131,11 @@ pub struct Rows {
     moved: u64,
 }
 
-impl Rows {
+impl RowFiles {
     /// No rows yet.
-    pub fn new(disk: Disk) -> Self {
+    pub fn new(disk: LogDisk) -> Self {
         let mut it = Self {
-            segments: Segments::new(disk.clone()),
+            segments: LogSegments::new(disk.clone()),
             disk,
             rows: BTreeMap::new(),
             made: 0,
@@ -150,12 +150,12 @@ impl Rows {
         it
     }
 
-    fn known(&mut self, row: u64) -> &mut Row {
+    fn known(&mut self, row: u64) -> &mut StoredRow {
         self.rows.get_mut(&row).expect("the row was not given up")
     }
 
     /// Forgets what is open of a row, which was written or is not needed.
-    fn close(&mut self, row: u64) -> Option<Box<Open>> {
+    fn close(&mut self, row: u64) -> Option<Box<OpenTail>> {
         let open = self.known(row).open.take()?;
         self.open.remove(&open.number);
         self.open_bytes -= OPEN_BYTES + open.values.capacity();
@@ -187,11 +187,11 @@ impl Rows {
         let mut values: Vec<&[u8]> =
             before.iter().rev().map(|(block, from)| &block.values()[*from..]).collect();
         values.push(&open.values[start..]);
-        let at = segments.put(Owner { row, first }, &values);
+        let at = segments.put(BlockOwner { row, first }, &values);
         if it.parts.is_empty() {
             it.dead = 0;
         }
-        it.parts.push_back(Part { first, count, at });
+        it.parts.push_back(RowPart { first, count, at });
     }
 
     /// Moves some blocks out of the segment with most waste, while more is wasted than needed.
@@ -212,14 +212,14 @@ impl Rows {
             }
             let (from, first) = row.start(index, part.first);
             let block = segments.get(at, false);
-            let owner = Owner { first, ..owner };
+            let owner = BlockOwner { first, ..owner };
             let to = segments.put(owner, &[&block.values()[from..]]);
             segments.leave(at, from as u32);
             if index == 0 {
                 row.dead = 0;
             }
             let count = part.count - (first - part.first) as u32;
-            row.parts[index] = Part { first, count, at: to };
+            row.parts[index] = RowPart { first, count, at: to };
             moved += to.bytes();
             #[cfg(test)]
             {
@@ -257,12 +257,13 @@ impl Rows {
     }
 }
 
-impl Storage for Rows {
+impl RowStorage for RowFiles {
     type Row = u64;
 
     fn row(&mut self, first: u64) -> u64 {
         self.made += 1;
-        self.rows.insert(self.made, Row { next: first, begin: first, ..Row::default() });
+        self.rows
+            .insert(self.made, StoredRow { next: first, begin: first, ..StoredRow::default() });
         self.made
     }
 
@@ -278,7 +279,7 @@ impl Storage for Rows {
         let (first, mut grown) = (it.next, 0);
         let open = it.open.get_or_insert_with(|| {
             grown = OPEN_BYTES;
-            Box::new(Open { number, first, values: Vec::new() })
+            Box::new(OpenTail { number, first, values: Vec::new() })
         });
         let before = open.values.capacity();
         if bytes > most {
@@ -304,12 +305,12 @@ impl Storage for Rows {
         while position < row.next {
             let kept;
             let (values, start, end) = match row.place(position) {
-                Place::Part(index) => {
+                RowPosition::Part(index) => {
                     let part = &row.parts[index];
                     kept = segments.get(part.at, !once);
                     (kept.values(), row.start(index, part.first), part.next())
                 }
-                Place::Open => {
+                RowPosition::Open => {
                     let Some(open) = &row.open else { return };
                     (&open.values[..], row.open_start(open.first), row.next)
                 }
@@ -333,7 +334,7 @@ impl Storage for Rows {
         while position < to {
             let kept;
             let (values, start, end) = match row.place(position) {
-                Place::Part(index) => {
+                RowPosition::Part(index) => {
                     let part = &row.parts[index];
                     if position == part.first && part.next() <= to {
                         (position, bytes) = (part.next(), bytes + part.bytes());
@@ -342,7 +343,7 @@ impl Storage for Rows {
                     kept = segments.get(part.at, true);
                     (kept.values(), row.start(index, part.first), part.next())
                 }
-                Place::Open => {
+                RowPosition::Open => {
                     let Some(open) = &row.open else { return bytes };
                     (&open.values[..], row.open_start(open.first), row.next)
                 }
@@ -417,12 +418,12 @@ mod tests {
     const SEGMENT: u32 = 2000;
     const BLOCK: usize = 100;
 
-    fn rows(memory_bytes: usize) -> Rows {
-        let disk = Disk::new(&std::env::temp_dir(), memory_bytes).expect("files can be made");
-        Rows::new(disk.with_small(SEGMENT, BLOCK))
+    fn rows(memory_bytes: usize) -> RowFiles {
+        let disk = LogDisk::new(&std::env::temp_dir(), memory_bytes).expect("files can be made");
+        RowFiles::new(disk.with_small(SEGMENT, BLOCK))
     }
 
-    fn all(rows: &mut Rows, row: u64, from: u64) -> Vec<Vec<u8>> {
+    fn all(rows: &mut RowFiles, row: u64, from: u64) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         rows.read(&row, from, false, &mut |value| {
             all.push(value.to_vec());
@@ -433,14 +434,14 @@ mod tests {
 
     /// The expected row: its first position, where values were given up in the middle, and its
     /// values from the first one on.
-    struct Model {
+    struct RowModel {
         row: u64,
         first: u64,
         hole: (u64, u64),
         values: VecDeque<Vec<u8>>,
     }
 
-    impl Model {
+    impl RowModel {
         fn next(&self) -> u64 {
             self.first + self.values.len() as u64
         }
@@ -468,13 +469,13 @@ mod tests {
         }
     }
 
-    fn change(rows: &mut Rows, models: &mut Vec<Model>, rng: &mut Rng, grows: bool) {
+    fn change(rows: &mut RowFiles, models: &mut Vec<RowModel>, rng: &mut Rng, grows: bool) {
         let which = rng.below(models.len() as u64 + 1) as usize;
         let Some(model) = models.get_mut(which) else {
             if models.len() < 12 {
                 let first = rng.below(5);
                 let (row, hole, values) = (rows.row(first), (0, 0), VecDeque::new());
-                models.push(Model { row, first, hole, values });
+                models.push(RowModel { row, first, hole, values });
             }
             return;
         };
@@ -560,8 +561,8 @@ mod tests {
 
     #[test]
     fn many_rows_with_little_memory_have_few_short_blocks_each() {
-        let disk = Disk::new(&std::env::temp_dir(), 100_000).expect("files can be made");
-        let mut rows = Rows::new(disk);
+        let disk = LogDisk::new(&std::env::temp_dir(), 100_000).expect("files can be made");
+        let mut rows = RowFiles::new(disk);
         let mut numbers: Vec<u64> = (0..200).map(|_| rows.row(0)).collect();
         for n in 0..800_u64 {
             numbers.iter_mut().for_each(|row| rows.push(row, &[n as u8; 100]));
@@ -582,8 +583,8 @@ mod tests {
 
     #[test]
     fn a_value_that_is_not_in_memory_takes_one_read_and_the_next_one_none() {
-        let disk = Disk::new(&std::env::temp_dir(), 200_000).expect("files can be made");
-        let (mut rng, mut rows) = (Rng::stream(1, "reads"), Rows::new(disk));
+        let disk = LogDisk::new(&std::env::temp_dir(), 200_000).expect("files can be made");
+        let (mut rng, mut rows) = (Rng::stream(1, "reads"), RowFiles::new(disk));
         let mut row = rows.row(0);
         (0..100_000_u64).for_each(|n| rows.push(&mut row, &n.to_le_bytes()));
         rows.segments.settle();
@@ -616,7 +617,7 @@ mod tests {
         assert!(rows.segments.bytes() < 3 * u64::from(SEGMENT), "{}", rows.segments.bytes());
         assert_eq!(all(&mut rows, old, 0), [b"old"]);
         rows.push(&mut young, &[2; 600]);
-        let segment = |rows: &Rows, row: u64| rows.rows[&row].parts.back().unwrap().at.segment;
+        let segment = |rows: &RowFiles, row: u64| rows.rows[&row].parts.back().unwrap().at.segment;
         let before = segment(&rows, young);
         rows.trimmed();
         rows.push(&mut old, &[3; 50]);

@@ -10,10 +10,10 @@
 //! protocol's log, not through these files: the protocol trims its log only behind a synced state that has all
 //! values.
 //!
-//! If a file cannot be written or read the process ends, as [`Storage`](super::storage::Storage) asks: by a panic with
+//! If a file cannot be written or read the process ends, as [`Storage`](super::storage::RowStorage) asks: by a panic with
 //! words that begin with [`UNUSABLE`].
 
-use super::writer::Writer;
+use super::writer::RowWriter;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
@@ -38,7 +38,7 @@ const HEAD_BYTES: u32 = 24;
 
 /// Where and how a shard's values are kept in files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Disk {
+pub struct LogDisk {
     directory: PathBuf,
     /// Bytes of memory, for values and for what says where they are.
     pub(super) memory_bytes: usize,
@@ -46,7 +46,7 @@ pub struct Disk {
     segment_bytes: u32,
 }
 
-impl Disk {
+impl LogDisk {
     /// Files in `directory`; each shard takes about `memory_bytes` of memory, for recent values and for what says
     /// where the others are.
     ///
@@ -88,14 +88,14 @@ pub(super) fn named_once(directory: &Path) -> io::Result<File> {
 
 /// Where a block lies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct At {
+pub(super) struct BlockAddress {
     pub(super) segment: u32,
     pub(super) offset: u32,
     /// Bytes without the head.
     pub(super) len: u32,
 }
 
-impl At {
+impl BlockAddress {
     /// The bytes that it occupies in its segment.
     pub(super) const fn bytes(&self) -> u32 {
         HEAD_BYTES + self.len
@@ -108,7 +108,7 @@ impl At {
 
 /// The owner of a block's values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Owner {
+pub(super) struct BlockOwner {
     /// The number of the row.
     pub(super) row: u64,
     /// The position of the first value.
@@ -116,7 +116,7 @@ pub(super) struct Owner {
 }
 
 /// A head without its sum: bytes of the block, and its owner.
-fn head(len: u32, owner: Owner) -> [u8; 20] {
+fn head(len: u32, owner: BlockOwner) -> [u8; 20] {
     let mut head = [0; 20];
     head[..4].copy_from_slice(&len.to_le_bytes());
     head[4..12].copy_from_slice(&owner.row.to_le_bytes());
@@ -125,11 +125,11 @@ fn head(len: u32, owner: Owner) -> [u8; 20] {
 }
 
 /// The fields of a head, if there is one.
-fn parse(head: &[u8]) -> Option<(u32, Owner)> {
+fn parse(head: &[u8]) -> Option<(u32, BlockOwner)> {
     let (len, rest) = head.split_first_chunk::<4>()?;
     let (row, rest) = rest.split_first_chunk::<8>()?;
     let (first, _) = rest.split_first_chunk::<8>()?;
-    let owner = Owner { row: u64::from_le_bytes(*row), first: u64::from_le_bytes(*first) };
+    let owner = BlockOwner { row: u64::from_le_bytes(*row), first: u64::from_le_bytes(*first) };
     Some((u32::from_le_bytes(*len), owner))
 }
 
@@ -147,7 +147,7 @@ impl Block {
     }
 }
 
-struct Segment {
+struct LogSegment {
     file: Arc<File>,
     /// Bytes written, or given to be.
     end: u32,
@@ -171,7 +171,7 @@ impl Cache {
     /// The approximate memory of a block besides its bytes.
     const EACH: usize = 128;
 
-    fn get(&mut self, at: At) -> Option<Block> {
+    fn get(&mut self, at: BlockAddress) -> Option<Block> {
         let (used, block) = self.blocks.get_mut(&at.place())?;
         self.used.remove(used);
         self.uses += 1;
@@ -180,7 +180,7 @@ impl Cache {
         Some(block.clone())
     }
 
-    fn put(&mut self, at: At, block: Block) {
+    fn put(&mut self, at: BlockAddress, block: Block) {
         self.uses += 1;
         self.bytes += Self::EACH + block.0.len();
         self.used.insert(self.uses, at.place());
@@ -205,9 +205,9 @@ impl Cache {
 }
 
 /// Keeps blocks in files.
-pub(super) struct Segments {
-    disk: Disk,
-    segments: BTreeMap<u32, Segment>,
+pub(super) struct LogSegments {
+    disk: LogDisk,
+    segments: BTreeMap<u32, LogSegment>,
     /// The last one that was begun, as long as it is written.
     current: Option<u32>,
     begun: u32,
@@ -219,10 +219,10 @@ pub(super) struct Segments {
     cache: Cache,
     cache_bytes: usize,
     /// The block that was read last and is not expected to be asked for again, but for the rest of it.
-    passing: Option<(At, Block)>,
+    passing: Option<(BlockAddress, Block)>,
     /// From the first block on.
-    writer: Option<Writer>,
-    pending: Pending,
+    writer: Option<RowWriter>,
+    pending: PendingBlocks,
     /// Blocks that were read from files.
     #[cfg(test)]
     pub(super) reads: u64,
@@ -230,13 +230,13 @@ pub(super) struct Segments {
 
 /// Blocks that may not be written yet, by segment and offset: the order in which they are written.
 #[derive(Default)]
-struct Pending {
+struct PendingBlocks {
     blocks: VecDeque<(u32, u32, Block)>,
     /// How many are written, and not here any more.
     gone: u64,
 }
 
-impl Pending {
+impl PendingBlocks {
     /// Forgets what is written.
     fn settle(&mut self, done: u64) {
         while self.gone < done && self.blocks.pop_front().is_some() {
@@ -251,9 +251,9 @@ impl Pending {
     }
 }
 
-impl Segments {
+impl LogSegments {
     /// No blocks yet.
-    pub(super) fn new(disk: Disk) -> Self {
+    pub(super) fn new(disk: LogDisk) -> Self {
         Self {
             disk,
             segments: BTreeMap::new(),
@@ -266,7 +266,7 @@ impl Segments {
             cache_bytes: 0,
             passing: None,
             writer: None,
-            pending: Pending::default(),
+            pending: PendingBlocks::default(),
             #[cfg(test)]
             reads: 0,
         }
@@ -315,7 +315,7 @@ impl Segments {
             let file = nameless(&self.disk.directory);
             let file = Arc::new(file.unwrap_or_else(|e| self.fail("written", &e)));
             self.begun += 1;
-            let empty = Segment { file, end: 0, live: 0, live_bytes: 0 };
+            let empty = LogSegment { file, end: 0, live: 0, live_bytes: 0 };
             self.segments.insert(self.begun, empty);
             self.current = Some(self.begun);
             self.begun
@@ -323,7 +323,7 @@ impl Segments {
     }
 
     /// Writes a block behind the others, the parts of its values one behind another.
-    pub(super) fn put(&mut self, owner: Owner, values: &[&[u8]]) -> At {
+    pub(super) fn put(&mut self, owner: BlockOwner, values: &[&[u8]]) -> BlockAddress {
         let len: usize = values.iter().map(|part| part.len()).sum();
         let mut whole = Vec::with_capacity(HEAD_BYTES as usize + len);
         whole.extend_from_slice(&head(len as u32, owner));
@@ -342,7 +342,7 @@ impl Segments {
         segment.live_bytes += bytes;
         self.bytes += u64::from(bytes);
         self.live_bytes += u64::from(bytes);
-        let at = At { segment: number, offset, len: len as u32 };
+        let at = BlockAddress { segment: number, offset, len: len as u32 };
         self.pending.blocks.push_back((number, offset, block.clone()));
         if let Err(e) = self.have_written(&file, offset, &block) {
             self.fail("written", &e);
@@ -354,7 +354,7 @@ impl Segments {
     fn have_written(&mut self, file: &Arc<File>, offset: u32, block: &Block) -> io::Result<()> {
         let writer = match &self.writer {
             Some(writer) => writer,
-            None => self.writer.insert(Writer::start()?),
+            None => self.writer.insert(RowWriter::start()?),
         };
         writer.put(file, offset.into(), Arc::clone(&block.0))?;
         self.pending.settle(writer.done());
@@ -362,14 +362,14 @@ impl Segments {
     }
 
     /// Notes that so many bytes of a block are not needed any more.
-    pub(super) fn waste(&mut self, at: At, bytes: u32) {
+    pub(super) fn waste(&mut self, at: BlockAddress, bytes: u32) {
         let segment = self.segments.get_mut(&at.segment).expect("the block is there");
         segment.live_bytes -= bytes;
         self.live_bytes -= u64::from(bytes);
     }
 
     /// Notes that a block is not needed any more, of which so many bytes were not before.
-    pub(super) fn leave(&mut self, at: At, wasted: u32) {
+    pub(super) fn leave(&mut self, at: BlockAddress, wasted: u32) {
         self.cache.remove(at.place());
         self.waste(at, at.bytes() - wasted);
         let segment = self.segments.get_mut(&at.segment).expect("the block is there");
@@ -383,7 +383,7 @@ impl Segments {
     }
 
     /// A block, which stays in memory for a while if it is to be kept.
-    pub(super) fn get(&mut self, at: At, keep: bool) -> Block {
+    pub(super) fn get(&mut self, at: BlockAddress, keep: bool) -> Block {
         if let Some(block) = self.cache.get(at) {
             return block;
         }
@@ -402,14 +402,14 @@ impl Segments {
     }
 
     /// Has a block stay in memory, if it leaves room for others there.
-    fn keep(&mut self, at: At, block: Block) {
+    fn keep(&mut self, at: BlockAddress, block: Block) {
         if block.0.len() <= self.cache_bytes / 2 {
             self.cache.put(at, block);
             self.cache.shrink(self.cache_bytes);
         }
     }
 
-    fn read(&mut self, at: At) -> Block {
+    fn read(&mut self, at: BlockAddress) -> Block {
         #[cfg(test)]
         {
             self.reads += 1;
@@ -429,7 +429,7 @@ impl Segments {
 
     /// The next block that may have to be moved, since more is wasted than needed. The caller
     /// reports the new place of each block that is still needed.
-    pub(super) fn movable(&mut self) -> Option<(Owner, At)> {
+    pub(super) fn movable(&mut self) -> Option<(BlockOwner, BlockAddress)> {
         if self.moving.is_none() {
             if self.bytes <= 2 * self.live_bytes + 2 * u64::from(self.disk.segment_bytes) {
                 return None;
@@ -455,7 +455,7 @@ impl Segments {
             }
         }
         let (len, owner) = parse(&bytes)?;
-        let at = At { segment: number, offset, len };
+        let at = BlockAddress { segment: number, offset, len };
         let end = offset.checked_add(HEAD_BYTES).and_then(|behind| behind.checked_add(len));
         let Some(end) = end.filter(|end| *end <= segment.end) else {
             self.fail("read", &io::Error::new(io::ErrorKind::InvalidData, "a head differs"));
@@ -500,7 +500,7 @@ mod tests {
 
     #[test]
     fn a_directory_where_no_file_can_be_made_is_an_error_at_once() {
-        assert!(Disk::new(Path::new("/proc/nowhere"), 0).is_err());
+        assert!(LogDisk::new(Path::new("/proc/nowhere"), 0).is_err());
         assert!(named_once(Path::new("/proc/nowhere")).is_err());
         let file = named_once(&std::env::temp_dir()).unwrap();
         file.write_all_at(b"x", 7).unwrap();

@@ -1,10 +1,10 @@
 //! The logs of one shard.
 
 use super::OnGrowth;
-use super::cut::Cut;
-use super::storage::{Storage, Values};
+use super::cut::LogCut;
+use super::storage::{RowStorage, ValueStorage};
 use amcast_smr::machine::Corrupt;
-use amcast_smr::stream::{Piece, Source, follows};
+use amcast_smr::stream::{Piece, StreamReader, follows};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
 
@@ -40,14 +40,14 @@ pub struct Extent {
 }
 
 /// One log.
-pub(super) struct Log<R> {
+pub(super) struct StoredLog<R> {
     pub(super) extent: Extent,
     pub(super) row: R,
 }
 
 /// The size of logs and values as the bound counts it, in bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Held {
+pub struct LogBytes {
     /// With the values themselves.
     pub all: usize,
     /// Without them: what is in memory wherever the values lie.
@@ -56,7 +56,7 @@ pub struct Held {
 
 /// How logs and values are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Rule {
+enum CountingRule {
     /// Values are in memory.
     InMemory,
     /// Values are in files. Each counts for what it takes there alone; for memory, what lies where counts by the
@@ -64,7 +64,7 @@ enum Rule {
     InFiles,
 }
 
-impl Rule {
+impl CountingRule {
     /// The counted size of a log without values.
     const fn log(self, name: &[u8]) -> usize {
         let log = match self {
@@ -84,20 +84,20 @@ impl Rule {
     }
 
     /// The counted size of all, of which the logs have `logs`.
-    const fn held(self, all: usize, logs: usize) -> Held {
+    const fn held(self, all: usize, logs: usize) -> LogBytes {
         let index = match self {
             Self::InMemory => all,
             Self::InFiles => logs + all / FILED_BYTES,
         };
-        Held { all, index }
+        LogBytes { all, index }
     }
 }
 
 /// The logs of one shard, by their names.
-pub struct LogShard<S: Storage = Values> {
-    logs: BTreeMap<Box<[u8]>, Log<S::Row>>,
+pub struct LogShard<S: RowStorage = ValueStorage> {
+    logs: BTreeMap<Box<[u8]>, StoredLog<S::Row>>,
     storage: S,
-    rule: Rule,
+    rule: CountingRule,
     /// The counted size of all logs and values, and of the logs alone.
     all: usize,
     names: usize,
@@ -105,16 +105,16 @@ pub struct LogShard<S: Storage = Values> {
     values: usize,
     /// How many logs were deleted.
     deleted: u64,
-    cut: Option<Box<Cut<S::Row>>>,
+    cut: Option<Box<LogCut<S::Row>>>,
     on_growth: Option<OnGrowth>,
 }
 
 impl LogShard {
     /// No logs yet; their values go to `storage`, and `on_growth` learns their new ends.
-    pub fn new(storage: Values, on_growth: Option<OnGrowth>) -> Self {
+    pub fn new(storage: ValueStorage, on_growth: Option<OnGrowth>) -> Self {
         let rule = match storage {
-            Values::Memory(_) => Rule::InMemory,
-            Values::Files(_) => Rule::InFiles,
+            ValueStorage::Memory(_) => CountingRule::InMemory,
+            ValueStorage::Files(_) => CountingRule::InFiles,
         };
         let logs = BTreeMap::new();
         let (all, names, values, deleted) = (0, 0, 0, 0);
@@ -122,9 +122,9 @@ impl LogShard {
     }
 }
 
-impl<S: Storage> LogShard<S> {
+impl<S: RowStorage> LogShard<S> {
     /// The counted size of all logs and their values.
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> LogBytes {
         self.rule.held(self.all, self.names)
     }
 
@@ -142,7 +142,7 @@ impl<S: Storage> LogShard<S> {
     pub(super) fn held_with<'a>(
         &self,
         additions: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-    ) -> Held {
+    ) -> LogBytes {
         let (mut all, mut names, mut fresh) = (self.all, self.names, BTreeSet::new());
         for (log, value) in additions {
             all += self.rule.values(1, value.len());
@@ -197,7 +197,7 @@ impl<S: Storage> LogShard<S> {
         if !self.logs.contains_key(name) {
             self.counts_log(name);
             let extent = Extent { incarnation: self.deleted, ..Extent::default() };
-            self.logs.insert(name.into(), Log { extent, row: self.storage.row(0) });
+            self.logs.insert(name.into(), StoredLog { extent, row: self.storage.row(0) });
         }
         self.counts_values(1, value.len());
         self.settle();
@@ -233,7 +233,7 @@ impl<S: Storage> LogShard<S> {
     pub(super) fn delete(&mut self, name: &[u8]) -> Option<Extent> {
         self.extent(name)?;
         self.changes(name);
-        let Log { extent, row } = self.logs.remove(name)?;
+        let StoredLog { extent, row } = self.logs.remove(name)?;
         self.deleted += 1;
         self.lost_values(extent.next - extent.first, extent.bytes);
         let log = self.rule.log(name);
@@ -275,7 +275,10 @@ impl<S: Storage> LogShard<S> {
     }
 
     /// The logs from the name `first` on, in the order of their names.
-    pub(super) fn beginning_at(&self, first: &[u8]) -> impl Iterator<Item = (&[u8], &Log<S::Row>)> {
+    pub(super) fn beginning_at(
+        &self,
+        first: &[u8],
+    ) -> impl Iterator<Item = (&[u8], &StoredLog<S::Row>)> {
         let range = (Bound::Included(first), Bound::Unbounded);
         self.logs.range::<[u8], _>(range).map(|(name, log)| (&**name, log))
     }
@@ -283,7 +286,7 @@ impl<S: Storage> LogShard<S> {
     /// Begins a cut; one that was begun before is forgotten.
     pub(super) fn begin_cut(&mut self) {
         self.end_cut();
-        self.cut = Some(Box::new(Cut::new(self.deleted)));
+        self.cut = Some(Box::new(LogCut::new(self.deleted)));
     }
 
     /// Gives the next part of the cut; false if that was all.
@@ -312,7 +315,7 @@ impl<S: Storage> LogShard<S> {
     ///
     /// # Errors
     /// When that is no such state.
-    pub(super) fn read_cut(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
+    pub(super) fn read_cut(&mut self, from: &mut StreamReader<'_>) -> Result<(), Corrupt> {
         let told_apart = from.version() >= INCARNATIONS_SINCE;
         self.deleted = if told_apart { from.word()? } else { 0 };
         while follows(from)? {
@@ -336,7 +339,7 @@ impl<S: Storage> LogShard<S> {
                 self.storage.push(&mut row, &value);
             }
             self.tell(&name, Some(extent));
-            self.logs.insert(name.into(), Log { extent, row });
+            self.logs.insert(name.into(), StoredLog { extent, row });
         }
         Ok(())
     }

@@ -1,14 +1,14 @@
 //! Where the values of logs lie.
 
-use super::rows::Rows;
-use super::segments::Disk;
+use super::rows::RowFiles;
+use super::segments::LogDisk;
 use std::collections::VecDeque;
 
 /// Keeps rows of values, one for each log. One for each shard.
 ///
 /// A replica whose storage fails cannot continue as if nothing were lost: an implementation that
 /// can fail ends its process then, and the other replicas continue.
-pub trait Storage: Send + 'static {
+pub trait RowStorage: Send + 'static {
     /// A row: values with positions, one by one.
     type Row: Send + 'static;
 
@@ -40,7 +40,7 @@ pub trait Storage: Send + 'static {
 
 /// Keeps values in memory.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Memory;
+pub struct MemoryRows;
 
 /// A row in memory.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl MemoryRow {
     }
 }
 
-impl Storage for Memory {
+impl RowStorage for MemoryRows {
     type Row = MemoryRow;
 
     fn row(&mut self, first: u64) -> MemoryRow {
@@ -116,14 +116,14 @@ impl Storage for Memory {
 }
 
 /// Keeps values in memory, or in files with the recent ones in memory, too.
-pub enum Values {
+pub enum ValueStorage {
     /// In memory.
-    Memory(Memory),
+    Memory(MemoryRows),
     /// In files.
-    Files(Box<Rows>),
+    Files(Box<RowFiles>),
 }
 
-/// A row of [`Values`].
+/// A row of [`ValueStorage`].
 #[derive(Debug)]
 pub enum ValueRow {
     /// Here.
@@ -145,17 +145,17 @@ impl ValueRow {
 
 const FOREIGN: &str = "a row is asked for where it was made";
 
-impl Values {
+impl ValueStorage {
     /// In files as `disk` says, else in memory.
-    pub fn new(disk: Option<&Disk>) -> Self {
+    pub fn new(disk: Option<&LogDisk>) -> Self {
         match disk {
-            Some(disk) => Self::Files(Box::new(Rows::new(disk.clone()))),
-            None => Self::Memory(Memory),
+            Some(disk) => Self::Files(Box::new(RowFiles::new(disk.clone()))),
+            None => Self::Memory(MemoryRows),
         }
     }
 }
 
-impl Storage for Values {
+impl RowStorage for ValueStorage {
     type Row = ValueRow;
 
     fn row(&mut self, first: u64) -> ValueRow {

@@ -9,8 +9,8 @@ use crate::{LogShard, Logs};
 use amcast_core::{GroupSet, Outcome};
 use amcast_kv::{Kv, Store};
 use amcast_smr::digest::Slice;
-use amcast_smr::machine::{Access, At, Corrupt, Machine, Part, Refusal};
-use amcast_smr::stream::{Piece, Source};
+use amcast_smr::machine::{Access, Corrupt, ExecutionPoint, MachinePart, Refusal, ShardedMachine};
+use amcast_smr::stream::{Piece, StreamReader};
 use core::ops::Range;
 
 /// Runs the commands of both.
@@ -34,12 +34,12 @@ impl StoreAndLog {
 pub struct StoreAndLogShard {
     keys: Store,
     logs: LogShard,
-    cut: Stage,
+    cut: CutStage,
 }
 
 /// How much of a cut was given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum CutStage {
     Keys,
     Logs,
     None,
@@ -52,11 +52,11 @@ impl StoreAndLogShard {
     }
 }
 
-impl Machine for StoreAndLog {
+impl ShardedMachine for StoreAndLog {
     type Part = StoreAndLogShard;
 
     fn part(&self) -> StoreAndLogShard {
-        StoreAndLogShard { keys: self.store.part(), logs: self.logs.part(), cut: Stage::None }
+        StoreAndLogShard { keys: self.store.part(), logs: self.logs.part(), cut: CutStage::None }
     }
 
     fn access(&self, command: &[u8], dst: GroupSet, access: &mut Access) {
@@ -68,7 +68,7 @@ impl Machine for StoreAndLog {
 
     fn apply<'a>(
         &self,
-        at: &At<'a>,
+        at: &ExecutionPoint<'a>,
         parts: &'a mut [&'a mut StoreAndLogShard],
         command: &[u8],
         answer: &mut Vec<u8>,
@@ -133,7 +133,7 @@ impl Machine for StoreAndLog {
     }
 }
 
-impl Part for StoreAndLogShard {
+impl MachinePart for StoreAndLogShard {
     /// The store's keys: what people ask the status for.
     fn items(&self) -> (usize, usize) {
         self.keys.items()
@@ -156,27 +156,27 @@ impl Part for StoreAndLogShard {
     }
 
     fn capture(&mut self) {
-        self.cut = Stage::Keys;
+        self.cut = CutStage::Keys;
         self.keys.capture();
         self.logs.capture();
     }
 
     fn piece(&mut self, to: &mut Piece<'_>) -> bool {
-        if self.cut == Stage::Keys {
+        if self.cut == CutStage::Keys {
             if self.keys.piece(to) {
                 return true;
             }
-            self.cut = Stage::Logs;
+            self.cut = CutStage::Logs;
         }
-        let more = self.cut == Stage::Logs && self.logs.piece(to);
+        let more = self.cut == CutStage::Logs && self.logs.piece(to);
         if !more {
-            self.cut = Stage::None;
+            self.cut = CutStage::None;
         }
         more
     }
 
     fn release(&mut self) {
-        self.cut = Stage::None;
+        self.cut = CutStage::None;
         self.keys.release();
         self.logs.release();
     }
@@ -185,7 +185,7 @@ impl Part for StoreAndLogShard {
         self.keys.kept() + self.logs.kept()
     }
 
-    fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
+    fn read(&mut self, from: &mut StreamReader<'_>) -> Result<(), Corrupt> {
         self.keys.read(from)?;
         self.logs.read(from)
     }

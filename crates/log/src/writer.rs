@@ -18,15 +18,15 @@ const WRITE_BYTES: usize = 64 << 10;
 const QUEUE_BYTES: usize = 2 << 20;
 
 /// Bytes to be written, and their place.
-struct Job {
+struct RowWriteJob {
     file: Arc<File>,
     offset: u64,
     bytes: Arc<[u8]>,
 }
 
 #[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
+struct RowWriteQueue {
+    jobs: VecDeque<RowWriteJob>,
     /// Bytes of jobs that are not done, those that are being written included.
     bytes: usize,
     /// Why a file could not be written.
@@ -37,8 +37,8 @@ struct Queue {
 }
 
 #[derive(Default)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct RowWriterShared {
+    queue: Mutex<RowWriteQueue>,
     /// There is enough to write, or the writer is to end.
     filled: Condvar,
     /// Jobs are done.
@@ -47,16 +47,16 @@ struct Shared {
     done: AtomicU64,
 }
 
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+impl RowWriterShared {
+    fn queue(&self) -> MutexGuard<'_, RowWriteQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A thread that writes. It ends with this; what it has not written by then never is.
-pub(super) struct Writer(Arc<Shared>);
+pub(super) struct RowWriter(Arc<RowWriterShared>);
 
-impl Drop for Writer {
+impl Drop for RowWriter {
     fn drop(&mut self) {
         let mut queue = self.0.queue();
         queue.stop = true;
@@ -65,13 +65,13 @@ impl Drop for Writer {
     }
 }
 
-impl Writer {
+impl RowWriter {
     /// Starts one.
     ///
     /// # Errors
     /// When the system has no thread for it.
     pub(super) fn start() -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(RowWriterShared::default());
         let mine = Arc::clone(&shared);
         std::thread::Builder::new().name("values".to_string()).spawn(move || work(&mine))?;
         Ok(Self(shared))
@@ -97,7 +97,7 @@ impl Writer {
         }
         let before = queue.bytes;
         queue.bytes += bytes.len();
-        queue.jobs.push_back(Job { file: Arc::clone(file), offset, bytes });
+        queue.jobs.push_back(RowWriteJob { file: Arc::clone(file), offset, bytes });
         if before < WRITE_BYTES && queue.bytes >= WRITE_BYTES {
             self.0.filled.notify_one();
         }
@@ -118,7 +118,7 @@ impl Writer {
 }
 
 /// The thread: writes what waits, all at once as far as it is contiguous.
-fn work(shared: &Shared) {
+fn work(shared: &RowWriterShared) {
     let (mut jobs, mut run) = (VecDeque::new(), Vec::new());
     loop {
         {
@@ -170,7 +170,7 @@ mod tests {
     fn what_is_put_is_written_where_it_belongs_and_in_its_order() {
         let files: Vec<_> = (0..2).map(|_| named_once(&std::env::temp_dir()).unwrap()).collect();
         let files: Vec<Arc<File>> = files.into_iter().map(Arc::new).collect();
-        let writer = Writer::start().unwrap();
+        let writer = RowWriter::start().unwrap();
         let mut given = 0;
         for n in 0..300_u64 {
             // Each file in turn has a row of values of 1000 bytes; then the first has a gap.
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_disk_that_takes_nothing_is_told_to_who_puts_next_and_holds_nobody_up() {
         let full = Arc::new(File::options().write(true).open("/dev/full").unwrap());
-        let writer = Writer::start().unwrap();
+        let writer = RowWriter::start().unwrap();
         let value: Arc<[u8]> = vec![1; 100_000].into();
         let failed = (0..1000).find_map(|n| writer.put(&full, 100_000 * n, value.clone()).err());
         assert_eq!(failed.expect("it is told").kind(), io::ErrorKind::StorageFull);

@@ -3,8 +3,8 @@
 //! process of its own, since the memory of other tests would count, too.
 
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
-use amcast_log::{Addition, Answer, Command, Logs};
-use amcast_smr::{Delivered, Envelope, Executor, Limits, Stamp};
+use amcast_log::{Addition, LogAnswer, LogCommand, Logs};
+use amcast_smr::{DeliveryResult, Envelope, Executor, Limits, Stamp};
 
 /// Bytes for the logs.
 const MEMORY: usize = 16_000_000;
@@ -22,12 +22,12 @@ fn own_bytes() -> usize {
     1024 * line.split_whitespace().nth(1).and_then(|kb| kb.parse::<usize>().ok()).expect("in kB")
 }
 
-struct Node {
+struct LogMemoryNode {
     executor: Executor<Logs>,
     position: u64,
 }
 
-impl Node {
+impl LogMemoryNode {
     fn new() -> Self {
         let logs = Logs::on_disk(1, MEMORY, 1_000_000_000, &std::env::temp_dir());
         let logs = logs.expect("files can be made");
@@ -35,7 +35,7 @@ impl Node {
         Self { executor: Executor::new(logs, 1, limits), position: 0 }
     }
 
-    fn run(&mut self, command: &Command<'_>) -> Answer {
+    fn run(&mut self, command: &LogCommand<'_>) -> LogAnswer {
         let stamp = Stamp { wall_ms: 1, host_ms: 1 };
         self.position += 1;
         // As a client has it that may send it again: its session keeps the answers of as many requests as it may.
@@ -47,17 +47,17 @@ impl Node {
         let id = MsgId { sender: Pid(9), seq: self.position };
         let (dst, mut told) = (GroupSet::one(Gid(0)), None);
         let taken = self.executor.deliver(Gid(0), self.position, id, dst, &payload, &mut |a| {
-            told = Answer::decode(a.bytes);
+            told = LogAnswer::decode(a.bytes);
         });
-        assert_eq!(taken, Ok(Delivered::Taken));
+        assert_eq!(taken, Ok(DeliveryResult::Taken));
         told.expect("an answer")
     }
 
     fn read(&mut self, log: &str, from: u64) -> Vec<u8> {
         let log = log.as_bytes();
-        let read = Command::Read { log, from, values_max: 1, bytes_max: 1 };
+        let read = LogCommand::Read { log, from, values_max: 1, bytes_max: 1 };
         let answer = self.run(&read);
-        let Answer::Values { values, .. } = answer else { panic!("{answer:?}") };
+        let LogAnswer::Values { values, .. } = answer else { panic!("{answer:?}") };
         values.into_iter().next().expect("it is there")
     }
 }
@@ -66,12 +66,12 @@ impl Node {
 fn ten_million_values_and_many_logs_take_the_memory_that_was_given() {
     let _limit = amcast_test_policy::time_limit();
     let before = own_bytes();
-    let (mut node, many) = (Node::new(), 10_000_000_u64);
+    let (mut node, many) = (LogMemoryNode::new(), 10_000_000_u64);
     for n in (0..many).step_by(1000) {
         let values: Vec<_> = (n..n + 1000).map(u64::to_le_bytes).collect();
         let each = values.iter().map(|value| Addition { log: b"one", value });
-        let answer = node.run(&Command::Append(each.collect()));
-        assert!(matches!(answer, Answer::Appended { .. }), "{n}: {answer:?}");
+        let answer = node.run(&LogCommand::Append(each.collect()));
+        assert!(matches!(answer, LogAnswer::Appended { .. }), "{n}: {answer:?}");
     }
     let bound = before + MEMORY + ANSWERS + BESIDES;
     assert!(own_bytes() <= bound, "{} bytes, with one log", own_bytes() - before);
@@ -79,15 +79,15 @@ fn ten_million_values_and_many_logs_take_the_memory_that_was_given() {
         assert_eq!(node.read("one", n), n.to_le_bytes());
     }
     assert!(own_bytes() <= bound, "{} bytes, after reads", own_bytes() - before);
-    let deleted = node.run(&Command::Delete { log: b"one" });
-    assert!(matches!(deleted, Answer::Deleted { extent, .. } if extent.next == many));
+    let deleted = node.run(&LogCommand::Delete { log: b"one" });
+    assert!(matches!(deleted, LogAnswer::Deleted { extent, .. } if extent.next == many));
     let logs: Vec<String> = (0..15_000).map(|n| format!("log{n}")).collect();
     for n in 0..100_u64 {
         for logs in logs.chunks(1000) {
             let value = &[n as u8; 20];
             let each = logs.iter().map(|log| Addition { log: log.as_bytes(), value });
-            let answer = node.run(&Command::Append(each.collect()));
-            assert!(matches!(answer, Answer::Appended { .. }), "{n}: {answer:?}");
+            let answer = node.run(&LogCommand::Append(each.collect()));
+            assert!(matches!(answer, LogAnswer::Appended { .. }), "{n}: {answer:?}");
         }
     }
     assert!(own_bytes() <= bound, "{} bytes, with many logs", own_bytes() - before);

@@ -37,7 +37,7 @@ use crate::pace::Pace;
 use crate::priority;
 use crate::replica_log::LogVolume;
 use amcast_core::{Gid, Span, Time};
-use amcast_smr::application::{Application, Wake};
+use amcast_smr::application::{Application, WakeHandle};
 use amcast_storage::{CheckpointReader, Limit, SaveProgress, StorageError};
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -127,7 +127,7 @@ impl Checkpoints {
         keeping: &Keeping,
         (rank, nodes): (usize, usize),
         groups: usize,
-        (wake, per_second): (Wake, Option<u64>),
+        (wake, per_second): (WakeHandle, Option<u64>),
     ) -> Result<Opened<A::State>, StorageError> {
         let Found { disk, restored, last_bytes, unfinished } = aside(|| {
             let path = keeping.checkpoints();

@@ -14,7 +14,7 @@ use crate::at::{At, Key, Stream};
 use crate::config::Place;
 use crate::resources::{LogStatus, ResourceStatus, Resources};
 use crate::state_stream::StateStreams;
-use amcast_smr::application::{Figures, Wake};
+use amcast_smr::application::{GroupFigures, WakeHandle};
 use amcast_smr::recovery::WantedState;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -155,7 +155,7 @@ pub struct ReplicaStatus {
     /// Messages accepted and not delivered.
     pub backlog: u64,
     /// The application's figures.
-    pub figures: Figures,
+    pub figures: GroupFigures,
 }
 
 /// What the control socket asks of the loop.
@@ -174,7 +174,7 @@ pub(crate) enum Request {
 #[derive(Clone)]
 pub struct Mover {
     to: SyncSender<Request>,
-    wake: Wake,
+    wake: WakeHandle,
 }
 
 impl Mover {
@@ -212,7 +212,7 @@ pub(crate) fn serve(
     path: &Path,
     far: Option<(SocketAddr, Key)>,
     resources: Resources,
-    wake: Wake,
+    wake: WakeHandle,
 ) -> io::Result<(Receiver<Request>, Mover)> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -246,7 +246,7 @@ pub(crate) fn serve(
 #[derive(Clone)]
 struct Loop {
     to: SyncSender<Request>,
-    wake: Wake,
+    wake: WakeHandle,
     resources: Arc<Resources>,
     /// The state that is given.
     streams: Arc<StateStreams>,

@@ -30,7 +30,7 @@ use amcast_core::{
     Time,
 };
 use amcast_memory::{Idle, Idler, Pause, shorten_turns};
-use amcast_smr::application::Wake;
+use amcast_smr::application::WakeHandle;
 use client_transport::{ClientTransport, CommandProgress};
 use health::Health;
 use jobs::{Asker, Bounds, Desk, Job};
@@ -227,7 +227,7 @@ pub trait Sink: Send + Sync {
 /// A running front. Dropping it stops it; jobs that are open then are answered so.
 pub struct Front {
     shared: Arc<Shared>,
-    wake: Wake,
+    wake: WakeHandle,
     place: u32,
     life: u32,
     payload_max: usize,
@@ -241,7 +241,7 @@ pub struct Front {
 /// A transport, and what is to be known of it from outside of the loop.
 struct Way {
     road: Box<dyn ClientTransport>,
-    wake: Wake,
+    wake: WakeHandle,
     place: u32,
     life: u32,
     payload_max: usize,

@@ -24,7 +24,7 @@ use crate::pace::Pace;
 use crate::priority;
 use crate::state_stream::StateReader;
 use amcast_core::{ClusterShape, Gid};
-use amcast_smr::application::{Application, Wake};
+use amcast_smr::application::{Application, WakeHandle};
 use amcast_smr::recovery::{FetchedState, WantedState};
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -155,7 +155,7 @@ pub(crate) struct Fetching<S> {
 struct Gate<S> {
     news: SyncSender<News<S>>,
     room: Receiver<()>,
-    wake: Wake,
+    wake: WakeHandle,
 }
 
 impl<S> Gate<S> {
@@ -186,7 +186,7 @@ impl<S: Send + 'static> Fetching<S> {
         cluster: ClusterShape,
         nodes: Vec<At>,
         wanted: WantedState,
-        wake: Wake,
+        wake: WakeHandle,
     ) -> io::Result<Self> {
         let (tells, news) = sync_channel(1);
         let (room, is_room) = sync_channel(1);
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
     use crate::control::{Request, serve};
     use crate::resources::Resources;
-    use amcast_smr::application::{Command, Figures, TellAnswer};
+    use amcast_smr::application::{DeliveredCommand, GroupFigures, TellAnswer};
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
@@ -277,7 +277,7 @@ mod tests {
     impl Application for Toy {
         type State = (u64, usize);
 
-        fn deliver(&mut self, _: Command<'_>, _: TellAnswer<'_>) -> bool {
+        fn deliver(&mut self, _: DeliveredCommand<'_>, _: TellAnswer<'_>) -> bool {
             true
         }
 
@@ -334,8 +334,8 @@ mod tests {
             self.adopt((0, 0))
         }
 
-        fn figures(&self, _: Gid) -> Figures {
-            Figures::default()
+        fn figures(&self, _: Gid) -> GroupFigures {
+            GroupFigures::default()
         }
     }
 
@@ -351,7 +351,7 @@ mod tests {
     }
 
     impl Donor {
-        fn at(socket: &Path, wake: &Wake, toy: Toy) -> Self {
+        fn at(socket: &Path, wake: &WakeHandle, toy: Toy) -> Self {
             let (requests, _) = serve(socket, None, Resources::of(None), Arc::clone(wake)).unwrap();
             Self { toy, giving: Giving::at_most(None), requests }
         }
@@ -365,7 +365,7 @@ mod tests {
     }
 
     /// A directory for sockets, and who is woken.
-    fn place(name: &str) -> (PathBuf, Wake, ClusterShape) {
+    fn place(name: &str) -> (PathBuf, WakeHandle, ClusterShape) {
         let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let cluster = ClusterShape::new(1, 3, 1).unwrap();
@@ -385,7 +385,7 @@ mod tests {
         donors: &mut [Donor],
         sockets: Vec<PathBuf>,
         least: u64,
-        (wake, cluster): (Wake, ClusterShape),
+        (wake, cluster): (WakeHandle, ClusterShape),
     ) -> Option<FetchedState<(u64, usize)>> {
         let fetching =
             Fetching::begin::<Toy>(cluster, nodes(sockets), wanted(least), wake).unwrap();

@@ -16,7 +16,7 @@ use amcast_core::{
     Config, Durability, Entry, Gid, GroupSet, Pid, ProtocolProcess, Span, Submission, Time,
 };
 use amcast_net::NetCounts;
-use amcast_smr::application::Wake;
+use amcast_smr::application::WakeHandle;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -158,7 +158,7 @@ impl HeadlessNode {
     }
 
     /// Wakes the loop, from any thread.
-    pub fn wake(&self) -> Wake {
+    pub fn wake(&self) -> WakeHandle {
         self.members.wake()
     }
 

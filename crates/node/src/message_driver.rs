@@ -26,7 +26,7 @@ use amcast_core::messages::{Frames, MessageInput};
 use amcast_core::step::{Oracle, Protocol, ProtocolStatus, Ticket};
 use amcast_core::{ClusterShape, Gid, GroupSet, Input, Pid, Span, Submission, Time};
 use amcast_net::{Carrier, Interface, LivenessProbe, NetCounts, NetError, NetOptions, PeerConfig};
-use amcast_smr::application::Wake;
+use amcast_smr::application::WakeHandle;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -602,7 +602,7 @@ impl Replicas for MessageDriver {
         self.peer_registry.dismissal()
     }
 
-    fn wake(&self) -> Wake {
+    fn wake(&self) -> WakeHandle {
         let waker = self.post.carrier.waker();
         Arc::new(move || waker.ring())
     }

@@ -32,7 +32,7 @@ use amcast_core::step::ProtocolStatus;
 use amcast_core::{Config, Entry, Gid, GroupSet, MsgId, Pid, Senders, Span, Submission, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
 use amcast_net::wire::ConnectionRefusal;
-use amcast_smr::application::{Application, Wake};
+use amcast_smr::application::{Application, WakeHandle};
 use amcast_smr::recovery::WantedState;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -227,7 +227,7 @@ fn kept(options: &NodeOptions<'_>) -> Option<(Keeping, Disk)> {
 fn keep_state<A: Application>(
     keeping: &Keeping,
     (rank, per_second): (usize, Option<u64>),
-    (host, wake): (&mut ReplicaHost<A>, Wake),
+    (host, wake): (&mut ReplicaHost<A>, WakeHandle),
 ) -> Result<(), NodeError> {
     keeping.make().map_err(|e| NodeError::Io(keeping.path.clone(), e))?;
     let (node, groups) = ((rank, host.cluster.replicas()), host.cluster.groups());

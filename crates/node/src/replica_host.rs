@@ -15,7 +15,7 @@ use crate::reply_sink::ReplySink;
 use crate::skips::Skips;
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{ClusterShape, Delivery, Gid, MsgId, Outcome, Pid, ProtocolEvent, Time};
-use amcast_smr::application::{Application, Peeked};
+use amcast_smr::application::{Application, LocalReadResult};
 use amcast_smr::recovery::{Adoption, MemberView, Recovery, TakeOver, TakenDelivery, WantedState};
 use amcast_storage::StorageError;
 use std::sync::mpsc::Receiver;
@@ -187,16 +187,16 @@ impl<A: Application> ReplicaHost<A> {
         let Self { recovery: Recovery { app, .. }, reply_sink, reading, .. } = self;
         let ReplySink::Ingress(ingress, _) = reply_sink else { return false };
         app.collect_reads(&mut |group, number, peeked, bytes| match peeked {
-            Peeked::Answered(outcome) => {
+            LocalReadResult::Answered(outcome) => {
                 if let Some(read) = reading.answered(group, number) {
                     ingress.take_back_read(&read);
                     ingress.answer_read(&read, outcome, bytes);
                 }
             }
-            Peeked::Later | Peeked::NotYet | Peeked::Busy => {
+            LocalReadResult::Later | LocalReadResult::NotYet | LocalReadResult::Busy => {
                 reading.put_back(group, (number, now), &mut |read| ingress.take_back_read(read));
             }
-            Peeked::Never => {
+            LocalReadResult::Never => {
                 let mut back = |read: &Read| ingress.take_back_read(read);
                 if let Some(read) = reading.refused(group, (number, now), &mut back) {
                     ingress.order(read);
@@ -232,14 +232,16 @@ impl<A: Application> ReplicaHost<A> {
                 }
                 answer.clear();
                 match app.peek(group, number, &read.bytes, answer) {
-                    Peeked::Answered(outcome) => ingress.answer_read(&read, outcome, answer),
-                    Peeked::Later => {
+                    LocalReadResult::Answered(outcome) => {
+                        ingress.answer_read(&read, outcome, answer)
+                    }
+                    LocalReadResult::Later => {
                         ingress.give_read(&read);
                         return Asked::Later(read);
                     }
-                    Peeked::NotYet => return Asked::NotYet(read),
-                    Peeked::Busy => return Asked::Held(read),
-                    Peeked::Never => ingress.order(read),
+                    LocalReadResult::NotYet => return Asked::NotYet(read),
+                    LocalReadResult::Busy => return Asked::Held(read),
+                    LocalReadResult::Never => ingress.order(read),
                 }
                 Asked::Done
             });

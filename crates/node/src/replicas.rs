@@ -10,7 +10,7 @@ use crate::replica_log::LogVolume;
 use crate::resources::LogStatus;
 use amcast_core::step::{ProtocolStatus, Ticket};
 use amcast_core::{Gid, GroupSet, Pid, Span, Submission, Time};
-use amcast_smr::application::Wake;
+use amcast_smr::application::WakeHandle;
 
 /// The replicas of a node, one of each group, by the number of their group.
 pub(crate) trait Replicas {
@@ -123,7 +123,7 @@ pub(crate) trait Replicas {
     fn doubt(&mut self, _now: Time, _rank: usize, _above: &mut dyn Above) {}
 
     /// Wakes the loop, from any thread.
-    fn wake(&self) -> Wake;
+    fn wake(&self) -> WakeHandle;
 
     /// The loop is about to sleep; it looks once more at everything before it does.
     fn announce(&mut self);
@@ -192,7 +192,7 @@ impl Replicas for MemoryDrivers {
         (protocol.status(), protocol.fit())
     }
 
-    fn wake(&self) -> Wake {
+    fn wake(&self) -> WakeHandle {
         let bell = self.0[0].bell().clone();
         std::sync::Arc::new(move || _ = bell.ring())
     }

@@ -15,7 +15,7 @@
 use crate::at::{At, Stream};
 use crate::control::{ANSWER_TIMEOUT, LINE_BYTES_MAX};
 use crate::handover::PROGRESS_TIMEOUT;
-use amcast_smr::application::Wake;
+use amcast_smr::application::WakeHandle;
 use amcast_smr::recovery::WantedState;
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -72,7 +72,7 @@ impl SentState {
 
     /// Sends what there is from `offset` on, then the pieces as the node's loop gives them, and wakes the loop when
     /// there is room for more.
-    fn send(&mut self, offset: u64, mut to: &Stream, wake: &Wake) -> io::Result<()> {
+    fn send(&mut self, offset: u64, mut to: &Stream, wake: &WakeHandle) -> io::Result<()> {
         let mut at = self.before;
         for piece in &self.kept {
             let sent = usize::try_from(offset.saturating_sub(at)).unwrap_or(usize::MAX);
@@ -128,7 +128,7 @@ impl StateStreams {
         &self,
         pieces: Receiver<Vec<u8>>,
         to: &Arc<Stream>,
-        wake: &Wake,
+        wake: &WakeHandle,
     ) -> io::Result<()> {
         // Not that of any earlier stream, nor of one of an earlier incarnation.
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -155,7 +155,7 @@ impl StateStreams {
         &self,
         (number, offset): (u64, u64),
         to: &Arc<Stream>,
-        wake: &Wake,
+        wake: &WakeHandle,
     ) -> io::Result<()> {
         let Some(mut state) = self.take(number, to) else {
             return writeln!(&**to, "no such state is held any more");
@@ -314,7 +314,7 @@ mod tests {
                 let (stream, streams) = (Arc::new(Stream::Unix(stream.unwrap())), streams.clone());
                 let bytes = bytes.clone();
                 thread::spawn(move || {
-                    let wake: Wake = Arc::new(|| {});
+                    let wake: WakeHandle = Arc::new(|| {});
                     let until = Instant::now() + ANSWER_TIMEOUT;
                     let line = stream.line(LINE_BYTES_MAX, until).unwrap();
                     let words: Vec<&str> = line.split_ascii_whitespace().collect();

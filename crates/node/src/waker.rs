@@ -12,7 +12,7 @@
 //! there is no sleep. If S1, then R1 finds ASLEEP, and the kernel keeps the event until the sleep.
 
 use amcast_core::Span;
-use amcast_smr::application::Wake;
+use amcast_smr::application::WakeHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -42,7 +42,7 @@ impl LoopWaker {
     }
 
     /// Rings it, from any thread. Costs a system call only if the loop sleeps.
-    pub(crate) fn wake(&self) -> Wake {
+    pub(crate) fn wake(&self) -> WakeHandle {
         let bell = Arc::clone(&self.0);
         Arc::new(move || {
             if bell.word.swap(RUNG, Ordering::AcqRel) == ASLEEP {

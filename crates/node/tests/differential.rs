@@ -2,8 +2,8 @@
 
 use amcast_core::rng::Rng;
 use amcast_kv::Partitions;
-use amcast_kv::client::Server;
-use amcast_kv::status::Status;
+use amcast_kv::client::StoreServer;
+use amcast_kv::status::ServerStatus;
 use amcast_node::gateway::LocalBackend;
 use amcast_node::gateway::redis::{self, RedisGateway};
 use amcast_test_policy::skip;
@@ -132,8 +132,9 @@ fn ours(shards: usize) -> RedisGateway {
 /// One that takes commands of so many megabytes.
 fn ours_of(shards: usize, megabytes: usize) -> RedisGateway {
     let backend = Arc::new(LocalBackend::new(shards, 42));
-    let status: Arc<dyn Status> = backend.clone();
-    let server = Arc::new(Server::new(Partitions::by_slot(shards).into(), 100, 0, None, status));
+    let status: Arc<dyn ServerStatus> = backend.clone();
+    let server =
+        Arc::new(StoreServer::new(Partitions::by_slot(shards).into(), 100, 0, None, status));
     let mut config = redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
     config.command_bytes_max = redis::command_bytes_max(megabytes);
     redis::start(config, backend, server).expect("a free port")

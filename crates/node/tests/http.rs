@@ -1,8 +1,8 @@
 //! The HTTP front, from outside.
 
 use amcast_kv::Partitions;
-use amcast_kv::client::Server;
-use amcast_kv::status::{ShardStatus, Status};
+use amcast_kv::client::StoreServer;
+use amcast_kv::status::{ServerStatus, ShardStatus};
 use amcast_node::gateway::LocalBackend;
 use amcast_node::gateway::http;
 use std::io::{ErrorKind, Read, Write};
@@ -24,8 +24,8 @@ fn get(front: SocketAddr, path: &str) -> String {
 fn pages_tell_the_state() {
     let _limit = amcast_test_policy::time_limit();
     let backend = Arc::new(LocalBackend::new(3, 1));
-    let status: Arc<dyn Status> = backend;
-    let server = Arc::new(Server::new(Partitions::by_slot(3).into(), 10, 2, None, status));
+    let status: Arc<dyn ServerStatus> = backend;
+    let server = Arc::new(StoreServer::new(Partitions::by_slot(3).into(), 10, 2, None, status));
     let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
     let get = |path: &str| get(front.address(), path);
     assert!(get("/healthz").starts_with("HTTP/1.1 200"));
@@ -40,9 +40,9 @@ fn pages_tell_the_state() {
 /// Of a cluster that serves, with something to say; whether its own node does.
 struct Troubled(LocalBackend, Result<(), String>);
 
-impl Status for Troubled {
+impl ServerStatus for Troubled {
     fn node(&self) -> String {
-        Status::node(&self.0)
+        ServerStatus::node(&self.0)
     }
 
     fn protocol(&self) -> String {
@@ -50,7 +50,7 @@ impl Status for Troubled {
     }
 
     fn shards(&self) -> Vec<ShardStatus> {
-        Status::shards(&self.0)
+        ServerStatus::shards(&self.0)
     }
 
     fn ready(&self) -> Result<(), String> {
@@ -69,8 +69,8 @@ impl Status for Troubled {
 #[test]
 fn who_serves_says_what_is_to_be_looked_after_as_well() {
     let _limit = amcast_test_policy::time_limit();
-    let status: Arc<dyn Status> = Arc::new(Troubled(LocalBackend::new(1, 1), Ok(())));
-    let server = Arc::new(Server::new(Partitions::by_slot(1).into(), 10, 0, None, status));
+    let status: Arc<dyn ServerStatus> = Arc::new(Troubled(LocalBackend::new(1, 1), Ok(())));
+    let server = Arc::new(StoreServer::new(Partitions::by_slot(1).into(), 10, 0, None, status));
     let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
     let get = |path: &str| get(front.address(), path);
     let ready = get("/readyz");
@@ -84,8 +84,8 @@ fn who_serves_says_what_is_to_be_looked_after_as_well() {
 fn whether_a_node_serves_is_told_apart_from_whether_the_cluster_does() {
     let _limit = amcast_test_policy::time_limit();
     let joins = Err("n0: r0 waits for a state".to_string());
-    let status: Arc<dyn Status> = Arc::new(Troubled(LocalBackend::new(1, 1), joins));
-    let server = Arc::new(Server::new(Partitions::by_slot(1).into(), 10, 0, None, status));
+    let status: Arc<dyn ServerStatus> = Arc::new(Troubled(LocalBackend::new(1, 1), joins));
+    let server = Arc::new(StoreServer::new(Partitions::by_slot(1).into(), 10, 0, None, status));
     let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
     let get = |path: &str| get(front.address(), path);
     let here = get("/readyz");
@@ -108,8 +108,8 @@ fn has_ended(stream: &mut TcpStream) -> bool {
 }
 
 fn plain() -> http::HttpGateway {
-    let status: Arc<dyn Status> = Arc::new(LocalBackend::new(1, 1));
-    let server = Arc::new(Server::new(Partitions::by_slot(1).into(), 10, 0, None, status));
+    let status: Arc<dyn ServerStatus> = Arc::new(LocalBackend::new(1, 1));
+    let server = Arc::new(StoreServer::new(Partitions::by_slot(1).into(), 10, 0, None, status));
     http::start(([127, 0, 0, 1], 0).into(), server).unwrap()
 }
 

@@ -2,8 +2,8 @@
 
 use amcast_core::GroupSet;
 use amcast_kv::Partitions;
-use amcast_kv::client::Server;
-use amcast_kv::status::Status;
+use amcast_kv::client::StoreServer;
+use amcast_kv::status::ServerStatus;
 use amcast_node::gateway::redis::{self, RedisGateway, RedisGatewayConfig};
 use amcast_node::gateway::{Answers, Backend, Busy, CommandFailure, LocalBackend, OnAnswer};
 use amcast_smr::Envelope;
@@ -30,8 +30,9 @@ fn serve_shards(
     config: RedisGatewayConfig,
     backend: Arc<impl Backend>,
 ) -> RedisGateway {
-    let status: Arc<dyn Status> = Arc::new(LocalBackend::new(shards, 1));
-    let server = Arc::new(Server::new(Partitions::by_slot(shards).into(), 100, 0, None, status));
+    let status: Arc<dyn ServerStatus> = Arc::new(LocalBackend::new(shards, 1));
+    let server =
+        Arc::new(StoreServer::new(Partitions::by_slot(shards).into(), 100, 0, None, status));
     redis::start(config, backend, server).expect("a free port")
 }
 

@@ -6,7 +6,7 @@ use amcast_log::proto::log_client::LogClient;
 use amcast_log::proto::{
     AppendRequest, InfoRequest, ListRequest, ReadRequest, Session, TailRequest,
 };
-use amcast_log::{Client, LogError};
+use amcast_log::{LogError, LogSession};
 use amcast_node::gateway::log::{Growth, Hears, LogGateway, LogGatewayConfig};
 use bytes::Bytes;
 use local::{Local, Ready};
@@ -55,17 +55,17 @@ impl Server {
         Self { front, local }
     }
 
-    fn client(&self) -> Client {
+    fn client(&self) -> LogSession {
         self.client_with(None)
     }
 
-    fn client_with(&self, password: Option<&str>) -> Client {
-        let client = Client::new(vec![self.front.address().to_string()], password);
+    fn client_with(&self, password: Option<&str>) -> LogSession {
+        let client = LogSession::new(vec![self.front.address().to_string()], password);
         client.expect("an address").with_patience(Duration::from_secs(5))
     }
 }
 
-fn read(client: &mut Client, log: &str, from: u64) -> Result<Vec<Bytes>, LogError> {
+fn read(client: &mut LogSession, log: &str, from: u64) -> Result<Vec<Bytes>, LogError> {
     let asked = ReadRequest { log: log.into(), from, max_values: 0, max_bytes: 0 };
     client.read(asked).map(|answer| answer.values)
 }
@@ -153,13 +153,13 @@ fn a_client_that_finds_no_front_asks_again_and_leaves_old_addresses_alone() {
         asked += 1;
         if asked > 4 { vec![address.clone()] } else { Vec::new() }
     };
-    let client = Client::new(vec![at_old], None).expect("an address").finding(finds);
+    let client = LogSession::new(vec![at_old], None).expect("an address").finding(finds);
     let mut client = client.with_patience(Duration::from_secs(5));
     assert_eq!(client.append("a", "x").expect("appended"), 0);
     // One attempt, before it asked; it dials again where the connection ends before the request is on it.
     let dials = dialled.load(Ordering::Relaxed);
     assert!((1..=2).contains(&dials), "{dials}");
-    let mut lost = Client::new(vec![server.front.address().to_string()], None)
+    let mut lost = LogSession::new(vec![server.front.address().to_string()], None)
         .expect("an address")
         .finding(Vec::new)
         .with_patience(Duration::from_millis(100));
@@ -235,7 +235,7 @@ fn a_stream_follows_appends_until_its_client_has_enough() {
     let server = Server::start(None);
     let address = server.front.address().to_string();
     let appends = std::thread::spawn(move || {
-        let mut client = Client::new(vec![address], None).unwrap();
+        let mut client = LogSession::new(vec![address], None).unwrap();
         for n in 0..300 {
             client.append("a", format!("{n}")).unwrap();
         }
@@ -391,7 +391,7 @@ fn a_stream_that_is_not_read_holds_up_nobody_else() {
     let (go, wait) = std::sync::mpsc::sync_channel::<()>(0);
     let address = server.front.address().to_string();
     let slow = std::thread::spawn(move || {
-        let mut client = Client::new(vec![address], None).unwrap();
+        let mut client = LogSession::new(vec![address], None).unwrap();
         let mut seen = 0;
         let tailed = client.tail("big", 0, &mut |position, _| {
             assert_eq!(position, seen);
@@ -437,7 +437,7 @@ fn passwords_that_are_tried_are_answered_late_and_few_at_a_time() {
         .map(|_| {
             let address = address.clone();
             std::thread::spawn(move || {
-                let client = Client::new(vec![address], Some("wrong")).unwrap();
+                let client = LogSession::new(vec![address], Some("wrong")).unwrap();
                 client.with_patience(Duration::ZERO).append("a", "x").unwrap_err();
                 Instant::now()
             })
@@ -662,7 +662,7 @@ fn streams_end_in_words_when_the_front_stops() {
     let _limit = amcast_test_policy::time_limit();
     let Server { front, local } = Server::start(None);
     let address = front.address().to_string();
-    let mut client = Client::new(vec![address], None).unwrap();
+    let mut client = LogSession::new(vec![address], None).unwrap();
     client.append("a", "x").unwrap();
     let mut front = Some(front);
     let mut client = client.with_patience(Duration::ZERO);
@@ -697,7 +697,8 @@ fn a_gateway_two_hours_ahead_stops_no_session() {
     let backend = Arc::clone(&local) as Arc<dyn amcast_node::gateway::Backend>;
     let ahead = LogGateway::start(config, backend, Arc::new(Ready)).expect("a port is free");
     let addresses = vec![right.front.address().to_string(), ahead.address().to_string()];
-    let mut client = Client::new(addresses, None).unwrap().with_patience(Duration::from_secs(5));
+    let mut client =
+        LogSession::new(addresses, None).unwrap().with_patience(Duration::from_secs(5));
     assert_eq!(client.append("a", "1").unwrap(), 0);
     local.lose_answers(1);
     for n in 1..8 {

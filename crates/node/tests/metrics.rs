@@ -1,8 +1,8 @@
 //! What the metrics page and `INFO` tell of commands, read as Prometheus reads it.
 
 use amcast_kv::Partitions;
-use amcast_kv::client::Server;
-use amcast_kv::status::Status;
+use amcast_kv::client::StoreServer;
+use amcast_kv::status::ServerStatus;
 use amcast_node::gateway::LocalBackend;
 use amcast_node::gateway::{http, redis};
 use std::collections::BTreeMap;
@@ -144,9 +144,9 @@ struct Gateway {
 impl Gateway {
     fn start(threads: usize) -> Self {
         let backend = Arc::new(LocalBackend::new(2, 1));
-        let status: Arc<dyn Status> = backend.clone();
+        let status: Arc<dyn ServerStatus> = backend.clone();
         let map = Partitions::by_slot(2).into();
-        let server = Arc::new(Server::new(map, 4, 0, None, status));
+        let server = Arc::new(StoreServer::new(map, 4, 0, None, status));
         let mut config = redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
         config.threads = threads;
         let redis = redis::start(config, backend, Arc::clone(&server)).unwrap();

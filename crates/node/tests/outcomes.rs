@@ -2,8 +2,8 @@
 
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::Partitions;
-use amcast_kv::client::Server;
-use amcast_kv::status::Status;
+use amcast_kv::client::StoreServer;
+use amcast_kv::status::ServerStatus;
 use amcast_node::gateway::redis::{self, RedisGatewayConfig};
 use amcast_node::gateway::{Answers, Backend, Busy, CommandFailure, LocalBackend, OnAnswer};
 use amcast_smr::SessionWrite;
@@ -49,8 +49,8 @@ impl Backend for Scripted {
 fn a_read_waits_for_what_was_executed_whatever_its_answer_says() {
     let _limit = amcast_test_policy::time_limit();
     let backend = Arc::new(Scripted::default());
-    let status: Arc<dyn Status> = Arc::new(LocalBackend::new(1, 1));
-    let server = Arc::new(Server::new(Partitions::by_slot(1).into(), 10, 0, None, status));
+    let status: Arc<dyn ServerStatus> = Arc::new(LocalBackend::new(1, 1));
+    let server = Arc::new(StoreServer::new(Partitions::by_slot(1).into(), 10, 0, None, status));
     let config = RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
     let front = redis::start(config, backend.clone(), server).expect("a free port");
     let stream = TcpStream::connect(front.address()).expect("the front listens");

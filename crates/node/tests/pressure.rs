@@ -3,8 +3,8 @@
 
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::Partitions;
-use amcast_kv::client::Server;
-use amcast_kv::status::Status;
+use amcast_kv::client::StoreServer;
+use amcast_kv::status::ServerStatus;
 use amcast_node::gateway::redis::{self, RedisGateway, RedisGatewayConfig};
 use amcast_node::gateway::{Answers, Backend, Busy, CommandFailure, LocalBackend, OnAnswer};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -18,8 +18,9 @@ fn config() -> RedisGatewayConfig {
 }
 
 fn serve(config: RedisGatewayConfig, backend: Arc<impl Backend>, clients: usize) -> RedisGateway {
-    let status: Arc<dyn Status> = Arc::new(LocalBackend::new(1, 1));
-    let server = Arc::new(Server::new(Partitions::by_slot(1).into(), clients, 0, None, status));
+    let status: Arc<dyn ServerStatus> = Arc::new(LocalBackend::new(1, 1));
+    let server =
+        Arc::new(StoreServer::new(Partitions::by_slot(1).into(), clients, 0, None, status));
     redis::start(config, backend, server).expect("a free port")
 }
 

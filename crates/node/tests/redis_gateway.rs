@@ -3,8 +3,8 @@
 
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId, Pid, ServiceAnswer};
-use amcast_kv::client::Server;
-use amcast_kv::status::Status;
+use amcast_kv::client::StoreServer;
+use amcast_kv::status::ServerStatus;
 use amcast_kv::{Kv, Partitions};
 use amcast_node::gateway::redis::{self, RedisGateway};
 use amcast_node::gateway::{Answers, Backend, Busy, CommandFailure, LocalBackend, OnAnswer};
@@ -111,7 +111,7 @@ impl Chaos {
                 for shard in next.dst.iter() {
                     positions[shard.index()] += 1;
                     let position = positions[shard.index()];
-                    let mut answer = |a: amcast_smr::Answer<'_>| {
+                    let mut answer = |a: amcast_smr::CommandAnswer<'_>| {
                         if turn == 0 {
                             answers.answer(next.token, ServiceAnswer::borrowed(a.outcome, a.bytes));
                         }
@@ -134,8 +134,9 @@ fn front() -> RedisGateway {
 
 /// A front that sends in parts what does not fit so many bytes.
 fn front_of(message_bytes_max: usize) -> RedisGateway {
-    let status: Arc<dyn Status> = Arc::new(LocalBackend::new(SHARDS, 1));
-    let server = Arc::new(Server::new(Partitions::by_slot(SHARDS).into(), 2000, 0, None, status));
+    let status: Arc<dyn ServerStatus> = Arc::new(LocalBackend::new(SHARDS, 1));
+    let server =
+        Arc::new(StoreServer::new(Partitions::by_slot(SHARDS).into(), 2000, 0, None, status));
     let mut config = redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
     config.threads = 2;
     config.message_bytes_max = message_bytes_max;
@@ -314,8 +315,9 @@ fn a_thousand_connections_are_served_and_their_lanes_used_again() {
 fn shards_that_nobody_uses_free_what_expired() {
     let _limit = amcast_test_policy::time_limit();
     let backend = Arc::new(LocalBackend::new(SHARDS, 1));
-    let status: Arc<dyn Status> = backend.clone();
-    let server = Arc::new(Server::new(Partitions::by_slot(SHARDS).into(), 100, 0, None, status));
+    let status: Arc<dyn ServerStatus> = backend.clone();
+    let server =
+        Arc::new(StoreServer::new(Partitions::by_slot(SHARDS).into(), 100, 0, None, status));
     let config = redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
     let front = redis::start(config, backend.clone(), server).unwrap();
     let set = |i| format!("SET k{i} v PX 20");
@@ -342,9 +344,14 @@ fn shards_that_nobody_uses_free_what_expired() {
 fn a_password_is_asked_for() {
     let _limit = amcast_test_policy::time_limit();
     let backend = Arc::new(LocalBackend::new(1, 1));
-    let status: Arc<dyn Status> = backend.clone();
-    let server =
-        Arc::new(Server::new(Partitions::by_slot(1).into(), 1, 0, Some("secret".into()), status));
+    let status: Arc<dyn ServerStatus> = backend.clone();
+    let server = Arc::new(StoreServer::new(
+        Partitions::by_slot(1).into(),
+        1,
+        0,
+        Some("secret".into()),
+        status,
+    ));
     let front = redis::start(
         redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1),
         backend,
@@ -363,8 +370,8 @@ fn a_password_is_asked_for() {
 /// A front that executes by itself, with a password or without.
 fn local(password: Option<&str>) -> RedisGateway {
     let backend = Arc::new(LocalBackend::new(SHARDS, 1));
-    let status: Arc<dyn Status> = backend.clone();
-    let server = Arc::new(Server::new(
+    let status: Arc<dyn ServerStatus> = backend.clone();
+    let server = Arc::new(StoreServer::new(
         Partitions::by_slot(SHARDS).into(),
         100,
         0,

@@ -1,8 +1,8 @@
 //! The Redis front before a client has given the password: little is taken from it, and not for long.
 
 use amcast_kv::Partitions;
-use amcast_kv::client::Server;
-use amcast_kv::status::Status;
+use amcast_kv::client::StoreServer;
+use amcast_kv::status::ServerStatus;
 use amcast_node::gateway::LocalBackend;
 use amcast_node::gateway::redis::{self, RedisGateway};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 /// A front with a password.
 fn front(clients_max: usize) -> RedisGateway {
     let backend = Arc::new(LocalBackend::new(1, 1));
-    let status: Arc<dyn Status> = backend.clone();
+    let status: Arc<dyn ServerStatus> = backend.clone();
     let map = Arc::new(Partitions::by_slot(1));
-    let server = Arc::new(Server::new(map, clients_max, 0, Some("secret".into()), status));
+    let server = Arc::new(StoreServer::new(map, clients_max, 0, Some("secret".into()), status));
     redis::start(redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1), backend, server)
         .unwrap()
 }

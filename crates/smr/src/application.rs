@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// A command as its replica delivered it.
 #[derive(Clone, Copy, Debug)]
-pub struct Command<'a> {
+pub struct DeliveredCommand<'a> {
     /// The group whose replica delivered it.
     pub group: Gid,
     /// Its position in the group's sequence.
@@ -21,13 +21,13 @@ pub struct Command<'a> {
     pub payload: &'a [u8],
 }
 
-pub use crate::executor::{Awaits, Wake};
+pub use crate::executor::{AwaitedAnswers, WakeHandle};
 
 /// Takes the message that asked, what became of its command, and the answer.
 pub type TellAnswer<'a> = &'a mut dyn FnMut(MsgId, Outcome, &[u8]);
 
 /// Takes the group and the number of a read, what became of it, and its answer.
-pub type TellRead<'a> = &'a mut dyn FnMut(Gid, u64, Peeked, &[u8]);
+pub type TellRead<'a> = &'a mut dyn FnMut(Gid, u64, LocalReadResult, &[u8]);
 
 /// The application of one node: it has a part for every group, and is given the commands of all
 /// of them. Everything it does must follow from the commands alone.
@@ -40,18 +40,18 @@ pub trait Application {
     ///
     /// # Errors
     /// When it cannot start; the node does not either.
-    fn begin(&mut self, _wake: Wake) -> io::Result<()> {
+    fn begin(&mut self, _wake: WakeHandle) -> io::Result<()> {
         Ok(())
     }
 
     /// Only commands of those senders are answered by this node: what changes nothing and comes from another
     /// need not be executed here. Called once before the first command, where that is so.
-    fn answer_only(&mut self, _awaits: Awaits) {}
+    fn answer_only(&mut self, _awaits: AwaitedAnswers) {}
 
     /// Takes a command, executes what can be executed, and gives each answer with the message that
     /// asked. False if it holds as much as it may: it is offered the same command again later.
     /// Commands up to [`Application::delivered`] are skipped.
-    fn deliver(&mut self, command: Command<'_>, answer: TellAnswer<'_>) -> bool;
+    fn deliver(&mut self, command: DeliveredCommand<'_>, answer: TellAnswer<'_>) -> bool;
 
     /// What this node itself has to say in the order of `group`, if anything is due at `now`, the host's monotonic
     /// time: it is multicast like a command, and nobody is answered. Only asked where members multicast; what
@@ -85,8 +85,8 @@ pub trait Application {
         _number: u64,
         _command: &[u8],
         _answer: &mut Vec<u8>,
-    ) -> Peeked {
-        Peeked::Never
+    ) -> LocalReadResult {
+        LocalReadResult::Never
     }
 
     /// Those that were to be answered later, and were given since it was called last, are all for now.
@@ -183,12 +183,12 @@ pub trait Application {
     }
 
     /// Figures about `group` for people and metrics.
-    fn figures(&self, group: Gid) -> Figures;
+    fn figures(&self, group: Gid) -> GroupFigures;
 }
 
 /// What became of a command that was to be answered from what was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Peeked {
+pub enum LocalReadResult {
     /// It was answered, or refused by what answers commands.
     Answered(Outcome),
     /// The answer comes later, from [`Application::collect_reads`].
@@ -203,7 +203,7 @@ pub enum Peeked {
 
 /// Figures about one group at one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Figures {
+pub struct GroupFigures {
     /// Commands that wait for other groups.
     pub waiting: u64,
     /// Items held.

@@ -1,6 +1,6 @@
 //! State machine replication without I/O: what a replica does with the commands that are ordered for it.
 //!
-//! The three types to know are [`Machine`] (a service of several shards, as this crate drives it; a service of one's own begins at
+//! The three types to know are [`ShardedMachine`] (a service of several shards, as this crate drives it; a service of one's own begins at
 //! [`StateMachine`]), [`Executor`] (runs each command once, when it was delivered in all its shards) and [`Envelope`] (what
 //! surrounds a command: its session, its number there, its stamp).
 //!
@@ -27,9 +27,10 @@ pub mod stream;
 
 pub use envelope::{ClockReport, Envelope, SessionWrite, Stamp};
 pub use executor::{
-    AHEAD_MAX_MS, Answer, Awaits, Delivered, ExecutedCommand, ExecutionObserver, Executor, Full,
-    Holds, Limits, LocalRead, OnLocalRead, OnRead, SkipStatus, State, StateHead, Wake, workers,
+    AHEAD_MAX_MS, AwaitedAnswers, CommandAnswer, DeliveryResult, ExecutedCommand,
+    ExecutionObserver, Executor, ExecutorFull, ExecutorState, Limits, LocalRead, OnLocalRead,
+    OnShardRead, ShardFigures, SkipStatus, StateHead, WakeHandle, workers,
 };
-pub use machine::{Corrupt, Machine, Part};
+pub use machine::{Corrupt, MachinePart, ShardedMachine};
 pub use metrics::{Metric, Metrics};
 pub use state_machine::{KeyUse, Shard, ShardView, StateMachine, StateMachineAdapter};

@@ -1,16 +1,16 @@
 //! The state machine that a service gives, to have it replicated and sharded.
 //!
-//! A [`Machine`] says how commands run, a [`Part`] is the data of one shard, so that shards can be
+//! A [`ShardedMachine`] says how commands run, a [`MachinePart`] is the data of one shard, so that shards can be
 //! worked on at the same time. The [`Executor`](crate::Executor) calls them with ordered commands;
 //! the answers and the state must follow from those calls alone: no clock, no randomness of the
 //! operating system, no order that depends on addresses or hash seeds. Replicas may run commands
 //! that do not conflict in different orders, so neither answers nor state may depend on the relative
 //! order of two commands whose [`Access`] do not conflict; but for what a shard takes as a whole, where
-//! [`At::exact`] says that it is the same.
+//! [`ExecutionPoint::exact`] says that it is the same.
 
 use crate::digest::Slice;
 use crate::envelope::Stamp;
-use crate::stream::{Piece, Source};
+use crate::stream::{Piece, StreamReader};
 use amcast_core::{Gid, GroupSet, MsgId, Outcome};
 use core::fmt;
 use core::ops::Range;
@@ -37,7 +37,7 @@ pub struct Access {
 
 /// Where a command stands in one shard's order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct ShardPosition {
     /// The shard.
     pub shard: Gid,
     /// The command's position in that shard's stream.
@@ -51,15 +51,15 @@ pub struct Place {
 
 /// The command that is being executed.
 #[derive(Clone, Copy, Debug)]
-pub struct At<'a> {
+pub struct ExecutionPoint<'a> {
     /// Its message.
     pub id: MsgId,
     /// Its destinations.
     pub dst: GroupSet,
     /// Its place in each destination, in ascending order of shards.
-    pub places: &'a [Place],
+    pub places: &'a [ShardPosition],
     /// The shards in which all that stands in front of it has run and nothing that stands behind it, so that what they
-    /// [take](Part::memory) as a whole is the same on all replicas. In any other destination there is room
+    /// [take](MachinePart::memory) as a whole is the same on all replicas. In any other destination there is room
     /// for all that is in front of it.
     pub exact: GroupSet,
 }
@@ -109,9 +109,9 @@ impl fmt::Display for Corrupt {
 impl core::error::Error for Corrupt {}
 
 /// A deterministic service over shards: what is the same for all of them.
-pub trait Machine: Send + Sync + 'static {
+pub trait ShardedMachine: Send + Sync + 'static {
     /// One shard's data.
-    type Part: Part;
+    type Part: MachinePart;
 
     /// An empty shard.
     fn part(&self) -> Self::Part;
@@ -128,7 +128,7 @@ pub trait Machine: Send + Sync + 'static {
     /// came to nothing, too: its answer says what the command saw.
     fn apply<'a>(
         &self,
-        at: &At<'a>,
+        at: &ExecutionPoint<'a>,
         parts: &'a mut [&'a mut Self::Part],
         command: &[u8],
         answer: &mut Vec<u8>,
@@ -176,7 +176,7 @@ pub trait Machine: Send + Sync + 'static {
 }
 
 /// One shard's data.
-pub trait Part: Send + 'static {
+pub trait MachinePart: Send + 'static {
     /// Items held, and how many of them will expire.
     fn items(&self) -> (usize, usize);
 
@@ -217,7 +217,7 @@ pub trait Part: Send + 'static {
     ///
     /// # Errors
     /// When that is no such state; what the part holds then means nothing.
-    fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt>;
+    fn read(&mut self, from: &mut StreamReader<'_>) -> Result<(), Corrupt>;
 
     /// Covers what is held, from where `slice` begins until it is full: replicas compare it now and then, and one
     /// that differs from a majority stops. What does not follow from the ordered commands alone must be left out. By

@@ -6,11 +6,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What tells the samples of a metric apart: names and values.
-pub type Labels = Vec<(&'static str, String)>;
+pub type MetricLabels = Vec<(&'static str, String)>;
 
 /// How a metric behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum MetricKind {
     /// It only grows while its process lives. Its name gets `_total`.
     Counter,
     /// It goes up and down.
@@ -30,12 +30,12 @@ pub enum Unit {
 
 /// One value of a metric.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Value {
+pub enum MetricValue {
     /// How many.
     Count(u64),
     /// How long, in seconds.
     Seconds(f64),
-    /// Durations; only of a [`Kind::Histogram`].
+    /// Durations; only of a [`MetricKind::Histogram`].
     Durations(Box<Histogram>),
 }
 
@@ -47,11 +47,11 @@ pub struct Metric {
     /// What it tells, for people, without a full stop.
     pub help: &'static str,
     /// How it behaves.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// What it is measured in, if it does not count things.
     pub unit: Option<Unit>,
     /// Its samples; none of two have the same labels.
-    pub samples: Vec<(Labels, Value)>,
+    pub samples: Vec<(MetricLabels, MetricValue)>,
 }
 
 /// Tells figures as they are now.
@@ -59,22 +59,22 @@ pub type Metrics = Box<dyn Fn() -> Vec<Metric> + Send + Sync>;
 
 impl Metric {
     /// A metric without samples.
-    pub const fn new(name: &'static str, help: &'static str, kind: Kind) -> Self {
+    pub const fn new(name: &'static str, help: &'static str, kind: MetricKind) -> Self {
         let unit = match kind {
-            Kind::Histogram => Some(Unit::Seconds),
-            Kind::Counter | Kind::Gauge => None,
+            MetricKind::Histogram => Some(Unit::Seconds),
+            MetricKind::Counter | MetricKind::Gauge => None,
         };
         Self { name, help, kind, unit, samples: Vec::new() }
     }
 
     /// A count that only grows, without labels.
     pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
-        Self::new(name, help, Kind::Counter).with(Vec::new(), Value::Count(value))
+        Self::new(name, help, MetricKind::Counter).with(Vec::new(), MetricValue::Count(value))
     }
 
     /// A number that goes up and down, without labels.
     pub fn gauge(name: &'static str, help: &'static str, value: u64) -> Self {
-        Self::new(name, help, Kind::Gauge).with(Vec::new(), Value::Count(value))
+        Self::new(name, help, MetricKind::Gauge).with(Vec::new(), MetricValue::Count(value))
     }
 
     /// Measured in `unit`.
@@ -86,7 +86,7 @@ impl Metric {
 
     /// With one more sample.
     #[must_use]
-    pub fn with(mut self, labels: Labels, value: Value) -> Self {
+    pub fn with(mut self, labels: MetricLabels, value: MetricValue) -> Self {
         self.samples.push((labels, value));
         self
     }
@@ -96,7 +96,7 @@ impl Metric {
     pub fn with_each(
         mut self,
         label: &'static str,
-        samples: impl IntoIterator<Item = (String, Value)>,
+        samples: impl IntoIterator<Item = (String, MetricValue)>,
     ) -> Self {
         let labelled = samples.into_iter().map(|(of, value)| (vec![(label, of)], value));
         self.samples.extend(labelled);
@@ -106,7 +106,7 @@ impl Metric {
     /// Its value, if it is a count without labels.
     pub fn count(&self) -> Option<u64> {
         match self.samples.as_slice() {
-            [(labels, Value::Count(count))] if labels.is_empty() => Some(*count),
+            [(labels, MetricValue::Count(count))] if labels.is_empty() => Some(*count),
             _ => None,
         }
     }

@@ -26,7 +26,7 @@
 //! Nothing here does I/O, reads a clock or starts a thread: what drives it (a node's loop, or the simulator) carries
 //! states from node to node.
 
-use crate::application::{Application, Command, TellAnswer};
+use crate::application::{Application, DeliveredCommand, TellAnswer};
 use amcast_core::{ClusterShape, Delivery, Gid, MsgId, Pid, ProtocolEvent, StateSource};
 use std::collections::VecDeque;
 use std::fmt;
@@ -35,7 +35,7 @@ use std::fmt;
 const INBOX_BYTES_MAX: usize = 256 << 20;
 
 /// A delivery that waits until the application can take it.
-struct Waiting {
+struct WaitingDelivery {
     delivery: Delivery,
     payload: Box<[u8]>,
 }
@@ -119,7 +119,7 @@ pub enum TakeOver<S> {
 }
 
 /// Where the application's state stands.
-enum Stage<S> {
+enum RecoveryStage<S> {
     /// It follows the replicas.
     Live,
     /// It is behind: a state is to be fetched.
@@ -156,7 +156,7 @@ enum Notice {
 
 /// A view that a replica entered, where its group is dynamic.
 #[derive(Clone, Copy, Default)]
-struct View {
+struct EnteredView {
     number: u64,
     /// The members, a bit each.
     members: u32,
@@ -189,17 +189,17 @@ enum Leaving {
 }
 
 /// One group's replica of this node.
-struct Replica {
+struct RecoveringReplica {
     /// The position from which it continues, so the least that a state must have.
     wanted: u64,
     /// From which replicas of its group the state may come.
     source: StateSource,
     /// It lacks its place and has not been told yet where it continues.
     is_lagging: bool,
-    inbox: VecDeque<Waiting>,
+    inbox: VecDeque<WaitingDelivery>,
 }
 
-impl Replica {
+impl RecoveringReplica {
     /// One that has its place, or lacks it and has not been told where it continues.
     const fn new(is_lagging: bool) -> Self {
         let (wanted, source) = (0, StateSource::Replicas);
@@ -212,12 +212,12 @@ pub struct Recovery<A: Application> {
     /// The application.
     pub app: A,
     cluster: ClusterShape,
-    stage: Stage<A::State>,
-    replicas: Vec<Replica>,
+    stage: RecoveryStage<A::State>,
+    replicas: Vec<RecoveringReplica>,
     notice: Option<Notice>,
     inbox_bytes: usize,
     /// The view that the replica of the only group is in, if its group has views.
-    view: Option<View>,
+    view: Option<EnteredView>,
     /// The nodes that were asked for the state that is awaited, by rank, in order.
     donors: Vec<usize>,
     leaving: Leaving,
@@ -228,11 +228,11 @@ pub struct Recovery<A: Application> {
 impl<A: Application> Recovery<A> {
     /// Of an application that is empty; `reborn` if it had a state in an earlier life.
     pub fn new(cluster: ClusterShape, app: A, reborn: bool) -> Self {
-        let replica = |_| Replica::new(reborn);
+        let replica = |_| RecoveringReplica::new(reborn);
         Self {
             app,
             cluster,
-            stage: if reborn { Stage::Behind(Gap::LOST) } else { Stage::Live },
+            stage: if reborn { RecoveryStage::Behind(Gap::LOST) } else { RecoveryStage::Live },
             replicas: (0..cluster.groups()).map(replica).collect(),
             notice: None,
             inbox_bytes: 0,
@@ -276,12 +276,12 @@ impl<A: Application> Recovery<A> {
 
     /// Whether the application follows the replicas.
     pub const fn is_live(&self) -> bool {
-        matches!(self.stage, Stage::Live)
+        matches!(self.stage, RecoveryStage::Live)
     }
 
     /// Whether a state that was asked for is awaited.
     pub const fn is_fetching(&self) -> bool {
-        matches!(self.stage, Stage::Fetching(_))
+        matches!(self.stage, RecoveryStage::Fetching(_))
     }
 
     /// Whether there is a state to save: a node that lacks some has none.
@@ -297,8 +297,10 @@ impl<A: Application> Recovery<A> {
     /// What there is of the state, unless it is whole.
     const fn gap(&self) -> Option<Gap> {
         match &self.stage {
-            Stage::Live => None,
-            Stage::Behind(gap) | Stage::Fetching(gap) | Stage::Early(gap, _) => Some(*gap),
+            RecoveryStage::Live => None,
+            RecoveryStage::Behind(gap)
+            | RecoveryStage::Fetching(gap)
+            | RecoveryStage::Early(gap, _) => Some(*gap),
         }
     }
 
@@ -332,7 +334,7 @@ impl<A: Application> Recovery<A> {
             return Some(taken(group, delivery, payload));
         }
         self.inbox_bytes += payload.len();
-        let waiting = Waiting { delivery, payload: payload.into() };
+        let waiting = WaitingDelivery { delivery, payload: payload.into() };
         self.replicas[group.index()].inbox.push_back(waiting);
         None
     }
@@ -346,7 +348,7 @@ impl<A: Application> Recovery<A> {
         loop {
             let mut again = false;
             for (g, replica) in (0..).map(Gid).zip(&mut self.replicas) {
-                while let Some(Waiting { delivery, payload }) = replica.inbox.front() {
+                while let Some(WaitingDelivery { delivery, payload }) = replica.inbox.front() {
                     if !self.app.deliver(command(g, *delivery, payload), answer) {
                         break;
                     }
@@ -383,7 +385,7 @@ impl<A: Application> Recovery<A> {
 
     /// What state has to be fetched, if one has to be and every replica knows where it continues.
     pub fn wants(&self) -> Option<WantedState> {
-        let is_idle = matches!(self.stage, Stage::Behind(_));
+        let is_idle = matches!(self.stage, RecoveryStage::Behind(_));
         let positions = || self.replicas.iter().map(|replica| replica.wanted).collect();
         let view = self.view.filter(|_| self.is_bound_to_views()).map(|view| view.number);
         (is_idle && self.wants_state()).then(|| WantedState { positions: positions(), view })
@@ -401,8 +403,8 @@ impl<A: Application> Recovery<A> {
 
     /// A state is asked for from these nodes, by rank, in turn.
     pub fn expect(&mut self, donors: Vec<usize>) {
-        let Stage::Behind(gap) = self.stage else { return };
-        (self.stage, self.donors) = (Stage::Fetching(gap), donors);
+        let RecoveryStage::Behind(gap) = self.stage else { return };
+        (self.stage, self.donors) = (RecoveryStage::Fetching(gap), donors);
         if let Some(view) = &mut self.view {
             view.steady = view.members;
         }
@@ -411,30 +413,30 @@ impl<A: Application> Recovery<A> {
     /// One of them gives its state. The old one, which nobody can bring up to where the replicas continue,
     /// makes room for it; until then it may be what another node needs. Gives it back the first time.
     pub fn make_room(&mut self) -> Option<A::State> {
-        let Stage::Fetching(gap) = &mut self.stage else { return None };
+        let RecoveryStage::Fetching(gap) = &mut self.stage else { return None };
         let was_cleared = std::mem::replace(&mut gap.is_cleared, true);
         (!was_cleared).then(|| self.app.clear())
     }
 
     /// The state that was asked for has come, or no node gave one.
     pub fn fetched(&mut self, fetched: Option<FetchedState<A::State>>) {
-        let Stage::Fetching(gap) = self.stage else { return };
+        let RecoveryStage::Fetching(gap) = self.stage else { return };
         self.stage = match fetched {
-            Some(fetched) => Stage::Early(gap, fetched),
-            None => Stage::Behind(gap),
+            Some(fetched) => RecoveryStage::Early(gap, fetched),
+            None => RecoveryStage::Behind(gap),
         };
     }
 
     /// Puts the state in force that has come, if that is possible now.
     pub fn take_over(&mut self) -> Option<TakeOver<A::State>> {
-        let (gap, fetched) = match std::mem::replace(&mut self.stage, Stage::Live) {
-            Stage::Early(gap, fetched) => (gap, fetched),
+        let (gap, fetched) = match std::mem::replace(&mut self.stage, RecoveryStage::Live) {
+            RecoveryStage::Early(gap, fetched) => (gap, fetched),
             other => {
                 self.stage = other;
                 return None;
             }
         };
-        self.stage = Stage::Behind(gap);
+        self.stage = RecoveryStage::Behind(gap);
         let (positions, from) = (self.positions_of(&fetched.state), &fetched.from);
         if positions.iter().zip(&self.replicas).any(|(has, replica)| *has < replica.wanted) {
             // A replica was left behind once more while it was on its way.
@@ -451,7 +453,7 @@ impl<A: Application> Recovery<A> {
                 return Some(TakeOver::Dropped(why));
             }
             if positions.iter().any(|&has| has > view.reached) {
-                self.stage = Stage::Early(gap, fetched);
+                self.stage = RecoveryStage::Early(gap, fetched);
                 return None;
             }
         }
@@ -460,7 +462,7 @@ impl<A: Application> Recovery<A> {
         for (replica, position) in self.replicas.iter_mut().zip(&positions) {
             replica.wanted = *position;
         }
-        (self.stage, self.notice) = (Stage::Live, Some(Notice::Installed));
+        (self.stage, self.notice) = (RecoveryStage::Live, Some(Notice::Installed));
         Some(TakeOver::Adopted(Adoption { old, history, from, positions }))
     }
 
@@ -522,7 +524,7 @@ impl<A: Application> Recovery<A> {
 
     /// The view of the replica of the only group, where groups have views.
     pub fn view(&self) -> Option<MemberView> {
-        let View { number, members, is_over, .. } = self.view?;
+        let EnteredView { number, members, is_over, .. } = self.view?;
         Some(MemberView { number, members, is_over })
     }
 
@@ -559,7 +561,7 @@ impl<A: Application> Recovery<A> {
             for (g, replica) in (0..).map(Gid).zip(&mut self.replicas) {
                 replica.wanted = self.app.delivered(g);
             }
-            self.stage = Stage::Behind(Gap::BEHIND);
+            self.stage = RecoveryStage::Behind(Gap::BEHIND);
         }
         let wanted = &mut self.replicas[group.index()].wanted;
         *wanted = (*wanted).max(position);
@@ -588,15 +590,15 @@ impl<A: Application> Recovery<A> {
         let reached = self.view.map_or(0, |view| view.reached);
         let before = self.view.filter(|view| !view.is_over);
         let steady = before.map_or(members, |view| view.steady & continuing);
-        self.view = Some(View { number, members, is_over: false, steady, reached });
+        self.view = Some(EnteredView { number, members, is_over: false, steady, reached });
     }
 
     /// The group continues without the replica: what it has need not be what the group has.
     fn is_excluded(&mut self, p: Pid) {
         let is_cleared = self.gap().is_some_and(|gap| gap.is_cleared);
-        self.stage = Stage::Behind(Gap { is_lost: true, is_cleared });
+        self.stage = RecoveryStage::Behind(Gap { is_lost: true, is_cleared });
         let group = self.group(p);
-        self.replicas[group.index()] = Replica::new(true);
+        self.replicas[group.index()] = RecoveringReplica::new(true);
         self.count_inbox();
         if let Some(view) = &mut self.view {
             (view.is_over, view.reached) = (true, 0);
@@ -639,9 +641,9 @@ impl<A: Application> Recovery<A> {
     }
 }
 
-fn command(group: Gid, delivery: Delivery, payload: &[u8]) -> Command<'_> {
+fn command(group: Gid, delivery: Delivery, payload: &[u8]) -> DeliveredCommand<'_> {
     let Delivery { msg, dst, position, .. } = delivery;
-    Command { group, position, msg, dst, payload }
+    DeliveredCommand { group, position, msg, dst, payload }
 }
 
 const fn taken(group: Gid, delivery: Delivery, payload: &[u8]) -> TakenDelivery {

@@ -1,14 +1,14 @@
 //! Bring a state machine: services whose shards are small enough to be copied at once.
 //!
 //! A [`StateMachine`] says what a command touches and what it does; [`StateMachineAdapter`] makes a
-//! [`Machine`] of it. A cut saves each shard in one go, so its node stands still for as long as
-//! [`Shard::save`] takes; a service with much state implements [`Machine`] and [`Part`] itself, as
+//! [`ShardedMachine`] of it. A cut saves each shard in one go, so its node stands still for as long as
+//! [`Shard::save`] takes; a service with much state implements [`ShardedMachine`] and [`MachinePart`] itself, as
 //! the key-value store does.
 
 use crate::digest::Slice;
 use crate::hash::hash_bytes;
-use crate::machine::{Access, At, Corrupt, Machine, Part, Refusal, Use};
-use crate::stream::{Piece, Source};
+use crate::machine::{Access, Corrupt, ExecutionPoint, MachinePart, Refusal, ShardedMachine, Use};
+use crate::stream::{Piece, StreamReader};
 use amcast_core::{Gid, GroupSet, Outcome};
 
 /// Keys the hashes of what commands touch. Equal hashes cost waiting, never correctness.
@@ -84,7 +84,7 @@ pub trait Shard: Default + Send + 'static {
 /// What stands in front of an answer: whether the command ran.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-enum Word {
+enum AnswerCode {
     Answer = 0,
     Stale = 1,
     Forgotten = 2,
@@ -104,18 +104,18 @@ const UNKNOWN: Refusal = Refusal::Forgotten { outcome: Outcome::Unknown };
 /// Why the command was not run.
 pub fn answered(bytes: &[u8]) -> Result<&[u8], Refusal> {
     match bytes.split_first() {
-        Some((&word, answer)) if word == Word::Answer as u8 => Ok(answer),
-        Some((&word, now_ms)) if word == Word::Stale as u8 => {
+        Some((&word, answer)) if word == AnswerCode::Answer as u8 => Ok(answer),
+        Some((&word, now_ms)) if word == AnswerCode::Stale as u8 => {
             Err(time(now_ms).map_or(UNKNOWN, |now_ms| Refusal::Stale { now_ms }))
         }
-        Some((&word, now_ms)) if word == Word::Ahead as u8 => {
+        Some((&word, now_ms)) if word == AnswerCode::Ahead as u8 => {
             Err(time(now_ms).map_or(UNKNOWN, |now_ms| Refusal::Ahead { now_ms }))
         }
-        Some((&word, _)) if word == Word::Window as u8 => Err(Refusal::Window),
-        Some((&word, _)) if word == Word::NoRoom as u8 => Err(Refusal::NoRoom),
-        Some((&word, _)) if word == Word::Incomplete as u8 => Err(Refusal::Incomplete),
-        Some((&word, _)) if word == Word::Skipped as u8 => Err(Refusal::Skipped),
-        Some((&word, &[outcome])) if word == Word::Forgotten as u8 => {
+        Some((&word, _)) if word == AnswerCode::Window as u8 => Err(Refusal::Window),
+        Some((&word, _)) if word == AnswerCode::NoRoom as u8 => Err(Refusal::NoRoom),
+        Some((&word, _)) if word == AnswerCode::Incomplete as u8 => Err(Refusal::Incomplete),
+        Some((&word, _)) if word == AnswerCode::Skipped as u8 => Err(Refusal::Skipped),
+        Some((&word, &[outcome])) if word == AnswerCode::Forgotten as u8 => {
             let outcome = Outcome::of_code(outcome).unwrap_or(Outcome::Unknown);
             Err(Refusal::Forgotten { outcome })
         }
@@ -127,7 +127,7 @@ fn time(now_ms: &[u8]) -> Option<u64> {
     now_ms.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// A [`StateMachine`] as a [`Machine`].
+/// A [`StateMachine`] as a [`ShardedMachine`].
 #[derive(Debug, Default)]
 pub struct StateMachineAdapter<S>(S);
 
@@ -146,7 +146,7 @@ struct Saved {
     given: Option<usize>,
 }
 
-impl<S: StateMachine> Machine for StateMachineAdapter<S> {
+impl<S: StateMachine> ShardedMachine for StateMachineAdapter<S> {
     type Part = AdaptedShard<S::Shard>;
 
     fn part(&self) -> Self::Part {
@@ -166,7 +166,7 @@ impl<S: StateMachine> Machine for StateMachineAdapter<S> {
 
     fn apply<'a>(
         &self,
-        at: &At<'a>,
+        at: &ExecutionPoint<'a>,
         parts: &'a mut [&'a mut Self::Part],
         command: &[u8],
         answer: &mut Vec<u8>,
@@ -181,7 +181,7 @@ impl<S: StateMachine> Machine for StateMachineAdapter<S> {
                 data: &mut part.data,
             })
             .collect();
-        answer.push(Word::Answer as u8);
+        answer.push(AnswerCode::Answer as u8);
         self.0.apply(command, &mut shards, answer)
     }
 
@@ -191,22 +191,22 @@ impl<S: StateMachine> Machine for StateMachineAdapter<S> {
 
     fn refuse(&self, why: Refusal, _command: &[u8], answer: &mut Vec<u8>) {
         let (word, now_ms) = match why {
-            Refusal::Stale { now_ms } => (Word::Stale, Some(now_ms)),
-            Refusal::Ahead { now_ms } => (Word::Ahead, Some(now_ms)),
+            Refusal::Stale { now_ms } => (AnswerCode::Stale, Some(now_ms)),
+            Refusal::Ahead { now_ms } => (AnswerCode::Ahead, Some(now_ms)),
             Refusal::Forgotten { outcome } => {
-                return answer.extend([Word::Forgotten as u8, outcome.code()]);
+                return answer.extend([AnswerCode::Forgotten as u8, outcome.code()]);
             }
-            Refusal::Window => (Word::Window, None),
-            Refusal::NoRoom => (Word::NoRoom, None),
-            Refusal::Incomplete => (Word::Incomplete, None),
-            Refusal::Skipped => (Word::Skipped, None),
+            Refusal::Window => (AnswerCode::Window, None),
+            Refusal::NoRoom => (AnswerCode::NoRoom, None),
+            Refusal::Incomplete => (AnswerCode::Incomplete, None),
+            Refusal::Skipped => (AnswerCode::Skipped, None),
         };
         answer.push(word as u8);
         answer.extend(now_ms.into_iter().flat_map(u64::to_le_bytes));
     }
 }
 
-impl<D: Shard> Part for AdaptedShard<D> {
+impl<D: Shard> MachinePart for AdaptedShard<D> {
     fn items(&self) -> (usize, usize) {
         (self.data.items(), 0)
     }
@@ -242,7 +242,7 @@ impl<D: Shard> Part for AdaptedShard<D> {
         0
     }
 
-    fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
+    fn read(&mut self, from: &mut StreamReader<'_>) -> Result<(), Corrupt> {
         self.data = D::load(&from.bytes()?).ok_or(Corrupt::Malformed)?;
         Ok(())
     }
@@ -258,7 +258,7 @@ impl<D: Shard> Part for AdaptedShard<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Envelope, Executor, Limits, Stamp, State};
+    use crate::{Envelope, Executor, ExecutorState, Limits, Stamp};
     use amcast_core::{MsgId, Pid};
 
     /// A number for each shard; a command of bytes adds their sum to all its shards.
@@ -354,7 +354,8 @@ mod tests {
         }
         assert!(pieces > 10, "{pieces} pieces");
         let state =
-            State::read(&StateMachineAdapter::<Sums>::default(), 2, &mut &stream[..]).unwrap();
+            ExecutorState::read(&StateMachineAdapter::<Sums>::default(), 2, &mut &stream[..])
+                .unwrap();
         let mut second =
             Executor::new(StateMachineAdapter::<Sums>::default(), 2, Limits::default());
         second.adopt(state);

@@ -26,7 +26,7 @@ const LOOK_BYTES: usize = 32;
 
 /// Where a stream stands from one piece to the next.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Progress {
+pub struct StreamProgress {
     /// The sum of all that was given.
     sum: u32,
 }
@@ -35,7 +35,7 @@ pub struct Progress {
 /// it is long enough.
 pub struct Piece<'a> {
     to: &'a mut Vec<u8>,
-    progress: &'a mut Progress,
+    progress: &'a mut StreamProgress,
     /// Where the open frame begins in `to`.
     frame: usize,
     /// Bytes that may follow.
@@ -44,7 +44,7 @@ pub struct Piece<'a> {
 
 impl<'a> Piece<'a> {
     /// Writes the first bytes of a stream.
-    pub fn begin(shards: usize, progress: &mut Progress, to: &mut Vec<u8>) {
+    pub fn begin(shards: usize, progress: &mut StreamProgress, to: &mut Vec<u8>) {
         let [a, b, c, d] = MAGIC;
         let head = [a, b, c, d, VERSION, shards as u8, 0, 0];
         progress.sum = crc32c::crc32c(&head);
@@ -52,7 +52,7 @@ impl<'a> Piece<'a> {
     }
 
     /// A piece of about `most` bytes behind those in `to`; no shorter than [`PIECE_BYTES_MIN`].
-    pub fn new(most: usize, progress: &'a mut Progress, to: &'a mut Vec<u8>) -> Self {
+    pub fn new(most: usize, progress: &'a mut StreamProgress, to: &'a mut Vec<u8>) -> Self {
         let frame = to.len();
         to.extend_from_slice(&[0; 4]);
         Self { to, progress, frame, left: most.max(PIECE_BYTES_MIN) }
@@ -132,7 +132,7 @@ impl<'a> Piece<'a> {
 }
 
 /// Reads a stream, frame by frame.
-pub struct Source<'a> {
+pub struct StreamReader<'a> {
     from: &'a mut dyn Read,
     version: u8,
     sum: u32,
@@ -141,7 +141,7 @@ pub struct Source<'a> {
     at: usize,
 }
 
-impl<'a> Source<'a> {
+impl<'a> StreamReader<'a> {
     /// Reads the first bytes of a stream; the number of shards that it is of.
     pub fn begin(from: &'a mut dyn Read) -> Result<(Self, usize), Corrupt> {
         let mut head = [0; 8];
@@ -257,7 +257,7 @@ pub fn next(another: bool, to: &mut Piece<'_>) {
 }
 
 /// Reads whether another item of a list follows.
-pub fn follows(from: &mut Source<'_>) -> Result<bool, Corrupt> {
+pub fn follows(from: &mut StreamReader<'_>) -> Result<bool, Corrupt> {
     match from.byte()? {
         0 => Ok(false),
         1 => Ok(true),
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_golden_ends_by_itself_and_every_flipped_bit_is_found() {
-        let (mut out, mut progress) = (Vec::new(), Progress::default());
+        let (mut out, mut progress) = (Vec::new(), StreamProgress::default());
         Piece::begin(3, &mut progress, &mut out);
         let mut piece = Piece::new(16, &mut progress, &mut out);
         piece.word(258);
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(out[golden.len() + 4..golden.len() + 8], [0; 4]);
         assert_eq!(out.len(), golden.len() + 12);
         let read = |mut bytes: &[u8]| {
-            let (mut source, shards) = Source::begin(&mut bytes)?;
+            let (mut source, shards) = StreamReader::begin(&mut bytes)?;
             let read = (shards, source.word()?, source.bytes()?);
             source.end()?;
             Ok((read, bytes.to_vec()))
@@ -315,14 +315,14 @@ mod tests {
 
     #[test]
     fn long_bytes_go_on_in_further_frames_and_a_repeated_frame_is_found() {
-        let (mut out, mut progress) = (Vec::new(), Progress::default());
+        let (mut out, mut progress) = (Vec::new(), StreamProgress::default());
         Piece::begin(1, &mut progress, &mut out);
         let long: Vec<u8> = (0..3 * FRAME_BYTES_MAX + 5).map(|i| i as u8).collect();
         let mut piece = Piece::new(1, &mut progress, &mut out);
         piece.bytes(&long);
         piece.end(true);
         let read = |mut bytes: &[u8]| {
-            let (mut source, _) = Source::begin(&mut bytes)?;
+            let (mut source, _) = StreamReader::begin(&mut bytes)?;
             let long = source.bytes()?;
             source.end().map(|()| long)
         };

@@ -183,7 +183,7 @@ impl Session {
 mod tests {
     use super::*;
     use amcast_core::Gid;
-    use amcast_smr::{KeyUse, Machine, Shard, ShardView, StateMachine, StateMachineAdapter};
+    use amcast_smr::{KeyUse, Shard, ShardView, ShardedMachine, StateMachine, StateMachineAdapter};
 
     #[derive(Debug, Default)]
     struct Nothing;

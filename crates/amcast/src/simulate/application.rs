@@ -5,8 +5,12 @@ use super::time::{MILLISECOND, stretched};
 use super::{ServiceShape, SimulatedService};
 use amcast_core::{ClusterShape, Gid, GroupSet, MsgId, Time};
 use amcast_node::service::DigestPace;
-use amcast_smr::application::{Application, Command, Figures, Peeked, TellAnswer};
-use amcast_smr::{ClockReport, Executor, Full, Limits, LocalRead, SessionWrite, Stamp, State};
+use amcast_smr::application::{
+    Application, DeliveredCommand, GroupFigures, LocalReadResult, TellAnswer,
+};
+use amcast_smr::{
+    ClockReport, Executor, ExecutorFull, ExecutorState, Limits, LocalRead, SessionWrite, Stamp,
+};
 use std::io::Read;
 
 /// How often a node has its clock reported in each shard, by the time that passes.
@@ -84,14 +88,14 @@ impl<M: SimulatedService> SimApplication<M> {
 }
 
 impl<M: SimulatedService> Application for SimApplication<M> {
-    type State = State<M>;
+    type State = ExecutorState<M>;
 
-    fn deliver(&mut self, command: Command<'_>, answer: TellAnswer<'_>) -> bool {
-        let Command { group, position, msg, dst, payload } = command;
+    fn deliver(&mut self, command: DeliveredCommand<'_>, answer: TellAnswer<'_>) -> bool {
+        let DeliveredCommand { group, position, msg, dst, payload } = command;
         let taken = self.executor.deliver(group, position, msg, dst, payload, &mut |a| {
             answer(a.id, a.outcome, a.bytes);
         });
-        !matches!(taken, Err(Full))
+        !matches!(taken, Err(ExecutorFull))
     }
 
     fn differs(&self) -> Option<&str> {
@@ -102,13 +106,19 @@ impl<M: SimulatedService> Application for SimApplication<M> {
         true
     }
 
-    fn peek(&mut self, group: Gid, number: u64, command: &[u8], answer: &mut Vec<u8>) -> Peeked {
+    fn peek(
+        &mut self,
+        group: Gid,
+        number: u64,
+        command: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> LocalReadResult {
         match self.executor.peek_one(group, number, command, answer) {
-            LocalRead::Answered(outcome) => Peeked::Answered(outcome),
-            LocalRead::Later => Peeked::Later,
-            LocalRead::NotYet => Peeked::NotYet,
-            LocalRead::Busy => Peeked::Busy,
-            LocalRead::Never => Peeked::Never,
+            LocalRead::Answered(outcome) => LocalReadResult::Answered(outcome),
+            LocalRead::Later => LocalReadResult::Later,
+            LocalRead::NotYet => LocalReadResult::NotYet,
+            LocalRead::Busy => LocalReadResult::Busy,
+            LocalRead::Never => LocalReadResult::Never,
         }
     }
 
@@ -134,7 +144,7 @@ impl<M: SimulatedService> Application for SimApplication<M> {
 
     fn read(groups: usize, from: &mut dyn Read) -> Result<Self::State, String> {
         let shape = ServiceShape { shards: groups, mutant: None };
-        State::read(&M::over(&shape), groups, from).map_err(|e| e.to_string())
+        ExecutorState::read(&M::over(&shape), groups, from).map_err(|e| e.to_string())
     }
 
     fn state_delivered(state: &Self::State, group: Gid) -> u64 {
@@ -157,7 +167,7 @@ impl<M: SimulatedService> Application for SimApplication<M> {
         self.executor.conflict(state)
     }
 
-    fn figures(&self, _: Gid) -> Figures {
-        Figures::default()
+    fn figures(&self, _: Gid) -> GroupFigures {
+        GroupFigures::default()
     }
 }

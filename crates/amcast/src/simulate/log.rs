@@ -9,7 +9,7 @@ use amcast_core::rng::Rng;
 use amcast_core::{Outcome, ServiceAnswer};
 use amcast_kv::SlotMap;
 use amcast_log::{self as log, StoreAndLog};
-use amcast_log::{Addition, Answer, Command, Extent, Logs, Why};
+use amcast_log::{Addition, Extent, LogAnswer, LogCommand, Logs, Rejection};
 use amcast_smr::machine::Refusal;
 use std::fmt::Write;
 
@@ -31,7 +31,7 @@ impl LogWorkload {
         Self { map: SlotMap::new(shards), values: 0 }
     }
 
-    fn call(&self, command: &Command<'_>, op: String) -> Call {
+    fn call(&self, command: &LogCommand<'_>, op: String) -> Call {
         let dst = Logs::destinations(self.map, command);
         let mut body = Vec::new();
         command.encode(&mut body);
@@ -45,7 +45,7 @@ impl LogWorkload {
         let op = format!("APPEND{}", logs.iter().map(of).collect::<String>());
         let value = value.as_bytes();
         let additions = logs.iter().map(|log| Addition { log: log.as_bytes(), value }).collect();
-        self.call(&Command::Append(additions), op)
+        self.call(&LogCommand::Append(additions), op)
     }
 }
 
@@ -68,12 +68,12 @@ impl Workload for LogWorkload {
             }
             7..=9 => {
                 let (values_max, bytes_max) = (VALUES_MAX, log::READ_BYTES_MAX);
-                let read = Command::Read { log, from: near, values_max, bytes_max };
+                let read = LogCommand::Read { log, from: near, values_max, bytes_max };
                 self.call(&read, format!("READ {one} {near}"))
             }
             10 => {
                 let trimmed = name(LOGS - 1);
-                let trim = Command::Trim { log: trimmed.as_bytes(), before: near };
+                let trim = LogCommand::Trim { log: trimmed.as_bytes(), before: near };
                 self.call(&trim, format!("TRIM {trimmed} {near}"))
             }
             _ => self.last(),
@@ -82,16 +82,16 @@ impl Workload for LogWorkload {
 
     fn last(&mut self) -> Call {
         let names: Vec<String> = (0..LOGS).map(name).collect();
-        let extents = Command::Extents(names.iter().map(String::as_bytes).collect());
+        let extents = LogCommand::Extents(names.iter().map(String::as_bytes).collect());
         self.call(&extents, format!("INFO {}", names.join(" ")))
     }
 
     fn returned(&mut self, _: &Call, answer: &ServiceAnswer<'_>) -> AnswerMeaning {
-        let Some(decoded) = Answer::decode(&answer.bytes) else { return AnswerMeaning::Unknown };
+        let Some(decoded) = LogAnswer::decode(&answer.bytes) else { return AnswerMeaning::Unknown };
         match decoded {
-            Answer::Not(Why::Refused(Refusal::Stale { now_ms } | Refusal::Ahead { now_ms })) => {
-                AnswerMeaning::Again { now_ms: Some(now_ms), call: None }
-            }
+            LogAnswer::Not(Rejection::Refused(
+                Refusal::Stale { now_ms } | Refusal::Ahead { now_ms },
+            )) => AnswerMeaning::Again { now_ms: Some(now_ms), call: None },
             decoded => match answer.outcome {
                 Outcome::Unknown => AnswerMeaning::Unknown,
                 Outcome::NotExecuted => AnswerMeaning::Out("ERR".to_string()),
@@ -108,26 +108,26 @@ impl Workload for LogWorkload {
 }
 
 /// The answer to a command that was executed, in the language of the history; nothing if it is not kept.
-fn said(answer: &Answer) -> Option<String> {
+fn said(answer: &LogAnswer) -> Option<String> {
     let told = |extent: &Extent| format!("{} {}", extent.first, extent.next);
     Some(match answer {
-        Answer::Appended { positions, .. } => {
+        LogAnswer::Appended { positions, .. } => {
             positions.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
         }
-        Answer::Values { extent, values, .. } => {
+        LogAnswer::Values { extent, values, .. } => {
             let mut text = told(extent);
             for value in values {
                 write!(text, " {}", String::from_utf8_lossy(value)).expect("a string takes it");
             }
             text
         }
-        Answer::Trimmed { extent, .. } | Answer::Deleted { extent, .. } => told(extent),
-        Answer::Extents(extents) => {
+        LogAnswer::Trimmed { extent, .. } | LogAnswer::Deleted { extent, .. } => told(extent),
+        LogAnswer::Extents(extents) => {
             let each = extents.iter().map(|e| e.as_ref().map_or_else(|| "nil".to_string(), told));
             each.collect::<Vec<_>>().join("; ")
         }
-        Answer::Not(Why::Unknown { .. }) => "nil".to_string(),
-        Answer::Not(Why::Gone { first }) => format!("gone {first}"),
-        Answer::Listed(_) | Answer::Not(_) => return None,
+        LogAnswer::Not(Rejection::Unknown { .. }) => "nil".to_string(),
+        LogAnswer::Not(Rejection::Gone { first }) => format!("gone {first}"),
+        LogAnswer::Listed(_) | LogAnswer::Not(_) => return None,
     })
 }

@@ -35,7 +35,7 @@ use amcast_kv::{HashSeed, Kv, Partitions};
 use amcast_log::StoreAndLog;
 use amcast_log::{Logs, NODE_BYTES};
 use amcast_smr::machine::Refusal;
-use amcast_smr::{Machine, StateMachine, StateMachineAdapter, state_machine};
+use amcast_smr::{ShardedMachine, StateMachine, StateMachineAdapter, state_machine};
 
 /// The configuration that all nodes of a simulated cluster share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,7 +47,7 @@ pub struct ServiceShape {
 }
 
 /// A service that simulated nodes can be made of. A [`StateMachine`] is one in a [`StateMachineAdapter`].
-pub trait SimulatedService: Machine + Sized {
+pub trait SimulatedService: ShardedMachine + Sized {
     /// The service over empty shards: the same on all nodes.
     fn over(shape: &ServiceShape) -> Self;
 }

@@ -7,7 +7,7 @@ use super::time::{MILLISECOND, stretched};
 use amcast_core::step::Ticket;
 use amcast_core::{Gid, GroupSet, Outcome, Span, Time};
 use amcast_node::reading::{Asked, Read, Reading};
-use amcast_smr::application::{Application, Peeked};
+use amcast_smr::application::{Application, LocalReadResult};
 use amcast_smr::{LocalRead, SessionWrite};
 use std::collections::BTreeMap;
 
@@ -105,13 +105,13 @@ impl NodeReads {
             reading.serve(group, at, &mut |number, read| {
                 let mut bytes = Vec::new();
                 match app.peek(group, number, &read.bytes, &mut bytes) {
-                    Peeked::Answered(outcome) => {
+                    LocalReadResult::Answered(outcome) => {
                         let asker = askers.remove(&read.token).map(SimulatedAsker::Client);
                         replies.extend(asker.map(|asker| ServiceReply { asker, outcome, bytes }));
                     }
-                    Peeked::Later | Peeked::NotYet => return Asked::NotYet(read),
-                    Peeked::Busy => return Asked::Held(read),
-                    Peeked::Never => order(&read, askers),
+                    LocalReadResult::Later | LocalReadResult::NotYet => return Asked::NotYet(read),
+                    LocalReadResult::Busy => return Asked::Held(read),
+                    LocalReadResult::Never => order(&read, askers),
                 }
                 Asked::Done
             });

@@ -2,8 +2,8 @@
 //! page. The supervisor has one, and so has every node, so that the service outlives each of them.
 
 use amcast_core::ClusterShape;
-use amcast_kv::client::Server;
-use amcast_kv::status::Status;
+use amcast_kv::client::StoreServer;
+use amcast_kv::status::ServerStatus;
 use amcast_lab::commands::Failure;
 use amcast_node::clock;
 use amcast_node::cluster_dir::{ClusterDir, Fronts};
@@ -167,9 +167,9 @@ impl OpenPorts {
         file: &ClusterFile,
         (reads, hears): (Option<Arc<Reads>>, Hears),
     ) -> Result<Self, Failure> {
-        let status = Arc::clone(watch) as Arc<dyn Status>;
+        let status = Arc::clone(watch) as Arc<dyn ServerStatus>;
         let others = file.replicas - 1;
-        let server = Arc::new(Server::new(
+        let server = Arc::new(StoreServer::new(
             first_partitions(file).map_err(Failure::Misuse)?.into(),
             REDIS_CLIENTS_MAX,
             others,
@@ -203,7 +203,7 @@ impl OpenPorts {
             unread_bytes_max: amcast_node::gateway::log::UNREAD_BYTES_MAX,
         };
         let log = at.log.open("log", |at| {
-            let status = Arc::clone(watch) as Arc<dyn Status>;
+            let status = Arc::clone(watch) as Arc<dyn ServerStatus>;
             let backend = Arc::clone(&backend) as Arc<dyn Backend>;
             amcast_node::gateway::log::LogGateway::start(log_config(at), backend, status)
         })?;

@@ -8,7 +8,7 @@ use super::not_running::stopped;
 use super::wrong_port::{self, Listener};
 use super::{Failure, home, secret};
 use amcast_log::proto::{Extent, ReadRequest, ReadResponse};
-use amcast_log::{Client, LogError, PATIENCE};
+use amcast_log::{LogError, LogSession, PATIENCE};
 use amcast_node::cluster_dir::{ClusterDir, Fronts};
 use amcast_node::config::ClusterFile;
 use amcast_node::control::statuses_of;
@@ -164,19 +164,20 @@ pub(super) fn run(args: &LogArgs) -> Result<(), Failure> {
 }
 
 impl LogArgs {
-    fn client(&self) -> Result<Client, Failure> {
+    fn client(&self) -> Result<LogSession, Failure> {
         let given = self.password_file.as_deref().map(secret).transpose()?;
         if !self.at.is_empty() {
             if self.data.is_some() {
                 return Err(Failure::misuse("give --data or --at, not both"));
             }
-            let client = Client::new(self.at.clone(), given.as_deref()).map_err(Failure::misuse)?;
+            let client =
+                LogSession::new(self.at.clone(), given.as_deref()).map_err(Failure::misuse)?;
             return Ok(client.doubting(|at| wrong_port::told(at, Listener::Log)));
         }
         let home = home(self.data.as_deref())?;
         let file = home.file()?;
         let password = given.or_else(|| file.password.clone());
-        let client = Client::new(reach_soon(&home, &file)?, password.as_deref());
+        let client = LogSession::new(reach_soon(&home, &file)?, password.as_deref());
         // Where it is started again it may listen elsewhere.
         let finds = move || reach(&home, &file).unwrap_or_default();
         Ok(client.map_err(Failure::misuse)?.finding(finds))
@@ -320,7 +321,7 @@ fn input(instead: &str) -> Result<Vec<u8>, Failure> {
 }
 
 fn multi_append(
-    client: &mut Client,
+    client: &mut LogSession,
     additions: &[String],
     out: &mut LogPrinter<'_>,
 ) -> Result<(), Failure> {
@@ -348,7 +349,7 @@ fn multi_append(
 }
 
 fn read(
-    client: &mut Client,
+    client: &mut LogSession,
     log: &str,
     from: Option<u64>,
     limit: Option<u64>,
@@ -396,7 +397,7 @@ fn read(
 }
 
 fn tail(
-    client: &mut Client,
+    client: &mut LogSession,
     log: &str,
     from: Option<u64>,
     count: Option<u64>,
@@ -426,7 +427,7 @@ fn tail(
     written
 }
 
-fn info(client: &mut Client, logs: &[String], out: &mut LogPrinter<'_>) -> Result<(), Failure> {
+fn info(client: &mut LogSession, logs: &[String], out: &mut LogPrinter<'_>) -> Result<(), Failure> {
     let mut all: Vec<(String, Option<Extent>)> = Vec::new();
     if logs.is_empty() {
         loop {

@@ -219,7 +219,7 @@ impl UpArgs {
             file.log_dir.as_ref().filter(|dir| self.config.is_some() || dir.is_absolute());
         if let Some(dir) = self.log_dir.as_ref().or(in_file) {
             // Said here, once, and not by each node.
-            let usable = amcast_log::Disk::new(dir, 0);
+            let usable = amcast_log::LogDisk::new(dir, 0);
             usable.map_err(|e| Failure::Misuse(format!("--log-dir {}", refuses_file(dir, &e))))?;
             file.log_dir = Some(std::path::absolute(dir).map_err(Failure::misuse)?);
         }

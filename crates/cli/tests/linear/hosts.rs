@@ -232,7 +232,7 @@ fn operate(cluster: &mut HostedCluster, load: &ClientLoad) -> Vec<(&'static str,
     // The log is beside the store, in the same order and the same time: each host takes appends.
     for (n, host) in [0, SPARE, 2].into_iter().enumerate() {
         let front = cluster.at(host, 6380).to_string();
-        let mut log = amcast_log::Client::new(vec![front], None).expect("an address");
+        let mut log = amcast_log::LogSession::new(vec![front], None).expect("an address");
         for log_name in ["a", "b", "c", "d"] {
             assert_eq!(log.append(log_name, b"value".to_vec()).expect("it is taken"), n as u64);
         }

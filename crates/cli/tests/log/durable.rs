@@ -9,7 +9,7 @@ use amcast::check::PropertyVerdict;
 use amcast::check::service::{Budget, linearizable_as, log};
 use amcast::core::rng::Rng;
 use amcast::log::proto::{ReadRequest, ReadResponse};
-use amcast::log::{Client, LogError};
+use amcast::log::{LogError, LogSession};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,7 +89,7 @@ impl Caller<'_> {
         format!("{}.{}", self.number, self.calls.0.len())
     }
 
-    fn act(&mut self, client: &mut Client, logs: &DurableLogs) {
+    fn act(&mut self, client: &mut LogSession, logs: &DurableLogs) {
         let all: Vec<&String> = logs.all().collect();
         let log = all[self.rng.below(all.len() as u64) as usize];
         let value = self.value();
@@ -128,7 +128,7 @@ impl Caller<'_> {
     }
 
     /// The next position of a log that is there.
-    fn info(&mut self, client: &mut Client, log: &str) -> Option<u64> {
+    fn info(&mut self, client: &mut LogSession, log: &str) -> Option<u64> {
         let told = |found: &Vec<Option<amcast::log::proto::Extent>>| match &found[0] {
             Some(e) => format!("{} {}", e.first, e.next),
             None => "nil".to_string(),
@@ -137,7 +137,7 @@ impl Caller<'_> {
         found[0].map(|e| e.next)
     }
 
-    fn read(&mut self, client: &mut Client, log: &str, from: u64) -> Option<ReadResponse> {
+    fn read(&mut self, client: &mut LogSession, log: &str, from: u64) -> Option<ReadResponse> {
         let (max_values, max_bytes) = (READ_MAX, 0);
         let asked = ReadRequest { log: log.to_string(), from, max_values, max_bytes };
         let told = |read: &ReadResponse| {
@@ -193,7 +193,7 @@ fn live(
 }
 
 /// What is in a log in the end, by position.
-fn contents(caller: &mut Caller<'_>, client: &mut Client, log: &str) -> BTreeMap<u64, String> {
+fn contents(caller: &mut Caller<'_>, client: &mut LogSession, log: &str) -> BTreeMap<u64, String> {
     let (mut values, mut from) = (BTreeMap::new(), 0);
     loop {
         let Some(read) = caller.read(client, log, from) else {
@@ -249,7 +249,7 @@ fn all_nodes_hold(up: &UpCluster, held: &BTreeMap<String, BTreeMap<u64, String>>
     for at in addresses(up) {
         let (mut calls, rng) = (Calls::default(), Rng::new(0));
         let mut caller = Caller { number: 0, calls: &mut calls, begun: Instant::now(), rng };
-        let mut client = Client::new([at.clone()].to_vec(), None).expect("it is an address");
+        let mut client = LogSession::new([at.clone()].to_vec(), None).expect("it is an address");
         for (log, values) in held {
             assert!(contents(&mut caller, &mut client, log) == *values, "{log} of {at}");
         }

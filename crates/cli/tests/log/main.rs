@@ -16,7 +16,7 @@ mod program;
 mod recording;
 
 use amcast::kv::SlotMap;
-use amcast::log::Client;
+use amcast::log::LogSession;
 use amcast::log::proto::ReadRequest;
 use amcast_test_policy::{TimeLimit, time_limit};
 use harness::{StopOnDrop, UpCluster, wait_for_more_than};
@@ -45,10 +45,10 @@ fn addresses(up: &UpCluster) -> Vec<String> {
 }
 
 /// A client that begins with the `n`-th address.
-fn client(addresses: &[String], n: usize) -> Client {
+fn client(addresses: &[String], n: usize) -> LogSession {
     let mut turned = addresses.to_vec();
     turned.rotate_left(n % addresses.len());
-    Client::new(turned, None).expect("there is an address")
+    LogSession::new(turned, None).expect("there is an address")
 }
 
 /// A log of each shard.
@@ -62,7 +62,7 @@ fn logs(name: &str) -> Vec<String> {
 }
 
 /// All values of a log.
-fn all(client: &mut Client, log: &str) -> Vec<Vec<u8>> {
+fn all(client: &mut LogSession, log: &str) -> Vec<Vec<u8>> {
     let mut values = Vec::new();
     loop {
         let from = values.len() as u64;
@@ -118,7 +118,7 @@ fn append_while_nodes_are_killed(options: &[&str], len: usize) {
     });
     let values = all(&mut client(&addresses, 0), log);
     for at in &addresses {
-        let mut one = Client::new([at.clone()].to_vec(), None).expect("it is an address");
+        let mut one = LogSession::new([at.clone()].to_vec(), None).expect("it is an address");
         assert!(all(&mut one, log) == values, "{at} answers something else");
     }
     let count: usize = acknowledged.iter().map(BTreeMap::len).sum();

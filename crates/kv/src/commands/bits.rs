@@ -3,25 +3,39 @@
 use super::super::Context;
 use super::super::data::{Data, Str};
 use super::super::number::{int, parse_int};
-use super::super::registry::{Command, Keys, ONE};
-use super::super::reply::{Error, Reply};
+use super::super::registry::{CommandSpec, KeyArguments, ONE};
+use super::super::reply::{RedisError, Reply};
 use super::super::store::NEVER_MS;
 use super::super::work;
 use super::strings::{STRING_BYTES_MAX, clamp_string};
 use std::ops::Range;
 
 /// The result and the strings that it is made of.
-const BEHIND_WORD: Keys = Keys::Range { first: 2, last: -1, step: 1 };
+const BEHIND_WORD: KeyArguments = KeyArguments::Range { first: 2, last: -1, step: 1 };
 
-pub(crate) const COMMANDS: &[Command] = &[
-    Command::ordered("setbit", 4, "write denyoom", ONE, setbit, "Sets a bit of a string.")
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::ordered("setbit", 4, "write denyoom", ONE, setbit, "Sets a bit of a string.")
         .taking(work::of_setbit),
-    Command::ordered("getbit", 3, "readonly fast", ONE, getbit, "Returns a bit of a string."),
-    Command::ordered("bitcount", -2, "readonly", ONE, bitcount, "Counts the set bits of a string.")
-        .taking(work::of_string),
-    Command::ordered("bitpos", -3, "readonly", ONE, bitpos, "Finds the first set or clear bit.")
-        .taking(work::of_string),
-    Command::ordered(
+    CommandSpec::ordered("getbit", 3, "readonly fast", ONE, getbit, "Returns a bit of a string."),
+    CommandSpec::ordered(
+        "bitcount",
+        -2,
+        "readonly",
+        ONE,
+        bitcount,
+        "Counts the set bits of a string.",
+    )
+    .taking(work::of_string),
+    CommandSpec::ordered(
+        "bitpos",
+        -3,
+        "readonly",
+        ONE,
+        bitpos,
+        "Finds the first set or clear bit.",
+    )
+    .taking(work::of_string),
+    CommandSpec::ordered(
         "bitop",
         -4,
         "write denyoom",
@@ -30,7 +44,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Stores AND, OR, XOR or NOT of strings.",
     )
     .taking(work::of_bitop),
-    Command::ordered(
+    CommandSpec::ordered(
         "bitfield",
         -2,
         "write denyoom",
@@ -39,7 +53,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Reads and changes integers of any width in a string.",
     )
     .taking(work::of_bitfield),
-    Command::ordered(
+    CommandSpec::ordered(
         "bitfield_ro",
         -2,
         "readonly fast",
@@ -49,9 +63,10 @@ pub(crate) const COMMANDS: &[Command] = &[
     ),
 ];
 
-const BAD_OFFSET: Error = Error::fixed("ERR bit offset is not an integer or out of range");
+const BAD_OFFSET: RedisError =
+    RedisError::fixed("ERR bit offset is not an integer or out of range");
 
-fn in_bounds(offset: Option<i64>) -> Result<usize, Error> {
+fn in_bounds(offset: Option<i64>) -> Result<usize, RedisError> {
     let offset = offset.and_then(|n| usize::try_from(n).ok());
     offset.filter(|n| n / 8 < STRING_BYTES_MAX).ok_or(BAD_OFFSET)
 }
@@ -79,12 +94,12 @@ fn grow(bytes: &mut Vec<u8>, bits: usize) -> bool {
     short
 }
 
-fn setbit(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn setbit(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (key, at) = (args[1], in_bounds(parse_int(args[2]))?);
     let on = match args[3] {
         b"0" => false,
         b"1" => true,
-        _ => return Err(Error::new("ERR bit is not an integer or out of range")),
+        _ => return Err(RedisError::new("ERR bit is not an integer or out of range")),
     };
     let store = c.store(key);
     let bytes = store.get_or_new::<Str>(key)?;
@@ -98,22 +113,22 @@ fn setbit(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
     Ok(())
 }
 
-fn getbit(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn getbit(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let at = in_bounds(parse_int(args[2]))?;
     reply.flag(c.get::<Str>(args[1])?.is_some_and(|bytes| bit_at(bytes, at)));
     Ok(())
 }
 
 /// Whether a range is counted in bits: the last argument may say so.
-fn in_bits(unit: Option<&&[u8]>) -> Result<bool, Error> {
+fn in_bits(unit: Option<&&[u8]>) -> Result<bool, RedisError> {
     match unit.map(|u| u.to_ascii_lowercase()).as_deref() {
         None | Some(b"byte") => Ok(false),
         Some(b"bit") => Ok(true),
-        _ => Err(Error::SYNTAX),
+        _ => Err(RedisError::SYNTAX),
     }
 }
 
-fn bitcount(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn bitcount(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let Some(bytes) = c.get::<Str>(args[1])? else {
         reply.int(0);
         return Ok(());
@@ -129,7 +144,7 @@ fn bitcount(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Resul
                 r.start * 8..r.end * 8
             }
         }
-        _ => return Err(Error::SYNTAX),
+        _ => return Err(RedisError::SYNTAX),
     };
     reply.count(ones(bytes, range));
     Ok(())
@@ -146,11 +161,11 @@ fn ones(bytes: &[u8], range: Range<usize>) -> usize {
     edges.filter(|i| bit_at(bytes, *i)).count() + inner as usize
 }
 
-fn bitpos(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn bitpos(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let wanted = match int(args[2])? {
         0 => false,
         1 => true,
-        _ => return Err(Error::new("ERR The bit argument must be 1 or 0.")),
+        _ => return Err(RedisError::new("ERR The bit argument must be 1 or 0.")),
     };
     let Some(bytes) = c.get::<Str>(args[1])? else {
         reply.int(if wanted { -1 } else { 0 });
@@ -160,7 +175,7 @@ fn bitpos(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
     let bits = in_bits(args.get(5))?;
     let end = args.get(4).map(|a| int(a)).transpose()?;
     if args.len() > 6 {
-        return Err(Error::SYNTAX);
+        return Err(RedisError::SYNTAX);
     }
     let unit = if bits { 1 } else { 8 };
     let len = (bytes.len() * 8 / unit) as i64;
@@ -195,14 +210,14 @@ fn find_bit(bytes: &[u8], range: Range<usize>, wanted: bool) -> Option<usize> {
     None
 }
 
-fn bitop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn bitop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let word = args[1].to_ascii_lowercase();
     if !matches!(word.as_slice(), b"and" | b"or" | b"xor" | b"not") {
-        return Err(Error::SYNTAX);
+        return Err(RedisError::SYNTAX);
     }
     let (to, from) = (args[2], &args[3..]);
     if word == b"not" && from.len() != 1 {
-        return Err(Error::new("ERR BITOP NOT must be called with a single source key."));
+        return Err(RedisError::new("ERR BITOP NOT must be called with a single source key."));
     }
     let mut len = 0;
     for key in from {
@@ -260,14 +275,14 @@ enum Change {
 }
 
 impl Field {
-    fn parse(kind: &[u8], offset: &[u8]) -> Result<Self, Error> {
+    fn parse(kind: &[u8], offset: &[u8]) -> Result<Self, RedisError> {
         let (signed, width) = match kind {
             [b'i', width @ ..] => (true, width),
             [b'u', width @ ..] => (false, width),
             _ => (false, &b""[..]),
         };
         let most = if signed { 64 } else { 63 };
-        let bits = parse_int(width).filter(|n| (1..=most).contains(n)).ok_or(Error::new(
+        let bits = parse_int(width).filter(|n| (1..=most).contains(n)).ok_or(RedisError::new(
             "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported \
              but i64 is.",
         ))?;
@@ -327,7 +342,7 @@ impl Field {
 }
 
 /// Fields with what is done to them, in order.
-fn parse_fields(args: &[&[u8]]) -> Result<Vec<(Field, Change, Overflow)>, Error> {
+fn parse_fields(args: &[&[u8]]) -> Result<Vec<(Field, Change, Overflow)>, RedisError> {
     let (mut fields, mut overflow) = (Vec::new(), Overflow::Wrap);
     let mut rest = &args[2..];
     while let [word, tail @ ..] = rest {
@@ -337,7 +352,7 @@ fn parse_fields(args: &[&[u8]]) -> Result<Vec<(Field, Change, Overflow)>, Error>
                     b"wrap" => Overflow::Wrap,
                     b"sat" => Overflow::Saturate,
                     b"fail" => Overflow::Fail,
-                    _ => return Err(Error::new("ERR Invalid OVERFLOW type specified")),
+                    _ => return Err(RedisError::new("ERR Invalid OVERFLOW type specified")),
                 };
                 rest = tail;
             }
@@ -351,7 +366,7 @@ fn parse_fields(args: &[&[u8]]) -> Result<Vec<(Field, Change, Overflow)>, Error>
                 fields.push((field, change, overflow));
                 rest = tail;
             }
-            _ => return Err(Error::SYNTAX),
+            _ => return Err(RedisError::SYNTAX),
         }
     }
     Ok(fields)
@@ -367,7 +382,7 @@ fn written_bits(fields: &[(Field, Change, Overflow)]) -> Option<usize> {
     written.map(|(field, ..)| field.at + field.bits).max()
 }
 
-fn bitfield(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn bitfield(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (key, fields) = (args[1], parse_fields(args)?);
     let Some(end) = written_bits(&fields) else {
         return read_fields(c, key, &fields, reply);
@@ -391,10 +406,14 @@ fn bitfield(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Resul
     Ok(())
 }
 
-fn bitfield_ro(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn bitfield_ro(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
     let fields = parse_fields(args)?;
     if fields.iter().any(|(_, change, _)| !matches!(change, Change::Get)) {
-        return Err(Error::new("ERR BITFIELD_RO only supports the GET subcommand"));
+        return Err(RedisError::new("ERR BITFIELD_RO only supports the GET subcommand"));
     }
     read_fields(c, args[1], &fields, reply)
 }
@@ -404,7 +423,7 @@ fn read_fields(
     key: &[u8],
     fields: &[(Field, Change, Overflow)],
     reply: &mut Reply<'_>,
-) -> Result<(), Error> {
+) -> Result<(), RedisError> {
     let bytes = c.get::<Str>(key)?.map_or(&[][..], Vec::as_slice);
     reply.array(fields.len());
     fields.iter().for_each(|(field, ..)| reply.int(field.read(bytes)));

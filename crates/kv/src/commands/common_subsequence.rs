@@ -3,11 +3,11 @@
 use super::super::Context;
 use super::super::data::{Data, Str};
 use super::super::number::int;
-use super::super::registry::{Command, TWO};
-use super::super::reply::{Error, Reply};
+use super::super::registry::{CommandSpec, TWO};
+use super::super::reply::{RedisError, Reply};
 use super::super::work;
 
-pub(crate) const COMMANDS: &[Command] = &[Command::ordered(
+pub(crate) const COMMANDS: &[CommandSpec] = &[CommandSpec::ordered(
     "lcs",
     -3,
     "readonly",
@@ -30,15 +30,15 @@ fn of_lcs(c: &Context<'_>, args: &[&[u8]]) -> u64 {
 
 /// What is asked for.
 #[derive(Default)]
-struct Options {
+struct LcsOptions {
     len: bool,
     ranges: bool,
     min_len: usize,
     with_len: bool,
 }
 
-impl Options {
-    fn parse(args: &[&[u8]]) -> Result<Self, Error> {
+impl LcsOptions {
+    fn parse(args: &[&[u8]]) -> Result<Self, RedisError> {
         let mut it = Self::default();
         let mut rest = &args[3..];
         while let [word, tail @ ..] = rest {
@@ -51,11 +51,11 @@ impl Options {
                     it.min_len = usize::try_from(int(n)?).unwrap_or(0);
                     rest = tail;
                 }
-                _ => return Err(Error::SYNTAX),
+                _ => return Err(RedisError::SYNTAX),
             }
         }
         if it.len && it.ranges {
-            return Err(Error::new(
+            return Err(RedisError::new(
                 "ERR If you want both the length and indexes, please just use IDX.",
             ));
         }
@@ -64,12 +64,12 @@ impl Options {
 }
 
 /// For each two beginnings of two strings, the length of what they have in common.
-struct Table {
+struct LcsTable {
     width: usize,
     cells: Vec<u32>,
 }
 
-impl Table {
+impl LcsTable {
     fn of(a: &[u8], b: &[u8]) -> Self {
         let width = b.len() + 1;
         let mut cells = vec![0; (a.len() + 1) * width];
@@ -88,13 +88,13 @@ impl Table {
 }
 
 /// Bytes in a row that both strings have: where they begin in either, and how many.
-type Run = (usize, usize, usize);
+type CommonRun = (usize, usize, usize);
 
 /// The runs of a longest common subsequence, the last one first; of several, the one that Redis
 /// finds.
-fn runs(a: &[u8], b: &[u8], table: &Table) -> Vec<Run> {
+fn runs(a: &[u8], b: &[u8], table: &LcsTable) -> Vec<CommonRun> {
     let (mut i, mut j) = (a.len(), b.len());
-    let mut found: Vec<Run> = Vec::new();
+    let mut found: Vec<CommonRun> = Vec::new();
     while i > 0 && j > 0 {
         if a[i - 1] == b[j - 1] {
             (i, j) = (i - 1, j - 1);
@@ -113,20 +113,20 @@ fn runs(a: &[u8], b: &[u8], table: &Table) -> Vec<Run> {
     found
 }
 
-fn lcs(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn lcs(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let string = |key| match c.find(key).map(|e| &e.data) {
         None => Ok(&[][..]),
         Some(Data::Str(bytes)) => Ok(Str::as_slice(bytes)),
-        Some(_) => Err(Error::new("ERR The specified keys must contain string values")),
+        Some(_) => Err(RedisError::new("ERR The specified keys must contain string values")),
     };
     let (a, b) = (string(args[1])?, string(args[2])?);
-    let options = Options::parse(args)?;
+    let options = LcsOptions::parse(args)?;
     if (a.len() + 1).saturating_mul(b.len() + 1) > CELLS_MAX {
-        return Err(Error::new(format!(
+        return Err(RedisError::new(format!(
             "ERR the strings are too long: the product of their lengths may be {CELLS_MAX}"
         )));
     }
-    let table = Table::of(a, b);
+    let table = LcsTable::of(a, b);
     let len = table.at(a.len(), b.len()) as usize;
     if options.len {
         reply.count(len);

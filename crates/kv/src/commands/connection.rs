@@ -1,51 +1,51 @@
 //! The connection itself: greeting, authentication, names.
 
-use super::super::client::{Client, ClientInfo, ClientReport, lock, wall_us};
+use super::super::client::{ClientInfo, ClientReport, ClientState, lock, wall_us};
 use super::super::number::parse_int;
-use super::super::registry::{Command, Next};
-use super::super::reply::{Error, Reply};
+use super::super::registry::{AfterRun, CommandSpec};
+use super::super::reply::{RedisError, Reply};
 use std::fmt::Write;
 use std::sync::Arc;
 
-pub(crate) const COMMANDS: &[Command] = &[
-    Command::local("ping", -1, "fast", ping, "Answers PONG or its argument."),
-    Command::local("echo", 2, "loading stale fast", echo, "Answers its argument."),
-    Command::local(
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::local("ping", -1, "fast", ping, "Answers PONG or its argument."),
+    CommandSpec::local("echo", 2, "loading stale fast", echo, "Answers its argument."),
+    CommandSpec::local(
         "hello",
         -1,
         "noscript loading stale fast no_auth",
         hello,
         "Greets and chooses the protocol's version.",
     ),
-    Command::local(
+    CommandSpec::local(
         "auth",
         -2,
         "noscript loading stale fast no_auth",
         auth,
         "Says who the client is.",
     ),
-    Command::local(
+    CommandSpec::local(
         "select",
         2,
         "loading stale fast",
         select,
         "Chooses the database, of which there is one.",
     ),
-    Command::local(
+    CommandSpec::local(
         "quit",
         -1,
         "noscript loading stale fast no_auth",
         quit,
         "Closes the connection.",
     ),
-    Command::local(
+    CommandSpec::local(
         "reset",
         1,
         "noscript loading stale fast no_auth",
         reset,
         "Makes the connection as new.",
     ),
-    Command::local(
+    CommandSpec::local(
         "client",
         -2,
         "admin noscript loading stale",
@@ -54,18 +54,26 @@ pub(crate) const COMMANDS: &[Command] = &[
     ),
 ];
 
-const DONE: Result<Next, Error> = Ok(Next::Answer);
+const DONE: Result<AfterRun, RedisError> = Ok(AfterRun::Answer);
 
-fn ping(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn ping(
+    _: &mut ClientState,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<AfterRun, RedisError> {
     match args {
         [_] => reply.simple("PONG"),
         [_, text] => reply.bulk(text),
-        _ => return Err(Error::arity("ping")),
+        _ => return Err(RedisError::arity("ping")),
     }
     DONE
 }
 
-fn echo(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn echo(
+    _: &mut ClientState,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<AfterRun, RedisError> {
     reply.bulk(args[1]);
     DONE
 }
@@ -76,7 +84,7 @@ fn same_secret(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && std::hint::black_box(differ) == 0
 }
 
-fn log_in(c: &mut Client, user: &[u8], given: &[u8]) -> Result<(), Error> {
+fn log_in(c: &mut ClientState, user: &[u8], given: &[u8]) -> Result<(), RedisError> {
     let settings = lock(&c.server.settings);
     let right = match settings.password() {
         Some(password) => same_secret(password.as_bytes(), given),
@@ -89,14 +97,18 @@ fn log_in(c: &mut Client, user: &[u8], given: &[u8]) -> Result<(), Error> {
     }
     drop(settings);
     c.wrong_passwords += 1;
-    Err(Error::new("WRONGPASS invalid username-password pair or user is disabled."))
+    Err(RedisError::new("WRONGPASS invalid username-password pair or user is disabled."))
 }
 
-fn auth(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn auth(
+    c: &mut ClientState,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<AfterRun, RedisError> {
     match args {
         [_, password] => {
             if lock(&c.server.settings).password().is_none() {
-                return Err(Error::new(
+                return Err(RedisError::new(
                     "ERR AUTH <password> called without any password configured for the default \
                      user. Are you sure your configuration is correct?",
                 ));
@@ -104,20 +116,26 @@ fn auth(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, E
             log_in(c, b"default", password)?;
         }
         [_, user, password] => log_in(c, user, password)?,
-        _ => return Err(Error::SYNTAX),
+        _ => return Err(RedisError::SYNTAX),
     }
     reply.ok();
     DONE
 }
 
-fn hello(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn hello(
+    c: &mut ClientState,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<AfterRun, RedisError> {
     let mut version = c.resp;
     if let Some(v) = args.get(1) {
         version = match parse_int(v) {
             Some(v @ (2 | 3)) => v as u8,
-            Some(_) => return Err(Error::new("NOPROTO unsupported protocol version")),
+            Some(_) => return Err(RedisError::new("NOPROTO unsupported protocol version")),
             None => {
-                return Err(Error::new("ERR Protocol version is not an integer or out of range"));
+                return Err(RedisError::new(
+                    "ERR Protocol version is not an integer or out of range",
+                ));
             }
         };
     }
@@ -132,11 +150,11 @@ fn hello(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, 
             i += 2;
         } else {
             let word = String::from_utf8_lossy(word);
-            return Err(Error::new(format!("ERR Syntax error in HELLO option '{word}'")));
+            return Err(RedisError::new(format!("ERR Syntax error in HELLO option '{word}'")));
         }
     }
     if !c.authenticated {
-        return Err(Error::new(
+        return Err(RedisError::new(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
              HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
              select the RESP protocol version at the same time",
@@ -165,23 +183,27 @@ fn hello(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, 
     DONE
 }
 
-fn select(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn select(
+    _: &mut ClientState,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<AfterRun, RedisError> {
     match parse_int(args[1]) {
         Some(0) => reply.ok(),
-        Some(_) => return Err(Error::new("ERR DB index is out of range")),
-        None => return Err(Error::NOT_INTEGER),
+        Some(_) => return Err(RedisError::new("ERR DB index is out of range")),
+        None => return Err(RedisError::NOT_INTEGER),
     }
     DONE
 }
 
-fn quit(_: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn quit(_: &mut ClientState, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<AfterRun, RedisError> {
     reply.ok();
-    Ok(Next::Close)
+    Ok(AfterRun::Close)
 }
 
-fn reset(c: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn reset(c: &mut ClientState, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<AfterRun, RedisError> {
     let wrong_passwords = c.wrong_passwords;
-    *c = Client { wrong_passwords, ..Client::new(c.server.clone(), c.info.clone()) };
+    *c = ClientState { wrong_passwords, ..ClientState::new(c.server.clone(), c.info.clone()) };
     let mut said = lock(&c.info.said);
     said.name.clear();
     said.resp = 2;
@@ -189,14 +211,18 @@ fn reset(c: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Err
     DONE
 }
 
-fn checked_name(name: &[u8]) -> Result<String, Error> {
+fn checked_name(name: &[u8]) -> Result<String, RedisError> {
     if name.iter().all(|b| (b'!'..=b'~').contains(b)) {
         return Ok(String::from_utf8_lossy(name).into_owned());
     }
-    Err(Error::new("ERR Client names cannot contain spaces, newlines or special characters."))
+    Err(RedisError::new("ERR Client names cannot contain spaces, newlines or special characters."))
 }
 
-fn client(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn client(
+    c: &mut ClientState,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<AfterRun, RedisError> {
     let sub = args[1].to_ascii_lowercase();
     match (sub.as_slice(), &args[2..]) {
         (b"id", []) => reply.int(c.info.id as i64),
@@ -211,7 +237,7 @@ fn client(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next,
         (b"setinfo", [what, text]) => {
             let text = checked_name(text).map_err(|_| {
                 let what = String::from_utf8_lossy(what).to_ascii_lowercase();
-                Error::new(format!(
+                RedisError::new(format!(
                     "ERR {what} cannot contain spaces, newlines or special characters."
                 ))
             })?;
@@ -220,7 +246,7 @@ fn client(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next,
                 b"lib-ver" => lock(&c.info.said).lib_version = text,
                 _ => {
                     let what = String::from_utf8_lossy(what);
-                    return Err(Error::new(format!("ERR Unrecognized option '{what}'")));
+                    return Err(RedisError::new(format!("ERR Unrecognized option '{what}'")));
                 }
             }
             reply.ok();
@@ -248,11 +274,11 @@ fn client(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next,
             }
             b"off" => c.silent = true,
             b"skip" => c.skip_next = !c.silent,
-            _ => return Err(Error::SYNTAX),
+            _ => return Err(RedisError::SYNTAX),
         },
         _ => {
             let word = String::from_utf8_lossy(args[1]);
-            return Err(Error::new(format!(
+            return Err(RedisError::new(format!(
                 "ERR unknown subcommand or wrong number of arguments for '{word}'. Try CLIENT HELP."
             )));
         }
@@ -268,7 +294,7 @@ fn on_off(word: &[u8]) -> Option<bool> {
     }
 }
 
-fn list(c: &Client, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn list(c: &ClientState, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let clients = lock(&c.server.clients);
     let mut text = String::new();
     match filters {
@@ -279,19 +305,19 @@ fn list(c: &Client, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Erro
                 b"master" | b"replica" | b"slave" | b"pubsub" => {}
                 _ => {
                     let kind = String::from_utf8_lossy(kind);
-                    return Err(Error::new(format!("ERR Unknown client type '{kind}'")));
+                    return Err(RedisError::new(format!("ERR Unknown client type '{kind}'")));
                 }
             }
         }
         [word, ids @ ..] if word.eq_ignore_ascii_case(b"id") && !ids.is_empty() => {
             for id in ids {
-                let id = parse_int(id).ok_or(Error::new("ERR Invalid client ID"))?;
+                let id = parse_int(id).ok_or(RedisError::new("ERR Invalid client ID"))?;
                 if let Some(info) = clients.get(&(id as u64)) {
                     text.push_str(&line(info));
                 }
             }
         }
-        _ => return Err(Error::SYNTAX),
+        _ => return Err(RedisError::SYNTAX),
     }
     reply.text(&text);
     Ok(())
@@ -320,18 +346,18 @@ fn line(info: &ClientInfo) -> String {
     text
 }
 
-fn kill(c: &Client, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn kill(c: &ClientState, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<AfterRun, RedisError> {
     let clients: Vec<Arc<ClientInfo>> = lock(&c.server.clients).values().cloned().collect();
     let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
     if let [addr] = filters {
         let found = clients.iter().find(|i| i.peer.to_string() == text(addr));
-        let found = found.ok_or(Error::new("ERR No such client"))?;
+        let found = found.ok_or(RedisError::new("ERR No such client"))?;
         found.kill();
         reply.ok();
-        return Ok(if found.id == c.info.id { Next::Close } else { Next::Answer });
+        return Ok(if found.id == c.info.id { AfterRun::Close } else { AfterRun::Answer });
     }
     if !filters.len().is_multiple_of(2) {
-        return Err(Error::SYNTAX);
+        return Err(RedisError::SYNTAX);
     }
     let (mut spare_me, mut chosen) = (true, clients);
     for pair in filters.chunks_exact(2) {
@@ -339,17 +365,18 @@ fn kill(c: &Client, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Er
         match pair[0].to_ascii_lowercase().as_slice() {
             b"id" => {
                 let id = parse_int(pair[1]).filter(|id| *id > 0);
-                let id = id.ok_or(Error::new("ERR client-id should be greater than 0"))? as u64;
+                let id =
+                    id.ok_or(RedisError::new("ERR client-id should be greater than 0"))? as u64;
                 chosen.retain(|i| i.id == id);
             }
             b"addr" => chosen.retain(|i| i.peer.to_string() == value),
             b"laddr" => chosen.retain(|i| i.local.to_string() == value),
             b"user" if value == "default" => {}
-            b"user" => return Err(Error::new(format!("ERR No such user '{value}'"))),
+            b"user" => return Err(RedisError::new(format!("ERR No such user '{value}'"))),
             b"type" if value == "normal" => {}
             b"type" => chosen.clear(),
             b"skipme" => spare_me = value.eq_ignore_ascii_case("yes"),
-            _ => return Err(Error::SYNTAX),
+            _ => return Err(RedisError::SYNTAX),
         }
     }
     if spare_me {
@@ -358,5 +385,5 @@ fn kill(c: &Client, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Er
     chosen.iter().for_each(|i| i.kill());
     reply.count(chosen.len());
     let me = chosen.iter().any(|i| i.id == c.info.id);
-    Ok(if me { Next::Close } else { Next::Answer })
+    Ok(if me { AfterRun::Close } else { AfterRun::Answer })
 }

@@ -3,15 +3,15 @@
 use super::super::Context;
 use super::super::data::{Hash, SMALL};
 use super::super::number::{double, int, parse_double, parse_int, plain_sum, push_int};
-use super::super::registry::{Command, ONE};
-use super::super::reply::{Error, Reply};
+use super::super::registry::{CommandSpec, ONE};
+use super::super::reply::{RedisError, Reply};
 use super::super::work;
 use std::collections::BTreeMap;
 
-pub(crate) const COMMANDS: &[Command] = &[
-    Command::ordered("hset", -4, "write denyoom fast", ONE, hset, "Sets fields of a hash."),
-    Command::ordered("hmset", -4, "write denyoom fast", ONE, hmset, "Sets fields of a hash."),
-    Command::ordered(
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::ordered("hset", -4, "write denyoom fast", ONE, hset, "Sets fields of a hash."),
+    CommandSpec::ordered("hmset", -4, "write denyoom fast", ONE, hmset, "Sets fields of a hash."),
+    CommandSpec::ordered(
         "hsetnx",
         4,
         "write denyoom fast",
@@ -19,12 +19,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         hsetnx,
         "Sets a field that is not there.",
     ),
-    Command::ordered("hget", 3, "readonly fast", ONE, hget, "Returns a field."),
-    Command::ordered("hmget", -3, "readonly fast", ONE, hmget, "Returns fields."),
-    Command::ordered("hgetall", 2, "readonly", ONE, hgetall, "Returns all fields and values."),
-    Command::ordered("hdel", -3, "write fast", ONE, hdel, "Deletes fields."),
-    Command::ordered("hlen", 2, "readonly fast", ONE, hlen, "Counts fields."),
-    Command::ordered(
+    CommandSpec::ordered("hget", 3, "readonly fast", ONE, hget, "Returns a field."),
+    CommandSpec::ordered("hmget", -3, "readonly fast", ONE, hmget, "Returns fields."),
+    CommandSpec::ordered("hgetall", 2, "readonly", ONE, hgetall, "Returns all fields and values."),
+    CommandSpec::ordered("hdel", -3, "write fast", ONE, hdel, "Deletes fields."),
+    CommandSpec::ordered("hlen", 2, "readonly fast", ONE, hlen, "Counts fields."),
+    CommandSpec::ordered(
         "hexists",
         3,
         "readonly fast",
@@ -32,10 +32,10 @@ pub(crate) const COMMANDS: &[Command] = &[
         hexists,
         "Tells whether a field is there.",
     ),
-    Command::ordered("hkeys", 2, "readonly", ONE, hkeys, "Returns all fields."),
-    Command::ordered("hvals", 2, "readonly", ONE, hvals, "Returns all values."),
-    Command::ordered("hstrlen", 3, "readonly fast", ONE, hstrlen, "Returns a value's length."),
-    Command::ordered(
+    CommandSpec::ordered("hkeys", 2, "readonly", ONE, hkeys, "Returns all fields."),
+    CommandSpec::ordered("hvals", 2, "readonly", ONE, hvals, "Returns all values."),
+    CommandSpec::ordered("hstrlen", 3, "readonly fast", ONE, hstrlen, "Returns a value's length."),
+    CommandSpec::ordered(
         "hincrby",
         4,
         "write denyoom fast",
@@ -43,7 +43,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         hincrby,
         "Adds to a number in a hash.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "hincrbyfloat",
         4,
         "write denyoom fast",
@@ -52,7 +52,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Adds to a decimal number in a hash.",
     )
     .taking(work::of_hincrbyfloat),
-    Command::ordered("hrandfield", -2, "readonly", ONE, hrandfield, "Returns random fields."),
+    CommandSpec::ordered("hrandfield", -2, "readonly", ONE, hrandfield, "Returns random fields."),
 ];
 
 /// Removes a field; small hashes keep their order, large ones move their last field.
@@ -61,9 +61,9 @@ fn remove(hash: &mut Hash, field: &[u8]) -> bool {
 }
 
 /// Sets fields; how many are new.
-fn set_fields(c: &mut Context<'_>, args: &[&[u8]], name: &str) -> Result<usize, Error> {
+fn set_fields(c: &mut Context<'_>, args: &[&[u8]], name: &str) -> Result<usize, RedisError> {
     if !args.len().is_multiple_of(2) {
-        return Err(Error::arity(name));
+        return Err(RedisError::arity(name));
     }
     let store = c.store(args[1]);
     let hash = store.get_or_new::<Hash>(args[1])?;
@@ -75,19 +75,19 @@ fn set_fields(c: &mut Context<'_>, args: &[&[u8]], name: &str) -> Result<usize, 
     Ok(new)
 }
 
-fn hset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn hset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let new = set_fields(c, args, "hset")?;
     reply.count(new);
     Ok(())
 }
 
-fn hmset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn hmset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     set_fields(c, args, "hmset")?;
     reply.ok();
     Ok(())
 }
 
-fn hsetnx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn hsetnx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let store = c.store(args[1]);
     let there = store.get::<Hash>(args[1])?.is_some_and(|h| h.contains_key(args[2]));
     if !there {
@@ -98,13 +98,13 @@ fn hsetnx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
     Ok(())
 }
 
-fn hget(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn hget(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let value = c.get::<Hash>(args[1])?.and_then(|h| h.get(args[2]));
     reply.bulk_or_null(value.map(|v| &**v));
     Ok(())
 }
 
-fn hmget(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn hmget(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let hash = c.get::<Hash>(args[1])?;
     reply.array(args.len() - 2);
     for field in &args[2..] {
@@ -113,7 +113,7 @@ fn hmget(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     Ok(())
 }
 
-fn hgetall(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn hgetall(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let hash = c.get::<Hash>(args[1])?;
     reply.map(hash.map_or(0, Hash::len));
     for (field, value) in hash.into_iter().flatten() {
@@ -123,7 +123,7 @@ fn hgetall(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result
     Ok(())
 }
 
-fn hdel(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn hdel(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let store = c.store(args[1]);
     let hash = store.get_mut::<Hash>(args[1])?;
     let removed = hash.map_or(0, |h| args[2..].iter().filter(|f| remove(h, f)).count());
@@ -132,45 +132,45 @@ fn hdel(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     Ok(())
 }
 
-fn hlen(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn hlen(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     reply.count(c.get::<Hash>(args[1])?.map_or(0, Hash::len));
     Ok(())
 }
 
-fn hexists(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn hexists(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     reply.flag(c.get::<Hash>(args[1])?.is_some_and(|h| h.contains_key(args[2])));
     Ok(())
 }
 
-fn hkeys(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn hkeys(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let hash = c.get::<Hash>(args[1])?;
     reply.array(hash.map_or(0, Hash::len));
     hash.into_iter().flatten().for_each(|(field, _)| reply.bulk(field));
     Ok(())
 }
 
-fn hvals(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn hvals(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let hash = c.get::<Hash>(args[1])?;
     reply.array(hash.map_or(0, Hash::len));
     hash.into_iter().flatten().for_each(|(_, value)| reply.bulk(value));
     Ok(())
 }
 
-fn hstrlen(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn hstrlen(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let value = c.get::<Hash>(args[1])?.and_then(|h| h.get(args[2]));
     reply.count(value.map_or(0, |v| v.len()));
     Ok(())
 }
 
-fn hincrby(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn hincrby(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let n = int(args[3])?;
     let store = c.store(args[1]);
     let now = match store.get::<Hash>(args[1])?.and_then(|h| h.get(args[2])) {
-        Some(v) => parse_int(v).ok_or(Error::new("ERR hash value is not an integer"))?,
+        Some(v) => parse_int(v).ok_or(RedisError::new("ERR hash value is not an integer"))?,
         None => 0,
     };
     let sum = now.checked_add(n);
-    let sum = sum.ok_or(Error::new("ERR increment or decrement would overflow"))?;
+    let sum = sum.ok_or(RedisError::new("ERR increment or decrement would overflow"))?;
     let mut text = Vec::new();
     push_int(&mut text, sum);
     store.get_or_new::<Hash>(args[1])?.set(args[2], text.into());
@@ -179,16 +179,20 @@ fn hincrby(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result
     Ok(())
 }
 
-fn hincrbyfloat(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn hincrbyfloat(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
     let n = double(args[3])?;
     if !n.is_finite() {
-        return Err(Error::new("ERR value is NaN or Infinity"));
+        return Err(RedisError::new("ERR value is NaN or Infinity"));
     }
     let store = c.store(args[1]);
     let now = store.get::<Hash>(args[1])?.and_then(|h| h.get(args[2])).map_or(&b"0"[..], |v| v);
-    parse_double(now).ok_or(Error::new("ERR hash value is not a float"))?;
+    parse_double(now).ok_or(RedisError::new("ERR hash value is not a float"))?;
     let sum = plain_sum(now, args[3])?;
-    let text = sum.ok_or(Error::new("ERR increment would produce NaN or Infinity"))?;
+    let text = sum.ok_or(RedisError::new("ERR increment would produce NaN or Infinity"))?;
     reply.bulk(&text);
     store.get_or_new::<Hash>(args[1])?.set(args[2], text.into());
     store.touch(args[1]);
@@ -199,9 +203,13 @@ fn hincrbyfloat(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> R
 pub(crate) const RANDOM_MAX: usize = 1 << 20;
 
 /// Indices that a random choice of `count` out of `len` takes: distinct ones, or any if negative.
-pub(crate) fn choose(c: &mut Context<'_>, count: i64, len: usize) -> Result<Vec<usize>, Error> {
+pub(crate) fn choose(
+    c: &mut Context<'_>,
+    count: i64,
+    len: usize,
+) -> Result<Vec<usize>, RedisError> {
     if count.unsigned_abs() as usize > RANDOM_MAX && (count < 0 || len > RANDOM_MAX) {
-        return Err(Error::new("ERR value is out of range"));
+        return Err(RedisError::new("ERR value is out of range"));
     }
     if count < 0 {
         let n = if len == 0 { 0 } else { count.unsigned_abs() };
@@ -219,7 +227,11 @@ pub(crate) fn choose(c: &mut Context<'_>, count: i64, len: usize) -> Result<Vec<
     Ok(chosen)
 }
 
-fn hrandfield(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn hrandfield(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
     let len = c.get::<Hash>(args[1])?.map_or(0, Hash::len);
     let Some(count) = args.get(2) else {
         let i = c.pick(len);
@@ -231,7 +243,7 @@ fn hrandfield(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Res
     let with_values = match &args[3..] {
         [] => false,
         [word] if word.eq_ignore_ascii_case(b"withvalues") => true,
-        _ => return Err(Error::SYNTAX),
+        _ => return Err(RedisError::SYNTAX),
     };
     let chosen = choose(c, count, len)?;
     if with_values {

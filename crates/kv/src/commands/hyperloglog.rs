@@ -10,15 +10,15 @@ mod sparse;
 
 use super::super::Context;
 use super::super::data::{Data, Str};
-use super::super::registry::{Command, EACH, Keys, ONE};
-use super::super::reply::{Error, Reply};
+use super::super::registry::{CommandSpec, EACH, KeyArguments, ONE};
+use super::super::reply::{RedisError, Reply};
 use super::super::store::NEVER_MS;
 use super::super::work;
 
-pub(crate) const COMMANDS: &[Command] = &[
-    Command::ordered("pfadd", -2, "write denyoom fast", ONE, pfadd, "Has elements counted.")
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::ordered("pfadd", -2, "write denyoom fast", ONE, pfadd, "Has elements counted.")
         .taking(work::of_pfadd),
-    Command::ordered(
+    CommandSpec::ordered(
         "pfcount",
         -2,
         "readonly",
@@ -27,7 +27,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Estimates how many different elements were counted.",
     )
     .taking(work::of_counters),
-    Command::ordered(
+    CommandSpec::ordered(
         "pfmerge",
         -2,
         "write denyoom",
@@ -36,11 +36,11 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Makes a counter of all that others counted.",
     )
     .taking(work::of_pfmerge),
-    Command::ordered(
+    CommandSpec::ordered(
         "pfdebug",
         3,
         "write denyoom admin",
-        Keys::Range { first: 2, last: 2, step: 1 },
+        KeyArguments::Range { first: 2, last: 2, step: 1 },
         pfdebug,
         "Shows how a counter is kept, or has it kept in the long form.",
     )
@@ -69,8 +69,8 @@ const SPARSE: u8 = 1;
 const ESTIMATE_AT: usize = 8;
 const STALE: u8 = 0x80;
 
-const BAD: Error = Error::fixed("WRONGTYPE Key is not a valid HyperLogLog string value.");
-const CORRUPT: Error = Error::fixed("INVALIDOBJ Corrupted HLL object detected");
+const BAD: RedisError = RedisError::fixed("WRONGTYPE Key is not a valid HyperLogLog string value.");
+const CORRUPT: RedisError = RedisError::fixed("INVALIDOBJ Corrupted HLL object detected");
 
 /// An empty counter in the long form.
 fn empty_dense() -> Vec<u8> {
@@ -83,7 +83,7 @@ fn empty_dense() -> Vec<u8> {
 ///
 /// # Errors
 /// When it is no counter.
-fn is_sparse(bytes: &[u8]) -> Result<bool, Error> {
+fn is_sparse(bytes: &[u8]) -> Result<bool, RedisError> {
     if bytes.len() < HEAD_BYTES || !bytes.starts_with(MAGIC) {
         return Err(BAD);
     }
@@ -95,7 +95,7 @@ fn is_sparse(bytes: &[u8]) -> Result<bool, Error> {
 }
 
 /// Refuses what is no counter, and one whose registers are not all there.
-fn checked(bytes: &Str) -> Result<&Str, Error> {
+fn checked(bytes: &Str) -> Result<&Str, RedisError> {
     match is_sparse(bytes)? && !sparse::is_whole(bytes) {
         true => Err(CORRUPT),
         false => Ok(bytes),
@@ -103,7 +103,7 @@ fn checked(bytes: &Str) -> Result<&Str, Error> {
 }
 
 /// The counter of a key, if there is one.
-fn counter<'a>(c: &'a Context<'_>, key: &[u8]) -> Result<Option<&'a Str>, Error> {
+fn counter<'a>(c: &'a Context<'_>, key: &[u8]) -> Result<Option<&'a Str>, RedisError> {
     c.get::<Str>(key)?.map(checked).transpose()
 }
 
@@ -230,7 +230,7 @@ fn tau(mut x: f64) -> f64 {
     }
 }
 
-fn pfadd(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn pfadd(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (key, known) = (args[1], counter(c, args[1])?.is_some());
     if !known {
         c.put(key, Data::Str(sparse::empty()), NEVER_MS);
@@ -252,7 +252,7 @@ fn pfadd(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
 }
 
 /// The highest value that each register has in any of the counters, and whether one of them is in the long form.
-fn highest(c: &Context<'_>, keys: &[&[u8]]) -> Result<(Vec<u8>, bool), Error> {
+fn highest(c: &Context<'_>, keys: &[&[u8]]) -> Result<(Vec<u8>, bool), RedisError> {
     let (mut all, mut any_dense) = (vec![0; REGISTERS], false);
     for key in keys {
         let Some(bytes) = counter(c, key)? else { continue };
@@ -269,7 +269,7 @@ fn highest(c: &Context<'_>, keys: &[&[u8]]) -> Result<(Vec<u8>, bool), Error> {
     Ok((all, any_dense))
 }
 
-fn pfcount(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn pfcount(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let mut histogram = [0_u32; 64];
     if let [key] = &args[1..] {
         let Some(bytes) = counter(c, key)? else {
@@ -289,7 +289,7 @@ fn pfcount(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result
     Ok(())
 }
 
-fn pfmerge(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn pfmerge(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let key = args[1];
     let (all, any_dense) = highest(c, &args[1..])?;
     let mut into = counter(c, key)?.map_or_else(sparse::empty, Clone::clone);
@@ -307,7 +307,7 @@ fn pfmerge(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result
 }
 
 /// Has a counter kept in the long form; whether it was not.
-fn make_dense(c: &mut Context<'_>, key: &[u8]) -> Result<bool, Error> {
+fn make_dense(c: &mut Context<'_>, key: &[u8]) -> Result<bool, RedisError> {
     let store = c.store(key);
     let Some(bytes) = store.get::<Str>(key)? else { return Ok(false) };
     if checked(bytes)?[ENCODING_AT] == DENSE {
@@ -320,16 +320,16 @@ fn make_dense(c: &mut Context<'_>, key: &[u8]) -> Result<bool, Error> {
     Ok(true)
 }
 
-fn pfdebug(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn pfdebug(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let key = args[2];
     let Some(bytes) = c.get::<Str>(key)? else {
-        return Err(Error::new("ERR The specified key does not exist"));
+        return Err(RedisError::new("ERR The specified key does not exist"));
     };
     let is_sparse = is_sparse(bytes)?;
     match args[1].to_ascii_lowercase().as_slice() {
         b"encoding" => reply.simple(if is_sparse { "sparse" } else { "dense" }),
         b"decode" if is_sparse => reply.simple(&sparse::told(checked(bytes)?)),
-        b"decode" => return Err(Error::new("ERR HLL encoding is not sparse")),
+        b"decode" => return Err(RedisError::new("ERR HLL encoding is not sparse")),
         b"todense" => {
             let changed = make_dense(c, key)?;
             reply.flag(changed);
@@ -342,7 +342,7 @@ fn pfdebug(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result
         }
         _ => {
             let word = String::from_utf8_lossy(args[1]);
-            return Err(Error::new(format!("ERR Unknown PFDEBUG subcommand '{word}'")));
+            return Err(RedisError::new(format!("ERR Unknown PFDEBUG subcommand '{word}'")));
         }
     }
     Ok(())

@@ -1,9 +1,9 @@
 //! `INFO`: what the gateway tells about itself and its cluster.
 
-use super::super::client::Client;
+use super::super::client::ClientState;
 use super::super::command_stats::CommandStats;
-use super::super::registry::Next;
-use super::super::reply::{Error, Reply};
+use super::super::registry::AfterRun;
+use super::super::reply::{RedisError, Reply};
 use super::server::{VERSION, maxmemory};
 use crate::client::host_us;
 use crate::process::{CpuTime, ProcessMemory};
@@ -13,7 +13,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Tells what is asked for: the sections that are named, those that are shown unless others are named (`default`), or
 /// all (`all` and `everything`). A name that no section has is none.
-pub(super) fn info(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+pub(super) fn info(
+    c: &mut ClientState,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<AfterRun, RedisError> {
     let named = |name: &str| args[1..].iter().any(|a| a.eq_ignore_ascii_case(name.as_bytes()));
     let all = named("all") || named("everything");
     let default = args.len() == 1 || named("default");
@@ -30,7 +34,7 @@ pub(super) fn info(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Res
         }
     }
     reply.text(&text);
-    Ok(Next::Answer)
+    Ok(AfterRun::Answer)
 }
 
 /// A section of what is told.
@@ -38,14 +42,14 @@ struct Section {
     name: &'static str,
     /// It is shown unless others are named.
     is_default: bool,
-    tell: fn(&Client) -> Vec<(String, String)>,
+    tell: fn(&ClientState) -> Vec<(String, String)>,
 }
 
-const fn usual(name: &'static str, tell: fn(&Client) -> Vec<(String, String)>) -> Section {
+const fn usual(name: &'static str, tell: fn(&ClientState) -> Vec<(String, String)>) -> Section {
     Section { name, is_default: true, tell }
 }
 
-const fn asked(name: &'static str, tell: fn(&Client) -> Vec<(String, String)>) -> Section {
+const fn asked(name: &'static str, tell: fn(&ClientState) -> Vec<(String, String)>) -> Section {
     Section { name, is_default: false, tell }
 }
 
@@ -84,7 +88,7 @@ const SECTIONS: &[Section] = &[
     usual("Keyspace", keyspace),
 ];
 
-fn server(c: &Client) -> Vec<(String, String)> {
+fn server(c: &ClientState) -> Vec<(String, String)> {
     let up = (host_us() - c.server.started_us) / 1_000_000;
     facts(&[
         ("redis_version", &VERSION),
@@ -103,7 +107,7 @@ fn server(c: &Client) -> Vec<(String, String)> {
 }
 
 /// Memory of the process that answers, and of the keys of a node.
-fn memory(c: &Client) -> Vec<(String, String)> {
+fn memory(c: &ClientState) -> Vec<(String, String)> {
     let mut known = match ProcessMemory::read() {
         Some(of) => facts(&[("used_memory", &of.own), ("used_memory_rss", &of.resident)]),
         None => Vec::new(),
@@ -117,7 +121,7 @@ fn memory(c: &Client) -> Vec<(String, String)> {
     known
 }
 
-fn stats(c: &Client) -> Vec<(String, String)> {
+fn stats(c: &ClientState) -> Vec<(String, String)> {
     let (of, server) = (c.server.stats.since_reset(), &c.server);
     let connections =
         server.connections.load(Relaxed).saturating_sub(server.connections_reset.load(Relaxed));
@@ -131,7 +135,7 @@ fn stats(c: &Client) -> Vec<(String, String)> {
 }
 
 /// Processor time of the process that answers.
-fn cpu(_: &Client) -> Vec<(String, String)> {
+fn cpu(_: &ClientState) -> Vec<(String, String)> {
     let (Some(all), Some(main)) = (CpuTime::of_process(), CpuTime::of_main_thread()) else {
         return Vec::new();
     };
@@ -148,7 +152,7 @@ fn cpu(_: &Client) -> Vec<(String, String)> {
     ]
 }
 
-fn command_stats(c: &Client) -> Vec<(String, String)> {
+fn command_stats(c: &ClientState) -> Vec<(String, String)> {
     let line = |(name, of): (&str, &CommandStats)| {
         let (calls, us) = (of.latency.count(), of.latency.sum_ns / 1000);
         let each = if calls == 0 { 0.0 } else { us as f64 / calls as f64 };
@@ -161,7 +165,7 @@ fn command_stats(c: &Client) -> Vec<(String, String)> {
     c.server.stats.since_reset().used().map(line).collect()
 }
 
-fn latency_stats(c: &Client) -> Vec<(String, String)> {
+fn latency_stats(c: &ClientState) -> Vec<(String, String)> {
     let line = |(name, of): (&str, &CommandStats)| {
         let us = |permille| of.latency.permille(permille) as f64 / 1000.0;
         let told = format!("p50={:.3},p99={:.3},p99.9={:.3}", us(500), us(990), us(999));
@@ -171,7 +175,7 @@ fn latency_stats(c: &Client) -> Vec<(String, String)> {
     all.used().filter(|(_, of)| of.latency.count() > 0).map(line).collect()
 }
 
-fn shards(c: &Client) -> Vec<(String, String)> {
+fn shards(c: &ClientState) -> Vec<(String, String)> {
     let shards = c.server.status.shards();
     let line = |s: &ShardStatus| {
         let leader = s.leader.as_deref().unwrap_or("?");
@@ -184,7 +188,7 @@ fn shards(c: &Client) -> Vec<(String, String)> {
     shards.iter().map(|s| (format!("shard{}", s.shard.0), line(s))).collect()
 }
 
-fn keyspace(c: &Client) -> Vec<(String, String)> {
+fn keyspace(c: &ClientState) -> Vec<(String, String)> {
     let shards = c.server.status.shards();
     let keys: usize = shards.iter().map(|s| s.keys).sum();
     let expiring: usize = shards.iter().map(|s| s.expiring).sum();

@@ -4,20 +4,34 @@ use super::super::Context;
 use super::super::data::Data;
 use super::super::glob;
 use super::super::number::{int, parse_int};
-use super::super::registry::{Command, EACH, Keys, ONE, TWO};
-use super::super::reply::{Error, Reply};
+use super::super::registry::{CommandSpec, EACH, KeyArguments, ONE, TWO};
+use super::super::reply::{RedisError, Reply};
 use super::super::store::NEVER_MS;
 use super::super::work;
-use super::strings::When;
+use super::strings::ExpiryForm;
 
-const SECOND: Keys = Keys::Range { first: 2, last: 2, step: 1 };
+const SECOND: KeyArguments = KeyArguments::Range { first: 2, last: 2, step: 1 };
 
-pub(crate) const COMMANDS: &[Command] = &[
-    Command::ordered("del", -2, "write", EACH, del, "Deletes keys."),
-    Command::ordered("unlink", -2, "write fast", EACH, del, "Deletes keys."),
-    Command::ordered("exists", -2, "readonly fast", EACH, exists, "Counts those keys that exist."),
-    Command::ordered("touch", -2, "readonly fast", EACH, exists, "Counts those keys that exist."),
-    Command::ordered(
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::ordered("del", -2, "write", EACH, del, "Deletes keys."),
+    CommandSpec::ordered("unlink", -2, "write fast", EACH, del, "Deletes keys."),
+    CommandSpec::ordered(
+        "exists",
+        -2,
+        "readonly fast",
+        EACH,
+        exists,
+        "Counts those keys that exist.",
+    ),
+    CommandSpec::ordered(
+        "touch",
+        -2,
+        "readonly fast",
+        EACH,
+        exists,
+        "Counts those keys that exist.",
+    ),
+    CommandSpec::ordered(
         "type",
         2,
         "readonly fast",
@@ -25,7 +39,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         kind,
         "Returns what kind of value a key has.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "expire",
         -3,
         "write fast",
@@ -33,8 +47,15 @@ pub(crate) const COMMANDS: &[Command] = &[
         expire,
         "Sets when a key expires, in seconds.",
     ),
-    Command::ordered("pexpire", -3, "write fast", ONE, pexpire, "Sets when a key expires, in ms."),
-    Command::ordered(
+    CommandSpec::ordered(
+        "pexpire",
+        -3,
+        "write fast",
+        ONE,
+        pexpire,
+        "Sets when a key expires, in ms.",
+    ),
+    CommandSpec::ordered(
         "expireat",
         -3,
         "write fast",
@@ -42,8 +63,15 @@ pub(crate) const COMMANDS: &[Command] = &[
         expireat,
         "Sets a key's Unix time of expiry.",
     ),
-    Command::ordered("pexpireat", -3, "write fast", ONE, pexpireat, "The same, in milliseconds."),
-    Command::ordered(
+    CommandSpec::ordered(
+        "pexpireat",
+        -3,
+        "write fast",
+        ONE,
+        pexpireat,
+        "The same, in milliseconds.",
+    ),
+    CommandSpec::ordered(
         "ttl",
         2,
         "readonly fast",
@@ -51,8 +79,15 @@ pub(crate) const COMMANDS: &[Command] = &[
         ttl,
         "Returns a key's time to live in seconds.",
     ),
-    Command::ordered("pttl", 2, "readonly fast", ONE, pttl, "Returns a key's time to live in ms."),
-    Command::ordered(
+    CommandSpec::ordered(
+        "pttl",
+        2,
+        "readonly fast",
+        ONE,
+        pttl,
+        "Returns a key's time to live in ms.",
+    ),
+    CommandSpec::ordered(
         "expiretime",
         2,
         "readonly fast",
@@ -60,7 +95,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         expiretime,
         "Returns a key's Unix time of expiry.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "pexpiretime",
         2,
         "readonly fast",
@@ -68,9 +103,9 @@ pub(crate) const COMMANDS: &[Command] = &[
         pexpiretime,
         "The same, in milliseconds.",
     ),
-    Command::ordered("persist", 2, "write fast", ONE, persist, "Makes a key stay."),
-    Command::ordered("rename", 3, "write", TWO, rename, "Renames a key, across shards too."),
-    Command::ordered(
+    CommandSpec::ordered("persist", 2, "write fast", ONE, persist, "Makes a key stay."),
+    CommandSpec::ordered("rename", 3, "write", TWO, rename, "Renames a key, across shards too."),
+    CommandSpec::ordered(
         "renamenx",
         3,
         "write fast",
@@ -78,7 +113,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         renamenx,
         "Renames a key to one that is free.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "copy",
         -3,
         "write denyoom",
@@ -87,8 +122,15 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Copies a key's value to another key.",
     )
     .taking(work::of_copy),
-    Command::ordered("object", -2, "readonly", SECOND, object, "Returns inner details of a value."),
-    Command::ordered(
+    CommandSpec::ordered(
+        "object",
+        -2,
+        "readonly",
+        SECOND,
+        object,
+        "Returns inner details of a value.",
+    ),
+    CommandSpec::ordered(
         "memory",
         -2,
         "readonly",
@@ -96,31 +138,59 @@ pub(crate) const COMMANDS: &[Command] = &[
         memory,
         "Returns about how much memory a key takes.",
     ),
-    Command::ordered("randomkey", 1, "readonly", Keys::All, randomkey, "Returns some key."),
-    Command::ordered(
+    CommandSpec::ordered(
+        "randomkey",
+        1,
+        "readonly",
+        KeyArguments::All,
+        randomkey,
+        "Returns some key.",
+    ),
+    CommandSpec::ordered(
         "keys",
         2,
         "readonly",
-        Keys::All,
+        KeyArguments::All,
         keys,
         "Returns the keys that match a pattern.",
     ),
-    Command::ordered("dbsize", 1, "readonly fast", Keys::All, dbsize, "Counts all keys."),
-    Command::ordered("flushall", -1, "write", Keys::All, flush, "Deletes all keys of all shards."),
-    Command::ordered("flushdb", -1, "write", Keys::All, flush, "Deletes all keys of all shards."),
+    CommandSpec::ordered(
+        "dbsize",
+        1,
+        "readonly fast",
+        KeyArguments::All,
+        dbsize,
+        "Counts all keys.",
+    ),
+    CommandSpec::ordered(
+        "flushall",
+        -1,
+        "write",
+        KeyArguments::All,
+        flush,
+        "Deletes all keys of all shards.",
+    ),
+    CommandSpec::ordered(
+        "flushdb",
+        -1,
+        "write",
+        KeyArguments::All,
+        flush,
+        "Deletes all keys of all shards.",
+    ),
 ];
 
-fn del(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn del(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     reply.count(args[1..].iter().filter(|key| c.delete(key)).count());
     Ok(())
 }
 
-fn exists(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn exists(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     reply.count(args[1..].iter().filter(|key| c.find(key).is_some()).count());
     Ok(())
 }
 
-fn kind(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn kind(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     reply.simple(c.find(args[1]).map_or("none", |e| e.data.kind()));
     Ok(())
 }
@@ -134,7 +204,7 @@ struct Condition {
 }
 
 impl Condition {
-    fn parse(args: &[&[u8]]) -> Result<Self, Error> {
+    fn parse(args: &[&[u8]]) -> Result<Self, RedisError> {
         let mut it = Self::default();
         for word in args {
             match word.to_ascii_lowercase().as_slice() {
@@ -144,17 +214,19 @@ impl Condition {
                 b"lt" => it.earlier = true,
                 _ => {
                     let word = String::from_utf8_lossy(word);
-                    return Err(Error::new(format!("ERR Unsupported option {word}")));
+                    return Err(RedisError::new(format!("ERR Unsupported option {word}")));
                 }
             }
         }
         if it.none && (it.some || it.later || it.earlier) {
-            return Err(Error::new(
+            return Err(RedisError::new(
                 "ERR NX and XX, GT or LT options at the same time are not compatible",
             ));
         }
         if it.later && it.earlier {
-            return Err(Error::new("ERR GT and LT options at the same time are not compatible"));
+            return Err(RedisError::new(
+                "ERR GT and LT options at the same time are not compatible",
+            ));
         }
         Ok(it)
     }
@@ -173,14 +245,14 @@ fn set_expiry(
     c: &mut Context<'_>,
     args: &[&[u8]],
     reply: &mut Reply<'_>,
-    (when, name): (When, &str),
-) -> Result<(), Error> {
+    (when, name): (ExpiryForm, &str),
+) -> Result<(), RedisError> {
     let key = args[1];
     let n = int(args[2])?;
     let condition = Condition::parse(&args[3..])?;
     let deadline = when
         .deadline_ms(n, c.now_ms(key))
-        .ok_or_else(|| Error::new(format!("ERR invalid expire time in '{name}' command")))?;
+        .ok_or_else(|| RedisError::new(format!("ERR invalid expire time in '{name}' command")))?;
     let applies = c.find(key).is_some_and(|e| condition.admits(e.deadline_ms, deadline));
     if applies {
         if deadline <= c.now_ms(key) as i64 {
@@ -193,20 +265,20 @@ fn set_expiry(
     Ok(())
 }
 
-fn expire(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    set_expiry(c, args, reply, (When::Seconds, "expire"))
+fn expire(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    set_expiry(c, args, reply, (ExpiryForm::Seconds, "expire"))
 }
 
-fn pexpire(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    set_expiry(c, args, reply, (When::Millis, "pexpire"))
+fn pexpire(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    set_expiry(c, args, reply, (ExpiryForm::Millis, "pexpire"))
 }
 
-fn expireat(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    set_expiry(c, args, reply, (When::AtSeconds, "expireat"))
+fn expireat(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    set_expiry(c, args, reply, (ExpiryForm::AtSeconds, "expireat"))
 }
 
-fn pexpireat(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    set_expiry(c, args, reply, (When::AtMillis, "pexpireat"))
+fn pexpireat(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    set_expiry(c, args, reply, (ExpiryForm::AtMillis, "pexpireat"))
 }
 
 /// Answers -2 without the key, -1 without expiry, else what `f` makes of deadline and time.
@@ -215,7 +287,7 @@ fn tell_expiry(
     key: &[u8],
     reply: &mut Reply<'_>,
     f: impl Fn(u64, u64) -> u64,
-) -> Result<(), Error> {
+) -> Result<(), RedisError> {
     reply.int(match c.find(key).map(|e| e.deadline_ms) {
         None => -2,
         Some(NEVER_MS) => -1,
@@ -224,23 +296,31 @@ fn tell_expiry(
     Ok(())
 }
 
-fn ttl(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn ttl(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     tell_expiry(c, args[1], reply, |deadline, now| (deadline - now + 500) / 1000)
 }
 
-fn pttl(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn pttl(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     tell_expiry(c, args[1], reply, |deadline, now| deadline - now)
 }
 
-fn expiretime(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn expiretime(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
     tell_expiry(c, args[1], reply, |deadline, _| (deadline + 500) / 1000)
 }
 
-fn pexpiretime(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn pexpiretime(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
     tell_expiry(c, args[1], reply, |deadline, _| deadline)
 }
 
-fn persist(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn persist(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let expires = c.find(args[1]).is_some_and(|e| e.deadline_ms != NEVER_MS);
     if expires {
         c.store(args[1]).set_deadline(args[1], NEVER_MS);
@@ -250,9 +330,9 @@ fn persist(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result
 }
 
 /// Moves a key; false if the new name is taken and must be free.
-fn move_key(c: &mut Context<'_>, from: &[u8], to: &[u8], free: bool) -> Result<bool, Error> {
+fn move_key(c: &mut Context<'_>, from: &[u8], to: &[u8], free: bool) -> Result<bool, RedisError> {
     if c.find(from).is_none() {
-        return Err(Error::NO_KEY);
+        return Err(RedisError::NO_KEY);
     }
     if free && c.find(to).is_some() {
         return Ok(false);
@@ -265,19 +345,19 @@ fn move_key(c: &mut Context<'_>, from: &[u8], to: &[u8], free: bool) -> Result<b
     Ok(true)
 }
 
-fn rename(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn rename(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     move_key(c, args[1], args[2], false)?;
     reply.ok();
     Ok(())
 }
 
-fn renamenx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn renamenx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let moved = move_key(c, args[1], args[2], true)?;
     reply.flag(moved);
     Ok(())
 }
 
-fn copy(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn copy(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let mut replace = false;
     let mut i = 3;
     while let Some(word) = args.get(i) {
@@ -286,15 +366,15 @@ fn copy(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
         } else if word.eq_ignore_ascii_case(b"db") && i + 1 < args.len() {
             i += 1;
             if int(args[i])? != 0 {
-                return Err(Error::new("ERR DB index is out of range"));
+                return Err(RedisError::new("ERR DB index is out of range"));
             }
         } else {
-            return Err(Error::SYNTAX);
+            return Err(RedisError::SYNTAX);
         }
         i += 1;
     }
     if args[1] == args[2] {
-        return Err(Error::new("ERR source and destination objects are the same"));
+        return Err(RedisError::new("ERR source and destination objects are the same"));
     }
     let source = c.find(args[1]).map(|e| (e.data.clone(), e.deadline_ms));
     let free = replace || c.find(args[2]).is_none();
@@ -324,14 +404,14 @@ fn encoding(data: &Data) -> &'static str {
     }
 }
 
-fn unknown_subcommand(args: &[&[u8]], name: &str) -> Error {
+fn unknown_subcommand(args: &[&[u8]], name: &str) -> RedisError {
     let word = String::from_utf8_lossy(args[1]);
-    Error::new(format!(
+    RedisError::new(format!(
         "ERR unknown subcommand or wrong number of arguments for '{word}'. Try {name} HELP."
     ))
 }
 
-fn object(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn object(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let word = args[1].to_ascii_lowercase();
     if !matches!(word.as_slice(), b"encoding" | b"refcount" | b"idletime" | b"freq")
         || args.len() != 3
@@ -345,9 +425,9 @@ fn object(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
     match word.as_slice() {
         b"encoding" => reply.bulk(encoding(&entry.data).as_bytes()),
         b"refcount" => reply.int(1),
-        b"idletime" => return Err(Error::new("ERR idle time is not tracked")),
+        b"idletime" => return Err(RedisError::new("ERR idle time is not tracked")),
         _ => {
-            return Err(Error::new(
+            return Err(RedisError::new(
                 "ERR An LFU maxmemory policy is not selected, access frequency not tracked. \
                  Please note that when switching between policies at runtime LRU and LFU data \
                  will take some time to adjust.",
@@ -357,7 +437,7 @@ fn object(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
     Ok(())
 }
 
-fn memory(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn memory(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     if !args[1].eq_ignore_ascii_case(b"usage") || args.len() < 3 {
         return Err(unknown_subcommand(args, "MEMORY"));
     }
@@ -368,7 +448,7 @@ fn memory(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
     Ok(())
 }
 
-fn randomkey(c: &mut Context<'_>, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn randomkey(c: &mut Context<'_>, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let total: usize = c.each_store().map(|s| s.count()).sum();
     if total == 0 {
         reply.null();
@@ -389,7 +469,7 @@ fn randomkey(c: &mut Context<'_>, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<
     Ok(())
 }
 
-fn keys(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn keys(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (c, mut found) = (&*c, Vec::new());
     for store in &*c.stores {
         for (_, entry) in store.scan(0) {
@@ -404,15 +484,15 @@ fn keys(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     Ok(())
 }
 
-fn dbsize(c: &mut Context<'_>, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn dbsize(c: &mut Context<'_>, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     reply.count(c.each_store().map(|s| s.count()).sum());
     Ok(())
 }
 
-fn flush(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn flush(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let known = |w: &&[u8]| w.eq_ignore_ascii_case(b"async") || w.eq_ignore_ascii_case(b"sync");
     if args.len() > 2 || !args[1..].iter().all(known) {
-        return Err(Error::SYNTAX);
+        return Err(RedisError::SYNTAX);
     }
     c.each_store().for_each(|s| s.clear());
     reply.ok();

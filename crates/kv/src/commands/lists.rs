@@ -3,8 +3,8 @@
 use super::super::Context;
 use super::super::data::{Blob, List};
 use super::super::number::{int, parse_int};
-use super::super::registry::{Command, Keys, ONE, TWO};
-use super::super::reply::{Error, Reply};
+use super::super::registry::{CommandSpec, KeyArguments, ONE, TWO};
+use super::super::reply::{RedisError, Reply};
 use super::super::work;
 use super::sort::STORED_BYTES_MAX;
 use super::strings::clamp;
@@ -13,10 +13,10 @@ use amcast_core::limits::ANSWER_BYTES_MAX;
 /// What an element takes in an answer beside its bytes, a score included.
 const ELEMENT_BYTES: usize = 64;
 
-const COUNTED: Keys = Keys::Counted { count: 1, before: 0 };
+const COUNTED: KeyArguments = KeyArguments::Counted { count: 1, before: 0 };
 
-pub(crate) const COMMANDS: &[Command] = &[
-    Command::ordered(
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::ordered(
         "lpush",
         -3,
         "write denyoom fast",
@@ -24,7 +24,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         lpush,
         "Puts elements at a list's head.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "rpush",
         -3,
         "write denyoom fast",
@@ -32,7 +32,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         rpush,
         "Puts elements at a list's tail.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "lpushx",
         -3,
         "write denyoom fast",
@@ -40,7 +40,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         lpushx,
         "The same, if there is a list.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "rpushx",
         -3,
         "write denyoom fast",
@@ -48,22 +48,36 @@ pub(crate) const COMMANDS: &[Command] = &[
         rpushx,
         "The same, if there is a list.",
     ),
-    Command::ordered("lpop", -2, "write fast", ONE, lpop, "Takes elements from a list's head."),
-    Command::ordered("rpop", -2, "write fast", ONE, rpop, "Takes elements from a list's tail."),
-    Command::ordered("llen", 2, "readonly fast", ONE, llen, "Returns a list's length."),
-    Command::ordered("lrange", 4, "readonly", ONE, lrange, "Returns part of a list."),
-    Command::ordered("lindex", 3, "readonly", ONE, lindex, "Returns an element."),
-    Command::ordered("lset", 4, "write denyoom", ONE, lset, "Sets an element."),
-    Command::ordered("linsert", 5, "write denyoom", ONE, linsert, "Inserts beside an element.")
+    CommandSpec::ordered("lpop", -2, "write fast", ONE, lpop, "Takes elements from a list's head."),
+    CommandSpec::ordered("rpop", -2, "write fast", ONE, rpop, "Takes elements from a list's tail."),
+    CommandSpec::ordered("llen", 2, "readonly fast", ONE, llen, "Returns a list's length."),
+    CommandSpec::ordered("lrange", 4, "readonly", ONE, lrange, "Returns part of a list."),
+    CommandSpec::ordered("lindex", 3, "readonly", ONE, lindex, "Returns an element."),
+    CommandSpec::ordered("lset", 4, "write denyoom", ONE, lset, "Sets an element."),
+    CommandSpec::ordered("linsert", 5, "write denyoom", ONE, linsert, "Inserts beside an element.")
         .taking(work::of_list),
-    Command::ordered("lrem", 4, "write", ONE, lrem, "Removes elements that are equal to one.")
+    CommandSpec::ordered("lrem", 4, "write", ONE, lrem, "Removes elements that are equal to one.")
         .taking(work::of_list),
-    Command::ordered("ltrim", 4, "write", ONE, ltrim, "Keeps part of a list."),
-    Command::ordered("lpos", -3, "readonly", ONE, lpos, "Returns where an element is.")
+    CommandSpec::ordered("ltrim", 4, "write", ONE, ltrim, "Keeps part of a list."),
+    CommandSpec::ordered("lpos", -3, "readonly", ONE, lpos, "Returns where an element is.")
         .taking(work::of_list),
-    Command::ordered("rpoplpush", 3, "write denyoom", TWO, rpoplpush, "Moves a tail to a head."),
-    Command::ordered("lmove", 5, "write denyoom", TWO, lmove, "Moves an element between lists."),
-    Command::ordered(
+    CommandSpec::ordered(
+        "rpoplpush",
+        3,
+        "write denyoom",
+        TWO,
+        rpoplpush,
+        "Moves a tail to a head.",
+    ),
+    CommandSpec::ordered(
+        "lmove",
+        5,
+        "write denyoom",
+        TWO,
+        lmove,
+        "Moves an element between lists.",
+    ),
+    CommandSpec::ordered(
         "lmpop",
         -4,
         "write",
@@ -74,17 +88,17 @@ pub(crate) const COMMANDS: &[Command] = &[
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum ListEnd {
     Head,
     Tail,
 }
 
-impl End {
-    fn parse(word: &[u8]) -> Result<Self, Error> {
+impl ListEnd {
+    fn parse(word: &[u8]) -> Result<Self, RedisError> {
         match word.to_ascii_lowercase().as_slice() {
             b"left" => Ok(Self::Head),
             b"right" => Ok(Self::Tail),
-            _ => Err(Error::SYNTAX),
+            _ => Err(RedisError::SYNTAX),
         }
     }
 
@@ -107,8 +121,8 @@ fn push(
     c: &mut Context<'_>,
     args: &[&[u8]],
     reply: &mut Reply<'_>,
-    (end, create): (End, bool),
-) -> Result<(), Error> {
+    (end, create): (ListEnd, bool),
+) -> Result<(), RedisError> {
     let store = c.store(args[1]);
     if !create && store.get::<List>(args[1])?.is_none() {
         reply.int(0);
@@ -121,36 +135,36 @@ fn push(
     Ok(())
 }
 
-fn lpush(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    push(c, args, reply, (End::Head, true))
+fn lpush(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    push(c, args, reply, (ListEnd::Head, true))
 }
 
-fn rpush(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    push(c, args, reply, (End::Tail, true))
+fn rpush(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    push(c, args, reply, (ListEnd::Tail, true))
 }
 
-fn lpushx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    push(c, args, reply, (End::Head, false))
+fn lpushx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    push(c, args, reply, (ListEnd::Head, false))
 }
 
-fn rpushx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    push(c, args, reply, (End::Tail, false))
+fn rpushx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    push(c, args, reply, (ListEnd::Tail, false))
 }
 
 /// Takes up to `count` elements from a list; none if there is no list.
 fn take(
     c: &mut Context<'_>,
     key: &[u8],
-    end: End,
+    end: ListEnd,
     count: usize,
-) -> Result<Option<Vec<Blob>>, Error> {
+) -> Result<Option<Vec<Blob>>, RedisError> {
     let store = c.store(key);
     let Some(list) = store.get_mut::<List>(key)? else { return Ok(None) };
     let n = count.min(list.len());
     let lens = list.iter().map(|e| e.len());
     match end {
-        End::Head => fits_answer(lens, n),
-        End::Tail => fits_answer(lens.rev(), n),
+        ListEnd::Head => fits_answer(lens, n),
+        ListEnd::Tail => fits_answer(lens.rev(), n),
     }?;
     let taken: Vec<Blob> = (0..n).filter_map(|_| end.pop(list)).collect();
     store.settle(key, !taken.is_empty());
@@ -161,8 +175,8 @@ fn pop(
     c: &mut Context<'_>,
     args: &[&[u8]],
     reply: &mut Reply<'_>,
-    (end, name): (End, &str),
-) -> Result<(), Error> {
+    (end, name): (ListEnd, &str),
+) -> Result<(), RedisError> {
     match args {
         [_, key] => {
             let taken = take(c, key, end, 1)?;
@@ -170,7 +184,8 @@ fn pop(
         }
         [_, key, count] => {
             let count = parse_int(count).filter(|n| *n >= 0);
-            let count = count.ok_or(Error::new("ERR value is out of range, must be positive"))?;
+            let count =
+                count.ok_or(RedisError::new("ERR value is out of range, must be positive"))?;
             match take(c, key, end, count as usize)? {
                 None => reply.null_array(),
                 Some(taken) => {
@@ -179,25 +194,25 @@ fn pop(
                 }
             }
         }
-        _ => return Err(Error::arity(name)),
+        _ => return Err(RedisError::arity(name)),
     }
     Ok(())
 }
 
-fn lpop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    pop(c, args, reply, (End::Head, "lpop"))
+fn lpop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    pop(c, args, reply, (ListEnd::Head, "lpop"))
 }
 
-fn rpop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    pop(c, args, reply, (End::Tail, "rpop"))
+fn rpop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    pop(c, args, reply, (ListEnd::Tail, "rpop"))
 }
 
-fn llen(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn llen(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     reply.count(c.get::<List>(args[1])?.map_or(0, List::len));
     Ok(())
 }
 
-fn lrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn lrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (start, end) = (int(args[2])?, int(args[3])?);
     let Some(list) = c.get::<List>(args[1])? else {
         reply.array(0);
@@ -215,7 +230,7 @@ fn index(i: i64, len: usize) -> Option<usize> {
     usize::try_from(i).ok().filter(|i| *i < len)
 }
 
-fn lindex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn lindex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let i = int(args[2])?;
     let list = c.get::<List>(args[1])?;
     let element = list.and_then(|l| l.get(index(i, l.len())?));
@@ -223,21 +238,21 @@ fn lindex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
     Ok(())
 }
 
-fn lset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn lset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let store = c.store(args[1]);
-    let list = store.get_mut::<List>(args[1])?.ok_or(Error::NO_KEY)?;
-    let i = index(int(args[2])?, list.len()).ok_or(Error::OUT_OF_RANGE)?;
+    let list = store.get_mut::<List>(args[1])?.ok_or(RedisError::NO_KEY)?;
+    let i = index(int(args[2])?, list.len()).ok_or(RedisError::OUT_OF_RANGE)?;
     list.set(i, args[3].into());
     store.touch(args[1]);
     reply.ok();
     Ok(())
 }
 
-fn linsert(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn linsert(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let after = match args[2].to_ascii_lowercase().as_slice() {
         b"before" => 0,
         b"after" => 1,
-        _ => return Err(Error::SYNTAX),
+        _ => return Err(RedisError::SYNTAX),
     };
     let store = c.store(args[1]);
     let Some(list) = store.get_mut::<List>(args[1])? else {
@@ -255,7 +270,7 @@ fn linsert(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result
     Ok(())
 }
 
-fn lrem(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn lrem(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let count = int(args[2])?;
     let store = c.store(args[1]);
     let Some(list) = store.get_mut::<List>(args[1])? else {
@@ -277,7 +292,7 @@ fn lrem(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     Ok(())
 }
 
-fn ltrim(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn ltrim(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (start, end) = (int(args[2])?, int(args[3])?);
     let store = c.store(args[1]);
     if let Some(list) = store.get_mut::<List>(args[1])? {
@@ -289,32 +304,32 @@ fn ltrim(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     Ok(())
 }
 
-fn lpos(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn lpos(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (mut rank, mut count, mut maxlen) = (1_i64, None, 0_i64);
     let options = &args[3..];
     if !options.len().is_multiple_of(2) {
-        return Err(Error::SYNTAX);
+        return Err(RedisError::SYNTAX);
     }
     for pair in options.chunks_exact(2) {
         let n = int(pair[1])?;
         match pair[0].to_ascii_lowercase().as_slice() {
             b"rank" if n == 0 => {
-                return Err(Error::new(
+                return Err(RedisError::new(
                     "ERR RANK can't be zero: use 1 to start from the first match, 2 from the \
                      second ... or use negative to start from the end of the list",
                 ));
             }
             b"rank" if n == i64::MIN => {
-                return Err(Error::new(
+                return Err(RedisError::new(
                     "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
                 ));
             }
             b"rank" => rank = n,
-            b"count" if n < 0 => return Err(Error::new("ERR COUNT can't be negative")),
+            b"count" if n < 0 => return Err(RedisError::new("ERR COUNT can't be negative")),
             b"count" => count = Some(n as usize),
-            b"maxlen" if n < 0 => return Err(Error::new("ERR MAXLEN can't be negative")),
+            b"maxlen" if n < 0 => return Err(RedisError::new("ERR MAXLEN can't be negative")),
             b"maxlen" => maxlen = n,
-            _ => return Err(Error::SYNTAX),
+            _ => return Err(RedisError::SYNTAX),
         }
     }
     let list = c.get::<List>(args[1])?;
@@ -342,9 +357,9 @@ fn lpos(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
 fn move_element(
     c: &mut Context<'_>,
     (from, to): (&[u8], &[u8]),
-    (out, into): (End, End),
+    (out, into): (ListEnd, ListEnd),
     reply: &mut Reply<'_>,
-) -> Result<(), Error> {
+) -> Result<(), RedisError> {
     if c.get::<List>(from)?.is_none() {
         reply.null();
         return Ok(());
@@ -360,55 +375,55 @@ fn move_element(
     Ok(())
 }
 
-fn rpoplpush(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    move_element(c, (args[1], args[2]), (End::Tail, End::Head), reply)
+fn rpoplpush(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    move_element(c, (args[1], args[2]), (ListEnd::Tail, ListEnd::Head), reply)
 }
 
-fn lmove(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    let ends = (End::parse(args[3])?, End::parse(args[4])?);
+fn lmove(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    let ends = (ListEnd::parse(args[3])?, ListEnd::parse(args[4])?);
     move_element(c, (args[1], args[2]), ends, reply)
 }
 
 /// Refuses to take `n` elements out, the first ones of these or any, whose answer might be too large: they would be
 /// lost.
-pub(crate) fn fits_answer(lens: impl Iterator<Item = usize>, n: usize) -> Result<(), Error> {
+pub(crate) fn fits_answer(lens: impl Iterator<Item = usize>, n: usize) -> Result<(), RedisError> {
     // As many of the longest elements that there can be would fit: `SORT` with `STORE` makes them.
     if n <= ANSWER_BYTES_MAX / (STORED_BYTES_MAX + ELEMENT_BYTES) {
         return Ok(());
     }
     let bytes: usize = lens.take(n).map(|len| len + ELEMENT_BYTES).sum();
-    if bytes <= ANSWER_BYTES_MAX { Ok(()) } else { Err(Error::too_many_taken()) }
+    if bytes <= ANSWER_BYTES_MAX { Ok(()) } else { Err(RedisError::too_many_taken()) }
 }
 
 /// A part of a command's arguments.
-pub(crate) type Part<'a, 'b> = &'b [&'a [u8]];
+pub(crate) type ArgumentSlice<'a, 'b> = &'b [&'a [u8]];
 
 /// The keys behind a count at `args[at]`, and what follows them.
 pub(crate) fn counted<'a, 'b>(
     args: &'b [&'a [u8]],
     at: usize,
-) -> Result<(Part<'a, 'b>, Part<'a, 'b>), Error> {
+) -> Result<(ArgumentSlice<'a, 'b>, ArgumentSlice<'a, 'b>), RedisError> {
     let n = parse_int(args[at]).filter(|n| *n > 0);
-    let n = n.ok_or(Error::new("ERR numkeys should be greater than 0"))?;
-    args[at + 1..].split_at_checked(n as usize).ok_or(Error::SYNTAX)
+    let n = n.ok_or(RedisError::new("ERR numkeys should be greater than 0"))?;
+    args[at + 1..].split_at_checked(n as usize).ok_or(RedisError::SYNTAX)
 }
 
 /// The `COUNT n` that ends `LMPOP` and `ZMPOP`.
-pub(crate) fn mpop_count(args: &[&[u8]]) -> Result<usize, Error> {
+pub(crate) fn mpop_count(args: &[&[u8]]) -> Result<usize, RedisError> {
     match args {
         [] => Ok(1),
         [word, n] if word.eq_ignore_ascii_case(b"count") => parse_int(n)
             .filter(|n| *n > 0)
             .map(|n| n as usize)
-            .ok_or(Error::new("ERR count should be greater than 0")),
-        _ => Err(Error::SYNTAX),
+            .ok_or(RedisError::new("ERR count should be greater than 0")),
+        _ => Err(RedisError::SYNTAX),
     }
 }
 
-fn lmpop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn lmpop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (keys, rest) = counted(args, 1)?;
-    let (word, rest) = rest.split_first().ok_or(Error::SYNTAX)?;
-    let (end, count) = (End::parse(word)?, mpop_count(rest)?);
+    let (word, rest) = rest.split_first().ok_or(RedisError::SYNTAX)?;
+    let (end, count) = (ListEnd::parse(word)?, mpop_count(rest)?);
     for key in keys {
         if let Some(taken) = take(c, key, end, count)? {
             reply.array(2);

@@ -3,17 +3,17 @@
 use super::super::Context;
 use super::super::budget::share;
 use super::super::number::parse_int;
-use super::super::registry::{Command, Keys};
-use super::super::reply::{Error, Reply};
+use super::super::registry::{CommandSpec, KeyArguments};
+use super::super::reply::{RedisError, Reply};
 
 /// Sets what all keys of a node may take.
 pub(crate) const MAXMEMORY: &str = "amcast.maxmemory";
 
-pub(crate) const COMMANDS: &[Command] = &[Command::ordered(
+pub(crate) const COMMANDS: &[CommandSpec] = &[CommandSpec::ordered(
     MAXMEMORY,
     2,
     "write admin",
-    Keys::All,
+    KeyArguments::All,
     maxmemory,
     "Sets how many bytes all keys may take in each node, in equal parts for its shards; 0 for any number.",
 )];
@@ -35,8 +35,8 @@ fn bytes(arg: &[u8]) -> Option<u64> {
     u64::try_from(parse_int(&text[..digits])?).ok()?.checked_mul(unit)
 }
 
-fn maxmemory(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    let bytes = bytes(args[1]).ok_or(Error::new("ERR argument must be a memory value"))?;
+fn maxmemory(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    let bytes = bytes(args[1]).ok_or(RedisError::new("ERR argument must be a memory value"))?;
     let part = share(bytes, c.map.shards());
     c.each_store().for_each(|store| store.set_budget(part));
     reply.ok();

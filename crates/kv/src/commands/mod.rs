@@ -22,10 +22,10 @@ pub(crate) mod strings;
 pub mod transactions;
 pub(crate) mod watching;
 
-use super::registry::Command;
+use super::registry::CommandSpec;
 
 /// Each family with its name as `COMMAND DOCS` shows it.
-pub(crate) static FAMILIES: &[(&str, &[Command])] = &[
+pub(crate) static FAMILIES: &[(&str, &[CommandSpec])] = &[
     ("string", strings::COMMANDS),
     ("string", common_subsequence::COMMANDS),
     ("bitmap", bits::COMMANDS),

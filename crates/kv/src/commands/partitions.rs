@@ -2,17 +2,17 @@
 //! [`super::super::partitions`]), and what a connection's reads may see.
 
 use super::super::Context;
-use super::super::client::{Client, Level};
+use super::super::client::{ClientState, ReadConsistency};
 use super::super::number::parse_int;
 use super::super::partitions::{Partition, Partitions};
-use super::super::registry::{Command, Keys, Next};
-use super::super::reply::{Error, Reply};
-use super::super::store::Moved;
+use super::super::registry::{AfterRun, CommandSpec, KeyArguments};
+use super::super::reply::{RedisError, Reply};
+use super::super::store::MoveProgress;
 use amcast_core::{Gid, GroupSet};
 use std::sync::Arc;
 
-pub(crate) const COMMANDS: &[Command] = &[
-    Command::local(
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::local(
         "amcast.consistency",
         -1,
         "loading stale fast",
@@ -20,45 +20,45 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Chooses what this connection's reads may see: LINEARIZABLE or SEQUENTIAL; without a word it \
          returns the level.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         LIST,
         1,
         "readonly admin",
-        Keys::None,
+        KeyArguments::None,
         list,
         "Returns the epoch of the map, slots or keys, and each partition: its start, its end, its \
          shard, and the shard that its keys move to.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "amcast.split",
         4,
         "write admin",
-        Keys::All,
+        KeyArguments::All,
         split,
         "Has keys move to another shard: AMCAST.SPLIT shard start other. They are those from a slot \
          or key on to the end of its partition.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "amcast.merge",
         3,
         "write admin",
-        Keys::All,
+        KeyArguments::All,
         merge,
         "Has all keys of a shard move to another: AMCAST.MERGE shard other.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         MOVE,
         3,
         "write admin",
-        Keys::Shards(between),
+        KeyArguments::Shards(between),
         go_on,
         "Moves the next keys from a shard to another; servers send it by themselves.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         MOVED,
         1,
         "write admin",
-        Keys::All,
+        KeyArguments::All,
         moved,
         "Ends a move of keys; servers send it by themselves.",
     ),
@@ -77,31 +77,35 @@ pub const MOVED: &str = "amcast.moved";
 /// millisecond or so.
 pub(crate) const LOOK_KEYS: usize = if cfg!(test) { 5 } else { 512 };
 
-fn consistency(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn consistency(
+    c: &mut ClientState,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<AfterRun, RedisError> {
     match args[1..] {
         [] => reply.bulk(match c.level {
-            Level::Linearizable => b"linearizable",
-            Level::Sequential => b"sequential",
+            ReadConsistency::Linearizable => b"linearizable",
+            ReadConsistency::Sequential => b"sequential",
         }),
         [word] if word.eq_ignore_ascii_case(b"linearizable") => {
-            c.level = Level::Linearizable;
+            c.level = ReadConsistency::Linearizable;
             reply.ok();
         }
         [word] if word.eq_ignore_ascii_case(b"sequential") => {
-            c.level = Level::Sequential;
+            c.level = ReadConsistency::Sequential;
             reply.ok();
         }
-        _ => return Err(Error::SYNTAX),
+        _ => return Err(RedisError::SYNTAX),
     }
-    Ok(Next::Answer)
+    Ok(AfterRun::Answer)
 }
 
-fn shard(arg: &[u8]) -> Result<Gid, Error> {
+fn shard(arg: &[u8]) -> Result<Gid, RedisError> {
     let n = parse_int(arg).and_then(|n| u8::try_from(n).ok());
-    n.map(Gid).ok_or(Error::NOT_INTEGER)
+    n.map(Gid).ok_or(RedisError::NOT_INTEGER)
 }
 
-fn list(c: &mut Context<'_>, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn list(c: &mut Context<'_>, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let map = &c.map;
     reply.array(3);
     reply.int(map.epoch() as i64);
@@ -120,13 +124,13 @@ fn list(c: &mut Context<'_>, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), E
     Ok(())
 }
 
-fn split(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn split(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let next = c.map.split(shard(args[1])?, args[2], shard(args[3])?)?;
     put_in_force(c, next, reply);
     Ok(())
 }
 
-fn merge(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn merge(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let next = c.map.merge(shard(args[1])?, shard(args[2])?)?;
     put_in_force(c, next, reply);
     Ok(())
@@ -147,10 +151,10 @@ fn between(args: &[&[u8]], map: &Partitions) -> GroupSet {
     named.filter(|gid| gid.index() < map.shards()).collect()
 }
 
-fn go_on(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn go_on(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (from, to) = (shard(args[1])?, shard(args[2])?);
     if c.map.moving() != Some((from, to)) {
-        return Err(Error::new("ERR no keys move between these shards"));
+        return Err(RedisError::new("ERR no keys move between these shards"));
     }
     let (from, to) = (c.index(from), c.index(to));
     let keys = c.stores[from].take_moving(c.move_keys);
@@ -160,16 +164,16 @@ fn go_on(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
         target.put(&entry.key, entry.data, entry.deadline_ms);
     }
     target.set_moved(moved);
-    reply.int(i64::from(moved == Moved::All));
+    reply.int(i64::from(moved == MoveProgress::All));
     Ok(())
 }
 
-fn moved(c: &mut Context<'_>, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn moved(c: &mut Context<'_>, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let Some((from, _)) = c.map.moving() else {
-        return Err(Error::new("ERR no keys move"));
+        return Err(RedisError::new("ERR no keys move"));
     };
-    if c.stores[c.index(from)].moved() != Moved::All {
-        return Err(Error::new("ERR keys still move"));
+    if c.stores[c.index(from)].moved() != MoveProgress::All {
+        return Err(RedisError::new("ERR keys still move"));
     }
     let next = c.map.moved().expect("keys move");
     put_in_force(c, next, reply);

@@ -14,30 +14,30 @@ use super::super::Partitions;
 use super::super::data::{Data, Hash, SMALL, Set, Sorted};
 use super::super::glob;
 use super::super::number::{int, parse_int};
-use super::super::registry::{Command, Keys, ONE};
-use super::super::reply::{Error, Reply};
-use super::super::store::Entry;
+use super::super::registry::{CommandSpec, KeyArguments, ONE};
+use super::super::reply::{RedisError, Reply};
+use super::super::store::KeyEntry;
 use super::super::work;
 use amcast_core::{Gid, GroupSet};
 use std::borrow::Cow;
 
-pub(crate) const COMMANDS: &[Command] = &[
-    Command::ordered(
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::ordered(
         "scan",
         -2,
         "readonly",
-        Keys::Shards(cursor_shards),
+        KeyArguments::Shards(cursor_shards),
         scan,
         "Walks all keys in steps.",
     ),
-    Command::ordered("sscan", -3, "readonly", ONE, sscan, "Walks a set in steps."),
-    Command::ordered("hscan", -3, "readonly", ONE, hscan, "Walks a hash in steps."),
-    Command::ordered("zscan", -3, "readonly", ONE, zscan, "Walks a sorted set in steps."),
-    Command::ordered(
+    CommandSpec::ordered("sscan", -3, "readonly", ONE, sscan, "Walks a set in steps."),
+    CommandSpec::ordered("hscan", -3, "readonly", ONE, hscan, "Walks a hash in steps."),
+    CommandSpec::ordered("zscan", -3, "readonly", ONE, zscan, "Walks a sorted set in steps."),
+    CommandSpec::ordered(
         "range",
         -3,
         "readonly",
-        Keys::Shards(range_shards),
+        KeyArguments::Shards(range_shards),
         range,
         "Returns keys from START to before END (an empty END is none) in their order, of all \
          shards that hold such keys at one moment: RANGE start end [LIMIT n] [WITHVALUES].",
@@ -55,9 +55,9 @@ const OF_ALL: u64 = 1 << 60;
 /// Keys that `RANGE` returns if it is not told how many.
 const RANGE_LIMIT: usize = 10_000;
 
-fn cursor(arg: &[u8]) -> Result<u64, Error> {
+fn cursor(arg: &[u8]) -> Result<u64, RedisError> {
     let n = core::str::from_utf8(arg).ok().and_then(|t| t.parse::<u64>().ok());
-    n.ok_or(Error::new("ERR invalid cursor"))
+    n.ok_or(RedisError::new("ERR invalid cursor"))
 }
 
 /// The shards that a step from a cursor touches; some shard for one that was never given out.
@@ -75,31 +75,31 @@ fn range_shards(args: &[&[u8]], map: &Partitions) -> GroupSet {
 }
 
 /// The options of all scans.
-struct Options<'a> {
+struct ScanOptions<'a> {
     count: usize,
     pattern: Option<&'a [u8]>,
     kind: Option<Vec<u8>>,
 }
 
-impl<'a> Options<'a> {
-    fn parse(mut args: &[&'a [u8]], typed: bool) -> Result<Self, Error> {
+impl<'a> ScanOptions<'a> {
+    fn parse(mut args: &[&'a [u8]], typed: bool) -> Result<Self, RedisError> {
         let mut it = Self { count: 10, pattern: None, kind: None };
         while let [word, value, rest @ ..] = args {
             match word.to_ascii_lowercase().as_slice() {
                 b"count" => match int(value)? {
                     n if n > 0 => it.count = n as usize,
-                    _ => return Err(Error::SYNTAX),
+                    _ => return Err(RedisError::SYNTAX),
                 },
                 b"match" => it.pattern = Some(value),
                 b"type" if typed => it.kind = Some(value.to_ascii_lowercase()),
-                _ => return Err(Error::SYNTAX),
+                _ => return Err(RedisError::SYNTAX),
             }
             args = rest;
         }
-        if args.is_empty() { Ok(it) } else { Err(Error::SYNTAX) }
+        if args.is_empty() { Ok(it) } else { Err(RedisError::SYNTAX) }
     }
 
-    fn fits(&self, c: &Context<'_>, entry: &Entry) -> Result<bool, Error> {
+    fn fits(&self, c: &Context<'_>, entry: &KeyEntry) -> Result<bool, RedisError> {
         let kind = self.kind.as_deref().is_none_or(|k| k == entry.data.kind().as_bytes());
         Ok(self.matches(c, &entry.key)? && kind)
     }
@@ -108,7 +108,7 @@ impl<'a> Options<'a> {
     ///
     /// # Errors
     /// When all that were looked at take too long.
-    fn matches(&self, c: &Context<'_>, text: &[u8]) -> Result<bool, Error> {
+    fn matches(&self, c: &Context<'_>, text: &[u8]) -> Result<bool, RedisError> {
         let Some(pattern) = self.pattern else {
             c.work.spend(work::KEY_NS)?;
             return Ok(true);
@@ -118,9 +118,9 @@ impl<'a> Options<'a> {
     }
 }
 
-fn scan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn scan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let at = cursor(args[1])?;
-    let options = Options::parse(&args[2..], true)?;
+    let options = ScanOptions::parse(&args[2..], true)?;
     if c.map.epoch() > 0 || at & OF_ALL != 0 {
         return scan_all(c, at, &options, reply);
     }
@@ -157,12 +157,12 @@ fn scan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
 fn scan_all(
     c: &Context<'_>,
     at: u64,
-    options: &Options<'_>,
+    options: &ScanOptions<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Error> {
+) -> Result<(), RedisError> {
     let from = if at & OF_ALL == 0 { 0 } else { (at & (OF_ALL - 1)) << HASH_BITS_CUT };
     // The first ones of all shards are among the first ones of each.
-    let (mut first, mut more): (Vec<(u64, &Entry)>, _) = (Vec::new(), false);
+    let (mut first, mut more): (Vec<(u64, &KeyEntry)>, _) = (Vec::new(), false);
     for store in &*c.stores {
         let mut last = None;
         for (i, (hash, entry)) in store.scan(from).enumerate() {
@@ -213,16 +213,16 @@ fn step(at: u64, count: usize, len: usize) -> (std::ops::Range<usize>, u64) {
 }
 
 /// A member of a collection, with its value or score if it has one.
-type Member<'a> = (&'a [u8], Option<Cow<'a, [u8]>>);
+type CollectionMember<'a> = (&'a [u8], Option<Cow<'a, [u8]>>);
 
 /// Answers a step over a collection: the cursor, then those of `looked` that are asked for.
 fn members<'a>(
     c: &Context<'_>,
-    options: &Options<'_>,
+    options: &ScanOptions<'_>,
     reply: &mut Reply<'_>,
     next: u64,
-    looked: impl Iterator<Item = Member<'a>>,
-) -> Result<(), Error> {
+    looked: impl Iterator<Item = CollectionMember<'a>>,
+) -> Result<(), RedisError> {
     let mut found = Vec::new();
     for member in looked {
         if options.matches(c, member.0)? {
@@ -241,25 +241,25 @@ fn members<'a>(
     Ok(())
 }
 
-fn sscan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn sscan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (at, set) = (cursor(args[2])?, c.get::<Set>(args[1])?);
-    let options = Options::parse(if set.is_some() { &args[3..] } else { &[] }, false)?;
+    let options = ScanOptions::parse(if set.is_some() { &args[3..] } else { &[] }, false)?;
     let (range, next) = step(at, options.count, set.map_or(0, Set::len));
     let looked = range.filter_map(|i| set.and_then(|s| s.get_index(i)));
     members(c, &options, reply, next, looked.map(|m| (&**m, None)))
 }
 
-fn hscan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn hscan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (at, hash) = (cursor(args[2])?, c.get::<Hash>(args[1])?);
-    let options = Options::parse(if hash.is_some() { &args[3..] } else { &[] }, false)?;
+    let options = ScanOptions::parse(if hash.is_some() { &args[3..] } else { &[] }, false)?;
     let (range, next) = step(at, options.count, hash.map_or(0, Hash::len));
     let looked = range.filter_map(|i| hash.and_then(|h| h.get_index(i)));
     members(c, &options, reply, next, looked.map(|(f, v)| (&**f, Some((&**v).into()))))
 }
 
-fn zscan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn zscan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (at, sorted) = (cursor(args[2])?, c.get::<Sorted>(args[1])?);
-    let options = Options::parse(if sorted.is_some() { &args[3..] } else { &[] }, false)?;
+    let options = ScanOptions::parse(if sorted.is_some() { &args[3..] } else { &[] }, false)?;
     let (range, next) = step(at, options.count, sorted.map_or(0, Sorted::len));
     let looked = range.filter_map(|i| sorted.and_then(|z| z.at(i))).map(|(m, score)| {
         let mut text = Vec::new();
@@ -269,22 +269,23 @@ fn zscan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     members(c, &options, reply, next, looked)
 }
 
-fn range(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn range(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (mut limit, mut with_values) = (RANGE_LIMIT, false);
     let mut rest = &args[3..];
     loop {
         rest = match rest {
             [] => break,
             [word, n, rest @ ..] if word.eq_ignore_ascii_case(b"limit") => {
-                limit =
-                    parse_int(n).and_then(|n| usize::try_from(n).ok()).ok_or(Error::NOT_INTEGER)?;
+                limit = parse_int(n)
+                    .and_then(|n| usize::try_from(n).ok())
+                    .ok_or(RedisError::NOT_INTEGER)?;
                 rest
             }
             [word, rest @ ..] if word.eq_ignore_ascii_case(b"withvalues") => {
                 with_values = true;
                 rest
             }
-            _ => return Err(Error::SYNTAX),
+            _ => return Err(RedisError::SYNTAX),
         };
     }
     // The first ones of all shards are among the first ones of each.

@@ -1,9 +1,9 @@
 //! The server: information, configuration, the list of commands, the cluster.
 
-use super::super::client::{Client, lock, wall_us};
+use super::super::client::{ClientState, lock, wall_us};
 use super::super::number::parse_int;
-use super::super::registry::{self, Command, Keys, Next};
-use super::super::reply::{Error, Reply};
+use super::super::registry::{self, AfterRun, CommandSpec, KeyArguments};
+use super::super::reply::{RedisError, Reply};
 use super::super::{Context, Partitions, glob, slots};
 use super::{hyperloglog, info};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
@@ -13,52 +13,52 @@ use std::collections::BTreeMap;
 /// The version of Redis whose commands are followed.
 pub const VERSION: &str = "7.0.15";
 
-pub(crate) const COMMANDS: &[Command] = &[
-    Command::local("info", -1, "loading stale", info::info, "Tells about the server."),
-    Command::local("command", -1, "loading stale", command, "Tells about commands."),
-    Command::local(
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::local("info", -1, "loading stale", info::info, "Tells about the server."),
+    CommandSpec::local("command", -1, "loading stale", command, "Tells about commands."),
+    CommandSpec::local(
         "config",
         -2,
         "admin noscript loading stale",
         config,
         "Shows parameters; to set one to another value is refused.",
     ),
-    Command::local("cluster", -2, "stale", cluster, "Tells where keys are: all are here."),
-    Command::local("time", 1, "loading stale fast", time, "Returns this front's clock."),
-    Command::local(
+    CommandSpec::local("cluster", -2, "stale", cluster, "Tells where keys are: all are here."),
+    CommandSpec::local("time", 1, "loading stale fast", time, "Returns this front's clock."),
+    CommandSpec::local(
         "wait",
         3,
         "noscript",
         wait,
         "Returns how many replicas have what was answered.",
     ),
-    Command::local(
+    CommandSpec::local(
         "role",
         1,
         "noscript loading stale fast",
         role,
         "Returns the role, which is master.",
     ),
-    Command::local(
+    CommandSpec::local(
         "readonly",
         1,
         "loading stale fast",
         fine,
         "Allows reads at replicas; all are linearizable.",
     ),
-    Command::local("readwrite", 1, "loading stale fast", fine, "Undoes READONLY."),
-    Command::local(
+    CommandSpec::local("readwrite", 1, "loading stale fast", fine, "Undoes READONLY."),
+    CommandSpec::local(
         "lastsave",
         1,
         "loading stale fast",
         lastsave,
         "Returns when the data was saved: now.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         TIDY,
         2,
         "write admin",
-        Keys::Shards(tidied),
+        KeyArguments::Shards(tidied),
         tidy,
         "Frees memory of expired keys in a shard; servers send it by themselves.",
     ),
@@ -79,9 +79,9 @@ fn tidied(args: &[&[u8]], map: &Partitions) -> GroupSet {
 /// It touches the whole shard, so it runs behind everything that could still see what it drops. It counts as a command that
 /// writes, although no answer shows what it did: one that only reads may be answered by one replica alone, at a later
 /// time than the others have reached.
-fn tidy(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn tidy(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     if tidied(args, &c.map).is_empty() {
-        return Err(Error::new("ERR there is no such shard"));
+        return Err(RedisError::new("ERR there is no such shard"));
     }
     for store in c.each_store() {
         store.purge(store.now_ms, TIDY_KEYS);
@@ -90,7 +90,7 @@ fn tidy(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     Ok(())
 }
 
-const DONE: Result<Next, Error> = Ok(Next::Answer);
+const DONE: Result<AfterRun, RedisError> = Ok(AfterRun::Answer);
 
 /// Parameters that `CONFIG` shows, all of them constants that clients look for: a cluster is set up
 /// when it is started, the same on all fronts.
@@ -138,7 +138,7 @@ impl Settings {
     ///
     /// # Errors
     /// When it has another one, or there is no such parameter: nothing can be set here.
-    fn keeps(&self, name: &[u8], value: &[u8], maxmemory: u64) -> Result<(), Error> {
+    fn keeps(&self, name: &[u8], value: &[u8], maxmemory: u64) -> Result<(), RedisError> {
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
         let why = match (self.0.get(name.as_str()), name.as_str()) {
             (Some(_), "maxmemory") if maxmemory.to_string().as_bytes() == value => return Ok(()),
@@ -149,25 +149,29 @@ impl Settings {
             (Some(_), "maxmemory") => "it holds for all nodes: AMCAST.MAXMEMORY sets it",
             (Some(_), _) => "can't set immutable config",
             (None, _) => {
-                return Err(Error::new(format!(
+                return Err(RedisError::new(format!(
                     "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
                 )));
             }
         };
-        Err(Error::new(format!(
+        Err(RedisError::new(format!(
             "ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"
         )))
     }
 }
 
-pub(super) fn subcommand(args: &[&[u8]], name: &str) -> Error {
+pub(super) fn subcommand(args: &[&[u8]], name: &str) -> RedisError {
     let word = String::from_utf8_lossy(args[1]);
-    Error::new(format!(
+    RedisError::new(format!(
         "ERR unknown subcommand or wrong number of arguments for '{word}'. Try {name} HELP."
     ))
 }
 
-fn config(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn config(
+    c: &mut ClientState,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<AfterRun, RedisError> {
     let settings = lock(&c.server.settings);
     match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
         (b"get", patterns @ [_, ..]) => {
@@ -197,25 +201,26 @@ fn config(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next,
 }
 
 /// Bytes that all keys of a node may take; 0 for any number.
-pub(super) fn maxmemory(c: &Client) -> u64 {
+pub(super) fn maxmemory(c: &ClientState) -> u64 {
     c.server.status.shards().iter().map(|shard| shard.budget_bytes).sum()
 }
 
-fn key_spec(c: &Command) -> (i64, i64, i64) {
+fn key_spec(c: &CommandSpec) -> (i64, i64, i64) {
     match c.keys {
-        Keys::Range { first, last, step } => (first as i64, last as i64, step as i64),
-        Keys::Counted { before: 1, .. } | Keys::Told(_) => (1, 1, 1),
+        KeyArguments::Range { first, last, step } => (first as i64, last as i64, step as i64),
+        KeyArguments::Counted { before: 1, .. } | KeyArguments::Told(_) => (1, 1, 1),
         _ => (0, 0, 0),
     }
 }
 
-fn describe(c: &Command, reply: &mut Reply<'_>) {
+fn describe(c: &CommandSpec, reply: &mut Reply<'_>) {
     let (first, last, step) = key_spec(c);
     reply.array(10);
     reply.bulk(c.name.as_bytes());
     reply.int(i64::from(c.arity));
     let flags = c.flags.split(' ').filter(|f| !f.is_empty());
-    let movable = matches!(c.keys, Keys::Counted { .. } | Keys::Told(_)).then_some("movablekeys");
+    let movable = matches!(c.keys, KeyArguments::Counted { .. } | KeyArguments::Told(_))
+        .then_some("movablekeys");
     let flags: Vec<&str> = flags.chain(movable).collect();
     reply.set(flags.len());
     flags.iter().for_each(|f| reply.simple(f));
@@ -229,18 +234,18 @@ fn describe(c: &Command, reply: &mut Reply<'_>) {
 
 /// Which commands a list has with this filter: those of a module, of which there are none; of a category, as
 /// far as flags tell; or of names like a pattern.
-fn listed<'a>(filter: &'a [&'a [u8]]) -> Result<impl Fn(&Command) -> bool + 'a, Error> {
+fn listed<'a>(filter: &'a [&'a [u8]]) -> Result<impl Fn(&CommandSpec) -> bool + 'a, RedisError> {
     let by = match filter {
         [] => None,
         [word, by, value] if word.eq_ignore_ascii_case(b"filterby") => {
             Some((by.to_ascii_lowercase(), *value))
         }
-        _ => return Err(Error::SYNTAX),
+        _ => return Err(RedisError::SYNTAX),
     };
     if by.as_ref().is_some_and(|(by, _)| !matches!(&by[..], b"module" | b"aclcat" | b"pattern")) {
-        return Err(Error::SYNTAX);
+        return Err(RedisError::SYNTAX);
     }
-    Ok(move |c: &Command| match &by {
+    Ok(move |c: &CommandSpec| match &by {
         None => true,
         Some((by, value)) if by == b"pattern" => {
             glob::matches(&value.to_ascii_lowercase(), c.name.as_bytes())
@@ -259,7 +264,11 @@ fn listed<'a>(filter: &'a [&'a [u8]]) -> Result<impl Fn(&Command) -> bool + 'a, 
     })
 }
 
-fn command(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn command(
+    _: &mut ClientState,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<AfterRun, RedisError> {
     let all = || {
         registry::families()
             .iter()
@@ -309,13 +318,15 @@ fn command(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next
             }
         }
         (b"getkeys", inner @ [name, ..]) => {
-            let c = registry::lookup(name).ok_or(Error::new("ERR Invalid command specified"))?;
-            c.check_arity(inner.len())
-                .map_err(|_| Error::new("ERR Invalid number of arguments specified for command"))?;
+            let c =
+                registry::lookup(name).ok_or(RedisError::new("ERR Invalid command specified"))?;
+            c.check_arity(inner.len()).map_err(|_| {
+                RedisError::new("ERR Invalid number of arguments specified for command")
+            })?;
             let mut keys = Vec::new();
             c.keys_of(inner, &mut |k| keys.push(k));
             if keys.is_empty() {
-                return Err(Error::new("ERR The command has no key arguments"));
+                return Err(RedisError::new("ERR The command has no key arguments"));
             }
             reply.array(keys.len());
             keys.iter().for_each(|k| reply.bulk(k));
@@ -325,7 +336,11 @@ fn command(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next
     DONE
 }
 
-fn cluster(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn cluster(
+    c: &mut ClientState,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<AfterRun, RedisError> {
     let (id, local) = (&c.server.run_id, c.info.local);
     let (host, port) = (local.ip().to_string(), local.port());
     let last_slot = slots::SLOTS - 1;
@@ -384,7 +399,7 @@ fn cluster(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next
     DONE
 }
 
-fn time(_: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn time(_: &mut ClientState, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<AfterRun, RedisError> {
     let us = wall_us();
     reply.array(2);
     reply.bulk((us / 1_000_000).to_string().as_bytes());
@@ -392,17 +407,21 @@ fn time(_: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Erro
     DONE
 }
 
-fn wait(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
-    parse_int(args[1]).ok_or(Error::NOT_INTEGER)?;
+fn wait(
+    c: &mut ClientState,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<AfterRun, RedisError> {
+    parse_int(args[1]).ok_or(RedisError::NOT_INTEGER)?;
     match parse_int(args[2]) {
-        None => return Err(Error::new("ERR timeout is not an integer or out of range")),
-        Some(n) if n < 0 => return Err(Error::new("ERR timeout is negative")),
+        None => return Err(RedisError::new("ERR timeout is not an integer or out of range")),
+        Some(n) if n < 0 => return Err(RedisError::new("ERR timeout is negative")),
         Some(_) => reply.count(c.server.other_replicas),
     }
     DONE
 }
 
-fn role(_: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn role(_: &mut ClientState, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<AfterRun, RedisError> {
     reply.array(3);
     reply.bulk(b"master");
     reply.int(0);
@@ -410,12 +429,16 @@ fn role(_: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Erro
     DONE
 }
 
-fn fine(_: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn fine(_: &mut ClientState, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<AfterRun, RedisError> {
     reply.ok();
     DONE
 }
 
-fn lastsave(_: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn lastsave(
+    _: &mut ClientState,
+    _: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<AfterRun, RedisError> {
     reply.int((wall_us() / 1_000_000) as i64);
     DONE
 }

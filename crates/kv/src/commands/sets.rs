@@ -1,10 +1,10 @@
 //! Sets.
 
 use super::super::Context;
-use super::super::data::{Blob, Data, Kind, SMALL, Set};
+use super::super::data::{Blob, Data, DataKind, SMALL, Set};
 use super::super::number::parse_int;
-use super::super::registry::{Command, EACH, Keys, ONE, TWO};
-use super::super::reply::{Error, Reply};
+use super::super::registry::{CommandSpec, EACH, KeyArguments, ONE, TWO};
+use super::super::reply::{RedisError, Reply};
 use super::super::store::NEVER_MS;
 use super::super::work;
 use super::hashes::choose;
@@ -12,13 +12,13 @@ use super::lists::{counted, fits_answer};
 use amcast_smr::hash::Keyed;
 use indexmap::IndexSet;
 
-const COUNTED: Keys = Keys::Counted { count: 1, before: 0 };
+const COUNTED: KeyArguments = KeyArguments::Counted { count: 1, before: 0 };
 
-pub(crate) const COMMANDS: &[Command] = &[
-    Command::ordered("sadd", -3, "write denyoom fast", ONE, sadd, "Adds members."),
-    Command::ordered("srem", -3, "write fast", ONE, srem, "Removes members."),
-    Command::ordered("smembers", 2, "readonly", ONE, smembers, "Returns all members."),
-    Command::ordered(
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::ordered("sadd", -3, "write denyoom fast", ONE, sadd, "Adds members."),
+    CommandSpec::ordered("srem", -3, "write fast", ONE, srem, "Removes members."),
+    CommandSpec::ordered("smembers", 2, "readonly", ONE, smembers, "Returns all members."),
+    CommandSpec::ordered(
         "sismember",
         3,
         "readonly fast",
@@ -26,7 +26,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         sismember,
         "Tells whether a member is there.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "smismember",
         -3,
         "readonly fast",
@@ -34,18 +34,32 @@ pub(crate) const COMMANDS: &[Command] = &[
         smismember,
         "Tells which members are there.",
     ),
-    Command::ordered("scard", 2, "readonly fast", ONE, scard, "Counts members."),
-    Command::ordered("spop", -2, "write fast", ONE, spop, "Takes random members out.")
+    CommandSpec::ordered("scard", 2, "readonly fast", ONE, scard, "Counts members."),
+    CommandSpec::ordered("spop", -2, "write fast", ONE, spop, "Takes random members out.")
         .taking(work::of_spop),
-    Command::ordered("srandmember", -2, "readonly", ONE, srandmember, "Returns random members."),
-    Command::ordered("smove", 4, "write fast", TWO, smove, "Moves a member between sets."),
-    Command::ordered("sinter", -2, "readonly", EACH, sinter, "Returns what all sets have.")
+    CommandSpec::ordered(
+        "srandmember",
+        -2,
+        "readonly",
+        ONE,
+        srandmember,
+        "Returns random members.",
+    ),
+    CommandSpec::ordered("smove", 4, "write fast", TWO, smove, "Moves a member between sets."),
+    CommandSpec::ordered("sinter", -2, "readonly", EACH, sinter, "Returns what all sets have.")
         .taking(work::of_sinter),
-    Command::ordered("sunion", -2, "readonly", EACH, sunion, "Returns what any set has.")
+    CommandSpec::ordered("sunion", -2, "readonly", EACH, sunion, "Returns what any set has.")
         .taking(work::of_sunion),
-    Command::ordered("sdiff", -2, "readonly", EACH, sdiff, "Returns what only the first set has.")
-        .taking(work::of_sdiff),
-    Command::ordered(
+    CommandSpec::ordered(
+        "sdiff",
+        -2,
+        "readonly",
+        EACH,
+        sdiff,
+        "Returns what only the first set has.",
+    )
+    .taking(work::of_sdiff),
+    CommandSpec::ordered(
         "sinterstore",
         -3,
         "write denyoom",
@@ -54,7 +68,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Stores what all sets have.",
     )
     .taking(work::of_sinterstore),
-    Command::ordered(
+    CommandSpec::ordered(
         "sunionstore",
         -3,
         "write denyoom",
@@ -63,7 +77,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Stores what any set has.",
     )
     .taking(work::of_sunionstore),
-    Command::ordered(
+    CommandSpec::ordered(
         "sdiffstore",
         -3,
         "write denyoom",
@@ -72,7 +86,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Stores what only the first has.",
     )
     .taking(work::of_sdiffstore),
-    Command::ordered(
+    CommandSpec::ordered(
         "sintercard",
         -3,
         "readonly",
@@ -88,7 +102,7 @@ fn remove(set: &mut Set, member: &[u8]) -> bool {
     set.remove(member, set.len() <= SMALL)
 }
 
-fn sadd(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn sadd(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let store = c.store(args[1]);
     let set = store.get_or_new::<Set>(args[1])?;
     let mut new = 0;
@@ -100,7 +114,7 @@ fn sadd(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     Ok(())
 }
 
-fn srem(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn srem(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let store = c.store(args[1]);
     let set = store.get_mut::<Set>(args[1])?;
     let removed = set.map_or(0, |s| args[2..].iter().filter(|m| remove(s, m)).count());
@@ -109,38 +123,42 @@ fn srem(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     Ok(())
 }
 
-fn smembers(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn smembers(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let set = c.get::<Set>(args[1])?;
     reply.set(set.map_or(0, Set::len));
     set.into_iter().flatten().for_each(|m| reply.bulk(m));
     Ok(())
 }
 
-fn sismember(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn sismember(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     reply.flag(c.get::<Set>(args[1])?.is_some_and(|s| s.contains(args[2])));
     Ok(())
 }
 
-fn smismember(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn smismember(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
     let set = c.get::<Set>(args[1])?;
     reply.array(args.len() - 2);
     args[2..].iter().for_each(|m| reply.flag(set.is_some_and(|s| s.contains(*m))));
     Ok(())
 }
 
-fn scard(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn scard(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     reply.count(c.get::<Set>(args[1])?.map_or(0, Set::len));
     Ok(())
 }
 
-fn spop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn spop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let key = args[1];
     let count = match args.len() {
         2 => 1,
         3 => parse_int(args[2])
             .filter(|n| *n >= 0)
-            .ok_or(Error::new("ERR value is out of range, must be positive"))?,
-        _ => return Err(Error::SYNTAX),
+            .ok_or(RedisError::new("ERR value is out of range, must be positive"))?,
+        _ => return Err(RedisError::SYNTAX),
     };
     let len = c.get::<Set>(key)?.map_or(0, Set::len);
     let n = usize::try_from(count).unwrap_or(len).min(len);
@@ -165,7 +183,11 @@ fn spop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     Ok(())
 }
 
-fn srandmember(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn srandmember(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
     let len = c.get::<Set>(args[1])?.map_or(0, Set::len);
     match args.len() {
         2 => {
@@ -183,12 +205,12 @@ fn srandmember(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Re
                 .filter_map(|i| set.and_then(|s| s.get_index(*i)))
                 .for_each(|m| reply.bulk(m));
         }
-        _ => return Err(Error::SYNTAX),
+        _ => return Err(RedisError::SYNTAX),
     }
     Ok(())
 }
 
-fn smove(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn smove(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (from, to, member) = (args[1], args[2], args[3]);
     let Some(source) = c.get::<Set>(from)? else {
         reply.int(0);
@@ -209,7 +231,7 @@ fn smove(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
 }
 
 #[derive(Clone, Copy)]
-enum Mix {
+enum SetMix {
     All,
     Any,
     First,
@@ -219,19 +241,19 @@ enum Mix {
 fn mix<'a>(
     c: &'a Context<'_>,
     keys: &[&[u8]],
-    how: Mix,
+    how: SetMix,
     limit: usize,
-) -> Result<IndexSet<&'a Blob, Keyed>, Error> {
+) -> Result<IndexSet<&'a Blob, Keyed>, RedisError> {
     let sets = keys.iter().map(|k| c.get::<Set>(k)).collect::<Result<Vec<_>, _>>()?;
     let mut out = IndexSet::default();
     match how {
-        Mix::Any => sets.into_iter().flatten().for_each(|s| out.extend(s)),
-        Mix::First => {
+        SetMix::Any => sets.into_iter().flatten().for_each(|s| out.extend(s)),
+        SetMix::First => {
             let others = &sets[1..];
             let lone = |m: &&Blob| !others.iter().flatten().any(|s| s.contains(*m));
             out.extend(sets[0].into_iter().flatten().filter(lone));
         }
-        Mix::All => {
+        SetMix::All => {
             let sets: Option<Vec<&Set>> = sets.into_iter().collect();
             let Some(sets) = sets else { return Ok(out) };
             let smallest = *sets.iter().min_by_key(|s| s.len()).expect("a set at least");
@@ -242,26 +264,36 @@ fn mix<'a>(
     Ok(out)
 }
 
-fn show(c: &Context<'_>, args: &[&[u8]], how: Mix, reply: &mut Reply<'_>) -> Result<(), Error> {
+fn show(
+    c: &Context<'_>,
+    args: &[&[u8]],
+    how: SetMix,
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
     let set = mix(c, &args[1..], how, usize::MAX)?;
     reply.set(set.len());
     set.iter().for_each(|m| reply.bulk(m));
     Ok(())
 }
 
-fn sinter(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    show(c, args, Mix::All, reply)
+fn sinter(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    show(c, args, SetMix::All, reply)
 }
 
-fn sunion(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    show(c, args, Mix::Any, reply)
+fn sunion(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    show(c, args, SetMix::Any, reply)
 }
 
-fn sdiff(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    show(c, args, Mix::First, reply)
+fn sdiff(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    show(c, args, SetMix::First, reply)
 }
 
-fn keep(c: &mut Context<'_>, args: &[&[u8]], how: Mix, reply: &mut Reply<'_>) -> Result<(), Error> {
+fn keep(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    how: SetMix,
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
     let set: Set = mix(c, &args[2..], how, usize::MAX)?.into_iter().cloned().collect();
     reply.count(set.len());
     store_or_delete(c, args[1], set);
@@ -269,7 +301,7 @@ fn keep(c: &mut Context<'_>, args: &[&[u8]], how: Mix, reply: &mut Reply<'_>) ->
 }
 
 /// Puts a collection that was computed, or deletes the key if it is empty.
-pub(crate) fn store_or_delete<K: Kind>(c: &mut Context<'_>, key: &[u8], value: K) {
+pub(crate) fn store_or_delete<K: DataKind>(c: &mut Context<'_>, key: &[u8], value: K) {
     let data: Data = value.into_data();
     if data.is_empty() {
         c.delete(key);
@@ -278,39 +310,55 @@ pub(crate) fn store_or_delete<K: Kind>(c: &mut Context<'_>, key: &[u8], value: K
     }
 }
 
-fn sinterstore(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    keep(c, args, Mix::All, reply)
+fn sinterstore(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
+    keep(c, args, SetMix::All, reply)
 }
 
-fn sunionstore(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    keep(c, args, Mix::Any, reply)
+fn sunionstore(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
+    keep(c, args, SetMix::Any, reply)
 }
 
-fn sdiffstore(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    keep(c, args, Mix::First, reply)
+fn sdiffstore(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
+    keep(c, args, SetMix::First, reply)
 }
 
 /// The `LIMIT n` that ends `SINTERCARD` and `ZINTERCARD`; no limit for 0.
-pub(crate) fn card_limit(args: &[&[u8]]) -> Result<usize, Error> {
+pub(crate) fn card_limit(args: &[&[u8]]) -> Result<usize, RedisError> {
     match args {
         [] => Ok(usize::MAX),
         [word, n] if word.eq_ignore_ascii_case(b"limit") => match parse_int(n) {
             Some(0) => Ok(usize::MAX),
             Some(n) if n > 0 => Ok(n as usize),
-            _ => Err(Error::new("ERR LIMIT can't be negative")),
+            _ => Err(RedisError::new("ERR LIMIT can't be negative")),
         },
-        _ => Err(Error::SYNTAX),
+        _ => Err(RedisError::SYNTAX),
     }
 }
 
-fn sintercard(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn sintercard(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
     let keys = args[1..].len();
     let n = parse_int(args[1]).filter(|n| *n > 0);
-    let n = n.ok_or(Error::new("ERR numkeys should be greater than 0"))?;
+    let n = n.ok_or(RedisError::new("ERR numkeys should be greater than 0"))?;
     if n as usize > keys - 1 {
-        return Err(Error::new("ERR Number of keys can't be greater than number of args"));
+        return Err(RedisError::new("ERR Number of keys can't be greater than number of args"));
     }
     let (keys, rest) = counted(args, 1)?;
-    reply.count(mix(c, keys, Mix::All, card_limit(rest)?)?.len());
+    reply.count(mix(c, keys, SetMix::All, card_limit(rest)?)?.len());
     Ok(())
 }

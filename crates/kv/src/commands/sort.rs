@@ -3,29 +3,29 @@
 use super::super::Context;
 use super::super::data::{Blob, Data, Hash, List, Set, Str};
 use super::super::number::int;
-use super::super::registry::{Command, Keys};
-use super::super::reply::{Error, Reply};
+use super::super::registry::{CommandSpec, KeyArguments};
+use super::super::reply::{RedisError, Reply};
 use super::super::store::NEVER_MS;
 use super::super::work;
 use amcast_core::Outcome;
 use amcast_core::limits::ANSWER_BYTES_MAX;
 use std::cmp::Ordering;
 
-pub(crate) const COMMANDS: &[Command] = &[
-    Command::ordered(
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::ordered(
         "sort",
         -2,
         "write denyoom",
-        Keys::Told(keys),
+        KeyArguments::Told(keys),
         sort,
         "Sorts a list, set or sorted set, and stores it if asked to.",
     )
     .taking(of_sort),
-    Command::ordered(
+    CommandSpec::ordered(
         "sort_ro",
         -2,
         "readonly",
-        Keys::Told(keys),
+        KeyArguments::Told(keys),
         sort_ro,
         "Sorts a list, set or sorted set.",
     )
@@ -37,7 +37,7 @@ pub(crate) const STORED_BYTES_MAX: usize = 32 << 20;
 
 /// How a collection is to be sorted, and what is asked of it.
 #[derive(Default)]
-struct Options<'a> {
+struct SortOptions<'a> {
     descending: bool,
     /// By bytes instead of by number.
     alpha: bool,
@@ -50,8 +50,8 @@ struct Options<'a> {
     store: Option<&'a [u8]>,
 }
 
-impl<'a> Options<'a> {
-    fn parse(args: &[&'a [u8]], may_store: bool) -> Result<Self, Error> {
+impl<'a> SortOptions<'a> {
+    fn parse(args: &[&'a [u8]], may_store: bool) -> Result<Self, RedisError> {
         let mut it = Self::default();
         let mut rest = &args[2..];
         while let [word, tail @ ..] = rest {
@@ -80,7 +80,7 @@ impl<'a> Options<'a> {
                     it.get.push(pattern);
                     tail
                 }
-                _ => return Err(Error::SYNTAX),
+                _ => return Err(RedisError::SYNTAX),
             };
         }
         Ok(it)
@@ -108,14 +108,14 @@ fn keys<'b>(args: &[&'b [u8]], tell: &mut dyn FnMut(&'b [u8])) -> bool {
     let Some(key) = args.get(1) else { return true };
     tell(key);
     // What cannot be read is refused when it runs.
-    let Ok(options) = Options::parse(args, true) else { return true };
+    let Ok(options) = SortOptions::parse(args, true) else { return true };
     options.store.into_iter().for_each(tell);
     !options.looks_elsewhere()
 }
 
 /// Each element is copied and compared, and looked for in other keys as often as that is asked for.
 fn of_sort(c: &Context<'_>, args: &[&[u8]]) -> u64 {
-    let Ok(options) = Options::parse(args, true) else { return 0 };
+    let Ok(options) = SortOptions::parse(args, true) else { return 0 };
     let (elements, bytes) = work::size_of(c, args[1]);
     let each = bytes / elements.max(1);
     let by = options.by.filter(|by| has_star(by)).map_or(0, |by| by.len() as u64 + each);
@@ -129,24 +129,24 @@ fn of_sort(c: &Context<'_>, args: &[&[u8]]) -> u64 {
 
 /// Where a `SORT` stores what it finds, and whether it looks for that in other keys.
 pub(crate) fn target<'b>(args: &[&'b [u8]]) -> Option<(&'b [u8], bool)> {
-    let options = Options::parse(args, true).ok()?;
+    let options = SortOptions::parse(args, true).ok()?;
     Some((options.store?, !options.get.is_empty()))
 }
 
-fn sort(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    run(c, args, Options::parse(args, true)?, reply)
+fn sort(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    run(c, args, SortOptions::parse(args, true)?, reply)
 }
 
-fn sort_ro(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    run(c, args, Options::parse(args, false)?, reply)
+fn sort_ro(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    run(c, args, SortOptions::parse(args, false)?, reply)
 }
 
 fn run(
     c: &mut Context<'_>,
     args: &[&[u8]],
-    mut options: Options<'_>,
+    mut options: SortOptions<'_>,
     reply: &mut Reply<'_>,
-) -> Result<(), Error> {
+) -> Result<(), RedisError> {
     let data = c.find(args[1]).map(|e| &e.data);
     if options.store.is_some() && matches!(data, Some(Data::Set(_))) && stays(&options) {
         // A set has no order that could be kept in a list.
@@ -174,7 +174,7 @@ fn run(
     });
     if !options.get.is_empty() && list.bytes() > STORED_BYTES_MAX {
         let why = format_args!("ERR the list is larger than the limit of {STORED_BYTES_MAX} bytes");
-        return Err(Error::of(Outcome::NotExecuted, why));
+        return Err(RedisError::of(Outcome::NotExecuted, why));
     }
     reply.count(count);
     if list.is_empty() {
@@ -190,7 +190,7 @@ fn run(
 fn each_value(
     c: &Context<'_>,
     elements: &[Blob],
-    options: &Options<'_>,
+    options: &SortOptions<'_>,
     mut tell: impl FnMut(Option<&[u8]>) -> bool,
 ) {
     for element in elements {
@@ -205,11 +205,11 @@ fn each_value(
 }
 
 /// Whether the elements stay in the order that they are in.
-fn stays(options: &Options<'_>) -> bool {
+fn stays(options: &SortOptions<'_>) -> bool {
     options.by.is_some_and(|by| !has_star(by))
 }
 
-fn elements(data: Option<&Data>, from_end: bool) -> Result<Vec<Blob>, Error> {
+fn elements(data: Option<&Data>, from_end: bool) -> Result<Vec<Blob>, RedisError> {
     Ok(match data {
         None => Vec::new(),
         Some(Data::List(l)) if from_end => l.iter().rev().cloned().collect(),
@@ -217,7 +217,7 @@ fn elements(data: Option<&Data>, from_end: bool) -> Result<Vec<Blob>, Error> {
         Some(Data::Set(s)) => of_set(s),
         Some(Data::Sorted(z)) if from_end => members(z.iter_back_from(z.len() - 1)),
         Some(Data::Sorted(z)) => members(z.iter_from(0)),
-        Some(_) => return Err(Error::WRONG_TYPE),
+        Some(_) => return Err(RedisError::WRONG_TYPE),
     })
 }
 
@@ -232,8 +232,8 @@ fn members<'a>(all: impl Iterator<Item = (&'a std::sync::Arc<[u8]>, f64)>) -> Ve
 fn in_order(
     c: &Context<'_>,
     elements: Vec<Blob>,
-    options: &Options<'_>,
-) -> Result<Vec<Blob>, Error> {
+    options: &SortOptions<'_>,
+) -> Result<Vec<Blob>, RedisError> {
     let (mut keyed, mut texts) = (Vec::with_capacity(elements.len()), 0);
     for element in &elements {
         let by = match options.by {
@@ -251,7 +251,7 @@ fn in_order(
                 let why = format_args!(
                     "ERR what to sort by is larger than the limit of {ANSWER_BYTES_MAX} bytes"
                 );
-                return Err(Error::of(Outcome::NotExecuted, why));
+                return Err(RedisError::of(Outcome::NotExecuted, why));
             }
         }
         keyed.push((score, text, element));
@@ -270,8 +270,9 @@ fn in_order(
 
 /// A number as C's `strtod` reads it, which Redis uses here: spaces in front and nothing at all are
 /// fine; hexadecimal is not read.
-fn number(text: &[u8]) -> Result<f64, Error> {
-    const BAD: Error = Error::fixed("ERR One or more scores can't be converted into double");
+fn number(text: &[u8]) -> Result<f64, RedisError> {
+    const BAD: RedisError =
+        RedisError::fixed("ERR One or more scores can't be converted into double");
     if text.is_empty() {
         return Ok(0.0);
     }

@@ -3,21 +3,21 @@
 use super::super::Context;
 use super::super::data::{Data, Sorted};
 use super::super::number::{parse_double, parse_int};
-use super::super::registry::{Command, Keys};
-use super::super::reply::{Error, Reply};
+use super::super::registry::{CommandSpec, KeyArguments};
+use super::super::reply::{RedisError, Reply};
 use super::super::work;
-use super::lists::Part;
+use super::lists::ArgumentSlice;
 use super::sets::{card_limit, store_or_delete};
 
-const COUNTED: Keys = Keys::Counted { count: 1, before: 0 };
-const STORED: Keys = Keys::Counted { count: 2, before: 1 };
+const COUNTED: KeyArguments = KeyArguments::Counted { count: 1, before: 0 };
+const STORED: KeyArguments = KeyArguments::Counted { count: 2, before: 1 };
 
-pub(crate) const COMMANDS: &[Command] = &[
-    Command::ordered("zunion", -3, "readonly", COUNTED, zunion, "Returns what any set has.")
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::ordered("zunion", -3, "readonly", COUNTED, zunion, "Returns what any set has.")
         .taking(work::of_zunion),
-    Command::ordered("zinter", -3, "readonly", COUNTED, zinter, "Returns what all sets have.")
+    CommandSpec::ordered("zinter", -3, "readonly", COUNTED, zinter, "Returns what all sets have.")
         .taking(work::of_zinter),
-    Command::ordered(
+    CommandSpec::ordered(
         "zdiff",
         -3,
         "readonly",
@@ -26,7 +26,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Returns what only the first set has.",
     )
     .taking(work::of_zdiff),
-    Command::ordered(
+    CommandSpec::ordered(
         "zunionstore",
         -4,
         "write denyoom",
@@ -35,7 +35,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Stores what any set has.",
     )
     .taking(work::of_zunionstore),
-    Command::ordered(
+    CommandSpec::ordered(
         "zinterstore",
         -4,
         "write denyoom",
@@ -44,7 +44,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Stores what all sets have.",
     )
     .taking(work::of_zinterstore),
-    Command::ordered(
+    CommandSpec::ordered(
         "zdiffstore",
         -4,
         "write denyoom",
@@ -53,7 +53,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Stores what only the first has.",
     )
     .taking(work::of_zdiffstore),
-    Command::ordered(
+    CommandSpec::ordered(
         "zintercard",
         -3,
         "readonly",
@@ -65,13 +65,13 @@ pub(crate) const COMMANDS: &[Command] = &[
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mix {
+enum SortedMix {
     Union,
     Inter,
     Diff,
 }
 
-impl Mix {
+impl SortedMix {
     const fn name(self) -> &'static str {
         match self {
             Self::Union => "zunion",
@@ -104,37 +104,47 @@ fn counted<'a, 'b>(
     args: &'b [&'a [u8]],
     at: usize,
     name: &str,
-) -> Result<(Part<'a, 'b>, Part<'a, 'b>), Error> {
-    let n = parse_int(args[at]).ok_or(Error::NOT_INTEGER)?;
+) -> Result<(ArgumentSlice<'a, 'b>, ArgumentSlice<'a, 'b>), RedisError> {
+    let n = parse_int(args[at]).ok_or(RedisError::NOT_INTEGER)?;
     if n < 1 {
-        return Err(Error::new(format!("ERR at least 1 input key is needed for '{name}' command")));
+        return Err(RedisError::new(format!(
+            "ERR at least 1 input key is needed for '{name}' command"
+        )));
     }
-    args[at + 1..].split_at_checked(n as usize).ok_or(Error::SYNTAX)
+    args[at + 1..].split_at_checked(n as usize).ok_or(RedisError::SYNTAX)
 }
 
-struct Options {
+struct SortedMixOptions {
     weights: Vec<f64>,
     aggregate: Aggregate,
     with_scores: bool,
 }
 
-fn options(mut rest: &[&[u8]], keys: usize, (how, stored): (Mix, bool)) -> Result<Options, Error> {
-    let mut o = Options { weights: vec![1.0; keys], aggregate: Aggregate::Sum, with_scores: false };
+fn options(
+    mut rest: &[&[u8]],
+    keys: usize,
+    (how, stored): (SortedMix, bool),
+) -> Result<SortedMixOptions, RedisError> {
+    let mut o = SortedMixOptions {
+        weights: vec![1.0; keys],
+        aggregate: Aggregate::Sum,
+        with_scores: false,
+    };
     while let [word, tail @ ..] = rest {
         rest = match word.to_ascii_lowercase().as_slice() {
-            b"weights" if how != Mix::Diff && tail.len() >= keys => {
+            b"weights" if how != SortedMix::Diff && tail.len() >= keys => {
                 let weight = |w: &&[u8]| {
-                    parse_double(w).ok_or(Error::new("ERR weight value is not a float"))
+                    parse_double(w).ok_or(RedisError::new("ERR weight value is not a float"))
                 };
                 o.weights = tail[..keys].iter().map(weight).collect::<Result<_, _>>()?;
                 &tail[keys..]
             }
-            b"aggregate" if how != Mix::Diff && !tail.is_empty() => {
+            b"aggregate" if how != SortedMix::Diff && !tail.is_empty() => {
                 o.aggregate = match tail[0].to_ascii_lowercase().as_slice() {
                     b"sum" => Aggregate::Sum,
                     b"min" => Aggregate::Min,
                     b"max" => Aggregate::Max,
-                    _ => return Err(Error::SYNTAX),
+                    _ => return Err(RedisError::SYNTAX),
                 };
                 &tail[1..]
             }
@@ -142,7 +152,7 @@ fn options(mut rest: &[&[u8]], keys: usize, (how, stored): (Mix, bool)) -> Resul
                 o.with_scores = true;
                 tail
             }
-            _ => return Err(Error::SYNTAX),
+            _ => return Err(RedisError::SYNTAX),
         };
     }
     Ok(o)
@@ -150,19 +160,19 @@ fn options(mut rest: &[&[u8]], keys: usize, (how, stored): (Mix, bool)) -> Resul
 
 /// One input: any kind of set, or nothing.
 #[derive(Clone, Copy)]
-enum Input<'a> {
+enum SortedInput<'a> {
     Empty,
     Plain(&'a super::super::data::Set),
     Sorted(&'a Sorted),
 }
 
-impl<'a> Input<'a> {
-    fn of(c: &'a Context<'_>, key: &[u8]) -> Result<Self, Error> {
+impl<'a> SortedInput<'a> {
+    fn of(c: &'a Context<'_>, key: &[u8]) -> Result<Self, RedisError> {
         match c.find(key).map(|e| &e.data) {
             None => Ok(Self::Empty),
             Some(Data::Set(s)) => Ok(Self::Plain(s)),
             Some(Data::Sorted(z)) => Ok(Self::Sorted(z)),
-            Some(_) => Err(Error::WRONG_TYPE),
+            Some(_) => Err(RedisError::WRONG_TYPE),
         }
     }
 
@@ -192,15 +202,15 @@ impl<'a> Input<'a> {
 }
 
 /// The sets of these keys.
-fn inputs<'a>(c: &'a Context<'_>, keys: &[&[u8]]) -> Result<Vec<Input<'a>>, Error> {
-    keys.iter().map(|k| Input::of(c, k)).collect()
+fn inputs<'a>(c: &'a Context<'_>, keys: &[&[u8]]) -> Result<Vec<SortedInput<'a>>, RedisError> {
+    keys.iter().map(|k| SortedInput::of(c, k)).collect()
 }
 
-fn mix(inputs: &[Input<'_>], how: Mix, o: &Options) -> Sorted {
+fn mix(inputs: &[SortedInput<'_>], how: SortedMix, o: &SortedMixOptions) -> Sorted {
     let weigh = |i: usize, s: f64| Some(s * o.weights[i]).filter(|s| !s.is_nan()).unwrap_or(0.0);
     let mut out = Sorted::default();
     match how {
-        Mix::Union => {
+        SortedMix::Union => {
             for (i, input) in inputs.iter().enumerate() {
                 input.each(&mut |m, s| {
                     let s = weigh(i, s);
@@ -209,12 +219,12 @@ fn mix(inputs: &[Input<'_>], how: Mix, o: &Options) -> Sorted {
                 });
             }
         }
-        Mix::Diff => inputs[0].each(&mut |m, s| {
+        SortedMix::Diff => inputs[0].each(&mut |m, s| {
             if inputs[1..].iter().all(|other| other.score(m).is_none()) {
                 out.set(m, s);
             }
         }),
-        Mix::Inter => {
+        SortedMix::Inter => {
             let smallest = inputs.iter().min_by_key(|i| i.len()).expect("an input at least");
             smallest.each(&mut |m, _| {
                 let scores: Option<Vec<f64>> = inputs.iter().map(|i| i.score(m)).collect();
@@ -228,7 +238,12 @@ fn mix(inputs: &[Input<'_>], how: Mix, o: &Options) -> Sorted {
     out
 }
 
-fn show(c: &Context<'_>, args: &[&[u8]], how: Mix, reply: &mut Reply<'_>) -> Result<(), Error> {
+fn show(
+    c: &Context<'_>,
+    args: &[&[u8]],
+    how: SortedMix,
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
     let (keys, rest) = counted(args, 1, how.name())?;
     let inputs = inputs(c, keys)?;
     let o = options(rest, keys.len(), (how, false))?;
@@ -247,7 +262,12 @@ fn show(c: &Context<'_>, args: &[&[u8]], how: Mix, reply: &mut Reply<'_>) -> Res
     Ok(())
 }
 
-fn keep(c: &mut Context<'_>, args: &[&[u8]], how: Mix, reply: &mut Reply<'_>) -> Result<(), Error> {
+fn keep(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    how: SortedMix,
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
     let (keys, rest) = counted(args, 2, &format!("{}store", how.name()))?;
     let inputs = inputs(c, keys)?;
     let o = options(rest, keys.len(), (how, true))?;
@@ -257,34 +277,50 @@ fn keep(c: &mut Context<'_>, args: &[&[u8]], how: Mix, reply: &mut Reply<'_>) ->
     Ok(())
 }
 
-fn zunion(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    show(c, args, Mix::Union, reply)
+fn zunion(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    show(c, args, SortedMix::Union, reply)
 }
 
-fn zinter(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    show(c, args, Mix::Inter, reply)
+fn zinter(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    show(c, args, SortedMix::Inter, reply)
 }
 
-fn zdiff(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    show(c, args, Mix::Diff, reply)
+fn zdiff(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    show(c, args, SortedMix::Diff, reply)
 }
 
-fn zunionstore(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    keep(c, args, Mix::Union, reply)
+fn zunionstore(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
+    keep(c, args, SortedMix::Union, reply)
 }
 
-fn zinterstore(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    keep(c, args, Mix::Inter, reply)
+fn zinterstore(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
+    keep(c, args, SortedMix::Inter, reply)
 }
 
-fn zdiffstore(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    keep(c, args, Mix::Diff, reply)
+fn zdiffstore(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
+    keep(c, args, SortedMix::Diff, reply)
 }
 
-fn zintercard(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn zintercard(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
     let (keys, rest) = counted(args, 1, "zintercard")?;
     let limit = card_limit(rest)?;
-    let o = options(&[], keys.len(), (Mix::Inter, false))?;
-    reply.count(mix(&inputs(c, keys)?, Mix::Inter, &o).len().min(limit));
+    let o = options(&[], keys.len(), (SortedMix::Inter, false))?;
+    reply.count(mix(&inputs(c, keys)?, SortedMix::Inter, &o).len().min(limit));
     Ok(())
 }

@@ -3,17 +3,17 @@
 use super::super::Context;
 use super::super::data::Sorted;
 use super::super::number::{int, parse_double};
-use super::super::registry::{Command, ONE, TWO};
-use super::super::reply::{Error, Reply};
+use super::super::registry::{CommandSpec, ONE, TWO};
+use super::super::reply::{RedisError, Reply};
 use super::super::work;
 use super::sets::store_or_delete;
 use super::strings::clamp;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub(crate) const COMMANDS: &[Command] = &[
-    Command::ordered("zrange", -4, "readonly", ONE, zrange, "Returns a range of members."),
-    Command::ordered(
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::ordered("zrange", -4, "readonly", ONE, zrange, "Returns a range of members."),
+    CommandSpec::ordered(
         "zrangestore",
         -5,
         "write denyoom",
@@ -22,7 +22,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Stores a range of members.",
     )
     .taking(work::of_zrangestore),
-    Command::ordered(
+    CommandSpec::ordered(
         "zrevrange",
         -4,
         "readonly",
@@ -30,7 +30,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         zrevrange,
         "Returns a range of ranks, from the end.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "zrangebyscore",
         -4,
         "readonly",
@@ -38,7 +38,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         zrangebyscore,
         "Returns a range of scores.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "zrevrangebyscore",
         -4,
         "readonly",
@@ -46,7 +46,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         zrevrangebyscore,
         "The same, from the end.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "zrangebylex",
         -4,
         "readonly",
@@ -54,7 +54,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         zrangebylex,
         "Returns a range of members by name.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "zrevrangebylex",
         -4,
         "readonly",
@@ -62,8 +62,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         zrevrangebylex,
         "The same, from the end.",
     ),
-    Command::ordered("zcount", 4, "readonly fast", ONE, zcount, "Counts a range of scores."),
-    Command::ordered(
+    CommandSpec::ordered("zcount", 4, "readonly fast", ONE, zcount, "Counts a range of scores."),
+    CommandSpec::ordered(
         "zlexcount",
         4,
         "readonly fast",
@@ -71,7 +71,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         zlexcount,
         "Counts a range of members by name.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "zremrangebyrank",
         4,
         "write",
@@ -79,7 +79,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         zremrangebyrank,
         "Removes a range of ranks.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "zremrangebyscore",
         4,
         "write",
@@ -87,7 +87,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         zremrangebyscore,
         "Removes a range of scores.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "zremrangebylex",
         4,
         "write",
@@ -104,9 +104,9 @@ struct ScoreBound {
 }
 
 impl ScoreBound {
-    fn parse(arg: &[u8]) -> Result<Self, Error> {
+    fn parse(arg: &[u8]) -> Result<Self, RedisError> {
         let (open, digits) = arg.strip_prefix(b"(").map_or((false, arg), |d| (true, d));
-        let score = parse_double(digits).ok_or(Error::new("ERR min or max is not a float"))?;
+        let score = parse_double(digits).ok_or(RedisError::new("ERR min or max is not a float"))?;
         Ok(Self { score, open })
     }
 }
@@ -120,38 +120,38 @@ enum LexBound<'a> {
 }
 
 impl<'a> LexBound<'a> {
-    fn parse(arg: &'a [u8]) -> Result<Self, Error> {
+    fn parse(arg: &'a [u8]) -> Result<Self, RedisError> {
         match arg {
             b"-" => Ok(Self::Lowest),
             b"+" => Ok(Self::Highest),
             [b'[', rest @ ..] => Ok(Self::Closed(rest)),
             [b'(', rest @ ..] => Ok(Self::Open(rest)),
-            _ => Err(Error::new("ERR min or max not valid string range item")),
+            _ => Err(RedisError::new("ERR min or max not valid string range item")),
         }
     }
 }
 
 /// What a range is measured in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum By {
+enum RangeUnit {
     Rank,
     Score,
     Lex,
 }
 
 /// A range as asked for, `low` being the lower bound.
-enum Bounds<'a> {
+enum RangeBounds<'a> {
     Ranks(i64, i64),
     Scores(ScoreBound, ScoreBound),
     Members(LexBound<'a>, LexBound<'a>),
 }
 
-impl<'a> Bounds<'a> {
-    fn parse(by: By, low: &'a [u8], high: &'a [u8]) -> Result<Self, Error> {
+impl<'a> RangeBounds<'a> {
+    fn parse(by: RangeUnit, low: &'a [u8], high: &'a [u8]) -> Result<Self, RedisError> {
         Ok(match by {
-            By::Rank => Self::Ranks(int(low)?, int(high)?),
-            By::Score => Self::Scores(ScoreBound::parse(low)?, ScoreBound::parse(high)?),
-            By::Lex => Self::Members(LexBound::parse(low)?, LexBound::parse(high)?),
+            RangeUnit::Rank => Self::Ranks(int(low)?, int(high)?),
+            RangeUnit::Score => Self::Scores(ScoreBound::parse(low)?, ScoreBound::parse(high)?),
+            RangeUnit::Lex => Self::Members(LexBound::parse(low)?, LexBound::parse(high)?),
         })
     }
 
@@ -187,19 +187,23 @@ impl<'a> Bounds<'a> {
 }
 
 /// A range command, all its forms.
-struct Query<'a> {
-    bounds: Bounds<'a>,
+struct RangeQuery<'a> {
+    bounds: RangeBounds<'a>,
     reverse: bool,
     with_scores: bool,
     offset: i64,
     limit: i64,
 }
 
-impl<'a> Query<'a> {
+impl<'a> RangeQuery<'a> {
     /// Reads bounds and options; `by` and `reverse` are given for the old forms, which name their
     /// upper bound first if they go backwards.
-    fn parse(args: &[&'a [u8]], fixed: Option<(By, bool)>, stored: bool) -> Result<Self, Error> {
-        let (mut by, mut reverse) = fixed.unwrap_or((By::Rank, false));
+    fn parse(
+        args: &[&'a [u8]],
+        fixed: Option<(RangeUnit, bool)>,
+        stored: bool,
+    ) -> Result<Self, RedisError> {
+        let (mut by, mut reverse) = fixed.unwrap_or((RangeUnit::Rank, false));
         let (mut with_scores, mut offset, mut limit, mut limited) = (false, 0, -1, false);
         let mut rest = &args[2..];
         while let [word, tail @ ..] = rest {
@@ -210,25 +214,25 @@ impl<'a> Query<'a> {
                     (offset, limit, limited) = (int(tail[0])?, int(tail[1])?, true);
                     rest = &tail[2..];
                 }
-                b"byscore" if fixed.is_none() => by = By::Score,
-                b"bylex" if fixed.is_none() => by = By::Lex,
+                b"byscore" if fixed.is_none() => by = RangeUnit::Score,
+                b"bylex" if fixed.is_none() => by = RangeUnit::Lex,
                 b"rev" if fixed.is_none() => reverse = true,
-                _ => return Err(Error::SYNTAX),
+                _ => return Err(RedisError::SYNTAX),
             }
         }
-        if limited && by == By::Rank {
-            return Err(Error::new(
+        if limited && by == RangeUnit::Rank {
+            return Err(RedisError::new(
                 "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
             ));
         }
-        if with_scores && by == By::Lex {
-            return Err(Error::new(
+        if with_scores && by == RangeUnit::Lex {
+            return Err(RedisError::new(
                 "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
             ));
         }
-        let swapped = reverse && by != By::Rank;
+        let swapped = reverse && by != RangeUnit::Rank;
         let (low, high) = if swapped { (args[1], args[0]) } else { (args[0], args[1]) };
-        let bounds = Bounds::parse(by, low, high)?;
+        let bounds = RangeBounds::parse(by, low, high)?;
         Ok(Self { bounds, reverse, with_scores, offset, limit })
     }
 
@@ -254,9 +258,9 @@ fn query(
     c: &Context<'_>,
     args: &[&[u8]],
     reply: &mut Reply<'_>,
-    fixed: Option<(By, bool)>,
-) -> Result<(), Error> {
-    let query = Query::parse(&args[2..], fixed, false)?;
+    fixed: Option<(RangeUnit, bool)>,
+) -> Result<(), RedisError> {
+    let query = RangeQuery::parse(&args[2..], fixed, false)?;
     let found = query.find(c.get::<Sorted>(args[1])?);
     if query.with_scores {
         reply.pairs(found.len());
@@ -272,36 +276,52 @@ fn query(
     Ok(())
 }
 
-fn zrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn zrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     query(c, args, reply, None)
 }
 
-fn zrevrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    query(c, args, reply, Some((By::Rank, true)))
+fn zrevrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    query(c, args, reply, Some((RangeUnit::Rank, true)))
 }
 
-fn zrangebyscore(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    query(c, args, reply, Some((By::Score, false)))
+fn zrangebyscore(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
+    query(c, args, reply, Some((RangeUnit::Score, false)))
 }
 
 fn zrevrangebyscore(
     c: &mut Context<'_>,
     args: &[&[u8]],
     reply: &mut Reply<'_>,
-) -> Result<(), Error> {
-    query(c, args, reply, Some((By::Score, true)))
+) -> Result<(), RedisError> {
+    query(c, args, reply, Some((RangeUnit::Score, true)))
 }
 
-fn zrangebylex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    query(c, args, reply, Some((By::Lex, false)))
+fn zrangebylex(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
+    query(c, args, reply, Some((RangeUnit::Lex, false)))
 }
 
-fn zrevrangebylex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    query(c, args, reply, Some((By::Lex, true)))
+fn zrevrangebylex(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
+    query(c, args, reply, Some((RangeUnit::Lex, true)))
 }
 
-fn zrangestore(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    let query = Query::parse(&args[3..], None, true)?;
+fn zrangestore(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
+    let query = RangeQuery::parse(&args[3..], None, true)?;
     let found = query.find(c.get::<Sorted>(args[2])?);
     let mut sorted = Sorted::default();
     for (member, score) in &found {
@@ -312,23 +332,33 @@ fn zrangestore(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Re
     Ok(())
 }
 
-fn count(c: &Context<'_>, args: &[&[u8]], by: By, reply: &mut Reply<'_>) -> Result<(), Error> {
-    let bounds = Bounds::parse(by, args[2], args[3])?;
+fn count(
+    c: &Context<'_>,
+    args: &[&[u8]],
+    by: RangeUnit,
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
+    let bounds = RangeBounds::parse(by, args[2], args[3])?;
     let sorted = c.get::<Sorted>(args[1])?;
     reply.count(sorted.map_or(0, |z| bounds.ranks(z, false).len()));
     Ok(())
 }
 
-fn zcount(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    count(c, args, By::Score, reply)
+fn zcount(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    count(c, args, RangeUnit::Score, reply)
 }
 
-fn zlexcount(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    count(c, args, By::Lex, reply)
+fn zlexcount(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    count(c, args, RangeUnit::Lex, reply)
 }
 
-fn remove(c: &mut Context<'_>, args: &[&[u8]], by: By, reply: &mut Reply<'_>) -> Result<(), Error> {
-    let bounds = Bounds::parse(by, args[2], args[3])?;
+fn remove(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    by: RangeUnit,
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
+    let bounds = RangeBounds::parse(by, args[2], args[3])?;
     let store = c.store(args[1]);
     let mut removed = 0;
     if let Some(z) = store.get_mut::<Sorted>(args[1])? {
@@ -349,18 +379,22 @@ fn zremrangebyrank(
     c: &mut Context<'_>,
     args: &[&[u8]],
     reply: &mut Reply<'_>,
-) -> Result<(), Error> {
-    remove(c, args, By::Rank, reply)
+) -> Result<(), RedisError> {
+    remove(c, args, RangeUnit::Rank, reply)
 }
 
 fn zremrangebyscore(
     c: &mut Context<'_>,
     args: &[&[u8]],
     reply: &mut Reply<'_>,
-) -> Result<(), Error> {
-    remove(c, args, By::Score, reply)
+) -> Result<(), RedisError> {
+    remove(c, args, RangeUnit::Score, reply)
 }
 
-fn zremrangebylex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    remove(c, args, By::Lex, reply)
+fn zremrangebylex(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
+    remove(c, args, RangeUnit::Lex, reply)
 }

@@ -4,22 +4,22 @@
 use super::super::Context;
 use super::super::data::Sorted;
 use super::super::number::{double, int, parse_int};
-use super::super::registry::{Command, Keys, ONE};
-use super::super::reply::{Error, Reply};
+use super::super::registry::{CommandSpec, KeyArguments, ONE};
+use super::super::reply::{RedisError, Reply};
 use super::hashes::choose;
 use super::lists::{counted, fits_answer, mpop_count};
 
-const COUNTED: Keys = Keys::Counted { count: 1, before: 0 };
+const COUNTED: KeyArguments = KeyArguments::Counted { count: 1, before: 0 };
 
-pub(crate) const COMMANDS: &[Command] = &[
-    Command::ordered("zadd", -4, "write denyoom fast", ONE, zadd, "Sets members' scores."),
-    Command::ordered("zincrby", 4, "write denyoom fast", ONE, zincrby, "Adds to a score."),
-    Command::ordered("zrem", -3, "write fast", ONE, zrem, "Removes members."),
-    Command::ordered("zscore", 3, "readonly fast", ONE, zscore, "Returns a score."),
-    Command::ordered("zmscore", -3, "readonly fast", ONE, zmscore, "Returns scores."),
-    Command::ordered("zcard", 2, "readonly fast", ONE, zcard, "Counts members."),
-    Command::ordered("zrank", -3, "readonly fast", ONE, zrank, "Returns a member's rank."),
-    Command::ordered(
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::ordered("zadd", -4, "write denyoom fast", ONE, zadd, "Sets members' scores."),
+    CommandSpec::ordered("zincrby", 4, "write denyoom fast", ONE, zincrby, "Adds to a score."),
+    CommandSpec::ordered("zrem", -3, "write fast", ONE, zrem, "Removes members."),
+    CommandSpec::ordered("zscore", 3, "readonly fast", ONE, zscore, "Returns a score."),
+    CommandSpec::ordered("zmscore", -3, "readonly fast", ONE, zmscore, "Returns scores."),
+    CommandSpec::ordered("zcard", 2, "readonly fast", ONE, zcard, "Counts members."),
+    CommandSpec::ordered("zrank", -3, "readonly fast", ONE, zrank, "Returns a member's rank."),
+    CommandSpec::ordered(
         "zrevrank",
         -3,
         "readonly fast",
@@ -27,9 +27,23 @@ pub(crate) const COMMANDS: &[Command] = &[
         zrevrank,
         "Returns its rank from the end.",
     ),
-    Command::ordered("zpopmin", -2, "write fast", ONE, zpopmin, "Takes the lowest members out."),
-    Command::ordered("zpopmax", -2, "write fast", ONE, zpopmax, "Takes the highest members out."),
-    Command::ordered(
+    CommandSpec::ordered(
+        "zpopmin",
+        -2,
+        "write fast",
+        ONE,
+        zpopmin,
+        "Takes the lowest members out.",
+    ),
+    CommandSpec::ordered(
+        "zpopmax",
+        -2,
+        "write fast",
+        ONE,
+        zpopmax,
+        "Takes the highest members out.",
+    ),
+    CommandSpec::ordered(
         "zmpop",
         -4,
         "write",
@@ -37,7 +51,14 @@ pub(crate) const COMMANDS: &[Command] = &[
         zmpop,
         "Takes members from the first set that has some.",
     ),
-    Command::ordered("zrandmember", -2, "readonly", ONE, zrandmember, "Returns random members."),
+    CommandSpec::ordered(
+        "zrandmember",
+        -2,
+        "readonly",
+        ONE,
+        zrandmember,
+        "Returns random members.",
+    ),
 ];
 
 #[derive(Default)]
@@ -52,7 +73,7 @@ struct AddOptions {
 
 impl AddOptions {
     /// The options, and how many arguments they take.
-    fn parse(args: &[&[u8]]) -> Result<(Self, usize), Error> {
+    fn parse(args: &[&[u8]]) -> Result<(Self, usize), RedisError> {
         let (mut o, mut taken) = (Self::default(), 0);
         for word in args {
             match word.to_ascii_lowercase().as_slice() {
@@ -68,27 +89,31 @@ impl AddOptions {
         }
         let pairs = args.len() - taken;
         if pairs == 0 || !pairs.is_multiple_of(2) {
-            return Err(Error::SYNTAX);
+            return Err(RedisError::SYNTAX);
         }
         if o.only_new && o.only_old {
-            return Err(Error::new("ERR XX and NX options at the same time are not compatible"));
+            return Err(RedisError::new(
+                "ERR XX and NX options at the same time are not compatible",
+            ));
         }
         if o.greater && (o.less || o.only_new) || o.less && o.only_new {
-            return Err(Error::new(
+            return Err(RedisError::new(
                 "ERR GT, LT, and/or NX options at the same time are not compatible",
             ));
         }
         if o.increment && pairs > 2 {
-            return Err(Error::new("ERR INCR option supports a single increment-element pair"));
+            return Err(RedisError::new(
+                "ERR INCR option supports a single increment-element pair",
+            ));
         }
         Ok((o, taken))
     }
 }
 
-fn zadd(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn zadd(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (o, taken) = AddOptions::parse(&args[2..])?;
     let pairs = args[2 + taken..].chunks_exact(2).map(|p| Ok((double(p[0])?, p[1])));
-    let pairs = pairs.collect::<Result<Vec<_>, Error>>()?;
+    let pairs = pairs.collect::<Result<Vec<_>, RedisError>>()?;
     let key = args[1];
     let store = c.store(key);
     if o.only_old && store.get::<Sorted>(key)?.is_none() {
@@ -106,7 +131,7 @@ fn zadd(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
         let new = if o.increment { old.unwrap_or(0.0) + score } else { score };
         if new.is_nan() {
             store.settle(key, false);
-            return Err(Error::new("ERR resulting score is not a number (NaN)"));
+            return Err(RedisError::new("ERR resulting score is not a number (NaN)"));
         }
         let admitted = match old {
             None => !o.only_old,
@@ -130,11 +155,11 @@ fn zadd(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     Ok(())
 }
 
-fn zincrby(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn zincrby(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     zadd(c, &[args[0], args[1], b"INCR", args[2], args[3]], reply)
 }
 
-fn zrem(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn zrem(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let store = c.store(args[1]);
     let sorted = store.get_mut::<Sorted>(args[1])?;
     let removed = sorted.map_or(0, |z| args[2..].iter().filter(|m| z.remove(m).is_some()).count());
@@ -150,19 +175,19 @@ fn score_or_null(score: Option<f64>, reply: &mut Reply<'_>) {
     }
 }
 
-fn zscore(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn zscore(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     score_or_null(c.get::<Sorted>(args[1])?.and_then(|z| z.score(args[2])), reply);
     Ok(())
 }
 
-fn zmscore(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn zmscore(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let sorted = c.get::<Sorted>(args[1])?;
     reply.array(args.len() - 2);
     args[2..].iter().for_each(|m| score_or_null(sorted.and_then(|z| z.score(m)), reply));
     Ok(())
 }
 
-fn zcard(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn zcard(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     reply.count(c.get::<Sorted>(args[1])?.map_or(0, Sorted::len));
     Ok(())
 }
@@ -172,11 +197,11 @@ fn rank(
     args: &[&[u8]],
     reply: &mut Reply<'_>,
     from_end: bool,
-) -> Result<(), Error> {
+) -> Result<(), RedisError> {
     let with_score = match &args[3..] {
         [] => false,
         [word] if word.eq_ignore_ascii_case(b"withscore") => true,
-        _ => return Err(Error::SYNTAX),
+        _ => return Err(RedisError::SYNTAX),
     };
     let sorted = c.get::<Sorted>(args[1])?;
     let Some((z, rank)) = sorted.and_then(|z| Some((z, z.rank(args[2])?))) else {
@@ -198,18 +223,23 @@ fn rank(
     Ok(())
 }
 
-fn zrank(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn zrank(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     rank(c, args, reply, false)
 }
 
-fn zrevrank(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn zrevrank(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     rank(c, args, reply, true)
 }
 
-type Taken = Vec<(std::sync::Arc<[u8]>, f64)>;
+type PoppedMembers = Vec<(std::sync::Arc<[u8]>, f64)>;
 
 /// Takes up to `count` members from an end of a sorted set.
-fn take(c: &mut Context<'_>, key: &[u8], highest: bool, count: usize) -> Result<Taken, Error> {
+fn take(
+    c: &mut Context<'_>,
+    key: &[u8],
+    highest: bool,
+    count: usize,
+) -> Result<PoppedMembers, RedisError> {
     let store = c.store(key);
     let Some(sorted) = store.get_mut::<Sorted>(key)? else { return Ok(Vec::new()) };
     let n = count.min(sorted.len());
@@ -218,7 +248,7 @@ fn take(c: &mut Context<'_>, key: &[u8], highest: bool, count: usize) -> Result<
     } else {
         fits_answer(sorted.iter_from(0).map(|(m, _)| m.len()), n)?;
     }
-    let taken: Taken = if highest {
+    let taken: PoppedMembers = if highest {
         let back = sorted.iter_back_from(sorted.len() - 1);
         back.take(count).map(|(m, s)| (m.clone(), s)).collect()
     } else {
@@ -236,14 +266,14 @@ fn pop(
     args: &[&[u8]],
     reply: &mut Reply<'_>,
     highest: bool,
-) -> Result<(), Error> {
+) -> Result<(), RedisError> {
     let count = match args.len() {
         2 => None,
         3 => {
             let n = parse_int(args[2]).and_then(|n| usize::try_from(n).ok());
-            Some(n.ok_or(Error::new("ERR value is out of range, must be positive"))?)
+            Some(n.ok_or(RedisError::new("ERR value is out of range, must be positive"))?)
         }
-        _ => return Err(Error::SYNTAX),
+        _ => return Err(RedisError::SYNTAX),
     };
     let taken = take(c, args[1], highest, count.unwrap_or(1))?;
     if count.is_some() {
@@ -258,21 +288,21 @@ fn pop(
     Ok(())
 }
 
-fn zpopmin(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn zpopmin(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     pop(c, args, reply, false)
 }
 
-fn zpopmax(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn zpopmax(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     pop(c, args, reply, true)
 }
 
-fn zmpop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn zmpop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (keys, rest) = counted(args, 1)?;
-    let (word, rest) = rest.split_first().ok_or(Error::SYNTAX)?;
+    let (word, rest) = rest.split_first().ok_or(RedisError::SYNTAX)?;
     let highest = match word.to_ascii_lowercase().as_slice() {
         b"min" => false,
         b"max" => true,
-        _ => return Err(Error::SYNTAX),
+        _ => return Err(RedisError::SYNTAX),
     };
     let count = mpop_count(rest)?;
     for key in keys {
@@ -294,7 +324,11 @@ fn zmpop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     Ok(())
 }
 
-fn zrandmember(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn zrandmember(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
     let len = c.get::<Sorted>(args[1])?.map_or(0, Sorted::len);
     let Some(count) = args.get(2) else {
         let i = c.pick(len);
@@ -306,7 +340,7 @@ fn zrandmember(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Re
     let with_scores = match &args[3..] {
         [] => false,
         [word] if word.eq_ignore_ascii_case(b"withscores") => true,
-        _ => return Err(Error::SYNTAX),
+        _ => return Err(RedisError::SYNTAX),
     };
     let chosen = choose(c, count, len)?;
     if with_scores {

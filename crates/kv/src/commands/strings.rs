@@ -3,18 +3,18 @@
 use super::super::Context;
 use super::super::data::{Data, Str};
 use super::super::number::{int, parse_double, parse_int, plain_sum, push_int};
-use super::super::registry::{Command, EACH, Keys, ONE};
-use super::super::reply::{Error, Reply};
+use super::super::registry::{CommandSpec, EACH, KeyArguments, ONE};
+use super::super::reply::{RedisError, Reply};
 use super::super::store::NEVER_MS;
 use super::super::work;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 
-const PAIRS: Keys = Keys::Range { first: 1, last: -1, step: 2 };
+const PAIRS: KeyArguments = KeyArguments::Range { first: 1, last: -1, step: 2 };
 
-pub(crate) const COMMANDS: &[Command] = &[
-    Command::ordered("get", 2, "readonly fast", ONE, get, "Returns the string of a key."),
-    Command::ordered("set", -3, "write denyoom", ONE, set, "Sets a key to a string."),
-    Command::ordered(
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::ordered("get", 2, "readonly fast", ONE, get, "Returns the string of a key."),
+    CommandSpec::ordered("set", -3, "write denyoom", ONE, set, "Sets a key to a string."),
+    CommandSpec::ordered(
         "setnx",
         3,
         "write denyoom fast",
@@ -22,7 +22,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         setnx,
         "Sets a key that does not exist.",
     ),
-    Command::ordered(
+    CommandSpec::ordered(
         "setex",
         4,
         "write denyoom",
@@ -30,8 +30,15 @@ pub(crate) const COMMANDS: &[Command] = &[
         setex,
         "Sets a key that expires, in seconds.",
     ),
-    Command::ordered("psetex", 4, "write denyoom", ONE, psetex, "Sets a key that expires, in ms."),
-    Command::ordered(
+    CommandSpec::ordered(
+        "psetex",
+        4,
+        "write denyoom",
+        ONE,
+        psetex,
+        "Sets a key that expires, in ms.",
+    ),
+    CommandSpec::ordered(
         "getset",
         3,
         "write denyoom fast",
@@ -39,8 +46,15 @@ pub(crate) const COMMANDS: &[Command] = &[
         getset,
         "Sets a key, returns what it was.",
     ),
-    Command::ordered("getdel", 2, "write fast", ONE, getdel, "Returns a string and deletes it."),
-    Command::ordered(
+    CommandSpec::ordered(
+        "getdel",
+        2,
+        "write fast",
+        ONE,
+        getdel,
+        "Returns a string and deletes it.",
+    ),
+    CommandSpec::ordered(
         "getex",
         -2,
         "write fast",
@@ -48,17 +62,24 @@ pub(crate) const COMMANDS: &[Command] = &[
         getex,
         "Returns a string and sets its expiry.",
     ),
-    Command::ordered("append", 3, "write denyoom fast", ONE, append, "Appends to a string."),
-    Command::ordered("strlen", 2, "readonly fast", ONE, strlen, "Returns a string's length."),
-    Command::ordered("setrange", 4, "write denyoom", ONE, setrange, "Overwrites part of a string.")
-        .taking(work::of_setrange),
-    Command::ordered("getrange", 4, "readonly", ONE, getrange, "Returns part of a string."),
-    Command::ordered("substr", 4, "readonly", ONE, getrange, "Returns part of a string."),
-    Command::ordered("incr", 2, "write denyoom fast", ONE, incr, "Adds one to a number."),
-    Command::ordered("decr", 2, "write denyoom fast", ONE, decr, "Takes one from a number."),
-    Command::ordered("incrby", 3, "write denyoom fast", ONE, incrby, "Adds to a number."),
-    Command::ordered("decrby", 3, "write denyoom fast", ONE, decrby, "Takes from a number."),
-    Command::ordered(
+    CommandSpec::ordered("append", 3, "write denyoom fast", ONE, append, "Appends to a string."),
+    CommandSpec::ordered("strlen", 2, "readonly fast", ONE, strlen, "Returns a string's length."),
+    CommandSpec::ordered(
+        "setrange",
+        4,
+        "write denyoom",
+        ONE,
+        setrange,
+        "Overwrites part of a string.",
+    )
+    .taking(work::of_setrange),
+    CommandSpec::ordered("getrange", 4, "readonly", ONE, getrange, "Returns part of a string."),
+    CommandSpec::ordered("substr", 4, "readonly", ONE, getrange, "Returns part of a string."),
+    CommandSpec::ordered("incr", 2, "write denyoom fast", ONE, incr, "Adds one to a number."),
+    CommandSpec::ordered("decr", 2, "write denyoom fast", ONE, decr, "Takes one from a number."),
+    CommandSpec::ordered("incrby", 3, "write denyoom fast", ONE, incrby, "Adds to a number."),
+    CommandSpec::ordered("decrby", 3, "write denyoom fast", ONE, decrby, "Takes from a number."),
+    CommandSpec::ordered(
         "incrbyfloat",
         3,
         "write denyoom fast",
@@ -67,7 +88,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Adds to a decimal number.",
     )
     .taking(work::of_string),
-    Command::ordered(
+    CommandSpec::ordered(
         "mget",
         -2,
         "readonly fast",
@@ -75,28 +96,28 @@ pub(crate) const COMMANDS: &[Command] = &[
         mget,
         "Returns strings, all of one moment.",
     ),
-    Command::ordered("mset", -3, "write denyoom", PAIRS, mset, "Sets keys, all at one moment."),
-    Command::ordered("msetnx", -3, "write denyoom", PAIRS, msetnx, "Sets keys if none exists."),
+    CommandSpec::ordered("mset", -3, "write denyoom", PAIRS, mset, "Sets keys, all at one moment."),
+    CommandSpec::ordered("msetnx", -3, "write denyoom", PAIRS, msetnx, "Sets keys if none exists."),
 ];
 
 /// Bytes that a string can have: what a value can be moved and snapshot as.
 pub(super) const STRING_BYTES_MAX: usize = 64 * PAYLOAD_BYTES_MAX;
 
-fn get(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn get(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let value = c.get::<Str>(args[1])?;
     reply.bulk_or_null(value.map(Vec::as_slice));
     Ok(())
 }
 
 /// The unit and base of an expiry as written.
-pub(crate) enum When {
+pub(crate) enum ExpiryForm {
     Seconds,
     Millis,
     AtSeconds,
     AtMillis,
 }
 
-impl When {
+impl ExpiryForm {
     fn parse(word: &[u8]) -> Option<Self> {
         Some(match word.to_ascii_lowercase().as_slice() {
             b"ex" => Self::Seconds,
@@ -121,9 +142,14 @@ impl When {
 }
 
 /// A deadline as an option of `SET` and `GETEX` gives it: it must be positive.
-fn option_deadline(when: &When, n: &[u8], now_ms: u64, name: &str) -> Result<u64, Error> {
+fn option_deadline(
+    when: &ExpiryForm,
+    n: &[u8],
+    now_ms: u64,
+    name: &str,
+) -> Result<u64, RedisError> {
     let n = int(n)?;
-    let bad = || Error::new(format!("ERR invalid expire time in '{name}' command"));
+    let bad = || RedisError::new(format!("ERR invalid expire time in '{name}' command"));
     if n <= 0 {
         return Err(bad());
     }
@@ -139,7 +165,7 @@ struct SetOptions {
     deadline_ms: Option<u64>,
 }
 
-fn set_options(c: &Context<'_>, args: &[&[u8]]) -> Result<SetOptions, Error> {
+fn set_options(c: &Context<'_>, args: &[&[u8]]) -> Result<SetOptions, RedisError> {
     let mut o = SetOptions::default();
     let mut i = 3;
     let mut expiry = None;
@@ -150,9 +176,9 @@ fn set_options(c: &Context<'_>, args: &[&[u8]]) -> Result<SetOptions, Error> {
             b"get" => o.get = true,
             b"keepttl" if expiry.is_none() => o.keep = true,
             _ => {
-                let when = When::parse(word).ok_or(Error::SYNTAX)?;
+                let when = ExpiryForm::parse(word).ok_or(RedisError::SYNTAX)?;
                 if o.keep || expiry.is_some() || i + 1 >= args.len() {
-                    return Err(Error::SYNTAX);
+                    return Err(RedisError::SYNTAX);
                 }
                 i += 1;
                 expiry = Some((when, args[i]));
@@ -166,7 +192,7 @@ fn set_options(c: &Context<'_>, args: &[&[u8]]) -> Result<SetOptions, Error> {
     Ok(o)
 }
 
-fn set(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn set(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     if args.len() == 3 {
         c.put(args[1], Data::Str(args[2].to_vec()), NEVER_MS);
         reply.ok();
@@ -198,7 +224,7 @@ fn set(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(),
     Ok(())
 }
 
-fn setnx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn setnx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let free = c.find(args[1]).is_none();
     if free {
         c.put(args[1], Data::Str(args[2].to_vec()), NEVER_MS);
@@ -207,43 +233,48 @@ fn setnx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     Ok(())
 }
 
-fn set_expiring(c: &mut Context<'_>, args: &[&[u8]], when: &When, name: &str) -> Result<(), Error> {
+fn set_expiring(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    when: &ExpiryForm,
+    name: &str,
+) -> Result<(), RedisError> {
     let deadline = option_deadline(when, args[2], c.now_ms(args[1]), name)?;
     c.put(args[1], Data::Str(args[3].to_vec()), deadline);
     Ok(())
 }
 
-fn setex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    set_expiring(c, args, &When::Seconds, "setex")?;
+fn setex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    set_expiring(c, args, &ExpiryForm::Seconds, "setex")?;
     reply.ok();
     Ok(())
 }
 
-fn psetex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    set_expiring(c, args, &When::Millis, "psetex")?;
+fn psetex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
+    set_expiring(c, args, &ExpiryForm::Millis, "psetex")?;
     reply.ok();
     Ok(())
 }
 
-fn getset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn getset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     get(c, args, reply)?;
     c.put(args[1], Data::Str(args[2].to_vec()), NEVER_MS);
     Ok(())
 }
 
-fn getdel(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn getdel(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     get(c, args, reply)?;
     c.delete(args[1]);
     Ok(())
 }
 
-fn getex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn getex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let key = args[1];
     let when = match args.len() {
         2 => None,
         3 if args[2].eq_ignore_ascii_case(b"persist") => Some(None),
-        4 => Some(Some(When::parse(args[2]).ok_or(Error::SYNTAX)?)),
-        _ => return Err(Error::SYNTAX),
+        4 => Some(Some(ExpiryForm::parse(args[2]).ok_or(RedisError::SYNTAX)?)),
+        _ => return Err(RedisError::SYNTAX),
     };
     // As in Redis: of a key that is not there the time does not matter.
     let is_there = c.get::<Str>(key)?.is_some();
@@ -262,11 +293,11 @@ fn getex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     Ok(())
 }
 
-fn append(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn append(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let store = c.store(args[1]);
     let len = store.get::<Str>(args[1])?.map_or(0, Vec::len);
     if len + args[2].len() > STRING_BYTES_MAX {
-        return Err(Error::TOO_LONG);
+        return Err(RedisError::TOO_LONG);
     }
     let value = store.get_or_new::<Str>(args[1])?;
     value.extend_from_slice(args[2]);
@@ -275,16 +306,16 @@ fn append(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
     Ok(())
 }
 
-fn strlen(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn strlen(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     reply.count(c.get::<Str>(args[1])?.map_or(0, Vec::len));
     Ok(())
 }
 
-fn setrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn setrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (key, value) = (args[1], args[3]);
     let offset = int(args[2])?;
     if offset < 0 {
-        return Err(Error::new("ERR offset is out of range"));
+        return Err(RedisError::new("ERR offset is out of range"));
     }
     let store = c.store(key);
     let len = store.get::<Str>(key)?.map_or(0, Vec::len);
@@ -294,7 +325,7 @@ fn setrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Resul
     }
     let end = (offset as usize).saturating_add(value.len());
     if end > STRING_BYTES_MAX {
-        return Err(Error::TOO_LONG);
+        return Err(RedisError::TOO_LONG);
     }
     let bytes = store.get_or_new::<Str>(key)?;
     if bytes.len() < end {
@@ -325,7 +356,7 @@ pub(super) fn clamp_string(start: i64, end: i64, len: usize) -> std::ops::Range<
     clamp(start, end.max(-(len as i64)), len)
 }
 
-fn getrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn getrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (start, end) = (int(args[2])?, int(args[3])?);
     let bytes = c.get::<Str>(args[1])?.map_or(&[][..], Vec::as_slice);
     let range = clamp_string(start, end, bytes.len());
@@ -333,13 +364,14 @@ fn getrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Resul
     Ok(())
 }
 
-fn add(c: &mut Context<'_>, key: &[u8], n: i64, reply: &mut Reply<'_>) -> Result<(), Error> {
+fn add(c: &mut Context<'_>, key: &[u8], n: i64, reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let store = c.store(key);
     let now = match store.get::<Str>(key)? {
-        Some(bytes) => parse_int(bytes).ok_or(Error::NOT_INTEGER)?,
+        Some(bytes) => parse_int(bytes).ok_or(RedisError::NOT_INTEGER)?,
         None => 0,
     };
-    let sum = now.checked_add(n).ok_or(Error::new("ERR increment or decrement would overflow"))?;
+    let sum =
+        now.checked_add(n).ok_or(RedisError::new("ERR increment or decrement would overflow"))?;
     let bytes = store.get_or_new::<Str>(key)?;
     bytes.clear();
     push_int(bytes, sum);
@@ -348,38 +380,42 @@ fn add(c: &mut Context<'_>, key: &[u8], n: i64, reply: &mut Reply<'_>) -> Result
     Ok(())
 }
 
-fn incr(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn incr(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     add(c, args[1], 1, reply)
 }
 
-fn decr(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn decr(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     add(c, args[1], -1, reply)
 }
 
-fn incrby(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn incrby(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     add(c, args[1], int(args[2])?, reply)
 }
 
-fn decrby(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn decrby(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let n = int(args[2])?;
-    let minus = n.checked_neg().ok_or(Error::new("ERR decrement would overflow"))?;
+    let minus = n.checked_neg().ok_or(RedisError::new("ERR decrement would overflow"))?;
     add(c, args[1], minus, reply)
 }
 
-fn incrbyfloat(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn incrbyfloat(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
     let key = args[1];
     let store = c.store(key);
     let now = store.get::<Str>(key)?.map_or(&b"0"[..], Vec::as_slice);
-    parse_double(now).ok_or(Error::NOT_FLOAT)?;
+    parse_double(now).ok_or(RedisError::NOT_FLOAT)?;
     let sum = plain_sum(now, args[2])?;
-    let text = sum.ok_or(Error::new("ERR increment would produce NaN or Infinity"))?;
+    let text = sum.ok_or(RedisError::new("ERR increment would produce NaN or Infinity"))?;
     reply.bulk(&text);
     *store.get_or_new::<Str>(key)? = text;
     store.touch(key);
     Ok(())
 }
 
-fn mget(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn mget(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     reply.array(args.len() - 1);
     for key in &args[1..] {
         let value = c.get::<Str>(key).unwrap_or(None);
@@ -391,14 +427,14 @@ fn mget(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
 fn pairs<'a>(
     args: &'a [&'a [u8]],
     name: &str,
-) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])>, Error> {
+) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])>, RedisError> {
     if args.len().is_multiple_of(2) {
-        return Err(Error::arity(name));
+        return Err(RedisError::arity(name));
     }
     Ok(args[1..].chunks_exact(2).map(|p| (p[0], p[1])))
 }
 
-fn mset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn mset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     for (key, value) in pairs(args, "mset")? {
         c.put(key, Data::Str(value.to_vec()), NEVER_MS);
     }
@@ -406,7 +442,7 @@ fn mset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     Ok(())
 }
 
-fn msetnx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn msetnx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let free = pairs(args, "msetnx")?.all(|(key, _)| c.find(key).is_none());
     if free {
         for (key, value) in pairs(args, "msetnx")? {

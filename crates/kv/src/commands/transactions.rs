@@ -5,56 +5,56 @@
 //! keys. It runs at one moment in all of them, and only if no watched key has changed.
 
 use super::super::Context;
-use super::super::client::{Client, QueuedTransaction};
+use super::super::client::{ClientState, QueuedTransaction};
 use super::super::number::parse_int;
-use super::super::registry::{Command, EACH, Keys, Next, Run};
-use super::super::reply::{Error, Reply};
+use super::super::registry::{AfterRun, CommandRunner, CommandSpec, EACH, KeyArguments};
+use super::super::reply::{RedisError, Reply};
 use super::super::run;
 use super::super::work;
 use amcast_core::Outcome;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-pub(crate) const COMMANDS: &[Command] = &[
-    Command::local("multi", 1, "noscript loading stale fast", multi, "Begins a transaction."),
-    Command {
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::local("multi", 1, "noscript loading stale fast", multi, "Begins a transaction."),
+    CommandSpec {
         name: "exec",
         arity: -1,
         flags: "write noscript loading stale skip_slowlog",
-        keys: Keys::Inner,
+        keys: KeyArguments::Inner,
         summary: "Runs the commands of a transaction at one moment.",
-        run: Run::Both(exec, exec_ordered),
+        run: CommandRunner::Both(exec, exec_ordered),
         work: None,
     },
-    Command::local(
+    CommandSpec::local(
         "discard",
         1,
         "noscript loading stale fast",
         discard,
         "Ends a transaction undone.",
     ),
-    Command {
+    CommandSpec {
         name: "watch",
         arity: -2,
         flags: "write noscript loading stale fast",
         keys: EACH,
         summary: "Lets the next transaction run only if keys do not change.",
-        run: Run::Both(watch, watch_ordered),
+        run: CommandRunner::Both(watch, watch_ordered),
         work: None,
     },
-    Command::local("unwatch", 1, "noscript loading stale fast", unwatch, "Watches no key."),
+    CommandSpec::local("unwatch", 1, "noscript loading stale fast", unwatch, "Watches no key."),
 ];
 
 /// A transaction as ordered: `exec`, the number of watched keys, each with its version, the
 /// number of commands, each behind the number of its arguments.
-pub struct Script<'a> {
+pub struct OrderedTransaction<'a> {
     /// The watched keys, with the versions that they had.
     pub watched: Vec<(&'a [u8], u64)>,
     /// The commands, each as its arguments.
     pub commands: Vec<Vec<&'a [u8]>>,
 }
 
-impl<'a> Script<'a> {
+impl<'a> OrderedTransaction<'a> {
     /// Reads a script; none if it is none.
     pub fn parse(args: &[&'a [u8]]) -> Option<Self> {
         let mut rest = args[1..].iter().copied();
@@ -79,7 +79,7 @@ impl<'a> Script<'a> {
     }
 
     /// The arguments of an ordered `EXEC`.
-    pub fn encode<'c>(client: &Client, commands: &[&'c Vec<Box<[u8]>>]) -> Vec<Cow<'c, [u8]>> {
+    pub fn encode<'c>(client: &ClientState, commands: &[&'c Vec<Box<[u8]>>]) -> Vec<Cow<'c, [u8]>> {
         let number = |n: u64| Cow::Owned(n.to_string().into_bytes());
         let mut args = vec![Cow::Borrowed(&b"exec"[..]), number(client.watched.len() as u64)];
         for (key, version) in client.watched.iter() {
@@ -97,13 +97,13 @@ impl<'a> Script<'a> {
 
 impl QueuedTransaction {
     /// Adds a command, if all together have no more bytes than `most`: they are ordered as one.
-    pub fn push(&mut self, args: &[&[u8]], most: usize) -> Result<(), Error> {
+    pub fn push(&mut self, args: &[&[u8]], most: usize) -> Result<(), RedisError> {
         self.bytes += args.iter().map(|a| a.len() + 16).sum::<usize>();
         if self.bytes > most {
             self.spoiled = true;
             (self.commands, self.held) = (Vec::new(), 0);
             let why = format_args!("ERR the transaction is larger than the limit of {most} bytes");
-            return Err(Error::of(Outcome::NotExecuted, why));
+            return Err(RedisError::of(Outcome::NotExecuted, why));
         }
         self.held += held(args.iter().map(|arg| arg.len()));
         self.commands.push(args.iter().map(|a| (*a).into()).collect());
@@ -119,41 +119,49 @@ pub fn held(args: impl Iterator<Item = usize>) -> usize {
     2 * size_of::<Vec<Box<[u8]>>>() + ALLOCATION_BYTES + args
 }
 
-fn multi(c: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn multi(c: &mut ClientState, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<AfterRun, RedisError> {
     if c.transaction.is_some() {
-        return Err(Error::new("ERR MULTI calls can not be nested"));
+        return Err(RedisError::new("ERR MULTI calls can not be nested"));
     }
     c.transaction = Some(QueuedTransaction::default());
     reply.ok();
-    Ok(Next::Answer)
+    Ok(AfterRun::Answer)
 }
 
-fn discard(c: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn discard(
+    c: &mut ClientState,
+    _: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<AfterRun, RedisError> {
     if c.transaction.take().is_none() {
-        return Err(Error::new("ERR DISCARD without MULTI"));
+        return Err(RedisError::new("ERR DISCARD without MULTI"));
     }
     c.watched.clear();
     reply.ok();
-    Ok(Next::Answer)
+    Ok(AfterRun::Answer)
 }
 
-fn exec(c: &mut Client, args: &[&[u8]], _: &mut Reply<'_>) -> Result<Next, Error> {
+fn exec(c: &mut ClientState, args: &[&[u8]], _: &mut Reply<'_>) -> Result<AfterRun, RedisError> {
     if args.len() != 1 {
-        return Err(Error::arity("exec"));
+        return Err(RedisError::arity("exec"));
     }
     match &c.transaction {
-        None => Err(Error::new("ERR EXEC without MULTI")),
+        None => Err(RedisError::new("ERR EXEC without MULTI")),
         Some(t) if t.spoiled => {
             c.transaction = None;
             c.watched.clear();
-            Err(Error::new("EXECABORT Transaction discarded because of previous errors."))
+            Err(RedisError::new("EXECABORT Transaction discarded because of previous errors."))
         }
-        Some(_) => Ok(Next::Transaction),
+        Some(_) => Ok(AfterRun::Transaction),
     }
 }
 
-fn exec_ordered(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    let script = Script::parse(args).ok_or(Error::SYNTAX)?;
+fn exec_ordered(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
+    let script = OrderedTransaction::parse(args).ok_or(RedisError::SYNTAX)?;
     if !script.watched.iter().all(|(key, version)| c.view(key).unchanged(key, *version)) {
         reply.null_array();
         return Ok(());
@@ -171,24 +179,28 @@ fn exec_ordered(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> R
 const WATCHED_MAX: usize = 10_000;
 const WATCHED_BYTES_MAX: usize = amcast_core::limits::PAYLOAD_BYTES_MAX / 2;
 
-fn watch(c: &mut Client, args: &[&[u8]], _: &mut Reply<'_>) -> Result<Next, Error> {
+fn watch(c: &mut ClientState, args: &[&[u8]], _: &mut Reply<'_>) -> Result<AfterRun, RedisError> {
     let fresh: BTreeSet<&[u8]> =
         args[1..].iter().copied().filter(|key| !c.watched.contains(key)).collect();
     if c.watched.len() + fresh.len() > WATCHED_MAX {
-        return Err(Error::new(format!("ERR more than {WATCHED_MAX} keys are watched")));
+        return Err(RedisError::new(format!("ERR more than {WATCHED_MAX} keys are watched")));
     }
     if c.watched.bytes() + fresh.iter().map(|key| key.len()).sum::<usize>() > WATCHED_BYTES_MAX {
-        return Err(Error::new(format!(
+        return Err(RedisError::new(format!(
             "ERR the keys that are watched have more than {WATCHED_BYTES_MAX} bytes"
         )));
     }
     if c.transaction.is_some() {
-        return Err(Error::new("ERR WATCH inside MULTI is not allowed"));
+        return Err(RedisError::new("ERR WATCH inside MULTI is not allowed"));
     }
-    Ok(Next::Watch)
+    Ok(AfterRun::Watch)
 }
 
-fn watch_ordered(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+fn watch_ordered(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<(), RedisError> {
     reply.array(args.len() - 1);
     for key in &args[1..] {
         let version = c.store(key).watch(key);
@@ -197,8 +209,12 @@ fn watch_ordered(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> 
     Ok(())
 }
 
-fn unwatch(c: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn unwatch(
+    c: &mut ClientState,
+    _: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<AfterRun, RedisError> {
     c.watched.clear();
     reply.ok();
-    Ok(Next::Answer)
+    Ok(AfterRun::Answer)
 }

@@ -1,26 +1,26 @@
 //! What tools ask that watch a server: each is answered, though nothing of it is kept here.
 
-use super::super::client::Client;
-use super::super::registry::{Command, Next};
-use super::super::reply::{Error, Reply};
+use super::super::client::ClientState;
+use super::super::registry::{AfterRun, CommandSpec};
+use super::super::reply::{RedisError, Reply};
 use super::server::subcommand;
 
-pub(crate) const COMMANDS: &[Command] = &[
-    Command::local(
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::local(
         "slowlog",
         -2,
         "admin loading stale",
         slowlog,
         "Returns slow commands: none are kept.",
     ),
-    Command::local(
+    CommandSpec::local(
         "latency",
         -2,
         "admin noscript loading stale",
         latency,
         "Returns spikes of latency: none are kept.",
     ),
-    Command::local(
+    CommandSpec::local(
         "acl",
         -2,
         "admin noscript loading stale",
@@ -29,9 +29,13 @@ pub(crate) const COMMANDS: &[Command] = &[
     ),
 ];
 
-const DONE: Result<Next, Error> = Ok(Next::Answer);
+const DONE: Result<AfterRun, RedisError> = Ok(AfterRun::Answer);
 
-fn slowlog(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn slowlog(
+    _: &mut ClientState,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<AfterRun, RedisError> {
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
         (b"get", 2 | 3) => reply.array(0),
         (b"len", 2) => reply.int(0),
@@ -41,7 +45,11 @@ fn slowlog(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next
     DONE
 }
 
-fn latency(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn latency(
+    _: &mut ClientState,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Result<AfterRun, RedisError> {
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
         (b"latest", 2) | (b"history", 3) => reply.array(0),
         (b"histogram", _) => reply.map(0),
@@ -51,7 +59,7 @@ fn latency(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next
     DONE
 }
 
-fn acl(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+fn acl(c: &mut ClientState, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<AfterRun, RedisError> {
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
         (b"whoami", 2) => reply.bulk(b"default"),
         (b"users", 2) => {

@@ -1,6 +1,6 @@
 //! A way into the parser for `crates/fuzzing`, and for nobody else.
 
-use super::parser::{Bounds, Parser, Step};
+use super::parser::{Parser, ParserStep, RequestBounds};
 
 /// The commands in a stream that comes in pieces of so many bytes: the arguments of each, or none for
 /// one that is too large; at last nothing more, where the stream makes no sense.
@@ -19,21 +19,21 @@ pub fn requests(
             let now = skip.min(input.len());
             input.drain(..now);
             skip -= now;
-            let bounds = Bounds::new(command_bytes_max);
-            let step = if skip > 0 { Step::More } else { parser.step(&input, bounds) };
+            let bounds = RequestBounds::new(command_bytes_max);
+            let step = if skip > 0 { ParserStep::More } else { parser.step(&input, bounds) };
             match step {
-                Step::More => break,
-                Step::Drop(n) => skip = n,
-                Step::TooLarge(n) => {
+                ParserStep::More => break,
+                ParserStep::Drop(n) => skip = n,
+                ParserStep::TooLarge(n) => {
                     skip = n;
                     commands.push(None);
                 }
-                Step::Command(n) => {
+                ParserStep::Command(n) => {
                     let args = parser.args.iter().map(|range| input[range.clone()].to_vec());
                     commands.push(Some(args.collect()));
                     skip = n;
                 }
-                Step::Error(_) => return commands,
+                ParserStep::Error(_) => return commands,
             }
         }
     }

@@ -17,7 +17,7 @@ const ARGS_KEPT: usize = 64;
 
 /// What a client may send.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct RequestBounds {
     /// Arguments of a command.
     args: usize,
     /// Bytes of an argument.
@@ -28,7 +28,7 @@ pub struct Bounds {
     command_bytes: usize,
 }
 
-impl Bounds {
+impl RequestBounds {
     /// For a client that has not given the password; as Redis has them.
     pub const STRANGER: Self = Self {
         args: 10,
@@ -54,7 +54,7 @@ impl Bounds {
 
 /// What the parser found at the front of the buffer.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ParserStep {
     /// The command is not complete.
     More,
     /// A command, whose arguments are in [`Parser::args`]; it takes so many bytes. No arguments
@@ -79,8 +79,8 @@ enum Length {
 
 impl Length {
     /// The number makes no sense, or is too large for this client.
-    fn wrong(self, bounds: &Bounds) -> Step {
-        Step::Error(match self {
+    fn wrong(self, bounds: &RequestBounds) -> ParserStep {
+        ParserStep::Error(match self {
             Self::Arguments if bounds.is_strange() => {
                 "Protocol error: unauthenticated multibulk length".into()
             }
@@ -129,15 +129,15 @@ impl Parser {
     }
 
     /// Looks at `buffer`, which begins with what the last call left, for a command within `bounds`.
-    pub fn step(&mut self, buffer: &[u8], bounds: Bounds) -> Step {
+    pub fn step(&mut self, buffer: &[u8], bounds: RequestBounds) -> ParserStep {
         let bounds = &bounds;
         if self.missing.is_none() {
             self.args.clear();
             self.args.shrink_to(ARGS_KEPT);
             match buffer.first() {
-                None => return Step::More,
+                None => return ParserStep::More,
                 Some(b'*') => match self.head(buffer, Length::Arguments, bounds) {
-                    Ok(None) => return Step::More,
+                    Ok(None) => return ParserStep::More,
                     Ok(Some(n)) if n <= 0 => return self.end(),
                     Ok(Some(n)) if n as u64 > bounds.args as u64 => {
                         return Length::Arguments.wrong(bounds);
@@ -153,9 +153,9 @@ impl Parser {
                 Ok(true) => {}
                 Ok(false) if self.too_large => {
                     let drop = std::mem::take(&mut self.at).min(buffer.len());
-                    return if drop == 0 { Step::More } else { Step::Drop(drop) };
+                    return if drop == 0 { ParserStep::More } else { ParserStep::Drop(drop) };
                 }
-                Ok(false) => return Step::More,
+                Ok(false) => return ParserStep::More,
                 Err(e) => return e,
             }
         }
@@ -163,7 +163,7 @@ impl Parser {
     }
 
     /// Reads one argument; false if it is not all there.
-    fn argument(&mut self, buffer: &[u8], bounds: &Bounds) -> Result<bool, Step> {
+    fn argument(&mut self, buffer: &[u8], bounds: &RequestBounds) -> Result<bool, ParserStep> {
         let len = match self.bulk {
             Some(len) => len,
             None => {
@@ -172,7 +172,7 @@ impl Parser {
                     Some(b'$') => {}
                     Some(b) => {
                         let shown = (*b as char).escape_default();
-                        return Err(Step::Error(format!(
+                        return Err(ParserStep::Error(format!(
                             "Protocol error: expected '$', got '{shown}'"
                         )));
                     }
@@ -220,15 +220,15 @@ impl Parser {
     }
 
     /// Ends a command.
-    fn end(&mut self) -> Step {
+    fn end(&mut self) -> ParserStep {
         let taken = std::mem::take(&mut self.at);
         self.missing = None;
         self.bytes = 0;
         if std::mem::take(&mut self.too_large) {
             self.args.clear();
-            return Step::TooLarge(taken);
+            return ParserStep::TooLarge(taken);
         }
-        Step::Command(taken)
+        ParserStep::Command(taken)
     }
 
     /// Reads a line that is a mark and a number; none if it is not all there.
@@ -236,8 +236,8 @@ impl Parser {
         &mut self,
         buffer: &[u8],
         length: Length,
-        bounds: &Bounds,
-    ) -> Result<Option<i64>, Step> {
+        bounds: &RequestBounds,
+    ) -> Result<Option<i64>, ParserStep> {
         let rest = &buffer[self.at..];
         let window = &rest[..rest.len().min(32)];
         let Some(end) = window.iter().position(|b| *b == b'\r') else {
@@ -255,12 +255,12 @@ impl Parser {
         Ok(Some(number))
     }
 
-    fn inline(&mut self, buffer: &[u8], bounds: &Bounds) -> Step {
+    fn inline(&mut self, buffer: &[u8], bounds: &RequestBounds) -> ParserStep {
         let Some(end) = buffer.iter().take(bounds.line_bytes).position(|b| *b == b'\n') else {
             if buffer.len() >= bounds.line_bytes {
-                return Step::Error("Protocol error: too big inline request".into());
+                return ParserStep::Error("Protocol error: too big inline request".into());
             }
-            return Step::More;
+            return ParserStep::More;
         };
         let line = &buffer[..end];
         // Quotes would need unescaped copies of arguments; the common ones without escapes do not.
@@ -271,12 +271,16 @@ impl Parser {
                 at += 1;
             } else if b == b'"' || b == b'\'' {
                 let Some(len) = line[at + 1..].iter().position(|c| *c == b) else {
-                    return Step::Error("Protocol error: unbalanced quotes in request".into());
+                    return ParserStep::Error(
+                        "Protocol error: unbalanced quotes in request".into(),
+                    );
                 };
                 self.args.push(at + 1..at + 1 + len);
                 at += len + 2;
                 if line.get(at).is_some_and(|c| !c.is_ascii_whitespace()) {
-                    return Step::Error("Protocol error: unbalanced quotes in request".into());
+                    return ParserStep::Error(
+                        "Protocol error: unbalanced quotes in request".into(),
+                    );
                 }
             } else {
                 let len = line[at..].iter().position(u8::is_ascii_whitespace);
@@ -297,31 +301,31 @@ mod tests {
 
     /// All commands of `stream`, fed in pieces of random length; and the error it ends with.
     fn commands(stream: &[u8], rng: &mut Rng, bytes_max: usize) -> (Vec<Vec<Vec<u8>>>, String) {
-        within(stream, rng, Bounds::new(bytes_max))
+        within(stream, rng, RequestBounds::new(bytes_max))
     }
 
-    fn within(stream: &[u8], rng: &mut Rng, bounds: Bounds) -> (Vec<Vec<Vec<u8>>>, String) {
+    fn within(stream: &[u8], rng: &mut Rng, bounds: RequestBounds) -> (Vec<Vec<Vec<u8>>>, String) {
         let (mut parser, mut buffer, mut found) = (Parser::default(), Vec::new(), Vec::new());
         let mut rest = stream;
         loop {
             match parser.step(&buffer, bounds) {
-                Step::More if rest.is_empty() => return (found, String::new()),
-                Step::More => {
+                ParserStep::More if rest.is_empty() => return (found, String::new()),
+                ParserStep::More => {
                     let n = (1 + rng.below(9) as usize).min(rest.len());
                     buffer.extend_from_slice(&rest[..n]);
                     rest = &rest[n..];
                 }
-                Step::Command(n) => {
+                ParserStep::Command(n) => {
                     let args = parser.args.iter().map(|r| buffer[r.clone()].to_vec());
                     found.push(args.collect());
                     buffer.drain(..n);
                 }
-                Step::Drop(n) => drop(buffer.drain(..n)),
-                Step::TooLarge(n) => {
+                ParserStep::Drop(n) => drop(buffer.drain(..n)),
+                ParserStep::TooLarge(n) => {
                     found.push(vec![b"<too large>".to_vec()]);
                     buffer.drain(..n);
                 }
-                Step::Error(e) => return (found, e),
+                ParserStep::Error(e) => return (found, e),
             }
         }
     }
@@ -386,7 +390,8 @@ mod tests {
             (bulk(most + 1), 0, "Protocol error: unauthenticated bulk length"),
             ("x".repeat(most), 0, "Protocol error: too big inline request"),
         ] {
-            let (commands, error) = within(stream.as_bytes(), &mut Rng::new(1), Bounds::STRANGER);
+            let (commands, error) =
+                within(stream.as_bytes(), &mut Rng::new(1), RequestBounds::STRANGER);
             assert_eq!((commands.len(), &*error), (found, expected));
         }
     }
@@ -395,9 +400,9 @@ mod tests {
     fn room_for_many_arguments_is_given_back() {
         let mut parser = Parser::default();
         let stream = format!("*200000\r\n{}", "$0\r\n\r\n".repeat(200_000));
-        let step = parser.step(stream.as_bytes(), Bounds::new(1 << 20));
-        assert!(step == Step::Command(stream.len()) && parser.capacity() >= 3_000_000);
-        assert_eq!(parser.step(b"", Bounds::new(1 << 20)), Step::More);
+        let step = parser.step(stream.as_bytes(), RequestBounds::new(1 << 20));
+        assert!(step == ParserStep::Command(stream.len()) && parser.capacity() >= 3_000_000);
+        assert_eq!(parser.step(b"", RequestBounds::new(1 << 20)), ParserStep::More);
         assert!(parser.capacity() <= 2 * ARGS_KEPT * size_of::<Range<usize>>());
     }
 

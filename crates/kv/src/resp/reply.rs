@@ -131,7 +131,7 @@ fn skip(bytes: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reply::{Error, Reply};
+    use crate::reply::{RedisError, Reply};
 
     fn both(fill: impl Fn(&mut Reply<'_>)) -> (String, String) {
         let mut answer = Vec::new();
@@ -164,7 +164,7 @@ mod tests {
             r.pairs(1);
             r.bulk(b"m");
             r.double(2.0);
-            r.error(&Error::SYNTAX);
+            r.error(&RedisError::SYNTAX);
         });
         assert_eq!(
             pairs,

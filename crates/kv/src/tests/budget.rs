@@ -12,12 +12,12 @@ fn kv() -> Kv {
     Kv::new(SHARDS, 1).with_maxmemory(SHARD_BYTES * SHARDS as u64)
 }
 
-fn node() -> Node {
+fn node() -> TestNode {
     let executor = Executor::new(kv(), SHARDS, Limits::default());
-    Node { executor, next: [1; SHARDS], answers: Vec::new() }
+    TestNode { executor, next: [1; SHARDS], answers: Vec::new() }
 }
 
-fn used(node: &Node) -> Vec<u64> {
+fn used(node: &TestNode) -> Vec<u64> {
     (0..SHARDS as u8).map(|shard| node.executor.holds(Gid(shard)).used_bytes).collect()
 }
 
@@ -27,7 +27,7 @@ fn a_full_shard_refuses_what_may_grow_and_serves_reads_deletes_and_other_shards(
     let (x, y, long) = (key(0), key(1), "v".repeat(5_000));
     let mut node = node();
     let mut seq = 0;
-    let mut run = |node: &mut Node, text: &str| {
+    let mut run = |node: &mut TestNode, text: &str| {
         seq += 1;
         node.run(&cast(seq, seq, 0, text))
     };
@@ -47,7 +47,7 @@ fn a_full_shard_refuses_what_may_grow_and_serves_reads_deletes_and_other_shards(
     node.executor.capture();
     let mut bytes = Vec::new();
     while node.executor.piece(1000, &mut bytes) {}
-    drop(node.executor.adopt(State::read(&kv(), SHARDS, &mut &*bytes).unwrap()));
+    drop(node.executor.adopt(ExecutorState::read(&kv(), SHARDS, &mut &*bytes).unwrap()));
     assert_eq!(run(&mut node, &format!("SET {y} 1")), OOM, "the budget is part of the state");
     assert_eq!(run(&mut node, "AMCAST.MAXMEMORY 0"), "+OK\r\n");
     assert_eq!(run(&mut node, &format!("SET {y} 1")), "+OK\r\n");
@@ -66,17 +66,17 @@ fn what_expired_does_not_count() {
 }
 
 /// A node that is given the commands of each shard in order, the shards in any.
-fn shuffled(casts: &[Cast], seed: u64, with: (bool, usize)) -> (Node, Vec<(u64, String)>) {
+fn shuffled(casts: &[TestCast], seed: u64, with: (bool, usize)) -> (TestNode, Vec<(u64, String)>) {
     shuffled_on(node(), casts, seed, with)
 }
 
 /// The same on this one.
 fn shuffled_on(
-    mut node: Node,
-    casts: &[Cast],
+    mut node: TestNode,
+    casts: &[TestCast],
     seed: u64,
     (restarts, workers): (bool, usize),
-) -> (Node, Vec<(u64, String)>) {
+) -> (TestNode, Vec<(u64, String)>) {
     let mut rng = Rng::new(seed);
     node.executor.employ(workers, std::sync::Arc::new(|| {})).unwrap();
     let mut at = [0; SHARDS];
@@ -91,13 +91,13 @@ fn shuffled_on(
         at[shard] = i + 1;
         if restarts && rng.chance(20_000) {
             let bytes = node.stream();
-            let state = State::read(&kv(), SHARDS, &mut &*bytes).unwrap();
+            let state = ExecutorState::read(&kv(), SHARDS, &mut &*bytes).unwrap();
             drop(node.executor.adopt(state));
         }
     }
     let mut collected = || {
         let answers = &mut node.answers;
-        let mut on_answer = |a: Answer<'_>| {
+        let mut on_answer = |a: CommandAnswer<'_>| {
             answers.push((a.id.seq, String::from_utf8_lossy(a.bytes).into_owned()));
         };
         node.executor.collect(&mut on_answer);
@@ -135,9 +135,9 @@ fn a_first_budget_in_a_transaction_holds_for_what_is_behind_it_on_all_replicas()
         format!("SET {y} 1"),
     ];
     let numbered = (1..).zip(&texts);
-    let casts: Vec<Cast> = numbered.map(|(seq, text)| cast(seq, seq, seq, text)).collect();
+    let casts: Vec<TestCast> = numbered.map(|(seq, text)| cast(seq, seq, seq, text)).collect();
     for seed in 0..40 {
-        let (_, answers) = shuffled_on(Node::new(), &casts, seed, (false, 0));
+        let (_, answers) = shuffled_on(TestNode::new(), &casts, seed, (false, 0));
         let answers: Vec<_> = answers.iter().map(|(_, answer)| answer.as_str()).collect();
         let expected = ["+OK\r\n", "+OK\r\n", "*1\r\n+OK\r\n", OOM, OOM];
         assert_eq!(answers, expected, "seed {seed}");
@@ -147,7 +147,7 @@ fn a_first_budget_in_a_transaction_holds_for_what_is_behind_it_on_all_replicas()
 fn all_refuse_the_same(seed: u64, budget_changes: bool) {
     let mut rng = Rng::new(seed);
     let keys: Vec<String> = (0..24).map(|i| format!("k{i}")).collect();
-    let casts: Vec<Cast> = (1..2_500)
+    let casts: Vec<TestCast> = (1..2_500)
         .map(|seq| {
             let mut k = || keys[rng.below(24) as usize].clone();
             let (a, b, c) = (k(), k(), k());
@@ -197,7 +197,7 @@ fn all_refuse_the_same(seed: u64, budget_changes: bool) {
 }
 
 /// Runs a transaction that is to be refused, and to change nothing.
-fn is_refused(node: &mut Node, seq: &mut u64, commands: &[String]) {
+fn is_refused(node: &mut TestNode, seq: &mut u64, commands: &[String]) {
     *seq += 1;
     let before = used(node);
     let words: Vec<_> = commands.iter().map(|c| format!("{} {c}", c.split(' ').count())).collect();
@@ -210,7 +210,7 @@ fn is_refused(node: &mut Node, seq: &mut u64, commands: &[String]) {
 #[test]
 fn what_moves_away_does_not_pay_for_what_grows_in_its_place() {
     let _limit = amcast_test_policy::time_limit();
-    let (mut node, mut seq) = (Node::new(), 0);
+    let (mut node, mut seq) = (TestNode::new(), 0);
     let large = |key: &str| format!("SETRANGE {{a}}{key} 67000000 x");
     for mover in ["RENAME {a}k {a}i", "RENAMENX {a}k {a}i"] {
         let commands: Vec<_> =
@@ -248,9 +248,9 @@ fn what_moves_away_does_not_pay_for_what_grows_in_its_place() {
 #[test]
 fn no_command_and_no_transaction_grows_the_state_by_much() {
     let _limit = amcast_test_policy::time_limit();
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     let mut seq = 0;
-    let mut run = |node: &mut Node, text: &str| {
+    let mut run = |node: &mut TestNode, text: &str| {
         seq += 1;
         node.run(&cast(seq, seq, 0, text))
     };
@@ -262,12 +262,13 @@ fn no_command_and_no_transaction_grows_the_state_by_much() {
     assert!(run(&mut node, &many(3)).starts_with("-ERR this may take 20100"));
     assert_eq!(used(&node), [0; SHARDS], "nothing is applied");
     assert_eq!(run(&mut node, &many(1)), "*1\r\n:67000001\r\n");
-    let refused = |node: &mut Node, run: &mut dyn FnMut(&mut Node, &str) -> String, text: &str| {
-        let before = used(node);
-        let answer = run(node, text);
-        assert!(answer.starts_with("-ERR this may take "), "{text}: {answer}");
-        assert_eq!(before, used(node));
-    };
+    let refused =
+        |node: &mut TestNode, run: &mut dyn FnMut(&mut TestNode, &str) -> String, text: &str| {
+            let before = used(node);
+            let answer = run(node, text);
+            assert!(answer.starts_with("-ERR this may take "), "{text}: {answer}");
+            assert_eq!(before, used(node));
+        };
     let copies: String = (0..3).map(|i| format!(" 3 COPY {{a}}0 {{a}}c{i}")).collect();
     refused(&mut node, &mut run, &format!("EXEC 0 3{copies}"));
     let doubling = "EXEC 0 3 3 COPY {a}0 {a}c 4 SETBIT {a}d 520000000 1 4 BITOP OR {a}e {a}c";

@@ -2,7 +2,7 @@
 
 use super::*;
 use amcast_smr::envelope::ClockReport;
-use amcast_smr::executor::inspection::{self, HELD_MS, Mutant};
+use amcast_smr::executor::inspection::{self, ExecutorMutant, HELD_MS};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -10,15 +10,15 @@ const HOUR_MS: u64 = 3_600_000;
 const NOW_MS: u64 = 100 * HOUR_MS;
 
 /// A node of a shard with three replicas that report their clocks, and the number of its last message.
-struct Hosts {
-    node: Node,
+struct ReportingHosts {
+    node: TestNode,
     seq: u64,
 }
 
-impl Hosts {
+impl ReportingHosts {
     /// As it is once `clocks` were reported.
     fn new(clocks: [u64; 3]) -> Self {
-        let mut it = Self { node: Node::new(), seq: 0 };
+        let mut it = Self { node: TestNode::new(), seq: 0 };
         it.node.executor.bound_time(3);
         it.report(clocks);
         it
@@ -31,8 +31,8 @@ impl Hosts {
                 self.seq += 1;
                 let id = MsgId { sender: Pid(3 * u32::from(shard) + replica), seq: self.seq };
                 let payload = ClockReport(said).encode().to_vec();
-                let report = Cast { id, dst: GroupSet::one(Gid(shard)), payload };
-                assert_eq!(self.node.deliver(shard, &report), Ok(Delivered::Taken));
+                let report = TestCast { id, dst: GroupSet::one(Gid(shard)), payload };
+                assert_eq!(self.node.deliver(shard, &report), Ok(DeliveryResult::Taken));
             }
         }
     }
@@ -69,7 +69,7 @@ impl Hosts {
     /// Goes on as a new node would that was given this one's state.
     fn restart(&mut self) {
         let bytes = self.node.stream();
-        self.node.executor = Node::new().executor;
+        self.node.executor = TestNode::new().executor;
         self.node.executor.bound_time(3);
         drop(self.node.executor.adopt(read(&bytes).unwrap()));
         assert_eq!(self.node.stream(), bytes);
@@ -95,7 +95,7 @@ fn refused_at(answer: &str) -> Option<u64> {
 #[test]
 fn a_front_two_hours_ahead_ends_nobodys_keys_and_makes_nobodys_commands_old() {
     let x = key(0);
-    let mut hosts = Hosts::new([NOW_MS, NOW_MS + 2 * HOUR_MS, NOW_MS]);
+    let mut hosts = ReportingHosts::new([NOW_MS, NOW_MS + 2 * HOUR_MS, NOW_MS]);
     assert_eq!(hosts.run(NOW_MS, &format!("SET {x} 1 EX 60")), "+OK\r\n");
     let ahead = hosts.run(NOW_MS + 2 * HOUR_MS, &format!("INCR {x}"));
     assert_eq!(refused_at(&ahead), Some(NOW_MS + AHEAD_MAX_MS), "it was not executed");
@@ -114,7 +114,7 @@ fn a_front_two_hours_ahead_ends_nobodys_keys_and_makes_nobodys_commands_old() {
 #[test]
 fn time_goes_on_with_the_majority_and_keys_expire_by_it() {
     let x = key(0);
-    let mut hosts = Hosts::new([NOW_MS, NOW_MS, 0]);
+    let mut hosts = ReportingHosts::new([NOW_MS, NOW_MS, 0]);
     assert_eq!(hosts.run(NOW_MS, &format!("SET {x} 1 EX 60")), "+OK\r\n");
     hosts.report([NOW_MS + 61_000, NOW_MS, NOW_MS + 9 * HOUR_MS]);
     // The middle one of the three has come to that: reads by any clock show it.
@@ -127,7 +127,7 @@ fn time_goes_on_with_the_majority_and_keys_expire_by_it() {
 #[test]
 fn a_front_two_hours_behind_is_told_the_time_and_its_command_runs_once() {
     let x = key(0);
-    let mut hosts = Hosts::new([NOW_MS, NOW_MS, NOW_MS - 2 * HOUR_MS]);
+    let mut hosts = ReportingHosts::new([NOW_MS, NOW_MS, NOW_MS - 2 * HOUR_MS]);
     let behind = hosts.run(NOW_MS - 2 * HOUR_MS, &format!("INCR {x}"));
     assert_eq!(refused_at(&behind), Some(NOW_MS));
     assert_eq!(hosts.run(NOW_MS, &format!("INCR {x}")), ":1\r\n", "the first had no effect");
@@ -139,7 +139,7 @@ fn a_front_two_hours_behind_is_told_the_time_and_its_command_runs_once() {
 fn a_copy_of_a_message_that_was_ahead_stays_refused_when_time_has_come_to_its_stamp() {
     for numbers in [(1, 1), (2, 2)] {
         let (x, down_ms) = (key(0), 400_000);
-        let mut hosts = Hosts::new([NOW_MS; 3]);
+        let mut hosts = ReportingHosts::new([NOW_MS; 3]);
         let incr = format!("INCR {x}");
         // The cluster was down for a while: the front's clock is right.
         let refused = hosts.send(7, (1, 1), NOW_MS + down_ms, &incr);
@@ -162,7 +162,7 @@ fn a_copy_of_a_message_that_was_ahead_stays_refused_when_time_has_come_to_its_st
 /// becomes of the copy once time has come to its stamp.
 fn copy_to_an_idle_session() -> String {
     let x = key(0);
-    let mut hosts = Hosts::new([NOW_MS; 3]);
+    let mut hosts = ReportingHosts::new([NOW_MS; 3]);
     let incr = format!("INCR {x}");
     assert!(refused_at(&hosts.send(7, (1, 1), NOW_MS + HOUR_MS, &incr)).is_some());
     assert_eq!(hosts.send(7, (1, 1), NOW_MS, &incr), ":1\r\n");
@@ -183,7 +183,7 @@ fn copy_to_an_idle_session() -> String {
 fn a_copy_of_a_message_that_was_far_ahead_is_refused_also_when_its_session_was_idle() {
     let copy = copy_to_an_idle_session();
     assert!(refused_at(&copy).is_some(), "{copy}");
-    let copy = inspection::with(Mutant::ForgetsAhead, copy_to_an_idle_session);
+    let copy = inspection::with(ExecutorMutant::ForgetsAhead, copy_to_an_idle_session);
     assert_eq!(copy, ":2\r\n", "it is executed again where that is forgotten");
 }
 
@@ -191,7 +191,7 @@ fn a_copy_of_a_message_that_was_far_ahead_is_refused_also_when_its_session_was_i
 #[test]
 fn a_leap_of_time_forgets_no_session() {
     let (x, leap_ms) = (key(0), HOUR_MS);
-    let mut hosts = Hosts::new([NOW_MS; 3]);
+    let mut hosts = ReportingHosts::new([NOW_MS; 3]);
     let incr = format!("INCR {x}");
     assert_eq!(hosts.send(7, (1, 1), NOW_MS, &incr), ":1\r\n");
     // One that waits for another shard meanwhile.
@@ -220,7 +220,7 @@ fn a_leap_of_time_forgets_no_session() {
 #[test]
 fn what_a_session_sent_later_does_not_overtake_what_is_ahead() {
     let (x, ahead_ms) = (key(0), NOW_MS + 60_000);
-    let mut hosts = Hosts::new([NOW_MS; 3]);
+    let mut hosts = ReportingHosts::new([NOW_MS; 3]);
     let set = |value: u64| format!("SET {x} {value}");
     assert!(refused_at(&hosts.send(7, (1, 1), ahead_ms, &set(1))).is_some());
     hosts.report([ahead_ms; 3]);
@@ -241,7 +241,7 @@ fn what_a_session_sent_later_does_not_overtake_what_is_ahead() {
 #[test]
 fn a_read_does_not_overtake_what_its_session_wrote_before() {
     let (x, ahead_ms) = (key(0), NOW_MS + 60_000);
-    let mut hosts = Hosts::new([NOW_MS; 3]);
+    let mut hosts = ReportingHosts::new([NOW_MS; 3]);
     let (set, get) = (format!("SET {x} 1"), format!("GET {x}"));
     assert!(refused_at(&hosts.send(7, (1, 1), ahead_ms, &set)).is_some());
     assert!(refused_at(&hosts.send(7, (2, 1), ahead_ms, &get)).is_some(), "it waits");
@@ -254,7 +254,7 @@ fn a_read_does_not_overtake_what_its_session_wrote_before() {
 #[test]
 fn a_request_that_never_comes_again_holds_no_session_for_long() {
     let (x, ahead_ms) = (key(0), NOW_MS + 60_000);
-    let mut hosts = Hosts::new([NOW_MS; 3]);
+    let mut hosts = ReportingHosts::new([NOW_MS; 3]);
     let incr = format!("INCR {x}");
     assert!(refused_at(&hosts.send(7, (5, 1), ahead_ms, &incr)).is_some());
     hosts.report([ahead_ms; 3]);
@@ -277,7 +277,7 @@ fn a_request_that_never_comes_again_holds_no_session_for_long() {
 #[test]
 fn sessions_whose_requests_come_in_any_order_are_not_held() {
     let (x, session) = (key(0), UNORDERED | 7);
-    let mut hosts = Hosts::new([NOW_MS; 3]);
+    let mut hosts = ReportingHosts::new([NOW_MS; 3]);
     let incr = format!("INCR {x}");
     assert!(refused_at(&hosts.send(session, (5, 1), NOW_MS + 2 * HOUR_MS, &incr)).is_some());
     assert_eq!(hosts.send(session, (6, 1), NOW_MS, &incr), ":1\r\n");
@@ -293,7 +293,7 @@ fn replicas_judge_alike_whether_they_forgot_a_session_or_not() {
     let (x, far_ms) = (key(0), NOW_MS + HOUR_MS);
     let incr = format!("INCR {x}");
     let judged = |forgets: bool, was_refused: bool| {
-        let mut hosts = Hosts::new([NOW_MS; 3]);
+        let mut hosts = ReportingHosts::new([NOW_MS; 3]);
         if was_refused {
             assert!(refused_at(&hosts.send(7, (1, 1), far_ms, &incr)).is_some());
         }
@@ -320,17 +320,17 @@ fn replicas_judge_alike_whether_they_forgot_a_session_or_not() {
 #[test]
 fn a_read_sees_what_its_session_wrote_also_behind_a_leap() {
     let (x, y) = (key(0), key(1));
-    let mut hosts = Hosts::new([NOW_MS; 3]);
+    let mut hosts = ReportingHosts::new([NOW_MS; 3]);
     let text = format!("MSET {x} 1 {y} 1");
     let mut both = cast(1_000_000, 1, NOW_MS, &text);
     both.payload = sent(7, (1, 1), NOW_MS, &text);
     hosts.node.deliver(0, &both).unwrap();
-    let get = Cast {
+    let get = TestCast {
         payload: sent(7, (2, 1), NOW_MS, &format!("GET {y}")),
         ..cast(0, 1, 0, &format!("GET {y}"))
     };
     let wrote = [SessionWrite { home: Gid(0), request: 1, host_ms: NOW_MS }];
-    let looks = |hosts: &mut Hosts| {
+    let looks = |hosts: &mut ReportingHosts| {
         let mut answer = Vec::new();
         let peek = hosts.node.executor.peek(1, (get.dst, &get.payload), &wrote, &mut answer);
         (peek, String::from_utf8(answer).unwrap())
@@ -346,7 +346,7 @@ fn a_read_sees_what_its_session_wrote_also_behind_a_leap() {
 #[test]
 fn while_the_clocks_are_behind_ordered_time_right_stamps_are_not_refused() {
     let x = key(0);
-    let mut hosts = Hosts::new([NOW_MS; 3]);
+    let mut hosts = ReportingHosts::new([NOW_MS; 3]);
     hosts.report([NOW_MS - HOUR_MS; 3]);
     for ms in [0, 1, 50, AHEAD_MAX_MS] {
         assert_eq!(hosts.run(NOW_MS + ms, &format!("SET {x} 1")), "+OK\r\n");
@@ -357,7 +357,7 @@ fn while_the_clocks_are_behind_ordered_time_right_stamps_are_not_refused() {
 
 #[test]
 fn nobody_is_served_before_a_majority_reported_and_a_state_brings_the_reports() {
-    let mut hosts = Hosts { node: Node::new(), seq: 0 };
+    let mut hosts = ReportingHosts { node: TestNode::new(), seq: 0 };
     assert!(hosts.node.executor.knows_time(), "all fronts have one clock");
     hosts.node.executor.bound_time(3);
     assert!(!hosts.node.executor.knows_time());

@@ -1,6 +1,6 @@
 //! Fronts whose messages come twice and late, by any clock: each request takes effect once, and in its session's order.
 
-use amcast_smr::executor::inspection::{self, Mutant};
+use amcast_smr::executor::inspection::{self, ExecutorMutant};
 
 use super::*;
 use amcast_smr::envelope::ClockReport;
@@ -15,16 +15,16 @@ const BEGIN_MS: u64 = 100 * HOUR_MS;
 const END_MS: u64 = 200 * HOUR_MS;
 
 /// A message of a front's request that is under way.
-struct Sent {
+struct SentPart {
     front: usize,
     request: u64,
-    cast: Cast,
+    cast: TestCast,
     /// Copies come by another node, at any time from then on.
     not_before_ms: u64,
 }
 
 /// A front with one client, which sends several commands without waiting.
-struct Front {
+struct TestGateway {
     key: String,
     session: u64,
     /// How far its stamps are from the right time, modulo 2^64.
@@ -37,13 +37,13 @@ struct Front {
     /// Commands that were begun: the value that each appends.
     begun: u64,
     /// Those under way, in the client's order.
-    open: Vec<Open>,
+    open: Vec<OpenRequest>,
     /// A read that missed what its client had sent before it.
     missed: Option<String>,
 }
 
 /// A request under way.
-struct Open {
+struct OpenRequest {
     request: u64,
     /// The value that it appends; or a read, which sees this one and all before it.
     value: u64,
@@ -51,12 +51,12 @@ struct Open {
     is_refused: bool,
 }
 
-impl Front {
+impl TestGateway {
     fn begin(&mut self, is_read: bool) -> (u64, u64, bool) {
         self.begun += u64::from(!is_read);
         self.last_request += 1;
         let (request, value) = (self.last_request, self.begun);
-        self.open.push(Open { request, value, is_read, is_refused: false });
+        self.open.push(OpenRequest { request, value, is_read, is_refused: false });
         (request, value, is_read)
     }
 
@@ -94,7 +94,7 @@ impl Front {
             }
             return;
         }
-        let Open { value, is_read, .. } = self.open.remove(at);
+        let OpenRequest { value, is_read, .. } = self.open.remove(at);
         let sees = |value: u64| {
             answer.contains(&format!("\n{value},")) || answer.contains(&format!(",{value},"))
         };
@@ -107,27 +107,27 @@ impl Front {
 }
 
 /// What was ordered in each shard, and the node that the fronts hear from.
-struct World {
+struct OrderedShards {
     rng: Rng,
     now_ms: u64,
-    node: Node,
-    ordered: Vec<Vec<Cast>>,
-    fronts: Vec<Front>,
+    node: TestNode,
+    ordered: Vec<Vec<TestCast>>,
+    fronts: Vec<TestGateway>,
     /// First messages of the fronts, in their order, and copies.
-    firsts: VecDeque<Sent>,
-    copies: Vec<Sent>,
+    firsts: VecDeque<SentPart>,
+    copies: Vec<SentPart>,
     seq: u64,
 }
 
-fn new_node() -> Node {
-    let mut node = Node::new();
+fn new_node() -> TestNode {
+    let mut node = TestNode::new();
     node.executor.bound_time(3);
     node
 }
 
-impl World {
+impl OrderedShards {
     fn new(seed: u64) -> Self {
-        let front = |(number, ahead_ms): (u64, u64)| Front {
+        let front = |(number, ahead_ms): (u64, u64)| TestGateway {
             key: format!("{{{}}}{number}", key((number % 2) as u8)),
             session: if number > 6 { number | UNORDERED } else { number },
             ahead_ms,
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    fn order(&mut self, cast: &Cast) -> Option<String> {
+    fn order(&mut self, cast: &TestCast) -> Option<String> {
         let shard = cast.dst.lowest().expect("one");
         self.ordered[shard.index()].push(cast.clone());
         let before = self.node.answers.len();
@@ -169,7 +169,7 @@ impl World {
                 let said = Stamp { wall_ms: self.now_ms, host_ms: self.now_ms };
                 let id = MsgId { sender: Pid(3 * shard + replica as u32), seq: self.seq };
                 let payload = ClockReport(said).encode().to_vec();
-                self.order(&Cast { id, dst: GroupSet::one(Gid(shard as u8)), payload });
+                self.order(&TestCast { id, dst: GroupSet::one(Gid(shard as u8)), payload });
             }
         }
     }
@@ -205,7 +205,7 @@ impl World {
             let mut sent = |not_before_ms| {
                 self.seq += 1;
                 let id = MsgId { sender: Pid(20), seq: self.seq };
-                Sent { front, request, cast: Cast { id, ..cast.clone() }, not_before_ms }
+                SentPart { front, request, cast: TestCast { id, ..cast.clone() }, not_before_ms }
             };
             let (first, copy) = (sent(0), sent(not_before_ms));
             self.firsts.push_back(first);
@@ -219,7 +219,7 @@ impl World {
     fn arrive(&mut self) {
         // A copy overtakes what its front sent before it no more than the first message does.
         let next = self.firsts.front().map_or(u64::MAX, |sent| sent.cast.id.seq);
-        let due = |sent: &Sent| sent.not_before_ms <= self.now_ms && sent.cast.id.seq < next;
+        let due = |sent: &SentPart| sent.not_before_ms <= self.now_ms && sent.cast.id.seq < next;
         let copy = self.copies.iter().position(due).filter(|_| self.rng.chance(300_000));
         let sent = match copy {
             Some(at) => self.copies.swap_remove(at),
@@ -269,7 +269,7 @@ impl World {
                 payload.extend_from_slice(body);
                 payload
             });
-            self.order(&Cast { payload: payload.expect("it was encoded"), ..cast });
+            self.order(&TestCast { payload: payload.expect("it was encoded"), ..cast });
             self.arrive();
         }
     }
@@ -298,7 +298,7 @@ impl World {
 /// Whether each value of each front is there once, in order; and another replica, which stops now and then, comes to the
 /// same.
 fn is_right(seed: u64) -> bool {
-    let mut world = World::new(seed);
+    let mut world = OrderedShards::new(seed);
     world.report();
     (0..3_000).for_each(|_| world.step());
     world.end();
@@ -330,7 +330,7 @@ fn is_right(seed: u64) -> bool {
             }
         }
     }
-    let leaps = |node: &Node| inspection::leapt_ms(&node.executor);
+    let leaps = |node: &TestNode| inspection::leapt_ms(&node.executor);
     let is_same = leaps(&twin) == leaps(&world.node);
     is_same && dump_parts(&twin.executor) == dump_parts(&world.node.executor)
 }
@@ -346,7 +346,9 @@ fn each_request_takes_effect_once_and_in_order_whatever_the_clocks_say_and_copie
 #[test]
 fn executors_that_judge_stamps_wrongly_are_found() {
     let _limit = amcast_test_policy::time_limit();
-    for mutant in [Mutant::RunsCopies, Mutant::LetsOvertake, Mutant::AgesByLeaps] {
+    for mutant in
+        [ExecutorMutant::RunsCopies, ExecutorMutant::LetsOvertake, ExecutorMutant::AgesByLeaps]
+    {
         let found = inspection::with(mutant, || (0..200).any(|seed| !is_right(seed)));
         assert!(found, "{mutant:?} passes");
     }

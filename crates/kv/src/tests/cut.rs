@@ -36,13 +36,13 @@ pub(super) fn any(rng: &mut Rng, seq: u64) -> String {
     }
 }
 
-pub(super) fn random(seed: u64, len: u64) -> Vec<Cast> {
+pub(super) fn random(seed: u64, len: u64) -> Vec<TestCast> {
     let mut rng = Rng::new(seed);
     (1..=len).map(|n| cast(n, n, 10 * n + rng.below(40), &any(&mut rng, n))).collect()
 }
 
 /// Delivers one command in some shard that has one left, if any has.
-fn advance(node: &mut Node, casts: &[Cast], rng: &mut Rng) {
+fn advance(node: &mut TestNode, casts: &[TestCast], rng: &mut Rng) {
     let shard = rng.below(SHARDS as u64) as u8;
     let next = node.next[usize::from(shard)] as usize - 1;
     if let Some(c) = casts.iter().filter(|c| c.dst.contains(Gid(shard))).nth(next) {
@@ -51,7 +51,7 @@ fn advance(node: &mut Node, casts: &[Cast], rng: &mut Rng) {
 }
 
 /// Delivers all that is left.
-fn finish(node: &mut Node, casts: &[Cast]) {
+fn finish(node: &mut TestNode, casts: &[TestCast]) {
     for c in casts {
         for g in c.dst.iter() {
             let at = casts.iter().filter(|c| c.dst.contains(g)).position(|o| o.id == c.id);
@@ -67,7 +67,7 @@ fn a_cut_is_the_state_at_its_instant_whatever_runs_while_it_is_given() {
     let (mut kept, mut waited) = (0, 0);
     for seed in 0..120 {
         let (casts, mut rng) = (random(seed, 500), Rng::new(seed + 1000));
-        let mut node = Node::new();
+        let mut node = TestNode::new();
         (0..rng.below(1400)).for_each(|_| advance(&mut node, &casts, &mut rng));
         if rng.chance(300_000) {
             // One that nobody reads to its end is forgotten.
@@ -87,7 +87,7 @@ fn a_cut_is_the_state_at_its_instant_whatever_runs_while_it_is_given() {
         assert_eq!(node.executor.holds(Gid(1)).kept, 0, "nothing is kept once all was given");
         let state = read(&bytes).unwrap();
         assert_eq!(state.delivered(Gid(2)) + 1, position[2]);
-        let mut twin = Node { next: position, ..Node::new() };
+        let mut twin = TestNode { next: position, ..TestNode::new() };
         drop(twin.executor.adopt(state));
         assert!(dump(&twin.executor) == at_instant, "seed {seed}: the cut is another state");
         for other in [&mut node, &mut twin] {
@@ -106,7 +106,7 @@ fn a_cut_is_the_state_at_its_instant_whatever_runs_while_it_is_given() {
 
 #[test]
 fn damage_truncation_and_other_shapes_are_errors() {
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     random(7, 60).iter().filter(|c| c.dst.len() == 1).for_each(|c| drop(node.run(c)));
     node.deliver(0, &cast(102, 102, 8, &format!("MSET {} a {} b", key(0), key(2)))).unwrap();
     let bytes = node.stream();
@@ -122,10 +122,10 @@ fn damage_truncation_and_other_shapes_are_errors() {
     }
     let seed = crate::HashSeed::parse(&"5".repeat(32)).unwrap();
     for state in [&bytes[..], &include_bytes!("state-8")[..]] {
-        let other = State::read(&Kv::new(SHARDS, seed), SHARDS, &mut &*state).err();
+        let other = ExecutorState::read(&Kv::new(SHARDS, seed), SHARDS, &mut &*state).err();
         assert_eq!(other, Some(Corrupt::Seed), "its keys are in another order");
     }
-    let two = State::read(&Kv::new(2, 1), 2, &mut &bytes[..]).err();
+    let two = ExecutorState::read(&Kv::new(2, 1), 2, &mut &bytes[..]).err();
     assert_eq!(two, Some(Corrupt::Shards(3)));
     let mut later = bytes.clone();
     later[4] = amcast_smr::stream::VERSION + 1;
@@ -135,9 +135,9 @@ fn damage_truncation_and_other_shapes_are_errors() {
 #[test]
 fn nonsense_with_proper_sums_is_refused_without_panic() {
     use amcast_smr::stream::Piece;
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     for c in &random(8, 80) {
-        c.dst.iter().for_each(|g| assert_eq!(node.deliver(g.0, c), Ok(Delivered::Taken)));
+        c.dst.iter().for_each(|g| assert_eq!(node.deliver(g.0, c), Ok(DeliveryResult::Taken)));
     }
     let bytes = node.stream();
     // The content without its frames, to change it and frame it anew.
@@ -148,7 +148,7 @@ fn nonsense_with_proper_sums_is_refused_without_panic() {
         rest = &rest[8 + len..];
     }
     let frame = |content: &[u8]| {
-        let (mut out, mut progress) = (Vec::new(), amcast_smr::stream::Progress::default());
+        let (mut out, mut progress) = (Vec::new(), amcast_smr::stream::StreamProgress::default());
         Piece::begin(SHARDS, &mut progress, &mut out);
         let mut piece = Piece::new(1, &mut progress, &mut out);
         piece.raw(content);
@@ -169,7 +169,7 @@ fn nonsense_with_proper_sums_is_refused_without_panic() {
 
 #[test]
 fn the_bytes_of_a_state_are_golden() {
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     node.run(&cast(1, 1, 7, &format!("SET {} v", key(1))));
     let filled = ["RPUSH l a b", "HSET h f v", "SADD s m", "ZADD z 1.5 m", "WATCH missing"];
     for (text, seq) in filled.iter().zip(2..) {
@@ -192,7 +192,7 @@ const GOLDEN: (usize, u32) = (1227, 2_442_844_524);
 fn a_state_of_version_6_is_read() {
     let before = include_bytes!("state-6");
     assert_eq!((before[4], before.len()), (6, 903));
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     drop(node.executor.adopt(read(before).unwrap()));
     assert_eq!(node.next, [1; SHARDS]);
     node.next = [0, 1, 2].map(|g| node.executor.delivered(Gid(g)) + 1);
@@ -208,7 +208,7 @@ fn a_state_of_version_6_is_read() {
 fn a_state_of_version_7_is_read() {
     let before = include_bytes!("state-7");
     assert_eq!((before[4], before.len()), (7, 1031));
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     drop(node.executor.adopt(read(before).unwrap()));
     node.next = [0, 1, 2].map(|g| node.executor.delivered(Gid(g)) + 1);
     assert_eq!(node.run(&cast(30, 30, 10, &format!("GET {}", key(1)))), "$1\r\nv\r\n");
@@ -220,8 +220,8 @@ fn a_state_of_version_8_is_read_and_has_no_budget() {
     let before = include_bytes!("state-8");
     assert_eq!((before[4], before.len()), (8, 1055));
     let kv = Kv::new(SHARDS, 1).with_maxmemory(3);
-    let mut node = Node::new();
-    drop(node.executor.adopt(State::read(&kv, SHARDS, &mut &before[..]).unwrap()));
+    let mut node = TestNode::new();
+    drop(node.executor.adopt(ExecutorState::read(&kv, SHARDS, &mut &before[..]).unwrap()));
     node.next = [0, 1, 2].map(|g| node.executor.delivered(Gid(g)) + 1);
     assert_eq!(node.executor.waiting(Gid(0)), 1);
     assert_eq!(node.run(&cast(30, 30, 10, &format!("SET {} w", key(1)))), "+OK\r\n");
@@ -235,7 +235,7 @@ fn states_of_versions_9_and_10_are_read() {
     for (before, version, sum) in [of_9, of_10] {
         let known = (before[4], before.len(), crc32c::crc32c(&before[8..]));
         assert_eq!(known, (version, 1111, sum));
-        let mut node = Node::new();
+        let mut node = TestNode::new();
         drop(node.executor.adopt(read(before).unwrap()));
         node.next = [0, 1, 2].map(|g| node.executor.delivered(Gid(g)) + 1);
         assert_eq!(node.executor.waiting(Gid(0)), 1);
@@ -250,9 +250,9 @@ const SLACK: usize = 600;
 
 #[test]
 fn each_piece_costs_little_however_large_values_are_and_whatever_was_kept() {
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     let mut seq = 0;
-    let mut run = |node: &mut Node, text: &str| {
+    let mut run = |node: &mut TestNode, text: &str| {
         seq += 1;
         node.run(&cast(seq, seq, 1, text))
     };
@@ -298,7 +298,7 @@ fn each_piece_costs_little_however_large_values_are_and_whatever_was_kept() {
 
 #[test]
 fn adopting_hands_back_the_old_state_and_forgets_its_cut() {
-    let (mut old, mut new) = (Node::new(), Node::new());
+    let (mut old, mut new) = (TestNode::new(), TestNode::new());
     old.run(&cast(1, 1, 1, &format!("SET {} old", key(0))));
     new.run(&cast(1, 1, 1, &format!("SET {} new", key(0))));
     new.run(&cast(2, 2, 1, &format!("SET {} new", key(1))));

@@ -4,7 +4,7 @@ use super::cut::random;
 use super::*;
 use amcast_core::{ClusterShape, SkipDecision};
 use amcast_smr::ClockReport;
-use amcast_smr::Machine;
+use amcast_smr::ShardedMachine;
 use amcast_smr::digest::{Digest, DigestReport, point};
 use amcast_smr::executor::inspection::{change_part, forget_sessions};
 use amcast_smr::parts::{Assembly, CommandPart};
@@ -23,16 +23,16 @@ fn cluster() -> ClusterShape {
 type Reports = BTreeMap<(u8, u64), Digest>;
 
 /// A replica of each shard.
-struct Replica {
-    node: Node,
+struct DigestReplica {
+    node: TestNode,
     rank: usize,
     workers: usize,
     reports: Reports,
 }
 
-impl Replica {
+impl DigestReplica {
     fn new(rank: usize, workers: usize) -> Self {
-        let mut node = Node::new();
+        let mut node = TestNode::new();
         node.executor = Self::executor(rank, workers);
         Self { node, rank, workers, reports: Reports::new() }
     }
@@ -68,7 +68,7 @@ impl Replica {
         }
     }
 
-    fn deliver(&mut self, shard: u8, c: &Cast) {
+    fn deliver(&mut self, shard: u8, c: &TestCast) {
         while self.node.deliver(shard, c).is_err() {
             self.collect();
             std::thread::yield_now();
@@ -77,7 +77,7 @@ impl Replica {
     }
 
     /// Delivers the next command of some shard; false if none is left in any.
-    fn advance(&mut self, streams: &[Vec<Cast>], rng: &mut Rng) -> bool {
+    fn advance(&mut self, streams: &[Vec<TestCast>], rng: &mut Rng) -> bool {
         let is_left = |shard: &usize| self.node.next[*shard] as usize <= streams[*shard].len();
         let left: Vec<usize> = (0..SHARDS).filter(is_left).collect();
         let Some(&shard) = left.get(rng.below(left.len().max(1) as u64) as usize) else {
@@ -88,7 +88,7 @@ impl Replica {
     }
 
     /// Delivers everything, at a pace of its own.
-    fn run(&mut self, streams: &[Vec<Cast>], rng: &mut Rng, restarts: bool) {
+    fn run(&mut self, streams: &[Vec<TestCast>], rng: &mut Rng, restarts: bool) {
         while self.advance(streams, rng) {
             if rng.chance(200_000) {
                 self.read(rng);
@@ -117,23 +117,23 @@ impl Replica {
     }
 }
 
-fn point_at(seq: u64, shard: u8, cursor: &[u8]) -> Cast {
+fn point_at(seq: u64, shard: u8, cursor: &[u8]) -> TestCast {
     let id = MsgId { sender: Pid(3 * u32::from(shard)), seq };
-    Cast { id, dst: GroupSet::one(Gid(shard)), payload: point(cursor) }
+    TestCast { id, dst: GroupSet::one(Gid(shard)), payload: point(cursor) }
 }
 
-fn report_of(seq: u64, shard: u8, rank: u32, report: DigestReport) -> Cast {
+fn report_of(seq: u64, shard: u8, rank: u32, report: DigestReport) -> TestCast {
     let id = MsgId { sender: Pid(3 * u32::from(shard) + rank), seq };
-    Cast { id, dst: GroupSet::one(Gid(shard)), payload: report.encode() }
+    TestCast { id, dst: GroupSet::one(Gid(shard)), payload: report.encode() }
 }
 
-fn streams(casts: &[Cast]) -> Vec<Vec<Cast>> {
+fn streams(casts: &[TestCast]) -> Vec<Vec<TestCast>> {
     let of = |shard: u8| casts.iter().filter(move |c| c.dst.contains(Gid(shard))).cloned();
     (0..SHARDS as u8).map(|shard| of(shard).collect()).collect()
 }
 
 /// Where digest points begin at which one that goes over all of them anew finds the slices of a state.
-fn cursors(node: &mut Node, seq: &mut u64) -> Vec<Vec<u8>> {
+fn cursors(node: &mut TestNode, seq: &mut u64) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for shard in 0..SHARDS as u8 {
         loop {
@@ -153,9 +153,9 @@ fn cursors(node: &mut Node, seq: &mut u64) -> Vec<Vec<u8>> {
 
 /// Commands of random kinds with digest points among them, which begin at places that slices of such commands' states
 /// begin at; some commands are sent again.
-fn with_points(seed: u64, len: u64) -> (Vec<Cast>, usize) {
+fn with_points(seed: u64, len: u64) -> (Vec<TestCast>, usize) {
     let (mut rng, mut casts) = (Rng::new(seed + 500), random(seed, len));
-    let mut first = Replica::new(0, 0);
+    let mut first = DigestReplica::new(0, 0);
     casts[..len as usize / 2].iter().for_each(|c| drop(first.node.run(c)));
     let mut seq = 1_000_000;
     let cursors = cursors(&mut first.node, &mut seq);
@@ -174,7 +174,7 @@ fn with_points(seed: u64, len: u64) -> (Vec<Cast>, usize) {
 }
 
 /// Checks that no two nodes computed something else at one point; how often two could be compared.
-fn agree(seed: u64, all: &[Replica]) -> usize {
+fn agree(seed: u64, all: &[DigestReplica]) -> usize {
     let mut compared = 0;
     for one in all {
         for (at, digest) in &one.reports {
@@ -195,8 +195,8 @@ fn replicas_that_run_the_same_commands_agree_at_any_pace_with_workers_and_after_
         let (casts, cursors) = with_points(seed, 400);
         let (streams, mut rng) = (streams(&casts), Rng::new(seed));
         let workers = [0, 0, 0, (seed % 4) as usize];
-        let mut all: Vec<Replica> =
-            workers.iter().enumerate().map(|(rank, w)| Replica::new(rank % 3, *w)).collect();
+        let mut all: Vec<DigestReplica> =
+            workers.iter().enumerate().map(|(rank, w)| DigestReplica::new(rank % 3, *w)).collect();
         for (i, replica) in all.iter_mut().enumerate() {
             replica.run(&streams, &mut rng, i % 2 == 1);
         }
@@ -209,7 +209,7 @@ fn replicas_that_run_the_same_commands_agree_at_any_pace_with_workers_and_after_
 fn a_command_of_a_session_with_the_number_of_points_is_executed_and_answered() {
     let _limit = amcast_test_policy::time_limit();
     for workers in [0, 2] {
-        let (mut replica, x) = (Replica::new(0, workers), key(0));
+        let (mut replica, x) = (DigestReplica::new(0, workers), key(0));
         replica.deliver(0, &point_at(1, 0, b""));
         let texts = [format!("INCR {x}"), format!("GET {x}"), format!("INCR {x}")];
         for ((text, request), seq) in texts.iter().zip([1, 1, 0]).zip(2..) {
@@ -232,18 +232,18 @@ fn a_command_of_a_session_with_the_number_of_points_is_executed_and_answered() {
 }
 
 /// Three replicas that have one order of commands, points and reports.
-struct Shared {
-    replicas: [Replica; 3],
+struct SharedOrder {
+    replicas: [DigestReplica; 3],
     seq: u64,
 }
 
-impl Shared {
+impl SharedOrder {
     fn new() -> Self {
-        Self { replicas: [0, 1, 2].map(|rank| Replica::new(rank, 0)), seq: 10_000 }
+        Self { replicas: [0, 1, 2].map(|rank| DigestReplica::new(rank, 0)), seq: 10_000 }
     }
 
     /// Delivers at all that take it.
-    fn deliver(&mut self, c: &Cast) {
+    fn deliver(&mut self, c: &TestCast) {
         for replica in &mut self.replicas {
             for shard in c.dst.iter() {
                 if replica.node.executor.differs().is_none() {
@@ -263,7 +263,7 @@ impl Shared {
         let payload = self.replicas[reporting[0]].node.executor.digest_point(Gid(shard));
         self.seq += 1;
         let id = MsgId { sender: Pid(3 * u32::from(shard)), seq: self.seq };
-        self.deliver(&Cast { id, dst: GroupSet::one(Gid(shard)), payload });
+        self.deliver(&TestCast { id, dst: GroupSet::one(Gid(shard)), payload });
         for &rank in reporting {
             let report =
                 |it: &mut Self| it.replicas[rank].node.executor.take_digest_report(Gid(shard));
@@ -324,13 +324,21 @@ fn a_replica_with_one_wrong_byte_is_found_within_one_cycle_and_stops_and_the_oth
         format!("SET {{{x}}}new v"),
     ];
     for (wrong, rank) in wrongs.iter().zip([0, 1, 2].iter().cycle()) {
-        let mut shared = Shared::filled();
+        let mut shared = SharedOrder::filled();
         change_part(&mut shared.replicas[*rank].node.executor, Gid(0), |store| {
             let c = cast(1 << 40, 1, 10, wrong);
-            let places =
-                [Place { shard: Gid(0), position: 7, now: Stamp { wall_ms: 10, host_ms: 10 } }];
+            let places = [ShardPosition {
+                shard: Gid(0),
+                position: 7,
+                now: Stamp { wall_ms: 10, host_ms: 10 },
+            }];
             let exact = GroupSet::EMPTY;
-            let at = amcast_smr::machine::At { id: c.id, dst: c.dst, places: &places, exact };
+            let at = amcast_smr::machine::ExecutionPoint {
+                id: c.id,
+                dst: c.dst,
+                places: &places,
+                exact,
+            };
             let body = &c.payload[Envelope::BYTES..];
             Kv::new(SHARDS, 1).apply(&at, &mut [store], body, &mut Vec::new());
         });
@@ -360,22 +368,22 @@ fn a_replica_with_one_wrong_byte_is_found_within_one_cycle_and_stops_and_the_oth
         assert_eq!(peek(executor), LocalRead::NotYet);
         let next = shared.replicas[*rank].node.next[1];
         let later = cast(2, 2, 10, &format!("SET {} 1", key(1)));
-        assert_eq!(shared.replicas[*rank].node.deliver(1, &later), Err(Full));
+        assert_eq!(shared.replicas[*rank].node.deliver(1, &later), Err(ExecutorFull));
         assert_eq!(shared.replicas[*rank].node.next[1], next);
         let well = &mut shared.replicas[other].node;
         assert_eq!((peek(&mut well.executor), well.executor.doubt()), (ANSWERED, None));
-        assert_eq!(well.deliver(1, &later), Ok(Delivered::Taken));
+        assert_eq!(well.deliver(1, &later), Ok(DeliveryResult::Taken));
     }
 }
 
 #[test]
 fn a_replica_that_executed_a_retry_twice_is_found_at_the_next_point_by_its_answers() {
     let _limit = amcast_test_policy::time_limit();
-    let mut shared = Shared::filled();
+    let mut shared = SharedOrder::filled();
     let once = cast(20_000, 20_000, 10, &format!("APPEND {} more", key(0)));
     shared.deliver(&once);
     forget_sessions(&mut shared.replicas[2].node.executor);
-    shared.deliver(&Cast { id: MsgId { seq: 20_001, ..once.id }, ..once.clone() });
+    shared.deliver(&TestCast { id: MsgId { seq: 20_001, ..once.id }, ..once.clone() });
     assert!(!shared.compare(0, &[0, 1, 2]), "not all of the shard");
     assert_eq!(shared.differing(), [2]);
     let why = shared.replicas[2].node.executor.differs().unwrap();
@@ -383,7 +391,7 @@ fn a_replica_that_executed_a_retry_twice_is_found_at_the_next_point_by_its_answe
 }
 
 /// The two parts of a command of shard 0 and what puts them together; the command is of a session of its own.
-fn in_parts(session: u64, text: &str) -> [Cast; 3] {
+fn in_parts(session: u64, text: &str) -> [TestCast; 3] {
     let whole = cast(0, 1, 10, text);
     let (envelope, body) = Envelope::decode(&whole.payload).unwrap();
     let of =
@@ -397,14 +405,14 @@ fn in_parts(session: u64, text: &str) -> [Cast; 3] {
     let mut seq = 100 * session;
     payloads.map(|payload| {
         seq += 1;
-        Cast { id: MsgId { seq, ..whole.id }, dst: whole.dst, payload }
+        TestCast { id: MsgId { seq, ..whole.id }, dst: whole.dst, payload }
     })
 }
 
 #[test]
 fn a_command_in_parts_counts_as_any_and_a_replica_that_lost_a_part_is_found() {
     let _limit = amcast_test_policy::time_limit();
-    let mut shared = Shared::filled();
+    let mut shared = SharedOrder::filled();
     in_parts(70_000, &format!("APPEND {} more", key(0))).iter().for_each(|c| shared.deliver(c));
     assert!(shared.replicas[0].node.executor.wants_digest_point(Gid(0)));
     shared.cycle(0);
@@ -414,7 +422,7 @@ fn a_command_in_parts_counts_as_any_and_a_replica_that_lost_a_part_is_found() {
         for (rank, replica) in shared.replicas.iter_mut().enumerate() {
             let is_lost = (rank, i) == (1, 1);
             let nothing = ClockReport(Stamp::default()).encode().to_vec();
-            let lost = Cast { payload: nothing, ..c.clone() };
+            let lost = TestCast { payload: nothing, ..c.clone() };
             replica.node.deliver(0, if is_lost { &lost } else { c }).unwrap();
         }
     }
@@ -427,13 +435,14 @@ fn a_command_in_parts_counts_as_any_and_a_replica_that_lost_a_part_is_found() {
 #[test]
 fn what_expired_counts_for_nothing_whether_it_was_dropped_or_not() {
     let _limit = amcast_test_policy::time_limit();
-    let mut shared = Shared::filled();
+    let mut shared = SharedOrder::filled();
     // Ordered time goes on by a command of the shard, and each command drops a few.
     shared.seq += 1;
     let late = cast(shared.seq, shared.seq, 5000, &format!("SET {} 1", key(0)));
     shared.deliver(&late);
-    let held =
-        |shared: &Shared| shared.replicas.each_ref().map(|r| r.node.executor.holds(Gid(0)).items);
+    let held = |shared: &SharedOrder| {
+        shared.replicas.each_ref().map(|r| r.node.executor.holds(Gid(0)).items)
+    };
     change_part(&mut shared.replicas[1].node.executor, Gid(0), |store| store.purge(5000, 1000));
     let [one, other, _] = held(&shared);
     assert!(one > other, "{one} {other}");
@@ -447,7 +456,7 @@ fn what_expired_counts_for_nothing_whether_it_was_dropped_or_not() {
 fn a_watched_key_that_expired_is_the_same_after_all_keys_were_deleted_whether_it_was_dropped_or_not()
  {
     let _limit = amcast_test_policy::time_limit();
-    let mut shared = Shared::filled();
+    let mut shared = SharedOrder::filled();
     let x = key(0);
     let mut at = |now_ms: u64, text: String| {
         shared.seq += 1;
@@ -470,7 +479,7 @@ fn a_watched_key_that_expired_is_the_same_after_all_keys_were_deleted_whether_it
 #[test]
 fn what_is_remembered_of_a_watched_key_is_forgotten_by_no_replica_that_answers_a_read_alone() {
     let _limit = amcast_test_policy::time_limit();
-    let mut shared = Shared::filled();
+    let mut shared = SharedOrder::filled();
     let x = key(0);
     let mut at = |now_ms: u64, text: String| {
         shared.seq += 1;
@@ -494,7 +503,7 @@ fn what_is_remembered_of_a_watched_key_is_forgotten_by_no_replica_that_answers_a
 }
 
 /// Makes what two replicas hold differ in shard 0.
-fn spoil(replica: &mut Replica) {
+fn spoil(replica: &mut DigestReplica) {
     change_part(&mut replica.node.executor, Gid(0), |store| {
         store.version = 1;
         store.put(key(0).as_bytes(), crate::value_of(b"wrong"), u64::MAX);
@@ -504,7 +513,7 @@ fn spoil(replica: &mut Replica) {
 #[test]
 fn without_a_majority_all_are_in_doubt_until_there_is_one() {
     let _limit = amcast_test_policy::time_limit();
-    let mut shared = Shared::filled();
+    let mut shared = SharedOrder::filled();
     spoil(&mut shared.replicas[1]);
     // The third one is down.
     for _ in 0..100 {
@@ -530,7 +539,7 @@ fn without_a_majority_all_are_in_doubt_until_there_is_one() {
 #[test]
 fn a_key_whose_name_fills_a_slice_does_not_keep_the_next_one_from_what_is_behind_it() {
     let _limit = amcast_test_policy::time_limit();
-    let mut shared = Shared::new();
+    let mut shared = SharedOrder::new();
     for bytes in 800..limits().slice_bytes + 20 {
         shared.run(&format!("SET {{{}}}{} value", key(0), "n".repeat(bytes)));
     }
@@ -542,7 +551,7 @@ fn a_key_whose_name_fills_a_slice_does_not_keep_the_next_one_from_what_is_behind
 #[test]
 fn a_replica_that_comes_back_decides_by_the_points_that_it_came_to_late() {
     let _limit = amcast_test_policy::time_limit();
-    let mut shared = Shared::filled();
+    let mut shared = SharedOrder::filled();
     spoil(&mut shared.replicas[1]);
     // The third one catches up later: it says nothing meanwhile.
     let mut points = 0;
@@ -561,7 +570,7 @@ fn a_replica_that_comes_back_decides_by_the_points_that_it_came_to_late() {
 #[test]
 fn three_different_states_leave_all_in_doubt_and_stop_none() {
     let _limit = amcast_test_policy::time_limit();
-    let mut shared = Shared::filled();
+    let mut shared = SharedOrder::filled();
     for (rank, value) in [(0, "a"), (1, "b")] {
         change_part(&mut shared.replicas[rank].node.executor, Gid(0), |store| {
             store.put(key(0).as_bytes(), crate::value_of(value.as_bytes()), u64::MAX);
@@ -575,7 +584,7 @@ fn three_different_states_leave_all_in_doubt_and_stop_none() {
 #[test]
 fn reports_of_strangers_and_of_points_that_are_not_known_say_nothing() {
     let _limit = amcast_test_policy::time_limit();
-    let mut shared = Shared::filled();
+    let mut shared = SharedOrder::filled();
     shared.run(&format!("SET {} 1", key(0)));
     let before = shared.replicas[0].node.next[0];
     assert!(shared.replicas[0].node.executor.wants_digest_point(Gid(0)));
@@ -632,14 +641,14 @@ fn reports_of_strangers_and_of_points_that_are_not_known_say_nothing() {
 fn what_replicas_said_before_they_decided_to_skip_a_message_says_nothing() {
     let _limit = amcast_test_policy::time_limit();
     let (set, at) = (cast(1, 1, 10, &format!("SET {} 1", key(0))), point_at(2, 0, b""));
-    let mut executed = Replica::new(0, 0);
+    let mut executed = DigestReplica::new(0, 0);
     executed.deliver(0, &set);
     executed.deliver(0, &at);
     let digest = executed.reports[&(0, 2)];
     let decided = SkipDecision { msg: set.id, group: Gid(0), position: 1 };
     let report = |skips| DigestReport { position: 2, digest, skips };
     let skipping = |reports: &[DigestReport]| {
-        let mut replica = Replica::new(0, 0);
+        let mut replica = DigestReplica::new(0, 0);
         replica.node.executor.skip(&[(decided, true)]).unwrap();
         replica.node.deliver(0, &set).unwrap();
         replica.node.deliver(0, &at).unwrap();
@@ -670,14 +679,14 @@ fn what_replicas_said_before_they_decided_to_skip_a_message_says_nothing() {
 #[test]
 fn a_point_waits_for_what_is_in_front_of_it_also_in_a_state_that_is_given() {
     let _limit = amcast_test_policy::time_limit();
-    let mut replica = Replica::new(0, 0);
+    let mut replica = DigestReplica::new(0, 0);
     let both = cast(1, 1, 0, &format!("MSET {} 1 {} 1", key(0), key(1)));
     replica.deliver(0, &both);
     replica.deliver(0, &point_at(2, 0, b""));
     replica.deliver(0, &cast(3, 3, 0, &format!("SET {} 2", key(0))));
     assert!(replica.reports.is_empty() && replica.node.answers.is_empty());
     let before = replica.node.executor.applied(Gid(0));
-    let mut other = Replica::new(1, 0);
+    let mut other = DigestReplica::new(1, 0);
     (other.node.next, other.reports) = (replica.node.next, Reports::new());
     drop(other.node.executor.adopt(read(&replica.node.stream()).unwrap()));
     assert_eq!((before, other.node.executor.waiting(Gid(0))), (0, 3));

@@ -20,10 +20,10 @@ use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid};
 use amcast_smr::executor::inspection::{self, LEAP_MS};
 use amcast_smr::executor::{AHEAD_MAX_MS, UNORDERED};
-use amcast_smr::machine::Place;
+use amcast_smr::machine::ShardPosition;
 use amcast_smr::{
-    Answer, Delivered, Envelope, Executor, Full, Limits, LocalRead, SessionWrite, Stamp, State,
-    Wake,
+    CommandAnswer, DeliveryResult, Envelope, Executor, ExecutorFull, ExecutorState, Limits,
+    LocalRead, SessionWrite, Stamp, WakeHandle,
 };
 use std::sync::Arc;
 
@@ -31,18 +31,18 @@ const SHARDS: usize = 3;
 
 /// A command with all that a node needs to deliver it.
 #[derive(Clone)]
-struct Cast {
+struct TestCast {
     id: MsgId,
     dst: GroupSet,
     payload: Vec<u8>,
 }
 
 /// A command that was sent when both clocks had `now_ms`.
-fn cast(seq: u64, request: u64, now_ms: u64, text: &str) -> Cast {
+fn cast(seq: u64, request: u64, now_ms: u64, text: &str) -> TestCast {
     sent_at(Stamp { wall_ms: now_ms, host_ms: now_ms }, seq, request, text)
 }
 
-fn sent_at(stamp: Stamp, seq: u64, request: u64, text: &str) -> Cast {
+fn sent_at(stamp: Stamp, seq: u64, request: u64, text: &str) -> TestCast {
     let args: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
     let command = registry::lookup(args[0]).expect("a known command");
     let dst = destinations(command, &args, &Partitions::by_slot(SHARDS)).expect("proper arguments");
@@ -51,11 +51,11 @@ fn sent_at(stamp: Stamp, seq: u64, request: u64, text: &str) -> Cast {
     let open_from = request.saturating_sub(20).max(1);
     Envelope { session: 1, request, open_from, stamp, read_only }.encode(&mut payload);
     encode_args(&args, &mut payload);
-    Cast { id: MsgId { sender: Pid(9), seq }, dst, payload }
+    TestCast { id: MsgId { sender: Pid(9), seq }, dst, payload }
 }
 
 /// A node, and the answers that it gave.
-struct Node {
+struct TestNode {
     executor: Executor<Kv>,
     next: [u64; SHARDS],
     answers: Vec<(u64, String)>,
@@ -64,14 +64,14 @@ struct Node {
 /// What a read is told that was executed.
 const ANSWERED: LocalRead = LocalRead::Answered(Outcome::Executed);
 
-impl Node {
+impl TestNode {
     fn new() -> Self {
         inspection::keep_less();
         let executor = Executor::new(Kv::new(SHARDS, 1), SHARDS, Limits::default());
         Self { executor, next: [1; SHARDS], answers: Vec::new() }
     }
 
-    fn deliver(&mut self, shard: u8, c: &Cast) -> Result<Delivered, Full> {
+    fn deliver(&mut self, shard: u8, c: &TestCast) -> Result<DeliveryResult, ExecutorFull> {
         let (shard, answers) = (Gid(shard), &mut self.answers);
         let position = self.next[shard.index()];
         let outcome = self.executor.deliver(shard, position, c.id, c.dst, &c.payload, &mut |a| {
@@ -83,8 +83,8 @@ impl Node {
     }
 
     /// Delivers in all destinations, one after the other.
-    fn run(&mut self, c: &Cast) -> String {
-        c.dst.iter().for_each(|g| assert_eq!(self.deliver(g.0, c), Ok(Delivered::Taken)));
+    fn run(&mut self, c: &TestCast) -> String {
+        c.dst.iter().for_each(|g| assert_eq!(self.deliver(g.0, c), Ok(DeliveryResult::Taken)));
         self.answers.last().expect("an answer").1.clone()
     }
 
@@ -99,13 +99,13 @@ impl Node {
     /// Goes on as a new node would that was given this one's state.
     fn restart(&mut self) {
         let bytes = self.stream();
-        self.executor = Node::new().executor;
+        self.executor = TestNode::new().executor;
         drop(self.executor.adopt(read(&bytes).unwrap()));
     }
 }
 
-fn read(mut bytes: &[u8]) -> Result<State<Kv>, amcast_smr::machine::Corrupt> {
-    State::read(&Kv::new(SHARDS, 1), SHARDS, &mut bytes)
+fn read(mut bytes: &[u8]) -> Result<ExecutorState<Kv>, amcast_smr::machine::Corrupt> {
+    ExecutorState::read(&Kv::new(SHARDS, 1), SHARDS, &mut bytes)
 }
 
 /// All that a cut of an executor should hold.
@@ -127,9 +127,9 @@ fn key(shard: u8) -> String {
 #[test]
 fn nothing_of_a_command_is_seen_before_all_its_shards_delivered_it() {
     let (x, y) = (key(0), key(1));
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     let write = cast(1, 1, 0, &format!("MSET {x} 1 {y} 1"));
-    assert_eq!(node.deliver(0, &write), Ok(Delivered::Taken));
+    assert_eq!(node.deliver(0, &write), Ok(DeliveryResult::Taken));
     node.deliver(0, &cast(2, 2, 0, &format!("GET {x}"))).unwrap();
     node.deliver(1, &cast(3, 3, 0, &format!("GET {y}"))).unwrap();
     assert_eq!(node.answers, [(3, "_\r\n".into())], "the read of x waits for shard 1");
@@ -144,7 +144,7 @@ fn nothing_of_a_command_is_seen_before_all_its_shards_delivered_it() {
 #[test]
 fn what_is_applied_ends_where_a_command_was_delivered_also_in_streams_with_gaps() {
     let (x, y) = (key(0), key(1));
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     node.next = [30, 30, 30];
     node.run(&cast(1, 1, 0, &format!("SET {x} 0")));
     let write = cast(2, 2, 0, &format!("MSET {x} 1 {y} 1"));
@@ -163,7 +163,7 @@ fn what_is_applied_ends_where_a_command_was_delivered_also_in_streams_with_gaps(
 #[test]
 fn what_expired_is_freed_behind_everything_that_can_still_see_it() {
     let (x, y) = (key(0), key(1));
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     node.run(&cast(1, 1, 0, &format!("SET {x} v PX 100")));
     assert_eq!(node.executor.holds(Gid(0)).due_ms, Some(100));
     let look = cast(2, 2, 50, &format!("EXISTS {x} {y}"));
@@ -183,7 +183,7 @@ fn what_does_not_conflict_overtakes() {
         .map(|i| format!("o{i}"))
         .find(|k| SlotMap::new(SHARDS).of_key(k.as_bytes()) == Gid(0))
         .unwrap();
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     let write = cast(1, 1, 0, &format!("MSET {x} 1 {y} 1"));
     node.deliver(0, &write).unwrap();
     node.deliver(0, &cast(2, 2, 0, &format!("SET {other} 1"))).unwrap();
@@ -202,7 +202,7 @@ fn what_does_not_conflict_overtakes() {
 #[test]
 fn commands_go_on_when_the_wall_clock_is_set_back() {
     let (x, hour_ms) = (key(0), 3_600_000);
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     let ahead = Stamp { wall_ms: 9 * hour_ms, host_ms: 1000 };
     assert_eq!(node.run(&sent_at(ahead, 1, 1, &format!("INCR {x}"))), ":1\r\n");
     let back = Stamp { wall_ms: 7 * hour_ms, host_ms: 2000 };
@@ -210,7 +210,7 @@ fn commands_go_on_when_the_wall_clock_is_set_back() {
     assert_eq!(node.run(&second), ":2\r\n");
     assert_eq!(node.executor.now_ms(Gid(0)), 9 * hour_ms, "ordered time does not go back");
     node.restart();
-    let again = |seq| Cast { id: MsgId { sender: Pid(9), seq }, ..second.clone() };
+    let again = |seq| TestCast { id: MsgId { sender: Pid(9), seq }, ..second.clone() };
     assert_eq!(node.run(&again(3)), ":2\r\n", "a retry is known as one");
     // Commands of others come: time does not leap.
     let session_ms = Limits::default().session_ms;
@@ -228,12 +228,12 @@ fn commands_go_on_when_the_wall_clock_is_set_back() {
 #[test]
 fn a_retry_gets_the_first_answer_and_has_no_effect() {
     let (x, y) = (key(0), key(1));
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     let one = cast(1, 1, 0, &format!("INCR {x}"));
     let both = cast(2, 2, 0, &format!("EXEC 0 2 2 INCR {x} 2 INCR {y}"));
     assert_eq!(node.run(&one), ":1\r\n");
     assert_eq!(node.run(&both), "*2\r\n:2\r\n:1\r\n");
-    let again = |c: &Cast, seq| Cast { id: MsgId { sender: Pid(9), seq }, ..c.clone() };
+    let again = |c: &TestCast, seq| TestCast { id: MsgId { sender: Pid(9), seq }, ..c.clone() };
     assert_eq!(node.run(&again(&one, 3)), ":1\r\n");
     assert_eq!(node.run(&again(&both, 4)), "*2\r\n:2\r\n:1\r\n");
     assert_eq!(node.run(&cast(5, 3, 0, &format!("MGET {x} {y}"))), "*2\r\n$1\r\n2\r\n$1\r\n1\r\n");
@@ -255,7 +255,7 @@ fn a_retry_gets_the_first_answer_and_has_no_effect() {
 #[test]
 fn keys_expire_by_ordered_time() {
     let x = key(0);
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     node.run(&cast(1, 1, 5_000, &format!("SET {x} 1 PX 100")));
     assert_eq!(node.run(&cast(2, 2, 4_000, &format!("PTTL {x}"))), ":100\r\n", "time stands still");
     assert_eq!(node.run(&cast(3, 3, 5_100, &format!("GET {x}"))), "$1\r\n1\r\n");
@@ -266,7 +266,7 @@ fn keys_expire_by_ordered_time() {
 #[test]
 fn a_full_shard_refuses_and_goes_on_later() {
     let (x, y) = (key(0), key(1));
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     let limits = Limits { waiting: 2, ..Limits::default() };
     node.executor = Executor::new(Kv::new(SHARDS, 1), SHARDS, limits);
     let write = cast(1, 1, 0, &format!("MSET {x} 1 {y} 1"));
@@ -274,15 +274,15 @@ fn a_full_shard_refuses_and_goes_on_later() {
     node.deliver(0, &write).unwrap();
     node.deliver(0, &read).unwrap();
     let third = cast(3, 3, 0, &format!("GET {x}"));
-    assert_eq!(node.deliver(0, &third), Err(Full));
+    assert_eq!(node.deliver(0, &third), Err(ExecutorFull));
     node.deliver(1, &write).unwrap();
-    assert_eq!(node.deliver(0, &third), Ok(Delivered::Taken));
+    assert_eq!(node.deliver(0, &third), Ok(DeliveryResult::Taken));
     assert_eq!(node.answers.len(), 3);
 }
 
 /// A random history: one total order of commands, some of them sent twice.
-fn history(seed: u64, len: u64) -> Vec<Cast> {
-    let (mut rng, mut casts) = (Rng::new(seed), Vec::<Cast>::new());
+fn history(seed: u64, len: u64) -> Vec<TestCast> {
+    let (mut rng, mut casts) = (Rng::new(seed), Vec::<TestCast>::new());
     for seq in 1..=len {
         let [a, b, c] = [0; 3].map(|_| format!("k{}", rng.below(8)));
         let text = match rng.below(14) {
@@ -310,19 +310,19 @@ fn history(seed: u64, len: u64) -> Vec<Cast> {
 }
 
 /// Feeds a node with the shards' streams, interleaved at random.
-fn feed(casts: &[Cast], seed: u64, restart: bool) -> Node {
+fn feed(casts: &[TestCast], seed: u64, restart: bool) -> TestNode {
     let mut rng = Rng::new(seed);
-    let streams: Vec<Vec<&Cast>> = (0..SHARDS as u8)
+    let streams: Vec<Vec<&TestCast>> = (0..SHARDS as u8)
         .map(|g| casts.iter().filter(|c| c.dst.contains(Gid(g))).collect())
         .collect();
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     let mut shard = 0;
     while (0..SHARDS).any(|g| node.next[g] as usize <= streams[g].len()) {
         if rng.chance(300_000) {
             shard = rng.below(SHARDS as u64) as usize;
         }
         match streams[shard].get(node.next[shard] as usize - 1) {
-            Some(c) => assert_eq!(node.deliver(shard as u8, c), Ok(Delivered::Taken)),
+            Some(c) => assert_eq!(node.deliver(shard as u8, c), Ok(DeliveryResult::Taken)),
             None => shard = rng.below(SHARDS as u64) as usize,
         }
         if restart && rng.chance(20_000) {
@@ -337,16 +337,16 @@ fn all_interleavings_and_restarts_give_the_same_answers_and_state() {
     for seed in 0..15 {
         let casts = history(seed, 400);
         let reference = {
-            let mut node = Node::new();
+            let mut node = TestNode::new();
             casts.iter().for_each(|c| drop(node.run(c)));
             node
         };
-        let sorted = |node: &Node| {
+        let sorted = |node: &TestNode| {
             let mut answers = node.answers.clone();
             answers.sort();
             answers
         };
-        let probe = |node: &mut Node| {
+        let probe = |node: &mut TestNode| {
             let gets: Vec<String> = (0..8).map(|i| format!("k{i}")).collect();
             let sets = (0..8).map(|i| format!("SMEMBERS sk{i}"));
             let lines = [format!("MGET {}", gets.join(" "))].into_iter().chain(sets);
@@ -366,7 +366,7 @@ fn all_interleavings_and_restarts_give_the_same_answers_and_state() {
 
 #[test]
 fn malformed_payloads_take_their_place_and_nothing_else() {
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     let mut rng = Rng::new(4);
     let good = cast(1, 1, 0, &format!("MSET {} 1 {} 2", key(0), key(1)));
     for seq in 2..3000 {
@@ -386,9 +386,9 @@ fn malformed_payloads_take_their_place_and_nothing_else() {
 #[test]
 fn a_read_without_an_order_waits_for_what_its_client_wrote_and_for_commands_of_several_shards() {
     let (x, y) = (key(0), key(1));
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     let get = cast(0, 9, 0, &format!("GET {x}"));
-    let peek = |node: &mut Node, written: &[(Gid, u64)]| {
+    let peek = |node: &mut TestNode, written: &[(Gid, u64)]| {
         let wrote = |&(home, request): &(Gid, u64)| SessionWrite { home, request, host_ms: 0 };
         let written: Vec<SessionWrite> = written.iter().map(wrote).collect();
         let written = &written;
@@ -430,10 +430,10 @@ fn a_read_without_an_order_waits_for_what_its_client_wrote_and_for_commands_of_s
 #[test]
 fn a_node_that_made_room_for_a_state_shows_nobody_that_it_has_none() {
     let x = key(0);
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     node.run(&cast(1, 1, 0, &format!("SET {x} 1")));
     let get = cast(0, 9, 0, &format!("GET {x}"));
-    let peek = |node: &mut Node| {
+    let peek = |node: &mut TestNode| {
         let mut answer = Vec::new();
         let outcome = node.executor.peek(1, (get.dst, &get.payload), &[], &mut answer);
         (outcome, String::from_utf8(answer).unwrap())
@@ -452,9 +452,9 @@ fn a_node_that_made_room_for_a_state_shows_nobody_that_it_has_none() {
 fn a_read_behind_a_barrier_sees_its_shard_as_of_its_last_command_and_does_not_decide_what_expires()
 {
     let (x, y) = (key(0), key(1));
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     let at = |now_ms: u64, text: &str| cast(0, 9, now_ms, text);
-    let peek = |node: &mut Node, get: &Cast| {
+    let peek = |node: &mut TestNode, get: &TestCast| {
         let mut answer = Vec::new();
         let outcome = node.executor.peek_one(Gid(0), 0, &get.payload, &mut answer);
         (outcome, String::from_utf8(answer).unwrap())
@@ -486,7 +486,7 @@ fn a_read_behind_a_barrier_sees_its_shard_as_of_its_last_command_and_does_not_de
 #[test]
 fn a_read_that_is_answered_elsewhere_takes_its_place_and_is_not_run() {
     let x = key(0);
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     node.executor.answer_only(Box::new(|p| p == Pid(7)));
     let mut casts = [
         cast(1, 1, 0, &format!("SET {x} 1")),
@@ -494,7 +494,7 @@ fn a_read_that_is_answered_elsewhere_takes_its_place_and_is_not_run() {
         cast(3, 3, 0, &format!("GET {x}")),
     ];
     casts[2].id.sender = Pid(7);
-    casts.iter().for_each(|c| assert_eq!(node.deliver(0, c), Ok(Delivered::Taken)));
+    casts.iter().for_each(|c| assert_eq!(node.deliver(0, c), Ok(DeliveryResult::Taken)));
     assert_eq!(node.answers, [(1, "+OK\r\n".into()), (3, "$1\r\n1\r\n".into())]);
     let ran = node.executor.holds(Gid(0)).executed;
     assert_eq!((ran, node.executor.applied(Gid(0))), (2, 3));
@@ -503,7 +503,7 @@ fn a_read_that_is_answered_elsewhere_takes_its_place_and_is_not_run() {
 #[test]
 fn random_reads_differ_also_if_they_are_not_ordered() {
     let set = key(0);
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     node.run(&cast(1, 1, 0, &format!("SADD {set} a b c d e f g h")));
     let mut drawn = std::collections::BTreeSet::new();
     for request in 2..60 {

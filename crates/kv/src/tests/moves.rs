@@ -13,31 +13,31 @@ struct Sender {
 }
 
 /// All that there is.
-struct World {
+struct MoveWorld {
     first: Arc<Partitions>,
     /// It delivers at once.
-    node: Node,
+    node: TestNode,
     fronts: [Sender; 2],
     seq: u64,
-    casts: Vec<Cast>,
+    casts: Vec<TestCast>,
     model: BTreeMap<String, String>,
     refused: u64,
 }
 
-fn node(first: &Arc<Partitions>) -> Node {
+fn node(first: &Arc<Partitions>) -> TestNode {
     let kv = Kv::over(first.clone(), 1);
     let executor = Executor::new(kv, SHARDS, Limits::default());
-    Node { executor, next: [1; SHARDS], answers: Vec::new() }
+    TestNode { executor, next: [1; SHARDS], answers: Vec::new() }
 }
 
-fn restart(node: &mut Node, first: &Arc<Partitions>) {
+fn restart(node: &mut TestNode, first: &Arc<Partitions>) {
     let bytes = node.stream();
-    let state = State::read(&Kv::over(first.clone(), 1), SHARDS, &mut &*bytes).unwrap();
+    let state = ExecutorState::read(&Kv::over(first.clone(), 1), SHARDS, &mut &*bytes).unwrap();
     node.executor = self::node(first).executor;
     drop(node.executor.adopt(state));
 }
 
-impl World {
+impl MoveWorld {
     fn new(first: Partitions) -> Self {
         let sender = || Sender { map: first.clone(), learned: 0 };
         let (fronts, first) = ([sender(), sender()], Arc::new(first));
@@ -64,17 +64,17 @@ impl World {
                 .encode(&mut payload);
             crate::encode_epoch(map.epoch(), &mut payload);
             encode_args(&words, &mut payload);
-            let cast = Cast { id: MsgId { sender: Pid(9), seq: self.seq }, dst, payload };
+            let cast = TestCast { id: MsgId { sender: Pid(9), seq: self.seq }, dst, payload };
             let mut answer = Vec::new();
             for shard in dst.iter() {
                 let at = self.node.next[shard.index()];
                 self.node.next[shard.index()] += 1;
-                let Cast { id, payload, .. } = &cast;
+                let TestCast { id, payload, .. } = &cast;
                 let executor = &mut self.node.executor;
                 let taken = executor.deliver(shard, at, *id, dst, payload, &mut |a| {
                     answer = a.bytes.to_vec();
                 });
-                assert_eq!(taken, Ok(Delivered::Taken));
+                assert_eq!(taken, Ok(DeliveryResult::Taken));
             }
             self.node.answers.push((self.seq, String::from_utf8_lossy(&answer).into_owned()));
             self.casts.push(cast);
@@ -157,7 +157,7 @@ impl World {
 
 /// Runs one schedule; how often a command was refused, and the epoch at its end.
 fn run(seed: u64, first: Partitions) -> (u64, u64) {
-    let (mut rng, mut world) = (Rng::new(seed), World::new(first));
+    let (mut rng, mut world) = (Rng::new(seed), MoveWorld::new(first));
     let mut slow = node(&world.first);
     for _ in 0..600 {
         let front = rng.below(2) as usize;
@@ -190,7 +190,7 @@ fn run(seed: u64, first: Partitions) -> (u64, u64) {
 }
 
 /// Delivers one command in some shard that has one left, if any has.
-fn advance(node: &mut Node, casts: &[Cast], rng: &mut Rng) {
+fn advance(node: &mut TestNode, casts: &[TestCast], rng: &mut Rng) {
     let shard = Gid(rng.below(SHARDS as u64) as u8);
     let mut mine = casts.iter().filter(|c| c.dst.contains(shard));
     if let Some(c) = mine.nth(node.next[shard.index()] as usize - 1) {
@@ -222,7 +222,7 @@ fn nothing_is_lost_or_doubled_while_partitions_are_split_and_merged() {
 fn a_watched_key_that_changed_is_noticed_wherever_it_went() {
     for (there, changed) in [(false, false), (false, true), (true, false), (true, true)] {
         let first = Partitions::by_key(SHARDS, &[b"h".to_vec()]).unwrap();
-        let mut world = World::new(first);
+        let mut world = MoveWorld::new(first);
         if there {
             world.call(0, &["SET", "k", "1"]);
         }
@@ -250,7 +250,7 @@ fn a_watched_key_that_changed_is_noticed_wherever_it_went() {
 fn a_walk_that_began_before_a_move_misses_nothing() {
     for seed in 0..40 {
         let mut rng = Rng::new(seed);
-        let mut world = World::new(Partitions::by_slot(SHARDS));
+        let mut world = MoveWorld::new(Partitions::by_slot(SHARDS));
         let keys: Vec<String> = (0..200).map(|i| format!("key:{i}")).collect();
         keys.iter().for_each(|key| _ = world.call(0, &["SET", key, "v"]));
         let (mut cursor, mut found) = ("0".to_owned(), std::collections::BTreeSet::new());
@@ -276,9 +276,9 @@ fn a_retry_of_what_another_map_refused_is_refused_again_and_its_answer_takes_no_
     // Far less than one map for each command would take.
     let limits = Limits { answer_bytes: 4096, ..Limits::default() };
     let executor = Executor::new(Kv::over(first.clone(), 1), SHARDS, limits);
-    let mut node = Node { executor, next: [1; SHARDS], answers: Vec::new() };
+    let mut node = TestNode { executor, next: [1; SHARDS], answers: Vec::new() };
     let mut seq = 0;
-    let mut send = |node: &mut Node, (session, request), dst: GroupSet, words: &[&[u8]]| {
+    let mut send = |node: &mut TestNode, (session, request), dst: GroupSet, words: &[&[u8]]| {
         seq += 1;
         let stamp = Stamp { wall_ms: 1, host_ms: 1 };
         let mut payload = Vec::new();
@@ -289,9 +289,9 @@ fn a_retry_of_what_another_map_refused_is_refused_again_and_its_answer_takes_no_
         for shard in dst.iter() {
             let at = node.next[shard.index()];
             node.next[shard.index()] += 1;
-            let mut note = |a: Answer<'_>| answer = a.bytes.to_vec();
+            let mut note = |a: CommandAnswer<'_>| answer = a.bytes.to_vec();
             let taken = node.executor.deliver(shard, at, id, dst, &payload, &mut note);
-            assert_eq!(taken, Ok(Delivered::Taken));
+            assert_eq!(taken, Ok(DeliveryResult::Taken));
         }
         answer
     };
@@ -316,7 +316,7 @@ fn a_retry_of_what_another_map_refused_is_refused_again_and_its_answer_takes_no_
         let again = send(&mut node, (1, 1), shard, &[b"SET", b"a", b"v"]);
         assert_eq!(again, b"+OK\r\n", "life {life}: {}", String::from_utf8_lossy(&again));
         let bytes = node.stream();
-        let state = State::read(&Kv::over(first.clone(), 1), SHARDS, &mut &*bytes).unwrap();
+        let state = ExecutorState::read(&Kv::over(first.clone(), 1), SHARDS, &mut &*bytes).unwrap();
         node.executor = Executor::new(Kv::over(first.clone(), 1), SHARDS, limits);
         drop(node.executor.adopt(state));
     }

@@ -2,14 +2,14 @@
 
 use super::*;
 use amcast_core::SkipDecision;
-use amcast_smr::Machine;
+use amcast_smr::ShardedMachine;
 use amcast_smr::envelope::ClockReport;
 use amcast_smr::machine::Refusal;
 use amcast_smr::parts::{Assembly, CommandPart};
 use amcast_smr::stream;
 
 /// Delivers a command in its shards, and takes the last answer's outcome and bytes.
-fn told(node: &mut Node, c: &Cast) -> (Outcome, String) {
+fn told(node: &mut TestNode, c: &TestCast) -> (Outcome, String) {
     let mut told = None;
     for shard in c.dst.iter() {
         let position = node.next[shard.index()];
@@ -25,18 +25,18 @@ fn told(node: &mut Node, c: &Cast) -> (Outcome, String) {
 }
 
 /// A node of these limits, whose keys may take so many bytes.
-fn node_of(limits: Limits, budget: u64) -> Node {
+fn node_of(limits: Limits, budget: u64) -> TestNode {
     let kv = Kv::new(SHARDS, 1).with_maxmemory(budget);
     let executor = Executor::new(kv, SHARDS, limits);
-    Node { executor, next: [1; SHARDS], answers: Vec::new() }
+    TestNode { executor, next: [1; SHARDS], answers: Vec::new() }
 }
 
 /// Asks for the command, and for the same twice under other messages: the outcome of the first, and of the last.
-fn thrice(node: &mut Node, request: u64, text: &str) -> (Outcome, Outcome, String) {
+fn thrice(node: &mut TestNode, request: u64, text: &str) -> (Outcome, Outcome, String) {
     let first = told(node, &cast(10 * request, request, request, text));
     let again = told(node, &cast(10 * request + 1, request, request, text));
     assert_eq!(again, first, "a retry is told the same");
-    let state = State::read(&Kv::new(SHARDS, 1), SHARDS, &mut &*node.stream()).unwrap();
+    let state = ExecutorState::read(&Kv::new(SHARDS, 1), SHARDS, &mut &*node.stream()).unwrap();
     drop(node.executor.adopt(state));
     let restarted = told(node, &cast(10 * request + 2, request, request, text));
     assert_eq!(restarted, first, "and so it is after a restart");
@@ -46,7 +46,7 @@ fn thrice(node: &mut Node, request: u64, text: &str) -> (Outcome, Outcome, Strin
 #[test]
 fn what_is_executed_says_so_and_its_retries_do_whatever_its_error_is() {
     let _limit = amcast_test_policy::time_limit();
-    let (mut node, x) = (Node::new(), key(0));
+    let (mut node, x) = (TestNode::new(), key(0));
     for (i, (text, answer)) in [
         (format!("SET {x} 1"), "+OK\r\n"),
         (format!("RPUSH {x} 1"), "-WRONGTYPE"),
@@ -82,7 +82,7 @@ fn what_a_bound_refuses_was_not_executed_and_its_retries_say_so() {
 
 #[test]
 fn a_command_for_another_map_was_not_executed_and_a_read_of_it_is_refused_alike() {
-    let (mut node, x) = (Node::new(), key(0));
+    let (mut node, x) = (TestNode::new(), key(0));
     for (request, name) in [(1, "INCR"), (2, "GET")] {
         let args = [name.as_bytes(), x.as_bytes()];
         let stamp = Stamp { wall_ms: request, host_ms: request };
@@ -94,7 +94,7 @@ fn a_command_for_another_map_was_not_executed_and_a_read_of_it_is_refused_alike(
         let dst = GroupSet::one(Gid(0));
         for seq in 0..2 {
             let id = MsgId { sender: Pid(9), seq: 2 * request + seq };
-            let refused = told(&mut node, &Cast { id, dst, payload: payload.clone() });
+            let refused = told(&mut node, &TestCast { id, dst, payload: payload.clone() });
             assert_eq!(refused.0, Outcome::NotExecuted, "{refused:?}");
         }
         let mut answer = Vec::new();
@@ -116,7 +116,7 @@ fn of_a_stamp_that_does_not_count_and_of_a_window_that_is_passed_nothing_is_know
     let (stale, shown) = told(&mut node, &cast(2, 2, 1, &incr));
     assert_eq!((stale, shown.get(..6)), (Outcome::Unknown, Some("?5000\n")));
     // It is far ahead of the clocks of a majority.
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     node.executor.bound_time(3);
     for (seq, replica) in [(1, 0), (2, 1)] {
         let payload = ClockReport(Stamp { wall_ms: 10, host_ms: 10 }).encode().to_vec();
@@ -130,7 +130,7 @@ fn of_a_stamp_that_does_not_count_and_of_a_window_that_is_passed_nothing_is_know
     let (ahead, shown) = told(&mut node, &cast(3, 1, far_ms, &incr));
     assert!(shown.starts_with('?'), "{shown}");
     assert_eq!(ahead, Outcome::Unknown);
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     let mut far = cast(1, 1, 1, &incr);
     far.payload.clear();
     let stamp = Stamp::default();
@@ -148,7 +148,7 @@ fn of_a_stamp_that_does_not_count_and_of_a_window_that_is_passed_nothing_is_know
 fn a_dropped_answer_leaves_what_became_of_its_command() {
     let limits = Limits { answer_bytes: 60, ..Limits::default() };
     let (mut node, x) = (node_of(limits, SHARDS as u64 * 4_000), key(0));
-    let request = |node: &mut Node, seq: u64, request: u64, text: &str| {
+    let request = |node: &mut TestNode, seq: u64, request: u64, text: &str| {
         told(node, &cast(seq, request, 1, text))
     };
     let set = format!("SET {x} {}", "v".repeat(5_000));
@@ -165,7 +165,7 @@ fn a_dropped_answer_leaves_what_became_of_its_command() {
             assert!(shown.starts_with("-ERR the answer to the command is not kept"), "{shown}");
             assert_eq!(again, outcome, "{shown}");
         }
-        let state = State::read(&Kv::new(SHARDS, 1), SHARDS, &mut &*node.stream()).unwrap();
+        let state = ExecutorState::read(&Kv::new(SHARDS, 1), SHARDS, &mut &*node.stream()).unwrap();
         drop(node.executor.adopt(state));
     }
     // One that its session is beyond was answered, and nobody knows how.
@@ -175,14 +175,14 @@ fn a_dropped_answer_leaves_what_became_of_its_command() {
 
 #[test]
 fn what_is_skipped_and_what_lacks_a_part_was_not_executed() {
-    let (mut node, x) = (Node::new(), key(0));
+    let (mut node, x) = (TestNode::new(), key(0));
     let poison = cast(7, 1, 1, &format!("INCR {x}"));
     let decision = SkipDecision { msg: poison.id, group: Gid(0), position: 1 };
     node.executor.skip(&[(decision, true)]).unwrap();
     let skipped = told(&mut node, &poison);
     assert!(skipped.1.starts_with("-ERR All replicas skip this command"), "{skipped:?}");
     assert_eq!(skipped.0, Outcome::NotExecuted);
-    let again = Cast { id: MsgId { sender: Pid(9), seq: 8 }, ..poison };
+    let again = TestCast { id: MsgId { sender: Pid(9), seq: 8 }, ..poison };
     assert_eq!(told(&mut node, &again), skipped);
 
     let (dst, stamp) = (GroupSet::one(Gid(0)), Stamp { wall_ms: 9, host_ms: 9 });
@@ -190,22 +190,22 @@ fn what_is_skipped_and_what_lacks_a_part_was_not_executed() {
         |request, open_from| Envelope { session: 2, request, open_from, stamp, read_only: false };
     let mut payload = Vec::new();
     CommandPart { envelope: envelope(1, 1), bytes: b"part" }.encode(&mut payload);
-    let part = Cast { id: MsgId { sender: Pid(9), seq: 20 }, dst, payload };
+    let part = TestCast { id: MsgId { sender: Pid(9), seq: 20 }, dst, payload };
     assert_eq!(told_part(&mut node, &part), Outcome::Executed, "it is kept");
     let mut payload = Vec::new();
     let assembly = Assembly { envelope: envelope(3, 3), parts: 2, bytes: 8, sum: 0 };
     assembly.encode(&mut payload);
     let id = MsgId { sender: Pid(9), seq: 21 };
-    let (incomplete, shown) = told(&mut node, &Cast { id, dst, payload });
+    let (incomplete, shown) = told(&mut node, &TestCast { id, dst, payload });
     assert!(shown.starts_with("-ERR the shard has given up parts"), "{shown}");
     assert_eq!(incomplete, Outcome::NotExecuted);
 }
 
 /// The outcome of a part, which answers in bytes of its own.
-fn told_part(node: &mut Node, c: &Cast) -> Outcome {
+fn told_part(node: &mut TestNode, c: &TestCast) -> Outcome {
     let (mut outcome, position) = (None, node.next[0]);
     node.next[0] += 1;
-    let mut tell = |a: Answer<'_>| outcome = Some(a.outcome);
+    let mut tell = |a: CommandAnswer<'_>| outcome = Some(a.outcome);
     node.executor.deliver(Gid(0), position, c.id, c.dst, &c.payload, &mut tell).unwrap();
     outcome.expect("it is answered")
 }
@@ -213,12 +213,12 @@ fn told_part(node: &mut Node, c: &Cast) -> Outcome {
 /// A message that is skipped is ahead of ordered time, too. Its repetition comes when it would not be any more.
 #[test]
 fn what_is_skipped_is_not_executed_later_either_whatever_its_stamp_was() {
-    let (mut node, x) = (Node::new(), key(0));
+    let (mut node, x) = (TestNode::new(), key(0));
     node.executor.bound_time(1);
-    let report = |node: &mut Node, ms: u64| {
+    let report = |node: &mut TestNode, ms: u64| {
         let payload = ClockReport(Stamp { wall_ms: ms, host_ms: ms }).encode().to_vec();
         let (id, dst) = (MsgId { sender: Pid(0), seq: ms }, GroupSet::one(Gid(0)));
-        node.deliver(0, &Cast { id, dst, payload }).unwrap();
+        node.deliver(0, &TestCast { id, dst, payload }).unwrap();
     };
     report(&mut node, 10);
     let poison = cast(7, 1, 3 * AHEAD_MAX_MS, &format!("INCR {x}"));
@@ -227,7 +227,7 @@ fn what_is_skipped_is_not_executed_later_either_whatever_its_stamp_was() {
     let skipped = told(&mut node, &poison);
     assert!(skipped.1.starts_with("-ERR All replicas skip this command"), "{skipped:?}");
     report(&mut node, 4 * AHEAD_MAX_MS);
-    let again = Cast { id: MsgId { sender: Pid(9), seq: 8 }, ..poison };
+    let again = TestCast { id: MsgId { sender: Pid(9), seq: 8 }, ..poison };
     assert_eq!(told(&mut node, &again), skipped);
 }
 
@@ -235,7 +235,7 @@ fn what_is_skipped_is_not_executed_later_either_whatever_its_stamp_was() {
 /// another node.
 #[test]
 fn what_lacked_a_part_is_not_executed_once_that_has_come() {
-    let (mut node, x) = (Node::new(), key(0));
+    let (mut node, x) = (TestNode::new(), key(0));
     let mut body = Vec::new();
     crate::encode_epoch(0, &mut body);
     encode_args(&[b"INCR", x.as_bytes()], &mut body);
@@ -246,13 +246,13 @@ fn what_lacked_a_part_is_not_executed_once_that_has_come() {
     let part = |seq, request, bytes| {
         let mut payload = Vec::new();
         CommandPart { envelope: envelope(request), bytes }.encode(&mut payload);
-        Cast { id: MsgId { sender: Pid(9), seq }, dst, payload }
+        TestCast { id: MsgId { sender: Pid(9), seq }, dst, payload }
     };
     let assembly = |seq| {
         let (bytes, sum) = (body.len() as u64, crc32c::crc32c(&body));
         let mut payload = Vec::new();
         Assembly { envelope: envelope(3), parts: 2, bytes, sum }.encode(&mut payload);
-        Cast { id: MsgId { sender: Pid(9), seq }, dst, payload }
+        TestCast { id: MsgId { sender: Pid(9), seq }, dst, payload }
     };
     assert_eq!(told_part(&mut node, &part(20, 1, &body[..half])), Outcome::Executed);
     let incomplete = told(&mut node, &assembly(21));
@@ -293,8 +293,11 @@ fn each_refusal_has_the_outcome_that_its_words_say() {
 fn a_state_of_version_12_is_read_and_its_answers_have_the_outcomes_that_they_say() {
     let before = include_bytes!("state-12");
     assert_eq!((before[4], before.len()), (12, 1224));
-    let mut node = Node::new();
-    drop(node.executor.adopt(State::read(&Kv::new(SHARDS, 1), SHARDS, &mut &before[..]).unwrap()));
+    let mut node = TestNode::new();
+    drop(
+        node.executor
+            .adopt(ExecutorState::read(&Kv::new(SHARDS, 1), SHARDS, &mut &before[..]).unwrap()),
+    );
     node.next = [0, 1, 2].map(|g| node.executor.delivered(Gid(g)) + 1);
     let expected = [
         (0, "-ERR the answer to the command is not kept", Outcome::Unknown),
@@ -331,8 +334,8 @@ fn states_of_all_versions_before_say_what_became_of_what_their_sessions_ran() {
     ];
     for (version, before) in states {
         assert_eq!(before[4], version);
-        let mut node = Node::new();
-        let state = State::read(&Kv::new(SHARDS, 1), SHARDS, &mut &before[..]).unwrap();
+        let mut node = TestNode::new();
+        let state = ExecutorState::read(&Kv::new(SHARDS, 1), SHARDS, &mut &before[..]).unwrap();
         drop(node.executor.adopt(state));
         node.next = [0, 1, 2].map(|g| node.executor.delivered(Gid(g)) + 1);
         for seq in [40, 50] {

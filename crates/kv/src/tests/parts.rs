@@ -5,7 +5,7 @@ use super::cut::any;
 use super::pool::probe;
 use super::*;
 use amcast_smr::envelope::ClockReport;
-use amcast_smr::executor::inspection::{self, BYTES_MAX_IN_TESTS, Mutant, PARTS_MS};
+use amcast_smr::executor::inspection::{self, BYTES_MAX_IN_TESTS, ExecutorMutant, PARTS_MS};
 use amcast_smr::parts::{Assembly, CommandPart, KEPT};
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn nothing() -> Vec<u8> {
 }
 
 /// A command with the messages that bring it: its parts, from request `first` of `session` on, and their assembly.
-struct Split {
+struct SplitCommand {
     /// Without envelope.
     body: Vec<u8>,
     dst: GroupSet,
@@ -27,7 +27,7 @@ struct Split {
     part_bytes: usize,
 }
 
-impl Split {
+impl SplitCommand {
     fn of(text: &str, map: &Partitions, (session, first): (u64, u64), part_bytes: usize) -> Self {
         let args: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
         let command = registry::lookup(args[0]).expect("a known command");
@@ -51,66 +51,66 @@ impl Split {
         Envelope { session: self.session, request, open_from, stamp, read_only: false }
     }
 
-    fn part(&self, seq: u64, index: u64, now_ms: u64) -> Cast {
+    fn part(&self, seq: u64, index: u64, now_ms: u64) -> TestCast {
         let envelope = self.envelope(self.first + index, self.first, now_ms);
         let bytes = self.body.chunks(self.part_bytes).nth(index as usize).expect("it has it");
         let mut payload = Vec::new();
         CommandPart { envelope, bytes }.encode(&mut payload);
         let home = self.dst.lowest().expect("it has destinations");
-        Cast { id: MsgId { sender: Pid(9), seq }, dst: GroupSet::one(home), payload }
+        TestCast { id: MsgId { sender: Pid(9), seq }, dst: GroupSet::one(home), payload }
     }
 
-    fn assembly(&self, seq: u64, now_ms: u64) -> Cast {
+    fn assembly(&self, seq: u64, now_ms: u64) -> TestCast {
         let envelope = self.envelope(self.request(), self.request(), now_ms);
         let (parts, bytes) = (self.count() as u32, self.body.len() as u64);
         let sum = crc32c::crc32c(&self.body);
         let mut payload = Vec::new();
         Assembly { envelope, parts, bytes, sum }.encode(&mut payload);
-        Cast { id: MsgId { sender: Pid(9), seq }, dst: self.dst, payload }
+        TestCast { id: MsgId { sender: Pid(9), seq }, dst: self.dst, payload }
     }
 
     /// The same command in one message.
-    fn whole(&self, seq: u64, now_ms: u64) -> Cast {
+    fn whole(&self, seq: u64, now_ms: u64) -> TestCast {
         let mut payload = Vec::new();
         self.envelope(self.request(), self.request(), now_ms).encode(&mut payload);
         payload.extend_from_slice(&self.body);
-        Cast { id: MsgId { sender: Pid(9), seq }, dst: self.dst, payload }
+        TestCast { id: MsgId { sender: Pid(9), seq }, dst: self.dst, payload }
     }
 }
 
 /// One order of messages in two forms, of as many positions.
 #[derive(Default)]
-struct Order {
-    parts: Vec<Cast>,
-    whole: Vec<Cast>,
+struct TwoFormOrder {
+    parts: Vec<TestCast>,
+    whole: Vec<TestCast>,
     /// Commands of which a part is missing.
     incomplete: Vec<u64>,
 }
 
-impl Order {
+impl TwoFormOrder {
     fn next(&self) -> u64 {
         self.parts.len() as u64 + 1
     }
 
-    fn both(&mut self, cast: Cast) {
+    fn both(&mut self, cast: TestCast) {
         self.whole.push(cast.clone());
         self.parts.push(cast);
     }
 
-    fn only_in_parts(&mut self, cast: Cast) {
-        self.whole.push(Cast { payload: nothing(), ..cast.clone() });
+    fn only_in_parts(&mut self, cast: TestCast) {
+        self.whole.push(TestCast { payload: nothing(), ..cast.clone() });
         self.parts.push(cast);
     }
 }
 
 /// What a session sends next, and what it sent before.
-struct Session {
-    split: Split,
+struct PartSession {
+    split: SplitCommand,
     /// Parts to be sent; the assembly follows them.
     left: Vec<u64>,
     misses: bool,
     /// Its earlier commands, to be sent again, with whether each was whole.
-    before: Vec<(Split, u64, bool)>,
+    before: Vec<(SplitCommand, u64, bool)>,
 }
 
 fn command(rng: &mut Rng, seq: u64) -> String {
@@ -123,15 +123,15 @@ fn command(rng: &mut Rng, seq: u64) -> String {
     }
 }
 
-impl Session {
-    fn new(rng: &mut Rng, seq: u64, session: u64, before: Vec<(Split, u64, bool)>) -> Self {
+impl PartSession {
+    fn new(rng: &mut Rng, seq: u64, session: u64, before: Vec<(SplitCommand, u64, bool)>) -> Self {
         let first = before.last().map_or(1, |(split, ..)| split.request() + 1);
         let text = match command(rng, seq) {
             text if text.starts_with("GET") => "APPEND s1 x".to_string(),
             text => text,
         };
         let map = Partitions::by_slot(SHARDS);
-        let split = Split::of(&text, &map, (session, first), 1 + rng.below(60) as usize);
+        let split = SplitCommand::of(&text, &map, (session, first), 1 + rng.below(60) as usize);
         let mut left: Vec<u64> = (0..split.count()).collect();
         (1..left.len()).for_each(|i| left.swap(i, rng.below(i as u64 + 1) as usize));
         let misses = rng.chance(150_000);
@@ -142,10 +142,10 @@ impl Session {
     }
 }
 
-fn order(seed: u64, len: usize) -> Order {
-    let (mut rng, mut order) = (Rng::new(seed), Order::default());
-    let mut sessions: Vec<Session> =
-        (2..6).map(|session| Session::new(&mut rng, session, session, Vec::new())).collect();
+fn order(seed: u64, len: usize) -> TwoFormOrder {
+    let (mut rng, mut order) = (Rng::new(seed), TwoFormOrder::default());
+    let mut sessions: Vec<PartSession> =
+        (2..6).map(|session| PartSession::new(&mut rng, session, session, Vec::new())).collect();
     while order.parts.len() < len {
         let seq = order.next();
         let now_ms = 10 * seq;
@@ -195,10 +195,10 @@ fn order(seed: u64, len: usize) -> Order {
                     order.whole.push(session.split.whole(seq, now_ms));
                     order.parts.push(session.split.assembly(seq, now_ms));
                 }
-                let Session { split, misses, mut before, .. } = session;
+                let PartSession { split, misses, mut before, .. } = session;
                 let number = split.session;
                 before.push((split, now_ms, !misses));
-                session = Session::new(&mut rng, seq, number, before);
+                session = PartSession::new(&mut rng, seq, number, before);
             }
         }
         sessions.push(session);
@@ -207,7 +207,7 @@ fn order(seed: u64, len: usize) -> Order {
 }
 
 /// The answers to all that is no part.
-fn answers(node: &Node) -> BTreeMap<u64, String> {
+fn answers(node: &TestNode) -> BTreeMap<u64, String> {
     let is_part = |answer: &String| answer.as_bytes() == KEPT;
     let answers = node.answers.iter().filter(|(seq, answer)| *seq < 1_000_000 && !is_part(answer));
     answers.cloned().collect()
@@ -216,16 +216,16 @@ fn answers(node: &Node) -> BTreeMap<u64, String> {
 /// Whether commands in parts come to what the same come to that are whole; how many were in parts.
 fn agrees(seed: u64, workers: usize) -> Result<usize, String> {
     let order = order(seed, 260);
-    let mut whole = Node::new();
+    let mut whole = TestNode::new();
     for (c, g) in order.whole.iter().flat_map(|c| c.dst.iter().map(move |g| (c, g))) {
-        assert_eq!(whole.deliver(g.0, c), Ok(Delivered::Taken));
+        assert_eq!(whole.deliver(g.0, c), Ok(DeliveryResult::Taken));
     }
     let (mut expected, end) = (answers(&whole), probe(&mut whole));
-    let of_parts = |c: &Cast| CommandPart::decode(&c.payload).is_some();
+    let of_parts = |c: &TestCast| CommandPart::decode(&c.payload).is_some();
     let mut rng = Rng::new(seed + 1);
     let mut node = match workers {
-        0 => Node::new(),
-        _ => Node::with_workers(workers, Limits::default()),
+        0 => TestNode::new(),
+        _ => TestNode::with_workers(workers, Limits::default()),
     };
     node.feed(&order.parts, &mut rng.clone(), &mut |node| {
         if workers == 0 && rng.chance(60_000) {
@@ -262,7 +262,11 @@ fn commands_in_parts_are_executed_as_whole_ones_in_their_place() {
 #[test]
 fn executors_that_lose_parts_or_do_without_them_are_found() {
     let _limit = amcast_test_policy::time_limit();
-    for mutant in [Mutant::RunsIncomplete, Mutant::ForgetsAtCut, Mutant::KeepsLateParts] {
+    for mutant in [
+        ExecutorMutant::RunsIncomplete,
+        ExecutorMutant::ForgetsAtCut,
+        ExecutorMutant::KeepsLateParts,
+    ] {
         let found = inspection::with(mutant, || (0..40).any(|seed| agrees(seed, 0).is_err()));
         assert!(found, "{mutant:?} passes");
     }
@@ -288,7 +292,7 @@ fn refusals(seed: u64) -> usize {
         let (split, next) = open.entry(session).or_insert_with(|| {
             let other = &keys[rng.below(3) as usize];
             let text = format!("MSET {} {} {other} 1", keys[0], "v".repeat(6_000));
-            (Split::of(&text, &Partitions::by_slot(SHARDS), (session, 10 * n), 1_000), 0)
+            (SplitCommand::of(&text, &Partitions::by_slot(SHARDS), (session, 10 * n), 1_000), 0)
         });
         if *next < split.count() {
             casts.push(split.part(n, *next, now_ms));
@@ -299,7 +303,7 @@ fn refusals(seed: u64) -> usize {
         }
     }
     let run = |seed| {
-        let (mut node, mut rng) = (Node::new(), Rng::new(seed));
+        let (mut node, mut rng) = (TestNode::new(), Rng::new(seed));
         node.feed(&casts, &mut rng.clone(), &mut |node| {
             if rng.chance(10_000) {
                 node.restart();
@@ -322,7 +326,7 @@ fn all_replicas_refuse_and_give_up_the_same_parts() {
     let _limit = amcast_test_policy::time_limit();
     let refused: usize = (0..8).map(refusals).sum();
     assert!(refused > 50, "{refused} parts were refused");
-    let uncounted = inspection::with(Mutant::CountsNothing, || refusals_or_panic(1));
+    let uncounted = inspection::with(ExecutorMutant::CountsNothing, || refusals_or_panic(1));
     assert!(uncounted != Some(refusals(1)), "parts that do not count are not found");
 }
 
@@ -331,9 +335,10 @@ fn all_replicas_refuse_and_give_up_the_same_parts() {
 fn whole_among(sessions: u64) -> usize {
     let map = Partitions::by_slot(SHARDS);
     let text = format!("SET {} {}", key(0), "v".repeat(12_000));
-    let split = |session| Split::of(&text, &map, (session, 1), 1_000);
-    let (mut node, mut seq, mut whole) = (Node::new(), 0, 0);
-    let mut open: Vec<(Split, u64)> = (1..=sessions).map(|session| (split(session), 0)).collect();
+    let split = |session| SplitCommand::of(&text, &map, (session, 1), 1_000);
+    let (mut node, mut seq, mut whole) = (TestNode::new(), 0, 0);
+    let mut open: Vec<(SplitCommand, u64)> =
+        (1..=sessions).map(|session| (split(session), 0)).collect();
     while !open.is_empty() {
         open.retain_mut(|(split, next)| {
             seq += 1;
@@ -357,7 +362,7 @@ fn of_commands_that_do_not_fit_together_those_come_whole_that_do() {
     for sessions in [10, 20, 50] {
         assert!(whole_among(sessions) >= fit - 1, "{sessions} sessions");
     }
-    let kept = inspection::with(Mutant::KeepsRefused, || whole_among(20));
+    let kept = inspection::with(ExecutorMutant::KeepsRefused, || whole_among(20));
     assert!(kept < fit - 1, "parts of refused commands are kept: {kept}");
 }
 
@@ -369,9 +374,9 @@ fn refusals_or_panic(seed: u64) -> Option<usize> {
 fn parts_go_when_their_session_goes_on_and_when_they_are_old() {
     let (x, y) = (key(0), key(1));
     let map = Partitions::by_slot(SHARDS);
-    let mut node = Node::new();
-    let split = Split::of(&format!("MSET {x} 1 {y} 2"), &map, (7, 1), 10);
-    let bytes = |node: &Node| node.executor.parts_bytes(Gid(0));
+    let mut node = TestNode::new();
+    let split = SplitCommand::of(&format!("MSET {x} 1 {y} 2"), &map, (7, 1), 10);
+    let bytes = |node: &TestNode| node.executor.parts_bytes(Gid(0));
     for index in 0..split.count() {
         assert_eq!(node.run(&split.part(1 + index, index, 5)).as_bytes(), KEPT);
     }
@@ -379,7 +384,7 @@ fn parts_go_when_their_session_goes_on_and_when_they_are_old() {
     // Another session's commands take nothing from it; its own next command does.
     node.run(&cast(100, 1, 6, &format!("SET {x} 0")));
     assert!(bytes(&node) > 0);
-    let next = Split::of(&format!("SET {x} 3"), &map, (7, 50), 1000);
+    let next = SplitCommand::of(&format!("SET {x} 3"), &map, (7, 50), 1000);
     node.run(&next.whole(101, 7));
     assert_eq!(bytes(&node), 0);
     assert_eq!(
@@ -388,7 +393,7 @@ fn parts_go_when_their_session_goes_on_and_when_they_are_old() {
     );
     assert!(node.run(&split.part(103, 0, 8)).starts_with("-ERR"), "the session is beyond it");
     assert_eq!(bytes(&node), 0);
-    let later = Split::of(&format!("SET {x} 4"), &map, (7, 60), 8);
+    let later = SplitCommand::of(&format!("SET {x} 4"), &map, (7, 60), 8);
     (0..later.count()).for_each(|i| drop(node.run(&later.part(110 + i, i, 10))));
     node.run(&cast(120, 2, 10 + PARTS_MS, &format!("GET {y}")));
     node.run(&cast(121, 3, 10 + PARTS_MS, &format!("SET {x} 5")));
@@ -402,17 +407,17 @@ fn parts_go_when_their_session_goes_on_and_when_they_are_old() {
 #[test]
 fn a_command_is_whole_only_with_all_its_parts_and_their_sum() {
     let map = Partitions::by_slot(SHARDS);
-    let split = Split::of(&format!("SET {} value", key(0)), &map, (7, 1), 10);
-    let parts = |node: &mut Node| {
+    let split = SplitCommand::of(&format!("SET {} value", key(0)), &map, (7, 1), 10);
+    let parts = |node: &mut TestNode| {
         (0..split.count()).for_each(|i| drop(node.run(&split.part(1 + i, i, 1))));
     };
     let change = |with: fn(&mut Assembly)| {
-        let Cast { id, dst, payload } = split.assembly(50, 1);
+        let TestCast { id, dst, payload } = split.assembly(50, 1);
         let mut assembly = Assembly::decode(&payload).unwrap();
         with(&mut assembly);
         let mut payload = Vec::new();
         assembly.encode(&mut payload);
-        Cast { id, dst, payload }
+        TestCast { id, dst, payload }
     };
     let wrong: [fn(&mut Assembly); 5] = [
         |a| a.sum ^= 1,
@@ -422,12 +427,12 @@ fn a_command_is_whole_only_with_all_its_parts_and_their_sum() {
         |a| a.parts = u32::MAX,
     ];
     for with in wrong {
-        let mut node = Node::new();
+        let mut node = TestNode::new();
         parts(&mut node);
         assert_eq!(node.run(&change(with)), INCOMPLETE);
         assert_eq!(node.run(&cast(60, 1, 1, "DBSIZE")), ":0\r\n");
     }
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     parts(&mut node);
     assert_eq!(node.run(&change(|_| {})), "+OK\r\n");
     let mut again = split.assembly(61, 1);
@@ -440,9 +445,9 @@ fn a_command_is_whole_only_with_all_its_parts_and_their_sum() {
 fn a_command_in_parts_follows_its_keys_to_another_shard() {
     let _limit = amcast_test_policy::time_limit();
     let first = Partitions::by_slot(SHARDS);
-    let (mut node, mut map, mut seq) = (Node::new(), first, 0);
+    let (mut node, mut map, mut seq) = (TestNode::new(), first, 0);
     let x = key(0);
-    let run = |node: &mut Node, cast: Cast| {
+    let run = |node: &mut TestNode, cast: TestCast| {
         let answer = std::cell::RefCell::new(Vec::new());
         for shard in cast.dst.iter() {
             let at = node.next[shard.index()];
@@ -451,7 +456,7 @@ fn a_command_in_parts_follows_its_keys_to_another_shard() {
                 node.executor.deliver(shard, at, cast.id, cast.dst, &cast.payload, &mut |a| {
                     answer.replace(a.bytes.to_vec());
                 });
-            assert_eq!(taken, Ok(Delivered::Taken));
+            assert_eq!(taken, Ok(DeliveryResult::Taken));
         }
         answer.into_inner()
     };
@@ -459,7 +464,7 @@ fn a_command_in_parts_follows_its_keys_to_another_shard() {
     let mut homes = Vec::new();
     // What happens between the parts and the assembly: a move begins, goes on, and ends.
     for between in ["AMCAST.MERGE 0 1", "AMCAST.MOVE 0 1", "AMCAST.MOVED", ""] {
-        let split = Split::of(&format!("APPEND {x} more"), &map, (7, first_request), 9);
+        let split = SplitCommand::of(&format!("APPEND {x} more"), &map, (7, first_request), 9);
         first_request = split.request() + 1;
         homes.push(split.dst.len());
         for index in 0..split.count() {
@@ -468,7 +473,7 @@ fn a_command_in_parts_follows_its_keys_to_another_shard() {
         }
         if !between.is_empty() {
             seq += 1;
-            let control = Split::of(between, &map, (1, seq), 1000);
+            let control = SplitCommand::of(between, &map, (1, seq), 1000);
             for n in 0..3 {
                 seq += 1;
                 let mut again = control.whole(seq, seq);
@@ -489,6 +494,6 @@ fn a_command_in_parts_follows_its_keys_to_another_shard() {
     }
     assert_eq!(homes, [1, 2, 2, 1], "it went by the map of its time");
     assert_eq!(map.of_key(x.as_bytes()).shard, Gid(1));
-    let get = Split::of(&format!("GET {x}"), &map, (1, 1000), 1000);
+    let get = SplitCommand::of(&format!("GET {x}"), &map, (1, 1000), 1000);
     assert_eq!(run(&mut node, get.whole(1000, seq)), b"$8\r\nmoremore\r\n");
 }

@@ -2,14 +2,14 @@
 
 use super::cut::random;
 use super::*;
-use amcast_smr::{Machine, workers};
+use amcast_smr::{ShardedMachine, workers};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-fn nothing() -> Wake {
+fn nothing() -> WakeHandle {
     Arc::new(|| {})
 }
 
-impl Node {
+impl TestNode {
     pub(super) fn with_workers(workers: usize, limits: Limits) -> Self {
         let mut executor = Executor::new(Kv::new(SHARDS, 1), SHARDS, limits);
         executor.employ(workers, nothing()).unwrap();
@@ -33,8 +33,13 @@ impl Node {
     }
 
     /// Delivers the shards' streams, interleaved at random, collecting when it must.
-    pub(super) fn feed(&mut self, casts: &[Cast], rng: &mut Rng, each: &mut dyn FnMut(&mut Self)) {
-        let streams: Vec<Vec<&Cast>> = (0..SHARDS as u8)
+    pub(super) fn feed(
+        &mut self,
+        casts: &[TestCast],
+        rng: &mut Rng,
+        each: &mut dyn FnMut(&mut Self),
+    ) {
+        let streams: Vec<Vec<&TestCast>> = (0..SHARDS as u8)
             .map(|g| casts.iter().filter(|c| c.dst.contains(Gid(g))).collect())
             .collect();
         while (0..SHARDS).any(|g| self.next[g] as usize <= streams[g].len()) {
@@ -56,7 +61,7 @@ impl Node {
 
 /// The state as it is read back: what two executors that did the same have in common, whatever
 /// their sessions still remember of what cannot be asked again.
-pub(super) fn probe(node: &mut Node) -> Vec<String> {
+pub(super) fn probe(node: &mut TestNode) -> Vec<String> {
     let kinds =
         [("s", "GET"), ("h", "HGETALL"), ("l", "LRANGE"), ("c", "SMEMBERS"), ("z", "ZRANGE")];
     let ends = |kind| if matches!(kind, "l" | "z") { " 0 -1" } else { "" };
@@ -68,7 +73,7 @@ pub(super) fn probe(node: &mut Node) -> Vec<String> {
     for (line, seq) in lines.iter().zip(2_000_000..) {
         let before = node.answers.len();
         let c = cast(seq, 600, 10_000_000, line);
-        c.dst.iter().for_each(|g| assert_eq!(node.deliver(g.0, &c), Ok(Delivered::Taken)));
+        c.dst.iter().for_each(|g| assert_eq!(node.deliver(g.0, &c), Ok(DeliveryResult::Taken)));
         node.until(before + 1);
         out.push(node.answers[before].1.clone());
     }
@@ -85,12 +90,12 @@ fn any_number_of_workers_gives_the_answers_and_state_of_none() {
             retry.id.seq = 1_000_000 + at as u64;
             casts.insert(at, retry);
         }
-        let mut inline = Node::new();
+        let mut inline = TestNode::new();
         casts.iter().for_each(|c| drop(inline.run(c)));
         let (answers, end) = (inline.sorted(), probe(&mut inline));
         for workers in 1..=3 {
             let limits = Limits { running: 40, ..Limits::default() };
-            let mut node = Node::with_workers(workers, limits);
+            let mut node = TestNode::with_workers(workers, limits);
             node.feed(&casts, &mut Rng::new(seed), &mut |node| {
                 (0..SHARDS as u8).for_each(|g| {
                     let (applied, delivered) =
@@ -111,7 +116,7 @@ fn any_number_of_workers_gives_the_answers_and_state_of_none() {
 #[test]
 fn commands_of_all_pairs_of_shards_meet_whatever_the_threads_do() {
     let _limit = amcast_test_policy::time_limit();
-    let mut node = Node::with_workers(3, Limits::default());
+    let mut node = TestNode::with_workers(3, Limits::default());
     let keys = [0, 1, 2].map(key);
     // Each adds one to two or three of the counters, in one transaction.
     let (mut rng, mut expected, mut sent) = (Rng::new(3), [0; 3], 0);
@@ -132,7 +137,7 @@ fn commands_of_all_pairs_of_shards_meet_whatever_the_threads_do() {
     for (k, n) in keys.iter().zip(expected) {
         let before = node.answers.len();
         let c = cast(1_000_000, 50_000, 1, &format!("GET {k}"));
-        c.dst.iter().for_each(|g| assert_eq!(node.deliver(g.0, &c), Ok(Delivered::Taken)));
+        c.dst.iter().for_each(|g| assert_eq!(node.deliver(g.0, &c), Ok(DeliveryResult::Taken)));
         node.until(before + 1);
         assert_eq!(node.answers[before].1, format!("${}\r\n{n}\r\n", n.to_string().len()));
     }
@@ -141,12 +146,13 @@ fn commands_of_all_pairs_of_shards_meet_whatever_the_threads_do() {
 #[test]
 fn what_was_not_collected_holds_deliveries_back() {
     let _limit = amcast_test_policy::time_limit();
-    let mut node = Node::with_workers(2, Limits { running: 3, ..Limits::default() });
-    let casts: Vec<Cast> = (1..=4).map(|n| cast(n, n, 1, &format!("INCR {}", key(0)))).collect();
-    casts[..3].iter().for_each(|c| assert_eq!(node.deliver(0, c), Ok(Delivered::Taken)));
-    assert_eq!(node.deliver(0, &casts[3]), Err(Full));
+    let mut node = TestNode::with_workers(2, Limits { running: 3, ..Limits::default() });
+    let casts: Vec<TestCast> =
+        (1..=4).map(|n| cast(n, n, 1, &format!("INCR {}", key(0)))).collect();
+    casts[..3].iter().for_each(|c| assert_eq!(node.deliver(0, c), Ok(DeliveryResult::Taken)));
+    assert_eq!(node.deliver(0, &casts[3]), Err(ExecutorFull));
     node.until(3);
-    assert_eq!(node.deliver(0, &casts[3]), Ok(Delivered::Taken));
+    assert_eq!(node.deliver(0, &casts[3]), Ok(DeliveryResult::Taken));
     node.until(4);
     assert_eq!(node.answers[3], (4, ":4\r\n".into()));
 }
@@ -154,9 +160,9 @@ fn what_was_not_collected_holds_deliveries_back() {
 #[test]
 fn large_answers_that_were_not_collected_hold_deliveries_back() {
     let _limit = amcast_test_policy::time_limit();
-    let mut node = Node::with_workers(1, Limits { running_bytes: 9000, ..Limits::default() });
+    let mut node = TestNode::with_workers(1, Limits { running_bytes: 9000, ..Limits::default() });
     let text = format!("SET {} {}", key(0), "v".repeat(10_000));
-    assert_eq!(node.deliver(0, &cast(1, 1, 1, &text)), Ok(Delivered::Taken), "one at a time");
+    assert_eq!(node.deliver(0, &cast(1, 1, 1, &text)), Ok(DeliveryResult::Taken), "one at a time");
     node.until(1);
     let get = cast(2, 2, 1, &format!("GET {}", key(0)));
     node.deliver(0, &get).unwrap();
@@ -169,7 +175,7 @@ fn large_answers_that_were_not_collected_hold_deliveries_back() {
         std::thread::yield_now();
     }
     node.until(node.next[0] as usize - 1);
-    assert_eq!(node.deliver(0, &get), Ok(Delivered::Taken));
+    assert_eq!(node.deliver(0, &get), Ok(DeliveryResult::Taken));
 }
 
 #[test]
@@ -178,7 +184,7 @@ fn a_cut_amid_workers_is_one_moment_of_all_shards() {
     for seed in 0..20 {
         let casts = random(seed, 400);
         let mut rng = Rng::new(seed + 50);
-        let mut node = Node::with_workers(2, Limits::default());
+        let mut node = TestNode::with_workers(2, Limits::default());
         let (at, mut count, mut cut) = (rng.below(900), 0, None);
         let (mut bytes, mut done) = (Vec::new(), false);
         node.feed(&casts, &mut rng, &mut |node| {
@@ -193,10 +199,10 @@ fn a_cut_amid_workers_is_one_moment_of_all_shards() {
         let Some(next) = cut else { continue };
         while !done && node.executor.piece(700, &mut bytes) {}
         node.until(casts.len());
-        let mut twin = Node { next, ..Node::new() };
+        let mut twin = TestNode { next, ..TestNode::new() };
         drop(twin.executor.adopt(read(&bytes).unwrap()));
         // Another one, which stopped there.
-        let mut stopped = Node::new();
+        let mut stopped = TestNode::new();
         for c in &casts {
             for g in c.dst.iter() {
                 if stopped.next[g.index()] < next[g.index()] {
@@ -206,7 +212,7 @@ fn a_cut_amid_workers_is_one_moment_of_all_shards() {
         }
         assert_eq!(probe_live(&mut twin), probe_live(&mut stopped), "seed {seed}");
         // The one with workers can take such a state over, too.
-        let mut other = Node::with_workers(2, Limits::default());
+        let mut other = TestNode::with_workers(2, Limits::default());
         other.next = next;
         drop(other.executor.adopt(read(&bytes).unwrap()));
         other.feed(&casts, &mut rng, &mut |_| {});
@@ -216,7 +222,7 @@ fn a_cut_amid_workers_is_one_moment_of_all_shards() {
 }
 
 /// What can be compared of two nodes in which commands may wait.
-fn probe_live(node: &mut Node) -> String {
+fn probe_live(node: &mut TestNode) -> String {
     let mut out = String::new();
     for g in (0..SHARDS as u8).map(Gid) {
         let applied = node.executor.applied(g);
@@ -228,7 +234,7 @@ fn probe_live(node: &mut Node) -> String {
 /// A machine that panics on request.
 struct Fragile(Kv);
 
-impl Machine for Fragile {
+impl ShardedMachine for Fragile {
     type Part = crate::Store;
     fn part(&self) -> Self::Part {
         self.0.part()
@@ -238,7 +244,7 @@ impl Machine for Fragile {
     }
     fn apply<'a>(
         &self,
-        _: &amcast_smr::machine::At<'a>,
+        _: &amcast_smr::machine::ExecutionPoint<'a>,
         _: &'a mut [&'a mut Self::Part],
         _: &[u8],
         _: &mut Vec<u8>,
@@ -255,7 +261,7 @@ fn a_panic_of_a_worker_is_a_panic_of_its_node() {
     let _limit = amcast_test_policy::time_limit();
     let woken = Arc::new(AtomicUsize::new(0));
     let seen = woken.clone();
-    let wake: Wake = Arc::new(move || {
+    let wake: WakeHandle = Arc::new(move || {
         seen.fetch_add(1, Ordering::Release);
     });
     let fragile = Fragile(Kv::new(SHARDS, 1));

@@ -6,18 +6,18 @@ use amcast_smr::executor::inspection::{is_done, let_reads_jump};
 use std::collections::BTreeMap;
 
 /// What became of a read, and its answer.
-type Told = (LocalRead, String);
+type ReadOutcome = (LocalRead, String);
 
-impl Node {
+impl TestNode {
     /// Asks for a read of a shard; with workers the answer may come later, under `number`.
-    fn look(&mut self, shard: Gid, number: u64, c: &Cast) -> Told {
+    fn look(&mut self, shard: Gid, number: u64, c: &TestCast) -> ReadOutcome {
         let mut answer = Vec::new();
         let peek = self.executor.peek_one(shard, number, &c.payload, &mut answer);
         (peek, String::from_utf8_lossy(&answer).into_owned())
     }
 
     /// The next outcomes of reads, by their numbers.
-    fn looked(&mut self, outcomes: &mut BTreeMap<u64, Told>) {
+    fn looked(&mut self, outcomes: &mut BTreeMap<u64, ReadOutcome>) {
         self.executor.flush_reads();
         self.executor.collect_reads(&mut |_, number, peek, bytes| {
             let outcome = (peek, String::from_utf8_lossy(bytes).into_owned());
@@ -26,10 +26,10 @@ impl Node {
     }
 }
 
-fn employed(workers: usize, limits: Limits) -> Node {
+fn employed(workers: usize, limits: Limits) -> TestNode {
     let mut executor = Executor::new(Kv::new(SHARDS, 1), SHARDS, limits);
     executor.employ(workers, Arc::new(|| {})).unwrap();
-    Node { executor, ..Node::new() }
+    TestNode { executor, ..TestNode::new() }
 }
 
 /// A read of few keys of every kind, many of which expire.
@@ -48,13 +48,13 @@ fn any_read(rng: &mut Rng) -> String {
 
 /// Feeds a node without workers and one with the same commands, in the same order, and asks both for the same reads at
 /// the same places. Says what the one without says of each, and how many the other one says something else of.
-fn beside(seed: u64, workers: usize, jumps: bool) -> (Vec<Told>, usize) {
+fn beside(seed: u64, workers: usize, jumps: bool) -> (Vec<ReadOutcome>, usize) {
     let mut rng = Rng::new(seed);
-    let casts: Vec<Cast> =
+    let casts: Vec<TestCast> =
         (1..=300).map(|n| cast(n, n, 10 * n + rng.below(40), &any(&mut rng, n))).collect();
-    let (mut inline, mut node) = (Node::new(), employed(workers, Limits::default()));
+    let (mut inline, mut node) = (TestNode::new(), employed(workers, Limits::default()));
     let_reads_jump(&mut node.executor, jumps);
-    let streams: Vec<Vec<&Cast>> = (0..SHARDS as u8)
+    let streams: Vec<Vec<&TestCast>> = (0..SHARDS as u8)
         .map(|g| casts.iter().filter(|c| c.dst.contains(Gid(g))).collect())
         .collect();
     let (mut expected, mut outcomes) = (Vec::new(), BTreeMap::new());
@@ -144,17 +144,20 @@ fn reads_that_were_not_collected_hold_reads_back_and_no_commands() {
     for n in 1..=5 {
         assert_eq!(
             node.deliver(0, &cast(n, n, 0, &format!("SADD {{{x}}}s {n}"))),
-            Ok(Delivered::Taken)
+            Ok(DeliveryResult::Taken)
         );
     }
-    assert_eq!(node.deliver(0, &cast(6, 6, 0, &format!("SADD {{{x}}}s 6"))), Err(Full));
+    assert_eq!(node.deliver(0, &cast(6, 6, 0, &format!("SADD {{{x}}}s 6"))), Err(ExecutorFull));
     let mut outcomes = BTreeMap::new();
     while outcomes.len() < 5 {
         node.looked(&mut outcomes);
     }
     assert_eq!(node.look(Gid(0), 10, &all).0, LocalRead::Later, "there is room again");
     node.until(5);
-    assert_eq!(node.deliver(0, &cast(6, 6, 0, &format!("SADD {{{x}}}s 6"))), Ok(Delivered::Taken));
+    assert_eq!(
+        node.deliver(0, &cast(6, 6, 0, &format!("SADD {{{x}}}s 6"))),
+        Ok(DeliveryResult::Taken)
+    );
 }
 
 #[test]
@@ -182,7 +185,7 @@ fn large_answers_that_were_not_collected_hold_reads_back_also_those_that_were_gi
 fn reads_that_were_given_are_answered_before_the_state_is_another_one() {
     let _limit = amcast_test_policy::time_limit();
     let x = key(0);
-    let mut other = Node::new();
+    let mut other = TestNode::new();
     other.run(&cast(1, 1, 0, &format!("RPUSH {x} new")));
     let state = read(&other.stream()).unwrap();
     let mut node = employed(2, Limits::default());
@@ -201,7 +204,7 @@ fn reads_that_were_given_are_answered_before_the_state_is_another_one() {
 }
 
 /// Keys of one shard that expire one after the other, each millisecond one, from the time `from_ms` on.
-fn expiring(node: &mut Node, from_ms: u64, count: u64) -> Vec<String> {
+fn expiring(node: &mut TestNode, from_ms: u64, count: u64) -> Vec<String> {
     let x = key(0);
     let keys: Vec<String> = (0..count).map(|n| format!("{{{x}}}due{n}")).collect();
     for (n, due) in (0..).zip(&keys) {
@@ -215,7 +218,7 @@ fn expiring(node: &mut Node, from_ms: u64, count: u64) -> Vec<String> {
 fn keys_that_expire_each_millisecond_have_no_read_of_other_keys_ordered() {
     let _limit = amcast_test_policy::time_limit();
     let x = key(0);
-    let mut node = Node::new();
+    let mut node = TestNode::new();
     let due = expiring(&mut node, 1000, 100);
     node.run(&cast(500, 500, 1, &format!("SET {x} 1")));
     let (mut ordered, mut seq) = (Vec::new(), 1000);
@@ -237,7 +240,7 @@ fn keys_that_expire_each_millisecond_have_no_read_of_other_keys_ordered() {
 }
 
 /// A read of the first shard, and what became of it.
-fn looked(node: &mut Node, now_ms: u64, text: &str) -> Told {
+fn looked(node: &mut TestNode, now_ms: u64, text: &str) -> ReadOutcome {
     let (peek, answer) = node.look(Gid(0), 7, &cast(0, 9, now_ms, text));
     let mut outcomes = BTreeMap::new();
     while peek == LocalRead::Later && outcomes.is_empty() {
@@ -274,7 +277,7 @@ fn what_one_read_sees_expired_no_later_one_sees_whatever_the_clocks_of_their_fro
 }
 
 /// A read that may be old; with workers the answer may come later, under `number`.
-fn peek(node: &mut Node, number: u64, c: &Cast, written: &[(Gid, u64)]) -> Told {
+fn peek(node: &mut TestNode, number: u64, c: &TestCast, written: &[(Gid, u64)]) -> ReadOutcome {
     let wrote = |&(home, request): &(Gid, u64)| SessionWrite { home, request, host_ms: 0 };
     let written: Vec<SessionWrite> = written.iter().map(wrote).collect();
     let mut answer = Vec::new();
@@ -283,7 +286,7 @@ fn peek(node: &mut Node, number: u64, c: &Cast, written: &[(Gid, u64)]) -> Told 
 }
 
 /// The next outcomes of such reads, by their numbers.
-fn collect_peeks(node: &mut Node, outcomes: &mut BTreeMap<u64, Told>) {
+fn collect_peeks(node: &mut TestNode, outcomes: &mut BTreeMap<u64, ReadOutcome>) {
     node.executor.flush_reads();
     node.executor.collect_peeks(&mut |number, peek, bytes| {
         let outcome = (peek, String::from_utf8_lossy(&bytes).into_owned());
@@ -292,7 +295,7 @@ fn collect_peeks(node: &mut Node, outcomes: &mut BTreeMap<u64, Told>) {
 }
 
 /// The same, now or when workers have come to it.
-fn peeked(node: &mut Node, c: &Cast, written: &[(Gid, u64)]) -> Told {
+fn peeked(node: &mut TestNode, c: &TestCast, written: &[(Gid, u64)]) -> ReadOutcome {
     let (outcome, mut outcomes) = (peek(node, 7, c, written), BTreeMap::new());
     while outcome.0 == LocalRead::Later && outcomes.is_empty() {
         collect_peeks(node, &mut outcomes);
@@ -342,13 +345,13 @@ fn any_old_read(rng: &mut Rng) -> String {
 
 /// Feeds a node without workers and one with the same commands, in the same order, and asks both for the same reads that
 /// may be old, of a client that wrote just then.
-fn old_beside(seed: u64, workers: usize, jumps: bool) -> (Vec<Told>, usize) {
+fn old_beside(seed: u64, workers: usize, jumps: bool) -> (Vec<ReadOutcome>, usize) {
     let mut rng = Rng::new(seed);
-    let casts: Vec<Cast> =
+    let casts: Vec<TestCast> =
         (1..=300).map(|n| cast(n, n, 10 * n + rng.below(40), &any(&mut rng, n))).collect();
-    let (mut inline, mut node) = (Node::new(), employed(workers, Limits::default()));
+    let (mut inline, mut node) = (TestNode::new(), employed(workers, Limits::default()));
     let_reads_jump(&mut node.executor, jumps);
-    let streams: Vec<Vec<&Cast>> = (0..SHARDS as u8)
+    let streams: Vec<Vec<&TestCast>> = (0..SHARDS as u8)
         .map(|g| casts.iter().filter(|c| c.dst.contains(Gid(g))).collect())
         .collect();
     let (mut expected, mut outcomes) = (Vec::new(), BTreeMap::new());

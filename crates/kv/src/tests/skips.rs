@@ -5,24 +5,24 @@ use amcast_core::SkipDecision;
 use amcast_smr::envelope::ClockReport;
 use amcast_smr::executor::SkipStatus;
 use amcast_smr::executor::inspection::dump_state;
-use amcast_smr::machine::{Access, At, Corrupt, Machine, Refusal};
+use amcast_smr::machine::{Access, Corrupt, ExecutionPoint, Refusal, ShardedMachine};
 use amcast_smr::parts::{Assembly, CommandPart};
 use amcast_smr::{ExecutedCommand, ExecutionObserver, StateHead};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The store, in which executing a command with this word in it ends the process.
-struct Poisoned(Kv);
+struct PoisonedStore(Kv);
 
 const POISON: &[u8] = b"poison";
 
-impl Poisoned {
+impl PoisonedStore {
     fn new() -> Self {
         Self(Kv::new(SHARDS, 1))
     }
 }
 
-impl Machine for Poisoned {
-    type Part = <Kv as Machine>::Part;
+impl ShardedMachine for PoisonedStore {
+    type Part = <Kv as ShardedMachine>::Part;
 
     fn part(&self) -> Self::Part {
         self.0.part()
@@ -40,7 +40,7 @@ impl Machine for Poisoned {
 
     fn apply<'a>(
         &self,
-        at: &At<'a>,
+        at: &ExecutionPoint<'a>,
         parts: &'a mut [&'a mut Self::Part],
         command: &[u8],
         answer: &mut Vec<u8>,
@@ -59,26 +59,26 @@ const SKIPPED: &str = "-ERR All replicas skip this command by decision of those 
                        was not executed\r\n";
 
 /// A decision about `c`, which is at this place.
-fn decision(c: &Cast, shard: u8, position: u64) -> SkipDecision {
+fn decision(c: &TestCast, shard: u8, position: u64) -> SkipDecision {
     SkipDecision { msg: c.id, group: Gid(shard), position }
 }
 
 /// A replica of it with these decisions.
-struct Replica {
-    executor: Executor<Poisoned>,
+struct SkippingReplica {
+    executor: Executor<PoisonedStore>,
     next: [u64; SHARDS],
     answers: Vec<(u64, String)>,
 }
 
-impl Replica {
+impl SkippingReplica {
     fn with(decisions: &[(SkipDecision, bool)], workers: usize) -> Self {
-        let mut executor = Executor::new(Poisoned::new(), SHARDS, Limits::default());
+        let mut executor = Executor::new(PoisonedStore::new(), SHARDS, Limits::default());
         executor.skip(decisions).unwrap();
         executor.employ(workers, Arc::new(|| {})).unwrap();
         Self { executor, next: [1; SHARDS], answers: Vec::new() }
     }
 
-    fn deliver(&mut self, shard: u8, c: &Cast) -> Result<Delivered, Full> {
+    fn deliver(&mut self, shard: u8, c: &TestCast) -> Result<DeliveryResult, ExecutorFull> {
         let (shard, answers) = (Gid(shard), &mut self.answers);
         let position = self.next[shard.index()];
         let outcome = self.executor.deliver(shard, position, c.id, c.dst, &c.payload, &mut |a| {
@@ -89,8 +89,8 @@ impl Replica {
     }
 
     /// Delivers in all destinations; the answer.
-    fn run(&mut self, c: &Cast) -> String {
-        c.dst.iter().for_each(|g| assert_eq!(self.deliver(g.0, c), Ok(Delivered::Taken)));
+    fn run(&mut self, c: &TestCast) -> String {
+        c.dst.iter().for_each(|g| assert_eq!(self.deliver(g.0, c), Ok(DeliveryResult::Taken)));
         let of = |answers: &[(u64, String)]| {
             answers.iter().find(|(seq, _)| *seq == c.id.seq).map(|(_, text)| text.clone())
         };
@@ -117,19 +117,19 @@ impl Replica {
         out
     }
 
-    fn read(mut bytes: &[u8]) -> Result<State<Poisoned>, Corrupt> {
-        State::read(&Poisoned::new(), SHARDS, &mut bytes)
+    fn read(mut bytes: &[u8]) -> Result<ExecutorState<PoisonedStore>, Corrupt> {
+        ExecutorState::read(&PoisonedStore::new(), SHARDS, &mut bytes)
     }
 }
 
 /// What is in a state: of each shard its data and how far it is, and what was skipped.
 fn kept(stream: &[u8]) -> String {
-    dump_state(&Replica::read(stream).unwrap(), Store::dump)
+    dump_state(&SkippingReplica::read(stream).unwrap(), Store::dump)
 }
 
 /// Writes, one of which in the middle is poisoned and goes to two shards, a repetition of that one under
 /// another message, and reads; with where the poisoned one is in its lowest shard.
-fn history() -> (Vec<Cast>, SkipDecision) {
+fn history() -> (Vec<TestCast>, SkipDecision) {
     let (x, y) = (key(0), key(1));
     let mut casts = vec![
         cast(1, 1, 10, &format!("SET {x} 1")),
@@ -137,7 +137,7 @@ fn history() -> (Vec<Cast>, SkipDecision) {
         cast(3, 3, 30, &format!("MSET {x} poison {y} poison")),
         cast(4, 4, 40, &format!("APPEND {y} 3")),
     ];
-    let again = Cast { id: MsgId { sender: Pid(8), seq: 5 }, ..casts[2].clone() };
+    let again = TestCast { id: MsgId { sender: Pid(8), seq: 5 }, ..casts[2].clone() };
     casts.extend([again, cast(6, 6, 60, &format!("MGET {x} {y}")), cast(7, 7, 70, "DBSIZE")]);
     let poisoned = decision(&casts[2], 0, 3);
     (casts, poisoned)
@@ -152,7 +152,7 @@ fn a_skipped_command_is_answered_and_touches_nothing_and_neither_does_its_repeti
     let (casts, poisoned) = history();
     let mut states = Vec::new();
     for workers in [0, 2] {
-        let mut replica = Replica::with(&[(poisoned, true)], workers);
+        let mut replica = SkippingReplica::with(&[(poisoned, true)], workers);
         let answers: Vec<String> = casts.iter().map(|c| replica.run(c)).collect();
         assert_eq!(answers, ANSWERS, "{workers} workers");
         assert!(replica.executor.skipped().eq([poisoned]));
@@ -169,7 +169,7 @@ fn a_skipped_command_is_answered_and_touches_nothing_and_neither_does_its_repeti
 fn without_the_decision_it_ends_the_process() {
     let _limit = amcast_test_policy::time_limit();
     let (casts, _) = history();
-    let mut replica = Replica::with(&[], 0);
+    let mut replica = SkippingReplica::with(&[], 0);
     casts.iter().for_each(|c| drop(replica.run(c)));
 }
 
@@ -178,7 +178,7 @@ fn replicas_agree_whatever_of_it_they_replay_or_get_from_others() {
     let _limit = amcast_test_policy::time_limit();
     let (casts, poisoned) = history();
     let whole = {
-        let mut replica = Replica::with(&[(poisoned, true)], 0);
+        let mut replica = SkippingReplica::with(&[(poisoned, true)], 0);
         casts.iter().for_each(|c| drop(replica.run(c)));
         replica.stream()
     };
@@ -187,7 +187,7 @@ fn replicas_agree_whatever_of_it_they_replay_or_get_from_others() {
     for (cut, half) in (0..=casts.len()).flat_map(|cut| [(cut, false), (cut, true)]) {
         for with in [true, false] {
             let decisions: &[_] = if with { &[(poisoned, true)] } else { &[] };
-            let mut before = Replica::with(decisions, 0);
+            let mut before = SkippingReplica::with(decisions, 0);
             if !with && cut > 2 {
                 continue;
             }
@@ -196,8 +196,8 @@ fn replicas_agree_whatever_of_it_they_replay_or_get_from_others() {
                 before.deliver(1, c).unwrap();
             }
             for workers in [0, 2] {
-                let mut after = Replica::with(&[(poisoned, true)], workers);
-                let state = Replica::read(&before.stream()).unwrap();
+                let mut after = SkippingReplica::with(&[(poisoned, true)], workers);
+                let state = SkippingReplica::read(&before.stream()).unwrap();
                 assert_eq!(after.executor.conflict(&state), None, "at {cut}");
                 drop(after.executor.adopt(state));
                 // Everything is delivered again, from the first position on.
@@ -218,11 +218,11 @@ fn replicas_agree_whatever_of_it_they_replay_or_get_from_others() {
 fn nothing_is_skipped_before_it_is_released() {
     let _limit = amcast_test_policy::time_limit();
     let (casts, poisoned) = history();
-    let mut replica = Replica::with(&[(poisoned, false)], 0);
+    let mut replica = SkippingReplica::with(&[(poisoned, false)], 0);
     casts[..2].iter().for_each(|c| drop(replica.run(c)));
     assert_eq!(replica.executor.at_skip(), None);
     for shard in [0, 1, 0] {
-        assert_eq!(replica.deliver(shard, &casts[2]), Err(Full));
+        assert_eq!(replica.deliver(shard, &casts[2]), Err(ExecutorFull));
         assert_eq!(replica.executor.at_skip(), Some(poisoned.msg));
     }
     let other = cast(9, 9, 30, &format!("SET {} 1", key(2)));
@@ -238,15 +238,15 @@ fn one_that_is_next_is_known_also_where_another_shard_can_take_no_more() {
     let _limit = amcast_test_policy::time_limit();
     let (casts, poisoned) = history();
     let mut executor =
-        Executor::new(Poisoned::new(), SHARDS, Limits { waiting: 1, ..Limits::default() });
+        Executor::new(PoisonedStore::new(), SHARDS, Limits { waiting: 1, ..Limits::default() });
     executor.skip(&[(poisoned, false)]).unwrap();
-    let mut replica = Replica { executor, next: [1; SHARDS], answers: Vec::new() };
+    let mut replica = SkippingReplica { executor, next: [1; SHARDS], answers: Vec::new() };
     casts[..2].iter().for_each(|c| drop(replica.run(c)));
     // The second shard is full of what waits for the first one, where the poisoned one is next.
     let behind = [8, 9].map(|n| cast(n, n, 30, &format!("MSET {} 1 {} 1", key(0), key(1))));
-    assert_eq!(replica.deliver(0, &casts[2]), Err(Full));
-    assert_eq!(replica.deliver(1, &behind[0]), Ok(Delivered::Taken));
-    assert_eq!(replica.deliver(1, &behind[1]), Err(Full));
+    assert_eq!(replica.deliver(0, &casts[2]), Err(ExecutorFull));
+    assert_eq!(replica.deliver(1, &behind[0]), Ok(DeliveryResult::Taken));
+    assert_eq!(replica.deliver(1, &behind[1]), Err(ExecutorFull));
     assert_eq!(replica.executor.at_skip(), Some(poisoned.msg));
 }
 
@@ -254,18 +254,18 @@ fn one_that_is_next_is_known_also_where_another_shard_can_take_no_more() {
 fn one_that_waits_in_a_state_is_not_skipped_before_it_is_released_either() {
     let _limit = amcast_test_policy::time_limit();
     let (casts, poisoned) = history();
-    let mut before = Replica::with(&[], 0);
+    let mut before = SkippingReplica::with(&[], 0);
     casts[..1].iter().for_each(|c| drop(before.run(c)));
     // It is delivered everywhere, and waits for one that is not.
     before.deliver(0, &casts[1]).unwrap();
     before.deliver(0, &casts[2]).unwrap();
     before.next[1] = 3;
     before.deliver(1, &casts[2]).unwrap();
-    let mut after = Replica::with(&[(poisoned, false)], 0);
-    drop(after.executor.adopt(Replica::read(&before.stream()).unwrap()));
+    let mut after = SkippingReplica::with(&[(poisoned, false)], 0);
+    drop(after.executor.adopt(SkippingReplica::read(&before.stream()).unwrap()));
     assert_eq!(after.executor.at_skip(), Some(poisoned.msg));
     let other = cast(9, 9, 30, &format!("SET {} 1", key(2)));
-    assert_eq!(after.deliver(2, &other), Err(Full), "what it waits for may be any");
+    assert_eq!(after.deliver(2, &other), Err(ExecutorFull), "what it waits for may be any");
     after.executor.release_skip(poisoned.msg);
     assert_eq!(after.run(&other), "+OK\r\n");
 }
@@ -277,13 +277,13 @@ fn a_state_in_which_it_was_executed_or_skipped_by_others_alone_is_refused() {
     let casts =
         [cast(1, 1, 10, &format!("SET {x} 1")), cast(2, 2, 20, &format!("MSET {x} 2 {y} 2"))];
     let decided = decision(&casts[1], 0, 2);
-    let mut executes = Replica::with(&[], 0);
+    let mut executes = SkippingReplica::with(&[], 0);
     casts.iter().for_each(|c| drop(executes.run(c)));
-    let mut skips = Replica::with(&[(decided, true)], 0);
+    let mut skips = SkippingReplica::with(&[(decided, true)], 0);
     casts.iter().for_each(|c| drop(skips.run(c)));
     let bytes = [executes.stream(), skips.stream()];
-    let [executed, skipped] = bytes.each_ref().map(|bytes| Replica::read(bytes).unwrap());
-    let conflict = |of: &Replica, state| of.executor.conflict(state);
+    let [executed, skipped] = bytes.each_ref().map(|bytes| SkippingReplica::read(bytes).unwrap());
+    let conflict = |of: &SkippingReplica, state| of.executor.conflict(state);
     assert_eq!((conflict(&executes, &executed), conflict(&skips, &skipped)), (None, None));
     let why = conflict(&skips, &executed).unwrap();
     assert!(why.starts_with("p9:2@g0/2 was executed in it (g0 stands at 2)"), "{why}");
@@ -300,12 +300,12 @@ fn a_state_in_which_it_was_executed_or_skipped_by_others_alone_is_refused() {
         (SHARDS, 2, 0)
     );
     // One that waits was not executed, though its position was passed.
-    let mut waits = Replica::with(&[], 0);
+    let mut waits = SkippingReplica::with(&[], 0);
     waits.run(&casts[0]);
     waits.deliver(0, &casts[1]).unwrap();
     let bytes = waits.stream();
     assert_eq!(StateHead::read(&mut &bytes[..]).unwrap().skip_status(&decided), SkipStatus::Ahead);
-    assert_eq!(conflict(&skips, &Replica::read(&bytes).unwrap()), None);
+    assert_eq!(conflict(&skips, &SkippingReplica::read(&bytes).unwrap()), None);
 }
 
 #[test]
@@ -322,18 +322,18 @@ fn what_cannot_be_looked_at_is_skipped_all_the_same() {
     let end = payload.len() - b"touched-poison".len();
     payload.truncate(end);
     payload.extend_from_slice(b"touched poison");
-    let both = Cast { payload, ..both };
+    let both = TestCast { payload, ..both };
     for workers in [0, 2] {
-        let mut replica = Replica::with(&[(decision(&both, 0, 1), true)], workers);
+        let mut replica = SkippingReplica::with(&[(decision(&both, 0, 1), true)], workers);
         assert_eq!(replica.run(&both), SKIPPED);
         // Nor where it waits in a state.
-        let mut waits = Replica::with(&[(decision(&both, 0, 1), true)], workers);
-        assert_eq!(waits.deliver(0, &both), Ok(Delivered::Taken));
-        let state = Replica::read(&waits.stream()).unwrap();
-        let mut after = Replica::with(&[(decision(&both, 0, 1), true)], workers);
+        let mut waits = SkippingReplica::with(&[(decision(&both, 0, 1), true)], workers);
+        assert_eq!(waits.deliver(0, &both), Ok(DeliveryResult::Taken));
+        let state = SkippingReplica::read(&waits.stream()).unwrap();
+        let mut after = SkippingReplica::with(&[(decision(&both, 0, 1), true)], workers);
         assert_eq!(after.executor.conflict(&state), None);
         drop(after.executor.adopt(state));
-        assert_eq!(after.deliver(1, &both), Ok(Delivered::Taken));
+        assert_eq!(after.deliver(1, &both), Ok(DeliveryResult::Taken));
         assert_eq!(kept(&after.stream()), kept(&replica.stream()));
     }
 }
@@ -341,16 +341,16 @@ fn what_cannot_be_looked_at_is_skipped_all_the_same() {
 #[test]
 fn what_a_replica_says_of_itself_is_skipped_too_and_the_state_goes_on() {
     let _limit = amcast_test_policy::time_limit();
-    let report = Cast {
+    let report = TestCast {
         payload: ClockReport(Stamp { wall_ms: 7, host_ms: 7 }).encode().to_vec(),
         ..cast(1, 1, 10, "DBSIZE")
     };
-    let report = Cast { dst: GroupSet::one(Gid(0)), ..report };
+    let report = TestCast { dst: GroupSet::one(Gid(0)), ..report };
     let decided = decision(&report, 0, 1);
-    let mut replica = Replica::with(&[(decided, true)], 0);
-    assert_eq!(replica.deliver(0, &report), Ok(Delivered::Taken));
+    let mut replica = SkippingReplica::with(&[(decided, true)], 0);
+    assert_eq!(replica.deliver(0, &report), Ok(DeliveryResult::Taken));
     assert_eq!(replica.executor.delivered(Gid(0)), 1);
-    let state = Replica::read(&replica.stream()).unwrap();
+    let state = SkippingReplica::read(&replica.stream()).unwrap();
     assert_eq!(replica.executor.conflict(&state), None);
 }
 
@@ -359,7 +359,7 @@ fn what_a_replica_says_of_itself_is_skipped_too_and_the_state_goes_on() {
 fn a_decision_with_a_wrong_place_executes_nothing() {
     let _limit = amcast_test_policy::time_limit();
     let (casts, poisoned) = history();
-    let mut replica = Replica::with(&[(SkipDecision { position: 2, ..poisoned }, true)], 0);
+    let mut replica = SkippingReplica::with(&[(SkipDecision { position: 2, ..poisoned }, true)], 0);
     casts.iter().for_each(|c| drop(replica.run(c)));
 }
 
@@ -368,8 +368,10 @@ fn a_decision_with_a_wrong_place_executes_nothing() {
 fn a_decision_with_a_shard_to_which_the_message_does_not_go_executes_nothing() {
     let _limit = amcast_test_policy::time_limit();
     let (casts, poisoned) = history();
-    let mut replica =
-        Replica::with(&[(SkipDecision { group: Gid(2), position: 2, ..poisoned }, true)], 0);
+    let mut replica = SkippingReplica::with(
+        &[(SkipDecision { group: Gid(2), position: 2, ..poisoned }, true)],
+        0,
+    );
     casts.iter().for_each(|c| drop(replica.run(c)));
 }
 
@@ -377,7 +379,7 @@ fn a_decision_with_a_shard_to_which_the_message_does_not_go_executes_nothing() {
 fn a_decision_with_a_wrong_place_is_found_in_a_state_in_which_the_message_waits() {
     let _limit = amcast_test_policy::time_limit();
     let (casts, poisoned) = history();
-    let mut before = Replica::with(&[], 0);
+    let mut before = SkippingReplica::with(&[], 0);
     casts[..2].iter().for_each(|c| drop(before.run(c)));
     before.deliver(1, &casts[2]).unwrap();
     let bytes = before.stream();
@@ -395,8 +397,8 @@ fn a_decision_with_a_wrong_place_is_found_in_a_state_in_which_the_message_waits(
         (at(0, 3), SkipStatus::Ahead),
     ] {
         assert_eq!(head.skip_status(&wrong), expected, "{wrong}");
-        let after = Replica::with(&[(wrong, true)], 0);
-        let conflict = after.executor.conflict(&Replica::read(&bytes).unwrap());
+        let after = SkippingReplica::with(&[(wrong, true)], 0);
+        let conflict = after.executor.conflict(&SkippingReplica::read(&bytes).unwrap());
         let is_refused = conflict.is_some_and(|why| why.contains("is wrong"));
         assert_eq!(is_refused, expected == SkipStatus::Misplaced, "{wrong}");
     }
@@ -406,7 +408,7 @@ fn a_decision_with_a_wrong_place_is_found_in_a_state_in_which_the_message_waits(
 fn a_decision_for_a_shard_that_there_is_not_is_refused() {
     let _limit = amcast_test_policy::time_limit();
     let (casts, poisoned) = history();
-    let mut executor = Executor::new(Poisoned::new(), SHARDS, Limits::default());
+    let mut executor = Executor::new(PoisonedStore::new(), SHARDS, Limits::default());
     let wrong = SkipDecision { group: Gid(3), ..decision(&casts[2], 0, 1) };
     assert!(executor.skip(&[(wrong, true)]).unwrap_err().contains("more than 3 shards"));
     assert!(executor.skip(&[(poisoned, true)]).is_ok());
@@ -432,7 +434,7 @@ fn a_witness_knows_which_command_ended_the_process_and_hears_of_none_that_is_ski
     let _limit = amcast_test_policy::time_limit();
     let (casts, poisoned) = history();
     let notes = Arc::new(Notes::default());
-    let mut replica = Replica::with(&[], 0);
+    let mut replica = SkippingReplica::with(&[], 0);
     replica.executor.tell(notes.clone());
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         casts.iter().for_each(|c| drop(replica.run(c)));
@@ -447,11 +449,11 @@ fn a_witness_knows_which_command_ended_the_process_and_hears_of_none_that_is_ski
     assert_eq!(heard(&notes), wanted, "the third one was begun and has not ended");
     for workers in [0, 2] {
         let notes = Arc::new(Notes::default());
-        let mut executor = Executor::new(Poisoned::new(), SHARDS, Limits::default());
+        let mut executor = Executor::new(PoisonedStore::new(), SHARDS, Limits::default());
         executor.skip(&[(poisoned, true)]).unwrap();
         executor.tell(notes.clone());
         executor.employ(workers, Arc::new(|| {})).unwrap();
-        let mut replica = Replica { executor, next: [1; SHARDS], answers: Vec::new() };
+        let mut replica = SkippingReplica { executor, next: [1; SHARDS], answers: Vec::new() };
         casts.iter().for_each(|c| drop(replica.run(c)));
         let heard = heard(&notes);
         assert!(heard.contains(&(0, Some(2))), "{heard:?}");
@@ -461,7 +463,7 @@ fn a_witness_knows_which_command_ended_the_process_and_hears_of_none_that_is_ski
 
 /// A poisoned command to two shards that comes in two parts, between others; where its parts and its assembly are in
 /// its lowest shard.
-fn in_parts() -> (Vec<Cast>, [SkipDecision; 3]) {
+fn in_parts() -> (Vec<TestCast>, [SkipDecision; 3]) {
     let (x, y) = (key(0), key(1));
     let mut body = Vec::new();
     crate::encode_epoch(0, &mut body);
@@ -473,7 +475,7 @@ fn in_parts() -> (Vec<Cast>, [SkipDecision; 3]) {
         stamp: Stamp { wall_ms: 30, host_ms: 30 },
         read_only: false,
     };
-    let message = |seq, dst, payload| Cast { id: MsgId { sender: Pid(9), seq }, dst, payload };
+    let message = |seq, dst, payload| TestCast { id: MsgId { sender: Pid(9), seq }, dst, payload };
     let home = GroupSet::one(Gid(0));
     let half = body.len().div_ceil(2);
     let mut casts = vec![cast(1, 1, 10, &format!("MSET {x} 1 {y} 1"))];
@@ -498,12 +500,12 @@ fn a_command_in_parts_is_skipped_as_a_whole_and_without_one_of_its_parts_it_is_i
     let incomplete = "-ERR the shard has given up parts of the command before the last one came; the command was \
                       not executed\r\n";
     for (skipped, answer) in [(assembly, SKIPPED), (first, incomplete), (second, incomplete)] {
-        let run = |replica: &mut Replica, casts: &[Cast]| {
+        let run = |replica: &mut SkippingReplica, casts: &[TestCast]| {
             for c in casts {
                 c.dst.iter().for_each(|g| _ = replica.deliver(g.0, c).unwrap());
             }
         };
-        let mut whole = Replica::with(&[(skipped, true)], 0);
+        let mut whole = SkippingReplica::with(&[(skipped, true)], 0);
         run(&mut whole, &casts);
         let told = |seq| whole.answers.iter().find(|(id, _)| *id == seq).map(|(_, text)| &text[..]);
         assert_eq!(told(20), Some(answer), "{skipped}");
@@ -512,14 +514,14 @@ fn a_command_in_parts_is_skipped_as_a_whole_and_without_one_of_its_parts_it_is_i
         let stream = whole.stream();
         // States at each place, also where only one of its shards has the assembly.
         for (cut, half) in (0..=casts.len()).flat_map(|cut| [(cut, false), (cut, true)]) {
-            let mut before = Replica::with(&[(skipped, true)], 0);
+            let mut before = SkippingReplica::with(&[(skipped, true)], 0);
             run(&mut before, &casts[..cut]);
             if half && let Some(c) = casts.get(cut).filter(|c| c.dst.len() == 2) {
                 before.deliver(1, c).unwrap();
             }
             for workers in [0, 2] {
-                let mut after = Replica::with(&[(skipped, true)], workers);
-                let state = Replica::read(&before.stream()).unwrap();
+                let mut after = SkippingReplica::with(&[(skipped, true)], workers);
+                let state = SkippingReplica::read(&before.stream()).unwrap();
                 assert_eq!(after.executor.conflict(&state), None, "at {cut}");
                 drop(after.executor.adopt(state));
                 run(&mut after, &casts);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::log_owner::LogOwner;
-use amcast_smr::application::{Command, Figures, TellAnswer};
+use amcast_smr::application::{DeliveredCommand, GroupFigures, TellAnswer};
 use std::fs;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ struct Text {
 impl Application for Text {
     type State = String;
 
-    fn deliver(&mut self, _: Command<'_>, _: TellAnswer<'_>) -> bool {
+    fn deliver(&mut self, _: DeliveredCommand<'_>, _: TellAnswer<'_>) -> bool {
         true
     }
 
@@ -59,8 +59,8 @@ impl Application for Text {
         String::new()
     }
 
-    fn figures(&self, _: Gid) -> Figures {
-        Figures::default()
+    fn figures(&self, _: Gid) -> GroupFigures {
+        GroupFigures::default()
     }
 }
 
@@ -87,7 +87,7 @@ impl Place {
 
     /// The checkpoints, and what is there: state and history.
     fn open(&self) -> (Checkpoints, Option<(String, Vec<u8>)>) {
-        let wake: Wake = Arc::new(|| {});
+        let wake: WakeHandle = Arc::new(|| {});
         let opened = Checkpoints::open::<Text>(&self.0, (0, 3), 1, (wake, None));
         let Opened { checkpoints, restored } = opened.unwrap();
         (checkpoints, restored.map(|r| (r.state, r.history)))
@@ -142,7 +142,7 @@ fn a_state_that_stands_elsewhere_than_its_checkpoint_says_is_none() {
     for position in [text.len() - 1, text.len(), text.len() + 1] {
         let place = Place::new("elsewhere");
         let path = place.0.checkpoints();
-        let wake: Wake = Arc::new(|| {});
+        let wake: WakeHandle = Arc::new(|| {});
         let (mut disk, _) = amcast_storage::CheckpointDir::open(&path, wake, |_| {}).unwrap();
         disk.begin(position as u64);
         disk.give(&0_u64.to_le_bytes());
@@ -168,7 +168,7 @@ fn the_newest_state_is_found_and_its_position_told_as_it_was_begun() {
         save(&mut checkpoints, text);
     }
     drop(checkpoints);
-    let wake: Wake = Arc::new(|| {});
+    let wake: WakeHandle = Arc::new(|| {});
     let (_, found) =
         amcast_storage::CheckpointDir::open(&place.0.checkpoints(), wake, |_| {}).unwrap();
     assert_eq!(found.newest.map(|saved| saved.position()), Some(13));

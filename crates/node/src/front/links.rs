@@ -122,7 +122,7 @@ impl NodeLinks {
     }
 
     /// Wakes the loop.
-    pub(super) fn wake(&self) -> amcast_smr::application::Wake {
+    pub(super) fn wake(&self) -> amcast_smr::application::WakeHandle {
         self.alarm.wake()
     }
 

@@ -6,7 +6,7 @@
 use super::files;
 use super::limited::Limited;
 use super::places::Manner;
-use amcast_kv::client::Server;
+use amcast_kv::client::StoreServer;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -35,7 +35,7 @@ pub struct HttpGateway {
 }
 
 /// The pages, for a program that serves them beside its own.
-pub fn routes(server: Arc<Server>) -> Router {
+pub fn routes(server: Arc<StoreServer>) -> Router {
     Router::new()
         .route("/", get(page))
         .route("/metrics", get(metrics))
@@ -49,7 +49,7 @@ pub fn routes(server: Arc<Server>) -> Router {
 ///
 /// # Errors
 /// When the address cannot be listened at, or the thread not be started.
-pub fn start(listen: SocketAddr, server: Arc<Server>) -> io::Result<HttpGateway> {
+pub fn start(listen: SocketAddr, server: Arc<StoreServer>) -> io::Result<HttpGateway> {
     let listener = TcpListener::bind(listen)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
@@ -103,16 +103,16 @@ impl Drop for HttpGateway {
 }
 
 /// Of the process that is asked: for whoever sends it clients.
-async fn ready_here(State(server): State<Arc<Server>>) -> (StatusCode, String) {
+async fn ready_here(State(server): State<Arc<StoreServer>>) -> (StatusCode, String) {
     told(server.status.ready_here(), &server)
 }
 
 /// Of the cluster, as this process sees it.
-async fn ready(State(server): State<Arc<Server>>) -> (StatusCode, String) {
+async fn ready(State(server): State<Arc<StoreServer>>) -> (StatusCode, String) {
     told(server.status.ready(), &server)
 }
 
-fn told(ready: Result<(), String>, server: &Server) -> (StatusCode, String) {
+fn told(ready: Result<(), String>, server: &StoreServer) -> (StatusCode, String) {
     match ready {
         Ok(()) => {
             let lines = [vec!["ready".to_string()], server.status.remarks()].concat();
@@ -122,7 +122,7 @@ fn told(ready: Result<(), String>, server: &Server) -> (StatusCode, String) {
     }
 }
 
-async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {
+async fn metrics(State(server): State<Arc<StoreServer>>) -> impl IntoResponse {
     match super::metrics::text(&server) {
         Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -136,7 +136,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-async fn page(State(server): State<Arc<Server>>) -> Html<String> {
+async fn page(State(server): State<Arc<StoreServer>>) -> Html<String> {
     let status = &server.status;
     let state = match status.ready_here() {
         Ok(()) => "<b class=ok>ready</b>".to_owned(),

@@ -1,11 +1,11 @@
 //! The metrics page, in the text format of OpenMetrics, which Prometheus reads.
 
 use amcast_core::histogram::Histogram;
-use amcast_kv::client::Server;
+use amcast_kv::client::StoreServer;
 use amcast_kv::command_stats::CommandStats;
 use amcast_kv::process::{CpuTime, ProcessMemory};
 use amcast_kv::status::ShardStatus;
-use amcast_smr::metrics::{Kind, Labels, Metric, Unit, Value};
+use amcast_smr::metrics::{Metric, MetricKind, MetricLabels, MetricValue, Unit};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -21,7 +21,7 @@ const PREFIX: &str = "amcast";
 ///
 /// # Errors
 /// When a metric cannot be written.
-pub(super) fn text(server: &Server) -> Result<String, fmt::Error> {
+pub(super) fn text(server: &StoreServer) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix(PREFIX);
     registry.register_collector(Box::new(Page(all(server))));
     let mut text = String::new();
@@ -30,7 +30,7 @@ pub(super) fn text(server: &Server) -> Result<String, fmt::Error> {
 }
 
 /// All figures that this process knows.
-fn all(server: &Server) -> Vec<Metric> {
+fn all(server: &StoreServer) -> Vec<Metric> {
     let mut all = gateway(server);
     all.extend(commands(server));
     all.extend(process());
@@ -40,7 +40,7 @@ fn all(server: &Server) -> Vec<Metric> {
     all
 }
 
-fn gateway(server: &Server) -> Vec<Metric> {
+fn gateway(server: &StoreServer) -> Vec<Metric> {
     let refusals = &server.refusals;
     let refused = [
         ("max_clients", &refusals.clients),
@@ -48,7 +48,7 @@ fn gateway(server: &Server) -> Vec<Metric> {
         ("memory_limit", &refusals.memory),
         ("unauthenticated_limit", &refusals.strangers),
     ];
-    let refused = refused.map(|(why, n)| (why.to_string(), Value::Count(n.load(Relaxed))));
+    let refused = refused.map(|(why, n)| (why.to_string(), MetricValue::Count(n.load(Relaxed))));
     let ready = |ready: Result<(), String>| u64::from(ready.is_ok());
     vec![
         Metric::counter("commands", "Commands taken by the Redis gateway", server.commands()),
@@ -60,7 +60,7 @@ fn gateway(server: &Server) -> Vec<Metric> {
         Metric::new(
             "connections_refused",
             "Connections that the Redis gateway refused or cut off, by the limit that was reached",
-            Kind::Counter,
+            MetricKind::Counter,
         )
         .with_each("limit", refused),
         Metric::counter(
@@ -93,43 +93,47 @@ fn gateway(server: &Server) -> Vec<Metric> {
 
 /// What became of commands, by their names. Only names of commands that exist are labels, and only of those that were
 /// sent: all others are counted together.
-fn commands(server: &Server) -> Vec<Metric> {
+fn commands(server: &StoreServer) -> Vec<Metric> {
     let stats = server.stats.total();
-    let each = |value: &dyn Fn(&CommandStats) -> Value| -> Vec<(String, Value)> {
+    let each = |value: &dyn Fn(&CommandStats) -> MetricValue| -> Vec<(String, MetricValue)> {
         stats.used().map(|(name, of)| (name.to_string(), value(of))).collect()
     };
-    let unknown = ("unknown".to_string(), Value::Count(stats.unknown));
+    let unknown = ("unknown".to_string(), MetricValue::Count(stats.unknown));
     vec![
         Metric::new(
             "command_duration",
             "From when a command was read whole to when its answer was put into the output of its connection",
-            Kind::Histogram,
+            MetricKind::Histogram,
         )
-        .with_each("command", each(&|of| Value::Durations(Box::new(of.latency.clone())))),
+        .with_each("command", each(&|of| MetricValue::Durations(Box::new(of.latency.clone())))),
         Metric::new(
             "command_failures",
             "Commands whose answer was an error",
-            Kind::Counter,
+            MetricKind::Counter,
         )
-        .with_each("command", each(&|of| Value::Count(of.failed))),
+        .with_each("command", each(&|of| MetricValue::Count(of.failed))),
         Metric::new(
             "command_rejections",
             "Commands that were refused before anything of them was executed",
-            Kind::Counter,
+            MetricKind::Counter,
         )
-        .with_each("command", each(&|of| Value::Count(of.rejected)).into_iter().chain([unknown])),
+        .with_each("command", each(&|of| MetricValue::Count(of.rejected)).into_iter().chain([unknown])),
     ]
 }
 
 fn process() -> Vec<Metric> {
     let mut all = Vec::new();
     if let Some(cpu) = CpuTime::of_process() {
-        let seconds = |us: u64| Value::Seconds(us as f64 / 1e6);
+        let seconds = |us: u64| MetricValue::Seconds(us as f64 / 1e6);
         let modes = [("user", cpu.user_us), ("system", cpu.system_us)];
         all.push(
-            Metric::new("process_cpu", "Processor time that this process took", Kind::Counter)
-                .measured_in(Unit::Seconds)
-                .with_each("mode", modes.map(|(mode, us)| (mode.to_string(), seconds(us)))),
+            Metric::new(
+                "process_cpu",
+                "Processor time that this process took",
+                MetricKind::Counter,
+            )
+            .measured_in(Unit::Seconds)
+            .with_each("mode", modes.map(|(mode, us)| (mode.to_string(), seconds(us)))),
         );
     }
     if let Some(memory) = ProcessMemory::read() {
@@ -147,8 +151,8 @@ fn process() -> Vec<Metric> {
 
 fn shards(shards: &[ShardStatus]) -> Vec<Metric> {
     let gauge = |name, help, value: fn(&ShardStatus) -> u64| {
-        let each = shards.iter().map(|s| (s.shard.0.to_string(), Value::Count(value(s))));
-        Metric::new(name, help, Kind::Gauge).with_each("shard", each)
+        let each = shards.iter().map(|s| (s.shard.0.to_string(), MetricValue::Count(value(s))));
+        Metric::new(name, help, MetricKind::Gauge).with_each("shard", each)
     };
     vec![
         gauge("shard_applied", "Position up to which commands were executed", |s| s.applied),
@@ -186,9 +190,9 @@ impl Collector for Page {
                 Unit::Seconds => prometheus_client::registry::Unit::Seconds,
             });
             let kind = match metric.kind {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge => MetricType::Gauge,
-                Kind::Histogram => MetricType::Histogram,
+                MetricKind::Counter => MetricType::Counter,
+                MetricKind::Gauge => MetricType::Gauge,
+                MetricKind::Histogram => MetricType::Histogram,
             };
             let help = format!("{}.", metric.help);
             let mut of = encoder.encode_descriptor(metric.name, &help, unit.as_ref(), kind)?;
@@ -201,22 +205,33 @@ impl Collector for Page {
 }
 
 /// Writes a sample. Without labels there are no brackets either.
-fn sample(of: &mut MetricEncoder<'_>, kind: Kind, labels: &Labels, value: &Value) -> fmt::Result {
+fn sample(
+    of: &mut MetricEncoder<'_>,
+    kind: MetricKind,
+    labels: &MetricLabels,
+    value: &MetricValue,
+) -> fmt::Result {
     match labels.as_slice() {
         [] => number(of, kind, value),
         _ => number(&mut of.encode_family(labels)?, kind, value),
     }
 }
 
-fn number(of: &mut MetricEncoder<'_>, kind: Kind, value: &Value) -> fmt::Result {
+fn number(of: &mut MetricEncoder<'_>, kind: MetricKind, value: &MetricValue) -> fmt::Result {
     match (kind, value) {
-        (Kind::Counter, Value::Count(n)) => of.encode_counter::<NoLabelSet, _, u64>(n, None),
-        (Kind::Counter, Value::Seconds(s)) => of.encode_counter::<NoLabelSet, _, u64>(s, None),
-        (Kind::Gauge, Value::Count(n)) => of.encode_gauge(&i64::try_from(*n).unwrap_or(i64::MAX)),
-        (Kind::Gauge, Value::Seconds(s)) => of.encode_gauge(s),
-        (_, Value::Durations(all)) => durations(of, all),
+        (MetricKind::Counter, MetricValue::Count(n)) => {
+            of.encode_counter::<NoLabelSet, _, u64>(n, None)
+        }
+        (MetricKind::Counter, MetricValue::Seconds(s)) => {
+            of.encode_counter::<NoLabelSet, _, u64>(s, None)
+        }
+        (MetricKind::Gauge, MetricValue::Count(n)) => {
+            of.encode_gauge(&i64::try_from(*n).unwrap_or(i64::MAX))
+        }
+        (MetricKind::Gauge, MetricValue::Seconds(s)) => of.encode_gauge(s),
+        (_, MetricValue::Durations(all)) => durations(of, all),
         // A count is no histogram.
-        (Kind::Histogram, _) => Err(fmt::Error),
+        (MetricKind::Histogram, _) => Err(fmt::Error),
     }
 }
 

@@ -2,7 +2,7 @@
 //! one process, through memory. Nothing here blocks.
 
 use super::frame::Frame;
-use amcast_smr::application::Wake;
+use amcast_smr::application::WakeHandle;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -35,7 +35,7 @@ struct End {
     out: Arc<Half>,
     come: Arc<Half>,
     /// Wakes the loop at the other end.
-    wake: Wake,
+    wake: WakeHandle,
 }
 
 impl Drop for End {
@@ -85,7 +85,7 @@ impl Line {
     }
 
     /// Both ends of a connection within this process, with who wakes the loop of each.
-    pub(crate) fn pair(wakes: [Wake; 2]) -> [Self; 2] {
+    pub(crate) fn pair(wakes: [WakeHandle; 2]) -> [Self; 2] {
         let halves: [Arc<Half>; 2] = Default::default();
         let [first, second] = wakes;
         let end = |out: usize, wake| End {
@@ -269,7 +269,7 @@ mod tests {
 
     const DST: GroupSet = GroupSet::one(Gid(0));
 
-    fn silent() -> Wake {
+    fn silent() -> WakeHandle {
         Arc::new(|| {})
     }
 

@@ -36,7 +36,7 @@ use crate::reply_ring::ANSWER_BYTES_MAX;
 use crate::waiting_queue::{Occupancy, Queued, WaitingQueue};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::{Gid, GroupSet, Outcome};
-use amcast_smr::application::Wake;
+use amcast_smr::application::WakeHandle;
 use frame::{AROUND_BYTES, Frame, VERSION};
 use line::Line;
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ const FRONTS_MAX: usize = 64;
 #[derive(Clone)]
 pub(crate) struct Inlet {
     fresh: Arc<Fresh>,
-    wake: Wake,
+    wake: WakeHandle,
 }
 
 #[derive(Default)]
@@ -105,7 +105,7 @@ struct Fresh {
 
 impl Inlet {
     /// A connection to the node; `wake` wakes the loop of the front.
-    pub(crate) fn connect(&self, wake: Wake) -> Line {
+    pub(crate) fn connect(&self, wake: WakeHandle) -> Line {
         let [front, node] = Line::pair([wake, Arc::clone(&self.wake)]);
         self.fresh.lines.lock().unwrap_or_else(PoisonError::into_inner).push(node);
         self.fresh.some.store(true, Ordering::Release);
@@ -212,7 +212,7 @@ impl Ingress {
         path: &Path,
         (groups, has_barriers): (GroupSet, bool),
         first_seq: u64,
-        wake: Wake,
+        wake: WakeHandle,
     ) -> io::Result<Self> {
         match std::fs::remove_file(path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -259,7 +259,7 @@ impl Ingress {
         self.flights.len()
     }
 
-    /// What can be read when there is something to do that no [`Wake`] tells of.
+    /// What can be read when there is something to do that no [`WakeHandle`] tells of.
     pub(crate) const fn ready(&self) -> &Ready {
         &self.ready
     }

@@ -4,8 +4,8 @@ use super::*;
 use crate::cluster_dir::Keeping;
 use crate::ingress::Ingress;
 use crate::log_owner::LogOwner;
-use amcast_smr::application::Command;
-use amcast_smr::application::{Figures, TellAnswer, Wake};
+use amcast_smr::application::DeliveredCommand;
+use amcast_smr::application::{GroupFigures, TellAnswer, WakeHandle};
 use amcast_smr::recovery::FetchedState;
 use std::io::Read;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ struct Stands([u64; 2]);
 impl Application for Stands {
     type State = [u64; 2];
 
-    fn deliver(&mut self, command: Command<'_>, _: TellAnswer<'_>) -> bool {
+    fn deliver(&mut self, command: DeliveredCommand<'_>, _: TellAnswer<'_>) -> bool {
         self.0[command.group.index()] = command.position;
         true
     }
@@ -60,8 +60,8 @@ impl Application for Stands {
         self.adopt([0; 2])
     }
 
-    fn figures(&self, _: Gid) -> Figures {
-        Figures::default()
+    fn figures(&self, _: Gid) -> GroupFigures {
+        GroupFigures::default()
     }
 }
 
@@ -234,7 +234,7 @@ fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() 
     };
     keeping.make().unwrap();
     let open = |host: &mut ReplicaHost<Stands>| {
-        let wake: Wake = Arc::new(|| {});
+        let wake: WakeHandle = Arc::new(|| {});
         let opened = Checkpoints::open::<Stands>(&keeping, (0, 3), 2, (wake, None)).unwrap();
         host.keep_state(opened.checkpoints, opened.restored).unwrap();
     };

@@ -8,8 +8,8 @@ use crate::front::{Front, NoAnswer, Sink};
 use crate::gateway::{Answers, Backend, Busy, CommandFailure, FailureCause, OnAnswer};
 use amcast_core::{ClusterShape, GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::budget::may_grow;
-use amcast_kv::status::Status;
-use amcast_log::command::{Command, MARK};
+use amcast_kv::status::ServerStatus;
+use amcast_log::command::{LogCommand, MARK};
 use amcast_smr::parts::{Assembly, CommandPart};
 use amcast_smr::{Envelope, SessionWrite};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -190,7 +190,7 @@ fn takes_room(message: &[u8]) -> bool {
 /// Whether a command may take more room: one of the log that appends, or one of the store that may grow what it holds.
 fn grows(command: Option<(Envelope, &[u8])>) -> bool {
     command.is_some_and(|(envelope, body)| match body.starts_with(&MARK) {
-        true => matches!(Command::decode(body), Some(Command::Append(_))),
+        true => matches!(LogCommand::decode(body), Some(LogCommand::Append(_))),
         false => !envelope.read_only && may_grow(body),
     })
 }
@@ -283,15 +283,15 @@ mod tests {
 
     #[test]
     fn of_the_log_appends_alone_take_room() {
-        let takes_room = |body: &Command<'_>| {
+        let takes_room = |body: &LogCommand<'_>| {
             let mut command = Vec::new();
             HEAD.encode(&mut command);
             body.encode(&mut command);
             super::takes_room(&command)
         };
-        assert!(takes_room(&Command::Append(vec![Addition { log: b"a", value: b"v" }])));
-        assert!(!takes_room(&Command::Trim { log: b"a", before: 3 }));
-        assert!(!takes_room(&Command::Delete { log: b"a" }));
+        assert!(takes_room(&LogCommand::Append(vec![Addition { log: b"a", value: b"v" }])));
+        assert!(!takes_room(&LogCommand::Trim { log: b"a", before: 3 }));
+        assert!(!takes_room(&LogCommand::Delete { log: b"a" }));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! writes nothing.
 
 use amcast_core::{Gid, Span, Time};
-use amcast_smr::{Executor, Machine};
+use amcast_smr::{Executor, ShardedMachine};
 
 /// How long a doubt may last before it counts: the reports of a point come one after the other.
 const DOUBT_PATIENCE: Span = Span::secs(2);
@@ -32,7 +32,7 @@ impl DigestPace {
     }
 
     /// What this node has to say of the digests of `shard`, if anything.
-    pub fn report<M: Machine>(
+    pub fn report<M: ShardedMachine>(
         &mut self,
         now: Time,
         shard: Gid,
@@ -68,7 +68,7 @@ impl DigestPace {
     }
 
     /// Looks whether the node is in doubt.
-    fn look<M: Machine>(&mut self, now: Time, executor: &Executor<M>) {
+    fn look<M: ShardedMachine>(&mut self, now: Time, executor: &Executor<M>) {
         let Some(why) = executor.doubt() else {
             if let Some((_, Some(_))) = self.doubt.take() {
                 tracing::warn!("this node is no longer in doubt, and serves again");

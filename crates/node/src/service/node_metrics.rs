@@ -4,7 +4,7 @@ use crate::config::node_name;
 use crate::control::NodeStatus;
 use crate::supervisor::NodeProcess;
 use amcast_smr::Metric;
-use amcast_smr::metrics::{Kind, Unit, Value};
+use amcast_smr::metrics::{MetricKind, MetricValue, Unit};
 
 /// The figures of nodes, by rank, that said this, and of what their supervisor says of them, if they have one.
 pub(super) fn node_metrics(said: &[Option<NodeStatus>], lives: &[NodeProcess]) -> Vec<Metric> {
@@ -14,15 +14,16 @@ pub(super) fn node_metrics(said: &[Option<NodeStatus>], lives: &[NodeProcess]) -
     all.extend(nodes.logs());
     all.extend(nodes.network());
     if !lives.is_empty() {
-        let starts = lives.iter().map(|life| (life.name.clone(), Value::Count(life.starts)));
-        let given_up =
-            lives.iter().map(|life| (life.name.clone(), Value::Count(u64::from(life.given_up))));
+        let starts = lives.iter().map(|life| (life.name.clone(), MetricValue::Count(life.starts)));
+        let given_up = lives
+            .iter()
+            .map(|life| (life.name.clone(), MetricValue::Count(u64::from(life.given_up))));
         all.push(
-            Metric::new("node_starts", "Starts of the node by its supervisor", Kind::Counter)
+            Metric::new("node_starts", "Starts of the node by its supervisor", MetricKind::Counter)
                 .with_each("node", starts),
         );
         all.push(
-            Metric::new("node_given_up", "1 while each start of the node fails", Kind::Gauge)
+            Metric::new("node_given_up", "1 while each start of the node fails", MetricKind::Gauge)
                 .with_each("node", given_up),
         );
     }
@@ -34,7 +35,7 @@ struct Nodes<'a>(&'a [Option<NodeStatus>]);
 
 impl Nodes<'_> {
     /// The metric with a sample for each node of which something is known.
-    fn each(&self, metric: Metric, value: impl Fn(&NodeStatus) -> Option<Value>) -> Metric {
+    fn each(&self, metric: Metric, value: impl Fn(&NodeStatus) -> Option<MetricValue>) -> Metric {
         let said = self.0.iter().enumerate();
         let known = said.filter_map(|(rank, node)| {
             let value = node.as_ref().and_then(&value)?;
@@ -45,34 +46,39 @@ impl Nodes<'_> {
 
     fn presence(&self) -> Vec<Metric> {
         let said = self.0.iter().enumerate();
-        let up =
-            said.map(|(rank, node)| (node_name(rank), Value::Count(u64::from(node.is_some()))));
-        let up =
-            Metric::new("node_up", "1 while the node answers", Kind::Gauge).with_each("node", up);
-        let ready =
-            Metric::new("node_ready", "1 while the node has its place in all shards", Kind::Gauge);
+        let up = said
+            .map(|(rank, node)| (node_name(rank), MetricValue::Count(u64::from(node.is_some()))));
+        let up = Metric::new("node_up", "1 while the node answers", MetricKind::Gauge)
+            .with_each("node", up);
+        let ready = Metric::new(
+            "node_ready",
+            "1 while the node has its place in all shards",
+            MetricKind::Gauge,
+        );
         let life = Metric::new(
             "node_incarnation",
             "Which life of the node this is, from 0 on: each start begins one",
-            Kind::Gauge,
+            MetricKind::Gauge,
         );
         let memory = Metric::new(
             "node_resident_memory",
             "Memory that the node's process has, with what it shares with others",
-            Kind::Gauge,
+            MetricKind::Gauge,
         );
         let dropped = Metric::new(
             "node_answers_dropped",
             "Answers dropped because gateways did not keep up",
-            Kind::Counter,
+            MetricKind::Counter,
         );
         vec![
             up,
-            self.each(ready, |node| Some(Value::Count(u64::from(node.ready)))),
-            self.each(life, |node| node.life.map(|life| Value::Count(life.into()))),
-            self.each(memory, |node| node.resources.map(|of| Value::Count(of.resident_bytes)))
-                .measured_in(Unit::Bytes),
-            self.each(dropped, |node| Some(Value::Count(node.answers_dropped))),
+            self.each(ready, |node| Some(MetricValue::Count(u64::from(node.ready)))),
+            self.each(life, |node| node.life.map(|life| MetricValue::Count(life.into()))),
+            self.each(memory, |node| {
+                node.resources.map(|of| MetricValue::Count(of.resident_bytes))
+            })
+            .measured_in(Unit::Bytes),
+            self.each(dropped, |node| Some(MetricValue::Count(node.answers_dropped))),
         ]
     }
 
@@ -80,65 +86,71 @@ impl Nodes<'_> {
         let mut used = Metric::new(
             "node_files",
             "Bytes in the node's files: logs of its replicas, and saved states",
-            Kind::Gauge,
+            MetricKind::Gauge,
         );
         for (rank, node) in self.0.iter().enumerate() {
             let disk = node.as_ref().and_then(|node| node.resources).and_then(|of| of.disk);
             let Some(disk) = disk else { continue };
             for (of, bytes) in [("log", disk.log_bytes), ("checkpoint", disk.checkpoint_bytes)] {
                 let labels = vec![("node", node_name(rank)), ("kind", of.to_string())];
-                used = used.with(labels, Value::Count(bytes));
+                used = used.with(labels, MetricValue::Count(bytes));
             }
         }
         let free = Metric::new(
             "node_disk_free",
             "What the file system of the node's files still has for it",
-            Kind::Gauge,
+            MetricKind::Gauge,
         );
         let size = Metric::new(
             "node_disk_size",
             "Size of the file system of the node's files",
-            Kind::Gauge,
+            MetricKind::Gauge,
         );
         let of = |node: &NodeStatus| node.resources.and_then(|of| of.disk);
         vec![
             used.measured_in(Unit::Bytes),
-            self.each(free, |node| of(node).map(|disk| Value::Count(disk.free_bytes)))
+            self.each(free, |node| of(node).map(|disk| MetricValue::Count(disk.free_bytes)))
                 .measured_in(Unit::Bytes),
-            self.each(size, |node| of(node).map(|disk| Value::Count(disk.size_bytes)))
+            self.each(size, |node| of(node).map(|disk| MetricValue::Count(disk.size_bytes)))
                 .measured_in(Unit::Bytes),
         ]
     }
 
     fn logs(&self) -> Vec<Metric> {
-        let seconds = |ns: u64| Value::Seconds(ns as f64 / 1e9);
-        let records =
-            Metric::new("node_log_records", "Records written to the node's logs", Kind::Counter);
-        let bytes =
-            Metric::new("node_log_written", "Bytes written to the node's logs", Kind::Counter);
-        let syncs = Metric::new("node_log_syncs", "Syncs of the node's logs", Kind::Counter);
+        let seconds = |ns: u64| MetricValue::Seconds(ns as f64 / 1e9);
+        let records = Metric::new(
+            "node_log_records",
+            "Records written to the node's logs",
+            MetricKind::Counter,
+        );
+        let bytes = Metric::new(
+            "node_log_written",
+            "Bytes written to the node's logs",
+            MetricKind::Counter,
+        );
+        let syncs = Metric::new("node_log_syncs", "Syncs of the node's logs", MetricKind::Counter);
         let durations = Metric::new(
             "node_log_sync_duration",
             "How long those syncs of the node's logs took that a record waited for",
-            Kind::Histogram,
+            MetricKind::Histogram,
         );
         let slowest = Metric::new(
             "node_log_sync_slowest",
             "The longest of those syncs since the node started",
-            Kind::Gauge,
+            MetricKind::Gauge,
         );
         let under_way = Metric::new(
             "node_log_sync_under_way",
             "How long the sync lasts that has not ended; grows while a disk hangs",
-            Kind::Gauge,
+            MetricKind::Gauge,
         );
         vec![
-            self.each(records, |node| Some(Value::Count(node.log.as_ref()?.records))),
-            self.each(bytes, |node| Some(Value::Count(node.log.as_ref()?.bytes)))
+            self.each(records, |node| Some(MetricValue::Count(node.log.as_ref()?.records))),
+            self.each(bytes, |node| Some(MetricValue::Count(node.log.as_ref()?.bytes)))
                 .measured_in(Unit::Bytes),
-            self.each(syncs, |node| Some(Value::Count(node.log.as_ref()?.syncs))),
+            self.each(syncs, |node| Some(MetricValue::Count(node.log.as_ref()?.syncs))),
             self.each(durations, |node| {
-                Some(Value::Durations(Box::new(node.log.as_ref()?.durations()?)))
+                Some(MetricValue::Durations(Box::new(node.log.as_ref()?.durations()?)))
             }),
             self.each(slowest, |node| Some(seconds(node.log.as_ref()?.slowest_ns)))
                 .measured_in(Unit::Seconds),
@@ -148,24 +160,34 @@ impl Nodes<'_> {
     }
 
     fn network(&self) -> Vec<Metric> {
-        let connected =
-            Metric::new("node_peers_connected", "Nodes that the node is connected to", Kind::Gauge);
+        let connected = Metric::new(
+            "node_peers_connected",
+            "Nodes that the node is connected to",
+            MetricKind::Gauge,
+        );
         let backlog = Metric::new(
             "node_network_backlog",
             "Bytes that wait to go out to the slowest of them",
-            Kind::Gauge,
+            MetricKind::Gauge,
         );
-        let sent = Metric::new("node_messages_sent", "Messages that the node sent", Kind::Counter);
-        let received =
-            Metric::new("node_messages_received", "Messages that came to the node", Kind::Counter);
+        let sent =
+            Metric::new("node_messages_sent", "Messages that the node sent", MetricKind::Counter);
+        let received = Metric::new(
+            "node_messages_received",
+            "Messages that came to the node",
+            MetricKind::Counter,
+        );
         let dropped = Metric::new(
             "node_messages_dropped",
             "Messages and datagrams that the node dropped",
-            Kind::Counter,
+            MetricKind::Counter,
         );
-        let breaks =
-            Metric::new("node_connection_breaks", "Connections to nodes that broke", Kind::Counter);
-        let count = |n: u64| Some(Value::Count(n));
+        let breaks = Metric::new(
+            "node_connection_breaks",
+            "Connections to nodes that broke",
+            MetricKind::Counter,
+        );
+        let count = |n: u64| Some(MetricValue::Count(n));
         vec![
             self.each(connected, |node| count(node.network?.connected as u64)),
             self.each(backlog, |node| count(node.network?.backlog_bytes as u64))
@@ -203,12 +225,12 @@ mod tests {
         let all = node_metrics(&[Some(node), None], &[life]);
         let of = |name: &str| find(&all, name).samples.clone();
         let label = |node: &str| vec![("node", node.to_string())];
-        let up = [(label("n0"), Value::Count(1)), (label("n1"), Value::Count(0))];
+        let up = [(label("n0"), MetricValue::Count(1)), (label("n1"), MetricValue::Count(0))];
         assert_eq!(of("node_up"), up);
-        assert_eq!(of("node_incarnation"), [(label("n0"), Value::Count(3))]);
-        assert_eq!(of("node_starts"), [(label("n1"), Value::Count(4))]);
-        assert_eq!(of("node_log_syncs"), [(label("n0"), Value::Count(9))]);
-        let [(_, Value::Durations(syncs))] = &of("node_log_sync_duration")[..] else {
+        assert_eq!(of("node_incarnation"), [(label("n0"), MetricValue::Count(3))]);
+        assert_eq!(of("node_starts"), [(label("n1"), MetricValue::Count(4))]);
+        assert_eq!(of("node_log_syncs"), [(label("n0"), MetricValue::Count(9))]);
+        let [(_, MetricValue::Durations(syncs))] = &of("node_log_sync_duration")[..] else {
             panic!("one histogram");
         };
         assert_eq!(syncs.count(), 7);

@@ -9,7 +9,7 @@ use crate::gateway::{CommandFailure, FailureCause};
 use amcast_core::{GroupSet, Outcome};
 use amcast_kv::partitions::refusing_epoch;
 use amcast_kv::split_epoch;
-use amcast_smr::application::Wake;
+use amcast_smr::application::WakeHandle;
 use amcast_smr::{Envelope, Executor, LocalRead, SessionWrite};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,12 +59,12 @@ pub struct Reads {
     open: Mutex<Open>,
     /// Whether any are to be asked for: saves the node's loop the lock.
     any: AtomicBool,
-    wake: OnceLock<Wake>,
+    wake: OnceLock<WakeHandle>,
 }
 
 impl Reads {
     /// From now on `wake` has the node's loop come round.
-    pub(super) fn begin(&self, wake: Wake) {
+    pub(super) fn begin(&self, wake: WakeHandle) {
         assert!(self.wake.set(wake).is_ok(), "a node begins once");
     }
 

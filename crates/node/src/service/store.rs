@@ -9,11 +9,12 @@ use amcast_kv::{HashSeed, Kv, Partitions};
 use amcast_log::StoreAndLog;
 use amcast_log::{Logs, NODE_BYTES};
 use amcast_smr::application::{
-    Application, Awaits, Command, Figures, Peeked, TellAnswer, TellRead, Wake,
+    Application, AwaitedAnswers, DeliveredCommand, GroupFigures, LocalReadResult, TellAnswer,
+    TellRead, WakeHandle,
 };
 use amcast_smr::{
-    ClockReport, Envelope, ExecutionObserver, Executor, Full, Holds, Limits, LocalRead, Machine,
-    State, StateMachine, StateMachineAdapter,
+    ClockReport, Envelope, ExecutionObserver, Executor, ExecutorFull, ExecutorState, Limits,
+    LocalRead, ShardFigures, ShardedMachine, StateMachine, StateMachineAdapter,
 };
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -24,7 +25,7 @@ const FIXED_SEED: HashSeed = HashSeed::Fixed(0x616d_6361_7374_6b76);
 
 /// A service that nodes can be made of: it follows from the number of shards alone, so that the same
 /// is made on every node.
-pub trait Hosted: Machine + Sized {
+pub trait Hosted: ShardedMachine + Sized {
     /// The service over `shards` empty shards.
     fn over(shards: usize) -> Self;
 }
@@ -118,7 +119,7 @@ impl<S: StateMachine> Hosted for StateMachineAdapter<S> {
 }
 
 /// One node's shards of a service.
-pub struct ServiceNode<M: Machine> {
+pub struct ServiceNode<M: ShardedMachine> {
     executor: Executor<M>,
     /// Threads that execute commands; without any, the node's own does.
     workers: usize,
@@ -200,32 +201,32 @@ impl<M: Hosted> ServiceNode<M> {
     }
 }
 
-fn peeked(peek: LocalRead) -> Peeked {
+fn peeked(peek: LocalRead) -> LocalReadResult {
     match peek {
-        LocalRead::Answered(outcome) => Peeked::Answered(outcome),
-        LocalRead::Later => Peeked::Later,
-        LocalRead::NotYet => Peeked::NotYet,
-        LocalRead::Busy => Peeked::Busy,
-        LocalRead::Never => Peeked::Never,
+        LocalRead::Answered(outcome) => LocalReadResult::Answered(outcome),
+        LocalRead::Later => LocalReadResult::Later,
+        LocalRead::NotYet => LocalReadResult::NotYet,
+        LocalRead::Busy => LocalReadResult::Busy,
+        LocalRead::Never => LocalReadResult::Never,
     }
 }
 
 impl<M: Hosted> Application for ServiceNode<M> {
-    type State = State<M>;
+    type State = ExecutorState<M>;
 
-    fn begin(&mut self, wake: Wake) -> io::Result<()> {
+    fn begin(&mut self, wake: WakeHandle) -> io::Result<()> {
         self.reads.begin(Arc::clone(&wake));
         self.executor.employ(self.workers, wake)
     }
 
-    fn deliver(&mut self, command: Command<'_>, answer: TellAnswer<'_>) -> bool {
-        let Command { group, position, msg, dst, payload } = command;
+    fn deliver(&mut self, command: DeliveredCommand<'_>, answer: TellAnswer<'_>) -> bool {
+        let DeliveredCommand { group, position, msg, dst, payload } = command;
         let taken = self.executor.deliver(group, position, msg, dst, payload, &mut |a| {
             answer(a.id, a.outcome, a.bytes);
         });
         match taken {
             Ok(_) => true,
-            Err(Full) => false,
+            Err(ExecutorFull) => false,
         }
     }
 
@@ -249,7 +250,7 @@ impl<M: Hosted> Application for ServiceNode<M> {
         self.executor.differs()
     }
 
-    fn answer_only(&mut self, awaits: Awaits) {
+    fn answer_only(&mut self, awaits: AwaitedAnswers) {
         self.executor.answer_only(awaits);
     }
 
@@ -257,7 +258,13 @@ impl<M: Hosted> Application for ServiceNode<M> {
         true
     }
 
-    fn peek(&mut self, group: Gid, number: u64, command: &[u8], answer: &mut Vec<u8>) -> Peeked {
+    fn peek(
+        &mut self,
+        group: Gid,
+        number: u64,
+        command: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> LocalReadResult {
         peeked(self.executor.peek_one(group, number, command, answer))
     }
 
@@ -303,7 +310,7 @@ impl<M: Hosted> Application for ServiceNode<M> {
     }
 
     fn read(groups: usize, from: &mut dyn Read) -> Result<Self::State, String> {
-        State::read(&M::over(groups), groups, from).map_err(|e| e.to_string())
+        ExecutorState::read(&M::over(groups), groups, from).map_err(|e| e.to_string())
     }
 
     fn state_delivered(state: &Self::State, group: Gid) -> u64 {
@@ -342,10 +349,10 @@ impl<M: Hosted> Application for ServiceNode<M> {
         self.executor.conflict(state)
     }
 
-    fn figures(&self, group: Gid) -> Figures {
+    fn figures(&self, group: Gid) -> GroupFigures {
         let holds = self.executor.holds(group);
-        let Holds { items, expiring, due_ms, has_chore, .. } = holds;
-        Figures {
+        let ShardFigures { items, expiring, due_ms, has_chore, .. } = holds;
+        GroupFigures {
             waiting: self.executor.waiting(group) as u64,
             items: items as u64,
             expiring: expiring as u64,

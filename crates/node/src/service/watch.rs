@@ -8,7 +8,7 @@ use crate::config::{ClusterFile, node_name, node_rank};
 use crate::control::{NodeStatus, ReplicaStatus, statuses_of};
 use crate::supervisor::NodeProcess;
 use amcast_core::{ClusterShape, Gid};
-use amcast_kv::status::{ShardStatus, Status};
+use amcast_kv::status::{ServerStatus, ShardStatus};
 use amcast_protocols::catalog;
 use amcast_smr::Metric;
 use std::fmt;
@@ -269,7 +269,7 @@ impl Drop for Watch {
     }
 }
 
-impl Status for Watch {
+impl ServerStatus for Watch {
     fn node(&self) -> String {
         self.name.clone()
     }

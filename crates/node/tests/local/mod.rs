@@ -2,11 +2,11 @@
 
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid, ServiceAnswer};
 use amcast_kv::Kv;
-use amcast_kv::status::{ShardStatus, Status};
+use amcast_kv::status::{ServerStatus, ShardStatus};
 use amcast_log::StoreAndLog;
 use amcast_log::{Logs, OnGrowth};
 use amcast_node::gateway::{Answers, Backend, Busy, Clock, CommandFailure, FailureCause, OnAnswer};
-use amcast_smr::{ClockReport, Delivered, Executor, Limits};
+use amcast_smr::{ClockReport, DeliveryResult, Executor, Limits};
 use std::sync::{Arc, Mutex};
 
 /// What the logs of a shard may hold.
@@ -99,7 +99,7 @@ impl Backend for Local {
             let taken = executor.deliver(shard, position, id, dst, command, &mut |a| {
                 answer = ServiceAnswer::borrowed(a.outcome, a.bytes).into_owned();
             });
-            assert_eq!(taken, Ok(Delivered::Taken));
+            assert_eq!(taken, Ok(DeliveryResult::Taken));
         }
         let loses = *lost > 0;
         *lost -= u32::from(loses);
@@ -117,7 +117,7 @@ impl Backend for Local {
 /// A cluster that always serves.
 pub(crate) struct Ready;
 
-impl Status for Ready {
+impl ServerStatus for Ready {
     fn node(&self) -> String {
         "local".into()
     }

@@ -18,14 +18,14 @@ pub const AHEAD_MAX_MS: u64 = 10_000;
 
 /// The latest report of each replica of one shard.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(super) struct Clocks {
+pub(super) struct ClockReports {
     /// In order of arrival of the first of each replica.
     reports: Vec<(Pid, Stamp)>,
     /// The time that a majority has reached, on each clock.
     agreed: Option<Stamp>,
 }
 
-impl Clocks {
+impl ClockReports {
     /// Takes in a report, of one of `count` replicas. A clock that was set back counts as it is now.
     pub(super) fn hear(&mut self, replica: Pid, said: Stamp, count: usize) {
         // Once all have reported, another one is no replica of this shard.
@@ -77,8 +77,8 @@ pub(super) fn bound(agreed: Stamp) -> Stamp {
 mod tests {
     use super::*;
 
-    fn heard(said: &[u64], count: usize) -> Clocks {
-        let mut clocks = Clocks::default();
+    fn heard(said: &[u64], count: usize) -> ClockReports {
+        let mut clocks = ClockReports::default();
         for (pid, &ms) in said.iter().enumerate() {
             clocks.hear(Pid(pid as u32), Stamp { wall_ms: ms, host_ms: 2 * ms }, count);
         }

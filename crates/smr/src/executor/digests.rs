@@ -13,9 +13,9 @@
 //!   ([`Executor::doubt`](super::Executor::doubt)), until a majority comes to be at this point, or has come to be at
 //!   later ones whose slices are all that the shard holds.
 
-use super::{Engine, Executor, Head};
+use super::{Engine, Executor, ShardHead};
 use crate::digest::{self, Difference, Digest, DigestReport, Slice};
-use crate::machine::{Machine, Part, Place};
+use crate::machine::{MachinePart, ShardPosition, ShardedMachine};
 use amcast_core::{ClusterShape, Gid, MsgId};
 use std::collections::VecDeque;
 
@@ -31,7 +31,7 @@ pub(super) struct Comparison {
 }
 
 /// A point, and what is known of it.
-struct Point {
+struct DigestPoint {
     position: u64,
     id: MsgId,
     cursor: Vec<u8>,
@@ -49,7 +49,7 @@ struct Point {
 
 /// What a point says of this replica.
 #[derive(PartialEq, Eq, Debug)]
-enum Judgement {
+enum DigestJudgement {
     /// Not enough is known.
     Open,
     /// A majority has what this one has; these differ.
@@ -61,7 +61,7 @@ enum Judgement {
 }
 
 /// Why it is not known who is right.
-struct Doubt {
+struct DigestDoubt {
     /// Where replicas differed first.
     position: u64,
     why: String,
@@ -73,7 +73,7 @@ struct Doubt {
 #[derive(Default)]
 pub(super) struct Digests {
     /// In order of position.
-    points: VecDeque<Point>,
+    points: VecDeque<DigestPoint>,
     /// Commands behind the last one that may have changed something.
     changes: u64,
     /// Where the slice of the next point begins.
@@ -83,7 +83,7 @@ pub(super) struct Digests {
     unsaid: VecDeque<u64>,
     /// The position of the last point at which a majority had this replica's digest.
     agreed: u64,
-    doubt: Option<Doubt>,
+    doubt: Option<DigestDoubt>,
 }
 
 impl Digests {
@@ -99,7 +99,7 @@ impl Digests {
             self.points.pop_front();
         }
         let (cursor, told) = (cursor.to_vec(), vec![None; replicas]);
-        self.points.push_back(Point {
+        self.points.push_back(DigestPoint {
             position,
             id,
             cursor,
@@ -113,10 +113,10 @@ impl Digests {
 
     /// Notes that a majority has this replica's digest at a point.
     fn agree(&mut self, at: usize) {
-        let Point { position, cursor, next, is_agreed, .. } = &mut self.points[at];
+        let DigestPoint { position, cursor, next, is_agreed, .. } = &mut self.points[at];
         *is_agreed = true;
         self.agreed = self.agreed.max(*position);
-        let ends = |doubt: &mut Doubt| {
+        let ends = |doubt: &mut DigestDoubt| {
             let is_expected = *position > doubt.position && *cursor == doubt.expects;
             if is_expected {
                 doubt.expects.clone_from(next);
@@ -134,15 +134,15 @@ impl Digests {
                 doubt.expects.clear();
             }
             Some(_) => {}
-            none => *none = Some(Doubt { position, why: why(), expects: Vec::new() }),
+            none => *none = Some(DigestDoubt { position, why: why(), expects: Vec::new() }),
         }
     }
 }
 
-impl Point {
+impl DigestPoint {
     /// What the reports say of the replica `mine` of the shard, which computed `own`.
-    fn judge(&self, mine: usize) -> Judgement {
-        let Some(own) = self.own else { return Judgement::Open };
+    fn judge(&self, mine: usize) -> DigestJudgement {
+        let Some(own) = self.own else { return DigestJudgement::Open };
         let others: Vec<(usize, &Digest)> = self
             .told
             .iter()
@@ -153,13 +153,13 @@ impl Point {
         let differing: Vec<_> = others.iter().filter_map(differs).collect();
         let majority = self.told.len() / 2 + 1;
         if 1 + others.len() - differing.len() >= majority {
-            return Judgement::Agreed(differing);
+            return DigestJudgement::Agreed(differing);
         }
         let against = differing.iter().find(|(rank, _)| self.like(*rank, mine) >= majority);
         match (against, differing.first()) {
-            (Some((_, difference)), _) => Judgement::Alone(*difference),
-            (None, Some((_, difference))) => Judgement::Doubt(*difference),
-            (None, None) => Judgement::Open,
+            (Some((_, difference)), _) => DigestJudgement::Alone(*difference),
+            (None, Some((_, difference))) => DigestJudgement::Doubt(*difference),
+            (None, None) => DigestJudgement::Open,
         }
     }
 
@@ -203,7 +203,7 @@ impl Point {
     }
 }
 
-impl<M: Machine> Executor<M> {
+impl<M: ShardedMachine> Executor<M> {
     /// Has this node, which hosts replica `rank` of each shard, compare digests with the others. Called once, before
     /// the first command.
     pub fn compare_digests(&mut self, cluster: ClusterShape, rank: usize) {
@@ -279,7 +279,7 @@ impl<M: Machine> Executor<M> {
     }
 
     /// Notes that a point was delivered.
-    pub(super) fn begin_digest(&mut self, place: Place, id: MsgId, body: &[u8]) {
+    pub(super) fn begin_digest(&mut self, place: ShardPosition, id: MsgId, body: &[u8]) {
         let Some(Comparison { cluster, .. }) = self.comparison else { return };
         let digests = &mut self.heads[place.shard.index()].digests;
         digests.begin(
@@ -293,7 +293,7 @@ impl<M: Machine> Executor<M> {
     /// Takes what was computed here at the point of the message `id`.
     pub(super) fn computed(&mut self, id: MsgId, result: &[u8]) {
         let Some((digest, next)) = digest::decode_result(result) else { return };
-        let of = |head: &Head| head.digests.points.iter().position(|point| point.id == id);
+        let of = |head: &ShardHead| head.digests.points.iter().position(|point| point.id == id);
         let found =
             self.heads.iter().enumerate().find_map(|(shard, head)| Some((shard, of(head)?)));
         let Some((shard, at)) = found else { return };
@@ -329,10 +329,10 @@ impl<M: Machine> Executor<M> {
             return;
         };
         let point = &digests.points[at];
-        let words = |point: &Point, difference| point.words(shard, &comparison, difference);
+        let words = |point: &DigestPoint, difference| point.words(shard, &comparison, difference);
         match point.judge(comparison.rank) {
-            Judgement::Open => {}
-            Judgement::Agreed(differing) => {
+            DigestJudgement::Open => {}
+            DigestJudgement::Agreed(differing) => {
                 if let Some((_, difference)) = differing.first().filter(|_| !point.is_told) {
                     let words = words(point, *difference);
                     tracing::warn!("a replica differs from a majority, and has to stop: {words}");
@@ -340,12 +340,12 @@ impl<M: Machine> Executor<M> {
                 }
                 digests.agree(at);
             }
-            Judgement::Alone(difference) => {
+            DigestJudgement::Alone(difference) => {
                 let words = words(point, difference);
                 self.differs.get_or_insert(words);
             }
-            Judgement::Doubt(_) if point.is_agreed => {}
-            Judgement::Doubt(difference) => {
+            DigestJudgement::Doubt(_) if point.is_agreed => {}
+            DigestJudgement::Doubt(difference) => {
                 let words = words(point, difference);
                 digests.doubt(position, difference, || words);
             }

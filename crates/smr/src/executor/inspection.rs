@@ -1,10 +1,10 @@
 //! What tests of the executor over a real service look at, and break on purpose.
 
-pub use super::mutant::{Mutant, with};
+pub use super::mutant::{ExecutorMutant, with};
 pub use super::parts::{BYTES_MAX_IN_TESTS, keep_less};
 
-use super::{Engine, Executor, Head, State};
-use crate::machine::Machine;
+use super::{Engine, Executor, ExecutorState, ShardHead};
+use crate::machine::ShardedMachine;
 use amcast_core::Gid;
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ pub const LEAP_MS: u64 = super::LEAP_MS;
 pub const HELD_MS: u64 = super::sessions::HELD_MS;
 
 /// Changes one shard's data, as no command does.
-pub fn change_part<M: Machine>(
+pub fn change_part<M: ShardedMachine>(
     executor: &mut Executor<M>,
     shard: Gid,
     change: impl FnOnce(&mut M::Part),
@@ -29,14 +29,14 @@ pub fn change_part<M: Machine>(
 }
 
 /// Has an executor forget what its sessions ran, as no replica may.
-pub fn forget_sessions<M: Machine>(executor: &mut Executor<M>) {
+pub fn forget_sessions<M: ShardedMachine>(executor: &mut Executor<M>) {
     if let Engine::Here(sides) = &mut executor.engine {
         sides.iter_mut().for_each(|side| side.sessions.table.clear());
     }
 }
 
 /// Lets reads overtake the commands that workers have not come to, as they may not.
-pub fn let_reads_jump<M: Machine>(executor: &mut Executor<M>, jumps: bool) {
+pub fn let_reads_jump<M: ShardedMachine>(executor: &mut Executor<M>, jumps: bool) {
     if let Engine::Pool(pool) = &mut executor.engine {
         pool.jumps = jumps;
     }
@@ -46,28 +46,31 @@ pub fn let_reads_jump<M: Machine>(executor: &mut Executor<M>, jumps: bool) {
 ///
 /// # Panics
 /// Where there are no workers.
-pub fn is_done<M: Machine>(executor: &Executor<M>, shard: Gid) -> bool {
+pub fn is_done<M: ShardedMachine>(executor: &Executor<M>, shard: Gid) -> bool {
     let Engine::Pool(pool) = &executor.engine else { panic!("it has workers") };
     pool.is_done(shard.index())
 }
 
 /// The sessions that a shard knows.
-pub fn known_sessions<M: Machine>(executor: &Executor<M>, shard: Gid) -> Vec<u64> {
+pub fn known_sessions<M: ShardedMachine>(executor: &Executor<M>, shard: Gid) -> Vec<u64> {
     executor.heads[shard.index()].floors.table.keys().copied().collect()
 }
 
 /// How many requests of a session a shard has refused by their stamps and still knows of.
-pub fn untimely<M: Machine>(executor: &Executor<M>, shard: Gid, session: u64) -> usize {
+pub fn untimely<M: ShardedMachine>(executor: &Executor<M>, shard: Gid, session: u64) -> usize {
     executor.heads[shard.index()].floors.table[&session].untimely.len()
 }
 
 /// By how much the ordered time of each shard leapt, in milliseconds.
-pub fn leapt_ms<M: Machine>(executor: &Executor<M>) -> Vec<u64> {
+pub fn leapt_ms<M: ShardedMachine>(executor: &Executor<M>) -> Vec<u64> {
     executor.heads.iter().map(|head| head.leapt_ms).collect()
 }
 
 /// The shards' data alone.
-pub fn dump_parts<M: Machine>(executor: &Executor<M>, show: impl Fn(&M::Part) -> String) -> String {
+pub fn dump_parts<M: ShardedMachine>(
+    executor: &Executor<M>,
+    show: impl Fn(&M::Part) -> String,
+) -> String {
     let Engine::Here(sides) = &executor.engine else { return String::new() };
     sides.iter().map(|side| show(&side.part)).collect()
 }
@@ -76,7 +79,10 @@ pub fn dump_parts<M: Machine>(executor: &Executor<M>, show: impl Fn(&M::Part) ->
 ///
 /// # Panics
 /// Never: a string takes all that is written.
-pub fn dump<M: Machine>(executor: &Executor<M>, show: impl Fn(&M::Part) -> String) -> String {
+pub fn dump<M: ShardedMachine>(
+    executor: &Executor<M>,
+    show: impl Fn(&M::Part) -> String,
+) -> String {
     let Engine::Here(sides) = &executor.engine else { return String::new() };
     let mut out = String::new();
     for (h, s) in executor.heads.iter().zip(sides) {
@@ -102,9 +108,12 @@ pub fn dump<M: Machine>(executor: &Executor<M>, show: impl Fn(&M::Part) -> Strin
 }
 
 /// What is in a state: of each shard its data and how far it is, and what was skipped.
-pub fn dump_state<M: Machine>(state: &State<M>, show: impl Fn(&M::Part) -> String) -> String {
+pub fn dump_state<M: ShardedMachine>(
+    state: &ExecutorState<M>,
+    show: impl Fn(&M::Part) -> String,
+) -> String {
     let shards = state.heads.iter().zip(&state.sides);
-    let shards = shards.map(|(head, side): (&Head, _)| {
+    let shards = shards.map(|(head, side): (&ShardHead, _)| {
         format!("{} {:?} {}", head.delivered, head.now, show(&side.part))
     });
     let shards: Vec<String> = shards.collect();

@@ -11,7 +11,7 @@ use super::pool::PendingLocalRead;
 use super::{Engine, Executor};
 use crate::SessionWrite;
 use crate::envelope::Envelope;
-use crate::machine::{At, Machine, Place};
+use crate::machine::{ExecutionPoint, ShardPosition, ShardedMachine};
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid};
 
 /// What stands for the message of a read, which is in none: another for each, since what a command draws
@@ -37,7 +37,7 @@ pub enum LocalRead {
 }
 
 /// Is told what became of a read of a shard that [`Executor::peek_one`] was given with a number, and its answer.
-pub type OnRead<'a> = &'a mut dyn FnMut(Gid, u64, LocalRead, &[u8]);
+pub type OnShardRead<'a> = &'a mut dyn FnMut(Gid, u64, LocalRead, &[u8]);
 
 /// Is told what became of a read that [`Executor::peek`] was given with a number, and its answer.
 pub type OnLocalRead<'a> = &'a mut dyn FnMut(u64, LocalRead, Vec<u8>);
@@ -48,13 +48,13 @@ pub(super) struct LocalReadRequest {
     /// What its caller calls it.
     pub(super) number: u64,
     id: MsgId,
-    pub(super) place: Place,
+    pub(super) place: ShardPosition,
     /// Ordered time there, by the wall clock, in milliseconds since 1970.
     ordered_ms: u64,
 }
 
 /// What became of a read that a worker was given, not collected.
-pub(super) struct Looked {
+pub(super) struct LocalReadReturn {
     pub(super) shard: Gid,
     pub(super) number: u64,
     pub(super) peek: LocalRead,
@@ -65,7 +65,7 @@ pub(super) struct Looked {
 
 impl LocalReadRequest {
     /// Answers `command`, with everything executed in the shard that stands in front of it.
-    pub(super) fn run<M: Machine>(
+    pub(super) fn run<M: ShardedMachine>(
         self,
         machine: &M,
         part: &mut M::Part,
@@ -77,12 +77,12 @@ impl LocalReadRequest {
             return LocalRead::Never;
         }
         let dst = GroupSet::one(place.shard);
-        let at = At { id, dst, places: &[place], exact: GroupSet::EMPTY };
+        let at = ExecutionPoint { id, dst, places: &[place], exact: GroupSet::EMPTY };
         LocalRead::Answered(machine.apply(&at, &mut [part], command, answer))
     }
 }
 
-impl<M: Machine> Executor<M> {
+impl<M: ShardedMachine> Executor<M> {
     /// Answers `payload`, an envelope and a command that changes nothing, as if it had come next in what `shard`
     /// has delivered: behind all of that, and in front of all else. Where threads of their own execute commands, one of
     /// them may answer it later; `number`, which is the caller's, says then which read that was.
@@ -118,7 +118,7 @@ impl<M: Machine> Executor<M> {
             return LocalRead::NotYet;
         }
         let now = head.time(envelope.stamp);
-        let place = Place { shard, position: head.delivered, now };
+        let place = ShardPosition { shard, position: head.delivered, now };
         let (id, ordered_ms) = (unsent(&envelope), head.now.wall_ms);
         let look = LocalReadRequest { number, id, place, ordered_ms };
         match &mut self.engine {
@@ -138,7 +138,7 @@ impl<M: Machine> Executor<M> {
 
     /// Tells what became of reads that threads of their own have come to, those of one shard in the order in which they
     /// were given; whether there were any.
-    pub fn collect_reads(&mut self, on_read: OnRead<'_>) -> bool {
+    pub fn collect_reads(&mut self, on_read: OnShardRead<'_>) -> bool {
         match &mut self.engine {
             Engine::Here(_) => false,
             Engine::Pool(pool) => pool.collect_reads(on_read),
@@ -182,9 +182,9 @@ impl<M: Machine> Executor<M> {
         let written: Vec<SessionWrite> = written.iter().filter(is_open).copied().collect();
         let place = |shard: Gid| {
             let head = &self.heads[shard.index()];
-            Place { shard, position: head.delivered, now: head.now }
+            ShardPosition { shard, position: head.delivered, now: head.now }
         };
-        let places = |shards: GroupSet| shards.iter().map(place).collect::<Vec<Place>>();
+        let places = |shards: GroupSet| shards.iter().map(place).collect::<Vec<ShardPosition>>();
         let id = unsent(&envelope);
         let sides = match &mut self.engine {
             Engine::Here(sides) => sides,
@@ -210,7 +210,7 @@ impl<M: Machine> Executor<M> {
             .filter(|(i, _)| dst.contains(Gid(*i as u8)))
             .map(|(_, side)| &mut side.part)
             .collect();
-        let at = At { id, dst, places: &places, exact: GroupSet::EMPTY };
+        let at = ExecutionPoint { id, dst, places: &places, exact: GroupSet::EMPTY };
         LocalRead::Answered(self.machine.apply(&at, &mut parts, command, answer))
     }
 

@@ -41,7 +41,7 @@
 //! commands in front of it have a part in that. As long as there surely is room for all that waits, nothing is
 //! refused, in whatever order it runs. Where that is not sure, a command that may need room waits for all in front of
 //! it, and all behind it waits: it then sees what it would see in the order of positions, on every replica
-//! ([`At::exact`](crate::machine::At::exact)).
+//! ([`At::exact`](crate::machine::ExecutionPoint::exact)).
 //!
 //! # Where it runs
 //!
@@ -72,29 +72,29 @@ mod snapshot;
 mod waiting;
 
 pub use clocks::AHEAD_MAX_MS;
-pub use local_read::{LocalRead, OnLocalRead, OnRead};
+pub use local_read::{LocalRead, OnLocalRead, OnShardRead};
 pub use observer::{ExecutedCommand, ExecutionObserver};
-pub use pool::Wake;
+pub use pool::WakeHandle;
 pub use sessions::UNORDERED;
 pub use skips::{SkipStatus, StateHead};
-pub use snapshot::State;
+pub use snapshot::ExecutorState;
 
 use crate::digest::{DigestReport, SLICE_BYTES, is_point};
 use crate::envelope::{ClockReport, Envelope, Stamp};
-use crate::machine::{ANY_GROWTH, Access, Machine, NEW_BUDGET, Part, Place};
+use crate::machine::{ANY_GROWTH, Access, MachinePart, NEW_BUDGET, ShardPosition, ShardedMachine};
 use crate::parts::{Assembly, CommandPart, header};
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid};
-use clocks::{Clocks, bound};
+use clocks::{ClockReports, bound};
 use digests::{Comparison, Digests};
-use mutant::Mutant;
+use mutant::ExecutorMutant;
 use parts::Parts;
-use pool::{Job, Pool};
-use sessions::{Admission, Floors, Progress, SessionTime};
+use pool::{AdmittedCommand, WorkerPool};
+use sessions::{Admission, Floors, SessionTime, ShardProgress};
 use shard_state::{SessionSweep, ShardState, Turn};
-use skips::Skips;
-use snapshot::Cut;
+use skips::SkipSet;
+use snapshot::ExecutorCut;
 use std::sync::Arc;
-use waiting::{Arrival, Entry, Lanes};
+use waiting::{Arrival, ShardLanes, WaitingEntry};
 
 /// How much an executor may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,7 +136,7 @@ impl Default for Limits {
 
 /// What became of a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Delivered {
+pub enum DeliveryResult {
     /// The command ran, or waits to run.
     Taken,
     /// The position was delivered before, or is covered by the adopted state.
@@ -149,19 +149,19 @@ pub enum Delivered {
 /// The shard holds as much as it may, or the workers do: deliver the same again after other shards
 /// delivered or answers were collected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Full;
+pub struct ExecutorFull;
 
-impl core::fmt::Display for Full {
+impl core::fmt::Display for ExecutorFull {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str("too many commands wait to be executed")
     }
 }
 
-impl core::error::Error for Full {}
+impl core::error::Error for ExecutorFull {}
 
 /// The answer to a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Answer<'a> {
+pub struct CommandAnswer<'a> {
     /// The message that carried the command; its sender is the front that asked.
     pub id: MsgId,
     /// The client's session.
@@ -175,11 +175,11 @@ pub struct Answer<'a> {
 }
 
 /// Takes answers as commands run.
-pub type OnAnswer<'a> = &'a mut dyn FnMut(Answer<'_>);
+pub type OnCommandAnswer<'a> = &'a mut dyn FnMut(CommandAnswer<'_>);
 
 /// How far one shard's stream was delivered.
 #[derive(Default)]
-struct Head {
+struct ShardHead {
     /// Position of the last command that was taken.
     delivered: u64,
     /// Ordered time there.
@@ -187,7 +187,7 @@ struct Head {
     /// By how much it leapt so far, beyond what [`LEAP_MS`] allows, by the hosts' clock.
     leapt_ms: u64,
     /// What the clocks of the shard's replicas say.
-    clocks: Clocks,
+    clocks: ClockReports,
     floors: Floors,
     /// What its replicas' states came to, of this life: no part of the state.
     digests: Digests,
@@ -199,7 +199,7 @@ struct Head {
 /// shard orders commands.
 const LEAP_MS: u64 = AHEAD_MAX_MS;
 
-impl Head {
+impl ShardHead {
     /// Ordered time at a command with this stamp, if it comes next.
     fn time(&self, stamp: Stamp) -> Stamp {
         let agreed = self.clocks.agreed();
@@ -215,17 +215,17 @@ impl Head {
 
     /// What time it is for sessions when ordered time is `host_ms`; too early a one for a time before a leap.
     fn session_time(&self, host_ms: u64) -> SessionTime {
-        let leapt_ms = if mutant::is(Mutant::AgesByLeaps) { 0 } else { self.leapt_ms };
+        let leapt_ms = if mutant::is(ExecutorMutant::AgesByLeaps) { 0 } else { self.leapt_ms };
         SessionTime { host_ms, lived_ms: host_ms.saturating_sub(leapt_ms) }
     }
 }
 
 /// What decides about a command whose turn has come, beside its shards' data.
 #[derive(Clone, Copy)]
-struct Judged {
+struct ExecutionDecision {
     /// What its session says of it.
     admission: Admission,
-    /// See [`At::exact`](crate::machine::At::exact).
+    /// See [`At::exact`](crate::machine::ExecutionPoint::exact).
     exact: GroupSet,
     /// Whether it is answered in place of being executed: see [`skips`].
     is_skipped: bool,
@@ -265,7 +265,7 @@ impl Payload<'_> {
 }
 
 /// A command that one of its shards delivers.
-struct Ordered<'a> {
+struct OrderedCommand<'a> {
     id: MsgId,
     dst: GroupSet,
     envelope: Envelope,
@@ -275,15 +275,15 @@ struct Ordered<'a> {
 }
 
 /// What commands run on.
-enum Engine<M: Machine> {
+enum Engine<M: ShardedMachine> {
     /// The shards, in this thread.
     Here(Vec<ShardState<M::Part>>),
-    Pool(Pool<M>),
+    Pool(WorkerPool<M>),
 }
 
 /// Figures about one shard's data.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Holds {
+pub struct ShardFigures {
     /// Items held.
     pub items: usize,
     /// Items held that will expire.
@@ -304,8 +304,8 @@ pub struct Holds {
     pub budget_bytes: u64,
 }
 
-impl Holds {
-    fn of<P: Part>(side: &ShardState<P>) -> Self {
+impl ShardFigures {
+    fn of<P: MachinePart>(side: &ShardState<P>) -> Self {
         let (items, expiring) = side.part.items();
         let (due_ms, kept) = (side.part.due_ms(), side.part.kept());
         let (executed, has_chore) = (side.executed, side.part.has_chore());
@@ -327,24 +327,24 @@ pub const fn workers(cores: usize, nodes: usize, shards: usize) -> usize {
 }
 
 /// Runs the commands of one node's shards; see the module's documentation.
-pub struct Executor<M: Machine> {
+pub struct Executor<M: ShardedMachine> {
     machine: Arc<M>,
     limits: Limits,
-    heads: Vec<Head>,
-    lanes: Lanes,
+    heads: Vec<ShardHead>,
+    lanes: ShardLanes,
     engine: Engine<M>,
     /// The cut that is being given.
-    cut: Option<Box<Cut>>,
+    cut: Option<Box<ExecutorCut>>,
     /// It has no state, and waits for one.
     cleared: bool,
     /// Reused for each answer.
     scratch: Vec<u8>,
     /// Whose commands are answered here, if not all are.
-    awaits: Option<Awaits>,
+    awaits: Option<AwaitedAnswers>,
     /// How many replicas of each shard report their clocks; 0 where all fronts have one clock.
     clocks: usize,
     /// What is not executed, by decision of those who run the cluster.
-    skips: Skips,
+    skips: SkipSet,
     witness: observer::SharedObserver,
     /// Who compares digests, where there are other replicas.
     comparison: Option<Comparison>,
@@ -353,7 +353,7 @@ pub struct Executor<M: Machine> {
 }
 
 /// What a command touches: digest points touch their shard as a whole.
-fn access_of<M: Machine>(
+fn access_of<M: ShardedMachine>(
     machine: &M,
     (envelope, body): (&Envelope, &[u8]),
     dst: GroupSet,
@@ -366,13 +366,13 @@ fn access_of<M: Machine>(
 }
 
 /// Whether commands that this process multicast are answered by this node.
-pub type Awaits = Box<dyn Fn(Pid) -> bool + Send>;
+pub type AwaitedAnswers = Box<dyn Fn(Pid) -> bool + Send>;
 
-impl<M: Machine> Executor<M> {
+impl<M: ShardedMachine> Executor<M> {
     /// An executor over `shards` empty shards of `machine`, which runs commands in the thread that
     /// delivers them.
     pub fn new(machine: M, shards: usize, limits: Limits) -> Self {
-        let State { heads, lanes, sides, .. } = State::new(&machine, shards);
+        let ExecutorState { heads, lanes, sides, .. } = ExecutorState::new(&machine, shards);
         Self {
             machine: Arc::new(machine),
             limits,
@@ -384,7 +384,7 @@ impl<M: Machine> Executor<M> {
             scratch: Vec::new(),
             awaits: None,
             clocks: 0,
-            skips: Skips::default(),
+            skips: SkipSet::default(),
             witness: None,
             comparison: None,
             differs: None,
@@ -402,13 +402,13 @@ impl<M: Machine> Executor<M> {
     /// Whether a majority of each shard's replicas has reported its clock, where they do: before that
     /// any stamp counts, and fronts are not to be served.
     pub fn knows_time(&self) -> bool {
-        let known = |head: &Head| head.clocks.agreed().is_some();
+        let known = |head: &ShardHead| head.clocks.agreed().is_some();
         self.clocks == 0 || self.heads.iter().all(known)
     }
 
     /// Of commands that change nothing only those are run from now on that are answered here, unless workers
     /// run them.
-    pub fn answer_only(&mut self, awaits: Awaits) {
+    pub fn answer_only(&mut self, awaits: AwaitedAnswers) {
         self.awaits = Some(awaits);
     }
 
@@ -418,21 +418,22 @@ impl<M: Machine> Executor<M> {
     ///
     /// # Errors
     /// When the threads cannot be started; the executor is then of no more use.
-    pub fn employ(&mut self, workers: usize, wake: Wake) -> std::io::Result<()> {
+    pub fn employ(&mut self, workers: usize, wake: WakeHandle) -> std::io::Result<()> {
         if let Engine::Here(sides) = &mut self.engine
             && workers > 0
         {
             let (machine, sides) = (self.machine.clone(), std::mem::take(sides));
             let whom = (wake, self.witness.clone());
-            self.engine = Engine::Pool(Pool::start(machine, self.limits, sides, workers, whom)?);
+            self.engine =
+                Engine::Pool(WorkerPool::start(machine, self.limits, sides, workers, whom)?);
         }
         Ok(())
     }
 
     /// Figures about `shard`'s data.
-    pub fn holds(&self, shard: Gid) -> Holds {
+    pub fn holds(&self, shard: Gid) -> ShardFigures {
         match &self.engine {
-            Engine::Here(sides) => Holds::of(&sides[shard.index()]),
+            Engine::Here(sides) => ShardFigures::of(&sides[shard.index()]),
             Engine::Pool(pool) => pool.holds(shard),
         }
     }
@@ -478,34 +479,34 @@ impl<M: Machine> Executor<M> {
         id: MsgId,
         dst: GroupSet,
         payload: &[u8],
-        on_answer: OnAnswer<'_>,
-    ) -> Result<Delivered, Full> {
+        on_answer: OnCommandAnswer<'_>,
+    ) -> Result<DeliveryResult, ExecutorFull> {
         assert!(dst.contains(shard) && dst.within(GroupSet::first(self.heads.len())));
         let mine = &mut self.heads[shard.index()];
         if position <= mine.delivered {
-            return Ok(Delivered::Old);
+            return Ok(DeliveryResult::Old);
         }
         if !self.skips.admits((shard, position), id, dst) {
-            return Err(Full);
+            return Err(ExecutorFull);
         }
         if let Engine::Pool(pool) = &self.engine
             && pool.is_full()
         {
-            return Err(Full);
+            return Err(ExecutorFull);
         }
         if self.differs.is_some() {
-            return Err(Full);
+            return Err(ExecutorFull);
         }
         let Some((envelope, _)) = Envelope::decode(payload) else {
             return self.deliver_other((shard, position), (id, dst), payload, on_answer);
         };
-        let place = Place { shard, position, now: mine.time(envelope.stamp) };
+        let place = ShardPosition { shard, position, now: mine.time(envelope.stamp) };
         let runs_now = dst.len() == 1 && self.lanes.waiting(shard) == 0;
         if !runs_now && self.lanes.is_full(shard, payload.len(), &self.limits) {
-            return Err(Full);
+            return Err(ExecutorFull);
         }
         let payload = Payload::Message(payload);
-        let ordered = Ordered { id, dst, envelope, payload, is_known: true };
+        let ordered = OrderedCommand { id, dst, envelope, payload, is_known: true };
         self.take(place, &ordered, on_answer)
     }
 
@@ -516,28 +517,28 @@ impl<M: Machine> Executor<M> {
         (shard, position): (Gid, u64),
         (id, dst): (MsgId, GroupSet),
         payload: &[u8],
-        on_answer: OnAnswer<'_>,
-    ) -> Result<Delivered, Full> {
+        on_answer: OnCommandAnswer<'_>,
+    ) -> Result<DeliveryResult, ExecutorFull> {
         if let Some(part) = CommandPart::decode(payload).filter(|_| !self.skips.has(id)) {
             self.keep_part((shard, position), (id, dst), &part, on_answer);
-            return Ok(Delivered::Taken);
+            return Ok(DeliveryResult::Taken);
         }
         if let Some(assembly) = Assembly::decode(payload) {
             return self.assemble((shard, position), (id, dst), (&assembly, payload), on_answer);
         }
         self.heads[shard.index()].delivered = position;
         let is_skipped = self.skips.takes(id);
-        Ok(if is_skipped { Delivered::Taken } else { self.hear(shard, id, payload) })
+        Ok(if is_skipped { DeliveryResult::Taken } else { self.hear(shard, id, payload) })
     }
 
     /// Takes a command at its place in one of its shards, which has room for it, and runs what can run.
     fn take(
         &mut self,
-        place: Place,
-        ordered: &Ordered<'_>,
-        on_answer: OnAnswer<'_>,
-    ) -> Result<Delivered, Full> {
-        let Ordered { id, dst, ref envelope, ref payload, .. } = *ordered;
+        place: ShardPosition,
+        ordered: &OrderedCommand<'_>,
+        on_answer: OnCommandAnswer<'_>,
+    ) -> Result<DeliveryResult, ExecutorFull> {
+        let OrderedCommand { id, dst, ref envelope, ref payload, .. } = *ordered;
         let shard = place.shard;
         let before = self.heads[shard.index()].delivered;
         if is_point(envelope)
@@ -549,23 +550,23 @@ impl<M: Machine> Executor<M> {
         if dst.len() == 1 && self.lanes.waiting(shard) == 0 {
             let is_skipped = self.skips.has(id);
             let admission = admission.unwrap_or_default();
-            let judged = Judged { admission, exact: dst, is_skipped };
+            let judged = ExecutionDecision { admission, exact: dst, is_skipped };
             self.give_turn((id, dst), &[(place, before)], judged, envelope, payload, on_answer);
-            return Ok(Delivered::Taken);
+            return Ok(DeliveryResult::Taken);
         }
         if let Some(entry) = self.line_up((place, before, admission), ordered) {
             self.give_turns(entry, on_answer);
         }
-        Ok(Delivered::Taken)
+        Ok(DeliveryResult::Taken)
     }
 
     /// Puts a command in line in one of its shards; its ticket if its turn has come.
     fn line_up(
         &mut self,
-        (place, before, admission): (Place, u64, Option<Admission>),
-        ordered: &Ordered<'_>,
+        (place, before, admission): (ShardPosition, u64, Option<Admission>),
+        ordered: &OrderedCommand<'_>,
     ) -> Option<u64> {
-        let Ordered { id, dst, ref envelope, ref payload, is_known } = *ordered;
+        let OrderedCommand { id, dst, ref envelope, ref payload, is_known } = *ordered;
         // What is skipped touches nothing, and is not even looked at.
         let is_skipped = self.skips.takes(id);
         let command = Envelope::decode(payload.bytes()).map(|(_, body)| body);
@@ -594,13 +595,13 @@ impl<M: Machine> Executor<M> {
     }
 
     /// Takes what a replica says of itself, in place of a command.
-    fn hear(&mut self, shard: Gid, id: MsgId, payload: &[u8]) -> Delivered {
+    fn hear(&mut self, shard: Gid, id: MsgId, payload: &[u8]) -> DeliveryResult {
         if let Some(report) = DigestReport::decode(payload) {
             self.reported(shard, id, &report);
-            return Delivered::Taken;
+            return DeliveryResult::Taken;
         }
         let Some(ClockReport(said)) = ClockReport::decode(payload) else {
-            return Delivered::Malformed;
+            return DeliveryResult::Malformed;
         };
         let mine = &mut self.heads[shard.index()];
         if self.clocks > 0 {
@@ -608,12 +609,12 @@ impl<M: Machine> Executor<M> {
             mine.go_on(mine.now.max(mine.clocks.agreed().unwrap_or_default()));
             mine.parts.expire(mine.now.host_ms);
         }
-        Delivered::Taken
+        DeliveryResult::Taken
     }
 
     /// Gives the answers of commands that workers ran; whether there were any. Panics if a worker
     /// did: its node must not go on.
-    pub fn collect(&mut self, on_answer: OnAnswer<'_>) -> bool {
+    pub fn collect(&mut self, on_answer: OnCommandAnswer<'_>) -> bool {
         let Engine::Pool(pool) = &mut self.engine else { return false };
         let any = pool.collect(on_answer);
         for (id, result) in pool.take_digests() {
@@ -630,7 +631,7 @@ impl<M: Machine> Executor<M> {
             Engine::Pool(pool) => pool.growth(shard),
         };
         let growth = running + self.lanes.growth(shard);
-        let Holds { used_bytes, budget_bytes, .. } = self.holds(shard);
+        let ShardFigures { used_bytes, budget_bytes, .. } = self.holds(shard);
         match budget_bytes {
             // There may be one by then.
             0 => growth < u128::from(NEW_BUDGET),
@@ -639,7 +640,12 @@ impl<M: Machine> Executor<M> {
     }
 
     /// Notes a delivery; in the command's lowest shard, where its session is kept, what it is judged by.
-    fn took(&mut self, place: Place, dst: GroupSet, envelope: &Envelope) -> Option<Admission> {
+    fn took(
+        &mut self,
+        place: ShardPosition,
+        dst: GroupSet,
+        envelope: &Envelope,
+    ) -> Option<Admission> {
         let head = &mut self.heads[place.shard.index()];
         head.delivered = place.position;
         head.go_on(place.now);
@@ -660,22 +666,22 @@ impl<M: Machine> Executor<M> {
     }
 
     /// Gives its turn to a waiting command and then to all that only waited for those before.
-    fn give_turns(&mut self, ticket: u64, on_answer: OnAnswer<'_>) {
+    fn give_turns(&mut self, ticket: u64, on_answer: OnCommandAnswer<'_>) {
         let mut ready = vec![ticket];
         while let Some(ticket) = ready.pop() {
             let (entry, befores) = self.lanes.leave(ticket, &mut ready);
-            let Entry { id, dst, places, payload, admission, exact, .. } = entry;
-            let mut places: Vec<(Place, u64)> = places.into_iter().zip(befores).collect();
+            let WaitingEntry { id, dst, places, payload, admission, exact, .. } = entry;
+            let mut places: Vec<(ShardPosition, u64)> = places.into_iter().zip(befores).collect();
             places.sort_by_key(|(p, _)| p.shard);
             let (envelope, _) = header(&payload).expect("it was decoded when it came");
-            let judged = Judged { admission, exact, is_skipped: self.skips.has(id) };
+            let judged = ExecutionDecision { admission, exact, is_skipped: self.skips.has(id) };
             let payload = Payload::Shared(payload);
             self.give_turn((id, dst), &places, judged, &envelope, &payload, on_answer);
         }
     }
 
     /// Forgets floors of sessions that were idle for too long in these shards; what else may be forgotten there.
-    fn tidy(&mut self, places: &[(Place, u64)]) -> SessionSweep {
+    fn tidy(&mut self, places: &[(ShardPosition, u64)]) -> SessionSweep {
         let mut tidy = SessionSweep { wall_ms: u64::MAX, lived_ms: u64::MAX };
         for (place, _) in places {
             let head = &mut self.heads[place.shard.index()];
@@ -694,16 +700,16 @@ impl<M: Machine> Executor<M> {
     fn give_turn(
         &mut self,
         (id, dst): (MsgId, GroupSet),
-        places: &[(Place, u64)],
-        judged: Judged,
+        places: &[(ShardPosition, u64)],
+        judged: ExecutionDecision,
         envelope: &Envelope,
         payload: &Payload<'_>,
-        on_answer: OnAnswer<'_>,
+        on_answer: OnCommandAnswer<'_>,
     ) {
         let is_skipped = judged.is_skipped && self.skips.takes(id);
         let home = places[0].0.shard;
         let head = &self.heads[home.index()];
-        let progress = Progress {
+        let progress = ShardProgress {
             floor: head.floors.of(envelope.session).max(judged.admission.floor),
             applied: self.applied(home),
             delivered: head.delivered,
@@ -715,7 +721,10 @@ impl<M: Machine> Executor<M> {
                 let body = command.filter(|(envelope, _)| !envelope.read_only && !is_skipped);
                 let growth = body.map_or(0, |(_, body)| self.machine.growth(body));
                 let payload = payload.share();
-                pool.run(Job { id, dst, judged, progress, tidy, growth, payload }, places);
+                pool.run(
+                    AdmittedCommand { id, dst, judged, progress, tidy, growth, payload },
+                    places,
+                );
             }
             Engine::Here(sides) if is_point(envelope) => {
                 let command = Envelope::decode(payload.bytes());
@@ -727,7 +736,7 @@ impl<M: Machine> Executor<M> {
             Engine::Here(sides) => {
                 let payload = payload.bytes();
                 let is_awaited = self.awaits.as_ref().is_none_or(|awaits| awaits(id.sender));
-                let mut run = |sides: &mut [&mut ShardState<M::Part>], places: &[Place]| {
+                let mut run = |sides: &mut [&mut ShardState<M::Part>], places: &[ShardPosition]| {
                     let witness = self.witness.as_deref();
                     let turn = Turn {
                         id,

@@ -7,7 +7,7 @@
 
 /// A fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mutant {
+pub enum ExecutorMutant {
     /// A command of which a part is missing is executed.
     RunsIncomplete,
     /// A checkpoint holds no parts.
@@ -29,23 +29,23 @@ pub enum Mutant {
 }
 
 #[cfg(not(feature = "inspection"))]
-pub(super) const fn is(_: Mutant) -> bool {
+pub(super) const fn is(_: ExecutorMutant) -> bool {
     false
 }
 
 #[cfg(feature = "inspection")]
 thread_local! {
-    static ON: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+    static ON: std::cell::Cell<Option<ExecutorMutant>> = const { std::cell::Cell::new(None) };
 }
 
 #[cfg(feature = "inspection")]
-pub(super) fn is(mutant: Mutant) -> bool {
+pub(super) fn is(mutant: ExecutorMutant) -> bool {
     ON.get() == Some(mutant)
 }
 
 /// Runs `check` with the fault.
 #[cfg(feature = "inspection")]
-pub fn with<T>(mutant: Mutant, check: impl FnOnce() -> T) -> T {
+pub fn with<T>(mutant: ExecutorMutant, check: impl FnOnce() -> T) -> T {
     ON.set(Some(mutant));
     let found = check();
     ON.set(None);

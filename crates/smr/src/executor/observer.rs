@@ -1,7 +1,7 @@
 //! Who is told what an executor is doing, so that it is known when that ends the process.
 
 use super::Executor;
-use crate::machine::{Machine, Place};
+use crate::machine::{ShardPosition, ShardedMachine};
 use amcast_core::{GroupSet, MsgId};
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub struct ExecutedCommand<'a> {
     /// Its destinations.
     pub dst: GroupSet,
     /// Its place in one of them.
-    pub place: Place,
+    pub place: ShardPosition,
     /// The command, without its envelope.
     pub command: &'a [u8],
 }
@@ -50,7 +50,7 @@ pub(super) fn tell<T>(
     done
 }
 
-impl<M: Machine> Executor<M> {
+impl<M: ShardedMachine> Executor<M> {
     /// Has `witness` told what is being done. Called once, before workers are employed and before the
     /// first command.
     pub fn tell(&mut self, witness: Arc<dyn ExecutionObserver>) {

@@ -5,14 +5,14 @@
 //! the command is put together, when there is no room for another one of it, when the session goes on with something else
 //! in the shard, and when none has come for [`PARTS_MS`] of ordered time.
 
-use super::mutant::{self, Mutant};
+use super::mutant::{self, ExecutorMutant};
 use super::sessions::Admission;
-use super::{Delivered, Executor, Full, OnAnswer, Ordered, Payload};
+use super::{DeliveryResult, Executor, ExecutorFull, OnCommandAnswer, OrderedCommand, Payload};
 use crate::envelope::Envelope;
 use crate::hash::Keyed;
-use crate::machine::{Corrupt, Machine, Place, Refusal};
+use crate::machine::{Corrupt, Refusal, ShardPosition, ShardedMachine};
 use crate::parts::{Assembly, CommandPart, KEPT, PARTS_MAX};
-use crate::stream::{Piece, Source, follows, next};
+use crate::stream::{Piece, StreamReader, follows, next};
 use amcast_core::limits::{COMMAND_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use amcast_core::{Gid, GroupSet, MsgId, Outcome};
 use indexmap::IndexMap;
@@ -134,7 +134,7 @@ impl Parts {
         let (shard_bytes_max, session_bytes_max) = bytes_max();
         if self.bytes + more > shard_bytes_max || held + more > session_bytes_max {
             // Its command cannot become whole any more: others have the room.
-            if !mutant::is(Mutant::KeepsRefused) {
+            if !mutant::is(ExecutorMutant::KeepsRefused) {
                 self.remove(session);
             }
             return Err(Refusal::NoRoom);
@@ -154,7 +154,7 @@ impl Parts {
         self.by_age.insert((gathering.used_ms, session));
         gathering.parts.insert(request, part);
         gathering.bytes += bytes;
-        self.bytes += if mutant::is(Mutant::CountsNothing) { 0 } else { bytes };
+        self.bytes += if mutant::is(ExecutorMutant::CountsNothing) { 0 } else { bytes };
     }
 
     /// Whether the parts of a command are all there, with as many bytes as it says.
@@ -172,7 +172,7 @@ impl Parts {
     /// Takes the parts of a command out, and puts the envelope and them together; none if one is missing, or
     /// they are others than the assembly says.
     fn assemble(&mut self, assembly: &Assembly) -> Option<Arc<[u8]>> {
-        if !self.has_all(assembly) && !mutant::is(Mutant::RunsIncomplete) {
+        if !self.has_all(assembly) && !mutant::is(ExecutorMutant::RunsIncomplete) {
             return None;
         }
         let gathering = self.remove(assembly.envelope.session)?;
@@ -182,19 +182,19 @@ impl Parts {
         let gathering = Arc::try_unwrap(gathering).unwrap_or_else(|shared| (*shared).clone());
         gathering.parts.into_values().for_each(|part| whole.extend_from_slice(&part));
         let sum = crc32c::crc32c(&whole[Envelope::BYTES..]);
-        (sum == assembly.sum || mutant::is(Mutant::RunsIncomplete)).then(|| whole.into())
+        (sum == assembly.sum || mutant::is(ExecutorMutant::RunsIncomplete)).then(|| whole.into())
     }
 
     /// All parts at this moment, for a cut.
     pub(super) fn cut(&self) -> PartsCut {
         let all = self.table.iter().map(|(session, gathering)| (*session, gathering.clone()));
-        let mut left: Vec<_> = all.filter(|_| !mutant::is(Mutant::ForgetsAtCut)).collect();
+        let mut left: Vec<_> = all.filter(|_| !mutant::is(ExecutorMutant::ForgetsAtCut)).collect();
         left.sort_unstable_by_key(|(session, _)| std::cmp::Reverse(*session));
         PartsCut { left, from: None }
     }
 
     /// Reads what [`PartsCut::give`] gave into an empty table.
-    pub(super) fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
+    pub(super) fn read(&mut self, from: &mut StreamReader<'_>) -> Result<(), Corrupt> {
         while follows(from)? {
             let (session, first, used_ms) = (from.word()?, from.word()?, from.word()?);
             if self.table.contains_key(&session) {
@@ -257,7 +257,7 @@ impl PartsCut {
     }
 }
 
-impl<M: Machine> Executor<M> {
+impl<M: ShardedMachine> Executor<M> {
     /// Bytes of parts of commands that `shard` keeps.
     pub fn parts_bytes(&self, shard: Gid) -> usize {
         self.heads[shard.index()].parts.bytes()
@@ -269,7 +269,7 @@ impl<M: Machine> Executor<M> {
         (shard, position): (Gid, u64),
         (id, dst): (MsgId, GroupSet),
         part: &CommandPart<'_>,
-        on_answer: OnAnswer<'_>,
+        on_answer: OnCommandAnswer<'_>,
     ) {
         let Envelope { session, request, stamp, .. } = part.envelope;
         let head = &mut self.heads[shard.index()];
@@ -286,7 +286,7 @@ impl<M: Machine> Executor<M> {
         head.parts.release(session, floor);
         let kept = match timing.refusal(now_ms) {
             // The session is beyond the command.
-            _ if part.first() < floor && !mutant::is(Mutant::KeepsLateParts) => {
+            _ if part.first() < floor && !mutant::is(ExecutorMutant::KeepsLateParts) => {
                 Err(Refusal::Forgotten { outcome: Outcome::Unknown })
             }
             Some(untimely) => Err(untimely),
@@ -295,13 +295,13 @@ impl<M: Machine> Executor<M> {
         match kept {
             Ok(()) => {
                 let outcome = Outcome::Executed;
-                on_answer(super::Answer { id, session, request, outcome, bytes: KEPT });
+                on_answer(super::CommandAnswer { id, session, request, outcome, bytes: KEPT });
             }
             Err(why) => {
                 let mut answer = Vec::new();
                 self.machine.refuse(why, b"", &mut answer);
                 let outcome = why.outcome();
-                on_answer(super::Answer { id, session, request, outcome, bytes: &answer });
+                on_answer(super::CommandAnswer { id, session, request, outcome, bytes: &answer });
             }
         }
     }
@@ -313,17 +313,17 @@ impl<M: Machine> Executor<M> {
         (shard, position): (Gid, u64),
         (id, dst): (MsgId, GroupSet),
         (assembly, payload): (&Assembly, &[u8]),
-        on_answer: OnAnswer<'_>,
-    ) -> Result<Delivered, Full> {
+        on_answer: OnCommandAnswer<'_>,
+    ) -> Result<DeliveryResult, ExecutorFull> {
         let head = &mut self.heads[shard.index()];
-        let place = Place { shard, position, now: head.time(assembly.envelope.stamp) };
+        let place = ShardPosition { shard, position, now: head.time(assembly.envelope.stamp) };
         head.parts.expire(place.now.host_ms);
         let home = dst.lowest() == Some(shard);
         let waits = self.lanes.assembled_bytes(shard);
         let most = ASSEMBLED_BYTES_MAX.saturating_sub(waits) as u64;
         let is_too_much = home && waits > 0 && assembly.bytes > most;
         if is_too_much || self.lanes.is_full(shard, payload.len(), &self.limits) {
-            return Err(Full);
+            return Err(ExecutorFull);
         }
         let head = &mut self.heads[shard.index()];
         let whole = if home { head.parts.assemble(assembly) } else { None };
@@ -332,7 +332,8 @@ impl<M: Machine> Executor<M> {
             None => Payload::Message(payload),
         };
         // What it touches is known only in the shard that has its parts: it counts as all there is.
-        let ordered = Ordered { id, dst, envelope: assembly.envelope, payload, is_known: false };
+        let ordered =
+            OrderedCommand { id, dst, envelope: assembly.envelope, payload, is_known: false };
         self.take(place, &ordered, on_answer)
     }
 }

@@ -59,17 +59,17 @@
 
 mod reads;
 
-use super::local_read::{LocalReadRequest, Looked};
+use super::local_read::{LocalReadRequest, LocalReadReturn};
 use super::observer::SharedObserver;
-use super::sessions::Progress;
+use super::sessions::ShardProgress;
 use super::shard_state::{self, SessionSweep, ShardState, Turn};
-use super::{Answer, Holds, Judged, Limits, OnAnswer};
+use super::{CommandAnswer, ExecutionDecision, Limits, OnCommandAnswer, ShardFigures};
 use crate::digest::is_point;
 use crate::envelope::Envelope;
-use crate::machine::{Machine, Place};
+use crate::machine::{ShardPosition, ShardedMachine};
 use amcast_core::{Gid, GroupSet, MsgId, Outcome};
-use reads::Peeked;
 pub(super) use reads::PendingLocalRead;
+use reads::StaleRead;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -77,17 +77,17 @@ use std::thread::JoinHandle;
 
 /// Called by a worker when there are answers again, to have its node's loop come round soon. Called from any thread; must
 /// not block.
-pub type Wake = Arc<dyn Fn() + Send + Sync>;
+pub type WakeHandle = Arc<dyn Fn() + Send + Sync>;
 
 /// Looks into an empty inbox before a worker sleeps: waking it takes longer than these.
 const LOOKS: usize = 200;
 
 /// A command that had its turn.
-pub(super) struct Job {
+pub(super) struct AdmittedCommand {
     pub(super) id: MsgId,
     pub(super) dst: GroupSet,
-    pub(super) judged: Judged,
-    pub(super) progress: Progress,
+    pub(super) judged: ExecutionDecision,
+    pub(super) progress: ShardProgress,
     pub(super) tidy: SessionSweep,
     /// By how much it may make what each of its shards takes grow.
     pub(super) growth: u64,
@@ -96,15 +96,15 @@ pub(super) struct Job {
 
 /// A command of several shards, on its way to all of them.
 struct Rendezvous {
-    job: Job,
-    places: Vec<Place>,
+    job: AdmittedCommand,
+    places: Vec<ShardPosition>,
     /// Shards that have not reached it.
     missing: AtomicUsize,
 }
 
-enum Task {
+enum WorkerTask {
     /// A command of one shard.
-    One(Box<(Job, Place)>),
+    One(Box<(AdmittedCommand, ShardPosition)>),
     /// A command of several.
     Many(Arc<Rendezvous>),
     /// A read that is not ordered.
@@ -120,7 +120,7 @@ enum Task {
 }
 
 /// An answer that was not collected.
-struct Answered {
+struct PooledAnswer {
     id: MsgId,
     session: u64,
     request: u64,
@@ -134,23 +134,23 @@ struct Answered {
 
 /// What a worker is to do, each task with its shard.
 #[derive(Default)]
-struct Inbox {
-    tasks: Mutex<Tasks>,
+struct WorkerInbox {
+    tasks: Mutex<WorkerTasks>,
     filled: Condvar,
     /// Whether there are tasks, to be looked at without the lock.
     any: AtomicBool,
 }
 
 #[derive(Default)]
-struct Tasks {
-    list: VecDeque<(usize, Task)>,
+struct WorkerTasks {
+    list: VecDeque<(usize, WorkerTask)>,
     sleeps: bool,
     stop: bool,
 }
 
-impl Inbox {
+impl WorkerInbox {
     /// Puts tasks behind the others: all that `gathered` has, and then `last`.
-    fn put(&self, gathered: &mut Vec<(usize, Task)>, last: Option<(usize, Task)>) {
+    fn put(&self, gathered: &mut Vec<(usize, WorkerTask)>, last: Option<(usize, WorkerTask)>) {
         let mut tasks = lock(&self.tasks);
         tasks.list.extend(gathered.drain(..).chain(last));
         self.any.store(true, Ordering::Release);
@@ -161,7 +161,7 @@ impl Inbox {
     }
 
     /// Waits for tasks and moves them to `to`; false once the worker is to stop.
-    fn take(&self, to: &mut VecDeque<(usize, Task)>) -> bool {
+    fn take(&self, to: &mut VecDeque<(usize, WorkerTask)>) -> bool {
         for _ in 0..LOOKS {
             if self.any.load(Ordering::Acquire) {
                 break;
@@ -209,7 +209,7 @@ struct ShardSlot<P> {
     /// The shard's figures, as its last command left them.
     items: AtomicUsize,
     expiring: AtomicUsize,
-    /// [`Holds::due_ms`]; the highest number for none.
+    /// [`ShardFigures::due_ms`]; the highest number for none.
     due_ms: AtomicU64,
     kept: AtomicUsize,
     executed: AtomicU64,
@@ -218,7 +218,7 @@ struct ShardSlot<P> {
     budget_bytes: AtomicU64,
 }
 
-impl<P: crate::machine::Part> ShardSlot<P> {
+impl<P: crate::machine::MachinePart> ShardSlot<P> {
     fn new(side: ShardState<P>) -> Self {
         let it = Self {
             side: Mutex::new(side),
@@ -254,8 +254,8 @@ impl<P: crate::machine::Part> ShardSlot<P> {
     }
 
     fn tell(&self, side: &ShardState<P>) {
-        let holds = Holds::of(side);
-        let Holds { items, expiring, due_ms, kept, executed, has_chore, .. } = holds;
+        let holds = ShardFigures::of(side);
+        let ShardFigures { items, expiring, due_ms, kept, executed, has_chore, .. } = holds;
         self.used_bytes.store(holds.used_bytes, Ordering::Relaxed);
         self.budget_bytes.store(holds.budget_bytes, Ordering::Relaxed);
         self.items.store(items, Ordering::Relaxed);
@@ -267,27 +267,27 @@ impl<P: crate::machine::Part> ShardSlot<P> {
     }
 }
 
-struct Shared<M: Machine> {
+struct PoolShared<M: ShardedMachine> {
     machine: Arc<M>,
     limits: Limits,
     shards: Vec<ShardSlot<M::Part>>,
-    inboxes: Vec<Inbox>,
-    answers: Mutex<Vec<Answered>>,
-    looked: Mutex<Vec<Looked>>,
+    inboxes: Vec<WorkerInbox>,
+    answers: Mutex<Vec<PooledAnswer>>,
+    looked: Mutex<Vec<LocalReadReturn>>,
     /// Whether there are any of these: saves the delivering thread the lock.
     any_looked: AtomicBool,
     /// The same of reads that may be old.
-    peeked: Mutex<Vec<Peeked>>,
+    peeked: Mutex<Vec<StaleRead>>,
     any_peeked: AtomicBool,
     /// Bytes of the answers, of reads too.
     answer_bytes: AtomicUsize,
-    wake: Wake,
+    wake: WakeHandle,
     witness: SharedObserver,
     panicked: AtomicBool,
 }
 
-impl<M: Machine> Shared<M> {
-    fn answer(&self, answer: Answered) {
+impl<M: ShardedMachine> PoolShared<M> {
+    fn answer(&self, answer: PooledAnswer) {
         self.answer_bytes.fetch_add(answer.bytes.len(), Ordering::Relaxed);
         let mut answers = lock(&self.answers);
         answers.push(answer);
@@ -337,12 +337,12 @@ impl PendingTasks {
 }
 
 /// The workers, and what they were given.
-pub(super) struct Pool<M: Machine> {
-    shared: Arc<Shared<M>>,
+pub(super) struct WorkerPool<M: ShardedMachine> {
+    shared: Arc<PoolShared<M>>,
     threads: Vec<JoinHandle<()>>,
     unrun: Vec<PendingTasks>,
     /// Reads that were given and not put into the inboxes yet, for each of these.
-    gathered: Vec<Vec<(usize, Task)>>,
+    gathered: Vec<Vec<(usize, WorkerTask)>>,
     /// Reads that were given and not collected.
     reads: usize,
     /// Commands and reads that were given and not answered to the caller.
@@ -358,20 +358,20 @@ pub(super) struct Pool<M: Machine> {
     pub(super) jumps: bool,
 }
 
-impl<M: Machine> Pool<M> {
+impl<M: ShardedMachine> WorkerPool<M> {
     pub(super) fn start(
         machine: Arc<M>,
         limits: Limits,
         sides: Vec<ShardState<M::Part>>,
         workers: usize,
-        (wake, witness): (Wake, SharedObserver),
+        (wake, witness): (WakeHandle, SharedObserver),
     ) -> std::io::Result<Self> {
         let shards = sides.len();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolShared {
             machine,
             limits,
             shards: sides.into_iter().map(ShardSlot::new).collect(),
-            inboxes: (0..workers.min(shards)).map(|_| Inbox::default()).collect(),
+            inboxes: (0..workers.min(shards)).map(|_| WorkerInbox::default()).collect(),
             answers: Mutex::new(Vec::new()),
             looked: Mutex::new(Vec::new()),
             any_looked: AtomicBool::new(false),
@@ -413,9 +413,9 @@ impl<M: Machine> Pool<M> {
         self.open >= running || (self.open > 0 && bytes >= running_bytes)
     }
 
-    pub(super) fn holds(&self, shard: Gid) -> Holds {
+    pub(super) fn holds(&self, shard: Gid) -> ShardFigures {
         let desk = &self.shared.shards[shard.index()];
-        Holds {
+        ShardFigures {
             items: desk.items.load(Ordering::Relaxed),
             expiring: desk.expiring.load(Ordering::Relaxed),
             due_ms: Some(desk.due_ms.load(Ordering::Relaxed)).filter(|ms| *ms < u64::MAX),
@@ -445,7 +445,7 @@ impl<M: Machine> Pool<M> {
         unrun.growth - ran.map(|(_, growth)| u128::from(*growth)).sum::<u128>()
     }
 
-    fn put(&mut self, shard: usize, task: Task, before: Option<u64>, growth: u64) {
+    fn put(&mut self, shard: usize, task: WorkerTask, before: Option<u64>, growth: u64) {
         let done = self.done(shard);
         self.unrun[shard].sent(done, before, growth);
         let inbox = shard % self.gathered.len();
@@ -462,34 +462,39 @@ impl<M: Machine> Pool<M> {
     }
 
     /// Has a command run.
-    pub(super) fn run(&mut self, job: Job, places: &[(Place, u64)]) {
+    pub(super) fn run(&mut self, job: AdmittedCommand, places: &[(ShardPosition, u64)]) {
         self.open += 1;
         self.open_bytes += job.payload.len();
         if let [(place, before)] = *places {
             let growth = job.growth;
-            let task = Task::One(Box::new((job, place)));
+            let task = WorkerTask::One(Box::new((job, place)));
             return self.put(place.shard.index(), task, Some(before), growth);
         }
         let (missing, growth) = (AtomicUsize::new(places.len()), job.growth);
         let just_places = places.iter().map(|(place, _)| *place).collect();
         let rendezvous = Arc::new(Rendezvous { job, places: just_places, missing });
         for (place, before) in places {
-            self.put(place.shard.index(), Task::Many(rendezvous.clone()), Some(*before), growth);
+            self.put(
+                place.shard.index(),
+                WorkerTask::Many(rendezvous.clone()),
+                Some(*before),
+                growth,
+            );
         }
     }
 
     /// Gives the answers that there are; whether there were any.
-    pub(super) fn collect(&mut self, on_answer: OnAnswer<'_>) -> bool {
+    pub(super) fn collect(&mut self, on_answer: OnCommandAnswer<'_>) -> bool {
         assert!(!self.shared.panicked.load(Ordering::Acquire), "{PANICKED}");
         let answers = std::mem::take(&mut *lock(&self.shared.answers));
         let any = !answers.is_empty();
         self.open -= answers.len();
-        for Answered { id, session, request, outcome, bytes, is_digest, asked } in answers {
+        for PooledAnswer { id, session, request, outcome, bytes, is_digest, asked } in answers {
             self.open_bytes -= asked;
             self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
             match is_digest {
                 true => self.digests.push((id, bytes)),
-                false => on_answer(Answer { id, session, request, outcome, bytes: &bytes }),
+                false => on_answer(CommandAnswer { id, session, request, outcome, bytes: &bytes }),
             }
         }
         any
@@ -503,14 +508,14 @@ impl<M: Machine> Pool<M> {
     pub(super) fn capture(&mut self) {
         self.cut.clear();
         for shard in 0..self.unrun.len() {
-            self.put(shard, Task::Capture, None, 0);
+            self.put(shard, WorkerTask::Capture, None, 0);
             self.cut.push(self.unrun[shard].sent);
         }
     }
 
     pub(super) fn release(&mut self) {
         self.cut.clear();
-        (0..self.unrun.len()).for_each(|shard| self.put(shard, Task::Release, None, 0));
+        (0..self.unrun.len()).for_each(|shard| self.put(shard, WorkerTask::Release, None, 0));
     }
 
     /// Does something to a shard in which the cut was begun, behind the command that runs there just
@@ -558,9 +563,9 @@ impl<M: Machine> Pool<M> {
     }
 }
 
-impl<M: Machine> Drop for Pool<M> {
+impl<M: ShardedMachine> Drop for WorkerPool<M> {
     fn drop(&mut self) {
-        self.shared.inboxes.iter().for_each(Inbox::stop);
+        self.shared.inboxes.iter().for_each(WorkerInbox::stop);
         for thread in self.threads.drain(..) {
             // One that panicked has said so already.
             let _ = thread.join();
@@ -570,18 +575,18 @@ impl<M: Machine> Drop for Pool<M> {
 
 /// One worker. What a shard has to do while it stands still waits here; it is bounded by what was
 /// given in all.
-struct Worker<'a, M: Machine> {
-    shared: &'a Shared<M>,
+struct Worker<'a, M: ShardedMachine> {
+    shared: &'a PoolShared<M>,
     me: usize,
-    still: Vec<Option<VecDeque<Task>>>,
+    still: Vec<Option<VecDeque<WorkerTask>>>,
     /// What became of reads since others were handed back.
-    looked: Vec<Looked>,
+    looked: Vec<LocalReadReturn>,
     /// Reused for each answer.
     scratch: Vec<u8>,
 }
 
 /// Says that its worker panicked, when it is dropped by a panic.
-struct PanicAlarm<'a>(&'a AtomicBool, &'a Wake);
+struct PanicAlarm<'a>(&'a AtomicBool, &'a WakeHandle);
 
 impl Drop for PanicAlarm<'_> {
     fn drop(&mut self) {
@@ -592,8 +597,8 @@ impl Drop for PanicAlarm<'_> {
     }
 }
 
-impl<'a, M: Machine> Worker<'a, M> {
-    fn new(shared: &'a Shared<M>, me: usize) -> Self {
+impl<'a, M: ShardedMachine> Worker<'a, M> {
+    fn new(shared: &'a PoolShared<M>, me: usize) -> Self {
         let still = shared.shards.iter().map(|_| None).collect();
         Self { shared, me, still, looked: Vec::new(), scratch: Vec::new() }
     }
@@ -604,7 +609,7 @@ impl<'a, M: Machine> Worker<'a, M> {
         while self.shared.inboxes[self.me].take(&mut tasks) {
             for (shard, task) in tasks.drain(..) {
                 match (&mut self.still[shard], task) {
-                    (_, Task::GoOn) => self.go_on(vec![shard]),
+                    (_, WorkerTask::GoOn) => self.go_on(vec![shard]),
                     (Some(later), task) => later.push_back(task),
                     (None, task) => {
                         let moved = self.reach(shard, task);
@@ -631,10 +636,10 @@ impl<'a, M: Machine> Worker<'a, M> {
     }
 
     /// Does what `shard` has come to, or stands still there; shards of this worker that can go on.
-    fn reach(&mut self, shard: usize, task: Task) -> Vec<usize> {
+    fn reach(&mut self, shard: usize, task: WorkerTask) -> Vec<usize> {
         let desk = &self.shared.shards[shard];
         match task {
-            Task::One(one) => {
+            WorkerTask::One(one) => {
                 // Whoever asked for these need not wait for a command behind them.
                 self.shared.hand_back(&mut self.looked);
                 let (job, place) = *one;
@@ -646,22 +651,22 @@ impl<'a, M: Machine> Worker<'a, M> {
                 self.shared.answer(answer);
                 return Vec::new();
             }
-            Task::Capture => desk.worker().capture(),
-            Task::Release => {
+            WorkerTask::Capture => desk.worker().capture(),
+            WorkerTask::Release => {
                 let mut side = desk.worker();
                 side.release();
                 desk.tell(&side);
             }
-            Task::GoOn => {}
-            Task::Many(rendezvous) => {
+            WorkerTask::GoOn => {}
+            WorkerTask::Many(rendezvous) => {
                 if rendezvous.missing.fetch_sub(1, Ordering::AcqRel) > 1 {
                     self.still[shard] = Some(VecDeque::new());
                     return Vec::new();
                 }
                 return self.meet(shard, &rendezvous);
             }
-            Task::Read(look, command) => self.look(desk, look, &command),
-            Task::LocalRead(peeking) => {
+            WorkerTask::Read(look, command) => self.look(desk, look, &command),
+            WorkerTask::LocalRead(peeking) => {
                 if peeking.missing.fetch_sub(1, Ordering::AcqRel) > 1 {
                     self.still[shard] = Some(VecDeque::new());
                     return Vec::new();
@@ -693,14 +698,15 @@ impl<'a, M: Machine> Worker<'a, M> {
 
     /// What all these shards stood still for has run: they go on, of which `last` does so by itself. Those of this
     /// worker.
-    fn others_go_on(&self, last: usize, places: &[Place]) -> Vec<usize> {
+    fn others_go_on(&self, last: usize, places: &[ShardPosition]) -> Vec<usize> {
         let mut mine = Vec::new();
         for shard in places.iter().map(|p| p.shard.index()) {
             let worker = shard % self.shared.inboxes.len();
             match shard {
                 _ if shard == last => {}
                 _ if worker == self.me => mine.push(shard),
-                _ => self.shared.inboxes[worker].put(&mut Vec::new(), Some((shard, Task::GoOn))),
+                _ => self.shared.inboxes[worker]
+                    .put(&mut Vec::new(), Some((shard, WorkerTask::GoOn))),
             }
         }
         mine
@@ -709,21 +715,23 @@ impl<'a, M: Machine> Worker<'a, M> {
     /// Runs a command. Its answer must leave after it counts as done.
     fn run(
         &mut self,
-        job: &Job,
-        places: &[Place],
+        job: &AdmittedCommand,
+        places: &[ShardPosition],
         sides: &mut [&mut ShardState<M::Part>],
-    ) -> Answered {
-        let Job { id, dst, judged, progress, tidy, ref payload, .. } = *job;
+    ) -> PooledAnswer {
+        let AdmittedCommand { id, dst, judged, progress, tidy, ref payload, .. } = *job;
         let is_awaited = true;
-        let Shared { machine, limits, witness, .. } = self.shared;
+        let PoolShared { machine, limits, witness, .. } = self.shared;
         let witness = witness.as_deref();
         let turn = Turn { id, dst, places, judged, progress, tidy, payload, is_awaited, witness };
         let is_digest = Envelope::decode(payload).is_some_and(|(e, _)| is_point(&e));
         let mut answered = None;
-        let mut on_answer = |Answer { id, session, request, outcome, bytes }: Answer<'_>| {
-            let (bytes, asked) = (bytes.into(), payload.len());
-            answered = Some(Answered { id, session, request, outcome, bytes, is_digest, asked });
-        };
+        let mut on_answer =
+            |CommandAnswer { id, session, request, outcome, bytes }: CommandAnswer<'_>| {
+                let (bytes, asked) = (bytes.into(), payload.len());
+                answered =
+                    Some(PooledAnswer { id, session, request, outcome, bytes, is_digest, asked });
+            };
         shard_state::run(&**machine, limits, sides, &turn, &mut self.scratch, &mut on_answer);
         answered.expect("every command is answered once")
     }

@@ -34,7 +34,7 @@
 //! Answers over [`Limits::answer_bytes`] are dropped, of
 //! the longest idle sessions first; a retry of such a request is told so, and does not run again.
 
-use super::mutant::{self, Mutant};
+use super::mutant::{self, ExecutorMutant};
 use super::{AHEAD_MAX_MS, Limits};
 use crate::envelope::Envelope;
 use crate::hash::Keyed;
@@ -56,12 +56,12 @@ pub(super) struct Floor {
     /// The latest stamp that was refused as ahead, or [`FAR_MS`] beyond the time of that.
     pub(super) latest_ms: u64,
     /// Those of its open requests that were refused by their stamps, in order of arrival.
-    pub(super) untimely: Vec<Untimely>,
+    pub(super) untimely: Vec<StampRefusal>,
 }
 
 /// A message that was refused by its stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Untimely {
+pub(super) struct StampRefusal {
     pub(super) request: u64,
     /// Its stamp by the hosts' clock: that of all its copies.
     pub(super) stamp_ms: u64,
@@ -155,10 +155,10 @@ pub(super) struct Floors {
 impl Floor {
     /// Whether a command of its session waits behind an earlier one that is open, was refused, and is to come again.
     fn holds(&self, e: &Envelope, lived_ms: u64) -> bool {
-        let is_young = |u: &Untimely| u.at_ms.saturating_add(HELD_MS) >= lived_ms;
-        let is_before = |u: &Untimely| u.request >= e.open_from && u.request < e.request;
+        let is_young = |u: &StampRefusal| u.at_ms.saturating_add(HELD_MS) >= lived_ms;
+        let is_before = |u: &StampRefusal| u.request >= e.open_from && u.request < e.request;
         let mut waits_for = self.untimely.iter().filter(|u| u.holds && is_before(u) && is_young(u));
-        waits_for.next().is_some() && !mutant::is(Mutant::LetsOvertake)
+        waits_for.next().is_some() && !mutant::is(ExecutorMutant::LetsOvertake)
     }
 
     /// How the stamp of a command that is delivered now stands to ordered time; takes note of that.
@@ -168,8 +168,8 @@ impl Floor {
             self.note(e, now.lived_ms);
             return Timing::Old;
         }
-        let is_same = |u: &Untimely| u.request == request && u.stamp_ms == stamp_ms;
-        let is_copy = self.untimely.iter().any(is_same) && !mutant::is(Mutant::RunsCopies);
+        let is_same = |u: &StampRefusal| u.request == request && u.stamp_ms == stamp_ms;
+        let is_copy = self.untimely.iter().any(is_same) && !mutant::is(ExecutorMutant::RunsCopies);
         if stamp_ms > now.host_ms.saturating_add(AHEAD_MAX_MS) {
             let far_ms = now.host_ms.saturating_add(FAR_MS);
             self.latest_ms = self.latest_ms.max(stamp_ms.min(far_ms));
@@ -193,7 +193,7 @@ impl Floor {
     /// Takes note that a message was refused, at `at_ms` of lived time.
     fn note(&mut self, e: &Envelope, at_ms: u64) {
         let (request, stamp_ms) = (e.request, e.stamp.host_ms);
-        let is_known = |u: &Untimely| u.request == request && u.stamp_ms == stamp_ms;
+        let is_known = |u: &StampRefusal| u.request == request && u.stamp_ms == stamp_ms;
         if request < self.open_from || self.untimely.iter().any(is_known) {
             return;
         }
@@ -202,13 +202,13 @@ impl Floor {
         }
         // What was admitted before is not to come again.
         let holds = e.session & UNORDERED == 0 && request > self.admitted;
-        self.untimely.push(Untimely { request, stamp_ms, at_ms, holds });
+        self.untimely.push(StampRefusal { request, stamp_ms, at_ms, holds });
     }
 
     /// Whether it is idle for so long that a copy of whatever was refused is old by now.
     fn is_over(&self, now: SessionTime, limits: &Limits) -> bool {
         let is_old = self.latest_ms.saturating_add(limits.session_ms) < now.host_ms;
-        let holds_nothing = is_old || mutant::is(Mutant::ForgetsAhead);
+        let holds_nothing = is_old || mutant::is(ExecutorMutant::ForgetsAhead);
         is_forgotten(self.used_ms, now.lived_ms, limits) && holds_nothing
     }
 }
@@ -268,7 +268,7 @@ impl Floors {
 
 /// How far a shard was when a command was given to be run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Progress {
+pub(super) struct ShardProgress {
     /// The floor of the command's session, from all that was delivered.
     pub(super) floor: u64,
     /// Everything up to this position has run.
@@ -328,7 +328,7 @@ impl KeptOutcome {
 
 /// The requests of one session that ran in one shard.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Session {
+pub(super) struct SessionRequests {
     /// Lived time of the last one.
     pub(super) used_ms: u64,
     /// Requests below the first number can be dropped once the shard applied the second, a
@@ -339,12 +339,12 @@ pub(super) struct Session {
 }
 
 /// Sessions by their ids. A clone shares them; one is copied when it is changed then.
-pub(super) type Table = IndexMap<u64, Arc<Session>, Keyed>;
+pub(super) type SessionTable = IndexMap<u64, Arc<SessionRequests>, Keyed>;
 
 /// The session table of one shard: the requests of each session that were executed.
 #[derive(Default)]
 pub(super) struct Sessions {
-    pub(super) table: Table,
+    pub(super) table: SessionTable,
     pub(super) answer_bytes: usize,
     /// The session that is looked at next for its age.
     hand: usize,
@@ -360,7 +360,7 @@ pub(super) enum Verdict<'a> {
 
 impl Sessions {
     /// Puts a session there that was read.
-    pub(super) fn insert(&mut self, id: u64, session: Session) {
+    pub(super) fn insert(&mut self, id: u64, session: SessionRequests) {
         self.answer_bytes += session.ran.iter().map(|r| r.1.bytes()).sum::<usize>();
         self.table.insert(id, Arc::new(session));
     }
@@ -408,7 +408,7 @@ impl Sessions {
         e: &Envelope,
         kept: KeptOutcome,
         lived_ms: u64,
-        progress: &Progress,
+        progress: &ShardProgress,
         limits: &Limits,
     ) {
         let session = Arc::make_mut(self.table.entry(e.session).or_default());

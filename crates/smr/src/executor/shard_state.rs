@@ -1,13 +1,17 @@
 //! One shard's data and what ran on it: what a command needs at the moment at which it runs.
 
 use super::observer::{ExecutedCommand, ExecutionObserver, tell};
-use super::sessions::{KeptOutcome, Progress, Session, Sessions, Table, Verdict};
-use super::{Answer, Judged, Limits};
+use super::sessions::{
+    KeptOutcome, SessionRequests, SessionTable, Sessions, ShardProgress, Verdict,
+};
+use super::{CommandAnswer, ExecutionDecision, Limits};
 use crate::digest::{Digest, Outcomes, Slice, cursor, encode_result, is_point};
 use crate::envelope::Envelope;
-use crate::machine::{At, Corrupt, Machine, Part, Place, Refusal};
+use crate::machine::{
+    Corrupt, ExecutionPoint, MachinePart, Refusal, ShardPosition, ShardedMachine,
+};
 use crate::parts::header;
-use crate::stream::{Piece, Source, follows, next};
+use crate::stream::{Piece, StreamReader, follows, next};
 use amcast_core::{GroupSet, MsgId, Outcome};
 use std::collections::VecDeque;
 
@@ -20,7 +24,7 @@ pub(super) struct ShardState<P> {
     /// What the commands answered whose lowest shard it is.
     outcomes: Outcomes,
     /// The sessions of the cut that is being given, and how many of them were.
-    cut: Option<(Table, usize)>,
+    cut: Option<(SessionTable, usize)>,
 }
 
 /// A time before which no command is that has not run in any of some shards.
@@ -37,10 +41,10 @@ pub(super) struct Turn<'a> {
     pub(super) id: MsgId,
     pub(super) dst: GroupSet,
     /// Its place in each destination, in ascending order of shards.
-    pub(super) places: &'a [Place],
-    pub(super) judged: Judged,
+    pub(super) places: &'a [ShardPosition],
+    pub(super) judged: ExecutionDecision,
     /// How far its lowest shard was when it was given to be run.
-    pub(super) progress: Progress,
+    pub(super) progress: ShardProgress,
     pub(super) tidy: SessionSweep,
     pub(super) payload: &'a [u8],
     /// Whether anybody waits for its answer here.
@@ -49,7 +53,7 @@ pub(super) struct Turn<'a> {
     pub(super) witness: Option<&'a dyn ExecutionObserver>,
 }
 
-impl<P: Part> ShardState<P> {
+impl<P: MachinePart> ShardState<P> {
     pub(super) fn new(part: P) -> Self {
         let (sessions, outcomes) = (Sessions::default(), Outcomes::default());
         Self { part, sessions, executed: 0, outcomes, cut: None }
@@ -57,7 +61,13 @@ impl<P: Part> ShardState<P> {
 
     /// Computes the digest of a point, whose command this is: all commands in front of it have run here, and none
     /// behind it. Nothing if the point is of another version.
-    pub(super) fn digest(&mut self, place: &Place, body: &[u8], limits: &Limits, to: &mut Vec<u8>) {
+    pub(super) fn digest(
+        &mut self,
+        place: &ShardPosition,
+        body: &[u8],
+        limits: &Limits,
+        to: &mut Vec<u8>,
+    ) {
         let Some(cursor) = cursor(body) else { return };
         let mut slice = Slice::new(cursor, place.now, limits.slice_bytes);
         self.part.digest(&mut slice);
@@ -95,10 +105,10 @@ impl<P: Part> ShardState<P> {
     }
 
     /// Reads what [`Self::piece`] gave into an empty side.
-    pub(super) fn read<M: Machine<Part = P>>(
+    pub(super) fn read<M: ShardedMachine<Part = P>>(
         &mut self,
         machine: &M,
-        from: &mut Source<'_>,
+        from: &mut StreamReader<'_>,
     ) -> Result<(), Corrupt> {
         while follows(from)? {
             let (id, session) = read_session(machine, from)?;
@@ -108,7 +118,7 @@ impl<P: Part> ShardState<P> {
     }
 }
 
-fn give_session(id: u64, s: &Session, to: &mut Piece<'_>) {
+fn give_session(id: u64, s: &SessionRequests, to: &mut Piece<'_>) {
     let (below, position) = s.drop_below.unwrap_or((0, 0));
     for word in [id, s.used_ms, below, position, s.ran.len() as u64] {
         to.word(word);
@@ -126,7 +136,7 @@ const OUTCOMES_SINCE: u8 = 13;
 
 /// What is kept of a request, from the byte before the answer: its lowest bit says whether there is one, and those above
 /// it are the outcome. In older states that byte is 0 or 1, and the machine tells the outcome from the answer.
-fn kept_of<M: Machine>(
+fn kept_of<M: ShardedMachine>(
     machine: &M,
     version: u8,
     (mark, answer): (u8, &[u8]),
@@ -143,7 +153,10 @@ fn kept_of<M: Machine>(
     }
 }
 
-fn read_session<M: Machine>(machine: &M, from: &mut Source<'_>) -> Result<(u64, Session), Corrupt> {
+fn read_session<M: ShardedMachine>(
+    machine: &M,
+    from: &mut StreamReader<'_>,
+) -> Result<(u64, SessionRequests), Corrupt> {
     let (id, used_ms) = (from.word()?, from.word()?);
     let (below, position) = (from.word()?, from.word()?);
     let drop_below = (position > 0).then_some((below, position));
@@ -155,7 +168,7 @@ fn read_session<M: Machine>(machine: &M, from: &mut Source<'_>) -> Result<(u64, 
         }
         ran.push_back((request, kept_of(machine, from.version(), (mark, &answer))?));
     }
-    Ok((id, Session { used_ms, drop_below, ran }))
+    Ok((id, SessionRequests { used_ms, drop_below, ran }))
 }
 
 /// Bytes of an answer for which memory is kept, to build the next one in.
@@ -185,16 +198,16 @@ const fn refused_for_good(
 }
 
 /// Runs a command on `sides`, those of its places, unless its session says that it ran before.
-pub(super) fn run<M: Machine>(
+pub(super) fn run<M: ShardedMachine>(
     machine: &M,
     limits: &Limits,
     sides: &mut [&mut ShardState<M::Part>],
     turn: &Turn<'_>,
     scratch: &mut Vec<u8>,
-    on_answer: &mut dyn FnMut(Answer<'_>),
+    on_answer: &mut dyn FnMut(CommandAnswer<'_>),
 ) {
     let Turn { id, dst, places, judged, progress, tidy, payload, is_awaited, witness } = *turn;
-    let Judged { admission, exact, is_skipped } = judged;
+    let ExecutionDecision { admission, exact, is_skipped } = judged;
     let (envelope, body) = header(payload).expect("it was decoded when it came");
     let Envelope { session, request, .. } = envelope;
     // Each command's session is kept in its lowest shard; a retry has the same destinations.
@@ -210,18 +223,18 @@ pub(super) fn run<M: Machine>(
     if is_point(&envelope) {
         home.digest(&places[0], body, limits, scratch);
         let outcome = Outcome::Executed;
-        return on_answer(Answer { id, session, request, outcome, bytes: scratch });
+        return on_answer(CommandAnswer { id, session, request, outcome, bytes: scratch });
     }
     let for_good = refused_for_good(&verdict, is_skipped, is_whole);
     match verdict {
         Verdict::Done(outcome, kept) => {
             machine.again(&home.part, kept, body, scratch);
-            on_answer(Answer { id, session, request, outcome, bytes: scratch });
+            on_answer(CommandAnswer { id, session, request, outcome, bytes: scratch });
         }
         Verdict::Refused(why) if for_good.is_none() => {
             machine.refuse(why, body, scratch);
             let outcome = why.outcome();
-            on_answer(Answer { id, session, request, outcome, bytes: scratch });
+            on_answer(CommandAnswer { id, session, request, outcome, bytes: scratch });
         }
         // It changes nothing, and whoever asked hears from another node.
         Verdict::New if envelope.read_only && !is_awaited => {}
@@ -231,7 +244,7 @@ pub(super) fn run<M: Machine>(
                 why.outcome()
             } else {
                 home.executed += 1;
-                let at = At { id, dst, places, exact };
+                let at = ExecutionPoint { id, dst, places, exact };
                 let doing = (
                     places[0].shard.index(),
                     ExecutedCommand { id, dst, place: places[0], command: body },
@@ -244,7 +257,7 @@ pub(super) fn run<M: Machine>(
                 sides[0].sessions.record(&envelope, kept, lived_ms, &progress, limits);
                 sides[0].outcomes.add((places[0].position, id), outcome, scratch);
             }
-            on_answer(Answer { id, session, request, outcome, bytes: scratch });
+            on_answer(CommandAnswer { id, session, request, outcome, bytes: scratch });
         }
     }
     keep_small(scratch);
@@ -254,9 +267,9 @@ pub(super) fn run<M: Machine>(
     }
 }
 
-fn apply<M: Machine>(
+fn apply<M: ShardedMachine>(
     machine: &M,
-    at: &At<'_>,
+    at: &ExecutionPoint<'_>,
     sides: &mut [&mut ShardState<M::Part>],
     (body, answer): (&[u8], &mut Vec<u8>),
 ) -> Outcome {

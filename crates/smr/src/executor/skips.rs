@@ -8,7 +8,7 @@
 //! # Why two replicas do not differ
 //!
 //! What an executor does is a function of the order and of the decisions, which are given before the first command
-//! and stay for its whole life. A state carries which messages are skipped in it ([`State`](super::State)), from
+//! and stay for its whole life. A state carries which messages are skipped in it ([`ExecutorState`](super::ExecutorState)), from
 //! where the first shard takes them, and of every message with a decision it is known whether it is in a state: a
 //! decision names one place of it, and a command that was delivered in one shard and did not have its turn stands
 //! among those that wait. So [`Executor::conflict`](super::Executor::conflict) finds a state in which a message was
@@ -20,11 +20,11 @@
 //!
 //! What replicas said of their states before the decision, in [digests](super::digests), is no longer compared.
 
-use super::State;
-use super::snapshot::{Top, Waiting};
+use super::ExecutorState;
+use super::snapshot::{SnapshotCommand, SnapshotTop};
 use crate::digest::skips_mark;
-use crate::machine::{Corrupt, Machine, Place};
-use crate::stream::Source;
+use crate::machine::{Corrupt, ShardPosition, ShardedMachine};
+use crate::stream::StreamReader;
 use amcast_core::{Gid, GroupSet, MsgId, SkipDecision};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -48,7 +48,7 @@ pub struct StateHead {
     /// The position of the last command that each shard took.
     delivered: Vec<u64>,
     /// Messages that were delivered and had no turn.
-    waiting: Vec<Waiting>,
+    waiting: Vec<SnapshotCommand>,
     skipped: BTreeMap<MsgId, SkipDecision>,
 }
 
@@ -58,8 +58,8 @@ impl StateHead {
     /// # Errors
     /// When the bytes are damaged, end too early, or are of no version that is known here.
     pub fn read(from: &mut dyn Read) -> Result<Self, Corrupt> {
-        let (mut from, shards) = Source::begin(from)?;
-        let Top { heads, skipped, waiting } = Top::read(&mut from, shards)?;
+        let (mut from, shards) = StreamReader::begin(from)?;
+        let SnapshotTop { heads, skipped, waiting } = SnapshotTop::read(&mut from, shards)?;
         let delivered = heads.iter().map(|head| head.delivered).collect();
         Ok(Self { delivered, waiting, skipped: by_message(&skipped) })
     }
@@ -76,7 +76,8 @@ impl StateHead {
 
     /// What the state has of the message of `decision`.
     pub fn skip_status(&self, decision: &SkipDecision) -> SkipStatus {
-        let there = |w: &Waiting| place_in(decision.group, w.places.iter().map(|(place, _)| place));
+        let there =
+            |w: &SnapshotCommand| place_in(decision.group, w.places.iter().map(|(place, _)| place));
         let waiting = self.waiting.iter().map(|w| (w.id, w.dst, there(w)));
         stands(decision, self.delivered(decision.group), waiting, &self.skipped)
     }
@@ -88,7 +89,7 @@ impl StateHead {
 }
 
 /// Where a command is in a group, of its places so far.
-fn place_in<'a>(group: Gid, mut places: impl Iterator<Item = &'a Place>) -> Option<u64> {
+fn place_in<'a>(group: Gid, mut places: impl Iterator<Item = &'a ShardPosition>) -> Option<u64> {
     places.find(|place| place.shard == group).map(|place| place.position)
 }
 
@@ -132,7 +133,7 @@ pub(super) fn by_message(decisions: &[SkipDecision]) -> BTreeMap<MsgId, SkipDeci
 
 /// What an executor skips.
 #[derive(Default)]
-pub(super) struct Skips {
+pub(super) struct SkipSet {
     decided: BTreeMap<MsgId, SkipDecision>,
     /// See [`skips_mark`].
     mark: u64,
@@ -145,7 +146,7 @@ pub(super) struct Skips {
     reached: Option<MsgId>,
 }
 
-impl Skips {
+impl SkipSet {
     /// Whether the command may be taken. Panics where a decision is wrong, before anything is executed
     /// that it is about: the node must not go on.
     pub(super) fn admits(
@@ -193,7 +194,7 @@ impl Skips {
     }
 }
 
-impl<M: Machine> super::Executor<M> {
+impl<M: ShardedMachine> super::Executor<M> {
     /// Has these messages skipped; each with whether it is released already. Called once, before the first
     /// command and before any state is put in force. The same on all nodes.
     ///
@@ -236,7 +237,7 @@ impl<M: Machine> super::Executor<M> {
 
     /// Why `state` must not be put in force here, if the messages that were skipped on the way to it are not
     /// those that are skipped here.
-    pub fn conflict(&self, state: &State<M>) -> Option<String> {
+    pub fn conflict(&self, state: &ExecutorState<M>) -> Option<String> {
         for decision in self.skips.decided.values() {
             let (group, delivered) =
                 (decision.group, state.heads[decision.group.index()].delivered);

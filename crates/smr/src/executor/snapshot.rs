@@ -16,18 +16,18 @@
 //! zero behind the last. A piece may be longer than asked for by one part of a command, or by one session with its
 //! answers.
 
-use super::clocks::Clocks;
+use super::clocks::ClockReports;
 use super::parts::PartsCut;
-use super::sessions::{Admission, Floor, Floors, Timing, UNTIMELY_MAX, Untimely};
+use super::sessions::{Admission, Floor, Floors, StampRefusal, Timing, UNTIMELY_MAX};
 use super::shard_state::ShardState;
 use super::skips::by_message;
-use super::waiting::{Arrival, Entry, Lanes};
-use super::{Engine, Executor, Head, Limits, Payload, access_of};
+use super::waiting::{Arrival, ShardLanes, WaitingEntry};
+use super::{Engine, Executor, Limits, Payload, ShardHead, access_of};
 use crate::envelope::{Envelope, Stamp};
 use crate::hash::Keyed;
-use crate::machine::{ANY_GROWTH, Corrupt, Machine, Place};
+use crate::machine::{ANY_GROWTH, Corrupt, ShardPosition, ShardedMachine};
 use crate::parts::header;
-use crate::stream::{Piece, Progress, Source, follows, next};
+use crate::stream::{Piece, StreamProgress, StreamReader, follows, next};
 use amcast_core::limits::{COMMAND_BYTES_MAX, PAYLOAD_BYTES_MAX, REPLICAS_MAX};
 use amcast_core::{Gid, GroupSet, MsgId, Pid, SkipDecision};
 use indexmap::IndexMap;
@@ -51,49 +51,49 @@ const SKIPPED_SINCE: u8 = 11;
 const LEAPS_SINCE: u8 = 14;
 
 /// All that a node's commands came to.
-pub struct State<M: Machine> {
-    pub(super) heads: Vec<Head>,
+pub struct ExecutorState<M: ShardedMachine> {
+    pub(super) heads: Vec<ShardHead>,
     /// The messages that were not executed, by decision of those who run the cluster.
     pub(super) skipped: BTreeMap<MsgId, SkipDecision>,
-    pub(super) lanes: Lanes,
+    pub(super) lanes: ShardLanes,
     pub(super) sides: Vec<ShardState<M::Part>>,
 }
 
 /// The part of a cut that is the executor's, and how much of it was given.
-pub(super) struct Cut {
-    progress: Progress,
+pub(super) struct ExecutorCut {
+    progress: StreamProgress,
     /// What is given of the heads, until it is.
     heads: Option<Vec<HeadCut>>,
     /// Those that were skipped.
     skipped: Vec<SkipDecision>,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<SnapshotCommand>,
     /// What is left of the payload of a waiting command, and how much of it was given.
     rest: Option<(Arc<[u8]>, usize)>,
     /// The parts of commands in each shard.
     parts: Vec<PartsCut>,
     /// The floors of each shard's sessions, and the index of the next one.
     floors: Vec<(IndexMap<u64, Floor, Keyed>, usize)>,
-    stage: Stage,
+    stage: SnapshotStage,
 }
 
 /// One shard's position, ordered time, clock reports, and by how much time leapt.
 struct HeadCut {
     delivered: u64,
     now: Stamp,
-    clocks: Clocks,
+    clocks: ClockReports,
     leapt_ms: u64,
 }
 
 impl HeadCut {
-    fn of(head: &Head) -> Self {
-        let Head { delivered, now, leapt_ms, .. } = *head;
+    fn of(head: &ShardHead) -> Self {
+        let ShardHead { delivered, now, leapt_ms, .. } = *head;
         Self { delivered, now, clocks: head.clocks.clone(), leapt_ms }
     }
 }
 
 /// What is given next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum SnapshotStage {
     Waiting,
     Floors(usize),
     Parts(usize),
@@ -102,16 +102,16 @@ enum Stage {
 }
 
 /// What stands in front of the floors, which any service's state has alike.
-pub(super) struct Top {
-    pub(super) heads: Vec<Head>,
+pub(super) struct SnapshotTop {
+    pub(super) heads: Vec<ShardHead>,
     pub(super) skipped: Vec<SkipDecision>,
-    pub(super) waiting: Vec<Waiting>,
+    pub(super) waiting: Vec<SnapshotCommand>,
 }
 
-impl Top {
+impl SnapshotTop {
     /// Reads it from behind the first bytes of the stream of so many shards.
-    pub(super) fn read(from: &mut Source<'_>, shards: usize) -> Result<Self, Corrupt> {
-        let mut heads: Vec<Head> = (0..shards).map(|_| Head::default()).collect();
+    pub(super) fn read(from: &mut StreamReader<'_>, shards: usize) -> Result<Self, Corrupt> {
+        let mut heads: Vec<ShardHead> = (0..shards).map(|_| ShardHead::default()).collect();
         for head in &mut heads {
             (head.delivered, head.now) = (from.word()?, read_stamp(from)?);
             if from.version() >= CLOCKS_SINCE {
@@ -127,7 +127,7 @@ impl Top {
         }
         let mut waiting = Vec::new();
         while follows(from)? {
-            waiting.push(Waiting::read(from, shards)?);
+            waiting.push(SnapshotCommand::read(from, shards)?);
         }
         Ok(Self { heads, skipped, waiting })
     }
@@ -135,19 +135,19 @@ impl Top {
 
 /// A waiting command.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct SnapshotCommand {
     pub(super) id: MsgId,
     pub(super) dst: GroupSet,
     admission: Admission,
     /// Where it waits for all in front of it, and all behind waits.
     exact: GroupSet,
     /// Each with the position of the command in front of it.
-    pub(super) places: Vec<(Place, u64)>,
+    pub(super) places: Vec<(ShardPosition, u64)>,
     payload: Arc<[u8]>,
 }
 
-impl Waiting {
-    fn of(e: &Entry, lanes: &Lanes) -> Self {
+impl SnapshotCommand {
+    fn of(e: &WaitingEntry, lanes: &ShardLanes) -> Self {
         let places = e.places.iter().map(|p| (*p, lanes.before(p))).collect();
         Self {
             id: e.id,
@@ -175,7 +175,7 @@ impl Waiting {
         to.word(payload.len() as u64);
     }
 
-    fn read(from: &mut Source<'_>, shards: usize) -> Result<Self, Corrupt> {
+    fn read(from: &mut StreamReader<'_>, shards: usize) -> Result<Self, Corrupt> {
         let sender = u32::try_from(from.word()?).map_err(|_| Corrupt::Malformed)?;
         let id = MsgId { sender: Pid(sender), seq: from.word()? };
         let (dst, floor) = (GroupSet(from.word()?), from.word()?);
@@ -188,7 +188,7 @@ impl Waiting {
         if !dst.within(GroupSet::first(shards)) || count == 0 || count > dst.len() as u64 {
             return Err(Corrupt::Malformed);
         }
-        let mut places: Vec<(Place, u64)> = Vec::new();
+        let mut places: Vec<(ShardPosition, u64)> = Vec::new();
         for _ in 0..count {
             let shard = from.word()?;
             let (position, now) = (from.word()?, read_stamp(from)?);
@@ -201,7 +201,7 @@ impl Waiting {
             {
                 return Err(Corrupt::Malformed);
             }
-            places.push((Place { shard: Gid(shard as u8), position, now }, before));
+            places.push((ShardPosition { shard: Gid(shard as u8), position, now }, before));
         }
         let payload = from.bytes()?;
         if payload.len() > COMMAND_BYTES_MAX + PAYLOAD_BYTES_MAX {
@@ -217,8 +217,8 @@ impl Waiting {
 
 /// How a command that waits in a state of before [`LEAPS_SINCE`] was judged: when its turn came, by ordered time in its
 /// lowest shard. Both times were the same then.
-fn judged_before(envelope: &Envelope, home: Option<&(Place, u64)>) -> (Timing, u64) {
-    let Some((Place { now, .. }, _)) = home else { return (Timing::InTime, 0) };
+fn judged_before(envelope: &Envelope, home: Option<&(ShardPosition, u64)>) -> (Timing, u64) {
+    let Some((ShardPosition { now, .. }, _)) = home else { return (Timing::InTime, 0) };
     let stamp_ms = envelope.stamp.host_ms;
     let timing = match stamp_ms.saturating_add(Limits::default().session_ms) < now.host_ms {
         _ if envelope.read_only => Timing::InTime,
@@ -229,22 +229,22 @@ fn judged_before(envelope: &Envelope, home: Option<&(Place, u64)>) -> (Timing, u
     (timing, now.host_ms)
 }
 
-impl Cut {
-    fn of(heads: &[Head], skipped: Vec<SkipDecision>, lanes: &Lanes) -> Self {
+impl ExecutorCut {
+    fn of(heads: &[ShardHead], skipped: Vec<SkipDecision>, lanes: &ShardLanes) -> Self {
         Self {
-            progress: Progress::default(),
+            progress: StreamProgress::default(),
             skipped,
             heads: Some(heads.iter().map(HeadCut::of).collect()),
-            waiting: lanes.iter().map(|e| Waiting::of(e, lanes)).collect(),
+            waiting: lanes.iter().map(|e| SnapshotCommand::of(e, lanes)).collect(),
             rest: None,
             parts: heads.iter().map(|h| h.parts.cut()).collect(),
             floors: heads.iter().map(|h| (h.floors.table.clone(), 0)).collect(),
-            stage: Stage::Waiting,
+            stage: SnapshotStage::Waiting,
         }
     }
 
     /// Fills `piece`, and says what comes next.
-    fn give<M: Machine>(
+    fn give<M: ShardedMachine>(
         &mut self,
         engine: &mut Engine<M>,
         heads: Option<Vec<HeadCut>>,
@@ -256,7 +256,7 @@ impl Cut {
             next(false, piece);
         }
         let shards = self.floors.len();
-        while !piece.is_full() && self.stage != Stage::End {
+        while !piece.is_full() && self.stage != SnapshotStage::End {
             if let Some((payload, given)) = &mut self.rest {
                 *given += piece.some(&payload[*given..]);
                 if *given == payload.len() {
@@ -265,7 +265,7 @@ impl Cut {
                 continue;
             }
             match self.stage {
-                Stage::Waiting => {
+                SnapshotStage::Waiting => {
                     let waiting = self.waiting.pop_front();
                     next(waiting.is_some(), piece);
                     match waiting {
@@ -273,10 +273,10 @@ impl Cut {
                             waiting.give(piece);
                             self.rest = Some((waiting.payload, 0));
                         }
-                        None => self.stage = Stage::Floors(0),
+                        None => self.stage = SnapshotStage::Floors(0),
                     }
                 }
-                Stage::Floors(shard) => {
+                SnapshotStage::Floors(shard) => {
                     let (table, given) = &mut self.floors[shard];
                     let item = table.get_index(*given);
                     next(item.is_some(), piece);
@@ -284,37 +284,37 @@ impl Cut {
                         give_floor(*id, floor, piece);
                         *given += 1;
                     } else if shard + 1 < shards {
-                        self.stage = Stage::Floors(shard + 1);
+                        self.stage = SnapshotStage::Floors(shard + 1);
                     } else {
-                        self.stage = Stage::Parts(0);
+                        self.stage = SnapshotStage::Parts(0);
                     }
                 }
-                Stage::Parts(shard) => match self.parts[shard].give(piece) {
+                SnapshotStage::Parts(shard) => match self.parts[shard].give(piece) {
                     true => return,
-                    false if shard + 1 < shards => self.stage = Stage::Parts(shard + 1),
-                    false => self.stage = Stage::ShardState(0),
+                    false if shard + 1 < shards => self.stage = SnapshotStage::Parts(shard + 1),
+                    false => self.stage = SnapshotStage::ShardState(0),
                 },
-                Stage::ShardState(shard) => {
+                SnapshotStage::ShardState(shard) => {
                     let more = match engine {
                         Engine::Here(sides) => Some(sides[shard].piece(piece)),
                         Engine::Pool(pool) => pool.in_cut(shard, |side| side.piece(piece)),
                     };
                     match more {
                         Some(false) if shard + 1 < shards => {
-                            self.stage = Stage::ShardState(shard + 1)
+                            self.stage = SnapshotStage::ShardState(shard + 1)
                         }
-                        Some(false) => self.stage = Stage::End,
+                        Some(false) => self.stage = SnapshotStage::End,
                         // There is more, or the shard cannot give just now.
                         Some(true) | None => return,
                     }
                 }
-                Stage::End => {}
+                SnapshotStage::End => {}
             }
         }
     }
 }
 
-impl<M: Machine> Executor<M> {
+impl<M: ShardedMachine> Executor<M> {
     /// Begins a cut: the state at this moment, to be given in pieces. One begun before is
     /// forgotten: whoever was given its pieces finds that they end too early.
     pub fn capture(&mut self) {
@@ -322,7 +322,7 @@ impl<M: Machine> Executor<M> {
             Engine::Here(sides) => sides.iter_mut().for_each(ShardState::capture),
             Engine::Pool(pool) => pool.capture(),
         }
-        self.cut = Some(Box::new(Cut::of(&self.heads, self.skips.done(), &self.lanes)));
+        self.cut = Some(Box::new(ExecutorCut::of(&self.heads, self.skips.done(), &self.lanes)));
     }
 
     /// Appends about `most` bytes of the cut to `to`; false if that was all, and when there is no
@@ -337,7 +337,7 @@ impl<M: Machine> Executor<M> {
         }
         let mut piece = Piece::new(most, &mut progress, to);
         cut.give(&mut self.engine, heads, &mut piece);
-        let more = cut.stage != Stage::End;
+        let more = cut.stage != SnapshotStage::End;
         piece.end(!more);
         if more {
             cut.progress = progress;
@@ -358,7 +358,7 @@ impl<M: Machine> Executor<M> {
     /// Puts `state` in force, and gives back the one before it: dropping much takes time. A cut
     /// that was open is forgotten. Both are of as many shards. With workers it waits until they
     /// have run what they were given.
-    pub fn adopt(&mut self, mut state: State<M>) -> State<M> {
+    pub fn adopt(&mut self, mut state: ExecutorState<M>) -> ExecutorState<M> {
         assert_eq!(state.heads.len(), self.heads.len(), "a node's shards stay the same");
         self.release();
         self.cleared = false;
@@ -380,21 +380,21 @@ impl<M: Machine> Executor<M> {
 
     /// Forgets the state, and gives it back: dropping much takes time. No read is
     /// [answered](Self::peek) before another one is put in force.
-    pub fn clear(&mut self) -> State<M> {
-        let empty = State::new(&*self.machine, self.heads.len());
+    pub fn clear(&mut self) -> ExecutorState<M> {
+        let empty = ExecutorState::new(&*self.machine, self.heads.len());
         let old = self.adopt(empty);
         self.cleared = true;
         old
     }
 }
 
-impl<M: Machine> State<M> {
+impl<M: ShardedMachine> ExecutorState<M> {
     /// Nothing done yet in any of `shards` shards.
     pub(super) fn new(machine: &M, shards: usize) -> Self {
         Self {
-            heads: (0..shards).map(|_| Head::default()).collect(),
+            heads: (0..shards).map(|_| ShardHead::default()).collect(),
             skipped: BTreeMap::new(),
-            lanes: Lanes::new(shards),
+            lanes: ShardLanes::new(shards),
             sides: (0..shards).map(|_| ShardState::new(machine.part())).collect(),
         }
     }
@@ -404,11 +404,11 @@ impl<M: Machine> State<M> {
     /// # Errors
     /// When the bytes are damaged, end too early, or are not of such a cluster and this version.
     pub fn read(machine: &M, shards: usize, from: &mut dyn Read) -> Result<Self, Corrupt> {
-        let (mut from, there) = Source::begin(from)?;
+        let (mut from, there) = StreamReader::begin(from)?;
         if there != shards {
             return Err(Corrupt::Shards(there));
         }
-        let Top { heads, skipped, waiting } = Top::read(&mut from, shards)?;
+        let SnapshotTop { heads, skipped, waiting } = SnapshotTop::read(&mut from, shards)?;
         let mut it = Self { heads, skipped: by_message(&skipped), ..Self::new(machine, shards) };
         for head in &mut it.heads {
             read_floors(&mut from, &mut head.floors)?;
@@ -433,8 +433,8 @@ impl<M: Machine> State<M> {
 
     /// Puts waiting commands back, each shard's in order of position. None of them can run: they
     /// waited when the cut was begun.
-    fn line_up_again(&mut self, machine: &M, waiting: &[Waiting]) -> Result<(), Corrupt> {
-        let mut arrivals: Vec<((Place, u64), &Waiting)> =
+    fn line_up_again(&mut self, machine: &M, waiting: &[SnapshotCommand]) -> Result<(), Corrupt> {
+        let mut arrivals: Vec<((ShardPosition, u64), &SnapshotCommand)> =
             waiting.iter().flat_map(|w| w.places.iter().map(move |p| (*p, w))).collect();
         arrivals.sort_by_key(|((p, _), _)| (p.shard, p.position));
         for (place, w) in arrivals {
@@ -489,7 +489,7 @@ fn give_floor(session: u64, floor: &Floor, to: &mut Piece<'_>) {
     for word in [session, *used_ms, *open_from, *admitted, *latest_ms, count] {
         to.word(word);
     }
-    for Untimely { request, stamp_ms, at_ms, holds } in untimely {
+    for StampRefusal { request, stamp_ms, at_ms, holds } in untimely {
         [*request, *stamp_ms, *at_ms].iter().for_each(|w| to.word(*w));
         to.byte(u8::from(*holds));
     }
@@ -503,7 +503,7 @@ fn give_skipped(skipped: &SkipDecision, to: &mut Piece<'_>) {
         .for_each(|w| to.word(*w));
 }
 
-fn read_skipped(from: &mut Source<'_>, shards: usize) -> Result<SkipDecision, Corrupt> {
+fn read_skipped(from: &mut StreamReader<'_>, shards: usize) -> Result<SkipDecision, Corrupt> {
     let sender = u32::try_from(from.word()?).map_err(|_| Corrupt::Malformed)?;
     let (seq, group, position) = (from.word()?, from.word()?, from.word()?);
     if group >= shards as u64 {
@@ -513,12 +513,12 @@ fn read_skipped(from: &mut Source<'_>, shards: usize) -> Result<SkipDecision, Co
     Ok(SkipDecision { msg, group: Gid(group as u8), position })
 }
 
-fn read_stamp(from: &mut Source<'_>) -> Result<Stamp, Corrupt> {
+fn read_stamp(from: &mut StreamReader<'_>) -> Result<Stamp, Corrupt> {
     Ok(Stamp { wall_ms: from.word()?, host_ms: from.word()? })
 }
 
-fn read_clocks(from: &mut Source<'_>) -> Result<Clocks, Corrupt> {
-    let mut clocks = Clocks::default();
+fn read_clocks(from: &mut StreamReader<'_>) -> Result<ClockReports, Corrupt> {
+    let mut clocks = ClockReports::default();
     let count = from.word()?;
     for _ in 0..count {
         let pid = u32::try_from(from.word()?).map_err(|_| Corrupt::Malformed)?;
@@ -531,7 +531,7 @@ fn read_clocks(from: &mut Source<'_>) -> Result<Clocks, Corrupt> {
     Ok(clocks)
 }
 
-fn read_floors(from: &mut Source<'_>, floors: &mut Floors) -> Result<(), Corrupt> {
+fn read_floors(from: &mut StreamReader<'_>, floors: &mut Floors) -> Result<(), Corrupt> {
     while follows(from)? {
         let (id, used_ms, open_from) = (from.word()?, from.word()?, from.word()?);
         let mut floor = Floor { used_ms, open_from, ..Floor::default() };
@@ -544,7 +544,7 @@ fn read_floors(from: &mut Source<'_>, floors: &mut Floors) -> Result<(), Corrupt
             for _ in 0..count {
                 let (request, stamp_ms, at_ms) = (from.word()?, from.word()?, from.word()?);
                 let holds = from.byte()? != 0;
-                floor.untimely.push(Untimely { request, stamp_ms, at_ms, holds });
+                floor.untimely.push(StampRefusal { request, stamp_ms, at_ms, holds });
             }
         }
         floors.table.insert(id, floor);

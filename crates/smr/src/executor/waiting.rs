@@ -7,17 +7,17 @@
 use super::sessions::Admission;
 use super::{Limits, Payload};
 use crate::envelope::Stamp;
-use crate::machine::{Access, Place};
+use crate::machine::{Access, ShardPosition};
 use amcast_core::{Gid, GroupSet, MsgId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A command that waits.
-pub(super) struct Entry {
+pub(super) struct WaitingEntry {
     pub(super) id: MsgId,
     pub(super) dst: GroupSet,
     /// Where it was delivered so far, in order of arrival.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<ShardPosition>,
     pub(super) payload: Arc<[u8]>,
     /// Bytes of its message, and those of its parts once they are put together.
     bytes: usize,
@@ -35,7 +35,7 @@ pub(super) struct Entry {
     blocks: Vec<u64>,
 }
 
-impl Entry {
+impl WaitingEntry {
     fn ready(&self) -> bool {
         self.blockers == 0 && self.places.len() == self.dst.len()
     }
@@ -50,7 +50,7 @@ struct Tail {
 
 /// A command that was delivered in one of its shards.
 pub(super) struct Arrival {
-    pub(super) place: Place,
+    pub(super) place: ShardPosition,
     /// The position in front of it.
     pub(super) before: u64,
     /// What it is judged by, if this is its lowest destination.
@@ -63,7 +63,7 @@ pub(super) struct Arrival {
 
 /// What stood in a shard when a command that waits there came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Since {
+pub(super) struct WaitStart {
     /// Ordered time there, the command's own included.
     pub(super) now: Stamp,
     /// Position of the command in front of it, whether that one waits or not; 0 for none.
@@ -72,9 +72,9 @@ pub(super) struct Since {
 
 /// One shard's waiting commands.
 #[derive(Default)]
-struct Lane {
+struct ShardLane {
     /// By position.
-    positions: BTreeMap<u64, Since>,
+    positions: BTreeMap<u64, WaitStart>,
     bytes: usize,
     /// Bytes of those that were put together from parts that this shard kept.
     assembled: usize,
@@ -88,18 +88,18 @@ struct Lane {
 }
 
 /// The waiting commands of all shards. A ticket names one; tickets grow and are not used twice.
-pub(super) struct Lanes {
-    lanes: Vec<Lane>,
-    entries: BTreeMap<u64, Entry>,
+pub(super) struct ShardLanes {
+    lanes: Vec<ShardLane>,
+    entries: BTreeMap<u64, WaitingEntry>,
     /// Tickets of those with several destinations.
     gathering: BTreeMap<MsgId, u64>,
     next: u64,
 }
 
-impl Lanes {
+impl ShardLanes {
     pub(super) fn new(shards: usize) -> Self {
         Self {
-            lanes: (0..shards).map(|_| Lane::default()).collect(),
+            lanes: (0..shards).map(|_| ShardLane::default()).collect(),
             entries: BTreeMap::new(),
             gathering: BTreeMap::new(),
             next: 0,
@@ -127,7 +127,7 @@ impl Lanes {
     }
 
     /// What stood in `shard` when its first waiting command came.
-    pub(super) fn first_waiting(&self, shard: Gid) -> Option<Since> {
+    pub(super) fn first_waiting(&self, shard: Gid) -> Option<WaitStart> {
         self.lanes[shard.index()].positions.first_key_value().map(|(_, since)| *since)
     }
 
@@ -143,12 +143,12 @@ impl Lanes {
     }
 
     /// Position of the command in front of the one that waits at `place`.
-    pub(super) fn before(&self, place: &Place) -> u64 {
+    pub(super) fn before(&self, place: &ShardPosition) -> u64 {
         self.lanes[place.shard.index()].positions[&place.position].before
     }
 
     /// The waiting commands, in order of their first arrival.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &WaitingEntry> {
         self.entries.values()
     }
 
@@ -164,7 +164,7 @@ impl Lanes {
         let Arrival { place, before, admission, growth, exact } = arrival;
         let known = if dst.len() > 1 { self.gathering.get(&id).copied() } else { None };
         let ticket = known.unwrap_or_else(|| {
-            let mut entry = Entry {
+            let mut entry = WaitingEntry {
                 id,
                 dst,
                 places: Vec::with_capacity(dst.len()),
@@ -187,7 +187,7 @@ impl Lanes {
             self.next
         });
         let lane = &mut self.lanes[place.shard.index()];
-        lane.positions.insert(place.position, Since { now: place.now, before });
+        lane.positions.insert(place.position, WaitStart { now: place.now, before });
         let entry = self.entries.get_mut(&ticket).expect("it waits");
         if let Payload::Shared(whole) = payload {
             // The shards before this one had only its assembly.
@@ -215,7 +215,7 @@ impl Lanes {
 
     /// Takes a command out to run it, with the position in front of each of its places; tickets of
     /// those that can run then are added to `ready`.
-    pub(super) fn leave(&mut self, ticket: u64, ready: &mut Vec<u64>) -> (Entry, Vec<u64>) {
+    pub(super) fn leave(&mut self, ticket: u64, ready: &mut Vec<u64>) -> (WaitingEntry, Vec<u64>) {
         let mut befores = Vec::new();
         let mut entry = self.entries.remove(&ticket).expect("it waits");
         self.gathering.remove(&entry.id);
@@ -241,7 +241,7 @@ impl Lanes {
     }
 }
 
-impl Lane {
+impl ShardLane {
     /// Puts a command behind those that it conflicts with in this shard, and lists them.
     fn line_up(
         &mut self,

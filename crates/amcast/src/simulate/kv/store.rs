@@ -7,7 +7,7 @@ use amcast_core::{GroupSet, Outcome};
 use amcast_kv::{HashSeed, Kv, Partitions, decode_args, split_epoch};
 use amcast_log::{Logs, NODE_BYTES};
 use amcast_log::{StoreAndLog, StoreAndLogShard};
-use amcast_smr::machine::{Access, At, Machine, Refusal};
+use amcast_smr::machine::{Access, ExecutionPoint, Refusal, ShardedMachine};
 use std::ops::Range;
 
 /// Keys that one command of a move looks at: few, so that moves are under way for long.
@@ -36,7 +36,7 @@ fn moves_keys(command: &[u8]) -> bool {
         && args.first().is_some_and(|name| name.eq_ignore_ascii_case(b"AMCAST.MOVE"))
 }
 
-impl Machine for SimulatedStore {
+impl ShardedMachine for SimulatedStore {
     type Part = StoreAndLogShard;
 
     fn part(&self) -> StoreAndLogShard {
@@ -49,7 +49,7 @@ impl Machine for SimulatedStore {
 
     fn apply<'a>(
         &self,
-        at: &At<'a>,
+        at: &ExecutionPoint<'a>,
         parts: &'a mut [&'a mut StoreAndLogShard],
         command: &[u8],
         answer: &mut Vec<u8>,

@@ -5,7 +5,7 @@
 //! now and then has it appended at once.
 
 use super::{Failure, INPUT_BYTES_MAX, LogPrinter};
-use amcast_log::{Client, LogError};
+use amcast_log::{LogError, LogSession};
 use bytes::Bytes;
 use serde_json::json;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read};
@@ -26,7 +26,7 @@ const TELL_EVERY: Duration = Duration::from_secs(2);
 
 /// Appends each line of standard input, and prints their positions.
 pub(super) fn append(
-    client: &mut Client,
+    client: &mut LogSession,
     log: &str,
     out: &mut LogPrinter<'_>,
 ) -> Result<(), Failure> {

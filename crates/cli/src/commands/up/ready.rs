@@ -2,7 +2,7 @@
 //! of them as are needed.
 
 use amcast::client::Connection;
-use amcast_kv::status::Status;
+use amcast_kv::status::ServerStatus;
 use amcast_lab::commands::Failure;
 use amcast_node::cluster_dir::ClusterDir;
 use amcast_node::service::Watch;

@@ -4,8 +4,8 @@ use super::{Answers, Backend, Busy, CommandFailure, OnAnswer};
 use amcast_core::{Gid, GroupSet, MsgId, Pid, ServiceAnswer};
 use amcast_kv::Kv;
 use amcast_kv::client::lock;
-use amcast_kv::status::{ShardStatus, Status};
-use amcast_smr::executor::{Delivered, Executor, Holds, Limits};
+use amcast_kv::status::{ServerStatus, ShardStatus};
+use amcast_smr::executor::{DeliveryResult, Executor, Limits, ShardFigures};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// A backend without replication. A command runs in the thread that submits it: on a small
@@ -67,12 +67,12 @@ impl Inner {
                 tell(ServiceAnswer::borrowed(a.outcome, a.bytes));
             });
             // The lock makes each command run before the next comes, so nothing ever waits.
-            assert_eq!(outcome, Ok(Delivered::Taken), "the gateway writes whole envelopes");
+            assert_eq!(outcome, Ok(DeliveryResult::Taken), "the gateway writes whole envelopes");
         }
     }
 }
 
-impl Status for LocalBackend {
+impl ServerStatus for LocalBackend {
     fn node(&self) -> String {
         "local".into()
     }
@@ -86,7 +86,7 @@ impl Status for LocalBackend {
         let count = inner.positions.len() as u8;
         let tell = |shard| {
             let holds = inner.executor.holds(shard);
-            let Holds { items, expiring, due_ms, has_chore, .. } = holds;
+            let ShardFigures { items, expiring, due_ms, has_chore, .. } = holds;
             ShardStatus {
                 shard,
                 leader: Some("local".into()),

@@ -1,7 +1,7 @@
 //! What a front did, for the metrics page.
 
 use amcast_smr::Metric;
-use amcast_smr::metrics::{Kind, SharedHistogram, Value};
+use amcast_smr::metrics::{MetricKind, MetricValue, SharedHistogram};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tonic::{Code, Status};
@@ -120,7 +120,7 @@ impl Done {
         };
         let durations = METHODS.iter().filter_map(|(method, name)| {
             let all = self.durations[*method as usize].read();
-            (all.count() > 0).then(|| (name.to_string(), Value::Durations(Box::new(all))))
+            (all.count() > 0).then(|| (name.to_string(), MetricValue::Durations(Box::new(all))))
         });
         vec![
             grown("log_appends", "Appends by this front that took effect", &self.appends),
@@ -139,7 +139,7 @@ impl Done {
             Metric::new(
                 "log_request_duration",
                 "How long requests of the log took at this front, by method",
-                Kind::Histogram,
+                MetricKind::Histogram,
             )
             .with_each("method", durations),
         ]
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(values, [2, 4, 1, 1, 1, 1, 1, 5]);
         let durations = counts.iter().find(|c| c.name == "log_request_duration").unwrap();
         let by_method = durations.samples.iter().map(|(labels, value)| {
-            let Value::Durations(all) = value else { panic!("no histogram: {value:?}") };
+            let MetricValue::Durations(all) = value else { panic!("no histogram: {value:?}") };
             (labels[0].1.as_str(), all.count())
         });
         let by_method: Vec<_> = by_method.collect();

@@ -17,7 +17,7 @@ use crate::gateway::log::session::Sessions;
 use crate::gateway::log::tail::Through;
 use crate::gateway::{Backend, Clock};
 use amcast_kv::SlotMap;
-use amcast_kv::status::Status as ClusterStatus;
+use amcast_kv::status::ServerStatus as ClusterStatus;
 use amcast_log::proto;
 use amcast_log::proto::log_server::LogServer;
 use amcast_smr::Metrics;

@@ -14,7 +14,8 @@ use amcast_log::command::{APPEND_BYTES, LIST_MAX, addition_bytes, check};
 use amcast_log::proto::log_server::Log;
 use amcast_log::proto::{self, info_response, list_response, multi_append_request};
 use amcast_log::{
-    Addition, Answer, Command, Extent, Logs, NAME_BYTES_MAX, READ_BYTES_MAX, READ_VALUES_MAX, Why,
+    Addition, Extent, LogAnswer, LogCommand, Logs, NAME_BYTES_MAX, READ_BYTES_MAX, READ_VALUES_MAX,
+    Rejection,
 };
 use amcast_smr::Envelope;
 use amcast_smr::machine::Refusal;
@@ -59,7 +60,7 @@ pub(crate) struct Shared {
 
 /// What an ordered command was answered.
 struct Ordered {
-    answer: Answer,
+    answer: LogAnswer,
     /// What became of it.
     outcome: Outcome,
 }
@@ -70,7 +71,7 @@ impl Shared {
         &self,
         head: &Envelope,
         dst: GroupSet,
-        command: &Command<'_>,
+        command: &LogCommand<'_>,
         again: Again,
     ) -> Result<Ordered, Status> {
         let mut payload = Vec::new();
@@ -87,20 +88,20 @@ impl Shared {
         self.backend.ask(dst, &payload, Box::new(done)).map_err(|why| unanswered(&why, again))?;
         let lost = CommandFailure::new(Outcome::Unknown, FailureCause::Other, "the front stops");
         let came = from.await.unwrap_or(Err(lost)).map_err(|why| unanswered(&why, again))?;
-        let answer = Answer::decode(&came.bytes);
+        let answer = LogAnswer::decode(&came.bytes);
         let answer = answer.ok_or_else(|| Status::internal("a node gave what is no answer"))?;
         Ok(Ordered { answer, outcome: came.outcome })
     }
 
     /// Has a command executed that changes nothing.
-    pub(crate) async fn read(&self, command: &Command<'_>) -> Result<Answer, Status> {
+    pub(crate) async fn read(&self, command: &LogCommand<'_>) -> Result<LogAnswer, Status> {
         let stamp = self.clock.now().stamp;
         let head = Envelope { session: 0, request: 1, open_from: 1, stamp, read_only: true };
         let dst = Logs::destinations(self.map, command);
         let Ordered { answer, outcome } = self.order(&head, dst, command, Again::Harmless).await?;
         match answer {
             // Repeating a read does no harm.
-            Answer::Not(why) => Err(not_done(why, outcome)),
+            LogAnswer::Not(why) => Err(not_done(why, outcome)),
             answer => Ok(answer),
         }
     }
@@ -108,9 +109,9 @@ impl Shared {
     /// Has a command executed once that changes something.
     async fn write(
         &self,
-        command: &Command<'_>,
+        command: &LogCommand<'_>,
         session: Option<&proto::Session>,
-    ) -> Result<Answer, Status> {
+    ) -> Result<LogAnswer, Status> {
         let dst = Logs::destinations(self.map, command);
         let (begun, mut tries, mut lane) = (Instant::now(), CLOCK_TRIES, None);
         let Ordered { answer, outcome } = loop {
@@ -131,7 +132,7 @@ impl Shared {
             match ordered.answer {
                 // Its age is bounded, so if it had been executed that would be remembered: it was not, and the
                 // clock of this host is far from ordered time.
-                Answer::Not(Why::Refused(
+                LogAnswer::Not(Rejection::Refused(
                     Refusal::Stale { now_ms } | Refusal::Ahead { now_ms },
                 )) if tries > 0 => {
                     _ = self.clock.refused(now_ms);
@@ -142,11 +143,13 @@ impl Shared {
         let mut body = Vec::new();
         command.encode(&mut body);
         let of = match &answer {
-            Answer::Appended { check, .. }
-            | Answer::Trimmed { check, .. }
-            | Answer::Deleted { check, .. } => Some(*check),
-            Answer::Not(
-                Why::Full { check, .. } | Why::TooMany { check, .. } | Why::Unknown { check },
+            LogAnswer::Appended { check, .. }
+            | LogAnswer::Trimmed { check, .. }
+            | LogAnswer::Deleted { check, .. } => Some(*check),
+            LogAnswer::Not(
+                Rejection::Full { check, .. }
+                | Rejection::TooMany { check, .. }
+                | Rejection::Unknown { check },
             ) => Some(*check),
             _ => None,
         };
@@ -157,7 +160,7 @@ impl Shared {
             ));
         }
         match answer {
-            Answer::Not(why) => Err(not_done(why, outcome)),
+            LogAnswer::Not(why) => Err(not_done(why, outcome)),
             answer => Ok(answer),
         }
     }
@@ -176,11 +179,11 @@ impl Shared {
                  request; nothing was appended"
             )));
         }
-        let command = Command::Append(additions);
-        let Answer::Appended { positions, .. } = self.write(&command, session).await? else {
+        let command = LogCommand::Append(additions);
+        let LogAnswer::Appended { positions, .. } = self.write(&command, session).await? else {
             return Err(wrong_answer());
         };
-        if let Command::Append(additions) = &command {
+        if let LogCommand::Append(additions) = &command {
             for (a, position) in additions.iter().zip(&positions) {
                 let log = std::str::from_utf8(a.log).unwrap_or_default();
                 self.follows.tell_appended(log, position + 1);
@@ -197,9 +200,9 @@ impl Shared {
         }
         let mut news = false;
         for logs in shards.iter().flat_map(|logs| logs.chunks(LIST_MAX)) {
-            let command = Command::Extents(logs.iter().map(|log| log.as_bytes()).collect());
+            let command = LogCommand::Extents(logs.iter().map(|log| log.as_bytes()).collect());
             // One that has no answer is asked again with the next look.
-            let Ok(Answer::Extents(extents)) = self.read(&command).await else { continue };
+            let Ok(LogAnswer::Extents(extents)) = self.read(&command).await else { continue };
             for (log, extent) in logs.iter().zip(extents) {
                 news |= self.follows.tell(log, extent);
             }
@@ -296,14 +299,14 @@ impl Log for Service {
         let timer = Method::Read.begin();
         let connection = connection_of(&request);
         let proto::ReadRequest { log, from, max_values, max_bytes } = request.into_inner();
-        let command = Command::Read {
+        let command = LogCommand::Read {
             log: named(&log)?,
             from,
             values_max: asked(max_values, USUAL_VALUES, READ_VALUES_MAX),
             bytes_max: asked(max_bytes, USUAL_BYTES, READ_BYTES_MAX),
         };
         let answer = self.0.done.note(timer, Asked::Read, self.0.read(&command).await)?;
-        let Answer::Values { from, extent: e, values } = answer else {
+        let LogAnswer::Values { from, extent: e, values } = answer else {
             return Err(wrong_answer());
         };
         let values = values.into_iter().map(Bytes::from).collect();
@@ -318,9 +321,9 @@ impl Log for Service {
         let timer = Method::Trim.begin();
         let connection = connection_of(&request);
         let proto::TrimRequest { log, before, session } = request.into_inner();
-        let command = Command::Trim { log: named(&log)?, before };
+        let command = LogCommand::Trim { log: named(&log)?, before };
         let answer = self.0.write(&command, session.as_ref()).await;
-        let Answer::Trimmed { extent: e, .. } = self.0.done.note(timer, Asked::Trim, answer)?
+        let LogAnswer::Trimmed { extent: e, .. } = self.0.done.note(timer, Asked::Trim, answer)?
         else {
             return Err(wrong_answer());
         };
@@ -334,9 +337,10 @@ impl Log for Service {
         let timer = Method::Delete.begin();
         let connection = connection_of(&request);
         let proto::DeleteRequest { log, session } = request.into_inner();
-        let command = Command::Delete { log: named(&log)? };
+        let command = LogCommand::Delete { log: named(&log)? };
         let answer = self.0.write(&command, session.as_ref()).await;
-        let Answer::Deleted { extent: e, .. } = self.0.done.note(timer, Asked::Delete, answer)?
+        let LogAnswer::Deleted { extent: e, .. } =
+            self.0.done.note(timer, Asked::Delete, answer)?
         else {
             return Err(wrong_answer());
         };
@@ -376,8 +380,8 @@ impl Log for Service {
         let proto::InfoRequest { logs } = request.into_inner();
         counted("logs", logs.len())?;
         let names = logs.iter().map(|log| named(log)).collect::<Result<_, _>>()?;
-        let answer = self.0.read(&Command::Extents(names)).await;
-        let Answer::Extents(extents) = self.0.done.note(timer, Asked::Read, answer)? else {
+        let answer = self.0.read(&LogCommand::Extents(names)).await;
+        let LogAnswer::Extents(extents) = self.0.done.note(timer, Asked::Read, answer)? else {
             return Err(wrong_answer());
         };
         let found = |e: Option<Extent>| info_response::Found { extent: e.map(extent) };
@@ -396,9 +400,9 @@ impl Log for Service {
             named(&after)?;
         }
         let most = asked(max_logs, USUAL_VALUES, LIST_MAX as u32) as u16;
-        let command = Command::List { after: after.as_bytes(), most };
+        let command = LogCommand::List { after: after.as_bytes(), most };
         let answer = self.0.read(&command).await;
-        let Answer::Listed(logs) = self.0.done.note(timer, Asked::Read, answer)? else {
+        let LogAnswer::Listed(logs) = self.0.done.note(timer, Asked::Read, answer)? else {
             return Err(wrong_answer());
         };
         let listed = |(log, e): (Vec<u8>, Extent)| list_response::Listed {

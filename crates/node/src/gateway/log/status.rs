@@ -3,7 +3,7 @@
 
 use crate::gateway::{CommandFailure, FailureCause};
 use amcast_core::Outcome;
-use amcast_log::Why;
+use amcast_log::Rejection;
 use amcast_smr::machine::Refusal;
 use tonic::Status;
 
@@ -13,25 +13,25 @@ pub(crate) fn invalid(why: impl Into<String>) -> Status {
 }
 
 /// What the log did not do, by what became of the request.
-pub(crate) fn not_done(why: Why, outcome: Outcome) -> Status {
+pub(crate) fn not_done(why: Rejection, outcome: Outcome) -> Status {
     match why {
-        Why::Full { most, .. } => Status::resource_exhausted(format!(
+        Rejection::Full { most, .. } => Status::resource_exhausted(format!(
             "the logs of a shard would hold more than the limit of {most} bytes; nothing was appended: \
              trim or delete logs, and append under a new number"
         )),
-        Why::TooMany { most, .. } => Status::resource_exhausted(format!(
+        Rejection::TooMany { most, .. } => Status::resource_exhausted(format!(
             "the names of a shard's logs, and what says where their values lie, would take more than the limit of \
              {most} bytes of memory; nothing was appended: delete logs, or trim long ones, and append under a \
              new number"
         )),
-        Why::Unknown { .. } => {
+        Rejection::Unknown { .. } => {
             Status::not_found("no log has this name; the first append to it makes it")
         }
-        Why::Gone { first } => Status::out_of_range(format!(
+        Rejection::Gone { first } => Status::out_of_range(format!(
             "the log was trimmed: {first} is the first position that is left"
         )),
-        Why::Malformed => Status::internal("the front sent what is no command of the log"),
-        Why::Refused(why) => refused(why, outcome),
+        Rejection::Malformed => Status::internal("the front sent what is no command of the log"),
+        Rejection::Refused(why) => refused(why, outcome),
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
         ];
         for (why, code, outcome) in all {
             assert_eq!(why.outcome(), outcome);
-            let status = not_done(Why::Refused(why), outcome);
+            let status = not_done(Rejection::Refused(why), outcome);
             assert_eq!(status.code(), code, "{status}");
             for (words, of) in [
                 ("it took effect", Outcome::Executed),

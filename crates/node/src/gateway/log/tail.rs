@@ -10,7 +10,7 @@ use crate::gateway::log::status::{deleted, parting};
 use amcast_log::client::connect_to;
 use amcast_log::proto;
 use amcast_log::proto::log_client::LogClient;
-use amcast_log::{Answer, Command};
+use amcast_log::{LogAnswer, LogCommand};
 use bytes::Bytes;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -129,7 +129,7 @@ impl Shared {
     async fn next(&self, log: &str, next: &mut Next) -> Result<proto::TailResponse, Status> {
         let mut watching = self.follows.watch(log);
         loop {
-            let command = Command::Read {
+            let command = LogCommand::Read {
                 log: log.as_bytes(),
                 from: next.from,
                 values_max: USUAL_VALUES,
@@ -137,12 +137,12 @@ impl Shared {
             };
             watching.reads();
             match self.read(&command).await {
-                Ok(Answer::Values { extent, .. })
+                Ok(LogAnswer::Values { extent, .. })
                     if next.incarnation.is_some_and(|known| known != extent.incarnation) =>
                 {
                     return Err(deleted());
                 }
-                Ok(Answer::Values { extent, values, .. }) => {
+                Ok(LogAnswer::Values { extent, values, .. }) => {
                     next.incarnation = Some(extent.incarnation);
                     if !values.is_empty() {
                         let values = values.into_iter().map(Bytes::from).collect();

@@ -17,11 +17,11 @@ use crate::gateway::clock::Now;
 use amcast_core::{GroupSet, Outcome};
 use amcast_kv::Partitions;
 use amcast_kv::client::host_ns;
-use amcast_kv::client::{Client, ClientInfo, ClientReport, lock, wall_us};
-use amcast_kv::command_stats::{Call, CallEnd, ThreadStats};
-use amcast_kv::registry::{self, Command, Next, Run};
-use amcast_kv::reply::{Error, Reply};
-use amcast_kv::resp::parser::{Bounds, Parser, Step};
+use amcast_kv::client::{ClientInfo, ClientReport, ClientState, lock, wall_us};
+use amcast_kv::command_stats::{CallEnd, CommandCall, ThreadStats};
+use amcast_kv::registry::{self, AfterRun, CommandRunner, CommandSpec};
+use amcast_kv::reply::{RedisError, Reply};
+use amcast_kv::resp::parser::{Parser, ParserStep, RequestBounds};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -47,12 +47,12 @@ enum Then {
 /// An answer in the order of commands.
 enum Slot {
     /// Being ordered.
-    Open { request: u64, then: Then, resp: u8, silent: bool, call: Call },
+    Open { request: u64, then: Then, resp: u8, silent: bool, call: CommandCall },
     /// Not executed, since its shards go by another map of partitions, or another time than this host's clock
     /// said: to be ordered again, with these arguments.
-    Refused { args: Vec<u8>, then: Then, resp: u8, silent: bool, call: Call },
+    Refused { args: Vec<u8>, then: Then, resp: u8, silent: bool, call: CommandCall },
     /// To be sent once all before it are; it ends this call, if any.
-    Ready(Vec<u8>, Option<Call>),
+    Ready(Vec<u8>, Option<CommandCall>),
 }
 
 /// An ordered command that could not be sent yet.
@@ -67,7 +67,7 @@ struct Pending {
     /// Whether it is sent in parts.
     large: bool,
     then: Then,
-    call: Call,
+    call: CommandCall,
 }
 
 /// Reads input, tells what may happen next.
@@ -80,7 +80,7 @@ enum Progress {
 struct Connection<B: Backend> {
     shared: Arc<Shared<B>>,
     wire: Wire,
-    client: Client,
+    client: ClientState,
     lane: Lane,
     mail: Mail,
     /// What its thread counts.
@@ -170,7 +170,7 @@ pub(super) fn open<B: Backend>(
     let mut connection = Connection {
         shared: shared.clone(),
         wire: Wire::new(stream),
-        client: Client::new(shared.server.clone(), info),
+        client: ClientState::new(shared.server.clone(), info),
         last_request: lane.last_request,
         lane,
         mail: Mail::default(),
@@ -315,24 +315,24 @@ impl<B: Backend> Connection<B> {
         let input = std::mem::take(&mut self.wire.input);
         let buffer = &input[self.wire.used..];
         let bounds = match self.client.authenticated {
-            true => Bounds::new(self.shared.config.command_bytes_max),
-            false => Bounds::STRANGER,
+            true => RequestBounds::new(self.shared.config.command_bytes_max),
+            false => RequestBounds::STRANGER,
         };
         let step = parser.step(buffer, bounds);
         let mut go_on = true;
         match step {
-            Step::More => go_on = false,
-            Step::Drop(n) => self.wire.used += n,
-            Step::TooLarge(n) => {
+            ParserStep::More => go_on = false,
+            ParserStep::Drop(n) => self.wire.used += n,
+            ParserStep::TooLarge(n) => {
                 self.wire.used += n;
                 self.stats.unknown();
                 self.refuse(&self.too_large());
             }
-            Step::Error(e) => {
-                self.answer(None, |reply| reply.error(&Error::new(format!("ERR {e}"))));
+            ParserStep::Error(e) => {
+                self.answer(None, |reply| reply.error(&RedisError::new(format!("ERR {e}"))));
                 self.closing = true;
             }
-            Step::Command(n) => {
+            ParserStep::Command(n) => {
                 // Most commands have few arguments: these do not touch the heap.
                 let mut few = [&[][..]; 8];
                 let many: Vec<&[u8]>;
@@ -357,14 +357,14 @@ impl<B: Backend> Connection<B> {
         go_on
     }
 
-    fn too_large(&self) -> Error {
+    fn too_large(&self) -> RedisError {
         let most = self.shared.config.command_bytes_max;
         let why = format_args!("ERR the command is larger than the limit of {most} bytes");
-        Error::of(Outcome::NotExecuted, why)
+        RedisError::of(Outcome::NotExecuted, why)
     }
 
     /// Answers with an error, which spoils a transaction.
-    fn refuse(&mut self, error: &Error) {
+    fn refuse(&mut self, error: &RedisError) {
         if let Some(transaction) = &mut self.client.transaction {
             transaction.spoiled = true;
         }
@@ -398,7 +398,7 @@ impl<B: Backend> Connection<B> {
         self.last_command = command.name;
         if !self.client.authenticated && !command.is("no_auth") {
             self.stats.reject(number);
-            return self.refuse(&Error::new("NOAUTH Authentication required."));
+            return self.refuse(&RedisError::new("NOAUTH Authentication required."));
         }
         if let Err(e) = command.check_arity(args.len()) {
             self.stats.reject(number);
@@ -417,19 +417,21 @@ impl<B: Backend> Connection<B> {
                 _ => self.answer(None, |reply| reply.simple("QUEUED")),
             };
         }
-        let call = Call { number, end: CallEnd::Executed, read_ns: self.read_ns };
+        let call = CommandCall { number, end: CallEnd::Executed, read_ns: self.read_ns };
         match command.run {
-            Run::Shards(_) => self.order(command, args, Then::Show, call),
-            Run::Front(f) | Run::Both(f, _) => self.run_here(command, f, args, call),
+            CommandRunner::Shards(_) => self.order(command, args, Then::Show, call),
+            CommandRunner::Front(f) | CommandRunner::Both(f, _) => {
+                self.run_here(command, f, args, call)
+            }
         }
     }
 
     fn run_here(
         &mut self,
-        command: &'static Command,
+        command: &'static CommandSpec,
         f: registry::OnFront,
         args: &[&[u8]],
-        mut call: Call,
+        mut call: CommandCall,
     ) {
         let mut answer = Vec::new();
         let version = self.client.resp;
@@ -443,12 +445,12 @@ impl<B: Backend> Connection<B> {
                 call.end = CallEnd::Failed;
                 self.answer(Some(call), |reply| reply.error(&e));
             }
-            Ok(Next::Watch) => {
+            Ok(AfterRun::Watch) => {
                 let keys = args[1..].iter().map(|k| (*k).into()).collect();
                 self.order(command, args, Then::Watch(keys), call);
                 self.barrier = true;
             }
-            Ok(Next::Transaction) => self.order_transaction(command, call),
+            Ok(AfterRun::Transaction) => self.order_transaction(command, call),
             Ok(next) => {
                 let skipped = !answer.is_empty() && std::mem::take(&mut self.client.skip_next);
                 // `HELLO` answers in the version that it chose.
@@ -458,7 +460,7 @@ impl<B: Backend> Connection<B> {
                     true => self.stats.answered(call, host_ns()),
                     false => self.put(&answer, version, Some(call)),
                 }
-                self.closing |= next == Next::Close;
+                self.closing |= next == AfterRun::Close;
             }
         }
     }

@@ -23,7 +23,7 @@ use super::rate_limited_log::RateLimitedLog;
 use crate::gateway::backend::{Answers, Backend};
 use crate::gateway::clock::Clock;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
-use amcast_kv::client::{Server, lock};
+use amcast_kv::client::{StoreServer, lock};
 use amcast_kv::{EPOCH_BYTES, Partitions, stamp_refusal};
 use amcast_smr::envelope::Envelope;
 use amcast_smr::parts::{CommandPart, PARTS_MAX};
@@ -120,7 +120,7 @@ impl RedisGatewayConfig {
 struct Shared<B> {
     config: RedisGatewayConfig,
     backend: Arc<B>,
-    server: Arc<Server>,
+    server: Arc<StoreServer>,
     router: Arc<Router>,
     clock: Clock,
     next_client: AtomicU64,
@@ -163,7 +163,7 @@ pub struct RedisGateway {
     stage: watch::Sender<Stage>,
     /// Tells the connections that they are to end.
     part: Box<dyn Fn() + Send + Sync>,
-    server: Arc<Server>,
+    server: Arc<StoreServer>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -174,7 +174,7 @@ pub struct RedisGateway {
 pub fn start<B: Backend>(
     mut config: RedisGatewayConfig,
     backend: Arc<B>,
-    server: Arc<Server>,
+    server: Arc<StoreServer>,
 ) -> io::Result<RedisGateway> {
     config.command_bytes_max =
         config.command_bytes_max.min(parts_bytes_max(config.message_bytes_max));

@@ -1,6 +1,6 @@
 //! Connections whose clients have not given the password: a bounded number of them, each for a bounded time.
 //!
-//! What such a client may send is bounded by [`Bounds::STRANGER`](amcast_kv::resp::parser::Bounds), what it may have
+//! What such a client may send is bounded by [`Bounds::STRANGER`](amcast_kv::resp::parser::RequestBounds), what it may have
 //! answered without reading it by [`OUTPUT_BYTES_CALM`]. A wrong password is answered late, and later each time: so
 //! many places and that delay bound how many passwords all unauthenticated clients together can try.
 

@@ -11,11 +11,13 @@
 //! [may be old]: super::super::Executor::peek
 
 use super::super::Limits;
-use super::super::local_read::{LocalRead, LocalReadRequest, Looked, OnLocalRead, OnRead};
+use super::super::local_read::{
+    LocalRead, LocalReadRequest, LocalReadReturn, OnLocalRead, OnShardRead,
+};
 use super::super::shard_state::{self, ShardState};
-use super::{Pool, ShardSlot, Shared, Task, Worker, lock};
+use super::{PoolShared, ShardSlot, Worker, WorkerPool, WorkerTask, lock};
 use crate::SessionWrite;
-use crate::machine::{At, Machine, Place};
+use crate::machine::{ExecutionPoint, ShardPosition, ShardedMachine};
 use amcast_core::{GroupSet, MsgId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +27,7 @@ const LOOKED_MAX: usize = 64;
 const LOOKED_BYTES: usize = 64 << 10;
 
 /// What became of a read that may be old, not collected.
-pub(super) struct Peeked {
+pub(super) struct StaleRead {
     peeking: Arc<PendingLocalRead>,
     peek: LocalRead,
     bytes: Box<[u8]>,
@@ -41,7 +43,7 @@ pub(in crate::executor) struct PendingLocalRead {
     /// The shards that it looks at.
     dst: GroupSet,
     /// These, and those of `written`, in ascending order.
-    places: Vec<Place>,
+    places: Vec<ShardPosition>,
     /// What must have run.
     written: Vec<SessionWrite>,
     command: Box<[u8]>,
@@ -54,7 +56,7 @@ impl PendingLocalRead {
     pub(in crate::executor) fn new(
         (number, id, session): (u64, MsgId, u64),
         dst: GroupSet,
-        places: Vec<Place>,
+        places: Vec<ShardPosition>,
         written: Vec<SessionWrite>,
         command: &[u8],
     ) -> Self {
@@ -63,7 +65,7 @@ impl PendingLocalRead {
     }
 
     /// Answers it, with the data of its places, unless something that was written has not run.
-    fn run<M: Machine>(
+    fn run<M: ShardedMachine>(
         &self,
         machine: &M,
         sides: &mut [&mut ShardState<M::Part>],
@@ -76,18 +78,19 @@ impl PendingLocalRead {
         if !self.written.iter().all(has_run) {
             return LocalRead::NotYet;
         }
-        let is_seen = |place: &Place| self.dst.contains(place.shard);
-        let places: Vec<Place> = self.places.iter().copied().filter(is_seen).collect();
+        let is_seen = |place: &ShardPosition| self.dst.contains(place.shard);
+        let places: Vec<ShardPosition> = self.places.iter().copied().filter(is_seen).collect();
         let seen = sides.iter_mut().zip(&self.places).filter(|(_, place)| is_seen(place));
         let mut parts: Vec<&mut M::Part> = seen.map(|(side, _)| &mut side.part).collect();
-        let at = At { id: self.id, dst: self.dst, places: &places, exact: GroupSet::EMPTY };
+        let at =
+            ExecutionPoint { id: self.id, dst: self.dst, places: &places, exact: GroupSet::EMPTY };
         LocalRead::Answered(machine.apply(&at, &mut parts, &self.command, answer))
     }
 }
 
-impl<M: Machine> Shared<M> {
+impl<M: ShardedMachine> PoolShared<M> {
     /// Hands back what became of reads.
-    pub(super) fn hand_back(&self, from: &mut Vec<Looked>) {
+    pub(super) fn hand_back(&self, from: &mut Vec<LocalReadReturn>) {
         if from.is_empty() {
             return;
         }
@@ -101,7 +104,7 @@ impl<M: Machine> Shared<M> {
     }
 
     /// Hands back what became of a read that may be old.
-    fn hand_back_peeked(&self, peeked: Peeked) {
+    fn hand_back_peeked(&self, peeked: StaleRead) {
         lock(&self.peeked).push(peeked);
         if !self.any_peeked.swap(true, Ordering::AcqRel) {
             (self.wake)();
@@ -109,7 +112,7 @@ impl<M: Machine> Shared<M> {
     }
 }
 
-impl<M: Machine> Pool<M> {
+impl<M: ShardedMachine> WorkerPool<M> {
     /// Whether it takes no more reads, so that there is room for commands.
     fn is_full_of_reads(&self) -> bool {
         let Limits { running, running_bytes, .. } = self.shared.limits;
@@ -142,7 +145,7 @@ impl<M: Machine> Pool<M> {
         self.unrun[shard].sent(done, None, 0);
         self.unrun[shard].reads += 1;
         let inbox = shard % self.gathered.len();
-        self.gathered[inbox].push((shard, Task::Read(look, command.into())));
+        self.gathered[inbox].push((shard, WorkerTask::Read(look, command.into())));
         LocalRead::Later
     }
 
@@ -156,14 +159,14 @@ impl<M: Machine> Pool<M> {
     }
 
     /// Tells what became of reads that were given; whether there was any.
-    pub(in crate::executor) fn collect_reads(&mut self, on_read: OnRead<'_>) -> bool {
+    pub(in crate::executor) fn collect_reads(&mut self, on_read: OnShardRead<'_>) -> bool {
         if !self.shared.any_looked.swap(false, Ordering::AcqRel) {
             return false;
         }
         let looked = std::mem::take(&mut *lock(&self.shared.looked));
         self.reads -= looked.len();
         self.open -= looked.len();
-        for Looked { shard, number, peek, ref bytes, asked } in looked {
+        for LocalReadReturn { shard, number, peek, ref bytes, asked } in looked {
             self.open_bytes -= asked;
             self.unrun[shard.index()].reads -= 1;
             self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
@@ -199,7 +202,7 @@ impl<M: Machine> Pool<M> {
             self.unrun[shard].sent(done, None, 0);
             self.unrun[shard].reads += 1;
             let inbox = shard % self.gathered.len();
-            self.gathered[inbox].push((shard, Task::LocalRead(Arc::clone(&peeking))));
+            self.gathered[inbox].push((shard, WorkerTask::LocalRead(Arc::clone(&peeking))));
         }
         LocalRead::Later
     }
@@ -212,7 +215,7 @@ impl<M: Machine> Pool<M> {
         let peeked = std::mem::take(&mut *lock(&self.shared.peeked));
         self.reads -= peeked.len();
         self.open -= peeked.len();
-        for Peeked { peeking, peek, bytes } in peeked {
+        for StaleRead { peeking, peek, bytes } in peeked {
             self.open_bytes -= peeking.command.len();
             self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
             peeking.places.iter().for_each(|place| self.unrun[place.shard.index()].reads -= 1);
@@ -222,7 +225,7 @@ impl<M: Machine> Pool<M> {
     }
 }
 
-impl<M: Machine> Worker<'_, M> {
+impl<M: ShardedMachine> Worker<'_, M> {
     /// Answers a read, unless many bytes of answers wait already: nobody needs its own just now.
     pub(super) fn look(
         &mut self,
@@ -230,7 +233,7 @@ impl<M: Machine> Worker<'_, M> {
         look: LocalReadRequest,
         command: &[u8],
     ) {
-        let Shared { machine, limits, answer_bytes, .. } = self.shared;
+        let PoolShared { machine, limits, answer_bytes, .. } = self.shared;
         self.scratch.clear();
         let peek = match answer_bytes.load(Ordering::Relaxed) < limits.running_bytes {
             true => look.run(&**machine, &mut desk.worker().part, command, &mut self.scratch),
@@ -241,7 +244,7 @@ impl<M: Machine> Worker<'_, M> {
         answer_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         let (shard, asked) = (look.place.shard, command.len());
         let is_large = bytes.len() >= LOOKED_BYTES;
-        self.looked.push(Looked { shard, number: look.number, peek, bytes, asked });
+        self.looked.push(LocalReadReturn { shard, number: look.number, peek, bytes, asked });
         if is_large || self.looked.len() >= LOOKED_MAX {
             self.shared.hand_back(&mut self.looked);
         }
@@ -266,7 +269,7 @@ impl<M: Machine> Worker<'_, M> {
         let bytes: Box<[u8]> = self.scratch[..].into();
         shard_state::keep_small(&mut self.scratch);
         shared.answer_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
-        shared.hand_back_peeked(Peeked { peeking: Arc::clone(peeking), peek, bytes });
+        shared.hand_back_peeked(StaleRead { peeking: Arc::clone(peeking), peek, bytes });
         self.others_go_on(last, &peeking.places)
     }
 }

@@ -5,8 +5,8 @@ use super::{ANSWER_BYTES_GUESS, Connection, Slot, Then, bounds};
 use crate::gateway::backend::Backend;
 use amcast_core::{Outcome, ServiceAnswer};
 use amcast_kv::client::host_ns;
-use amcast_kv::command_stats::{Call, CallEnd};
-use amcast_kv::registry::{self, Run};
+use amcast_kv::command_stats::{CallEnd, CommandCall};
+use amcast_kv::registry::{self, CommandRunner};
 use amcast_kv::reply::Reply;
 use amcast_kv::resp::reply;
 use std::borrow::Cow;
@@ -106,7 +106,7 @@ impl<B: Backend> Connection<B> {
         then: Then,
         answer: &[u8],
         resp: u8,
-        call: Call,
+        call: CommandCall,
         mut out: Vec<u8>,
     ) -> Vec<u8> {
         self.finish(then, answer, resp, call, &mut out);
@@ -114,7 +114,14 @@ impl<B: Backend> Connection<B> {
     }
 
     /// Turns an ordered command's answer into what the client sees.
-    fn finish(&mut self, then: Then, answer: &[u8], version: u8, call: Call, out: &mut Vec<u8>) {
+    fn finish(
+        &mut self,
+        then: Then,
+        answer: &[u8],
+        version: u8,
+        call: CommandCall,
+        out: &mut Vec<u8>,
+    ) {
         match then {
             Then::Show => reply::write(answer, version, out),
             Then::Watch(keys) => {
@@ -148,7 +155,7 @@ impl<B: Backend> Connection<B> {
         commands: &[Vec<Box<[u8]>>],
         answer: &[u8],
         version: u8,
-        call: Call,
+        call: CommandCall,
         out: &mut Vec<u8>,
     ) {
         let now_ns = host_ns();
@@ -163,7 +170,7 @@ impl<B: Backend> Connection<B> {
             let args: Vec<&[u8]> = command.iter().map(|a| &**a).collect();
             let found = registry::find(args[0]);
             let end = match found.map(|(_, c)| c.run) {
-                Some(Run::Front(f)) => {
+                Some(CommandRunner::Front(f)) => {
                     let start = reply.mark();
                     match f(&mut self.client, &args, &mut reply) {
                         Ok(_) => CallEnd::Executed,
@@ -181,7 +188,7 @@ impl<B: Backend> Connection<B> {
                 }
             };
             if let Some((number, _)) = found {
-                self.stats.answered(Call { number, end, ..call }, now_ns);
+                self.stats.answered(CommandCall { number, end, ..call }, now_ns);
             }
         }
         reply.finish(0);
@@ -190,7 +197,7 @@ impl<B: Backend> Connection<B> {
     }
 
     /// Answers from here, in its turn. That ends `call`, if there is one.
-    pub(super) fn answer(&mut self, call: Option<Call>, fill: impl FnOnce(&mut Reply<'_>)) {
+    pub(super) fn answer(&mut self, call: Option<CommandCall>, fill: impl FnOnce(&mut Reply<'_>)) {
         if self.client.silent || std::mem::take(&mut self.client.skip_next) {
             if let Some(call) = call {
                 self.stats.answered(call, host_ns());
@@ -202,7 +209,7 @@ impl<B: Backend> Connection<B> {
         self.put(&answer, self.client.resp, call);
     }
 
-    pub(super) fn put(&mut self, answer: &[u8], version: u8, call: Option<Call>) {
+    pub(super) fn put(&mut self, answer: &[u8], version: u8, call: Option<CommandCall>) {
         if self.slots.is_empty() {
             reply::write(answer, version, &mut self.wire.output);
             if let Some(call) = call {
@@ -216,7 +223,7 @@ impl<B: Backend> Connection<B> {
     }
 
     /// Puts an answer behind those that are to come.
-    pub(super) fn hold(&mut self, shown: Vec<u8>, call: Option<Call>) {
+    pub(super) fn hold(&mut self, shown: Vec<u8>, call: Option<CommandCall>) {
         self.slot_bytes += shown.len();
         self.slots.push_back(Slot::Ready(shown, call));
     }

@@ -7,12 +7,12 @@ use super::{Connection, Pending, Slot, Then};
 use crate::gateway::backend::{Backend, Busy};
 use crate::gateway::clock::Now;
 use amcast_core::{Gid, GroupSet};
-use amcast_kv::client::Level;
+use amcast_kv::client::ReadConsistency;
 use amcast_kv::client::host_ns;
-use amcast_kv::command_stats::{Call, CallEnd};
-use amcast_kv::commands::transactions::{Script, held};
-use amcast_kv::registry::{self, Command, Run};
-use amcast_kv::reply::Error;
+use amcast_kv::command_stats::{CallEnd, CommandCall};
+use amcast_kv::commands::transactions::{OrderedTransaction, held};
+use amcast_kv::registry::{self, CommandRunner, CommandSpec};
+use amcast_kv::reply::RedisError;
 use amcast_kv::{EPOCH_BYTES, destinations, encode_args, encode_epoch, encoded_len, key_hashes};
 use amcast_smr::SessionWrite;
 use amcast_smr::envelope::Envelope;
@@ -56,10 +56,10 @@ impl<B: Backend> Connection<B> {
         self.hand_in(pending, now)
     }
 
-    pub(super) fn order_transaction(&mut self, exec: &'static Command, call: Call) {
+    pub(super) fn order_transaction(&mut self, exec: &'static CommandSpec, call: CommandCall) {
         let Some(gathered) = self.client.transaction.take() else { return };
         let ordered = |c: &&Vec<Box<[u8]>>| {
-            registry::lookup(&c[0]).is_some_and(|c| !matches!(c.run, Run::Front(_)))
+            registry::lookup(&c[0]).is_some_and(|c| !matches!(c.run, CommandRunner::Front(_)))
         };
         let for_shards: Vec<_> = gathered.commands.iter().filter(ordered).collect();
         if for_shards.is_empty() && self.client.watched.is_empty() {
@@ -75,7 +75,7 @@ impl<B: Backend> Connection<B> {
             }
             return;
         }
-        let script = Script::encode(&self.client, &for_shards);
+        let script = OrderedTransaction::encode(&self.client, &for_shards);
         self.client.watched.clear();
         let args: Vec<&[u8]> = script.iter().map(|a| &**a).collect();
         // Of those that the shards run only the names are needed any more.
@@ -90,20 +90,20 @@ impl<B: Backend> Connection<B> {
     /// Encodes a command to be ordered; it is sent at once or when its turn comes.
     pub(super) fn order(
         &mut self,
-        command: &'static Command,
+        command: &'static CommandSpec,
         args: &[&[u8]],
         then: Then,
-        call: Call,
+        call: CommandCall,
     ) {
         if encoded_len(args) > self.shared.config.command_bytes_max + COUNT_BYTES {
             let error = self.too_large();
-            let call = Call { end: CallEnd::Rejected, ..call };
+            let call = CommandCall { end: CallEnd::Rejected, ..call };
             return self.answer(Some(call), |reply| reply.error(&error));
         }
         match self.prepare(command, args, then, call) {
             Ok(pending) => self.pending = Some(pending),
             Err(e) => {
-                let call = Call { end: CallEnd::Failed, ..call };
+                let call = CommandCall { end: CallEnd::Failed, ..call };
                 self.answer(Some(call), |reply| reply.error(&e));
             }
         }
@@ -112,11 +112,11 @@ impl<B: Backend> Connection<B> {
     /// Finds where a command goes, and encodes it.
     pub(super) fn prepare(
         &mut self,
-        command: &'static Command,
+        command: &'static CommandSpec,
         args: &[&[u8]],
         then: Then,
-        call: Call,
-    ) -> Result<Pending, Error> {
+        call: CommandCall,
+    ) -> Result<Pending, RedisError> {
         // Commands under way that are refused must not be overtaken by one that goes by a later map and is
         // not: those that are under way together go by one map.
         if self.pipeline.len() == 0 && self.map.epoch() != self.shared.server.epoch() {
@@ -140,7 +140,7 @@ impl<B: Backend> Connection<B> {
         let large = self.is_large(&self.body);
         let read_only = !command.writes() && !large;
         let shown = matches!(then, Then::Show);
-        let sequential = self.client.level == Level::Sequential;
+        let sequential = self.client.level == ReadConsistency::Sequential;
         let here = read_only && shown && sequential;
         let can = dst.len() == 1 && self.shared.backend.reads_apart();
         let apart = read_only && shown && !sequential && can;

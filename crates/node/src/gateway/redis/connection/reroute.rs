@@ -9,7 +9,7 @@
 use super::{Connection, Pending, Slot, Then};
 use crate::gateway::backend::Backend;
 use crate::gateway::clock::Now;
-use amcast_kv::command_stats::Call;
+use amcast_kv::command_stats::CommandCall;
 use amcast_kv::registry;
 use amcast_kv::{decode_args, split_epoch};
 use std::task::Context;
@@ -53,7 +53,7 @@ impl<B: Backend> Connection<B> {
     }
 
     /// Finds where a command goes by the map that is known now, and encodes it.
-    fn prepare_again(&mut self, bytes: &[u8], then: Then, call: Call) -> Pending {
+    fn prepare_again(&mut self, bytes: &[u8], then: Then, call: CommandCall) -> Pending {
         let mut args = Vec::new();
         decode_args(bytes, &mut args).expect("it was prepared before");
         let command = registry::lookup(args[0]).expect("it was prepared before");
