@@ -24,11 +24,7 @@ const BANNED: &[&str] = &[
 ];
 
 /// Folders whose types may still have such names. The list only shrinks, as the one above.
-const BANNED_YET: &[&str] = &[
-    "crates/node/",
-    "crates/protocols/",
-    "crates/services/",
-];
+const BANNED_YET: &[&str] = &["crates/node/", "crates/protocols/", "crates/services/"];
 
 /// The macro whose body repeats types that are defined elsewhere, to say how their fields are encoded.
 const ENCODING: &str = "messages!";

@@ -320,9 +320,8 @@ fn command(
         (b"getkeys", inner @ [name, ..]) => {
             let c =
                 registry::lookup(name).ok_or(RedisError::new("ERR Invalid command specified"))?;
-            c.check_arity(inner.len()).map_err(|_| {
-                RedisError::new("ERR Invalid number of arguments specified for command")
-            })?;
+            let arity = RedisError::new("ERR Invalid number of arguments specified for command");
+            c.check_arity(inner.len()).map_err(|_| arity)?;
             let mut keys = Vec::new();
             c.keys_of(inner, &mut |k| keys.push(k));
             if keys.is_empty() {

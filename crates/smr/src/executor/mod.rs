@@ -721,10 +721,8 @@ impl<M: ShardedMachine> Executor<M> {
                 let body = command.filter(|(envelope, _)| !envelope.read_only && !is_skipped);
                 let growth = body.map_or(0, |(_, body)| self.machine.growth(body));
                 let payload = payload.share();
-                pool.run(
-                    AdmittedCommand { id, dst, judged, progress, tidy, growth, payload },
-                    places,
-                );
+                let admitted = AdmittedCommand { id, dst, judged, progress, tidy, growth, payload };
+                pool.run(admitted, places);
             }
             Engine::Here(sides) if is_point(envelope) => {
                 let command = Envelope::decode(payload.bytes());
