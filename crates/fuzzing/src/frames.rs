@@ -3,7 +3,7 @@
 use amcast_core::messages::{Frames, MessageInput};
 use amcast_core::step::{Note, Output};
 use amcast_core::{Input, MediumKind, Outbox, Pid, ProtocolProcess, RawConfig, Span, Time};
-use amcast_node::ingress::frame::Frame;
+use amcast_node::ingress::frame::IngressFrame;
 use amcast_protocols::catalog::CATALOG;
 use amcast_protocols::skeen::Skeen;
 
@@ -95,11 +95,11 @@ pub(crate) fn member(bytes: &[u8]) {
 /// is not decoded.
 pub(crate) fn ingress(bytes: &[u8]) {
     let mut rest = bytes;
-    while let Ok(Some((frame, used))) = Frame::decode(rest, FRAME_BYTES_MAX) {
+    while let Ok(Some((frame, used))) = IngressFrame::decode(rest, FRAME_BYTES_MAX) {
         let mut again = Vec::new();
         frame.encode(&mut again);
         assert_eq!(again, rest[..used], "{frame:?} does not read back");
-        assert!(!matches!(Frame::decode(&rest[..used - 1], FRAME_BYTES_MAX), Ok(Some(_))));
+        assert!(!matches!(IngressFrame::decode(&rest[..used - 1], FRAME_BYTES_MAX), Ok(Some(_))));
         rest = &rest[used..];
     }
 }

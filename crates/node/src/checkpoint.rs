@@ -1,6 +1,6 @@
 //! The application's state on disk, so that what led to it need not be kept for ever.
 //!
-//! A checkpoint is what a node would give to another one ([`crate::handover`]): the state of all its
+//! A checkpoint is what a node would give to another one ([`crate::state_transfer`]): the state of all its
 //! groups at one moment, given a piece a round, while commands go on. A thread writes it
 //! ([`amcast_storage::CheckpointDir`]). When it is durable each process is told the position of its group
 //! ([`amcast_core::Input::Checkpointed`]), and may forget what it kept for those before.
@@ -32,7 +32,7 @@
 //! to write it again does not fall behind further and further.
 
 use crate::clock;
-use crate::cluster_dir::Keeping;
+use crate::cluster_dir::LogLocation;
 use crate::pace::Pace;
 use crate::priority;
 use crate::replica_log::LogVolume;
@@ -74,8 +74,8 @@ const PIECE_BYTES: usize = 64 << 10;
 /// The checkpoints of a node.
 pub(crate) struct Checkpoints {
     disk: amcast_storage::CheckpointDir,
-    schedule: Schedule,
-    stage: Stage,
+    schedule: SaveSchedule,
+    stage: SaveStage,
     piece: Vec<u8>,
     pace: Pace,
     /// Whether it is not awaited that the next piece is due.
@@ -95,7 +95,7 @@ pub(crate) struct Checkpoints {
 }
 
 /// What is being done. Positions are of the state that is being saved, by group.
-enum Stage {
+enum SaveStage {
     Idle,
     /// The application gives it.
     Giving(Vec<u64>),
@@ -110,7 +110,7 @@ pub(crate) struct Restored<S> {
 }
 
 /// Checkpoints, and what is there.
-pub(crate) struct Opened<S> {
+pub(crate) struct OpenedCheckpoints<S> {
     pub(crate) checkpoints: Checkpoints,
     pub(crate) restored: Option<Restored<S>>,
 }
@@ -124,12 +124,12 @@ impl Checkpoints {
     /// # Errors
     /// When the directory cannot be used; the error says what to do.
     pub(crate) fn open<A: Application>(
-        keeping: &Keeping,
+        keeping: &LogLocation,
         (rank, nodes): (usize, usize),
         groups: usize,
         (wake, per_second): (WakeHandle, Option<u64>),
-    ) -> Result<Opened<A::State>, StorageError> {
-        let Found { disk, restored, last_bytes, unfinished } = aside(|| {
+    ) -> Result<OpenedCheckpoints<A::State>, StorageError> {
+        let FoundCheckpoints { disk, restored, last_bytes, unfinished } = aside(|| {
             let path = keeping.checkpoints();
             let (disk, found) = amcast_storage::CheckpointDir::open(&path, wake, |_| {})?;
             for damage in &found.damaged {
@@ -143,16 +143,16 @@ impl Checkpoints {
                 }
                 None => (None, 0),
             };
-            Ok(Found { disk, restored, last_bytes, unfinished: found.unfinished })
+            Ok(FoundCheckpoints { disk, restored, last_bytes, unfinished: found.unfinished })
         })?;
         if unfinished {
             tracing::info!("the last life ended while it wrote its state: this one hurries");
         }
         let least = if keeping.lasts { LOG_BYTES_LEAST } else { LOG_BYTES_LEAST_IN_MEMORY };
-        let mut schedule = Schedule::new(least, (rank, nodes));
+        let mut schedule = SaveSchedule::new(least, (rank, nodes));
         // Who goes on from a large one has enough to do with what came since.
         (schedule.last_bytes, schedule.hurries) = (last_bytes, unfinished);
-        let (stage, piece, pace) = (Stage::Idle, Vec::new(), Pace::new(per_second));
+        let (stage, piece, pace) = (SaveStage::Idle, Vec::new(), Pace::new(per_second));
         let (unsaved, hurries, gave_way, dropped) = (None, unfinished, false, false);
         // Not all nodes at one time: several may share a disk.
         let look_at = clock::now() + Span(LOOK_EVERY.0 / nodes as u64 * rank as u64);
@@ -171,7 +171,7 @@ impl Checkpoints {
             look_at,
             looking: None,
         };
-        Ok(Opened { checkpoints, restored })
+        Ok(OpenedCheckpoints { checkpoints, restored })
     }
 
     /// A command of so many bytes was delivered.
@@ -235,7 +235,7 @@ impl Checkpoints {
 
     /// Whether none is being written.
     pub(crate) const fn is_idle(&self) -> bool {
-        matches!(self.stage, Stage::Idle)
+        matches!(self.stage, SaveStage::Idle)
     }
 
     /// Whether there is more than in the last one.
@@ -245,7 +245,7 @@ impl Checkpoints {
 
     /// Whether the application gives its state for one.
     pub(crate) const fn is_giving(&self) -> bool {
-        matches!(self.stage, Stage::Giving(_))
+        matches!(self.stage, SaveStage::Giving(_))
     }
 
     /// Begins to save the state as it is now, in which the groups stand at `positions`. `history` goes
@@ -263,12 +263,12 @@ impl Checkpoints {
         self.disk.give(&(history.len() as u64).to_le_bytes());
         self.disk.give(history);
         self.schedule.begun();
-        self.stage = Stage::Giving(positions);
+        self.stage = SaveStage::Giving(positions);
     }
 
     /// Gives a piece of the state, if there is room for it and it is time. Says whether it did.
     pub(crate) fn round<A: Application>(&mut self, app: &mut A) -> bool {
-        let Stage::Giving(positions) = &mut self.stage else { return false };
+        let SaveStage::Giving(positions) = &mut self.stage else { return false };
         let from = clock::now();
         if self.disk.room() == 0 || !self.hurries && !self.pace.may(from) {
             return false;
@@ -280,7 +280,7 @@ impl Checkpoints {
         if !more {
             self.disk.finish();
             let positions = std::mem::take(positions);
-            self.stage = if self.dropped { Stage::Idle } else { Stage::Saving(positions) };
+            self.stage = if self.dropped { SaveStage::Idle } else { SaveStage::Saving(positions) };
             self.dropped = false;
         }
         !more || !self.piece.is_empty()
@@ -292,7 +292,7 @@ impl Checkpoints {
             self.disk.abandon();
             self.schedule.failed();
             self.dropped = false;
-            self.stage = Stage::Idle;
+            self.stage = SaveStage::Idle;
         }
     }
 
@@ -314,8 +314,10 @@ impl Checkpoints {
         let Some(bytes) = saved else { return Ok(None) };
         (self.schedule.last_bytes, self.schedule.hurries) = (bytes, false);
         (self.hurries, self.gave_way) = (false, false);
-        let stage = std::mem::replace(&mut self.stage, Stage::Idle);
-        let (Stage::Saving(positions) | Stage::Giving(positions)) = stage else { return Ok(None) };
+        let stage = std::mem::replace(&mut self.stage, SaveStage::Idle);
+        let (SaveStage::Saving(positions) | SaveStage::Giving(positions)) = stage else {
+            return Ok(None);
+        };
         let is_older =
             |taken: &Vec<u64>| positions.iter().zip(taken).any(|(has, least)| has < least);
         self.unsaved = self.unsaved.take().filter(is_older);
@@ -338,7 +340,7 @@ impl Checkpoints {
         // The rest is given all the same, and dropped: the application has the state captured until then.
         self.dropped = self.is_giving();
         if !self.dropped {
-            self.stage = Stage::Idle;
+            self.stage = SaveStage::Idle;
         }
         Ok(())
     }
@@ -357,7 +359,7 @@ fn look(path: PathBuf) -> Option<Receiver<u64>> {
 }
 
 /// What was there when checkpoints were opened.
-struct Found<S> {
+struct FoundCheckpoints<S> {
     disk: amcast_storage::CheckpointDir,
     restored: Option<Restored<S>>,
     /// How large the state is that was restored.
@@ -382,7 +384,7 @@ fn aside<T: Send>(
 
 /// What a start would execute again.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Volume {
+struct ReplayVolume {
     /// What the logs have come to.
     logged: LogVolume,
     /// The commands that were delivered in this life, also those that were in the logs before.
@@ -390,15 +392,15 @@ struct Volume {
 }
 
 /// When a state is to be saved.
-struct Schedule {
+struct SaveSchedule {
     /// The logs grow by so many bytes at the least.
     least: u64,
     /// What there is.
-    volume: Volume,
+    volume: ReplayVolume,
     /// What there was when the last one was begun.
-    at_last: Volume,
+    at_last: ReplayVolume,
     /// The same of the one before, which counts if the last one is given up.
-    at_last_but_one: Volume,
+    at_last_but_one: ReplayVolume,
     /// Whether what the start found in the logs is known.
     has_begun: bool,
     /// Bytes that count besides, for the first one.
@@ -418,9 +420,9 @@ struct Schedule {
 /// What a record or two take in logs for a command, besides its own bytes.
 const COMMAND_BYTES: u64 = 64;
 
-impl Schedule {
+impl SaveSchedule {
     fn new(least: u64, (rank, nodes): (usize, usize)) -> Self {
-        let none = Volume::default();
+        let none = ReplayVolume::default();
         let ahead = least / nodes as u64 * rank as u64;
         Self {
             least,
@@ -491,7 +493,7 @@ fn read<A: Application>(
     groups: usize,
 ) -> io::Result<(Restored<A::State>, u64)> {
     let position = saved.position();
-    let mut from = Pieces { saved, rest: Vec::new(), at: 0, bytes: 0 };
+    let mut from = RestoredPieces { saved, rest: Vec::new(), at: 0, bytes: 0 };
     let mut length = [0; 8];
     from.read_exact(&mut length)?;
     let mut history = Vec::new();
@@ -507,7 +509,7 @@ fn read<A: Application>(
 }
 
 /// The bytes of a saved state.
-struct Pieces {
+struct RestoredPieces {
     saved: CheckpointReader,
     /// The piece that is being read, and how far.
     rest: Vec<u8>,
@@ -516,7 +518,7 @@ struct Pieces {
     bytes: u64,
 }
 
-impl Read for Pieces {
+impl Read for RestoredPieces {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if self.at == self.rest.len() {
             let piece = self.saved.piece().map_err(io::Error::other)?;

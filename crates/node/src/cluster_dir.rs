@@ -50,10 +50,10 @@ pub use supervised::SupervisedDir;
 pub use transport::{Net, Transport};
 
 use self::transport::LIVES_BITS;
-use crate::at::{At, Key};
 use crate::config::{ClusterFile, node_name};
-use crate::disk::Disk;
+use crate::disk::DiskRecord;
 use crate::log_owner::LogOwner;
+use crate::node_address::{ClusterKey, NodeAddress};
 use crate::peer_registry;
 use crate::replica_log::mark_lost;
 use crate::reply_ring::ReplyRingLayout;
@@ -105,7 +105,7 @@ pub struct ClusterDir {
 
 /// Where the fronts of a process listen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fronts {
+pub struct GatewayAddresses {
     /// The Redis front.
     pub redis: String,
     /// The log service, where the process has one.
@@ -117,7 +117,7 @@ pub struct Fronts {
 
 /// Where the processes of a node keep what they must not forget.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Keeping {
+pub struct LogLocation {
     pub(crate) path: PathBuf,
     /// A file that is there if the processes had logs before, and that is not lost with them.
     pub(crate) begun: PathBuf,
@@ -134,7 +134,7 @@ pub struct Keeping {
     pub(crate) owner: LogOwner,
 }
 
-impl Keeping {
+impl LogLocation {
     /// Makes the directory, if need be, and sees to it that it is there after the end of the machine.
     pub(crate) fn make(&self) -> io::Result<()> {
         match DirBuilder::new().mode(0o700).create(&self.path) {
@@ -342,10 +342,10 @@ impl ClusterDir {
         file: &ClusterFile,
         durability: Durability,
         rank: usize,
-    ) -> Option<Keeping> {
+    ) -> Option<LogLocation> {
         let holds = durability == Durability::Written;
         let begun = || self.path.join(format!("{}.begun", node_name(rank)));
-        durability.has_log().then(|| Keeping {
+        durability.has_log().then(|| LogLocation {
             path: self.data(rank),
             begun: begun(),
             holds,
@@ -407,17 +407,17 @@ impl ClusterDir {
 
     /// Where each node of the cluster, whose file this is, is asked how it is. Without the secret, if it
     /// cannot be read here, only those of this host answer.
-    pub fn nodes(&self, file: &ClusterFile) -> Vec<At> {
+    pub fn nodes(&self, file: &ClusterFile) -> Vec<NodeAddress> {
         let secret = file.read_secret().unwrap_or_else(|e| {
             tracing::warn!("nodes of other hosts are not asked: {e}");
             Secret::default()
         });
-        let key = Key { id: file.id.unwrap_or_default(), secret };
+        let key = ClusterKey { id: file.id.unwrap_or_default(), secret };
         let at = |rank: usize| {
             let far = file.nodes.get(&node_name(rank)).and_then(|place| place.control);
             match far {
-                Some(at) => At::Address(at, key.clone(), self.socket(rank)),
-                None => At::Socket(self.socket(rank)),
+                Some(at) => NodeAddress::Address(at, key.clone(), self.socket(rank)),
+                None => NodeAddress::Socket(self.socket(rank)),
             }
         };
         (0..file.replicas).map(at).collect()
@@ -447,14 +447,14 @@ impl ClusterDir {
 
     /// Why the others refuse a node that was started from here, if they did.
     pub fn refused(&self, rank: usize) -> Option<String> {
-        Disk::of(&self.path, rank).check().err()
+        DiskRecord::of(&self.path, rank).check().err()
     }
 
     /// Where the supervisor's fronts listen.
     ///
     /// # Errors
     /// When they do not listen yet.
-    pub fn fronts(&self) -> Result<Fronts, ClusterDirError> {
+    pub fn fronts(&self) -> Result<GatewayAddresses, ClusterDirError> {
         self.read("fronts.json")
     }
 
@@ -462,7 +462,7 @@ impl ClusterDir {
     ///
     /// # Errors
     /// When they do not listen yet, or the node has none.
-    pub fn fronts_of(&self, rank: usize) -> Result<Fronts, ClusterDirError> {
+    pub fn fronts_of(&self, rank: usize) -> Result<GatewayAddresses, ClusterDirError> {
         self.read(&format!("{}.fronts.json", node_name(rank)))
     }
 
@@ -470,13 +470,17 @@ impl ClusterDir {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn announce_node(&self, rank: usize, fronts: &Fronts) -> Result<(), ClusterDirError> {
+    pub fn announce_node(
+        &self,
+        rank: usize,
+        fronts: &GatewayAddresses,
+    ) -> Result<(), ClusterDirError> {
         self.write(&format!("{}.fronts.json", node_name(rank)), fronts)?;
         self.write(&format!("{}.ports", node_name(rank)), fronts)
     }
 
     /// Where the fronts of a node listened last, or those of the supervisor, if there were any.
-    pub fn last_fronts(&self, rank: Option<usize>) -> Option<Fronts> {
+    pub fn last_fronts(&self, rank: Option<usize>) -> Option<GatewayAddresses> {
         let who = rank.map_or_else(|| "last".to_string(), node_name);
         self.read(&format!("{who}.ports")).ok()
     }

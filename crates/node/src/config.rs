@@ -18,12 +18,12 @@ use std::path::{Path, PathBuf};
 
 mod decides;
 mod etcd;
-mod place;
+mod placement;
 
 pub use amcast_protocols::catalog::USUAL_PROTOCOL;
 pub(crate) use decides::{marks, same};
-pub use etcd::Etcd;
-pub use place::Place;
+pub use etcd::EtcdSettings;
+pub use placement::HostPlacement;
 
 /// How long a process may be silent on one machine, unless a file says otherwise.
 const PATIENCE: Span = Span::millis(250);
@@ -96,7 +96,7 @@ pub struct ClusterFile {
     pub state_mb_s: Option<u64>,
     /// The order of keys that partitions are parts of.
     #[serde(skip_serializing_if = "is_usual")]
-    pub partition: Partition,
+    pub partition: PartitionOrder,
     /// How many partitions the keys have at first, each in a shard of its own; the other shards are spare.
     /// None: as many as shards.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,7 +122,7 @@ pub struct ClusterFile {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
     /// Where the fronts listen.
-    pub ports: Ports,
+    pub ports: GatewayPorts,
     /// Settings of the protocol's parameters.
     pub set: BTreeMap<String, Setting>,
     /// The number of the cluster, for protocols that send messages: processes of another are not let
@@ -141,11 +141,11 @@ pub struct ClusterFile {
     /// Where each node is, by its name, for protocols that send messages; `amcast up` chooses. A
     /// node's name is which replica of every shard it hosts: n0 to n8.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub nodes: BTreeMap<String, Place>,
+    pub nodes: BTreeMap<String, HostPlacement>,
     /// Where etcd is, if the nodes are to find each other there: then a host's file need not say more
     /// than where its own node is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub etcd: Option<Etcd>,
+    pub etcd: Option<EtcdSettings>,
     /// Whether the cluster outlives its processes: its nodes keep what they must not forget in its
     /// directory, and the next run there goes on from that. `amcast up` chooses.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -165,7 +165,7 @@ const fn is_zero(n: &u64) -> bool {
 /// The order of keys that partitions are contiguous parts of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Partition {
+pub enum PartitionOrder {
     /// Of their slots, as in Redis Cluster: even whatever keys are.
     #[default]
     Hash,
@@ -173,7 +173,7 @@ pub enum Partition {
     Range,
 }
 
-impl fmt::Display for Partition {
+impl fmt::Display for PartitionOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Hash => "hash",
@@ -183,14 +183,14 @@ impl fmt::Display for Partition {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "who writes files calls it so")]
-fn is_usual(partition: &Partition) -> bool {
-    *partition == Partition::default()
+fn is_usual(partition: &PartitionOrder) -> bool {
+    *partition == PartitionOrder::default()
 }
 
 /// Ports of the fronts. None: the usual one if it is free, else any; 0: any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Ports {
+pub struct GatewayPorts {
     /// The Redis front.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis: Option<u16>,
@@ -202,7 +202,7 @@ pub struct Ports {
     pub http: Option<u16>,
 }
 
-impl Ports {
+impl GatewayPorts {
     /// Each front has a port of its own, or any.
     fn check(&self) -> Result<(), String> {
         let all = [("redis", self.redis), ("log", self.log), ("http", self.http)];
@@ -258,7 +258,7 @@ impl Default for ClusterFile {
             log_mb: None,
             log_dir: None,
             log_disk_mb: None,
-            partition: Partition::Hash,
+            partition: PartitionOrder::Hash,
             partitions: None,
             boundaries: Vec::new(),
             record: None,
@@ -266,7 +266,7 @@ impl Default for ClusterFile {
             data: None,
             node_fronts: None,
             password: None,
-            ports: Ports::default(),
+            ports: GatewayPorts::default(),
             set: BTreeMap::new(),
             id: None,
             secret: None,
@@ -465,7 +465,7 @@ impl ClusterFile {
         }
         if self.nodes.is_empty() {
             let ports = crate::ports::free(self.replicas)?;
-            let at = |port| Place::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+            let at = |port| HostPlacement::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
             self.nodes = self.nodes().zip(ports.into_iter().map(at)).collect();
         }
         Ok(())
@@ -497,7 +497,7 @@ impl ClusterFile {
     ///
     /// # Errors
     /// When a node is missing, or two are at one address; the sentence says which.
-    pub fn places(&self) -> Result<Vec<Place>, String> {
+    pub fn places(&self) -> Result<Vec<HostPlacement>, String> {
         if let Some(name) = self.nodes.keys().find(|name| !self.nodes().any(|n| n == **name)) {
             let (n, last) = (self.replicas, node_name(self.replicas - 1));
             return Err(format!("nodes.{name}: with {n} replicas the nodes are n0 to {last}"));
@@ -509,7 +509,7 @@ impl ClusterFile {
                  node, such as nodes.{name}.address = \"10.0.0.1:7400\""
             )),
         };
-        let places: Vec<Place> = self.nodes().map(place).collect::<Result<_, _>>()?;
+        let places: Vec<HostPlacement> = self.nodes().map(place).collect::<Result<_, _>>()?;
         if let Some((rank, place)) =
             places.iter().enumerate().find(|(_, place)| place.replaced >= 1 << REPLACED_BITS)
         {
@@ -524,7 +524,7 @@ impl ClusterFile {
             for (what, at) in place.addresses() {
                 if at.port() == 0 {
                     // Fronts may take any; the others of the cluster must know where a node is.
-                    if Place::is_front(what) {
+                    if HostPlacement::is_front(what) {
                         continue;
                     }
                     let name = node_name(rank);
@@ -544,7 +544,7 @@ impl ClusterFile {
     }
 
     /// What nodes of different hosts need of each other.
-    fn check_hosts(&self, places: &[Place]) -> Result<(), String> {
+    fn check_hosts(&self, places: &[HostPlacement]) -> Result<(), String> {
         let hosts: BTreeSet<IpAddr> = places.iter().map(|place| place.address.ip()).collect();
         if hosts.len() < 2 {
             return Ok(());
@@ -609,7 +609,7 @@ mod tests {
         file.set.insert("heartbeat_us".to_string(), Setting::Number(500));
         file.set.insert("mode".to_string(), Setting::Word("fast".to_string()));
         file.id = Some(u64::MAX >> 1);
-        file.nodes.insert("n0".to_string(), Place::at("127.0.0.1:7400".parse().unwrap()));
+        file.nodes.insert("n0".to_string(), HostPlacement::at("127.0.0.1:7400".parse().unwrap()));
         let text = toml::to_string(&file).unwrap();
         assert_eq!(toml::from_str::<ClusterFile>(&text).unwrap(), file);
     }
@@ -624,7 +624,7 @@ mod tests {
 
     #[test]
     fn two_fronts_at_one_port_are_refused_by_name() {
-        let ports = |redis, log, http| Ports { redis, log, http };
+        let ports = |redis, log, http| GatewayPorts { redis, log, http };
         assert_eq!(ports(None, Some(0), Some(0)).check(), Ok(()));
         assert_eq!(ports(Some(7), Some(8), None).check(), Ok(()));
         let why = ports(Some(7), Some(8), Some(7)).check().unwrap_err();
@@ -634,7 +634,7 @@ mod tests {
     #[test]
     fn every_node_has_an_address_of_its_own_or_the_first_that_has_not_is_named() {
         let mut file = ClusterFile { replicas: 2, ..ClusterFile::default() };
-        let at = |port: u16| Place::at(SocketAddr::from(([10, 0, 0, 1], port)));
+        let at = |port: u16| HostPlacement::at(SocketAddr::from(([10, 0, 0, 1], port)));
         file.nodes.insert("n0".to_string(), at(7400));
         assert!(file.places().unwrap_err().starts_with("nodes.n1 is missing"));
         file.nodes.insert("n1".to_string(), at(7400));
@@ -650,7 +650,7 @@ mod tests {
         let mut file = ClusterFile { replicas: 2, ..ClusterFile::default() };
         let at = |host: u8, port: u16| SocketAddr::from(([10, 0, 0, host], port));
         for (name, host) in [("n0", 1), ("n1", 2)] {
-            file.nodes.insert(name.to_string(), Place::at(at(host, 7400)));
+            file.nodes.insert(name.to_string(), HostPlacement::at(at(host, 7400)));
         }
         assert!(file.places().unwrap_err().starts_with("id is missing: the nodes are on several"));
         file.id = Some(7);
@@ -680,7 +680,7 @@ mod tests {
     fn strangers_are_let_in_only_where_the_file_says_so() {
         let _limit = amcast_test_policy::time_limit();
         let mut file = ClusterFile::default();
-        let mut place = Place::at("10.0.0.1:7400".parse().unwrap());
+        let mut place = HostPlacement::at("10.0.0.1:7400".parse().unwrap());
         place.redis = Some("10.0.0.1:6379".parse().unwrap());
         file.nodes.insert("n0".to_string(), place.clone());
         let refused = |file: &ClusterFile| file.check_strangers().unwrap_err();
@@ -693,11 +693,11 @@ mod tests {
         assert_eq!(ClusterFile { insecure: true, ..open.clone() }.check_strangers(), Ok(()));
         // The address is of this machine, and it listens at all.
         let mut near = open;
-        let place = Place::at("127.0.0.1:7400".parse().unwrap());
+        let place = HostPlacement::at("127.0.0.1:7400".parse().unwrap());
         near.nodes.insert("n0".to_string(), place.clone());
         assert_eq!(near.check_strangers(), Ok(()));
         let listen = Some("0.0.0.0:7400".parse().unwrap());
-        near.nodes.insert("n0".to_string(), Place { listen, ..place });
+        near.nodes.insert("n0".to_string(), HostPlacement { listen, ..place });
         assert!(refused(&near).starts_with("secret is missing: n0 listens at 0.0.0.0:7400"));
     }
 

@@ -10,8 +10,8 @@
 //!                                  broke; or: no REASON\n
 //! ```
 
-use crate::at::{At, Key, Stream};
-use crate::config::Place;
+use crate::config::HostPlacement;
+use crate::node_address::{ClusterKey, ControlStream, NodeAddress};
 use crate::resources::{LogStatus, ResourceStatus, Resources};
 use crate::state_stream::StateStreams;
 use amcast_smr::application::{GroupFigures, WakeHandle};
@@ -159,12 +159,12 @@ pub struct ReplicaStatus {
 }
 
 /// What the control socket asks of the loop.
-pub(crate) enum Request {
+pub(crate) enum ControlRequest {
     Status(SyncSender<NodeStatus>),
     /// The state, in pieces.
     State(WantedState, SyncSender<Result<Receiver<Vec<u8>>, String>>),
     /// Nodes are somewhere else from now on: where, and where they are asked, in order of rank.
-    Move(Vec<Place>, Vec<At>),
+    Move(Vec<HostPlacement>, Vec<NodeAddress>),
     /// Whoever counts leases says that this node seems to be dead.
     Doubt(usize),
 }
@@ -172,29 +172,29 @@ pub(crate) enum Request {
 /// Tells a node, from any thread, what is said of the others: that one is somewhere else, since it was
 /// replaced by a machine at another address, or that one seems to be dead.
 #[derive(Clone)]
-pub struct Mover {
-    to: SyncSender<Request>,
+pub struct PeerMover {
+    to: SyncSender<ControlRequest>,
     wake: WakeHandle,
 }
 
-impl Mover {
+impl PeerMover {
     /// From now on the nodes are at these places, in order of rank, and are asked there.
     ///
     /// # Errors
     /// When the node is busy or stops; then it is to be told again.
-    pub fn move_to(&self, places: Vec<Place>, nodes: Vec<At>) -> io::Result<()> {
-        self.ask(Request::Move(places, nodes))
+    pub fn move_to(&self, places: Vec<HostPlacement>, nodes: Vec<NodeAddress>) -> io::Result<()> {
+        self.ask(ControlRequest::Move(places, nodes))
     }
 
     /// The node of this rank seems to be dead: its lease has ended. A hint, which may be wrong.
     ///
     /// # Errors
-    /// As [`Mover::move_to`].
+    /// As [`PeerMover::move_to`].
     pub fn doubt(&self, rank: usize) -> io::Result<()> {
-        self.ask(Request::Doubt(rank))
+        self.ask(ControlRequest::Doubt(rank))
     }
 
-    fn ask(&self, request: Request) -> io::Result<()> {
+    fn ask(&self, request: ControlRequest) -> io::Result<()> {
         let sent = self.to.try_send(request);
         sent.map_err(|_| io::Error::other("the node is busy or stops"))?;
         (self.wake)();
@@ -210,10 +210,10 @@ impl Mover {
 /// When the socket or the address cannot be bound.
 pub(crate) fn serve(
     path: &Path,
-    far: Option<(SocketAddr, Key)>,
+    far: Option<(SocketAddr, ClusterKey)>,
     resources: Resources,
     wake: WakeHandle,
-) -> io::Result<(Receiver<Request>, Mover)> {
+) -> io::Result<(Receiver<ControlRequest>, PeerMover)> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
@@ -229,23 +229,23 @@ pub(crate) fn serve(
             Some((bound.map_err(|e| io::Error::other(format!("control address {at}: {e}")))?, key))
         }
     };
-    let mover = Mover { to: to_loop.clone(), wake: Arc::clone(&wake) };
+    let mover = PeerMover { to: to_loop.clone(), wake: Arc::clone(&wake) };
     let (resources, streams) = (Arc::new(resources), Arc::default());
-    let loops = Loop { to: to_loop, wake, resources, streams, strangers: None };
+    let loops = LoopHandle { to: to_loop, wake, resources, streams, strangers: None };
     if let Some((listener, key)) = far {
         let loops = loops.clone();
         let strangers = Arc::new(HandshakingPeers { key, waiting: Mutex::default() });
-        let accept = move || listener.accept().map(|(stream, _)| Stream::Tcp(stream));
-        take(accept, Loop { strangers: Some(strangers), ..loops })?;
+        let accept = move || listener.accept().map(|(stream, _)| ControlStream::Tcp(stream));
+        take(accept, LoopHandle { strangers: Some(strangers), ..loops })?;
     }
-    take(move || listener.accept().map(|(stream, _)| Stream::Unix(stream)), loops)?;
+    take(move || listener.accept().map(|(stream, _)| ControlStream::Unix(stream)), loops)?;
     Ok((requests, mover))
 }
 
 /// Whose requests they are, and how it is woken.
 #[derive(Clone)]
-struct Loop {
-    to: SyncSender<Request>,
+struct LoopHandle {
+    to: SyncSender<ControlRequest>,
     wake: WakeHandle,
     resources: Arc<Resources>,
     /// The state that is given.
@@ -256,18 +256,18 @@ struct Loop {
 
 /// Connections from other hosts that have proved nothing yet.
 struct HandshakingPeers {
-    key: Key,
+    key: ClusterKey,
     /// From the oldest on, each with a number of its own: that one makes room when there are too many.
-    waiting: Mutex<VecDeque<(u64, Arc<Stream>)>>,
+    waiting: Mutex<VecDeque<(u64, Arc<ControlStream>)>>,
 }
 
 impl HandshakingPeers {
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<(u64, Arc<Stream>)>> {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<(u64, Arc<ControlStream>)>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes one in as long as it has proved nothing; the oldest goes where there are as many as there may be.
-    fn enter(&self, stream: &Arc<Stream>) -> u64 {
+    fn enter(&self, stream: &Arc<ControlStream>) -> u64 {
         let mut waiting = self.waiting();
         if waiting.len() >= STRANGERS_MAX
             && let Some((_, oldest)) = waiting.pop_front()
@@ -286,8 +286,8 @@ impl HandshakingPeers {
 
 /// Takes connections, for as long as the process lives. Each listener has places of its own.
 fn take(
-    mut accept: impl FnMut() -> io::Result<Stream> + Send + 'static,
-    of: Loop,
+    mut accept: impl FnMut() -> io::Result<ControlStream> + Send + 'static,
+    of: LoopHandle,
 ) -> io::Result<()> {
     let open = Arc::new(AtomicUsize::new(0));
     let serve = move || {
@@ -306,7 +306,7 @@ fn take(
 }
 
 /// Serves one connection, in a thread of its own.
-fn begin(stream: Arc<Stream>, of: Loop, open: Arc<AtomicUsize>) {
+fn begin(stream: Arc<ControlStream>, of: LoopHandle, open: Arc<AtomicUsize>) {
     let number = of.strangers.as_ref().map(|strangers| strangers.enter(&stream));
     let talk = move || {
         let is_let_in = match (&of.strangers, number) {
@@ -339,20 +339,20 @@ fn begin(stream: Arc<Stream>, of: Loop, open: Arc<AtomicUsize>) {
 }
 
 /// Whether whoever came from another host is let in.
-fn admit(stream: &Stream, strangers: &HandshakingPeers) -> io::Result<bool> {
+fn admit(stream: &ControlStream, strangers: &HandshakingPeers) -> io::Result<bool> {
     stream.set_write_timeout(ANSWER_TIMEOUT)?;
     strangers.key.admit(stream, Instant::now() + ANSWER_TIMEOUT)
 }
 
-fn answer(connection: &Arc<Stream>, of: &Loop) -> io::Result<()> {
-    let mut stream: &Stream = connection;
+fn answer(connection: &Arc<ControlStream>, of: &LoopHandle) -> io::Result<()> {
+    let mut stream: &ControlStream = connection;
     stream.set_write_timeout(ANSWER_TIMEOUT * 4)?;
     let line = stream.line(LINE_BYTES_MAX, Instant::now() + ANSWER_TIMEOUT)?;
     let mut words = line.split_ascii_whitespace();
     match words.next() {
         Some("status") => {
             let (reply, answer) = sync_channel(1);
-            of.ask(Request::Status(reply))?;
+            of.ask(ControlRequest::Status(reply))?;
             let mut status = answer.recv_timeout(ANSWER_TIMEOUT).map_err(io::Error::other)?;
             // Here, and not in the loop, since it may wait for the disk for a moment.
             status.resources = Some(of.resources.read());
@@ -365,7 +365,7 @@ fn answer(connection: &Arc<Stream>, of: &Loop) -> io::Result<()> {
                 return writeln!(stream, "no sense in that: state P0 P1 .. [view V]");
             };
             let (reply, answer) = sync_channel(1);
-            of.ask(Request::State(wanted, reply))?;
+            of.ask(ControlRequest::State(wanted, reply))?;
             match answer.recv_timeout(ANSWER_TIMEOUT) {
                 Ok(Ok(pieces)) => of.streams.send(pieces, connection, &of.wake),
                 Ok(Err(why)) => writeln!(stream, "no {why}"),
@@ -388,8 +388,8 @@ fn answer(connection: &Arc<Stream>, of: &Loop) -> io::Result<()> {
     }
 }
 
-impl Loop {
-    fn ask(&self, request: Request) -> io::Result<()> {
+impl LoopHandle {
+    fn ask(&self, request: ControlRequest) -> io::Result<()> {
         self.to.try_send(request).map_err(|_| io::Error::other("the node is busy or stops"))?;
         (self.wake)();
         Ok(())
@@ -401,25 +401,29 @@ impl Loop {
 /// # Errors
 /// When it does not run, or does not answer in time.
 pub fn status_of(path: &Path) -> io::Result<NodeStatus> {
-    Asked::status(&At::Socket(path.to_path_buf()))?.answer(Instant::now() + ANSWER_TIMEOUT)
+    StatusRequest::status(&NodeAddress::Socket(path.to_path_buf()))?
+        .answer(Instant::now() + ANSWER_TIMEOUT)
 }
 
 /// Asks all these nodes for their status at the same time; none for those that do not run or do not
 /// answer in time. However many hang, it takes no longer than one of them.
-pub fn statuses_of(nodes: &[At]) -> Vec<Option<NodeStatus>> {
+pub fn statuses_of(nodes: &[NodeAddress]) -> Vec<Option<NodeStatus>> {
     statuses_within(nodes, ANSWER_TIMEOUT)
 }
 
-fn statuses_within(nodes: &[At], patience: Duration) -> Vec<Option<NodeStatus>> {
+fn statuses_within(nodes: &[NodeAddress], patience: Duration) -> Vec<Option<NodeStatus>> {
     let until = Instant::now() + patience;
     thread::scope(|scope| {
         // To find out that a host is not there takes time: that much for all of them together.
-        let ask = |at| move || Asked::status(at);
-        let far = |at: &'_ At| at.is_far();
-        let asked: Vec<_> = nodes
-            .iter()
-            .map(|at| if far(at) { Err(scope.spawn(ask(at))) } else { Ok(Asked::status(at)) })
-            .collect();
+        let ask = |at| move || StatusRequest::status(at);
+        let far = |at: &'_ NodeAddress| at.is_far();
+        let asked: Vec<_> =
+            nodes
+                .iter()
+                .map(|at| {
+                    if far(at) { Err(scope.spawn(ask(at))) } else { Ok(StatusRequest::status(at)) }
+                })
+                .collect();
         let asked = asked.into_iter().map(|asked| match asked {
             Ok(asked) => asked,
             Err(asks) => asks.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into())),
@@ -430,10 +434,10 @@ fn statuses_within(nodes: &[At], patience: Duration) -> Vec<Option<NodeStatus>> 
 }
 
 /// A node that was asked for its status.
-struct Asked(Stream);
+struct StatusRequest(ControlStream);
 
-impl Asked {
-    fn status(at: &At) -> io::Result<Self> {
+impl StatusRequest {
+    fn status(at: &NodeAddress) -> io::Result<Self> {
         let stream = at.connect()?;
         stream.set_write_timeout(ANSWER_TIMEOUT)?;
         (&stream).write_all(b"status\n")?;
@@ -476,7 +480,7 @@ mod tests {
             stream.write_all(said.as_bytes()).unwrap();
         });
         let (begun, patience) = (Instant::now(), Duration::from_millis(500));
-        let all: Vec<At> = (0..22).map(|n| At::Socket(path(n))).collect();
+        let all: Vec<NodeAddress> = (0..22).map(|n| NodeAddress::Socket(path(n))).collect();
         let all = statuses_within(&all, patience);
         assert!(begun.elapsed() < 4 * patience, "one after the other");
         node.join().unwrap();
@@ -494,17 +498,17 @@ mod tests {
         let at = listener.local_addr().unwrap();
         let key = |id, letter| {
             let secret = amcast_net::Secret::parse(&[letter; 32]).unwrap();
-            Key { id, secret }
+            ClusterKey { id, secret }
         };
         let strangers = HandshakingPeers { key: key(7, b's'), waiting: Mutex::default() };
         let strangers = Some(Arc::new(strangers));
         let resources = Arc::new(Resources::of(None));
         let streams = Arc::default();
-        let of = Loop { to, wake: Arc::new(|| {}), resources, streams, strangers };
-        take(move || listener.accept().map(|(stream, _)| Stream::Tcp(stream)), of).unwrap();
-        let far = |key| At::Address(at, key, "/nowhere/n0.sock".into());
+        let of = LoopHandle { to, wake: Arc::new(|| {}), resources, streams, strangers };
+        take(move || listener.accept().map(|(stream, _)| ControlStream::Tcp(stream)), of).unwrap();
+        let far = |key| NodeAddress::Address(at, key, "/nowhere/n0.sock".into());
         // The number, which travels in clear, is not enough.
-        for wrong in [key(8, b's'), key(7, b't'), Key { id: 7, ..Key::default() }] {
+        for wrong in [key(8, b's'), key(7, b't'), ClusterKey { id: 7, ..ClusterKey::default() }] {
             let why = far(wrong).connect().map(drop).unwrap_err();
             assert!(why.kind() != io::ErrorKind::TimedOut, "it is told at once: {why}");
         }
@@ -519,7 +523,7 @@ mod tests {
         assert!(requests.try_recv().is_err(), "nothing of them came to the loop");
         let stream = far(key(7, b's')).connect().unwrap();
         (&stream).write_all(b"status\n").unwrap();
-        assert!(matches!(requests.recv(), Ok(Request::Status(_))));
+        assert!(matches!(requests.recv(), Ok(ControlRequest::Status(_))));
     }
 
     #[test]
@@ -528,18 +532,18 @@ mod tests {
         let (to, requests) = sync_channel(1);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let strangers = HandshakingPeers { key: Key::default(), waiting: Mutex::default() };
+        let strangers = HandshakingPeers { key: ClusterKey::default(), waiting: Mutex::default() };
         let resources = Arc::new(Resources::of(None));
         let strangers = Some(Arc::new(strangers));
         let streams = Arc::default();
-        let of = Loop { to, wake: Arc::new(|| {}), resources, streams, strangers };
-        take(move || listener.accept().map(|(stream, _)| Stream::Tcp(stream)), of).unwrap();
+        let of = LoopHandle { to, wake: Arc::new(|| {}), resources, streams, strangers };
+        take(move || listener.accept().map(|(stream, _)| ControlStream::Tcp(stream)), of).unwrap();
         let silent: Vec<_> =
             (0..3 * STRANGERS_MAX).map(|_| std::net::TcpStream::connect(at).unwrap()).collect();
-        let known = At::Address(at, Key::default(), "/nowhere/n0.sock".into());
+        let known = NodeAddress::Address(at, ClusterKey::default(), "/nowhere/n0.sock".into());
         let stream = known.connect().unwrap();
         (&stream).write_all(b"status\n").unwrap();
-        assert!(matches!(requests.recv(), Ok(Request::Status(_))));
+        assert!(matches!(requests.recv(), Ok(ControlRequest::Status(_))));
         drop(silent);
     }
 
@@ -563,7 +567,7 @@ mod tests {
         let _listener = UnixListener::bind(&path).unwrap();
         let mut held = Vec::new();
         // Until its queue is full: a connection that blocks would wait here for ever.
-        while let Ok(stream) = At::Socket(path.clone()).connect() {
+        while let Ok(stream) = NodeAddress::Socket(path.clone()).connect() {
             held.push(stream);
             assert!(held.len() < 10_000, "the queue has no end");
         }

@@ -5,7 +5,7 @@
 //! is another one, with an inode and a time of birth of its own. So both are written down beside it. A
 //! directory that is moved within its file system keeps them.
 
-use crate::cluster_dir::{Keeping, write_private, write_synced};
+use crate::cluster_dir::{LogLocation, write_private, write_synced};
 use crate::config::node_name;
 use crate::incarnation::ProcessName;
 use crate::system::refuses_file;
@@ -19,7 +19,7 @@ use std::time::UNIX_EPOCH;
 
 /// What a node's directory says of its disk.
 #[derive(Clone, Debug)]
-pub(crate) struct Disk {
+pub(crate) struct DiskRecord {
     /// The directory.
     home: PathBuf,
     /// Whose it is.
@@ -57,7 +57,7 @@ impl Inode {
     }
 }
 
-impl Disk {
+impl DiskRecord {
     /// Of the node `rank` with this directory.
     pub(crate) fn of(home: &Path, rank: usize) -> Self {
         let node = node_name(rank);
@@ -74,7 +74,7 @@ impl Disk {
     pub(crate) fn prepare(
         &self,
         name: &ProcessName,
-        keeping: &Keeping,
+        keeping: &LogLocation,
         groups: GroupSet,
     ) -> Result<(), String> {
         self.check()?;
@@ -181,18 +181,18 @@ mod tests {
     use amcast_core::Gid;
 
     /// A directory of its own for a test, with the disk of n1 in it.
-    struct Place(PathBuf);
+    struct DiskTestDir(PathBuf);
 
-    impl Place {
+    impl DiskTestDir {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
             fs::create_dir_all(path.join("d1")).unwrap();
             Self(path)
         }
 
-        fn keeping(&self, home: &str) -> Keeping {
+        fn keeping(&self, home: &str) -> LogLocation {
             let home = self.0.join(home);
-            Keeping {
+            LogLocation {
                 path: home.join("n1.data"),
                 begun: home.join("n1.begun"),
                 holds: false,
@@ -204,15 +204,15 @@ mod tests {
         }
 
         /// A start from the directory `home`; its life begins if it may.
-        fn start(&self, home: &str, keeping: &Keeping) -> Result<u32, String> {
+        fn start(&self, home: &str, keeping: &LogLocation) -> Result<u32, String> {
             let home = self.0.join(home);
             let name = ProcessName::take(&home.join(life_name(1))).unwrap().unwrap();
-            Disk::of(&home, 1).prepare(&name, keeping, groups())?;
+            DiskRecord::of(&home, 1).prepare(&name, keeping, groups())?;
             Ok(name.begin(0).unwrap().number())
         }
     }
 
-    impl Drop for Place {
+    impl Drop for DiskTestDir {
         fn drop(&mut self) {
             fs::remove_dir_all(&self.0).unwrap();
         }
@@ -231,8 +231,8 @@ mod tests {
 
     #[test]
     fn a_disk_that_was_refused_says_so_at_each_start() {
-        let place = Place::new("refused");
-        let disk = Disk::of(&place.0.join("d1"), 1);
+        let place = DiskTestDir::new("refused");
+        let disk = DiskRecord::of(&place.0.join("d1"), 1);
         assert!(disk.check().is_ok() && !disk.is_joining());
         place.start("d1", &place.keeping("d1")).unwrap();
         assert!(disk.is_joining());
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_was_moved_is_gone_on_from_and_a_copy_only_if_a_person_says_so() {
-        let place = Place::new("copied");
+        let place = DiskTestDir::new("copied");
         let [d1, moved, copied] = ["d1", "moved", "copied"].map(|name| place.0.join(name));
         let start = |home: &str| place.start(home, &place.keeping(home));
         assert_eq!((start("d1"), start("d1")), (Ok(0), Ok(1)));
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_count_of_lives_that_is_gone_is_no_first_life_where_there_are_logs() {
-        let place = Place::new("uncounted");
+        let place = DiskTestDir::new("uncounted");
         let (home, keeping) = (place.0.join("d1"), place.keeping("d1"));
         // Interrupted before the number was written: there are no logs yet.
         fs::write(home.join("n1.life"), "").unwrap();
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn one_that_may_have_lived_says_for_good_that_it_asks_and_has_its_logs_marked() {
-        let place = Place::new("anew");
+        let place = DiskTestDir::new("anew");
         let mut keeping = place.keeping("d1");
         place.start("d1", &keeping).unwrap();
         assert!(!keeping.is_anew());

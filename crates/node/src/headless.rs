@@ -2,13 +2,13 @@
 //! logs, with whatever stands above them. What a measurement drives, and nothing else of a node: no
 //! fronts, no application, no control socket.
 
-use crate::asks::Asks;
-use crate::at::Key;
-use crate::cluster_dir::{Keeping, Net};
-use crate::config::Place;
+use crate::cluster_dir::{LogLocation, Net};
+use crate::config::HostPlacement;
+use crate::connection_requests::ConnectionRequests;
 use crate::log_owner::LogOwner;
-use crate::memory_driver::Above;
+use crate::memory_driver::UpperLayer;
 use crate::message_driver::MessageDriver;
+use crate::node_address::ClusterKey;
 use crate::peer_registry::PeerRegistry;
 use crate::replicas::Replicas;
 use amcast_core::step::ProtocolStatus;
@@ -60,10 +60,14 @@ impl HeadlessNode {
         };
         let groups = cluster.all_groups();
         let processes = groups.iter().map(process).collect::<Result<Vec<_>, _>>()?;
-        let places = options.addresses.iter().map(|&at| Place::at(at)).collect();
-        let net = Net::of(PathBuf::new(), Key { id: options.cluster_id, ..Key::default() }, places);
+        let places = options.addresses.iter().map(|&at| HostPlacement::at(at)).collect();
+        let net = Net::of(
+            PathBuf::new(),
+            ClusterKey { id: options.cluster_id, ..ClusterKey::default() },
+            places,
+        );
         let durability = entry.capabilities().durability;
-        let keeping = durability.has_log().then(|| Keeping {
+        let keeping = durability.has_log().then(|| LogLocation {
             path: options.logs.to_path_buf(),
             begun: options.logs.join("begun"),
             holds: durability == Durability::Written,
@@ -72,7 +76,7 @@ impl HeadlessNode {
             first_life: 0,
             owner: LogOwner::of(options.cluster_id, rank),
         });
-        let asks = (Asks::of(config), false);
+        let asks = (ConnectionRequests::of(config), false);
         let lives = (rank, 0, PeerRegistry::fleeting(cluster.replicas()));
         let members = MessageDriver::start(&net, &cluster, lives, (processes, keeping), asks);
         Ok(Self { members: members.map_err(|e| e.to_string())?, groups })
@@ -82,17 +86,17 @@ impl HeadlessNode {
     ///
     /// # Errors
     /// When its logs cannot be made.
-    pub fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), String> {
+    pub fn begin(&mut self, now: Time, above: &mut dyn UpperLayer) -> Result<(), String> {
         self.members.begin(now, above).map_err(|e| e.to_string())
     }
 
     /// Takes in what came: messages, and what logs have done. Whether there was anything.
-    pub fn round(&mut self, now: Time, above: &mut dyn Above) -> bool {
+    pub fn round(&mut self, now: Time, above: &mut dyn UpperLayer) -> bool {
         self.members.round(now, above)
     }
 
     /// Ends a round: does what is due, and sends. Whether anything was due.
-    pub fn flush(&mut self, now: Time, above: &mut dyn Above) -> bool {
+    pub fn flush(&mut self, now: Time, above: &mut dyn UpperLayer) -> bool {
         self.members.flush(now, above)
     }
 
@@ -116,24 +120,24 @@ impl HeadlessNode {
     }
 
     /// Multicasts. There was room; `seq` grows over all that the node multicasts.
-    pub fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn Above) {
+    pub fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn UpperLayer) {
         self.members.submit(now, submission, above);
     }
 
     /// All that the replica of `group` delivered up to `position` is done with.
-    pub fn applied(&mut self, now: Time, group: Gid, position: u64, above: &mut dyn Above) {
+    pub fn applied(&mut self, now: Time, group: Gid, position: u64, above: &mut dyn UpperLayer) {
         self.members.applied(now, group, position, above);
     }
 
     /// The application has the state in force that was given to it, with everything of each group up to
     /// its position.
-    pub fn installed(&mut self, now: Time, positions: &[u64], above: &mut dyn Above) {
+    pub fn installed(&mut self, now: Time, positions: &[u64], above: &mut dyn UpperLayer) {
         self.members.installed(now, positions, above);
     }
 
     /// The application's state with everything of each group up to its position would survive the end
     /// of the machine.
-    pub fn checkpointed(&mut self, now: Time, positions: &[u64], above: &mut dyn Above) {
+    pub fn checkpointed(&mut self, now: Time, positions: &[u64], above: &mut dyn UpperLayer) {
         self.members.checkpointed(now, positions, above);
     }
 

@@ -61,13 +61,13 @@ pub struct HistoryRecorder {
     buffer_bytes: usize,
     /// Bytes that may still be written before recording is to stop.
     left: u64,
-    state: State,
+    state: RecordingState,
     look_at: Time,
 }
 
 /// Whether it records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum RecordingState {
     Records,
     /// What happens later than this is not recorded any more.
     Until(Time),
@@ -151,13 +151,13 @@ impl HistoryRecorder {
         now: Time,
     ) -> io::Result<Self> {
         make(dir)?;
-        let Opened { run, path, file, earlier_bytes } = first_free(dir, name)?;
+        let HistoryFile { run, path, file, earlier_bytes } = first_free(dir, name)?;
         let limit = fs::read_to_string(dir.join(LIMIT_FILE)).ok();
         let limit = limit.and_then(|text| text.trim().parse().ok()).unwrap_or(LIMIT_BYTES);
         let state = match stops(dir) {
-            Some((at, _)) if at <= now => State::Stopped,
-            Some((at, _)) => State::Until(at),
-            None => State::Records,
+            Some((at, _)) if at <= now => RecordingState::Stopped,
+            Some((at, _)) => RecordingState::Until(at),
+            None => RecordingState::Records,
         };
         let (reserve, buffer_bytes) = ((limit / 2).min(RESERVE_BYTES), limit / 16);
         let mut this = Self {
@@ -199,10 +199,10 @@ impl HistoryRecorder {
             self.look(t);
         }
         match self.state {
-            State::Records => {}
-            State::Until(end) if t <= end => {}
-            State::Until(_) => return self.end(),
-            State::Stopped => return,
+            RecordingState::Records => {}
+            RecordingState::Until(end) if t <= end => {}
+            RecordingState::Until(_) => return self.end(),
+            RecordingState::Stopped => return,
         }
         // Memory takes everything.
         let _ = writeln!(self.buffer, "{line}");
@@ -213,12 +213,12 @@ impl HistoryRecorder {
 
     /// Whether it still records.
     pub fn records(&self) -> bool {
-        self.state != State::Stopped
+        self.state != RecordingState::Stopped
     }
 
     /// Writes out what is held back.
     pub fn flush(&mut self) {
-        if self.state == State::Stopped {
+        if self.state == RecordingState::Stopped {
             return;
         }
         let now = crate::clock::now();
@@ -227,23 +227,23 @@ impl HistoryRecorder {
         }
         self.write();
         match self.state {
-            State::Until(end) if now > end => self.end(),
+            RecordingState::Until(end) if now > end => self.end(),
             _ => {}
         }
     }
 
     fn write(&mut self) {
         let bytes = self.buffer.len() as u64;
-        if bytes > self.left && self.state == State::Records {
+        if bytes > self.left && self.state == RecordingState::Records {
             self.stop("it is as large as it may be (--record-limit)");
         }
-        if bytes == 0 || self.state == State::Stopped {
+        if bytes == 0 || self.state == RecordingState::Stopped {
             return;
         }
         self.left = self.left.saturating_sub(bytes);
         if let Err(e) = self.file.write_all(&self.buffer) {
             self.stop(&e.to_string());
-            self.state = State::Stopped;
+            self.state = RecordingState::Stopped;
         }
         self.buffer.clear();
     }
@@ -251,10 +251,10 @@ impl HistoryRecorder {
     /// Looks whether it was said that recording stops.
     fn look(&mut self, now: Time) {
         self.look_at = now + LOOK_EVERY;
-        if self.state == State::Records
+        if self.state == RecordingState::Records
             && let Some((at, _)) = stops(&self.dir)
         {
-            self.state = State::Until(at);
+            self.state = RecordingState::Until(at);
         }
     }
 
@@ -267,12 +267,12 @@ impl HistoryRecorder {
         let _ = announce(&self.dir, &self.path, why);
         // Another may have been quicker.
         let at = stops(&self.dir).map_or_else(crate::clock::now, |(at, _)| at);
-        self.state = State::Until(at);
+        self.state = RecordingState::Until(at);
     }
 
     fn end(&mut self) {
         self.write();
-        self.state = State::Stopped;
+        self.state = RecordingState::Stopped;
         self.buffer = Vec::new();
     }
 }
@@ -311,7 +311,7 @@ impl Drop for HistoryRecorder {
 }
 
 /// A new file of a process.
-struct Opened {
+struct HistoryFile {
     run: u32,
     path: PathBuf,
     file: File,
@@ -319,12 +319,12 @@ struct Opened {
     earlier_bytes: u64,
 }
 
-fn first_free(dir: &Path, name: &str) -> io::Result<Opened> {
+fn first_free(dir: &Path, name: &str) -> io::Result<HistoryFile> {
     let (mut run, mut earlier_bytes) = (0, 0);
     loop {
         let path = dir.join(format!("{name}.{run}.jsonl"));
         match create(&path) {
-            Ok(file) => return Ok(Opened { run, path, file, earlier_bytes }),
+            Ok(file) => return Ok(HistoryFile { run, path, file, earlier_bytes }),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 earlier_bytes += fs::metadata(&path)?.len();
                 run += 1;
@@ -383,7 +383,7 @@ mod tests {
             let t = crate::clock::now();
             node.event(&TraceEvent::Deliver { t, p, m });
             seq += 1;
-            if client.state != State::Records {
+            if client.state != RecordingState::Records {
                 // What is left is for what comes before the end.
                 while crate::clock::now().since(t) < Span::millis(2) {}
             }

@@ -2,9 +2,9 @@
 //!
 //! A loop owns one driver (a front) or several (a node with a replica of every shard). The driver does
 //! what every driver owes a protocol: outputs carried out in order, all of them before the next
-//! input. What is not the medium's business goes up to the loop's [`Above`].
+//! input. What is not the medium's business goes up to the loop's [`UpperLayer`].
 
-use crate::dues::{Carrying, Dues};
+use crate::driver_core::{DriverCore, MediumDriver};
 use amcast_core::memory::{Memory, MemoryInput, MemoryOutput, RegionWindow};
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{
@@ -13,13 +13,13 @@ use amcast_core::{
 use amcast_memory::{Directory, Doorbell, MappedCarrier, MemoryError, StartOptions};
 
 /// What a driver asks of the loop above it.
-pub trait Above {
+pub trait UpperLayer {
     /// The process `p` delivered.
     fn deliver(&mut self, now: Time, p: Pid, delivery: Delivery, payload: &[u8]);
     /// The process `p` has passed the barrier of this ticket. Only who sets barriers hears of any.
     fn passed(&mut self, _now: Time, _p: Pid, _ticket: Ticket) {}
     /// The process `p` wants the application's state captured for `reader`.
-    fn capture(&mut self, p: Pid, reader: Pid) -> Captured;
+    fn capture(&mut self, p: Pid, reader: Pid) -> CapturedState;
     /// The process `p` wants a piece of what was captured; appended to `to`.
     fn piece(&mut self, p: Pid, offset: u64, bytes: u32, to: &mut Vec<u8>);
     /// The process `p` has taken over state up to `position`.
@@ -32,14 +32,14 @@ pub trait Above {
 
 /// A captured state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Captured {
+pub struct CapturedState {
     /// Every delivery up to here is in the state.
     pub position: u64,
     /// How many bytes it has.
     pub bytes: u64,
 }
 
-impl Carrying<Memory> for MappedCarrier {
+impl MediumDriver<Memory> for MappedCarrier {
     fn view(&self) -> RegionWindow<'_> {
         self.window()
     }
@@ -56,7 +56,7 @@ impl Carrying<Memory> for MappedCarrier {
 /// protocol has what it must remember in the memory of its peers. One that asks for a record to be
 /// [persisted](Output::Persist) ends the process with a panic that says so.
 pub struct MemoryDriver {
-    dues: Dues<Memory>,
+    dues: DriverCore<Memory>,
     carrier: MappedCarrier,
     /// How many processes the protocol has.
     processes: usize,
@@ -81,12 +81,12 @@ impl MemoryDriver {
         };
         let options = StartOptions { bell, ..StartOptions::default() };
         let carrier = directory.start(pid, &regions, options).map_err(MemoryDriverError::Memory)?;
-        let dues = Dues::new(pid, protocol, tracing);
+        let dues = DriverCore::new(pid, protocol, tracing);
         Ok(Self { dues, carrier, processes: cluster.processes() })
     }
 
     /// Gives the protocol its first input. Once, before any other step.
-    pub fn begin(&mut self, now: Time, above: &mut dyn Above) {
+    pub fn begin(&mut self, now: Time, above: &mut dyn UpperLayer) {
         let incarnation = self.incarnation();
         self.step(now, Input::Start { incarnation }, above);
     }
@@ -123,7 +123,7 @@ impl MemoryDriver {
 
     /// One round: what the medium has to say, and the deadline if it has come. Says whether
     /// anything came of it.
-    pub fn round(&mut self, now: Time, above: &mut dyn Above) -> bool {
+    pub fn round(&mut self, now: Time, above: &mut dyn UpperLayer) -> bool {
         let mut busy = self.carrier.has_answers();
         self.carrier.begin_round();
         while let Some((window, input)) = self.carrier.next_input() {
@@ -148,29 +148,29 @@ impl MemoryDriver {
     }
 
     /// Multicasts. The caller has asked for room.
-    pub fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn Above) {
+    pub fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn UpperLayer) {
         self.step(now, Input::Submit(submission), above);
     }
 
     /// Tells the protocol that the application has applied everything up to `position`, unless a
     /// capture holds this back.
-    pub fn applied(&mut self, now: Time, position: u64, above: &mut dyn Above) {
+    pub fn applied(&mut self, now: Time, position: u64, above: &mut dyn UpperLayer) {
         self.dues.applied(now, &mut self.carrier, position, above);
     }
 
     /// Tells the protocol that the application has a state in force with everything up to
     /// `position`.
-    pub fn installed(&mut self, now: Time, position: u64, above: &mut dyn Above) {
+    pub fn installed(&mut self, now: Time, position: u64, above: &mut dyn UpperLayer) {
         let installs = self.dues.installs();
         self.step(now, Input::Installed { position, installs }, above);
     }
 
     /// Tells the protocol that the application lacks state, for a reason that lies in another group.
-    pub fn unfit(&mut self, now: Time, above: &mut dyn Above) {
+    pub fn unfit(&mut self, now: Time, above: &mut dyn UpperLayer) {
         self.step(now, Input::Unfit, above);
     }
 
-    fn step(&mut self, now: Time, input: Input<'_, Memory>, above: &mut dyn Above) {
+    fn step(&mut self, now: Time, input: Input<'_, Memory>, above: &mut dyn UpperLayer) {
         self.dues.step(now, &mut self.carrier, input, above);
     }
 }
@@ -206,9 +206,9 @@ mod tests {
     use amcast_memory::ClusterId;
 
     /// Wants an empty record kept before anything else.
-    struct Persists;
+    struct PersistFirst;
 
-    impl Protocol for Persists {
+    impl Protocol for PersistFirst {
         type Medium = Memory;
 
         fn step(
@@ -242,12 +242,12 @@ mod tests {
         }
     }
 
-    struct Nobody;
+    struct NoUpperLayer;
 
-    impl Above for Nobody {
+    impl UpperLayer for NoUpperLayer {
         fn deliver(&mut self, _: Time, _: Pid, _: Delivery, _: &[u8]) {}
-        fn capture(&mut self, _: Pid, _: Pid) -> Captured {
-            Captured { position: 0, bytes: 0 }
+        fn capture(&mut self, _: Pid, _: Pid) -> CapturedState {
+            CapturedState { position: 0, bytes: 0 }
         }
         fn piece(&mut self, _: Pid, _: u64, _: u32, _: &mut Vec<u8>) {}
         fn install(&mut self, _: Time, _: Pid, _: u64, _: &[u8], _: bool) {}
@@ -259,8 +259,8 @@ mod tests {
     fn a_protocol_that_persists_is_not_told_that_its_records_are_durable() {
         let cluster = ClusterShape::new(1, 1, 1).unwrap();
         let directory = Directory::heap(ClusterId(1), 2, 1).unwrap();
-        let node = amcast_core::ProtocolProcess::Memory(Box::new(Persists), Vec::new());
+        let node = amcast_core::ProtocolProcess::Memory(Box::new(PersistFirst), Vec::new());
         let seat = MemoryDriver::start(&directory, &cluster, Pid(0), node, None, false);
-        seat.unwrap().begin(Time(1), &mut Nobody);
+        seat.unwrap().begin(Time(1), &mut NoUpperLayer);
     }
 }

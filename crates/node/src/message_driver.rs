@@ -1,7 +1,7 @@
 //! Members: the replicas of a node whose protocol sends messages, one of each group, at the carrier
 //! that all of them talk through.
 //!
-//! The node is one end of a connection ([`crate::post`]), so what happens to it happens to all its
+//! The node is one end of a connection ([`crate::message_router`]), so what happens to it happens to all its
 //! processes: that a node is connected, or is not any more, is said to each process of this one about
 //! each process of that one. Processes of one node live and die together, and are told at their start
 //! that the others are there.
@@ -9,17 +9,19 @@
 //! Where the protocol keeps something on disk each process has a log of its own ([`crate::replica_log`]).
 //! What is in it comes first of all; what is persisted in a round is handed over at its end.
 
-use crate::asks::{Asks, group_address};
-use crate::cluster_dir::{Keeping, Net};
-use crate::config::{Place, marks};
+use crate::cluster_dir::{LogLocation, Net};
+use crate::config::{HostPlacement, marks};
+use crate::connection_requests::{ConnectionRequests, group_address};
 use crate::control::{NetworkStatus, PeerStatus};
-use crate::dues::Dues;
+use crate::driver_core::DriverCore;
 use crate::log_ends::LogEnds;
-use crate::memory_driver::Above;
+use crate::memory_driver::UpperLayer;
+use crate::message_router::{
+    ADDRESS_BYTES, InternalMessages, MessageRouter, ReceivedMessage, TURNS_MAX,
+};
 use crate::node::NodeError;
 use crate::peer_registry::{Dismissal, PeerRegistry};
-use crate::post::{ADDRESS_BYTES, Inside, Letter, Post, TURNS_MAX};
-use crate::replica_log::{LogVolume, ReplicaLog, Unopened};
+use crate::replica_log::{LogVolume, ReplicaLog, UnopenedLog};
 use crate::replicas::Replicas;
 use crate::resources::LogStatus;
 use amcast_core::messages::{Frames, MessageInput};
@@ -55,8 +57,8 @@ pub(crate) struct MessageDriver {
     cluster: ClusterShape,
     rank: usize,
     /// By group.
-    members: Vec<Dues<Frames>>,
-    post: Post,
+    members: Vec<DriverCore<Frames>>,
+    post: MessageRouter,
     /// When each node was heard last.
     heard: Vec<Time>,
     /// When the loop came round last.
@@ -65,7 +67,7 @@ pub(crate) struct MessageDriver {
     /// Letters for processes that there are not.
     astray: u64,
     /// Where their logs are, if they have any.
-    keeping: Option<Keeping>,
+    keeping: Option<LogLocation>,
     /// The nodes whose slowness holds back what is multicast, a bit each.
     awaited: u32,
     /// Finds out who died, where the protocol wants proof.
@@ -76,7 +78,7 @@ pub(crate) struct MessageDriver {
 }
 
 /// The protocol of one process.
-pub(crate) type Process = Box<dyn Protocol<Medium = Frames> + Send>;
+pub(crate) type BoxedProcess = Box<dyn Protocol<Medium = Frames> + Send>;
 
 impl MessageDriver {
     /// Opens the sockets of node `rank` and begins to connect to the others. `life` is a higher number
@@ -89,10 +91,10 @@ impl MessageDriver {
         net: &Net,
         cluster: &ClusterShape,
         (rank, life, mut peer_registry): (usize, u32, PeerRegistry),
-        (processes, keeping): (Vec<Process>, Option<Keeping>),
-        (asks, tracing): (Asks, bool),
+        (processes, keeping): (Vec<BoxedProcess>, Option<LogLocation>),
+        (asks, tracing): (ConnectionRequests, bool),
     ) -> Result<Self, NetError> {
-        let peer = |(of, place): (usize, &Place)| {
+        let peer = |(of, place): (usize, &HostPlacement)| {
             // It is told to others where it is reached, and listens where it is told to.
             let listens = place.listen.filter(|_| of == rank);
             let at = listens.unwrap_or(place.address);
@@ -126,12 +128,13 @@ impl MessageDriver {
         let reach = |me| LivenessProbe::new(me, addresses(), Instant::now());
         let reach = asks.proof_of_death.then(|| reach(Pid(rank as u32)));
         let carrier = Carrier::start(Pid(rank as u32), life, &peers, &options)?;
-        let member = |(group, process)| Dues::new(cluster.replica(group, rank), process, tracing);
+        let member =
+            |(group, process)| DriverCore::new(cluster.replica(group, rank), process, tracing);
         Ok(Self {
             cluster: *cluster,
             rank,
             members: cluster.all_groups().iter().zip(processes).map(member).collect(),
-            post: Post::new(*cluster, rank, (carrier, asks.multicast)),
+            post: MessageRouter::new(*cluster, rank, (carrier, asks.multicast)),
             heard: vec![Time::ZERO; cluster.replicas()],
             now: Time::ZERO,
             begun_at: Time::ZERO,
@@ -152,7 +155,13 @@ impl MessageDriver {
         self.post.carrier.watch(what)
     }
 
-    fn step(&mut self, now: Time, group: Gid, input: Input<'_, Frames>, above: &mut dyn Above) {
+    fn step(
+        &mut self,
+        now: Time,
+        group: Gid,
+        input: Input<'_, Frames>,
+        above: &mut dyn UpperLayer,
+    ) {
         self.members[group.index()].step(now, &mut self.post.of(group), input, above);
     }
 
@@ -161,7 +170,7 @@ impl MessageDriver {
         &mut self,
         now: Time,
         rank: usize,
-        above: &mut dyn Above,
+        above: &mut dyn UpperLayer,
         say: impl Fn(Pid) -> Input<'static, Frames>,
     ) {
         let groups = self.cluster.all_groups();
@@ -178,8 +187,8 @@ impl MessageDriver {
         &mut self,
         now: Time,
         group: Gid,
-        (keeping, ends): (&Keeping, &LogEnds),
-        above: &mut dyn Above,
+        (keeping, ends): (&LogLocation, &LogEnds),
+        above: &mut dyn UpperLayer,
     ) -> Result<(), NodeError> {
         let wake = self.wake();
         let end = ends.0.get(&group.to_string());
@@ -189,8 +198,8 @@ impl MessageDriver {
         };
         let opened = ReplicaLog::open(group, keeping, (wake, end), each);
         let (journal, found, is_lost) = opened.map_err(|why| match why {
-            Unopened::Unusable(why) => NodeError::Disk(why),
-            Unopened::CutShort(why) => NodeError::Anew(why),
+            UnopenedLog::Unusable(why) => NodeError::Disk(why),
+            UnopenedLog::CutShort(why) => NodeError::Anew(why),
         })?;
         let name = self.cluster.name(self.cluster.replica(group, self.rank));
         let count = found.next - found.first;
@@ -217,7 +226,7 @@ impl MessageDriver {
     }
 
     /// Tells the processes what their logs have done, and lets go of what waited for that.
-    fn hear_journals(&mut self, now: Time, above: &mut dyn Above) -> bool {
+    fn hear_journals(&mut self, now: Time, above: &mut dyn UpperLayer) -> bool {
         if self.keeping.is_none() {
             return false;
         }
@@ -233,7 +242,7 @@ impl MessageDriver {
     }
 
     /// A connection stands, or broke.
-    fn news(&mut self, now: Time, rank: usize, is_up: bool, above: &mut dyn Above) {
+    fn news(&mut self, now: Time, rank: usize, is_up: bool, above: &mut dyn UpperLayer) {
         if is_up {
             if !self.peer_registry.meets(rank, self.post.carrier.known(Pid(rank as u32))) {
                 return;
@@ -256,7 +265,7 @@ impl MessageDriver {
     }
 
     /// Tells of those that are proved to be dead.
-    fn tell_dead(&mut self, now: Time, above: &mut dyn Above) -> bool {
+    fn tell_dead(&mut self, now: Time, above: &mut dyn UpperLayer) -> bool {
         let Some(reach) = &mut self.reach else { return false };
         let mut dead = Vec::new();
         reach.look(Instant::now(), |node| dead.push(node));
@@ -268,7 +277,7 @@ impl MessageDriver {
     }
 
     /// Gives out what the connections brought.
-    fn take_in(&mut self, now: Time, above: &mut dyn Above) -> bool {
+    fn take_in(&mut self, now: Time, above: &mut dyn UpperLayer) -> bool {
         let (mut busy, cluster) = (false, self.cluster);
         self.post.carrier.begin_round();
         while let Some(input) = self.post.carrier.next_input() {
@@ -285,7 +294,9 @@ impl MessageDriver {
                 }
             };
             self.heard[rank] = now;
-            let Some(Letter { from, to, message }) = Letter::read(frame, cluster.groups()) else {
+            let Some(ReceivedMessage { from, to, message }) =
+                ReceivedMessage::read(frame, cluster.groups())
+            else {
                 self.astray += 1;
                 continue;
             };
@@ -299,15 +310,15 @@ impl MessageDriver {
     }
 
     /// Gives out what the processes of the node have for each other, and what comes of that.
-    fn deal(&mut self, now: Time, above: &mut dyn Above) -> bool {
+    fn deal(&mut self, now: Time, above: &mut dyn UpperLayer) -> bool {
         let mut busy = false;
         for _ in 0..TURNS_MAX {
             if !self.post.has_inside() {
                 break;
             }
             busy = true;
-            let inside: Inside = self.post.take_inside();
-            for Letter { from, to, message } in inside.letters() {
+            let inside: InternalMessages = self.post.take_inside();
+            for ReceivedMessage { from, to, message } in inside.letters() {
                 let input = Input::Medium(MessageInput::From(self.pid(from), message));
                 self.step(now, to, input, above);
             }
@@ -318,7 +329,7 @@ impl MessageDriver {
 
     /// Wakes each process when it is time: again if it asks for that at once, as it does to send what
     /// it gathered; but not for ever.
-    fn wake_up(&mut self, now: Time, above: &mut dyn Above) -> bool {
+    fn wake_up(&mut self, now: Time, above: &mut dyn UpperLayer) -> bool {
         let mut woke = false;
         for group in self.cluster.all_groups().iter() {
             for _ in 0..2 {
@@ -352,7 +363,7 @@ impl MessageDriver {
 
     /// How often their logs were synced.
     pub(crate) fn syncs(&self) -> u64 {
-        self.members.iter().filter_map(Dues::journal).map(ReplicaLog::syncs).sum()
+        self.members.iter().filter_map(DriverCore::journal).map(ReplicaLog::syncs).sum()
     }
 
     fn log(&mut self) {
@@ -376,7 +387,7 @@ impl Replicas for MessageDriver {
         self.post.carrier.incarnation()
     }
 
-    fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), NodeError> {
+    fn begin(&mut self, now: Time, above: &mut dyn UpperLayer) -> Result<(), NodeError> {
         self.begun_at = now;
         let (incarnation, keeping) = (self.life(), self.keeping.clone());
         if let Some(keeping) = &keeping {
@@ -403,7 +414,7 @@ impl Replicas for MessageDriver {
         Ok(())
     }
 
-    fn round(&mut self, now: Time, above: &mut dyn Above) -> bool {
+    fn round(&mut self, now: Time, above: &mut dyn UpperLayer) -> bool {
         self.now = now;
         let came = self.take_in(now, above) | self.tell_dead(now, above);
         let kept = self.hear_journals(now, above);
@@ -412,10 +423,10 @@ impl Replicas for MessageDriver {
         came | kept | dealt
     }
 
-    fn flush(&mut self, now: Time, above: &mut dyn Above) -> bool {
+    fn flush(&mut self, now: Time, above: &mut dyn UpperLayer) -> bool {
         let woke = self.wake_up(now, above);
         let dealt = self.deal(now, above);
-        self.members.iter_mut().for_each(Dues::submit_records);
+        self.members.iter_mut().for_each(DriverCore::submit_records);
         self.post.carrier.flush();
         woke | dealt
     }
@@ -430,7 +441,8 @@ impl Replicas for MessageDriver {
         let connected = pids.filter(|&node| self.post.carrier.connected(node).is_some());
         let slowest = connected.map(|node| self.post.carrier.backlog(node)).max().unwrap_or(0);
         let waiting = slowest.max(self.post.waiting_bytes());
-        let disk_is_full = |member: &Dues<Frames>| member.journal().is_some_and(|j| j.room() == 0);
+        let disk_is_full =
+            |member: &DriverCore<Frames>| member.journal().is_some_and(|j| j.room() == 0);
         if waiting > BACKLOG_BYTES_MAX || self.members.iter().any(disk_is_full) {
             return 0;
         }
@@ -441,45 +453,45 @@ impl Replicas for MessageDriver {
         self.awaited = nodes.unwrap_or(u32::MAX);
     }
 
-    fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn Above) {
+    fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn UpperLayer) {
         let group = submission.dst.lowest().expect("a command has a destination");
         self.step(now, group, Input::Submit(submission), above);
     }
 
-    fn set_barrier(&mut self, now: Time, group: Gid, ticket: Ticket, above: &mut dyn Above) {
+    fn set_barrier(&mut self, now: Time, group: Gid, ticket: Ticket, above: &mut dyn UpperLayer) {
         self.step(now, group, Input::Barrier(ticket), above);
     }
 
-    fn applied(&mut self, now: Time, group: Gid, position: u64, above: &mut dyn Above) {
+    fn applied(&mut self, now: Time, group: Gid, position: u64, above: &mut dyn UpperLayer) {
         self.members[group.index()].applied(now, &mut self.post.of(group), position, above);
     }
 
-    fn installed(&mut self, now: Time, positions: &[u64], above: &mut dyn Above) {
+    fn installed(&mut self, now: Time, positions: &[u64], above: &mut dyn UpperLayer) {
         for (group, &position) in self.cluster.all_groups().iter().zip(positions) {
             let installs = self.members[group.index()].installs();
             self.step(now, group, Input::Installed { position, installs }, above);
         }
     }
 
-    fn unfit(&mut self, now: Time, above: &mut dyn Above) {
+    fn unfit(&mut self, now: Time, above: &mut dyn UpperLayer) {
         for group in self.cluster.all_groups().iter() {
             self.step(now, group, Input::Unfit, above);
         }
     }
 
-    fn leave(&mut self, now: Time, above: &mut dyn Above) {
+    fn leave(&mut self, now: Time, above: &mut dyn UpperLayer) {
         for group in self.cluster.all_groups().iter() {
             self.step(now, group, Input::Leave, above);
         }
     }
 
-    fn checkpointed(&mut self, now: Time, positions: &[u64], above: &mut dyn Above) {
+    fn checkpointed(&mut self, now: Time, positions: &[u64], above: &mut dyn UpperLayer) {
         for (group, &position) in self.cluster.all_groups().iter().zip(positions) {
             self.step(now, group, Input::Checkpointed(position), above);
         }
     }
 
-    fn move_to(&mut self, places: &[Place]) {
+    fn move_to(&mut self, places: &[HostPlacement]) {
         for rank in self.others() {
             let Some(place) = places.get(rank) else { continue };
             if self.post.carrier.move_peer(Pid(rank as u32), place.address) {
@@ -488,7 +500,7 @@ impl Replicas for MessageDriver {
         }
     }
 
-    fn doubt(&mut self, now: Time, rank: usize, above: &mut dyn Above) {
+    fn doubt(&mut self, now: Time, rank: usize, above: &mut dyn UpperLayer) {
         // Who is heard lives, whatever is said of it.
         let is_heard = self.heard.get(rank).is_none_or(|&heard| now.since(heard) < SILENT);
         if rank != self.rank && !is_heard {
@@ -498,7 +510,7 @@ impl Replicas for MessageDriver {
     }
 
     fn logged(&self) -> LogVolume {
-        self.members.iter().filter_map(Dues::journal).map(ReplicaLog::volume).sum()
+        self.members.iter().filter_map(DriverCore::journal).map(ReplicaLog::volume).sum()
     }
 
     fn not_met(&self) -> Vec<usize> {
@@ -506,7 +518,7 @@ impl Replicas for MessageDriver {
     }
 
     fn log_status(&self) -> Option<LogStatus> {
-        LogStatus::of(self.members.iter().filter_map(Dues::journal).map(ReplicaLog::counts))
+        LogStatus::of(self.members.iter().filter_map(DriverCore::journal).map(ReplicaLog::counts))
     }
 
     fn log_ends(&self) -> LogEnds {
@@ -519,7 +531,7 @@ impl Replicas for MessageDriver {
     }
 
     fn failed(&self) -> Option<String> {
-        let failed = |member: &Dues<Frames>| Some(member.journal()?.failed()?.to_string());
+        let failed = |member: &DriverCore<Frames>| Some(member.journal()?.failed()?.to_string());
         self.peer_registry.failed().cloned().or_else(|| self.members.iter().find_map(failed))
     }
 
@@ -615,7 +627,8 @@ impl Replicas for MessageDriver {
         if self.post.has_inside() {
             return;
         }
-        let wake = self.members.iter().filter_map(Dues::deadline).min().unwrap_or(Time::NEVER);
+        let wake =
+            self.members.iter().filter_map(DriverCore::deadline).min().unwrap_or(Time::NEVER);
         let look = self.reach.as_ref().and_then(LivenessProbe::next_due);
         let look = look.map(|at| at.saturating_duration_since(Instant::now()));
         let look = look.map_or(at_most, |span| Span(span.as_nanos() as u64));

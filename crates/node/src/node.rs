@@ -5,29 +5,29 @@ mod error;
 
 pub use error::NodeError;
 
-use crate::asks::Asks;
-use crate::at::At;
-use crate::checkpoint::{Checkpoints, Opened};
+use crate::checkpoint::{Checkpoints, OpenedCheckpoints};
 use crate::clock;
-use crate::cluster_dir::{Keeping, Net, Transport, ingress_name, life_name};
-use crate::config::Place;
-use crate::control::{self, Mover, NodeStatus, ReplicaStatus, Request};
-use crate::disk::Disk;
-use crate::executing::Executing;
-use crate::front::Own;
-use crate::handover::{Fetching, donors};
+use crate::cluster_dir::{LogLocation, Net, Transport, ingress_name, life_name};
+use crate::command_gateway::OwnNode;
+use crate::config::HostPlacement;
+use crate::connection_requests::ConnectionRequests;
+use crate::control::{self, ControlRequest, NodeStatus, PeerMover, ReplicaStatus};
+use crate::disk::DiskRecord;
+use crate::execution_notes::ExecutionNotes;
 use crate::incarnation::{IncarnationLock, ProcessName};
-use crate::ingress::{Ingress, Taken};
+use crate::ingress::{Ingress, TakenCommand};
 use crate::memory_driver::{MemoryDriver, MemoryDriverError};
-use crate::message_driver::{MessageDriver, Process};
-use crate::node_history::{Kind, NodeHistory};
+use crate::message_driver::{BoxedProcess, MessageDriver};
+use crate::node_address::NodeAddress;
+use crate::node_history::{HistoryKind, NodeHistory};
 use crate::peer_registry::Dismissal;
 use crate::replica_host::ReplicaHost;
 use crate::replicas::{MemoryDrivers, Replicas};
 use crate::reply_ring::{ReplyRingLayout, ReplyRingWriter};
 use crate::reply_sink::{ReplySink, is_of};
 use crate::resources::Resources;
-use crate::skips::{SKIPPED, Skips};
+use crate::skips::{NodeSkips, SKIPPED};
+use crate::state_transfer::{StateFetch, donors};
 use amcast_core::step::ProtocolStatus;
 use amcast_core::{Config, Entry, Gid, GroupSet, MsgId, Pid, Senders, Span, Submission, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
@@ -76,7 +76,7 @@ pub struct NodeOptions<'a> {
     /// What the processes of the cluster meet on.
     pub ground: &'a Transport,
     /// Where the nodes are asked, in order of rank.
-    pub nodes: Vec<At>,
+    pub nodes: Vec<NodeAddress>,
     /// Which replica of each group it hosts.
     pub rank: usize,
     /// How it waits when there is nothing to do.
@@ -84,7 +84,7 @@ pub struct NodeOptions<'a> {
     /// Where it writes its history, if anywhere.
     pub record: Option<PathBuf>,
     /// Where its processes keep what they must not forget, if they keep anything.
-    pub keeping: Option<Keeping>,
+    pub keeping: Option<LogLocation>,
     /// Bytes of its state that it gives to another node, or writes to its disk, in a second, at first; none: any number.
     pub state_per_second: Option<u64>,
 }
@@ -94,11 +94,11 @@ pub struct Node<A: Application> {
     name: String,
     rank: usize,
     /// Where the nodes are asked, in order of rank.
-    nodes: Vec<At>,
+    nodes: Vec<NodeAddress>,
     replicas: Box<dyn Replicas>,
     host: ReplicaHost<A>,
-    requests: Receiver<Request>,
-    mover: Mover,
+    requests: Receiver<ControlRequest>,
+    mover: PeerMover,
     /// Whether the system wakes the loop, for what comes on sockets.
     woken: bool,
     idler: Idler,
@@ -107,9 +107,9 @@ pub struct Node<A: Application> {
     /// Held as long as the node lives, where no shared memory tells that it does.
     life: Option<IncarnationLock>,
     /// What it keeps, and its disk, if that outlasts it.
-    kept: Option<(Keeping, Disk)>,
+    kept: Option<(LogLocation, DiskRecord)>,
     /// What it keeps, also where that goes with the cluster.
-    keeping: Option<Keeping>,
+    keeping: Option<LogLocation>,
     /// Whether it never had its place on this disk yet.
     joining: bool,
     /// When it is said next what it waits for, if it is not ready then.
@@ -117,18 +117,18 @@ pub struct Node<A: Application> {
     /// When the application is asked next what it has to say by itself.
     report_at: Time,
     /// What ended it before, until it is well, and when it may count as that.
-    ended_before: Option<(Arc<Executing>, Time)>,
+    ended_before: Option<(Arc<ExecutionNotes>, Time)>,
 }
 
 /// What a node stands on when it starts.
-struct Footing {
+struct NodeFoundation {
     replicas: Box<dyn Replicas>,
     reply_sink: ReplySink,
     life: Option<IncarnationLock>,
-    skips: Skips,
+    skips: NodeSkips,
 }
 
-impl Footing {
+impl NodeFoundation {
     /// A driver for the replica of each group, and a writer for their answers.
     fn in_memory(options: &NodeOptions<'_>, directory: &Directory) -> Result<Self, NodeError> {
         let NodeOptions { entry, config, rank, .. } = *options;
@@ -149,7 +149,7 @@ impl Footing {
             replicas: Box::new(MemoryDrivers(seats)),
             reply_sink: ReplySink::Rings(Box::new(reply_rings)),
             life: None,
-            skips: Skips::default(),
+            skips: NodeSkips::default(),
         })
     }
 
@@ -166,18 +166,18 @@ impl Footing {
             net.check_disk(rank, &path).map_err(NodeError::Disk)?;
         }
         let keeping = options.keeping.as_ref();
-        keeping.map_or(Ok(()), Keeping::check_differs).map_err(NodeError::Differs)?;
+        keeping.map_or(Ok(()), LogLocation::check_differs).map_err(NodeError::Differs)?;
         if let Some((keeping, disk)) = kept(options) {
             disk.prepare(&name, &keeping, cluster.all_groups()).map_err(NodeError::Disk)?;
         }
         let peer_registry = net.peer_registry((rank, cluster.replicas()), keeping);
         let mut peer_registry = peer_registry.map_err(|e| NodeError::Disk(e.to_string()))?;
-        let skips = keeping.map(|keeping| Skips::open(&keeping.path)).transpose();
+        let skips = keeping.map(|keeping| NodeSkips::open(&keeping.path)).transpose();
         let skips = skips.map_err(|e| NodeError::Disk(e.to_string()))?.unwrap_or_default();
         peer_registry.decides = vec![(SKIPPED.to_string(), skips.names())];
         let life = name.begin(net.first_life(rank, keeping)).map_err(wrong)?;
         peer_registry.start = life.start();
-        let mut processes: Vec<Process> = Vec::new();
+        let mut processes: Vec<BoxedProcess> = Vec::new();
         for group in cluster.all_groups().iter() {
             let node = entry.build(cluster.replica(group, rank), config);
             match node.map_err(NodeError::Config)? {
@@ -188,7 +188,7 @@ impl Footing {
             }
         }
         let lives = (rank, life.number(), peer_registry);
-        let (tracing, asks) = (options.record.is_some(), Asks::of(config));
+        let (tracing, asks) = (options.record.is_some(), ConnectionRequests::of(config));
         let processes = (processes, options.keeping.clone());
         let mut members = MessageDriver::start(net, &cluster, lives, processes, (asks, tracing))
             .map_err(NodeError::Net)?;
@@ -206,7 +206,7 @@ impl Footing {
 
 /// Why a node ends whose state is not the one that a majority has. Where it keeps anything, no later start goes on from
 /// that.
-fn differs(name: &str, why: &str, keeping: Option<&Keeping>) -> String {
+fn differs(name: &str, why: &str, keeping: Option<&LogLocation>) -> String {
     let why = format!("{name} differs from a majority of the replicas, and serves nobody: {why}");
     match keeping {
         None => {
@@ -217,22 +217,23 @@ fn differs(name: &str, why: &str, keeping: Option<&Keeping>) -> String {
 }
 
 /// What the node keeps, and its disk, if that outlasts it.
-fn kept(options: &NodeOptions<'_>) -> Option<(Keeping, Disk)> {
+fn kept(options: &NodeOptions<'_>) -> Option<(LogLocation, DiskRecord)> {
     let Transport::Net(net) = options.ground else { return None };
     let keeping = options.keeping.clone().filter(|keeping| keeping.lasts)?;
-    Some((keeping, Disk::of(net.home(), options.rank)))
+    Some((keeping, DiskRecord::of(net.home(), options.rank)))
 }
 
 /// Has a node's application go on from the state on disk, and saved there from now on.
 fn keep_state<A: Application>(
-    keeping: &Keeping,
+    keeping: &LogLocation,
     (rank, per_second): (usize, Option<u64>),
     (host, wake): (&mut ReplicaHost<A>, WakeHandle),
 ) -> Result<(), NodeError> {
     keeping.make().map_err(|e| NodeError::Io(keeping.path.clone(), e))?;
     let (node, groups) = ((rank, host.cluster.replicas()), host.cluster.groups());
     let opened = Checkpoints::open::<A>(keeping, node, groups, (wake, per_second));
-    let Opened { checkpoints, restored } = opened.map_err(|e| NodeError::Disk(e.to_string()))?;
+    let OpenedCheckpoints { checkpoints, restored } =
+        opened.map_err(|e| NodeError::Disk(e.to_string()))?;
     let kept = host.keep_state(checkpoints, restored);
     kept.map_err(|why| {
         NodeError::Disk(format!(
@@ -249,16 +250,16 @@ fn keep_state<A: Application>(
 fn prepare<A: Application>(
     app: &mut A,
     (name, groups): (&str, usize),
-    keeping: Option<&Keeping>,
-    skips: &Skips,
-) -> Result<Option<Arc<Executing>>, NodeError> {
+    keeping: Option<&LogLocation>,
+    skips: &NodeSkips,
+) -> Result<Option<Arc<ExecutionNotes>>, NodeError> {
     if !skips.is_empty() {
         app.skip(&skips.decisions()).map_err(NodeError::Disk)?;
         tracing::info!("{name} skips {}", skips.names());
     }
     let Some(keeping) = keeping.filter(|keeping| keeping.lasts) else { return Ok(None) };
     keeping.make().map_err(|e| NodeError::Io(keeping.path.clone(), e))?;
-    match Executing::begin(&keeping.path, groups + 1) {
+    match ExecutionNotes::begin(&keeping.path, groups + 1) {
         Ok((notes, ended)) => {
             for note in ended {
                 tracing::warn!(
@@ -284,12 +285,13 @@ impl<A: Application> Node<A> {
     /// When memory, sockets, history or application cannot be set up, or the node runs already.
     pub fn start(options: &NodeOptions<'_>, mut app: A) -> Result<Self, NodeError> {
         let (rank, cluster) = (options.rank, *options.config.cluster());
-        let Footing { replicas, reply_sink, life, skips } = match options.ground {
-            Transport::Memory(directory) => Footing::in_memory(options, directory)?,
-            Transport::Net(net) => Footing::on_net(options, net, app.can_peek())?,
+        let NodeFoundation { replicas, reply_sink, life, skips } = match options.ground {
+            Transport::Memory(directory) => NodeFoundation::in_memory(options, directory)?,
+            Transport::Net(net) => NodeFoundation::on_net(options, net, app.can_peek())?,
         };
         let name = crate::config::node_name(rank);
-        let (At::Socket(socket) | At::Address(_, _, socket)) = options.nodes[rank].clone();
+        let (NodeAddress::Socket(socket) | NodeAddress::Address(_, _, socket)) =
+            options.nodes[rank].clone();
         let far = match options.ground {
             Transport::Memory(_) => None,
             Transport::Net(net) => net.control(rank),
@@ -304,7 +306,7 @@ impl<A: Application> Node<A> {
                 let can = options.entry.capabilities();
                 let (multicasts, views) = (can.senders == Senders::Replicas, can.views);
                 let overlay = options.entry.overlay(options.config);
-                let kind = Kind { multicasts, views, overlay };
+                let kind = HistoryKind { multicasts, views, overlay };
                 let begun = NodeHistory::begin(dir, &name, cluster, &pids, kind, clock::now());
                 Some(begun.map_err(|e| NodeError::Io(dir.clone(), e))?)
             }
@@ -351,14 +353,14 @@ impl<A: Application> Node<A> {
     }
 
     /// What tells this node, from any thread, that nodes are somewhere else.
-    pub fn mover(&self) -> Mover {
+    pub fn mover(&self) -> PeerMover {
         self.mover.clone()
     }
 
     /// For a front in this process: where its member takes commands, if it does.
-    pub fn own(&self) -> Option<Own> {
+    pub fn own(&self) -> Option<OwnNode> {
         let ReplySink::Ingress(ingress, _) = &self.host.reply_sink else { return None };
-        Some(Own { rank: self.rank, life: self.replicas.life(), inlet: ingress.inlet() })
+        Some(OwnNode { rank: self.rank, life: self.replicas.life(), inlet: ingress.inlet() })
     }
 
     /// The loop, until `stop` is set.
@@ -617,7 +619,7 @@ impl<A: Application> Node<A> {
         while let ReplySink::Ingress(ingress, _) = &mut self.host.reply_sink {
             let replicas = &self.replicas;
             let taken = ingress.take(&mut payload, &mut |dst, bytes| replicas.room(dst, bytes));
-            let Some(Taken { seq, dst }) = taken else { break };
+            let Some(TakenCommand { seq, dst }) = taken else { break };
             let sender = replicas.pid(dst.lowest().expect("a command has a destination"));
             if let Some(node_history) = &mut self.host.node_history {
                 node_history.cast(clock::now(), sender, MsgId { sender, seq }, dst);
@@ -675,7 +677,7 @@ impl<A: Application> Node<A> {
         let donors = donors(self.rank, cluster.replicas(), leads);
         let others = donors.iter().map(|&rank| self.nodes[rank].clone());
         let wake = self.replicas.wake();
-        match Fetching::begin::<A>(self.host.cluster, others.collect(), wanted, wake) {
+        match StateFetch::begin::<A>(self.host.cluster, others.collect(), wanted, wake) {
             Ok(fetching) => self.host.expect(fetching, donors),
             Err(e) => tracing::error!("{}: cannot fetch state: {e}", self.name),
         }
@@ -687,10 +689,12 @@ impl<A: Application> Node<A> {
             busy = true;
             // Who asked may have gone away; that is its own affair.
             match request {
-                Request::Status(reply) => drop(reply.try_send(self.status())),
-                Request::State(wanted, reply) => drop(reply.try_send(self.host.give(&wanted))),
-                Request::Move(places, nodes) => self.move_to(&places, nodes),
-                Request::Doubt(rank) => {
+                ControlRequest::Status(reply) => drop(reply.try_send(self.status())),
+                ControlRequest::State(wanted, reply) => {
+                    drop(reply.try_send(self.host.give(&wanted)))
+                }
+                ControlRequest::Move(places, nodes) => self.move_to(&places, nodes),
+                ControlRequest::Doubt(rank) => {
                     self.replicas.doubt(clock::now(), rank, &mut self.host);
                 }
             }
@@ -709,7 +713,7 @@ impl<A: Application> Node<A> {
     }
 
     /// Nodes are somewhere else from now on.
-    fn move_to(&mut self, places: &[Place], nodes: Vec<At>) {
+    fn move_to(&mut self, places: &[HostPlacement], nodes: Vec<NodeAddress>) {
         if nodes.len() == self.nodes.len() {
             self.replicas.move_to(places);
             self.nodes = nodes;

@@ -16,7 +16,7 @@ use std::path::Path;
 
 /// What is to be recorded of a node besides its deliveries.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Kind<'a> {
+pub(crate) struct HistoryKind<'a> {
     /// Its replicas multicast, and not clients.
     pub(crate) multicasts: bool,
     /// Groups have views. Each life is then a process of its own, which records as delivered all that
@@ -47,7 +47,7 @@ impl NodeHistory {
         name: &str,
         cluster: ClusterShape,
         pids: &[Pid],
-        Kind { multicasts, views, overlay }: Kind<'_>,
+        HistoryKind { multicasts, views, overlay }: HistoryKind<'_>,
         now: Time,
     ) -> io::Result<Self> {
         let earlier = match views {
@@ -203,7 +203,7 @@ mod tests {
         let (p, q) = (cluster.replica(Gid(0), 0), cluster.replica(Gid(0), 1));
         let m = |seq| MsgId { sender: cluster.client(0), seq };
         let begin = |name: &str, pid: Pid, now: Time| {
-            NodeHistory::begin(&dir, name, cluster, &[pid], Kind::default(), now).unwrap()
+            NodeHistory::begin(&dir, name, cluster, &[pid], HistoryKind::default(), now).unwrap()
         };
         let mut donor = begin("n1", q, Time(0));
         let mut first = begin("n0", p, Time(0));

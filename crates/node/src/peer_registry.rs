@@ -12,7 +12,7 @@
 use crate::cluster_dir::{life_name, write_synced};
 use crate::config::node_name;
 use crate::control::PeerStatus;
-use crate::disk::Disk;
+use crate::disk::DiskRecord;
 use crate::incarnation::ProcessName;
 use crate::skips::SKIPPED;
 use crate::system::refuses_file;
@@ -35,7 +35,7 @@ const VALUE_CHARS_MAX: usize = 200;
 
 /// What a node remembers of another one, as it is written down.
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct PeerRecord {
     life: Option<u32>,
     /// Not in what versions before 5 of what travels wrote.
     #[serde(default)]
@@ -45,7 +45,7 @@ struct Line {
     replaced: Vec<u64>,
 }
 
-impl Line {
+impl PeerRecord {
     /// Whether it is of a node that was never met.
     fn is_empty(&self) -> bool {
         let Self { life, start, disk, replaced } = self;
@@ -91,7 +91,7 @@ pub(crate) struct PeerRegistry {
     /// Who was met in this life. All of them skip the same messages.
     pub(crate) met: BTreeSet<usize>,
     /// What was said last, and when.
-    said: BTreeMap<Matter, Said>,
+    said: BTreeMap<RefusalSubject, RepeatState>,
     /// Why it cannot go on.
     failed: Option<String>,
 }
@@ -99,16 +99,16 @@ pub(crate) struct PeerRegistry {
 /// What refusals are told together: of which node they are, none if it did not say who it is; why; and
 /// whether this node is the one that is refused. What is no refusal and is told in the same way has numbers that no
 /// reason for one has.
-type Matter = (Option<usize>, u8, bool);
+type RefusalSubject = (Option<usize>, u8, bool);
 
 /// What anybody who reaches the port can cause.
-const STRANGER: Matter = (None, u8::MAX, false);
-const SHORT: Matter = (None, u8::MAX - 1, false);
-const UNDELIVERABLE: Matter = (None, u8::MAX - 2, false);
+const STRANGER: RefusalSubject = (None, u8::MAX, false);
+const SHORT: RefusalSubject = (None, u8::MAX - 1, false);
+const UNDELIVERABLE: RefusalSubject = (None, u8::MAX - 2, false);
 
 /// When something was said last, and how often it was not since.
 #[derive(Debug)]
-struct Said {
+struct RepeatState {
     at: Instant,
     /// After how long it may be said again.
     every: Duration,
@@ -184,7 +184,7 @@ pub(crate) fn forget(home: &Path, rank: usize, of: usize) -> Result<bool, String
     let name = ProcessName::take(&life).map_err(|e| refuses_file(&life, &e))?;
     let _name = name.ok_or_else(|| format!("{} runs: end it first", node_name(rank)))?;
     if rank == of {
-        return Disk::of(home, rank).forget_refusal();
+        return DiskRecord::of(home, rank).forget_refusal();
     }
     let path = home.join(peers_name(rank));
     let mut lines = lines(&path).map_err(|e| refuses_file(&path, &e))?;
@@ -196,7 +196,7 @@ pub(crate) fn forget(home: &Path, rank: usize, of: usize) -> Result<bool, String
 }
 
 /// What stands in the file at `path` of each node, by its name.
-fn lines(path: &Path) -> io::Result<BTreeMap<String, Line>> {
+fn lines(path: &Path) -> io::Result<BTreeMap<String, PeerRecord>> {
     match fs::read_to_string(path) {
         Ok(text) => serde_json::from_str(&text).map_err(unreadable),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
@@ -204,7 +204,7 @@ fn lines(path: &Path) -> io::Result<BTreeMap<String, Line>> {
     }
 }
 
-fn write_lines(path: &Path, lines: &BTreeMap<String, Line>) -> io::Result<()> {
+fn write_lines(path: &Path, lines: &BTreeMap<String, PeerRecord>) -> io::Result<()> {
     write_synced(path, serde_json::to_string(lines)?.as_bytes())
 }
 
@@ -228,7 +228,7 @@ impl PeerRegistry {
         let lines = lines(&path)?;
         for (of, known) in known.iter_mut().enumerate() {
             if let Some(line) = lines.get(&node_name(of)) {
-                let Line { life, start, disk, ref replaced } = *line;
+                let PeerRecord { life, start, disk, ref replaced } = *line;
                 *known = PeerIdentity { life, start, disk, replaced: replaced.clone() };
             }
         }
@@ -272,7 +272,7 @@ impl PeerRegistry {
         let Some(path) = &self.path else { return Ok(()) };
         let line = |known: &PeerIdentity| {
             let PeerIdentity { life, start, disk, replaced } = known.clone();
-            Line { life, start, disk, replaced }
+            PeerRecord { life, start, disk, replaced }
         };
         let others = self.known.iter().enumerate().filter(|(rank, _)| *rank != self.rank);
         let lines = others.map(|(rank, known)| (node_name(rank), line(known))).collect();
@@ -373,7 +373,7 @@ impl PeerRegistry {
     }
 
     /// The line that is to be said, if it is time for one, with how many were kept back before it.
-    fn line(&mut self, matter: Matter, text: String, now: Instant) -> Option<String> {
+    fn line(&mut self, matter: RefusalSubject, text: String, now: Instant) -> Option<String> {
         let said = self.said.get_mut(&matter);
         let (kept_back, every) = match said {
             Some(said) if now < said.at + said.every => {
@@ -387,7 +387,7 @@ impl PeerRegistry {
             Some(said) => (said.kept_back, SAY_EVERY.0),
             None => (0, SAY_EVERY.0),
         };
-        self.said.insert(matter, Said { at: now, every, kept_back: 0 });
+        self.said.insert(matter, RepeatState { at: now, every, kept_back: 0 });
         Some(match kept_back {
             0 => text,
             1 => format!("{text} (and once more since that was said last)"),
@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(open().known, [met(3), PeerIdentity::default(), PeerIdentity::default()]);
         assert_eq!(forget(&home, 1, 2), Ok(false));
         // Of itself it forgets that it was refused.
-        let disk = Disk::of(&home, 1);
+        let disk = DiskRecord::of(&home, 1);
         disk.is_refused("it was replaced".to_string());
         assert!(disk.check().is_err());
         assert_eq!((forget(&home, 1, 1), forget(&home, 1, 1)), (Ok(true), Ok(false)));

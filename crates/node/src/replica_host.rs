@@ -5,14 +5,14 @@ use crate::checkpoint::{Checkpoints, Restored};
 use crate::clock;
 use crate::control::ViewStatus;
 use crate::diagnostics;
-use crate::handover::{Fetching, Giving, News};
 use crate::ingress::MayRead;
-use crate::memory_driver::{Above, Captured};
+use crate::memory_driver::{CapturedState, UpperLayer};
 use crate::node_history::NodeHistory;
-use crate::reading::{Asked, Read, Reading};
+use crate::read_table::{NodeRead, ReadAttempt, ReadTable};
 use crate::replica_log::LogVolume;
 use crate::reply_sink::ReplySink;
-use crate::skips::Skips;
+use crate::skips::NodeSkips;
+use crate::state_transfer::{OutgoingState, StateFetch, TransferEvent};
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{ClusterShape, Delivery, Gid, MsgId, Outcome, Pid, ProtocolEvent, Time};
 use amcast_smr::application::{Application, LocalReadResult};
@@ -36,17 +36,17 @@ pub(crate) struct ReplicaHost<A: Application> {
     pub(crate) recovery: Recovery<A>,
     pub(crate) reply_sink: ReplySink,
     pub(crate) node_history: Option<NodeHistory>,
-    giving: Giving,
+    giving: OutgoingState,
     /// The state that is on its way here.
-    fetching: Option<Fetching<A::State>>,
+    fetching: Option<StateFetch<A::State>>,
     /// Where the application's state is written, if it is.
     checkpoints: Option<Checkpoints>,
     /// Reads that are not ordered.
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadTable,
     /// The answer to one, reused.
     answer: Vec<u8>,
     /// What is not executed here, by decision of those who run the cluster.
-    pub(crate) skips: Skips,
+    pub(crate) skips: NodeSkips,
     /// How many of these are in the state that was saved or taken over last.
     skipped: usize,
 }
@@ -66,12 +66,12 @@ impl<A: Application> ReplicaHost<A> {
             recovery: Recovery::new(cluster, app, reborn),
             reply_sink,
             node_history,
-            giving: Giving::at_most(per_second),
+            giving: OutgoingState::at_most(per_second),
             fetching: None,
             checkpoints: None,
-            reading: Reading::of(cluster.groups()),
+            reading: ReadTable::of(cluster.groups()),
             answer: Vec::new(),
-            skips: Skips::default(),
+            skips: NodeSkips::default(),
             skipped: 0,
         }
     }
@@ -197,7 +197,7 @@ impl<A: Application> ReplicaHost<A> {
                 reading.put_back(group, (number, now), &mut |read| ingress.take_back_read(read));
             }
             LocalReadResult::Never => {
-                let mut back = |read: &Read| ingress.take_back_read(read);
+                let mut back = |read: &NodeRead| ingress.take_back_read(read);
                 if let Some(read) = reading.refused(group, (number, now), &mut back) {
                     ingress.order(read);
                 }
@@ -226,9 +226,9 @@ impl<A: Application> ReplicaHost<A> {
             any |= reading.serve(group, at, &mut |number, read| {
                 match ingress.may_read(&read) {
                     MayRead::Now => {}
-                    MayRead::NotYet => return Asked::NotYet(read),
-                    MayRead::Held => return Asked::Held(read),
-                    MayRead::Gone => return Asked::Done,
+                    MayRead::NotYet => return ReadAttempt::NotYet(read),
+                    MayRead::Held => return ReadAttempt::Held(read),
+                    MayRead::Gone => return ReadAttempt::Done,
                 }
                 answer.clear();
                 match app.peek(group, number, &read.bytes, answer) {
@@ -237,13 +237,13 @@ impl<A: Application> ReplicaHost<A> {
                     }
                     LocalReadResult::Later => {
                         ingress.give_read(&read);
-                        return Asked::Later(read);
+                        return ReadAttempt::Later(read);
                     }
-                    LocalReadResult::NotYet => return Asked::NotYet(read),
-                    LocalReadResult::Busy => return Asked::Held(read),
+                    LocalReadResult::NotYet => return ReadAttempt::NotYet(read),
+                    LocalReadResult::Busy => return ReadAttempt::Held(read),
                     LocalReadResult::Never => ingress.order(read),
                 }
-                Asked::Done
+                ReadAttempt::Done
             });
         }
         app.flush_reads();
@@ -258,7 +258,7 @@ impl<A: Application> ReplicaHost<A> {
     }
 
     /// A state is asked for from these nodes, by rank, in turn.
-    pub(crate) fn expect(&mut self, fetching: Fetching<A::State>, donors: Vec<usize>) {
+    pub(crate) fn expect(&mut self, fetching: StateFetch<A::State>, donors: Vec<usize>) {
         self.recovery.expect(donors);
         self.fetching = Some(fetching);
     }
@@ -270,7 +270,7 @@ impl<A: Application> ReplicaHost<A> {
         }
         let Some(fetching) = &self.fetching else { return };
         match fetching.poll() {
-            Some(News::Comes) => {
+            Some(TransferEvent::Comes) => {
                 let old = self.recovery.make_room();
                 fetching.go_on();
                 if let Some(old) = old {
@@ -278,7 +278,7 @@ impl<A: Application> ReplicaHost<A> {
                     free(old);
                 }
             }
-            Some(News::Ended(fetched)) => {
+            Some(TransferEvent::Ended(fetched)) => {
                 if fetched.is_none() {
                     tracing::info!("no node gave its state; asking again");
                 }
@@ -413,7 +413,7 @@ fn answerer(
     move |msg, outcome, bytes| reply_sink.answer(cluster, msg, outcome, bytes)
 }
 
-impl<A: Application> Above for ReplicaHost<A> {
+impl<A: Application> UpperLayer for ReplicaHost<A> {
     fn deliver(&mut self, _: Time, p: Pid, delivery: Delivery, payload: &[u8]) {
         let mut answer = answerer(&mut self.reply_sink, self.cluster);
         if let Some(taken) = self.recovery.deliver(p, delivery, payload, &mut answer) {
@@ -426,8 +426,8 @@ impl<A: Application> Above for ReplicaHost<A> {
         self.reading.passed(group, ticket, (self.recovery.stands(group), now));
     }
 
-    fn capture(&mut self, p: Pid, _reader: Pid) -> Captured {
-        Captured { position: self.recovery.capture(p), bytes: PLACEHOLDER_BYTES }
+    fn capture(&mut self, p: Pid, _reader: Pid) -> CapturedState {
+        CapturedState { position: self.recovery.capture(p), bytes: PLACEHOLDER_BYTES }
     }
 
     fn piece(&mut self, _: Pid, _: u64, bytes: u32, to: &mut Vec<u8>) {

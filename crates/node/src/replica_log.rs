@@ -6,7 +6,7 @@
 //! record ([`ReplicaLog::behind`]): some tens of microseconds. Where the protocol awaits what it promises,
 //! it holds back itself.
 
-use crate::cluster_dir::Keeping;
+use crate::cluster_dir::LogLocation;
 use crate::log_ends::LogEnd;
 use amcast_core::step::{Medium, Outbox, Output, Ticket};
 use amcast_core::{Gid, Input};
@@ -38,14 +38,14 @@ pub(crate) const fn bytes_at_start(lasts: bool) -> u64 {
 
 /// What the log has done for the protocol.
 #[derive(Debug)]
-pub(crate) enum Kept {
+pub(crate) enum LogEvent {
     /// The record with this ticket is durable.
     Durable(Ticket),
     /// A record was read; none if it cannot be.
     Loaded(Ticket, Option<Vec<u8>>),
 }
 
-impl Kept {
+impl LogEvent {
     /// What the protocol is told.
     pub(crate) fn input<M: Medium>(&self) -> Input<'_, M> {
         match self {
@@ -93,11 +93,11 @@ impl Sum for LogVolume {
 /// Something that this life must tell the protocol about a log, as a file beside it that outlasts lives:
 /// a life that ends before what follows from it is written would leave the next one ignorant.
 #[derive(Debug)]
-struct Mark(PathBuf);
+struct LogMarker(PathBuf);
 
-impl Mark {
+impl LogMarker {
     /// The mark beside the log in the directory `path`, which is opened next: it is there until
-    /// [`Mark::clear`].
+    /// [`LogMarker::clear`].
     fn set(path: &Path, kind: &str) -> io::Result<Self> {
         let mark = Self(path.with_extension(kind));
         if !mark.0.exists() {
@@ -123,12 +123,12 @@ impl Mark {
 
 /// Has the next life take the log in the directory `path` for one that is gone.
 pub(crate) fn mark_lost(path: &Path) -> io::Result<()> {
-    Mark::set(path, LOST).map(drop)
+    LogMarker::set(path, LOST).map(drop)
 }
 
 /// Why a log cannot be opened; the sentence says what to do.
 #[derive(Debug)]
-pub(crate) enum Unopened {
+pub(crate) enum UnopenedLog {
     /// It cannot be used as it is.
     Unusable(String),
     /// It had lost its end, and has been made to open: the next start has its process ask the others what it
@@ -136,7 +136,7 @@ pub(crate) enum Unopened {
     CutShort(String),
 }
 
-impl fmt::Display for Unopened {
+impl fmt::Display for UnopenedLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Unusable(why) | Self::CutShort(why)) = self;
         f.write_str(why)
@@ -146,8 +146,8 @@ impl fmt::Display for Unopened {
 /// What follows from an error of the log in the directory `path`. A log of which only the end is missing, or
 /// that cannot prove that it is not, is made to open, and what is cut off is kept: what it is good for the
 /// other acceptors know. Any other damage is for people.
-fn mend(path: &Path, why: &amcast_storage::StorageError) -> Unopened {
-    let unusable = Unopened::Unusable(why.to_string());
+fn mend(path: &Path, why: &amcast_storage::StorageError) -> UnopenedLog {
+    let unusable = UnopenedLog::Unusable(why.to_string());
     if !why.is_damage() && !matches!(why, amcast_storage::StorageError::Missing { .. }) {
         return unusable;
     }
@@ -163,14 +163,14 @@ fn mend(path: &Path, why: &amcast_storage::StorageError) -> Unopened {
                 // It may be whole; nothing says so.
                 other => other.to_string(),
             };
-            Unopened::CutShort(format!(
+            UnopenedLog::CutShort(format!(
                 "{what}. The log in {} was cut: its next record is {from}, and {aside}; the node asks the \
                  others what it had promised before it votes again",
                 path.display()
             ))
         }
         Ok(None) => unusable,
-        Err(e) => Unopened::Unusable(format!("{why} (it cannot be made to open: {e})")),
+        Err(e) => UnopenedLog::Unusable(format!("{why} (it cannot be made to open: {e})")),
     }
 }
 
@@ -185,12 +185,12 @@ pub(crate) struct ReplicaLog {
     holds: bool,
     /// What was found in it, and what was appended.
     volume: LogVolume,
-    done: VecDeque<Kept>,
+    done: VecDeque<LogEvent>,
     /// Until something was written.
-    doubt: Option<Mark>,
+    doubt: Option<LogMarker>,
     /// Until something is durable; where the protocol waits for no disk, until something is written: it
     /// asks the others whenever the machine failed.
-    lost: Option<Mark>,
+    lost: Option<LogMarker>,
     /// It did not take a record: nothing that is said from now on goes out.
     refuses: bool,
     /// Why it cannot go on.
@@ -206,23 +206,23 @@ impl ReplicaLog {
     /// When it is damaged or cannot be used.
     pub(crate) fn open(
         group: Gid,
-        keeping: &Keeping,
+        keeping: &LogLocation,
         (wake, end): (CompletionWaker, Option<&LogEnd>),
         mut each: impl FnMut(u64, &[u8]),
-    ) -> Result<(Self, LogRecovery, bool), Unopened> {
+    ) -> Result<(Self, LogRecovery, bool), UnopenedLog> {
         let path = &keeping.path.join(group.to_string());
         let owner = keeping.owner.of_group(group);
         let (segment_bytes, spares) =
             if keeping.lasts { (SEGMENT_BYTES, 1) } else { (SEGMENT_BYTES_IN_MEMORY, 0) };
         let options = WalOptions { segment_bytes, spares, owner, ..WalOptions::default() };
         let holds = keeping.holds;
-        let wrong = |e: io::Error| Unopened::Unusable(format!("{}: {e}", path.display()));
-        let doubted = Mark::is_set(path, DOUBT);
-        let doubt = Mark::set(path, DOUBT).map_err(wrong)?;
+        let wrong = |e: io::Error| UnopenedLog::Unusable(format!("{}: {e}", path.display()));
+        let doubted = LogMarker::is_set(path, DOUBT);
+        let doubt = LogMarker::set(path, DOUBT).map_err(wrong)?;
         // An empty directory is no log either: one is made there that knows of no promise.
-        let mut is_lost = Mark::is_set(path, LOST) || !was_made(path) && keeping.is_begun();
+        let mut is_lost = LogMarker::is_set(path, LOST) || !was_made(path) && keeping.is_begun();
         // Before the log is made: the next life could not tell it from one that was there.
-        let mut lost = is_lost.then(|| Mark::set(path, LOST)).transpose().map_err(wrong)?;
+        let mut lost = is_lost.then(|| LogMarker::set(path, LOST)).transpose().map_err(wrong)?;
         let mut volume = LogVolume::default();
         let opened = Wal::open(path, &options, wake, |number, record| {
             volume.add(record);
@@ -230,7 +230,7 @@ impl ReplicaLog {
         });
         let (log, mut recovered) = opened.map_err(|e| match e {
             amcast_storage::StorageError::Misfit { why: Misfit::OtherOwner(other), .. } => {
-                Unopened::Unusable(keeping.owner.refuses(path, group, other))
+                UnopenedLog::Unusable(keeping.owner.refuses(path, group, other))
             }
             e => mend(path, &e),
         })?;
@@ -244,12 +244,12 @@ impl ReplicaLog {
                 recovered.next,
                 end.synced
             );
-            (is_lost, lost) = (true, Some(Mark::set(path, LOST).map_err(wrong)?));
+            (is_lost, lost) = (true, Some(LogMarker::set(path, LOST).map_err(wrong)?));
         }
         recovered.lossy |= doubted && recovered.life > 0;
         let mut doubt = Some(doubt);
         if !recovered.lossy {
-            doubt.take().into_iter().for_each(Mark::clear);
+            doubt.take().into_iter().for_each(LogMarker::clear);
         }
         let (done, refuses, failed) = (VecDeque::new(), false, None);
         let id = recovered.log;
@@ -300,9 +300,10 @@ impl ReplicaLog {
     }
 
     /// What the log has done, one after the other.
-    pub(crate) fn take(&mut self) -> Option<Kept> {
+    pub(crate) fn take(&mut self) -> Option<LogEvent> {
         let Self { log, holds, done, doubt, lost, failed, .. } = self;
-        let clear = |mark: &mut Option<Mark>| mark.take().into_iter().for_each(Mark::clear);
+        let clear =
+            |mark: &mut Option<LogMarker>| mark.take().into_iter().for_each(LogMarker::clear);
         log.take(|what| match what {
             Completion::Written(_) => {
                 clear(doubt);
@@ -313,11 +314,11 @@ impl ReplicaLog {
             Completion::Durable(ticket) => {
                 clear(doubt);
                 clear(lost);
-                done.push_back(Kept::Durable(ticket));
+                done.push_back(LogEvent::Durable(ticket));
             }
             Completion::Loaded { ticket, record } => {
                 let record = record.inspect_err(|why| tracing::warn!("a record is lost: {why}"));
-                done.push_back(Kept::Loaded(ticket, record.ok()));
+                done.push_back(LogEvent::Loaded(ticket, record.ok()));
             }
             Completion::Warned(e) => tracing::warn!("{e}"),
             Completion::Failed(e) => _ = failed.get_or_insert(e.to_string()),
@@ -363,11 +364,11 @@ mod tests {
     use amcast_core::messages::Messages;
     use std::sync::Arc;
 
-    fn keeping(name: &str) -> Keeping {
+    fn keeping(name: &str) -> LogLocation {
         let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let begun = dir.join("begun");
-        Keeping {
+        LogLocation {
             path: dir,
             begun,
             holds: true,
@@ -378,14 +379,14 @@ mod tests {
         }
     }
 
-    fn open(keeping: &Keeping) -> (ReplicaLog, LogRecovery, bool) {
+    fn open(keeping: &LogLocation) -> (ReplicaLog, LogRecovery, bool) {
         open_with(keeping, None).unwrap()
     }
 
     fn open_with(
-        keeping: &Keeping,
+        keeping: &LogLocation,
         end: Option<&LogEnd>,
-    ) -> Result<(ReplicaLog, LogRecovery, bool), Unopened> {
+    ) -> Result<(ReplicaLog, LogRecovery, bool), UnopenedLog> {
         ReplicaLog::open(Gid(0), keeping, (Arc::new(|| {}), end), |_, _| {})
     }
 
@@ -479,7 +480,7 @@ mod tests {
         bytes[at] ^= 1;
         fs::write(&segments[0], bytes).unwrap();
         let opened = open_with(&keeping, None);
-        assert!(matches!(opened, Err(Unopened::Unusable(why)) if why.contains("damaged")));
+        assert!(matches!(opened, Err(UnopenedLog::Unusable(why)) if why.contains("damaged")));
         amcast_storage::offline::repair(&log, |_| true).unwrap().expect("it was damaged");
         assert!(open(&keeping).2);
         fs::remove_dir_all(&keeping.path).unwrap();
@@ -510,7 +511,7 @@ mod tests {
             fs::write(&segment, bytes).unwrap();
             let opened = open_with(&keeping, None);
             let why = opened.map(drop).unwrap_err();
-            assert!(matches!(&why, Unopened::CutShort(why) if why.contains(kept)), "{why}");
+            assert!(matches!(&why, UnopenedLog::CutShort(why) if why.contains(kept)), "{why}");
             let (_, recovered, is_lost) = open(&keeping);
             assert!(recovered.next < 40 && is_lost, "{recovered:?}");
             assert!(open(&keeping).2, "until something is written");

@@ -1,9 +1,9 @@
 //! The replicas that a node hosts, as its loop drives them: over shared memory or the network.
 
-use crate::config::Place;
+use crate::config::HostPlacement;
 use crate::control::{NetworkStatus, PeerStatus};
 use crate::log_ends::LogEnds;
-use crate::memory_driver::{Above, MemoryDriver};
+use crate::memory_driver::{MemoryDriver, UpperLayer};
 use crate::node::NodeError;
 use crate::peer_registry::Dismissal;
 use crate::replica_log::LogVolume;
@@ -24,14 +24,14 @@ pub(crate) trait Replicas {
     ///
     /// # Errors
     /// When what one keeps on disk cannot be used, or can be at the next start only.
-    fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), NodeError>;
+    fn begin(&mut self, now: Time, above: &mut dyn UpperLayer) -> Result<(), NodeError>;
 
     /// One round: what the medium says. Whether there was anything.
-    fn round(&mut self, now: Time, above: &mut dyn Above) -> bool;
+    fn round(&mut self, now: Time, above: &mut dyn UpperLayer) -> bool;
 
     /// Ends a round: does what is due, and what was asked of the medium goes out. Whether anything
     /// was due.
-    fn flush(&mut self, now: Time, above: &mut dyn Above) -> bool;
+    fn flush(&mut self, now: Time, above: &mut dyn UpperLayer) -> bool;
 
     /// How many messages of `bytes` bytes to `dst` the node multicasts now; none where clients have
     /// processes of their own.
@@ -41,26 +41,33 @@ pub(crate) trait Replicas {
     fn wait_for(&mut self, _nodes: Option<u32>) {}
 
     /// Has the replica of the lowest group among the destinations multicast. There was room.
-    fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn Above);
+    fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn UpperLayer);
 
     /// Sets the replica of `group` a barrier, where the protocol has any.
-    fn set_barrier(&mut self, _now: Time, _group: Gid, _ticket: Ticket, _above: &mut dyn Above) {}
+    fn set_barrier(
+        &mut self,
+        _now: Time,
+        _group: Gid,
+        _ticket: Ticket,
+        _above: &mut dyn UpperLayer,
+    ) {
+    }
 
     /// The application has applied everything of `group` up to `position`.
-    fn applied(&mut self, now: Time, group: Gid, position: u64, above: &mut dyn Above);
+    fn applied(&mut self, now: Time, group: Gid, position: u64, above: &mut dyn UpperLayer);
 
     /// The application has a state in force with everything of each group up to its position.
-    fn installed(&mut self, now: Time, positions: &[u64], above: &mut dyn Above);
+    fn installed(&mut self, now: Time, positions: &[u64], above: &mut dyn UpperLayer);
 
     /// The application lacks state.
-    fn unfit(&mut self, now: Time, above: &mut dyn Above);
+    fn unfit(&mut self, now: Time, above: &mut dyn UpperLayer);
 
     /// The node is about to stop: replicas whose groups are dynamic leave them.
-    fn leave(&mut self, _now: Time, _above: &mut dyn Above) {}
+    fn leave(&mut self, _now: Time, _above: &mut dyn UpperLayer) {}
 
     /// The application's state with everything of each group up to its position survives the end of
     /// the machine.
-    fn checkpointed(&mut self, _now: Time, _positions: &[u64], _above: &mut dyn Above) {}
+    fn checkpointed(&mut self, _now: Time, _positions: &[u64], _above: &mut dyn UpperLayer) {}
 
     /// What their logs have come to since the node started, with what it found in them; nothing where they
     /// have none.
@@ -117,10 +124,10 @@ pub(crate) trait Replicas {
     }
 
     /// Nodes are at these places from now on, in order of rank.
-    fn move_to(&mut self, _places: &[Place]) {}
+    fn move_to(&mut self, _places: &[HostPlacement]) {}
 
     /// The node of this rank is said to be dead. That may be wrong.
-    fn doubt(&mut self, _now: Time, _rank: usize, _above: &mut dyn Above) {}
+    fn doubt(&mut self, _now: Time, _rank: usize, _above: &mut dyn UpperLayer) {}
 
     /// Wakes the loop, from any thread.
     fn wake(&self) -> WakeHandle;
@@ -147,12 +154,12 @@ impl Replicas for MemoryDrivers {
         self.0.iter().map(MemoryDriver::incarnation).max().unwrap_or(0)
     }
 
-    fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), NodeError> {
+    fn begin(&mut self, now: Time, above: &mut dyn UpperLayer) -> Result<(), NodeError> {
         self.0.iter_mut().for_each(|seat| seat.begin(now, above));
         Ok(())
     }
 
-    fn round(&mut self, now: Time, above: &mut dyn Above) -> bool {
+    fn round(&mut self, now: Time, above: &mut dyn UpperLayer) -> bool {
         let mut busy = false;
         for seat in &mut self.0 {
             busy |= seat.round(now, above);
@@ -160,7 +167,7 @@ impl Replicas for MemoryDrivers {
         busy
     }
 
-    fn flush(&mut self, _: Time, _: &mut dyn Above) -> bool {
+    fn flush(&mut self, _: Time, _: &mut dyn UpperLayer) -> bool {
         // A driver's round has done that.
         false
     }
@@ -169,21 +176,21 @@ impl Replicas for MemoryDrivers {
         0
     }
 
-    fn submit(&mut self, _: Time, _: Submission<'_>, _: &mut dyn Above) {
+    fn submit(&mut self, _: Time, _: Submission<'_>, _: &mut dyn UpperLayer) {
         unreachable!("it never has room")
     }
 
-    fn applied(&mut self, now: Time, group: Gid, position: u64, above: &mut dyn Above) {
+    fn applied(&mut self, now: Time, group: Gid, position: u64, above: &mut dyn UpperLayer) {
         self.0[group.index()].applied(now, position, above);
     }
 
-    fn installed(&mut self, now: Time, positions: &[u64], above: &mut dyn Above) {
+    fn installed(&mut self, now: Time, positions: &[u64], above: &mut dyn UpperLayer) {
         for (seat, &position) in self.0.iter_mut().zip(positions) {
             seat.installed(now, position, above);
         }
     }
 
-    fn unfit(&mut self, now: Time, above: &mut dyn Above) {
+    fn unfit(&mut self, now: Time, above: &mut dyn UpperLayer) {
         self.0.iter_mut().for_each(|seat| seat.unfit(now, above));
     }
 

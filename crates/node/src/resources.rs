@@ -1,6 +1,6 @@
 //! What a node takes of its machine: memory, files, and the time of its syncs.
 
-use crate::cluster_dir::Keeping;
+use crate::cluster_dir::LogLocation;
 use amcast_core::histogram::{BUCKETS, Histogram};
 use amcast_storage::LogCounts;
 use procfs::process::Process;
@@ -96,17 +96,17 @@ pub struct ResourceStatus {
 }
 
 /// Finds the sizes of a node's files, for as long as its disk takes for that.
-type Survey = Arc<dyn Fn() -> Option<DiskStatus> + Send + Sync>;
+type FileSizeScan = Arc<dyn Fn() -> Option<DiskStatus> + Send + Sync>;
 
 /// What a node takes of its machine, and how that is found out.
 pub(crate) struct Resources {
-    survey: Option<Survey>,
-    sizes: Arc<Mutex<Sizes>>,
+    survey: Option<FileSizeScan>,
+    sizes: Arc<Mutex<FileSizes>>,
 }
 
 /// The sizes of a node's files.
 #[derive(Default)]
-struct Sizes {
+struct FileSizes {
     known: Option<DiskStatus>,
     /// When that was found out.
     found_at: Option<Instant>,
@@ -115,7 +115,7 @@ struct Sizes {
 }
 
 /// The files of a node.
-struct Files {
+struct NodeFiles {
     /// All of them are here; logs are those that are not states.
     path: PathBuf,
     checkpoints: PathBuf,
@@ -125,16 +125,16 @@ struct Files {
 
 impl Resources {
     /// Of a node that keeps this.
-    pub(crate) fn of(keeping: Option<&Keeping>) -> Self {
-        let files = keeping.map(|keeping| Files {
+    pub(crate) fn of(keeping: Option<&LogLocation>) -> Self {
+        let files = keeping.map(|keeping| NodeFiles {
             path: keeping.path.clone(),
             checkpoints: keeping.checkpoints(),
             known: Mutex::default(),
         });
-        Self::with(files.map(|files| Arc::new(move || files.survey()) as Survey))
+        Self::with(files.map(|files| Arc::new(move || files.survey()) as FileSizeScan))
     }
 
-    fn with(survey: Option<Survey>) -> Self {
+    fn with(survey: Option<FileSizeScan>) -> Self {
         Self { survey, sizes: Arc::default() }
     }
 
@@ -160,7 +160,7 @@ impl Resources {
         let (to, done) = sync_channel(1);
         let find = move || {
             let known = survey();
-            *lock(&found) = Sizes { known, found_at: Some(Instant::now()), under_way: false };
+            *lock(&found) = FileSizes { known, found_at: Some(Instant::now()), under_way: false };
             // Nobody may wait for it any more.
             let _ = to.send(());
         };
@@ -175,11 +175,11 @@ impl Resources {
     }
 }
 
-fn lock(sizes: &Mutex<Sizes>) -> MutexGuard<'_, Sizes> {
+fn lock(sizes: &Mutex<FileSizes>) -> MutexGuard<'_, FileSizes> {
     sizes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Files {
+impl NodeFiles {
     fn survey(&self) -> Option<DiskStatus> {
         let system = rustix::fs::statvfs(&self.path).ok()?;
         let (all, checkpoint_bytes) = self.sizes();
@@ -235,7 +235,7 @@ mod tests {
         write("g1/b.log", 500);
         write("state/c", 70);
         let (path, checkpoints) = (dir.clone(), dir.join("state"));
-        let files = Files { path, checkpoints, known: Mutex::default() };
+        let files = NodeFiles { path, checkpoints, known: Mutex::default() };
         let resources = Resources::with(Some(Arc::new(move || files.survey())));
         let status = resources.read();
         let disk = status.disk.unwrap();

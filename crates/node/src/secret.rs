@@ -27,7 +27,7 @@ pub fn make(path: &Path) -> io::Result<()> {
 /// # Errors
 /// When the system has no randomness.
 pub fn random_word() -> io::Result<String> {
-    Ok(crate::at::hex(&nonce()?))
+    Ok(crate::node_address::hex(&nonce()?))
 }
 
 #[cfg(test)]

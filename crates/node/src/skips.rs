@@ -27,13 +27,13 @@ pub(crate) const SKIPPED: &str = "the messages that are skipped";
 
 /// What a node skips.
 #[derive(Debug, Default)]
-pub(crate) struct Skips {
+pub(crate) struct NodeSkips {
     /// Where it is written.
     data: PathBuf,
     entries: Vec<SkipEntry>,
 }
 
-impl Skips {
+impl NodeSkips {
     /// What the node with this directory skips; from now on it is bound to that.
     ///
     /// # Errors
@@ -136,20 +136,20 @@ mod tests {
     fn a_start_binds_a_meeting_of_all_agrees_and_only_then_it_is_used_each_on_disk_first() {
         let data = std::env::temp_dir().join(format!("amcast-skips-{}", std::process::id()));
         fs::create_dir_all(&data).unwrap();
-        assert!(Skips::open(&data).unwrap().is_empty() && !data.join("skipped").exists());
-        assert_eq!(Skips::default().names(), "nothing");
+        assert!(NodeSkips::open(&data).unwrap().is_empty() && !data.join("skipped").exists());
+        assert_eq!(NodeSkips::default().names(), "nothing");
         let (one, other) = (decided(7), decided(9));
         write_skipped(&data, &[one, other]).unwrap();
         let stages = || -> Vec<u8> {
             read_skipped(&data).unwrap().iter().map(|entry| entry.stage as u8).collect()
         };
-        let mut skips = Skips::open(&data).unwrap();
+        let mut skips = NodeSkips::open(&data).unwrap();
         assert_eq!(stages(), [2, 2], "bound before anybody is talked to");
         assert_eq!(skips.names(), "p1:7@g0/7, p1:9@g0/9");
         assert_eq!(skips.begin_to_use(one.decision.msg).unwrap(), None);
         let open = skips.open_ones(|msg| msg == one.decision.msg);
         assert_eq!(open.as_deref(), Some("p1:7@g0/7"));
-        drop(Skips::open(&data).unwrap());
+        drop(NodeSkips::open(&data).unwrap());
         assert_eq!(stages(), [2, 2]);
         skips.agree().unwrap();
         assert_eq!((stages(), skips.open_ones(|_| true)), (vec![3, 3], None));
@@ -160,7 +160,7 @@ mod tests {
         // Who has another place for a message has decided something else.
         let elsewhere = SkipDecision { position: 8, ..other.decision };
         let elsewhere = SkipEntry { decision: elsewhere, ..other };
-        let of = |entry| Skips { data: data.clone(), entries: vec![entry] }.names();
+        let of = |entry| NodeSkips { data: data.clone(), entries: vec![entry] }.names();
         assert_ne!(of(elsewhere), of(other));
         // Nothing is taken for done that is not on the disk.
         fs::remove_dir_all(&data).unwrap();

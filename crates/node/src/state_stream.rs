@@ -12,9 +12,9 @@
 //! than [`KEPT_BYTES_MAX`] of what it sent, which is more than a connection holds, for [`HOLDS`] at most after
 //! the connection broke, or after the end: nobody says that all has arrived.
 
-use crate::at::{At, Stream};
 use crate::control::{ANSWER_TIMEOUT, LINE_BYTES_MAX};
-use crate::handover::PROGRESS_TIMEOUT;
+use crate::node_address::{ControlStream, NodeAddress};
+use crate::state_transfer::PROGRESS_TIMEOUT;
 use amcast_smr::application::WakeHandle;
 use amcast_smr::recovery::WantedState;
 use std::collections::VecDeque;
@@ -72,7 +72,7 @@ impl SentState {
 
     /// Sends what there is from `offset` on, then the pieces as the node's loop gives them, and wakes the loop when
     /// there is room for more.
-    fn send(&mut self, offset: u64, mut to: &Stream, wake: &WakeHandle) -> io::Result<()> {
+    fn send(&mut self, offset: u64, mut to: &ControlStream, wake: &WakeHandle) -> io::Result<()> {
         let mut at = self.before;
         for piece in &self.kept {
             let sent = usize::try_from(offset.saturating_sub(at)).unwrap_or(usize::MAX);
@@ -97,7 +97,7 @@ impl SentState {
 struct CurrentStream {
     number: u64,
     /// Where it is sent to.
-    connection: Arc<Stream>,
+    connection: Arc<ControlStream>,
     /// It is here, and not sent: its connection broke, or it is over.
     parked: Option<SentState>,
 }
@@ -127,7 +127,7 @@ impl StateStreams {
     pub(crate) fn send(
         &self,
         pieces: Receiver<Vec<u8>>,
-        to: &Arc<Stream>,
+        to: &Arc<ControlStream>,
         wake: &WakeHandle,
     ) -> io::Result<()> {
         // Not that of any earlier stream, nor of one of an earlier incarnation.
@@ -154,7 +154,7 @@ impl StateStreams {
     pub(crate) fn resume(
         &self,
         (number, offset): (u64, u64),
-        to: &Arc<Stream>,
+        to: &Arc<ControlStream>,
         wake: &WakeHandle,
     ) -> io::Result<()> {
         let Some(mut state) = self.take(number, to) else {
@@ -170,7 +170,7 @@ impl StateStreams {
     }
 
     /// Takes the stream of this number from its connection, which is of no use to its reader any more.
-    fn take(&self, number: u64, to: &Arc<Stream>) -> Option<SentState> {
+    fn take(&self, number: u64, to: &Arc<ControlStream>) -> Option<SentState> {
         let until = Instant::now() + RETURNS_FOR;
         let mut current = self.current();
         loop {
@@ -189,7 +189,7 @@ impl StateStreams {
     }
 
     /// Holds a stream for its reader, for a while.
-    fn park(&self, number: u64, state: SentState, of: &Arc<Stream>) {
+    fn park(&self, number: u64, state: SentState, of: &Arc<ControlStream>) {
         // The reader sees its end, or that it is broken.
         of.end();
         let mut current = self.current();
@@ -216,7 +216,7 @@ impl StateStreams {
 
 /// A state that comes from another node. A connection that breaks is made again, and the state goes on where it was.
 pub(crate) struct StateReader {
-    at: At,
+    at: NodeAddress,
     number: u64,
     from: BufReader<OwnedStream>,
     /// Bytes that were read.
@@ -230,7 +230,7 @@ impl StateReader {
     ///
     /// # Errors
     /// When it does not run, is not so far, or has none itself.
-    pub(crate) fn of(at: &At, wanted: &WantedState) -> io::Result<Self> {
+    pub(crate) fn of(at: &NodeAddress, wanted: &WantedState) -> io::Result<Self> {
         let (from, said) = ask(at, &wanted.to_string())?;
         let number = said.strip_prefix("ok ").and_then(|number| number.parse().ok());
         let number = number.ok_or_else(|| io::Error::other(said))?;
@@ -276,7 +276,7 @@ impl Read for StateReader {
 }
 
 /// Asks a node for bytes; gives where they are read from, and the line in front of them.
-fn ask(at: &At, request: &str) -> io::Result<(BufReader<OwnedStream>, String)> {
+fn ask(at: &NodeAddress, request: &str) -> io::Result<(BufReader<OwnedStream>, String)> {
     let stream = at.connect()?;
     stream.set_write_timeout(ANSWER_TIMEOUT)?;
     stream.set_read_timeout(PROGRESS_TIMEOUT)?;
@@ -291,7 +291,7 @@ fn ask(at: &At, request: &str) -> io::Result<(BufReader<OwnedStream>, String)> {
 }
 
 /// Reads from a connection that it has.
-struct OwnedStream(Stream);
+struct OwnedStream(ControlStream);
 
 impl Read for OwnedStream {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
@@ -311,7 +311,8 @@ mod tests {
         let listener = UnixListener::bind(path).unwrap();
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let (stream, streams) = (Arc::new(Stream::Unix(stream.unwrap())), streams.clone());
+                let (stream, streams) =
+                    (Arc::new(ControlStream::Unix(stream.unwrap())), streams.clone());
                 let bytes = bytes.clone();
                 thread::spawn(move || {
                     let wake: WakeHandle = Arc::new(|| {});
@@ -352,7 +353,7 @@ mod tests {
         let path = place("resumed");
         let bytes: Vec<u8> = (0..8_000_000_u32).map(|n| (n / 7) as u8).collect();
         serve(&path, Arc::default(), bytes.clone());
-        let mut reader = StateReader::of(&At::Socket(path.clone()), &wanted()).unwrap();
+        let mut reader = StateReader::of(&NodeAddress::Socket(path.clone()), &wanted()).unwrap();
         let mut came = Vec::new();
         for part in 1..8 {
             (&mut reader).take(1_000_000).read_to_end(&mut came).unwrap();
@@ -371,7 +372,7 @@ mod tests {
         let streams =
             Arc::new(StateStreams { holds: Duration::from_millis(50), ..Default::default() });
         serve(&path, Arc::clone(&streams), vec![7; 8_000_000]);
-        let at = At::Socket(path.clone());
+        let at = NodeAddress::Socket(path.clone());
         let mut first = StateReader::of(&at, &wanted()).unwrap();
         first.read_exact(&mut [0; 1000]).unwrap();
         let mut second = StateReader::of(&at, &wanted()).unwrap();

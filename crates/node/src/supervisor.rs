@@ -12,7 +12,7 @@
 //! again: it is tried again now and then ([`TRY_AGAIN`]).
 
 use crate::cluster_dir::Transport;
-use crate::lines;
+use crate::log_lines;
 use rustix::process::{Pid as OsPid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -69,7 +69,7 @@ pub fn obey(stop: &Arc<AtomicBool>, mut close: impl FnMut() + Send + 'static) ->
         stop.store(true, Ordering::Relaxed);
         thread::sleep(ORPHAN_PATIENCE);
         tracing::error!("the supervisor has ended, and this node does not stop: it ends at once");
-        lines::end();
+        log_lines::end();
         std::process::exit(1);
     };
     thread::Builder::new().name("input".to_string()).spawn(listen).map(drop)
@@ -119,30 +119,30 @@ impl NodeProcess {
 }
 
 /// Told whenever a node starts or ends, with the rank of one that just ended.
-pub type OnChange = Box<dyn FnMut(Option<usize>, &[NodeProcess]) + Send>;
+pub type OnNodeChange = Box<dyn FnMut(Option<usize>, &[NodeProcess]) + Send>;
 
 /// Supervised nodes.
 pub struct Supervisor {
-    shared: Arc<Shared>,
+    shared: Arc<SupervisorShared>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct SupervisorShared {
     stop: AtomicBool,
     /// The nodes are to serve no more clients.
     close: AtomicBool,
     lives: Mutex<Vec<NodeProcess>>,
 }
 
-struct Nodes {
+struct SupervisedNodes {
     command: NodeCommand,
     ground: Transport,
-    shared: Arc<Shared>,
-    on_change: OnChange,
-    slots: Vec<Slot>,
+    shared: Arc<SupervisorShared>,
+    on_change: OnNodeChange,
+    slots: Vec<NodeSlot>,
 }
 
-struct Slot {
+struct NodeSlot {
     life: NodeProcess,
     early_ends: u32,
     child: Option<Child>,
@@ -162,10 +162,10 @@ impl Supervisor {
         command: NodeCommand,
         names: Vec<String>,
         ground: Transport,
-        on_change: OnChange,
+        on_change: OnNodeChange,
     ) -> io::Result<Self> {
         let now = Instant::now();
-        let slot = |name| Slot {
+        let slot = |name| NodeSlot {
             life: NodeProcess { name, ..NodeProcess::default() },
             early_ends: 0,
             child: None,
@@ -174,11 +174,15 @@ impl Supervisor {
             back_off: BACK_OFF.0,
             start_at: now,
         };
-        let slots: Vec<Slot> = names.into_iter().map(slot).collect();
+        let slots: Vec<NodeSlot> = names.into_iter().map(slot).collect();
         let lives = Mutex::new(Vec::new());
-        let shared =
-            Arc::new(Shared { stop: AtomicBool::new(false), close: AtomicBool::new(false), lives });
-        let mut nodes = Nodes { command, ground, shared: Arc::clone(&shared), on_change, slots };
+        let shared = Arc::new(SupervisorShared {
+            stop: AtomicBool::new(false),
+            close: AtomicBool::new(false),
+            lives,
+        });
+        let mut nodes =
+            SupervisedNodes { command, ground, shared: Arc::clone(&shared), on_change, slots };
         for rank in 0..nodes.slots.len() {
             if let Err(e) = nodes.spawn(rank) {
                 nodes.end();
@@ -212,7 +216,7 @@ impl Drop for Supervisor {
     }
 }
 
-impl Nodes {
+impl SupervisedNodes {
     fn look_after(&mut self) {
         while !self.shared.stop.load(Ordering::Acquire) {
             for rank in 0..self.slots.len() {
@@ -318,7 +322,7 @@ impl Nodes {
     }
 }
 
-impl Slot {
+impl NodeSlot {
     /// Whether the node had been given up, and lives. One that ends early all the same is given up again at once.
     fn recovered(&mut self) -> bool {
         let lives = self.life.given_up && self.started.elapsed() >= EARLY;
@@ -383,7 +387,7 @@ fn early(status: ExitStatus) -> Duration {
 
 /// A line for the operator. A terminal that is gone, or stopped, is no reason to stop.
 fn say(line: &str) {
-    lines::standard_error().put(format!("amcast: {line}\n").as_bytes());
+    log_lines::standard_error().put(format!("amcast: {line}\n").as_bytes());
 }
 
 #[cfg(test)]
@@ -391,9 +395,9 @@ mod tests {
     use super::*;
     use crate::cluster_dir::Net;
 
-    fn slot(lived: Duration) -> Slot {
+    fn slot(lived: Duration) -> NodeSlot {
         let now = Instant::now();
-        Slot {
+        NodeSlot {
             life: NodeProcess { name: "n0".to_string(), os_pid: Some(7), ..NodeProcess::default() },
             early_ends: 0,
             child: None,
@@ -464,24 +468,28 @@ mod tests {
     }
 
     /// The slots of a supervisor without a thread, with one node that runs `program`.
-    fn nodes(program: &str) -> Nodes {
+    fn nodes(program: &str) -> SupervisedNodes {
         let (stop, close) = (AtomicBool::new(false), AtomicBool::new(false));
         let lives = Mutex::new(Vec::new());
-        Nodes {
+        SupervisedNodes {
             command: NodeCommand { program: program.into(), args: Vec::new() },
             ground: Transport::Net(Net::of(
                 std::env::temp_dir(),
-                crate::at::Key::default(),
+                crate::node_address::ClusterKey::default(),
                 Vec::new(),
             )),
-            shared: Arc::new(Shared { stop, close, lives }),
+            shared: Arc::new(SupervisorShared { stop, close, lives }),
             on_change: Box::new(|_, _| {}),
             slots: vec![slot(Duration::ZERO)],
         }
     }
 
     /// Looks after the node until then, or for so long; how often it was tried to start it.
-    fn look_for(nodes: &mut Nodes, span: Duration, is_enough: fn(&Slot) -> bool) -> u32 {
+    fn look_for(
+        nodes: &mut SupervisedNodes,
+        span: Duration,
+        is_enough: fn(&NodeSlot) -> bool,
+    ) -> u32 {
         let (until, mut starts) = (Instant::now() + span, 0);
         while Instant::now() < until && !is_enough(&nodes.slots[0]) {
             let before = nodes.slots[0].started;
@@ -497,7 +505,7 @@ mod tests {
         let _limit = amcast_test_policy::time_limit();
         // One that ends at once, and one that cannot even be started.
         for program in ["false", "/nonexistent/amcast"] {
-            let (mut nodes, never) = (nodes(program), |_: &Slot| false);
+            let (mut nodes, never) = (nodes(program), |_: &NodeSlot| false);
             let starts = look_for(&mut nodes, BACK_OFF.0 * 20, never);
             // After 0, 1, 3, 7 and 15 of the shortest waits.
             assert!((1..=5).contains(&starts), "{program}: {starts} starts");

@@ -34,7 +34,7 @@ impl Occupancy {
 }
 
 /// What may wait in a [`WaitingQueue`].
-pub(crate) trait Queued {
+pub(crate) trait QueueItem {
     /// What decides which line it waits in.
     type Line: Copy + PartialEq;
 
@@ -44,7 +44,7 @@ pub(crate) trait Queued {
 
 /// Items that wait, in a line for each destination.
 #[derive(Debug)]
-pub(crate) struct WaitingQueue<T: Queued> {
+pub(crate) struct WaitingQueue<T: QueueItem> {
     /// The lines that hold something; the first is the next in turn.
     lines: VecDeque<(T::Line, VecDeque<T>)>,
     /// Empty ones, for their room.
@@ -52,13 +52,13 @@ pub(crate) struct WaitingQueue<T: Queued> {
     occupancy: Occupancy,
 }
 
-impl<T: Queued> Default for WaitingQueue<T> {
+impl<T: QueueItem> Default for WaitingQueue<T> {
     fn default() -> Self {
         Self { lines: VecDeque::new(), spare: Vec::new(), occupancy: Occupancy::default() }
     }
 }
 
-impl<T: Queued> WaitingQueue<T> {
+impl<T: QueueItem> WaitingQueue<T> {
     /// How much waits.
     pub(crate) const fn occupancy(&self) -> Occupancy {
         self.occupancy

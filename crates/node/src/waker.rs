@@ -23,13 +23,13 @@ const AWAKE: u8 = 0;
 const ASLEEP: u8 = 1;
 const RUNG: u8 = 2;
 
-struct Bell {
+struct WakerPipe {
     word: AtomicU8,
     event: OwnedFd,
 }
 
 /// The waker of one loop.
-pub(crate) struct LoopWaker(Arc<Bell>);
+pub(crate) struct LoopWaker(Arc<WakerPipe>);
 
 impl LoopWaker {
     /// An waker that is silent.
@@ -38,7 +38,7 @@ impl LoopWaker {
     /// When the system has no room for one.
     pub(crate) fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(Bell { word: AtomicU8::new(AWAKE), event })))
+        Ok(Self(Arc::new(WakerPipe { word: AtomicU8::new(AWAKE), event })))
     }
 
     /// Rings it, from any thread. Costs a system call only if the loop sleeps.

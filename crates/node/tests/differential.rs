@@ -18,17 +18,17 @@ mod large;
 
 /// An answer as RESP2 has it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Value {
+enum Resp2Value {
     Null,
     Int(i64),
     Text(String),
     Error(String),
-    Array(Vec<Value>),
+    Array(Vec<Resp2Value>),
 }
 
-struct Client(BufReader<TcpStream>);
+struct DifferentialClient(BufReader<TcpStream>);
 
-impl Client {
+impl DifferentialClient {
     fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the server listens");
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -44,29 +44,29 @@ impl Client {
         self.0.get_mut().write_all(&bytes).unwrap();
     }
 
-    fn read(&mut self) -> Value {
+    fn read(&mut self) -> Resp2Value {
         let mut line = String::new();
         self.0.read_line(&mut line).expect("an answer");
         let (mark, rest) = line.trim_end().split_at(1);
         let n = || rest.parse::<i64>().expect("a number");
         match mark {
-            "+" => Value::Text(rest.into()),
-            "-" => Value::Error(rest.into()),
-            ":" => Value::Int(n()),
-            "$" if n() < 0 => Value::Null,
+            "+" => Resp2Value::Text(rest.into()),
+            "-" => Resp2Value::Error(rest.into()),
+            ":" => Resp2Value::Int(n()),
+            "$" if n() < 0 => Resp2Value::Null,
             "$" => {
                 let mut bytes = vec![0; n() as usize + 2];
                 self.0.read_exact(&mut bytes).unwrap();
                 bytes.truncate(bytes.len() - 2);
-                Value::Text(String::from_utf8_lossy(&bytes).into_owned())
+                Resp2Value::Text(String::from_utf8_lossy(&bytes).into_owned())
             }
-            "*" if n() < 0 => Value::Null,
-            "*" => Value::Array((0..n()).map(|_| self.read()).collect()),
+            "*" if n() < 0 => Resp2Value::Null,
+            "*" => Resp2Value::Array((0..n()).map(|_| self.read()).collect()),
             _ => panic!("not RESP2: {line:?}"),
         }
     }
 
-    fn call(&mut self, args: &[String]) -> Value {
+    fn call(&mut self, args: &[String]) -> Resp2Value {
         self.send(args);
         self.read()
     }
@@ -140,9 +140,9 @@ fn ours_of(shards: usize, megabytes: usize) -> RedisGateway {
     redis::start(config, backend, server).expect("a free port")
 }
 
-struct Words(Rng);
+struct CommandWords(Rng);
 
-impl Words {
+impl CommandWords {
     fn of(&mut self, choices: &[&str]) -> String {
         choices[self.0.below(choices.len() as u64) as usize].to_owned()
     }
@@ -529,16 +529,17 @@ fn unordered(command: &str) -> bool {
     )
 }
 
-fn normal(command: &str, value: Value) -> Value {
+fn normal(command: &str, value: Resp2Value) -> Resp2Value {
     match value {
-        Value::Array(items) if command == "HGETALL" => {
-            let mut pairs: Vec<_> = items.chunks(2).map(|p| Value::Array(p.to_vec())).collect();
+        Resp2Value::Array(items) if command == "HGETALL" => {
+            let mut pairs: Vec<_> =
+                items.chunks(2).map(|p| Resp2Value::Array(p.to_vec())).collect();
             pairs.sort();
-            Value::Array(pairs)
+            Resp2Value::Array(pairs)
         }
-        Value::Array(mut items) if unordered(command) => {
+        Resp2Value::Array(mut items) if unordered(command) => {
             items.sort();
-            Value::Array(items)
+            Resp2Value::Array(items)
         }
         other => other,
     }
@@ -548,8 +549,9 @@ fn normal(command: &str, value: Value) -> Value {
 fn compare(shards: usize, seed: u64, steps: usize) -> bool {
     let Some(real) = RealRedis::start() else { return false };
     let front = ours(shards);
-    let (mut theirs, mut mine) = (Client::connect(real.1), Client::connect(front.address()));
-    let mut w = Words(Rng::new(seed));
+    let (mut theirs, mut mine) =
+        (DifferentialClient::connect(real.1), DifferentialClient::connect(front.address()));
+    let mut w = CommandWords(Rng::new(seed));
     let (mut log, mut gathered) = (Vec::new(), Vec::<String>::new());
     for _ in 0..steps {
         let template = w.of(TEMPLATES);
@@ -557,11 +559,11 @@ fn compare(shards: usize, seed: u64, steps: usize) -> bool {
         let name = command[0].clone();
         log.push(command.join(" "));
         let (mut a, mut b) = (theirs.call(&command), mine.call(&command));
-        if a == Value::Text("QUEUED".into()) {
+        if a == Resp2Value::Text("QUEUED".into()) {
             gathered.push(name.clone());
         }
         match (name.as_str(), &mut a, &mut b) {
-            ("EXEC", Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            ("EXEC", Resp2Value::Array(a), Resp2Value::Array(b)) if a.len() == b.len() => {
                 for ((name, a), b) in gathered.iter().zip(a).zip(b) {
                     *a = normal(name, a.clone());
                     *b = normal(name, b.clone());
@@ -601,7 +603,7 @@ fn three_shards_answer_as_redis_does() {
 fn a_pipeline_over_shards_keeps_its_order() {
     let _limit = amcast_test_policy::time_limit();
     let front = ours(3);
-    let mut c = Client::connect(front.address());
+    let mut c = DifferentialClient::connect(front.address());
     let script = [
         "SET a 1",
         "SET b 2",
@@ -623,27 +625,27 @@ fn a_pipeline_over_shards_keeps_its_order() {
         "GET b",
     ];
     script.iter().for_each(|line| c.send(&words(line)));
-    let text = |s: &str| Value::Text(s.into());
+    let text = |s: &str| Resp2Value::Text(s.into());
     let expected = [
         text("OK"),
         text("OK"),
-        Value::Array(vec![text("1"), text("2")]),
+        Resp2Value::Array(vec![text("1"), text("2")]),
         text("OK"),
         text("1"),
-        Value::Int(3),
-        Value::Array(vec![Value::Null, text("3"), text("1")]),
+        Resp2Value::Int(3),
+        Resp2Value::Array(vec![Resp2Value::Null, text("3"), text("1")]),
         text("PONG"),
         text("OK"),
         text("QUEUED"),
         text("QUEUED"),
-        Value::Array(vec![Value::Int(4), text("1")]),
+        Resp2Value::Array(vec![Resp2Value::Int(4), text("1")]),
         text("OK"),
-        Value::Int(5),
+        Resp2Value::Int(5),
         text("OK"),
         text("QUEUED"),
-        Value::Null,
+        Resp2Value::Null,
         text("5"),
-        Value::Int(2),
+        Resp2Value::Int(2),
     ];
     for (line, expected) in script.iter().zip(expected) {
         assert_eq!(c.read(), expected, "{line}");
@@ -655,11 +657,11 @@ fn a_scan_finds_every_key_that_stays() {
     let _limit = amcast_test_policy::time_limit();
     for shards in [1, 3] {
         let front = ours(shards);
-        let mut c = Client::connect(front.address());
+        let mut c = DifferentialClient::connect(front.address());
         for i in 0..3000 {
             c.send(&words(&format!("SET key:{i} {i}")));
         }
-        (0..3000).for_each(|_| assert_eq!(c.read(), Value::Text("OK".into())));
+        (0..3000).for_each(|_| assert_eq!(c.read(), Resp2Value::Text("OK".into())));
         for kind in ["SADD big", "ZADD zbig 1"] {
             for i in 0..500 {
                 c.call(&words(&format!("{kind} m{i}")));
@@ -668,12 +670,12 @@ fn a_scan_finds_every_key_that_stays() {
         let (mut cursor, mut found, mut step) =
             ("0".to_owned(), std::collections::BTreeSet::new(), 0);
         loop {
-            let Value::Array(answer) =
+            let Resp2Value::Array(answer) =
                 c.call(&words(&format!("SCAN {cursor} COUNT 50 MATCH key:* TYPE string")))
             else {
                 panic!("SCAN answers an array")
             };
-            let [Value::Text(next), Value::Array(keys)] = &answer[..] else {
+            let [Resp2Value::Text(next), Resp2Value::Array(keys)] = &answer[..] else {
                 panic!("cursor and keys")
             };
             found.extend(keys.iter().cloned());
@@ -685,14 +687,14 @@ fn a_scan_finds_every_key_that_stays() {
                 break;
             }
         }
-        let even = (0..3000).step_by(2).map(|i| Value::Text(format!("key:{i}")));
+        let even = (0..3000).step_by(2).map(|i| Resp2Value::Text(format!("key:{i}")));
         assert!(even.into_iter().all(|k| found.contains(&k)), "{shards} shards");
         let (mut cursor, mut members) = ("0".to_owned(), 0);
         loop {
-            let Value::Array(answer) = c.call(&words(&format!("SSCAN big {cursor}"))) else {
+            let Resp2Value::Array(answer) = c.call(&words(&format!("SSCAN big {cursor}"))) else {
                 panic!("an array")
             };
-            let [Value::Text(next), Value::Array(found)] = &answer[..] else {
+            let [Resp2Value::Text(next), Resp2Value::Array(found)] = &answer[..] else {
                 panic!("cursor, members")
             };
             members += found.len();
@@ -702,10 +704,10 @@ fn a_scan_finds_every_key_that_stays() {
             }
         }
         assert_eq!(members, 500);
-        let Value::Array(range) = c.call(&words("RANGE key:10 key:1004 LIMIT 3")) else {
+        let Resp2Value::Array(range) = c.call(&words("RANGE key:10 key:1004 LIMIT 3")) else {
             panic!("an array")
         };
-        let expected = ["key:10", "key:100", "key:1000"].map(|k| Value::Text(k.into()));
+        let expected = ["key:10", "key:100", "key:1000"].map(|k| Resp2Value::Text(k.into()));
         assert_eq!(range, expected);
     }
 }
@@ -714,18 +716,18 @@ fn a_scan_finds_every_key_that_stays() {
 fn large_and_malformed_commands_are_refused_in_words() {
     let _limit = amcast_test_policy::time_limit();
     let front = ours(1);
-    let mut c = Client::connect(front.address());
-    let Value::Error(e) = c.call(&["SET".into(), "k".into(), "x".repeat(1 << 20)]) else {
+    let mut c = DifferentialClient::connect(front.address());
+    let Resp2Value::Error(e) = c.call(&["SET".into(), "k".into(), "x".repeat(1 << 20)]) else {
         panic!("it is over the limit")
     };
     assert!(e.contains("larger than the limit of 1048"), "{e}");
     assert!(e.ends_with("; the command was not executed"), "{e}");
-    assert_eq!(c.call(&words("GET k")), Value::Null, "the connection goes on");
+    assert_eq!(c.call(&words("GET k")), Resp2Value::Null, "the connection goes on");
     let most = "x".repeat((1 << 20) - 200);
-    assert_eq!(c.call(&["SET".into(), "k".into(), most.clone()]), Value::Text("OK".into()));
-    assert_eq!(c.call(&words("GET k")), Value::Text(most));
+    assert_eq!(c.call(&["SET".into(), "k".into(), most.clone()]), Resp2Value::Text("OK".into()));
+    assert_eq!(c.call(&words("GET k")), Resp2Value::Text(most));
     c.0.get_mut().write_all(b"*1\r\nPING\r\n").unwrap();
-    assert_eq!(c.read(), Value::Error("ERR Protocol error: expected '$', got 'P'".into()));
+    assert_eq!(c.read(), Resp2Value::Error("ERR Protocol error: expected '$', got 'P'".into()));
     assert_eq!(c.0.read(&mut [0]).unwrap(), 0, "the connection is closed");
 }
 
@@ -736,7 +738,8 @@ fn counters_have_the_bytes_that_redis_gives_them() {
         return skip("counters_have_the_bytes_that_redis_gives_them", NO_REDIS);
     };
     let (front, mut rng) = (ours(2), Rng::new(11));
-    let (mut theirs, mut ours) = (Client::connect(real.1), Client::connect(front.address()));
+    let (mut theirs, mut ours) =
+        (DifferentialClient::connect(real.1), DifferentialClient::connect(front.address()));
     let mut same = |command: &str| {
         let args = words(command);
         let (wanted, got) = (theirs.call(&args), ours.call(&args));
@@ -751,7 +754,7 @@ fn counters_have_the_bytes_that_redis_gives_them() {
         // Where the estimate is kept that PFCOUNT of a real server puts there is not looked at.
         same(&format!("GETRANGE {key} 0 7"));
         same(&format!("GETRANGE {key} 16 -1"));
-        if same(&format!("PFDEBUG ENCODING {key}")) == Value::Text("sparse".into()) {
+        if same(&format!("PFDEBUG ENCODING {key}")) == Resp2Value::Text("sparse".into()) {
             same(&format!("PFDEBUG DECODE {key}"));
         } else {
             dense += 1;

@@ -5,7 +5,9 @@ use amcast_kv::Partitions;
 use amcast_kv::client::StoreServer;
 use amcast_kv::status::ServerStatus;
 use amcast_node::gateway::redis::{self, RedisGateway, RedisGatewayConfig};
-use amcast_node::gateway::{Answers, Backend, Busy, CommandFailure, LocalBackend, OnAnswer};
+use amcast_node::gateway::{
+    Backend, BackendAnswers, BackendBusy, CommandFailure, LocalBackend, OnBackendAnswer,
+};
 use amcast_smr::Envelope;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -63,7 +65,7 @@ fn ask(stream: &mut TcpStream, command: &str) -> String {
 
 /// Has messages ordered by another thread, in the order in which they come, once it is told to; or loses them as long as
 /// it is told to.
-struct Queued {
+struct OrderedLater {
     inner: Arc<LocalBackend>,
     messages: Mutex<SyncSender<(GroupSet, Vec<u8>, u64)>>,
     orders: Arc<AtomicBool>,
@@ -71,7 +73,7 @@ struct Queued {
     lost: AtomicUsize,
 }
 
-impl Queued {
+impl OrderedLater {
     fn new(orders: bool, loses: bool) -> Arc<Self> {
         let inner = Arc::new(LocalBackend::new(1, 1));
         let (messages, queue) = mpsc::sync_channel::<(GroupSet, Vec<u8>, u64)>(1_000);
@@ -90,16 +92,16 @@ impl Queued {
     }
 }
 
-impl Backend for Queued {
-    fn ask(&self, _: GroupSet, _: &[u8], _: OnAnswer) -> Result<(), CommandFailure> {
+impl Backend for OrderedLater {
+    fn ask(&self, _: GroupSet, _: &[u8], _: OnBackendAnswer) -> Result<(), CommandFailure> {
         unreachable!("the Redis gateway has tokens");
     }
 
-    fn start(&self, answers: Arc<dyn Answers>) {
+    fn start(&self, answers: Arc<dyn BackendAnswers>) {
         self.inner.start(answers);
     }
 
-    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
         if self.loses.load(Ordering::SeqCst) {
             self.lost.fetch_add(1, Ordering::SeqCst);
             return Ok(());
@@ -116,7 +118,7 @@ fn more_commands_than_a_shard_keeps_are_all_executed_if_one_front_sends_them() {
     const LEN: usize = 16 << 20;
     const CLIENTS: usize = 20;
     let _limit = amcast_test_policy::time_limit();
-    let backend = Queued::new(false, false);
+    let backend = OrderedLater::new(false, false);
     let front = serve(config(), backend.clone());
     let (value, sent) = (vec![b'x'; LEN], Barrier::new(CLIENTS + 1));
     thread::scope(|scope| {
@@ -182,7 +184,7 @@ fn a_transaction_of_many_short_commands_counts_with_the_memory_that_it_takes() {
 #[test]
 fn a_transaction_in_parts_may_take_no_longer_than_any_other() {
     let _limit = amcast_test_policy::time_limit();
-    let front = serve(config(), Queued::new(true, false));
+    let front = serve(config(), OrderedLater::new(true, false));
     let mut stream = connect(&front);
     let set = |len: usize| [head(len), "x".repeat(len), "\r\n".to_string()].concat();
     stream.write_all(set(20 << 20).as_bytes()).unwrap();
@@ -228,7 +230,7 @@ fn where_messages_are_small_the_limit_is_what_as_many_parts_hold_as_there_may_be
 #[test]
 fn connections_that_end_in_the_middle_of_a_command_leave_their_room_to_others() {
     let _limit = amcast_test_policy::time_limit();
-    let backend = Queued::new(true, true);
+    let backend = OrderedLater::new(true, true);
     let front = serve(config(), backend.clone());
     let begin = |len: usize| {
         let mut stream = connect(&front);
@@ -254,22 +256,22 @@ fn connections_that_end_in_the_middle_of_a_command_leave_their_room_to_others() 
 }
 
 /// Has messages with this word in them wait until it is told to order them.
-struct Holding {
+struct HoldingBackend {
     inner: LocalBackend,
     held: Mutex<Vec<(GroupSet, Vec<u8>, u64)>>,
     holds: AtomicBool,
 }
 
-impl Backend for Holding {
-    fn ask(&self, _: GroupSet, _: &[u8], _: OnAnswer) -> Result<(), CommandFailure> {
+impl Backend for HoldingBackend {
+    fn ask(&self, _: GroupSet, _: &[u8], _: OnBackendAnswer) -> Result<(), CommandFailure> {
         unreachable!("the Redis gateway has tokens");
     }
 
-    fn start(&self, answers: Arc<dyn Answers>) {
+    fn start(&self, answers: Arc<dyn BackendAnswers>) {
         self.inner.start(answers);
     }
 
-    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
         let is_held = command.windows(4).any(|word| word == b"held");
         if is_held && self.holds.load(Ordering::SeqCst) {
             self.held.lock().unwrap().push((dst, command.to_vec(), token));
@@ -284,7 +286,7 @@ impl Backend for Holding {
 fn several_commands_that_no_longer_fit_a_message_after_a_change_of_the_map_are_all_executed() {
     let _limit = amcast_test_policy::time_limit();
     let (inner, held) = (LocalBackend::new(2, 1), Mutex::default());
-    let backend = Arc::new(Holding { inner, held, holds: AtomicBool::new(true) });
+    let backend = Arc::new(HoldingBackend { inner, held, holds: AtomicBool::new(true) });
     let mut config = config();
     // 27 bytes of the command fit, and no number beside them.
     config.message_bytes_max = Envelope::BYTES + 30;

@@ -7,9 +7,9 @@ use amcast_log::proto::{
     AppendRequest, InfoRequest, ListRequest, ReadRequest, Session, TailRequest,
 };
 use amcast_log::{LogError, LogSession};
-use amcast_node::gateway::log::{Growth, Hears, LogGateway, LogGatewayConfig};
+use amcast_node::gateway::log::{GrowthSource, GrowthWatch, LogGateway, LogGatewayConfig};
 use bytes::Bytes;
-use local::{Local, Ready};
+use local::{AlwaysReady, Local};
 use prost::Message;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -27,18 +27,18 @@ const PAYLOAD_MAX: usize = 1 << 20;
 /// Bytes of answers that may wait here.
 const UNREAD_BYTES_MAX: usize = 4 << 20;
 
-struct Server {
+struct TestLogServer {
     front: LogGateway,
     local: Arc<Local>,
 }
 
-impl Server {
+impl TestLogServer {
     fn start(password: Option<&str>) -> Self {
-        Self::on(&Arc::new(Local::new(SHARDS)), password, Hears::Nothing)
+        Self::on(&Arc::new(Local::new(SHARDS)), password, GrowthSource::Nothing)
     }
 
     /// One more front of a cluster.
-    fn on(local: &Arc<Local>, password: Option<&str>, hears: Hears) -> Self {
+    fn on(local: &Arc<Local>, password: Option<&str>, hears: GrowthSource) -> Self {
         let local = Arc::clone(local);
         let config = LogGatewayConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -51,7 +51,8 @@ impl Server {
             unread_bytes_max: UNREAD_BYTES_MAX,
         };
         let backend = Arc::clone(&local) as Arc<dyn amcast_node::gateway::Backend>;
-        let front = LogGateway::start(config, backend, Arc::new(Ready)).expect("a port is free");
+        let front =
+            LogGateway::start(config, backend, Arc::new(AlwaysReady)).expect("a port is free");
         Self { front, local }
     }
 
@@ -77,7 +78,7 @@ fn several(logs: &[&str], value: &'static str) -> Vec<(String, Bytes)> {
 #[test]
 fn values_get_positions_are_read_listed_and_trimmed() {
     let _limit = amcast_test_policy::time_limit();
-    let server = Server::start(None);
+    let server = TestLogServer::start(None);
     let mut client = server.client();
     assert_eq!(client.append("a", "one").unwrap(), 0);
     assert_eq!(client.append("a", "two").unwrap(), 1);
@@ -97,7 +98,7 @@ fn values_get_positions_are_read_listed_and_trimmed() {
 #[test]
 fn a_request_whose_answer_is_lost_is_repeated_and_takes_effect_once() {
     let _limit = amcast_test_policy::time_limit();
-    let server = Server::start(None);
+    let server = TestLogServer::start(None);
     let mut client = server.client();
     for n in 0..20 {
         server.local.lose_answers(n % 3);
@@ -121,7 +122,7 @@ fn a_request_whose_answer_is_lost_is_repeated_and_takes_effect_once() {
 #[test]
 fn what_is_not_taken_at_once_is_repeated_and_at_last_said_to_have_done_nothing() {
     let _limit = amcast_test_policy::time_limit();
-    let server = Server::start(None);
+    let server = TestLogServer::start(None);
     server.local.refuse(3);
     assert_eq!(server.client().append("a", "x").unwrap(), 0);
     server.local.refuse(u32::MAX);
@@ -136,7 +137,7 @@ fn what_is_not_taken_at_once_is_repeated_and_at_last_said_to_have_done_nothing()
 #[test]
 fn a_client_that_finds_no_front_asks_again_and_leaves_old_addresses_alone() {
     let _limit = amcast_test_policy::time_limit();
-    let server = Server::start(None);
+    let server = TestLogServer::start(None);
     let address = server.front.address().to_string();
     // Of another program by now.
     let old = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
@@ -170,7 +171,7 @@ fn a_client_that_finds_no_front_asks_again_and_leaves_old_addresses_alone() {
 #[test]
 fn what_cannot_be_is_refused_in_words_and_does_nothing() {
     let _limit = amcast_test_policy::time_limit();
-    let server = Server::start(None);
+    let server = TestLogServer::start(None);
     let mut client = server.client();
     client.append("a", "0").unwrap();
     client.append("a", "1").unwrap();
@@ -213,7 +214,7 @@ fn what_cannot_be_is_refused_in_words_and_does_nothing() {
 #[test]
 fn a_full_shard_says_trim_and_a_trim_makes_room() {
     let _limit = amcast_test_policy::time_limit();
-    let server = Server::start(None);
+    let server = TestLogServer::start(None);
     let mut client = server.client();
     let mut last = 0;
     let failed = loop {
@@ -232,7 +233,7 @@ fn a_full_shard_says_trim_and_a_trim_makes_room() {
 #[test]
 fn a_stream_follows_appends_until_its_client_has_enough() {
     let _limit = amcast_test_policy::time_limit();
-    let server = Server::start(None);
+    let server = TestLogServer::start(None);
     let address = server.front.address().to_string();
     let appends = std::thread::spawn(move || {
         let mut client = LogSession::new(vec![address], None).unwrap();
@@ -257,7 +258,7 @@ fn a_stream_follows_appends_until_its_client_has_enough() {
 }
 
 /// Follows a log from its begin in a thread of its own: what it was given, one by one.
-fn follow(server: &Server, log: &'static str, count: usize) -> Receiver<(u64, Vec<u8>)> {
+fn follow(server: &TestLogServer, log: &'static str, count: usize) -> Receiver<(u64, Vec<u8>)> {
     let (to, given) = sync_channel(count);
     let mut client = server.client_with(Some("secret"));
     std::thread::spawn(move || {
@@ -277,19 +278,19 @@ fn given(stream: &Receiver<(u64, Vec<u8>)>) -> (u64, Vec<u8>) {
 }
 
 /// A front whose process is a node, and its cluster.
-fn node_that_hears() -> (Server, Arc<Local>) {
-    let growth = Growth::default();
+fn node_that_hears() -> (TestLogServer, Arc<Local>) {
+    let growth = GrowthWatch::default();
     let told = growth.clone();
     let local = Local::telling(SHARDS, Arc::new(move |log: &[u8], e| told.tell(log, e)));
     let local = Arc::new(local);
-    (Server::on(&local, Some("secret"), Hears::Node(growth)), local)
+    (TestLogServer::on(&local, Some("secret"), GrowthSource::Node(growth)), local)
 }
 
 #[test]
 fn a_stream_of_a_node_is_told_of_appends_and_asks_for_nothing_meanwhile() {
     let _limit = amcast_test_policy::time_limit();
     let (node, local) = node_that_hears();
-    let other = Server::on(&local, Some("secret"), Hears::Nothing);
+    let other = TestLogServer::on(&local, Some("secret"), GrowthSource::Nothing);
     let stream = follow(&node, "a", 50);
     let mut client = other.client_with(Some("secret"));
     client.append("a", "0").unwrap();
@@ -309,7 +310,7 @@ fn a_stream_of_a_node_is_told_of_appends_and_asks_for_nothing_meanwhile() {
 fn a_front_without_a_node_passes_streams_on_and_goes_on_by_itself_when_they_break() {
     let _limit = amcast_test_policy::time_limit();
     let local = Arc::new(Local::new(SHARDS));
-    let mut node = Some(Server::on(&local, Some("secret"), Hears::Nothing));
+    let mut node = Some(TestLogServer::on(&local, Some("secret"), GrowthSource::Nothing));
     let at = node.as_ref().map(|node| node.front.address().to_string()).unwrap();
     let asked = Arc::new(AtomicUsize::new(0));
     let addresses = {
@@ -319,7 +320,8 @@ fn a_front_without_a_node_passes_streams_on_and_goes_on_by_itself_when_they_brea
             vec!["127.0.0.1:1".to_string(), at.clone()]
         }
     };
-    let front = Server::on(&local, Some("secret"), Hears::Others(Arc::new(addresses)));
+    let front =
+        TestLogServer::on(&local, Some("secret"), GrowthSource::Others(Arc::new(addresses)));
     let stream = follow(&front, "a", 30);
     let mut client = front.client_with(Some("secret"));
     for n in 0..30 {
@@ -336,7 +338,7 @@ fn a_front_without_a_node_passes_streams_on_and_goes_on_by_itself_when_they_brea
 }
 
 /// Follows a log whose first value is there, until the stream fails; how.
-fn follow_to_the_end(server: &Server, log: &'static str) -> Receiver<LogError> {
+fn follow_to_the_end(server: &TestLogServer, log: &'static str) -> Receiver<LogError> {
     let (to, ended) = sync_channel(1);
     let (begins, begun) = sync_channel(1);
     let mut client = server.client_with(Some("secret"));
@@ -352,10 +354,10 @@ fn follow_to_the_end(server: &Server, log: &'static str) -> Receiver<LogError> {
 fn a_deleted_log_ends_its_streams_and_its_name_begins_a_new_one() {
     let _limit = amcast_test_policy::time_limit();
     let (node, local) = node_that_hears();
-    let deaf = Server::on(&local, Some("secret"), Hears::Nothing);
+    let deaf = TestLogServer::on(&local, Some("secret"), GrowthSource::Nothing);
     let at = node.front.address().to_string();
-    let others = Hears::Others(Arc::new(move || vec![at.clone()]));
-    let passes = Server::on(&local, Some("secret"), others);
+    let others = GrowthSource::Others(Arc::new(move || vec![at.clone()]));
+    let passes = TestLogServer::on(&local, Some("secret"), others);
     let mut client = deaf.client_with(Some("secret"));
     assert_eq!(client.delete("a").unwrap_err().code, Code::NotFound);
     for (round, made_anew) in [(0, false), (1, true), (2, true)] {
@@ -386,7 +388,7 @@ fn a_deleted_log_ends_its_streams_and_its_name_begins_a_new_one() {
 #[test]
 fn a_stream_that_is_not_read_holds_up_nobody_else() {
     let _limit = amcast_test_policy::time_limit();
-    let server = Server::start(None);
+    let server = TestLogServer::start(None);
     let mut client = server.client();
     let (go, wait) = std::sync::mpsc::sync_channel::<()>(0);
     let address = server.front.address().to_string();
@@ -418,7 +420,7 @@ fn a_stream_that_is_not_read_holds_up_nobody_else() {
 #[test]
 fn who_has_no_password_is_told_so_and_does_nothing() {
     let _limit = amcast_test_policy::time_limit();
-    let server = Server::start(Some("secret"));
+    let server = TestLogServer::start(Some("secret"));
     for wrong in [None, Some("Secret"), Some("secret2"), Some("secre")] {
         let failed = server.client_with(wrong).append("a", "x").unwrap_err();
         assert_eq!(failed.code, Code::Unauthenticated, "{wrong:?}");
@@ -430,7 +432,7 @@ fn who_has_no_password_is_told_so_and_does_nothing() {
 #[test]
 fn passwords_that_are_tried_are_answered_late_and_few_at_a_time() {
     let _limit = amcast_test_policy::time_limit();
-    let server = Server::start(Some("secret"));
+    let server = TestLogServer::start(Some("secret"));
     let address = server.front.address().to_string();
     let begun = Instant::now();
     let tries: Vec<_> = (0..100)
@@ -461,7 +463,7 @@ struct Appender {
 }
 
 impl Appender {
-    fn of(server: &Server) -> Self {
+    fn of(server: &TestLogServer) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let endpoint = format!("http://{}", server.front.address());
         let endpoint = tonic::transport::Endpoint::from_shared(endpoint).unwrap();
@@ -480,7 +482,7 @@ impl Appender {
 #[test]
 fn a_number_that_was_used_for_something_else_is_refused() {
     let _limit = amcast_test_policy::time_limit();
-    let server = Server::start(None);
+    let server = TestLogServer::start(None);
     let mut appender = Appender::of(&server);
     let mut append = |value, request| appender.append(value, 77, request);
     assert_eq!(append("x", 5).unwrap(), 0);
@@ -497,7 +499,7 @@ fn a_number_that_was_used_for_something_else_is_refused() {
 #[test]
 fn sessions_that_the_cluster_keeps_for_itself_are_refused_and_others_are_not() {
     let _limit = amcast_test_policy::time_limit();
-    let server = Server::start(None);
+    let server = TestLogServer::start(None);
     let mut appender = Appender::of(&server);
     let mut append = |id| appender.append("x", id, 1);
     for id in [u64::MAX, u64::MAX >> 1] {
@@ -512,7 +514,7 @@ fn sessions_that_the_cluster_keeps_for_itself_are_refused_and_others_are_not() {
 #[test]
 fn bytes_that_are_no_grpc_close_their_connection_and_no_other() {
     let _limit = amcast_test_policy::time_limit();
-    let server = Server::start(None);
+    let server = TestLogServer::start(None);
     let mut client = server.client();
     for nonsense in
         [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], &[0xff; 300], b"PRI * HTTP/2.0\r\n\r\nXX"]
@@ -533,7 +535,7 @@ fn bytes_that_are_no_grpc_close_their_connection_and_no_other() {
 
 /// A connection that begins so many calls of `path`, and finishes none where no `message` is given; it takes no byte of
 /// an answer.
-fn calls(server: &Server, path: &str, calls: u32, message: Option<&[u8]>) -> TcpStream {
+fn calls(server: &TestLogServer, path: &str, calls: u32, message: Option<&[u8]>) -> TcpStream {
     let mut stream = TcpStream::connect(server.front.address()).unwrap();
     let frame = |kind: u8, flags: u8, stream: u32, body: &[u8]| {
         let length = (body.len() as u32).to_be_bytes();
@@ -569,14 +571,14 @@ fn calls(server: &Server, path: &str, calls: u32, message: Option<&[u8]>) -> Tcp
     stream
 }
 
-fn unfinished(server: &Server, path: &str, count: u32) -> TcpStream {
+fn unfinished(server: &TestLogServer, path: &str, count: u32) -> TcpStream {
     calls(server, path, count, None)
 }
 
 #[test]
 fn a_client_that_takes_no_answers_is_closed_where_they_are_too_large() {
     let _limit = amcast_test_policy::time_limit();
-    let server = Server::start(None);
+    let server = TestLogServer::start(None);
     let mut client = server.client();
     for _ in 0..4 {
         client.append("big", vec![1; 200_000]).unwrap();
@@ -623,7 +625,7 @@ fn server_is_silent(stream: &mut TcpStream) -> bool {
 fn requests_that_do_not_come_whole_hold_up_no_other() {
     let _limit = amcast_test_policy::time_limit();
     for path in ["/grpc.health.v1.Health/Check", "/amcast.log.v1.Log/Append"] {
-        let server = Server::start(None);
+        let server = TestLogServer::start(None);
         let mut client = server.client();
         client.append("a", "x").unwrap();
         let mut open: Vec<_> = (0..6).map(|_| unfinished(&server, path, 250)).collect();
@@ -642,7 +644,7 @@ fn requests_that_do_not_come_whole_hold_up_no_other() {
 #[test]
 fn a_connection_that_does_not_begin_is_closed_soon() {
     let _limit = amcast_test_policy::time_limit();
-    let server = Server::start(None);
+    let server = TestLogServer::start(None);
     let mut stream = TcpStream::connect(server.front.address()).unwrap();
     let begun = Instant::now();
     for byte in b"PRI * HTTP/2.0\r\n\r\nSM".iter().cycle().take(5) {
@@ -660,7 +662,7 @@ fn a_connection_that_does_not_begin_is_closed_soon() {
 #[test]
 fn streams_end_in_words_when_the_front_stops() {
     let _limit = amcast_test_policy::time_limit();
-    let Server { front, local } = Server::start(None);
+    let TestLogServer { front, local } = TestLogServer::start(None);
     let address = front.address().to_string();
     let mut client = LogSession::new(vec![address], None).unwrap();
     client.append("a", "x").unwrap();
@@ -683,7 +685,7 @@ fn a_gateway_two_hours_ahead_stops_no_session() {
     let _limit = amcast_test_policy::time_limit();
     let local = Arc::new(Local::new(SHARDS));
     local.report_clock(true);
-    let right = Server::on(&local, None, Hears::Nothing);
+    let right = TestLogServer::on(&local, None, GrowthSource::Nothing);
     let config = LogGatewayConfig {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         shards: SHARDS,
@@ -691,11 +693,11 @@ fn a_gateway_two_hours_ahead_stops_no_session() {
         payload_max: PAYLOAD_MAX,
         clock_ahead_ms: 7_200_000,
         password: None,
-        hears: Hears::Nothing,
+        hears: GrowthSource::Nothing,
         unread_bytes_max: UNREAD_BYTES_MAX,
     };
     let backend = Arc::clone(&local) as Arc<dyn amcast_node::gateway::Backend>;
-    let ahead = LogGateway::start(config, backend, Arc::new(Ready)).expect("a port is free");
+    let ahead = LogGateway::start(config, backend, Arc::new(AlwaysReady)).expect("a port is free");
     let addresses = vec![right.front.address().to_string(), ahead.address().to_string()];
     let mut client =
         LogSession::new(addresses, None).unwrap().with_patience(Duration::from_secs(5));

@@ -21,7 +21,7 @@ struct Family {
 }
 
 /// A page, read strictly.
-struct Page(BTreeMap<String, Family>);
+struct StrictPage(BTreeMap<String, Family>);
 
 /// A name of a metric, as the format has it.
 fn is_name(name: &str) -> bool {
@@ -41,7 +41,7 @@ fn labels(text: &str) -> Vec<(&str, &str)> {
     inner.split(',').filter(|pair| !pair.is_empty()).map(one).collect()
 }
 
-impl Page {
+impl StrictPage {
     fn read(text: &str) -> Self {
         let body = text.strip_suffix("# EOF\n").expect("an end");
         let (mut families, mut now) = (BTreeMap::<String, Family>::new(), String::new());
@@ -136,12 +136,12 @@ impl Page {
 }
 
 /// A gateway with its page.
-struct Gateway {
+struct PagedGateway {
     redis: redis::RedisGateway,
     http: http::HttpGateway,
 }
 
-impl Gateway {
+impl PagedGateway {
     fn start(threads: usize) -> Self {
         let backend = Arc::new(LocalBackend::new(2, 1));
         let status: Arc<dyn ServerStatus> = backend.clone();
@@ -154,7 +154,7 @@ impl Gateway {
         Self { redis, http }
     }
 
-    fn page(&self) -> Page {
+    fn page(&self) -> StrictPage {
         let mut stream = TcpStream::connect(self.http.address()).unwrap();
         let request = "GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).unwrap();
@@ -162,14 +162,14 @@ impl Gateway {
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
-        Page::read(body)
+        StrictPage::read(body)
     }
 }
 
 /// A client of inline commands.
-struct Client(BufReader<TcpStream>);
+struct InlineClient(BufReader<TcpStream>);
 
-impl Client {
+impl InlineClient {
     fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -202,11 +202,13 @@ impl Client {
 #[test]
 fn the_page_counts_each_command_by_how_it_ended() {
     let _limit = amcast_test_policy::time_limit();
-    let gateway = Gateway::start(2);
+    let gateway = PagedGateway::start(2);
     let before = gateway.page();
     assert_eq!((before.answered("set"), before.get("amcast_commands_total")), (0.0, 0.0));
-    let (mut one, mut other) =
-        (Client::connect(gateway.redis.address()), Client::connect(gateway.redis.address()));
+    let (mut one, mut other) = (
+        InlineClient::connect(gateway.redis.address()),
+        InlineClient::connect(gateway.redis.address()),
+    );
     one.send(&[("SET a 1", 1), ("SeT b 1", 1), ("INCR a", 1), ("PING", 1), ("GET a", 2)]);
     other.send(&[("SET c 1", 1), ("LPUSH l 1", 1)]);
     // An error in execution, one before it, and no command at all.
@@ -237,11 +239,11 @@ fn the_page_counts_each_command_by_how_it_ended() {
 #[test]
 fn refused_connections_count_by_the_limit() {
     let _limit = amcast_test_policy::time_limit();
-    let gateway = Gateway::start(1);
+    let gateway = PagedGateway::start(1);
     let address = gateway.redis.address();
-    let mut all: Vec<_> = (0..4).map(|_| Client::connect(address)).collect();
+    let mut all: Vec<_> = (0..4).map(|_| InlineClient::connect(address)).collect();
     all.iter_mut().for_each(|client| assert_eq!(client.send(&[("PING", 1)]), ["+PONG"]));
-    let refused = Client::connect(address).line();
+    let refused = InlineClient::connect(address).line();
     assert!(refused.starts_with("-ERR max number of clients"), "{refused}");
     let page = gateway.page();
     let of = |limit| page.get(&format!("amcast_connections_refused_total{{limit=\"{limit}\"}}"));
@@ -253,9 +255,9 @@ fn refused_connections_count_by_the_limit() {
 #[test]
 fn info_has_the_sections_that_are_asked_for() {
     let _limit = amcast_test_policy::time_limit();
-    let gateway = Gateway::start(1);
-    let mut client = Client::connect(gateway.redis.address());
-    let sections = |client: &mut Client, asked: &str| -> Vec<String> {
+    let gateway = PagedGateway::start(1);
+    let mut client = InlineClient::connect(gateway.redis.address());
+    let sections = |client: &mut InlineClient, asked: &str| -> Vec<String> {
         let text = client.info(asked);
         let heads = text.lines().filter_map(|line| line.strip_prefix("# "));
         heads.map(str::to_string).collect()
@@ -276,8 +278,8 @@ fn info_has_the_sections_that_are_asked_for() {
 #[test]
 fn info_counts_commands_as_redis_does_until_the_statistics_are_reset() {
     let _limit = amcast_test_policy::time_limit();
-    let gateway = Gateway::start(1);
-    let mut client = Client::connect(gateway.redis.address());
+    let gateway = PagedGateway::start(1);
+    let mut client = InlineClient::connect(gateway.redis.address());
     client.send(&[("LPUSH l 1", 1), ("GET l", 1), ("GET a", 1), ("GET", 1)]);
     let stats = client.info("commandstats latencystats cpu");
     let fields = |name: &str| -> BTreeMap<String, String> {

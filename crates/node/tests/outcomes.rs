@@ -5,7 +5,9 @@ use amcast_kv::Partitions;
 use amcast_kv::client::StoreServer;
 use amcast_kv::status::ServerStatus;
 use amcast_node::gateway::redis::{self, RedisGatewayConfig};
-use amcast_node::gateway::{Answers, Backend, Busy, CommandFailure, LocalBackend, OnAnswer};
+use amcast_node::gateway::{
+    Backend, BackendAnswers, BackendBusy, CommandFailure, LocalBackend, OnBackendAnswer,
+};
 use amcast_smr::SessionWrite;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -15,22 +17,22 @@ use std::time::Duration;
 /// Answers what is ordered as it is told to, and notes what each read here must see.
 #[derive(Default)]
 struct Scripted {
-    answers: OnceLock<Arc<dyn Answers>>,
+    answers: OnceLock<Arc<dyn BackendAnswers>>,
     next: Mutex<Option<(Outcome, String)>>,
     /// Requests that the last read waits for.
     awaited: Mutex<Vec<u64>>,
 }
 
 impl Backend for Scripted {
-    fn ask(&self, _: GroupSet, _: &[u8], _: OnAnswer) -> Result<(), CommandFailure> {
+    fn ask(&self, _: GroupSet, _: &[u8], _: OnBackendAnswer) -> Result<(), CommandFailure> {
         unreachable!("the Redis gateway has tokens");
     }
 
-    fn start(&self, answers: Arc<dyn Answers>) {
+    fn start(&self, answers: Arc<dyn BackendAnswers>) {
         assert!(self.answers.set(answers).is_ok());
     }
 
-    fn submit(&self, _: GroupSet, _: &[u8], token: u64) -> Result<(), Busy> {
+    fn submit(&self, _: GroupSet, _: &[u8], token: u64) -> Result<(), BackendBusy> {
         let (outcome, text) = self.next.lock().unwrap().take().expect("it is told what to answer");
         let answer = ServiceAnswer::borrowed(outcome, text.as_bytes());
         self.answers.get().unwrap().answer(token, answer);

@@ -6,7 +6,9 @@ use amcast_kv::Partitions;
 use amcast_kv::client::StoreServer;
 use amcast_kv::status::ServerStatus;
 use amcast_node::gateway::redis::{self, RedisGateway, RedisGatewayConfig};
-use amcast_node::gateway::{Answers, Backend, Busy, CommandFailure, LocalBackend, OnAnswer};
+use amcast_node::gateway::{
+    Backend, BackendAnswers, BackendBusy, CommandFailure, LocalBackend, OnBackendAnswer,
+};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -110,24 +112,24 @@ fn done(bytes: &[u8]) -> ServiceAnswer<'_> {
 /// Is busy at first, and has room again before the front has heard of it.
 #[derive(Default)]
 struct BusyOnce {
-    answers: OnceLock<Arc<dyn Answers>>,
+    answers: OnceLock<Arc<dyn BackendAnswers>>,
     was: AtomicBool,
 }
 
 impl Backend for BusyOnce {
-    fn ask(&self, _: GroupSet, _: &[u8], _: OnAnswer) -> Result<(), CommandFailure> {
+    fn ask(&self, _: GroupSet, _: &[u8], _: OnBackendAnswer) -> Result<(), CommandFailure> {
         unreachable!("the Redis gateway has tokens");
     }
 
-    fn start(&self, answers: Arc<dyn Answers>) {
+    fn start(&self, answers: Arc<dyn BackendAnswers>) {
         assert!(self.answers.set(answers).is_ok());
     }
 
-    fn submit(&self, _: GroupSet, _: &[u8], token: u64) -> Result<(), Busy> {
+    fn submit(&self, _: GroupSet, _: &[u8], token: u64) -> Result<(), BackendBusy> {
         let answers = self.answers.get().unwrap();
         if !self.was.swap(true, Ordering::SeqCst) {
             answers.room();
-            return Err(Busy);
+            return Err(BackendBusy);
         }
         answers.answer(token, done(b"+OK\r\n"));
         Ok(())
@@ -144,20 +146,20 @@ fn room_that_comes_before_the_connection_waits_for_it_is_not_missed() {
 /// Never answers its first command, and any other with a mebibyte.
 #[derive(Default)]
 struct Lopsided {
-    answers: OnceLock<Arc<dyn Answers>>,
+    answers: OnceLock<Arc<dyn BackendAnswers>>,
     first: Mutex<Option<u64>>,
 }
 
 impl Backend for Lopsided {
-    fn ask(&self, _: GroupSet, _: &[u8], _: OnAnswer) -> Result<(), CommandFailure> {
+    fn ask(&self, _: GroupSet, _: &[u8], _: OnBackendAnswer) -> Result<(), CommandFailure> {
         unreachable!("the Redis gateway has tokens");
     }
 
-    fn start(&self, answers: Arc<dyn Answers>) {
+    fn start(&self, answers: Arc<dyn BackendAnswers>) {
         assert!(self.answers.set(answers).is_ok());
     }
 
-    fn submit(&self, _: GroupSet, _: &[u8], token: u64) -> Result<(), Busy> {
+    fn submit(&self, _: GroupSet, _: &[u8], token: u64) -> Result<(), BackendBusy> {
         let mut first = self.first.lock().unwrap();
         if first.is_none() {
             *first = Some(token);
@@ -198,20 +200,20 @@ fn answers_held_back_behind_a_late_one_hold_the_client_back() {
 /// Answers no command until it is told to; then each with a mebibyte.
 #[derive(Default)]
 struct Withheld {
-    answers: OnceLock<Arc<dyn Answers>>,
+    answers: OnceLock<Arc<dyn BackendAnswers>>,
     open: Mutex<Vec<u64>>,
 }
 
 impl Backend for Withheld {
-    fn ask(&self, _: GroupSet, _: &[u8], _: OnAnswer) -> Result<(), CommandFailure> {
+    fn ask(&self, _: GroupSet, _: &[u8], _: OnBackendAnswer) -> Result<(), CommandFailure> {
         unreachable!("the Redis gateway has tokens");
     }
 
-    fn start(&self, answers: Arc<dyn Answers>) {
+    fn start(&self, answers: Arc<dyn BackendAnswers>) {
         assert!(self.answers.set(answers).is_ok());
     }
 
-    fn submit(&self, _: GroupSet, _: &[u8], token: u64) -> Result<(), Busy> {
+    fn submit(&self, _: GroupSet, _: &[u8], token: u64) -> Result<(), BackendBusy> {
         self.open.lock().unwrap().push(token);
         Ok(())
     }
@@ -466,15 +468,15 @@ fn thousands_of_idle_connections_do_not_keep_others_from_being_served() {
 struct Faulty(LocalBackend);
 
 impl Backend for Faulty {
-    fn ask(&self, _: GroupSet, _: &[u8], _: OnAnswer) -> Result<(), CommandFailure> {
+    fn ask(&self, _: GroupSet, _: &[u8], _: OnBackendAnswer) -> Result<(), CommandFailure> {
         unreachable!("the Redis gateway has tokens");
     }
 
-    fn start(&self, answers: Arc<dyn Answers>) {
+    fn start(&self, answers: Arc<dyn BackendAnswers>) {
         self.0.start(answers);
     }
 
-    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
         assert!(!command.ends_with(b"fatal"), "a fault on purpose");
         self.0.submit(dst, command, token)
     }

@@ -7,7 +7,9 @@ use amcast_kv::client::StoreServer;
 use amcast_kv::status::ServerStatus;
 use amcast_kv::{Kv, Partitions};
 use amcast_node::gateway::redis::{self, RedisGateway};
-use amcast_node::gateway::{Answers, Backend, Busy, CommandFailure, LocalBackend, OnAnswer};
+use amcast_node::gateway::{
+    Backend, BackendAnswers, BackendBusy, CommandFailure, LocalBackend, OnBackendAnswer,
+};
 use amcast_smr::{Executor, Limits, LocalRead};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -37,16 +39,16 @@ struct Chaos {
 struct Handle(Arc<Chaos>);
 
 impl Backend for Handle {
-    fn ask(&self, _: GroupSet, _: &[u8], _: OnAnswer) -> Result<(), CommandFailure> {
+    fn ask(&self, _: GroupSet, _: &[u8], _: OnBackendAnswer) -> Result<(), CommandFailure> {
         unreachable!("the Redis gateway has tokens");
     }
 
-    fn start(&self, answers: Arc<dyn Answers>) {
+    fn start(&self, answers: Arc<dyn BackendAnswers>) {
         let chaos = self.0.clone();
         std::thread::spawn(move || chaos.order(&*answers));
     }
 
-    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
         self.hand_in(dst, command, token, false)
     }
 
@@ -54,17 +56,23 @@ impl Backend for Handle {
         true
     }
 
-    fn read(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+    fn read(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
         assert_eq!(dst.len(), 1);
         self.hand_in(dst, command, token, true)
     }
 }
 
 impl Handle {
-    fn hand_in(&self, dst: GroupSet, command: &[u8], token: u64, apart: bool) -> Result<(), Busy> {
+    fn hand_in(
+        &self,
+        dst: GroupSet,
+        command: &[u8],
+        token: u64,
+        apart: bool,
+    ) -> Result<(), BackendBusy> {
         let mut pool = self.0.pool.lock().unwrap();
         if pool.len() >= ROOM {
-            return Err(Busy);
+            return Err(BackendBusy);
         }
         pool.push(Submitted { dst, command: command.to_vec(), token, apart });
         self.0.more.notify_one();
@@ -87,7 +95,7 @@ impl Chaos {
         (pool.remove(first), full)
     }
 
-    fn order(&self, answers: &dyn Answers) {
+    fn order(&self, answers: &dyn BackendAnswers) {
         let mut executor = Executor::new(Kv::new(SHARDS, 3), SHARDS, Limits::default());
         let (mut rng, mut positions, mut seq) = (Rng::new(11), [0; SHARDS], 0);
         loop {
@@ -218,7 +226,7 @@ fn work_while_keys_move(front: &RedisGateway) {
             rounds
         });
         // Also if it panics: the mover must end.
-        let _stops = Stops(&stop);
+        let _stops = StopOnEnd(&stop);
         work(front);
         stop.store(true, Ordering::Relaxed);
         mover.join().unwrap()
@@ -227,9 +235,9 @@ fn work_while_keys_move(front: &RedisGateway) {
 }
 
 /// Says stop when it goes out of scope.
-struct Stops<'a>(&'a AtomicBool);
+struct StopOnEnd<'a>(&'a AtomicBool);
 
-impl Drop for Stops<'_> {
+impl Drop for StopOnEnd<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -55,7 +55,7 @@ pub(super) const NOTES_DECIDE_NOTHING: TidyRule = TidyRule {
             "fn a(n: Note) {\n match n { Note::Mark(m) => b(m) }\n}\n",
         ),
         ("crates/node/src/house.rs", "fn a(n: Note) {\n diagnostics::log(n) // Note::Mark\n}\n"),
-        ("crates/node/src/executing.rs", "fn a() -> Note {\n Note::read(bytes)\n}\n"),
+        ("crates/node/src/execution_notes.rs", "fn a() -> Note {\n Note::read(bytes)\n}\n"),
         (
             "crates/protocols/src/a.rs",
             "fn a(out: &mut Out) {\n out.note(\n  Note::Demoted(1),\n )\n}\n",

@@ -26,10 +26,10 @@ use amcast_core::{ConfigError, Entry};
 use amcast_node::cluster_dir::{
     ClusterDir, ClusterDirError, ClusterRegistry, SupervisedDir, Transport,
 };
+use amcast_node::command_gateway::FrontError;
 use amcast_node::config::{ClusterFile, FileError};
-use amcast_node::front::FrontError;
 use amcast_node::node::NodeError;
-use amcast_node::service::Watch;
+use amcast_node::service::ClusterWatch;
 use amcast_node::supervisor::{NodeCommand, NodeProcess, Supervisor};
 use amcast_protocols::catalog;
 use std::fmt;
@@ -96,7 +96,7 @@ fn entry(name: &str) -> Result<&'static dyn Entry, StartError> {
 pub struct Cluster {
     // Fields are dropped in this order: the client, then the servers, then the directory of both.
     client: Client,
-    watch: Watch,
+    watch: ClusterWatch,
     nodes: Option<Supervisor>,
     ground: Transport,
     own: Option<SupervisedDir>,
@@ -139,7 +139,7 @@ impl Cluster {
         let nodes = Supervisor::start(command, names, ground.clone(), on_change);
         let nodes = nodes.map_err(StartError::Io)?;
         let cluster = *config.cluster();
-        let watch = Watch::begin(home.clone(), "client".to_string(), &file, cluster)
+        let watch = ClusterWatch::begin(home.clone(), "client".to_string(), &file, cluster)
             .map_err(StartError::Io)?;
         let client = Client::join(&home)?;
         let it = Self { client, watch, nodes: Some(nodes), ground, own: Some(own) };

@@ -4,8 +4,8 @@ use super::{StartError, entry};
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_memory::Idle;
 use amcast_node::cluster_dir::ClusterDir;
-use amcast_node::front::{Front, FrontOptions, NoAnswer};
-use amcast_node::gateway::Clock;
+use amcast_node::command_gateway::{CommandGateway, FrontOptions, NoAnswer};
+use amcast_node::gateway::GatewayClock;
 use amcast_smr::machine::Refusal;
 use amcast_smr::{Envelope, state_machine};
 use std::fmt;
@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Sends commands to a running cluster. It takes one of the cluster's client places and a thread,
 /// until its last session is dropped, too.
 pub struct Client {
-    front: Arc<Front>,
-    clock: Arc<Clock>,
+    front: Arc<CommandGateway>,
+    clock: Arc<GatewayClock>,
     /// The number of the next session.
     next: AtomicU64,
 }
@@ -32,7 +32,7 @@ impl Client {
         let config = file.check(entry).map_err(StartError::Config)?;
         let ground = home.ground(&file, (entry.about().medium, entry.about().params), &config)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let front = Front::start(&FrontOptions {
+        let front = CommandGateway::start(&FrontOptions {
             entry,
             config: &config,
             ground: &ground,
@@ -44,7 +44,7 @@ impl Client {
         // No other front has or had this place in this life, so no session has or had its number.
         let first = u64::from(front.place()) << 48 | u64::from(front.life()) << 24 | 1;
         let keeps = entry.capabilities().durability.has_log();
-        let clock = Arc::new(Clock::ahead(file.clock_ahead(keeps)));
+        let clock = Arc::new(GatewayClock::ahead(file.clock_ahead(keeps)));
         Ok(Self { front, clock, next: AtomicU64::new(first) })
     }
 
@@ -62,8 +62,8 @@ const CLOCK_TRIES: u32 = 3;
 /// Commands in a row, each sent when the one before it was answered. Several threads take a session
 /// each.
 pub struct Session {
-    front: Arc<Front>,
-    clock: Arc<Clock>,
+    front: Arc<CommandGateway>,
+    clock: Arc<GatewayClock>,
     number: u64,
     requests: u64,
     scratch: Vec<u8>,

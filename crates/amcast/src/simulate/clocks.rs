@@ -35,7 +35,7 @@ impl SimulatedHostClock {
         Stamp { wall_ms, host_ms: wall_ms.saturating_add_signed(self.corrected_ms) }
     }
 
-    /// A stamp was refused, since ordered time is this. As [`amcast_node::gateway::Clock::refused`] without its later trials.
+    /// A stamp was refused, since ordered time is this. As [`amcast_node::gateway::GatewayClock::refused`] without its later trials.
     pub(super) fn refused(&mut self, now: Time, ordered_ms: u64) {
         let own_ms = right_ms(now).saturating_add_signed(self.wrong_ms);
         let ahead_ms = ordered_ms as i64 - own_ms as i64;

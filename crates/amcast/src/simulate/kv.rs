@@ -11,7 +11,7 @@ use amcast_core::{Gid, ServiceAnswer};
 use amcast_kv::{
     Partitions, destinations, encode_args, encode_epoch, partitions, registry, slot, stamp_refusal,
 };
-use amcast_node::service::calls::{Form, returned, spoken};
+use amcast_node::service::calls::{AnswerForm, returned, spoken};
 pub use store::SimulatedStore;
 
 /// Keys of a run: few, so that clients meet.
@@ -64,7 +64,7 @@ impl KvWorkload {
         let args = args.iter().map(ToString::to_string).collect();
         let (op, form) = spoken(&bytes, read_only).expect("a command of the language");
         // The model knows nothing of moves.
-        let op = if form == Form::Other { String::new() } else { op };
+        let op = if form == AnswerForm::Other { String::new() } else { op };
         Call { args, ..Call::new(dst, body, read_only, op) }
     }
 
@@ -184,9 +184,9 @@ impl Workload for KvWorkload {
             self.moving = KeyMove::Over;
         }
         let form = match call.args[0].as_str() {
-            "EXEC" => Form::All,
-            name if name.starts_with("AMCAST.") => Form::Other,
-            _ => Form::Same,
+            "EXEC" => AnswerForm::All,
+            name if name.starts_with("AMCAST.") => AnswerForm::Other,
+            _ => AnswerForm::Same,
         };
         returned(&form, Ok(answer)).map_or(AnswerMeaning::Unknown, AnswerMeaning::Out)
     }

@@ -1,4 +1,4 @@
-//! Reads that a simulated node answers without an order: what production decides about them ([`Reading`]), and when.
+//! Reads that a simulated node answers without an order: what production decides about them ([`ReadTable`]), and when.
 
 use super::SimulatedService;
 use super::application::SimApplication;
@@ -6,7 +6,7 @@ use super::node::{ClientRequest, HandedIn, HowRead, ServiceReply, SimulatedAsker
 use super::time::{MILLISECOND, stretched};
 use amcast_core::step::Ticket;
 use amcast_core::{Gid, GroupSet, Outcome, Span, Time};
-use amcast_node::reading::{Asked, Read, Reading};
+use amcast_node::read_table::{NodeRead, ReadAttempt, ReadTable};
 use amcast_smr::application::{Application, LocalReadResult};
 use amcast_smr::{LocalRead, SessionWrite};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ struct HereRead {
 /// The reads of a node.
 pub(super) struct NodeReads {
     /// Those that wait for barriers.
-    reading: Reading,
+    reading: ReadTable,
     /// The requests, by their numbers at the node.
     askers: BTreeMap<u64, ClientRequest>,
     tokens: u64,
@@ -43,7 +43,7 @@ impl NodeReads {
     /// No reads of so many groups.
     pub(super) fn of(groups: usize) -> Self {
         let (askers, here) = (BTreeMap::new(), Vec::new());
-        Self { reading: Reading::of(groups), askers, tokens: 0, here, is_ready: false }
+        Self { reading: ReadTable::of(groups), askers, tokens: 0, here, is_ready: false }
     }
 
     /// Takes a read of a gateway.
@@ -63,7 +63,7 @@ impl NodeReads {
                 self.tokens += 1;
                 self.askers.insert(token, of);
                 let bytes = payload.into();
-                self.reading.take(Read { front: 0, token, line, group, bytes }, stretched(now));
+                self.reading.take(NodeRead { front: 0, token, line, group, bytes }, stretched(now));
             }
             (_, None) => {}
         }
@@ -94,7 +94,7 @@ impl NodeReads {
         self.is_ready |= is_live;
         let mut ordered = Vec::new();
         let Self { reading, askers, here, .. } = self;
-        let mut order = |read: &Read, askers: &mut BTreeMap<u64, ClientRequest>| {
+        let mut order = |read: &NodeRead, askers: &mut BTreeMap<u64, ClientRequest>| {
             if let Some(of) = askers.remove(&read.token) {
                 let (dst, payload) = (GroupSet::one(read.group), read.bytes.to_vec());
                 ordered.push(HandedIn { of, dst, payload, how: HowRead::Ordered });
@@ -109,11 +109,13 @@ impl NodeReads {
                         let asker = askers.remove(&read.token).map(SimulatedAsker::Client);
                         replies.extend(asker.map(|asker| ServiceReply { asker, outcome, bytes }));
                     }
-                    LocalReadResult::Later | LocalReadResult::NotYet => return Asked::NotYet(read),
-                    LocalReadResult::Busy => return Asked::Held(read),
+                    LocalReadResult::Later | LocalReadResult::NotYet => {
+                        return ReadAttempt::NotYet(read);
+                    }
+                    LocalReadResult::Busy => return ReadAttempt::Held(read),
                     LocalReadResult::Never => order(&read, askers),
                 }
-                Asked::Done
+                ReadAttempt::Done
             });
         }
         for read in reading.late(stretched(now)) {

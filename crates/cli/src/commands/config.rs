@@ -6,7 +6,7 @@ use amcast_core::{ConfigError, Durability, Entry, MediumKind};
 use amcast_memory::Directory;
 use amcast_node::cluster_dir::{CapacityCheck, megabytes};
 use amcast_node::config::{
-    ClusterFile, FileError, MAXMEMORY_MB, Place, USUAL_PROTOCOL, explain, node_name,
+    ClusterFile, FileError, HostPlacement, MAXMEMORY_MB, USUAL_PROTOCOL, explain, node_name,
 };
 use amcast_node::secret::{make, random_word};
 use amcast_node::service::first_partitions;
@@ -239,7 +239,7 @@ fn remarks(file: &ClusterFile) -> Vec<String> {
                 .to_string(),
         );
     }
-    if !file.nodes.is_empty() && !file.nodes.values().any(Place::serves) {
+    if !file.nodes.is_empty() && !file.nodes.values().any(HostPlacement::serves) {
         let what = "of redis, log and http";
         remarks.push(format!("no node says where it serves clients: give one {what}"));
     }
@@ -306,7 +306,7 @@ fn init(hosts: &[IpAddr], (dir, data): (&Path, &Path), shards: usize) -> Result<
     };
     for (rank, &host) in hosts.iter().enumerate() {
         let at = |port| SocketAddr::new(host, port);
-        let mut place = Place::at(at(7400));
+        let mut place = HostPlacement::at(at(7400));
         place.control = Some(at(7401));
         (place.redis, place.log, place.http) = (Some(at(6379)), Some(at(6380)), Some(at(6381)));
         file.nodes.insert(node_name(rank), place);
@@ -391,7 +391,7 @@ mod tests {
         assert!(remarks(&file(4))[0].starts_with("replicas = 4: as many may fail as with 3"));
         assert!(remarks(&file(1))[0].ends_with("nothing is replicated"));
         let mut one = file(3);
-        one.nodes.insert("n0".to_string(), Place::at("10.0.0.1:7400".parse().unwrap()));
+        one.nodes.insert("n0".to_string(), HostPlacement::at("10.0.0.1:7400".parse().unwrap()));
         assert!(remarks(&one)[0].starts_with("no node says where it serves clients"));
     }
 

@@ -6,13 +6,15 @@ use amcast_kv::client::StoreServer;
 use amcast_kv::status::ServerStatus;
 use amcast_lab::commands::Failure;
 use amcast_node::clock;
-use amcast_node::cluster_dir::{ClusterDir, Fronts};
+use amcast_node::cluster_dir::{ClusterDir, GatewayAddresses};
+use amcast_node::command_gateway::CommandGateway;
 use amcast_node::config::ClusterFile;
-use amcast_node::front::Front;
-use amcast_node::gateway::log::Hears;
+use amcast_node::gateway::log::GrowthSource;
 use amcast_node::gateway::{self, Backend};
 use amcast_node::history::HistoryRecorder;
-use amcast_node::service::{CallBook, ClusterBackend, Reads, Watch, first_partitions, forgets};
+use amcast_node::service::{
+    CallBook, ClusterBackend, ClusterWatch, Reads, first_partitions, forgets,
+};
 use amcast_node::system::refuses_file;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -108,7 +110,7 @@ pub(super) fn address(flag: &str, given: Option<u16>, usual: u16) -> Result<Addr
 /// The ports that the fronts of a node had last, or those of the supervisor: for Redis, the log and HTTP.
 /// `usual` are those of one that had none.
 pub(super) fn ports_before(home: &ClusterDir, rank: Option<usize>, usual: [u16; 3]) -> [u16; 3] {
-    let Some(Fronts { redis, log, http }) = home.last_fronts(rank) else { return usual };
+    let Some(GatewayAddresses { redis, log, http }) = home.last_fronts(rank) else { return usual };
     let port = |at: Option<String>| Some(at?.parse::<SocketAddr>().ok()?.port());
     let before = [port(Some(redis)), port(log), port(Some(http))];
     [0, 1, 2].map(|i| before[i].unwrap_or(usual[i]))
@@ -126,7 +128,7 @@ pub(super) fn given(key: &str, at: SocketAddr) -> Result<Address, Failure> {
 }
 
 /// Waits for the commands of a front that are under way, for some time.
-fn drain(front: &Front, patience: Duration) {
+fn drain(front: &CommandGateway, patience: Duration) {
     let begun = Instant::now();
     while front.open() > 0 && begun.elapsed() < patience {
         std::thread::sleep(Duration::from_millis(5));
@@ -136,7 +138,7 @@ fn drain(front: &Front, patience: Duration) {
 /// Where the calls of clients are recorded, if histories are.
 fn book(
     file: &ClusterFile,
-    front: &Front,
+    front: &CommandGateway,
     cluster: ClusterShape,
 ) -> Result<Option<CallBook>, Failure> {
     let Some(dir) = &file.record else { return Ok(None) };
@@ -151,7 +153,7 @@ pub(super) struct OpenPorts {
     redis: gateway::redis::RedisGateway,
     log: amcast_node::gateway::log::LogGateway,
     http: gateway::http::HttpGateway,
-    watch: Arc<Watch>,
+    watch: Arc<ClusterWatch>,
 }
 
 impl OpenPorts {
@@ -162,10 +164,10 @@ impl OpenPorts {
     /// When a port cannot be had, or a thread not be started.
     pub(super) fn begin(
         at: Addresses,
-        front: &Arc<Front>,
-        watch: &Arc<Watch>,
+        front: &Arc<CommandGateway>,
+        watch: &Arc<ClusterWatch>,
         file: &ClusterFile,
-        (reads, hears): (Option<Arc<Reads>>, Hears),
+        (reads, hears): (Option<Arc<Reads>>, GrowthSource),
     ) -> Result<Self, Failure> {
         let status = Arc::clone(watch) as Arc<dyn ServerStatus>;
         let others = file.replicas - 1;
@@ -220,7 +222,7 @@ impl OpenPorts {
 
     /// Serves no more clients: lets nobody in, answers what was taken, and ends connections when that
     /// is written.
-    pub(super) fn close(self, front: &Front) {
+    pub(super) fn close(self, front: &CommandGateway) {
         self.watch.leave();
         self.redis.leave();
         drain(front, DRAIN_PATIENCE);
@@ -238,8 +240,8 @@ impl OpenPorts {
     }
 
     /// Where it listens.
-    pub(super) fn fronts(&self) -> Fronts {
-        Fronts {
+    pub(super) fn fronts(&self) -> GatewayAddresses {
+        GatewayAddresses {
             redis: self.redis.address().to_string(),
             log: Some(self.log.address().to_string()),
             http: self.http.address().to_string(),

@@ -9,7 +9,7 @@ use super::wrong_port::{self, Listener};
 use super::{Failure, home, secret};
 use amcast_log::proto::{Extent, ReadRequest, ReadResponse};
 use amcast_log::{LogError, LogSession, PATIENCE};
-use amcast_node::cluster_dir::{ClusterDir, Fronts};
+use amcast_node::cluster_dir::{ClusterDir, GatewayAddresses};
 use amcast_node::config::ClusterFile;
 use amcast_node::control::statuses_of;
 use serde_json::{Value, json};
@@ -205,7 +205,7 @@ fn reach(home: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>, Failure> 
     }
     let supervisor = if supervised { home.fronts().ok() } else { None };
     let nodes = (0..file.replicas).filter_map(|rank| home.fronts_of(rank).ok());
-    let logs = supervisor.into_iter().chain(nodes).filter_map(|Fronts { log, .. }| log);
+    let logs = supervisor.into_iter().chain(nodes).filter_map(|GatewayAddresses { log, .. }| log);
     let logs: Vec<String> = logs.collect();
     if logs.is_empty() {
         return Err(Failure::Failed(format!(

@@ -1,11 +1,11 @@
 //! Where log lines and panics go: standard error, and for a node its own log file as well.
 //!
 //! Nothing here ever fails: a terminal that is gone or a disk that is full stops no process. Nodes and their
-//! supervisor never wait for either ([`lines`]).
+//! supervisor never wait for either ([`log_lines`]).
 
 use amcast_lab::commands::{Failure, end_if_unwritten};
 use amcast_log::UNUSABLE;
-use amcast_node::lines::{self, Lines, standard_error};
+use amcast_node::log_lines::{self, LogLineQueue, standard_error};
 use signal_hook::consts::SIGPIPE;
 use signal_hook::low_level::emulate_default_handler;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -35,7 +35,7 @@ pub(super) struct LogOutput {
     /// Who speaks, for people.
     who: String,
     /// Where else than on standard error, for one that works on while nobody reads that.
-    file: Option<Lines>,
+    file: Option<LogLineQueue>,
     works_on: bool,
     /// What it said at its last end, where whoever started it starts it again and again, and where
     /// that can be read.
@@ -116,7 +116,7 @@ pub(super) fn of_supervisor() -> LogOutput {
         let text = format!("amcast: the supervisor {}\n", told(info));
         standard_error().put_last(text.as_bytes());
         // It may be the thread whose end is that of the process.
-        lines::end();
+        log_lines::end();
     }));
     LogOutput { works_on: true, ..LogOutput::of_program() }
 }
@@ -136,7 +136,7 @@ fn filter(usual: &str) -> EnvFilter {
 /// starts again. An end for the reason `before` is not told at length once more.
 pub(super) fn of_node(name: &str, log: &Path, before: Option<String>) -> LogOutput {
     let mut log_file = LogFile::open(log);
-    let file = Lines::begin(move |line| log_file.write(line));
+    let file = LogLineQueue::begin(move |line| log_file.write(line));
     let (to_terminal, to_file) = (name.to_string(), file.clone());
     let terminal = move || PrefixedLines {
         name: to_terminal.clone(),
@@ -160,12 +160,12 @@ pub(super) fn of_node(name: &str, log: &Path, before: Option<String>) -> LogOutp
         standard_error().put_last(text.as_bytes());
         file.put_last(text.as_bytes());
         if unusable.is_some() {
-            lines::end();
+            log_lines::end();
             std::process::exit(1);
         }
         let thread = std::thread::current();
         if !OF_CLIENTS.iter().any(|of| thread.name().is_some_and(|name| name.starts_with(of))) {
-            lines::end();
+            log_lines::end();
             std::process::exit(PANICKED);
         }
     }));
@@ -235,7 +235,7 @@ impl LogFile {
 }
 
 /// One writer of lines, who gives each of them as a whole.
-struct LineWriter(Lines);
+struct LineWriter(LogLineQueue);
 
 impl Write for LineWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -23,7 +23,7 @@ mod wrong_port;
 use amcast_lab::commands::{Failure, bench, choose, reproduce, rings, sim};
 pub(crate) use amcast_lab::commands::{entry, once_each, setting};
 use amcast_node::cluster_dir::{ClusterDir, ClusterRegistry};
-use amcast_node::lines;
+use amcast_node::log_lines;
 use amcast_node::system::refuses_text;
 use clap::{Parser, Subcommand};
 use std::io::IsTerminal;
@@ -110,7 +110,7 @@ pub(crate) fn main() -> ExitCode {
             ExitCode::from(2)
         }
     };
-    lines::end();
+    log_lines::end();
     code
 }
 

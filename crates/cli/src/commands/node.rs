@@ -9,14 +9,14 @@ use amcast_core::{Config, Entry};
 use amcast_log::StoreAndLog;
 use amcast_log::{DISK_BYTES, Logs, NODE_BYTES};
 use amcast_memory::Idle;
-use amcast_node::cluster_dir::{ClusterDir, Keeping};
-use amcast_node::config::{ClusterFile, Place, node_name, node_rank};
-use amcast_node::control::Mover;
-use amcast_node::front::{Front, FrontOptions, Own};
-use amcast_node::gateway::log::{Growth, Hears};
-use amcast_node::lines;
+use amcast_node::cluster_dir::{ClusterDir, LogLocation};
+use amcast_node::command_gateway::{CommandGateway, FrontOptions, OwnNode};
+use amcast_node::config::{ClusterFile, HostPlacement, node_name, node_rank};
+use amcast_node::control::PeerMover;
+use amcast_node::gateway::log::{GrowthSource, GrowthWatch};
+use amcast_node::log_lines;
 use amcast_node::node::{Node, NodeError, NodeOptions};
-use amcast_node::service::{Reads, ServiceNode, Watch, host_logs, host_store};
+use amcast_node::service::{ClusterWatch, Reads, ServiceNode, host_logs, host_store};
 use amcast_node::supervisor::obey;
 use amcast_node::system::refuses_file;
 use std::fs::DirBuilder;
@@ -180,7 +180,7 @@ impl RunArgs {
         &self,
         home: &ClusterDir,
         rank: usize,
-        place: Option<&Place>,
+        place: Option<&HostPlacement>,
     ) -> Result<Option<Addresses>, Failure> {
         let flags = [self.redis_port, self.log_port, self.http_port];
         let place = place.filter(|place| place.serves());
@@ -234,14 +234,14 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
         keeping: keeping(args, &file, &home, (entry, rank)),
         state_per_second: file.state_per_second(),
     };
-    let growth = Growth::default();
+    let growth = GrowthWatch::default();
     let app = service(&file, (entry, &home, rank), &growth, cores)?;
     let reads = Some(app.reads());
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let own = node.own();
     let place = file.nodes.get(&node_name(rank));
-    let begin =
-        |at| NodeGateways::begin(at, &options, (own, reads, Hears::Node(growth)), &file, &home);
+    let sources = (own, reads, GrowthSource::Node(growth));
+    let begin = |at| NodeGateways::begin(at, &options, sources, &file, &home);
     let serving = args.addresses(&home, rank, place)?.map(begin).transpose()?;
     let watch = serving.as_ref().map(|serving| Arc::clone(&serving.watch));
     let serving = Arc::new(Mutex::new(serving));
@@ -303,7 +303,7 @@ fn end(why: NodeError) -> Failure {
 
 /// Starts this program again in the same process; gives why that is not possible.
 fn begin_anew() -> Failure {
-    lines::end();
+    log_lines::end();
     let again = std::env::current_exe()
         .map(|program| Command::new(program).args(std::env::args_os().skip(1)).exec());
     let (Ok(why) | Err(why)) = again;
@@ -331,7 +331,7 @@ fn keeping(
     file: &ClusterFile,
     home: &ClusterDir,
     (entry, rank): (&dyn Entry, usize),
-) -> Option<Keeping> {
+) -> Option<LogLocation> {
     let mut keeping = home.keeping(file, entry.capabilities().durability, rank)?;
     if !args.until_input_ends
         && let Some((other, life)) = home.may_have_lived(file, rank, &keeping)
@@ -351,7 +351,7 @@ fn keeping(
 fn service(
     file: &ClusterFile,
     (entry, home, rank): (&dyn Entry, &ClusterDir, usize),
-    growth: &Growth,
+    growth: &GrowthWatch,
     cores: usize,
 ) -> Result<ServiceNode<StoreAndLog>, Failure> {
     let share = amcast_smr::workers(cores, file.replicas, file.shards);
@@ -440,8 +440,8 @@ struct ConfigReload {
     home: ClusterDir,
     /// Which node this is.
     name: String,
-    mover: Mover,
-    watch: Option<Arc<Watch>>,
+    mover: PeerMover,
+    watch: Option<Arc<ClusterWatch>>,
     /// When what is on the registry is followed again that could not be.
     try_at: Option<Instant>,
 }
@@ -514,23 +514,23 @@ fn taken(serving: &GatewaySlot) -> Option<NodeGateways> {
 /// The front of a node.
 struct NodeGateways {
     listening: OpenPorts,
-    front: Arc<Front>,
-    watch: Arc<Watch>,
+    front: Arc<CommandGateway>,
+    watch: Arc<ClusterWatch>,
 }
 
 impl NodeGateways {
     fn begin(
         at: Addresses,
         node: &NodeOptions<'_>,
-        (own, reads, hears): (Option<Own>, Option<Arc<Reads>>, Hears),
+        (own, reads, hears): (Option<OwnNode>, Option<Arc<Reads>>, GrowthSource),
         file: &ClusterFile,
         home: &ClusterDir,
     ) -> Result<Self, Failure> {
         let name = node_name(node.rank);
         let cluster = *node.config.cluster();
-        let watch = Watch::begin(home.clone(), name, file, cluster);
+        let watch = ClusterWatch::begin(home.clone(), name, file, cluster);
         let watch = Arc::new(watch.map_err(Failure::failed)?);
-        let front = Front::start(&FrontOptions {
+        let front = CommandGateway::start(&FrontOptions {
             entry: node.entry,
             config: node.config,
             ground: node.ground,

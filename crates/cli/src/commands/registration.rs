@@ -9,7 +9,7 @@ use amcast_coordination::{
 use amcast_core::Gid;
 use amcast_kv::{SLOTS, SlotMap};
 use amcast_node::cluster_dir::ClusterDir;
-use amcast_node::config::{ClusterFile, Partition, Place, node_name, node_rank};
+use amcast_node::config::{ClusterFile, HostPlacement, PartitionOrder, node_name, node_rank};
 use amcast_node::control::{NodeStatus, status_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -41,12 +41,12 @@ pub(super) struct NodeRegistration {
     look_at: Instant,
 }
 
-fn told(place: &Place) -> String {
+fn told(place: &HostPlacement) -> String {
     // A place is plain data: there is nothing that JSON cannot have.
     serde_json::to_string(place).expect("a place is text and numbers")
 }
 
-fn nodes(known: &RegistrySnapshot) -> BTreeMap<String, Place> {
+fn nodes(known: &RegistrySnapshot) -> BTreeMap<String, HostPlacement> {
     let read = |(name, text): (&str, &str)| match serde_json::from_str(text) {
         Ok(place) => Some((name.to_string(), place)),
         Err(e) => {
@@ -67,7 +67,7 @@ fn map(file: &ClusterFile) -> String {
         "replicas": file.replicas,
         "decides": file.decides_in_full(params).into_iter().collect::<BTreeMap<_, _>>(),
     });
-    if file.partition == Partition::Hash {
+    if file.partition == PartitionOrder::Hash {
         let partitions = file.partitions.unwrap_or(file.shards);
         let slots = SlotMap::new(partitions);
         let first: Vec<_> = (0..partitions).map(|p| slots.range(Gid(p as u8)).0).collect();
@@ -297,7 +297,7 @@ impl NodeRegistration {
 
     /// Where all nodes are, as far as it is known: what others say of themselves goes before what the
     /// file says of them; where this node is, its own file says.
-    pub(super) fn places(&self, file: &ClusterFile) -> BTreeMap<String, Place> {
+    pub(super) fn places(&self, file: &ClusterFile) -> BTreeMap<String, HostPlacement> {
         let mut all = file.nodes.clone();
         let known = nodes(&self.registry.snapshot());
         let of_another = |name: &str| {
@@ -379,7 +379,7 @@ mod tests {
     #[test]
     fn the_file_is_the_board_of_a_cluster_without_etcd() {
         let mut file = ClusterFile { replicas: 2, ..ClusterFile::default() };
-        let at = |port: u16| Place::at(([127, 0, 0, 1], port).into());
+        let at = |port: u16| HostPlacement::at(([127, 0, 0, 1], port).into());
         file.nodes = [("n0".to_string(), at(1)), ("n1".to_string(), at(2))].into();
         let mut registration =
             NodeRegistration::begin(&file, 0).map_err(|_| "it needs nothing").unwrap();
@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn the_map_has_all_that_decides_what_commands_do() {
         let usual = ClusterFile::default();
-        let ranges = ClusterFile { partition: Partition::Range, ..usual.clone() };
+        let ranges = ClusterFile { partition: PartitionOrder::Range, ..usual.clone() };
         assert!(!map(&ranges).contains("first_slot"), "{}", map(&ranges));
         let set = [("ring_sets".to_string(), Setting::Word("0+1".into()))].into();
         let others = [

@@ -3,10 +3,10 @@
 use super::not_running::stopped;
 use super::{Failure, home};
 use amcast_core::ClusterShape;
-use amcast_node::cluster_dir::{ClusterDir, Fronts, PastProcesses};
+use amcast_node::cluster_dir::{ClusterDir, GatewayAddresses, PastProcesses};
 use amcast_node::config::{self, ClusterFile};
 use amcast_node::control::{NodeStatus, ReplicaStatus, ViewStatus, statuses_of};
-use amcast_node::service::{LOST_AFTER, Lost, forgets, lost};
+use amcast_node::service::{LOST_AFTER, LostShard, forgets, lost};
 use amcast_node::supervisor::NodeProcess;
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -37,7 +37,7 @@ pub(super) struct StatusArgs {
 struct ClusterStatus {
     data: PathBuf,
     protocol: String,
-    fronts: Option<Fronts>,
+    fronts: Option<GatewayAddresses>,
     ready: bool,
     groups: Vec<GroupStatus>,
     nodes: Vec<NodeRow>,
@@ -71,7 +71,7 @@ struct NodeRow {
     /// What it said; none if it does not answer.
     status: Option<NodeStatus>,
     /// Where it serves clients; none if it does not.
-    fronts: Option<Fronts>,
+    fronts: Option<GatewayAddresses>,
     /// What its supervisor says of it; none if it has no supervisor.
     life: Option<NodeProcess>,
     /// Why it ended last, if it ended by itself and its log says so.
@@ -93,7 +93,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
     if said.iter().all(Option::is_none) {
         return Err(stopped(&home, &file));
     }
-    let lost = |g: usize| lost.iter().find(|l| l.shard.index() == g).map(Lost::to_string);
+    let lost = |g: usize| lost.iter().find(|l| l.shard.index() == g).map(LostShard::to_string);
     let groups = (0..file.shards).map(|g| group(g, &said, file.replicas, lost(g))).collect();
     let ready = said.iter().all(|n| n.as_ref().is_some_and(|n| n.ready));
     let mut lives = home.lives().into_iter();
@@ -134,9 +134,9 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
 }
 
 /// Where the cluster's file has a node of another host serve clients.
-fn given_fronts(place: &config::Place) -> Option<Fronts> {
+fn given_fronts(place: &config::HostPlacement) -> Option<GatewayAddresses> {
     let at = |given: Option<SocketAddr>| given.map(|at| at.to_string());
-    Some(Fronts { redis: at(place.redis)?, log: at(place.log), http: at(place.http)? })
+    Some(GatewayAddresses { redis: at(place.redis)?, log: at(place.log), http: at(place.http)? })
 }
 
 /// Asks every node; as long as a shard seems to have lost its majority again and again, until that
@@ -144,7 +144,7 @@ fn given_fronts(place: &config::Place) -> Option<Fronts> {
 fn look(
     home: &ClusterDir,
     file: &ClusterFile,
-) -> Result<(Vec<Option<NodeStatus>>, Vec<Lost>), Failure> {
+) -> Result<(Vec<Option<NodeStatus>>, Vec<LostShard>), Failure> {
     let cluster =
         ClusterShape::new(file.shards, file.replicas, file.clients).map_err(Failure::failed)?;
     let begun = Instant::now();
@@ -320,7 +320,7 @@ fn line_of(node: &NodeRow) -> String {
     line
 }
 
-fn ports(fronts: &Fronts) -> String {
+fn ports(fronts: &GatewayAddresses) -> String {
     let log = fronts.log.as_ref().map_or_else(String::new, |log| format!(" log={log}"));
     format!("redis={}{log} http={}", fronts.redis, fronts.http)
 }

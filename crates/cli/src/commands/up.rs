@@ -11,18 +11,18 @@ use amcast_lab::bench;
 use amcast_memory::Idle;
 use amcast_node::clock;
 use amcast_node::cluster_dir::{
-    CapacityCheck, ClusterDir, ClusterDirError, ClusterRegistry, Fronts, SupervisedDir, Transport,
-    logs_bytes,
+    CapacityCheck, ClusterDir, ClusterDirError, ClusterRegistry, GatewayAddresses, SupervisedDir,
+    Transport, logs_bytes,
 };
+use amcast_node::command_gateway::{CommandGateway, FrontOptions};
 use amcast_node::config::{
-    ClusterFile, MAXMEMORY_MB, Partition, Ports, Setting, USUAL_PROTOCOL, orders_all,
+    ClusterFile, GatewayPorts, MAXMEMORY_MB, PartitionOrder, Setting, USUAL_PROTOCOL, orders_all,
 };
-use amcast_node::front::{Front, FrontOptions};
-use amcast_node::gateway::log::Hears;
+use amcast_node::gateway::log::GrowthSource;
 use amcast_node::history::{self, HistoryRecorder, LIMIT_BYTES};
 use amcast_node::secret::random_word;
-use amcast_node::service::{Lost, Watch, first_partitions};
-use amcast_node::supervisor::{NodeCommand, NodeProcess, OnChange, Supervisor};
+use amcast_node::service::{ClusterWatch, LostShard, first_partitions};
+use amcast_node::supervisor::{NodeCommand, NodeProcess, OnNodeChange, Supervisor};
 use amcast_node::system::refuses_file;
 use amcast_protocols::multiring;
 use std::ffi::OsString;
@@ -105,7 +105,7 @@ pub(super) struct UpArgs {
     /// The order of keys that partitions are parts of, each held by a shard: hash (of slots, as in Redis
     /// Cluster) or range (of the keys themselves) [hash]
     #[arg(long, value_name = "ORDER", value_parser = partition)]
-    partition: Option<Partition>,
+    partition: Option<PartitionOrder>,
     /// How many partitions keys have at first; shards beyond are spare, for `amcast kv split` [as many
     /// as shards]
     #[arg(long, value_name = "N")]
@@ -253,7 +253,7 @@ impl UpArgs {
         if file.password.as_deref() == Some("") {
             return Err(Failure::misuse("password = \"\" would let everybody in: leave it out"));
         }
-        file.ports = Ports {
+        file.ports = GatewayPorts {
             redis: self.redis_port.or(file.ports.redis),
             log: self.log_port.or(file.ports.log),
             http: self.http_port.or(file.ports.http),
@@ -383,10 +383,10 @@ fn warn_if_nothing_is_kept(entry: &dyn Entry, data: Option<&Path>) {
 }
 
 /// Reads the order of keys that partitions are parts of.
-fn partition(text: &str) -> Result<Partition, String> {
+fn partition(text: &str) -> Result<PartitionOrder, String> {
     match text {
-        "hash" => Ok(Partition::Hash),
-        "range" => Ok(Partition::Range),
+        "hash" => Ok(PartitionOrder::Hash),
+        "range" => Ok(PartitionOrder::Range),
         _ => Err("give hash or range".to_string()),
     }
 }
@@ -426,7 +426,7 @@ fn servable(entry: &dyn Entry, file: &ClusterFile) -> Result<(), Failure> {
 
 /// Where the supervisor is to listen; `before` are the ports that it had, or the usual ones. They are
 /// tried before anything else is started, so that a port in use is an error at once.
-fn addresses(ports: Ports, before: [u16; 3]) -> Result<Addresses, Failure> {
+fn addresses(ports: GatewayPorts, before: [u16; 3]) -> Result<Addresses, Failure> {
     let given = |port: Option<u16>| port.filter(|&port| port != 0);
     // Who takes any port, and had none, gets one that is nobody's usual one.
     let or = |port: Option<u16>, i: usize| match port {
@@ -472,10 +472,10 @@ impl UpPlan<'_> {
         let command = self.node_command(&home)?;
         let nodes = Supervisor::start(command, file.nodes().collect(), ground.clone(), on_change)
             .map_err(Failure::failed)?;
-        let watch = Watch::begin(home.clone(), "front".to_string(), file, cluster);
+        let watch = ClusterWatch::begin(home.clone(), "front".to_string(), file, cluster);
         let watch = Arc::new(watch.map_err(Failure::failed)?);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let front = Front::start(&FrontOptions {
+        let front = CommandGateway::start(&FrontOptions {
             entry: entry(&file.protocol)?,
             config,
             ground,
@@ -487,7 +487,7 @@ impl UpPlan<'_> {
         let (announced, replicas) = (home.clone(), file.replicas);
         let fronts =
             move || (0..replicas).filter_map(|rank| announced.fronts_of(rank).ok()?.log).collect();
-        let hears = Hears::Others(Arc::new(fronts));
+        let hears = GrowthSource::Others(Arc::new(fronts));
         let listening = OpenPorts::begin(ports, &front, &watch, file, (None, hears))?;
         let readiness = Readiness {
             home: &home,
@@ -539,7 +539,7 @@ impl UpPlan<'_> {
 
 /// Says which shards have lost their state, each once: their nodes are started again and again, and
 /// nobody can give them any.
-fn tell_lost(watch: &Watch, protocol: &str, told: &mut Vec<Lost>) {
+fn tell_lost(watch: &ClusterWatch, protocol: &str, told: &mut Vec<LostShard>) {
     let lost = watch.lost();
     for new in lost.iter().filter(|lost| !told.contains(lost)) {
         tracing::error!(
@@ -562,7 +562,7 @@ fn tell_of_the_end(file: &ClusterFile) {
 }
 
 /// Says on standard output that the cluster serves. Nobody has to read it, and nobody waits until it is read.
-fn say_ready(Fronts { redis, log, http }: &Fronts) {
+fn say_ready(GatewayAddresses { redis, log, http }: &GatewayAddresses) {
     let log = log.as_deref().unwrap_or_default();
     let line = format!("ready redis={redis} log={log} http={http}\n");
     let at = format!("ready at redis={redis} http={http}");
@@ -595,7 +595,11 @@ fn tell(chronicle: &SupervisorHistory, events: impl IntoIterator<Item = TraceEve
 }
 
 /// Writes down what happens to nodes: for `amcast status`, and in the history.
-fn on_change(home: &ClusterDir, chronicle: &SupervisorHistory, cluster: ClusterShape) -> OnChange {
+fn on_change(
+    home: &ClusterDir,
+    chronicle: &SupervisorHistory,
+    cluster: ClusterShape,
+) -> OnNodeChange {
     let (home, chronicle) = (home.clone(), chronicle.clone());
     Box::new(move |ended, lives| {
         if let Some(rank) = ended {
@@ -622,7 +626,7 @@ fn finish(chronicle: &SupervisorHistory, file: &ClusterFile, settled: bool) {
 
 /// Waits until no node serves clients and every replica has delivered what any of them has. Whether
 /// that came about.
-fn settle(watch: &Watch, home: &ClusterDir, cluster: ClusterShape) -> bool {
+fn settle(watch: &ClusterWatch, home: &ClusterDir, cluster: ClusterShape) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < SETTLE_PATIENCE {
         let nodes: Vec<_> = watch.ask_now().into_iter().flatten().collect();

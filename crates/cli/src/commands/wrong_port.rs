@@ -5,8 +5,8 @@
 
 use amcast_net::NONCE_BYTES;
 use amcast_net::wire::opening;
-use amcast_node::cluster_dir::{ClusterDir, ClusterRegistry, Fronts};
-use amcast_node::config::{ClusterFile, Place};
+use amcast_node::cluster_dir::{ClusterDir, ClusterRegistry, GatewayAddresses};
+use amcast_node::config::{ClusterFile, HostPlacement};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -57,7 +57,7 @@ impl Listener {
     }
 
     /// Where it listens among these.
-    fn among(self, fronts: Fronts) -> Option<String> {
+    fn among(self, fronts: GatewayAddresses) -> Option<String> {
         match self {
             Self::Redis => Some(fronts.redis),
             Self::Log => fronts.log,
@@ -133,14 +133,15 @@ fn greeted(at: SocketAddr, greeting: &[u8]) -> io::Result<Vec<u8>> {
 fn beside(at: &str, wanted: Listener, running: &[ClusterDir]) -> Option<String> {
     let at: Vec<SocketAddr> = at.to_socket_addrs().ok()?.collect();
     let is_it = |text: &String| text.parse().is_ok_and(|address| at.contains(&address));
-    let has = |fronts: &Fronts| {
-        let Fronts { redis, log, http } = fronts;
+    let has = |fronts: &GatewayAddresses| {
+        let GatewayAddresses { redis, log, http } = fronts;
         [Some(redis), log.as_ref(), Some(http)].into_iter().flatten().any(is_it)
     };
     running.iter().find_map(|home| {
         let file = home.file().ok()?;
         let nodes = (0..file.replicas).map(|rank| home.fronts_of(rank).ok());
-        let all: Vec<Fronts> = std::iter::once(home.fronts().ok()).chain(nodes).flatten().collect();
+        let all: Vec<GatewayAddresses> =
+            std::iter::once(home.fronts().ok()).chain(nodes).flatten().collect();
         let own = all.iter().find(|fronts| has(fronts)).cloned();
         let own = own.or_else(|| all.first().filter(|_| is_node(&file, &at)).cloned());
         wanted.among(own?)
@@ -149,6 +150,6 @@ fn beside(at: &str, wanted: Listener, running: &[ClusterDir]) -> Option<String> 
 
 /// Whether a node of the cluster listens there for the others.
 fn is_node(file: &ClusterFile, at: &[SocketAddr]) -> bool {
-    let mut addresses = file.nodes.values().flat_map(Place::addresses);
+    let mut addresses = file.nodes.values().flat_map(HostPlacement::addresses);
     addresses.any(|(_, address)| at.contains(&address))
 }

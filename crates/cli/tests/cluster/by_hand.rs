@@ -3,7 +3,7 @@
 
 use crate::harness::{AMCAST, call, ends_with_us, unique};
 use amcast::client::{Answer, Connection};
-use amcast::node::config::{ClusterFile, Place};
+use amcast::node::config::{ClusterFile, HostPlacement};
 use amcast::node::control::{NodeStatus, status_of};
 use rustix::net::{self, AddressFamily, SocketType};
 use std::fs;
@@ -63,7 +63,7 @@ impl ThreeHosts {
         file.protocol = "multi-ring".to_string();
         for (node, at) in at.chunks(4).enumerate() {
             let (control, redis, log) = (Some(at[1]), Some(at[2]), Some(at[3]));
-            let place = Place { control, redis, log, ..Place::at(at[0]) };
+            let place = HostPlacement { control, redis, log, ..HostPlacement::at(at[0]) };
             file.nodes.insert(format!("n{node}"), place);
         }
         for node in 0..NODES {

@@ -10,7 +10,7 @@ use crate::harness::{AMCAST, run, signal, unique};
 use crate::namespaces::SwitchedHosts;
 use crate::{alone, judge};
 use amcast::core::Time;
-use amcast::node::config::{ClusterFile, Etcd, Place};
+use amcast::node::config::{ClusterFile, EtcdSettings, HostPlacement};
 use amcast::node::control::{NodeStatus, status_of};
 use amcast_test_policy::skip;
 use rustix::process::Signal;
@@ -101,13 +101,13 @@ impl HostedCluster {
 
     /// Starts a node on a host, whose file says where it is and where etcd is, and no more.
     fn start_node(&self, rank: usize, host: usize) -> Child {
-        let place = Place {
+        let place = HostPlacement {
             control: Some(self.at(host, 7401)),
             redis: Some(self.at(host, 6379)),
             log: Some(self.at(host, 6380)),
-            ..Place::at(self.at(host, 7400))
+            ..HostPlacement::at(self.at(host, 7400))
         };
-        let etcd = Etcd {
+        let etcd = EtcdSettings {
             endpoints: vec![format!("http://{}", self.at(ETCD, 2379))],
             prefix: "/amcast".to_string(),
             ca: None,
@@ -291,7 +291,7 @@ fn three_hosts_with_etcd_bear_what_operators_do() {
     if !report.all_hold() {
         panic!("{report}\nthe history is kept: amcast check {}", recording.save("hosts").display());
     }
-    let place: Place = serde_json::from_str(&moved).expect("a place");
+    let place: HostPlacement = serde_json::from_str(&moved).expect("a place");
     assert_eq!((place.address, place.replaced), (cluster.at(SPARE, 7400), 1), "{moved}");
     assert!(coordinates.starts_with('n') && map.contains("\"shards\":3"), "{coordinates} {map}");
     assert!(recording.answered() > 1000, "{}", recording.figures());

@@ -8,7 +8,7 @@ mod namespaces;
 
 use amcast::client::{Answer, Connection};
 use amcast::node::cluster_dir::ClusterDir;
-use amcast::node::config::{ClusterFile, Place, Setting};
+use amcast::node::config::{ClusterFile, HostPlacement, Setting};
 use amcast::node::control::{NodeStatus, ViewStatus, status_of};
 use amcast_test_policy::skip;
 use harness::{AMCAST, Record, StopOnDrop, bytes, call, errors, run, signal, unique};
@@ -54,7 +54,7 @@ impl PartitionedCluster {
             let at = |port: u16| -> SocketAddr {
                 format!("{}:{port}", hosts.address(node)).parse().expect("it is an address")
             };
-            let place = Place { control: Some(at(7401)), ..Place::at(at(7400)) };
+            let place = HostPlacement { control: Some(at(7401)), ..HostPlacement::at(at(7400)) };
             file.nodes.insert(format!("n{node}"), place);
         }
         let dirs: Vec<PathBuf> = (0..NODES).map(|node| base.join(format!("h{node}"))).collect();

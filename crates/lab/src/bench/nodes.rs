@@ -2,7 +2,7 @@
 //! again by hand.
 
 use amcast_node::cluster_dir::ClusterDir;
-use amcast_node::config::{ClusterFile, Place, node_name};
+use amcast_node::config::{ClusterFile, HostPlacement, node_name};
 use amcast_node::control::{NodeStatus, status_of};
 use std::fs;
 use std::io;
@@ -48,7 +48,7 @@ impl BenchNodes {
         let home = home.canonicalize().map_err(failed)?;
         let ports = addresses().map_err(|e| format!("no free ports on 127.0.0.1: {e}"))?;
         let place = |(rank, &port): (usize, &u16)| {
-            (node_name(rank), Place::at((Ipv4Addr::LOCALHOST, port).into()))
+            (node_name(rank), HostPlacement::at((Ipv4Addr::LOCALHOST, port).into()))
         };
         let file = ClusterFile {
             protocol: protocol.to_string(),

@@ -8,7 +8,7 @@ use super::{BenchLoad, histogram};
 use amcast_core::{Config, Delivery, Entry, Pid, ProtocolEvent, Role, Span, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause};
 use amcast_node::clock;
-use amcast_node::memory_driver::{Above, Captured, MemoryDriver};
+use amcast_node::memory_driver::{CapturedState, MemoryDriver, UpperLayer};
 use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::OnceLock;
@@ -37,7 +37,7 @@ pub(super) struct DeliverySink<'a> {
     first: Vec<u64>,
 }
 
-impl Above for DeliverySink<'_> {
+impl UpperLayer for DeliverySink<'_> {
     fn deliver(&mut self, _: Time, p: Pid, d: Delivery, _: &[u8]) {
         self.kept[p.index()].push(d.msg, d.dst);
         self.position[p.index()] = d.position;
@@ -52,8 +52,8 @@ impl Above for DeliverySink<'_> {
         }
     }
 
-    fn capture(&mut self, p: Pid, _: Pid) -> Captured {
-        Captured { position: self.position[p.index()], bytes: 8 }
+    fn capture(&mut self, p: Pid, _: Pid) -> CapturedState {
+        CapturedState { position: self.position[p.index()], bytes: 8 }
     }
 
     fn piece(&mut self, _: Pid, _: u64, bytes: u32, to: &mut Vec<u8>) {

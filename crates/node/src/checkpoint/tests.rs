@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 /// A state that is a text, at the position of its length, given three bytes at a time.
 #[derive(Default)]
-struct Text {
+struct TextState {
     text: String,
     given: usize,
 }
 
-impl Application for Text {
+impl Application for TextState {
     type State = String;
 
     fn deliver(&mut self, _: DeliveredCommand<'_>, _: TellAnswer<'_>) -> bool {
@@ -65,14 +65,14 @@ impl Application for Text {
 }
 
 /// A node's directory.
-struct Place(Keeping);
+struct NodeTestDir(LogLocation);
 
-impl Place {
+impl NodeTestDir {
     fn new(name: &str) -> Self {
         let name = format!("amcast-checkpoint-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let begun = path.with_extension("begun");
-        let keeping = Keeping {
+        let keeping = LogLocation {
             path,
             begun,
             holds: false,
@@ -88,20 +88,20 @@ impl Place {
     /// The checkpoints, and what is there: state and history.
     fn open(&self) -> (Checkpoints, Option<(String, Vec<u8>)>) {
         let wake: WakeHandle = Arc::new(|| {});
-        let opened = Checkpoints::open::<Text>(&self.0, (0, 3), 1, (wake, None));
-        let Opened { checkpoints, restored } = opened.unwrap();
+        let opened = Checkpoints::open::<TextState>(&self.0, (0, 3), 1, (wake, None));
+        let OpenedCheckpoints { checkpoints, restored } = opened.unwrap();
         (checkpoints, restored.map(|r| (r.state, r.history)))
     }
 }
 
-impl Drop for Place {
+impl Drop for NodeTestDir {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.0.path).unwrap();
     }
 }
 
-fn begin(checkpoints: &mut Checkpoints, text: &str) -> Text {
-    let mut app = Text { text: text.to_string(), given: 0 };
+fn begin(checkpoints: &mut Checkpoints, text: &str) -> TextState {
+    let mut app = TextState { text: text.to_string(), given: 0 };
     let positions = vec![app.delivered(Gid(0))];
     checkpoints.begin(&mut app, positions, b"told");
     app
@@ -123,7 +123,7 @@ fn save(checkpoints: &mut Checkpoints, text: &str) {
 #[test]
 fn a_state_that_was_saved_is_there_after_a_start_with_its_history() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new("saved");
+    let place = NodeTestDir::new("saved");
     let (mut checkpoints, found) = place.open();
     assert_eq!(found, None);
     for text in ["a state", "a later state"] {
@@ -140,7 +140,7 @@ fn a_state_that_stands_elsewhere_than_its_checkpoint_says_is_none() {
     let _limit = amcast_test_policy::time_limit();
     let text = "a state";
     for position in [text.len() - 1, text.len(), text.len() + 1] {
-        let place = Place::new("elsewhere");
+        let place = NodeTestDir::new("elsewhere");
         let path = place.0.checkpoints();
         let wake: WakeHandle = Arc::new(|| {});
         let (mut disk, _) = amcast_storage::CheckpointDir::open(&path, wake, |_| {}).unwrap();
@@ -162,7 +162,7 @@ fn a_state_that_stands_elsewhere_than_its_checkpoint_says_is_none() {
 #[test]
 fn the_newest_state_is_found_and_its_position_told_as_it_was_begun() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new("position");
+    let place = NodeTestDir::new("position");
     let (mut checkpoints, _) = place.open();
     for text in ["one", "one two", "one two three"] {
         save(&mut checkpoints, text);
@@ -177,7 +177,7 @@ fn the_newest_state_is_found_and_its_position_told_as_it_was_begun() {
 #[test]
 fn a_state_that_was_given_up_is_none_and_the_one_before_it_counts() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new("given-up");
+    let place = NodeTestDir::new("given-up");
     let (mut checkpoints, _) = place.open();
     save(&mut checkpoints, "whole");
     let mut app = begin(&mut checkpoints, "of this only half is given");
@@ -191,8 +191,8 @@ fn a_state_that_was_given_up_is_none_and_the_one_before_it_counts() {
 }
 
 /// A schedule of node `rank` of three, in which commands were delivered and the logs have come to so much.
-fn schedule(rank: usize, records: u64, bytes: u64) -> Schedule {
-    let mut schedule = Schedule::new(1000, (rank, 3));
+fn schedule(rank: usize, records: u64, bytes: u64) -> SaveSchedule {
+    let mut schedule = SaveSchedule::new(1000, (rank, 3));
     schedule.logged(LogVolume::default());
     schedule.has_more = true;
     schedule.logged(LogVolume { records, bytes });
@@ -217,7 +217,7 @@ fn one_is_due_when_the_logs_have_grown_by_the_least_and_nodes_take_turns() {
     assert!(!none.is_due(), "there were no commands");
 }
 
-impl Schedule {
+impl SaveSchedule {
     /// Commands were delivered, and the logs have come to so many bytes.
     fn delivered_up_to(&mut self, bytes: u64) {
         self.has_more = true;
@@ -247,7 +247,7 @@ fn where_little_room_is_left_one_is_due_soon_if_there_is_room_for_it() {
 #[test]
 fn a_thread_looks_how_much_is_free_and_nobody_waits_for_it() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new("look");
+    let place = NodeTestDir::new("look");
     let mut checkpoints = place.open().0;
     let later = clock::now() + LOOK_EVERY;
     // One that hangs: it is neither awaited, nor does a second thread look.
@@ -274,7 +274,7 @@ fn a_thread_looks_how_much_is_free_and_nobody_waits_for_it() {
 #[test]
 fn one_that_finds_no_room_is_given_up_and_the_next_one_waits() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new("full");
+    let place = NodeTestDir::new("full");
     let mut checkpoints = place.open().0;
     checkpoints.delivered(1);
     let mut app = begin(&mut checkpoints, "no room");
@@ -319,7 +319,7 @@ fn what_a_start_executes_again_counts_and_what_was_given_up_does_again() {
     let _limit = amcast_test_policy::time_limit();
     // Each life executes what the ones before wrote, and adds a little.
     let life = |commands: u64| {
-        let mut schedule = Schedule::new(10_000, (0, 3));
+        let mut schedule = SaveSchedule::new(10_000, (0, 3));
         schedule.logged(LogVolume { records: commands, bytes: 100 * commands });
         (0..commands).for_each(|_| schedule.delivered(100 - COMMAND_BYTES));
         (0..10).for_each(|_| schedule.delivered(100 - COMMAND_BYTES));
@@ -342,7 +342,7 @@ fn what_a_start_executes_again_counts_and_what_was_given_up_does_again() {
 #[test]
 fn a_state_that_another_node_gave_is_due_until_it_is_saved() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new("taken");
+    let place = NodeTestDir::new("taken");
     let (mut checkpoints, _) = place.open();
     let mut older = begin(&mut checkpoints, "old");
     checkpoints.took_over(vec![9]);
@@ -362,7 +362,7 @@ fn a_state_that_another_node_gave_is_due_until_it_is_saved() {
 #[test]
 fn what_is_in_the_logs_for_other_nodes_makes_none_due_after_a_start() {
     let _limit = amcast_test_policy::time_limit();
-    let mut schedule = Schedule::new(1000, (2, 3));
+    let mut schedule = SaveSchedule::new(1000, (2, 3));
     // The state on disk has all of it; another node that is down has not.
     schedule.logged(LogVolume { records: 9_000_000, bytes: 9 << 30 });
     assert!(!schedule.is_due());
@@ -388,14 +388,14 @@ fn a_command_that_is_new_counts_once_though_it_is_logged_and_delivered() {
 }
 
 /// A life that ends in the middle of a checkpoint, as by `kill -9`: its file stays as it is.
-fn end_in_the_middle(place: &Place) {
+fn end_in_the_middle(place: &NodeTestDir) {
     fs::write(place.0.checkpoints().join("checkpoint.new"), b"begun").unwrap();
 }
 
 #[test]
 fn a_life_hurries_if_the_one_before_ended_in_the_middle_of_a_checkpoint() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new("hurries");
+    let place = NodeTestDir::new("hurries");
     let (mut checkpoints, _) = place.open();
     assert!(!checkpoints.hurries && !checkpoints.schedule.hurries);
     save(&mut checkpoints, "a state");
@@ -422,7 +422,7 @@ fn a_life_hurries_if_the_one_before_ended_in_the_middle_of_a_checkpoint() {
 fn a_node_that_ends_before_its_state_is_on_disk_hurries_next_time_and_one_that_gave_it_up_does_not()
 {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new("ended");
+    let place = NodeTestDir::new("ended");
     let (mut checkpoints, _) = place.open();
     let mut app = begin(&mut checkpoints, "of this a part is given");
     assert!(checkpoints.round(&mut app));
@@ -440,7 +440,7 @@ fn a_node_that_ends_before_its_state_is_on_disk_hurries_next_time_and_one_that_g
 #[test]
 fn pieces_go_to_the_disk_at_the_pace_until_somebody_waits_for_them() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new("pace");
+    let place = NodeTestDir::new("pace");
     let (mut checkpoints, _) = place.open();
     checkpoints.pace = Pace::new(Some(1));
     let mut app = begin(&mut checkpoints, "three bytes a second would take a while");
@@ -455,7 +455,7 @@ fn pieces_go_to_the_disk_at_the_pace_until_somebody_waits_for_them() {
 #[test]
 fn another_node_that_asks_for_the_state_goes_first_once() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new("gives-way");
+    let place = NodeTestDir::new("gives-way");
     let (mut checkpoints, _) = place.open();
     begin(&mut checkpoints, "a state that is given up");
     assert!(checkpoints.give_way() && checkpoints.is_idle());

@@ -14,7 +14,7 @@ const DEPTH_MAX: usize = 4;
 
 /// What is to be under a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FileKind {
     File,
     Directory,
 }
@@ -36,9 +36,9 @@ impl ClusterDir {
             };
             match kind {
                 None => {}
-                Some(Kind::File) => check(&entry.path(), Kind::File)?,
-                Some(Kind::Directory) => {
-                    check(&entry.path(), Kind::Directory)?;
+                Some(FileKind::File) => check(&entry.path(), FileKind::File)?,
+                Some(FileKind::Directory) => {
+                    check(&entry.path(), FileKind::Directory)?;
                     check_within(&entry.path(), DEPTH_MAX)?;
                 }
             }
@@ -48,14 +48,14 @@ impl ClusterDir {
 }
 
 /// What a cluster directory has under this name; none for sockets, which are made anew, and for what is not ours.
-fn kind_of(name: &str) -> Option<Kind> {
+fn kind_of(name: &str) -> Option<FileKind> {
     let bytes = name.as_bytes();
     if is_data(bytes) {
-        return Some(Kind::Directory);
+        return Some(FileKind::Directory);
     }
     let is_socket = name.ends_with(".sock") || name.ends_with(".in");
     let is_file = name == "lock" || is_ours(bytes) || is_log(bytes);
-    (is_file && !is_socket).then_some(Kind::File)
+    (is_file && !is_socket).then_some(FileKind::File)
 }
 
 /// What is in the directory; nothing if it is not there.
@@ -77,11 +77,11 @@ fn type_of(path: &Path) -> Result<Option<FileType>, ClusterDirError> {
     }
 }
 
-fn check(path: &Path, kind: Kind) -> Result<(), ClusterDirError> {
+fn check(path: &Path, kind: FileKind) -> Result<(), ClusterDirError> {
     let Some(found) = type_of(path)? else { return Ok(()) };
     let (is_right, wanted) = match kind {
-        Kind::File => (found.is_file(), "a file"),
-        Kind::Directory => (found.is_dir(), "a directory"),
+        FileKind::File => (found.is_file(), "a file"),
+        FileKind::Directory => (found.is_dir(), "a directory"),
     };
     if is_right {
         return Ok(());
@@ -106,7 +106,7 @@ fn check_within(path: &Path, depth: usize) -> Result<(), ClusterDirError> {
                     check_within(&path, depth - 1)?;
                 }
             }
-            _ => check(&path, Kind::File)?,
+            _ => check(&path, FileKind::File)?,
         }
     }
     Ok(())

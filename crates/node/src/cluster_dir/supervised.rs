@@ -7,8 +7,8 @@
 use super::registry::is_foreign;
 use super::transport::lived_in;
 use super::{
-    ClusterDir, ClusterDirError, ClusterRegistry, Fronts, PastProcesses, Transport, at, check_ours,
-    private,
+    ClusterDir, ClusterDirError, ClusterRegistry, GatewayAddresses, PastProcesses, Transport, at,
+    check_ours, private,
 };
 use crate::config::{ClusterFile, node_rank};
 use crate::ports::unique;
@@ -144,7 +144,7 @@ impl SupervisedDir {
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub fn announce(&mut self, fronts: &Fronts) -> Result<(), ClusterDirError> {
+    pub fn announce(&mut self, fronts: &GatewayAddresses) -> Result<(), ClusterDirError> {
         self.home.write("fronts.json", fronts)?;
         self.home.write(LAST_PORTS, fronts)?;
         self.entry = Some(self.registry.enter(&self.home.path)?);
@@ -169,7 +169,7 @@ impl SupervisedDir {
         ground.remove()?;
         let path = &self.home.path;
         if self.keeps {
-            clear(path, keep_logs, &[Keep::Lock, Keep::Data])?;
+            clear(path, keep_logs, &[RetainedFiles::Lock, RetainedFiles::Data])?;
             tracing::info!("{}: keeps its data, for the next start there", path.display());
             return Ok(());
         }
@@ -290,7 +290,7 @@ fn go_on(path: &Path, file: &ClusterFile, kept: &ClusterFile) -> Result<(), Clus
         return Err(another("what another cluster keeps is there".to_string()));
     }
     wait_for_orphans(path)?;
-    clear(path, true, &[Keep::Lock, Keep::Data])
+    clear(path, true, &[RetainedFiles::Lock, RetainedFiles::Data])
 }
 
 /// Waits until no node without shared memory lives in `path` any more. They hold a lock while they
@@ -332,7 +332,7 @@ fn take_over(path: &Path) -> Result<(), ClusterDirError> {
         "{}: a cluster that was killed left its files there; they are removed, and a new one starts",
         path.display()
     );
-    clear(path, true, &[Keep::Lock])
+    clear(path, true, &[RetainedFiles::Lock])
 }
 
 /// Removes the cluster's files, the lock last.
@@ -342,20 +342,20 @@ fn wipe(path: &Path, keep_logs: bool) -> Result<(), ClusterDirError> {
 
 /// What is not removed with the rest.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keep {
+enum RetainedFiles {
     Lock,
     /// What goes with the data that nodes keep.
     Data,
 }
 
 /// Removes the cluster's files from the directory, but its shared memory.
-fn clear(path: &Path, keep_logs: bool, keep: &[Keep]) -> Result<(), ClusterDirError> {
+fn clear(path: &Path, keep_logs: bool, keep: &[RetainedFiles]) -> Result<(), ClusterDirError> {
     for entry in fs::read_dir(path).map_err(at(path))?.flatten() {
         let name = entry.file_name();
-        if keep.contains(&Keep::Data) && goes_with_data(name.as_bytes()) {
+        if keep.contains(&RetainedFiles::Data) && goes_with_data(name.as_bytes()) {
             continue;
         }
-        if is_data(name.as_bytes()) && !keep.contains(&Keep::Data) {
+        if is_data(name.as_bytes()) && !keep.contains(&RetainedFiles::Data) {
             gone(fs::remove_dir_all(entry.path())).map_err(at(&entry.path()))?;
         }
         if is_ours(name.as_bytes()) || (!keep_logs && is_log(name.as_bytes())) {
@@ -363,7 +363,7 @@ fn clear(path: &Path, keep_logs: bool, keep: &[Keep]) -> Result<(), ClusterDirEr
         }
     }
     let lock = path.join("lock");
-    if keep.contains(&Keep::Lock) {
+    if keep.contains(&RetainedFiles::Lock) {
         return Ok(());
     }
     gone(fs::remove_file(&lock)).map_err(at(&lock))
@@ -476,7 +476,9 @@ pub(super) fn clear_left_over(base: &Path) {
     let old = logs.len().saturating_sub(LOGS_KEPT);
     for (_, path) in &logs[..old] {
         // It has no lock, and one that is put there by now stays: then so does the directory.
-        if let Err(e) = clear(path, false, &[Keep::Lock]).and_then(|()| remove_if_empty(path)) {
+        if let Err(e) =
+            clear(path, false, &[RetainedFiles::Lock]).and_then(|()| remove_if_empty(path))
+        {
             tracing::warn!("old logs are not removed: {e}");
         }
     }

@@ -2,11 +2,12 @@
 
 use super::supervised::clear_left_over;
 use super::{
-    ClusterDir, ClusterDirError, ClusterRegistry, Fronts, Keeping, Net, SupervisedDir, Transport,
+    ClusterDir, ClusterDirError, ClusterRegistry, GatewayAddresses, LogLocation, Net,
+    SupervisedDir, Transport,
 };
-use crate::at::Key;
 use crate::config::ClusterFile;
 use crate::log_owner::LogOwner;
+use crate::node_address::ClusterKey;
 use amcast_core::{ClusterShape, Gid, GroupSet};
 use amcast_memory::Directory;
 use std::fs;
@@ -17,9 +18,9 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 /// Directories of one test, removed when it ends.
-struct Place(PathBuf);
+struct ClusterTestDirs(PathBuf);
 
-impl Place {
+impl ClusterTestDirs {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +38,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ClusterTestDirs {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.0).unwrap();
     }
@@ -59,13 +60,13 @@ fn make(path: &Path, mode: u32) {
 
 fn announce(own: &mut SupervisedDir) {
     let at = || "127.0.0.1:1".to_string();
-    own.announce(&Fronts { redis: at(), log: None, http: at() }).unwrap();
+    own.announce(&GatewayAddresses { redis: at(), log: None, http: at() }).unwrap();
 }
 
 #[test]
 fn a_directory_made_for_a_cluster_goes_with_it_and_is_nobody_elses_meanwhile() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let own = place.create("a").unwrap();
     assert_eq!(ClusterDir::at(own.home().path()).unwrap().file().unwrap(), file());
     let second = place.create("a");
@@ -79,7 +80,7 @@ fn a_directory_made_for_a_cluster_goes_with_it_and_is_nobody_elses_meanwhile() {
 #[test]
 fn a_directory_that_was_there_stays_and_so_does_what_someone_put_into_it() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let (mine, made) = (place.0.join("mine"), place.0.join("made"));
     make(&mine, 0o755);
     for (name, path) in [("mine", &mine), ("made", &made)] {
@@ -104,7 +105,7 @@ fn a_directory_that_was_there_stays_and_so_does_what_someone_put_into_it() {
 #[test]
 fn a_directory_in_which_others_may_write_is_refused_and_left_as_it_was() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     for mode in [0o775, 0o757, 0o1777] {
         let path = place.0.join(format!("{mode:o}"));
         make(&path, mode);
@@ -125,7 +126,7 @@ fn a_directory_in_which_others_may_write_is_refused_and_left_as_it_was() {
 #[test]
 fn a_directory_of_another_user_is_refused() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let path = if rustix::process::getuid().is_root() {
         let path = place.0.join("a");
         make(&path, 0o700);
@@ -145,7 +146,7 @@ fn what_another_user_put_where_everybody_may_write_keeps_no_cluster_from_startin
     if !rustix::process::getuid().is_root() {
         return;
     }
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let usual = format!("amcast-up-{}", std::process::id());
     for name in ["registry", &usual] {
         make(&place.0.join(name), 0o777);
@@ -165,7 +166,7 @@ fn what_another_user_put_where_everybody_may_write_keeps_no_cluster_from_startin
 #[test]
 fn what_lies_in_a_home_that_others_may_look_into_is_for_its_owner_only() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     make(&place.0.join("a"), 0o755);
     let mut own = place.create("a").unwrap();
     announce(&mut own);
@@ -184,7 +185,7 @@ fn what_lies_in_a_home_that_others_may_look_into_is_for_its_owner_only() {
 fn what_a_killed_cluster_left_where_we_choose_the_name_is_cleared_but_not_what_a_stranger_put_there()
  {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     for name in ["amcast-up-1", "amcast-up-2"] {
         let mut own = place.create(name).unwrap();
         announce(&mut own);
@@ -205,7 +206,7 @@ fn what_a_killed_cluster_left_where_we_choose_the_name_is_cleared_but_not_what_a
 #[test]
 fn what_a_killed_supervisor_left_is_taken_over_and_strange_files_in_it_are_kept() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let mut own = place.create("a").unwrap();
     announce(&mut own);
     let path = own.home().path().to_path_buf();
@@ -227,7 +228,7 @@ fn what_a_killed_supervisor_left_is_taken_over_and_strange_files_in_it_are_kept(
 #[test]
 fn a_directory_whose_cluster_has_a_process_that_runs_is_not_taken_over() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let own = place.create("a").unwrap();
     let memory = memory(&own);
     let path = own.home().path().to_path_buf();
@@ -247,7 +248,7 @@ fn a_directory_whose_cluster_has_a_process_that_runs_is_not_taken_over() {
 #[test]
 fn many_that_want_one_directory_at_a_time_have_it_one_after_the_other() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let had = AtomicU32::new(0);
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -274,7 +275,7 @@ fn many_that_want_one_directory_at_a_time_have_it_one_after_the_other() {
 #[test]
 fn a_supervisors_directory_is_known_without_its_lock() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let path = place.0.join("a");
     let tampers: [fn(&Path); 2] =
         [|lock| fs::remove_file(lock).unwrap(), |lock| fs::write(lock, "").unwrap()];
@@ -293,7 +294,7 @@ fn a_supervisors_directory_is_known_without_its_lock() {
 #[test]
 fn what_is_no_file_where_a_node_would_open_one_is_refused_by_name() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let path = place.0.join("a");
     let fifo = |path: &Path| {
         let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
@@ -351,7 +352,7 @@ fn what_is_no_file_where_a_node_would_open_one_is_refused_by_name() {
 #[test]
 fn after_the_newest_cluster_has_stopped_the_older_one_is_found() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let registry = place.registry();
     assert!(matches!(registry.newest(), Err(ClusterDirError::NoneRuns)));
     let [mut old, mut new, mut killed] = ["old", "new", "killed"].map(|n| place.create(n).unwrap());
@@ -376,7 +377,7 @@ fn after_the_newest_cluster_has_stopped_the_older_one_is_found() {
 #[test]
 fn a_directory_that_is_no_cluster_s_is_refused_for_what_it_is() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     fs::create_dir(place.0.join("empty")).unwrap();
     fs::write(place.0.join("file"), "").unwrap();
     fs::create_dir(place.0.join("shut")).unwrap();
@@ -415,7 +416,7 @@ fn a_directory_that_is_no_cluster_s_is_refused_for_what_it_is() {
 #[test]
 fn a_directory_is_made_but_not_what_it_would_be_in_and_not_through_a_link_to_nothing() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let refused = place.create("none/a");
     let Err(e @ ClusterDirError::NoParent(_)) = refused else { panic!("{refused:?}") };
     assert!(e.is_misuse() && !place.0.join("none").exists());
@@ -433,7 +434,7 @@ fn a_directory_is_made_but_not_what_it_would_be_in_and_not_through_a_link_to_not
 #[test]
 fn of_clusters_that_failed_the_newest_logs_are_kept_and_older_ones_cleared() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     for n in 0..7 {
         let path = place.0.join(format!("amcast-up-{n}"));
         make(&path, 0o700);
@@ -457,7 +458,7 @@ fn of_clusters_that_failed_the_newest_logs_are_kept_and_older_ones_cleared() {
 #[test]
 fn why_a_node_ended_is_the_last_line_of_its_log_that_says_so() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let own = place.create("a").unwrap();
     let home = own.home().clone();
     assert_eq!(home.last_words(0), None);
@@ -473,7 +474,7 @@ fn why_a_node_ended_is_the_last_line_of_its_log_that_says_so() {
 #[test]
 fn a_cluster_that_needs_more_room_than_there_is_is_told_what_to_do() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let own = place.create("a").unwrap();
     assert!(own.home().check_room(1).is_ok());
     let full = own.home().check_room(1 << 60);
@@ -493,7 +494,7 @@ fn durable(id: u64) -> ClusterFile {
 fn net() -> Transport {
     let mut file = durable(1);
     let at = "127.0.0.1:7400".parse().unwrap();
-    file.nodes.insert("n0".to_string(), crate::config::Place::at(at));
+    file.nodes.insert("n0".to_string(), crate::config::HostPlacement::at(at));
     let config = amcast_core::RawConfig { groups: 1, replicas: 1, ..Default::default() };
     let config = config.check(&[]).unwrap();
     let home = ClusterDir::of_file(Path::new("/nowhere/cluster.toml"));
@@ -503,7 +504,7 @@ fn net() -> Transport {
 #[test]
 fn what_a_durable_cluster_keeps_outlasts_it_and_is_gone_on_with_by_itself_alone() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let path = place.0.join("kept");
     let create = |file: &ClusterFile| {
         SupervisedDir::create(Some(&path), &mut file.clone(), place.registry())
@@ -539,7 +540,7 @@ fn what_a_durable_cluster_keeps_outlasts_it_and_is_gone_on_with_by_itself_alone(
 #[test]
 fn what_nodes_keep_goes_with_a_cluster_that_is_not_durable() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let own = place.create("gone").unwrap();
     let path = place.0.join("gone");
     fs::create_dir_all(path.join("n0.data/g0")).unwrap();
@@ -551,7 +552,7 @@ fn what_nodes_keep_goes_with_a_cluster_that_is_not_durable() {
 #[test]
 fn a_durable_cluster_is_not_cleared_away_with_what_was_left_over() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let path = place.0.join("amcast-up-kept");
     drop(SupervisedDir::create(Some(&path), &mut durable(7), place.registry()).unwrap());
     clear_left_over(&place.0);
@@ -561,7 +562,7 @@ fn a_durable_cluster_is_not_cleared_away_with_what_was_left_over() {
 #[test]
 fn a_node_that_may_have_lived_takes_a_life_that_its_lost_disk_had_not() {
     let _limit = amcast_test_policy::time_limit();
-    let mut keeping = Keeping {
+    let mut keeping = LogLocation {
         path: "/nowhere/n0.data".into(),
         begun: "/nowhere/n0.begun".into(),
         holds: false,
@@ -570,9 +571,9 @@ fn a_node_that_may_have_lived_takes_a_life_that_its_lost_disk_had_not() {
         first_life: 0,
         owner: LogOwner::of(1, 1),
     };
-    let usual = crate::config::Place::at(([127, 0, 0, 1], 7400).into());
-    let at = |replaced| crate::config::Place { replaced, ..usual.clone() };
-    let net = |replaced| Net::of("/nowhere".into(), Key::default(), vec![at(replaced)]);
+    let usual = crate::config::HostPlacement::at(([127, 0, 0, 1], 7400).into());
+    let at = |replaced| crate::config::HostPlacement { replaced, ..usual.clone() };
+    let net = |replaced| Net::of("/nowhere".into(), ClusterKey::default(), vec![at(replaced)]);
     assert_eq!(net(0).first_life(0, Some(&keeping)), 0);
     for (known, first) in [(Some(0), 1), (Some(7), 8)] {
         keeping.has_lived(known);
@@ -588,11 +589,11 @@ fn a_node_that_may_have_lived_takes_a_life_that_its_lost_disk_had_not() {
 #[test]
 fn what_is_of_a_disk_that_was_replaced_is_refused() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let path = place.0.join("n0.life");
-    let usual = crate::config::Place::at(([127, 0, 0, 1], 7400).into());
-    let at = |replaced| crate::config::Place { replaced, ..usual.clone() };
-    let net = |replaced| Net::of(place.0.clone(), Key::default(), vec![at(replaced)]);
+    let usual = crate::config::HostPlacement::at(([127, 0, 0, 1], 7400).into());
+    let at = |replaced| crate::config::HostPlacement { replaced, ..usual.clone() };
+    let net = |replaced| Net::of(place.0.clone(), ClusterKey::default(), vec![at(replaced)]);
     for replaced in 0..3 {
         // A disk that nobody lived on, then one of each number before.
         let now = net(replaced);
@@ -611,9 +612,9 @@ fn what_is_of_a_disk_that_was_replaced_is_refused() {
 #[test]
 fn who_begins_anew_has_its_logs_marked_before_it_says_so() {
     let _limit = amcast_test_policy::time_limit();
-    let place = Place::new();
+    let place = ClusterTestDirs::new();
     let data = place.0.join("n0.data");
-    let keeping = Keeping {
+    let keeping = LogLocation {
         path: data.clone(),
         begun: place.0.join("n0.begun"),
         holds: false,

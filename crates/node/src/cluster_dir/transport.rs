@@ -1,10 +1,10 @@
 //! What the processes of a cluster meet on: the shared memory in its cluster directory, or connections between
 //! its nodes and sockets in the cluster directory.
 
-use super::{ClusterDir, ClusterDirError, Keeping, life_name};
-use crate::at::Key;
-use crate::config::{ClusterFile, Place, node_name};
+use super::{ClusterDir, ClusterDirError, LogLocation, life_name};
+use crate::config::{ClusterFile, HostPlacement, node_name};
 use crate::incarnation::IncarnationLock;
+use crate::node_address::ClusterKey;
 use crate::peer_registry::{PeerRegistry, peers_name};
 use amcast_core::config::Param;
 use amcast_core::limits::REPLICAS_MAX;
@@ -31,30 +31,30 @@ pub enum Transport {
 pub struct Net {
     home: PathBuf,
     /// What its nodes know.
-    pub(crate) key: Key,
+    pub(crate) key: ClusterKey,
     /// Of each node.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<HostPlacement>,
     /// What decides what its nodes do, and must be the same for all: names and values.
     pub(crate) decides: Vec<(String, String)>,
 }
 
 impl Net {
     /// Of the cluster whose nodes know this, and are at these places.
-    pub(crate) fn of(home: PathBuf, key: Key, places: Vec<Place>) -> Self {
+    pub(crate) fn of(home: PathBuf, key: ClusterKey, places: Vec<HostPlacement>) -> Self {
         Self { home, key, places, decides: Vec::new() }
     }
 
     /// Where a node gives its state to other hosts, and what these must know.
-    pub(crate) fn control(&self, rank: usize) -> Option<(SocketAddr, Key)> {
+    pub(crate) fn control(&self, rank: usize) -> Option<(SocketAddr, ClusterKey)> {
         self.places[rank].control.map(|at| (at, self.key.clone()))
     }
 
     /// The least number that a life of the node `rank` may have: above those of all lives on machines
     /// that this one replaces. A node that keeps something and lost it has lived before.
-    pub(crate) fn first_life(&self, rank: usize, keeping: Option<&Keeping>) -> u32 {
+    pub(crate) fn first_life(&self, rank: usize, keeping: Option<&LogLocation>) -> u32 {
         let replaced = self.places[rank].replaced << LIVES_BITS;
         let on_this_disk = keeping.map_or(0, |keeping| keeping.first_life);
-        replaced.max(on_this_disk).max(u32::from(keeping.is_some_and(Keeping::is_begun)))
+        replaced.max(on_this_disk).max(u32::from(keeping.is_some_and(LogLocation::is_begun)))
     }
 
     /// Checks that what the node `rank` keeps here is not of a disk that was replaced since: it promised
@@ -84,7 +84,7 @@ impl Net {
     pub(crate) fn peer_registry(
         &self,
         (rank, nodes): (usize, usize),
-        keeping: Option<&Keeping>,
+        keeping: Option<&LogLocation>,
     ) -> Result<PeerRegistry, ClusterDirError> {
         if !keeping.is_some_and(|keeping| keeping.lasts) {
             return Ok(PeerRegistry::fleeting(nodes));
@@ -95,7 +95,7 @@ impl Net {
         let opened = PeerRegistry::open((&self.home, &word), (rank, nodes));
         let mut peer_registry =
             opened.map_err(|e| ClusterDirError::Io(self.home.join(peers_name(rank)), e))?;
-        peer_registry.anew = keeping.is_some_and(Keeping::is_anew);
+        peer_registry.anew = keeping.is_some_and(LogLocation::is_anew);
         Ok(peer_registry)
     }
 
@@ -123,7 +123,7 @@ impl ClusterDir {
                 let places = file.places().map_err(ClusterDirError::Addresses)?;
                 let home = self.path.clone();
                 let secret = file.read_secret().map_err(ClusterDirError::File)?;
-                let key = Key { id: file.id.unwrap_or_default(), secret };
+                let key = ClusterKey { id: file.id.unwrap_or_default(), secret };
                 let decides = file.decides_in_full(params);
                 Ok(Transport::Net(Net { home, key, places, decides }))
             }

@@ -1,10 +1,12 @@
 //! The directory of a host's nodes that nobody supervises: each is started by hand, or by the system.
 
 use super::supervised::SOCKET_PATH_MAX;
-use super::{ClusterDir, ClusterDirError, Keeping, STATE, at, check_ours, life_name, write_synced};
+use super::{
+    ClusterDir, ClusterDirError, LogLocation, STATE, at, check_ours, life_name, write_synced,
+};
 use crate::config::{ClusterFile, node_name, same};
 use crate::control::{NodeStatus, statuses_of};
-use crate::disk::Disk;
+use crate::disk::DiskRecord;
 use amcast_core::limits::REPLICAS_MAX;
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -81,7 +83,7 @@ impl ClusterDir {
         let has_state = states.is_ok_and(|mut all| {
             all.any(|entry| entry.is_ok_and(|entry| entry.file_name() != "lock"))
         });
-        Disk::of(&self.path, rank).is_joining() && !has_state
+        DiskRecord::of(&self.path, rank).is_joining() && !has_state
     }
 
     /// Checks that what decides what the node `rank` does is as it was when it had its place here first: its state
@@ -178,7 +180,7 @@ impl ClusterDir {
         &self,
         file: &ClusterFile,
         rank: usize,
-        keeping: &Keeping,
+        keeping: &LogLocation,
     ) -> Option<(String, Option<u32>)> {
         // A directory alone says nothing: an earlier start may have ended before its logs were there.
         if keeping.is_begun() {

@@ -182,7 +182,7 @@ fn value(param: &Param, given: Option<&Setting>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Partition, Place};
+    use super::super::{HostPlacement, PartitionOrder};
     use super::*;
     use std::collections::BTreeMap;
 
@@ -203,7 +203,7 @@ mod tests {
         assert!(other.go_on_from(&earlier).unwrap_err().starts_with("set.m = its default, and"));
         let mut other = ClusterFile { shards: 4, ..like.clone() };
         assert!(other.go_on_from(&earlier).unwrap_err().starts_with("shards = 4, and"));
-        let mut other = ClusterFile { partition: Partition::Range, ..like.clone() };
+        let mut other = ClusterFile { partition: PartitionOrder::Range, ..like.clone() };
         assert!(other.go_on_from(&earlier).unwrap_err().starts_with("partition = range (3, "));
         let mut other = ClusterFile { log_mb: Some(9), ..like.clone() };
         let says = "log_mb = 9, and what is there was written with its default";
@@ -253,7 +253,7 @@ mod tests {
             (with(|file| file.protocol = "skeen".to_string()), "protocol"),
             (with(|file| file.shards = 4), "shards"),
             (with(|file| file.replicas = 5), "replicas"),
-            (with(|file| file.partition = Partition::Range), "partition"),
+            (with(|file| file.partition = PartitionOrder::Range), "partition"),
             (with(|file| file.partitions = Some(2)), "partition"),
             (with(|file| file.boundaries = vec!["k".to_string()]), "partition"),
             (with(|file| file.log_mb = Some(3)), "log_mb"),
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn what_decides_nothing_and_what_is_only_written_otherwise_is_the_same() {
         let usual = ClusterFile::default().marks(&PARAMS);
-        let place = Place::at(([127, 0, 0, 1], 1).into());
+        let place = HostPlacement::at(([127, 0, 0, 1], 1).into());
         for same in [
             set("m", Setting::Number(1)),
             set("m", Setting::Word("0_1".to_string())),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Where etcd is, and how it lets nodes in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Etcd {
+pub struct EtcdSettings {
     /// Its servers: `http://10.0.0.9:2379`, or `https://` with `ca`.
     pub endpoints: Vec<String>,
     /// The folder that its keys are in; the cluster's number follows.
@@ -41,7 +41,7 @@ const fn usual_lease_s() -> u64 {
     5
 }
 
-impl Etcd {
+impl EtcdSettings {
     /// What does not go together.
     pub(super) fn check(&self) -> Result<(), String> {
         let wrong = |why: &str| Err(format!("etcd.{why}"));
@@ -75,7 +75,7 @@ mod tests {
     fn what_does_not_go_together_is_named() {
         let read = |text: &str| -> Result<(), String> {
             let endpoints = "endpoints = [\"http://h:2379\"]\n";
-            let etcd: Etcd =
+            let etcd: EtcdSettings =
                 toml::from_str(&format!("{endpoints}{text}")).map_err(|e| e.to_string())?;
             etcd.check()
         };

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 
 /// What a front's clocks said at one moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Now {
+pub struct ClockReading {
     /// The wall clock as it is, in microseconds since 1970.
     pub wall_us: u64,
     /// What commands are stamped with.
@@ -22,22 +22,22 @@ pub struct Now {
 
 /// A front's clock.
 #[derive(Debug)]
-pub struct Clock(Mutex<State>);
+pub struct GatewayClock(Mutex<ClockState>);
 
 #[derive(Debug)]
-struct State {
-    steady: Steady,
+struct ClockState {
+    steady: SteadyClock,
     /// How far the host's time of stamps is ahead of the host's clock, modulo 2^64: it may be behind, too.
     ahead_ms: u64,
     /// The same as it was at first.
     own_ahead_ms: u64,
-    trust: Trust,
+    trust: ClockTrust,
 }
 
 /// Whether stamps say the host's own time. Ordered time stands still while a cluster is down, and goes on a
 /// moment after it is up: until then right clocks are refused, too. So the host's own time is tried once more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Trust {
+enum ClockTrust {
     /// They do.
     Own,
     /// They were refused first at this host's time, and say ordered time for a while.
@@ -56,20 +56,25 @@ const TRUST_AFTER_US: u64 = 60_000_000;
 /// How long the time of a host is not tried again that was refused twice, in microseconds: it may be set right.
 const REPLACED_US: u64 = 600_000_000;
 
-impl Default for Clock {
+impl Default for GatewayClock {
     /// Begins with the time that it is.
     fn default() -> Self {
         Self::ahead(0)
     }
 }
 
-impl Clock {
+impl GatewayClock {
     /// A clock whose host's time is so many milliseconds ahead of the host's own: where the state of
     /// a service outlives its machine, time goes on from where it was, though the machine's monotonic
     /// clock begins again. The same at all fronts of a cluster.
     pub fn ahead(ms: u64) -> Self {
-        let steady = Steady { wall_us: wall_us(), host_us: host_us() };
-        Self(Mutex::new(State { steady, ahead_ms: ms, own_ahead_ms: ms, trust: Trust::Own }))
+        let steady = SteadyClock { wall_us: wall_us(), host_us: host_us() };
+        Self(Mutex::new(ClockState {
+            steady,
+            ahead_ms: ms,
+            own_ahead_ms: ms,
+            trust: ClockTrust::Own,
+        }))
     }
 
     /// A stamp was refused since it is far from ordered time, `now_ms`: that of the hosts of this cluster's
@@ -80,51 +85,51 @@ impl Clock {
     }
 
     /// The time that it is.
-    pub fn now(&self) -> Now {
+    pub fn now(&self) -> ClockReading {
         let mut state = lock(&self.0);
         // Read under the lock, so that no thread brings an earlier time after a later one.
         let (wall_us, host_us) = (wall_us(), host_us());
         state.try_again(host_us);
         let steady_us = state.steady.advance(wall_us, host_us);
         let host_ms = (host_us / 1000).wrapping_add(state.ahead_ms);
-        Now { wall_us, stamp: Stamp { wall_ms: steady_us / 1000, host_ms } }
+        ClockReading { wall_us, stamp: Stamp { wall_ms: steady_us / 1000, host_ms } }
     }
 }
 
-impl State {
+impl ClockState {
     /// A stamp was refused by ordered time, `now_ms`. Says whether the host's own time is wrong.
     fn refused(&mut self, now_ms: u64, host_us: u64) -> bool {
         let own_ms = (host_us / 1000).wrapping_add(self.own_ahead_ms);
         if own_ms.abs_diff(now_ms) <= AHEAD_MAX_MS {
             // It was an earlier stamp, by ordered time of before: that has come to the host's own.
             self.ahead_ms = self.own_ahead_ms;
-            if matches!(self.trust, Trust::Doubted(_) | Trust::Replaced(_)) {
-                self.trust = Trust::Doubted(host_us);
+            if matches!(self.trust, ClockTrust::Doubted(_) | ClockTrust::Replaced(_)) {
+                self.trust = ClockTrust::Doubted(host_us);
             }
             return false;
         }
         self.ahead_ms = now_ms.wrapping_sub(host_us / 1000);
         self.trust = match self.trust {
-            Trust::Own => Trust::Doubted(host_us),
-            doubted @ Trust::Doubted(_) => doubted,
-            Trust::Retried(_) => Trust::Replaced(host_us),
-            replaced @ Trust::Replaced(_) => replaced,
+            ClockTrust::Own => ClockTrust::Doubted(host_us),
+            doubted @ ClockTrust::Doubted(_) => doubted,
+            ClockTrust::Retried(_) => ClockTrust::Replaced(host_us),
+            replaced @ ClockTrust::Replaced(_) => replaced,
         };
-        matches!(self.trust, Trust::Replaced(_))
+        matches!(self.trust, ClockTrust::Replaced(_))
     }
 
     /// Goes back to the host's own time a while after it was refused first.
     fn try_again(&mut self, host_us: u64) {
         let is_over = |since_us: u64, us| host_us.saturating_sub(since_us) > us;
         match self.trust {
-            Trust::Doubted(since_us) if is_over(since_us, RETRY_AFTER_US) => {
-                (self.ahead_ms, self.trust) = (self.own_ahead_ms, Trust::Retried(host_us));
+            ClockTrust::Doubted(since_us) if is_over(since_us, RETRY_AFTER_US) => {
+                (self.ahead_ms, self.trust) = (self.own_ahead_ms, ClockTrust::Retried(host_us));
             }
-            Trust::Replaced(since_us) if is_over(since_us, REPLACED_US) => {
-                (self.ahead_ms, self.trust) = (self.own_ahead_ms, Trust::Retried(host_us));
+            ClockTrust::Replaced(since_us) if is_over(since_us, REPLACED_US) => {
+                (self.ahead_ms, self.trust) = (self.own_ahead_ms, ClockTrust::Retried(host_us));
             }
-            Trust::Retried(since_us) if is_over(since_us, TRUST_AFTER_US) => {
-                self.trust = Trust::Own;
+            ClockTrust::Retried(since_us) if is_over(since_us, TRUST_AFTER_US) => {
+                self.trust = ClockTrust::Own;
             }
             _ => {}
         }
@@ -133,12 +138,12 @@ impl State {
 
 /// A wall clock that does not go back, and the host's time at which it was read.
 #[derive(Debug)]
-struct Steady {
+struct SteadyClock {
     wall_us: u64,
     host_us: u64,
 }
 
-impl Steady {
+impl SteadyClock {
     /// The time when the wall clock has `wall_us`, in microseconds since 1970.
     fn advance(&mut self, wall_us: u64, host_us: u64) -> u64 {
         let slow_us = host_us.saturating_sub(self.host_us) / 2;
@@ -160,14 +165,14 @@ mod tests {
 
     #[test]
     fn stamps_follow_the_wall_clock_while_it_goes_on_or_is_set_ahead() {
-        let mut steady = Steady { wall_us: 9 * HOUR_US, host_us: 5 };
+        let mut steady = SteadyClock { wall_us: 9 * HOUR_US, host_us: 5 };
         assert_eq!(steady.advance(9 * HOUR_US + 1, 6), 9 * HOUR_US + 1);
         assert_eq!(steady.advance(20 * HOUR_US, 7), 20 * HOUR_US);
     }
 
     #[test]
     fn stamps_go_on_at_half_the_pace_while_the_wall_clock_is_behind() {
-        let mut steady = Steady { wall_us: 9 * HOUR_US, host_us: 0 };
+        let mut steady = SteadyClock { wall_us: 9 * HOUR_US, host_us: 0 };
         for passed_us in (1..=3 * HOUR_US).step_by(1_000_001) {
             let wall_us = 8 * HOUR_US + passed_us;
             let slow_us = 9 * HOUR_US + passed_us / 2;
@@ -178,15 +183,15 @@ mod tests {
 
     #[test]
     fn both_clocks_of_a_stamp_go_on() {
-        let clock = Clock::default();
+        let clock = GatewayClock::default();
         let stamps: Vec<Stamp> = (0..1000).map(|_| clock.now().stamp).collect();
         assert!(stamps.is_sorted_by_key(|s| s.host_ms) && stamps.is_sorted_by_key(|s| s.wall_ms));
         assert!(stamps[0].wall_ms > 0 && stamps[0].host_ms > 0);
-        let ahead = Clock::ahead(5_000_000);
+        let ahead = GatewayClock::ahead(5_000_000);
         assert!(!ahead.refused(70));
         let set = ahead.now().stamp.host_ms;
         assert!((70..5_000).contains(&set), "by ordered time, also where that is behind");
-        let ahead = Clock::ahead(5_000_000).now().stamp;
+        let ahead = GatewayClock::ahead(5_000_000).now().stamp;
         assert!(
             ahead.host_ms >= stamps[0].host_ms + 5_000_000 && ahead.wall_ms >= stamps[0].wall_ms
         );
@@ -195,8 +200,8 @@ mod tests {
     #[test]
     fn a_clock_is_wrong_when_it_is_refused_again_and_not_when_ordered_time_stood_still() {
         let begun = || {
-            let steady = Steady { wall_us: 0, host_us: 0 };
-            State { steady, ahead_ms: 7, own_ahead_ms: 7, trust: Trust::Own }
+            let steady = SteadyClock { wall_us: 0, host_us: 0 };
+            ClockState { steady, ahead_ms: 7, own_ahead_ms: 7, trust: ClockTrust::Own }
         };
         // A cluster was down from 500 s to 900 s: its time comes to that of its hosts when it is up.
         let (mut state, second_us) = (begun(), 1_000_000);
@@ -206,22 +211,22 @@ mod tests {
         state.try_again(914 * second_us);
         assert_eq!(state.ahead_ms, 382_000_u64.wrapping_neg(), "by ordered time as yet");
         state.try_again(916 * second_us);
-        assert_eq!((state.ahead_ms, state.trust), (7, Trust::Retried(916 * second_us)));
+        assert_eq!((state.ahead_ms, state.trust), (7, ClockTrust::Retried(916 * second_us)));
         state.try_again(977 * second_us);
-        assert_eq!((state.ahead_ms, state.trust), (7, Trust::Own));
+        assert_eq!((state.ahead_ms, state.trust), (7, ClockTrust::Own));
         assert!(!state.refused(1_000_000, 2000 * second_us), "so in each such doubt");
 
         // What it stamped by ordered time is refused as too old once that has come to the host's own: late, too.
         let mut state = begun();
         assert!(!state.refused(500_000, 2000 * second_us));
         assert!(!state.refused(2_001_000, 2002 * second_us));
-        assert_eq!((state.ahead_ms, state.trust), (7, Trust::Doubted(2002 * second_us)));
+        assert_eq!((state.ahead_ms, state.trust), (7, ClockTrust::Doubted(2002 * second_us)));
         assert!(
             !state.refused(501_000, 2003 * second_us),
             "another shard's time still stands still"
         );
         assert!(!state.refused(2_004_000, 2004 * second_us), "and has come to it, too");
-        assert_eq!((state.ahead_ms, state.trust), (7, Trust::Doubted(2004 * second_us)));
+        assert_eq!((state.ahead_ms, state.trust), (7, ClockTrust::Doubted(2004 * second_us)));
 
         // A host's clock that is wrong is refused again, and stays replaced.
         let mut state = begun();

@@ -8,7 +8,7 @@ use std::sync::Once;
 
 /// A port, by how much it needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Port {
+pub enum GatewayPort {
     /// Commands of Redis clients.
     Redis,
     /// The log service.
@@ -17,7 +17,7 @@ pub enum Port {
     Pages,
 }
 
-impl Port {
+impl GatewayPort {
     /// Its part of the files that are left, in sixteenths: together with those of the other ports less than all.
     const fn sixteenths(self) -> u64 {
         match self {
@@ -41,7 +41,7 @@ impl Port {
 const OTHER_FILES: u64 = 256;
 
 /// How many connections a port may have where the process may have so many files open.
-const fn room(port: Port, files: u64) -> u64 {
+const fn room(port: GatewayPort, files: u64) -> u64 {
     let others = if files / 2 < OTHER_FILES { files / 2 } else { OTHER_FILES };
     let room = (files - others) / 16 * port.sixteenths();
     if room == 0 { 1 } else { room }
@@ -49,7 +49,7 @@ const fn room(port: Port, files: u64) -> u64 {
 
 /// Lets the process have as many files open as the system allows; how many connections a port may have then, which
 /// wants so many. It says so where these are fewer.
-pub fn connections(port: Port, want: usize) -> usize {
+pub fn connections(port: GatewayPort, want: usize) -> usize {
     static RAISED: Once = Once::new();
     RAISED.call_once(|| {
         let mut limit = getrlimit(Resource::Nofile);
@@ -76,7 +76,7 @@ pub fn connections(port: Port, want: usize) -> usize {
 mod tests {
     use super::*;
 
-    const PORTS: [Port; 3] = [Port::Redis, Port::Log, Port::Pages];
+    const PORTS: [GatewayPort; 3] = [GatewayPort::Redis, GatewayPort::Log, GatewayPort::Pages];
 
     #[test]
     fn all_ports_together_leave_files_for_the_rest() {
@@ -88,6 +88,8 @@ mod tests {
         // The usual limit of a shell.
         assert_eq!(PORTS.map(|port| room(port, 1024)), [576, 96, 48]);
         // More than any of them wants.
-        assert!(room(Port::Redis, 1 << 19) > 100_000 && room(Port::Log, 1 << 19) > 1024);
+        assert!(
+            room(GatewayPort::Redis, 1 << 19) > 100_000 && room(GatewayPort::Log, 1 << 19) > 1024
+        );
     }
 }

@@ -4,8 +4,8 @@
 //! `/readyz` while commands that come here can be served, `/readyz/cluster` while the cluster serves.
 
 use super::files;
-use super::limited::Limited;
-use super::places::Manner;
+use super::limited::LimitedListener;
+use super::places::IdleRule;
 use amcast_kv::client::StoreServer;
 use axum::Router;
 use axum::extract::State;
@@ -57,8 +57,8 @@ pub fn start(listen: SocketAddr, server: Arc<StoreServer>) -> io::Result<HttpGat
     let (stop, stopped) = oneshot::channel();
     let serve = async move {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let most = files::connections(files::Port::Pages, CONNECTIONS_MAX);
-        let listener = Limited::new(listener, most, Manner::InTurn(REQUEST, IDLE));
+        let most = files::connections(files::GatewayPort::Pages, CONNECTIONS_MAX);
+        let listener = LimitedListener::new(listener, most, IdleRule::InTurn(REQUEST, IDLE));
         let app = routes(server);
         tokio::select! {
             served = async { axum::serve(listener, app).await } => served,

@@ -1,6 +1,6 @@
-//! A listener for axum whose connections have [`Places`].
+//! A listener for axum whose connections have [`ConnectionPlaces`].
 
-use super::places::{Manner, Placed, Places};
+use super::places::{ConnectionPlaces, IdleRule, PlacedConnection};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use tokio::time::sleep;
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// Accepts connections, and closes others for them.
-pub(super) struct Limited {
+pub(super) struct LimitedListener {
     listener: TcpListener,
-    places: Arc<Places>,
-    manner: Manner,
+    places: Arc<ConnectionPlaces>,
+    manner: IdleRule,
 }
 
-impl Limited {
+impl LimitedListener {
     /// Serves `most` connections at a time, as long as they behave in that manner.
-    pub(super) fn new(listener: TcpListener, most: usize, manner: Manner) -> Self {
-        Self { listener, places: Places::new(most), manner }
+    pub(super) fn new(listener: TcpListener, most: usize, manner: IdleRule) -> Self {
+        Self { listener, places: ConnectionPlaces::new(most), manner }
     }
 }
 
-impl axum::serve::Listener for Limited {
-    type Io = Placed;
+impl axum::serve::Listener for LimitedListener {
+    type Io = PlacedConnection;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Placed, SocketAddr) {
+    async fn accept(&mut self) -> (PlacedConnection, SocketAddr) {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    return (Placed::new(stream, &self.places, self.manner), peer);
+                    return (PlacedConnection::new(stream, &self.places, self.manner), peer);
                 }
                 Err(_) => sleep(ACCEPT_AGAIN).await,
             }

@@ -23,7 +23,7 @@ const PREFIX: &str = "amcast";
 /// When a metric cannot be written.
 pub(super) fn text(server: &StoreServer) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix(PREFIX);
-    registry.register_collector(Box::new(Page(all(server))));
+    registry.register_collector(Box::new(MetricsPage(all(server))));
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
@@ -180,9 +180,9 @@ fn shards(shards: &[ShardStatus]) -> Vec<Metric> {
 
 /// Metrics as they are written.
 #[derive(Debug)]
-struct Page(Vec<Metric>);
+struct MetricsPage(Vec<Metric>);
 
-impl Collector for Page {
+impl Collector for MetricsPage {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for metric in self.0.iter().filter(|metric| !metric.samples.is_empty()) {
             let unit = metric.unit.map(|unit| match unit {

@@ -18,6 +18,7 @@ pub mod rate_limited_log;
 pub mod redis;
 
 pub use backend::{
-    Answers, Backend, Busy, CommandFailure, FailureCause, LocalBackend, OnAnswer, SessionWrites,
+    Backend, BackendAnswers, BackendBusy, CommandFailure, FailureCause, LocalBackend,
+    OnBackendAnswer, SessionWrites,
 };
-pub use clock::Clock;
+pub use clock::GatewayClock;

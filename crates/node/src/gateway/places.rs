@@ -1,7 +1,7 @@
 //! Places for connections at a port that unauthenticated clients reach: so many, and none for a connection that only stands there.
 //!
 //! Where all places are taken, one more connection closes the one that has been idle for longest: first of those whose
-//! clients have not shown who they are, where they can ([`Place::is_known`]). So whoever opens many connections and says
+//! clients have not shown who they are, where they can ([`ConnectionPlace::is_known`]). So whoever opens many connections and says
 //! nothing, or says it a byte at a time, keeps nobody else out.
 
 use amcast_kv::client::lock;
@@ -19,16 +19,16 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// The places of a listener.
 #[derive(Debug)]
-pub struct Places {
+pub struct ConnectionPlaces {
     most: usize,
     begun: Instant,
-    all: Mutex<BTreeMap<u64, Arc<Place>>>,
+    all: Mutex<BTreeMap<u64, Arc<ConnectionPlace>>>,
     next: AtomicU64,
 }
 
 /// One connection's place, as others see it.
 #[derive(Debug)]
-pub struct Place {
+pub struct ConnectionPlace {
     number: u64,
     /// When it last came further, in microseconds since the listener began.
     moved_us: AtomicU64,
@@ -37,7 +37,7 @@ pub struct Place {
     waker: Mutex<Option<Waker>>,
 }
 
-impl Place {
+impl ConnectionPlace {
     /// Its client has shown who it is.
     pub fn is_known(&self) {
         self.known.store(true, Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl Place {
     }
 }
 
-impl Places {
+impl ConnectionPlaces {
     /// `most` places, none of them taken.
     pub fn new(most: usize) -> Arc<Self> {
         let (all, next) = (Mutex::default(), AtomicU64::new(0));
@@ -70,8 +70,8 @@ impl Places {
     }
 
     /// A place for one more connection, if need be that of another one, which is closed.
-    fn enter(&self) -> Arc<Place> {
-        let place = Arc::new(Place {
+    fn enter(&self) -> Arc<ConnectionPlace> {
+        let place = Arc::new(ConnectionPlace {
             number: self.next.fetch_add(1, Ordering::Relaxed),
             moved_us: AtomicU64::new(self.now_us()),
             known: AtomicBool::new(false),
@@ -79,7 +79,7 @@ impl Places {
             waker: Mutex::default(),
         });
         let mut all = lock(&self.all);
-        let idle = |(number, place): (&u64, &Arc<Place>)| {
+        let idle = |(number, place): (&u64, &Arc<ConnectionPlace>)| {
             (place.known.load(Ordering::Relaxed), place.moved_us.load(Ordering::Relaxed), *number)
         };
         let idlest = match all.len() < self.most {
@@ -94,14 +94,14 @@ impl Places {
         place
     }
 
-    fn leave(&self, place: &Place) {
+    fn leave(&self, place: &ConnectionPlace) {
         lock(&self.all).remove(&place.number);
     }
 }
 
 /// How long a connection may do nothing of use.
 #[derive(Clone, Copy, Debug)]
-pub enum Manner {
+pub enum IdleRule {
     /// One request after the other: each is whole, and its answer taken, within the first time, and the next one begins within
     /// the second.
     InTurn(Duration, Duration),
@@ -111,27 +111,27 @@ pub enum Manner {
 
 /// A connection that has a place.
 #[derive(Debug)]
-pub struct Placed {
+pub struct PlacedConnection {
     stream: TcpStream,
-    places: Arc<Places>,
-    place: Arc<Place>,
-    manner: Manner,
+    places: Arc<ConnectionPlaces>,
+    place: Arc<ConnectionPlace>,
+    manner: IdleRule,
     /// Bytes that came; with requests in turn, of the present one.
     came: usize,
     /// When it ends, unless something happens before.
     end: Option<Pin<Box<Sleep>>>,
 }
 
-impl Placed {
+impl PlacedConnection {
     /// Gives a connection a place.
-    pub fn new(stream: TcpStream, places: &Arc<Places>, manner: Manner) -> Self {
-        let (Manner::InTurn(first, _) | Manner::Together(_, first)) = manner;
+    pub fn new(stream: TcpStream, places: &Arc<ConnectionPlaces>, manner: IdleRule) -> Self {
+        let (IdleRule::InTurn(first, _) | IdleRule::Together(_, first)) = manner;
         let (places, place) = (Arc::clone(places), places.enter());
         Self { stream, places, place, manner, came: 0, end: Some(Box::pin(sleep(first))) }
     }
 
     /// Its place.
-    pub const fn place(&self) -> &Arc<Place> {
+    pub const fn place(&self) -> &Arc<ConnectionPlace> {
         &self.place
     }
 
@@ -151,26 +151,26 @@ impl Placed {
         self.came += bytes;
         match self.manner {
             // A byte more of a request is nothing of use before all of it is there.
-            Manner::InTurn(request, _) if is_first => self.ends_at(request),
-            Manner::InTurn(..) => {}
-            Manner::Together(greeting, _) if self.came >= greeting => {
+            IdleRule::InTurn(request, _) if is_first => self.ends_at(request),
+            IdleRule::InTurn(..) => {}
+            IdleRule::Together(greeting, _) if self.came >= greeting => {
                 self.end = None;
                 self.moved();
             }
-            Manner::Together(..) => {}
+            IdleRule::Together(..) => {}
         }
     }
 
     fn has_written(&mut self) {
         match self.manner {
-            Manner::InTurn(_, idle) => {
+            IdleRule::InTurn(_, idle) => {
                 self.came = 0;
                 self.ends_at(idle);
                 self.moved();
             }
-            Manner::Together(..) if self.end.is_none() => self.moved(),
+            IdleRule::Together(..) if self.end.is_none() => self.moved(),
             // What a server says before it is asked.
-            Manner::Together(..) => {}
+            IdleRule::Together(..) => {}
         }
     }
 
@@ -181,13 +181,13 @@ impl Placed {
     }
 }
 
-impl Drop for Placed {
+impl Drop for PlacedConnection {
     fn drop(&mut self) {
         self.places.leave(&self.place);
     }
 }
 
-impl AsyncRead for Placed {
+impl AsyncRead for PlacedConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -206,7 +206,7 @@ impl AsyncRead for Placed {
     }
 }
 
-impl AsyncWrite for Placed {
+impl AsyncWrite for PlacedConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -239,13 +239,13 @@ mod tests {
     #[test]
     fn one_more_closes_the_one_idle_longest_and_of_strangers_first() {
         let _limit = amcast_test_policy::time_limit();
-        let places = Places::new(3);
+        let places = ConnectionPlaces::new(3);
         let [known, old, young] = [(); 3].map(|()| places.enter());
         for (place, us) in [(&known, 1), (&old, 2), (&young, 3)] {
             place.moved_us.store(us, Ordering::Relaxed);
         }
         known.is_known();
-        let closed = |place: &Arc<Place>| place.closed.load(Ordering::Relaxed);
+        let closed = |place: &Arc<ConnectionPlace>| place.closed.load(Ordering::Relaxed);
         let another = places.enter();
         another.is_known();
         assert_eq!([&known, &old, &young].map(closed), [false, true, false]);

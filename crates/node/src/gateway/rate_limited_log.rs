@@ -10,10 +10,10 @@ const EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// Lets a kind of warning through now and then, and counts those that it holds back.
 #[derive(Default, Debug)]
-pub struct RateLimitedLog(Mutex<State>);
+pub struct RateLimitedLog(Mutex<RateState>);
 
 #[derive(Default, Debug)]
-struct State {
+struct RateState {
     /// When one was told last, and after how long the next one may be.
     last: Option<(Instant, Duration)>,
     held_back: u64,

@@ -16,7 +16,7 @@ pub(crate) const AROUND_BYTES: usize = 4 + 1 + 2 * 8;
 
 /// What is said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Frame<'a> {
+pub enum IngressFrame<'a> {
     /// A front begins; the version that it speaks.
     Hello(u64),
     /// A front has a command for these groups, a bit each, under a number of its own.
@@ -33,7 +33,7 @@ pub enum Frame<'a> {
     Read(u64, GroupSet, &'a [u8]),
 }
 
-impl<'a> Frame<'a> {
+impl<'a> IngressFrame<'a> {
     /// Appends the frame.
     pub fn encode(self, to: &mut Vec<u8>) {
         let (kind, words, bytes): (u8, &[u64], &[u8]) = match &self {
@@ -98,19 +98,19 @@ mod tests {
     use super::*;
     use amcast_core::Gid;
 
-    const ALL: [Frame<'_>; 12] = [
-        Frame::Hello(VERSION),
-        Frame::Command(7, GroupSet::one(Gid(63)), b"set x"),
-        Frame::Command(8, GroupSet::first(2), b""),
-        Frame::Serves(true),
-        Frame::Serves(false),
-        Frame::Answer(7, Outcome::Executed, b"+OK"),
-        Frame::Answer(8, Outcome::NotExecuted, b"-no"),
-        Frame::Answer(9, Outcome::Unknown, b""),
-        Frame::TooLarge(7, Outcome::Executed, 1 << 40),
-        Frame::TooLarge(7, Outcome::NotExecuted, 1 << 40),
-        Frame::Lost(9),
-        Frame::Read(10, GroupSet::one(Gid(2)), b"get x"),
+    const ALL: [IngressFrame<'_>; 12] = [
+        IngressFrame::Hello(VERSION),
+        IngressFrame::Command(7, GroupSet::one(Gid(63)), b"set x"),
+        IngressFrame::Command(8, GroupSet::first(2), b""),
+        IngressFrame::Serves(true),
+        IngressFrame::Serves(false),
+        IngressFrame::Answer(7, Outcome::Executed, b"+OK"),
+        IngressFrame::Answer(8, Outcome::NotExecuted, b"-no"),
+        IngressFrame::Answer(9, Outcome::Unknown, b""),
+        IngressFrame::TooLarge(7, Outcome::Executed, 1 << 40),
+        IngressFrame::TooLarge(7, Outcome::NotExecuted, 1 << 40),
+        IngressFrame::Lost(9),
+        IngressFrame::Read(10, GroupSet::one(Gid(2)), b"get x"),
     ];
 
     #[test]
@@ -119,9 +119,12 @@ mod tests {
         ALL.iter().for_each(|frame| frame.encode(&mut bytes));
         let mut rest = &bytes[..];
         for frame in ALL {
-            let (read, used) = Frame::decode(rest, 64).unwrap().unwrap();
+            let (read, used) = IngressFrame::decode(rest, 64).unwrap().unwrap();
             assert_eq!(read, frame);
-            assert!((0..used).all(|cut| Frame::decode(&rest[..cut], 64) == Ok(None)), "{frame:?}");
+            assert!(
+                (0..used).all(|cut| IngressFrame::decode(&rest[..cut], 64) == Ok(None)),
+                "{frame:?}"
+            );
             rest = &rest[used..];
         }
         assert!(rest.is_empty());
@@ -129,7 +132,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_frame_are_refused() {
-        let refused = |bytes: &[u8]| Frame::decode(bytes, 64).unwrap_err();
+        let refused = |bytes: &[u8]| IngressFrame::decode(bytes, 64).unwrap_err();
         assert_eq!(refused(&[0, 0, 0, 0]), "a frame of a length that none has");
         assert_eq!(refused(&[61, 0, 0, 0]), "a frame of a length that none has");
         assert_eq!(refused(&[1, 0, 0, 0, 99]), "a frame of a kind that none has");

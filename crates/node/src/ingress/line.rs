@@ -1,7 +1,7 @@
 //! A connection between a front and a node: two directions of bytes, through a socket or, within
 //! one process, through memory. Nothing here blocks.
 
-use super::frame::Frame;
+use super::frame::IngressFrame;
 use amcast_smr::application::WakeHandle;
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -21,7 +21,7 @@ const BUFFER_BYTES_KEPT: usize = 1 << 20;
 
 /// One direction through memory.
 #[derive(Default)]
-struct Half {
+struct InProcessHalf {
     bytes: Mutex<Vec<u8>>,
     /// Whether there are any: saves the reader the lock.
     some: AtomicBool,
@@ -31,14 +31,14 @@ struct Half {
 }
 
 /// One end of a connection within a process.
-struct End {
-    out: Arc<Half>,
-    come: Arc<Half>,
+struct InProcessEnd {
+    out: Arc<InProcessHalf>,
+    come: Arc<InProcessHalf>,
     /// Wakes the loop at the other end.
     wake: WakeHandle,
 }
 
-impl Drop for End {
+impl Drop for InProcessEnd {
     fn drop(&mut self) {
         self.out.closed.store(true, Ordering::Release);
         self.come.closed.store(true, Ordering::Release);
@@ -47,19 +47,19 @@ impl Drop for End {
 }
 
 /// What bytes travel through.
-enum Way {
+enum LineTransport {
     Socket {
         stream: UnixStream,
         /// Whether there may be something to read, and room to write: known from who watches it.
         ready: bool,
     },
-    Memory(End),
+    Memory(InProcessEnd),
 }
 
 /// A connection with its buffers. Bytes that are to go out and cannot yet are kept here; whoever has
-/// it bounds them by [`Line::backlog`].
-pub(crate) struct Line {
-    way: Way,
+/// it bounds them by [`IngressLine::backlog`].
+pub(crate) struct IngressLine {
+    way: LineTransport,
     come: Vec<u8>,
     /// How many bytes of `come` are done with.
     taken: usize,
@@ -68,49 +68,52 @@ pub(crate) struct Line {
     gone: usize,
 }
 
-impl fmt::Debug for Line {
+impl fmt::Debug for IngressLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Line").field("backlog", &self.backlog()).finish_non_exhaustive()
     }
 }
 
-impl Line {
+impl IngressLine {
     /// A connection through a socket.
     ///
     /// # Errors
     /// When it cannot be set not to block.
     pub(crate) fn socket(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self::over(Way::Socket { stream, ready: true }))
+        Ok(Self::over(LineTransport::Socket { stream, ready: true }))
     }
 
     /// Both ends of a connection within this process, with who wakes the loop of each.
     pub(crate) fn pair(wakes: [WakeHandle; 2]) -> [Self; 2] {
-        let halves: [Arc<Half>; 2] = Default::default();
+        let halves: [Arc<InProcessHalf>; 2] = Default::default();
         let [first, second] = wakes;
-        let end = |out: usize, wake| End {
+        let end = |out: usize, wake| InProcessEnd {
             out: Arc::clone(&halves[out]),
             come: Arc::clone(&halves[1 - out]),
             wake,
         };
-        [Self::over(Way::Memory(end(0, second))), Self::over(Way::Memory(end(1, first)))]
+        [
+            Self::over(LineTransport::Memory(end(0, second))),
+            Self::over(LineTransport::Memory(end(1, first))),
+        ]
     }
 
-    const fn over(way: Way) -> Self {
+    const fn over(way: LineTransport) -> Self {
         Self { way, come: Vec::new(), taken: 0, out: Vec::new(), gone: 0 }
     }
 
     /// What is to be watched, if the other end does not wake the loop itself.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.way {
-            Way::Socket { stream, .. } => Some(stream.as_fd()),
-            Way::Memory(_) => None,
+            LineTransport::Socket { stream, .. } => Some(stream.as_fd()),
+            LineTransport::Memory(_) => None,
         }
     }
 
     /// What is watched has become ready.
     pub(crate) fn set_ready(&mut self) {
-        if let Way::Socket { ready, .. } = &mut self.way {
+        if let LineTransport::Socket { ready, .. } = &mut self.way {
             *ready = true;
         }
     }
@@ -126,17 +129,20 @@ impl Line {
     }
 
     /// Puts a frame behind what is to go out.
-    pub(crate) fn say(&mut self, frame: Frame<'_>) {
+    pub(crate) fn say(&mut self, frame: IngressFrame<'_>) {
         frame.encode(&mut self.out);
     }
 
     /// The next frame that has come whole, of at most `most` bytes. Its bytes stay until
-    /// [`Line::done`] with as many bytes as it says.
+    /// [`IngressLine::done`] with as many bytes as it says.
     ///
     /// # Errors
     /// When what came is no frame.
-    pub(crate) fn next(&self, most: usize) -> Result<Option<(Frame<'_>, usize)>, &'static str> {
-        Frame::decode(&self.come[self.taken..], most)
+    pub(crate) fn next(
+        &self,
+        most: usize,
+    ) -> Result<Option<(IngressFrame<'_>, usize)>, &'static str> {
+        IngressFrame::decode(&self.come[self.taken..], most)
     }
 
     /// So many bytes that came are done with.
@@ -157,7 +163,7 @@ impl Line {
     /// When the connection is at its end.
     pub(crate) fn fill(&mut self) -> io::Result<bool> {
         match &mut self.way {
-            Way::Memory(end) => {
+            LineTransport::Memory(end) => {
                 // Closed is looked at first: what was put in before it counts.
                 let closed = end.come.closed.load(Ordering::Acquire);
                 if end.come.some.swap(false, Ordering::Acquire) {
@@ -176,8 +182,8 @@ impl Line {
                 }
                 if closed { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(false) }
             }
-            Way::Socket { ready: false, .. } => Ok(false),
-            Way::Socket { stream, ready } => {
+            LineTransport::Socket { ready: false, .. } => Ok(false),
+            LineTransport::Socket { stream, ready } => {
                 let before = self.come.len();
                 self.come.resize(before + READ_BYTES, 0);
                 let read = stream.read(&mut self.come[before..]);
@@ -203,12 +209,14 @@ impl Line {
         let mut any = false;
         while self.gone < self.out.len() {
             let gone = match &mut self.way {
-                Way::Memory(end) => end.put(&self.out[self.gone..])?,
-                Way::Socket { stream, .. } => match stream.write(&self.out[self.gone..]) {
-                    Ok(gone) => gone,
-                    Err(e) if passes(&e) => 0,
-                    Err(e) => return Err(e),
-                },
+                LineTransport::Memory(end) => end.put(&self.out[self.gone..])?,
+                LineTransport::Socket { stream, .. } => {
+                    match stream.write(&self.out[self.gone..]) {
+                        Ok(gone) => gone,
+                        Err(e) if passes(&e) => 0,
+                        Err(e) => return Err(e),
+                    }
+                }
             };
             if gone == 0 {
                 break;
@@ -227,7 +235,7 @@ impl Line {
     }
 }
 
-impl End {
+impl InProcessEnd {
     /// Puts bytes in for the other end, as many as there is room for.
     fn put(&self, from: &[u8]) -> io::Result<usize> {
         if self.out.closed.load(Ordering::Acquire) {
@@ -273,9 +281,12 @@ mod tests {
         Arc::new(|| {})
     }
 
-    fn pairs() -> Vec<[Line; 2]> {
+    fn pairs() -> Vec<[IngressLine; 2]> {
         let (a, b) = UnixStream::pair().unwrap();
-        vec![[Line::socket(a).unwrap(), Line::socket(b).unwrap()], Line::pair([silent(), silent()])]
+        vec![
+            [IngressLine::socket(a).unwrap(), IngressLine::socket(b).unwrap()],
+            IngressLine::pair([silent(), silent()]),
+        ]
     }
 
     #[test]
@@ -283,8 +294,11 @@ mod tests {
         let _limit = amcast_test_policy::time_limit();
         for [mut a, mut b] in pairs() {
             let large = vec![7; 3 << 20];
-            let said =
-                [Frame::Command(1, DST, b"x"), Frame::Command(2, DST, &large), Frame::Lost(3)];
+            let said = [
+                IngressFrame::Command(1, DST, b"x"),
+                IngressFrame::Command(2, DST, &large),
+                IngressFrame::Lost(3),
+            ];
             said.iter().for_each(|&frame| a.say(frame));
             let mut heard = 0;
             while heard < said.len() {
@@ -307,11 +321,11 @@ mod tests {
         for [mut a, _b] in pairs() {
             let piece = vec![7; 100_000];
             for n in 0..100 {
-                a.say(Frame::Answer(n, Outcome::Executed, &piece));
+                a.say(IngressFrame::Answer(n, Outcome::Executed, &piece));
                 a.flush().unwrap();
             }
             // Also one that is large by itself.
-            a.say(Frame::Answer(100, Outcome::Executed, &vec![7; 3 << 20]));
+            a.say(IngressFrame::Answer(100, Outcome::Executed, &vec![7; 3 << 20]));
             a.flush().unwrap();
             assert!(a.backlog() > 5_000_000 + (3 << 20), "{}", a.backlog());
         }
@@ -320,9 +334,9 @@ mod tests {
     #[test]
     fn what_is_large_passes_through_memory_in_pieces() {
         let _limit = amcast_test_policy::time_limit();
-        let [mut a, mut b] = Line::pair([silent(), silent()]);
+        let [mut a, mut b] = IngressLine::pair([silent(), silent()]);
         let large = vec![7; 5 << 20];
-        a.say(Frame::Answer(1, Outcome::Executed, &large));
+        a.say(IngressFrame::Answer(1, Outcome::Executed, &large));
         let mut rounds = 0;
         while b.next(8 << 20).unwrap().is_none() {
             a.flush().unwrap();
@@ -331,7 +345,7 @@ mod tests {
         }
         let frame = b.next(8 << 20).unwrap().map(|(frame, _)| frame);
         assert!(
-            rounds > 4 && frame == Some(Frame::Answer(1, Outcome::Executed, &large)),
+            rounds > 4 && frame == Some(IngressFrame::Answer(1, Outcome::Executed, &large)),
             "{rounds}"
         );
     }
@@ -340,13 +354,13 @@ mod tests {
     fn the_end_is_noticed_behind_what_was_said_before_it() {
         let _limit = amcast_test_policy::time_limit();
         for [mut a, mut b] in pairs() {
-            a.say(Frame::Lost(9));
+            a.say(IngressFrame::Lost(9));
             a.flush().unwrap();
             drop(a);
             assert!(b.fill().unwrap());
-            assert_eq!(b.next(64), Ok(Some((Frame::Lost(9), 13))));
+            assert_eq!(b.next(64), Ok(Some((IngressFrame::Lost(9), 13))));
             assert!(b.fill().is_err());
-            b.say(Frame::Lost(1));
+            b.say(IngressFrame::Lost(1));
             assert!(b.flush().is_err());
         }
     }
@@ -357,10 +371,10 @@ mod tests {
         let rings = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&rings);
         let wake = Arc::new(move || _ = counted.fetch_add(1, Ordering::Relaxed));
-        let [mut a, _b] = Line::pair([silent(), wake]);
+        let [mut a, _b] = IngressLine::pair([silent(), wake]);
         a.flush().unwrap();
         assert_eq!(rings.load(Ordering::Relaxed), 0);
-        a.say(Frame::Serves(true));
+        a.say(IngressFrame::Serves(true));
         a.flush().unwrap();
         assert_eq!(rings.load(Ordering::Relaxed), 1);
         drop(a);

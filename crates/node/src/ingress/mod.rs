@@ -8,7 +8,7 @@
 //!   command T to groups G ------------------> waits here for room, is multicast by the node's member
 //!                                             of the lowest group in G, as its own
 //!   <------------------------------ answer T  when the member's application has executed it
-//!   read T of group g ---------------------->  is answered without being multicast ([`crate::reading`]),
+//!   read T of group g ---------------------->  is answered without being multicast ([`crate::read_table`]),
 //!   <------------------------------ answer T  where the protocol has barriers
 //! ```
 //!
@@ -20,7 +20,7 @@
 //! Answers may be far larger than what asked for them. While [`CALM_BYTES`] of answers wait for a front, the
 //! node executes no further read of it: the reads wait as the few bytes that they are. What is ordered is executed when its
 //! turn comes, so its answers can only be kept or dropped: while [`FULL_BYTES`] of answers wait for a front, none of its commands is
-//! taken up, and beyond [`BACKLOG_BYTES_MAX`] an answer is dropped and the front told so ([`Frame::Lost`]): it asks
+//! taken up, and beyond [`BACKLOG_BYTES_MAX`] an answer is dropped and the front told so ([`IngressFrame::Lost`]): it asks
 //! again. No front is cut off for being slow, and one that is holds back nobody else.
 //!
 //! When the member loses what it had broadcast, because it was left out, the fronts are told: they
@@ -30,15 +30,15 @@
 pub mod frame;
 pub(crate) mod line;
 
-use crate::reading::Read;
-use crate::ready::Ready;
+use crate::read_table::NodeRead;
+use crate::readiness::ReadinessSet;
 use crate::reply_ring::ANSWER_BYTES_MAX;
-use crate::waiting_queue::{Occupancy, Queued, WaitingQueue};
+use crate::waiting_queue::{Occupancy, QueueItem, WaitingQueue};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::{Gid, GroupSet, Outcome};
 use amcast_smr::application::WakeHandle;
-use frame::{AROUND_BYTES, Frame, VERSION};
-use line::Line;
+use frame::{AROUND_BYTES, IngressFrame, VERSION};
+use line::IngressLine;
 use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::io;
@@ -92,21 +92,21 @@ const FRONTS_MAX: usize = 64;
 
 /// Where the front of a node's own process finds its node.
 #[derive(Clone)]
-pub(crate) struct Inlet {
-    fresh: Arc<Fresh>,
+pub(crate) struct IngressInlet {
+    fresh: Arc<FreshCommand>,
     wake: WakeHandle,
 }
 
 #[derive(Default)]
-struct Fresh {
-    lines: Mutex<Vec<Line>>,
+struct FreshCommand {
+    lines: Mutex<Vec<IngressLine>>,
     some: AtomicBool,
 }
 
-impl Inlet {
+impl IngressInlet {
     /// A connection to the node; `wake` wakes the loop of the front.
-    pub(crate) fn connect(&self, wake: WakeHandle) -> Line {
-        let [front, node] = Line::pair([wake, Arc::clone(&self.wake)]);
+    pub(crate) fn connect(&self, wake: WakeHandle) -> IngressLine {
+        let [front, node] = IngressLine::pair([wake, Arc::clone(&self.wake)]);
         self.fresh.lines.lock().unwrap_or_else(PoisonError::into_inner).push(node);
         self.fresh.some.store(true, Ordering::Release);
         (self.wake)();
@@ -132,7 +132,7 @@ struct WaitingCommand {
     bytes: Box<[u8]>,
 }
 
-impl Queued for WaitingCommand {
+impl QueueItem for WaitingCommand {
     /// All groups that it goes to.
     type Line = GroupSet;
 
@@ -142,10 +142,10 @@ impl Queued for WaitingCommand {
 }
 
 /// A front that is served.
-struct Front {
+struct ServedGateway {
     /// Tells it from others that had its place.
     number: u64,
-    line: Line,
+    line: IngressLine,
     /// It has said which version it speaks.
     greeted: bool,
     /// Commands of it that are broadcast and not answered.
@@ -165,14 +165,14 @@ struct Front {
 }
 
 /// A command that is broadcast: whose it is, and what its front calls it.
-struct Flight {
+struct BroadcastCommand {
     front: u64,
     token: u64,
 }
 
 /// A command that was taken up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Taken {
+pub(crate) struct TakenCommand {
     /// The number that it is to be multicast with.
     pub(crate) seq: u64,
     /// The groups that it goes to: some of the cluster's, at least one.
@@ -184,16 +184,16 @@ pub(crate) struct Ingress {
     /// All groups of the cluster.
     groups: GroupSet,
     /// Reads that were taken up, if they need not be ordered.
-    reads: Option<Vec<Read>>,
+    reads: Option<Vec<NodeRead>>,
     /// Reads of all fronts that were taken up and have not ended.
     open_reads: Occupancy,
     listener: UnixListener,
-    ready: Ready,
-    inlet: Inlet,
-    fronts: Vec<Front>,
+    ready: ReadinessSet,
+    inlet: IngressInlet,
+    fronts: Vec<ServedGateway>,
     next_front: u64,
     /// By the number that the member broadcast it with.
-    flights: BTreeMap<u64, Flight>,
+    flights: BTreeMap<u64, BroadcastCommand>,
     /// Which front's command is taken up next.
     turn: usize,
     next_seq: u64,
@@ -222,7 +222,7 @@ impl Ingress {
         // Whoever may write to the socket may change the state.
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
-        let ready = Ready::new()?;
+        let ready = ReadinessSet::new()?;
         ready.watch(&listener, LISTENER)?;
         Ok(Self {
             groups,
@@ -230,7 +230,7 @@ impl Ingress {
             open_reads: Occupancy::default(),
             listener,
             ready,
-            inlet: Inlet { fresh: Arc::default(), wake },
+            inlet: IngressInlet { fresh: Arc::default(), wake },
             fronts: Vec::new(),
             next_front: 0,
             flights: BTreeMap::new(),
@@ -243,7 +243,7 @@ impl Ingress {
     }
 
     /// For a front in this process.
-    pub(crate) fn inlet(&self) -> Inlet {
+    pub(crate) fn inlet(&self) -> IngressInlet {
         self.inlet.clone()
     }
 
@@ -260,7 +260,7 @@ impl Ingress {
     }
 
     /// What can be read when there is something to do that no [`WakeHandle`] tells of.
-    pub(crate) const fn ready(&self) -> &Ready {
+    pub(crate) const fn ready(&self) -> &ReadinessSet {
         &self.ready
     }
 
@@ -287,7 +287,7 @@ impl Ingress {
     }
 
     /// Notes which sockets are ready, and takes new connections.
-    fn look(&mut self) -> Vec<Line> {
+    fn look(&mut self) -> Vec<IngressLine> {
         let mut knocks = false;
         match self.ready.look() {
             Ok(numbers) => {
@@ -306,7 +306,7 @@ impl Ingress {
         }
         loop {
             match self.listener.accept() {
-                Ok((stream, _)) => match Line::socket(stream) {
+                Ok((stream, _)) => match IngressLine::socket(stream) {
                     Ok(line) => lines.push(line),
                     Err(e) => tracing::warn!("a front is turned away: {e}"),
                 },
@@ -320,7 +320,7 @@ impl Ingress {
         lines
     }
 
-    fn let_in(&mut self, line: Line) {
+    fn let_in(&mut self, line: IngressLine) {
         if self.fronts.len() >= FRONTS_MAX {
             tracing::warn!("a front is turned away: {FRONTS_MAX} are served");
             return;
@@ -331,7 +331,7 @@ impl Ingress {
             tracing::warn!("a front is turned away: {e}");
             return;
         }
-        self.fronts.push(Front {
+        self.fronts.push(ServedGateway {
             number,
             line,
             greeted: false,
@@ -361,7 +361,7 @@ impl Ingress {
         }
         self.serves = serves;
         for front in self.fronts.iter_mut().filter(|f| f.greeted) {
-            front.line.say(Frame::Serves(serves));
+            front.line.say(IngressFrame::Serves(serves));
         }
     }
 
@@ -371,7 +371,7 @@ impl Ingress {
         &mut self,
         payload: &mut Vec<u8>,
         room: &mut dyn FnMut(GroupSet, usize) -> usize,
-    ) -> Option<Taken> {
+    ) -> Option<TakenCommand> {
         for _ in 0..self.fronts.len() {
             self.turn = (self.turn + 1) % self.fronts.len();
             match self.take_from(self.turn, payload, room) {
@@ -392,7 +392,7 @@ impl Ingress {
         at: usize,
         payload: &mut Vec<u8>,
         room: &mut dyn FnMut(GroupSet, usize) -> usize,
-    ) -> Result<Option<Taken>, &'static str> {
+    ) -> Result<Option<TakenCommand>, &'static str> {
         let front = &mut self.fronts[at];
         if front.line.backlog() >= FULL_BYTES {
             return Ok(None);
@@ -410,23 +410,24 @@ impl Ingress {
             let front = &mut self.fronts[at];
             let Some((frame, used)) = front.line.next(COMMAND_FRAME_MAX)? else { return Ok(None) };
             match frame {
-                Frame::Hello(VERSION) if !front.greeted => {
+                IngressFrame::Hello(VERSION) if !front.greeted => {
                     front.line.done(used);
                     front.greeted = true;
-                    front.line.say(Frame::Serves(self.serves));
+                    front.line.say(IngressFrame::Serves(self.serves));
                 }
-                Frame::Hello(_) => return Err("it speaks another version, or begins twice"),
-                Frame::Command(token, dst, bytes) | Frame::Read(token, dst, bytes)
+                IngressFrame::Hello(_) => return Err("it speaks another version, or begins twice"),
+                IngressFrame::Command(token, dst, bytes)
+                | IngressFrame::Read(token, dst, bytes)
                     if front.greeted =>
                 {
-                    let is_read = matches!(frame, Frame::Read(..));
+                    let is_read = matches!(frame, IngressFrame::Read(..));
                     if dst.is_empty() || !dst.within(self.groups) {
                         return Err("it has a command for groups that there are not");
                     }
                     if !self.serves || !front.has_credit() {
                         return Ok(None);
                     }
-                    let Front { waiting, reads, .. } = front;
+                    let ServedGateway { waiting, reads, .. } = front;
                     let group = one(dst).filter(|_| is_read);
                     if let (Some(taken), Some(group)) = (&mut self.reads, group) {
                         if !is_room_for_read(self.open_reads, *reads) {
@@ -436,7 +437,7 @@ impl Ingress {
                         self.open_reads.begin(bytes.len());
                         let (front_number, bytes) = (front.number, bytes.into());
                         let line = 0;
-                        taken.push(Read { front: front_number, token, line, group, bytes });
+                        taken.push(NodeRead { front: front_number, token, line, group, bytes });
                         front.line.done(used);
                         continue;
                     }
@@ -456,12 +457,12 @@ impl Ingress {
     }
 
     /// A command of the front is multicast; under which number.
-    fn begin_flight(&mut self, at: usize, token: u64, dst: GroupSet) -> Taken {
+    fn begin_flight(&mut self, at: usize, token: u64, dst: GroupSet) -> TakenCommand {
         let (front, seq) = (&mut self.fronts[at], self.next_seq);
         front.flights += 1;
         self.next_seq += 1;
-        self.flights.insert(seq, Flight { front: front.number, token });
-        Taken { seq, dst }
+        self.flights.insert(seq, BroadcastCommand { front: front.number, token });
+        TakenCommand { seq, dst }
     }
 
     /// The number that something of the node's own is multicast with: nobody waits for its answer.
@@ -471,16 +472,16 @@ impl Ingress {
     }
 
     /// The reads that were taken up since it was asked last; their lines are not known here.
-    pub(crate) fn take_reads(&mut self) -> Vec<Read> {
+    pub(crate) fn take_reads(&mut self) -> Vec<NodeRead> {
         self.reads.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    fn front_of(&mut self, read: &Read) -> Option<&mut Front> {
+    fn front_of(&mut self, read: &NodeRead) -> Option<&mut ServedGateway> {
         self.fronts.iter_mut().find(|f| f.number == read.front)
     }
 
     /// This read is not under way any more. Its front, if it still is there.
-    fn end_read(&mut self, read: &Read) -> Option<&mut Front> {
+    fn end_read(&mut self, read: &NodeRead) -> Option<&mut ServedGateway> {
         self.open_reads.end(read.bytes.len());
         let front = self.front_of(read)?;
         front.reads.end(read.bytes.len());
@@ -488,7 +489,7 @@ impl Ingress {
     }
 
     /// Whether the read may be executed now. A read of a front that is gone is dropped.
-    pub(crate) fn may_read(&mut self, read: &Read) -> MayRead {
+    pub(crate) fn may_read(&mut self, read: &NodeRead) -> MayRead {
         match self.front_of(read) {
             None => {
                 self.end_read(read);
@@ -502,21 +503,21 @@ impl Ingress {
     }
 
     /// The application answers the read later.
-    pub(crate) fn give_read(&mut self, read: &Read) {
+    pub(crate) fn give_read(&mut self, read: &NodeRead) {
         if let Some(front) = self.front_of(read) {
             front.given += 1;
         }
     }
 
     /// It does not any more.
-    pub(crate) fn take_back_read(&mut self, read: &Read) {
+    pub(crate) fn take_back_read(&mut self, read: &NodeRead) {
         if let Some(front) = self.front_of(read) {
             front.given -= 1;
         }
     }
 
     /// The read has this answer.
-    pub(crate) fn answer_read(&mut self, read: &Read, outcome: Outcome, bytes: &[u8]) {
+    pub(crate) fn answer_read(&mut self, read: &NodeRead, outcome: Outcome, bytes: &[u8]) {
         if let Some(front) = self.end_read(read) {
             front.answer_bytes = front.answer_bytes - front.answer_bytes / 8 + bytes.len() / 8;
             let dropped = front.answer(read.token, outcome, bytes);
@@ -525,9 +526,9 @@ impl Ingress {
     }
 
     /// The read is to be ordered, like a command.
-    pub(crate) fn order(&mut self, read: Read) {
+    pub(crate) fn order(&mut self, read: NodeRead) {
         if let Some(front) = self.end_read(&read) {
-            let Read { token, line, bytes, group, .. } = read;
+            let NodeRead { token, line, bytes, group, .. } = read;
             front.detours.insert(token, (line, group));
             *front.detoured.entry((line, group)).or_default() += 1;
             let dst = GroupSet::one(group);
@@ -538,7 +539,7 @@ impl Ingress {
     /// The command that was broadcast with the number `seq` came to this outcome, with this answer. What
     /// nobody waits for is dropped.
     pub(crate) fn answer(&mut self, seq: u64, outcome: Outcome, bytes: &[u8]) {
-        let Some(Flight { front, token }) = self.flights.remove(&seq) else { return };
+        let Some(BroadcastCommand { front, token }) = self.flights.remove(&seq) else { return };
         let Some(front) = self.fronts.iter_mut().find(|f| f.number == front) else { return };
         front.flights -= 1;
         front.end_detour(token);
@@ -548,11 +549,11 @@ impl Ingress {
 
     /// Nobody knows what becomes of the commands that were broadcast: their fronts are told.
     pub(crate) fn lose_all(&mut self) {
-        for Flight { front, token } in std::mem::take(&mut self.flights).into_values() {
+        for BroadcastCommand { front, token } in std::mem::take(&mut self.flights).into_values() {
             if let Some(front) = self.fronts.iter_mut().find(|f| f.number == front) {
                 front.flights -= 1;
                 front.end_detour(token);
-                front.line.say(Frame::Lost(token));
+                front.line.say(IngressFrame::Lost(token));
             }
         }
     }
@@ -576,7 +577,7 @@ pub(crate) enum MayRead {
     Gone,
 }
 
-impl Front {
+impl ServedGateway {
     /// Whether a further command of it may be taken up.
     const fn has_credit(&self) -> bool {
         let waits = self.waiting.occupancy();
@@ -602,11 +603,11 @@ impl Front {
     fn answer(&mut self, token: u64, outcome: Outcome, bytes: &[u8]) -> bool {
         let dropped = self.line.backlog() >= BACKLOG_BYTES_MAX;
         self.line.say(if bytes.len() > ANSWER_BYTES_MAX {
-            Frame::TooLarge(token, outcome, bytes.len() as u64)
+            IngressFrame::TooLarge(token, outcome, bytes.len() as u64)
         } else if dropped {
-            Frame::Lost(token)
+            IngressFrame::Lost(token)
         } else {
-            Frame::Answer(token, outcome, bytes)
+            IngressFrame::Answer(token, outcome, bytes)
         });
         dropped
     }

@@ -5,13 +5,13 @@ use super::*;
 const DST: GroupSet = GroupSet::one(Gid(1));
 
 /// An ingress at a socket of its own, and a front that has greeted it.
-struct Place {
+struct GreetedIngress {
     dir: std::path::PathBuf,
     ingress: Ingress,
-    front: Line,
+    front: IngressLine,
 }
 
-impl Place {
+impl GreetedIngress {
     fn new(name: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
@@ -19,20 +19,20 @@ impl Place {
         let groups = GroupSet::first(2);
         let mut ingress = Ingress::open(&socket, (groups, true), 100, Arc::new(|| {})).unwrap();
         let mut front = ingress.inlet().connect(Arc::new(|| {}));
-        front.say(Frame::Hello(VERSION));
+        front.say(IngressFrame::Hello(VERSION));
         front.flush().unwrap();
         ingress.round();
         Self { dir, ingress, front }
     }
 
-    fn say(&mut self, frame: Frame<'_>) {
+    fn say(&mut self, frame: IngressFrame<'_>) {
         self.front.say(frame);
         self.front.flush().unwrap();
         self.ingress.round();
     }
 
     /// What the front hears next.
-    fn hears(&mut self, frame: Frame<'_>) -> bool {
+    fn hears(&mut self, frame: IngressFrame<'_>) -> bool {
         self.ingress.round();
         self.front.fill().unwrap();
         let Ok(Some((heard, used))) = self.front.next(ANSWER_FRAME_MAX) else { return false };
@@ -44,20 +44,20 @@ impl Place {
     /// Takes up the next command, if there is room for `room`.
     fn take(&mut self, room: usize) -> Option<(u64, Vec<u8>)> {
         let mut payload = Vec::new();
-        let Taken { seq, dst } = self.ingress.take(&mut payload, &mut |_, _| room)?;
+        let TakenCommand { seq, dst } = self.ingress.take(&mut payload, &mut |_, _| room)?;
         assert_eq!(dst, DST);
         Some((seq, payload))
     }
 
     /// A read is answered, and one of its front that waits is taken up in its place.
-    fn takes_one_more_for(&mut self, answered: &Read) {
+    fn takes_one_more_for(&mut self, answered: &NodeRead) {
         self.ingress.answer_read(answered, Outcome::Executed, b"");
         assert!(self.take(1).is_none());
         assert_eq!(self.ingress.take_reads().len(), 1);
     }
 }
 
-impl Drop for Place {
+impl Drop for GreetedIngress {
     fn drop(&mut self) {
         std::fs::remove_dir_all(&self.dir).unwrap();
     }
@@ -65,14 +65,14 @@ impl Drop for Place {
 
 #[test]
 fn commands_wait_for_room_and_answers_find_their_front() {
-    let mut place = Place::new("ingress");
+    let mut place = GreetedIngress::new("ingress");
     assert!(place.take(9).is_none());
-    assert!(place.hears(Frame::Serves(false)));
-    place.say(Frame::Command(7, DST, b"one"));
-    place.say(Frame::Command(8, DST, b"two"));
+    assert!(place.hears(IngressFrame::Serves(false)));
+    place.say(IngressFrame::Command(7, DST, b"one"));
+    place.say(IngressFrame::Command(8, DST, b"two"));
     assert!(place.take(9).is_none(), "the member does not serve");
     place.ingress.serve(true);
-    assert!(place.hears(Frame::Serves(true)));
+    assert!(place.hears(IngressFrame::Serves(true)));
     assert!(place.take(0).is_none(), "there is no room");
     assert_eq!(place.take(1), Some((100, b"one".to_vec())));
     assert_eq!(place.take(1), Some((101, b"two".to_vec())));
@@ -81,19 +81,19 @@ fn commands_wait_for_room_and_answers_find_their_front() {
     place.ingress.answer(100, Outcome::Executed, b"again");
     place.ingress.answer(55, Outcome::Executed, b"of an earlier life");
     assert!(
-        place.hears(Frame::Answer(8, Outcome::Executed, b"+2"))
-            && place.hears(Frame::Answer(7, Outcome::Executed, b"+1"))
+        place.hears(IngressFrame::Answer(8, Outcome::Executed, b"+2"))
+            && place.hears(IngressFrame::Answer(7, Outcome::Executed, b"+1"))
     );
     assert_eq!((place.front.unread(), place.ingress.open_commands()), (0, 0));
 }
 
 #[test]
 fn reads_are_taken_apart_and_answered_or_ordered_after_all() {
-    let mut place = Place::new("reads");
+    let mut place = GreetedIngress::new("reads");
     place.ingress.serve(true);
-    place.say(Frame::Read(1, DST, b"first"));
-    place.say(Frame::Command(2, DST, b"set"));
-    place.say(Frame::Read(3, DST, b"second"));
+    place.say(IngressFrame::Read(1, DST, b"first"));
+    place.say(IngressFrame::Command(2, DST, b"set"));
+    place.say(IngressFrame::Read(3, DST, b"second"));
     assert_eq!(place.take(1), Some((100, b"set".to_vec())));
     assert_eq!(place.take(1), None);
     let mut reads = place.ingress.take_reads();
@@ -101,11 +101,12 @@ fn reads_are_taken_apart_and_answered_or_ordered_after_all() {
     let second = reads.pop().unwrap();
     place.ingress.answer_read(&reads[0], Outcome::Executed, b"+x");
     assert!(
-        place.hears(Frame::Serves(true)) && place.hears(Frame::Answer(1, Outcome::Executed, b"+x"))
+        place.hears(IngressFrame::Serves(true))
+            && place.hears(IngressFrame::Answer(1, Outcome::Executed, b"+x"))
     );
     place.ingress.order(second);
     // A read of its line waits for its answer, and others do not.
-    place.say(Frame::Read(4, DST, b"third"));
+    place.say(IngressFrame::Read(4, DST, b"third"));
     assert_eq!(place.take(1), Some((101, b"second".to_vec())));
     assert_eq!(place.take(1), None);
     let mut third = place.ingress.take_reads().remove(0);
@@ -117,8 +118,8 @@ fn reads_are_taken_apart_and_answered_or_ordered_after_all() {
     assert_eq!(place.ingress.may_read(&third), MayRead::Now);
     place.ingress.answer_read(&third, Outcome::Executed, b"+z");
     assert!(
-        place.hears(Frame::Answer(3, Outcome::Executed, b"+y"))
-            && place.hears(Frame::Answer(4, Outcome::Executed, b"+z"))
+        place.hears(IngressFrame::Answer(3, Outcome::Executed, b"+y"))
+            && place.hears(IngressFrame::Answer(4, Outcome::Executed, b"+z"))
     );
     let left = &place.ingress.fronts[0];
     assert_eq!((left.reads, left.detours.len()), (Occupancy::default(), 0));
@@ -127,12 +128,12 @@ fn reads_are_taken_apart_and_answered_or_ordered_after_all() {
 
 #[test]
 fn a_read_whose_front_is_gone_is_dropped() {
-    let mut place = Place::new("reads-gone");
+    let mut place = GreetedIngress::new("reads-gone");
     place.ingress.serve(true);
-    place.say(Frame::Read(1, DST, b"first"));
+    place.say(IngressFrame::Read(1, DST, b"first"));
     assert!(place.take(1).is_none());
     let read = place.ingress.take_reads().remove(0);
-    place.say(Frame::Answer(1, Outcome::Executed, b"I am no node"));
+    place.say(IngressFrame::Answer(1, Outcome::Executed, b"I am no node"));
     assert!(place.take(1).is_none());
     assert_eq!(place.ingress.may_read(&read), MayRead::Gone);
     assert_eq!(place.ingress.open_reads, Occupancy::default());
@@ -140,13 +141,13 @@ fn a_read_whose_front_is_gone_is_dropped() {
 
 #[test]
 fn reads_of_many_fronts_together_are_bounded_and_each_has_places_of_its_own() {
-    let mut place = Place::new("reads-together");
+    let mut place = GreetedIngress::new("reads-together");
     place.ingress.serve(true);
     let (mut fronts, mut taken) = (Vec::new(), Vec::new());
     for _ in 0..READS_MAX / FLIGHT_MAX {
         let mut front = place.ingress.inlet().connect(Arc::new(|| {}));
-        front.say(Frame::Hello(VERSION));
-        (0..FLIGHT_MAX as u64).for_each(|token| front.say(Frame::Read(token, DST, b"")));
+        front.say(IngressFrame::Hello(VERSION));
+        (0..FLIGHT_MAX as u64).for_each(|token| front.say(IngressFrame::Read(token, DST, b"")));
         let mut reads = Vec::new();
         while front.backlog() > 0 {
             front.flush().unwrap();
@@ -161,17 +162,17 @@ fn reads_of_many_fronts_together_are_bounded_and_each_has_places_of_its_own() {
     assert_eq!(counts, [FLIGHT_MAX, FLIGHT_MAX, OWN_READS, OWN_READS], "of two halves");
     place.takes_one_more_for(&taken[3][0]);
     // None of them takes an answer; another one is served, also with a write behind a read.
-    place.say(Frame::Read(1, DST, b"read"));
-    place.say(Frame::Command(2, DST, b"set"));
+    place.say(IngressFrame::Read(1, DST, b"read"));
+    place.say(IngressFrame::Command(2, DST, b"set"));
     assert_eq!(place.take(1), Some((100, b"set".to_vec())));
     assert_eq!(place.ingress.take_reads().len(), 1);
 }
 
 #[test]
 fn a_front_is_given_no_more_reads_than_it_is_expected_to_take_answers_of() {
-    let mut place = Place::new("reads-given");
+    let mut place = GreetedIngress::new("reads-given");
     place.ingress.serve(true);
-    (0..300).for_each(|token| place.say(Frame::Read(token, DST, b"")));
+    (0..300).for_each(|token| place.say(IngressFrame::Read(token, DST, b"")));
     assert!(place.take(1).is_none());
     let reads = place.ingress.take_reads();
     let answer = vec![b'x'; 400 << 10];
@@ -183,7 +184,8 @@ fn a_front_is_given_no_more_reads_than_it_is_expected_to_take_answers_of() {
             place.front.done(used);
         }
     }
-    let may = |place: &mut Place, read: &Read| place.ingress.may_read(read) == MayRead::Now;
+    let may =
+        |place: &mut GreetedIngress, read: &NodeRead| place.ingress.may_read(read) == MayRead::Now;
     let given = reads[8..].iter().take_while(|read| {
         let may = may(&mut place, read);
         if may {
@@ -199,10 +201,10 @@ fn a_front_is_given_no_more_reads_than_it_is_expected_to_take_answers_of() {
 
 #[test]
 fn a_read_of_several_groups_is_ordered() {
-    let mut place = Place::new("reads-several");
+    let mut place = GreetedIngress::new("reads-several");
     place.ingress.serve(true);
     let both = GroupSet::first(2);
-    place.say(Frame::Read(1, both, b"both"));
+    place.say(IngressFrame::Read(1, both, b"both"));
     let mut payload = Vec::new();
     let taken = place.ingress.take(&mut payload, &mut |_, _| 1).unwrap();
     assert_eq!((taken.dst, &payload[..]), (both, &b"both"[..]));
@@ -211,12 +213,12 @@ fn a_read_of_several_groups_is_ordered() {
 #[test]
 fn a_front_has_a_bounded_number_of_reads_and_of_their_bytes_on_their_way() {
     for (name, bytes) in [("reads-many", 1), ("reads-large", FLIGHT_BYTES_MAX / 16)] {
-        let mut place = Place::new(name);
+        let mut place = GreetedIngress::new(name);
         place.ingress.serve(true);
         let read = vec![7; bytes];
         let (most, mut taken) = (FLIGHT_MAX.min(FLIGHT_BYTES_MAX / bytes), Vec::new());
         for token in 0..most as u64 + 5 {
-            place.say(Frame::Read(token, DST, &read));
+            place.say(IngressFrame::Read(token, DST, &read));
             assert!(place.take(1).is_none());
             taken.append(&mut place.ingress.take_reads());
         }
@@ -227,12 +229,12 @@ fn a_front_has_a_bounded_number_of_reads_and_of_their_bytes_on_their_way() {
 
 #[test]
 fn a_member_that_was_left_out_tells_whose_commands_are_lost() {
-    let mut place = Place::new("lost");
+    let mut place = GreetedIngress::new("lost");
     place.ingress.serve(true);
-    place.say(Frame::Command(7, DST, b"one"));
-    assert!(place.take(1).is_some() && place.hears(Frame::Serves(true)));
+    place.say(IngressFrame::Command(7, DST, b"one"));
+    assert!(place.take(1).is_some() && place.hears(IngressFrame::Serves(true)));
     place.ingress.lose_all();
-    assert!(place.hears(Frame::Lost(7)));
+    assert!(place.hears(IngressFrame::Lost(7)));
     place.ingress.answer(100, Outcome::Executed, b"late");
     place.ingress.round();
     assert!(!place.front.fill().unwrap());
@@ -240,10 +242,10 @@ fn a_member_that_was_left_out_tells_whose_commands_are_lost() {
 
 #[test]
 fn a_front_has_a_bounded_number_of_commands_on_their_way() {
-    let mut place = Place::new("flights");
+    let mut place = GreetedIngress::new("flights");
     place.ingress.serve(true);
     for token in 0..FLIGHT_MAX as u64 + 1 {
-        place.say(Frame::Command(token, DST, b""));
+        place.say(IngressFrame::Command(token, DST, b""));
     }
     let taken = (0..2 * FLIGHT_MAX).filter(|_| place.take(1).is_some()).count();
     assert_eq!(taken, FLIGHT_MAX);
@@ -253,10 +255,10 @@ fn a_front_has_a_bounded_number_of_commands_on_their_way() {
 
 #[test]
 fn reads_of_a_front_are_executed_while_few_of_its_answers_wait() {
-    let mut place = Place::new("calm");
+    let mut place = GreetedIngress::new("calm");
     place.ingress.serve(true);
     let answer = vec![b'x'; 900 << 10];
-    (0..100).for_each(|token| place.say(Frame::Read(token, DST, b"")));
+    (0..100).for_each(|token| place.say(IngressFrame::Read(token, DST, b"")));
     assert!(place.take(1).is_none());
     let mut reads = place.ingress.take_reads();
     assert_eq!(reads.len(), 100);
@@ -271,7 +273,7 @@ fn reads_of_a_front_are_executed_while_few_of_its_answers_wait() {
         place.ingress.round();
         place.front.fill().unwrap();
         while let Ok(Some((frame, used))) = place.front.next(ANSWER_FRAME_MAX) {
-            heard += usize::from(matches!(frame, Frame::Answer(..)));
+            heard += usize::from(matches!(frame, IngressFrame::Answer(..)));
             place.front.done(used);
         }
     }
@@ -280,12 +282,12 @@ fn reads_of_a_front_are_executed_while_few_of_its_answers_wait() {
 
 #[test]
 fn answers_beyond_the_bound_are_dropped_and_asked_for_again_and_no_front_is_cut_off() {
-    let mut place = Place::new("unread");
+    let mut place = GreetedIngress::new("unread");
     place.ingress.serve(true);
     let answer = vec![b'x'; 1 << 20];
     let most = BACKLOG_BYTES_MAX / answer.len();
     for token in 0..most as u64 + 50 {
-        place.say(Frame::Command(token, DST, b""));
+        place.say(IngressFrame::Command(token, DST, b""));
     }
     let taken: Vec<_> = std::iter::from_fn(|| place.take(1)).collect();
     assert_eq!(taken.len(), most + 50);
@@ -294,10 +296,10 @@ fn answers_beyond_the_bound_are_dropped_and_asked_for_again_and_no_front_is_cut_
     }
     assert!(place.ingress.fronts[0].line.backlog() < BACKLOG_BYTES_MAX + (2 << 20));
     // Nothing more is taken up of it, and of others it is.
-    place.say(Frame::Command(1000, DST, b""));
+    place.say(IngressFrame::Command(1000, DST, b""));
     let mut other = place.ingress.inlet().connect(Arc::new(|| {}));
-    other.say(Frame::Hello(VERSION));
-    other.say(Frame::Command(7, DST, b"other"));
+    other.say(IngressFrame::Hello(VERSION));
+    other.say(IngressFrame::Command(7, DST, b"other"));
     other.flush().unwrap();
     place.ingress.round();
     assert_eq!(place.take(1).unwrap().1, b"other");
@@ -307,8 +309,8 @@ fn answers_beyond_the_bound_are_dropped_and_asked_for_again_and_no_front_is_cut_
         place.ingress.round();
         place.front.fill().unwrap();
         while let Ok(Some((frame, used))) = place.front.next(ANSWER_FRAME_MAX) {
-            answers += usize::from(matches!(frame, Frame::Answer(..)));
-            lost += usize::from(matches!(frame, Frame::Lost(_)));
+            answers += usize::from(matches!(frame, IngressFrame::Answer(..)));
+            lost += usize::from(matches!(frame, IngressFrame::Lost(_)));
             place.front.done(used);
         }
     }
@@ -318,23 +320,23 @@ fn answers_beyond_the_bound_are_dropped_and_asked_for_again_and_no_front_is_cut_
 
 #[test]
 fn who_makes_no_sense_is_cut_off_and_its_commands_with_it() {
-    let mut place = Place::new("sense");
+    let mut place = GreetedIngress::new("sense");
     place.ingress.serve(true);
-    place.say(Frame::Command(1, DST, b""));
+    place.say(IngressFrame::Command(1, DST, b""));
     assert!(place.take(1).is_some());
-    place.say(Frame::Answer(1, Outcome::Executed, b"I am no node"));
+    place.say(IngressFrame::Answer(1, Outcome::Executed, b"I am no node"));
     assert!(place.take(1).is_none());
     assert_eq!((place.ingress.cut_off, place.ingress.open_commands()), (1, 0));
-    place.front.say(Frame::Command(2, DST, b""));
+    place.front.say(IngressFrame::Command(2, DST, b""));
     assert!(place.front.flush().is_err());
 }
 
 #[test]
 fn a_command_for_no_group_of_the_cluster_is_not_taken_up() {
     for dst in [GroupSet::EMPTY, DST.with(Gid(2))] {
-        let mut place = Place::new("nowhere");
+        let mut place = GreetedIngress::new("nowhere");
         place.ingress.serve(true);
-        place.say(Frame::Command(1, dst, b""));
+        place.say(IngressFrame::Command(1, dst, b""));
         assert!(place.take(1).is_none());
         assert_eq!(place.ingress.cut_off, 1, "{dst:?}");
     }

@@ -3,9 +3,9 @@
 
 use super::*;
 use crate::cluster_dir::{ClusterDir, Transport};
-use crate::config::{ClusterFile, Place};
+use crate::config::{ClusterFile, HostPlacement};
 use crate::log_owner::LogOwner;
-use crate::memory_driver::Captured;
+use crate::memory_driver::CapturedState;
 use crate::ports;
 use amcast_core::config::RawConfig;
 use amcast_core::messages::{Lane, MessageOutput};
@@ -16,7 +16,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// What protocols usually ask, and no tracing.
-const ASKS: (Asks, bool) = (Asks { multicast: false, proof_of_death: false }, false);
+const ASKS: (ConnectionRequests, bool) =
+    (ConnectionRequests { multicast: false, proof_of_death: false }, false);
 
 const GROUPS: usize = 2;
 const NODES: usize = 3;
@@ -26,17 +27,17 @@ const SEQUENCER: Pid = Pid(4);
 
 /// What the medium told a process, but for messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum News {
+enum MediumEvent {
     Up(Pid),
     Down(Pid),
     Suspect(Pid),
 }
 
 /// Asks the sequencer, which sends each message to all its destinations, with a number.
-struct Toy {
+struct NumberingProtocol {
     me: Pid,
     numbered: u64,
-    news: Arc<Mutex<Vec<(Pid, News)>>>,
+    news: Arc<Mutex<Vec<(Pid, MediumEvent)>>>,
 }
 
 /// A message of it: whether it is ordered, its number then, whose it is, where it goes, and no more.
@@ -53,7 +54,7 @@ fn decode(frame: &[u8]) -> (Option<u64>, MsgId, GroupSet) {
     ((frame[0] == 1).then(|| word(0)), m, GroupSet(word(3)))
 }
 
-impl Protocol for Toy {
+impl Protocol for NumberingProtocol {
     type Medium = Frames;
 
     fn step(&mut self, _: Time, (): (), input: Input<'_, Frames>, out: &mut Outbox<Frames>) {
@@ -76,13 +77,13 @@ impl Protocol for Toy {
                 }
             },
             Input::Medium(MessageInput::Up(p)) => {
-                self.news.lock().unwrap().push((self.me, News::Up(p)))
+                self.news.lock().unwrap().push((self.me, MediumEvent::Up(p)))
             }
             Input::Medium(MessageInput::Down(p)) => {
-                self.news.lock().unwrap().push((self.me, News::Down(p)))
+                self.news.lock().unwrap().push((self.me, MediumEvent::Down(p)))
             }
             Input::Oracle(Oracle::Suspect(p)) => {
-                self.news.lock().unwrap().push((self.me, News::Suspect(p)));
+                self.news.lock().unwrap().push((self.me, MediumEvent::Suspect(p)));
             }
             _ => {}
         }
@@ -108,19 +109,19 @@ impl Protocol for Toy {
 }
 
 /// Persists each message that is submitted, then says so to itself and delivers it.
-struct Scribe {
+struct PersistingProtocol {
     me: Pid,
     awaited: bool,
     told: Arc<Mutex<Vec<String>>>,
 }
 
-impl Scribe {
+impl PersistingProtocol {
     fn tell(&self, what: impl Into<String>) {
         self.told.lock().unwrap().push(what.into());
     }
 }
 
-impl Protocol for Scribe {
+impl Protocol for PersistingProtocol {
     type Medium = Frames;
 
     fn step(&mut self, _: Time, (): (), input: Input<'_, Frames>, out: &mut Outbox<Frames>) {
@@ -172,14 +173,14 @@ impl Protocol for Scribe {
 /// What the processes of a node delivered: which one, at which position, what. And what they reported,
 /// behind how many deliveries.
 #[derive(Default)]
-struct Delivered(Vec<(Pid, u64, MsgId)>, Vec<(usize, ProtocolEvent)>);
+struct NodeDeliveries(Vec<(Pid, u64, MsgId)>, Vec<(usize, ProtocolEvent)>);
 
-impl Above for Delivered {
+impl UpperLayer for NodeDeliveries {
     fn deliver(&mut self, _: Time, p: Pid, delivery: Delivery, _: &[u8]) {
         self.0.push((p, delivery.position, delivery.msg));
     }
 
-    fn capture(&mut self, _: Pid, _: Pid) -> Captured {
+    fn capture(&mut self, _: Pid, _: Pid) -> CapturedState {
         unreachable!("it captures nothing")
     }
 
@@ -191,27 +192,27 @@ impl Above for Delivered {
 }
 
 /// A cluster in this thread.
-struct Nodes {
+struct ThreadCluster {
     net: Net,
     cluster: ClusterShape,
     nodes: Vec<Option<MessageDriver>>,
-    delivered: Vec<Delivered>,
-    news: Arc<Mutex<Vec<(Pid, News)>>>,
+    delivered: Vec<NodeDeliveries>,
+    news: Arc<Mutex<Vec<(Pid, MediumEvent)>>>,
 }
 
-impl Nodes {
+impl ThreadCluster {
     fn new() -> Self {
         let cluster = ClusterShape::new(GROUPS, NODES, 0).unwrap();
         let mut file = ClusterFile { shards: GROUPS, replicas: NODES, ..ClusterFile::default() };
         let ports = ports::free(NODES).unwrap().into_iter();
-        let place = |port| Place::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let place = |port| HostPlacement::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         file.nodes = file.nodes().zip(ports.map(place)).collect();
         let raw = RawConfig { groups: GROUPS, replicas: NODES, ..RawConfig::default() };
         let home = ClusterDir::of_file(Path::new("/nowhere/cluster.toml"));
         let ground =
             home.ground(&file, (MediumKind::Messages, &[]), &raw.check(&[]).unwrap()).unwrap();
         let Transport::Net(net) = ground else { panic!("it is a network") };
-        let delivered = (0..NODES).map(|_| Delivered::default()).collect();
+        let delivered = (0..NODES).map(|_| NodeDeliveries::default()).collect();
         let mut place = Self { net, cluster, nodes: Vec::new(), delivered, news: Arc::default() };
         place.nodes = (0..NODES).map(|rank| Some(place.start(rank, 0))).collect();
         for (node, delivered) in place.nodes.iter_mut().flatten().zip(&mut place.delivered) {
@@ -223,7 +224,8 @@ impl Nodes {
     fn start(&self, rank: usize, life: u32) -> MessageDriver {
         let process = |group| {
             let me = self.cluster.replica(group, rank);
-            Box::new(Toy { me, numbered: 0, news: Arc::clone(&self.news) }) as Process
+            Box::new(NumberingProtocol { me, numbered: 0, news: Arc::clone(&self.news) })
+                as BoxedProcess
         };
         let processes = self.cluster.all_groups().iter().map(process).collect();
         MessageDriver::start(&self.net, &self.cluster, lives(rank, life), (processes, None), ASKS)
@@ -260,7 +262,7 @@ impl Nodes {
         node.submit(Time(1), Submission { seq, dst, payload: b"" }, &mut self.delivered[rank]);
     }
 
-    fn news_of(&self, me: Pid) -> Vec<News> {
+    fn news_of(&self, me: Pid) -> Vec<MediumEvent> {
         let news = self.news.lock().unwrap();
         news.iter().filter(|(p, _)| *p == me).map(|&(_, news)| news).collect()
     }
@@ -269,7 +271,7 @@ impl Nodes {
 #[test]
 fn all_replicas_of_a_group_deliver_what_goes_to_it_in_one_order() {
     let _limit = amcast_test_policy::time_limit();
-    let mut place = Nodes::new();
+    let mut place = ThreadCluster::new();
     place.connect();
     let both = GroupSet::first(2);
     let sets = [both, GroupSet::one(Gid(0)), GroupSet::one(Gid(1)), both];
@@ -301,7 +303,7 @@ fn all_replicas_of_a_group_deliver_what_goes_to_it_in_one_order() {
 #[test]
 fn what_processes_of_a_node_send_each_other_arrives_in_the_same_round() {
     let _limit = amcast_test_policy::time_limit();
-    let mut place = Nodes::new();
+    let mut place = ThreadCluster::new();
     let rank = SEQUENCER.index() % NODES;
     place.submit(rank, 1, GroupSet::first(2));
     assert_eq!(place.nodes[rank].as_ref().unwrap().post.waiting_bytes(), 33);
@@ -315,12 +317,13 @@ fn what_processes_of_a_node_send_each_other_arrives_in_the_same_round() {
 #[test]
 fn a_connection_and_its_end_are_said_to_every_process_about_every_process() {
     let _limit = amcast_test_policy::time_limit();
-    let mut place = Nodes::new();
+    let mut place = ThreadCluster::new();
     place.connect();
     for me in place.cluster.pids() {
         let mut news = place.news_of(me);
         news.sort_unstable();
-        let others: Vec<_> = place.cluster.pids().filter(|&p| p != me).map(News::Up).collect();
+        let others: Vec<_> =
+            place.cluster.pids().filter(|&p| p != me).map(MediumEvent::Up).collect();
         assert_eq!(news, others, "{me:?}");
     }
     place.news.lock().unwrap().clear();
@@ -328,7 +331,7 @@ fn a_connection_and_its_end_are_said_to_every_process_about_every_process() {
     let gone = [Pid(2), Pid(5)];
     place.until("the end", |place| place.news.lock().unwrap().len() >= 4 * 4);
     for me in [Pid(0), Pid(1), Pid(3), Pid(4)] {
-        let down = gone.map(News::Down).into_iter().chain(gone.map(News::Suspect));
+        let down = gone.map(MediumEvent::Down).into_iter().chain(gone.map(MediumEvent::Suspect));
         assert_eq!(place.news_of(me), down.collect::<Vec<_>>(), "{me:?}");
     }
     place.news.lock().unwrap().clear();
@@ -336,16 +339,16 @@ fn a_connection_and_its_end_are_said_to_every_process_about_every_process() {
     again.begin(Time(1), &mut place.delivered[2]).unwrap();
     place.nodes[2] = Some(again);
     place.connect();
-    assert_eq!(place.news_of(Pid(0)), gone.map(News::Up));
+    assert_eq!(place.news_of(Pid(0)), gone.map(MediumEvent::Up));
 }
 
 #[test]
 fn a_node_with_another_number_of_groups_is_not_let_in() {
     let _limit = amcast_test_policy::time_limit();
-    let mut place = Nodes::new();
+    let mut place = ThreadCluster::new();
     place.nodes.truncate(2);
     let one = ClusterShape::new(1, NODES, 0).unwrap();
-    let process = Box::new(Toy { me: Pid(2), numbered: 0, news: Arc::default() });
+    let process = Box::new(NumberingProtocol { me: Pid(2), numbered: 0, news: Arc::default() });
     let other =
         MessageDriver::start(&place.net, &one, lives(2, 0), (vec![process], None), ASKS).unwrap();
     place.nodes.push(Some(other));
@@ -357,18 +360,18 @@ fn a_node_with_another_number_of_groups_is_not_let_in() {
 }
 
 /// A node with a process that keeps a log in a directory.
-struct Lone {
+struct LoneNode {
     members: MessageDriver,
     told: Arc<Mutex<Vec<String>>>,
-    delivered: Delivered,
+    delivered: NodeDeliveries,
 }
 
-impl Lone {
-    fn begin(keeping: &Keeping, awaited: bool, life: u32) -> Result<Self, String> {
+impl LoneNode {
+    fn begin(keeping: &LogLocation, awaited: bool, life: u32) -> Result<Self, String> {
         let cluster = ClusterShape::new(1, 1, 0).unwrap();
         let mut file = ClusterFile { shards: 1, replicas: 1, ..ClusterFile::default() };
         let port = ports::free(1).unwrap()[0];
-        let place = Place::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let place = HostPlacement::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         file.nodes.insert("n0".to_string(), place);
         let raw = RawConfig { groups: 1, replicas: 1, ..RawConfig::default() };
         let home = ClusterDir::of_file(Path::new("/nowhere/cluster.toml"));
@@ -376,11 +379,11 @@ impl Lone {
             home.ground(&file, (MediumKind::Messages, &[]), &raw.check(&[]).unwrap()).unwrap();
         let Transport::Net(net) = ground else { panic!("it is a network") };
         let told = Arc::default();
-        let scribe = Box::new(Scribe { me: Pid(0), awaited, told: Arc::clone(&told) });
-        let processes = (vec![scribe as Process], Some(keeping.clone()));
+        let scribe = Box::new(PersistingProtocol { me: Pid(0), awaited, told: Arc::clone(&told) });
+        let processes = (vec![scribe as BoxedProcess], Some(keeping.clone()));
         let members =
             MessageDriver::start(&net, &cluster, lives(0, life), processes, ASKS).unwrap();
-        let mut lone = Self { members, told, delivered: Delivered::default() };
+        let mut lone = Self { members, told, delivered: NodeDeliveries::default() };
         lone.members.begin(Time(1), &mut lone.delivered).map_err(|e| e.to_string())?;
         Ok(lone)
     }
@@ -410,10 +413,10 @@ fn lives(rank: usize, life: u32) -> (usize, u32, PeerRegistry) {
     (rank, life, PeerRegistry::fleeting(3))
 }
 
-fn keeping(name: &str, holds: bool) -> Keeping {
+fn keeping(name: &str, holds: bool) -> LogLocation {
     let path = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
     let begun = path.with_extension("begun");
-    let keeping = Keeping {
+    let keeping = LogLocation {
         path,
         begun,
         holds,
@@ -426,7 +429,7 @@ fn keeping(name: &str, holds: bool) -> Keeping {
     keeping
 }
 
-fn remove(keeping: &Keeping) {
+fn remove(keeping: &LogLocation) {
     std::fs::remove_dir_all(&keeping.path).unwrap();
     match std::fs::remove_file(&keeping.begun) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => panic!("{e}"),
@@ -438,7 +441,7 @@ fn remove(keeping: &Keeping) {
 fn what_is_persisted_is_told_durable_read_again_and_there_after_a_start() {
     let _limit = amcast_test_policy::time_limit();
     let keeping = keeping("scribe", false);
-    let mut lone = Lone::begin(&keeping, true, 0).unwrap();
+    let mut lone = LoneNode::begin(&keeping, true, 0).unwrap();
     (1..=3).for_each(|seq| lone.submit(seq));
     // It holds back itself what it promises: nothing else waits for the disk.
     assert_eq!(lone.delivered.0.len(), 3);
@@ -448,7 +451,7 @@ fn what_is_persisted_is_told_durable_read_again_and_there_after_a_start() {
     lone.members.checkpointed(Time(1), &[2], &mut lone.delivered);
     assert_eq!(lone.members.failed(), None);
     drop(lone);
-    let lone = Lone::begin(&keeping, true, 1).unwrap();
+    let lone = LoneNode::begin(&keeping, true, 1).unwrap();
     let stored = (0..3).map(|n| format!("stored {n} {:?}", [n + 1]));
     let expected: Vec<String> = stored.chain(["start 1".to_string()]).collect();
     assert_eq!(lone.told(), expected, "what is trimmed goes with its whole piece of the log");
@@ -458,7 +461,7 @@ fn what_is_persisted_is_told_durable_read_again_and_there_after_a_start() {
     keeping.make().unwrap();
     for incarnation in 2..4 {
         // A life that ends before anything is durable leaves it to the next one.
-        let lone = Lone::begin(&keeping, true, incarnation).unwrap();
+        let lone = LoneNode::begin(&keeping, true, incarnation).unwrap();
         assert_eq!(lone.told(), ["lost", &format!("start {incarnation}")]);
     }
     remove(&keeping);
@@ -468,7 +471,7 @@ fn what_is_persisted_is_told_durable_read_again_and_there_after_a_start() {
 fn what_follows_a_record_that_is_not_awaited_waits_until_the_system_has_it() {
     let _limit = amcast_test_policy::time_limit();
     let keeping = keeping("holds", true);
-    let mut lone = Lone::begin(&keeping, false, 0).unwrap();
+    let mut lone = LoneNode::begin(&keeping, false, 0).unwrap();
     lone.submit(1);
     lone.submit(2);
     // Nothing was handed over yet: whoever kills the process now finds that nobody heard of it.
@@ -491,7 +494,7 @@ fn a_log_that_cannot_be_used_keeps_its_node_from_starting() {
     let _limit = amcast_test_policy::time_limit();
     let keeping = keeping("no-log", false);
     std::fs::write(keeping.path.join("g0"), "a file where a directory should be").unwrap();
-    let Err(why) = Lone::begin(&keeping, true, 0) else { panic!("it starts") };
+    let Err(why) = LoneNode::begin(&keeping, true, 0) else { panic!("it starts") };
     assert!(why.contains("g0"), "{why}");
     assert!(!keeping.is_begun());
     remove(&keeping);

@@ -1,7 +1,7 @@
 //! A node's state comes back from whatever replicas lack and get, in any order.
 
 use super::*;
-use crate::cluster_dir::Keeping;
+use crate::cluster_dir::LogLocation;
 use crate::ingress::Ingress;
 use crate::log_owner::LogOwner;
 use amcast_smr::application::DeliveredCommand;
@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 /// Where its groups are.
-struct Stands([u64; 2]);
+struct GroupPositions([u64; 2]);
 
-impl Application for Stands {
+impl Application for GroupPositions {
     type State = [u64; 2];
 
     fn deliver(&mut self, command: DeliveredCommand<'_>, _: TellAnswer<'_>) -> bool {
@@ -66,7 +66,7 @@ impl Application for Stands {
 }
 
 /// A node of two groups, and its replicas.
-fn host(reborn: bool) -> (ReplicaHost<Stands>, [Pid; 2]) {
+fn host(reborn: bool) -> (ReplicaHost<GroupPositions>, [Pid; 2]) {
     static HOSTS: AtomicU32 = AtomicU32::new(0);
     let number = HOSTS.fetch_add(1, Ordering::Relaxed);
     let name = format!("amcast-host-{}-{number}", std::process::id());
@@ -78,7 +78,7 @@ fn host(reborn: bool) -> (ReplicaHost<Stands>, [Pid; 2]) {
     (
         ReplicaHost::new(
             cluster,
-            Stands([0; 2]),
+            GroupPositions([0; 2]),
             ReplySink::Ingress(ingress, 0),
             None,
             (reborn, None),
@@ -87,12 +87,12 @@ fn host(reborn: bool) -> (ReplicaHost<Stands>, [Pid; 2]) {
     )
 }
 
-fn wanted(host: &ReplicaHost<Stands>) -> Option<Vec<u64>> {
+fn wanted(host: &ReplicaHost<GroupPositions>) -> Option<Vec<u64>> {
     host.recovery.wants().map(|wanted| wanted.positions)
 }
 
 /// Another node gives this state.
-fn give(host: &mut ReplicaHost<Stands>, state: [u64; 2]) {
+fn give(host: &mut ReplicaHost<GroupPositions>, state: [u64; 2]) {
     let from = "n1".to_string();
     host.recovery.expect(vec![1]);
     host.recovery.fetched(Some(FetchedState { state, history: Vec::new(), from, donor: 0 }));
@@ -150,22 +150,22 @@ fn a_node_without_its_state_waits_until_every_group_knows_where_it_goes_on() {
 }
 
 /// Where news of a state that comes are told, and where it is told that there is room for it.
-type Ways = (SyncSender<News<[u64; 2]>>, Receiver<()>);
+type TransferChannels = (SyncSender<TransferEvent<[u64; 2]>>, Receiver<()>);
 
 /// A node whose first group has to go on from 10, whose state is at 3 and 4, and that asks for a newer one.
-fn asking() -> (ReplicaHost<Stands>, [Pid; 2], Ways) {
+fn asking() -> (ReplicaHost<GroupPositions>, [Pid; 2], TransferChannels) {
     let (mut host, [one, two]) = host(false);
     host.recovery.app.0 = [3, 4];
     host.event(Time(1), one, ProtocolEvent::Lagging);
     host.install(Time(1), one, 10, &[], true);
     assert_eq!(wanted(&host), Some(vec![10, 4]), "every group knows where it goes on");
     let (tell, news) = sync_channel(1);
-    let (fetching, room) = Fetching::of(news);
+    let (fetching, room) = StateFetch::of(news);
     host.expect(fetching, vec![1]);
     (host, [one, two], (tell, room))
 }
 
-fn given(host: &mut ReplicaHost<Stands>, positions: [u64; 2]) -> Result<(), String> {
+fn given(host: &mut ReplicaHost<GroupPositions>, positions: [u64; 2]) -> Result<(), String> {
     let wanted = WantedState { positions: positions.to_vec(), view: None };
     host.give(&wanted).map(drop)
 }
@@ -177,7 +177,7 @@ fn an_old_state_stays_until_another_node_gives_its_own() {
     host.take_over();
     assert_eq!((host.recovery.app.0, given(&mut host, [3, 4])), ([3, 4], Ok(())));
     // Nobody has one: the old state may be what another node lacks, and is not lost for a question.
-    tell.send(News::Ended(None)).unwrap();
+    tell.send(TransferEvent::Ended(None)).unwrap();
     host.take_over();
     assert_eq!((host.recovery.app.0, wanted(&host)), ([3, 4], Some(vec![10, 4])));
     assert_eq!([one, two].map(|p| host.capture(p, two).position), [10, 4]);
@@ -188,14 +188,14 @@ fn an_old_state_stays_until_another_node_gives_its_own() {
 fn an_old_state_makes_room_for_the_one_that_comes() {
     let _limit = amcast_test_policy::time_limit();
     let (mut host, [one, two], (tell, room)) = asking();
-    tell.send(News::Comes).unwrap();
+    tell.send(TransferEvent::Comes).unwrap();
     host.take_over();
     assert_eq!((host.recovery.app.0, room.try_recv()), ([0, 0], Ok(())), "there are never two");
     // What it had counts all the same: nobody may take it to stand where an empty state does.
     assert_eq!([one, two].map(|p| host.capture(p, two).position), [10, 4]);
     assert!(given(&mut host, [0, 0]).is_err_and(|why| why.contains("waits for a state")));
     // The first that gave its own is gone, and another gives its.
-    tell.send(News::Comes).unwrap();
+    tell.send(TransferEvent::Comes).unwrap();
     host.take_over();
     assert_eq!(room.try_recv(), Ok(()));
     // What the other group lacks for a moment it gets by itself: the state need not be newer for that.
@@ -207,7 +207,7 @@ fn an_old_state_makes_room_for_the_one_that_comes() {
 }
 
 /// Lets the host save until it has; where its state stood.
-fn saved(host: &mut ReplicaHost<Stands>) -> Vec<u64> {
+fn saved(host: &mut ReplicaHost<GroupPositions>) -> Vec<u64> {
     loop {
         if let Some(positions) = host.checkpoint(LogVolume::default()).unwrap() {
             return positions;
@@ -223,7 +223,7 @@ fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() 
     let path = std::env::temp_dir().join(format!("amcast-host-saves-{}", std::process::id()));
     let begun = path.with_extension("begun");
     let (holds, lasts, lived, first_life) = (false, true, false, 0);
-    let keeping = Keeping {
+    let keeping = LogLocation {
         path: path.clone(),
         begun,
         holds,
@@ -233,9 +233,10 @@ fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() 
         owner: LogOwner::of(1, 1),
     };
     keeping.make().unwrap();
-    let open = |host: &mut ReplicaHost<Stands>| {
+    let open = |host: &mut ReplicaHost<GroupPositions>| {
         let wake: WakeHandle = Arc::new(|| {});
-        let opened = Checkpoints::open::<Stands>(&keeping, (0, 3), 2, (wake, None)).unwrap();
+        let opened =
+            Checkpoints::open::<GroupPositions>(&keeping, (0, 3), 2, (wake, None)).unwrap();
         host.keep_state(opened.checkpoints, opened.restored).unwrap();
     };
     let (mut taking, [one, _]) = host(false);
@@ -277,7 +278,7 @@ fn a_state_is_taken_only_of_a_node_that_goes_on_from_view_to_view_in_one_incarna
         host.event(Time(1), one, ProtocolEvent::Lagging);
         host.install(Time(1), one, 10, &[], true);
         let (_tell, news) = sync_channel(1);
-        let (fetching, _room) = Fetching::of(news);
+        let (fetching, _room) = StateFetch::of(news);
         host.expect(fetching, vec![1]);
         // Both views name the donor's process.
         host.event(Time(1), one, view(2, continuing));

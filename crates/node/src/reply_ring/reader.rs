@@ -20,7 +20,7 @@ pub(super) struct RingReader {
     /// When it was told that it may begin.
     announced: Time,
     /// The record whose first lines were read.
-    begun: Option<PartialRecord>,
+    begun: Option<ReadRecord>,
     /// The bytes of a small answer.
     small: Vec<u8>,
     /// A large answer, of which some pieces were read.
@@ -31,17 +31,17 @@ pub(super) struct RingReader {
 
 /// A record of which lines are still to come.
 #[derive(Clone, Copy, Debug)]
-struct PartialRecord {
+struct ReadRecord {
     token: u64,
     outcome: Outcome,
-    what: RingRecordKind,
+    what: ReplyRecordKind,
     /// Bytes that are still to come.
     left: usize,
 }
 
 /// What a record holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum RingRecordKind {
+enum ReplyRecordKind {
     /// A whole answer.
     Small,
     /// A piece of the large answer.
@@ -124,53 +124,53 @@ impl RingReader {
         };
         let now = begun.left.min(body.len() * 8);
         match (begun.what, &mut self.large) {
-            (RingRecordKind::Small, _) => unpack(body, now, &mut self.small),
-            (RingRecordKind::Piece, Some(large)) if large.token == begun.token => {
+            (ReplyRecordKind::Small, _) => unpack(body, now, &mut self.small),
+            (ReplyRecordKind::Piece, Some(large)) if large.token == begun.token => {
                 unpack(body, now, &mut large.bytes);
             }
             _ => {}
         }
         let left = begun.left - now;
         if left > 0 {
-            self.begun = Some(PartialRecord { left, ..begun });
+            self.begun = Some(ReadRecord { left, ..begun });
         } else {
             self.finish(begun, give);
         }
     }
 
     /// The first line of a record.
-    fn begin(&mut self, token: u64, outcome: Outcome, length: u64) -> PartialRecord {
+    fn begin(&mut self, token: u64, outcome: Outcome, length: u64) -> ReadRecord {
         // No writer writes more: a longer one is not believed.
         let len = (length as u32 as usize).min(ANSWER_BYTES_MAX);
         let from = (length >> 32) as usize * PIECE_BYTES;
         let left = len.saturating_sub(from).min(PIECE_BYTES);
         if len <= PIECE_BYTES {
             self.small.clear();
-            return PartialRecord { token, outcome, what: RingRecordKind::Small, left };
+            return ReadRecord { token, outcome, what: ReplyRecordKind::Small, left };
         }
         if from == 0 && token >= self.settled {
             self.large = Some(LargeReply { token, len, bytes: Vec::with_capacity(len) });
         }
         let goes_on = |large: &LargeReply| large.token == token && large.bytes.len() == from;
         let what = if self.large.as_ref().is_some_and(goes_on) {
-            RingRecordKind::Piece
+            ReplyRecordKind::Piece
         } else {
-            RingRecordKind::Past
+            ReplyRecordKind::Past
         };
-        PartialRecord { token, outcome, what, left }
+        ReadRecord { token, outcome, what, left }
     }
 
     /// The last line of a record.
     fn finish(
         &mut self,
-        PartialRecord { token, outcome, what, .. }: PartialRecord,
+        ReadRecord { token, outcome, what, .. }: ReadRecord,
         give: OnRingReply<'_>,
     ) {
         match what {
-            RingRecordKind::Small => {
+            ReplyRecordKind::Small => {
                 give(token, RingReply::Whole(ServiceAnswer::borrowed(outcome, &self.small)));
             }
-            RingRecordKind::Piece => {
+            ReplyRecordKind::Piece => {
                 match self.large.take_if(|l| l.token == token && l.bytes.len() == l.len) {
                     Some(whole) => {
                         let bytes = Cow::Owned(whole.bytes);
@@ -179,7 +179,7 @@ impl RingReader {
                     None => give(token, RingReply::Part),
                 }
             }
-            RingRecordKind::Past => {}
+            ReplyRecordKind::Past => {}
         }
     }
 

@@ -20,8 +20,8 @@ pub(super) struct RingWriter {
     ring_lines: u64,
     pub(super) written: u64,
     /// Answers of one record, and those of several, that are not written yet.
-    small: VecDeque<RingRecord>,
-    large: VecDeque<RingRecord>,
+    small: VecDeque<ReplyRecord>,
+    large: VecDeque<ReplyRecord>,
     /// Bytes of all of them, in memory.
     pub(super) backlog_bytes: usize,
     /// What is being written: a record whose first lines are in the ring.
@@ -43,7 +43,7 @@ pub(super) struct RingWriter {
 
 /// An answer on its way.
 #[derive(Debug)]
-struct RingRecord {
+struct ReplyRecord {
     token: u64,
     /// As in the first line: how many bytes it has, or how many are not sent, and the command's outcome.
     length: u64,
@@ -79,7 +79,7 @@ struct PartialRecord {
     line: u64,
 }
 
-impl RingRecord {
+impl ReplyRecord {
     fn bytes(&self) -> &[u8] {
         match &self.body {
             RingRecordBody::Line(len, bytes) => &bytes[..usize::from(*len)],
@@ -148,9 +148,9 @@ impl RingWriter {
         }
         let length = bytes.len() as u64 | u64::from(outcome.code()) << OUTCOME_SHIFT;
         let record = if bytes.len() > ANSWER_BYTES_MAX {
-            RingRecord { token, length: length | NOT_SENT, body: RingRecordBody::from(&[][..]) }
+            ReplyRecord { token, length: length | NOT_SENT, body: RingRecordBody::from(&[][..]) }
         } else {
-            RingRecord { token, length, body: bytes.into() }
+            ReplyRecord { token, length, body: bytes.into() }
         };
         self.backlog_bytes += record.memory();
         if record.is_large() { &mut self.large } else { &mut self.small }.push_back(record);
@@ -181,7 +181,7 @@ impl RingWriter {
 
     fn count(&mut self) {
         let all = self.small.iter().chain(&self.large);
-        self.backlog_bytes = all.map(RingRecord::memory).sum();
+        self.backlog_bytes = all.map(ReplyRecord::memory).sum();
     }
 
     fn pop(&mut self, is_large: bool) {

@@ -1,11 +1,13 @@
 //! The services' backend on a real cluster, for the Redis and the log gateway: commands go out through a front of the
 //! runtime.
 
-use super::{CallBook, Reads, Watch};
+use super::{CallBook, ClusterWatch, Reads};
+use crate::command_gateway::{CommandGateway, GatewaySink, NoAnswer};
 use crate::config::node_rank;
 use crate::control::NodeStatus;
-use crate::front::{Front, NoAnswer, Sink};
-use crate::gateway::{Answers, Backend, Busy, CommandFailure, FailureCause, OnAnswer};
+use crate::gateway::{
+    Backend, BackendAnswers, BackendBusy, CommandFailure, FailureCause, OnBackendAnswer,
+};
 use amcast_core::{ClusterShape, GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::budget::may_grow;
 use amcast_kv::status::ServerStatus;
@@ -17,23 +19,23 @@ use std::sync::{Arc, OnceLock};
 
 /// Has commands ordered by the cluster.
 pub struct ClusterBackend {
-    front: Arc<Front>,
-    watch: Arc<Watch>,
-    answers: OnceLock<Arc<dyn Answers>>,
+    front: Arc<CommandGateway>,
+    watch: Arc<ClusterWatch>,
+    answers: OnceLock<Arc<dyn BackendAnswers>>,
     book: Option<Arc<CallBook>>,
     /// Of the node of this process, if there is one.
-    reads: Option<Here>,
+    reads: Option<LocalReads>,
 }
 
 /// The node of this process.
-struct Here {
+struct LocalReads {
     reads: Arc<Reads>,
-    watch: Arc<Watch>,
+    watch: Arc<ClusterWatch>,
     /// Whether it was ready once. Before, it may have forgotten everything.
     ready: AtomicBool,
 }
 
-impl Here {
+impl LocalReads {
     fn is_ready(&self) -> bool {
         let look = || {
             let rank = node_rank(&self.watch.node());
@@ -50,7 +52,11 @@ impl Here {
 impl ClusterBackend {
     /// A backend on `front`, which hears from `watch` which shards have lost their majority. Calls
     /// are recorded in `book`, if there is one.
-    pub fn new(front: Arc<Front>, watch: Arc<Watch>, book: Option<CallBook>) -> Self {
+    pub fn new(
+        front: Arc<CommandGateway>,
+        watch: Arc<ClusterWatch>,
+        book: Option<CallBook>,
+    ) -> Self {
         let asked = Arc::clone(&watch);
         front.watch(Box::new(move || without_majority(asked.cluster(), &asked.nodes())));
         Self { front, watch, answers: OnceLock::new(), book: book.map(Arc::new), reads: None }
@@ -58,12 +64,12 @@ impl ClusterBackend {
 
     /// Has reads that need no order answered by the node of this process, which `watch` watches.
     #[must_use]
-    pub fn with_reads(self, reads: Option<Arc<Reads>>, watch: Arc<Watch>) -> Self {
-        let here = |reads| Here { reads, watch, ready: AtomicBool::new(false) };
+    pub fn with_reads(self, reads: Option<Arc<Reads>>, watch: Arc<ClusterWatch>) -> Self {
+        let here = |reads| LocalReads { reads, watch, ready: AtomicBool::new(false) };
         Self { reads: reads.map(here), ..self }
     }
 
-    fn answers(&self) -> &Arc<dyn Answers> {
+    fn answers(&self) -> &Arc<dyn BackendAnswers> {
         self.answers.get().expect("a backend is started before its use")
     }
 
@@ -79,14 +85,14 @@ impl ClusterBackend {
         token: u64,
         command: Option<(Envelope, &[u8])>,
         submit: impl FnOnce() -> Result<(), NoAnswer>,
-    ) -> Result<(), Busy> {
+    ) -> Result<(), BackendBusy> {
         let submitted = match self.book.as_ref().zip(command) {
             Some((book, command)) => book.call(token, command, submit),
             None => submit(),
         };
         match submitted {
             Ok(()) => Ok(()),
-            Err(NoAnswer::Busy) => Err(Busy),
+            Err(NoAnswer::Busy) => Err(BackendBusy),
             Err(why) => {
                 self.answers().fail(token, &failure(why));
                 Ok(())
@@ -96,12 +102,12 @@ impl ClusterBackend {
 }
 
 impl Backend for ClusterBackend {
-    fn start(&self, answers: Arc<dyn Answers>) {
+    fn start(&self, answers: Arc<dyn BackendAnswers>) {
         assert!(self.answers.set(Arc::clone(&answers)).is_ok(), "a backend is started once");
         self.front.serve(Arc::new(ToClients { answers, book: self.book.clone() }));
     }
 
-    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
         if let Some(failure) = self.refuses(|| takes_room(command)) {
             self.answers().fail(token, &failure);
             return Ok(());
@@ -115,7 +121,7 @@ impl Backend for ClusterBackend {
         assembly: &[u8],
         command: &[u8],
         token: u64,
-    ) -> Result<(), Busy> {
+    ) -> Result<(), BackendBusy> {
         let last = Assembly::decode(assembly).map(|last| (last.envelope, command));
         if let Some(failure) = self.refuses(|| grows(last)) {
             self.answers().fail(token, &failure);
@@ -128,7 +134,7 @@ impl Backend for ClusterBackend {
         self.front.reads_apart()
     }
 
-    fn read(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+    fn read(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
         self.hand_in(token, Envelope::decode(command), || self.front.read(dst, command, token))
     }
 
@@ -164,7 +170,12 @@ impl Backend for ClusterBackend {
     }
 
     /// Such commands are not recorded: the language of histories has none for logs.
-    fn ask(&self, dst: GroupSet, command: &[u8], done: OnAnswer) -> Result<(), CommandFailure> {
+    fn ask(
+        &self,
+        dst: GroupSet,
+        command: &[u8],
+        done: OnBackendAnswer,
+    ) -> Result<(), CommandFailure> {
         if let Some(failure) = self.refuses(|| takes_room(command)) {
             return Err(failure);
         }
@@ -197,11 +208,11 @@ fn grows(command: Option<(Envelope, &[u8])>) -> bool {
 
 /// Brings answers from the cluster to the clients.
 struct ToClients {
-    answers: Arc<dyn Answers>,
+    answers: Arc<dyn BackendAnswers>,
     book: Option<Arc<CallBook>>,
 }
 
-impl Sink for ToClients {
+impl GatewaySink for ToClients {
     fn answer(&self, token: u64, answer: Result<ServiceAnswer<'_>, NoAnswer>) {
         if let Some(book) = &self.book {
             book.answered(token, answer.as_ref().map_err(|why| *why));

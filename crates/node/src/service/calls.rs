@@ -8,7 +8,7 @@
 //! `OTHER write NAME key ..`, so that the checker can leave out what they spoil.
 
 use crate::clock;
-use crate::front::NoAnswer;
+use crate::command_gateway::NoAnswer;
 use crate::history::HistoryRecorder;
 use amcast_core::{Outcome, ServiceAnswer, Time};
 use amcast_kv::{decode_args, registry, split_epoch};
@@ -19,25 +19,25 @@ use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Records the calls of one front.
-pub struct CallBook(Mutex<Book>);
+pub struct CallBook(Mutex<CallTable>);
 
-struct Book {
+struct CallTable {
     recorder: HistoryRecorder,
     /// Calls that have not returned, by token.
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, UnreturnedCall>,
     /// Clients that the file has named.
     named: BTreeSet<u64>,
 }
 
-struct Open {
+struct UnreturnedCall {
     client: String,
     request: u64,
-    form: Form,
+    form: AnswerForm,
 }
 
 /// What a command's answer looks like in the language.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Form {
+pub enum AnswerForm {
     /// As it is.
     Same,
     /// 1 for `OK`, 0 for `nil`: SETNX, recorded as SET NX.
@@ -56,10 +56,10 @@ pub enum Form {
 impl CallBook {
     /// Calls go to `recorder`.
     pub fn new(recorder: HistoryRecorder) -> Self {
-        Self(Mutex::new(Book { recorder, open: BTreeMap::new(), named: BTreeSet::new() }))
+        Self(Mutex::new(CallTable { recorder, open: BTreeMap::new(), named: BTreeSet::new() }))
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, CallTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,14 +96,16 @@ impl CallBook {
                 r#"{{"ev":"call","t":{at},"p":"{client}","m":"{client}:{request}","op":{op}}}"#
             ),
         );
-        book.open.insert(token, Open { client, request, form });
+        book.open.insert(token, UnreturnedCall { client, request, form });
         Ok(())
     }
 
     /// Records that a call returned, unless nobody knows whether it took effect.
     pub(super) fn answered(&self, token: u64, answer: Result<&ServiceAnswer<'_>, NoAnswer>) {
         let mut book = self.book();
-        let Some(Open { client, request, form }) = book.open.remove(&token) else { return };
+        let Some(UnreturnedCall { client, request, form }) = book.open.remove(&token) else {
+            return;
+        };
         let Some(out) = returned(&form, answer) else { return };
         let (t, out) = (clock::now(), json(&out));
         let at = t.0;
@@ -122,7 +124,7 @@ impl CallBook {
 }
 
 /// What a call returned, in the language; nothing if nobody knows whether it took effect, or what it answered.
-pub fn returned(form: &Form, answer: Result<&ServiceAnswer<'_>, NoAnswer>) -> Option<String> {
+pub fn returned(form: &AnswerForm, answer: Result<&ServiceAnswer<'_>, NoAnswer>) -> Option<String> {
     let (outcome, bytes) = match answer {
         Ok(answer) => (answer.outcome, Some(&*answer.bytes)),
         Err(why) => (why.outcome(), None),
@@ -143,7 +145,7 @@ fn json(text: &str) -> String {
 }
 
 /// A command in the language, and how its answer is; nothing if there is nothing to say.
-pub fn spoken(args: &[&[u8]], read_only: bool) -> Option<(String, Form)> {
+pub fn spoken(args: &[&[u8]], read_only: bool) -> Option<(String, AnswerForm)> {
     let name = String::from_utf8_lossy(args[0]).to_ascii_uppercase();
     match &*name {
         // It reads versions, which the language has not.
@@ -155,9 +157,9 @@ pub fn spoken(args: &[&[u8]], read_only: bool) -> Option<(String, Form)> {
 }
 
 /// A command that the language has, or can say in other words.
-fn plain(name: &str, args: &[&[u8]]) -> Option<(String, Form)> {
+fn plain(name: &str, args: &[&[u8]]) -> Option<(String, AnswerForm)> {
     let words: Vec<String> = args[1..].iter().map(|a| word(a)).collect::<Option<_>>()?;
-    let same = |name: &str| Some((format!("{name} {}", words.join(" ")), Form::Same));
+    let same = |name: &str| Some((format!("{name} {}", words.join(" ")), AnswerForm::Same));
     match (name, &words[..]) {
         ("GET" | "STRLEN" | "INCR" | "DECR", [_])
         | ("INCRBY" | "DECRBY" | "APPEND" | "SET", [_, _])
@@ -165,14 +167,14 @@ fn plain(name: &str, args: &[&[u8]]) -> Option<(String, Form)> {
         ("DEL" | "UNLINK", [_, ..]) => same("DEL"),
         ("MSET", [_, _, ..]) if words.len().is_multiple_of(2) => same(name),
         ("SET", [k, v, option]) if ["NX", "XX"].contains(&&*option.to_ascii_uppercase()) => {
-            Some((format!("SET {k} {v} {}", option.to_ascii_uppercase()), Form::Same))
+            Some((format!("SET {k} {v} {}", option.to_ascii_uppercase()), AnswerForm::Same))
         }
-        ("SETNX", [k, v]) => Some((format!("SET {k} {v} NX"), Form::SetIfAbsent)),
+        ("SETNX", [k, v]) => Some((format!("SET {k} {v} NX"), AnswerForm::SetIfAbsent)),
         ("GETSET", [k, v]) => {
-            Some((format!("MULTI; GET {k}; SET {k} {v}"), Form::Swapped { removes: false }))
+            Some((format!("MULTI; GET {k}; SET {k} {v}"), AnswerForm::Swapped { removes: false }))
         }
         ("GETDEL", [k]) => {
-            Some((format!("MULTI; GET {k}; DEL {k}"), Form::Swapped { removes: true }))
+            Some((format!("MULTI; GET {k}; DEL {k}"), AnswerForm::Swapped { removes: true }))
         }
         _ => None,
     }
@@ -181,7 +183,7 @@ fn plain(name: &str, args: &[&[u8]]) -> Option<(String, Form)> {
 /// A transaction as it is ordered: the number of watched keys, each with its version, the number of
 /// commands, each behind the number of its arguments. That a watched key may forbid it is not said:
 /// it then counts as refused.
-fn transaction(args: &[&[u8]]) -> Option<(String, Form)> {
+fn transaction(args: &[&[u8]]) -> Option<(String, AnswerForm)> {
     let mut rest = args[1..].iter();
     let number = |text: &&[u8]| std::str::from_utf8(text).ok()?.parse::<usize>().ok();
     let watched = rest.next().and_then(number)?;
@@ -193,16 +195,16 @@ fn transaction(args: &[&[u8]]) -> Option<(String, Form)> {
         let inner: Vec<&[u8]> = rest.by_ref().take(len).copied().collect();
         let name = String::from_utf8_lossy(inner.first()?).to_ascii_uppercase();
         let (op, form) = plain(&name, &inner)?;
-        if form != Form::Same {
+        if form != AnswerForm::Same {
             return None;
         }
         write!(text, "; {op}").ok()?;
     }
-    Some((text, Form::All))
+    Some((text, AnswerForm::All))
 }
 
 /// A command that the language lacks, with the keys that it may change; none stands for all.
-fn other(name: &str, args: &[&[u8]], read_only: bool) -> (String, Form) {
+fn other(name: &str, args: &[&[u8]], read_only: bool) -> (String, AnswerForm) {
     // What moves keys to other shards leaves them what they are.
     let moves = name.get(..7).is_some_and(|own| own.eq_ignore_ascii_case("amcast."));
     let kind = if read_only || moves { "read" } else { "write" };
@@ -217,7 +219,7 @@ fn other(name: &str, args: &[&[u8]], read_only: bool) -> (String, Form) {
         text.push(' ');
         text.push_str(&key);
     }
-    (text, Form::Other)
+    (text, AnswerForm::Other)
 }
 
 /// An argument as a word of the language, if it is text.
@@ -245,27 +247,31 @@ fn word_of(text: &str) -> String {
 }
 
 /// An answer in the language; nothing if it cannot be said.
-fn said(form: &Form, answer: &[u8]) -> Option<String> {
+fn said(form: &AnswerForm, answer: &[u8]) -> Option<String> {
     let mut rest = answer;
     let first = value(&mut rest)?;
-    if let Value::Error = first {
+    if let AnswerElement::Error = first {
         return Some("ERR".to_string());
     }
     match (form, first) {
-        (Form::Other, _) => Some(String::new()),
-        (Form::SetIfAbsent, Value::One(n)) => Some(if n == "1" { "OK" } else { "nil" }.to_string()),
-        (Form::Swapped { removes }, Value::One(old)) => Some(match (removes, &*old) {
-            (true, "nil") => "nil; 0".to_string(),
-            (true, _) => format!("{old}; 1"),
-            (false, _) => format!("{old}; OK"),
-        }),
+        (AnswerForm::Other, _) => Some(String::new()),
+        (AnswerForm::SetIfAbsent, AnswerElement::One(n)) => {
+            Some(if n == "1" { "OK" } else { "nil" }.to_string())
+        }
+        (AnswerForm::Swapped { removes }, AnswerElement::One(old)) => {
+            Some(match (removes, &*old) {
+                (true, "nil") => "nil; 0".to_string(),
+                (true, _) => format!("{old}; 1"),
+                (false, _) => format!("{old}; OK"),
+            })
+        }
         // A watched key had changed.
-        (Form::All, Value::One(nil)) if nil == "nil" => Some("ERR".to_string()),
-        (Form::All, Value::Many(n)) => {
+        (AnswerForm::All, AnswerElement::One(nil)) if nil == "nil" => Some("ERR".to_string()),
+        (AnswerForm::All, AnswerElement::Many(n)) => {
             let parts = (0..n).map(|_| shown(&mut rest)).collect::<Option<Vec<_>>>()?;
             Some(parts.join("; "))
         }
-        (Form::Same, _) => shown(&mut { answer }),
+        (AnswerForm::Same, _) => shown(&mut { answer }),
         _ => None,
     }
 }
@@ -273,11 +279,11 @@ fn said(form: &Form, answer: &[u8]) -> Option<String> {
 /// A value, or all of an array's.
 fn shown(rest: &mut &[u8]) -> Option<String> {
     match value(rest)? {
-        Value::Error => Some("ERR".to_string()),
-        Value::One(text) => Some(text),
-        Value::Many(n) => {
+        AnswerElement::Error => Some("ERR".to_string()),
+        AnswerElement::One(text) => Some(text),
+        AnswerElement::Many(n) => {
             let one = |_| match value(rest)? {
-                Value::One(text) => Some(text),
+                AnswerElement::One(text) => Some(text),
                 _ => None,
             };
             Some((0..n).map(one).collect::<Option<Vec<_>>>()?.join(" "))
@@ -286,28 +292,28 @@ fn shown(rest: &mut &[u8]) -> Option<String> {
 }
 
 /// One element of an answer.
-enum Value {
+enum AnswerElement {
     Error,
     One(String),
     /// So many elements follow.
     Many(usize),
 }
 
-fn value(rest: &mut &[u8]) -> Option<Value> {
+fn value(rest: &mut &[u8]) -> Option<AnswerElement> {
     let end = rest.iter().position(|b| *b == b'\n')?;
     let line = std::str::from_utf8(rest[..end].strip_suffix(b"\r")?).ok()?;
     *rest = &rest[end + 1..];
     let (mark, line) = line.split_at_checked(1)?;
     Some(match mark {
-        "-" => Value::Error,
-        "+" | ":" => Value::One(line.to_string()),
-        "_" => Value::One("nil".to_string()),
-        "*" | "$" if line == "-1" => Value::One("nil".to_string()),
-        "*" => Value::Many(line.parse().ok()?),
+        "-" => AnswerElement::Error,
+        "+" | ":" => AnswerElement::One(line.to_string()),
+        "_" => AnswerElement::One("nil".to_string()),
+        "*" | "$" if line == "-1" => AnswerElement::One("nil".to_string()),
+        "*" => AnswerElement::Many(line.parse().ok()?),
         "$" => {
             let (bytes, tail) = rest.split_at_checked(line.parse::<usize>().ok()?)?;
             *rest = tail.get(2..)?;
-            Value::One(word(bytes)?)
+            AnswerElement::One(word(bytes)?)
         }
         _ => return None,
     })
@@ -319,7 +325,7 @@ mod tests {
     use amcast_check::service::ServiceModel;
     use amcast_check::service::kv::KvModel;
 
-    fn op(words: &[&str]) -> (String, Form) {
+    fn op(words: &[&str]) -> (String, AnswerForm) {
         let args: Vec<&[u8]> = words.iter().map(|w| w.as_bytes()).collect();
         spoken(&args, words[0].eq_ignore_ascii_case("HGET")).expect("it says something")
     }
@@ -357,7 +363,7 @@ mod tests {
     #[test]
     fn a_call_returns_by_what_became_of_it_and_not_by_its_words() {
         let told = |outcome, text: &str| {
-            returned(&Form::Same, Ok(&ServiceAnswer::borrowed(outcome, text.as_bytes())))
+            returned(&AnswerForm::Same, Ok(&ServiceAnswer::borrowed(outcome, text.as_bytes())))
         };
         let refused = Some("ERR".to_string());
         for text in ["-ERR the answer is not kept\r\n", "-ERR x; the command was not executed\r\n"]
@@ -369,19 +375,22 @@ mod tests {
         assert_eq!(told(Outcome::Executed, "+OK\r\n"), Some("OK".to_string()));
         // It is sent again.
         assert_eq!(told(Outcome::Unknown, "?7\nGET a"), refused);
-        assert_eq!(returned(&Form::Same, Err(NoAnswer::Busy)), refused);
-        assert_eq!(returned(&Form::Same, Err(NoAnswer::TimedOut)), None);
+        assert_eq!(returned(&AnswerForm::Same, Err(NoAnswer::Busy)), refused);
+        assert_eq!(returned(&AnswerForm::Same, Err(NoAnswer::TimedOut)), None);
     }
 
     #[test]
     fn what_the_language_lacks_is_named_with_its_keys() {
-        assert_eq!(op(&["HSET", "h", "f", "v"]), ("OTHER write HSET h".into(), Form::Other));
-        assert_eq!(op(&["HGET", "h", "f"]), ("OTHER read HGET h".into(), Form::Other));
-        assert_eq!(op(&["SET", "a", "1", "EX", "9"]), ("OTHER write SET a".into(), Form::Other));
-        assert_eq!(op(&["FLUSHALL"]), ("OTHER write FLUSHALL".into(), Form::Other));
-        let split = ("OTHER read AMCAST.SPLIT".into(), Form::Other);
+        assert_eq!(op(&["HSET", "h", "f", "v"]), ("OTHER write HSET h".into(), AnswerForm::Other));
+        assert_eq!(op(&["HGET", "h", "f"]), ("OTHER read HGET h".into(), AnswerForm::Other));
+        assert_eq!(
+            op(&["SET", "a", "1", "EX", "9"]),
+            ("OTHER write SET a".into(), AnswerForm::Other)
+        );
+        assert_eq!(op(&["FLUSHALL"]), ("OTHER write FLUSHALL".into(), AnswerForm::Other));
+        let split = ("OTHER read AMCAST.SPLIT".into(), AnswerForm::Other);
         assert_eq!(op(&["AMCAST.SPLIT", "0", "100", "1"]), split);
         let args: [&[u8]; 3] = [b"SET", b"a", b"\xff"];
-        assert_eq!(spoken(&args, false), Some(("OTHER write SET a".into(), Form::Other)));
+        assert_eq!(spoken(&args, false), Some(("OTHER write SET a".into(), AnswerForm::Other)));
     }
 }

@@ -14,4 +14,4 @@ pub use calls::CallBook;
 pub use digests::DigestPace;
 pub use reads::Reads;
 pub use store::{Hosted, ServiceNode, first_partitions, host_logs, host_store};
-pub use watch::{LOST_AFTER, Lost, Watch, down, forgets, lost};
+pub use watch::{ClusterWatch, LOST_AFTER, LostShard, down, forgets, lost};

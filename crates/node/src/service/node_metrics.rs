@@ -8,7 +8,7 @@ use amcast_smr::metrics::{MetricKind, MetricValue, Unit};
 
 /// The figures of nodes, by rank, that said this, and of what their supervisor says of them, if they have one.
 pub(super) fn node_metrics(said: &[Option<NodeStatus>], lives: &[NodeProcess]) -> Vec<Metric> {
-    let nodes = Nodes(said);
+    let nodes = NodeStatuses(said);
     let mut all = nodes.presence();
     all.extend(nodes.files());
     all.extend(nodes.logs());
@@ -31,9 +31,9 @@ pub(super) fn node_metrics(said: &[Option<NodeStatus>], lives: &[NodeProcess]) -
 }
 
 /// What each node said, by rank.
-struct Nodes<'a>(&'a [Option<NodeStatus>]);
+struct NodeStatuses<'a>(&'a [Option<NodeStatus>]);
 
-impl Nodes<'_> {
+impl NodeStatuses<'_> {
     /// The metric with a sample for each node of which something is known.
     fn each(&self, metric: Metric, value: impl Fn(&NodeStatus) -> Option<MetricValue>) -> Metric {
         let said = self.0.iter().enumerate();

@@ -23,9 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const WAITING_MAX: usize = 16_384;
 
 /// Is told the answer.
-type OnRead = Box<dyn FnOnce(Outcome, Vec<u8>) + Send>;
+type OnReadAnswer = Box<dyn FnOnce(Outcome, Vec<u8>) + Send>;
 
-struct Read {
+struct PendingRead {
     dst: GroupSet,
     payload: Box<[u8]>,
     /// How many were handed in before it.
@@ -34,16 +34,16 @@ struct Read {
     session: u64,
     written: Box<[SessionWrite]>,
     since: Instant,
-    done: OnRead,
+    done: OnReadAnswer,
 }
 
 /// Reads that were handed in.
 #[derive(Default)]
-struct Open {
+struct OpenReads {
     /// Those that are to be asked for.
-    queue: Vec<Read>,
+    queue: Vec<PendingRead>,
     /// Those that the executor's threads have, by the number under which they have it.
-    given: BTreeMap<u64, Read>,
+    given: BTreeMap<u64, PendingRead>,
     /// How many were given so far.
     numbers: u64,
     /// How many were handed in so far.
@@ -56,7 +56,7 @@ struct Open {
 /// The reads of one node.
 #[derive(Default)]
 pub struct Reads {
-    open: Mutex<Open>,
+    open: Mutex<OpenReads>,
     /// Whether any are to be asked for: saves the node's loop the lock.
     any: AtomicBool,
     wake: OnceLock<WakeHandle>,
@@ -68,7 +68,7 @@ impl Reads {
         assert!(self.wake.set(wake).is_ok(), "a node begins once");
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, OpenReads> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -78,7 +78,7 @@ impl Reads {
         dst: GroupSet,
         payload: &[u8],
         written: &[SessionWrite],
-        done: OnRead,
+        done: OnReadAnswer,
     ) {
         let since = Instant::now();
         let session = Envelope::decode(payload).map_or(0, |(envelope, _)| envelope.session);
@@ -86,7 +86,7 @@ impl Reads {
         let mut open = self.open();
         let turn = open.turns;
         open.turns += 1;
-        let read = Read { dst, payload, turn, session, written, since, done };
+        let read = PendingRead { dst, payload, turn, session, written, since, done };
         if open.queue.len() + open.given.len() >= WAITING_MAX {
             drop(open);
             return refuse(read, "too many reads wait for this node");
@@ -148,7 +148,7 @@ impl Reads {
 
     /// Takes what the executor's threads answered: the reads that are to be asked for again, and whether there was
     /// any answer.
-    fn collect<M: Hosted>(&self, executor: &mut Executor<M>) -> (Vec<Read>, bool) {
+    fn collect<M: Hosted>(&self, executor: &mut Executor<M>) -> (Vec<PendingRead>, bool) {
         let mut answered = Vec::new();
         if !executor.collect_peeks(&mut |number, peek, answer| {
             answered.push((number, peek, answer));
@@ -156,7 +156,7 @@ impl Reads {
             return (Vec::new(), false);
         }
         let mut open = self.open();
-        let Open { given, again, numbers, .. } = &mut *open;
+        let OpenReads { given, again, numbers, .. } = &mut *open;
         let (mut settled, mut later) = (Vec::new(), Vec::new());
         for (number, peek, answer) in answered {
             let Some(read) = given.remove(&number) else { continue };
@@ -186,7 +186,7 @@ impl Reads {
 }
 
 /// Answers a read or refuses it, or gives it back to be asked for again.
-fn settle(read: Read, peek: LocalRead, answer: &[u8]) -> Option<Read> {
+fn settle(read: PendingRead, peek: LocalRead, answer: &[u8]) -> Option<PendingRead> {
     match peek {
         LocalRead::Answered(outcome) if !is_behind(&read.payload, answer) => {
             (read.done)(outcome, answer.to_vec());
@@ -207,7 +207,7 @@ fn is_behind(payload: &[u8], answer: &[u8]) -> bool {
     Envelope::decode(payload).is_some_and(|(_, command)| epoch < split_epoch(command).0)
 }
 
-fn refuse(read: Read, why: &str) {
+fn refuse(read: PendingRead, why: &str) {
     let failure = CommandFailure::new(Outcome::NotExecuted, FailureCause::Busy, why);
     let answer = failure_answer(&failure);
     (read.done)(answer.outcome, answer.bytes.into_owned());

@@ -2,8 +2,8 @@
 
 use super::Reads;
 use super::digests::DigestPace;
-use crate::config::{ClusterFile, Partition};
-use crate::gateway::Clock;
+use crate::config::{ClusterFile, PartitionOrder};
+use crate::gateway::GatewayClock;
 use amcast_core::{ClusterShape, Entry, Gid, MsgId, Senders, SkipDecision, Span, Time};
 use amcast_kv::{HashSeed, Kv, Partitions};
 use amcast_log::StoreAndLog;
@@ -74,19 +74,19 @@ pub fn first_partitions(file: &ClusterFile) -> Result<Partitions, String> {
         return Err(format!("partitions = {partitions}: give 1 to {shards}, the number of shards"));
     }
     match file.partition {
-        Partition::Hash if !file.boundaries.is_empty() => {
+        PartitionOrder::Hash if !file.boundaries.is_empty() => {
             Err("boundaries are for partition = \"range\"".to_string())
         }
-        Partition::Hash => Ok(Partitions::by_slot_among(shards, partitions)),
-        Partition::Range if file.boundaries.is_empty() => {
+        PartitionOrder::Hash => Ok(Partitions::by_slot_among(shards, partitions)),
+        PartitionOrder::Range if file.boundaries.is_empty() => {
             Partitions::by_key(shards, &Partitions::even_boundaries(partitions))
         }
-        Partition::Range if file.boundaries.len() + 1 != partitions => Err(format!(
+        PartitionOrder::Range if file.boundaries.len() + 1 != partitions => Err(format!(
             "partitions = {partitions}: {} boundaries make {}",
             file.boundaries.len(),
             file.boundaries.len() + 1
         )),
-        Partition::Range => {
+        PartitionOrder::Range => {
             let boundaries = file.boundaries.iter().map(|b| b.as_bytes().to_vec());
             Partitions::by_key(shards, &boundaries.collect::<Vec<_>>())
         }
@@ -143,7 +143,7 @@ const REPORT_FIRST: Span = Span::millis(100);
 
 /// A node's clock, and when it reported it last in each shard.
 struct HostClock {
-    clock: Clock,
+    clock: GatewayClock,
     reported: Vec<Option<Time>>,
 }
 
@@ -161,7 +161,7 @@ impl<M: Hosted> ServiceNode<M> {
     pub fn with_clock(mut self, entry: &dyn Entry, file: &ClusterFile) -> Self {
         let can = entry.capabilities();
         if can.senders == Senders::Replicas {
-            let clock = Clock::ahead(file.clock_ahead(can.durability.has_log()));
+            let clock = GatewayClock::ahead(file.clock_ahead(can.durability.has_log()));
             self.clock = Some(HostClock { clock, reported: vec![None; file.shards] });
             self.executor.bound_time(file.replicas);
         }
@@ -389,7 +389,7 @@ mod tests {
         assert_eq!(first_partitions(&file), Ok(Partitions::by_slot(4)));
         let spare = ClusterFile { partitions: Some(3), ..file.clone() };
         assert_eq!(first_partitions(&spare), Ok(Partitions::by_slot_among(4, 3)));
-        let range = ClusterFile { partition: Partition::Range, ..file };
+        let range = ClusterFile { partition: PartitionOrder::Range, ..file };
         let even = Partitions::by_key(4, &Partitions::even_boundaries(4));
         assert_eq!(first_partitions(&range), even);
         let given = ClusterFile { boundaries: vec!["h".into(), "p".into()], ..range.clone() };
@@ -399,6 +399,6 @@ mod tests {
         assert!(
             why(ClusterFile { partitions: Some(2), ..given.clone() }).contains("boundaries make 3")
         );
-        assert!(why(ClusterFile { partition: Partition::Hash, ..given }).contains("are for"));
+        assert!(why(ClusterFile { partition: PartitionOrder::Hash, ..given }).contains("are for"));
     }
 }

@@ -2,10 +2,10 @@
 
 use super::disk_room::DiskRoom;
 use super::node_metrics::node_metrics;
-use crate::at::At;
 use crate::cluster_dir::ClusterDir;
 use crate::config::{ClusterFile, node_name, node_rank};
 use crate::control::{NodeStatus, ReplicaStatus, statuses_of};
+use crate::node_address::NodeAddress;
 use crate::supervisor::NodeProcess;
 use amcast_core::{ClusterShape, Gid};
 use amcast_kv::status::{ServerStatus, ShardStatus};
@@ -29,11 +29,11 @@ const ASK_SOON: Duration = Duration::from_millis(10);
 pub const LOST_AFTER: Duration = Duration::from_secs(2);
 
 /// What each node said last; none if it did not answer.
-type Said = Vec<Option<NodeStatus>>;
+type NodeReports = Vec<Option<NodeStatus>>;
 
 /// A shard that too many replicas have lost the state of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lost {
+pub struct LostShard {
     /// The shard.
     pub shard: Gid,
     /// How many replicas still hold its state.
@@ -42,7 +42,7 @@ pub struct Lost {
     pub of: usize,
 }
 
-impl fmt::Display for Lost {
+impl fmt::Display for LostShard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -66,7 +66,7 @@ pub fn lost(
     cluster: ClusterShape,
     said: &[Option<NodeStatus>],
     lives: &[NodeProcess],
-) -> Vec<Lost> {
+) -> Vec<LostShard> {
     let has = |rank: usize, shard: Gid, what: fn(&ReplicaStatus) -> bool| {
         match (&said[rank], lives.get(rank)) {
             (Some(node), Some(life)) => {
@@ -82,7 +82,7 @@ pub fn lost(
         let count = |what| (0..of).filter(|&rank| has(rank, shard, what)).count();
         let (follow, fed) = (count(|r| r.follows), count(|r| r.fit));
         let hold = if fed == 0 { 0 } else { follow };
-        (hold < cluster.quorum()).then_some(Lost { shard, hold, of })
+        (hold < cluster.quorum()).then_some(LostShard { shard, hold, of })
     };
     cluster.all_groups().iter().filter_map(look).collect()
 }
@@ -97,9 +97,9 @@ fn own_ready(rank: usize, said: &Option<NodeStatus>) -> Result<(), String> {
 }
 
 /// What is known now.
-struct Board {
-    said: Said,
-    lost: Vec<Lost>,
+struct WatchState {
+    said: NodeReports,
+    lost: Vec<LostShard>,
     /// That nodes are down for good, for people.
     down: Vec<String>,
     /// Why commands that may take more room on the disks are refused, if they are.
@@ -114,7 +114,7 @@ pub fn down(home: &ClusterDir) -> Vec<String> {
 }
 
 /// The state of a cluster as its nodes tell it, asked for now and then.
-pub struct Watch {
+pub struct ClusterWatch {
     /// Who watches.
     name: String,
     /// The node that the process is, if it is one.
@@ -122,8 +122,8 @@ pub struct Watch {
     protocol: String,
     cluster: ClusterShape,
     home: Arc<ClusterDir>,
-    nodes: Arc<Mutex<Vec<At>>>,
-    board: Arc<Mutex<Board>>,
+    nodes: Arc<Mutex<Vec<NodeAddress>>>,
+    board: Arc<Mutex<WatchState>>,
     /// Whether commands that may take more room on the disks are refused.
     is_full: Arc<AtomicBool>,
     /// Its process serves no more clients.
@@ -145,11 +145,11 @@ fn pause(span: Duration, ended: &AtomicBool) {
     }
 }
 
-fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
+fn lock(board: &Mutex<WatchState>) -> MutexGuard<'_, WatchState> {
     board.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Watch {
+impl ClusterWatch {
     /// Begins to watch, as `name`.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Watch {
         let (protocol, ask, forgets) = (file.protocol.clone(), home.nodes(file), forgets(file));
         let count = ask.len();
         let (nodes, home) = (Arc::new(Mutex::new(ask)), Arc::new(home));
-        let board = Arc::new(Mutex::new(Board {
+        let board = Arc::new(Mutex::new(WatchState {
             said: vec![None; count],
             lost: Vec::new(),
             down: Vec::new(),
@@ -199,7 +199,7 @@ impl Watch {
                     }
                 }
                 let lost = if believed { lost } else { Vec::new() };
-                *lock(&told) = Board { said, lost, down, no_room };
+                *lock(&told) = WatchState { said, lost, down, no_room };
                 pause(if ready || believed { ASK_EVERY } else { ASK_SOON }, &ended);
             }
         };
@@ -216,7 +216,7 @@ impl Watch {
     }
 
     /// The shards that have lost their majority for good, as far as nodes and supervisor know.
-    pub fn lost(&self) -> Vec<Lost> {
+    pub fn lost(&self) -> Vec<LostShard> {
         lock(&self.board).lost.clone()
     }
 
@@ -232,7 +232,7 @@ impl Watch {
     }
 
     /// The nodes are asked here from now on, in order of rank.
-    pub fn move_to(&self, nodes: Vec<At>) {
+    pub fn move_to(&self, nodes: Vec<NodeAddress>) {
         *self.nodes.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
     }
 
@@ -257,7 +257,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for ClusterWatch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return };
@@ -269,7 +269,7 @@ impl Drop for Watch {
     }
 }
 
-impl ServerStatus for Watch {
+impl ServerStatus for ClusterWatch {
     fn node(&self) -> String {
         self.name.clone()
     }
@@ -310,7 +310,7 @@ impl ServerStatus for Watch {
         }
         let board = lock(&self.board);
         if !board.lost.is_empty() {
-            let lost: Vec<_> = board.lost.iter().map(Lost::to_string).collect();
+            let lost: Vec<_> = board.lost.iter().map(LostShard::to_string).collect();
             return Err(lost.join("; "));
         }
         let ready = board.said.iter().flatten().filter(|node| node.ready).count();
@@ -407,7 +407,7 @@ mod tests {
         let lives = [life(1, true), life(2, true), life(3, true)];
         let said = [whole.clone(), node([true, false]), node([true, false])];
         let found = lost(cluster, &said, &lives);
-        assert_eq!(found, [Lost { shard: Gid(1), hold: 1, of: 3 }]);
+        assert_eq!(found, [LostShard { shard: Gid(1), hold: 1, of: 3 }]);
         assert!(found[0].to_string().contains("shard 1 has lost its majority (1 of 3 replicas"));
         // One of them alone is no majority.
         assert!(

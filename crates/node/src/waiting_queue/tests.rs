@@ -5,13 +5,13 @@ use amcast_core::rng::Rng;
 
 /// An item of a line, with bytes and a number of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Parcel {
+struct SizedItem {
     line: u8,
     number: u32,
     bytes: usize,
 }
 
-impl Queued for Parcel {
+impl QueueItem for SizedItem {
     type Line = u8;
 
     fn bytes(&self) -> usize {
@@ -22,17 +22,17 @@ impl Queued for Parcel {
 /// The same queue as one list, in which every question is answered by looking at all of it.
 #[derive(Default)]
 struct SlowQueue {
-    all: Vec<Parcel>,
+    all: Vec<SizedItem>,
     /// The lines in the order of their turns, also empty ones.
     turns: Vec<u8>,
 }
 
 impl SlowQueue {
-    fn head(&self, line: u8) -> Option<Parcel> {
+    fn head(&self, line: u8) -> Option<SizedItem> {
         self.all.iter().copied().find(|parcel| parcel.line == line)
     }
 
-    fn push(&mut self, parcel: Parcel) {
+    fn push(&mut self, parcel: SizedItem) {
         if self.head(parcel.line).is_none() {
             self.turns.retain(|&line| line != parcel.line);
             self.turns.push(parcel.line);
@@ -40,8 +40,8 @@ impl SlowQueue {
         self.all.push(parcel);
     }
 
-    fn take(&mut self, fits: impl Fn(&Parcel) -> bool) -> Option<Parcel> {
-        let heads: Vec<Parcel> = self.turns.iter().filter_map(|&line| self.head(line)).collect();
+    fn take(&mut self, fits: impl Fn(&SizedItem) -> bool) -> Option<SizedItem> {
+        let heads: Vec<SizedItem> = self.turns.iter().filter_map(|&line| self.head(line)).collect();
         let taken = heads.into_iter().find(|parcel| fits(parcel))?;
         self.all.retain(|parcel| *parcel != taken);
         self.turns.retain(|&line| line != taken.line);
@@ -49,7 +49,7 @@ impl SlowQueue {
         Some(taken)
     }
 
-    fn take_heads(&mut self, stale: impl Fn(&Parcel) -> bool) -> Vec<Parcel> {
+    fn take_heads(&mut self, stale: impl Fn(&SizedItem) -> bool) -> Vec<SizedItem> {
         let mut taken = Vec::new();
         for line in self.turns.clone() {
             while let Some(head) = self.head(line).filter(|parcel| stale(parcel)) {
@@ -60,9 +60,9 @@ impl SlowQueue {
         taken
     }
 
-    fn take_all(&mut self, which: impl Fn(&Parcel) -> bool) -> Vec<Parcel> {
+    fn take_all(&mut self, which: impl Fn(&SizedItem) -> bool) -> Vec<SizedItem> {
         let of = |line: u8| self.all.iter().copied().filter(move |parcel| parcel.line == line);
-        let taken: Vec<Parcel> =
+        let taken: Vec<SizedItem> =
             self.turns.iter().flat_map(|&line| of(line)).filter(|parcel| which(parcel)).collect();
         self.all.retain(|parcel| !which(parcel));
         taken
@@ -76,21 +76,22 @@ fn run_of(seed: u64) {
     for number in 0..400 {
         // Lines that are blocked, and an age beyond which items are stale, change from step to step.
         let (blocked, age) = (rng.below(8) as u8, rng.below(60) as u32);
-        let fits = |parcel: &Parcel| parcel.line % 4 != blocked && !parcel.bytes.is_multiple_of(7);
+        let fits =
+            |parcel: &SizedItem| parcel.line % 4 != blocked && !parcel.bytes.is_multiple_of(7);
         match rng.below(12) {
             0..=5 => {
                 let (line, bytes) = (rng.below(6) as u8, rng.below(50) as usize);
-                let parcel = Parcel { line, number, bytes };
+                let parcel = SizedItem { line, number, bytes };
                 queue.push(line, parcel);
                 slow.push(parcel);
             }
             6..=9 => assert_eq!(queue.take(fits), slow.take(fits), "seed {seed}"),
             10 => {
-                let stale = |parcel: &Parcel| parcel.number + age < number;
+                let stale = |parcel: &SizedItem| parcel.number + age < number;
                 assert_eq!(queue.take_heads(stale), slow.take_heads(stale), "seed {seed}");
             }
             _ => {
-                let which = |parcel: &Parcel| parcel.number % 5 == age % 5;
+                let which = |parcel: &SizedItem| parcel.number % 5 == age % 5;
                 assert_eq!(queue.take_all(which), slow.take_all(which), "seed {seed}");
             }
         }
@@ -110,16 +111,16 @@ fn it_does_what_a_list_does_that_is_searched_each_time() {
     (0..300).for_each(run_of);
 }
 
-fn queue_of(lines: &[u8]) -> WaitingQueue<Parcel> {
+fn queue_of(lines: &[u8]) -> WaitingQueue<SizedItem> {
     let mut queue = WaitingQueue::default();
     for (number, &line) in (0..).zip(lines) {
-        queue.push(line, Parcel { line, number, bytes: 3 });
+        queue.push(line, SizedItem { line, number, bytes: 3 });
     }
     queue
 }
 
-fn taken(queue: &mut WaitingQueue<Parcel>, full: u8) -> Vec<u32> {
-    let fits = |parcel: &Parcel| parcel.line != full;
+fn taken(queue: &mut WaitingQueue<SizedItem>, full: u8) -> Vec<u32> {
+    let fits = |parcel: &SizedItem| parcel.line != full;
     std::iter::from_fn(|| queue.take(fits).map(|parcel| parcel.number)).collect()
 }
 
@@ -144,14 +145,14 @@ fn a_queue_that_is_empty_again_and_again_keeps_the_room_of_its_lines() {
     let mut queue = queue_of(&[]);
     for number in 0..100 {
         let line = number as u8 % 7;
-        queue.push(line, Parcel { line, number, bytes: 1 });
+        queue.push(line, SizedItem { line, number, bytes: 1 });
         assert!(queue.spare.is_empty() && queue.take(|_| true).is_some());
         let rooms: Vec<usize> = queue.spare.iter().map(VecDeque::capacity).collect();
         assert!(matches!(rooms[..], [1..=SPARE_ITEMS_MAX]), "{rooms:?}");
     }
     // A line that was long is not kept.
     for number in 0..=SPARE_ITEMS_MAX as u32 {
-        queue.push(0, Parcel { line: 0, number, bytes: 1 });
+        queue.push(0, SizedItem { line: 0, number, bytes: 1 });
     }
     while queue.take(|_| true).is_some() {}
     assert!(queue.spare.is_empty());

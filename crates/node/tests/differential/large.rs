@@ -1,6 +1,6 @@
 //! Commands of many megabytes, which are ordered in parts.
 
-use super::{Client, NO_REDIS, RealRedis, Value, ours_of, words};
+use super::{DifferentialClient, NO_REDIS, RealRedis, Resp2Value, ours_of, words};
 use amcast_core::rng::Rng;
 use amcast_test_policy::skip;
 
@@ -11,7 +11,7 @@ fn large_values_and_transactions_are_as_in_redis() {
         return skip("large_values_and_transactions_are_as_in_redis", NO_REDIS);
     };
     let front = ours_of(3, 64);
-    let clients = [real.1, front.address()].map(Client::connect);
+    let clients = [real.1, front.address()].map(DifferentialClient::connect);
     let [mut theirs, mut ours] = clients;
     let mut rng = Rng::new(17);
     let mut both = |args: &[String]| {
@@ -60,13 +60,13 @@ fn large_values_and_transactions_are_as_in_redis() {
         both(&words("DEL list set x"));
     }
     // A command over the limit is refused, and the connection goes on.
-    let Value::Error(e) = ours.call(&[word("SET"), word("x"), "x".repeat(64 << 20)]) else {
+    let Resp2Value::Error(e) = ours.call(&[word("SET"), word("x"), "x".repeat(64 << 20)]) else {
         panic!("it is over the limit")
     };
     assert!(e.contains("larger than the limit of 67108"), "{e}");
     let limit = ours.call(&words("CONFIG GET proto-max-bulk-len"));
-    let expected = ["proto-max-bulk-len", "67108864"].map(|text| Value::Text(text.into()));
-    assert_eq!(limit, Value::Array(expected.into()));
+    let expected = ["proto-max-bulk-len", "67108864"].map(|text| Resp2Value::Text(text.into()));
+    assert_eq!(limit, Resp2Value::Array(expected.into()));
 }
 
 /// So many small elements that they take far more in the state than in the command.
@@ -74,23 +74,23 @@ fn large_values_and_transactions_are_as_in_redis() {
 fn a_large_command_makes_the_state_grow_no_more_than_any_other() {
     let _limit = amcast_test_policy::time_limit();
     let front = ours_of(1, 64);
-    let mut c = Client::connect(front.address());
+    let mut c = DifferentialClient::connect(front.address());
     let push: Vec<String> = ["SADD", "k"]
         .into_iter()
         .map(str::to_string)
         .chain((0..700_000).map(|i| i.to_string()))
         .collect();
-    let Value::Error(e) = c.call(&push) else { panic!("it would take more than 128 MB") };
+    let Resp2Value::Error(e) = c.call(&push) else { panic!("it would take more than 128 MB") };
     assert!(
         e.starts_with("ERR this may take 14") && e.ends_with("the command was not executed"),
         "{e}"
     );
-    assert_eq!(c.call(&push[..500_000]), Value::Int(499_998));
+    assert_eq!(c.call(&push[..500_000]), Resp2Value::Int(499_998));
     let mut remove = push;
     remove[0] = "SREM".to_string();
     assert_eq!(
         c.call(&remove),
-        Value::Int(499_998),
+        Resp2Value::Int(499_998),
         "what frees memory is no matter of its length"
     );
 }

@@ -5,16 +5,19 @@ use amcast_kv::Kv;
 use amcast_kv::status::{ServerStatus, ShardStatus};
 use amcast_log::StoreAndLog;
 use amcast_log::{Logs, OnGrowth};
-use amcast_node::gateway::{Answers, Backend, Busy, Clock, CommandFailure, FailureCause, OnAnswer};
+use amcast_node::gateway::{
+    Backend, BackendAnswers, BackendBusy, CommandFailure, FailureCause, GatewayClock,
+    OnBackendAnswer,
+};
 use amcast_smr::{ClockReport, DeliveryResult, Executor, Limits};
 use std::sync::{Arc, Mutex};
 
 /// What the logs of a shard may hold.
 const SHARD_BYTES: usize = 5_000_000;
 
-pub(crate) struct Local(Mutex<Inner>);
+pub(crate) struct Local(Mutex<LocalInner>);
 
-struct Inner {
+struct LocalInner {
     executor: Executor<StoreAndLog>,
     positions: Vec<u64>,
     seq: u64,
@@ -38,21 +41,21 @@ impl Local {
         let machine = StoreAndLog::new(Kv::new(shards, 1), logs);
         let executor = Executor::new(machine, shards, Limits::default());
         let positions = vec![0; shards];
-        Self(Mutex::new(Inner { executor, positions, seq: 0, lost: 0, refused: 0 }))
+        Self(Mutex::new(LocalInner { executor, positions, seq: 0, lost: 0, refused: 0 }))
     }
 
     /// Has the clock of this host, its only replica, reported in each shard; from the first time on that bounds its
     /// time, if `bounds`.
     pub(crate) fn report_clock(&self, bounds: bool) {
         let mut inner = self.0.lock().unwrap();
-        let Inner { executor, positions, seq, .. } = &mut *inner;
+        let LocalInner { executor, positions, seq, .. } = &mut *inner;
         if bounds {
             executor.bound_time(1);
         }
         for (shard, position) in (0..).map(Gid).zip(positions) {
             (*position, *seq) = (*position + 1, *seq + 1);
             let id = MsgId { sender: Pid(0), seq: *seq };
-            let report = ClockReport(Clock::default().now().stamp).encode();
+            let report = ClockReport(GatewayClock::default().now().stamp).encode();
             let dst = GroupSet::one(shard);
             executor.deliver(shard, *position, id, dst, &report, &mut |_| {}).unwrap();
         }
@@ -75,17 +78,22 @@ impl Local {
 }
 
 impl Backend for Local {
-    fn start(&self, _: Arc<dyn Answers>) {
+    fn start(&self, _: Arc<dyn BackendAnswers>) {
         unreachable!("the log's gateway has no tokens");
     }
 
-    fn submit(&self, _: GroupSet, _: &[u8], _: u64) -> Result<(), Busy> {
+    fn submit(&self, _: GroupSet, _: &[u8], _: u64) -> Result<(), BackendBusy> {
         unreachable!("the log's gateway has no tokens");
     }
 
-    fn ask(&self, dst: GroupSet, command: &[u8], done: OnAnswer) -> Result<(), CommandFailure> {
+    fn ask(
+        &self,
+        dst: GroupSet,
+        command: &[u8],
+        done: OnBackendAnswer,
+    ) -> Result<(), CommandFailure> {
         let mut inner = self.0.lock().unwrap();
-        let Inner { executor, positions, seq, lost, refused } = &mut *inner;
+        let LocalInner { executor, positions, seq, lost, refused } = &mut *inner;
         if *refused > 0 {
             *refused -= 1;
             return Err(CommandFailure::new(Outcome::NotExecuted, FailureCause::Busy, "no room"));
@@ -115,9 +123,9 @@ impl Backend for Local {
 }
 
 /// A cluster that always serves.
-pub(crate) struct Ready;
+pub(crate) struct AlwaysReady;
 
-impl ServerStatus for Ready {
+impl ServerStatus for AlwaysReady {
     fn node(&self) -> String {
         "local".into()
     }

@@ -6,7 +6,7 @@ use super::not_running::stopped;
 use super::wrong_port::{self, Listener};
 use super::{Failure, home, secret};
 use amcast::client::{Answer, Connection};
-use amcast_node::cluster_dir::{ClusterDir, Fronts};
+use amcast_node::cluster_dir::{ClusterDir, GatewayAddresses};
 use amcast_node::config::ClusterFile;
 use amcast_node::control::statuses_of;
 use amcast_node::system::refuses_address;
@@ -338,7 +338,7 @@ fn reach(home: &ClusterDir, file: &ClusterFile) -> Result<(String, Connection), 
         };
     }
     let open = |rank| {
-        let Fronts { redis, .. } = home.fronts_of(rank).ok()?;
+        let GatewayAddresses { redis, .. } = home.fronts_of(rank).ok()?;
         Connection::open(&redis).ok().map(|connection| (redis, connection))
     };
     if let Some(reached) = (0..file.replicas).find_map(open) {

@@ -6,7 +6,7 @@ use amcast_core::{MsgId, SkipDecision};
 use amcast_kv::split_epoch;
 use amcast_lab::commands::Failure;
 use amcast_log::command::MARK;
-use amcast_node::executing::{Note, executing_at_end};
+use amcast_node::execution_notes::{ExecutionNote, executing_at_end};
 use amcast_node::node_data::NodeData;
 use amcast_smr::{SkipStatus, StateHead};
 use amcast_storage::offline::{self, CheckpointSummary};
@@ -52,7 +52,7 @@ pub(super) struct SkipArgs {
 struct StoppedNode {
     data: NodeData,
     entries: Vec<SkipEntry>,
-    ended: Vec<Note>,
+    ended: Vec<ExecutionNote>,
 }
 
 impl StoppedNode {
@@ -66,13 +66,13 @@ impl StoppedNode {
         self.entries.iter().find(|entry| entry.decision.msg == msg)
     }
 
-    fn note(&self, msg: MsgId) -> Option<&Note> {
+    fn note(&self, msg: MsgId) -> Option<&ExecutionNote> {
         self.ended.iter().find(|note| note.place.msg == msg)
     }
 
     /// Whether what the node knows of the message, and of the place, is what the decision says.
     fn agrees(&self, decision: &SkipDecision) -> bool {
-        let fits = |Note { place: known, dst, .. }: &Note| {
+        let fits = |ExecutionNote { place: known, dst, .. }: &ExecutionNote| {
             let is_there = (known.group, known.position) == (decision.group, decision.position);
             match known.msg == decision.msg {
                 true => is_there || known.group != decision.group && dst.contains(decision.group),
@@ -335,7 +335,7 @@ fn undo(nodes: &[StoppedNode], decision: SkipDecision, args: &SkipArgs) -> Resul
 }
 
 /// What a command is, as far as its beginning shows it.
-fn command(note: &Note) -> String {
+fn command(note: &ExecutionNote) -> String {
     if note.command.starts_with(&MARK) {
         return "a command of the log service".to_string();
     }

@@ -5,7 +5,7 @@ use amcast::client::Connection;
 use amcast_kv::status::ServerStatus;
 use amcast_lab::commands::Failure;
 use amcast_node::cluster_dir::ClusterDir;
-use amcast_node::service::Watch;
+use amcast_node::service::ClusterWatch;
 use amcast_node::supervisor::{NodeProcess, Supervisor};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// What tells whether a cluster that starts serves.
 pub(super) struct Readiness<'a> {
     pub(super) home: &'a ClusterDir,
-    pub(super) watch: &'a Watch,
+    pub(super) watch: &'a ClusterWatch,
     pub(super) nodes: &'a Supervisor,
     /// The Redis front.
     pub(super) door: SocketAddr,

@@ -4,7 +4,7 @@ use crate::bench::histogram;
 use amcast_core::step::Note;
 use amcast_core::{ClusterShape, Delivery, Pid, ProtocolEvent, Span, Time};
 use amcast_node::clock;
-use amcast_node::memory_driver::{Above, Captured};
+use amcast_node::memory_driver::{CapturedState, UpperLayer};
 use hdrhistogram::Histogram;
 use std::collections::VecDeque;
 
@@ -114,7 +114,7 @@ impl OfRing {
     }
 }
 
-impl Above for DeliveryWatch {
+impl UpperLayer for DeliveryWatch {
     fn deliver(&mut self, _: Time, p: Pid, delivery: Delivery, payload: &[u8]) {
         let Some(group) = self.cluster.group_of(p) else { return };
         // Not the time at which the round began: that would make latencies look shorter.
@@ -132,9 +132,9 @@ impl Above for DeliveryWatch {
         }
     }
 
-    fn capture(&mut self, p: Pid, _: Pid) -> Captured {
+    fn capture(&mut self, p: Pid, _: Pid) -> CapturedState {
         let group = self.cluster.group_of(p).map_or(0, |g| g.index());
-        Captured { position: self.rings[group].position, bytes: 8 }
+        CapturedState { position: self.rings[group].position, bytes: 8 }
     }
 
     fn piece(&mut self, _: Pid, _: u64, bytes: u32, to: &mut Vec<u8>) {

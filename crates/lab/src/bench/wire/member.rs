@@ -11,7 +11,7 @@ use amcast_core::{
 use amcast_memory::{Idle, Idler, Pause};
 use amcast_node::clock;
 use amcast_node::headless::{HeadlessNode, HeadlessOptions};
-use amcast_node::memory_driver::{Above, Captured};
+use amcast_node::memory_driver::{CapturedState, UpperLayer};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ struct DeliveryTally {
     left_out: bool,
 }
 
-impl Above for DeliveryTally {
+impl UpperLayer for DeliveryTally {
     fn deliver(&mut self, _: Time, p: Pid, d: Delivery, _: &[u8]) {
         let Some(group) = self.cluster.group_of(p) else { return };
         self.kept[group.index()].push(d.msg, d.dst);
@@ -67,9 +67,9 @@ impl Above for DeliveryTally {
         }
     }
 
-    fn capture(&mut self, p: Pid, _: Pid) -> Captured {
+    fn capture(&mut self, p: Pid, _: Pid) -> CapturedState {
         let group = self.cluster.group_of(p).map_or(0, Gid::index);
-        Captured { position: self.position[group], bytes: 8 }
+        CapturedState { position: self.position[group], bytes: 8 }
     }
 
     fn piece(&mut self, _: Pid, _: u64, bytes: u32, to: &mut Vec<u8>) {

@@ -1,6 +1,6 @@
 //! Everything in one process: one executor, ordered by a lock.
 
-use super::{Answers, Backend, Busy, CommandFailure, OnAnswer};
+use super::{Backend, BackendAnswers, BackendBusy, CommandFailure, OnBackendAnswer};
 use amcast_core::{Gid, GroupSet, MsgId, Pid, ServiceAnswer};
 use amcast_kv::Kv;
 use amcast_kv::client::lock;
@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// machine waking another thread costs more than the command, so this is what a front is measured
 /// with.
 pub struct LocalBackend {
-    inner: Mutex<Inner>,
-    answers: OnceLock<Arc<dyn Answers>>,
+    inner: Mutex<LocalState>,
+    answers: OnceLock<Arc<dyn BackendAnswers>>,
 }
 
-struct Inner {
+struct LocalState {
     executor: Executor<Kv>,
     positions: Vec<u64>,
     seq: u64,
@@ -26,7 +26,7 @@ impl LocalBackend {
     /// An empty store of `shards` shards; `seed` as in [`Kv::new`].
     pub fn new(shards: usize, seed: u64) -> Self {
         let executor = Executor::new(Kv::new(shards, seed), shards, Limits::default());
-        let inner = Inner { executor, positions: vec![0; shards], seq: 0 };
+        let inner = LocalState { executor, positions: vec![0; shards], seq: 0 };
         Self { inner: Mutex::new(inner), answers: OnceLock::new() }
     }
 
@@ -37,17 +37,22 @@ impl LocalBackend {
 }
 
 impl Backend for LocalBackend {
-    fn start(&self, answers: Arc<dyn Answers>) {
+    fn start(&self, answers: Arc<dyn BackendAnswers>) {
         assert!(self.answers.set(answers).is_ok(), "a backend is started once");
     }
 
-    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
         let answers = self.answers.get().expect("a backend is started before it is used");
         lock(&self.inner).execute(dst, command, &mut |answer| answers.answer(token, answer));
         Ok(())
     }
 
-    fn ask(&self, dst: GroupSet, command: &[u8], done: OnAnswer) -> Result<(), CommandFailure> {
+    fn ask(
+        &self,
+        dst: GroupSet,
+        command: &[u8],
+        done: OnBackendAnswer,
+    ) -> Result<(), CommandFailure> {
         let mut told = None;
         lock(&self.inner).execute(dst, command, &mut |answer| told = Some(answer.into_owned()));
         done(Ok(told.expect("it was executed in all of its shards")));
@@ -55,7 +60,7 @@ impl Backend for LocalBackend {
     }
 }
 
-impl Inner {
+impl LocalState {
     fn execute(&mut self, dst: GroupSet, command: &[u8], tell: &mut dyn FnMut(ServiceAnswer<'_>)) {
         let Self { executor, positions, seq } = self;
         *seq += 1;

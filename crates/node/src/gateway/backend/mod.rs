@@ -13,20 +13,20 @@ use amcast_smr::SessionWrite;
 use core::fmt;
 use std::sync::Arc;
 
-/// The backend cannot take a command now; it calls [`Answers::room`] when it can again.
+/// The backend cannot take a command now; it calls [`BackendAnswers::room`] when it can again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Busy;
+pub struct BackendBusy;
 
-impl fmt::Display for Busy {
+impl fmt::Display for BackendBusy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the backend has no room for a command")
     }
 }
 
-impl core::error::Error for Busy {}
+impl core::error::Error for BackendBusy {}
 
 /// Told the answer of one command, once, from any thread: it must be quick and must not wait.
-pub type OnAnswer = Box<dyn FnOnce(Result<ServiceAnswer<'_>, CommandFailure>) + Send>;
+pub type OnBackendAnswer = Box<dyn FnOnce(Result<ServiceAnswer<'_>, CommandFailure>) + Send>;
 
 /// Has commands ordered and brings answers. Called from several threads; nothing here blocks.
 ///
@@ -42,7 +42,7 @@ pub type OnAnswer = Box<dyn FnOnce(Result<ServiceAnswer<'_>, CommandFailure>) + 
 ///   submitted. Nothing is asked about the order of others; the gateway waits where it matters.
 pub trait Backend: Send + Sync + 'static {
     /// Gives the sink for answers, once, before any command.
-    fn start(&self, answers: Arc<dyn Answers>);
+    fn start(&self, answers: Arc<dyn BackendAnswers>);
 
     /// Has `command`, an [`Envelope`](amcast_smr::Envelope) and what follows it, ordered in all of
     /// `dst`. The bytes are copied if they are kept. `token` comes back with the answer, which may
@@ -50,7 +50,7 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// When there is no room; the command was not taken.
-    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy>;
+    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy>;
 
     /// Has an [`Assembly`](amcast_smr::parts::Assembly) ordered in all of `dst`, as [`submit`](Self::submit). `command` is what it
     /// puts together, for backends that want to see it.
@@ -63,7 +63,7 @@ pub trait Backend: Send + Sync + 'static {
         assembly: &[u8],
         _command: &[u8],
         token: u64,
-    ) -> Result<(), Busy> {
+    ) -> Result<(), BackendBusy> {
         self.submit(dst, assembly, token)
     }
 
@@ -78,7 +78,7 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// When there is no room; the command was not taken.
-    fn read(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+    fn read(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
         self.submit(dst, command, token)
     }
 
@@ -103,11 +103,16 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the command was not taken; `done` is not told then.
-    fn ask(&self, dst: GroupSet, command: &[u8], done: OnAnswer) -> Result<(), CommandFailure>;
+    fn ask(
+        &self,
+        dst: GroupSet,
+        command: &[u8],
+        done: OnBackendAnswer,
+    ) -> Result<(), CommandFailure>;
 }
 
 /// Where answers go. Called from any thread; never blocks for long.
-pub trait Answers: Send + Sync + 'static {
+pub trait BackendAnswers: Send + Sync + 'static {
     /// The answer to the command that was submitted with `token`. A large one is best owned: it is
     /// not copied then.
     fn answer(&self, token: u64, answer: ServiceAnswer<'_>);
@@ -115,6 +120,6 @@ pub trait Answers: Send + Sync + 'static {
     /// The command that was submitted with `token` has no answer.
     fn fail(&self, token: u64, failure: &CommandFailure);
 
-    /// There is room again after a [`Busy`].
+    /// There is room again after a [`BackendBusy`].
     fn room(&self);
 }

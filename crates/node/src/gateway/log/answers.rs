@@ -3,7 +3,7 @@
 //! An answer waits in memory until its client takes it, and a client may take none. Where all of them together are
 //! too large, the connection whose answers are largest is closed: who takes its answers loses nothing.
 
-use crate::gateway::log::connections::From;
+use crate::gateway::log::connections::RequestOrigin;
 use crate::gateway::log::tail::TailItem;
 use amcast_log::proto::{
     AppendResponse, DeleteResponse, InfoResponse, ListResponse, MultiAppendResponse, ReadResponse,
@@ -31,27 +31,31 @@ const ITEM_BYTES: usize = 80;
 
 /// The answers that wait.
 #[derive(Clone)]
-pub(crate) struct Unread(Arc<Mutex<Ledger>>);
+pub(crate) struct UnreadAnswers(Arc<Mutex<AnswerLedger>>);
 
-struct Ledger {
+struct AnswerLedger {
     most: usize,
     bytes: usize,
     /// By the address of the connection's place.
-    connections: BTreeMap<usize, (From, usize)>,
+    connections: BTreeMap<usize, (RequestOrigin, usize)>,
 }
 
-impl Unread {
+impl UnreadAnswers {
     /// At most so many bytes.
     pub(crate) fn new(most: usize) -> Self {
-        Self(Arc::new(Mutex::new(Ledger { most, bytes: 0, connections: BTreeMap::new() })))
+        Self(Arc::new(Mutex::new(AnswerLedger { most, bytes: 0, connections: BTreeMap::new() })))
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    fn ledger(&self) -> MutexGuard<'_, AnswerLedger> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts an answer for as long as the result is there; `None` where nobody knows of which connection.
-    pub(crate) fn count(&self, from: Option<&From>, bytes: usize) -> Option<Counted> {
+    pub(crate) fn count(
+        &self,
+        from: Option<&RequestOrigin>,
+        bytes: usize,
+    ) -> Option<CountedAnswer> {
         let (from, bytes) = (from?, bytes + ANSWER_BYTES);
         let of = Arc::as_ptr(from) as usize;
         let mut ledger = self.ledger();
@@ -63,18 +67,18 @@ impl Unread {
             largest.end();
         }
         drop(ledger);
-        Some(Counted { unread: self.clone(), of, bytes })
+        Some(CountedAnswer { unread: self.clone(), of, bytes })
     }
 }
 
 /// An answer that counts.
-pub(crate) struct Counted {
-    unread: Unread,
+pub(crate) struct CountedAnswer {
+    unread: UnreadAnswers,
     of: usize,
     bytes: usize,
 }
 
-impl Drop for Counted {
+impl Drop for CountedAnswer {
     fn drop(&mut self) {
         let mut ledger = self.unread.ledger();
         ledger.bytes -= self.bytes;
@@ -147,8 +151,8 @@ impl AnswerBytes for TailItem {
 
 /// The answer of a call on this connection, if that is known, which counts from now on.
 pub(crate) fn answer_on<T: AnswerBytes>(
-    unread: &Unread,
-    from: Option<&From>,
+    unread: &UnreadAnswers,
+    from: Option<&RequestOrigin>,
     answer: T,
 ) -> tonic::Response<T> {
     let counted = unread.count(from, answer.bytes());
@@ -161,7 +165,7 @@ pub(crate) fn answer_on<T: AnswerBytes>(
 
 /// Has the answer of a call count until its client has taken it.
 pub(crate) fn count_until_taken(mut answer: Response<Body>) -> Response<Body> {
-    match answer.extensions_mut().remove::<Arc<Counted>>() {
+    match answer.extensions_mut().remove::<Arc<CountedAnswer>>() {
         None => answer,
         Some(counted) => answer.map(|body| {
             // It counts for as long as its body is there.
@@ -175,17 +179,20 @@ pub(crate) fn count_until_taken(mut answer: Response<Body>) -> Response<Body> {
 
 /// Where the messages of a stream go.
 pub(crate) struct ToTail {
-    to: mpsc::Sender<(TailItem, Option<Counted>)>,
-    unread: Unread,
-    from: Option<From>,
+    to: mpsc::Sender<(TailItem, Option<CountedAnswer>)>,
+    unread: UnreadAnswers,
+    from: Option<RequestOrigin>,
 }
 
 impl ToTail {
     /// With a stream of what is sent, to which one message waits while the next is made.
-    pub(crate) fn new(unread: &Unread, from: Option<From>) -> (Self, Tailed) {
+    pub(crate) fn new(
+        unread: &UnreadAnswers,
+        from: Option<RequestOrigin>,
+    ) -> (Self, CountedStream) {
         let (to, messages) = mpsc::channel(1);
         let unread = unread.clone();
-        (Self { to, unread, from }, Tailed { messages, given: None })
+        (Self { to, unread, from }, CountedStream { messages, given: None })
     }
 
     /// Sends a message once there is room; false if the stream is gone.
@@ -201,12 +208,12 @@ impl ToTail {
 }
 
 /// The messages of a stream. Each counts until the next one is asked for: then the client has taken it.
-pub(crate) struct Tailed {
-    messages: mpsc::Receiver<(TailItem, Option<Counted>)>,
-    given: Option<Counted>,
+pub(crate) struct CountedStream {
+    messages: mpsc::Receiver<(TailItem, Option<CountedAnswer>)>,
+    given: Option<CountedAnswer>,
 }
 
-impl Stream for Tailed {
+impl Stream for CountedStream {
     type Item = TailItem;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<TailItem>> {

@@ -1,7 +1,7 @@
 //! Connections of clients: so many at a time, and none that never says a word.
 
 use crate::gateway::files;
-use crate::gateway::places::{Manner, Place, Placed, Places};
+use crate::gateway::places::{ConnectionPlace, ConnectionPlaces, IdleRule, PlacedConnection};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,7 +27,8 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// Accepts connections and hands them on, until nobody takes them.
 pub(crate) async fn accept(listener: TcpListener, to: mpsc::Sender<io::Result<PlacedStream>>) {
-    let places = Places::new(files::connections(files::Port::Log, CONNECTIONS_MAX));
+    let places =
+        ConnectionPlaces::new(files::connections(files::GatewayPort::Log, CONNECTIONS_MAX));
     loop {
         let accepted = tokio::select! {
             () = to.closed() => return,
@@ -39,7 +40,8 @@ pub(crate) async fn accept(listener: TcpListener, to: mpsc::Sender<io::Result<Pl
         };
         // Without it answers only come later.
         let _ = stream.set_nodelay(true);
-        let held = Placed::new(stream, &places, Manner::Together(GREETING_BYTES, GREETING));
+        let held =
+            PlacedConnection::new(stream, &places, IdleRule::Together(GREETING_BYTES, GREETING));
         if to.send(Ok(PlacedStream(held))).await.is_err() {
             return;
         }
@@ -47,15 +49,15 @@ pub(crate) async fn accept(listener: TcpListener, to: mpsc::Sender<io::Result<Pl
 }
 
 /// A connection that has a place.
-pub(crate) struct PlacedStream(Placed);
+pub(crate) struct PlacedStream(PlacedConnection);
 
 /// What a request knows of its connection.
-pub(crate) type From = Arc<Place>;
+pub(crate) type RequestOrigin = Arc<ConnectionPlace>;
 
 impl Connected for PlacedStream {
-    type ConnectInfo = From;
+    type ConnectInfo = RequestOrigin;
 
-    fn connect_info(&self) -> From {
+    fn connect_info(&self) -> RequestOrigin {
         Arc::clone(self.0.place())
     }
 }

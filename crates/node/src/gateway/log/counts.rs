@@ -8,7 +8,7 @@ use tonic::{Code, Status};
 
 /// What a front did since it began.
 #[derive(Default)]
-pub(crate) struct Done {
+pub(crate) struct LogServiceCounts {
     /// Appends that took effect, to one log or several.
     appends: AtomicU64,
     /// Values that they appended.
@@ -63,7 +63,7 @@ impl Method {
 
 /// What a request asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum LogRequestKind {
     /// Values appended.
     Append(usize),
     /// Values dropped.
@@ -78,25 +78,25 @@ fn more(count: &AtomicU64, by: u64) {
     count.fetch_add(by, Ordering::Relaxed);
 }
 
-impl Done {
+impl LogServiceCounts {
     /// Counts a request, and gives back how it ended.
     pub(crate) fn note<T>(
         &self,
         timer: RequestTimer,
-        asked: Asked,
+        asked: LogRequestKind,
         ended: Result<T, Status>,
     ) -> Result<T, Status> {
         let ns = u64::try_from(timer.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.durations[timer.method as usize].observe(ns);
         match ended.as_ref().map_err(Status::code) {
             Ok(_) => match asked {
-                Asked::Append(values) => {
+                LogRequestKind::Append(values) => {
                     more(&self.appends, 1);
                     more(&self.values, values as u64);
                 }
-                Asked::Trim => more(&self.trims, 1),
-                Asked::Delete => more(&self.deletes, 1),
-                Asked::Read => more(&self.reads, 1),
+                LogRequestKind::Trim => more(&self.trims, 1),
+                LogRequestKind::Delete => more(&self.deletes, 1),
+                LogRequestKind::Read => more(&self.reads, 1),
             },
             // It asked for what is not there, which is an answer.
             Err(Code::NotFound | Code::OutOfRange) => more(&self.reads, 1),
@@ -152,14 +152,14 @@ mod tests {
 
     #[test]
     fn requests_count_by_how_they_end() {
-        let done = Done::default();
+        let done = LogServiceCounts::default();
         let failed = |why| Err::<(), _>(why);
-        assert!(done.note(Method::Append.begin(), Asked::Append(3), Ok(())).is_ok());
-        assert!(done.note(Method::Append.begin(), Asked::Append(1), Ok(())).is_ok());
+        assert!(done.note(Method::Append.begin(), LogRequestKind::Append(3), Ok(())).is_ok());
+        assert!(done.note(Method::Append.begin(), LogRequestKind::Append(1), Ok(())).is_ok());
         assert!(
             done.note(
                 Method::Append.begin(),
-                Asked::Append(9),
+                LogRequestKind::Append(9),
                 failed(Status::resource_exhausted("full"))
             )
             .is_err()
@@ -167,17 +167,21 @@ mod tests {
         assert!(
             done.note(
                 Method::Append.begin(),
-                Asked::Append(9),
+                LogRequestKind::Append(9),
                 failed(Status::deadline_exceeded("late"))
             )
             .is_err()
         );
         assert!(
-            done.note(Method::Info.begin(), Asked::Read, failed(Status::not_found("no log")))
-                .is_err()
+            done.note(
+                Method::Info.begin(),
+                LogRequestKind::Read,
+                failed(Status::not_found("no log"))
+            )
+            .is_err()
         );
-        assert!(done.note(Method::Trim.begin(), Asked::Trim, Ok(())).is_ok());
-        assert!(done.note(Method::Delete.begin(), Asked::Delete, Ok(())).is_ok());
+        assert!(done.note(Method::Trim.begin(), LogRequestKind::Trim, Ok(())).is_ok());
+        assert!(done.note(Method::Delete.begin(), LogRequestKind::Delete, Ok(())).is_ok());
         let counts = done.counts(5);
         let of = |name: &str| counts.iter().find(|c| c.name == name).and_then(Metric::count);
         let names =

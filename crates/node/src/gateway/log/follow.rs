@@ -15,33 +15,33 @@ use tokio::sync::{Notify, watch};
 
 /// How long after it asked a front asks again: at first, while there is news; doubled up to the second
 /// while there is none.
-pub(crate) type Pauses = (Duration, Duration);
+pub(crate) type PollPauses = (Duration, Duration);
 
 /// Of a front that hears nothing by itself.
-pub(crate) const DEAF: Pauses = (Duration::from_millis(2), Duration::from_millis(20));
+pub(crate) const DEAF: PollPauses = (Duration::from_millis(2), Duration::from_millis(20));
 
 /// Of one that does.
-pub(crate) const TOLD: Pauses = (Duration::from_secs(1), Duration::from_secs(1));
+pub(crate) const TOLD: PollPauses = (Duration::from_secs(1), Duration::from_secs(1));
 
 /// The logs that streams wait for.
 #[derive(Default)]
-pub(crate) struct Follows {
-    logs: Mutex<BTreeMap<String, Watched>>,
+pub(crate) struct LogFollowers {
+    logs: Mutex<BTreeMap<String, WatchedLog>>,
     /// Whether there are any, to be looked at without the lock.
     any: AtomicBool,
     /// Somebody waits where nobody did.
     wanted: Notify,
 }
 
-struct Watched {
+struct WatchedLog {
     /// How many streams wait.
     waiting: usize,
-    heard: watch::Sender<Heard>,
+    heard: watch::Sender<LogNews>,
 }
 
 /// What was heard of a log.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-struct Heard {
+struct LogNews {
     /// How often something new was.
     news: u64,
     /// How often that it was deleted.
@@ -59,15 +59,15 @@ struct Heard {
 }
 
 /// A stream that watches a log.
-pub(crate) struct Watching<'a> {
-    follows: &'a Follows,
+pub(crate) struct LogWatcher<'a> {
+    follows: &'a LogFollowers,
     log: &'a str,
-    heard: watch::Receiver<Heard>,
+    heard: watch::Receiver<LogNews>,
     /// What the stream knew when it began to read.
-    known: Heard,
+    known: LogNews,
 }
 
-impl Watching<'_> {
+impl LogWatcher<'_> {
     /// Notes that the log is about to be read: what was told until now, the read will find.
     pub(crate) fn reads(&mut self) {
         self.known = *self.heard.borrow_and_update();
@@ -76,16 +76,16 @@ impl Watching<'_> {
     /// Waits until the front knows that the log has a value at `position` or was deleted, or an append may have added that
     /// value; does not wait where this happened after the stream began to read.
     pub(crate) async fn until(&mut self, position: u64) {
-        let Heard { news, deleted, appends, .. } = self.known;
+        let LogNews { news, deleted, appends, .. } = self.known;
         // The sender goes only after this stream.
-        let wanted = |h: &Heard| {
+        let wanted = |h: &LogNews| {
             h.news > news && (h.next > position || h.deleted > deleted || h.appends > appends)
         };
         let _ = self.heard.wait_for(wanted).await;
     }
 }
 
-impl Drop for Watching<'_> {
+impl Drop for LogWatcher<'_> {
     fn drop(&mut self) {
         let mut logs = self.follows.logs();
         if let Some(watched) = logs.get_mut(self.log) {
@@ -98,17 +98,17 @@ impl Drop for Watching<'_> {
     }
 }
 
-impl Follows {
-    fn logs(&self) -> MutexGuard<'_, BTreeMap<String, Watched>> {
+impl LogFollowers {
+    fn logs(&self) -> MutexGuard<'_, BTreeMap<String, WatchedLog>> {
         self.logs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has what is told of a log noted from now on. To be done before the log is read: what is appended
     /// between that and the waiting would be missed.
-    pub(crate) fn watch<'a>(&'a self, log: &'a str) -> Watching<'a> {
+    pub(crate) fn watch<'a>(&'a self, log: &'a str) -> LogWatcher<'a> {
         let heard = {
             let mut logs = self.logs();
-            let fresh = || Watched { waiting: 0, heard: watch::Sender::new(Heard::default()) };
+            let fresh = || WatchedLog { waiting: 0, heard: watch::Sender::new(LogNews::default()) };
             let watched = logs.entry(log.to_string()).or_insert_with(fresh);
             watched.waiting += 1;
             self.any.store(true, Ordering::SeqCst);
@@ -116,7 +116,7 @@ impl Follows {
         };
         self.wanted.notify_one();
         let known = *heard.borrow();
-        Watching { follows: self, log, heard, known }
+        LogWatcher { follows: self, log, heard, known }
     }
 
     /// Says how far a log goes, if it is there; whether that is news to any stream, and no append of this front's.
@@ -154,7 +154,7 @@ impl Follows {
         })
     }
 
-    fn note(&self, log: &str, change: impl FnOnce(&mut Heard)) -> bool {
+    fn note(&self, log: &str, change: impl FnOnce(&mut LogNews)) -> bool {
         if !self.any.load(Ordering::SeqCst) {
             return false;
         }
@@ -177,7 +177,7 @@ impl Follows {
     /// ends.
     pub(crate) async fn go_on<F: Future<Output = bool>>(
         self: Arc<Self>,
-        (first, last): Pauses,
+        (first, last): PollPauses,
         mut ask: impl FnMut(Vec<String>) -> F,
     ) {
         let mut pause = first;
@@ -197,9 +197,9 @@ impl Follows {
 
 /// Hears of the logs of a node that they grow, or are deleted, for the front of its process.
 #[derive(Clone, Default)]
-pub struct Growth(pub(crate) Arc<Follows>);
+pub struct GrowthWatch(pub(crate) Arc<LogFollowers>);
 
-impl Growth {
+impl GrowthWatch {
     /// Says how far a log goes; without that, that it was deleted. Does not wait.
     pub fn tell(&self, log: &[u8], extent: Option<Extent>) {
         // Others have no name that a stream could give.
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_stream_waits_for_its_position_and_leaves_nothing_behind() {
-        let follows = Follows::default();
+        let follows = LogFollowers::default();
         let mut cx = Context::from_waker(Waker::noop());
         {
             let (mut one, mut two) = (follows.watch("a"), follows.watch("a"));
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn what_is_told_between_watching_and_waiting_is_not_missed() {
-        let growth = Growth::default();
+        let growth = GrowthWatch::default();
         growth.tell(b"a", extent(1));
         let mut watching = growth.0.watch("a");
         // Here the stream reads and finds nothing.
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_stream_hears_that_its_log_was_deleted_also_where_a_new_one_has_the_name() {
-        let (follows, mut cx) = (Follows::default(), Context::from_waker(Waker::noop()));
+        let (follows, mut cx) = (LogFollowers::default(), Context::from_waker(Waker::noop()));
         let new = |incarnation, next| Some(Extent { next, incarnation, ..Extent::default() });
         let mut watching = follows.watch("a");
         assert!(follows.tell("a", None) && !follows.tell("a", None), "it may have been there");

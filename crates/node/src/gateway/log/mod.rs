@@ -16,5 +16,5 @@ mod status;
 mod tail;
 
 pub use answers::UNREAD_BYTES_MAX;
-pub use follow::Growth;
-pub use server::{Hears, LogGateway, LogGatewayConfig};
+pub use follow::GrowthWatch;
+pub use server::{GrowthSource, LogGateway, LogGatewayConfig};

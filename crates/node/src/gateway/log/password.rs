@@ -3,8 +3,8 @@
 //! A wrong password is answered late. A bounded number of them wait for that answer at a time; a connection that gives
 //! one more is closed. So all unauthenticated clients together can try few passwords, however many connections and calls they begin.
 
-use crate::gateway::log::connections::From;
-use crate::gateway::log::counts::Done;
+use crate::gateway::log::connections::RequestOrigin;
+use crate::gateway::log::counts::LogServiceCounts;
 use crate::gateway::rate_limited_log::RateLimitedLog;
 use std::future::Future;
 use std::pin::Pin;
@@ -26,19 +26,19 @@ const LATE_MAX: usize = 64;
 
 /// Lets in who gives the password, if there is one.
 #[derive(Clone)]
-pub(crate) struct Guard(Option<Arc<Inner>>);
+pub(crate) struct PasswordGuard(Option<Arc<GuardState>>);
 
-struct Inner {
+struct GuardState {
     password: String,
     late: Semaphore,
-    done: Arc<Done>,
+    done: Arc<LogServiceCounts>,
     warning: RateLimitedLog,
 }
 
-impl Guard {
+impl PasswordGuard {
     /// Asks for the password, if there is one; `done` counts the wrong ones.
-    pub(crate) fn new(password: Option<String>, done: &Arc<Done>) -> Self {
-        let inner = |password| Inner {
+    pub(crate) fn new(password: Option<String>, done: &Arc<LogServiceCounts>) -> Self {
+        let inner = |password| GuardState {
             password,
             late: Semaphore::new(LATE_MAX),
             done: Arc::clone(done),
@@ -48,9 +48,9 @@ impl Guard {
     }
 }
 
-impl Inner {
+impl GuardState {
     /// A wrong password was given; returns when that is to be answered.
-    async fn refuse(&self, from: Option<From>) {
+    async fn refuse(&self, from: Option<RequestOrigin>) {
         let count = self.done.wrong_password();
         self.warning
             .warn(|| format!("a client of the log gave a wrong password; {count} since the start"));
@@ -75,22 +75,22 @@ fn is_right(given: &[u8], password: &str) -> bool {
     given.len() == password.len() && std::hint::black_box(differ) == 0
 }
 
-impl<S> Layer<S> for Guard {
-    type Service = Guarded<S>;
+impl<S> Layer<S> for PasswordGuard {
+    type Service = GuardedService<S>;
 
-    fn layer(&self, service: S) -> Guarded<S> {
-        Guarded { guard: self.clone(), service }
+    fn layer(&self, service: S) -> GuardedService<S> {
+        GuardedService { guard: self.clone(), service }
     }
 }
 
 /// A service that is not for everybody.
 #[derive(Clone)]
-pub(crate) struct Guarded<S> {
-    guard: Guard,
+pub(crate) struct GuardedService<S> {
+    guard: PasswordGuard,
     service: S,
 }
 
-impl<S> Service<Request<Body>> for Guarded<S>
+impl<S> Service<Request<Body>> for GuardedService<S>
 where
     S: Service<Request<Body>, Response = Response<Body>>,
     S::Future: Send + 'static,
@@ -104,7 +104,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let from = request.extensions().get::<From>().cloned();
+        let from = request.extensions().get::<RequestOrigin>().cloned();
         let given = given(request.headers());
         match &self.guard.0 {
             Some(inner) if !given.is_some_and(|given| is_right(given, &inner.password)) => {

@@ -33,25 +33,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Places for the requests of a service.
 #[derive(Clone)]
-pub(crate) struct Requests(Arc<Inner>);
+pub(crate) struct Requests(Arc<RequestPlaces>);
 
-struct Inner {
+struct RequestPlaces {
     room: Arc<Semaphore>,
     /// Those that wait for a place, too.
     waits: Arc<Semaphore>,
-    unfinished: Mutex<Unfinished>,
+    unfinished: Mutex<UnfinishedRequests>,
 }
 
 #[derive(Default)]
-struct Unfinished {
+struct UnfinishedRequests {
     next: u64,
     /// In the order in which they began.
-    all: BTreeMap<u64, Arc<Part>>,
+    all: BTreeMap<u64, Arc<UnfinishedRequest>>,
 }
 
 /// A request that is not whole.
 #[derive(Default)]
-struct Part {
+struct UnfinishedRequest {
     given_up: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
@@ -59,7 +59,7 @@ struct Part {
 impl Requests {
     /// So many places.
     pub(crate) fn new(most: usize) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(RequestPlaces {
             room: Arc::new(Semaphore::new(most)),
             waits: Arc::new(Semaphore::new(most * WAITING_PER_PLACE)),
             unfinished: Mutex::default(),
@@ -68,7 +68,7 @@ impl Requests {
 
     /// A place, once there is one.
     async fn enter(&self) -> Result<OwnedSemaphorePermit, Status> {
-        let Inner { room, waits, unfinished } = &*self.0;
+        let RequestPlaces { room, waits, unfinished } = &*self.0;
         if let Ok(place) = Arc::clone(room).try_acquire_owned() {
             return Ok(place);
         }
@@ -88,39 +88,39 @@ impl Requests {
         if body.is_end_stream() {
             return body;
         }
-        let part = Arc::<Part>::default();
+        let part = Arc::<UnfinishedRequest>::default();
         let mut unfinished = lock(&self.0.unfinished);
         let number = unfinished.next;
         unfinished.next += 1;
         unfinished.all.insert(number, Arc::clone(&part));
         drop(unfinished);
-        let of = Of { requests: self.clone(), number };
-        Body::new(Watched { body, part, of: Some(of), end: Box::pin(sleep(WHOLE_WITHIN)) })
+        let of = RequestRemoval { requests: self.clone(), number };
+        Body::new(TimedBody { body, part, of: Some(of), end: Box::pin(sleep(WHOLE_WITHIN)) })
     }
 }
 
 /// Takes a request out of those that are unfinished.
-struct Of {
+struct RequestRemoval {
     requests: Requests,
     number: u64,
 }
 
-impl Drop for Of {
+impl Drop for RequestRemoval {
     fn drop(&mut self) {
         lock(&self.requests.0.unfinished).all.remove(&self.number);
     }
 }
 
 /// The bytes of a request that must come whole in time.
-struct Watched {
+struct TimedBody {
     body: Body,
-    part: Arc<Part>,
+    part: Arc<UnfinishedRequest>,
     /// Until it is whole.
-    of: Option<Of>,
+    of: Option<RequestRemoval>,
     end: Pin<Box<Sleep>>,
 }
 
-impl http_body::Body for Watched {
+impl http_body::Body for TimedBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -159,21 +159,21 @@ impl http_body::Body for Watched {
 }
 
 impl<S> Layer<S> for Requests {
-    type Service = Bounded<S>;
+    type Service = BoundedService<S>;
 
-    fn layer(&self, service: S) -> Bounded<S> {
-        Bounded { requests: self.clone(), service }
+    fn layer(&self, service: S) -> BoundedService<S> {
+        BoundedService { requests: self.clone(), service }
     }
 }
 
 /// A service whose requests have places.
 #[derive(Clone)]
-pub(crate) struct Bounded<S> {
+pub(crate) struct BoundedService<S> {
     requests: Requests,
     service: S,
 }
 
-impl<S> Service<Request<Body>> for Bounded<S>
+impl<S> Service<Request<Body>> for BoundedService<S>
 where
     S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
     S::Future: Send,

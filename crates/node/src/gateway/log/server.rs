@@ -6,16 +6,16 @@
 //! taken in only once it is among those that are looked at, so all of them together hold at most the largest request
 //! that many times. Requests for health have places of their own.
 
-use crate::gateway::log::answers::Unread;
+use crate::gateway::log::answers::UnreadAnswers;
 use crate::gateway::log::connections::accept;
-use crate::gateway::log::counts::Done;
-use crate::gateway::log::follow::{DEAF, Follows, Growth, Pauses, TOLD};
-use crate::gateway::log::password::Guard;
+use crate::gateway::log::counts::LogServiceCounts;
+use crate::gateway::log::follow::{DEAF, GrowthWatch, LogFollowers, PollPauses, TOLD};
+use crate::gateway::log::password::PasswordGuard;
 use crate::gateway::log::requests::Requests;
-use crate::gateway::log::service::{Service, Shared, TAILS_MAX};
-use crate::gateway::log::session::Sessions;
-use crate::gateway::log::tail::Through;
-use crate::gateway::{Backend, Clock};
+use crate::gateway::log::service::{LogGatewayService, LogGatewayShared, TAILS_MAX};
+use crate::gateway::log::session::GatewaySessions;
+use crate::gateway::log::tail::TailGateways;
+use crate::gateway::{Backend, GatewayClock};
 use amcast_kv::SlotMap;
 use amcast_kv::status::ServerStatus as ClusterStatus;
 use amcast_log::proto;
@@ -73,12 +73,12 @@ pub struct LogGatewayConfig {
     /// Bytes of the largest command that the backend takes, its envelope included.
     pub payload_max: usize,
     /// How far the time by which requests are told old is ahead of the host's clock, in milliseconds:
-    /// [`Clock::ahead`].
+    /// [`GatewayClock::ahead`].
     pub clock_ahead_ms: u64,
     /// What clients must give, if anything.
     pub password: Option<String>,
     /// How it hears that logs grow.
-    pub hears: Hears,
+    pub hears: GrowthSource,
     /// Bytes of answers that may wait for clients to take them; where there are more, the connection whose answers are
     /// largest is closed. Usually [`UNREAD_BYTES_MAX`](crate::gateway::log::UNREAD_BYTES_MAX).
     pub unread_bytes_max: usize,
@@ -86,18 +86,18 @@ pub struct LogGatewayConfig {
 
 /// How a front hears that logs grow, for the streams that wait for it.
 #[derive(Clone, Default)]
-pub enum Hears {
+pub enum GrowthSource {
     /// Not by itself: it asks how far logs go while streams wait, every 2 to 20 ms.
     #[default]
     Nothing,
     /// From the logs of the node in its process, which tell this.
-    Node(Growth),
+    Node(GrowthWatch),
     /// Others do, and serve streams in its place; where they listen now, each `host:port`. It asks as
     /// above while none of them serves.
     Others(Arc<dyn Fn() -> Vec<String> + Send + Sync>),
 }
 
-impl fmt::Debug for Hears {
+impl fmt::Debug for GrowthSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Nothing => "Nothing",
@@ -111,7 +111,7 @@ impl fmt::Debug for Hears {
 /// still be executed.
 pub struct LogGateway {
     address: SocketAddr,
-    done: Arc<Done>,
+    done: Arc<LogServiceCounts>,
     tails: Arc<Semaphore>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
@@ -133,20 +133,22 @@ impl LogGateway {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopping) = watch::channel(false);
         let (follows, through, pauses) = match config.hears.clone() {
-            Hears::Nothing => (Arc::default(), None, DEAF),
-            Hears::Node(Growth(follows)) => (follows, None, TOLD),
-            Hears::Others(addresses) => (Arc::default(), Some(Through::new(addresses)), DEAF),
+            GrowthSource::Nothing => (Arc::default(), None, DEAF),
+            GrowthSource::Node(GrowthWatch(follows)) => (follows, None, TOLD),
+            GrowthSource::Others(addresses) => {
+                (Arc::default(), Some(TailGateways::new(addresses)), DEAF)
+            }
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LogGatewayShared {
             backend,
             map: SlotMap::new(config.shards),
             payload_max: config.payload_max,
-            clock: Clock::ahead(config.clock_ahead_ms),
-            sessions: Sessions::new(config.first_session),
+            clock: GatewayClock::ahead(config.clock_ahead_ms),
+            sessions: GatewaySessions::new(config.first_session),
             follows,
             stopping,
             tails: Arc::new(Semaphore::new(TAILS_MAX)),
-            unread: Unread::new(config.unread_bytes_max),
+            unread: UnreadAnswers::new(config.unread_bytes_max),
             done: Arc::default(),
             through,
             password: config.password.clone(),
@@ -194,13 +196,13 @@ impl Drop for LogGateway {
 async fn serve(
     listener: TcpListener,
     config: LogGatewayConfig,
-    (shared, pauses): (Arc<Shared>, Pauses),
+    (shared, pauses): (Arc<LogGatewayShared>, PollPauses),
     status: Arc<dyn ClusterStatus>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (to, connections) = mpsc::channel(1);
     tokio::spawn(accept(listener, to));
-    let (looks, follows) = (Arc::clone(&shared), Arc::<Follows>::clone(&shared.follows));
+    let (looks, follows) = (Arc::clone(&shared), Arc::<LogFollowers>::clone(&shared.follows));
     tokio::spawn(follows.go_on(pauses, move |names| Arc::clone(&looks).look(names)));
     let (health, health_service) = tonic_health::server::health_reporter();
     tokio::spawn(tell_health(health, status));
@@ -209,10 +211,10 @@ async fn serve(
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
     let mut stopping = shared.stopping.clone();
-    let log = LogServer::new(Service(Arc::clone(&shared)))
+    let log = LogServer::new(LogGatewayService(Arc::clone(&shared)))
         .max_decoding_message_size(config.payload_max + REQUEST_HEAD_BYTES);
     let log = Requests::new(REQUESTS_MAX).named_layer(log);
-    let log = Guard::new(config.password, &shared.done).named_layer(log);
+    let log = PasswordGuard::new(config.password, &shared.done).named_layer(log);
     let health_service = Requests::new(OTHER_REQUESTS_MAX).named_layer(health_service);
     let reflection = Requests::new(OTHER_REQUESTS_MAX).named_layer(reflection);
     let server = Server::builder()
@@ -241,8 +243,8 @@ async fn serve(
 async fn tell_health(health: tonic_health::server::HealthReporter, status: Arc<dyn ClusterStatus>) {
     loop {
         match status.ready_here() {
-            Ok(()) => health.set_serving::<LogServer<Service>>().await,
-            Err(_) => health.set_not_serving::<LogServer<Service>>().await,
+            Ok(()) => health.set_serving::<LogServer<LogGatewayService>>().await,
+            Err(_) => health.set_not_serving::<LogServer<LogGatewayService>>().await,
         }
         tokio::time::sleep(HEALTH_EVERY).await;
     }

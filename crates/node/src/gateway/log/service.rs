@@ -1,13 +1,13 @@
 //! The calls of the service: requests become commands, answers become responses.
 
-use crate::gateway::log::answers::{AnswerBytes, Tailed, ToTail, Unread, answer_on};
-use crate::gateway::log::connections::From;
-use crate::gateway::log::counts::{Asked, Done, Method};
-use crate::gateway::log::follow::Follows;
-use crate::gateway::log::session::Sessions;
-use crate::gateway::log::status::{Again, invalid, not_done, unanswered};
-use crate::gateway::log::tail::{Next, Through};
-use crate::gateway::{Backend, Clock, CommandFailure, FailureCause};
+use crate::gateway::log::answers::{AnswerBytes, CountedStream, ToTail, UnreadAnswers, answer_on};
+use crate::gateway::log::connections::RequestOrigin;
+use crate::gateway::log::counts::{LogRequestKind, LogServiceCounts, Method};
+use crate::gateway::log::follow::LogFollowers;
+use crate::gateway::log::session::GatewaySessions;
+use crate::gateway::log::status::{RetryToken, invalid, not_done, unanswered};
+use crate::gateway::log::tail::{TailGateways, TailPosition};
+use crate::gateway::{Backend, CommandFailure, FailureCause, GatewayClock};
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::SlotMap;
 use amcast_log::command::{APPEND_BYTES, LIST_MAX, addition_bytes, check};
@@ -38,42 +38,42 @@ const CLOCK_TRIES: u32 = 3;
 pub(crate) const TAILS_MAX: usize = 1024;
 
 /// What all requests of a front share.
-pub(crate) struct Shared {
+pub(crate) struct LogGatewayShared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) map: SlotMap,
     /// Bytes of the largest command that is sent on, its envelope included.
     pub(crate) payload_max: usize,
-    pub(crate) clock: Clock,
-    pub(crate) sessions: Sessions,
-    pub(crate) follows: Arc<Follows>,
+    pub(crate) clock: GatewayClock,
+    pub(crate) sessions: GatewaySessions,
+    pub(crate) follows: Arc<LogFollowers>,
     /// True once the front stops.
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) tails: Arc<Semaphore>,
     /// Answers that their clients have not taken.
-    pub(crate) unread: Unread,
-    pub(crate) done: Arc<Done>,
+    pub(crate) unread: UnreadAnswers,
+    pub(crate) done: Arc<LogServiceCounts>,
     /// Who serves streams in its place, if anybody.
-    pub(crate) through: Option<Through>,
+    pub(crate) through: Option<TailGateways>,
     /// What clients must give, if anything; nodes are given the same.
     pub(crate) password: Option<String>,
 }
 
 /// What an ordered command was answered.
-struct Ordered {
+struct OrderedAnswer {
     answer: LogAnswer,
     /// What became of it.
     outcome: Outcome,
 }
 
-impl Shared {
+impl LogGatewayShared {
     /// Has a command executed; the answer, or in words why there is none.
     async fn order(
         &self,
         head: &Envelope,
         dst: GroupSet,
         command: &LogCommand<'_>,
-        again: Again,
-    ) -> Result<Ordered, Status> {
+        again: RetryToken,
+    ) -> Result<OrderedAnswer, Status> {
         let mut payload = Vec::new();
         head.encode(&mut payload);
         command.encode(&mut payload);
@@ -90,7 +90,7 @@ impl Shared {
         let came = from.await.unwrap_or(Err(lost)).map_err(|why| unanswered(&why, again))?;
         let answer = LogAnswer::decode(&came.bytes);
         let answer = answer.ok_or_else(|| Status::internal("a node gave what is no answer"))?;
-        Ok(Ordered { answer, outcome: came.outcome })
+        Ok(OrderedAnswer { answer, outcome: came.outcome })
     }
 
     /// Has a command executed that changes nothing.
@@ -98,7 +98,8 @@ impl Shared {
         let stamp = self.clock.now().stamp;
         let head = Envelope { session: 0, request: 1, open_from: 1, stamp, read_only: true };
         let dst = Logs::destinations(self.map, command);
-        let Ordered { answer, outcome } = self.order(&head, dst, command, Again::Harmless).await?;
+        let OrderedAnswer { answer, outcome } =
+            self.order(&head, dst, command, RetryToken::Harmless).await?;
         match answer {
             // Repeating a read does no harm.
             LogAnswer::Not(why) => Err(not_done(why, outcome)),
@@ -114,17 +115,17 @@ impl Shared {
     ) -> Result<LogAnswer, Status> {
         let dst = Logs::destinations(self.map, command);
         let (begun, mut tries, mut lane) = (Instant::now(), CLOCK_TRIES, None);
-        let Ordered { answer, outcome } = loop {
+        let OrderedAnswer { answer, outcome } = loop {
             let stamp = self.clock.now().stamp;
             let (head, again) = match session {
                 Some(session) => {
                     let age_ms = session.age_ms + begun.elapsed().as_millis() as u64;
                     let session = proto::Session { age_ms, ..*session };
-                    (self.sessions.named(&session, stamp)?, Again::Named)
+                    (self.sessions.named(&session, stamp)?, RetryToken::Named)
                 }
                 None => {
                     let lane = lane.get_or_insert_with(|| self.sessions.lend());
-                    (lane.envelope(stamp), Again::Nameless)
+                    (lane.envelope(stamp), RetryToken::Nameless)
                 }
             };
             let ordered = self.order(&head, dst, command, again).await?;
@@ -248,20 +249,20 @@ fn extent(e: Extent) -> proto::Extent {
 
 /// The service.
 #[derive(Clone)]
-pub(crate) struct Service(pub(crate) Arc<Shared>);
+pub(crate) struct LogGatewayService(pub(crate) Arc<LogGatewayShared>);
 
-impl Service {
-    fn answer<T: AnswerBytes>(&self, connection: Option<From>, answer: T) -> Response<T> {
+impl LogGatewayService {
+    fn answer<T: AnswerBytes>(&self, connection: Option<RequestOrigin>, answer: T) -> Response<T> {
         answer_on(&self.0.unread, connection.as_ref(), answer)
     }
 }
 
-fn connection_of<T>(request: &Request<T>) -> Option<From> {
-    request.extensions().get::<From>().cloned()
+fn connection_of<T>(request: &Request<T>) -> Option<RequestOrigin> {
+    request.extensions().get::<RequestOrigin>().cloned()
 }
 
 #[tonic::async_trait]
-impl Log for Service {
+impl Log for LogGatewayService {
     async fn append(
         &self,
         request: Request<proto::AppendRequest>,
@@ -271,7 +272,7 @@ impl Log for Service {
         let proto::AppendRequest { log, value, session } = request.into_inner();
         let additions = vec![Addition { log: named(&log)?, value: &value }];
         let positions = self.0.append(additions, session.as_ref()).await;
-        let positions = self.0.done.note(timer, Asked::Append(1), positions)?;
+        let positions = self.0.done.note(timer, LogRequestKind::Append(1), positions)?;
         let position = positions.first().copied().ok_or_else(wrong_answer)?;
         Ok(self.answer(connection, proto::AppendResponse { position }))
     }
@@ -288,7 +289,8 @@ impl Log for Service {
         additions.iter().try_for_each(one)?;
         let each = additions.iter().map(|a| Addition { log: a.log.as_bytes(), value: &a.value });
         let positions = self.0.append(each.collect(), session.as_ref()).await;
-        let positions = self.0.done.note(timer, Asked::Append(additions.len()), positions)?;
+        let positions =
+            self.0.done.note(timer, LogRequestKind::Append(additions.len()), positions)?;
         Ok(self.answer(connection, proto::MultiAppendResponse { positions }))
     }
 
@@ -305,7 +307,7 @@ impl Log for Service {
             values_max: asked(max_values, USUAL_VALUES, READ_VALUES_MAX),
             bytes_max: asked(max_bytes, USUAL_BYTES, READ_BYTES_MAX),
         };
-        let answer = self.0.done.note(timer, Asked::Read, self.0.read(&command).await)?;
+        let answer = self.0.done.note(timer, LogRequestKind::Read, self.0.read(&command).await)?;
         let LogAnswer::Values { from, extent: e, values } = answer else {
             return Err(wrong_answer());
         };
@@ -323,7 +325,8 @@ impl Log for Service {
         let proto::TrimRequest { log, before, session } = request.into_inner();
         let command = LogCommand::Trim { log: named(&log)?, before };
         let answer = self.0.write(&command, session.as_ref()).await;
-        let LogAnswer::Trimmed { extent: e, .. } = self.0.done.note(timer, Asked::Trim, answer)?
+        let LogAnswer::Trimmed { extent: e, .. } =
+            self.0.done.note(timer, LogRequestKind::Trim, answer)?
         else {
             return Err(wrong_answer());
         };
@@ -340,7 +343,7 @@ impl Log for Service {
         let command = LogCommand::Delete { log: named(&log)? };
         let answer = self.0.write(&command, session.as_ref()).await;
         let LogAnswer::Deleted { extent: e, .. } =
-            self.0.done.note(timer, Asked::Delete, answer)?
+            self.0.done.note(timer, LogRequestKind::Delete, answer)?
         else {
             return Err(wrong_answer());
         };
@@ -348,7 +351,7 @@ impl Log for Service {
         Ok(self.answer(connection, proto::DeleteResponse { extent: Some(extent(e)) }))
     }
 
-    type TailStream = Tailed;
+    type TailStream = CountedStream;
 
     async fn tail(
         &self,
@@ -365,7 +368,7 @@ impl Log for Service {
         let (to, stream) = ToTail::new(&self.0.unread, connection);
         let shared = Arc::clone(&self.0);
         tokio::spawn(async move {
-            shared.tail(&log, Next { from, incarnation }, &to).await;
+            shared.tail(&log, TailPosition { from, incarnation }, &to).await;
             drop(place);
         });
         Ok(Response::new(stream))
@@ -381,7 +384,8 @@ impl Log for Service {
         counted("logs", logs.len())?;
         let names = logs.iter().map(|log| named(log)).collect::<Result<_, _>>()?;
         let answer = self.0.read(&LogCommand::Extents(names)).await;
-        let LogAnswer::Extents(extents) = self.0.done.note(timer, Asked::Read, answer)? else {
+        let LogAnswer::Extents(extents) = self.0.done.note(timer, LogRequestKind::Read, answer)?
+        else {
             return Err(wrong_answer());
         };
         let found = |e: Option<Extent>| info_response::Found { extent: e.map(extent) };
@@ -402,7 +406,7 @@ impl Log for Service {
         let most = asked(max_logs, USUAL_VALUES, LIST_MAX as u32) as u16;
         let command = LogCommand::List { after: after.as_bytes(), most };
         let answer = self.0.read(&command).await;
-        let LogAnswer::Listed(logs) = self.0.done.note(timer, Asked::Read, answer)? else {
+        let LogAnswer::Listed(logs) = self.0.done.note(timer, LogRequestKind::Read, answer)? else {
             return Err(wrong_answer());
         };
         let listed = |(log, e): (Vec<u8>, Extent)| list_response::Listed {

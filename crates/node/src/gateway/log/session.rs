@@ -28,38 +28,38 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The sessions of a front.
-pub(crate) struct Sessions {
-    lanes: Mutex<Lanes>,
-    named: Mutex<Named>,
+pub(crate) struct GatewaySessions {
+    lanes: Mutex<FreeSessions>,
+    named: Mutex<NamedSessions>,
 }
 
-struct Lanes {
+struct FreeSessions {
     next: u64,
     /// Sessions that are not lent, each with its last request.
     free: Vec<(u64, u64)>,
 }
 
 #[derive(Default)]
-struct Named {
+struct NamedSessions {
     /// When each was last used.
     used: HashMap<u64, Instant>,
     tidied: Option<Instant>,
 }
 
 /// A session lent to one request.
-pub(crate) struct Lane<'a> {
-    sessions: &'a Sessions,
+pub(crate) struct LentSession<'a> {
+    sessions: &'a GatewaySessions,
     session: u64,
     request: u64,
 }
 
-impl Drop for Lane<'_> {
+impl Drop for LentSession<'_> {
     fn drop(&mut self) {
         lock(&self.sessions.lanes).free.push((self.session, self.request));
     }
 }
 
-impl Lane<'_> {
+impl LentSession<'_> {
     /// What stands in front of its command.
     pub(crate) fn envelope(&self, stamp: Stamp) -> Envelope {
         let Self { session, request, .. } = *self;
@@ -67,21 +67,21 @@ impl Lane<'_> {
     }
 }
 
-impl Sessions {
+impl GatewaySessions {
     /// The front's own sessions have the numbers from `first` on.
     pub(crate) fn new(first: u64) -> Self {
-        let lanes = Mutex::new(Lanes { next: first, free: Vec::new() });
+        let lanes = Mutex::new(FreeSessions { next: first, free: Vec::new() });
         Self { lanes, named: Mutex::default() }
     }
 
     /// Lends a session.
-    pub(crate) fn lend(&self) -> Lane<'_> {
+    pub(crate) fn lend(&self) -> LentSession<'_> {
         let mut lanes = lock(&self.lanes);
         let (session, last) = lanes.free.pop().unwrap_or_else(|| {
             lanes.next += 1;
             (lanes.next - 1, 0)
         });
-        Lane { sessions: self, session, request: last + 1 }
+        LentSession { sessions: self, session, request: last + 1 }
     }
 
     /// What stands in front of a command of a client's own session.
@@ -122,7 +122,7 @@ impl Sessions {
     }
 }
 
-impl Named {
+impl NamedSessions {
     /// Notes that a session is used, unless there are too many.
     fn admit(&mut self, id: u64, now: Instant) -> bool {
         if self.used.len() >= NAMED_MAX && !self.used.contains_key(&id) {
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_lent_session_numbers_its_requests_on_and_is_not_lent_twice_at_a_time() {
-        let sessions = Sessions::new(70);
+        let sessions = GatewaySessions::new(70);
         let (one, two) = (sessions.lend(), sessions.lend());
         let heads = [one.envelope(STAMP), two.envelope(STAMP)];
         assert_eq!(heads.map(|e| (e.session, e.request, e.open_from)), [(70, 1, 1), (71, 1, 1)]);
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_repeated_request_is_as_old_as_its_first_sending_and_too_old_ones_are_refused() {
-        let sessions = Sessions::new(1);
+        let sessions = GatewaySessions::new(1);
         let first = sessions.named(&asked(5, 2000, 0), STAMP).unwrap();
         let later = Stamp { wall_ms: 9_000_400, host_ms: 1_000_400 };
         let again = sessions.named(&asked(5, 2000, 400), later).unwrap();
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn sessions_are_bounded_and_those_that_are_forgotten_make_room() {
-        let (mut named, start) = (Named::default(), Instant::now());
+        let (mut named, start) = (NamedSessions::default(), Instant::now());
         assert!((0..NAMED_MAX as u64).all(|id| named.admit(id, start)));
         assert!(!named.admit(u64::MAX, start), "too many");
         assert!(named.admit(7, start), "this one is known");

@@ -60,7 +60,7 @@ fn refused(why: Refusal, outcome: Outcome) -> Status {
 
 /// What a command without an answer can be asked for again by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Again {
+pub(crate) enum RetryToken {
     /// It changes nothing.
     Harmless,
     /// The client gave it a session.
@@ -70,7 +70,7 @@ pub(crate) enum Again {
 }
 
 /// A command that has no answer.
-pub(crate) fn unanswered(failure: &CommandFailure, again: Again) -> Status {
+pub(crate) fn unanswered(failure: &CommandFailure, again: RetryToken) -> Status {
     let why = failure.to_string();
     match (failure.outcome, again) {
         (Outcome::NotExecuted, _) if failure.cause == FailureCause::DiskFull => {
@@ -80,13 +80,13 @@ pub(crate) fn unanswered(failure: &CommandFailure, again: Again) -> Status {
             Status::unavailable(format!("{why}; send it again, here or elsewhere"))
         }
         (Outcome::Executed, _) => Status::unknown(why),
-        (Outcome::Unknown, Again::Harmless) => {
+        (Outcome::Unknown, RetryToken::Harmless) => {
             Status::unavailable(format!("{why}; it changes nothing: send it again"))
         }
-        (Outcome::Unknown, Again::Named) => Status::deadline_exceeded(format!(
+        (Outcome::Unknown, RetryToken::Named) => Status::deadline_exceeded(format!(
             "{why}; send it again with the same session and number: it takes effect once"
         )),
-        (Outcome::Unknown, Again::Nameless) => Status::deadline_exceeded(format!(
+        (Outcome::Unknown, RetryToken::Nameless) => Status::deadline_exceeded(format!(
             "{why}; to be able to find out, give a session next time"
         )),
     }
@@ -145,10 +145,10 @@ mod tests {
             unanswered(&CommandFailure::new(outcome, cause, "x"), again).code()
         };
         let (other, full) = (FailureCause::Other, FailureCause::DiskFull);
-        assert_eq!(code(Outcome::NotExecuted, other, Again::Nameless), Code::Unavailable);
-        assert_eq!(code(Outcome::NotExecuted, full, Again::Nameless), Code::ResourceExhausted);
-        assert_eq!(code(Outcome::Executed, other, Again::Named), Code::Unknown);
-        assert_eq!(code(Outcome::Unknown, other, Again::Harmless), Code::Unavailable);
-        assert_eq!(code(Outcome::Unknown, other, Again::Named), Code::DeadlineExceeded);
+        assert_eq!(code(Outcome::NotExecuted, other, RetryToken::Nameless), Code::Unavailable);
+        assert_eq!(code(Outcome::NotExecuted, full, RetryToken::Nameless), Code::ResourceExhausted);
+        assert_eq!(code(Outcome::Executed, other, RetryToken::Named), Code::Unknown);
+        assert_eq!(code(Outcome::Unknown, other, RetryToken::Harmless), Code::Unavailable);
+        assert_eq!(code(Outcome::Unknown, other, RetryToken::Named), Code::DeadlineExceeded);
     }
 }

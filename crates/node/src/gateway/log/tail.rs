@@ -5,7 +5,7 @@
 //! which nobody has to ask for.
 
 use crate::gateway::log::answers::ToTail;
-use crate::gateway::log::service::{Shared, USUAL_VALUES};
+use crate::gateway::log::service::{LogGatewayShared, USUAL_VALUES};
 use crate::gateway::log::status::{deleted, parting};
 use amcast_log::client::connect_to;
 use amcast_log::proto;
@@ -35,13 +35,13 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub(crate) type TailItem = Result<proto::TailResponse, Status>;
 
 /// Fronts that serve streams in the place of this one.
-pub(crate) struct Through {
+pub(crate) struct TailGateways {
     addresses: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Streams so far: they are dealt to the fronts.
     begun: AtomicUsize,
 }
 
-impl Through {
+impl TailGateways {
     pub(crate) fn new(addresses: Arc<dyn Fn() -> Vec<String> + Send + Sync>) -> Self {
         Self { addresses, begun: AtomicUsize::new(0) }
     }
@@ -57,14 +57,14 @@ impl Through {
 
 /// What a stream gives next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Next {
+pub(crate) struct TailPosition {
     /// The position.
     pub(crate) from: u64,
     /// Of which log of that name, once that is known.
     pub(crate) incarnation: Option<u64>,
 }
 
-impl Next {
+impl TailPosition {
     /// Notes what the stream gave; the message.
     fn gives(&mut self, incarnation: u64, values: Vec<Bytes>) -> proto::TailResponse {
         let from = self.from;
@@ -74,9 +74,9 @@ impl Next {
     }
 }
 
-impl Shared {
+impl LogGatewayShared {
     /// Feeds a stream until it ends.
-    pub(crate) async fn tail(&self, log: &str, mut next: Next, to: &ToTail) {
+    pub(crate) async fn tail(&self, log: &str, mut next: TailPosition, to: &ToTail) {
         let mut unanswered_since = None;
         let mut look_at = Instant::now();
         loop {
@@ -126,7 +126,11 @@ impl Shared {
     }
 
     /// The next values of a log, once there are any.
-    async fn next(&self, log: &str, next: &mut Next) -> Result<proto::TailResponse, Status> {
+    async fn next(
+        &self,
+        log: &str,
+        next: &mut TailPosition,
+    ) -> Result<proto::TailResponse, Status> {
         let mut watching = self.follows.watch(log);
         loop {
             let command = LogCommand::Read {
@@ -165,9 +169,9 @@ impl Shared {
     /// stream is over.
     async fn pass_on(
         &self,
-        through: &Through,
+        through: &TailGateways,
         log: &str,
-        next: &mut Next,
+        next: &mut TailPosition,
         to: &ToTail,
     ) -> ControlFlow<()> {
         let mut stopping = self.stopping.clone();
@@ -207,10 +211,10 @@ impl Shared {
         &self,
         address: &str,
         log: &str,
-        next: Next,
+        next: TailPosition,
     ) -> Result<Streaming<proto::TailResponse>, Status> {
         let mut client = LogClient::new(connect_to(address).await?);
-        let Next { from, incarnation } = next;
+        let TailPosition { from, incarnation } = next;
         let mut request =
             Request::new(proto::TailRequest { log: log.to_string(), from, incarnation });
         if let Some(password) = &self.password {

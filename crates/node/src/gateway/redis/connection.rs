@@ -6,14 +6,14 @@ mod order;
 mod parts;
 mod reroute;
 
-use self::parts::Large;
-use super::Shared;
+use self::parts::LargeCommand;
+use super::RedisShared;
 use super::pipeline::Pipeline;
-use super::router::{Lane, Mail, Post};
-use super::unauthenticated::Entrance;
-use super::wire::{OUTPUT_BYTES_CALM, Wire};
+use super::router::{ArrivedAnswers, RouterLane, WakeBatch};
+use super::unauthenticated::LoginWait;
+use super::wire::{ClientSocket, OUTPUT_BYTES_CALM};
 use crate::gateway::backend::{Backend, SessionWrites};
-use crate::gateway::clock::Now;
+use crate::gateway::clock::ClockReading;
 use amcast_core::{GroupSet, Outcome};
 use amcast_kv::Partitions;
 use amcast_kv::client::host_ns;
@@ -35,7 +35,7 @@ use tokio::net::TcpStream;
 const ANSWER_BYTES_GUESS: usize = OUTPUT_BYTES_CALM / 16;
 
 /// What to do with the answer of an ordered command.
-enum Then {
+enum AfterAnswer {
     /// Send it.
     Show,
     /// It holds the versions of these keys, which are watched from now on.
@@ -45,18 +45,18 @@ enum Then {
 }
 
 /// An answer in the order of commands.
-enum Slot {
+enum AnswerSlot {
     /// Being ordered.
-    Open { request: u64, then: Then, resp: u8, silent: bool, call: CommandCall },
+    Open { request: u64, then: AfterAnswer, resp: u8, silent: bool, call: CommandCall },
     /// Not executed, since its shards go by another map of partitions, or another time than this host's clock
     /// said: to be ordered again, with these arguments.
-    Refused { args: Vec<u8>, then: Then, resp: u8, silent: bool, call: CommandCall },
+    Refused { args: Vec<u8>, then: AfterAnswer, resp: u8, silent: bool, call: CommandCall },
     /// To be sent once all before it are; it ends this call, if any.
     Ready(Vec<u8>, Option<CommandCall>),
 }
 
 /// An ordered command that could not be sent yet.
-struct Pending {
+struct UnsentCommand {
     dst: GroupSet,
     keys: Option<Vec<u64>>,
     read_only: bool,
@@ -66,23 +66,23 @@ struct Pending {
     apart: bool,
     /// Whether it is sent in parts.
     large: bool,
-    then: Then,
+    then: AfterAnswer,
     call: CommandCall,
 }
 
 /// Reads input, tells what may happen next.
 #[derive(PartialEq, Eq)]
-enum Progress {
+enum ReadProgress {
     More,
     Stuck,
 }
 
-struct Connection<B: Backend> {
-    shared: Arc<Shared<B>>,
-    wire: Wire,
+struct RedisConnection<B: Backend> {
+    shared: Arc<RedisShared<B>>,
+    wire: ClientSocket,
     client: ClientState,
-    lane: Lane,
-    mail: Mail,
+    lane: RouterLane,
+    mail: ArrivedAnswers,
     /// What its thread counts.
     stats: Arc<ThreadStats>,
     /// When the input was read last, by the host's clock: every command that is in it was whole then.
@@ -94,7 +94,7 @@ struct Connection<B: Backend> {
     starved: bool,
     /// Commands were left in the input because too many bytes wait to be written.
     held_back: bool,
-    slots: VecDeque<Slot>,
+    slots: VecDeque<AnswerSlot>,
     /// Bytes of an answer: the largest lately, since answers under way cannot be sent back.
     answer_guess: usize,
     /// Bytes of the answers in `slots`.
@@ -102,7 +102,7 @@ struct Connection<B: Backend> {
     /// The request of the first read, which is under way alone to tell how large answers are; and whether one was.
     probe: Option<u64>,
     probed: bool,
-    entrance: Entrance,
+    entrance: LoginWait,
     pipeline: Pipeline,
     /// The map of partitions that commands are sent by.
     map: Arc<Partitions>,
@@ -120,9 +120,9 @@ struct Connection<B: Backend> {
     apart: Vec<u64>,
     /// The encoded command that waits to be sent, without its envelope.
     body: Vec<u8>,
-    pending: Option<Pending>,
+    pending: Option<UnsentCommand>,
     /// The command that is being sent in parts.
-    large: Option<Box<Large>>,
+    large: Option<Box<LargeCommand>>,
     /// Bytes that the commands of the ordered transaction take here until it is answered.
     shown_bytes: usize,
     /// Reused for envelope and body.
@@ -139,8 +139,8 @@ struct Connection<B: Backend> {
 pub(super) fn open<B: Backend>(
     stream: TcpStream,
     peer: SocketAddr,
-    shared: &Arc<Shared<B>>,
-    post: &Arc<Post>,
+    shared: &Arc<RedisShared<B>>,
+    post: &Arc<WakeBatch>,
     stats: &Arc<ThreadStats>,
 ) -> io::Result<impl Future<Output = ()> + Send + use<B>> {
     stream.set_nodelay(true)?;
@@ -167,13 +167,13 @@ pub(super) fn open<B: Backend>(
         wake: Box::new(move || replies.wake()),
     });
     lock(&shared.server.clients).insert(id, info.clone());
-    let mut connection = Connection {
+    let mut connection = RedisConnection {
         shared: shared.clone(),
-        wire: Wire::new(stream),
+        wire: ClientSocket::new(stream),
         client: ClientState::new(shared.server.clone(), info),
         last_request: lane.last_request,
         lane,
-        mail: Mail::default(),
+        mail: ArrivedAnswers::default(),
         stats: Arc::clone(stats),
         read_ns: 0,
         collected_ns: 0,
@@ -185,7 +185,7 @@ pub(super) fn open<B: Backend>(
         slot_bytes: 0,
         probe: None,
         probed: false,
-        entrance: Entrance::default(),
+        entrance: LoginWait::default(),
         pipeline: Pipeline::default(),
         map: shared.server.partitions(),
         refused: 0,
@@ -205,7 +205,7 @@ pub(super) fn open<B: Backend>(
     Ok(async move { poll_fn(|cx| connection.poll(cx)).await })
 }
 
-impl<B: Backend> Drop for Connection<B> {
+impl<B: Backend> Drop for RedisConnection<B> {
     fn drop(&mut self) {
         self.leave_parts();
         let info = &self.client.info;
@@ -216,7 +216,7 @@ impl<B: Backend> Drop for Connection<B> {
     }
 }
 
-impl<B: Backend> Connection<B> {
+impl<B: Backend> RedisConnection<B> {
     /// Does all that can be done now; ready when the connection ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
@@ -226,7 +226,7 @@ impl<B: Backend> Connection<B> {
             }
             self.closing |= self.shared.leaving.load(Ordering::Acquire);
             let now = self.shared.clock.now();
-            while self.take_commands(cx, now) == Progress::More {
+            while self.take_commands(cx, now) == ReadProgress::More {
                 self.shared.backend.flush();
                 self.collect();
             }
@@ -263,7 +263,7 @@ impl<B: Backend> Connection<B> {
     }
 
     /// Takes commands from the input and sends them on, while it can.
-    fn take_commands(&mut self, cx: &mut Context<'_>, now: Now) -> Progress {
+    fn take_commands(&mut self, cx: &mut Context<'_>, now: ClockReading) -> ReadProgress {
         let mut sent = false;
         (self.held_back, self.starved) = (false, false);
         loop {
@@ -306,7 +306,7 @@ impl<B: Backend> Connection<B> {
             said.command = self.last_command;
         }
         // Answers may be there already, and let more commands go.
-        if sent { Progress::More } else { Progress::Stuck }
+        if sent { ReadProgress::More } else { ReadProgress::Stuck }
     }
 
     /// Takes one command from the input; false if there is none.
@@ -419,7 +419,7 @@ impl<B: Backend> Connection<B> {
         }
         let call = CommandCall { number, end: CallEnd::Executed, read_ns: self.read_ns };
         match command.run {
-            CommandRunner::Shards(_) => self.order(command, args, Then::Show, call),
+            CommandRunner::Shards(_) => self.order(command, args, AfterAnswer::Show, call),
             CommandRunner::Front(f) | CommandRunner::Both(f, _) => {
                 self.run_here(command, f, args, call)
             }
@@ -447,7 +447,7 @@ impl<B: Backend> Connection<B> {
             }
             Ok(AfterRun::Watch) => {
                 let keys = args[1..].iter().map(|k| (*k).into()).collect();
-                self.order(command, args, Then::Watch(keys), call);
+                self.order(command, args, AfterAnswer::Watch(keys), call);
                 self.barrier = true;
             }
             Ok(AfterRun::Transaction) => self.order_transaction(command, call),

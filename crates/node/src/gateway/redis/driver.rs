@@ -4,8 +4,8 @@
 //! looks whether something moves, and then sends the commands that go on with it. Nothing is lost when
 //! one ends: others go on, and it does no harm if several do at the same time.
 
-use super::Shared;
-use super::router::{Lane, Mail, Post, token};
+use super::RedisShared;
+use super::router::{ArrivedAnswers, RouterLane, WakeBatch, token};
 use crate::gateway::backend::Backend;
 use amcast_core::{Gid, GroupSet};
 use amcast_kv::commands::partitions::{LIST, MOVE, MOVED};
@@ -26,11 +26,12 @@ const REST: u32 = 8;
 const REST_MIN: Duration = Duration::from_millis(2);
 
 /// Moves keys for as long as the front serves.
-pub(super) async fn drive<B: Backend>(shared: Arc<Shared<B>>) {
-    let post = Arc::new(Post::default());
+pub(super) async fn drive<B: Backend>(shared: Arc<RedisShared<B>>) {
+    let post = Arc::new(WakeBatch::default());
     tokio::spawn(Arc::clone(&post).go_round());
     let lane = shared.router.open(&post);
-    let mut driver = Driver { last: lane.last_request, lane, shared, mail: Mail::default() };
+    let mut driver =
+        Driver { last: lane.last_request, lane, shared, mail: ArrivedAnswers::default() };
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         if driver.shared.server.status.shards().iter().any(|shard| shard.has_chore) {
@@ -41,10 +42,10 @@ pub(super) async fn drive<B: Backend>(shared: Arc<Shared<B>>) {
 
 /// Sends commands one after the other.
 struct Driver<B> {
-    shared: Arc<Shared<B>>,
-    lane: Lane,
+    shared: Arc<RedisShared<B>>,
+    lane: RouterLane,
     last: u64,
-    mail: Mail,
+    mail: ArrivedAnswers,
 }
 
 impl<B: Backend> Driver<B> {

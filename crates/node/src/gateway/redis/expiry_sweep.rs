@@ -6,8 +6,8 @@
 //! is all that clocks decide: what has expired follows from the order, on all replicas alike. If
 //! several fronts notice at the same time, the shard is told several times, which does no harm.
 
-use super::Shared;
-use super::router::{Mail, token};
+use super::RedisShared;
+use super::router::{ArrivedAnswers, token};
 use crate::gateway::backend::Backend;
 use amcast_core::{Gid, GroupSet};
 use amcast_kv::commands::server::TIDY;
@@ -23,13 +23,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const GRACE_MS: u64 = 300;
 
 /// Looks at the shards for as long as the front serves.
-pub(super) async fn now_and_then<B: Backend>(shared: Arc<Shared<B>>) {
+pub(super) async fn now_and_then<B: Backend>(shared: Arc<RedisShared<B>>) {
     // It looks for answers by itself.
     let lane = shared.router.open(&Arc::default());
     let mut last = lane.last_request;
     // Shards that were told, with the low half of the request's number, until they answer.
     let mut told: Vec<(Gid, u32)> = Vec::new();
-    let mut mail = Mail::default();
+    let mut mail = ArrivedAnswers::default();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         lane.replies.take(&mut mail);

@@ -12,23 +12,23 @@ mod connection;
 mod driver;
 mod expiry_sweep;
 mod failures;
+mod part_admission;
 mod pipeline;
 mod router;
-mod turns;
 mod unauthenticated;
 mod wire;
 
 use super::files;
 use super::rate_limited_log::RateLimitedLog;
-use crate::gateway::backend::{Answers, Backend};
-use crate::gateway::clock::Clock;
+use crate::gateway::backend::{Backend, BackendAnswers};
+use crate::gateway::clock::GatewayClock;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_kv::client::{StoreServer, lock};
 use amcast_kv::{EPOCH_BYTES, Partitions, stamp_refusal};
 use amcast_smr::envelope::Envelope;
 use amcast_smr::parts::{CommandPart, PARTS_MAX};
 pub use failures::failure_answer;
-use router::{Post, Router};
+use router::{Router, WakeBatch};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -83,7 +83,7 @@ pub struct RedisGatewayConfig {
     /// them.
     pub first_session: u64,
     /// How far the time by which commands are told old is ahead of the host's clock, in milliseconds:
-    /// [`Clock::ahead`].
+    /// [`GatewayClock::ahead`].
     pub clock_ahead_ms: u64,
     /// Commands of one connection that may be under way; at most the window of the executor's
     /// [`Limits`](amcast_smr::Limits).
@@ -117,12 +117,12 @@ impl RedisGatewayConfig {
 }
 
 /// What all connections share.
-struct Shared<B> {
+struct RedisShared<B> {
     config: RedisGatewayConfig,
     backend: Arc<B>,
     server: Arc<StoreServer>,
     router: Arc<Router>,
-    clock: Clock,
+    clock: GatewayClock,
     next_client: AtomicU64,
     /// Connections served at a time.
     clients_max: usize,
@@ -130,15 +130,15 @@ struct Shared<B> {
     held_bytes: AtomicUsize,
     strangers: unauthenticated::UnauthenticatedClients,
     /// Whose part of a large command is sent next.
-    turns: turns::Turns,
-    warnings: Warnings,
+    turns: part_admission::PartAdmission,
+    warnings: ClientWarnings,
     /// Connections take no more input, and end when all that they took is answered.
     leaving: AtomicBool,
 }
 
 /// How far a front is with its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ShutdownStage {
     Serves,
     /// Nobody is let in any more.
     Leaves,
@@ -147,7 +147,7 @@ enum Stage {
 
 /// What clients can cause to be logged, each kind only now and then.
 #[derive(Default)]
-struct Warnings {
+struct ClientWarnings {
     accept: RateLimitedLog,
     http: RateLimitedLog,
     slow: RateLimitedLog,
@@ -160,7 +160,7 @@ struct Warnings {
 /// A running front.
 pub struct RedisGateway {
     address: SocketAddr,
-    stage: watch::Sender<Stage>,
+    stage: watch::Sender<ShutdownStage>,
     /// Tells the connections that they are to end.
     part: Box<dyn Fn() + Send + Sync>,
     server: Arc<StoreServer>,
@@ -178,7 +178,7 @@ pub fn start<B: Backend>(
 ) -> io::Result<RedisGateway> {
     config.command_bytes_max =
         config.command_bytes_max.min(parts_bytes_max(config.message_bytes_max));
-    let clients_max = files::connections(files::Port::Redis, server.clients_max);
+    let clients_max = files::connections(files::GatewayPort::Redis, server.clients_max);
     let listener = TcpListener::bind(config.listen)?;
     // It listens already, with room for 128: this changes the room.
     rustix::net::listen(&listener, BACKLOG)?;
@@ -186,13 +186,13 @@ pub fn start<B: Backend>(
     let address = listener.local_addr()?;
     server.show_command_bytes(config.command_bytes_max + BESIDE_BYTES);
     let router = Arc::new(Router::default());
-    backend.start(router.clone() as Arc<dyn Answers>);
-    let (stage, _) = watch::channel(Stage::Serves);
+    backend.start(router.clone() as Arc<dyn BackendAnswers>);
+    let (stage, _) = watch::channel(ShutdownStage::Serves);
     let threads = config.threads.max(1);
     let next_client = AtomicU64::new(1);
-    let (held_bytes, warnings) = (AtomicUsize::new(0), Warnings::default());
-    let clock = Clock::ahead(config.clock_ahead_ms);
-    let shared = Arc::new(Shared {
+    let (held_bytes, warnings) = (AtomicUsize::new(0), ClientWarnings::default());
+    let clock = GatewayClock::ahead(config.clock_ahead_ms);
+    let shared = Arc::new(RedisShared {
         config,
         backend,
         server,
@@ -202,7 +202,7 @@ pub fn start<B: Backend>(
         clients_max,
         held_bytes,
         strangers: unauthenticated::UnauthenticatedClients::of(clients_max),
-        turns: turns::Turns::default(),
+        turns: part_admission::PartAdmission::default(),
         warnings,
         leaving: AtomicBool::new(false),
     });
@@ -219,7 +219,7 @@ pub fn start<B: Backend>(
             runtime.block_on(async {
                 accept(listener, shared, at.clone()).await;
                 // Connections go on until then; dropping the runtime drops those that are left.
-                _ = at.wait_for(|stage| *stage == Stage::Ends).await;
+                _ = at.wait_for(|stage| *stage == ShutdownStage::Ends).await;
             });
         })?);
     }
@@ -231,16 +231,16 @@ pub fn start<B: Backend>(
 /// Takes connections until the front stops.
 async fn accept<B: Backend>(
     listener: TcpListener,
-    shared: Arc<Shared<B>>,
-    mut stage: watch::Receiver<Stage>,
+    shared: Arc<RedisShared<B>>,
+    mut stage: watch::Receiver<ShutdownStage>,
 ) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-    let post = Arc::new(Post::default());
+    let post = Arc::new(WakeBatch::default());
     let stats = shared.server.stats.of_thread();
     tokio::spawn(post.clone().go_round());
     loop {
         let accepted = tokio::select! {
-            _ = stage.wait_for(|stage| *stage != Stage::Serves) => return,
+            _ = stage.wait_for(|stage| *stage != ShutdownStage::Serves) => return,
             accepted = listener.accept() => accepted,
         };
         match accepted {
@@ -280,7 +280,7 @@ impl RedisGateway {
     /// Lets nobody in any more, and has each connection end when all that it took is answered: its
     /// client finds it closed, with no command that was half served.
     pub fn leave(&self) {
-        self.stage.send_replace(Stage::Leaves);
+        self.stage.send_replace(ShutdownStage::Leaves);
         (self.part)();
     }
 
@@ -297,7 +297,7 @@ impl RedisGateway {
 
 impl Drop for RedisGateway {
     fn drop(&mut self) {
-        self.stage.send_replace(Stage::Ends);
+        self.stage.send_replace(ShutdownStage::Ends);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 // It panicked, and the panic was printed; there is nothing left to stop.
@@ -307,7 +307,7 @@ impl Drop for RedisGateway {
     }
 }
 
-impl<B> Shared<B> {
+impl<B> RedisShared<B> {
     /// Learns what `answer` tells if it is a refusal: a later map of partitions, or what time it is. The
     /// arguments of the command then, which was not executed.
     fn learn<'a>(&self, answer: &'a [u8]) -> Option<&'a [u8]> {

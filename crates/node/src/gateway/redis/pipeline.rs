@@ -18,7 +18,7 @@ use amcast_core::{Gid, GroupSet};
 
 /// What matters of a command: where it goes and what it touches.
 #[derive(Debug)]
-pub(super) struct Reach<'a> {
+pub(super) struct CommandReach<'a> {
     pub(super) dst: GroupSet,
     /// Hashes of its keys; none if it touches whole shards.
     pub(super) keys: Option<&'a [u64]>,
@@ -27,7 +27,7 @@ pub(super) struct Reach<'a> {
 
 /// A use of a key by a request under way.
 #[derive(Debug)]
-struct Held {
+struct KeyHold {
     request: u64,
     dst: GroupSet,
     /// None for all keys.
@@ -41,7 +41,7 @@ pub(super) struct Pipeline {
     open: Vec<u64>,
     /// The single shard that all of them go to, while that is so.
     only: Option<Gid>,
-    held: Vec<Held>,
+    held: Vec<KeyHold>,
 }
 
 impl Pipeline {
@@ -55,7 +55,7 @@ impl Pipeline {
     }
 
     /// Whether a command may be sent now.
-    pub(super) fn admits(&self, reach: &Reach<'_>) -> bool {
+    pub(super) fn admits(&self, reach: &CommandReach<'_>) -> bool {
         if self.open.is_empty() || (reach.dst.len() == 1 && self.only == reach.dst.lowest()) {
             return true;
         }
@@ -70,16 +70,16 @@ impl Pipeline {
     }
 
     /// Notes that a request was sent. Requests grow.
-    pub(super) fn sent(&mut self, request: u64, reach: &Reach<'_>) {
+    pub(super) fn sent(&mut self, request: u64, reach: &CommandReach<'_>) {
         let (dst, writes) = (reach.dst, reach.writes);
         let single = if dst.len() == 1 { dst.lowest() } else { None };
         self.only =
             if self.open.is_empty() { single } else { self.only.filter(|g| single == Some(*g)) };
         self.open.push(request);
         match reach.keys {
-            None => self.held.push(Held { request, dst, key: None, writes }),
+            None => self.held.push(KeyHold { request, dst, key: None, writes }),
             Some(keys) => {
-                let hold = |key: &u64| Held { request, dst, key: Some(*key), writes };
+                let hold = |key: &u64| KeyHold { request, dst, key: Some(*key), writes };
                 self.held.extend(keys.iter().map(hold));
             }
         }
@@ -100,8 +100,8 @@ impl Pipeline {
 mod tests {
     use super::*;
 
-    fn reach<'a>(shards: &[u8], keys: &'a [u64], writes: bool) -> Reach<'a> {
-        Reach { dst: shards.iter().map(|g| Gid(*g)).collect(), keys: Some(keys), writes }
+    fn reach<'a>(shards: &[u8], keys: &'a [u64], writes: bool) -> CommandReach<'a> {
+        CommandReach { dst: shards.iter().map(|g| Gid(*g)).collect(), keys: Some(keys), writes }
     }
 
     #[test]
@@ -111,7 +111,7 @@ mod tests {
         assert!(p.admits(&reach(&[0], &[10], false)), "one shard keeps the order");
         assert!(p.admits(&reach(&[1], &[20], true)), "another key");
         assert!(!p.admits(&reach(&[0, 1], &[10, 20], false)), "a read of the written key");
-        assert!(!p.admits(&Reach { dst: GroupSet::first(2), keys: None, writes: false }));
+        assert!(!p.admits(&CommandReach { dst: GroupSet::first(2), keys: None, writes: false }));
         p.sent(2, &reach(&[1], &[20], false));
         assert!(p.admits(&reach(&[1, 2], &[20, 30], false)), "reads do not clash");
         assert!(!p.admits(&reach(&[1, 2], &[20, 30], true)));

@@ -5,7 +5,7 @@
 //! requests go on to be numbered: the number of sessions is that of connections at a time.
 
 use super::failures::failure_answer;
-use crate::gateway::backend::{Answers, CommandFailure};
+use crate::gateway::backend::{BackendAnswers, CommandFailure};
 use amcast_core::{Outcome, ServiceAnswer};
 use amcast_kv::client::lock;
 use std::borrow::Cow;
@@ -19,14 +19,14 @@ const LARGE_BYTES: usize = 64 << 10;
 
 /// Answers that came for one connection and were not taken yet.
 #[derive(Default)]
-pub(super) struct Mail {
+pub(super) struct ArrivedAnswers {
     /// Each answer.
-    pub(super) frames: Vec<Frame>,
+    pub(super) frames: Vec<RoutedAnswer>,
     /// The bytes of small answers, one behind the other.
     pub(super) bytes: Vec<u8>,
 }
 
-impl Mail {
+impl ArrivedAnswers {
     /// Shows each answer, and forgets them.
     pub(super) fn drain(&mut self, mut show: impl FnMut(&[u8])) {
         let mut at = 0;
@@ -44,7 +44,7 @@ impl Mail {
 }
 
 /// An answer that came.
-pub(super) struct Frame {
+pub(super) struct RoutedAnswer {
     /// The low half of its request's number.
     pub(super) low: u32,
     /// What became of the command.
@@ -62,11 +62,11 @@ pub(super) enum FrameBody {
 
 /// One lane's mailbox.
 #[derive(Default)]
-pub(super) struct Mailbox(Mutex<Inbox>);
+pub(super) struct Mailbox(Mutex<ConnectionInbox>);
 
 #[derive(Default)]
-struct Inbox {
-    mail: Mail,
+struct ConnectionInbox {
+    mail: ArrivedAnswers,
     /// To wake; none while the connection is running and will look by itself.
     waker: Option<Waker>,
     /// It was to be woken while it ran: it must look once more before it sleeps.
@@ -78,24 +78,24 @@ struct Inbox {
     /// The last request that was sent.
     last_request: u64,
     /// Who wakes the connection.
-    post: Option<Arc<Post>>,
+    post: Option<Arc<WakeBatch>>,
 }
 
 /// Wakes the connections of one thread. To wake a task of another thread takes a system call, each
 /// time; so whoever brings answers leaves there whom to wake, and wakes a task of that thread, which
 /// goes round: once for all answers that come until it does.
 #[derive(Default)]
-pub(super) struct Post(Mutex<Round>);
+pub(super) struct WakeBatch(Mutex<WakeRound>);
 
 #[derive(Default)]
-struct Round {
+struct WakeRound {
     /// At most one for each connection.
     calls: Vec<Waker>,
     /// To wake; none if that was done.
     postman: Option<Waker>,
 }
 
-impl Post {
+impl WakeBatch {
     fn call(&self, waker: Waker) {
         let mut round = lock(&self.0);
         round.calls.push(waker);
@@ -122,7 +122,7 @@ impl Post {
 
 impl Mailbox {
     /// Exchanges the mail for an empty one, and keeps from being woken for now.
-    pub(super) fn take(&self, mail: &mut Mail) {
+    pub(super) fn take(&self, mail: &mut ArrivedAnswers) {
         let mut inbox = lock(&self.0);
         inbox.waker = None;
         inbox.called = false;
@@ -165,7 +165,7 @@ impl Mailbox {
 }
 
 /// A lane in use.
-pub(super) struct Lane {
+pub(super) struct RouterLane {
     /// Its number, and so its session's.
     pub(super) index: u32,
     /// Its answers.
@@ -190,7 +190,7 @@ pub(super) const fn token(lane: u32, request: u64) -> u64 {
 
 impl Router {
     /// A lane for a new connection of the thread of `post`.
-    pub(super) fn open(&self, post: &Arc<Post>) -> Lane {
+    pub(super) fn open(&self, post: &Arc<WakeBatch>) -> RouterLane {
         let mut boxes = self.boxes.write().unwrap_or_else(PoisonError::into_inner);
         let index = lock(&self.free).pop().unwrap_or_else(|| {
             boxes.push(Arc::default());
@@ -202,16 +202,16 @@ impl Router {
         inbox.post = Some(post.clone());
         let last_request = inbox.last_request;
         drop(inbox);
-        Lane { index, replies, last_request }
+        RouterLane { index, replies, last_request }
     }
 
     /// Gives a lane back.
-    pub(super) fn close(&self, lane: &Lane) {
+    pub(super) fn close(&self, lane: &RouterLane) {
         lock(&self.crowd).remove(&lane.index);
         let mut inbox = lock(&lane.replies.0);
         inbox.closed = true;
         inbox.waker = None;
-        inbox.mail = Mail::default();
+        inbox.mail = ArrivedAnswers::default();
         if inbox.open == 0 {
             lock(&self.free).push(lane.index);
         }
@@ -219,12 +219,12 @@ impl Router {
 
     /// Has `waker` woken when the backend has room. There may have been room before this: the
     /// connection must try once more.
-    pub(super) fn wait_for_room(&self, lane: &Lane, waker: &Waker) {
+    pub(super) fn wait_for_room(&self, lane: &RouterLane, waker: &Waker) {
         lock(&self.crowd).insert(lane.index, waker.clone());
     }
 }
 
-impl Answers for Router {
+impl BackendAnswers for Router {
     fn answer(&self, token: u64, answer: ServiceAnswer<'_>) {
         let index = (token >> 32) as u32;
         let boxes = self.boxes.read().unwrap_or_else(PoisonError::into_inner);
@@ -248,7 +248,7 @@ impl Answers for Router {
                 FrameBody::Small(small.len())
             }
         };
-        inbox.mail.frames.push(Frame { low: token as u32, outcome, body });
+        inbox.mail.frames.push(RoutedAnswer { low: token as u32, outcome, body });
         if let Some(waker) = inbox.waker.take()
             && let Some(post) = inbox.post.clone()
         {
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn who_is_called_while_it_runs_looks_once_more_before_it_sleeps() {
-        let (router, mut mail) = (Router::default(), Mail::default());
+        let (router, mut mail) = (Router::default(), ArrivedAnswers::default());
         let lane = router.open(&Arc::default());
         lane.replies.take(&mut mail);
         lane.replies.wake();
@@ -288,9 +288,9 @@ mod tests {
 
     /// Counts how often it is woken.
     #[derive(Default)]
-    struct Woken(AtomicUsize);
+    struct WakeCount(AtomicUsize);
 
-    impl Wake for Woken {
+    impl Wake for WakeCount {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -298,9 +298,10 @@ mod tests {
 
     #[test]
     fn the_postman_is_woken_once_for_many_answers_and_wakes_each_connection() {
-        let (router, post, mut mail) = (Router::default(), Arc::default(), Mail::default());
-        let mut round = pin!(Post::go_round(Arc::clone(&post)));
-        let postman = Arc::new(Woken::default());
+        let (router, post, mut mail) =
+            (Router::default(), Arc::default(), ArrivedAnswers::default());
+        let mut round = pin!(WakeBatch::go_round(Arc::clone(&post)));
+        let postman = Arc::new(WakeCount::default());
         let waker = Waker::from(postman.clone());
         let mut go = || {
             assert!(round.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
@@ -312,7 +313,7 @@ mod tests {
                 lane.replies.opened(turn);
                 lane.replies.take(&mut mail);
                 mail.frames.clear();
-                let sleeper = Arc::new(Woken::default());
+                let sleeper = Arc::new(WakeCount::default());
                 assert!(lane.replies.sleep(&Waker::from(sleeper.clone())));
                 sleeper
             });

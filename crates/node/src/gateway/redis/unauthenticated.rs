@@ -87,7 +87,7 @@ fn idlest_of_most(all: &BTreeMap<u64, Arc<ClientInfo>>, entering: &ClientInfo) -
 
 /// What one connection waits for.
 #[derive(Default)]
-pub(super) struct Entrance {
+pub(super) struct LoginWait {
     /// Until when its client must have given the password, while it has not.
     until: Option<Pin<Box<Sleep>>>,
     /// Wrong passwords so far.
@@ -96,7 +96,7 @@ pub(super) struct Entrance {
     delay: Option<Pin<Box<Sleep>>>,
 }
 
-impl Entrance {
+impl LoginWait {
     /// A wrong password was given.
     pub(super) fn refuse(&mut self) {
         let delay = DELAY.0.saturating_mul(1 << self.wrong.min(16)).min(DELAY.1);

@@ -38,7 +38,7 @@ thread_local! {
 }
 
 /// A socket and its two buffers.
-pub(super) struct Wire {
+pub(super) struct ClientSocket {
     stream: TcpStream,
     /// What was read; all before `used` was dealt with.
     pub(super) input: Vec<u8>,
@@ -54,7 +54,7 @@ pub(super) struct Wire {
     dropped: usize,
 }
 
-impl Wire {
+impl ClientSocket {
     pub(super) fn new(stream: TcpStream) -> Self {
         Self {
             stream,

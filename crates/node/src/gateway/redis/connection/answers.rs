@@ -1,7 +1,7 @@
 //! Answers come in any order and leave in that of their commands.
 
-use super::super::router::{Frame, FrameBody};
-use super::{ANSWER_BYTES_GUESS, Connection, Slot, Then, bounds};
+use super::super::router::{FrameBody, RoutedAnswer};
+use super::{ANSWER_BYTES_GUESS, AfterAnswer, AnswerSlot, RedisConnection, bounds};
 use crate::gateway::backend::Backend;
 use amcast_core::{Outcome, ServiceAnswer};
 use amcast_kv::client::host_ns;
@@ -11,7 +11,7 @@ use amcast_kv::reply::Reply;
 use amcast_kv::resp::reply;
 use std::borrow::Cow;
 
-impl<B: Backend> Connection<B> {
+impl<B: Backend> RedisConnection<B> {
     /// Takes answers that came, and moves those whose turn it is to the output.
     pub(super) fn collect(&mut self) {
         let mut mail = std::mem::take(&mut self.mail);
@@ -20,7 +20,7 @@ impl<B: Backend> Connection<B> {
             self.collected_ns = host_ns();
         }
         let mut at = 0;
-        for Frame { low, outcome, body } in mail.frames.drain(..) {
+        for RoutedAnswer { low, outcome, body } in mail.frames.drain(..) {
             let bytes = match body {
                 FrameBody::Small(len) => {
                     at += len;
@@ -44,10 +44,10 @@ impl<B: Backend> Connection<B> {
         }
         let ServiceAnswer { outcome, bytes: answer } = answer;
         self.answer_guess = answer.len().max(self.answer_guess - self.answer_guess / 8);
-        let mine = |s: &Slot| matches!(s, Slot::Open { request, .. } if *request as u32 == low);
+        let mine = |s: &AnswerSlot| matches!(s, AnswerSlot::Open { request, .. } if *request as u32 == low);
         let Some(i) = self.slots.iter().position(mine) else { return };
-        let Slot::Open { request, then, resp, silent, mut call } =
-            std::mem::replace(&mut self.slots[i], Slot::Ready(Vec::new(), None))
+        let AnswerSlot::Open { request, then, resp, silent, mut call } =
+            std::mem::replace(&mut self.slots[i], AnswerSlot::Ready(Vec::new(), None))
         else {
             return;
         };
@@ -69,7 +69,7 @@ impl<B: Backend> Connection<B> {
             (self.refused, self.drains) = (self.refused + 1, true);
             // Of a large command the answer holds no arguments.
             let args = large.map_or_else(|| args.to_vec(), |large| large.into_args());
-            self.slots[i] = Slot::Refused { args, then, resp, silent, call };
+            self.slots[i] = AnswerSlot::Refused { args, then, resp, silent, call };
             return;
         }
         call.end = CallEnd::of(outcome, &answer);
@@ -78,7 +78,9 @@ impl<B: Backend> Connection<B> {
                 self.finished(then, &answer, resp, call, Vec::new());
                 Vec::new()
             }
-            Cow::Owned(bytes) if matches!(then, Then::Show) && reply::is_same(&bytes, resp) => {
+            Cow::Owned(bytes)
+                if matches!(then, AfterAnswer::Show) && reply::is_same(&bytes, resp) =>
+            {
                 bytes
             }
             _ if i == 0 => {
@@ -89,8 +91,8 @@ impl<B: Backend> Connection<B> {
             _ => self.finished(then, &answer, resp, call, Vec::new()),
         };
         self.slot_bytes += shown.len();
-        self.slots[i] = Slot::Ready(shown, Some(call));
-        while let Some(Slot::Ready(next, call)) = self.slots.front_mut() {
+        self.slots[i] = AnswerSlot::Ready(shown, Some(call));
+        while let Some(AnswerSlot::Ready(next, call)) = self.slots.front_mut() {
             self.slot_bytes -= next.len();
             self.wire.put(std::mem::take(next));
             if let Some(call) = call.take() {
@@ -103,7 +105,7 @@ impl<B: Backend> Connection<B> {
     /// Appends what the client sees of an ordered command's answer to `out`.
     fn finished(
         &mut self,
-        then: Then,
+        then: AfterAnswer,
         answer: &[u8],
         resp: u8,
         call: CommandCall,
@@ -116,15 +118,15 @@ impl<B: Backend> Connection<B> {
     /// Turns an ordered command's answer into what the client sees.
     fn finish(
         &mut self,
-        then: Then,
+        then: AfterAnswer,
         answer: &[u8],
         version: u8,
         call: CommandCall,
         out: &mut Vec<u8>,
     ) {
         match then {
-            Then::Show => reply::write(answer, version, out),
-            Then::Watch(keys) => {
+            AfterAnswer::Show => reply::write(answer, version, out),
+            AfterAnswer::Watch(keys) => {
                 let versions = reply::elements(answer).unwrap_or_default();
                 let number = |v: &[u8]| {
                     let digits = v.strip_prefix(b":")?.strip_suffix(b"\r\n")?;
@@ -141,7 +143,7 @@ impl<B: Backend> Connection<B> {
                     None => reply::write(answer, version, out),
                 }
             }
-            Then::Transaction(commands) => {
+            AfterAnswer::Transaction(commands) => {
                 self.shown_bytes = 0;
                 self.finish_transaction(&commands, answer, version, call, out);
             }
@@ -225,6 +227,6 @@ impl<B: Backend> Connection<B> {
     /// Puts an answer behind those that are to come.
     pub(super) fn hold(&mut self, shown: Vec<u8>, call: Option<CommandCall>) {
         self.slot_bytes += shown.len();
-        self.slots.push_back(Slot::Ready(shown, call));
+        self.slots.push_back(AnswerSlot::Ready(shown, call));
     }
 }

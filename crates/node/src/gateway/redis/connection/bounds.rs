@@ -2,7 +2,7 @@
 
 use super::super::unauthenticated;
 use super::super::wire::OUTPUT_BYTES_CALM;
-use super::{Connection, Pending, Slot};
+use super::{AnswerSlot, RedisConnection, UnsentCommand};
 use crate::gateway::backend::Backend;
 use amcast_kv::client::{ClientInfo, lock};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const UNCOUNTED_BYTES: usize = 16 << 10;
 /// A larger buffer of a connection is given back when it is empty.
 pub(super) const BUFFER_BYTES_KEPT: usize = 16 << 10;
 
-impl<B: Backend> Connection<B> {
+impl<B: Backend> RedisConnection<B> {
     /// Whether as many commands are under way, or answers held back behind them, as may be.
     pub(super) fn full(&self) -> bool {
         let (open, open_max) = (self.pipeline.len(), self.shared.config.open_max);
@@ -28,7 +28,7 @@ impl<B: Backend> Connection<B> {
 
     /// Whether a read must wait until nothing else is under way: the first one tells how large answers are. Many
     /// small commands may ask for far more bytes than a client takes, and what was sent cannot be taken back.
-    pub(super) fn must_probe(&self, pending: &Pending) -> bool {
+    pub(super) fn must_probe(&self, pending: &UnsentCommand) -> bool {
         pending.read_only && !self.probed && self.pipeline.len() > 0
     }
 
@@ -71,8 +71,8 @@ impl<B: Backend> Connection<B> {
         if self.refused == 0 {
             return 0;
         }
-        let bytes = |slot: &Slot| match slot {
-            Slot::Refused { args, .. } => args.capacity(),
+        let bytes = |slot: &AnswerSlot| match slot {
+            AnswerSlot::Refused { args, .. } => args.capacity(),
             _ => 0,
         };
         self.slots.iter().map(bytes).sum()

@@ -1,11 +1,11 @@
 //! Commands that the shards run: where each goes, when it may be sent, and its request.
 
 use super::super::COUNT_BYTES;
-use super::super::pipeline::Reach;
+use super::super::pipeline::CommandReach;
 use super::super::router::token;
-use super::{Connection, Pending, Slot, Then};
-use crate::gateway::backend::{Backend, Busy};
-use crate::gateway::clock::Now;
+use super::{AfterAnswer, AnswerSlot, RedisConnection, UnsentCommand};
+use crate::gateway::backend::{Backend, BackendBusy};
+use crate::gateway::clock::ClockReading;
 use amcast_core::{Gid, GroupSet};
 use amcast_kv::client::ReadConsistency;
 use amcast_kv::client::host_ns;
@@ -19,20 +19,20 @@ use amcast_smr::envelope::Envelope;
 use amcast_smr::hash::hash_bytes;
 use std::task::Context;
 
-impl<B: Backend> Connection<B> {
+impl<B: Backend> RedisConnection<B> {
     /// Sends a command, or gives it back and sees to it that it is tried again in time.
     pub(super) fn send_or_wait(
         &mut self,
-        pending: Pending,
+        pending: UnsentCommand,
         cx: &mut Context<'_>,
-        now: Now,
-    ) -> Option<Pending> {
+        now: ClockReading,
+    ) -> Option<UnsentCommand> {
         let call = pending.call;
         match self.hand_in_or_wait(pending, cx, now) {
             Ok((request, then)) => {
                 let silent = self.client.silent || std::mem::take(&mut self.client.skip_next);
                 let resp = self.client.resp;
-                self.slots.push_back(Slot::Open { request, then, resp, silent, call });
+                self.slots.push_back(AnswerSlot::Open { request, then, resp, silent, call });
                 None
             }
             Err(pending) => Some(pending),
@@ -43,10 +43,10 @@ impl<B: Backend> Connection<B> {
     /// again in time.
     pub(super) fn hand_in_or_wait(
         &mut self,
-        pending: Pending,
+        pending: UnsentCommand,
         cx: &mut Context<'_>,
-        now: Now,
-    ) -> Result<(u64, Then), Pending> {
+        now: ClockReading,
+    ) -> Result<(u64, AfterAnswer), UnsentCommand> {
         let pending = match self.hand_in(pending, now) {
             Err(pending) if self.admits(&pending) => pending,
             other => return other,
@@ -82,7 +82,7 @@ impl<B: Backend> Connection<B> {
         let shown = |c: &Vec<Box<[u8]>>| if ordered(&c) { vec![c[0].clone()] } else { c.clone() };
         let shown: Vec<_> = gathered.commands.iter().map(shown).collect();
         let bytes = shown.iter().map(|c| held(c.iter().map(|arg| arg.len()))).sum();
-        self.order(exec, &args, Then::Transaction(shown), call);
+        self.order(exec, &args, AfterAnswer::Transaction(shown), call);
         self.shown_bytes = if self.pending.is_some() { bytes } else { 0 };
         self.barrier = true;
     }
@@ -92,7 +92,7 @@ impl<B: Backend> Connection<B> {
         &mut self,
         command: &'static CommandSpec,
         args: &[&[u8]],
-        then: Then,
+        then: AfterAnswer,
         call: CommandCall,
     ) {
         if encoded_len(args) > self.shared.config.command_bytes_max + COUNT_BYTES {
@@ -114,9 +114,9 @@ impl<B: Backend> Connection<B> {
         &mut self,
         command: &'static CommandSpec,
         args: &[&[u8]],
-        then: Then,
+        then: AfterAnswer,
         call: CommandCall,
-    ) -> Result<Pending, RedisError> {
+    ) -> Result<UnsentCommand, RedisError> {
         // Commands under way that are refused must not be overtaken by one that goes by a later map and is
         // not: those that are under way together go by one map.
         if self.pipeline.len() == 0 && self.map.epoch() != self.shared.server.epoch() {
@@ -139,17 +139,17 @@ impl<B: Backend> Connection<B> {
         encode_args(args, &mut self.body);
         let large = self.is_large(&self.body);
         let read_only = !command.writes() && !large;
-        let shown = matches!(then, Then::Show);
+        let shown = matches!(then, AfterAnswer::Show);
         let sequential = self.client.level == ReadConsistency::Sequential;
         let here = read_only && shown && sequential;
         let can = dst.len() == 1 && self.shared.backend.reads_apart();
         let apart = read_only && shown && !sequential && can;
-        Ok(Pending { dst, keys, read_only, here, apart, large, then, call })
+        Ok(UnsentCommand { dst, keys, read_only, here, apart, large, then, call })
     }
 
     /// Whether a command may be sent now. A read that is answered here sees all that was written before
     /// it, and nothing that is written after it.
-    fn admits(&self, p: &Pending) -> bool {
+    fn admits(&self, p: &UnsentCommand) -> bool {
         if self.large.is_some() || self.must_probe(p) {
             return false;
         }
@@ -162,11 +162,19 @@ impl<B: Backend> Connection<B> {
         if !self.apart.is_empty() {
             return p.apart;
         }
-        self.pipeline.admits(&Reach { dst: p.dst, keys: p.keys.as_deref(), writes: !p.read_only })
+        self.pipeline.admits(&CommandReach {
+            dst: p.dst,
+            keys: p.keys.as_deref(),
+            writes: !p.read_only,
+        })
     }
 
     /// Hands the encoded command in, or gives it back if that is not possible now.
-    fn hand_in(&mut self, pending: Pending, now: Now) -> Result<(u64, Then), Pending> {
+    fn hand_in(
+        &mut self,
+        pending: UnsentCommand,
+        now: ClockReading,
+    ) -> Result<(u64, AfterAnswer), UnsentCommand> {
         if !self.admits(&pending) {
             return Err(pending);
         }
@@ -191,7 +199,7 @@ impl<B: Backend> Connection<B> {
         if pending.here {
             if !backend.read_here(dst, &self.payload, &self.written.all(), token) {
                 self.lane.replies.withdrawn();
-                return self.hand_in(Pending { here: false, ..pending }, now);
+                return self.hand_in(UnsentCommand { here: false, ..pending }, now);
             }
             self.peeks.push(request);
         } else {
@@ -201,7 +209,7 @@ impl<B: Backend> Connection<B> {
                 true => backend.read(dst, &self.payload, token),
                 false => backend.submit(dst, &self.payload, token),
             };
-            if let Err(Busy) = taken {
+            if let Err(BackendBusy) = taken {
                 self.lane.replies.withdrawn();
                 return Err(pending);
             }
@@ -209,7 +217,7 @@ impl<B: Backend> Connection<B> {
                 self.apart.push(request);
             }
         }
-        let Pending { dst, keys, read_only, then, .. } = pending;
+        let UnsentCommand { dst, keys, read_only, then, .. } = pending;
         if let (false, Some(home)) = (read_only, dst.lowest()) {
             self.written
                 .sent(SessionWrite { home, request, host_ms: now.stamp.host_ms }, open_from);
@@ -218,7 +226,8 @@ impl<B: Backend> Connection<B> {
         if read_only && !self.probed {
             self.probe = Some(request);
         }
-        self.pipeline.sent(request, &Reach { dst, keys: keys.as_deref(), writes: !read_only });
+        self.pipeline
+            .sent(request, &CommandReach { dst, keys: keys.as_deref(), writes: !read_only });
         Ok((request, then))
     }
 }

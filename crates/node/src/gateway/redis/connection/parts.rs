@@ -6,11 +6,11 @@
 
 use super::super::PART_BYTES;
 use super::super::failures::failure_answer;
-use super::super::pipeline::Reach;
+use super::super::pipeline::CommandReach;
 use super::super::router::token;
-use super::{Connection, Pending, Slot, Then};
+use super::{AfterAnswer, AnswerSlot, RedisConnection, UnsentCommand};
 use crate::gateway::backend::{Backend, CommandFailure, FailureCause};
-use crate::gateway::clock::Now;
+use crate::gateway::clock::ClockReading;
 use amcast_core::{Gid, GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::split_epoch;
 use amcast_smr::SessionWrite;
@@ -22,7 +22,7 @@ use std::task::Context;
 const OPEN_MAX: usize = 4;
 
 /// A command that is sent in parts.
-pub(super) struct Large {
+pub(super) struct LargeCommand {
     /// The encoded command.
     body: Vec<u8>,
     dst: GroupSet,
@@ -37,18 +37,18 @@ pub(super) struct Large {
     open: Vec<(u64, usize)>,
     is_assembled: bool,
     /// Why it is given up, once a part was refused.
-    refused: Option<Refused>,
+    refused: Option<PartRefusal>,
 }
 
 /// What is done about a command of which a part was refused.
-enum Refused {
+enum PartRefusal {
     /// It is sent again.
     Again,
     /// The client is told this.
     Told(Vec<u8>),
 }
 
-impl Large {
+impl LargeCommand {
     fn count(&self) -> u64 {
         self.body.len().div_ceil(self.part_bytes) as u64
     }
@@ -74,17 +74,17 @@ impl Large {
     }
 }
 
-impl<B: Backend> Connection<B> {
+impl<B: Backend> RedisConnection<B> {
     /// Whether an encoded command needs more than one message.
     pub(super) fn is_large(&self, body: &[u8]) -> bool {
         body.len() + Envelope::BYTES > self.shared.config.message_bytes_max
     }
 
     /// Begins to send the encoded command in parts; its request.
-    pub(super) fn begin_parts(&mut self, pending: Pending) -> (u64, Then) {
-        let Pending { dst, then, .. } = pending;
+    pub(super) fn begin_parts(&mut self, pending: UnsentCommand) -> (u64, AfterAnswer) {
+        let UnsentCommand { dst, then, .. } = pending;
         let room = self.shared.config.message_bytes_max - CommandPart::HEAD_BYTES;
-        let large = Large {
+        let large = LargeCommand {
             body: std::mem::take(&mut self.body),
             dst,
             home: dst.lowest().unwrap_or(Gid(0)),
@@ -97,14 +97,14 @@ impl<B: Backend> Connection<B> {
         };
         let request = large.request();
         self.last_request = request;
-        self.pipeline.sent(request, &Reach { dst, keys: None, writes: true });
+        self.pipeline.sent(request, &CommandReach { dst, keys: None, writes: true });
         self.large = Some(Box::new(large));
         (request, then)
     }
 
     /// Sends parts of the large command, if there is one, as far as there is room, and its assembly when all of them
     /// are kept. Whether something was sent.
-    pub(super) fn send_parts(&mut self, cx: &mut Context<'_>, now: Now) -> bool {
+    pub(super) fn send_parts(&mut self, cx: &mut Context<'_>, now: ClockReading) -> bool {
         let Some(mut large) = self.large.take() else { return false };
         let (lane, bytes, mut sent) = (self.lane.index, large.body.len(), false);
         let sends = large.refused.is_none() && !large.is_assembled;
@@ -128,7 +128,12 @@ impl<B: Backend> Connection<B> {
     }
 
     /// Sends the next part; false if there is no room for it.
-    fn send_part(&mut self, large: &mut Large, cx: &mut Context<'_>, now: Now) -> bool {
+    fn send_part(
+        &mut self,
+        large: &mut LargeCommand,
+        cx: &mut Context<'_>,
+        now: ClockReading,
+    ) -> bool {
         let at = large.sent as usize * large.part_bytes;
         let bytes = &large.body[at..large.body.len().min(at + large.part_bytes)];
         let (len, lane) = (bytes.len(), self.lane.index);
@@ -155,7 +160,12 @@ impl<B: Backend> Connection<B> {
     }
 
     /// Has the parts executed; false if there is no room for that.
-    fn send_assembly(&mut self, large: &Large, cx: &mut Context<'_>, now: Now) -> bool {
+    fn send_assembly(
+        &mut self,
+        large: &LargeCommand,
+        cx: &mut Context<'_>,
+        now: ClockReading,
+    ) -> bool {
         let (request, dst, lane) = (large.request(), large.dst, self.lane.index);
         let envelope = self.envelope_of(request, request, now);
         self.payload.clear();
@@ -171,7 +181,7 @@ impl<B: Backend> Connection<B> {
         taken
     }
 
-    fn envelope_of(&self, request: u64, open_from: u64, now: Now) -> Envelope {
+    fn envelope_of(&self, request: u64, open_from: u64, now: ClockReading) -> Envelope {
         let session = self.shared.config.first_session + u64::from(self.lane.index);
         Envelope { session, request, open_from, stamp: now.stamp, read_only: false }
     }
@@ -206,8 +216,8 @@ impl<B: Backend> Connection<B> {
             // It sends no more: others need not wait for its turn.
             self.shared.turns.leave(self.lane.index);
             large.refused = Some(match self.shared.learn(&answer.bytes) {
-                Some(_) => Refused::Again,
-                None => Refused::Told(told(answer)),
+                Some(_) => PartRefusal::Again,
+                None => PartRefusal::Told(told(answer)),
             });
         }
         if large.refused.is_some() && large.open.is_empty() {
@@ -221,17 +231,18 @@ impl<B: Backend> Connection<B> {
         let Some(mut large) = self.large.take() else { return };
         let request = large.request();
         match large.refused.take() {
-            Some(Refused::Told(error)) => {
+            Some(PartRefusal::Told(error)) => {
                 let (outcome, bytes) = (Outcome::NotExecuted, error.into());
                 self.place(request as u32, ServiceAnswer { outcome, bytes });
             }
             _ => {
-                let mine = |s: &Slot| matches!(s, Slot::Open { request: r, .. } if *r == request);
+                let mine = |s: &AnswerSlot| matches!(s, AnswerSlot::Open { request: r, .. } if *r == request);
                 let Some(slot) = self.slots.iter_mut().find(|s| mine(s)) else { return };
-                if let Slot::Open { then, resp, silent, call, .. } =
-                    std::mem::replace(slot, Slot::Ready(Vec::new(), None))
+                if let AnswerSlot::Open { then, resp, silent, call, .. } =
+                    std::mem::replace(slot, AnswerSlot::Ready(Vec::new(), None))
                 {
-                    *slot = Slot::Refused { args: large.into_args(), then, resp, silent, call };
+                    *slot =
+                        AnswerSlot::Refused { args: large.into_args(), then, resp, silent, call };
                     (self.refused, self.drains) = (self.refused + 1, true);
                 }
                 self.pipeline.answered(request);
@@ -240,7 +251,7 @@ impl<B: Backend> Connection<B> {
     }
 
     /// Takes the large command out, if it is this request, which is answered: others have its room.
-    pub(super) fn end_parts(&mut self, request: u64) -> Option<Box<Large>> {
+    pub(super) fn end_parts(&mut self, request: u64) -> Option<Box<LargeCommand>> {
         let large = self.large.take_if(|large| large.request() == request)?;
         self.shared.turns.leave(self.lane.index);
         Some(large)

@@ -6,18 +6,18 @@
 //! The client sent them in an order, and which of those under way were refused is known once all are
 //! answered. So nothing is sent until then; then they are sent as if they had just come.
 
-use super::{Connection, Pending, Slot, Then};
+use super::{AfterAnswer, AnswerSlot, RedisConnection, UnsentCommand};
 use crate::gateway::backend::Backend;
-use crate::gateway::clock::Now;
+use crate::gateway::clock::ClockReading;
 use amcast_kv::command_stats::CommandCall;
 use amcast_kv::registry;
 use amcast_kv::{decode_args, split_epoch};
 use std::task::Context;
 
-impl<B: Backend> Connection<B> {
+impl<B: Backend> RedisConnection<B> {
     /// Sends the refused commands again, in their order, by the map that was learned since. False if
     /// there are still some.
-    pub(super) fn send_refused(&mut self, cx: &mut Context<'_>, now: Now) -> bool {
+    pub(super) fn send_refused(&mut self, cx: &mut Context<'_>, now: ClockReading) -> bool {
         if self.drains && self.pipeline.len() > 0 {
             return false;
         }
@@ -26,7 +26,7 @@ impl<B: Backend> Connection<B> {
         let waiting = std::mem::take(&mut self.body);
         let mut at = 0;
         while self.refused > 0 {
-            let refused = |slot: &Slot| matches!(slot, Slot::Refused { .. });
+            let refused = |slot: &AnswerSlot| matches!(slot, AnswerSlot::Refused { .. });
             let next = self.slots.range(at..).position(refused);
             let next = at + next.expect("as many are there as were counted");
             if !self.send_one_refused(next, cx, now) {
@@ -53,7 +53,12 @@ impl<B: Backend> Connection<B> {
     }
 
     /// Finds where a command goes by the map that is known now, and encodes it.
-    fn prepare_again(&mut self, bytes: &[u8], then: Then, call: CommandCall) -> Pending {
+    fn prepare_again(
+        &mut self,
+        bytes: &[u8],
+        then: AfterAnswer,
+        call: CommandCall,
+    ) -> UnsentCommand {
         let mut args = Vec::new();
         decode_args(bytes, &mut args).expect("it was prepared before");
         let command = registry::lookup(args[0]).expect("it was prepared before");
@@ -64,18 +69,20 @@ impl<B: Backend> Connection<B> {
     }
 
     /// Sends the refused command at `index` of the slots again; false if it cannot be sent now.
-    fn send_one_refused(&mut self, index: usize, cx: &mut Context<'_>, now: Now) -> bool {
-        let taken = std::mem::replace(&mut self.slots[index], Slot::Ready(Vec::new(), None));
-        let Slot::Refused { args: bytes, then, resp, silent, call } = taken else { return true };
+    fn send_one_refused(&mut self, index: usize, cx: &mut Context<'_>, now: ClockReading) -> bool {
+        let taken = std::mem::replace(&mut self.slots[index], AnswerSlot::Ready(Vec::new(), None));
+        let AnswerSlot::Refused { args: bytes, then, resp, silent, call } = taken else {
+            return true;
+        };
         let pending = self.prepare_again(&bytes, then, call);
         match self.hand_in_or_wait(pending, cx, now) {
             Ok((request, then)) => {
-                self.slots[index] = Slot::Open { request, then, resp, silent, call };
+                self.slots[index] = AnswerSlot::Open { request, then, resp, silent, call };
                 self.refused -= 1;
                 true
             }
-            Err(Pending { then, .. }) => {
-                self.slots[index] = Slot::Refused { args: bytes, then, resp, silent, call };
+            Err(UnsentCommand { then, .. }) => {
+                self.slots[index] = AnswerSlot::Refused { args: bytes, then, resp, silent, call };
                 false
             }
         }

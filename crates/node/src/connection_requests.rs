@@ -6,14 +6,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 /// What is asked of a node's connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Asks {
+pub(crate) struct ConnectionRequests {
     /// What goes to all members by datagram is one datagram: IP multicast.
     pub(crate) multicast: bool,
     /// The protocol is told of a process that it has failed only if it takes no connection any more.
     pub(crate) proof_of_death: bool,
 }
 
-impl Asks {
+impl ConnectionRequests {
     /// What the parameters [`LANE`] and [`DETECTOR`] say, where the protocol has them.
     pub(crate) fn of(config: &Config) -> Self {
         Self {
@@ -43,10 +43,10 @@ mod tests {
         let asks = |set: &[(&str, &str)]| {
             let set = set.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
             let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };
-            Asks::of(&raw.check(PARAMS).unwrap())
+            ConnectionRequests::of(&raw.check(PARAMS).unwrap())
         };
-        assert_eq!(asks(&[]), Asks::default());
-        assert_eq!(asks(&[("lane", "datagram")]), Asks::default());
+        assert_eq!(asks(&[]), ConnectionRequests::default());
+        assert_eq!(asks(&[("lane", "datagram")]), ConnectionRequests::default());
         assert!(asks(&[("lane", "multicast")]).multicast);
         assert!(asks(&[("detector", "connections")]).proof_of_death);
         assert!(group_address(0xffff_ffff_ffff).ip().is_multicast());

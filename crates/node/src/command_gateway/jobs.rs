@@ -1,46 +1,46 @@
 //! Commands on their way to a front's loop: who asked, how many there may be, and who is told when
 //! there is room again.
 
-use super::{NoAnswer, OnAnswer, Sink};
-use crate::waiting_queue::Queued;
+use super::{GatewaySink, NoAnswer, OnGatewayAnswer};
+use crate::waiting_queue::QueueItem;
 use amcast_core::{Gid, GroupSet, ServiceAnswer, Time};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// How much may be under way in a front.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
+pub(super) struct JobBounds {
     /// Jobs that are not answered.
     pub(super) jobs: usize,
     /// Bytes of their commands.
     pub(super) bytes: usize,
 }
 
-impl Bounds {
+impl JobBounds {
     /// As many as the largest answer times leave use for, and memory for that.
     pub(super) const USUAL: Self = Self { jobs: 16_384, bytes: 256 << 20 };
 }
 
 /// Who is told an answer.
-pub(super) enum Asker {
+pub(super) enum JobAsker {
     /// The front's sink, with this token.
     Sink(u64),
     /// Whoever this is.
-    Once(OnAnswer),
+    Once(OnGatewayAnswer),
 }
 
 /// A command and who waits for its answer.
-pub(super) struct Job {
+pub(super) struct GatewayJob {
     pub(super) dst: GroupSet,
     pub(super) payload: Box<[u8]>,
     /// Whether it changes nothing and need not be ordered.
     pub(super) is_read: bool,
     /// When it was handed in: its patience counts from here.
     pub(super) since: Time,
-    pub(super) asker: Asker,
+    pub(super) asker: JobAsker,
 }
 
-impl Queued for Job {
+impl QueueItem for GatewayJob {
     /// The group that orders it first.
     type Line = Gid;
 
@@ -50,8 +50,8 @@ impl Queued for Job {
 }
 
 /// Where jobs are handed in by any thread, and answered.
-pub(super) struct Desk {
-    bounds: Bounds,
+pub(super) struct JobTable {
+    bounds: JobBounds,
     /// Jobs that are not answered, and bytes of their commands.
     open: AtomicUsize,
     bytes: AtomicUsize,
@@ -61,19 +61,19 @@ pub(super) struct Desk {
     down: AtomicU64,
     /// Whether the queue holds anything: saves the loop the lock.
     queued: AtomicBool,
-    queue: Mutex<Queue>,
-    sink: OnceLock<Arc<dyn Sink>>,
+    queue: Mutex<JobQueue>,
+    sink: OnceLock<Arc<dyn GatewaySink>>,
 }
 
 #[derive(Default)]
-struct Queue {
-    jobs: Vec<Job>,
+struct JobQueue {
+    jobs: Vec<GatewayJob>,
     /// The loop has ended: nothing is taken any more.
     closed: bool,
 }
 
-impl Desk {
-    pub(super) fn new(bounds: Bounds) -> Self {
+impl JobTable {
+    pub(super) fn new(bounds: JobBounds) -> Self {
         Self {
             bounds,
             open: AtomicUsize::new(0),
@@ -87,11 +87,11 @@ impl Desk {
     }
 
     /// Gives the sink, once.
-    pub(super) fn set_sink(&self, sink: Arc<dyn Sink>) {
+    pub(super) fn set_sink(&self, sink: Arc<dyn GatewaySink>) {
         assert!(self.sink.set(sink).is_ok(), "a front has one sink");
     }
 
-    pub(super) fn sink(&self) -> Option<&Arc<dyn Sink>> {
+    pub(super) fn sink(&self) -> Option<&Arc<dyn GatewaySink>> {
         self.sink.get()
     }
 
@@ -104,7 +104,7 @@ impl Desk {
         self.down.store(down.0, Ordering::Relaxed);
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, JobQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,7 +113,7 @@ impl Desk {
     /// # Errors
     /// When it was not taken; nobody is told then. After [`NoAnswer::Busy`] the sink is told when
     /// there is room.
-    pub(super) fn hand_in(&self, job: Job) -> Result<(), NoAnswer> {
+    pub(super) fn hand_in(&self, job: GatewayJob) -> Result<(), NoAnswer> {
         let down = GroupSet(self.down.load(Ordering::Relaxed));
         if let Some(group) = down.and(job.dst).lowest() {
             return Err(NoAnswer::Down(group));
@@ -160,7 +160,7 @@ impl Desk {
     }
 
     /// Moves all jobs that were handed in to `to`, in their order.
-    pub(super) fn take(&self, to: &mut Vec<Job>) {
+    pub(super) fn take(&self, to: &mut Vec<GatewayJob>) {
         if self.queued.load(Ordering::Relaxed) {
             let mut queue = self.queue();
             // Under the lock: what is handed in later sets it again.
@@ -170,18 +170,18 @@ impl Desk {
     }
 
     /// Takes nothing in any more; what was handed in and not taken.
-    pub(super) fn close(&self) -> Vec<Job> {
+    pub(super) fn close(&self) -> Vec<GatewayJob> {
         let mut queue = self.queue();
         queue.closed = true;
         std::mem::take(&mut queue.jobs)
     }
 
     /// Ends a job: tells who asked, and makes room.
-    pub(super) fn answer(&self, job: Job, answer: Result<ServiceAnswer<'_>, NoAnswer>) {
+    pub(super) fn answer(&self, job: GatewayJob, answer: Result<ServiceAnswer<'_>, NoAnswer>) {
         self.leave(job.payload.len());
         match job.asker {
-            Asker::Once(tell) => tell(answer),
-            Asker::Sink(token) => {
+            JobAsker::Once(tell) => tell(answer),
+            JobAsker::Sink(token) => {
                 if let Some(sink) = self.sink.get() {
                     sink.answer(token, answer);
                 }
@@ -204,12 +204,12 @@ mod tests {
 
     /// Counts what it is told.
     #[derive(Default)]
-    struct Counts {
+    struct SinkCounts {
         answers: AtomicUsize,
         rooms: AtomicUsize,
     }
 
-    impl Sink for Counts {
+    impl GatewaySink for SinkCounts {
         fn answer(&self, _: u64, _: Result<ServiceAnswer<'_>, NoAnswer>) {
             self.answers.fetch_add(1, Ordering::SeqCst);
         }
@@ -219,22 +219,22 @@ mod tests {
         }
     }
 
-    fn desk(bounds: Bounds) -> (Desk, Arc<Counts>) {
-        let (desk, counts) = (Desk::new(bounds), Arc::new(Counts::default()));
+    fn desk(bounds: JobBounds) -> (JobTable, Arc<SinkCounts>) {
+        let (desk, counts) = (JobTable::new(bounds), Arc::new(SinkCounts::default()));
         desk.set_sink(counts.clone());
         (desk, counts)
     }
 
-    fn job(token: u64, bytes: usize) -> Job {
+    fn job(token: u64, bytes: usize) -> GatewayJob {
         let payload = vec![0; bytes].into();
         let dst = GroupSet::one(Gid(1));
-        Job { dst, payload, is_read: false, since: Time(1), asker: Asker::Sink(token) }
+        GatewayJob { dst, payload, is_read: false, since: Time(1), asker: JobAsker::Sink(token) }
     }
 
     #[test]
     fn who_was_refused_hears_of_room_once_and_only_when_half_is_free() {
         let _limit = amcast_test_policy::time_limit();
-        let (desk, counts) = desk(Bounds { jobs: 8, bytes: 1000 });
+        let (desk, counts) = desk(JobBounds { jobs: 8, bytes: 1000 });
         (0..8).for_each(|t| desk.hand_in(job(t, 1)).unwrap());
         for _ in 0..50 {
             assert_eq!(desk.hand_in(job(9, 1)).unwrap_err(), NoAnswer::Busy);
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn the_bytes_under_way_are_bounded_too() {
         let _limit = amcast_test_policy::time_limit();
-        let (desk, _) = desk(Bounds { jobs: 100, bytes: 1000 });
+        let (desk, _) = desk(JobBounds { jobs: 100, bytes: 1000 });
         desk.hand_in(job(1, 600)).unwrap();
         assert_eq!(desk.hand_in(job(2, 600)).unwrap_err(), NoAnswer::Busy);
         desk.hand_in(job(3, 400)).unwrap();
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_group_without_majority_is_refused_at_once_and_others_are_not() {
         let _limit = amcast_test_policy::time_limit();
-        let (desk, _) = desk(Bounds::USUAL);
+        let (desk, _) = desk(JobBounds::USUAL);
         desk.set_down(GroupSet::one(Gid(0)));
         desk.hand_in(job(1, 1)).unwrap();
         desk.set_down(GroupSet::one(Gid(1)));
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn nothing_is_taken_in_once_the_loop_has_ended() {
         let _limit = amcast_test_policy::time_limit();
-        let (desk, _) = desk(Bounds::USUAL);
+        let (desk, _) = desk(JobBounds::USUAL);
         desk.hand_in(job(1, 1)).unwrap();
         assert_eq!(desk.close().len(), 1);
         assert_eq!(desk.hand_in(job(2, 1)).unwrap_err(), NoAnswer::Closed);
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn no_wake_up_is_lost_between_threads_that_are_refused_and_the_one_that_answers() {
         let _limit = amcast_test_policy::time_limit();
-        let (desk, counts) = desk(Bounds { jobs: 4, bytes: 1 << 20 });
+        let (desk, counts) = desk(JobBounds { jobs: 4, bytes: 1 << 20 });
         let desk = &desk;
         std::thread::scope(|scope| {
             let submitters: Vec<_> = (0..3)

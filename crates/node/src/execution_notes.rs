@@ -42,7 +42,7 @@ const SLOT_BYTES: usize = 2 * NOTE_BYTES;
 
 /// What a node notes of what it is executing.
 #[derive(Debug)]
-pub struct Executing {
+pub struct ExecutionNotes {
     file: MappedFile,
     /// What each slot says of the ends of the processes before.
     before: Vec<Option<SkipDecision>>,
@@ -50,7 +50,7 @@ pub struct Executing {
 
 /// A command that is being executed, or was when its process ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Note {
+pub struct ExecutionNote {
     /// Its message, and a place of it.
     pub place: SkipDecision,
     /// Its destinations.
@@ -63,7 +63,7 @@ pub struct Note {
     pub times: u64,
 }
 
-impl fmt::Display for Note {
+impl fmt::Display for ExecutionNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let times = match self.times {
             1 => "once".to_string(),
@@ -73,7 +73,7 @@ impl fmt::Display for Note {
     }
 }
 
-impl Note {
+impl ExecutionNote {
     /// The words of it, and the beginning of the command.
     fn read(bytes: &[u8]) -> Option<Self> {
         let word = |i: usize| {
@@ -104,13 +104,15 @@ impl Note {
 }
 
 /// What each slot says of the ends of the processes so far, and whether that is of the last process.
-fn slots(file: &[u8]) -> impl Iterator<Item = Option<(Note, bool)>> {
+fn slots(file: &[u8]) -> impl Iterator<Item = Option<(ExecutionNote, bool)>> {
     let is_ours = file.starts_with(MAGIC) && file.get(8..12) == Some(&VERSION.to_le_bytes()[..]);
     let slots = if is_ours { file.get(LINE_BYTES..).unwrap_or_default() } else { &[] };
     slots.chunks_exact(SLOT_BYTES).map(|slot| {
         let (now, before) = slot.split_at(NOTE_BYTES);
-        let before = Note::read(before);
-        let Some(mut now) = Note::read(now) else { return before.map(|before| (before, false)) };
+        let before = ExecutionNote::read(before);
+        let Some(mut now) = ExecutionNote::read(now) else {
+            return before.map(|before| (before, false));
+        };
         let same = before.filter(|before| before.place.msg == now.place.msg);
         now.times = 1 + same.map_or(0, |before| before.times);
         Some((now, true))
@@ -121,7 +123,7 @@ fn slots(file: &[u8]) -> impl Iterator<Item = Option<(Note, bool)>> {
 ///
 /// # Errors
 /// When that cannot be read.
-pub fn executing_at_end(data: &Path) -> io::Result<Vec<Note>> {
+pub fn executing_at_end(data: &Path) -> io::Result<Vec<ExecutionNote>> {
     match fs::read(data.join(NAME)) {
         Ok(file) => Ok(slots(&file).flatten().map(|(note, _)| note).collect()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -129,13 +131,13 @@ pub fn executing_at_end(data: &Path) -> io::Result<Vec<Note>> {
     }
 }
 
-impl Executing {
+impl ExecutionNotes {
     /// Begins to note in the directory `data`, in so many slots; with what the process before was executing
     /// when it ended.
     ///
     /// # Errors
     /// When the file cannot be used.
-    pub(crate) fn begin(data: &Path, count: usize) -> io::Result<(Self, Vec<Note>)> {
+    pub(crate) fn begin(data: &Path, count: usize) -> io::Result<(Self, Vec<ExecutionNote>)> {
         let path = data.join(NAME);
         let before = match fs::read(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -190,7 +192,7 @@ impl Executing {
     }
 }
 
-impl ExecutionObserver for Executing {
+impl ExecutionObserver for ExecutionNotes {
     fn begins(&self, slot: usize, doing: &ExecutedCommand<'_>) {
         let ExecutedCommand { id: msg, dst, place, command } = *doing;
         let place = SkipDecision { msg, group: place.shard, position: place.position };
@@ -216,7 +218,7 @@ mod tests {
         let data = std::env::temp_dir().join(format!("amcast-executing-{}", std::process::id()));
         fs::create_dir_all(&data).unwrap();
         assert_eq!(executing_at_end(&data).unwrap(), []);
-        let begin = || Executing::begin(&data, 3).unwrap();
+        let begin = || ExecutionNotes::begin(&data, 3).unwrap();
         let (first, ended) = begin();
         assert_eq!((ended, executing_at_end(&data).unwrap()), (vec![], vec![]));
         let (dst, command) = (GroupSet(0b110), [7; 300]);
@@ -225,7 +227,7 @@ mod tests {
         first.note(2, &place(9), dst, &command);
         let note = |times| {
             let command = command[..COMMAND_BYTES].to_vec();
-            Note { place: place(9), dst, length: 300, command, times }
+            ExecutionNote { place: place(9), dst, length: 300, command, times }
         };
         assert_eq!(executing_at_end(&data).unwrap(), [note(1)], "while it runs");
         for times in 1..4 {

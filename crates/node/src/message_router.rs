@@ -15,7 +15,7 @@
 //! so it cannot be lost. What it causes is given out in the same round, too, as long as the round
 //! is bounded ([`TURNS_MAX`]).
 
-use crate::dues::Carrying;
+use crate::driver_core::MediumDriver;
 use amcast_core::messages::{Frames, Lane, MessageOutput};
 use amcast_core::step::{Outbox, Output};
 use amcast_core::{ClusterShape, Gid, Pid};
@@ -30,7 +30,7 @@ pub(crate) const ADDRESS_BYTES: usize = 2;
 pub(crate) const TURNS_MAX: usize = 8;
 
 /// A message that came from another node.
-pub(crate) struct Letter<'a> {
+pub(crate) struct ReceivedMessage<'a> {
     /// The group whose replica sent it.
     pub(crate) from: Gid,
     /// The group whose replica it is for.
@@ -39,7 +39,7 @@ pub(crate) struct Letter<'a> {
     pub(crate) message: &'a [u8],
 }
 
-impl<'a> Letter<'a> {
+impl<'a> ReceivedMessage<'a> {
     /// Reads what came from a node of a cluster with so many groups; none if no process is meant.
     pub(crate) fn read(frame: &'a [u8], groups: usize) -> Option<Self> {
         let (&[from, to], message) = frame.split_first_chunk::<ADDRESS_BYTES>()?;
@@ -48,9 +48,9 @@ impl<'a> Letter<'a> {
     }
 }
 
-/// A message between two processes of the node, which lies in [`Inside::bytes`].
+/// A message between two processes of the node, which lies in [`InternalMessages::bytes`].
 #[derive(Clone, Copy)]
-struct Slip {
+struct InternalMessage {
     from: Gid,
     to: Gid,
     bytes: usize,
@@ -58,24 +58,24 @@ struct Slip {
 
 /// What processes of the node sent each other since it was given out last, in order.
 #[derive(Default)]
-pub(crate) struct Inside {
-    slips: Vec<Slip>,
+pub(crate) struct InternalMessages {
+    slips: Vec<InternalMessage>,
     bytes: Vec<u8>,
 }
 
-impl Inside {
+impl InternalMessages {
     fn put(&mut self, from: Gid, to: Gid, message: &[u8]) {
-        self.slips.push(Slip { from, to, bytes: message.len() });
+        self.slips.push(InternalMessage { from, to, bytes: message.len() });
         self.bytes.extend_from_slice(message);
     }
 
     /// The messages: from whom, to whom, and what.
-    pub(crate) fn letters(&self) -> impl Iterator<Item = Letter<'_>> {
+    pub(crate) fn letters(&self) -> impl Iterator<Item = ReceivedMessage<'_>> {
         let mut rest = &self.bytes[..];
-        self.slips.iter().map(move |&Slip { from, to, bytes }| {
+        self.slips.iter().map(move |&InternalMessage { from, to, bytes }| {
             let (message, tail) = rest.split_at(bytes);
             rest = tail;
-            Letter { from, to, message }
+            ReceivedMessage { from, to, message }
         })
     }
 }
@@ -84,7 +84,7 @@ impl Inside {
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
 
 /// A message that waits for its sender's log.
-struct Held {
+struct HeldMessage {
     /// Which records the log must have.
     behind: u64,
     to: Gid,
@@ -95,17 +95,17 @@ struct Held {
 
 /// What a process of the node has sent and is held back.
 #[derive(Default)]
-struct Line {
+struct ProcessOutbox {
     /// What it sends now waits until its log has the records before this number.
     behind: u64,
     /// Its log has those before this one.
     written: u64,
-    held: VecDeque<Held>,
+    held: VecDeque<HeldMessage>,
 }
 
-impl Line {
+impl ProcessOutbox {
     /// Holds a message back; gives the bytes of it.
-    fn hold(&mut self, held: Held) -> usize {
+    fn hold(&mut self, held: HeldMessage) -> usize {
         let bytes = held.message.len();
         self.held.push_back(held);
         bytes
@@ -113,39 +113,39 @@ impl Line {
 }
 
 /// The post of a node.
-pub(crate) struct Post {
+pub(crate) struct MessageRouter {
     cluster: ClusterShape,
     rank: usize,
     pub(crate) carrier: Carrier,
-    inside: Inside,
+    inside: InternalMessages,
     /// The empty buffers of what was given out last.
-    spare: Inside,
+    spare: InternalMessages,
     /// A message with its address.
     letter: Vec<u8>,
     /// By group of the sender.
-    lines: Vec<Line>,
+    lines: Vec<ProcessOutbox>,
     held_bytes: usize,
     /// Whether what is for all of a group may leave as one datagram.
     multicasts: bool,
 }
 
-impl Post {
+impl MessageRouter {
     /// The post of node `rank`, whose carrier this is.
     pub(crate) fn new(
         cluster: ClusterShape,
         rank: usize,
         (carrier, multicasts): (Carrier, bool),
     ) -> Self {
-        let (inside, spare) = (Inside::default(), Inside::default());
-        let lines = (0..cluster.groups()).map(|_| Line::default()).collect();
+        let (inside, spare) = (InternalMessages::default(), InternalMessages::default());
+        let lines = (0..cluster.groups()).map(|_| ProcessOutbox::default()).collect();
         let letter = Vec::new();
         let held_bytes = 0;
         Self { cluster, rank, carrier, inside, spare, letter, lines, held_bytes, multicasts }
     }
 
     /// What sends for the node's replica of `group`.
-    pub(crate) fn of(&mut self, group: Gid) -> Desk<'_> {
-        Desk { post: self, group }
+    pub(crate) fn of(&mut self, group: Gid) -> ReplicaRouter<'_> {
+        ReplicaRouter { post: self, group }
     }
 
     /// Bytes that processes of the node have for each other, and that are held back.
@@ -184,13 +184,13 @@ impl Post {
         !self.inside.slips.is_empty()
     }
 
-    /// Takes out what they have for each other; give it back to [`Post::put_back`] when done.
-    pub(crate) fn take_inside(&mut self) -> Inside {
+    /// Takes out what they have for each other; give it back to [`MessageRouter::put_back`] when done.
+    pub(crate) fn take_inside(&mut self) -> InternalMessages {
         std::mem::replace(&mut self.inside, std::mem::take(&mut self.spare))
     }
 
     /// Keeps the buffers of what was given out.
-    pub(crate) fn put_back(&mut self, mut given: Inside) {
+    pub(crate) fn put_back(&mut self, mut given: InternalMessages) {
         given.slips.clear();
         given.bytes.clear();
         if given.bytes.capacity() <= BUFFER_BYTES_KEPT {
@@ -202,7 +202,7 @@ impl Post {
         let line = &mut self.lines[from.index()];
         if line.behind > line.written || !line.held.is_empty() {
             let (behind, message) = (line.behind, Box::from(message));
-            self.held_bytes += line.hold(Held { behind, to, rank, lane, message });
+            self.held_bytes += line.hold(HeldMessage { behind, to, rank, lane, message });
             return;
         }
         self.pass(from, (to, rank), lane, message);
@@ -252,12 +252,12 @@ impl Post {
 }
 
 /// Where one replica of the node has its messages taken.
-pub(crate) struct Desk<'a> {
-    post: &'a mut Post,
+pub(crate) struct ReplicaRouter<'a> {
+    post: &'a mut MessageRouter,
     group: Gid,
 }
 
-impl Carrying<Frames> for Desk<'_> {
+impl MediumDriver<Frames> for ReplicaRouter<'_> {
     fn view(&self) {}
 
     fn carry(&mut self, outbox: &Outbox<Frames>) {
@@ -287,17 +287,19 @@ mod tests {
     #[test]
     fn a_letter_reads_back_and_one_for_nobody_is_none() {
         let frame = [1, 2, b'x', b'y'];
-        let letter = Letter::read(&frame, 3).unwrap();
+        let letter = ReceivedMessage::read(&frame, 3).unwrap();
         assert_eq!((letter.from, letter.to, letter.message), (Gid(1), Gid(2), &b"xy"[..]));
-        assert!(Letter::read(&[0, 0], 1).unwrap().message.is_empty());
-        assert!(Letter::read(&frame, 2).is_none(), "there is no group 2");
-        assert!(Letter::read(&[2, 0, 1], 2).is_none());
-        assert!(Letter::read(&[0], 1).is_none() && Letter::read(&[], 1).is_none());
+        assert!(ReceivedMessage::read(&[0, 0], 1).unwrap().message.is_empty());
+        assert!(ReceivedMessage::read(&frame, 2).is_none(), "there is no group 2");
+        assert!(ReceivedMessage::read(&[2, 0, 1], 2).is_none());
+        assert!(
+            ReceivedMessage::read(&[0], 1).is_none() && ReceivedMessage::read(&[], 1).is_none()
+        );
     }
 
     #[test]
     fn what_is_sent_within_a_node_comes_out_in_its_order() {
-        let mut inside = Inside::default();
+        let mut inside = InternalMessages::default();
         inside.put(Gid(0), Gid(1), b"one");
         inside.put(Gid(1), Gid(1), b"");
         inside.put(Gid(2), Gid(0), b"three");

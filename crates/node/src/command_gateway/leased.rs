@@ -1,12 +1,12 @@
 //! The transport through shared memory: a client process of the protocol, whose place is leased, and a
 //! reader for the answers.
 
-use super::client_transport::{ClientTransport, CommandProgress, Tell};
+use super::client_transport::{ClientTransport, CommandProgress, OnCommandOutcome};
 use super::{FrontError, FrontOptions};
 use crate::clock;
 use crate::diagnostics::ClientLog;
 use crate::history::HistoryRecorder;
-use crate::memory_driver::{Above, Captured, MemoryDriver, MemoryDriverError};
+use crate::memory_driver::{CapturedState, MemoryDriver, MemoryDriverError, UpperLayer};
 use crate::reply_ring::{ReplyRingLayout, ReplyRingReader, RingReply};
 use amcast_core::step::Note;
 use amcast_core::trace::TraceEvent;
@@ -127,7 +127,7 @@ impl ClientTransport for LeasedTransport {
         self.seat.begin(now, &mut self.above);
     }
 
-    fn round(&mut self, now: Time, tell: Tell<'_>) -> bool {
+    fn round(&mut self, now: Time, tell: OnCommandOutcome<'_>) -> bool {
         let busy = self.seat.round(now, &mut self.above);
         let ear = &mut self.ear;
         let heard = self.replies.round(&mut |node, seq, got| {
@@ -215,11 +215,11 @@ impl ClientProcessUpper {
     }
 }
 
-impl Above for ClientProcessUpper {
+impl UpperLayer for ClientProcessUpper {
     fn deliver(&mut self, _: Time, _: Pid, _: Delivery, _: &[u8]) {}
 
-    fn capture(&mut self, _: Pid, _: Pid) -> Captured {
-        Captured { position: 0, bytes: 0 }
+    fn capture(&mut self, _: Pid, _: Pid) -> CapturedState {
+        CapturedState { position: 0, bytes: 0 }
     }
 
     fn piece(&mut self, _: Pid, _: u64, _: u32, _: &mut Vec<u8>) {}

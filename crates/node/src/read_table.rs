@@ -34,7 +34,7 @@ const LOOK_EVERY: Span = Span::millis(5);
 
 /// A read of a front, which goes to one group.
 #[derive(Debug)]
-pub struct Read {
+pub struct NodeRead {
     /// The number of its front.
     pub front: u64,
     /// What its front calls it.
@@ -47,7 +47,7 @@ pub struct Read {
     pub bytes: Box<[u8]>,
 }
 
-impl Read {
+impl NodeRead {
     /// A line that none of its front's other reads is of. What a front calls its reads counts up from 0.
     pub const fn own_line(&self) -> u64 {
         !self.token
@@ -61,47 +61,47 @@ impl Read {
 
 /// What became of a read that was asked for.
 #[derive(Debug)]
-pub enum Asked {
+pub enum ReadAttempt {
     /// It is answered, or ordered, or nobody waits for it any more.
     Done,
     /// The application answers it later.
-    Later(Read),
+    Later(NodeRead),
     /// It depends on what is not executed yet.
-    NotYet(Read),
+    NotYet(NodeRead),
     /// Its front takes no answers at the moment, or the application no reads.
-    Held(Read),
+    Held(NodeRead),
 }
 
 /// A read, and since when it waits.
-struct Waits {
+struct WaitingRead {
     since: Time,
-    read: Read,
+    read: NodeRead,
 }
 
 /// Reads behind a barrier.
-struct Behind {
+struct BarrierReads {
     ticket: Ticket,
     since: Time,
-    reads: Vec<Waits>,
+    reads: Vec<WaitingRead>,
 }
 
 /// A read whose barrier is passed.
-struct Ready {
+struct ReadyRead {
     /// The application must have taken everything up to here.
     position: u64,
-    waits: Waits,
+    waits: WaitingRead,
 }
 
 /// The reads of one group.
 #[derive(Default)]
 struct OfGroup {
     /// Without a barrier.
-    fresh: Vec<Waits>,
+    fresh: Vec<WaitingRead>,
     /// In the order in which their barriers were set. Of barriers whose reads were given up none is left.
-    behind: VecDeque<Behind>,
-    ready: VecDeque<Ready>,
+    behind: VecDeque<BarrierReads>,
+    ready: VecDeque<ReadyRead>,
     /// What the application answers later, by its numbers, which grow.
-    given: VecDeque<(u64, Ready)>,
+    given: VecDeque<(u64, ReadyRead)>,
     /// About how long barriers took to be passed lately, if any was.
     takes: Option<Span>,
     /// When the last barrier was set.
@@ -109,7 +109,7 @@ struct OfGroup {
 }
 
 impl OfGroup {
-    fn waiting(&self) -> impl Iterator<Item = &Waits> {
+    fn waiting(&self) -> impl Iterator<Item = &WaitingRead> {
         let ready = self.ready.iter().map(|ready| &ready.waits);
         let behind = self.behind.iter().flat_map(|behind| &behind.reads);
         ready.chain(behind).chain(&self.fresh)
@@ -121,17 +121,17 @@ impl OfGroup {
 
     /// Takes out the reads of these lines that wait, in their order. Of their barriers it is still waited for how long they
     /// take.
-    fn take_lines(&mut self, lines: &BTreeSet<(u64, u64)>) -> Vec<Read> {
+    fn take_lines(&mut self, lines: &BTreeSet<(u64, u64)>) -> Vec<NodeRead> {
         let mut taken = Vec::new();
-        let mut sift = |waits: Waits| match lines.contains(&waits.read.line()) {
+        let mut sift = |waits: WaitingRead| match lines.contains(&waits.read.line()) {
             true => {
                 taken.push(waits.read);
                 None
             }
             false => Some(waits),
         };
-        for Ready { position, waits } in std::mem::take(&mut self.ready) {
-            self.ready.extend(sift(waits).map(|waits| Ready { position, waits }));
+        for ReadyRead { position, waits } in std::mem::take(&mut self.ready) {
+            self.ready.extend(sift(waits).map(|waits| ReadyRead { position, waits }));
         }
         let behind = self.behind.iter_mut().map(|behind| &mut behind.reads);
         for reads in behind.chain([&mut self.fresh]) {
@@ -142,7 +142,7 @@ impl OfGroup {
 }
 
 /// The reads of a node.
-pub struct Reading {
+pub struct ReadTable {
     groups: Vec<OfGroup>,
     next_ticket: u64,
     next_number: u64,
@@ -150,7 +150,7 @@ pub struct Reading {
     look_at: Time,
 }
 
-impl Reading {
+impl ReadTable {
     /// No reads of so many groups.
     pub fn of(groups: usize) -> Self {
         let groups = (0..groups).map(|_| OfGroup::default()).collect();
@@ -158,8 +158,8 @@ impl Reading {
     }
 
     /// Takes a read in.
-    pub fn take(&mut self, read: Read, now: Time) {
-        self.groups[read.group.index()].fresh.push(Waits { since: now, read });
+    pub fn take(&mut self, read: NodeRead, now: Time) {
+        self.groups[read.group.index()].fresh.push(WaitingRead { since: now, read });
     }
 
     /// The ticket of the barrier that the reads which `group` has taken in are to wait for, if it is time to set one.
@@ -173,7 +173,7 @@ impl Reading {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         let reads = std::mem::take(&mut of.fresh);
-        of.behind.push_back(Behind { ticket, since: now, reads });
+        of.behind.push_back(BarrierReads { ticket, since: now, reads });
         of.set_at = now;
         Some(ticket)
     }
@@ -188,10 +188,10 @@ impl Reading {
     pub fn passed(&mut self, group: Gid, ticket: Ticket, (position, now): (u64, Time)) {
         let of = &mut self.groups[group.index()];
         let Some(at) = of.behind.iter().position(|behind| behind.ticket == ticket) else { return };
-        for Behind { since, reads, .. } in of.behind.drain(..=at) {
+        for BarrierReads { since, reads, .. } in of.behind.drain(..=at) {
             let took = now.since(since);
             of.takes = Some(of.takes.map_or(took, |takes| Span((takes.0 * 7 + took.0) / 8)));
-            of.ready.extend(reads.into_iter().map(|waits| Ready { position, waits }));
+            of.ready.extend(reads.into_iter().map(|waits| ReadyRead { position, waits }));
         }
     }
 
@@ -201,29 +201,29 @@ impl Reading {
         &mut self,
         group: Gid,
         (delivered, now): (u64, Time),
-        ask: &mut dyn FnMut(u64, Read) -> Asked,
+        ask: &mut dyn FnMut(u64, NodeRead) -> ReadAttempt,
     ) -> bool {
         let of = &mut self.groups[group.index()];
         let (mut any, mut later, mut waiting) = (false, VecDeque::new(), BTreeSet::new());
-        for Ready { position, waits: Waits { since, read } } in of.ready.drain(..) {
+        for ReadyRead { position, waits: WaitingRead { since, read } } in of.ready.drain(..) {
             let line = read.line();
             // One behind another that waits must not be answered from an earlier moment.
             let may = position <= delivered && !waiting.contains(&line);
-            let asked = if may { ask(self.next_number, read) } else { Asked::NotYet(read) };
-            let ready = |since, read| Ready { position, waits: Waits { since, read } };
+            let asked = if may { ask(self.next_number, read) } else { ReadAttempt::NotYet(read) };
+            let ready = |since, read| ReadyRead { position, waits: WaitingRead { since, read } };
             match asked {
-                Asked::Done => any = true,
-                Asked::Later(read) => {
+                ReadAttempt::Done => any = true,
+                ReadAttempt::Later(read) => {
                     any = true;
                     of.given.push_back((self.next_number, ready(since, read)));
                     self.next_number += 1;
                 }
-                Asked::NotYet(read) => {
+                ReadAttempt::NotYet(read) => {
                     waiting.insert(line);
                     later.push_back(ready(since, read));
                 }
                 // Its patience counts from when that is over.
-                Asked::Held(read) => {
+                ReadAttempt::Held(read) => {
                     waiting.insert(line);
                     later.push_back(ready(now, read));
                 }
@@ -234,7 +234,7 @@ impl Reading {
     }
 
     /// What the application was given of `group` with this number, and answers now.
-    pub fn answered(&mut self, group: Gid, number: u64) -> Option<Read> {
+    pub fn answered(&mut self, group: Gid, number: u64) -> Option<NodeRead> {
         let of = &mut self.groups[group.index()];
         let at = of.given.binary_search_by_key(&number, |(given, _)| *given).ok()?;
         of.given.remove(at).map(|(_, ready)| ready.waits.read)
@@ -246,7 +246,7 @@ impl Reading {
         &mut self,
         group: Gid,
         (number, now): (u64, Time),
-        back: &mut dyn FnMut(&Read),
+        back: &mut dyn FnMut(&NodeRead),
     ) {
         let of = &mut self.groups[group.index()];
         let Ok(at) = of.given.binary_search_by_key(&number, |(given, _)| *given) else { return };
@@ -271,8 +271,8 @@ impl Reading {
         &mut self,
         group: Gid,
         (number, now): (u64, Time),
-        back: &mut dyn FnMut(&Read),
-    ) -> Option<Read> {
+        back: &mut dyn FnMut(&NodeRead),
+    ) -> Option<NodeRead> {
         let of = &self.groups[group.index()];
         of.given.binary_search_by_key(&number, |(given, _)| *given).ok()?;
         self.put_back(group, (number, now), back);
@@ -280,7 +280,7 @@ impl Reading {
     }
 
     /// Takes out those that are to be ordered: those that have waited for too long, with all that wait of their lines.
-    pub fn late(&mut self, now: Time) -> Vec<Read> {
+    pub fn late(&mut self, now: Time) -> Vec<NodeRead> {
         let mut taken = Vec::new();
         if now < self.look_at {
             return taken;
@@ -288,7 +288,7 @@ impl Reading {
         self.look_at = now + LOOK_EVERY;
         for of in &mut self.groups {
             let patience = of.patience();
-            let is_late = |waits: &&Waits| now.since(waits.since) >= patience;
+            let is_late = |waits: &&WaitingRead| now.since(waits.since) >= patience;
             let late = of.waiting().filter(is_late).map(|waits| waits.read.line());
             let mut lines: BTreeSet<_> = late.collect();
             // One that is answered behind a later one would be so from a later moment.
@@ -311,21 +311,21 @@ mod tests {
     use super::*;
 
     /// A read of a line of its own.
-    fn read(token: u64, group: u8) -> Read {
-        Read { front: 0, token, line: token, group: Gid(group), bytes: Box::default() }
+    fn read(token: u64, group: u8) -> NodeRead {
+        NodeRead { front: 0, token, line: token, group: Gid(group), bytes: Box::default() }
     }
 
     fn at(ms: u64) -> Time {
         Time::ZERO + Span::millis(ms)
     }
 
-    fn tokens(reads: Vec<Read>) -> Vec<u64> {
+    fn tokens(reads: Vec<NodeRead>) -> Vec<u64> {
         reads.iter().map(|read| read.token).collect()
     }
 
     /// What is said of a read.
     #[derive(Clone, Copy)]
-    enum Says {
+    enum ReadReport {
         Done,
         Later,
         NotYet,
@@ -334,30 +334,34 @@ mod tests {
 
     /// Which reads are asked for when so much is delivered, by their tokens and numbers; each becomes what `says` says.
     fn served(
-        reading: &mut Reading,
+        reading: &mut ReadTable,
         (delivered, now): (u64, Time),
-        says: impl Fn(u64) -> Says,
+        says: impl Fn(u64) -> ReadReport,
     ) -> Vec<(u64, u64)> {
         let mut asked = Vec::new();
         reading.serve(Gid(1), (delivered, now), &mut |number, read| {
             asked.push((read.token, number));
             match says(read.token) {
-                Says::Done => Asked::Done,
-                Says::Later => Asked::Later(read),
-                Says::NotYet => Asked::NotYet(read),
-                Says::Held => Asked::Held(read),
+                ReadReport::Done => ReadAttempt::Done,
+                ReadReport::Later => ReadAttempt::Later(read),
+                ReadReport::NotYet => ReadAttempt::NotYet(read),
+                ReadReport::Held => ReadAttempt::Held(read),
             }
         });
         asked
     }
 
-    fn asked(reading: &mut Reading, delivered: u64, says: impl Fn(u64) -> Says) -> Vec<u64> {
+    fn asked(
+        reading: &mut ReadTable,
+        delivered: u64,
+        says: impl Fn(u64) -> ReadReport,
+    ) -> Vec<u64> {
         served(reading, (delivered, at(0)), says).iter().map(|(token, _)| *token).collect()
     }
 
     /// Reads of one group whose barrier is passed.
-    fn ready(reads: impl IntoIterator<Item = Read>) -> Reading {
-        let mut reading = Reading::of(2);
+    fn ready(reads: impl IntoIterator<Item = NodeRead>) -> ReadTable {
+        let mut reading = ReadTable::of(2);
         reads.into_iter().for_each(|read| reading.take(read, at(0)));
         let ticket = reading.begin(Gid(1), at(0)).unwrap();
         reading.passed(Gid(1), ticket, (0, at(1)));
@@ -366,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_read_of_no_line_waits_for_no_other_of_its_front() {
-        let mut reading = Reading::of(1);
+        let mut reading = ReadTable::of(1);
         for token in [1, 2] {
             let mut read = read(token, 0);
             read.line = read.own_line();
@@ -377,14 +381,14 @@ mod tests {
         let mut asked = Vec::new();
         reading.serve(Gid(0), (0, at(1)), &mut |_, read| {
             asked.push(read.token);
-            Asked::NotYet(read)
+            ReadAttempt::NotYet(read)
         });
         assert_eq!(asked, [1, 2], "the first is not answered yet");
     }
 
     #[test]
     fn a_read_waits_for_its_barrier_and_then_for_what_was_delivered_by_that() {
-        let mut reading = Reading::of(2);
+        let mut reading = ReadTable::of(2);
         assert_eq!(reading.begin(Gid(1), at(0)), None);
         reading.take(read(7, 1), at(0));
         reading.take(read(8, 1), at(0));
@@ -392,11 +396,11 @@ mod tests {
         reading.take(read(9, 1), at(0));
         let second = reading.begin(Gid(1), at(1)).unwrap();
         assert!(reading.begin(Gid(0), at(1)).is_none() && first != second);
-        let all = |_| Says::Done;
+        let all = |_| ReadReport::Done;
         assert!(asked(&mut reading, u64::MAX, all).is_empty(), "no barrier is passed");
         reading.passed(Gid(1), first, (30, at(2)));
         assert!(asked(&mut reading, 29, all).is_empty());
-        let odd = |token| if token == 7 { Says::NotYet } else { Says::Done };
+        let odd = |token| if token == 7 { ReadReport::NotYet } else { ReadReport::Done };
         assert_eq!(asked(&mut reading, 30, odd), [7, 8]);
         reading.passed(Gid(1), second, (31, at(3)));
         assert_eq!(asked(&mut reading, 31, all), [7, 9]);
@@ -405,20 +409,20 @@ mod tests {
 
     #[test]
     fn reads_of_a_line_keep_their_order_and_wait_for_no_other_line() {
-        let of = |token, line| Read { line, ..read(token, 1) };
+        let of = |token, line| NodeRead { line, ..read(token, 1) };
         let mut reading = ready([of(1, 5), of(2, 6), of(3, 5), of(4, 6)]);
-        let first_waits = |token| if token == 1 { Says::NotYet } else { Says::Done };
+        let first_waits = |token| if token == 1 { ReadReport::NotYet } else { ReadReport::Done };
         assert_eq!(asked(&mut reading, 0, first_waits), [1, 2, 4]);
-        assert_eq!(asked(&mut reading, 0, |_| Says::Done), [1, 3]);
+        assert_eq!(asked(&mut reading, 0, |_| ReadReport::Done), [1, 3]);
         // The same line of another front is another one.
-        let mut reading = ready([of(1, 5), Read { front: 1, ..of(2, 5) }]);
+        let mut reading = ready([of(1, 5), NodeRead { front: 1, ..of(2, 5) }]);
         assert_eq!(asked(&mut reading, 0, first_waits), [1, 2]);
     }
 
     #[test]
     fn what_is_answered_later_is_found_by_its_number_once() {
         let mut reading = ready([read(1, 1), read(2, 1)]);
-        let given = served(&mut reading, (0, at(1)), |_| Says::Later);
+        let given = served(&mut reading, (0, at(1)), |_| ReadReport::Later);
         let [(1, first), (2, second)] = given[..] else { panic!("{given:?}") };
         assert!(reading.is_empty() && reading.late(at(10_000)).is_empty(), "no order is sooner");
         assert_eq!(reading.answered(Gid(1), second).map(|read| read.token), Some(2));
@@ -429,9 +433,9 @@ mod tests {
     #[test]
     fn behind_one_that_a_thread_refuses_its_line_is_asked_again_and_answers_from_before_do_not_count()
      {
-        let of = |token, line| Read { line, ..read(token, 1) };
+        let of = |token, line| NodeRead { line, ..read(token, 1) };
         let mut reading = ready([of(1, 5), of(2, 6), of(3, 5), of(4, 5)]);
-        let given = served(&mut reading, (0, at(1)), |_| Says::Later);
+        let given = served(&mut reading, (0, at(1)), |_| ReadReport::Later);
         let mut back = Vec::new();
         let refused =
             reading.refused(Gid(1), (given[0].1, at(2)), &mut |read| back.push(read.token));
@@ -439,30 +443,30 @@ mod tests {
         assert!(reading.answered(Gid(1), given[2].1).is_none(), "it is from an earlier moment");
         assert_eq!(reading.answered(Gid(1), given[1].1).map(|read| read.token), Some(2));
         reading.put_back(Gid(1), (given[3].1, at(2)), &mut |_| panic!("it was put back"));
-        assert_eq!(asked(&mut reading, 0, |_| Says::Done), [3, 4]);
+        assert_eq!(asked(&mut reading, 0, |_| ReadReport::Done), [3, 4]);
         assert!(reading.refused(Gid(1), (given[0].1, at(3)), &mut |_| {}).is_none());
     }
 
     #[test]
     fn a_barrier_that_is_passed_lets_go_of_all_that_were_set_before() {
-        let mut reading = Reading::of(2);
+        let mut reading = ReadTable::of(2);
         let mut begin = |token| {
             reading.take(read(token, 1), at(token));
             reading.begin(Gid(1), at(token)).unwrap()
         };
         let [_, second, third] = [1, 2, 3].map(&mut begin);
         reading.passed(Gid(1), second, (5, at(9)));
-        assert_eq!(asked(&mut reading, 5, |_| Says::Done), [1, 2]);
+        assert_eq!(asked(&mut reading, 5, |_| ReadReport::Done), [1, 2]);
         reading.passed(Gid(1), third, (5, at(9)));
-        assert_eq!(asked(&mut reading, 5, |_| Says::Done), [3]);
+        assert_eq!(asked(&mut reading, 5, |_| ReadReport::Done), [3]);
     }
 
     #[test]
     fn those_that_have_waited_for_too_long_are_ordered_with_their_lines_and_no_others() {
-        let mut reading = Reading::of(2);
+        let mut reading = ReadTable::of(2);
         reading.take(read(1, 1), at(0));
         reading.begin(Gid(1), at(0)).unwrap();
-        reading.take(Read { line: 1, ..read(2, 1) }, at(40));
+        reading.take(NodeRead { line: 1, ..read(2, 1) }, at(40));
         let second = reading.begin(Gid(1), at(40)).unwrap();
         reading.take(read(3, 1), at(40));
         assert!(reading.late(at(49)).is_empty());
@@ -475,8 +479,8 @@ mod tests {
     #[test]
     fn none_is_ordered_behind_which_one_of_its_line_would_be_answered() {
         let mut reading = ready([read(1, 1)]);
-        served(&mut reading, (0, at(1)), |_| Says::Later);
-        reading.take(Read { line: 1, ..read(2, 1) }, at(1));
+        served(&mut reading, (0, at(1)), |_| ReadReport::Later);
+        reading.take(NodeRead { line: 1, ..read(2, 1) }, at(1));
         reading.take(read(3, 1), at(1));
         assert_eq!(tokens(reading.late(at(60))), [3]);
         assert!(reading.answered(Gid(1), 0).is_some());
@@ -488,9 +492,11 @@ mod tests {
         let mut reading = ready((1..4).map(|token| read(token, 1)));
         let mut answered = Vec::new();
         for ms in (0..10_000).step_by(10) {
-            let held = |token| if token == 2 || ms > 9_000 { Says::Done } else { Says::Held };
+            let held =
+                |token| if token == 2 || ms > 9_000 { ReadReport::Done } else { ReadReport::Held };
             let asked = served(&mut reading, (0, at(ms)), held);
-            answered.extend(asked.iter().map(|a| a.0).filter(|t| matches!(held(*t), Says::Done)));
+            answered
+                .extend(asked.iter().map(|a| a.0).filter(|t| matches!(held(*t), ReadReport::Done)));
             assert!(reading.late(at(ms)).is_empty());
         }
         assert_eq!((answered, reading.is_empty()), (vec![2, 1, 3], true));
@@ -500,7 +506,7 @@ mod tests {
     /// of questions after the other. How many barriers were set in four seconds, how many reads were ordered,
     /// and how long the slowest of the others waited, in milliseconds.
     fn over_links(takes_ms: u64, apart_us: u64) -> (usize, usize, u64) {
-        let (mut reading, mut came) = (Reading::of(2), Vec::new());
+        let (mut reading, mut came) = (ReadTable::of(2), Vec::new());
         let (mut fresh, mut round): (Vec<Ticket>, Option<(Ticket, u64)>) = (Vec::new(), None);
         let (mut set, mut ordered, mut slowest) = (0, 0, 0);
         for us in (0..4_000_000).step_by(100) {
@@ -515,7 +521,7 @@ mod tests {
             }
             reading.serve(Gid(1), (0, now), &mut |_, read| {
                 slowest = slowest.max(us - came[read.token as usize]);
-                Asked::Done
+                ReadAttempt::Done
             });
             ordered += reading.late(now).len();
             if let Some(ticket) = reading.begin(Gid(1), now) {
@@ -546,7 +552,7 @@ mod tests {
 
     #[test]
     fn where_no_barrier_passes_few_are_set_and_each_read_is_ordered_in_time() {
-        let mut reading = Reading::of(2);
+        let mut reading = ReadTable::of(2);
         let (mut set, mut ordered) = (0, 0);
         for ms in 0..1000 {
             reading.take(read(ms, 1), at(ms));

@@ -6,14 +6,14 @@
 //! any more, what was on its way is lost, and is sent again, in its order, through another. When the
 //! front's own member is back, the front goes back to it as soon as nothing is on its way.
 
-use super::client_transport::{ClientTransport, CommandProgress, Tell};
-use super::{FrontError, FrontOptions, Own};
-use crate::at::connect;
+use super::client_transport::{ClientTransport, CommandProgress, OnCommandOutcome};
+use super::{FrontError, FrontOptions, OwnNode};
 use crate::incarnation::IncarnationLock;
-use crate::ingress::frame::{Frame, VERSION};
-use crate::ingress::line::Line;
-use crate::ingress::{ANSWER_FRAME_MAX, FLIGHT_BYTES_MAX, FLIGHT_MAX, Inlet};
-use crate::ready::Ready;
+use crate::ingress::frame::{IngressFrame, VERSION};
+use crate::ingress::line::IngressLine;
+use crate::ingress::{ANSWER_FRAME_MAX, FLIGHT_BYTES_MAX, FLIGHT_MAX, IngressInlet};
+use crate::node_address::connect;
+use crate::readiness::ReadinessSet;
 use crate::reply_ring::{ANSWER_BYTES_MAX, Oversize};
 use crate::waker::LoopWaker;
 use amcast_core::limits::REPLICAS_MAX;
@@ -39,15 +39,15 @@ const CREDIT_BYTES: usize = 16 << 20;
 const PLACES: usize = 256;
 
 /// Where a node is reached.
-enum Way {
+enum LinkTarget {
     Socket(PathBuf),
-    Own(Inlet),
+    Own(IngressInlet),
 }
 
 /// A connection to a node, or the want of one.
-struct Link {
-    way: Way,
-    line: Option<Line>,
+struct NodeLink {
+    way: LinkTarget,
+    line: Option<IngressLine>,
     connect_at: Time,
     /// Its member takes commands.
     serves: bool,
@@ -61,12 +61,12 @@ struct Link {
 
 /// All nodes of a cluster, as one front sees them.
 pub(super) struct NodeLinks {
-    links: Vec<Link>,
+    links: Vec<NodeLink>,
     own: Option<usize>,
     /// Who is given commands.
     current: Option<usize>,
     alarm: LoopWaker,
-    ready: Ready,
+    ready: ReadinessSet,
     place: u32,
     life: u32,
     payload_max: usize,
@@ -88,9 +88,9 @@ impl NodeLinks {
         };
         let link = |rank: usize| {
             let own = own.as_ref().filter(|own| own.rank == rank);
-            Link::to(match own {
-                Some(Own { inlet, .. }) => Way::Own(inlet.clone()),
-                None => Way::Socket(home.join(crate::cluster_dir::ingress_name(rank))),
+            NodeLink::to(match own {
+                Some(OwnNode { inlet, .. }) => LinkTarget::Own(inlet.clone()),
+                None => LinkTarget::Socket(home.join(crate::cluster_dir::ingress_name(rank))),
             })
         };
         Ok(Self {
@@ -98,7 +98,7 @@ impl NodeLinks {
             own: own.as_ref().map(|own| own.rank),
             current: None,
             alarm: LoopWaker::new().map_err(FrontError::Io)?,
-            ready: Ready::new().map_err(FrontError::Io)?,
+            ready: ReadinessSet::new().map_err(FrontError::Io)?,
             place,
             life,
             payload_max,
@@ -128,7 +128,7 @@ impl NodeLinks {
 
     /// Whom commands go to from here on. What is on its way to another is lost, if that one cannot
     /// be waited for.
-    fn choose(&mut self, now: Time, tell: Tell<'_>) {
+    fn choose(&mut self, now: Time, tell: OnCommandOutcome<'_>) {
         let silent = self.current.filter(|&at| self.links[at].is_silent(now));
         let takes = |at: &usize| self.links[*at].takes() && silent != Some(*at);
         let at = self.own.filter(takes).or_else(|| self.current.filter(takes));
@@ -148,7 +148,7 @@ impl NodeLinks {
     }
 
     /// Who is given commands now.
-    fn taker(&self) -> Option<&Link> {
+    fn taker(&self) -> Option<&NodeLink> {
         let own = self.own.filter(|&own| self.links[own].takes());
         let current = self.current.filter(|&at| own.is_none_or(|own| own == at))?;
         Some(&self.links[current]).filter(|link| link.takes())
@@ -177,8 +177,8 @@ fn free_place(home: &Path) -> io::Result<(u32, IncarnationLock)> {
     Err(io::Error::other(format!("{PLACES} fronts and clients run in {}", home.display())))
 }
 
-impl Link {
-    const fn to(way: Way) -> Self {
+impl NodeLink {
+    const fn to(way: LinkTarget) -> Self {
         Self {
             way,
             line: None,
@@ -207,28 +207,33 @@ impl Link {
     }
 
     /// Connects if it is time to. `ready` watches the connection as `number`.
-    fn connect(&mut self, now: Time, alarm: &LoopWaker, (ready, number): (&Ready, u64)) -> bool {
+    fn connect(
+        &mut self,
+        now: Time,
+        alarm: &LoopWaker,
+        (ready, number): (&ReadinessSet, u64),
+    ) -> bool {
         if self.line.is_some() || now < self.connect_at {
             return false;
         }
         self.connect_at = now + CONNECT_AGAIN;
         let line = match &self.way {
-            Way::Own(inlet) => Ok(inlet.connect(alarm.wake())),
-            Way::Socket(path) => connect(path).and_then(|stream| {
+            LinkTarget::Own(inlet) => Ok(inlet.connect(alarm.wake())),
+            LinkTarget::Socket(path) => connect(path).and_then(|stream| {
                 ready.watch(&stream, number)?;
-                Line::socket(stream)
+                IngressLine::socket(stream)
             }),
         };
         // A node that does not run is known to those who watch it.
         let Ok(mut line) = line else { return false };
-        line.say(Frame::Hello(VERSION));
+        line.say(IngressFrame::Hello(VERSION));
         self.serves = false;
         self.line = Some(line);
         true
     }
 
     /// One round over its connection.
-    fn round(&mut self, now: Time, tell: Tell<'_>) -> bool {
+    fn round(&mut self, now: Time, tell: OnCommandOutcome<'_>) -> bool {
         let Some(line) = &mut self.line else { return false };
         let moved = line.fill().and_then(|came| Ok((came, line.flush()?)));
         let came = match &moved {
@@ -250,28 +255,28 @@ impl Link {
         }
     }
 
-    fn hear(&mut self, now: Time, tell: Tell<'_>) -> Result<(), &'static str> {
+    fn hear(&mut self, now: Time, tell: OnCommandOutcome<'_>) -> Result<(), &'static str> {
         let Some(line) = &mut self.line else { return Ok(()) };
         // Also a part of a large answer says that the member lives.
         self.heard_at = now;
         while let Some((frame, used)) = line.next(ANSWER_FRAME_MAX)? {
             let (token, came) = match frame {
-                Frame::Serves(serves) => {
+                IngressFrame::Serves(serves) => {
                     self.serves = serves;
                     line.done(used);
                     continue;
                 }
-                Frame::Answer(token, outcome, bytes) => {
+                IngressFrame::Answer(token, outcome, bytes) => {
                     let before = self.answer_bytes;
                     self.answer_bytes = before - before / 32 + bytes.len() / 32;
                     (token, CommandProgress::Answer(Ok(ServiceAnswer::borrowed(outcome, bytes))))
                 }
-                Frame::TooLarge(token, outcome, bytes) => {
+                IngressFrame::TooLarge(token, outcome, bytes) => {
                     let most = ANSWER_BYTES_MAX as u64;
                     (token, CommandProgress::Answer(Err(Oversize { outcome, bytes, most })))
                 }
-                Frame::Lost(token) => (token, CommandProgress::Lost),
-                Frame::Hello(_) | Frame::Command(..) | Frame::Read(..) => {
+                IngressFrame::Lost(token) => (token, CommandProgress::Lost),
+                IngressFrame::Hello(_) | IngressFrame::Command(..) | IngressFrame::Read(..) => {
                     return Err("it says what no node says");
                 }
             };
@@ -285,13 +290,13 @@ impl Link {
         Ok(())
     }
 
-    fn close(&mut self, now: Time, tell: Tell<'_>) {
+    fn close(&mut self, now: Time, tell: OnCommandOutcome<'_>) {
         self.line = None;
         self.connect_at = now + CONNECT_AGAIN;
         self.lose(tell);
     }
 
-    fn lose(&mut self, tell: Tell<'_>) {
+    fn lose(&mut self, tell: OnCommandOutcome<'_>) {
         self.flight_bytes = 0;
         std::mem::take(&mut self.flights)
             .into_keys()
@@ -311,12 +316,14 @@ impl Link {
 impl ClientTransport for NodeLinks {
     fn begin(&mut self, _now: Time) {}
 
-    fn round(&mut self, now: Time, tell: Tell<'_>) -> bool {
+    fn round(&mut self, now: Time, tell: OnCommandOutcome<'_>) -> bool {
         match self.ready.look() {
             Ok(numbers) => {
                 for number in numbers {
                     let link = self.links.get_mut(number as usize);
-                    link.and_then(|link| link.line.as_mut()).into_iter().for_each(Line::set_ready);
+                    link.and_then(|link| link.line.as_mut())
+                        .into_iter()
+                        .for_each(IngressLine::set_ready);
                 }
             }
             Err(e) => tracing::warn!("nodes are not heard: {e}"),
@@ -339,8 +346,8 @@ impl ClientTransport for NodeLinks {
         let link = &mut self.links[self.current.expect("there was room")];
         if let Some(line) = &mut link.line {
             line.say(match is_read {
-                true => Frame::Read(seq, dst, payload),
-                false => Frame::Command(seq, dst, payload),
+                true => IngressFrame::Read(seq, dst, payload),
+                false => IngressFrame::Command(seq, dst, payload),
             });
         }
         link.flights.insert(seq, (payload.len(), now));
@@ -395,7 +402,7 @@ mod tests {
     const DST: GroupSet = GroupSet::one(Gid(0));
 
     /// Nodes that serve, and the links of a front to them.
-    struct Place {
+    struct LinkTestNodes {
         dir: PathBuf,
         nodes: Vec<Option<Ingress>>,
         links: NodeLinks,
@@ -403,21 +410,23 @@ mod tests {
         told: Vec<(u64, Option<Vec<u8>>)>,
     }
 
-    impl Place {
+    impl LinkTestNodes {
         fn new(name: &str, own: Option<usize>) -> Self {
             let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
             std::fs::create_dir_all(&dir).unwrap();
             let nodes: Vec<_> = (0..3).map(|rank| Some(node(&dir, rank))).collect();
             let link = |rank: usize| match &nodes[rank] {
-                Some(node) if own == Some(rank) => Link::to(Way::Own(node.inlet())),
-                _ => Link::to(Way::Socket(dir.join(crate::cluster_dir::ingress_name(rank)))),
+                Some(node) if own == Some(rank) => NodeLink::to(LinkTarget::Own(node.inlet())),
+                _ => NodeLink::to(LinkTarget::Socket(
+                    dir.join(crate::cluster_dir::ingress_name(rank)),
+                )),
             };
             let links = NodeLinks {
                 links: (0..3).map(link).collect(),
                 own,
                 current: None,
                 alarm: LoopWaker::new().unwrap(),
-                ready: Ready::new().unwrap(),
+                ready: ReadinessSet::new().unwrap(),
                 place: 0,
                 life: 0,
                 payload_max: 100,
@@ -469,7 +478,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for LinkTestNodes {
         fn drop(&mut self) {
             std::fs::remove_dir_all(&self.dir).unwrap();
         }
@@ -484,7 +493,7 @@ mod tests {
 
     #[test]
     fn commands_go_to_one_member_and_to_another_in_their_order_when_that_dies() {
-        let mut place = Place::new("links-die", None);
+        let mut place = LinkTestNodes::new("links-die", None);
         (10..13).for_each(|seq| place.send(seq));
         let seq = place.take(0).unwrap();
         place.nodes[0].as_mut().unwrap().answer(seq, Outcome::Executed, b"+1");
@@ -499,7 +508,7 @@ mod tests {
 
     #[test]
     fn a_member_that_stops_serving_gives_its_commands_up_if_another_one_serves() {
-        let mut place = Place::new("links-stop", None);
+        let mut place = LinkTestNodes::new("links-stop", None);
         place.send(10);
         for rank in 0..3 {
             place.nodes[rank].as_mut().unwrap().serve(false);
@@ -515,7 +524,7 @@ mod tests {
 
     #[test]
     fn the_own_member_is_preferred_and_gone_back_to_when_nothing_is_on_its_way() {
-        let mut place = Place::new("links-own", Some(1));
+        let mut place = LinkTestNodes::new("links-own", Some(1));
         place.send(10);
         assert!(place.take(1).is_some());
         place.nodes[1].as_mut().unwrap().serve(false);
@@ -535,7 +544,7 @@ mod tests {
 
     #[test]
     fn a_member_that_hangs_is_left_and_one_without_answer_for_a_given_up_command_is_not() {
-        let mut place = Place::new("links-hang", None);
+        let mut place = LinkTestNodes::new("links-hang", None);
         place.send(10);
         place.links.forget(10);
         place.now += SILENCE;
@@ -549,7 +558,7 @@ mod tests {
 
     #[test]
     fn where_answers_are_large_few_are_asked_for_at_a_time() {
-        let mut place = Place::new("links-large", None);
+        let mut place = LinkTestNodes::new("links-large", None);
         let mut room = Vec::new();
         for (bytes, count) in [(256 << 10, 100), (10, 500)] {
             for seq in 0..count {
@@ -570,7 +579,7 @@ mod tests {
 
     #[test]
     fn a_front_has_no_more_on_its_way_than_a_node_takes() {
-        let mut place = Place::new("links-full", None);
+        let mut place = LinkTestNodes::new("links-full", None);
         (0..FLIGHT_MAX as u64).for_each(|seq| place.send(seq + 10));
         assert_eq!(place.links.room(GroupSet::EMPTY, 1), 0);
         place.links.forget(10);

@@ -21,21 +21,21 @@ const CHALLENGE: &str = "amcast control ";
 
 /// What whoever asks at an address of another host must know, and is told in return.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Key {
+pub struct ClusterKey {
     /// The cluster's number.
     pub id: u64,
     /// Its secret, or none.
     pub secret: Secret,
 }
 
-impl Key {
+impl ClusterKey {
     fn prove(&self, purpose: Purpose, [a, b]: [&str; 2]) -> String {
         let parts: [&[u8]; 3] = [a.as_bytes(), b.as_bytes(), &self.id.to_le_bytes()];
         hex(&self.secret.prove(purpose, &parts))
     }
 
     /// Proves to the node at the other end that this is known here, and has it prove the same.
-    fn enter(&self, stream: &Stream) -> io::Result<()> {
+    fn enter(&self, stream: &ControlStream) -> io::Result<()> {
         let until = Instant::now() + CONNECT_PATIENCE;
         let nobody = || io::Error::other("no node of that cluster answers there");
         let line = stream.line(LINE_BYTES_MAX, until)?;
@@ -56,7 +56,7 @@ impl Key {
     ///
     /// # Errors
     /// When the connection ends, or nothing comes in time.
-    pub(crate) fn admit(&self, stream: &Stream, until: Instant) -> io::Result<bool> {
+    pub(crate) fn admit(&self, stream: &ControlStream, until: Instant) -> io::Result<bool> {
         let ours = hex(&nonce()?);
         { stream }.write_all(format!("{CHALLENGE}{ours}\n").as_bytes())?;
         let line = stream.line(LINE_BYTES_MAX, until)?;
@@ -85,15 +85,15 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 /// Where a node takes requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum At {
+pub enum NodeAddress {
     /// A socket in the cluster's directory.
     Socket(PathBuf),
     /// An address, with what whoever asks must know; and the socket, which
     /// is there if the node is of this host after all.
-    Address(SocketAddr, Key, PathBuf),
+    Address(SocketAddr, ClusterKey, PathBuf),
 }
 
-impl fmt::Display for At {
+impl fmt::Display for NodeAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(at, _, path) if !path.exists() => at.fmt(f),
@@ -102,18 +102,20 @@ impl fmt::Display for At {
     }
 }
 
-impl At {
+impl NodeAddress {
     /// Connects, or fails soon: a node that is stopped and accepts nobody does not hold up whoever
     /// asks it. At an address of another host both ends prove that they are of one cluster.
-    pub(crate) fn connect(&self) -> io::Result<Stream> {
+    pub(crate) fn connect(&self) -> io::Result<ControlStream> {
         match self {
             Self::Address(at, key, path) if !path.exists() => {
-                let stream = Stream::Tcp(TcpStream::connect_timeout(at, CONNECT_PATIENCE)?);
+                let stream = ControlStream::Tcp(TcpStream::connect_timeout(at, CONNECT_PATIENCE)?);
                 stream.set_write_timeout(CONNECT_PATIENCE)?;
                 key.enter(&stream)?;
                 Ok(stream)
             }
-            Self::Socket(path) | Self::Address(_, _, path) => connect(path).map(Stream::Unix),
+            Self::Socket(path) | Self::Address(_, _, path) => {
+                connect(path).map(ControlStream::Unix)
+            }
         }
     }
 
@@ -135,12 +137,12 @@ pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
 
 /// A connection to or from a control socket, that blocks.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) enum ControlStream {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
-impl Stream {
+impl ControlStream {
     /// The next line, of fewer bytes than `most`, without its end, and nothing behind it.
     pub(crate) fn line(&self, most: usize, until: Instant) -> io::Result<String> {
         let mut line = Vec::new();
@@ -185,20 +187,20 @@ impl Stream {
     }
 }
 
-impl Read for &Stream {
+impl Read for &ControlStream {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Unix(stream) => (&mut &*stream).read(to),
-            Stream::Tcp(stream) => (&mut &*stream).read(to),
+            ControlStream::Unix(stream) => (&mut &*stream).read(to),
+            ControlStream::Tcp(stream) => (&mut &*stream).read(to),
         }
     }
 }
 
-impl Write for &Stream {
+impl Write for &ControlStream {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         match self {
-            Stream::Unix(stream) => (&mut &*stream).write(from),
-            Stream::Tcp(stream) => (&mut &*stream).write(from),
+            ControlStream::Unix(stream) => (&mut &*stream).write(from),
+            ControlStream::Tcp(stream) => (&mut &*stream).write(from),
         }
     }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 /// Where a node is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Place {
+pub struct HostPlacement {
     /// Where the others reach it, for connections and for datagrams.
     pub address: SocketAddr,
     /// Where it listens, if that is another address: behind a translation, or on all interfaces.
@@ -37,7 +37,7 @@ const fn is_zero(n: &u32) -> bool {
     *n == 0
 }
 
-impl Place {
+impl HostPlacement {
     /// A node that listens where it is reached, and serves nobody else.
     pub const fn at(address: SocketAddr) -> Self {
         Self {

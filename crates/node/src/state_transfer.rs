@@ -18,8 +18,8 @@
 //! made again, and the state goes on where it was ([`crate::state_stream`]). A donor that makes no progress for
 //! [`PROGRESS_TIMEOUT`] is given up.
 
-use crate::at::At;
 use crate::clock;
+use crate::node_address::NodeAddress;
 use crate::pace::Pace;
 use crate::priority;
 use crate::state_stream::StateReader;
@@ -43,7 +43,7 @@ const PIECES: usize = 16;
 const HISTORY_BYTES_MAX: u64 = 4 << 30;
 
 /// A state on its way out.
-pub(crate) struct Giving {
+pub(crate) struct OutgoingState {
     pace: Pace,
     to: Option<SyncSender<Vec<u8>>>,
     /// A piece for which the asker had no room.
@@ -52,7 +52,7 @@ pub(crate) struct Giving {
     whole: bool,
 }
 
-impl Giving {
+impl OutgoingState {
     /// Gives no more bytes in a second than that, at first; none for any number.
     pub(crate) const fn at_most(per_second: Option<u64>) -> Self {
         Self { pace: Pace::new(per_second), to: None, held: None, whole: false }
@@ -136,31 +136,31 @@ pub(crate) fn donors(rank: usize, nodes: usize, leads: impl Fn(usize) -> usize) 
 }
 
 /// What comes of asking for a state.
-pub(crate) enum News<S> {
+pub(crate) enum TransferEvent<S> {
     /// A node gives its own. The rest of it is read when the asker has made room, and says so
-    /// ([`Fetching::go_on`]).
+    /// ([`StateFetch::go_on`]).
     Comes,
     /// It is here, or nobody could give it.
     Ended(Option<FetchedState<S>>),
 }
 
 /// A state on its way in.
-pub(crate) struct Fetching<S> {
-    news: Receiver<News<S>>,
+pub(crate) struct StateFetch<S> {
+    news: Receiver<TransferEvent<S>>,
     /// Where is said that there is room for the state that comes.
     room: SyncSender<()>,
 }
 
 /// Where a state that comes waits for room.
-struct Gate<S> {
-    news: SyncSender<News<S>>,
+struct RoomGate<S> {
+    news: SyncSender<TransferEvent<S>>,
     room: Receiver<()>,
     wake: WakeHandle,
 }
 
-impl<S> Gate<S> {
+impl<S> RoomGate<S> {
     /// Tells the asker's loop.
-    fn tell(&self, news: News<S>) {
+    fn tell(&self, news: TransferEvent<S>) {
         // If the node stops meanwhile nobody waits for it.
         let _ = self.news.send(news);
         (self.wake)();
@@ -171,12 +171,12 @@ impl<S> Gate<S> {
     /// # Errors
     /// When nobody waits for one any more.
     fn pass(&self) -> io::Result<()> {
-        self.tell(News::Comes);
+        self.tell(TransferEvent::Comes);
         self.room.recv().map_err(|_| io::Error::other("the state is not wanted any more"))
     }
 }
 
-impl<S: Send + 'static> Fetching<S> {
+impl<S: Send + 'static> StateFetch<S> {
     /// Asks these nodes in turn, in a thread of its own, for a state that has every
     /// group at least where it is `wanted`; `wake` is called when that came to an end.
     ///
@@ -184,13 +184,13 @@ impl<S: Send + 'static> Fetching<S> {
     /// When there is no thread to be had.
     pub(crate) fn begin<A: Application<State = S>>(
         cluster: ClusterShape,
-        nodes: Vec<At>,
+        nodes: Vec<NodeAddress>,
         wanted: WantedState,
         wake: WakeHandle,
     ) -> io::Result<Self> {
         let (tells, news) = sync_channel(1);
         let (room, is_room) = sync_channel(1);
-        let gate = Gate { news: tells, room: is_room, wake };
+        let gate = RoomGate { news: tells, room: is_room, wake };
         let talk = move || {
             // Where there are fewer cores than work, clients wait for all others.
             priority::stand_back();
@@ -202,17 +202,17 @@ impl<S: Send + 'static> Fetching<S> {
                 // Everyone else may be starting, too: not in a tight circle.
                 std::thread::sleep(Duration::from_millis(20));
             }
-            gate.tell(News::Ended(found));
+            gate.tell(TransferEvent::Ended(found));
         };
         std::thread::Builder::new().name("fetch".to_string()).spawn(talk)?;
         Ok(Self { news, room })
     }
 
     /// What came of it since it was asked last, if anything.
-    pub(crate) fn poll(&self) -> Option<News<S>> {
+    pub(crate) fn poll(&self) -> Option<TransferEvent<S>> {
         match self.news.try_recv() {
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(News::Ended(None)),
+            Err(TryRecvError::Disconnected) => Some(TransferEvent::Ended(None)),
             Ok(news) => Some(news),
         }
     }
@@ -225,7 +225,7 @@ impl<S: Send + 'static> Fetching<S> {
 
     /// One of which these are the news, and where it is told that there is room.
     #[cfg(test)]
-    pub(crate) fn of(news: Receiver<News<S>>) -> (Self, Receiver<()>) {
+    pub(crate) fn of(news: Receiver<TransferEvent<S>>) -> (Self, Receiver<()>) {
         let (room, is_room) = sync_channel(1);
         (Self { news, room }, is_room)
     }
@@ -233,9 +233,9 @@ impl<S: Send + 'static> Fetching<S> {
 
 fn fetch<A: Application>(
     cluster: ClusterShape,
-    (donor, at): (usize, &At),
+    (donor, at): (usize, &NodeAddress),
     wanted: &WantedState,
-    gate: &Gate<A::State>,
+    gate: &RoomGate<A::State>,
 ) -> io::Result<FetchedState<A::State>> {
     let mut from = StateReader::of(at, wanted)?;
     let mut length = [0; 8];
@@ -260,21 +260,21 @@ fn fetch<A: Application>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{Request, serve};
+    use crate::control::{ControlRequest, serve};
     use crate::resources::Resources;
     use amcast_smr::application::{DeliveredCommand, GroupFigures, TellAnswer};
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
     /// A state of so many bytes at one position, given in pieces.
-    struct Toy {
+    struct PiecewiseState {
         position: u64,
         size: usize,
         given: usize,
         released: bool,
     }
 
-    impl Application for Toy {
+    impl Application for PiecewiseState {
         type State = (u64, usize);
 
         fn deliver(&mut self, _: DeliveredCommand<'_>, _: TellAnswer<'_>) -> bool {
@@ -339,25 +339,25 @@ mod tests {
         }
     }
 
-    fn toy(position: u64, size: usize) -> Toy {
-        Toy { position, size, given: 0, released: false }
+    fn toy(position: u64, size: usize) -> PiecewiseState {
+        PiecewiseState { position, size, given: 0, released: false }
     }
 
     /// A donor behind a real control socket, driven here as a loop would.
-    struct Donor {
-        toy: Toy,
-        giving: Giving,
-        requests: Receiver<Request>,
+    struct TransferSource {
+        toy: PiecewiseState,
+        giving: OutgoingState,
+        requests: Receiver<ControlRequest>,
     }
 
-    impl Donor {
-        fn at(socket: &Path, wake: &WakeHandle, toy: Toy) -> Self {
+    impl TransferSource {
+        fn at(socket: &Path, wake: &WakeHandle, toy: PiecewiseState) -> Self {
             let (requests, _) = serve(socket, None, Resources::of(None), Arc::clone(wake)).unwrap();
-            Self { toy, giving: Giving::at_most(None), requests }
+            Self { toy, giving: OutgoingState::at_most(None), requests }
         }
 
         fn round(&mut self) -> bool {
-            if let Ok(Request::State(_, reply)) = self.requests.try_recv() {
+            if let Ok(ControlRequest::State(_, reply)) = self.requests.try_recv() {
                 drop(reply.try_send(self.giving.begin(&mut self.toy, b"history")));
             }
             self.giving.round(&mut self.toy)
@@ -372,8 +372,8 @@ mod tests {
         (dir, Arc::new(|| {}), cluster)
     }
 
-    fn nodes(sockets: Vec<PathBuf>) -> Vec<At> {
-        sockets.into_iter().map(At::Socket).collect()
+    fn nodes(sockets: Vec<PathBuf>) -> Vec<NodeAddress> {
+        sockets.into_iter().map(NodeAddress::Socket).collect()
     }
 
     fn wanted(least: u64) -> WantedState {
@@ -382,17 +382,18 @@ mod tests {
 
     /// Fetches from these donors in turn, while all of them do their rounds.
     fn fetch_from(
-        donors: &mut [Donor],
+        donors: &mut [TransferSource],
         sockets: Vec<PathBuf>,
         least: u64,
         (wake, cluster): (WakeHandle, ClusterShape),
     ) -> Option<FetchedState<(u64, usize)>> {
         let fetching =
-            Fetching::begin::<Toy>(cluster, nodes(sockets), wanted(least), wake).unwrap();
+            StateFetch::begin::<PiecewiseState>(cluster, nodes(sockets), wanted(least), wake)
+                .unwrap();
         loop {
             match fetching.poll() {
-                Some(News::Ended(fetched)) => return fetched,
-                Some(News::Comes) => fetching.go_on(),
+                Some(TransferEvent::Ended(fetched)) => return fetched,
+                Some(TransferEvent::Comes) => fetching.go_on(),
                 None => {}
             }
             donors.iter_mut().for_each(|donor| _ = donor.round());
@@ -405,7 +406,7 @@ mod tests {
         let _limit = amcast_test_policy::time_limit();
         let (dir, wake, cluster) = place("large");
         let socket = dir.join("a.sock");
-        let mut donors = [Donor::at(&socket, &wake, toy(41, 30 << 20))];
+        let mut donors = [TransferSource::at(&socket, &wake, toy(41, 30 << 20))];
         let fetched = fetch_from(&mut donors, vec![socket.clone()], 41, (wake, cluster)).unwrap();
         assert_eq!((fetched.state, &fetched.history[..]), ((41, 30 << 20), &b"history"[..]));
         assert_eq!(fetched.from, socket.display().to_string());
@@ -425,7 +426,7 @@ mod tests {
     #[test]
     fn a_state_is_given_at_the_pace_and_not_faster() {
         let _limit = amcast_test_policy::time_limit();
-        let (mut toy, mut giving) = (toy(5, 20 << 20), Giving::at_most(Some(1)));
+        let (mut toy, mut giving) = (toy(5, 20 << 20), OutgoingState::at_most(Some(1)));
         let pieces = giving.begin(&mut toy, b"").unwrap();
         (0..1000).for_each(|_| _ = giving.round(&mut toy));
         // In front of it goes how long the history is.
@@ -443,8 +444,8 @@ mod tests {
         let (dir, wake, cluster) = place("far");
         let sockets: Vec<_> = ["a", "b", "c"].iter().map(|n| dir.join(n)).collect();
         let mut donors = [
-            Donor::at(&sockets[1], &wake, toy(40, 100)),
-            Donor::at(&sockets[2], &wake, toy(42, 200)),
+            TransferSource::at(&sockets[1], &wake, toy(40, 100)),
+            TransferSource::at(&sockets[2], &wake, toy(42, 200)),
         ];
         let with = (wake, cluster);
         let fetched = fetch_from(&mut donors, sockets, 41, with).unwrap();
@@ -457,10 +458,11 @@ mod tests {
         let _limit = amcast_test_policy::time_limit();
         let (dir, wake, cluster) = place("early");
         let socket = dir.join("a.sock");
-        let mut donor = Donor::at(&socket, &wake, toy(5, 20 << 20));
+        let mut donor = TransferSource::at(&socket, &wake, toy(5, 20 << 20));
         let sockets = vec![socket];
-        let fetching = Fetching::begin::<Toy>(cluster, nodes(sockets), wanted(1), wake).unwrap();
-        while !matches!(fetching.poll(), Some(News::Comes)) {
+        let fetching =
+            StateFetch::begin::<PiecewiseState>(cluster, nodes(sockets), wanted(1), wake).unwrap();
+        while !matches!(fetching.poll(), Some(TransferEvent::Comes)) {
             donor.round();
         }
         // Nothing is read before there is room for it.
@@ -471,9 +473,9 @@ mod tests {
             donor.round();
         }
         // The donor stops in the middle.
-        donor.giving = Giving::at_most(None);
+        donor.giving = OutgoingState::at_most(None);
         let fetched = loop {
-            if let Some(News::Ended(fetched)) = fetching.poll() {
+            if let Some(TransferEvent::Ended(fetched)) = fetching.poll() {
                 break fetched;
             }
             std::thread::yield_now();
@@ -485,7 +487,7 @@ mod tests {
     #[test]
     fn one_state_is_given_at_a_time_and_released_when_its_asker_goes() {
         let _limit = amcast_test_policy::time_limit();
-        let (mut toy, mut giving) = (toy(5, 20 << 20), Giving::at_most(None));
+        let (mut toy, mut giving) = (toy(5, 20 << 20), OutgoingState::at_most(None));
         let pieces = giving.begin(&mut toy, b"").unwrap();
         assert!(giving.begin(&mut toy, b"").is_err());
         // No room: nothing more is taken from the application.

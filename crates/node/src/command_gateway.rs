@@ -1,13 +1,13 @@
 //! The client side of a service: sends commands to be ordered, and gives back the first answer.
 //!
 //! A front has a client place of the cluster, and a thread with one loop over the protocol's client
-//! process and the reader. Anyone in the process hands it jobs ([`Front::submit`]); what it cannot
+//! process and the reader. Anyone in the process hands it jobs ([`CommandGateway::submit`]); what it cannot
 //! take it refuses at once, so waiting is bounded everywhere.
 //!
 //! An answer that does not come in time is asked for again with the same bytes in a new message;
 //! the executor of the service runs a repeated request once. Every job that was taken is answered,
 //! with [`NoAnswer`] at the latest when its patience is over, which counts from when it was handed
-//! in. Commands to a group that is known to have lost its majority ([`Front::watch`]) are given up
+//! in. Commands to a group that is known to have lost its majority ([`CommandGateway::watch`]) are given up
 //! sooner, and refused at once as long as that lasts.
 
 mod client_transport;
@@ -16,11 +16,11 @@ mod jobs;
 mod leased;
 mod links;
 
-pub use health::Majorities;
+pub use health::MissingMajorities;
 
 use crate::clock;
 use crate::cluster_dir::Transport;
-use crate::ingress::Inlet;
+use crate::ingress::IngressInlet;
 use crate::memory_driver::MemoryDriverError;
 use crate::reply_ring::Oversize;
 use crate::waiting_queue::WaitingQueue;
@@ -33,7 +33,7 @@ use amcast_memory::{Idle, Idler, Pause, shorten_turns};
 use amcast_smr::application::WakeHandle;
 use client_transport::{ClientTransport, CommandProgress};
 use health::Health;
-use jobs::{Asker, Bounds, Desk, Job};
+use jobs::{GatewayJob, JobAsker, JobBounds, JobTable};
 use leased::LeasedTransport;
 use links::NodeLinks;
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,7 +71,7 @@ pub struct FrontOptions<'a> {
     /// What the processes of the cluster meet on.
     pub ground: &'a Transport,
     /// The node of its own process, if that is one whose member it can hand commands to.
-    pub own: Option<Own>,
+    pub own: Option<OwnNode>,
     /// How it waits when there is nothing to do.
     pub idle: Idle,
     /// Where it writes its history, if anywhere.
@@ -80,13 +80,13 @@ pub struct FrontOptions<'a> {
 
 /// The node of a front's own process.
 #[derive(Clone)]
-pub struct Own {
+pub struct OwnNode {
     /// Which node.
     pub(crate) rank: usize,
     /// Which life of it this is.
     pub(crate) life: u32,
     /// Where it takes commands.
-    pub(crate) inlet: Inlet,
+    pub(crate) inlet: IngressInlet,
 }
 
 /// Why a front could not start.
@@ -210,10 +210,10 @@ const fn seconds(span: Span) -> u64 {
 impl std::error::Error for NoAnswer {}
 
 /// Told the answer, once, from the front's thread: it must be quick and must not wait.
-pub type OnAnswer = Box<dyn FnOnce(Result<ServiceAnswer<'_>, NoAnswer>) + Send>;
+pub type OnGatewayAnswer = Box<dyn FnOnce(Result<ServiceAnswer<'_>, NoAnswer>) + Send>;
 
 /// Where the answers to a service's commands go. Called from the front's thread: must not wait.
-pub trait Sink: Send + Sync {
+pub trait GatewaySink: Send + Sync {
     /// The answer to the command that was handed in with `token`.
     fn answer(&self, token: u64, answer: Result<ServiceAnswer<'_>, NoAnswer>);
 
@@ -225,8 +225,8 @@ pub trait Sink: Send + Sync {
 }
 
 /// A running front. Dropping it stops it; jobs that are open then are answered so.
-pub struct Front {
-    shared: Arc<Shared>,
+pub struct CommandGateway {
+    shared: Arc<GatewayShared>,
     wake: WakeHandle,
     place: u32,
     life: u32,
@@ -239,7 +239,7 @@ pub struct Front {
 }
 
 /// A transport, and what is to be known of it from outside of the loop.
-struct Way {
+struct TransportHandle {
     road: Box<dyn ClientTransport>,
     wake: WakeHandle,
     place: u32,
@@ -247,7 +247,7 @@ struct Way {
     payload_max: usize,
 }
 
-impl Way {
+impl TransportHandle {
     fn take(options: &FrontOptions<'_>) -> Result<Self, FrontError> {
         match options.ground {
             Transport::Memory(directory) => {
@@ -265,26 +265,27 @@ impl Way {
     }
 }
 
-struct Shared {
+struct GatewayShared {
     stop: AtomicBool,
-    desk: Desk,
+    desk: JobTable,
     health: Mutex<Health>,
 }
 
-impl Front {
+impl CommandGateway {
     /// Takes a client place and starts the loop.
     ///
     /// # Errors
     /// When no place is free or its memory cannot be set aside.
     pub fn start(options: &FrontOptions<'_>) -> Result<Self, FrontError> {
-        let Way { road, wake, place, life, payload_max } = Way::take(options)?;
-        let shared = Arc::new(Shared {
+        let TransportHandle { road, wake, place, life, payload_max } =
+            TransportHandle::take(options)?;
+        let shared = Arc::new(GatewayShared {
             stop: AtomicBool::new(false),
-            desk: Desk::new(Bounds::USUAL),
+            desk: JobTable::new(JobBounds::USUAL),
             health: Mutex::default(),
         });
         let overlay = options.config.overlay().clone();
-        let mut work = Work::new(road, life, Arc::clone(&shared), overlay);
+        let mut work = GatewayLoop::new(road, life, Arc::clone(&shared), overlay);
         let idle = options.idle;
         let is_woken = matches!(options.ground, Transport::Net(_));
         let run = move || {
@@ -327,53 +328,63 @@ impl Front {
     }
 
     /// Answers to commands that are handed in with tokens go to `sink`. Once, before any.
-    pub fn serve(&self, sink: Arc<dyn Sink>) {
+    pub fn serve(&self, sink: Arc<dyn GatewaySink>) {
         self.shared.desk.set_sink(sink);
     }
 
     /// From now on `ask` tells which groups have lost their majority of replicas.
-    pub fn watch(&self, ask: Majorities) {
+    pub fn watch(&self, ask: MissingMajorities) {
         self.shared.health.lock().unwrap_or_else(PoisonError::into_inner).watch(ask);
     }
 
     /// Multicasts a command to `dst`; the sink is told the answer, later. Never waits. It may lie
-    /// until [`Front::flush`].
+    /// until [`CommandGateway::flush`].
     ///
     /// # Errors
     /// When the command was not taken; the sink is not told.
     pub fn submit(&self, dst: GroupSet, payload: &[u8], token: u64) -> Result<(), NoAnswer> {
-        self.hand_in((dst, false), payload, Asker::Sink(token))
+        self.hand_in((dst, false), payload, JobAsker::Sink(token))
     }
 
-    /// Whether a read of one group needs no place in the order ([`Front::read`]): it must then not be handed
+    /// Whether a read of one group needs no place in the order ([`CommandGateway::read`]): it must then not be handed
     /// in while a command that it must see, or must not see, is under way.
     pub fn reads_apart(&self) -> bool {
         self.reads_apart
     }
 
-    /// As [`Front::submit`], for a command that changes nothing: it sees everything that was answered to anybody
+    /// As [`CommandGateway::submit`], for a command that changes nothing: it sees everything that was answered to anybody
     /// before it was handed in.
     ///
     /// # Errors
     /// When the command was not taken; the sink is not told.
     pub fn read(&self, dst: GroupSet, payload: &[u8], token: u64) -> Result<(), NoAnswer> {
-        self.hand_in((dst, true), payload, Asker::Sink(token))
+        self.hand_in((dst, true), payload, JobAsker::Sink(token))
     }
 
     /// The same for whoever has no token: `done` is told the answer.
     ///
     /// # Errors
     /// When the command was not taken; `done` is not told then.
-    pub fn ask(&self, dst: GroupSet, payload: &[u8], done: OnAnswer) -> Result<(), NoAnswer> {
-        self.hand_in((dst, false), payload, Asker::Once(done))
+    pub fn ask(
+        &self,
+        dst: GroupSet,
+        payload: &[u8],
+        done: OnGatewayAnswer,
+    ) -> Result<(), NoAnswer> {
+        self.hand_in((dst, false), payload, JobAsker::Once(done))
     }
 
-    /// [`Front::read`] for whoever has no token.
+    /// [`CommandGateway::read`] for whoever has no token.
     ///
     /// # Errors
     /// When the command was not taken; `done` is not told then.
-    pub fn ask_read(&self, dst: GroupSet, payload: &[u8], done: OnAnswer) -> Result<(), NoAnswer> {
-        self.hand_in((dst, true), payload, Asker::Once(done))
+    pub fn ask_read(
+        &self,
+        dst: GroupSet,
+        payload: &[u8],
+        done: OnGatewayAnswer,
+    ) -> Result<(), NoAnswer> {
+        self.hand_in((dst, true), payload, JobAsker::Once(done))
     }
 
     /// Sees to it that what was submitted goes out.
@@ -385,7 +396,7 @@ impl Front {
         &self,
         (dst, is_read): (GroupSet, bool),
         payload: &[u8],
-        asker: Asker,
+        asker: JobAsker,
     ) -> Result<(), NoAnswer> {
         if payload.len() > self.payload_max {
             return Err(NoAnswer::TooLarge(self.payload_max));
@@ -395,7 +406,7 @@ impl Front {
         }
         let (payload, since) = (payload.into(), clock::now());
         let is_read = is_read && self.reads_apart && dst.len() == 1;
-        self.shared.desk.hand_in(Job { dst, payload, is_read, since, asker })
+        self.shared.desk.hand_in(GatewayJob { dst, payload, is_read, since, asker })
     }
 
     /// Multicasts a command and waits for the answer.
@@ -408,13 +419,13 @@ impl Front {
             // The caller waits below.
             let _ = to.send(answer.map(ServiceAnswer::into_owned));
         };
-        self.hand_in((dst, false), payload, Asker::Once(Box::new(done)))?;
+        self.hand_in((dst, false), payload, JobAsker::Once(Box::new(done)))?;
         self.flush();
         from.recv().unwrap_or(Err(NoAnswer::Stopped))
     }
 }
 
-impl Drop for Front {
+impl Drop for CommandGateway {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         (self.wake)();
@@ -425,8 +436,8 @@ impl Drop for Front {
 }
 
 /// A job that is sent.
-struct Open {
-    job: Job,
+struct SentJob {
+    job: GatewayJob,
     sent_at: Time,
     /// When it was sent, or the last piece of its answer came.
     moved_at: Time,
@@ -439,15 +450,15 @@ struct Open {
 /// Jobs that are sent, by the number of the first message that carried them: the order in which
 /// they were sent.
 #[derive(Default)]
-struct Sent {
-    open: BTreeMap<u64, Open>,
+struct SentJobs {
+    open: BTreeMap<u64, SentJob>,
     /// The first number for each later one.
     alias: BTreeMap<u64, u64>,
     /// Numbers of jobs that were sent several times and are answered.
     past: Vec<u64>,
 }
 
-impl Sent {
+impl SentJobs {
     /// The first message that carried the job which the message `seq` carried, if it is open.
     fn first(&self, seq: u64) -> Option<u64> {
         let first = self.alias.get(&seq).copied().unwrap_or(seq);
@@ -469,7 +480,7 @@ impl Sent {
     }
 
     /// Takes out the job that the message `seq` carried.
-    fn take(&mut self, seq: u64) -> Option<Job> {
+    fn take(&mut self, seq: u64) -> Option<GatewayJob> {
         let first = self.alias.get(&seq).copied().unwrap_or(seq);
         let open = self.open.remove(&first)?;
         if !open.again.is_empty() {
@@ -484,16 +495,16 @@ impl Sent {
 }
 
 /// The loop's state.
-struct Work {
+struct GatewayLoop {
     road: Box<dyn ClientTransport>,
-    shared: Arc<Shared>,
+    shared: Arc<GatewayShared>,
     overlay: Overlay,
     /// What was just taken from the desk.
-    fresh: Vec<Job>,
+    fresh: Vec<GatewayJob>,
     /// Jobs that there was no room for, in a line for each group that orders messages first: within one they keep
     /// the order in which they were handed in, so commands whose only destination is the same group are sent in it.
-    waiting: WaitingQueue<Job>,
-    sent: Sent,
+    waiting: WaitingQueue<GatewayJob>,
+    sent: SentJobs,
     /// Jobs that nobody has any more, by their first numbers: they are sent again before others.
     lost: BTreeSet<u64>,
     /// When each group last had a part in an answer.
@@ -503,11 +514,11 @@ struct Work {
     next_late_check: Time,
 }
 
-impl Work {
+impl GatewayLoop {
     fn new(
         road: Box<dyn ClientTransport>,
         life: u32,
-        shared: Arc<Shared>,
+        shared: Arc<GatewayShared>,
         overlay: Overlay,
     ) -> Self {
         let next_seq = (u64::from(life) << 32) + 1;
@@ -517,7 +528,7 @@ impl Work {
             shared,
             overlay,
             fresh: Vec::new(),
-            sent: Sent::default(),
+            sent: SentJobs::default(),
             lost: BTreeSet::new(),
             answered_at: vec![Time::ZERO; GROUPS_MAX],
             next_seq,
@@ -595,13 +606,13 @@ impl Work {
         let mut sent = self.send_lost(now);
         while self.lost.is_empty() {
             let road = &self.road;
-            let has_room = |job: &Job| road.room(job.dst, job.payload.len()) > 0;
+            let has_room = |job: &GatewayJob| road.room(job.dst, job.payload.len()) > 0;
             let Some(job) = self.waiting.take(has_room) else { break };
             let seq = self.multicast(now, &job);
             let (sent_at, retry_after) = (now, RETRY_FIRST);
             let (retry_at, again) = (now + RETRY_FIRST, Vec::new());
             let moved_at = now;
-            let open = Open { job, sent_at, moved_at, again, retry_at, retry_after };
+            let open = SentJob { job, sent_at, moved_at, again, retry_at, retry_after };
             self.sent.open.insert(seq, open);
             sent = true;
         }
@@ -629,7 +640,7 @@ impl Work {
         sent
     }
 
-    fn multicast(&mut self, now: Time, job: &Job) -> u64 {
+    fn multicast(&mut self, now: Time, job: &GatewayJob) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
         let command = Submission { seq, dst: job.dst, payload: &job.payload };
@@ -654,7 +665,7 @@ impl Work {
             shared.desk.answer(job, Err(NoAnswer::Unsent));
         }
         // Those behind the first that is young are younger still.
-        let old = |open: &Open| open.sent_at + RETRY_FIRST <= now;
+        let old = |open: &SentJob| open.sent_at + RETRY_FIRST <= now;
         let late = self.sent.open.iter().take_while(|(_, open)| old(open));
         let late: Vec<u64> = late.map(|(&seq, _)| seq).collect();
         for first in late {
@@ -678,7 +689,7 @@ impl Work {
 
     /// Whether commands to `group` wait for long and none was answered meanwhile.
     fn is_stuck(&self, now: Time, group: Gid) -> bool {
-        let old = |job: &Job| job.dst.contains(group) && job.since + health::PATIENCE <= now;
+        let old = |job: &GatewayJob| job.dst.contains(group) && job.since + health::PATIENCE <= now;
         self.answered_at[group.index()] + health::PATIENCE <= now
             && (self.waiting.iter().any(old) || self.sent.open.values().any(|open| old(&open.job)))
     }
@@ -699,7 +710,7 @@ impl Work {
 }
 
 /// However the loop ends, by being told to or by a panic, nobody waits in vain.
-impl Drop for Work {
+impl Drop for GatewayLoop {
     fn drop(&mut self) {
         self.road.rest();
         let desk = &self.shared.desk;
@@ -717,17 +728,18 @@ impl Drop for Work {
 mod tests {
     use super::*;
 
-    fn open(sent_at: Time) -> Open {
+    fn open(sent_at: Time) -> SentJob {
         let (dst, payload) = (GroupSet::one(Gid(0)), Box::default());
-        let job = Job { dst, payload, is_read: false, since: sent_at, asker: Asker::Sink(1) };
+        let job =
+            GatewayJob { dst, payload, is_read: false, since: sent_at, asker: JobAsker::Sink(1) };
         let (retry_at, retry_after) = (sent_at + RETRY_FIRST, RETRY_FIRST);
-        Open { job, sent_at, moved_at: sent_at, again: Vec::new(), retry_at, retry_after }
+        SentJob { job, sent_at, moved_at: sent_at, again: Vec::new(), retry_at, retry_after }
     }
 
     #[test]
     fn an_answer_that_comes_in_pieces_is_neither_late_nor_asked_for_again() {
         let at = |ms| Time::ZERO + Span::millis(ms);
-        let mut sent = Sent::default();
+        let mut sent = SentJobs::default();
         sent.open.insert(1, open(at(0)));
         sent.open.insert(2, open(at(400)));
         assert_eq!(sent.late_since(at(9)), None);

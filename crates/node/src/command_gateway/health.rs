@@ -11,12 +11,12 @@ pub(super) const PATIENCE: Span = Span::secs(3);
 const ASK_EVERY: Span = Span::millis(50);
 
 /// Tells which groups have no majority now; quick, and from the front's thread.
-pub type Majorities = Box<dyn Fn() -> GroupSet + Send>;
+pub type MissingMajorities = Box<dyn Fn() -> GroupSet + Send>;
 
 /// Watches the groups of a cluster.
 #[derive(Default)]
 pub(super) struct Health {
-    ask: Option<Majorities>,
+    ask: Option<MissingMajorities>,
     next: Time,
     /// Since when each group is without majority.
     since: Vec<Option<Time>>,
@@ -25,7 +25,7 @@ pub(super) struct Health {
 
 impl Health {
     /// `ask` is asked from now on.
-    pub(super) fn watch(&mut self, ask: Majorities) {
+    pub(super) fn watch(&mut self, ask: MissingMajorities) {
         self.ask = Some(ask);
     }
 

@@ -20,25 +20,25 @@ const BEGUN_BYTES_MAX: usize = 64 << 20;
 
 /// The parts of all connections of a front.
 #[derive(Default)]
-pub(super) struct Turns(Mutex<Line>);
+pub(super) struct PartAdmission(Mutex<AdmissionState>);
 
 #[derive(Default)]
-struct Line {
+struct AdmissionState {
     /// Bytes under way.
     open: usize,
     /// The bytes of commands that were begun, by their connections' lanes.
     begun: BTreeMap<u32, usize>,
     /// Connections that wait until they may begin.
-    entrance: Queue,
+    entrance: LaneQueue,
     /// Connections that wait for their turn.
-    waiting: Queue,
+    waiting: LaneQueue,
 }
 
 /// Lanes of connections that wait, each once, the one that comes next in front.
 #[derive(Default)]
-struct Queue(VecDeque<(u32, Waker)>);
+struct LaneQueue(VecDeque<(u32, Waker)>);
 
-impl Queue {
+impl LaneQueue {
     /// Whether nobody waits in front of `lane`.
     fn is_next(&self, lane: u32) -> bool {
         self.0.front().is_none_or(|(first, _)| *first == lane)
@@ -63,7 +63,7 @@ impl Queue {
     }
 }
 
-impl Line {
+impl AdmissionState {
     /// Wakes the connection that comes next, if there is room for a part.
     fn wake_next(&self) {
         if self.open < OPEN_BYTES_MAX {
@@ -72,7 +72,7 @@ impl Line {
     }
 }
 
-impl Turns {
+impl PartAdmission {
     /// Whether the connection of `lane` may send parts of its command, which has so many bytes. If not, `waker` is woken
     /// when it may.
     pub(super) fn begin(&self, lane: u32, bytes: usize, waker: &Waker) -> bool {
@@ -133,9 +133,9 @@ mod tests {
 
     /// Counts how often it is woken.
     #[derive(Default)]
-    struct Woken(AtomicUsize);
+    struct TurnWakeCount(AtomicUsize);
 
-    impl Wake for Woken {
+    impl Wake for TurnWakeCount {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -143,8 +143,8 @@ mod tests {
 
     #[test]
     fn connections_take_turns_once_there_is_no_room_and_the_next_one_is_woken() {
-        let turns = Turns::default();
-        let woken: [Arc<Woken>; 3] = std::array::from_fn(|_| Arc::default());
+        let turns = PartAdmission::default();
+        let woken: [Arc<TurnWakeCount>; 3] = std::array::from_fn(|_| Arc::default());
         let take = |lane: usize| {
             turns.take(lane as u32, OPEN_BYTES_MAX / 2, &Waker::from(woken[lane].clone()))
         };
@@ -166,8 +166,8 @@ mod tests {
 
     #[test]
     fn commands_begin_in_their_order_when_those_before_leave_room() {
-        let turns = Turns::default();
-        let woken: [Arc<Woken>; 4] = std::array::from_fn(|_| Arc::default());
+        let turns = PartAdmission::default();
+        let woken: [Arc<TurnWakeCount>; 4] = std::array::from_fn(|_| Arc::default());
         let begin = |lane: usize, bytes: usize| {
             turns.begin(lane as u32, bytes, &Waker::from(woken[lane].clone()))
         };

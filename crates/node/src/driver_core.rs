@@ -2,15 +2,15 @@
 //! order, answers for what was asked of the application and of the log, and `Applied` as far as no
 //! capture holds it back.
 
-use crate::memory_driver::{Above, Captured};
+use crate::memory_driver::{CapturedState, UpperLayer};
 use crate::replica_log::ReplicaLog;
 use amcast_core::step::{Medium, Ticket, WakeReason};
 use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent, Time};
 use std::collections::VecDeque;
 
 /// An answer that the protocol is owed, given after the step that asked for it.
-enum Owed {
-    Captured(Ticket, Captured),
+enum OwedInput {
+    Captured(Ticket, CapturedState),
     Piece(Ticket, u64, Vec<u8>),
 }
 
@@ -19,20 +19,20 @@ const NO_LOG: &str = "this protocol wants a record kept on disk, and its process
                       runs over shared memory keeps none, nor does what was told to keep all in memory";
 
 /// What waits until the records that the process persisted before it survive its end.
-struct Late {
+struct LateOutput {
     behind: u64,
-    what: News,
+    what: DriverEvent,
 }
 
 /// What is told above in its turn.
-enum News {
+enum DriverEvent {
     Delivery(Delivery, Box<[u8]>),
     Passed(Ticket),
     Event(ProtocolEvent),
 }
 
-impl News {
-    fn tell(self, now: Time, p: Pid, above: &mut dyn Above) {
+impl DriverEvent {
+    fn tell(self, now: Time, p: Pid, above: &mut dyn UpperLayer) {
         match self {
             Self::Delivery(delivery, payload) => above.deliver(now, p, delivery, &payload),
             Self::Passed(ticket) => above.passed(now, p, ticket),
@@ -43,22 +43,22 @@ impl News {
 
 /// A protocol of one process, and what it is owed. One that asks for a record to be
 /// [persisted](Output::Persist) and has no log ends the process with a panic that says so.
-pub(crate) struct Dues<M: Medium> {
+pub(crate) struct DriverCore<M: Medium> {
     pid: Pid,
     protocol: Box<dyn Protocol<Medium = M> + Send>,
     outbox: Outbox<M>,
-    owed: VecDeque<Owed>,
+    owed: VecDeque<OwedInput>,
     /// Captures that are out, with their positions: `Applied` is held back beyond the lowest.
     captures: Vec<(Ticket, u64)>,
     applied: u64,
     /// How many states the application was given whole.
     installs: u64,
     journal: Option<ReplicaLog>,
-    late: VecDeque<Late>,
+    late: VecDeque<LateOutput>,
 }
 
 /// Who carries what a protocol asks of its medium, and lends it what it sees of it.
-pub(crate) trait Carrying<M: Medium> {
+pub(crate) trait MediumDriver<M: Medium> {
     /// What a protocol is lent with each input.
     fn view(&self) -> M::View<'_>;
 
@@ -70,7 +70,7 @@ pub(crate) trait Carrying<M: Medium> {
     fn wait_for(&mut self, _record: u64) {}
 }
 
-impl<M: Medium> Dues<M> {
+impl<M: Medium> DriverCore<M> {
     /// Of the process `pid`, which is `protocol`. With `tracing` it says in what it takes part.
     pub(crate) fn new(
         pid: Pid,
@@ -116,8 +116,8 @@ impl<M: Medium> Dues<M> {
     pub(crate) fn hear_journal(
         &mut self,
         now: Time,
-        carrier: &mut impl Carrying<M>,
-        above: &mut dyn Above,
+        carrier: &mut impl MediumDriver<M>,
+        above: &mut dyn UpperLayer,
     ) -> bool {
         let mut any = false;
         while let Some(kept) = self.journal.as_mut().and_then(ReplicaLog::take) {
@@ -126,7 +126,7 @@ impl<M: Medium> Dues<M> {
         }
         let written = self.journal.as_ref().map_or(u64::MAX, ReplicaLog::written);
         while self.late.front().is_some_and(|late| late.behind <= written) {
-            let Some(Late { what, .. }) = self.late.pop_front() else { break };
+            let Some(LateOutput { what, .. }) = self.late.pop_front() else { break };
             self.note_need(&what);
             what.tell(now, self.pid, above);
             any = true;
@@ -135,8 +135,8 @@ impl<M: Medium> Dues<M> {
     }
 
     /// If it is told above now which state the process needs: what is told of a state from here on answers that.
-    fn note_need(&mut self, news: &News) {
-        if let News::Event(ProtocolEvent::NeedsState { position, .. }) = news {
+    fn note_need(&mut self, news: &DriverEvent) {
+        if let DriverEvent::Event(ProtocolEvent::NeedsState { position, .. }) = news {
             self.installs += 1;
             self.applied = self.applied.max(*position);
         }
@@ -156,16 +156,16 @@ impl<M: Medium> Dues<M> {
     pub(crate) fn step(
         &mut self,
         now: Time,
-        carrier: &mut impl Carrying<M>,
+        carrier: &mut impl MediumDriver<M>,
         input: Input<'_, M>,
-        above: &mut dyn Above,
+        above: &mut dyn UpperLayer,
     ) {
         self.protocol.step(now, carrier.view(), input, &mut self.outbox);
         self.carry_out(now, carrier, above);
     }
 
     /// For what the medium says: the carrier lends it, so the protocol takes it from outside. Then
-    /// comes [`Dues::carry_out`].
+    /// comes [`DriverCore::carry_out`].
     pub(crate) fn parts(&mut self) -> (&mut dyn Protocol<Medium = M>, &mut Outbox<M>) {
         (&mut *self.protocol, &mut self.outbox)
     }
@@ -175,9 +175,9 @@ impl<M: Medium> Dues<M> {
     pub(crate) fn applied(
         &mut self,
         now: Time,
-        carrier: &mut impl Carrying<M>,
+        carrier: &mut impl MediumDriver<M>,
         position: u64,
-        above: &mut dyn Above,
+        above: &mut dyn UpperLayer,
     ) {
         let held = self.captures.iter().map(|&(_, position)| position).min().unwrap_or(u64::MAX);
         let position = position.min(held);
@@ -192,16 +192,16 @@ impl<M: Medium> Dues<M> {
     pub(crate) fn carry_out(
         &mut self,
         now: Time,
-        carrier: &mut impl Carrying<M>,
-        above: &mut dyn Above,
+        carrier: &mut impl MediumDriver<M>,
+        above: &mut dyn UpperLayer,
     ) {
         self.carry_out_once(now, carrier, above);
         while let Some(owed) = self.owed.pop_front() {
             let input = match &owed {
-                Owed::Captured(ticket, Captured { position, bytes }) => {
+                OwedInput::Captured(ticket, CapturedState { position, bytes }) => {
                     Input::Captured { ticket: *ticket, position: *position, bytes: *bytes }
                 }
-                Owed::Piece(ticket, offset, bytes) => {
+                OwedInput::Piece(ticket, offset, bytes) => {
                     Input::Piece { ticket: *ticket, offset: *offset, bytes }
                 }
             };
@@ -210,11 +210,9 @@ impl<M: Medium> Dues<M> {
         }
     }
 
-    fn carry_out_once(&mut self, now: Time, carrier: &mut impl Carrying<M>, above: &mut dyn Above) {
-        if self.outbox.items().is_empty() {
-            self.outbox.clear();
-            return;
-        }
+    /// Hands the outputs to the log and to the medium. Returns the number before which records must be with the operating
+    /// system when later outputs leave, and the number before which they are.
+    fn hand_to_log_and_medium(&mut self, carrier: &mut impl MediumDriver<M>) -> (u64, u64) {
         let (mut behind, mut written) = (0, 0);
         if let Some(journal) = &mut self.journal {
             journal.carry(&self.outbox);
@@ -222,24 +220,38 @@ impl<M: Medium> Dues<M> {
             carrier.wait_for(behind);
         }
         carrier.carry(&self.outbox);
+        (behind, written)
+    }
+
+    fn carry_out_once(
+        &mut self,
+        now: Time,
+        carrier: &mut impl MediumDriver<M>,
+        above: &mut dyn UpperLayer,
+    ) {
+        if self.outbox.items().is_empty() {
+            self.outbox.clear();
+            return;
+        }
+        let (behind, written) = self.hand_to_log_and_medium(carrier);
         // Looked at where they lie: most are the medium's, and done with.
         for item in self.outbox.items() {
             match item {
                 Output::Medium(_) => {}
                 Output::Deliver(d) if behind > written || !self.late.is_empty() => {
-                    let what = News::Delivery(*d, self.outbox.bytes(d.payload).into());
-                    self.late.push_back(Late { behind, what });
+                    let what = DriverEvent::Delivery(*d, self.outbox.bytes(d.payload).into());
+                    self.late.push_back(LateOutput { behind, what });
                 }
                 Output::Deliver(d) => {
                     above.deliver(now, self.pid, *d, self.outbox.bytes(d.payload));
                 }
                 Output::Passed { ticket } if behind > written || !self.late.is_empty() => {
-                    self.late.push_back(Late { behind, what: News::Passed(*ticket) });
+                    self.late.push_back(LateOutput { behind, what: DriverEvent::Passed(*ticket) });
                 }
                 Output::Passed { ticket } => above.passed(now, self.pid, *ticket),
                 // An event is about what is in front of it.
                 Output::Event(event) if !self.late.is_empty() => {
-                    self.late.push_back(Late { behind, what: News::Event(*event) });
+                    self.late.push_back(LateOutput { behind, what: DriverEvent::Event(*event) });
                 }
                 Output::Event(event) => {
                     if let ProtocolEvent::NeedsState { position, .. } = event {
@@ -252,18 +264,18 @@ impl<M: Medium> Dues<M> {
                 Output::Capture { ticket, reader } => {
                     let captured = above.capture(self.pid, *reader);
                     self.captures.push((*ticket, captured.position));
-                    self.owed.push_back(Owed::Captured(*ticket, captured));
+                    self.owed.push_back(OwedInput::Captured(*ticket, captured));
                 }
                 Output::Piece { ticket, offset, bytes } => {
                     let mut piece = Vec::with_capacity(*bytes as usize);
                     above.piece(self.pid, *offset, *bytes, &mut piece);
-                    self.owed.push_back(Owed::Piece(*ticket, *offset, piece));
+                    self.owed.push_back(OwedInput::Piece(*ticket, *offset, piece));
                 }
                 Output::Release { ticket } => self.captures.retain(|(t, _)| t != ticket),
                 Output::Install { piece, first: _, last, position } => {
                     let bytes = self.outbox.bytes(*piece);
                     // What it holds is behind them.
-                    for Late { what, .. } in self.late.drain(..) {
+                    for LateOutput { what, .. } in self.late.drain(..) {
                         what.tell(now, self.pid, above);
                     }
                     above.install(now, self.pid, *position, bytes, *last);

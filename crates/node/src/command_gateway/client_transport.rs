@@ -15,7 +15,7 @@ pub(super) enum CommandProgress<'a> {
 }
 
 /// Told what has become of the command that was sent with this number.
-pub(super) type Tell<'a> = &'a mut dyn FnMut(u64, CommandProgress<'_>);
+pub(super) type OnCommandOutcome<'a> = &'a mut dyn FnMut(u64, CommandProgress<'_>);
 
 /// A way from a front to the replicas and back. The front's loop owns it.
 pub(super) trait ClientTransport: Send {
@@ -23,7 +23,7 @@ pub(super) trait ClientTransport: Send {
     fn begin(&mut self, now: Time);
 
     /// One round: tells what has come. Whether there was anything to do.
-    fn round(&mut self, now: Time, tell: Tell<'_>) -> bool;
+    fn round(&mut self, now: Time, tell: OnCommandOutcome<'_>) -> bool;
 
     /// How many commands of `bytes` bytes to `dst` it takes now.
     fn room(&self, dst: GroupSet, bytes: usize) -> usize;

@@ -11,13 +11,13 @@ const EVENTS_MAX: usize = 64;
 
 /// Sockets that are watched. Each is reported once when it becomes ready to be read or written:
 /// whoever uses it goes on until the system says that nothing can be done now.
-pub(crate) struct Ready {
+pub(crate) struct ReadinessSet {
     epoll: OwnedFd,
     /// What the last look found.
     numbers: Vec<u64>,
 }
 
-impl Ready {
+impl ReadinessSet {
     /// Watches nothing yet.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Ready {
     }
 }
 
-impl AsFd for Ready {
+impl AsFd for ReadinessSet {
     /// Can be read while a look would find something.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()

@@ -19,19 +19,19 @@ pub const WAITING_BYTES_MAX: usize = 256 << 10;
 pub const END_PATIENCE: Duration = Duration::from_millis(500);
 
 /// All queues of this process.
-static ALL: Mutex<Vec<Lines>> = Mutex::new(Vec::new());
+static ALL: Mutex<Vec<LogLineQueue>> = Mutex::new(Vec::new());
 
 /// A queue of lines, and the thread that writes them. It goes on for as long as the process does.
 #[derive(Clone)]
-pub struct Lines(Arc<Shared>);
+pub struct LogLineQueue(Arc<LineShared>);
 
-struct Shared {
-    queue: Mutex<Queue>,
+struct LineShared {
+    queue: Mutex<LineQueue>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Queue {
+struct LineQueue {
     lines: VecDeque<Vec<u8>>,
     bytes: usize,
     /// Lines that found no room since the last one that did.
@@ -40,7 +40,7 @@ struct Queue {
     writing: bool,
 }
 
-impl Queue {
+impl LineQueue {
     fn push(&mut self, line: Vec<u8>) {
         self.bytes += line.len();
         self.lines.push_back(line);
@@ -60,11 +60,11 @@ impl Queue {
     }
 }
 
-impl Lines {
+impl LogLineQueue {
     /// Begins a queue whose lines are given to `write`, each as a whole. Where the system has no thread for it
     /// they are dropped.
     pub fn begin(mut write: impl FnMut(&[u8]) + Send + 'static) -> Self {
-        let shared = Shared { queue: Mutex::default(), changed: Condvar::new() };
+        let shared = LineShared { queue: Mutex::default(), changed: Condvar::new() };
         let lines = Self(Arc::new(shared));
         let own = lines.clone();
         let work = move || {
@@ -78,7 +78,7 @@ impl Lines {
         lines
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, LineQueue> {
         self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -135,10 +135,10 @@ impl Lines {
 }
 
 /// The lines of this process on standard error. Each is written in one piece: other processes write there, too.
-pub fn standard_error() -> &'static Lines {
-    static LINES: OnceLock<Lines> = OnceLock::new();
+pub fn standard_error() -> &'static LogLineQueue {
+    static LINES: OnceLock<LogLineQueue> = OnceLock::new();
     LINES.get_or_init(|| {
-        Lines::begin(|line| {
+        LogLineQueue::begin(|line| {
             // Nobody has to read it.
             let _ = io::stderr().write_all(line);
         })
@@ -158,13 +158,13 @@ mod tests {
     use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
     /// Lines that are written when whoever holds the receiver takes them: one that nobody takes blocks.
-    fn blocked() -> (Lines, Receiver<String>) {
+    fn blocked() -> (LogLineQueue, Receiver<String>) {
         let (to, written): (SyncSender<String>, _) = sync_channel(0);
         let write = move |line: &[u8]| {
             // The test that took them has ended.
             let _ = to.send(String::from_utf8(line.to_vec()).unwrap());
         };
-        (Lines::begin(write), written)
+        (LogLineQueue::begin(write), written)
     }
 
     #[test]
