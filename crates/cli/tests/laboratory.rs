@@ -70,7 +70,7 @@ fn a_line_that_makes_no_sense_is_named_once_with_its_file() {
     assert!(said.contains("line 1") && said.contains("sneeze"), "{said}");
 }
 
-/// What was found of each mutant: its name, and the command that makes the run again.
+/// The finding for each mutant: its name, and the command that replays the run.
 fn hunted(protocol: &str) -> Vec<(String, String)> {
     let output = amcast(&["sim", "--protocol", protocol, "--mutant", "all", "--json"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -306,7 +306,7 @@ fn a_history_is_drawn_and_what_is_wrong_with_it_stands_out() {
     assert!(String::from_utf8_lossy(&output.stdout).trim_end().ends_with("/run.html"));
     let drawn = std::fs::read_to_string(&page).unwrap();
     assert_eq!(drawn.matches("<title>").count(), 91, "as many events as asked, and the page");
-    assert!(drawn.contains("that were chosen are left out") && drawn.contains("holds"));
+    assert!(drawn.contains("that were chosen are not drawn") && drawn.contains("holds"));
     // The last delivery once more, by a process that has it: it is found, and drawn with its message.
     let text = std::fs::read_to_string(&history).unwrap();
     let twice = text.lines().rfind(|l| l.contains("\"deliver\"")).unwrap();
@@ -332,7 +332,7 @@ fn a_history_is_drawn_and_what_is_wrong_with_it_stands_out() {
             assert!(why.contains("are named as in it: g0/r"), "{why}");
         }
     }
-    // What is no page is written over only if that is meant.
+    // A file that is no page is overwritten only if that is meant.
     std::fs::write(&page, "notes").unwrap();
     let output = amcast(&["view", &history, "--out", &page]);
     assert_eq!(output.status.code(), Some(2));

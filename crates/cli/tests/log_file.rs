@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the program printed, and how it ended.
+/// The program's output and exit status.
 struct ProgramOutput {
     out: String,
     err: String,

@@ -1,5 +1,5 @@
-//! What clients of a real cluster are told when they cannot be served, and what is recorded of all
-//! that they did.
+//! The errors that clients of a real cluster receive when they cannot be served, and the recorded
+//! history of all their calls.
 
 #[allow(dead_code, reason = "the other tests of clusters use the rest of it")]
 #[path = "cluster/harness.rs"]

@@ -1,5 +1,5 @@
 //! Every row of total order over real sockets of this machine, with one member that dies among
-//! others that go on; what each did is judged by the checker for what the row promises.
+//! others that continue; the checker judges each member's deliveries by the row's promises.
 
 use amcast_check::{History, PropertyVerdict, check};
 use amcast_core::messages::{Frames, MessageInput, MessageOutput};
@@ -28,7 +28,7 @@ const DIES_AFTER: usize = 30;
 /// After how long without an end the test fails.
 const PATIENCE: Span = Span::secs(40);
 
-/// What a member did.
+/// An event of a member.
 #[derive(Clone, Debug)]
 enum MemberReport {
     Cast(MsgId),
@@ -43,7 +43,7 @@ struct RowGroup<'a> {
     config: Config,
     peers: Vec<PeerConfig>,
     options: NetOptions,
-    /// Who dies, if anyone.
+    /// The member that dies, if any.
     victim: Option<usize>,
     /// How many that live have all that they wait for.
     done: AtomicUsize,

@@ -1,6 +1,6 @@
-//! Every protocol there is, one line each: its module, and each of its entries with the entry's mutants. What
-//! else is known of protocols (the command line's names, selection by guarantee, the fault matrix, mutants,
-//! benchmarks) is derived from this list, and no other list names them.
+//! Every protocol there is, one line each: its module, and each of its entries with the entry's
+//! mutants. All other uses of protocols (the command line's names, selection by guarantee, the
+//! fault matrix, mutants, benchmarks) follow from this list, and no other list names them.
 
 #[cfg(feature = "mutants")]
 use crate::mutant::Mutant as _;

@@ -1,7 +1,7 @@
-//! Seeds that failed once keep every promise: each line of `regressions/*.txt` is a run. What a run draws
-//! moves with the simulator, so a line may say what it must still show: `mark=` a rare branch that it takes,
-//! `mutant=` a mutant with which it fails. With `REGRESSION` in the environment only lines that contain its value are
-//! run; see `regressions/README.md`.
+//! Seeds that failed once keep every promise: each line of `regressions/*.txt` is a run. The draws of a run change
+//! with the simulator, so a line may say what it must still show: `mark=` a rare branch that it takes, `mutant=` a
+//! mutant with which it fails. With `REGRESSION` in the environment only lines that contain its value are run; see
+//! `regressions/README.md`.
 
 use amcast_check::{History, check};
 use amcast_core::trace::TraceEvent;

@@ -1,4 +1,4 @@
-//! What a node runs: the state machine that ordered commands are delivered to.
+//! The application of a node: the state machine to which ordered commands are delivered.
 
 use crate::executor::ExecutionObserver;
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, SkipDecision, Time};
@@ -53,9 +53,9 @@ pub trait Application {
     /// Commands up to [`Application::delivered`] are skipped.
     fn deliver(&mut self, command: DeliveredCommand<'_>, answer: TellAnswer<'_>) -> bool;
 
-    /// What this node itself has to say in the order of `group`, if anything is due at `now`, the host's monotonic
-    /// time: it is multicast like a command, and nobody is answered. Only asked where members multicast; what
-    /// there is no room for is asked for again.
+    /// This node's own report in the order of `group`, if one is due at `now`, the host's monotonic
+    /// time: it is multicast like a command, and has no answer. Only called where members
+    /// multicast; a report for which there is no room is requested again.
     fn report(&mut self, _now: Time, _group: Gid) -> Option<Vec<u8>> {
         None
     }
@@ -117,7 +117,7 @@ pub trait Application {
     fn delivered(&self, group: Gid) -> u64;
 
     /// Begins a cut: the state of all groups at this moment, to be given in pieces while commands
-    /// go on. One begun before is forgotten.
+    /// continue. One begun before is forgotten.
     fn capture(&mut self);
 
     /// Appends about `most` bytes of the cut to `to`, in time that is bounded by `most`; false if
@@ -153,8 +153,9 @@ pub trait Application {
     /// [`begin`](Self::begin).
     fn note_in(&mut self, _witness: Arc<dyn ExecutionObserver>) {}
 
-    /// Has these messages skipped: they count as delivered, and are not executed. Each stands with whether it is
-    /// [released](Self::release_skip) already. Called at most once, before [`begin`](Self::begin).
+    /// Has these messages skipped: they count as delivered, and are not executed. Each has a flag
+    /// whether it is [released](Self::release_skip) already. Called at most once, before
+    /// [`begin`](Self::begin).
     ///
     /// # Errors
     /// When it cannot skip them; the sentence says why.
@@ -186,7 +187,7 @@ pub trait Application {
     fn figures(&self, group: Gid) -> GroupFigures;
 }
 
-/// What became of a command that was to be answered from what was taken.
+/// The result of a read that is answered from the commands taken so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LocalReadResult {
     /// It was answered, or refused by what answers commands.

@@ -1,13 +1,15 @@
-//! What replicas of a shard compare, to find out that one of them is another state than the others.
+//! Digests that the replicas of a shard compare, to detect that the state of one of them differs
+//! from the others'.
 //!
 //! A *digest point* is a command of one shard ([`point`]): at its place in the order every replica computes a
 //! [`Digest`] there, and has it ordered behind it as a [`DigestReport`]. A digest has two parts:
 //!
-//! - of the *slice*: a part of the shard's data of about [`SLICE_BYTES`], from a cursor on that the point names. The
-//!   sender of the next point goes on where this slice ended, so all data are covered in turn, and a point
-//!   takes about as long for much data as for little;
-//! - of the *outcomes*: what all commands since the last point answered that may change something. A command that had
-//!   another outcome at one replica, or ran at one of them only, is found at the next point.
+//! - of the *slice*: a part of the shard's data of about [`SLICE_BYTES`], from a cursor on that the
+//!   point names. The sender of the next point continues where this slice ended, so all data are
+//!   covered in turn, and a point takes about as long for much data as for little;
+//! - of the *outcomes*: the answers of all commands since the last point that may change something.
+//!   A command that had another outcome at one replica, or ran at one of them only, is found at the
+//!   next point.
 //!
 //! Both are SipHash-1-3 with a key that everybody knows: they find what bugs and failing memory or disks do, and would
 //! not keep anybody from forging a state who can write into one. That two different states of a slice have one digest
@@ -21,13 +23,14 @@ use std::hash::Hasher;
 /// Bytes of a slice, about: it takes well below a few milliseconds.
 pub const SLICE_BYTES: usize = 1 << 20;
 
-/// What a slice counts for each item that it covers, beside its bytes: looking for it takes time, too.
+/// The cost of each item that a slice covers, beside its bytes: finding it takes time, too.
 const ITEM_BYTES: usize = 64;
 
 /// The session of digest points: gateways use no such one for commands.
 pub const SESSION: u64 = u64::MAX;
 
-/// What is computed, and how: a point of another version takes its place in the order and does nothing.
+/// The version of the computation: a point of another version takes its place in the order and does
+/// nothing.
 const VERSION: u8 = 2;
 
 /// Tells programs apart whose commands may have answers in other words, while nodes are upgraded one by one.
@@ -51,21 +54,22 @@ pub fn point(cursor: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Whether a command is a digest point. A command that a client's session numbers is none, whatever the session:
+/// Whether a command is a digest point. A command with a number of any client's session is none:
 /// requests are numbered from 1.
 pub const fn is_point(envelope: &Envelope) -> bool {
     let Envelope { session, request, read_only, .. } = *envelope;
     session == SESSION && request == 0 && read_only
 }
 
-/// Where the slice of a digest point begins, from what stands behind its envelope; none if it is of another version.
+/// The beginning of a digest point's slice, from the bytes behind its envelope; none if it is of
+/// another version.
 pub fn cursor(body: &[u8]) -> Option<&[u8]> {
     body.strip_prefix(&[VERSION])
 }
 
-/// A part of a shard's data that is digested. Whatever is written into it must be the same at all replicas that have
-/// run the same commands, at each [`now_ms`](Self::now_ms) of ordered time: what has expired by then counts for
-/// nothing, since some may have dropped it already.
+/// A part of a shard's data that is digested. The data written into it must be the same at all
+/// replicas that have run the same commands, at each [`now_ms`](Self::now_ms) of ordered time:
+/// expired items do not count, since some replicas may have dropped them already.
 pub struct Slice<'a> {
     from: &'a [u8],
     now: Stamp,
@@ -161,8 +165,8 @@ fn hasher() -> SipHasher13 {
     SipHasher13::new_with_keys(0x616d_6361_7374, 0x6469_6765_7374)
 }
 
-/// What the commands of one shard answered since its last digest point. Commands that do not conflict may run in any
-/// order, so their digests are added up.
+/// A digest of the answers of one shard's commands since its last digest point. Commands that do
+/// not conflict may run in any order, so their digests are added up.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Outcomes {
     /// The position of that point; none if this state began behind it.
@@ -188,7 +192,7 @@ impl Outcomes {
     }
 }
 
-/// What a replica computed at a digest point.
+/// A replica's digest at a digest point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Digest {
     /// Of the slice.
@@ -271,12 +275,13 @@ pub fn decode_result(bytes: &[u8]) -> Option<(Digest, &[u8])> {
     Some((Digest::decode(digest), next))
 }
 
-/// What the sender, a replica, computed at a digest point: it is ordered behind that, and nobody is answered.
+/// A replica's report of its digest at a digest point: it is ordered behind that point, and has no
+/// answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DigestReport {
     /// The point's position in the shard's order.
     pub position: u64,
-    /// What was computed there.
+    /// The digest computed there.
     pub digest: Digest,
     /// Which messages the sender skips, as [`skips_mark`] has it: only what replicas with the same decisions computed can
     /// be compared.

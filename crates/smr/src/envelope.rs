@@ -1,4 +1,5 @@
-//! What surrounds each ordered command: whose it is, which retry it is of, and when it was sent.
+//! The envelope of each ordered command: its session, its request number, and the time of its
+//! sending.
 
 use amcast_core::Gid;
 
@@ -73,7 +74,8 @@ impl Envelope {
         Self::decode_as(Self::VERSION, payload)
     }
 
-    /// What [`encode_as`](Self::encode_as) wrote, and what follows it.
+    /// Decodes the bytes that [`encode_as`](Self::encode_as) wrote; returns the bytes that follow,
+    /// too.
     pub fn decode_as(version: u8, payload: &[u8]) -> Option<(Self, &[u8])> {
         let (head, body) = payload.split_at_checked(Self::BYTES)?;
         if head[0] != version || head[1] & !(Self::READ_ONLY | Self::HARMLESS) != 0 {
@@ -95,8 +97,8 @@ impl Envelope {
     }
 }
 
-/// What a replica's clocks say, in place of an envelope and a command: it is ordered like one, in one
-/// shard, and nobody is answered. See [`Executor::bound_time`](crate::Executor::bound_time).
+/// A replica's report of its clocks, in place of an envelope and a command: it is ordered like one,
+/// in one shard, and has no answer. See [`Executor::bound_time`](crate::Executor::bound_time).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClockReport(pub Stamp);
 
@@ -166,7 +168,7 @@ mod tests {
         bytes.push(9);
         assert_eq!(Envelope::decode(&bytes), Some((e, &[9][..])));
         assert_eq!(Envelope::decode(&golden[..41]), None);
-        // What older logs call harmless may have changed something.
+        // A command that older logs mark as read-only may have changed something.
         bytes[1] = 1;
         assert_eq!(Envelope::decode(&bytes).map(|(e, _)| e.read_only), Some(false));
         bytes[0] = 1;

@@ -5,12 +5,13 @@ use std::fmt;
 use std::hash::{BuildHasher, DefaultHasher, RandomState};
 use std::sync::OnceLock;
 
-/// What the hashes of keys are made with, the same on all nodes of a cluster for ever: `SCAN` walks keys in the order of
-/// their hashes, and moves them in it. Who knows it can choose keys that all have one hash, and take long to find.
+/// The seed of the hashes of keys, the same on all nodes of a cluster for ever: `SCAN` walks keys in the order of
+/// their hashes, and moves them in it. A client that knows it can choose keys that all have one hash, so that finding
+/// them is slow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum HashSeed {
-    /// The seed that all clusters had at first, and the hash of that time: it stands in the source, and keys that share
-    /// hashes can be computed. Clusters of that time keep it.
+    /// The seed that all clusters had at first, and the hash of that time: it is in the source, and
+    /// keys that share hashes can be computed. Clusters of that time keep it.
     Fixed(u64),
     /// A key of SipHash-1-3 of the cluster's own.
     Own([u8; 16]),
@@ -108,8 +109,8 @@ mod tests {
         }
     }
 
-    /// Keys that all have one hash, by the seed that stands in the source: after its second word each is in the same
-    /// state.
+    /// Keys that all have one hash, by the seed that is in the source: after its second word each
+    /// is in the same state.
     fn chosen(seed: u64, count: u64) -> Vec<Vec<u8>> {
         let start = fold(seed ^ MULTIPLIER, 16 ^ 0x2545_f491_4f6c_dd1d);
         let after = |word: u64| fold(start ^ word, seed | 1).wrapping_add(MULTIPLIER);

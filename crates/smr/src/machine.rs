@@ -26,7 +26,7 @@ pub struct Use {
     pub write: bool,
 }
 
-/// What a command touches, which says what it conflicts with.
+/// The keys that a command touches, which determine its conflicts.
 #[derive(Clone, Default, Debug)]
 pub struct Access {
     /// The keys.
@@ -35,7 +35,7 @@ pub struct Access {
     pub whole: bool,
 }
 
-/// Where a command stands in one shard's order.
+/// The position of a command in one shard's order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShardPosition {
     /// The shard.
@@ -58,16 +58,16 @@ pub struct ExecutionPoint<'a> {
     pub dst: GroupSet,
     /// Its place in each destination, in ascending order of shards.
     pub places: &'a [ShardPosition],
-    /// The shards in which all that stands in front of it has run and nothing that stands behind it, so that what they
-    /// [take](MachinePart::memory) as a whole is the same on all replicas. In any other destination there is room
-    /// for all that is in front of it.
+    /// The shards in which all commands in front of it have run and none behind it, so that their
+    /// [memory](MachinePart::memory) is the same on all replicas. In any other destination there is
+    /// room for all commands in front of it.
     pub exact: GroupSet,
 }
 
 /// More than any machine has memory: what a command makes a shard's items take for which that is not known.
 pub const ANY_GROWTH: u64 = 1 << 45;
 
-/// What stands for a command that changes how much a shard's items may take: more than all others together.
+/// The growth of a command that changes a shard's memory budget: more than all others together.
 pub const NEW_BUDGET: u64 = 1 << 60;
 
 /// Why a state was not read.
@@ -141,8 +141,8 @@ pub trait ShardedMachine: Send + Sync + 'static {
         0
     }
 
-    /// Whether `command` is answered within a moment whatever the shards hold: it looks at few keys, and at little of
-    /// what they hold. Only what changes nothing is asked about.
+    /// Whether `command` is answered within a moment for any contents of the shards: it reads few
+    /// keys, and little of their values. Only called for commands that change nothing.
     fn is_short(&self, _command: &[u8]) -> bool {
         false
     }
@@ -153,25 +153,27 @@ pub trait ShardedMachine: Send + Sync + 'static {
         part.due_ms().is_some_and(|due_ms| due_ms < deadlines_ms.end)
     }
 
-    /// What of an answer is kept for retries of its command: all of it, unless the rest can be [made again](Self::again).
+    /// The part of an answer that is kept for retries of its command: all of it, unless the rest
+    /// can be [made again](Self::again).
     fn kept<'a>(&self, answer: &'a [u8]) -> &'a [u8] {
         answer
     }
 
-    /// Appends to `answer` what a retry of `command` is told, from what was [kept](Self::kept) of its answer. `part` is
-    /// that of the command's lowest shard, at the retry's place in the order.
+    /// Appends to `answer` the answer to a retry of `command`, from the [kept](Self::kept) part of
+    /// the first answer. `part` is that of the command's lowest shard, at the retry's place in the
+    /// order.
     fn again(&self, _part: &Self::Part, kept: &[u8], _command: &[u8], answer: &mut Vec<u8>) {
         answer.extend_from_slice(kept);
     }
 
-    /// What became of a command of which this was [kept](Self::kept), in a state that does not say it: one of a version
-    /// before 13.
+    /// The outcome of a command of whose answer this was [kept](Self::kept), in a state without
+    /// outcomes: one of a version before 13.
     fn outcome_of_kept(&self, _kept: &[u8]) -> Outcome {
         Outcome::Executed
     }
 
-    /// Appends to `answer` what a client is told when its command was refused; it is told, too, the refusal's
-    /// [outcome](Refusal::outcome).
+    /// Appends to `answer` the error of a refused command; its client receives the refusal's
+    /// [outcome](Refusal::outcome), too.
     fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>);
 }
 
@@ -189,7 +191,7 @@ pub trait MachinePart: Send + 'static {
     /// a later one frees something. None if all that is held stays.
     fn due_ms(&self) -> Option<u64>;
 
-    /// Whether it waits for commands that nobody asks for, to go on with something: a front sends them.
+    /// Whether it needs commands that no client sends, to continue a task: a gateway sends them.
     fn has_chore(&self) -> bool {
         false
     }
@@ -198,8 +200,8 @@ pub trait MachinePart: Send + 'static {
     /// have `now_ms` or later. Must not change any answer.
     fn tidy(&mut self, now_ms: u64);
 
-    /// Begins a cut: what is held now is to be given, whatever is applied meanwhile. One begun
-    /// before is forgotten. Takes no longer for much state than for little.
+    /// Begins a cut: the present state is to be sent, unaffected by commands applied meanwhile. One
+    /// begun before is dropped. Takes no longer for much state than for little.
     fn capture(&mut self);
 
     /// Gives the next part of the cut until `to` is full; false if that was all. Takes time in
@@ -220,8 +222,8 @@ pub trait MachinePart: Send + 'static {
     fn read(&mut self, from: &mut StreamReader<'_>) -> Result<(), Corrupt>;
 
     /// Covers what is held, from where `slice` begins until it is full: replicas compare it now and then, and one
-    /// that differs from a majority stops. What does not follow from the ordered commands alone must be left out. By
-    /// default nothing is covered; what commands answered is compared all the same.
+    /// that differs from a majority stops. Data that do not follow from the ordered commands alone must be
+    /// omitted. By default nothing is covered; the answers of commands are compared all the same.
     fn digest(&self, _slice: &mut Slice<'_>) {}
 }
 
@@ -243,7 +245,7 @@ pub enum Refusal {
     },
     /// It was answered before, but its answer is no longer kept.
     Forgotten {
-        /// What became of it then.
+        /// Its outcome then.
         outcome: Outcome,
     },
     /// The session has more requests open than the window allows.
@@ -258,7 +260,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What became of the command, whichever of its messages was executed.
+    /// The command's outcome, through any of its messages.
     pub const fn outcome(self) -> Outcome {
         match self {
             Self::NoRoom | Self::Incomplete | Self::Skipped => Outcome::NotExecuted,

@@ -5,7 +5,7 @@ use std::array;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What tells the samples of a metric apart: names and values.
+/// The labels that distinguish the samples of a metric: names and values.
 pub type MetricLabels = Vec<(&'static str, String)>;
 
 /// How a metric behaves.
@@ -19,7 +19,7 @@ pub enum MetricKind {
     Histogram,
 }
 
-/// What a metric is measured in. Its name gets that as its end.
+/// The unit of a metric. Its name ends with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// Bytes.
@@ -44,11 +44,11 @@ pub enum MetricValue {
 pub struct Metric {
     /// Its name, without the program's in front, and without unit and `_total`.
     pub name: &'static str,
-    /// What it tells, for people, without a full stop.
+    /// Its description for people, without a full stop.
     pub help: &'static str,
     /// How it behaves.
     pub kind: MetricKind,
-    /// What it is measured in, if it does not count things.
+    /// Its unit, if it does not count things.
     pub unit: Option<Unit>,
     /// Its samples; none of two have the same labels.
     pub samples: Vec<(MetricLabels, MetricValue)>,
@@ -143,7 +143,8 @@ impl SharedHistogram {
         add_alone(&self.sum_ns, ns);
     }
 
-    /// What was counted so far. One that is counted meanwhile may be in the buckets and not in the sum.
+    /// The counts so far. A sample that is counted meanwhile may be in the buckets and not in the
+    /// sum.
     pub fn read(&self) -> Histogram {
         Histogram {
             buckets: array::from_fn(|i| self.buckets[i].load(Relaxed)),

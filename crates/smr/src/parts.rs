@@ -3,8 +3,9 @@
 //! A front multicasts the parts of the encoded command, each as a [`CommandPart`], to the lowest of the command's
 //! shards, and when all of them were answered an [`Assembly`] to all its shards. The executor keeps the parts with
 //! the shard's state; at the place of the assembly in the order it puts them together and executes the command
-//! as if it had come there in one message. Nothing but the assembly is a request of the session with an effect, so
-//! a retry of a part or of the assembly does no harm, and a command whose assembly was not sent is not executed.
+//! as if it had arrived there in one message. Nothing but the assembly is a request of the session with an effect,
+//! so a retry of a part or of the assembly does no harm, and a command whose assembly was not sent is not
+//! executed.
 //!
 //! ```text
 //! session, request 7, 8, 9     parts, to shard 1
@@ -68,7 +69,7 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// What puts an encoded command together that was sent in so many parts.
+    /// The assembly of an encoded command that was sent in so many parts.
     pub fn of(envelope: Envelope, parts: u32, command: &[u8]) -> Self {
         Self { envelope, parts, bytes: command.len() as u64, sum: crc32c::crc32c(command) }
     }

@@ -1,11 +1,11 @@
 //! Recovery by state transfer: a node's application state, which follows the node's replicas, comes back here.
 //!
-//! The protocol brings each replica back on its own, and each from whichever peer it chooses; what
-//! travels that way is only a placeholder for the application's state. The state itself comes from
-//! one other node, all groups at one moment, once every replica of this node
-//! knows the position from which it continues. What the replicas deliver meanwhile waits here, and the
-//! application skips what the state already has. When the state is in force the replicas are told
-//! ([`amcast_core::Input::Installed`]): until then no other node counts on them.
+//! The protocol brings each replica back on its own, each from a peer of its choice; it transfers
+//! only a placeholder for the application's state. The state itself comes from one other node, all
+//! groups at one moment, once every replica of this node knows the position from which it
+//! continues. Deliveries of the replicas wait here meanwhile, and the application skips those that
+//! the state already has. When the state is installed the replicas receive
+//! [`amcast_core::Input::Installed`]: until then no other node counts on them.
 //!
 //! A node that keeps something on disk begins with the state that is there, and its replicas continue
 //! from its positions; only what they cannot get any more comes from another node.
@@ -58,7 +58,7 @@ pub struct TakenDelivery {
 pub struct WantedState {
     /// The least position of each group.
     pub positions: Vec<u64>,
-    /// The view that the node is in, where groups have views: whoever gives must be in it, too.
+    /// The view that the node is in, where groups have views: the source must be in it, too.
     pub view: Option<u64>,
 }
 
@@ -108,7 +108,7 @@ pub struct Adoption<S> {
     pub positions: Vec<u64>,
 }
 
-/// What became of a state that was fetched.
+/// The result of installing a fetched state.
 pub enum TakeOver<S> {
     /// It is in force.
     Adopted(Adoption<S>),
@@ -118,7 +118,7 @@ pub enum TakeOver<S> {
     Conflicts(String),
 }
 
-/// Where the application's state stands.
+/// The stage of the application's state.
 enum RecoveryStage<S> {
     /// It follows the replicas.
     Live,
@@ -130,7 +130,7 @@ enum RecoveryStage<S> {
     Early(Gap, FetchedState<S>),
 }
 
-/// What there is of a state that is behind.
+/// The part of the state that is present, if it is behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Gap {
     /// It was lost, in a crash or since the group excluded the replica: what is there is not what the group has.
@@ -145,7 +145,7 @@ impl Gap {
     const LOST: Self = Self { is_lost: true, is_cleared: false };
 }
 
-/// What the replicas are to be told.
+/// The next input to the replicas.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Notice {
     /// That the application's state is in force.
@@ -162,10 +162,10 @@ struct EnteredView {
     members: u32,
     /// It was excluded since.
     is_over: bool,
-    /// Who was a member, in one and the same incarnation, of all views since the state that is awaited was
-    /// asked for, a bit each.
+    /// The members, in one and the same incarnation, of all views since the awaited state was
+    /// requested, a bit each.
     steady: u32,
-    /// The last position that the replica delivered, or was told to continue from.
+    /// The last position that the replica delivered, or from which it was set to continue.
     reached: u64,
 }
 
@@ -194,13 +194,13 @@ struct RecoveringReplica {
     wanted: u64,
     /// From which replicas of its group the state may come.
     source: StateSource,
-    /// It lacks its place and has not been told yet where it continues.
+    /// It is lagging and has no position yet from which it continues.
     is_lagging: bool,
     inbox: VecDeque<WaitingDelivery>,
 }
 
 impl RecoveringReplica {
-    /// One that has its place, or lacks it and has not been told where it continues.
+    /// A replica that has its place, or is lagging and has no position yet from which it continues.
     const fn new(is_lagging: bool) -> Self {
         let (wanted, source) = (0, StateSource::Replicas);
         Self { wanted, source, is_lagging, inbox: VecDeque::new() }
@@ -221,7 +221,8 @@ pub struct Recovery<A: Application> {
     /// The nodes that were asked for the state that is awaited, by rank, in order.
     donors: Vec<usize>,
     leaving: Leaving,
-    /// The positions of the state with which this life began, until the replicas are told.
+    /// The positions of the state with which this incarnation began, until the replicas receive
+    /// them.
     restored: Option<Vec<u64>>,
 }
 
@@ -260,8 +261,8 @@ impl<A: Application> Recovery<A> {
         Ok(self.restored.insert(positions))
     }
 
-    /// The replicas have started. One that reported that it lacks state did not know yet of the one that was
-    /// restored; it is told now, and says so again if that is not enough.
+    /// The replicas have started. A replica that reported to be lagging did not know yet of the
+    /// restored state; it learns of it now, and reports again if that is not enough.
     pub fn has_begun(&mut self) {
         if self.restored.is_some() {
             self.replicas.iter_mut().for_each(|replica| replica.is_lagging = false);
@@ -284,7 +285,7 @@ impl<A: Application> Recovery<A> {
         matches!(self.stage, RecoveryStage::Fetching(_))
     }
 
-    /// Whether there is a state to save: a node that lacks some has none.
+    /// Whether there is a state to save: a lagging node has none.
     pub fn has_state(&self) -> bool {
         self.is_live() && !self.lags()
     }
@@ -294,7 +295,7 @@ impl<A: Application> Recovery<A> {
         self.replicas.iter().any(|replica| replica.is_lagging)
     }
 
-    /// What there is of the state, unless it is whole.
+    /// The part of the state that is present, unless it is whole.
     const fn gap(&self) -> Option<Gap> {
         match &self.stage {
             RecoveryStage::Live => None,
@@ -359,7 +360,7 @@ impl<A: Application> Recovery<A> {
                 }
             }
             any |= again;
-            // What one group was full with may have been freed by another.
+            // Another group may have freed the one that was full.
             if !again || self.replicas.iter().all(|replica| replica.inbox.is_empty()) {
                 return any;
             }
@@ -383,7 +384,7 @@ impl<A: Application> Recovery<A> {
         self.view.is_some() && self.inbox_bytes > INBOX_BYTES_MAX
     }
 
-    /// What state has to be fetched, if one has to be and every replica knows where it continues.
+    /// The state to fetch, if one is needed and every replica knows where it continues.
     pub fn wants(&self) -> Option<WantedState> {
         let is_idle = matches!(self.stage, RecoveryStage::Behind(_));
         let positions = || self.replicas.iter().map(|replica| replica.wanted).collect();
@@ -418,7 +419,7 @@ impl<A: Application> Recovery<A> {
         (!was_cleared).then(|| self.app.clear())
     }
 
-    /// The state that was asked for has come, or no node gave one.
+    /// The requested state has arrived, or no node sent one.
     pub fn fetched(&mut self, fetched: Option<FetchedState<A::State>>) {
         let RecoveryStage::Fetching(gap) = self.stage else { return };
         self.stage = match fetched {
@@ -427,7 +428,7 @@ impl<A: Application> Recovery<A> {
         };
     }
 
-    /// Puts the state in force that has come, if that is possible now.
+    /// Installs the state that has arrived, if that is possible now.
     pub fn take_over(&mut self) -> Option<TakeOver<A::State>> {
         let (gap, fetched) = match std::mem::replace(&mut self.stage, RecoveryStage::Live) {
             RecoveryStage::Early(gap, fetched) => (gap, fetched),
@@ -439,15 +440,16 @@ impl<A: Application> Recovery<A> {
         self.stage = RecoveryStage::Behind(gap);
         let (positions, from) = (self.positions_of(&fetched.state), &fetched.from);
         if positions.iter().zip(&self.replicas).any(|(has, replica)| *has < replica.wanted) {
-            // A replica was left behind once more while it was on its way.
+            // A replica began to lag once more while it was on its way.
             return Some(TakeOver::Dropped(format!("the state of {from} is too old by now")));
         }
         if let Some(why) = self.app.conflict(&fetched.state) {
             return Some(TakeOver::Conflicts(format!("the state of {from} is not taken: {why}")));
         }
         if let Some(view) = self.view {
-            // What the donor had delivered and this member has not is agreed on only if both went on
-            // from view to view, in one incarnation: then it comes here, too, and the state waits for it.
+            // Deliveries that only the source had are agreed on only if both members continued from
+            // view to view, in one incarnation: then they arrive here, too, and the state waits for
+            // them.
             if self.donors.get(fetched.donor).is_none_or(|rank| view.steady >> rank & 1 == 0) {
                 let why = format!("{from} was excluded while its state was on its way");
                 return Some(TakeOver::Dropped(why));
@@ -466,12 +468,12 @@ impl<A: Application> Recovery<A> {
         Some(TakeOver::Adopted(Adoption { old, history, from, positions }))
     }
 
-    /// Whether the replicas are to be told now that the application lacks state.
+    /// Whether the replicas must learn now that the application needs a state.
     pub fn is_unfit(&mut self) -> bool {
         self.notice.take_if(|notice| *notice == Notice::Unfit).is_some()
     }
 
-    /// The positions of the state in force, if the replicas are to be told of it now.
+    /// The positions of the installed state, if the replicas must learn them now.
     pub fn installed(&mut self) -> Option<Vec<u64>> {
         self.notice.take_if(|notice| *notice == Notice::Installed)?;
         Some(self.positions())
@@ -528,7 +530,7 @@ impl<A: Application> Recovery<A> {
         Some(MemberView { number, members, is_over })
     }
 
-    /// The replica `p` is to be told where its state stands, for another replica that continues from there.
+    /// The position of the state of replica `p`, for another replica that continues from there.
     pub fn capture(&self, p: Pid) -> u64 {
         // The reader needs a state as far as that.
         self.stands(self.group(p))
@@ -548,7 +550,7 @@ impl<A: Application> Recovery<A> {
         if let Some(view) = &mut self.view {
             view.reached = view.reached.max(position);
         }
-        // What is in the state need not wait for the application any more.
+        // Deliveries that are in the state need not wait for the application any more.
         self.replicas[group.index()].inbox.retain(|w| w.delivery.position > position);
         self.count_inbox();
         if self.is_live() {
@@ -557,7 +559,7 @@ impl<A: Application> Recovery<A> {
                 self.notice = Some(Notice::Installed);
                 return;
             }
-            // What the application has of the other groups must not be lost to an older state.
+            // An older state must not replace the application's newer one of the other groups.
             for (g, replica) in (0..).map(Gid).zip(&mut self.replicas) {
                 replica.wanted = self.app.delivered(g);
             }
@@ -605,10 +607,11 @@ impl<A: Application> Recovery<A> {
         }
     }
 
-    /// A replica has its place back. If no state came for it since it lacked some, it got what it
-    /// missed from its own log or from the others, and continues from where the application is, or from
-    /// what waits for that: then nothing is missing any more. So it is also while the state is awaited
-    /// that another group lacks, unless the application has lost its own.
+    /// A replica has its place back. If no state was installed for it since it began to lag, it got
+    /// its missing deliveries from its own log or from the others, and continues from the
+    /// application's position, or from the deliveries that wait for it: then nothing is missing any
+    /// more. So it is also while another group's state is awaited, unless the application has lost
+    /// its own.
     fn has_recovered(&mut self, p: Pid, position: u64) {
         let group = self.group(p);
         let is_ahead = position > self.stands(group);
@@ -622,8 +625,8 @@ impl<A: Application> Recovery<A> {
         }
     }
 
-    /// Where the replica of `group` is: what the application has, what waits for it here, and what it
-    /// will have at the least when its state has come.
+    /// The position of the replica of `group`: that of the application, of the deliveries that wait
+    /// for it here, or at least that of the awaited state.
     pub fn stands(&self, group: Gid) -> u64 {
         let replica = &self.replicas[group.index()];
         let waits = replica.inbox.back().map_or(0, |w| w.delivery.position);

@@ -1,9 +1,9 @@
 //! Bring a state machine: services whose shards are small enough to be copied at once.
 //!
-//! A [`StateMachine`] says what a command touches and what it does; [`StateMachineAdapter`] makes a
-//! [`ShardedMachine`] of it. A cut saves each shard in one go, so its node stands still for as long as
-//! [`Shard::save`] takes; a service with much state implements [`ShardedMachine`] and [`MachinePart`] itself, as
-//! the key-value store does.
+//! A [`StateMachine`] declares a command's keys and executes it; [`StateMachineAdapter`] makes a
+//! [`ShardedMachine`] of it. A cut saves each shard in one go, so its node waits for as long as
+//! [`Shard::save`] takes; a service with much state implements [`ShardedMachine`] and
+//! [`MachinePart`] itself, as the key-value store does.
 
 use crate::digest::Slice;
 use crate::hash::hash_bytes;
@@ -14,8 +14,8 @@ use amcast_core::{Gid, GroupSet, Outcome};
 /// Keys the hashes of what commands touch. Equal hashes cost waiting, never correctness.
 const SEED: u64 = 0x7768_6f6c_6521;
 
-/// A service over shards: deterministic, and the same on every replica. Whatever it answers and
-/// changes must follow from the commands alone.
+/// A service over shards: deterministic, and the same on every replica. Its answers and changes
+/// must follow from the commands alone.
 pub trait StateMachine: Default + Send + Sync + 'static {
     /// One shard's data.
     type Shard: Shard;
@@ -33,8 +33,9 @@ pub trait StateMachine: Default + Send + Sync + 'static {
     /// Executes `command` over all its shards at once and appends the answer. Bytes that are no
     /// command are answered with an error of the service's own; it must not panic.
     ///
-    /// [`Outcome::NotExecuted`] says that the service refused the command and that nothing changed: whoever called is told
-    /// so as an error, with the answer. All else was executed, and what came to nothing, too.
+    /// [`Outcome::NotExecuted`] means that the service refused the command and that nothing
+    /// changed: the caller receives an error with the answer. All other commands were executed,
+    /// also those without effect.
     fn apply(
         &self,
         command: &[u8],
@@ -43,7 +44,7 @@ pub trait StateMachine: Default + Send + Sync + 'static {
     ) -> Outcome;
 }
 
-/// What a command does with a key.
+/// The use of a key by a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyUse {
     /// It looks at it.
@@ -71,7 +72,7 @@ pub trait Shard: Default + Send + 'static {
     /// Appends all of it to `to`.
     fn save(&self, to: &mut Vec<u8>);
 
-    /// What [`save`](Self::save) gave; none if the bytes are not that.
+    /// Decodes the bytes of [`save`](Self::save); none if they are not valid.
     fn load(from: &[u8]) -> Option<Self>;
 
     /// Appends what replicas compare now and then, to find one that is in another state: that node stops. The bytes
@@ -81,7 +82,7 @@ pub trait Shard: Default + Send + 'static {
     fn digest(&self, _to: &mut Vec<u8>) {}
 }
 
-/// What stands in front of an answer: whether the command ran.
+/// The byte in front of an answer: whether the command ran.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum AnswerCode {
@@ -95,7 +96,7 @@ enum AnswerCode {
     Skipped = 7,
 }
 
-/// What is told of bytes that are no answer.
+/// The refusal for bytes that are no answer.
 const UNKNOWN: Refusal = Refusal::Forgotten { outcome: Outcome::Unknown };
 
 /// Takes an answer of a [`StateMachineAdapter`] apart.
@@ -360,7 +361,7 @@ mod tests {
             Executor::new(StateMachineAdapter::<Sums>::default(), 2, Limits::default());
         second.adopt(state);
         assert_eq!(second.delivered(Gid(1)), 2);
-        // What came after the cut is not in it, and comes by itself.
+        // Commands after the cut are not in it, and are delivered separately.
         assert_eq!(run(&mut second, 3, &[100]), run_again(&mut first));
     }
 

@@ -5,8 +5,8 @@
 //! everything in the stream up to there; both numbers have 32 bits, little-endian. An empty frame
 //! ends the stream, so that a reader takes not a byte of what follows it. Since each sum covers
 //! the frames before it too, a frame that is lost, repeated or of another stream is found like a
-//! damaged one. Within the frames, words have 64 bits, little-endian, and bytes stand behind their
-//! number; both may go on in the next frame.
+//! damaged one. Within the frames, words have 64 bits, little-endian, and byte strings follow their
+//! length; both may continue in the next frame.
 
 use crate::machine::Corrupt;
 use std::io::{ErrorKind, Read};
@@ -21,10 +21,10 @@ const VERSION_READ: u8 = 6;
 const FRAME_BYTES_MAX: usize = 64 << 10;
 /// The shortest piece that can be asked for, so that each one makes way.
 const PIECE_BYTES_MIN: usize = 128;
-/// What looking at something costs of a piece, in bytes, whether it gives any or not.
+/// The share of a piece that one visited item costs, in bytes, whether it adds any or not.
 const LOOK_BYTES: usize = 32;
 
-/// Where a stream stands from one piece to the next.
+/// The progress of a stream from one piece to the next.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StreamProgress {
     /// The sum of all that was given.
@@ -214,7 +214,7 @@ impl<'a> StreamReader<'a> {
         Ok(())
     }
 
-    /// What is left of the frame, of the next one if nothing is.
+    /// The rest of the frame, or the next one if the rest is empty.
     fn here(&mut self) -> Result<&[u8], Corrupt> {
         if self.at == self.frame.len() && !self.next()? {
             return Err(Corrupt::Malformed);

@@ -5,7 +5,7 @@ use amcast_check::{History, Property, check, expand};
 use amcast_lab::commands::Failure;
 use std::path::PathBuf;
 
-/// What is judged unless something else is asked for.
+/// The properties judged by default.
 const USUAL: &[Property] = &[
     Property::Validity,
     Property::UniformAgreement,
@@ -14,14 +14,14 @@ const USUAL: &[Property] = &[
     Property::UniformAcyclicOrder,
 ];
 
-/// What is judged besides if clients called a service.
+/// The further properties judged by default if clients called a service.
 const USUAL_OF_CALLS: &[Property] = &[Property::Linearizable, Property::ExactlyOnce];
 
 /// Judges a recorded history, or a directory of them, which is merged.
 ///
 /// Exits with 1 if a property does not hold, or is required and cannot be judged. Liveness is judged
-/// only if the run settled. Unless it is told what to judge, it judges the delivery of messages, and of a service's calls whether they
-/// are linearizable and took effect once.
+/// only if the run settled. By default it judges the delivery of messages, and whether a service's
+/// calls are linearizable and took effect once.
 #[derive(clap::Args)]
 pub(super) struct CheckArgs {
     /// A history (JSON lines), or a directory of them
@@ -56,12 +56,13 @@ pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
         print!("{report}");
         println!("{} messages, {} deliveries", history.messages(), history.deliveries());
     }
-    // What was asked for by name must be found to hold; what is judged anyway must not be broken.
+    // A property that was asked for by name must be found to hold; one judged by default must not
+    // be broken.
     let sound = if asked { report.all_hold() } else { report.no_violation() };
     if sound { Ok(()) } else { Err(Failure::Said) }
 }
 
-/// What is judged of this history unless something else is asked for.
+/// The properties of this history that are judged by default.
 pub(super) fn usual(history: &History) -> Vec<Property> {
     let of_calls = if history.calls() > 0 { USUAL_OF_CALLS } else { &[] };
     [USUAL, of_calls].concat()

@@ -54,39 +54,39 @@ enum ConfigCommand {
     },
 }
 
-/// What a cluster file may hold besides the protocol's parameters.
-const FILE: &str = r#"# A cluster file. Every key may be left out.
+/// The keys of a cluster file besides the protocol's parameters.
+const FILE: &str = r#"# A cluster file. Every key is optional.
 protocol = "multi-ring"  # which protocol orders commands: `amcast protocols`
 shards = 3             # groups of replicas, each with a part of the keys: 1 to 64
 replicas = 3           # replicas of each shard, on as many nodes: 1 to 9, over a network to 32; see below
 clients = 8            # places in shared memory for fronts, benchmarks and tools: at most 256
 overlay = "breadth"    # the tree over the shards: breadth, depth, base, or parents -1,0,0
 maxmemory_mb = 2000    # MB that all keys may take in each node, in equal parts for its shards; beyond, writes are
-                       # refused; AMCAST.MAXMEMORY sets it later; left out: any, but `up` and `config init` write it
+                       # refused; AMCAST.MAXMEMORY sets it later; by default any, but `up` and `config init` write it
 command_max_mb = 1     # MB of 2^20 bytes that a Redis command or a transaction may have: 1 to 64; hosts may differ
 hash_seed = "000102030405060708090a0b0c0d0e0f" # 32 digits of your own that nobody guesses, for ever: without, keys can
                        # be chosen that take long to find; `up` and `config init` draw one
 log_dir = "DIR"        # nodes keep the values of logs in files there, seen from the cluster's own
-                       # directory; left out: in memory, or with `amcast up` on a disk in that directory
+                       # directory; by default in memory, or with `amcast up` on a disk in that directory
 log_disk_mb = 10000    # MB that the logs of a node may hold there, however many values those are
 log_mb = 200           # MB that the logs of a node may hold in memory: without log_dir values, else names, what says where
                        # values lie, and recent values; beyond, appends are refused until logs are trimmed or deleted
-partition = "range"    # partitions are parts of the order of keys; left out, hash: of slots
-partitions = 2         # partitions at first, each held by a shard; left out: as many as shards, else some are spare
-boundaries = ["h"]     # range: the first keys of all partitions but the first; left out: even, for random bytes
-workers = 0            # threads of a node that execute commands; left out: as its cores allow
+partition = "range"    # partitions are parts of the order of keys; by default "hash": of slots
+partitions = 2         # partitions at first, each held by a shard; by default as many as shards, else some are spare
+boundaries = ["h"]     # range: the first keys of all partitions but the first; by default even parts, for random bytes
+workers = 0            # threads of a node that execute commands; by default as its cores allow
 digest_secs = 5        # seconds from a change of a shard until its replicas compare digests of their states; 0: never
 disk_reserve_mb = 256  # MB that each node's disk keeps free besides room for a state: where less is free at too many nodes,
-                       # what may take more is refused; left out: 256, at most an eighth of the disk; 0: none
+                       # commands that may take more are refused; by default 256, at most an eighth of the disk; 0: none
 state_mb_s = 50        # MB of its state that a node gives to another, or writes to its disk, in a second; when one takes
                        # more than 20 s, twice as many, and so on; 0: any
 record = "DIR"         # every process writes its history there
 record_limit = 256     # MB of each kind that a process may record in all its lives
-data = "DIR"           # where the nodes of a host keep what is theirs; left out: beside this file
+data = "DIR"           # where the nodes of a host keep what is theirs; by default beside this file
 node_fronts = true     # whether each node that `amcast up` starts serves clients, too
 password = "SECRET"    # what clients must give (Redis: AUTH, log: Bearer); only the owner may read this file then
 
-[ports]                # 0 takes any; left out: the usual one, or any if that is taken
+[ports]                # 0 takes any; by default the usual one, or any if that is taken
 redis = 6379
 log = 6380
 http = 6381
@@ -94,7 +94,7 @@ http = 6381
 [set]                  # the protocol's parameters
 "#;
 
-/// What it may hold besides where the protocol sends messages.
+/// Its further keys where the protocol sends messages.
 const NETWORK: &str = r#"
 # For protocols that send messages. On one machine `amcast up` chooses all of it. On several, every
 # host has the same file, and runs `amcast node --config FILE --name n0` for its node: docs/deploy.md.
@@ -104,7 +104,7 @@ secret = "secret"      # a file beside this one, the same on every host: nodes p
 
 [nodes.n0]             # and n1, n2, ..: one for each replica
 address = "10.0.0.1:7400"    # where the others reach it, by TCP and UDP
-listen = "0.0.0.0:7400"      # where it listens; left out: at its address
+listen = "0.0.0.0:7400"      # where it listens; by default at its address
 control = "10.0.0.1:7401"    # where it gives its state to nodes of other hosts that lost theirs
 redis = "10.0.0.1:6379"      # where it serves Redis clients; of these three at least one, or it serves nobody
 log = "10.0.0.1:6380"        # where it serves the log over gRPC
@@ -116,21 +116,21 @@ replaced = 0                 # how often it began anew with an empty disk: add o
 # user = "NAME"              # and password_file, if etcd asks for them
 "#;
 
-/// What nodes keep, where the protocol has them keep something.
+/// The comment on a node's data, where the protocol has durable state.
 const KEEPS: &str = "
-# Nodes of this protocol keep what they must not forget in n0.data, n1.data, .. beside this file: what
-# was answered is there again, whatever is killed. `amcast up` removes it when the cluster ends, unless
+# Nodes of this protocol keep what they must not forget in n0.data, n1.data, .. beside this file:
+# acknowledged writes survive the kill of any nodes. `amcast up` removes it when the cluster ends, unless
 # the cluster was given a directory (--data); then the file in it has durable = true, and the next
-# `amcast up` there goes on with the data.
+# `amcast up` there continues with the data.
 ";
 
-/// What an answer is worth under uniform agreement.
+/// The guarantee of an answer under uniform agreement.
 const UNIFORM: &str = "
-# What was answered stays as long as a majority of the nodes lives and keeps its memory: a node answers
-# when all that go on will execute the command, too.
+# An acknowledged write survives as long as a majority of the nodes lives and keeps its memory: a node answers
+# when all nodes that continue will execute the command, too.
 ";
 
-/// What it is worth without.
+/// The guarantee of an answer without it.
 const NOT_UNIFORM: &str = "
 # An answer is the word of one node only. If that node dies, or is cut off, before the others have the
 # command, it is lost though it was answered, and so is what others have read there since. For data
@@ -144,7 +144,7 @@ const MAY_FAIL: &str = "
 #   may fail   0 0 1 1 2 2 3 3 4
 ";
 
-/// What a cluster takes of shared memory, with a front in every process.
+/// The shared memory that a cluster takes, with a front in every process.
 struct MemoryNeed {
     file: ClusterFile,
     room: CapacityCheck,
@@ -170,8 +170,8 @@ impl fmt::Display for MemoryNeed {
     }
 }
 
-/// What the cluster of this file takes, as `amcast up` would start it; none where the protocol does
-/// not talk through memory.
+/// The shared memory of this file's cluster, as `amcast up` would start it; none where the protocol
+/// does not talk through memory.
 fn room(file: &ClusterFile, entry: &dyn Entry) -> Result<Option<MemoryNeed>, ConfigError> {
     if entry.about().medium != MediumKind::Memory {
         return Ok(None);
@@ -183,7 +183,7 @@ fn room(file: &ClusterFile, entry: &dyn Entry) -> Result<Option<MemoryNeed>, Con
     Ok(CapacityCheck::of(entry, &config)?.map(|room| MemoryNeed { file, room }))
 }
 
-/// What the file makes, for people.
+/// A description of the file's cluster, for people.
 fn told(file: &ClusterFile, entry: &dyn Entry) -> Vec<String> {
     let ClusterFile { shards, replicas, protocol, .. } = file;
     let fail = (replicas - 1) / 2;
@@ -196,7 +196,7 @@ fn told(file: &ClusterFile, entry: &dyn Entry) -> Vec<String> {
     )];
     lines.push(match file.maxmemory_mb {
         Some(mb) => format!("all keys may take {mb} MB in each node (maxmemory_mb)"),
-        None => "keys may take all memory of a node: maxmemory_mb is left out".to_string(),
+        None => "keys may take all memory of a node: maxmemory_mb is not given".to_string(),
     });
     if let Some(mb) = file.command_max_mb {
         lines.push(format!("commands and transactions may have {mb} MB (command_max_mb)"));
@@ -220,7 +220,7 @@ fn told(file: &ClusterFile, entry: &dyn Entry) -> Vec<String> {
     lines
 }
 
-/// What is allowed and may not be meant.
+/// Remarks on settings that are allowed and perhaps not meant.
 fn remarks(file: &ClusterFile) -> Vec<String> {
     let mut remarks = Vec::new();
     let n = file.replicas;
@@ -235,7 +235,7 @@ fn remarks(file: &ClusterFile) -> Vec<String> {
     }
     if file.insecure {
         remarks.push(
-            "insecure = true: whoever reaches the ports may speak for a node, and take and change all data"
+            "insecure = true: any process that reaches the ports may speak for a node, and read and change all data"
                 .to_string(),
         );
     }
@@ -246,7 +246,7 @@ fn remarks(file: &ClusterFile) -> Vec<String> {
     remarks
 }
 
-/// What two hosts compare by eye, as their nodes do it by themselves.
+/// The fingerprint that people compare between two hosts; nodes compare it by themselves.
 fn fingerprint(file: &ClusterFile, entry: &dyn Entry) -> String {
     let mark = file.marks(entry.about().params).fingerprint();
     format!(

@@ -65,7 +65,7 @@ impl HistoryInput {
     pub(super) fn history(&self) -> Result<History, Failure> {
         let mut history = History::new();
         if let Self::File(path) = self {
-            // What is wrong with a line names the file by itself.
+            // An error about a line names the file itself.
             history.file(&path.display().to_string());
         }
         self.each(&mut |name, number, text| {
@@ -79,8 +79,8 @@ impl HistoryInput {
 }
 
 /// The lines of all files in order of time: processes first, the end last. Lines of one file stay
-/// in their order. A last line that was cut off by a kill is left out; any other that cannot be read is
-/// an error.
+/// in their order. A last line that was cut off by a kill is omitted; any other that cannot be read
+/// is an error.
 fn merged(files: &[PathBuf]) -> Result<Vec<MergedLine>, Failure> {
     let mut by_time: BTreeMap<(u64, usize, u32), MergedLine> = BTreeMap::new();
     for (file, path) in files.iter().enumerate() {

@@ -1,5 +1,6 @@
-//! What a process opens for users: a front of the cluster with a Redis port, a log port and a status
-//! page. The supervisor has one, and so has every node, so that the service outlives each of them.
+//! The listeners of a process for users: a gateway of the cluster with a Redis port, a log port and
+//! a status page. The supervisor has one, and so has every node, so that the service outlives each
+//! of them.
 
 use amcast_core::ClusterShape;
 use amcast_kv::client::StoreServer;

@@ -114,7 +114,7 @@ enum LogAction {
     },
 }
 
-/// What failed, as the program ends with it.
+/// The failure with which the program ends.
 fn failure(failed: LogError) -> Failure {
     match failed.code {
         Code::InvalidArgument => Failure::misuse(failed),
@@ -122,7 +122,7 @@ fn failure(failed: LogError) -> Failure {
     }
 }
 
-/// What failed, with the log that it is about.
+/// The failure, with the name of the log.
 fn about(log: &str) -> impl Fn(LogError) -> Failure {
     move |failed| match failed.code {
         Code::NotFound | Code::OutOfRange => Failure::failed(format_args!("{log}: {failed}")),
@@ -369,7 +369,7 @@ fn read(
         }
     };
     let (mut position, mut left) = (from, limit.unwrap_or(u64::MAX));
-    // What is appended meanwhile is not waited for: the log might grow faster than it is read.
+    // Values appended meanwhile are not awaited: the log might grow faster than it is read.
     let mut until = None;
     let end = loop {
         let max_values = left.min(u64::from(VALUES_AT_ONCE)) as u32;

@@ -32,13 +32,12 @@ const OF_CLIENTS: [&str; 2] = ["redis-front", "http-front"];
 
 /// Where a process says what it has to say at its end.
 pub(super) struct LogOutput {
-    /// Who speaks, for people.
+    /// The process's name, for people.
     who: String,
     /// Where else than on standard error, for one that works on while nobody reads that.
     file: Option<LogLineQueue>,
     works_on: bool,
-    /// What it said at its last end, where whoever started it starts it again and again, and where
-    /// that can be read.
+    /// Its last error, where a supervisor starts it again and again, and the file that has it.
     before: Option<(String, PathBuf)>,
 }
 
@@ -64,7 +63,7 @@ impl LogOutput {
 }
 
 impl LogOutput {
-    /// The line for people who were told `what` already, if they were.
+    /// The short line instead of `what`, if that was reported before.
     fn once(&self, what: &str) -> Option<String> {
         let told = |(before, _): &&(String, PathBuf)| what.lines().next() == Some(before.as_str());
         let (_, log) = self.before.as_ref().filter(told)?;
@@ -84,8 +83,9 @@ pub(super) fn of_command() -> LogOutput {
     log_output
 }
 
-/// The same for a command whose connections may break under what it writes to them, which the system
-/// tells with the signal of a broken pipe, too: it goes on, and ends quietly by [`unwritten`].
+/// The same for a command whose connections may break under what it writes to them, which the
+/// system reports with the signal of a broken pipe, too: it continues, and ends quietly by
+/// [`unwritten`].
 pub(super) fn of_client() -> LogOutput {
     on_standard_error();
     let usual = std::panic::take_hook();
@@ -131,9 +131,9 @@ fn filter(usual: &str) -> EnvFilter {
     EnvFilter::try_from_env("AMCAST_LOG").unwrap_or_else(|_| EnvFilter::new(usual))
 }
 
-/// Log lines of the node `name` on standard error, and more of them in the file `log`. A panic is in
-/// both, and ends the node: a node that goes on with half of its threads is worse than one that
-/// starts again. An end for the reason `before` is not told at length once more.
+/// Log lines of the node `name` on standard error, and more of them in the file `log`. A panic is
+/// in both, and ends the node: a node that continues with half of its threads is worse than one
+/// that restarts. An end for the reason `before` is not reported at length again.
 pub(super) fn of_node(name: &str, log: &Path, before: Option<String>) -> LogOutput {
     let mut log_file = LogFile::open(log);
     let file = LogLineQueue::begin(move |line| log_file.write(line));
@@ -211,11 +211,11 @@ impl<W: Write> Write for PrefixedLines<W> {
 struct LogFile(Option<(File, u64)>);
 
 impl LogFile {
-    /// Goes on with the file at `path`. Without one, where it cannot be had.
+    /// Continues with the file at `path`, or without a file if it cannot be opened.
     fn open(path: &Path) -> Self {
         let length = || fs::metadata(path).map_or(0, |m| m.len());
         if length() > LOG_BYTES_MAX / 2 {
-            // If it cannot be put aside it is gone on with.
+            // If the full file cannot be renamed, it is written further.
             let _ = fs::rename(path, path.with_extension("log.1"));
         }
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);

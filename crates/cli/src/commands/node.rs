@@ -37,8 +37,8 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// Run one node of a cluster in the foreground
 ///
-/// The file is the same on every host: it says where each node is, and what it serves there. What the
-/// node says goes to standard error and, with more detail, to the file NAME.log in its directory.
+/// The file is the same on every host: it names each node's addresses and ports. The node's log
+/// goes to standard error and, with more detail, to the file NAME.log in its directory.
 ///
 /// SIGTERM and Ctrl-C end it in good order: its fronts let nobody in, answer what they took, and
 /// close; its state goes to the disk; then its connections end, by which the other nodes know at once
@@ -53,7 +53,7 @@ pub(super) struct NodeArgs {
     run: Option<RunArgs>,
 }
 
-/// What is done with the files of a node that does not run.
+/// A command on the files of a node that does not run.
 #[derive(clap::Subcommand)]
 enum OfflineFiles {
     /// Have a node that does not run forget another one, or that it was refused itself
@@ -67,7 +67,7 @@ enum OfflineFiles {
 
 #[derive(clap::Args)]
 struct ForgetArgs {
-    /// Whom it forgets: n0, n1, ..; its own name for that it was refused
+    /// The node that it forgets: n0, n1, ..; its own name for its own refusal
     node: String,
     /// The cluster's file
     #[arg(long)]
@@ -82,13 +82,13 @@ struct RunArgs {
     /// The cluster's file
     #[arg(long)]
     config: PathBuf,
-    /// Stop when standard input ends: whoever started this node has ended
+    /// Stop when standard input ends: the process that started this node has ended
     #[arg(long, hide = true)]
     until_input_ends: bool,
     /// Which node: n0, n1, ..
     #[arg(long)]
     name: String,
-    /// Serve Redis clients on this machine at this port, whatever the file says; 0 takes any, if
+    /// Serve Redis clients on this machine at this port, not at the file's; 0 takes any, if
     /// possible the one that it had before
     #[arg(long)]
     redis_port: Option<u16>,
@@ -101,7 +101,7 @@ struct RunArgs {
 }
 
 impl NodeArgs {
-    /// What tells people of its work.
+    /// Its log for people.
     pub(super) fn journal(&self) -> LogOutput {
         match &self.run {
             Some(run) if self.offline.is_none() => {
@@ -154,20 +154,20 @@ impl RunArgs {
         &self.name
     }
 
-    /// Where its log goes. A name that is no node's gets none; nor does a file that cannot be read,
-    /// which is said later.
+    /// The path of its log. A name that is no node's gets none; nor does a file that cannot be
+    /// read, which is reported later.
     fn log(&self) -> PathBuf {
         let Ok(file) = ClusterFile::read(&self.config) else { return PathBuf::new() };
         let rank = node_rank(&self.name).filter(|&rank| rank < file.replicas);
         let Some(rank) = rank else { return PathBuf::new() };
         let home = ClusterDir::of_host(&file, &self.config);
-        // Nobody has made it yet at the first start; why it cannot be made is said later.
+        // The directory does not exist at the first start; an error in making it is reported later.
         let _ = DirBuilder::new().mode(0o700).create(home.path());
-        // What is no file might have the node wait for ever; that is said later, too.
+        // A path that is not a file might block the node for ever; that is reported later, too.
         if home.check_files(Some(rank)).is_ok() { home.log(rank) } else { PathBuf::new() }
     }
 
-    /// What it said at its last end, if a supervisor starts it again and again: that was told already.
+    /// Its last error, if a supervisor starts it again and again: that was reported already.
     fn last_words(&self) -> Option<String> {
         let file = ClusterFile::read(&self.config).ok().filter(|_| self.until_input_ends)?;
         let (home, rank) = (ClusterDir::of_host(&file, &self.config), node_rank(&self.name)?);
@@ -211,7 +211,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     home.check_files(Some(rank))?;
     let signals = Signals::take()?;
     let mut registration = NodeRegistration::begin(&file, rank)?;
-    // What this host heard from the others in an earlier life.
+    // The addresses that this host learned from the others in an earlier incarnation.
     let before = home.file().ok().filter(|before| before.id == file.id);
     home.make_on_host(&mut file)?;
     registration.settle(&mut file, before.as_ref(), (&home, &signals.end))?;
@@ -316,7 +316,7 @@ fn read(args: &RunArgs) -> Result<(ClusterFile, usize), Failure> {
     if file.password.is_some() {
         warn_if_others_read(&args.config);
     }
-    // What a node keeps that nobody supervises outlasts it: whoever starts it again wants it back.
+    // The data of a node without a supervisor outlasts it: its next start continues from the data.
     file.durable |=
         !args.until_input_ends && { entry(&file.protocol)?.capabilities().durability.has_log() };
     let rank = rank_of(&file, &args.name)?;
@@ -347,7 +347,7 @@ fn keeping(
     Some(keeping)
 }
 
-/// What the node serves, on a host of so many cores; `growth` hears how its logs grow.
+/// The service of the node, on a host of so many cores; `growth` learns how its logs grow.
 fn service(
     file: &ClusterFile,
     (entry, home, rank): (&dyn Entry, &ClusterDir, usize),
@@ -377,7 +377,7 @@ fn logs(file: &ClusterFile, home: &ClusterDir) -> Result<Logs, Failure> {
         .map_err(|e| Failure::Failed(format!("log_dir = {}", refuses_file(&directory, &e))))
 }
 
-/// What the system asks of the node.
+/// The signals that the node receives from the system.
 struct Signals {
     end: Arc<AtomicBool>,
     read_again: Arc<AtomicBool>,
@@ -388,7 +388,7 @@ impl Signals {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
         let this = Self { end: Arc::default(), read_again: Arc::default() };
         for signal in [SIGTERM, SIGINT] {
-            // The second signal ends at once: whoever sends it has waited long enough.
+            // The second signal ends the process at once: its sender has waited long enough.
             signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&this.end))
                 .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&this.end)))
                 .map_err(Failure::failed)?;
@@ -428,7 +428,7 @@ impl Signals {
     }
 }
 
-/// What is needed to follow what the cluster's file and the others say of the nodes.
+/// The state for following changes of the nodes in the cluster's file and in the registry.
 struct ConfigReload {
     path: PathBuf,
     /// The cluster as it is known.
@@ -470,7 +470,7 @@ impl ConfigReload {
         Ok(())
     }
 
-    /// Follows what is new on the registry, and tells what is to be told there.
+    /// Follows new entries of the registry, and publishes this node's own there.
     fn look(&mut self) {
         let again = self.try_at.take_if(|at| *at <= Instant::now()).is_some();
         if (self.registration.has_changed() || again)
@@ -480,7 +480,7 @@ impl ConfigReload {
             self.try_at = Some(Instant::now() + TRY_AGAIN);
         }
         for rank in self.registration.dead() {
-            // A hint: whoever is busy does without.
+            // A hint: a busy mover ignores it.
             let _ = self.mover.doubt(rank);
         }
         self.registration.tell_leads(&self.socket);
@@ -496,7 +496,7 @@ impl ConfigReload {
         self.mover.move_to(places, nodes.clone()).map_err(|e| e.to_string())?;
         self.watch.iter().for_each(|watch| watch.move_to(nodes.clone()));
         if new.data.is_some() {
-            // Whoever asks how the cluster is asks where its nodes are now.
+            // Tools that ask for the cluster's status ask at the nodes' present addresses.
             self.home.write_file(&new).map_err(|e| e.to_string())?;
         }
         self.file = new;

@@ -4,13 +4,15 @@ use amcast_lab::commands::Failure;
 use amcast_node::cluster_dir::{ClusterDir, PastProcesses, how_to_start};
 use amcast_node::config::{ClusterFile, node_name};
 
-/// What to say where no process of the cluster answers.
+/// The error where no process of the cluster answers.
 pub(super) fn stopped(home: &ClusterDir, file: &ClusterFile) -> Failure {
     let at = home.path().display();
     let mut told = match home.inhabitants() {
         _ if home.is_supervised() => format!("{at}: no node answers yet; its supervisor runs"),
         PastProcesses::Supervised if file.durable => {
-            format!("{at}: its cluster does not run; `amcast up --data {at}` goes on with its data")
+            format!(
+                "{at}: its cluster does not run; `amcast up --data {at}` continues with its data"
+            )
         }
         PastProcesses::Supervised => format!(
             "{at}: its cluster was killed, or just stops; `amcast up --data {at}` starts a new one there"

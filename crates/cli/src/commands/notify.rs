@@ -1,5 +1,5 @@
-//! What a node tells the system that started it, by systemd's protocol: a datagram to the socket that
-//! `NOTIFY_SOCKET` names.
+//! Notifications of a node to the system that started it, by systemd's protocol: a datagram to the
+//! socket that `NOTIFY_SOCKET` names.
 
 use amcast_node::control::status_of;
 use std::io;
@@ -21,7 +21,7 @@ pub(super) struct ServiceNotifier {
 }
 
 impl ServiceNotifier {
-    /// Nobody is told if nobody wants to hear.
+    /// Without that variable nothing is sent.
     pub(super) fn of_system(node: PathBuf) -> Self {
         let to = std::env::var_os("NOTIFY_SOCKET").and_then(|name| {
             let opened = address(name.as_bytes())
@@ -59,7 +59,7 @@ impl ServiceNotifier {
         }
     }
 
-    /// The node ends, and nobody needs to be told more.
+    /// The node ends: sends that it is stopping, and nothing afterwards.
     pub(super) fn stopping(&mut self) {
         self.say("STOPPING=1\nSTATUS=answers what it took, and saves its state");
         self.ask_at = None;
@@ -86,7 +86,7 @@ mod tests {
         let to =
             Some((UnixDatagram::unbound().unwrap(), address(path.as_os_str().as_bytes()).unwrap()));
         let mut notify = ServiceNotifier { to, node: PathBuf::new(), ask_at: Some(Instant::now()) };
-        // There is no node: nothing is said of it.
+        // There is no node: nothing is sent.
         notify.look();
         notify.stopping();
         let mut said = [0; 200];

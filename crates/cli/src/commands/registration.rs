@@ -1,5 +1,5 @@
-//! What a node tells the others and hears of them beside the order: in etcd if the cluster's file says
-//! so, else what the file itself says.
+//! The addresses that nodes publish and learn outside the ordered log: in etcd if the cluster's
+//! file says so, else from the file itself.
 
 use super::{Failure, entry, secret};
 use amcast_coordination::{
@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a node that starts waits for etcd, before it goes on with what its host knows.
+/// How long a node that starts waits for etcd, before it continues with the addresses that its host
+/// knows.
 const ETCD_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How often it is looked which groups the node coordinates.
@@ -26,7 +27,7 @@ const LEADS_EVERY: Duration = Duration::from_millis(500);
 /// How often a node that waits for others says so.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
-/// What a node tells and hears.
+/// A node's entries and the others'.
 pub(super) struct NodeRegistration {
     registry: Box<dyn CoordinationRegistry>,
     /// Something is new on it.
@@ -57,10 +58,10 @@ fn nodes(known: &RegistrySnapshot) -> BTreeMap<String, HostPlacement> {
     known.under("nodes").filter_map(read).collect()
 }
 
-/// What must be the same for all nodes, and, where keys are spread by their slots, where they are at
-/// first: partitions may move later.
+/// The settings that must be the same for all nodes, and, where keys are spread by their slots, the
+/// first places of the slots: partitions may move later.
 fn map(file: &ClusterFile) -> String {
-    // That there is no such protocol is said elsewhere.
+    // An unknown protocol is reported elsewhere.
     let params = entry(&file.protocol).map_or(&[][..], |entry| entry.about().params);
     let mut map = serde_json::json!({
         "shards": file.shards,
@@ -87,7 +88,7 @@ fn first_difference(there: &str, here: &str) -> Option<String> {
     names.into_iter().find(|name| there.get(*name) != here.get(*name)).cloned()
 }
 
-/// What etcd has of the disks that a node began with: how many it replaced, and the word of the last.
+/// The entry of etcd on a node's disks: how many were replaced, and the id of the last.
 fn replaced_by(entry: &str) -> (u32, &str) {
     let (count, word) = entry.split_once(' ').unwrap_or((entry, ""));
     (count.parse().unwrap_or_default(), word)
@@ -133,13 +134,13 @@ impl NodeRegistration {
     }
 
     /// Finds out where all nodes are, and says where this one is, whose directory on this host is `home`.
-    /// What etcd does not say, since it is away, is as the file and `before` have it, which is what
-    /// was known on this host. A node whose disk is new waits until etcd is there: only etcd knows
-    /// whether there was another one, on which the node had promised something.
+    /// If etcd is unreachable, the addresses are those of the file and of `before`, which were known on
+    /// this host. A node whose disk is new waits until etcd answers: only etcd knows whether there was
+    /// another one, on which the node had promised something.
     ///
     /// # Errors
-    /// When etcd says that this is another cluster, or that the node has another disk by now; when it
-    /// was told to stop.
+    /// When etcd says that this is another cluster, or that the node has another disk by now; when
+    /// `stop` was set.
     pub(super) fn settle(
         &mut self,
         file: &mut ClusterFile,
@@ -224,14 +225,15 @@ impl NodeRegistration {
                 )))
             }
             Err(why) => {
-                tracing::warn!("{why}: goes on with what is known on this host");
+                tracing::warn!("{why}: continues with the addresses known on this host");
                 Ok(())
             }
         }
     }
 
-    /// How often this node began on another disk than the one before. etcd counts, and knows a disk by
-    /// a word that is written there before it is told: who was interrupted is not counted twice.
+    /// How often this node began on another disk than the one before. etcd counts, and knows a disk
+    /// by an id that is written to the disk before it is published: an interrupted start is not
+    /// counted twice.
     fn count_replaced(&self, home: &ClusterDir, stop: &AtomicBool) -> Result<u32, Failure> {
         let (key, name) = (format!("begun/{}", node_name(self.rank)), node_name(self.rank));
         let fresh = home.is_fresh(self.rank);
@@ -268,7 +270,7 @@ impl NodeRegistration {
                         home.path().display()
                     )));
                 }
-                // What it promised is here.
+                // Its promises are on this disk.
                 Err(_) if !fresh => return Ok(0),
                 Err(_) if stop.load(Ordering::Relaxed) => {
                     return Err(Failure::Failed(format!(
@@ -355,7 +357,7 @@ impl NodeRegistration {
             if leads(&status, group) {
                 self.registry.publish(&key, Some(&own), EntryLifetime::Leased);
             } else if known.entries.get(&key) != Some(&own) {
-                // Another one's word stands there, and is not taken away.
+                // The entry of another process is there, and is not removed.
                 self.registry.withdraw(&key);
             }
         }
@@ -438,7 +440,7 @@ mod tests {
         secretly: bool,
     }
 
-    /// What a registry holds of it.
+    /// The registry's handle of it.
     struct SharedRegistry(Arc<SlowRegistry>);
 
     impl CoordinationRegistry for SharedRegistry {
@@ -504,7 +506,7 @@ mod tests {
             away();
             assert_eq!([begin(&etcd, &second).unwrap(), begin(&etcd, &second).unwrap()], [1, 1]);
             assert_eq!(begin(&etcd, &third).unwrap(), 2);
-            // With what it knows on its disk it goes on without etcd; an old disk does not.
+            // With the count on its disk it continues without etcd; an old disk does not.
             std::fs::write(third.join("n1.life"), "4\n").unwrap();
             away();
             assert_eq!(begin(&etcd, &third).unwrap(), 0);

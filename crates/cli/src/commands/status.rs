@@ -68,11 +68,11 @@ struct GroupStatus {
 #[derive(Serialize)]
 struct NodeRow {
     name: String,
-    /// What it said; none if it does not answer.
+    /// Its answer; none if it does not answer.
     status: Option<NodeStatus>,
     /// Where it serves clients; none if it does not.
     fronts: Option<GatewayAddresses>,
-    /// What its supervisor says of it; none if it has no supervisor.
+    /// Its supervisor's record; none if it has no supervisor.
     life: Option<NodeProcess>,
     /// Why it ended last, if it ended by itself and its log says so.
     last_words: Option<String>,
@@ -104,7 +104,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
         let fronts = status.as_ref().and_then(|_| home.fronts_of(rank).ok().or_else(given));
         let life = lives.next();
         let last_words = match (&status, &life) {
-            // What ailed one that works again is mended.
+            // The fault of a node that works again is over.
             (Some(node), _) if node.ready => None,
             (_, Some(life)) if life.is_telling() => home.last_words(rank),
             (None, None) => home.parting_words(rank),
@@ -302,7 +302,7 @@ fn line_of(node: &NodeRow) -> String {
         line += &format!(", {}", ports(fronts));
     }
     let Some(life) = life else {
-        // The rest of what was said stands below, with what to do.
+        // The rest of its last words is printed below, with the remedy.
         return line + if last_words.is_some() { ", and ended by itself" } else { "" };
     };
     if let Some(down) = life.down(last_words.as_deref()) {

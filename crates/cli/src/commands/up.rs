@@ -44,17 +44,18 @@ const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
 /// Places for clients besides the fronts: benchmarks, tools, and lives that overlap.
 const PLACES_SPARE: usize = 4;
 
-/// Runs a cluster on this machine until it is told to stop (Ctrl-C, SIGTERM, the terminal closes).
+/// Runs a cluster on this machine until it receives a signal to stop (Ctrl-C, SIGTERM, the terminal
+/// closes).
 ///
 /// Each node is a process of its own and hosts one replica of every shard; a node that dies is
 /// started again; one that has died 20 times in a row within a second of its start, every 30 seconds.
 /// When all serve, one line on standard output says where. Every node serves Redis clients, too: `amcast status`
 /// names the ports.
 ///
-/// What is acknowledged is on the disks of a majority of the nodes, synced: nodes that are killed, even
-/// all at once, lose nothing of it. The data are in ./amcast-data, or where --data says, and stay there
-/// when the cluster ends, however it does; the next `up` goes on with them. With --storage memory, or
-/// a protocol that keeps nothing, such as tram, all data end with the cluster.
+/// An acknowledged write is on the disks of a majority of the nodes, synced: it survives the kill of
+/// nodes, even of all at once. The data are in ./amcast-data, or where --data says, and stay there when
+/// the cluster ends, however it does; the next `up` continues with them. With --storage memory, or a
+/// protocol that keeps nothing, such as tram, all data end with the cluster.
 ///
 /// When it stops it removes its own files and nothing else but the data that stay. A cluster whose `up`
 /// was killed (-9) stops as well; its directory is taken over by the next `up` with the same --data.
@@ -116,8 +117,8 @@ pub(super) struct UpArgs {
     boundaries: Vec<String>,
     /// A directory for the cluster's files and shared memory: new, empty, or left by a cluster. If it
     /// was there before, it stays; other files in it are never touched. Where the protocol keeps a
-    /// log, the data stay in it, and a cluster that left them there is gone on with: what is not said
-    /// then is as it was [./amcast-data where the protocol keeps a log, else one in /dev/shm]
+    /// log, the data stay in it, and the next `up` continues with them: settings that are not given
+    /// then are as before [./amcast-data where the protocol keeps a log, else one in /dev/shm]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Read the cluster from this file; flags win over it
@@ -130,9 +131,9 @@ pub(super) struct UpArgs {
     /// and about 100 bytes for each command and replica
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
-    /// How many megabytes of each kind - deliveries, what is sent, calls - a process may record in
-    /// all its lives; then, or when the disk is full, all recording stops and the service goes on
-    /// [256]
+    /// How many megabytes of each kind - deliveries, multicasts, calls - a process may record in
+    /// all its incarnations; then, or when the disk is full, all recording stops and the service
+    /// continues [256]
     #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..))]
     record_limit: Option<u64>,
     /// A file whose first line Redis clients must give with AUTH, and nobody else should be able to
@@ -142,8 +143,8 @@ pub(super) struct UpArgs {
     /// Serve clients from this process only, not from every node as well
     #[arg(long)]
     no_node_fronts: bool,
-    /// Port of the Redis front; 0 takes any, if possible the one that it had before [the one that the
-    /// cluster whose data are gone on with had, else 6379, or any if that is taken]
+    /// Port of the Redis front; 0 takes any, if possible the one that it had before [the one of the
+    /// cluster whose data are continued, else 6379, or any if that is taken]
     #[arg(long)]
     redis_port: Option<u16>,
     /// Port of the log service; likewise [6380]
@@ -187,7 +188,7 @@ impl UpArgs {
         if let Some(data) = self.data.clone().or(file.data) {
             return Ok(Some(data));
         }
-        // That there is no such protocol is said later.
+        // An unknown protocol is reported later.
         let entry = entry(self.protocol().unwrap_or(&file.protocol));
         let keeps = entry.is_ok_and(|entry| entry.capabilities().durability.has_log());
         Ok(keeps.then(|| PathBuf::from(USUAL_DATA)))
@@ -214,7 +215,7 @@ impl UpArgs {
         file.command_max_mb = self.command_max_mb.or(file.command_max_mb);
         file.log_mb = self.log_mb.or(file.log_mb);
         file.log_disk_mb = self.log_disk_mb.or(file.log_disk_mb);
-        // What is there already may have one that is seen from its own directory.
+        // The existing cluster may have one relative to its own directory.
         let in_file =
             file.log_dir.as_ref().filter(|dir| self.config.is_some() || dir.is_absolute());
         if let Some(dir) = self.log_dir.as_ref().or(in_file) {
@@ -292,7 +293,7 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
         && args.config.is_none()
         && kept.is_none()
     {
-        // These order within one group: whoever did not ask for several gets one.
+        // These order within one group: one is the default.
         file.shards = 1;
     }
     servable(entry, &file)?;
@@ -359,7 +360,7 @@ fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     for signal in [SIGTERM, SIGINT, SIGHUP] {
-        // The second signal ends at once: whoever sends it has waited long enough.
+        // The second signal ends the process at once: its sender has waited long enough.
         signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(Failure::failed)?;
@@ -369,14 +370,16 @@ fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
 
 /// Says so where data were given a directory and are in memory, or the usual directory has data of another cluster.
 fn warn_if_nothing_is_kept(entry: &dyn Entry, data: Option<&Path>) {
-    let Err(lacks) = entry.require(Capability::DurableLog) else { return };
+    let Err(missing) = entry.require(Capability::DurableLog) else { return };
     if data.is_none() && Path::new(USUAL_DATA).is_dir() {
-        tracing::warn!("{lacks}: this is a new cluster, and what is in ./{USUAL_DATA} is not used");
+        tracing::warn!(
+            "{missing}: this is a new cluster, and the data in ./{USUAL_DATA} are not used"
+        );
     }
     if let Some(data) = data {
         tracing::warn!(
-            "{lacks}: what is in {} ends with the cluster, and is lost when a majority of nodes fails; \
-             {USUAL_PROTOCOL}, the usual protocol, keeps what it acknowledged",
+            "{missing}: the data in {} end with the cluster, and are lost when a majority of nodes fails; \
+             {USUAL_PROTOCOL}, the usual protocol, keeps acknowledged writes",
             data.display()
         );
     }
@@ -399,25 +402,25 @@ pub(super) fn give_places(file: &mut ClusterFile, fronts: usize) {
 /// Whether a cluster of real processes can run this protocol in this shape.
 fn servable(entry: &dyn Entry, file: &ClusterFile) -> Result<(), Failure> {
     let name = entry.name();
-    if let Err(lacks) = entry.require(Capability::CrashTolerance) {
+    if let Err(missing) = entry.require(Capability::CrashTolerance) {
         return Err(Failure::Misuse(format!(
-            "{name} is not served: {lacks}; try it with amcast sim --protocol {name}"
+            "{name} is not served: {missing}; try it with amcast sim --protocol {name}"
         )));
     }
     if file.shards > 1
-        && let Err(lacks) = entry.require(Capability::SeveralGroups)
+        && let Err(missing) = entry.require(Capability::SeveralGroups)
     {
         return Err(Failure::Misuse(format!(
-            "shards = {}: {lacks}; give --shards 1, or a protocol that multicasts to several: \
+            "shards = {}: {missing}; give --shards 1, or a protocol that multicasts to several: \
              amcast choose --multicast",
             file.shards
         )));
     }
     if !entry.about().is_uniform() {
         tracing::warn!(
-            "{name} is not uniform throughout: when a node fails, is cut off or is left out because \
-             it was slow, what it had answered may be lost or may have been in another order than the \
-             others have, so the store is not linearizable then; uniform are: amcast choose --spec \
+            "{name} is not uniform throughout: when a node fails, is partitioned away or is excluded because \
+             it was slow, writes that it acknowledged may be lost, or it may have executed them in another \
+             order than the others, so the store is not linearizable then; uniform are: amcast choose --spec \
              'TO(UA,SUTO)'"
         );
     }
@@ -428,7 +431,7 @@ fn servable(entry: &dyn Entry, file: &ClusterFile) -> Result<(), Failure> {
 /// tried before anything else is started, so that a port in use is an error at once.
 fn addresses(ports: GatewayPorts, before: [u16; 3]) -> Result<Addresses, Failure> {
     let given = |port: Option<u16>| port.filter(|&port| port != 0);
-    // Who takes any port, and had none, gets one that is nobody's usual one.
+    // A gateway that takes any port, and had none, gets one that is not among the usual ones.
     let or = |port: Option<u16>, i: usize| match port {
         Some(0) if before[i] == USUAL_PORTS[i] => 0,
         _ => before[i],
@@ -439,13 +442,13 @@ fn addresses(ports: GatewayPorts, before: [u16; 3]) -> Result<Addresses, Failure
     Ok(Addresses { redis, log, http })
 }
 
-/// What is to be run.
+/// The cluster to run.
 struct UpPlan<'a> {
     file: &'a ClusterFile,
     config: &'a Config,
     /// Whether every node serves clients.
     node_fronts: bool,
-    /// Whether nodes go on with what an earlier cluster left on their disks.
+    /// Whether nodes continue with the data of an earlier cluster on their disks.
     goes_on: bool,
     stop: &'a AtomicBool,
 }

@@ -1,4 +1,5 @@
-//! Who asked at a wrong port is told what listens there, and which port is the right one.
+//! The error for a client at a wrong port: which service listens there, and which port is the right
+//! one.
 //!
 //! A cluster has ports for Redis clients, for the log, for its status page, and for its nodes among
 //! themselves; each greets in its own way, by which it is known.
@@ -18,7 +19,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 /// How long an answer to each greeting may take.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
 
-/// What listens somewhere.
+/// The kind of service that listens at a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Listener {
     /// A front for Redis clients.
@@ -46,7 +47,8 @@ impl fmt::Display for Listener {
 }
 
 impl Listener {
-    /// What is asked here, with the key that names its port in `amcast status` and in a cluster's file.
+    /// The question to this service, with the key that names its port in `amcast status` and in a
+    /// cluster's file.
     const fn asked(self) -> (&'static str, &'static str) {
         match self {
             Self::Redis => ("a Redis command", "redis"),
@@ -67,7 +69,7 @@ impl Listener {
     }
 }
 
-/// What to say to one who wanted `wanted` at this address, if something else listens there.
+/// The error for a client of `wanted` at this address, if another service listens there.
 pub(super) fn told(at: &str, wanted: Listener) -> Option<String> {
     let there = listener(at).filter(|there| *there != wanted)?;
     let (asked, key) = wanted.asked();
@@ -81,12 +83,12 @@ pub(super) fn told(at: &str, wanted: Listener) -> Option<String> {
     Some(format!("{at} is {there}, and this is {asked}: {instead}"))
 }
 
-/// What listens at an address, if something does that can be told.
+/// The service that listens at an address, if it is recognised.
 fn listener(at: &str) -> Option<Listener> {
     let is_there = |at: &SocketAddr| TcpStream::connect_timeout(at, CONNECT_PATIENCE).is_ok();
     let at = at.to_socket_addrs().ok()?.find(is_there)?;
     let said = greeted(at, b"PING\r\n").ok()?;
-    // A gRPC server begins with the frame of its settings, whatever it is asked.
+    // A gRPC server begins with the frame of its settings, before any request.
     let is_settings = said.get(3..9) == Some(&[4, 0, 0, 0, 0, 0]);
     match &said[..] {
         _ if is_settings => Some(Listener::Log),
@@ -100,7 +102,7 @@ fn listener(at: &str) -> Option<Listener> {
 /// Whether a node answers there in the way of nodes.
 fn is_of_nodes(at: SocketAddr) -> bool {
     let opening = opening(&[0; NONCE_BYTES]);
-    // Whoever comes is to prove something.
+    // The server begins with a challenge.
     greeted(at, &opening).is_ok_and(|said| said.starts_with(&opening[..4]))
 }
 

@@ -1,4 +1,4 @@
-//! What is on a disk and is not as it was written.
+//! Damaged data on a disk.
 
 use crate::durable::all_there;
 use crate::harness::{UpCluster, exists, run};
@@ -36,7 +36,7 @@ fn a_cluster_goes_on_without_the_node_whose_log_is_damaged_and_says_what_to_do()
     let verify = format!("amcast log-file verify {}", own.join("g1").display());
     let told = status();
     assert!(told.contains(&verify) && told.contains("amcast log-file repair"), "{told}");
-    // What was cut off or lost, the others have.
+    // The others have the records that were cut off or lost.
     fs::rename(&own, data.join("n1.before")).unwrap();
     let begun = Instant::now();
     while !up.nodes().iter().all(|node| node.as_ref().is_some_and(|node| node.ready)) {

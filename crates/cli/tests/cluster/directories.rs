@@ -1,4 +1,4 @@
-//! What becomes of a cluster's directory, and how a running cluster is found.
+//! The life cycle of a cluster's directory, and the discovery of a running cluster.
 
 use crate::harness::{
     AMCAST, UpCluster, bytes, call, ends_with_us, errors, exists, run, signal, unique,
@@ -158,7 +158,7 @@ fn nodes_that_were_started_by_hand_are_found_in_their_directory() {
     }
     let got = run(&["kv", "--data", &dir, "get", "who"]);
     assert_eq!(String::from_utf8_lossy(&got.stdout), "hand\n", "{}", errors(&got));
-    // Two nodes serve before the third is ready: on a busy machine it may be left behind first.
+    // Two nodes serve before the third is ready: on a busy machine it may lag first.
     loop {
         let status = run(&["status", "--data", &dir]);
         let said = String::from_utf8_lossy(&status.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! Clusters that keep on disk what they acknowledged: whoever is killed, all of it is there again.
+//! Clusters that keep acknowledged writes on disk: all of them survive any kills.
 
 use crate::harness::{
     AMCAST, StopOnDrop, UpCluster, bytes, call, ends_with_us, errors, exists, run, runs, signal,
@@ -197,7 +197,7 @@ fn a_long_log_is_trimmed_behind_the_state_and_both_are_read_again() {
         let states = fs::read_dir(data.join(format!("n{n}.data/state"))).unwrap().count();
         assert!(states > 0, "n{n} wrote its state");
     }
-    // Again and again: nodes begin with states and logs of different ages, and go on saving.
+    // Again and again: nodes begin with states and logs of different ages, and continue to save.
     for round in 0..4 {
         let mut up = UpCluster::start_in_bare(data.clone(), &[]);
         let mut c = up.connect();
@@ -216,7 +216,8 @@ fn a_long_log_is_trimmed_behind_the_state_and_both_are_read_again() {
     fs::remove_dir_all(&data).unwrap();
 }
 
-/// A node whose disk is full says so and ends, the others go on, and it is back when there is room.
+/// A node whose disk is full says so and ends, the others continue, and it is back when there is
+/// room.
 #[test]
 fn a_full_disk_ends_one_node_and_no_other_until_there_is_room() {
     let _limit = amcast_test_policy::time_limit();
@@ -331,7 +332,7 @@ fn a_cluster_that_goes_on_with_its_data_listens_where_it_did() {
         UpCluster::start_in_bare(data.clone(), &["--protocol", "multi-ring", "--shards", "1"]);
     let before = ports(&up);
     assert_eq!(up.stop(), Some(0));
-    // Somebody else may have taken a few of them meanwhile; it goes on elsewhere then.
+    // Another process may have taken a few of them meanwhile; the cluster takes other ports then.
     let taken = std::net::TcpListener::bind(&before[0]).unwrap();
     let mut up = UpCluster::start_in_bare(data.clone(), &[]);
     let after = ports(&up);
@@ -339,7 +340,7 @@ fn a_cluster_that_goes_on_with_its_data_listens_where_it_did() {
     let same = before.iter().zip(&after).filter(|(a, b)| a == b).count();
     assert!(same >= before.len() / 2, "{before:?}, and then {after:?}");
     drop(taken);
-    // Who follows a log follows it there.
+    // A follower of a log follows it there.
     let dir = data.display().to_string();
     let mut tail = ends_with_us(AMCAST)
         .args(["log", "tail", "orders", "--from", "0", "--count", "2", "--data", &dir])

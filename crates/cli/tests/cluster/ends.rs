@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Keys that are there before: a move of them takes some tenths of a second.
 const KEYS: usize = 12_000;
 
-/// Begun one after the other, each if nothing moves. Who comes last moves all keys back.
+/// Begun one after the other, each if nothing moves. The last one moves all keys back.
 const MOVES: [&[&str]; 4] = [
     &["AMCAST.SPLIT", "0", "100", "2"],
     &["AMCAST.MERGE", "1", "0"],

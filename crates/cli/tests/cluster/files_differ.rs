@@ -58,7 +58,7 @@ fn a_node_with_another_bound_of_memory_is_refused_by_name_until_its_file_is_corr
     }
     let log = fs::read_to_string(hosts.disk(1).join("n1.log")).unwrap();
     assert!(log.contains("differ in maxmemory_mb, which is 30 in the one of this node"), "{log}");
-    // It never had its place, and nothing has come to be by the wrong file.
+    // It never had its place, and the wrong file has had no effect.
     hosts.kill([1]);
     let config = hosts.base.join("n1.toml");
     rewrite(&config, usual);

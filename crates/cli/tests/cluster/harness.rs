@@ -19,7 +19,7 @@ pub(crate) const AMCAST: &str = env!("CARGO_BIN_EXE_amcast");
 /// How long anything here may take. A machine with much else to do takes long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the paths of tests begin with.
+/// The prefix of tests' paths.
 const PREFIX: &str = "amcast-test-";
 
 /// A path that no other test has, in memory.
@@ -162,7 +162,7 @@ impl UpCluster {
         }
         let (redis, http) = (redis["redis=".len()..].into(), http["http=".len()..].into());
         let log = log["log=".len()..].into();
-        // As many nodes as replicas, three unless it was told otherwise.
+        // As many nodes as replicas, three by default.
         let replicas = more.iter().position(|&m| m == "--replicas").map(|at| more[at + 1]);
         let nodes = replicas.map_or(3, |n| n.parse().expect("a number of replicas"));
         Self { child, data, redis, log, http, nodes, _stdout: stdout }
@@ -185,7 +185,7 @@ impl UpCluster {
         fronts
     }
 
-    /// What each node says.
+    /// The status of each node.
     pub(crate) fn nodes(&self) -> Vec<Option<NodeStatus>> {
         let socket = |n| self.data.join(format!("n{n}.sock"));
         (0..self.nodes).map(|n| amcast::node::control::status_of(&socket(n)).ok()).collect()
@@ -230,7 +230,7 @@ impl UpCluster {
         }
     }
 
-    /// What `amcast status --json` says.
+    /// The output of `amcast status --json`.
     pub(crate) fn status(&self) -> serde_json::Value {
         let output = run(&["status", "--json", "--data", &self.data.display().to_string()]);
         serde_json::from_slice(&output.stdout)
@@ -313,8 +313,8 @@ pub(crate) fn runs(os_pid: u32) -> bool {
     file.and_then(|mut f| f.read_to_string(&mut stat)).is_ok() && !stat.contains(") Z ")
 }
 
-/// Says stop when it goes out of scope, also when that is because of a panic: threads that go on until they
-/// are told would else be waited for in vain.
+/// Says stop when it goes out of scope, also when that is because of a panic: threads that run
+/// until this is set would else be joined in vain.
 pub(crate) struct StopOnDrop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {

@@ -61,7 +61,7 @@ fn what_a_killed_measurement_left_is_removed_by_the_next() {
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert!(exists(&memory(os_pid)));
-    // Whatever comes of so short a one.
+    // So short a run may end with any result.
     let next = run(&["bench", "--quick"]);
     assert!(!exists(&memory(os_pid)), "{}", errors(&next));
 }

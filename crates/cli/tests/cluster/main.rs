@@ -97,8 +97,8 @@ pub(crate) fn survives_kills_in_turn(up: &UpCluster) {
     let acked = write_while(up, || {
         for node in 0..3 {
             std::thread::sleep(Duration::from_millis(300));
-            // A replica that was left behind on a busy machine counts as failed until it is back:
-            // killing another one then would be a second failure of three.
+            // A replica that lags on a busy machine counts as failed until it is caught up: killing
+            // another one then would be a second failure of three.
             up.wait_until_ready();
             let before = up.kill(node);
             up.wait_for_return(node, before);

@@ -1,5 +1,5 @@
-//! What an operator relies on: fronts in every node, what is told of dead nodes and lost shards,
-//! histories that end, and output that nobody reads.
+//! Features that an operator relies on: gateways in every node, reports of dead nodes and lost
+//! shards, histories that end, and output that nobody reads.
 
 use crate::harness::{
     AMCAST, Record, StopOnDrop, UpCluster, bytes, call, ends_with_us, errors, exists, run, signal,
@@ -33,7 +33,7 @@ fn every_node_serves_clients_and_does_so_again_when_it_was_killed() {
         let key = format!("from-{n}");
         let pairs = ["MSET", &key, "1", "shared", &key, "third", "3"];
         assert_eq!(call(&mut c, &pairs), Answer::Word("OK".into()));
-        // What was acknowledged by one front is seen through all others.
+        // A write acknowledged by one gateway is seen through all others.
         for other in &fronts {
             let mut c = Connection::open(other).unwrap();
             assert_eq!(call(&mut c, &["GET", "shared"]), bytes(&key));

@@ -1,5 +1,5 @@
-//! Nodes that are started by hand, one of which gets another disk, or a copy of its own, without anybody
-//! being told. Whatever was acknowledged is still answered, or that node does not vote.
+//! Nodes that are started by hand, one of which gets another disk, or a copy of its own, without a
+//! command. Acknowledged writes are still there, or that node does not vote.
 
 use crate::by_hand::{NODES, ThreeHosts};
 use crate::harness::run;
@@ -30,7 +30,7 @@ fn acknowledged_without_n2(hosts: &mut ThreeHosts) {
     hosts.kill(0..NODES);
 }
 
-/// What n1 says as it ends.
+/// The last words of n1.
 fn n1_ends(command: &mut Command) -> String {
     let ended = command.output().unwrap();
     let said = said(&ended);
@@ -179,7 +179,7 @@ fn a_directory_that_is_brought_back_from_a_copy_does_not_vote() {
     copy(&backup, &hosts.disk(1));
     let ends = n1_ends(&mut hosts.command(1));
     assert!(ends.contains("d1 is a copy") && ends.contains("n1.inode"), "{ends}");
-    // Who asks hears it as well, also where others answer.
+    // Status reports it as well, also where others answer.
     let dir = hosts.disk(1).display().to_string();
     let status = || said(&run(&["status", "--data", &dir]));
     let (alone, why) = (status(), "n1 ended: ");
@@ -191,7 +191,7 @@ fn a_directory_that_is_brought_back_from_a_copy_does_not_vote() {
     assert!(beside.contains("1 of 3 nodes answers here, and it takes 2"), "{beside}");
     assert!(beside.contains(why) && beside.contains("d1 is a copy"), "{beside}");
     hosts.kill([0]);
-    // Whoever says that it did not run since is found out: it is in a life that began before.
+    // A node wrongly declared not to have run since is detected: its incarnation began before.
     fs::remove_file(hosts.disk(1).join("n1.inode")).unwrap();
     hosts.start([2]);
     let said = n1_ends(&mut hosts.command(1));
@@ -227,10 +227,10 @@ fn of_two_copies_that_run_at_once_the_second_ends_and_the_first_goes_on() {
     assert_eq!(hosts.ask(1, &["GET", "k"]).to_string(), "v");
 }
 
-/// What `hosts` acknowledged.
+/// The writes that `hosts` acknowledged.
 type AckedWrites = Vec<(String, String)>;
 
-/// Writes some keys by way of this node, all of which are acknowledged.
+/// Writes some keys via this node, all of which are acknowledged.
 fn write(hosts: &ThreeHosts, node: usize, acked: &mut AckedWrites) {
     for _ in 0..20 {
         let (key, value) = (format!("key{}", acked.len()), format!("by n{node}"));
@@ -253,7 +253,8 @@ fn a_node_that_dies_with_a_state_that_is_in_memory_only_gets_it_again() {
     hosts.kill([1]);
     fs::remove_dir_all(hosts.disk(1)).unwrap();
     for _ in 0..2 {
-        // It has its state from another, is killed before that is on its disk, and goes on from its log.
+        // It has its state from another, is killed before that is on its disk, and continues from
+        // its log.
         hosts.start([1]);
         hosts.wait_until_ready([1]);
         write(&hosts, 1, &mut acked);

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What a cluster of the harness takes, with a front in every process.
+/// The shared memory of a cluster of the harness, with a gateway in every process.
 fn needed_bytes() -> u64 {
     let protocol = "tram".to_string();
     let mut file = ClusterFile { protocol, shards: 1, ..ClusterFile::default() };
@@ -71,7 +71,7 @@ impl MemoryFilesystem {
 
 impl Drop for MemoryFilesystem {
     fn drop(&mut self) {
-        // What is still open ends with its processes.
+        // Open files end with their processes.
         let unmounted = Command::new("umount").arg("--lazy").arg(&self.0).status();
         assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
         let _ = fs::remove_dir(&self.0);

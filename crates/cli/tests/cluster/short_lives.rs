@@ -16,7 +16,7 @@ const VALUE_BYTES: usize = 400_000;
 /// long.
 const LIFE: Duration = Duration::from_secs(15);
 
-/// What the node has of checkpoints: whole ones, and whether one is being written.
+/// The node's checkpoints: whole ones, and whether one is being written.
 fn checkpoints(hosts: &ThreeHosts, node: usize) -> (Vec<PathBuf>, bool) {
     let state = hosts.disk(node).join(format!("n{node}.data/state"));
     let files = fs::read_dir(state).into_iter().flatten().flatten().map(|entry| entry.path());

@@ -61,7 +61,7 @@ fn loses_nothing(zero: bool) {
         let log = segment.parent().unwrap().to_str().unwrap();
         assert_eq!(run(&["log-file", "verify", log]).status.code(), Some(1), "g{group}");
     }
-    // n0 alone knows all of it: the two others are a majority, and must not go on without it.
+    // n0 alone knows all of it: the two others are a majority, and must not continue without it.
     hosts.start([1, 2]);
     let waits = |why: &str| why.contains("asks the others") && why.contains("r0");
     let status = hosts.wait(1, "waiting for n0", |status| waits(&status.why));
@@ -76,7 +76,7 @@ fn loses_nothing(zero: bool) {
     hosts.start([0]);
     hosts.wait_until_ready(0..NODES);
     (0..NODES).for_each(|node| has_all(&hosts, node));
-    // What n0 knew is known without it now.
+    // The others know n0's writes without it now.
     hosts.kill([0]);
     hosts.wait_until_ready([1, 2]);
     has_all(&hosts, 1);

@@ -16,8 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(100);
 /// How long one command may make a string, nearly.
 const POISON_BYTES: u64 = 60_000_000;
 
-/// What nodes have left of their memory: enough to work, and less than the poisoned command needs, also in a life that has
-/// not begun all its threads when it comes to it.
+/// The free memory of nodes: enough to work, and less than the poisoned command needs, also in an
+/// incarnation that executes it before all its threads run.
 const ROOM_BYTES: u64 = 16_000_000;
 
 const OPTIONS: [&str; 6] = ["--protocol", "multi-ring", "--shards", "2", "--workers", "0"];
@@ -135,7 +135,7 @@ impl PoisonedCluster {
             assert!(asked.contains(words), "{asked}");
         }
         assert!(!data.join("n0.data/skipped").exists());
-        // With its place, for a node that may not have come to it.
+        // With its place, for a node that may not have reached it.
         let (code, told) = skip(&["--message", &place, "--yes"], &[&data.join("n0.data")]);
         assert_eq!(code, Some(0), "{told}");
         assert!(told.contains("for each of the others"), "{told}");
@@ -228,7 +228,7 @@ fn nodes_with_different_decisions_refuse_each_other_and_a_decision_waits_for_all
         assert_eq!(code, Some(0), "{told}");
     };
     decide(&hosts, 0);
-    // The others go on without it.
+    // The others continue without it.
     hosts.start(0..NODES);
     hosts.wait_until_ready(1..NODES);
     let says = |node: &NodeStatus, words: &[&str]| words.iter().all(|word| node.why.contains(word));

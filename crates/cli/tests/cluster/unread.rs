@@ -22,7 +22,7 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
     fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
     while writer.write(&[b'x'; 4096]).is_ok() {}
     while writer.write(b"x").is_ok() {}
-    // Whoever writes next waits.
+    // The next writer waits.
     fcntl_setfl(&writer, flags).unwrap();
     (reader, writer)
 }

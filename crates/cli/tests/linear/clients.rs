@@ -65,7 +65,7 @@ pub(crate) struct ClientLoad {
     round: AtomicU64,
     stop: AtomicBool,
     clients: Vec<Mutex<Calls>>,
-    /// What clients were told that was an error.
+    /// The errors that clients received.
     errors: Mutex<Vec<String>>,
     /// Connections that ended before their client did.
     ends: AtomicU64,
@@ -122,7 +122,7 @@ impl ClientLoad {
         moment(self.begun)
     }
 
-    /// The errors that clients were told.
+    /// The errors that clients received.
     pub(crate) fn errors(&self) -> Vec<String> {
         self.errors.lock().expect("no client panicked").clone()
     }
@@ -160,7 +160,7 @@ impl ClientLoad {
         }
     }
 
-    /// What the clients saw.
+    /// The recording of the clients' calls.
     pub(crate) fn into_recording(self) -> Recording {
         let calls = |c: Mutex<Calls>| c.into_inner().expect("no client panicked");
         Recording { clients: self.clients.into_iter().map(calls).collect() }
@@ -195,9 +195,10 @@ impl ClientLoad {
                 self.ends.fetch_add(1, Ordering::Relaxed);
                 front += 1;
                 client.connection = self.connect(front);
-                // What was under way may take effect at any time from here on, or never. Which it was, of a
-                // call of each client, is soon decided only if nobody goes on changing the same keys. So
-                // all go over to others, and whoever was cut off looks at what became of these.
+                // Calls under way may take effect at any time from here on, or never. The outcome
+                // of such a call is soon decided only if no client continues to change the same
+                // keys. So all clients go over to other keys, and a client that was partitioned
+                // away reads the values of these.
                 let next = round + 1;
                 let _ =
                     self.round.compare_exchange(round, next, Ordering::Relaxed, Ordering::Relaxed);

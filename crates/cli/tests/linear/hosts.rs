@@ -1,7 +1,7 @@
 //! Three nodes on hosts of their own that find each other through etcd, and what operators do with
-//! them: etcd is stopped, a host is cut off, all nodes are restarted in turn, and one is replaced by a
-//! machine at another address, while clients on a host of their own go on. Needs root, network
-//! namespaces and etcd; where they are not to be had it says so and passes.
+//! them: etcd is stopped, a host is partitioned away, all nodes are restarted in turn, and one is
+//! replaced by a machine at another address, while clients on a host of their own continue. Needs
+//! root, network namespaces and etcd; where they are not available it says so and passes.
 //!
 //! etcd is stopped for ten seconds; with `AMCAST_LONG=1` in the environment for a minute.
 
@@ -79,7 +79,7 @@ impl HostedCluster {
         self.etcd.take().iter_mut().for_each(end);
     }
 
-    /// What stands in etcd under a key.
+    /// The value of a key in etcd.
     fn in_etcd(&self, key: &str) -> String {
         let url = format!("http://{}", self.at(ETCD, 2379));
         let key = format!("/amcast/4711/{key}");
@@ -175,7 +175,7 @@ impl Drop for HostedCluster {
     }
 }
 
-/// What is done to the cluster, and when, on the clock of the recording.
+/// The operations on the cluster, with their times on the clock of the recording.
 fn operate(cluster: &mut HostedCluster, load: &ClientLoad) -> Vec<(&'static str, Time, Time)> {
     let away = crate::lasting(Duration::from_secs(10)).min(Duration::from_secs(60));
     let mut done = Vec::new();

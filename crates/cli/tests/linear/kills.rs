@@ -1,4 +1,4 @@
-//! Who is killed, when, and what the clients notice.
+//! Kills of processes, their times, and the effects that clients notice.
 
 use crate::clients::ClientLoad;
 use crate::harness::UpCluster;
@@ -13,7 +13,7 @@ const PEACE: Duration = Duration::from_millis(700);
 /// How long after a kill a silence, or a call that takes long, is put down to it.
 const AFTERMATH: Duration = Duration::from_millis(200);
 
-/// Who is killed.
+/// The process to kill.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum KillTarget {
     /// The node that leads most shards; among several the one that was killed least often.

@@ -35,7 +35,7 @@ const CLIENTS: usize = 12;
 /// How long it may take until enough has happened.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What must hold of every recorded run.
+/// The properties that must hold in every recorded run.
 const PROMISED: [Property; 3] =
     [Property::Linearizable, Property::ExactlyOnce, Property::ReadYourWrites];
 
@@ -64,7 +64,7 @@ fn run(name: &str, options: &[&str], shards: usize, target: KillTarget, usual: D
     run_while(name, options, shards, (target, usual), |_, _| {});
 }
 
-/// The same while `act` acts, which is told to stop.
+/// The same while `act` acts, until its flag is set.
 fn run_while<T: Send>(
     name: &str,
     options: &[&str],

@@ -5,7 +5,8 @@ use amcast::client::Answer;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Splits and merges until it is told to stop, so that each shard is spare now and then; how often.
+/// Splits and merges until `stop` is set, so that each shard is spare now and then. Returns how
+/// often.
 pub(crate) fn again_and_again(up: &UpCluster, stop: &AtomicBool) -> usize {
     let mut connection = up.connect();
     let mut moves = 0;

@@ -1,4 +1,4 @@
-//! What clients called and got back, as a history for the checker.
+//! The clients' calls and their answers, as a history for the checker.
 
 use amcast::check::History;
 use amcast::core::trace::TraceEvent;

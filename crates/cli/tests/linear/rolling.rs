@@ -1,5 +1,5 @@
-//! A rolling restart: each node in turn is asked to end, as systemd would, and comes back, while clients
-//! of the nodes' own fronts go on.
+//! A rolling restart: each node in turn is asked to end, as systemd would, and comes back, while
+//! clients of the nodes' own gateways continue.
 
 use crate::clients::ClientLoad;
 use crate::harness::{UpCluster, signal, unique};
@@ -60,7 +60,7 @@ fn a_rolling_restart_of_all_nodes_is_no_error_for_anybody() {
         let path = recording.save("rolling");
         panic!("{report}\nthe history is kept: amcast check {}", path.display());
     }
-    // What was surely not executed may be said to be tried again; nothing else.
+    // Only a command that was surely not executed may get the error that asks to try again.
     let wrong: Vec<_> = errors.iter().filter(|e| !e.contains("TRYAGAIN")).collect();
     assert!(wrong.is_empty(), "{} errors: {:?}", wrong.len(), &wrong[..wrong.len().min(3)]);
     let orderly = |life: &amcast::node::supervisor::NodeProcess| {

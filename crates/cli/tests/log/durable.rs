@@ -1,6 +1,6 @@
 //! Logs on disk whose processes are all killed at once, again and again, under appends, multi-appends,
-//! trims and reads: what all clients saw is linearizable over all these lives of the cluster, and what
-//! was acknowledged is there in the end, once and where it was said to be.
+//! trims and reads: all clients' calls are linearizable over all these lives of the cluster, and each
+//! acknowledged value is there in the end, once and at its acknowledged position.
 
 use super::{SHARDS, addresses, alone, client};
 use crate::harness::{StopOnDrop, UpCluster, runs, signal, unique, wait_until_gone};
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// Values of one read, so that histories stay small.
 const READ_MAX: u32 = 8;
 
-/// What the clients append to: in each shard a log that keeps everything, and one that is trimmed.
+/// The clients' logs: in each shard a log that keeps everything, and one that is trimmed.
 struct DurableLogs {
     kept: Vec<String>,
     trimmed: Vec<String>,
@@ -192,7 +192,7 @@ fn live(
     });
 }
 
-/// What is in a log in the end, by position.
+/// The values of a log in the end, by position.
 fn contents(caller: &mut Caller<'_>, client: &mut LogSession, log: &str) -> BTreeMap<u64, String> {
     let (mut values, mut from) = (BTreeMap::new(), 0);
     loop {
@@ -212,8 +212,8 @@ fn contents(caller: &mut Caller<'_>, client: &mut LogSession, log: &str) -> BTre
     }
 }
 
-/// Checks that each acknowledged append is where it was said to be, that nothing is there twice, and
-/// that those to several logs are in all or none.
+/// Checks that each acknowledged append is at its acknowledged position, that nothing is there
+/// twice, and that those to several logs are in all or none.
 fn all_there_once(recording: &Recording, held: &BTreeMap<String, BTreeMap<u64, String>>) -> usize {
     let mut acknowledged = 0;
     for (log, values) in held {

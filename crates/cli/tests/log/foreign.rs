@@ -11,7 +11,7 @@ fn grpcurl() -> String {
     std::env::var("AMCAST_GRPCURL").unwrap_or_else(|_| "grpcurl".to_string())
 }
 
-/// Calls a method with a JSON request; the response, or what was said instead.
+/// Calls a method with a JSON request; the response, or the error instead.
 fn call(up: &UpCluster, method: &str, request: &str) -> Result<Value, String> {
     let method = format!("amcast.log.v1.Log/{method}");
     let mut command = Command::new(grpcurl());

@@ -1,4 +1,4 @@
-//! A disk that is full: its node ends, the others go on, and nothing that was acknowledged is lost.
+//! A disk that is full: its node ends, the others continue, and no acknowledged write is lost.
 
 use crate::by_hand::{NODES, ThreeHosts};
 use crate::client;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// The node whose disk is small.
 const SMALL: usize = 2;
 
-/// What is appended at a time, in bytes.
+/// The bytes of one append.
 const VALUE_BYTES: usize = 200_000;
 
 /// Why there is no small disk.
@@ -59,8 +59,8 @@ fn value(n: u64) -> Vec<u8> {
     value
 }
 
-/// Appends until the node whose disk is small has ended, and goes on for a while; then gives it room,
-/// starts it again, and reads from it what was acknowledged, with the help of one other.
+/// Appends until the node whose disk is small has ended, and continues for a while; then gives it
+/// room, starts it again, and reads from it what was acknowledged, with the help of one other.
 fn fill(hosts: &mut ThreeHosts, disk: &SmallDisk, says: &str) {
     hosts.start(0..NODES);
     hosts.wait_until_ready(0..NODES);

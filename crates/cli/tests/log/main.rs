@@ -1,5 +1,5 @@
-//! The log on real clusters whose nodes are killed: nothing acknowledged is lost or there twice, nobody
-//! sees half of an append to several logs, and streams go on where they were.
+//! The log on real clusters whose nodes are killed: nothing acknowledged is lost or there twice,
+//! nobody sees half of an append to several logs, and streams continue at their positions.
 
 #[allow(dead_code, reason = "the tests of clusters use the rest of it")]
 #[path = "../cluster/by_hand.rs"]
@@ -86,8 +86,8 @@ fn kill_in_turn(up: &UpCluster) {
     std::thread::sleep(Duration::from_millis(300));
 }
 
-/// Has clients append values of so many bytes at least to one log while nodes are killed, and looks
-/// whether each is where it was said to be.
+/// Has clients append values of so many bytes at least to one log while nodes are killed, and
+/// checks that each is at its acknowledged position.
 fn append_while_nodes_are_killed(options: &[&str], len: usize) {
     let _alone = alone();
     let up = UpCluster::start(options);
@@ -182,7 +182,7 @@ fn nobody_sees_half_of_an_append_to_logs_of_all_shards_while_nodes_are_killed() 
             let same = extents.iter().all(|e| e.as_ref().map_or(0, |e| e.next) == next);
             assert!(same, "half of an append: {extents:?}");
             assert!(next >= last, "{next} after {last}");
-            // What one call saw in one log, a later one sees in another.
+            // A later call in another log sees all that this call saw.
             let other = client.info(&names[2..]).expect("it is answered");
             last = other[0].as_ref().map_or(0, |e| e.next);
             assert!(last >= next, "{last} after {next}");

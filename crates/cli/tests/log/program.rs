@@ -114,7 +114,7 @@ fn lines_are_appended_together_in_their_order_and_the_one_that_is_refused_is_nam
         assert!(why.contains("The 2 lines before are appended"), "{why}");
     }
     assert_eq!(said(&up, &["read", "c"], b""), "0\tx\n1\ty\n2\tx\n3\ty\n");
-    // Who has read enough hears no complaint.
+    // A reader that closes its input early gets no error.
     let read = ["log", "--data", up.data.to_str().expect("text"), "read", "a"];
     let mut child = Command::new(AMCAST)
         .args(read)

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 const NODES: usize = 4;
 
-/// Who is cut off.
+/// The node that is partitioned away.
 const ALONE: usize = 3;
 
 /// How long anything here may take.
@@ -255,7 +255,7 @@ fn cut_off_and_heal(cluster: &PartitionedCluster, written: &AtomicU64) {
     let refused = cluster.call(ALONE, &["SET", "alone", "1"]);
     assert!(refused.is_error() && refused.to_string().contains("majority"), "{refused}");
     cluster.hosts.plug(ALONE, "up");
-    // It may hear the others for a moment before it learns that they went on without it.
+    // It may hear the others for a moment before it learns that they continued without it.
     let back = cluster.wait(ALONE, |status| has_all(status, Some(view.number)));
     assert!(back.replicas[0].delivered > stands + 200, "{back:?}");
     wait_for_writes(50);

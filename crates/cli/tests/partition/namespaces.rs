@@ -85,7 +85,7 @@ impl SwitchedHosts {
         command
     }
 
-    /// What a thread enters to be on a host.
+    /// The namespace that a thread enters to be on a host.
     #[allow(dead_code, reason = "the other tests start programs there")]
     pub(crate) fn namespace(&self, host: usize) -> File {
         File::open(format!("/run/netns/{}", self.names[host])).expect("it is there")

@@ -5,7 +5,7 @@
 //! messages. A counter that has not moved for a while is the sign of a process that has failed; the first
 //! process, in an agreed order, that is neither suspected nor short of state should lead. This is what
 //! `leader(g)` of [TRAM 2.1] asks for: it may be wrong for as long as it likes, and is right in the end
-//! when processes and carriers are timely. Protocols must be safe whatever it says.
+//! when processes and carriers are timely. Protocols must be safe with any output of it.
 //!
 //! ```text
 //! rank 0   1----2----3----X                        counter shown every `interval`
@@ -20,22 +20,22 @@
 //!    counter moves. A process never suspects itself.
 //! 3. Patience is a guess of how long a live peer may be silent. A false suspicion doubles it if that would
 //!    have helped (see *Slow or away* below), up to [`PATIENCE_GROWTH_MAX`] times the configured timeout
-//!    and never beyond [`PATIENCE_MAX`], so a failed leader is replaced within seconds whatever happened
-//!    before. Each calm stretch takes an eighth away again, down to the timeout, but not below what the
-//!    peer's longest silence in that stretch needs. A stretch is [`CALM_MAX`] at most, so patience is back
-//!    at the timeout within minutes.
+//!    and never beyond [`PATIENCE_MAX`], so a failed leader is replaced within seconds in any case. Each
+//!    calm stretch takes an eighth away again, down to the timeout, but not below what the peer's longest
+//!    silence in that stretch needs. A stretch is [`CALM_MAX`] at most, so patience is back at the timeout
+//!    within minutes.
 //! 4. Silence counts only while this process was there to hear a heartbeat. Of a time in which it was not
 //!    stepped no more than a quarter of the timeout counts, or an interval if that is longer: where cores
 //!    are short, its peers did not run either. If it was not stepped for as long as the timeout, it starts
 //!    the patience with all peers anew; a peer that was suspected before stays so.
-//! 5. What an outside detector says ([`FailureDetector::suspect`], [`FailureDetector::trust`]) holds until
-//!    the counter moves or the detector says the contrary.
+//! 5. The verdict of an outside detector ([`FailureDetector::suspect`], [`FailureDetector::trust`])
+//! holds until the counter moves or the detector reverses it.
 //! 6. A coordination service that names the leader ([`FailureDetector::override_leader`]) has the last word.
 //!
 //! # Slow or away
-//! A peer that was suspected and is heard again was *slow*, or it was *away*: its process stood still, or
-//! its host was partitioned. More patience saves a false suspicion of a slow peer, and only delays the next
-//! failover from one that was away. Three measures tell them apart:
+//! A peer that was suspected and is heard again was *slow*, or it was *away*: its process was
+//! paused, or its host was partitioned. More patience saves a false suspicion of a slow peer, and
+//! only delays the next failover from one that was away. Three measures tell them apart:
 //!
 //! | heard before | its silence | then |
 //! |---|---|---|
@@ -60,8 +60,8 @@ use amcast_core::{Span, Time};
 /// for more.
 pub const PATIENCE_GROWTH_MAX: u64 = 16;
 
-/// How far patience with a peer can grow, whatever the timeout: a failed leader is suspected so soon at the
-/// latest. A configured timeout that is longer stays as it is.
+/// The upper bound of patience with a peer: a failed leader is suspected within it. A configured
+/// timeout that is longer stays as it is.
 ///
 /// Source: ours. Two seconds are longer than a process of an overloaded machine waits for a core and than
 /// three retransmissions of TCP in a row take, and short enough for clients that wait for the next leader.
@@ -73,8 +73,8 @@ const HEARD: u64 = 4;
 /// A peer is calm when it was not suspected for this many times the patience with it.
 const CALM: u64 = 64;
 
-/// A peer is calm when it was not suspected for so long, whatever the patience: from [`PATIENCE_MAX`] to a
-/// timeout of 50 ms it takes 28 calm stretches, five minutes at most.
+/// A peer is calm when it was not suspected for so long: from [`PATIENCE_MAX`] to a timeout of 50
+/// ms it takes 28 calm stretches, five minutes at most.
 pub const CALM_MAX: Span = Span::secs(10);
 
 /// Each calm stretch takes one part of so many from the patience.
@@ -183,7 +183,7 @@ struct PatienceLimits {
     calm: u64,
 }
 
-/// What an outside detector said last of a peer.
+/// The last verdict of an outside detector on a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OutsideVerdict {
     Suspect,
@@ -313,7 +313,7 @@ impl FailureDetector {
         self.peers[rank].verdict = Some(OutsideVerdict::Trust);
     }
 
-    /// A coordination service names the leader, whatever the counters say; `None` gives the choice
+    /// A coordination service names the leader, and overrides the counters; `None` gives the choice
     /// back to them.
     pub fn override_leader(&mut self, rank: Option<usize>) {
         assert!(rank.is_none_or(|r| r < self.peers.len()), "no rank {rank:?}");
@@ -325,7 +325,7 @@ impl FailureDetector {
         self.peers[rank].patience
     }
 
-    /// How long the counter of `rank` has stood still, as far as this process was there to see it.
+    /// How long the counter of `rank` has not moved, as far as this process ran to observe it.
     pub fn silence(&self, now: Time, rank: usize) -> Span {
         now.since(self.peers[rank].moved)
     }

@@ -1,5 +1,5 @@
-//! Parts that several protocols are built from. Each is as pure as the protocols themselves: it is
-//! told the time and what was seen, and answers.
+//! Parts that several protocols are built from. Each is as pure as the protocols themselves: it
+//! takes the time and observations, and returns answers.
 
 pub mod failure_detector;
 pub mod routing;

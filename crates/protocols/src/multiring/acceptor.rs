@@ -32,7 +32,7 @@ use alloc::vec::Vec;
 use amcast_core::{Pid, ProtocolEvent, Time};
 use core::mem;
 
-/// What an acceptor remembers besides its log. Other members of the ring have one, too: they follow
+/// The state of an acceptor besides its log. Other members of the ring have one, too: they follow
 /// ballots, and promise and vote for nothing.
 #[derive(Clone, Debug)]
 pub(super) struct Acceptor {
@@ -218,8 +218,8 @@ impl RingMember {
         self.current.gap_reported_at = Time::ZERO;
     }
 
-    /// This acceptor has recovered, and votes again. What it accepted meanwhile was written without waiting
-    /// for the disk: it votes for that once a further record is durable.
+    /// This acceptor has recovered, and votes again. Proposals accepted meanwhile were written
+    /// without waiting for the disk: it votes for them once a further record is durable.
     pub(super) fn resume_voting(&mut self, cx: &mut RingContext<'_>) {
         let Some(mine) = self.acceptor.index else { return };
         self.current.votes[mine] = AcceptorVote {

@@ -15,11 +15,11 @@
 //! continues.
 //!
 //! # Why `f + 1` answers suffice
-//! Of whatever a quorum decided with a vote of the lost epoch, one of the `f + 1` is in that quorum. Either
-//! it had voted when it answered, and the value is in its answer; or it votes later, and then every process
-//! that hears of that vote does not count the lost one. The same holds of promises, which carry what their
-//! senders know of epochs. (Mutants `forgets-that-it-forgot`, `asks-too-few`, `remembers-nothing`,
-//! `remembers-the-longest-log`, `counts-on-lost-memories`, `passes-on-lost-votes`.)
+//! Let a quorum have decided a value with a vote of the lost epoch: one of the `f + 1` is in that quorum.
+//! Either it had voted when it answered, and the value is in its answer; or it votes later, and then every
+//! process that hears of that vote does not count the lost one. The same holds of promises, which carry
+//! what their senders know of epochs. (Mutants `forgets-that-it-forgot`, `asks-too-few`,
+//! `remembers-nothing`, `remembers-the-longest-log`, `counts-on-lost-memories`, `passes-on-lost-votes`.)
 //!
 //! No answer of so many can be spared. So the acceptor asks a peer that it does not reach via another one
 //! of its group, too, which forwards the request and, unchanged, the answer. A forwarder keeps nothing, and
@@ -72,7 +72,7 @@ impl AcceptorRecovery {
         Self { epochs: alloc::vec![0; processes], ..Self::default() }
     }
 
-    /// Whether the acceptor lacks what it promised and accepted: it must not vote.
+    /// Whether the acceptor has lost its promises and accepted proposals: it must not vote.
     pub(super) fn is_needed(&self) -> bool {
         self.state != StorageState::Intact
     }

@@ -29,7 +29,7 @@ pub(super) struct BallotLog {
     pub(super) staged: VecDeque<(InstanceEntry, u64)>,
     /// By acceptor: its vote.
     pub(super) votes: Vec<AcceptorVote>,
-    /// By acceptor: its vote that the coordinator knows, from whichever process.
+    /// By acceptor: its vote that the coordinator knows, from any process.
     pub(super) reported_votes: Vec<AcceptorVote>,
     /// This process asked the coordinator itself for proposals that it misses.
     pub(super) asked_direct: bool,

@@ -1,4 +1,4 @@
-//! Catch-up of a learner: it requests the retransmission of decided instances that it lacks, from any
+//! Catch-up of a learner: it requests the retransmission of its missing decided instances, from any
 //! member that holds them [MRP 5.1].
 
 use super::Mutant;
@@ -27,7 +27,7 @@ pub(super) struct CatchUp {
     asked_at: Time,
     /// Which member it asks next.
     turn: usize,
-    /// What was learned when that last changed, and since when it has not grown.
+    /// The learned instance at its last change, and the time since which it has not grown.
     seen: u64,
     seen_at: Time,
     /// No member can serve it, or it is full: there is nothing to request before a message comes.
@@ -41,7 +41,7 @@ pub(super) struct CatchUp {
     trimmed: BTreeMap<Pid, u64>,
 }
 
-/// What a retransmission takes.
+/// The next step of a retransmission.
 pub(super) enum RetransmissionStep {
     /// This message can be sent.
     Answer(RingMessage),
@@ -50,7 +50,7 @@ pub(super) enum RetransmissionStep {
 }
 
 impl RingMember {
-    /// Whether this member lacks instances that it should have by now.
+    /// Whether this member is missing instances that it should have by now.
     fn is_lagging(&self, me: Pid, now: Time, retry: Span) -> bool {
         let table = self.acceptor.index.is_some() && self.proposals.at != self.learner.learned;
         let waits = self.coordinator.as_ref().is_some_and(|role| !role.is_in_phase2());
@@ -65,7 +65,7 @@ impl RingMember {
         at_once || soon && ahead() > self.learner.learned
     }
 
-    /// Requests what this member lacks; from another member if there was no answer.
+    /// Requests this member's missing instances; from another member if there was no answer.
     pub(super) fn request_retransmission(&mut self, cx: &mut RingContext<'_>) {
         if self.learner.catch_up.seen != self.learner.learned {
             (self.learner.catch_up.seen, self.learner.catch_up.seen_at) =
@@ -90,7 +90,8 @@ impl RingMember {
         if servers.is_empty() {
             return;
         }
-        // Each member holds what its own checkpoint lacks: another may hold what one has trimmed.
+        // Each member holds the instances behind its own checkpoint: another may hold those that
+        // one has trimmed.
         if servers.iter().any(|p| self.may_hold(*p)) {
             servers.retain(|p| self.may_hold(*p));
         }
@@ -105,7 +106,7 @@ impl RingMember {
         );
     }
 
-    /// The members that can be asked for what this one lacks.
+    /// The members from which this one can request its missing instances.
     fn servers(&self, cx: &RingContext<'_>) -> Vec<Pid> {
         let table = self.acceptor.index.is_some() && self.proposals.at != self.learner.learned;
         // Only acceptors have tables; an older table is as good.
@@ -170,8 +171,8 @@ impl RingMember {
         }
     }
 
-    /// The retransmission for a member that lacks instances from `from` on. `read` has values that were
-    /// read from disk for it, by record.
+    /// The retransmission for a member that is missing instances from `from` on. `read` has values
+    /// that were read from disk for it, by record.
     pub(super) fn serve(
         &self,
         (from, table): (u64, bool),
@@ -226,7 +227,8 @@ impl RingMember {
         }
         self.membership.peers[at].learned = self.membership.peers[at].learned.max(learned);
         self.learner.catch_up.trimmed.remove(&from);
-        // The member is not silent, whatever it sends: what was requested may have come some other way.
+        // Any message shows that the member is not silent: the requested instances may have arrived
+        // by another path.
         self.learner.catch_up.asked = self.learner.catch_up.asked.filter(|asked| *asked != from);
         let before = (self.learner.learned, self.proposals.at);
         if floor > self.learner.learned {
@@ -287,8 +289,8 @@ impl RingMember {
     /// Learns a decided entry, whose first instance is not beyond what is learned.
     ///
     /// Its ballot is not below the one in which it was decided: a process that knows an entry to be decided
-    /// accepted it in that ballot or a later one, or was told by one that did. So that ballot and all later
-    /// ones have the same value there, and earlier ones may not (mutant `counts-older-runs`).
+    /// accepted it in that ballot or a later one, or learned it from one that did. So that ballot and all
+    /// later ones have the same value there, and earlier ones may not (mutant `counts-older-runs`).
     fn learn_entry(&mut self, entry: InstanceEntry, cx: &mut RingContext<'_>) {
         if entry.ballot > self.current.ballot && self.current.ballot != RingBallot::NONE {
             // The ballot that is followed here is over.

@@ -38,7 +38,7 @@ pub(super) struct Coordinator {
     pub(super) checked_at: Time,
 }
 
-/// How far a coordinator has come in its ballot.
+/// The phase of a coordinator in its ballot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum CoordinatorPhase {
     /// It gathers promises.
@@ -65,7 +65,7 @@ pub(super) struct ProposalPipeline {
 /// How far a coordinator is to skip instances [MRP 4].
 #[derive(Clone, Copy, Debug)]
 struct SkipTarget {
-    /// Learners of other rings wait until this ring has come to this instance.
+    /// Learners of other rings wait until this ring reaches this instance.
     wanted: u64,
     /// Where rates are paced: when the rate is levelled next.
     level_at: Time,
@@ -207,7 +207,7 @@ impl RingMember {
         }
     }
 
-    /// Learners wait until this ring has come to instance `upto`.
+    /// Learners wait until this ring reaches instance `upto`.
     pub(super) fn on_level_request(&mut self, upto: u64) {
         let most = self.current.end.saturating_add(SKIP_MAX).min(INSTANCE_MAX);
         if let Some(role) = &mut self.coordinator {
@@ -272,7 +272,7 @@ impl RingMember {
         role.pipeline.release(decided, applied);
     }
 
-    /// How far a majority of the replicas of each group has come.
+    /// The instance that a majority of the replicas of each group has reached.
     fn reached_by_majority(
         &self,
         cx: &RingContext<'_>,
@@ -282,11 +282,12 @@ impl RingMember {
         self.topology.set.iter().map(of_group).min().unwrap_or(0)
     }
 
-    /// [MRP 5.2] How far a majority of nodes has come with checkpoints (`K[x]T`). A node is the replicas of
-    /// one rank; it counts as far as the replica of it that is furthest behind: `MultiRing::trim` says why.
+    /// [MRP 5.2] The instance that the checkpoints of a majority of nodes have reached (`K[x]T`). A
+    /// node is the replicas of one rank; its replica that is furthest behind counts:
+    /// `MultiRing::trim` says why.
     ///
-    /// In memory it is how far each group has come: by assumption a majority of each is caught up at any
-    /// time.
+    /// In memory it is the instance that each group has reached: by assumption a majority of each
+    /// is caught up at any time.
     fn trimmable_by_majority(&self, cx: &RingContext<'_>) -> u64 {
         let trimmable = |progress: &PeerProgress| progress.trimmable;
         if !cx.writes.is_durable() {

@@ -13,12 +13,12 @@
 //!    +--------+------------------------- follows it <---------------------------------+
 //! ```
 //!
-//! Phase 1 deposes the coordinator. So no acceptor begins it because of what only it observes: where the
-//! link between a coordinator and one acceptor fails, the acceptors that hear both keep their coordinator.
-//! Nor does an acceptor grant a pre-vote that has just promised another candidate, or is one: that
-//! candidate has time to begin. Pre-vote is a matter of progress alone; phase 1 is safe whichever acceptor
-//! begins it, and when. (Pre-vote: Ongaro's thesis on Raft, 9.6; the paper leaves the election to
-//! ZooKeeper.)
+//! Phase 1 deposes the coordinator. So no acceptor begins it because of its own observation alone: where
+//! the link between a coordinator and one acceptor fails, the acceptors that hear both keep their
+//! coordinator. Nor does an acceptor grant a pre-vote that has just promised another candidate, or is one:
+//! that candidate has time to begin. Pre-vote is a matter of progress alone; phase 1 is safe when any
+//! acceptor begins it, at any time. (Pre-vote: Ongaro's thesis on Raft, 9.6; the paper leaves the election
+//! to ZooKeeper.)
 //!
 //! A coordinator that does not hear a quorum, or is not heard by one, reports that it is not fit, and may
 //! be replaced.
@@ -33,7 +33,7 @@ use amcast_core::{Pid, Span, Time};
 /// How often the patience with a candidate doubles.
 const FAILED_ATTEMPTS_MAX: u32 = 8;
 
-/// What a member knows of the election of a coordinator.
+/// A member's state in the election of a coordinator.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Election {
     /// This process asks whether it should begin phase 1.
@@ -203,9 +203,10 @@ impl RingMember {
         })
     }
 
-    /// Whether the coordinator of the promised ballot is fit for that, if it is still heard. A coordinator
-    /// that has just begun had answers of a quorum, whatever older heartbeats say: where broken links had
-    /// healed, two acceptors deposed each other in every round trip until the next heartbeats came.
+    /// Whether the coordinator of the promised ballot is eligible, if it is still heard. A
+    /// coordinator that has just begun had answers of a quorum, even if older heartbeats deny it:
+    /// where broken links had healed, two acceptors deposed each other in every round trip until
+    /// the next heartbeats came.
     fn may_coordinate(&self, p: Pid, cx: &RingContext<'_>) -> bool {
         let fit = || match p == cx.me {
             true => self.reaches_quorum(cx),

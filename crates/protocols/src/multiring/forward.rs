@@ -18,7 +18,7 @@ use amcast_core::Pid;
 pub(super) struct ForwardedProposals {
     /// The incarnation and number of the last of them.
     last: (u32, u64),
-    /// Up to which proposal the proposer was told that they are decided.
+    /// The last proposal that the proposer knows to be decided.
     told: (u32, u64),
 }
 

@@ -21,7 +21,7 @@ use super::ring::{RingContext, RingMember};
 use super::value::{InstanceValue, RingBallot};
 use alloc::collections::VecDeque;
 
-/// What a member has learned of a ring.
+/// The instances of a ring that a member has learned.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Learner {
     /// All instances below are decided; this process may lack some of them.
@@ -110,9 +110,9 @@ impl RingMember {
         self.learner.learned = upto;
     }
 
-    /// The application has come so far. An acceptor lets no instance be trimmed before its table of decided
-    /// proposals is durable beyond it: a majority of acceptors must keep that table, or no coordinator
-    /// could recognise retried proposals.
+    /// The application has reached this position. An acceptor lets no instance be trimmed before its
+    /// table of decided proposals is durable beyond it: a majority of acceptors must keep that table,
+    /// or no coordinator could recognise retried proposals.
     pub(super) fn set_progress(&mut self, applied: u64, trimmable: u64, cx: &mut RingContext<'_>) {
         if self.acceptor.index.is_some()
             && trimmable > self.proposals.written_at

@@ -28,7 +28,7 @@ const SHRINK: u64 = 8;
 /// How many times `retry` skips may wait for a ring that orders no messages.
 const SKIPS_PATIENCE: u64 = 64;
 
-/// What was requested of one ring.
+/// The outstanding request to one ring.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RingLevelling {
     /// It was requested to come as far as this, and when.
@@ -42,7 +42,8 @@ pub(super) struct RingLevelling {
     ahead: u64,
 }
 
-/// What a process needs of the rings that are merged with those that it coordinates or delivers.
+/// The needs of a process towards the rings that are merged with those that it coordinates or
+/// delivers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Levelling {
     /// How far rings must come for the batches that this process ordered to be delivered.
@@ -62,8 +63,8 @@ impl Levelling {
 }
 
 impl RingLevelling {
-    /// A batch needs instances of the ring up to `need`, and the ring has come to `end`, as far as is
-    /// known. Gives how far to request it to come, if at all.
+    /// A batch needs instances of the ring up to `need`, and the ring has reached `end`, as far as
+    /// is known. Returns the instance to request, if any.
     fn batch(&mut self, need: u64, end: Option<u64>) -> Option<u64> {
         self.batches += 1;
         let covered = self.upto.max(end.unwrap_or(0));
@@ -73,7 +74,7 @@ impl RingLevelling {
         Some(need + self.ahead)
     }
 
-    /// The ring has come to `end`: if that was requested, it is known how long a request takes.
+    /// The ring has reached `end`: if that was requested, the duration of a request is known.
     fn arrived(&mut self, end: u64) {
         if let Some((_, batches)) = self.asked.take_if(|(upto, _)| *upto <= end) {
             let meanwhile = (AHEAD * (self.batches - batches)).min(AHEAD_MAX);
@@ -115,7 +116,7 @@ impl MultiRing {
         }
     }
 
-    /// Notes which rings have come as far as they were requested to.
+    /// Notes which rings have reached the requested instances.
     pub(super) fn note_arrivals(&mut self) {
         for (pull, ring) in self.levelling.rings.iter_mut().zip(&self.rings) {
             if let Some(ring) = ring {
@@ -124,13 +125,13 @@ impl MultiRing {
         }
     }
 
-    /// How far a ring has come, decided or not; none if this process is not in it.
+    /// The end of a ring's known instances, decided or not; none if this process is not in it.
     fn end_of(&self, id: RingId) -> Option<u64> {
         self.rings[usize::from(id)].as_ref().map(|ring| ring.current.end.max(ring.learner.learned))
     }
 
-    /// How far ring `id` must come for the others to be merged as far as `what`; none if it has come so
-    /// far.
+    /// The instance that ring `id` must reach for the others to be merged up to `what`; none if it
+    /// has reached it.
     fn needed(&self, id: RingId, instance: u64, what: fn(&RingMember) -> u64) -> Option<u64> {
         let rings = &self.merge.rings;
         let at = rings.iter().position(|&r| r == id)?;

@@ -60,8 +60,8 @@ impl MultiRing {
         }
     }
 
-    /// The merge position up to which the application's state survives whatever happens to this process
-    /// alone; in memory, what is applied.
+    /// The merge position up to which the application's state survives any fault of this process
+    /// alone; in memory, the applied position.
     pub(super) fn trimmable_position(&self) -> MergePosition {
         if self.persistence.writes.is_durable() {
             self.persistence.checkpoint.1
@@ -146,7 +146,7 @@ impl MultiRing {
         let Some(Some(ring)) = self.rings.get_mut(usize::from(id)) else { return };
         let is_wanted = ring.log.at(first).is_some_and(|(_, slot)| slot.record == number);
         match &value {
-            // What this process has applied is not kept in memory for others.
+            // Values that this process has applied are not kept in memory for others.
             Some(value) if first >= ring.learner.progress.applied => {
                 ring.log.fill(first, number, value.clone());
             }
@@ -181,9 +181,9 @@ impl MultiRing {
 
     /// Trims what no process needs any more.
     ///
-    /// What the own checkpoint lacks stays in the own log, whatever the others have: so the next
-    /// incarnation continues from its own disk, and does not need the state of another replica. The next
-    /// checkpoint bounds that.
+    /// Instances behind the own checkpoint stay in the own log, even if the others have them: so
+    /// the next incarnation continues from its own disk, and does not need the state of another
+    /// replica. The next checkpoint bounds that.
     ///
     /// No ring is trimmed further than the ring of all groups, as far as instances are merged with those of
     /// it. Each node has one state, of all its replicas, and gives and takes it as a whole. If each group's
@@ -193,13 +193,13 @@ impl MultiRing {
     /// (`RingMember::trimmable_by_majority`), so of the nodes that remain one has. And no member has
     /// trimmed any ring behind the checkpoint of that node, because a replica that has merged the ring of
     /// all groups up to a position has merged the others as far (predicate 1 of [MRP 5.2]). That node gets
-    /// what it lacks from acceptors, and the others get their state from it.
+    /// its missing instances from acceptors, and the others get their state from it.
     pub(super) fn trim(&mut self) {
         let limits = self.trim_limits();
         for (ring, limit) in self.rings.iter_mut().zip(limits) {
             let Some(ring) = ring else { continue };
             let PeerProgress { applied: merged, trimmable: safe, .. } = ring.learner.progress;
-            // What the own application lacks stays, too: `held_bytes` bounds that.
+            // Values that the own application has not applied stay, too: `held_bytes` bounds them.
             let logs = self.persistence.writes.is_durable() && ring.acceptor.index.is_some();
             let own = if logs { merged.min(safe) } else { merged };
             ring.forget(ring.trim_end.min(own).min(limit));

@@ -9,10 +9,10 @@ use super::value::InstanceValue;
 use alloc::vec::Vec;
 use amcast_core::Pid;
 
-/// A member that lacks this many times `pipeline_bytes` of decided bytes is excluded.
+/// A member that is this many times `pipeline_bytes` of decided bytes behind is excluded.
 const LAGGING_PIPELINES: usize = 8;
 
-/// An excluded member returns when it lacks one part of so many of that.
+/// An excluded member returns when it is behind by at most this fraction of that bound.
 const RETURN_SHARE: usize = 2;
 
 /// The members of a ring, by the order of its coordinator, and what each of them has reported.
@@ -98,9 +98,9 @@ impl RingMember {
         lagging
     }
 
-    /// Whether a member that has learned instances below `learned` lacks more than so many bytes or entries
-    /// of what is decided and held here. Trimmed instances say nothing: where acceptors keep everything in
-    /// memory, all that is older than a heartbeat may be trimmed.
+    /// Whether a member that has learned instances below `learned` is missing more than so many
+    /// bytes or entries of the decided log held here. Trimmed instances say nothing: where
+    /// acceptors keep everything in memory, all that is older than a heartbeat may be trimmed.
     fn lags_beyond(&self, learned: u64, (most_bytes, most_entries): (usize, usize)) -> bool {
         if learned >= self.learner.learned {
             return false;

@@ -1,7 +1,7 @@
 //! The deterministic merge of a learner [MRP 4]: the messages of all rings that it subscribes to, in one order.
 //!
 //! Every replica of a group takes `M` instances of each of its rings in turn, in the order of ring numbers,
-//! and passes over skips. What it delivers depends on nothing but the decided values, so all replicas of a
+//! and passes over skips. Its deliveries depend on nothing but the decided values, so all replicas of a
 //! group deliver the same sequence, and replicas of groups that share rings deliver their messages in the
 //! same order. (`MergeOrder` in `topology.rs`; mutants `merges-in-another-order`, `delivers-undecided`.)
 

@@ -53,7 +53,7 @@ pub(super) enum RingMessage {
     ProposalsDecided { ring: RingId, incarnation: u32, upto: u64 },
     /// To a proposer: the ballot that the ring is in, as far as the sender knows.
     CurrentBallot { ring: RingId, ballot: RingBallot },
-    /// To a coordinator: learners wait until this ring has come to this instance.
+    /// To a coordinator: learners wait until this ring reaches this instance.
     LevelRequest { ring: RingId, upto: u64 },
     /// Pre-vote: the sender would begin phase 1 with this ballot.
     PreVote { ring: RingId, ballot: RingBallot },
@@ -99,7 +99,7 @@ pub(super) enum RingMessage {
     },
     /// One of the three above, forwarded by another acceptor.
     Forwarded(Box<ForwardedMessage>),
-    /// The sender lacks state: asks the replicas of its group which they have.
+    /// The sender needs a state: asks the replicas of its group which they have.
     StateQuery { attempt: u32 },
     /// The sender's application has applied everything up to this position, and nothing else is delivered
     /// before `point`.

@@ -6,11 +6,11 @@
 //! involves only that group; a message to several groups goes round the smallest ring that has them all.
 //!
 //! # Assumptions
-//! For safety nothing about time, of streams only that they are in order. What acceptors promised and
-//! accepted is on disk before they answer (`multi-ring`), some time later (`multi-ring-async`: it survives
-//! the end of processes, and of a minority of machines at a time), or in memory (`multi-ring-memory`: a
-//! majority of each group is caught up at any time). For progress one acceptor of each ring and a majority
-//! of them, itself included, must hear each other.
+//! For safety nothing about time, of streams only that they are in order. The promises and accepted
+//! proposals of acceptors are on disk before they answer (`multi-ring`), some time later
+//! (`multi-ring-async`: they survive the end of processes, and of a minority of machines at a time), or in
+//! memory (`multi-ring-memory`: a majority of each group is caught up at any time). For progress one
+//! acceptor of each ring and a majority of them, itself included, must hear each other.
 //!
 //! # The normal case
 //! ```text
@@ -88,8 +88,8 @@
 //! - A process has at most `window` own messages of `window_bytes` for each ring that are not decided:
 //!   beyond that it has no room. A coordinator queues as much of each process, and has at most
 //!   `pipeline_bytes` undecided, and `lag_bytes` that a majority of some group has not applied.
-//! - What a member sent to its successor and the successor has not confirmed is four times
-//!   `pipeline_bytes` at most.
+//! - Unconfirmed bytes that a member has sent to its successor are four times `pipeline_bytes` at
+//!   most.
 //! - A member keeps at most `cache_bytes` of each ring in memory besides what its application has not
 //!   applied, and takes in no more at `held_bytes` of that. Older values are read from disk again; in
 //!   memory they are trimmed when a majority of each group has applied them.
@@ -113,8 +113,8 @@
 //!   `leveling = paced` each also skips to `lambda` instances a second every `delta_us`, as [MRP 4] does.
 //! - A read index (`read_index.rs`) lets services read without an order: the paper orders reads, too.
 //! - A retried proposal is recognised by its number, which the log itself keeps without gaps.
-//! - What is trimmed is decided by nodes, which give each other the state of all their replicas, and not by
-//!   each partition (`log_replay.rs`).
+//! - Nodes, which give each other the state of all their replicas, decide on trimming, and not each
+//!   partition (`log_replay.rs`).
 //! - An acceptor whose log is lost asks a majority of the others before it votes again
 //!   (`acceptor_recovery.rs`); [MRP 5.1] supposes that logs survive.
 //!

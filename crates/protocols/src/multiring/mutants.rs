@@ -39,11 +39,11 @@ mutant::mutants! {
             [UniformPrefixOrder]
             shown_by "scenarios/mrp-stalled-candidate.txt";
         BeginsWithTheLongestLog = "begins-with-the-longest-log":
-            "A new coordinator proposes again the longest log of a quorum, of whatever ballot it is." breaks
+            "A new coordinator proposes again the longest log of a quorum, of any ballot." breaks
             [UniformPrefixOrder]
             shown_by "scenarios/mrp-rival-logs.txt";
         RecoversTheLongestLog = "remembers-the-longest-log":
-            "An acceptor that lost its storage takes over the longest log, of whatever ballot it is." breaks
+            "An acceptor that lost its storage takes over the longest log, of any ballot." breaks
             [UniformPrefixOrder]
             shown_by "scenarios/mrp-recovered-ballot.txt";
         BeginsWithoutLearning = "begins-behind-what-is-known":

@@ -115,7 +115,7 @@ number!(
     1 << 30,
     "ours",
     "Bytes that a coordinator may have proposed and not decided.",
-    "What a new coordinator proposes again. More hides latency."
+    "A new coordinator proposes them again. More hides latency."
 );
 number!(
     LAG_BYTES = "lag_bytes",
@@ -159,7 +159,7 @@ number!(
     2,
     1 << 32,
     "ours",
-    "A member that lacks more instances of a ring than these is excluded from it until it has caught up, \
+    "A member that is missing more instances of a ring than these is excluded from it until it has caught up, \
      where logs are on disk.",
     "With fewer, a member that is a little slow requests retransmissions of what goes round the ring."
 );
@@ -234,7 +234,7 @@ pub(super) struct MultiRingConfig {
     pub(super) mutants: Mutants<Mutant>,
 }
 
-/// What bounds the queues and buffers of a process: the parameters of the same names.
+/// The bounds of the queues and buffers of a process: the parameters of the same names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MultiRingLimits {
     pub(super) window: usize,

@@ -27,7 +27,7 @@ pub(super) enum AcceptorStorage {
 }
 
 impl AcceptorStorage {
-    /// What the log survives in this mode.
+    /// The faults that the log survives in this mode.
     pub(super) const fn durability(self) -> Durability {
         match self {
             Self::Synced => Durability::Synced,
@@ -143,8 +143,8 @@ pub(super) struct Persistence {
     pub(super) gone: bool,
     /// The log has a record that cannot be decoded.
     pub(super) unreadable: bool,
-    /// The application's checkpoint: the position of its last delivery, and the merge position that it
-    /// stands for.
+    /// The application's checkpoint: the position of its last delivery, and the corresponding merge
+    /// position.
     pub(super) checkpoint: (u64, MergePosition),
     /// Nothing is delivered between this position and this merge position: a durable record says so.
     pub(super) idle_since: (u64, MergePosition),

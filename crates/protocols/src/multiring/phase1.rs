@@ -12,12 +12,12 @@
 //! ```
 //!
 //! # Why the value rule is safe
-//! What a quorum accepted in an earlier ballot is part of the log of each later ballot that a quorum
-//! adopted, because that ballot's coordinator proposed it again. Any two quorums intersect, so among the
-//! promises is one of an acceptor that holds it; the promise with the highest `adopted` ballot, and of
-//! those the longest log, holds all of it. (`RingMember::begin_phase2`; mutants `begins-with-nothing`,
-//! `begins-with-the-longest-log`, `forgets-what-it-accepted`, `begins-behind-what-is-known`,
-//! `leads-before-it-is-written`, `counts-lost-promises`.)
+//! A proposal that a quorum accepted in an earlier ballot is part of the log of each later ballot that
+//! a quorum adopted, because that ballot's coordinator proposed it again. Any two quorums intersect,
+//! so among the promises is one of an acceptor that holds it; the promise with the highest `adopted`
+//! ballot, and of those the longest log, holds all of it. (`RingMember::begin_phase2`; mutants
+//! `begins-with-nothing`, `begins-with-the-longest-log`, `forgets-what-it-accepted`,
+//! `begins-behind-what-is-known`, `leads-before-it-is-written`, `counts-lost-promises`.)
 
 use super::Mutant;
 use super::coordinator::{Coordinator, CoordinatorPhase, value_end};
@@ -191,9 +191,9 @@ impl RingMember {
     /// Begins phase 2 with the promises of a quorum: proposes again what may be decided. Why it suffices to
     /// take the longest log of the highest adopted ballot: see the [module](self).
     ///
-    /// What any of them has learned must be learned here first: this process is then the one that others
-    /// catch up from, and there may be no other, because a process that has learned an instance may trim
-    /// it.
+    /// Instances that any of them has learned must be learned here first: the others then catch up
+    /// from this process, and there may be no other source, because a process that has learned an
+    /// instance may trim it.
     pub(super) fn begin_phase2(&mut self, cx: &mut RingContext<'_>) {
         let Some(role) = &self.coordinator else { return };
         // Not before its own promise is durable: otherwise this process might forget that it coordinated

@@ -75,7 +75,7 @@ pub(super) struct MultiRing {
     pub(super) outputs: OutputQueues,
 }
 
-/// What a step has produced so far.
+/// The outputs of a step so far.
 #[derive(Debug, Default)]
 pub(super) struct OutputQueues {
     /// Messages to be sent; those to this process itself are moved to `loopback`.
@@ -214,7 +214,7 @@ impl MultiRing {
         if gone {
             self.want_state(out);
         }
-        // What was applied without a checkpoint is delivered again, from the first delivery on.
+        // Messages applied without a checkpoint are delivered again, from the first delivery on.
         if self.persistence.idle_since.0 == 0 {
             self.merge.install(0, self.persistence.idle_since.1);
         }
@@ -435,7 +435,7 @@ impl Protocol for MultiRing {
         self.now = now;
         self.outputs.rings.trace_as(out);
         let woken = matches!(input, Input::Wake);
-        // What the application has is known only behind that input.
+        // The application's position is known only after that input.
         let starts = matches!(input, Input::Start { .. });
         self.outputs.has_more_work = !woken;
         match input {

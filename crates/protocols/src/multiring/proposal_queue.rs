@@ -66,8 +66,8 @@ impl ProposalQueue {
         }
     }
 
-    /// Takes out the next batch: as many as fit into `bytes_max`, and at least one. What came together
-    /// is not copied.
+    /// Takes out the next batch: as many as fit into `bytes_max`, and at least one. Proposals that
+    /// arrived together are not copied.
     pub(super) fn batch(&mut self, bytes_max: usize) -> SharedBytes {
         let (mut taken, mut bytes, mut count) = (Vec::new(), 0, 0);
         while let Some(front) = self.all.front_mut() {

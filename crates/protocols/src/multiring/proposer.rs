@@ -51,7 +51,7 @@ pub(super) struct Proposer {
     turn: usize,
     /// The route to the coordinator.
     route: RouteSelection,
-    /// The highest ballot that this process was told of.
+    /// The highest ballot that this process has learned of.
     pub(super) told_ballot: RingBallot,
 }
 
@@ -113,7 +113,7 @@ impl Proposer {
     }
 
     /// Where to send proposals: to the coordinator, as far as it is known, or to an acceptor, which knows
-    /// more. `ballot` is the one that this process follows; it may have been told of a later one.
+    /// more. `ballot` is the one that this process follows; it may have learned of a later one.
     ///
     /// Once no proposal is decided for `patience`, a coordinator that is not `reached` is sent no more: one
     /// of the `forwarders` to it forwards proposals.

@@ -11,8 +11,8 @@
 //!     v passed
 //! ```
 //!
-//! What is decided, a quorum of the ring's acceptors has voted for. So the process asks the acceptors of
-//! the rings that it merges how far they have voted. Once a quorum of each ring has answered, nothing
+//! A quorum of the ring's acceptors has voted for each decided instance. So the process asks the acceptors
+//! of the rings that it merges for their last votes. Once a quorum of each ring has answered, nothing
 //! behind the furthest answer was decided when it asked: any quorum that had decided it intersects those
 //! that answered. When everything up to there is merged, the read index is passed. Nothing is proposed, and
 //! no disk is awaited but for what was in flight. (Mutants `passes-barriers-alone`,

@@ -1,11 +1,11 @@
 //! Phase 2 along the ring: what a member sends to its successor, and which votes it reports to the coordinator.
 //!
 //! # The successor
-//! Values go from one member to the next, to each once. A slow member takes them at its own pace: what it
-//! was sent and has not confirmed is bounded. What has left this process's memory is decided, so that the
-//! successor requests its retransmission. The coordinator excludes a member that lags far behind
-//! (`membership.rs`) until it has caught up that way: the members after it in the ring do not wait for it.
-//! A member that its predecessor does not reach is passed over at once.
+//! Values go from one member to the next, to each once. A slow member takes them at its own pace: its
+//! unconfirmed bytes are bounded. A value that has left this process's memory is decided, so the successor
+//! requests its retransmission. The coordinator excludes a member that lags far behind (`membership.rs`)
+//! until it has caught up that way: the members after it in the ring do not wait for it. A member that its
+//! predecessor does not reach is passed over at once.
 //!
 //! # The coordinator
 //! Votes go directly to the coordinator from the first member that sees a quorum of them, not round the
@@ -25,7 +25,7 @@ const UNCONFIRMED_PIPELINES: usize = 4;
 /// How many members on each side exchange heartbeats with a member, besides acceptors.
 pub(super) const WATCHERS: usize = 2;
 
-/// What was sent to the successor.
+/// The values sent to the successor.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SuccessorLink {
     to: Option<Pid>,
@@ -109,8 +109,8 @@ impl RingMember {
         near || self.topology.acceptor(me).is_some() || self.topology.acceptor(p).is_some()
     }
 
-    /// [MRP 4] Sends the successor what it lacks: proposals of the ballot, votes that may decide something,
-    /// and a message in each heartbeat interval.
+    /// [MRP 4] Sends the successor its missing messages: proposals of the ballot, votes that may
+    /// decide something, and a message in each heartbeat interval.
     pub(super) fn forward_phase2(&mut self, cx: &mut RingContext<'_>) {
         if self.membership.excluded.contains(&cx.me) {
             // The others have all this from each other.
@@ -138,7 +138,8 @@ impl RingMember {
         {
             self.successor.on_confirmed(self.membership.peers[at].learned.min(self.current.end));
         } else if self.successor.end < self.learner.learned {
-            // What is not in memory any more is decided, and the successor requests its retransmission.
+            // A value that is no longer in memory is decided, and the successor requests its
+            // retransmission.
             let held = self.log.in_memory_from(self.successor.end).min(self.learner.learned);
             self.successor.on_confirmed(held);
         }
@@ -195,7 +196,7 @@ impl RingMember {
         !closes && self.current.votes.iter().enumerate().any(matters)
     }
 
-    /// When something is sent to the successor, whatever happens.
+    /// The time of the next message to the successor at the latest.
     pub(super) fn forward_at(&self, heartbeat: Span) -> Time {
         // Without a successor nothing is sent.
         let passes = self.current.ballot != RingBallot::NONE && self.successor.to.is_some();

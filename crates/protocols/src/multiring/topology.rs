@@ -168,7 +168,8 @@ impl MergeOrder {
         }
     }
 
-    /// How far ring `other` must have come before instance `instance` of `ring` can be merged.
+    /// The instance that ring `other` must reach before instance `instance` of `ring` can be
+    /// merged.
     pub(super) const fn needs(self, ring: usize, instance: u64, other: usize) -> u64 {
         let round = instance / self.m;
         if other < ring { (round + 1) * self.m } else { round * self.m }

@@ -1,6 +1,6 @@
-//! State transfer [MRP 5.2]: where a replica continues that cannot get what it lacks from acceptors any
-//! more: at a position that another replica of the group has applied, and whose state its application then
-//! needs.
+//! State transfer [MRP 5.2]: where a replica continues whose missing instances the acceptors have
+//! trimmed: at a position that another replica of the group has applied, and whose state its
+//! application then needs.
 //!
 //! ```text
 //! lagging --StateQuery--> all of the group                again, ever less often, until there are offers
@@ -49,7 +49,7 @@ pub(super) struct StateNegotiation {
 }
 
 impl MultiRing {
-    /// This process lacks instances that acceptors have trimmed.
+    /// This process is missing instances that acceptors have trimmed.
     pub(super) fn want_state(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
         if !self.state.wanted {
             self.state.wanted = true;

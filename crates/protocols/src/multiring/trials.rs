@@ -1,5 +1,5 @@
 //! Values in which simulations by the thousand try the parameters of rings: which rings there are, how they are
-//! merged, and how much is on the way. With the smallest ones nearly every member is left behind in some runs.
+//! merged, and how much is on the way. With the smallest ones nearly every member lags in some runs.
 
 use amcast_core::entry::Trials;
 

@@ -124,7 +124,7 @@ mutant::mutants! {
             "The final timestamp is the smallest proposal." breaks
             [UniformPrefixOrder, UniformAcyclicOrder];
         NoWaiting = "delivers-without-waiting-for-pending":
-            "A message is delivered as soon as it is final, whatever is in front of it." breaks
+            "A message is delivered as soon as it is final, even behind pending ones." breaks
             [UniformPrefixOrder, UniformAcyclicOrder];
         NoTieBreak = "ignores-tie-break":
             "Of equal timestamps, the message that came first goes first." breaks

@@ -224,7 +224,7 @@ impl SkeenReplica {
     fn deliver(&mut self, turn: QueuePosition, out: &mut Outbox<Messages<SkeenMessage>>) {
         let mutants = self.shape.mutants;
         let slot = &mut self.slots[turn.slot];
-        let payload = slot.payload.take().expect("a message in the queue has come");
+        let payload = slot.payload.take().expect("a message in the queue has its payload");
         slot.held = false;
         self.held -= 1;
         let order = (slot.bound, turn.msg);

@@ -19,7 +19,7 @@ mutant::mutants! {
         ForgetsTheCut = "forgets-the-cut":
             "A member enters the next view with what it happens to have of the last." breaks [];
         JoinsWithNothing = "joins-with-nothing":
-            "A process that joins goes on without the state of the others." breaks [];
+            "A process that joins continues without the state of the others." breaks [];
         BelievesAnybody = "believes-anybody":
             "A joiner lets its driver believe any source of a state, whether it continues or not." breaks []
             shown_by "scenarios/to-reborn-donor.txt";

@@ -398,7 +398,7 @@ impl TramReplica {
         true
     }
 
-    /// Whoever writes this cannot be followed: the buffer rests until its next holder.
+    /// The writer's record is invalid: the buffer is not read until its next holder.
     fn refuse(&mut self, source: usize, wrong: &'static str, out: &mut Outbox<Memory>) {
         let cluster = self.config.cluster();
         // Not whom the record names: nothing in it is to be believed.

@@ -14,8 +14,8 @@
 //!    ([`OwnLog::begin_term`], [`FollowerLog::begin_term`]), and before the first line that it posts to a
 //!    follower that it takes in again. It writes a later tail ([`OwnLog::advance_tail`],
 //!    [`FollowerLog::advance_tail`]) before it writes over the lines in front of that tail.
-//! 2. **The reader checks after it has read.** What it has read counts only if both lines, looked at
-//!    afterwards, still name the term, and no tail behind the record ([`LogHead::holds`]).
+//! 2. **The reader checks after it has read.** The record counts only if both lines, read
+//! afterwards, still name the term, and no tail behind the record ([`LogHead::holds`]).
 //!
 //! Writes to one region appear in the order of posting (law 2 of [`amcast_core::memory`]). So a reader
 //! that sees any line of a later term, or of a later lap, finds the head that announced it, if it looks
@@ -258,7 +258,10 @@ impl OwnLog {
         pos: u64,
         lines: impl ExactSizeIterator<Item = &'l CacheLine>,
     ) {
-        assert!(pos + lines.len() as u64 <= self.limit(), "written over before it was told");
+        assert!(
+            pos + lines.len() as u64 <= self.limit(),
+            "written over before the tail was advanced"
+        );
         let (at, stamp) = (self.ring.at(pos) as usize, self.ring.stamp(pos, self.epoch));
         for (i, line) in lines.enumerate() {
             region[at + i].copy(line, stamp);
@@ -272,7 +275,10 @@ impl OwnLog {
         pos: u64,
         lines: &[[u64; LINE_WORDS + 1]],
     ) {
-        assert!(pos + lines.len() as u64 <= self.limit(), "written over before it was told");
+        assert!(
+            pos + lines.len() as u64 <= self.limit(),
+            "written over before the tail was advanced"
+        );
         let (at, stamp) = (self.ring.at(pos) as usize, self.ring.stamp(pos, self.epoch));
         for (i, line) in lines.iter().enumerate() {
             let words = line[..LINE_WORDS].try_into().expect("seven of eight");
@@ -282,7 +288,7 @@ impl OwnLog {
 
     /// Appends a pad over the rest of the ring at `pos`.
     pub(super) fn append_pad(&self, region: &[CacheLine], pos: u64) {
-        assert!(pos < self.limit(), "written over before it was told");
+        assert!(pos < self.limit(), "written over before the tail was advanced");
         self.ring.write_pad(region, pos, self.epoch);
     }
 
@@ -294,7 +300,10 @@ impl OwnLog {
         pos: u64,
         lines: impl ExactSizeIterator<Item = &'l CacheLine>,
     ) {
-        assert!(pos + lines.len() as u64 <= self.limit(), "written over before it was told");
+        assert!(
+            pos + lines.len() as u64 <= self.limit(),
+            "written over before the tail was advanced"
+        );
         let at = self.ring.at(pos) as usize;
         for (i, line) in lines.enumerate() {
             region[at + i].copy(line, LineStamp::default());
@@ -353,7 +362,7 @@ impl FollowerLog {
         let (region, count) = from;
         assert!(
             pos + u64::from(count) <= self.tail + u64::from(self.ring.lines),
-            "written over before it was told"
+            "written over before the tail was advanced"
         );
         let at = self.ring.at(pos);
         let source = WriteSource::Copy(LineRange { region, at, count });

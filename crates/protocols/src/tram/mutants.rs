@@ -20,7 +20,7 @@ crate::mutant::mutants! {
             "A replica lets a new leader in without revoking the former one."
             breaks [UniformPrefixOrder];
         SkipsGroupCatchUp = "skips-group-catch-up":
-            "A new leader adopts its own log, whatever the quorum has."
+            "A new leader adopts its own log, and ignores those of the quorum."
             breaks [UniformAgreement, UniformPrefixOrder, UniformAcyclicOrder];
         SkipsTreeCatchUp = "skips-tree-catch-up":
             "A new leader does not pass on what its predecessor left."
@@ -29,7 +29,7 @@ crate::mutant::mutants! {
             "A follower delivers what it finds in its log, committed or not."
             breaks [UniformAgreement, UniformPrefixOrder];
         ForgetsAmnesia = "forgets-amnesia":
-            "A replica that lost its memory goes on as if it had promised nothing."
+            "A replica that lost its memory continues as if it had promised nothing."
             breaks [Validity, UniformAgreement];
         TrustsTheLog = "trusts-the-log":
             "A replica that has the log again counts as fit before its application has its state."
@@ -62,7 +62,7 @@ crate::mutant::mutants! {
             "A new leader's buffer cursors pass over what the adopted log has and it has not consumed."
             breaks [UniformIntegrity];
         AsksWithItsFirst = "asks-with-its-first":
-            "A candidate asks with the first epoch of its rank, whatever others have promised."
+            "A candidate asks with the first epoch of its rank, and ignores the others' promises."
             breaks [Validity];
     }
 }

@@ -26,7 +26,7 @@ pub(super) const LAP_LINES: Param = Param {
     kind: ParamKind::Number { default: 8_192, min: 16, max: 1 << 24 },
     about: "Lines after which a ring of LOG or HM goes round while its records are short (an eighth \
             of that at most); no more than the ring's.",
-    cost: "What a client may have outstanding in short messages, and how far a follower may lag \
+    cost: "Bounds a client's outstanding short messages, and a follower's lag \
            before clients are held back. Fewer stay in the processor's cache.",
     source: "ours; measured",
 };

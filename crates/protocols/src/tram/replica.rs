@@ -247,8 +247,8 @@ impl TramReplica {
         }
     }
 
-    // [TRAM 2] the main loop: what a replica looks at, in this order. What lies on the way of a
-    // message is looked at on every poll, the rest now and then.
+    // [TRAM 2] the main loop: a replica reads these regions in this order. Regions on the path of a
+    // message are read on every poll, the others now and then.
     fn poll(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         self.settle_promise(view, out);
         let due = self.now >= self.due.0 || self.looked == Time::ZERO;

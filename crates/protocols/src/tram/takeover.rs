@@ -11,9 +11,10 @@
 //!
 //! A log is read while time passes. A member of the quorum may promise more to somebody else meanwhile,
 //! who may lead, and lead again, and use the lines once more that the candidate has not read yet. So
-//! when everything is read the heads of all logs are read again ([`super::log_region`]): what was read
-//! is the log that was promised only if no later term has begun there. Whoever gave a later promise by
-//! then accepts nothing from this candidate any more; it gives up as soon as it hears of one.
+//! when everything is read the heads of all logs are read again ([`super::log_region`]): the records
+//! read are the promised log only if no later term has begun there. A member that gave a later promise
+//! by then accepts nothing from this candidate any more; the candidate gives up as soon as it learns of
+//! one.
 
 use super::layout::{PromiseGrant, next_epoch, rank_of};
 use super::leader::Leader;

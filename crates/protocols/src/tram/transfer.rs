@@ -1,19 +1,19 @@
-//! State transfer: how a replica that was left behind, or lost its memory in a crash, comes back.
+//! State transfer: the return of a replica that lags, or lost its memory in a crash.
 //!
-//! The reader asks one fit replica, the donor, through its row. The donor captures its
-//! application's state at some position, and streams it with its own cursors through a ring in the
-//! reader's memory; until it is released it holds back its own `need`, so the log keeps everything
-//! after that position. The reader installs the state and goes on from the log.
+//! The reader asks one replica that is caught up, the source, through its row. The source captures
+//! its application's state at some position, and streams it with its own cursors through a ring in
+//! the reader's memory; until it is released it holds back its own `need`, so the log keeps
+//! everything after that position. The reader installs the state and continues from the log.
 //!
 //! A reader that lost its memory has also lost its promises. Before it makes any, it hears from
 //! f + 1 fit replicas and promises the highest epoch among theirs: every quorum that it may have
 //! helped to form has a member among them. Until it has the log it only lets an established leader
 //! write to it (`Join`), and helps no candidate.
 //!
-//! A reader that has the log follows it like the others and votes. But it is fit only when its
-//! application has the state in force: until then it neither leads nor gives state, and no other
-//! reader counts on it. So of a group no more than a minority ever lacks what was executed, unless
-//! more than a minority failed at one time; then the rest waits for ever rather than forget.
+//! A reader that has the log follows it like the others and votes. But it is caught up only when
+//! its application has installed the state: until then it neither leads nor gives state, and no
+//! other reader counts on it. So at most a minority of a group is ever missing executed commands,
+//! unless more than a minority failed at one time; then the rest waits for ever rather than forget.
 
 use super::layout::{EpochPromise, PromiseGrant, ReplicaRow};
 use super::mutants::TramMutant;
@@ -26,10 +26,10 @@ use amcast_core::memory::{LineRange, Memory, MemoryOutput, RegionWindow, WriteSo
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{GroupSet, MsgId, Outbox, Output, ProtocolEvent, Time, messages};
 
-/// How often the time that a donor is given doubles: from 4 suspicions' time up to 512.
+/// How often the timeout of a source doubles: from 4 suspicions' time up to 512.
 const STUCK_MAX: u32 = 7;
 
-/// No ring ever stands so far: at a line each nanosecond it would take two years.
+/// No ring ever reaches this position: at a line each nanosecond it would take two years.
 const POSITION_MAX: u64 = 1 << 56;
 
 /// The reader's side.
@@ -41,10 +41,10 @@ pub(super) struct Intake {
     floor_known: bool,
     donor: Option<usize>,
     attempt: u32,
-    /// Attempts that were given up because nothing came: each gets twice the time of the one before,
-    /// since it may be the application that is slow, and not the donor. Pieces that come do not
-    /// lower it: what came of an attempt that was given up is of no use, and a state of several
-    /// slow pieces would be begun anew for ever.
+    /// Attempts that were given up because nothing arrived: each gets twice the time of the one
+    /// before, since the application may be slow, and not the source. Arriving pieces do not lower
+    /// it: the pieces of an attempt that was given up are of no use, and a state of several slow
+    /// pieces would be begun anew for ever.
     stuck: u32,
     /// When something last moved.
     moved: Time,
@@ -55,14 +55,14 @@ pub(super) struct Intake {
     head: Option<Head>,
     /// Application bytes that came so far.
     got: u64,
-    /// The application stands at this position: an older state is not taken.
+    /// The application's position: an older state is not taken.
     least: u64,
 }
 
 /// The head of a state stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Head {
-    /// The state stands at this log position.
+    /// The log position of the state.
     position: u64,
     /// The last delivery in it.
     delivered: u64,
@@ -74,7 +74,7 @@ struct Head {
     bytes: u64,
 }
 
-/// What bytes of a stream were.
+/// The result of reading bytes of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fed {
     /// The application is still to be given more.
@@ -88,7 +88,7 @@ enum Fed {
 pub(super) struct Donation {
     reader: usize,
     attempt: u32,
-    /// Which donation of this replica it is.
+    /// The number of this transfer among those of this replica.
     serial: u32,
     stream: Option<Stream>,
     /// Its reader has lost it.
@@ -183,7 +183,7 @@ impl TramReplica {
         if intake.floor_known {
             return;
         }
-        // Its memory was empty at the start: whatever row is there was written in this life.
+        // Its memory was empty at the start: any row there was written in this incarnation.
         let fit = self.peers.iter().filter_map(|p| p.row).filter(|row| row.fit);
         if fit.clone().count() < self.quorum {
             return;
@@ -222,7 +222,7 @@ impl TramReplica {
         self.ask(donor, out);
     }
 
-    /// What came of a state is of no use: the next donor is asked for all of it.
+    /// Drops the pieces of a state: the next source is asked for all of it.
     fn drop_state(&mut self) {
         let ReplicaHealth::Lacking(intake) = &mut self.health else { return };
         intake.donor = None;
@@ -277,8 +277,8 @@ impl TramReplica {
         }
     }
 
-    /// The state is complete; once the log goes on from where it stands, this replica follows it,
-    /// and is fit when the application has the state in force.
+    /// The state is complete; once the log continues from its position, this replica follows it,
+    /// and is caught up when the application has installed the state.
     fn finish_intake(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let ReplicaHealth::Lacking(intake) = &self.health else { return };
         if !intake.complete() {
@@ -290,8 +290,8 @@ impl TramReplica {
         };
         let Some(control) = log.control() else { return };
         if control.tail > head.position || head.edges.iter().any(|&(log, _)| log < control.tail) {
-            // The log has moved on past the state: again, from the same donor, or from another one if
-            // that one has started anew meanwhile.
+            // The log has moved past the state: requests it again, from the same source, or from
+            // another one if that one has restarted meanwhile.
             out.mark("tram-state-too-old");
             match intake.donor {
                 Some(donor) => self.ask(donor, out),
@@ -325,14 +325,14 @@ impl TramReplica {
 
     /// The application has a state in force that holds every delivery up to `position`.
     pub(super) fn installed(&mut self, position: u64, installs: u64, out: &mut Outbox<Memory>) {
-        // One that was given before the last says nothing of that, at whatever position it stands.
+        // A state given before the last one says nothing of that, at any position.
         if installs >= self.installs {
             self.installed = self.installed.max(position);
             self.become_fit(out);
         }
     }
 
-    /// The application lacks state of another group, and what depends on it here.
+    /// The application needs state of another group, and of this one that depends on it.
     pub(super) fn unfit(&mut self) {
         if self.is_fit() {
             self.installed = 0;
@@ -371,7 +371,8 @@ impl TramReplica {
                 let row = self.peers[*r].row;
                 *r != self.rank
                     && row.is_some_and(|row| {
-                        // What was broken off is not begun again: the reader has read part of it.
+                        // A transfer that broke off is not begun again: the reader has read part of
+                        // it.
                         !row.follows
                             && row.donor == Some(self.rank as u8)
                             && row.attempt != self.served[*r]
@@ -515,7 +516,7 @@ impl TramReplica {
         self.stream_on(out);
     }
 
-    /// What the reader of its state will need of the log.
+    /// The log position from which the reader of its state will continue.
     pub(super) fn held(&self) -> Option<u64> {
         Some(self.donation.as_ref()?.stream.as_ref()?.need)
     }
@@ -526,7 +527,7 @@ impl TramReplica {
         if let Some(donation) = self.donation.as_mut().filter(|d| d.reader == rank) {
             donation.void = true;
         }
-        // Nor does one that came from there go on: what its new life sends begins at the beginning.
+        // Nor does a transfer from there continue: its new incarnation sends from the beginning.
         if let ReplicaHealth::Lacking(intake) = &mut self.health
             && intake.donor == Some(rank)
         {
@@ -546,7 +547,7 @@ impl TramReplica {
 }
 
 impl Donation {
-    /// Names the donation to the application.
+    /// Names the transfer to the application.
     const fn ticket(&self) -> Ticket {
         Ticket((self.reader as u64) << 32 | self.serial as u64)
     }

@@ -35,14 +35,14 @@ pub(crate) fn checked(entry: &dyn Entry, mut raw: RawConfig, mutant: &str) -> Co
     raw.check(entry.about().params).expect("a sound configuration")
 }
 
-/// What came of a run.
+/// The result of a run.
 pub(crate) struct Judged {
     /// None where the protocol stopped itself by an assertion.
     pub(crate) report: Option<RunReport>,
     pub(crate) recorded: RunRecord,
     /// Promises that were broken.
     pub(crate) violated: BTreeSet<Property>,
-    /// What is wrong, if anything: with the order, or because the run ended otherwise than by settling.
+    /// The fault, if any: of the order, or because the run ended otherwise than by settling.
     pub(crate) wrong: Option<String>,
 }
 
@@ -90,8 +90,9 @@ pub(crate) fn judge(
     Judged { report: Some(report), recorded, violated, wrong }
 }
 
-/// What is broken where the simulator stopped the run because of it: replicas that have different messages at one
-/// position deliver in two orders, and what passes a barrier too soon lets clients read what was overwritten.
+/// The properties that are broken where the simulator stopped the run: replicas that have different
+/// messages at one position deliver in two orders, and a barrier that passes too soon lets clients
+/// read overwritten values.
 fn stopped_for(entry: &dyn Entry, outcome: &RunOutcome) -> BTreeSet<Property> {
     let order = [Property::UniformPrefixOrder, Property::Suto];
     let promised = |property: &Property| entry.about().promises.contains(property);

@@ -1,4 +1,4 @@
-//! Each promise is seen broken by a mutant, and each mutant breaks what it is said to break.
+//! Each promise is seen broken by a mutant, and each mutant breaks its declared properties.
 
 use crate::judged::{checked, entries, judge, seeds};
 use amcast_core::{Entry, MediumKind, Property, Span};
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// Seeds within which a mutant must be found.
 const FOUND_WITHIN: u64 = 3000;
 
-/// Seeds within which each promise must be seen broken, for each mutant that is said to break it.
+/// Seeds within which each promise must be seen broken, for each mutant that declares it.
 const BROKEN_WITHIN: u64 = 400;
 
 /// Mistakes show when leaders crash or are suspected, where the entry bears it.
@@ -27,8 +27,9 @@ fn settings(entry: &dyn Entry, seed: u64) -> RunSettings {
     RunSettings { payload_max: 1500, faulty, settle, quiet, ..RunSettings::with(profile) }
 }
 
-/// What the run of a seed breaks with a mutant, and whether anything is wrong in it; nothing where something is wrong
-/// in the same run of the protocol as it is, which may take longer to settle than a hunt waits.
+/// The properties that the run of a seed breaks with a mutant, and whether the run has any fault;
+/// nothing where the same run of the unchanged protocol has a fault, since it may take longer to
+/// settle than a hunt waits.
 fn broken(entry: &dyn Entry, mutant: &str, seed: u64) -> (BTreeSet<Property>, bool) {
     let run = |mutant| {
         let config = checked(entry, trial::hasty(entry, seed, None), mutant);

@@ -11,8 +11,8 @@ const SEEDS: u64 = 8;
 /// Deliveries of a run, at least and on the average.
 const DELIVERIES: u64 = 50;
 
-/// The runs of an entry under faults of one kind: shapes of every size in turn with restless ones. What is wrong with
-/// the first run in which something is.
+/// The runs of an entry under faults of one kind: shapes of every size in turn with restless ones.
+/// Returns the fault of the first faulty run.
 fn kept(entry: &dyn Entry, profile: Profile) -> Result<(), String> {
     let settings =
         RunSettings { payload_max: 1500, settle: Span::secs(60), ..RunSettings::with(profile) };

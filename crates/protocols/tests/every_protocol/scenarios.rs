@@ -1,5 +1,5 @@
 //! A scenario that is written from the entry: all senders multicast in turn, and where it bears a crash, a replica dies
-//! and comes back. What happens is told alike each time, and every promise is kept.
+//! and comes back. Each run has the same transcript, and every promise is kept.
 
 use crate::judged::{entries, history};
 use amcast_check::check;

@@ -1,4 +1,4 @@
-//! Whatever peers put into messages and memory, a step never panics: what makes no sense is noted.
+//! A step never panics on any contents of messages and memory: malformed input is noted.
 //!
 //! Bound: [`SEEDS`] runs of each protocol, each of at most [`EVENTS_MAX`] events.
 

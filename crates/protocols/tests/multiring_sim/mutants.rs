@@ -1,5 +1,5 @@
-//! Each way of breaking the protocol is found, and breaks what it is said to break. Nearly all are shown by a
-//! scenario, the others by a random run; and in the same scenario or run the protocol as it is keeps every promise.
+//! Each mutant of the protocol is found, and breaks its declared properties. Nearly all are shown by a scenario,
+//! the others by a random run; and in the same scenario or run the protocol as it is keeps every promise.
 
 use crate::shapes::{judge, seeds};
 use amcast_check::{History, Property, PropertyVerdict, check};
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// What the path of a scenario begins with, where a mutant names it as what shows it.
+/// The beginning of a scenario's path, where a mutant names the scenario that shows it.
 const SCENARIOS: &str = "scenarios/";
 
 /// Mutants that a random run shows, within [`SEEDS`] from which seed on. The first shows it, as long as nothing in

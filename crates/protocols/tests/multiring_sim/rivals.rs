@@ -1,6 +1,7 @@
-//! Runs in which coordinators are cut off with a log of their own, and their successors end early: so that acceptors
-//! with different values for one instance meet in phase 1. What chooses the wrong one of them is found there, and in
-//! random runs of the simulator, in some of which replicas are gone in turn.
+//! Runs in which coordinators are partitioned away with a log of their own, and their successors
+//! end early: so that acceptors with different values for one instance meet in phase 1. Mutants
+//! that choose the wrong value are found there, and in random runs of the simulator, in some of
+//! which replicas are gone in turn.
 
 use crate::mutants::{hasty, violated};
 use crate::shapes::{first, judge, seeds};

@@ -1,4 +1,5 @@
-//! A link that is dead in one direction, for longer than any patience: the others go on meanwhile.
+//! A link that is dead in one direction, for longer than any patience: the others continue
+//! meanwhile.
 
 use crate::shapes::rows;
 use amcast_check::{History, check};
@@ -178,8 +179,9 @@ fn a_group_goes_on_while_few_hear_the_most_senior_member() {
     go_on(&PATTERNS, (5, "stream"), &[vec![(0, 2), (0, 3)], vec![(0, 2), (0, 3), (0, 4)]]);
 }
 
-/// Before anyone reports, the most senior member may go on with those that it hears, who do not hear each other.
-/// Then the others have to do without a majority with the state, and wait eight times as long for each copy of it.
+/// Before any member reports, the most senior member may continue with those that it hears, which do not hear each
+/// other. Then the others have to do without a majority with the state, and wait eight times as long for each copy
+/// of it.
 #[test]
 fn five_go_on_while_the_most_senior_member_hears_a_majority_that_does_not_hear_itself() {
     let reported = [vec![(0, 4), (2, 1), (3, 0)], vec![(0, 3), (2, 0), (4, 1)]];

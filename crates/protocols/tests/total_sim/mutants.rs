@@ -1,4 +1,4 @@
-//! Each way of breaking a row is found, and breaks what it is said to break.
+//! Each mutant of a row is found, and breaks its declared properties.
 
 use crate::shapes::{judge, rows, seeds};
 use amcast_check::{History, Property, PropertyVerdict, check};
@@ -11,14 +11,15 @@ use amcast_sim::{Profile, RunSettings, Scenario};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Seeds within which a mutant must have broken all that it is said to break.
+/// Seeds within which a mutant must have broken all its declared properties.
 const SEEDS: u64 = 1500;
 
 /// Seeds in which nothing may be found without a mutant.
 const SOUND_SEEDS: u64 = 20;
 
-/// One row of each specification: its mutants must break all that they are said to break. Of the other
-/// rows something of it must be broken, unless more is asked for by `AMCAST_SEEDS` in the environment.
+/// One row of each specification: its mutants must break all their declared properties. In the
+/// other rows at least one must be broken, unless more is asked for by `AMCAST_SEEDS` in the
+/// environment.
 const TELLING: [&str; 4] = ["sb-urcast", "bb-urcast-rcast", "ab-rcast", "bb-rcast-rcast"];
 
 fn config(row: &TotalOrderRow, seed: u64, mutant: &str) -> Config {
@@ -37,7 +38,7 @@ fn settings(seed: u64, settle: Span) -> RunSettings {
     }
 }
 
-/// The properties that runs of a mutant are seen to break: all that are said, or the first of them.
+/// The properties that runs of a mutant are seen to break: all declared ones, or the first of them.
 fn hunt(row: &TotalOrderRow, mutant: &MutantInfo, all: bool) -> (BTreeSet<Property>, u64) {
     let said: BTreeSet<Property> = mutant.breaks.iter().copied().collect();
     let mut seen = BTreeSet::new();
@@ -89,7 +90,7 @@ fn without_a_mutant_nothing_is_found_where_mutants_are_hunted() {
     assert!(found.is_empty(), "{} found, the first: {:?}", found.len(), found[0]);
 }
 
-/// What a scenario of `scenarios/` breaks with a mutant.
+/// The properties that a scenario of `scenarios/` breaks with a mutant.
 fn played(scenario: &str, mutant: &str) -> BTreeSet<Property> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = std::fs::read_to_string(root.join(scenario)).expect("it is there");

@@ -1,4 +1,4 @@
-//! Every promise of every row is kept, whatever strikes within what it assumes.
+//! Every promise of every row is kept under all faults that it tolerates.
 
 use crate::shapes::{judge, rows, seeds, settings, shape};
 use amcast_core::{Entry, RawConfig, Span};

@@ -47,11 +47,11 @@ pub(crate) fn shape(row: &TotalOrderRow, seed: u64, mutant: &str) -> Config {
     raw.check(row.about().params).expect("a sound configuration")
 }
 
-/// What came of a run.
+/// The result of a run.
 pub(crate) struct TotalRunVerdict {
     pub(crate) report: Option<RunReport>,
     pub(crate) history: History,
-    /// What is wrong, if anything.
+    /// The fault, if any.
     pub(crate) wrong: Option<String>,
 }
 

@@ -1,5 +1,5 @@
 //! The views of a group: one chain, the same messages in between, only where a majority is, and a
-//! way back for those left out.
+//! way back for excluded processes.
 
 use crate::shapes::{rows, seeds, settings, shape};
 use amcast_core::trace::TraceEvent;
@@ -11,7 +11,7 @@ use amcast_sim::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What happened, by process, in order.
+/// An event of the group's views, by process, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum ViewOccurrence {
     View(u64, Vec<Pid>),
@@ -55,7 +55,7 @@ fn chain(told: &ViewOccurrences, majority: usize) -> BTreeMap<u64, Vec<Pid>> {
     views
 }
 
-/// What each process that never failed so far delivered between entering a view and the next one.
+/// The deliveries of each process that has not failed so far between a view and the next one.
 fn between(told: &ViewOccurrences) -> BTreeMap<u64, BTreeSet<Vec<MsgId>>> {
     let mut found: BTreeMap<u64, BTreeSet<Vec<MsgId>>> = BTreeMap::new();
     for all in told.values() {
@@ -161,7 +161,7 @@ fn a_minority_stops_and_comes_back_as_a_new_member_with_the_state() {
             let since = all.take_while(|(_, did)| *did != ViewOccurrence::Recover);
             since.filter(|(_, did)| matches!(did, ViewOccurrence::Deliver(_))).count()
         };
-        // What it had cast itself and could not know of, it gives up where that may be out of order.
+        // Its own casts whose fate it could not know, it gives up where they may be out of order.
         assert_eq!(of(0), of(1), "{}", row.name());
         assert!(of(1) >= 180 && (of(1) == 200 || row.name() != "sb-urcast"), "{}", of(1));
     }
@@ -169,7 +169,7 @@ fn a_minority_stops_and_comes_back_as_a_new_member_with_the_state() {
 
 #[test]
 fn whoever_dies_at_any_moment_of_a_change_the_others_agree_on_a_view() {
-    // The coordinator of the first change dies a little later each time. All are told of the first
+    // The coordinator of the first change dies a little later each time. All learn of the first
     // crash after a millisecond.
     let dies = |p| Fault::Crash { p: Pid(p), mid_step: false, down: None };
     let mut seen = BTreeSet::new();

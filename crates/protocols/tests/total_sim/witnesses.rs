@@ -40,7 +40,7 @@ fn never_shown(spec: Specification) -> Patterns {
 /// A run: its profile, or `lossy`, and its seed.
 type WitnessRun = (&'static str, u64);
 
-/// What shows that a row enforces no more than its specification.
+/// The evidence that a row enforces no more than its specification.
 #[derive(Debug)]
 struct Evidence {
     spec: Specification,
@@ -129,7 +129,7 @@ fn lossy_group(row: &TotalOrderRow) -> Config {
     raw.check(row.about().params).expect("a sound configuration")
 }
 
-/// What is lost is said again only after the crashes.
+/// Lost messages are retransmitted only after the crashes.
 fn lossy() -> RunSettings {
     let mut model = CarrierModel::constant(Span::micros(2), Span::micros(40));
     model.network.loss_ppm = 400_000;

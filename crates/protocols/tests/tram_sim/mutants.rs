@@ -1,4 +1,4 @@
-//! Each way of breaking TRAM is found, and breaks what it is said to break.
+//! Each mutant of TRAM is found, and breaks its declared properties.
 
 use crate::played;
 use crate::shapes::{brief, hasty, judge, seeds, violated};
@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 /// Seeds within which something must be seen of each mutant.
 const FOUND_WITHIN: u64 = 2000;
 
-/// Seeds within which a mutant must have broken all that it is said to break. `AMCAST_SEEDS` in
-/// the environment says otherwise, and then all of them are run, to see what else breaks.
+/// Seeds within which a mutant must have broken all its declared properties. `AMCAST_SEEDS` in the
+/// environment says otherwise, and then all of them are run, to see what else breaks.
 const BROKEN_WITHIN: u64 = 2000;
 
 /// Mistakes show when leaders crash or are suspected.
@@ -19,8 +19,8 @@ fn profile(seed: u64) -> Profile {
     [Profile::All, Profile::Crash, Profile::Oracle][(seed % 3) as usize]
 }
 
-/// What was seen of a mutant, and after how many seeds for the first time: promises that the
-/// checker found broken, and what stopped or stalled a run.
+/// The observed effects of a mutant, each with the number of seeds until the first time: promises
+/// that the checker found broken, and what stopped or stalled a run.
 fn hunt(mutant: &'static MutantInfo) -> BTreeMap<String, u64> {
     let mut seen = BTreeMap::new();
     for seed in 0..seeds(BROKEN_WITHIN) {

@@ -13,7 +13,7 @@ pub(crate) const SHOWN: [&str; 2] = ["skips-confirm", "writes-before-it-tells"];
 /// mutant as they do without: what differs takes its time, or is an output of the leader's last step.
 const WRITTEN_OVER: &str = include_str!("../../../../scenarios/tram-log-written-over.txt");
 
-/// What is wrong with a run of the scenario.
+/// The fault of a run of the scenario.
 fn wrong(text: &str, mutant: &str) -> Option<String> {
     let text = text.replacen(" groups=", &format!(" mutant={mutant} groups="), 1);
     let scenario = Scenario::read(&text, &catalog::find).expect("it can be read");

@@ -1,4 +1,4 @@
-//! Every promise is kept, whatever strikes within what TRAM assumes.
+//! Every promise is kept under all faults that TRAM tolerates.
 
 use crate::shapes::{
     TramRunEnd, brief, five, hastiest, judge, seeds, settings, shape, tight, violated,
@@ -122,8 +122,8 @@ fn every_promise_is_kept_under_all_faults_at_once() {
     kept(Profile::All, &["tram-leader-steps-down", "tram-left-behind"]);
 }
 
-/// Timers shorter than what they wait for: replicas are left behind and donors given up all the time.
-/// Such a run may take long to settle; what it must never do is break what is safe.
+/// Timers shorter than what they wait for: replicas lag and sources are given up all the time. Such
+/// a run may take long to settle; it must never break safety.
 #[test]
 fn nothing_safe_is_broken_with_the_hastiest_timers() {
     for seed in 0..seeds(110) {

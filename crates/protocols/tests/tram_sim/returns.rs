@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Seeds of each profile.
 const SEEDS: u64 = 200;
 
-/// What some runs show.
+/// The observations of some runs.
 #[derive(Debug, Default)]
 struct Shown {
     /// Clients that came back.

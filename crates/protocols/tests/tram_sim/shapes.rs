@@ -50,7 +50,7 @@ fn checked(raw: &RawConfig) -> Config {
     raw.check(tram().about().params).expect("a sound configuration")
 }
 
-/// What is multicast in a run: enough to go round the rings several times.
+/// The settings of a run: enough multicasts to go round the rings several times.
 pub(crate) fn settings(profile: Profile) -> RunSettings {
     RunSettings { payload_max: 1500, ..RunSettings::with(profile) }
 }
@@ -64,7 +64,7 @@ pub(crate) enum TramRunEnd {
 }
 
 impl TramRunEnd {
-    /// What stopped or stalled the run, beside what the checker says.
+    /// The reason why the run stopped or stalled, beside the checker's verdict.
     pub(crate) fn trouble(&self) -> Option<&'static str> {
         match self {
             Self::Assertion(_) => Some("assertion"),

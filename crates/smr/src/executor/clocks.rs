@@ -1,4 +1,4 @@
-//! What time it is, by the clocks of a shard's replicas.
+//! Ordered time, from the clocks of a shard's replicas.
 //!
 //! Ordered time is the highest stamp so far, and a stamp is what some host's clock said. One clock
 //! that is hours ahead would end everybody's keys, and make everybody else's commands look old. So
@@ -6,14 +6,14 @@
 //! ordered time follows no stamp further than [`AHEAD_MAX_MS`] beyond the *agreed* time: the latest
 //! one that a majority of the replicas reported, or went beyond. As long as a majority of the clocks
 //! is right, it is never ahead of a right one; and as all this follows from the order, all replicas
-//! have the same. Where replicas stop, it stands still at the worst, and what would expire lives on.
+//! have the same. Where replicas stop, it does not advance at the worst, and keys do not expire.
 
 use crate::envelope::Stamp;
 use amcast_core::Pid;
 
 /// How far beyond the agreed time a stamp counts, in milliseconds: reports come every other second,
-/// and may be late where there is much to order. What expires is early by no more than this where
-/// the clock of a front is ahead.
+/// and may be late where there is much to order. Keys expire early by no more than this where the
+/// clock of a gateway is ahead.
 pub const AHEAD_MAX_MS: u64 = 10_000;
 
 /// The latest report of each replica of one shard.

@@ -8,10 +8,11 @@
 //!
 //! - If a majority of all replicas has another digest than this one, and all of them the same, this one is wrong: it
 //!   takes no further command ([`Executor::deliver`](super::Executor::deliver) refuses all), and its node must stop.
-//! - If a majority has the digest of this one, the others stop; it goes on, and says which differ.
+//! - If a majority has the digest of this one, the others stop; it continues, and reports which
+//!   differ.
 //! - If some differ and there is no majority, or not yet, nobody knows who is right: this one is *in doubt*
-//!   ([`Executor::doubt`](super::Executor::doubt)), until a majority comes to be at this point, or has come to be at
-//!   later ones whose slices are all that the shard holds.
+//!   ([`Executor::doubt`](super::Executor::doubt)), until a majority agrees at this point, or at later ones
+//!   whose slices cover the whole shard.
 
 use super::{Engine, Executor, ShardHead};
 use crate::digest::{self, Difference, Digest, DigestReport, Slice};
@@ -22,7 +23,7 @@ use std::collections::VecDeque;
 /// Points that are remembered: reports of earlier ones come too late.
 const POINTS_MAX: usize = 64;
 
-/// Who compares.
+/// The replica that compares.
 #[derive(Clone, Copy)]
 pub(super) struct Comparison {
     cluster: ClusterShape,
@@ -35,19 +36,19 @@ struct DigestPoint {
     position: u64,
     id: MsgId,
     cursor: Vec<u8>,
-    /// What was computed here, once it was.
+    /// This replica's digest, once it is computed.
     own: Option<Digest>,
     /// Where the slice of the next point begins; empty if nothing is behind this one.
     next: Vec<u8>,
-    /// What each replica reported, by rank.
+    /// Each replica's reported digest, by rank.
     told: Vec<Option<Digest>>,
     /// Whether a majority had what was computed here: who says something else later was started from another state.
     is_agreed: bool,
-    /// Whether it was said that another replica differs.
+    /// Whether a difference of another replica was reported.
     is_told: bool,
 }
 
-/// What a point says of this replica.
+/// The verdict of a point on this replica.
 #[derive(PartialEq, Eq, Debug)]
 enum DigestJudgement {
     /// Not enough is known.
@@ -129,7 +130,7 @@ impl Digests {
     /// Notes that replicas differ at `position`, and that nobody knows who is right.
     fn doubt(&mut self, position: u64, difference: Difference, why: impl FnOnce() -> String) {
         match &mut self.doubt {
-            // What they hold may differ anywhere.
+            // Their states may differ anywhere.
             Some(doubt) if difference == Difference::Outcomes && position > doubt.position => {
                 doubt.expects.clear();
             }
@@ -140,7 +141,7 @@ impl Digests {
 }
 
 impl DigestPoint {
-    /// What the reports say of the replica `mine` of the shard, which computed `own`.
+    /// The verdict of the reports on the replica `mine` of the shard, which computed `own`.
     fn judge(&self, mine: usize) -> DigestJudgement {
         let Some(own) = self.own else { return DigestJudgement::Open };
         let others: Vec<(usize, &Digest)> = self
@@ -170,7 +171,7 @@ impl DigestPoint {
         told.flat_map(|(_, told)| told).filter(|told| told.difference(like).is_none()).count()
     }
 
-    /// Who has what, for people: the node of this rank, and those of the others that reported.
+    /// The digests of the node of this rank, and of the others that reported, for people.
     fn words(&self, group: Gid, of: &Comparison, difference: Difference) -> String {
         let Comparison { cluster, rank } = *of;
         let name = |rank| cluster.name(cluster.replica(group, rank));
@@ -245,7 +246,7 @@ impl<M: ShardedMachine> Executor<M> {
         }
     }
 
-    /// What is to be ordered in `shard` as this node's next report of a digest there; none if it has reported all.
+    /// This node's next digest report to be ordered in `shard`; none if it has reported all.
     pub fn take_digest_report(&mut self, shard: Gid) -> Option<Vec<u8>> {
         let digests = &mut self.heads[shard.index()].digests;
         while let Some(position) = digests.unsaid.pop_front() {

@@ -1,4 +1,4 @@
-//! What tests of the executor over a real service look at, and break on purpose.
+//! State of the executor that tests over a real service inspect, and break on purpose.
 
 pub use super::mutant::{ExecutorMutant, with};
 pub use super::parts::{BYTES_MAX_IN_TESTS, keep_less};
@@ -11,7 +11,7 @@ use std::fmt::Write;
 /// How long parts are kept behind the last one, in milliseconds of ordered time.
 pub const PARTS_MS: u64 = super::parts::PARTS_MS;
 
-/// How far lived time goes on at a time, at most, in milliseconds.
+/// The largest single advance of lived time, in milliseconds.
 pub const LEAP_MS: u64 = super::LEAP_MS;
 
 /// How long what a session sent behind a request that was ahead is held, in milliseconds of ordered time.
@@ -107,7 +107,7 @@ pub fn dump<M: ShardedMachine>(
     out
 }
 
-/// What is in a state: of each shard its data and how far it is, and what was skipped.
+/// The contents of a state: each shard's data and position, and the skipped messages.
 pub fn dump_state<M: ShardedMachine>(
     state: &ExecutorState<M>,
     show: impl Fn(&M::Part) -> String,

@@ -14,13 +14,13 @@ use crate::envelope::Envelope;
 use crate::machine::{ExecutionPoint, ShardPosition, ShardedMachine};
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid};
 
-/// What stands for the message of a read, which is in none: another for each, since what a command draws
-/// at random follows from it.
+/// A message id for a read, which has no message: a distinct one for each, since a command's random
+/// draws follow from it.
 fn unsent(envelope: &Envelope) -> MsgId {
     MsgId { sender: Pid(u32::MAX), seq: envelope.session.rotate_left(32) ^ envelope.request }
 }
 
-/// What became of a read.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LocalRead {
     /// It was answered, or refused by the machine.
@@ -36,16 +36,17 @@ pub enum LocalRead {
     Never,
 }
 
-/// Is told what became of a read of a shard that [`Executor::peek_one`] was given with a number, and its answer.
+/// Receives the result and the answer of a read of a shard that [`Executor::peek_one`] was given
+/// with a number.
 pub type OnShardRead<'a> = &'a mut dyn FnMut(Gid, u64, LocalRead, &[u8]);
 
-/// Is told what became of a read that [`Executor::peek`] was given with a number, and its answer.
+/// Receives the result and the answer of a read that [`Executor::peek`] was given with a number.
 pub type OnLocalRead<'a> = &'a mut dyn FnMut(u64, LocalRead, Vec<u8>);
 
 /// A read of one shard, at its place behind all that the shard has delivered.
 #[derive(Clone, Copy)]
 pub(super) struct LocalReadRequest {
-    /// What its caller calls it.
+    /// The caller's number of it.
     pub(super) number: u64,
     id: MsgId,
     pub(super) place: ShardPosition,
@@ -53,7 +54,7 @@ pub(super) struct LocalReadRequest {
     ordered_ms: u64,
 }
 
-/// What became of a read that a worker was given, not collected.
+/// The result of a read that a worker executed, not collected yet.
 pub(super) struct LocalReadReturn {
     pub(super) shard: Gid,
     pub(super) number: u64,
@@ -64,7 +65,7 @@ pub(super) struct LocalReadReturn {
 }
 
 impl LocalReadRequest {
-    /// Answers `command`, with everything executed in the shard that stands in front of it.
+    /// Answers `command`, after every command in front of it in the shard has executed.
     pub(super) fn run<M: ShardedMachine>(
         self,
         machine: &M,
@@ -83,9 +84,10 @@ impl LocalReadRequest {
 }
 
 impl<M: ShardedMachine> Executor<M> {
-    /// Answers `payload`, an envelope and a command that changes nothing, as if it had come next in what `shard`
-    /// has delivered: behind all of that, and in front of all else. Where threads of their own execute commands, one of
-    /// them may answer it later; `number`, which is the caller's, says then which read that was.
+    /// Answers `payload`, an envelope and a command that changes nothing, as if it were the next
+    /// delivery of `shard`: behind all delivered commands, and in front of all others. Where
+    /// threads of their own execute commands, one of them may answer it later; `number`, which is
+    /// the caller's, says then which read that was.
     ///
     /// An ordered command would take just this place, and wait for the same commands: those that it conflicts with and
     /// that wait for other shards. So if everything that was answered anywhere before the read began is
@@ -96,9 +98,10 @@ impl<M: ShardedMachine> Executor<M> {
     ///
     /// The read takes place at the time of its envelope, if that counts and is later than the shard's ordered time. No
     /// two reads may disagree on whether something has expired: one that sees that it has, and then, at a node whose
-    /// fronts have slower clocks, one that does not. What ordered time is beyond has expired for all: a later read's
-    /// node has delivered as much, so that ordered time there is as late. A read that would see that something has
-    /// expired *since* is not answered. It needs its place in the order, by which ordered time comes to be that late for all.
+    /// fronts have slower clocks, one that does not. Keys whose deadline ordered time has passed have expired for
+    /// all: a later read's node has delivered as much, so that ordered time there is as late. A read that would see
+    /// that something has expired *since* is not answered. It needs its place in the order, by which ordered time
+    /// comes to be that late for all.
     pub fn peek_one(
         &mut self,
         shard: Gid,
@@ -136,8 +139,8 @@ impl<M: ShardedMachine> Executor<M> {
         }
     }
 
-    /// Tells what became of reads that threads of their own have come to, those of one shard in the order in which they
-    /// were given; whether there were any.
+    /// Reports the results of reads that worker threads have executed, those of one shard in the
+    /// order in which they were given. Returns whether there were any.
     pub fn collect_reads(&mut self, on_read: OnShardRead<'_>) -> bool {
         match &mut self.engine {
             Engine::Here(_) => false,
@@ -171,9 +174,9 @@ impl<M: ShardedMachine> Executor<M> {
         }
         let is_open = |wrote: &&SessionWrite| {
             let head = &self.heads[wrote.home.index()];
-            // A request that a later one calls answered was in front of that one, and one that is older
-            // than any may be runs no more, unless it waits: of neither need anything be remembered. What had its
-            // turn is in the queues of all its shards, in front of the read.
+            // A request that a later one declares answered was in front of that one, and one that
+            // is too old runs no more, unless it waits: neither needs a record. A command that had
+            // its turn is in the queues of all its shards, in front of the read.
             let may_wait = self.lanes.waiting(wrote.home) > 0;
             let oldest_ms = wrote.host_ms.saturating_add(self.limits.session_ms);
             let may_come = oldest_ms >= head.now.host_ms;
@@ -214,8 +217,8 @@ impl<M: ShardedMachine> Executor<M> {
         LocalRead::Answered(self.machine.apply(&at, &mut parts, command, answer))
     }
 
-    /// Tells what became of reads that [`peek`](Self::peek) was given and threads of their own have come to; whether
-    /// there were any.
+    /// Reports the results of reads that [`peek`](Self::peek) was given and worker threads have
+    /// executed. Returns whether there were any.
     pub fn collect_peeks(&mut self, on_peek: OnLocalRead<'_>) -> bool {
         match &mut self.engine {
             Engine::Here(_) => false,

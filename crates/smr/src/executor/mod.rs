@@ -17,12 +17,12 @@
 //! after `w`. Replicas of a command of several shards must therefore hear from the other shards
 //! before they let anyone see it [MRP 3]. Here they hear from the replicas beside them in the same
 //! node: `w` has an effect at a node only once this node has seen `w` *ordered in every
-//! destination*, and whatever conflicts with `w` waits behind it. So when a read returns the new
+//! destination*, and commands that conflict with `w` wait behind it. So when a read returns the new
 //! `x`, `w` already has its position in B's stream, fixed in front of every command that is
-//! multicast later; the later read of `y` gets a later position, whichever node answers it. The
-//! same holds for chains over more shards: each answer is given only when all positions of all
-//! commands that it depends on are fixed, so a command called after an answer is ordered behind
-//! them in every shard where they conflict.
+//! multicast later; the later read of `y` gets a later position, on any node. The same holds for
+//! chains over more shards: each answer is given only when all positions of all commands that it
+//! depends on are fixed, so a command called after an answer is ordered behind them in every shard
+//! where they conflict.
 //!
 //! Nothing of this depends on what the replicas talk through, or on how a group comes to its order;
 //! only on two things. A node hosts a replica of *every* shard, so what it has seen of a command is all
@@ -38,10 +38,10 @@
 //! orders; nothing a machine answers may depend on that.
 //!
 //! There is one exception: a machine may refuse a command where a shard's items take too much memory, and all
-//! commands in front of it have a part in that. As long as there surely is room for all that waits, nothing is
-//! refused, in whatever order it runs. Where that is not sure, a command that may need room waits for all in front of
-//! it, and all behind it waits: it then sees what it would see in the order of positions, on every replica
-//! ([`At::exact`](crate::machine::ExecutionPoint::exact)).
+//! commands in front of it have a part in that. As long as there surely is room for all waiting commands,
+//! none is refused, in any order of execution. Where that is not sure, a command that may need room waits for
+//! all in front of it, and all behind it wait: it then sees what it would see in the order of positions, on
+//! every replica ([`At::exact`](crate::machine::ExecutionPoint::exact)).
 //!
 //! # Where it runs
 //!
@@ -53,8 +53,8 @@
 //!
 //! Each shard holds at most [`Limits::waiting`] waiting commands with [`Limits::waiting_bytes`]
 //! bytes; beyond this `deliver` refuses and the node stops taking from that shard's stream. The
-//! streams of other shards go on, and since the order is acyclic one of them brings what the full
-//! shard waits for.
+//! streams of other shards continue, and since the order is acyclic one of them brings the command
+//! that the full shard waits for.
 
 mod clocks;
 mod digests;
@@ -134,7 +134,7 @@ impl Default for Limits {
     }
 }
 
-/// What became of a delivery.
+/// The result of a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeliveryResult {
     /// The command ran, or waits to run.
@@ -168,7 +168,7 @@ pub struct CommandAnswer<'a> {
     pub session: u64,
     /// The request in that session.
     pub request: u64,
-    /// What became of the command.
+    /// The command's outcome.
     pub outcome: Outcome,
     /// The machine's answer.
     pub bytes: &'a [u8],
@@ -186,17 +186,17 @@ struct ShardHead {
     now: Stamp,
     /// By how much it leapt so far, beyond what [`LEAP_MS`] allows, by the hosts' clock.
     leapt_ms: u64,
-    /// What the clocks of the shard's replicas say.
+    /// The reported clocks of the shard's replicas.
     clocks: ClockReports,
     floors: Floors,
-    /// What its replicas' states came to, of this life: no part of the state.
+    /// The digests of its replicas' states, in this incarnation: no part of the state.
     digests: Digests,
     /// Parts of commands that are larger than a message.
     parts: Parts,
 }
 
-/// How far lived time goes on at a time, at most, in milliseconds: replicas report their clocks much more often where a
-/// shard orders commands.
+/// The largest single advance of lived time, in milliseconds: replicas report their clocks much
+/// more often where a shard orders commands.
 const LEAP_MS: u64 = AHEAD_MAX_MS;
 
 impl ShardHead {
@@ -206,24 +206,24 @@ impl ShardHead {
         self.now.max(agreed.map_or(stamp, |agreed| stamp.min(bound(agreed))))
     }
 
-    /// Ordered time goes on to `now`, which is not before it.
+    /// Advances ordered time to `now`, which is not before it.
     fn go_on(&mut self, now: Stamp) {
         let step_ms = now.host_ms.saturating_sub(self.now.host_ms);
         self.leapt_ms += step_ms.saturating_sub(LEAP_MS);
         self.now = now;
     }
 
-    /// What time it is for sessions when ordered time is `host_ms`; too early a one for a time before a leap.
+    /// The time of sessions when ordered time is `host_ms`; too early for a time before a leap.
     fn session_time(&self, host_ms: u64) -> SessionTime {
         let leapt_ms = if mutant::is(ExecutorMutant::AgesByLeaps) { 0 } else { self.leapt_ms };
         SessionTime { host_ms, lived_ms: host_ms.saturating_sub(leapt_ms) }
     }
 }
 
-/// What decides about a command whose turn has come, beside its shards' data.
+/// The inputs of the decision on a command whose turn it is, beside its shards' data.
 #[derive(Clone, Copy)]
 struct ExecutionDecision {
-    /// What its session says of it.
+    /// The verdict of its session.
     admission: Admission,
     /// See [`At::exact`](crate::machine::ExecutionPoint::exact).
     exact: GroupSet,
@@ -274,7 +274,7 @@ struct OrderedCommand<'a> {
     is_known: bool,
 }
 
-/// What commands run on.
+/// The threads that execute commands.
 enum Engine<M: ShardedMachine> {
     /// The shards, in this thread.
     Here(Vec<ShardState<M::Part>>),
@@ -339,20 +339,20 @@ pub struct Executor<M: ShardedMachine> {
     cleared: bool,
     /// Reused for each answer.
     scratch: Vec<u8>,
-    /// Whose commands are answered here, if not all are.
+    /// Selects the commands that are answered here, if not all are.
     awaits: Option<AwaitedAnswers>,
     /// How many replicas of each shard report their clocks; 0 where all fronts have one clock.
     clocks: usize,
-    /// What is not executed, by decision of those who run the cluster.
+    /// The messages that are not executed, by decision of the operators.
     skips: SkipSet,
     witness: observer::SharedObserver,
-    /// Who compares digests, where there are other replicas.
+    /// The comparison of digests, where there are other replicas.
     comparison: Option<Comparison>,
     /// Why its state is not that of the others, if it is not.
     differs: Option<String>,
 }
 
-/// What a command touches: digest points touch their shard as a whole.
+/// The keys that a command touches: digest points touch their shard as a whole.
 fn access_of<M: ShardedMachine>(
     machine: &M,
     (envelope, body): (&Envelope, &[u8]),
@@ -560,14 +560,14 @@ impl<M: ShardedMachine> Executor<M> {
         Ok(DeliveryResult::Taken)
     }
 
-    /// Puts a command in line in one of its shards; its ticket if its turn has come.
+    /// Queues a command in one of its shards. Returns its ticket if it is at the head.
     fn line_up(
         &mut self,
         (place, before, admission): (ShardPosition, u64, Option<Admission>),
         ordered: &OrderedCommand<'_>,
     ) -> Option<u64> {
         let OrderedCommand { id, dst, ref envelope, ref payload, is_known } = *ordered;
-        // What is skipped touches nothing, and is not even looked at.
+        // A skipped command touches no keys, and is not even decoded.
         let is_skipped = self.skips.takes(id);
         let command = Envelope::decode(payload.bytes()).map(|(_, body)| body);
         let looked_at = command.filter(|_| is_known && !is_skipped);
@@ -580,8 +580,8 @@ impl<M: ShardedMachine> Executor<M> {
                 Some(body) => self.machine.growth(body),
                 None => ANY_GROWTH,
             };
-            // Nothing behind it has run. If there is room for all in front of it, whatever of that has, it may run
-            // before them.
+            // No command behind it has run. If there is room for all in front of it, it may run
+            // before them, no matter which of them have run.
             let is_unknown = !is_known && !is_skipped;
             let exact = is_unknown || growth > 0 && !self.has_room(place.shard);
             let arrival = Arrival { place, before, admission, growth, exact };
@@ -613,7 +613,7 @@ impl<M: ShardedMachine> Executor<M> {
     }
 
     /// Gives the answers of commands that workers ran; whether there were any. Panics if a worker
-    /// did: its node must not go on.
+    /// did: its node must not continue.
     pub fn collect(&mut self, on_answer: OnCommandAnswer<'_>) -> bool {
         let Engine::Pool(pool) = &mut self.engine else { return false };
         let any = pool.collect(on_answer);
@@ -625,7 +625,8 @@ impl<M: ShardedMachine> Executor<M> {
 
     /// Whether what `shard` takes surely is within its budget when all has run that had its turn there and that waits.
     fn has_room(&self, shard: Gid) -> bool {
-        // What runs meanwhile may count twice, and never not at all: it is looked at in this order.
+        // A command that runs meanwhile may count twice, but never not at all, because of this
+        // order of reads.
         let running = match &self.engine {
             Engine::Here(_) => 0,
             Engine::Pool(pool) => pool.growth(shard),

@@ -18,9 +18,9 @@ pub enum ExecutorMutant {
     KeepsRefused,
     /// Parts are kept also when their session is beyond their command.
     KeepsLateParts,
-    /// A copy of a message that was ahead of time is executed once time has come to its stamp.
+    /// A copy of a message that was ahead of time is executed once time reaches its stamp.
     RunsCopies,
-    /// What a session sent behind a request that was ahead is executed before that comes again.
+    /// Requests that a session sent behind one that was ahead are executed before its retry.
     LetsOvertake,
     /// A session is idle for as long as time leaps.
     AgesByLeaps,

@@ -1,11 +1,11 @@
-//! Who is told what an executor is doing, so that it is known when that ends the process.
+//! An observer of the executor's work, so that a command that ends the process can be identified.
 
 use super::Executor;
 use crate::machine::{ShardPosition, ShardedMachine};
 use amcast_core::{GroupSet, MsgId};
 use std::sync::Arc;
 
-/// What is being done with a command.
+/// A step in the execution of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct ExecutedCommand<'a> {
     /// Its message.
@@ -18,8 +18,8 @@ pub struct ExecutedCommand<'a> {
     pub command: &'a [u8],
 }
 
-/// Is told of each command what executes it, before and after. Called on the way of each command, from any of
-/// the threads that execute: neither blocks nor makes system calls.
+/// Receives each step of each command, before and after. Called on the hot path of each command,
+/// from any of the executing threads: it neither blocks nor makes system calls.
 ///
 /// At one time at most one command is being done in each slot. Its slot is its lowest shard; while a command
 /// is only looked at, to find what it touches, that is the slot behind the last shard's.
@@ -31,10 +31,10 @@ pub trait ExecutionObserver: Send + Sync {
     fn ends(&self, slot: usize);
 }
 
-/// Is told, if anybody is.
+/// The observer, if there is one.
 pub(super) type SharedObserver = Option<Arc<dyn ExecutionObserver>>;
 
-/// Does something with a command, which `witness` is told.
+/// Runs a step of a command, and reports it to `witness`.
 pub(super) fn tell<T>(
     witness: Option<&dyn ExecutionObserver>,
     (slot, doing): (usize, ExecutedCommand<'_>),

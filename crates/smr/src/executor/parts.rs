@@ -1,9 +1,9 @@
 //! Parts of commands that are larger than a message, kept with a shard's state until the command is whole.
 //!
-//! What is kept, and what is refused for want of room, follows from what was delivered in the shard and from its
-//! ordered time, so it is the same on all replicas. A session has parts of one command at a time. They go when
-//! the command is put together, when there is no room for another one of it, when the session goes on with something else
-//! in the shard, and when none has come for [`PARTS_MS`] of ordered time.
+//! The parts that are kept, and those refused for want of room, follow from the deliveries of the shard and
+//! its ordered time, so they are the same on all replicas. A session has parts of one command at a time. They
+//! are dropped when the command is assembled, when there is no room for another one of it, when the session
+//! sends another command in the shard, and when none has arrived for [`PARTS_MS`] of ordered time.
 
 use super::mutant::{self, ExecutorMutant};
 use super::sessions::Admission;
@@ -70,7 +70,7 @@ struct Gathering {
     used_ms: u64,
     /// By request.
     parts: BTreeMap<u64, Arc<[u8]>>,
-    /// What they count.
+    /// Their counted size.
     bytes: usize,
 }
 
@@ -307,7 +307,7 @@ impl<M: ShardedMachine> Executor<M> {
     }
 
     /// Takes the assembly of a command that is ordered in `shard`. In the lowest of its shards the parts are put
-    /// together; if one is missing there, the command is refused when its turn has come.
+    /// together; if one is missing there, the command is refused at its turn.
     pub(super) fn assemble(
         &mut self,
         (shard, position): (Gid, u64),
@@ -331,7 +331,7 @@ impl<M: ShardedMachine> Executor<M> {
             Some(whole) => Payload::Shared(whole),
             None => Payload::Message(payload),
         };
-        // What it touches is known only in the shard that has its parts: it counts as all there is.
+        // Its keys are known only in the shard that has its parts: it counts as touching all keys.
         let ordered =
             OrderedCommand { id, dst, envelope: assembly.envelope, payload, is_known: false };
         self.take(place, &ordered, on_answer)

@@ -3,8 +3,8 @@
 //! Shards are dealt to the workers. The thread that delivers gives each command its turn as if it would run there
 //! and then, and puts it into the queues of all its shards at one moment. A worker takes its shards' queues in
 //! order. A command of one shard runs when it is reached. A command of several runs when all its shards have
-//! reached it: the last worker to come runs it on all of them; until then these shards stand still while their
-//! workers go on with others.
+//! reached it: the last worker to come runs it on all of them; until then these shards wait while their workers
+//! continue with others.
 //!
 //! # Why the answers are the same as without workers
 //!
@@ -32,9 +32,9 @@
 //! nothing that it conflicts with waits for its turn then. So it sees just what a command would see that the shard
 //! delivered next, and [`Executor::peek_one`](super::Executor::peek_one) says why that is linearizable. Where the queue
 //! is empty, all that had its turn has run: a read that takes a moment is answered by the delivering thread at
-//! once, which would only wait for the worker to do the same. What a read costs of the pool's bounds is counted like a
-//! command, but reads take no more than half of them, so that commands are taken all the time. Those of one round of
-//! the delivering thread wake a worker once, and so do their answers the delivering thread.
+//! once, which would only wait for the worker to do the same. A read counts towards the pool's bounds like a command,
+//! but reads take no more than half of them, so that commands are taken all the time. Those of one round of the
+//! delivering thread wake a worker once, and so do their answers the delivering thread.
 //!
 //! Reads that may be old go the same way, through the queues of all shards that they look at or that their clients wrote
 //! to ([`reads`]).
@@ -48,7 +48,7 @@
 //!
 //! # Bounds
 //!
-//! What was given and not collected is bounded by [`Limits::running`] and [`Limits::running_bytes`]; beyond that
+//! Commands given and not collected are bounded by [`Limits::running`] and [`Limits::running_bytes`]; beyond that
 //! nothing is delivered. One delivery may set free all that waited for it, and answers are only counted once they
 //! are there: both limits may be passed by what the shards' waiting commands come to.
 //!
@@ -115,7 +115,7 @@ enum WorkerTask {
     Capture,
     /// A cut is forgotten.
     Release,
-    /// The command that the shard stood still for has run.
+    /// The command for which the shard waited has run.
     GoOn,
 }
 
@@ -132,7 +132,7 @@ struct PooledAnswer {
     asked: usize,
 }
 
-/// What a worker is to do, each task with its shard.
+/// The tasks of a worker, each with its shard.
 #[derive(Default)]
 struct WorkerInbox {
     tasks: Mutex<WorkerTasks>,
@@ -184,7 +184,7 @@ impl WorkerInbox {
     }
 
     fn stop(&self) {
-        // Also a worker that panicked is told, and its lock does not matter any more.
+        // The flag is set for a worker that panicked, too; its lock does not matter any more.
         match self.tasks.lock() {
             Ok(mut tasks) => tasks.stop = true,
             Err(poisoned) => poisoned.into_inner().stop = true,
@@ -349,7 +349,7 @@ pub(super) struct WorkerPool<M: ShardedMachine> {
     open: usize,
     /// Their bytes.
     open_bytes: usize,
-    /// What digest points came to, with their messages, since it was asked for last.
+    /// The digests at digest points, with their messages, since the last call.
     digests: Vec<(MsgId, Box<[u8]>)>,
     /// The cut that is open: for each shard, how many tasks must be done before it was begun there.
     cut: Vec<u64>,
@@ -500,7 +500,7 @@ impl<M: ShardedMachine> WorkerPool<M> {
         any
     }
 
-    /// What digest points came to whose answers were collected.
+    /// The digests at the digest points whose answers were collected.
     pub(super) fn take_digests(&mut self) -> Vec<(MsgId, Box<[u8]>)> {
         std::mem::take(&mut self.digests)
     }
@@ -545,7 +545,7 @@ impl<M: ShardedMachine> WorkerPool<M> {
                 std::thread::yield_now();
             }
         }
-        // What the states came to that are replaced says nothing of the new ones.
+        // The digests of the replaced states do not apply to the new ones.
         for answered in &mut *lock(&self.shared.answers) {
             if answered.is_digest {
                 let bytes = std::mem::take(&mut answered.bytes);
@@ -573,13 +573,13 @@ impl<M: ShardedMachine> Drop for WorkerPool<M> {
     }
 }
 
-/// One worker. What a shard has to do while it stands still waits here; it is bounded by what was
-/// given in all.
+/// One worker. The tasks of a shard that waits are queued here; they are bounded by all tasks
+/// given.
 struct Worker<'a, M: ShardedMachine> {
     shared: &'a PoolShared<M>,
     me: usize,
     still: Vec<Option<VecDeque<WorkerTask>>>,
-    /// What became of reads since others were handed back.
+    /// The results of reads since the last ones were returned.
     looked: Vec<LocalReadReturn>,
     /// Reused for each answer.
     scratch: Vec<u8>,
@@ -621,7 +621,7 @@ impl<'a, M: ShardedMachine> Worker<'a, M> {
         }
     }
 
-    /// Lets shards of this worker go on that stood still.
+    /// Lets waiting shards of this worker continue.
     fn go_on(&mut self, mut shards: Vec<usize>) {
         while let Some(shard) = shards.pop() {
             let Some(mut later) = self.still[shard].take() else { continue };
@@ -635,12 +635,13 @@ impl<'a, M: ShardedMachine> Worker<'a, M> {
         }
     }
 
-    /// Does what `shard` has come to, or stands still there; shards of this worker that can go on.
+    /// Runs the next task of `shard`, or waits at it. Returns the shards of this worker that can
+    /// continue.
     fn reach(&mut self, shard: usize, task: WorkerTask) -> Vec<usize> {
         let desk = &self.shared.shards[shard];
         match task {
             WorkerTask::One(one) => {
-                // Whoever asked for these need not wait for a command behind them.
+                // The clients of these reads need not wait for a command behind them.
                 self.shared.hand_back(&mut self.looked);
                 let (job, place) = *one;
                 let mut side = desk.worker();
@@ -678,7 +679,7 @@ impl<'a, M: ShardedMachine> Worker<'a, M> {
         Vec::new()
     }
 
-    /// Runs a command that all its shards have reached, and lets the others go on.
+    /// Runs a command that all its shards have reached, and lets the others continue.
     fn meet(&mut self, last: usize, rendezvous: &Rendezvous) -> Vec<usize> {
         let shared = self.shared;
         shared.hand_back(&mut self.looked);
@@ -696,8 +697,8 @@ impl<'a, M: ShardedMachine> Worker<'a, M> {
         self.others_go_on(last, &rendezvous.places)
     }
 
-    /// What all these shards stood still for has run: they go on, of which `last` does so by itself. Those of this
-    /// worker.
+    /// The command for which all these shards waited has run: they continue, `last` by itself.
+    /// Returns those of this worker.
     fn others_go_on(&self, last: usize, places: &[ShardPosition]) -> Vec<usize> {
         let mut mine = Vec::new();
         for shard in places.iter().map(|p| p.shard.index()) {

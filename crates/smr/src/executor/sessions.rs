@@ -2,10 +2,11 @@
 //!
 //! A session's requests are numbered, and each says from which number on requests are open: those
 //! below it were answered and need not be remembered. Since a replica may run commands that do not
-//! conflict in another order than they were delivered in, what counts for a command is the highest
-//! such number *delivered* in front of it (its `floor`), not what happened to run before it; and a
-//! request is dropped only when everything delivered up to the command that allowed it has run.
-//! Hence all replicas agree which commands take effect, whatever they still remember.
+//! conflict in another order than they were delivered in, a command is judged by the highest such
+//! number *delivered* in front of it (its `floor`), not by the commands that happened to run before
+//! it; and a request is dropped only when everything delivered up to the command that allowed it
+//! has run. Hence all replicas agree which commands take effect, even if they remember different
+//! sessions.
 //!
 //! So there are two tables. The [`Floors`] follow what is delivered, the [`Sessions`] what ran.
 //!
@@ -15,24 +16,25 @@
 //! which of them run follows from the order alone. A stamp that is far ahead of ordered time, since the front's clock
 //! is wrong (see [`super::clocks`]), would not be old by then, and is refused, too.
 //!
-//! Ordered time stands still while a shard orders nothing, and leaps once it goes on. By a leap a command would
-//! look old that ran a moment ago. So sessions age by *lived* time, which leaves out most of a leap
-//! ([`LEAP_MS`](super::LEAP_MS)). Lived time is never faster than ordered time: what is forgotten by the one is refused
-//! by the other. A front that first sent a command a moment ago therefore knows that one which was refused by its
-//! stamp was not executed.
+//! Ordered time does not advance while a shard orders nothing, and leaps once it continues. By a leap a
+//! command would look old that ran a moment ago. So sessions age by *lived* time, which omits most of a leap
+//! ([`LEAP_MS`](super::LEAP_MS)). Lived time is never faster than ordered time: a request that the one forgets
+//! is refused by the other. A front that first sent a command a moment ago therefore knows that one which was
+//! refused by its stamp was not executed.
 //!
-//! Such a front sends the command again by the time that it was told. Then no copy of the refused message may be
-//! executed, although ordered time comes up to its stamp: the floor of its session remembers the stamps that were
+//! Such a gateway sends the command again with the ordered time that it received. Then no copy of the refused message
+//! may be executed, although ordered time reaches its stamp: the floor of its session remembers the stamps that were
 //! refused, as long as these requests are open, and the session's floor is kept as long as such a copy could be
-//! admitted. Nor may later requests overtake it that the session sent behind it, since their client expects them in this
-//! order: they are refused alike for a while ([`HELD_MS`]), until it was admitted or is not open any more. Sessions
-//! whose numbers come in any order ([`UNORDERED`]) are not held.
+//! admitted. Nor may later requests overtake it that the session sent behind it, since their client expects them in
+//! this order: they are refused alike for a while ([`HELD_MS`]), until it was admitted or is not open any more.
+//! Sessions whose numbers come in any order ([`UNORDERED`]) are not held.
 //!
-//! What a floor says follows from the order alone: one that is over counts as none from then on, whenever
-//! a replica forgets it.
+//! The effect of a floor follows from the order alone: an expired floor counts as none from then
+//! on, no matter when a replica drops it.
 //!
 //! Answers over [`Limits::answer_bytes`] are dropped, of
-//! the longest idle sessions first; a retry of such a request is told so, and does not run again.
+//! the longest idle sessions first; a retry of such a request gets that error, and does not run
+//! again.
 
 use super::mutant::{self, ExecutorMutant};
 use super::{AHEAD_MAX_MS, Limits};
@@ -44,7 +46,7 @@ use indexmap::IndexMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a session's requests are judged by, from the commands that were delivered.
+/// The record by which a session's requests are judged, from the delivered commands.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub(super) struct Floor {
     /// Lived time of its last command.
@@ -86,7 +88,7 @@ const FAR_MS: u64 = 24 * 3_600_000;
 /// what they have open.
 pub const UNORDERED: u64 = 1 << 63;
 
-/// What time it is for a session, when a command is delivered.
+/// The time of a session at the delivery of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SessionTime {
     /// Ordered time by the hosts' clock.
@@ -95,7 +97,7 @@ pub(super) struct SessionTime {
     pub(super) lived_ms: u64,
 }
 
-/// How a command's stamp stands to ordered time.
+/// The relation of a command's stamp to ordered time.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) enum Timing {
     #[default]
@@ -134,7 +136,7 @@ impl Timing {
     }
 }
 
-/// What a command is judged by, from its delivery in its lowest shard.
+/// The admission of a command, from its delivery in its lowest shard.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Admission {
     /// Requests below this were answered.
@@ -161,7 +163,8 @@ impl Floor {
         waits_for.next().is_some() && !mutant::is(ExecutorMutant::LetsOvertake)
     }
 
-    /// How the stamp of a command that is delivered now stands to ordered time; takes note of that.
+    /// Compares the stamp of a command that is delivered now with ordered time, and records the
+    /// result.
     fn judge(&mut self, e: &Envelope, now: SessionTime, limits: &Limits) -> Timing {
         let (request, stamp_ms) = (e.request, e.stamp.host_ms);
         if stamp_ms.saturating_add(limits.session_ms) < now.host_ms {
@@ -200,12 +203,12 @@ impl Floor {
         if self.untimely.len() >= UNTIMELY_MAX {
             self.untimely.remove(0);
         }
-        // What was admitted before is not to come again.
+        // A request that was admitted before needs no hold.
         let holds = e.session & UNORDERED == 0 && request > self.admitted;
         self.untimely.push(StampRefusal { request, stamp_ms, at_ms, holds });
     }
 
-    /// Whether it is idle for so long that a copy of whatever was refused is old by now.
+    /// Whether it is idle for so long that a copy of any refused request is too old by now.
     fn is_over(&self, now: SessionTime, limits: &Limits) -> bool {
         let is_old = self.latest_ms.saturating_add(limits.session_ms) < now.host_ms;
         let holds_nothing = is_old || mutant::is(ExecutorMutant::ForgetsAhead);
@@ -213,8 +216,8 @@ impl Floor {
     }
 }
 
-/// Whether a session that was used at `used_ms` is forgotten at `lived_ms`: whatever it ran is old by then, also if its
-/// stamp was a little ahead.
+/// Whether a session that was used at `used_ms` is forgotten at `lived_ms`: all its requests are
+/// too old by then, also if their stamps were a little ahead.
 const fn is_forgotten(used_ms: u64, lived_ms: u64, limits: &Limits) -> bool {
     used_ms.saturating_add(limits.session_ms).saturating_add(AHEAD_MAX_MS) < lived_ms
 }
@@ -236,7 +239,8 @@ impl Floors {
         Admission { floor: floor.open_from, timing, lived_ms: now.lived_ms }
     }
 
-    /// What a command that changes nothing is judged by: it does not overtake what its session sent before it.
+    /// The admission of a command that changes nothing: it does not overtake earlier requests of
+    /// its session.
     pub(super) fn look(&self, e: &Envelope, now: SessionTime, limits: &Limits) -> Admission {
         let floor = self.table.get(&e.session).filter(|floor| !floor.is_over(now, limits));
         let is_held = floor.is_some_and(|floor| floor.holds(e, now.lived_ms));
@@ -277,8 +281,8 @@ pub(super) struct ShardProgress {
     pub(super) delivered: u64,
 }
 
-/// What is kept of a request that was answered: what became of it, and the answer until that takes too much. Mostly
-/// it is a few bytes, for which nothing is allocated.
+/// The record of an answered request: its outcome, and the answer until that takes too much memory.
+/// Mostly it is a few bytes, for which nothing is allocated.
 #[derive(Clone, Debug)]
 pub(super) enum KeptOutcome {
     Few(Outcome, u8, [u8; FEW]),
@@ -304,7 +308,7 @@ impl KeptOutcome {
         }
     }
 
-    /// What became of the request.
+    /// The request's outcome.
     pub(super) const fn outcome(&self) -> Outcome {
         match self {
             Self::Few(outcome, ..) | Self::Many(outcome, _) | Self::Dropped(outcome) => *outcome,
@@ -350,7 +354,7 @@ pub(super) struct Sessions {
     hand: usize,
 }
 
-/// What to do with a command.
+/// The decision on a command.
 pub(super) enum Verdict<'a> {
     New,
     /// It was answered: what became of it, and what is kept of the answer.
@@ -370,7 +374,7 @@ impl Sessions {
         self.of(session, request).is_some()
     }
 
-    /// Whether a command may run, when its turn has come. `now_ms` is ordered time by the hosts' clock.
+    /// Whether a command may run, at its turn. `now_ms` is ordered time by the hosts' clock.
     pub(super) fn check(
         &self,
         e: &Envelope,
@@ -395,7 +399,7 @@ impl Sessions {
         admission.timing.refusal(now_ms).map_or(Verdict::New, Verdict::Refused)
     }
 
-    /// What is kept of a request that is known to have run.
+    /// The record of a request that is known to have run.
     fn of(&self, session: u64, request: u64) -> Option<&KeptOutcome> {
         let ran = &self.table.get(&session)?.ran;
         let i = ran.binary_search_by_key(&request, |r| r.0).ok()?;

@@ -21,7 +21,7 @@ pub(super) struct ShardState<P> {
     pub(super) sessions: Sessions,
     /// Commands that ran here, retried ones included; one of several shards in its lowest.
     pub(super) executed: u64,
-    /// What the commands answered whose lowest shard it is.
+    /// A digest of the answers of the commands whose lowest shard it is.
     outcomes: Outcomes,
     /// The sessions of the cut that is being given, and how many of them were.
     cut: Option<(SessionTable, usize)>,
@@ -36,7 +36,7 @@ pub(super) struct SessionSweep {
     pub(super) lived_ms: u64,
 }
 
-/// A command whose turn has come.
+/// A command at its turn.
 pub(super) struct Turn<'a> {
     pub(super) id: MsgId,
     pub(super) dst: GroupSet,
@@ -49,7 +49,7 @@ pub(super) struct Turn<'a> {
     pub(super) payload: &'a [u8],
     /// Whether anybody waits for its answer here.
     pub(super) is_awaited: bool,
-    /// Who is told that it is executed.
+    /// The observer of its execution.
     pub(super) witness: Option<&'a dyn ExecutionObserver>,
 }
 
@@ -134,8 +134,9 @@ fn give_session(id: u64, s: &SessionRequests, to: &mut Piece<'_>) {
 /// The first version of the stream in which the byte before an answer says what became of the command, too.
 const OUTCOMES_SINCE: u8 = 13;
 
-/// What is kept of a request, from the byte before the answer: its lowest bit says whether there is one, and those above
-/// it are the outcome. In older states that byte is 0 or 1, and the machine tells the outcome from the answer.
+/// The record of a request, from the byte before the answer: its lowest bit says whether there is one, and
+/// those above it are the outcome. In older states that byte is 0 or 1, and the machine tells the outcome from
+/// the answer.
 fn kept_of<M: ShardedMachine>(
     machine: &M,
     version: u8,
@@ -236,7 +237,7 @@ pub(super) fn run<M: ShardedMachine>(
             let outcome = why.outcome();
             on_answer(CommandAnswer { id, session, request, outcome, bytes: scratch });
         }
-        // It changes nothing, and whoever asked hears from another node.
+        // It changes nothing, and its client is answered by another node.
         Verdict::New if envelope.read_only && !is_awaited => {}
         Verdict::New | Verdict::Refused(_) => {
             let outcome = if let Some(why) = for_good {

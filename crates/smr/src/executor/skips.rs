@@ -7,18 +7,19 @@
 //!
 //! # Why two replicas do not differ
 //!
-//! What an executor does is a function of the order and of the decisions, which are given before the first command
-//! and stay for its whole life. A state carries which messages are skipped in it ([`ExecutorState`](super::ExecutorState)), from
-//! where the first shard takes them, and of every message with a decision it is known whether it is in a state: a
-//! decision names one place of it, and a command that was delivered in one shard and did not have its turn stands
-//! among those that wait. So [`Executor::conflict`](super::Executor::conflict) finds a state in which a message was
-//! executed that is to be skipped here, and one in which a message was skipped that is to be executed.
+//! The executor's actions are a function of the order and of the decisions, which are given before the first command
+//! and stay for its whole life. A state carries which messages are skipped in it
+//! ([`ExecutorState`](super::ExecutorState)), from where the first shard takes them, and of every message with a
+//! decision it is known whether it is in a state: a decision names one place of it, and a command that was delivered
+//! in one shard and did not have its turn is among those that wait. So
+//! [`Executor::conflict`](super::Executor::conflict) finds a state in which a message was executed that is to be
+//! skipped here, and one in which a message was skipped that is to be executed.
 //!
-//! No command with a decision is taken before it was [released](super::Executor::release_skip): whoever drives the
-//! executor releases it once every node of the cluster is bound to the decision for good. And none is skipped that is
-//! not where its decision says: the executor panics before.
+//! No command with a decision is taken before it was [released](super::Executor::release_skip): its
+//! host releases it once every node of the cluster is bound to the decision for good. And no
+//! message is skipped at another place than its decision names: the executor panics before.
 //!
-//! What replicas said of their states before the decision, in [digests](super::digests), is no longer compared.
+//! Digests that replicas reported before the decision ([`super::digests`]) are no longer compared.
 
 use super::ExecutorState;
 use super::snapshot::{SnapshotCommand, SnapshotTop};
@@ -29,7 +30,7 @@ use amcast_core::{Gid, GroupSet, MsgId, SkipDecision};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-/// What a state has of a message that is to be skipped.
+/// The status of a message to be skipped in a state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SkipStatus {
     /// It had no turn: it is ahead, or waits.
@@ -42,7 +43,7 @@ pub enum SkipStatus {
     Misplaced,
 }
 
-/// What a state says of itself in front of the machine's data: any service's is read alike.
+/// The head of a state, in front of the machine's data: it has one format for all services.
 #[derive(Debug)]
 pub struct StateHead {
     /// The position of the last command that each shard took.
@@ -74,7 +75,7 @@ impl StateHead {
         self.delivered.get(shard.index()).copied().unwrap_or(0)
     }
 
-    /// What the state has of the message of `decision`.
+    /// The status of the message of `decision` in the state.
     pub fn skip_status(&self, decision: &SkipDecision) -> SkipStatus {
         let there =
             |w: &SnapshotCommand| place_in(decision.group, w.places.iter().map(|(place, _)| place));
@@ -82,7 +83,7 @@ impl StateHead {
         stands(decision, self.delivered(decision.group), waiting, &self.skipped)
     }
 
-    /// What was skipped in it, or waits to be, in ascending order.
+    /// The messages skipped in it, or waiting to be, in ascending order.
     pub fn skipped(&self) -> impl Iterator<Item = SkipDecision> {
         self.skipped.values().copied()
     }
@@ -103,8 +104,8 @@ fn fits(decision: &SkipDecision, id: MsgId, dst: GroupSet, there: Option<u64>) -
     }
 }
 
-/// What a state has of a message: `waiting` are the commands that wait in it, their destinations, and where they are
-/// in the decision's group.
+/// The status of a message in a state: `waiting` are the commands that wait in it, their
+/// destinations, and their positions in the decision's group.
 fn stands(
     decision: &SkipDecision,
     delivered: u64,
@@ -131,7 +132,7 @@ pub(super) fn by_message(decisions: &[SkipDecision]) -> BTreeMap<MsgId, SkipDeci
     decisions.iter().map(|decision| (decision.msg, *decision)).collect()
 }
 
-/// What an executor skips.
+/// The messages that an executor skips.
 #[derive(Default)]
 pub(super) struct SkipSet {
     decided: BTreeMap<MsgId, SkipDecision>,
@@ -142,13 +143,13 @@ pub(super) struct SkipSet {
     done: BTreeMap<MsgId, SkipDecision>,
     /// Those that wait in the state in force and were not released: nothing is taken before they are.
     held: BTreeSet<MsgId>,
-    /// One that was offered and was not released since, whatever was offered behind it.
+    /// One that was offered and was not released since, even if others were offered behind it.
     reached: Option<MsgId>,
 }
 
 impl SkipSet {
-    /// Whether the command may be taken. Panics where a decision is wrong, before anything is executed
-    /// that it is about: the node must not go on.
+    /// Whether the command may be taken. Panics where a decision is wrong, before its message is
+    /// executed: the node must not continue.
     pub(super) fn admits(
         &mut self,
         (shard, position): (Gid, u64),
@@ -171,7 +172,7 @@ impl SkipSet {
         held.is_none()
     }
 
-    /// Whether a command is skipped that is being taken, or whose turn has come.
+    /// Whether a command is skipped that is being taken, or is at its turn.
     pub(super) fn takes(&mut self, id: MsgId) -> bool {
         let Some(decision) = self.decided.get(&id) else { return false };
         assert!(self.released.contains(&id), "{decision} was taken before it was released");
@@ -230,7 +231,7 @@ impl<M: ShardedMachine> super::Executor<M> {
         }
     }
 
-    /// What was skipped in the state in force, or waits in it to be, in ascending order.
+    /// The messages skipped in the installed state, or waiting in it to be, in ascending order.
     pub fn skipped(&self) -> impl Iterator<Item = SkipDecision> {
         self.skips.done.values().copied()
     }
@@ -247,7 +248,7 @@ impl<M: ShardedMachine> super::Executor<M> {
                 SkipStatus::Ahead | SkipStatus::Skipped => {}
                 SkipStatus::Executed => {
                     return Some(format!(
-                        "{decision} was executed in it ({group} stands at {delivered}), and this node has the \
+                        "{decision} was executed in it ({group} is at {delivered}), and this node has the \
                          decision to skip that message"
                     ));
                 }

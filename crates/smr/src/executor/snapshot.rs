@@ -1,20 +1,20 @@
 //! The snapshot: a node's state at one moment, given out piece by piece while commands execute.
 //!
-//! A *cut* begins between two commands ([`Executor::capture`]) and holds exactly what was there
-//! then: every node that reads it goes on behind each shard's [`delivered`](Executor::delivered)
-//! position. The machine keeps aside what changes before it was given. What else belongs to the
-//! state is taken at once, by reference: the waiting commands, at most
-//! [`Limits::waiting`](super::Limits::waiting) a shard, and the sessions, as many as the fronts'
-//! pools have; a session that is used while the cut is open is copied then. Taking them costs some
-//! nanoseconds each and copies no bytes of commands or answers.
+//! A *cut* begins between two commands ([`Executor::capture`]) and holds exactly the state of that
+//! moment: every node that reads it continues behind each shard's
+//! [`delivered`](Executor::delivered) position. The machine copies items that change before they
+//! were sent. The other parts of the state are taken at once, by reference: the waiting commands,
+//! at most [`Limits::waiting`](super::Limits::waiting) a shard, and the sessions, as many as the
+//! fronts' pools have; a session that is used while the cut is open is copied then. Taking them
+//! costs some nanoseconds each and copies no bytes of commands or answers.
 //!
 //! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports (since
 //! version 8), and by how much time leapt (since version 14); the messages that were skipped or wait to be, each with one
 //! place of it (since version 11); the waiting commands; each shard's floors of sessions, with what was refused by its
-//! stamp (since version 14); each shard's parts of commands (since version 12); and for each shard what its sessions ran,
-//! with what became of it (since version 13), and the machine's part. A byte of one stands before each item of a list, a
-//! zero behind the last. A piece may be longer than asked for by one part of a command, or by one session with its
-//! answers.
+//! stamp (since version 14); each shard's parts of commands (since version 12); and for each shard the requests of
+//! its sessions, with their outcomes (since version 13), and the machine's part. A byte of one precedes each item of
+//! a list, a zero follows the last. A piece may be longer than asked for by one part of a command, or by one session
+//! with its answers.
 
 use super::clocks::ClockReports;
 use super::parts::PartsCut;
@@ -62,12 +62,12 @@ pub struct ExecutorState<M: ShardedMachine> {
 /// The part of a cut that is the executor's, and how much of it was given.
 pub(super) struct ExecutorCut {
     progress: StreamProgress,
-    /// What is given of the heads, until it is.
+    /// The heads, until they are sent.
     heads: Option<Vec<HeadCut>>,
     /// Those that were skipped.
     skipped: Vec<SkipDecision>,
     waiting: VecDeque<SnapshotCommand>,
-    /// What is left of the payload of a waiting command, and how much of it was given.
+    /// The rest of the payload of a waiting command, and the number of its bytes already sent.
     rest: Option<(Arc<[u8]>, usize)>,
     /// The parts of commands in each shard.
     parts: Vec<PartsCut>,
@@ -91,7 +91,7 @@ impl HeadCut {
     }
 }
 
-/// What is given next.
+/// The next part to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SnapshotStage {
     Waiting,
@@ -101,7 +101,7 @@ enum SnapshotStage {
     End,
 }
 
-/// What stands in front of the floors, which any service's state has alike.
+/// The part of a state in front of the floors, in one format for all services.
 pub(super) struct SnapshotTop {
     pub(super) heads: Vec<ShardHead>,
     pub(super) skipped: Vec<SkipDecision>,
@@ -315,8 +315,8 @@ impl ExecutorCut {
 }
 
 impl<M: ShardedMachine> Executor<M> {
-    /// Begins a cut: the state at this moment, to be given in pieces. One begun before is
-    /// forgotten: whoever was given its pieces finds that they end too early.
+    /// Begins a cut: the state at this moment, to be given in pieces. One begun before is dropped:
+    /// its receiver finds that its pieces end too early.
     pub fn capture(&mut self) {
         match &mut self.engine {
             Engine::Here(sides) => sides.iter_mut().for_each(ShardState::capture),
@@ -441,7 +441,7 @@ impl<M: ShardedMachine> ExecutorState<M> {
             let (envelope, body) = header(&w.payload).ok_or(Corrupt::Malformed)?;
             let (place, before) = place;
             let exact = w.exact.contains(place.shard);
-            // What is skipped touches nothing, and is not even looked at.
+            // A skipped command touches no keys, and is not even decoded.
             let is_skipped = self.skipped.contains_key(&w.id);
             // One that was put together from parts counts as all of its shards, and as any growth.
             let is_large = w.payload.len() > PAYLOAD_BYTES_MAX;
@@ -470,7 +470,7 @@ impl<M: ShardedMachine> ExecutorState<M> {
     }
 }
 
-/// Gives what stands in front of the waiting commands.
+/// Sends the part in front of the waiting commands.
 fn give_heads(heads: &[HeadCut], to: &mut Piece<'_>) {
     for HeadCut { delivered, now, clocks, leapt_ms } in heads {
         [*delivered, now.wall_ms, now.host_ms].iter().for_each(|w| to.word(*w));

@@ -22,7 +22,7 @@ pub(super) struct WaitingEntry {
     /// Bytes of its message, and those of its parts once they are put together.
     bytes: usize,
     assembled: usize,
-    /// What it is judged by, from its lowest destination's delivery.
+    /// Its admission, from its lowest destination's delivery.
     pub(super) admission: Admission,
     access: Access,
     /// By how much it may make what each of its shards takes grow.
@@ -41,7 +41,7 @@ impl WaitingEntry {
     }
 }
 
-/// Who waits to use a key: the last writer, and the readers behind it.
+/// The commands that wait to use a key: the last writer, and the readers behind it.
 #[derive(Default)]
 struct Tail {
     writer: Option<u64>,
@@ -53,7 +53,7 @@ pub(super) struct Arrival {
     pub(super) place: ShardPosition,
     /// The position in front of it.
     pub(super) before: u64,
-    /// What it is judged by, if this is its lowest destination.
+    /// Its admission, if this is its lowest destination.
     pub(super) admission: Option<Admission>,
     /// By how much it may make what each of its shards takes grow.
     pub(super) growth: u64,
@@ -61,7 +61,7 @@ pub(super) struct Arrival {
     pub(super) exact: bool,
 }
 
-/// What stood in a shard when a command that waits there came.
+/// The position and time of a shard at the arrival of a command that waits there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct WaitStart {
     /// Ordered time there, the command's own included.
@@ -126,7 +126,7 @@ impl ShardLanes {
         self.lanes[shard.index()].growth
     }
 
-    /// What stood in `shard` when its first waiting command came.
+    /// The position and time of `shard` at the arrival of its first waiting command.
     pub(super) fn first_waiting(&self, shard: Gid) -> Option<WaitStart> {
         self.lanes[shard.index()].positions.first_key_value().map(|(_, since)| *since)
     }

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 
 /// Reads and changes the keys of a running cluster, and says where they are.
 ///
-/// What is no word of its own is sent as a Redis command, such as: amcast kv incr counter. Exits with
-/// 1 if it was refused, or if there is no such key, and with 2 if it was asked wrongly.
+/// Any other word is sent as a Redis command, such as: amcast kv incr counter. Exits with 1 if the
+/// command was refused, or if there is no such key, and with 2 if it was misused.
 #[derive(clap::Args)]
 #[command(subcommand_value_name = "WORD", disable_help_subcommand = true)]
 #[command(subcommand_help_heading = "Words")]
@@ -112,10 +112,11 @@ enum KvAction {
         #[command(flatten)]
         front: StoreAddress,
     },
-    /// Have keys move to another shard, from one on to the end of its partition, while clients go on.
-    /// (The address of a front stands before the word here: amcast kv --at HOST:PORT split ..)
+    /// Move keys to another shard, from one key to the end of its partition, while clients
+    /// continue. (The address of a front is given before the word here: amcast kv --at HOST:PORT
+    /// split ..)
     Split(partitions::SplitArgs),
-    /// Have all keys of a shard move to another, while clients go on
+    /// Move all keys of a shard to another, while clients continue
     Merge(partitions::MergeArgs),
     /// Any command of Redis
     #[command(external_subcommand)]
@@ -179,7 +180,7 @@ fn connect(args: &KvArgs) -> Result<(String, Connection), Failure> {
     Ok((at, connection))
 }
 
-/// Why what was said at an address has no answer: perhaps it is no place for Redis commands.
+/// The error for a command without an answer: perhaps no Redis gateway listens at the address.
 fn unanswered(at: &str, e: &io::Error) -> Failure {
     match wrong_port::told(at, Listener::Redis) {
         Some(why) => Failure::Misuse(why),
@@ -281,7 +282,7 @@ impl StoreClient {
     }
 }
 
-/// Whether a front says that no such command could be right, whatever is stored.
+/// Whether the gateway's error means that the command is malformed, for any stored values.
 fn is_misuse(why: &str) -> bool {
     const WORDS: [&str; 9] = [
         "unknown command",

@@ -1,8 +1,8 @@
 //! `amcast log append --lines`: each line of the input is a value, and many go in one request.
 //!
-//! What is there already of the input goes together, and the next request is sent when that one is
-//! answered. So lines keep their order, none is appended behind one that was not, and who writes a line
-//! now and then has it appended at once.
+//! Lines of the input that are available go into one request, and the next request is sent when
+//! that one is answered. So lines keep their order, none is appended behind one that was not, and a
+//! single line is appended at once.
 
 use super::{Failure, INPUT_BYTES_MAX, LogPrinter};
 use amcast_log::{LogError, LogSession};
@@ -21,7 +21,7 @@ const BYTES_MAX: usize = 512 << 10;
 /// Bytes of the input that are read ahead.
 const AHEAD_BYTES: usize = 1 << 20;
 
-/// How often it is said how far it is.
+/// The interval of progress reports.
 const TELL_EVERY: Duration = Duration::from_secs(2);
 
 /// Appends each line of standard input, and prints their positions.
@@ -55,7 +55,7 @@ pub(super) fn append(
 /// The lines of an input.
 struct InputLines<R> {
     input: BufReader<R>,
-    /// What a line takes in a request besides its own bytes.
+    /// The size of a line in a request besides its own bytes.
     line_head: usize,
     /// How many are appended.
     appended: u64,
@@ -116,7 +116,7 @@ impl<R: Read> InputLines<R> {
         }
     }
 
-    /// What failed, with the lines that it is about.
+    /// The failure, with the numbers of its lines.
     fn failed(&self, failed: &LogError, count: u64) -> Failure {
         let (first, last) = (self.appended + 1, self.appended + count);
         let which = match count {

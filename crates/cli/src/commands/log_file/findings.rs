@@ -1,4 +1,4 @@
-//! What was found in a log, for people and as JSON.
+//! The findings in a log, for people and as JSON.
 
 use amcast_storage::Flaw;
 use amcast_storage::offline::{CheckpointSummary, Inspection, SegmentEnd, SegmentSummary};

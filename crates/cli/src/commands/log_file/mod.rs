@@ -58,7 +58,7 @@ fn is_there(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// What failed, as the program ends with it.
+/// The failure with which the program ends.
 fn failure(e: StorageError) -> Failure {
     match e {
         StorageError::Options { .. } | StorageError::Missing { .. } => Failure::misuse(e),

@@ -63,7 +63,7 @@ pub(super) fn run(args: &RepairArgs) -> Result<(), Failure> {
         ));
     };
     if !args.json {
-        println!("the log was cut; it opens again, and goes on with record {}", cut.from);
+        println!("the log was cut; it opens again, and continues with record {}", cut.from);
         println!(
             "a file that ends in .lost, beside it, has its node ask the others what it had promised"
         );

@@ -21,12 +21,13 @@ const ARGUMENT_CHARS: usize = 40;
 /// Has nodes skip a message that ends every process that executes it, also at each start.
 ///
 /// Every node of the cluster must be given the decision: nodes with different ones refuse each other, and none skips
-/// the message before it has met all others. A skipped command counts as delivered, its client is told that it was
-/// not executed, and it cannot be had back. Without --message it says what nodes were executing when they ended, and
-/// what they skip. Without --yes it says what would be done, and changes nothing.
+/// the message before it has met all others. A skipped command counts as delivered, its client learns that it was
+/// not executed, and it cannot be restored. Without --message it prints the messages that nodes were executing when
+/// they ended, and those that they skip. Without --yes it prints the intended changes, and makes none.
 #[derive(clap::Args)]
 pub(super) struct SkipArgs {
-    /// What a node keeps (n0.data), or the directory of a cluster, for all nodes in it; the nodes do not run
+    /// The data directory of a node (n0.data), or the directory of a cluster, for all nodes in it;
+    /// the nodes do not run
     #[arg(value_name = "DIR", required = true)]
     pub(super) paths: Vec<PathBuf>,
     /// The message: its sender and number, such as p1:4294967301, and behind an @ its place, such as g0/17,
@@ -83,7 +84,8 @@ impl StoppedNode {
         decided && self.ended.iter().all(fits)
     }
 
-    /// How the message stands to the state from which the node starts, and where that is in the message's group.
+    /// The status of the message in the state from which the node starts, and the state's position
+    /// in the message's group.
     fn skip_status(&self, decision: &SkipDecision) -> Result<(SkipStatus, u64), Failure> {
         let path = self.data.checkpoints();
         if !path.is_dir() {
@@ -105,7 +107,7 @@ impl StoppedNode {
     }
 }
 
-/// What a saved state says of itself.
+/// The head of a saved state.
 fn head(saved: CheckpointReader) -> Result<StateHead, String> {
     let mut from = CheckpointPieces { saved, rest: Vec::new(), at: 0 };
     // The history of deliveries precedes it.
@@ -202,7 +204,7 @@ fn stage(stage: SkipStage) -> &'static str {
     }
 }
 
-/// What is known of the command.
+/// Prints the known facts of the command.
 fn describe(nodes: &[StoppedNode], decision: &SkipDecision) {
     println!("message {:?}, at position {} of {}", decision.msg, decision.position, decision.group);
     if let Some(note) = nodes.iter().find_map(|node| node.note(decision.msg)) {
@@ -239,8 +241,8 @@ fn decide(nodes: &[StoppedNode], decision: SkipDecision, yes: bool) -> Result<()
             SkipStatus::Executed => {
                 return Err(Failure::Failed(format!(
                     "{name} has executed {decision}: its state on disk is at {delivered} of {group}. Nothing was \
-                     changed, and no node may skip what another one has executed: have the others go on from the \
-                     state of {name}, with more memory for them if they lacked that"
+                     changed, and no node may skip what another one has executed: have the others continue from the \
+                     state of {name}, with more memory for them if they had too little"
                 )));
             }
         }
@@ -267,7 +269,7 @@ fn decide(nodes: &[StoppedNode], decision: SkipDecision, yes: bool) -> Result<()
     Ok(())
 }
 
-/// What a decision says is not what a node knows.
+/// The error for a decision that contradicts a node's state.
 fn wrong_place(name: &str, decision: &SkipDecision) -> Failure {
     Failure::Misuse(format!(
         "{decision}: {name} has another place for that message, or another message there. Nothing was changed; give \
@@ -334,7 +336,7 @@ fn undo(nodes: &[StoppedNode], decision: SkipDecision, args: &SkipArgs) -> Resul
     Ok(())
 }
 
-/// What a command is, as far as its beginning shows it.
+/// A description of a command, as far as its beginning shows it.
 fn command(note: &ExecutionNote) -> String {
     if note.command.starts_with(&MARK) {
         return "a command of the log service".to_string();

@@ -42,7 +42,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     if sound { Ok(()) } else { Err(Failure::Said) }
 }
 
-/// What to say of the log in a directory if a checkpoint of its node reaches beyond its end.
+/// The warning if a checkpoint of the node reaches beyond the end of its log.
 fn short_of_checkpoint(path: &Path, survey: &Inspection) -> Option<String> {
     let end = LogEnd::beside(&path.canonicalize().ok()?)?;
     let is_beyond = survey.log.is_some_and(|log| end.is_beyond(log, survey.next));
@@ -58,7 +58,7 @@ fn short_of_checkpoint(path: &Path, survey: &Inspection) -> Option<String> {
     })
 }
 
-/// What is at the path.
+/// The log and the checkpoints at the path.
 fn look(path: &Path) -> Result<(Option<Inspection>, Vec<CheckpointSummary>), Failure> {
     let is = |end: &str| path.extension().is_some_and(|extension| extension == end);
     if path.is_dir() {

@@ -1,5 +1,5 @@
-//! When a cluster that starts serves: all its nodes do, or, where it goes on with data on disks, as many
-//! of them as are needed.
+//! The condition under which a starting cluster serves: all its nodes do, or, where it continues
+//! with data on disks, a majority of them.
 
 use amcast::client::Connection;
 use amcast_kv::status::ServerStatus;
@@ -20,7 +20,7 @@ const STARTS_MAX: u64 = 3;
 /// How often it is looked whether the cluster serves.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What tells whether a cluster that starts serves.
+/// The test whether a starting cluster serves.
 pub(super) struct Readiness<'a> {
     pub(super) home: &'a ClusterDir,
     pub(super) watch: &'a ClusterWatch,
@@ -30,15 +30,15 @@ pub(super) struct Readiness<'a> {
     pub(super) password: Option<&'a str>,
     /// Whether a command may go to several shards.
     pub(super) together: bool,
-    /// The cluster goes on with data that were left on disks. One of them that is damaged must not keep
-    /// the others from clients: a majority of the nodes is enough then. A new cluster has nothing that
-    /// could be damaged, and what keeps its node from starting is a mistake to be told at once.
+    /// The cluster continues with data on disks. One of them that is damaged must not keep the others
+    /// from clients: a majority of the nodes is enough then. A new cluster has nothing that could be
+    /// damaged, and an error that keeps its node from starting is reported at once.
     pub(super) goes_on: bool,
 }
 
 impl Readiness<'_> {
-    /// Waits until the cluster serves and a write over all shards went through. False if it was told to
-    /// stop before.
+    /// Waits until the cluster serves and a write over all shards went through. False if `stop` was
+    /// set before.
     ///
     /// # Errors
     /// When that takes too long, or nodes end again and again.

@@ -20,9 +20,10 @@ const PAGE_HEAD_BYTES: u64 = 1000;
 
 /// Draws a recorded history as a page for the browser, complete in one file.
 ///
-/// A line for each process; from left to right what happened, in its order. The history is judged as
-/// `amcast check` does it: where a property does not hold, the messages that show it are drawn and what is
-/// wrong stands out. Otherwise the first events are, or those that are asked for.
+/// A line for each process; its events from left to right, in their order. The history is judged as
+/// `amcast check` does it: where a property does not hold, the messages that show it are drawn and
+/// the wrong events are highlighted. Otherwise the first events are drawn, or those that are asked
+/// for.
 #[derive(clap::Args)]
 pub(super) struct ViewArgs {
     /// A history (JSON lines), or a directory of them
@@ -109,7 +110,7 @@ fn is_replaceable(out: &Path) -> bool {
             let read = file.take(PAGE_HEAD_BYTES).read_to_end(&mut begins);
             read.is_ok() && String::from_utf8_lossy(&begins).contains(GENERATOR)
         }
-        // What else may be wrong there is said by who writes.
+        // The writer reports other errors there.
         Err(_) => true,
     }
 }
@@ -136,7 +137,7 @@ fn body(scene: &Scene, report: &CheckReport) -> Markup {
         p {
             (scene.events.len()) " of " (scene.all) " events."
             @if scene.left_out > 0 {
-                " " (scene.left_out) " that were chosen are left out: " code { "--events" } ", "
+                " " (scene.left_out) " that were chosen are not drawn:  " code { "--events" } ", "
                 code { "--from" } ", " code { "--until" } " and " code { "--message" } " choose others."
             }
             " A disc is a cast, a box a delivery, a ring a part that was taken in ordering, a bar a call until \
@@ -147,7 +148,7 @@ fn body(scene: &Scene, report: &CheckReport) -> Markup {
     }
 }
 
-/// What the checker found.
+/// The checker's verdicts.
 fn verdicts(report: &CheckReport) -> Markup {
     html! {
         ul {

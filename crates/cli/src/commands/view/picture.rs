@@ -25,7 +25,7 @@ display:block;font:11px ui-monospace,monospace}.run line{stroke:#9aa3af}.run .na
 .call{fill-opacity:.18}.life{fill:#374151;stroke:#374151}.wrong>:first-child{stroke:#d00;stroke-width:3.5}\
 .down{stroke-dasharray:2 4}.picked .m{opacity:.12}.picked .m.it{opacity:1}.picked .way.it{opacity:.9}";
 
-/// What is pointed at shows with all that belongs to its message.
+/// Pointing at an event highlights all events of its message.
 pub(super) const SCRIPT: &str = "\
 for(const s of document.querySelectorAll('.run svg')){const all=[...s.querySelectorAll('.m')];\
 const pick=m=>{s.classList.toggle('picked',m!==undefined);\
@@ -48,7 +48,7 @@ fn hue(message: &str) -> u32 {
     (sum.wrapping_mul(137)) % 360
 }
 
-/// The last part of a message's name, which fits into a box; all of it is in what is said.
+/// The last part of a message's name, which fits into a box; all of it is in the text.
 fn short(message: &str) -> &str {
     let number = message.rsplit(':').next().unwrap_or(message);
     &number[number.char_indices().rev().nth(2).map_or(0, |(at, _)| at)..]

@@ -1,4 +1,4 @@
-//! What of a history is drawn: its processes, and the events that were chosen.
+//! The drawn part of a history: its processes, and the events that were chosen.
 
 use crate::commands::histories::HistoryInput;
 use amcast_lab::commands::Failure;
@@ -16,7 +16,7 @@ pub(super) struct EventFilter {
     pub(super) most: usize,
 }
 
-/// What a process did.
+/// The kind of an event of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SceneEventKind {
     Cast,
@@ -36,7 +36,7 @@ pub(super) struct SceneEvent {
     pub(super) t: u64,
     /// The place of its process among those that are drawn.
     pub(super) row: usize,
-    /// Where it is drawn, from the left. What happened at one time in several processes is in one column.
+    /// Its place from the left. Events at one time in several processes are in one column.
     pub(super) column: usize,
     pub(super) kind: SceneEventKind,
     /// The message or call; empty for what belongs to none.
@@ -87,8 +87,8 @@ struct RecordedLine {
 }
 
 impl RecordedLine {
-    /// What kind of event it is, and what there is to say; none if it is not drawn. `count` is how much
-    /// the process has delivered, this included.
+    /// The kind of the event, and its text; none if it is not drawn. `count` is how much the
+    /// process has delivered, this included.
     fn says(&self, count: u64) -> Option<(SceneEventKind, String)> {
         let Self { p, m, op, out, .. } = self;
         let (kind, what) = match &*self.ev {
@@ -120,7 +120,7 @@ fn each_event(
     take: &mut dyn FnMut((&str, u32), RecordedLine),
 ) -> Result<(), Failure> {
     lines.each(&mut |file, number, text| {
-        // What cannot be read was refused when the history was judged.
+        // An unreadable line was refused when the history was judged.
         if let Ok(event) = serde_json::from_str(text) {
             take((file, number), event);
         }
@@ -129,7 +129,7 @@ fn each_event(
 }
 
 impl Scene {
-    /// What is chosen of a history, with what stands in the lines of `evidence` (file and number).
+    /// The chosen events of a history, and those in the lines of `evidence` (file and number).
     pub(super) fn of(
         lines: &HistoryInput,
         choice: &EventFilter,
@@ -174,7 +174,7 @@ impl Scene {
             if !(of && within) {
                 return;
             }
-            // What shows what is wrong is always drawn; of the rest there may be too much.
+            // Evidence of a violation is always drawn; there may be too many of the other events.
             if drawn >= choice.most && !is_evidence {
                 scene.left_out += 1;
                 return;

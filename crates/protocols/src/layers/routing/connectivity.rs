@@ -18,7 +18,7 @@ messages! {
     struct BrokenLinks { unheard, unreached }
 }
 
-/// What processes reported last of their links.
+/// The last reports of processes on their links.
 #[derive(Clone, Debug)]
 pub struct ConnectivityMatrix {
     /// By process.

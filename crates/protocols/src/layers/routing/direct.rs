@@ -24,7 +24,8 @@ pub struct DirectTimers {
 /// The state of a direct channel.
 #[derive(Clone, Debug, Default)]
 pub struct DirectChannel {
-    /// How far the overlay had come when that last changed, or when it had all; and when that was.
+    /// The progress of the overlay at its last change, or when it was complete; and the time of
+    /// that.
     progress: u64,
     progress_at: Time,
     /// When broken links were looked for last.
@@ -42,9 +43,8 @@ impl DirectChannel {
         now < self.until
     }
 
-    /// The overlay has come to `progress`, of `end`. Gives whether the peers are to be sent something now:
-    /// how far everything went when they were sent something last. A peer that has come so far gets the
-    /// rest over the overlay.
+    /// The overlay has reached `progress`, of `end`. If the peers need a message now, returns the
+    /// end at the time of the last one: a peer that has reached it gets the rest over the overlay.
     pub fn poll(
         &mut self,
         now: Time,

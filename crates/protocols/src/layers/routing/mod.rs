@@ -139,8 +139,8 @@ impl LinkTable {
 
     /// Those of `candidates` that may forward a message to `to`, which this process does not reach; first
     /// those of which it is known best that a message arrives there, and from there at `to`. A candidate
-    /// that reports not to hear this process is left out; one that was never heard is not, and `to` itself
-    /// comes last, if it is not heard either.
+    /// that reports not to hear this process is excluded; one that was never heard is not, and `to`
+    /// itself comes last, if it is not heard either.
     pub fn forwarders(
         &self,
         now: Time,

@@ -1,9 +1,9 @@
 //! Leaving by choice: a member that is about to stop says so, and the next view is without it at once.
 //!
 //! It stops taking submissions, waits until all that it has sent is delivered here and is held by all
-//! members that work, and announces that it leaves. Whoever coordinates proposes a view without it; what
-//! it had counts for the cut, as of any other member. Once it knows that view it waits until the others
-//! are in it, so that none of them has to look for what only the one that left could give.
+//! members that work, and announces that it leaves. The coordinator proposes a view without it; its
+//! messages count for the cut, as those of any other member. Once it knows that view it waits until
+//! the others are in it, so that none of them needs a message that only the leaver could retransmit.
 //!
 //! Members leave in the order of seniority, and only as long as a majority of the configured processes
 //! stays that has the state: beyond that there is nothing to gain by waiting.

@@ -34,9 +34,9 @@
 //!              <-- accepted by a majority: decide --> all
 //! member       hands over everything up to the cut, enters the view
 //! ```
-//! Members of the next view are those that promised, and then those that want to join. What a
-//! majority held, one of those that promised held: it is in the cut. That is why a `Uniform` cast
-//! that anyone was handed is handed to all.
+//! Members of the next view are those that promised, and then those that want to join. A cast that
+//! a majority held was held by one of those that promised: it is in the cut. So a `Uniform` cast
+//! that was delivered to any member is delivered to all.
 //!
 //! # Joining
 //! A process that was excluded, or that started again, asks to join, is appended to a view as its
@@ -241,7 +241,7 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     turn: usize,
     leaving: LeaveProgress,
     // Joining.
-    /// Where the application's state stands.
+    /// The stage of the application's state.
     app_state: AppState,
     base_request: BaseRequest,
 }

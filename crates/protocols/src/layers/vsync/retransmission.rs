@@ -189,7 +189,7 @@ where
         }
         let uniform = kept.grade == Grade::Uniform;
         if number <= self.casts.have(sender) + self.settings.window as u64 {
-            // Whoever made it has it, and all before it.
+            // The sender of a cast has it, and all before it.
             self.casts.ack_sender(sender, number);
         }
         if self.phase == ViewPhase::Active {

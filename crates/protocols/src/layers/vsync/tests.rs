@@ -81,11 +81,11 @@ struct ThreeMembers {
     /// The members that entered each view, and the members that it names as continuing from the view before.
     continuing: Vec<(Pid, u64, u32)>,
     excluded: Vec<Pid>,
-    /// Who has left, or may stop without, and when.
+    /// The processes that have left, or may stop without, and the times.
     left: Vec<(Pid, ProtocolEvent, Time)>,
     marks: Vec<&'static str>,
-    /// Whose applications do not say that a state is in force, and the states that they need: the
-    /// position, how many there were, and from where they may come.
+    /// The processes whose applications do not install a state, and the states that they need: the
+    /// position, their number, and their possible sources.
     slow: Vec<Pid>,
     needed: Vec<(u64, u64, StateSource)>,
     /// Whether casts are lost.

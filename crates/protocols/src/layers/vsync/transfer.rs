@@ -1,5 +1,5 @@
-//! What one that joins needs: what its protocol begins with, the *base*, which a member that is fit tells it; and
-//! the application's state, which is the driver's affair.
+//! The needs of a joiner: the *base* with which its protocol begins, from a member that is caught
+//! up; and the application's state, which its driver fetches.
 //!
 //! ```text
 //! in a view, without base --Ask--> a fit member, another one after a while
@@ -24,7 +24,7 @@ use amcast_core::{Delivery, Input, Outbox, Pid, Protocol, ProtocolEvent, Span, S
 /// How many times as long as `retry` an answer is waited for at most.
 const PATIENCE_MOST: u64 = 64;
 
-/// Where the application's state stands.
+/// The stage of the application's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AppState {
     /// It is missing, and this process does not know yet where it begins.
@@ -44,7 +44,8 @@ pub(super) struct BaseRequest {
     patience: Span,
     /// How often it asked.
     tries: usize,
-    /// How many states this incarnation has asked its driver for: what is said of a state in force answers so many.
+    /// How many states this incarnation has requested from its driver: the report of an installed
+    /// state answers so many.
     needs: u64,
 }
 
@@ -59,7 +60,7 @@ where
     M: Codec + core::fmt::Debug + 'static,
     P: Protocol<Medium = Groupcast<M>>,
 {
-    /// Delivers. What the protocol above delivers as it begins is in the state that is needed.
+    /// Delivers. Deliveries of the protocol above as it begins are in the needed state.
     pub(super) fn deliver(&self, delivery: &Delivery, out: &mut Outbox<Messages<VsyncPacket>>) {
         if self.app_state != AppState::Missing {
             let bytes = self.inner_out.bytes(delivery.payload);
@@ -118,7 +119,7 @@ where
         }
     }
 
-    /// What this process begins with in its view.
+    /// Installs the base with which this process begins in its view.
     pub(super) fn on_base(
         &mut self,
         view: u64,

@@ -1,7 +1,7 @@
 //! A candidate that reads a log from afar while its writer uses the lines once more, in every order in
 //! which single stores and single remote reads can fall: with three replicas and a candidate's own half,
-//! and with a follower's half that a leader begins anew. What the memory model adds to that within one
-//! process is in `amcast-memory`, `models.rs`.
+//! and with a follower's half that a leader begins anew. The effects of the memory model within one
+//! process are tested in `amcast-memory`, `models.rs`.
 
 use super::*;
 use crate::tram::ring::RingRecordKind;
@@ -278,7 +278,7 @@ fn a_record_behind_a_tail_that_moved_is_not_consumed_and_neither_is_a_pad() {
 }
 
 #[test]
-#[should_panic(expected = "written over before it was told")]
+#[should_panic(expected = "written over before the tail was advanced")]
 fn lines_beyond_what_the_tail_leaves_room_for_are_refused() {
     let lines = region();
     let log = OwnLog::begin_term((RING, &lines), OLD, 2, false);
@@ -286,7 +286,7 @@ fn lines_beyond_what_the_tail_leaves_room_for_are_refused() {
 }
 
 #[test]
-#[should_panic(expected = "written over before it was told")]
+#[should_panic(expected = "written over before the tail was advanced")]
 fn lines_for_a_follower_beyond_its_tail_are_refused() {
     let mut out = Outbox::default();
     let log = FollowerLog::begin_term((Pid(1), RING), OLD, 2, false, &mut out);

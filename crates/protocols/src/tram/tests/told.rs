@@ -60,7 +60,8 @@ fn adopts_untold(set: &[(&str, &str)]) -> bool {
     let own = Layout::new(&w.config).unwrap().log(1, 0).region;
     let untold = Rc::new(Cell::new(false));
     let seen = Rc::clone(&untold);
-    // Whoever reads its half at any moment of its steps finds the head at least as new as the lines.
+    // A reader of its half finds, at any moment of its steps, the head at least as new as the
+    // lines.
     w.processes[1].memory.meddles = Some(alloc::boxed::Box::new(move |_, heap| {
         let lines = heap.lines(own);
         let told = lines[TERM as usize].stamp().epoch();

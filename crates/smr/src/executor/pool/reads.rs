@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const LOOKED_MAX: usize = 64;
 const LOOKED_BYTES: usize = 64 << 10;
 
-/// What became of a read that may be old, not collected.
+/// The result of a read that may be stale, not collected yet.
 pub(super) struct StaleRead {
     peeking: Arc<PendingLocalRead>,
     peek: LocalRead,
@@ -35,7 +35,7 @@ pub(super) struct StaleRead {
 
 /// A read that may be old, on its way to all shards that have a part in it.
 pub(in crate::executor) struct PendingLocalRead {
-    /// What its caller calls it.
+    /// The caller's number of it.
     number: u64,
     id: MsgId,
     /// Its client's session.
@@ -44,7 +44,7 @@ pub(in crate::executor) struct PendingLocalRead {
     dst: GroupSet,
     /// These, and those of `written`, in ascending order.
     places: Vec<ShardPosition>,
-    /// What must have run.
+    /// The writes that must have run.
     written: Vec<SessionWrite>,
     command: Box<[u8]>,
     /// Shards that have not reached it.
@@ -97,7 +97,7 @@ impl<M: ShardedMachine> PoolShared<M> {
         let mut looked = lock(&self.looked);
         looked.append(from);
         drop(looked);
-        // Whoever takes them clears it first.
+        // The collector clears the flag first.
         if !self.any_looked.swap(true, Ordering::AcqRel) {
             (self.wake)();
         }
@@ -175,8 +175,9 @@ impl<M: ShardedMachine> WorkerPool<M> {
         true
     }
 
-    /// Answers a read that may be old, now or once all its shards have come to it. Not now while it is not known what
-    /// became of a read in front of it, which may have to be asked again, and is answered of a later moment then.
+    /// Answers a read that may be stale, now or once all its shards have reached it. Not now while
+    /// the result of a read in front of it is unknown: that read may have to be repeated, and is
+    /// answered at a later moment then.
     pub(in crate::executor) fn peek(
         &mut self,
         peeking: PendingLocalRead,
@@ -250,7 +251,8 @@ impl<M: ShardedMachine> Worker<'_, M> {
         }
     }
 
-    /// Answers a read that may be old, which all its shards have reached, and lets the others go on.
+    /// Answers a read that may be stale, which all its shards have reached, and lets the others
+    /// continue.
     pub(super) fn peek(&mut self, last: usize, peeking: &Arc<PendingLocalRead>) -> Vec<usize> {
         let shared = self.shared;
         shared.hand_back(&mut self.looked);
