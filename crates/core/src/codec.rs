@@ -250,7 +250,7 @@ impl Codec for Arc<[u8]> {
 /// ```
 ///
 /// ```
-/// use amcast_core::codec::{Codec, Reader};
+/// use amcast_core::codec::{ByteReader, Codec};
 ///
 /// #[derive(PartialEq, Debug)]
 /// struct Vote { memory: u32, upto: u64 }
@@ -269,8 +269,8 @@ impl Codec for Arc<[u8]> {
 /// let mut bytes = Vec::new();
 /// Message::Refused(7).encode(&mut bytes);
 /// assert_eq!(bytes, [2, 7, 0, 0, 0]);
-/// assert_eq!(Message::decode(&mut Reader::new(&bytes)), Ok(Message::Refused(7)));
-/// assert!(Message::decode(&mut Reader::new(&[9])).is_err());
+/// assert_eq!(Message::decode(&mut ByteReader::new(&bytes)), Ok(Message::Refused(7)));
+/// assert!(Message::decode(&mut ByteReader::new(&[9])).is_err());
 /// ```
 #[macro_export]
 macro_rules! messages {
