@@ -57,7 +57,7 @@ impl BoundPorts {
 ///
 /// A loop does this, over and over:
 /// ```
-/// # use amcast_core::{messages::{Frames, Out}, step::*, time::{Span, Time}};
+/// # use amcast_core::{messages::{Frames, MessageOutput}, step::*, time::{Span, Time}};
 /// # use amcast_net::Carrier;
 /// # fn round(carrier: &mut Carrier, node: &mut dyn Protocol<Medium = Frames>,
 /// #          outbox: &mut Outbox<Frames>, now: Time) {
@@ -66,7 +66,7 @@ impl BoundPorts {
 ///     node.step(now, (), Input::Medium(input), outbox);
 ///     for output in outbox.items() {
 ///         if let Output::Medium(out) = output {
-///             let (Out::To(_, _, extent) | Out::Group(_, _, extent)) = out;
+///             let (MessageOutput::To(_, _, extent) | MessageOutput::Group(_, _, extent)) = out;
 ///             carrier.carry(out, outbox.bytes(*extent));
 ///         } // deliveries and the rest are the loop's own business
 ///     }
