@@ -9,8 +9,9 @@ use amcast_smr::machine::{ExecutionPoint, ShardPosition, ShardedMachine};
 /// The words of Redis, which do not say so, of what was not executed.
 const OOM: &[u8] = b"OOM command not allowed when used memory > 'maxmemory'.\r\n";
 
-/// Whether an answer's words and its outcome say the same. What ends with the words of an outcome has that one, and what was
-/// not executed, or maybe was not, says so: but for what gateways send again, and for words of Redis.
+/// Asserts that an answer's words agree with its outcome. An answer that ends with the words of an
+/// outcome has that outcome, and one that was not executed, or maybe was not, says so: except for
+/// errors after which gateways retry, and for words of Redis.
 pub(crate) fn assert_words_tell(outcome: Outcome, answer: &[u8]) {
     let shown = || String::from_utf8_lossy(&answer[..answer.len().min(200)]).into_owned();
     let says = |of: &Outcome| answer.ends_with(format!("; {}\r\n", of.words()).as_bytes());
@@ -36,7 +37,7 @@ pub(super) struct SingleShard {
     pub(super) store: Store,
     pub(super) position: u64,
     pub(super) now_ms: u64,
-    /// What became of the last command.
+    /// The outcome of the last command.
     pub(super) outcome: Outcome,
 }
 
@@ -99,7 +100,7 @@ fn an_answer_is_bounded_while_it_is_built() {
     assert!(one.run("SORT l GET w_* STORE to").starts_with("-ERR the list is larger than"));
     assert!(one.run("SORT l BY w_* ALPHA").starts_with("-ERR what to sort by is larger than"));
     assert_eq!(one.run("EXISTS to"), ":0\r\n");
-    // What fits is answered, also behind an error that took back what did not.
+    // An answer that fits is given, also behind an error that removed one that did not.
     assert_eq!(one.bytes(&[b"MGET", b"w_1", b"w_1"]).len(), 120_000_032);
     assert_eq!(one.run("STRLEN w_1"), ":60000001\r\n");
 }

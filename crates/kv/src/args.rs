@@ -4,7 +4,7 @@
 
 use amcast_core::limits;
 
-/// What the epoch stands behind. No count of arguments reads like this.
+/// The mark in front of the epoch. No count of arguments reads like this.
 const EPOCH_MARK: [u8; 4] = *b"\xffMAP";
 
 /// Bytes of an epoch and its mark.

@@ -1,10 +1,11 @@
-//! What commands may make of the state: refused is what would exceed it, before anything is applied, and by all
-//! replicas alike, since it follows from the commands in front and what keys hold then.
+//! Bounds on the growth of the state by commands: a command that would exceed them is refused
+//! before anything is applied, by all replicas alike, since the decision follows from the commands
+//! in front and the values of keys then.
 //!
 //! There are two bounds. A shard whose keys take more than its budget refuses commands that may make them more, as
-//! Redis does with `maxmemory`; deletes and reads are served. And no command, and no transaction as a whole, may make
-//! the state grow by more than [`GROWTH_BYTES_MAX`], whatever the budget: a few bytes can ask for much (`SETRANGE`,
-//! `COPY`, `SUNIONSTORE`), which nobody could free again before all replicas had run out of memory.
+//! Redis does with `maxmemory`; deletes and reads are served. And no command, and no transaction as a whole, may
+//! make the state grow by more than [`GROWTH_BYTES_MAX`], with any budget: a few bytes can ask for much
+//! (`SETRANGE`, `COPY`, `SUNIONSTORE`), which nobody could free again before all replicas had run out of memory.
 //!
 //! Whether a shard is full depends on all that it holds: it is looked at only where that is the same on all replicas
 //! ([`At::exact`](amcast_smr::machine::ExecutionPoint::exact)).
@@ -24,7 +25,7 @@ use std::collections::BTreeMap;
 /// Bytes by which one command, or one transaction, may make the state grow.
 pub(crate) const GROWTH_BYTES_MAX: u64 = 128 << 20;
 
-/// What an argument may take in the state beside its bytes: as a key, or as a member.
+/// The overhead of an argument in the state beside its bytes: as a key, or as a member.
 const ARG_BYTES: u64 = 200;
 
 /// Bytes of a counter of different elements.
@@ -38,7 +39,7 @@ pub fn share(bytes: u64, shards: usize) -> u64 {
 /// Whether a command, with its epoch, may have what all shards together hold grow.
 pub fn may_grow(command: &[u8]) -> bool {
     let command = split_epoch(command).1;
-    // What goes from one shard to another is no more than before, and a bound holds nothing.
+    // Keys that move from one shard to another take no more than before, and a bound takes nothing.
     let is_neutral = |name| matches!(name, partitions::MOVE | memory::MAXMEMORY);
     !named(command).is_some_and(|found| is_neutral(found.name)) && growth(command) > 0
 }
@@ -76,12 +77,12 @@ pub(super) fn growth(command: &[u8]) -> u64 {
     }
 }
 
-/// As [`growth`], of a command, or of a transaction that has it and is of so many bytes with what stands beside them.
+/// As [`growth`], of a command, or of a transaction that has it and is of so many bytes in all.
 fn growth_of(command: &CommandSpec, bytes: u64) -> u64 {
     match command.name {
         _ if !command.writes() => 0,
         memory::MAXMEMORY => NEW_BUDGET,
-        // What moves between shards may be large.
+        // Keys that move between shards may be large.
         partitions::MOVE | "rename" | "renamenx" => ANY_GROWTH,
         name if asks_for_much(name) => GROWTH_BYTES_MAX,
         _ if denies(Some(command)) => bytes,
@@ -160,8 +161,8 @@ pub(super) fn admit(
     Ok(())
 }
 
-/// What the arguments of a command may take, if each is kept. That of the name is for what no argument has, as the
-/// digits of `INCR`.
+/// The memory of a command's arguments, if each is kept. That of the name covers values that no
+/// argument has, as the digits of `INCR`.
 fn written(args: &[&[u8]]) -> u64 {
     args.iter().map(|arg| arg.len() as u64 + ARG_BYTES).sum()
 }
@@ -171,7 +172,7 @@ fn denies(command: Option<&CommandSpec>) -> bool {
     command.is_some_and(|command| command.is("denyoom") || command.name == "watch")
 }
 
-/// What a key may hold while commands run one after the other.
+/// The bound on a key's size while commands run one after the other.
 #[derive(Clone, Copy)]
 struct SizeBound {
     /// Bytes that it surely has no more than.
@@ -185,13 +186,13 @@ struct SizeBound {
 struct GrowthForecast<'a> {
     /// Keys that were looked at.
     held: BTreeMap<&'a [u8], SizeBound>,
-    /// What they took before.
+    /// Their memory before.
     before: u64,
     growth: u64,
 }
 
 impl<'a> GrowthForecast<'a> {
-    /// What a key may hold when the next command comes.
+    /// The bound on a key's size when the next command comes.
     fn held(&mut self, c: &Context<'_>, key: &'a [u8]) -> SizeBound {
         if let Some(held) = self.held.get(key) {
             return *held;
@@ -239,8 +240,8 @@ impl<'a> GrowthForecast<'a> {
         self.held.insert(key, SizeBound { most, ..held });
     }
 
-    /// What is of one key, or a part of it, may come to be of another: what grows there again is new, and so is
-    /// what grows at the other one.
+    /// The value of one key, or a part of it, may move to another key: growth of the first one
+    /// counts as new then, and so does growth of the other one.
     fn pass(&mut self, c: &Context<'_>, from: &'a [u8], to: &'a [u8], beside: u64) {
         self.count(beside);
         let bytes = self.size(c, from).saturating_add(beside);

@@ -1,4 +1,4 @@
-//! What a front knows about itself and about each connected client.
+//! A gateway's data about itself and about each connected client.
 
 use super::Partitions;
 use super::command_stats::AllStats;
@@ -35,7 +35,7 @@ pub fn host_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// What all connections of a front share.
+/// The state that all connections of a gateway share.
 pub struct StoreServer {
     /// The latest map of partitions that is known here, and its epoch, to be looked at without the
     /// lock.
@@ -48,7 +48,7 @@ pub struct StoreServer {
     pub other_replicas: usize,
     /// The cluster's state.
     pub status: Arc<dyn ServerStatus>,
-    /// What its commands came to.
+    /// The statistics of its commands.
     pub stats: AllStats,
     /// Connections that were refused or cut off so far.
     pub refusals: Refusals,
@@ -58,13 +58,13 @@ pub struct StoreServer {
     pub connections_reset: AtomicU64,
     /// Wrong passwords that were given so far.
     pub wrong_passwords: AtomicU64,
-    /// What the metrics page tells beside that, of a service that is none of the store's.
+    /// Further metrics of the page, of a service other than the store.
     pub others: OnceLock<Metrics>,
     /// 40 hexadecimal digits that no other server has, nor an earlier life of this one.
     pub run_id: String,
     /// By the host's clock.
     pub started_us: u64,
-    /// What clients may set.
+    /// The settings that clients may change.
     pub settings: Mutex<Settings>,
     /// The connected clients, by their ids.
     pub clients: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
@@ -123,7 +123,7 @@ impl StoreServer {
         }
     }
 
-    /// Commands taken so far, whatever came of them.
+    /// Commands taken so far, with any outcome.
     pub fn commands(&self) -> u64 {
         self.stats.taken()
     }
@@ -162,7 +162,7 @@ fn run_id() -> String {
     digits
 }
 
-/// What other connections see of a client.
+/// The data of a client that other connections see.
 pub struct ClientInfo {
     /// Its number, which no other connection of this server has.
     pub id: u64,
@@ -172,7 +172,7 @@ pub struct ClientInfo {
     pub local: SocketAddr,
     /// When it connected, by the host's clock, in microseconds.
     pub since_us: u64,
-    /// What it said about itself.
+    /// Its report about itself.
     pub said: Mutex<ClientReport>,
     /// Set to have the connection closed.
     pub killed: AtomicBool,
@@ -182,7 +182,7 @@ pub struct ClientInfo {
     pub wake: Box<dyn Fn() + Send + Sync>,
 }
 
-/// What a client said about itself, and did last.
+/// A client's report about itself, and its last command.
 #[derive(Clone)]
 pub struct ClientReport {
     /// `CLIENT SETNAME`.
@@ -267,27 +267,28 @@ impl WatchedKeys {
     }
 }
 
-/// What a connection's reads may see.
+/// The consistency level of a connection's reads.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum ReadConsistency {
     /// Everything that was answered to anybody before.
     #[default]
     Linearizable,
-    /// What this connection wrote and saw before, and of the rest possibly an older state.
+    /// Reads see all earlier writes and reads of this connection, and possibly an older state of
+    /// other keys.
     Sequential,
 }
 
 /// One connection's state.
 pub struct ClientState {
-    /// What all connections share.
+    /// The state that all connections share.
     pub server: Arc<StoreServer>,
-    /// What other connections see of it.
+    /// Its data that other connections see.
     pub info: Arc<ClientInfo>,
     /// 2 or 3.
     pub resp: u8,
     /// Whether it gave the password, or there is none.
     pub authenticated: bool,
-    /// What its reads may see.
+    /// The consistency level of its reads.
     pub level: ReadConsistency,
     /// The transaction between `MULTI` and `EXEC`.
     pub transaction: Option<QueuedTransaction>,

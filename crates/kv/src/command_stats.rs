@@ -1,8 +1,9 @@
-//! What the commands of a gateway came to: how many, how they ended, how long they took.
+//! Statistics of a gateway's commands: their number, their outcomes, and their durations.
 //!
-//! Each thread of a gateway counts for itself, and alone: counting takes no lock and no locked instruction. Who
-//! asks adds up what all threads counted. Nothing is ever set back, so that metrics only grow; `CONFIG RESETSTAT`
-//! notes what there was, and `INFO` tells the difference.
+//! Each thread of a gateway counts for itself, and alone: counting takes no lock and no locked
+//! instruction. A reader adds up the counts of all threads. Counters are never reset, so that
+//! metrics only grow; `CONFIG RESETSTAT` notes the present counts, and `INFO` reports the
+//! difference.
 
 use super::client::lock;
 use super::registry;
@@ -34,7 +35,7 @@ impl CallEnd {
         }
     }
 
-    /// What the answer of one command among those of a transaction says of that.
+    /// The result of one command of a transaction, from its answer.
     pub fn of_part(answer: &[u8]) -> Self {
         match answer.first() {
             Some(b'-') => Self::Failed,
@@ -54,7 +55,7 @@ pub struct CommandCall {
     pub read_ns: u64,
 }
 
-/// What one thread counts of one command.
+/// The counters of one thread for one command.
 #[derive(Default)]
 struct CommandCells {
     /// Of those that were executed or failed.
@@ -63,7 +64,7 @@ struct CommandCells {
     rejected: AtomicU64,
 }
 
-/// What one thread of a gateway counts.
+/// The counters of one thread of a gateway.
 pub struct ThreadStats {
     /// Commands taken, known or not.
     taken: AtomicU64,
@@ -108,7 +109,7 @@ impl ThreadStats {
     }
 }
 
-/// What all threads counted of one command.
+/// The counts of all threads for one command.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CommandStats {
     /// How long those took that were executed or failed.
@@ -119,7 +120,7 @@ pub struct CommandStats {
     pub rejected: u64,
 }
 
-/// What all threads counted.
+/// The counts of all threads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GatewayStats {
     /// Commands taken, known or not.
@@ -157,7 +158,7 @@ impl GatewayStats {
 #[derive(Default)]
 pub struct AllStats {
     threads: Mutex<Vec<Arc<ThreadStats>>>,
-    /// What there was when clients reset the statistics.
+    /// The counts at the last reset of the statistics by a client.
     reset: Mutex<GatewayStats>,
 }
 
@@ -169,7 +170,7 @@ impl AllStats {
         stats
     }
 
-    /// What was counted since the gateway began.
+    /// The counts since the gateway began.
     pub fn total(&self) -> GatewayStats {
         let commands = registry::all().map(|_| CommandStats::default()).collect();
         let mut all = GatewayStats { commands, ..GatewayStats::default() };
@@ -190,7 +191,7 @@ impl AllStats {
         lock(&self.threads).iter().map(|thread| thread.taken.load(Relaxed)).sum()
     }
 
-    /// What was counted since clients reset the statistics last.
+    /// The counts since the last reset of the statistics by a client.
     pub fn since_reset(&self) -> GatewayStats {
         let mut all = self.total();
         all.subtract(&lock(&self.reset));

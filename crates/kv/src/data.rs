@@ -14,7 +14,7 @@ pub(crate) type Str = Vec<u8>;
 /// Up to so many members a collection keeps the order of insertion and is scanned in one step.
 pub(crate) const SMALL: usize = 128;
 
-/// What a key holds. Collections are never empty.
+/// The value of a key. Collections are never empty.
 #[derive(Clone, Debug)]
 pub(crate) enum Data {
     Str(Str),
@@ -111,7 +111,8 @@ pub(crate) struct Sorted {
     bytes: usize,
 }
 
-/// What a member of a sorted set takes beside its bytes, in both tables, and what the allocator adds.
+/// The memory of a member of a sorted set beside its bytes, in both tables, with the allocator's
+/// overhead.
 const MEMBER_BYTES: usize = 128;
 
 impl Sorted {

@@ -4,8 +4,8 @@
 //! of its value were covered before, both of 64 bits, one of marks by the first key. Without a cursor the slice begins
 //! with what is neither: the map of partitions, how far a move came, and the budget.
 //!
-//! What expired is passed by and counts for nothing, not even as a look: one replica may have dropped it, and another
-//! one not yet.
+//! Expired entries are skipped and do not count, not even as a visit: one replica may have dropped
+//! them, and another one not yet.
 
 use super::data::Data;
 use super::snapshot::shape;
@@ -77,7 +77,7 @@ fn entries(store: &Store, (from, covered): (u64, usize), slice: &mut Slice<'_>) 
     marks(store, b"", slice);
 }
 
-/// What tells an entry from another one of the same key, beside its value.
+/// The fields that distinguish an entry from another one of the same key, beside its value.
 fn head(entry: &KeyEntry, mut tell: impl FnMut(u64)) {
     let (kind, len) = shape(&entry.data);
     [entry.version, entry.deadline_ms, u64::from(kind), len as u64].into_iter().for_each(&mut tell);

@@ -1,7 +1,7 @@
 //! Redis's glob patterns.
 
-/// Steps that comparing with `pattern` takes for each byte of a text, at most: behind a star, what stands up to the next
-/// one may be compared anew from each byte on.
+/// Steps that comparing with `pattern` takes for each byte of a text, at most: behind a star, the
+/// pattern up to the next star may be compared anew from each byte on.
 pub(crate) fn steps(pattern: &[u8]) -> u64 {
     let behind_stars = pattern.split(|byte| *byte == b'*').skip(1);
     1 + behind_stars.map(<[u8]>::len).max().unwrap_or(0) as u64
@@ -11,7 +11,7 @@ pub(crate) fn steps(pattern: &[u8]) -> u64 {
 /// proportion to the product of the lengths at most.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Where to go on if the rest does not match: behind the last star, one byte further on.
+    // The place to continue if the rest does not match: behind the last star, one byte later.
     let mut retry: Option<(usize, usize)> = None;
     loop {
         if pattern.get(p) == Some(&b'*') {
@@ -41,7 +41,7 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Where the pattern goes on if its element at `p` matches `byte`.
+/// The next place in the pattern if its element at `p` matches `byte`.
 fn one(pattern: &[u8], p: usize, byte: u8) -> Option<usize> {
     match *pattern.get(p)? {
         b'?' => Some(p + 1),

@@ -83,7 +83,7 @@ pub struct Kv {
     /// The first map of partitions.
     first: Arc<Partitions>,
     seed: HashSeed,
-    /// What the keys of a shard may take at first, in bytes; 0 for any number.
+    /// The initial memory budget of a shard's keys, in bytes; 0 for no limit.
     budget: u64,
     /// Keys that one command of a move looks at.
     move_keys: usize,
@@ -118,7 +118,7 @@ impl Kv {
     }
 }
 
-/// What a running command sees.
+/// The context of a running command.
 pub struct Context<'a> {
     map: Arc<Partitions>,
     places: &'a [ShardPosition],
@@ -394,7 +394,8 @@ impl ShardedMachine for Kv {
     }
 }
 
-/// What of a refused command stands in its answer: nothing if it came in parts. Its front has it.
+/// The part of a refused command that its answer repeats: nothing if it came in parts. Its gateway
+/// has it.
 fn echoed(command: &[u8]) -> &[u8] {
     if command.len() > PAYLOAD_BYTES_MAX { &[] } else { command }
 }
@@ -445,7 +446,8 @@ impl MachinePart for Store {
     }
 }
 
-/// Runs one command, alone or in a transaction; an error takes the place of its answer. What became of it.
+/// Runs one command, alone or in a transaction; an error takes the place of its answer. Returns its
+/// outcome.
 pub(crate) fn run(context: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
     let start = reply.mark();
     let done = match lookup(args[0]) {

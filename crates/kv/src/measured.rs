@@ -9,8 +9,8 @@ use indexmap::{IndexMap, IndexSet};
 use std::collections::VecDeque;
 use std::ops::Deref;
 
-/// What an element of each kind takes beside its bytes: its place in the collection, which may have room for twice
-/// as many, and what the allocator adds.
+/// The memory of an element of each kind beside its bytes: its place in the collection, which may
+/// have room for twice as many, and the allocator's overhead.
 const LIST_BYTES: usize = 32;
 const HASH_BYTES: usize = 96;
 const SET_BYTES: usize = 64;

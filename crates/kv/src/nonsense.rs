@@ -215,7 +215,7 @@ fn nonsense(rng: &mut Rng, ordered: &[&CommandSpec]) -> Vec<Vec<u8>> {
     std::iter::once(command.name.as_bytes().to_vec()).chain(args).collect()
 }
 
-/// What is left behind one whole answer; none if there is no such.
+/// The bytes behind one whole answer; none if there is no whole answer.
 fn behind(answer: &[u8]) -> Option<&[u8]> {
     let end = answer.windows(2).position(|w| w == b"\r\n")?;
     let (mark, line) = (answer[0], std::str::from_utf8(&answer[1..end]).ok()?);
@@ -256,7 +256,7 @@ impl FuzzedShards {
         Self { kv, stores, position: 0 }
     }
 
-    /// What is forecast of a command of all shards.
+    /// The forecast for a command of all shards.
     fn forecast(&mut self, args: &[Vec<u8>]) -> ForecastBytes {
         let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
         let mut command = Vec::new();
@@ -417,7 +417,7 @@ fn no_command_makes_the_state_grow_by_more_than_was_forecast() {
             if !args[0].eq_ignore_ascii_case(b"exec") {
                 lengthen(&mut args, &mut rng);
             }
-            // What moves whole parts of the keys is bounded in another way.
+            // Commands that move whole parts of the keys are bounded in another way.
             if args.iter().any(|arg| arg.len() > 6 && arg[..6].eq_ignore_ascii_case(b"amcast")) {
                 continue;
             }

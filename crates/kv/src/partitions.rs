@@ -1,4 +1,4 @@
-//! Which shard holds which keys, and how that changes while clients go on [MRP 6.1].
+//! The map of keys to shards, and its changes while clients continue [MRP 6.1].
 //!
 //! Keys stand in an order: of their slots, or of themselves. *Partitions* are contiguous parts of
 //! that order, each held by one shard; a shard may hold several, or none: it is spare then. The map
@@ -16,13 +16,14 @@
 //! 1. `AMCAST.SPLIT` and `AMCAST.MERGE` say that part of the keys of one shard shall move to another:
 //!    these keys *move* then, and commands for them go to both shards. No data were touched.
 //! 2. `AMCAST.MOVE`, to both shards, hands over the next few keys, in order of their hashes. A node
-//!    has a replica of every shard, so it does that alone, at the command's place in the order; what
-//!    is handed over is no copy, and nothing of it passes the network. The shards know how far they
-//!    are, hence where each moving key is. The command may be repeated at will: it goes on from there.
+//!    has a replica of every shard, so it does that alone, at the command's place in the order;
+//!    keys are moved and not copied, and none of them crosses the network. The shards know the
+//!    progress of the move, hence the place of each moving key. The command may be repeated at
+//!    will: it continues from there.
 //! 3. `AMCAST.MOVED`, when nothing is left: the keys are the other shard's alone.
 //!
-//! Fronts send 2 and 3 by themselves for as long as a node says that something moves. Where all of
-//! them die, the move stands as it is, every command is executed as before, and the next front goes on.
+//! Gateways send 2 and 3 by themselves for as long as a node reports a move. If all of them die,
+//! the move pauses, every command is executed as before, and the next gateway continues it.
 
 use super::reply::RedisError;
 use super::slots::{SLOTS, slot};
@@ -304,7 +305,7 @@ impl Partitions {
         Self { epoch: self.epoch + 1, ..self.clone() }
     }
 
-    /// What a person wrote as a place in the order of keys.
+    /// Parses a place in the order of keys that a person wrote.
     fn place<'a>(&self, text: &'a [u8]) -> Result<PartitionStart<'a>, RedisError> {
         match self.starts {
             PartitionStarts::Keys(_) if text.len() <= START_BYTES_MAX => {
@@ -374,7 +375,7 @@ impl Partitions {
         Ok(next)
     }
 
-    /// What moved is where it was to go; none if nothing moves.
+    /// The map after the move; none if nothing moves.
     pub fn moved(&self) -> Option<Self> {
         self.moving()?;
         let mut next = self.next();
@@ -475,9 +476,10 @@ pub fn is_refusal(answer: &[u8]) -> bool {
     answer.first() == Some(&REFUSED)
 }
 
-/// What is kept of an answer for retries. A command that was not executed for its epoch is told so again, by the map of
-/// the retry's place in the order: neither the map nor the command is kept for each, which would push out the
-/// answers of commands that were executed.
+/// The part of an answer that is kept for retries. A retry of a command that was not executed for
+/// its epoch gets that error again, with the map of the retry's place in the order: neither the map
+/// nor the command is kept for each, which would push out the answers of commands that were
+/// executed.
 pub(super) fn kept(answer: &[u8]) -> &[u8] {
     if is_refusal(answer) { &answer[..1] } else { answer }
 }

@@ -1,13 +1,13 @@
-//! What the operating system says of this process.
+//! Facts about this process from the operating system.
 
 use procfs::process::{Process, Stat};
 
 /// Memory of a process in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProcessMemory {
-    /// What it has, with what it shares with others.
+    /// Its resident memory, with shared pages.
     pub resident: u64,
-    /// What of that it has for itself.
+    /// Its resident memory without shared pages.
     pub own: u64,
 }
 

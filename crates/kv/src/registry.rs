@@ -1,4 +1,4 @@
-//! What a command is, and the list of all commands.
+//! The description of a command, and the list of all commands.
 
 use super::Context;
 use super::client::ClientState;
@@ -18,9 +18,9 @@ pub struct CommandSpec {
     pub flags: &'static str,
     /// Where its keys are.
     pub keys: KeyArguments,
-    /// What it does, in a sentence.
+    /// Its effect, in a sentence.
     pub summary: &'static str,
-    /// Who runs it.
+    /// The place where it runs.
     pub run: CommandRunner,
     /// How long it takes, if that may be more than a few microseconds and nothing else bounds it.
     pub work: Option<Estimate>,
@@ -40,8 +40,8 @@ pub enum KeyArguments {
         /// Distance of two keys.
         step: usize,
     },
-    /// A count of keys stands at index `count`, the keys behind it; and keys at the indices
-    /// before it, from 1, `before` of them.
+    /// A count of keys is at index `count`, the keys behind it; and keys at the indices before it,
+    /// from 1, `before` of them.
     Counted {
         /// Index of the count.
         count: usize,
@@ -75,7 +75,7 @@ pub type OnShards = fn(&mut Context<'_>, &[&[u8]], &mut Reply<'_>) -> Result<(),
 /// A function that runs a command in the front that the client is connected to.
 pub type OnFront = fn(&mut ClientState, &[&[u8]], &mut Reply<'_>) -> Result<AfterRun, RedisError>;
 
-/// Who runs a command.
+/// The place where a command runs.
 #[derive(Clone, Copy)]
 pub enum CommandRunner {
     /// The shards, in order.
@@ -86,7 +86,7 @@ pub enum CommandRunner {
     Both(OnFront, OnShards),
 }
 
-/// What the front does after it ran a command.
+/// The gateway's next action after it ran a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AfterRun {
     /// Sends the answer that was written.
@@ -249,7 +249,7 @@ pub fn find(name: &[u8]) -> Option<NumberedCommand> {
     None
 }
 
-/// What Redis answers to a command it lacks.
+/// The answer of Redis to an unknown command.
 pub fn unknown(args: &[&[u8]]) -> RedisError {
     let shown = |bytes: &[u8], most: usize| {
         String::from_utf8_lossy(&bytes[..bytes.len().min(most)]).into_owned()

@@ -17,7 +17,7 @@ const NUMBER_BYTES_MAX: usize = 64;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RedisError {
     text: Cow<'static, str>,
-    /// What it says of the command, if it is the whole answer.
+    /// The command's outcome, if this is the whole answer.
     outcome: Outcome,
 }
 
@@ -52,7 +52,7 @@ impl RedisError {
         Self { text: text.into(), outcome: Outcome::NotExecuted }
     }
 
-    /// What became of the command whose whole answer it is.
+    /// The outcome of the command whose whole answer it is.
     pub const fn outcome(&self) -> Outcome {
         self.outcome
     }
@@ -86,12 +86,12 @@ impl RedisError {
 }
 
 /// Appends an answer to a buffer, which it never makes longer than [`ANSWER_BYTES_MAX`]: an answer can be
-/// larger by far than its question. What does not fit is left out, with all that follows, and
-/// [`finish`](Self::finish) puts an error in place of the answer. Who gathers much before it is written asks
-/// [`is_over`](Self::is_over) on the way.
+/// larger by far than its question. An element that does not fit is omitted, with all that follow, and
+/// [`finish`](Self::finish) puts an error in place of the answer. A command that gathers much before it
+/// writes checks [`is_over`](Self::is_over) meanwhile.
 pub struct Reply<'a> {
     out: &'a mut Vec<u8>,
-    /// Something was left out.
+    /// Something was omitted.
     over: bool,
 }
 
@@ -116,7 +116,7 @@ impl<'a> Reply<'a> {
         self.over
     }
 
-    /// Where it stands, to be [taken back](Self::take_back) to.
+    /// The present end, for a later [`take_back`](Self::take_back).
     pub fn mark(&self) -> (usize, bool) {
         (self.out.len(), self.over)
     }

@@ -55,8 +55,8 @@ fn crc16(bytes: &[u8]) -> u16 {
     rest.iter().fold(crc, |crc, &b| (crc << 8) ^ CRC16[0][usize::from((crc >> 8) as u8 ^ b)])
 }
 
-/// The slot of `key`: CRC16 (XMODEM) of its hash tag, that is what stands between the first `{`
-/// and the next `}` if that is not empty, else of all of it.
+/// The slot of `key`: CRC16 (XMODEM) of its hash tag, that is the text between the first `{` and
+/// the next `}` if that is not empty, else of all of it.
 pub fn slot(key: &[u8]) -> u16 {
     // Most keys have none, which is found out faster than where it is.
     let open = if key.contains(&b'{') { key.iter().position(|&b| b == b'{') } else { None };

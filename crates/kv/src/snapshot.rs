@@ -121,7 +121,7 @@ fn give_bucket(
     GivenValue::Whole
 }
 
-/// What kind of data it is, and of how many bytes or elements.
+/// The kind of the data, and the number of its bytes or elements.
 pub(super) fn shape(data: &Data) -> (u8, usize) {
     match data {
         Data::Str(s) => (STR, s.len()),
@@ -176,7 +176,7 @@ pub(crate) fn read(from: &mut StreamReader<'_>, store: &mut Store) -> Result<(),
     if from.version() >= PARTITIONS_SINCE {
         read_map(from, store)?;
     }
-    // Before, there was the one seed that stands in the source.
+    // Before, there was the one seed in the source.
     let (budget, mark) = match from.version() {
         BUDGET_SINCE.. => (from.word()?, from.word()?),
         _ => (0, 0),

@@ -1,5 +1,5 @@
-//! Commands that were refused because their stamp is far from ordered time: the clock of their front is wrong, or
-//! the shard's time stood still.
+//! Commands that were refused because their stamp is far from ordered time: the clock of their
+//! gateway is wrong, or the shard's ordered time did not advance.
 
 use super::split_epoch;
 

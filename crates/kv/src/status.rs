@@ -1,4 +1,4 @@
-//! What the program knows about its cluster and the fronts show.
+//! The status of the cluster that the program knows and the gateways show.
 
 use amcast_core::Gid;
 use amcast_smr::metrics::Metric;
@@ -43,7 +43,7 @@ pub trait ServerStatus: Send + Sync + 'static {
     /// Every shard, in order.
     fn shards(&self) -> Vec<ShardStatus>;
 
-    /// Whether the cluster can serve commands, through whatever node.
+    /// Whether the cluster can serve commands, through any node.
     ///
     /// # Errors
     /// With the reason, for people.
@@ -58,12 +58,12 @@ pub trait ServerStatus: Send + Sync + 'static {
         self.ready()
     }
 
-    /// What somebody should look after although commands can be served, for people: a sentence each.
+    /// Problems that need attention although commands can be served, for people: a sentence each.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// What else is to be told on the metrics page: of the nodes, as far as this process knows of them.
+    /// Further metrics for the page: of the nodes, as far as this process knows them.
     fn metrics(&self) -> Vec<Metric> {
         Vec::new()
     }

@@ -33,7 +33,7 @@ pub(crate) struct KeyEntry {
     pub(super) counted: u64,
 }
 
-/// What an entry takes beside its key and data: its places in the store's tables.
+/// The memory of an entry beside its key and data: its places in the store's tables.
 const ENTRY_BYTES: usize = 200;
 
 impl KeyEntry {
@@ -106,10 +106,10 @@ pub(super) struct StoreCut {
 pub(super) type OpenCut<'a> =
     (&'a mut StoreCut, &'a BTreeMap<u64, Bucket>, &'a BTreeMap<KeyName, AbsentKeyWatch>);
 
-/// All keys of one shard, in the order of their hashes: this order is the same on all replicas,
-/// whatever order keys were created in, so a scan may go on at another replica.
+/// All keys of one shard, in the order of their hashes: this order is the same on all replicas, for
+/// any order of creation of the keys, so a scan may continue at another replica.
 ///
-/// Whatever changes an entry or a mark must first call [`Self::keep`] or [`Self::keep_mark`].
+/// A method that changes an entry or a mark must first call [`Self::keep`] or [`Self::keep_mark`].
 #[derive(Debug)]
 pub struct Store {
     seed: HashSeed,
@@ -155,9 +155,9 @@ impl Store {
         &self.map
     }
 
-    /// Puts a map in force in the store of `shard`; a move that it begins has moved nothing. What is
-    /// remembered of watched keys that went to another shard is forgotten: what happens to them there
-    /// is not noticed here.
+    /// Puts a map in force in the store of `shard`; a move that it begins has moved nothing. The
+    /// records of watched keys that went to another shard are dropped: their changes there are not
+    /// noticed here.
     pub(crate) fn set_map(&mut self, map: Arc<Partitions>, shard: Gid) {
         let gone = |key: &&KeyName| map.of_key(key).shard != shard;
         let gone: Vec<KeyName> = self.marks.keys().filter(gone).cloned().collect();
@@ -174,7 +174,7 @@ impl Store {
         self.moved = moved;
     }
 
-    /// Goes on with a map, in the middle of a move.
+    /// Continues with a map, in the middle of a move.
     pub(super) fn go_on(&mut self, map: Arc<Partitions>, moved: MoveProgress) {
         (self.map, self.moved) = (map, moved);
     }
@@ -267,7 +267,7 @@ impl Store {
         }
     }
 
-    /// What the hashes of its keys are made with.
+    /// The seed of the hashes of its keys.
     pub(crate) const fn seed(&self) -> HashSeed {
         self.seed
     }
@@ -304,7 +304,7 @@ impl Store {
         false
     }
 
-    /// What `key` holds, if it is of kind `K`.
+    /// The value of `key`, if it is of kind `K`.
     pub(crate) fn get<K: DataKind>(&self, key: &[u8]) -> Result<Option<&K>, RedisError> {
         match self.find(key) {
             None => Ok(None),
@@ -323,7 +323,7 @@ impl Store {
         }
     }
 
-    /// What `key` holds, made empty if there is none; [`Self::settle`] must follow.
+    /// The value of `key`, made empty if there is none; [`Self::settle`] must follow.
     pub(crate) fn get_or_new<K: DataKind>(&mut self, key: &[u8]) -> Result<&mut K, RedisError> {
         if self.find(key).is_none() {
             self.put(key, K::default().into_data(), NEVER_MS);
@@ -357,7 +357,7 @@ impl Store {
         self.end_change(key, changed);
     }
 
-    /// Sets `key`, whatever it held.
+    /// Sets `key`, and replaces any value.
     pub(crate) fn put(&mut self, key: &[u8], data: Data, deadline_ms: u64) {
         let (hash, version) = (self.hash(key), self.version);
         self.keep(hash);

@@ -8,7 +8,7 @@ use super::store::KeyEntry;
 pub(super) struct Usage {
     /// All entries, and watched keys that do not exist, those that expired but were not purged included.
     pub(super) used: u64,
-    /// What may be used; 0 for any number.
+    /// The memory budget; 0 for no limit.
     pub(super) budget: u64,
 }
 

@@ -1,9 +1,9 @@
-//! A map as it was at one moment, given out in order while the map goes on changing.
+//! A map as it was at one moment, sent in order while the map continues to change.
 //!
-//! The walk knows how far it came. What is behind that needs no care. What is before it and is
-//! about to change is kept aside first ([`Walk::keep`]), once, and given from there when its turn
-//! comes. So at most everything is kept aside that the map held at that moment, and what was given
-//! is let go of at once. A map that is cleared is handed over whole instead.
+//! The walk has a position. Entries behind it need no care. An entry in front of it that is about
+//! to change is copied first ([`Walk::keep`]), once, and sent from the copy at its turn. So at most
+//! all entries of that moment are copied, and each copy is dropped when it was sent. A map that is
+//! cleared is handed over whole instead.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -16,13 +16,13 @@ const MANY: usize = 10_000;
 pub(crate) struct Walk<K, V> {
     /// The last key that was given; none before the first.
     given: Option<K>,
-    /// What changed since, as it was; none for what did not exist.
+    /// The entries that changed since, as they were; none for those that did not exist.
     kept: BTreeMap<K, Option<V>>,
     /// The map itself, if it was cleared since.
     cleared: Option<BTreeMap<K, V>>,
 }
 
-/// What became of a value that was to be given.
+/// The result of sending a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum GivenValue {
     /// All of it.
@@ -59,7 +59,8 @@ impl<K: Ord + Clone, V: Clone> Walk<K, V> {
     }
 
     /// Offers values in order of their keys while `room` says that there is more room; false if
-    /// there is none left to offer. What did not exist is passed by, and also costs a look at `room`.
+    /// there is none left to offer. Keys that did not exist are skipped, and also cost a check of
+    /// `room`.
     pub(crate) fn give<T>(
         &mut self,
         map: &BTreeMap<K, V>,

@@ -44,7 +44,7 @@ const COUNTER_BYTE_NS: u64 = 5;
 /// Bytes of a counter in the short form, with its head, at the most.
 const SHORT_COUNTER_BYTES: u64 = SPARSE_BYTES_MAX as u64 + 16;
 
-/// What a command, or a transaction, may still take.
+/// The remaining work of a command, or of a transaction.
 pub(crate) struct WorkBudget(Cell<u64>);
 
 impl WorkBudget {
@@ -96,7 +96,7 @@ pub(super) fn begin(c: &Context<'_>, work: Estimate, args: &[&[u8]]) -> Result<(
     c.work.spend(work(c, args))
 }
 
-/// What is behind a key: its elements (1 for a string), and its bytes.
+/// The size of a key's value: its elements (1 for a string), and its bytes.
 #[derive(Clone, Copy, Default)]
 struct Size {
     elements: u64,
@@ -318,8 +318,8 @@ pub(crate) fn of_sorting(elements: u64, bytes: u64) -> u64 {
     compares.saturating_add(bytes.saturating_mul(3 + rounds / 4))
 }
 
-/// How long it takes to find out `values` times what stands in other keys for an element of a list, by names of so
-/// many bytes.
+/// The time to look up `values` times the value of another key for an element of a list, by names
+/// of so many bytes.
 pub(crate) fn of_values(values: u64, name_bytes: u64) -> u64 {
     values.saturating_mul(FIND_KEY_NS.saturating_add(name_bytes))
 }
@@ -438,7 +438,7 @@ mod tests {
         assert!(one.run("SSCAN set 0 COUNT 20 MATCH *999*").starts_with("*2\r\n"));
     }
 
-    /// What a transaction made before is counted, too.
+    /// Values that a transaction created before count, too.
     #[test]
     fn a_command_whose_keys_grew_in_its_transaction_is_refused() {
         let mut one = SingleShard::new();

@@ -7,12 +7,8 @@ use std::collections::BTreeMap;
 
 /// Folders whose types may still share their names with other types. The list only shrinks: an entry that no
 /// type needs any more is a finding.
-const SHARED_YET: &[&str] = &[
-    "crates/amcast/",
-    "crates/kv/",
-    "crates/protocols/",
-    "crates/services/",
-];
+const SHARED_YET: &[&str] =
+    &["crates/amcast/", "crates/kv/", "crates/protocols/", "crates/services/"];
 
 /// Participles, adverbs and metaphors that no type is named. A reader searches for the noun.
 const BANNED: &[&str] = &[

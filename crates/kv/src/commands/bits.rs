@@ -249,7 +249,7 @@ fn bitop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     Ok(())
 }
 
-/// What becomes of a number that its field cannot hold.
+/// The treatment of a number that its field cannot hold.
 #[derive(Clone, Copy)]
 enum Overflow {
     Wrap,
@@ -310,7 +310,7 @@ impl Field {
         if self.signed { (n << unused) as i64 >> unused } else { (n << unused >> unused) as i64 }
     }
 
-    /// What the field comes to hold for `n`; none if it cannot and must not change.
+    /// The value of the field for `n`; none if it cannot hold `n` and must not change.
     fn hold(&self, n: i128, overflow: Overflow) -> Option<i64> {
         let (min, max) = match self.signed {
             true => (-(1_i128 << (self.bits - 1)), (1_i128 << (self.bits - 1)) - 1),

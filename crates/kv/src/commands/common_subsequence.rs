@@ -18,7 +18,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[CommandSpec::ordered(
 .taking(of_lcs)];
 
 /// The product of both lengths: it takes four bytes and some nanoseconds for each, while the shard
-/// stands still.
+/// waits.
 const CELLS_MAX: usize = 4 << 20;
 
 /// Some nanoseconds for each cell of the table.
@@ -28,7 +28,7 @@ fn of_lcs(c: &Context<'_>, args: &[&[u8]]) -> u64 {
     if cells > CELLS_MAX { 0 } else { 3 * cells as u64 }
 }
 
-/// What is asked for.
+/// The options of the command.
 #[derive(Default)]
 struct LcsOptions {
     len: bool,

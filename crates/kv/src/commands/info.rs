@@ -37,7 +37,7 @@ pub(super) fn info(
     Ok(AfterRun::Answer)
 }
 
-/// A section of what is told.
+/// A section of the report.
 struct Section {
     name: &'static str,
     /// It is shown unless others are named.

@@ -1,4 +1,4 @@
-//! Keys whatever they hold: existence, expiry, names.
+//! Commands on keys of any type: existence, expiry, names.
 
 use super::super::Context;
 use super::super::data::Data;

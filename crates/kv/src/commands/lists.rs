@@ -10,7 +10,7 @@ use super::sort::STORED_BYTES_MAX;
 use super::strings::clamp;
 use amcast_core::limits::ANSWER_BYTES_MAX;
 
-/// What an element takes in an answer beside its bytes, a score included.
+/// The size of an element in an answer beside its bytes, a score included.
 const ELEMENT_BYTES: usize = 64;
 
 const COUNTED: KeyArguments = KeyArguments::Counted { count: 1, before: 0 };

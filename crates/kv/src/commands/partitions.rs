@@ -1,5 +1,5 @@
-//! What Redis has not: who holds which keys, how they are split and merged while clients go on (see
-//! [`super::super::partitions`]), and what a connection's reads may see.
+//! Commands that Redis does not have: the map of keys to shards, splits and merges while clients
+//! continue (see [`super::super::partitions`]), and the consistency level of a connection's reads.
 
 use super::super::Context;
 use super::super::client::{ClientState, ReadConsistency};

@@ -1,9 +1,9 @@
 //! Walking keys and members in steps, and keys in their order.
 //!
 //! `SCAN` walks one shard after the other, each in the order of the keys' hashes. Its cursor is
-//! `hash / 2^10 * 64 + shard` of where to go on, so a step touches one shard only and may be
-//! answered by any node; but the first step, from cursor 0, goes over all shards, so that a small
-//! store is walked in one step. A key that is there from beginning to end is returned at least once.
+//! `hash / 2^10 * 64 + shard` of the next key, so a step touches one shard only and may be answered
+//! by any node; but the first step, from cursor 0, goes over all shards, so that a small store is
+//! walked in one step. A key that is there from beginning to end is returned at least once.
 //!
 //! Once keys have moved between shards, a walk through one after the other could miss what moves: it
 //! goes through all of them at once then, in the order of hashes, which does not change when a key moves.

@@ -45,7 +45,7 @@ struct SortOptions<'a> {
     by: Option<&'a [u8]>,
     /// The first element and how many; all if negative.
     limit: Option<(i64, i64)>,
-    /// What is given for each element; itself if empty.
+    /// The patterns whose values are returned for each element; the element itself if empty.
     get: Vec<&'a [u8]>,
     store: Option<&'a [u8]>,
 }
@@ -107,7 +107,7 @@ fn has_star(pattern: &[u8]) -> bool {
 fn keys<'b>(args: &[&'b [u8]], tell: &mut dyn FnMut(&'b [u8])) -> bool {
     let Some(key) = args.get(1) else { return true };
     tell(key);
-    // What cannot be read is refused when it runs.
+    // Options that cannot be parsed are refused when the command runs.
     let Ok(options) = SortOptions::parse(args, true) else { return true };
     options.store.into_iter().for_each(tell);
     !options.looks_elsewhere()
@@ -282,7 +282,7 @@ fn number(text: &[u8]) -> Result<f64, RedisError> {
     if n.is_nan() || n.is_infinite() && !named { Err(BAD) } else { Ok(n) }
 }
 
-/// What `pattern` stands for with `element` in place of its star: the element itself for `#`, a
+/// The value of `pattern` with `element` in place of its star: the element itself for `#`, a
 /// string, or a field of a hash behind `->`.
 fn look<'a>(c: &'a Context<'_>, pattern: &[u8], element: &'a [u8]) -> Option<&'a [u8]> {
     if pattern == b"#" {

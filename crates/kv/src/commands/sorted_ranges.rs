@@ -131,7 +131,7 @@ impl<'a> LexBound<'a> {
     }
 }
 
-/// What a range is measured in.
+/// The unit of a range.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RangeUnit {
     Rank,

@@ -1,4 +1,4 @@
-//! What tools ask that watch a server: each is answered, though nothing of it is kept here.
+//! Commands of monitoring tools: each is answered, though the data are not kept here.
 
 use super::super::client::ClientState;
 use super::super::registry::{AfterRun, CommandSpec};

@@ -15,7 +15,7 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 /// Arguments for which room is kept between commands.
 const ARGS_KEPT: usize = 64;
 
-/// What a client may send.
+/// The bounds on a client's input.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestBounds {
     /// Arguments of a command.
@@ -52,7 +52,7 @@ impl RequestBounds {
     }
 }
 
-/// What the parser found at the front of the buffer.
+/// The parser's result at the front of the buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ParserStep {
     /// The command is not complete.
@@ -60,7 +60,7 @@ pub enum ParserStep {
     /// A command, whose arguments are in [`Parser::args`]; it takes so many bytes. No arguments
     /// if it was an empty line.
     Command(usize),
-    /// So many bytes belong to a command that is too large: drop them and go on.
+    /// So many bytes belong to a command that is too large: drop them and continue.
     Drop(usize),
     /// The last byte of a command that was too large is so many bytes away: drop them.
     TooLarge(usize),
@@ -68,7 +68,7 @@ pub enum ParserStep {
     Error(String),
 }
 
-/// What a number in the stream counts.
+/// The meaning of a number in the stream.
 #[derive(Clone, Copy)]
 enum Length {
     /// Arguments of a command.

@@ -110,7 +110,7 @@ pub fn elements(answer: &[u8]) -> Option<Vec<&[u8]>> {
     Some(found)
 }
 
-/// What follows the first element with all that it holds.
+/// The bytes behind the first element with all its parts.
 fn skip(bytes: &[u8]) -> &[u8] {
     let (mut rest, mut missing) = (bytes, 1_usize);
     while missing > 0 && !rest.is_empty() {

@@ -57,7 +57,7 @@ impl ReportingHosts {
         (0..=known).for_each(|_| _ = self.run(ms, &format!("SET {} 1", key(0))));
     }
 
-    /// The clocks go on by so much in small steps, and others' commands run.
+    /// The clocks advance by so much in small steps, and others' commands run.
     fn live(&mut self, from_ms: u64, ms: u64) {
         for passed_ms in (0..=ms).step_by(LEAP_MS as usize) {
             self.report([from_ms + passed_ms; 3]);
@@ -66,7 +66,7 @@ impl ReportingHosts {
         self.others(from_ms + ms);
     }
 
-    /// Goes on as a new node would that was given this one's state.
+    /// Continues as a new node with this one's state.
     fn restart(&mut self) {
         let bytes = self.node.stream();
         self.node.executor = TestNode::new().executor;
@@ -87,7 +87,7 @@ fn sent(session: u64, (request, open_from): (u64, u64), ms: u64, text: &str) -> 
     payload
 }
 
-/// What a command that was refused for its stamp is told of ordered time.
+/// The ordered time in the error of a command that was refused for its stamp.
 fn refused_at(answer: &str) -> Option<u64> {
     stamp_refusal::of_refusal(answer.as_bytes()).map(|(now_ms, _)| now_ms)
 }
@@ -117,7 +117,7 @@ fn time_goes_on_with_the_majority_and_keys_expire_by_it() {
     let mut hosts = ReportingHosts::new([NOW_MS, NOW_MS, 0]);
     assert_eq!(hosts.run(NOW_MS, &format!("SET {x} 1 EX 60")), "+OK\r\n");
     hosts.report([NOW_MS + 61_000, NOW_MS, NOW_MS + 9 * HOUR_MS]);
-    // The middle one of the three has come to that: reads by any clock show it.
+    // The middle one of the three has reached that: reads by any clock show it.
     assert_eq!(hosts.run(NOW_MS, &format!("EXISTS {x}")), ":0\r\n");
     assert_eq!(hosts.node.executor.now_ms(Gid(0)), NOW_MS + 61_000);
     hosts.report([NOW_MS, NOW_MS, NOW_MS]);
@@ -133,8 +133,8 @@ fn a_front_two_hours_behind_is_told_the_time_and_its_command_runs_once() {
     assert_eq!(hosts.run(NOW_MS, &format!("INCR {x}")), ":1\r\n", "the first had no effect");
 }
 
-/// A front sends a command that was refused again: by the time that it was told, and mostly as a new request. The copy of
-/// the refused message that came by another node must not be executed, too.
+/// A gateway retries a refused command with the time that it received, and mostly as a new request.
+/// The copy of the refused message that arrives through another node must not be executed, too.
 #[test]
 fn a_copy_of_a_message_that_was_ahead_stays_refused_when_time_has_come_to_its_stamp() {
     for numbers in [(1, 1), (2, 2)] {
@@ -158,8 +158,8 @@ fn a_copy_of_a_message_that_was_ahead_stays_refused_when_time_has_come_to_its_st
     }
 }
 
-/// The clock of a front is hours ahead: its session is idle and forgotten long before a copy of what it sent is old. What
-/// becomes of the copy once time has come to its stamp.
+/// The clock of a gateway is hours ahead: its session is idle and forgotten long before a copy of
+/// its command is old. Returns the answer to the copy once time has reached its stamp.
 fn copy_to_an_idle_session() -> String {
     let x = key(0);
     let mut hosts = ReportingHosts::new([NOW_MS; 3]);
@@ -187,7 +187,8 @@ fn a_copy_of_a_message_that_was_far_ahead_is_refused_also_when_its_session_was_i
     assert_eq!(copy, ":2\r\n", "it is executed again where that is forgotten");
 }
 
-/// Ordered time stood still, and comes to that of its hosts at once: nothing looks old that was executed before that.
+/// Ordered time did not advance, and reaches that of its hosts at once: nothing looks old that was
+/// executed before that.
 #[test]
 fn a_leap_of_time_forgets_no_session() {
     let (x, leap_ms) = (key(0), HOUR_MS);
@@ -342,7 +343,7 @@ fn a_read_sees_what_its_session_wrote_also_behind_a_leap() {
     assert_eq!(looks(&mut hosts), (ANSWERED, "$1\r\n1\r\n".into()));
 }
 
-/// The clocks of a majority are set back: ordered time stands still until they have come to it again.
+/// The clocks of a majority are set back: ordered time does not advance until they reach it again.
 #[test]
 fn while_the_clocks_are_behind_ordered_time_right_stamps_are_not_refused() {
     let x = key(0);

@@ -106,7 +106,7 @@ impl TestGateway {
     }
 }
 
-/// What was ordered in each shard, and the node that the fronts hear from.
+/// The ordered log of each shard, and the node that answers the gateways.
 struct OrderedShards {
     rng: Rng,
     now_ms: u64,
@@ -160,7 +160,7 @@ impl OrderedShards {
         self.node.answers.get(before).map(|(_, text)| text.clone())
     }
 
-    /// Two or three replicas of a shard report; none of a shard that stands still.
+    /// Two or three replicas of a shard report; none of a shard without commands.
     fn report(&mut self) {
         let first = self.rng.below(2);
         for shard in 0..2 {

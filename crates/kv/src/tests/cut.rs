@@ -1,4 +1,4 @@
-//! Cuts that are given while commands go on.
+//! Cuts that are sent while commands continue.
 
 use super::*;
 use amcast_smr::machine::Corrupt;
@@ -93,8 +93,9 @@ fn a_cut_is_the_state_at_its_instant_whatever_runs_while_it_is_given() {
         for other in [&mut node, &mut twin] {
             finish(other, &casts);
         }
-        // What expired may have been purged at one and not yet at the other, and so may answers of long ago: they count
-        // for nothing. Time goes on step by step, so that their sessions are forgotten.
+        // Expired keys may have been purged at one and not yet at the other, and so may old
+        // answers: they do not count. Time advances step by step, so that their sessions are
+        // forgotten.
         for step in 1..=100 {
             let end = cast(9999 + step, 9999, LEAP_MS * step, "DBSIZE");
             assert_eq!(twin.run(&end), node.run(&end));
@@ -186,8 +187,8 @@ fn the_bytes_of_a_state_are_golden() {
 
 const GOLDEN: (usize, u32) = (1227, 2_442_844_524);
 
-/// What the same commands came to before there were maps of partitions: checkpoints of that time are
-/// still read. Versions of keys were positions then.
+/// The state after the same commands before there were maps of partitions: checkpoints of that time
+/// are still read. Versions of keys were positions then.
 #[test]
 fn a_state_of_version_6_is_read() {
     let before = include_bytes!("state-6");

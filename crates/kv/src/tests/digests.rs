@@ -1,4 +1,4 @@
-//! Digests of replicas that did the same, at whatever pace, and of one that did not.
+//! Digests of replicas that executed the same commands, at any pace, and of one that did not.
 
 use super::cut::random;
 use super::*;
@@ -44,7 +44,8 @@ impl DigestReplica {
         executor
     }
 
-    /// Asks this replica alone for something that is not ordered, at a time up to which the shard may not have come.
+    /// Sends this replica alone a read that is not ordered, at a time that the shard may not have
+    /// reached.
     fn read(&mut self, rng: &mut Rng) {
         let texts = ["DBSIZE", "RANDOMKEY", "KEYS *", "SCAN 0", "GET s1", "HGETALL h2"];
         let text = texts[rng.below(texts.len() as u64) as usize];
@@ -108,7 +109,7 @@ impl DigestReplica {
         self.collect();
     }
 
-    /// Goes on as a new node would that was given this one's state.
+    /// Continues as a new node with this one's state.
     fn restart(&mut self) {
         let bytes = self.node.stream();
         self.collect();
@@ -310,7 +311,7 @@ impl SharedOrder {
 fn a_replica_with_one_wrong_byte_is_found_within_one_cycle_and_stops_and_the_others_go_on() {
     let _limit = amcast_test_policy::time_limit();
     let x = key(0);
-    // What is wrong with one replica's state, by a command that only it executes.
+    // Faults of one replica's state, by a command that only it executes.
     let wrongs = [
         format!("SETRANGE {{{x}}}s57 200 w"),
         format!("LSET {{{x}}}l3 1 8"),
@@ -436,7 +437,7 @@ fn a_command_in_parts_counts_as_any_and_a_replica_that_lost_a_part_is_found() {
 fn what_expired_counts_for_nothing_whether_it_was_dropped_or_not() {
     let _limit = amcast_test_policy::time_limit();
     let mut shared = SharedOrder::filled();
-    // Ordered time goes on by a command of the shard, and each command drops a few.
+    // Ordered time advances by a command of the shard, and each command drops a few.
     shared.seq += 1;
     let late = cast(shared.seq, shared.seq, 5000, &format!("SET {} 1", key(0)));
     shared.deliver(&late);
@@ -618,7 +619,7 @@ fn reports_of_strangers_and_of_points_that_are_not_known_say_nothing() {
             ((false, false), (false, false))
         );
     }
-    // What it said itself in an earlier life counts for nothing.
+    // Its own report of an earlier incarnation does not count.
     assert_eq!(say(0, wrong(before)), (false, false));
     // A replica counts once, by its last word.
     assert_eq!(say(1, wrong(before)), (false, true));

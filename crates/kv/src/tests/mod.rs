@@ -61,7 +61,7 @@ struct TestNode {
     answers: Vec<(u64, String)>,
 }
 
-/// What a read is told that was executed.
+/// The result of a read that was executed.
 const ANSWERED: LocalRead = LocalRead::Answered(Outcome::Executed);
 
 impl TestNode {
@@ -96,7 +96,7 @@ impl TestNode {
         out
     }
 
-    /// Goes on as a new node would that was given this one's state.
+    /// Continues as a new node with this one's state.
     fn restart(&mut self) {
         let bytes = self.stream();
         self.executor = TestNode::new().executor;
@@ -406,7 +406,7 @@ fn a_read_without_an_order_waits_for_what_its_client_wrote_and_for_commands_of_s
     assert_eq!(peek(&mut node, &[(Gid(0), 1)]), (LocalRead::NotYet, String::new()));
     node.deliver(1, &both).unwrap();
     assert_eq!(peek(&mut node, &[(Gid(0), 2)]), (ANSWERED, "$1\r\n2\r\n".into()));
-    // What a later request calls answered was in front of it, and need not be remembered.
+    // A request that a later one declares answered was in front of it, and needs no record.
     assert_eq!(peek(&mut node, &[(Gid(0), 39)]).0, LocalRead::NotYet);
     node.run(&cast(3, 60, 0, &format!("SET {x} 2")));
     assert_eq!(peek(&mut node, &[(Gid(0), 39)]), (ANSWERED, "$1\r\n2\r\n".into()));

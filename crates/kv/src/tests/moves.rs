@@ -136,7 +136,7 @@ impl MoveWorld {
         assert_eq!(got, expected, "{args:?}");
     }
 
-    /// A command that changes partitions, or goes on with a change.
+    /// A command that changes partitions, or continues a change.
     fn partitions(&mut self, front: usize, rng: &mut Rng) {
         let [one, other] = [0; 2].map(|_| rng.below(SHARDS as u64).to_string());
         let at = match self.first.is_by_key() {
@@ -312,7 +312,7 @@ fn a_retry_of_what_another_map_refused_is_refused_again_and_its_answer_takes_no_
             assert!(map.epoch() > first.epoch() && decode_args(args, &mut again).is_some());
             assert_eq!(again, words, "life {life}, request {request}");
         }
-        // What was executed is not pushed out.
+        // Records of executed commands are not pushed out.
         let again = send(&mut node, (1, 1), shard, &[b"SET", b"a", b"v"]);
         assert_eq!(again, b"+OK\r\n", "life {life}: {}", String::from_utf8_lossy(&again));
         let bytes = node.stream();

@@ -1,4 +1,5 @@
-//! What replicas say became of a command: of each reason for which one is refused, and of what is kept for retries.
+//! The outcomes that replicas report: for each reason of a refusal, and for the records kept for
+//! retries.
 
 use super::*;
 use amcast_core::SkipDecision;

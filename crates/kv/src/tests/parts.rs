@@ -103,7 +103,7 @@ impl TwoFormOrder {
     }
 }
 
-/// What a session sends next, and what it sent before.
+/// The next command of a session, and the earlier ones.
 struct PartSession {
     split: SplitCommand,
     /// Parts to be sent; the assembly follows them.
@@ -272,8 +272,9 @@ fn executors_that_lose_parts_or_do_without_them_are_found() {
     }
 }
 
-/// Sessions that send parts of commands which they finish, or not, while time goes on: all answers, those to parts
-/// included, of nodes that deliver at different paces. How many parts there was no room for.
+/// Sessions that send parts of commands which they finish, or not, while time advances: all
+/// answers, those to parts included, of nodes that deliver at different paces. Returns the number
+/// of parts for which there was no room.
 fn refusals(seed: u64) -> usize {
     let mut rng = Rng::new(seed);
     let (mut casts, mut open) = (Vec::new(), BTreeMap::new());
@@ -462,7 +463,7 @@ fn a_command_in_parts_follows_its_keys_to_another_shard() {
     };
     let mut first_request = 1;
     let mut homes = Vec::new();
-    // What happens between the parts and the assembly: a move begins, goes on, and ends.
+    // Events between the parts and the assembly: a move begins, continues, and ends.
     for between in ["AMCAST.MERGE 0 1", "AMCAST.MOVE 0 1", "AMCAST.MOVED", ""] {
         let split = SplitCommand::of(&format!("APPEND {x} more"), &map, (7, first_request), 9);
         first_request = split.request() + 1;

@@ -59,8 +59,8 @@ impl TestNode {
     }
 }
 
-/// The state as it is read back: what two executors that did the same have in common, whatever
-/// their sessions still remember of what cannot be asked again.
+/// The state as it is read back: the common part of two executors that executed the same commands,
+/// without records of requests that cannot be retried.
 pub(super) fn probe(node: &mut TestNode) -> Vec<String> {
     let kinds =
         [("s", "GET"), ("h", "HGETALL"), ("l", "LRANGE"), ("c", "SMEMBERS"), ("z", "ZRANGE")];
@@ -221,7 +221,7 @@ fn a_cut_amid_workers_is_one_moment_of_all_shards() {
     }
 }
 
-/// What can be compared of two nodes in which commands may wait.
+/// The comparable state of two nodes in which commands may wait.
 fn probe_live(node: &mut TestNode) -> String {
     let mut out = String::new();
     for g in (0..SHARDS as u8).map(Gid) {

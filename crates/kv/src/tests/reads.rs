@@ -5,7 +5,7 @@ use super::*;
 use amcast_smr::executor::inspection::{is_done, let_reads_jump};
 use std::collections::BTreeMap;
 
-/// What became of a read, and its answer.
+/// The result of a read, and its answer.
 type ReadOutcome = (LocalRead, String);
 
 impl TestNode {
@@ -115,7 +115,7 @@ fn a_read_waits_in_its_shards_queue_and_where_that_is_empty_a_short_one_does_not
     let all = cast(0, 9, 0, &format!("LRANGE {{{x}}}l 0 -1"));
     assert_eq!(node.look(Gid(0), 1, &get), (ANSWERED, "_\r\n".into()));
     assert_eq!(node.look(Gid(0), 2, &all).0, LocalRead::Later, "it may take long");
-    // A worker has come to it, and it is not known yet what became of it: it may have to be ordered.
+    // A worker has reached it, and its result is not known yet: it may have to be ordered.
     node.executor.flush_reads();
     while !is_done(&node.executor, Gid(0)) {
         std::thread::yield_now();
@@ -294,7 +294,7 @@ fn collect_peeks(node: &mut TestNode, outcomes: &mut BTreeMap<u64, ReadOutcome>)
     });
 }
 
-/// The same, now or when workers have come to it.
+/// The same, now or when workers have reached it.
 fn peeked(node: &mut TestNode, c: &TestCast, written: &[(Gid, u64)]) -> ReadOutcome {
     let (outcome, mut outcomes) = (peek(node, 7, c, written), BTreeMap::new());
     while outcome.0 == LocalRead::Later && outcomes.is_empty() {
@@ -325,7 +325,7 @@ fn workers_answer_reads_that_may_be_old_behind_what_their_clients_wrote() {
     let written = [(Gid(0), 10), (Gid(0), 9)];
     let seen = (ANSWERED, "*2\r\n$1\r\na\r\n$1\r\nb\r\n".to_string());
     assert_eq!(peeked(&mut node, &both, &written), seen);
-    // What was written in another shard than is looked at.
+    // A write in another shard than the read's.
     let get = cast(0, 9, 0, &format!("GET {y}"));
     assert_eq!(peeked(&mut node, &get, &written), (ANSWERED, "$1\r\nb\r\n".into()));
     let set = cast(0, 9, 0, &format!("SET {y} c"));

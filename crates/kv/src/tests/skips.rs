@@ -1,4 +1,4 @@
-//! Messages that are skipped by decision: alike on all replicas, whatever they went through.
+//! Messages that are skipped by decision: alike on all replicas, after any history.
 
 use super::*;
 use amcast_core::SkipDecision;
@@ -122,7 +122,7 @@ impl SkippingReplica {
     }
 }
 
-/// What is in a state: of each shard its data and how far it is, and what was skipped.
+/// The contents of a state: each shard's data and position, and the skipped messages.
 fn kept(stream: &[u8]) -> String {
     dump_state(&SkippingReplica::read(stream).unwrap(), Store::dump)
 }
@@ -207,7 +207,8 @@ fn replicas_agree_whatever_of_it_they_replay_or_get_from_others() {
                 let told = format!("at {cut}, {half}, with {with}, {workers} workers");
                 let stream = after.stream();
                 assert_eq!(kept(&stream), kept(&whole), "{told}");
-                // What sessions still remember of what was answered depends on when workers came to it.
+                // The records of answered requests depend on the time at which workers reached
+                // them.
                 assert!(workers > 0 || stream == whole, "{told}");
             }
         }
@@ -317,7 +318,7 @@ fn what_cannot_be_looked_at_is_skipped_all_the_same() {
         10,
         &format!("MSET {} 1 {} touched poison", key(0), key(1)).replace("touched p", "touched-p"),
     );
-    // The last argument ends so in the bytes of the command, whatever stands between them.
+    // The last argument ends so in the bytes of the command, with any bytes between.
     let mut payload = both.payload;
     let end = payload.len() - b"touched-poison".len();
     payload.truncate(end);

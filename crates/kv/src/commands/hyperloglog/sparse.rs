@@ -94,7 +94,7 @@ pub(super) fn empty() -> Vec<u8> {
     counter
 }
 
-/// What became of a register that was to have a value at least.
+/// The result of raising a register to a value at least.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Raise {
     /// It had that.
