@@ -20,20 +20,20 @@ pub use health::MissingMajorities;
 
 use crate::clock;
 use crate::cluster_dir::Transport;
+use crate::command_bytes::SpareBuffers;
 use crate::ingress::IngressInlet;
 use crate::memory_driver::MemoryDriverError;
 use crate::reply_ring::Oversize;
 use crate::waiting_queue::WaitingQueue;
 use amcast_core::limits::GROUPS_MAX;
 use amcast_core::{
-    Config, ConfigError, Entry, Gid, GroupSet, Outcome, Overlay, ServiceAnswer, Span, Submission,
-    Time,
+    Config, ConfigError, Entry, Gid, GroupSet, Outcome, Overlay, ServiceAnswer, Span, Time,
 };
 use amcast_memory::{Idle, Idler, Pause, shorten_turns};
 use amcast_smr::application::WakeHandle;
-use client_transport::{ClientTransport, CommandProgress};
+use client_transport::{ClientTransport, CommandProgress, TransportCommand};
 use health::Health;
-use jobs::{GatewayJob, JobAsker, JobBounds, JobTable};
+use jobs::{GatewayJob, JobAsker, JobBounds, JobRequest, JobTable};
 use leased::LeasedTransport;
 use links::NodeLinks;
 use std::collections::{BTreeMap, BTreeSet};
@@ -337,13 +337,13 @@ impl CommandGateway {
         self.shared.health.lock().unwrap_or_else(PoisonError::into_inner).watch(ask);
     }
 
-    /// Multicasts a command to `dst`; the sink is told the answer, later. Never waits. It may lie
-    /// until [`CommandGateway::flush`].
+    /// Multicasts the command in `payload` to `dst`; the sink is told the answer, later. Never waits. It may lie
+    /// until [`CommandGateway::flush`]. The bytes are taken, not copied: an empty buffer is left in their place.
     ///
     /// # Errors
-    /// When the command was not taken; the sink is not told.
-    pub fn submit(&self, dst: GroupSet, payload: &[u8], token: u64) -> Result<(), NoAnswer> {
-        self.hand_in((dst, false), payload, JobAsker::Sink(token))
+    /// When the command was not taken; its bytes are left, and the sink is not told.
+    pub fn submit(&self, dst: GroupSet, payload: &mut Vec<u8>, token: u64) -> Result<(), NoAnswer> {
+        self.hand_in(dst, false, payload, JobAsker::Sink(token))
     }
 
     /// Whether a read of one group needs no place in the order ([`CommandGateway::read`]): it must then not be handed
@@ -356,35 +356,35 @@ impl CommandGateway {
     /// before it was handed in.
     ///
     /// # Errors
-    /// When the command was not taken; the sink is not told.
-    pub fn read(&self, dst: GroupSet, payload: &[u8], token: u64) -> Result<(), NoAnswer> {
-        self.hand_in((dst, true), payload, JobAsker::Sink(token))
+    /// When the command was not taken; its bytes are left, and the sink is not told.
+    pub fn read(&self, dst: GroupSet, payload: &mut Vec<u8>, token: u64) -> Result<(), NoAnswer> {
+        self.hand_in(dst, true, payload, JobAsker::Sink(token))
     }
 
     /// The same for whoever has no token: `done` is told the answer.
     ///
     /// # Errors
-    /// When the command was not taken; `done` is not told then.
+    /// When the command was not taken; its bytes are left, and `done` is not told.
     pub fn ask(
         &self,
         dst: GroupSet,
-        payload: &[u8],
+        payload: &mut Vec<u8>,
         done: OnGatewayAnswer,
     ) -> Result<(), NoAnswer> {
-        self.hand_in((dst, false), payload, JobAsker::Once(done))
+        self.hand_in(dst, false, payload, JobAsker::Once(done))
     }
 
     /// [`CommandGateway::read`] for whoever has no token.
     ///
     /// # Errors
-    /// When the command was not taken; `done` is not told then.
+    /// When the command was not taken; its bytes are left, and `done` is not told.
     pub fn ask_read(
         &self,
         dst: GroupSet,
-        payload: &[u8],
+        payload: &mut Vec<u8>,
         done: OnGatewayAnswer,
     ) -> Result<(), NoAnswer> {
-        self.hand_in((dst, true), payload, JobAsker::Once(done))
+        self.hand_in(dst, true, payload, JobAsker::Once(done))
     }
 
     /// Sees to it that what was submitted goes out.
@@ -394,8 +394,9 @@ impl CommandGateway {
 
     fn hand_in(
         &self,
-        (dst, is_read): (GroupSet, bool),
-        payload: &[u8],
+        dst: GroupSet,
+        is_read: bool,
+        payload: &mut Vec<u8>,
         asker: JobAsker,
     ) -> Result<(), NoAnswer> {
         if payload.len() > self.payload_max {
@@ -404,9 +405,8 @@ impl CommandGateway {
         if !self.together.iter().any(|&set| dst.within(set)) {
             return Err(NoAnswer::Several);
         }
-        let (payload, since) = (payload.into(), clock::now());
         let is_read = is_read && self.reads_apart && dst.len() == 1;
-        self.shared.desk.hand_in(GatewayJob { dst, payload, is_read, since, asker })
+        self.shared.desk.hand_in(JobRequest { dst, is_read, since: clock::now(), asker }, payload)
     }
 
     /// Multicasts a command and waits for the answer.
@@ -419,7 +419,7 @@ impl CommandGateway {
             // The caller waits below.
             let _ = to.send(answer.map(ServiceAnswer::into_owned));
         };
-        self.hand_in((dst, false), payload, JobAsker::Once(Box::new(done)))?;
+        self.hand_in(dst, false, &mut payload.to_vec(), JobAsker::Once(Box::new(done)))?;
         self.flush();
         from.recv().unwrap_or(Err(NoAnswer::Stopped))
     }
@@ -501,6 +501,8 @@ struct GatewayLoop {
     overlay: Overlay,
     /// What was just taken from the desk.
     fresh: Vec<GatewayJob>,
+    /// Buffers of commands that were answered since.
+    spare: SpareBuffers,
     /// Jobs that there was no room for, in a line for each group that orders messages first: within one they keep
     /// the order in which they were handed in, so commands whose only destination is the same group are sent in it.
     waiting: WaitingQueue<GatewayJob>,
@@ -528,6 +530,7 @@ impl GatewayLoop {
             shared,
             overlay,
             fresh: Vec::new(),
+            spare: SpareBuffers::default(),
             sent: SentJobs::default(),
             lost: BTreeSet::new(),
             answered_at: vec![Time::ZERO; GROUPS_MAX],
@@ -566,7 +569,7 @@ impl GatewayLoop {
     fn round(&mut self) -> bool {
         let now = clock::now();
         let (sent, desk) = (&mut self.sent, &self.shared.desk);
-        let (answered_at, lost) = (&mut self.answered_at, &mut self.lost);
+        let (answered_at, lost, spare) = (&mut self.answered_at, &mut self.lost, &mut self.spare);
         let busy = self.road.round(now, &mut |seq, came| match came {
             CommandProgress::Answer(answer) => {
                 let Some(job) = sent.take(seq) else { return };
@@ -576,7 +579,7 @@ impl GatewayLoop {
                     bytes,
                     most,
                 };
-                desk.answer(job, answer.map_err(too_large));
+                spare.put(desk.answer(job, answer.map_err(too_large)));
             }
             CommandProgress::Part => sent.came_part(seq, now),
             CommandProgress::Lost => lost.extend(sent.first(seq)),
@@ -599,7 +602,7 @@ impl GatewayLoop {
 
     /// Sends what there is room for.
     fn send(&mut self, now: Time) -> bool {
-        self.shared.desk.take(&mut self.fresh);
+        self.shared.desk.take(&mut self.fresh, &mut self.spare);
         for job in self.fresh.drain(..) {
             self.waiting.push(self.overlay.lca(job.dst), job);
         }
@@ -643,8 +646,9 @@ impl GatewayLoop {
     fn multicast(&mut self, now: Time, job: &GatewayJob) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
-        let command = Submission { seq, dst: job.dst, payload: &job.payload };
-        self.road.send(now, command, job.is_read);
+        let GatewayJob { dst, payload, is_read, .. } = job;
+        let (dst, is_read) = (*dst, *is_read);
+        self.road.send(now, TransportCommand { seq, dst, payload, is_read });
         seq
     }
 
@@ -729,7 +733,7 @@ mod tests {
     use super::*;
 
     fn open(sent_at: Time) -> SentJob {
-        let (dst, payload) = (GroupSet::one(Gid(0)), Box::default());
+        let (dst, payload) = (GroupSet::one(Gid(0)), Arc::default());
         let job =
             GatewayJob { dst, payload, is_read: false, since: sent_at, asker: JobAsker::Sink(1) };
         let (retry_at, retry_after) = (sent_at + RETRY_FIRST, RETRY_FIRST);

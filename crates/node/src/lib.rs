@@ -10,7 +10,8 @@
 //!    a node's processes, `replica_log` is the log of each, `replicas` what the loop sees of them.
 //! 2. [`node`], `replica_host` (what is above the drivers), `state_transfer` (the application's state goes from node to node),
 //!    `checkpoint` (the state is kept); [`recovery`](amcast_smr::recovery) decides when which of these is done.
-//! 3. [`command_gateway`], [`ingress`] (commands and replies through sockets) and [`reply_ring`] (replies through shared memory).
+//! 3. [`command_gateway`], [`ingress`] (commands and replies through sockets), [`reply_ring`] (replies through shared memory), and
+//!    `command_bytes` (how often the bytes of a command are copied on their way).
 //! 4. [`gateway`] (Redis, gRPC, HTTP) and [`service`] (what ties a service to its node and to the gateways).
 //! 5. [`config`] (the cluster's file), [`cluster_dir`] (its directory), [`supervisor`] (its processes), [`control`] (a node's socket
 //!    for status and state), `peer_registry` (what a node knows of the others), [`history`] (recorded histories), [`log_lines`] (log
@@ -24,6 +25,7 @@
 mod checkpoint;
 pub mod clock;
 pub mod cluster_dir;
+mod command_bytes;
 pub mod command_gateway;
 pub mod config;
 mod connection_requests;

@@ -15,7 +15,7 @@ use crate::control::{self, ControlRequest, NodeStatus, PeerMover, ReplicaStatus}
 use crate::disk::DiskRecord;
 use crate::execution_notes::ExecutionNotes;
 use crate::incarnation::{IncarnationLock, ProcessName};
-use crate::ingress::{Ingress, TakenCommand};
+use crate::ingress::Ingress;
 use crate::memory_driver::{MemoryDriver, MemoryDriverError};
 use crate::message_driver::{BoxedProcess, MessageDriver};
 use crate::node_address::NodeAddress;
@@ -102,8 +102,6 @@ pub struct Node<A: Application> {
     /// Whether the system wakes the loop, for what comes on sockets.
     woken: bool,
     idler: Idler,
-    /// A command on its way from a front to a member.
-    command: Vec<u8>,
     /// Held as long as the node lives, where no shared memory tells that it does.
     life: Option<IncarnationLock>,
     /// What it keeps, and its disk, if that outlasts it.
@@ -328,7 +326,6 @@ impl<A: Application> Node<A> {
         let woken = matches!(options.ground, Transport::Net(_));
         let idle = if woken { options.idle.woken() } else { options.idle };
         let (idler, nodes) = (Idler::new(idle), options.nodes.clone());
-        let command = Vec::new();
         let (kept, keeping) = (kept(options), options.keeping.clone());
         let joining = kept.as_ref().is_some_and(|(_, disk)| disk.is_joining());
         Ok(Self {
@@ -341,7 +338,6 @@ impl<A: Application> Node<A> {
             mover,
             woken,
             idler,
-            command,
             life,
             kept,
             keeping,
@@ -614,21 +610,23 @@ impl<A: Application> Node<A> {
         let all = self.host.cluster.all_groups();
         let is_whole = all.iter().all(|g| works(replicas.status(g)));
         ingress.serve(!leaves && is_whole && self.host.recovery.app.lacks().is_none());
-        let mut payload = std::mem::take(&mut self.command);
         let mut any = false;
         while let ReplySink::Ingress(ingress, _) = &mut self.host.reply_sink {
             let replicas = &self.replicas;
-            let taken = ingress.take(&mut payload, &mut |dst, bytes| replicas.room(dst, bytes));
-            let Some(TakenCommand { seq, dst }) = taken else { break };
+            let taken = ingress.take(&mut |dst, bytes| replicas.room(dst, bytes));
+            let Some(taken) = taken else { break };
+            let (seq, dst) = (taken.seq, taken.dst);
             let sender = replicas.pid(dst.lowest().expect("a command has a destination"));
             if let Some(node_history) = &mut self.host.node_history {
                 node_history.cast(clock::now(), sender, MsgId { sender, seq }, dst);
             }
-            let submission = Submission { seq, dst, payload: &payload };
+            let submission = Submission { seq, dst, payload: taken.payload() };
             self.replicas.submit(now, submission, &mut self.host);
+            if let ReplySink::Ingress(ingress, _) = &mut self.host.reply_sink {
+                ingress.put_back(taken);
+            }
             any = true;
         }
-        self.command = payload;
         if any && let Some(node_history) = &mut self.host.node_history {
             node_history.flush_casts();
         }

@@ -80,11 +80,11 @@ impl OrderedLater {
         let orders = Arc::new(AtomicBool::new(orders));
         let (to, may) = (inner.clone(), orders.clone());
         thread::spawn(move || {
-            for (dst, message, token) in queue {
+            for (dst, mut message, token) in queue {
                 while !may.load(Ordering::SeqCst) {
                     thread::sleep(Duration::from_millis(1));
                 }
-                to.submit(dst, &message, token).expect("it always has room");
+                to.submit(dst, &mut message, token).expect("it always has room");
             }
         });
         let (messages, loses) = (Mutex::new(messages), AtomicBool::new(loses));
@@ -93,7 +93,7 @@ impl OrderedLater {
 }
 
 impl Backend for OrderedLater {
-    fn ask(&self, _: GroupSet, _: &[u8], _: OnBackendAnswer) -> Result<(), CommandFailure> {
+    fn ask(&self, _: GroupSet, _: &mut Vec<u8>, _: OnBackendAnswer) -> Result<(), CommandFailure> {
         unreachable!("the Redis gateway has tokens");
     }
 
@@ -101,13 +101,13 @@ impl Backend for OrderedLater {
         self.inner.start(answers);
     }
 
-    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
+    fn submit(&self, dst: GroupSet, command: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
         if self.loses.load(Ordering::SeqCst) {
             self.lost.fetch_add(1, Ordering::SeqCst);
             return Ok(());
         }
         let messages = self.messages.lock().unwrap();
-        messages.send((dst, command.to_vec(), token)).expect("the thread goes on");
+        messages.send((dst, std::mem::take(command), token)).expect("the thread goes on");
         Ok(())
     }
 }
@@ -263,7 +263,7 @@ struct HoldingBackend {
 }
 
 impl Backend for HoldingBackend {
-    fn ask(&self, _: GroupSet, _: &[u8], _: OnBackendAnswer) -> Result<(), CommandFailure> {
+    fn ask(&self, _: GroupSet, _: &mut Vec<u8>, _: OnBackendAnswer) -> Result<(), CommandFailure> {
         unreachable!("the Redis gateway has tokens");
     }
 
@@ -271,10 +271,10 @@ impl Backend for HoldingBackend {
         self.inner.start(answers);
     }
 
-    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
+    fn submit(&self, dst: GroupSet, command: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
         let is_held = command.windows(4).any(|word| word == b"held");
         if is_held && self.holds.load(Ordering::SeqCst) {
-            self.held.lock().unwrap().push((dst, command.to_vec(), token));
+            self.held.lock().unwrap().push((dst, std::mem::take(command), token));
             return Ok(());
         }
         self.inner.submit(dst, command, token)
@@ -301,8 +301,8 @@ fn several_commands_that_no_longer_fit_a_message_after_a_change_of_the_map_are_a
     backend.holds.store(false, Ordering::SeqCst);
     let held = std::mem::take(&mut *backend.held.lock().unwrap());
     assert_eq!(held.len(), 3);
-    for (dst, message, token) in held {
-        assert!(backend.inner.submit(dst, &message, token).is_ok());
+    for (dst, mut message, token) in held {
+        assert!(backend.inner.submit(dst, &mut message, token).is_ok());
     }
     assert_eq!([(); 3].map(|()| line(&mut stream)), [":1", ":2", ":3"]);
 }

@@ -24,7 +24,7 @@ struct Scripted {
 }
 
 impl Backend for Scripted {
-    fn ask(&self, _: GroupSet, _: &[u8], _: OnBackendAnswer) -> Result<(), CommandFailure> {
+    fn ask(&self, _: GroupSet, _: &mut Vec<u8>, _: OnBackendAnswer) -> Result<(), CommandFailure> {
         unreachable!("the Redis gateway has tokens");
     }
 
@@ -32,7 +32,7 @@ impl Backend for Scripted {
         assert!(self.answers.set(answers).is_ok());
     }
 
-    fn submit(&self, _: GroupSet, _: &[u8], token: u64) -> Result<(), BackendBusy> {
+    fn submit(&self, _: GroupSet, _: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
         let (outcome, text) = self.next.lock().unwrap().take().expect("it is told what to answer");
         let answer = ServiceAnswer::borrowed(outcome, text.as_bytes());
         self.answers.get().unwrap().answer(token, answer);

@@ -117,7 +117,7 @@ struct BusyOnce {
 }
 
 impl Backend for BusyOnce {
-    fn ask(&self, _: GroupSet, _: &[u8], _: OnBackendAnswer) -> Result<(), CommandFailure> {
+    fn ask(&self, _: GroupSet, _: &mut Vec<u8>, _: OnBackendAnswer) -> Result<(), CommandFailure> {
         unreachable!("the Redis gateway has tokens");
     }
 
@@ -125,7 +125,7 @@ impl Backend for BusyOnce {
         assert!(self.answers.set(answers).is_ok());
     }
 
-    fn submit(&self, _: GroupSet, _: &[u8], token: u64) -> Result<(), BackendBusy> {
+    fn submit(&self, _: GroupSet, _: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
         let answers = self.answers.get().unwrap();
         if !self.was.swap(true, Ordering::SeqCst) {
             answers.room();
@@ -151,7 +151,7 @@ struct Lopsided {
 }
 
 impl Backend for Lopsided {
-    fn ask(&self, _: GroupSet, _: &[u8], _: OnBackendAnswer) -> Result<(), CommandFailure> {
+    fn ask(&self, _: GroupSet, _: &mut Vec<u8>, _: OnBackendAnswer) -> Result<(), CommandFailure> {
         unreachable!("the Redis gateway has tokens");
     }
 
@@ -159,7 +159,7 @@ impl Backend for Lopsided {
         assert!(self.answers.set(answers).is_ok());
     }
 
-    fn submit(&self, _: GroupSet, _: &[u8], token: u64) -> Result<(), BackendBusy> {
+    fn submit(&self, _: GroupSet, _: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
         let mut first = self.first.lock().unwrap();
         if first.is_none() {
             *first = Some(token);
@@ -205,7 +205,7 @@ struct Withheld {
 }
 
 impl Backend for Withheld {
-    fn ask(&self, _: GroupSet, _: &[u8], _: OnBackendAnswer) -> Result<(), CommandFailure> {
+    fn ask(&self, _: GroupSet, _: &mut Vec<u8>, _: OnBackendAnswer) -> Result<(), CommandFailure> {
         unreachable!("the Redis gateway has tokens");
     }
 
@@ -213,7 +213,7 @@ impl Backend for Withheld {
         assert!(self.answers.set(answers).is_ok());
     }
 
-    fn submit(&self, _: GroupSet, _: &[u8], token: u64) -> Result<(), BackendBusy> {
+    fn submit(&self, _: GroupSet, _: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
         self.open.lock().unwrap().push(token);
         Ok(())
     }
@@ -468,7 +468,7 @@ fn thousands_of_idle_connections_do_not_keep_others_from_being_served() {
 struct Faulty(LocalBackend);
 
 impl Backend for Faulty {
-    fn ask(&self, _: GroupSet, _: &[u8], _: OnBackendAnswer) -> Result<(), CommandFailure> {
+    fn ask(&self, _: GroupSet, _: &mut Vec<u8>, _: OnBackendAnswer) -> Result<(), CommandFailure> {
         unreachable!("the Redis gateway has tokens");
     }
 
@@ -476,7 +476,7 @@ impl Backend for Faulty {
         self.0.start(answers);
     }
 
-    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
+    fn submit(&self, dst: GroupSet, command: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
         assert!(!command.ends_with(b"fatal"), "a fault on purpose");
         self.0.submit(dst, command, token)
     }

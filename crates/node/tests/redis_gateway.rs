@@ -39,7 +39,7 @@ struct Chaos {
 struct Handle(Arc<Chaos>);
 
 impl Backend for Handle {
-    fn ask(&self, _: GroupSet, _: &[u8], _: OnBackendAnswer) -> Result<(), CommandFailure> {
+    fn ask(&self, _: GroupSet, _: &mut Vec<u8>, _: OnBackendAnswer) -> Result<(), CommandFailure> {
         unreachable!("the Redis gateway has tokens");
     }
 
@@ -48,7 +48,7 @@ impl Backend for Handle {
         std::thread::spawn(move || chaos.order(&*answers));
     }
 
-    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
+    fn submit(&self, dst: GroupSet, command: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
         self.hand_in(dst, command, token, false)
     }
 
@@ -56,7 +56,7 @@ impl Backend for Handle {
         true
     }
 
-    fn read(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
+    fn read(&self, dst: GroupSet, command: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
         assert_eq!(dst.len(), 1);
         self.hand_in(dst, command, token, true)
     }
@@ -66,7 +66,7 @@ impl Handle {
     fn hand_in(
         &self,
         dst: GroupSet,
-        command: &[u8],
+        command: &mut Vec<u8>,
         token: u64,
         apart: bool,
     ) -> Result<(), BackendBusy> {
@@ -74,7 +74,7 @@ impl Handle {
         if pool.len() >= ROOM {
             return Err(BackendBusy);
         }
-        pool.push(Submitted { dst, command: command.to_vec(), token, apart });
+        pool.push(Submitted { dst, command: std::mem::take(command), token, apart });
         self.0.more.notify_one();
         Ok(())
     }

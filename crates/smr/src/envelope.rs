@@ -59,14 +59,26 @@ impl Envelope {
         self.encode_as(Self::VERSION, out);
     }
 
+    /// The encoded header, to be written in front of a command that is encoded already.
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        self.bytes_as(Self::VERSION)
+    }
+
     /// Appends the same words behind another first byte, which says what follows them.
     pub fn encode_as(&self, version: u8, out: &mut Vec<u8>) {
-        out.push(version);
-        out.push(if self.read_only { Self::READ_ONLY } else { 0 });
+        out.extend_from_slice(&self.bytes_as(version));
+    }
+
+    fn bytes_as(&self, version: u8) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[0] = version;
+        bytes[1] = if self.read_only { Self::READ_ONLY } else { 0 };
         let Stamp { wall_ms, host_ms } = self.stamp;
-        for word in [self.session, self.request, self.open_from, wall_ms, host_ms] {
-            out.extend_from_slice(&word.to_le_bytes());
+        let words = [self.session, self.request, self.open_from, wall_ms, host_ms];
+        for (at, word) in bytes[2..].chunks_exact_mut(8).zip(words) {
+            at.copy_from_slice(&word.to_le_bytes());
         }
+        bytes
     }
 
     /// The header and the command behind it; none if the bytes are not of this version.
@@ -164,7 +176,7 @@ mod tests {
             2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0,
             0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
         ];
-        assert_eq!(bytes, golden);
+        assert_eq!((&bytes[..], e.to_bytes()), (&golden[..], golden));
         bytes.push(9);
         assert_eq!(Envelope::decode(&bytes), Some((e, &[9][..])));
         assert_eq!(Envelope::decode(&golden[..41]), None);

@@ -1,7 +1,8 @@
 //! How a front's commands reach the replicas, and how the answers come back.
 
+use crate::command_bytes::CommandBytes;
 use crate::reply_ring::Oversize;
-use amcast_core::{GroupSet, ServiceAnswer, Span, Submission, Time};
+use amcast_core::{GroupSet, ServiceAnswer, Span, Time};
 
 /// What has become of a command that was sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -12,6 +13,17 @@ pub(super) enum CommandProgress<'a> {
     Part,
     /// Whoever had it will not answer any more: it is to be sent again, before any newer one.
     Lost,
+}
+
+/// A command that is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TransportCommand<'a> {
+    /// Its number.
+    pub(super) seq: u64,
+    pub(super) dst: GroupSet,
+    pub(super) payload: &'a CommandBytes,
+    /// It changes nothing, and need not be ordered.
+    pub(super) is_read: bool,
 }
 
 /// Told what has become of the command that was sent with this number.
@@ -28,9 +40,8 @@ pub(super) trait ClientTransport: Send {
     /// How many commands of `bytes` bytes to `dst` it takes now.
     fn room(&self, dst: GroupSet, bytes: usize) -> usize;
 
-    /// Takes a command that there is room for. Numbers only grow. One that `is_read` changes nothing, and
-    /// need not be ordered.
-    fn send(&mut self, now: Time, command: Submission<'_>, is_read: bool);
+    /// Takes a command that there is room for. Numbers only grow.
+    fn send(&mut self, now: Time, command: TransportCommand<'_>);
 
     /// Nobody waits for the command of this number any more.
     fn forget(&mut self, seq: u64);

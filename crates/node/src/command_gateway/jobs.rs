@@ -2,6 +2,7 @@
 //! there is room again.
 
 use super::{GatewaySink, NoAnswer, OnGatewayAnswer};
+use crate::command_bytes::{CommandBytes, SpareBuffers};
 use crate::waiting_queue::QueueItem;
 use amcast_core::{Gid, GroupSet, ServiceAnswer, Time};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 pub(super) struct JobBounds {
     /// Jobs that are not answered.
     pub(super) jobs: usize,
-    /// Bytes of their commands.
+    /// Bytes of their commands' buffers.
     pub(super) bytes: usize,
 }
 
@@ -32,7 +33,7 @@ pub(super) enum JobAsker {
 /// A command and who waits for its answer.
 pub(super) struct GatewayJob {
     pub(super) dst: GroupSet,
-    pub(super) payload: Box<[u8]>,
+    pub(super) payload: CommandBytes,
     /// Whether it changes nothing and need not be ordered.
     pub(super) is_read: bool,
     /// When it was handed in: its patience counts from here.
@@ -49,10 +50,18 @@ impl QueueItem for GatewayJob {
     }
 }
 
+/// A job as it is handed in, without the bytes of its command.
+pub(super) struct JobRequest {
+    pub(super) dst: GroupSet,
+    pub(super) is_read: bool,
+    pub(super) since: Time,
+    pub(super) asker: JobAsker,
+}
+
 /// Where jobs are handed in by any thread, and answered.
 pub(super) struct JobTable {
     bounds: JobBounds,
-    /// Jobs that are not answered, and bytes of their commands.
+    /// Jobs that are not answered, and bytes that the buffers of their commands have, used or not.
     open: AtomicUsize,
     bytes: AtomicUsize,
     /// A job was refused for want of room since the sink was last told that there is some.
@@ -68,6 +77,8 @@ pub(super) struct JobTable {
 #[derive(Default)]
 struct JobQueue {
     jobs: Vec<GatewayJob>,
+    /// Buffers of commands that were answered.
+    spare: SpareBuffers,
     /// The loop has ended: nothing is taken any more.
     closed: bool,
 }
@@ -108,17 +119,21 @@ impl JobTable {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a job in, from any thread.
+    /// Takes a job in, from any thread, with the bytes in `command`; an empty buffer is left in their place.
     ///
     /// # Errors
-    /// When it was not taken; nobody is told then. After [`NoAnswer::Busy`] the sink is told when
-    /// there is room.
-    pub(super) fn hand_in(&self, job: GatewayJob) -> Result<(), NoAnswer> {
+    /// When it was not taken; nobody is told then, and the bytes are left. After [`NoAnswer::Busy`] the sink is told
+    /// when there is room.
+    pub(super) fn hand_in(
+        &self,
+        request: JobRequest,
+        command: &mut Vec<u8>,
+    ) -> Result<(), NoAnswer> {
         let down = GroupSet(self.down.load(Ordering::Relaxed));
-        if let Some(group) = down.and(job.dst).lowest() {
+        if let Some(group) = down.and(request.dst).lowest() {
             return Err(NoAnswer::Down(group));
         }
-        let bytes = job.payload.len();
+        let bytes = command.capacity();
         while !self.admit(bytes) {
             self.refused.store(true, Ordering::SeqCst);
             // One of those who are still to be answered sees the flag and tells the sink. If there
@@ -133,7 +148,9 @@ impl JobTable {
             self.leave(bytes);
             return Err(NoAnswer::Closed);
         }
-        queue.jobs.push(job);
+        let payload = queue.spare.exchange(command);
+        let JobRequest { dst, is_read, since, asker } = request;
+        queue.jobs.push(GatewayJob { dst, payload, is_read, since, asker });
         self.queued.store(true, Ordering::Release);
         Ok(())
     }
@@ -159,10 +176,11 @@ impl JobTable {
         self.open() < self.bounds.jobs / 2 && bytes < self.bounds.bytes / 2
     }
 
-    /// Moves all jobs that were handed in to `to`, in their order.
-    pub(super) fn take(&self, to: &mut Vec<GatewayJob>) {
+    /// Moves all jobs that were handed in to `to`, in their order, and leaves the buffers in `spare` for later ones.
+    pub(super) fn take(&self, to: &mut Vec<GatewayJob>, spare: &mut SpareBuffers) {
         if self.queued.load(Ordering::Relaxed) {
             let mut queue = self.queue();
+            queue.spare.refill(spare);
             // Under the lock: what is handed in later sets it again.
             self.queued.store(false, Ordering::Relaxed);
             to.append(&mut queue.jobs);
@@ -176,9 +194,13 @@ impl JobTable {
         std::mem::take(&mut queue.jobs)
     }
 
-    /// Ends a job: tells who asked, and makes room.
-    pub(super) fn answer(&self, job: GatewayJob, answer: Result<ServiceAnswer<'_>, NoAnswer>) {
-        self.leave(job.payload.len());
+    /// Ends a job: tells who asked, and makes room. Its bytes are not needed any more.
+    pub(super) fn answer(
+        &self,
+        job: GatewayJob,
+        answer: Result<ServiceAnswer<'_>, NoAnswer>,
+    ) -> CommandBytes {
+        self.leave(job.payload.capacity());
         match job.asker {
             JobAsker::Once(tell) => tell(answer),
             JobAsker::Sink(token) => {
@@ -194,6 +216,7 @@ impl JobTable {
         {
             sink.room();
         }
+        job.payload
     }
 }
 
@@ -225,22 +248,30 @@ mod tests {
         (desk, counts)
     }
 
-    fn job(token: u64, bytes: usize) -> GatewayJob {
-        let payload = vec![0; bytes].into();
-        let dst = GroupSet::one(Gid(1));
-        GatewayJob { dst, payload, is_read: false, since: Time(1), asker: JobAsker::Sink(token) }
+    fn hand_in(desk: &JobTable, token: u64, bytes: usize) -> Result<(), NoAnswer> {
+        let (dst, asker) = (GroupSet::one(Gid(1)), JobAsker::Sink(token));
+        let request = JobRequest { dst, is_read: false, since: Time(1), asker };
+        let mut command = vec![0; bytes];
+        let taken = desk.hand_in(request, &mut command);
+        assert_eq!(command.len(), if taken.is_ok() { 0 } else { bytes });
+        taken
+    }
+
+    fn take(desk: &JobTable) -> Vec<GatewayJob> {
+        let mut taken = Vec::new();
+        desk.take(&mut taken, &mut SpareBuffers::default());
+        taken
     }
 
     #[test]
     fn who_was_refused_hears_of_room_once_and_only_when_half_is_free() {
         let _limit = amcast_test_policy::time_limit();
         let (desk, counts) = desk(JobBounds { jobs: 8, bytes: 1000 });
-        (0..8).for_each(|t| desk.hand_in(job(t, 1)).unwrap());
+        (0..8).for_each(|t| hand_in(&desk, t, 1).unwrap());
         for _ in 0..50 {
-            assert_eq!(desk.hand_in(job(9, 1)).unwrap_err(), NoAnswer::Busy);
+            assert_eq!(hand_in(&desk, 9, 1).unwrap_err(), NoAnswer::Busy);
         }
-        let mut taken = Vec::new();
-        desk.take(&mut taken);
+        let taken = take(&desk);
         assert_eq!((taken.len(), desk.open()), (8, 8));
         for (n, job) in taken.into_iter().enumerate() {
             assert_eq!(counts.rooms.load(Ordering::SeqCst), usize::from(n > 4), "{n} answered");
@@ -254,9 +285,32 @@ mod tests {
     fn the_bytes_under_way_are_bounded_too() {
         let _limit = amcast_test_policy::time_limit();
         let (desk, _) = desk(JobBounds { jobs: 100, bytes: 1000 });
-        desk.hand_in(job(1, 600)).unwrap();
-        assert_eq!(desk.hand_in(job(2, 600)).unwrap_err(), NoAnswer::Busy);
-        desk.hand_in(job(3, 400)).unwrap();
+        hand_in(&desk, 1, 600).unwrap();
+        assert_eq!(hand_in(&desk, 2, 600).unwrap_err(), NoAnswer::Busy);
+        hand_in(&desk, 3, 400).unwrap();
+    }
+
+    #[test]
+    fn a_small_command_in_a_large_buffer_counts_as_the_buffer_that_it_holds() {
+        let _limit = amcast_test_policy::time_limit();
+        let (desk, _) = desk(JobBounds { jobs: 100, bytes: 1000 });
+        let request = || {
+            let (dst, asker) = (GroupSet::one(Gid(1)), JobAsker::Sink(1));
+            JobRequest { dst, is_read: false, since: Time(1), asker }
+        };
+        let in_buffer = |capacity| {
+            let mut command = Vec::with_capacity(capacity);
+            command.push(7);
+            command
+        };
+        desk.hand_in(request(), &mut in_buffer(900)).unwrap();
+        assert_eq!(desk.hand_in(request(), &mut in_buffer(200)).unwrap_err(), NoAnswer::Busy);
+        take(&desk).into_iter().for_each(|job| {
+            let answer = ServiceAnswer::borrowed(Outcome::Executed, b"");
+            desk.answer(job, Ok(answer));
+        });
+        assert_eq!((desk.open(), desk.bytes.load(Ordering::SeqCst)), (0, 0));
+        desk.hand_in(request(), &mut in_buffer(1000)).unwrap();
     }
 
     #[test]
@@ -264,11 +318,11 @@ mod tests {
         let _limit = amcast_test_policy::time_limit();
         let (desk, _) = desk(JobBounds::USUAL);
         desk.set_down(GroupSet::one(Gid(0)));
-        desk.hand_in(job(1, 1)).unwrap();
+        hand_in(&desk, 1, 1).unwrap();
         desk.set_down(GroupSet::one(Gid(1)));
-        assert_eq!(desk.hand_in(job(2, 1)).unwrap_err(), NoAnswer::Down(Gid(1)));
+        assert_eq!(hand_in(&desk, 2, 1).unwrap_err(), NoAnswer::Down(Gid(1)));
         desk.set_down(GroupSet::EMPTY);
-        desk.hand_in(job(3, 1)).unwrap();
+        hand_in(&desk, 3, 1).unwrap();
         assert_eq!(desk.open(), 2);
     }
 
@@ -276,9 +330,9 @@ mod tests {
     fn nothing_is_taken_in_once_the_loop_has_ended() {
         let _limit = amcast_test_policy::time_limit();
         let (desk, _) = desk(JobBounds::USUAL);
-        desk.hand_in(job(1, 1)).unwrap();
+        hand_in(&desk, 1, 1).unwrap();
         assert_eq!(desk.close().len(), 1);
-        assert_eq!(desk.hand_in(job(2, 1)).unwrap_err(), NoAnswer::Closed);
+        assert_eq!(hand_in(&desk, 2, 1).unwrap_err(), NoAnswer::Closed);
         assert_eq!(desk.open(), 1, "the first is still to be answered");
     }
 
@@ -295,7 +349,7 @@ mod tests {
                         for n in 0..20_000 {
                             loop {
                                 let seen = counts.rooms.load(Ordering::SeqCst);
-                                if desk.hand_in(job(n, 1)).is_ok() {
+                                if hand_in(desk, n, 1).is_ok() {
                                     break;
                                 }
                                 // As a connection does: sleep until told. A lost one hangs here.
@@ -307,11 +361,12 @@ mod tests {
                     })
                 })
                 .collect();
-            let mut taken = Vec::new();
+            let (mut taken, mut spare) = (Vec::new(), SpareBuffers::default());
             while !submitters.iter().all(|s| s.is_finished()) {
-                desk.take(&mut taken);
+                desk.take(&mut taken, &mut spare);
                 taken.drain(..).for_each(|job| {
-                    desk.answer(job, Ok(ServiceAnswer::borrowed(Outcome::Executed, b"")))
+                    let answer = ServiceAnswer::borrowed(Outcome::Executed, b"");
+                    spare.put(desk.answer(job, Ok(answer)));
                 });
                 std::thread::yield_now();
             }

@@ -1,7 +1,9 @@
 //! The transport through shared memory: a client process of the protocol, whose place is leased, and a
 //! reader for the answers.
 
-use super::client_transport::{ClientTransport, CommandProgress, OnCommandOutcome};
+use super::client_transport::{
+    ClientTransport, CommandProgress, OnCommandOutcome, TransportCommand,
+};
 use super::{FrontError, FrontOptions};
 use crate::clock;
 use crate::diagnostics::ClientLog;
@@ -149,10 +151,11 @@ impl ClientTransport for LeasedTransport {
         self.seat.protocol().room(dst, bytes)
     }
 
-    fn send(&mut self, now: Time, command: Submission<'_>, _is_read: bool) {
-        self.above.cast(now, self.seat.pid(), command.seq, command.dst);
-        self.last = command.seq;
-        self.seat.submit(now, command, &mut self.above);
+    fn send(&mut self, now: Time, command: TransportCommand<'_>) {
+        let TransportCommand { seq, dst, payload, .. } = command;
+        self.above.cast(now, self.seat.pid(), seq, dst);
+        self.last = seq;
+        self.seat.submit(now, Submission { seq, dst, payload }, &mut self.above);
     }
 
     fn forget(&mut self, _seq: u64) {}

@@ -6,7 +6,9 @@
 //! any more, what was on its way is lost, and is sent again, in its order, through another. When the
 //! front's own member is back, the front goes back to it as soon as nothing is on its way.
 
-use super::client_transport::{ClientTransport, CommandProgress, OnCommandOutcome};
+use super::client_transport::{
+    ClientTransport, CommandProgress, OnCommandOutcome, TransportCommand,
+};
 use super::{FrontError, FrontOptions, OwnNode};
 use crate::incarnation::IncarnationLock;
 use crate::ingress::frame::{IngressFrame, VERSION};
@@ -17,9 +19,7 @@ use crate::readiness::ReadinessSet;
 use crate::reply_ring::{ANSWER_BYTES_MAX, Oversize};
 use crate::waker::LoopWaker;
 use amcast_core::limits::REPLICAS_MAX;
-use amcast_core::{
-    Config, Entry, GroupSet, Pid, ProtocolProcess, ServiceAnswer, Span, Submission, Time,
-};
+use amcast_core::{Config, Entry, GroupSet, Pid, ProtocolProcess, ServiceAnswer, Span, Time};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -341,14 +341,15 @@ impl ClientTransport for NodeLinks {
         self.taker().map_or(0, |link| link.room(bytes))
     }
 
-    fn send(&mut self, now: Time, command: Submission<'_>, is_read: bool) {
-        let Submission { seq, dst, payload } = command;
+    fn send(&mut self, now: Time, command: TransportCommand<'_>) {
+        let TransportCommand { seq, dst, payload, is_read } = command;
         let link = &mut self.links[self.current.expect("there was room")];
         if let Some(line) = &mut link.line {
-            line.say(match is_read {
+            let head = match is_read {
                 true => IngressFrame::Read(seq, dst, payload),
                 false => IngressFrame::Command(seq, dst, payload),
-            });
+            };
+            line.say_shared(head, payload);
         }
         link.flights.insert(seq, (payload.len(), now));
         link.flight_bytes += payload.len();
@@ -444,8 +445,7 @@ mod tests {
                 for node in self.nodes.iter_mut().flatten() {
                     node.round();
                     // It greets, if it must.
-                    let taken = node.take(&mut Vec::new(), &mut |_, _| 0);
-                    assert_eq!(taken, None);
+                    assert!(node.take(&mut |_, _| 0).is_none());
                 }
                 let told = &mut self.told;
                 self.links.round(self.now, &mut |seq, came| {
@@ -462,7 +462,8 @@ mod tests {
 
         fn send(&mut self, seq: u64) {
             assert!(self.links.room(GroupSet::EMPTY, 1) > 0, "{seq} has room");
-            self.links.send(self.now, Submission { seq, dst: DST, payload: b"x" }, false);
+            let payload = &Arc::new(b"x".to_vec());
+            self.links.send(self.now, TransportCommand { seq, dst: DST, payload, is_read: false });
             self.links.flush(self.now);
         }
 
@@ -470,7 +471,10 @@ mod tests {
         fn take(&mut self, rank: usize) -> Option<u64> {
             let node = self.nodes[rank].as_mut().unwrap();
             node.round();
-            node.take(&mut Vec::new(), &mut |_, _| 1).map(|taken| taken.seq)
+            let taken = node.take(&mut |_, _| 1)?;
+            let seq = taken.seq;
+            node.put_back(taken);
+            Some(seq)
         }
 
         fn told(&mut self) -> Vec<(u64, Option<Vec<u8>>)> {
@@ -504,6 +508,28 @@ mod tests {
         assert_eq!(place.told(), [(11, None), (12, None)]);
         place.send(13);
         assert!(place.take(1).is_some() && place.take(2).is_none());
+    }
+
+    #[test]
+    fn the_own_member_reads_a_command_where_the_gateway_keeps_it_and_another_one_where_it_came() {
+        for own in [Some(1), None] {
+            let mut place = LinkTestNodes::new("links-shared", own);
+            let rank = own.unwrap_or(0);
+            let payload = Arc::new(vec![7; 5000]);
+            for seq in 10..15 {
+                let command = TransportCommand { seq, dst: DST, payload: &payload, is_read: false };
+                place.links.send(place.now, command);
+                place.links.flush(place.now);
+                let node = place.nodes[rank].as_mut().unwrap();
+                node.round();
+                let taken = node.take(&mut |_, _| 1).expect("it came");
+                assert_eq!(taken.payload(), &payload[..]);
+                assert_eq!(taken.payload().as_ptr() == payload.as_ptr(), own.is_some());
+                assert_eq!(taken.is_shared(), own.is_some(), "else it lies where it was read");
+                node.put_back(taken);
+                assert_eq!(Arc::strong_count(&payload), 1, "nobody reads it any more");
+            }
+        }
     }
 
     #[test]
@@ -562,8 +588,7 @@ mod tests {
         let mut room = Vec::new();
         for (bytes, count) in [(256 << 10, 100), (10, 500)] {
             for seq in 0..count {
-                place.links.send(place.now, Submission { seq, dst: DST, payload: b"x" }, false);
-                place.links.flush(place.now);
+                place.send(seq);
                 let number = place.take(0).unwrap();
                 place.nodes[0].as_mut().unwrap().answer(number, Outcome::Executed, &vec![7; bytes]);
                 place.rounds();

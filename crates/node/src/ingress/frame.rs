@@ -36,7 +36,13 @@ pub enum IngressFrame<'a> {
 impl<'a> IngressFrame<'a> {
     /// Appends the frame.
     pub fn encode(self, to: &mut Vec<u8>) {
-        let (kind, words, bytes): (u8, &[u64], &[u8]) = match &self {
+        let bytes = self.encode_head(to);
+        to.extend_from_slice(bytes);
+    }
+
+    /// Appends all of the frame but the bytes of a command or answer, and gives those: they belong behind it.
+    pub(crate) fn encode_head(&self, to: &mut Vec<u8>) -> &'a [u8] {
+        let (kind, words, bytes): (u8, &[u64], &'a [u8]) = match self {
             Self::Hello(version) => (1, &[*version], &[]),
             Self::Command(token, dst, bytes) => (2, &[*token, dst.0], bytes),
             Self::Serves(false) => (3, &[], &[]),
@@ -52,7 +58,12 @@ impl<'a> IngressFrame<'a> {
         to.extend_from_slice(&(length as u32).to_le_bytes());
         to.push(kind);
         words.iter().for_each(|word| to.extend_from_slice(&word.to_le_bytes()));
-        to.extend_from_slice(bytes);
+        bytes
+    }
+
+    /// Whether the frame that begins so is a command or a read: within a process their bytes travel beside the others.
+    pub(crate) fn is_command(head: &[u8]) -> bool {
+        matches!(head.get(4), Some(2 | 8))
     }
 
     /// The frame at the beginning of `bytes`, and how many bytes it has; none if it has not come
@@ -61,11 +72,24 @@ impl<'a> IngressFrame<'a> {
     /// # Errors
     /// When the bytes are no frame; the connection is of no use any more.
     pub fn decode(bytes: &'a [u8], most: usize) -> Result<Option<(Self, usize)>, &'static str> {
+        Self::decode_beside(bytes, None, most)
+    }
+
+    /// The same where the bytes of a command are not behind its head but `beside` it, if they are.
+    pub(crate) fn decode_beside(
+        bytes: &'a [u8],
+        beside: Option<&'a [u8]>,
+        most: usize,
+    ) -> Result<Option<(Self, usize)>, &'static str> {
+        let beside = beside.filter(|_| Self::is_command(bytes));
         let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
         if length == 0 || length + 4 > most {
             return Err("a frame of a length that none has");
         }
+        let Some(length) = length.checked_sub(beside.map_or(0, <[u8]>::len)) else {
+            return Err("a frame that is not as long as it says");
+        };
         let Some(mut body) = rest.get(..length) else { return Ok(None) };
         let (kind, outcome) = match body[0] & 0xf {
             kind @ (5 | 6) => (kind, body[0] >> 4),
@@ -89,7 +113,16 @@ impl<'a> IngressFrame<'a> {
             8 => Self::Read(word()?, GroupSet(word()?), std::mem::take(&mut body)),
             _ => return Err("a frame of a kind that none has"),
         };
-        if body.is_empty() { Ok(Some((frame, length + 4))) } else { Err("a frame that goes on") }
+        if !body.is_empty() {
+            return Err("a frame that goes on");
+        }
+        let frame = match (frame, beside) {
+            (Self::Command(token, dst, b""), Some(beside)) => Self::Command(token, dst, beside),
+            (Self::Read(token, dst, b""), Some(beside)) => Self::Read(token, dst, beside),
+            (_, Some(_)) => return Err("a frame that goes on"),
+            (frame, None) => frame,
+        };
+        Ok(Some((frame, length + 4)))
     }
 }
 

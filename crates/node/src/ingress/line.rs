@@ -1,10 +1,18 @@
 //! A connection between a front and a node: two directions of bytes, through a socket or, within
 //! one process, through memory. Nothing here blocks.
+//!
+//! The bytes of commands are not copied: a socket is written from where they are, and within a process a reference
+//! travels beside the heads of the frames.
+
+mod outgoing;
 
 use super::frame::IngressFrame;
+use crate::command_bytes::CommandBytes;
 use amcast_smr::application::WakeHandle;
+use outgoing::OutgoingFrames;
+use std::collections::VecDeque;
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +27,17 @@ const READ_BYTES: usize = 64 << 10;
 /// A larger buffer that has become empty is given back.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
 
+/// What passes through memory: frames, and the bytes of the commands among them.
+#[derive(Default)]
+struct SharedFrames {
+    frames: Vec<u8>,
+    commands: VecDeque<CommandBytes>,
+}
+
 /// One direction through memory.
 #[derive(Default)]
 struct InProcessHalf {
-    bytes: Mutex<Vec<u8>>,
+    passing: Mutex<SharedFrames>,
     /// Whether there are any: saves the reader the lock.
     some: AtomicBool,
     /// Whether the writer waits for room.
@@ -63,14 +78,39 @@ pub(crate) struct IngressLine {
     come: Vec<u8>,
     /// How many bytes of `come` are done with.
     taken: usize,
-    out: Vec<u8>,
-    /// How many bytes of `out` are gone.
-    gone: usize,
+    /// Within a process, the bytes of the commands in `come` that are not done with, and how many they are.
+    commands: VecDeque<CommandBytes>,
+    commands_bytes: usize,
+    out: OutgoingFrames,
+}
+
+/// The bytes of the command that has come first, taken out of a connection.
+#[derive(Debug)]
+pub(crate) enum ArrivedCommand {
+    /// They are shared with whoever sent them.
+    Shared(CommandBytes),
+    /// All that has come: to be given back, with [`IngressLine::put_back`]. Until then nothing else comes.
+    Lent {
+        /// What has come.
+        come: Vec<u8>,
+        /// Where the command's bytes are in it.
+        at: std::ops::Range<usize>,
+    },
+}
+
+impl ArrivedCommand {
+    /// The command's bytes.
+    pub(crate) fn get(&self) -> &[u8] {
+        match self {
+            Self::Shared(bytes) => bytes,
+            Self::Lent { come, at } => &come[at.clone()],
+        }
+    }
 }
 
 impl fmt::Debug for IngressLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line").field("backlog", &self.backlog()).finish_non_exhaustive()
+        f.debug_struct("IngressLine").field("backlog", &self.backlog()).finish_non_exhaustive()
     }
 }
 
@@ -99,8 +139,15 @@ impl IngressLine {
         ]
     }
 
-    const fn over(way: LineTransport) -> Self {
-        Self { way, come: Vec::new(), taken: 0, out: Vec::new(), gone: 0 }
+    fn over(way: LineTransport) -> Self {
+        Self {
+            way,
+            come: Vec::new(),
+            taken: 0,
+            commands: VecDeque::new(),
+            commands_bytes: 0,
+            out: OutgoingFrames::default(),
+        }
     }
 
     /// What is to be watched, if the other end does not wake the loop itself.
@@ -120,17 +167,30 @@ impl IngressLine {
 
     /// Bytes that wait to go out.
     pub(crate) fn backlog(&self) -> usize {
-        self.out.len() - self.gone
+        self.out.len()
     }
 
     /// Bytes that have come and are not done with.
     pub(crate) fn unread(&self) -> usize {
-        self.come.len() - self.taken
+        self.come.len() - self.taken + self.commands_bytes
     }
 
-    /// Puts a frame behind what is to go out.
+    /// Puts a frame behind what is to go out; its bytes are copied.
     pub(crate) fn say(&mut self, frame: IngressFrame<'_>) {
-        frame.encode(&mut self.out);
+        match (&self.way, frame) {
+            (
+                LineTransport::Memory(_),
+                IngressFrame::Command(_, _, bytes) | IngressFrame::Read(_, _, bytes),
+            ) => {
+                self.say_shared(frame, &CommandBytes::new(bytes.to_vec()));
+            }
+            _ => self.out.push(frame),
+        }
+    }
+
+    /// Puts a command behind what is to go out, whose bytes are these.
+    pub(crate) fn say_shared(&mut self, frame: IngressFrame<'_>, bytes: &CommandBytes) {
+        self.out.push_shared(frame, bytes);
     }
 
     /// The next frame that has come whole, of at most `most` bytes. Its bytes stay until
@@ -142,11 +202,40 @@ impl IngressLine {
         &self,
         most: usize,
     ) -> Result<Option<(IngressFrame<'_>, usize)>, &'static str> {
-        IngressFrame::decode(&self.come[self.taken..], most)
+        let beside = self.commands.front().map(|bytes| &bytes[..]);
+        IngressFrame::decode_beside(&self.come[self.taken..], beside, most)
     }
 
-    /// So many bytes that came are done with.
+    /// Within a process, the bytes of the first command that has come.
+    pub(crate) fn shared(&self) -> Option<&CommandBytes> {
+        self.commands.front()
+    }
+
+    /// Takes out the bytes of the command that has come first, whose frame has so many bytes here.
+    pub(crate) fn take_command(&mut self, used: usize, command_bytes: usize) -> ArrivedCommand {
+        if let Some(shared) = self.shared().cloned() {
+            self.done(used);
+            return ArrivedCommand::Shared(shared);
+        }
+        let end = self.taken + used;
+        ArrivedCommand::Lent { come: std::mem::take(&mut self.come), at: end - command_bytes..end }
+    }
+
+    /// Gives back what was taken out: the command is done with.
+    pub(crate) fn put_back(&mut self, bytes: ArrivedCommand) {
+        if let ArrivedCommand::Lent { come, at } = bytes {
+            let used = at.end - self.taken;
+            self.come = come;
+            self.done(used);
+        }
+    }
+
+    /// So many bytes that came, which are the first frame, are done with.
     pub(crate) fn done(&mut self, bytes: usize) {
+        if !self.commands.is_empty() && IngressFrame::is_command(&self.come[self.taken..]) {
+            let command = self.commands.pop_front();
+            self.commands_bytes -= command.map_or(0, |command| command.len());
+        }
         self.taken += bytes;
         if self.taken == self.come.len() {
             self.taken = 0;
@@ -167,14 +256,18 @@ impl IngressLine {
                 // Closed is looked at first: what was put in before it counts.
                 let closed = end.come.closed.load(Ordering::Acquire);
                 if end.come.some.swap(false, Ordering::Acquire) {
-                    let mut bytes = end.come.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut passing =
+                        end.come.passing.lock().unwrap_or_else(PoisonError::into_inner);
                     let waits = end.come.waits.swap(false, Ordering::AcqRel);
                     if self.come.is_empty() {
-                        std::mem::swap(&mut *bytes, &mut self.come);
+                        std::mem::swap(&mut passing.frames, &mut self.come);
                     } else {
-                        self.come.append(&mut bytes);
+                        self.come.append(&mut passing.frames);
                     }
-                    drop(bytes);
+                    let bytes = passing.commands.iter().map(|command| command.len());
+                    self.commands_bytes += bytes.sum::<usize>();
+                    self.commands.append(&mut passing.commands);
+                    drop(passing);
                     if waits {
                         (end.wake)();
                     }
@@ -207,53 +300,44 @@ impl IngressLine {
     /// When the connection is at its end.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
         let mut any = false;
-        while self.gone < self.out.len() {
-            let gone = match &mut self.way {
-                LineTransport::Memory(end) => end.put(&self.out[self.gone..])?,
-                LineTransport::Socket { stream, .. } => {
-                    match stream.write(&self.out[self.gone..]) {
-                        Ok(gone) => gone,
-                        Err(e) if passes(&e) => 0,
-                        Err(e) => return Err(e),
-                    }
-                }
+        while self.out.len() > 0 {
+            let went = match &mut self.way {
+                LineTransport::Memory(end) => end.put(&mut self.out)?,
+                LineTransport::Socket { stream, .. } => match self.out.write(stream) {
+                    Ok(gone) => gone > 0,
+                    Err(e) if passes(&e) => false,
+                    Err(e) => return Err(e),
+                },
             };
-            if gone == 0 {
+            if !went {
                 break;
             }
-            self.gone += gone;
             any = true;
         }
-        if self.gone == self.out.len() {
-            self.gone = 0;
-            empty(&mut self.out);
-        } else if self.gone >= READ_BYTES.max(self.out.len() / 2) {
-            self.out.drain(..self.gone);
-            self.gone = 0;
-        }
+        self.out.compact();
         Ok(any)
     }
 }
 
 impl InProcessEnd {
-    /// Puts bytes in for the other end, as many as there is room for.
-    fn put(&self, from: &[u8]) -> io::Result<usize> {
+    /// Puts bytes in for the other end, as many as there is room for. Whether there was any.
+    fn put(&self, from: &mut OutgoingFrames) -> io::Result<bool> {
         if self.out.closed.load(Ordering::Acquire) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let mut bytes = self.out.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = HALF_BYTES_MAX.saturating_sub(bytes.len());
+        let mut passing = self.out.passing.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = HALF_BYTES_MAX.saturating_sub(passing.frames.len());
         if room == 0 {
             // Under the lock: whoever empties it sees this.
             self.out.waits.store(true, Ordering::Release);
-            return Ok(0);
+            return Ok(false);
         }
-        let piece = &from[..from.len().min(room)];
-        bytes.extend_from_slice(piece);
+        let SharedFrames { frames, commands } = &mut *passing;
+        from.pass(room, frames, commands);
         self.out.some.store(true, Ordering::Release);
-        drop(bytes);
+        drop(passing);
         (self.wake)();
-        Ok(piece.len())
+        Ok(true)
     }
 }
 

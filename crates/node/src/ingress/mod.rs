@@ -30,6 +30,7 @@
 pub mod frame;
 pub(crate) mod line;
 
+use crate::command_bytes::CommandBytes;
 use crate::read_table::NodeRead;
 use crate::readiness::ReadinessSet;
 use crate::reply_ring::ANSWER_BYTES_MAX;
@@ -38,7 +39,7 @@ use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::{Gid, GroupSet, Outcome};
 use amcast_smr::application::WakeHandle;
 use frame::{AROUND_BYTES, IngressFrame, VERSION};
-use line::IngressLine;
+use line::{ArrivedCommand, IngressLine};
 use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::io;
@@ -129,7 +130,7 @@ struct WaitingCommand {
     /// What the front calls it.
     token: u64,
     dst: GroupSet,
-    bytes: Box<[u8]>,
+    bytes: CommandBytes,
 }
 
 impl QueueItem for WaitingCommand {
@@ -170,13 +171,29 @@ struct BroadcastCommand {
     token: u64,
 }
 
-/// A command that was taken up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A command that was taken up, to be multicast and then [put back](Ingress::put_back).
+#[derive(Debug)]
 pub(crate) struct TakenCommand {
     /// The number that it is to be multicast with.
     pub(crate) seq: u64,
     /// The groups that it goes to: some of the cluster's, at least one.
     pub(crate) dst: GroupSet,
+    /// The number of its front.
+    front: u64,
+    bytes: ArrivedCommand,
+}
+
+impl TakenCommand {
+    /// The command.
+    pub(crate) fn payload(&self) -> &[u8] {
+        self.bytes.get()
+    }
+
+    /// Whether its bytes are those of its gateway.
+    #[cfg(test)]
+    pub(crate) const fn is_shared(&self) -> bool {
+        matches!(self.bytes, ArrivedCommand::Shared(_))
+    }
 }
 
 /// The node's side of all its fronts.
@@ -365,16 +382,15 @@ impl Ingress {
         }
     }
 
-    /// Takes up the next command, of each front in turn, and puts it into `payload`. `room` says how
+    /// Takes up the next command, of each front in turn: no other is taken up before it is put back. `room` says how
     /// many commands of so many bytes to these groups the members take.
     pub(crate) fn take(
         &mut self,
-        payload: &mut Vec<u8>,
         room: &mut dyn FnMut(GroupSet, usize) -> usize,
     ) -> Option<TakenCommand> {
         for _ in 0..self.fronts.len() {
             self.turn = (self.turn + 1) % self.fronts.len();
-            match self.take_from(self.turn, payload, room) {
+            match self.take_from(self.turn, room) {
                 Ok(Some(taken)) => return Some(taken),
                 Ok(None) => {}
                 Err(why) => {
@@ -387,10 +403,16 @@ impl Ingress {
         None
     }
 
+    /// The command was multicast: its bytes are not needed any more.
+    pub(crate) fn put_back(&mut self, taken: TakenCommand) {
+        if let Some(front) = self.fronts.iter_mut().find(|f| f.number == taken.front) {
+            front.line.put_back(taken.bytes);
+        }
+    }
+
     fn take_from(
         &mut self,
         at: usize,
-        payload: &mut Vec<u8>,
         room: &mut dyn FnMut(GroupSet, usize) -> usize,
     ) -> Result<Option<TakenCommand>, &'static str> {
         let front = &mut self.fronts[at];
@@ -402,9 +424,7 @@ impl Ingress {
             && let Some(WaitingCommand { token, dst, bytes }) =
                 front.waiting.take(|command| room(command.dst, command.bytes.len()) > 0)
         {
-            payload.clear();
-            payload.extend_from_slice(&bytes);
-            return Ok(Some(self.begin_flight(at, token, dst)));
+            return Ok(Some(self.begin_flight(at, token, dst, ArrivedCommand::Shared(bytes))));
         }
         loop {
             let front = &mut self.fronts[at];
@@ -442,14 +462,15 @@ impl Ingress {
                         continue;
                     }
                     if waiting.has(dst) || room(dst, bytes.len()) == 0 {
-                        waiting.push(dst, WaitingCommand { token, dst, bytes: bytes.into() });
+                        let shared = front.line.shared().cloned();
+                        let bytes = shared.unwrap_or_else(|| CommandBytes::new(bytes.to_vec()));
+                        waiting.push(dst, WaitingCommand { token, dst, bytes });
                         front.line.done(used);
                         continue;
                     }
-                    payload.clear();
-                    payload.extend_from_slice(bytes);
-                    front.line.done(used);
-                    return Ok(Some(self.begin_flight(at, token, dst)));
+                    let bytes = bytes.len();
+                    let bytes = front.line.take_command(used, bytes);
+                    return Ok(Some(self.begin_flight(at, token, dst, bytes)));
                 }
                 _ => return Err("it says what no front says"),
             }
@@ -457,12 +478,18 @@ impl Ingress {
     }
 
     /// A command of the front is multicast; under which number.
-    fn begin_flight(&mut self, at: usize, token: u64, dst: GroupSet) -> TakenCommand {
+    fn begin_flight(
+        &mut self,
+        at: usize,
+        token: u64,
+        dst: GroupSet,
+        bytes: ArrivedCommand,
+    ) -> TakenCommand {
         let (front, seq) = (&mut self.fronts[at], self.next_seq);
         front.flights += 1;
         self.next_seq += 1;
         self.flights.insert(seq, BroadcastCommand { front: front.number, token });
-        TakenCommand { seq, dst }
+        TakenCommand { seq, dst, front: front.number, bytes }
     }
 
     /// The number that something of the node's own is multicast with: nobody waits for its answer.
@@ -532,6 +559,7 @@ impl Ingress {
             front.detours.insert(token, (line, group));
             *front.detoured.entry((line, group)).or_default() += 1;
             let dst = GroupSet::one(group);
+            let bytes = CommandBytes::new(bytes.into_vec());
             front.waiting.push(dst, WaitingCommand { token, dst, bytes });
         }
     }

@@ -43,9 +43,10 @@ impl GreetedIngress {
 
     /// Takes up the next command, if there is room for `room`.
     fn take(&mut self, room: usize) -> Option<(u64, Vec<u8>)> {
-        let mut payload = Vec::new();
-        let TakenCommand { seq, dst } = self.ingress.take(&mut payload, &mut |_, _| room)?;
-        assert_eq!(dst, DST);
+        let taken = self.ingress.take(&mut |_, _| room)?;
+        assert_eq!(taken.dst, DST);
+        let (seq, payload) = (taken.seq, taken.payload().to_vec());
+        self.ingress.put_back(taken);
         Some((seq, payload))
     }
 
@@ -205,9 +206,8 @@ fn a_read_of_several_groups_is_ordered() {
     place.ingress.serve(true);
     let both = GroupSet::first(2);
     place.say(IngressFrame::Read(1, both, b"both"));
-    let mut payload = Vec::new();
-    let taken = place.ingress.take(&mut payload, &mut |_, _| 1).unwrap();
-    assert_eq!((taken.dst, &payload[..]), (both, &b"both"[..]));
+    let taken = place.ingress.take(&mut |_, _| 1).unwrap();
+    assert_eq!((taken.dst, taken.payload()), (both, &b"both"[..]));
 }
 
 #[test]

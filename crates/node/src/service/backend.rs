@@ -1,6 +1,7 @@
 //! The services' backend on a real cluster, for the Redis and the log gateway: commands go out through a front of the
 //! runtime.
 
+use super::calls::CallStart;
 use super::{CallBook, ClusterWatch, Reads};
 use crate::command_gateway::{CommandGateway, GatewaySink, NoAnswer};
 use crate::config::node_rank;
@@ -79,15 +80,21 @@ impl ClusterBackend {
         Some(CommandFailure::new(Outcome::NotExecuted, FailureCause::DiskFull, why))
     }
 
+    /// What is recorded of a message's command, if anything is.
+    fn called(&self, command: Option<(Envelope, &[u8])>) -> Option<CallStart> {
+        let (envelope, body) = command.filter(|_| self.book.is_some())?;
+        CallStart::of(&envelope, body)
+    }
+
     /// Hands a message in by `submit`, and records its command as called, if it has one.
     fn hand_in(
         &self,
         token: u64,
-        command: Option<(Envelope, &[u8])>,
+        called: Option<CallStart>,
         submit: impl FnOnce() -> Result<(), NoAnswer>,
     ) -> Result<(), BackendBusy> {
-        let submitted = match self.book.as_ref().zip(command) {
-            Some((book, command)) => book.call(token, command, submit),
+        let submitted = match self.book.as_ref().zip(called) {
+            Some((book, called)) => book.call(token, called, submit),
             None => submit(),
         };
         match submitted {
@@ -107,18 +114,19 @@ impl Backend for ClusterBackend {
         self.front.serve(Arc::new(ToClients { answers, book: self.book.clone() }));
     }
 
-    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
+    fn submit(&self, dst: GroupSet, command: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
         if let Some(failure) = self.refuses(|| takes_room(command)) {
             self.answers().fail(token, &failure);
             return Ok(());
         }
-        self.hand_in(token, Envelope::decode(command), || self.front.submit(dst, command, token))
+        let called = self.called(Envelope::decode(command));
+        self.hand_in(token, called, || self.front.submit(dst, command, token))
     }
 
     fn assemble(
         &self,
         dst: GroupSet,
-        assembly: &[u8],
+        assembly: &mut Vec<u8>,
         command: &[u8],
         token: u64,
     ) -> Result<(), BackendBusy> {
@@ -127,15 +135,17 @@ impl Backend for ClusterBackend {
             self.answers().fail(token, &failure);
             return Ok(());
         }
-        self.hand_in(token, last, || self.front.submit(dst, assembly, token))
+        let called = self.called(last);
+        self.hand_in(token, called, || self.front.submit(dst, assembly, token))
     }
 
     fn reads_apart(&self) -> bool {
         self.front.reads_apart()
     }
 
-    fn read(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
-        self.hand_in(token, Envelope::decode(command), || self.front.read(dst, command, token))
+    fn read(&self, dst: GroupSet, command: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
+        let called = self.called(Envelope::decode(command));
+        self.hand_in(token, called, || self.front.read(dst, command, token))
     }
 
     /// Such reads are not recorded: a history is judged linearizable or not, which they are not.
@@ -173,7 +183,7 @@ impl Backend for ClusterBackend {
     fn ask(
         &self,
         dst: GroupSet,
-        command: &[u8],
+        command: &mut Vec<u8>,
         done: OnBackendAnswer,
     ) -> Result<(), CommandFailure> {
         if let Some(failure) = self.refuses(|| takes_room(command)) {

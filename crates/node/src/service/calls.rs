@@ -53,6 +53,28 @@ pub enum AnswerForm {
     Other,
 }
 
+/// What is recorded of a command when it is called.
+pub(super) struct CallStart {
+    session: u64,
+    request: u64,
+    op: String,
+    form: AnswerForm,
+}
+
+impl CallStart {
+    /// Of the command with this envelope and body; none if there is nothing to say of it.
+    pub(super) fn of(envelope: &Envelope, body: &[u8]) -> Option<Self> {
+        let mut args = Vec::new();
+        decode_args(split_epoch(body).1, &mut args)?;
+        let (op, form) = match &args[..] {
+            [] => return None,
+            args => spoken(args, envelope.read_only)?,
+        };
+        let Envelope { session, request, .. } = *envelope;
+        Some(Self { session, request, op, form })
+    }
+}
+
 impl CallBook {
     /// Calls go to `recorder`.
     pub fn new(recorder: HistoryRecorder) -> Self {
@@ -63,12 +85,12 @@ impl CallBook {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `submit` hand in a command, with its envelope, and records it as called
+    /// Has `submit` hand in a command, and records it as called
     /// before that if it was taken.
     pub(super) fn call(
         &self,
         token: u64,
-        (envelope, body): (Envelope, &[u8]),
+        called: CallStart,
         submit: impl FnOnce() -> Result<(), NoAnswer>,
     ) -> Result<(), NoAnswer> {
         // The lock is held while the command is handed in, so that it cannot return before its call
@@ -76,12 +98,7 @@ impl CallBook {
         let mut book = self.book();
         let t = clock::now();
         submit()?;
-        let mut args = Vec::new();
-        if decode_args(split_epoch(body).1, &mut args).is_none() || args.is_empty() {
-            return Ok(());
-        }
-        let Some((op, form)) = spoken(&args, envelope.read_only) else { return Ok(()) };
-        let session = envelope.session;
+        let CallStart { session, request, op, form } = called;
         let (place, life, lane) = (session >> 48, session >> 24 & 0xff_ffff, session & 0xff_ffff);
         let client = format!("c{place}.{life}.{lane}");
         if book.named.insert(session) {
@@ -89,7 +106,7 @@ impl CallBook {
             book.recorder
                 .line(first, format_args!(r#"{{"ev":"process","p":"{client}","groups":[]}}"#));
         }
-        let (request, op, at) = (envelope.request, json(&op), t.0);
+        let (op, at) = (json(&op), t.0);
         book.recorder.line(
             t,
             format_args!(

@@ -82,14 +82,14 @@ impl Backend for Local {
         unreachable!("the log's gateway has no tokens");
     }
 
-    fn submit(&self, _: GroupSet, _: &[u8], _: u64) -> Result<(), BackendBusy> {
+    fn submit(&self, _: GroupSet, _: &mut Vec<u8>, _: u64) -> Result<(), BackendBusy> {
         unreachable!("the log's gateway has no tokens");
     }
 
     fn ask(
         &self,
         dst: GroupSet,
-        command: &[u8],
+        command: &mut Vec<u8>,
         done: OnBackendAnswer,
     ) -> Result<(), CommandFailure> {
         let mut inner = self.0.lock().unwrap();

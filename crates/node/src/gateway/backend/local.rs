@@ -41,7 +41,7 @@ impl Backend for LocalBackend {
         assert!(self.answers.set(answers).is_ok(), "a backend is started once");
     }
 
-    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
+    fn submit(&self, dst: GroupSet, command: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
         let answers = self.answers.get().expect("a backend is started before it is used");
         lock(&self.inner).execute(dst, command, &mut |answer| answers.answer(token, answer));
         Ok(())
@@ -50,7 +50,7 @@ impl Backend for LocalBackend {
     fn ask(
         &self,
         dst: GroupSet,
-        command: &[u8],
+        command: &mut Vec<u8>,
         done: OnBackendAnswer,
     ) -> Result<(), CommandFailure> {
         let mut told = None;

@@ -45,12 +45,12 @@ pub trait Backend: Send + Sync + 'static {
     fn start(&self, answers: Arc<dyn BackendAnswers>);
 
     /// Has `command`, an [`Envelope`](amcast_smr::Envelope) and what follows it, ordered in all of
-    /// `dst`. The bytes are copied if they are kept. `token` comes back with the answer, which may
-    /// come before this returns.
+    /// `dst`. The bytes may be taken, and an empty buffer be left in their place. `token` comes back with the answer,
+    /// which may come before this returns.
     ///
     /// # Errors
-    /// When there is no room; the command was not taken.
-    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy>;
+    /// When there is no room; the command was not taken, and its bytes are left.
+    fn submit(&self, dst: GroupSet, command: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy>;
 
     /// Has an [`Assembly`](amcast_smr::parts::Assembly) ordered in all of `dst`, as [`submit`](Self::submit). `command` is what it
     /// puts together, for backends that want to see it.
@@ -60,7 +60,7 @@ pub trait Backend: Send + Sync + 'static {
     fn assemble(
         &self,
         dst: GroupSet,
-        assembly: &[u8],
+        assembly: &mut Vec<u8>,
         _command: &[u8],
         token: u64,
     ) -> Result<(), BackendBusy> {
@@ -78,7 +78,7 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// When there is no room; the command was not taken.
-    fn read(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), BackendBusy> {
+    fn read(&self, dst: GroupSet, command: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
         self.submit(dst, command, token)
     }
 
@@ -106,7 +106,7 @@ pub trait Backend: Send + Sync + 'static {
     fn ask(
         &self,
         dst: GroupSet,
-        command: &[u8],
+        command: &mut Vec<u8>,
         done: OnBackendAnswer,
     ) -> Result<(), CommandFailure>;
 }

@@ -85,7 +85,9 @@ impl LogGatewayShared {
             // Whoever asked may have gone.
             let _ = to.send(answer.map(ServiceAnswer::into_owned));
         };
-        self.backend.ask(dst, &payload, Box::new(done)).map_err(|why| unanswered(&why, again))?;
+        self.backend
+            .ask(dst, &mut payload, Box::new(done))
+            .map_err(|why| unanswered(&why, again))?;
         let lost = CommandFailure::new(Outcome::Unknown, FailureCause::Other, "the front stops");
         let came = from.await.unwrap_or(Err(lost)).map_err(|why| unanswered(&why, again))?;
         let answer = LogAnswer::decode(&came.bytes);

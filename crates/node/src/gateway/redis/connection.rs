@@ -118,15 +118,13 @@ struct RedisConnection<B: Backend> {
     written: SessionWrites,
     /// Reads under way that are not ordered: nothing else is under way with them.
     apart: Vec<u64>,
-    /// The encoded command that waits to be sent, without its envelope.
+    /// The message of the command that waits to be sent: room for its envelope, and the encoded command.
     body: Vec<u8>,
     pending: Option<UnsentCommand>,
     /// The command that is being sent in parts.
     large: Option<Box<LargeCommand>>,
     /// Bytes that the commands of the ordered transaction take here until it is answered.
     shown_bytes: usize,
-    /// Reused for envelope and body.
-    payload: Vec<u8>,
     /// A command must see the answers of all before it.
     barrier: bool,
     /// No more input will be taken; the connection ends once all answers were written.
@@ -197,7 +195,6 @@ pub(super) fn open<B: Backend>(
         pending: None,
         large: None,
         shown_bytes: 0,
-        payload: Vec::new(),
         barrier: false,
         closing: false,
         last_command: "NULL",
@@ -312,8 +309,8 @@ impl<B: Backend> RedisConnection<B> {
     /// Takes one command from the input; false if there is none.
     fn take_command(&mut self) -> bool {
         let mut parser = std::mem::take(&mut self.parser);
-        let input = std::mem::take(&mut self.wire.input);
-        let buffer = &input[self.wire.used..];
+        let mut input = std::mem::take(&mut self.wire.input);
+        let buffer = input.unread();
         let bounds = match self.client.authenticated {
             true => RequestBounds::new(self.shared.config.command_bytes_max),
             false => RequestBounds::STRANGER,
@@ -322,9 +319,9 @@ impl<B: Backend> RedisConnection<B> {
         let mut go_on = true;
         match step {
             ParserStep::More => go_on = false,
-            ParserStep::Drop(n) => self.wire.used += n,
+            ParserStep::Drop(n) => input.take(n),
             ParserStep::TooLarge(n) => {
-                self.wire.used += n;
+                input.take(n);
                 self.stats.unknown();
                 self.refuse(&self.too_large());
             }
@@ -349,7 +346,7 @@ impl<B: Backend> RedisConnection<B> {
                 if !args.is_empty() {
                     self.run(args);
                 }
-                self.wire.used += n;
+                input.take(n);
             }
         }
         self.parser = parser;
@@ -506,6 +503,7 @@ impl<B: Backend> RedisConnection<B> {
         let waits = self.barrier || self.pending.is_some() || self.refused > 0;
         let stuck = self.full() || waits || !self.is_calm();
         if stuck {
+            self.wire.input.wait();
             return Poll::Pending;
         }
         let read = self.wire.read(cx, self.parser.needs());

@@ -44,10 +44,10 @@ pub(super) async fn now_and_then<B: Backend>(shared: Arc<RedisShared<B>>) {
             let request = last + 1;
             let session = shared.config.first_session + u64::from(lane.index);
             let epoch = shared.server.epoch();
-            let command = command(shard.shard, session, request, stamp, epoch);
+            let mut command = command(shard.shard, session, request, stamp, epoch);
             lane.replies.opened(request);
             let dst = GroupSet::one(shard.shard);
-            if shared.backend.submit(dst, &command, token(lane.index, request)).is_err() {
+            if shared.backend.submit(dst, &mut command, token(lane.index, request)).is_err() {
                 // Others need the room; there is time.
                 lane.replies.withdrawn();
                 continue;

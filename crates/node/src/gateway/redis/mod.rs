@@ -12,6 +12,7 @@ mod connection;
 mod driver;
 mod expiry_sweep;
 mod failures;
+mod input;
 mod part_admission;
 mod pipeline;
 mod router;

@@ -1,26 +1,20 @@
 //! The socket of one connection, with what was read and not yet taken, and what is to be written.
 
-use std::cell::RefCell;
+use super::input::{self, ClientInput};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
-
-/// Bytes read at once.
-const READ_BYTES: usize = 64 << 10;
 
 /// Bytes written in one go before other connections have their turn.
 const TURN_BYTES: usize = 128 << 10;
 
 /// Larger buffers are given back when they are empty.
-const BUFFER_BYTES_KEPT: usize = READ_BYTES / 2;
-
-/// Input that was dealt with and has more bytes is given back though more follows it.
-const LARGE_BYTES: usize = 1 << 20;
+const BUFFER_BYTES_KEPT: usize = 32 << 10;
 
 /// While more output waits, no commands are read.
 pub(super) const OUTPUT_BYTES_CALM: usize = 1 << 20;
@@ -31,18 +25,11 @@ const FAREWELL: Duration = Duration::from_secs(10);
 /// Bytes that it may send meanwhile: a few of the largest arguments that the protocol has.
 const FAREWELL_BYTES_MAX: usize = 2 << 30;
 
-thread_local! {
-    /// Where input lands: shared, so that an idle connection holds no buffer, and none is cleared
-    /// for each read.
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
-}
-
 /// A socket and its two buffers.
 pub(super) struct ClientSocket {
     stream: TcpStream,
-    /// What was read; all before `used` was dealt with.
-    pub(super) input: Vec<u8>,
-    pub(super) used: usize,
+    /// What was read and not dealt with.
+    pub(super) input: ClientInput,
     /// What is to be written; all before `written` was.
     pub(super) output: Vec<u8>,
     written: usize,
@@ -58,8 +45,7 @@ impl ClientSocket {
     pub(super) fn new(stream: TcpStream) -> Self {
         Self {
             stream,
-            input: Vec::new(),
-            used: 0,
+            input: ClientInput::default(),
             output: Vec::new(),
             written: 0,
             ended: false,
@@ -74,7 +60,7 @@ impl ClientSocket {
     }
 
     /// Bytes of both buffers.
-    pub(super) const fn capacity(&self) -> usize {
+    pub(super) fn capacity(&self) -> usize {
         self.input.capacity() + self.output.capacity()
     }
 
@@ -89,18 +75,7 @@ impl ClientSocket {
 
     /// Forgets input that was dealt with, if that is all there is. Whether it was.
     pub(super) fn tidy(&mut self) -> bool {
-        let all = self.used > 0 && self.used == self.input.len();
-        if all {
-            self.input.clear();
-            self.used = 0;
-            if self.input.capacity() > BUFFER_BYTES_KEPT {
-                self.input = Vec::new();
-            }
-        } else if self.used > LARGE_BYTES {
-            self.input = self.input[self.used..].to_vec();
-            self.used = 0;
-        }
-        all
+        self.input.tidy()
     }
 
     /// Writes as much as the socket takes, and no more than is one connection's turn: the task is
@@ -139,17 +114,7 @@ impl ClientSocket {
         if self.ended {
             return Poll::Pending;
         }
-        if self.used > 0 {
-            self.input.drain(..self.used);
-            self.used = 0;
-        }
-        let input = &mut self.input;
-        let (len, most) = (input.len(), needs + READ_BYTES);
-        if needs > len && input.capacity() < most && input.capacity() < len + READ_BYTES {
-            // As it would grow by itself, but not beyond what is needed.
-            input.reserve_exact((2 * len + READ_BYTES).min(most) - len);
-        }
-        match receive(&mut self.stream, cx, |bytes| input.extend_from_slice(bytes)) {
+        match self.input.receive(&mut self.stream, cx, needs) {
             Poll::Ready(Ok(0)) => self.ended = true,
             Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
             Poll::Ready(Ok(_)) => {}
@@ -162,15 +127,14 @@ impl ClientSocket {
     /// socket can be closed: closing one that has unread input resets the connection, and the last
     /// answers would be lost on the way.
     pub(super) fn part(&mut self, cx: &mut Context<'_>, all_said: bool) -> Poll<()> {
-        self.input = Vec::new();
-        self.used = 0;
+        self.input = ClientInput::default();
         if all_said && self.output.is_empty() && self.farewell.is_none() {
             self.farewell = Some(Box::pin(tokio::time::sleep(FAREWELL)));
             // A socket that cannot be shut down is gone already, which the next read tells.
             let _ = Pin::new(&mut self.stream).poll_shutdown(cx);
         }
         while !self.ended && self.dropped < FAREWELL_BYTES_MAX {
-            match receive(&mut self.stream, cx, |_| {}) {
+            match input::discard(&mut self.stream, cx) {
                 Poll::Ready(Ok(0) | Err(_)) => self.ended = true,
                 Poll::Ready(Ok(n)) => self.dropped += n,
                 Poll::Pending => break,
@@ -183,22 +147,4 @@ impl ClientSocket {
             None => Poll::Pending,
         }
     }
-}
-
-/// Receives once, and hands over what came.
-fn receive(
-    stream: &mut TcpStream,
-    cx: &mut Context<'_>,
-    take: impl FnOnce(&[u8]),
-) -> Poll<io::Result<usize>> {
-    SCRATCH.with_borrow_mut(|scratch| {
-        // This knows, other than `try_read`, that a socket which gave less than was asked for has no
-        // more, and does not ask once more to find that out.
-        let mut buffer = ReadBuf::new(scratch);
-        let received = Pin::new(stream).poll_read(cx, &mut buffer);
-        received.map_ok(|()| {
-            take(buffer.filled());
-            buffer.filled().len()
-        })
-    })
 }

@@ -3,6 +3,7 @@
 use super::super::unauthenticated;
 use super::super::wire::OUTPUT_BYTES_CALM;
 use super::{AnswerSlot, RedisConnection, UnsentCommand};
+use crate::command_bytes::BUFFER_BYTES_MAX;
 use crate::gateway::backend::Backend;
 use amcast_kv::client::{ClientInfo, lock};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::sync::atomic::Ordering;
 const UNCOUNTED_BYTES: usize = 16 << 10;
 
 /// A larger buffer of a connection is given back when it is empty.
-pub(super) const BUFFER_BYTES_KEPT: usize = 16 << 10;
+pub(super) const BUFFER_BYTES_KEPT: usize = BUFFER_BYTES_MAX;
 
 impl<B: Backend> RedisConnection<B> {
     /// Whether as many commands are under way, or answers held back behind them, as may be.
@@ -58,7 +59,6 @@ impl<B: Backend> RedisConnection<B> {
             + self.parser.capacity()
             + self.mail.bytes.capacity()
             + self.body.capacity()
-            + self.payload.capacity()
             + self.large.as_ref().map_or(0, |large| large.capacity())
             + self.refused_bytes()
             + self.client.transaction.as_ref().map_or(0, |gathered| gathered.held)
@@ -82,9 +82,6 @@ impl<B: Backend> RedisConnection<B> {
     pub(super) fn give_back(&mut self) {
         if self.pending.is_none() && self.body.capacity() > BUFFER_BYTES_KEPT {
             self.body = Vec::new();
-        }
-        if self.payload.capacity() > BUFFER_BYTES_KEPT {
-            self.payload = Vec::new();
         }
     }
 

@@ -4,6 +4,7 @@ use super::super::COUNT_BYTES;
 use super::super::pipeline::CommandReach;
 use super::super::router::token;
 use super::{AfterAnswer, AnswerSlot, RedisConnection, UnsentCommand};
+use crate::command_bytes::fit;
 use crate::gateway::backend::{Backend, BackendBusy};
 use crate::gateway::clock::ClockReading;
 use amcast_core::{Gid, GroupSet};
@@ -133,8 +134,9 @@ impl<B: Backend> RedisConnection<B> {
             let by_key = key_hashes(command, args, &mut |k| keys.push(hash_bytes(0, k)));
             by_key.then_some(keys)
         };
-        self.body.clear();
-        self.body.reserve_exact(EPOCH_BYTES + encoded_len(args));
+        fit(&mut self.body, Envelope::BYTES + EPOCH_BYTES + encoded_len(args));
+        // Room for the envelope, which is known when the command is sent.
+        self.body.resize(Envelope::BYTES, 0);
         encode_epoch(self.map.epoch(), &mut self.body);
         encode_args(args, &mut self.body);
         let large = self.is_large(&self.body);
@@ -190,14 +192,12 @@ impl<B: Backend> RedisConnection<B> {
             stamp: now.stamp,
             read_only: pending.read_only,
         };
-        self.payload.clear();
-        envelope.encode(&mut self.payload);
-        self.payload.extend_from_slice(&self.body);
+        self.body[..Envelope::BYTES].copy_from_slice(&envelope.to_bytes());
         self.lane.replies.opened(request);
         let token = token(self.lane.index, request);
         let (backend, dst) = (&self.shared.backend, pending.dst);
         if pending.here {
-            if !backend.read_here(dst, &self.payload, &self.written.all(), token) {
+            if !backend.read_here(dst, &self.body, &self.written.all(), token) {
                 self.lane.replies.withdrawn();
                 return self.hand_in(UnsentCommand { here: false, ..pending }, now);
             }
@@ -206,8 +206,8 @@ impl<B: Backend> RedisConnection<B> {
             // Where something else is under way its place in the order keeps it from overtaking that.
             let apart = pending.apart && self.pipeline.len() == self.apart.len();
             let taken = match apart {
-                true => backend.read(dst, &self.payload, token),
-                false => backend.submit(dst, &self.payload, token),
+                true => backend.read(dst, &mut self.body, token),
+                false => backend.submit(dst, &mut self.body, token),
             };
             if let Err(BackendBusy) = taken {
                 self.lane.replies.withdrawn();

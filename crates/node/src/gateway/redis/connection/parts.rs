@@ -23,8 +23,8 @@ const OPEN_MAX: usize = 4;
 
 /// A command that is sent in parts.
 pub(super) struct LargeCommand {
-    /// The encoded command.
-    body: Vec<u8>,
+    /// The encoded command, behind room for an envelope.
+    message: Vec<u8>,
     dst: GroupSet,
     /// The lowest of its shards: the parts go there.
     home: Gid,
@@ -50,7 +50,12 @@ enum PartRefusal {
 
 impl LargeCommand {
     fn count(&self) -> u64 {
-        self.body.len().div_ceil(self.part_bytes) as u64
+        self.body().len().div_ceil(self.part_bytes) as u64
+    }
+
+    /// The encoded command.
+    fn body(&self) -> &[u8] {
+        &self.message[Envelope::BYTES..]
     }
 
     /// The request of the command.
@@ -60,24 +65,22 @@ impl LargeCommand {
 
     /// Bytes that it holds.
     pub(super) const fn capacity(&self) -> usize {
-        self.body.capacity()
+        self.message.capacity()
     }
 
     /// The command's arguments, to send it again.
     pub(super) fn into_args(self) -> Vec<u8> {
-        let mut body = self.body;
-        let epoch_bytes = body.len() - split_epoch(&body).1.len();
-        if epoch_bytes > 0 {
-            body.drain(..epoch_bytes);
-        }
-        body
+        let args_bytes = split_epoch(self.body()).1.len();
+        let mut args = self.message;
+        args.drain(..args.len() - args_bytes);
+        args
     }
 }
 
 impl<B: Backend> RedisConnection<B> {
-    /// Whether an encoded command needs more than one message.
-    pub(super) fn is_large(&self, body: &[u8]) -> bool {
-        body.len() + Envelope::BYTES > self.shared.config.message_bytes_max
+    /// Whether a command needs more than one message, where this one would be its own.
+    pub(super) fn is_large(&self, message: &[u8]) -> bool {
+        message.len() > self.shared.config.message_bytes_max
     }
 
     /// Begins to send the encoded command in parts; its request.
@@ -85,7 +88,7 @@ impl<B: Backend> RedisConnection<B> {
         let UnsentCommand { dst, then, .. } = pending;
         let room = self.shared.config.message_bytes_max - CommandPart::HEAD_BYTES;
         let large = LargeCommand {
-            body: std::mem::take(&mut self.body),
+            message: std::mem::take(&mut self.body),
             dst,
             home: dst.lowest().unwrap_or(Gid(0)),
             first: self.last_request + 1,
@@ -106,7 +109,7 @@ impl<B: Backend> RedisConnection<B> {
     /// are kept. Whether something was sent.
     pub(super) fn send_parts(&mut self, cx: &mut Context<'_>, now: ClockReading) -> bool {
         let Some(mut large) = self.large.take() else { return false };
-        let (lane, bytes, mut sent) = (self.lane.index, large.body.len(), false);
+        let (lane, bytes, mut sent) = (self.lane.index, large.body().len(), false);
         let sends = large.refused.is_none() && !large.is_assembled;
         if sends && !self.shared.turns.begin(lane, bytes, cx.waker()) {
             self.large = Some(large);
@@ -135,21 +138,18 @@ impl<B: Backend> RedisConnection<B> {
         now: ClockReading,
     ) -> bool {
         let at = large.sent as usize * large.part_bytes;
-        let bytes = &large.body[at..large.body.len().min(at + large.part_bytes)];
+        let body = large.body();
+        let bytes = &body[at..body.len().min(at + large.part_bytes)];
         let (len, lane) = (bytes.len(), self.lane.index);
         if !self.shared.turns.take(lane, len, cx.waker()) {
             return false;
         }
         let request = large.first + large.sent;
         let envelope = self.envelope_of(request, large.first, now);
-        self.payload.clear();
-        CommandPart { envelope, bytes }.encode(&mut self.payload);
-        let (shared, payload) = (&self.shared, &self.payload);
-        let submit = || {
-            let taken =
-                shared.backend.submit(GroupSet::one(large.home), payload, token(lane, request));
-            taken.is_ok()
-        };
+        let mut part = Vec::with_capacity(CommandPart::HEAD_BYTES + len);
+        CommandPart { envelope, bytes }.encode(&mut part);
+        let (shared, home) = (&self.shared, GroupSet::one(large.home));
+        let submit = || shared.backend.submit(home, &mut part, token(lane, request)).is_ok();
         if !self.submit_or_wait(request, cx, submit) {
             self.shared.turns.end(len);
             return false;
@@ -168,11 +168,11 @@ impl<B: Backend> RedisConnection<B> {
     ) -> bool {
         let (request, dst, lane) = (large.request(), large.dst, self.lane.index);
         let envelope = self.envelope_of(request, request, now);
-        self.payload.clear();
-        Assembly::of(envelope, large.count() as u32, &large.body).encode(&mut self.payload);
-        let (shared, payload) = (&self.shared, &self.payload);
+        let (body, mut assembly) = (large.body(), Vec::new());
+        Assembly::of(envelope, large.count() as u32, body).encode(&mut assembly);
+        let shared = &self.shared;
         let submit =
-            || shared.backend.assemble(dst, payload, &large.body, token(lane, request)).is_ok();
+            || shared.backend.assemble(dst, &mut assembly, body, token(lane, request)).is_ok();
         let taken = self.submit_or_wait(request, cx, submit);
         if taken {
             let wrote = SessionWrite { home: large.home, request, host_ms: now.stamp.host_ms };
@@ -191,7 +191,7 @@ impl<B: Backend> RedisConnection<B> {
         &self,
         request: u64,
         cx: &mut Context<'_>,
-        submit: impl Fn() -> bool,
+        mut submit: impl FnMut() -> bool,
     ) -> bool {
         self.lane.replies.opened(request);
         let taken = submit() || {

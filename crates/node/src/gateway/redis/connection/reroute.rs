@@ -12,6 +12,7 @@ use crate::gateway::clock::ClockReading;
 use amcast_kv::command_stats::CommandCall;
 use amcast_kv::registry;
 use amcast_kv::{decode_args, split_epoch};
+use amcast_smr::envelope::Envelope;
 use std::task::Context;
 
 impl<B: Backend> RedisConnection<B> {
@@ -43,7 +44,7 @@ impl<B: Backend> RedisConnection<B> {
     /// be refused, and a later one not.
     fn prepare_waiting_anew(&mut self) {
         let Some(pending) = self.pending.take() else { return };
-        let (epoch, bytes) = split_epoch(&self.body);
+        let (epoch, bytes) = split_epoch(&self.body[Envelope::BYTES..]);
         if epoch == self.map.epoch() {
             self.pending = Some(pending);
             return;
