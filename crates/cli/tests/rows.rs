@@ -108,7 +108,7 @@ impl<'a> RowMember<'a> {
                     self.note(MemberReport::View(number, members));
                 }
                 Output::Event(ProtocolEvent::Excluded(_)) => {
-                    panic!("{:?} was left out: this machine stood still for seconds", self.me)
+                    panic!("{:?} was excluded: this machine stood still for seconds", self.me)
                 }
                 _ => {}
             }

@@ -10,8 +10,8 @@
 //!           client's window, seven words a line: the number of the last multicast delivered there
 //! ```
 //! A part whose replica is the first of its part to deliver a multicast writes the number; the
-//! client polls the words of what it has on the way. A word stands for itself, so a line that is
-//! written again and again needs no flow control: the newest number is what counts.
+//! client polls the words of its outstanding multicasts. Each word is complete in itself, so a line
+//! that is written again and again needs no flow control: only the newest number counts.
 
 use amcast_core::memory::{
     CacheLine, LINE_WORDS, LineStamp, MemoryInput, MemoryOutput, RegionId, RegionSpec, WriteSource,
@@ -19,7 +19,7 @@ use amcast_core::memory::{
 use amcast_core::{ClusterShape, Gid, GroupSet, Pid};
 use amcast_memory::{Backing, Directory, MappedCarrier, MemoryError, StartOptions};
 
-/// The stamp of every line: each word stands for itself.
+/// The stamp of every line: each word is complete in itself.
 const STAMP: LineStamp = LineStamp::new(1, 0);
 
 /// How far a part is.
@@ -136,8 +136,8 @@ impl<'a> AckCounters<'a> {
 
     /// Tells every part how far this one is, and says whether all of them are as far.
     pub(super) fn reach(&mut self, phase: MeasurePhase) -> bool {
-        // Who has told this part of itself is there; once the carrier has taken notice of that, it
-        // hears of this one.
+        // A part that has reported to this one is there; once the carrier has noticed that, it
+        // receives this one's report.
         let all = self.are_at(phase);
         self.carrier.begin_round();
         while let Some((_, input)) = self.carrier.next_input() {

@@ -17,10 +17,10 @@ use tonic::transport::{Channel, Endpoint};
 /// Logs that clients append to, by turns.
 pub(in crate::bench) const LOGS: usize = 16;
 
-/// How often it is looked whether to go on.
+/// The interval of checks whether to continue.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What so many clients saw.
+/// The result with so many clients.
 #[derive(Clone, Debug, Serialize)]
 pub struct AppendPoint {
     /// Clients, each with one append on the way.
@@ -94,8 +94,8 @@ impl DurableLog {
     }
 }
 
-/// Appends one value after the other until the end; what took how long from `from` on. Each append has
-/// a number of the client's session, and so takes effect once whatever fails.
+/// Appends one value after the other until the end; records the latencies from `from` on. Each
+/// append has a number of the client's session, and so takes effect once under any failure.
 async fn append(
     mut front: LogClient<Channel>,
     n: usize,

@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 /// How long a client may take to finish what is on the way after the end.
 const DRAIN: Span = Span::secs(5);
 
-/// What is on the way.
+/// An outstanding multicast.
 #[derive(Clone, Copy)]
 struct SentMulticast {
     seq: u64,
@@ -67,7 +67,7 @@ impl<'a> BenchClient<'a> {
         self.done
     }
 
-    /// What its multicasts took, in nanoseconds.
+    /// The latencies of its multicasts, in nanoseconds.
     pub(super) fn latencies(&self) -> &Histogram<u64> {
         &self.latencies
     }

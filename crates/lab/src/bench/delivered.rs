@@ -1,4 +1,4 @@
-//! What a replica delivered, kept for the judge.
+//! The deliveries of a replica, kept for the checker.
 
 use amcast_core::{GroupSet, MsgId, Pid};
 
@@ -11,7 +11,7 @@ const STRIDE: u64 = 4096;
 /// Digests noted: enough for an hour at ten million deliveries a second.
 const DIGESTS_MAX: usize = 1 << 20;
 
-/// What one replica delivered: the first deliveries one by one, all of them in a digest.
+/// The deliveries of one replica: the first ones one by one, all of them in a digest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeliveryDigest {
     first: Vec<(MsgId, GroupSet)>,
@@ -20,7 +20,7 @@ pub(super) struct DeliveryDigest {
     digest: u64,
     /// The digest after each [`STRIDE`] deliveries.
     digests: Vec<u64>,
-    /// What comes later has a gap before it, and is not judged.
+    /// Later deliveries have a gap before them, and are not judged.
     closed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a measurement was taken on.
+//! The machine of a measurement.
 
 use super::part::{bind, cores};
 use serde::Serialize;

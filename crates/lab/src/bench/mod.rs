@@ -42,7 +42,7 @@ use delivered::DeliveryDigest;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// What came out, latencies in nanoseconds.
+/// The result, latencies in nanoseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct BenchResult {
     /// Multicasts finished while measuring.
@@ -58,7 +58,7 @@ pub struct BenchResult {
     pub deliveries_judged: u64,
     /// Properties that were judged and hold.
     pub holds: Vec<&'static str>,
-    /// What each node used meanwhile, where nodes are processes on a network.
+    /// The resources that each node used meanwhile, where nodes are processes on a network.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<wire::NodeUsage>,
 }

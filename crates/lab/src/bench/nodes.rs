@@ -117,7 +117,7 @@ impl BenchNodes {
         Ok(())
     }
 
-    /// What a node says of itself, if it answers.
+    /// The status of a node, if it answers.
     pub(in crate::bench) fn status(&self, rank: usize) -> Option<NodeStatus> {
         status_of(&self.home.join(format!("{}.sock", node_name(rank)))).ok()
     }

@@ -19,15 +19,15 @@ const START_PATIENCE: Span = Span::secs(20);
 /// How long a part waits for the others after the end: one that failed will never say so.
 const END_PATIENCE: Span = Span::secs(30);
 
-/// What came out of a part.
+/// The result of a part.
 pub(super) struct PartResult {
-    /// What its replicas delivered, by pid.
+    /// The deliveries of its replicas, by pid.
     pub(super) kept: Vec<DeliveryDigest>,
-    /// What its clients waited, in nanoseconds.
+    /// The latencies of its clients, in nanoseconds.
     pub(super) latencies: Histogram<u64>,
 }
 
-/// What a loop does with what its replicas deliver.
+/// The sink of the deliveries of a loop's replicas.
 pub(super) struct DeliverySink<'a> {
     pub(super) acks: AckCounters<'a>,
     cluster: amcast_core::ClusterShape,
@@ -66,7 +66,8 @@ impl UpperLayer for DeliverySink<'_> {
 
     fn event(&mut self, _: Time, p: Pid, event: ProtocolEvent) {
         match event {
-            // What it then gets as state is not among its deliveries, so the judge stops there.
+            // The contents of the state that it then gets are not among its deliveries, so the
+            // checker stops there.
             ProtocolEvent::Lagging => self.kept[p.index()].close(),
             ProtocolEvent::NeedsState { position, .. } => self.position[p.index()] = position,
             _ => {}
@@ -80,7 +81,7 @@ pub(super) fn cores() -> usize {
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// Binds the calling thread to a core. Where the system refuses, the run goes on unbound.
+/// Binds the calling thread to a core. Where the system refuses, the run continues unbound.
 pub(super) fn bind(core: usize) {
     let mut set = CpuSet::new();
     set.set(core % cores());
@@ -216,8 +217,8 @@ fn spin(
     Ok(())
 }
 
-/// Whose turn it is. Messages wait for leaders and clients, and nobody for a follower, which takes
-/// all there is when it comes: so in each round there is one follower.
+/// The order of turns. Messages wait for leaders and clients, and not for a follower, which takes
+/// all pending messages at its turn: so in each round there is one follower.
 struct PartTurns {
     round: usize,
     /// The follower of this round.

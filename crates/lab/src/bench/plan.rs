@@ -1,4 +1,4 @@
-//! What is measured: a row of a table, before there are figures in it.
+//! The plan of a measurement: a row of a table, before there are figures in it.
 
 use amcast_core::{Config, ConfigError, Entry, RawConfig};
 use serde::{Deserialize, Serialize};
@@ -18,11 +18,11 @@ pub struct BenchPlan {
     pub overlay: String,
     /// Parameters of the protocol.
     pub set: Vec<(String, String)>,
-    /// What the clients do.
+    /// The load of the clients.
     pub load: BenchLoad,
 }
 
-/// What the clients do, and where everything runs.
+/// The load of the clients, and the placement of all processes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BenchLoad {
     /// Destination groups of each multicast.

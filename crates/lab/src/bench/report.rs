@@ -1,4 +1,4 @@
-//! What came out of repeated measurements, as one document.
+//! The results of repeated measurements, as one document.
 
 use super::{BenchPlan, BenchResult, HostMachine};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// A row of the table: a plan, and what came out each time.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReportRow {
-    /// What was measured.
+    /// The plan of the measurement.
     #[serde(flatten)]
     pub plan: BenchPlan,
     /// In the order of the rounds; rows take turns within a round.
@@ -53,7 +53,7 @@ impl ReportRow {
 }
 
 /// One document with all rows. `lines_ns` is a cache line's time one way, measured before each
-/// round. A single row's last measurement stands in front, too.
+/// round. A single row's last measurement is repeated at the front.
 pub fn report(medium: &str, machine: &HostMachine, lines_ns: &[f64], rows: &[ReportRow]) -> Value {
     let line = Spread::of(lines_ns.iter().copied());
     let each: Vec<Value> = rows

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What a child process is told on its standard input.
+/// The task of a child process, on its standard input.
 #[derive(Serialize, Deserialize)]
 struct ChildTask {
     plan: BenchPlan,
@@ -32,7 +32,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Measurements of this process so far: each has a directory of its own.
 static RUNS: AtomicU32 = AtomicU32::new(0);
 
-/// What the numbers of a measurement's clusters begin with; they end with the process that leads it.
+/// The beginning of the numbers of a measurement's clusters; they end with the id of the process
+/// that leads it.
 const BENCH: u64 = 0xbe9c;
 
 /// Removes what measurements whose process was killed have left.
@@ -116,7 +117,7 @@ fn as_threads(
     })
 }
 
-/// Children that are ended when this goes out of scope, whatever happened.
+/// Children that are ended when this goes out of scope, in any case.
 struct ChildProcesses(Vec<Child>);
 
 impl ChildProcesses {
@@ -172,7 +173,7 @@ fn as_processes(
         children.0.push(child);
         let mut from = from.ok_or("a part's output is not piped")?;
         let mut bytes = Vec::new();
-        // It ends when the child does, whatever becomes of that.
+        // The read ends when the child does, for any reason.
         let read = move || from.read_to_end(&mut bytes).map(|_| bytes);
         let reads = std::thread::Builder::new().spawn(read);
         said.push(reads.map_err(|e| e.to_string())?);
@@ -194,7 +195,7 @@ fn as_processes(
 /// # Errors
 /// With what went wrong.
 pub fn child() -> Result<(), String> {
-    // Whoever leads the measurement may be killed, and would leave loops that spin.
+    // The leading process of the measurement may be killed, and would leave loops that spin.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| e.to_string())?;
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(|e| e.to_string())?;
@@ -214,7 +215,7 @@ pub fn child() -> Result<(), String> {
     to.write_all(&bytes).and_then(|()| to.flush()).map_err(|e| format!("nobody listens: {e}"))
 }
 
-/// What a child left.
+/// Decodes the report of a child.
 fn taken(bytes: &[u8]) -> Result<PartResult, String> {
     let word = |chunk: &[u8]| u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
     let mut words = bytes.chunks_exact(8).map(word);

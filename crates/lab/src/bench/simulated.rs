@@ -7,11 +7,11 @@ use amcast_core::{Config, Entry, GroupSet, MsgId, Time};
 use amcast_sim::{CarrierModel, CastPace, RunOutcome, RunSettings};
 use std::collections::BTreeMap;
 
-/// Measures `messages` multicasts of `entry` in simulated time. What was multicast before the first
-/// one was delivered waited for the cluster to start, and is left out.
+/// Measures `messages` multicasts of `entry` in simulated time. Messages multicast before the first
+/// delivery waited for the cluster to start, and are omitted.
 ///
 /// # Errors
-/// With what the configuration lacks, or with what went wrong in the run.
+/// When the configuration is incomplete, or the run fails.
 pub fn run(
     entry: &dyn Entry,
     config: &Config,

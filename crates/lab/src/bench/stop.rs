@@ -4,7 +4,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// What a measurement that was asked to stop ends with.
+/// The error of a measurement that was asked to stop.
 pub const STOPPED: &str = "stopped";
 
 fn flag() -> &'static Arc<AtomicBool> {

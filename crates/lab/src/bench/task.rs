@@ -1,4 +1,4 @@
-//! What a process that takes part in a measurement is told.
+//! The task of a process that takes part in a measurement.
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
@@ -8,9 +8,9 @@ use std::io::{BufRead, stdin};
 /// it.
 ///
 /// # Errors
-/// When nobody says one, or what is said is none.
+/// When there is no input, or it is no task.
 pub(super) fn read<T: DeserializeOwned>() -> Result<T, String> {
-    // Whoever leads the measurement may be killed, and would leave processes behind.
+    // The leading process of the measurement may be killed, and would leave processes behind.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| e.to_string())?;
     let mut line = String::new();
     stdin().lock().read_line(&mut line).map_err(|e| e.to_string())?;

@@ -18,7 +18,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What clients do in a sweep's rows of throughput.
+/// The number of clients in a sweep's rows of throughput.
 const SWEEP_CLIENTS: usize = 4;
 const SWEEP_OUTSTANDING: usize = 256;
 
@@ -28,8 +28,8 @@ const SWEEP_OUTSTANDING: usize = 256;
 /// files, or OS processes; a loop that spins wants a core of its own, and is bound to it. Over TCP or
 /// UDP each node is an OS process of this machine that multicasts itself. In the
 /// simulator every write and every message takes the same time, and the machine does not matter.
-/// What was delivered is judged afterwards. Several values of a flag, as in `--destinations 1,2,4`
-/// or `--overlay base --overlay depth`, make a row for each combination; rows take turns.
+/// The checker judges the deliveries afterwards. Several values of a flag, as in `--destinations
+/// 1,2,4` or `--overlay base --overlay depth`, make a row for each combination; rows take turns.
 #[derive(clap::Args)]
 pub struct BenchArgs {
     /// The protocol
@@ -58,7 +58,7 @@ pub struct BenchArgs {
     pub(super) records: Option<u64>,
     #[command(flatten)]
     recovery: super::bench_recovery::BenchRecoveryArgs,
-    /// What it runs on
+    /// The medium that it runs on
     #[arg(long, value_enum, default_value_t = BenchMedium::Shm)]
     medium: BenchMedium,
     /// The whole table: overlays base, breadth and depth, 1 to all groups as destinations, uniform
@@ -175,7 +175,7 @@ impl BenchMedium {
         }
     }
 
-    /// What messages travel on, if they do.
+    /// The transport of messages, if there are any.
     const fn wire(self) -> Option<BurstMedium> {
         match self {
             Self::Tcp => Some(BurstMedium::Tcp),
@@ -200,7 +200,7 @@ fn counts(text: &str) -> Result<CountList, String> {
 /// Does what `args` ask for.
 ///
 /// # Errors
-/// What was asked wrongly, or failed.
+/// A misuse, or a failure.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     if args.member {
         return crate::bench::bursts::run_member().map_err(Failure::Failed);
@@ -244,7 +244,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     rows.retain(|row| !row.rounds.is_empty());
     let made: usize = rows.iter().map(|row| row.rounds.len()).sum();
     if made > 0 {
-        // What there is, also of one that was stopped.
+        // The rows so far, also of a measurement that was stopped.
         args.tell(&machine, &lines_ns, &rows);
     }
     ended.map_err(|why| match why.as_str() {
@@ -353,13 +353,13 @@ impl BenchArgs {
             ));
         }
         if wire == BurstMedium::Udp
-            && let Err(lacks) = entry.require(Capability::Datagrams)
+            && let Err(missing) = entry.require(Capability::Datagrams)
         {
-            return misuse(format!("{lacks}: measure it with --medium tcp"));
+            return misuse(format!("{missing}: measure it with --medium tcp"));
         }
-        if let Err(lacks) = entry.require(Capability::SendingReplicas) {
+        if let Err(missing) = entry.require(Capability::SendingReplicas) {
             return misuse(format!(
-                "{lacks}, and over a network none are measured: measure it with --medium sim"
+                "{missing}, and over a network none are measured: measure it with --medium sim"
             ));
         }
         if self.clients.is_some() || self.sweep || self.threads.is_some() || self.pin {
@@ -580,7 +580,7 @@ impl BenchArgs {
     }
 }
 
-/// What tells a row from the others.
+/// The part of a row's plan that distinguishes it from the others.
 fn title(plan: &BenchPlan) -> String {
     let load = &plan.load;
     let choice = if load.choice == DestinationChoice::Uniform { "uniform" } else { "neighbouring" };

@@ -19,7 +19,7 @@ const RATE: u64 = 200;
 const BEFORE_S: f64 = 15.0;
 const AFTER_S: f64 = 60.0;
 
-/// What is killed, and how it comes back.
+/// The process to kill, and the way of its return.
 #[derive(clap::Args)]
 #[group(skip)]
 pub(super) struct BenchRecoveryArgs {

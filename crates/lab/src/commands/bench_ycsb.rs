@@ -62,7 +62,7 @@ fn print(report: &Value) {
         let (workload, store) = (&row["workload"], row["store"].as_str().unwrap_or_default());
         let workload = workload.as_str().unwrap_or_default();
         if let Some(why) = row["left_out"].as_str() {
-            println!("{workload}  {store:14} left out: {why}");
+            println!("{workload}  {store:14} not measured: {why}");
             continue;
         }
         let figure = |value: &Value| value.as_f64().unwrap_or(f64::NAN);

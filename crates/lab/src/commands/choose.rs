@@ -26,7 +26,7 @@ pub struct ChooseArgs {
     /// Multicast to any set of groups instead, in one acyclic order
     #[arg(long, conflicts_with = "spec")]
     multicast: bool,
-    /// What messages travel on [tcp for a specification, any for multicast]
+    /// The transport of messages [tcp for a specification, any for multicast]
     #[arg(long, value_enum)]
     medium: Option<MediumArgument>,
     /// Measurements to go by: a to-fig5.json that `amcast reproduce to-fig5` wrote
@@ -37,7 +37,7 @@ pub struct ChooseArgs {
     json: bool,
 }
 
-/// What messages travel on, as it is given.
+/// The transport of messages, as it is given.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum MediumArgument {
     /// Streams.
@@ -64,7 +64,7 @@ impl From<MediumArgument> for MeasuredMedium {
 /// Does what `args` ask for.
 ///
 /// # Errors
-/// What was asked wrongly, or failed.
+/// A misuse, or a failure.
 pub fn run(args: &ChooseArgs) -> Result<(), Failure> {
     let all = match &args.spec {
         None => choose::multicast(args.medium.map(MeasuredMedium::from)),

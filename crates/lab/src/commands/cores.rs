@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Does `work` for the numbers below `count`, in order, over all cores, until one says `true`: it is
-/// enough. What was begun then is finished. Also ends at the first failure, with it.
+/// enough. Work begun by then is finished. Also ends at the first failure, with it.
 pub(super) fn over_cores(
     count: u64,
     bar: &ProgressBar,

@@ -28,7 +28,7 @@ pub enum Failure {
     Misuse(String),
     /// It failed: exit code 1.
     Failed(String),
-    /// What it looked for was not so, and it has said it already: exit code 1.
+    /// The check failed, and the command has already printed why: exit code 1.
     Said,
 }
 

@@ -56,7 +56,7 @@ pub struct RingsArgs {
 /// Does what `args` ask for.
 ///
 /// # Errors
-/// What was asked wrongly, or failed.
+/// A misuse, or a failure.
 pub fn run(args: &RingsArgs) -> Result<(), Failure> {
     if args.member {
         return run_member().map_err(Failure::Failed);

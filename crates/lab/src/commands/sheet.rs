@@ -9,7 +9,7 @@ padding:.3rem 0}.yes{color:#136c2e}.no{color:#a40e26}svg{max-width:100%;height:a
 padding:0 .2rem;word-break:break-all}figcaption{color:#555}.gap{background:#ffe9b8}.alone{background:#ffd0d0}\
 .late{background:#d5e5ff}.order td{font:12px monospace;padding:.1rem .3rem}";
 
-/// What each of them says of who made it.
+/// The mark of the generator in each page.
 pub const GENERATOR: &str = "<meta name=\"generator\" content=\"amcast\">";
 
 /// A page with a heading.

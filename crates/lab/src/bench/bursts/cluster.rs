@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::process::{Child, Command, Stdio};
 
-/// What messages travel on.
+/// The transport of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BurstMedium {
@@ -35,7 +35,7 @@ impl BurstMedium {
     }
 }
 
-/// What a member is told on its standard input.
+/// The task of a member, on its standard input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct BurstTask {
     pub(super) protocol: String,
@@ -48,7 +48,7 @@ pub(super) struct BurstTask {
     pub(super) bursts: Vec<usize>,
 }
 
-/// What a member says in the end.
+/// The report of a member at its end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct BurstReport {
     /// For each size of bursts.
@@ -57,7 +57,7 @@ pub(super) struct BurstReport {
     pub(super) digest: u64,
 }
 
-/// Members that are ended when this goes out of scope, whatever happened.
+/// Members that are ended when this goes out of scope, in any case.
 pub(in crate::bench) struct BurstMembers(pub(in crate::bench) Vec<Child>);
 
 impl Drop for BurstMembers {

@@ -18,8 +18,8 @@ use std::io::Write;
 /// How long all of it may take.
 const PATIENCE: Span = Span::secs(120);
 
-/// Runs a member: reads its task on standard input, says what it saw on standard output, and goes on
-/// for the others until it is ended.
+/// Runs a member: reads its task on standard input, writes its report to standard output, and
+/// continues for the others until it is ended.
 ///
 /// # Errors
 /// With what could not be set up, or that the group left this process out.
@@ -38,16 +38,16 @@ pub fn run() -> Result<(), String> {
     }
 }
 
-/// What the protocols are told besides their defaults.
+/// The settings of the protocols besides their defaults.
 pub fn settings(wire: BurstMedium) -> Vec<(String, String)> {
     let packet_bytes = match wire {
         BurstMedium::Tcp => "32768",
-        // What the loopback takes; what is less would be sent one by one.
+        // The datagram size of the loopback; smaller bursts would be sent one by one.
         BurstMedium::Udp => "8000",
     };
     // On a machine with fewer cores than processes, one that is silent has only not had its turn.
     let patience = [HEARTBEAT.setting(Span::millis(100)), SUSPECT.setting(Span::secs(5))];
-    // Who has the token sends a whole burst, as who has none does.
+    // The holder of the token sends a whole burst, as a sender without a token does.
     let packets =
         [LANE.setting(wire.lane()), ("packet_bytes".to_string(), packet_bytes.to_string())];
     let turn = ("burst".to_string(), WINDOW.to_string());
@@ -65,11 +65,11 @@ struct BurstMember {
     at: usize,
     seq: u64,
     position: u64,
-    /// The position that the protocol was told of.
+    /// The position that the protocol received as applied.
     applied: u64,
     /// Over the order of all deliveries.
     digest: u64,
-    /// Whether it was told that it lacks state: then nothing of this counts.
+    /// Whether it was lagging: then nothing of this counts.
     left_out: bool,
 }
 

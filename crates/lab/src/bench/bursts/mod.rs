@@ -34,7 +34,7 @@ pub const WINDOW: usize = 128;
 /// process does first is slow, and what it did while others had their turn is no more in the caches.
 pub const WARM_UPS: usize = 20;
 
-/// What is done to measure these sizes: the first [`WARM_UPS`] do not count.
+/// The bursts that measure these sizes: the first [`WARM_UPS`] do not count.
 pub fn warmed_up(bursts: &[usize]) -> Vec<usize> {
     let largest = bursts.iter().max().copied().unwrap_or(1);
     std::iter::repeat_n(largest, WARM_UPS).chain(bursts.iter().copied()).collect()
@@ -82,7 +82,7 @@ impl RepeatRange {
     }
 }
 
-/// What was seen of one protocol with bursts of one size.
+/// The measurement of one protocol with bursts of one size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BurstPoint {
     /// The protocol.
@@ -126,7 +126,7 @@ pub fn config(entry: &dyn Entry, set: &[(String, String)]) -> Result<Config, Con
     Ok(config)
 }
 
-/// What one process sees of bursts of one size.
+/// The observations of one process of bursts of one size.
 #[derive(Clone, Debug)]
 struct BurstWatch {
     burst: usize,

@@ -18,7 +18,7 @@ const APART: Span = Span::micros(200);
 /// One repeat with bursts of `burst`; when processes begin is drawn from `seed`.
 ///
 /// # Errors
-/// With what the configuration lacks, or that the run did not settle.
+/// When the configuration is incomplete, or the run did not settle.
 pub fn run(
     entry: &dyn Entry,
     config: &Config,

@@ -47,7 +47,7 @@ pub(super) fn fill(at: &str, bytes: u64, value_bytes: usize) -> Result<(), Strin
     Ok(())
 }
 
-/// What one client did.
+/// The record of one client.
 struct WriteClient {
     /// When each write was acknowledged, and how long it took since it was due.
     done: Vec<(Duration, Duration)>,
@@ -57,7 +57,7 @@ struct WriteClient {
     count: u64,
 }
 
-/// What all did.
+/// The record of all clients.
 pub(super) struct WriteTotals {
     clients: Vec<WriteClient>,
     pub(super) errors: u64,

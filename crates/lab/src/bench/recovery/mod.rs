@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What is run.
+/// The course of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecoveryCourse {
     /// The protocol.
@@ -61,16 +61,16 @@ pub struct SecondFigures {
 pub struct RecoveryEvent {
     /// When, in seconds.
     pub at_s: f64,
-    /// What.
+    /// The event.
     pub what: String,
 }
 
-/// What came out.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecoveryResult {
     /// The most that clients can write, each second, if it was looked for.
     pub peak_per_second: Option<f64>,
-    /// What they asked for.
+    /// The rate that they requested.
     pub asked_per_second: f64,
     /// Second by second.
     pub seconds: Vec<SecondFigures>,
@@ -104,8 +104,8 @@ pub struct ThroughputDip {
 }
 
 impl RecoveryResult {
-    /// The worst seconds: while the node is down, and from its restart on. The first second is left out, in
-    /// which clients connect, and so is the last, which is not a whole one.
+    /// The worst seconds: while the node is down, and from its restart on. The first second, in
+    /// which clients connect, is omitted, and so is the last, which is not a whole one.
     pub fn dips(&self, course: &RecoveryCourse) -> Vec<ThroughputDip> {
         let of = |from: f64, to: f64| -> Vec<u64> {
             let within = |s: &&SecondFigures| s.at as f64 >= from && (s.at as f64) < to;
@@ -189,7 +189,7 @@ fn watch(course: &RecoveryCourse, tell: &mut dyn FnMut(&str)) -> Result<Recovery
     })
 }
 
-/// What happened, and what nodes kept when it was last looked.
+/// The events, and the nodes' storage at the last look.
 struct RecoveryTimeline {
     begun: Instant,
     events: Vec<RecoveryEvent>,
@@ -228,7 +228,7 @@ impl RecoveryTimeline {
     }
 }
 
-/// How far a node's application has come in the order, if the node is a full member.
+/// The applied position of a node's application, if the node is a full member.
 fn applied(nodes: &BenchNodes, rank: usize) -> Option<u64> {
     let status = nodes.status(rank).filter(|status| status.ready)?;
     status.replicas.first().map(|replica| replica.applied)

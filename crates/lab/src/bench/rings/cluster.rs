@@ -1,4 +1,4 @@
-//! Who starts the processes of a measurement of rings, and gathers what they saw.
+//! Starts the processes of a measurement of rings, and gathers their reports.
 
 use super::{MEMBERS, RingLoad, RingResult};
 use crate::bench::{Latency, Spread, histogram};
@@ -14,7 +14,7 @@ const START_NS: u64 = 700_000_000;
 /// At most so many points of a distribution are kept.
 const CDF_POINTS: usize = 200;
 
-/// What a member is told on its standard input.
+/// The task of a member, on its standard input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct RingTask {
     pub(super) load: RingLoad,
@@ -25,7 +25,7 @@ pub(super) struct RingTask {
     pub(super) begin_ns: u64,
 }
 
-/// What a member says in the end.
+/// The report of a member at its end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct RingReport {
     /// Delivered while it was measured, of all rings.
@@ -41,7 +41,7 @@ pub(super) struct RingReport {
     pub(super) digests: Vec<Vec<u64>>,
 }
 
-/// Members that are ended when this goes out of scope, whatever happened.
+/// Members that are ended when this goes out of scope, in any case.
 struct RingMembers(Vec<Child>);
 
 impl Drop for RingMembers {
@@ -54,8 +54,8 @@ impl Drop for RingMembers {
     }
 }
 
-/// Runs the load with fresh processes. What they keep on disk is theirs alone: the directory must be
-/// empty, and what is in it afterwards is of no use.
+/// Runs the load with fresh processes. Their data on disk are theirs alone: the directory must be
+/// empty, and its contents afterwards are of no use.
 ///
 /// # Errors
 /// With what could not be set up, or that members delivered in different orders.
@@ -112,7 +112,7 @@ fn gather(load: &RingLoad, said: &[RingReport]) -> Result<RingResult, String> {
     for &(value, count) in said.iter().flat_map(|one| &one.latencies) {
         latencies.record_n(value, count).map_err(|e| e.to_string())?;
     }
-    // What most have delivered: one that fell behind did not deliver all.
+    // The deliveries of most: one that fell behind did not deliver all.
     let middle = |of: fn(&RingReport) -> u64| {
         let all = Spread::of(said.iter().map(|one| of(one) as f64));
         all.map_or(0.0, |all| all.median) / load.duration_s

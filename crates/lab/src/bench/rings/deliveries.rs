@@ -1,4 +1,4 @@
-//! What a process of a measurement of rings sees.
+//! The observations of a process in a measurement of rings.
 
 use crate::bench::histogram;
 use amcast_core::step::Note;
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 /// After so many deliveries the digest of the order is noted.
 const DIGEST_EVERY: u64 = 1024;
 
-/// What the replica of one group sees.
+/// The observations of the replica of one group.
 #[derive(Debug)]
 pub(super) struct OfRing {
     me: Pid,
@@ -28,7 +28,7 @@ pub(super) struct OfRing {
     is_whole: bool,
 }
 
-/// What all replicas of a process see.
+/// The observations of all replicas of a process.
 #[derive(Debug)]
 pub(super) struct DeliveryWatch {
     cluster: ClusterShape,
@@ -42,13 +42,13 @@ pub(super) struct DeliveryWatch {
     pub(super) latencies: Histogram<u64>,
     /// The time of deliveries, read at the first of a round.
     pub(super) now: Option<Time>,
-    /// Payload delivered since a checkpoint was told.
+    /// Payload delivered since the last reported checkpoint.
     pub(super) since_checkpoint: u64,
     /// How often a replica fell so far behind that it got the state of another.
     pub(super) left_behind: u64,
-    /// Such a state is there, and nobody was told that it is in force.
+    /// Such a state is there, and its installation was not reported yet.
     pub(super) installed: bool,
-    /// What must not be.
+    /// The violation, if any.
     pub(super) wrong: Option<String>,
 }
 
@@ -106,7 +106,7 @@ impl OfRing {
         Ok(since)
     }
 
-    /// Goes on behind the state of another, whose messages were not delivered here.
+    /// Continues behind the state of another, whose messages were not delivered here.
     fn install(&mut self, position: u64) {
         self.last.iter_mut().for_each(|last| *last = None);
         self.sent.clear();

@@ -38,8 +38,8 @@ pub(super) fn config(load: &RingLoad) -> Result<(&'static dyn Entry, Config), St
     Ok((entry, raw.check(entry.about().params).map_err(|e| e.to_string())?))
 }
 
-/// Runs a member: reads its task on standard input, says what it saw on standard output, and goes on
-/// for the others until it is ended.
+/// Runs a member: reads its task on standard input, writes its report to standard output, and
+/// continues for the others until it is ended.
 ///
 /// # Errors
 /// With what could not be set up, or what was wrong with what was delivered.

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 /// Processes in each ring.
 pub const MEMBERS: usize = 3;
 
-/// What is run.
+/// The load of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RingLoad {
     /// The protocol.
@@ -45,7 +45,7 @@ pub struct RingLoad {
     pub data: Option<PathBuf>,
 }
 
-/// What came out.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RingResult {
     /// Messages ordered each second, of all rings.

@@ -11,7 +11,7 @@ use amcast_sim::{CarrierModel, CastPace, Choices, PlannedCast, RunOutcome, RunPl
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What is run.
+/// The setup of a run.
 #[derive(Clone, Debug)]
 pub struct SimulatedRings {
     /// Rings that have a load.
@@ -34,7 +34,7 @@ pub struct SimulatedRings {
     pub messages: usize,
 }
 
-/// What came out.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct SimulatedRingResult {
     /// Rings that have a load.
@@ -94,7 +94,7 @@ fn plan(world: &SimulatedRings, cluster: &ClusterShape) -> RunPlan {
     }
 }
 
-/// What a ring's own senders saw.
+/// The observations of a ring's own senders.
 struct SenderLatencies {
     latencies: hdrhistogram::Histogram<u64>,
     /// Deliveries at their senders, by time.
@@ -104,7 +104,7 @@ struct SenderLatencies {
 /// Runs it.
 ///
 /// # Errors
-/// With what the configuration lacks, or that the run did not settle.
+/// When the configuration is incomplete, or the run did not settle.
 pub fn run(entry: &dyn Entry, world: &SimulatedRings) -> Result<SimulatedRingResult, String> {
     let config = config(entry, world)?;
     let cluster = *config.cluster();

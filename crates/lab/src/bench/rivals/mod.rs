@@ -1,10 +1,10 @@
 //! Rivals: programs of others that order broadcasts, measured with the same bursts as our protocols,
-//! in turns with them. What drives them is in `rivals/` of the source, is part of this program, and is
-//! built on demand in the user's cache directory.
+//! in turns with them. Their drivers are in `rivals/` of the source, are part of this program, and
+//! are built on demand in the user's cache directory.
 //!
-//! A rival's group stays up between its turns, so that what it warms up stays warm. Members say
-//! `ready` once all of them are there; a line `ROUNDS BURST BURST ..` starts a run of each, and each
-//! answers with a line of JSON. What is timed, and where, is as in [`crate::bench::bursts`].
+//! A rival's group stays up between its turns, so that its caches stay warm. Members say `ready`
+//! once all of them are there; a line `ROUNDS BURST BURST ..` starts a run of each, and each answers
+//! with a line of JSON. Times are taken as in [`crate::bench::bursts`].
 
 pub(in crate::bench) mod build;
 mod corosync;
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// How long a group may take to come up, and a run to end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How often it is looked whether to go on.
+/// The interval of checks whether to continue.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Lines that may wait: members say one for each run.
@@ -59,7 +59,7 @@ impl Rival {
         }
     }
 
-    /// What its messages travel on.
+    /// The transport of its messages.
     pub const fn wire(self) -> BurstMedium {
         match self {
             Self::Jgroups(wire) => wire,
@@ -110,7 +110,7 @@ impl Rival {
     /// Starts a group of it and warms it up.
     ///
     /// # Errors
-    /// When it is not installed, or does not start; how to install it is said.
+    /// When it is not installed, or does not start; the error says how to install it.
     pub fn start(self, quick: bool) -> Result<RivalGroup, AbsentRival> {
         let mut group = match self {
             Self::Jgroups(wire) => jgroups::start(wire)?,
@@ -142,7 +142,7 @@ struct RivalProcess {
     input: ChildStdin,
 }
 
-/// What a member says.
+/// A message of a member.
 #[derive(Deserialize)]
 struct RivalReport {
     seen: Vec<BurstRepeat>,
@@ -167,7 +167,7 @@ impl RivalGroup {
         let tell = self.tell.clone();
         let listen = move || {
             for line in output.lines().map_while(Result::ok) {
-                // Whoever listened may have given up.
+                // The receiver may have given up.
                 let _ = tell.send(Some(line));
             }
             let _ = tell.send(None);
@@ -255,7 +255,7 @@ impl Drop for RivalGroup {
 mod tests {
     use super::*;
 
-    /// Two processes with one member each that say what they are told to.
+    /// Two processes with one member each that print the given lines.
     fn group(says: [&str; 2]) -> RivalGroup {
         let mut group = RivalGroup::new(1, None);
         for line in says {

@@ -34,7 +34,7 @@ pub(super) const SETTING: &str = "BookKeeper 4.17.2 with ZooKeeper 3.9.3: three 
     write quorum 3, acknowledgement quorum 2, journals synced before an entry is acknowledged, on the \
     same disk; the client library's asynchronous calls, one connection to each bookie";
 
-/// How often it is looked whether to go on, and whether a server listens.
+/// The interval of checks whether to continue, and whether a server listens.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A running ensemble and its client, ended with this; their directories are removed.
@@ -46,7 +46,7 @@ pub(super) struct BookKeeper {
     _directory: PrivateDir,
 }
 
-/// What so many clients saw.
+/// The result with so many clients.
 #[derive(Clone, Copy, Deserialize)]
 pub(super) struct BookieLatencies {
     pub(super) appends: u64,
@@ -55,8 +55,8 @@ pub(super) struct BookieLatencies {
     pub(super) p99_ns: f64,
 }
 
-/// What bookies are told beside their places; as in the file that comes with BookKeeper, where that
-/// says something else than the program's own defaults.
+/// The configuration of bookies beside their directories and ports: that of the file that comes
+/// with BookKeeper, where it differs from the program's own defaults.
 const CONFIGURATION: &str = "\
 advertisedAddress=127.0.0.1
 allowLoopback=true

@@ -143,8 +143,9 @@ impl OwnCluster {
             .arg(&data)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            // What is sent to all processes of a terminal or of `timeout` is for this one, which then
-            // stops the cluster: told twice it would end at once, with its files left behind.
+            // Signals to all processes of a terminal or of `timeout` are for this one, which then
+            // stops the cluster: after a second signal the cluster would end at once, without
+            // removing its files.
             .process_group(0);
         for (name, value) in set {
             command.arg("--set").arg(format!("{name}={value}"));
@@ -163,7 +164,7 @@ impl OwnCluster {
         Ok(Self { _child: child, _stdout: stdout, data, nodes: replicas, redis, _disk: disk })
     }
 
-    /// What each node says, if it answers.
+    /// The status of each node, if it answers.
     pub(super) fn nodes(&self) -> Vec<Option<NodeStatus>> {
         let socket = |n| self.data.join(format!("n{n}.sock"));
         (0..self.nodes).map(|n| status_of(&socket(n)).ok()).collect()

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What is measured.
+/// The plan of the measurement.
 #[derive(Clone, Debug)]
 pub struct FailoverPlan {
     /// Shards.
@@ -30,7 +30,8 @@ pub struct FailoverPlan {
     pub duration: Duration,
 }
 
-/// What one connection did: when each write was acknowledged, the n-th being of the n-th key.
+/// The writes of one connection: the time at which each was acknowledged, the n-th being of the
+/// n-th key.
 struct FailoverWriter {
     shard: usize,
     prefix: String,

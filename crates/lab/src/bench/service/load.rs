@@ -28,7 +28,7 @@ pub(super) enum LoadOp {
     Mset10,
 }
 
-/// What every connection does.
+/// The work of every connection.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct ConnectionWork {
     pub(super) op: LoadOp,
@@ -40,7 +40,7 @@ pub(super) struct ConnectionWork {
     pub(super) clients: usize,
 }
 
-/// What came out.
+/// The result.
 pub(super) struct LoadResult {
     pub(super) per_second: f64,
     /// From sending a batch to its last answer, for each command, in nanoseconds.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What is measured.
+/// The plan of the measurement.
 #[derive(Clone, Debug)]
 pub struct LogPlan {
     /// In which directory logs are kept: on a disk, or what is measured is no sync.
@@ -36,7 +36,7 @@ pub struct LogPlan {
 /// Before the first row, with the most clients, on each side: Java is slow until it has run a while.
 const FIRST_WARM_UP: Duration = Duration::from_secs(5);
 
-/// What one side did in one row, round by round.
+/// The results of one side in one row, round by round.
 #[derive(Default)]
 struct LogSide {
     per_second: Vec<f64>,
@@ -115,7 +115,7 @@ pub fn run(plan: &LogPlan, tell: &mut dyn FnMut(String)) -> Result<Value, String
     for round in 0..plan.rounds {
         for (clients, we, they) in &mut rows {
             tell(format!("round {} of {}: {clients} clients", round + 1, plan.rounds));
-            // Who goes first takes turns, too.
+            // The sides take turns in going first, too.
             if round % 2 == 0 {
                 sides.measure_ours(*clients, we)?;
                 sides.measure_theirs(*clients, they)?;

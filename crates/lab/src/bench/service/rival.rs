@@ -6,7 +6,7 @@ use crate::bench::{HostMachine, Spread};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// What is measured.
+/// The plan of the measurement.
 #[derive(Clone, Debug)]
 pub struct RivalPlan {
     /// Shards of our cluster.
@@ -29,7 +29,7 @@ pub struct RivalPlan {
     pub duration: Duration,
 }
 
-/// What one side did in one row, round by round.
+/// The results of one side in one row, round by round.
 #[derive(Default)]
 struct StoreSide {
     per_second: Vec<f64>,
@@ -93,7 +93,7 @@ pub fn run(plan: &RivalPlan, tell: &mut dyn FnMut(String)) -> Result<Value, Stri
                 work.op,
                 work.pipeline
             ));
-            // Who goes first takes turns, too.
+            // The sides take turns in going first, too.
             for turn in 0..2 {
                 if (turn + round) % 2 == 0 {
                     we.measure(&ours.redis, work, plan)?;

@@ -1,4 +1,5 @@
-//! What a node has on the way: its own multicasts, when they were due, and where they still go.
+//! The outstanding multicasts of a node, the times at which they were due, and their remaining
+//! destinations.
 
 use crate::bench::{BenchLoad, histogram};
 use amcast_core::{Gid, GroupSet, Time};
@@ -28,7 +29,7 @@ pub(super) struct WireClient {
     first: u64,
     unfinished: usize,
     next_due: Time,
-    /// What finishes from here to there is measured.
+    /// Multicasts that finish in this interval are measured.
     from: Time,
     to: Time,
     latencies: Histogram<u64>,
@@ -111,7 +112,7 @@ impl WireClient {
         self.unfinished == 0
     }
 
-    /// What was measured.
+    /// The measured latencies.
     pub(super) fn latencies(&self) -> &Histogram<u64> {
         &self.latencies
     }

@@ -1,4 +1,4 @@
-//! Who starts the nodes of a measurement, and gathers what they saw.
+//! Starts the nodes of a measurement, and gathers their reports.
 
 use super::{NodeFigures, WireTask};
 use crate::bench::bursts::{BurstMembers, addresses};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// How often it is looked whether to go on.
+/// The interval of checks whether to continue.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Logs of a measurement, removed when this goes out of scope.
@@ -45,7 +45,7 @@ impl Drop for BenchLogs {
     }
 }
 
-/// What a node says, by rank: that it is ready, or what it saw.
+/// A message of a node, by rank: that it is ready, or its report.
 enum NodeReport {
     Ready,
     Saw(Box<NodeFigures>),
@@ -107,7 +107,7 @@ fn start(
     let listen = move || {
         let mut line = String::new();
         let ready = from.read_line(&mut line).is_ok() && line.trim() == "ready";
-        // Whoever listens may have given up: then nobody needs to hear it.
+        // The receiver may have given up: then the message is not needed.
         let _ = tell.send((rank, ready.then_some(NodeReport::Ready)));
         let saw = read_saw(&mut from).map(|saw| NodeReport::Saw(Box::new(saw)));
         let _ = tell.send((rank, saw));

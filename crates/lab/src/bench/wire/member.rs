@@ -23,8 +23,8 @@ const PATIENCE: Span = Span::secs(30);
 /// The longest a node sleeps.
 const SLEEP_MAX: Span = Span::millis(10);
 
-/// Runs a node: reads its task, says `ready`, waits for a second line, is measured, and says what it
-/// saw; goes on for the others until it is ended.
+/// Runs a node: reads its task, says `ready`, waits for a second line, is measured, and writes its
+/// report; continues for the others until it is ended.
 ///
 /// # Errors
 /// With what could not be set up, or did not come to an end.
@@ -44,7 +44,7 @@ pub fn run() -> Result<(), String> {
     }
 }
 
-/// What stands above the replicas: it counts, and keeps their order for the judge.
+/// The layer above the replicas: it counts, and keeps their order for the checker.
 struct DeliveryTally {
     cluster: ClusterShape,
     rank: usize,

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What a node is told, in a line on its standard input. A second line says that all are ready.
+/// The task of a node, in a line on its standard input. A second line says that all are ready.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct WireTask {
     plan: BenchPlan,
@@ -35,7 +35,7 @@ struct WireTask {
     logs: PathBuf,
 }
 
-/// What one node used while it was measured, warm-up left out.
+/// The resources that one node used while it was measured, without the warm-up.
 #[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
 pub struct NodeUsage {
     /// Time of a core, in seconds.
@@ -55,7 +55,7 @@ pub struct NodeUsage {
 }
 
 impl NodeUsage {
-    /// What was used since `before`.
+    /// The resources used since `before`.
     fn since(&self, before: &Self) -> Self {
         Self {
             cpu_s: self.cpu_s - before.cpu_s,
@@ -87,12 +87,12 @@ impl NodeUsage {
     }
 }
 
-/// What a node saw.
+/// The report of a node.
 struct NodeFigures {
     used: NodeUsage,
-    /// What its replicas delivered, by group.
+    /// The deliveries of its replicas, by group.
     kept: Vec<DeliveryDigest>,
-    /// What its multicasts waited, in nanoseconds.
+    /// The latencies of its multicasts, in nanoseconds.
     latencies: Histogram<u64>,
 }
 
@@ -126,12 +126,12 @@ impl NodeFigures {
     }
 }
 
-/// What a plan needs that it does not say: settings for nodes that share a machine's cores.
+/// Adds to a plan the settings for nodes that share a machine's cores.
 pub fn completed(mut plan: BenchPlan, wire: BurstMedium) -> BenchPlan {
     let Some(entry) = plan.entry() else { return plan };
     let packet_bytes = match wire {
         BurstMedium::Tcp => "32768",
-        // What the loopback takes; what is less would be sent one by one.
+        // The datagram size of the loopback; smaller bursts would be sent one by one.
         BurstMedium::Udp => "8000",
     };
     // On a machine with fewer cores than processes, one that is silent has only not had its turn.

@@ -1,7 +1,7 @@
-//! What is drawn: which record, which operation, and records themselves. The definitions are those
-//! that YCSB published (Cooper et al., 2010), with its constants. One thing differs from its program: that
-//! draws from 10^10 numbers, whatever the number of records, and takes the remainder, which is less
-//! skewed; here the distribution is over the records themselves.
+//! Random draws: which record, which operation, and records themselves. The definitions are those
+//! that YCSB published (Cooper et al., 2010), with its constants. One thing differs from its
+//! program: that draws from 10^10 numbers, for any number of records, and takes the remainder,
+//! which is less skewed; here the distribution is over the records themselves.
 
 use amcast_core::rng::Rng;
 

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// After so many errors a store is given up.
 const ERRORS_MAX: u64 = 1_000;
 
-/// What a store was filled with.
+/// The records with which a store was filled.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LoadedRecords {
     /// Records that are there for certain: all numbers below.
@@ -48,7 +48,7 @@ impl LoadedRecords {
     }
 }
 
-/// What came out of one measurement.
+/// The result of one measurement.
 #[derive(Clone, Debug)]
 pub(super) struct YcsbResult {
     pub(super) per_second: f64,
@@ -59,7 +59,7 @@ pub(super) struct YcsbResult {
     pub(super) missing: u64,
 }
 
-/// What clients share.
+/// The state that clients share.
 struct YcsbRun {
     workload: YcsbWorkload,
     loaded: LoadedRecords,

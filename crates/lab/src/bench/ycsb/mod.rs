@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use stores::RunningStore;
 
-/// What is measured.
+/// The plan of the measurement.
 #[derive(Clone, Debug)]
 pub struct YcsbPlan {
     /// The workloads.
@@ -79,14 +79,14 @@ pub fn run(plan: &YcsbPlan, tell: &mut dyn FnMut(String)) -> Result<Value, Strin
             }
             Err(why) if plan.must_have_all => return Err(why),
             Err(why) => {
-                eprintln!("amcast: {} is left out: {why}", kind.name());
+                eprintln!("amcast: {} is not measured: {why}", kind.name());
                 absent.push(json!({ "store": kind.name(), "why": why }));
             }
         }
     }
     for round in 0..plan.rounds {
         for (nth, workload) in plan.workloads.iter().enumerate() {
-            // Who goes first takes turns, too.
+            // The stores take turns in going first, too.
             for turn in 0..sides.len() {
                 go_on()?;
                 let count = sides.len();

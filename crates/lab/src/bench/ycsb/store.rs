@@ -8,7 +8,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
 
-/// What a store's clients speak.
+/// The wire protocol of a store's clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum StoreLanguage {
     /// The Redis protocol; scans by `RANGE`, which is ours.
@@ -82,7 +82,7 @@ impl YcsbClient {
             }
             Self::Etcd(grpc) => {
                 let key = Bytes::copy_from_slice(key.as_bytes());
-                // A lone zero byte stands for "to the end".
+                // A lone zero byte means "to the end".
                 let range_end = Bytes::from_static(&[0]);
                 range(grpc, RangeRequest { key, range_end, limit: count as i64 }).await
             }

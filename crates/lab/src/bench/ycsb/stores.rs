@@ -50,7 +50,7 @@ impl StoreKind {
         }
     }
 
-    /// What it promises, in a sentence.
+    /// Its guarantees, in a sentence.
     pub const fn about(self) -> &'static str {
         match self {
             Self::Amcast => "tram: replicated in memory, linearizable, sharded",

@@ -62,7 +62,7 @@ pub(super) fn run(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, F
     })
 }
 
-/// What was measured, by number of clients.
+/// The measurements, by number of clients.
 struct AppendRows<'a>(&'a Value);
 
 impl AppendRows<'_> {

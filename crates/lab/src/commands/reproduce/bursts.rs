@@ -27,7 +27,7 @@ const BURSTS: [usize; 11] = [1, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100];
 const QUICK_BURSTS: [usize; 3] = [1, 10, 100];
 const MEDIA: [&str; 3] = ["tcp", "udp", "sim"];
 
-/// What came out of all turns.
+/// The results of all turns.
 #[derive(Default)]
 pub(super) struct BurstTurns {
     points: Vec<BurstPoint>,
@@ -63,7 +63,7 @@ fn simulated(session: &ReproduceSession<'_>) -> Result<Vec<BurstPoint>, Failure>
     Ok(points.into_iter().map(|(_, point)| point).collect())
 }
 
-/// The groups of rivals that can be measured here; of the others it is said why not.
+/// The groups of rivals that can be measured here; for the others the reason is printed.
 fn rivals(
     session: &ReproduceSession<'_>,
     wire: BurstMedium,
@@ -74,7 +74,7 @@ fn rivals(
         match rival.start(session.quick) {
             Ok(group) => up.push((rival, group)),
             Err(AbsentRival(why)) => {
-                let why = format!("{} over {} is left out: {why}", rival.name(), wire.name());
+                let why = format!("{} over {} is not measured: {why}", rival.name(), wire.name());
                 eprintln!("amcast: {why}");
                 turns.absent.push(why);
             }

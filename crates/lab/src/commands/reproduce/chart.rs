@@ -10,7 +10,7 @@ pub(super) struct ChartLine {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// What the axes say.
+/// The labels of the axes.
 pub(super) struct Axes<'a> {
     pub(super) title: &'a str,
     pub(super) x: &'a str,
@@ -27,8 +27,8 @@ pub(super) fn lines(axes: &Axes<'_>, lines: &[ChartLine]) -> Result<String, Fail
     Ok(svg)
 }
 
-/// Draws the lines with powers of two on the axis below, and powers of ten on the other; points that
-/// are not above zero are left out.
+/// Draws the lines with powers of two on the axis below, and powers of ten on the other; points
+/// that are not above zero are omitted.
 pub(super) fn log_lines(axes: &Axes<'_>, lines: &[ChartLine]) -> Result<String, Failure> {
     let on_log = |line: &ChartLine| {
         let above = line.points.iter().filter(|p| p.0 > 0.0 && p.1 > 0.0);

@@ -1,9 +1,10 @@
 //! `amcast reproduce`: tables and figures of the papers, made anew, with what the papers claim beside
 //! what was found.
 //!
-//! An [`Experiment`] is one line of [`EXPERIMENTS`] and one function that gives an [`ExperimentAccount`]. What is
-//! written: `ID.json` with every figure, a picture for each chart, and one page, `index.html`, for all
-//! that was made in that directory in this call, so far: one that fails does not end the others.
+//! An [`Experiment`] is one line of [`EXPERIMENTS`] and one function that gives an
+//! [`ExperimentAccount`]. The outputs are `ID.json` with every figure, a picture for each chart,
+//! and one page, `index.html`, with all experiments of this call so far: one that fails does not
+//! end the others.
 
 mod appends;
 mod bursts;
@@ -28,9 +29,9 @@ use std::time::Instant;
 
 /// Makes tables and figures of the papers anew.
 ///
-/// Writes ID.json, a picture for each chart, and index.html, with what the papers claim beside what
-/// was found. Exits with 1 if something that must hold does not; a figure that comes out otherwise
-/// than the paper's is told, and is no failure.
+/// Writes ID.json, a picture for each chart, and index.html, with the papers' claims beside the
+/// results. Exits with 1 if a property that must hold does not; a figure that differs from the
+/// paper's is reported, and is no failure.
 #[derive(clap::Args)]
 pub struct ReproduceArgs {
     /// Which
@@ -43,7 +44,7 @@ pub struct ReproduceArgs {
     #[arg(long)]
     quick: bool,
     /// For to-fig4 and to-fig5: measure JGroups and corosync too, in turns with our protocols; for
-    /// mrp-fig5: BookKeeper. What they need and is not installed is said
+    /// mrp-fig5: BookKeeper. Programs that are missing for them are named
     #[arg(long)]
     rivals: bool,
     /// Where to write [amcast-reproduced]
@@ -125,7 +126,7 @@ const EXPERIMENTS: &[Experiment] = &[
     },
 ];
 
-/// What the experiments of one call share.
+/// The state that the experiments of one call share.
 struct ReproduceSession<'a> {
     out: &'a Path,
     quick: bool,
@@ -161,7 +162,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 /// Does what `args` ask for.
 ///
 /// # Errors
-/// What was asked wrongly, or failed.
+/// A misuse, or a failure.
 pub fn run(args: &ReproduceArgs) -> Result<(), Failure> {
     let chosen = chosen(args)?;
     std::fs::create_dir_all(&args.out).map_err(|e| unwritten(&args.out, &e))?;
@@ -173,7 +174,7 @@ pub fn run(args: &ReproduceArgs) -> Result<(), Failure> {
     for experiment in chosen {
         match make(experiment, &session, args) {
             Ok(one) => made.push(one),
-            // What has no room or no permission has none for the others, either.
+            // A directory without room or permission has none for the others, either.
             Err(ExperimentFailure::Unwritten(why)) => return Err(why),
             // The others do not depend on it.
             Err(ExperimentFailure::Failed(why)) => {

@@ -1,18 +1,18 @@
-//! What an experiment found, and the page that shows it.
+//! The result of an experiment, and the page that shows it.
 
 use crate::commands::sheet::sheet;
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What an experiment found.
+/// The result of an experiment.
 #[derive(Debug)]
 pub(super) struct ExperimentAccount {
-    /// How it was done, in a few sentences: parameters, what was left out.
+    /// How it was done, in a few sentences: parameters, omissions.
     pub(super) how: String,
     pub(super) parts: Vec<PagePart>,
     pub(super) claims: Vec<PaperClaim>,
-    /// What must hold and does not, with the command that shows it.
+    /// Properties that must hold and do not, with the command that shows it.
     pub(super) failures: Vec<String>,
     /// Every figure.
     pub(super) figures: Value,
@@ -34,7 +34,7 @@ pub(super) enum PagePart {
     },
 }
 
-/// What a paper claims, and what was found.
+/// A paper's claim, and the result here.
 #[derive(Debug, Serialize)]
 pub(super) struct PaperClaim {
     pub(super) paper: String,

@@ -52,7 +52,7 @@ const fn each(patterns: Patterns) -> [bool; 4] {
 /// A run: whether it is over the lossy network, and the seed.
 type LossySeed = (bool, u64);
 
-/// What was found of one protocol.
+/// The result for one protocol.
 struct PatternFindings {
     spec: Specification,
     runs: u64,
@@ -166,7 +166,7 @@ fn lay_out(row: &'static TotalOrderRow, (lossy, seed): LossySeed) -> Result<Tria
     if lossy {
         let set = [LANE.setting(PacketLane::Datagram)].into();
         let raw = RawConfig { groups: 1, replicas: 5, clients: 0, set, ..RawConfig::default() };
-        // What is lost is said again only after the crashes.
+        // Lost messages are retransmitted only after the crashes.
         let settings = RunSettings {
             messages: 40,
             payload: Some(20),

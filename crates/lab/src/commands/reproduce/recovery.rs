@@ -1,5 +1,5 @@
 //! `mrp-fig8` and `mrp-recovery`: a replica of the key-value store is killed and comes back, while
-//! clients go on [MRP 8.5]; see [`crate::bench::recovery`].
+//! clients continue [MRP 8.5]; see [`crate::bench::recovery`].
 
 use super::ReproduceSession;
 use super::chart::{Axes, ChartLine, lines};
@@ -11,10 +11,10 @@ use amcast_protocols::multiring;
 use maud::html;
 use serde_json::json;
 
-/// What a node keeps in memory besides the state at most, about, with the usual parameters.
+/// The approximate memory of a node besides the state at most, with the usual parameters.
 const CACHES_BYTES: u64 = 256 << 20;
 
-/// What the course is like.
+/// The parameters of the course.
 struct CourseShape {
     state_bytes: u64,
     /// Kill, restart and end, in seconds.
@@ -115,7 +115,7 @@ fn parts(told: &RecoveryResult) -> Result<Vec<PagePart>, Failure> {
         parts.push(PagePart::Chart { name: name.to_string(), caption: title.to_string(), svg });
     }
     parts.push(PagePart::Table {
-        caption: "What happened".to_string(),
+        caption: "Events".to_string(),
         head: ["second", "what"].map(String::from).to_vec(),
         rows: told
             .events
@@ -149,7 +149,7 @@ fn claims(told: &RecoveryResult, shape: &CourseShape) -> Vec<PaperClaim> {
     let steady = steady.map_or(f64::NAN, |s| s.memory_mb.iter().copied().fold(0.0, f64::max));
     vec![
         PaperClaim {
-            paper: "the service goes on while a replica is down".to_string(),
+            paper: "the service continues while a replica is down".to_string(),
             found: format!(
                 "{before:.0} writes/s before, {down:.0} while it is down; the longest time without any \
                  acknowledgement was {:.0} ms; {} errors",
@@ -182,8 +182,8 @@ fn claims(told: &RecoveryResult, shape: &CourseShape) -> Vec<PaperClaim> {
         PaperClaim {
             paper: "(ours) a state is saved and given without a second copy in memory".to_string(),
             found: format!("at most {most:.0} MB at a node, {steady:.0} MB before the kill"),
-            // What is kept of lately ordered values grows to its bound meanwhile: it hides a second copy of
-            // a small state, and looks like one.
+            // The cache of recently ordered values grows to its bound meanwhile: it hides a second
+            // copy of a small state, and looks like one.
             holds: match shape.state_bytes {
                 small if small < CACHES_BYTES => ClaimVerdict::Open,
                 _ => ClaimVerdict::when(most < 1.5 * steady),

@@ -15,7 +15,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 use serde_json::json;
 
-/// What acceptors do with what they accept, by protocol.
+/// The storage of accepted values, by protocol.
 fn storages() -> [(&'static str, &'static str); 3] {
     [
         (multiring::MEMORY.name(), "in memory"),
@@ -27,7 +27,7 @@ fn storages() -> [(&'static str, &'static str); 3] {
 /// The paper's proposers have so many threads, each of which has one request on the way.
 const THREADS: usize = 10;
 
-/// What loads the ring.
+/// The load of the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum LoadStyle {

@@ -1,6 +1,6 @@
-//! `to-sizes`: what a delivery of the ten protocols costs against the size of the group, in the
-//! simulator: messages on the wire, and latency in hops. The paper measures four processes only; what
-//! its patterns [TO 3.2] lead one to expect of others stands beside.
+//! `to-sizes`: the cost of a delivery of the ten protocols against the size of the group, in the
+//! simulator: messages on the wire, and latency in hops. The paper measures four processes only;
+//! the values expected from its patterns [TO 3.2] are shown beside.
 
 use super::ReproduceSession;
 use super::chart::{Axes, ChartLine, lines};
@@ -23,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 const SIZES: [usize; 11] = [2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32];
 const QUICK_SIZES: [usize; 5] = [2, 4, 8, 16, 32];
 
-/// What packets travel on: streams, and datagrams that reach all members as one.
+/// The transport of packets: streams, and datagrams that reach all members as one.
 const LANES: [PacketLane; 2] = [PacketLane::Stream, PacketLane::Multicast];
 
 /// How long a message takes from one process to another: a hop. Nothing else takes any time.
@@ -39,8 +39,8 @@ const BURST: usize = 8;
 const ROUNDS: usize = 4;
 const PAYLOAD_BYTES: usize = 8;
 
-/// Nothing is said but what a delivery waits for: no heartbeats, no acknowledgements that only free
-/// memory.
+/// Only messages for which a delivery waits are sent: no heartbeats, no acknowledgements that only
+/// free memory.
 fn quiet() -> [(String, String); 4] {
     [
         HEARTBEAT.setting(Span::secs(10)),
@@ -77,7 +77,7 @@ fn config(row: &TotalOrderRow, members: usize, lane: PacketLane) -> Result<Confi
     raw.check(row.about().params).map_err(Failure::misuse)
 }
 
-/// What a run took, summed over all deliveries.
+/// The cost of a run, summed over all deliveries.
 struct RunCost {
     waited_ns: u64,
     deliveries: u64,
@@ -130,7 +130,7 @@ fn spend(
     Ok(RunCost { waited_ns, deliveries, messages: report.messages })
 }
 
-/// What these broadcasts cost, without what a group says that has nothing to say: members greet each other
+/// The cost of these broadcasts, without the messages of an idle group: members greet each other
 /// when it begins.
 fn measure(
     row: &TotalOrderRow,
@@ -226,8 +226,8 @@ pub(super) fn run(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, F
              {ROUNDS} rounds in which every member sends {BURST} at once. Messages of {PAYLOAD_BYTES} \
              bytes. Counted is what goes from one process to another, packed as it leaves: what is sent \
              to all as one datagram counts once. Heartbeats, and acknowledgements that no delivery \
-             waits for, are left out. The paper has no figures on sizes: what is beside is what its \
-             patterns lead one to expect."
+             waits for, are omitted. The paper has no figures on sizes: the values beside are \
+             those expected from its patterns."
         ),
         claims: claims(&points),
         parts,
@@ -256,7 +256,7 @@ fn line(points: &[SizePoint], protocol: &str, lane: &str, of: PointFigure) -> Ch
     }
 }
 
-/// What the patterns of [TO 3.2] lead one to expect, and what was found.
+/// The values expected from the patterns of [TO 3.2], and the results here.
 fn claims(points: &[SizePoint]) -> Vec<PaperClaim> {
     let value = |row: &TotalOrderRow, lane: PacketLane, members: usize, of: PointFigure| {
         let of_row = |p: &&SizePoint| p.protocol == row.name() && p.lane == lane.name();

@@ -53,7 +53,7 @@ pub(super) fn run(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, F
          operation on the way; {} rounds of {} s, in which stores take turns. Ours: {} shards, {} replicas \
          of each. All stores, their replicas and the clients share this machine's cores and its one disk, \
          where the paper had machines for each. Cassandra and MySQL are not run: a Redis that keeps nothing \
-         and replicates nothing stands in for the store that orders nothing, a Redis that syncs every write \
+         and replicates nothing takes the place of the store that orders nothing, a Redis that syncs every write \
          for the single server with a disk; etcd replicates and syncs.",
         plan.records,
         plan.clients,
@@ -75,7 +75,7 @@ pub(super) fn run(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, F
     })
 }
 
-/// What was measured, row by row.
+/// The measurements, row by row.
 struct StoreRows<'a>(&'a Value);
 
 impl StoreRows<'_> {

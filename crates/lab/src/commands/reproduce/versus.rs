@@ -81,7 +81,7 @@ impl RivalComparison {
     }
 }
 
-/// What is aimed at with the largest bursts, and what was found.
+/// The targets with the largest bursts, and the results.
 pub(super) fn claims(all: &[RivalComparison], figure: BurstFigure) -> Vec<PaperClaim> {
     let largest = all.iter().map(|v| v.burst).max();
     let claim = |v: &RivalComparison| {
@@ -184,7 +184,7 @@ mod tests {
         let all = compare(Rival::Jgroups(BurstMedium::Tcp), 100, ours(), &theirs).unwrap();
         assert_eq!((all.fastest, all.soonest), ("bb-rcast-rcast", "bb-rcast-rcast"));
         assert_eq!((all.throughput_times.min, all.throughput_times.max), (9.0, 18.0));
-        // What one token orders weakly uniformly, bb-rcast-rcast does not enforce.
+        // One token orders weakly uniformly, and bb-rcast-rcast does not enforce that.
         let ordered = compare(Rival::Corosync, 100, ours(), &theirs).unwrap();
         assert_eq!((ordered.fastest, ordered.soonest), ("sb-urcast", "pb-rcast"));
         assert_eq!((ordered.latency_times.min, ordered.latency_times.max), (4.0, 5.0));

@@ -253,7 +253,7 @@ pub(super) fn many(session: &ReproduceSession<'_>) -> Result<ExperimentAccount, 
              processor of their own, which takes 10 us for each input; 60 us from one to another. Each \
              process has 64 messages of 1 KB on the way, to its own ring. Messages go round the ring of all \
              group by group, and processes show every 50 ms that they live. The paper goes up to five \
-             rings on disks and four regions; this asks how far it goes on."
+             rings on disks and four regions; this experiment goes beyond them."
         ),
         parts,
         claims: kinds.iter().map(claim).collect(),

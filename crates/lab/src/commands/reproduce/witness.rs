@@ -70,7 +70,7 @@ pub(super) fn write_broken(
     let [run_again, check_again] = commands(trial, stronger, &history);
     let body = html! {
         p { "The run breaks " (property) " of " (stronger) ", which its protocol does not promise: " (why) "." }
-        p { "What each process of these that fails delivered is below, under what correct processes deliver." }
+        p { "The deliveries of each failing process are below, under those of correct processes." }
         (legend())
         @for p in faulty { (order(&judged.history, p)) }
         p { "The run again, and its judgement: " code { (run_again) } " and " code { (check_again) } "." }
@@ -98,7 +98,7 @@ fn legend() -> Markup {
     }
 }
 
-/// What correct processes deliver and what `p` does, beside each other.
+/// The deliveries of correct processes and those of `p`, beside each other.
 fn order(history: &History, p: Proc) -> Markup {
     let correct: Vec<Msg> = history
         .processes()

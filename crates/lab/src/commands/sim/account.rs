@@ -15,13 +15,13 @@ const TRIES: usize = 600;
 /// seconds also where each runs into its time limit.
 const EVENTS_MAX: u64 = 20_000_000;
 
-/// How many events of the smaller run are told: so many of the first, and of the last.
+/// How many events of the smaller run are printed: so many of the first, and of the last.
 const TOLD: usize = 30;
 
-/// What is told of a process that dies.
+/// The text for a process that crashes.
 const CRASHES: &str = "crashes";
 
-/// What is wrong, what the smallest run is in which it still is, and what happens there.
+/// The fault, the smallest run that still shows it, and the events of that run.
 pub(super) fn account(trial: &Trial, judged: &JudgedRun) -> String {
     let (Some(wrong), Some(recorded)) = (&judged.wrong, &judged.recorded) else {
         return String::new();

@@ -31,7 +31,7 @@ const OUTAGE: Span = Span::micros(20);
 struct ExploreCheck<'a> {
     trial: &'a Trial,
     history: History,
-    /// What the simulator said that makes no sense.
+    /// The simulator's report of an invalid choice.
     refused: bool,
 }
 

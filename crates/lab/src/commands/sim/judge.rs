@@ -17,7 +17,7 @@ use std::io::{BufWriter, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-/// What came of a run.
+/// The result of a run.
 pub(in crate::commands) struct JudgedRun {
     pub(in crate::commands) seed: u64,
     pub(in crate::commands) casts: u64,
@@ -32,17 +32,17 @@ pub(in crate::commands) struct JudgedRun {
     pub(in crate::commands) hash: u64,
     pub(in crate::commands) marks: Vec<(&'static str, u64)>,
     pub(in crate::commands) failover: Failover,
-    /// What was wrong, if anything.
+    /// The fault, if any.
     pub(in crate::commands) wrong: Option<RunProblem>,
     /// The checker's report, as JSON.
     pub(in crate::commands) report: Option<String>,
-    /// What happened, as the checker has it.
+    /// The history of the run, for the checker.
     pub(in crate::commands) history: History,
     /// The run, if something was wrong.
     pub(in crate::commands) recorded: Option<RunRecord>,
 }
 
-/// What was wrong in a run.
+/// A fault of a run.
 #[derive(Clone, Debug)]
 pub(in crate::commands) struct RunProblem {
     pub(in crate::commands) what: WrongKind,
@@ -50,7 +50,7 @@ pub(in crate::commands) struct RunProblem {
     pub(in crate::commands) says: String,
 }
 
-/// What kind of wrong.
+/// The kind of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::commands) enum WrongKind {
     /// This property does not hold.
@@ -135,7 +135,8 @@ pub(in crate::commands) fn judge(trial: &Trial, path: Option<&Path>) -> Result<J
     judged(trial, ran, recorded, sink).map(|judged| above.add_to(judged))
 }
 
-/// Makes the run of a trial. What came of the service above the protocol, if there is one, goes to `above`.
+/// Makes the run of a trial. The results of the service above the protocol, if there is one, go to
+/// `above`.
 fn run(
     trial: &Trial,
     recorded: &mut Option<RunRecord>,
@@ -151,7 +152,7 @@ fn run(
     Ok(run.report)
 }
 
-/// What came of the service above a protocol.
+/// The results of the service above a protocol.
 #[derive(Default)]
 struct ServiceResult {
     findings: Vec<Finding>,
@@ -160,7 +161,7 @@ struct ServiceResult {
 }
 
 impl ServiceResult {
-    /// What was wrong with the service comes first: what its clients see is what counts.
+    /// A fault of the service takes precedence: its clients' view counts.
     fn add_to(self, mut judged: JudgedRun) -> JudgedRun {
         if let Some(Finding { what, says }) = self.findings.into_iter().next() {
             judged.wrong = Some(RunProblem { what: WrongKind::Service(what), says });
@@ -241,7 +242,8 @@ fn judged(
         }
     };
     let refused = sink.refused.take().map(|says| RunProblem { what: WrongKind::History, says });
-    // What is not delivered by the end of a run that did not settle counts as never delivered.
+    // Messages that are not delivered by the end of a run that did not settle count as never
+    // delivered.
     if stopped.as_ref().is_some_and(|w| w.what == WrongKind::Settling) {
         sink.push(&TraceEvent::End);
     }
@@ -268,7 +270,7 @@ fn first_violated(findings: &Findings) -> Option<(Property, &Counterexample)> {
     })
 }
 
-/// What ended a run before it had settled.
+/// The fault that ended a run before it had settled.
 fn stopped(report: &RunReport, cluster: &ClusterShape) -> Option<RunProblem> {
     match &report.outcome {
         RunOutcome::Settled => None,
@@ -288,11 +290,11 @@ fn stopped(report: &RunReport, cluster: &ClusterShape) -> Option<RunProblem> {
     }
 }
 
-/// What a process misses at the end of a run, and what it says of itself.
+/// The missing deliveries of a process at the end of a run, and its own status.
 fn stuck_text(stuck: &UnsettledProcess, cluster: &ClusterShape) -> String {
     let UnsettledProcess { status, waits, .. } = stuck;
     let missing: Vec<_> = stuck.missing.iter().map(|m| name_of(*m, cluster)).collect();
-    let fit = if stuck.fit { "" } else { ", lacks state" };
+    let fit = if stuck.fit { "" } else { ", is lagging" };
     let barriers = match stuck.barriers {
         0 => String::new(),
         count => format!(", has {count} barriers before it"),

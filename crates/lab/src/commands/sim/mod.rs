@@ -141,7 +141,7 @@ fn profile(name: &str) -> Result<Profile, String> {
 /// Does what `args` ask for.
 ///
 /// # Errors
-/// What was asked wrongly, or failed.
+/// A misuse, or a failure.
 pub fn run(args: &SimArgs) -> Result<(), Failure> {
     once_each(&args.set)?;
     // A run that panics is a finding; its message is kept instead of printed.
@@ -203,7 +203,7 @@ fn run_quietly(args: &SimArgs) -> Result<(), Failure> {
     Err(Failure::Said)
 }
 
-/// What came of many runs.
+/// The results of many runs.
 #[derive(Default)]
 struct RunSummary {
     count: u64,

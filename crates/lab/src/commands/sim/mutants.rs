@@ -10,7 +10,7 @@ use amcast_mutants::mutant::MutantInfo;
 use serde_json::{Value, json};
 use std::time::Instant;
 
-/// What came of the hunt for one mutant.
+/// The result of the hunt for one mutant.
 struct MutantHunt {
     mutant: &'static MutantInfo,
     /// The first run in which something was wrong, and the command that makes it again.

@@ -51,7 +51,7 @@ fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What the file must say, and what is wrong with the run itself.
+/// The text that the file must have, and the fault of the run itself.
 fn play(text: &str) -> Result<(String, Option<String>), String> {
     let scenario = Scenario::read(text, &catalog::find).map_err(|e| e.to_string())?;
     let (mut history, cluster) = (History::new(), scenario.config().cluster());

@@ -9,7 +9,7 @@ use amcast_core::ConfigError;
 use amcast_core::trace::TraceEvent;
 use amcast_sim::RunRecord;
 
-/// What runs above the protocol.
+/// The service above the protocol.
 #[derive(Clone, Copy)]
 pub(in crate::commands) struct ServiceTrial {
     pub(in crate::commands) kind: ServiceKind,

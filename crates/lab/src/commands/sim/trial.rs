@@ -1,4 +1,4 @@
-//! What a run is, from the command line and the seed.
+//! The description of a run, from the command line and the seed.
 
 use super::SimArgs;
 use super::network::Network;
@@ -26,7 +26,7 @@ const fn hunt_settle(medium: MediumKind) -> Span {
     }
 }
 
-/// Multicasts in a run, if nothing is said.
+/// Multicasts in a run, by default.
 const MESSAGES: usize = 100;
 
 /// The largest payload where buffers are drawn, in bytes: more would fill the smallest at once.
@@ -119,10 +119,10 @@ impl Trial {
             Some(Profile::Disk) => Some(Capability::DurableLog),
             _ => None,
         };
-        if let Some(Err(lacks)) = needs.map(|needs| entry.require(needs)) {
+        if let Some(Err(missing)) = needs.map(|needs| entry.require(needs)) {
             let profile = args.faults.map_or("", Profile::name);
             return Err(Failure::Misuse(format!(
-                "--faults {profile}: {lacks}; see `amcast protocols` for what it bears"
+                "--faults {profile}: {missing}; see `amcast protocols` for the faults that it tolerates"
             )));
         }
         let mut settings = args.settings(entry, seed, mutant.is_some(), raw.groups);
@@ -253,8 +253,8 @@ fn configure(
     raw.set.extend(args.set.iter().cloned());
     raw.set.extend(mutant.map(|name| ("mutant".to_string(), name.to_string())));
     raw.replicas = args.replicas.unwrap_or(raw.replicas);
-    // What is given stays as it is, and is refused if it does not fit: for its own reason, and not for
-    // that of a shape which was tried in its place.
+    // Given values are not changed, and are refused if they do not fit: for their own reason, and
+    // not for that of a shape which was tried in their place.
     let given = raw.clone();
     let suited = trial::suited(entry, given.clone());
     raw.replicas = args.replicas.unwrap_or(suited.replicas);
