@@ -15,9 +15,9 @@ macro_rules! protocols {
             mod tram: Tram => TramMutant::INFO;
             mod skeen: Skeen => SkeenMutant::INFO;
             mod multiring:
-                SYNCED => Mutant::INFO,
-                WRITTEN => Mutant::INFO,
-                MEMORY => Mutant::INFO;
+                SYNCED => MultiRingMutant::INFO,
+                WRITTEN => MultiRingMutant::INFO,
+                MEMORY => MultiRingMutant::INFO;
             mod total:
                 BB_RCAST_RCAST => mutants::of::PLAIN_NUA_WNUTO,
                 BB_URCAST_URCAST => mutants::of::UA_SUTO,

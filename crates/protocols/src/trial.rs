@@ -186,9 +186,11 @@ fn settings(
     raw: &mut RawConfig,
 ) {
     let has = |name: &str| entry.about().params.iter().any(|p| p.name == name);
-    let drawn = values.iter().map(|(name, list)| (*name, of(rng, list))).collect::<Set>();
+    let drawn =
+        values.iter().map(|(name, list)| (*name, of(rng, list))).collect::<TrialParameters>();
     let (heartbeat, suspect) = of(rng, timers);
-    let packets = PACKETS.iter().map(|(name, list)| (*name, of(rng, list))).collect::<Set>();
+    let packets =
+        PACKETS.iter().map(|(name, list)| (*name, of(rng, list))).collect::<TrialParameters>();
     let timers = [("heartbeat_us", heartbeat), ("suspect_us", suspect)];
     let all = drawn.into_iter().chain(packets).chain(timers);
     let all = all.chain([("lap_lines", of(rng, LAPS))]);
@@ -209,7 +211,7 @@ fn own(entry: &dyn Entry, seed: u64, raw: &mut RawConfig) {
     }
 }
 
-type Set = Vec<(&'static str, &'static str)>;
+type TrialParameters = Vec<(&'static str, &'static str)>;
 
 fn of<T: Copy>(rng: &mut Rng, list: &[T]) -> T {
     list[rng.below(list.len() as u64) as usize]

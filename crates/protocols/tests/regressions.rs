@@ -40,7 +40,7 @@ fn replay(file: &Path) {
         println!("{line}");
         let (how, story) = line.split_once(" | ").expect("a story");
         let named = how.split(' ').next().is_some_and(|word| catalog::find(word).is_some());
-        let failed = FailedRun::read(how, (!named).then_some(stem));
+        let failed = RecordedRegression::read(how, (!named).then_some(stem));
         let (report, broken) = failed.play(None);
         assert!(broken.is_none(), "{story}: {broken:?}");
         let report = report.expect("it ran");
@@ -56,7 +56,7 @@ fn replay(file: &Path) {
 }
 
 /// A run that failed once.
-struct FailedRun {
+struct RecordedRegression {
     entry: &'static dyn Entry,
     seed: u64,
     settings: RunSettings,
@@ -67,7 +67,7 @@ struct FailedRun {
     mutants: Vec<String>,
 }
 
-impl FailedRun {
+impl RecordedRegression {
     /// Of the words of a line.
     fn read(how: &str, protocol: Option<&str>) -> Self {
         let mut words = how.split(' ');

@@ -5,20 +5,15 @@ use crate::scan;
 use crate::source::{SourceFile, SourceLine, SourceTree};
 use std::collections::BTreeMap;
 
-/// Folders whose types may still share their names with other types. The list only shrinks: an entry that no
-/// type needs any more is a finding.
-const SHARED_YET: &[&str] =
-    &["crates/amcast/", "crates/kv/", "crates/protocols/", "crates/services/"];
-
 /// Participles, adverbs and metaphors that no type is named. A reader searches for the noun.
 const BANNED: &[&str] = &[
-    "Around", "Beside", "Book", "Came", "Coming", "Desk", "Diary", "Done", "Donation", "Effect",
-    "Front", "Guest", "Guests", "Heard", "Held", "Here", "Home", "House", "Keep", "Kept", "Known",
-    "Left", "Letter", "Place", "Said", "Says", "Seen", "Standing", "Told", "Wake", "Way", "Word",
+    "Above", "Around", "Asked", "At", "Beside", "Between", "Book", "Came", "Coming", "Desk",
+    "Diary", "Donation", "Done", "Effect", "Ended", "Found", "From", "Front", "Given", "Guest",
+    "Guests", "Heard", "Held", "Here", "Home", "House", "Inside", "Judged", "Keep", "Kept",
+    "Known", "Left", "Letter", "Of", "Opened", "Own", "Passed", "Place", "Ran", "Said", "Saw",
+    "Says", "Seen", "Sent", "Standing", "Then", "Through", "To", "Told", "Used", "Wake", "Watched",
+    "Way", "What", "Where", "Woken", "Word", "Wrong",
 ];
-
-/// Folders whose types may still have such names. The list only shrinks, as the one above.
-const BANNED_YET: &[&str] = &["crates/protocols/", "crates/services/"];
 
 /// The macro whose body repeats types that are defined elsewhere, to say how their fields are encoded.
 const ENCODING: &str = "messages!";
@@ -33,26 +28,20 @@ pub(super) const UNIQUE_TYPES: TidyRule = TidyRule {
         }
         types.retain(|_, places| places.len() > 1);
         for (name, places) in &types {
-            let clean: Vec<&SourceLine> =
-                places.iter().filter(|place| !within(SHARED_YET, &place.path)).collect();
-            for &place in clean.iter().filter(|_| clean.len() > 1) {
-                let other = clean.iter().find(|other| **other != place).expect("there are two");
+            for place in places {
+                let other = places.iter().find(|other| *other != place).expect("there are two");
                 let says =
                     format!("`{name}` is also the type at {other}: name both for what they are");
                 found.push(TidyFinding { place: place.clone(), says });
             }
         }
-        unneeded(SHARED_YET, tree, types.values().flatten(), found);
     },
     bad: &[
         ("crates/core/src/a.rs", "//! A.\npub struct Thing;\n"),
         ("crates/sim/src/b.rs", "//! B.\nmod c {\n    pub(super) enum Thing {}\n}\n"),
-        // The folder is listed, and needs not be.
-        ("crates/protocols/src/d.rs", "//! D.\nstruct Alone;\n"),
     ],
     good: &[
         ("crates/core/src/a.rs", "//! A.\npub struct Thing;\n// struct Thing\n"),
-        ("crates/protocols/src/d.rs", "//! D.\nstruct Thing;\n"),
         ("crates/sim/src/b.rs", "//! B.\nimpl Medium for B {\n    type Thing = u8;\n}\n"),
         ("crates/sim/src/e.rs", "//! E.\nmessages! {\n    struct Thing { at: u8 }\n}\n"),
     ],
@@ -63,26 +52,20 @@ pub(super) const NOUNS_FOR_TYPES: TidyRule = TidyRule {
     why: "a type is a thing of the system and has its noun; a participle or a metaphor is found by nobody who \
           knows the field",
     find: |tree, found| {
-        let mut places = Vec::new();
         for (name, place) in tree.rust().flat_map(defined) {
             if BANNED.contains(&name) {
-                if !within(BANNED_YET, &place.path) {
-                    let says =
-                        format!("`{name}` is not a noun of the field: name what the type is");
-                    found.push(TidyFinding { place: place.clone(), says });
-                }
-                places.push(place);
+                let says = format!("`{name}` is not a noun of the field: name what the type is");
+                found.push(TidyFinding { place, says });
             }
         }
-        unneeded(BANNED_YET, tree, places.iter(), found);
     },
     bad: &[
         ("crates/net/src/a.rs", "//! A.\n/// Counts.\nstruct Told {\n    at: u8,\n}\n"),
-        ("crates/protocols/src/b.rs", "//! B.\nstruct Follower;\n"),
+        ("crates/log/src/b.rs", "//! B.\nstruct Seen;\n"),
     ],
     good: &[
         ("crates/net/src/a.rs", "//! A.\nstruct CarrierEvents {\n    told: u8,\n}\n"),
-        ("crates/protocols/src/b.rs", "//! B.\nstruct Seen;\n"),
+        ("crates/log/src/b.rs", "//! B.\nstruct Follower;\n// struct Seen\n"),
     ],
 };
 

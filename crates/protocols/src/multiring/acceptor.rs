@@ -22,7 +22,7 @@
 //!   nothing older, because an adopted ballot replaces all of it. (`RingMember::replace_with_staged`; mutant
 //!   `keeps-leftovers`.)
 
-use super::Mutant;
+use super::MultiRingMutant;
 use super::instance_log::NO_RECORD;
 use super::message::{AcceptorVote, RingMessage};
 use super::persistence::{DurableAction, LogRecord};
@@ -76,7 +76,7 @@ impl RingMember {
             .into_iter()
             .map(|entry| RingMessage::PromisedEntry { ring, ballot, entry })
             .collect();
-        if cx.config.mutants.is(Mutant::ForgetsWhatItAccepted) {
+        if cx.config.mutants.is(MultiRingMutant::ForgetsWhatItAccepted) {
             messages.clear();
         }
         let count = messages.len() as u32;
@@ -92,7 +92,7 @@ impl RingMember {
             storage_epochs,
         });
         let act = DurableAction::Send { to: from, messages };
-        if cx.config.mutants.is(Mutant::PromisesBeforeItIsWritten) {
+        if cx.config.mutants.is(MultiRingMutant::PromisesBeforeItIsWritten) {
             cx.writes.due.push_back(act.clone());
         }
         cx.writes.write(LogRecord::Promise { ring, ballot }, Some(act));
@@ -120,7 +120,7 @@ impl RingMember {
             };
             let vote = (adopted && cx.votes).then_some(vote);
             let (ring, learned, entry) = (self.id, self.learner.learned, entry.clone());
-            if cx.config.mutants.is(Mutant::VotesBeforeItIsWritten) {
+            if cx.config.mutants.is(MultiRingMutant::VotesBeforeItIsWritten) {
                 cx.writes.due.extend(vote.clone());
             }
             // [MRP 1:4] [MRP 3:1]
@@ -145,7 +145,7 @@ impl RingMember {
             && self.learner.learned >= self.current.start;
         // To adopt is to vote: not below a ballot that was promised meanwhile, whose coordinator was not
         // told of these entries.
-        let counts = cx.config.mutants.is(Mutant::CountsBelowItsPromise);
+        let counts = cx.config.mutants.is(MultiRingMutant::CountsBelowItsPromise);
         let late = self.current.ballot < self.acceptor.promised && !counts;
         if self.acceptor.adopted == self.current.ballot || !whole || late {
             return;
@@ -156,7 +156,7 @@ impl RingMember {
             let vote = DurableAction::Vote { ring, ballot, upto: self.current.end };
             cx.writes.write(LogRecord::Adopt { ring, ballot, from }, cx.votes.then_some(vote));
         }
-        let leaves = cx.config.mutants.is(Mutant::KeepsLeftovers);
+        let leaves = cx.config.mutants.is(MultiRingMutant::KeepsLeftovers);
         self.replace_with_staged(self.learner.learned, leaves);
     }
 
@@ -233,7 +233,7 @@ impl RingMember {
         if may && self.acceptor.adopted == self.current.ballot {
             let (ring, ballot, upto) = (self.id, self.current.ballot, self.current.end);
             let vote = DurableAction::Vote { ring, ballot, upto };
-            if cx.config.mutants.is(Mutant::VotesForAllItAccepted) {
+            if cx.config.mutants.is(MultiRingMutant::VotesForAllItAccepted) {
                 cx.writes.due.push_back(vote.clone());
             }
             cx.writes

@@ -25,7 +25,7 @@
 //! of its group, too, which forwards the request and, unchanged, the answer. A forwarder keeps nothing, and
 //! forwards only what comes from the sender itself.
 
-use super::Mutant;
+use super::MultiRingMutant;
 use super::message::{ForwardedMessage, RecoveryRequest, RingMessage, RingPacket};
 use super::persistence::{DurableAction, LogRecord};
 use super::process::MultiRing;
@@ -258,7 +258,7 @@ impl MultiRing {
         if storage_epoch < held {
             return;
         }
-        if !self.config.mutants.is(Mutant::CountsLostEpochs) {
+        if !self.config.mutants.is(MultiRingMutant::CountsLostEpochs) {
             self.recovery.epochs[from.index()] = storage_epoch;
         }
         let storage_epochs: Vec<u32> = self.group_storage_epochs();
@@ -369,7 +369,7 @@ impl MultiRing {
             answers.any(|a| a.learned > ring.learner.learned)
                 || ring.proposals.at != ring.learner.learned
         };
-        let enough = match self.config.mutants.is(Mutant::AsksTooFew) {
+        let enough = match self.config.mutants.is(MultiRingMutant::AsksTooFew) {
             true => self.config.cluster.quorum() - 1,
             false => self.config.cluster.quorum(),
         };
@@ -389,7 +389,7 @@ impl MultiRing {
             let of_ring = || answers.iter().filter_map(|a| a[usize::from(id)].as_ref());
             let promised = of_ring().map(|a| a.promised).max().unwrap_or(RingBallot::NONE);
             let end = |a: &RecoveryAnswer| a.entries.last().map_or(a.learned, InstanceEntry::end);
-            let longest = self.config.mutants.is(Mutant::RecoversTheLongestLog);
+            let longest = self.config.mutants.is(MultiRingMutant::RecoversTheLongestLog);
             let rank =
                 |a: &&RecoveryAnswer| (if longest { RingBallot::NONE } else { a.adopted }, end(a));
             let best = of_ring().max_by_key(rank).cloned();
@@ -399,7 +399,7 @@ impl MultiRing {
                 cx.writes.write(LogRecord::Promise { ring: id, ballot }, None);
                 // From now on the table is kept here, too, although not from the beginning.
                 cx.writes.write(ring.trim_base(), None);
-                let takes = !cx.config.mutants.is(Mutant::RecoversNothing);
+                let takes = !cx.config.mutants.is(MultiRingMutant::RecoversNothing);
                 if let Some(RecoveryAnswer { adopted, entries, .. }) = best.filter(|_| takes) {
                     ring.restore_accepted(adopted, entries, cx);
                 }

@@ -5,7 +5,7 @@
 //! counter: it says up to which instance an acceptor has accepted the ballot, and what a quorum of counters
 //! has passed is decided.
 
-use super::Mutant;
+use super::MultiRingMutant;
 use super::message::AcceptorVote;
 use super::ring::{RingContext, RingMember, entry_from, entry_upto};
 use super::value::{InstanceEntry, RingBallot};
@@ -125,7 +125,7 @@ impl RingMember {
         };
         let mut uptos: Vec<u64> = votes.iter().enumerate().filter_map(current).collect();
         uptos.sort_unstable();
-        let quorum = match cx.config.mutants.is(Mutant::FewerVotes) {
+        let quorum = match cx.config.mutants.is(MultiRingMutant::FewerVotes) {
             true => self.topology.quorum() - 1,
             false => self.topology.quorum(),
         };

@@ -1,7 +1,7 @@
 //! Catch-up of a learner: it requests the retransmission of its missing decided instances, from any
 //! member that holds them [MRP 5.1].
 
-use super::Mutant;
+use super::MultiRingMutant;
 use super::message::{DecidedEntries, ProposalTable, RingMessage};
 use super::persistence::{AcceptorStorage, LogRecord};
 use super::ring::{RingContext, RingMember, entry_from, entry_upto};
@@ -279,7 +279,7 @@ impl RingMember {
         self.log.trim(floor);
         self.learner.learned = self.learner.learned.max(floor);
         self.learner.decided = self.learner.decided.max(floor);
-        if self.acceptor.index.is_some() && !cx.config.mutants.is(Mutant::ForgetsTrimmed) {
+        if self.acceptor.index.is_some() && !cx.config.mutants.is(MultiRingMutant::ForgetsTrimmed) {
             // Otherwise what was accepted there, and not decided, would count as decided after a restart.
             cx.writes.write(self.trim_base(), None);
         }
@@ -304,7 +304,7 @@ impl RingMember {
             let in_run = self.current.ballot != RingBallot::NONE
                 && self.acceptor.adopted == self.current.ballot
                 && (entry.ballot <= self.current.ballot
-                    || cx.config.mutants.is(Mutant::CountsOlderBallots))
+                    || cx.config.mutants.is(MultiRingMutant::CountsOlderBallots))
                 && self.learner.learned >= self.current.start;
             if in_run && self.learner.learned < self.current.end {
                 self.learn_up_to(entry.end().min(self.current.end));

@@ -15,7 +15,7 @@ use super::proposal_queue::{ProposalQueue, QueuedProposals};
 use super::ring::{RingContext, RingMember};
 use super::shared_bytes::SharedBytes;
 use super::value::{INSTANCE_MAX, InstanceEntry, InstanceValue, RingBallot, SKIP_MAX, proposals};
-use super::{MultiRingConfig, Mutant};
+use super::{MultiRingConfig, MultiRingMutant};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use amcast_core::step::Note;
@@ -182,7 +182,8 @@ impl RingMember {
             let (incarnation, number) = (proposal.incarnation, proposal.number);
             let begins = at;
             at += proposal.size();
-            let twice = cx.config.mutants.is(Mutant::OrdersTwice) && (incarnation, number) <= *row;
+            let twice =
+                cx.config.mutants.is(MultiRingMutant::OrdersTwice) && (incarnation, number) <= *row;
             // No process has more proposals in flight than its window.
             let full = role.pipeline.queue.len() + count
                 >= cx.config.cluster.processes() * cx.config.limits.window;
@@ -387,7 +388,7 @@ fn of_majority(cx: &RingContext<'_>, has: impl Fn(usize) -> u64) -> u64 {
     let cluster = &cx.config.cluster;
     let mut all: Vec<u64> = (0..cluster.replicas()).map(has).collect();
     all.sort_unstable();
-    let quorum = match cx.config.mutants.is(Mutant::TrimsForOne) {
+    let quorum = match cx.config.mutants.is(MultiRingMutant::TrimsForOne) {
         true => 1,
         false => cluster.quorum(),
     };

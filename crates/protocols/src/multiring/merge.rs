@@ -6,7 +6,7 @@
 //! same order. (`MergeOrder` in `topology.rs`; mutants `merges-in-another-order`, `delivers-undecided`.)
 
 use super::MultiRingConfig;
-use super::Mutant;
+use super::MultiRingMutant;
 use super::ring::RingMember;
 use super::topology::{MergeOrder, MergePosition, RingId};
 use super::value::InstanceValue;
@@ -139,7 +139,8 @@ impl RingMerge {
             let (at, instance) = self.order.next(self.next);
             let id = self.rings[at];
             let Some(ring) = &rings[usize::from(id)] else { return MergeStall::Trimmed(id) };
-            let early = config.mutants.is(Mutant::DeliversUndecided) && instance < ring.current.end;
+            let early = config.mutants.is(MultiRingMutant::DeliversUndecided)
+                && instance < ring.current.end;
             if instance >= ring.learner.learned && !early {
                 return MergeStall::Undecided(id, instance);
             }

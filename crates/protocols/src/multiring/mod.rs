@@ -156,7 +156,7 @@ mod transfer;
 mod trials;
 mod value;
 
-pub use mutants::Mutant;
+pub use mutants::MultiRingMutant;
 
 use alloc::boxed::Box;
 use alloc::format;

@@ -4,7 +4,7 @@ use crate::mutant;
 
 mutant::mutants! {
     /// Ways to break this protocol.
-    pub enum Mutant {
+    pub enum MultiRingMutant {
         FewerVotes = "decides-with-one-vote-less":
             "A value counts as decided with one vote less than a majority." breaks
             [UniformPrefixOrder]

@@ -1,6 +1,6 @@
 //! The parameters of Multi-Ring Paxos, and the configuration that the processes of a cluster agree on.
 
-use super::Mutant;
+use super::MultiRingMutant;
 use super::persistence::AcceptorStorage;
 use super::topology::{self, MergeOrder, RingId, RingKinds, RingTopology, RingTraversal};
 #[cfg(feature = "mutants")]
@@ -203,7 +203,7 @@ pub(super) static PARAMS: &[Param] = &[
     RETRY.param(),
     SPREAD,
     #[cfg(feature = "mutants")]
-    <Mutant as mutant::Mutant>::PARAM,
+    <MultiRingMutant as mutant::Mutant>::PARAM,
 ];
 
 /// The rings of a configuration.
@@ -231,7 +231,7 @@ pub(super) struct MultiRingConfig {
     pub(super) retry: Span,
     /// From so many members on, a ring disseminates skips in a tree.
     pub(super) spread: usize,
-    pub(super) mutants: Mutants<Mutant>,
+    pub(super) mutants: Mutants<MultiRingMutant>,
 }
 
 /// The bounds of the queues and buffers of a process: the parameters of the same names.
@@ -278,7 +278,7 @@ impl MultiRingConfig {
         let subscribes = |g: Gid| {
             let mine = rings.iter().enumerate().filter(|(_, ring)| ring.set.contains(g));
             let mut mine: Vec<RingId> = mine.map(|(id, _)| id as RingId).collect();
-            if mutants.is(Mutant::MergesInAnotherOrder) && g.index() % 2 == 1 {
+            if mutants.is(MultiRingMutant::MergesInAnotherOrder) && g.index() % 2 == 1 {
                 mine.reverse();
             }
             mine

@@ -19,7 +19,7 @@
 //! `begins-with-nothing`, `begins-with-the-longest-log`, `forgets-what-it-accepted`,
 //! `begins-behind-what-is-known`, `leads-before-it-is-written`, `counts-lost-promises`.)
 
-use super::Mutant;
+use super::MultiRingMutant;
 use super::coordinator::{Coordinator, CoordinatorPhase, value_end};
 use super::message::RingMessage;
 use super::persistence::{DurableAction, LogRecord};
@@ -96,7 +96,7 @@ impl RingMember {
         self.await_ballot(cx.now);
         self.coordinator = Some(Coordinator::new(ballot, self.topology.acceptors.len(), cx.now));
         let role = DurableAction::OwnPromise { ring: self.id, ballot };
-        if cx.config.mutants.is(Mutant::CoordinatesBeforeItIsWritten) {
+        if cx.config.mutants.is(MultiRingMutant::CoordinatesBeforeItIsWritten) {
             cx.writes.due.push_back(role.clone());
         }
         cx.writes.write(LogRecord::Promise { ring: self.id, ballot }, Some(role));
@@ -210,7 +210,7 @@ impl RingMember {
                 *held = (*held).max(storage_epoch);
             }
         }
-        let any = cx.config.mutants.is(Mutant::CountsLostPromises);
+        let any = cx.config.mutants.is(MultiRingMutant::CountsLostPromises);
         let counts = |(at, promised): (usize, &Option<PromisedState>)| {
             let now = cx.storage_epochs[self.topology.acceptors[at].index()];
             promised.as_ref().is_some_and(|p| any || p.storage_epochs[at] == now)
@@ -225,10 +225,10 @@ impl RingMember {
         };
         let start = self.learner.learned;
         let behind = promises().any(|p| p.learned > start);
-        if behind && !cx.config.mutants.is(Mutant::BeginsWithoutLearning) {
+        if behind && !cx.config.mutants.is(MultiRingMutant::BeginsWithoutLearning) {
             return;
         }
-        let longest = cx.config.mutants.is(Mutant::BeginsWithTheLongestLog);
+        let longest = cx.config.mutants.is(MultiRingMutant::BeginsWithTheLongestLog);
         let rank =
             |p: &&PromisedState| (if longest { RingBallot::NONE } else { p.adopted }, p.end());
         let best = promises().max_by_key(rank);
@@ -239,10 +239,11 @@ impl RingMember {
         if promises().any(rivals) {
             cx.out.mark("multiring-rival-values");
         }
-        let chosen: Vec<InstanceValue> = match cx.config.mutants.is(Mutant::BeginsWithNothing) {
-            true => Vec::new(),
-            false => best.map_or(Vec::new(), |best| best.values_from(start)),
-        };
+        let chosen: Vec<InstanceValue> =
+            match cx.config.mutants.is(MultiRingMutant::BeginsWithNothing) {
+                true => Vec::new(),
+                false => best.map_or(Vec::new(), |best| best.values_from(start)),
+            };
         let reproposed_end = chosen.iter().fold(start, value_end);
         self.follow_ballot(ballot, (start, reproposed_end), cx);
         if let Some(role) = &mut self.coordinator {

@@ -12,7 +12,7 @@ use super::read_index::ReadIndexQueue;
 use super::ring::{RingContext, RingMember};
 use super::topology::{MergePosition, RingId, ring_for};
 use super::transfer::StateNegotiation;
-use super::{MultiRingConfig, Mutant};
+use super::{MultiRingConfig, MultiRingMutant};
 use crate::layers::failure_detector::FailureDetector;
 use crate::layers::routing::LinkTable;
 use alloc::boxed::Box;
@@ -197,17 +197,17 @@ impl MultiRing {
         let gone = incarnation > 0
             && match self.persistence.writes.storage() {
                 AcceptorStorage::Memory => true,
-                _ if entry_from && is(Mutant::TakesACutLogForWhole) => false,
+                _ if entry_from && is(MultiRingMutant::TakesACutLogForWhole) => false,
                 AcceptorStorage::Synced | AcceptorStorage::Written => self.persistence.gone,
             };
         self.rings.iter_mut().flatten().for_each(|ring| ring.assume_voted_all());
-        let whole = is(Mutant::TakesATornLogForWhole);
+        let whole = is(MultiRingMutant::TakesATornLogForWhole);
         let torn = self.persistence.torn
             && self.persistence.writes.storage() == AcceptorStorage::Written
             && !whole;
         self.state.in_force = !gone;
         let forgot = gone || torn || self.persistence.unreadable || self.recovery.is_needed();
-        if forgot && !self.config.mutants.is(Mutant::ForgetsItsLoss) {
+        if forgot && !self.config.mutants.is(MultiRingMutant::ForgetsItsLoss) {
             self.lose_storage();
             out.event(ProtocolEvent::Lagging);
         }
@@ -558,7 +558,7 @@ impl Protocol for MultiRing {
 
 impl MultiRing {
     fn submit(&mut self, submission: &Submission<'_>) {
-        let dst = match self.config.mutants.is(Mutant::InvolvesAll) {
+        let dst = match self.config.mutants.is(MultiRingMutant::InvolvesAll) {
             true => self.config.cluster.all_groups(),
             false => submission.dst,
         };

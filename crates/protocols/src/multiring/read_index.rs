@@ -28,7 +28,7 @@
 //! indexes, too: the least that any round since has found suffices, and they are passed in the order in
 //! which they were asked for.
 
-use super::Mutant;
+use super::MultiRingMutant;
 use super::message::{RingMessage, RingPacket};
 use super::process::MultiRing;
 use super::ring::RingMember;
@@ -121,8 +121,9 @@ impl RingMember {
     }
 
     /// The end of the last instance with messages that this acceptor has voted for, or a later instance.
-    fn voted_messages(&self, mutants: &Mutants<Mutant>) -> u64 {
-        let voted = if mutants.is(Mutant::AnswersLearned) { 0 } else { self.acceptor.voted_end };
+    fn voted_messages(&self, mutants: &Mutants<MultiRingMutant>) -> u64 {
+        let voted =
+            if mutants.is(MultiRingMutant::AnswersLearned) { 0 } else { self.acceptor.voted_end };
         let upto = self.learner.learned.max(voted.min(self.log.end()));
         let open = self.log.from(self.learner.learned).take_while(|(first, _)| *first < upto);
         let messages = open.filter(|(_, slot)| !matches!(slot.value, Some(InstanceValue::Skip(_))));
@@ -168,7 +169,7 @@ impl MultiRing {
         all.sort_unstable();
         all.dedup();
         all.retain(|p| !round.answered.contains(p));
-        if self.config.mutants.is(Mutant::ReadsAlone) {
+        if self.config.mutants.is(MultiRingMutant::ReadsAlone) {
             all.retain(|p| *p == self.me);
         }
         all
@@ -220,7 +221,7 @@ impl MultiRing {
                 (*count, *furthest) = (*count + 1, upto.max(*furthest));
             }
         }
-        let quorum = |id: RingId| match self.config.mutants.is(Mutant::ReadsAlone) {
+        let quorum = |id: RingId| match self.config.mutants.is(MultiRingMutant::ReadsAlone) {
             true => 0,
             false => self.config.rings[usize::from(id)].quorum(),
         };

@@ -11,7 +11,7 @@
 //! Votes go directly to the coordinator from the first member that sees a quorum of them, not round the
 //! rest of the ring: a member whose vote is not needed delays nothing, and one hop or more is saved.
 
-use super::Mutant;
+use super::MultiRingMutant;
 use super::message::{AcceptorVote, Phase2, RingMessage};
 use super::ring::{RingContext, RingMember};
 use super::value::{InstanceEntry, RingBallot};
@@ -240,7 +240,7 @@ impl RingMember {
         let current = |(at, vote): (usize, &AcceptorVote)| {
             let storage_epoch = cx.storage_epochs[self.topology.acceptors[at].index()];
             let lost = vote.storage_epoch < storage_epoch
-                && !cx.config.mutants.is(Mutant::SendsOnLostVotes);
+                && !cx.config.mutants.is(MultiRingMutant::SendsOnLostVotes);
             if lost { AcceptorVote { storage_epoch, upto: 0 } } else { *vote }
         };
         Phase2 {

@@ -2,7 +2,7 @@
 //! [TO 3.2].
 
 use super::message::OrderingMessage;
-use super::ordering_base::{NumberedBatches, OrderingBase, Outs, Scheme};
+use super::ordering_base::{NumberedBatches, OrderingBase, OrderingOutbox, Scheme};
 use amcast_core::Pid;
 use amcast_core::groupcast::{Grade, GroupcastOutput};
 
@@ -24,13 +24,13 @@ impl AskBroadcast {
 }
 
 impl Scheme for AskBroadcast {
-    fn begin(&mut self, _desk: &mut OrderingBase, _out: &mut Outs) {
+    fn begin(&mut self, _desk: &mut OrderingBase, _out: &mut OrderingOutbox) {
         *self = Self::new(self.grade);
     }
 
     // [TO 3:1] a rendezvous with the sequencer, for all messages that wait; those that come before its
     // answer go with the last run of them
-    fn send(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
+    fn send(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
         let Some(sequencer) = desk.sequencer() else { return };
         if sequencer == desk.set.me {
             while let Some(run) = desk.next_unsent() {
@@ -51,7 +51,7 @@ impl Scheme for AskBroadcast {
         desk: &mut OrderingBase,
         from: Pid,
         word: OrderingMessage,
-        out: &mut Outs,
+        out: &mut OrderingOutbox,
     ) -> Result<(), &'static str> {
         match word {
             OrderingMessage::Ask { count } if desk.is_sequencer() => {
@@ -80,7 +80,7 @@ impl Scheme for AskBroadcast {
         }
     }
 
-    fn settle(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
+    fn settle(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
         self.numbered.settle(desk, out);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::batch::Batch;
 use super::message::{OrderingMessage, msg};
-use super::ordering_base::{OrderingBase, Outs, Scheme};
+use super::ordering_base::{OrderingBase, OrderingOutbox, Scheme};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use amcast_core::groupcast::{Grade, View};
@@ -47,7 +47,7 @@ impl BroadcastBroadcast {
     }
 
     // [TO 1:3] delivered by number, once both have arrived
-    fn deliver_ready(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
+    fn deliver_ready(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
         while let Some(id) = self.numbers.get(&(self.done + 1)) {
             let Some(run) = self.come.remove(id) else { return };
             let sender = id.sender;
@@ -59,13 +59,13 @@ impl BroadcastBroadcast {
 }
 
 impl Scheme for BroadcastBroadcast {
-    fn begin(&mut self, desk: &mut OrderingBase, _out: &mut Outs) {
+    fn begin(&mut self, desk: &mut OrderingBase, _out: &mut OrderingOutbox) {
         *self = Self::new(self.message, self.number);
         self.view = desk.view.clone();
     }
 
     // [TO 1:1] the sender broadcasts its message
-    fn send(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
+    fn send(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
         while let Some(run) = desk.next_unsent() {
             desk.note_part(desk.set.me, &run, out);
             desk.cast(self.message, OrderingMessage::Plain { run }, out);
@@ -77,7 +77,7 @@ impl Scheme for BroadcastBroadcast {
         desk: &mut OrderingBase,
         from: Pid,
         word: OrderingMessage,
-        out: &mut Outs,
+        out: &mut OrderingOutbox,
     ) -> Result<(), &'static str> {
         match word {
             OrderingMessage::Plain { run } => {
@@ -106,7 +106,7 @@ impl Scheme for BroadcastBroadcast {
         Ok(())
     }
 
-    fn settle(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
+    fn settle(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
         for id in core::mem::take(&mut self.numbers).into_values() {
             // A number whose message nobody has: a hole.
             if let Some(run) = self.come.remove(&id) {
@@ -121,7 +121,7 @@ impl Scheme for BroadcastBroadcast {
         }
     }
 
-    fn wake(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
+    fn wake(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
         self.due = Time::NEVER;
         if self.open.is_empty() || !desk.is_open() {
             return;

@@ -89,7 +89,7 @@ use broadcast::BroadcastBroadcast;
 pub(crate) use message::OrderingMessage;
 #[cfg(feature = "mutants")]
 use mutants::TotalOrderMutant;
-use ordering_base::{OrderingSettings, Scheme, Total};
+use ordering_base::{OrderingSettings, Scheme, TotalOrderProtocol};
 use send::SendBroadcast;
 use token::PrivilegeBased;
 
@@ -326,12 +326,19 @@ impl Entry for TotalOrderRow {
         let settings = settings(self.name, me, config)?;
         let set = self.setting(me, config);
         Ok(ProtocolProcess::Messages(match self.pattern {
-            Pattern::Broadcast(message, number) => {
-                node(settings, Total::new(set, BroadcastBroadcast::new(message, number)))
+            Pattern::Broadcast(message, number) => node(
+                settings,
+                TotalOrderProtocol::new(set, BroadcastBroadcast::new(message, number)),
+            ),
+            Pattern::Send(grade) => {
+                node(settings, TotalOrderProtocol::new(set, SendBroadcast::new(grade)))
             }
-            Pattern::Send(grade) => node(settings, Total::new(set, SendBroadcast::new(grade))),
-            Pattern::Ask(grade) => node(settings, Total::new(set, AskBroadcast::new(grade))),
-            Pattern::Token(grade) => node(settings, Total::new(set, PrivilegeBased::new(grade))),
+            Pattern::Ask(grade) => {
+                node(settings, TotalOrderProtocol::new(set, AskBroadcast::new(grade)))
+            }
+            Pattern::Token(grade) => {
+                node(settings, TotalOrderProtocol::new(set, PrivilegeBased::new(grade)))
+            }
         }))
     }
 
@@ -351,7 +358,7 @@ impl Entry for TotalOrderRow {
 
 fn node<S: Scheme + core::marker::Send + 'static>(
     settings: VsyncSettings,
-    total: Total<S>,
+    total: TotalOrderProtocol<S>,
 ) -> Box<dyn Protocol<Medium = Frames> + core::marker::Send> {
     Box::new(FramedProtocol::new(Vsync::new(settings, total)))
 }

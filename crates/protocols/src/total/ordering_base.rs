@@ -16,15 +16,15 @@ use amcast_core::{
 };
 
 /// The outputs of a step.
-pub(super) type Outs = Outbox<Groupcast<OrderingMessage>>;
+pub(super) type OrderingOutbox = Outbox<Groupcast<OrderingMessage>>;
 
 /// How the members of a group give their messages an order.
 pub(super) trait Scheme {
     /// A view begins: nothing of the one before is left, and own messages are all to be sent.
-    fn begin(&mut self, desk: &mut OrderingBase, out: &mut Outs);
+    fn begin(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox);
 
     /// Own messages may be sent, if there are any.
-    fn send(&mut self, desk: &mut OrderingBase, out: &mut Outs);
+    fn send(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox);
 
     /// A member says something.
     ///
@@ -35,15 +35,15 @@ pub(super) trait Scheme {
         desk: &mut OrderingBase,
         from: Pid,
         word: OrderingMessage,
-        out: &mut Outs,
+        out: &mut OrderingOutbox,
     ) -> Result<(), &'static str>;
 
     /// The view is over and nothing more of it comes: delivers what is left, the same at every
     /// survivor.
-    fn settle(&mut self, desk: &mut OrderingBase, out: &mut Outs);
+    fn settle(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox);
 
     /// The time that it asked for is over.
-    fn wake(&mut self, _desk: &mut OrderingBase, _out: &mut Outs) {}
+    fn wake(&mut self, _desk: &mut OrderingBase, _out: &mut OrderingOutbox) {}
 
     /// When it wants to be woken.
     fn deadline(&self) -> Option<(Time, WakeReason)> {
@@ -184,7 +184,7 @@ impl OrderingBase {
     }
 
     /// Casts `word`.
-    pub(super) fn cast(&self, grade: Grade, word: OrderingMessage, out: &mut Outs) {
+    pub(super) fn cast(&self, grade: Grade, word: OrderingMessage, out: &mut OrderingOutbox) {
         out.ask(GroupcastOutput::Cast(grade, word));
     }
 
@@ -195,13 +195,13 @@ impl OrderingBase {
         number: u64,
         sender: Pid,
         run: Batch,
-        out: &mut Outs,
+        out: &mut OrderingOutbox,
     ) {
         self.note_part(sender, &run, out);
         self.cast(grade, OrderingMessage::Numbered { number, sender, run }, out);
     }
 
-    pub(super) fn note_part(&self, sender: Pid, run: &Batch, out: &mut Outs) {
+    pub(super) fn note_part(&self, sender: Pid, run: &Batch, out: &mut OrderingOutbox) {
         if out.traces() {
             run.messages().for_each(|(seq, _)| out.event(ProtocolEvent::Part(msg(sender, seq))));
         }
@@ -213,7 +213,7 @@ impl OrderingBase {
     }
 
     /// Delivers the messages of a run, but for those that were.
-    pub(super) fn deliver(&mut self, sender: Pid, run: &Batch, out: &mut Outs) {
+    pub(super) fn deliver(&mut self, sender: Pid, run: &Batch, out: &mut OrderingOutbox) {
         if sender == self.set.me {
             self.forget_own(run.first());
         }
@@ -245,14 +245,14 @@ impl OrderingBase {
         self.sent = self.sent.saturating_sub(at + 1);
     }
 
-    fn hand_over(&mut self, msg: MsgId, payload: &Arc<[u8]>, out: &mut Outs) {
+    fn hand_over(&mut self, msg: MsgId, payload: &Arc<[u8]>, out: &mut OrderingOutbox) {
         self.position += 1;
         let dst = GroupSet::one(Gid(0));
         out.deliver(msg, dst, self.position, |to| to.extend_from_slice(payload));
     }
 
     /// The effect of mutants on a delivery.
-    fn deliver_wrongly(&mut self, msg: MsgId, payload: &Arc<[u8]>, out: &mut Outs) {
+    fn deliver_wrongly(&mut self, msg: MsgId, payload: &Arc<[u8]>, out: &mut OrderingOutbox) {
         let mutants = self.set.mutants;
         let fourth = self.deliveries.is_multiple_of(4);
         let odd = self.set.me.0 % 2 == 1;
@@ -298,7 +298,7 @@ impl NumberedBatches {
         desk: &mut OrderingBase,
         number: u64,
         (sender, run): (Pid, Batch),
-        out: &mut Outs,
+        out: &mut OrderingOutbox,
     ) -> Result<(), &'static str> {
         if number == u64::MAX || number <= self.done || self.come.contains_key(&number) {
             return Err("a number that is taken");
@@ -317,7 +317,7 @@ impl NumberedBatches {
     }
 
     /// Delivers all that came, over any missing numbers.
-    pub(super) fn settle(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
+    pub(super) fn settle(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
         for (sender, run) in core::mem::take(&mut self.come).into_values() {
             desk.deliver(sender, &run, out);
         }
@@ -326,14 +326,14 @@ impl NumberedBatches {
 
 /// An ordering protocol: a [`Scheme`] and its [`OrderingBase`].
 #[derive(Debug)]
-pub(super) struct Total<S> {
+pub(super) struct TotalOrderProtocol<S> {
     desk: OrderingBase,
     scheme: S,
     /// Whether messages came that the scheme was not told of: those of one step leave together.
     fresh: bool,
 }
 
-impl<S: Scheme> Total<S> {
+impl<S: Scheme> TotalOrderProtocol<S> {
     pub(super) fn new(set: OrderingSettings, scheme: S) -> Self {
         Self { desk: OrderingBase::new(set), scheme, fresh: false }
     }
@@ -343,14 +343,14 @@ impl<S: Scheme> Total<S> {
         self.fresh = true;
     }
 
-    fn wake(&mut self, out: &mut Outs) {
+    fn wake(&mut self, out: &mut OrderingOutbox) {
         if core::mem::take(&mut self.fresh) {
             self.scheme.send(&mut self.desk, out);
         }
         self.scheme.wake(&mut self.desk, out);
     }
 
-    fn begin(&mut self, view: &View, out: &mut Outs) {
+    fn begin(&mut self, view: &View, out: &mut OrderingOutbox) {
         let desk = &mut self.desk;
         (desk.view, desk.blocked, desk.sent) = (view.clone(), false, 0);
         let base = desk.base();
@@ -361,7 +361,7 @@ impl<S: Scheme> Total<S> {
         self.scheme.send(desk, out);
     }
 
-    fn join(&mut self, view: &View, bytes: &[u8], out: &mut Outs) {
+    fn join(&mut self, view: &View, bytes: &[u8], out: &mut OrderingOutbox) {
         let desk = &mut self.desk;
         match JoinState::decode(&mut ByteReader::new(bytes)) {
             Ok(base) if base.last.len() == desk.last.len() => {
@@ -392,7 +392,7 @@ impl<S: Scheme> Total<S> {
     }
 }
 
-impl<S: Scheme> Protocol for Total<S> {
+impl<S: Scheme> Protocol for TotalOrderProtocol<S> {
     type Medium = Groupcast<OrderingMessage>;
 
     fn step(

@@ -2,7 +2,7 @@
 //! number [TO 3.2].
 
 use super::message::OrderingMessage;
-use super::ordering_base::{NumberedBatches, OrderingBase, Outs, Scheme};
+use super::ordering_base::{NumberedBatches, OrderingBase, OrderingOutbox, Scheme};
 use amcast_core::Pid;
 use amcast_core::groupcast::{Grade, GroupcastOutput};
 
@@ -22,13 +22,13 @@ impl SendBroadcast {
 }
 
 impl Scheme for SendBroadcast {
-    fn begin(&mut self, _desk: &mut OrderingBase, _out: &mut Outs) {
+    fn begin(&mut self, _desk: &mut OrderingBase, _out: &mut OrderingOutbox) {
         *self = Self::new(self.grade);
     }
 
     // [TO 2:1] the sender sends its message to the sequencer; what the last one did not broadcast,
     // it sends again to the next
-    fn send(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
+    fn send(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
         let Some(sequencer) = desk.sequencer() else { return };
         while let Some(run) = desk.next_unsent() {
             if sequencer == desk.set.me {
@@ -46,7 +46,7 @@ impl Scheme for SendBroadcast {
         desk: &mut OrderingBase,
         from: Pid,
         word: OrderingMessage,
-        out: &mut Outs,
+        out: &mut OrderingOutbox,
     ) -> Result<(), &'static str> {
         match word {
             // [TO 2:2] the sequencer broadcasts the message with the next number
@@ -65,7 +65,7 @@ impl Scheme for SendBroadcast {
         }
     }
 
-    fn settle(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
+    fn settle(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
         self.numbered.settle(desk, out);
     }
 }

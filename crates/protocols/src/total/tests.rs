@@ -2,7 +2,7 @@
 
 use super::batch::{Batch, OpenBatch};
 use super::message::{OrderingMessage, msg};
-use super::ordering_base::{OrderingSettings, Total};
+use super::ordering_base::{OrderingSettings, TotalOrderProtocol};
 use super::*;
 use alloc::vec::Vec;
 use amcast_core::groupcast::{GroupMember, Groupcast, GroupcastInput, GroupcastOutput, View};
@@ -19,8 +19,8 @@ enum MemberAction {
 }
 
 /// Member `me` of three, in its first view.
-struct Play<S> {
-    total: Total<S>,
+struct OrderingMember<S> {
+    total: TotalOrderProtocol<S>,
     now: Time,
 }
 
@@ -35,9 +35,10 @@ fn setting(me: u32) -> OrderingSettings {
     OrderingSettings { burst: 2, run_messages: 2, ..row.setting(Pid(me), &config) }
 }
 
-impl<S: Scheme> Play<S> {
+impl<S: Scheme> OrderingMember<S> {
     fn new(me: u32, scheme: S) -> Self {
-        let mut play = Self { total: Total::new(setting(me), scheme), now: Time::ZERO };
+        let mut play =
+            Self { total: TotalOrderProtocol::new(setting(me), scheme), now: Time::ZERO };
         play.medium(GroupcastInput::View(&view(0, &[0, 1, 2])));
         play
     }
@@ -101,7 +102,7 @@ fn delivered(sender: u32, seq: u64, position: u64) -> MemberAction {
 
 #[test]
 fn a_number_and_its_message_may_come_in_any_order() {
-    let mut p = Play::new(1, BroadcastBroadcast::new(Grade::Plain, Grade::Plain));
+    let mut p = OrderingMember::new(1, BroadcastBroadcast::new(Grade::Plain, Grade::Plain));
     assert_eq!(p.submit([1]), [MemberAction::Cast(plain([1]))]);
     let of = alloc::vec![msg(Pid(2), 1), msg(Pid(1), 1)];
     assert_eq!(p.hear(0, OrderingMessage::Numbers { first: 1, of }), []);
@@ -114,7 +115,7 @@ fn a_number_and_its_message_may_come_in_any_order() {
 
 #[test]
 fn what_is_submitted_in_a_round_leaves_and_is_delivered_as_one() {
-    let mut p = Play::new(1, super::send::SendBroadcast::new(Grade::Uniform));
+    let mut p = OrderingMember::new(1, super::send::SendBroadcast::new(Grade::Uniform));
     assert_eq!(p.submit([1, 2]), [MemberAction::To(0, plain([1, 2]))]);
     let said = p.submit([4, 5, 6]);
     assert_eq!(
@@ -131,7 +132,7 @@ fn what_is_submitted_in_a_round_leaves_and_is_delivered_as_one() {
 
 #[test]
 fn the_sequencer_numbers_many_messages_at_once() {
-    let mut p = Play::new(0, BroadcastBroadcast::new(Grade::Plain, Grade::Plain));
+    let mut p = OrderingMember::new(0, BroadcastBroadcast::new(Grade::Plain, Grade::Plain));
     assert!(p.hear(2, plain([1])).is_empty() && p.hear(1, plain([1])).is_empty());
     assert_eq!(p.total.deadline(), Some((Time::ZERO, WakeReason::Flush)));
     let of = alloc::vec![msg(Pid(2), 1), msg(Pid(1), 1)];
@@ -144,7 +145,7 @@ fn the_sequencer_numbers_many_messages_at_once() {
 
 #[test]
 fn what_has_no_number_when_the_view_ends_is_delivered_by_seniority() {
-    let mut p = Play::new(1, BroadcastBroadcast::new(Grade::Plain, Grade::Plain));
+    let mut p = OrderingMember::new(1, BroadcastBroadcast::new(Grade::Plain, Grade::Plain));
     for (sender, seq) in [(2, 1), (0, 1), (2, 2), (0, 2)] {
         p.hear(sender, plain([seq]));
     }
@@ -160,7 +161,7 @@ fn what_has_no_number_when_the_view_ends_is_delivered_by_seniority() {
 
 #[test]
 fn what_the_old_sequencer_did_not_broadcast_goes_to_the_next() {
-    let mut p = Play::new(1, super::send::SendBroadcast::new(Grade::Uniform));
+    let mut p = OrderingMember::new(1, super::send::SendBroadcast::new(Grade::Uniform));
     assert_eq!(p.submit([1]), [MemberAction::To(0, plain([1]))]);
     assert_eq!(p.submit([2]), [MemberAction::To(0, plain([2]))]);
     assert_eq!(p.hear(0, numbered(1, 1, [1])), [delivered(1, 1, 1)]);
@@ -177,7 +178,7 @@ fn what_the_old_sequencer_did_not_broadcast_goes_to_the_next() {
 
 #[test]
 fn numbers_are_asked_for_together_and_once_at_a_time() {
-    let mut p = Play::new(1, AskBroadcast::new(Grade::Plain));
+    let mut p = OrderingMember::new(1, AskBroadcast::new(Grade::Plain));
     assert_eq!(p.submit([1]), [MemberAction::To(0, OrderingMessage::Ask { count: 1 })]);
     assert!(p.submit([2]).is_empty() && p.submit([3]).is_empty());
     let said = p.hear(0, OrderingMessage::Grant { first: 4, count: 1 });
@@ -197,7 +198,7 @@ fn numbers_are_asked_for_together_and_once_at_a_time() {
             MemberAction::To(0, OrderingMessage::Ask { count: 1 })
         ]
     );
-    let mut sequencer = Play::new(0, AskBroadcast::new(Grade::Plain));
+    let mut sequencer = OrderingMember::new(0, AskBroadcast::new(Grade::Plain));
     let said = sequencer.hear(1, OrderingMessage::Ask { count: 3 });
     assert_eq!(said, [MemberAction::To(1, OrderingMessage::Grant { first: 1, count: 3 })]);
     assert_eq!(sequencer.submit([1]), [MemberAction::Cast(numbered(4, 0, [1]))]);
@@ -205,7 +206,7 @@ fn numbers_are_asked_for_together_and_once_at_a_time() {
 
 #[test]
 fn holes_are_skipped_when_the_view_ends_and_not_before() {
-    let mut p = Play::new(1, AskBroadcast::new(Grade::Plain));
+    let mut p = OrderingMember::new(1, AskBroadcast::new(Grade::Plain));
     assert_eq!(p.hear(2, numbered(2, 2, [1])), []);
     assert_eq!(p.hear(0, numbered(1, 0, [1])), [delivered(0, 1, 1), delivered(2, 1, 2)]);
     assert_eq!(p.hear(2, numbered(4, 2, [2])), []);
@@ -216,7 +217,7 @@ fn holes_are_skipped_when_the_view_ends_and_not_before() {
 
 #[test]
 fn the_token_goes_on_after_a_burst_and_rests_when_nobody_sends() {
-    let mut p = Play::new(1, PrivilegeBased::new(Grade::Plain));
+    let mut p = OrderingMember::new(1, PrivilegeBased::new(Grade::Plain));
     let hurry =
         [MemberAction::To(0, OrderingMessage::Hurry), MemberAction::To(2, OrderingMessage::Hurry)];
     assert_eq!(p.submit([1]), hurry);
@@ -249,7 +250,8 @@ fn the_token_goes_on_after_a_burst_and_rests_when_nobody_sends() {
 
 #[test]
 fn who_joins_begins_at_the_position_of_the_others_and_sends_what_they_have_not() {
-    let mut member = Total::new(setting(0), super::send::SendBroadcast::new(Grade::Uniform));
+    let mut member =
+        TotalOrderProtocol::new(setting(0), super::send::SendBroadcast::new(Grade::Uniform));
     let mut out = Outbox::new(false);
     let first = view(3, &[0, 1]);
     for input in [GroupcastInput::View(&first), GroupcastInput::From(Pid(0), numbered(1, 2, [4]))] {
@@ -262,7 +264,7 @@ fn who_joins_begins_at_the_position_of_the_others_and_sends_what_they_have_not()
         Output::Medium(GroupcastOutput::Base(base)) => Some(out.bytes(*base).to_vec()),
         _ => None,
     });
-    let mut p = Play::new(2, super::send::SendBroadcast::new(Grade::Uniform));
+    let mut p = OrderingMember::new(2, super::send::SendBroadcast::new(Grade::Uniform));
     p.submit([4]);
     p.submit([5]);
     p.medium(GroupcastInput::Excluded);
@@ -273,7 +275,7 @@ fn who_joins_begins_at_the_position_of_the_others_and_sends_what_they_have_not()
 
 #[test]
 fn room_is_what_the_window_leaves() {
-    let mut p = Play::new(1, super::send::SendBroadcast::new(Grade::Plain));
+    let mut p = OrderingMember::new(1, super::send::SendBroadcast::new(Grade::Plain));
     let dst = GroupSet::first(1);
     assert_eq!(p.total.room(dst, 1 << 14), 64);
     p.submit([1]);

@@ -1,7 +1,7 @@
 //! Privilege-based: a token with the next number goes round, and who has it broadcasts [TO 3.2].
 
 use super::message::OrderingMessage;
-use super::ordering_base::{NumberedBatches, OrderingBase, Outs, Scheme};
+use super::ordering_base::{NumberedBatches, OrderingBase, OrderingOutbox, Scheme};
 use amcast_core::groupcast::{Grade, GroupcastOutput};
 use amcast_core::step::WakeReason;
 use amcast_core::{Pid, Time};
@@ -36,7 +36,7 @@ impl PrivilegeBased {
     }
 
     /// Broadcasts what there is, and passes the token on, or lets it rest.
-    fn use_token(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
+    fn use_token(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
         let Some((mut next, mut idle)) = self.held else { return };
         if !desk.is_open() {
             return;
@@ -71,7 +71,7 @@ impl PrivilegeBased {
 
 impl Scheme for PrivilegeBased {
     // The first member makes the token of a view.
-    fn begin(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
+    fn begin(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
         *self = Self::new(self.grade);
         if desk.is_sequencer() {
             self.held = Some((1, 0));
@@ -79,7 +79,7 @@ impl Scheme for PrivilegeBased {
         }
     }
 
-    fn send(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
+    fn send(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
         if desk.unsent() == 0 {
             return;
         }
@@ -99,7 +99,7 @@ impl Scheme for PrivilegeBased {
         desk: &mut OrderingBase,
         from: Pid,
         word: OrderingMessage,
-        out: &mut Outs,
+        out: &mut OrderingOutbox,
     ) -> Result<(), &'static str> {
         match word {
             OrderingMessage::Token { next, idle } if self.held.is_none() => {
@@ -120,12 +120,12 @@ impl Scheme for PrivilegeBased {
         }
     }
 
-    fn settle(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
+    fn settle(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
         self.numbered.settle(desk, out);
         self.held = None;
     }
 
-    fn wake(&mut self, desk: &mut OrderingBase, out: &mut Outs) {
+    fn wake(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
         self.use_token(desk, out);
     }
 

@@ -7,7 +7,7 @@ use super::mutants::{self, TramMutant};
 use super::params;
 use super::replica::ROUND;
 use super::ring::{RecordRing, RingRecord, RingRecordKind, lines_of};
-use super::ticket::{self, Ticketed};
+use super::ticket::{self, TicketRequest};
 use crate::mutant::Mutants;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -49,7 +49,7 @@ struct GroupLane {
     /// The position up to which the group has taken messages over, as far as any of its replicas has published.
     taken: u64,
     /// By rank of the group's replicas.
-    replicas: Vec<Copied>,
+    replicas: Vec<BufferProgress>,
     /// Messages that the group has not taken over, and where each ends.
     open: VecDeque<(MsgId, u64)>,
     /// The leader of the group, as far as it has published so: only it is woken.
@@ -58,7 +58,7 @@ struct GroupLane {
 
 /// How far one replica's buffer is written.
 #[derive(Clone, Copy, Debug)]
-struct Copied {
+struct BufferProgress {
     pid: Pid,
     /// The replica knows the owner of these records.
     told: bool,
@@ -78,7 +78,8 @@ impl TramClient {
         let Role::Client { client } = cluster.role(me) else {
             return Err(ConfigError::Role("not a client"));
         };
-        let copied = |pid| Copied { pid, told: false, posted: 0, done: 0, flying: 0, stale: 0 };
+        let copied =
+            |pid| BufferProgress { pid, told: false, posted: 0, done: 0, flying: 0, stale: 0 };
         // [TRAM 1:1] every buffer starts out empty.
         let lane = |group| GroupLane {
             group,
@@ -224,8 +225,8 @@ impl TramClient {
         }
     }
 
-    fn done(&mut self, ticketed: Ticketed) {
-        let Ticketed::Sent { group, rank, low } = ticketed else { return };
+    fn done(&mut self, ticketed: TicketRequest) {
+        let TicketRequest::Sent { group, rank, low } = ticketed else { return };
         let lane = &mut self.lanes[group.index()];
         let replica = &mut lane.replicas[rank];
         replica.flying = replica.flying.saturating_sub(1);
@@ -255,7 +256,7 @@ impl GroupLane {
     /// it over, at any replica: it is in the log then, and nobody reads it from `HM` any
     /// more; and once no write still copies from them.
     fn free(&self, ring: &RecordRing) -> u64 {
-        let busy = |r: &Copied| if r.done < r.posted { r.done } else { u64::MAX };
+        let busy = |r: &BufferProgress| if r.done < r.posted { r.done } else { u64::MAX };
         let held = self.replicas.iter().map(busy).min().unwrap_or(u64::MAX).min(self.taken);
         u64::from(ring.lines) - (self.head - held)
     }
@@ -283,7 +284,7 @@ impl GroupLane {
                 let (at, source) = (hm.at(replica.posted), WriteSource::Copy(lines));
                 replica.posted = next;
                 replica.flying += 1;
-                let ticket = Ticketed::Sent { group, rank, low: replica.posted }.ticket();
+                let ticket = TicketRequest::Sent { group, rank, low: replica.posted }.ticket();
                 out.ask(MemoryOutput::Write {
                     to,
                     region,
@@ -316,7 +317,7 @@ impl Protocol for TramClient {
                     !matches!(outcome, AccessOutcome::Words(_)),
                     "a client reads nothing"
                 );
-                if let Some(ticketed) = Ticketed::of(t) {
+                if let Some(ticketed) = TicketRequest::of(t) {
                     self.done(ticketed);
                 }
             }

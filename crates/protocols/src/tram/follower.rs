@@ -4,9 +4,9 @@
 use super::layout::{EpochPromise, PromiseGrant, ReplicaRow, rank_of};
 use super::log_region::{Control, LogView};
 use super::mutants::TramMutant;
-use super::replica::{Force, ReplicaHealth, ReplicaPhase, TramReplica, take_up};
+use super::replica::{ReplicaHealth, ReplicaPhase, TermLog, TramReplica, take_up};
 use super::ring::{RingRecord, RingRecordKind};
-use super::ticket::Ticketed;
+use super::ticket::TicketRequest;
 use amcast_core::memory::{Memory, MemoryOutput, RegionWindow, WriteSource};
 use amcast_core::step::{Delivery, Note, PayloadRange};
 use amcast_core::{Outbox, Output, Pid, ProtocolEvent, Role};
@@ -98,7 +98,7 @@ impl TramReplica {
         if let Some(force) = self.force {
             (self.promise.accepted, self.promise.accepted_half) = (force.epoch, force.half as u8);
         }
-        self.open = Some(Force { writer, half, epoch: self.promise.epoch });
+        self.open = Some(TermLog { writer, half, epoch: self.promise.epoch });
         if writer != self.rank {
             out.ask(MemoryOutput::Allow(self.layout.log(writer, half).region));
         }
@@ -253,7 +253,8 @@ impl TramReplica {
         out.mark("tram-left-behind");
         out.event(ProtocolEvent::Lagging);
         self.phase = ReplicaPhase::Follower;
-        self.health = ReplicaHealth::Lacking(super::transfer::Intake::left_behind(self.consumed));
+        self.health =
+            ReplicaHealth::Lacking(super::transfer::IncomingTransfer::left_behind(self.consumed));
         self.row_due = true;
     }
 
@@ -343,7 +344,7 @@ impl TramReplica {
             (peer.telling, peer.untold) = (true, false);
             let source = WriteSource::line(row.words(), ReplicaRow::stamp(self.incarnation));
             let (to, bell) = (self.pid(rank), urgent || far);
-            let ticket = Some(Ticketed::Row { rank }.ticket());
+            let ticket = Some(TicketRequest::Row { rank }.ticket());
             out.ask(MemoryOutput::Write { to, region, at: 0, source, ticket, bell });
         }
     }

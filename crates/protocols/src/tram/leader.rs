@@ -7,7 +7,7 @@ use super::log_region::{Control, FollowerLog, OwnLog};
 use super::mutants::TramMutant;
 use super::replica::{BufferCursor, ReplicaPhase, TramReplica, take_up};
 use super::ring::{RecordRing, RingRecord, RingRecordKind};
-use super::ticket::{self, Ticketed};
+use super::ticket::{self, TicketRequest};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::memory::{
@@ -49,7 +49,7 @@ pub(super) struct Leader {
     /// How far each buffer is taken up into the log, decided or not.
     taken: Vec<BufferCursor>,
     /// The messages that were passed on, by child and rank.
-    passed: Vec<Vec<Passed>>,
+    passed: Vec<Vec<ForwardedMessages>>,
     /// Where the batches on the way end.
     batches: VecDeque<u64>,
     /// The source to look at first.
@@ -93,7 +93,7 @@ impl Follower {
 
 /// The messages that were passed on to one replica of a child.
 #[derive(Clone, Debug)]
-struct Passed {
+struct ForwardedMessages {
     /// Looked at the log up to here.
     log: u64,
     /// The next free position of the child's buffer (`slot_out`).
@@ -122,10 +122,10 @@ impl Leader {
             pos += u64::from(record.lines());
         }
         // [TRAM 5:4-6] the children's cursors: from what they have taken over.
-        let passed = |e: &super::replica::Edge| {
+        let passed = |e: &super::replica::ChildGroup| {
             let skips = r.mutants.is(TramMutant::SkipsTreeCatchUp);
             let log = if skips { r.consumed } else { e.log };
-            alloc::vec![Passed { log, out: e.out, flying: VecDeque::new() }; r.n]
+            alloc::vec![ForwardedMessages { log, out: e.out, flying: VecDeque::new() }; r.n]
         };
         Self {
             epoch,
@@ -588,7 +588,7 @@ impl TramReplica {
                                 LineRange { region: log.region, at: log.at(p.log), count: lines };
                             p.flying.push_back(p.log);
                             self.flying[half] += 1;
-                            let ticket = Ticketed::Forward { group: edge.child, rank, half };
+                            let ticket = TicketRequest::Forward { group: edge.child, rank, half };
                             write_on(&hm, p.out, &record, (at, region), (to, ticket), out);
                         }
                         p.out = end;
@@ -666,7 +666,7 @@ impl TramReplica {
 }
 
 fn log_ticket(rank: usize, epoch: u32, half: usize, low: u64) -> Ticket {
-    Ticketed::Log { rank, epoch, half, low }.ticket()
+    TicketRequest::Log { rank, epoch, half, low }.ticket()
 }
 
 /// Writes a decided record into a child's buffer: the head under the parent's name, the rest
@@ -676,7 +676,7 @@ fn write_on(
     out_pos: u64,
     record: &RingRecord,
     (at, log): (LineRange, &[CacheLine]),
-    (to, ticket): (amcast_core::Pid, Ticketed),
+    (to, ticket): (amcast_core::Pid, TicketRequest),
     out: &mut Outbox<Memory>,
 ) {
     let none = LineRange { region: at.region, at: 0, count: 0 };

@@ -8,8 +8,8 @@ use super::mutants::TramMutant;
 use super::params;
 use super::ring::RingRecord;
 use super::takeover::LeaderCandidate;
-use super::ticket::Ticketed;
-use super::transfer::{Donation, Intake};
+use super::ticket::TicketRequest;
+use super::transfer::{IncomingTransfer, OutgoingTransfer};
 use crate::layers::failure_detector::{FailureDetector, PATIENCE_GROWTH_MAX};
 use crate::mutant::Mutants;
 use alloc::vec::Vec;
@@ -52,13 +52,13 @@ pub(super) struct TramReplica {
     /// Its promise, and the writer to which its log is open.
     pub(super) promise: EpochPromise,
     /// The log that is open for writing, and for which term.
-    pub(super) open: Option<Force>,
+    pub(super) open: Option<TermLog>,
     /// The region that is being revoked; it is looked at once more when that is done.
-    pub(super) closing: Option<Force>,
+    pub(super) closing: Option<TermLog>,
     /// The highest epoch it has seen anywhere.
     pub(super) epoch_seen: u32,
     /// The log it reads: the one of the highest epoch that was installed here.
-    pub(super) force: Option<Force>,
+    pub(super) force: Option<TermLog>,
 
     /// The next log position to consume (`STD`).
     pub(super) consumed: u64,
@@ -80,7 +80,7 @@ pub(super) struct TramReplica {
     pub(super) sources: Vec<BufferCursor>,
     /// By client: the lease of the latest holder that it knows.
     pub(super) holders: Vec<u32>,
-    pub(super) edges: Vec<Edge>,
+    pub(super) edges: Vec<ChildGroup>,
 
     /// By rank; its own entry is not used.
     pub(super) peers: Vec<ReplicaPeer>,
@@ -91,7 +91,7 @@ pub(super) struct TramReplica {
     pub(super) row_due: bool,
     pub(super) health: ReplicaHealth,
     pub(super) phase: ReplicaPhase,
-    pub(super) donation: Option<Donation>,
+    pub(super) donation: Option<OutgoingTransfer>,
     /// Pieces of states on the way, which copy from the staging area: only when they have arrived, or are
     /// lost, may another state be staged.
     pub(super) staged: u32,
@@ -109,7 +109,7 @@ pub(super) struct TramReplica {
 
 /// A log of one term: open, or in force.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Force {
+pub(super) struct TermLog {
     pub(super) writer: usize,
     pub(super) half: usize,
     pub(super) epoch: u32,
@@ -134,7 +134,7 @@ pub(super) struct BufferCursor {
 
 /// A child group.
 #[derive(Clone, Debug)]
-pub(super) struct Edge {
+pub(super) struct ChildGroup {
     pub(super) child: Gid,
     /// Everything for the child that lies in the log before `log` is taken over by the child, and
     /// `out` is its buffer's position there (`slot_out`).
@@ -166,7 +166,7 @@ pub(super) enum ReplicaHealth {
     /// It has the log, and waits until its application has every delivery up to this position.
     Following(u64),
     /// It missed part of the log, or lost everything in a crash, and gets it back.
-    Lacking(Intake),
+    Lacking(IncomingTransfer),
 }
 
 /// The role of a replica in its group.
@@ -190,7 +190,7 @@ impl TramReplica {
         let mut heartbeat = FailureDetector::new(rank, &preference, interval, timeout);
         // A machine without cores to spare stays so for a while: what it learns it keeps.
         heartbeat.grow_patience_to(PATIENCE_GROWTH_MAX);
-        let edge = |child| Edge { child, log: 0, out: 0, taken: 0 };
+        let edge = |child| ChildGroup { child, log: 0, out: 0, taken: 0 };
         Ok(Self {
             me,
             group,
@@ -242,7 +242,7 @@ impl TramReplica {
     fn start(&mut self, incarnation: u32, out: &mut Outbox<Memory>) {
         self.incarnation = incarnation;
         if incarnation > 0 && !self.mutants.is(TramMutant::ForgetsAmnesia) {
-            self.health = ReplicaHealth::Lacking(Intake::after_crash());
+            self.health = ReplicaHealth::Lacking(IncomingTransfer::after_crash());
             out.event(ProtocolEvent::Lagging);
         }
     }
@@ -286,32 +286,34 @@ impl TramReplica {
     fn done(
         &mut self,
         view: RegionWindow<'_>,
-        ticketed: Ticketed,
+        ticketed: TicketRequest,
         outcome: AccessOutcome<'_>,
         out: &mut Outbox<Memory>,
     ) {
         match ticketed {
-            Ticketed::Log { rank, epoch, half, low } => {
+            TicketRequest::Log { rank, epoch, half, low } => {
                 self.flying[half] -= 1;
                 self.log_answered(rank, epoch, low, outcome, out);
                 self.consume(view, out);
                 self.pass_on(view, out);
             }
-            Ticketed::Forward { group, rank, half } => {
+            TicketRequest::Forward { group, rank, half } => {
                 self.flying[half] -= 1;
                 self.forward_answered(group, rank);
             }
-            Ticketed::Survey { rank, epoch } => {
+            TicketRequest::Survey { rank, epoch } => {
                 self.survey_answered(rank, epoch, outcome, view, out);
             }
-            Ticketed::Copy { rank, epoch } => self.copy_answered(rank, epoch, outcome, view, out),
-            Ticketed::Row { rank } => self.row_answered(rank, outcome),
-            Ticketed::Confirm { rank, epoch } => {
+            TicketRequest::Copy { rank, epoch } => {
+                self.copy_answered(rank, epoch, outcome, view, out)
+            }
+            TicketRequest::Row { rank } => self.row_answered(rank, outcome),
+            TicketRequest::Confirm { rank, epoch } => {
                 self.confirm_answered(rank, epoch, outcome, view, out);
             }
             // A lost piece is asked for again: it is only awaited because it copies from here.
-            Ticketed::State { .. } => self.staged -= 1,
-            Ticketed::Sent { .. } => {}
+            TicketRequest::State { .. } => self.staged -= 1,
+            TicketRequest::Sent { .. } => {}
         }
     }
 
@@ -419,7 +421,7 @@ impl Protocol for TramReplica {
             Input::Start { incarnation } => self.start(incarnation, out),
             Input::Medium(MemoryInput::Poll) | Input::Wake => self.poll(view, out),
             Input::Medium(MemoryInput::Done(ticket, outcome)) => {
-                if let Some(ticketed) = Ticketed::of(ticket) {
+                if let Some(ticketed) = TicketRequest::of(ticket) {
                     self.done(view, ticketed, outcome, out);
                 }
             }

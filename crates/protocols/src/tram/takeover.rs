@@ -20,9 +20,9 @@ use super::layout::{PromiseGrant, next_epoch, rank_of};
 use super::leader::Leader;
 use super::log_region::{CONTROL, Control, HEAD_LINES, LogHead, OwnLog};
 use super::mutants::{TramMutant, asks_above};
-use super::replica::{Force, ReplicaPhase, TramReplica};
+use super::replica::{ReplicaPhase, TermLog, TramReplica};
 use super::ring::{RecordRing, RingRecord, RingRecordKind};
-use super::ticket::Ticketed;
+use super::ticket::TicketRequest;
 use alloc::vec::Vec;
 use amcast_core::Outbox;
 use amcast_core::ProtocolEvent;
@@ -56,14 +56,14 @@ enum TakeoverStage {
         quorum: Vec<usize>,
     },
     /// Reading the log to adopt. [TRAM 4:3-6]
-    Copying(Copying),
+    Copying(LogCopy),
     /// Waiting for the heads of the logs that were read, once more: where a tail has moved on, a denied
     /// write of the former leader came through after all, and where a later term has begun, its leader
     /// has led again: lines may have been written over while they were read.
     Confirming {
         /// Answers still to come.
         left: usize,
-        copying: Copying,
+        copying: LogCopy,
     },
 }
 
@@ -76,7 +76,7 @@ struct CandidateLog {
 }
 
 #[derive(Debug)]
-struct Copying {
+struct LogCopy {
     /// The replicas whose log is of the adopted term, the ones read already in front.
     sources: Vec<(usize, CandidateLog)>,
     /// The source that is read now.
@@ -171,7 +171,7 @@ impl TramReplica {
             let promise = self.peers[rank].row.expect("it has promised").promise;
             // An empty log is asked for, too: the answer says that it is still the same life.
             let log = self.layout.log(rank_of(promise.accepted), promise.accepted_half.into());
-            let ticket = Ticketed::Survey { rank, epoch }.ticket();
+            let ticket = TicketRequest::Survey { rank, epoch }.ticket();
             let (of, region) = (self.pid(rank), log.region);
             out.ask(MemoryOutput::Read { of, region, at: CONTROL, count: HEAD_LINES, ticket });
             left += 1;
@@ -253,7 +253,7 @@ impl TramReplica {
         let silently = self.mutants.is(TramMutant::AdoptsBeforeItTells);
         // The lines there belong to an earlier term of its own, and somebody may still read them.
         let log = OwnLog::begin_term((to, view.region(to.region)), epoch, tail, silently);
-        let copying = Copying { sources, current: 0, quorum, log, end: tail, chunk: READ_LINES };
+        let copying = LogCopy { sources, current: 0, quorum, log, end: tail, chunk: READ_LINES };
         self.phase = ReplicaPhase::Candidate(LeaderCandidate {
             epoch,
             stage: TakeoverStage::Copying(copying),
@@ -279,7 +279,7 @@ impl TramReplica {
             let ring = self.layout.log(found.writer, found.half);
             if rank != self.rank {
                 let count = c.chunk.min(ring.left_at(c.end));
-                let ticket = Ticketed::Copy { rank, epoch: *epoch }.ticket();
+                let ticket = TicketRequest::Copy { rank, epoch: *epoch }.ticket();
                 let (of, at) = (self.config.cluster().replica(self.group, rank), ring.at(c.end));
                 out.ask(MemoryOutput::Read { of, region: ring.region, at, count, ticket });
                 return;
@@ -346,7 +346,7 @@ impl TramReplica {
                 }
                 continue;
             }
-            let ticket = Ticketed::Confirm { rank, epoch }.ticket();
+            let ticket = TicketRequest::Confirm { rank, epoch }.ticket();
             let of = self.config.cluster().replica(self.group, rank);
             out.ask(MemoryOutput::Read { of, region, at: CONTROL, count: HEAD_LINES, ticket });
             left += 1;
@@ -408,7 +408,7 @@ impl TramReplica {
         let half = usize::from(self.promise.half);
         let (tail, commit) = (log.tail(), self.decided);
         log.advance_tail(view.region(log.ring().region), tail, commit);
-        self.force = Some(Force { writer: self.rank, half, epoch });
+        self.force = Some(TermLog { writer: self.rank, half, epoch });
         let leader = Leader::new(self, view, log, end);
         self.phase = ReplicaPhase::Leader(leader);
         self.row_due = true;
@@ -468,7 +468,7 @@ impl TramReplica {
     }
 }
 
-impl Copying {
+impl LogCopy {
     /// Copies the log of `term` that lies here. Its writer may still write: a simulator lets it whenever a
     /// region is borrowed.
     fn copy_own(&mut self, ring: &RecordRing, term: u32, view: RegionWindow<'_>) {

@@ -22,12 +22,12 @@ mod returned;
 mod told;
 
 /// Actions of other processes on a process's memory whenever it looks at a region.
-type Meddling = alloc::boxed::Box<dyn Fn(RegionId, &HeapRegions)>;
+type MemoryMeddler = alloc::boxed::Box<dyn Fn(RegionId, &HeapRegions)>;
 
 /// A process's memory. It can change under the process's hands, in the middle of a step.
 struct TestMemory {
     heap: HeapRegions,
-    meddles: Option<Meddling>,
+    meddles: Option<MemoryMeddler>,
 }
 
 impl Regions for TestMemory {
@@ -40,7 +40,7 @@ impl Regions for TestMemory {
 }
 
 /// Writes over the first line of `moved` when it was looked at and then `then` is.
-fn moves(moved: RegionId, then: RegionId) -> Option<Meddling> {
+fn moves(moved: RegionId, then: RegionId) -> Option<MemoryMeddler> {
     let looked = Cell::new(false);
     Some(alloc::boxed::Box::new(move |region, heap| {
         if region == then && looked.get() {

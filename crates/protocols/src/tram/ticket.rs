@@ -10,7 +10,7 @@ const LOW: u64 = (1 << 40) - 1;
 
 /// The request, as kept in a ticket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ticketed {
+pub(super) enum TicketRequest {
     /// A client's write to replica `rank` of `group`, up to a position.
     Sent { group: Gid, rank: usize, low: u64 },
     /// A leader's write to follower `rank` in the term of `epoch`, up to a log position, from this half of
@@ -30,7 +30,7 @@ pub(super) enum Ticketed {
     State { rank: usize },
 }
 
-impl Ticketed {
+impl TicketRequest {
     pub(super) const fn ticket(self) -> Ticket {
         Ticket(match self {
             Self::Sent { group, rank, low } => pack(1, group.0 as u64, rank, low),
@@ -64,7 +64,7 @@ impl Ticketed {
     }
 }
 
-/// Whether a ticket of [`Ticketed::Log`] is of the term `epoch`: it keeps some low bits of the
+/// Whether a ticket of [`TicketRequest::Log`] is of the term `epoch`: it keeps some low bits of the
 /// term's number.
 pub(super) const fn same_term(kept: u32, epoch: u32) -> bool {
     (epoch >> 4 ^ kept >> 4) & 0xfff == 0
@@ -87,18 +87,18 @@ mod tests {
     #[test]
     fn tickets_read_back() {
         for t in [
-            Ticketed::Sent { group: Gid(63), rank: 8, low: LOW },
-            Ticketed::Log { rank: 2, epoch: 0xfff0, half: 0, low: 5 },
-            Ticketed::Log { rank: 2, epoch: 0xfff0, half: 1, low: 5 },
-            Ticketed::State { rank: 7 },
-            Ticketed::Forward { group: Gid(7), rank: 1, half: 1 },
-            Ticketed::Survey { rank: 3, epoch: u32::MAX },
-            Ticketed::Copy { rank: 4, epoch: 0x1234_5678 },
-            Ticketed::Row { rank: 8 },
+            TicketRequest::Sent { group: Gid(63), rank: 8, low: LOW },
+            TicketRequest::Log { rank: 2, epoch: 0xfff0, half: 0, low: 5 },
+            TicketRequest::Log { rank: 2, epoch: 0xfff0, half: 1, low: 5 },
+            TicketRequest::State { rank: 7 },
+            TicketRequest::Forward { group: Gid(7), rank: 1, half: 1 },
+            TicketRequest::Survey { rank: 3, epoch: u32::MAX },
+            TicketRequest::Copy { rank: 4, epoch: 0x1234_5678 },
+            TicketRequest::Row { rank: 8 },
         ] {
-            assert_eq!(Ticketed::of(t.ticket()), Some(t));
+            assert_eq!(TicketRequest::of(t.ticket()), Some(t));
         }
-        assert_eq!(Ticketed::of(Ticket(0)), None);
+        assert_eq!(TicketRequest::of(Ticket(0)), None);
         assert!(same_term(0x10, 0x12) && !same_term(0x20, 0x12));
     }
 

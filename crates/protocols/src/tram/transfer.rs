@@ -19,7 +19,7 @@ use super::layout::{EpochPromise, PromiseGrant, ReplicaRow};
 use super::mutants::TramMutant;
 use super::replica::{BufferCursor, ReplicaHealth, TramReplica};
 use super::ring::{RingRecord, RingRecordKind, lines_of};
-use super::ticket::Ticketed;
+use super::ticket::TicketRequest;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::memory::{LineRange, Memory, MemoryOutput, RegionWindow, WriteSource};
@@ -34,7 +34,7 @@ const POSITION_MAX: u64 = 1 << 56;
 
 /// The reader's side.
 #[derive(Debug)]
-pub(super) struct Intake {
+pub(super) struct IncomingTransfer {
     /// It forgot its promises, too.
     pub(super) crashed: bool,
     /// The promise floor is known, so it may promise again.
@@ -76,7 +76,7 @@ struct Head {
 
 /// The result of reading bytes of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fed {
+enum FeedResult {
     /// The application is still to be given more.
     More,
     /// The application has been given the whole state.
@@ -85,7 +85,7 @@ enum Fed {
 
 /// The donor's side.
 #[derive(Debug)]
-pub(super) struct Donation {
+pub(super) struct OutgoingTransfer {
     reader: usize,
     attempt: u32,
     /// The number of this transfer among those of this replica.
@@ -111,7 +111,7 @@ struct Stream {
     need: u64,
 }
 
-impl Intake {
+impl IncomingTransfer {
     fn new(crashed: bool, least: u64) -> Self {
         Self {
             crashed,
@@ -259,8 +259,10 @@ impl TramReplica {
                 // Nothing of a piece that is not whole goes to the application.
                 let fed = if whole { intake.feed(&chunk, shape, out) } else { Err(()) };
                 match fed {
-                    Ok(Fed::Last) => (self.installs, self.installed) = (self.installs + 1, 0),
-                    Ok(Fed::More) => {}
+                    Ok(FeedResult::Last) => {
+                        (self.installs, self.installed) = (self.installs + 1, 0)
+                    }
+                    Ok(FeedResult::More) => {}
                     Err(()) => {
                         let from = self.config.cluster().replica(self.group, donor);
                         out.note(Note::Malformed(from, "state"));
@@ -384,7 +386,7 @@ impl TramReplica {
             self.served[reader] = attempt;
             self.donations += 1;
             let serial = self.donations;
-            let donation = Donation { reader, attempt, serial, stream: None, void: false };
+            let donation = OutgoingTransfer { reader, attempt, serial, stream: None, void: false };
             let ticket = donation.ticket();
             self.donation = Some(donation);
             out.push(Output::Capture { ticket, reader: self.pid(reader) });
@@ -465,7 +467,7 @@ impl TramReplica {
         let max = self.layout.piece_max() as usize;
         let (stage, xfer) = (self.layout.stage(), self.layout.xfer(self.rank));
         // To a new life of the reader nothing more of an old stream may be written.
-        let mine = |d: &&mut Donation| d.ticket() == ticket && !d.void;
+        let mine = |d: &&mut OutgoingTransfer| d.ticket() == ticket && !d.void;
         let Some(donation) = self.donation.as_mut().filter(mine) else { return };
         let (reader, attempt) = (donation.reader, donation.attempt);
         let to = self.config.cluster().replica(self.group, reader);
@@ -499,7 +501,7 @@ impl TramReplica {
         // A pad is one line that counts for many, so it is written for itself.
         let pad = (start != begin).then_some((begin, 1, None));
         // Answers come in order: the record's vouches for the pad.
-        let ticket = Some(Ticketed::State { rank: reader }.ticket());
+        let ticket = Some(TicketRequest::State { rank: reader }.ticket());
         for (pos, count, ticket) in pad.into_iter().chain([(start, record.lines(), ticket)]) {
             let at = stage.at(pos);
             let source = WriteSource::Copy(LineRange { region: stage.region, at, count });
@@ -546,14 +548,14 @@ impl TramReplica {
     }
 }
 
-impl Donation {
+impl OutgoingTransfer {
     /// Names the transfer to the application.
     const fn ticket(&self) -> Ticket {
         Ticket((self.reader as u64) << 32 | self.serial as u64)
     }
 }
 
-impl Intake {
+impl IncomingTransfer {
     /// Takes in bytes of the stream: the head first, then the application's state. `shape` is how many sources
     /// and edges there are.
     fn feed(
@@ -561,7 +563,7 @@ impl Intake {
         mut bytes: &[u8],
         shape: (usize, usize),
         out: &mut Outbox<Memory>,
-    ) -> Result<Fed, ()> {
+    ) -> Result<FeedResult, ()> {
         if self.head.is_none() {
             let length = |b: &[u8]| {
                 let four: Option<&[u8; 4]> = b.first_chunk();
@@ -577,12 +579,12 @@ impl Intake {
                 self.head_bytes.extend_from_slice(now);
                 bytes = later;
             }
-            let Some(n) = length(&self.head_bytes) else { return Ok(Fed::More) };
+            let Some(n) = length(&self.head_bytes) else { return Ok(FeedResult::More) };
             if n != Head::length(shape) {
                 return Err(());
             }
             if self.head_bytes.len() < 4 + n {
-                return Ok(Fed::More);
+                return Ok(FeedResult::More);
             }
             let head = Head::decode(&mut ByteReader::new(&self.head_bytes[4..])).map_err(|_| ())?;
             if head.position < self.least || !head.is_sound(shape) {
@@ -595,12 +597,12 @@ impl Intake {
                 self.least = head.position;
                 Self::install(&[], (true, true), head.delivered, out);
                 self.head = Some(head);
-                return Ok(Fed::Last);
+                return Ok(FeedResult::Last);
             }
             self.head = Some(head);
         }
         if bytes.is_empty() {
-            return Ok(Fed::More);
+            return Ok(FeedResult::More);
         }
         let head = self.head.as_ref().expect("read above");
         let first = self.got == 0;
@@ -613,7 +615,7 @@ impl Intake {
             self.least = head.position;
         }
         Self::install(bytes, (first, last), head.delivered, out);
-        Ok(if last { Fed::Last } else { Fed::More })
+        Ok(if last { FeedResult::Last } else { FeedResult::More })
     }
 
     fn install(bytes: &[u8], (first, last): (bool, bool), position: u64, out: &mut Outbox<Memory>) {

@@ -45,17 +45,17 @@ pub(crate) fn claiming(
     let about = About { summary, paper, medium, capabilities, promises, assumes, params };
     let about: &'static About = Box::leak(Box::new(about));
     let record = SharedRecord::default();
-    let claims = Claims { entry, about, record: Arc::clone(&record) };
+    let claims = ClaimedEntry { entry, about, record: Arc::clone(&record) };
     (Box::leak(Box::new(claims)), record)
 }
 
-struct Claims {
+struct ClaimedEntry {
     entry: &'static dyn Entry,
     about: &'static About,
     record: SharedRecord,
 }
 
-impl Entry for Claims {
+impl Entry for ClaimedEntry {
     fn name(&self) -> &'static str {
         self.entry.name()
     }

@@ -36,7 +36,7 @@ pub(crate) fn checked(entry: &dyn Entry, mut raw: RawConfig, mutant: &str) -> Co
 }
 
 /// The result of a run.
-pub(crate) struct Judged {
+pub(crate) struct JudgedProtocolRun {
     /// None where the protocol stopped itself by an assertion.
     pub(crate) report: Option<RunReport>,
     pub(crate) recorded: RunRecord,
@@ -62,7 +62,7 @@ pub(crate) fn judge(
     config: &Config,
     settings: &RunSettings,
     seed: u64,
-) -> Judged {
+) -> JudgedProtocolRun {
     let mut history = history(entry, config);
     let mut recorded = None;
     let mut push = |event: &TraceEvent<'_>| {
@@ -74,7 +74,7 @@ pub(crate) fn judge(
     let recorded = recorded.expect("a run is recorded from its beginning");
     let Ok(report) = ran else {
         let (violated, wrong) = (BTreeSet::new(), Some("it stops itself".to_string()));
-        return Judged { report: None, recorded, violated, wrong };
+        return JudgedProtocolRun { report: None, recorded, violated, wrong };
     };
     if matches!(report.outcome, RunOutcome::NotSettled(_)) {
         push(&TraceEvent::End);
@@ -87,7 +87,7 @@ pub(crate) fn judge(
     violated.extend(findings.findings.iter().filter(broken).map(|(property, _)| *property));
     let sound = report.settled() && violated.is_empty() && findings.no_violation();
     let wrong = (!sound).then(|| format!("{:?}\n{findings}", report.outcome));
-    Judged { report: Some(report), recorded, violated, wrong }
+    JudgedProtocolRun { report: Some(report), recorded, violated, wrong }
 }
 
 /// The properties that are broken where the simulator stopped the run: replicas that have different

@@ -34,12 +34,12 @@ const fn kind<M: Medium>(input: &Input<'_, M>) -> &'static str {
 }
 
 /// Counts what a step asks for.
-struct Counter {
+struct OutputCounter {
     /// The most outputs of a step.
     items_max: usize,
 }
 
-impl<M: Medium> StepWatch<M> for Counter {
+impl<M: Medium> StepWatch<M> for OutputCounter {
     fn step(
         &mut self,
         inner: &mut dyn Protocol<Medium = M>,
@@ -83,7 +83,7 @@ fn a_step_asks_for_no_more_than_its_buffers_hold() {
     for seed in 0..SEEDS {
         each(seed, |entry, config| {
             MOST.store(0, Ordering::Relaxed);
-            let watch = |_, config: &Config| Counter { items_max: items_max(entry, config) };
+            let watch = |_, config: &Config| OutputCounter { items_max: items_max(entry, config) };
             let watched = WatchedEntry { entry, watch: &watch };
             run(&watched, config, &troubled(), seed, &mut |_| {}).expect("it is built");
             assert!(MOST.load(Ordering::Relaxed) > 2, "nothing was counted");

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How often each rare branch was taken.
-type Marks = BTreeMap<&'static str, u64>;
+type BranchCounts = BTreeMap<&'static str, u64>;
 
 /// Runs of each protocol.
 pub(crate) const SEEDS: u64 = 600;
@@ -23,7 +23,7 @@ pub(crate) const SEEDS: u64 = 600;
 const EVENTS_MAX: u64 = 200_000;
 
 /// Writes nonsense where the process's peers write, and answers its reads with nonsense.
-struct Hostile {
+struct HostilePeers {
     me: Pid,
     processes: u64,
     specs: Vec<RegionSpec>,
@@ -35,7 +35,7 @@ struct Hostile {
 /// How often, in a million steps.
 const OFTEN_PPM: u64 = 20_000;
 
-impl Hostile {
+impl HostilePeers {
     /// Words as a peer gone wrong would leave them: some of them changed.
     fn spoil(&mut self, words: &mut [u64]) {
         let i = self.rng.below(words.len() as u64) as usize;
@@ -77,7 +77,7 @@ impl Hostile {
     }
 }
 
-impl StepWatch<Memory> for Hostile {
+impl StepWatch<Memory> for HostilePeers {
     fn step(
         &mut self,
         inner: &mut dyn Protocol<Medium = Memory>,
@@ -109,7 +109,7 @@ impl StepWatch<Memory> for Hostile {
     }
 }
 
-impl StepWatch<Frames> for Hostile {
+impl StepWatch<Frames> for HostilePeers {
     fn step(
         &mut self,
         inner: &mut dyn Protocol<Medium = Frames>,
@@ -143,8 +143,8 @@ impl StepWatch<Frames> for Hostile {
 }
 
 /// Makes a run with hostile peers; the rare branches that it took, or what it panicked with.
-fn marks(entry: &'static dyn Entry, config: &Config, seed: u64) -> Result<Marks, String> {
-    let watch = move |me, config: &Config| Hostile {
+fn marks(entry: &'static dyn Entry, config: &Config, seed: u64) -> Result<BranchCounts, String> {
+    let watch = move |me, config: &Config| HostilePeers {
         me,
         processes: config.cluster().processes() as u64,
         specs: entry.build(me, config).expect("as before").regions().to_vec(),

@@ -18,7 +18,7 @@ pub(crate) const SEEDS: u64 = 6;
 
 /// A second process of the same kind, which is given the same inputs and, before each of them, the
 /// same memory.
-struct Twin {
+struct TwinProcess {
     node: ProtocolProcess,
     specs: Vec<RegionSpec>,
     memory: HeapRegions,
@@ -28,7 +28,7 @@ struct Twin {
 /// Steps that were compared.
 static COMPARED: AtomicU64 = AtomicU64::new(0);
 
-impl Twin {
+impl TwinProcess {
     fn new(entry: &dyn Entry, me: Pid, config: &Config) -> Self {
         let node = entry.build(me, config).expect("its twin could be built");
         let specs = node.regions().to_vec();
@@ -69,7 +69,7 @@ fn agree<M: Medium + Debug>(
     assert_eq!(waits(one), waits(two));
 }
 
-impl StepWatch<Frames> for Twin {
+impl StepWatch<Frames> for TwinProcess {
     fn step(
         &mut self,
         inner: &mut dyn Protocol<Medium = Frames>,
@@ -87,7 +87,7 @@ impl StepWatch<Frames> for Twin {
     }
 }
 
-impl StepWatch<Memory> for Twin {
+impl StepWatch<Memory> for TwinProcess {
     fn step(
         &mut self,
         inner: &mut dyn Protocol<Medium = Memory>,
@@ -117,7 +117,7 @@ fn the_same_inputs_give_the_same_outputs_byte_for_byte_and_time_never_goes_back(
     for seed in 0..SEEDS {
         each(seed, |entry, config| {
             let before = COMPARED.load(Ordering::Relaxed);
-            let watch = move |me, config: &Config| Twin::new(entry, me, config);
+            let watch = move |me, config: &Config| TwinProcess::new(entry, me, config);
             let watched = WatchedEntry { entry, watch: &watch };
             // The twin's memory is a copy from before the step: nothing may change amid it.
             let settings = RunSettings { splits_steps: false, ..troubled() };

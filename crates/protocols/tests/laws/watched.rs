@@ -47,10 +47,10 @@ impl<W: StepWatch<Frames> + StepWatch<Memory> + 'static> Entry for WatchedEntry<
         let watch = (self.watch)(me, config);
         Ok(match self.entry.build(me, config)? {
             ProtocolProcess::Messages(inner) => {
-                ProtocolProcess::Messages(Box::new(Between { inner, watch }))
+                ProtocolProcess::Messages(Box::new(WatchedProcess { inner, watch }))
             }
             ProtocolProcess::Memory(inner, regions) => {
-                ProtocolProcess::Memory(Box::new(Between { inner, watch }), regions)
+                ProtocolProcess::Memory(Box::new(WatchedProcess { inner, watch }), regions)
             }
         })
     }
@@ -64,12 +64,12 @@ impl<W: StepWatch<Frames> + StepWatch<Memory> + 'static> Entry for WatchedEntry<
     }
 }
 
-struct Between<M: Medium, W> {
+struct WatchedProcess<M: Medium, W> {
     inner: Box<dyn Protocol<Medium = M> + Send>,
     watch: W,
 }
 
-impl<M: Medium, W: StepWatch<M>> Protocol for Between<M, W> {
+impl<M: Medium, W: StepWatch<M>> Protocol for WatchedProcess<M, W> {
     type Medium = M;
 
     fn step(&mut self, now: Time, view: M::View<'_>, input: Input<'_, M>, out: &mut Outbox<M>) {

@@ -74,16 +74,16 @@ fn longest_gap(row: &TotalOrderRow, config: &Config, dead: &[(u32, u32)]) -> (Sp
 }
 
 /// Dead directions of links: from, to.
-type Dead = Vec<(u32, u32)>;
+type DeadLinks = Vec<(u32, u32)>;
 
 /// All directions of links between so many members.
-fn directions(replicas: u32) -> Dead {
+fn directions(replicas: u32) -> DeadLinks {
     let all = (0..replicas).flat_map(|a| (0..replicas).map(move |b| (a, b)));
     all.filter(|(a, b)| a != b).collect()
 }
 
 /// Each row with each of these sets of dead directions: the longest gap is short, and no member enters many views.
-fn go_on(rows: &[&TotalOrderRow], group: (usize, &str), sets: &[Dead]) {
+fn go_on(rows: &[&TotalOrderRow], group: (usize, &str), sets: &[DeadLinks]) {
     go_on_within((GAP_MAX, VIEWS_MAX), rows, group, sets);
 }
 
@@ -92,7 +92,7 @@ fn go_on_within(
     (gap_max, views_max): (Span, usize),
     rows: &[&TotalOrderRow],
     (replicas, lane): (usize, &str),
-    sets: &[Dead],
+    sets: &[DeadLinks],
 ) {
     let mut failed = Vec::new();
     for row in rows {
@@ -108,31 +108,31 @@ fn go_on_within(
 }
 
 /// Each direction of a link alone.
-fn single(replicas: u32) -> Vec<Dead> {
+fn single(replicas: u32) -> Vec<DeadLinks> {
     directions(replicas).into_iter().map(|way| vec![way]).collect()
 }
 
 /// Both directions of each link.
-fn double(replicas: u32) -> Vec<Dead> {
+fn double(replicas: u32) -> Vec<DeadLinks> {
     directions(replicas).into_iter().map(|(a, b)| vec![(a, b), (b, a)]).collect()
 }
 
 /// Each member in turn hears nobody, or is heard by nobody.
-fn deaf_or_mute(replicas: u32) -> Vec<Dead> {
+fn deaf_or_mute(replicas: u32) -> Vec<DeadLinks> {
     let deaf = (0..replicas).map(|p| directions(replicas).into_iter().filter(move |w| w.1 == p));
     let mute = (0..replicas).map(|p| directions(replicas).into_iter().filter(move |w| w.0 == p));
     deaf.map(Iterator::collect).chain(mute.map(Iterator::collect)).collect()
 }
 
 /// Whether a majority of so many members is left in which each hears each other one.
-fn leaves_majority(replicas: u32, dead: &Dead) -> bool {
+fn leaves_majority(replicas: u32, dead: &DeadLinks) -> bool {
     let hear = |set: u32| dead.iter().all(|(a, b)| set >> a & 1 == 0 || set >> b & 1 == 0);
     (0..1_u32 << replicas).any(|set| set.count_ones() > replicas / 2 && hear(set))
 }
 
 /// All sets of two dead directions or more, `most` at most, that leave a majority in which each hears each other
 /// one.
-fn sets(replicas: u32, most: u32) -> Vec<Dead> {
+fn sets(replicas: u32, most: u32) -> Vec<DeadLinks> {
     let all = directions(replicas);
     let set = |bits: u32| (0..all.len()).filter(|i| bits >> i & 1 == 1).map(|i| all[i]).collect();
     let sizes = 2..=most;

@@ -15,7 +15,7 @@ const SEEDS: u64 = 200;
 
 /// The observations of some runs.
 #[derive(Debug, Default)]
-struct Shown {
+struct ReturnCounts {
     /// Clients that came back.
     returned: u64,
     marks: BTreeMap<&'static str, u64>,
@@ -40,7 +40,7 @@ fn plan(config: &Config, settings: &RunSettings, seed: u64) -> RunPlan {
 fn kept(profile: Profile) {
     let usual = RunSettings { messages: 200, payload_max: 150, ..settings(profile) };
     let settings = RunSettings { clients_return: true, ..usual };
-    let mut shown = Shown::default();
+    let mut shown = ReturnCounts::default();
     for seed in 0..seeds(SEEDS) {
         let config = tight(seed);
         let cluster = config.cluster();

@@ -10,13 +10,13 @@ use amcast_core::{ProtocolEvent, StateSource};
 
 /// Casts what is submitted and delivers what it is handed, in the order in which it is.
 #[derive(Debug, Default)]
-struct Passes {
+struct PassThrough {
     grade: Option<Grade>,
     position: u64,
     blocked: bool,
 }
 
-impl Protocol for Passes {
+impl Protocol for PassThrough {
     type Medium = Groupcast<u64>;
 
     fn step(
@@ -70,7 +70,7 @@ impl Protocol for Passes {
 
 /// Three members, and the packets between them.
 struct ThreeMembers {
-    members: Vec<Vsync<u64, Passes>>,
+    members: Vec<Vsync<u64, PassThrough>>,
     now: Time,
     /// From, to, packet.
     way: VecDeque<(Pid, Pid, VsyncPacket)>,
@@ -117,7 +117,7 @@ fn settings(me: u32) -> VsyncSettings {
 
 impl ThreeMembers {
     fn new(grade: Grade) -> Self {
-        let passes = || Passes { grade: Some(grade), ..Passes::default() };
+        let passes = || PassThrough { grade: Some(grade), ..PassThrough::default() };
         let mut group = Self {
             members: (0..3).map(|p| Vsync::new(settings(p), passes())).collect(),
             now: Time::ZERO,
@@ -181,7 +181,7 @@ impl ThreeMembers {
 
     /// A process dies and starts again at once, in its next incarnation, without its state.
     fn restart(&mut self, p: u32) {
-        self.members[p as usize] = Vsync::new(settings(p), Passes::default());
+        self.members[p as usize] = Vsync::new(settings(p), PassThrough::default());
         self.needs[p as usize] = 0;
         self.step(p, Input::Start { incarnation: 1 });
     }
@@ -295,7 +295,7 @@ fn who_promised_takes_nothing_in_until_the_next_view() {
 fn a_restarted_process_does_not_vote_on_what_it_may_have_forgotten() {
     let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
-    group.members[2] = Vsync::new(settings(2), Passes::default());
+    group.members[2] = Vsync::new(settings(2), PassThrough::default());
     group.step(2, Input::Start { incarnation: 1 });
     group.way.clear();
     let prepare = PacketItem::Prepare {
@@ -392,7 +392,7 @@ fn a_copy_of_the_state_that_is_only_silent_is_waited_for_where_few_are_left() {
     let mut group = ThreeMembers::new(Grade::Uniform);
     group.run(1);
     group.slow = alloc::vec![Pid(2)];
-    group.members[2] = Vsync::new(settings(2), Passes::default());
+    group.members[2] = Vsync::new(settings(2), PassThrough::default());
     group.step(2, Input::Start { incarnation: 1 });
     group.run(30);
     assert!(group.members[0].view.has(Pid(2)) && !group.members[2].is_fit());
@@ -488,7 +488,7 @@ fn one_that_left_comes_back_as_a_new_member() {
     group.run(1);
     group.step(0, Input::Leave);
     group.run(8);
-    group.members[0] = Vsync::new(settings(0), Passes::default());
+    group.members[0] = Vsync::new(settings(0), PassThrough::default());
     group.step(0, Input::Start { incarnation: 1 });
     group.run(30);
     assert!(group.members[0].is_fit(), "{:?}", group.views);
@@ -498,7 +498,7 @@ fn one_that_left_comes_back_as_a_new_member() {
 #[test]
 fn messages_are_acknowledged_before_no_more_may_be_on_the_way() {
     let set = VsyncSettings { ack: Span::secs(1), lane: Lane::Datagram, ..settings(1) };
-    let mut member = Vsync::new(set, Passes::default());
+    let mut member = Vsync::new(set, PassThrough::default());
     let mut told = |input: Input<'_, Messages<VsyncPacket>>| {
         let mut out = Outbox::default();
         member.step(Time::ZERO, (), input, &mut out);
@@ -544,7 +544,7 @@ fn a_majority_that_is_linked_is_found_whatever_links_are_dead() {
 #[test]
 fn what_an_oracle_said_outlives_a_late_decision_and_ends_when_the_process_is_heard() {
     let settings = VsyncSettings { told_who_failed: true, ..settings(0) };
-    let mut member = Vsync::new(settings, Passes::default());
+    let mut member = Vsync::new(settings, PassThrough::default());
     let mut told = |input: Input<'_, Messages<VsyncPacket>>| {
         member.step(Time::ZERO, (), input, &mut Outbox::default());
         member.suspects(Pid(2))
@@ -571,7 +571,8 @@ fn what_an_oracle_said_outlives_a_late_decision_and_ends_when_the_process_is_hea
 
 #[test]
 fn reports_of_who_is_unheard_leave_as_one_message_to_the_group() {
-    let mut member = Vsync::new(VsyncSettings { to_group: true, ..settings(1) }, Passes::default());
+    let mut member =
+        Vsync::new(VsyncSettings { to_group: true, ..settings(1) }, PassThrough::default());
     let (mut reports, mut out) = (0, Outbox::default());
     member.step(Time::ZERO, (), Input::Start { incarnation: 0 }, &mut out);
     for ms in 1..40 {
@@ -630,7 +631,7 @@ fn a_state_that_was_needed_before_the_last_one_makes_nobody_fit() {
 
 /// A coordinator, of which the test is all the others.
 struct LoneCoordinator {
-    member: Vsync<u64, Passes>,
+    member: Vsync<u64, PassThrough>,
     now: Time,
 }
 
@@ -670,7 +671,7 @@ impl LoneCoordinator {
 
 #[test]
 fn nobody_outside_accepts_a_view_before_a_member_that_hears_its_coordinator_no_more() {
-    let member = Vsync::new(settings(0), Passes::default());
+    let member = Vsync::new(settings(0), PassThrough::default());
     let mut group = LoneCoordinator { member, now: Time::ZERO };
     group.member.step(Time::ZERO, (), Input::Start { incarnation: 0 }, &mut Outbox::default());
     let prepared = |item: &PacketItem| match item {

@@ -24,17 +24,17 @@ impl Regions for OneRegion {
     }
 }
 
-type Raw = [u64; LINE_WORDS + 1];
+type RawRecordLine = [u64; LINE_WORDS + 1];
 
 /// A store of some words of one line.
 #[derive(Clone)]
 struct WordStore {
     line: usize,
     words: core::ops::RangeInclusive<usize>,
-    value: Raw,
+    value: RawRecordLine,
 }
 
-fn raw(line: &CacheLine) -> Raw {
+fn raw(line: &CacheLine) -> RawRecordLine {
     core::array::from_fn(|word| line.raw(word).load(core::sync::atomic::Ordering::Relaxed))
 }
 
@@ -73,7 +73,7 @@ fn installed() -> Vec<CacheLine> {
 }
 
 /// The stores of the writer from here on, line by line; head lines word by word, others in two parts.
-fn stores(before: &[Raw], after: &[CacheLine], order: &[usize]) -> Vec<WordStore> {
+fn stores(before: &[RawRecordLine], after: &[CacheLine], order: &[usize]) -> Vec<WordStore> {
     let mut all = Vec::new();
     for &line in order {
         let value = raw(&after[line]);
@@ -91,7 +91,7 @@ fn stores(before: &[Raw], after: &[CacheLine], order: &[usize]) -> Vec<WordStore
 /// A candidate's own half: it copies a log of one other message into it, from position 4 on.
 fn own_half(silently: bool) -> Vec<WordStore> {
     let lines = installed();
-    let before: Vec<Raw> = lines.iter().map(raw).collect();
+    let before: Vec<RawRecordLine> = lines.iter().map(raw).collect();
     let mut log = OwnLog::begin_term((RING, &lines), NEW, 4, silently);
     log.append(&lines, 4, record(9, NEW).iter());
     log.append(&lines, 6, record(9, NEW).iter());
@@ -118,7 +118,7 @@ fn followers_half(silently: bool) -> Vec<WordStore> {
     let control = Control { epoch: NEW, tail: 4, commit: 4 };
     follower.advance_tail(control, (Ticket(0), false), &mut out);
     let (before, lines) = (installed(), installed());
-    let before: Vec<Raw> = before.iter().map(raw).collect();
+    let before: Vec<RawRecordLine> = before.iter().map(raw).collect();
     let mut order = Vec::new();
     for output in out.items() {
         let amcast_core::Output::Medium(MemoryOutput::Write { at, source, .. }) = output else {
@@ -158,7 +158,7 @@ fn adopts(
 ) -> Option<usize> {
     let lines = installed();
     let mut done = 0;
-    let mut look = |upto: usize, range: core::ops::Range<usize>| -> Vec<Raw> {
+    let mut look = |upto: usize, range: core::ops::Range<usize>| -> Vec<RawRecordLine> {
         for store in &stores[done..upto] {
             for word in store.words.clone() {
                 let cell = lines[store.line].raw(word);

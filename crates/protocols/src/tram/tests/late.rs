@@ -2,18 +2,18 @@
 //! comes of it says nothing of what was posted later.
 
 use super::super::layout::Layout;
-use super::super::ticket::Ticketed;
+use super::super::ticket::TicketRequest;
 use super::*;
 
 /// Answers to one process that are withheld.
 struct WithheldAnswers {
     process: usize,
-    which: fn(Ticketed) -> bool,
+    which: fn(TicketRequest) -> bool,
     answers: VecDeque<TramAnswer>,
 }
 
 impl WithheldAnswers {
-    fn new(process: usize, which: fn(Ticketed) -> bool) -> Self {
+    fn new(process: usize, which: fn(TicketRequest) -> bool) -> Self {
         Self { process, which, answers: VecDeque::new() }
     }
 
@@ -32,7 +32,7 @@ impl WithheldAnswers {
         while let Some(answer) = w.processes[i].inbox.pop_front() {
             let late = match &answer {
                 TramAnswer::Done(t, _) => {
-                    i == self.process && Ticketed::of(*t).is_some_and(self.which)
+                    i == self.process && TicketRequest::of(*t).is_some_and(self.which)
                 }
                 _ => false,
             };
@@ -73,8 +73,8 @@ fn installed(w: &TramWorld, owner: usize, log: RegionId) -> u32 {
     w.processes[owner].memory.heap.lines(log)[0].stamp().epoch()
 }
 
-const fn of_third_follower(t: Ticketed) -> bool {
-    matches!(t, Ticketed::Log { rank: 2, .. })
+const fn of_third_follower(t: TicketRequest) -> bool {
+    matches!(t, TicketRequest::Log { rank: 2, .. })
 }
 
 #[test]
@@ -129,7 +129,8 @@ fn no_tail_passes_lines_that_are_copied_again_to_a_follower() {
 fn answers_to_a_client_from_before_a_replica_started_anew_free_no_lines() {
     let (mut w, _) = group();
     let client = w.config.cluster().client(0).index();
-    let mut late = WithheldAnswers::new(client, |t| matches!(t, Ticketed::Sent { rank: 2, .. }));
+    let mut late =
+        WithheldAnswers::new(client, |t| matches!(t, TicketRequest::Sent { rank: 2, .. }));
     let room = |w: &TramWorld| w.processes[client].protocol.room(GroupSet(1), 1);
     // The last of these go round the ring, so that its end is far.
     for _ in 0..60 {
@@ -165,7 +166,7 @@ fn no_tail_passes_lines_that_are_copied_again_to_a_child() {
     w.run(50);
     assert_eq!(w.leader(0), Some(Pid(0)));
     let layout = Layout::new(&w.config).unwrap();
-    let mut late = WithheldAnswers::new(0, |t| matches!(t, Ticketed::Forward { rank: 2, .. }));
+    let mut late = WithheldAnswers::new(0, |t| matches!(t, TicketRequest::Forward { rank: 2, .. }));
     // The parent does not hear how far the child is.
     w.cut.extend((3..6).flat_map(|from| (0..3).map(move |to| (from, to))));
     assert!(w.cast(&[0, 1], b"first"));
@@ -220,7 +221,7 @@ fn a_new_leader_copies_nothing_that_it_may_write_over() {
 #[test]
 fn nobody_leads_from_a_half_that_writes_on_the_way_copy_from() {
     let (mut w, layout) = group();
-    let mut late = WithheldAnswers::new(0, |t| matches!(t, Ticketed::Log { .. }));
+    let mut late = WithheldAnswers::new(0, |t| matches!(t, TicketRequest::Log { .. }));
     assert!(w.cast(&[0], b"message"));
     late.run(&mut w, 3);
     assert!(!late.answers.is_empty());
@@ -259,7 +260,7 @@ fn no_state_is_staged_over_pieces_of_another_that_are_on_the_way() {
         w.run(20);
     }
     // Of those that do not lead the one with the higher rank gives state.
-    let mut late = WithheldAnswers::new(2, |t| matches!(t, Ticketed::State { .. }));
+    let mut late = WithheldAnswers::new(2, |t| matches!(t, TicketRequest::State { .. }));
     for life in 1..3 {
         w.crash(Pid(1));
         late.run(&mut w, 1000);
