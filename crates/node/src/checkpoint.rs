@@ -16,9 +16,9 @@
 //! report of their clocks now and then.
 //!
 //! Where little room is left on the disk, one is due every now and then ([`LOOK_EVERY`]) if there is room for it:
-//! fronts refuse then what may take more, so the logs hardly grow, and what deletes free is given back to the disk by a
-//! later state alone. One for which there is no room is given up, and tried again at the next look: the node goes on, as
-//! long as its logs have room.
+//! gateways refuse then commands that may take more, so the logs hardly grow, and space freed by deletes is
+//! returned to the disk by a later state alone. A checkpoint for which there is no room is given up, and tried
+//! again at the next look: the node continues, as long as its logs have room.
 //!
 //! The nodes begin with different parts of the least behind them, by their rank: they do not write all at one
 //! time. A state that another node gave is written as soon as it is in force: before that the others cannot
@@ -62,10 +62,11 @@ const LOOK_EVERY: Span = Span::secs(30);
 /// Little room is left where the disk has less free than so many times what a state takes, within these bounds.
 const SCARCE: (u64, u64, u64) = (8, 512 << 20, 2 << 30);
 
-/// What is left free besides by a state that is written since little room is left.
+/// The free space that a state leaves besides, if it is written because little room is left.
 const HURRY_LEAVES: u64 = 32 << 20;
 
-/// What part of the bytes that make a checkpoint due are enough for a life that hurries.
+/// The share of the bytes that make a checkpoint due which is enough for an incarnation that
+/// hurries.
 const HASTE: u64 = 4;
 
 /// About as many bytes are given in one round of a loop.
@@ -90,11 +91,11 @@ pub(crate) struct Checkpoints {
     path: PathBuf,
     /// When it is looked next how much room is left there.
     look_at: Time,
-    /// What a thread finds out about that; none while no thread looks.
+    /// The result of a thread's check of that; none while no thread checks.
     looking: Option<Receiver<u64>>,
 }
 
-/// What is being done. Positions are of the state that is being saved, by group.
+/// The stage of a checkpoint. Positions are of the state that is being saved, by group.
 enum SaveStage {
     Idle,
     /// The application gives it.
@@ -150,7 +151,7 @@ impl Checkpoints {
         }
         let least = if keeping.lasts { LOG_BYTES_LEAST } else { LOG_BYTES_LEAST_IN_MEMORY };
         let mut schedule = SaveSchedule::new(least, (rank, nodes));
-        // Who goes on from a large one has enough to do with what came since.
+        // A node that starts from a large one is busy with the commands since.
         (schedule.last_bytes, schedule.hurries) = (last_bytes, unfinished);
         let (stage, piece, pace) = (SaveStage::Idle, Vec::new(), Pace::new(per_second));
         let (unsaved, hurries, gave_way, dropped) = (None, unfinished, false, false);
@@ -179,8 +180,8 @@ impl Checkpoints {
         self.schedule.delivered(bytes as u64);
     }
 
-    /// The logs of the node's processes have come to so much since it started, with what it found in them. Called
-    /// first when all of that was found.
+    /// The volume of the logs of the node's processes since its start, with the records found in
+    /// them. Called first when all of these were read.
     pub(crate) fn logged(&mut self, volume: LogVolume) {
         self.schedule.logged(volume);
     }
@@ -193,7 +194,7 @@ impl Checkpoints {
     /// Another node asks for the state while one is being written. It goes first, once: whether it may.
     pub(crate) fn give_way(&mut self) -> bool {
         if self.gave_way {
-            // Who is asked again and again would never come to write one; now somebody waits for it.
+            // A node that is asked again and again would never write one; now a node waits for it.
             self.hurry();
             return false;
         }
@@ -332,7 +333,7 @@ impl Checkpoints {
             return Err(error);
         }
         tracing::error!(
-            "{error}. The node goes on, and tries to save its state again in {} s",
+            "{error}. The node continues, and tries to save its state again in {} s",
             LOOK_EVERY.0 / 1_000_000_000
         );
         self.schedule.failed();
@@ -358,7 +359,7 @@ fn look(path: PathBuf) -> Option<Receiver<u64>> {
     std::thread::Builder::new().name("room".to_string()).spawn(look).ok().map(|_| found)
 }
 
-/// What was there when checkpoints were opened.
+/// The state found when checkpoints were opened.
 struct FoundCheckpoints<S> {
     disk: amcast_storage::CheckpointDir,
     restored: Option<Restored<S>>,
@@ -368,7 +369,7 @@ struct FoundCheckpoints<S> {
     unfinished: bool,
 }
 
-/// Reads in a thread that stands back: where nodes share a machine, the others serve meanwhile.
+/// Reads in a thread of low priority: where nodes share a machine, the others serve meanwhile.
 fn aside<T: Send>(
     reads: impl FnOnce() -> Result<T, StorageError> + Send,
 ) -> Result<T, StorageError> {
@@ -382,10 +383,10 @@ fn aside<T: Send>(
     })
 }
 
-/// What a start would execute again.
+/// The volume that a start would execute again.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct ReplayVolume {
-    /// What the logs have come to.
+    /// The volume of the logs.
     logged: LogVolume,
     /// The commands that were delivered in this life, also those that were in the logs before.
     delivered: LogVolume,
@@ -395,9 +396,9 @@ struct ReplayVolume {
 struct SaveSchedule {
     /// The logs grow by so many bytes at the least.
     least: u64,
-    /// What there is.
+    /// The present volume.
     volume: ReplayVolume,
-    /// What there was when the last one was begun.
+    /// The volume when the last one was begun.
     at_last: ReplayVolume,
     /// The same of the one before, which counts if the last one is given up.
     at_last_but_one: ReplayVolume,
@@ -417,7 +418,7 @@ struct SaveSchedule {
     waits: bool,
 }
 
-/// What a record or two take in logs for a command, besides its own bytes.
+/// The log overhead of a command, one or two records, besides its own bytes.
 const COMMAND_BYTES: u64 = 64;
 
 impl SaveSchedule {
@@ -465,7 +466,7 @@ impl SaveSchedule {
     fn is_due(&self) -> bool {
         let logged = self.volume.logged.since(self.at_last.logged);
         let delivered = self.volume.delivered.since(self.at_last.delivered);
-        // What is new is in the logs and is delivered: it counts once.
+        // New commands are in the logs and are delivered: they count once.
         let bytes = logged.bytes.max(delivered.bytes);
         let records = logged.records.max(delivered.records);
         let enough = self.last_bytes.clamp(self.least, LOG_BYTES_MOST);
@@ -486,8 +487,9 @@ impl SaveSchedule {
     }
 }
 
-/// Reads a state as it was given, and how many bytes it has. It must stand where the checkpoint says: one that
-/// stands elsewhere would have the log read from a wrong place, and commands lost or executed twice.
+/// Reads a state as it was given, and how many bytes it has. Its position must be that of the
+/// checkpoint: with another one the log would be read from a wrong place, and commands lost or
+/// executed twice.
 fn read<A: Application>(
     saved: CheckpointReader,
     groups: usize,

@@ -25,8 +25,8 @@
 //! HOME/n0.data/          what a node must not forget, for protocols that keep something: the log of
 //!                        each of its processes, and the application's state
 //! ```
-//! The cluster's file, what nodes keep and the numbers of lives outlast a cluster that is durable: the
-//! next one in the directory goes on from there.
+//! The cluster's file, the nodes' data and the numbers of incarnations outlast a cluster that is
+//! durable: the next one in the directory continues from there.
 //!
 //! Nothing else in the directory is touched, ever. It belongs to the cluster's user and nobody else
 //! may write in it; all that is put there is for its owner only. [`ClusterRegistry`] knows which cluster directories are in use.
@@ -73,7 +73,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What the shared memory in a cluster directory is called by: there is one.
+/// The id of the shared memory in a cluster directory: there is one.
 const CLUSTER: ClusterId = ClusterId(1);
 
 /// Where the application's state is written, in what a node must not forget.
@@ -130,7 +130,7 @@ pub struct LogLocation {
     pub(crate) lived: bool,
     /// The least number that a life of it may have on this disk.
     pub(crate) first_life: u32,
-    /// Whose logs these are.
+    /// The owner of these logs.
     pub(crate) owner: LogOwner,
 }
 
@@ -165,9 +165,10 @@ impl LogLocation {
     }
 
     /// The cluster worked before this node's directory was made, so the node may have lived before:
-    /// it asks the others what it had promised, in a later life than the last that they know. Who
-    /// knows a still later one refuses it, and says which. Where nobody knows any, it takes one from the
-    /// upper half of a disk's, by the wall clock: earlier versions of the program counted so.
+    /// it asks the others for its former promises, in a later incarnation than the last that they
+    /// know. A peer that knows a still later one refuses it, and names that. Where no peer knows
+    /// any, it takes a number from the upper half of a disk's, by the wall clock: earlier versions
+    /// of the program counted so.
     pub fn has_lived(&mut self, last_known: Option<u32>) {
         self.lived = true;
         self.first_life = last_known.map_or_else(life_by_the_clock, |life| life.saturating_add(1));
@@ -211,17 +212,18 @@ impl LogLocation {
     /// When it was; the sentence says what to do.
     pub(crate) fn check_differs(&self) -> Result<(), String> {
         match fs::read_to_string(self.differs()) {
-            Ok(why) => Err(format!("{} (this stands in {})", why.trim(), self.differs().display())),
+            Ok(why) => Err(format!("{} (written in {})", why.trim(), self.differs().display())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(e) => Err(format!("{}: {e}", self.differs().display())),
         }
     }
 
-    /// No later start may go on from what is kept, which stays to be looked at. Gives why the node ends.
+    /// Prevents later starts from continuing with the present data, which stay for inspection.
+    /// Returns why the node ends.
     pub(crate) fn is_different(&self, why: String) -> String {
         let (path, new) = (self.path.display(), self.path.with_extension("differed"));
         let why = format!(
-            "{why}. What it keeps stays as it is, and no start goes on from it: to have the node take the state of \
+            "{why}. Its data stay as they are, and no start continues from them: to have the node take the state of \
              the others, move it aside (`mv {path} {}`) and start the node",
             new.display()
         );
@@ -300,7 +302,7 @@ impl ClusterDir {
         Ok(Self { path: path.to_path_buf() })
     }
 
-    /// What a directory without a cluster's file is.
+    /// The error for a directory without a cluster's file.
     fn without_file(path: &Path) -> ClusterDirError {
         let home = Self { path: path.to_path_buf() };
         match (home.first_data(), home.inhabitants()) {
@@ -329,7 +331,7 @@ impl ClusterDir {
         let home = Self { path: path.to_path_buf() };
         home.check_files(None)?;
         let why = match home.file() {
-            // What nodes kept that is not to outlast them goes with the rest.
+            // Data of nodes that are not durable are removed with the rest.
             Ok(file) => return Ok(file.durable.then_some(file)),
             Err(e) => e.to_string(),
         };
@@ -361,7 +363,7 @@ impl ClusterDir {
         self.data(rank).exists()
     }
 
-    /// What a node keeps that it must not forget.
+    /// The durable data of a node.
     pub(crate) fn data(&self, rank: usize) -> PathBuf {
         self.path.join(format!("{}.data", node_name(rank)))
     }
@@ -387,7 +389,8 @@ impl ClusterDir {
     /// Whether a supervisor that lives has it.
     pub fn is_supervised(&self) -> bool {
         let Ok(lock) = open_at_once(&self.path.join("lock")) else { return false };
-        // A shared lock that is had for a moment; whoever takes it for good tries several times.
+        // A shared lock that is held for a moment; a process that takes it for good tries several
+        // times.
         flock(&lock, FlockOperation::NonBlockingLockShared).is_err()
     }
 
@@ -494,7 +497,7 @@ impl ClusterDir {
         fs::remove_file(&path).map_err(at(&path))
     }
 
-    /// What the supervisor knows of the lives of its nodes; empty if it has not said anything.
+    /// The supervisor's record of its nodes' incarnations; empty if it has written none.
     pub fn lives(&self) -> Vec<NodeProcess> {
         self.read("nodes.json").unwrap_or_default()
     }

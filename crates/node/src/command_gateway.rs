@@ -53,7 +53,7 @@ const PATIENCE: Span = Span::secs(15);
 /// How often the loop looks for what is late.
 const CHECK_EVERY: Span = Span::millis(20);
 
-/// How long an answer may take before the transport is told: by then it has come, mostly.
+/// How long an answer may take before the transport is notified: by then it has arrived, mostly.
 const LATE: Span = Span::millis(10);
 
 /// How often the loop looks for that, and the longest it sleeps while an answer is waited for.
@@ -62,13 +62,13 @@ const LATE_EVERY: Span = Span::millis(5);
 /// The longest a loop sleeps.
 const SLEEP_MAX: Span = Span::millis(50);
 
-/// What a front is started with.
+/// The options of a gateway.
 pub struct FrontOptions<'a> {
     /// The protocol.
     pub entry: &'a dyn Entry,
     /// The cluster's checked configuration.
     pub config: &'a Config,
-    /// What the processes of the cluster meet on.
+    /// The transport between the processes of the cluster.
     pub ground: &'a Transport,
     /// The node of its own process, if that is one whose member it can hand commands to.
     pub own: Option<OwnNode>,
@@ -142,7 +142,7 @@ pub enum NoAnswer {
     Stopped,
     /// It has an answer that is larger than is sent.
     AnswerTooLarge {
-        /// What became of the command.
+        /// The command's outcome.
         outcome: Outcome,
         /// Bytes of the answer.
         bytes: u64,
@@ -152,7 +152,7 @@ pub enum NoAnswer {
 }
 
 impl NoAnswer {
-    /// What became of the command.
+    /// The command's outcome.
     pub const fn outcome(self) -> Outcome {
         match self {
             Self::Busy
@@ -172,7 +172,7 @@ impl NoAnswer {
     pub fn reason(self) -> String {
         match self {
             Self::Busy => "too many commands are open".to_string(),
-            // Whoever asks counts only what is its own, and says the limit of that.
+            // The caller counts only its own bytes, and names the limit on those.
             Self::TooLarge(most) => {
                 format!("the command is larger than the limit of {most} bytes of a message")
             }
@@ -337,8 +337,9 @@ impl CommandGateway {
         self.shared.health.lock().unwrap_or_else(PoisonError::into_inner).watch(ask);
     }
 
-    /// Multicasts the command in `payload` to `dst`; the sink is told the answer, later. Never waits. It may lie
-    /// until [`CommandGateway::flush`]. The bytes are taken, not copied: an empty buffer is left in their place.
+    /// Multicasts the command in `payload` to `dst`; the sink receives the answer, later. Never waits. It may
+    /// lie until [`CommandGateway::flush`]. The bytes are taken, not copied: an empty buffer is left in their
+    /// place.
     ///
     /// # Errors
     /// When the command was not taken; its bytes are left, and the sink is not told.
@@ -361,7 +362,7 @@ impl CommandGateway {
         self.hand_in(dst, true, payload, JobAsker::Sink(token))
     }
 
-    /// The same for whoever has no token: `done` is told the answer.
+    /// The same for callers without a token: `done` receives the answer.
     ///
     /// # Errors
     /// When the command was not taken; its bytes are left, and `done` is not told.
@@ -499,7 +500,7 @@ struct GatewayLoop {
     road: Box<dyn ClientTransport>,
     shared: Arc<GatewayShared>,
     overlay: Overlay,
-    /// What was just taken from the desk.
+    /// The jobs that were just taken from the queue.
     fresh: Vec<GatewayJob>,
     /// Buffers of commands that were answered since.
     spare: SpareBuffers,
@@ -713,7 +714,7 @@ impl GatewayLoop {
     }
 }
 
-/// However the loop ends, by being told to or by a panic, nobody waits in vain.
+/// However the loop ends, by a stop or by a panic, no caller waits in vain.
 impl Drop for GatewayLoop {
     fn drop(&mut self) {
         self.road.rest();

@@ -28,9 +28,9 @@ pub use placement::HostPlacement;
 /// How long a process may be silent on one machine, unless a file says otherwise.
 const PATIENCE: Span = Span::millis(250);
 
-/// What all keys may take in each node of a new cluster that does not say it, in MB of 10^6 bytes: it follows from no
-/// machine, since all nodes need the same, and leaves three nodes room on one with 16 GB while each of them
-/// holds what changes during a checkpoint twice.
+/// The default memory of all keys in each node of a new cluster, in MB of 10^6 bytes: it depends on
+/// no machine, since all nodes need the same, and leaves three nodes room on one with 16 GB while
+/// each of them holds entries that change during a checkpoint twice.
 pub const MAXMEMORY_MB: u64 = 2000;
 
 /// How many MB of 10^6 bytes of its state a node gives to another one, or writes to its disk, in a second, at first, where
@@ -58,28 +58,28 @@ pub struct ClusterFile {
     /// None: as many as the node's share of this machine's cores has to spare.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<usize>,
-    /// What all keys may take in each node at first, in MB of 10^6 bytes, in equal parts for its shards; the command
-    /// AMCAST.MAXMEMORY sets another bound later. None: any amount. `amcast up` and `amcast config init` write
-    /// [`MAXMEMORY_MB`].
+    /// The initial memory of all keys in each node, in MB of 10^6 bytes, in equal parts for its shards; the
+    /// command AMCAST.MAXMEMORY sets another bound later. None: any amount. `amcast up` and `amcast config
+    /// init` write [`MAXMEMORY_MB`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maxmemory_mb: Option<u64>,
     /// How large a Redis command or a transaction may be that this process takes from clients, in MB of 2^20 bytes, 1
-    /// to 64. What is larger than a message is ordered in parts. None: 1.
+    /// to 64. A command that is larger than a message is ordered in parts. None: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command_max_mb: Option<usize>,
-    /// What the hashes of keys are made with: 32 hexadecimal digits that nobody guesses, the same on every host and for
-    /// ever. None: what clusters had before, by which keys can be computed that take long to find. `amcast up` and
-    /// `amcast config init` draw one.
+    /// The seed of the hashes of keys: 32 hexadecimal digits that nobody guesses, the same on every
+    /// host and for ever. None: the seed of earlier clusters, with which keys that collide can be
+    /// computed. `amcast up` and `amcast config init` draw one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_seed: Option<String>,
-    /// What the logs of a node may hold, in MB of 10^6 bytes. None: 200.
+    /// The bound on the logs of a node, in MB of 10^6 bytes. None: 200.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_mb: Option<usize>,
     /// Where each node keeps the values of its logs in files, if anywhere, from the cluster's directory on
     /// if it is not absolute; the recent ones are in memory, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_dir: Option<PathBuf>,
-    /// What the logs of a node may hold then, in MB of 10^6 bytes. None: 10,000.
+    /// The bound on the logs of a node then, in MB of 10^6 bytes. None: 10,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_disk_mb: Option<usize>,
     /// Seconds from a change of a shard at most until its replicas compare digests of their states; 0: never. None: 5.
@@ -118,7 +118,7 @@ pub struct ClusterFile {
     /// Whether each node that `amcast up` starts serves clients as well. None: it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_fronts: Option<bool>,
-    /// What clients of the Redis fronts must give with `AUTH`, if anything.
+    /// The password that clients of the Redis gateways must give with `AUTH`, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
     /// Where the fronts listen.
@@ -129,13 +129,13 @@ pub struct ClusterFile {
     /// in. The same in the file of every host; `amcast up` chooses one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
-    /// The file with what the nodes know and strangers do not, for protocols that send messages: 32 bytes of text
-    /// or more, the same on every host; seen from the directory of this file. Who does not prove it is let in neither
-    /// as a node nor for state. `amcast up` makes one.
+    /// The file with the nodes' shared secret, for protocols that send messages: 32 bytes of text
+    /// or more, the same on every host; seen from the directory of this file. A peer that does not
+    /// prove to know it is admitted neither as a node nor for state. `amcast up` makes one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<PathBuf>,
-    /// Whether nodes may listen beyond this machine although strangers would be served: where `secret` or
-    /// `password` is left out.
+    /// Whether nodes may listen beyond this machine although strangers would be served: where
+    /// `secret` or `password` is not given.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
     /// Where each node is, by its name, for protocols that send messages; `amcast up` chooses. A
@@ -146,13 +146,13 @@ pub struct ClusterFile {
     /// than where its own node is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub etcd: Option<EtcdSettings>,
-    /// Whether the cluster outlives its processes: its nodes keep what they must not forget in its
-    /// directory, and the next run there goes on from that. `amcast up` chooses.
+    /// Whether the cluster outlives its processes: its nodes keep durable data in its directory,
+    /// and the next run there continues from them. `amcast up` chooses.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub durable: bool,
-    /// How far the time by which commands are told old is ahead of the host's monotonic clock, in
-    /// milliseconds: where state outlives its machine, that time goes on. `amcast up` chooses; where
-    /// nodes are started by hand it follows the wall clock of each.
+    /// How far the time by which the age of commands is judged is ahead of the host's monotonic
+    /// clock, in milliseconds: where state outlives its machine, that time continues. `amcast up`
+    /// chooses; where nodes are started by hand it follows the wall clock of each.
     #[serde(skip_serializing_if = "is_zero")]
     pub clock_ahead_ms: u64,
 }
@@ -166,7 +166,7 @@ const fn is_zero(n: &u64) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PartitionOrder {
-    /// Of their slots, as in Redis Cluster: even whatever keys are.
+    /// Of their slots, as in Redis Cluster: even for any keys.
     #[default]
     Hash,
     /// Of themselves: keys that follow each other are together.
@@ -317,7 +317,7 @@ impl ClusterFile {
         let read = toml::from_str(&text);
         let mut file: Self =
             read.map_err(|e| FileError::Syntax(path.to_path_buf(), e.to_string()))?;
-        // Whoever writes the file again, elsewhere, means the same one.
+        // A copy of the file elsewhere refers to the same secret.
         if let Some(secret) = &mut file.secret {
             let path = std::path::absolute(path).map_err(|e| FileError::Io(path.into(), e))?;
             *secret = path.parent().unwrap_or(&path).join(&*secret);
@@ -325,7 +325,7 @@ impl ClusterFile {
         Ok(file)
     }
 
-    /// What the nodes of the cluster know and strangers do not, if anything.
+    /// The shared secret of the cluster's nodes, if any.
     ///
     /// # Errors
     /// When its file cannot be read, or has no secret in it.
@@ -416,7 +416,7 @@ impl ClusterFile {
             if self.id.is_none() {
                 return missing(
                     "id",
-                    "the cluster's keys are told by its number, such as id = 4711",
+                    "the cluster's keys in etcd contain its number, such as id = 4711",
                 );
             }
             if self.data.is_none() {
@@ -441,9 +441,9 @@ impl ClusterFile {
 
     /// Chooses what a cluster on this machine needs and the file leaves open, for a protocol that
     /// sends messages: the cluster's number, an address of this machine for every node, and patience
-    /// with those that are silent. Nodes of one machine wait for each other's cores, one that is left
-    /// out needs a new state, and one that dies is known by its connections at once. Where the
-    /// protocol keeps what it must not forget, the cluster is durable if it `has_directory` for that.
+    /// with those that are silent. Nodes of one machine wait for each other's cores, one that is
+    /// excluded needs a new state, and a crash is known from its connections at once. Where the
+    /// protocol has durable state, the cluster is durable if it `has_directory` for that.
     ///
     /// # Errors
     /// When there are no ports to be had.
@@ -471,9 +471,10 @@ impl ClusterFile {
         Ok(())
     }
 
-    /// How far the time by which commands are told old is ahead of the host's monotonic clock, in
-    /// milliseconds: as the file says, or else by the wall clock. Where all nodes are on one host and
-    /// nothing outlives it (not `keeps`) its monotonic clock is enough, which nobody sets.
+    /// How far the time by which the age of commands is judged is ahead of the host's monotonic
+    /// clock, in milliseconds: as the file says, or else by the wall clock. Where all nodes are on
+    /// one host and nothing outlives it (not `keeps`) its monotonic clock is enough, which nobody
+    /// sets.
     pub fn clock_ahead(&self, keeps: bool) -> u64 {
         let on_this_host = self.etcd.is_none()
             && self.nodes.values().all(|place| place.address.ip().is_loopback());
@@ -543,7 +544,7 @@ impl ClusterFile {
         Ok(places)
     }
 
-    /// What nodes of different hosts need of each other.
+    /// Checks the settings that nodes of different hosts need of each other.
     fn check_hosts(&self, places: &[HostPlacement]) -> Result<(), String> {
         let hosts: BTreeSet<IpAddr> = places.iter().map(|place| place.address.ip()).collect();
         if hosts.len() < 2 {

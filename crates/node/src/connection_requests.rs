@@ -1,20 +1,20 @@
-//! What the parameters of a protocol ask of the node that runs it, beside messages.
+//! Requirements of a protocol's parameters on the connections of its node.
 
 use amcast_core::Config;
 use amcast_core::parameters::{DETECTOR, Detector, LANE, PacketLane};
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// What is asked of a node's connections.
+/// The requirements on a node's connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ConnectionRequests {
-    /// What goes to all members by datagram is one datagram: IP multicast.
+    /// A packet to all members by datagram is one datagram: IP multicast.
     pub(crate) multicast: bool,
-    /// The protocol is told of a process that it has failed only if it takes no connection any more.
+    /// The protocol learns that a process has failed only if it takes no connection any more.
     pub(crate) proof_of_death: bool,
 }
 
 impl ConnectionRequests {
-    /// What the parameters [`LANE`] and [`DETECTOR`] say, where the protocol has them.
+    /// The values of the parameters [`LANE`] and [`DETECTOR`], where the protocol has them.
     pub(crate) fn of(config: &Config) -> Self {
         Self {
             multicast: LANE.find(config) == Some(PacketLane::Multicast),

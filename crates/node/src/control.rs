@@ -62,7 +62,7 @@ pub struct NodeStatus {
     /// The view that its replica is in, where groups have views.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<ViewStatus>,
-    /// What it knows of the nodes, by rank, where protocols send messages.
+    /// Its view of the nodes, by rank, where protocols send messages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerStatus>,
     /// Its connections to the other nodes, where protocols send messages.
@@ -78,12 +78,12 @@ pub struct NodeStatus {
     /// Its logs, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<LogStatus>,
-    /// What it takes of its machine.
+    /// The resources that it uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceStatus>,
 }
 
-/// What a node knows of another one.
+/// A node's view of another one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerStatus {
     /// The latest life that was connected; none if none ever was.
@@ -119,14 +119,14 @@ pub struct NetworkStatus {
     pub strange: u64,
 }
 
-/// A view of a group: the members that it goes on with.
+/// A view of a group: its current members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewStatus {
     /// Its number.
     pub number: u64,
     /// The names of the members: `g0/r1`.
     pub members: Vec<String>,
-    /// The group has gone on without this replica, which waits to be taken in again.
+    /// The group has excluded this replica, which waits to join again.
     pub left_out: bool,
 }
 
@@ -158,19 +158,19 @@ pub struct ReplicaStatus {
     pub figures: GroupFigures,
 }
 
-/// What the control socket asks of the loop.
+/// A request of the control socket to the loop.
 pub(crate) enum ControlRequest {
     Status(SyncSender<NodeStatus>),
     /// The state, in pieces.
     State(WantedState, SyncSender<Result<Receiver<Vec<u8>>, String>>),
     /// Nodes are somewhere else from now on: where, and where they are asked, in order of rank.
     Move(Vec<HostPlacement>, Vec<NodeAddress>),
-    /// Whoever counts leases says that this node seems to be dead.
+    /// The coordination service reports that this node seems to be dead.
     Doubt(usize),
 }
 
-/// Tells a node, from any thread, what is said of the others: that one is somewhere else, since it was
-/// replaced by a machine at another address, or that one seems to be dead.
+/// Informs a node, from any thread, about the others: that one is at another address, since its
+/// machine was replaced, or that one seems to be dead.
 #[derive(Clone)]
 pub struct PeerMover {
     to: SyncSender<ControlRequest>,
@@ -181,7 +181,7 @@ impl PeerMover {
     /// From now on the nodes are at these places, in order of rank, and are asked there.
     ///
     /// # Errors
-    /// When the node is busy or stops; then it is to be told again.
+    /// When the node is busy or stops; then the call must be repeated.
     pub fn move_to(&self, places: Vec<HostPlacement>, nodes: Vec<NodeAddress>) -> io::Result<()> {
         self.ask(ControlRequest::Move(places, nodes))
     }
@@ -219,7 +219,8 @@ pub(crate) fn serve(
         _ => {}
     }
     let listener = UnixListener::bind(path)?;
-    // Whoever may write to the socket may read the state; its directory may be open to readers.
+    // A process that may write to the socket may read the state; its directory may be open to
+    // readers.
     std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
     let (to_loop, requests) = sync_channel(REQUESTS_MAX);
     let far = match far {
@@ -242,7 +243,7 @@ pub(crate) fn serve(
     Ok((requests, mover))
 }
 
-/// Whose requests they are, and how it is woken.
+/// The loop that receives the requests, and its waker.
 #[derive(Clone)]
 struct LoopHandle {
     to: SyncSender<ControlRequest>,
@@ -338,7 +339,7 @@ fn begin(stream: Arc<ControlStream>, of: LoopHandle, open: Arc<AtomicUsize>) {
     }
 }
 
-/// Whether whoever came from another host is let in.
+/// Whether the peer of another host is admitted.
 fn admit(stream: &ControlStream, strangers: &HandshakingPeers) -> io::Result<bool> {
     stream.set_write_timeout(ANSWER_TIMEOUT)?;
     strangers.key.admit(stream, Instant::now() + ANSWER_TIMEOUT)
@@ -445,7 +446,8 @@ impl StatusRequest {
     }
 
     fn answer(self, until: Instant) -> io::Result<NodeStatus> {
-        // What has come already is taken however late it is; no time at all would mean for ever.
+        // Bytes that have already arrived are read however late it is; a timeout of zero would mean
+        // for ever.
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         self.0.set_read_timeout(left)?;
         // It would be read byte by byte otherwise.
@@ -512,7 +514,7 @@ mod tests {
             let why = far(wrong).connect().map(drop).unwrap_err();
             assert!(why.kind() != io::ErrorKind::TimedOut, "it is told at once: {why}");
         }
-        // What one sends who does not wait is taken for what it is, too.
+        // A request sent without waiting for the challenge is recognised, too.
         let mut stranger = std::net::TcpStream::connect(at).unwrap();
         stranger.write_all(b"of 7 state 0\n").unwrap();
         let mut said = String::new();

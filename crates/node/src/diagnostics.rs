@@ -1,4 +1,5 @@
-//! What a process logs of what its replicas report and note. Nothing that the process does depends on this.
+//! The log lines of a process about its replicas' events and notes. No action of the process
+//! depends on this.
 
 use amcast_core::step::Note;
 use amcast_core::{ClusterShape, Pid, ProtocolEvent};
@@ -9,7 +10,7 @@ pub(crate) fn log_event(cluster: &ClusterShape, p: Pid, event: ProtocolEvent) {
     match event {
         ProtocolEvent::Part(_) => {}
         ProtocolEvent::Leads(epoch) => tracing::info!("{name} leads its group in epoch {epoch}"),
-        ProtocolEvent::Lagging => tracing::info!("{name} lacks state and asks for it"),
+        ProtocolEvent::Lagging => tracing::info!("{name} is lagging, and requests a state"),
         ProtocolEvent::NeedsState { position, .. } => {
             tracing::info!("{name} continues from {position}, and needs a state up to there");
         }
@@ -21,7 +22,7 @@ pub(crate) fn log_event(cluster: &ClusterShape, p: Pid, event: ProtocolEvent) {
             tracing::warn!("{name} is excluded since view {view}, and joins again");
         }
         ProtocolEvent::Left(view) => {
-            tracing::info!("{name} has left its group, which goes on in view {view}");
+            tracing::info!("{name} has left its group, which continues in view {view}");
         }
         ProtocolEvent::MayStop(view) => {
             tracing::info!("{name} stops, and is needed by its group in view {view}");

@@ -1,9 +1,9 @@
-//! What a node's directory says of its disk, beside what the node keeps there; and whether it is that
-//! disk still.
+//! The identity of a node's disk, written beside the node's data; and the check whether it is still
+//! that disk.
 //!
-//! A copy of the directory has all that is in it. What it has not is the file that counts the lives: that
-//! is another one, with an inode and a time of birth of its own. So both are written down beside it. A
-//! directory that is moved within its file system keeps them.
+//! A copy of the directory has all its contents, but not the same file that counts the
+//! incarnations: the copied file has an inode and a time of birth of its own. So both are written
+//! down beside it. A directory that is moved within its file system keeps them.
 
 use crate::cluster_dir::{LogLocation, write_private, write_synced};
 use crate::config::node_name;
@@ -17,12 +17,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-/// What a node's directory says of its disk.
+/// The identity of a node's disk.
 #[derive(Clone, Debug)]
 pub(crate) struct DiskRecord {
     /// The directory.
     home: PathBuf,
-    /// Whose it is.
+    /// The node's name.
     node: String,
     /// There until the node has had its place among the others on this disk for the first time.
     joining: PathBuf,
@@ -103,7 +103,7 @@ impl DiskRecord {
     /// When one did; the sentence says what to do.
     pub(crate) fn check(&self) -> Result<(), String> {
         match fs::read_to_string(&self.refused) {
-            Ok(why) => Err(format!("{} (this stands in {})", why.trim(), self.refused.display())),
+            Ok(why) => Err(format!("{} (written in {})", why.trim(), self.refused.display())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(e) => Err(format!("{}: {e}", self.refused.display())),
         }

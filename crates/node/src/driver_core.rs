@@ -1,6 +1,6 @@
-//! What a driver owes its protocol, whatever medium that talks through: outputs carried out in
-//! order, answers for what was asked of the application and of the log, and `Applied` as far as no
-//! capture holds it back.
+//! The part of a driver that does not depend on its protocol's medium: outputs carried out in
+//! order, answers of the application and of the log, and `Applied` as far as no capture holds it
+//! back.
 
 use crate::memory_driver::{CapturedState, UpperLayer};
 use crate::replica_log::ReplicaLog;
@@ -18,13 +18,13 @@ enum OwedInput {
 const NO_LOG: &str = "this protocol wants a record kept on disk, and its process has no log: what \
                       runs over shared memory keeps none, nor does what was told to keep all in memory";
 
-/// What waits until the records that the process persisted before it survive its end.
+/// An output that waits until the records that the process persisted before it survive its end.
 struct LateOutput {
     behind: u64,
     what: DriverEvent,
 }
 
-/// What is told above in its turn.
+/// An event for the layer above, in its turn.
 enum DriverEvent {
     Delivery(Delivery, Box<[u8]>),
     Passed(Ticket),
@@ -57,16 +57,16 @@ pub(crate) struct DriverCore<M: Medium> {
     late: VecDeque<LateOutput>,
 }
 
-/// Who carries what a protocol asks of its medium, and lends it what it sees of it.
+/// Carries out a protocol's requests to its medium, and lends it a view of the medium.
 pub(crate) trait MediumDriver<M: Medium> {
-    /// What a protocol is lent with each input.
+    /// The view that a protocol is lent with each input.
     fn view(&self) -> M::View<'_>;
 
     /// Carries out what the protocol asked, in order. The bytes are in the outbox.
     fn carry(&mut self, outbox: &Outbox<M>);
 
-    /// What is carried from here on waits until the process's log has all records before this number
-    /// with the operating system.
+    /// Later requests wait until the process's log has handed all records before this number to the
+    /// operating system.
     fn wait_for(&mut self, _record: u64) {}
 }
 
@@ -90,7 +90,7 @@ impl<M: Medium> DriverCore<M> {
         }
     }
 
-    /// What it persists goes to this log from now on.
+    /// Its persisted records go to this log from now on.
     pub(crate) fn keep(&mut self, journal: ReplicaLog) {
         self.journal = Some(journal);
     }
@@ -134,7 +134,8 @@ impl<M: Medium> DriverCore<M> {
         any
     }
 
-    /// If it is told above now which state the process needs: what is told of a state from here on answers that.
+    /// Notes that the layer above learns now which state the process needs: later reports of a
+    /// state answer that.
     fn note_need(&mut self, news: &DriverEvent) {
         if let DriverEvent::Event(ProtocolEvent::NeedsState { position, .. }) = news {
             self.installs += 1;
@@ -274,7 +275,7 @@ impl<M: Medium> DriverCore<M> {
                 Output::Release { ticket } => self.captures.retain(|(t, _)| t != ticket),
                 Output::Install { piece, first: _, last, position } => {
                     let bytes = self.outbox.bytes(*piece);
-                    // What it holds is behind them.
+                    // The held outputs are behind them.
                     for LateOutput { what, .. } in self.late.drain(..) {
                         what.tell(now, self.pid, above);
                     }

@@ -37,14 +37,14 @@ const NOTE_LINES: usize = 4;
 const NOTE_BYTES: usize = NOTE_LINES * LINE_BYTES;
 /// Bytes of a command that are noted.
 const COMMAND_BYTES: usize = NOTE_BYTES - LINE_BYTES;
-/// What is being done, and what was.
+/// The current note, and the previous one.
 const SLOT_BYTES: usize = 2 * NOTE_BYTES;
 
-/// What a node notes of what it is executing.
+/// The notes of a node on the commands that it executes.
 #[derive(Debug)]
 pub struct ExecutionNotes {
     file: MappedFile,
-    /// What each slot says of the ends of the processes before.
+    /// The notes of each slot on the ends of earlier processes.
     before: Vec<Option<SkipDecision>>,
 }
 
@@ -103,7 +103,8 @@ impl ExecutionNote {
     }
 }
 
-/// What each slot says of the ends of the processes so far, and whether that is of the last process.
+/// The notes of each slot on the ends of the processes so far, and whether they are of the last
+/// process.
 fn slots(file: &[u8]) -> impl Iterator<Item = Option<(ExecutionNote, bool)>> {
     let is_ours = file.starts_with(MAGIC) && file.get(8..12) == Some(&VERSION.to_le_bytes()[..]);
     let slots = if is_ours { file.get(LINE_BYTES..).unwrap_or_default() } else { &[] };
@@ -119,7 +120,8 @@ fn slots(file: &[u8]) -> impl Iterator<Item = Option<(ExecutionNote, bool)>> {
     })
 }
 
-/// What the node with this directory was executing when it ended, at last or before it was well again.
+/// The messages that the node with this directory was executing when it ended, at last or before it
+/// was well again.
 ///
 /// # Errors
 /// When that cannot be read.
@@ -162,8 +164,9 @@ impl ExecutionNotes {
         &self.file[1 + slot * 2 * NOTE_LINES..][..NOTE_LINES]
     }
 
-    /// The node is well and has executed so much of a group: what ended processes before and lies within that
-    /// does not end this one. What this one has not come to yet is kept. Says whether nothing is kept.
+    /// The node is well and has executed so much of a group: messages within that which ended
+    /// earlier processes do not end this one. Messages that this one has not reached yet are kept.
+    /// Returns whether none is kept.
     pub(crate) fn survives(&self, applied: impl Fn(Gid) -> u64) -> bool {
         let mut all = true;
         for (slot, before) in self.before.iter().enumerate() {

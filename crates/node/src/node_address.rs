@@ -16,10 +16,11 @@ const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 /// The longest line of the handshake, in bytes.
 const LINE_BYTES_MAX: usize = 128;
 
-/// What a node's control address says first: a nonce follows.
+/// The first words of a node's control address: a nonce follows.
 const CHALLENGE: &str = "amcast control ";
 
-/// What whoever asks at an address of another host must know, and is told in return.
+/// The secret that a client of an address on another host must prove to know, and the proof that it
+/// receives in return.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterKey {
     /// The cluster's number.
@@ -51,8 +52,8 @@ impl ClusterKey {
         }
     }
 
-    /// Lets in whoever proves until then that this is known there; proves the same. False to a stranger, who is
-    /// told nothing.
+    /// Admits a peer that proves until then to know this secret; proves the same. False for a
+    /// stranger, which receives nothing.
     ///
     /// # Errors
     /// When the connection ends, or nothing comes in time.
@@ -65,7 +66,7 @@ impl ClusterKey {
         else {
             return Ok(false);
         };
-        // What is compared is public once it is sent, and serves on no other connection.
+        // The compared proof is public once it is sent, and is valid on no other connection.
         if proof != self.prove(Purpose::Control, [&ours, theirs]) {
             return Ok(false);
         }
@@ -77,7 +78,7 @@ impl ClusterKey {
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // A string takes whatever is written.
+        // Writing to a string does not fail.
         let _ = write!(text, "{byte:02x}");
         text
     })
@@ -88,8 +89,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 pub enum NodeAddress {
     /// A socket in the cluster's directory.
     Socket(PathBuf),
-    /// An address, with what whoever asks must know; and the socket, which
-    /// is there if the node is of this host after all.
+    /// An address, with the secret that a client must know; and the socket, which exists if the
+    /// node is of this host after all.
     Address(SocketAddr, ClusterKey, PathBuf),
 }
 
@@ -103,8 +104,8 @@ impl fmt::Display for NodeAddress {
 }
 
 impl NodeAddress {
-    /// Connects, or fails soon: a node that is stopped and accepts nobody does not hold up whoever
-    /// asks it. At an address of another host both ends prove that they are of one cluster.
+    /// Connects, or fails soon: a node that is stopped and accepts no connection does not block its
+    /// caller. At an address of another host both ends prove that they are of one cluster.
     pub(crate) fn connect(&self) -> io::Result<ControlStream> {
         match self {
             Self::Address(at, key, path) if !path.exists() => {

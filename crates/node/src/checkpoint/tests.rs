@@ -152,7 +152,7 @@ fn a_state_that_stands_elsewhere_than_its_checkpoint_says_is_none() {
         let (mut checkpoints, found) = place.open();
         let right = (position == text.len()).then(|| (text.to_string(), Vec::new()));
         assert_eq!(found, right, "it says {position}");
-        // The next one takes its place, whatever it said.
+        // The next one takes its place, with any text.
         save(&mut checkpoints, text);
         drop(checkpoints);
         assert_eq!(place.open().1.map(|found| found.0).as_deref(), Some(text));
@@ -190,7 +190,8 @@ fn a_state_that_was_given_up_is_none_and_the_one_before_it_counts() {
     save(&mut checkpoints, "whole again");
 }
 
-/// A schedule of node `rank` of three, in which commands were delivered and the logs have come to so much.
+/// A schedule of node `rank` of three, in which commands were delivered and the logs have so much
+/// volume.
 fn schedule(rank: usize, records: u64, bytes: u64) -> SaveSchedule {
     let mut schedule = SaveSchedule::new(1000, (rank, 3));
     schedule.logged(LogVolume::default());
@@ -218,7 +219,7 @@ fn one_is_due_when_the_logs_have_grown_by_the_least_and_nodes_take_turns() {
 }
 
 impl SaveSchedule {
-    /// Commands were delivered, and the logs have come to so many bytes.
+    /// Commands were delivered, and the logs have so many bytes.
     fn delivered_up_to(&mut self, bytes: u64) {
         self.has_more = true;
         self.volume.logged.bytes = bytes;
@@ -281,7 +282,7 @@ fn one_that_finds_no_room_is_given_up_and_the_next_one_waits() {
     assert!(!checkpoints.has_more());
     let path = PathBuf::from("checkpoint.new");
     checkpoints.failed(StorageError::Full { path, what: Limit::Disk }).unwrap();
-    // What is left of it is given and dropped.
+    // The rest of it is sent and dropped.
     while !checkpoints.is_idle() {
         checkpoints.round(&mut app);
     }
@@ -346,7 +347,7 @@ fn a_state_that_another_node_gave_is_due_until_it_is_saved() {
     let (mut checkpoints, _) = place.open();
     let mut older = begin(&mut checkpoints, "old");
     checkpoints.took_over(vec![9]);
-    // What was on its way to the disk before it is not it.
+    // A checkpoint that was being written before does not count.
     while checkpoints.poll().unwrap().is_none() {
         checkpoints.round(&mut older);
     }

@@ -6,7 +6,7 @@ use crate::reply_ring::{ReplyRingLayout, ReplyRingReader, ReplyRingWriter};
 use amcast_core::{Config, ConfigError, Durability, Entry, Pid, ProtocolProcess};
 use amcast_memory::Directory;
 
-/// What the processes of a cluster take of shared memory, in bytes.
+/// The shared memory that the processes of a cluster take, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CapacityCheck {
     /// All nodes together.
@@ -16,8 +16,8 @@ pub struct CapacityCheck {
 }
 
 impl CapacityCheck {
-    /// What a cluster of this protocol and configuration takes; none if it does not talk through
-    /// memory.
+    /// The shared memory of a cluster of this protocol and configuration; none if it does not use
+    /// any.
     ///
     /// # Errors
     /// When a process cannot be built, or its regions fit in no file.
@@ -52,7 +52,7 @@ impl CapacityCheck {
     }
 }
 
-/// What the logs of all nodes take when a cluster starts, in bytes, where the protocol keeps any.
+/// The size of all nodes' logs when a cluster starts, in bytes, where the protocol keeps any.
 pub fn logs_bytes(file: &ClusterFile, durability: Durability) -> u64 {
     if !durability.has_log() {
         return 0;

@@ -30,9 +30,9 @@ pub enum ClusterDirError {
     NotFile {
         /// Where.
         path: PathBuf,
-        /// What it is.
+        /// Its actual kind.
         is: &'static str,
-        /// What it is to be.
+        /// The expected kind.
         wanted: &'static str,
     },
     /// It belongs to the user of this number, and not to ours.
@@ -57,9 +57,9 @@ pub enum ClusterDirError {
     NodeRuns(PathBuf, String),
     /// It is left over, and cannot be taken over for this reason.
     LeftOver(PathBuf, String),
-    /// What another cluster keeps is in it; the sentence says what is different.
+    /// It has the data of another cluster; the sentence names the difference.
     Another(PathBuf, String),
-    /// What this node keeps there was made while something else decided what it does; the sentence says what.
+    /// The node's data there were made with another deciding setting; the sentence names it.
     Decides(String, PathBuf, String),
     /// A node keeps something there, and there is no file that says of which cluster it is.
     NoFile(PathBuf, String),
@@ -67,9 +67,9 @@ pub enum ClusterDirError {
     NoRoom {
         /// Where.
         path: PathBuf,
-        /// What the cluster takes.
+        /// The bytes that the cluster takes.
         needed: u64,
-        /// What is free.
+        /// The free bytes.
         free: u64,
     },
     /// No cluster runs.
@@ -202,7 +202,7 @@ impl ClusterDirError {
         }
     }
 
-    /// What went wrong though nothing was chosen wrongly.
+    /// Writes the failures that are no misuse.
     fn fmt_failure(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFile { path, is, wanted } => write!(

@@ -1,5 +1,5 @@
-//! Whether what lies in a cluster directory under the names of its files are files: a FIFO in place of one would have whoever opens
-//! it wait for ever.
+//! Checks that the names of a cluster directory's files are files: a FIFO in place of one would
+//! block its reader for ever.
 
 use super::supervised::{is_data, is_log, is_ours};
 use super::{ClusterDir, ClusterDirError, at};
@@ -12,7 +12,7 @@ use std::path::Path;
 /// How deep a node keeps files in its directory: in one for each log, and in what is in that.
 const DEPTH_MAX: usize = 4;
 
-/// What is to be under a name.
+/// The kind of entry expected under a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FileKind {
     File,
@@ -21,7 +21,7 @@ enum FileKind {
 
 impl ClusterDir {
     /// Checks that nothing that a node would open here, of the node of this rank or of all and their supervisor, is
-    /// anything else than a file, or a directory with such in it. Links are followed. What is not there is none of this.
+    /// anything else than a file, or a directory with such in it. Links are followed. A missing entry is accepted.
     ///
     /// # Errors
     /// When something is, by its name; or when a directory cannot be read.
@@ -47,7 +47,8 @@ impl ClusterDir {
     }
 }
 
-/// What a cluster directory has under this name; none for sockets, which are made anew, and for what is not ours.
+/// The kind of entry that a cluster directory has under this name; none for sockets, which are made
+/// anew, and for foreign files.
 fn kind_of(name: &str) -> Option<FileKind> {
     let bytes = name.as_bytes();
     if is_data(bytes) {
@@ -58,7 +59,7 @@ fn kind_of(name: &str) -> Option<FileKind> {
     (is_file && !is_socket).then_some(FileKind::File)
 }
 
-/// What is in the directory; nothing if it is not there.
+/// The entries of the directory; none if it does not exist.
 fn entries(path: &Path) -> Result<Vec<fs::DirEntry>, ClusterDirError> {
     match fs::read_dir(path) {
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {

@@ -1,4 +1,4 @@
-//! Who has run in a cluster directory, by what is left there.
+//! Past processes of a cluster directory, from the files that they left there.
 
 use super::supervised::{LAST_PORTS, LOCK_WORDS};
 use super::{ClusterDir, life_name};
@@ -8,7 +8,7 @@ use amcast_core::limits::REPLICAS_MAX;
 use std::fs;
 use std::path::Path;
 
-/// Who has run in a cluster directory.
+/// The past processes of a cluster directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PastProcesses {
     /// A supervisor with all nodes of its cluster.
@@ -48,7 +48,7 @@ pub fn how_to_start(ranks: &[usize]) -> String {
 }
 
 impl ClusterDir {
-    /// Who has run here.
+    /// The processes that have run here.
     pub fn inhabitants(&self) -> PastProcesses {
         PastProcesses::of(&self.path)
     }
@@ -59,18 +59,18 @@ impl ClusterDir {
         life.exists().then(|| IncarnationLock::is_lived(&life))
     }
 
-    /// What a node said at its end, if it ended by itself and nothing in its log is of a later start.
+    /// The last words of a node, if it ended by itself and its log has no line of a later start.
     pub fn parting_words(&self, rank: usize) -> Option<String> {
         let tail = self.end_of_log(rank)?;
         let begins = format!("amcast {}: ", node_name(rank));
         let words = |line: &'_ str| line.strip_prefix(&begins).map(str::to_string);
-        // What else is said at an end, as where it happened, does not begin with a time.
+        // Further lines at an end, as the place of a panic, do not begin with a time.
         let of_end = tail.lines().rev().take_while(|line| !has_time(line));
         of_end.filter_map(words).next()
     }
 }
 
-/// Whether a line of a log begins with when it was said, as those of a working node do.
+/// Whether a line of a log begins with its time, as those of a working node do.
 fn has_time(line: &str) -> bool {
     let bytes = line.as_bytes();
     bytes.first().is_some_and(u8::is_ascii_digit)

@@ -10,8 +10,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The files that say where clusters run. What they say is believed only of cluster directories that a living
-/// supervisor has.
+/// The files that say where clusters run. They are trusted only for cluster directories that a
+/// living supervisor has.
 #[derive(Clone, Debug)]
 pub struct ClusterRegistry {
     dir: PathBuf,
@@ -47,7 +47,7 @@ impl ClusterRegistry {
     /// The cluster directories of the clusters that run, that started last first.
     pub fn running(&self) -> Vec<ClusterDir> {
         let mut entries = self.entries();
-        // Names are in the order of time, in whichever directory.
+        // Names are in the order of time, in any directory.
         entries.sort_unstable_by(|a, b| b.file_name().cmp(&a.file_name()));
         entries.into_iter().filter_map(|entry| home_of(&entry)).collect()
     }
@@ -96,7 +96,7 @@ impl ClusterRegistry {
         let entry = self.dir().join(format!("{:020}-{}", now.as_nanos(), std::process::id()));
         let new = entry.with_extension("new");
         let bytes = home.as_os_str().as_bytes();
-        // Who failed to start beside this one may just have removed it.
+        // A process that failed to start beside this one may just have removed it.
         self.prepare()?;
         let written = write_private(&new, bytes).and_then(|()| fs::rename(&new, &entry));
         written.map_err(at(&entry))?;
@@ -124,7 +124,8 @@ impl ClusterRegistry {
     }
 }
 
-/// Whether something of another user is there. A link is its maker's, whatever it leads to.
+/// Whether an entry of another user is there. A link belongs to its maker, not to the owner of its
+/// target.
 pub(super) fn is_foreign(path: &Path) -> bool {
     let uid = rustix::process::geteuid().as_raw();
     fs::symlink_metadata(path).is_ok_and(|found| found.uid() != uid)

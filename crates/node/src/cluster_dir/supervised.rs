@@ -1,8 +1,8 @@
 //! The cluster directory that a supervisor makes, has while it lives, and clears away.
 //!
-//! Whoever has the lock of a cluster directory may change it. The lock ends with its process, however that ends:
-//! a cluster directory whose lock is free is left over, and the next start takes it over or clears it away. One in
-//! which a cluster keeps something on disk is gone on with; it is never cleared away.
+//! The holder of a cluster directory's lock may change it. The lock ends with its process, however
+//! that ends: a cluster directory whose lock is free is left over, and the next start takes it over
+//! or clears it away. A directory with durable data is continued; it is never cleared away.
 
 use super::registry::is_foreign;
 use super::transport::lived_in;
@@ -25,10 +25,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What the directories of clusters begin with, where we choose their names.
+/// The prefix of clusters' directories, where we choose their names.
 const PREFIX: &str = "amcast-up-";
 
-/// What a lock file begins with: what has one is a cluster's directory.
+/// The first words of a lock file: a directory that has one is a cluster's.
 pub(super) const LOCK_WORDS: &str = "amcast up, process ";
 
 /// The file in which a supervisor notes where its fronts listen.
@@ -55,7 +55,7 @@ pub struct SupervisedDir {
     found: bool,
     registry: ClusterRegistry,
     entry: Option<PathBuf>,
-    /// Its cluster is durable: the next one goes on with it.
+    /// Its cluster is durable: the next one continues with its data.
     keeps: bool,
     _lock: File,
 }
@@ -100,7 +100,7 @@ impl SupervisedDir {
         let found = path.exists();
         ClusterDir { path: path.clone() }.check_files(None)?;
         let mut lock = take(&path)?;
-        // Nodes are started with this path, whatever directory they run in.
+        // Nodes are started with this path, in any working directory.
         let path = path.canonicalize().map_err(at(&path))?;
         match ClusterDir::kept(&path)? {
             Some(kept) => go_on(&path, file, &kept)?,
@@ -128,7 +128,7 @@ impl SupervisedDir {
         written.write(&new).map_err(ClusterDirError::File)?;
         fs::rename(&new, home.file_path()).map_err(at(&new))?;
         if keeps {
-            // What nodes keep is of no use without it.
+            // The nodes' data are of no use without it.
             let all = |path: &Path| File::open(path).and_then(|file| file.sync_all());
             all(&home.file_path()).and_then(|()| all(&home.path)).map_err(at(&home.path))?;
         }
@@ -158,7 +158,7 @@ impl SupervisedDir {
 
     /// Removes what belongs to the cluster, and the directory if it was made for it and nothing
     /// else is in it. Every process of the cluster has ended. With `keep_logs` the nodes' logs stay.
-    /// What the cluster keeps on disk stays, and what is needed to go on with it.
+    /// The cluster's durable data stay, with the files that are needed to continue with them.
     ///
     /// # Errors
     /// When something cannot be removed.
@@ -202,11 +202,11 @@ pub(super) fn usual_in(base: &Path) -> PathBuf {
 fn take(path: &Path) -> Result<File, ClusterDirError> {
     let lock_path = path.join("lock");
     for _ in 0..LOCK_TRIES.0 {
-        // One look: between two, whoever clears directories may remove it.
+        // One look: between two, another process that clears directories may remove it.
         if fs::metadata(path).is_ok_and(|found| !found.is_dir()) {
             return Err(ClusterDirError::NotDirectory(path.to_path_buf()));
         }
-        // Whoever clears directories may remove it again before it is locked.
+        // Another process that clears directories may remove it again before it is locked.
         match DirBuilder::new().mode(0o700).create(path) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_symlink() => {
@@ -215,7 +215,7 @@ fn take(path: &Path) -> Result<File, ClusterDirError> {
                 }
             }
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            // What it would be in was never made by us, and is not made for a cluster that fails.
+            // Its parent was never made by us, and is not made for a cluster that fails.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return Err(ClusterDirError::NoParent(path.to_path_buf()));
             }
@@ -340,11 +340,11 @@ fn wipe(path: &Path, keep_logs: bool) -> Result<(), ClusterDirError> {
     clear(path, keep_logs, &[])
 }
 
-/// What is not removed with the rest.
+/// The files that are not removed with the rest.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RetainedFiles {
     Lock,
-    /// What goes with the data that nodes keep.
+    /// The files that belong to the nodes' data.
     Data,
 }
 
@@ -413,7 +413,7 @@ pub(super) fn is_log(name: &[u8]) -> bool {
     name.is_some_and(|(node, rest)| node_rank(node).is_some() && matches!(rest, "log" | "log.1"))
 }
 
-/// What is gone already needs no removal.
+/// A file that is gone already needs no removal.
 fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -431,8 +431,8 @@ fn remove_if_empty(path: &Path) -> Result<bool, ClusterDirError> {
 }
 
 /// Clears cluster directories whose supervisor was killed, where we choose their names, and those of which only logs
-/// are left, but for the newest [`LOGS_KEPT`]. Whatever cannot be cleared is left alone: it may belong
-/// to a cluster that is just starting or ending.
+/// are left, but for the newest [`LOGS_KEPT`]. A directory that cannot be cleared is left alone: it may belong to a
+/// cluster that is just starting or ending.
 pub(super) fn clear_left_over(base: &Path) {
     let mut logs = Vec::new();
     let uid = rustix::process::getuid().as_raw();
@@ -465,7 +465,7 @@ pub(super) fn clear_left_over(base: &Path) {
                 "{}: left over by a cluster that was killed; removed",
                 path.display()
             ),
-            // What a stranger put there stays, and is no cluster's any more.
+            // Foreign files stay, and the directory is no cluster's any more.
             Ok(false) => {}
             // Its nodes are still ending; the next start looks again.
             Err(ClusterDirError::Memory(MemoryError::Running { .. })) => {}

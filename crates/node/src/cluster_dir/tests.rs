@@ -1,4 +1,4 @@
-//! What becomes of directories and of the files in them.
+//! The life cycle of directories and of the files in them.
 
 use super::supervised::clear_left_over;
 use super::{
@@ -52,7 +52,7 @@ fn memory(own: &SupervisedDir) -> Directory {
     own.home().memory(ClusterShape::new(1, 1, 1).unwrap()).unwrap()
 }
 
-/// A directory of this mode, whatever the process's own mask.
+/// A directory of this mode, for any mask of the process.
 fn make(path: &Path, mode: u32) {
     fs::create_dir(path).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -332,12 +332,12 @@ fn what_is_no_file_where_a_node_would_open_one_is_refused_by_name() {
         let home = ClusterDir::of_file(&path.join("cluster.toml"));
         let of = |rank| home.check_files(Some(rank)).is_err();
         assert_eq!((of(0), of(1)), (false, name.starts_with("n1.")), "{name}");
-        // Who only asks how it is does not wait for ever either.
+        // A status request does not wait for ever either.
         assert_eq!((home.last_words(1), home.is_supervised()), (None, false), "{name}");
         assert_ne!(home.is_lived(1), Some(true), "{name}");
         fs::remove_dir_all(&path).unwrap();
     }
-    // What is a node's is let alone where it is as it should be, and what is not is none of this.
+    // A node's entry of the right kind is accepted, and a foreign entry is ignored.
     make(&path, 0o700);
     fifo(&path.join("pipe"));
     fs::create_dir_all(path.join("n1.data/state")).unwrap();
@@ -580,7 +580,7 @@ fn a_node_that_may_have_lived_takes_a_life_that_its_lost_disk_had_not() {
         assert_eq!(net(0).first_life(0, Some(&keeping)), first);
     }
     assert_eq!(net(1).first_life(0, Some(&keeping)), 1 << 16, "of a machine that is counted");
-    // Who works already may never have met it, or have been of a version that remembered nothing.
+    // A working peer may never have met it, or be of a version that remembered no peers.
     keeping.has_lived(None);
     let first = net(0).first_life(0, Some(&keeping));
     assert!((1 << 15..1 << 16).contains(&first), "{first}");
@@ -624,7 +624,7 @@ fn who_begins_anew_has_its_logs_marked_before_it_says_so() {
         owner: LogOwner::of(1, 1),
     };
     let groups: GroupSet = (0..2).map(Gid).collect();
-    // A link to nowhere stands where a mark should be.
+    // A dangling link is in the place of a mark.
     fs::create_dir(&data).unwrap();
     std::os::unix::fs::symlink(place.0.join("none/lost"), data.join("g1.lost")).unwrap();
     let (path, _) = keeping.begin_anew(groups).unwrap_err();

@@ -1,5 +1,5 @@
-//! What the processes of a cluster meet on: the shared memory in its cluster directory, or connections between
-//! its nodes and sockets in the cluster directory.
+//! The transport between the processes of a cluster: the shared memory in its cluster directory, or
+//! connections between its nodes and sockets in the cluster directory.
 
 use super::{ClusterDir, ClusterDirError, LogLocation, life_name};
 use crate::config::{ClusterFile, HostPlacement, node_name};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// as many as sessions of fronts have for it.
 pub(super) const LIVES_BITS: u32 = 16;
 
-/// What the processes of a cluster meet on.
+/// The transport between the processes of a cluster.
 #[derive(Clone, Debug)]
 pub enum Transport {
     /// Shared memory, for protocols that talk through it.
@@ -30,11 +30,12 @@ pub enum Transport {
 #[derive(Clone, Debug)]
 pub struct Net {
     home: PathBuf,
-    /// What its nodes know.
+    /// The secret of its nodes.
     pub(crate) key: ClusterKey,
     /// Of each node.
     pub(crate) places: Vec<HostPlacement>,
-    /// What decides what its nodes do, and must be the same for all: names and values.
+    /// The settings that decide its nodes' behaviour, and must be the same for all: names and
+    /// values.
     pub(crate) decides: Vec<(String, String)>,
 }
 
@@ -76,8 +77,8 @@ impl Net {
         }
     }
 
-    /// How the node `rank` of so many stands with the others, if it keeps what it promises where that
-    /// outlasts it: its disk gets a word, if it has none.
+    /// The peer registry of the node `rank` of so many, durable if the node's promises are: its
+    /// disk gets an id, if it has none.
     ///
     /// # Errors
     /// When files cannot be read or written.
@@ -106,8 +107,8 @@ impl Net {
 }
 
 impl ClusterDir {
-    /// What the processes of the cluster meet on, whose file this is, and whose protocol has this
-    /// medium and these parameters.
+    /// The transport of the cluster of this file, whose protocol has this medium and these
+    /// parameters.
     ///
     /// # Errors
     /// When the shared memory cannot be opened, or the file does not say where the nodes are.

@@ -29,8 +29,8 @@ impl ClusterDir {
         }
     }
 
-    /// Makes the directory if need be, and sees to it that this cluster may use it. A seed of hashes that the
-    /// file lacks is taken over from the one there: what is kept there was written with it.
+    /// Makes the directory if need be, and sees to it that this cluster may use it. A missing seed
+    /// of hashes is taken over from the file there: the data there were written with it.
     ///
     /// # Errors
     /// When it cannot be made, others may write in it, or it is of another cluster.
@@ -56,7 +56,7 @@ impl ClusterDir {
             let before = self.file()?;
             let mut same = file.clone();
             let checked = same.go_on_from(&before);
-            // Whoever corrects a file with which no node ever had its place loses nothing.
+            // Correcting a file with which no node ever had its place loses no data.
             let is_first = || same.id == before.id && self.is_unused();
             if let Err(why) = checked
                 && !is_first()
@@ -115,8 +115,8 @@ impl ClusterDir {
         write_synced(&path, &text).map_err(at(&path))
     }
 
-    /// Prepares it for a node: makes the directory if need be, and puts the cluster's file
-    /// there, for whoever is given the directory and nothing else.
+    /// Prepares it for a node: makes the directory if need be, and puts the cluster's file there,
+    /// for tools that get only the directory.
     ///
     /// # Errors
     /// As [`make_on_host`](Self::make_on_host), and when the file cannot be written.

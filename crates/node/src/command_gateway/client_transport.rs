@@ -4,14 +4,14 @@ use crate::command_bytes::CommandBytes;
 use crate::reply_ring::Oversize;
 use amcast_core::{GroupSet, ServiceAnswer, Span, Time};
 
-/// What has become of a command that was sent.
+/// The progress of a command that was sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum CommandProgress<'a> {
     /// This is the answer, or why that is not sent.
     Answer(Result<ServiceAnswer<'a>, Oversize>),
-    /// Its answer, which is large, is on its way: one more piece has come.
+    /// Its answer, which is large, is on its way: one more piece has arrived.
     Part,
-    /// Whoever had it will not answer any more: it is to be sent again, before any newer one.
+    /// The node that had it will not answer any more: it is to be sent again, before any newer one.
     Lost,
 }
 
@@ -34,7 +34,7 @@ pub(super) trait ClientTransport: Send {
     /// Called once, before anything else.
     fn begin(&mut self, now: Time);
 
-    /// One round: tells what has come. Whether there was anything to do.
+    /// One round: reports arrived answers. Returns whether there was anything to do.
     fn round(&mut self, now: Time, tell: OnCommandOutcome<'_>) -> bool;
 
     /// How many commands of `bytes` bytes to `dst` it takes now.

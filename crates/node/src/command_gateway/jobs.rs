@@ -1,4 +1,4 @@
-//! Commands on their way to a front's loop: who asked, how many there may be, and who is told when
+//! Commands on their way to a gateway's loop: the callers, the bounds, and the notification when
 //! there is room again.
 
 use super::{GatewaySink, NoAnswer, OnGatewayAnswer};
@@ -22,11 +22,11 @@ impl JobBounds {
     pub(super) const USUAL: Self = Self { jobs: 16_384, bytes: 256 << 20 };
 }
 
-/// Who is told an answer.
+/// The receiver of an answer.
 pub(super) enum JobAsker {
     /// The front's sink, with this token.
     Sink(u64),
-    /// Whoever this is.
+    /// A callback.
     Once(OnGatewayAnswer),
 }
 
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
     use amcast_core::Outcome;
 
-    /// Counts what it is told.
+    /// Counts the answers.
     #[derive(Default)]
     struct SinkCounts {
         answers: AtomicUsize,

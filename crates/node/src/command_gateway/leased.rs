@@ -197,7 +197,7 @@ impl ClientTransport for LeasedTransport {
     }
 }
 
-/// What a client process asks of its loop: it delivers nothing and has no state.
+/// The layer above a client process: it delivers nothing and has no state.
 struct ClientProcessUpper {
     cluster: ClusterShape,
     recorder: Option<HistoryRecorder>,

@@ -63,7 +63,7 @@ struct NodeLink {
 pub(super) struct NodeLinks {
     links: Vec<NodeLink>,
     own: Option<usize>,
-    /// Who is given commands.
+    /// The node that receives commands.
     current: Option<usize>,
     alarm: LoopWaker,
     ready: ReadinessSet,
@@ -126,8 +126,8 @@ impl NodeLinks {
         self.alarm.wake()
     }
 
-    /// Whom commands go to from here on. What is on its way to another is lost, if that one cannot
-    /// be waited for.
+    /// Chooses the node that receives commands from here on. Commands on their way to another are
+    /// lost, if that one cannot be waited for.
     fn choose(&mut self, now: Time, tell: OnCommandOutcome<'_>) {
         let silent = self.current.filter(|&at| self.links[at].is_silent(now));
         let takes = |at: &usize| self.links[*at].takes() && silent != Some(*at);
@@ -147,7 +147,7 @@ impl NodeLinks {
         self.current = Some(at);
     }
 
-    /// Who is given commands now.
+    /// The node that receives commands now.
     fn taker(&self) -> Option<&NodeLink> {
         let own = self.own.filter(|&own| self.links[own].takes());
         let current = self.current.filter(|&at| own.is_none_or(|own| own == at))?;
@@ -438,7 +438,7 @@ mod tests {
             place
         }
 
-        /// Rounds until all is said; time goes on.
+        /// Rounds until all is sent; time advances.
         fn rounds(&mut self) {
             for _ in 0..8 {
                 self.now += CONNECT_AGAIN;

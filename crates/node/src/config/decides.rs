@@ -1,4 +1,4 @@
-//! What of a cluster's file decides what commands do.
+//! The settings of a cluster's file that decide the effects of commands.
 //!
 //! It is listed once, here: for the next run on what an earlier one left, for what nodes compare before they talk
 //! to each other, and for etcd.
@@ -9,14 +9,15 @@ use amcast_core::parameters::SUSPECT;
 use amcast_net::{Secret, SettingsDigest};
 use std::fmt;
 
-/// How what is not written is told where no list of parameters says more.
+/// The text for a setting that is not written, where the list of parameters has no default.
 const DEFAULT: &str = "its default";
 
 impl ClusterFile {
-    /// What decides what commands do, and so must be the same in all runs of a cluster and on all its
-    /// hosts: names and values. A parameter that is not there has its default.
+    /// The settings that decide the effects of commands, and so must be the same in all runs of a
+    /// cluster and on all its hosts: names and values. A parameter that is not there has its
+    /// default.
     pub fn decides(&self) -> Vec<(String, String)> {
-        // All fields stand here: of a new one it is to be said whether it decides.
+        // All fields are listed here: for a new one the author must decide whether it counts.
         let Self {
             protocol,
             shards,
@@ -53,13 +54,14 @@ impl ClusterFile {
             insecure: _,
             nodes: _,
             etcd: _,
-            // What nodes compare by itself.
+            // Fields that nodes compare separately.
             id: _,
             // Times are ordered with the commands.
             clock_ahead_ms: _,
         } = self;
         let partitions = partitions.unwrap_or(*shards);
-        // What the logs take decides what commands do: the same commands may run again from disk.
+        // The bounds on logs decide the effects of commands: the same commands may run again from
+        // disk.
         let told = |mb: &Option<usize>| mb.map_or(DEFAULT.to_string(), |mb| mb.to_string());
         let log_dir = if log_dir.is_some() { "one" } else { "none" };
         let fixed = [
@@ -110,8 +112,8 @@ impl ClusterFile {
         marks(&self.decides_in_full(params))
     }
 
-    /// Takes over from the file of an earlier run of the same cluster what must be the same in this
-    /// one: its number. Its time goes on from where that of the earlier run was. Comes before
+    /// Takes over from the file of an earlier run of the same cluster the settings that must be the
+    /// same: its number. Its time continues from that of the earlier run. Called before
     /// [`ClusterFile::settle`].
     ///
     /// # Errors

@@ -12,7 +12,7 @@ pub struct EtcdSettings {
     /// The folder that its keys are in; the cluster's number follows.
     #[serde(default = "usual_prefix")]
     pub prefix: String,
-    /// Who signed its servers' certificates: a PEM file.
+    /// The certificate authority of its servers' certificates: a PEM file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// The certificate of the node, if etcd asks for one: a PEM file.
@@ -27,8 +27,8 @@ pub struct EtcdSettings {
     /// A file whose first line is that user's password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_file: Option<PathBuf>,
-    /// How long after its last word a node counts as dead for whoever looks into etcd, in seconds.
-    /// Nodes know it of each other much sooner.
+    /// How long after its last message a node counts as dead for readers of etcd, in seconds. Nodes
+    /// detect each other's failure much sooner.
     #[serde(default = "usual_lease_s")]
     pub lease_s: u64,
 }
@@ -42,7 +42,7 @@ const fn usual_lease_s() -> u64 {
 }
 
 impl EtcdSettings {
-    /// What does not go together.
+    /// Checks that the settings are consistent.
     pub(super) fn check(&self) -> Result<(), String> {
         let wrong = |why: &str| Err(format!("etcd.{why}"));
         if self.endpoints.is_empty() {

@@ -12,8 +12,8 @@ pub struct HostPlacement {
     /// Where it listens, if that is another address: behind a translation, or on all interfaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
-    /// Where it gives its state to nodes of other hosts, and says how it is. Left out: only nodes of
-    /// its own host reach it for that, through the cluster's directory.
+    /// The address at which it sends its state to nodes of other hosts, and reports its status. By
+    /// default only nodes of its own host reach it for that, through the cluster's directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<SocketAddr>,
     /// Where it serves Redis clients, if it does.
@@ -26,8 +26,9 @@ pub struct HostPlacement {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<SocketAddr>,
     /// How often this node began anew with an empty directory, since its disk or its whole machine was
-    /// replaced. Whoever replaces one adds one here, in the file of every host: the node asks the
-    /// others then what it had promised, and lives of it from before are not let in any more.
+    /// replaced. An operator who replaces one adds one here, in the file of every host: the node then
+    /// asks the others for its former promises, and its earlier incarnations are not admitted any
+    /// more.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub replaced: u32,
 }
@@ -63,7 +64,8 @@ impl HostPlacement {
         all.into_iter().filter_map(|(key, at)| Some((key, at?)))
     }
 
-    /// Whether clients are served at the address with this key: any port will do, if it is told.
+    /// Whether clients are served at the address with this key: any port will do, if it is
+    /// reported.
     pub(super) fn is_front(key: &str) -> bool {
         matches!(key, "redis" | "log" | "http")
     }

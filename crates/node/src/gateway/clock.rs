@@ -1,9 +1,9 @@
 //! The times that a front stamps commands with.
 //!
-//! What expires is judged by the wall clock, since clients name moments of it (`EXPIREAT`), and
-//! ordered time never goes back. If the wall clock is set back by an hour, time that only waited
-//! for it would stand still for that hour, and so would every time to live. A front's stamps
-//! therefore go on at half the pace until the wall clock has caught up: what expires then lives up to
+//! Expiry is judged by the wall clock, since clients name moments of it (`EXPIREAT`), and ordered
+//! time never goes back. If the wall clock is set back by an hour, time that only waited for it
+//! would not advance for that hour, and so would no time to live. A gateway's stamps therefore
+//! advance at half the pace until the wall clock has caught up: keys that expire then live up to
 //! twice as long, and after two hours all is as before.
 
 use amcast_kv::client::{host_us, lock, wall_us};
@@ -11,12 +11,12 @@ use amcast_smr::envelope::Stamp;
 use amcast_smr::executor::AHEAD_MAX_MS;
 use std::sync::Mutex;
 
-/// What a front's clocks said at one moment.
+/// The reading of a gateway's clocks at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockReading {
     /// The wall clock as it is, in microseconds since 1970.
     pub wall_us: u64,
-    /// What commands are stamped with.
+    /// The stamp of commands.
     pub stamp: Stamp,
 }
 
@@ -34,8 +34,9 @@ struct ClockState {
     trust: ClockTrust,
 }
 
-/// Whether stamps say the host's own time. Ordered time stands still while a cluster is down, and goes on a
-/// moment after it is up: until then right clocks are refused, too. So the host's own time is tried once more.
+/// Whether stamps are the host's own time. Ordered time does not advance while a cluster is down,
+/// and continues a moment after it is up: until then the stamps of correct clocks are refused, too.
+/// So the host's own time is tried once more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ClockTrust {
     /// They do.
@@ -64,9 +65,9 @@ impl Default for GatewayClock {
 }
 
 impl GatewayClock {
-    /// A clock whose host's time is so many milliseconds ahead of the host's own: where the state of
-    /// a service outlives its machine, time goes on from where it was, though the machine's monotonic
-    /// clock begins again. The same at all fronts of a cluster.
+    /// A clock whose host's time is so many milliseconds ahead of the host's own: where the state
+    /// of a service outlives its machine, time continues from its last value, though the machine's
+    /// monotonic clock begins again. The same at all fronts of a cluster.
     pub fn ahead(ms: u64) -> Self {
         let steady = SteadyClock { wall_us: wall_us(), host_us: host_us() };
         Self(Mutex::new(ClockState {
@@ -101,7 +102,7 @@ impl ClockState {
     fn refused(&mut self, now_ms: u64, host_us: u64) -> bool {
         let own_ms = (host_us / 1000).wrapping_add(self.own_ahead_ms);
         if own_ms.abs_diff(now_ms) <= AHEAD_MAX_MS {
-            // It was an earlier stamp, by ordered time of before: that has come to the host's own.
+            // It was an earlier stamp, by ordered time of before: that has reached the host's own.
             self.ahead_ms = self.own_ahead_ms;
             if matches!(self.trust, ClockTrust::Doubted(_) | ClockTrust::Replaced(_)) {
                 self.trust = ClockTrust::Doubted(host_us);
@@ -216,7 +217,8 @@ mod tests {
         assert_eq!((state.ahead_ms, state.trust), (7, ClockTrust::Own));
         assert!(!state.refused(1_000_000, 2000 * second_us), "so in each such doubt");
 
-        // What it stamped by ordered time is refused as too old once that has come to the host's own: late, too.
+        // A stamp by ordered time is refused as too old once that has reached the host's own: late,
+        // too.
         let mut state = begun();
         assert!(!state.refused(500_000, 2000 * second_us));
         assert!(!state.refused(2_001_000, 2002 * second_us));

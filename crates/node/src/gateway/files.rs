@@ -1,7 +1,8 @@
 //! How many connections the ports of a process may have, as far as the system lets it have open files.
 //!
-//! A process that has as many files open as it may cannot write its logs and checkpoints either, and ends. So each port
-//! has a part of what is allowed, and some are left for everything else, whoever dials.
+//! A process that has as many files open as it may cannot write its logs and checkpoints either,
+//! and ends. So each port has a share of the allowed files, and some are reserved for all other
+//! uses, however many clients connect.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::sync::Once;

@@ -102,7 +102,7 @@ impl Drop for HttpGateway {
     }
 }
 
-/// Of the process that is asked: for whoever sends it clients.
+/// The readiness of this process: for load balancers.
 async fn ready_here(State(server): State<Arc<StoreServer>>) -> (StatusCode, String) {
     told(server.status.ready_here(), &server)
 }

@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What the name of every metric begins with.
+/// The prefix of every metric's name.
 const PREFIX: &str = "amcast";
 
 /// The text of the page.
@@ -91,8 +91,8 @@ fn gateway(server: &StoreServer) -> Vec<Metric> {
     ]
 }
 
-/// What became of commands, by their names. Only names of commands that exist are labels, and only of those that were
-/// sent: all others are counted together.
+/// The outcomes of commands, by their names. Only names of commands that exist are labels, and only
+/// of those that were sent: all others are counted together.
 fn commands(server: &StoreServer) -> Vec<Metric> {
     let stats = server.stats.total();
     let each = |value: &dyn Fn(&CommandStats) -> MetricValue| -> Vec<(String, MetricValue)> {

@@ -3,7 +3,7 @@
 use amcast_core::Outcome;
 use core::fmt;
 
-/// What kept a command from being answered.
+/// The cause for which a command has no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailureCause {
     /// There was no room for it, or nobody here can serve it at the moment: it may be sent again soon.
@@ -19,9 +19,9 @@ pub enum FailureCause {
 /// A command without an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CommandFailure {
-    /// What became of the command.
+    /// The command's outcome.
     pub outcome: Outcome,
-    /// What it was.
+    /// The cause.
     pub cause: FailureCause,
     /// The same for people, without what became of the command.
     pub why: String,

@@ -1,4 +1,5 @@
-//! What the gateways of all services ask for: commands ordered, and answers brought back.
+//! The interface of the gateways of all services to the cluster: it orders commands, and returns
+//! answers.
 
 mod failure;
 mod local;
@@ -30,14 +31,15 @@ pub type OnBackendAnswer = Box<dyn FnOnce(Result<ServiceAnswer<'_>, CommandFailu
 
 /// Has commands ordered and brings answers. Called from several threads; nothing here blocks.
 ///
-/// A gateway with many commands of each client submits them with tokens ([`Backend::submit`]), and one sink is told
-/// all answers; one whose commands have nothing to do with each other gives each a receiver of its own
-/// ([`Backend::ask`]).
+/// A gateway with many commands of each client submits them with tokens ([`Backend::submit`]), and
+/// one sink receives all answers; one whose commands are independent gives each a receiver of its
+/// own ([`Backend::ask`]).
 ///
-/// What a backend owes its gateway:
+/// The contract of a backend:
 /// - Each command that was taken is answered exactly once, with the answer of the first replica
 ///   that ran it. A backend that hears nothing sends the *same bytes* again, as often as needed:
-///   the executor runs them once. One that gives up tells so ([`CommandFailure`]), with what is known of the command.
+///   the executor runs them once. One that gives up reports that ([`CommandFailure`]), with the
+///   known outcome of the command.
 /// - Commands from one gateway whose only destination is the same shard are ordered as they were
 ///   submitted. Nothing is asked about the order of others; the gateway waits where it matters.
 pub trait Backend: Send + Sync + 'static {
@@ -97,9 +99,10 @@ pub trait Backend: Send + Sync + 'static {
     /// A hint that no more commands follow at once: send what was gathered.
     fn flush(&self) {}
 
-    /// Has `command`, an [`Envelope`](amcast_smr::Envelope) and what follows it, ordered in all of `dst`, and tells `done`
-    /// the answer, or after a bounded time that there is none; once, and maybe before this returns. What is asked for
-    /// so needs no sink, and goes out without [`Backend::flush`]; it may overtake other commands.
+    /// Orders `command`, an [`Envelope`](amcast_smr::Envelope) and its body, in all of `dst`, and
+    /// passes `done` the answer, or after a bounded time that there is none; once, and maybe before
+    /// this returns. Such a command needs no sink, and goes out without [`Backend::flush`]; it may
+    /// overtake other commands.
     ///
     /// # Errors
     /// When the command was not taken; `done` is not told then.

@@ -1,4 +1,4 @@
-//! What a connection wrote, which its reads at a node of this process must see.
+//! The writes of a connection, which its reads at a node of this process must see.
 
 use amcast_core::Outcome;
 use amcast_smr::SessionWrite;
@@ -28,7 +28,7 @@ impl SessionWrites {
         }
     }
 
-    /// What a read must see that is sent now.
+    /// The writes that a read must see which is sent now.
     pub fn all(&self) -> Vec<SessionWrite> {
         self.all.iter().map(|(wrote, _)| *wrote).collect()
     }
@@ -48,7 +48,7 @@ mod tests {
         };
         written.sent(wrote(0, 1), 1);
         written.answered(1, Outcome::Executed);
-        // What is refused leaves what was written before.
+        // A refused write leaves the earlier one.
         written.sent(wrote(0, 2), 2);
         written.answered(2, Outcome::NotExecuted);
         assert_eq!(requests(&written), [1]);

@@ -23,10 +23,10 @@ use tonic::codegen::http::Response;
 /// Bytes of the answers of all connections that wait to be taken, usually.
 pub const UNREAD_BYTES_MAX: usize = 256 << 20;
 
-/// What every answer takes beside what is in it.
+/// The overhead of every answer.
 const ANSWER_BYTES: usize = 1 << 10;
 
-/// What each value, log or position of an answer takes beside its bytes, at most.
+/// The overhead of each value, log or position of an answer beside its bytes, at most.
 const ITEM_BYTES: usize = 80;
 
 /// The answers that wait.
@@ -93,7 +93,7 @@ impl Drop for CountedAnswer {
 
 /// An answer of the service.
 pub(crate) trait AnswerBytes {
-    /// What is in it, in bytes of memory, about.
+    /// The approximate size of its contents, in bytes of memory.
     fn bytes(&self) -> usize;
 }
 

@@ -51,7 +51,7 @@ pub(crate) async fn accept(listener: TcpListener, to: mpsc::Sender<io::Result<Pl
 /// A connection that has a place.
 pub(crate) struct PlacedStream(PlacedConnection);
 
-/// What a request knows of its connection.
+/// The connection of a request.
 pub(crate) type RequestOrigin = Arc<ConnectionPlace>;
 
 impl Connected for PlacedStream {

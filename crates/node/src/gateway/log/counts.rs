@@ -1,4 +1,4 @@
-//! What a front did, for the metrics page.
+//! The counters of a log gateway, for the metrics page.
 
 use amcast_smr::Metric;
 use amcast_smr::metrics::{MetricKind, MetricValue, SharedHistogram};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tonic::{Code, Status};
 
-/// What a front did since it began.
+/// The counters of a log gateway since its start.
 #[derive(Default)]
 pub(crate) struct LogServiceCounts {
     /// Appends that took effect, to one log or several.
@@ -61,7 +61,7 @@ impl Method {
     }
 }
 
-/// What a request asked for.
+/// The kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LogRequestKind {
     /// Values appended.

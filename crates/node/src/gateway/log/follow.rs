@@ -1,10 +1,11 @@
 //! Streams that wait for the next append.
 //!
-//! A front whose process is a node is told by the node's own logs that they grow, once appends are
-//! executed there. Another one does not see what others append: while streams wait it asks how far their
-//! logs go, in one command for all logs of a shard, however many streams there are, rarely while nothing
-//! happens and often while something does. The first one asks, too, but very rarely: a node that was left
-//! behind gets what it missed as a state. What goes through a front itself it knows at once.
+//! A gateway whose process is a node learns from the node's own logs that they grow, once appends
+//! are executed there. Another one does not see what others append: while streams wait it asks for
+//! the ends of their logs, in one command for all logs of a shard, however many streams there are,
+//! rarely while the logs do not grow and often while they do. The first one asks, too, but very
+//! rarely: a node that lagged gets the values that it missed as a state. A gateway knows its own
+//! appends at once.
 
 use amcast_log::Extent;
 use std::collections::BTreeMap;
@@ -39,7 +40,7 @@ struct WatchedLog {
     heard: watch::Sender<LogNews>,
 }
 
-/// What was heard of a log.
+/// The known ends of a log.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct LogNews {
     /// How often something new was.
@@ -63,12 +64,12 @@ pub(crate) struct LogWatcher<'a> {
     follows: &'a LogFollowers,
     log: &'a str,
     heard: watch::Receiver<LogNews>,
-    /// What the stream knew when it began to read.
+    /// The known ends when the stream began to read.
     known: LogNews,
 }
 
 impl LogWatcher<'_> {
-    /// Notes that the log is about to be read: what was told until now, the read will find.
+    /// Notes that the log is about to be read: the read will find all values reported until now.
     pub(crate) fn reads(&mut self) {
         self.known = *self.heard.borrow_and_update();
     }
@@ -103,8 +104,8 @@ impl LogFollowers {
         self.logs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has what is told of a log noted from now on. To be done before the log is read: what is appended
-    /// between that and the waiting would be missed.
+    /// Notes the reports of a log from now on. To be called before the log is read: values appended
+    /// between the read and the waiting would be missed.
     pub(crate) fn watch<'a>(&'a self, log: &'a str) -> LogWatcher<'a> {
         let heard = {
             let mut logs = self.logs();
@@ -133,7 +134,7 @@ impl LogFollowers {
                 let now = (e.incarnation, e.next).max((known.incarnation, known.next));
                 (known.incarnation, known.next) = now;
             }
-            // Who reads it may have seen what was not told here.
+            // The reader may have seen values that were not reported here.
             None if known.there != Some(false) => {
                 (known.deleted, known.there) = (known.deleted + 1, Some(false));
                 (known.next, known.appended) = (0, 0);

@@ -53,10 +53,10 @@ const REQUEST_PATIENCE: Duration = Duration::from_secs(25);
 const ALIVE_EVERY: Duration = Duration::from_secs(30);
 const ALIVE_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long clients may still be told what they asked for when the front stops.
+/// How long clients may still receive answers when the gateway stops.
 const PARTING: Duration = Duration::from_millis(500);
 
-/// How often the health service is told whether the cluster serves.
+/// The interval at which the health service learns whether the cluster serves.
 const HEALTH_EVERY: Duration = Duration::from_millis(500);
 
 /// How a front serves.
@@ -72,10 +72,10 @@ pub struct LogGatewayConfig {
     pub first_session: u64,
     /// Bytes of the largest command that the backend takes, its envelope included.
     pub payload_max: usize,
-    /// How far the time by which requests are told old is ahead of the host's clock, in milliseconds:
-    /// [`GatewayClock::ahead`].
+    /// How far the time by which the age of requests is judged is ahead of the host's clock, in
+    /// milliseconds: [`GatewayClock::ahead`].
     pub clock_ahead_ms: u64,
-    /// What clients must give, if anything.
+    /// The password that clients must give, if any.
     pub password: Option<String>,
     /// How it hears that logs grow.
     pub hears: GrowthSource,
@@ -165,7 +165,7 @@ impl LogGateway {
         Ok(Self { address, done, tails, stop, thread: Some(thread) })
     }
 
-    /// What tells how much it did, for the metrics page.
+    /// Its counters, for the metrics page.
     pub fn counts(&self) -> Metrics {
         let (done, tails) = (Arc::clone(&self.done), Arc::clone(&self.tails));
         Box::new(move || done.counts(TAILS_MAX - tails.available_permits()))

@@ -37,7 +37,7 @@ const CLOCK_TRIES: u32 = 3;
 /// Streams at a time.
 pub(crate) const TAILS_MAX: usize = 1024;
 
-/// What all requests of a front share.
+/// The state that all requests of a gateway share.
 pub(crate) struct LogGatewayShared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) map: SlotMap,
@@ -52,16 +52,16 @@ pub(crate) struct LogGatewayShared {
     /// Answers that their clients have not taken.
     pub(crate) unread: UnreadAnswers,
     pub(crate) done: Arc<LogServiceCounts>,
-    /// Who serves streams in its place, if anybody.
+    /// The node that serves streams in its place, if any.
     pub(crate) through: Option<TailGateways>,
-    /// What clients must give, if anything; nodes are given the same.
+    /// The password that clients must give, if any; nodes get the same.
     pub(crate) password: Option<String>,
 }
 
-/// What an ordered command was answered.
+/// The answer to an ordered command.
 struct OrderedAnswer {
     answer: LogAnswer,
-    /// What became of it.
+    /// The command's outcome.
     outcome: Outcome,
 }
 
@@ -82,7 +82,7 @@ impl LogGatewayShared {
         }
         let (to, from) = oneshot::channel();
         let done = move |answer: Result<ServiceAnswer<'_>, CommandFailure>| {
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _ = to.send(answer.map(ServiceAnswer::into_owned));
         };
         self.backend
@@ -239,7 +239,7 @@ fn counted(what: &str, count: usize) -> Result<(), Status> {
     )))
 }
 
-/// What was asked for, `usual` if nothing, and no more than `most`.
+/// The requested number, `usual` if it is zero, and no more than `most`.
 fn asked(given: u32, usual: u32, most: u32) -> u32 {
     if given == 0 { usual } else { given.min(most) }
 }

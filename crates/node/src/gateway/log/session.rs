@@ -1,4 +1,4 @@
-//! Whose each request is: what the executor's sessions are told.
+//! The session of each request, for the executor.
 //!
 //! A client's own session has the highest bit of its number set; those that a front makes have not. A
 //! front's sessions are a pool, lent to one request at a time: a request whose client gave up may be
@@ -20,7 +20,7 @@ const NAMED_MAX: usize = 65_536;
 /// How often a front that has so many looks whether some are forgotten.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 
-/// What sets them apart from those of gateways: their requests may come in any order.
+/// The bit that distinguishes them from those of gateways: their requests may come in any order.
 const NAMED: u64 = amcast_smr::executor::UNORDERED;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -60,7 +60,7 @@ impl Drop for LentSession<'_> {
 }
 
 impl LentSession<'_> {
-    /// What stands in front of its command.
+    /// The envelope of its command.
     pub(crate) fn envelope(&self, stamp: Stamp) -> Envelope {
         let Self { session, request, .. } = *self;
         Envelope { session, request, open_from: request, stamp, read_only: false }
@@ -84,7 +84,7 @@ impl GatewaySessions {
         LentSession { sessions: self, session, request: last + 1 }
     }
 
-    /// What stands in front of a command of a client's own session.
+    /// The envelope of a command of a client's own session.
     ///
     /// # Errors
     /// When the session makes no sense, the request is too old, or there are too many sessions.

@@ -12,7 +12,7 @@ pub(crate) fn invalid(why: impl Into<String>) -> Status {
     Status::invalid_argument(why)
 }
 
-/// What the log did not do, by what became of the request.
+/// The status of a request that the log did not execute, by its outcome.
 pub(crate) fn not_done(why: Rejection, outcome: Outcome) -> Status {
     match why {
         Rejection::Full { most, .. } => Status::resource_exhausted(format!(
@@ -35,7 +35,8 @@ pub(crate) fn not_done(why: Rejection, outcome: Outcome) -> Status {
     }
 }
 
-/// What the replicas refused. The words are those of the outcome, whatever the reason.
+/// The status of a request that the replicas refused. The words are those of the outcome, for any
+/// reason.
 fn refused(why: Refusal, outcome: Outcome) -> Status {
     let words = match outcome {
         Outcome::Executed => "it took effect",
@@ -58,7 +59,7 @@ fn refused(why: Refusal, outcome: Outcome) -> Status {
     }
 }
 
-/// What a command without an answer can be asked for again by.
+/// The way in which a command without an answer can be retried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RetryToken {
     /// It changes nothing.
@@ -102,7 +103,7 @@ pub(crate) fn deleted() -> Status {
 /// A stream that ends because the front does; `position` is the next one that it would have given.
 pub(crate) fn parting(position: u64) -> Status {
     Status::unavailable(format!(
-        "this node stops serving; go on from position {position}, here or elsewhere"
+        "this node stops serving; continue from position {position}, here or elsewhere"
     ))
 }
 
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
     use tonic::Code;
 
-    /// What the replicas refused, with the code and the outcome that a client is told.
+    /// A refusal of the replicas, with the code and the outcome that a client receives.
     #[test]
     fn what_was_refused_has_the_words_of_its_outcome() {
         let all = [

@@ -1,8 +1,8 @@
 //! Streams: values of a log as they are appended.
 //!
-//! A stream of a front whose process is a node reads, and waits to be told that there is more. A front
-//! without a node passes on the stream of one that has: a node hears of an append when it is executed,
-//! which nobody has to ask for.
+//! A stream of a gateway whose process is a node reads, and waits until the log grows. A gateway
+//! without a node forwards the stream of one that has: a node learns of an append at its execution,
+//! without a request.
 
 use crate::gateway::log::answers::ToTail;
 use crate::gateway::log::service::{LogGatewayShared, USUAL_VALUES};
@@ -22,7 +22,7 @@ use tonic::{Code, Request, Status, Streaming};
 /// holds one or two of them.
 const BYTES: u32 = 100_000;
 
-/// How long a stream goes on asking when the cluster does not answer.
+/// How long a stream continues to ask when the cluster does not answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// How long it waits before it asks again.
@@ -55,7 +55,7 @@ impl TailGateways {
     }
 }
 
-/// What a stream gives next.
+/// The next position of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TailPosition {
     /// The position.
@@ -181,7 +181,7 @@ impl LogGatewayShared {
                 let item = tokio::select! {
                     () = to.closed() => return ControlFlow::Break(()),
                     () = async { _ = stopping.wait_for(|stop| *stop).await } => {
-                        // Whoever reads may have gone; then nobody needs to know.
+                        // The reader may have gone; then the message is not needed.
                         to.send(Err(parting(next.from))).await;
                         return ControlFlow::Break(());
                     }
