@@ -29,7 +29,7 @@
 //!    are short, its peers did not run either. If it was not stepped for as long as the timeout, it starts
 //!    the patience with all peers anew; a peer that was suspected before stays so.
 //! 5. The verdict of an outside detector ([`FailureDetector::suspect`], [`FailureDetector::trust`])
-//! holds until the counter moves or the detector reverses it.
+//!    holds until the counter moves or the detector reverses it.
 //! 6. A coordination service that names the leader ([`FailureDetector::override_leader`]) has the last word.
 //!
 //! # Slow or away

@@ -15,7 +15,7 @@
 //!    follower that it takes in again. It writes a later tail ([`OwnLog::advance_tail`],
 //!    [`FollowerLog::advance_tail`]) before it writes over the lines in front of that tail.
 //! 2. **The reader checks after it has read.** The record counts only if both lines, read
-//! afterwards, still name the term, and no tail behind the record ([`LogHead::holds`]).
+//!    afterwards, still name the term, and no tail behind the record ([`LogHead::holds`]).
 //!
 //! Writes to one region appear in the order of posting (law 2 of [`amcast_core::memory`]). So a reader
 //! that sees any line of a later term, or of a later lap, finds the head that announced it, if it looks
