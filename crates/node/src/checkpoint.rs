@@ -1,9 +1,9 @@
 //! The application's state on disk, so that what led to it need not be kept for ever.
 //!
-//! A checkpoint is what a node would give to another one ([`crate::state_transfer`]): the state of all its
-//! groups at one moment, given a piece a round, while commands go on. A thread writes it
-//! ([`amcast_storage::CheckpointDir`]). When it is durable each process is told the position of its group
-//! ([`amcast_core::Input::Checkpointed`]), and may forget what it kept for those before.
+//! A checkpoint is the state that a node would also send to another one ([`crate::state_transfer`]): that
+//! of all its groups at one moment, sent a piece a round, while commands continue. A thread writes it
+//! ([`amcast_storage::CheckpointDir`]). When it is durable each process receives the position of its group
+//! ([`amcast_core::Input::Checkpointed`]), and may drop records that only earlier checkpoints needed.
 //!
 //! # When
 //! A checkpoint spares the next start the log that led to it, and lets that log be trimmed. So the log
@@ -501,10 +501,10 @@ fn read<A: Application>(
     let mut history = Vec::new();
     (&mut from).take(u64::from_le_bytes(length)).read_to_end(&mut history)?;
     let state = A::read(groups, &mut from).map_err(io::Error::other)?;
-    let stands = (0..groups).map(|g| A::state_delivered(&state, Gid(g as u8))).sum::<u64>();
-    if stands != position {
+    let at = (0..groups).map(|g| A::state_delivered(&state, Gid(g as u8))).sum::<u64>();
+    if at != position {
         return Err(io::Error::other(format!(
-            "the checkpoint says that it is of position {position}, and its state is of {stands}"
+            "the checkpoint names position {position}, and its state is at {at}"
         )));
     }
     Ok((Restored { state, history }, from.bytes))

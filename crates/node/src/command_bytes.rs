@@ -18,8 +18,8 @@
 //! that those behind it need not wait; and one that is larger than a message, which is cut into parts.
 //!
 //! No command holds a larger buffer than it needs: it has a buffer of its own, never a piece of one into which a socket
-//! was read, and [`fit`] sees that a buffer which is used again is not much larger than the command. What is bounded and
-//! counted on the way is the buffer's capacity, not the command's length.
+//! was read, and [`fit`] sees that a buffer which is used again is not much larger than the command. The buffer's
+//! capacity is bounded and counted on the way, not the command's length.
 
 use std::sync::Arc;
 

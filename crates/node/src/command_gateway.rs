@@ -375,7 +375,7 @@ impl CommandGateway {
         self.hand_in(dst, false, payload, JobAsker::Once(done))
     }
 
-    /// [`CommandGateway::read`] for whoever has no token.
+    /// [`CommandGateway::read`] for callers without a token.
     ///
     /// # Errors
     /// When the command was not taken; its bytes are left, and `done` is not told.

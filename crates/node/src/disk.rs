@@ -130,7 +130,7 @@ impl DiskRecord {
             "{home} is a copy: {life} is not the file in which {node} counted its lives, as {} says. If \
              {node} ran while it was copied, or anywhere since, what it promised is not all here: empty \
              {home} for {node} to begin anew. If it was moved or copied while {node} was down, and {node} \
-             did not run since, remove {} to go on from here",
+             did not run since, remove {} to continue from here",
             self.inode.display(),
             self.inode.display()
         ))

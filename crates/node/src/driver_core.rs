@@ -15,8 +15,8 @@ enum OwedInput {
 }
 
 /// Why a protocol that persists records without having a log ends its process.
-const NO_LOG: &str = "this protocol wants a record kept on disk, and its process has no log: what \
-                      runs over shared memory keeps none, nor does what was told to keep all in memory";
+const NO_LOG: &str = "this protocol wants a record kept on disk, and its process has no log: \
+                      protocols over shared memory have none, nor do those with storage in memory";
 
 /// An output that waits until the records that the process persisted before it survive its end.
 struct LateOutput {

@@ -1,6 +1,6 @@
 //! A node without an application: the replicas of a protocol that sends messages, at their connections and
-//! logs, with whatever stands above them. What a measurement drives, and nothing else of a node: no
-//! fronts, no application, no control socket.
+//! logs, with any layer above them. A measurement drives it; it has no other part of a node: no gateways,
+//! no application, no control socket.
 
 use crate::cluster_dir::{LogLocation, Net};
 use crate::config::HostPlacement;
@@ -20,7 +20,7 @@ use amcast_smr::application::WakeHandle;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// What a bare node is started with.
+/// The options of a headless node.
 #[derive(Clone, Copy)]
 pub struct HeadlessOptions<'a> {
     /// The protocol.
@@ -141,17 +141,17 @@ impl HeadlessNode {
         self.members.checkpointed(now, positions, above);
     }
 
-    /// Where the replica of `group` stands.
+    /// The status of the replica of `group`.
     pub fn status(&self, group: Gid) -> ProtocolStatus {
         self.members.status(group).0
     }
 
-    /// Why it cannot go on, if it cannot.
+    /// Why it cannot continue, if it cannot.
     pub fn failed(&self) -> Option<String> {
         self.members.failed()
     }
 
-    /// What its connections did so far.
+    /// The counters of its connections.
     pub fn counts(&self) -> NetCounts {
         self.members.counts()
     }

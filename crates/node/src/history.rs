@@ -1,18 +1,18 @@
 //! Histories of real processes: one file a process, merged by `amcast check DIR`.
 //!
-//! Lines are buffered and go out whole when the process is idle or the buffer is full. What a killed
-//! process had buffered is lost; such a process then looks as if it had died a little earlier.
+//! Lines are buffered and go out whole when the process is idle or the buffer is full. The buffered
+//! lines of a killed process are lost; such a process then looks as if it had died a little
+//! earlier.
 //!
 //! # When there is no more room
 //! Where the disk is full, or a process has written nearly as much as it may, recording stops at one
-//! moment everywhere: whoever finds out names that moment in the file `stopped` in the directory, a
-//! little ahead, so that everyone has seen it by then. What is recorded is then all that happened up
-//! to there: nothing is delivered that is not sent. A process passes its limit only if it records
+//! moment everywhere: the first process to notice names that moment in the file `stopped` in the
+//! directory, a little ahead, so that all have seen it by then. The record then has all events up to
+//! there: every delivered message has its multicast. A process passes its limit only if it records
 //! more than [`RESERVE_BYTES`], or half of its limit, within that little while ([`NOTICE`]). The
-//! service goes on. A history
-//! that stopped has no `end`, so liveness is not judged on it.
+//! service continues. A history that stopped has no `end`, so liveness is not judged on it.
 //!
-//! What is recorded holds clients' data, so nobody but its owner can read it.
+//! The record holds clients' data, so only its owner can read it.
 
 use amcast_core::trace::TraceEvent;
 use amcast_core::{ClusterShape, GroupSet, Overlay, Pid, Span, Time};
@@ -25,20 +25,20 @@ use std::path::{Path, PathBuf};
 /// Bytes held back before a write.
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// How long before recording stops this is said.
+/// How long before the end of recording it is announced.
 const NOTICE: Span = Span::millis(25);
 
-/// How often a process looks whether it has been said: several times in that while.
+/// The interval at which a process checks for the announcement: several times in that while.
 const LOOK_EVERY: Span = Span::millis(2);
 
-/// What a process keeps of its limit for that while.
+/// The part of its limit that a process reserves for that while.
 const RESERVE_BYTES: u64 = 1 << 20;
 
-/// Who may read what is recorded: its owner.
+/// The permissions of the record: its owner may read it.
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 
-/// The bytes that a process may write in all its lives, unless it is told otherwise.
+/// The bytes that a process may write in all its incarnations, by default.
 pub const LIMIT_BYTES: u64 = 256 << 20;
 
 /// The file that says how many bytes each process may write.
@@ -69,7 +69,7 @@ pub struct HistoryRecorder {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum RecordingState {
     Records,
-    /// What happens later than this is not recorded any more.
+    /// Events later than this are not recorded any more.
     Until(Time),
     Stopped,
 }
@@ -116,7 +116,7 @@ pub fn stopped(dir: &Path) -> Option<String> {
 fn stops(dir: &Path) -> Option<(Time, String)> {
     let text = fs::read_to_string(dir.join(STOPPED_FILE)).ok()?;
     let (at, why) = text.split_once('\n').unwrap_or(("", &text));
-    // Who cannot read when it was, stops at once.
+    // A process that cannot read the time stops at once.
     Some((Time(at.parse().unwrap_or(0)), why.trim_end().to_string()))
 }
 
@@ -248,7 +248,7 @@ impl HistoryRecorder {
         self.buffer.clear();
     }
 
-    /// Looks whether it was said that recording stops.
+    /// Checks for the announcement that recording stops.
     fn look(&mut self, now: Time) {
         self.look_at = now + LOOK_EVERY;
         if self.state == RecordingState::Records
@@ -262,7 +262,7 @@ impl HistoryRecorder {
     /// the log says so, once.
     fn stop(&mut self, why: &str) {
         let (dir, path) = (self.dir.display(), self.path.display());
-        tracing::error!("recording in {dir} stops here, the service goes on; {path}: {why}");
+        tracing::error!("recording in {dir} stops here, the service continues; {path}: {why}");
         // Where there is no room even for that, the others find out for themselves.
         let _ = announce(&self.dir, &self.path, why);
         // Another may have been quicker.
@@ -277,8 +277,8 @@ impl HistoryRecorder {
     }
 }
 
-/// Says in `dir` when recording stops, unless somebody has; `path` is the file that cannot go on.
-/// Nobody sees half of it.
+/// Announces in `dir` when recording stops, unless that was done; `path` is the file that cannot be
+/// continued. Nobody sees half of it.
 fn announce(dir: &Path, path: &Path, why: &str) -> io::Result<()> {
     let draft = path.with_extension("stops");
     let mut file = create(&draft)?;
@@ -315,7 +315,7 @@ struct HistoryFile {
     run: u32,
     path: PathBuf,
     file: File,
-    /// What the files of its earlier lives have.
+    /// The bytes in the files of its earlier incarnations.
     earlier_bytes: u64,
 }
 
@@ -384,7 +384,7 @@ mod tests {
             node.event(&TraceEvent::Deliver { t, p, m });
             seq += 1;
             if client.state != RecordingState::Records {
-                // What is left is for what comes before the end.
+                // The rest is for events before the end.
                 while crate::clock::now().since(t) < Span::millis(2) {}
             }
         }

@@ -54,7 +54,7 @@ impl ProcessName {
         &self.path
     }
 
-    /// What the system knows of the file that counts its lives.
+    /// The identity of the file that counts its incarnations, from the system.
     ///
     /// # Errors
     /// When the system does not say it.
@@ -73,8 +73,8 @@ impl ProcessName {
             return Err(io::Error::other(format!("no life is left: it would be the {number}th")));
         }
         locked.rewind()?;
-        // A number only grows longer: no older one shows behind it. The file itself stays: by it a copy
-        // of the directory is told from the directory.
+        // A number only grows longer: no older one shows behind it. The file itself stays: it
+        // distinguishes the directory from a copy of it.
         writeln!(locked, "{}", number + 1)?;
         locked.sync_data()?;
         if before.is_none()
@@ -187,7 +187,7 @@ mod tests {
         life.skip_to(7).unwrap();
         drop(life);
         assert_eq!(IncarnationLock::begin(&path, 0).unwrap().unwrap().number(), (1 << 21) + 1);
-        // Two copies of a file go on in one life, and not as one.
+        // Two copies of a file continue with one incarnation number, and have different identities.
         let copy = dir.join("copy.life");
         std::fs::copy(&path, &copy).unwrap();
         let [a, b] = [&path, &copy].map(|path| IncarnationLock::begin(path, 0).unwrap().unwrap());

@@ -1,12 +1,12 @@
 //! How far the logs of a node were synced when a checkpoint of its state came to be durable: kept beside the
 //! state, apart from the logs.
 //!
-//! A log says itself how far it was synced, in its own directory. What that does not show is that the
-//! directory as a whole is an older one: brought back from a copy, or by a file system that lost what was
-//! written last. A checkpoint that reaches beyond the end of a log shows it.
+//! A log's own directory records how far the log was synced. That does not show that the directory
+//! as a whole is an older one: restored from a copy, or by a file system that lost the last writes.
+//! A checkpoint that reaches beyond the end of a log shows it.
 //!
-//! What is written here is true whenever it reaches the disk, since the records were synced before. So it is
-//! not synced, and the loop that writes it does not wait.
+//! The record here is true whenever it reaches the disk, since the log's records were synced
+//! before. So it is not synced, and the loop that writes it does not wait.
 
 use crate::cluster_dir::write_private;
 use serde::{Deserialize, Serialize};
@@ -30,13 +30,14 @@ impl LogEnd {
         Self { log: log.to_string(), synced }
     }
 
-    /// Of the log in the directory `path`, as it stands beside it; none if nothing is said of it.
+    /// The record of the log in the directory `path`, from the file beside it; none if there is
+    /// none.
     pub fn beside(path: &Path) -> Option<Self> {
         let (data, name) = (path.parent()?, path.file_name()?.to_str()?);
         LogEnds::read(data).0.remove(name)
     }
 
-    /// Whether the log with this id lacks synced records, if it ends before record `next`.
+    /// Whether the log with this id is missing synced records, if it ends before record `next`.
     pub fn is_beyond(&self, log: impl ToString, next: u64) -> bool {
         // A log that was made anew since has numbers of its own.
         self.log == log.to_string() && next < self.synced
@@ -52,8 +53,8 @@ impl LogEnds {
         data.join("state.logs")
     }
 
-    /// What stands in the node's directory `data`. What cannot be read says nothing: a machine that failed may
-    /// leave half of it.
+    /// The records in the node's directory `data`. An unreadable file counts as none: a machine
+    /// that failed may leave half of it.
     pub(crate) fn read(data: &Path) -> Self {
         let text = fs::read(Self::path(data)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
@@ -69,7 +70,8 @@ impl LogEnds {
         fs::rename(new, path)
     }
 
-    /// Takes it away: what it says of a log is told, and kept where it outlasts this life.
+    /// Removes it: its records of logs were reported, and are kept where they outlast this
+    /// incarnation.
     pub(crate) fn forget(data: &Path) {
         match fs::remove_file(Self::path(data)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {

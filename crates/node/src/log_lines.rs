@@ -1,10 +1,10 @@
-//! Lines for people, on standard error or in a log file. Whoever says one puts it into a queue, and a thread
-//! of the queue's own writes it: a terminal that is stopped, a pipe that nobody reads or a disk that hangs
-//! holds up nobody who works.
+//! Lines for people, on standard error or in a log file. A caller puts its line into a queue, and a
+//! thread of the queue's own writes it: a terminal that is stopped, a pipe that nobody reads or a
+//! disk that hangs blocks no working thread.
 //!
-//! A queue is bounded. What it has no room for is dropped and counted, and the count is said where the lines would
-//! have been, as soon as some are taken again. What a process says as it ends is put in whatever the queue holds,
-//! and [`end`] waits for it, but not for long.
+//! A queue is bounded. Lines for which it has no room are dropped and counted, and the count is
+//! written in their place, as soon as some are taken again. The last words of a process are put in
+//! even if the queue is full, and [`end`] waits for them, but not for long.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -21,7 +21,7 @@ pub const END_PATIENCE: Duration = Duration::from_millis(500);
 /// All queues of this process.
 static ALL: Mutex<Vec<LogLineQueue>> = Mutex::new(Vec::new());
 
-/// A queue of lines, and the thread that writes them. It goes on for as long as the process does.
+/// A queue of lines, and the thread that writes them. It runs for as long as the process does.
 #[derive(Clone)]
 pub struct LogLineQueue(Arc<LineShared>);
 
@@ -72,7 +72,7 @@ impl LogLineQueue {
                 write(&own.take());
             }
         };
-        // Nobody could be told.
+        // An error could not be reported.
         let _ = thread::Builder::new().name("lines".to_string()).spawn(work);
         ALL.lock().unwrap_or_else(PoisonError::into_inner).push(lines.clone());
         lines
@@ -112,7 +112,7 @@ impl LogLineQueue {
         self.0.changed.notify_all();
     }
 
-    /// Puts in a line that says why the process ends, whatever waits before it.
+    /// Puts in a line that says why the process ends, even if the queue is full.
     pub fn put_last(&self, line: &[u8]) {
         let mut queue = self.queue();
         queue.push_count();
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-    /// Lines that are written when whoever holds the receiver takes them: one that nobody takes blocks.
+    /// Lines that are written when the holder of the receiver takes them: an untaken line blocks.
     fn blocked() -> (LogLineQueue, Receiver<String>) {
         let (to, written): (SyncSender<String>, _) = sync_channel(0);
         let write = move |line: &[u8]| {

@@ -1,4 +1,4 @@
-//! Whose log a directory holds: of which process, of which node, of which cluster.
+//! The owner of the log in a directory: its process, node and cluster.
 //!
 //! A log says so itself, since directories are copied and moved. A process that went by the log of another one would
 //! take what that one promised for its own, and forget what it had promised itself: acknowledged writes would be lost,

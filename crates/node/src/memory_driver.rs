@@ -1,8 +1,8 @@
 //! A driver: one process of a memory protocol at its carrier, stepped by the loop that owns it.
 //!
-//! A loop owns one driver (a front) or several (a node with a replica of every shard). The driver does
-//! what every driver owes a protocol: outputs carried out in order, all of them before the next
-//! input. What is not the medium's business goes up to the loop's [`UpperLayer`].
+//! A loop owns one driver (a front) or several (a node with a replica of every shard). The driver
+//! has the duties of every driver: it carries outputs out in order, all of them before the next
+//! input. Outputs that do not concern the medium go up to the loop's [`UpperLayer`].
 
 use crate::driver_core::{DriverCore, MediumDriver};
 use amcast_core::memory::{Memory, MemoryInput, MemoryOutput, RegionWindow};
@@ -12,7 +12,7 @@ use amcast_core::{
 };
 use amcast_memory::{Directory, Doorbell, MappedCarrier, MemoryError, StartOptions};
 
-/// What a driver asks of the loop above it.
+/// The layer above a driver: its loop.
 pub trait UpperLayer {
     /// The process `p` delivered.
     fn deliver(&mut self, now: Time, p: Pid, delivery: Delivery, payload: &[u8]);
@@ -121,8 +121,8 @@ impl MemoryDriver {
         self.dues.deadline()
     }
 
-    /// One round: what the medium has to say, and the deadline if it has come. Says whether
-    /// anything came of it.
+    /// One round: the medium's input, and the deadline if it is due. Returns whether there was
+    /// anything to do.
     pub fn round(&mut self, now: Time, above: &mut dyn UpperLayer) -> bool {
         let mut busy = self.carrier.has_answers();
         self.carrier.begin_round();
@@ -165,7 +165,7 @@ impl MemoryDriver {
         self.step(now, Input::Installed { position, installs }, above);
     }
 
-    /// Tells the protocol that the application lacks state, for a reason that lies in another group.
+    /// Informs the protocol that the application needs a state, for a reason in another group.
     pub fn unfit(&mut self, now: Time, above: &mut dyn UpperLayer) {
         self.step(now, Input::Unfit, above);
     }

@@ -1,13 +1,13 @@
 //! Members: the replicas of a node whose protocol sends messages, one of each group, at the carrier
 //! that all of them talk through.
 //!
-//! The node is one end of a connection ([`crate::message_router`]), so what happens to it happens to all its
-//! processes: that a node is connected, or is not any more, is said to each process of this one about
-//! each process of that one. Processes of one node live and die together, and are told at their start
-//! that the others are there.
+//! The node is one end of a connection ([`crate::message_router`]), so its events concern all its
+//! processes: when a node connects or disconnects, each process of this node learns that of each
+//! process of that node. Processes of one node live and die together, and learn at their start that
+//! the others are there.
 //!
 //! Where the protocol keeps something on disk each process has a log of its own ([`crate::replica_log`]).
-//! What is in it comes first of all; what is persisted in a round is handed over at its end.
+//! Its records are delivered first of all; records persisted in a round are handed over at its end.
 
 use crate::cluster_dir::{LogLocation, Net};
 use crate::config::{HostPlacement, marks};
@@ -37,8 +37,8 @@ use std::time::Instant;
 /// After how long without a word a node counts as silent, for people.
 const SILENT: Span = Span::millis(200);
 
-/// How much may wait for a connection before nothing more is broadcast. What the others cast at the
-/// same time has room beside it in what the carrier keeps.
+/// How much may wait for a connection before nothing more is broadcast. The carrier has room for
+/// the others' casts of the same time beside it.
 const BACKLOG_BYTES_MAX: usize = 8 << 20;
 
 /// The carrier's peers are nodes, and all of them are one group to it.
@@ -95,13 +95,13 @@ impl MessageDriver {
         (asks, tracing): (ConnectionRequests, bool),
     ) -> Result<Self, NetError> {
         let peer = |(of, place): (usize, &HostPlacement)| {
-            // It is told to others where it is reached, and listens where it is told to.
+            // Others get its public address, and it listens at the configured one.
             let listens = place.listen.filter(|_| of == rank);
             let at = listens.unwrap_or(place.address);
             let groups = if asks.multicast { GroupSet::one(ALL) } else { GroupSet::EMPTY };
             PeerConfig { tcp: at, udp: at, groups }
         };
-        // What is skipped comes first: it has a mark of its own, whatever else there is.
+        // Skip decisions come first: they have a mark of their own, beside all other settings.
         peer_registry.decides.extend_from_slice(&net.decides);
         let peers: Vec<PeerConfig> = net.places.iter().enumerate().map(peer).collect();
         let usual = NetOptions::default();
@@ -147,7 +147,8 @@ impl MessageDriver {
         })
     }
 
-    /// What becomes readable when there is something to do outside of the protocol wakes the loop.
+    /// The descriptor becomes readable when there is work outside of the protocol, and wakes the
+    /// loop.
     ///
     /// # Errors
     /// When the system has no room for it.
@@ -241,7 +242,7 @@ impl MessageDriver {
         any
     }
 
-    /// A connection stands, or broke.
+    /// A connection was made, or broke.
     fn news(&mut self, now: Time, rank: usize, is_up: bool, above: &mut dyn UpperLayer) {
         if is_up {
             if !self.peer_registry.meets(rank, self.post.carrier.known(Pid(rank as u32))) {
@@ -349,14 +350,14 @@ impl MessageDriver {
         (0..self.cluster.replicas()).filter(move |&r| r != rank)
     }
 
-    /// What waits for each of the other nodes that it is connected to, in bytes.
+    /// The bytes that wait for each of the connected nodes.
     fn backlogs(&self) -> impl Iterator<Item = usize> + '_ {
         let pids = self.others().map(|rank| Pid(rank as u32));
         let connected = pids.filter(|&node| self.post.carrier.connected(node).is_some());
         connected.map(|node| self.post.carrier.backlog(node))
     }
 
-    /// What the connections did.
+    /// The counters of the connections.
     pub(crate) fn counts(&self) -> NetCounts {
         self.post.carrier.counts()
     }
@@ -402,7 +403,7 @@ impl Replicas for MessageDriver {
                 self.open_journal(now, group, (keeping, &ends), above)?;
             }
             if self.forgot {
-                // It is marked beside each log that lacks something.
+                // Each log that is missing records has a mark beside it.
                 LogEnds::forget(&keeping.path);
             }
             keeping.sync().and_then(|()| keeping.begun()).map_err(wrong)?;
@@ -501,10 +502,10 @@ impl Replicas for MessageDriver {
     }
 
     fn doubt(&mut self, now: Time, rank: usize, above: &mut dyn UpperLayer) {
-        // Who is heard lives, whatever is said of it.
+        // A node that is heard is alive, even if etcd reports it dead.
         let is_heard = self.heard.get(rank).is_none_or(|&heard| now.since(heard) < SILENT);
         if rank != self.rank && !is_heard {
-            tracing::info!("{} is said to be dead", crate::config::node_name(rank));
+            tracing::info!("{} is reported dead", crate::config::node_name(rank));
             self.tell_all(now, rank, above, |p| Input::Oracle(Oracle::Suspect(p)));
         }
     }

@@ -1,7 +1,7 @@
 //! The post of a node: messages between the processes that it hosts and those of other nodes.
 //!
-//! Two nodes have one connection, whatever number of processes they host: the carrier's peers are
-//! nodes, by rank. Each message travels with an address in front.
+//! Two nodes have one connection, for any number of processes: the carrier's peers are nodes, by
+//! rank. Each message travels with an address in front.
 //!
 //! ```text
 //! from     1 byte, the group whose replica at the sending node sent it
@@ -9,11 +9,11 @@
 //! message  the rest
 //! ```
 //!
-//! Between two processes that is one stream, in order, and what two groups send shares it: whoever
-//! reads slowly holds up all. A message to a process of the same node never leaves it. It waits in a
-//! queue of the node and is given out in the same round, behind what the connections said, in order;
-//! so it cannot be lost. What it causes is given out in the same round, too, as long as the round
-//! is bounded ([`TURNS_MAX`]).
+//! Between two processes that is one stream, in order, and the messages of two groups share it: a
+//! slow reader delays all. A message to a process of the same node never leaves it. It waits in a
+//! queue of the node and is delivered in the same round, behind the connections' input, in order;
+//! so it cannot be lost. Messages that it causes are delivered in the same round, too, as long as
+//! the round is bounded ([`TURNS_MAX`]).
 
 use crate::driver_core::MediumDriver;
 use amcast_core::messages::{Frames, Lane, MessageOutput};
@@ -56,7 +56,7 @@ struct InternalMessage {
     bytes: usize,
 }
 
-/// What processes of the node sent each other since it was given out last, in order.
+/// The messages between processes of the node since the last delivery, in order.
 #[derive(Default)]
 pub(crate) struct InternalMessages {
     slips: Vec<InternalMessage>,
@@ -93,10 +93,10 @@ struct HeldMessage {
     message: Box<[u8]>,
 }
 
-/// What a process of the node has sent and is held back.
+/// The messages of a process of the node that are held back.
 #[derive(Default)]
 struct ProcessOutbox {
-    /// What it sends now waits until its log has the records before this number.
+    /// Its new messages wait until its log has the records before this number.
     behind: u64,
     /// Its log has those before this one.
     written: u64,
@@ -143,7 +143,7 @@ impl MessageRouter {
         Self { cluster, rank, carrier, inside, spare, letter, lines, held_bytes, multicasts }
     }
 
-    /// What sends for the node's replica of `group`.
+    /// The sender for the node's replica of `group`.
     pub(crate) fn of(&mut self, group: Gid) -> ReplicaRouter<'_> {
         ReplicaRouter { post: self, group }
     }

@@ -67,13 +67,13 @@ const WELL_AFTER: Span = Span::secs(10);
 /// The longest a loop sleeps, so that it looks at its flag now and then.
 const SLEEP_MAX: Span = Span::millis(50);
 
-/// What a node is started with.
+/// The options of a node.
 pub struct NodeOptions<'a> {
     /// The protocol.
     pub entry: &'a dyn Entry,
     /// The cluster's checked configuration.
     pub config: &'a Config,
-    /// What the processes of the cluster meet on.
+    /// The transport between the processes of the cluster.
     pub ground: &'a Transport,
     /// Where the nodes are asked, in order of rank.
     pub nodes: Vec<NodeAddress>,
@@ -104,21 +104,22 @@ pub struct Node<A: Application> {
     idler: Idler,
     /// Held as long as the node lives, where no shared memory tells that it does.
     life: Option<IncarnationLock>,
-    /// What it keeps, and its disk, if that outlasts it.
+    /// Its data directory and its disk, if they outlast it.
     kept: Option<(LogLocation, DiskRecord)>,
-    /// What it keeps, also where that goes with the cluster.
+    /// Its data directory, also where that ends with the cluster.
     keeping: Option<LogLocation>,
     /// Whether it never had its place on this disk yet.
     joining: bool,
-    /// When it is said next what it waits for, if it is not ready then.
+    /// The next report of the missing conditions, if it is not ready then.
     say_at: Time,
     /// When the application is asked next what it has to say by itself.
     report_at: Time,
-    /// What ended it before, until it is well, and when it may count as that.
+    /// The notes on its earlier ends, until it is well, and the time from which it may count as
+    /// well.
     ended_before: Option<(Arc<ExecutionNotes>, Time)>,
 }
 
-/// What a node stands on when it starts.
+/// The parts of a node that exist before its application.
 struct NodeFoundation {
     replicas: Box<dyn Replicas>,
     reply_sink: ReplySink,
@@ -157,7 +158,7 @@ impl NodeFoundation {
         let cluster = *config.cluster();
         let path = net.home().join(life_name(rank));
         let wrong = |e| NodeError::Io(path.clone(), e);
-        // Nothing is written before: whoever lives under it is not disturbed.
+        // Nothing is written before: a running process of this name is not disturbed.
         let name = ProcessName::take(&path).map_err(wrong)?;
         let name = name.ok_or_else(|| NodeError::Runs(crate::config::node_name(rank)))?;
         if options.keeping.as_ref().is_some_and(|keeping| keeping.path.exists()) {
@@ -202,8 +203,8 @@ impl NodeFoundation {
     }
 }
 
-/// Why a node ends whose state is not the one that a majority has. Where it keeps anything, no later start goes on from
-/// that.
+/// The error of a node whose state is not the one of a majority. If its data are durable, no later
+/// start continues from them.
 fn differs(name: &str, why: &str, keeping: Option<&LogLocation>) -> String {
     let why = format!("{name} differs from a majority of the replicas, and serves nobody: {why}");
     match keeping {
@@ -214,14 +215,14 @@ fn differs(name: &str, why: &str, keeping: Option<&LogLocation>) -> String {
     }
 }
 
-/// What the node keeps, and its disk, if that outlasts it.
+/// The node's data directory and its disk, if they outlast it.
 fn kept(options: &NodeOptions<'_>) -> Option<(LogLocation, DiskRecord)> {
     let Transport::Net(net) = options.ground else { return None };
     let keeping = options.keeping.clone().filter(|keeping| keeping.lasts)?;
     Some((keeping, DiskRecord::of(net.home(), options.rank)))
 }
 
-/// Has a node's application go on from the state on disk, and saved there from now on.
+/// Continues a node's application from the state on disk, and saves it there from now on.
 fn keep_state<A: Application>(
     keeping: &LogLocation,
     (rank, per_second): (usize, Option<u64>),
@@ -348,7 +349,7 @@ impl<A: Application> Node<A> {
         })
     }
 
-    /// What tells this node, from any thread, that nodes are somewhere else.
+    /// The handle that informs this node, from any thread, that nodes are at other addresses.
     pub fn mover(&self) -> PeerMover {
         self.mover.clone()
     }
@@ -433,9 +434,9 @@ impl<A: Application> Node<A> {
         }
     }
 
-    /// The state goes to the disk while the replicas still vote and answer, so that
-    /// the next life has little to read. What comes then is the end of its connections, by which the
-    /// others know at once that they do without it: who coordinated through it is replaced.
+    /// The state goes to the disk while the replicas still vote and answer, so that the next
+    /// incarnation has little to read. Then its connections end, by which the others know at once
+    /// that it is gone: a coordinator on it is replaced.
     fn save_last(&mut self) -> Result<(), NodeError> {
         let begun = clock::now();
         self.keep(begun)?;
@@ -453,7 +454,7 @@ impl<A: Application> Node<A> {
             }
             self.keep(clock::now())?;
         }
-        // What is forgotten behind the state is forgotten now.
+        // Records behind the state are trimmed now.
         self.round();
         Ok(())
     }
@@ -530,7 +531,7 @@ impl<A: Application> Node<A> {
             return;
         }
         let NodeStatus { why, .. } = self.status();
-        // That it is ready is looked at more often than what is missing is said.
+        // Readiness is checked more often than missing conditions are reported.
         self.say_at = now + if why.is_empty() { SAY_FIRST } else { SAY_EVERY };
         if !why.is_empty() {
             tracing::warn!("{} is not ready: {why}", self.name);
@@ -685,7 +686,7 @@ impl<A: Application> Node<A> {
         let mut busy = false;
         while let Ok(request) = self.requests.try_recv() {
             busy = true;
-            // Who asked may have gone away; that is its own affair.
+            // The caller may have gone; its answer is dropped then.
             match request {
                 ControlRequest::Status(reply) => drop(reply.try_send(self.status())),
                 ControlRequest::State(wanted, reply) => {

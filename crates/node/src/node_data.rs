@@ -1,4 +1,4 @@
-//! What nodes of this host keep, held while none of them runs, for those who change it by hand.
+//! The data of nodes of this host, locked while none of them runs, for commands that change them.
 
 use crate::cluster_dir::{ClusterDir, life_name};
 use crate::config::{ClusterFile, node_name, node_rank};
@@ -7,7 +7,7 @@ use crate::system::refuses_file;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a node keeps. The node does not start while this is held.
+/// The data of a node. The node does not start while this is held.
 #[derive(Debug)]
 pub struct NodeData {
     /// The node's name.
@@ -18,8 +18,8 @@ pub struct NodeData {
 }
 
 impl NodeData {
-    /// What the node keeps whose directory this is, such as `n0.data`; or each of the nodes in the directory
-    /// of a cluster, in order.
+    /// The data of the node whose directory this is, such as `n0.data`; or those of each node in
+    /// the directory of a cluster, in order.
     ///
     /// # Errors
     /// When it is neither, or one of them runs; the sentence says what to do.

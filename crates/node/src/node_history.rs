@@ -1,10 +1,10 @@
 //! A node's history over all its lives, kept only where histories are recorded.
 //!
-//! What a process delivers over all its lives is one sequence. A node that comes back takes over a
-//! state instead of delivering what is in it; so whoever gives the state tells what came with it,
-//! and the node records that as delivered, from where its earlier lives' files end. Where nothing is
-//! recorded none of this exists; where it is, memory grows with the run, as the files do, until the
-//! files are as large as they may be.
+//! The deliveries of a process over all its incarnations are one sequence. A node that restarts
+//! installs a state instead of delivering its contents; so the source of the state lists its
+//! deliveries, and the node records them as delivered, from the end of its earlier incarnations'
+//! files. Where nothing is recorded none of this exists; where it is, memory grows with the run, as
+//! the files do, until the files are as large as they may be.
 
 use crate::history::HistoryRecorder;
 use amcast_core::codec::{ByteReader, Codec, CodecError};
@@ -14,7 +14,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// What is to be recorded of a node besides its deliveries.
+/// The records of a node besides its deliveries.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct HistoryKind<'a> {
     /// Its replicas multicast, and not clients.
@@ -29,8 +29,8 @@ pub(crate) struct HistoryKind<'a> {
 /// The deliveries of a node's replicas, in a file and in memory.
 pub(crate) struct NodeHistory {
     recorder: HistoryRecorder,
-    /// What the replicas multicast, where members do: in a file of its own, since recording what was
-    /// sent must not end before recording what was delivered.
+    /// The multicasts of the replicas, where members multicast: in a file of their own, since
+    /// recording multicasts must not end before recording deliveries.
     casts: Option<HistoryRecorder>,
     /// The replica of each group.
     pids: Vec<Pid>,
@@ -103,7 +103,7 @@ impl NodeHistory {
         self.recorder.flush();
     }
 
-    /// The only replica was left out of its group: it counts as failed, and from here on as a new
+    /// The only replica was excluded from its group: it counts as failed, and from here on as a new
     /// process that has nothing yet.
     pub(crate) fn begin_anew(&mut self, t: Time) {
         for &p in &self.pids {

@@ -8,8 +8,9 @@
 //! - After each piece the loop has had [`RESTS`] times as long for everything else as it took. The time by the
 //!   clock counts: on a host that is busy with other things a piece takes longer, and the next one waits longer.
 //!
-//! What takes long must come to an end all the same: while a state is on its way others keep the log from there
-//! on, and the log is read again by each start. So both bounds give way by half after each [`PATIENCE`].
+//! Long transfers and checkpoints must end all the same: while a state is on its way others keep
+//! the log from there on, and each start reads the log again. So both bounds give way by half after
+//! each [`PATIENCE`].
 
 use amcast_core::{Span, Time};
 

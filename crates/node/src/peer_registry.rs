@@ -1,9 +1,9 @@
 //! How a node and the others stand to each other: what it knows of their lives and disks for good, whom
 //! it refuses, and who refuses it.
 //!
-//! A disk that was replaced has promised less than the later one. Whoever knew the later one remembers
-//! it, in a file that outlasts the node, and lets the other one in no more ([`amcast_net::PeerIdentity`]). So a
-//! node that is refused learns that it lived before:
+//! A disk that was replaced has promised less than the later one. A peer that knew the later one
+//! remembers it, in a file that outlasts the node, and does not admit the other one any more
+//! ([`amcast_net::PeerIdentity`]). So a node that is refused learns that it lived before:
 //!
 //! - on a disk on which it never had its place yet, it begins anew, as one that lost what it
 //!   promised, in a later life than any that is known;
@@ -26,14 +26,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often it is said of one node for one reason that it is refused, or refuses: at first, and when that has gone on for
-/// long. Whoever reaches the port can have it said, and must not fill the log.
+/// The interval of reports that one node is refused, or refuses, for one reason: at first, and when
+/// that has continued for long. Any process that reaches the port can cause such a report, and must
+/// not fill the log.
 const SAY_EVERY: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
 
-/// How much of a value is told that is not the same for all nodes.
+/// The printed length of a value that is not the same for all nodes.
 const VALUE_CHARS_MAX: usize = 200;
 
-/// What a node remembers of another one, as it is written down.
+/// A node's record of another one, as it is written to the file.
 #[derive(Serialize, Deserialize)]
 struct PeerRecord {
     life: Option<u32>,
@@ -64,7 +65,7 @@ pub(crate) struct Dismissal {
     pub(crate) life: u32,
 }
 
-/// How a node stands with the others.
+/// A node's records of its peers.
 #[derive(Debug, Default)]
 pub(crate) struct PeerRegistry {
     rank: usize,
@@ -76,41 +77,42 @@ pub(crate) struct PeerRegistry {
     pub(crate) anew: bool,
     /// The number of this start of it; 0 if it has none.
     pub(crate) start: u64,
-    /// What is known of each node, by rank.
+    /// The known identity of each node, by rank.
     pub(crate) known: Vec<PeerIdentity>,
-    /// What decides what the nodes do, in the order in which they compare it: names, and values here.
+    /// The settings that decide the nodes' behaviour, in the order in which they compare them:
+    /// names, and values here.
     pub(crate) decides: Vec<(String, String)>,
     /// Of whom an earlier life or disk is refused, by rank, and why.
     refused: BTreeMap<usize, String>,
     /// For whom something else decides what it does, by rank: what it is, and what to do.
     differs: BTreeMap<usize, String>,
-    /// Whom multicast of this node does not reach, by rank, and what to do.
+    /// The peers that multicast of this node does not reach, by rank, and the remedy.
     no_multicast: BTreeMap<usize, String>,
-    /// Who refuses this node.
+    /// The refusal of this node by a peer.
     dismissal: Option<Dismissal>,
-    /// Who was met in this life. All of them skip the same messages.
+    /// The peers that were met in this incarnation. All of them skip the same messages.
     pub(crate) met: BTreeSet<usize>,
-    /// What was said last, and when.
+    /// The last reports, and their times.
     said: BTreeMap<RefusalSubject, RepeatState>,
-    /// Why it cannot go on.
+    /// Why it cannot continue.
     failed: Option<String>,
 }
 
-/// What refusals are told together: of which node they are, none if it did not say who it is; why; and
-/// whether this node is the one that is refused. What is no refusal and is told in the same way has numbers that no
-/// reason for one has.
+/// The key by which refusals are reported together: their node, none if it did not identify itself;
+/// the reason; and whether this node is the refused one. Other reports of the same kind have
+/// numbers that no reason has.
 type RefusalSubject = (Option<usize>, u8, bool);
 
-/// What anybody who reaches the port can cause.
+/// A report that any process that reaches the port can cause.
 const STRANGER: RefusalSubject = (None, u8::MAX, false);
 const SHORT: RefusalSubject = (None, u8::MAX - 1, false);
 const UNDELIVERABLE: RefusalSubject = (None, u8::MAX - 2, false);
 
-/// When something was said last, and how often it was not since.
+/// The time of the last report, and the number of suppressed ones since.
 #[derive(Debug)]
 struct RepeatState {
     at: Instant,
-    /// After how long it may be said again.
+    /// The pause before the next report.
     every: Duration,
     kept_back: u64,
 }
@@ -121,8 +123,8 @@ fn is_outdated(why: ConnectionRefusal) -> bool {
 }
 
 impl Dismissal {
-    /// Why the node `rank` of so many, which keeps what it knows in the directory `home`, cannot go on from there, and
-    /// what to do.
+    /// Why the node `rank` of so many, which keeps its records in the directory `home`, cannot
+    /// continue from there, and the remedy.
     pub(crate) fn told(&self, (rank, nodes): (usize, usize), home: &Path) -> String {
         let (by, name) = (node_name(self.by), node_name(rank));
         let others = (0..nodes).filter(|other| *other != rank);
@@ -160,7 +162,7 @@ fn number_of(word: &str) -> u64 {
     word.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, mix).max(1)
 }
 
-/// What to do where it cannot be read what a node remembers.
+/// The error where a node's records cannot be read.
 fn unreadable(why: serde_json::Error) -> io::Error {
     io::Error::other(format!(
         "{why}. It says which disks and copies of the other nodes are outdated. If none of them ever \
@@ -195,7 +197,7 @@ pub(crate) fn forget(home: &Path, rank: usize, of: usize) -> Result<bool, String
     Ok(true)
 }
 
-/// What stands in the file at `path` of each node, by its name.
+/// The records in the file at `path`, by the nodes' names.
 fn lines(path: &Path) -> io::Result<BTreeMap<String, PeerRecord>> {
     match fs::read_to_string(path) {
         Ok(text) => serde_json::from_str(&text).map_err(unreadable),
@@ -236,8 +238,8 @@ impl PeerRegistry {
         Ok(Self { rank, path, disk, known, ..Self::default() })
     }
 
-    /// A node is connected. What is new of it is on the disk when this returns true; false if it must not
-    /// be talked to, since it would not be there.
+    /// A node is connected. Its new identity is on the disk when this returns true; false if it
+    /// could not be written: then this node must not talk to it.
     pub(crate) fn meets(&mut self, rank: usize, now: &PeerIdentity) -> bool {
         self.refused.remove(&rank);
         self.differs.remove(&rank);
@@ -284,7 +286,7 @@ impl PeerRegistry {
     pub(crate) fn hear(&mut self, remark: NetDiagnostic) {
         let (matter, text) = match remark {
             NetDiagnostic::Refused { pid, address, why } => {
-                // One of another cluster that has come here by mistake is none of ours.
+                // A node of another cluster that connects here by mistake is none of ours.
                 let rank = pid.map(Pid::index).filter(|_| why != ConnectionRefusal::Cluster);
                 let rank = rank.filter(|rank| *rank < self.known.len());
                 let who = rank.map_or_else(|| "what connects".to_string(), node_name);
@@ -372,7 +374,7 @@ impl PeerRegistry {
         self.differs.values().next()
     }
 
-    /// The line that is to be said, if it is time for one, with how many were kept back before it.
+    /// The line to be logged, if it is time for one, with the number of suppressed ones before it.
     fn line(&mut self, matter: RefusalSubject, text: String, now: Instant) -> Option<String> {
         let said = self.said.get_mut(&matter);
         let (kept_back, every) = match said {
@@ -380,7 +382,7 @@ impl PeerRegistry {
                 said.kept_back += 1;
                 return None;
             }
-            // It goes on: more and more seldom.
+            // It continues: more and more seldom.
             Some(said) if now < said.at + said.every * 2 => {
                 (said.kept_back, (said.every * 2).min(SAY_EVERY.1))
             }
@@ -390,12 +392,12 @@ impl PeerRegistry {
         self.said.insert(matter, RepeatState { at: now, every, kept_back: 0 });
         Some(match kept_back {
             0 => text,
-            1 => format!("{text} (and once more since that was said last)"),
-            n => format!("{text} (and {n} times more since that was said last)"),
+            1 => format!("{text} (and once more since the last report)"),
+            n => format!("{text} (and {n} times more since the last report)"),
         })
     }
 
-    /// What it knows of each node, by rank. That an old one is refused says nothing of the right one,
+    /// Its records of each node, by rank. The refusal of an old node says nothing of the right one,
     /// which is connected.
     pub(crate) fn peers(&self, is_connected: impl Fn(usize) -> bool) -> Vec<PeerStatus> {
         let refused = |rank| self.refused.get(&rank).or_else(|| self.differs.get(&rank));
@@ -414,7 +416,7 @@ impl PeerRegistry {
         self.dismissal.as_ref()
     }
 
-    /// Why the node cannot go on, if it cannot.
+    /// Why the node cannot continue, if it cannot.
     pub(crate) fn failed(&self) -> Option<&String> {
         self.failed.as_ref()
     }

@@ -37,7 +37,7 @@ const LOOK_EVERY: Span = Span::millis(5);
 pub struct NodeRead {
     /// The number of its front.
     pub front: u64,
-    /// What its front calls it.
+    /// Its gateway's token of it.
     pub token: u64,
     /// Of which of its front's lines it is.
     pub line: u64,
@@ -48,7 +48,7 @@ pub struct NodeRead {
 }
 
 impl NodeRead {
-    /// A line that none of its front's other reads is of. What a front calls its reads counts up from 0.
+    /// A line of its own among its gateway's reads. A gateway's tokens of reads count up from 0.
     pub const fn own_line(&self) -> u64 {
         !self.token
     }
@@ -59,7 +59,7 @@ impl NodeRead {
     }
 }
 
-/// What became of a read that was asked for.
+/// The result of a requested read.
 #[derive(Debug)]
 pub enum ReadAttempt {
     /// It is answered, or ordered, or nobody waits for it any more.
@@ -100,7 +100,7 @@ struct OfGroup {
     /// In the order in which their barriers were set. Of barriers whose reads were given up none is left.
     behind: VecDeque<BarrierReads>,
     ready: VecDeque<ReadyRead>,
-    /// What the application answers later, by its numbers, which grow.
+    /// The reads that the application answers later, by its numbers, which grow.
     given: VecDeque<(u64, ReadyRead)>,
     /// About how long barriers took to be passed lately, if any was.
     takes: Option<Span>,
@@ -233,15 +233,16 @@ impl ReadTable {
         any
     }
 
-    /// What the application was given of `group` with this number, and answers now.
+    /// The read that the application was given of `group` with this number, and answers now.
     pub fn answered(&mut self, group: Gid, number: u64) -> Option<NodeRead> {
         let of = &mut self.groups[group.index()];
         let at = of.given.binary_search_by_key(&number, |(given, _)| *given).ok()?;
         of.given.remove(at).map(|(_, ready)| ready.waits.read)
     }
 
-    /// What the application was given of `group` with this number has no answer now: it is asked for again, with those of
-    /// its line behind it, which must not be answered from an earlier moment. Each is told to `back`.
+    /// The read that the application was given of `group` with this number has no answer now: it is
+    /// repeated, with those of its line behind it, which must not be answered from an earlier
+    /// moment. Each is passed to `back`.
     pub fn put_back(
         &mut self,
         group: Gid,
@@ -265,8 +266,8 @@ impl ReadTable {
         backs.into_iter().rev().for_each(|ready| of.ready.push_front(ready));
     }
 
-    /// What the application was given of `group` with this number needs a place in the order. Those of its line behind it
-    /// are asked for again. Each is told to `back`.
+    /// The read that the application was given of `group` with this number needs a place in the
+    /// order. Those of its line behind it are repeated. Each is passed to `back`.
     pub fn refused(
         &mut self,
         group: Gid,
@@ -323,7 +324,7 @@ mod tests {
         reads.iter().map(|read| read.token).collect()
     }
 
-    /// What is said of a read.
+    /// The verdict on a read.
     #[derive(Clone, Copy)]
     enum ReadReport {
         Done,

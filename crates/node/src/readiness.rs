@@ -10,10 +10,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const EVENTS_MAX: usize = 64;
 
 /// Sockets that are watched. Each is reported once when it becomes ready to be read or written:
-/// whoever uses it goes on until the system says that nothing can be done now.
+/// its user continues until the system reports that nothing can be done now.
 pub(crate) struct ReadinessSet {
     epoll: OwnedFd,
-    /// What the last look found.
+    /// The result of the last poll.
     numbers: Vec<u64>,
 }
 
@@ -39,7 +39,7 @@ impl ReadinessSet {
     /// The numbers of those that have become ready.
     ///
     /// # Errors
-    /// When the system lacks memory.
+    /// When the system has no memory.
     pub(crate) fn look(&mut self) -> io::Result<impl Iterator<Item = u64> + '_> {
         self.numbers.clear();
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };

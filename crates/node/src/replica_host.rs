@@ -1,5 +1,6 @@
-//! What hosts a node's replicas: their deliveries go to the application, its answers to the gateways that asked, and
-//! its state to the disk and to other nodes. How the state comes back is [`amcast_smr::recovery`]'s.
+//! The host of a node's replicas: it passes their deliveries to the application, answers to the
+//! gateways, and the state to the disk and to other nodes. [`amcast_smr::recovery`] restores the
+//! state.
 
 use crate::checkpoint::{Checkpoints, Restored};
 use crate::clock;
@@ -23,7 +24,7 @@ use std::sync::mpsc::Receiver;
 /// Bytes that stand for the application's state in the protocol's own state transfer.
 const PLACEHOLDER_BYTES: u64 = 8;
 
-/// What an item may take in a saved state beside what it counts for, in bytes.
+/// The overhead of an item in a saved state beside its counted size, in bytes.
 const ITEM_BYTES: u64 = 128;
 
 /// A larger buffer for answers to reads is given back.
@@ -45,7 +46,7 @@ pub(crate) struct ReplicaHost<A: Application> {
     pub(crate) reading: ReadTable,
     /// The answer to one, reused.
     answer: Vec<u8>,
-    /// What is not executed here, by decision of those who run the cluster.
+    /// The messages that are not executed here, by decision of the operators.
     pub(crate) skips: NodeSkips,
     /// How many of these are in the state that was saved or taken over last.
     skipped: usize,
@@ -76,7 +77,8 @@ impl<A: Application> ReplicaHost<A> {
         }
     }
 
-    /// The application's state is written to disk from now on. It goes on from the one that was there.
+    /// The application's state is written to disk from now on. It continues from the one that was
+    /// there.
     ///
     /// # Errors
     /// When other messages were skipped in that than are skipped here; the sentence says so.
@@ -88,7 +90,7 @@ impl<A: Application> ReplicaHost<A> {
         self.checkpoints = Some(checkpoints);
         let Some(Restored { state, history }) = restored else { return Ok(()) };
         let positions = self.recovery.restore(state)?;
-        tracing::info!("goes on from the state on disk, at {positions:?}");
+        tracing::info!("continues from the state on disk, at {positions:?}");
         self.record_taken_over(&history, "the disk");
         self.skipped = self.count_skipped();
         Ok(())
@@ -104,8 +106,8 @@ impl<A: Application> ReplicaHost<A> {
         }
     }
 
-    /// Saves the application's state when it is time, now that the replicas' logs have come to so much; the
-    /// positions of one that has come to be durable.
+    /// Saves the application's state when it is time, by the volume of the replicas' logs; returns
+    /// the positions of one that has become durable.
     ///
     /// # Errors
     /// When it cannot be saved.
@@ -289,7 +291,7 @@ impl<A: Application> ReplicaHost<A> {
         }
     }
 
-    /// Puts the state in force that was fetched, if it has come.
+    /// Installs the fetched state, if it has arrived.
     pub(crate) fn take_over(&mut self) {
         self.poll_fetching();
         match self.recovery.take_over() {
@@ -308,7 +310,7 @@ impl<A: Application> ReplicaHost<A> {
         }
     }
 
-    /// What of the state is given is not whole any more.
+    /// The outgoing state is not whole any more.
     fn stop_giving(&mut self) {
         self.giving.give_up();
         self.checkpoints.iter_mut().for_each(Checkpoints::give_up);
@@ -323,7 +325,7 @@ impl<A: Application> ReplicaHost<A> {
         if !self.giving.is_going()
             && let Some(checkpoints) = self.checkpoints.as_mut().filter(|c| c.is_giving())
         {
-            // Who asks serves nobody until it has the state; the disk has time, and is next.
+            // The receiver serves no client until it has the state; the disk has time, and is next.
             if !checkpoints.give_way() {
                 return Err("it writes its state to its disk just now".to_string());
             }
@@ -336,7 +338,7 @@ impl<A: Application> ReplicaHost<A> {
         self.giving.begin(&mut self.recovery.app, &history)
     }
 
-    /// Goes on giving.
+    /// Continues to send.
     pub(crate) fn give_on(&mut self) -> bool {
         let mut any = self.giving.round(&mut self.recovery.app);
         if let Some(checkpoints) = &mut self.checkpoints {
@@ -401,7 +403,7 @@ fn free<S: Send + 'static>(state: S) {
         amcast_memory::give_back_memory();
     });
     if dropped.is_err() {
-        tracing::warn!("no thread to free an old state with: this node stood still for it");
+        tracing::warn!("no thread to free an old state with: this node was blocked meanwhile");
     }
 }
 

@@ -1,10 +1,10 @@
 //! The log of one process of a node, as its driver has it: records that the protocol persists, and
-//! what the disk says of them.
+//! the results of writing them.
 //!
-//! What a protocol does not wait for must still survive the end of its process. So where nothing is
-//! awaited, what the process says after such a record is held back until the operating system has the
-//! record ([`ReplicaLog::behind`]): some tens of microseconds. Where the protocol awaits what it promises,
-//! it holds back itself.
+//! Records for which a protocol does not wait must still survive the end of its process. So in that
+//! case later messages of the process are held back until the operating system has the record
+//! ([`ReplicaLog::behind`]): some tens of microseconds. A protocol that waits for its records holds
+//! its messages back itself.
 
 use crate::cluster_dir::LogLocation;
 use crate::log_ends::LogEnd;
@@ -30,13 +30,13 @@ const SEGMENT_BYTES: u64 = 16 << 20;
 /// The same where the log goes with the cluster: it lies in memory, most likely.
 const SEGMENT_BYTES_IN_MEMORY: u64 = 4 << 20;
 
-/// What the log of a process takes at its start, in bytes, and needs to go on.
+/// The size of a process's log at its start, in bytes, and its need of space to continue.
 pub(crate) const fn bytes_at_start(lasts: bool) -> u64 {
     // One is written, and one is there when it is full.
     2 * if lasts { SEGMENT_BYTES } else { SEGMENT_BYTES_IN_MEMORY }
 }
 
-/// What the log has done for the protocol.
+/// A result of the log for the protocol.
 #[derive(Debug)]
 pub(crate) enum LogEvent {
     /// The record with this ticket is durable.
@@ -46,7 +46,7 @@ pub(crate) enum LogEvent {
 }
 
 impl LogEvent {
-    /// What the protocol is told.
+    /// The input to the protocol.
     pub(crate) fn input<M: Medium>(&self) -> Input<'_, M> {
         match self {
             Self::Durable(ticket) => Input::Durable(*ticket),
@@ -113,7 +113,7 @@ impl LogMarker {
         path.with_extension(kind).exists()
     }
 
-    /// It was told, and what follows from it is kept.
+    /// It was reported, and its consequences are kept.
     fn clear(self) {
         if let Err(e) = fs::remove_file(&self.0) {
             tracing::warn!("{}: {e}: the next start asks the others once more", self.0.display());
@@ -143,9 +143,9 @@ impl fmt::Display for UnopenedLog {
     }
 }
 
-/// What follows from an error of the log in the directory `path`. A log of which only the end is missing, or
-/// that cannot prove that it is not, is made to open, and what is cut off is kept: what it is good for the
-/// other acceptors know. Any other damage is for people.
+/// The reaction to an error of the log in the directory `path`. A log of which only the end is
+/// missing, or that cannot prove that it is not, is repaired so that it opens, and the cut bytes
+/// are kept: the other acceptors know how far it is valid. Any other damage is for people.
 fn mend(path: &Path, why: &amcast_storage::StorageError) -> UnopenedLog {
     let unusable = UnopenedLog::Unusable(why.to_string());
     if !why.is_damage() && !matches!(why, amcast_storage::StorageError::Missing { .. }) {
@@ -183,7 +183,7 @@ pub(crate) struct ReplicaLog {
     log: Wal,
     id: LogId,
     holds: bool,
-    /// What was found in it, and what was appended.
+    /// The records found in it, and those appended.
     volume: LogVolume,
     done: VecDeque<LogEvent>,
     /// Until something was written.
@@ -191,9 +191,9 @@ pub(crate) struct ReplicaLog {
     /// Until something is durable; where the protocol waits for no disk, until something is written: it
     /// asks the others whenever the machine failed.
     lost: Option<LogMarker>,
-    /// It did not take a record: nothing that is said from now on goes out.
+    /// It did not take a record: no later message is sent.
     refuses: bool,
-    /// Why it cannot go on.
+    /// Why it cannot continue.
     failed: Option<String>,
 }
 
@@ -267,7 +267,7 @@ impl ReplicaLog {
                     let appended = self.log.append(*ticket, record, *awaited);
                     if let Err(e) = appended {
                         self.refuses = true;
-                        // Why it failed is said with what it has done.
+                        // The cause of the failure is reported with its results.
                         if let AppendError::TooLong { .. } = e {
                             self.failed.get_or_insert(e.to_string());
                         }
@@ -280,7 +280,7 @@ impl ReplicaLog {
         }
     }
 
-    /// What is said now must wait until the records before this number are with the operating system.
+    /// New messages must wait until the records before this number are with the operating system.
     pub(crate) fn behind(&self) -> u64 {
         match self.holds {
             true if self.refuses => u64::MAX,
@@ -299,7 +299,7 @@ impl ReplicaLog {
         self.log.submit();
     }
 
-    /// What the log has done, one after the other.
+    /// The results of the log, one after the other.
     pub(crate) fn take(&mut self) -> Option<LogEvent> {
         let Self { log, holds, done, doubt, lost, failed, .. } = self;
         let clear =
@@ -331,7 +331,7 @@ impl ReplicaLog {
         self.log.room()
     }
 
-    /// What was found in it, and what was appended since.
+    /// The volume of records found in it, and of those appended since.
     pub(crate) const fn volume(&self) -> LogVolume {
         self.volume
     }
@@ -346,12 +346,12 @@ impl ReplicaLog {
         self.log.counts().syncs
     }
 
-    /// What the log has done since it was opened.
+    /// The counters of the log since it was opened.
     pub(crate) fn counts(&self) -> LogCounts {
         self.log.counts()
     }
 
-    /// Why it cannot go on, if it cannot.
+    /// Why it cannot continue, if it cannot.
     pub(crate) fn failed(&self) -> Option<&str> {
         self.failed.as_deref()
     }
@@ -406,7 +406,7 @@ mod tests {
         let mark = keeping.path.join("g0.doubt");
         assert!(!open(&keeping).1.lossy, "it is new");
         assert!(!mark.exists());
-        // A life that was told, and ended before it wrote anything.
+        // An incarnation that was reported, and ended before it wrote anything.
         fs::write(&mark, "").unwrap();
         assert!(open(&keeping).1.lossy && open(&keeping).1.lossy, "again and again");
         write(open(&keeping).0);

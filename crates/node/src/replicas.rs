@@ -37,7 +37,7 @@ pub(crate) trait Replicas {
     /// processes of their own.
     fn room(&self, dst: GroupSet, bytes: usize) -> usize;
 
-    /// Only these nodes, a bit each, hold back what is multicast when they are slow; all if none is said.
+    /// Only these nodes, a bit each, delay multicasts when they are slow; all by default.
     fn wait_for(&mut self, _nodes: Option<u32>) {}
 
     /// Has the replica of the lowest group among the destinations multicast. There was room.
@@ -59,7 +59,7 @@ pub(crate) trait Replicas {
     /// The application has a state in force with everything of each group up to its position.
     fn installed(&mut self, now: Time, positions: &[u64], above: &mut dyn UpperLayer);
 
-    /// The application lacks state.
+    /// The application needs a state.
     fn unfit(&mut self, now: Time, above: &mut dyn UpperLayer);
 
     /// The node is about to stop: replicas whose groups are dynamic leave them.
@@ -69,13 +69,13 @@ pub(crate) trait Replicas {
     /// the machine.
     fn checkpointed(&mut self, _now: Time, _positions: &[u64], _above: &mut dyn UpperLayer) {}
 
-    /// What their logs have come to since the node started, with what it found in them; nothing where they
-    /// have none.
+    /// The volume of their logs since the node started, with the records found in them; zero where
+    /// they have none.
     fn logged(&self) -> LogVolume {
         LogVolume::default()
     }
 
-    /// What their logs did since the node started; none where they have none.
+    /// The status of their logs since the node started; none where they have none.
     fn log_status(&self) -> Option<LogStatus> {
         None
     }
@@ -90,12 +90,12 @@ pub(crate) trait Replicas {
         Vec::new()
     }
 
-    /// Why they cannot go on, if they cannot.
+    /// Why they cannot continue, if they cannot.
     fn failed(&self) -> Option<String> {
         None
     }
 
-    /// Where the replica of `group` stands, and whether it is a working member.
+    /// The status of the replica of `group`, and whether it is a working member.
     fn status(&self, group: Gid) -> (ProtocolStatus, bool);
 
     /// Why the node does nothing although it is a working member, for people.
@@ -113,7 +113,7 @@ pub(crate) trait Replicas {
         None
     }
 
-    /// What is known of the nodes, by rank, if they have connections.
+    /// The status of the peers, by rank, if they have connections.
     fn peers(&self) -> Vec<PeerStatus> {
         Vec::new()
     }
@@ -126,7 +126,7 @@ pub(crate) trait Replicas {
     /// Nodes are at these places from now on, in order of rank.
     fn move_to(&mut self, _places: &[HostPlacement]) {}
 
-    /// The node of this rank is said to be dead. That may be wrong.
+    /// The node of this rank is reported dead. That may be wrong.
     fn doubt(&mut self, _now: Time, _rank: usize, _above: &mut dyn UpperLayer) {}
 
     /// Wakes the loop, from any thread.

@@ -28,12 +28,12 @@
 //!
 //! # Bounds
 //! A front that does not read never slows a node: a writer takes no more answers for a front once
-//! [`BACKLOG_BYTES_MAX`] wait, and drops what comes beyond; the front asks again for an answer that
-//! does not come, and a repeated request is executed once. What waits for a front that has not read
-//! for [`ABANDONED`] is dropped, since nobody waits there any more.
+//! [`BACKLOG_BYTES_MAX`] wait, and drops further answers; the gateway asks again for a missing
+//! answer, and a repeated request is executed once. Answers for a gateway that has not read for
+//! [`ABANDONED`] are dropped, since no client waits there any more.
 //!
 //! An answer of more than [`ANSWER_BYTES_MAX`] is not sent; a record without bytes says how many it
-//! had, so that whoever asked is told at once.
+//! had, so that its client gets an error at once.
 
 mod reader;
 #[cfg(test)]
@@ -74,7 +74,8 @@ const NOT_SENT: u64 = 1 << 63;
 /// Where, in the length of a record, the command's outcome is: two bits above the number of the piece.
 const OUTCOME_SHIFT: u32 = 61;
 
-/// What was not executed for certain is what its record says so of: other bits than an outcome's promise nothing.
+/// A command surely was not executed only if its record says so: bits of no outcome promise
+/// nothing.
 fn outcome_of(length: u64) -> Outcome {
     Outcome::of_code((length >> OUTCOME_SHIFT & 3) as u8).unwrap_or(Outcome::Unknown)
 }
@@ -82,7 +83,7 @@ fn outcome_of(length: u64) -> Outcome {
 /// An answer that was larger than is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Oversize {
-    /// What became of the command.
+    /// The command's outcome.
     pub outcome: Outcome,
     /// Bytes of the answer.
     pub bytes: u64,
@@ -99,10 +100,10 @@ const FIRST_BYTES: usize = (LINE_WORDS - HEAD_WORDS) * 8;
 /// Bytes of an answer in one record: a quarter of a ring.
 const PIECE_BYTES: usize = FIRST_BYTES + 1023 * LINE_WORDS * 8;
 
-/// What an answer that waits takes beside its bytes, about.
+/// The approximate overhead of a waiting answer beside its bytes.
 const RECORD_BYTES: usize = 64;
 
-/// How many more answers may not be needed any more before a node that holds them back is told.
+/// How many answers may become unneeded before a node that holds them back is notified.
 const SETTLED_STEP: u64 = 64;
 
 /// The words of a credit line.
@@ -110,13 +111,13 @@ const SETTLED_STEP: u64 = 64;
 enum CreditWord {
     /// Which life of the writer it is for, and how many lines were read, the low half of that.
     Read,
-    /// What is to be held back: a number of [`HeldBack`].
+    /// The setting for answers to be held back: a number of [`HeldBack`].
     HeldBack,
     /// Answers to tokens below this are not needed.
     Settled,
 }
 
-/// What a node holds back that a front does not listen to.
+/// The answers that a node holds back because a gateway does not listen to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 enum HeldBack {
     #[default]
@@ -137,7 +138,7 @@ impl HeldBack {
     }
 }
 
-/// What has come of an answer.
+/// An answer, or a part of one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RingReply<'a> {
     /// All of it.
@@ -254,7 +255,7 @@ impl ReplyRingWriter {
     }
 
     /// Whether answers are held back for want of room by a front that may have read since: nobody
-    /// rings when there is room. A front that stands still, as a dead one does, does not count.
+    /// rings when there is room. A gateway that does not read, as a dead one, does not count.
     pub fn has_backlog(&self) -> bool {
         let mut backlogs = self.writers.iter().filter(|w| w.backlog() > 0).peekable();
         backlogs.peek().is_some() && {
@@ -302,7 +303,8 @@ pub struct ReplyRingReader {
     listens_to: Option<(usize, HeldBack)>,
     /// Answers to tokens below this are not needed.
     settled: u64,
-    /// Whether each node was told to hold its answers back, and up to which token they are settled.
+    /// The last setting sent to each node: whether to hold its answers back, and up to which token
+    /// they are settled.
     told: Vec<(HeldBack, u64)>,
 }
 
@@ -349,8 +351,8 @@ impl ReplyRingReader {
         self.settled = below;
     }
 
-    /// One round: gives every answer that has come, with its node and token. The same answer may
-    /// come from several nodes. Says whether anything came.
+    /// One round: passes on every arrived answer, with its node and token. The same answer may come
+    /// from several nodes. Returns whether any arrived.
     pub fn round(&mut self, give: &mut dyn FnMut(usize, u64, RingReply<'_>)) -> bool {
         self.carrier.begin_round();
         while self.carrier.next_input().is_some() {}

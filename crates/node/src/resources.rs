@@ -1,4 +1,4 @@
-//! What a node takes of its machine: memory, files, and the time of its syncs.
+//! The resources that a node uses: memory, files, and the time of its syncs.
 
 use crate::cluster_dir::LogLocation;
 use amcast_core::histogram::{BUCKETS, Histogram};
@@ -79,13 +79,13 @@ pub struct DiskStatus {
     pub log_bytes: u64,
     /// In the states that it saved.
     pub checkpoint_bytes: u64,
-    /// What the file system still has for it.
+    /// The free bytes of its file system.
     pub free_bytes: u64,
-    /// What the file system has in all.
+    /// The size of its file system.
     pub size_bytes: u64,
 }
 
-/// What a node takes of its machine.
+/// The resources that a node uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceStatus {
     /// Memory that its process has, with what it shares with others, in bytes.
@@ -98,7 +98,7 @@ pub struct ResourceStatus {
 /// Finds the sizes of a node's files, for as long as its disk takes for that.
 type FileSizeScan = Arc<dyn Fn() -> Option<DiskStatus> + Send + Sync>;
 
-/// What a node takes of its machine, and how that is found out.
+/// The measurement of the resources that a node uses.
 pub(crate) struct Resources {
     survey: Option<FileSizeScan>,
     sizes: Arc<Mutex<FileSizes>>,
@@ -138,7 +138,7 @@ impl Resources {
         Self { survey, sizes: Arc::default() }
     }
 
-    /// What the node takes now. May wait for a moment, so the node's loop must not ask.
+    /// The present use. May wait for a moment, so the node's loop must not call it.
     pub(crate) fn read(&self) -> ResourceStatus {
         let pages = Process::myself().and_then(|process| process.statm());
         let resident_bytes = pages.map_or(0, |pages| pages.resident * procfs::page_size());

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 /// By which name nodes compare their decisions, among all that decides what they do.
 pub(crate) const SKIPPED: &str = "the messages that are skipped";
 
-/// What a node skips.
+/// The messages that a node skips.
 #[derive(Debug, Default)]
 pub(crate) struct NodeSkips {
     /// Where it is written.
@@ -34,7 +34,7 @@ pub(crate) struct NodeSkips {
 }
 
 impl NodeSkips {
-    /// What the node with this directory skips; from now on it is bound to that.
+    /// The messages that the node with this directory skips; from now on it is bound to them.
     ///
     /// # Errors
     /// When it cannot be read or written.
@@ -93,7 +93,7 @@ impl NodeSkips {
         self.advance(SkipStage::Bound, SkipStage::Agreed)
     }
 
-    /// The node has come to this message: gives its decision if it may be skipped.
+    /// The node has reached this message: returns its decision if it may be skipped.
     ///
     /// # Errors
     /// When that cannot be written down; it must not be skipped then.
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(stages(), [4, 3]);
         assert_eq!(skips.begin_to_use(decided(8).decision.msg).unwrap(), None);
         assert_eq!(skips.decisions(), [(one.decision, true), (other.decision, false)]);
-        // Who has another place for a message has decided something else.
+        // A node with another place for a message has another decision.
         let elsewhere = SkipDecision { position: 8, ..other.decision };
         let elsewhere = SkipEntry { decision: elsewhere, ..other };
         let of = |entry| NodeSkips { data: data.clone(), entries: vec![entry] }.names();

@@ -147,7 +147,7 @@ impl StateStreams {
         sent
     }
 
-    /// Goes on sending the stream of this number, from this byte on.
+    /// Continues to send the stream of this number, from this byte on.
     ///
     /// # Errors
     /// When the connection breaks, or the node's loop gives nothing for long.
@@ -214,14 +214,15 @@ impl StateStreams {
     }
 }
 
-/// A state that comes from another node. A connection that breaks is made again, and the state goes on where it was.
+/// A state that arrives from another node. A broken connection is made again, and the transfer
+/// resumes at its last byte.
 pub(crate) struct StateReader {
     at: NodeAddress,
     number: u64,
     from: BufReader<OwnedStream>,
     /// Bytes that were read.
     offset: u64,
-    /// It was resumed, and nothing has come since.
+    /// It was resumed, and nothing has arrived since.
     is_resumed: bool,
 }
 
@@ -243,7 +244,7 @@ impl StateReader {
         loop {
             match ask(&self.at, &request) {
                 Ok((from, said)) if said == "ok" => {
-                    tracing::info!("{}: the state goes on at byte {}", self.at, self.offset);
+                    tracing::info!("{}: the state resumes at byte {}", self.at, self.offset);
                     (self.from, self.is_resumed) = (from, true);
                     return Ok(());
                 }

@@ -13,10 +13,10 @@
 //!                                                           checked against P ---> adopt, tell replicas
 //! ```
 //!
-//! Neither loop stands still: the donor gives a bounded piece a round, and only while the asker
-//! takes them, as fast as [`crate::pace`] lets it; the asker builds the new state aside. A connection that breaks is
-//! made again, and the state goes on where it was ([`crate::state_stream`]). A donor that makes no progress for
-//! [`PROGRESS_TIMEOUT`] is given up.
+//! Neither loop is blocked: the source sends a bounded piece a round, and only while the receiver
+//! takes them, as fast as [`crate::pace`] lets it; the receiver builds the new state apart from the
+//! present one. A broken connection is made again, and the transfer resumes at its last byte
+//! ([`crate::state_stream`]). A source that makes no progress for [`PROGRESS_TIMEOUT`] is given up.
 
 use crate::clock;
 use crate::node_address::NodeAddress;
@@ -135,7 +135,7 @@ pub(crate) fn donors(rank: usize, nodes: usize, leads: impl Fn(usize) -> usize) 
     donors
 }
 
-/// What comes of asking for a state.
+/// The events of a requested state.
 pub(crate) enum TransferEvent<S> {
     /// A node gives its own. The rest of it is read when the asker has made room, and says so
     /// ([`StateFetch::go_on`]).
@@ -147,7 +147,7 @@ pub(crate) enum TransferEvent<S> {
 /// A state on its way in.
 pub(crate) struct StateFetch<S> {
     news: Receiver<TransferEvent<S>>,
-    /// Where is said that there is room for the state that comes.
+    /// The channel that signals room for the arriving state.
     room: SyncSender<()>,
 }
 
@@ -208,7 +208,7 @@ impl<S: Send + 'static> StateFetch<S> {
         Ok(Self { news, room })
     }
 
-    /// What came of it since it was asked last, if anything.
+    /// The event since the last call, if any.
     pub(crate) fn poll(&self) -> Option<TransferEvent<S>> {
         match self.news.try_recv() {
             Err(TryRecvError::Empty) => None,
@@ -223,7 +223,7 @@ impl<S: Send + 'static> StateFetch<S> {
         let _ = self.room.try_send(());
     }
 
-    /// One of which these are the news, and where it is told that there is room.
+    /// A fetch with these events, and the channel on which it learns of room.
     #[cfg(test)]
     pub(crate) fn of(news: Receiver<TransferEvent<S>>) -> (Self, Receiver<()>) {
         let (room, is_room) = sync_channel(1);
@@ -343,7 +343,7 @@ mod tests {
         PiecewiseState { position, size, given: 0, released: false }
     }
 
-    /// A donor behind a real control socket, driven here as a loop would.
+    /// A source behind a real control socket, driven here as a loop would.
     struct TransferSource {
         toy: PiecewiseState,
         giving: OutgoingState,
@@ -472,7 +472,7 @@ mod tests {
         while donor.toy.given < 10 << 20 {
             donor.round();
         }
-        // The donor stops in the middle.
+        // The source stops in the middle.
         donor.giving = OutgoingState::at_most(None);
         let fetched = loop {
             if let Some(TransferEvent::Ended(fetched)) = fetching.poll() {

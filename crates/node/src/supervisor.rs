@@ -84,7 +84,7 @@ pub struct NodeCommand {
     pub args: Vec<OsString>,
 }
 
-/// What the supervisor knows of a node's lives.
+/// The supervisor's record of a node's incarnations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeProcess {
     /// The node's name.
@@ -146,7 +146,7 @@ struct NodeSlot {
     life: NodeProcess,
     early_ends: u32,
     child: Option<Child>,
-    /// The child was told to serve no more clients.
+    /// The child was asked to serve no more clients.
     closed: bool,
     started: Instant,
     back_off: Duration,
@@ -195,12 +195,12 @@ impl Supervisor {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Asks all nodes to serve no more clients. They go on ordering and executing.
+    /// Asks all nodes to serve no more clients. They continue to order and execute.
     pub fn close_fronts(&self) {
         self.shared.close.store(true, Ordering::Release);
     }
 
-    /// What is known of each node's lives.
+    /// The record of each node's incarnations.
     pub fn lives(&self) -> Vec<NodeProcess> {
         self.shared.lives.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -346,7 +346,7 @@ impl NodeSlot {
         let (wait, next) = if *given_up {
             let next = format!(
                 "it ended {} times in a row soon after its start and is given up: the others \
-                 go on without it, and it is tried again in {TRY_AGAIN:?}",
+                 continue without it, and it is tried again in {TRY_AGAIN:?}",
                 self.early_ends
             );
             (TRY_AGAIN, next)

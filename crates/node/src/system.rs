@@ -1,4 +1,4 @@
-//! What the operating system refuses, told so that a person knows of what, and what to do.
+//! Errors of the operating system, with their object and the remedy.
 
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
@@ -17,7 +17,7 @@ pub fn refuses_file(path: &Path, e: &Error) -> String {
         ),
         ErrorKind::IsADirectory => format!("{path}: is a directory; give a file"),
         ErrorKind::NotADirectory => {
-            format!("{path}: a file stands where one of its directories should be")
+            format!("{path}: a file is in the place of one of its directories")
         }
         ErrorKind::InvalidData if e.raw_os_error().is_none() => {
             format!("{path}: is not what it should be ({e})")

@@ -27,15 +27,15 @@ impl Occupancy {
         (self.count, self.bytes) = (self.count + 1, self.bytes + bytes);
     }
 
-    /// An item of so many bytes, which had come in, leaves.
+    /// An item of so many bytes, which had entered, leaves.
     pub(crate) const fn end(&mut self, bytes: usize) {
         (self.count, self.bytes) = (self.count - 1, self.bytes - bytes);
     }
 }
 
-/// What may wait in a [`WaitingQueue`].
+/// An item of a [`WaitingQueue`].
 pub(crate) trait QueueItem {
-    /// What decides which line it waits in.
+    /// The key of the line in which it waits.
     type Line: Copy + PartialEq;
 
     /// Its bytes.

@@ -63,7 +63,7 @@ impl LoopWaker {
     pub(crate) fn stay(&self) -> bool {
         let rang = self.0.word.swap(AWAKE, Ordering::AcqRel) == RUNG;
         if rang {
-            // What is not there need not be taken.
+            // An empty counter need not be read.
             let _ = rustix::io::read(&self.0.event, &mut [0; 8]);
         }
         rang
@@ -77,7 +77,7 @@ impl LoopWaker {
             let Span(nanos) = at_most;
             let tv_sec = i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX);
             let timeout = Timespec { tv_sec, tv_nsec: (nanos % 1_000_000_000) as i64 };
-            // Whatever it says, the loop looks at everything.
+            // With any result, the loop checks everything.
             let _ = poll(&mut both, Some(&timeout));
         }
         self.stay();
@@ -90,7 +90,7 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
-    /// Both ends of something that can be read when it is told so.
+    /// Both ends of a descriptor that becomes readable on a write.
     fn pair() -> (UnixStream, UnixStream) {
         UnixStream::pair().unwrap()
     }

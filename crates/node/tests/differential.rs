@@ -174,7 +174,7 @@ impl CommandWords {
         self.of(&["-", "+", "[a", "(b", "[c", "[", "x"])
     }
 
-    /// Replaces each word of a template that stands for a choice.
+    /// Replaces each word of a template that denotes a choice.
     fn fill(&mut self, template: &str) -> Vec<String> {
         let word = |w: &mut Self, t: &str| match t {
             "S" | "H" | "L" | "E" | "Z" => w.key(t.to_ascii_lowercase().chars().next().unwrap()),

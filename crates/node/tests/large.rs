@@ -1,4 +1,5 @@
-//! Connections that send large commands at the same time, and those that begin to and do not go on.
+//! Connections that send large commands at the same time, and those that begin one and do not
+//! continue.
 
 use amcast_core::GroupSet;
 use amcast_kv::Partitions;
@@ -63,8 +64,8 @@ fn ask(stream: &mut TcpStream, command: &str) -> String {
     line(stream)
 }
 
-/// Has messages ordered by another thread, in the order in which they come, once it is told to; or loses them as long as
-/// it is told to.
+/// Orders messages in another thread, in the order of their arrival, once its flag is set; or loses
+/// them as long as the other flag is set.
 struct OrderedLater {
     inner: Arc<LocalBackend>,
     messages: Mutex<SyncSender<(GroupSet, Vec<u8>, u64)>>,
@@ -255,7 +256,7 @@ fn connections_that_end_in_the_middle_of_a_command_leave_their_room_to_others() 
     assert_eq!(ask(&mut control, "STRLEN k"), format!(":{}", 60 << 20));
 }
 
-/// Has messages with this word in them wait until it is told to order them.
+/// Delays messages with this word in them until it is released.
 struct HoldingBackend {
     inner: LocalBackend,
     held: Mutex<Vec<(GroupSet, Vec<u8>, u64)>>,
@@ -281,7 +282,7 @@ impl Backend for HoldingBackend {
     }
 }
 
-/// The map of partitions has a number, which stands in a command from the first change on.
+/// The map of partitions has a number, which is in each command from the first change on.
 #[test]
 fn several_commands_that_no_longer_fit_a_message_after_a_change_of_the_map_are_all_executed() {
     let _limit = amcast_test_policy::time_limit();

@@ -111,7 +111,7 @@ fn a_request_whose_answer_is_lost_is_repeated_and_takes_effect_once() {
     assert_eq!(read(&mut client, "a", 0).unwrap(), expected);
     server.local.lose_answers(1);
     assert_eq!(client.info(&["a"]).unwrap()[0].as_ref().unwrap().next, 20);
-    // Who does not repeat is told that it may have happened.
+    // A client that does not retry learns that the command may have been executed.
     server.local.lose_answers(1);
     let mut hasty = server.client().with_patience(Duration::ZERO);
     let failed = hasty.append("a", "perhaps").unwrap_err();
@@ -598,7 +598,7 @@ fn a_client_that_takes_no_answers_is_closed_where_they_are_too_large() {
     ];
     for (method, request) in requests {
         let path = &format!("/amcast.log.v1.Log/{method}");
-        // What fits waits for as long as it likes.
+        // Requests that fit wait for as long as they like.
         let mut few = calls(&server, path, 1, Some(&request));
         let mut many = calls(&server, path, 100, Some(&request));
         many.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -679,7 +679,8 @@ fn streams_end_in_words_when_the_front_stops() {
     drop(local);
 }
 
-/// A client's append at a gateway whose clock is hours ahead is refused first, and its session goes on at both gateways.
+/// A client's append at a gateway whose clock is hours ahead is refused first, and its session
+/// continues at both gateways.
 #[test]
 fn a_gateway_two_hours_ahead_stops_no_session() {
     let _limit = amcast_test_policy::time_limit();

@@ -1,4 +1,4 @@
-//! What the metrics page and `INFO` tell of commands, read as Prometheus reads it.
+//! The commands' metrics of the metrics page and of `INFO`, read as Prometheus reads them.
 
 use amcast_kv::Partitions;
 use amcast_kv::client::StoreServer;
@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One family of a page: what is said of it, and its samples by their names and labels.
+/// One family of a page: its description, and its samples by their names and labels.
 #[derive(Default)]
 struct Family {
     kind: String,
@@ -189,7 +189,7 @@ impl InlineClient {
         commands.iter().flat_map(|(_, lines)| vec![(); *lines]).map(|()| self.line()).collect()
     }
 
-    /// What `INFO` says with these words behind it.
+    /// The answer to `INFO` with these sections.
     fn info(&mut self, sections: &str) -> String {
         self.0.get_mut().write_all(format!("INFO {sections}\r\n").as_bytes()).unwrap();
         let bytes: usize = self.line()[1..].parse().unwrap();
@@ -304,6 +304,6 @@ fn info_counts_commands_as_redis_does_until_the_statistics_are_reset() {
     assert!(!after.contains("cmdstat_get:") && after.contains("cmdstat_config:"), "{after}");
     assert!(after.contains("total_connections_received:0"), "{after}");
     assert!(after.contains("total_error_replies:0"), "{after}");
-    // What Prometheus counts only grows.
+    // Counters of Prometheus only grow.
     assert_eq!(gateway.page().answered("get"), 2.0);
 }

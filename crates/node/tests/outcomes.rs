@@ -1,4 +1,5 @@
-//! What a connection's reads wait for follows from what became of its commands, and not from the words of their answers.
+//! The writes for which a connection's reads wait follow from the outcomes of its commands, and not
+//! from the words of their answers.
 
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::Partitions;
@@ -14,7 +15,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// Answers what is ordered as it is told to, and notes what each read here must see.
+/// Answers ordered commands by a script, and notes the writes that each read here must see.
 #[derive(Default)]
 struct Scripted {
     answers: OnceLock<Arc<dyn BackendAnswers>>,

@@ -1,5 +1,5 @@
 //! The front under pressure: clients that send or ask for too much, do not read, or hang up early,
-//! and backends that are slow or busy. Whoever is owed an answer or an error gets it.
+//! and backends that are slow or busy. Every client gets its answer or its error.
 
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::Partitions;
@@ -197,7 +197,7 @@ fn answers_held_back_behind_a_late_one_hold_the_client_back() {
     }
 }
 
-/// Answers no command until it is told to; then each with a mebibyte.
+/// Answers no command until it is released; then each with a mebibyte.
 #[derive(Default)]
 struct Withheld {
     answers: OnceLock<Arc<dyn BackendAnswers>>,

@@ -214,7 +214,7 @@ fn work_while_keys_move(front: &RedisGateway) {
                     while pipeline(&mut c, &step) != [":1"] {}
                     assert!(pipeline(&mut c, &["AMCAST.MOVED".into()])[0].starts_with(':'));
                 }
-                // What shard 0 holds now is dealt out again.
+                // The keys of shard 0 are distributed again.
                 for (at, to) in [(5461, 1), (10923, 2)] {
                     pipeline(&mut c, &[format!("AMCAST.SPLIT 0 {at} {to}")]);
                     let step = [format!("AMCAST.MOVE 0 {to}")];
@@ -465,14 +465,14 @@ fn nothing_is_said_to_be_set_that_has_no_effect() {
     let (commands, expected): (Vec<_>, Vec<_>) =
         cases.into_iter().map(|(c, e)| (c.to_owned(), e.to_owned())).unzip();
     assert_eq!(pipeline(&mut c, &commands), expected);
-    // Who comes now is still let in with the first password.
+    // A new client is still admitted with the first password.
     let commands = ["AUTH other", "AUTH secret", "CONFIG GET maxmemory"].map(str::to_owned);
     let answers = pipeline(&mut connect(&front), &commands);
     assert!(answers[0].starts_with("-WRONGPASS"), "{answers:?}");
     assert_eq!(answers[1..], ["+OK", "*2"]);
 }
 
-/// What `INFO` says, by name.
+/// The fields of `INFO`, by name.
 fn info(front: &RedisGateway) -> std::collections::BTreeMap<String, String> {
     let mut c = connect(front);
     c.get_mut().write_all(b"INFO\r\n").unwrap();

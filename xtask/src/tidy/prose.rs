@@ -1,10 +1,9 @@
 //! Rules on sentences: comments, documents, help and errors are plain standard English, in which a sentence has
 //! a thing of the system for its subject and a verb that says what the thing does.
 
-use super::names::within;
 use super::{TidyFinding, TidyRule};
 use crate::scan;
-use crate::source::{SourceFile, SourceLine, SourceTree};
+use crate::source::SourceFile;
 
 /// Words in a row, each one of several, that a sentence does without.
 struct Phrase {
@@ -87,10 +86,6 @@ const PHRASES: &[Phrase] = &[
     },
 ];
 
-/// Files and folders whose sentences are not mended yet. The list only shrinks: an entry with nothing to mend
-/// is a finding.
-const NOT_YET: &[&str] = &["crates/node/"];
-
 /// The list of phrases itself, and what was written about versions that are out.
 const EXEMPT: &[&str] = &["xtask/src/tidy/prose.rs", "CHANGELOG.md"];
 
@@ -98,25 +93,12 @@ pub(super) const PLAIN_SENTENCES: TidyRule = TidyRule {
     name: "plain-sentences",
     why: "an engineer on call reads each sentence once: it names the thing and says what the thing does",
     find: |tree, found| {
-        let mut needed = vec![false; NOT_YET.len()];
         for file in tree.files.iter().filter(|file| !EXEMPT.contains(&file.path.as_str())) {
-            let mended = !within(NOT_YET, &file.path);
             for (at, phrase) in phrases(file) {
-                for (entry, needed) in NOT_YET.iter().zip(&mut needed) {
-                    *needed |= file.path.starts_with(entry);
-                }
-                if mended {
-                    let end = file.text[at..].find('\n').map_or(file.text.len(), |end| at + end);
-                    let near: String = file.text[at..end].chars().take(24).collect();
-                    let says = format!("`{near}`: {}", phrase.instead);
-                    found.push(TidyFinding { place: file.at(at), says });
-                }
-            }
-        }
-        for (entry, _) in NOT_YET.iter().zip(needed).filter(|(_, needed)| !needed) {
-            if let Some(place) = first(tree, entry) {
-                let says = format!("nothing in {entry} is to be mended: take it off the list");
-                found.push(TidyFinding { place, says });
+                let end = file.text[at..].find('\n').map_or(file.text.len(), |end| at + end);
+                let near: String = file.text[at..end].chars().take(24).collect();
+                let says = format!("`{near}`: {}", phrase.instead);
+                found.push(TidyFinding { place: file.at(at), says });
             }
         }
     },
@@ -125,7 +107,6 @@ pub(super) const PLAIN_SENTENCES: TidyRule = TidyRule {
         ("guide/b.md", "The ring decides. Whoever asks is answered.\n"),
         ("crates/net/src/c.rs", "//! C.\n\n/// What is stored.\nstruct C;\n"),
         ("crates/net/src/d.rs", "//! D.\nconst D: &str = \"the node goes on without it\";\n"),
-        ("crates/node/e.md", "A replica forwards the message.\n"),
     ],
     good: &[
         (
@@ -137,14 +118,8 @@ pub(super) const PLAIN_SENTENCES: TidyRule = TidyRule {
             "//! C.\n\n/// The stored records. An excluded replica joins again.\nstruct C;\n",
         ),
         ("crates/net/src/d.rs", "//! D.\nconst D: &str = \"house\";\nfn stands() {}\n"),
-        ("crates/node/e.md", "Whoever asks.\n"),
     ],
 };
-
-/// The first file of an entry of the list.
-fn first(tree: &SourceTree, entry: &str) -> Option<SourceLine> {
-    tree.files.iter().find(|file| file.path.starts_with(entry)).map(|file| file.line(1))
-}
 
 /// Where a file has phrases to be mended.
 fn phrases(file: &SourceFile) -> Vec<(usize, &'static Phrase)> {

@@ -155,7 +155,7 @@ fn a_cluster_that_was_stopped_or_killed_goes_on_where_it_was() {
     assert_eq!(up.stop(), Some(0));
     assert!(exists(&data.join("n0.data")));
     let status = run(&["status", "--data", &dir]);
-    assert!(errors(&status).contains("goes on with its data"), "{}", errors(&status));
+    assert!(errors(&status).contains("continues with its data"), "{}", errors(&status));
     // It knows what it is.
     let up = UpCluster::start_in_bare(data.clone(), &[]);
     all_there(&up, &acked);
@@ -210,7 +210,7 @@ fn a_long_log_is_trimmed_behind_the_state_and_both_are_read_again() {
             assert_eq!(said, Answer::Word("OK".into()), "{i} of round {round}");
         }
         let log = fs::read_to_string(data.join("n0.log")).unwrap();
-        assert!(log.contains("goes on from the state on disk"), "{log}");
+        assert!(log.contains("continues from the state on disk"), "{log}");
         assert_eq!(up.stop(), Some(0));
     }
     fs::remove_dir_all(&data).unwrap();

@@ -73,7 +73,7 @@ fn a_node_that_is_killed_in_the_middle_of_a_checkpoint_writes_it_at_once_in_its_
         log.contains("the last life ended while it wrote its state: this one hurries"),
         "{log}"
     );
-    assert!(log.contains("goes on from the state on disk"), "{log}");
+    assert!(log.contains("continues from the state on disk"), "{log}");
     assert_eq!(hosts.ask(1, &["SET", "last", "word"]), Answer::Word("OK".into()));
     assert_eq!(hosts.ask(1, &["GET", "last"]), bytes("word"));
     for n in 0..KEYS {

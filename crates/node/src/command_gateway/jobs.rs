@@ -122,8 +122,8 @@ impl JobTable {
     /// Takes a job in, from any thread, with the bytes in `command`; an empty buffer is left in their place.
     ///
     /// # Errors
-    /// When it was not taken; nobody is told then, and the bytes are left. After [`NoAnswer::Busy`] the sink is told
-    /// when there is room.
+    /// When it was not taken; no answer follows then, and the bytes are left. After
+    /// [`NoAnswer::Busy`] the sink is notified when there is room.
     pub(super) fn hand_in(
         &self,
         request: JobRequest,

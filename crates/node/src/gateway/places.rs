@@ -1,8 +1,9 @@
-//! Places for connections at a port that unauthenticated clients reach: so many, and none for a connection that only stands there.
+//! Places for connections at a port that unauthenticated clients reach: so many, and none for an
+//! idle connection.
 //!
 //! Where all places are taken, one more connection closes the one that has been idle for longest: first of those whose
-//! clients have not shown who they are, where they can ([`ConnectionPlace::is_known`]). So whoever opens many connections and says
-//! nothing, or says it a byte at a time, keeps nobody else out.
+//! clients have not shown who they are, where they can ([`ConnectionPlace::is_known`]). So a client that opens many
+//! connections and sends nothing, or sends a byte at a time, keeps no other client out.
 
 use amcast_kv::client::lock;
 use std::collections::BTreeMap;
@@ -169,7 +170,7 @@ impl PlacedConnection {
                 self.moved();
             }
             IdleRule::Together(..) if self.end.is_none() => self.moved(),
-            // What a server says before it is asked.
+            // The greeting of a server.
             IdleRule::Together(..) => {}
         }
     }

@@ -1,11 +1,12 @@
-//! Warnings that anyone outside can provoke: told at most once in a while, and more and more seldom while they go on,
-//! so that they do not fill a log.
+//! Warnings that any client can provoke: logged at most once in a while, and more and more seldom
+//! while they continue, so that they do not fill a log.
 
 use amcast_kv::client::lock;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How often the same warning is told: at first, and when it has gone on for long. The first again after as long without one.
+/// The interval of the same warning: at first, and when it has continued for long. The first one
+/// applies again after as long without a warning.
 const EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
 /// Lets a kind of warning through now and then, and counts those that it holds back.
@@ -14,7 +15,7 @@ pub struct RateLimitedLog(Mutex<RateState>);
 
 #[derive(Default, Debug)]
 struct RateState {
-    /// When one was told last, and after how long the next one may be.
+    /// The time of the last warning, and the pause before the next one.
     last: Option<(Instant, Duration)>,
     held_back: u64,
 }
@@ -40,7 +41,7 @@ impl RateLimitedLog {
                 state.held_back += 1;
                 return None;
             }
-            // It goes on if one came soon after the pause.
+            // It continues if one came soon after the pause.
             if since < pause * 2 {
                 every = (pause * 2).min(EVERY.1);
             }

@@ -1,4 +1,4 @@
-//! What fronts and nodes say to each other, as bytes.
+//! The frames between gateways and nodes, as bytes.
 //!
 //! ```text
 //! length   4 bytes, of what follows
@@ -8,13 +8,13 @@
 
 use amcast_core::{GroupSet, Outcome};
 
-/// The version of the frames: whoever speaks another one is refused.
+/// The version of the frames: a peer with another one is refused.
 pub const VERSION: u64 = 5;
 
 /// Bytes of a frame that are not a command's or answer's own, at most.
 pub(crate) const AROUND_BYTES: usize = 4 + 1 + 2 * 8;
 
-/// What is said.
+/// A frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IngressFrame<'a> {
     /// A front begins; the version that it speaks.
@@ -23,7 +23,7 @@ pub enum IngressFrame<'a> {
     Command(u64, GroupSet, &'a [u8]),
     /// Whether the node's member takes commands now.
     Serves(bool),
-    /// What became of the command of that number, and its answer.
+    /// The outcome of the command of that number, and its answer.
     Answer(u64, Outcome, &'a [u8]),
     /// The same with an answer of so many bytes, more than are sent.
     TooLarge(u64, Outcome, u64),
@@ -114,12 +114,12 @@ impl<'a> IngressFrame<'a> {
             _ => return Err("a frame of a kind that none has"),
         };
         if !body.is_empty() {
-            return Err("a frame that goes on");
+            return Err("a frame with trailing bytes");
         }
         let frame = match (frame, beside) {
             (Self::Command(token, dst, b""), Some(beside)) => Self::Command(token, dst, beside),
             (Self::Read(token, dst, b""), Some(beside)) => Self::Read(token, dst, beside),
-            (_, Some(_)) => return Err("a frame that goes on"),
+            (_, Some(_)) => return Err("a frame with trailing bytes"),
             (frame, None) => frame,
         };
         Ok(Some((frame, length + 4)))

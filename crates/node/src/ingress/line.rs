@@ -27,7 +27,7 @@ const READ_BYTES: usize = 64 << 10;
 /// A larger buffer that has become empty is given back.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
 
-/// What passes through memory: frames, and the bytes of the commands among them.
+/// The contents of a connection in memory: frames, and the bytes of the commands among them.
 #[derive(Default)]
 struct SharedFrames {
     frames: Vec<u8>,
@@ -61,7 +61,7 @@ impl Drop for InProcessEnd {
     }
 }
 
-/// What bytes travel through.
+/// The transport of the bytes.
 enum LineTransport {
     Socket {
         stream: UnixStream,
@@ -71,8 +71,8 @@ enum LineTransport {
     Memory(InProcessEnd),
 }
 
-/// A connection with its buffers. Bytes that are to go out and cannot yet are kept here; whoever has
-/// it bounds them by [`IngressLine::backlog`].
+/// A connection with its buffers. Bytes that cannot be sent yet are kept here; its owner bounds
+/// them by [`IngressLine::backlog`].
 pub(crate) struct IngressLine {
     way: LineTransport,
     come: Vec<u8>,
@@ -84,14 +84,15 @@ pub(crate) struct IngressLine {
     out: OutgoingFrames,
 }
 
-/// The bytes of the command that has come first, taken out of a connection.
+/// The bytes of the first command that has arrived, taken out of a connection.
 #[derive(Debug)]
 pub(crate) enum ArrivedCommand {
-    /// They are shared with whoever sent them.
+    /// They are shared with the sender.
     Shared(CommandBytes),
-    /// All that has come: to be given back, with [`IngressLine::put_back`]. Until then nothing else comes.
+    /// All bytes that have arrived: to be returned with [`IngressLine::put_back`]. Until then no
+    /// others arrive.
     Lent {
-        /// What has come.
+        /// The bytes that have arrived.
         come: Vec<u8>,
         /// Where the command's bytes are in it.
         at: std::ops::Range<usize>,
@@ -150,7 +151,7 @@ impl IngressLine {
         }
     }
 
-    /// What is to be watched, if the other end does not wake the loop itself.
+    /// The descriptor to watch, if the other end does not wake the loop itself.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.way {
             LineTransport::Socket { stream, .. } => Some(stream.as_fd()),
@@ -158,7 +159,7 @@ impl IngressLine {
         }
     }
 
-    /// What is watched has become ready.
+    /// The watched descriptor has become ready.
     pub(crate) fn set_ready(&mut self) {
         if let LineTransport::Socket { ready, .. } = &mut self.way {
             *ready = true;
@@ -170,7 +171,7 @@ impl IngressLine {
         self.out.len()
     }
 
-    /// Bytes that have come and are not done with.
+    /// Bytes that have arrived and are not processed.
     pub(crate) fn unread(&self) -> usize {
         self.come.len() - self.taken + self.commands_bytes
     }
@@ -193,7 +194,7 @@ impl IngressLine {
         self.out.push_shared(frame, bytes);
     }
 
-    /// The next frame that has come whole, of at most `most` bytes. Its bytes stay until
+    /// The next frame that has arrived whole, of at most `most` bytes. Its bytes stay until
     /// [`IngressLine::done`] with as many bytes as it says.
     ///
     /// # Errors
@@ -206,12 +207,13 @@ impl IngressLine {
         IngressFrame::decode_beside(&self.come[self.taken..], beside, most)
     }
 
-    /// Within a process, the bytes of the first command that has come.
+    /// Within a process, the bytes of the first command that has arrived.
     pub(crate) fn shared(&self) -> Option<&CommandBytes> {
         self.commands.front()
     }
 
-    /// Takes out the bytes of the command that has come first, whose frame has so many bytes here.
+    /// Takes out the bytes of the first command that has arrived, whose frame has so many bytes
+    /// here.
     pub(crate) fn take_command(&mut self, used: usize, command_bytes: usize) -> ArrivedCommand {
         if let Some(shared) = self.shared().cloned() {
             self.done(used);
@@ -246,7 +248,7 @@ impl IngressLine {
         }
     }
 
-    /// Takes in what has come, a bounded share. Says whether anything came.
+    /// Reads the arrived bytes, a bounded share. Returns whether there were any.
     ///
     /// # Errors
     /// When the connection is at its end.
@@ -328,7 +330,7 @@ impl InProcessEnd {
         let mut passing = self.out.passing.lock().unwrap_or_else(PoisonError::into_inner);
         let room = HALF_BYTES_MAX.saturating_sub(passing.frames.len());
         if room == 0 {
-            // Under the lock: whoever empties it sees this.
+            // Under the lock: the reader that empties it sees this.
             self.out.waits.store(true, Ordering::Release);
             return Ok(false);
         }

@@ -13,17 +13,18 @@
 //! ```
 //!
 //! The connection is a socket in the cluster's directory or, for the front of the node's own process, goes
-//! through memory; the loop of the node serves all of them and waits for none. What nobody has taken
-//! up waits in a line for its groups, or stays in the connection; so a front has at most [`FLIGHT_MAX`] commands with
-//! [`FLIGHT_BYTES_MAX`] bytes on their way.
+//! through memory; the loop of the node serves all of them and waits for none. Commands that are not taken
+//! up wait in a line for their groups, or stay in the connection; so a gateway has at most [`FLIGHT_MAX`]
+//! commands with [`FLIGHT_BYTES_MAX`] bytes on their way.
 //!
-//! Answers may be far larger than what asked for them. While [`CALM_BYTES`] of answers wait for a front, the
-//! node executes no further read of it: the reads wait as the few bytes that they are. What is ordered is executed when its
-//! turn comes, so its answers can only be kept or dropped: while [`FULL_BYTES`] of answers wait for a front, none of its commands is
-//! taken up, and beyond [`BACKLOG_BYTES_MAX`] an answer is dropped and the front told so ([`IngressFrame::Lost`]): it asks
-//! again. No front is cut off for being slow, and one that is holds back nobody else.
+//! Answers may be far larger than their commands. While [`CALM_BYTES`] of answers wait for a front, the node
+//! executes no further read of it: the reads wait as the few bytes that they are. Ordered commands are executed at
+//! their turn, so their answers can only be kept or dropped: while [`FULL_BYTES`] of answers wait for a front, none
+//! of its commands is taken up, and beyond [`BACKLOG_BYTES_MAX`] an answer is dropped and the front told so
+//! ([`IngressFrame::Lost`]): it asks again. No front is cut off for being slow, and one that is holds back nobody
+//! else.
 //!
-//! When the member loses what it had broadcast, because it was left out, the fronts are told: they
+//! When the member loses its broadcasts, because it was excluded, the gateways are notified: they
 //! send their commands again, through another member if there is one. The sessions of the service
 //! see to it that each is executed once.
 
@@ -115,7 +116,7 @@ impl IngressInlet {
     }
 }
 
-/// What the listener is watched as; no front has this number.
+/// The number under which the listener is watched; no gateway has it.
 const LISTENER: u64 = u64::MAX;
 
 /// Whether there is room for a further read of a front that has `own`, where `all` fronts have so many.
@@ -127,7 +128,7 @@ const fn is_room_for_read(all: Occupancy, own: Occupancy) -> bool {
 /// A command as its front said it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct WaitingCommand {
-    /// What the front calls it.
+    /// The gateway's token of it.
     token: u64,
     dst: GroupSet,
     bytes: CommandBytes,
@@ -236,7 +237,7 @@ impl Ingress {
             _ => {}
         }
         let listener = UnixListener::bind(path)?;
-        // Whoever may write to the socket may change the state.
+        // A process that may write to the socket may change the state.
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
         let ready = ReadinessSet::new()?;
@@ -276,7 +277,8 @@ impl Ingress {
         self.flights.len()
     }
 
-    /// What can be read when there is something to do that no [`WakeHandle`] tells of.
+    /// The set of descriptors that become readable when there is work that no [`WakeHandle`]
+    /// signals.
     pub(crate) const fn ready(&self) -> &ReadinessSet {
         &self.ready
     }
@@ -564,8 +566,8 @@ impl Ingress {
         }
     }
 
-    /// The command that was broadcast with the number `seq` came to this outcome, with this answer. What
-    /// nobody waits for is dropped.
+    /// The command that was broadcast with the number `seq` has this outcome and this answer. An
+    /// answer for which no gateway waits is dropped.
     pub(crate) fn answer(&mut self, seq: u64, outcome: Outcome, bytes: &[u8]) {
         let Some(BroadcastCommand { front, token }) = self.flights.remove(&seq) else { return };
         let Some(front) = self.fronts.iter_mut().find(|f| f.number == front) else { return };
@@ -575,7 +577,7 @@ impl Ingress {
         self.dropped += u64::from(dropped);
     }
 
-    /// Nobody knows what becomes of the commands that were broadcast: their fronts are told.
+    /// The outcome of the broadcast commands is unknown: notifies their gateways.
     pub(crate) fn lose_all(&mut self) {
         for BroadcastCommand { front, token } in std::mem::take(&mut self.flights).into_values() {
             if let Some(front) = self.fronts.iter_mut().find(|f| f.number == front) {
@@ -618,7 +620,7 @@ impl ServedGateway {
         self.line.backlog() + self.given * self.answer_bytes
     }
 
-    /// What it calls `token` is answered: no read of its line needs to wait for that.
+    /// The read `token` is answered: no read of its line needs to wait for it.
     fn end_detour(&mut self, token: u64) {
         let Some(of) = self.detours.remove(&token) else { return };
         match self.detoured.get_mut(&of) {

@@ -31,7 +31,7 @@ impl GreetedIngress {
         self.ingress.round();
     }
 
-    /// What the front hears next.
+    /// Whether this is the next frame to the gateway.
     fn hears(&mut self, frame: IngressFrame<'_>) -> bool {
         self.ingress.round();
         self.front.fill().unwrap();

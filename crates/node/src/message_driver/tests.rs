@@ -15,17 +15,17 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// What protocols usually ask, and no tracing.
+/// The usual requirements of protocols, without tracing.
 const ASKS: (ConnectionRequests, bool) =
     (ConnectionRequests { multicast: false, proof_of_death: false }, false);
 
 const GROUPS: usize = 2;
 const NODES: usize = 3;
 
-/// Who orders everything: a replica of the second group.
+/// The sequencer: a replica of the second group.
 const SEQUENCER: Pid = Pid(4);
 
-/// What the medium told a process, but for messages.
+/// The inputs of the medium to a process, except messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum MediumEvent {
     Up(Pid),
@@ -170,8 +170,8 @@ impl Protocol for PersistingProtocol {
     }
 }
 
-/// What the processes of a node delivered: which one, at which position, what. And what they reported,
-/// behind how many deliveries.
+/// The deliveries of a node's processes: process, position, message. And their events, with the
+/// number of deliveries before each.
 #[derive(Default)]
 struct NodeDeliveries(Vec<(Pid, u64, MsgId)>, Vec<(usize, ProtocolEvent)>);
 
@@ -296,7 +296,7 @@ fn all_replicas_of_a_group_deliver_what_goes_to_it_in_one_order() {
         assert!(of(0) == of(1) && of(0) == of(2), "{group}");
     }
     let senders: Vec<Pid> = place.delivered[0].0.iter().map(|d| d.2.sender).collect();
-    // Who sends is the replica of the lowest destination.
+    // The sender is the replica of the lowest destination.
     assert!(place.cluster.pids().all(|p| senders.contains(&p)), "{senders:?}");
 }
 
@@ -474,7 +474,7 @@ fn what_follows_a_record_that_is_not_awaited_waits_until_the_system_has_it() {
     let mut lone = LoneNode::begin(&keeping, false, 0).unwrap();
     lone.submit(1);
     lone.submit(2);
-    // Nothing was handed over yet: whoever kills the process now finds that nobody heard of it.
+    // Nothing was handed over yet: if the process is killed now, no peer has received it.
     lone.members.deal(Time(1), &mut lone.delivered);
     assert_eq!((lone.told(), lone.delivered.0.len()), (vec!["start 0".to_string()], 0));
     assert_eq!(lone.delivered.1, [], "what is reported behind a delivery waits with it");

@@ -21,7 +21,7 @@ pub enum NodeError {
     Io(PathBuf, std::io::Error),
     /// Its application.
     Application(std::io::Error),
-    /// What it keeps on disk; the sentence says what to do.
+    /// A fault of its data on disk; the sentence names the remedy.
     Disk(String),
     /// Its state is not the one that a majority of the replicas has; the sentence says what to do.
     Differs(String),

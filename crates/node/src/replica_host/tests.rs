@@ -1,4 +1,4 @@
-//! A node's state comes back from whatever replicas lack and get, in any order.
+//! A node recovers its state when its replicas lag and catch up in any order.
 
 use super::*;
 use crate::cluster_dir::LogLocation;
@@ -132,7 +132,7 @@ fn a_state_that_came_for_one_group_ends_what_another_lacked() {
         Some(vec![30, 12]),
         "what was told before may have been undone"
     );
-    // Much later one of them lacks something again.
+    // Much later one of them lags again.
     host.event(Time(1), two, ProtocolEvent::Lagging);
     host.install(Time(1), two, 50, &[], true);
     assert_eq!(wanted(&host), Some(vec![30, 50]));
@@ -149,10 +149,11 @@ fn a_node_without_its_state_waits_until_every_group_knows_where_it_goes_on() {
     assert_eq!(wanted(&host), Some(vec![20, 10]));
 }
 
-/// Where news of a state that comes are told, and where it is told that there is room for it.
+/// The channels for events of an arriving state, and for signals that there is room for it.
 type TransferChannels = (SyncSender<TransferEvent<[u64; 2]>>, Receiver<()>);
 
-/// A node whose first group has to go on from 10, whose state is at 3 and 4, and that asks for a newer one.
+/// A node whose first group must continue from 10, whose state is at 3 and 4, and that requests a
+/// newer one.
 fn asking() -> (ReplicaHost<GroupPositions>, [Pid; 2], TransferChannels) {
     let (mut host, [one, two]) = host(false);
     host.recovery.app.0 = [3, 4];
@@ -176,7 +177,7 @@ fn an_old_state_stays_until_another_node_gives_its_own() {
     let (mut host, [one, two], (tell, room)) = asking();
     host.take_over();
     assert_eq!((host.recovery.app.0, given(&mut host, [3, 4])), ([3, 4], Ok(())));
-    // Nobody has one: the old state may be what another node lacks, and is not lost for a question.
+    // No node has one: another node may need the old state, which is not lost by a request.
     tell.send(TransferEvent::Ended(None)).unwrap();
     host.take_over();
     assert_eq!((host.recovery.app.0, wanted(&host)), ([3, 4], Some(vec![10, 4])));
@@ -191,14 +192,15 @@ fn an_old_state_makes_room_for_the_one_that_comes() {
     tell.send(TransferEvent::Comes).unwrap();
     host.take_over();
     assert_eq!((host.recovery.app.0, room.try_recv()), ([0, 0], Ok(())), "there are never two");
-    // What it had counts all the same: nobody may take it to stand where an empty state does.
+    // Its former position counts all the same: no peer may take it for an empty state.
     assert_eq!([one, two].map(|p| host.capture(p, two).position), [10, 4]);
     assert!(given(&mut host, [0, 0]).is_err_and(|why| why.contains("waits for a state")));
     // The first that gave its own is gone, and another gives its.
     tell.send(TransferEvent::Comes).unwrap();
     host.take_over();
     assert_eq!(room.try_recv(), Ok(()));
-    // What the other group lacks for a moment it gets by itself: the state need not be newer for that.
+    // The other group, which lags for a moment, catches up by itself: the state need not be newer
+    // for that.
     host.event(Time(1), two, ProtocolEvent::Lagging);
     host.event(Time(1), two, ProtocolEvent::CaughtUp(4));
     give(&mut host, [12, 4]);
@@ -206,7 +208,7 @@ fn an_old_state_makes_room_for_the_one_that_comes() {
     assert!(given(&mut host, [0, 0]).is_ok());
 }
 
-/// Lets the host save until it has; where its state stood.
+/// Lets the host save until it has; returns the positions of its state.
 fn saved(host: &mut ReplicaHost<GroupPositions>) -> Vec<u64> {
     loop {
         if let Some(positions) = host.checkpoint(LogVolume::default()).unwrap() {

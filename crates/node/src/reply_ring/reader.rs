@@ -15,9 +15,9 @@ pub(super) struct RingReader {
     /// The life of the writer that writes; none before there was one.
     pub(super) epoch: Option<u32>,
     read: u64,
-    /// Lines read when the writer was last told; none before it was told anything.
+    /// Lines read at the last message to the writer; none before the first.
     pub(super) told: Option<u64>,
-    /// When it was told that it may begin.
+    /// The time of the message that it may begin.
     announced: Time,
     /// The record whose first lines were read.
     begun: Option<ReadRecord>,
@@ -39,7 +39,7 @@ struct ReadRecord {
     left: usize,
 }
 
-/// What a record holds.
+/// The kind of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ReplyRecordKind {
     /// A whole answer.
@@ -57,17 +57,17 @@ struct LargeReply {
     bytes: Vec<u8>,
 }
 
-/// Who is given the answers that have come, each with its token.
+/// The receiver of arrived answers, each with its token.
 pub(super) type OnRingReply<'a> = &'a mut dyn FnMut(u64, RingReply<'_>);
 
 impl RingReader {
-    /// A writer of the life `epoch` writes from now on, from the first line: it waits to be told
-    /// that nothing is read any more that the one before wrote.
+    /// A writer of the incarnation `epoch` writes from now on, from the first line: it waits for
+    /// the message that no line of the one before is read any more.
     pub(super) fn renew(&mut self, epoch: u32) {
         *self = Self { epoch: Some(epoch), settled: self.settled, ..Self::default() };
     }
 
-    /// While nothing has come: tells the writer again now and then that it may begin. It may have
+    /// While nothing has arrived: repeats to the writer now and then that it may begin. It may have
     /// been out of reach for a moment, and waits.
     pub(super) fn announce_again(&mut self) {
         if self.read > 0 || self.epoch.is_none() {
@@ -183,8 +183,8 @@ impl RingReader {
         }
     }
 
-    /// What to tell the writer, if there is one and it is time: before it writes anything, a
-    /// quarter of the ring later, at rest, or if there is more to say.
+    /// The credit for the writer, if there is one and it is due: before it writes anything, a
+    /// quarter of the ring later, at rest, or if there is more to report.
     pub(super) fn credit(&mut self, ring_lines: u64, at_rest: bool, more: bool) -> Option<u64> {
         let due =
             |told| more || self.read > told && (self.read - told >= ring_lines / 4 || at_rest);

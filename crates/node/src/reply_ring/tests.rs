@@ -15,7 +15,7 @@ struct Pair {
     known: u32,
     refused: Vec<(u64, Oversize)>,
     parts: usize,
-    /// What the reader says beside how far it has read.
+    /// The reader's setting beside its credit.
     holds: HeldBack,
     settled: u64,
 }
@@ -44,7 +44,7 @@ impl Pair {
         pair
     }
 
-    /// Lets both go on for some time.
+    /// Lets both run for some time.
     fn run(&mut self, rounds: usize) -> Vec<(u64, Vec<u8>)> {
         let mut got = Vec::new();
         for _ in 0..rounds {
@@ -307,7 +307,7 @@ fn a_front_that_has_gone_while_answers_are_held_back_costs_nothing_in_the_end() 
     let later = |n: u64| start + Span(n * ABANDONED.0);
     pair.writer.watch(start, false);
     pair.writer.watch(start, false);
-    // Whoever says anything lives.
+    // A reader that sends anything is alive.
     pair.settled = 2;
     pair.run(2);
     pair.writer.watch(later(1), false);

@@ -24,17 +24,17 @@ pub(super) struct RingWriter {
     large: VecDeque<ReplyRecord>,
     /// Bytes of all of them, in memory.
     pub(super) backlog_bytes: usize,
-    /// What is being written: a record whose first lines are in the ring.
+    /// The record being written, whose first lines are in the ring.
     begun: Option<PartialRecord>,
     /// Pieces of the first large answer that are written.
     pieces: u64,
     /// Bytes of small answers since the last piece of a large one.
     turn_bytes: usize,
-    /// What is held back, since the reader listens to another node.
+    /// The answers that are held back, since the reader listens to another node.
     holds: HeldBack,
     /// The reader needs no answer to a token below this.
     settled: u64,
-    /// That has grown since it was looked whether the reader stands still.
+    /// Whether that has grown since the last check of the reader.
     heard: bool,
     pub(super) dropped: u64,
     /// Since when answers wait and the reader has made no room.
@@ -193,8 +193,8 @@ impl RingWriter {
         }
     }
 
-    /// Notes whether the reader stands still; forgets what waits for one that has for too long.
-    /// What it may have read a part of stays whole.
+    /// Notes whether the reader has stopped reading; drops answers for one that has for too long. A
+    /// record of which it may have read a part stays whole.
     pub(super) fn watch(&mut self, now: Time, wrote: bool) {
         let moved = std::mem::take(&mut self.heard) || wrote;
         let waits = self.backlog() > 0 && !moved;

@@ -80,7 +80,7 @@ impl ClusterBackend {
         Some(CommandFailure::new(Outcome::NotExecuted, FailureCause::DiskFull, why))
     }
 
-    /// What is recorded of a message's command, if anything is.
+    /// The record of a message's command, if there is one.
     fn called(&self, command: Option<(Envelope, &[u8])>) -> Option<CallStart> {
         let (envelope, body) = command.filter(|_| self.book.is_some())?;
         CallStart::of(&envelope, body)
@@ -190,7 +190,7 @@ impl Backend for ClusterBackend {
             return Err(failure);
         }
         let done = move |answer: Result<ServiceAnswer<'_>, NoAnswer>| done(answer.map_err(failure));
-        // What a client has under way at the same time, it must expect in any order.
+        // A client must expect its concurrent commands in any order.
         let is_read = Envelope::decode(command).is_some_and(|(envelope, _)| envelope.read_only);
         let asked = match is_read {
             true => self.front.ask_read(dst, command, Box::new(done)),

@@ -1,11 +1,12 @@
-//! What clients called and got back, as the lines of a history: the language of
+//! The clients' calls and answers, as the lines of a history: the language of
 //! [`amcast_check::service::kv`], in which a history is judged linearizable or not.
 //!
 //! A client of the history is a connection of the Redis front, `c0.0.5`: the front's place, its
-//! life, and the connection's lane. A call begins before its command is handed to the front, and
-//! returns before the client is told: what the client sees lies around that. A call whose outcome
-//! is not known does not return. Commands that the language lacks are `OTHER read NAME key ..` and
-//! `OTHER write NAME key ..`, so that the checker can leave out what they spoil.
+//! life, and the connection's lane. A call begins before its command is handed to the gateway, and
+//! returns before the client receives the answer: the client's view lies around that. A call whose
+//! outcome is not known does not return. Commands that the language does not have are `OTHER read
+//! NAME key ..` and `OTHER write NAME key ..`, so that the checker can omit the keys that they
+//! change.
 
 use crate::clock;
 use crate::command_gateway::NoAnswer;
@@ -35,7 +36,7 @@ struct UnreturnedCall {
     form: AnswerForm,
 }
 
-/// What a command's answer looks like in the language.
+/// The form of a command's answer in the language.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AnswerForm {
     /// As it is.
@@ -53,7 +54,7 @@ pub enum AnswerForm {
     Other,
 }
 
-/// What is recorded of a command when it is called.
+/// The record of a command at its call.
 pub(super) struct CallStart {
     session: u64,
     request: u64,
@@ -140,7 +141,7 @@ impl CallBook {
     }
 }
 
-/// What a call returned, in the language; nothing if nobody knows whether it took effect, or what it answered.
+/// The result of a call, in the language; none if its effect or its answer is unknown.
 pub fn returned(form: &AnswerForm, answer: Result<&ServiceAnswer<'_>, NoAnswer>) -> Option<String> {
     let (outcome, bytes) = match answer {
         Ok(answer) => (answer.outcome, Some(&*answer.bytes)),
@@ -220,9 +221,9 @@ fn transaction(args: &[&[u8]]) -> Option<(String, AnswerForm)> {
     Some((text, AnswerForm::All))
 }
 
-/// A command that the language lacks, with the keys that it may change; none stands for all.
+/// A command that the language does not have, with the keys that it may change; no key means all.
 fn other(name: &str, args: &[&[u8]], read_only: bool) -> (String, AnswerForm) {
-    // What moves keys to other shards leaves them what they are.
+    // Commands that move keys to other shards do not change their values.
     let moves = name.get(..7).is_some_and(|own| own.eq_ignore_ascii_case("amcast."));
     let kind = if read_only || moves { "read" } else { "write" };
     let mut text = format!("OTHER {kind} {name}");
@@ -263,7 +264,7 @@ fn word_of(text: &str) -> String {
     word
 }
 
-/// An answer in the language; nothing if it cannot be said.
+/// An answer in the language; none if it cannot be expressed.
 fn said(form: &AnswerForm, answer: &[u8]) -> Option<String> {
     let mut rest = answer;
     let first = value(&mut rest)?;

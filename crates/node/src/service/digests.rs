@@ -31,7 +31,7 @@ impl DigestPace {
         Self { every, rank, wanted: vec![None; shards], doubt: None }
     }
 
-    /// What this node has to say of the digests of `shard`, if anything.
+    /// This node's report on the digests of `shard`, if any.
     pub fn report<M: ShardedMachine>(
         &mut self,
         now: Time,

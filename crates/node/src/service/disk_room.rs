@@ -1,16 +1,16 @@
 //! Whether the disks of a cluster have room for what may take more.
 //!
 //! A node whose disk is full ends. Where all disks are alike they are full at one moment, and then nothing runs that
-//! could delete anything. So fronts refuse commands that may take more room while there is still some: enough for the
-//! nodes to go on with deletes, for the states that they save then, and for what they write by themselves. It is no
-//! part of the order: what was handed in is executed.
+//! could delete anything. So fronts refuse commands that may take more room while there is still some: enough for
+//! the nodes to continue with deletes, for the states that they save then, and for their own writes. It is no part
+//! of the order: accepted commands are executed.
 
 use crate::config::node_name;
 use crate::control::NodeStatus;
 use crate::resources::DiskStatus;
 use amcast_core::ClusterShape;
 
-/// What is kept free at each node, in bytes, where nothing else is said.
+/// The space kept free at each node, in bytes, by default.
 const RESERVE_BYTES: u64 = 256_000_000;
 
 /// The part of the disk that is kept free at most then.
@@ -19,7 +19,7 @@ const PART_OF_DISK: u64 = 8;
 /// The disks of the nodes, as far as they are known.
 pub(super) struct DiskRoom {
     cluster: ClusterShape,
-    /// What is kept free at each node, in bytes, if that is said.
+    /// The space kept free at each node, in bytes, if that is configured.
     reserve_bytes: Option<u64>,
     /// Whether each node had too little at last: there must be somewhat more for it to have enough again.
     low: Vec<bool>,
@@ -141,7 +141,7 @@ mod tests {
         // Once it had more, the usual is kept.
         assert!(it.lacks(&all(9000), 3).is_none() && it.lacks(&all(797), 3).is_some());
         assert!(it.lacks(&all(9000), 3).is_none() && it.lacks(&all(798), 3).is_none());
-        // What is said is what is kept.
+        // The configured reserve is kept.
         assert!(room(Some(100)).lacks(&all(40), 3).is_some());
     }
 }

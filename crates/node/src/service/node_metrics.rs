@@ -1,4 +1,4 @@
-//! What the metrics page tells of the nodes, as this process knows of them: a label names the node.
+//! Metrics of the nodes, as far as this process knows them: a label names the node.
 
 use crate::config::node_name;
 use crate::control::NodeStatus;
@@ -30,7 +30,7 @@ pub(super) fn node_metrics(said: &[Option<NodeStatus>], lives: &[NodeProcess]) -
     all
 }
 
-/// What each node said, by rank.
+/// The status of each node, by rank.
 struct NodeStatuses<'a>(&'a [Option<NodeStatus>]);
 
 impl NodeStatuses<'_> {
@@ -98,7 +98,7 @@ impl NodeStatuses<'_> {
         }
         let free = Metric::new(
             "node_disk_free",
-            "What the file system of the node's files still has for it",
+            "Free space of the file system of the node's files",
             MetricKind::Gauge,
         );
         let size = Metric::new(

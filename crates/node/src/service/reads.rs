@@ -16,13 +16,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a node may lack what a client wrote; then the client is told.
+/// How long a read waits for its client's writes at a node; then the client receives an error.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Reads that may wait. Further ones are refused.
 const WAITING_MAX: usize = 16_384;
 
-/// Is told the answer.
+/// Receives the answer.
 type OnReadAnswer = Box<dyn FnOnce(Outcome, Vec<u8>) + Send>;
 
 struct PendingRead {
@@ -193,7 +193,7 @@ fn settle(read: PendingRead, peek: LocalRead, answer: &[u8]) -> Option<PendingRe
         }
         LocalRead::Never => refuse(read, "this node answers no reads"),
         _ if read.since.elapsed() > PATIENCE => {
-            refuse(read, "this node lacks what this connection wrote or saw");
+            refuse(read, "this node has not applied all that this connection wrote or saw");
         }
         _ => return Some(read),
     }

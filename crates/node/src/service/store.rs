@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use std::io::{self, Read};
 use std::sync::{Arc, OnceLock};
 
-/// What the hashes of keys are made with in clusters of before, which have no seed of their own.
+/// The seed of the hashes of keys in earlier clusters, which have no seed of their own.
 const FIXED_SEED: HashSeed = HashSeed::Fixed(0x616d_6361_7374_6b76);
 
 /// A service that nodes can be made of: it follows from the number of shards alone, so that the same
@@ -33,7 +33,7 @@ pub trait Hosted: ShardedMachine + Sized {
 /// The logs of this process, which is one node: a node's state is made anew wherever it is read.
 static LOGS: OnceLock<Logs> = OnceLock::new();
 
-/// What the store of this process begins with.
+/// The initial configuration of the store of this process.
 struct FirstStore {
     partitions: Arc<Partitions>,
     maxmemory_bytes: u64,
@@ -125,7 +125,7 @@ pub struct ServiceNode<M: ShardedMachine> {
     workers: usize,
     /// Reads that it answers from what it has executed.
     reads: Arc<Reads>,
-    /// What it tells the others of its clock by, if it does.
+    /// The clock that it reports to the others, if it does.
     clock: Option<HostClock>,
     /// When it has digests of its state compared with theirs, if it does.
     digests: Option<DigestPace>,
@@ -155,8 +155,8 @@ impl<M: Hosted> ServiceNode<M> {
         Self { executor, workers, reads: Arc::default(), clock: None, digests: None }
     }
 
-    /// Has this host's clock reported to the other nodes, if the protocol lets nodes multicast what they find: what
-    /// any clock says then counts only as far as a majority of them has come ([`Executor::bound_time`]).
+    /// Reports this host's clock to the other nodes, if the protocol lets nodes multicast reports:
+    /// any clock then counts only as far as a majority of them ([`Executor::bound_time`]).
     #[must_use]
     pub fn with_clock(mut self, entry: &dyn Entry, file: &ClusterFile) -> Self {
         let can = entry.capabilities();
@@ -183,7 +183,7 @@ impl<M: Hosted> ServiceNode<M> {
         self
     }
 
-    /// What this node has to report of its clock in `group`, if that is due.
+    /// This node's report of its clock in `group`, if one is due.
     fn report_clock(&mut self, now: Time, group: Gid) -> Option<Vec<u8>> {
         let HostClock { clock, reported } = self.clock.as_mut()?;
         let pause = if self.executor.knows_time() { REPORT_EVERY } else { REPORT_FIRST };

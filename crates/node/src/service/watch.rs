@@ -28,7 +28,7 @@ const ASK_SOON: Duration = Duration::from_millis(10);
 /// of slightly different moments.
 pub const LOST_AFTER: Duration = Duration::from_secs(2);
 
-/// What each node said last; none if it did not answer.
+/// The last status of each node; none if it did not answer.
 type NodeReports = Vec<Option<NodeStatus>>;
 
 /// A shard that too many replicas have lost the state of.
@@ -96,7 +96,7 @@ fn own_ready(rank: usize, said: &Option<NodeStatus>) -> Result<(), String> {
     }
 }
 
-/// What is known now.
+/// The present knowledge.
 struct WatchState {
     said: NodeReports,
     lost: Vec<LostShard>,
@@ -115,7 +115,7 @@ pub fn down(home: &ClusterDir) -> Vec<String> {
 
 /// The state of a cluster as its nodes tell it, asked for now and then.
 pub struct ClusterWatch {
-    /// Who watches.
+    /// The name of the watcher.
     name: String,
     /// The node that the process is, if it is one.
     own: Option<usize>,
@@ -132,8 +132,9 @@ pub struct ClusterWatch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Waits for so long, or until it is unparked since it has `ended`. Whoever waited for threads of its own, as
-/// those that ask nodes of other hosts, may have been unparked by them before.
+/// Waits for so long, or until it is unparked since it has `ended`. A thread that waited for
+/// threads of its own, as those that ask nodes of other hosts, may have been unparked by them
+/// before.
 fn pause(span: Duration, ended: &AtomicBool) {
     let until = Instant::now() + span;
     while !ended.load(Ordering::Acquire) {
@@ -220,7 +221,7 @@ impl ClusterWatch {
         lock(&self.board).lost.clone()
     }
 
-    /// What each node said last.
+    /// The last status of each node.
     pub fn nodes(&self) -> Vec<Option<NodeStatus>> {
         lock(&self.board).said.clone()
     }
@@ -243,7 +244,7 @@ impl ClusterWatch {
         is_full.then(|| lock(&self.board).no_room.clone()).flatten()
     }
 
-    /// Its process serves no more clients: whoever asks is told to go elsewhere.
+    /// Its process serves no more clients: status requests report that it is leaving.
     pub fn leave(&self) {
         self.leaves.store(true, Ordering::Release);
     }
@@ -338,7 +339,7 @@ impl ServerStatus for ClusterWatch {
     }
 }
 
-/// What a node says that has nothing to say.
+/// The status of a node without any facts.
 #[cfg(test)]
 pub(super) fn silent_node() -> NodeStatus {
     NodeStatus { os_pid: 1, ready: true, ..NodeStatus::default() }

@@ -69,7 +69,7 @@ impl SlowQueue {
     }
 }
 
-/// What both queues do alike, step by step.
+/// The common behaviour of both queues, step by step.
 fn run_of(seed: u64) {
     let mut rng = Rng::new(seed);
     let (mut queue, mut slow) = (WaitingQueue::default(), SlowQueue::default());

@@ -59,7 +59,7 @@ fn large_values_and_transactions_are_as_in_redis() {
         both(&words("MGET iny inz y z"));
         both(&words("DEL list set x"));
     }
-    // A command over the limit is refused, and the connection goes on.
+    // A command over the limit is refused, and the connection continues.
     let Resp2Value::Error(e) = ours.call(&[word("SET"), word("x"), "x".repeat(64 << 20)]) else {
         panic!("it is over the limit")
     };

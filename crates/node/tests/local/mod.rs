@@ -12,7 +12,7 @@ use amcast_node::gateway::{
 use amcast_smr::{ClockReport, DeliveryResult, Executor, Limits};
 use std::sync::{Arc, Mutex};
 
-/// What the logs of a shard may hold.
+/// The bound on the logs of a shard.
 const SHARD_BYTES: usize = 5_000_000;
 
 pub(crate) struct Local(Mutex<LocalInner>);

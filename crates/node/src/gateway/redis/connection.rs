@@ -31,10 +31,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use tokio::net::TcpStream;
 
-/// What an answer is taken to have before any came, in bytes: so 16 commands are sent at first.
+/// The assumed size of an answer before any arrived, in bytes: so 16 commands are sent at first.
 const ANSWER_BYTES_GUESS: usize = OUTPUT_BYTES_CALM / 16;
 
-/// What to do with the answer of an ordered command.
+/// The use of the answer of an ordered command.
 enum AfterAnswer {
     /// Send it.
     Show,
@@ -83,7 +83,7 @@ struct RedisConnection<B: Backend> {
     client: ClientState,
     lane: RouterLane,
     mail: ArrivedAnswers,
-    /// What its thread counts.
+    /// The counters of its thread.
     stats: Arc<ThreadStats>,
     /// When the input was read last, by the host's clock: every command that is in it was whole then.
     read_ns: u64,
@@ -114,7 +114,7 @@ struct RedisConnection<B: Backend> {
     last_request: u64,
     /// Reads under way that a node of this process answers.
     peeks: Vec<u64>,
-    /// What such reads must see.
+    /// The writes that such reads must see.
     written: SessionWrites,
     /// Reads under way that are not ordered: nothing else is under way with them.
     apart: Vec<u64>,

@@ -1,8 +1,9 @@
 //! Moves keys from shard to shard, where a split or a merge was asked for.
 //!
-//! What moves, and how far that came, is state of the shards; see [`amcast_kv::partitions`]. Each front
-//! looks whether something moves, and then sends the commands that go on with it. Nothing is lost when
-//! one ends: others go on, and it does no harm if several do at the same time.
+//! Moves and their progress are state of the shards; see [`amcast_kv::partitions`]. Each gateway
+//! checks whether a move is under way, and then sends the commands that continue it. Nothing is
+//! lost when one ends: others continue the move, and it does no harm if several do at the same
+//! time.
 
 use super::RedisShared;
 use super::router::{ArrivedAnswers, RouterLane, WakeBatch, token};
@@ -49,7 +50,7 @@ struct Driver<B> {
 }
 
 impl<B: Backend> Driver<B> {
-    /// Goes on until nothing moves, or something does not go as it should: then later.
+    /// Continues until nothing moves, or a command fails: then it retries later.
     async fn go_on(&mut self) {
         // The map may be an old one. A refusal tells the one that holds.
         if self.ask(&[LIST], GroupSet::one(Gid(0))).await.is_none() {

@@ -1,10 +1,10 @@
 //! Has shards free what expired.
 //!
 //! Every command frees a little in its shards, at ordered time; a shard that no command comes to
-//! would hold expired keys for ever. So whoever serves clients looks now and then whether a shard
-//! holds something that expired a while ago, and then has a command ordered there that frees it. That
-//! is all that clocks decide: what has expired follows from the order, on all replicas alike. If
-//! several fronts notice at the same time, the shard is told several times, which does no harm.
+//! would hold expired keys for ever. So each gateway checks now and then whether a shard holds keys
+//! that expired a while ago, and then orders a command there that frees them. Clocks decide no more
+//! than that: expiry follows from the order, on all replicas alike. If several gateways notice at
+//! the same time, the shard executes several sweeps, which does no harm.
 
 use super::RedisShared;
 use super::router::{ArrivedAnswers, token};
@@ -27,7 +27,7 @@ pub(super) async fn now_and_then<B: Backend>(shared: Arc<RedisShared<B>>) {
     // It looks for answers by itself.
     let lane = shared.router.open(&Arc::default());
     let mut last = lane.last_request;
-    // Shards that were told, with the low half of the request's number, until they answer.
+    // Shards that were sent a sweep, with the low half of the request's number, until they answer.
     let mut told: Vec<(Gid, u32)> = Vec::new();
     let mut mail = ArrivedAnswers::default();
     loop {

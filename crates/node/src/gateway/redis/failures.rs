@@ -1,9 +1,9 @@
-//! What a Redis client is told of a command that has no answer.
+//! The errors for Redis commands that have no answer.
 
 use crate::gateway::backend::{CommandFailure, FailureCause};
 use amcast_core::{Outcome, ServiceAnswer};
 
-/// The error that a client is told in place of an answer: `-WORD why; what became of the command`.
+/// The error that a client receives in place of an answer: `-WORD why; outcome of the command`.
 ///
 /// Clients of a cluster send a command again by themselves after `TRYAGAIN` and `CLUSTERDOWN`: these
 /// are only for what was surely not executed. No replica answers with them: it does not know of other messages of the

@@ -1,4 +1,4 @@
-//! What was read of a connection and is not dealt with.
+//! The bytes that were read from a connection and are not processed.
 //!
 //! ClientInput is read into the buffer that commands are parsed in. An idle connection has none: it borrows one of its thread
 //! while there is something to read, and gives it back when all of that is dealt with.
@@ -50,7 +50,7 @@ pub(super) struct ClientInput {
 }
 
 impl ClientInput {
-    /// What is not dealt with.
+    /// The bytes that are not processed.
     pub(super) fn unread(&self) -> &[u8] {
         &self.bytes[self.taken..self.filled]
     }
@@ -58,7 +58,7 @@ impl ClientInput {
     /// So many bytes are dealt with.
     pub(super) fn take(&mut self, bytes: usize) {
         self.taken += bytes;
-        debug_assert!(self.taken <= self.filled, "they had come");
+        debug_assert!(self.taken <= self.filled, "they had arrived");
     }
 
     /// Bytes that it holds.
@@ -113,7 +113,8 @@ impl ClientInput {
         }
     }
 
-    /// Reads once; how many bytes came, none at the end. What is there is known to become `needs` bytes long.
+    /// Reads once; returns how many bytes arrived, none at the end. The present input is known to
+    /// become `needs` bytes long.
     pub(super) fn receive(
         &mut self,
         stream: &mut TcpStream,
@@ -161,7 +162,7 @@ mod tests {
     use super::*;
     use amcast_core::rng::Rng;
 
-    /// Puts bytes in as if they had come.
+    /// Puts bytes in as if they had arrived.
     fn come(input: &mut ClientInput, bytes: &[u8], needs: usize) {
         let mut rest = bytes;
         while !rest.is_empty() {

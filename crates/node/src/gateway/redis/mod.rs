@@ -40,8 +40,8 @@ use tokio::sync::watch;
 /// Bytes of the number of arguments in an encoded command.
 const COUNT_BYTES: usize = 4;
 
-/// What stands beside a command's arguments in a message: the envelope, the epoch of the map of partitions, and the
-/// number of arguments.
+/// The bytes of a message beside a command's arguments: the envelope, the epoch of the map of
+/// partitions, and the number of arguments.
 const BESIDE_BYTES: usize = Envelope::BYTES + EPOCH_BYTES + COUNT_BYTES;
 
 /// Bytes of a command's arguments, 4 more for each, that fit into one message.
@@ -83,8 +83,8 @@ pub struct RedisGatewayConfig {
     /// per connection at a time; no other front, nor an earlier life of this one, may have used
     /// them.
     pub first_session: u64,
-    /// How far the time by which commands are told old is ahead of the host's clock, in milliseconds:
-    /// [`GatewayClock::ahead`].
+    /// How far the time by which the age of commands is judged is ahead of the host's clock, in
+    /// milliseconds: [`GatewayClock::ahead`].
     pub clock_ahead_ms: u64,
     /// Commands of one connection that may be under way; at most the window of the executor's
     /// [`Limits`](amcast_smr::Limits).
@@ -117,7 +117,7 @@ impl RedisGatewayConfig {
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct RedisShared<B> {
     config: RedisGatewayConfig,
     backend: Arc<B>,
@@ -130,7 +130,7 @@ struct RedisShared<B> {
     /// Bytes that all connections hold.
     held_bytes: AtomicUsize,
     strangers: unauthenticated::UnauthenticatedClients,
-    /// Whose part of a large command is sent next.
+    /// The order in which connections send parts of large commands.
     turns: part_admission::PartAdmission,
     warnings: ClientWarnings,
     /// Connections take no more input, and end when all that they took is answered.
@@ -146,7 +146,7 @@ enum ShutdownStage {
     Ends,
 }
 
-/// What clients can cause to be logged, each kind only now and then.
+/// Warnings that clients can provoke, each kind logged only now and then.
 #[derive(Default)]
 struct ClientWarnings {
     accept: RateLimitedLog,
@@ -219,7 +219,7 @@ pub fn start<B: Backend>(
             }
             runtime.block_on(async {
                 accept(listener, shared, at.clone()).await;
-                // Connections go on until then; dropping the runtime drops those that are left.
+                // Connections continue until then; dropping the runtime drops the rest.
                 _ = at.wait_for(|stage| *stage == ShutdownStage::Ends).await;
             });
         })?);
@@ -248,7 +248,7 @@ async fn accept<B: Backend>(
             Ok((stream, peer)) => {
                 if shared.server.connected() >= shared.clients_max {
                     shared.server.refusals.clients.fetch_add(1, Ordering::Relaxed);
-                    // What cannot be written is not missed: the connection is refused anyway.
+                    // A failed write does not matter: the connection is refused anyway.
                     let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
                     continue;
                 }

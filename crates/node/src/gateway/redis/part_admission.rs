@@ -1,4 +1,4 @@
-//! Whose part of a large command is sent next.
+//! The order in which connections send parts of large commands.
 //!
 //! All connections of a front together have a bounded number of bytes of parts under way, so that commands of others wait
 //! behind no more than these. Where more connections have parts to send they take turns, each part one turn.

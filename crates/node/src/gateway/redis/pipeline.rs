@@ -16,7 +16,7 @@
 
 use amcast_core::{Gid, GroupSet};
 
-/// What matters of a command: where it goes and what it touches.
+/// The destinations and keys of a command.
 #[derive(Debug)]
 pub(super) struct CommandReach<'a> {
     pub(super) dst: GroupSet,

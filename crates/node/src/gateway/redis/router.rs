@@ -1,8 +1,8 @@
 //! Brings answers to the connections that wait for them.
 //!
 //! A connection has a lane while it lives: a session, numbered requests, and a mailbox. A lane of a
-//! connection that closed is given to another one once all its requests were answered, and its
-//! requests go on to be numbered: the number of sessions is that of connections at a time.
+//! connection that closed is given to another one once all its requests were answered, and the
+//! numbers of its requests continue: the number of sessions is that of connections at a time.
 
 use super::failures::failure_answer;
 use crate::gateway::backend::{BackendAnswers, CommandFailure};
@@ -47,7 +47,7 @@ impl ArrivedAnswers {
 pub(super) struct RoutedAnswer {
     /// The low half of its request's number.
     pub(super) low: u32,
-    /// What became of the command.
+    /// The command's outcome.
     pub(super) outcome: Outcome,
     pub(super) body: FrameBody,
 }
@@ -77,13 +77,13 @@ struct ConnectionInbox {
     closed: bool,
     /// The last request that was sent.
     last_request: u64,
-    /// Who wakes the connection.
+    /// The batch that wakes the connection.
     post: Option<Arc<WakeBatch>>,
 }
 
 /// Wakes the connections of one thread. To wake a task of another thread takes a system call, each
-/// time; so whoever brings answers leaves there whom to wake, and wakes a task of that thread, which
-/// goes round: once for all answers that come until it does.
+/// time; so a thread that brings answers adds the connection to the batch, and wakes a task of its
+/// thread, which runs the batch: once for all answers that arrive until then.
 #[derive(Default)]
 pub(super) struct WakeBatch(Mutex<WakeRound>);
 
@@ -183,7 +183,7 @@ pub(super) struct Router {
     crowd: Mutex<BTreeMap<u32, Waker>>,
 }
 
-/// What comes back with an answer: the lane and the low half of the request's number.
+/// The token of an answer: the lane and the low half of the request's number.
 pub(super) const fn token(lane: u32, request: u64) -> u64 {
     (lane as u64) << 32 | request & 0xffff_ffff
 }

@@ -1,8 +1,9 @@
 //! Connections whose clients have not given the password: a bounded number of them, each for a bounded time.
 //!
-//! What such a client may send is bounded by [`Bounds::STRANGER`](amcast_kv::resp::parser::RequestBounds), what it may have
-//! answered without reading it by [`OUTPUT_BYTES_CALM`]. A wrong password is answered late, and later each time: so
-//! many places and that delay bound how many passwords all unauthenticated clients together can try.
+//! The input of such a client is bounded by
+//! [`Bounds::STRANGER`](amcast_kv::resp::parser::RequestBounds), its unread answers by
+//! [`OUTPUT_BYTES_CALM`]. A wrong password is answered late, and later each time: so many places and
+//! that delay bound how many passwords all unauthenticated clients together can try.
 
 use amcast_kv::client::{ClientInfo, lock};
 use std::collections::BTreeMap;
@@ -85,7 +86,7 @@ fn idlest_of_most(all: &BTreeMap<u64, Arc<ClientInfo>>, entering: &ClientInfo) -
     its.or_else(|| all.iter().map(idle).min()).map(|(_, id)| id)
 }
 
-/// What one connection waits for.
+/// The state of one waiting connection.
 #[derive(Default)]
 pub(super) struct LoginWait {
     /// Until when its client must have given the password, while it has not.

@@ -19,7 +19,7 @@ const BUFFER_BYTES_KEPT: usize = 32 << 10;
 /// While more output waits, no commands are read.
 pub(super) const OUTPUT_BYTES_CALM: usize = 1 << 20;
 
-/// How long a client that is not listened to any more may go on sending, so that it reads why.
+/// How long a client whose input is ignored may continue to send, so that it reads the error.
 const FAREWELL: Duration = Duration::from_secs(10);
 
 /// Bytes that it may send meanwhile: a few of the largest arguments that the protocol has.
@@ -28,14 +28,14 @@ const FAREWELL_BYTES_MAX: usize = 2 << 30;
 /// A socket and its two buffers.
 pub(super) struct ClientSocket {
     stream: TcpStream,
-    /// What was read and not dealt with.
+    /// The bytes that were read and are not processed.
     pub(super) input: ClientInput,
-    /// What is to be written; all before `written` was.
+    /// The bytes to be written; all before `written` are.
     pub(super) output: Vec<u8>,
     written: usize,
     /// The client sends no more. It may still read.
     pub(super) ended: bool,
-    /// Until when a client that was told everything may go on sending.
+    /// The deadline for the input of a client that has all its answers.
     farewell: Option<Pin<Box<Sleep>>>,
     /// Bytes of input that were dropped unseen.
     dropped: usize,
@@ -123,7 +123,7 @@ impl ClientSocket {
         Poll::Ready(Ok(()))
     }
 
-    /// Drops all input, and ends the output once everything was said and written. Ready when the
+    /// Drops all input, and ends the output once all answers are given and written. Ready when the
     /// socket can be closed: closing one that has unread input resets the connection, and the last
     /// answers would be lost on the way.
     pub(super) fn part(&mut self, cx: &mut Context<'_>, all_said: bool) -> Poll<()> {

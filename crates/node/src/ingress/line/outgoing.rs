@@ -1,4 +1,4 @@
-//! What is to go out of a connection: frames in one buffer, and the bytes of commands where they are.
+//! The output of a connection: frames in one buffer, and the bytes of commands where they are.
 
 use super::super::frame::IngressFrame;
 use super::{READ_BYTES, empty};

@@ -61,8 +61,8 @@ impl<B: Backend> RedisConnection<B> {
             self.answer_guess = answer.len().max(ANSWER_BYTES_GUESS);
         }
         let refusal = self.shared.learn(&answer);
-        // What is refused for its map or its stamp was sent a moment ago: it was not executed, its copies will not be,
-        // and it is sent again.
+        // A command that is refused for its map or its stamp was sent a moment ago: it was not
+        // executed, its copies will not be, and it is sent again.
         let outcome = if refusal.is_some() { Outcome::NotExecuted } else { outcome };
         self.written.answered(request, outcome);
         if let Some(args) = refusal {

@@ -1,4 +1,4 @@
-//! What one connection may hold, and have under way.
+//! The bounds of one connection: memory, and commands under way.
 
 use super::super::unauthenticated;
 use super::super::wire::OUTPUT_BYTES_CALM;

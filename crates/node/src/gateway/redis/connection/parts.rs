@@ -1,8 +1,9 @@
 //! A command that is larger than a message: it is sent in parts, and nothing else of the connection meanwhile.
 //!
-//! The command has a request of its own, behind those of its parts. As long as its assembly was not sent it is
-//! certain that it is not executed: whatever happens to a part is then told so. Where the shards go by another
-//! map of partitions, or another time, it is sent again with all its parts, as other commands are.
+//! The command has a request of its own, behind those of its parts. As long as its assembly was not
+//! sent it is certain that it is not executed: an error of a part is reported so. Where the shards
+//! use another map of partitions, or another time, it is sent again with all its parts, as other
+//! commands are.
 
 use super::super::PART_BYTES;
 use super::super::failures::failure_answer;
@@ -40,11 +41,11 @@ pub(super) struct LargeCommand {
     refused: Option<PartRefusal>,
 }
 
-/// What is done about a command of which a part was refused.
+/// The reaction to a command of which a part was refused.
 enum PartRefusal {
     /// It is sent again.
     Again,
-    /// The client is told this.
+    /// The client receives this error.
     Told(Vec<u8>),
 }
 
@@ -266,7 +267,7 @@ impl<B: Backend> RedisConnection<B> {
     }
 }
 
-/// What a client is told of a part that was not kept: that nothing was executed, whatever became of the part.
+/// The error for a part that was not kept: nothing was executed, with any outcome of the part.
 fn told(answer: &ServiceAnswer<'_>) -> Vec<u8> {
     if answer.outcome == Outcome::NotExecuted {
         return answer.bytes.to_vec();
