@@ -129,3 +129,34 @@ fn passwords_that_are_tried_are_answered_late_and_counted() {
     // The fourth was looked at, and is not answered yet.
     assert!(text.contains("acl_access_denied_auth:4\r\n"), "{text}");
 }
+
+#[test]
+fn a_stranger_who_pipelines_is_held_back_and_clients_with_the_password_are_not() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = front(100);
+    let mut known = connect(&front);
+    assert_eq!(ask(&mut known, "AUTH secret\r\n"), "+OK");
+    let (mut c, begun) = (connect(&front), Instant::now());
+    // Empty commands and empty lines are work as well.
+    let mut commands = "GET a\r\n".repeat(140);
+    commands.push_str(&"*0\r\n\r\n".repeat(40));
+    commands.push_str("AUTH secret\r\n");
+    c.get_mut().write_all(commands.as_bytes()).unwrap();
+    for answers in [64, 64, 12] {
+        let round = Instant::now();
+        for _ in 0..answers {
+            assert_eq!(ask(&mut c, ""), "-NOAUTH Authentication required.");
+        }
+        // They come at once, and those of the next round later.
+        assert!(round.elapsed() < Duration::from_millis(1500), "{:?}", round.elapsed());
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(1900), "{:?}", begun.elapsed());
+    assert_eq!(ask(&mut known, "PING\r\n"), "+PONG");
+    assert_eq!(ask(&mut c, ""), "+OK");
+    assert!(begun.elapsed() >= Duration::from_millis(2900), "{:?}", begun.elapsed());
+    // It is held back no more.
+    let begun = Instant::now();
+    c.get_mut().write_all("PING\r\n".repeat(1000).as_bytes()).unwrap();
+    (0..1000).for_each(|_| assert_eq!(ask(&mut c, ""), "+PONG"));
+    assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
+}

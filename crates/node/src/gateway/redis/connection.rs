@@ -239,6 +239,12 @@ impl<B: Backend> RedisConnection<B> {
             if self.wire.write(cx).is_err() || self.holds_too_much() {
                 return Poll::Ready(());
             }
+            if !self.closing && self.entrance.rests(cx) {
+                match self.lane.replies.sleep(cx.waker()) {
+                    true => return Poll::Pending,
+                    false => continue,
+                }
+            }
             if self.held_back && self.is_calm() {
                 continue;
             }
@@ -287,7 +293,7 @@ impl<B: Backend> RedisConnection<B> {
             if self.closing || self.full() {
                 break;
             }
-            if self.entrance.is_delayed() || !self.is_calm() {
+            if self.entrance.is_closed() || !self.is_calm() {
                 self.held_back = true;
                 break;
             }
@@ -316,7 +322,7 @@ impl<B: Backend> RedisConnection<B> {
             false => RequestBounds::STRANGER,
         };
         let step = parser.step(buffer, bounds);
-        let mut go_on = true;
+        let (mut go_on, before) = (true, buffer.len());
         match step {
             ParserStep::More => go_on = false,
             ParserStep::Drop(n) => input.take(n),
@@ -349,8 +355,12 @@ impl<B: Backend> RedisConnection<B> {
                 input.take(n);
             }
         }
+        let spent = before - input.unread().len();
         self.parser = parser;
         self.wire.input = input;
+        if go_on && !self.client.authenticated && self.entrance.spend(spent) {
+            self.entrance.begin_rest(self.shared.strangers.rest());
+        }
         go_on
     }
 

@@ -4,6 +4,10 @@
 //! [`Bounds::STRANGER`](amcast_kv::resp::parser::RequestBounds), its unread answers by
 //! [`OUTPUT_BYTES_CALM`]. A wrong password is answered late, and later each time: so many places and
 //! that delay bound how many passwords all unauthenticated clients together can try.
+//!
+//! Refusals cost time, too, and the thread that refuses serves the other clients. After [`ROUND_UNITS`] units of work a
+//! connection rests: nothing is read from it, so that its socket holds its client back. The rest is longer the more such
+//! connections there are, so that all of them together get no more than [`UNITS_PER_SECOND`], and what each one dials with.
 
 use amcast_kv::client::{ClientInfo, lock};
 use std::collections::BTreeMap;
@@ -27,6 +31,15 @@ pub(super) const OUTPUT_BYTES_CALM: usize = 16 << 10;
 
 /// How long the answer to a wrong password takes: the first of a connection, and at most.
 const DELAY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
+
+/// Units of work between two rests of a connection: a command is one, and so is each [`UNIT_BYTES`] of it.
+const ROUND_UNITS: usize = 64;
+
+/// Bytes of a command that cost as much as another command.
+const UNIT_BYTES: usize = 1 << 10;
+
+/// The units of all connections together, apart from the first round of each.
+const UNITS_PER_SECOND: usize = 2048;
 
 /// The connections of a front.
 pub(super) struct UnauthenticatedClients {
@@ -55,6 +68,13 @@ impl UnauthenticatedClients {
         all.insert(info.id, info);
         drop(all);
         idlest.inspect(|info| info.kill())
+    }
+
+    /// How long a connection rests after a round: a second, or more where there are many.
+    pub(super) fn rest(&self) -> Duration {
+        let all = lock(&self.all).len();
+        let ms = 1000 * ROUND_UNITS * all / UNITS_PER_SECOND;
+        Duration::from_millis(ms.max(1000) as u64)
     }
 
     /// Its client gave the password, or it ended.
@@ -95,6 +115,10 @@ pub(super) struct LoginWait {
     wrong: u32,
     /// Until when nothing is answered.
     delay: Option<Pin<Box<Sleep>>>,
+    /// Units of work in this round.
+    units: usize,
+    /// Until when nothing is read.
+    rest: Option<Pin<Box<Sleep>>>,
 }
 
 impl LoginWait {
@@ -105,6 +129,21 @@ impl LoginWait {
         self.delay = Some(Box::pin(sleep(delay)));
     }
 
+    /// A command of so many bytes was looked at before its client gave the password. Whether the round is over.
+    pub(super) fn spend(&mut self, bytes: usize) -> bool {
+        self.units = self.units.saturating_add(1 + bytes / UNIT_BYTES);
+        let is_over = self.units >= ROUND_UNITS;
+        if is_over {
+            self.units = 0;
+        }
+        is_over
+    }
+
+    /// Has the connection rest for so long.
+    pub(super) fn begin_rest(&mut self, time: Duration) {
+        self.rest = Some(Box::pin(sleep(time)));
+    }
+
     /// Whether the connection is known as an unauthenticated client's.
     pub(super) const fn is_strange(&self) -> bool {
         self.until.is_some()
@@ -113,6 +152,7 @@ impl LoginWait {
     /// From now on it is an unauthenticated client's, or is not any more.
     pub(super) fn set_strange(&mut self, strange: bool) {
         self.until = strange.then(|| Box::pin(sleep(PATIENCE)));
+        self.rest = None;
     }
 
     /// Whether its time is over.
@@ -120,20 +160,30 @@ impl LoginWait {
         self.until.as_mut().is_some_and(|until| until.as_mut().poll(cx).is_ready())
     }
 
-    /// Whether the answer to a wrong password waits: nothing behind it is taken in.
-    pub(super) const fn is_delayed(&self) -> bool {
-        self.delay.is_some()
+    /// Whether no command is taken now: the answer to a wrong password waits, or the connection rests.
+    pub(super) const fn is_closed(&self) -> bool {
+        self.delay.is_some() || self.rest.is_some()
     }
 
-    /// The same, looked at by the clock; `cx` is woken when the answer is to be given.
+    /// Whether the answer to a wrong password waits, by the clock; `cx` is woken when it is to be given.
     pub(super) fn delays(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(delay) = &mut self.delay else { return false };
-        let delays = delay.as_mut().poll(cx) == Poll::Pending;
-        if !delays {
-            self.delay = None;
-        }
-        delays
+        is_pending(&mut self.delay, cx)
     }
+
+    /// Whether the connection rests, by the clock; `cx` is woken when more is to be read.
+    pub(super) fn rests(&mut self, cx: &mut Context<'_>) -> bool {
+        is_pending(&mut self.rest, cx)
+    }
+}
+
+/// Whether the time of `until` has not come; it is forgotten when it has.
+fn is_pending(until: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> bool {
+    let Some(sleep) = until else { return false };
+    let pending = sleep.as_mut().poll(cx) == Poll::Pending;
+    if !pending {
+        *until = None;
+    }
+    pending
 }
 
 #[cfg(test)]
@@ -160,6 +210,22 @@ mod tests {
             held: 0.into(),
             wake: Box::new(|| {}),
         })
+    }
+
+    #[test]
+    fn all_connections_together_have_a_bounded_number_of_units_a_second() {
+        let strangers = UnauthenticatedClients::of(1000);
+        for id in 1..=256 {
+            strangers.enter(info(id, "10.0.0.8"));
+            let per_second =
+                1000 * id as usize * ROUND_UNITS / strangers.rest().as_millis() as usize;
+            assert!(per_second <= UNITS_PER_SECOND + ROUND_UNITS, "{id}: {per_second}");
+            assert!(strangers.rest() >= Duration::from_secs(1) && strangers.rest() < PATIENCE);
+        }
+        let mut entrance = LoginWait::default();
+        assert_eq!((1..=640).filter(|_| entrance.spend(30)).count(), 10);
+        // Few commands that are large cost as much.
+        assert!((0..3).all(|_| entrance.spend(100_000)) && !entrance.spend(20_000));
     }
 
     #[test]
