@@ -17,6 +17,7 @@ pub mod commands;
 mod data;
 mod digest;
 mod glob;
+mod long_double;
 mod measured;
 #[cfg(test)]
 mod nonsense;

@@ -27,6 +27,7 @@ impl RedisError {
         Self::fixed("WRONGTYPE Operation against a key holding the wrong kind of value");
     pub(crate) const NOT_INTEGER: Self = Self::fixed("ERR value is not an integer or out of range");
     pub(crate) const NOT_FLOAT: Self = Self::fixed("ERR value is not a valid float");
+    pub(crate) const NOT_FINITE: Self = Self::fixed("ERR increment would produce NaN or Infinity");
     pub(crate) const NO_KEY: Self = Self::fixed("ERR no such key");
     pub(crate) const OUT_OF_RANGE: Self = Self::fixed("ERR index out of range");
     pub(crate) const TOO_LONG: Self =

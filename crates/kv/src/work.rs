@@ -12,8 +12,9 @@
 
 use super::Context;
 use super::commands::hyperloglog::SPARSE_BYTES_MAX;
-use super::data::{Data, Hash};
+use super::data::{Data, Hash, Str};
 use super::glob;
+use super::long_double::digits_max;
 use super::number::parse_int;
 use super::registry::lookup;
 use super::reply::RedisError;
@@ -43,6 +44,9 @@ const COUNTER_BYTE_NS: u64 = 5;
 
 /// Bytes of a counter in the short form, with its head, at the most.
 const SHORT_COUNTER_BYTES: u64 = SPARSE_BYTES_MAX as u64 + 16;
+
+/// Nanoseconds for each digit of a number with thousands of them, of which it is read or printed.
+const DIGIT_NS: u64 = 300;
 
 /// The remaining work of a command, or of a transaction.
 pub(crate) struct WorkBudget(Cell<u64>);
@@ -125,7 +129,7 @@ fn counted<'a, 'b>(args: &'b [&'a [u8]], at: usize) -> &'b [&'a [u8]] {
     args.get(at + 1..).and_then(|keys| keys.get(..n)).unwrap_or_default()
 }
 
-/// All bytes of a key's value are read: `BITCOUNT`, `BITPOS`, `INCRBYFLOAT`.
+/// All bytes of a key's value are read: `BITCOUNT`, `BITPOS`.
 pub(crate) fn of_string(c: &Context<'_>, args: &[&[u8]]) -> u64 {
     size(c, args[1]).bytes.saturating_mul(3)
 }
@@ -305,10 +309,21 @@ pub(crate) fn of_pfdebug(c: &Context<'_>, args: &[&[u8]]) -> u64 {
     of_counters(c, &args[1..])
 }
 
-/// `HINCRBYFLOAT`: all digits of the field are read.
+/// `INCRBYFLOAT`: all digits of two numbers are read, and those of a third are printed.
+pub(crate) fn of_incrbyfloat(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    let now = c.get::<Str>(args[1]).ok().flatten();
+    of_sum(now.map_or(&[][..], |value| value), args[2])
+}
+
+/// `HINCRBYFLOAT`: the same.
 pub(crate) fn of_hincrbyfloat(c: &Context<'_>, args: &[&[u8]]) -> u64 {
     let hash = c.get::<Hash>(args[1]).ok().flatten();
-    hash.and_then(|hash| hash.get(args[2])).map_or(0, |value| 3 * value.len() as u64)
+    let now = hash.and_then(|hash| hash.get(args[2]));
+    of_sum(now.map_or(&[][..], |value| value), args[3])
+}
+
+fn of_sum(a: &[u8], b: &[u8]) -> u64 {
+    (digits_max(a) + digits_max(b)).saturating_mul(DIGIT_NS)
 }
 
 /// So many elements of so many bytes are sorted, as numbers or as bytes.

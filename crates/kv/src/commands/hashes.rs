@@ -2,7 +2,8 @@
 
 use super::super::Context;
 use super::super::data::{Hash, SMALL};
-use super::super::number::{double, int, parse_double, parse_int, plain_sum, push_int};
+use super::super::long_double::LongDouble;
+use super::super::number::{int, parse_int, push_int};
 use super::super::registry::{CommandSpec, ONE};
 use super::super::reply::{RedisError, Reply};
 use super::super::work;
@@ -184,15 +185,14 @@ fn hincrbyfloat(
     args: &[&[u8]],
     reply: &mut Reply<'_>,
 ) -> Result<(), RedisError> {
-    let n = double(args[3])?;
+    let n = LongDouble::parse(args[3]).ok_or(RedisError::NOT_FLOAT)?;
     if !n.is_finite() {
         return Err(RedisError::new("ERR value is NaN or Infinity"));
     }
     let store = c.store(args[1]);
     let now = store.get::<Hash>(args[1])?.and_then(|h| h.get(args[2])).map_or(&b"0"[..], |v| v);
-    parse_double(now).ok_or(RedisError::new("ERR hash value is not a float"))?;
-    let sum = plain_sum(now, args[3])?;
-    let text = sum.ok_or(RedisError::new("ERR increment would produce NaN or Infinity"))?;
+    let now = LongDouble::parse(now).ok_or(RedisError::new("ERR hash value is not a float"))?;
+    let text = now.sum(n).ok_or(RedisError::NOT_FINITE)?.plain();
     reply.bulk(&text);
     store.get_or_new::<Hash>(args[1])?.set(args[2], text.into());
     store.touch(args[1]);

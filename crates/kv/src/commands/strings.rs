@@ -2,7 +2,8 @@
 
 use super::super::Context;
 use super::super::data::{Data, Str};
-use super::super::number::{int, parse_double, parse_int, plain_sum, push_int};
+use super::super::long_double::LongDouble;
+use super::super::number::{int, parse_int, push_int};
 use super::super::registry::{CommandSpec, EACH, KeyArguments, ONE};
 use super::super::reply::{RedisError, Reply};
 use super::super::store::NEVER_MS;
@@ -87,7 +88,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         incrbyfloat,
         "Adds to a decimal number.",
     )
-    .taking(work::of_string),
+    .taking(work::of_incrbyfloat),
     CommandSpec::ordered(
         "mget",
         -2,
@@ -406,9 +407,9 @@ fn incrbyfloat(
     let key = args[1];
     let store = c.store(key);
     let now = store.get::<Str>(key)?.map_or(&b"0"[..], Vec::as_slice);
-    parse_double(now).ok_or(RedisError::NOT_FLOAT)?;
-    let sum = plain_sum(now, args[2])?;
-    let text = sum.ok_or(RedisError::new("ERR increment would produce NaN or Infinity"))?;
+    let read = |text| LongDouble::parse(text).ok_or(RedisError::NOT_FLOAT);
+    let sum = read(now)?.sum(read(args[2])?);
+    let text = sum.ok_or(RedisError::NOT_FINITE)?.plain();
     reply.bulk(&text);
     *store.get_or_new::<Str>(key)? = text;
     store.touch(key);
