@@ -27,9 +27,15 @@
 //! # How fast
 //! Nobody waits for a checkpoint, and its bytes go to the disk on which the logs are: [`Pace`] bounds them. But a life
 //! that ends before its checkpoint is whole leaves the next one a longer log. So a life that finds that the one before
-//! it ended in the middle of one begins early, when it has executed a [part](HASTE) of what makes one due, and hurries:
-//! it writes as fast as the disk takes it. That is once a life, and a node that lives long enough to read its state and
-//! to write it again does not fall behind further and further.
+//! it ended in the middle of one begins early and hurries: it writes as fast as the disk takes it.
+//!
+//! How early is a search. Of a checkpoint that is begun at once nothing is gained, as it has what the last one has; one
+//! that is begun when the log is executed may come too late for a life as short as the last one was. So it is begun when
+//! half of what the last life had executed when it began its own is executed, and that is [noted](CheckpointDir::note):
+//! a life that ends before its checkpoint is whole, or before it comes so far, leaves half as much to the next one. Once
+//! it is whole, a second one follows with all that was executed meanwhile, after a [part](HASTE) of what makes one due.
+//! So each life in which a state can be read and written takes up a part of the log that it finds, and the log of a
+//! node whose lives are all short stays bounded. That is [twice](HURRIED) a life.
 
 use crate::clock;
 use crate::cluster_dir::LogLocation;
@@ -68,6 +74,9 @@ const HURRY_LEAVES: u64 = 32 << 20;
 /// The share of the bytes that make a checkpoint due which is enough for an incarnation that
 /// hurries.
 const HASTE: u64 = 4;
+
+/// How many checkpoints of a life that hurries are hurried.
+const HURRIED: u8 = 2;
 
 /// About as many bytes are given in one round of a loop.
 const PIECE_BYTES: usize = 64 << 10;
@@ -130,12 +139,14 @@ impl Checkpoints {
         groups: usize,
         (wake, per_second): (WakeHandle, Option<u64>),
     ) -> Result<OpenedCheckpoints<A::State>, StorageError> {
-        let FoundCheckpoints { disk, restored, last_bytes, unfinished } = aside(|| {
+        let FoundCheckpoints { mut disk, restored, last_bytes, unfinished, haste } = aside(|| {
             let path = keeping.checkpoints();
             let (disk, found) = amcast_storage::CheckpointDir::open(&path, wake, |_| {})?;
             for damage in &found.damaged {
                 tracing::error!("a state is passed over: {damage}");
             }
+            let newest = found.newest.as_ref().map_or(0, CheckpointReader::position);
+            let haste = found.unfinished_at.map(|at| newest + at.saturating_sub(newest) / 2);
             let (restored, last_bytes) = match found.newest.map(|saved| read::<A>(saved, groups)) {
                 Some(Ok((restored, bytes))) => (Some(restored), bytes),
                 Some(Err(e)) => {
@@ -144,15 +155,18 @@ impl Checkpoints {
                 }
                 None => (None, 0),
             };
-            Ok(FoundCheckpoints { disk, restored, last_bytes, unfinished: found.unfinished })
+            Ok(FoundCheckpoints { disk, restored, last_bytes, unfinished: found.unfinished, haste })
         })?;
         if unfinished {
             tracing::info!("the last life ended while it wrote its state: this one hurries");
         }
+        // A life that ends before it comes so far leaves half of that to the next one.
+        haste.into_iter().for_each(|position| disk.note(position));
         let least = if keeping.lasts { LOG_BYTES_LEAST } else { LOG_BYTES_LEAST_IN_MEMORY };
         let mut schedule = SaveSchedule::new(least, (rank, nodes));
         // A node that starts from a large one is busy with the commands since.
-        (schedule.last_bytes, schedule.hurries) = (last_bytes, unfinished);
+        schedule.last_bytes = last_bytes;
+        (schedule.hurried, schedule.haste) = (if unfinished { HURRIED } else { 0 }, haste);
         let (stage, piece, pace) = (SaveStage::Idle, Vec::new(), Pace::new(per_second));
         let (unsaved, hurries, gave_way, dropped) = (None, unfinished, false, false);
         // Not all nodes at one time: several may share a disk.
@@ -228,9 +242,10 @@ impl Checkpoints {
         }
     }
 
-    /// Whether one is to be begun.
-    pub(crate) fn is_due(&self) -> bool {
-        let is_due = self.unsaved.is_some() || self.schedule.is_due();
+    /// Whether one is to be begun. `executed` tells the position of the state that it would have, as far as
+    /// [`begin`](Self::begin) says it.
+    pub(crate) fn is_due(&self, executed: impl FnOnce() -> u64) -> bool {
+        let is_due = self.unsaved.is_some() || self.schedule.is_due(executed);
         is_due && self.is_idle() && !self.schedule.waits
     }
 
@@ -313,8 +328,8 @@ impl Checkpoints {
             return Ok(None);
         }
         let Some(bytes) = saved else { return Ok(None) };
-        (self.schedule.last_bytes, self.schedule.hurries) = (bytes, false);
-        (self.hurries, self.gave_way) = (false, false);
+        self.schedule.saved(bytes);
+        (self.hurries, self.gave_way) = (self.schedule.hurried > 0, false);
         let stage = std::mem::replace(&mut self.stage, SaveStage::Idle);
         let (SaveStage::Saving(positions) | SaveStage::Giving(positions)) = stage else {
             return Ok(None);
@@ -367,6 +382,8 @@ struct FoundCheckpoints<S> {
     last_bytes: u64,
     /// Whether the last life ended while it wrote one.
     unfinished: bool,
+    /// The position from which this one begins its first, then.
+    haste: Option<u64>,
 }
 
 /// Reads in a thread of low priority: where nodes share a machine, the others serve meanwhile.
@@ -410,8 +427,10 @@ struct SaveSchedule {
     last_bytes: u64,
     /// Whether commands were delivered since the last one.
     has_more: bool,
-    /// Whether one is due early, since the life before ended in the middle of one.
-    hurries: bool,
+    /// How many are due early, since the life before ended in the middle of one.
+    hurried: u8,
+    /// The first of these is due when this position is executed, if the life before said which.
+    haste: Option<u64>,
     /// Whether little room is left, and enough for one.
     is_scarce: bool,
     /// There was no room for the last one: the next one waits until it is looked again how much there is.
@@ -434,7 +453,8 @@ impl SaveSchedule {
             ahead,
             last_bytes: 0,
             has_more: false,
-            hurries: false,
+            hurried: 0,
+            haste: None,
             is_scarce: false,
             waits: false,
         }
@@ -463,22 +483,31 @@ impl SaveSchedule {
         self.is_scarce = little && free > holds + holds / 4 + HURRY_LEAVES;
     }
 
-    fn is_due(&self) -> bool {
+    fn is_due(&self, executed: impl FnOnce() -> u64) -> bool {
         let logged = self.volume.logged.since(self.at_last.logged);
         let delivered = self.volume.delivered.since(self.at_last.delivered);
         // New commands are in the logs and are delivered: they count once.
         let bytes = logged.bytes.max(delivered.bytes);
         let records = logged.records.max(delivered.records);
         let enough = self.last_bytes.clamp(self.least, LOG_BYTES_MOST);
-        let enough = if self.hurries { enough / HASTE } else { enough };
-        let is_long = bytes + self.ahead >= enough || records >= LOG_RECORDS_MOST;
-        self.has_more && (is_long || self.is_scarce)
+        let is_long = match (self.hurried, self.haste) {
+            (0, _) => bytes + self.ahead >= enough,
+            (_, None) => bytes >= enough / HASTE,
+            (_, Some(position)) => bytes >= enough || self.has_more && executed() >= position,
+        };
+        self.has_more && (is_long || records >= LOG_RECORDS_MOST || self.is_scarce)
     }
 
     const fn begun(&mut self) {
         self.at_last_but_one = self.at_last;
         (self.at_last, self.ahead) = (self.volume, 0);
         (self.has_more, self.is_scarce) = (false, false);
+    }
+
+    /// The last one is on disk, and has so many bytes.
+    const fn saved(&mut self, bytes: u64) {
+        (self.last_bytes, self.haste) = (bytes, None);
+        self.hurried = self.hurried.saturating_sub(1);
     }
 
     /// The last one was given up: what it was begun for counts again.

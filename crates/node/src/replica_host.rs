@@ -121,7 +121,8 @@ impl<A: Application> ReplicaHost<A> {
         let holds = |g| app.figures(g).used_bytes + ITEM_BYTES * app.figures(g).items;
         checkpoints.look_at_room(clock::now(), || groups.iter().map(holds).sum());
         let saved = checkpoints.poll()?;
-        if checkpoints.is_due() && self.may_save() {
+        let executed = || groups.iter().map(|g| app.delivered(g)).sum();
+        if checkpoints.is_due(executed) && self.may_save() {
             self.save();
         }
         Ok(saved)

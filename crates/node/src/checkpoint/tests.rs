@@ -203,19 +203,19 @@ fn schedule(rank: usize, records: u64, bytes: u64) -> SaveSchedule {
 #[test]
 fn one_is_due_when_the_logs_have_grown_by_the_least_and_nodes_take_turns() {
     let _limit = amcast_test_policy::time_limit();
-    let due = |rank, bytes| schedule(rank, 1, bytes).is_due();
+    let due = |rank, bytes| schedule(rank, 1, bytes).is_due(|| 0);
     assert_eq!([999, 1000].map(|bytes| due(0, bytes)), [false, true]);
     assert_eq!([666, 667].map(|bytes| due(1, bytes)), [false, true]);
     assert_eq!([333, 334].map(|bytes| due(2, bytes)), [false, true]);
     let mut last = schedule(2, 1, 400);
     last.begun();
     last.delivered_up_to(1399);
-    assert!(!last.is_due(), "it had a start ahead once");
+    assert!(!last.is_due(|| 0), "it had a start ahead once");
     last.delivered_up_to(1400);
-    assert!(last.is_due());
+    assert!(last.is_due(|| 0));
     let mut none = schedule(0, 1, 1000);
     none.has_more = false;
-    assert!(!none.is_due(), "there were no commands");
+    assert!(!none.is_due(|| 0), "there were no commands");
 }
 
 impl SaveSchedule {
@@ -232,17 +232,17 @@ fn where_little_room_is_left_one_is_due_soon_if_there_is_room_for_it() {
     let due = |free: u64, holds: u64| {
         let mut schedule = schedule(0, 1, 1);
         schedule.has_room(free << 20, holds << 20);
-        schedule.is_due()
+        schedule.is_due(|| 0)
     };
     assert!(!due(600, 10) && due(500, 10), "there is enough");
     assert!(!due(40, 10) && due(45, 10), "it would not fit");
     assert!(due(1900, 400) && !due(2100, 400), "a large one needs more");
     let mut last = schedule(0, 1, 1);
     last.has_room(100 << 20, 0);
-    assert!(last.is_due());
+    assert!(last.is_due(|| 0));
     last.begun();
     last.delivered_up_to(2);
-    assert!(!last.is_due(), "once, until it is looked again");
+    assert!(!last.is_due(|| 0), "once, until it is looked again");
 }
 
 #[test]
@@ -288,10 +288,10 @@ fn one_that_finds_no_room_is_given_up_and_the_next_one_waits() {
     }
     assert!(checkpoints.has_more());
     checkpoints.schedule.volume.logged.bytes = LOG_BYTES_MOST;
-    assert!(!checkpoints.is_due(), "it waits");
+    assert!(!checkpoints.is_due(|| 0), "it waits");
     let at = checkpoints.look_at;
     checkpoints.look_at_room(at, || 0);
-    assert!(checkpoints.is_due());
+    assert!(checkpoints.is_due(|| 0));
     let source = io::Error::other("rot");
     let damaged = StorageError::Io { path: PathBuf::new(), doing: "write it", source };
     assert!(checkpoints.failed(damaged).is_err(), "anything else ends the node");
@@ -303,7 +303,7 @@ fn a_large_state_is_written_again_after_as_much_log_and_a_long_log_is_not_awaite
     let due = |last_bytes, records, bytes| {
         let mut schedule = schedule(0, records, bytes);
         schedule.last_bytes = last_bytes;
-        schedule.is_due()
+        schedule.is_due(|| 0)
     };
     let large = 200 << 20;
     assert_eq!([large - 1, large].map(|bytes| due(large, 1, bytes)), [false, true]);
@@ -325,19 +325,19 @@ fn what_a_start_executes_again_counts_and_what_was_given_up_does_again() {
         (0..commands).for_each(|_| schedule.delivered(100 - COMMAND_BYTES));
         (0..10).for_each(|_| schedule.delivered(100 - COMMAND_BYTES));
         schedule.logged(LogVolume { records: commands + 10, bytes: 100 * (commands + 10) });
-        schedule.is_due()
+        schedule.is_due(|| 0)
     };
     assert_eq!([10, 50, 89, 90, 200].map(life), [false, false, false, true, true]);
     let mut given_up = schedule(0, 1, 1500);
     given_up.begun();
-    assert!(!given_up.is_due());
+    assert!(!given_up.is_due(|| 0));
     given_up.failed();
-    assert!(given_up.is_due(), "no other one has what it was begun for");
+    assert!(given_up.is_due(|| 0), "no other one has what it was begun for");
     given_up.begun();
     given_up.delivered_up_to(2499);
-    assert!(!given_up.is_due());
+    assert!(!given_up.is_due(|| 0));
     given_up.delivered_up_to(2500);
-    assert!(given_up.is_due());
+    assert!(given_up.is_due(|| 0));
 }
 
 #[test]
@@ -351,13 +351,13 @@ fn a_state_that_another_node_gave_is_due_until_it_is_saved() {
     while checkpoints.poll().unwrap().is_none() {
         checkpoints.round(&mut older);
     }
-    assert!(checkpoints.is_due() && checkpoints.has_more());
+    assert!(checkpoints.is_due(|| 0) && checkpoints.has_more());
     begin(&mut checkpoints, "from there");
-    assert!(!checkpoints.is_due(), "it is being written");
+    assert!(!checkpoints.is_due(|| 0), "it is being written");
     checkpoints.give_up();
-    assert!(checkpoints.is_due());
+    assert!(checkpoints.is_due(|| 0));
     save(&mut checkpoints, "from there");
-    assert!(!checkpoints.is_due() && !checkpoints.has_more());
+    assert!(!checkpoints.is_due(|| 0) && !checkpoints.has_more());
 }
 
 #[test]
@@ -366,13 +366,13 @@ fn what_is_in_the_logs_for_other_nodes_makes_none_due_after_a_start() {
     let mut schedule = SaveSchedule::new(1000, (2, 3));
     // The state on disk has all of it; another node that is down has not.
     schedule.logged(LogVolume { records: 9_000_000, bytes: 9 << 30 });
-    assert!(!schedule.is_due());
+    assert!(!schedule.is_due(|| 0));
     schedule.delivered(10);
-    assert!(!schedule.is_due(), "the first command is no reason");
+    assert!(!schedule.is_due(|| 0), "the first command is no reason");
     schedule.logged(LogVolume { records: 9_000_001, bytes: (9 << 30) + 333 });
-    assert!(!schedule.is_due());
+    assert!(!schedule.is_due(|| 0));
     schedule.logged(LogVolume { records: 9_000_002, bytes: (9 << 30) + 334 });
-    assert!(schedule.is_due(), "what comes after counts");
+    assert!(schedule.is_due(|| 0), "what comes after counts");
 }
 
 #[test]
@@ -382,10 +382,10 @@ fn a_command_that_is_new_counts_once_though_it_is_logged_and_delivered() {
     for bytes in [100, 200, 300, 400, 500, 600, 700, 800, 900] {
         schedule.delivered(100 - COMMAND_BYTES);
         schedule.logged(LogVolume { records: 1, bytes });
-        assert!(!schedule.is_due(), "{bytes}");
+        assert!(!schedule.is_due(|| 0), "{bytes}");
     }
     schedule.delivered(100 - COMMAND_BYTES);
-    assert!(schedule.is_due());
+    assert!(schedule.is_due(|| 0));
 }
 
 /// A life that ends in the middle of a checkpoint, as by `kill -9`: its file stays as it is.
@@ -398,7 +398,7 @@ fn a_life_hurries_if_the_one_before_ended_in_the_middle_of_a_checkpoint() {
     let _limit = amcast_test_policy::time_limit();
     let place = NodeTestDir::new("hurries");
     let (mut checkpoints, _) = place.open();
-    assert!(!checkpoints.hurries && !checkpoints.schedule.hurries);
+    assert!(!checkpoints.hurries && checkpoints.schedule.hurried == 0);
     save(&mut checkpoints, "a state");
     drop(checkpoints);
     end_in_the_middle(&place);
@@ -407,13 +407,15 @@ fn a_life_hurries_if_the_one_before_ended_in_the_middle_of_a_checkpoint() {
     let least = checkpoints.schedule.least;
     checkpoints.logged(LogVolume { records: 1, bytes: least });
     checkpoints.delivered((least / HASTE - 2 * COMMAND_BYTES) as usize);
-    assert!(!checkpoints.is_due(), "also who hurries does not write for nothing");
+    assert!(!checkpoints.is_due(|| 0), "also who hurries does not write for nothing");
     checkpoints.delivered(COMMAND_BYTES as usize);
-    assert!(checkpoints.is_due());
+    assert!(checkpoints.is_due(|| 0));
     // It does not wait for its turn.
     checkpoints.pace = Pace::new(Some(1));
     save(&mut checkpoints, "a longer state than that");
-    assert!(!checkpoints.hurries && !checkpoints.schedule.hurries, "once is enough");
+    assert!(checkpoints.hurries && checkpoints.schedule.hurried == 1, "another one follows");
+    save(&mut checkpoints, "a state that is longer than that");
+    assert!(!checkpoints.hurries && checkpoints.schedule.hurried == 0, "twice is enough");
     drop(checkpoints);
     let (checkpoints, _) = place.open();
     assert!(!checkpoints.hurries);
@@ -468,4 +470,117 @@ fn another_node_that_asks_for_the_state_goes_first_once() {
     assert!(!checkpoints.hurries);
     begin(&mut checkpoints, "the next one");
     assert!(checkpoints.give_way());
+}
+
+/// An application that is at a position, and whose state has always the same number of pieces.
+struct FixedSizeState {
+    position: u64,
+    given: u32,
+}
+
+/// Pieces of its state: rounds that it takes at the least to write it.
+const COUNTER_PIECES: u32 = 12;
+
+impl Application for FixedSizeState {
+    type State = u64;
+
+    fn deliver(&mut self, _: DeliveredCommand<'_>, _: TellAnswer<'_>) -> bool {
+        true
+    }
+
+    fn applied(&self, _: Gid) -> u64 {
+        self.position
+    }
+
+    fn delivered(&self, _: Gid) -> u64 {
+        self.position
+    }
+
+    fn capture(&mut self) {
+        self.given = 0;
+    }
+
+    fn piece(&mut self, _: usize, to: &mut Vec<u8>) -> bool {
+        to.extend_from_slice(&self.position.to_le_bytes());
+        self.given += 1;
+        self.given < COUNTER_PIECES
+    }
+
+    fn release(&mut self) {}
+
+    fn read(_: usize, from: &mut dyn Read) -> Result<u64, String> {
+        let mut bytes = [0; 8];
+        from.read_exact(&mut bytes).map_err(|e| e.to_string())?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn state_delivered(state: &u64, _: Gid) -> u64 {
+        *state
+    }
+
+    fn adopt(&mut self, state: u64) -> u64 {
+        std::mem::replace(&mut self.position, state)
+    }
+
+    fn clear(&mut self) -> u64 {
+        0
+    }
+
+    fn figures(&self, _: Gid) -> GroupFigures {
+        GroupFigures::default()
+    }
+}
+
+/// One life of so many rounds, in which the log from the state on disk up to `end` is executed: 8 commands of 2 MB a
+/// round. Gives the position of the state with which it began.
+fn life(place: &NodeTestDir, rounds: u32, end: u64) -> u64 {
+    let wake: WakeHandle = Arc::new(|| {});
+    // As the second of three nodes, for which one is due earlier.
+    let opened = Checkpoints::open::<FixedSizeState>(&place.0, (1, 3), 1, (wake, Some(1))).unwrap();
+    let OpenedCheckpoints { mut checkpoints, restored } = opened;
+    let begun = restored.map_or(0, |restored| restored.state);
+    let mut app = FixedSizeState { position: begun, given: 0 };
+    checkpoints.logged(LogVolume::default());
+    let mut captured = begun;
+    for _ in 0..rounds {
+        for _ in 0..8 {
+            if app.position < end {
+                app.position += 1;
+                checkpoints.delivered(2 << 20);
+            }
+        }
+        if checkpoints.is_due(|| app.position) {
+            captured = app.position;
+            checkpoints.begin(&mut app, vec![captured], b"");
+        }
+        // The state is that of when it was begun, whatever is executed meanwhile.
+        let now = std::mem::replace(&mut app.position, captured);
+        checkpoints.round(&mut app);
+        app.position = now;
+        while matches!(checkpoints.stage, SaveStage::Saving(_))
+            && checkpoints.poll().unwrap().is_none()
+        {
+            std::thread::yield_now();
+        }
+    }
+    begun
+}
+
+#[test]
+fn the_log_of_a_node_whose_lives_are_all_short_stays_bounded() {
+    let _limit = amcast_test_policy::time_limit();
+    // In a life of 25 rounds 200 commands can be executed, and a state needs 12 rounds.
+    for (rounds, each) in [(40, 60), (25, 30), (16, 8)] {
+        let place = NodeTestDir::new(&format!("short-{rounds}"));
+        // A long log is there already.
+        let mut end = 1_000;
+        let mut lags = Vec::new();
+        for _ in 0..60 {
+            let begun = life(&place, rounds, end);
+            lags.push(end - begun);
+            end += each;
+        }
+        let last = lags[50..].iter().max().unwrap();
+        assert!(*last <= 8 * each, "{rounds} rounds: {lags:?}");
+    }
 }

@@ -93,6 +93,18 @@ impl<F: DiskFile> Draft<F> {
     }
 }
 
+/// The position of a checkpoint that was not finished, if there is one whose head is whole.
+pub(crate) fn unfinished<D: DiskDir>(disk: &D) -> Result<Option<u64>, StorageError> {
+    let file = match disk.open(NEW_NAME) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(error(disk, "open it", e)),
+    };
+    let mut bytes = [0; HEAD_BYTES];
+    let got = file.read_at(&mut bytes, 0).map_err(|e| error(disk, "read it", e))?;
+    Ok(CheckpointHead::decode(&bytes[..got]).ok().map(|(head, _)| head.position))
+}
+
 /// Removes a checkpoint that was not finished. Whether there was one.
 pub(crate) fn discard<D: DiskDir>(disk: &D) -> Result<bool, StorageError> {
     match disk.remove(NEW_NAME) {

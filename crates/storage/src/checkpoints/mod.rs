@@ -63,6 +63,8 @@ pub struct CheckpointListing {
     pub damaged: Vec<StorageError>,
     /// Whether one was begun and not finished, nor given up, when the process ended that wrote it. It is removed.
     pub unfinished: bool,
+    /// The position of that one, or the one that was [noted](CheckpointDir::note) since, if its file says so.
+    pub unfinished_at: Option<u64>,
 }
 
 /// The checkpoints of one directory. One loop has them.
@@ -99,6 +101,7 @@ impl CheckpointDir {
         lock: Option<Lock>,
         each: &mut dyn FnMut(u64),
     ) -> Result<(Self, CheckpointListing), StorageError> {
+        let unfinished_at = draft::unfinished(&disk)?;
         let unfinished = draft::discard(&disk)?;
         let (newest, damaged) = reader::find(&disk, each)?;
         let path = disk.path().to_path_buf();
@@ -110,7 +113,7 @@ impl CheckpointDir {
         let (piece, begun, thread) = (Vec::with_capacity(PIECE_BYTES), false, Some(thread));
         Ok((
             Self { work, piece, begun, thread, _lock: lock },
-            CheckpointListing { newest, damaged, unfinished },
+            CheckpointListing { newest, damaged, unfinished, unfinished_at },
         ))
     }
 
@@ -119,6 +122,13 @@ impl CheckpointDir {
         self.piece.clear();
         self.begun = true;
         self.work.order(WriterCommand::Begin(position));
+    }
+
+    /// Has the next start find that the state at this position was begun and not finished, unless another one is begun
+    /// or given up until then. It takes a few bytes and counts as no state. Best effort: where the disk is full, or the
+    /// process ends at once, the next start does not find it.
+    pub fn note(&mut self, position: u64) {
+        self.work.order(WriterCommand::Note(position));
     }
 
     /// Gives the next bytes of the state. They are taken also if there is no [`room`](Self::room).

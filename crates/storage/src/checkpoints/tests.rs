@@ -1,13 +1,14 @@
 //! Checkpoints whose machine ends at any moment, whose disk fails, and whose bytes change.
 
-use super::draft::{Draft, newest_first};
+use super::draft::{Draft, newest_first, unfinished};
 use super::reader::{CheckpointReader, find};
 use super::{CheckpointDir, CheckpointListing, QUEUE_BYTES, SaveProgress};
 use crate::disk::DiskDir;
 use crate::disk::fake::{FakeDisk, Faults};
 use crate::error::{Limit, StorageError};
-use crate::format::checkpoint::{PIECE_BYTES, name};
+use crate::format::checkpoint::{NEW_NAME, PIECE_BYTES, name};
 use amcast_core::rng::Rng;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
@@ -204,4 +205,43 @@ fn a_state_that_is_abandoned_or_begun_anew_leaves_nothing() {
     assert!(matches!(looping.outcome(), SaveProgress::Saved { position: 9, bytes: 100 }));
     drop(looping);
     assert_eq!(disk.names().expect("it works"), [name(9)]);
+}
+
+#[test]
+fn where_an_unfinished_state_was_begun_is_found_once_and_a_note_says_so_as_well() {
+    let _limit = amcast_test_policy::time_limit();
+    let disk = FakeDisk::new();
+    let open = |disk: &FakeDisk| {
+        let (checkpoints, found) =
+            CheckpointDir::start(disk.copy(), Arc::new(|| {}), None, &mut |_| {})
+                .expect("it works");
+        let newest = found.newest.map(|found| found.position());
+        (checkpoints, (newest, found.unfinished, found.unfinished_at))
+    };
+    save(&disk, 3).expect("it works");
+    assert_eq!(open(&disk).1, (Some(3), false, None));
+    let mut draft = Draft::begin(&disk, 70).expect("it works");
+    draft.put(&disk, b"half").expect("it works");
+    let half = disk.copy();
+    assert_eq!(unfinished(&disk).expect("it works"), Some(70));
+    assert_eq!(open(&half).1, (Some(3), true, Some(70)));
+    // One whose head is not whole is one that was begun.
+    half.change(NEW_NAME, |bytes| bytes.truncate(20));
+    assert_eq!(open(&half).1, (Some(3), true, None));
+    // A note is no state, and gives way to one.
+    let path = std::env::temp_dir().join(format!("amcast-note-{}", std::process::id()));
+    let at = |path: &Path| CheckpointDir::open(path, Arc::new(|| {}), |_| {}).expect("it works");
+    at(&path).0.note(9);
+    let (mut checkpoints, found) = at(&path);
+    assert!(found.newest.is_none() && found.unfinished_at == Some(9));
+    checkpoints.begin(11);
+    checkpoints.note(10);
+    checkpoints.give(b"a state");
+    checkpoints.finish();
+    drop(checkpoints);
+    let (checkpoints, found) = at(&path);
+    assert_eq!(found.newest.map(|found| found.position()), Some(11));
+    assert!(!found.unfinished && found.unfinished_at.is_none());
+    drop(checkpoints);
+    std::fs::remove_dir_all(path).expect("it works");
 }

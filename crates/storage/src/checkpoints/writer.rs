@@ -21,6 +21,7 @@ const NICENESS: i32 = 10;
 /// A command to the writer.
 pub(super) enum WriterCommand {
     Begin(u64),
+    Note(u64),
     Piece(Vec<u8>),
     Finish,
     Abandon,
@@ -126,6 +127,13 @@ pub(super) fn run<D: DiskDir>(disk: &D, work: &WriterShared) {
             WriterCommand::Begin(position) => {
                 let begun = Draft::begin(disk, position).map(|begun| draft = Some(begun));
                 (position, begun)
+            }
+            WriterCommand::Note(position) => {
+                // A draft that is being written says more; what cannot be noted is not missed.
+                if draft.is_none() {
+                    let _ = Draft::begin(disk, position);
+                }
+                continue;
             }
             WriterCommand::Piece(piece) => {
                 let written = draft.as_mut().map_or(Ok(()), |draft| draft.put(disk, &piece));
