@@ -331,11 +331,22 @@ impl ClusterDir {
         let home = Self { path: path.to_path_buf() };
         home.check_files(None)?;
         let why = match home.file() {
+            Ok(file) if file.durable => return Ok(Some(file)),
+            // Only nodes of a durable cluster note their disks.
+            Ok(_) if home.has_noted_disks() => {
+                "it was emptied, or lost its end: it does not say `durable = true`".to_string()
+            }
             // Data of nodes that are not durable are removed with the rest.
-            Ok(file) => return Ok(file.durable.then_some(file)),
+            Ok(_) => return Ok(None),
             Err(e) => e.to_string(),
         };
         home.first_data().map_or(Ok(None), |data| Err(ClusterDirError::NoFile(data, why)))
+    }
+
+    /// Whether a node has noted here on which disk its data are.
+    fn has_noted_disks(&self) -> bool {
+        let disk = |rank| self.path.join(format!("{}.disk", node_name(rank)));
+        (0..amcast_core::limits::REPLICAS_MAX).any(|rank| disk(rank).exists())
     }
 
     /// Where the processes of a node keep what they must not forget, if the protocol keeps anything.

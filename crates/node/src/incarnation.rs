@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, Write};
+use std::num::ParseIntError;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -32,14 +33,12 @@ impl ProcessName {
             Err(Errno::WOULDBLOCK) => return Ok(None),
             taken => taken?,
         }
-        let mut text = String::new();
-        locked.read_to_string(&mut text)?;
+        let mut bytes = Vec::new();
+        locked.read_to_end(&mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
         let next = match text.trim() {
             "" => None,
-            text => {
-                let number = text.parse();
-                Some(number.map_err(|e| io::Error::other(format!("{text:?}: {e}")))?)
-            }
+            text => Some(text.parse().map_err(|e| io::Error::other(not_a_number(text, path, e)))?),
         };
         Ok(Some(Self { path: path.to_path_buf(), locked, next }))
     }
@@ -158,6 +157,16 @@ impl IncarnationLock {
     }
 }
 
+/// What is wrong with the file at `path`, which counts lives, and what to do.
+fn not_a_number(text: &str, path: &Path, why: ParseIntError) -> String {
+    let shown: String = text.chars().take(20).collect();
+    format!(
+        "{}: counts the starts of a process, and has {shown:?} in place of a number ({why}); bring the file back, or \
+         write a number there that is larger than all starts so far",
+        path.display()
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,6 +208,9 @@ mod tests {
         assert_eq!(IncarnationLock::next(&path), Some((1 << 21) + 3), "nothing was written");
         std::fs::write(&path, "seven").unwrap();
         assert!(IncarnationLock::begin(&path, 0).unwrap_err().to_string().contains("seven"));
+        std::fs::write(&path, [0xff; 300]).unwrap();
+        let told = IncarnationLock::begin(&path, 0).unwrap_err().to_string();
+        assert!(told.contains("n0.life: counts the starts") && told.len() < 400, "{told}");
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

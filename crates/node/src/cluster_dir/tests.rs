@@ -538,6 +538,30 @@ fn what_a_durable_cluster_keeps_outlasts_it_and_is_gone_on_with_by_itself_alone(
 }
 
 #[test]
+fn the_data_of_a_durable_cluster_stay_when_its_file_is_emptied_or_cut() {
+    let _limit = amcast_test_policy::time_limit();
+    let place = ClusterTestDirs::new();
+    let path = place.0.join("cut");
+    let create = || SupervisedDir::create(Some(&path), &mut durable(7), place.registry());
+    create().unwrap().remove(&net(), false).unwrap();
+    fs::create_dir_all(path.join("n0.data/g0")).unwrap();
+    fs::write(path.join("n0.disk"), "17").unwrap();
+    let whole = fs::read_to_string(path.join("cluster.toml")).unwrap();
+    for end in 0..whole.len() {
+        fs::write(path.join("cluster.toml"), &whole[..end]).unwrap();
+        match create() {
+            Ok(own) => drop(own),
+            Err(ClusterDirError::NoFile(..) | ClusterDirError::Another(..)) => {}
+            Err(e) => panic!("{end}: {e}"),
+        }
+        assert!(path.join("n0.data/g0").exists(), "cut at {end}, the data are gone");
+    }
+    fs::write(path.join("cluster.toml"), "").unwrap();
+    let told = create().unwrap_err().to_string();
+    assert!(told.contains("bring it back") && told.contains("emptied"), "{told}");
+}
+
+#[test]
 fn what_nodes_keep_goes_with_a_cluster_that_is_not_durable() {
     let _limit = amcast_test_policy::time_limit();
     let place = ClusterTestDirs::new();
