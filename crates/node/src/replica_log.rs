@@ -10,7 +10,7 @@ use crate::cluster_dir::LogLocation;
 use crate::log_ends::LogEnd;
 use amcast_core::step::{Medium, Outbox, Output, Ticket};
 use amcast_core::{Gid, Input};
-use amcast_storage::offline::{LOST, RemovedRecords, repair_end, was_made};
+use amcast_storage::offline::{LOST, RemovedRecords, repair_end, set_aside, was_made};
 use amcast_storage::{
     AppendError, Completion, CompletionWaker, LogCounts, LogId, LogRecovery, Misfit, Wal,
     WalOptions,
@@ -145,11 +145,24 @@ impl fmt::Display for UnopenedLog {
 
 /// The reaction to an error of the log in the directory `path`. A log of which only the end is
 /// missing, or that cannot prove that it is not, is repaired so that it opens, and the cut bytes
-/// are kept: the other acceptors know how far it is valid. Any other damage is for people.
+/// are kept: the other acceptors know how far it is valid. A log without
+/// any segment is moved aside, and a new one is made. Any other damage is for people.
 fn mend(path: &Path, why: &amcast_storage::StorageError) -> UnopenedLog {
     let unusable = UnopenedLog::Unusable(why.to_string());
     if !why.is_damage() && !matches!(why, amcast_storage::StorageError::Missing { .. }) {
         return unusable;
+    }
+    match set_aside(path) {
+        Ok(Some(aside)) => {
+            return UnopenedLog::CutShort(format!(
+                "no segment of the log in {} is left, so that it is lost. Its directory is now {}, and a new log \
+                 is made; the node asks the others what it had promised before it votes again",
+                path.display(),
+                aside.display()
+            ));
+        }
+        Ok(None) => {}
+        Err(e) => return UnopenedLog::Unusable(format!("{why} (it cannot be moved aside: {e})")),
     }
     match repair_end(path) {
         Ok(Some(RemovedRecords { from, kept, .. })) => {
@@ -519,6 +532,28 @@ mod tests {
             assert!(!open(&keeping).2);
             fs::remove_dir_all(&keeping.path).unwrap();
         }
+    }
+
+    #[test]
+    fn a_log_without_its_only_segment_is_lost_and_moved_aside() {
+        let _limit = amcast_test_policy::time_limit();
+        let keeping = keeping("segment");
+        let log = keeping.path.join("g0");
+        for aside in ["g0.cut", "g0.cut.2"] {
+            write(open(&keeping).0);
+            for file in fs::read_dir(&log).unwrap().map(Result::unwrap) {
+                if file.path().extension().is_some_and(|e| e == "segment") {
+                    fs::remove_file(file.path()).unwrap();
+                }
+            }
+            let why = open_with(&keeping, None).map(drop).unwrap_err();
+            assert!(matches!(&why, UnopenedLog::CutShort(why) if why.contains(aside)), "{why}");
+            assert!(keeping.path.join(aside).join("state").exists());
+            assert!(open(&keeping).2 && open(&keeping).2, "until something is written");
+            write(open(&keeping).0);
+            assert!(!open(&keeping).2);
+        }
+        fs::remove_dir_all(&keeping.path).unwrap();
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The files of a process that does not run: what is in them, and how they are made to open again.
 //!
-//! Inspection changes nothing and continues behind damage; only [`repair`] writes. All of it refuses a
+//! Inspection changes nothing and continues behind damage; only [`repair`] and [`set_aside`] write. All of it refuses a
 //! directory that a process has.
 
 mod inspection;
@@ -13,7 +13,7 @@ pub(crate) use inspection::inspect as inspection_of;
 pub use inspection::{Inspection, RecordSummary, SegmentEnd, SegmentSummary};
 #[cfg(test)]
 pub(crate) use repair::cut as cut_of;
-pub use repair::{LOST, RemovedRecords, repair, repair_end};
+pub use repair::{LOST, RemovedRecords, repair, repair_end, set_aside};
 
 use crate::checkpoints::CheckpointReader;
 use crate::disk::HostDisk;

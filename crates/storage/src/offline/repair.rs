@@ -64,6 +64,33 @@ pub fn repair_end(path: &Path) -> Result<Option<RemovedRecords>, StorageError> {
     repair(path, Inspection::is_cut_short)
 }
 
+/// Moves the directory of a log aside of which no segment is left, so that its process makes a new one there: where it
+/// is now. None if there is a segment, or no log was made. A mark ([`LOST`]) beside the directory tells the process
+/// that what the log had is gone.
+///
+/// # Errors
+/// When a process has the directory, and when it cannot be moved.
+pub fn set_aside(path: &Path) -> Result<Option<PathBuf>, StorageError> {
+    let _lock = Lock::take(path)?;
+    let disk = HostDisk::at(path);
+    let names = disk.names().map_err(|e| StorageError::of(path, "list it", e))?;
+    let is_left = names.iter().any(|name| segment::first_of(name).is_some());
+    if is_left || !names.iter().any(|name| name == state::NAME) {
+        return Ok(None);
+    }
+    // Before it is moved: the process may be started in between.
+    mark(path)?;
+    let whole = path.canonicalize().map_err(|e| StorageError::of(path, "see where it is", e))?;
+    let numbered = (2_u64..).map(|n| whole.with_extension(format!("cut.{n}")));
+    let mut all = std::iter::once(whole.with_extension("cut")).chain(numbered);
+    let aside = all.find(|aside| !aside.exists()).unwrap_or_default();
+    let moved = std::fs::rename(&whole, &aside);
+    let moved =
+        moved.and_then(|()| std::fs::File::open(whole.parent().unwrap_or(&whole))?.sync_all());
+    moved.map_err(|e| StorageError::of(path, "move it aside", e))?;
+    Ok(Some(aside))
+}
+
 /// Says beside the log in `path` that what it had is gone.
 fn mark(path: &Path) -> Result<(), StorageError> {
     let whole = path.canonicalize().map_err(|e| StorageError::of(path, "see where it is", e))?;
