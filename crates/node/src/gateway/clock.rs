@@ -10,6 +10,7 @@ use amcast_kv::client::{host_us, lock, wall_us};
 use amcast_smr::envelope::Stamp;
 use amcast_smr::executor::AHEAD_MAX_MS;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The reading of a gateway's clocks at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +23,11 @@ pub struct ClockReading {
 
 /// A front's clock.
 #[derive(Debug)]
-pub struct GatewayClock(Mutex<ClockState>);
+pub struct GatewayClock {
+    state: Mutex<ClockState>,
+    /// Whether it is awaited that a stamp of the host's own time is accepted.
+    awaits: AtomicBool,
+}
 
 #[derive(Debug)]
 struct ClockState {
@@ -43,8 +48,8 @@ enum ClockTrust {
     Own,
     /// They were refused first at this host's time, and say ordered time for a while.
     Doubted(u64),
-    /// They say the host's own time again since then.
-    Retried(u64),
+    /// They say the host's own time again since then, and whether one of them was accepted.
+    Retried(u64, bool),
     /// They were refused again since then: they say ordered time for longer.
     Replaced(u64),
 }
@@ -53,6 +58,10 @@ enum ClockTrust {
 /// microseconds.
 const RETRY_AFTER_US: u64 = 15_000_000;
 const TRUST_AFTER_US: u64 = 60_000_000;
+
+/// A command that is answered so long after the host's own time was tried again was stamped with that: none is under way
+/// for longer.
+const ANSWERED_US: u64 = 20_000_000;
 
 /// How long the time of a host is not tried again that was refused twice, in microseconds: it may be set right.
 const REPLACED_US: u64 = 600_000_000;
@@ -70,27 +79,32 @@ impl GatewayClock {
     /// monotonic clock begins again. The same at all fronts of a cluster.
     pub fn ahead(ms: u64) -> Self {
         let steady = SteadyClock { wall_us: wall_us(), host_us: host_us() };
-        Self(Mutex::new(ClockState {
-            steady,
-            ahead_ms: ms,
-            own_ahead_ms: ms,
-            trust: ClockTrust::Own,
-        }))
+        let state = ClockState { steady, ahead_ms: ms, own_ahead_ms: ms, trust: ClockTrust::Own };
+        Self { state: Mutex::new(state), awaits: AtomicBool::new(false) }
     }
 
     /// A stamp was refused since it is far from ordered time, `now_ms`: that of the hosts of this cluster's
     /// replicas. Later stamps go by that; the wall clock of stamps is left as it is: too late a one does not
     /// count. Says whether the host's own time is wrong: whether it was refused again when it was tried again.
     pub fn refused(&self, now_ms: u64) -> bool {
-        lock(&self.0).refused(now_ms, host_us())
+        lock(&self.state).refused(now_ms, host_us())
+    }
+
+    /// A write that was stamped here was executed. Cheap unless the host's own time is tried again.
+    pub fn accepted(&self) {
+        if self.awaits.load(Ordering::Relaxed) {
+            lock(&self.state).accepted(host_us());
+        }
     }
 
     /// The time that it is.
     pub fn now(&self) -> ClockReading {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         // Read under the lock, so that no thread brings an earlier time after a later one.
         let (wall_us, host_us) = (wall_us(), host_us());
         state.try_again(host_us);
+        let awaits = matches!(state.trust, ClockTrust::Retried(_, false));
+        self.awaits.store(awaits, Ordering::Relaxed);
         let steady_us = state.steady.advance(wall_us, host_us);
         let host_ms = (host_us / 1000).wrapping_add(state.ahead_ms);
         ClockReading { wall_us, stamp: Stamp { wall_ms: steady_us / 1000, host_ms } }
@@ -113,10 +127,17 @@ impl ClockState {
         self.trust = match self.trust {
             ClockTrust::Own => ClockTrust::Doubted(host_us),
             doubted @ ClockTrust::Doubted(_) => doubted,
-            ClockTrust::Retried(_) => ClockTrust::Replaced(host_us),
+            ClockTrust::Retried(..) => ClockTrust::Replaced(host_us),
             replaced @ ClockTrust::Replaced(_) => replaced,
         };
         matches!(self.trust, ClockTrust::Replaced(_))
+    }
+
+    /// A write was executed. That a host which sends nothing is not refused says nothing of its clock.
+    fn accepted(&mut self, host_us: u64) {
+        if let ClockTrust::Retried(since_us, accepted) = &mut self.trust {
+            *accepted |= host_us.saturating_sub(*since_us) > ANSWERED_US;
+        }
     }
 
     /// Goes back to the host's own time a while after it was refused first.
@@ -124,12 +145,14 @@ impl ClockState {
         let is_over = |since_us: u64, us| host_us.saturating_sub(since_us) > us;
         match self.trust {
             ClockTrust::Doubted(since_us) if is_over(since_us, RETRY_AFTER_US) => {
-                (self.ahead_ms, self.trust) = (self.own_ahead_ms, ClockTrust::Retried(host_us));
+                (self.ahead_ms, self.trust) =
+                    (self.own_ahead_ms, ClockTrust::Retried(host_us, false));
             }
             ClockTrust::Replaced(since_us) if is_over(since_us, REPLACED_US) => {
-                (self.ahead_ms, self.trust) = (self.own_ahead_ms, ClockTrust::Retried(host_us));
+                (self.ahead_ms, self.trust) =
+                    (self.own_ahead_ms, ClockTrust::Retried(host_us, false));
             }
-            ClockTrust::Retried(since_us) if is_over(since_us, TRUST_AFTER_US) => {
+            ClockTrust::Retried(since_us, true) if is_over(since_us, TRUST_AFTER_US) => {
                 self.trust = ClockTrust::Own;
             }
             _ => {}
@@ -212,7 +235,11 @@ mod tests {
         state.try_again(914 * second_us);
         assert_eq!(state.ahead_ms, 382_000_u64.wrapping_neg(), "by ordered time as yet");
         state.try_again(916 * second_us);
-        assert_eq!((state.ahead_ms, state.trust), (7, ClockTrust::Retried(916 * second_us)));
+        let retried = |accepted| ClockTrust::Retried(916 * second_us, accepted);
+        assert_eq!((state.ahead_ms, state.trust), (7, retried(false)));
+        state.accepted(930 * second_us);
+        assert_eq!(state.trust, retried(false), "that may have been stamped before");
+        state.accepted(940 * second_us);
         state.try_again(977 * second_us);
         assert_eq!((state.ahead_ms, state.trust), (7, ClockTrust::Own));
         assert!(!state.refused(1_000_000, 2000 * second_us), "so in each such doubt");
@@ -229,6 +256,13 @@ mod tests {
         );
         assert!(!state.refused(2_004_000, 2004 * second_us), "and has come to it, too");
         assert_eq!((state.ahead_ms, state.trust), (7, ClockTrust::Doubted(2004 * second_us)));
+
+        // One that is wrong is found out also when nothing is sent for long in between.
+        let mut state = begun();
+        assert!(!state.refused(500_000, 900 * second_us));
+        state.try_again(916 * second_us);
+        state.try_again(990 * second_us);
+        assert!(state.refused(590_000, 990 * second_us));
 
         // A host's clock that is wrong is refused again, and stays replaced.
         let mut state = begun();

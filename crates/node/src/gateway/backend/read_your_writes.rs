@@ -17,15 +17,18 @@ impl SessionWrites {
     }
 
     /// A request was answered. If it was executed, who sees it sees all of its shard that was
-    /// answered before it was sent; if it was not, or nobody knows, no read waits for it.
-    pub fn answered(&mut self, request: u64, outcome: Outcome) {
-        let Some(at) = self.all.iter().position(|(w, _)| w.request == request) else { return };
+    /// answered before it was sent; if it was not, or nobody knows, no read waits for it. Whether it was a write that was
+    /// executed.
+    pub fn answered(&mut self, request: u64, outcome: Outcome) -> bool {
+        let found = self.all.iter().position(|(w, _)| w.request == request);
+        let Some(at) = found else { return false };
         let (SessionWrite { home, .. }, open_from) = self.all[at];
         if outcome == Outcome::Executed {
             self.all.retain(|(w, _)| w.home != home || w.request >= open_from);
         } else {
             self.all.remove(at);
         }
+        outcome == Outcome::Executed
     }
 
     /// The writes that a read must see which is sent now.

@@ -64,7 +64,9 @@ impl<B: Backend> RedisConnection<B> {
         // A command that is refused for its map or its stamp was sent a moment ago: it was not
         // executed, its copies will not be, and it is sent again.
         let outcome = if refusal.is_some() { Outcome::NotExecuted } else { outcome };
-        self.written.answered(request, outcome);
+        if self.written.answered(request, outcome) {
+            self.shared.clock.accepted();
+        }
         if let Some(args) = refusal {
             (self.refused, self.drains) = (self.refused + 1, true);
             // Of a large command the answer holds no arguments.
