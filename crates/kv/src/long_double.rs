@@ -1,7 +1,7 @@
 //! The 80-bit floating-point numbers of x86 (`long double`), with which Redis computes `INCRBYFLOAT` and
 //! `HINCRBYFLOAT`: 64 bits of mantissa, 15 of exponent.
 //!
-//! Everything here is arithmetic of integers, so that all replicas come to the same digits on whatever processor they
+//! Everything here is arithmetic of integers, so that all replicas come to the same digits on any processor that they
 //! run. A number is read and printed exactly and rounded once, to the nearest, ties to even, as the C library does.
 //! Numbers of up to 19 digits and 19 decimals need no memory besides; others use [`BigUnsigned`] integers, whose size is bounded
 //! by [`TEXT_BYTES_MAX`].
@@ -20,7 +20,7 @@ const EXPONENT_MAX: i64 = 16_320;
 /// Decimals that are printed, before zeros at the end are dropped.
 const DECIMALS: usize = 17;
 
-/// What so many decimals are units of.
+/// One, in units of the last of these decimals.
 const DECIMAL_ONE: u128 = 10_u128.pow(DECIMALS as u32);
 
 /// The most digits that a limb holds of, and their power of ten.
@@ -68,7 +68,7 @@ impl LongDouble {
             [b'0', b'x' | b'X', rest @ ..] => hexadecimal(rest)?,
             _ => decimal(text)?,
         };
-        // What is too large is refused where infinity itself is not.
+        // A number that is too large is refused; infinity itself is not.
         (magnitude != FloatMagnitude::Infinite).then_some(Self { negative, magnitude })
     }
 
@@ -177,7 +177,7 @@ fn decimal(text: &[u8]) -> Option<FloatMagnitude> {
     if scan.count == 0 {
         return Some(ZERO);
     }
-    // The first digit stands for this power of ten, and no more.
+    // The first digit means this power of ten, and no more.
     let first = scan.count as i64 + scan.exponent - scan.behind;
     if first < TENS_MIN {
         return None;
@@ -230,7 +230,7 @@ const HEX_DIGITS: usize = 20;
 /// An exponent counts as this one at the most: no number has as many digits as could make up for it.
 const EXPONENT_READ_MAX: i64 = 1_000_000;
 
-/// What a text of digits, a point and an exponent says.
+/// The contents of a text of digits, a point and an exponent.
 struct NumberScan {
     /// Digits from the first one on that is not zero.
     count: usize,

@@ -157,7 +157,7 @@ impl IncarnationLock {
     }
 }
 
-/// What is wrong with the file at `path`, which counts lives, and what to do.
+/// The error of a file at `path` that counts lives and has no number, with a remedy.
 fn not_a_number(text: &str, path: &Path, why: ParseIntError) -> String {
     let shown: String = text.chars().take(20).collect();
     format!(

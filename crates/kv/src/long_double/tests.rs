@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a sum comes to, in the words of the table.
+/// The sum in the words of the table.
 fn shown(a: &str, b: &str) -> String {
     let read = |text: &str| LongDouble::parse(text.as_bytes());
     let (Some(a), Some(b)) = (read(a), read(b)) else { return "invalid".to_string() };
@@ -41,7 +41,7 @@ fn the_ends_of_the_format_are_those_of_redis() {
     assert_eq!(shown("0x1p-16446", "0"), "invalid");
     assert_eq!(shown("0x1.0000001p-16446", "0"), "0");
     assert_eq!(shown("-1e-30", "0"), "0");
-    // What is dropped behind the last decimal is rounded, ties to even.
+    // The digits behind the last decimal are rounded, ties to even.
     assert_eq!(shown("0x1p-18", "0"), "0.00000381469726562");
     assert_eq!(shown("0x3p-18", "0"), "0.00001144409179688");
     for text in ["", " 1", "1 ", "nan", "1\0", "0x", "1e", "1,5", "\u{663}"] {
@@ -52,7 +52,7 @@ fn the_ends_of_the_format_are_those_of_redis() {
     assert_eq!(LongDouble::parse((long + "0").as_bytes()), None, "too long");
 }
 
-/// What the work of commands is estimated by.
+/// The estimate of the work of commands rests on it.
 #[test]
 fn what_a_digit_costs_is_bounded() {
     let _limit = amcast_test_policy::time_limit();

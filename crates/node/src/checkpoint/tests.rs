@@ -553,7 +553,7 @@ fn life(place: &NodeTestDir, rounds: u32, end: u64) -> u64 {
             captured = app.position;
             checkpoints.begin(&mut app, vec![captured], b"");
         }
-        // The state is that of when it was begun, whatever is executed meanwhile.
+        // The state is that of when it was begun, and has no command that is executed meanwhile.
         let now = std::mem::replace(&mut app.position, captured);
         checkpoints.round(&mut app);
         app.position = now;
