@@ -7,7 +7,7 @@ Run it against a cluster that is up and holds nothing of value (its keys begin w
     python3 -m venv /tmp/venv && /tmp/venv/bin/pip install redis
     /tmp/venv/bin/python clients/python/smoke.py 127.0.0.1:6379
 
-Exit code 0: every check held, or redis-py is missing (which is said); 1: one did not.
+Exit code 0: every check held, or redis-py is missing (which is printed); 1: one did not.
 """
 
 import sys

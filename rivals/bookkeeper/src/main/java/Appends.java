@@ -21,7 +21,7 @@ import org.apache.bookkeeper.conf.ServerConfiguration;
  * URI PAYLOAD LOGS} opens so many ledgers, each written to three bookies of which two must have synced
  * an entry, and says {@code ready}. For each line {@code CLIENTS WARM_UP_MS MS} on standard input so
  * many clients, dealt to the ledgers, have one append each on the way, the next one begun when the
- * answer to the last has come; what they saw is said in one line of JSON. The clients are calls under
+ * answer to the last has arrived; their results are one line of JSON. The clients are calls under
  * way and no threads: that is the least that the client's own side can cost.
  */
 public final class Appends {

@@ -127,7 +127,7 @@ public final class Bursts implements Receiver {
         }
         said.append("],\"digest\":").append(Long.toUnsignedString(digestAtEnd)).append('}');
         synchronized (this) {
-            // What others send already belongs to the next run.
+            // Messages that others send already belong to the next run.
             delivered -= now.ends[sizes.length - 1];
         }
         return said.toString();
