@@ -22,7 +22,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         -2,
         "noscript loading stale fast no_auth",
         auth,
-        "Says who the client is.",
+        "Authenticates the client.",
     ),
     CommandSpec::local(
         "select",

@@ -30,7 +30,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         3,
         "noscript",
         wait,
-        "Returns how many replicas have what was answered.",
+        "Returns how many replicas have the acknowledged writes.",
     ),
     CommandSpec::local(
         "role",

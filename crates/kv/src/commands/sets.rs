@@ -46,8 +46,15 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         "Returns random members.",
     ),
     CommandSpec::ordered("smove", 4, "write fast", TWO, smove, "Moves a member between sets."),
-    CommandSpec::ordered("sinter", -2, "readonly", EACH, sinter, "Returns what all sets have.")
-        .taking(work::of_sinter),
+    CommandSpec::ordered(
+        "sinter",
+        -2,
+        "readonly",
+        EACH,
+        sinter,
+        "Returns the members that all sets have.",
+    )
+    .taking(work::of_sinter),
     CommandSpec::ordered("sunion", -2, "readonly", EACH, sunion, "Returns what any set has.")
         .taking(work::of_sunion),
     CommandSpec::ordered(
@@ -65,7 +72,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         "write denyoom",
         EACH,
         sinterstore,
-        "Stores what all sets have.",
+        "Stores the members that all sets have.",
     )
     .taking(work::of_sinterstore),
     CommandSpec::ordered(
@@ -92,7 +99,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         "readonly",
         COUNTED,
         sintercard,
-        "Counts what all sets have.",
+        "Counts the members that all sets have.",
     )
     .taking(work::of_sintercard),
 ];

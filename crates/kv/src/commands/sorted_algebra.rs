@@ -15,8 +15,15 @@ const STORED: KeyArguments = KeyArguments::Counted { count: 2, before: 1 };
 pub(crate) const COMMANDS: &[CommandSpec] = &[
     CommandSpec::ordered("zunion", -3, "readonly", COUNTED, zunion, "Returns what any set has.")
         .taking(work::of_zunion),
-    CommandSpec::ordered("zinter", -3, "readonly", COUNTED, zinter, "Returns what all sets have.")
-        .taking(work::of_zinter),
+    CommandSpec::ordered(
+        "zinter",
+        -3,
+        "readonly",
+        COUNTED,
+        zinter,
+        "Returns the members that all sets have.",
+    )
+    .taking(work::of_zinter),
     CommandSpec::ordered(
         "zdiff",
         -3,
@@ -41,7 +48,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         "write denyoom",
         STORED,
         zinterstore,
-        "Stores what all sets have.",
+        "Stores the members that all sets have.",
     )
     .taking(work::of_zinterstore),
     CommandSpec::ordered(
@@ -59,7 +66,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         "readonly",
         COUNTED,
         zintercard,
-        "Counts what all sets have.",
+        "Counts the members that all sets have.",
     )
     .taking(work::of_zinter),
 ];

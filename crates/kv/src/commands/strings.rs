@@ -45,7 +45,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         "write denyoom fast",
         ONE,
         getset,
-        "Sets a key, returns what it was.",
+        "Sets a key, returns its old value.",
     ),
     CommandSpec::ordered(
         "getdel",
