@@ -18,7 +18,9 @@ use std::path::{Path, PathBuf};
 
 mod decides;
 mod etcd;
+pub mod names;
 mod placement;
+pub mod settings;
 
 pub use amcast_protocols::catalog::USUAL_PROTOCOL;
 pub(crate) use decides::{marks, same};
@@ -315,8 +317,9 @@ impl ClusterFile {
         let text =
             std::fs::read_to_string(path).map_err(|e| FileError::Io(path.to_path_buf(), e))?;
         let read = toml::from_str(&text);
-        let mut file: Self =
-            read.map_err(|e| FileError::Syntax(path.to_path_buf(), e.to_string()))?;
+        let mut file: Self = read.map_err(|e| {
+            FileError::Syntax(path.to_path_buf(), names::with_nearest(&e.to_string()))
+        })?;
         // A copy of the file elsewhere refers to the same secret.
         if let Some(secret) = &mut file.secret {
             let path = std::path::absolute(path).map_err(|e| FileError::Io(path.into(), e))?;
@@ -403,6 +406,7 @@ impl ClusterFile {
             overlay: self.overlay.clone(),
             set: self.set.iter().map(|(name, value)| (name.clone(), value.to_string())).collect(),
         };
+        self.check_names(entry)?;
         let config = raw.check(entry.about().params)?;
         // Building one process of each role finds relations between parameters that do not hold.
         for pid in [config.cluster().pids().next(), config.cluster().pids().last()] {
@@ -437,6 +441,25 @@ impl ClusterFile {
             return Err(ConfigError::Relation(why.to_string()));
         }
         Ok(config)
+    }
+
+    /// Checks that the protocol has the parameters that are set. Comes before values are compared with those of an
+    /// earlier run: there, one that no protocol has would look like one that was changed.
+    ///
+    /// # Errors
+    /// When it has no parameter of a name; the error names the nearest one, if there is one.
+    pub fn check_names(&self, entry: &dyn Entry) -> Result<(), ConfigError> {
+        let params = || entry.about().params.iter().map(|param| param.name);
+        let Some(name) = self.set.keys().find(|name| params().all(|known| known != **name)) else {
+            return Ok(());
+        };
+        Err(match names::nearest(name, params()) {
+            Some(known) => ConfigError::Relation(format!(
+                "no parameter is named {name:?}: did you mean {known}? There are: {}",
+                params().collect::<Vec<_>>().join(", ")
+            )),
+            None => ConfigError::Unknown(name.clone(), params().collect()),
+        })
     }
 
     /// Chooses what a cluster on this machine needs and the file leaves open, for a protocol that

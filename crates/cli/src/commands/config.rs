@@ -7,6 +7,7 @@ use amcast_memory::Directory;
 use amcast_node::cluster_dir::{CapacityCheck, megabytes};
 use amcast_node::config::{
     ClusterFile, FileError, HostPlacement, MAXMEMORY_MB, USUAL_PROTOCOL, explain, node_name,
+    settings,
 };
 use amcast_node::secret::{make, random_word};
 use amcast_node::service::first_partitions;
@@ -54,38 +55,8 @@ enum ConfigCommand {
     },
 }
 
-/// The keys of a cluster file besides the protocol's parameters.
-const FILE: &str = r#"# A cluster file. Every key is optional.
-protocol = "multi-ring"  # which protocol orders commands: `amcast protocols`
-shards = 3             # groups of replicas, each with a part of the keys: 1 to 64
-replicas = 3           # replicas of each shard, on as many nodes: 1 to 9, over a network to 32; see below
-clients = 8            # places in shared memory for fronts, benchmarks and tools: at most 256
-overlay = "breadth"    # the tree over the shards: breadth, depth, base, or parents -1,0,0
-maxmemory_mb = 2000    # MB that all keys may take in each node, in equal parts for its shards; beyond, writes are
-                       # refused; AMCAST.MAXMEMORY sets it later; by default any, but `up` and `config init` write it
-command_max_mb = 1     # MB of 2^20 bytes that a Redis command or a transaction may have: 1 to 64; hosts may differ
-hash_seed = "000102030405060708090a0b0c0d0e0f" # 32 digits of your own that nobody guesses, for ever: without, keys can
-                       # be chosen that take long to find; `up` and `config init` draw one
-log_dir = "DIR"        # nodes keep the values of logs in files there, seen from the cluster's own
-                       # directory; by default in memory, or with `amcast up` on a disk in that directory
-log_disk_mb = 10000    # MB that the logs of a node may hold there, however many values those are
-log_mb = 200           # MB that the logs of a node may hold in memory: without log_dir values, else names, what says where
-                       # values lie, and recent values; beyond, appends are refused until logs are trimmed or deleted
-partition = "range"    # partitions are parts of the order of keys; by default "hash": of slots
-partitions = 2         # partitions at first, each held by a shard; by default as many as shards, else some are spare
-boundaries = ["h"]     # range: the first keys of all partitions but the first; by default even parts, for random bytes
-workers = 0            # threads of a node that execute commands; by default as its cores allow
-digest_secs = 5        # seconds from a change of a shard until its replicas compare digests of their states; 0: never
-disk_reserve_mb = 256  # MB that each node's disk keeps free besides room for a state: where less is free at too many nodes,
-                       # commands that may take more are refused; by default 256, at most an eighth of the disk; 0: none
-state_mb_s = 50        # MB of its state that a node gives to another, or writes to its disk, in a second; when one takes
-                       # more than 20 s, twice as many, and so on; 0: any
-record = "DIR"         # every process writes its history there
-record_limit = 256     # MB of each kind that a process may record in all its lives
-data = "DIR"           # where the nodes of a host keep what is theirs; by default beside this file
-node_fronts = true     # whether each node that `amcast up` starts serves clients, too
-password = "SECRET"    # what clients must give (Redis: AUTH, log: Bearer); only the owner may read this file then
-
+/// The tables of a cluster file, behind its settings.
+const TABLES: &str = r#"
 [ports]                # 0 takes any; by default the usual one, or any if that is taken
 redis = 6379
 log = 6380
@@ -342,7 +313,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<(), Failure> {
         }
         None => {}
     }
-    print!("{FILE}{MAY_FAIL}");
+    print!("{}{TABLES}{MAY_FAIL}", settings::template());
     let entry = entry(&args.protocol)?;
     let about = entry.about();
     let usual = ClusterFile { protocol: args.protocol.clone(), ..ClusterFile::default() };
@@ -372,8 +343,7 @@ mod tests {
     fn the_explained_file_is_a_cluster_file() {
         let dir = std::env::temp_dir().join(format!("amcast-explain-{}.toml", std::process::id()));
         let (top, nodes) = NETWORK.split_once("[nodes").unwrap();
-        let ports = FILE.find("[ports]").unwrap();
-        let text = [&FILE[..ports], top, &FILE[ports..], "[nodes", nodes].concat();
+        let text = [&settings::template(), top, TABLES, "[nodes", nodes].concat();
         std::fs::write(&dir, text).unwrap();
         let file = ClusterFile::read(&dir);
         std::fs::remove_file(&dir).unwrap();

@@ -15,6 +15,7 @@ use amcast_node::cluster_dir::{
     Transport, logs_bytes,
 };
 use amcast_node::command_gateway::{CommandGateway, FrontOptions};
+use amcast_node::config::settings::flag_help;
 use amcast_node::config::{
     ClusterFile, GatewayPorts, MAXMEMORY_MB, PartitionOrder, Setting, USUAL_PROTOCOL, orders_all,
 };
@@ -61,65 +62,38 @@ const PLACES_SPARE: usize = 4;
 /// was killed (-9) stops as well; its directory is taken over by the next `up` with the same --data.
 #[derive(clap::Args)]
 pub(super) struct UpArgs {
-    /// Shards of the key-value store [3; 1 if the protocol broadcasts within one group]
-    #[arg(long)]
+    #[arg(long, help = flag_help("shards"))]
     shards: Option<usize>,
-    /// Replicas of each shard, and so nodes [3]
-    #[arg(long)]
+    #[arg(long, help = flag_help("replicas"))]
     replicas: Option<usize>,
-    /// The protocol that orders commands: over shared memory, such as tram, or one that sends messages:
-    /// to several shards, such as multi-ring, or with one shard, such as bb-urcast-urcast [multi-ring]
-    #[arg(long)]
+    #[arg(long, help = flag_help("protocol"))]
     protocol: Option<String>,
     /// Where what is acknowledged is: on the disks of a majority; in their memory, and with their
     /// operating systems; or in their memory alone. Short for --protocol multi-ring, multi-ring-async,
     /// multi-ring-memory [disk]
     #[arg(long, value_enum, conflicts_with = "protocol")]
     storage: Option<StorageChoice>,
-    /// The tree over the shards: breadth, depth, base, or parents such as -1,0,0 [breadth]
-    #[arg(long, allow_hyphen_values = true)]
+    #[arg(long, allow_hyphen_values = true, help = flag_help("overlay"))]
     overlay: Option<String>,
-    /// Threads of each node that execute commands which do not conflict in parallel; 0: the thread
-    /// that orders commands executes them, too [as many as its share of the cores has to spare]
-    #[arg(long)]
+    #[arg(long, help = flag_help("workers"))]
     workers: Option<usize>,
-    /// MB that all keys may take in each node of a new cluster, in equal parts for its shards; beyond, commands that
-    /// may need more are refused. The Redis command AMCAST.MAXMEMORY sets it later [2000]
-    #[arg(long, value_name = "MB")]
+    #[arg(long, value_name = "MB", help = flag_help("maxmemory-mb"))]
     maxmemory_mb: Option<u64>,
-    /// MB of 2^20 bytes that a Redis command or a transaction may have with all its arguments, 1 to 64; what is larger than
-    /// a message is ordered in parts [1]
-    #[arg(long, value_name = "MB")]
+    #[arg(long, value_name = "MB", help = flag_help("command-max-mb"))]
     command_max_mb: Option<usize>,
-    /// MB that the logs of a node may hold, in equal parts for its shards; beyond, appends are refused
-    /// until logs are trimmed [200]
-    #[arg(long, value_name = "MB")]
+    #[arg(long, value_name = "MB", help = flag_help("log-mb"))]
     log_mb: Option<usize>,
-    /// A directory on a disk: each node keeps the values of its logs in files there, which have no
-    /// names and go with it; --log-mb is then for what stays in memory: names, what says where values lie, and recent
-    /// values [the cluster's own directory, if the cluster keeps what it orders on a disk]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help = flag_help("log-dir"))]
     log_dir: Option<PathBuf>,
-    /// MB that the logs of a node may hold in files, at most a hundred times --log-mb for all of it to be of use [10000]
-    #[arg(long, value_name = "MB")]
+    #[arg(long, value_name = "MB", help = flag_help("log-disk-mb"))]
     log_disk_mb: Option<usize>,
-    /// The order of keys that partitions are parts of, each held by a shard: hash (of slots, as in Redis
-    /// Cluster) or range (of the keys themselves) [hash]
-    #[arg(long, value_name = "ORDER", value_parser = partition)]
+    #[arg(long, value_name = "ORDER", value_parser = partition, help = flag_help("partition"))]
     partition: Option<PartitionOrder>,
-    /// How many partitions keys have at first; shards beyond are spare, for `amcast kv split` [as many
-    /// as shards]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help = flag_help("partitions"))]
     partitions: Option<usize>,
-    /// The first keys of all partitions but the first, at first, with --partition range [even, for keys
-    /// of random bytes]
-    #[arg(long, value_name = "KEY,KEY,..", value_delimiter = ',')]
+    #[arg(long, value_name = "KEY,KEY,..", value_delimiter = ',', help = flag_help("boundaries"))]
     boundaries: Vec<String>,
-    /// A directory for the cluster's files and shared memory: new, empty, or left by a cluster. If it
-    /// was there before, it stays; other files in it are never touched. Where the protocol keeps a
-    /// log, the data stay in it, and the next `up` continues with them: settings that are not given
-    /// then are as before [./amcast-data where the protocol keeps a log, else one in /dev/shm]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help = flag_help("data"))]
     data: Option<PathBuf>,
     /// Read the cluster from this file; flags win over it
     #[arg(long)]
@@ -127,21 +101,13 @@ pub(super) struct UpArgs {
     /// A parameter of the protocol; `amcast config --explain` lists them
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
-    /// Every process writes its history into this directory, for `amcast check`. That costs speed,
-    /// and about 100 bytes for each command and replica
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help = flag_help("record"))]
     record: Option<PathBuf>,
-    /// How many megabytes of each kind - deliveries, multicasts, calls - a process may record in
-    /// all its incarnations; then, or when the disk is full, all recording stops and the service
-    /// continues [256]
-    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..), help = flag_help("record-limit"))]
     record_limit: Option<u64>,
-    /// A file whose first line Redis clients must give with AUTH, and nobody else should be able to
-    /// read
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help = flag_help("password-file"))]
     password_file: Option<PathBuf>,
-    /// Serve clients from this process only, not from every node as well
-    #[arg(long)]
+    #[arg(long, help = flag_help("no-node-fronts"))]
     no_node_fronts: bool,
     /// Port of the Redis front; 0 takes any, if possible the one that it had before [the one of the
     /// cluster whose data are continued, else 6379, or any if that is taken]
@@ -303,6 +269,7 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
              knows where its nodes are: leave it out",
         ));
     }
+    file.check_names(entry).map_err(Failure::misuse)?;
     keep_as_it_was(&mut file, kept.as_ref()).map_err(Failure::failed)?;
     if let (Some(kept), Some(data)) = (&kept, &data) {
         file.go_on_from(kept).map_err(|why| ClusterDirError::Another(data.clone(), why))?;
@@ -647,3 +614,6 @@ fn settle(watch: &ClusterWatch, home: &ClusterDir, cluster: ClusterShape) -> boo
     }
     false
 }
+
+#[cfg(test)]
+mod tests;

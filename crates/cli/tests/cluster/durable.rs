@@ -170,6 +170,9 @@ fn a_cluster_that_was_stopped_or_killed_goes_on_where_it_was() {
         (&["--shards", "2"][..], "shards = 2, and what is there was written with 3"),
         (&["--protocol", "tram"], "protocol = tram, and what is there"),
         (&["--set", "m=7"], "set.m = 7, and what is there"),
+        // It is not told as if there had been one with another value.
+        (&["--set", "nope=1"], "no parameter is named \"nope\"; there are: "),
+        (&["--set", "windw=1"], "no parameter is named \"windw\": did you mean window? "),
     ] {
         let refused = run(&[&["up", "--data", &dir], args].concat());
         assert_eq!(refused.status.code(), Some(2), "{args:?}: {}", errors(&refused));

@@ -1,0 +1,256 @@
+//! The settings of a cluster's file, each declared once: `amcast config --explain`, the help of the flags of `amcast up`
+//! and the table of docs/settings.md are made of this list, and what decides what commands do is checked against it.
+//!
+//! The parameters of protocols are declared likewise, in [`amcast_core::parameters`] and by each protocol.
+
+use std::fmt::Write;
+
+/// How wide a key and its value are in the template, at least.
+const COLUMN: usize = 22;
+
+/// A key of the file, but for tables.
+#[derive(Clone, Copy, Debug)]
+pub struct FileSetting {
+    /// The key.
+    pub key: &'static str,
+    /// A value as the template shows it: what holds where the file has none, if that can be written.
+    pub shown: &'static str,
+    /// Another value that it takes.
+    pub other: &'static str,
+    /// Its meaning, with its unit, its range, its default and what it costs: the lines of the template.
+    pub about: &'static [&'static str],
+    /// Whether it decides what commands do, and so must be the same in all runs of a cluster and on all its hosts.
+    pub decides: bool,
+    /// The flag of `amcast up` that sets it, if there is one, and what its help says.
+    pub flag: Option<SettingFlag>,
+}
+
+/// A flag of `amcast up` that sets a key of the file.
+#[derive(Clone, Copy, Debug)]
+pub struct SettingFlag {
+    /// Its name, without the dashes.
+    pub name: &'static str,
+    /// Its help; its default is in brackets.
+    pub help: &'static str,
+}
+
+/// The help of the flag of `amcast up` with this name.
+///
+/// # Panics
+/// If no setting has such a flag.
+pub fn flag_help(name: &str) -> &'static str {
+    let mut flags = SETTINGS.iter().filter_map(|setting| setting.flag);
+    flags.find(|flag| flag.name == name).expect("the flag of a setting").help
+}
+
+const fn setting(
+    key: &'static str,
+    shown: &'static str,
+    other: &'static str,
+    about: &'static [&'static str],
+) -> FileSetting {
+    FileSetting { key, shown, other, about, decides: false, flag: None }
+}
+
+impl FileSetting {
+    /// It decides what commands do.
+    const fn decides(self) -> Self {
+        Self { decides: true, ..self }
+    }
+
+    /// A flag of `amcast up` sets it, too.
+    const fn flag(self, name: &'static str, help: &'static str) -> Self {
+        Self { flag: Some(SettingFlag { name, help }), ..self }
+    }
+}
+
+/// The keys that every cluster's file may have, in the order of the template.
+pub const SETTINGS: &[FileSetting] = &[
+    setting("protocol", r#""multi-ring""#, r#""tram""#, &["which protocol orders commands: `amcast protocols`"])
+    .decides()
+    .flag("protocol", "The protocol that orders commands: over shared memory, such as tram, or one that sends messages: to \
+         several shards, such as multi-ring, or with one shard, such as bb-urcast-urcast [multi-ring]"),
+    setting("shards", "3", "4", &["groups of replicas, each with a part of the keys: 1 to 64"])
+        .decides()
+        .flag("shards", "Shards of the key-value store [3; 1 if the protocol broadcasts within one group]"),
+    setting("replicas", "3", "5", &["replicas of each shard, on as many nodes: 1 to 9, over a network to 32"])
+    .decides()
+    .flag("replicas", "Replicas of each shard, and so nodes [3]"),
+    setting("clients", "8", "9", &["places in shared memory for fronts, benchmarks and tools: at most 256"]),
+    setting("overlay", r#""breadth""#, r#""depth""#, &["the tree over the shards: breadth, depth, base, or parents -1,0,0"])
+    .flag("overlay", "The tree over the shards: breadth, depth, base, or parents such as -1,0,0 [breadth]"),
+    setting("maxmemory_mb", "2000", "30", &["MB that all keys may take in each node, in equal parts for its shards; beyond, writes are", "refused; AMCAST.MAXMEMORY sets it later; by default any, but `up` and `config init` write it"])
+    .decides()
+    .flag("maxmemory-mb", "MB that all keys may take in each node of a new cluster, in equal parts for its shards; beyond, \
+         commands that may need more are refused. The Redis command AMCAST.MAXMEMORY sets it later [2000]"),
+    setting("command_max_mb", "1", "64", &["MB of 2^20 bytes that a Redis command or a transaction may have: 1 to 64; hosts may differ"])
+    .flag("command-max-mb", "MB of 2^20 bytes that a Redis command or a transaction may have with all its arguments, 1 to 64; \
+         what is larger than a message is ordered in parts [1]"),
+    setting(
+        "hash_seed",
+        r#""000102030405060708090a0b0c0d0e0f""#,
+        r#""100102030405060708090a0b0c0d0e0f""#,
+        &["32 digits of your own that nobody guesses, for ever: without, keys can", "be chosen that take long to find; `up` and `config init` draw one"],
+    )
+    .decides(),
+    setting("log_dir", r#""DIR""#, r#""OTHER""#, &["nodes keep the values of logs in files there, seen from the cluster's own", "directory; by default in memory, or with `amcast up` on a disk in that directory"])
+    .decides()
+    .flag("log-dir", "A directory on a disk: each node keeps the values of its logs in files there, which have no names \
+         and go with it; --log-mb is then for what stays in memory: names, what says where values lie, and \
+         recent values [the cluster's own directory, if the cluster keeps what it orders on a disk]"),
+    setting("log_disk_mb", "10000", "3", &["MB that the logs of a node may hold there, however many values those are"])
+    .decides()
+    .flag("log-disk-mb", "MB that the logs of a node may hold in files, at most a hundred times --log-mb for all of it to be \
+         of use [10000]"),
+    setting("log_mb", "200", "3", &["MB that the logs of a node may hold in memory: without log_dir values, else names, what says where", "values lie, and recent values; beyond, appends are refused until logs are trimmed or deleted"])
+    .decides()
+    .flag("log-mb", "MB that the logs of a node may hold, in equal parts for its shards; beyond, appends are refused \
+         until logs are trimmed [200]"),
+    setting("partition", r#""range""#, r#""range""#, &["partitions are parts of the order of keys; by default \"hash\": of slots"])
+    .decides()
+    .flag("partition", "The order of keys that partitions are parts of, each held by a shard: hash (of slots, as in Redis \
+         Cluster) or range (of the keys themselves) [hash]"),
+    setting("partitions", "2", "2", &["partitions at first, each held by a shard; by default as many as shards, else some are spare"])
+    .decides()
+    .flag("partitions", "How many partitions keys have at first; shards beyond are spare, for `amcast kv split` [as many as \
+         shards]"),
+    setting("boundaries", r#"["h"]"#, r#"["h"]"#, &["range: the first keys of all partitions but the first; by default even parts, for random bytes"])
+    .decides()
+    .flag("boundaries", "The first keys of all partitions but the first, at first, with --partition range [even, for keys of \
+         random bytes]"),
+    setting("workers", "0", "7", &["threads of a node that execute commands; by default as its cores allow"])
+    .flag("workers", "Threads of each node that execute commands which do not conflict in parallel; 0: the thread that \
+         orders commands executes them, too [as many as its share of the cores has to spare]"),
+    setting("digest_secs", "5", "0", &["seconds from a change of a shard until its replicas compare digests of their states; 0: never"]),
+    setting("disk_reserve_mb", "256", "0", &["MB that each node's disk keeps free besides room for a state: where less is free at too many nodes,", "commands that may take more are refused; by default 256, at most an eighth of the disk; 0: none"]),
+    setting("state_mb_s", "50", "0", &["MB of its state that a node gives to another, or writes to its disk, in a second; when one takes", "more than 20 s, twice as many, and so on; 0: any"]),
+    setting("record", r#""DIR""#, r#""OTHER""#, &["every process writes its history there"])
+        .flag("record", "Every process writes its history into this directory, for `amcast check`. That costs speed, and \
+         about 100 bytes for each command and replica"),
+    setting("record_limit", "256", "7", &["MB of each kind that a process may record in all its lives"])
+    .flag("record-limit", "How many megabytes of each kind - deliveries, multicasts, calls - a process may record in all its \
+         incarnations; then, or when the disk is full, all recording stops and the service continues [256]"),
+    setting("data", r#""DIR""#, r#""OTHER""#, &["where the nodes of a host keep what is theirs; by default beside this file"])
+    .flag("data", "A directory for the cluster's files and shared memory: new, empty, or left by a cluster. If it was \
+         there before, it stays; other files in it are never touched. Where the protocol keeps a log, the \
+         data stay in it, and the next `up` continues with them: settings that are not given then are as \
+         before [./amcast-data where the protocol keeps a log, else one in /dev/shm]"),
+    setting("node_fronts", "true", "false", &["whether each node that `amcast up` starts serves clients, too"])
+    .flag("no-node-fronts", "Serve clients from this process only, not from every node as well"),
+    setting("password", r#""SECRET""#, r#""OTHER""#, &["what clients must give (Redis: AUTH, log: Bearer); only the owner may read this file then"])
+    .flag("password-file", "A file whose first line Redis clients must give with AUTH, and nobody else should be able to read"),
+];
+
+/// The keys that the template explains where the protocol sends messages, and those that `amcast up` writes for itself.
+pub const NETWORK_KEYS: &[&str] = &["id", "secret", "insecure", "nodes", "etcd"];
+/// See [`NETWORK_KEYS`].
+pub const OWN_KEYS: &[&str] = &["durable", "clock_ahead_ms"];
+/// Tables that the template shows behind the settings.
+pub const TABLES: &[&str] = &["ports", "set"];
+
+/// The settings as the lines of a file that has all of them.
+pub fn template() -> String {
+    let mut text = "# A cluster file. Every key is optional.\n".to_string();
+    for FileSetting { key, shown, about, .. } in SETTINGS {
+        let mut line = format!("{key} = {shown}");
+        for about in *about {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{line:<COLUMN$} # {about}");
+            line.clear();
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ClusterFile;
+    use super::*;
+    use crate::config::names::expected;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    const PAGE: &str = "\
+# Settings of a cluster's file
+
+Made from the declarations of the settings: `AMCAST_WRITE=1 cargo test -p amcast-node --lib settings`.
+
+Every key is optional. `amcast config --explain` prints the settings as a file, with the parameters of a protocol (table
+`[set]`), the ports (`[ports]`), and the keys of a cluster on several hosts (`id`, `secret`, `insecure`, `nodes`, `etcd`:
+[deploy.md](deploy.md)). `amcast config check FILE` checks a file, and names the nearest key where it finds an unknown one.
+Nodes refuse each other if their files differ in a setting that must be the same on all hosts. Of the replicas of a shard less than
+half may fail at one time.
+
+";
+
+    /// The settings as rows of a table.
+    fn table() -> String {
+        let mut text =
+            "| key | for example | flag of `amcast up` | the same on all hosts | what it is |\n\
+                        |---|---|---|---|---|\n"
+                .to_string();
+        for FileSetting { key, shown, about, decides, flag, .. } in SETTINGS {
+            let flag = flag.map_or(String::new(), |flag| format!("`--{}`", flag.name));
+            let same = if *decides { "yes" } else { "" };
+            let about = about.join(" ");
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "| `{key}` | `{shown}` | {flag} | {same} | {about} |");
+        }
+        text
+    }
+
+    fn file(text: &str) -> ClusterFile {
+        toml::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}"))
+    }
+
+    #[test]
+    fn each_key_of_the_file_is_declared_once() {
+        let wrong = toml::from_str::<ClusterFile>("nothing = 1").unwrap_err().to_string();
+        let keys: BTreeSet<&str> = expected(&wrong).into_iter().collect();
+        assert!(keys.len() > 30, "{wrong}");
+        let settings = SETTINGS.iter().map(|setting| setting.key);
+        let all: Vec<&str> =
+            settings.chain(NETWORK_KEYS.iter().chain(OWN_KEYS).chain(TABLES).copied()).collect();
+        assert_eq!(all.len(), keys.len(), "a key is declared twice, or not at all");
+        assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), keys);
+    }
+
+    #[test]
+    fn the_template_is_a_file_with_every_setting_in_it() {
+        let text = template();
+        let written = toml::to_string(&file(&text)).unwrap();
+        for FileSetting { key, about, .. } in SETTINGS {
+            assert!(text.lines().any(|line| line.starts_with(&format!("{key} = "))), "{key}");
+            let there = written.lines().any(|line| line.starts_with(&format!("{key} = ")));
+            assert!(there, "{key} is not read");
+            assert!(!about.is_empty() && text.contains(about[0]), "{key}");
+        }
+    }
+
+    #[test]
+    fn what_is_declared_to_decide_decides_and_nothing_else() {
+        let usual = ClusterFile::default();
+        for FileSetting { key, other, decides, .. } in SETTINGS {
+            let changed = file(&format!("{key} = {other}"));
+            assert_ne!(changed, usual, "{key} = {other} is the default");
+            assert_eq!(changed.decides() != usual.decides(), *decides, "{key}");
+            assert_eq!(changed.marks(&[]) != usual.marks(&[]), *decides, "{key}");
+        }
+    }
+
+    #[test]
+    fn the_page_of_settings_is_made_of_their_declarations() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/settings.md");
+        let page = [PAGE, &table()].concat();
+        if std::env::var_os("AMCAST_WRITE").is_some() {
+            std::fs::write(&path, &page).unwrap();
+        }
+        let there = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(there == page, "docs/settings.md is not made of the declarations: write it anew");
+        for FileSetting { key, flag, .. } in SETTINGS {
+            assert!(page.contains(&format!("\n| `{key}` | ")), "{key}");
+            let named = |flag: SettingFlag| page.contains(&format!(" | `--{}` | ", flag.name));
+            assert!(flag.is_none_or(named), "{key}");
+        }
+    }
+}
