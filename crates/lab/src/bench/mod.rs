@@ -9,8 +9,10 @@
 mod ack_counters;
 pub mod appends;
 pub mod bursts;
+mod child_process;
 mod client;
 mod delivered;
+mod free_ports;
 mod machine;
 mod nodes;
 mod part;
@@ -19,6 +21,7 @@ pub mod recovery;
 mod report;
 pub mod rings;
 pub mod rivals;
+mod scratch_dir;
 pub mod service;
 mod shared;
 mod simulated;

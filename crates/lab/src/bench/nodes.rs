@@ -1,14 +1,16 @@
 //! A cluster of three nodes of the services with data on disk, each of which can be killed and started
 //! again by hand.
 
+use super::child_process::{ChildProcess, this_program};
+use super::free_ports::free_addresses;
 use amcast_node::cluster_dir::ClusterDir;
 use amcast_node::config::{ClusterFile, HostPlacement, node_name};
 use amcast_node::control::{NodeStatus, status_of};
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,17 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The nodes, by rank. They end with this.
 pub(in crate::bench) struct BenchNodes {
     home: PathBuf,
-    running: Vec<Option<Child>>,
-}
-
-impl Drop for BenchNodes {
-    fn drop(&mut self) {
-        for child in self.running.iter_mut().flatten() {
-            // One that has ended already cannot be killed: that is as well.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+    running: Vec<Option<ChildProcess>>,
 }
 
 fn failed(e: impl std::fmt::Display) -> String {
@@ -46,16 +38,14 @@ impl BenchNodes {
     ) -> Result<Self, String> {
         fs::create_dir_all(home).map_err(|e| format!("{}: {e}", home.display()))?;
         let home = home.canonicalize().map_err(failed)?;
-        let ports = addresses().map_err(|e| format!("no free ports on 127.0.0.1: {e}"))?;
-        let place = |(rank, &port): (usize, &u16)| {
-            (node_name(rank), HostPlacement::at((Ipv4Addr::LOCALHOST, port).into()))
-        };
+        let addresses = free_addresses(NODES)?;
+        let place = |(rank, &at): (usize, &SocketAddr)| (node_name(rank), HostPlacement::at(at));
         let file = ClusterFile {
             protocol: protocol.to_string(),
             shards,
             replicas: NODES,
-            id: Some(u64::from(std::process::id()) << 16 | u64::from(ports[0])),
-            nodes: ports.iter().enumerate().map(place).collect(),
+            id: Some(u64::from(std::process::id()) << 16 | u64::from(addresses[0].port())),
+            nodes: addresses.iter().enumerate().map(place).collect(),
             durable: true,
             log_dir: Some(PathBuf::from(".")),
             ..ClusterFile::default()
@@ -69,34 +59,23 @@ impl BenchNodes {
 
     /// Starts a node; it serves some time later.
     pub(in crate::bench) fn begin(&mut self, rank: usize) -> Result<(), String> {
-        let program = std::env::current_exe().map_err(failed)?;
-        let child = Command::new(program)
-            .arg("node")
+        let name = node_name(rank);
+        let mut command = this_program(&["node", "--name", &name, "--until-input-ends"])?;
+        command
+            .args(["--redis-port", "0", "--log-port", "0"])
             .arg("--config")
             .arg(self.home.join("cluster.toml"))
-            .args([
-                "--name",
-                &node_name(rank),
-                "--redis-port",
-                "0",
-                "--log-port",
-                "0",
-                "--until-input-ends",
-            ])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             // It writes a log of its own beside its data.
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|e| format!("a node cannot be started: {e}"))?;
-        self.running[rank] = Some(child);
+            .stderr(Stdio::null());
+        self.running[rank] = Some(ChildProcess::start(&name, &mut command)?);
         Ok(())
     }
 
     /// Ends it as `kill -9` does.
     pub(in crate::bench) fn kill(&mut self, rank: usize) -> Result<(), String> {
-        let Some(mut child) = self.running[rank].take() else { return Ok(()) };
-        child.kill().and_then(|()| child.wait().map(drop)).map_err(failed)
+        self.running[rank].take().map_or(Ok(()), ChildProcess::kill)
     }
 
     /// Removes what a node that does not run keeps, except its log for people.
@@ -131,10 +110,8 @@ impl BenchNodes {
         let begun = Instant::now();
         while !self.is_ready(rank) {
             crate::bench::stop::go_on()?;
-            let ended = self.running[rank]
-                .as_mut()
-                .is_some_and(|c| c.try_wait().is_ok_and(|s| s.is_some()));
-            if ended || begun.elapsed() > PATIENCE {
+            let ended = self.running[rank].as_mut().and_then(ChildProcess::status);
+            if ended.is_some() || begun.elapsed() > PATIENCE {
                 let log = self.home.join(format!("{}.log", node_name(rank)));
                 return Err(format!("{} does not serve: see {}", node_name(rank), log.display()));
             }
@@ -182,16 +159,4 @@ impl BenchNodes {
         let newest = numbered(&data.join("state"), ".checkpoint").into_iter().max();
         (newest, numbered(&data.join("g0"), ".segment").len())
     }
-}
-
-/// Free ports, by node: for streams and for datagrams. They are free a moment later, too, unless
-/// somebody is very quick.
-fn addresses() -> io::Result<Vec<u16>> {
-    let one = |_| {
-        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let udp = UdpSocket::bind(tcp.local_addr()?)?;
-        Ok((tcp, udp))
-    };
-    let held = (0..NODES).map(one).collect::<io::Result<Vec<_>>>()?;
-    held.iter().map(|(tcp, _)| Ok(tcp.local_addr()?.port())).collect()
 }

@@ -2,20 +2,18 @@
 //! this process or as processes of their own.
 
 use super::ack_counters::ProcessAssignment;
+use super::child_process::{ChildOutput, ChildProcess, gather};
 use super::delivered::DeliveryDigest;
 use super::part::{self, PartResult};
-use super::stop::go_on;
 use super::{BenchPlan, BenchResult, Latency, histogram, judge};
 use amcast_core::{Config, Entry};
 use amcast_memory::{ClusterId, Directory};
 use hdrhistogram::Histogram;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The task of a child process, on its standard input.
@@ -26,8 +24,8 @@ struct ChildTask {
     part: usize,
 }
 
-/// How often it is looked whether the parts have ended.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How long the parts may take beyond the time of the measurement.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Measurements of this process so far: each has a directory of its own.
 static RUNS: AtomicU32 = AtomicU32::new(0);
@@ -117,76 +115,25 @@ fn as_threads(
     })
 }
 
-/// Children that are ended when this goes out of scope, in any case.
-struct ChildProcesses(Vec<Child>);
-
-impl ChildProcesses {
-    /// Waits until all have ended well.
-    fn wait(&mut self) -> Result<(), String> {
-        let mut failed = None;
-        for (part, child) in self.0.iter_mut().enumerate() {
-            let status = loop {
-                match child.try_wait().map_err(|e| e.to_string())? {
-                    Some(status) => break status,
-                    None => std::thread::sleep(LOOK_EVERY),
-                }
-                go_on()?;
-            };
-            if !status.success() {
-                failed = Some(format!("part {part} of the measurement failed: {status}"));
-            }
-        }
-        // All of them are sent what a terminal sends: then that is why they failed.
-        go_on()?;
-        failed.map_or(Ok(()), Err)
-    }
-}
-
-impl Drop for ChildProcesses {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // One that has ended already cannot be killed: that is as well.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 fn as_processes(
     plan: &BenchPlan,
     id: u64,
     deal: &ProcessAssignment,
 ) -> Result<Vec<PartResult>, String> {
-    let program = std::env::current_exe().map_err(|e| e.to_string())?;
-    let mut children = ChildProcesses(Vec::new());
-    let mut said = Vec::new();
+    let mut children = Vec::new();
     for part in 0..deal.parts.len() {
         let task = ChildTask { plan: plan.clone(), cluster: id, part };
         let text = serde_json::to_string(&task).map_err(|e| e.to_string())?;
-        let mut child = Command::new(&program)
-            .args(["bench", "--part"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|e| format!("a part cannot be started: {e}"))?;
-        let (to, from) = (child.stdin.take(), child.stdout.take());
-        children.0.push(child);
-        let mut from = from.ok_or("a part's output is not piped")?;
-        let mut bytes = Vec::new();
-        // The read ends when the child does, for any reason.
-        let read = move || from.read_to_end(&mut bytes).map(|_| bytes);
-        let reads = std::thread::Builder::new().spawn(read);
-        said.push(reads.map_err(|e| e.to_string())?);
-        let told = to.map(|mut to| to.write_all(text.as_bytes()));
-        told.transpose().map_err(|e| format!("a part does not listen: {e}"))?;
+        let name = format!("part {part} of the measurement");
+        let mut child = ChildProcess::start_this_program(&name, &["bench", "--part"])?;
+        child.tell(&text)?;
+        child.end_input();
+        children.push(child);
     }
-    children.wait()?;
-    let join = |reads: JoinHandle<io::Result<Vec<u8>>>| match reads.join() {
-        Ok(Ok(bytes)) => taken(&bytes),
-        Ok(Err(e)) => Err(e.to_string()),
-        Err(_) => Err("a thread that reads what came out panicked".to_string()),
-    };
-    said.into_iter().map(join).collect()
+    let within = Duration::from_secs_f64(plan.load.warm_up_s + plan.load.duration_s) + PATIENCE;
+    let outputs = gather(&mut children, within, ChildOutput::all)?;
+    children.iter_mut().try_for_each(|child| child.wait(PATIENCE))?;
+    outputs.iter().map(|bytes| taken(bytes)).collect()
 }
 
 /// A child's part of a measurement: reads its task on standard input, and writes what came out to

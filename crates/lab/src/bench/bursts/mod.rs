@@ -12,7 +12,6 @@ mod member;
 mod simulated;
 
 pub use cluster::{BurstMedium, run as run_on};
-pub(super) use cluster::{BurstMembers, addresses};
 pub use member::{run as run_member, settings};
 pub use simulated::run as run_simulated;
 

@@ -1,15 +1,19 @@
 //! Starts the processes of a measurement of rings, and gathers their reports.
 
 use super::{MEMBERS, RingLoad, RingResult};
+use crate::bench::child_process::answers;
+use crate::bench::free_ports::free_addresses;
 use crate::bench::{Latency, Spread, histogram};
 use amcast_node::clock;
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::process::{Child, Command, Stdio};
+use std::net::SocketAddr;
+use std::time::Duration;
 
 /// How long processes have to find each other before they multicast, in nanoseconds.
 const START_NS: u64 = 700_000_000;
+
+/// How long members may take beyond the time of the measurement.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// At most so many points of a distribution are kept.
 const CDF_POINTS: usize = 200;
@@ -41,19 +45,6 @@ pub(super) struct RingReport {
     pub(super) digests: Vec<Vec<u64>>,
 }
 
-/// Members that are ended when this goes out of scope, in any case.
-struct RingMembers(Vec<Child>);
-
-impl Drop for RingMembers {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // One that has ended already cannot be killed: that is as well.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 /// Runs the load with fresh processes. Their data on disk are theirs alone: the directory must be
 /// empty, and its contents afterwards are of no use.
 ///
@@ -61,37 +52,15 @@ impl Drop for RingMembers {
 /// With what could not be set up, or that members delivered in different orders.
 pub fn run(load: &RingLoad) -> Result<RingResult, String> {
     super::member::config(load)?;
-    let addresses = addresses().map_err(|e| format!("no free ports on 127.0.0.1: {e}"))?;
+    let addresses = free_addresses(MEMBERS)?;
     let id = u64::from(addresses[0].port()) << 32 | u64::from(std::process::id());
-    let program = std::env::current_exe().map_err(|e| e.to_string())?;
     let begin_ns = clock::now().0 + START_NS;
-    let mut members = RingMembers(Vec::new());
-    let mut outputs = Vec::new();
-    for rank in 0..MEMBERS {
-        let task =
-            RingTask { load: load.clone(), rank, id, addresses: addresses.clone(), begin_ns };
-        let mut child = Command::new(&program)
-            .args(["rings", "--member"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|e| format!("a member cannot be started: {e}"))?;
-        let text = serde_json::to_string(&task).map_err(|e| e.to_string())?;
-        let said = child.stdin.as_mut().map(|to| writeln!(to, "{text}"));
-        said.transpose().map_err(|e| format!("a member does not listen: {e}"))?;
-        outputs.push(child.stdout.take());
-        members.0.push(child);
-    }
-    let said = outputs.into_iter().map(|output| {
-        let mut line = String::new();
-        let output = output.ok_or("a member has no output")?;
-        BufReader::new(output).read_line(&mut line).map_err(|e| e.to_string())?;
-        serde_json::from_str::<RingReport>(&line)
-            .map_err(|_| "a member ended before its time, and said why above".to_string())
-    });
-    let said = said.collect::<Result<Vec<_>, String>>()?;
+    let task =
+        |rank| RingTask { load: load.clone(), rank, id, addresses: addresses.clone(), begin_ns };
+    let within = Duration::from_secs_f64(load.warm_up_s + load.duration_s) + PATIENCE;
+    let said: Vec<RingReport> = answers(&["rings", "--member"], (0..MEMBERS).map(task), within)?;
     agree(&said)?;
-    gather(load, &said)
+    measured(load, &said)
 }
 
 /// Whether all delivered in the same order.
@@ -107,7 +76,7 @@ fn agree(said: &[RingReport]) -> Result<(), String> {
     Ok(())
 }
 
-fn gather(load: &RingLoad, said: &[RingReport]) -> Result<RingResult, String> {
+fn measured(load: &RingLoad, said: &[RingReport]) -> Result<RingResult, String> {
     let mut latencies = histogram();
     for &(value, count) in said.iter().flat_map(|one| &one.latencies) {
         latencies.record_n(value, count).map_err(|e| e.to_string())?;
@@ -133,13 +102,6 @@ fn gather(load: &RingLoad, said: &[RingReport]) -> Result<RingResult, String> {
         left_behind: said.iter().map(|one| one.left_behind).sum(),
         deliveries: said.iter().map(|one| one.messages).sum(),
     })
-}
-
-/// Free addresses, by member. They are free a moment later, too, unless somebody is very quick.
-fn addresses() -> std::io::Result<Vec<SocketAddr>> {
-    let held = (0..MEMBERS).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
-    let held = held.collect::<std::io::Result<Vec<_>>>()?;
-    held.iter().map(TcpListener::local_addr).collect()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::build::{self, RivalSource};
 use super::{AbsentRival, RivalGroup};
 use crate::bench::bursts::{MEMBERS, PAYLOAD_BYTES};
+use crate::bench::scratch_dir::ScratchDir;
 use std::path::Path;
 use std::process::Command;
 
@@ -24,12 +25,10 @@ pub(super) fn start() -> Result<RivalGroup, AbsentRival> {
         return Err(AbsentRival(why.to_string()));
     }
     let home = build::built("corosync", &SOURCES, make)?;
-    let directory = std::env::temp_dir().join(format!("amcast-corosync-{}", std::process::id()));
-    std::fs::create_dir_all(&directory)
-        .map_err(|e| AbsentRival(format!("{}: {e}", directory.display())))?;
-    let mut group = RivalGroup::new(MEMBERS, Some(directory.clone()));
+    let directory = ScratchDir::temporary("corosync").map_err(AbsentRival)?;
     let mut command = Command::new(home.join("bursts"));
-    command.arg(directory).args([MEMBERS, PAYLOAD_BYTES].map(|n| n.to_string()));
+    command.arg(directory.path()).args([MEMBERS, PAYLOAD_BYTES].map(|n| n.to_string()));
+    let mut group = RivalGroup::new(MEMBERS, Some(directory));
     group.add(&mut command).map_err(AbsentRival)?;
     Ok(group)
 }

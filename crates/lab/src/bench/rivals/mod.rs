@@ -11,23 +11,15 @@ mod corosync;
 mod jgroups;
 
 use super::bursts::{BurstMedium, BurstRepeat, ROUNDS, WARM_UPS, warmed_up};
-use super::stop::go_on;
+use super::child_process::{ChildOutput, ChildProcess, gather};
+use super::scratch_dir::ScratchDir;
 use amcast_check::Specification;
 use serde::Deserialize;
-use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a group may take to come up, and a run to end.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// The interval of checks whether to continue.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// Lines that may wait: members say one for each run.
-const LINES_MAX: usize = 64;
 
 /// A program that orders broadcasts in one group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,18 +120,11 @@ impl Rival {
 
 /// A group of a rival's processes, which end with this.
 pub struct RivalGroup {
-    processes: Vec<RivalProcess>,
+    processes: Vec<ChildProcess>,
     /// How many members say something in each process.
     members_each: usize,
-    said: Receiver<Option<String>>,
-    tell: SyncSender<Option<String>>,
-    /// A directory of its own that is removed in the end.
-    directory: Option<PathBuf>,
-}
-
-struct RivalProcess {
-    child: Child,
-    input: ChildStdin,
+    /// It goes after the processes.
+    _directory: Option<ScratchDir>,
 }
 
 /// A message of a member.
@@ -150,57 +135,28 @@ struct RivalReport {
 }
 
 impl RivalGroup {
-    fn new(members_each: usize, directory: Option<PathBuf>) -> Self {
-        let (tell, said) = sync_channel(LINES_MAX);
-        Self { processes: Vec::new(), members_each, said, tell, directory }
+    const fn new(members_each: usize, directory: Option<ScratchDir>) -> Self {
+        Self { processes: Vec::new(), members_each, _directory: directory }
     }
 
     /// Starts one more process.
     fn add(&mut self, command: &mut Command) -> Result<(), String> {
-        let name = command.get_program().to_string_lossy().into_owned();
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = piped.spawn().map_err(|e| format!("{name}: {e}"))?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        let input = input.ok_or("its input is not piped")?;
-        self.processes.push(RivalProcess { child, input });
-        let output = BufReader::new(output.ok_or("its output is not piped")?);
-        let tell = self.tell.clone();
-        let listen = move || {
-            for line in output.lines().map_while(Result::ok) {
-                // The receiver may have given up.
-                let _ = tell.send(Some(line));
-            }
-            let _ = tell.send(None);
-        };
-        std::thread::Builder::new().spawn(listen).map_err(|e| e.to_string())?;
+        self.processes.push(ChildProcess::start("a member", piped)?);
         Ok(())
     }
 
-    fn members(&self) -> usize {
-        self.processes.len() * self.members_each
-    }
-
-    /// The next line of each member, in any order.
-    fn lines(&self) -> Result<Vec<String>, String> {
-        let begun = Instant::now();
+    /// The next line of each member.
+    fn lines(&mut self) -> Result<Vec<String>, String> {
         let mut lines = Vec::new();
-        while lines.len() < self.members() {
-            match self.said.recv_timeout(LOOK_EVERY) {
-                Ok(Some(line)) => lines.push(line),
-                Ok(None) | Err(RecvTimeoutError::Disconnected) => {
-                    return Err("a member ended before its time".to_string());
-                }
-                Err(RecvTimeoutError::Timeout) if begun.elapsed() > PATIENCE => {
-                    return Err(format!("a member said nothing for {} s", PATIENCE.as_secs()));
-                }
-                Err(RecvTimeoutError::Timeout) => go_on()?,
-            }
+        for _ in 0..self.members_each {
+            lines.extend(gather(&mut self.processes, PATIENCE, ChildOutput::line)?);
         }
         Ok(lines)
     }
 
-    fn await_ready(&self) -> Result<(), String> {
-        match self.lines()?.iter().find(|line| line.trim() != "ready") {
+    fn await_ready(&mut self) -> Result<(), String> {
+        match self.lines()?.iter().find(|line| *line != "ready") {
             Some(line) => Err(format!("it said {line:?}")),
             None => Ok(()),
         }
@@ -216,10 +172,8 @@ impl RivalGroup {
 
     fn run_of(&mut self, rounds: usize, bursts: &[usize]) -> Result<Vec<BurstRepeat>, String> {
         let sizes: Vec<String> = bursts.iter().map(ToString::to_string).collect();
-        let line = format!("{rounds} {}\n", sizes.join(" "));
-        for process in &mut self.processes {
-            process.input.write_all(line.as_bytes()).map_err(|e| e.to_string())?;
-        }
+        let line = format!("{rounds} {}", sizes.join(" "));
+        self.processes.iter_mut().try_for_each(|process| process.tell(&line))?;
         let read = |line: String| {
             serde_json::from_str::<RivalReport>(&line).map_err(|e| format!("it said {line:?}: {e}"))
         };
@@ -233,21 +187,6 @@ impl RivalGroup {
         let of =
             |n: usize| BurstRepeat::of(&said.iter().map(|one| one.seen[n]).collect::<Vec<_>>());
         Ok((0..bursts.len()).map(of).collect())
-    }
-}
-
-impl Drop for RivalGroup {
-    fn drop(&mut self) {
-        for process in &mut self.processes {
-            // One that has ended already cannot be killed: that is as well.
-            let _ = process.child.kill();
-            let _ = process.child.wait();
-        }
-        if let Some(directory) = &self.directory
-            && let Err(e) = std::fs::remove_dir_all(directory)
-        {
-            tracing::warn!("{} is not removed: {e}", directory.display());
-        }
     }
 }
 

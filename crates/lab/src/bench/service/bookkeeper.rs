@@ -1,17 +1,18 @@
 //! BookKeeper as a rival: ZooKeeper, three bookies that sync their journals, and a client, each a
 //! process of this machine.
 
-use super::children::{OwnedChild, PATIENCE, PrivateDir};
+use super::children::PATIENCE;
 use super::go_on;
 use crate::bench::appends::LOGS;
+use crate::bench::child_process::{ChildOutput, ChildProcess};
+use crate::bench::free_ports::free_addresses;
 use crate::bench::rivals::{AbsentRival, build};
+use crate::bench::scratch_dir::ScratchDir;
 use serde::Deserialize;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const SOURCES: [build::RivalSource; 3] = [
@@ -34,16 +35,14 @@ pub(super) const SETTING: &str = "BookKeeper 4.17.2 with ZooKeeper 3.9.3: three 
     write quorum 3, acknowledgement quorum 2, journals synced before an entry is acknowledged, on the \
     same disk; the client library's asynchronous calls, one connection to each bookie";
 
-/// The interval of checks whether to continue, and whether a server listens.
+/// The interval of checks whether a server listens.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A running ensemble and its client, ended with this; their directories are removed.
 pub(super) struct BookKeeper {
-    _client: OwnedChild,
-    input: ChildStdin,
-    said: Receiver<String>,
-    _servers: Vec<OwnedChild>,
-    _directory: PrivateDir,
+    client: ChildProcess,
+    _servers: Vec<ChildProcess>,
+    directory: ScratchDir,
 }
 
 /// The result with so many clients.
@@ -85,20 +84,21 @@ impl BookKeeper {
     ///
     /// # Errors
     /// With what is missing or does not start.
-    pub(super) fn start(payload: usize, directory: PrivateDir) -> Result<Self, String> {
+    pub(super) fn start(payload: usize, directory: ScratchDir) -> Result<Self, String> {
         let absent = |AbsentRival(why)| why;
         build::run(Command::new("java").arg("-version"), build::JAVA).map_err(absent)?;
         let home = build::built("bookkeeper", &SOURCES, build::with_maven).map_err(absent)?;
-        let ports = free_ports().map_err(|e| format!("no free ports on 127.0.0.1: {e}"))?;
+        let addresses = free_addresses(1 + BOOKIES)?;
+        let ports: Vec<u16> = addresses.iter().map(SocketAddr::port).collect();
         let mut servers = Vec::new();
         let mut start = |command: &mut Command, name: &str, port: u16| {
             let said = directory.path().join(format!("{name}.log"));
             let log = File::create(&said).map_err(|e| format!("{}: {e}", said.display()))?;
             let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-            let child = OwnedChild(command.spawn().map_err(|e| format!("java: {e}"))?);
-            servers.push(child);
-            wait_for(servers.last_mut(), port)
-                .map_err(|why| format!("{name} {why}: {}", tail(&said)))
+            let mut server = ChildProcess::start(name, command)?.ends_within(PATIENCE);
+            wait_for(&mut server, port).map_err(|why| format!("{name} {why}: {}", tail(&said)))?;
+            servers.push(server);
+            Ok::<(), String>(())
         };
         let zookeeper = "org.apache.zookeeper.server.ZooKeeperServerMain";
         let data = directory.path().join("zookeeper");
@@ -120,20 +120,8 @@ impl BookKeeper {
         let log = directory.path().join("client.log");
         let log = File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        let mut client = command.spawn().map_err(|e| format!("java: {e}"))?;
-        let (input, output) = (client.stdin.take(), client.stdout.take());
-        let client = OwnedChild(client);
-        let output = BufReader::new(output.ok_or("its output is not piped")?);
-        let (tell, said) = sync_channel(1);
-        std::thread::Builder::new()
-            .name("bookkeeper".to_string())
-            // It ends with the client, or when nobody listens any more.
-            .spawn(move || {
-                output.lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
-            })
-            .map_err(|e| e.to_string())?;
-        let input = input.ok_or("its input is not piped")?;
-        let it = Self { _client: client, input, said, _servers: servers, _directory: directory };
+        let client = ChildProcess::start("BookKeeper's client", command)?.ends_within(PATIENCE);
+        let mut it = Self { client, _servers: servers, directory };
         match it.line(PATIENCE)? {
             line if line == "ready" => Ok(it),
             line => Err(format!("BookKeeper's client said {line:?}")),
@@ -141,24 +129,13 @@ impl BookKeeper {
     }
 
     /// The client's next line.
-    fn line(&self, patience: Duration) -> Result<String, String> {
-        let begun = Instant::now();
-        loop {
-            match self.said.recv_timeout(LOOK_EVERY) {
-                Ok(line) => return Ok(line),
-                Err(RecvTimeoutError::Disconnected) => {
-                    let log = self._directory.path().join("client.log");
-                    return Err(format!("BookKeeper's client ended: {}", tail(&log)));
-                }
-                Err(RecvTimeoutError::Timeout) if begun.elapsed() > patience => {
-                    return Err(format!(
-                        "BookKeeper's client said nothing for {} s",
-                        patience.as_secs()
-                    ));
-                }
-                Err(RecvTimeoutError::Timeout) => go_on()?,
-            }
-        }
+    fn line(&mut self, patience: Duration) -> Result<String, String> {
+        let heard = self.client.hear(patience, ChildOutput::line);
+        go_on()?;
+        heard.map_err(|why| {
+            let log = self.directory.path().join("client.log");
+            format!("{why}: {}", tail(&log))
+        })
     }
 
     /// So many clients append for `warm_up` and then for `time`, which is measured.
@@ -168,8 +145,8 @@ impl BookKeeper {
         warm_up: Duration,
         time: Duration,
     ) -> Result<BookieLatencies, String> {
-        let line = format!("{clients} {} {}\n", warm_up.as_millis(), time.as_millis());
-        self.input.write_all(line.as_bytes()).map_err(|e| format!("BookKeeper's client: {e}"))?;
+        let line = format!("{clients} {} {}", warm_up.as_millis(), time.as_millis());
+        self.client.tell(&line)?;
         let said = self.line(warm_up + time + PATIENCE)?;
         serde_json::from_str(&said).map_err(|e| format!("BookKeeper's client said {said:?}: {e}"))
     }
@@ -188,20 +165,12 @@ fn configuration(directory: &Path, n: usize, port: u16, uri: &str) -> Result<Pat
     Ok(conf)
 }
 
-/// Ports that are free, most likely still a moment later: ZooKeeper's, and one for each bookie.
-fn free_ports() -> std::io::Result<Vec<u16>> {
-    let held = (0..=BOOKIES).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
-    let held = held.collect::<std::io::Result<Vec<_>>>()?;
-    held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
-}
-
 /// Waits until a server listens.
-fn wait_for(server: Option<&mut OwnedChild>, port: u16) -> Result<(), String> {
-    let Some(server) = server else { return Err("was not started".to_string()) };
+fn wait_for(server: &mut ChildProcess, port: u16) -> Result<(), String> {
     let (at, begun) = (SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Instant::now());
     while TcpStream::connect(at).is_err() {
         go_on()?;
-        if !matches!(server.0.try_wait(), Ok(None)) {
+        if server.status().is_some() {
             return Err("ended before it served".to_string());
         }
         if begun.elapsed() > PATIENCE {

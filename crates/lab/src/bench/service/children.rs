@@ -1,101 +1,35 @@
 //! The processes that a measurement of the service starts, and ends again.
 
 use super::go_on;
+use crate::bench::child_process::{ChildOutput, ChildProcess, this_program};
+use crate::bench::free_ports::free_addresses;
+use crate::bench::scratch_dir::ScratchDir;
 use amcast::client::Connection;
 use amcast_core::Entry;
 use amcast_memory::Directory;
 use amcast_node::control::{NodeStatus, status_of};
 use amcast_protocols::tram::Tram;
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a process may take to start, to come back, or to end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A child that ends with this, by its number and by no name.
-pub(super) struct OwnedChild(pub(super) Child);
-
-impl Drop for OwnedChild {
-    fn drop(&mut self) {
-        if !matches!(self.0.try_wait(), Ok(None)) {
-            return;
-        }
-        if let Some(pid) = Pid::from_raw(self.0.id() as i32) {
-            // It is not reaped yet, so the number is still its own.
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        let begun = Instant::now();
-        while matches!(self.0.try_wait(), Ok(None)) {
-            if begun.elapsed() > PATIENCE {
-                let _ = self.0.kill();
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-/// A directory on disk for this measurement, removed with this.
-pub(super) struct PrivateDir(PathBuf);
-
-impl PrivateDir {
-    /// Makes one in the temporary directory.
-    pub(super) fn make(name: &str) -> Result<Self, String> {
-        Self::under(&std::env::temp_dir(), name, "set TMPDIR to")
-    }
-
-    /// Makes one under `base`; `choose` says how somebody gives another one than that.
-    pub(super) fn under(base: &Path, name: &str, choose: &str) -> Result<Self, String> {
-        let path = base.join(format!("amcast-bench-{name}-{}", std::process::id()));
-        let wrong = |e| format!("{}: {e}; {choose} another directory", path.display());
-        std::fs::create_dir_all(&path).map_err(wrong)?;
-        // Those that work in it may be elsewhere.
-        let path = path.canonicalize().map_err(wrong)?;
-        if is_in_memory(&path) {
-            tracing::warn!(
-                "{} is in memory, where a sync costs nothing; {choose} a directory on a disk",
-                base.display()
-            );
-        }
-        Ok(Self(path))
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-/// Whether what is in a directory is in memory only.
-fn is_in_memory(path: &Path) -> bool {
-    const TMPFS: i64 = 0x0102_1994;
-    const RAMFS: i64 = 0x8584_58f6;
-    let kind = rustix::fs::statfs(path).map(|system| system.f_type);
-    kind.is_ok_and(|kind| kind == TMPFS || kind == RAMFS)
-}
-
-impl Drop for PrivateDir {
-    fn drop(&mut self) {
-        if let Err(e) = std::fs::remove_dir_all(&self.0) {
-            tracing::warn!("{} is not removed: {e}", self.0.display());
-        }
-    }
-}
+/// How long a cluster may take to serve.
+const START_PATIENCE: Duration = Duration::from_secs(300);
 
 /// A cluster of its own: `amcast up` on free ports, in a directory of its own.
 pub(crate) struct OwnCluster {
-    _child: OwnedChild,
-    _stdout: BufReader<ChildStdout>,
+    _process: ChildProcess,
     data: PathBuf,
     nodes: usize,
     /// Where its Redis front listens.
     pub(crate) redis: String,
     /// Its directory, where that is on disk and goes after it.
-    _disk: Option<PrivateDir>,
+    _disk: Option<ScratchDir>,
 }
 
 impl OwnCluster {
@@ -119,24 +53,20 @@ impl OwnCluster {
         set: &[(String, String)],
         workers: Option<usize>,
     ) -> Result<Self, String> {
-        // Several may run beside each other.
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
-        let disk = PrivateDir::make(&format!("durable{nth}"))?;
+        let disk = ScratchDir::temporary("durable")?.warn_if_in_memory("set TMPDIR to");
         let data = disk.path().join("cluster");
         Self::start_in((data, Some(disk)), protocol, shape, (set, workers))
     }
 
     fn start_in(
-        (data, disk): (PathBuf, Option<PrivateDir>),
+        (data, disk): (PathBuf, Option<ScratchDir>),
         protocol: &str,
         (shards, replicas): (usize, usize),
         (set, workers): (&[(String, String)], Option<usize>),
     ) -> Result<Self, String> {
-        let program = std::env::current_exe().map_err(|e| e.to_string())?;
-        let mut command = Command::new(program);
+        let mut command = this_program(&["up"])?;
         command
-            .args(["up", "--redis-port", "0", "--log-port", "0", "--http-port", "0"])
+            .args(["--redis-port", "0", "--log-port", "0", "--http-port", "0"])
             .args(["--protocol", protocol])
             .args(["--shards", &shards.to_string(), "--replicas", &replicas.to_string()])
             .arg("--data")
@@ -153,15 +83,11 @@ impl OwnCluster {
         if let Some(workers) = workers {
             command.arg("--workers").arg(workers.to_string());
         }
-        let mut child = command.spawn().map_err(|e| format!("`amcast up` does not start: {e}"))?;
-        let stdout = child.stdout.take();
-        let child = OwnedChild(child);
-        let mut stdout = BufReader::new(stdout.ok_or("standard output is not piped")?);
-        let mut line = String::new();
-        stdout.read_line(&mut line).map_err(|e| e.to_string())?;
+        let mut process = ChildProcess::start("`amcast up`", &mut command)?.ends_within(PATIENCE);
+        let line = process.hear(START_PATIENCE, ChildOutput::line)?;
         let redis = line.split_whitespace().find_map(|word| word.strip_prefix("redis="));
         let redis = redis.ok_or("the cluster did not start; it said why above")?.to_string();
-        Ok(Self { _child: child, _stdout: stdout, data, nodes: replicas, redis, _disk: disk })
+        Ok(Self { _process: process, data, nodes: replicas, redis, _disk: disk })
     }
 
     /// The status of each node, if it answers.
@@ -222,11 +148,11 @@ impl OwnCluster {
 
 /// A single Redis server.
 pub(crate) struct RedisServer {
-    _child: OwnedChild,
+    _process: ChildProcess,
     /// Where it listens.
     pub(crate) at: String,
     /// Where its log is, if it keeps one.
-    _disk: Option<PrivateDir>,
+    _disk: Option<ScratchDir>,
 }
 
 impl RedisServer {
@@ -237,26 +163,24 @@ impl RedisServer {
 
     /// The same; if it `syncs`, it writes a log and syncs it before it answers.
     pub(crate) fn start_with(program: &str, syncs: bool) -> Result<Option<Self>, String> {
-        let disk = if syncs { Some(PrivateDir::make("redis")?) } else { None };
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
-        let port = free.map_err(|e| e.to_string())?.port();
+        let disk = syncs.then(|| ScratchDir::temporary("redis")).transpose()?;
+        let disk = disk.map(|disk| disk.warn_if_in_memory("set TMPDIR to"));
+        let free = free_addresses(1)?[0];
         let mut command = Command::new(program);
         if let Some(disk) = &disk {
             command.args(["--appendfsync", "always", "--dir"]).arg(disk.path());
         }
         let keeps = if syncs { "yes" } else { "no" };
-        let spawned = command
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+        command
+            .args(["--port", &free.port().to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", keeps, "--daemonize", "no"])
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn();
-        let child = match spawned {
-            Ok(child) => OwnedChild(child),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(format!("{program}: {e}")),
+            .stdout(Stdio::null());
+        let Some(process) = ChildProcess::start_if_installed(program, &mut command)? else {
+            return Ok(None);
         };
-        let at = format!("127.0.0.1:{port}");
+        let process = process.ends_within(PATIENCE);
+        let at = free.to_string();
         let begun = Instant::now();
         while Connection::open(&at).and_then(|mut c| c.call(&[b"PING"])).is_err() {
             go_on()?;
@@ -265,6 +189,6 @@ impl RedisServer {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        Ok(Some(Self { _child: child, at, _disk: disk }))
+        Ok(Some(Self { _process: process, at, _disk: disk }))
     }
 }

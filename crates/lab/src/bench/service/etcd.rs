@@ -1,9 +1,12 @@
 //! etcd as a rival: three members on this machine, on disk.
 
-use super::children::{OwnedChild, PATIENCE, PrivateDir};
+use super::children::PATIENCE;
 use super::go_on;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use crate::bench::child_process::ChildProcess;
+use crate::bench::free_ports::free_addresses;
+use crate::bench::scratch_dir::ScratchDir;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,8 +15,8 @@ const MEMBERS: usize = 3;
 
 /// Three members of etcd, ended with this; their directories are removed.
 pub(crate) struct EtcdServers {
-    _members: Vec<OwnedChild>,
-    _directory: PrivateDir,
+    _members: Vec<ChildProcess>,
+    _directory: ScratchDir,
     /// Where one of them takes clients.
     pub(crate) at: String,
 }
@@ -24,19 +27,15 @@ impl EtcdServers {
     /// # Errors
     /// When they do not start.
     pub(crate) fn start() -> Result<Option<Self>, String> {
-        let directory = PrivateDir::make("etcd")?;
-        let free = || -> io::Result<Vec<SocketAddr>> {
-            let any = (Ipv4Addr::LOCALHOST, 0);
-            let held = (0..2 * MEMBERS).map(|_| TcpListener::bind(any));
-            held.collect::<io::Result<Vec<_>>>()?.iter().map(TcpListener::local_addr).collect()
-        };
-        let free = free().map_err(|e| e.to_string())?;
+        let directory = ScratchDir::temporary("etcd")?.warn_if_in_memory("set TMPDIR to");
+        let free = free_addresses(2 * MEMBERS)?;
         let (clients, peers) = free.split_at(MEMBERS);
         let all: Vec<String> = (0..MEMBERS).map(|n| format!("m{n}=http://{}", peers[n])).collect();
         let mut members = Vec::new();
         for n in 0..MEMBERS {
             let (client, peer) = (format!("http://{}", clients[n]), format!("http://{}", peers[n]));
-            let spawned = Command::new("etcd")
+            let mut command = Command::new("etcd");
+            command
                 .args(["--name", &format!("m{n}"), "--log-level", "error"])
                 .arg("--data-dir")
                 .arg(directory.path().join(format!("m{n}")))
@@ -46,12 +45,10 @@ impl EtcdServers {
                 .args(["--initial-cluster-state", "new"])
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn();
-            match spawned {
-                Ok(child) => members.push(OwnedChild(child)),
-                Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-                Err(e) => return Err(format!("etcd: {e}")),
+                .stderr(Stdio::null());
+            match ChildProcess::start_if_installed("etcd", &mut command)? {
+                Some(member) => members.push(member.ends_within(PATIENCE)),
+                None => return Ok(None),
             }
         }
         let begun = Instant::now();

@@ -114,6 +114,7 @@ fn kill_under_load(
 ) -> Result<Outage, String> {
     let before: Vec<u32> = own.nodes().into_iter().flatten().map(|n| n.os_pid).collect();
     let gone = |node: &usize| before.get(*node).copied();
+    let redis = own.redis.as_str();
     let end = AtomicBool::new(false);
     let (killed_at, writers) = thread::scope(|scope| {
         let mut threads = Vec::new();
@@ -121,7 +122,7 @@ fn kill_under_load(
             for client in 0..plan.clients {
                 let (tag, end) = (tag_of(plan.shards, shard), &end);
                 let prefix = format!("{{{tag}}}:{name}:{client}");
-                threads.push(scope.spawn(move || write(&own.redis, shard, prefix, end)));
+                threads.push(scope.spawn(move || write(redis, shard, prefix, end)));
             }
         }
         let killed = pause(plan.warm_up)

@@ -1,8 +1,8 @@
 //! The distributed log beside BookKeeper, in turns [MRP 8.3.3].
 
 use super::bookkeeper::{self, BookKeeper};
-use super::children::PrivateDir;
 use crate::bench::appends::DurableLog;
+use crate::bench::scratch_dir::ScratchDir;
 use crate::bench::{HostMachine, Spread};
 use amcast_core::Entry;
 use amcast_protocols::multiring;
@@ -96,10 +96,10 @@ impl LogSides {
 pub fn run(plan: &LogPlan, tell: &mut dyn FnMut(String)) -> Result<Value, String> {
     let machine = HostMachine::here();
     let (base, choose) = (&plan.data, plan.choose);
-    let disk = PrivateDir::under(base, "log", choose)?;
+    let disk = ScratchDir::under(base, "log", choose)?.warn_if_in_memory(choose);
     let ours = DurableLog::start(&disk.path().join("cluster"), plan.shards, plan.payload)?;
     let theirs = if plan.rival {
-        Some(BookKeeper::start(plan.payload, PrivateDir::under(base, "bookkeeper", choose)?)?)
+        Some(BookKeeper::start(plan.payload, ScratchDir::under(base, "bookkeeper", choose)?)?)
     } else {
         None
     };
