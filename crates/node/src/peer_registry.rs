@@ -535,10 +535,10 @@ mod tests {
         assert_eq!(says(Some(1), ConnectionRefusal::Version, 59).as_deref(), Some("refused"));
         assert_eq!(says(None, ConnectionRefusal::Old, 59).as_deref(), Some("refused"));
         let again = says(Some(1), ConnectionRefusal::Old, 60);
-        assert_eq!(again.as_deref(), Some("refused (and 2 times more since that was said last)"));
+        assert_eq!(again.as_deref(), Some("refused (and 2 times more since the last report)"));
         assert_eq!(says(Some(1), ConnectionRefusal::Old, 61), None);
         let again = says(Some(1), ConnectionRefusal::Old, 500);
-        assert_eq!(again.as_deref(), Some("refused (and once more since that was said last)"));
+        assert_eq!(again.as_deref(), Some("refused (and once more since the last report)"));
         assert_eq!(says(Some(1), ConnectionRefusal::Old, 900).as_deref(), Some("refused"));
     }
 

@@ -172,6 +172,6 @@ mod tests {
         assert_eq!(refused(&[1, 0, 0, 0, 0x35]), "an answer of an outcome that none has");
         assert_eq!(refused(&[1, 0, 0, 0, 0x13]), "a frame of a kind that none has");
         assert_eq!(refused(&[2, 0, 0, 0, 7, 1]), "a frame that ends early");
-        assert_eq!(refused(&[2, 0, 0, 0, 3, 1]), "a frame that goes on");
+        assert_eq!(refused(&[2, 0, 0, 0, 3, 1]), "a frame with trailing bytes");
     }
 }
