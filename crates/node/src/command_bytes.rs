@@ -7,7 +7,7 @@
 //! ```text
 //! client's socket --> input buffer
 //!   copy 1: the arguments are encoded, behind room for the envelope, in the buffer that becomes the message
-//! gateway: the buffer itself is handed in (Front::submit), kept until the answer, and sent again from there
+//! gateway: the buffer itself is handed in (CommandGateway::submit), kept until the answer, and sent again from there
 //!   shared memory: the protocol's client process reads it there
 //!   own node:      its ingress is given a reference (ingress::line)
 //!   other node:    written to the socket from there (vectored), and read there from the connection's input buffer

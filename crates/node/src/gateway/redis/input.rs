@@ -1,6 +1,6 @@
 //! The bytes that were read from a connection and are not processed.
 //!
-//! ClientInput is read into the buffer that commands are parsed in. An idle connection has none: it borrows one of its thread
+//! Input is read into the buffer that commands are parsed in. An idle connection has none: it borrows one of its thread
 //! while there is something to read, and gives it back when all of that is dealt with.
 
 use std::cell::RefCell;
@@ -16,7 +16,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Less input than this that waits, while nothing is read, is kept in a buffer of its own size.
 const SMALL_BYTES: usize = READ_BYTES / 2;
 
-/// ClientInput that was dealt with and has more bytes is given back though more follows it.
+/// Input that was dealt with and has more bytes is given back though more follows it.
 const LARGE_BYTES: usize = 1 << 20;
 
 /// Buffers that a thread keeps to lend them.
@@ -40,7 +40,7 @@ fn give_back(buffer: Vec<u8>) {
     });
 }
 
-/// ClientInput of one connection.
+/// Input of one connection.
 #[derive(Default)]
 pub(super) struct ClientInput {
     /// Bytes that came are in `taken..filled`; the rest is room.
