@@ -155,6 +155,48 @@ fn the_search_agrees_with_trying_every_order() {
 }
 
 #[test]
+fn wrong_places_change_no_verdict() {
+    let mut rng = Rng::stream(5, "places");
+    for round in 0..6_000 {
+        let (calls, text) = random_calls(&mut rng);
+        let (plain, mut placed) = (history(&text), history(&text));
+        for (i, call) in calls.iter().enumerate() {
+            if rng.below(4) > 0 {
+                placed.tell_place(&format!("c{}:{i}", call.client), rng.below(8));
+            }
+        }
+        for judge in [linearizable, sequential] {
+            let holds =
+                [&plain, &placed].map(|h| judge(h, Budget::default()) == PropertyVerdict::Holds);
+            assert_eq!(holds[0], holds[1], "round {round}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn told_places_decide_what_a_search_cannot() {
+    // Every order of the appends is possible until the read says which one it was.
+    let order = [3, 9, 0, 7, 1, 11, 5, 10, 2, 8, 4, 6];
+    let mut text: String = (0..12).map(|c| format!("process c{c}\n")).collect();
+    (0..12).for_each(|c| text += &format!("call c{c} c{c}:1 APPEND x {}\n", char::from(b'a' + c)));
+    let names: String = order.iter().map(|c| char::from(b'a' + c)).collect();
+    text += "call c0 c0:2 GET x\n";
+    text += &format!("return c0 c0:2 {names}\n");
+    let (mut history, budget) = (history(&text), Budget { states: 1_000 });
+    for judge in [linearizable, sequential] {
+        let verdict = judge(&history, budget);
+        assert!(matches!(verdict, PropertyVerdict::NotJudged(_)), "{verdict:?}");
+    }
+    for (place, c) in order.iter().enumerate() {
+        history.tell_place(&format!("c{c}:1"), 2 * place as u64);
+    }
+    history.tell_place("c0:2", 100);
+    for judge in [linearizable, sequential] {
+        assert_eq!(judge(&history, budget), PropertyVerdict::Holds);
+    }
+}
+
+#[test]
 fn a_linearizable_run_breaks_no_weaker_promise() {
     let mut rng = Rng::stream(4, "weaker");
     let mut seen = 0;

@@ -1,7 +1,7 @@
 //! Calls with their returns, in an order of time, understood by a model.
 
 use super::model::ServiceModel;
-use super::search::Timed;
+use super::search::{Timed, UNPLACED};
 use crate::history::{History, Msg, ServiceEvent};
 use crate::intern::NONE;
 use crate::report::{CounterexampleEvent, PropertyVerdict};
@@ -102,7 +102,9 @@ impl<'a, M: ServiceModel> JudgedCalls<'a, M> {
             moments.extend(answer.map(|r| (moment(h, r, true), i)));
             calls.ops.push(op);
             let answered = answer.is_some();
-            calls.times.push(Timed { op: i, lane: call.p, call: NONE, ret: NONE, answered });
+            let place = h.places.get(&call.m).copied().unwrap_or(UNPLACED);
+            let lane = call.p;
+            calls.times.push(Timed { op: i, lane, call: NONE, ret: NONE, answered, place });
             calls.said.push((call, answer));
         }
         moments.sort_unstable();

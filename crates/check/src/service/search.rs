@@ -3,8 +3,11 @@
 //! Calls lie in *lanes*. Within a lane a call that returned before another was made comes first;
 //! calls of different lanes may come in any order. All calls in one lane: linearizability. A lane a
 //! client: sequential consistency. The search takes calls one at a time, those that were made first
-//! first, and goes back when no call fits. It remembers (by fingerprint) which sets of calls led to
+//! first, and goes back when no call fits; calls whose places the recorder told are taken by these
+//! ([`crate::History::tell_place`]). It remembers (by fingerprint) which sets of calls led to
 //! which state and does not go there twice; the number of these is what a budget limits.
+//!
+//! A call that only reads is taken as soon as it fits, without a way back: it changes nothing for those behind it.
 //!
 //! On one lane it also omits calls that cannot matter yet. Let B be the call that returns first. Every call that
 //! comes before B was made before B returned, so it is among the calls that may come next. Those of
@@ -28,7 +31,12 @@ pub(crate) struct Timed {
     pub(crate) ret: u32,
     /// Whether its answer is known, and so must fit when it takes effect.
     pub(crate) answered: bool,
+    /// Its place in the order that is tried first, if the recorder told one; else [`UNPLACED`].
+    pub(crate) place: u64,
 }
+
+/// The place of a call of which the recorder told none: behind all others.
+pub(crate) const UNPLACED: u64 = u64::MAX;
 
 /// The result of a search.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -191,6 +199,7 @@ impl<'a, M: ServiceModel> Search<'a, M> {
             return SearchOutcome::Ordered;
         }
         let mut stuck = self.tell_choices(&mut choices);
+        self.take_reads_first(state, &mut choices, 0);
         loop {
             let Some(frame) = frames.last() else { return SearchOutcome::Impossible { stuck } };
             if choices.len() == frame.choices {
@@ -233,11 +242,34 @@ impl<'a, M: ServiceModel> Search<'a, M> {
             if self.open == 0 {
                 return SearchOutcome::Ordered;
             }
+            let from = choices.len();
             stuck = stuck.max(self.tell_choices(&mut choices));
+            self.take_reads_first(state, &mut choices, from);
         }
     }
 
-    /// Adds the calls that may come next, the best (returned calls, those made first) last. Tells
+    /// If a call that only reads fits in this state, no other choice need be tried: where it comes later in some order that
+    /// explains all answers, it may as well come here, for it changes nothing. A search for where it gets
+    /// stuck tries all the same: it is to see all states.
+    fn take_reads_first(&self, state: &mut M::State, choices: &mut Vec<u32>, from: usize) {
+        let Some(known) = &self.known else { return };
+        let mut fits = |i: u32| {
+            let call = self.calls[i as usize];
+            let op = &self.ops[call.op as usize];
+            if !call.answered || !self.model.only_reads(op) || !self.model.agrees(state, op, known)
+            {
+                return false;
+            }
+            let undo = self.model.apply(state, op, true);
+            undo.map(|undo| self.model.undo(state, undo)).is_some()
+        };
+        if let Some(at) = choices[from..].iter().position(|&i| fits(i)) {
+            choices.swap(from, from + at);
+            choices.truncate(from + 1);
+        }
+    }
+
+    /// Adds the calls that may come next, the best (by their places, then returned calls, those made first) last. Tells
     /// the rank of the first return that holds others up.
     fn tell_choices(&self, choices: &mut Vec<u32>) -> u32 {
         let (from, heads) = (choices.len(), 2 * self.calls.len() as u32);
@@ -266,7 +298,7 @@ impl<'a, M: ServiceModel> Search<'a, M> {
         }
         choices[from..].sort_unstable_by_key(|&i| {
             let call = self.calls[i as usize];
-            core::cmp::Reverse((call.ret == NONE, call.call))
+            core::cmp::Reverse((call.place, call.ret == NONE, call.call))
         });
         first_return
     }
