@@ -216,6 +216,7 @@ pub struct Recovery<A: Application> {
     replicas: Vec<RecoveringReplica>,
     notice: Option<Notice>,
     inbox_bytes: usize,
+    inbox_bytes_max: usize,
     /// The view that the replica of the only group is in, if its group has views.
     view: Option<EnteredView>,
     /// The nodes that were asked for the state that is awaited, by rank, in order.
@@ -237,11 +238,17 @@ impl<A: Application> Recovery<A> {
             replicas: (0..cluster.groups()).map(replica).collect(),
             notice: None,
             inbox_bytes: 0,
+            inbox_bytes_max: INBOX_BYTES_MAX,
             view: None,
             donors: Vec::new(),
             leaving: Leaving::No,
             restored: None,
         }
+    }
+
+    /// Lets only so many bytes of deliveries wait for a state, before the protocol is held back.
+    pub const fn bound_inbox(&mut self, bytes: usize) {
+        self.inbox_bytes_max = bytes;
     }
 
     /// Begins with a state of an earlier life.
@@ -374,14 +381,14 @@ impl<A: Application> Recovery<A> {
             return Some(self.app.applied(group));
         }
         let last = self.replicas[group.index()].inbox.back();
-        last.filter(|_| self.inbox_bytes <= INBOX_BYTES_MAX).map(|w| w.delivery.position)
+        last.filter(|_| self.inbox_bytes <= self.inbox_bytes_max).map(|w| w.delivery.position)
     }
 
     /// Whether so much waits here that the replicas must not bring more: where members broadcast,
     /// nobody else holds them back. A member that takes nothing in for long is excluded by the others, and gets
     /// a newer state instead.
     pub const fn is_full(&self) -> bool {
-        self.view.is_some() && self.inbox_bytes > INBOX_BYTES_MAX
+        self.view.is_some() && self.inbox_bytes > self.inbox_bytes_max
     }
 
     /// The state to fetch, if one is needed and every replica knows where it continues.

@@ -2,7 +2,7 @@
 //! and clocks.
 
 use super::time::{MILLISECOND, stretched};
-use super::{ServiceShape, SimulatedService};
+use super::{ServiceMutant, ServiceShape, SimulatedService};
 use amcast_core::{ClusterShape, Gid, GroupSet, MsgId, Time};
 use amcast_node::service::DigestPace;
 use amcast_smr::application::{
@@ -41,8 +41,12 @@ impl<M: SimulatedService> SimApplication<M> {
         let limits = Limits { slice_bytes: SLICE_BYTES, ..Limits::default() };
         let mut executor = Executor::new(M::over(shape), shards, limits);
         let digests = reports.map(|(cluster, rank)| {
-            executor.bound_time(cluster.replicas());
-            executor.compare_digests(cluster, rank);
+            if shape.mutant != Some(ServiceMutant::TrustsAnyClock) {
+                executor.bound_time(cluster.replicas());
+            }
+            if shape.mutant != Some(ServiceMutant::DiffersUnread) {
+                executor.compare_digests(cluster, rank);
+            }
             DigestPace::new(rank, shards, DIGEST_SECS)
         });
         let groups = GroupSet::first(shards);
@@ -143,7 +147,7 @@ impl<M: SimulatedService> Application for SimApplication<M> {
     }
 
     fn read(groups: usize, from: &mut dyn Read) -> Result<Self::State, String> {
-        let shape = ServiceShape { shards: groups, mutant: None };
+        let shape = ServiceShape { shards: groups, rank: 0, mutant: None };
         ExecutorState::read(&M::over(&shape), groups, from).map_err(|e| e.to_string())
     }
 

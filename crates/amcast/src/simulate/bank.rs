@@ -17,10 +17,6 @@ use std::collections::BTreeMap;
 /// Accounts of each shard: few, so that clients meet.
 const ACCOUNTS: u32 = 2;
 
-/// Transfers connect all accounts, so that the search for an order is long: it gives up early, and the run is not judged by
-/// it then.
-const BUDGET: Budget = Budget { states: 50_000 };
-
 /// Tellers that make transfers between all accounts, and look at some of them or at all.
 pub struct BankWorkload {
     shards: usize,
@@ -87,7 +83,7 @@ impl Workload for BankWorkload {
     }
 
     fn judge(&self, seen: &SeenCalls<'_>) -> Vec<(&'static str, PropertyVerdict)> {
-        vec![("linearizable", linearizable_as(BankModel, seen.history, BUDGET))]
+        vec![("linearizable", linearizable_as(BankModel, seen.history, Budget::default()))]
     }
 }
 

@@ -9,6 +9,7 @@ use amcast_core::{GroupSet, Outcome, ServiceAnswer, Span, Time};
 use amcast_node::gateway::SessionWrites;
 use amcast_smr::parts::{Assembly, CommandPart, KEPT};
 use amcast_smr::{Envelope, SessionWrite, Stamp};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// How long a gateway waits for an answer before it hands the same command in at the next node.
@@ -30,6 +31,8 @@ pub(super) struct CallLines {
     pub(super) lines: String,
     /// The calls that the workload judges by itself.
     pub(super) apart: Vec<ApartCall>,
+    /// The last request of each call in the history with its whole command, by the call's message.
+    pub(super) requests: BTreeMap<String, ClientRequest>,
 }
 
 impl CallLines {
@@ -280,18 +283,28 @@ impl<W: Workload> SimClient<W> {
             how,
             large: None,
         });
-        self.request_anew(now, open)
+        self.request_anew(now, open, lines)
     }
 
     /// Sends a call as a new request.
-    fn request_anew(&mut self, now: Time, mut open: Box<OpenCall>) -> SentCommand {
+    fn request_anew(
+        &mut self,
+        now: Time,
+        mut open: Box<OpenCall>,
+        lines: &mut CallLines,
+    ) -> SentCommand {
         let is_large = !open.call.read_only && open.call.body.len() > MESSAGE_BYTES;
         open.large = is_large.then_some(PartedCommand { first: self.request + 1, kept: 0 });
-        self.next_request(now, open)
+        self.next_request(now, open, lines)
     }
 
     /// Sends the next message of a call: the command, a part of it, or what puts the parts together.
-    fn next_request(&mut self, now: Time, mut open: Box<OpenCall>) -> SentCommand {
+    fn next_request(
+        &mut self,
+        now: Time,
+        mut open: Box<OpenCall>,
+        lines: &mut CallLines,
+    ) -> SentCommand {
         self.request += 1;
         (open.request, open.asked_at) = (self.request, now);
         let (session, request, stamp) = (self.session(), self.request, self.clock.stamp(now));
@@ -318,6 +331,11 @@ impl<W: Workload> SimClient<W> {
                 let parts = parts(&open.call) as u32;
                 Assembly::of(envelope, parts, &open.call.body).encode(&mut open.payload);
             }
+        }
+        let is_part = open.large.as_ref().is_some_and(|large| large.kept < parts(&open.call));
+        if !is_part && open.apart.is_none() && !open.call.op.is_empty() {
+            let of = ClientRequest { client: self.index, request: self.request };
+            lines.requests.insert(format!("{}:{}", open.name, open.number), of);
         }
         if writes && let Some(home) = open.call.dst.lowest() {
             let Stamp { host_ms, .. } = stamp;
@@ -350,7 +368,7 @@ impl<W: Workload> SimClient<W> {
             && *answer.bytes == *KEPT
         {
             large.kept += 1;
-            return Some(self.next_request(now, open));
+            return Some(self.next_request(now, open, lines));
         }
         // As long as its assembly was not sent, a command is surely not executed.
         let is_part = open.large.as_ref().is_some_and(|large| large.kept < count);
@@ -371,7 +389,7 @@ impl<W: Workload> SimClient<W> {
                 if let Some(call) = call {
                     open.call = call;
                 }
-                Some(self.request_anew(now, open))
+                Some(self.request_anew(now, open, lines))
             }
         }
     }

@@ -2,11 +2,10 @@
 
 use super::client::{CallLines, SentCommand, SimClient};
 use super::clocks::SimulatedClocks;
+use super::execution_order::ExecutionOrder;
 use super::mutant::ServiceMutant;
-use super::node::{
-    ClientRequest, CutReceiver, HandedIn, HowRead, IncomingState, ServiceReply, SimNode,
-    SimulatedAsker,
-};
+use super::node::{ClientRequest, HandedIn, HowRead, ServiceReply, SimNode, SimulatedAsker};
+use super::transfer::{self, Incarnation, IncomingState, StateTransferStep, TransferPace};
 use super::{ReadLevel, SeenCalls, Workload};
 use amcast_check::{History, PropertyVerdict};
 use amcast_core::rng::Rng;
@@ -59,6 +58,8 @@ pub struct ServiceRun {
     pub lines: String,
     /// The faults of the service, if any.
     pub findings: Vec<Finding>,
+    /// The properties that were not judged, and why: the search for an order of the calls gave up, or there were no calls.
+    pub not_judged: Vec<Finding>,
     /// How often something happened.
     pub counts: BTreeMap<&'static str, u64>,
 }
@@ -69,6 +70,7 @@ struct RunRemains {
     calls: CallLines,
     counts: BTreeMap<&'static str, u64>,
     level: ReadLevel,
+    order: ExecutionOrder,
     /// How far the state of each shard goes at the end, and its digest, of the nodes that live, with their ranks.
     states: Vec<(usize, Vec<(u64, u64)>)>,
 }
@@ -132,31 +134,49 @@ impl<W: Workload + 'static> Simulation<'_, W> {
         };
         let report = run(&factory)?;
         let left = std::mem::take(&mut *left.borrow_mut());
-        let mut findings = judge(&(self.workload)(), &left);
+        let Judgement { mut findings, not_judged } = judge(&(self.workload)(), &left);
         // Of a run that did not settle some nodes may be behind.
         if report.settled() {
             findings.extend(compare(&left.states));
         }
         let RunRemains { calls: CallLines { lines, .. }, counts, .. } = left;
-        Ok(ServiceRun { report, lines, findings, counts })
+        Ok(ServiceRun { report, lines, findings, not_judged, counts })
     }
 }
 
-fn judge<W: Workload>(workload: &W, left: &RunRemains) -> Vec<Finding> {
+fn judge<W: Workload>(workload: &W, left: &RunRemains) -> Judgement {
     let mut history = History::new();
     for line in left.calls.lines.lines() {
         if let Err(e) = history.push_line(line) {
-            return vec![Finding { what: "history", says: e.to_string() }];
+            let findings = vec![Finding { what: "history", says: e.to_string() }];
+            return Judgement { findings, ..Judgement::default() };
         }
     }
-    let wrong = |(what, verdict)| match verdict {
-        // Of some a run shows nothing, as where no command was repeated.
-        PropertyVerdict::Holds | PropertyVerdict::NotJudged(_) => None,
-        PropertyVerdict::Violated(why) => Some(Finding { what, says: why.to_string() }),
-        PropertyVerdict::Impossible(why) => Some(Finding { what, says: why }),
-    };
+    for (call, of) in &left.calls.requests {
+        if let Some(place) = left.order.place(*of) {
+            history.tell_place(call, place);
+        }
+    }
     let seen = SeenCalls { history: &history, apart: &left.calls.apart, level: left.level };
-    workload.judge(&seen).into_iter().filter_map(wrong).collect()
+    let mut judgement = Judgement::default();
+    for (what, verdict) in workload.judge(&seen) {
+        match verdict {
+            PropertyVerdict::Holds => {}
+            PropertyVerdict::NotJudged(says) => judgement.not_judged.push(Finding { what, says }),
+            PropertyVerdict::Violated(why) => {
+                judgement.findings.push(Finding { what, says: why.to_string() });
+            }
+            PropertyVerdict::Impossible(says) => judgement.findings.push(Finding { what, says }),
+        }
+    }
+    judgement
+}
+
+/// The judgement of the calls of a run.
+#[derive(Default)]
+struct Judgement {
+    findings: Vec<Finding>,
+    not_judged: Vec<Finding>,
 }
 
 fn positions(state: Vec<(u64, u64)>) -> Vec<u64> {
@@ -225,6 +245,8 @@ struct ServiceHost<W: Workload> {
     done_at: Option<Time>,
     wrong: Option<String>,
     mutant: Option<ServiceMutant>,
+    transfers: TransferPace,
+    transfer_rng: Rng,
     left: Rc<RefCell<RunRemains>>,
 }
 
@@ -239,10 +261,16 @@ impl<W: Workload> ServiceHost<W> {
         let reads_by_index = can.read_index && multicasts;
         let may = (reads_by_index, workload().reads_here());
         let level = ReadLevel::draw(may, service.mutant, &mut rng);
+        let mut transfer_rng = Rng::stream(seed, "transfers");
+        let transfers = TransferPace::draw(&mut transfer_rng);
         let clocks =
             SimulatedClocks::draw(cluster.replicas(), service.clients, multicasts, &mut rng);
         let node = |rank: usize| {
-            SimNode::new(cluster, (rank, clocks.nodes[rank]), has_log, multicasts, service.mutant)
+            let clock = clocks.nodes[rank];
+            let mutant = service.mutant;
+            let mut node = SimNode::new(cluster, (rank, clock), has_log, multicasts, mutant);
+            node.inbox_bytes = transfers.inbox_bytes;
+            node
         };
         left.borrow_mut().level = level;
         let client = |index: usize| {
@@ -266,6 +294,8 @@ impl<W: Workload> ServiceHost<W> {
             done_at: None,
             wrong: None,
             mutant: service.mutant,
+            transfers,
+            transfer_rng,
             left,
         };
         it.after(Time::ZERO, LOOK_EVERY, ServiceTimer::Look);
@@ -358,6 +388,10 @@ impl<W: Workload> ServiceHost<W> {
         }
         let node = &mut self.nodes[rank];
         node.round(now, ports, requests, &mut replies);
+        if let Some(running) = &mut node.running {
+            let mut left = self.left.borrow_mut();
+            running.submitted.drain(..).for_each(|(msg, of)| left.order.carries(msg, of));
+        }
         self.replied(now, rank, replies);
         self.look_for_state(now, rank);
         if self.nodes[rank].is_checkpoint_due(now) {
@@ -379,6 +413,9 @@ impl<W: Workload> ServiceHost<W> {
     /// Sends the answers of a node to the gateways that asked.
     fn replied(&mut self, now: Time, rank: usize, replies: Vec<ServiceReply>) {
         for reply in replies {
+            if let SimulatedAsker::Message(msg) = reply.asker {
+                self.left.borrow_mut().order.executed(msg, reply.outcome);
+            }
             let asked_by = match reply.asker {
                 SimulatedAsker::Client(of) => Some(of),
                 SimulatedAsker::Message(msg) if self.gateways.is_empty() => {
@@ -399,7 +436,9 @@ impl<W: Workload> ServiceHost<W> {
         let p = self.gateways[gateway % self.gateways.len()];
         self.multicasts += 1;
         let seq = self.multicasts;
-        self.asked.insert(MsgId { sender: p, seq }, of);
+        let msg = MsgId { sender: p, seq };
+        self.asked.insert(msg, of);
+        self.left.borrow_mut().order.carries(msg, of);
         requests.push(HostRequest::Submit { p, seq, dst, payload });
     }
 
@@ -414,8 +453,7 @@ impl<W: Workload> ServiceHost<W> {
         let donors: Vec<usize> =
             (0..nodes).map(|i| (first + i) % nodes).filter(|donor| *donor != rank).collect();
         running.recovery.expect(donors.clone());
-        let (at, from, bytes) = (0, None, Vec::new());
-        running.transfer = Some(IncomingState { wanted, donors, at, from, bytes });
+        running.transfer = Some(IncomingState::of(wanted, donors));
         let delay = self.delay();
         self.after(now, delay, ServiceTimer::Transfer { rank, incarnation });
     }
@@ -426,59 +464,40 @@ impl<W: Workload> ServiceHost<W> {
             return;
         }
         let delay = self.delay();
-        let mut again = true;
         let Some(running) = &mut self.nodes[rank].running else { return };
         let Some(mut transfer) = running.transfer.take() else { return };
-        let asks = CutReceiver::Node { rank, incarnation };
+        let to = Incarnation { rank, number: incarnation };
         if !running.recovery.is_fetching() {
             // It was excluded meanwhile: the state is not wanted any more.
-            return self.stop_giving(&transfer, asks);
-        }
-        let donor = transfer.donors[transfer.at];
-        if let Some(given_by) = transfer.from {
-            let piece = 200 + self.rng.below(3_000) as usize;
-            let lives = self.lives(donor, given_by);
-            let giving = self.nodes[donor].running.as_mut().filter(|r| lives && r.cut == asks);
-            match giving.map(|r| (r.recovery.app.piece(piece, &mut transfer.bytes), r)) {
-                Some((true, _)) => {}
-                Some((false, giving)) => {
-                    giving.cut = CutReceiver::None;
-                    again = false;
-                }
-                None => {
-                    self.count("transfers broken off");
-                    (transfer.from, transfer.at) = (None, transfer.at + 1);
-                    transfer.bytes.clear();
-                }
+            if let Some(donor) = &mut self.nodes[transfer.donors[transfer.at]].running {
+                donor.stop_giving_to(to);
             }
-        } else if self.nodes[donor].give(&transfer.wanted, (rank, incarnation)).is_ok() {
-            transfer.from = Some(self.nodes[donor].incarnation);
-            if let Some(running) = &mut self.nodes[rank].running {
-                running.recovery.make_room();
-            }
-        } else {
-            transfer.at += 1;
+            return;
         }
-        let is_over = transfer.at == transfer.donors.len();
+        let Self { nodes, transfers, transfer_rng, .. } = self;
+        let step = transfer::step(nodes, now, to, &mut transfer, (transfers, transfer_rng));
+        let counted = match step {
+            StateTransferStep::Breaks => Some("transfers' connections broken"),
+            StateTransferStep::Resumes => Some("transfers resumed"),
+            StateTransferStep::BreaksOff => Some("transfers broken off"),
+            _ => None,
+        };
+        counted.into_iter().for_each(|what| self.count(what));
         let Some(running) = &mut self.nodes[rank].running else { return };
-        if is_over {
+        if transfer.is_given() && running.recovery.make_room().is_some() {
+            // The state that it gave to another node, or to its disk, is gone.
+            running.stop_giving();
+            running.stop_saving();
+        }
+        if step == StateTransferStep::Fails {
             return running.recovery.fetched(None);
         }
         running.transfer = Some(transfer);
-        if again {
+        if step != StateTransferStep::Ends {
             return self.after(now, delay, ServiceTimer::Transfer { rank, incarnation });
         }
         if let Err(why) = self.nodes[rank].take(now) {
             self.wrong = Some(format!("a state that another node gave cannot be read: {why}"));
-        }
-    }
-
-    fn stop_giving(&mut self, transfer: &IncomingState, asks: CutReceiver) {
-        if let Some(running) = &mut self.nodes[transfer.donors[transfer.at]].running
-            && running.cut == asks
-        {
-            running.cut = CutReceiver::None;
-            running.recovery.app.release();
         }
     }
 
@@ -612,6 +631,8 @@ impl<W: Workload> Host for ServiceHost<W> {
             let sent = clients[client].poll(now, &mut left.borrow_mut().calls);
             self.send(now, sent);
         }
+        let is_alive = |of: Incarnation| lives[of.rank] == Some(of.number);
+        self.nodes.iter_mut().for_each(|node| node.end_giving(now, &self.transfers, &is_alive));
         let has_work = !self.is_done();
         for rank in 0..self.nodes.len() {
             self.nodes[rank].has_work = has_work;

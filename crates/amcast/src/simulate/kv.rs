@@ -201,7 +201,7 @@ impl Workload for KvWorkload {
                 vec![("linearizable", service::linearizable(seen.history, budget))]
             }
         };
-        verdicts.push(("exactly-once", service::exactly_once(seen.history)));
+        verdicts.extend(seen.exactly_once());
         verdicts.push(("expiry", expiry::judge(seen)));
         verdicts
     }

@@ -15,6 +15,7 @@ mod application;
 pub mod bank;
 mod client;
 mod clocks;
+mod execution_order;
 mod host;
 mod hunt;
 pub mod kv;
@@ -23,6 +24,7 @@ mod mutant;
 mod node;
 mod reads;
 mod time;
+mod transfer;
 
 pub use host::{Finding, ServiceRun, ServiceSettings, Simulation};
 pub use hunt::FailedRun;
@@ -37,11 +39,13 @@ use amcast_log::{Logs, NODE_BYTES};
 use amcast_smr::machine::Refusal;
 use amcast_smr::{ShardedMachine, StateMachine, StateMachineAdapter, state_machine};
 
-/// The configuration that all nodes of a simulated cluster share.
+/// The configuration of a node of a simulated cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServiceShape {
     /// How many shards there are.
     pub shards: usize,
+    /// The rank of the node: sound nodes run the same at all ranks.
+    pub rank: usize,
     /// How the service is broken, if it is.
     pub mutant: Option<ServiceMutant>,
 }
@@ -146,6 +150,15 @@ pub struct SeenCalls<'a> {
     pub level: ReadLevel,
 }
 
+impl SeenCalls<'_> {
+    /// Whether commands of [a key-value store](service::kv) took effect once; nothing where no call shows it, since no
+    /// command returned twice, say.
+    pub fn exactly_once(&self) -> Option<(&'static str, PropertyVerdict)> {
+        let verdict = service::exactly_once(self.history);
+        (!matches!(verdict, PropertyVerdict::NotJudged(_))).then_some(("exactly-once", verdict))
+    }
+}
+
 /// The gateway's reaction to an answer.
 pub enum AnswerMeaning {
     /// The client receives this, in the language of the history.
@@ -209,9 +222,9 @@ pub trait Workload {
     /// The properties of the service, by name, and whether what the clients saw has them. By default the calls are those of
     /// [a key-value store](service::kv): most services can say what they do in its language.
     fn judge(&self, seen: &SeenCalls<'_>) -> Vec<(&'static str, PropertyVerdict)> {
-        vec![
-            ("linearizable", service::linearizable(seen.history, service::Budget::default())),
-            ("exactly-once", service::exactly_once(seen.history)),
-        ]
+        let budget = service::Budget::default();
+        let mut verdicts = vec![("linearizable", service::linearizable(seen.history, budget))];
+        verdicts.extend(seen.exactly_once());
+        verdicts
     }
 }

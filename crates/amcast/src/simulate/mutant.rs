@@ -23,6 +23,10 @@ pub enum ServiceMutant {
     LosesCommand,
     /// A checkpoint counts as durable before it is whole.
     UnfinishedCheckpoint,
+    /// Any gateway's clock moves ordered time, against a majority of the nodes.
+    TrustsAnyClock,
+    /// One node writes keys that nobody reads, and nodes do not compare their states.
+    DiffersUnread,
 }
 
 impl ServiceMutant {
@@ -100,6 +104,24 @@ impl ServiceMutant {
                 shown_by: None,
             },
         ),
+        (
+            Self::TrustsAnyClock,
+            MutantInfo {
+                name: "trusts-any-clock",
+                what: "any gateway's clock moves ordered time, against a majority of the nodes",
+                breaks: &[Property::Linearizable],
+                shown_by: None,
+            },
+        ),
+        (
+            Self::DiffersUnread,
+            MutantInfo {
+                name: "differs-unread",
+                what: "one node writes keys that nobody reads, and nodes do not compare their states",
+                breaks: &[Property::Linearizable],
+                shown_by: None,
+            },
+        ),
     ];
 
     /// Whether the mistake can be made at all above this protocol, in a cluster of so many groups.
@@ -111,9 +133,15 @@ impl ServiceMutant {
             Self::DropsInbox => can.state_transfer,
             Self::ReadsAtOnce => can.read_index,
             Self::DropsMovedKeys => groups > 1,
-            Self::ExpiresByOwnClock => can.senders == Senders::Replicas,
-            Self::ForgetsSessions | Self::LosesCommand => true,
+            // Elsewhere no clock is wrong: nodes do not report theirs.
+            Self::ExpiresByOwnClock | Self::TrustsAnyClock => can.senders == Senders::Replicas,
+            Self::ForgetsSessions | Self::LosesCommand | Self::DiffersUnread => true,
         }
+    }
+
+    /// Whether it is a mistake of the key-value store, or one that only calls on the store show.
+    pub const fn is_of_store(self) -> bool {
+        matches!(self, Self::DropsMovedKeys | Self::TrustsAnyClock | Self::DiffersUnread)
     }
 
     /// The mutant of that name.

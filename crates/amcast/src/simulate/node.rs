@@ -4,6 +4,7 @@ use super::application::SimApplication;
 use super::clocks::SimulatedHostClock;
 use super::mutant::{self, ServiceMutant};
 use super::reads::NodeReads;
+use super::transfer::{GivenState, Incarnation, IncomingState};
 use super::{ServiceShape, SimulatedService};
 use amcast_core::step::Ticket;
 use amcast_core::{ClusterShape, Delivery, Gid, GroupSet, MsgId, Outcome, Pid, Time};
@@ -23,7 +24,7 @@ const REPORT_BYTES: usize = 512;
 const CHECKPOINT_EVERY: u64 = 24;
 
 /// A request of a client, which the answer goes back to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct ClientRequest {
     pub(super) client: usize,
     pub(super) request: u64,
@@ -76,22 +77,8 @@ pub(super) enum CutReceiver {
     None,
     /// To this node's disk.
     Disk,
-    /// To the node of this rank, in its so-manyth life.
-    Node {
-        rank: usize,
-        incarnation: u32,
-    },
-}
-
-/// A state that comes from another node.
-pub(super) struct IncomingState {
-    pub(super) wanted: WantedState,
-    pub(super) donors: Vec<usize>,
-    /// Which of them is asked.
-    pub(super) at: usize,
-    /// The incarnation of the one that gives.
-    pub(super) from: Option<u32>,
-    pub(super) bytes: Vec<u8>,
+    /// To another node.
+    Node(Incarnation),
 }
 
 /// The memory of a node, which lasts as long as its processes.
@@ -104,9 +91,12 @@ pub(super) struct RunningNode<M: SimulatedService> {
     /// How many checkpoints were begun.
     pub(super) saves: u64,
     pub(super) transfer: Option<IncomingState>,
+    pub(super) giving: Option<GivenState>,
     commands: VecDeque<HandedIn>,
     reads: NodeReads,
     open: BTreeMap<u64, ClientRequest>,
+    /// The multicasts since the driver looked last, with the requests that they carry.
+    pub(super) submitted: Vec<(MsgId, ClientRequest)>,
     next_seq: u64,
     applied: Vec<u64>,
     unsaved: u64,
@@ -133,6 +123,8 @@ pub(super) struct SimNode<M: SimulatedService> {
     clock: SimulatedHostClock,
     rank: usize,
     mutant: Option<ServiceMutant>,
+    /// Bytes of deliveries that may wait for a state, if the run bounds them.
+    pub(super) inbox_bytes: Option<usize>,
 }
 
 impl<M: SimulatedService> SimNode<M> {
@@ -159,12 +151,13 @@ impl<M: SimulatedService> SimNode<M> {
             clock,
             rank,
             mutant,
+            inbox_bytes: None,
         }
     }
 
-    /// The configuration that it shares with all other nodes.
+    /// Its configuration.
     const fn shape(&self) -> ServiceShape {
-        ServiceShape { shards: self.cluster.groups(), mutant: self.mutant }
+        ServiceShape { shards: self.cluster.groups(), rank: self.rank, mutant: self.mutant }
     }
 
     /// Starts with what is on its disk; the position of each group there.
@@ -181,6 +174,7 @@ impl<M: SimulatedService> SimNode<M> {
         let application = SimApplication::new(&self.shape(), reports);
         let is_reborn = self.incarnation > 0 && !self.has_log;
         let mut recovery = Recovery::new(self.cluster, application, is_reborn);
+        self.inbox_bytes.into_iter().for_each(|bytes| recovery.bound_inbox(bytes));
         let mut positions = vec![0; groups];
         if let Some(checkpoint) = &self.checkpoint {
             let state = SimApplication::<M>::read(groups, &mut &checkpoint.bytes[..])?;
@@ -203,9 +197,11 @@ impl<M: SimulatedService> SimNode<M> {
             saving: None,
             saves: 0,
             transfer: None,
+            giving: None,
             commands: VecDeque::new(),
             reads: NodeReads::of(groups),
             open: BTreeMap::new(),
+            submitted: Vec::new(),
             next_seq: u64::from(self.incarnation) << 32,
             applied: vec![0; groups],
             unsaved: 0,
@@ -383,6 +379,7 @@ impl<M: SimulatedService> SimNode<M> {
             }
             let seq = running.number();
             running.open.insert(seq, of);
+            running.submitted.push((MsgId { sender: p, seq }, of));
             sent[home] += 1;
             requests.push(HostRequest::Submit { p, seq, dst, payload });
         }
@@ -450,23 +447,19 @@ impl<M: SimulatedService> SimNode<M> {
     ///
     /// # Errors
     /// When it has none, or not so far; the sentence says which.
-    pub(super) fn give(
-        &mut self,
-        wanted: &WantedState,
-        (rank, incarnation): (usize, u32),
-    ) -> Result<(), String> {
+    pub(super) fn give(&mut self, wanted: &WantedState, to: Incarnation) -> Result<(), String> {
         let running = self.running.as_mut().ok_or("it is down")?;
         if running.starts_at.is_some() {
             return Err("it starts".to_string());
         }
         running.recovery.may_give(wanted)?;
-        if matches!(running.cut, CutReceiver::Node { .. }) {
+        if matches!(running.cut, CutReceiver::Node(_)) {
             return Err("it gives its state to another node".to_string());
         }
         // A checkpoint that is being written makes way.
         running.saving = None;
         running.recovery.app.capture();
-        running.cut = CutReceiver::Node { rank, incarnation };
+        (running.cut, running.giving) = (CutReceiver::Node(to), Some(GivenState::new(to)));
         Ok(())
     }
 
@@ -500,7 +493,8 @@ impl<M: SimulatedService> SimNode<M> {
     /// A state of another node is in force.
     pub(super) fn has_adopted(&mut self) {
         let Some(running) = &mut self.running else { return };
-        (running.cut, running.saving, running.is_new) = (CutReceiver::None, None, true);
+        (running.cut, running.giving) = (CutReceiver::None, None);
+        (running.saving, running.is_new) = (None, true);
     }
 
     /// Whether nothing of it is under way.
@@ -512,6 +506,32 @@ impl<M: SimulatedService> SimNode<M> {
 }
 
 impl<M: SimulatedService> RunningNode<M> {
+    /// Lets the state go that it gives to another node.
+    pub(super) fn stop_giving(&mut self) {
+        self.giving = None;
+        if matches!(self.cut, CutReceiver::Node(_)) {
+            self.cut = CutReceiver::None;
+            self.recovery.app.release();
+        }
+    }
+
+    /// The same, if it gives it to that node.
+    pub(super) fn stop_giving_to(&mut self, to: Incarnation) {
+        if self.cut == CutReceiver::Node(to) {
+            self.stop_giving();
+        }
+    }
+
+    /// Gives up the checkpoint that is being written, if one is: the next one is due once there is a state.
+    pub(super) fn stop_saving(&mut self) {
+        if self.saving.take().is_some() {
+            self.is_new = true;
+        }
+        if self.cut == CutReceiver::Disk {
+            self.cut = CutReceiver::None;
+        }
+    }
+
     fn number(&mut self) -> u64 {
         self.next_seq += 1;
         self.next_seq

@@ -4,7 +4,7 @@
 use super::super::{ServiceShape, SimulatedService};
 use crate::simulate::ServiceMutant;
 use amcast_core::{GroupSet, Outcome};
-use amcast_kv::{HashSeed, Kv, Partitions, decode_args, split_epoch};
+use amcast_kv::{HashSeed, Kv, Partitions, decode_args, encode_args, encode_epoch, split_epoch};
 use amcast_log::{Logs, NODE_BYTES};
 use amcast_log::{StoreAndLog, StoreAndLogShard};
 use amcast_smr::machine::{Access, ExecutionPoint, Refusal, ShardedMachine};
@@ -18,15 +18,18 @@ pub struct SimulatedStore {
     inner: StoreAndLog,
     /// Keys that move to a later shard are dropped.
     drops: bool,
+    /// Each SET writes a key that nobody reads, too.
+    writes_unread: bool,
 }
 
 impl SimulatedService for SimulatedStore {
     fn over(shape: &ServiceShape) -> Self {
-        let ServiceShape { shards, mutant } = *shape;
+        let ServiceShape { shards, rank, mutant } = *shape;
         let store = Kv::over(Partitions::by_slot(shards).into(), HashSeed::Fixed(1));
         let inner =
             StoreAndLog::new(store.with_move_keys(MOVE_KEYS), Logs::new(shards, NODE_BYTES));
-        Self { inner, drops: mutant == Some(ServiceMutant::DropsMovedKeys) }
+        let writes_unread = rank == 0 && mutant == Some(ServiceMutant::DiffersUnread);
+        Self { inner, drops: mutant == Some(ServiceMutant::DropsMovedKeys), writes_unread }
     }
 }
 
@@ -34,6 +37,20 @@ fn moves_keys(command: &[u8]) -> bool {
     let mut args = Vec::new();
     decode_args(split_epoch(command).1, &mut args).is_some()
         && args.first().is_some_and(|name| name.eq_ignore_ascii_case(b"AMCAST.MOVE"))
+}
+
+/// A command that writes a key of the same slot besides, which nobody reads, if this one is a SET.
+fn with_unread_key(command: &[u8]) -> Option<Vec<u8>> {
+    let (epoch, rest) = split_epoch(command);
+    let mut args = Vec::new();
+    decode_args(rest, &mut args)?;
+    let [b"SET", name, value] = args[..] else { return None };
+    let key = String::from_utf8_lossy(name);
+    let tag = key.strip_prefix('{').and_then(|rest| rest.split_once('}')).map_or(&*key, |(t, _)| t);
+    let (unread, mut both) = (format!("{{{tag}}}unread"), Vec::new());
+    encode_epoch(epoch, &mut both);
+    encode_args(&[b"MSET", name, value, unread.as_bytes(), b"1"], &mut both);
+    Some(both)
 }
 
 impl ShardedMachine for SimulatedStore {
@@ -60,7 +77,10 @@ impl ShardedMachine for SimulatedStore {
                 let mut lost = self.part();
                 self.inner.apply(at, &mut [&mut **from, &mut lost], command, answer)
             }
-            parts => self.inner.apply(at, parts, command, answer),
+            parts => {
+                let more = self.writes_unread.then(|| with_unread_key(command)).flatten();
+                self.inner.apply(at, parts, more.as_deref().unwrap_or(command), answer)
+            }
         }
     }
 

@@ -34,6 +34,8 @@ pub(in crate::commands) struct JudgedRun {
     pub(in crate::commands) failover: Failover,
     /// The fault, if any.
     pub(in crate::commands) wrong: Option<RunProblem>,
+    /// Why a property of the service was not judged, if one was not.
+    pub(in crate::commands) not_judged: Option<String>,
     /// The checker's report, as JSON.
     pub(in crate::commands) report: Option<String>,
     /// The history of the run, for the checker.
@@ -148,7 +150,8 @@ fn run(
         return record(*entry, config, settings, *seed, recorded, sink);
     };
     let run = service::run(trial, service, TrialRun::New(recorded), sink)?;
-    (above.findings, above.counts) = (run.findings, run.counts);
+    (above.findings, above.not_judged) = (run.findings, run.not_judged);
+    above.counts = run.counts;
     Ok(run.report)
 }
 
@@ -156,6 +159,7 @@ fn run(
 #[derive(Default)]
 struct ServiceResult {
     findings: Vec<Finding>,
+    not_judged: Vec<Finding>,
     /// How often something happened there.
     counts: BTreeMap<&'static str, u64>,
 }
@@ -166,6 +170,8 @@ impl ServiceResult {
         if let Some(Finding { what, says }) = self.findings.into_iter().next() {
             judged.wrong = Some(RunProblem { what: WrongKind::Service(what), says });
         }
+        let first = self.not_judged.into_iter().next();
+        judged.not_judged = first.map(|Finding { what, says }| format!("{what}: {says}"));
         judged.marks.extend(self.counts);
         judged
     }
@@ -223,6 +229,7 @@ fn judged(
         marks: Vec::new(),
         failover: Failover::default(),
         wrong: None,
+        not_judged: None,
         report: None,
         history: History::new(),
         recorded: None,

@@ -28,6 +28,12 @@ use trial::Trial;
 /// Seeds within which every mutant of every protocol is found that random runs show, with some to spare.
 const HUNT_SEEDS: u64 = 3000;
 
+/// Of so many runs of a service one may be left without a verdict, because the search for an order of its calls gave up.
+const NOT_JUDGED_ONE_IN: u64 = 100;
+
+/// Seeds without a verdict that a report names.
+const SEEDS_SHOWN: usize = 10;
+
 /// Runs a protocol in the simulator and judges what it promises.
 ///
 /// The same seed gives the same run, byte for byte. Exits with 1 on a violation, tells the smallest
@@ -198,7 +204,15 @@ fn run_quietly(args: &SimArgs) -> Result<(), Failure> {
     if let Some(name) = survivor {
         return Err(Failure::Failed(format!("{name} survives: not found within {seeds} seeds")));
     }
-    let Some((judged, trial)) = found else { return Ok(()) };
+    let Some((judged, trial)) = found else {
+        let (count, of) = (runs.not_judged.len(), runs.count);
+        return match runs.shows_too_little() {
+            true => Err(Failure::Failed(format!(
+                "{count} of {of} runs were not judged; at most one in {NOT_JUDGED_ONE_IN} may be"
+            ))),
+            false => Ok(()),
+        };
+    };
     eprintln!("amcast: {}\nreplay: {}", account::account(&trial, judged), trial.replay());
     Err(Failure::Said)
 }
@@ -213,6 +227,10 @@ struct RunSummary {
     crashes: u64,
     simulated_ns: u64,
     violations: u64,
+    /// The seeds of runs with a property of the service that was not judged.
+    not_judged: Vec<u64>,
+    /// Why not, of the lowest of these seeds.
+    why_not: String,
     /// How often each rare branch was taken.
     marks: BTreeMap<&'static str, u64>,
     failover: Failover,
@@ -235,12 +253,24 @@ impl RunSummary {
             *self.marks.entry(mark).or_default() += times;
         }
         self.failover.add(&judged.failover);
+        if let Some(why) = judged.not_judged.as_ref().filter(|_| judged.wrong.is_none()) {
+            if self.not_judged.iter().all(|seed| judged.seed < *seed) {
+                self.why_not.clone_from(why);
+            }
+            self.not_judged.push(judged.seed);
+            self.not_judged.sort_unstable();
+        }
         if judged.wrong.is_some() {
             self.violations += 1;
             if self.wrong.as_ref().is_none_or(|other| judged.seed < other.seed) {
                 self.wrong = Some(judged);
             }
         }
+    }
+
+    /// Whether so many runs were not judged that nothing is shown by the others.
+    fn shows_too_little(&self) -> bool {
+        self.not_judged.len() as u64 * NOT_JUDGED_ONE_IN > self.count
     }
 
     fn print(&self, took: Duration) {
@@ -255,6 +285,13 @@ impl RunSummary {
             self.simulated_ns as f64 / 1e9,
             took.as_secs_f64(),
         );
+        if !self.not_judged.is_empty() {
+            let seeds: Vec<_> =
+                self.not_judged.iter().take(SEEDS_SHOWN).map(u64::to_string).collect();
+            let more = if seeds.len() < self.not_judged.len() { ", .." } else { "" };
+            let runs = trial::count(self.not_judged.len(), "run");
+            println!("{runs} not judged: seeds {}{more}: {}", seeds.join(", "), self.why_not);
+        }
         if self.count == 1 {
             println!("hash {:016x}", self.hash);
         }
@@ -288,7 +325,7 @@ fn json_report(
     };
     json!({
         "protocol": args.protocol,
-        "ok": runs.violations == 0,
+        "ok": runs.violations == 0 && !runs.shows_too_little(),
         "runs": runs.count,
         "casts": runs.casts,
         "deliveries": runs.deliveries,
@@ -300,6 +337,7 @@ fn json_report(
         "failover": runs.failover.named().into_iter().collect::<BTreeMap<_, _>>(),
         // Of one run: the same seed gives the same number.
         "hash": (runs.count == 1).then(|| format!("{:016x}", runs.hash)),
+        "not_judged": runs.not_judged,
         "violations": found.into_iter().map(violation).collect::<Vec<_>>(),
     })
 }

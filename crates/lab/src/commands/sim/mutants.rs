@@ -31,6 +31,13 @@ fn all(args: &SimArgs) -> Vec<&'static MutantInfo> {
     }
 }
 
+/// The mistakes that a service over this protocol cannot make, or whose effects its clients cannot see.
+fn inapplicable(args: &SimArgs) -> Vec<&'static MutantInfo> {
+    let applies = |mutant: &ServiceMutant| trial::service_mutant_applies(args, *mutant);
+    let others = ServiceMutant::ALL.iter().filter(|(mutant, _)| !applies(mutant));
+    others.map(|(_, info)| info).filter(|_| args.service.is_some()).collect()
+}
+
 /// The mutant of that name, `all` aside.
 pub(super) fn known(args: &SimArgs, name: &str) -> Result<(), Failure> {
     let (all, protocol) = (all(args), &args.protocol);
@@ -76,12 +83,16 @@ pub(super) fn hunt(args: &SimArgs, first: u64, seeds: u64) -> Result<(), Failure
             "seeds": seeds,
             "seconds": begun.elapsed().as_secs_f64(),
             "mutants": all.iter().map(MutantHunt::json).collect::<Vec<_>>(),
+            "inapplicable": inapplicable(args).iter().map(|m| m.name).collect::<Vec<_>>(),
         });
         println!("{document}");
     } else {
         let found = all.iter().filter(|h| h.found.is_some()).count();
         let (all, took) = (all.len(), begun.elapsed());
         println!("{found} of {all} mutants found, in {:.1} s", took.as_secs_f64());
+        for mutant in inapplicable(args) {
+            println!("{:<22} cannot be made above {}: {}", mutant.name, args.protocol, mutant.what);
+        }
     }
     if survivors.is_empty() {
         return Ok(());

@@ -2,7 +2,7 @@
 
 use super::SimArgs;
 use super::network::Network;
-use super::service::ServiceTrial;
+use super::service::{ServiceKind, ServiceTrial};
 use crate::commands::Failure;
 use amcast::simulate::ServiceMutant;
 use amcast_core::{Capability, Config, Entry, MediumKind, ProtocolProcess, RawConfig, Span};
@@ -52,6 +52,9 @@ pub(in crate::commands) struct Trial {
 /// Whether a mistake of the service can be made above this protocol.
 pub(super) fn service_mutant_applies(args: &SimArgs, mutant: ServiceMutant) -> bool {
     let groups = args.groups.unwrap_or(usize::MAX);
+    if mutant.is_of_store() && args.service != Some(ServiceKind::Kv) {
+        return false;
+    }
     entry(&args.protocol, None).is_ok_and(|entry| {
         let most =
             trial::suited(entry, RawConfig { groups: groups.min(3), ..RawConfig::default() });
