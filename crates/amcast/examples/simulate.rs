@@ -103,7 +103,7 @@ impl<const WHOLE: bool> Workload for Buyers<WHOLE> {
 }
 
 /// The first run of these seeds in which something is wrong.
-fn hunt<const WHOLE: bool>(seeds: RangeInclusive<u64>) -> Option<FailedRun> {
+pub(crate) fn hunt<const WHOLE: bool>(seeds: RangeInclusive<u64>) -> Option<FailedRun> {
     let entry = &multiring::SYNCED;
     let raw = RawConfig { groups: 1, replicas: 3, clients: 0, ..RawConfig::default() };
     let config = &raw.check(entry.about().params).expect("the shape is sound");
@@ -112,8 +112,11 @@ fn hunt<const WHOLE: bool>(seeds: RangeInclusive<u64>) -> Option<FailedRun> {
     simulation.hunt(&RunSettings::with(Profile::All), seeds).expect("the protocol takes the shape")
 }
 
-fn main() {
-    let seeds = 1..=60;
+/// Seeds of which one shows the mistake.
+pub(crate) const SEEDS: RangeInclusive<u64> = 1..=60;
+
+pub(crate) fn main() {
+    let seeds = SEEDS;
     match hunt::<false>(seeds.clone()) {
         Some(failed) => println!("The office that does not save its counter, {failed}"),
         None => println!("The office that does not save its counter: nothing found"),

@@ -1,9 +1,15 @@
 //! StateMachineAdapter replicas of the services in the simulator: a few seeds of each; `amcast sim --service` makes thousands.
 
+// The example's own file.
+#[path = "../examples/simulate.rs"]
+#[allow(dead_code, reason = "`main` is for people")]
+mod example;
+
 use amcast::core::{Entry, RawConfig};
 use amcast::protocols::catalog::find;
 use amcast::protocols::trial;
 use amcast::sim::{Profile, RunOutcome, RunSettings};
+use amcast::simulate::bank::BankWorkload;
 use amcast::simulate::kv::KvWorkload;
 use amcast::simulate::log::LogWorkload;
 use amcast::simulate::{ServiceMutant, ServiceRun, ServiceSettings, Simulation, Workload};
@@ -49,6 +55,7 @@ fn is_sound<W: Workload + 'static>(seeds: u64, workload: fn(usize) -> W) {
             let ran = run(name, (seed, Profile::All), None, workload);
             assert_eq!(ran.report.outcome, RunOutcome::Settled, "{name} {seed}");
             assert_eq!(ran.findings, [], "{name} {seed}");
+            assert_eq!(ran.not_judged, [], "{name} {seed}");
         }
     }
 }
@@ -63,6 +70,12 @@ fn the_store_is_as_it_should_be_under_all_faults() {
 fn the_log_is_as_it_should_be_under_all_faults() {
     let _limit = amcast_test_policy::time_limit();
     is_sound(1, LogWorkload::new);
+}
+
+#[test]
+fn the_bank_is_as_it_should_be_under_all_faults() {
+    let _limit = amcast_test_policy::time_limit();
+    is_sound(1, BankWorkload::new);
 }
 
 #[test]
@@ -98,11 +111,27 @@ fn mistakes_are_found_within_a_few_seeds() {
         let name = match mutant {
             // These take more seeds than a test has time for: `amcast sim --service kv --mutant all` hunts them.
             ServiceMutant::DropsInbox | ServiceMutant::ReadsAtOnce => continue,
-            ServiceMutant::ExpiresByOwnClock => "bb-urcast-urcast",
-            ServiceMutant::DropsMovedKeys | ServiceMutant::LosesCommand => "tram",
+            ServiceMutant::ExpiresByOwnClock | ServiceMutant::TrustsAnyClock => "bb-urcast-urcast",
+            ServiceMutant::DropsMovedKeys
+            | ServiceMutant::LosesCommand
+            | ServiceMutant::DiffersUnread => "tram",
             _ => "multi-ring",
         };
         let is_found = (1..=MUTANT_SEEDS).any(|seed| shows(name, seed, *mutant));
         assert!(is_found, "{} above {name}", info.name);
     }
+}
+
+#[test]
+fn the_example_finds_the_mistake_in_a_state_machine_of_its_own_and_makes_the_run_small() {
+    let _limit = amcast_test_policy::time_limit();
+    let failed = example::hunt::<false>(example::SEEDS).expect("a seed shows the mistake");
+    let (usual, small) = (ServiceSettings::default(), failed.service);
+    assert!(small.clients * small.calls as usize <= usual.clients * usual.calls as usize / 2);
+    // It takes a restart, and two answers with the same number.
+    assert!(!failed.faults.is_empty(), "{failed}");
+    assert!(failed.lines.matches("INCR tickets").count() >= 2, "{failed}");
+    assert!(failed.to_string().contains("made small"), "{failed}");
+    let sound = example::hunt::<true>(1..=failed.seed);
+    assert!(sound.is_none(), "{}", sound.expect("it is there"));
 }
