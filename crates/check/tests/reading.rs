@@ -249,7 +249,7 @@ fn events_and_their_lines_give_the_same_history() {
     assert_eq!(
         lines.arrange(&other),
         Err(Problem::NoTree("g0".into())),
-        "it was told another tree"
+        "it received another tree"
     );
     assert_eq!(lines.arrange(&tree), Ok(()));
     assert_eq!(check(&direct, Property::ALL), check(&lines, Property::ALL));

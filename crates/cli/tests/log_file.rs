@@ -127,7 +127,7 @@ fn a_damaged_log_is_told_and_cut_only_on_demand() {
     assert!(kept.windows(8).any(|part| part == b"record-9"));
     assert_eq!(amcast(&["verify"], &dir.0).code, Some(0));
     assert_eq!(dir.open().next(), 6);
-    fs::remove_file(mark).expect("its process is told that something is gone");
+    fs::remove_file(mark).expect("its process learns that something is gone");
     let again = amcast(&["repair", "--yes"], &dir.0);
     assert!(again.out.contains("nothing was changed"), "{}", again.out);
 }
@@ -166,7 +166,7 @@ fn a_log_that_was_cut_short_is_told_and_cut_there_only_on_demand() {
         assert_eq!(amcast(&["repair", "--yes"], &dir.0).code, Some(0));
         assert_eq!(amcast(&["verify"], &dir.0).code, Some(0));
         assert_eq!(dir.open().next(), 6);
-        fs::remove_file(dir.0.with_extension("lost")).expect("its process is told of it");
+        fs::remove_file(dir.0.with_extension("lost")).expect("its process learns of it");
     }
 }
 

@@ -198,7 +198,7 @@ mod tests {
         let writer = RowWriter::start().unwrap();
         let value: Arc<[u8]> = vec![1; 100_000].into();
         let failed = (0..1000).find_map(|n| writer.put(&full, 100_000 * n, value.clone()).err());
-        assert_eq!(failed.expect("it is told").kind(), io::ErrorKind::StorageFull);
+        assert_eq!(failed.expect("it is reported").kind(), io::ErrorKind::StorageFull);
         assert_eq!(writer.done(), 0);
     }
 }

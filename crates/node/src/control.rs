@@ -512,7 +512,7 @@ mod tests {
         // The number, which travels in clear, is not enough.
         for wrong in [key(8, b's'), key(7, b't'), ClusterKey { id: 7, ..ClusterKey::default() }] {
             let why = far(wrong).connect().map(drop).unwrap_err();
-            assert!(why.kind() != io::ErrorKind::TimedOut, "it is told at once: {why}");
+            assert!(why.kind() != io::ErrorKind::TimedOut, "the error comes at once: {why}");
         }
         // A request sent without waiting for the challenge is recognised, too.
         let mut stranger = std::net::TcpStream::connect(at).unwrap();

@@ -6,7 +6,7 @@
 //!   <------- ok NUMBER, bytes from 0    keeps the last of what it sent
 //!        (the connection breaks)        holds the stream for a while
 //!   resume NUMBER OFFSET ----------->
-//!   <------- ok, bytes from OFFSET      goes on
+//!   <------- ok, bytes from OFFSET      resumes
 //! ```
 //! So a connection that breaks costs what was on its way, and not the whole state. The one that gives keeps no more
 //! than [`KEPT_BYTES_MAX`] of what it sent, which is more than a connection holds, for [`HOLDS`] at most after

@@ -8,7 +8,7 @@
 //! donor's loop                donor's control thread       asker's thread          asker's loop
 //!   capture ................. "state P0 P1 .." <----------- fetch <--------------- every replica has
 //!   piece, a round each ----> socket ---------------------> the first one            its place back
-//!   (commands go on)                                        waits for room <------- its old state goes
+//!   (commands run)                                          waits for room <------- its old state goes
 //!                                    ---------------------> read into a new state
 //!                                                           checked against P ---> adopt, tell replicas
 //! ```

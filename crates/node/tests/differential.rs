@@ -722,7 +722,7 @@ fn large_and_malformed_commands_are_refused_in_words() {
     };
     assert!(e.contains("larger than the limit of 1048"), "{e}");
     assert!(e.ends_with("; the command was not executed"), "{e}");
-    assert_eq!(c.call(&words("GET k")), Resp2Value::Null, "the connection goes on");
+    assert_eq!(c.call(&words("GET k")), Resp2Value::Null, "the connection continues");
     let most = "x".repeat((1 << 20) - 200);
     assert_eq!(c.call(&["SET".into(), "k".into(), most.clone()]), Resp2Value::Text("OK".into()));
     assert_eq!(c.call(&words("GET k")), Resp2Value::Text(most));

@@ -108,7 +108,7 @@ impl Backend for OrderedLater {
             return Ok(());
         }
         let messages = self.messages.lock().unwrap();
-        messages.send((dst, std::mem::take(command), token)).expect("the thread goes on");
+        messages.send((dst, std::mem::take(command), token)).expect("the thread runs");
         Ok(())
     }
 }

@@ -268,7 +268,7 @@ fn follow(server: &TestLogServer, log: &'static str, count: usize) -> Receiver<(
             left -= 1;
             left > 0
         });
-        tailed.expect("the stream goes on until it has all");
+        tailed.expect("the stream continues until it has all");
     });
     given
 }
@@ -602,7 +602,7 @@ fn a_client_that_takes_no_answers_is_closed_where_they_are_too_large() {
         let mut few = calls(&server, path, 1, Some(&request));
         let mut many = calls(&server, path, 100, Some(&request));
         many.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        assert!(!server_is_silent(&mut many), "{path}: it may go on");
+        assert!(!server_is_silent(&mut many), "{path}: it may continue");
         assert_eq!(read(&mut client, "big", 0).unwrap().len(), 4, "{path}: others are served");
         few.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         assert!(server_is_silent(&mut few), "{path}: it was closed, too");

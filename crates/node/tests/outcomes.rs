@@ -34,7 +34,7 @@ impl Backend for Scripted {
     }
 
     fn submit(&self, _: GroupSet, _: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
-        let (outcome, text) = self.next.lock().unwrap().take().expect("it is told what to answer");
+        let (outcome, text) = self.next.lock().unwrap().take().expect("its answer is set");
         let answer = ServiceAnswer::borrowed(outcome, text.as_bytes());
         self.answers.get().unwrap().answer(token, answer);
         Ok(())

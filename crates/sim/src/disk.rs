@@ -361,7 +361,7 @@ mod tests {
             disk.fail(P, Some(lost), &mut chooser);
         }
         assert_eq!(numbers(&mut disk), [0]);
-        assert!(disk.lost(P), "nobody was told that it was durable");
+        assert!(disk.lost(P), "it was never reported durable");
         for (number, awaited) in [(1, false), (2, true)] {
             assert!(disk.lost(P));
             assert!(disk.persist(

@@ -8,7 +8,7 @@
 //! needs a state --> asks a process that has it --> pieces come --> is put in force, then what waits behind it
 //!                     ^          ^   several at a time |  |            |
 //!                     |          '---------------------'  |            |
-//!                     |           connection broken: goes on at its offset
+//!                     |           connection broken: resumes at its offset
 //!                     '-----------------------------------+------------'
 //!                       the source died or let the state go; the state is too old by now, or not believed
 //! ```

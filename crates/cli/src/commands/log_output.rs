@@ -292,7 +292,7 @@ mod tests {
             let panics = || panic!("an invariant is broken");
             let thread = std::thread::Builder::new().name("control".to_string()).spawn(panics);
             let _ = thread.unwrap().join();
-            unreachable!("the process goes on");
+            unreachable!("the process continues");
         }
         let log = std::env::temp_dir().join(format!("amcast-panic-{}.log", std::process::id()));
         let name =
@@ -309,7 +309,7 @@ mod tests {
             assert!(said.contains("amcast n7: begins"), "{said}");
             assert!(said.contains("amcast n7: panicked at crates/cli/src/commands"), "{said}");
             assert!(said.contains("thread control: an invariant is broken"), "{said}");
-            assert!(!said.contains("goes on"), "{said}");
+            assert!(!said.contains("continues"), "{said}");
         }
     }
 

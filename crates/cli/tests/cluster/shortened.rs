@@ -37,7 +37,7 @@ fn key(n: usize) -> String {
 fn has_all(hosts: &ThreeHosts, node: usize) {
     for n in 0..KEYS {
         let value = hosts.ask(node, &["GET", &key(n)]).to_string();
-        assert_eq!(value, n.to_string(), "n{node} lacks what was acknowledged");
+        assert_eq!(value, n.to_string(), "n{node} is missing an acknowledged write");
     }
 }
 

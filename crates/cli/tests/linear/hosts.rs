@@ -202,7 +202,7 @@ fn operate(cluster: &mut HostedCluster, load: &ClientLoad) -> Vec<(&'static str,
         load.next_round();
         std::thread::sleep(PEACE);
         let others = |rank| cluster.status(rank).is_some_and(|s| s.ready);
-        assert!(others(0) && others(1), "the others go on");
+        assert!(others(0) && others(1), "the others continue");
         cluster.hosts.plug(2, "up");
         cluster.wait_until_ready();
     });

@@ -171,7 +171,7 @@ fn nobody_sees_half_of_an_append_to_logs_of_all_shards_while_nodes_are_killed() 
                 return i + 1;
             }
         }
-        unreachable!("it ends when it is told to")
+        unreachable!("it ends when its flag is set")
     };
     let look = |n: usize| {
         let (mut client, mut last) = (client(&addresses, n), 0);
@@ -232,7 +232,7 @@ fn a_stream_gives_each_value_once_and_in_order_while_nodes_are_killed() {
                     return i;
                 }
             }
-            unreachable!("it ends when it is told to")
+            unreachable!("it ends when its flag is set")
         });
         let reader = scope.spawn(|| {
             let (mut client, mut seen) = (client(&nodes, 0), 0);
@@ -253,7 +253,7 @@ fn a_stream_gives_each_value_once_and_in_order_while_nodes_are_killed() {
         wait_for_more_than(100, &count);
         stop.store(true, Ordering::Relaxed);
         let appended = writer.join().expect("every append is answered");
-        (appended, reader.join().expect("values come in order").expect("the stream goes on"))
+        (appended, reader.join().expect("values come in order").expect("the stream continues"))
     });
     println!("{seen} values were followed");
     assert_eq!(seen, appended);

@@ -231,7 +231,7 @@ fn cut_off_and_heal(cluster: &PartitionedCluster, written: &AtomicU64) {
     let wait_for_writes = |more: u64| {
         let (begun, before) = (Instant::now(), written.load(Ordering::Relaxed));
         while written.load(Ordering::Relaxed) < before + more {
-            assert!(begun.elapsed() < PATIENCE, "the others do not go on");
+            assert!(begun.elapsed() < PATIENCE, "the others do not continue");
             std::thread::sleep(Duration::from_millis(5));
         }
     };

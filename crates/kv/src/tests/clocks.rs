@@ -108,7 +108,7 @@ fn a_front_two_hours_ahead_ends_nobodys_keys_and_makes_nobodys_commands_old() {
         "nor by a read"
     );
     let again = hosts.run(refused_at(&ahead).unwrap(), &format!("INCR {x}"));
-    assert_eq!(again, ":4\r\n", "by the time that it was told");
+    assert_eq!(again, ":4\r\n", "by the time that it received");
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn sessions_whose_requests_come_in_any_order_are_not_held() {
     assert_eq!(hosts.send(session, (6, 1), NOW_MS, &incr), ":1\r\n");
     assert_eq!(hosts.send(session, (5, 1), NOW_MS, &incr), ":2\r\n");
     let copy = hosts.send(session, (5, 1), NOW_MS + 2 * HOUR_MS, &incr);
-    assert_eq!(copy, ":2\r\n", "what was executed is told");
+    assert_eq!(copy, ":2\r\n", "an executed command keeps its answer");
     assert_eq!(hosts.send(session, (7, 1), NOW_MS, &incr), ":3\r\n");
 }
 

@@ -257,7 +257,11 @@ fn keys_expire_by_ordered_time() {
     let x = key(0);
     let mut node = TestNode::new();
     node.run(&cast(1, 1, 5_000, &format!("SET {x} 1 PX 100")));
-    assert_eq!(node.run(&cast(2, 2, 4_000, &format!("PTTL {x}"))), ":100\r\n", "time stands still");
+    assert_eq!(
+        node.run(&cast(2, 2, 4_000, &format!("PTTL {x}"))),
+        ":100\r\n",
+        "time does not advance"
+    );
     assert_eq!(node.run(&cast(3, 3, 5_100, &format!("GET {x}"))), "$1\r\n1\r\n");
     assert_eq!(node.run(&cast(4, 4, 5_101, &format!("EXISTS {x}"))), ":0\r\n");
     assert_eq!(node.run(&cast(5, 5, 5_000, "DBSIZE")), ":0\r\n");

@@ -36,7 +36,7 @@ fn node_of(limits: Limits, budget: u64) -> TestNode {
 fn thrice(node: &mut TestNode, request: u64, text: &str) -> (Outcome, Outcome, String) {
     let first = told(node, &cast(10 * request, request, request, text));
     let again = told(node, &cast(10 * request + 1, request, request, text));
-    assert_eq!(again, first, "a retry is told the same");
+    assert_eq!(again, first, "a retry gets the same answer");
     let state = ExecutorState::read(&Kv::new(SHARDS, 1), SHARDS, &mut &*node.stream()).unwrap();
     drop(node.executor.adopt(state));
     let restarted = told(node, &cast(10 * request + 2, request, request, text));

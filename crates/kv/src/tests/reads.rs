@@ -21,7 +21,7 @@ impl TestNode {
         self.executor.flush_reads();
         self.executor.collect_reads(&mut |_, number, peek, bytes| {
             let outcome = (peek, String::from_utf8_lossy(bytes).into_owned());
-            assert!(outcomes.insert(number, outcome).is_none(), "each is told once");
+            assert!(outcomes.insert(number, outcome).is_none(), "each is reported once");
         });
     }
 }
@@ -290,7 +290,7 @@ fn collect_peeks(node: &mut TestNode, outcomes: &mut BTreeMap<u64, ReadOutcome>)
     node.executor.flush_reads();
     node.executor.collect_peeks(&mut |number, peek, bytes| {
         let outcome = (peek, String::from_utf8_lossy(&bytes).into_owned());
-        assert!(outcomes.insert(number, outcome).is_none(), "each is told once");
+        assert!(outcomes.insert(number, outcome).is_none(), "each is reported once");
     });
 }
 

@@ -46,7 +46,7 @@ impl ShardedMachine for PoisonedStore {
         answer: &mut Vec<u8>,
     ) -> Outcome {
         let is_poison = command.windows(POISON.len()).any(|part| part == POISON);
-        assert!(!is_poison, "the command ends whoever executes it");
+        assert!(!is_poison, "the command ends any process that executes it");
         self.0.apply(at, parts, command, answer)
     }
 
@@ -165,7 +165,7 @@ fn a_skipped_command_is_answered_and_touches_nothing_and_neither_does_its_repeti
 }
 
 #[test]
-#[should_panic(expected = "the command ends whoever executes it")]
+#[should_panic(expected = "the command ends any process that executes it")]
 fn without_the_decision_it_ends_the_process() {
     let _limit = amcast_test_policy::time_limit();
     let (casts, _) = history();
@@ -227,7 +227,7 @@ fn nothing_is_skipped_before_it_is_released() {
         assert_eq!(replica.executor.at_skip(), Some(poisoned.msg));
     }
     let other = cast(9, 9, 30, &format!("SET {} 1", key(2)));
-    assert_eq!(replica.run(&other), "+OK\r\n", "another shard goes on");
+    assert_eq!(replica.run(&other), "+OK\r\n", "another shard continues");
     assert!(replica.executor.skipped().next().is_none());
     replica.executor.release_skip(poisoned.msg);
     assert_eq!(replica.executor.at_skip(), None);
@@ -287,7 +287,7 @@ fn a_state_in_which_it_was_executed_or_skipped_by_others_alone_is_refused() {
     let conflict = |of: &SkippingReplica, state| of.executor.conflict(state);
     assert_eq!((conflict(&executes, &executed), conflict(&skips, &skipped)), (None, None));
     let why = conflict(&skips, &executed).unwrap();
-    assert!(why.starts_with("p9:2@g0/2 was executed in it (g0 stands at 2)"), "{why}");
+    assert!(why.starts_with("p9:2@g0/2 was executed in it (g0 is at 2)"), "{why}");
     let why = conflict(&executes, &skipped).unwrap();
     assert!(why.starts_with("p9:2@g0/2 was skipped in it"), "{why}");
     // The same for a tool, which knows nothing of the service.

@@ -121,7 +121,7 @@ fn too_little_space_is_an_error_that_says_how_much_is_needed() {
         assert!(needed_bytes >= needed && free_bytes < needed_bytes, "{error}");
     }
     let left: Vec<_> = fs::read_dir(base.cluster()).expect("listed").collect();
-    assert_eq!(left.len(), 1, "nothing is left behind: {left:?}");
+    assert_eq!(left.len(), 1, "nothing remains: {left:?}");
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_peer_that_cannot_be_mapped_for_a_moment_is_out_of_reach_for_no_longer() {
     }
     assert_eq!((write(&mut carrier), told), (1, 1));
     assert_eq!(read(&owner, INBOX, 0), 11);
-    assert!(carrier.take_fault().is_none(), "the failure was told already");
+    assert!(carrier.take_fault().is_none(), "the failure was reported already");
     drop((carrier, owner));
 }
 

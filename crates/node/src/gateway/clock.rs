@@ -252,7 +252,7 @@ mod tests {
         assert_eq!((state.ahead_ms, state.trust), (7, ClockTrust::Doubted(2002 * second_us)));
         assert!(
             !state.refused(501_000, 2003 * second_us),
-            "another shard's time still stands still"
+            "another shard's time still does not advance"
         );
         assert!(!state.refused(2_004_000, 2004 * second_us), "and has come to it, too");
         assert_eq!((state.ahead_ms, state.trust), (7, ClockTrust::Doubted(2004 * second_us)));

@@ -310,7 +310,7 @@ fn what_processes_of_a_node_send_each_other_arrives_in_the_same_round() {
     place.nodes[rank].as_mut().unwrap().flush(Time(1), &mut place.delivered[rank]);
     let m = MsgId { sender: Pid(rank as u32), seq: 1 };
     let expected = [(Pid(rank as u32), 1, m), (SEQUENCER, 1, m)];
-    assert_eq!(place.delivered[rank].0, expected, "no connection stands yet");
+    assert_eq!(place.delivered[rank].0, expected, "there is no connection yet");
     assert!(!place.nodes[rank].as_ref().unwrap().post.has_inside());
 }
 

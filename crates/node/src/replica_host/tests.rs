@@ -130,7 +130,7 @@ fn a_state_that_came_for_one_group_ends_what_another_lacked() {
     assert_eq!(
         host.recovery.installed(),
         Some(vec![30, 12]),
-        "what was told before may have been undone"
+        "earlier reports may have been undone"
     );
     // Much later one of them lags again.
     host.event(Time(1), two, ProtocolEvent::Lagging);
@@ -159,7 +159,7 @@ fn asking() -> (ReplicaHost<GroupPositions>, [Pid; 2], TransferChannels) {
     host.recovery.app.0 = [3, 4];
     host.event(Time(1), one, ProtocolEvent::Lagging);
     host.install(Time(1), one, 10, &[], true);
-    assert_eq!(wanted(&host), Some(vec![10, 4]), "every group knows where it goes on");
+    assert_eq!(wanted(&host), Some(vec![10, 4]), "every group knows where it continues");
     let (tell, news) = sync_channel(1);
     let (fetching, room) = StateFetch::of(news);
     host.expect(fetching, vec![1]);

@@ -217,7 +217,7 @@ fn small_answers_go_between_the_pieces_of_a_large_one() {
     let small = |token| (token, b"small".to_vec());
     assert_eq!(got[..10], (2..12).map(small).collect::<Vec<_>>());
     assert!(got[10] == (1, large), "the large one is whole");
-    assert_eq!(pair.parts, 1_000_000 / PIECE_BYTES, "each piece but the last was told of");
+    assert_eq!(pair.parts, 1_000_000 / PIECE_BYTES, "each piece but the last was reported");
     assert_eq!(pair.writer.backlog_bytes, 0);
 }
 

@@ -492,7 +492,7 @@ mod tests {
         h.observe(at(0), 2, 1, false);
         assert_eq!(h.leader(at(0)), None);
         h.observe(at(1), 0, 1, true);
-        assert_eq!(h.leader(at(1)), Some(0), "fitness counts though the counter stands");
+        assert_eq!(h.leader(at(1)), Some(0), "fitness counts though the counter does not move");
     }
 
     #[test]

@@ -229,7 +229,7 @@ fn nonsense_from_a_peer_is_noted_and_changes_nothing() {
     }
     let down = step(&mut r, Input::Medium(MessageInput::Down(g1)));
     assert_eq!(down.malformed, ["a stream broke, which must not be"]);
-    assert_eq!(hear(&mut r, g1, propose(open, 1)).delivered.len(), 1, "it goes on");
+    assert_eq!(hear(&mut r, g1, propose(open, 1)).delivered.len(), 1, "it continues");
 }
 
 #[test]

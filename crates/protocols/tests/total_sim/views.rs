@@ -152,7 +152,7 @@ fn a_minority_stops_and_comes_back_as_a_new_member_with_the_state() {
         let (_, told) = with(row, 3, vec![at_ms(20, cut)]);
         // It suspects the others after 50 ms at the latest.
         assert_eq!(deliveries(&told, 0, 75..140), 0, "{}", row.name());
-        assert!(deliveries(&told, 1, 75..140) > 10, "{}: the others go on", row.name());
+        assert!(deliveries(&told, 1, 75..140) > 10, "{}: the others continue", row.name());
         let views = chain(&told, 2);
         assert!(views.values().any(|members| *members == [Pid(1), Pid(2)]), "{views:?}");
         assert_eq!(views.values().last().map(Vec::len), Some(3), "{views:?}");
@@ -217,7 +217,7 @@ fn a_member_that_leaves_is_missed_by_nobody() {
             assert_eq!(views[&1], without, "{}", row.name());
             assert_eq!(views.values().last().map(Vec::len), Some(3), "{}: it is back", row.name());
             let others = (0..3).filter(|&q| q != p).map(|q| deliveries(&told, q, 60..70));
-            assert!(others.min() > Some(3), "{} {p}: the others go on", row.name());
+            assert!(others.min() > Some(3), "{} {p}: the others continue", row.name());
         }
     }
 }

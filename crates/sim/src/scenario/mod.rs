@@ -1,7 +1,7 @@
 //! Scenarios: runs without chance, written down as text together with what must happen in them.
 //!
 //! ```text
-//! # What the scenario shows.
+//! # The aim of the scenario.
 //! run tram groups=2 clients=1 overlay=depth hm_lines=64
 //! show hm log
 //! ----

@@ -30,7 +30,7 @@
 //! no command that is multicast later comes in front of it. Both hold with clients that write into
 //! replicas' memory, and with nodes that multicast commands as their own messages.
 //!
-//! # What runs out of order
+//! # Out-of-order execution
 //!
 //! A command that conflicts with nothing that waits in front of it runs at once. Two commands
 //! conflict if they share a key that one of them may write, or if one of them touches whole

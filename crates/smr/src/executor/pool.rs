@@ -52,7 +52,7 @@
 //! nothing is delivered. One delivery may set free all that waited for it, and answers are only counted once they
 //! are there: both limits may be passed by what the shards' waiting commands come to.
 //!
-//! # What it costs
+//! # Cost
 //!
 //! A command passes two queues, is copied once, and both threads may need to be woken. This is more
 //! than a small command costs; it pays where commands are heavy or cores are many. See [`workers`](super::workers).

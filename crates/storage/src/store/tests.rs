@@ -399,7 +399,7 @@ fn a_segment_behind_a_missing_record_is_cut_off_unless_it_says_that_it_was_durab
         copy
     };
     let torn = missing(&disk);
-    let judged = open(&torn, 2).expect("nobody was told that it was durable").recovered;
+    let judged = open(&torn, 2).expect("it was never reported durable").recovered;
     assert_eq!((judged.next, judged.torn.map(|torn| torn.offset)), (0, Some(RECORDS_AT)));
     assert_eq!(files(&torn, ".segment"), 1);
     opened.sync().expect("it works");
@@ -512,7 +512,7 @@ fn after_a_failed_sync_beside_what_was_read_is_made_durable() {
         hand.into_iter().for_each(|mut hand| while hand.step() {});
         if seed % 2 == 0 {
             disk.fail_machine(&mut Rng::stream(seed, "machine"));
-            let found = open(&disk, 2).expect("nobody was told that it was durable").records;
+            let found = open(&disk, 2).expect("it was never reported durable").records;
             assert!(found.into_iter().zip(&records).all(|((_, record), wrote)| record == *wrote));
             continue;
         }

@@ -254,7 +254,7 @@ fn after_a_failed_sync_nothing_is_told_durable_and_nothing_more_is_taken() {
     looping.log.take(|done| looping.done.push(done));
     let durable = looping.done.iter().any(|done| matches!(done, Completion::Durable(_)));
     assert!(!durable, "{:?}", looping.done);
-    looping.log.close().expect("its failure was told");
+    looping.log.close().expect("its failure was reported");
 }
 
 #[test]

@@ -104,7 +104,7 @@ mutant::mutants! {
         Ignores = "ignores-a-message":
             "The sequencer gives no number to every fourth message." breaks [Validity];
         Newest = "newest-first":
-            "What is gathered gets numbers from the newest on." breaks [FifoOrder];
+            "Gathered messages get numbers from the newest on." breaks [FifoOrder];
     }
 }
 

@@ -21,12 +21,12 @@
 //! ([`BrokenLinks`]). A protocol sends on links whose other end reports to hear it, and asks for a
 //! forwarder where there is none.
 //!
-//! # What it promises
+//! # Guarantees
 //! Nothing for safety: a route is a guess. For progress: while one process and the destination hear each
 //! other, and that process and the sender, the sender's messages arrive after a bounded number of tries
 //! ([`RouteSelection`]), once heartbeats have told of the links.
 //!
-//! # What the protocol does
+//! # Duties of the protocol
 //! It encodes its own messages: a forwarded message is one of the protocol's, and a forwarder may add to it
 //! or refuse it. It calls [`LinkTable::beat`] in each step and sends the heartbeat and
 //! [`LinkTable::broken_links`] if there is one, and [`LinkTable::observe`] with each heartbeat that it

@@ -19,13 +19,13 @@
 //! proposed: a majority of voters decides it, and its cut holds what each of them has. Nobody forwards
 //! anything for others, so a packet still comes from the process that made it.
 //!
-//! # Who coordinates
+//! # The coordinator
 //! The most senior member that is in a majority of processes that hear each other, and not simply the most
 //! senior one that is heard: a member that hears nobody, or that few hear, gets no majority of promises. A
 //! coordinator that learns too late that it is in no such majority proposes nothing of its own, and the next one
 //! takes over.
 //!
-//! # Who goes
+//! # Excluded members
 //! Of the two ends of a dead link the one without the state, then the one with more dead links, then the
 //! junior one; another one if the rest would not hold a majority that hears each other. The coordinator itself
 //! stays, however many dead links it has: a member that does not hear its `Prepare` does not promise, and so it

@@ -2,7 +2,7 @@
 //! row have been handed the same casts in between [TO 3]. A protocol on
 //! [`Groupcast`] becomes one on [`Messages`].
 //!
-//! # What it promises
+//! # Guarantees
 //! The laws of [`amcast_core::groupcast`], with *primary component* membership: there is one chain
 //! of views, each agreed by a majority of the configured processes, and only in its latest view
 //! the group makes progress. A member without a majority in it hands nothing over, takes no submissions, and continues

@@ -130,7 +130,7 @@ fn what_follows_a_record_that_was_not_taken_reaches_the_followers_too() {
     w.run(3000);
     for r in 1..3 {
         let alive = w.seqs(w.replica(0, r));
-        assert!(alive.starts_with(&dead), "{alive:?} lacks what was delivered: {dead:?}");
+        assert!(alive.starts_with(&dead), "{alive:?} misses deliveries: {dead:?}");
     }
 }
 

@@ -114,7 +114,7 @@ fn a_state_in_force_that_is_not_the_last_one_given_makes_no_replica_fit() {
     replica.installed(9, 1, &mut out);
     assert!(!replica.is_fit(), "another one was given after it");
     replica.installed(4, 2, &mut out);
-    assert!(!replica.is_fit(), "it lacks deliveries");
+    assert!(!replica.is_fit(), "it is missing deliveries");
     replica.installed(5, 2, &mut out);
     assert!(replica.is_fit());
 }
