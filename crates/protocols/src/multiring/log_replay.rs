@@ -69,7 +69,7 @@ impl MultiRing {
             // No process may rely on what its application does not have yet.
             MergePosition::default()
         } else {
-            self.merge.merge_position_at(self.merge.applied)
+            self.merge.applied_point()
         }
     }
 

@@ -102,6 +102,12 @@ impl RingMerge {
         next.filter(|_| known).map_or(MergePosition::of(position), |held| held.before)
     }
 
+    /// The merge position before which the application has applied everything. An installed state may hold
+    /// deliveries that are still to be merged: the log must keep these, and so they do not count.
+    pub(super) fn applied_point(&self) -> MergePosition {
+        self.merge_position_at(self.applied).min(self.next)
+    }
+
     /// How many instances of `ring` are merged at `point`.
     pub(super) fn passed(&self, point: MergePosition, ring: RingId) -> u64 {
         let at = self.rings.iter().position(|&r| r == ring);
@@ -172,7 +178,11 @@ impl RingMerge {
     }
 
     /// Delivers the messages of a batch that are for this group and not delivered yet.
-    fn deliver(&mut self, batch: &InstanceValue, out: &mut Outbox<Messages<RingPacket>>) {
+    pub(super) fn deliver(
+        &mut self,
+        batch: &InstanceValue,
+        out: &mut Outbox<Messages<RingPacket>>,
+    ) {
         let passed = self.next.place as usize;
         for (place, packed) in batch.messages().enumerate().skip(passed) {
             if !packed.dst.contains(self.group) {
@@ -182,9 +192,12 @@ impl RingMerge {
             let position = MergePosition { place: place as u64 + 1, ..self.next }.position();
             assert!(position > self.delivered, "positions grow");
             self.delivered = position;
-            let bytes = packed.payload.len() + size_of::<UnappliedDelivery>();
-            self.unapplied.push_back(UnappliedDelivery { position, bytes, before });
-            self.unapplied_bytes += bytes;
+            // The application reports nothing of a delivery that an installed state holds.
+            if position > self.applied {
+                let bytes = packed.payload.len() + size_of::<UnappliedDelivery>();
+                self.unapplied.push_back(UnappliedDelivery { position, bytes, before });
+                self.unapplied_bytes += bytes;
+            }
             let msg: MsgId = packed.msg;
             out.deliver(msg, packed.dst, position, |to| to.extend_from_slice(packed.payload));
         }

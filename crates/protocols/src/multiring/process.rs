@@ -227,6 +227,9 @@ impl MultiRing {
             if self.is_answered_by(position, needs) {
                 self.state.awaited = None;
                 self.state.in_force = true;
+                // All that the state holds counts as applied, also what was delivered while it came or is
+                // to be delivered: the application drops that, and reports nothing of it.
+                self.merge.on_applied(position);
                 self.report_caught_up(position, out);
             }
         } else if position > self.merge.delivered {
@@ -258,8 +261,7 @@ impl MultiRing {
 
     /// Puts the progress of the application into the rings.
     fn report_progress(&mut self) {
-        let (safe, merged) =
-            (self.trimmable_position(), self.merge.merge_position_at(self.merge.applied));
+        let (safe, merged) = (self.trimmable_position(), self.merge.applied_point());
         for at in 0..self.merge.rings.len() {
             let id = self.merge.rings[at];
             let (safe, merged) = (self.merge.passed(safe, id), self.merge.passed(merged, id));

@@ -153,13 +153,16 @@ impl MultiRing {
 
 #[cfg(test)]
 mod tests {
+    use super::super::merge::MergeStall;
     use super::super::persistence::AcceptorStorage;
+    use super::super::shared_bytes::SharedBytes;
+    use super::super::value::{InstanceValue, RingProposal};
     use super::super::{MEMORY, MultiRingConfig};
     use super::*;
     use alloc::string::String;
     use alloc::sync::Arc;
     use amcast_core::messages::MessageInput;
-    use amcast_core::{Entry as _, Input, Protocol, RawConfig};
+    use amcast_core::{Entry as _, Gid, GroupSet, Input, MsgId, Protocol, RawConfig};
 
     /// One of three replicas that has lost its storage and asks for a state.
     fn reader(set: &[(&str, &str)]) -> MultiRing {
@@ -189,6 +192,39 @@ mod tests {
             Input::Medium(MessageInput::From(Pid(1), RingPacket { incarnation: 0, message: word })),
         );
         assert!(reader.state.wanted && reader.state.awaited.is_none());
+    }
+
+    #[test]
+    fn what_an_installed_state_holds_counts_as_applied() {
+        let mut reader = reader(&[("apply_bytes", "1")]);
+        let out = &mut Outbox::default();
+        let batch = |seq| {
+            let (msg, dst) = (MsgId { sender: Pid(1), seq }, GroupSet::one(Gid(0)));
+            let mut bytes = Vec::new();
+            RingProposal { msg, incarnation: 0, number: seq, dst, payload: b"x" }.encode(&mut bytes);
+            InstanceValue::Batch(SharedBytes::from(&bytes[..]))
+        };
+        let point = |merged, place| MergePosition { merged, place };
+        reader.continue_from(point(4, 1).position(), point(5, 0), out);
+        let mut deliver = |reader: &mut MultiRing, merged| {
+            reader.merge.next = point(merged, 0);
+            reader.merge.deliver(&batch(merged), out);
+            reader.merge.next = point(merged + 1, 0);
+            let config = Arc::clone(&reader.config);
+            matches!(reader.merge.run(&reader.rings, &config, out), MergeStall::ApplicationBusy)
+        };
+        // The application reports nothing before it has its state.
+        assert!(deliver(&mut reader, 5));
+        let state = Input::Installed { position: point(7, 1).position(), installs: 1 };
+        step(&mut reader, Time(2), state);
+        assert!(reader.has_state());
+        // It will report nothing of what the state holds, delivered before or after it came; the log must
+        // keep what is still to be merged.
+        assert_eq!(reader.merge.applied_point(), point(6, 0));
+        assert!(!deliver(&mut reader, 6) && !deliver(&mut reader, 7));
+        assert_eq!(reader.merge.applied_point(), point(8, 0));
+        assert!(deliver(&mut reader, 8));
+        assert_eq!(reader.merge.applied_point(), point(8, 0));
     }
 
     #[test]
