@@ -111,6 +111,7 @@ impl RecordedRegression {
             "messages" => settings.messages = number() as usize,
             "faulty_us" => settings.faulty = Some(Span::micros(number())),
             "events" => settings.events_max = number(),
+            "quiet_us" => settings.quiet = Span::micros(number()),
             "settle_us" => settings.settle = Span::micros(number()),
             "mark" => self.marks.push(value.to_string()),
             "mutant" => self.mutants.push(value.to_string()),

@@ -164,6 +164,17 @@ impl InstanceLog {
         self.clear(0, floor);
         self.floor = floor;
     }
+
+    /// Trims below `floor`, but keeps the values for a member that has learned no more than what is below
+    /// `learned`. Of these the oldest are trimmed while more than `most` bytes are in memory.
+    pub(super) fn trim_for(&mut self, floor: u64, learned: u64, most: usize) {
+        self.trim(floor.min(learned));
+        while self.floor < floor && self.cached > most {
+            let first = self.slots.first_key_value();
+            let end = first.map_or(floor, |(first, slot)| first + slot.instances);
+            self.trim(end.min(floor));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -173,6 +184,39 @@ mod tests {
     use alloc::vec::Vec;
     use amcast_core::Pid;
     use amcast_core::rng::Rng;
+
+    #[test]
+    fn values_that_a_member_lacks_stay_as_long_as_there_is_room() {
+        let ballot = RingBallot::new(1, Pid(0));
+        let value = |n: u64| match n % 4 {
+            3 => InstanceValue::Skip(5),
+            _ => InstanceValue::Batch(SharedBytes::from(&[7; 100][..])),
+        };
+        let mut log = InstanceLog::default();
+        let mut firsts = Vec::new();
+        for n in 0..40 {
+            let first = log.end();
+            firsts.push(first);
+            log.put(InstanceEntry { first, ballot, value: value(n) }, NO_RECORD);
+        }
+        let all = log.cached();
+        // All that it lacks has room.
+        log.trim_for(firsts[20], firsts[8], all);
+        assert_eq!(log.floor(), firsts[8]);
+        // It has no room: the oldest values go, and none that is not applied yet.
+        let most = log.cached() - 250;
+        log.trim_for(firsts[20], firsts[8], most);
+        assert!(log.floor() > firsts[8] && log.floor() <= firsts[12], "{}", log.floor());
+        assert!(log.cached() <= most && log.cached() + 250 > most, "{}", log.cached());
+        assert_eq!(log.entry(firsts[12]).map(|entry| entry.first), Some(firsts[12]));
+        log.trim_for(firsts[20], 0, 0);
+        assert_eq!(log.floor(), firsts[20]);
+        // Nobody lacks anything.
+        log.trim_for(firsts[30] + 1, u64::MAX, all);
+        assert_eq!(log.floor(), firsts[30] + 1);
+        log.trim_for(log.end() + 9, log.end() + 9, 0);
+        assert_eq!(log.cached(), 0);
+    }
 
     fn skip(first: u64, count: u64, round: u32) -> InstanceEntry {
         InstanceEntry {

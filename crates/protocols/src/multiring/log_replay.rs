@@ -4,7 +4,7 @@
 use super::acceptor_recovery::StorageState;
 use super::catch_up::RetransmissionStep;
 use super::message::{PeerProgress, RingPacket};
-use super::persistence::{DurableAction, LogRecord};
+use super::persistence::{AcceptorStorage, DurableAction, LogRecord};
 use super::process::{DISK_READ, DISK_READS_MAX, IDLE_INSTANCES, MultiRing, TRIM_RECORDS};
 use super::topology::{MergePosition, RingId, ring_for};
 use super::value::InstanceValue;
@@ -196,13 +196,20 @@ impl MultiRing {
     /// its missing instances from acceptors, and the others get their state from it.
     pub(super) fn trim(&mut self) {
         let limits = self.trim_limits();
+        let in_memory = self.persistence.writes.storage() == AcceptorStorage::Memory;
         for (ring, limit) in self.rings.iter_mut().zip(limits) {
             let Some(ring) = ring else { continue };
             let PeerProgress { applied: merged, trimmable: safe, .. } = ring.learner.progress;
             // Values that the own application has not applied stay, too: `held_bytes` bounds them.
             let logs = self.persistence.writes.is_durable() && ring.acceptor.index.is_some();
             let own = if logs { merged.min(safe) } else { merged };
-            ring.forget(ring.trim_end.min(own).min(limit));
+            let floor = ring.trim_end.min(own).min(limit);
+            if in_memory {
+                let lives = |p: Pid| !self.links.suspects(self.now, p);
+                ring.forget_in_memory(self.me, floor, self.config.limits.cache_bytes, lives);
+            } else {
+                ring.forget(floor);
+            }
             let merged = ring.learner.progress.applied.min(ring.learner.learned);
             ring.log.evict(merged, self.config.limits.cache_bytes);
         }
@@ -299,7 +306,6 @@ impl MultiRing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::persistence::AcceptorStorage;
     use super::super::{MultiRingConfig, MultiRingEntry, SYNCED, WRITTEN};
     use super::*;
     use alloc::sync::Arc;

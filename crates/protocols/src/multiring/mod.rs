@@ -91,9 +91,19 @@
 //! - Unconfirmed bytes that a member has sent to its successor are four times `pipeline_bytes` at
 //!   most.
 //! - A member keeps at most `cache_bytes` of each ring in memory besides what its application has not
-//!   applied, and takes in no more at `held_bytes` of that. Older values are read from disk again; in
-//!   memory they are trimmed when a majority of each group has applied them.
+//!   applied, and takes in no more at `held_bytes` of that. Older values are read from disk again.
 //! - The log is trimmed behind the checkpoints of a majority of nodes, the replicas of one rank [MRP 5.2].
+//!
+//! # Trimming in memory
+//! Without disks a learned instance is trimmed at a member only if a majority of each group has applied it,
+//! its own application has, and
+//! - each member with which it exchanges heartbeats has learned it, or is suspected;
+//! - or more than `cache_bytes` of the ring are in its memory, and no older instance is.
+//!
+//! So a live member that got no processor for a while finds what it missed at the others, and a member that
+//! is dead or hopelessly slow costs them `cache_bytes` at most. That one finds its next instance trimmed
+//! everywhere: it continues from the lowest floor (`RingMember::jump_to`), reports that it lags, and gets a
+//! state (`transfer.rs`). All that an installed state holds counts as applied (`RingMerge::on_applied`).
 //!
 //! # Deviations
 //! - Ring membership and the coordinator follow from heartbeats of acceptors, and from the coordinator's

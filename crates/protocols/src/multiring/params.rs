@@ -147,7 +147,7 @@ number!(
 number!(
     CACHE_BYTES = "cache_bytes",
     64 << 20,
-    1 << 10,
+    1,
     1 << 36,
     "MRP 7.1 (15,000 slots of 32 KB)",
     "Bytes of a ring's applied values that a member keeps in memory.",

@@ -242,6 +242,28 @@ impl RingMember {
         self.log.trim(floor);
     }
 
+    /// As [`RingMember::forget`] where values are in memory alone: a member cannot get there from a disk what
+    /// all others have trimmed. The values that a live member has not learned stay, of which it may not
+    /// have been sent any: its predecessor sends ahead only so much. When more than `most` bytes are in
+    /// memory the oldest of them go, and that member needs the state of another replica.
+    pub(super) fn forget_in_memory(
+        &mut self,
+        me: Pid,
+        floor: u64,
+        most: usize,
+        lives: impl Fn(Pid) -> bool,
+    ) {
+        let floor = floor.min(self.learner.learned);
+        if floor <= self.log.floor() {
+            return;
+        }
+        let members = self.topology.members.iter().zip(&self.membership.peers);
+        let known =
+            members.filter(|(p, _)| **p != me && self.exchanges_heartbeats(me, **p) && lives(**p));
+        let learned = known.map(|(_, progress)| progress.learned).min().unwrap_or(u64::MAX);
+        self.log.trim_for(floor, learned, most);
+    }
+
     /// Replays a log record of an earlier incarnation.
     pub(super) fn restore(&mut self, number: u64, record: LogRecord) {
         match record {

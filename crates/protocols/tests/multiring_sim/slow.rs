@@ -29,13 +29,18 @@ fn part(place: (&MultiRingEntry, u32), other: Pid, strikes: Vec<Strike>) -> f64 
 }
 
 /// As [`part`], of any two: what the first of them had delivered.
-fn part_at(
+fn part_at(place: (&MultiRingEntry, u32), pids: (Pid, Pid), strikes: Vec<Strike>) -> f64 {
+    run(place, pids, &[("pipeline_bytes", "65536")], strikes).0
+}
+
+/// As [`part_at`], with these parameters; and how often a member asked for a whole state.
+fn run(
     (row, members): (&MultiRingEntry, u32),
     (one, other): (Pid, Pid),
+    set: &[(&str, &str)],
     strikes: Vec<Strike>,
-) -> f64 {
-    let set = [("pipeline_bytes", "65536")];
-    let set = set.map(|(name, value)| (name.to_string(), value.to_string())).into();
+) -> (f64, u64) {
+    let set = set.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     let replicas = members as usize;
     let raw = RawConfig { groups: 1, replicas, clients: 0, set, ..RawConfig::default() };
     let config = raw.check(row.about().params).expect("a sound configuration");
@@ -68,8 +73,10 @@ fn part_at(
     });
     let report = report.expect("it is built");
     assert_eq!(report.outcome, RunOutcome::Settled, "everybody has everything in the end");
-    assert_eq!(report.deliveries, u64::from(members) * count);
-    f64::from(delivered) / count as f64
+    let states = report.marks.get("multiring-wants-state").copied().unwrap_or(0);
+    // What a state holds is not delivered.
+    assert!(states > 0 || report.deliveries == u64::from(members) * count, "{report:?}");
+    (f64::from(delivered) / count as f64, states)
 }
 
 /// It runs for a millisecond of ten.
@@ -89,6 +96,32 @@ fn a_slow_member_holds_the_others_to_its_pace_at_most() {
         assert!(through > 0.5, "{through} of {}", named(place));
         let beside = part(place, Pid(1), slow(Pid(place.1 - 1)));
         assert!(beside > 0.95, "{beside} of {}", named(place));
+    }
+}
+
+/// A member without a disk that gets no processor for most of the time: while it pauses, the others decide several
+/// times as much as its predecessor may send ahead. What the others deliver meanwhile, and how often it needs a
+/// state, where the others may keep so many bytes for it.
+fn kept_for_a_slow_member(members: u32, cache_bytes: &str) -> (f64, u64) {
+    let set = [("pipeline_bytes", "4096"), ("cache_bytes", cache_bytes)];
+    run((&MEMORY, members), (Pid(0), Pid(1)), &set, slow(Pid(members - 1)))
+}
+
+#[test]
+fn a_slow_member_gets_missing_instances_from_the_memory_of_the_others() {
+    for members in [3, 5] {
+        let (delivered, states) = kept_for_a_slow_member(members, "1000000");
+        assert!(delivered > 0.95, "{delivered} of {members}");
+        assert_eq!(states, 0, "of {members}: the others trimmed what it was not sent");
+    }
+}
+
+#[test]
+fn a_member_that_is_too_slow_for_the_memory_of_the_others_lags_and_holds_nobody_back() {
+    for members in [3, 5] {
+        let (delivered, states) = kept_for_a_slow_member(members, "8192");
+        assert!(delivered > 0.95, "{delivered} of {members}");
+        assert!(states > 0, "of {members}: the others kept more than they may");
     }
 }
 
