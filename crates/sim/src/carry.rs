@@ -31,6 +31,11 @@ impl SimulatedRun<'_> {
         if matches!(letter, OwnedInput::Leave) {
             self.procs[p.index()].contract.asked_to_leave();
         }
+        match letter {
+            OwnedInput::Start(_) => self.procs[p.index()].contract.started(),
+            OwnedInput::Unfit => self.procs[p.index()].contract.told_unfit(),
+            _ => {}
+        }
         let process = &mut self.procs[p.index()];
         if let OwnedInput::Installed { position, installs } = letter {
             process.app.above.in_force = process.app.above.in_force.max(position);

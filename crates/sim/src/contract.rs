@@ -45,6 +45,12 @@ pub(crate) struct EventContract {
     needs: u64,
     /// The state that it needs is not in force.
     is_open: bool,
+    /// It was started: what its log holds was given to it before.
+    started: bool,
+    /// It counted as fit after its last step since its start.
+    was_fit: bool,
+    /// Its driver reported that state of the application is missing, and it was not fit since.
+    told_unfit: bool,
     /// The last view that it entered or was excluded in, over all its lives.
     view: Option<u64>,
 }
@@ -57,6 +63,9 @@ impl EventContract {
             lagging: false,
             needs: 0,
             is_open: false,
+            started: false,
+            was_fit: false,
+            told_unfit: false,
             view: None,
         }
     }
@@ -84,6 +93,16 @@ impl EventContract {
             Membership::Inside(_) => self.view,
             Membership::Outside | Membership::Excluded => None,
         }
+    }
+
+    /// It is started. Before that it does not know yet which state it lost.
+    pub(crate) fn started(&mut self) {
+        self.started = true;
+    }
+
+    /// Its driver reports that state of the application is missing.
+    pub(crate) fn told_unfit(&mut self) {
+        self.told_unfit = true;
     }
 
     /// Checks an event of the process, which is the one of this number among the `replicas` of its group, and
@@ -172,13 +191,25 @@ impl EventContract {
         require(self.stopping != Stopping::Left, "it delivered after it had left")
     }
 
-    /// Checks that it may count as fit.
+    /// Checks whether it may count as fit, or not, after a step.
     ///
     /// # Errors
     /// Why it must not.
-    pub(crate) fn is_fit(&self) -> Result<(), &'static str> {
-        require(!self.lagging, "it is fit, and has not said that it caught up")?;
-        require(!self.is_open, "it is fit, and the state that it needs is not in force")
+    pub(crate) fn counts_as(&mut self, fit: bool) -> Result<(), &'static str> {
+        let turned = self.was_fit && !fit;
+        self.was_fit = fit && self.started;
+        if fit {
+            self.told_unfit = false;
+            require(!self.lagging, "it is fit, and has not said that it caught up")?;
+            return require(
+                !self.is_open,
+                "it is fit, and the state that it needs is not in force",
+            );
+        }
+        // A process that was asked to leave is out of its group before it knows that the others are without it.
+        let leaves = self.stopping != Stopping::NotAsked;
+        let said = self.lagging || self.is_open || self.told_unfit || leaves;
+        require(!turned || said, "it is not fit any more, and has not said that it lags")
     }
 }
 
@@ -204,10 +235,34 @@ mod tests {
         contract.asked_to_leave();
         contract.report(ProtocolEvent::Left(4), 0, 1, 0).expect("it was asked to leave");
         assert_eq!(contract.deliver(), Err("it delivered after it had left"));
+        contract.counts_as(false).expect("a process that has left need not be fit");
         // In its next life it delivers; the numbers of its views still grow.
         contract.restart();
         assert_eq!(contract.deliver(), Ok(()));
         let stale = contract.report(view(1), 0, 1, 0);
         assert_eq!(stale, Err("it entered a view whose number does not grow"));
+    }
+
+    #[test]
+    fn a_process_that_was_fit_reports_that_it_lags_before_it_is_not() {
+        let silent = Err("it is not fit any more, and has not said that it lags");
+        let mut contract = EventContract::new();
+        // While it reads its log it knows nothing, and at its start it may find that it lost some of it.
+        assert_eq!([true, false].map(|fit| contract.counts_as(fit)), [Ok(()), Ok(())]);
+        contract.started();
+        assert_eq!(
+            [false, true, false].map(|fit| contract.counts_as(fit)),
+            [Ok(()), Ok(()), silent]
+        );
+        contract.restart();
+        contract.started();
+        assert_eq!(contract.counts_as(true), Ok(()));
+        contract.report(ProtocolEvent::Lagging, 0, 1, 0).expect("it may lag");
+        assert_eq!(contract.counts_as(false), Ok(()));
+        contract.report(ProtocolEvent::CaughtUp(0), 0, 1, 0).expect("it caught up");
+        assert_eq!(contract.counts_as(true), Ok(()));
+        contract.told_unfit();
+        assert_eq!(contract.counts_as(false), Ok(()));
+        assert_eq!([true, false].map(|fit| contract.counts_as(fit)), [Ok(()), silent]);
     }
 }

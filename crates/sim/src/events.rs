@@ -80,12 +80,12 @@ impl SimulatedRun<'_> {
         self.reported.compare(p, group, event)
     }
 
-    /// Checks that a process which counts as fit may do so, when its step is over.
+    /// Checks whether a process may count as fit, or not, when its step is over.
     pub(crate) fn check_fit(&mut self, p: Pid) {
-        let process = &self.procs[p.index()];
-        if process.fit
-            && process.unposted.is_none()
-            && let Err(why) = process.contract.is_fit()
+        let process = &mut self.procs[p.index()];
+        if process.unposted.is_none()
+            && process.alive()
+            && let Err(why) = process.contract.counts_as(process.fit)
         {
             self.breach.get_or_insert(Breach::Contract { p, why });
         }

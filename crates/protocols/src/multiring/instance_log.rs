@@ -186,7 +186,7 @@ mod tests {
     use amcast_core::rng::Rng;
 
     #[test]
-    fn values_that_a_member_lacks_stay_as_long_as_there_is_room() {
+    fn values_that_a_member_has_not_learned_stay_as_long_as_there_is_room() {
         let ballot = RingBallot::new(1, Pid(0));
         let value = |n: u64| match n % 4 {
             3 => InstanceValue::Skip(5),
@@ -200,7 +200,7 @@ mod tests {
             log.put(InstanceEntry { first, ballot, value: value(n) }, NO_RECORD);
         }
         let all = log.cached();
-        // All that it lacks has room.
+        // All values that it has not learned have room.
         log.trim_for(firsts[20], firsts[8], all);
         assert_eq!(log.floor(), firsts[8]);
         // It has no room: the oldest values go, and none that is not applied yet.
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(log.entry(firsts[12]).map(|entry| entry.first), Some(firsts[12]));
         log.trim_for(firsts[20], 0, 0);
         assert_eq!(log.floor(), firsts[20]);
-        // Nobody lacks anything.
+        // Every member has learned all.
         log.trim_for(firsts[30] + 1, u64::MAX, all);
         assert_eq!(log.floor(), firsts[30] + 1);
         log.trim_for(log.end() + 9, log.end() + 9, 0);

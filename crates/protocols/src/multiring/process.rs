@@ -209,7 +209,7 @@ impl MultiRing {
         let forgot = gone || torn || self.persistence.unreadable || self.recovery.is_needed();
         if forgot && !self.config.mutants.is(MultiRingMutant::ForgetsItsLoss) {
             self.lose_storage();
-            out.event(ProtocolEvent::Lagging);
+            self.report_lagging(out);
         }
         if gone {
             self.want_state(out);
@@ -222,7 +222,7 @@ impl MultiRing {
     }
 
     /// The application has a state in force that holds every delivery up to `position`, on disk or not.
-    fn installed(&mut self, position: u64, needs: u64, out: &mut Outbox<Messages<RingPacket>>) {
+    fn installed(&mut self, position: u64, needs: u64) {
         if self.state.awaited.is_some() {
             if self.is_answered_by(position, needs) {
                 self.state.awaited = None;
@@ -230,7 +230,6 @@ impl MultiRing {
                 // All that the state holds counts as applied, also what was delivered while it came or is
                 // to be delivered: the application drops that, and reports nothing of it.
                 self.merge.on_applied(position);
-                self.report_caught_up(position, out);
             }
         } else if position > self.merge.delivered {
             // It is from a checkpoint, or from elsewhere.
@@ -244,18 +243,40 @@ impl MultiRing {
             if self.state.wanted && !self.recovery.is_needed() {
                 // It came from elsewhere: no transfer is needed any more.
                 self.state.wanted = false;
-                self.report_caught_up(position, out);
             }
         } else if !self.state.wanted {
             self.state.in_force = true;
         }
     }
 
-    /// Reports that neither state nor an acceptor's recovery is on its way to this process any more, if
-    /// that is so. Whether the application has its state in force is for the application to say.
-    fn report_caught_up(&self, position: u64, out: &mut Outbox<Messages<RingPacket>>) {
-        if self.may_vote() && !self.state.wanted && self.state.awaited.is_none() {
-            out.event(ProtocolEvent::CaughtUp(position));
+    /// Reports that this process lags, and is not fit until it has caught up.
+    pub(super) fn report_lagging(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
+        self.state.lagging = true;
+        out.event(ProtocolEvent::Lagging);
+    }
+
+    /// Whether an acceptor has no table of decided proposals as of what it has learned, because it
+    /// continues behind instances that the others have trimmed.
+    fn lacks_table(&self) -> bool {
+        let lacks = |ring: &RingMember| {
+            ring.acceptor.index.is_some() && ring.proposals.at != ring.learner.learned
+        };
+        self.rings.iter().flatten().any(|ring| lacks(ring))
+    }
+
+    /// At the end of a step: reports that this process lags where an acceptor has no table, and that it has
+    /// caught up once neither state nor table nor an acceptor's recovery is on its way any more. Whether
+    /// the application has its state in force is for the application to say.
+    fn report_fitness(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
+        let lacks = self.started && self.lacks_table();
+        if lacks && !self.state.lagging {
+            out.mark("multiring-lacks-table");
+            self.report_lagging(out);
+        }
+        let awaits = lacks || self.state.wanted || self.state.awaited.is_some();
+        if self.state.lagging && self.may_vote() && !awaits {
+            self.state.lagging = false;
+            out.event(ProtocolEvent::CaughtUp(self.merge.delivered));
         }
     }
 
@@ -285,7 +306,6 @@ impl MultiRing {
                 for id in self.ring_ids() {
                     self.with_ring(id, RingMember::resume_voting);
                 }
-                self.report_caught_up(self.merge.delivered, out);
             }
             DurableAction::TableDurable { ring, at } => {
                 self.with_ring(ring, |r, _| r.table_is_durable(at));
@@ -451,7 +471,7 @@ impl Protocol for MultiRing {
             Input::Loaded { ticket, record } => self.on_loaded(ticket, record, out),
             Input::Checkpointed(position) => self.checkpointed(position),
             Input::Applied(position) => self.merge.on_applied(position),
-            Input::Installed { position, installs } => self.installed(position, installs, out),
+            Input::Installed { position, installs } => self.installed(position, installs),
             Input::Unfit => self.state.in_force = false,
             Input::Barrier(ticket) => self.read_indexes.set(ticket),
             Input::Oracle(Oracle::Suspect(p)) => self.links.suspect(p),
@@ -478,6 +498,7 @@ impl Protocol for MultiRing {
             self.run_local_actions(out);
             self.report_read_indexes(out);
         }
+        self.report_fitness(out);
         self.emit(out);
     }
 
@@ -537,10 +558,7 @@ impl Protocol for MultiRing {
     }
 
     fn fit(&self) -> bool {
-        let able = |ring: &RingMember| {
-            ring.acceptor.index.is_none() || ring.proposals.at == ring.learner.learned
-        };
-        self.has_state() && self.may_vote() && self.rings.iter().flatten().all(|ring| able(ring))
+        self.has_state() && self.may_vote() && !self.lacks_table()
     }
 
     fn status(&self) -> ProtocolStatus {

@@ -34,6 +34,8 @@ const PATIENCE_LONGEST: Span = Span::secs(1);
 pub(super) struct StateNegotiation {
     /// Whether the application's state is in force.
     pub(super) in_force: bool,
+    /// Whether this process has reported that it lags, and not that it has caught up since.
+    pub(super) lagging: bool,
     /// Whether this process needs a state.
     pub(super) wanted: bool,
     /// Grows with each attempt.
@@ -54,7 +56,7 @@ impl MultiRing {
         if !self.state.wanted {
             self.state.wanted = true;
             self.state.asked_at = None;
-            out.event(ProtocolEvent::Lagging);
+            self.report_lagging(out);
             out.mark("multiring-wants-state");
         }
     }
@@ -201,7 +203,8 @@ mod tests {
         let batch = |seq| {
             let (msg, dst) = (MsgId { sender: Pid(1), seq }, GroupSet::one(Gid(0)));
             let mut bytes = Vec::new();
-            RingProposal { msg, incarnation: 0, number: seq, dst, payload: b"x" }.encode(&mut bytes);
+            RingProposal { msg, incarnation: 0, number: seq, dst, payload: b"x" }
+                .encode(&mut bytes);
             InstanceValue::Batch(SharedBytes::from(&bytes[..]))
         };
         let point = |merged, place| MergePosition { merged, place };

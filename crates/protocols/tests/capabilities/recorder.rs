@@ -119,9 +119,8 @@ impl<M: RecordedMedium> Protocol for StepRecorder<M> {
         for output in &out.items()[before..] {
             match output {
                 Output::Event(ProtocolEvent::ViewEntered { .. }) => record.views += 1,
-                Output::Event(ProtocolEvent::Left(_) | ProtocolEvent::MayStop(_)) => {
-                    record.left += 1
-                }
+                // A process that may stop has not left its group.
+                Output::Event(ProtocolEvent::Left(_)) => record.left += 1,
                 Output::Persist { awaited: true, .. } => record.awaited += 1,
                 Output::Persist { awaited: false, .. } => record.written += 1,
                 Output::Install { last: true, .. }

@@ -74,7 +74,7 @@ fn run(
     let report = report.expect("it is built");
     assert_eq!(report.outcome, RunOutcome::Settled, "everybody has everything in the end");
     let states = report.marks.get("multiring-wants-state").copied().unwrap_or(0);
-    // What a state holds is not delivered.
+    // Deliveries that a state holds are not repeated.
     assert!(states > 0 || report.deliveries == u64::from(members) * count, "{report:?}");
     (f64::from(delivered) / count as f64, states)
 }
@@ -100,8 +100,8 @@ fn a_slow_member_holds_the_others_to_its_pace_at_most() {
 }
 
 /// A member without a disk that gets no processor for most of the time: while it pauses, the others decide several
-/// times as much as its predecessor may send ahead. What the others deliver meanwhile, and how often it needs a
-/// state, where the others may keep so many bytes for it.
+/// times as much as its predecessor may send ahead. Gives the part that the others deliver meanwhile, and how
+/// often it needs a state, where the others may keep so many bytes for it.
 fn kept_for_a_slow_member(members: u32, cache_bytes: &str) -> (f64, u64) {
     let set = [("pipeline_bytes", "4096"), ("cache_bytes", cache_bytes)];
     run((&MEMORY, members), (Pid(0), Pid(1)), &set, slow(Pid(members - 1)))
