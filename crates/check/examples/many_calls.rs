@@ -62,7 +62,9 @@ fn calls(calls: u64, keys: u64, multi: u64, stale: bool) -> Result<History, Box<
     for c in 0..CLIENTS {
         h.push_line(&format!(r#"{{"ev":"process","p":"c{c}","groups":[]}}"#))?;
     }
-    let (mut made, mut t, mut spoilt) = (0, 0, !stale);
+    let mut made = 0;
+    let mut t = 0;
+    let mut spoilt = !stale;
     while made < calls || open.iter().any(Option::is_some) {
         t += 1;
         let c = rng.below(CLIENTS) as usize;
@@ -106,7 +108,9 @@ fn calls(calls: u64, keys: u64, multi: u64, stale: bool) -> Result<History, Box<
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let mut arg = |default: u64| args.next().map_or(Ok(default), |n| n.parse());
-    let (count, keys, multi) = (arg(50_000)?, arg(1_000)?, arg(5_000)?);
+    let count = arg(50_000)?;
+    let keys = arg(1_000)?;
+    let multi = arg(5_000)?;
     for stale in [false, true] {
         let history = calls(count, keys, multi, stale)?;
         println!(

@@ -63,7 +63,9 @@ fn write_run(run: GeneratedHistory, tell: &mut dyn FnMut(&str) -> Fallible<()>) 
         tell(&format!(r#"{{"ev":"process","p":"c{c}","groups":[]}}"#))?;
     }
     let mut casts: Vec<(u64, u64, u64)> = Vec::new(); // sender and two groups, maybe the same
-    let (mut written, mut t, mut i) = (0, 0, 0);
+    let mut written = 0;
+    let mut t = 0;
+    let mut i = 0;
     while written < deliveries || i < casts.len() as u64 + 1000 {
         t += 100;
         if written < deliveries {

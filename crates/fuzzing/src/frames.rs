@@ -58,7 +58,9 @@ pub(crate) fn member(bytes: &[u8]) {
     let Ok(ProtocolProcess::Messages(mut node)) = entry.build(MEMBER, &config) else {
         panic!("{} exchanges messages", entry.name())
     };
-    let (mut out, mut now, mut position) = (Outbox::<Frames>::default(), Time::ZERO, 0);
+    let mut out = Outbox::<Frames>::default();
+    let mut now = Time::ZERO;
+    let mut position = 0;
     let mut delivered = Vec::new();
     let mut look = |out: &mut Outbox<Frames>| {
         for item in out.items() {

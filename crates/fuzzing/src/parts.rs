@@ -122,7 +122,9 @@ fn message(line: &[u8], seq: u64) -> Option<Message> {
             Some(Message { dst, payload, is_answered: true })
         }
         _ => {
-            let (first, index, count) = (number(1)?, number(2)?, number(3)?);
+            let first = number(1)?;
+            let index = number(2)?;
+            let count = number(3)?;
             let part_bytes = body.len().div_ceil(usize::try_from(count).ok()?.max(1));
             let bytes = body.chunks(part_bytes).nth(usize::try_from(index).ok()?).unwrap_or(b"");
             let envelope = envelope(session, first + index, first);

@@ -54,7 +54,9 @@ impl SingleShard {
     /// Applies a command; its answer as it was built.
     pub(super) fn bytes(&mut self, args: &[&[u8]]) -> Vec<u8> {
         self.position += 1;
-        let (shard, mut command, mut answer) = (Gid(0), Vec::new(), Vec::new());
+        let shard = Gid(0);
+        let mut command = Vec::new();
+        let mut answer = Vec::new();
         encode_epoch(0, &mut command);
         encode_args(args, &mut command);
         let now = Stamp { wall_ms: self.now_ms, host_ms: self.now_ms };

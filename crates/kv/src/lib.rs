@@ -343,7 +343,9 @@ impl ShardedMachine for Kv {
             return reply.failed(&RedisError::new("ERR Protocol error: malformed command"));
         }
         let ExecutionPoint { id, dst, places, exact } = *at;
-        let (chance, work, move_keys) = (None, WorkBudget::all(), self.move_keys);
+        let chance = None;
+        let work = WorkBudget::all();
+        let move_keys = self.move_keys;
         let mut context = Context { map, places, stores, dst, id, chance, work, move_keys };
         let outcome = match budget::admit(&mut context, exact, &args) {
             Ok(()) => run(&mut context, &args, &mut reply),

@@ -249,7 +249,9 @@ struct NumberScan {
 impl NumberScan {
     /// Reads all of `text`, with digits to `base` and an exponent behind `mark`; none if it is no number.
     fn of(text: &[u8], base: u32, mark: u8) -> Option<Self> {
-        let (count, first, has_rest) = (0, 0, false);
+        let count = 0;
+        let first = 0;
+        let has_rest = false;
         let mut scan = Self { count, first, all: None, has_rest, behind: 0, exponent: 0 };
         let (mut any, mut has_point) = (false, false);
         for (at, b) in text.iter().enumerate() {
@@ -318,7 +320,9 @@ impl From<u128> for BigUnsigned {
 impl BigUnsigned {
     /// The digits among `text`.
     fn read(text: impl Iterator<Item = u8>) -> Self {
-        let (mut big, mut limb, mut power) = (Self(Vec::new()), 0, 1);
+        let mut big = Self(Vec::new());
+        let mut limb = 0;
+        let mut power = 1;
         for digit in text.filter(u8::is_ascii_digit) {
             (limb, power) = (limb * 10 + u64::from(digit - b'0'), power * 10);
             if power == LIMB_POWER {

@@ -426,7 +426,9 @@ impl Partitions {
         if !sane || !(1..=GROUPS_MAX).contains(&usize::from(*shards)) {
             return None;
         }
-        let (mut slots, mut keys, mut owners) = (Vec::new(), Vec::<Box<[u8]>>::new(), Vec::new());
+        let mut slots = Vec::new();
+        let mut keys = Vec::<Box<[u8]>>::new();
+        let mut owners = Vec::new();
         for _ in 0..count {
             let (word, tail) = half(rest)?;
             rest = tail;

@@ -190,7 +190,10 @@ impl Store {
     /// Takes out the next keys that move, looking at about `most` keys; what has not expired of them.
     pub(crate) fn take_moving(&mut self, most: usize) -> Vec<KeyEntry> {
         let MoveProgress::Below(from) = self.moved else { return Vec::new() };
-        let (mut keys, mut looked, mut last, mut moved) = (Vec::new(), 0, None, MoveProgress::All);
+        let mut keys = Vec::new();
+        let mut looked = 0;
+        let mut last = None;
+        let mut moved = MoveProgress::All;
         // Only keys that can be seen are counted: what expired may have been dropped, or not yet.
         for (hash, entry) in self.scan(from) {
             if looked >= most && last != Some(hash) {

@@ -238,7 +238,9 @@ impl LogSession {
         from: u64,
         on: &mut dyn FnMut(u64, &[u8]) -> bool,
     ) -> Result<(), LogError> {
-        let (mut position, mut of, mut failing) = (from, None, None);
+        let mut position = from;
+        let mut of = None;
+        let mut failing = None;
         loop {
             let Self { runtime, addresses, current, connected, password, .. } = self;
             let log = log.to_string();

@@ -207,7 +207,9 @@ impl<'a> Cursor<'a> {
     }
 
     fn extent(&mut self) -> Option<Extent> {
-        let (first, next, bytes) = (self.word()?, self.word()?, self.word()?);
+        let first = self.word()?;
+        let next = self.word()?;
+        let bytes = self.word()?;
         Some(Extent { first, next, bytes, incarnation: self.word()? })
     }
 
@@ -216,7 +218,9 @@ impl<'a> Cursor<'a> {
         if self.0.len() > OLD_EXTENT_BYTES {
             return self.extent();
         }
-        let (first, next, bytes) = (self.word()?, self.word()?, self.word()?);
+        let first = self.word()?;
+        let next = self.word()?;
+        let bytes = self.word()?;
         Some(Extent { first, next, bytes, incarnation: 0 })
     }
 }
@@ -367,7 +371,9 @@ impl LogAnswer {
                 Self::Appended { check, positions }
             }
             2 => {
-                let (position, extent, mut values) = (from.word()?, from.extent()?, Vec::new());
+                let position = from.word()?;
+                let extent = from.extent()?;
+                let mut values = Vec::new();
                 while !from.0.is_empty() {
                     values.push(from.value()?.to_vec());
                 }

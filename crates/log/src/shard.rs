@@ -117,7 +117,10 @@ impl LogShard {
             ValueStorage::Files(_) => CountingRule::InFiles,
         };
         let logs = BTreeMap::new();
-        let (all, names, values, deleted) = (0, 0, 0, 0);
+        let all = 0;
+        let names = 0;
+        let values = 0;
+        let deleted = 0;
         Self { logs, storage, rule, all, names, values, deleted, cut: None, on_growth }
     }
 }
@@ -143,7 +146,9 @@ impl<S: RowStorage> LogShard<S> {
         &self,
         additions: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     ) -> LogBytes {
-        let (mut all, mut names, mut fresh) = (self.all, self.names, BTreeSet::new());
+        let mut all = self.all;
+        let mut names = self.names;
+        let mut fresh = BTreeSet::new();
         for (log, value) in additions {
             all += self.rule.values(1, value.len());
             if !self.logs.contains_key(log) && fresh.insert(log) {

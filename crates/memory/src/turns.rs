@@ -25,7 +25,9 @@ pub fn shorten_turns() -> io::Result<()> {
         sched_deadline: 0,
         sched_period: 0,
     };
-    let (this, flags, size): (c_int, c_uint, _) = (0, 0, size_of::<sched_attr>() as c_uint);
+    let this: c_int = 0;
+    let flags: c_uint = 0;
+    let size = size_of::<sched_attr>() as c_uint;
     // SAFETY: the kernel writes into `attr`, `size` bytes at most, and any bytes are numbers.
     done(unsafe { libc::syscall(libc::SYS_sched_getattr, this, &raw mut attr, size, flags) })?;
     if attr.sched_policy != libc::SCHED_OTHER as u32 {

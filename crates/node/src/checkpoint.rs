@@ -167,8 +167,13 @@ impl Checkpoints {
         // A node that starts from a large one is busy with the commands since.
         schedule.last_bytes = last_bytes;
         (schedule.hurried, schedule.haste) = (if unfinished { HURRIED } else { 0 }, haste);
-        let (stage, piece, pace) = (SaveStage::Idle, Vec::new(), Pace::new(per_second));
-        let (unsaved, hurries, gave_way, dropped) = (None, unfinished, false, false);
+        let stage = SaveStage::Idle;
+        let piece = Vec::new();
+        let pace = Pace::new(per_second);
+        let unsaved = None;
+        let hurries = unfinished;
+        let gave_way = false;
+        let dropped = false;
         // Not all nodes at one time: several may share a disk.
         let look_at = clock::now() + Span(LOOK_EVERY.0 / nodes as u64 * rank as u64);
         let path = keeping.checkpoints();

@@ -252,13 +252,17 @@ impl TransportHandle {
         match options.ground {
             Transport::Memory(directory) => {
                 let road = LeasedTransport::take(options, directory)?;
-                let (place, life, bell) = (road.place(), road.life(), road.bell().clone());
+                let place = road.place();
+                let life = road.life();
+                let bell = road.bell().clone();
                 let (payload_max, wake) = (road.payload_max(), Arc::new(move || _ = bell.ring()));
                 Ok(Self { road: Box::new(road), wake, place, life, payload_max })
             }
             Transport::Net(net) => {
                 let road = NodeLinks::take(options, net.home())?;
-                let (place, life, payload_max) = (road.place(), road.life(), road.payload_max());
+                let place = road.place();
+                let life = road.life();
+                let payload_max = road.payload_max();
                 Ok(Self { wake: road.wake(), road: Box::new(road), place, life, payload_max })
             }
         }
@@ -570,7 +574,9 @@ impl GatewayLoop {
     fn round(&mut self) -> bool {
         let now = clock::now();
         let (sent, desk) = (&mut self.sent, &self.shared.desk);
-        let (answered_at, lost, spare) = (&mut self.answered_at, &mut self.lost, &mut self.spare);
+        let answered_at = &mut self.answered_at;
+        let lost = &mut self.lost;
+        let spare = &mut self.spare;
         let busy = self.road.round(now, &mut |seq, came| match came {
             CommandProgress::Answer(answer) => {
                 let Some(job) = sent.take(seq) else { return };

@@ -62,7 +62,9 @@ impl DiskRecord {
     pub(crate) fn of(home: &Path, rank: usize) -> Self {
         let node = node_name(rank);
         let at = |rest: &str| home.join(format!("{node}.{rest}"));
-        let (joining, refused, inode) = (at("joining"), at("refused"), at("inode"));
+        let joining = at("joining");
+        let refused = at("refused");
+        let inode = at("inode");
         Self { home: home.to_path_buf(), node, joining, refused, inode }
     }
 
@@ -81,7 +83,9 @@ impl DiskRecord {
         let has_logs = keeping.begun.exists()
             || groups.iter().any(|g| keeping.path.join(g.to_string()).exists());
         if has_logs && !name.is_lived_under() {
-            let (life, home, node) = (name.path().display(), self.home.display(), &self.node);
+            let life = name.path().display();
+            let home = self.home.display();
+            let node = &self.node;
             return Err(format!(
                 "{life} is empty, and {node} has logs here: it counts the lives of {node}, which must \
                  not be given out again. Empty {home} for {node} to begin anew"
@@ -125,7 +129,9 @@ impl DiskRecord {
         if serde_json::from_slice::<Inode>(&text).is_ok_and(|before| before.is(&now)) {
             return Ok(());
         }
-        let (home, node, life) = (self.home.display(), &self.node, name.path().display());
+        let home = self.home.display();
+        let node = &self.node;
+        let life = name.path().display();
         Err(format!(
             "{home} is a copy: {life} is not the file in which {node} counted its lives, as {} says. If \
              {node} ran while it was copied, or anywhere since, what it promised is not all here: empty \

@@ -204,7 +204,9 @@ impl ReadTable {
         ask: &mut dyn FnMut(u64, NodeRead) -> ReadAttempt,
     ) -> bool {
         let of = &mut self.groups[group.index()];
-        let (mut any, mut later, mut waiting) = (false, VecDeque::new(), BTreeSet::new());
+        let mut any = false;
+        let mut later = VecDeque::new();
+        let mut waiting = BTreeSet::new();
         for ReadyRead { position, waits: WaitingRead { since, read } } in of.ready.drain(..) {
             let line = read.line();
             // One behind another that waits must not be answered from an earlier moment.

@@ -264,7 +264,9 @@ impl ReplicaLog {
         if !recovered.lossy {
             doubt.take().into_iter().for_each(LogMarker::clear);
         }
-        let (done, refuses, failed) = (VecDeque::new(), false, None);
+        let done = VecDeque::new();
+        let refuses = false;
+        let failed = None;
         let id = recovered.log;
         let journal = Self { log, id, holds, volume, done, doubt, lost, refuses, failed };
         Ok((journal, recovered, is_lost))

@@ -50,7 +50,9 @@ fn ns(span: Duration) -> u64 {
 impl LogStatus {
     /// Of logs that did this.
     pub(crate) fn of(logs: impl Iterator<Item = LogCounts>) -> Option<Self> {
-        let (mut all, mut durations, mut any) = (Self::default(), Histogram::default(), false);
+        let mut all = Self::default();
+        let mut durations = Histogram::default();
+        let mut any = false;
         for counts in logs {
             any = true;
             all.records += counts.records;

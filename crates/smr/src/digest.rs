@@ -35,7 +35,9 @@ const VERSION: u8 = 2;
 
 /// Tells programs apart whose commands may have answers in other words, while nodes are upgraded one by one.
 pub const PROGRAM: u32 = {
-    let (bytes, mut hash, mut i) = (env!("CARGO_PKG_VERSION").as_bytes(), 0x811c_9dc5_u32, 0);
+    let bytes = env!("CARGO_PKG_VERSION").as_bytes();
+    let mut hash = 0x811c_9dc5_u32;
+    let mut i = 0;
     while i < bytes.len() {
         hash = (hash ^ bytes[i] as u32).wrapping_mul(0x0100_0193);
         i += 1;

@@ -72,7 +72,9 @@ fn raw(dir: &Path, time: Duration) -> std::io::Result<()> {
         }
         zeros.sync_all()?;
         let file = OpenOptions::new().write(true).custom_flags(flags).open(&path)?;
-        let (begun, mut taken_ns, mut at) = (Instant::now(), Vec::new(), 0);
+        let begun = Instant::now();
+        let mut taken_ns = Vec::new();
+        let mut at = 0;
         while begun.elapsed() < time {
             let before = Instant::now();
             file.write_all_at(&[7; 4096], at % BYTES)?;
@@ -108,7 +110,9 @@ fn run(
     let record = vec![7; bytes];
     // When each client's record was appended; without clients, when the records of a round were.
     let mut since = vec![Instant::now(); waiters];
-    let (begun, mut taken_ns, mut free) = (Instant::now(), Vec::new(), (0..waiters).collect());
+    let begun = Instant::now();
+    let mut taken_ns = Vec::new();
+    let mut free = (0..waiters).collect();
     let mut rounds: Vec<(u64, Instant)> = Vec::new();
     while begun.elapsed() < time {
         let clients: Vec<usize> = std::mem::take(&mut free);

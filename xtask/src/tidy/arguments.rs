@@ -21,22 +21,6 @@ const TUPLES_YET: &[&str] = &[
     "crates/smr/",
 ];
 
-/// Folders in which larger tuples may still be bound part by part. The list only shrinks.
-const PARALLEL_YET: &[&str] = &[
-    "crates/amcast/",
-    "crates/cli/",
-    "crates/fuzzing/",
-    "crates/kv/",
-    "crates/lab/",
-    "crates/log/",
-    "crates/memory/",
-    "crates/node/",
-    "crates/protocols/",
-    "crates/services/",
-    "crates/smr/",
-    "crates/storage/",
-];
-
 pub(super) const NO_TUPLE_PARAMETERS: TidyRule = TidyRule {
     name: "no-tuple-parameters",
     why: "a tuple of three hides from the limit on parameters, and no name at the call says which is which: \
@@ -77,36 +61,27 @@ pub(super) const NO_PARALLEL_LET: TidyRule = TidyRule {
     name: "no-parallel-let",
     why: "several values bound in one line save lines and cost the reader the pairing: one `let` for each",
     find: |tree, found| {
-        let mut places: Vec<SourceLine> = Vec::new();
         for file in tree.rust() {
             for at in scan::words(&file.masked, "let") {
                 let parts = parallel(&file.masked[at + "let".len()..]);
                 if parts > PARTS_MAX && !file.in_test(at) {
-                    let place = file.at(at);
-                    if !within(PARALLEL_YET, &place.path) {
-                        let says = format!("{parts} values in one `let`: bind one in each");
-                        found.push(TidyFinding { place: place.clone(), says });
-                    }
-                    places.push(place);
+                    let says = format!("{parts} values in one `let`: bind one in each");
+                    found.push(TidyFinding { place: file.at(at), says });
                 }
             }
         }
-        unneeded(PARALLEL_YET, tree, places.iter(), found);
     },
     bad: &[
+        ("crates/node/src/b.rs", "//! B.\nfn b() {\n    let (b, c, d) = (1, 2, 3);\n}\n"),
         (
             "crates/coordination/src/a.rs",
             "//! A.\nfn a() {\n    let (b, mut c, d) = (1, f(2, 3), 4);\n}\n",
         ),
-        ("crates/node/src/b.rs", "//! B.\nfn b() {}\n"),
     ],
-    good: &[
-        (
-            "crates/coordination/src/a.rs",
-            "//! A.\nfn a() {\n    let (b, c) = (1, 2);\n    let (d, e, f) = g();\n    let (h, i, j) = (k);\n}\n",
-        ),
-        ("crates/node/src/b.rs", "//! B.\nfn b() {\n    let (b, c, d) = (1, 2, 3);\n}\n"),
-    ],
+    good: &[(
+        "crates/coordination/src/a.rs",
+        "//! A.\nfn a() {\n    let (b, c) = (1, 2);\n    let (d, e, f) = g();\n    let (h, i, j) = (k);\n}\n",
+    )],
 };
 
 /// The parameters of every function, and where its `fn` is.

@@ -307,7 +307,9 @@ impl<W: Workload> SimClient<W> {
     ) -> SentCommand {
         self.request += 1;
         (open.request, open.asked_at) = (self.request, now);
-        let (session, request, stamp) = (self.session(), self.request, self.clock.stamp(now));
+        let session = self.session();
+        let request = self.request;
+        let stamp = self.clock.stamp(now);
         let open_from = match &open.large {
             Some(large) if large.kept < parts(&open.call) => large.first,
             _ => request,
@@ -405,7 +407,9 @@ impl<W: Workload> SimClient<W> {
         if let Some(apart) = open.apart {
             lines.apart[apart].returned = Some((now, out.to_string()));
         } else if !open.call.op.is_empty() {
-            let (out, at, name) = (serde_json::Value::from(out), now.0, &open.name);
+            let out = serde_json::Value::from(out);
+            let at = now.0;
+            let name = &open.name;
             let number = open.number;
             lines.line(format_args!(
                 r#"{{"ev":"return","t":{at},"p":"{name}","m":"{name}:{number}","out":{out}}}"#

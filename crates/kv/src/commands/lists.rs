@@ -305,7 +305,9 @@ fn ltrim(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
 }
 
 fn lpos(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
-    let (mut rank, mut count, mut maxlen) = (1_i64, None, 0_i64);
+    let mut rank = 1_i64;
+    let mut count = None;
+    let mut maxlen = 0_i64;
     let options = &args[3..];
     if !options.len().is_multiple_of(2) {
         return Err(RedisError::SYNTAX);

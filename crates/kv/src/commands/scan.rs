@@ -127,7 +127,9 @@ fn scan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     let shards = c.map.shards() as u64;
     let mut shard = (at % SHARDS).min(shards - 1);
     let mut from = (at / SHARDS) << HASH_BITS_CUT;
-    let (mut found, mut looked, mut next) = (Vec::new(), 0, None);
+    let mut found = Vec::new();
+    let mut looked = 0;
+    let mut next = None;
     while next.is_none() && looked < options.count && c.dst.contains(Gid(shard as u8)) {
         let mut last = None;
         for (hash, entry) in c.stores[c.index(Gid(shard as u8))].scan(from) {

@@ -218,7 +218,9 @@ fn srandmember(
 }
 
 fn smove(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
-    let (from, to, member) = (args[1], args[2], args[3]);
+    let from = args[1];
+    let to = args[2];
+    let member = args[3];
     let Some(source) = c.get::<Set>(from)? else {
         reply.int(0);
         return Ok(());

@@ -204,7 +204,10 @@ impl<'a> RangeQuery<'a> {
         stored: bool,
     ) -> Result<Self, RedisError> {
         let (mut by, mut reverse) = fixed.unwrap_or((RangeUnit::Rank, false));
-        let (mut with_scores, mut offset, mut limit, mut limited) = (false, 0, -1, false);
+        let mut with_scores = false;
+        let mut offset = 0;
+        let mut limit = -1;
+        let mut limited = false;
         let mut rest = &args[2..];
         while let [word, tail @ ..] = rest {
             rest = tail;

@@ -125,7 +125,9 @@ fn zadd(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
         return Ok(());
     }
     let sorted = store.get_or_new::<Sorted>(key)?;
-    let (mut added, mut updated, mut last) = (0, 0, None);
+    let mut added = 0;
+    let mut updated = 0;
+    let mut last = None;
     for (score, member) in pairs {
         let old = sorted.score(member);
         let new = if o.increment { old.unwrap_or(0.0) + score } else { score };

@@ -103,8 +103,9 @@ async fn append(
     (from, until): (Instant, Instant),
 ) -> Result<Histogram<u64>, String> {
     let id = RandomState::new().hash_one(n) | 1;
-    let (log, value, mut seen) =
-        (format!("log{}", n % LOGS), bytes::Bytes::from(value), histogram());
+    let log = format!("log{}", n % LOGS);
+    let value = bytes::Bytes::from(value);
+    let mut seen = histogram();
     for request in 1.. {
         let session = Some(Session { id, request, age_ms: 0 });
         let asked = AppendRequest { log: log.clone(), value: value.clone(), session };

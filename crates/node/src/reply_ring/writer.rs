@@ -126,7 +126,9 @@ impl RingWriter {
 
     /// Another front has the place now.
     pub(super) fn renew(&mut self, life: u32) {
-        let (replies, lines, dropped) = (self.replies, self.ring_lines as u32, self.dropped);
+        let replies = self.replies;
+        let lines = self.ring_lines as u32;
+        let dropped = self.dropped;
         *self = Self { life: Some(life), dropped, ..Self::new(replies, lines) };
     }
 

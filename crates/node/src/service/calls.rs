@@ -100,7 +100,9 @@ impl CallBook {
         let t = clock::now();
         submit()?;
         let CallStart { session, request, op, form } = called;
-        let (place, life, lane) = (session >> 48, session >> 24 & 0xff_ffff, session & 0xff_ffff);
+        let place = session >> 48;
+        let life = session >> 24 & 0xff_ffff;
+        let lane = session & 0xff_ffff;
         let client = format!("c{place}.{life}.{lane}");
         if book.named.insert(session) {
             let first = Time::ZERO;

@@ -161,7 +161,9 @@ impl ClusterWatch {
         file: &ClusterFile,
         cluster: ClusterShape,
     ) -> io::Result<Self> {
-        let (protocol, ask, forgets) = (file.protocol.clone(), home.nodes(file), forgets(file));
+        let protocol = file.protocol.clone();
+        let ask = home.nodes(file);
+        let forgets = forgets(file);
         let count = ask.len();
         let (nodes, home) = (Arc::new(Mutex::new(ask)), Arc::new(home));
         let board = Arc::new(Mutex::new(WatchState {
@@ -174,7 +176,9 @@ impl ClusterWatch {
         let is_full = Arc::new(AtomicBool::new(false));
         let full = Arc::clone(&is_full);
         let stop = Arc::new(AtomicBool::new(false));
-        let (told, ended, asked) = (Arc::clone(&board), Arc::clone(&stop), Arc::clone(&home));
+        let told = Arc::clone(&board);
+        let ended = Arc::clone(&stop);
+        let asked = Arc::clone(&home);
         let at = Arc::clone(&nodes);
         let look = move || {
             let mut lost_since: Option<Instant> = None;

@@ -119,7 +119,9 @@ impl RingMember {
                 upto: self.current.end,
             };
             let vote = (adopted && cx.votes).then_some(vote);
-            let (ring, learned, entry) = (self.id, self.learner.learned, entry.clone());
+            let ring = self.id;
+            let learned = self.learner.learned;
+            let entry = entry.clone();
             if cx.config.mutants.is(MultiRingMutant::VotesBeforeItIsWritten) {
                 cx.writes.due.extend(vote.clone());
             }
@@ -152,7 +154,9 @@ impl RingMember {
         }
         self.acceptor.adopted = self.current.ballot;
         if self.acceptor.index.is_some() {
-            let (ring, ballot, from) = (self.id, self.current.ballot, self.learner.learned);
+            let ring = self.id;
+            let ballot = self.current.ballot;
+            let from = self.learner.learned;
             let vote = DurableAction::Vote { ring, ballot, upto: self.current.end };
             cx.writes.write(LogRecord::Adopt { ring, ballot, from }, cx.votes.then_some(vote));
         }
@@ -231,7 +235,9 @@ impl RingMember {
         let may = self.current.ballot != RingBallot::NONE
             && self.current.ballot >= self.acceptor.promised;
         if may && self.acceptor.adopted == self.current.ballot {
-            let (ring, ballot, upto) = (self.id, self.current.ballot, self.current.end);
+            let ring = self.id;
+            let ballot = self.current.ballot;
+            let upto = self.current.end;
             let vote = DurableAction::Vote { ring, ballot, upto };
             if cx.config.mutants.is(MultiRingMutant::VotesForAllItAccepted) {
                 cx.writes.due.push_back(vote.clone());

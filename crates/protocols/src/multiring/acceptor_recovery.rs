@@ -266,8 +266,9 @@ impl MultiRing {
         for id in self.voted_rings() {
             let Some(ring) = &self.rings[usize::from(id)] else { continue };
             let entries = ring.undecided_entries();
-            let (count, learned, promised) =
-                (entries.len() as u32, ring.learner.learned, ring.acceptor.promised);
+            let count = entries.len() as u32;
+            let learned = ring.learner.learned;
+            let promised = ring.acceptor.promised;
             let adopted = ring.acceptor.adopted;
             let recalled = entries.into_iter();
             messages.extend(recalled.map(|entry| RingMessage::RecoveryEntry {

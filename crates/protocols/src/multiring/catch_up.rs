@@ -179,7 +179,9 @@ impl RingMember {
         read: &BTreeMap<u64, InstanceValue>,
         pass_bytes: usize,
     ) -> RetransmissionStep {
-        let (mut at, mut bytes, mut entries) = (from.max(self.log.floor()), 0, Vec::new());
+        let mut at = from.max(self.log.floor());
+        let mut bytes = 0;
+        let mut entries = Vec::new();
         if at == from {
             let most =
                 pass_bytes.saturating_mul(RETRANSMISSION_PASSES).min(RETRANSMISSION_BYTES_MAX);

@@ -177,7 +177,10 @@ impl RingMember {
         let CoordinatorPhase::Phase2(table) = &mut role.phase else { return };
         let (row, mut done) = (&mut table[from.index()], None);
         // New proposals that follow each other are queued as one piece, without a copy.
-        let (mut at, mut first, mut end, mut count) = (0, 0, 0, 0);
+        let mut at = 0;
+        let mut first = 0;
+        let mut end = 0;
+        let mut count = 0;
         for proposal in proposals(bytes) {
             let (incarnation, number) = (proposal.incarnation, proposal.number);
             let begins = at;

@@ -96,7 +96,9 @@ impl InstanceLog {
     /// are ever split.
     fn clear(&mut self, first: u64, end: u64) {
         while let Some((&at, slot)) = self.slots.range(..end).next_back() {
-            let (ends, ballot, record) = (at + slot.instances, slot.ballot, slot.record);
+            let ends = at + slot.instances;
+            let ballot = slot.ballot;
+            let record = slot.record;
             if ends <= first {
                 return;
             }

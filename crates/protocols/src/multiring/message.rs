@@ -211,8 +211,9 @@ impl Codec for ForwardedMessage {
 
     /// Only messages of recovery are forwarded: so no forwarded message contains another one.
     fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
-        let (sender, incarnation, to) =
-            (Codec::decode(from)?, Codec::decode(from)?, Codec::decode(from)?);
+        let sender = Codec::decode(from)?;
+        let incarnation = Codec::decode(from)?;
+        let to = Codec::decode(from)?;
         match from.rest().first() {
             Some(tag) if !CARRIED.contains(tag) => Err(CodecError::Unknown(u64::from(*tag))),
             _ => Ok(Self { sender, incarnation, to, message: Codec::decode(from)? }),
@@ -233,8 +234,9 @@ impl Codec for DecidedEntries {
     }
 
     fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
-        let (learned, floor, has_table) =
-            (Codec::decode(from)?, Codec::decode(from)?, bool::decode(from)?);
+        let learned = Codec::decode(from)?;
+        let floor = Codec::decode(from)?;
+        let has_table = bool::decode(from)?;
         let entries = Codec::decode(from)?;
         let table = Some(Codec::decode(from)?).filter(|_| has_table);
         Ok(Self { entries, learned, floor, table })

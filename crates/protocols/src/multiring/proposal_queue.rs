@@ -69,7 +69,9 @@ impl ProposalQueue {
     /// Takes out the next batch: as many as fit into `bytes_max`, and at least one. Proposals that
     /// arrived together are not copied.
     pub(super) fn batch(&mut self, bytes_max: usize) -> SharedBytes {
-        let (mut taken, mut bytes, mut count) = (Vec::new(), 0, 0);
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        let mut count = 0;
         while let Some(front) = self.all.front_mut() {
             let room = bytes_max.saturating_sub(bytes);
             let some = front.split(room, BATCH_MAX - count, taken.is_empty());

@@ -68,7 +68,9 @@ impl Codec for Batch {
     fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
         let count = u32::decode(from)?;
         let bytes = from.bytes()?;
-        let (mut rest, mut last, mut found) = (ByteReader::new(bytes), None, 0_u32);
+        let mut rest = ByteReader::new(bytes);
+        let mut last = None;
+        let mut found = 0_u32;
         while !rest.is_empty() {
             let (seq, _) = entry(&mut rest)?;
             if last.is_some_and(|last| seq <= last) {

@@ -268,7 +268,10 @@ impl GroupLane {
         (hm, epoch): (RecordRing, u32),
         out: &mut Outbox<Memory>,
     ) {
-        let (group, head, pad, leader) = (self.group, self.head, self.pad, self.leader);
+        let group = self.group;
+        let head = self.head;
+        let pad = self.pad;
+        let leader = self.leader;
         // The leader's copy first: the message waits for no other one.
         let (n, first) = (self.replicas.len(), leader.unwrap_or(0));
         for rank in (first..n).chain(0..first) {

@@ -239,7 +239,9 @@ impl TramReplica {
         }
         if record.dst.contains(self.group) {
             self.delivered = self.consumed;
-            let (msg, dst, position) = (record.msg, record.dst, self.consumed);
+            let msg = record.msg;
+            let dst = record.dst;
+            let position = self.consumed;
             out.push(Output::Deliver(Delivery { msg, dst, position, payload }));
         }
     }

@@ -105,7 +105,9 @@ struct ForwardedMessages {
 
 impl Leader {
     pub(super) fn new(r: &TramReplica, view: RegionWindow<'_>, log: OwnLog, end: u64) -> Self {
-        let (ring, epoch, tail) = (*log.ring(), log.epoch(), log.tail());
+        let ring = *log.ring();
+        let epoch = log.epoch();
+        let tail = log.tail();
         let mut taken = r.sources.clone();
         taken.iter_mut().for_each(|c| (c.told, c.probe) = (0, true));
         // [TRAM 5:1-3] the buffers' cursors: what lies in the log is taken up.
@@ -702,6 +704,8 @@ fn write_on(
         RingRecord { source: RingRecord::PARENT, ..*record }.words([words[4], words[5], words[6]]);
     let rest = LineRange { region: at.region, at: at.at + 1, count: at.count - 1 };
     let source = WriteSource::Made { head, stamp: hm.stamp(start, PARENT_EPOCH), rest };
-    let (region, at, ticket) = (hm.region, hm.at(start), Some(ticket.ticket()));
+    let region = hm.region;
+    let at = hm.at(start);
+    let ticket = Some(ticket.ticket());
     out.ask(MemoryOutput::Write { to, region, at, source, ticket, bell: true });
 }

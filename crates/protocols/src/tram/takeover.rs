@@ -393,7 +393,9 @@ impl TramReplica {
     fn take_over(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let ReplicaPhase::Candidate(LeaderCandidate { epoch, stage }) = &self.phase else { return };
         let TakeoverStage::Confirming { copying: c, .. } = stage else { return };
-        let (epoch, mut log, end) = (*epoch, c.log, c.end);
+        let epoch = *epoch;
+        let mut log = c.log;
+        let end = c.end;
         if !c.quorum.iter().all(|&r| self.still_promises(r, epoch)) {
             // Somebody else has its promise by now: it accepts nothing from here.
             self.give_up();

@@ -48,7 +48,9 @@ impl TicketRequest {
 
     pub(super) const fn of(ticket: Ticket) -> Option<Self> {
         let t = ticket.0;
-        let (rank, a, low) = ((t >> 56 & 0xf) as usize, t >> 44 & 0xfff, t & LOW);
+        let rank = (t >> 56 & 0xf) as usize;
+        let a = t >> 44 & 0xfff;
+        let low = t & LOW;
         Some(match t >> 60 {
             1 => Self::Sent { group: Gid(a as u8), rank, low },
             2 => Self::Log { rank, epoch: (a as u32) << 4, half: 0, low },

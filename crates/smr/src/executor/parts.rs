@@ -196,7 +196,9 @@ impl Parts {
     /// Reads what [`PartsCut::give`] gave into an empty table.
     pub(super) fn read(&mut self, from: &mut StreamReader<'_>) -> Result<(), Corrupt> {
         while follows(from)? {
-            let (session, first, used_ms) = (from.word()?, from.word()?, from.word()?);
+            let session = from.word()?;
+            let first = from.word()?;
+            let used_ms = from.word()?;
             if self.table.contains_key(&session) {
                 return Err(Corrupt::Malformed);
             }

@@ -385,7 +385,10 @@ impl<M: ShardedMachine> WorkerPool<M> {
         let unrun = (0..shards).map(|_| PendingTasks::default()).collect();
         let gathered = shared.inboxes.iter().map(|_| Vec::new()).collect();
         let (threads, cut) = (Vec::new(), Vec::new());
-        let (reads, open, open_bytes, digests) = (0, 0, 0, Vec::new());
+        let reads = 0;
+        let open = 0;
+        let open_bytes = 0;
+        let digests = Vec::new();
         let mut it = Self {
             shared,
             threads,

@@ -163,7 +163,9 @@ fn read_session<M: ShardedMachine>(
     let drop_below = (position > 0).then_some((below, position));
     let mut ran = VecDeque::new();
     for _ in 0..from.word()? {
-        let (request, mark, answer) = (from.word()?, from.byte()?, from.bytes()?);
+        let request = from.word()?;
+        let mark = from.byte()?;
+        let answer = from.bytes()?;
         if ran.back().is_some_and(|(last, _)| *last >= request) {
             return Err(Corrupt::Malformed);
         }

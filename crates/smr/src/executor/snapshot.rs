@@ -505,7 +505,9 @@ fn give_skipped(skipped: &SkipDecision, to: &mut Piece<'_>) {
 
 fn read_skipped(from: &mut StreamReader<'_>, shards: usize) -> Result<SkipDecision, Corrupt> {
     let sender = u32::try_from(from.word()?).map_err(|_| Corrupt::Malformed)?;
-    let (seq, group, position) = (from.word()?, from.word()?, from.word()?);
+    let seq = from.word()?;
+    let group = from.word()?;
+    let position = from.word()?;
     if group >= shards as u64 {
         return Err(Corrupt::Malformed);
     }
@@ -533,7 +535,9 @@ fn read_clocks(from: &mut StreamReader<'_>) -> Result<ClockReports, Corrupt> {
 
 fn read_floors(from: &mut StreamReader<'_>, floors: &mut Floors) -> Result<(), Corrupt> {
     while follows(from)? {
-        let (id, used_ms, open_from) = (from.word()?, from.word()?, from.word()?);
+        let id = from.word()?;
+        let used_ms = from.word()?;
+        let open_from = from.word()?;
         let mut floor = Floor { used_ms, open_from, ..Floor::default() };
         if from.version() >= LEAPS_SINCE {
             (floor.admitted, floor.latest_ms) = (from.word()?, from.word()?);
@@ -542,7 +546,9 @@ fn read_floors(from: &mut StreamReader<'_>, floors: &mut Floors) -> Result<(), C
                 return Err(Corrupt::Malformed);
             }
             for _ in 0..count {
-                let (request, stamp_ms, at_ms) = (from.word()?, from.word()?, from.word()?);
+                let request = from.word()?;
+                let stamp_ms = from.word()?;
+                let at_ms = from.word()?;
                 let holds = from.byte()? != 0;
                 floor.untimely.push(StampRefusal { request, stamp_ms, at_ms, holds });
             }

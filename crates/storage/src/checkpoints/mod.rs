@@ -110,7 +110,9 @@ impl CheckpointDir {
         let thread = thread::Builder::new().name("checkpoints".to_string());
         let thread = thread.spawn(move || writer::run(&disk, &with));
         let thread = thread.map_err(|e| StorageError::of(&path, "start a thread for it", e))?;
-        let (piece, begun, thread) = (Vec::with_capacity(PIECE_BYTES), false, Some(thread));
+        let piece = Vec::with_capacity(PIECE_BYTES);
+        let begun = false;
+        let thread = Some(thread);
         Ok((
             Self { work, piece, begun, thread, _lock: lock },
             CheckpointListing { newest, damaged, unfinished, unfinished_at },

@@ -107,7 +107,9 @@ impl PartitionRow {
             _ => None,
         };
         let end = (*end != Answer::Null).then(|| end.to_string());
-        let (start, shard, moves_to) = (start.to_string(), *shard, number(to));
+        let start = start.to_string();
+        let shard = *shard;
+        let moves_to = number(to);
         Some(Self { start, end, shard, moves_to })
     }
 

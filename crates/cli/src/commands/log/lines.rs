@@ -36,7 +36,9 @@ pub(super) fn append(
         [value] => client.append(log, value.clone()).map(|position| vec![position]),
         values => client.multi_append(values.iter().map(|value| (log.to_string(), value.clone()))),
     };
-    let (is_json, mut all, mut progress) = (out.json, Vec::new(), AppendProgress::begin());
+    let is_json = out.json;
+    let mut all = Vec::new();
+    let mut progress = AppendProgress::begin();
     let done = lines.append(send, |positions| {
         progress.more(positions.len());
         if is_json {

@@ -77,7 +77,9 @@ pub(super) fn document(survey: &Inspection) -> Value {
             SegmentEnd::Unreadable(e) => ("unreadable", Some(e.to_string())),
         };
         let file = seen.path.display().to_string();
-        let (first, records, bytes) = (seen.first, seen.records, seen.bytes);
+        let first = seen.first;
+        let records = seen.records;
+        let bytes = seen.bytes;
         json!({"file": file, "first": first, "records": records, "bytes": bytes, "end": end, "why": why})
     });
     let damage = survey.damage.as_ref().map(|damage| {

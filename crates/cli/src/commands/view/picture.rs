@@ -97,7 +97,9 @@ fn ticks(scene: &Scene) -> Markup {
 /// A line for each process, broken while it is down.
 fn lines(scene: &Scene, width: usize) -> Markup {
     let spans = |row: usize| {
-        let (mut spans, mut from, mut down) = (Vec::new(), 0, false);
+        let mut spans = Vec::new();
+        let mut from = 0;
+        let mut down = false;
         for event in scene.events.iter().filter(|e| e.row == row) {
             let is_down = match event.kind {
                 SceneEventKind::Crash => true,

@@ -110,7 +110,9 @@ pub(super) fn raise(counter: &mut Vec<u8>, index: usize, value: u8) -> Raise {
     if value > VALUE_MAX {
         return Raise::NeedsDense;
     }
-    let (mut at, mut first, mut before) = (HEAD_BYTES, 0, HEAD_BYTES);
+    let mut at = HEAD_BYTES;
+    let mut first = 0;
+    let mut before = HEAD_BYTES;
     let run = loop {
         let run = RegisterRun::read(&counter[at..]).expect("its runs are of all registers");
         if index < first + run.len {

@@ -244,7 +244,9 @@ fn course_of(
     victim: usize,
     log: &mut RecoveryTimeline,
 ) -> Result<(Option<f64>, MemoryBySecond), String> {
-    let (mut killed, mut started, mut back) = (false, None, None);
+    let mut killed = false;
+    let mut started = None;
+    let mut back = None;
     let mut others = u64::MAX;
     let mut memory = Vec::new();
     loop {

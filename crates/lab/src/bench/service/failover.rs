@@ -58,7 +58,9 @@ pub fn run(plan: &FailoverPlan, tell: &mut dyn FnMut(String)) -> Result<Value, S
     let machine = HostMachine::here();
     let own = OwnCluster::start(plan.shards, plan.replicas, &plan.set)?;
     own.wait_until_whole(&[])?;
-    let (mut one, mut all, mut skipped) = (Vec::new(), Vec::new(), None);
+    let mut one = Vec::new();
+    let mut all = Vec::new();
+    let mut skipped = None;
     for round in 0..plan.rounds {
         tell(format!("round {} of {}: one leader", round + 1, plan.rounds));
         let leaders = own.leaders()?;

@@ -69,7 +69,9 @@ struct PatternFindings {
 impl PatternFindings {
     fn new(spec: Specification) -> Self {
         let breaks = spec.next_stronger().into_iter().map(|stronger| (stronger, None)).collect();
-        let (runs, deliveries, crashes) = (0, 0, 0);
+        let runs = 0;
+        let deliveries = 0;
+        let crashes = 0;
         Self { spec, runs, deliveries, crashes, witnesses: [None; 4], breaks, wrong: None }
     }
 

@@ -112,7 +112,9 @@ fn spend(
         quiet: HOP.times(APART),
         events_max: 600_000_000,
     };
-    let (mut begun, mut waited_ns, mut deliveries) = (BTreeMap::<MsgId, Time>::new(), 0, 0_u64);
+    let mut begun = BTreeMap::<MsgId, Time>::new();
+    let mut waited_ns = 0;
+    let mut deliveries = 0_u64;
     let recorded = RunRecord { plan, choices: Choices::default() };
     let report = amcast_sim::replay(row, config, &recorded, &mut |event| match *event {
         TraceEvent::Cast { t, m, .. } => drop(begun.insert(m, t)),
@@ -271,7 +273,9 @@ fn claims(points: &[SizePoint]) -> Vec<PaperClaim> {
         holds: ClaimVerdict::when(holds),
     };
     let at = |row: &TotalOrderRow, of: PointFigure| value(row, PacketLane::Stream, 32, of);
-    let (bb, sb, ab) = (at(&BB_RCAST_RCAST, hops), at(&SB_RCAST, hops), at(&AB_RCAST, hops));
+    let bb = at(&BB_RCAST_RCAST, hops);
+    let sb = at(&SB_RCAST, hops);
+    let ab = at(&AB_RCAST, hops);
     let near = |found: f64, expected: f64| (found - expected).abs() < 0.25;
     let grows = at(&PB_RCAST, hops) / value(&PB_RCAST, PacketLane::Stream, 4, hops);
     let uniform = at(&SB_URCAST, hops) - sb;

@@ -99,7 +99,9 @@ fn bounds(args: &SimArgs, trial: &Trial, deviations: usize) -> Exploration {
     let bears = trial.entry.capabilities().crash_tolerance;
     let replicas = cluster.pids().filter(|&p| cluster.group_of(p).is_some());
     let crashes: Vec<Pid> = replicas.filter(|_| bears).collect();
-    let (choices_max, grain, runs_max) = (CHOICES_MAX, GRAIN, args.runs_max);
+    let choices_max = CHOICES_MAX;
+    let grain = GRAIN;
+    let runs_max = args.runs_max;
     let power = trial.entry.capabilities().durability.has_log().then_some(OUTAGE);
     Exploration { deviations_max: deviations, choices_max, grain, crashes, power, runs_max }
 }

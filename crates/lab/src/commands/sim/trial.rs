@@ -147,7 +147,9 @@ impl Trial {
     ) -> Result<Self, Failure> {
         let config = build(entry, &raw)?;
         settings.model = network.map(Network::model);
-        let (mutant, service, explored) = (None, None, None);
+        let mutant = None;
+        let service = None;
+        let explored = None;
         Ok(Self { entry, seed, config, settings, raw, network, mutant, service, explored })
     }
 

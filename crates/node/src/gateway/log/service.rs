@@ -116,7 +116,9 @@ impl LogGatewayShared {
         session: Option<&proto::Session>,
     ) -> Result<LogAnswer, Status> {
         let dst = Logs::destinations(self.map, command);
-        let (begun, mut tries, mut lane) = (Instant::now(), CLOCK_TRIES, None);
+        let begun = Instant::now();
+        let mut tries = CLOCK_TRIES;
+        let mut lane = None;
         let OrderedAnswer { answer, outcome } = loop {
             let stamp = self.clock.now().stamp;
             let (head, again) = match session {

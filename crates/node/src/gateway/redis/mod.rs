@@ -209,7 +209,9 @@ pub fn start<B: Backend>(
     });
     let mut handles = Vec::new();
     for i in 0..threads {
-        let (listener, shared, mut at) = (listener.try_clone()?, shared.clone(), stage.subscribe());
+        let listener = listener.try_clone()?;
+        let shared = shared.clone();
+        let mut at = stage.subscribe();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let name = format!("redis-front-{i}");
         handles.push(std::thread::Builder::new().name(name).spawn(move || {

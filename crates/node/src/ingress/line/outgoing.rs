@@ -59,7 +59,9 @@ impl OutgoingFrames {
     /// Writes what it can with one system call; how many bytes went.
     pub(super) fn write(&mut self, to: &mut impl Write) -> io::Result<usize> {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let (mut count, mut at, mut gone) = (0, self.gone, self.gone_of_first);
+        let mut count = 0;
+        let mut at = self.gone;
+        let mut gone = self.gone_of_first;
         for CommandSlice { behind, bytes } in &self.commands {
             if count + 2 > SLICES_MAX {
                 break;

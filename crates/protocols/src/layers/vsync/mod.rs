@@ -413,7 +413,9 @@ where
             members.fold(0_u32, |bits, m| bits | 1 << m.pid.0)
         };
         let stays = |m: &GroupMember| before.is_some_and(|view| view.members.contains(m));
-        let (number, members, continuing) = (self.view.id, bits(&|_| true), bits(&stays));
+        let number = self.view.id;
+        let members = bits(&|_| true);
+        let continuing = bits(&stays);
         out.event(ProtocolEvent::ViewEntered { number, members, continuing });
     }
 

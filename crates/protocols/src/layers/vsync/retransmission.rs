@@ -334,7 +334,9 @@ where
 
     /// Says own casts again to a peer: those after `after`, up to `upto`.
     fn say_again(&mut self, to: Pid, after: u64, upto: u64) {
-        let (view, sender, mut said) = (self.casts.view, self.me(), 0);
+        let view = self.casts.view;
+        let sender = self.me();
+        let mut said = 0;
         for number in after + 1..=upto {
             let Some(kept) = self.casts.get(sender, number).cloned() else { continue };
             said += kept.bytes.len();
@@ -367,7 +369,9 @@ where
     }
 
     fn resend_to(&mut self, to: Pid) {
-        let (now, first, view) = (self.now, self.settings.retry, self.casts.view);
+        let now = self.now;
+        let first = self.settings.retry;
+        let view = self.casts.view;
         let pair = &mut self.pairs[to.index()];
         let (casts, messages) = (pair.casts.is_due(now, first), pair.messages.is_due(now, first));
         if casts {

@@ -110,7 +110,9 @@ impl<B: Backend> RedisConnection<B> {
     /// are kept. Whether something was sent.
     pub(super) fn send_parts(&mut self, cx: &mut Context<'_>, now: ClockReading) -> bool {
         let Some(mut large) = self.large.take() else { return false };
-        let (lane, bytes, mut sent) = (self.lane.index, large.body().len(), false);
+        let lane = self.lane.index;
+        let bytes = large.body().len();
+        let mut sent = false;
         let sends = large.refused.is_none() && !large.is_assembled;
         if sends && !self.shared.turns.begin(lane, bytes, cx.waker()) {
             self.large = Some(large);
@@ -167,7 +169,9 @@ impl<B: Backend> RedisConnection<B> {
         cx: &mut Context<'_>,
         now: ClockReading,
     ) -> bool {
-        let (request, dst, lane) = (large.request(), large.dst, self.lane.index);
+        let request = large.request();
+        let dst = large.dst;
+        let lane = self.lane.index;
         let envelope = self.envelope_of(request, request, now);
         let (body, mut assembly) = (large.body(), Vec::new());
         Assembly::of(envelope, large.count() as u32, body).encode(&mut assembly);
