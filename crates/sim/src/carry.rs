@@ -215,7 +215,7 @@ impl SimulatedRun<'_> {
                 self.note_breach(result);
             }
             Output::Persist { ticket, record, awaited } => {
-                self.persist(p, outbox, (ticket, record, awaited));
+                self.persist(p, outbox, ticket, record, awaited);
             }
             Output::Load { ticket, number } => {
                 let record = self.disk.load(p, number).map(<[u8]>::to_vec);

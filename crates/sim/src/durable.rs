@@ -28,7 +28,9 @@ impl SimulatedRun<'_> {
         &mut self,
         p: Pid,
         outbox: &Outbox<M>,
-        (ticket, record, awaited): (Ticket, PayloadRange, bool),
+        ticket: Ticket,
+        record: PayloadRange,
+        awaited: bool,
     ) {
         let first = !self.disk.used(p);
         let record = outbox.bytes(record);

@@ -10,15 +10,12 @@ const PARTS_MAX: usize = 2;
 
 /// Folders in which functions may still take larger tuples. The list only shrinks.
 const TUPLES_YET: &[&str] = &[
-    "crates/check/",
     "crates/cli/",
     "crates/lab/",
-    "crates/net/",
     "crates/node/",
     "crates/protocols/",
     "crates/services/",
     "crates/sim/",
-    "crates/smr/",
 ];
 
 pub(super) const NO_TUPLE_PARAMETERS: TidyRule = TidyRule {

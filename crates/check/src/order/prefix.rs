@@ -28,7 +28,7 @@ pub(crate) fn prefix(x: &Index<'_>) -> PropertyVerdict {
         for &q in members {
             let both = |p| x.delivered(p).iter().copied().filter(move |&m| x.to_group(m, g));
             if let Some((a, b)) = first_difference(both(lead), both(q)) {
-                return differ(x, (lead, g, a), (q, g, b));
+                return differ(x, &side(lead, g, a), &side(q, g, b));
             }
         }
     }
@@ -52,7 +52,7 @@ pub(crate) fn prefix(x: &Index<'_>) -> PropertyVerdict {
             let theirs = x.delivered(other).iter().copied();
             let theirs = theirs.filter(|&m| x.to_group(m, g) && x.to_group(m, h));
             if let Some((a, b)) = first_difference(shared[h as usize].iter().copied(), theirs) {
-                return differ(x, (lead, g, a), (other, h, b));
+                return differ(x, &side(lead, g, a), &side(other, h, b));
             }
         }
     }
@@ -67,11 +67,20 @@ fn first_difference(
     a.zip(b).find(|(a, b)| a != b)
 }
 
-fn differ(
-    x: &Index<'_>,
-    (p, g, a): (u32, u32, u32),
-    (q, h, b): (u32, u32, u32),
-) -> PropertyVerdict {
+/// Where the deliveries of a process in a group part from those of another process.
+struct PrefixSide {
+    process: u32,
+    group: u32,
+    message: u32,
+}
+
+const fn side(process: u32, group: u32, message: u32) -> PrefixSide {
+    PrefixSide { process, group, message }
+}
+
+fn differ(x: &Index<'_>, one: &PrefixSide, other: &PrefixSide) -> PropertyVerdict {
+    let PrefixSide { process: p, group: g, message: a } = *one;
+    let PrefixSide { process: q, group: h, message: b } = *other;
     let mut both = x.group_name(g).to_string();
     if g != h {
         both += &format!(" and {}", x.group_name(h));

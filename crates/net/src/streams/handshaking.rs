@@ -224,7 +224,7 @@ impl Streams {
             return;
         }
         if let Err(why) = self.admit(hello) {
-            return self.refuse((&socket, address, nonces), (hello.from, hello.claim()), why, told);
+            return self.refuse(&socket, address, nonces, (hello.from, hello.claim()), why, told);
         }
         let pid = hello.from;
         sockets::tune(&socket, &self.options, told);
@@ -268,7 +268,9 @@ impl Streams {
 
     fn refuse(
         &self,
-        (socket, address, nonces): (&OwnedFd, SocketAddr, Nonces),
+        socket: &OwnedFd,
+        address: SocketAddr,
+        nonces: Nonces,
         (pid, claim): (Pid, PeerClaim),
         why: ConnectionRefusal,
         told: &mut CarrierEvents,

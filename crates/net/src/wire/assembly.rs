@@ -21,11 +21,19 @@ pub struct MessageAssembly {
     given_up: u64,
 }
 
+/// The message that a fragment belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct FragmentedMessage {
+    sender: u32,
+    incarnation: u32,
+    number: u32,
+}
+
 #[derive(Debug, Default)]
 struct AssemblySlot {
     /// Whether a message is in the making here.
     taken: bool,
-    of: (u32, u32, u32),
+    of: FragmentedMessage,
     total: usize,
     size: u16,
     buffer: Vec<u8>,
@@ -56,7 +64,8 @@ impl MessageAssembly {
             return None;
         }
         self.clock += 1;
-        let of = (sender.pid.0, sender.incarnation, piece.number);
+        let DatagramSender { pid, incarnation, .. } = sender;
+        let of = FragmentedMessage { sender: pid.0, incarnation, number: piece.number };
         let same =
             |p: &AssemblySlot| p.taken && p.of == of && (p.total, p.size) == (total, piece.size);
         let place = match self.places.iter().position(same) {
@@ -87,8 +96,8 @@ impl MessageAssembly {
         &p.buffer[..p.total]
     }
 
-    fn begin(&mut self, of: (u32, u32, u32), total: usize, size: u16) -> usize {
-        let same_sender = |p: &AssemblySlot| p.of.0 == of.0;
+    fn begin(&mut self, of: FragmentedMessage, total: usize, size: u16) -> usize {
+        let same_sender = |p: &AssemblySlot| p.of.sender == of.sender;
         if self.places.iter().filter(|p| p.taken && same_sender(p)).count()
             >= MESSAGES_PER_SENDER_MAX
         {

@@ -196,7 +196,7 @@ impl<M: ShardedMachine> Executor<M> {
                 let places = places(GroupSet(dst.0 | homes.0));
                 let session = envelope.session;
                 let peeking =
-                    PendingLocalRead::new((number, id, session), dst, places, written, command);
+                    PendingLocalRead::new(number, id, session, dst, places, written, command);
                 return pool.peek(peeking, answer);
             }
         };

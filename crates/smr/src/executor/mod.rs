@@ -554,7 +554,7 @@ impl<M: ShardedMachine> Executor<M> {
             self.give_turn((id, dst), &[(place, before)], judged, envelope, payload, on_answer);
             return Ok(DeliveryResult::Taken);
         }
-        if let Some(entry) = self.line_up((place, before, admission), ordered) {
+        if let Some(entry) = self.line_up(place, before, admission, ordered) {
             self.give_turns(entry, on_answer);
         }
         Ok(DeliveryResult::Taken)
@@ -563,7 +563,9 @@ impl<M: ShardedMachine> Executor<M> {
     /// Queues a command in one of its shards. Returns its ticket if it is at the head.
     fn line_up(
         &mut self,
-        (place, before, admission): (ShardPosition, u64, Option<Admission>),
+        place: ShardPosition,
+        before: u64,
+        admission: Option<Admission>,
         ordered: &OrderedCommand<'_>,
     ) -> Option<u64> {
         let OrderedCommand { id, dst, ref envelope, ref payload, is_known } = *ordered;

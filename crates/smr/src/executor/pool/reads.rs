@@ -54,7 +54,9 @@ pub(in crate::executor) struct PendingLocalRead {
 impl PendingLocalRead {
     /// A read that its caller calls `number`, with its message and session.
     pub(in crate::executor) fn new(
-        (number, id, session): (u64, MsgId, u64),
+        number: u64,
+        id: MsgId,
+        session: u64,
         dst: GroupSet,
         places: Vec<ShardPosition>,
         written: Vec<SessionWrite>,
