@@ -121,6 +121,8 @@ struct RedisConnection<B: Backend> {
     /// The message of the command that waits to be sent: room for its envelope, and the encoded command.
     body: Vec<u8>,
     pending: Option<UnsentCommand>,
+    /// The buffer for the hashes of the next command's keys.
+    spare_keys: Vec<u64>,
     /// The command that is being sent in parts.
     large: Option<Box<LargeCommand>>,
     /// Bytes that the commands of the ordered transaction take here until it is answered.
@@ -193,6 +195,7 @@ pub(super) fn open<B: Backend>(
         written: SessionWrites::default(),
         body: Vec::new(),
         pending: None,
+        spare_keys: Vec::new(),
         large: None,
         shown_bytes: 0,
         barrier: false,

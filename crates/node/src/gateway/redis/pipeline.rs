@@ -15,6 +15,7 @@
 //! an earlier one, nobody says.
 
 use amcast_core::{Gid, GroupSet};
+use std::collections::VecDeque;
 
 /// The destinations and keys of a command.
 #[derive(Debug)]
@@ -38,10 +39,12 @@ struct KeyHold {
 /// The requests of one connection that are under way.
 #[derive(Default, Debug)]
 pub(super) struct Pipeline {
-    open: Vec<u64>,
+    /// In ascending order.
+    open: VecDeque<u64>,
     /// The single shard that all of them go to, while that is so.
     only: Option<Gid>,
-    held: Vec<KeyHold>,
+    /// In ascending order of requests.
+    held: VecDeque<KeyHold>,
 }
 
 impl Pipeline {
@@ -51,7 +54,7 @@ impl Pipeline {
 
     /// The lowest request that was not answered.
     pub(super) fn first_open(&self) -> Option<u64> {
-        self.open.first().copied()
+        self.open.front().copied()
     }
 
     /// Whether a command may be sent now.
@@ -75,9 +78,9 @@ impl Pipeline {
         let single = if dst.len() == 1 { dst.lowest() } else { None };
         self.only =
             if self.open.is_empty() { single } else { self.only.filter(|g| single == Some(*g)) };
-        self.open.push(request);
+        self.open.push_back(request);
         match reach.keys {
-            None => self.held.push(KeyHold { request, dst, key: None, writes }),
+            None => self.held.push_back(KeyHold { request, dst, key: None, writes }),
             Some(keys) => {
                 let hold = |key: &u64| KeyHold { request, dst, key: Some(*key), writes };
                 self.held.extend(keys.iter().map(hold));
@@ -87,21 +90,47 @@ impl Pipeline {
 
     /// Notes that a request was answered.
     pub(super) fn answered(&mut self, request: u64) {
-        self.open.retain(|r| *r != request);
-        if self.open.is_empty() {
-            self.held.clear();
-        } else {
-            self.held.retain(|h| h.request != request);
+        // Most answers are to the first one: then neither of these moves what stays.
+        if let Ok(at) = self.open.binary_search(&request) {
+            self.open.remove(at);
         }
+        let from = self.held.partition_point(|held| held.request < request);
+        let count = self.held.range(from..).take_while(|held| held.request == request).count();
+        self.held.drain(from..from + count);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use amcast_core::rng::Rng;
 
     fn reach<'a>(shards: &[u8], keys: &'a [u64], writes: bool) -> CommandReach<'a> {
         CommandReach { dst: shards.iter().map(|g| Gid(*g)).collect(), keys: Some(keys), writes }
+    }
+
+    #[test]
+    fn an_answer_ends_the_holds_of_its_request_and_of_no_other_in_whatever_order_answers_come() {
+        let mut rng = Rng::new(7);
+        let mut p = Pipeline::default();
+        let mut open = Vec::new();
+        for request in 1..2000 {
+            let keys: Vec<u64> = (0..rng.below(4)).map(|n| request * 10 + n).collect();
+            p.sent(request, &reach(&[0, 1], &keys, true));
+            open.push((request, keys));
+            while open.len() > 1 + rng.below(30) as usize {
+                let (request, _) = open.remove(rng.below(open.len() as u64) as usize);
+                p.answered(request);
+                // An answer that comes twice ends nothing.
+                p.answered(request);
+            }
+            let expected = open.iter().flat_map(|(request, keys)| {
+                keys.iter().map(|key| (*request, Some(*key))).collect::<Vec<_>>()
+            });
+            assert!(p.held.iter().map(|held| (held.request, held.key)).eq(expected));
+            assert!(p.open.iter().eq(open.iter().map(|(request, _)| request)));
+            assert_eq!((p.len(), p.first_open()), (open.len(), open.first().map(|(r, _)| *r)));
+        }
     }
 
     #[test]

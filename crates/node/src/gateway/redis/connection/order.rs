@@ -20,6 +20,9 @@ use amcast_smr::envelope::Envelope;
 use amcast_smr::hash::hash_bytes;
 use std::task::Context;
 
+/// A buffer for the hashes of a command's keys is used again if it has room for no more of them than this.
+const KEYS_KEPT: usize = 64;
+
 impl<B: Backend> RedisConnection<B> {
     /// Sends a command, or gives it back and sees to it that it is tried again in time.
     pub(super) fn send_or_wait(
@@ -127,13 +130,11 @@ impl<B: Backend> RedisConnection<B> {
         if dst.is_empty() {
             dst = GroupSet::one(Gid(0));
         }
-        let keys = if self.map.shards() == 1 {
-            Some(Vec::new())
-        } else {
-            let mut keys = Vec::new();
-            let by_key = key_hashes(command, args, &mut |k| keys.push(hash_bytes(0, k)));
-            by_key.then_some(keys)
-        };
+        let mut keys = std::mem::take(&mut self.spare_keys);
+        keys.clear();
+        let by_key = self.map.shards() == 1
+            || key_hashes(command, args, &mut |key| keys.push(hash_bytes(0, key)));
+        let keys = by_key.then_some(keys);
         fit(&mut self.body, Envelope::BYTES + EPOCH_BYTES + encoded_len(args));
         // Room for the envelope, which is known when the command is sent.
         self.body.resize(Envelope::BYTES, 0);
@@ -228,6 +229,7 @@ impl<B: Backend> RedisConnection<B> {
         }
         self.pipeline
             .sent(request, &CommandReach { dst, keys: keys.as_deref(), writes: !read_only });
+        self.spare_keys = keys.filter(|keys| keys.capacity() <= KEYS_KEPT).unwrap_or_default();
         Ok((request, then))
     }
 }
