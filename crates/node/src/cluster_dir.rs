@@ -92,6 +92,13 @@ pub(crate) fn life_name(rank: usize) -> String {
     format!("{}.life", node_name(rank))
 }
 
+/// The remedy where a node has to begin anew, whose files lie in the directory `home`. Those of other nodes may lie beside
+/// them, as with `amcast up`, so that no message may ask for an empty directory.
+pub(crate) fn begin_anew_words(home: &Path, node: &str) -> String {
+    let files = home.join(format!("{node}.*"));
+    format!("remove {}, and no file of another node, for {node} to begin anew", files.display())
+}
+
 /// Where those of a front are counted that is not a node's.
 pub(crate) fn front_life_name(number: usize) -> String {
     format!("c{number}.life")

@@ -5,7 +5,7 @@
 //! incarnations: the copied file has an inode and a time of birth of its own. So both are written
 //! down beside it. A directory that is moved within its file system keeps them.
 
-use crate::cluster_dir::{LogLocation, write_private, write_synced};
+use crate::cluster_dir::{LogLocation, begin_anew_words, write_private, write_synced};
 use crate::config::node_name;
 use crate::incarnation::ProcessName;
 use crate::system::refuses_file;
@@ -84,11 +84,11 @@ impl DiskRecord {
             || groups.iter().any(|g| keeping.path.join(g.to_string()).exists());
         if has_logs && !name.is_lived_under() {
             let life = name.path().display();
-            let home = self.home.display();
             let node = &self.node;
             return Err(format!(
                 "{life} is empty, and {node} has logs here: it counts the lives of {node}, which must \
-                 not be given out again. Empty {home} for {node} to begin anew"
+                 not be given out again. Bring the file back, or {}",
+                begin_anew_words(&self.home, node)
             ));
         }
         self.check_inode(name)?;
@@ -134,10 +134,11 @@ impl DiskRecord {
         let life = name.path().display();
         Err(format!(
             "{home} is a copy: {life} is not the file in which {node} counted its lives, as {} says. If \
-             {node} ran while it was copied, or anywhere since, what it promised is not all here: empty \
-             {home} for {node} to begin anew. If it was moved or copied while {node} was down, and {node} \
+             {node} ran while it was copied, or anywhere since, what it promised is not all here: {}. \
+             If it was moved or copied while {node} was down, and {node} \
              did not run since, remove {} to continue from here",
             self.inode.display(),
+            begin_anew_words(&self.home, node),
             self.inode.display()
         ))
     }
@@ -291,7 +292,7 @@ mod tests {
         let told = || {
             fs::write(home.join("n1.life"), "").unwrap();
             let why = place.start("d1", &keeping).unwrap_err();
-            assert!(why.contains("n1.life is empty") && why.contains("Empty"), "{why}");
+            assert!(why.contains("n1.life is empty") && why.contains("n1.*, and no file"), "{why}");
             assert_eq!(fs::read(home.join("n1.life")).unwrap(), b"");
         };
         fs::create_dir_all(keeping.path.join("g1")).unwrap();

@@ -9,7 +9,7 @@
 //!   promised, in a later life than any that is known;
 //! - on any other the disk is the wrong one, or a copy: the node ends, and starts no more from it.
 
-use crate::cluster_dir::{life_name, write_synced};
+use crate::cluster_dir::{begin_anew_words, life_name, write_synced};
 use crate::config::node_name;
 use crate::control::PeerStatus;
 use crate::disk::DiskRecord;
@@ -131,13 +131,14 @@ impl Dismissal {
         let others: Vec<_> = others.map(|other| forget_words(None, other, rank)).collect();
         format!(
             "{by} refuses {name}: it knows life {} of it, on another disk or started from another copy of this one, and \
-             there it promised more than is in {}. Let it run from there, or empty the directory for it to begin anew; \
-             where another node is refused, too, wait until the first one is ready before the second one's is \
-             emptied. If there {name} never answered anybody, as where the disks of two hosts were exchanged and put \
+             there it promised more than is in {}. Let it run from there, or {}; where another \
+             node is refused, too, wait until the first one is ready before the files of the second one are removed. \
+             If there {name} never answered anybody, as where the disks of two hosts were exchanged and put \
              back, this is the right disk: end the other nodes, say {} where they run, with their cluster's file as \
              FILE, and here {}",
             self.life,
             home.display(),
+            begin_anew_words(home, &name),
             others.join(", "),
             forget_words(Some(home), rank, rank)
         )
@@ -166,8 +167,8 @@ fn number_of(word: &str) -> u64 {
 fn unreadable(why: serde_json::Error) -> io::Error {
     io::Error::other(format!(
         "{why}. It says which disks and copies of the other nodes are outdated. If none of them ever \
-         had another disk or was brought back from a copy, remove this file; else empty the directory \
-         for this node to begin anew"
+         had another disk or was brought back from a copy, remove this file; else remove all files of this \
+         node, and none of another one, for it to begin anew"
     ))
 }
 
@@ -491,7 +492,7 @@ mod tests {
         for text in ["", "{\"n0\":{\"life\":", "no json"] {
             let why = open(text).unwrap_err().to_string();
             assert!(
-                why.contains("remove this file") && why.contains("empty the directory"),
+                why.contains("remove this file") && why.contains("remove all files of this node"),
                 "{why}"
             );
         }

@@ -68,7 +68,10 @@ fn a_replaced_disk_that_nobody_told_of_waits_for_those_it_needs_and_the_old_one_
     fs::rename(&old, hosts.disk(1)).unwrap();
     for _ in 0..3 {
         let said = n1_ends(&mut hosts.command(1));
-        assert!(said.contains("refuses n1") && said.contains("empty the directory"), "{said}");
+        assert!(
+            said.contains("refuses n1") && said.contains("n1.*, and no file of another node"),
+            "{said}"
+        );
     }
     let data = hosts.disk(0);
     let status = said(&run(&["status", "--data", data.to_str().unwrap()]));

@@ -194,9 +194,9 @@ impl ClusterDirError {
             Self::Decides(node, path, why) => write!(
                 f,
                 "{}: {why}; {node} came to its state by that, and another one would not be that of the other nodes: \
-                 write the same as then, or, where the other nodes have always had this, empty the directory for \
-                 {node} to begin anew",
-                path.display()
+                 write the same as then, or, where the other nodes have always had this, {}",
+                path.display(),
+                super::begin_anew_words(path, node)
             ),
             other => other.fmt_failure(f),
         }

@@ -68,10 +68,11 @@ impl Net {
         match IncarnationLock::next(life) {
             Some(next) if next <= replaced << LIVES_BITS => Err(format!(
                 "{} is of a disk of {} that was replaced: `replaced` of it in the cluster's file is \
-                 {replaced}, and what is here is older. Empty the directory for it to begin anew; if it \
-                 is the right one after all, nobody may have promised anything on another since",
+                 {replaced}, and what is here is older: {}; if it is the right one after all, nobody may \
+                 have promised anything on another since",
                 self.home.display(),
-                node_name(rank)
+                node_name(rank),
+                super::begin_anew_words(&self.home, &node_name(rank))
             )),
             _ => Ok(()),
         }
