@@ -116,14 +116,15 @@ pub enum Input<'a, M: Medium> {
     /// The application has applied every delivery up to this one, named by its
     /// [`Delivery::position`]; no number between two of them.
     Applied(u64),
-    /// The application has a state in force that holds every delivery up to this position: the one
-    /// that [`Output::Install`] gave, or a later one from elsewhere. It need not survive a crash:
-    /// only [`Input::Checkpointed`] says that.
+    /// The application has a state in force that holds every delivery up to this position: the one that
+    /// [`ProtocolEvent::NeedsState`] asked for, a later one, or one from the process's own checkpoint. All that it
+    /// holds counts as applied, and [`Input::Applied`] does not report it again. It need not survive a crash: only
+    /// [`Input::Checkpointed`] says that.
     Installed {
         /// The position of the last delivery in it.
         position: u64,
-        /// How many states this incarnation was given whole ([`Output::Install`]) when this one came into
-        /// force: two states may stand at one position, and the first says nothing of the second.
+        /// How many states this incarnation had asked for ([`ProtocolEvent::NeedsState`]) when this one came into
+        /// force: two states may have one position, and the first does not answer the second request.
         installs: u64,
     },
     /// The application misses state, for a reason that lies outside of this process's group: nobody

@@ -6,8 +6,8 @@ use amcast_core::memory::{
 };
 use amcast_core::step::Note;
 use amcast_core::{
-    ClusterShape, Config, Entry, Gid, Input, Outbox, Output, Pid, Protocol, ProtocolProcess,
-    RawConfig, Span, Time,
+    ClusterShape, Config, Entry, Gid, Input, Outbox, Output, Pid, Protocol, ProtocolEvent,
+    ProtocolProcess, RawConfig, Span, Time,
 };
 use amcast_protocols::tram::Tram;
 
@@ -129,7 +129,7 @@ impl FuzzedProcess {
                     self.delivered += 1;
                     self.step(Input::Applied(delivery.position));
                 }
-                Output::Install { last: true, position, .. } => {
+                Output::Event(ProtocolEvent::NeedsState { position, .. }) => {
                     self.step(Input::Installed { position, installs: u64::MAX });
                 }
                 _ => {}

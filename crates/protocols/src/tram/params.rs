@@ -34,7 +34,7 @@ pub(super) const LAP_LINES: Param = Param {
 pub(super) const XFER_LINES: Param = Param {
     name: "xfer_lines",
     kind: ParamKind::Number { default: 1024, min: 16, max: 1 << 20 },
-    about: "Lines of the ring through which a returning replica gets its state.",
+    about: "Lines of the ring through which a returning replica gets its place in the log.",
     cost: "Memory for each pair of replicas; more is faster over a long way.",
     source: "ours",
 };

@@ -70,10 +70,10 @@ pub(super) struct TramReplica {
     pub(super) delivered: u64,
     /// How far the application has applied deliveries.
     pub(super) applied: u64,
-    /// The position of the last state that came into force in the application.
-    pub(super) installed: u64,
-    /// How many whole states the application was given.
-    pub(super) installs: u64,
+    /// The position of the state in force in the application, if that answers what was asked for last.
+    pub(super) installed: Option<u64>,
+    /// How many states the driver was asked for.
+    pub(super) needs: u64,
     /// Entries before this position are applied and not needed here; only grows within a life.
     pub(super) clear: u64,
     /// The buffers of `HM`: one for each client, then the parent's.
@@ -92,13 +92,11 @@ pub(super) struct TramReplica {
     pub(super) health: ReplicaHealth,
     pub(super) phase: ReplicaPhase,
     pub(super) donation: Option<OutgoingTransfer>,
-    /// Pieces of states on the way, which copy from the staging area: only when they have arrived, or are
-    /// lost, may another state be staged.
+    /// Pieces of heads on the way, which copy from the staging area: only when they have arrived, or are
+    /// lost, may another head be staged.
     pub(super) staged: u32,
     /// By half of its own log: writes in flight, which copy from there, of any term.
     pub(super) flying: [u32; HALVES],
-    /// How many donations it began.
-    pub(super) donations: u32,
     /// By rank: the attempt at a state transfer that it served last; 0 for none.
     pub(super) served: Vec<u32>,
     /// Not before this time does it try again to become leader.
@@ -217,8 +215,8 @@ impl TramReplica {
             cursors_from: 0,
             delivered: 0,
             applied: 0,
-            installed: 0,
-            installs: 0,
+            installed: None,
+            needs: 0,
             clear: 0,
             sources: alloc::vec![BufferCursor::default(); cluster.clients() + 1],
             holders: alloc::vec![0; cluster.clients()],
@@ -232,7 +230,6 @@ impl TramReplica {
             donation: None,
             staged: 0,
             flying: [0; HALVES],
-            donations: 0,
             served: alloc::vec![0; n],
             retry_at: Time::ZERO,
             hurry: false,
@@ -276,7 +273,7 @@ impl TramReplica {
         let beat = self.heartbeat.beat(self.now);
         self.settle_edges(view);
         self.take_in(view, out);
-        self.donate(out);
+        self.donate(view, out);
         self.settle_applied();
         self.tell_sources(beat, out);
         self.publish(beat, out);
@@ -431,15 +428,13 @@ impl Protocol for TramReplica {
             Input::Applied(position) => self.applied = self.applied.max(position),
             Input::Installed { position, installs } => self.installed(position, installs, out),
             Input::Unfit => self.unfit(),
-            Input::Captured { ticket, position, bytes } => {
-                self.captured(ticket, position, bytes, out);
-            }
-            Input::Piece { ticket, offset, bytes } => self.piece(view, ticket, offset, bytes, out),
             Input::Oracle(oracle) => self.hint(oracle),
             Input::Submit(_) => unreachable!("room() is 0: a replica is sent to by clients"),
             // It keeps no log, and its members are fixed.
             Input::Leave
             | Input::Stored { .. }
+            | Input::Captured { .. }
+            | Input::Piece { .. }
             | Input::Torn
             | Input::Lost
             | Input::Durable(_)

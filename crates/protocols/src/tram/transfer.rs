@@ -1,9 +1,10 @@
-//! State transfer: the return of a replica that lags, or lost its memory in a crash.
+//! State transfer: the return of a replica that lags, or lost its memory in a crash, to a place in the log.
 //!
-//! The reader asks one replica that is caught up, the source, through its row. The source captures
-//! its application's state at some position, and streams it with its own cursors through a ring in
-//! the reader's memory; until it is released it holds back its own `need`, so the log keeps
-//! everything after that position. The reader installs the state and continues from the log.
+//! The reader asks one replica that is caught up, the source, through its row. The source writes its progress into
+//! a ring in the reader's memory: the *head*, which has a log position before which its application has applied
+//! every entry, and the source's cursors. Until the reader follows the log, the source holds back its own `need`, so
+//! the log keeps everything after that position. The reader continues from the log there, and its application needs
+//! the state up to there ([`ProtocolEvent::NeedsState`]): the driver brings it.
 //!
 //! A reader that lost its memory has also lost its promises. Before it makes any, it hears from
 //! f + 1 fit replicas and promises the highest epoch among theirs: every quorum that it may have
@@ -23,8 +24,8 @@ use super::ticket::TicketRequest;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::memory::{LineRange, Memory, MemoryOutput, RegionWindow, WriteSource};
-use amcast_core::step::{Note, Ticket};
-use amcast_core::{GroupSet, MsgId, Outbox, Output, ProtocolEvent, Time, messages};
+use amcast_core::step::Note;
+use amcast_core::{GroupSet, MsgId, Outbox, ProtocolEvent, StateSource, Time, messages};
 
 /// How often the timeout of a source doubles: from 4 suspicions' time up to 512.
 const STUCK_MAX: u32 = 7;
@@ -42,71 +43,47 @@ pub(super) struct IncomingTransfer {
     donor: Option<usize>,
     attempt: u32,
     /// Attempts that were given up because nothing arrived: each gets twice the time of the one
-    /// before, since the application may be slow, and not the source. Arriving pieces do not lower
-    /// it: the pieces of an attempt that was given up are of no use, and a state of several slow
-    /// pieces would be begun anew for ever.
+    /// before, since the source may be slow. Arriving pieces do not lower it: the pieces of an
+    /// attempt that was given up are of no use, and a head of several slow pieces would be begun
+    /// anew for ever.
     stuck: u32,
     /// When something last moved.
     moved: Time,
-    /// The donor's ring is read up to here.
+    /// The source's ring is read up to here.
     read: u64,
     /// Bytes of the head that came so far; then the head.
     head_bytes: Vec<u8>,
     head: Option<Head>,
-    /// Application bytes that came so far.
-    got: u64,
-    /// The application's position: an older state is not taken.
+    /// The application's position: a head of an earlier one is not taken.
     least: u64,
 }
 
-/// The head of a state stream.
+/// The progress of a source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Head {
-    /// The log position of the state.
+    /// The source's application has applied every entry of the log before this position.
     position: u64,
-    /// The last delivery in it.
+    /// The position of the last delivery among that.
     delivered: u64,
     /// The cursors stand at this later position.
     cursors_from: u64,
     sources: Vec<(u32, u64)>,
     edges: Vec<(u64, u64)>,
-    /// Bytes of the application's state.
-    bytes: u64,
 }
 
-/// The result of reading bytes of a stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum FeedResult {
-    /// The application is still to be given more.
-    More,
-    /// The application has been given the whole state.
-    Last,
-}
-
-/// The donor's side.
+/// The source's side.
 #[derive(Debug)]
 pub(super) struct OutgoingTransfer {
     reader: usize,
     attempt: u32,
-    /// The number of this transfer among those of this replica.
-    serial: u32,
-    stream: Option<Stream>,
     /// Its reader has lost it.
     void: bool,
-}
-
-#[derive(Debug)]
-struct Stream {
     /// The encoded head, with its length in front.
     head: Vec<u8>,
-    /// Bytes of the application's state.
-    bytes: u64,
-    /// Bytes of head and state that were staged.
-    staged: u64,
+    /// Bytes of it that were staged.
+    staged: usize,
     /// The ring's position behind them.
     pos: u64,
-    /// A piece of the state is on its way from the application.
-    asked: bool,
     /// The first log position that the reader will need.
     need: u64,
 }
@@ -124,7 +101,6 @@ impl IncomingTransfer {
             read: 0,
             head_bytes: Vec::new(),
             head: None,
-            got: 0,
         }
     }
 
@@ -136,8 +112,16 @@ impl IncomingTransfer {
         Self::new(false, consumed)
     }
 
-    fn complete(&self) -> bool {
-        self.head.as_ref().is_some_and(|h| self.got == h.bytes)
+    /// One whose head is complete, and whose source has started anew meanwhile.
+    #[cfg(test)]
+    pub(super) fn of_lost_source(sources: usize) -> Self {
+        let sources = alloc::vec![(0, 0); sources];
+        let head = Head { position: 0, delivered: 0, cursors_from: 0, sources, edges: Vec::new() };
+        Self { head: Some(head), ..Self::left_behind(0) }
+    }
+
+    const fn complete(&self) -> bool {
+        self.head.is_some()
     }
 }
 
@@ -222,11 +206,11 @@ impl TramReplica {
         self.ask(donor, out);
     }
 
-    /// Drops the pieces of a state: the next source is asked for all of it.
+    /// Drops the pieces of a head: the next source is asked for all of it.
     fn drop_state(&mut self) {
         let ReplicaHealth::Lacking(intake) = &mut self.health else { return };
         intake.donor = None;
-        (intake.read, intake.got, intake.head) = (0, 0, None);
+        (intake.read, intake.head) = (0, None);
         intake.head_bytes.clear();
     }
 
@@ -256,19 +240,11 @@ impl TramReplica {
             if record.kind == RingRecordKind::State {
                 chunk.clear();
                 let whole = ring.payload(region, intake.read, intake.attempt, &record, &mut chunk);
-                // Nothing of a piece that is not whole goes to the application.
-                let fed = if whole { intake.feed(&chunk, shape, out) } else { Err(()) };
-                match fed {
-                    Ok(FeedResult::Last) => {
-                        (self.installs, self.installed) = (self.installs + 1, 0)
-                    }
-                    Ok(FeedResult::More) => {}
-                    Err(()) => {
-                        let from = self.config.cluster().replica(self.group, donor);
-                        out.note(Note::Malformed(from, "state"));
-                        self.drop_state();
-                        return;
-                    }
+                if !whole || intake.feed(&chunk, shape).is_err() {
+                    let from = self.config.cluster().replica(self.group, donor);
+                    out.note(Note::Malformed(from, "state"));
+                    self.drop_state();
+                    return;
                 }
             }
             intake.read += u64::from(record.lines());
@@ -279,8 +255,8 @@ impl TramReplica {
         }
     }
 
-    /// The state is complete; once the log continues from its position, this replica follows it,
-    /// and is caught up when the application has installed the state.
+    /// The head is complete; once the log continues from its position, this replica follows it,
+    /// and is caught up when the application has a state up to there in force.
     fn finish_intake(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         let ReplicaHealth::Lacking(intake) = &self.health else { return };
         if !intake.complete() {
@@ -317,6 +293,10 @@ impl TramReplica {
             (edge.log, edge.out) = (log, at);
         }
         self.health = ReplicaHealth::Following(head.delivered);
+        (self.needs, self.installed) = (self.needs + 1, None);
+        let position = head.delivered;
+        let source = StateSource::Replicas;
+        out.event(ProtocolEvent::NeedsState { position, source });
         if self.promise.grant == PromiseGrant::Join {
             // It has the whole log again: it answers like the others from now on.
             self.promise.grant = PromiseGrant::Full;
@@ -326,10 +306,12 @@ impl TramReplica {
     }
 
     /// The application has a state in force that holds every delivery up to `position`.
-    pub(super) fn installed(&mut self, position: u64, installs: u64, out: &mut Outbox<Memory>) {
-        // A state given before the last one says nothing of that, at any position.
-        if installs >= self.installs {
-            self.installed = self.installed.max(position);
+    pub(super) fn installed(&mut self, position: u64, needs: u64, out: &mut Outbox<Memory>) {
+        // A state that was in force before the last need was reported does not answer that need, at any position.
+        if needs >= self.needs {
+            self.installed = self.installed.max(Some(position));
+            // The state may go further than the need: the application does not report that part again.
+            self.applied = self.applied.max(position);
             self.become_fit(out);
         }
     }
@@ -337,7 +319,7 @@ impl TramReplica {
     /// The application needs state of another group, and of this one that depends on it.
     pub(super) fn unfit(&mut self) {
         if self.is_fit() {
-            self.installed = 0;
+            self.installed = None;
             self.health = ReplicaHealth::Following(self.applied);
             self.row_due = true;
         }
@@ -345,7 +327,8 @@ impl TramReplica {
 
     fn become_fit(&mut self, out: &mut Outbox<Memory>) {
         let ReplicaHealth::Following(awaited) = self.health else { return };
-        if self.installed < awaited && !self.mutants.is(TramMutant::TrustsTheLog) {
+        let is_in_force = self.installed.is_some_and(|position| position >= awaited);
+        if !is_in_force && !self.mutants.is(TramMutant::TrustsTheLog) {
             return;
         }
         self.health = ReplicaHealth::Fit;
@@ -353,8 +336,8 @@ impl TramReplica {
         out.event(ProtocolEvent::CaughtUp(self.delivered));
     }
 
-    /// The donor's part of a poll.
-    pub(super) fn donate(&mut self, out: &mut Outbox<Memory>) {
+    /// The source's part of a poll.
+    pub(super) fn donate(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
         if let Some(donation) = &self.donation {
             let row = self.peers[donation.reader].row;
             let still = row.is_some_and(|row| {
@@ -364,7 +347,6 @@ impl TramReplica {
                     && !self.heartbeat.suspects(self.now, donation.reader)
             });
             if !still || donation.void || !self.is_fit() {
-                out.push(Output::Release { ticket: donation.ticket() });
                 self.donation = None;
             }
         }
@@ -384,143 +366,98 @@ impl TramReplica {
             let Some(reader) = (0..self.n).find(asks) else { return };
             let attempt = self.peers[reader].row.expect("it asks").attempt;
             self.served[reader] = attempt;
-            self.donations += 1;
-            let serial = self.donations;
-            let donation = OutgoingTransfer { reader, attempt, serial, stream: None, void: false };
-            let ticket = donation.ticket();
-            self.donation = Some(donation);
-            out.push(Output::Capture { ticket, reader: self.pid(reader) });
-            return;
+            self.begin_donation(reader, attempt);
         }
-        self.stream_on(out);
+        self.write_head(view, out);
     }
 
-    /// The application's state is at hand.
-    pub(super) fn captured(
-        &mut self,
-        ticket: Ticket,
-        position: u64,
-        bytes: u64,
-        out: &mut Outbox<Memory>,
-    ) {
-        let Some(donation) = self.donation.as_mut().filter(|d| d.ticket() == ticket) else {
-            return;
-        };
-        // Nothing that was delivered is missing in it: then what was consumed after the last
-        // delivery is in it, too.
-        // And what is clear holds no delivery beyond the ones that were applied. It is not moved
-        // here: the state may stand at a delivery that is not applied, and the next one lower.
-        let at = if position >= self.delivered { self.consumed } else { position.max(self.clear) };
+    /// Records this replica's progress, for a reader that continues from there.
+    fn begin_donation(&mut self, reader: usize, attempt: u32) {
+        let applied = self.applied.min(self.delivered);
+        // If nothing that was delivered is missing in the application's state, what was consumed after the last
+        // delivery counts, too. And what is clear holds no delivery beyond the ones that were applied.
+        let at = if applied == self.delivered { self.consumed } else { applied.max(self.clear) };
         let head = Head {
             position: at,
-            delivered: position,
+            delivered: applied,
             cursors_from: self.consumed,
             sources: self.sources.iter().map(|s| (s.lease, s.next)).collect(),
             edges: self.edges.iter().map(|e| (e.log, e.out)).collect(),
-            bytes,
         };
         let mut encoded = Vec::new();
         head.encode(&mut encoded);
         let mut framed = Vec::new();
         encoded.encode(&mut framed);
         let need = self.edges.iter().map(|e| e.log).fold(at, u64::min);
-        let stream = Stream { head: framed, bytes, staged: 0, pos: 0, asked: false, need };
-        donation.stream = Some(stream);
-        self.stream_on(out);
+        self.donation = Some(OutgoingTransfer {
+            reader,
+            attempt,
+            void: false,
+            head: framed,
+            staged: 0,
+            pos: 0,
+            need,
+        });
     }
 
-    /// Asks for the next piece if the reader's ring has room for it. The head goes through the
-    /// same way: it is given as pieces of its own.
-    fn stream_on(&mut self, out: &mut Outbox<Memory>) {
-        let max = u64::from(self.layout.piece_max());
-        let ring = self.layout.stage();
-        let Some(donation) = &mut self.donation else { return };
-        let ticket = donation.ticket();
-        let row = self.peers[donation.reader].row.filter(|row| row.attempt == donation.attempt);
-        let read = row.map_or(0, |row| row.read);
-        let Some(stream) = &mut donation.stream else { return };
-        let head = stream.head.len() as u64;
-        if stream.asked || stream.staged == head + stream.bytes {
-            return;
-        }
-        let room = ring.after(stream.pos, lines_of(max as u32)) - read.min(stream.pos);
-        if room > u64::from(ring.lines) {
-            return;
-        }
-        stream.asked = true;
-        let offset = stream.staged.saturating_sub(head);
-        // Of the head nothing is asked of the application, but the answer comes in a step that has
-        // the window: an empty piece.
-        let bytes = if stream.staged < head { 0 } else { max.min(stream.bytes - offset) };
-        out.push(Output::Piece { ticket, offset, bytes: bytes as u32 });
-    }
-
-    /// A piece of the state: stages it, and writes it to the reader.
-    pub(super) fn piece(
-        &mut self,
-        view: RegionWindow<'_>,
-        ticket: Ticket,
-        offset: u64,
-        bytes: &[u8],
-        out: &mut Outbox<Memory>,
-    ) {
-        let max = self.layout.piece_max() as usize;
+    /// Stages the head and writes it to the reader, as far as the reader's ring has room for it.
+    fn write_head(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+        let max = self.layout.piece_max();
         let (stage, xfer) = (self.layout.stage(), self.layout.xfer(self.rank));
-        // To a new life of the reader nothing more of an old stream may be written.
-        let mine = |d: &&mut OutgoingTransfer| d.ticket() == ticket && !d.void;
-        let Some(donation) = self.donation.as_mut().filter(mine) else { return };
+        // Nothing more of an old head may be written to a new incarnation of the reader.
+        let Some(donation) = self.donation.as_mut().filter(|d| !d.void) else { return };
         let (reader, attempt) = (donation.reader, donation.attempt);
         let to = self.config.cluster().replica(self.group, reader);
-        let Some(stream) = donation.stream.as_mut().filter(|s| s.asked) else { return };
-        stream.asked = false;
-        let head = stream.head.len() as u64;
-        let bytes = if stream.staged < head {
-            let from = stream.staged as usize;
-            &stream.head[from..stream.head.len().min(from + max)]
-        } else {
-            assert_eq!(offset, stream.staged - head, "pieces come in order");
-            bytes
-        };
-        let record = RingRecord {
-            kind: RingRecordKind::State,
-            bytes: bytes.len() as u32,
-            source: 0,
-            lease: 0,
-            msg: MsgId { sender: to, seq: 0 },
-            dst: GroupSet::EMPTY,
-        };
-        let region = view.region(stage.region);
-        let begin = stream.pos;
-        let start = stage.start(begin, record.lines());
-        if start != begin {
-            stage.write_pad(region, begin, attempt);
+        let row = self.peers[reader].row.filter(|row| row.attempt == attempt);
+        let read = row.map_or(0, |row| row.read);
+        while donation.staged < donation.head.len() {
+            let room = stage.after(donation.pos, lines_of(max)) - read.min(donation.pos);
+            if room > u64::from(stage.lines) {
+                return;
+            }
+            let from = donation.staged;
+            let upto = from + max as usize;
+            let bytes = &donation.head[from..donation.head.len().min(upto)];
+            let record = RingRecord {
+                kind: RingRecordKind::State,
+                bytes: bytes.len() as u32,
+                source: 0,
+                lease: 0,
+                msg: MsgId { sender: to, seq: 0 },
+                dst: GroupSet::EMPTY,
+            };
+            let region = view.region(stage.region);
+            let begin = donation.pos;
+            let start = stage.start(begin, record.lines());
+            if start != begin {
+                stage.write_pad(region, begin, attempt);
+            }
+            stage.write(region, start, attempt, &record, bytes);
+            donation.staged += bytes.len();
+            donation.pos = start + u64::from(record.lines());
+            // A pad is one line that counts for many, so it is written for itself.
+            let pad = (start != begin).then_some((begin, 1, None));
+            // Answers come in order: the record's vouches for the pad.
+            let ticket = Some(TicketRequest::State { rank: reader }.ticket());
+            for (pos, count, ticket) in pad.into_iter().chain([(start, record.lines(), ticket)]) {
+                let at = stage.at(pos);
+                let source = WriteSource::Copy(LineRange { region: stage.region, at, count });
+                out.ask(MemoryOutput::Write {
+                    to,
+                    region: xfer.region,
+                    at,
+                    source,
+                    ticket,
+                    bell: true,
+                });
+            }
+            self.staged += 1;
         }
-        stage.write(region, start, attempt, &record, bytes);
-        stream.pos = start + u64::from(record.lines());
-        stream.staged += bytes.len() as u64;
-        // A pad is one line that counts for many, so it is written for itself.
-        let pad = (start != begin).then_some((begin, 1, None));
-        // Answers come in order: the record's vouches for the pad.
-        let ticket = Some(TicketRequest::State { rank: reader }.ticket());
-        for (pos, count, ticket) in pad.into_iter().chain([(start, record.lines(), ticket)]) {
-            let at = stage.at(pos);
-            let source = WriteSource::Copy(LineRange { region: stage.region, at, count });
-            out.ask(MemoryOutput::Write {
-                to,
-                region: xfer.region,
-                at,
-                source,
-                ticket,
-                bell: true,
-            });
-        }
-        self.staged += 1;
-        self.stream_on(out);
     }
 
     /// The log position from which the reader of its state will continue.
     pub(super) fn held(&self) -> Option<u64> {
-        Some(self.donation.as_ref()?.stream.as_ref()?.need)
+        Some(self.donation.as_ref()?.need)
     }
 
     /// A replica of the group lost its memory: what it was given went nowhere, and what it gave ends.
@@ -539,8 +476,7 @@ impl TramReplica {
 
     /// Everything before `clear` is applied and no longer needed here.
     pub(super) fn settle_applied(&mut self) {
-        let held = self.donation.as_ref().is_some_and(|d| d.stream.is_some());
-        if !held && self.follows() {
+        if self.donation.is_none() && self.follows() {
             let applied = if self.applied >= self.delivered { self.consumed } else { self.applied };
             self.clear = self.clear.max(applied);
         }
@@ -548,90 +484,46 @@ impl TramReplica {
     }
 }
 
-impl OutgoingTransfer {
-    /// Names the transfer to the application.
-    const fn ticket(&self) -> Ticket {
-        Ticket((self.reader as u64) << 32 | self.serial as u64)
-    }
-}
-
 impl IncomingTransfer {
-    /// Takes in bytes of the stream: the head first, then the application's state. `shape` is how many sources
-    /// and edges there are.
-    fn feed(
-        &mut self,
-        mut bytes: &[u8],
-        shape: (usize, usize),
-        out: &mut Outbox<Memory>,
-    ) -> Result<FeedResult, ()> {
-        if self.head.is_none() {
-            let length = |b: &[u8]| {
-                let four: Option<&[u8; 4]> = b.first_chunk();
-                four.map(|n| u32::from_le_bytes(*n) as usize)
-            };
-            while !bytes.is_empty() {
-                let all = length(&self.head_bytes).map_or(4, |_| 4 + Head::length(shape));
-                let want = all - self.head_bytes.len();
-                if want == 0 {
-                    break;
-                }
-                let (now, later) = bytes.split_at(want.min(bytes.len()));
-                self.head_bytes.extend_from_slice(now);
-                bytes = later;
-            }
-            let Some(n) = length(&self.head_bytes) else { return Ok(FeedResult::More) };
-            if n != Head::length(shape) {
+    /// Takes in bytes of the head. `shape` is how many sources and edges there are.
+    fn feed(&mut self, mut bytes: &[u8], shape: (usize, usize)) -> Result<(), ()> {
+        let length = |b: &[u8]| {
+            let four: Option<&[u8; 4]> = b.first_chunk();
+            four.map(|n| u32::from_le_bytes(*n) as usize)
+        };
+        while !bytes.is_empty() {
+            let all = length(&self.head_bytes).map_or(4, |_| 4 + Head::length(shape));
+            let want = all - self.head_bytes.len();
+            if want == 0 {
+                // Nothing follows a head.
                 return Err(());
             }
-            if self.head_bytes.len() < 4 + n {
-                return Ok(FeedResult::More);
-            }
+            let (now, later) = bytes.split_at(want.min(bytes.len()));
+            self.head_bytes.extend_from_slice(now);
+            bytes = later;
+        }
+        let Some(n) = length(&self.head_bytes) else { return Ok(()) };
+        if n != Head::length(shape) {
+            return Err(());
+        }
+        if self.head_bytes.len() == 4 + n {
             let head = Head::decode(&mut ByteReader::new(&self.head_bytes[4..])).map_err(|_| ())?;
             if head.position < self.least || !head.is_sound(shape) {
                 return Err(());
             }
-            if head.bytes == 0 {
-                if !bytes.is_empty() {
-                    return Err(());
-                }
-                self.least = head.position;
-                Self::install(&[], (true, true), head.delivered, out);
-                self.head = Some(head);
-                return Ok(FeedResult::Last);
-            }
             self.head = Some(head);
         }
-        if bytes.is_empty() {
-            return Ok(FeedResult::More);
-        }
-        let head = self.head.as_ref().expect("read above");
-        let first = self.got == 0;
-        self.got += bytes.len() as u64;
-        if self.got > head.bytes {
-            return Err(());
-        }
-        let last = self.got == head.bytes;
-        if last {
-            self.least = head.position;
-        }
-        Self::install(bytes, (first, last), head.delivered, out);
-        Ok(if last { FeedResult::Last } else { FeedResult::More })
-    }
-
-    fn install(bytes: &[u8], (first, last): (bool, bool), position: u64, out: &mut Outbox<Memory>) {
-        let piece = out.fill(|to| to.extend_from_slice(bytes));
-        out.push(Output::Install { piece, first, last, position });
+        Ok(())
     }
 }
 
 impl Head {
     /// How many bytes it takes, by how many sources and edges there are.
     const fn length((sources, edges): (usize, usize)) -> usize {
-        4 * 8 + (4 + sources * 12) + (4 + edges * 16)
+        3 * 8 + (4 + sources * 12) + (4 + edges * 16)
     }
 
-    /// Whether it can be the head of a state: the state holds what it says it holds, and no position is one
-    /// that no run reaches.
+    /// Whether a replica can have this progress: no position is one that no run reaches.
     fn is_sound(&self, shape: (usize, usize)) -> bool {
         let edges = self.edges.iter().flat_map(|&(log, at)| [log, at]);
         let mut positions = self.sources.iter().map(|s| s.1).chain(edges);
@@ -644,5 +536,5 @@ impl Head {
 }
 
 messages! {
-    struct Head { position, delivered, cursors_from, bytes, sources, edges }
+    struct Head { position, delivered, cursors_from, sources, edges }
 }

@@ -1,8 +1,9 @@
 //! Announcements before lines are written over, and the belief in announcements.
 
 use super::super::layout::Layout;
-use super::super::log_region::LOG_BASE;
-use super::super::replica::{ReplicaHealth, TramReplica};
+use super::super::log_region::{Control, LOG_BASE};
+use super::super::replica::{ReplicaHealth, TermLog, TramReplica};
+use super::super::transfer::IncomingTransfer;
 use super::*;
 use alloc::rc::Rc;
 
@@ -109,12 +110,60 @@ fn a_state_in_force_that_is_not_the_last_one_given_makes_no_replica_fit() {
     let (w, _) = group();
     let mut replica = TramReplica::new(Pid(2), &w.config).unwrap();
     replica.health = ReplicaHealth::Following(5);
-    replica.installs = 2;
+    replica.needs = 2;
     let mut out = Outbox::default();
     replica.installed(9, 1, &mut out);
-    assert!(!replica.is_fit(), "another one was given after it");
+    assert!(!replica.is_fit(), "another one was asked for after it");
     replica.installed(4, 2, &mut out);
     assert!(!replica.is_fit(), "it is missing deliveries");
     replica.installed(5, 2, &mut out);
     assert!(replica.is_fit());
+}
+
+#[test]
+fn what_a_state_holds_beyond_its_need_counts_as_applied() {
+    let (w, _) = group();
+    let mut replica = TramReplica::new(Pid(2), &w.config).unwrap();
+    replica.health = ReplicaHealth::Following(5);
+    replica.needs = 2;
+    (replica.consumed, replica.delivered, replica.applied) = (12, 9, 5);
+    let mut out = Outbox::default();
+    replica.installed(9, 1, &mut out);
+    replica.settle_applied();
+    assert_eq!((replica.applied, replica.clear), (5, 5), "it does not answer the last need");
+    replica.installed(9, 2, &mut out);
+    replica.settle_applied();
+    assert_eq!((replica.applied, replica.clear), (9, 12), "the log is kept for nobody");
+}
+
+#[test]
+fn a_head_that_the_log_has_moved_past_is_dropped_where_its_source_started_anew() {
+    let (mut w, _) = group();
+    for _ in 0..60 {
+        while !w.cast(&[0], &[5; 100]) {
+            w.run(1);
+        }
+    }
+    w.run(200);
+    let mut replica = TramReplica::new(Pid(2), &w.config).unwrap();
+    let view = RegionWindow(&w.processes[2].memory);
+    let control =
+        Control::read(view.region(replica.layout.log(0, 0).region)).expect("it is installed");
+    assert!(control.tail > 0);
+    replica.promise.epoch = control.epoch;
+    replica.force = Some(TermLog { writer: 0, half: 0, epoch: control.epoch });
+    replica.health =
+        ReplicaHealth::Lacking(IncomingTransfer::of_lost_source(replica.sources.len()));
+    let mut out = Outbox::default();
+    replica.take_in(view, &mut out);
+    let mut outputs = Vec::new();
+    out.take(&mut outputs);
+    let is_marked =
+        |output: &_| matches!(output, Output::Note(Note::Mark("tram-donor-started-anew")));
+    assert!(outputs.iter().any(is_marked) && !replica.follows());
+    // Nothing of the old head is left: it does not give up a second one.
+    replica.take_in(view, &mut out);
+    outputs.clear();
+    out.take(&mut outputs);
+    assert!(!outputs.iter().any(is_marked));
 }
