@@ -14,7 +14,6 @@ const TUPLES_YET: &[&str] = &[
     "crates/lab/",
     "crates/node/",
     "crates/protocols/",
-    "crates/services/",
     "crates/sim/",
 ];
 
