@@ -26,7 +26,16 @@ fn run<W: Workload + 'static>(
     mutant: Option<ServiceMutant>,
     workload: fn(usize) -> W,
 ) -> ServiceRun {
-    let (entry, groups) = protocol(name);
+    run_over(protocol(name), (seed, faults), mutant, workload)
+}
+
+/// The same with so many groups.
+fn run_over<W: Workload + 'static>(
+    (entry, groups): (&'static dyn Entry, usize),
+    (seed, faults): (u64, Profile),
+    mutant: Option<ServiceMutant>,
+    workload: fn(usize) -> W,
+) -> ServiceRun {
     let raw = RawConfig { groups, replicas: 3, clients: 0, ..RawConfig::default() };
     let with_clients = RawConfig { clients: 2, ..raw.clone() };
     let fits = |raw: &RawConfig| {
@@ -76,6 +85,30 @@ fn the_log_is_as_it_should_be_under_all_faults() {
 fn the_bank_is_as_it_should_be_under_all_faults() {
     let _limit = amcast_test_policy::time_limit();
     is_sound(1, BankWorkload::new);
+}
+
+/// Makes the runs of a file of `regressions/services/` anew: each keeps every promise now.
+fn replay<W: Workload + 'static>(lines: &str, workload: fn(usize) -> W) {
+    for line in lines.lines().filter(|line| !line.starts_with('#')) {
+        let (how, story) = line.split_once(" | ").expect("a story");
+        let words: Vec<_> = how.split(' ').collect();
+        let [name, faults, seed, groups] = words[..] else { panic!("{line:?} has other words") };
+        let entry = find(name).expect("it is in the catalog");
+        let faults = Profile::parse(faults).expect("a known profile");
+        let groups = groups.strip_prefix("groups=").and_then(|number| number.parse().ok());
+        let groups: usize = groups.expect("a number of groups");
+        let seed: u64 = seed.parse().expect("a number");
+        let ran = run_over((entry, groups), (seed, faults), None, workload);
+        assert_eq!(ran.report.outcome, RunOutcome::Settled, "{story}");
+        assert_eq!(ran.findings, [], "{story}");
+    }
+}
+
+#[test]
+fn what_failed_once_holds() {
+    let _limit = amcast_test_policy::time_limit();
+    replay(include_str!("../../../regressions/services/kv.txt"), KvWorkload::new);
+    replay(include_str!("../../../regressions/services/log.txt"), LogWorkload::new);
 }
 
 #[test]

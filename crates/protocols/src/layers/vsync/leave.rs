@@ -165,8 +165,11 @@ where
     pub(super) fn go(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         self.block(out);
         self.phase = ViewPhase::Out;
-        self.leaving =
-            LeaveProgress::Gone { until: self.now + self.settings.retry.times(LINGER_RETRIES) };
+        // One that has said that it may stop counts as failed: it reports nothing more of its leaving.
+        if self.leaving != LeaveProgress::Done {
+            let until = self.now + self.settings.retry.times(LINGER_RETRIES);
+            self.leaving = LeaveProgress::Gone { until };
+        }
         self.put_casts_away();
         self.forget_state();
         self.seen.fill(false);

@@ -483,6 +483,25 @@ fn who_is_needed_for_a_majority_may_stop_at_once_and_stays_a_member() {
 }
 
 #[test]
+fn one_that_may_stop_does_not_report_that_it_left_too() {
+    let mut group = ThreeMembers::new(Grade::Plain);
+    group.run(1);
+    group.step(1, Input::Leave);
+    group.step(1, Input::Wake);
+    // Its announcement is on the way, and it begins to believe that a majority needs it.
+    group.step(1, Input::Oracle(Oracle::Suspect(Pid(2))));
+    group.now += settings(1).retry;
+    group.step(1, Input::Wake);
+    let said = |group: &ThreeMembers| group.left.iter().map(|l| (l.0, l.1)).collect::<Vec<_>>();
+    assert_eq!(said(&group), [(Pid(1), ProtocolEvent::MayStop(0))]);
+    // The others grant it all the same, and it learns that, and that they are in the view without it.
+    group.run(50);
+    assert_eq!(group.members[0].view.pids().collect::<Vec<_>>(), [Pid(0), Pid(2)]);
+    assert_eq!((group.members[1].decision.view.id, group.excluded.len()), (1, 0));
+    assert_eq!(said(&group), [(Pid(1), ProtocolEvent::MayStop(0))]);
+}
+
+#[test]
 fn one_that_left_comes_back_as_a_new_member() {
     let mut group = ThreeMembers::new(Grade::Plain);
     group.run(1);
