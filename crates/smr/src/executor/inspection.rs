@@ -1,7 +1,7 @@
 //! State of the executor that tests over a real service inspect, and break on purpose.
 
 pub use super::mutant::{ExecutorMutant, with};
-pub use super::parts::{BYTES_MAX_IN_TESTS, keep_less};
+pub use super::parts::keep_less;
 
 use super::{Engine, Executor, ExecutorState, ShardHead};
 use crate::machine::ShardedMachine;
@@ -10,6 +10,9 @@ use std::fmt::Write;
 
 /// How long parts are kept behind the last one, in milliseconds of ordered time.
 pub const PARTS_MS: u64 = super::parts::PARTS_MS;
+
+/// Bytes of parts that a shard keeps, and that one session may have, where a test [has less kept](keep_less).
+pub const BYTES_MAX_IN_TESTS: (usize, usize) = super::parts::BYTES_MAX_IN_TESTS;
 
 /// The largest single advance of lived time, in milliseconds.
 pub const LEAP_MS: u64 = super::LEAP_MS;

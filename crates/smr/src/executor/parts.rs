@@ -31,7 +31,7 @@ const SESSION_BYTES_MAX: usize = COMMAND_BYTES_MAX + (17 << 20);
 
 /// The same two in tests, which fill them.
 #[cfg(any(test, feature = "inspection"))]
-pub const BYTES_MAX_IN_TESTS: (usize, usize) = (100 << 10, 20 << 10);
+pub(super) const BYTES_MAX_IN_TESTS: (usize, usize) = (100 << 10, 20 << 10);
 
 /// Bytes of parts that a shard keeps, and that one session may have.
 #[cfg(not(any(test, feature = "inspection")))]
