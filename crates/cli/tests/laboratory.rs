@@ -102,6 +102,20 @@ fn every_mutant_is_found_and_the_command_that_is_printed_finds_it_again() {
 }
 
 #[test]
+fn the_command_that_is_printed_finds_the_mistake_of_a_service_again() {
+    let _limit = amcast_test_policy::time_limit();
+    let service = ["sim", "--service", "kv", "--protocol", "tram", "--mutant", "loses-command"];
+    let output = amcast(&[&service[..], &["--json"]].concat());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let replay = report["violations"][0]["replay"].as_str().unwrap();
+    let words: Vec<&str> = replay.split(' ').skip(1).collect();
+    let output = amcast(&words);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("made smaller: from") && said.contains(replay), "{said}");
+}
+
+#[test]
 fn a_mutant_that_survives_a_hunt_is_a_failure_and_one_seed_of_it_is_not() {
     let _limit = amcast_test_policy::time_limit();
     // Only a test of its protocol shows this one.

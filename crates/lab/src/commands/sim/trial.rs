@@ -168,19 +168,21 @@ impl Trial {
         };
         let mut text = format!(
             "{program} sim --protocol {}{service} {which} --groups {} --replicas {} --clients {} \
-             --overlay {} --messages {} --payload-max {}",
+             --overlay {} --messages {}",
             self.entry.name(),
             raw.groups,
             raw.replicas,
             raw.clients,
             raw.overlay,
             settings.messages,
-            settings.payload_max,
         );
         // An exploration has times of its own.
         let faulty = settings.faulty.map(|span| span.0 / 1000).filter(|_| self.explored.is_none());
         let settle = self.explored.is_none().then_some(settings.settle.0 / 1000);
+        // The calls of a service have payloads of their own.
+        let payload_max = self.service.is_none().then_some(settings.payload_max as u64);
         let numbers = [
+            ("payload-max", payload_max),
             ("destinations", settings.destinations.map(|n| n as u64)),
             ("payload", settings.payload.map(|n| n as u64)),
             ("faulty-us", faulty),
