@@ -375,7 +375,8 @@ impl<A: Application> Recovery<A> {
     }
 
     /// How far the replica of `group` may count as executed. While a state is awaited, what waits
-    /// here counts: nobody needs to keep it for this node, and the others are not held back.
+    /// here counts, so that the others are not held back. They keep it all the same until the replicas receive
+    /// [`amcast_core::Input::Installed`]: without the awaited state it is of no use.
     pub fn applied(&self, group: Gid) -> Option<u64> {
         if self.is_live() {
             return Some(self.app.applied(group));
@@ -570,7 +571,8 @@ impl<A: Application> Recovery<A> {
             for (g, replica) in (0..).map(Gid).zip(&mut self.replicas) {
                 replica.wanted = self.app.delivered(g);
             }
-            self.stage = RecoveryStage::Behind(Gap::BEHIND);
+            // A state that came into force since the replica reported that it lags told the others that nothing is missing.
+            (self.stage, self.notice) = (RecoveryStage::Behind(Gap::BEHIND), Some(Notice::Unfit));
         }
         let wanted = &mut self.replicas[group.index()].wanted;
         *wanted = (*wanted).max(position);

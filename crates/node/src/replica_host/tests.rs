@@ -4,6 +4,7 @@ use super::*;
 use crate::cluster_dir::LogLocation;
 use crate::ingress::Ingress;
 use crate::log_owner::LogOwner;
+use amcast_core::StateSource;
 use amcast_smr::application::DeliveredCommand;
 use amcast_smr::application::{GroupFigures, TellAnswer, WakeHandle};
 use amcast_smr::recovery::FetchedState;
@@ -136,6 +137,25 @@ fn a_state_that_came_for_one_group_ends_what_another_lacked() {
     host.event(Time(1), two, ProtocolEvent::Lagging);
     host.install(Time(1), two, 50, &[], true);
     assert_eq!(wanted(&host), Some(vec![30, 50]));
+}
+
+#[test]
+fn a_group_that_lags_while_a_state_comes_for_another_makes_the_node_unfit_again() {
+    let _limit = amcast_test_policy::time_limit();
+    let (mut host, [one, two]) = host(false);
+    let needs = |position| ProtocolEvent::NeedsState { position, source: StateSource::Replicas };
+    host.event(Time(1), one, ProtocolEvent::Lagging);
+    assert!(host.recovery.is_unfit());
+    host.event(Time(1), one, needs(10));
+    // The second group does not know yet where it continues when the state for the first one comes.
+    host.event(Time(1), two, ProtocolEvent::Lagging);
+    assert!(host.recovery.is_unfit());
+    give(&mut host, [10, 3]);
+    assert_eq!(host.recovery.installed(), Some(vec![10, 3]));
+    host.event(Time(1), two, needs(5));
+    assert!(host.recovery.is_unfit() && !host.recovery.is_live());
+    give(&mut host, [12, 5]);
+    assert_eq!(host.recovery.installed(), Some(vec![12, 5]));
 }
 
 #[test]

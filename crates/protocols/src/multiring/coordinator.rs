@@ -286,17 +286,11 @@ impl RingMember {
         self.topology.set.iter().map(of_group).min().unwrap_or(0)
     }
 
-    /// [MRP 5.2] The instance that the checkpoints of a majority of nodes have reached (`K[x]T`). A
-    /// node is the replicas of one rank; its replica that is furthest behind counts:
+    /// [MRP 5.2] The instance that the checkpoints of a majority of nodes have reached (`K[x]T`), or their
+    /// states in memory. A node is the replicas of one rank; its replica that is furthest behind counts:
     /// `MultiRing::trim` says why.
-    ///
-    /// In memory it is the instance that each group has reached: by assumption a majority of each
-    /// is caught up at any time.
-    fn trimmable_by_majority(&self, cx: &RingContext<'_>) -> u64 {
+    pub(super) fn trimmable_by_majority(&self, cx: &RingContext<'_>) -> u64 {
         let trimmable = |progress: &PeerProgress| progress.trimmable;
-        if !cx.writes.is_durable() {
-            return self.reached_by_majority(cx, trimmable);
-        }
         let of_node = |rank| {
             let of_group = |g| self.of_replica(cx, (g, rank), trimmable);
             self.topology.set.iter().map(of_group).min().unwrap_or(0)

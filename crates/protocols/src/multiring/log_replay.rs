@@ -65,8 +65,9 @@ impl MultiRing {
     pub(super) fn trimmable_position(&self) -> MergePosition {
         if self.persistence.writes.is_durable() {
             self.persistence.checkpoint.1
-        } else if self.state.awaited.is_some() {
-            // No process may rely on what its application does not have yet.
+        } else if !self.has_state() {
+            // No process may rely on what its application does not have yet. So it is also while the application awaits
+            // a state for another group's replica: what it counts as applied only waits for that.
             MergePosition::default()
         } else {
             self.merge.applied_point()
@@ -189,9 +190,9 @@ impl MultiRing {
     /// it. Each node has one state, of all its replicas, and gives and takes it as a whole. If each group's
     /// log were trimmed by itself, one node could lag behind in one group and a second one in another; if
     /// then the third node, which has everything, is lost, no node has a state to give. The ring of all
-    /// groups is trimmed up to where a majority of nodes has checkpoints in all groups
-    /// (`RingMember::trimmable_by_majority`), so of the nodes that remain one has. And no member has
-    /// trimmed any ring behind the checkpoint of that node, because a replica that has merged the ring of
+    /// groups is trimmed up to where a majority of nodes has checkpoints in all groups, or in memory has
+    /// applied all (`RingMember::trimmable_by_majority`), so of the nodes that remain one has. And no member has
+    /// trimmed any ring behind what that node has, because a replica that has merged the ring of
     /// all groups up to a position has merged the others as far (predicate 1 of [MRP 5.2]). That node gets
     /// its missing instances from acceptors, and the others get their state from it.
     pub(super) fn trim(&mut self) {
@@ -240,9 +241,7 @@ impl MultiRing {
         let all = ring_for(&self.config.rings, self.config.cluster.all_groups());
         let place = |id: RingId| self.merge.rings.iter().position(|&ring| ring == id);
         let of_all = all.and_then(|id| place(id).zip(self.rings[usize::from(id)].as_ref()));
-        let Some((of_all, ring)) = of_all.filter(|_| self.persistence.writes.is_durable()) else {
-            return limits;
-        };
+        let Some((of_all, ring)) = of_all else { return limits };
         for (at, &id) in self.merge.rings.iter().enumerate().filter(|(at, _)| *at != of_all) {
             let last = ring.trim_end.checked_sub(1);
             limits[usize::from(id)] =
@@ -306,11 +305,11 @@ impl MultiRing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{MultiRingConfig, MultiRingEntry, SYNCED, WRITTEN};
+    use super::super::{MEMORY, MultiRingConfig, MultiRingEntry, SYNCED, WRITTEN};
     use super::*;
     use alloc::sync::Arc;
     use amcast_core::messages::Messages;
-    use amcast_core::{Entry, Input, Outbox, Protocol, RawConfig, Time};
+    use amcast_core::{Entry, Gid, GroupSet, Input, Outbox, Protocol, RawConfig, Time};
 
     /// One of three replicas, in its second incarnation.
     fn replica(row: &MultiRingEntry, storage: AcceptorStorage) -> MultiRing {
@@ -343,6 +342,59 @@ mod tests {
             assert_eq!((replica.merge.next, replica.trimmable_position()), (theirs, mine));
             step(&mut replica, Input::Checkpointed(theirs.position()));
             assert_eq!(replica.trimmable_position(), theirs);
+        }
+    }
+
+    #[test]
+    fn nobody_counts_in_memory_on_what_waits_for_a_state_of_another_group() {
+        let mut replica = replica(&MEMORY, AcceptorStorage::Memory);
+        let at = |merged| MergePosition { merged, place: 1 };
+        replica.state.wanted = false;
+        step(&mut replica, Input::Installed { position: at(4).position(), installs: 0 });
+        assert_eq!(replica.trimmable_position(), at(4));
+        // The replica of another group on the same node needs a state: what this one delivers meanwhile waits for that, and
+        // counts as applied only for the pace of the others.
+        step(&mut replica, Input::Unfit);
+        (replica.merge.next, replica.merge.delivered) = (at(9), at(9).position());
+        step(&mut replica, Input::Applied(at(9).position()));
+        assert_eq!(replica.merge.applied_point(), at(9));
+        assert_eq!(replica.trimmable_position(), MergePosition::default());
+        // The state is in force.
+        step(&mut replica, Input::Installed { position: at(7).position(), installs: 0 });
+        assert_eq!(replica.trimmable_position(), at(9));
+    }
+
+    #[test]
+    fn no_ring_is_trimmed_beyond_what_a_whole_node_holds() {
+        for (row, storage) in
+            [(&SYNCED, AcceptorStorage::Synced), (&MEMORY, AcceptorStorage::Memory)]
+        {
+            let raw = RawConfig { groups: 2, clients: 0, ..RawConfig::default() };
+            let config = raw.check(row.about().params).expect("a sound configuration");
+            let shape = Arc::new(MultiRingConfig::of(storage, &config).expect("a sound shape"));
+            let mut replica = MultiRing::new(Pid(0), &shape);
+            let id = |groups| ring_for(&shape.rings, groups).expect("each has a ring");
+            let all = id(config.cluster().all_groups());
+            // One node is behind in one group, and a second one in the other group.
+            let progress = |trimmable| PeerProgress { trimmable, ..PeerProgress::default() };
+            let of_nodes = [[60, 60], [50, 10], [20, 50]];
+            let reached = replica.with_ring(all, |ring, cx| {
+                ring.learner.progress = progress(60);
+                for (rank, of_groups) in of_nodes.iter().enumerate() {
+                    for (g, &trimmable) in (0..).map(Gid).zip(of_groups) {
+                        let p = cx.config.cluster.replica(g, rank);
+                        let at = ring.topology.member(p).expect("it is in the ring of all groups");
+                        ring.membership.peers[at] = progress(trimmable);
+                    }
+                }
+                ring.trim_end = ring.trimmable_by_majority(cx);
+                ring.trim_end
+            });
+            assert_eq!(reached, Some(20), "two nodes have all of it");
+            let own = id(GroupSet::one(Gid(0)));
+            let limits = replica.trim_limits();
+            assert_eq!(limits[usize::from(all)], u64::MAX);
+            assert!(limits[usize::from(own)] < 50, "{limits:?}");
         }
     }
 }

@@ -95,8 +95,8 @@
 //! - The log is trimmed behind the checkpoints of a majority of nodes, the replicas of one rank [MRP 5.2].
 //!
 //! # Trimming in memory
-//! Without disks a learned instance is trimmed at a member only if a majority of each group has applied it,
-//! its own application has, and
+//! Without disks a learned instance is trimmed at a member only if a majority of nodes has applied it, with all
+//! that is merged with it in other groups (`MultiRing::trim`), its own application has, and
 //! - each member with which it exchanges heartbeats has learned it, or is suspected;
 //! - or more than `cache_bytes` of the ring are in its memory, and no older instance is.
 //!
@@ -104,6 +104,9 @@
 //! is dead or hopelessly slow costs them `cache_bytes` at most. That one finds its next instance trimmed
 //! everywhere: it continues from the lowest floor (`RingMember::jump_to`), reports that it lags, and gets a
 //! state (`transfer.rs`). All that an installed state holds counts as applied (`RingMerge::on_applied`).
+//! A node that awaits a state does not count, also not with the groups whose replicas follow. While no majority
+//! of nodes is caught up in all groups at once, since each lags in another one, values stay beyond
+//! `cache_bytes`: otherwise no node would have a whole state to give.
 //!
 //! # Deviations
 //! - Ring membership and the coordinator follow from heartbeats of acceptors, and from the coordinator's
