@@ -9,13 +9,8 @@ use crate::source::SourceLine;
 const PARTS_MAX: usize = 2;
 
 /// Folders in which functions may still take larger tuples. The list only shrinks.
-const TUPLES_YET: &[&str] = &[
-    "crates/cli/",
-    "crates/lab/",
-    "crates/node/",
-    "crates/protocols/",
-    "crates/sim/",
-];
+const TUPLES_YET: &[&str] =
+    &["crates/cli/", "crates/lab/", "crates/node/", "crates/protocols/", "crates/sim/"];
 
 pub(super) const NO_TUPLE_PARAMETERS: TidyRule = TidyRule {
     name: "no-tuple-parameters",
