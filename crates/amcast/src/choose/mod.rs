@@ -1,11 +1,11 @@
 //! Choice by guarantee: name what must hold, get the fastest protocol that enforces it.
 //!
 //! ```
-//! use amcast::choose::{self, Medium};
+//! use amcast::choose::{self, MeasuredMedium};
 //! use amcast::check::Specification;
 //!
 //! let spec = Specification::parse("TO(NUA,WUTO)").unwrap();
-//! let fastest = &choose::broadcast(spec, Medium::Tcp)[0];
+//! let fastest = &choose::broadcast(spec, MeasuredMedium::Tcp)[0];
 //! println!("{}: {}", fastest.entry.name(), fastest.why);
 //! ```
 //!
