@@ -606,6 +606,7 @@ impl<A: Application> Node<A> {
     fn take_commands(&mut self, now: Time) -> bool {
         let leaves = self.host.recovery.is_leaving() || self.host.undecided().is_some();
         let ReplySink::Ingress(ingress, _) = &mut self.host.reply_sink else { return false };
+        let held = self.host.recovery.app.held(now);
         let replicas = &self.replicas;
         let works = |(status, fit): (ProtocolStatus, bool)| fit && status.follows;
         let all = self.host.cluster.all_groups();
@@ -614,7 +615,9 @@ impl<A: Application> Node<A> {
         let mut any = false;
         while let ReplySink::Ingress(ingress, _) = &mut self.host.reply_sink {
             let replicas = &self.replicas;
-            let taken = ingress.take(&mut |dst, bytes| replicas.room(dst, bytes));
+            let taken = ingress.take(&mut |dst, bytes| {
+                if !dst.and(held).is_empty() { 0 } else { replicas.room(dst, bytes) }
+            });
             let Some(taken) = taken else { break };
             let (seq, dst) = (taken.seq, taken.dst);
             let sender = replicas.pid(dst.lowest().expect("a command has a destination"));

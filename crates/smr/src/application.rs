@@ -60,6 +60,12 @@ pub trait Application {
         None
     }
 
+    /// The groups whose commands are not to be handed in yet, at `now`, the host's monotonic time: the node asks again in its next round.
+    /// Only called where members multicast.
+    fn held(&mut self, _now: Time) -> GroupSet {
+        GroupSet::EMPTY
+    }
+
     /// Why fronts are not to be served although the replicas are fit, if they are not; for people.
     fn lacks(&self) -> Option<Cow<'_, str>> {
         None

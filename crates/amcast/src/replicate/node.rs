@@ -43,7 +43,7 @@ pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError
     };
     let share = file.workers.unwrap_or_else(|| workers(cores, file.replicas, file.shards));
     let app = ServiceNode::<StateMachineAdapter<S>>::new(file.shards, share)
-        .with_clock(entry, &file)
+        .with_clock(entry, &file, rank)
         .with_digests(entry, &file, rank);
     let mut node = Node::start(&options, app).map_err(StartError::Node)?;
     obey(&stop, || {}).map_err(StartError::Io)?;

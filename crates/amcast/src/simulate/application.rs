@@ -1,23 +1,15 @@
 //! The executor of the services as the application of a simulated node: what production runs, without its threads
 //! and clocks.
 
-use super::time::{MILLISECOND, stretched};
+use super::time::stretched;
 use super::{ServiceMutant, ServiceShape, SimulatedService};
 use amcast_core::{ClusterShape, Gid, GroupSet, MsgId, Time};
-use amcast_node::service::DigestPace;
+use amcast_node::service::{ClockPace, DigestPace};
 use amcast_smr::application::{
     Application, DeliveredCommand, GroupFigures, LocalReadResult, TellAnswer,
 };
-use amcast_smr::{
-    ClockReport, Executor, ExecutorFull, ExecutorState, Limits, LocalRead, SessionWrite, Stamp,
-};
+use amcast_smr::{Executor, ExecutorFull, ExecutorState, Limits, LocalRead, SessionWrite, Stamp};
 use std::io::Read;
-
-/// How often a node has its clock reported in each shard, by the time that passes.
-const REPORT_EVERY_MS: u64 = 2_000;
-
-/// The same as long as a majority has not reported.
-const REPORT_FIRST_MS: u64 = 100;
 
 /// From a change on how long it takes to the next digest point of its shard at most, in seconds.
 const DIGEST_SECS: u64 = 5;
@@ -29,8 +21,8 @@ const SLICE_BYTES: usize = 1024;
 pub(super) struct SimApplication<M: SimulatedService> {
     executor: Executor<M>,
     groups: GroupSet,
-    /// When the clock was reported in each shard.
-    reported: Vec<Option<Time>>,
+    /// When clocks are reported and digests compared, where nodes multicast reports.
+    clocks: Option<ClockPace>,
     digests: Option<DigestPace>,
 }
 
@@ -50,7 +42,8 @@ impl<M: SimulatedService> SimApplication<M> {
             DigestPace::new(rank, shards, DIGEST_SECS)
         });
         let groups = GroupSet::first(shards);
-        Self { executor, groups, reported: vec![None; shards], digests }
+        let clocks = reports.map(|(cluster, rank)| ClockPace::new(cluster, rank));
+        Self { executor, groups, clocks, digests }
     }
 
     /// Its shards.
@@ -66,13 +59,17 @@ impl<M: SimulatedService> SimApplication<M> {
     /// The report that the node multicasts in `group` at the time `said` of its clocks, if one is
     /// due.
     pub(super) fn report(&mut self, now: Time, said: Stamp, group: Gid) -> Option<Vec<u8>> {
-        let pause_ms = if self.knows_time() { REPORT_EVERY_MS } else { REPORT_FIRST_MS };
-        let last = &mut self.reported[group.index()];
-        if last.is_none_or(|last| now.since(last).0 >= pause_ms * MILLISECOND.0) {
-            *last = Some(now);
-            return Some(ClockReport(said).encode().to_vec());
+        let clocks = self.clocks.as_mut()?;
+        if let Some(report) = clocks.report(stretched(now), group, &self.executor, || said) {
+            return Some(report.encode().to_vec());
         }
         self.digests.as_mut()?.report(stretched(now), group, &mut self.executor)
+    }
+
+    /// The shards whose commands are not to be handed in yet, at the time `said` of the node's clocks.
+    pub(super) fn held(&mut self, now: Time, said: Stamp) -> GroupSet {
+        let Some(clocks) = &mut self.clocks else { return GroupSet::EMPTY };
+        clocks.held(stretched(now), &self.executor, || said)
     }
 
     /// Answers a read from what is executed, if that includes what its client wrote.

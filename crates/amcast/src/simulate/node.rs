@@ -369,11 +369,14 @@ impl<M: SimulatedService> SimNode<M> {
             sent[g.index()] += 1;
             requests.push(HostRequest::Submit { p, seq, dst, payload });
         }
+        let held = running.recovery.app.held(now, said);
         let serves = self.pids.iter().all(|&p| works(p)) && running.recovery.app.knows_time();
         while let Some(HandedIn { of, dst, payload, how }) = running.commands.pop_front() {
             let home = dst.lowest().expect("a command has a destination").index();
             let p = self.pids[home];
-            if !serves || ports.room(p, dst, payload.len()) <= sent[home] {
+            let waits =
+                !dst.and(held).is_empty() || ports.room(p, dst, payload.len()) <= sent[home];
+            if !serves || waits {
                 running.commands.push_front(HandedIn { of, dst, payload, how });
                 return;
             }

@@ -362,7 +362,7 @@ fn service(
     host_logs(logs(file, home)?.telling(on_growth));
     host_store(file).map_err(Failure::Misuse)?;
     Ok(ServiceNode::new(file.shards, workers)
-        .with_clock(entry, file)
+        .with_clock(entry, file, rank)
         .with_digests(entry, file, rank))
 }
 

@@ -2,6 +2,7 @@
 
 mod backend;
 pub mod calls;
+mod clock_pace;
 mod digests;
 mod disk_room;
 mod node_metrics;
@@ -11,6 +12,7 @@ mod watch;
 
 pub use backend::ClusterBackend;
 pub use calls::CallBook;
+pub use clock_pace::ClockPace;
 pub use digests::DigestPace;
 pub use reads::Reads;
 pub use store::{Hosted, ServiceNode, first_partitions, host_logs, host_store};

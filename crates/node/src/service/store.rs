@@ -1,10 +1,11 @@
 //! A node's part of a service: the executor of the services as the runtime's application.
 
 use super::Reads;
+use super::clock_pace::ClockPace;
 use super::digests::DigestPace;
 use crate::config::{ClusterFile, PartitionOrder};
 use crate::gateway::GatewayClock;
-use amcast_core::{ClusterShape, Entry, Gid, MsgId, Senders, SkipDecision, Span, Time};
+use amcast_core::{ClusterShape, Entry, Gid, GroupSet, MsgId, Senders, SkipDecision, Time};
 use amcast_kv::{HashSeed, Kv, Partitions};
 use amcast_log::StoreAndLog;
 use amcast_log::{Logs, NODE_BYTES};
@@ -13,8 +14,8 @@ use amcast_smr::application::{
     TellRead, WakeHandle,
 };
 use amcast_smr::{
-    ClockReport, Envelope, ExecutionObserver, Executor, ExecutorFull, ExecutorState, Limits,
-    LocalRead, ShardFigures, ShardedMachine, StateMachine, StateMachineAdapter,
+    Envelope, ExecutionObserver, Executor, ExecutorFull, ExecutorState, Limits, LocalRead,
+    ShardFigures, ShardedMachine, StateMachine, StateMachineAdapter,
 };
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -135,16 +136,10 @@ pub struct ServiceNode<M: ShardedMachine> {
 /// file says otherwise.
 const DIGEST_SECS: u64 = 5;
 
-/// How often a node has its clock reported in each shard.
-const REPORT_EVERY: Span = Span::secs(2);
-
-/// The same as long as a majority has not reported: nobody is served before.
-const REPORT_FIRST: Span = Span::millis(100);
-
-/// A node's clock, and when it reported it last in each shard.
+/// A node's clock, and when it reports it.
 struct HostClock {
     clock: GatewayClock,
-    reported: Vec<Option<Time>>,
+    pace: ClockPace,
 }
 
 impl<M: Hosted> ServiceNode<M> {
@@ -155,14 +150,17 @@ impl<M: Hosted> ServiceNode<M> {
         Self { executor, workers, reads: Arc::default(), clock: None, digests: None }
     }
 
-    /// Reports this host's clock to the other nodes, if the protocol lets nodes multicast reports:
-    /// any clock then counts only as far as a majority of them ([`Executor::bound_time`]).
+    /// Has this node, whose replicas have this rank, report its host's clock to the others, if the protocol lets nodes
+    /// multicast reports: any clock then counts only as far as a majority of them ([`Executor::bound_time`]).
     #[must_use]
-    pub fn with_clock(mut self, entry: &dyn Entry, file: &ClusterFile) -> Self {
+    pub fn with_clock(mut self, entry: &dyn Entry, file: &ClusterFile, rank: usize) -> Self {
         let can = entry.capabilities();
-        if can.senders == Senders::Replicas {
+        let cluster = ClusterShape::new(file.shards, file.replicas, file.clients);
+        if can.senders == Senders::Replicas
+            && let Ok(cluster) = cluster
+        {
             let clock = GatewayClock::ahead(file.clock_ahead(can.durability.has_log()));
-            self.clock = Some(HostClock { clock, reported: vec![None; file.shards] });
+            self.clock = Some(HostClock { clock, pace: ClockPace::new(cluster, rank) });
             self.executor.bound_time(file.replicas);
         }
         self
@@ -185,14 +183,9 @@ impl<M: Hosted> ServiceNode<M> {
 
     /// This node's report of its clock in `group`, if one is due.
     fn report_clock(&mut self, now: Time, group: Gid) -> Option<Vec<u8>> {
-        let HostClock { clock, reported } = self.clock.as_mut()?;
-        let pause = if self.executor.knows_time() { REPORT_EVERY } else { REPORT_FIRST };
-        let last = &mut reported[group.index()];
-        if last.is_some_and(|last| now.since(last) < pause) {
-            return None;
-        }
-        *last = Some(now);
-        Some(ClockReport(clock.now().stamp).encode().to_vec())
+        let HostClock { clock, pace } = self.clock.as_mut()?;
+        let report = pace.report(now, group, &self.executor, || clock.now().as_it_is())?;
+        Some(report.encode().to_vec())
     }
 
     /// Where this node's reads that may be old are handed in.
@@ -235,6 +228,11 @@ impl<M: Hosted> Application for ServiceNode<M> {
             return Some(clock);
         }
         self.digests.as_mut()?.report(now, group, &mut self.executor)
+    }
+
+    fn held(&mut self, now: Time) -> GroupSet {
+        let Some(HostClock { clock, pace }) = &mut self.clock else { return GroupSet::EMPTY };
+        pace.held(now, &self.executor, || clock.now().as_it_is())
     }
 
     fn lacks(&self) -> Option<Cow<'_, str>> {

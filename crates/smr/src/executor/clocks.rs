@@ -58,6 +58,11 @@ impl ClockReports {
         self.agreed
     }
 
+    /// The latest report of this replica.
+    pub(super) fn of(&self, replica: Pid) -> Option<Stamp> {
+        self.reports.iter().find(|(pid, _)| *pid == replica).map(|(_, said)| *said)
+    }
+
     /// The reports, in order of arrival of the first of each replica.
     pub(super) fn reports(&self) -> &[(Pid, Stamp)] {
         &self.reports

@@ -406,6 +406,11 @@ impl<M: ShardedMachine> Executor<M> {
         self.clocks == 0 || self.heads.iter().all(known)
     }
 
+    /// The last report of the clock of this replica of `shard`, as far as it was taken; none if there is none.
+    pub fn clock_report(&self, shard: Gid, replica: Pid) -> Option<Stamp> {
+        self.heads[shard.index()].clocks.of(replica)
+    }
+
     /// Of commands that change nothing only those are run from now on that are answered here, unless workers
     /// run them.
     pub fn answer_only(&mut self, awaits: AwaitedAnswers) {
