@@ -66,6 +66,13 @@ const ANSWERED_US: u64 = 20_000_000;
 /// How long the time of a host is not tried again that was refused twice, in microseconds: it may be set right.
 const REPLACED_US: u64 = 600_000_000;
 
+impl ClockReading {
+    /// The clocks as they are, for a report: a wall clock that was set back counts as it is now.
+    pub const fn as_it_is(&self) -> Stamp {
+        Stamp { wall_ms: self.wall_us / 1000, host_ms: self.stamp.host_ms }
+    }
+}
+
 impl Default for GatewayClock {
     /// Begins with the time that it is.
     fn default() -> Self {
@@ -219,6 +226,17 @@ mod tests {
         assert!(
             ahead.host_ms >= stamps[0].host_ms + 5_000_000 && ahead.wall_ms >= stamps[0].wall_ms
         );
+    }
+
+    #[test]
+    fn a_report_is_the_wall_clock_as_it_is_also_when_stamps_go_on_from_a_later_time() {
+        let clock = GatewayClock::default();
+        let an_hour_ahead = SteadyClock { wall_us: wall_us() + HOUR_US, host_us: host_us() };
+        lock(&clock.state).steady = an_hour_ahead;
+        let read = clock.now();
+        assert!(read.stamp.wall_ms >= read.wall_us / 1000 + 3_500_000, "stamps do not go back");
+        let report = read.as_it_is();
+        assert_eq!((report.wall_ms, report.host_ms), (read.wall_us / 1000, read.stamp.host_ms));
     }
 
     #[test]
