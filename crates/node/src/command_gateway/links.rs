@@ -19,7 +19,9 @@ use crate::readiness::ReadinessSet;
 use crate::reply_ring::{ANSWER_BYTES_MAX, Oversize};
 use crate::waker::LoopWaker;
 use amcast_core::limits::REPLICAS_MAX;
-use amcast_core::{Config, Entry, GroupSet, Pid, ProtocolProcess, ServiceAnswer, Span, Time};
+use amcast_core::{
+    Config, Entry, GroupSet, Outcome, Pid, ProtocolProcess, ServiceAnswer, Span, Time,
+};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -267,8 +269,11 @@ impl NodeLink {
                     continue;
                 }
                 IngressFrame::Answer(token, outcome, bytes) => {
-                    let before = self.answer_bytes;
-                    self.answer_bytes = before - before / 32 + bytes.len() / 32;
+                    // What was not executed says nothing of how large answers are.
+                    if outcome == Outcome::Executed {
+                        let before = self.answer_bytes;
+                        self.answer_bytes = before - before / 32 + bytes.len() / 32;
+                    }
                     (token, CommandProgress::Answer(Ok(ServiceAnswer::borrowed(outcome, bytes))))
                 }
                 IngressFrame::TooLarge(token, outcome, bytes) => {

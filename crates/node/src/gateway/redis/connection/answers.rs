@@ -43,7 +43,12 @@ impl<B: Backend> RedisConnection<B> {
             return;
         }
         let ServiceAnswer { outcome, bytes: answer } = answer;
-        self.answer_guess = answer.len().max(self.answer_guess - self.answer_guess / 8);
+        // What was not executed says nothing of how large answers are: after a stall a connection would have many large ones
+        // under way at a time.
+        let is_executed = outcome == Outcome::Executed;
+        if is_executed {
+            self.answer_guess = answer.len().max(self.answer_guess - self.answer_guess / 8);
+        }
         let mine = |s: &AnswerSlot| matches!(s, AnswerSlot::Open { request, .. } if *request as u32 == low);
         let Some(i) = self.slots.iter().position(mine) else { return };
         let AnswerSlot::Open { request, then, resp, silent, mut call } =
@@ -56,7 +61,7 @@ impl<B: Backend> RedisConnection<B> {
         self.peeks.retain(|peek| *peek != request);
         self.apart.retain(|read| *read != request);
         if self.probe == Some(request) {
-            (self.probe, self.probed) = (None, true);
+            (self.probe, self.probed) = (None, is_executed);
             // One of that size and no other is known; below this many are sent in any case.
             self.answer_guess = answer.len().max(ANSWER_BYTES_GUESS);
         }
