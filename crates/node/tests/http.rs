@@ -166,3 +166,20 @@ fn a_request_that_does_not_come_whole_is_given_up_and_an_idle_connection_is_kept
     assert!(begun.elapsed() > Duration::from_secs(4));
     ask();
 }
+
+#[test]
+fn a_large_page_is_the_last_answer_of_its_connection() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = plain();
+    for path in ["/metrics", "/"] {
+        let mut stream = TcpStream::connect(front.address()).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+        // The kernel may say that the rest of it was not wanted.
+        _ = stream.write_all(request.repeat(100).as_bytes());
+        let mut answer = Vec::new();
+        _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert_eq!(answer.matches("HTTP/1.1 200").count(), 1, "{path}: {answer}");
+    }
+}

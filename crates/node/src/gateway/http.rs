@@ -9,7 +9,7 @@ use super::places::IdleRule;
 use amcast_kv::client::StoreServer;
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 use std::fmt::Write;
@@ -33,6 +33,10 @@ pub struct HttpGateway {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// A large page is the last answer of its connection, and other connections have their turn before it: a client that sends
+/// many requests at once does not have health checks wait.
+const LAST_ANSWER: (HeaderName, &str) = (header::CONNECTION, "close");
 
 /// The pages, for a program that serves them beside its own.
 pub fn routes(server: Arc<StoreServer>) -> Router {
@@ -123,10 +127,11 @@ fn told(ready: Result<(), String>, server: &StoreServer) -> (StatusCode, String)
 }
 
 async fn metrics(State(server): State<Arc<StoreServer>>) -> impl IntoResponse {
+    tokio::task::yield_now().await;
     match super::metrics::text(&server) {
         Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind)], text).into_response()
+            ([(header::CONTENT_TYPE, kind), LAST_ANSWER], text).into_response()
         }
         Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()).into_response(),
     }
@@ -136,7 +141,8 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-async fn page(State(server): State<Arc<StoreServer>>) -> Html<String> {
+async fn page(State(server): State<Arc<StoreServer>>) -> impl IntoResponse {
+    tokio::task::yield_now().await;
     let status = &server.status;
     let state = match status.ready_here() {
         Ok(()) => "<b class=ok>ready</b>".to_owned(),
@@ -160,7 +166,7 @@ async fn page(State(server): State<Arc<StoreServer>>) -> Html<String> {
         )
         .expect("a string takes all");
     }
-    Html(format!(
+    let html = Html(format!(
         "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=2>\
          <title>amcast: {node}</title><style>body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;\
          margin:2rem auto;padding:0 1rem;color-scheme:light dark}}table{{border-collapse:collapse;\
@@ -172,5 +178,6 @@ async fn page(State(server): State<Arc<StoreServer>>) -> Html<String> {
         protocol = escaped(&status.protocol()),
         clients = server.connected(),
         commands = server.commands(),
-    ))
+    ));
+    ([LAST_ANSWER], html)
 }
