@@ -127,8 +127,15 @@ fn on_standard_error() {
     tracing_subscriber::registry().with(lines).init();
 }
 
+/// The crates of the HTTP and gRPC servers: they warn of what a stranger's connection sends, without a bound on how often.
+const SERVER_CRATES: [&str; 4] = ["h2", "hyper", "tonic", "tower"];
+
+/// Lines of the `usual` level and above, unless the environment asks for others.
 fn filter(usual: &str) -> EnvFilter {
-    EnvFilter::try_from_env("AMCAST_LOG").unwrap_or_else(|_| EnvFilter::new(usual))
+    EnvFilter::try_from_env("AMCAST_LOG").unwrap_or_else(|_| {
+        let quiet: String = SERVER_CRATES.iter().map(|name| format!(",{name}=error")).collect();
+        EnvFilter::new(format!("{usual}{quiet}"))
+    })
 }
 
 /// Log lines of the node `name` on standard error, and more of them in the file `log`. A panic is
