@@ -193,6 +193,9 @@ impl Drop for LogGateway {
     }
 }
 
+/// Bytes of a message that asks for a description: a name. Anybody may send some.
+const REFLECTION_BYTES_MAX: usize = 4096;
+
 async fn serve(
     listener: TcpListener,
     config: LogGatewayConfig,
@@ -209,7 +212,8 @@ async fn serve(
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(proto::DESCRIPTION)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()?;
+        .build_v1()?
+        .max_decoding_message_size(REFLECTION_BYTES_MAX);
     let mut stopping = shared.stopping.clone();
     let log = LogServer::new(LogGatewayService(Arc::clone(&shared)))
         .max_decoding_message_size(config.payload_max + REQUEST_HEAD_BYTES);
