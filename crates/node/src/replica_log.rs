@@ -131,8 +131,8 @@ pub(crate) fn mark_lost(path: &Path) -> io::Result<()> {
 pub(crate) enum UnopenedLog {
     /// It cannot be used as it is.
     Unusable(String),
-    /// It had lost its end, and has been made to open: the next start has its process ask the others what it
-    /// had promised.
+    /// It had lost its end or its beginning, and has been made to open: the next start has its process ask the
+    /// others what it had promised.
     CutShort(String),
 }
 
@@ -143,8 +143,8 @@ impl fmt::Display for UnopenedLog {
     }
 }
 
-/// The reaction to an error of the log in the directory `path`. A log of which only the end is
-/// missing, or that cannot prove that it is not, is repaired so that it opens, and the cut bytes
+/// The reaction to an error of the log in the directory `path`. A log of which only the end or the first
+/// segments are missing, or that cannot prove that they are not, is repaired so that it opens, and the cut bytes
 /// are kept: the other acceptors know how far it is valid. A log without
 /// any segment is moved aside, and a new one is made. Any other damage is for people.
 fn mend(path: &Path, why: &amcast_storage::StorageError) -> UnopenedLog {
@@ -168,7 +168,7 @@ fn mend(path: &Path, why: &amcast_storage::StorageError) -> UnopenedLog {
         Ok(Some(RemovedRecords { from, kept, .. })) => {
             let kept: Vec<_> = kept.iter().map(|file| file.display().to_string()).collect();
             let aside = match kept.is_empty() {
-                true => "nothing was left to keep".to_string(),
+                true => "nothing had to be cut off".to_string(),
                 false => format!("what was there is kept in {}", kept.join(", ")),
             };
             let what = match why {
@@ -177,8 +177,8 @@ fn mend(path: &Path, why: &amcast_storage::StorageError) -> UnopenedLog {
                 other => other.to_string(),
             };
             UnopenedLog::CutShort(format!(
-                "{what}. The log in {} was cut: its next record is {from}, and {aside}; the node asks the \
-                 others what it had promised before it votes again",
+                "{what}. The log in {} was made to open with what is left: its next record is {from}, and {aside}; \
+                 the node asks the others what it had promised before it votes again",
                 path.display()
             ))
         }
@@ -534,6 +534,29 @@ mod tests {
             assert!(!open(&keeping).2);
             fs::remove_dir_all(&keeping.path).unwrap();
         }
+    }
+
+    #[test]
+    fn a_log_that_lost_its_first_segment_is_made_to_open_and_is_lost() {
+        let _limit = amcast_test_policy::time_limit();
+        let keeping = keeping("front");
+        let (mut journal, ..) = open(&keeping);
+        // Three fill a segment.
+        for _ in 0..4 {
+            journal.log.append(Ticket(1), &vec![7; 1 << 20], true).unwrap();
+        }
+        write(journal);
+        fs::remove_file(keeping.path.join("g0").join("00000000000000000000.segment")).unwrap();
+        let why = open_with(&keeping, None).map(drop).unwrap_err();
+        let says = why.to_string();
+        assert!(matches!(why, UnopenedLog::CutShort(_)) && says.contains("record 0"), "{says}");
+        let (_, recovered, is_lost) = open(&keeping);
+        assert!(is_lost, "it may have promised more");
+        assert_eq!((recovered.first, recovered.next), (3, 5), "the rest is there");
+        assert!(open(&keeping).2, "until something is written");
+        write(open(&keeping).0);
+        assert!(!open(&keeping).2);
+        fs::remove_dir_all(&keeping.path).unwrap();
     }
 
     #[test]

@@ -120,6 +120,8 @@ pub enum Flaw {
     Length,
     /// The log ends before the end that is kept apart from it.
     End,
+    /// The first segments are missing, and were not trimmed.
+    Front,
 }
 
 /// A flaw of a file as a whole.
@@ -266,6 +268,10 @@ impl Damage {
             Flaw::Length => "and what is behind it are gone: the file is shorter than it was made",
             Flaw::End => {
                 "is not there, though it was synced: the log was cut short, as the file `synced` says"
+            }
+            Flaw::Front => {
+                "should begin this segment, which is missing: the log has lost its first segments, and they were not \
+                 trimmed, as the file `synced` says"
             }
         };
         let path = self.path.display();

@@ -140,14 +140,14 @@ pub fn synced(bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     bytes.chunks_mut(synced::PLACE_BYTES).for_each(mend_head);
     let log = LogId(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
-    for (i, number) in synced::places(&bytes, log).into_iter().enumerate() {
+    for (i, range) in synced::places(&bytes, log).into_iter().enumerate() {
         let at = bytes.get(i * synced::PLACE_BYTES..).unwrap_or_default();
         match synced::decode(at, log) {
             Ok(found) => {
-                assert_eq!(number, Some(found));
+                assert_eq!(range, Some(found));
                 assert_eq!(synced::decode(&synced::encode(log, found), log), Ok(found));
             }
-            Err(why) => assert!(number.is_none() && !why.to_string().is_empty()),
+            Err(why) => assert!(range.is_none() && !why.to_string().is_empty()),
         }
     }
 }

@@ -6,12 +6,15 @@
 //! - it comes into being only after all records of the one before it are synced;
 //! - where nobody waits for records, both are done while more is written, and the segment before says that
 //!   this one is there when they are: until then it may be lost with the end of the one before;
-//! - trimmed ones lose their names one by one from the front, each synced before the next.
+//! - trimmed ones lose their names one by one from the front, each synced before the next, once the file of the
+//!   synced end says so.
 
 use crate::disk::{DiskDir, DiskFile};
 use crate::error::StorageError;
 use crate::format::LogId;
 use crate::format::segment::{self, SegmentHead};
+use crate::format::synced;
+use crate::store::synced::SyncedEnd;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -271,11 +274,17 @@ impl<D: DiskDir> SegmentSet<D> {
     /// Gives up the segments all of whose records are before `before`, never the last one, nor one that is
     /// still synced: that one goes with a later call. As many spares stay as were needed since the last time:
     /// to make one costs as much writing as to fill it.
-    pub(crate) fn trim(&self, before: u64) -> Result<(), StorageError> {
+    ///
+    /// `end` says first, durably, that they may be missing: a log that lost its first segments in another way is
+    /// damaged.
+    pub(crate) fn trim(&self, before: u64, end: &SyncedEnd<D::File>) -> Result<(), StorageError> {
         let mut spares_max = None;
         // It is a matter of room only: who cannot say how much there is has enough.
         let short = self.disk.room().is_ok_and(|room| room < ROOM_SHORT * self.segment_bytes);
         let before = before.min(self.settled());
+        if let Some(first) = self.first_after(before) {
+            end.trim(first).map_err(|e| self.error(synced::NAME, "write to it", e))?;
+        }
         loop {
             let mut inner = locked(&self.inner);
             match inner.segments.get(1) {
@@ -302,6 +311,13 @@ impl<D: DiskDir> SegmentSet<D> {
             }
         }
         spares_max.map_or(Ok(()), |most| self.remove_spares(most))
+    }
+
+    /// The number of the first record that is left of the log by a trim; none if it gives up nothing.
+    fn first_after(&self, before: u64) -> Option<u64> {
+        let inner = locked(&self.inner);
+        let firsts = inner.segments.iter().skip(1).map(|segment| segment.first);
+        firsts.take_while(|&first| first <= before).last()
     }
 
     /// Removes spares until there are no more than so many.

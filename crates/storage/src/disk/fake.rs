@@ -320,7 +320,7 @@ impl DiskFile for FakeFile {
         if stops {
             return Err(stopped());
         }
-        let full = world.faults.room.is_some_and(|room| used + grows > room);
+        let full = grows > 0 && world.faults.room.is_some_and(|room| used + grows > room);
         if full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 

@@ -4,7 +4,7 @@ use super::checkpoint::{self, CheckpointHead};
 use super::record::{RecordChecksumSeed, RecordHeader, RecordKind};
 use super::segment::{self, SegmentHead};
 use super::state::LogState;
-use super::synced;
+use super::synced::{self, SyncedRange};
 use super::{BootId, LogId, LogOwnerId};
 use crate::error::Misfit;
 
@@ -73,7 +73,9 @@ fn version_1_of_a_state() {
 
 #[test]
 fn version_1_of_the_end_of_what_was_synced() {
-    let bytes = synced::encode(LOG, 0x1122);
+    // Versions before left the number of trimmed records zero.
+    let range = SyncedRange { end: 0x1122, trimmed: None };
+    let bytes = synced::encode(LOG, range);
     same(
         &bytes,
         &[
@@ -83,12 +85,16 @@ fn version_1_of_the_end_of_what_was_synced() {
             "0000000000000000000000003bd02657",
         ],
     );
-    assert_eq!(synced::decode(&bytes, LOG), Ok(0x1122));
+    assert_eq!(synced::decode(&bytes, LOG), Ok(range));
     assert_eq!(synced::decode(&bytes, LogId(1)), Err(Misfit::OtherLog));
     let mut file = [0; synced::FILE_BYTES];
     file[synced::PLACE_BYTES..][..bytes.len()].copy_from_slice(&bytes);
-    assert_eq!(synced::places(&file, LOG), [None, Some(0x1122), None]);
-    assert_eq!(synced::places(&bytes, LOG), [Some(0x1122), None, None]);
+    assert_eq!(synced::places(&file, LOG), [None, Some(range), None]);
+    assert_eq!(synced::places(&bytes, LOG), [Some(range), None, None]);
+    let range = SyncedRange { end: 0x1122, trimmed: Some(0x33) };
+    let bytes = synced::encode(LOG, range);
+    assert_eq!(bytes[40..48], 0x34_u64.to_le_bytes());
+    assert_eq!(synced::decode(&bytes, LOG), Ok(range));
 }
 
 #[test]

@@ -7,7 +7,9 @@ use crate::format::record::RecordChecksumSeed;
 use crate::format::segment::{self, SegmentHead};
 use crate::format::state::LogState;
 use crate::record_scan::{LogTail, RecordScan, ScanPosition, ScanStep};
-use crate::store::{TornTail, beginning, classify, never_was, open_segment, read_state, synced};
+use crate::store::{
+    TornTail, beginning, classify, missing_front, never_was, open_segment, read_state, synced,
+};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -41,6 +43,8 @@ pub struct Inspection {
     pub synced: Option<u64>,
     /// The flaw of the file of the synced end.
     pub end: Option<StorageError>,
+    /// The damage if the first segments are missing and were not trimmed. The segments behind them are judged by themselves.
+    pub front: Option<Damage>,
     /// The number of the first record.
     pub first: u64,
     /// The number that the record after the last gets; after the last one before damage.
@@ -99,13 +103,13 @@ impl Inspection {
     /// Whether a start would find nothing wrong.
     pub fn is_sound(&self) -> bool {
         let files = self.state.is_none() && self.end.is_none();
-        self.damage.is_none() && files && self.headless.is_empty()
+        self.damage.is_none() && self.front.is_none() && files && self.headless.is_empty()
     }
 
-    /// Whether the log has lost its end and nothing else, or cannot prove that it has not: no whole record is
-    /// behind the missing ones. All bytes before are whole.
+    /// Whether the log has lost its end, its first segments, or both, and nothing else, or cannot prove that it has
+    /// not: no whole record is behind a gap. All bytes in between are whole.
     pub fn is_cut_short(&self) -> bool {
-        let incomplete = self.damage.is_some() || self.end.is_some();
+        let incomplete = self.damage.is_some() || self.front.is_some() || self.end.is_some();
         incomplete && self.beyond == 0 && self.state.is_none() && self.headless.is_empty()
     }
 
@@ -116,6 +120,7 @@ impl Inspection {
             state: None,
             synced: None,
             end: None,
+            front: None,
             first: 0,
             next: 0,
             closed: false,
@@ -186,16 +191,19 @@ pub(crate) fn inspect<D: DiskDir>(
         inspection.damage = Some(Damage { path, offset: 0, number: 0, what: Flaw::Segment });
     }
     if only.is_none() {
-        classify_end(disk, &mut inspection);
+        classify_ends(disk, &names, &mut inspection);
     }
     Ok(inspection)
 }
 
-/// Judges by what is kept apart from the log whether the log ends too early.
-fn classify_end<D: DiskDir>(disk: &D, inspection: &mut Inspection) {
+/// Judges by what is kept apart from the log whether the log begins too late, or ends too early.
+fn classify_ends<D: DiskDir>(disk: &D, names: &[String], inspection: &mut Inspection) {
     let Some(log) = inspection.log else { return };
     match synced::read(disk, log, inspection.keeps_end) {
-        Ok(synced) => inspection.synced = synced,
+        Ok(synced) => {
+            inspection.synced = synced.map(|synced| synced.end);
+            inspection.front = missing_front(disk, names, synced);
+        }
         Err(e) => inspection.end = Some(e),
     }
     let (None, Some((last, end))) = (&inspection.damage, &inspection.cut) else { return };

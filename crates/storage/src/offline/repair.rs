@@ -5,6 +5,7 @@ use crate::disk::{DiskDir, DiskFile, HostDisk};
 use crate::error::StorageError;
 use crate::format::segment;
 use crate::format::state::{self, LogState};
+use crate::format::synced::SyncedRange;
 use crate::format::{BootId, HEAD_BYTES, LogOwnerId};
 use crate::lock::Lock;
 use crate::store::{open_segment, read_state, synced};
@@ -31,8 +32,8 @@ pub struct RemovedRecords {
     pub kept: Vec<PathBuf>,
 }
 
-/// Cuts the log in a directory where it is damaged, and makes heads and state anew if only those are;
-/// none if it is sound. `agree` is shown what would be
+/// Cuts the log in a directory where it is damaged, makes heads and state anew if only those are, and has a log
+/// begin where it does that has lost its first segments; none if it is sound. `agree` is shown what would be
 /// lost, and nothing is changed unless it agrees. Removed records may have been promised to others: a mark
 /// ([`LOST`]) beside the directory tells the process so.
 ///
@@ -55,7 +56,7 @@ pub fn repair(
     cut
 }
 
-/// The same where the log has lost its end and nothing else, or cannot prove that it has not
+/// The same where the log has lost its end or its first segments and nothing else, or cannot prove that it has not
 /// ([`Inspection::is_cut_short`]); none if it is sound or damaged in another way.
 ///
 /// # Errors
@@ -155,8 +156,9 @@ pub(crate) fn cut<D: DiskDir>(
         let until = bytes.max(made);
         zero(&file, end.offset, until).map_err(|e| StorageError::of(&path, "write to it", e))?;
     }
-    // From here on the log ends there.
-    synced::replace(disk, log, end.number)?;
+    // From here on the log begins and ends there.
+    let range = SyncedRange { end: end.number, trimmed: Some(inspection.first) };
+    synced::replace(disk, log, range)?;
     // Removed records have lives up to this one, and no record of it remains behind the cut.
     let life = inspection.life.unwrap_or(0).max(inspection.highest_life).saturating_add(1);
     let owner = read_state(disk).ok().flatten().map_or(LogOwnerId::UNKNOWN, |state| state.owner);

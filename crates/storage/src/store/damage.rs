@@ -2,9 +2,10 @@
 
 use super::recover::open_segment;
 use crate::disk::{DiskDir, DiskFile};
-use crate::error::StorageError;
+use crate::error::{Damage, Flaw, StorageError};
 use crate::format::record::RecordChecksumSeed;
 use crate::format::segment::{self, RECORDS_AT, SegmentHead};
+use crate::format::synced::SyncedRange;
 use crate::format::{HEAD_BYTES, LogId};
 use crate::record_scan::{LogTail, RecordScan, ScanPosition};
 
@@ -42,6 +43,19 @@ pub(crate) fn classify<D: DiskDir>(
         || walk.tail().map_err(read)? == LogTail::Proof
         || proves(disk, log, behind, &stand)?;
     Ok(if proof { LogTail::Proof } else { LogTail::Torn })
+}
+
+/// The damage of a log whose first segments are missing, though nobody gave them up. `names` are those that are
+/// there; `must` is what must be, as is kept apart from the log.
+pub(crate) fn missing_front<D: DiskDir>(
+    disk: &D,
+    names: &[String],
+    must: Option<SyncedRange>,
+) -> Option<Damage> {
+    let first = segment::first_of(names.first()?)?;
+    let number = must?.trimmed?;
+    let path = disk.path_of(&segment::name(number));
+    (first > number).then_some(Damage { path, offset: 0, number, what: Flaw::Front })
 }
 
 /// Whether the first of these segments was begun and never there for good: its head is not its own, and

@@ -7,7 +7,7 @@ pub(crate) mod synced;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use damage::{classify, never_was};
+pub(crate) use damage::{classify, missing_front, never_was};
 pub use recover::{LogRecovery, TornTail};
 pub(crate) use recover::{beginning, open_segment, read_state};
 

@@ -1,13 +1,14 @@
 //! The start of a log: what is in it is read, judged, and made durable.
 
 use super::SegmentStore;
-use super::damage::{classify, never_was};
+use super::damage::{classify, missing_front, never_was};
 use super::synced::{self, SyncedEnd};
 use crate::disk::{DiskDir, DiskFile};
 use crate::error::{Damage, Flaw, Misfit, StorageError};
 use crate::format::record::{RecordChecksumSeed, RecordHeader, RecordKind};
 use crate::format::segment::{self, RECORDS_AT, SegmentHead};
 use crate::format::state::{self, LogState};
+use crate::format::synced::SyncedRange;
 use crate::format::{self, HEAD_BYTES, LogId, LogOwnerId};
 use crate::machine::BootIdentity;
 use crate::record_scan::{LogTail, RecordScan, ScanPosition, ScanStep};
@@ -102,7 +103,7 @@ impl<D: DiskDir> SegmentStore<D> {
         }
         let segment = segment_set.begin(0)?;
         let log = segment_set.log;
-        synced::replace(&segment_set.disk, log, 0)?;
+        synced::replace(&segment_set.disk, log, SyncedRange { end: 0, trimmed: Some(0) })?;
         let state = LogState::of(log, machine);
         write_state(&segment_set, &state)?;
         let store = Self::at(segment_set, segment, 0, RECORDS_AT, 0)?;
@@ -316,15 +317,18 @@ pub(crate) fn open_segment<D: DiskDir>(
     Ok((file, head.map_err(|why| StorageError::Misfit { path, why })?))
 }
 
-/// Scans all segments and puts them into the set. Changes nothing. The records before `synced` must be
-/// there, as far as that is known.
+/// Scans all segments and puts them into the set. Changes nothing. The records in `synced` must be there, as
+/// far as that is known.
 fn find<'n, D: DiskDir>(
     segment_set: &SegmentSet<D>,
     names: &'n [String],
-    (state, synced): (LogState, Option<u64>),
+    (state, synced): (LogState, Option<SyncedRange>),
     each: &mut dyn FnMut(u64, &[u8]),
 ) -> Result<ScannedSegments<'n, D::File>, StorageError> {
     let mut found = ScannedSegments { chain: Vec::new(), torn: false, proved: 0, behind: &[] };
+    if let Some(damage) = missing_front(&segment_set.disk, names, synced) {
+        return Err(StorageError::Damaged(damage));
+    }
     for (i, name) in names.iter().enumerate() {
         let end = found.chain.last().map(|(.., stand): &(_, _, ScanPosition)| *stand);
         if let Some(end) = end
@@ -369,7 +373,7 @@ fn find<'n, D: DiskDir>(
         }
     }
     match found.chain.last() {
-        Some((last, _, end)) if synced.is_some_and(|synced| end.number < synced) => {
+        Some((last, _, end)) if synced.is_some_and(|synced| end.number < synced.end) => {
             let path = segment_set.disk.path_of(&last.name);
             let offset = end.offset;
             let number = end.number;

@@ -1,13 +1,15 @@
 //! The synced end, kept apart from the log: it distinguishes a log that was cut short from one whose
-//! end never reached the disk.
+//! end never reached the disk, and a log that lost its first segments from one that was trimmed.
 //!
 //! The records of a log say themselves which of those before them were durable. They cannot say
-//! that the last of them are gone, with all heads behind. So a file of its own has the number of the
-//! first record that is not known to be synced, in three places:
+//! that the last of them are gone, with all heads behind, nor that the first of them were not trimmed. So a file of
+//! its own has the number of the first record that is not known to be synced, and the number up to which segments may
+//! have been given up, in three places:
 //! - the first is written after each sync of the log, and not synced: what the kernel has outlasts the
 //!   process. It costs a small write into the kernel's memory.
 //! - the other two are written in turns and synced, beside the writer, in every five seconds in which the number
-//!   grew, and when the log is closed or opened. One of them is whole, however a write to the other ends.
+//!   grew, and when the log is closed or opened. One of them is whole, however a write to the other ends. Both are
+//!   written and synced before a segment is given up.
 //!
 //! Each is written after the records that it speaks of are durable, so any part of it that reaches the disk is
 //! true. If a log ends before it, synced records are gone. A start finds so
@@ -18,7 +20,7 @@ use crate::disk::{DiskDir, DiskFile};
 use crate::error::{Misfit, StorageError};
 use crate::format::LogId;
 use crate::format::state::LogState;
-use crate::format::synced::{self, FILE_BYTES, NAME, NEW_NAME, PLACE_BYTES, PLACES};
+use crate::format::synced::{self, FILE_BYTES, NAME, NEW_NAME, PLACE_BYTES, PLACES, SyncedRange};
 use crate::segment_set::{SegmentSet, locked};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,13 +32,15 @@ pub(crate) struct SyncedEnd<F> {
     log: LogId,
     /// The records before this number are synced.
     number: Arc<AtomicU64>,
+    /// Segments that have only records before this number may be missing.
+    trimmed: AtomicU64,
     durable: Mutex<DurablePosition>,
 }
 
 /// The content of the synced places.
 struct DurablePosition {
-    /// The highest number that is on the disk for certain.
-    number: u64,
+    /// The highest numbers that are on the disk for certain.
+    range: SyncedRange,
     /// The place that is written next.
     next: usize,
 }
@@ -48,21 +52,26 @@ impl<F: DiskFile> SyncedEnd<F> {
         number: u64,
     ) -> Result<Self, StorageError> {
         let (disk, log) = (&segment_set.disk, segment_set.log);
-        let file = match disk.open(NAME) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                replace(disk, log, number)?;
-                disk.open(NAME)
+        // A start that found the log whole found nothing behind this number missing. A version before said nothing
+        // of it: from now on all that is there must be.
+        let trimmed = match read(disk, log, false)?.and_then(|range| range.trimmed) {
+            Some(trimmed) => trimmed,
+            None => {
+                let trimmed = segment_set.first();
+                replace(disk, log, SyncedRange { end: number, trimmed: Some(trimmed) })?;
+                trimmed
             }
-            opened => opened,
         };
-        let file = file.map_err(|e| segment_set.error(NAME, "open it", e))?;
+        let file = disk.open(NAME).map_err(|e| segment_set.error(NAME, "open it", e))?;
         let mut bytes = [0; FILE_BYTES];
         file.read_at(&mut bytes, 0).map_err(|e| segment_set.error(NAME, "read it", e))?;
         let [_, second, third] = synced::places(&bytes, log);
         // The one that says less is written over first.
         let next = if second <= third { 1 } else { 2 };
-        let on_disk = DurablePosition { number: 0, next };
-        let end = Self { file, log, number: Arc::default(), durable: Mutex::new(on_disk) };
+        let range = SyncedRange { end: 0, trimmed: Some(0) };
+        let durable = Mutex::new(DurablePosition { range, next });
+        let (number_said, trimmed) = (Arc::default(), AtomicU64::new(trimmed));
+        let end = Self { file, log, number: number_said, trimmed, durable };
         end.note(number)
             .and_then(|()| end.settle())
             .map_err(|e| segment_set.error(NAME, "write to it", e))?;
@@ -77,7 +86,7 @@ impl<F: DiskFile> SyncedEnd<F> {
     /// The records before `number` are synced: says so in a way that outlasts the process.
     pub(crate) fn note(&self, number: u64) -> io::Result<()> {
         if number > self.number.load(Ordering::Relaxed) {
-            self.file.write_at(&synced::encode(self.log, number), 0)?;
+            self.file.write_at(&synced::encode(self.log, self.range(number)), 0)?;
             self.number.store(number, Ordering::Release);
         }
         Ok(())
@@ -86,20 +95,34 @@ impl<F: DiskFile> SyncedEnd<F> {
     /// Makes durable what was noted.
     pub(crate) fn settle(&self) -> io::Result<()> {
         let mut durable = locked(&self.durable);
-        let number = self.number.load(Ordering::Acquire);
-        if number <= durable.number {
-            return Ok(());
-        }
+        let range = self.range(self.number.load(Ordering::Acquire));
+        if range <= durable.range { Ok(()) } else { self.write_durable(range, &mut durable) }
+    }
+
+    /// Segments that have only records before `first` are given up next: durable when this returns.
+    pub(crate) fn trim(&self, first: u64) -> io::Result<()> {
+        let mut durable = locked(&self.durable);
+        self.trimmed.fetch_max(first, Ordering::AcqRel);
+        let range = self.range(self.number.load(Ordering::Acquire));
+        // In both places: one that is damaged later must not make the log look damaged.
+        self.write_durable(range, &mut durable)?;
+        self.write_durable(range, &mut durable)
+    }
+
+    fn write_durable(&self, range: SyncedRange, durable: &mut DurablePosition) -> io::Result<()> {
         let place = (durable.next * PLACE_BYTES) as u64;
-        self.file.write_at(&synced::encode(self.log, number), place)?;
+        self.file.write_at(&synced::encode(self.log, range), place)?;
         self.file.sync()?;
-        *durable = DurablePosition { number, next: PLACES - durable.next };
+        *durable = DurablePosition { range, next: PLACES - durable.next };
         Ok(())
+    }
+
+    fn range(&self, end: u64) -> SyncedRange {
+        SyncedRange { end, trimmed: Some(self.trimmed.load(Ordering::Acquire)) }
     }
 }
 
-/// The number before which the records of a log were synced, as far as its file says it; none where there
-/// was no such file yet.
+/// The records that a log must have, as far as its file says it; none where there was no such file yet.
 ///
 /// # Errors
 /// When it is missing although the log has had one, and when nothing in it is whole.
@@ -107,7 +130,7 @@ pub(crate) fn read<D: DiskDir>(
     disk: &D,
     log: LogId,
     is_kept: bool,
-) -> Result<Option<u64>, StorageError> {
+) -> Result<Option<SyncedRange>, StorageError> {
     let path = disk.path_of(NAME);
     let file = match disk.open(NAME) {
         Err(e) if e.kind() == io::ErrorKind::NotFound && !is_kept => return Ok(None),
@@ -115,9 +138,9 @@ pub(crate) fn read<D: DiskDir>(
     };
     let mut bytes = [0; FILE_BYTES];
     let got = file.read_at(&mut bytes, 0).map_err(|e| StorageError::of(&path, "read it", e))?;
-    let highest = synced::places(&bytes[..got], log).into_iter().max().flatten();
     let why = || synced::decode(&bytes[..got], log).err().unwrap_or(Misfit::Sum);
-    highest.map(Some).ok_or_else(|| StorageError::Misfit { path, why: why() })
+    let content = synced::content(&bytes[..got], log);
+    content.map(Some).ok_or_else(|| StorageError::Misfit { path, why: why() })
 }
 
 /// The same of a log with this state, if it has one.
@@ -125,12 +148,16 @@ pub(crate) fn of<D: DiskDir>(
     disk: &D,
     log: LogId,
     state: Option<&LogState>,
-) -> Result<Option<u64>, StorageError> {
+) -> Result<Option<SyncedRange>, StorageError> {
     read(disk, log, state.is_some_and(|state| state.keeps_end))
 }
 
 /// Replaces the file, with any content, by one that says this.
-pub(crate) fn replace<D: DiskDir>(disk: &D, log: LogId, number: u64) -> Result<(), StorageError> {
+pub(crate) fn replace<D: DiskDir>(
+    disk: &D,
+    log: LogId,
+    range: SyncedRange,
+) -> Result<(), StorageError> {
     let fail = |e| StorageError::of(&disk.path_of(NEW_NAME), "write to it", e);
     match disk.remove(NEW_NAME) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(fail(e)),
@@ -139,7 +166,7 @@ pub(crate) fn replace<D: DiskDir>(disk: &D, log: LogId, number: u64) -> Result<(
     let file = disk.create(NEW_NAME).map_err(fail)?;
     let mut bytes = [0; FILE_BYTES];
     for place in bytes.chunks_mut(PLACE_BYTES) {
-        let head = synced::encode(log, number);
+        let head = synced::encode(log, range);
         place[..head.len()].copy_from_slice(&head);
     }
     file.write_at(&bytes, 0).and_then(|()| file.sync()).map_err(fail)?;

@@ -55,7 +55,7 @@ fn keep<D: DiskDir>(
         let spare = tries && std::mem::take(&mut allocations.spare);
         drop(allocations);
         if before > trimmed {
-            segment_set.trim(before)?;
+            segment_set.trim(before, end)?;
             trimmed = before;
         }
         if spare && segment_set.wants_spare() {

@@ -1,7 +1,7 @@
 //! The findings in a log, for people and as JSON.
 
-use amcast_storage::Flaw;
 use amcast_storage::offline::{CheckpointSummary, Inspection, SegmentEnd, SegmentSummary};
+use amcast_storage::{Damage, Flaw};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
@@ -53,6 +53,13 @@ pub(super) fn lines(survey: &Inspection) -> String {
     if let Some(e) = &survey.end {
         line(&format!("{e}: so nothing proves that the log was not cut short"));
     }
+    if let Some(front) = &survey.front {
+        line(&front.to_string());
+        let (from, first) = (front.number, survey.first);
+        line(&format!(
+            "the records from {from} on and before {first} are gone; those that follow are there"
+        ));
+    }
     if let Some(damage) = &survey.damage {
         line(&damage.to_string());
         if let (Flaw::End, Some(synced)) = (damage.what, survey.synced) {
@@ -82,11 +89,11 @@ pub(super) fn document(survey: &Inspection) -> Value {
         let bytes = seen.bytes;
         json!({"file": file, "first": first, "records": records, "bytes": bytes, "end": end, "why": why})
     });
-    let damage = survey.damage.as_ref().map(|damage| {
+    let told = |damage: &Damage| {
         let file = damage.path.display().to_string();
         let says = damage.to_string();
         json!({"file": file, "offset": damage.offset, "number": damage.number, "says": says})
-    });
+    };
     let torn = survey
         .torn
         .as_ref()
@@ -99,7 +106,8 @@ pub(super) fn document(survey: &Inspection) -> Value {
         "closed": survey.closed,
         "sound": survey.is_sound(),
         "torn": torn,
-        "damage": damage,
+        "damage": survey.damage.as_ref().map(told),
+        "front": survey.front.as_ref().map(told),
         "synced": survey.synced,
         "end": survey.end.as_ref().map(ToString::to_string),
         "state": survey.state.as_ref().map(ToString::to_string),

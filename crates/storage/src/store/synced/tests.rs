@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::batch::RecordBatch;
-use crate::disk::fake::FakeDisk;
+use crate::disk::fake::{FakeDisk, Faults};
 use crate::error::Flaw;
 use crate::format::segment::RECORDS_AT;
 use crate::format::{BootId, LogOwnerId};
@@ -177,6 +177,7 @@ fn what_was_settled_survives_the_machine_and_nothing_more_is_claimed() {
         }
         disk.fail_machine(&mut rng);
         let end = read(&disk, LogId(7), true).expect("it can be read").expect("it is there");
+        let end = end.end;
         assert!((settled..=synced).contains(&end), "{end} is not in {settled}..={synced}");
     }
 }
@@ -191,11 +192,104 @@ fn a_change_of_the_end_writes_one_place_and_syncs_only_when_it_is_settled() {
     store.end().settle().expect("it works");
     store.end().settle().expect("it works");
     assert_eq!(disk.syncs() - before, 6, "what has not moved is not written again");
-    let places = || synced::places(&disk.read(NAME).expect("it is there"), LogId(7));
+    let places = || {
+        let places = synced::places(&disk.read(NAME).expect("it is there"), LogId(7));
+        places.map(|range| range.map(|range| range.end))
+    };
     let first = places();
     write(&mut store, 1);
     assert_eq!(places(), [Some(6), first[1], first[2]]);
     store.end().settle().expect("it works");
     let second = places();
     assert_eq!([second[1].max(second[2]), second[1].min(second[2])], [Some(6), Some(5)]);
+}
+
+/// Has every place of the file say what `change` makes of it.
+fn rewrite(disk: &FakeDisk, change: impl Fn(SyncedRange) -> SyncedRange) {
+    disk.change(NAME, |bytes| {
+        for (i, range) in synced::places(bytes, LogId(7)).into_iter().enumerate() {
+            let head = synced::encode(LogId(7), change(range.expect("it is whole")));
+            bytes[i * PLACE_BYTES..][..head.len()].copy_from_slice(&head);
+        }
+    });
+}
+
+/// The log lost its first segments, up to the one with record `first`, and segments before `trimmed` were given up:
+/// a start and an inspection say so, and a repair leaves a log that has the rest.
+fn lost_its_front(disk: &FakeDisk, trimmed: u64, first: u64) {
+    let damage = match open(&disk.copy(), 2) {
+        Err(StorageError::Damaged(damage)) => damage,
+        other => panic!("{:?}", other.map(|(_, count)| count)),
+    };
+    assert_eq!((damage.what, damage.number), (Flaw::Front, trimmed));
+    let inspection = inspection_of(disk, None, &mut |_| {}).expect("it can be read");
+    assert_eq!(inspection.front.as_ref(), Some(&damage));
+    assert!(!inspection.is_sound() && inspection.is_cut_short(), "{inspection:?}");
+    let cut = cut_of(disk, |_| true).expect("it works").expect("it was damaged");
+    assert_eq!((cut.from, cut.whole), (50, 0));
+    for boot in [2, 3] {
+        assert_eq!(open(disk, boot).expect("it was mended").1 as u64, 50 - first);
+        assert!(inspection_of(disk, None, &mut |_| {}).expect("it can be read").is_sound());
+    }
+}
+
+#[test]
+fn a_log_whose_first_segments_are_missing_is_damaged_unless_they_were_trimmed() {
+    let whole = filled();
+    let names = segments(&whole);
+    let firsts: Vec<u64> =
+        names.iter().filter_map(|name| crate::format::segment::first_of(name)).collect();
+    assert!(firsts.len() > 2, "{firsts:?}");
+    for lost in 1..firsts.len() {
+        let disk = whole.copy();
+        names[..lost].iter().for_each(|name| disk.remove(name).expect("it works"));
+        lost_its_front(&disk, 0, firsts[lost]);
+    }
+    let trimmed = whole.copy();
+    open(&trimmed, 1).expect("it opens").0.trim(firsts[1]).expect("it works");
+    assert_eq!(open(&trimmed, 1).expect("nothing is missing").1 as u64, 50 - firsts[1]);
+    trimmed.remove(&names[1]).expect("it works");
+    lost_its_front(&trimmed, firsts[1], firsts[2]);
+}
+
+#[test]
+fn that_segments_are_given_up_is_durable_before_they_are() {
+    let whole = filled();
+    let last = open(&whole, 1).expect("it opens").0.segment.first;
+    let trim = |disk: &FakeDisk, stop: Option<u64>| {
+        let store = open(disk, 1).expect("it opens").0;
+        disk.set_faults(Faults { stop_after: stop, ..Faults::default() });
+        assert_eq!(store.trim(last).is_ok(), stop.is_none());
+        disk.changes()
+    };
+    let changes = trim(&whole.copy(), None);
+    assert!(changes > 6, "{changes}");
+    for stop in 0..changes {
+        for seed in 0..20 {
+            let disk = whole.copy();
+            trim(&disk, Some(stop));
+            disk.fail_machine(&mut Rng::stream(seed, "trim"));
+            open(&disk, 2).expect("it was trimmed, and not damaged");
+        }
+    }
+}
+
+#[test]
+fn where_an_older_program_says_nothing_of_trims_nothing_is_judged_by_them() {
+    // It wrote all of the file, or the places with the highest number in it.
+    for all in [true, false] {
+        let disk = filled();
+        rewrite(&disk, |range| match all || range.end == 50 {
+            true => SyncedRange { trimmed: None, ..range },
+            false => range,
+        });
+        let names = segments(&disk);
+        disk.remove(&names[0]).expect("it works");
+        let first = crate::format::segment::first_of(&names[1]).expect("a segment");
+        assert_eq!(open(&disk, 1).expect("it may be trimmed").1 as u64, 50 - first);
+        // From now on it is known.
+        disk.remove(&names[1]).expect("it works");
+        let next = crate::format::segment::first_of(&names[2]).expect("a segment");
+        lost_its_front(&disk, first, next);
+    }
 }
