@@ -195,6 +195,9 @@ const DOUBT: &str = "doubt";
 pub(crate) struct ReplicaLog {
     log: Wal,
     id: LogId,
+    /// The log's number of the record that is number 0 for the protocol: the protocol learns numbers from the records
+    /// that are there, and counts from 0 where none is. Not 0 if all records were trimmed or cut off.
+    base: u64,
     holds: bool,
     /// The records found in it, and those appended.
     volume: LogVolume,
@@ -268,7 +271,8 @@ impl ReplicaLog {
         let refuses = false;
         let failed = None;
         let id = recovered.log;
-        let journal = Self { log, id, holds, volume, done, doubt, lost, refuses, failed };
+        let base = if volume.records == 0 { recovered.next } else { 0 };
+        let journal = Self { log, id, base, holds, volume, done, doubt, lost, refuses, failed };
         Ok((journal, recovered, is_lost))
     }
 
@@ -288,8 +292,8 @@ impl ReplicaLog {
                         }
                     }
                 }
-                Output::Load { ticket, number } => self.log.load(*ticket, *number),
-                Output::Trim { before } => self.log.trim(*before),
+                Output::Load { ticket, number } => self.log.load(*ticket, self.base + *number),
+                Output::Trim { before } => self.log.trim(self.base + *before),
                 _ => {}
             }
         }
@@ -412,6 +416,39 @@ mod tests {
         while journal.take().is_none() {
             std::thread::yield_now();
         }
+    }
+
+    /// Carries out a step that persists records and loads one; gives what was loaded once all is done.
+    fn carry(
+        journal: &mut ReplicaLog,
+        records: impl Iterator<Item = Vec<u8>>,
+        load: Option<u64>,
+    ) -> Option<Vec<u8>> {
+        let mut outbox: Outbox<Messages<u64>> = Outbox::default();
+        let mut waited = 0;
+        for record in records {
+            let record = outbox.fill(|to| to.extend_from_slice(&record));
+            outbox.push(Output::Persist { ticket: Ticket(1), record, awaited: true });
+            waited += 1;
+        }
+        if let Some(number) = load {
+            outbox.push(Output::Load { ticket: Ticket(2), number });
+            waited += 1;
+        }
+        journal.carry(&outbox);
+        journal.submit();
+        let mut loaded = None;
+        while waited > 0 {
+            let Some(event) = journal.take() else {
+                std::thread::yield_now();
+                continue;
+            };
+            waited -= 1;
+            if let LogEvent::Loaded(_, record) = event {
+                loaded = record;
+            }
+        }
+        loaded
     }
 
     #[test]
@@ -578,6 +615,40 @@ mod tests {
             write(open(&keeping).0);
             assert!(!open(&keeping).2);
         }
+        fs::remove_dir_all(&keeping.path).unwrap();
+    }
+
+    #[test]
+    fn where_no_record_is_left_a_record_is_loaded_by_the_number_that_the_protocol_gave_it() {
+        let _limit = amcast_test_policy::time_limit();
+        let keeping = keeping("base");
+        let log = keeping.path.join("g0");
+        let (mut journal, ..) = open(&keeping);
+        // Three fill a segment, which is trimmed.
+        carry(&mut journal, (0..4).map(|_| vec![7; 1 << 20]), None);
+        let mut outbox: Outbox<Messages<u64>> = Outbox::default();
+        outbox.push(Output::Trim { before: 3 });
+        journal.carry(&outbox);
+        while log.join("00000000000000000000.segment").exists() {
+            std::thread::yield_now();
+        }
+        drop(journal);
+        // The other loses all of its records.
+        let last = OpenOptions::new().write(true).open(log.join("00000000000000000003.segment"));
+        last.unwrap().set_len(4096).unwrap();
+        assert!(matches!(open_with(&keeping, None), Err(UnopenedLog::CutShort(_))));
+        let (mut journal, recovered, is_lost) = open(&keeping);
+        assert_eq!((recovered.first, recovered.next, is_lost), (3, 3, true));
+        let records = (0..5_u8).map(|n| vec![n; 10]);
+        for number in 0..5 {
+            let records = records.clone().filter(|_| number == 0);
+            let loaded = carry(&mut journal, records, Some(number));
+            assert_eq!(loaded, Some(vec![number as u8; 10]), "record {number}");
+        }
+        drop(journal);
+        // The next life learns the log's own numbers from the records.
+        let (mut journal, ..) = open(&keeping);
+        assert_eq!(carry(&mut journal, std::iter::empty(), Some(7)), Some(vec![4; 10]));
         fs::remove_dir_all(&keeping.path).unwrap();
     }
 
