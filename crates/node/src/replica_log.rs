@@ -233,16 +233,23 @@ impl ReplicaLog {
         let options = WalOptions { segment_bytes, spares, owner, ..WalOptions::default() };
         let holds = keeping.holds;
         let wrong = |e: io::Error| UnopenedLog::Unusable(format!("{}: {e}", path.display()));
-        let doubted = LogMarker::is_set(path, DOUBT);
-        let doubt = LogMarker::set(path, DOUBT).map_err(wrong)?;
+        // An earlier life may have ended before it told.
+        let is_doubted = LogMarker::is_set(path, DOUBT);
+        let mut doubt =
+            is_doubted.then(|| LogMarker::set(path, DOUBT)).transpose().map_err(wrong)?;
         // An empty directory is no log either: one is made there that knows of no promise.
         let mut is_lost = LogMarker::is_set(path, LOST) || !was_made(path) && keeping.is_begun();
         // Before the log is made: the next life could not tell it from one that was there.
         let mut lost = is_lost.then(|| LogMarker::set(path, LOST)).transpose().map_err(wrong)?;
         let mut volume = LogVolume::default();
-        let opened = Wal::open(path, &options, wake, |number, record| {
+        let each = |number: u64, record: &[u8]| {
             volume.add(record);
             each(number, record);
+        };
+        // Only now, and not before each open: one that fails, or is killed, has lost nothing by that.
+        let opened = Wal::open_marking(path, &options, wake, each, || {
+            doubt = Some(LogMarker::set(path, DOUBT)?);
+            Ok(())
         });
         let (log, mut recovered) = opened.map_err(|e| match e {
             amcast_storage::StorageError::Misfit { why: Misfit::OtherOwner(other), .. } => {
@@ -262,8 +269,7 @@ impl ReplicaLog {
             );
             (is_lost, lost) = (true, Some(LogMarker::set(path, LOST).map_err(wrong)?));
         }
-        recovered.lossy |= doubted && recovered.life > 0;
-        let mut doubt = Some(doubt);
+        recovered.lossy |= is_doubted && recovered.life > 0;
         if !recovered.lossy {
             doubt.take().into_iter().for_each(LogMarker::clear);
         }
@@ -463,6 +469,20 @@ mod tests {
         assert!(open(&keeping).1.lossy && open(&keeping).1.lossy, "again and again");
         write(open(&keeping).0);
         assert!(!open(&keeping).1.lossy);
+        fs::remove_dir_all(&keeping.path).unwrap();
+    }
+
+    #[test]
+    fn a_start_that_fails_is_no_doubt_where_nothing_is_missing() {
+        let _limit = amcast_test_policy::time_limit();
+        let keeping = keeping("early");
+        write(open(&keeping).0);
+        // The open gets as far as to this file, and cannot replace it.
+        let state = keeping.path.join("g0").join("state.new");
+        fs::create_dir(&state).unwrap();
+        assert!(matches!(open_with(&keeping, None), Err(UnopenedLog::Unusable(_))));
+        fs::remove_dir(&state).unwrap();
+        assert!(!keeping.path.join("g0.doubt").exists() && !open(&keeping).1.lossy);
         fs::remove_dir_all(&keeping.path).unwrap();
     }
 

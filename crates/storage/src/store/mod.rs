@@ -9,7 +9,7 @@ mod tests;
 
 pub(crate) use damage::{classify, missing_front, never_was};
 pub use recover::{LogRecovery, TornTail};
-pub(crate) use recover::{beginning, open_segment, read_state};
+pub(crate) use recover::{OpenHooks, beginning, open_segment, read_state};
 
 use crate::batch::RecordBatch;
 use crate::disk::{DiskDir, DiskFile};

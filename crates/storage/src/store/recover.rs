@@ -37,6 +37,15 @@ pub struct LogRecovery {
     pub lossy: bool,
 }
 
+/// The functions that an open of a log calls.
+pub(crate) struct OpenHooks<'a> {
+    /// Gets every record, the oldest first; when there is an error later on, forget them.
+    pub(crate) each: &'a mut dyn FnMut(u64, &[u8]),
+    /// Records may be missing at the end ([`LogRecovery::lossy`]). It is called before anything is changed that shows
+    /// it: a process that ends while it opens the log finds a mark that was made here, and nothing else may tell it.
+    pub(crate) lossy: &'a mut dyn FnMut() -> std::io::Result<()>,
+}
+
 /// The part that was cut off at the end of a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TornTail {
@@ -59,14 +68,26 @@ struct ScannedSegments<'n, F> {
 }
 
 impl<D: DiskDir> SegmentStore<D> {
-    /// Opens the log of the directory, or makes one. `each` gets every record, the oldest first;
-    /// when there is an error later on, forget them.
+    /// Opens the log of the directory, or makes one, without a mark of a loss.
+    #[cfg(test)]
     pub(crate) fn open(
         disk: D,
         segment_bytes: u64,
         spares_min: usize,
         machine: &BootIdentity,
         each: &mut dyn FnMut(u64, &[u8]),
+    ) -> Result<(Self, LogRecovery), StorageError> {
+        let mut hooks = OpenHooks { each, lossy: &mut || Ok(()) };
+        Self::open_with(disk, segment_bytes, spares_min, machine, &mut hooks)
+    }
+
+    /// Opens the log of the directory, or makes one.
+    pub(crate) fn open_with(
+        disk: D,
+        segment_bytes: u64,
+        spares_min: usize,
+        machine: &BootIdentity,
+        hooks: &mut OpenHooks<'_>,
     ) -> Result<(Self, LogRecovery), StorageError> {
         let (names, spares) = sort(&disk)?;
         let state = read_state(&disk)?;
@@ -84,7 +105,7 @@ impl<D: DiskDir> SegmentStore<D> {
         let segment_set = SegmentSet::new(disk, log, segment_bytes, spares_min);
         match state {
             None => Self::make(segment_set, &names, &spares, machine),
-            Some(state) => Self::resume(segment_set, (&names, &spares), state, machine, each),
+            Some(state) => Self::resume(segment_set, (&names, &spares), state, machine, hooks),
         }
     }
 
@@ -115,10 +136,10 @@ impl<D: DiskDir> SegmentStore<D> {
         (names, spares): (&[String], &[String]),
         old: LogState,
         machine: &BootIdentity,
-        each: &mut dyn FnMut(u64, &[u8]),
+        hooks: &mut OpenHooks<'_>,
     ) -> Result<(Self, LogRecovery), StorageError> {
         let end = synced::of(&segment_set.disk, old.log, Some(&old))?;
-        let found = find(&segment_set, names, (old, end), each)?;
+        let found = find(&segment_set, names, (old, end), hooks.each)?;
         let Some((last, _, end)) = found.chain.last() else {
             return Err(StorageError::Missing {
                 path: segment_set.disk.path_of(&segment::name(0)),
@@ -128,6 +149,11 @@ impl<D: DiskDir> SegmentStore<D> {
         // Where the machine was not restarted and segments have no beginning, the disk failed: records that were reported
         // written never got there.
         let lossy = !closed && (!found.behind.is_empty() || !old.boot.same(machine.boot));
+        if lossy {
+            // From here on what shows it goes: segments behind the end, and the former run of the machine.
+            let marked = (hooks.lossy)();
+            marked.map_err(|e| StorageError::of(segment_set.disk.path(), "mark its loss", e))?;
+        }
         cut(&segment_set, found.behind)?;
         for name in spares {
             segment_set.adopt_spare(name.clone(), !lossy)?;

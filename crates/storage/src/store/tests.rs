@@ -1,7 +1,7 @@
 //! Logs whose machine or process ends at any moment, whose disk fails, and whose bytes change.
 
 use super::background_sync::{self, SyncWorker};
-use super::{LogRecovery, ReadError, SegmentStore, read_state};
+use super::{LogRecovery, OpenHooks, ReadError, SegmentStore, read_state};
 use crate::batch::RecordBatch;
 use crate::disk::DiskDir;
 use crate::disk::fake::{FakeDisk, Faults};
@@ -476,6 +476,54 @@ fn the_machines_failure_is_told_from_the_process_s() {
     assert!(!lossy(4).0, "it was closed before");
     assert!(lossy(0).0, "nobody knows");
     assert!(lossy(0).0, "nor now");
+}
+
+#[test]
+fn a_start_that_ends_early_marks_a_loss_that_the_next_one_does_not_see_and_nothing_else() {
+    let disk = FakeDisk::new();
+    let mut opened = open_by_hand(&disk, 1).expect("it opens");
+    for n in 0..4 {
+        opened.store.write(&mut idle_batch(&[vec![n; 900]])).expect("it works");
+    }
+    // Of the second segment nothing got to the disk but its name.
+    let torn = disk.copy();
+    torn.change(&opened.store.segment.name, |bytes| bytes.fill(0));
+    let start = |disk: &FakeDisk, boot, stop| {
+        let mut marked = false;
+        disk.set_faults(Faults { stop_after: stop, ..Faults::default() });
+        let mut mark = || {
+            marked = true;
+            Ok(())
+        };
+        let mut hooks = OpenHooks { each: &mut |_, _| {}, lossy: &mut mark };
+        let machine = machine(boot);
+        let opened = SegmentStore::open_with(disk.clone(), SEGMENT_BYTES, 2, &machine, &mut hooks);
+        disk.fail_process();
+        (marked, opened.is_ok_and(|(_, recovered)| recovered.lossy), disk.changes())
+    };
+    for (disk, boot, is_lossy) in [(&disk, 1, false), (&disk, 2, true), (&torn, 1, true)] {
+        let (marked, lossy, changes) = start(&disk.copy(), boot, None);
+        assert_eq!((marked, lossy), (is_lossy, is_lossy));
+        for stop in 0..changes {
+            let copy = disk.copy();
+            let (marked, ..) = start(&copy, boot, Some(stop));
+            let (again, lossy, _) = start(&copy, boot, None);
+            assert_eq!((again, marked || lossy), (lossy, is_lossy), "stop {stop}, boot {boot}");
+        }
+    }
+}
+
+#[test]
+fn a_log_whose_loss_cannot_be_marked_is_not_opened() {
+    let disk = FakeDisk::new();
+    filled(&disk, 10, false);
+    let state = state_of(&disk);
+    let mut fails = || Err(std::io::ErrorKind::StorageFull.into());
+    let mut hooks = OpenHooks { each: &mut |_, _| {}, lossy: &mut fails };
+    let machine = machine(2);
+    let opened = SegmentStore::open_with(disk.clone(), SEGMENT_BYTES, 2, &machine, &mut hooks);
+    assert!(matches!(opened.map(drop), Err(StorageError::Full { .. })));
+    assert_eq!(state_of(&disk), state);
 }
 
 #[test]

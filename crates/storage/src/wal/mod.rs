@@ -25,10 +25,11 @@ use crate::format::segment::RECORDS_AT;
 use crate::lock::Lock;
 use crate::machine::BootIdentity;
 use crate::segment_set::locked;
-use crate::store::{LogRecovery, SegmentStore};
+use crate::store::{LogRecovery, OpenHooks, SegmentStore};
 use amcast_core::step::Ticket;
 use io_queue::IoQueue;
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -106,14 +107,32 @@ impl Wal {
         path: &Path,
         options: &WalOptions,
         wake: CompletionWaker,
+        each: impl FnMut(u64, &[u8]),
+    ) -> Result<(Self, LogRecovery), StorageError> {
+        Self::open_marking(path, options, wake, each, || Ok(()))
+    }
+
+    /// The same. If records may be missing at the end ([`LogRecovery::lossy`]), `lossy` is called before anything is
+    /// changed that shows it: a process that ends right after does not learn it, and the next one finds the log whole.
+    /// So a mark that `lossy` makes and the caller removes is there if that may be so, and never without a loss.
+    ///
+    /// # Errors
+    /// As for [`Wal::open`], and when `lossy` fails.
+    pub fn open_marking(
+        path: &Path,
+        options: &WalOptions,
+        wake: CompletionWaker,
         mut each: impl FnMut(u64, &[u8]),
+        mut lossy: impl FnMut() -> io::Result<()>,
     ) -> Result<(Self, LogRecovery), StorageError> {
         options.check()?;
         let lock = Lock::take(path)?;
         let machine = BootIdentity::this(options.owner)?;
         let disk = HostDisk::at(path);
         let (bytes, spares) = (options.segment_bytes, options.spares);
-        let (store, recovered) = SegmentStore::open(disk, bytes, spares, &machine, &mut each)?;
+        let mut hooks = OpenHooks { each: &mut each, lossy: &mut lossy };
+        let opened = SegmentStore::open_with(disk, bytes, spares, &machine, &mut hooks);
+        let (store, recovered) = opened?;
         Ok((Self::start(store, options, wake, Some(lock))?, recovered))
     }
 
