@@ -12,8 +12,8 @@ use amcast_core::step::{Medium, Outbox, Output, Ticket};
 use amcast_core::{Gid, Input};
 use amcast_storage::offline::{LOST, RemovedRecords, repair_end, set_aside, was_made};
 use amcast_storage::{
-    AppendError, Completion, CompletionWaker, LogCounts, LogId, LogRecovery, Misfit, Wal,
-    WalOptions,
+    AppendError, Completion, CompletionWaker, LogCounts, LogId, LogRecovery, Misfit, StorageError,
+    Wal, WalOptions,
 };
 use std::collections::VecDeque;
 use std::fmt;
@@ -113,6 +113,19 @@ impl LogMarker {
         path.with_extension(kind).exists()
     }
 
+    /// Records that were reported written may be gone from the log in the directory `path`, whose disk failed: the
+    /// next life must know, though the machine runs.
+    fn doubt(path: &Path) {
+        if let Err(e) = Self::set(path, DOUBT) {
+            let mark = path.with_extension(DOUBT);
+            tracing::error!(
+                "{}: {e}: records of the log may be lost with the memory of the kernel, and nothing says so to the next \
+                 start: make this file, empty, before the node is started again",
+                mark.display()
+            );
+        }
+    }
+
     /// It was reported, and its consequences are kept.
     fn clear(self) {
         if let Err(e) = fs::remove_file(&self.0) {
@@ -147,9 +160,9 @@ impl fmt::Display for UnopenedLog {
 /// segments are missing, or that cannot prove that they are not, is repaired so that it opens, and the cut bytes
 /// are kept: the other acceptors know how far it is valid. A log without
 /// any segment is moved aside, and a new one is made. Any other damage is for people.
-fn mend(path: &Path, why: &amcast_storage::StorageError) -> UnopenedLog {
+fn mend(path: &Path, why: &StorageError) -> UnopenedLog {
     let unusable = UnopenedLog::Unusable(why.to_string());
-    if !why.is_damage() && !matches!(why, amcast_storage::StorageError::Missing { .. }) {
+    if !why.is_damage() && !matches!(why, StorageError::Missing { .. }) {
         return unusable;
     }
     match set_aside(path) {
@@ -172,7 +185,7 @@ fn mend(path: &Path, why: &amcast_storage::StorageError) -> UnopenedLog {
                 false => format!("what was there is kept in {}", kept.join(", ")),
             };
             let what = match why {
-                amcast_storage::StorageError::Damaged(damage) => damage.says(),
+                StorageError::Damaged(damage) => damage.says(),
                 // It may be whole; nothing says so.
                 other => other.to_string(),
             };
@@ -194,6 +207,7 @@ const DOUBT: &str = "doubt";
 #[derive(Debug)]
 pub(crate) struct ReplicaLog {
     log: Wal,
+    path: PathBuf,
     id: LogId,
     /// The log's number of the record that is number 0 for the protocol: the protocol learns numbers from the records
     /// that are there, and counts from 0 where none is. Not 0 if all records were trimmed or cut off.
@@ -251,8 +265,13 @@ impl ReplicaLog {
             doubt = Some(LogMarker::set(path, DOUBT)?);
             Ok(())
         });
+        let opened = opened.inspect_err(|e| {
+            if holds && e.may_lose_written() {
+                LogMarker::doubt(path);
+            }
+        });
         let (log, mut recovered) = opened.map_err(|e| match e {
-            amcast_storage::StorageError::Misfit { why: Misfit::OtherOwner(other), .. } => {
+            StorageError::Misfit { why: Misfit::OtherOwner(other), .. } => {
                 UnopenedLog::Unusable(keeping.owner.refuses(path, group, other))
             }
             e => mend(path, &e),
@@ -278,7 +297,9 @@ impl ReplicaLog {
         let failed = None;
         let id = recovered.log;
         let base = if volume.records == 0 { recovered.next } else { 0 };
-        let journal = Self { log, id, base, holds, volume, done, doubt, lost, refuses, failed };
+        let path = path.clone();
+        let journal =
+            Self { log, path, id, base, holds, volume, done, doubt, lost, refuses, failed };
         Ok((journal, recovered, is_lost))
     }
 
@@ -326,7 +347,8 @@ impl ReplicaLog {
 
     /// The results of the log, one after the other.
     pub(crate) fn take(&mut self) -> Option<LogEvent> {
-        let Self { log, holds, done, doubt, lost, failed, .. } = self;
+        let mut failure = None;
+        let Self { log, holds, done, doubt, lost, .. } = self;
         let clear =
             |mark: &mut Option<LogMarker>| mark.take().into_iter().for_each(LogMarker::clear);
         log.take(|what| match what {
@@ -346,9 +368,21 @@ impl ReplicaLog {
                 done.push_back(LogEvent::Loaded(ticket, record.ok()));
             }
             Completion::Warned(e) => tracing::warn!("{e}"),
-            Completion::Failed(e) => _ = failed.get_or_insert(e.to_string()),
+            Completion::Failed(e) => failure = Some(e),
         });
-        done.pop_front()
+        let event = done.pop_front();
+        failure.into_iter().for_each(|e| self.fail(&e));
+        event
+    }
+
+    /// The log failed.
+    fn fail(&mut self, e: &StorageError) {
+        if self.holds && e.may_lose_written() {
+            LogMarker::doubt(&self.path);
+            // It stays: nothing that is written makes up for it.
+            self.doubt = None;
+        }
+        self.failed.get_or_insert(e.to_string());
     }
 
     /// How many bytes it takes before the disk must catch up.
@@ -483,6 +517,31 @@ mod tests {
         assert!(matches!(open_with(&keeping, None), Err(UnopenedLog::Unusable(_))));
         fs::remove_dir(&state).unwrap();
         assert!(!keeping.path.join("g0.doubt").exists() && !open(&keeping).1.lossy);
+        fs::remove_dir_all(&keeping.path).unwrap();
+    }
+
+    #[test]
+    fn a_failed_sync_is_a_doubt_of_the_next_life_and_a_full_disk_is_none() {
+        let _limit = amcast_test_policy::time_limit();
+        let keeping = keeping("sync");
+        let path = keeping.path.join("g0");
+        let source = || io::Error::from_raw_os_error(5);
+        let failed = StorageError::Io { path: path.clone(), doing: "sync it", source: source() };
+        let full = StorageError::Full { path, what: amcast_storage::Limit::Disk };
+        let synced = LogLocation { holds: false, ..keeping.clone() };
+        let doubts = |keeping: &LogLocation, e: &StorageError| {
+            let mut journal = open(keeping).0;
+            journal.fail(e);
+            assert!(journal.failed().is_some());
+            // Records that are written later make up for nothing.
+            write(journal);
+            open(keeping).1.lossy
+        };
+        assert!(!doubts(&keeping, &full), "a majority may have run out of room");
+        assert!(!doubts(&synced, &failed), "nobody counts on what is not synced");
+        assert!(doubts(&keeping, &failed) && open(&keeping).1.lossy, "until something is written");
+        write(open(&keeping).0);
+        assert!(!open(&keeping).1.lossy);
         fs::remove_dir_all(&keeping.path).unwrap();
     }
 

@@ -148,11 +148,16 @@ pub enum Misfit {
     OtherOwner(LogOwnerId),
 }
 
+/// The operation whose failure loses what was written before.
+const SYNC: &str = "sync it";
+
 impl StorageError {
     /// The meaning of an error of the operating system.
     pub(crate) fn of(path: &Path, doing: &'static str, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.kind() {
+            // Also where there was no room: it says that a record is gone, and not just that there is none for more.
+            _ if doing == SYNC => Self::Io { path, doing, source },
             io::ErrorKind::StorageFull => Self::Full { path, what: Limit::Disk },
             io::ErrorKind::QuotaExceeded => Self::Full { path, what: Limit::Quota },
             io::ErrorKind::FileTooLarge => Self::Full { path, what: Limit::FileSize },
@@ -178,6 +183,19 @@ impl StorageError {
                     ..
                 }
         )
+    }
+
+    /// Whether records may be gone that were written and not synced, although the machine runs: the kernel forgets
+    /// what it cannot write. Not where there was no room for more.
+    pub fn may_lose_written(&self) -> bool {
+        let is_broken = |source: &io::Error| {
+            source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
+        };
+        match self {
+            Self::Io { doing, source, .. } => *doing == SYNC || is_broken(source),
+            Self::ReadOnly { .. } => true,
+            _ => false,
+        }
     }
 
     /// Whether the same may succeed later without anybody having repaired anything.
@@ -355,6 +373,19 @@ impl fmt::Display for Misfit {
 mod tests {
     use super::*;
     use rustix::io::Errno;
+
+    #[test]
+    fn a_failed_sync_may_lose_what_was_written_and_a_lack_of_room_does_not() {
+        let lost = |doing, errno: Errno| {
+            let e = io::Error::from_raw_os_error(errno.raw_os_error());
+            StorageError::of(Path::new("/log/x"), doing, e).may_lose_written()
+        };
+        assert!(lost(SYNC, Errno::IO) && lost(SYNC, Errno::NOSPC) && lost(SYNC, Errno::DQUOT));
+        assert!(lost("write to it", Errno::IO) && lost("write to it", Errno::ROFS));
+        for errno in [Errno::NOSPC, Errno::DQUOT, Errno::FBIG, Errno::MFILE, Errno::ACCESS] {
+            assert!(!lost("write to it", errno) && !lost("make it", errno), "{errno}");
+        }
+    }
 
     #[test]
     fn errors_of_the_system_are_told_apart_with_what_to_do() {

@@ -258,6 +258,22 @@ fn after_a_failed_sync_nothing_is_told_durable_and_nothing_more_is_taken() {
 }
 
 #[test]
+fn a_failed_sync_that_nobody_waited_for_says_that_records_may_be_lost() {
+    let _limit = amcast_test_policy::time_limit();
+    let disk = FakeDisk::new();
+    let (mut looping, _) = WalLoop::open(&disk);
+    disk.set_faults(Faults { sync_fails: Some(0), ..Faults::default() });
+    looping.log.append(Ticket(1), b"one", false).expect("it is taken");
+    looping.log.submit();
+    looping.until(|done| matches!(done, Completion::Written(1)).then_some(()));
+    let lost = looping.until(|done| match done {
+        Completion::Failed(e) => Some(e.may_lose_written()),
+        _ => None,
+    });
+    assert!(lost);
+}
+
+#[test]
 fn a_full_disk_fails_the_log_in_words() {
     let _limit = amcast_test_policy::time_limit();
     let disk = FakeDisk::new();
