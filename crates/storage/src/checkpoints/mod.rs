@@ -103,6 +103,9 @@ impl CheckpointDir {
     ) -> Result<(Self, CheckpointListing), StorageError> {
         let unfinished_at = draft::unfinished(&disk)?;
         let unfinished = draft::discard(&disk)?;
+        // A process that ended right after it had given a checkpoint its name did not wait for that to be durable, and
+        // the caller trims its log by what is found.
+        disk.sync().map_err(|e| StorageError::of(disk.path(), "sync its names", e))?;
         let (newest, damaged) = reader::find(&disk, each)?;
         let path = disk.path().to_path_buf();
         let work = Arc::new(WriterShared::new(wake));

@@ -92,6 +92,27 @@ fn a_changed_byte_is_told_and_the_state_before_serves() {
     }
 }
 
+#[test]
+fn a_state_that_a_start_found_survives_the_end_of_the_machine() {
+    let _limit = amcast_test_policy::time_limit();
+    let whole = FakeDisk::new();
+    let position = |found: Option<&CheckpointReader>| found.map(CheckpointReader::position);
+    (1..3).for_each(|position| save(&whole, position).expect("it works"));
+    for stop in 0..whole.changes() {
+        for seed in 0..8 {
+            let disk = FakeDisk::new();
+            disk.set_faults(Faults { stop_after: Some(stop), ..Faults::default() });
+            assert!((1..3).any(|position| save(&disk, position).is_err()));
+            // The process ended, and is started again.
+            disk.fail_process();
+            let told = position(CheckpointLoop::open(&disk).1.newest.as_ref());
+            disk.fail_machine(&mut Rng::stream(seed, "machine"));
+            let (found, _) = find(&disk, &mut |_| {}).expect("it works");
+            assert_eq!(position(found.as_ref()), told, "stop {stop}, seed {seed}");
+        }
+    }
+}
+
 /// A loop that sleeps until it is woken.
 struct CheckpointLoop {
     checkpoints: CheckpointDir,
