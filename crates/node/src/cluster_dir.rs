@@ -58,7 +58,7 @@ use crate::peer_registry;
 use crate::replica_log::mark_lost;
 use crate::reply_ring::ReplyRingLayout;
 use crate::supervisor::NodeProcess;
-use crate::system::open_at_once;
+use crate::system::{open_at_once, sync_folder_of};
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::{ClusterShape, Durability, GroupSet};
 use amcast_memory::{ClusterId, Directory};
@@ -200,11 +200,9 @@ impl LogLocation {
 
     /// Says that the processes have logs from now on: one that is new later is one that was lost.
     pub(crate) fn begun(&self) -> io::Result<()> {
-        if self.begun.exists() {
-            return Ok(());
-        }
+        // Also if it is there: the life that made it may have ended before it was durable.
         private().create(true).truncate(true).open(&self.begun)?.sync_all()?;
-        File::open(self.begun.parent().unwrap_or(&self.begun))?.sync_all()
+        sync_folder_of(&self.begun)
     }
 
     /// A file that is there once the node's state was found to be another one than that of a majority; why. It goes

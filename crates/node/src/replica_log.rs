@@ -8,6 +8,7 @@
 
 use crate::cluster_dir::LogLocation;
 use crate::log_ends::LogEnd;
+use crate::system::sync_folder_of;
 use amcast_core::step::{Medium, Outbox, Output, Ticket};
 use amcast_core::{Gid, Input};
 use amcast_storage::offline::{LOST, RemovedRecords, repair_end, set_aside, was_made};
@@ -17,7 +18,7 @@ use amcast_storage::{
 };
 use std::collections::VecDeque;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::iter::Sum;
 use std::os::unix::fs::OpenOptionsExt;
@@ -100,11 +101,10 @@ impl LogMarker {
     /// [`LogMarker::clear`].
     fn set(path: &Path, kind: &str) -> io::Result<Self> {
         let mark = Self(path.with_extension(kind));
-        if !mark.0.exists() {
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o600).open(&mark.0)?;
-            File::open(path.parent().unwrap_or(path))?.sync_all()?;
-        }
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600).open(&mark.0)?;
+        // Also if it was there: the life that made it may have ended before it was durable.
+        sync_folder_of(&mark.0)?;
         Ok(mark)
     }
 
@@ -420,6 +420,7 @@ impl ReplicaLog {
 mod tests {
     use super::*;
     use crate::log_owner::LogOwner;
+    use crate::system::was_synced;
     use amcast_core::messages::Messages;
     use std::sync::Arc;
 
@@ -503,6 +504,22 @@ mod tests {
         assert!(open(&keeping).1.lossy && open(&keeping).1.lossy, "again and again");
         write(open(&keeping).0);
         assert!(!open(&keeping).1.lossy);
+        fs::remove_dir_all(&keeping.path).unwrap();
+    }
+
+    #[test]
+    fn a_mark_that_is_there_is_made_durable_all_the_same() {
+        let _limit = amcast_test_policy::time_limit();
+        let keeping = keeping("durable");
+        let log = keeping.path.join("g0");
+        // As an earlier life left them that was killed in the midst of it.
+        fs::write(log.with_extension(LOST), "").unwrap();
+        fs::write(&keeping.begun, "").unwrap();
+        assert!(!was_synced(&keeping.path));
+        mark_lost(&log).unwrap();
+        assert!(was_synced(&keeping.path));
+        keeping.begun().unwrap();
+        assert!(was_synced(&keeping.path));
         fs::remove_dir_all(&keeping.path).unwrap();
     }
 

@@ -6,6 +6,31 @@ use std::io::{self, Error, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+/// Returns when the name of this file survives the end of the machine, or its absence.
+///
+/// # Errors
+/// When nobody knows whether it does.
+pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()?;
+    #[cfg(test)]
+    SYNCED.with_borrow_mut(|synced| synced.push(folder.to_path_buf()));
+    Ok(())
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The directories that this thread has synced.
+    static SYNCED: std::cell::RefCell<Vec<std::path::PathBuf>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Whether this thread has synced the directory since it last asked.
+#[cfg(test)]
+pub(crate) fn was_synced(folder: &Path) -> bool {
+    SYNCED.take().iter().any(|synced| synced == folder)
+}
+
 /// A file or directory that cannot be used.
 pub fn refuses_file(path: &Path, e: &Error) -> String {
     let path = path.display();
