@@ -2,7 +2,8 @@
 //!
 //! Each waiting command counts the earlier commands that it conflicts with and that have not run
 //! (once per shard), and knows those that count it. Entering and leaving cost time in proportion
-//! to a command's own keys and conflicts, not to the queue.
+//! to a command's own keys and conflicts, not to the queue: also where it names a key many times,
+//! and where many others read that key.
 
 use super::sessions::Admission;
 use super::{Limits, Payload};
@@ -45,7 +46,7 @@ impl WaitingEntry {
 #[derive(Default)]
 struct Tail {
     writer: Option<u64>,
-    readers: Vec<u64>,
+    readers: BTreeSet<u64>,
 }
 
 /// A command that was delivered in one of its shards.
@@ -263,9 +264,8 @@ impl ShardLane {
                 let readers = std::mem::take(&mut tail.readers);
                 let before = tail.writer.replace(ticket).filter(|_| readers.is_empty());
                 blockers.extend(before.into_iter().chain(readers).filter(|b| *b != ticket));
-            } else if tail.writer != Some(ticket) {
+            } else if tail.writer != Some(ticket) && tail.readers.insert(ticket) {
                 blockers.extend(tail.writer);
-                tail.readers.push(ticket);
             }
         }
     }
@@ -287,11 +287,58 @@ impl ShardLane {
         for used in access.uses.iter().filter(|u| u.shard == shard) {
             if let Some(tail) = self.tails.get_mut(&used.key) {
                 tail.writer = tail.writer.filter(|w| *w != ticket);
-                tail.readers.retain(|r| *r != ticket);
+                tail.readers.remove(&ticket);
                 if tail.writer.is_none() && tail.readers.is_empty() {
                     self.tails.remove(&used.key);
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sessions::Admission;
+    use super::*;
+    use crate::machine::Use;
+
+    /// The shard that has delivered all commands of a test; they wait for the other one.
+    const HERE: Gid = Gid(0);
+    const KEY: u64 = 7;
+
+    /// Delivers a command of two shards that names one key so many times.
+    fn deliver(lanes: &mut ShardLanes, position: u64, times: usize, write: bool) -> u64 {
+        let now = Stamp { wall_ms: 1, host_ms: 1 };
+        let arrival = Arrival {
+            place: ShardPosition { shard: HERE, position, now },
+            before: position - 1,
+            admission: Some(Admission::default()),
+            growth: 0,
+            exact: false,
+        };
+        let id = MsgId { sender: amcast_core::Pid(1), seq: position };
+        let dst = GroupSet::one(HERE).or(GroupSet::one(Gid(1)));
+        let named = std::iter::repeat_n(Use { shard: HERE, key: KEY, write }, times);
+        let access = |access: &mut Access| access.uses.extend(named);
+        assert_eq!(lanes.enter((id, dst), arrival, &Payload::Message(b""), access), None);
+        lanes.next
+    }
+
+    #[test]
+    fn a_key_that_a_command_names_often_is_in_line_for_it_once() {
+        let mut lanes = ShardLanes::new(2);
+        let readers = [1, 2].map(|position| deliver(&mut lanes, position, 1_000, false));
+        assert_eq!(lanes.lanes[0].tails[&KEY].readers.len(), 2);
+        let writer = deliver(&mut lanes, 3, 1_000, true);
+        assert_eq!(lanes.entries[&writer].blockers, 2);
+        let behind = deliver(&mut lanes, 4, 1_000, false);
+        assert_eq!(lanes.entries[&behind].blockers, 1);
+        assert_eq!(lanes.lanes[0].tails[&KEY].readers.len(), 1);
+        let mut ready = Vec::new();
+        for ticket in readers.into_iter().chain([writer, behind]) {
+            assert_eq!(lanes.entries[&ticket].blockers, 0);
+            lanes.leave(ticket, &mut ready);
+        }
+        assert!(lanes.lanes[0].tails.is_empty() && lanes.entries.is_empty());
     }
 }
