@@ -339,11 +339,28 @@ pub(crate) fn of_values(values: u64, name_bytes: u64) -> u64 {
     values.saturating_mul(FIND_KEY_NS.saturating_add(name_bytes))
 }
 
-/// A text is compared with a glob pattern.
-pub(crate) fn of_matching(pattern: &[u8], text: &[u8]) -> u64 {
-    (text.len() as u64 + 1)
-        .saturating_mul(glob::steps(pattern))
-        .saturating_add(pattern.len() as u64)
+/// A glob pattern that texts are compared with, and how long that takes.
+pub(crate) struct PricedPattern<'a> {
+    pattern: &'a [u8],
+    /// Nanoseconds for each byte of a text.
+    byte_ns: u64,
+}
+
+impl<'a> PricedPattern<'a> {
+    /// Reads the pattern once: the estimate for a text follows from its length then.
+    pub(crate) fn new(pattern: &'a [u8]) -> Self {
+        Self { pattern, byte_ns: glob::steps(pattern) }
+    }
+
+    /// Whether a text, of a key or a member that is visited, matches.
+    ///
+    /// # Errors
+    /// When all that were looked at take too long.
+    pub(crate) fn matches(&self, c: &Context<'_>, text: &[u8]) -> Result<bool, RedisError> {
+        let compared = (text.len() as u64 + 1).saturating_mul(self.byte_ns);
+        c.work.spend(compared.saturating_add(KEY_NS + self.pattern.len() as u64))?;
+        Ok(glob::matches(self.pattern, text))
+    }
 }
 
 /// The elements and bytes of a key.
@@ -416,6 +433,9 @@ mod tests {
             script(10_000, "INCRBYFLOAT s 1"),
             script(10_000, "ZRANGESTORE d sorted 0 -1"),
             script(10_000, "KEYS *b"),
+            // Stars within a class, and behind a backslash, are no stars.
+            format!("KEYS *[{}]z", "*".repeat(300)),
+            format!("KEYS *{}z", "\\*".repeat(150)),
         ];
         for line in &long {
             let answer = one.run(line);

@@ -2,12 +2,11 @@
 
 use super::super::Context;
 use super::super::data::Data;
-use super::super::glob;
 use super::super::number::{int, parse_int};
 use super::super::registry::{CommandSpec, EACH, KeyArguments, ONE, TWO};
 use super::super::reply::{RedisError, Reply};
 use super::super::store::NEVER_MS;
-use super::super::work;
+use super::super::work::{self, PricedPattern};
 use super::strings::ExpiryForm;
 
 const SECOND: KeyArguments = KeyArguments::Range { first: 2, last: 2, step: 1 };
@@ -471,10 +470,10 @@ fn randomkey(c: &mut Context<'_>, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<
 
 fn keys(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let (c, mut found) = (&*c, Vec::new());
+    let pattern = PricedPattern::new(args[1]);
     for store in &*c.stores {
         for (_, entry) in store.scan(0) {
-            c.work.spend(work::KEY_NS + work::of_matching(args[1], &entry.key))?;
-            if glob::matches(args[1], &entry.key) {
+            if pattern.matches(c, &entry.key)? {
                 found.push(&*entry.key);
             }
         }

@@ -12,12 +12,11 @@
 use super::super::Context;
 use super::super::Partitions;
 use super::super::data::{Data, Hash, SMALL, Set, Sorted};
-use super::super::glob;
 use super::super::number::{int, parse_int};
 use super::super::registry::{CommandSpec, KeyArguments, ONE};
 use super::super::reply::{RedisError, Reply};
 use super::super::store::KeyEntry;
-use super::super::work;
+use super::super::work::{self, PricedPattern};
 use amcast_core::{Gid, GroupSet};
 use std::borrow::Cow;
 
@@ -77,7 +76,7 @@ fn range_shards(args: &[&[u8]], map: &Partitions) -> GroupSet {
 /// The options of all scans.
 struct ScanOptions<'a> {
     count: usize,
-    pattern: Option<&'a [u8]>,
+    pattern: Option<PricedPattern<'a>>,
     kind: Option<Vec<u8>>,
 }
 
@@ -90,7 +89,7 @@ impl<'a> ScanOptions<'a> {
                     n if n > 0 => it.count = n as usize,
                     _ => return Err(RedisError::SYNTAX),
                 },
-                b"match" => it.pattern = Some(value),
+                b"match" => it.pattern = Some(PricedPattern::new(value)),
                 b"type" if typed => it.kind = Some(value.to_ascii_lowercase()),
                 _ => return Err(RedisError::SYNTAX),
             }
@@ -109,12 +108,10 @@ impl<'a> ScanOptions<'a> {
     /// # Errors
     /// When all that were looked at take too long.
     fn matches(&self, c: &Context<'_>, text: &[u8]) -> Result<bool, RedisError> {
-        let Some(pattern) = self.pattern else {
-            c.work.spend(work::KEY_NS)?;
-            return Ok(true);
-        };
-        c.work.spend(work::KEY_NS + work::of_matching(pattern, text))?;
-        Ok(glob::matches(pattern, text))
+        match &self.pattern {
+            Some(pattern) => pattern.matches(c, text),
+            None => c.work.spend(work::KEY_NS).map(|()| true),
+        }
     }
 }
 

@@ -175,9 +175,7 @@ fn config(
     let settings = lock(&c.server.settings);
     match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
         (b"get", patterns @ [_, ..]) => {
-            let wanted = |name: &str| {
-                patterns.iter().any(|p| glob::matches(&p.to_ascii_lowercase(), name.as_bytes()))
-            };
+            let wanted = names_like(patterns)?;
             let found: Vec<_> = settings.0.iter().filter(|(k, _)| wanted(k)).collect();
             let budget = maxmemory(c).to_string();
             reply.map(found.len());
@@ -232,36 +230,50 @@ fn describe(c: &CommandSpec, reply: &mut Reply<'_>) {
     }
 }
 
+/// Bytes of patterns of names in one command, at the most: names are compared with them in the thread that serves all
+/// clients of a gateway, and no name has so many.
+const PATTERN_BYTES_MAX: usize = 1024;
+
+/// Tells which names are like one of these patterns, in any case.
+fn names_like(patterns: &[&[u8]]) -> Result<impl Fn(&str) -> bool + use<>, RedisError> {
+    if patterns.iter().map(|pattern| pattern.len()).sum::<usize>() > PATTERN_BYTES_MAX {
+        return Err(RedisError::new(format!(
+            "ERR patterns of names may have at most {PATTERN_BYTES_MAX} bytes together"
+        )));
+    }
+    let patterns: Vec<_> = patterns.iter().map(|pattern| pattern.to_ascii_lowercase()).collect();
+    Ok(move |name: &str| patterns.iter().any(|pattern| glob::matches(pattern, name.as_bytes())))
+}
+
+/// Tells which commands are listed.
+type CommandFilter = Box<dyn Fn(&CommandSpec) -> bool>;
+
 /// Which commands a list has with this filter: those of a module, of which there are none; of a category, as
 /// far as flags tell; or of names like a pattern.
-fn listed<'a>(filter: &'a [&'a [u8]]) -> Result<impl Fn(&CommandSpec) -> bool + 'a, RedisError> {
-    let by = match filter {
-        [] => None,
-        [word, by, value] if word.eq_ignore_ascii_case(b"filterby") => {
-            Some((by.to_ascii_lowercase(), *value))
-        }
+fn listed(filter: &[&[u8]]) -> Result<CommandFilter, RedisError> {
+    let (by, value) = match filter {
+        [] => return Ok(Box::new(|_| true)),
+        [word, by, value] if word.eq_ignore_ascii_case(b"filterby") => (*by, *value),
         _ => return Err(RedisError::SYNTAX),
     };
-    if by.as_ref().is_some_and(|(by, _)| !matches!(&by[..], b"module" | b"aclcat" | b"pattern")) {
-        return Err(RedisError::SYNTAX);
-    }
-    Ok(move |c: &CommandSpec| match &by {
-        None => true,
-        Some((by, value)) if by == b"pattern" => {
-            glob::matches(&value.to_ascii_lowercase(), c.name.as_bytes())
+    match by.to_ascii_lowercase().as_slice() {
+        b"module" => Ok(Box::new(|_| false)),
+        b"pattern" => {
+            let wanted = names_like(&[value])?;
+            Ok(Box::new(move |c| wanted(c.name)))
         }
-        Some((by, value)) if by == b"aclcat" => {
-            let has = |flag: &str| c.flags.split(' ').any(|f| f == flag);
-            match &value.to_ascii_lowercase()[..] {
-                b"read" => has("readonly"),
-                b"write" => has("write"),
-                b"fast" => has("fast"),
-                b"slow" => !has("fast"),
+        b"aclcat" => {
+            let category = value.to_ascii_lowercase();
+            Ok(Box::new(move |c| match category.as_slice() {
+                b"read" => c.is("readonly"),
+                b"write" => c.is("write"),
+                b"fast" => c.is("fast"),
+                b"slow" => !c.is("fast"),
                 _ => false,
-            }
+            }))
         }
-        Some(_) => false,
-    })
+        _ => Err(RedisError::SYNTAX),
+    }
 }
 
 fn command(
@@ -440,4 +452,21 @@ fn lastsave(
 ) -> Result<AfterRun, RedisError> {
     reply.int((wall_us() / 1_000_000) as i64);
     DONE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_pattern_of_names_is_refused() {
+        let list = |pattern: &[u8]| {
+            let filter = [&b"FILTERBY"[..], b"PATTERN", pattern];
+            let found = listed(&filter).map(|wanted| registry::all().filter(|c| wanted(c)).count());
+            found.map_err(|error| error.text().to_string())
+        };
+        assert_eq!(list(b"GET*"), Ok(6));
+        assert!(list(&[b'*'; 1024]).is_ok_and(|found| found == registry::all().count()));
+        assert!(list(&[b'*'; 1025]).is_err_and(|error| error.contains("at most 1024 bytes")));
+    }
 }
