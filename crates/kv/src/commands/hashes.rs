@@ -7,7 +7,8 @@ use super::super::number::{int, parse_int, push_int};
 use super::super::registry::{CommandSpec, ONE};
 use super::super::reply::{RedisError, Reply};
 use super::super::work;
-use std::collections::BTreeMap;
+use amcast_smr::hash::Keyed;
+use indexmap::IndexMap;
 
 pub(crate) const COMMANDS: &[CommandSpec] = &[
     CommandSpec::ordered("hset", -4, "write denyoom fast", ONE, hset, "Sets fields of a hash."),
@@ -53,7 +54,8 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         "Adds to a decimal number in a hash.",
     )
     .taking(work::of_hincrbyfloat),
-    CommandSpec::ordered("hrandfield", -2, "readonly", ONE, hrandfield, "Returns random fields."),
+    CommandSpec::ordered("hrandfield", -2, "readonly", ONE, hrandfield, "Returns random fields.")
+        .taking(work::of_random),
 ];
 
 /// Removes a field; small hashes keep their order, large ones move their last field.
@@ -216,15 +218,29 @@ pub(crate) fn choose(
         return Ok((0..n).map(|_| c.pick(len)).collect());
     }
     let count = (count as usize).min(len);
-    // The places of a list of all of them that were swapped: most are where they were.
-    let mut swapped: BTreeMap<usize, usize> = BTreeMap::new();
+    Ok(distinct(count, len, &mut |n| c.pick(n)))
+}
+
+/// Draws `count` different indices below `len`, by numbers below `n` from `pick`: those that a list of all indices
+/// begins with if each place is swapped with one at or behind it.
+fn distinct(count: usize, len: usize, pick: &mut dyn FnMut(usize) -> usize) -> Vec<usize> {
+    if count > len / 2 {
+        let mut all: Vec<usize> = (0..len).collect();
+        for i in 0..count {
+            all.swap(i, i + pick(len - i));
+        }
+        all.truncate(count);
+        return all;
+    }
+    // The places that were swapped: most are as they were.
+    let mut swapped: IndexMap<usize, usize, Keyed> = IndexMap::default();
     let mut chosen = Vec::with_capacity(count);
     for i in 0..count {
-        let j = i + c.pick(len - i);
+        let j = i + pick(len - i);
         let at_i = swapped.get(&i).copied().unwrap_or(i);
         chosen.push(swapped.insert(j, at_i).unwrap_or(j));
     }
-    Ok(chosen)
+    chosen
 }
 
 fn hrandfield(
@@ -259,4 +275,29 @@ fn hrandfield(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn indices_that_are_drawn_are_different_and_follow_from_the_numbers() {
+        for len in 1..20 {
+            // Up to half of them are drawn without a list of all.
+            for count in 0..=len {
+                let (mut drawn, mut expected) = (0, (0..len).collect::<Vec<_>>());
+                let chosen = distinct(count, len, &mut |n| {
+                    assert_eq!(n, len - drawn);
+                    let number = 7 * len % n;
+                    expected.swap(drawn, drawn + number);
+                    drawn += 1;
+                    number
+                });
+                assert_eq!((chosen.as_slice(), drawn), (&expected[..count], count));
+                assert_eq!(chosen.iter().collect::<BTreeSet<_>>().len(), count);
+            }
+        }
+    }
 }

@@ -48,8 +48,10 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         rpushx,
         "The same, if there is a list.",
     ),
-    CommandSpec::ordered("lpop", -2, "write fast", ONE, lpop, "Takes elements from a list's head."),
-    CommandSpec::ordered("rpop", -2, "write fast", ONE, rpop, "Takes elements from a list's tail."),
+    CommandSpec::ordered("lpop", -2, "write fast", ONE, lpop, "Takes elements from a list's head.")
+        .taking(work::of_pop),
+    CommandSpec::ordered("rpop", -2, "write fast", ONE, rpop, "Takes elements from a list's tail.")
+        .taking(work::of_pop),
     CommandSpec::ordered("llen", 2, "readonly fast", ONE, llen, "Returns a list's length."),
     CommandSpec::ordered("lrange", 4, "readonly", ONE, lrange, "Returns part of a list."),
     CommandSpec::ordered("lindex", 3, "readonly", ONE, lindex, "Returns an element."),
@@ -60,7 +62,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         .taking(work::of_list),
     CommandSpec::ordered("ltrim", 4, "write", ONE, ltrim, "Keeps part of a list."),
     CommandSpec::ordered("lpos", -3, "readonly", ONE, lpos, "Returns where an element is.")
-        .taking(work::of_list),
+        .taking(work::of_lpos),
     CommandSpec::ordered(
         "rpoplpush",
         3,
@@ -84,7 +86,8 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         COUNTED,
         lmpop,
         "Takes elements from the first list that has some.",
-    ),
+    )
+    .taking(work::of_mpop),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -393,8 +396,15 @@ pub(crate) fn fits_answer(lens: impl Iterator<Item = usize>, n: usize) -> Result
     if n <= ANSWER_BYTES_MAX / (STORED_BYTES_MAX + ELEMENT_BYTES) {
         return Ok(());
     }
-    let bytes: usize = lens.take(n).map(|len| len + ELEMENT_BYTES).sum();
-    if bytes <= ANSWER_BYTES_MAX { Ok(()) } else { Err(RedisError::too_many_taken()) }
+    let mut bytes = 0;
+    for len in lens.take(n) {
+        bytes += len + ELEMENT_BYTES;
+        // A refusal must not take long: there may be many more elements than fit.
+        if bytes > ANSWER_BYTES_MAX {
+            return Err(RedisError::too_many_taken());
+        }
+    }
+    Ok(())
 }
 
 /// A part of a command's arguments.
@@ -437,4 +447,20 @@ fn lmpop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     }
     reply.null_array();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_that_does_not_fit_is_not_added_to_the_end() {
+        let mut looked = 0;
+        let lens = std::iter::repeat_with(|| {
+            looked += 1;
+            0
+        });
+        assert!(fits_answer(lens, 10_000_000).is_err());
+        assert_eq!(looked, ANSWER_BYTES_MAX / ELEMENT_BYTES + 1);
+    }
 }

@@ -44,7 +44,8 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         ONE,
         srandmember,
         "Returns random members.",
-    ),
+    )
+    .taking(work::of_random),
     CommandSpec::ordered("smove", 4, "write fast", TWO, smove, "Moves a member between sets."),
     CommandSpec::ordered(
         "sinter",

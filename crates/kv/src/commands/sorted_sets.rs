@@ -6,6 +6,7 @@ use super::super::data::Sorted;
 use super::super::number::{double, int, parse_int};
 use super::super::registry::{CommandSpec, KeyArguments, ONE};
 use super::super::reply::{RedisError, Reply};
+use super::super::work;
 use super::hashes::choose;
 use super::lists::{counted, fits_answer, mpop_count};
 
@@ -34,7 +35,8 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         ONE,
         zpopmin,
         "Takes the lowest members out.",
-    ),
+    )
+    .taking(work::of_pop),
     CommandSpec::ordered(
         "zpopmax",
         -2,
@@ -42,7 +44,8 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         ONE,
         zpopmax,
         "Takes the highest members out.",
-    ),
+    )
+    .taking(work::of_pop),
     CommandSpec::ordered(
         "zmpop",
         -4,
@@ -50,7 +53,8 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         COUNTED,
         zmpop,
         "Takes members from the first set that has some.",
-    ),
+    )
+    .taking(work::of_mpop),
     CommandSpec::ordered(
         "zrandmember",
         -2,
@@ -58,7 +62,8 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         ONE,
         zrandmember,
         "Returns random members.",
-    ),
+    )
+    .taking(work::of_random),
 ];
 
 #[derive(Default)]
