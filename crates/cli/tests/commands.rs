@@ -15,7 +15,8 @@ answers with those of a real `redis-server`. The families *connection* and *serv
 clients and tools ask before they start. A command over keys of several shards is one atomic step.
 A command that is not listed here is answered as Redis answers a command that it does not know. *Arguments*
 counts the words behind the name. All of them together have 1 MB at most, or up to 64 MB where a cluster is set
-so ([store.md](store.md#large-commands)).
+so ([store.md](store.md#large-commands)). Names that a client gives itself and its library (`CLIENT SETNAME`, `SETINFO`) have
+256 bytes at most, and the patterns of one `CONFIG GET` or `COMMAND LIST` 1 KB together.
 ";
 
 /// How many arguments a command takes besides its name.

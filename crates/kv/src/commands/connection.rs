@@ -4,6 +4,7 @@ use super::super::client::{ClientInfo, ClientReport, ClientState, lock, wall_us}
 use super::super::number::parse_int;
 use super::super::registry::{AfterRun, CommandSpec};
 use super::super::reply::{RedisError, Reply};
+use amcast_core::limits::ANSWER_BYTES_MAX;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -146,7 +147,7 @@ fn hello(
             log_in(c, args[i + 1], args[i + 2])?;
             i += 3;
         } else if word.eq_ignore_ascii_case(b"setname") && i + 1 < args.len() {
-            name = Some(checked_name(args[i + 1])?);
+            name = Some(checked_name(args[i + 1], CLIENT_NAMES)?);
             i += 2;
         } else {
             let word = String::from_utf8_lossy(word);
@@ -211,11 +212,40 @@ fn reset(c: &mut ClientState, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Afte
     DONE
 }
 
-fn checked_name(name: &[u8]) -> Result<String, RedisError> {
+/// Bytes of each name that a client gives itself or its library, at the most: they are held for every connection, and
+/// all are shown together.
+const NAME_BYTES_MAX: usize = 256;
+
+/// A name that a client gave; `what` it is, for the error.
+fn checked_name(name: &[u8], what: &str) -> Result<String, RedisError> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(RedisError::new(format!(
+            "ERR {what} may have at most {NAME_BYTES_MAX} bytes."
+        )));
+    }
     if name.iter().all(|b| (b'!'..=b'~').contains(b)) {
         return Ok(String::from_utf8_lossy(name).into_owned());
     }
-    Err(RedisError::new("ERR Client names cannot contain spaces, newlines or special characters."))
+    Err(RedisError::new(format!(
+        "ERR {what} cannot contain spaces, newlines or special characters."
+    )))
+}
+
+/// The subject of an error about a name of `CLIENT SETNAME`.
+const CLIENT_NAMES: &str = "Client names";
+
+fn set_info(c: &ClientState, what: &[u8], text: &[u8]) -> Result<(), RedisError> {
+    let place: fn(&mut ClientReport) -> &mut String = match what.to_ascii_lowercase().as_slice() {
+        b"lib-name" => |said| &mut said.lib_name,
+        b"lib-ver" => |said| &mut said.lib_version,
+        _ => {
+            let what = String::from_utf8_lossy(what);
+            return Err(RedisError::new(format!("ERR Unrecognized option '{what}'")));
+        }
+    };
+    let text = checked_name(text, &String::from_utf8_lossy(what).to_ascii_lowercase())?;
+    *place(&mut lock(&c.info.said)) = text;
+    Ok(())
 }
 
 fn client(
@@ -231,24 +261,11 @@ fn client(
             reply.bulk_or_null((!name.is_empty()).then_some(name.as_bytes()));
         }
         (b"setname", [name]) => {
-            lock(&c.info.said).name = checked_name(name)?;
+            lock(&c.info.said).name = checked_name(name, CLIENT_NAMES)?;
             reply.ok();
         }
         (b"setinfo", [what, text]) => {
-            let text = checked_name(text).map_err(|_| {
-                let what = String::from_utf8_lossy(what).to_ascii_lowercase();
-                RedisError::new(format!(
-                    "ERR {what} cannot contain spaces, newlines or special characters."
-                ))
-            })?;
-            match what.to_ascii_lowercase().as_slice() {
-                b"lib-name" => lock(&c.info.said).lib_name = text,
-                b"lib-ver" => lock(&c.info.said).lib_version = text,
-                _ => {
-                    let what = String::from_utf8_lossy(what);
-                    return Err(RedisError::new(format!("ERR Unrecognized option '{what}'")));
-                }
-            }
+            set_info(c, what, text)?;
             reply.ok();
         }
         (b"info", []) => reply.text(&line(&c.info)),
@@ -296,13 +313,12 @@ fn on_off(word: &[u8]) -> Option<bool> {
 
 fn list(c: &ClientState, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), RedisError> {
     let clients = lock(&c.server.clients);
-    let mut text = String::new();
-    match filters {
-        [] => clients.values().for_each(|i| text.push_str(&line(i))),
+    let text = match filters {
+        [] => lines(clients.values(), ANSWER_BYTES_MAX),
         [word, kind] if word.eq_ignore_ascii_case(b"type") => {
             match kind.to_ascii_lowercase().as_slice() {
-                b"normal" => clients.values().for_each(|i| text.push_str(&line(i))),
-                b"master" | b"replica" | b"slave" | b"pubsub" => {}
+                b"normal" => lines(clients.values(), ANSWER_BYTES_MAX),
+                b"master" | b"replica" | b"slave" | b"pubsub" => String::new(),
                 _ => {
                     let kind = String::from_utf8_lossy(kind);
                     return Err(RedisError::new(format!("ERR Unknown client type '{kind}'")));
@@ -310,17 +326,28 @@ fn list(c: &ClientState, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<(),
             }
         }
         [word, ids @ ..] if word.eq_ignore_ascii_case(b"id") && !ids.is_empty() => {
-            for id in ids {
-                let id = parse_int(id).ok_or(RedisError::new("ERR Invalid client ID"))?;
-                if let Some(info) = clients.get(&(id as u64)) {
-                    text.push_str(&line(info));
-                }
-            }
+            let id = |id: &&[u8]| parse_int(id).ok_or(RedisError::new("ERR Invalid client ID"));
+            let ids = ids.iter().map(id).collect::<Result<Vec<_>, _>>()?;
+            let named = ids.iter().filter_map(|id| clients.get(&(*id as u64)));
+            lines(named, ANSWER_BYTES_MAX)
         }
         _ => return Err(RedisError::SYNTAX),
-    }
+    };
     reply.text(&text);
     Ok(())
+}
+
+/// Clients as `CLIENT LIST` shows them, as long as all that comes first has `most` bytes at the most: one may be
+/// asked for often, and a longer answer is not given in any case.
+fn lines<'a>(clients: impl Iterator<Item = &'a Arc<ClientInfo>>, most: usize) -> String {
+    let mut text = String::new();
+    for info in clients {
+        text.push_str(&line(info));
+        if text.len() > most {
+            break;
+        }
+    }
+    text
 }
 
 /// One client as `CLIENT LIST` shows it.
@@ -386,4 +413,108 @@ fn kill(c: &ClientState, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<Aft
     reply.count(chosen.len());
     let me = chosen.iter().any(|i| i.id == c.info.id);
     Ok(if me { AfterRun::Close } else { AfterRun::Answer })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::Partitions;
+    use super::super::super::client::StoreServer;
+    use super::super::super::registry::{CommandRunner, lookup};
+    use super::super::super::status::{ServerStatus, ShardStatus};
+    use super::*;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+    struct NoShards;
+
+    impl ServerStatus for NoShards {
+        fn node(&self) -> String {
+            String::new()
+        }
+
+        fn protocol(&self) -> String {
+            String::new()
+        }
+
+        fn shards(&self) -> Vec<ShardStatus> {
+            Vec::new()
+        }
+
+        fn ready(&self) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    fn connected() -> ClientState {
+        let map = Arc::new(Partitions::by_slot(1));
+        let server = StoreServer::new(map, 10, 0, None, Arc::new(NoShards));
+        let address = "127.0.0.1:1".parse().unwrap();
+        let said = ClientReport {
+            name: String::new(),
+            lib_name: String::new(),
+            lib_version: String::new(),
+            resp: 2,
+            command: "client",
+            active_us: 0,
+        };
+        let info = Arc::new(ClientInfo {
+            id: 1,
+            peer: address,
+            local: address,
+            since_us: 0,
+            said: Mutex::new(said),
+            killed: AtomicBool::new(false),
+            held: AtomicUsize::new(0),
+            wake: Box::new(|| ()),
+        });
+        lock(&server.clients).insert(1, info.clone());
+        ClientState::new(Arc::new(server), info)
+    }
+
+    fn run(c: &mut ClientState, line: &str) -> String {
+        let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        let mut out = Vec::new();
+        let mut reply = Reply::new(&mut out);
+        let Some(CommandRunner::Front(run)) = lookup(args[0]).map(|c| c.run) else { panic!() };
+        if let Err(error) = run(c, &args, &mut reply) {
+            reply.error(&error);
+        }
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    #[test]
+    fn a_list_of_clients_ends_where_it_is_too_long() {
+        let c = connected();
+        let one = lines([&c.info].into_iter(), 1_000);
+        assert_eq!(lines([&c.info; 3].into_iter(), 1_000_000), one.repeat(3));
+        let mut looked = 0;
+        let clients = std::iter::repeat_n(&c.info, 1_000).inspect(|_| looked += 1);
+        assert_eq!(lines(clients, 10 * one.len()).len(), 11 * one.len());
+        assert_eq!(looked, 11);
+    }
+
+    #[test]
+    fn a_client_says_little_about_itself() {
+        let mut c = connected();
+        let (fits, long) = ("n".repeat(256), "n".repeat(257));
+        for command in ["CLIENT SETNAME", "CLIENT SETINFO LIB-NAME", "CLIENT SETINFO lib-ver"] {
+            assert_eq!(run(&mut c, &format!("{command} {fits}")), "+OK\r\n");
+            let answer = run(&mut c, &format!("{command} {long}"));
+            let expected = answer.starts_with("-ERR") && answer.contains("at most 256 bytes");
+            assert!(expected, "{command}: {answer}");
+        }
+        let answer = run(&mut c, &format!("HELLO 3 SETNAME {long}"));
+        assert!(answer.contains("at most 256 bytes"), "{answer}");
+        assert_eq!(run(&mut c, "CLIENT GETNAME"), format!("$256\r\n{fits}\r\n"));
+        let answer = run(&mut c, "CLIENT SETNAME a\n");
+        assert_eq!(
+            answer,
+            "-ERR Client names cannot contain spaces, newlines or special characters.\r\n"
+        );
+        let answer = run(&mut c, "CLIENT SETINFO LIB-VER a\n");
+        assert_eq!(
+            answer,
+            "-ERR lib-ver cannot contain spaces, newlines or special characters.\r\n"
+        );
+    }
 }
