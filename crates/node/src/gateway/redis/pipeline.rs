@@ -10,6 +10,9 @@
 //! different keys in another order than they were sent in, as with a cluster of Redis servers;
 //! `MULTI` makes them one.
 //!
+//! Each key of a command under way takes memory, and each is compared with the keys of the next one. So a command of more
+//! than [`KEYS_MAX`] keys counts as one that touches its shards as a whole.
+//!
 //! Reads that are not ordered ([`Backend::read`](crate::gateway::Backend::read)) are under way only with others like them:
 //! the connection sees to that. Each is answered as of a moment while it is under way; which of them is as of
 //! an earlier one, nobody says.
@@ -17,13 +20,26 @@
 use amcast_core::{Gid, GroupSet};
 use std::collections::VecDeque;
 
+/// The most keys of a command that are compared with those of others.
+pub(super) const KEYS_MAX: usize = 64;
+
+/// Room for so many holds stays with a connection that has nothing under way.
+const HOLDS_KEPT: usize = 64;
+
 /// The destinations and keys of a command.
 #[derive(Debug)]
 pub(super) struct CommandReach<'a> {
     pub(super) dst: GroupSet,
-    /// Hashes of its keys; none if it touches whole shards.
+    /// Hashes of its keys, in ascending order; none if it touches whole shards.
     pub(super) keys: Option<&'a [u64]>,
     pub(super) writes: bool,
+}
+
+impl<'a> CommandReach<'a> {
+    /// The keys, if they are few enough to be looked at one by one.
+    fn few_keys(&self) -> Option<&'a [u64]> {
+        self.keys.filter(|keys| keys.len() <= KEYS_MAX)
+    }
 }
 
 /// A use of a key by a request under way.
@@ -62,13 +78,14 @@ impl Pipeline {
         if self.open.is_empty() || (reach.dst.len() == 1 && self.only == reach.dst.lowest()) {
             return true;
         }
+        let keys = reach.few_keys();
         self.held.iter().all(|held| {
             let same_shard = held.dst.len() == 1 && held.dst == reach.dst;
-            let apart = match (held.key, reach.keys) {
-                (Some(key), Some(keys)) => !keys.contains(&key),
+            let apart = || match (held.key, keys) {
+                (Some(key), Some(keys)) => keys.binary_search(&key).is_err(),
                 _ => held.dst.and(reach.dst).is_empty(),
             };
-            same_shard || apart || !(held.writes || reach.writes)
+            same_shard || !(held.writes || reach.writes) || apart()
         })
     }
 
@@ -79,7 +96,7 @@ impl Pipeline {
         self.only =
             if self.open.is_empty() { single } else { self.only.filter(|g| single == Some(*g)) };
         self.open.push_back(request);
-        match reach.keys {
+        match reach.few_keys() {
             None => self.held.push_back(KeyHold { request, dst, key: None, writes }),
             Some(keys) => {
                 let hold = |key: &u64| KeyHold { request, dst, key: Some(*key), writes };
@@ -97,6 +114,14 @@ impl Pipeline {
         let from = self.held.partition_point(|held| held.request < request);
         let count = self.held.range(from..).take_while(|held| held.request == request).count();
         self.held.drain(from..from + count);
+        if self.held.is_empty() {
+            self.held.shrink_to(HOLDS_KEPT);
+        }
+    }
+
+    /// Bytes that the keys of commands under way take.
+    pub(super) fn bytes(&self) -> usize {
+        self.held.capacity() * size_of::<KeyHold>()
     }
 }
 
@@ -149,5 +174,37 @@ mod tests {
         assert!(p.admits(&reach(&[0, 2], &[10, 30], true)));
         p.answered(2);
         assert!(p.admits(&reach(&[1, 2], &[20, 30], true)) && p.len() == 0);
+    }
+
+    #[test]
+    fn a_command_of_many_keys_takes_no_room_for_each_and_holds_its_shards_as_a_whole() {
+        let mut p = Pipeline::default();
+        let many: Vec<u64> = (1000..3000).collect();
+        for request in 1..=250 {
+            p.sent(request, &reach(&[0, 1], &many, true));
+        }
+        assert_eq!(p.held.len(), 250, "one hold for each command");
+        assert!(p.held.capacity() <= 512);
+        assert!(!p.admits(&reach(&[1, 2], &[5], false)), "another key of a shard that is held");
+        assert!(p.admits(&reach(&[2, 3], &[5], true)), "other shards");
+        assert!(!p.admits(&reach(&[1, 2], &many, false)));
+        (1..=250).for_each(|request| p.answered(request));
+        assert!(p.admits(&reach(&[1, 2], &[5], false)));
+        // Many keys of few commands are counted one by one.
+        p.sent(251, &reach(&[0, 1], &many[..KEYS_MAX], false));
+        assert_eq!(p.held.len(), KEYS_MAX);
+        assert!(p.admits(&reach(&[1, 2], &many, false)), "two reads");
+        assert!(!p.admits(&reach(&[1, 2], &many[10..11], true)));
+    }
+
+    #[test]
+    fn the_room_for_keys_is_given_back_with_the_last_answer() {
+        let mut p = Pipeline::default();
+        let keys: Vec<u64> = (1000..1060).collect();
+        (1..=250).for_each(|request| p.sent(request, &reach(&[0, 1], &keys, true)));
+        assert!(p.held.capacity() >= 250 * keys.len());
+        assert_eq!(p.bytes(), p.held.capacity() * size_of::<KeyHold>());
+        (1..=250).for_each(|request| p.answered(request));
+        assert!(p.held.capacity() <= HOLDS_KEPT, "{}", p.held.capacity());
     }
 }

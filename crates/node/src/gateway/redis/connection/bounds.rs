@@ -59,6 +59,7 @@ impl<B: Backend> RedisConnection<B> {
             + self.parser.capacity()
             + self.mail.bytes.capacity()
             + self.body.capacity()
+            + self.pipeline.bytes()
             + self.large.as_ref().map_or(0, |large| large.capacity())
             + self.refused_bytes()
             + self.client.transaction.as_ref().map_or(0, |gathered| gathered.held)

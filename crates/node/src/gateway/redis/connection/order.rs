@@ -1,7 +1,7 @@
 //! Commands that the shards run: where each goes, when it may be sent, and its request.
 
 use super::super::COUNT_BYTES;
-use super::super::pipeline::CommandReach;
+use super::super::pipeline::{CommandReach, KEYS_MAX};
 use super::super::router::token;
 use super::{AfterAnswer, AnswerSlot, RedisConnection, UnsentCommand};
 use crate::command_bytes::fit;
@@ -19,9 +19,6 @@ use amcast_smr::SessionWrite;
 use amcast_smr::envelope::Envelope;
 use amcast_smr::hash::hash_bytes;
 use std::task::Context;
-
-/// A buffer for the hashes of a command's keys is used again if it has room for no more of them than this.
-const KEYS_KEPT: usize = 64;
 
 impl<B: Backend> RedisConnection<B> {
     /// Sends a command, or gives it back and sees to it that it is tried again in time.
@@ -133,8 +130,16 @@ impl<B: Backend> RedisConnection<B> {
         let mut keys = std::mem::take(&mut self.spare_keys);
         keys.clear();
         let by_key = self.map.shards() == 1
-            || key_hashes(command, args, &mut |key| keys.push(hash_bytes(0, key)));
-        let keys = by_key.then_some(keys);
+            || key_hashes(command, args, &mut |key| {
+                // One more than are looked at says that there are too many.
+                if keys.len() <= KEYS_MAX {
+                    keys.push(hash_bytes(0, key));
+                }
+            });
+        let keys = (by_key && keys.len() <= KEYS_MAX).then(|| {
+            keys.sort_unstable();
+            keys
+        });
         fit(&mut self.body, Envelope::BYTES + EPOCH_BYTES + encoded_len(args));
         // Room for the envelope, which is known when the command is sent.
         self.body.resize(Envelope::BYTES, 0);
@@ -229,7 +234,7 @@ impl<B: Backend> RedisConnection<B> {
         }
         self.pipeline
             .sent(request, &CommandReach { dst, keys: keys.as_deref(), writes: !read_only });
-        self.spare_keys = keys.filter(|keys| keys.capacity() <= KEYS_KEPT).unwrap_or_default();
+        self.spare_keys = keys.filter(|keys| keys.capacity() <= KEYS_MAX).unwrap_or_default();
         Ok((request, then))
     }
 }
