@@ -21,6 +21,7 @@
 //!
 //! - `secret.rs` is the proof that processes give each other before they believe anything, and `settings_digest.rs` the settings that must be
 //!   the same for both.
+//! - `host_network.rs` is the host that an address counts for, where strangers have bounds for each host.
 //!
 //! Nothing is encrypted, and messages after the handshake are not proved: a user who can write into the network can
 //! speak for a process. Without a secret every user who reaches the ports can.
@@ -31,6 +32,7 @@ mod carrier;
 pub mod conformance;
 mod error;
 mod events;
+mod host_network;
 mod inbound;
 mod liveness;
 mod multicast;
@@ -48,6 +50,7 @@ pub mod wire;
 pub use carrier::{BoundPorts, Carrier, park_all};
 pub use error::{LinkFailure, NetDiagnostic, NetError};
 pub use events::NetCounts;
+pub use host_network::host_network;
 pub use liveness::LivenessProbe;
 pub use options::{Interface, NetOptions, PeerConfig};
 pub use peer_identity::{PeerClaim, PeerIdentity};

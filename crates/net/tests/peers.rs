@@ -245,6 +245,44 @@ fn challenged(a: &mut Carrier, wild: &mut TcpStream, secret: &Secret) -> Option<
 }
 
 #[test]
+fn strangers_who_hold_all_places_of_the_handshake_keep_no_peer_out_and_break_none_off() {
+    let _limit = amcast_test_policy::time_limit();
+    // Nobody's time ends during the test.
+    let options = NetOptions { handshake_max: Span::secs(600), ..NetOptions::default() };
+    let (peers, ports) = unstarted(3);
+    let mut ports = ports.into_iter();
+    let mut start = |pid, life| {
+        let ports = ports.next().expect("three");
+        Carrier::start_at(ports, pid, life, &peers, &options).expect("started")
+    };
+    let (mut a, mut b) = (start(A, 0), start(B, 0));
+    connect(&mut [&mut a, &mut b]);
+    let mut early = TcpStream::connect(peers[0].tcp).expect("connected");
+    let nonces = challenged(&mut a, &mut early, &Secret::default()).expect("none is needed");
+    // More than there are places.
+    let dial = |_| TcpStream::connect(peers[0].tcp).expect("connected");
+    let mut silent: Vec<TcpStream> = (0..60).map(dial).collect();
+    until(&mut [&mut a], |all, _| all[0].counts().strangers >= 20);
+    let hello = nonces.hello(&Secret::default(), Purpose::Ask, &asking(3, 3));
+    early.write_all(&hello).expect("written");
+    let heard = until(&mut [&mut a, &mut b], |_, heard| heard[0].contains(&PeerEvent::Up(C)));
+    assert!(heard.iter().all(|heard| heard.iter().all(|e| !matches!(e, PeerEvent::Down(_)))));
+    drop(early);
+    // One that dials while all places are taken again.
+    let before = a.counts().strangers;
+    silent.extend((0..5).map(dial));
+    until(&mut [&mut a], |all, _| all[0].counts().strangers >= before + 4);
+    let mut c = start(C, 5);
+    until(&mut [&mut a, &mut b, &mut c], |_, heard| {
+        let again = heard[0].iter().rposition(|e| *e == PeerEvent::Up(C));
+        again.is_some()
+            && again > heard[0].iter().rposition(|e| *e == PeerEvent::Down(C))
+            && heard[2].contains(&PeerEvent::Up(A))
+    });
+    drop(silent);
+}
+
+#[test]
 fn who_does_not_know_the_secret_learns_nothing_and_is_believed_nothing() {
     let _limit = amcast_test_policy::time_limit();
     let secret = Secret::parse(&[b's'; 32]).expect("long enough");

@@ -1,9 +1,14 @@
 //! Connections that came in and whose other end has not said yet who it is.
+//!
+//! They have a bounded number of places, apart from those of peers that were let in. Where all are taken, one more
+//! takes the place of the oldest one, of the host that has most: strangers who dial without end close their own
+//! connections. Those of which a whole opening came are closed last.
 
 use super::link::{self, PartialRead};
 use super::{Streams, say};
 use crate::error::NetDiagnostic;
 use crate::events::CarrierEvents;
+use crate::host_network::host_network;
 use crate::peer_identity::PeerClaim;
 use crate::poller::{EventFlags, PollToken};
 use crate::secret::{Nonce, Purpose, nonce};
@@ -16,7 +21,8 @@ use crate::wire::{
 use amcast_core::Pid;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// Handshakes besides one for each process: enough for strangers, and for peers that dial again.
@@ -60,10 +66,40 @@ pub(super) struct InboundHandshakes {
     rest_until: Option<Instant>,
 }
 
+impl InboundHandshake {
+    /// Whether the other end has not sent a whole opening.
+    const fn is_silent(&self) -> bool {
+        matches!(self.says, HandshakeReply::Opening(_))
+    }
+
+    fn host(&self) -> IpAddr {
+        host_network(self.address.ip())
+    }
+}
+
 impl InboundHandshakes {
     pub(super) fn new(processes: usize) -> Self {
         let places = (0..processes + GUESTS_EXTRA).map(|_| None).collect();
         Self { places, rest_until: None }
+    }
+
+    /// The place of a connection from this address: a free one, or the one that is to be given up for it.
+    fn place_for(&self, address: SocketAddr) -> usize {
+        if let Some(free) = self.places.iter().position(Option::is_none) {
+            return free;
+        }
+        let all = || (0..).zip(&self.places).filter_map(|(i, place)| Some((i, place.as_ref()?)));
+        let newcomer = host_network(address.ip());
+        let mut counts = BTreeMap::from([(newcomer, 1)]);
+        all().for_each(|(_, guest)| *counts.entry(guest.host()).or_insert(0) += 1);
+        let most = counts.into_iter().max_by_key(|(host, count)| (*count, *host == newcomer));
+        let host = most.map(|(host, _)| host);
+        // Where each host has one, any host's: the newcomer's own is not there yet.
+        let any = !all().any(|(_, guest)| Some(guest.host()) == host);
+        all()
+            .filter(|(_, guest)| any || Some(guest.host()) == host)
+            .min_by_key(|(_, guest)| (!guest.is_silent(), guest.until))
+            .map_or(0, |(index, _)| index)
     }
 }
 
@@ -107,11 +143,11 @@ impl Streams {
                 Err(errno) => return self.rest(now, errno, told),
             };
             let until = now + Duration::from_nanos(self.options.handshake_max.0);
-            let Some(index) = self.guests.places.iter().position(Option::is_none) else {
+            let index = self.guests.place_for(address);
+            if let Some(given_up) = self.guests.places[index].take() {
                 // Closes it: who belongs here dials again.
-                stranger(address, told);
-                continue;
-            };
+                stranger(given_up.address, told);
+            }
             let token = PollToken::Guest(index as u32);
             if let Err(errno) = self.watch.add(&socket, token, EventFlags::IN) {
                 return self.rest(now, errno, told);
