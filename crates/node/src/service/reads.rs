@@ -12,18 +12,40 @@ use amcast_kv::split_epoch;
 use amcast_smr::application::WakeHandle;
 use amcast_smr::{Envelope, Executor, LocalRead, SessionWrite};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a read waits for its client's writes at a node; then the client receives an error.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Reads that may wait. Further ones are refused.
+/// Reads that may wait, and bytes of them. Further ones are refused.
 const WAITING_MAX: usize = 16_384;
+const WAITING_BYTES_MAX: usize = 32 << 20;
 
 /// Receives the answer.
 type OnReadAnswer = Box<dyn FnOnce(Outcome, Vec<u8>) + Send>;
+
+/// The bytes of a read, which count until it is answered or refused.
+struct CountedBytes {
+    all: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl CountedBytes {
+    /// None if there is no room for them.
+    fn of(all: &Arc<AtomicUsize>, bytes: usize) -> Option<Self> {
+        let has_room = |held: usize| (held + bytes <= WAITING_BYTES_MAX).then_some(held + bytes);
+        all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, has_room).ok()?;
+        Some(Self { all: Arc::clone(all), bytes })
+    }
+}
+
+impl Drop for CountedBytes {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
 
 struct PendingRead {
     dst: GroupSet,
@@ -35,6 +57,7 @@ struct PendingRead {
     written: Box<[SessionWrite]>,
     since: Instant,
     done: OnReadAnswer,
+    _bytes: CountedBytes,
 }
 
 /// Reads that were handed in.
@@ -59,6 +82,8 @@ pub struct Reads {
     open: Mutex<OpenReads>,
     /// Whether any are to be asked for: saves the node's loop the lock.
     any: AtomicBool,
+    /// Bytes of all that wait.
+    bytes: Arc<AtomicUsize>,
     wake: OnceLock<WakeHandle>,
 }
 
@@ -80,16 +105,21 @@ impl Reads {
         written: &[SessionWrite],
         done: OnReadAnswer,
     ) {
+        let counted = payload.len() + size_of_val(written);
+        let Some(counted) = CountedBytes::of(&self.bytes, counted) else {
+            return refuse(done, "the reads that wait for this node have too many bytes");
+        };
         let since = Instant::now();
         let session = Envelope::decode(payload).map_or(0, |(envelope, _)| envelope.session);
         let (payload, written) = (payload.into(), written.into());
         let mut open = self.open();
         let turn = open.turns;
         open.turns += 1;
-        let read = PendingRead { dst, payload, turn, session, written, since, done };
+        let read =
+            PendingRead { dst, payload, turn, session, written, since, done, _bytes: counted };
         if open.queue.len() + open.given.len() >= WAITING_MAX {
             drop(open);
-            return refuse(read, "too many reads wait for this node");
+            return refuse(read.done, "too many reads wait for this node");
         }
         open.queue.push(read);
         self.any.store(true, Ordering::Release);
@@ -191,9 +221,9 @@ fn settle(read: PendingRead, peek: LocalRead, answer: &[u8]) -> Option<PendingRe
         LocalRead::Answered(outcome) if !is_behind(&read.payload, answer) => {
             (read.done)(outcome, answer.to_vec());
         }
-        LocalRead::Never => refuse(read, "this node answers no reads"),
+        LocalRead::Never => refuse(read.done, "this node answers no reads"),
         _ if read.since.elapsed() > PATIENCE => {
-            refuse(read, "this node has not applied all that this connection wrote or saw");
+            refuse(read.done, "this node has not applied all that this connection wrote or saw");
         }
         _ => return Some(read),
     }
@@ -207,8 +237,38 @@ fn is_behind(payload: &[u8], answer: &[u8]) -> bool {
     Envelope::decode(payload).is_some_and(|(_, command)| epoch < split_epoch(command).0)
 }
 
-fn refuse(read: PendingRead, why: &str) {
+fn refuse(done: OnReadAnswer, why: &str) {
     let failure = CommandFailure::new(Outcome::NotExecuted, FailureCause::Busy, why);
     let answer = failure_answer(&failure);
-    (read.done)(answer.outcome, answer.bytes.into_owned());
+    done(answer.outcome, answer.bytes.into_owned());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_that_wait_have_a_bounded_number_of_bytes_which_come_back_with_their_answers() {
+        let reads = Reads::default();
+        let payload = vec![0; 1 << 20];
+        let refused = Arc::new(AtomicUsize::new(0));
+        let hand_in = || {
+            let refused = Arc::clone(&refused);
+            let done = move |outcome, answer: Vec<u8>| {
+                assert_eq!(outcome, Outcome::NotExecuted);
+                assert!(answer.starts_with(b"-TRYAGAIN"), "{}", String::from_utf8_lossy(&answer));
+                refused.fetch_add(1, Ordering::Relaxed);
+            };
+            reads.hand_in(GroupSet::first(1), &payload, &[], Box::new(done));
+        };
+        (0..50).for_each(|_| hand_in());
+        assert_eq!(refused.load(Ordering::Relaxed), 50 - WAITING_BYTES_MAX / payload.len());
+        let waiting = std::mem::take(&mut reads.open().queue);
+        let bytes: usize = waiting.iter().map(|read| read.payload.len()).sum();
+        assert_eq!(bytes, WAITING_BYTES_MAX);
+        // As many again have room once these are gone.
+        drop(waiting);
+        hand_in();
+        assert_eq!(reads.open().queue.len(), 1);
+    }
 }

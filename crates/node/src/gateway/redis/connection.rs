@@ -74,6 +74,13 @@ struct UnsentCommand {
 #[derive(PartialEq, Eq)]
 enum ReadProgress {
     More,
+/// A read under way that a node of this process answers.
+struct OpenPeek {
+    request: u64,
+    /// Bytes of the node's copy.
+    bytes: usize,
+}
+
     Stuck,
 }
 
@@ -113,7 +120,7 @@ struct RedisConnection<B: Backend> {
     drains: bool,
     last_request: u64,
     /// Reads under way that a node of this process answers.
-    peeks: Vec<u64>,
+    peeks: Vec<OpenPeek>,
     /// The writes that such reads must see.
     written: SessionWrites,
     /// Reads under way that are not ordered: nothing else is under way with them.

@@ -58,7 +58,7 @@ impl<B: Backend> RedisConnection<B> {
         };
         self.pipeline.answered(request);
         let large = self.end_parts(request);
-        self.peeks.retain(|peek| *peek != request);
+        self.peeks.retain(|peek| peek.request != request);
         self.apart.retain(|read| *read != request);
         if self.probe == Some(request) {
             (self.probe, self.probed) = (None, is_executed);

@@ -65,6 +65,7 @@ impl<B: Backend> RedisConnection<B> {
             + self.client.transaction.as_ref().map_or(0, |gathered| gathered.held)
             + self.shown_bytes
             + self.client.watched.bytes()
+            + self.peeks.iter().map(|peek| peek.bytes).sum::<usize>()
     }
 
     /// Bytes of commands that are to be sent again.

@@ -3,7 +3,7 @@
 use super::super::COUNT_BYTES;
 use super::super::pipeline::{CommandReach, KEYS_MAX};
 use super::super::router::token;
-use super::{AfterAnswer, AnswerSlot, RedisConnection, UnsentCommand};
+use super::{AfterAnswer, AnswerSlot, OpenPeek, RedisConnection, UnsentCommand};
 use crate::command_bytes::fit;
 use crate::gateway::backend::{Backend, BackendBusy};
 use crate::gateway::clock::ClockReading;
@@ -207,7 +207,7 @@ impl<B: Backend> RedisConnection<B> {
                 self.lane.replies.withdrawn();
                 return self.hand_in(UnsentCommand { here: false, ..pending }, now);
             }
-            self.peeks.push(request);
+            self.peeks.push(OpenPeek { request, bytes: self.body.len() });
         } else {
             // Where something else is under way its place in the order keeps it from overtaking that.
             let apart = pending.apart && self.pipeline.len() == self.apart.len();
