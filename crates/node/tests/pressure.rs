@@ -439,6 +439,31 @@ fn one_limit_holds_for_every_command_and_is_named() {
 }
 
 #[test]
+fn a_transaction_has_few_commands_that_the_front_runs_itself() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = local(config());
+    let stream = connect(&front);
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut transaction = |command: &str, count: usize| -> Vec<String> {
+        let text = format!("MULTI\r\n{}EXEC\r\n", format!("{command}\r\n").repeat(count));
+        reader.get_mut().write_all(text.as_bytes()).unwrap();
+        let mut lines: Vec<String> = (0..count + 2).map(|_| line(&mut reader)).collect();
+        let answers = lines[count + 1].strip_prefix('*').map_or(0, |n| n.parse().unwrap());
+        lines.extend((0..answers).map(|_| line(&mut reader)));
+        lines
+    };
+    let most = transaction("PING", 1000);
+    let most: Vec<&str> = most[1000..].iter().map(String::as_str).collect();
+    assert_eq!(most[..3], ["+QUEUED", "*1000", "+PONG"]);
+    let more = transaction("PING", 1001);
+    assert!(more[1001].starts_with("-ERR the transaction has more than 1000 commands"), "{more:?}");
+    assert!(more[1002].starts_with("-EXECABORT"), "{}", more[1002]);
+    // Those of the shards are bounded by their work; and each transaction begins anew.
+    let shards = transaction("INCR n", 3000);
+    assert_eq!(shards[3001], "*3000");
+}
+
+#[test]
 fn thousands_of_idle_connections_do_not_keep_others_from_being_served() {
     let _limit = amcast_test_policy::time_limit();
     let front = serve(config(), Arc::new(LocalBackend::new(1, 1)), 6_000);

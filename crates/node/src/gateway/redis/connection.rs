@@ -34,6 +34,10 @@ use tokio::net::TcpStream;
 /// The assumed size of an answer before any arrived, in bytes: so 16 commands are sent at first.
 const ANSWER_BYTES_GUESS: usize = OUTPUT_BYTES_CALM / 16;
 
+/// Commands of one transaction that the gateway runs itself: it runs them in one go, and no other connection of its thread
+/// meanwhile.
+const FRONT_COMMANDS_MAX: usize = 1000;
+
 /// The use of the answer of an ordered command.
 enum AfterAnswer {
     /// Send it.
@@ -143,6 +147,8 @@ struct RedisConnection<B: Backend> {
 }
 
 /// The task that serves a new connection.
+    /// Commands of the transaction that is gathered that the gateway runs itself.
+    gathered_here: usize,
 pub(super) fn open<B: Backend>(
     stream: TcpStream,
     peer: SocketAddr,
@@ -215,6 +221,7 @@ pub(super) fn open<B: Backend>(
 impl<B: Backend> Drop for RedisConnection<B> {
     fn drop(&mut self) {
         self.leave_parts();
+        gathered_here: 0,
         let info = &self.client.info;
         self.shared.held_bytes.fetch_sub(info.held.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         self.shared.strangers.leave(info.id);
@@ -424,14 +431,12 @@ impl<B: Backend> RedisConnection<B> {
         let gathers = self.client.transaction.is_some()
             && !matches!(command.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset");
         if gathers {
-            let most = self.shared.config.command_bytes_max;
-            let pushed = self.client.transaction.as_mut().map(|t| t.push(args, most));
-            return match pushed {
-                Some(Err(e)) => {
+            return match self.gather(command, args) {
+                Err(e) => {
                     self.stats.reject(number);
                     self.refuse(&e);
                 }
-                _ => self.answer(None, |reply| reply.simple("QUEUED")),
+                Ok(()) => self.answer(None, |reply| reply.simple("QUEUED")),
             };
         }
         let call = CommandCall { number, end: CallEnd::Executed, read_ns: self.read_ns };
@@ -469,6 +474,26 @@ impl<B: Backend> RedisConnection<B> {
             }
             Ok(AfterRun::Transaction) => self.order_transaction(command, call),
             Ok(next) => {
+    /// Puts a command into the transaction that is gathered.
+    fn gather(&mut self, command: &CommandSpec, args: &[&[u8]]) -> Result<(), RedisError> {
+        let most = self.shared.config.command_bytes_max;
+        let Some(transaction) = &mut self.client.transaction else { return Ok(()) };
+        if transaction.commands.is_empty() {
+            self.gathered_here = 0;
+        }
+        if matches!(command.run, CommandRunner::Front(_)) {
+            self.gathered_here += 1;
+            if self.gathered_here > FRONT_COMMANDS_MAX {
+                let why = format_args!(
+                    "ERR the transaction has more than {FRONT_COMMANDS_MAX} commands that no shard runs, \
+                     such as INFO"
+                );
+                return Err(RedisError::of(Outcome::NotExecuted, why));
+            }
+        }
+        transaction.push(args, most)
+    }
+
                 let skipped = !answer.is_empty() && std::mem::take(&mut self.client.skip_next);
                 // `HELLO` answers in the version that it chose.
                 let version = if command.name == "hello" { self.client.resp } else { version };

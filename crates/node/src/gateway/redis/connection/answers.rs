@@ -179,6 +179,8 @@ impl<B: Backend> RedisConnection<B> {
             let args: Vec<&[u8]> = command.iter().map(|a| &**a).collect();
             let found = registry::find(args[0]);
             let end = match found.map(|(_, c)| c.run) {
+                // Nothing of it would be shown any more.
+                Some(CommandRunner::Front(_)) if reply.is_over() => CallEnd::Rejected,
                 Some(CommandRunner::Front(f)) => {
                     let start = reply.mark();
                     match f(&mut self.client, &args, &mut reply) {
