@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
 const SHARDS: usize = 3;
 
@@ -639,6 +641,33 @@ fn requests_that_do_not_come_whole_hold_up_no_other() {
         open[0].set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         assert!(open[0].read(&mut answer).unwrap() > 0);
     }
+}
+
+#[test]
+fn few_watch_the_health_at_a_time_and_anybody_asks_for_it() {
+    let _limit = amcast_test_policy::time_limit();
+    let server = TestLogServer::start(Some("secret"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let address = format!("http://{}", server.front.address());
+    let endpoint = tonic::transport::Endpoint::from_shared(address).unwrap();
+    let mut client = HealthClient::new(runtime.block_on(endpoint.connect()).unwrap());
+    let question = || HealthCheckRequest { service: String::new() };
+    // So many at the same time: why one of them is refused.
+    let watch = |client: &mut HealthClient<_>, count: usize| {
+        let streams = (0..count).map(|_| runtime.block_on(client.watch(question())));
+        streams.collect::<Result<Vec<_>, _>>().map(drop).map_err(|refused| refused.code())
+    };
+    assert_eq!(watch(&mut client, 1), Ok(()));
+    let path = "/grpc.health.v1.Health/Watch";
+    let many: Vec<_> = (0..2).map(|_| calls(&server, path, 200, Some(&[]))).collect();
+    let begun = Instant::now();
+    while watch(&mut client, 100) != Err(Code::ResourceExhausted) {
+        assert!(begun.elapsed() < Duration::from_secs(10), "streams have no bound");
+    }
+    let check = runtime.block_on(client.check(question()));
+    assert!(check.is_ok(), "{check:?}");
+    drop(many);
+    while watch(&mut client, 100).is_err() {}
 }
 
 #[test]

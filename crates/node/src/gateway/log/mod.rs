@@ -14,6 +14,7 @@ mod service;
 mod session;
 mod status;
 mod tail;
+mod watches;
 
 pub use answers::UNREAD_BYTES_MAX;
 pub use follow::GrowthWatch;

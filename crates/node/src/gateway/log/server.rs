@@ -15,6 +15,7 @@ use crate::gateway::log::requests::Requests;
 use crate::gateway::log::service::{LogGatewayService, LogGatewayShared, TAILS_MAX};
 use crate::gateway::log::session::GatewaySessions;
 use crate::gateway::log::tail::TailGateways;
+use crate::gateway::log::watches::HealthWatches;
 use crate::gateway::{Backend, GatewayClock};
 use amcast_kv::SlotMap;
 use amcast_kv::status::ServerStatus as ClusterStatus;
@@ -36,6 +37,9 @@ use tonic::transport::Server;
 /// its calls are.
 const REQUESTS_MAX: usize = 512;
 const OTHER_REQUESTS_MAX: usize = 64;
+
+/// Streams that tell changes of the health, of all connections.
+const WATCHES_MAX: usize = 256;
 
 /// Requests and streams of one connection.
 const PER_CONNECTION_MAX: u32 = 256;
@@ -219,6 +223,7 @@ async fn serve(
         .max_decoding_message_size(config.payload_max + REQUEST_HEAD_BYTES);
     let log = Requests::new(REQUESTS_MAX).named_layer(log);
     let log = PasswordGuard::new(config.password, &shared.done).named_layer(log);
+    let health_service = HealthWatches::new(WATCHES_MAX).named_layer(health_service);
     let health_service = Requests::new(OTHER_REQUESTS_MAX).named_layer(health_service);
     let reflection = Requests::new(OTHER_REQUESTS_MAX).named_layer(reflection);
     let server = Server::builder()
