@@ -5,9 +5,11 @@ use amcast_kv::client::StoreServer;
 use amcast_kv::status::ServerStatus;
 use amcast_node::gateway::LocalBackend;
 use amcast_node::gateway::redis::{self, RedisGateway};
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A front with a password.
@@ -30,7 +32,10 @@ fn ask(c: &mut BufReader<TcpStream>, commands: &str) -> String {
     // One that is cut off says so by its answer.
     let _ = c.get_mut().write_all(commands.as_bytes());
     let mut line = String::new();
-    c.read_line(&mut line).unwrap();
+    match c.read_line(&mut line) {
+        Err(e) if e.kind() == ErrorKind::ConnectionReset => {}
+        read => _ = read.unwrap(),
+    }
     line.trim_end().to_owned()
 }
 
@@ -128,6 +133,71 @@ fn passwords_that_are_tried_are_answered_late_and_counted() {
     let text = String::from_utf8(text).unwrap();
     // The fourth was looked at, and is not answered yet.
     assert!(text.contains("acl_access_denied_auth:4\r\n"), "{text}");
+}
+
+/// The wrong passwords that were compared, as a client that is let in reads it.
+fn wrong_passwords(c: &mut BufReader<TcpStream>) -> u128 {
+    let length: usize = ask(c, "INFO stats\r\n")[1..].parse().unwrap();
+    let mut text = vec![0; length + 2];
+    c.read_exact(&mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let count = text.lines().find_map(|line| line.strip_prefix("acl_access_denied_auth:"));
+    count.unwrap().parse().unwrap()
+}
+
+#[test]
+fn many_connections_try_passwords_at_the_pace_of_few() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = front(1000);
+    let mut known = connect(&front);
+    assert_eq!(ask(&mut known, "AUTH secret\r\n"), "+OK");
+    let mut strange: Vec<_> = (0..240).map(|_| connect(&front)).collect();
+    for c in &mut strange {
+        assert_eq!(ask(c, "GET a\r\n"), "-NOAUTH Authentication required.");
+    }
+    let begun = Instant::now();
+    for c in &mut strange {
+        c.get_mut().write_all(b"AUTH wrong\r\n").unwrap();
+    }
+    loop {
+        let compared = wrong_passwords(&mut known);
+        let most = 64 + begun.elapsed().as_millis() * 1024 / 1000 + 1;
+        assert!(compared <= most, "{compared} were compared, and {most} may be");
+        if compared == 240 {
+            break;
+        }
+    }
+    for c in &mut strange {
+        assert!(ask(c, "").starts_with("-WRONGPASS"));
+    }
+}
+
+#[test]
+fn who_tries_passwords_without_end_keeps_no_client_with_the_right_one_out() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = front(1000);
+    let address = front.address();
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let attack = || {
+            let mut open = VecDeque::new();
+            while !ends.load(Ordering::Relaxed) {
+                let Ok(mut stream) = TcpStream::connect(address) else { continue };
+                let _ = stream.write_all(b"AUTH wrong\r\n");
+                open.push_back(stream);
+                if open.len() > 300 {
+                    open.pop_front();
+                }
+            }
+        };
+        scope.spawn(attack);
+        for _ in 0..5 {
+            // As clients do, it comes again when it is cut off.
+            let is_in = || ask(&mut connect(&front), "AUTH secret\r\n") == "+OK";
+            while !is_in() {}
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

@@ -12,6 +12,7 @@ pub mod files;
 pub mod http;
 mod limited;
 pub mod log;
+mod login_turns;
 mod metrics;
 pub mod places;
 pub mod rate_limited_log;

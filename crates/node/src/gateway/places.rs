@@ -2,13 +2,15 @@
 //! idle connection.
 //!
 //! Where all places are taken, one more connection closes the one that has been idle for longest: first of those whose
-//! clients have not shown who they are, where they can ([`ConnectionPlace::is_known`]). So a client that opens many
+//! clients have not shown who they are, where they can ([`ConnectionPlace::show_known`]). So a client that opens many
 //! connections and sends nothing, or sends a byte at a time, keeps no other client out.
 
 use amcast_kv::client::lock;
+use amcast_net::host_network;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,6 +33,8 @@ pub struct ConnectionPlaces {
 #[derive(Debug)]
 pub struct ConnectionPlace {
     number: u64,
+    /// The host at its other end.
+    host: IpAddr,
     /// When it last came further, in microseconds since the listener began.
     moved_us: AtomicU64,
     known: AtomicBool,
@@ -39,9 +43,19 @@ pub struct ConnectionPlace {
 }
 
 impl ConnectionPlace {
+    /// The host at its other end.
+    pub const fn host(&self) -> IpAddr {
+        self.host
+    }
+
     /// Its client has shown who it is.
-    pub fn is_known(&self) {
+    pub fn show_known(&self) {
         self.known.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its client has shown who it is.
+    pub fn is_known(&self) -> bool {
+        self.known.load(Ordering::Relaxed)
     }
 
     /// Has the connection end.
@@ -71,8 +85,9 @@ impl ConnectionPlaces {
     }
 
     /// A place for one more connection, if need be that of another one, which is closed.
-    fn enter(&self) -> Arc<ConnectionPlace> {
+    fn enter(&self, host: IpAddr) -> Arc<ConnectionPlace> {
         let place = Arc::new(ConnectionPlace {
+            host,
             number: self.next.fetch_add(1, Ordering::Relaxed),
             moved_us: AtomicU64::new(self.now_us()),
             known: AtomicBool::new(false),
@@ -81,7 +96,7 @@ impl ConnectionPlaces {
         });
         let mut all = lock(&self.all);
         let idle = |(number, place): (&u64, &Arc<ConnectionPlace>)| {
-            (place.known.load(Ordering::Relaxed), place.moved_us.load(Ordering::Relaxed), *number)
+            (place.is_known(), place.moved_us.load(Ordering::Relaxed), *number)
         };
         let idlest = match all.len() < self.most {
             true => None,
@@ -127,7 +142,10 @@ impl PlacedConnection {
     /// Gives a connection a place.
     pub fn new(stream: TcpStream, places: &Arc<ConnectionPlaces>, manner: IdleRule) -> Self {
         let (IdleRule::InTurn(first, _) | IdleRule::Together(_, first)) = manner;
-        let (places, place) = (Arc::clone(places), places.enter());
+        // One that is gone again has no address.
+        let host = stream.peer_addr().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.ip());
+        let place = places.enter(host_network(host));
+        let places = Arc::clone(places);
         Self { stream, places, place, manner, came: 0, end: Some(Box::pin(sleep(first))) }
     }
 
@@ -241,20 +259,21 @@ mod tests {
     fn one_more_closes_the_one_idle_longest_and_of_strangers_first() {
         let _limit = amcast_test_policy::time_limit();
         let places = ConnectionPlaces::new(3);
-        let [known, old, young] = [(); 3].map(|()| places.enter());
+        let host = Ipv4Addr::LOCALHOST.into();
+        let [known, old, young] = [(); 3].map(|()| places.enter(host));
         for (place, us) in [(&known, 1), (&old, 2), (&young, 3)] {
             place.moved_us.store(us, Ordering::Relaxed);
         }
-        known.is_known();
+        known.show_known();
         let closed = |place: &Arc<ConnectionPlace>| place.closed.load(Ordering::Relaxed);
-        let another = places.enter();
-        another.is_known();
+        let another = places.enter(host);
+        another.show_known();
         assert_eq!([&known, &old, &young].map(closed), [false, true, false]);
         places.leave(&old);
         assert_eq!(lock(&places.all).len(), 3, "its place was given away");
-        places.enter().is_known();
+        places.enter(host).show_known();
         assert!(closed(&young) && !closed(&known));
-        places.enter();
+        places.enter(host);
         assert!(closed(&known) && !closed(&another), "where all are known, of these");
         assert_eq!(lock(&places.all).len(), 3);
     }

@@ -10,7 +10,7 @@ use self::parts::LargeCommand;
 use super::RedisShared;
 use super::pipeline::Pipeline;
 use super::router::{ArrivedAnswers, RouterLane, WakeBatch};
-use super::unauthenticated::LoginWait;
+use super::unauthenticated::{self, LoginWait};
 use super::wire::{ClientSocket, OUTPUT_BYTES_CALM};
 use crate::gateway::backend::{Backend, SessionWrites};
 use crate::gateway::clock::ClockReading;
@@ -74,10 +74,6 @@ struct UnsentCommand {
     call: CommandCall,
 }
 
-/// Reads input, tells what may happen next.
-#[derive(PartialEq, Eq)]
-enum ReadProgress {
-    More,
 /// A read under way that a node of this process answers.
 struct OpenPeek {
     request: u64,
@@ -85,7 +81,22 @@ struct OpenPeek {
     bytes: usize,
 }
 
+/// Reads input, tells what may happen next.
+#[derive(PartialEq, Eq)]
+enum ReadProgress {
+    More,
     Stuck,
+}
+
+/// The result of taking a command from the input.
+#[derive(PartialEq, Eq)]
+enum TakenInput {
+    /// Something was taken.
+    Some,
+    /// The input holds no whole command.
+    None,
+    /// The command has to wait for its turn, and stays.
+    Deferred,
 }
 
 struct RedisConnection<B: Backend> {
@@ -136,6 +147,8 @@ struct RedisConnection<B: Backend> {
     spare_keys: Vec<u64>,
     /// The command that is being sent in parts.
     large: Option<Box<LargeCommand>>,
+    /// Commands of the transaction that is gathered that the gateway runs itself.
+    gathered_here: usize,
     /// Bytes that the commands of the ordered transaction take here until it is answered.
     shown_bytes: usize,
     /// A command must see the answers of all before it.
@@ -147,8 +160,6 @@ struct RedisConnection<B: Backend> {
 }
 
 /// The task that serves a new connection.
-    /// Commands of the transaction that is gathered that the gateway runs itself.
-    gathered_here: usize,
 pub(super) fn open<B: Backend>(
     stream: TcpStream,
     peer: SocketAddr,
@@ -210,6 +221,7 @@ pub(super) fn open<B: Backend>(
         pending: None,
         spare_keys: Vec::new(),
         large: None,
+        gathered_here: 0,
         shown_bytes: 0,
         barrier: false,
         closing: false,
@@ -221,7 +233,6 @@ pub(super) fn open<B: Backend>(
 impl<B: Backend> Drop for RedisConnection<B> {
     fn drop(&mut self) {
         self.leave_parts();
-        gathered_here: 0,
         let info = &self.client.info;
         self.shared.held_bytes.fetch_sub(info.held.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         self.shared.strangers.leave(info.id);
@@ -235,6 +246,8 @@ impl<B: Backend> RedisConnection<B> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             self.collect();
+            // Before any of its passwords is compared it has its place.
+            self.note_stranger();
             if self.client.info.killed.load(Ordering::Acquire) {
                 return Poll::Ready(());
             }
@@ -244,7 +257,8 @@ impl<B: Backend> RedisConnection<B> {
                 self.shared.backend.flush();
                 self.collect();
             }
-            if self.stays_outside(cx) {
+            self.note_stranger();
+            if self.entrance.is_over(cx) {
                 return Poll::Ready(());
             }
             if self.entrance.delays(cx) {
@@ -256,7 +270,10 @@ impl<B: Backend> RedisConnection<B> {
             if self.wire.write(cx).is_err() || self.holds_too_much() {
                 return Poll::Ready(());
             }
-            if !self.closing && self.entrance.rests(cx) {
+            if self.waits_in_line() && self.wire.has_left(cx) {
+                return Poll::Ready(());
+            }
+            if self.waits_in_line() || !self.closing && self.entrance.rests(cx) {
                 match self.lane.replies.sleep(cx.waker()) {
                     true => return Poll::Pending,
                     false => continue,
@@ -314,8 +331,10 @@ impl<B: Backend> RedisConnection<B> {
                 self.held_back = true;
                 break;
             }
-            if !self.take_command() {
-                self.starved = true;
+            let taken = self.take_command(cx);
+            self.starved = taken == TakenInput::None;
+            self.held_back = taken == TakenInput::Deferred;
+            if taken != TakenInput::Some {
                 break;
             }
         }
@@ -329,8 +348,8 @@ impl<B: Backend> RedisConnection<B> {
         if sent { ReadProgress::More } else { ReadProgress::Stuck }
     }
 
-    /// Takes one command from the input; false if there is none.
-    fn take_command(&mut self) -> bool {
+    /// Takes one command from the input.
+    fn take_command(&mut self, cx: &mut Context<'_>) -> TakenInput {
         let mut parser = std::mem::take(&mut self.parser);
         let mut input = std::mem::take(&mut self.wire.input);
         let buffer = input.unread();
@@ -339,9 +358,9 @@ impl<B: Backend> RedisConnection<B> {
             false => RequestBounds::STRANGER,
         };
         let step = parser.step(buffer, bounds);
-        let (mut go_on, before) = (true, buffer.len());
+        let (mut taken, before) = (TakenInput::Some, buffer.len());
         match step {
-            ParserStep::More => go_on = false,
+            ParserStep::More => taken = TakenInput::None,
             ParserStep::Drop(n) => input.take(n),
             ParserStep::TooLarge(n) => {
                 input.take(n);
@@ -366,19 +385,26 @@ impl<B: Backend> RedisConnection<B> {
                         &many
                     }
                 };
-                if !args.is_empty() {
-                    self.run(args);
+                match args {
+                    [] => input.take(n),
+                    _ if self.awaits_turn(args, cx) => taken = TakenInput::Deferred,
+                    _ => {
+                        self.run(args);
+                        // One that was malformed compared nothing.
+                        self.entrance.end_turn(false);
+                        input.take(n);
+                    }
                 }
-                input.take(n);
             }
         }
         let spent = before - input.unread().len();
         self.parser = parser;
         self.wire.input = input;
-        if go_on && !self.client.authenticated && self.entrance.spend(spent) {
+        let is_strange = !self.client.authenticated && taken == TakenInput::Some;
+        if is_strange && self.entrance.spend(spent) {
             self.entrance.begin_rest(self.shared.strangers.rest());
         }
-        go_on
+        taken
     }
 
     fn too_large(&self) -> RedisError {
@@ -448,32 +474,6 @@ impl<B: Backend> RedisConnection<B> {
         }
     }
 
-    fn run_here(
-        &mut self,
-        command: &'static CommandSpec,
-        f: registry::OnFront,
-        args: &[&[u8]],
-        mut call: CommandCall,
-    ) {
-        let mut answer = Vec::new();
-        let version = self.client.resp;
-        let wrong = self.client.wrong_passwords;
-        let outcome = f(&mut self.client, args, &mut Reply::new(&mut answer));
-        if self.client.wrong_passwords != wrong {
-            self.refuse_password();
-        }
-        match outcome {
-            Err(e) => {
-                call.end = CallEnd::Failed;
-                self.answer(Some(call), |reply| reply.error(&e));
-            }
-            Ok(AfterRun::Watch) => {
-                let keys = args[1..].iter().map(|k| (*k).into()).collect();
-                self.order(command, args, AfterAnswer::Watch(keys), call);
-                self.barrier = true;
-            }
-            Ok(AfterRun::Transaction) => self.order_transaction(command, call),
-            Ok(next) => {
     /// Puts a command into the transaction that is gathered.
     fn gather(&mut self, command: &CommandSpec, args: &[&[u8]]) -> Result<(), RedisError> {
         let most = self.shared.config.command_bytes_max;
@@ -494,6 +494,34 @@ impl<B: Backend> RedisConnection<B> {
         transaction.push(args, most)
     }
 
+    fn run_here(
+        &mut self,
+        command: &'static CommandSpec,
+        f: registry::OnFront,
+        args: &[&[u8]],
+        mut call: CommandCall,
+    ) {
+        let mut answer = Vec::new();
+        let version = self.client.resp;
+        let wrong = self.client.wrong_passwords;
+        let outcome = f(&mut self.client, args, &mut Reply::new(&mut answer));
+        let is_wrong = self.client.wrong_passwords != wrong;
+        self.entrance.end_turn(is_wrong);
+        if is_wrong {
+            self.refuse_password();
+        }
+        match outcome {
+            Err(e) => {
+                call.end = CallEnd::Failed;
+                self.answer(Some(call), |reply| reply.error(&e));
+            }
+            Ok(AfterRun::Watch) => {
+                let keys = args[1..].iter().map(|k| (*k).into()).collect();
+                self.order(command, args, AfterAnswer::Watch(keys), call);
+                self.barrier = true;
+            }
+            Ok(AfterRun::Transaction) => self.order_transaction(command, call),
+            Ok(next) => {
                 let skipped = !answer.is_empty() && std::mem::take(&mut self.client.skip_next);
                 // `HELLO` answers in the version that it chose.
                 let version = if command.name == "hello" { self.client.resp } else { version };
@@ -518,28 +546,48 @@ impl<B: Backend> RedisConnection<B> {
             .warn(|| format!("{peer} gave a wrong password; {count} were given since the start"));
     }
 
-    /// Whether the connection ends because its client has not given the password.
-    fn stays_outside(&mut self, cx: &mut Context<'_>) -> bool {
-        let (strange, info) = (!self.client.authenticated, &self.client.info);
-        if strange != self.entrance.is_strange() {
-            self.entrance.set_strange(strange);
-            match strange {
-                true => {
-                    if let Some(idlest) = self.shared.strangers.enter(info.clone()) {
-                        self.shared.server.refusals.strangers.fetch_add(1, Ordering::Relaxed);
-                        self.shared.warnings.strangers.warn(|| {
-                            let most = self.shared.strangers.most();
-                            let peer = idlest.peer;
-                            format!(
-                                "{peer} is cut off: {most} connections have not given the password"
-                            )
-                        });
-                    }
-                }
-                false => self.shared.strangers.leave(info.id),
-            }
+    /// Whether a command may compare a password of a client that is not known, and has to wait for its turn.
+    fn awaits_turn(&mut self, args: &[&[u8]], cx: &mut Context<'_>) -> bool {
+        let name = args[0];
+        let compares = name.eq_ignore_ascii_case(b"auth") || name.eq_ignore_ascii_case(b"hello");
+        if self.client.authenticated || !compares || args.len() < 2 {
+            return false;
         }
-        self.entrance.is_over(cx)
+        let (info, waited) = (&self.client.info, self.entrance.is_in_line());
+        let host = unauthenticated::host(info);
+        let waits = self.entrance.awaits_turn(&self.shared.logins, host, cx);
+        if waits != waited {
+            self.shared.strangers.set_waiting(info.id, waits);
+        }
+        waits
+    }
+
+    /// Whether nothing else is done before a password may be compared. A client that closes the connection meanwhile, also
+    /// only its own side, gives up its turn: connections that try a password and end at once make no other one wait.
+    fn waits_in_line(&mut self) -> bool {
+        if self.closing {
+            self.entrance.leave_line();
+        }
+        self.entrance.is_in_line()
+    }
+
+    /// Notes whether its client has given the password.
+    fn note_stranger(&mut self) {
+        let (strange, info) = (!self.client.authenticated, &self.client.info);
+        if strange == self.entrance.is_strange() {
+            return;
+        }
+        self.entrance.set_strange(strange);
+        if !strange {
+            return self.shared.strangers.leave(info.id);
+        }
+        if let Some(closed) = self.shared.strangers.enter(info.clone()) {
+            self.shared.server.refusals.strangers.fetch_add(1, Ordering::Relaxed);
+            self.shared.warnings.strangers.warn(|| {
+                let (most, peer) = (self.shared.strangers.most(), closed.peer);
+                format!("{peer} is cut off: {most} connections have not given the password")
+            });
+        }
     }
 
     /// Reads once, unless commands cannot be taken now; ready with `Ok` if there is something new

@@ -20,6 +20,7 @@ mod unauthenticated;
 mod wire;
 
 use super::files;
+use super::login_turns::LoginTurns;
 use super::rate_limited_log::RateLimitedLog;
 use crate::gateway::backend::{Backend, BackendAnswers};
 use crate::gateway::clock::GatewayClock;
@@ -130,6 +131,8 @@ struct RedisShared<B> {
     /// Bytes that all connections hold.
     held_bytes: AtomicUsize,
     strangers: unauthenticated::UnauthenticatedClients,
+    /// The turns in which passwords of unauthenticated clients are compared.
+    logins: Arc<LoginTurns>,
     /// The order in which connections send parts of large commands.
     turns: part_admission::PartAdmission,
     warnings: ClientWarnings,
@@ -203,6 +206,7 @@ pub fn start<B: Backend>(
         clients_max,
         held_bytes,
         strangers: unauthenticated::UnauthenticatedClients::of(clients_max),
+        logins: LoginTurns::new(unauthenticated::LOGINS),
         turns: part_admission::PartAdmission::default(),
         warnings,
         leaving: AtomicBool::new(false),

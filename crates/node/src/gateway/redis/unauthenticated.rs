@@ -2,14 +2,17 @@
 //!
 //! The input of such a client is bounded by
 //! [`Bounds::STRANGER`](amcast_kv::resp::parser::RequestBounds), its unread answers by
-//! [`OUTPUT_BYTES_CALM`]. A wrong password is answered late, and later each time: so many places and
-//! that delay bound how many passwords all unauthenticated clients together can try.
+//! [`OUTPUT_BYTES_CALM`]. A wrong password is answered late, and later each time, and all unauthenticated clients together
+//! can try as many as [`LOGINS`] says: beyond, each waits for its turn, whether its password is right or wrong
+//! ([`login_turns`](crate::gateway::login_turns)).
 //!
 //! Refusals cost time, too, and the thread that refuses serves the other clients. After [`ROUND_UNITS`] units of work a
 //! connection rests: nothing is read from it, so that its socket holds its client back. The rest is longer the more such
 //! connections there are, so that all of them together get no more than [`UNITS_PER_SECOND`], and what each one dials with.
 
+use crate::gateway::login_turns::{LoginPace, LoginPermit, LoginTurn, LoginTurns, TooManyLogins};
 use amcast_kv::client::{ClientInfo, lock};
+use amcast_net::host_network;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::IpAddr;
@@ -20,7 +23,8 @@ use std::time::Duration;
 use tokio::time::{Sleep, sleep};
 
 /// Such connections at a time, and no more than half of all. One more closes the one that has been idle for longest, of
-/// the host that has most of them: who dials as fast as it can closes its own.
+/// the host that has most of them: who dials as fast as it can closes its own. One that waits for its turn to give the
+/// password is not idle.
 const STRANGERS_MAX: usize = 256;
 
 /// How long a client may take to give the password.
@@ -31,6 +35,10 @@ pub(super) const OUTPUT_BYTES_CALM: usize = 16 << 10;
 
 /// How long the answer to a wrong password takes: the first of a connection, and at most.
 const DELAY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
+
+/// How fast passwords may be tried: as fast as so many places and the first delay let them.
+pub(super) const LOGINS: LoginPace =
+    LoginPace { per_second: 1024, burst: 64, waiting_max: STRANGERS_MAX };
 
 /// Units of work between two rests of a connection: a command is one, and so is each [`UNIT_BYTES`] of it.
 const ROUND_UNITS: usize = 64;
@@ -44,7 +52,14 @@ const UNITS_PER_SECOND: usize = 2048;
 /// The connections of a front.
 pub(super) struct UnauthenticatedClients {
     most: usize,
-    all: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
+    all: Mutex<BTreeMap<u64, StrangerPlace>>,
+}
+
+/// The place of a connection.
+struct StrangerPlace {
+    info: Arc<ClientInfo>,
+    /// It waits for its turn to give the password.
+    waits: bool,
 }
 
 impl UnauthenticatedClients {
@@ -58,16 +73,24 @@ impl UnauthenticatedClients {
         self.most
     }
 
-    /// Notes a connection. The one that was closed for it, if there were too many.
+    /// Notes a connection. The one that was closed for it, if there were too many; it may be this one.
     pub(super) fn enter(&self, info: Arc<ClientInfo>) -> Option<Arc<ClientInfo>> {
         let mut all = lock(&self.all);
-        let idlest = match all.len() < self.most {
+        let closed = match all.len() < self.most {
             true => None,
-            false => idlest_of_most(&all, &info).and_then(|id| all.remove(&id)),
+            false => Some(place_to_give_up(&all, &info)),
         };
-        all.insert(info.id, info);
+        all.insert(info.id, StrangerPlace { info, waits: false });
+        let closed = closed.and_then(|id| all.remove(&id));
         drop(all);
-        idlest.inspect(|info| info.kill())
+        closed.map(|place| place.info).inspect(|info| info.kill())
+    }
+
+    /// A connection waits for its turn to give the password, or does not any more.
+    pub(super) fn set_waiting(&self, id: u64, waits: bool) {
+        if let Some(place) = lock(&self.all).get_mut(&id) {
+            place.waits = waits;
+        }
     }
 
     /// How long a connection rests after a round: a second, or more where there are many.
@@ -83,27 +106,30 @@ impl UnauthenticatedClients {
     }
 }
 
-/// The host that a connection is of: an IPv6 host has as many addresses as it likes in its network.
-fn host(info: &ClientInfo) -> IpAddr {
-    match info.peer.ip().to_canonical() {
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            IpAddr::V6([a, b, c, d, 0, 0, 0, 0].into())
-        }
-        address => address,
-    }
+/// The host that a connection is of.
+pub(super) fn host(info: &ClientInfo) -> IpAddr {
+    host_network(info.peer.ip())
 }
 
 /// Of the host that has most connections with `entering`, the one that has been idle for longest; of two hosts that
-/// have as many, the one that `entering` is of, if it is.
-fn idlest_of_most(all: &BTreeMap<u64, Arc<ClientInfo>>, entering: &ClientInfo) -> Option<u64> {
+/// have as many, the one that `entering` is of, if it is. Where all of that host wait for their turn it is the one that came
+/// last: the others come first.
+fn place_to_give_up(all: &BTreeMap<u64, StrangerPlace>, entering: &ClientInfo) -> u64 {
     let mut counts: BTreeMap<IpAddr, usize> = [(host(entering), 1)].into();
-    all.values().for_each(|info| *counts.entry(host(info)).or_default() += 1);
-    let most = counts.iter().max_by_key(|(at, count)| (**count, **at == host(entering)))?.0;
-    let idle = |(id, info): (&u64, &Arc<ClientInfo>)| (lock(&info.said).active_us, *id);
-    let its = all.iter().filter(|(_, info)| host(info) == *most).map(idle).min();
+    all.values().for_each(|place| *counts.entry(host(&place.info)).or_default() += 1);
+    let most = counts.iter().max_by_key(|(at, count)| (**count, **at == host(entering)));
+    let most = most.map(|(at, _)| *at);
+    let is_of_most = |place: &&StrangerPlace| Some(host(&place.info)) == most;
     // The entering one may be the only one of its host.
-    its.or_else(|| all.iter().map(idle).min()).map(|(_, id)| id)
+    let any = !all.values().any(|place| is_of_most(&place));
+    let its = || all.values().filter(|place| any || is_of_most(place));
+    let idle = |place: &&StrangerPlace| (lock(&place.info.said).active_us, place.info.id);
+    if let Some(idlest) = its().filter(|place| !place.waits).min_by_key(idle) {
+        return idlest.info.id;
+    }
+    let is_own = any || most == Some(host(entering));
+    let last = its().map(|place| place.info.id).max().filter(|_| !is_own);
+    last.unwrap_or(entering.id)
 }
 
 /// The state of one waiting connection.
@@ -119,6 +145,12 @@ pub(super) struct LoginWait {
     units: usize,
     /// Until when nothing is read.
     rest: Option<Pin<Box<Sleep>>>,
+    /// It waits for its turn to give a password.
+    turn: Option<LoginTurn>,
+    /// It has its turn.
+    permit: Option<LoginPermit>,
+    /// Too many wait for their turn: it ends.
+    is_refused: bool,
 }
 
 impl LoginWait {
@@ -127,6 +159,40 @@ impl LoginWait {
         let delay = DELAY.0.saturating_mul(1 << self.wrong.min(16)).min(DELAY.1);
         self.wrong = self.wrong.saturating_add(1);
         self.delay = Some(Box::pin(sleep(delay)));
+    }
+
+    /// Whether it has to wait until a password of a client of this host may be compared; `cx` is woken then.
+    pub(super) fn awaits_turn(
+        &mut self,
+        turns: &Arc<LoginTurns>,
+        host: IpAddr,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let turn = self.turn.get_or_insert_with(|| turns.turn(host));
+        match Pin::new(turn).poll(cx) {
+            Poll::Pending => return true,
+            Poll::Ready(Ok(permit)) => self.permit = Some(permit),
+            Poll::Ready(Err(TooManyLogins)) => self.is_refused = true,
+        }
+        self.turn = None;
+        self.is_refused
+    }
+
+    /// Whether it waits until a password may be compared.
+    pub(super) const fn is_in_line(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    /// It gives up its turn.
+    pub(super) fn leave_line(&mut self) {
+        self.turn = None;
+    }
+
+    /// Its turn is over, in which it gave a wrong password, or none.
+    pub(super) fn end_turn(&mut self, wrong: bool) {
+        if let Some(permit) = self.permit.take().filter(|_| !wrong) {
+            permit.was_right();
+        }
     }
 
     /// A command of so many bytes was looked at before its client gave the password. Whether the round is over.
@@ -157,7 +223,8 @@ impl LoginWait {
 
     /// Whether its time is over.
     pub(super) fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        self.until.as_mut().is_some_and(|until| until.as_mut().poll(cx).is_ready())
+        self.is_refused
+            || self.until.as_mut().is_some_and(|until| until.as_mut().poll(cx).is_ready())
     }
 
     /// Whether no command is taken now: the answer to a wrong password waits, or the connection rests.
@@ -253,5 +320,24 @@ mod tests {
         let many: Vec<_> = (0..9).map(|id| info(id, &format!("10.0.1.{id}"))).collect();
         many.iter().for_each(|info| _ = strangers.enter(info.clone()));
         assert_eq!(many.iter().map(ended).collect::<Vec<_>>()[..2], [true, false]);
+    }
+
+    #[test]
+    fn who_waits_for_its_turn_keeps_its_place() {
+        let strangers = UnauthenticatedClients::of(16);
+        let ended = |info: &Arc<ClientInfo>| info.killed.load(std::sync::atomic::Ordering::Acquire);
+        let floods: Vec<_> = (0..8).map(|id| info(id, "10.0.0.8")).collect();
+        floods.iter().for_each(|info| _ = strangers.enter(info.clone()));
+        (0..7).for_each(|id| strangers.set_waiting(id, true));
+        let next = info(8, "10.0.0.8");
+        strangers.enter(next.clone());
+        assert!(ended(&floods[7]) && !ended(&next), "the only one that does not wait goes");
+        strangers.set_waiting(8, true);
+        let last = info(9, "10.0.0.8");
+        assert!(strangers.enter(last.clone()).is_some() && ended(&last), "all others come first");
+        let client = info(10, "10.0.0.7");
+        strangers.enter(client.clone());
+        assert!(ended(&next) && !ended(&client), "it takes the place of the last of the others");
+        assert_eq!(floods.iter().filter(|info| ended(info)).count(), 1);
     }
 }

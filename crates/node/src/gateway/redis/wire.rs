@@ -6,7 +6,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::AsyncWrite;
+use tokio::io::{AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
@@ -121,6 +121,14 @@ impl ClientSocket {
             Poll::Pending => return Poll::Pending,
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Whether the client has closed the connection, and nothing that it sent before waits to be read; if not, the task
+    /// is woken when there is something.
+    pub(super) fn has_left(&self, cx: &mut Context<'_>) -> bool {
+        let mut byte = [0];
+        let peeked = self.stream.poll_peek(cx, &mut ReadBuf::new(&mut byte));
+        matches!(peeked, Poll::Ready(Ok(0) | Err(_)))
     }
 
     /// Drops all input, and ends the output once all answers are given and written. Ready when the
