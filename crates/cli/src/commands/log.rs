@@ -5,6 +5,7 @@ mod lines;
 use super::kv::address;
 use super::log_output::unwritten;
 use super::not_running::stopped;
+use super::terminal_text::harmless_line;
 use super::wrong_port::{self, Listener};
 use super::{Failure, home, secret};
 use amcast_log::proto::{Extent, ReadRequest, ReadResponse};
@@ -13,7 +14,6 @@ use amcast_node::cluster_dir::{ClusterDir, GatewayAddresses};
 use amcast_node::config::ClusterFile;
 use amcast_node::control::statuses_of;
 use serde_json::{Value, json};
-use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::thread;
@@ -257,25 +257,8 @@ impl LogPrinter<'_> {
 
     fn value(&mut self, position: u64, value: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(value);
-        self.say(entry(position, value), format_args!("{position}\t{}", harmless(&text)))
+        self.say(entry(position, value), format_args!("{position}\t{}", harmless_line(&text)))
     }
-}
-
-/// A text that others wrote, with what a terminal would obey as `\x1b` or `\u{9b}`. Lines and tabs stay.
-fn harmless(text: &str) -> Cow<'_, str> {
-    let obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
-    if !text.contains(obeyed) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::new();
-    for c in text.chars() {
-        match u32::from(c) {
-            code @ ..0x80 if obeyed(c) => shown.push_str(&format!("\\x{code:02x}")),
-            _ if obeyed(c) => shown.extend(c.escape_unicode()),
-            _ => shown.push(c),
-        }
-    }
-    Cow::Owned(shown)
 }
 
 /// A value as JSON: as text if it is, else in hexadecimal digits.
@@ -450,20 +433,8 @@ fn info(client: &mut LogSession, logs: &[String], out: &mut LogPrinter<'_>) -> R
     } else {
         for (log, extent) in &all {
             let extent = extent.as_ref().map_or_else(|| "not there".to_string(), shown);
-            out.say(Value::Null, format_args!("{}: {extent}", harmless(log)))?;
+            out.say(Value::Null, format_args!("{}: {extent}", harmless_line(log)))?;
         }
     }
     if missing { Err(Failure::Said) } else { Ok(()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_terminal_would_obey_is_shown_and_not_obeyed() {
-        assert!(matches!(harmless("naïve\tone\ntwo"), Cow::Borrowed("naïve\tone\ntwo")));
-        let value = "\x1b]0;mine\x07\rè\u{9b}2J\x7f";
-        assert_eq!(harmless(value), "\\x1b]0;mine\\x07\\x0dè\\u{9b}2J\\x7f");
-    }
 }

@@ -16,6 +16,7 @@ mod notify;
 mod protocols;
 mod registration;
 mod status;
+mod terminal_text;
 mod up;
 mod view;
 mod wrong_port;

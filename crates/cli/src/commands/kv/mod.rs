@@ -3,6 +3,7 @@
 mod partitions;
 
 use super::not_running::stopped;
+use super::terminal_text::{harmless, harmless_line};
 use super::wrong_port::{self, Listener};
 use super::{Failure, home, secret};
 use amcast::client::{Answer, Connection};
@@ -11,7 +12,7 @@ use amcast_node::config::ClusterFile;
 use amcast_node::control::statuses_of;
 use amcast_node::system::refuses_address;
 use serde_json::{Value, json};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IsTerminal};
 use std::path::PathBuf;
 
 /// Reads and changes the keys of a running cluster, and says where they are.
@@ -209,7 +210,15 @@ impl StoreClient {
 
     /// Prints what was found, as text or as JSON.
     fn show(&self, text: impl FnOnce() -> String, json: impl FnOnce() -> Value) {
-        println!("{}", if self.json { json().to_string() } else { text() });
+        if self.json {
+            return println!("{}", json());
+        }
+        // Somebody else may have written it.
+        let text = text();
+        match io::stdout().is_terminal() {
+            true => println!("{}", harmless(&text)),
+            false => println!("{text}"),
+        }
     }
 
     fn read(&mut self, key: &str) -> Result<(), Failure> {
@@ -239,10 +248,7 @@ impl StoreClient {
             return Ok(());
         }
         for (key, value) in pairs {
-            match value {
-                Answer::Null => println!("{key}\t(no string)"),
-                value => println!("{key}\t{value}"),
-            }
+            println!("{}", scan_line(key, value));
         }
         Ok(())
     }
@@ -280,6 +286,16 @@ impl StoreClient {
         self.show(|| answer.to_string(), || to_json(&answer));
         Ok(())
     }
+}
+
+/// A key with its value as one line; other clients wrote both.
+fn scan_line(key: &Answer, value: &Answer) -> String {
+    let key = key.to_string();
+    let value = match value {
+        Answer::Null => "(no string)".to_string(),
+        value => value.to_string(),
+    };
+    format!("{}\t{}", harmless_line(&key), harmless_line(&value))
 }
 
 /// Whether the gateway's error means that the command is malformed, for any stored values.
@@ -376,6 +392,14 @@ mod tests {
         ] {
             assert!(!is_misuse(refused), "{refused}");
         }
+    }
+
+    #[test]
+    fn what_others_wrote_is_one_line_that_a_terminal_does_not_obey() {
+        let bytes = |text: &str| Answer::Bytes(text.into());
+        let line = scan_line(&bytes("k\x1b]0;own\x07"), &bytes("v\nforged\tw"));
+        assert_eq!(line, "k\\x1b]0;own\\x07\tv\\x0aforged\tw");
+        assert_eq!(scan_line(&bytes("list"), &Answer::Null), "list\t(no string)");
     }
 
     #[test]
