@@ -401,8 +401,13 @@ fn kill(c: &ClientState, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<Aft
             b"user" if value == "default" => {}
             b"user" => return Err(RedisError::new(format!("ERR No such user '{value}'"))),
             b"type" if value == "normal" => {}
-            b"type" => chosen.clear(),
-            b"skipme" => spare_me = value.eq_ignore_ascii_case("yes"),
+            // There are none of these.
+            b"type" if ["master", "slave", "replica", "pubsub"].contains(&&*value) => {
+                chosen.clear()
+            }
+            b"type" => return Err(RedisError::new(format!("ERR Unknown client type '{value}'"))),
+            b"skipme" if value.eq_ignore_ascii_case("yes") => spare_me = true,
+            b"skipme" if value.eq_ignore_ascii_case("no") => spare_me = false,
             _ => return Err(RedisError::SYNTAX),
         }
     }
@@ -423,7 +428,7 @@ mod tests {
     use super::super::super::status::{ServerStatus, ShardStatus};
     use super::*;
     use std::sync::Mutex;
-    use std::sync::atomic::{AtomicBool, AtomicUsize};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     struct NoShards;
 
@@ -491,6 +496,17 @@ mod tests {
         let clients = std::iter::repeat_n(&c.info, 1_000).inspect(|_| looked += 1);
         assert_eq!(lines(clients, 10 * one.len()).len(), 11 * one.len());
         assert_eq!(looked, 11);
+    }
+
+    #[test]
+    fn a_filter_that_is_not_understood_ends_no_connection() {
+        let mut c = connected();
+        assert_eq!(run(&mut c, "CLIENT KILL SKIPME maybe"), "-ERR syntax error\r\n");
+        assert_eq!(run(&mut c, "CLIENT KILL TYPE x"), "-ERR Unknown client type 'x'\r\n");
+        assert_eq!(run(&mut c, "CLIENT KILL TYPE pubsub SKIPME no"), ":0\r\n");
+        assert!(!c.info.killed.load(Ordering::Relaxed));
+        assert_eq!(run(&mut c, "CLIENT KILL TYPE normal SKIPME No"), ":1\r\n");
+        assert!(c.info.killed.load(Ordering::Relaxed));
     }
 
     #[test]
