@@ -30,6 +30,7 @@ use clap::{Parser, Subcommand};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Ordered delivery to replicated shards: services, a library, and a laboratory.
 #[derive(Parser)]
@@ -75,6 +76,8 @@ enum Command {
 
 /// Reads the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
+    // A file that may not be longer is an error of the write then, which is reported; the signal ends the process without a word.
+    _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let command = Cli::parse().command;
     let log_output = match &command {
         Command::Up(_) => log_output::of_supervisor(),
