@@ -244,6 +244,7 @@ impl<B: Backend> Drop for RedisConnection<B> {
 impl<B: Backend> RedisConnection<B> {
     /// Does all that can be done now; ready when the connection ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.wire.begin_turn();
         loop {
             self.collect();
             // Before any of its passwords is compared it has its place.
@@ -291,6 +292,7 @@ impl<B: Backend> RedisConnection<B> {
                 self.read(cx)
             };
             match next {
+                Poll::Ready(Ok(())) if self.wire.ends_turn(cx) => return Poll::Pending,
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(())) => return Poll::Ready(()),
                 Poll::Pending if self.lane.replies.sleep(cx.waker()) => return Poll::Pending,

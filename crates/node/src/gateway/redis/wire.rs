@@ -13,6 +13,9 @@ use tokio::time::Sleep;
 /// Bytes written in one go before other connections have their turn.
 const TURN_BYTES: usize = 128 << 10;
 
+/// Bytes read in one go before other connections have their turn: thousands of the shortest commands.
+const INPUT_TURN_BYTES: usize = 32 << 10;
+
 /// Larger buffers are given back when they are empty.
 const BUFFER_BYTES_KEPT: usize = 32 << 10;
 
@@ -33,6 +36,8 @@ pub(super) struct ClientSocket {
     /// The bytes to be written; all before `written` are.
     pub(super) output: Vec<u8>,
     written: usize,
+    /// The bytes that were read in this turn.
+    turn_bytes: usize,
     /// The client sends no more. It may still read.
     pub(super) ended: bool,
     /// The deadline for the input of a client that has all its answers.
@@ -48,6 +53,7 @@ impl ClientSocket {
             input: ClientInput::default(),
             output: Vec::new(),
             written: 0,
+            turn_bytes: 0,
             ended: false,
             farewell: None,
             dropped: 0,
@@ -117,10 +123,24 @@ impl ClientSocket {
         match self.input.receive(&mut self.stream, cx, needs) {
             Poll::Ready(Ok(0)) => self.ended = true,
             Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
-            Poll::Ready(Ok(_)) => {}
+            Poll::Ready(Ok(bytes)) => self.turn_bytes += bytes,
             Poll::Pending => return Poll::Pending,
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Whether as much was read as is one connection's turn; the task is woken for the next one then.
+    pub(super) fn ends_turn(&self, cx: &Context<'_>) -> bool {
+        let is_over = self.turn_bytes >= INPUT_TURN_BYTES;
+        if is_over {
+            cx.waker().wake_by_ref();
+        }
+        is_over
+    }
+
+    /// All that was read so far is of earlier turns.
+    pub(super) const fn begin_turn(&mut self) {
+        self.turn_bytes = 0;
     }
 
     /// Whether the client has closed the connection, and nothing that it sent before waits to be read; if not, the task
