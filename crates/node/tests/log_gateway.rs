@@ -671,6 +671,51 @@ fn few_watch_the_health_at_a_time_and_anybody_asks_for_it() {
 }
 
 #[test]
+fn streams_that_do_not_end_give_their_places_to_newcomers() {
+    let _limit = amcast_test_policy::time_limit();
+    let server = TestLogServer::start(Some("secret"));
+    let path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    let mut stream = unfinished(&server, path, 100);
+    let begun = Instant::now();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let (mut head, mut ended) = ([0; 9], 0);
+    // There are places for 64.
+    while ended < 36 {
+        stream.read_exact(&mut head).expect("the oldest streams are ended");
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        stream.read_exact(&mut vec![0; length]).unwrap();
+        let (kind, flags) = (head[3], head[4]);
+        // The last head of a stream, or its reset.
+        ended += usize::from((kind == 1 && flags & 1 == 1) || kind == 3);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(8), "not because their time was over");
+}
+
+#[test]
+fn frames_of_who_has_not_given_the_password_are_read_at_a_bounded_pace() {
+    let _limit = amcast_test_policy::time_limit();
+    let server = TestLogServer::start(Some("secret"));
+    let mut stream = unfinished(&server, "/none", 0);
+    let begun = Instant::now();
+    let mut sends = stream.try_clone().unwrap();
+    let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    // The connection ends with the test.
+    let sender = std::thread::spawn(move || _ = sends.write_all(&ping.repeat(60_000)));
+    stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let (mut bytes, mut all) = ([0; 4096], 0);
+    while begun.elapsed() < Duration::from_secs(3) {
+        all += stream.read(&mut bytes).unwrap_or(0);
+        let most = 65_536 * (begun.elapsed().as_secs() as usize + 2) + 20_000;
+        assert!(all <= most, "{all} bytes of answers in {:?}", begun.elapsed());
+    }
+    assert!(all > ping.len(), "it is served");
+    _ = stream.shutdown(std::net::Shutdown::Both);
+    sender.join().unwrap();
+    let mut client = server.client_with(Some("secret"));
+    client.append("log", vec![1; 200_000]).unwrap();
+}
+
+#[test]
 fn a_connection_that_does_not_begin_is_closed_soon() {
     let _limit = amcast_test_policy::time_limit();
     let server = TestLogServer::start(None);

@@ -2,6 +2,7 @@
 
 use crate::gateway::files;
 use crate::gateway::places::{ConnectionPlace, ConnectionPlaces, IdleRule, PlacedConnection};
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, Sleep, sleep};
 use tonic::transport::server::Connected;
 
 /// Connections served at a time; one more closes the one that has been idle for longest.
@@ -25,8 +26,16 @@ const GREETING: Duration = Duration::from_secs(5);
 /// How long after a failure to accept, mostly for want of file descriptors, it is tried again.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// Accepts connections and hands them on, until nobody takes them.
-pub(crate) async fn accept(listener: TcpListener, to: mpsc::Sender<io::Result<PlacedStream>>) {
+/// Bytes that are read in a second of a connection that has not given the password, where there is one: each frame of HTTP/2
+/// costs time on the thread that serves all clients, also one that asks for nothing.
+const UNKNOWN_BYTES_PER_SECOND: usize = 64 << 10;
+
+/// Accepts connections and hands them on, until nobody takes them. `has_password` says whether clients have to give one.
+pub(crate) async fn accept(
+    listener: TcpListener,
+    to: mpsc::Sender<io::Result<PlacedStream>>,
+    has_password: bool,
+) {
     let places =
         ConnectionPlaces::new(files::connections(files::GatewayPort::Log, CONNECTIONS_MAX));
     loop {
@@ -42,14 +51,45 @@ pub(crate) async fn accept(listener: TcpListener, to: mpsc::Sender<io::Result<Pl
         let _ = stream.set_nodelay(true);
         let held =
             PlacedConnection::new(stream, &places, IdleRule::Together(GREETING_BYTES, GREETING));
-        if to.send(Ok(PlacedStream(held))).await.is_err() {
+        let unknown = has_password.then(UnknownPace::begin);
+        if to.send(Ok(PlacedStream { held, unknown })).await.is_err() {
             return;
         }
     }
 }
 
+/// How fast is read what a connection sends that has not given the password.
+struct UnknownPace {
+    /// Bytes that may be read until `second` is over.
+    left: usize,
+    second: Pin<Box<Sleep>>,
+}
+
+impl UnknownPace {
+    fn begin() -> Self {
+        let second = Box::pin(sleep(Duration::from_secs(1)));
+        Self { left: UNKNOWN_BYTES_PER_SECOND, second }
+    }
+
+    /// Ready when more may be read; the task is woken for that.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.second.as_mut().poll(cx).is_ready() {
+            self.second.as_mut().reset(Instant::now() + Duration::from_secs(1));
+            self.left = UNKNOWN_BYTES_PER_SECOND;
+        }
+        if self.left == 0 && self.second.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+}
+
 /// A connection that has a place.
-pub(crate) struct PlacedStream(PlacedConnection);
+pub(crate) struct PlacedStream {
+    held: PlacedConnection,
+    /// As long as it has not given the password.
+    unknown: Option<UnknownPace>,
+}
 
 /// The connection of a request.
 pub(crate) type RequestOrigin = Arc<ConnectionPlace>;
@@ -58,7 +98,7 @@ impl Connected for PlacedStream {
     type ConnectInfo = RequestOrigin;
 
     fn connect_info(&self) -> RequestOrigin {
-        Arc::clone(self.0.place())
+        Arc::clone(self.held.place())
     }
 }
 
@@ -68,7 +108,19 @@ impl AsyncRead for PlacedStream {
         cx: &mut Context<'_>,
         to: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, to)
+        let Self { held, unknown } = &mut *self;
+        if held.place().is_known() {
+            *unknown = None;
+        }
+        if let Some(pace) = unknown {
+            std::task::ready!(pace.poll(cx));
+        }
+        let before = to.filled().len();
+        let polled = Pin::new(held).poll_read(cx, to);
+        if let Some(pace) = unknown {
+            pace.left = pace.left.saturating_sub(to.filled().len() - before);
+        }
+        polled
     }
 }
 
@@ -78,14 +130,14 @@ impl AsyncWrite for PlacedStream {
         cx: &mut Context<'_>,
         from: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, from)
+        Pin::new(&mut self.held).poll_write(cx, from)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.held).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.held).poll_shutdown(cx)
     }
 }

@@ -84,7 +84,8 @@ impl Requests {
         Arc::clone(room).acquire_owned().await.map_err(|_| refused())
     }
 
-    fn watch(&self, body: Body) -> Body {
+    /// The body of a request, which keeps its place until it is whole: also when it is answered before, as a stream is.
+    fn watch(&self, body: Body, place: Arc<OwnedSemaphorePermit>) -> Body {
         if body.is_end_stream() {
             return body;
         }
@@ -94,7 +95,7 @@ impl Requests {
         unfinished.next += 1;
         unfinished.all.insert(number, Arc::clone(&part));
         drop(unfinished);
-        let of = RequestRemoval { requests: self.clone(), number };
+        let of = RequestRemoval { requests: self.clone(), number, _place: place };
         Body::new(TimedBody { body, part, of: Some(of), end: Box::pin(sleep(WHOLE_WITHIN)) })
     }
 }
@@ -103,6 +104,7 @@ impl Requests {
 struct RequestRemoval {
     requests: Requests,
     number: u64,
+    _place: Arc<OwnedSemaphorePermit>,
 }
 
 impl Drop for RequestRemoval {
@@ -194,10 +196,11 @@ where
         let requests = self.requests.clone();
         Box::pin(async move {
             let place = match requests.enter().await {
-                Ok(place) => place,
+                Ok(place) => Arc::new(place),
                 Err(why) => return Ok(why.into_http()),
             };
-            let answer = service.call(request.map(|body| requests.watch(body))).await;
+            let answer =
+                service.call(request.map(|body| requests.watch(body, Arc::clone(&place)))).await;
             drop(place);
             answer.map(count_until_taken)
         })

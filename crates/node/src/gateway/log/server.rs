@@ -208,7 +208,7 @@ async fn serve(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (to, connections) = mpsc::channel(1);
-    tokio::spawn(accept(listener, to));
+    tokio::spawn(accept(listener, to, config.password.is_some()));
     let (looks, follows) = (Arc::clone(&shared), Arc::<LogFollowers>::clone(&shared.follows));
     tokio::spawn(follows.go_on(pauses, move |names| Arc::clone(&looks).look(names)));
     let (health, health_service) = tonic_health::server::health_reporter();
