@@ -269,7 +269,7 @@ impl NodeLink {
                     continue;
                 }
                 IngressFrame::Answer(token, outcome, bytes) => {
-                    // What was not executed says nothing of how large answers are.
+                    // An error says nothing of how large answers are.
                     if outcome == Outcome::Executed {
                         let before = self.answer_bytes;
                         self.answer_bytes = before - before / 32 + bytes.len() / 32;

@@ -43,8 +43,8 @@ impl<B: Backend> RedisConnection<B> {
             return;
         }
         let ServiceAnswer { outcome, bytes: answer } = answer;
-        // What was not executed says nothing of how large answers are: after a stall a connection would have many large ones
-        // under way at a time.
+        // The error of a command that was not executed says nothing of how large answers are: after a stall a connection
+        // would have many large ones under way at a time.
         let is_executed = outcome == Outcome::Executed;
         if is_executed {
             self.answer_guess = answer.len().max(self.answer_guess - self.answer_guess / 8);
