@@ -111,6 +111,9 @@ impl ClockPace {
         executor: &Executor<M>,
         clock: impl FnOnce() -> Stamp,
     ) -> GroupSet {
+        if !executor.bounds_time() {
+            return GroupSet::EMPTY;
+        }
         if self.compared.is_none_or(|at| now.since(at) >= COMPARE_EVERY) {
             self.compared = Some(now);
             let wall_ms = clock().wall_ms;

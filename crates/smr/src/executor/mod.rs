@@ -406,6 +406,11 @@ impl<M: ShardedMachine> Executor<M> {
         self.clocks == 0 || self.heads.iter().all(known)
     }
 
+    /// Whether ordered time follows reports: see [`bound_time`](Self::bound_time).
+    pub const fn bounds_time(&self) -> bool {
+        self.clocks > 0
+    }
+
     /// The last report of the clock of this replica of `shard`, as far as it was taken; none if there is none.
     pub fn clock_report(&self, shard: Gid, replica: Pid) -> Option<Stamp> {
         self.heads[shard.index()].clocks.of(replica)
