@@ -373,7 +373,7 @@ impl ShardedMachine for Kv {
 
     fn again(&self, store: &Store, kept: &[u8], command: &[u8], answer: &mut Vec<u8>) {
         match partitions::is_refusal(kept) {
-            true => store.map().refuse(command, answer),
+            true => store.map().refuse(echoed(split_epoch(command).1), answer),
             false => answer.extend_from_slice(kept),
         }
     }

@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::partitions::is_refusal;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 /// A front: it sends by the map that it knows.
@@ -278,12 +279,13 @@ fn a_retry_of_what_another_map_refused_is_refused_again_and_its_answer_takes_no_
     let executor = Executor::new(Kv::over(first.clone(), 1), SHARDS, limits);
     let mut node = TestNode { executor, next: [1; SHARDS], answers: Vec::new() };
     let mut seq = 0;
+    let epoch = Cell::new(first.epoch());
     let mut send = |node: &mut TestNode, (session, request), dst: GroupSet, words: &[&[u8]]| {
         seq += 1;
         let stamp = Stamp { wall_ms: 1, host_ms: 1 };
         let mut payload = Vec::new();
         Envelope { session, request, open_from: 1, stamp, read_only: false }.encode(&mut payload);
-        crate::encode_epoch(first.epoch(), &mut payload);
+        crate::encode_epoch(epoch.get(), &mut payload);
         encode_args(words, &mut payload);
         let (id, mut answer) = (MsgId { sender: Pid(9), seq }, Vec::new());
         for shard in dst.iter() {
@@ -301,6 +303,15 @@ fn a_retry_of_what_another_map_refused_is_refused_again_and_its_answer_takes_no_
     assert_eq!(done, b"+OK\r\n");
     let split = send(&mut node, (2, 1), all, &[b"AMCAST.SPLIT", b"0", b"b", b"1"]);
     assert_eq!(split, b":1\r\n", "the map's epoch");
+    // The arguments come alike each time, also those of a command that names an epoch.
+    epoch.set(7);
+    for _ in 0..2 {
+        let answer = send(&mut node, (3, 1), shard, &[b"GET", b"c"]);
+        let (_, args) = Partitions::of_refusal(&answer).expect("it was refused, and is again");
+        let mut again = Vec::new();
+        assert!(decode_args(args, &mut again).is_some() && again == [&b"GET"[..], b"c"]);
+    }
+    epoch.set(first.epoch());
     let value = [b'v'; 300];
     for life in 0..2 {
         for request in 2..=100 {
