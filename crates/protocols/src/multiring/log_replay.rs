@@ -138,11 +138,17 @@ impl MultiRing {
     ) {
         let number = ticket.0 & !DISK_READ;
         let Some((id, first)) = self.retransmissions.disk_reads.remove(&number) else { return };
+        // A record of another ring or instance must not be sent as decided in this one: it counts as one that was
+        // trimmed. Only batches leave memory, and these are never split.
         let value: Option<InstanceValue> = match record.and_then(LogRecord::read) {
-            Some(LogRecord::Accept { entry, .. } | LogRecord::Learn { entry, .. }) => {
-                Some(entry.value)
+            Some(
+                LogRecord::Accept { ring, entry, .. } | LogRecord::Learn { ring, entry },
+            ) if (ring, entry.first) == (id, first) => Some(entry.value),
+            Some(_) => {
+                out.note(Note::Malformed(self.me, "a record of the log that is not the one asked for"));
+                None
             }
-            _ => None,
+            None => None,
         };
         let Some(Some(ring)) = self.rings.get_mut(usize::from(id)) else { return };
         let is_wanted = ring.log.at(first).is_some_and(|(_, slot)| slot.record == number);
@@ -305,9 +311,12 @@ impl MultiRing {
 
 #[cfg(test)]
 mod tests {
+    use super::super::shared_bytes::SharedBytes;
+    use super::super::value::{InstanceEntry, RingBallot};
     use super::super::{MEMORY, MultiRingConfig, MultiRingEntry, SYNCED, WRITTEN};
     use super::*;
     use alloc::sync::Arc;
+    use amcast_core::codec::Codec;
     use amcast_core::messages::Messages;
     use amcast_core::{Entry, Gid, GroupSet, Input, Outbox, Protocol, RawConfig, Time};
 
@@ -362,6 +371,35 @@ mod tests {
         // The state is in force.
         step(&mut replica, Input::Installed { position: at(7).position(), installs: 0 });
         assert_eq!(replica.trimmable_position(), at(9));
+    }
+
+    #[test]
+    fn a_record_of_another_instance_is_not_taken_for_the_one_that_was_asked_for() {
+        let mut replica = replica(&SYNCED, AcceptorStorage::Synced);
+        let record = |ring, first| {
+            let value = InstanceValue::Batch(SharedBytes::from(&[7; 9][..]));
+            let entry = InstanceEntry { first, ballot: RingBallot::new(1, Pid(0)), value };
+            LogRecord::Learn { ring, entry }
+        };
+        let ring = replica.rings[0].as_mut().expect("it is in its own ring");
+        for number in 0..2 {
+            ring.restore(number, record(0, number));
+        }
+        ring.log.evict(2, 0);
+        let mut load = |first, record: &LogRecord| {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            replica.retransmissions.disk_reads.insert(first, (0, first));
+            let out = &mut Outbox::default();
+            replica.on_loaded(Ticket(DISK_READ | first), Some(&bytes), out);
+            let ring = replica.rings[0].as_ref().expect("it is in its own ring");
+            (ring.log.entry(first).is_some(), replica.state.wanted)
+        };
+        assert_eq!(load(1, &record(0, 1)), (true, false));
+        // The first one is needed next: it comes with a state, as if it had been trimmed.
+        assert_eq!(load(0, &record(0, 1)), (false, true));
+        assert_eq!(load(0, &record(1, 0)), (false, true));
+        assert_eq!(load(0, &record(0, 0)), (true, true));
     }
 
     #[test]
