@@ -28,6 +28,7 @@
 use super::MultiRingMutant;
 use super::message::{ForwardedMessage, RecoveryRequest, RingMessage, RingPacket};
 use super::persistence::{DurableAction, LogRecord};
+use super::phase1::is_contiguous;
 use super::process::MultiRing;
 use super::topology::{RingId, ring_for};
 use super::value::{INSTANCE_MAX, InstanceEntry, RingBallot};
@@ -346,8 +347,8 @@ impl MultiRing {
         let acceptors = &self.config.rings[usize::from(ring)].acceptors;
         let sound = |entry: &InstanceEntry| entry.makes_sense(acceptors, processes);
         let far = learned > INSTANCE_MAX || !promised.max(adopted).is_of(acceptors);
-        if far || !entries.iter().all(sound) {
-            return out.note(Note::Malformed(from, "a value that no coordinator may propose"));
+        if far || !entries.iter().all(sound) || !is_contiguous(learned, &entries) {
+            return out.note(Note::Malformed(from, "an answer with gaps or impossible values"));
         }
         let answer = RecoveryAnswer { promised, learned, adopted, entries, storage_epochs };
         self.recovery.answers[rank][usize::from(ring)] = Some(answer);

@@ -71,6 +71,16 @@ impl InstanceLog {
         first.map_or_else(|| self.end(), |(first, _)| first.max(from))
     }
 
+    /// Whether a value is held for each instance from the floor to the end.
+    pub(super) fn is_contiguous(&self) -> bool {
+        let mut at = self.floor;
+        self.from(at).all(|(first, slot)| {
+            let follows = first <= at;
+            at = first + slot.instances;
+            follows
+        })
+    }
+
     /// The slots from the one that holds `instance`, or the next one, on.
     pub(super) fn from(&self, instance: u64) -> impl Iterator<Item = (u64, &InstanceSlot)> {
         let begin = self.at(instance).map_or(instance, |(first, _)| first);
@@ -277,6 +287,21 @@ mod tests {
         assert_eq!(log.entry(3), Some(batch(3, 1)));
         log.evict(8, 350);
         assert!(log.entry(3).is_none());
+    }
+
+    #[test]
+    fn a_gap_is_found_wherever_it_is() {
+        let log = |entries: &[InstanceEntry], floor| {
+            let mut log = InstanceLog::default();
+            entries.iter().for_each(|entry| log.put(entry.clone(), NO_RECORD));
+            log.trim(floor);
+            log.is_contiguous()
+        };
+        assert!(log(&[], 0) && log(&[], 7));
+        let (whole, gap) = ([skip(0, 4, 1), batch(4, 1)], [skip(0, 4, 1), batch(5, 1)]);
+        assert!([0, 2, 4, 9].into_iter().all(|floor| log(&whole, floor)));
+        assert!(log(&gap, 5) && [0, 2, 4].into_iter().all(|floor| !log(&gap, floor)));
+        assert!(!log(&gap[1..], 0), "at its beginning");
     }
 
     #[test]

@@ -26,6 +26,7 @@ use super::persistence::{DurableAction, LogRecord};
 use super::ring::{RingContext, RingMember, entry_from};
 use super::value::{INSTANCE_MAX, InstanceEntry, InstanceValue, RingBallot};
 use alloc::vec::Vec;
+use amcast_core::step::Note;
 use amcast_core::{Pid, ProtocolEvent, Time};
 use core::mem;
 
@@ -183,6 +184,10 @@ impl RingMember {
             return;
         };
         let (learned, adopted) = (self.learner.learned, self.acceptor.adopted);
+        if !is_contiguous(learned, &entries) {
+            // As a promise of another acceptor: behind a gap, values would move to other instances.
+            return cx.out.note(Note::Malformed(cx.me, "an own promise with gaps"));
+        }
         role.phase1.promises[at] =
             Some(PromisedState { learned, adopted, entries, storage_epochs });
         self.begin_phase2(cx);
@@ -257,7 +262,7 @@ impl RingMember {
 }
 
 /// Whether the entries follow each other without gaps from `learned` on.
-fn is_contiguous(learned: u64, entries: &[InstanceEntry]) -> bool {
+pub(super) fn is_contiguous(learned: u64, entries: &[InstanceEntry]) -> bool {
     let mut at = learned;
     entries.iter().all(|entry| {
         let next = entry.first == at;
@@ -284,11 +289,39 @@ fn conflict(a: &[InstanceEntry], b: &[InstanceEntry]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::persistence::AcceptorStorage;
+    use super::super::process::MultiRing;
     use super::super::shared_bytes::SharedBytes;
+    use super::super::{MultiRingConfig, SYNCED};
     use super::*;
+    use alloc::sync::Arc;
+    use amcast_core::{Entry, Input, Outbox, Protocol, RawConfig};
 
     fn entry(first: u64, value: InstanceValue) -> InstanceEntry {
         InstanceEntry { first, ballot: RingBallot::new(1, Pid(0)), value }
+    }
+
+    #[test]
+    fn an_own_promise_with_a_gap_does_not_count() {
+        let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
+        let config = raw.check(SYNCED.about().params).expect("a sound configuration");
+        let shape = MultiRingConfig::of(AcceptorStorage::Synced, &config).expect("a sound shape");
+        let shape = Arc::new(shape);
+        for (firsts, counts) in [([0, 1], true), ([0, 2], false), ([1, 2], false)] {
+            let mut candidate = MultiRing::new(Pid(0), &shape);
+            let start = Input::Start { incarnation: 0 };
+            candidate.step(Time(1), (), start, &mut Outbox::default());
+            let counted = candidate.with_ring(0, |ring, cx| {
+                for first in firsts {
+                    ring.log.put(entry(first, InstanceValue::Skip(1)), 0);
+                }
+                ring.prepare(cx);
+                let ballot = ring.acceptor.promised;
+                ring.on_own_promise(ballot, cx);
+                ring.coordinator.as_ref().is_some_and(|role| role.phase1.promises[0].is_some())
+            });
+            assert_eq!(counted, Some(counts), "{firsts:?}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
 use amcast_core::messages::{Lane, MessageInput, MessageOutput, Messages};
-use amcast_core::step::{Oracle, ProtocolStatus, Ticket, WaitReason, WakeReason};
+use amcast_core::step::{Note, Oracle, ProtocolStatus, Ticket, WaitReason, WakeReason};
 use amcast_core::{
     Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, ProtocolEvent, Role, Submission,
     Time,
@@ -206,8 +206,13 @@ impl MultiRing {
             && self.persistence.writes.storage() == AcceptorStorage::Written
             && !whole;
         self.state.in_force = !gone;
-        let forgot = gone || torn || self.persistence.unreadable || self.recovery.is_needed();
-        if forgot && !self.config.mutants.is(MultiRingMutant::ForgetsItsLoss) {
+        let has_gap = self.has_gap();
+        if has_gap {
+            let why = "a log that lacks values in front of others";
+            out.note(Note::Malformed(self.me, why));
+        }
+        let found = torn || has_gap || self.persistence.unreadable || self.recovery.is_needed();
+        if (gone || found) && !self.config.mutants.is(MultiRingMutant::ForgetsItsLoss) {
             self.lose_storage();
             self.report_lagging(out);
         }
@@ -219,6 +224,13 @@ impl MultiRing {
             self.merge.install(0, self.persistence.idle_since.1);
         }
         self.persistence.checkpoint.1 = self.merge.next;
+    }
+
+    /// Whether the log of earlier incarnations lacks values in front of others that it has: its beginning or a part
+    /// of it was lost, with all that was promised there. An acceptor writes its values without gaps.
+    fn has_gap(&self) -> bool {
+        let mut rings = self.rings.iter().flatten().filter(|ring| ring.acceptor.index.is_some());
+        rings.any(|ring| !ring.log.is_contiguous())
     }
 
     /// The application has a state in force that holds every delivery up to `position`, on disk or not.
