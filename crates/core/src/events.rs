@@ -98,6 +98,12 @@ pub enum ProtocolEvent {
     /// *Driver:* treats the application's state as complete again if that, with the deliveries that wait for the
     /// application, reaches the position; else it waits for the state that is being fetched.
     CaughtUp(u64),
+    /// This process has recovered what it lost with its log ([`Input::Lost`]), and has it on its disk.
+    ///
+    /// *Protocol:* reports it once that is durable, in each incarnation that was told of a loss and could recover. It
+    /// may report it where it was told of none.
+    /// *Driver:* gives the process [`Input::Lost`] at each start until then, and not from then on.
+    StorageRecovered,
     /// This process entered a view. Members are a bit each, by their number among the replicas of the group.
     ///
     /// *Protocol:* reports it behind all deliveries of the view before, except those that a lagging process holds

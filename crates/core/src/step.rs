@@ -87,7 +87,8 @@ pub enum Input<'a, M: Medium> {
     /// failed, and not just the process. Between the last [`Input::Stored`] and [`Input::Start`].
     Torn,
     /// The log of the earlier lives is gone altogether, with what was awaited: its medium was replaced.
-    /// Before [`Input::Start`], and instead of all [`Input::Stored`].
+    /// Before [`Input::Start`], and instead of all [`Input::Stored`] or behind those that are left; at each start until
+    /// [`ProtocolEvent::StorageRecovered`].
     Lost,
     /// The process starts. Once, and first but for what its log says.
     Start {

@@ -15,6 +15,9 @@ pub(crate) fn log_event(cluster: &ClusterShape, p: Pid, event: ProtocolEvent) {
             tracing::info!("{name} continues from {position}, and needs a state up to there");
         }
         ProtocolEvent::CaughtUp(position) => tracing::info!("{name} is back, at {position}"),
+        ProtocolEvent::StorageRecovered => {
+            tracing::info!("{name} has its earlier promises on its disk again, and votes");
+        }
         ProtocolEvent::ViewEntered { number, members, .. } => {
             tracing::info!("{name} enters view {number} of {} members", members.count_ones());
         }

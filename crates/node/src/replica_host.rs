@@ -461,6 +461,7 @@ impl<A: Application> UpperLayer for ReplicaHost<A> {
             | ProtocolEvent::Lagging
             | ProtocolEvent::NeedsState { .. }
             | ProtocolEvent::CaughtUp(_)
+            | ProtocolEvent::StorageRecovered
             | ProtocolEvent::MayStop(_) => {}
         }
     }

@@ -118,7 +118,9 @@ impl EventContract {
         position: u64,
     ) -> Result<(), &'static str> {
         match event {
-            ProtocolEvent::Part(_) | ProtocolEvent::Leads(_) => Ok(()),
+            ProtocolEvent::Part(_) | ProtocolEvent::Leads(_) | ProtocolEvent::StorageRecovered => {
+                Ok(())
+            }
             ProtocolEvent::Lagging => {
                 self.lagging = true;
                 Ok(())

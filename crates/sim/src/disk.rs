@@ -56,7 +56,7 @@ struct SimFile {
     used: bool,
     /// Whether the machine failed since something was written last.
     torn: bool,
-    /// Whether what was there is gone, and the process has not kept what follows from that.
+    /// Whether what was there is gone, and the process has not recovered it.
     lost: bool,
     /// Records that cannot be read any more.
     damaged: Vec<u64>,
@@ -163,7 +163,6 @@ impl SimDisk {
         while file.first + file.synced as u64 <= number {
             let Some(ticket) = file.waiting.pop_front() else { return };
             file.synced += 1;
-            file.lost &= ticket.is_none();
             self.durable.extend(ticket.map(|ticket| (p, ticket)));
         }
     }
@@ -202,12 +201,12 @@ impl SimDisk {
     }
 
     /// Whether the log of a process on its disk is gone, or a part of it: each start reports it until
-    /// a record that it awaits is durable, or [`settle`](Self::settle).
+    /// [`settle`](Self::settle).
     pub fn lost(&self, p: Pid) -> bool {
         self.files[p.index()].lost
     }
 
-    /// Records that a process wrote since its log was lost survive it from here on, durable or not.
+    /// A process has recovered what its log had, and has that on its disk.
     pub fn settle(&mut self, p: Pid) {
         self.files[p.index()].lost = false;
     }
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_disk_is_new_until_something_that_is_awaited_is_durable() {
+    fn a_new_disk_is_new_until_its_process_has_recovered() {
         let mut chooser = Chooser::seeded(3);
         let mut disk = written(3, true, &mut chooser);
         disk.stop(P);
@@ -361,9 +360,7 @@ mod tests {
             disk.fail(P, Some(lost), &mut chooser);
         }
         assert_eq!(numbers(&mut disk), [0]);
-        assert!(disk.lost(P), "it was never reported durable");
         for (number, awaited) in [(1, false), (2, true)] {
-            assert!(disk.lost(P));
             assert!(disk.persist(
                 Time(9),
                 P,
@@ -376,6 +373,8 @@ mod tests {
                 disk.step();
             }
         }
+        assert!(disk.lost(P), "whatever is durable");
+        disk.settle(P);
         assert!(!disk.lost(P));
         disk.stop(P);
         assert_eq!(numbers(&mut disk), [0, 1, 2]);

@@ -40,9 +40,6 @@ impl SimulatedRun<'_> {
             self.tell_of(&RunEvent::Full(p));
             return;
         }
-        if self.entry.capabilities().durability == Durability::Written {
-            self.disk.settle(p);
-        }
         self.tell_of(&RunEvent::Record(p, record, awaited));
         if first && !self.has_host() {
             self.checkpoint_later(p);

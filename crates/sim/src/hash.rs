@@ -174,6 +174,7 @@ impl RunHash {
             ProtocolEvent::Excluded(view) => self.words(&[49, view]),
             ProtocolEvent::Left(view) => self.words(&[50, view]),
             ProtocolEvent::MayStop(view) => self.words(&[51, view]),
+            ProtocolEvent::StorageRecovered => self.word(53),
         }
     }
 

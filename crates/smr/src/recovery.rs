@@ -581,7 +581,7 @@ impl<A: Application> Recovery<A> {
     /// Takes what the replica `p` reports.
     pub fn event(&mut self, p: Pid, event: ProtocolEvent) {
         match event {
-            ProtocolEvent::Part(_) | ProtocolEvent::Leads(_) => {}
+            ProtocolEvent::Part(_) | ProtocolEvent::Leads(_) | ProtocolEvent::StorageRecovered => {}
             ProtocolEvent::Lagging => {
                 let group = self.group(p);
                 self.replicas[group.index()].is_lagging = true;

@@ -7,6 +7,11 @@
 //!   Lost (in the log) ---------+ at the start of the process
 //! ```
 //!
+//! A loss that the driver reports ([`Input::Lost`](amcast_core::Input::Lost)) is reported at each start until the
+//! recovery is durable (`ProtocolEvent::StorageRecovered`), and nothing else says so: where the others are gone for
+//! good, an operator may end it. A loss that the log itself shows is recorded there ([`LogRecord::StorageLost`]),
+//! because what is learned meanwhile may hide it from the next start.
+//!
 //! Each loss begins a new *storage epoch* of the acceptor, with a number (a vector of these is what others
 //! call a crash vector). The acceptor asks the others. Each of them, before it answers with all that it
 //! has, stops to count votes and promises of older epochs, also of those that are still in flight; and with
@@ -27,8 +32,8 @@
 
 use super::MultiRingMutant;
 use super::message::{ForwardedMessage, RecoveryRequest, RingMessage, RingPacket};
-use super::persistence::{DurableAction, LogRecord};
 use super::phase1::is_contiguous;
+use super::persistence::{DurableAction, LogRecord};
 use super::process::MultiRing;
 use super::topology::{RingId, ring_for};
 use super::value::{INSTANCE_MAX, InstanceEntry, RingBallot};
@@ -44,12 +49,21 @@ pub(super) enum StorageState {
     /// It has all of it, and votes.
     #[default]
     Intact,
-    /// Its log says that an earlier incarnation lost it and had not recovered it.
+    /// Its log says that an earlier incarnation found it lost, and had not recovered it.
     Lost,
     /// It asks the other acceptors of its group for it.
     Asking,
     /// A quorum has answered, and the answer is being written.
     Writing,
+}
+
+/// What says at a later start that the storage is lost, as long as it is not recovered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum LossEvidence {
+    /// The driver alone.
+    Driver,
+    /// The log.
+    Log,
 }
 
 /// The recovery of an acceptor that lost its storage.
@@ -110,12 +124,15 @@ struct RecoveryAnswer {
 
 impl MultiRing {
     /// The storage of earlier incarnations is lost: begins a new storage epoch.
-    pub(super) fn lose_storage(&mut self) {
+    pub(super) fn lose_storage(&mut self, evidence: LossEvidence) {
         let (ranks, rings) = (self.config.cluster.replicas(), self.rings.len());
         self.recovery.epochs[self.me.index()] = self.incarnation;
-        self.persistence
-            .writes
-            .write(LogRecord::StorageLost { storage_epoch: self.incarnation }, None);
+        let record = match evidence {
+            LossEvidence::Log => LogRecord::StorageLost { storage_epoch: self.incarnation },
+            // The others count votes of this storage epoch from now on, whoever ends the loss.
+            LossEvidence::Driver => LogRecord::StorageEpochs { of: self.group_storage_epochs() },
+        };
+        self.persistence.writes.write(record, None);
         let partial = PartialAnswer { request: 0, entries: alloc::vec![Vec::new(); rings] };
         self.recovery = AcceptorRecovery {
             epochs: core::mem::take(&mut self.recovery.epochs),
@@ -408,9 +425,9 @@ impl MultiRing {
             });
         }
         let of = self.group_storage_epochs();
-        self.persistence
-            .writes
-            .write(LogRecord::StorageEpochs { of }, Some(DurableAction::Recovered));
+        let record = LogRecord::StorageEpochs { of };
+        self.persistence.writes.write(record.clone(), Some(DurableAction::Recovered));
+        self.persistence.writes.write(record, Some(DurableAction::RecoveryDurable));
         out.mark("multiring-remembers");
     }
 }
@@ -423,16 +440,28 @@ fn forwarded((sender, incarnation): (Pid, u32), to: Pid, message: RingMessage) -
 #[cfg(test)]
 mod tests {
     use crate::multiring::SYNCED;
+    use alloc::sync::Arc;
     use alloc::vec::Vec;
     use amcast_core::codec::Codec;
-    use amcast_core::{Entry, Input, Outbox, Pid, ProtocolProcess, RawConfig, Time};
+    use amcast_core::messages::MessageInput;
+    use amcast_core::{
+        Entry, Input, Outbox, Output, Pid, Protocol, ProtocolProcess, RawConfig, Time,
+    };
 
-    use super::super::message::{RecoveryRequest, RingMessage};
+    use super::super::MultiRingConfig;
+    use super::super::message::{RecoveryRequest, RingMessage, RingPacket};
+    use super::super::persistence::AcceptorStorage;
     use super::super::value::InstanceValue;
-    use super::{LogRecord, PartialAnswer, RingBallot, forwarded};
+    use super::{LogRecord, MultiRing, PartialAnswer, RingBallot, forwarded};
 
-    /// Whether a process that restarts with these records in its log votes.
-    fn votes(records: &[&[u8]]) -> bool {
+    /// A life of a process that restarts with these records in its log.
+    struct RestartedLife {
+        votes: bool,
+        /// The log that the next life finds.
+        log: Vec<Vec<u8>>,
+    }
+
+    fn restart(records: &[&[u8]], incarnation: u32, is_lost: bool) -> RestartedLife {
         let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
         let config = raw.check(SYNCED.about().params).expect("a sound configuration");
         let Ok(ProtocolProcess::Messages(mut node)) = SYNCED.build(Pid(0), &config) else {
@@ -442,8 +471,93 @@ mod tests {
         for (number, record) in (0..).zip(records) {
             node.step(Time(1), (), Input::Stored { number, record }, &mut out);
         }
-        node.step(Time(1), (), Input::Start { incarnation: 1 }, &mut out);
-        node.fit()
+        if is_lost {
+            node.step(Time(1), (), Input::Lost, &mut out);
+        }
+        node.step(Time(1), (), Input::Start { incarnation }, &mut out);
+        let mut log: Vec<Vec<u8>> = records.iter().map(|record| record.to_vec()).collect();
+        for item in out.items() {
+            if let Output::Persist { record, .. } = item {
+                log.push(out.bytes(*record).to_vec());
+            }
+        }
+        RestartedLife { votes: node.fit(), log }
+    }
+
+    /// Whether a process that restarts with these records in its log votes.
+    fn votes(records: &[&[u8]]) -> bool {
+        restart(records, 1, false).votes
+    }
+
+    fn slices(log: &[Vec<u8>]) -> Vec<&[u8]> {
+        log.iter().map(|record| &**record).collect()
+    }
+
+    fn bytes(record: &LogRecord) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        bytes
+    }
+
+    fn accepted(first: u64) -> Vec<u8> {
+        bytes(&LogRecord::Accept { ring: 0, learned: 0, adopted: true, entry: entry(first) })
+    }
+
+    #[test]
+    fn an_acceptor_whose_log_has_a_gap_does_not_vote() {
+        let all: Vec<Vec<u8>> = (0..4).map(accepted).collect();
+        let [a, b, c, d] = [0, 1, 2, 3].map(|at: usize| &*all[at]);
+        assert!(votes(&[a, b, c, d]) && votes(&[a, b]));
+        assert!(!votes(&[b, c, d]), "its beginning is missing");
+        assert!(!votes(&[a, b, d]));
+        // What it learns meanwhile fills the gap, and does not bring back what it had promised.
+        let mut log = restart(&[a, b, d], 1, false).log;
+        log.push(bytes(&LogRecord::Learn { ring: 0, entry: entry(2) }));
+        assert!(!restart(&slices(&log), 2, false).votes);
+    }
+
+    #[test]
+    fn a_loss_that_the_driver_reports_lasts_as_long_as_it_does() {
+        let promise =
+            bytes(&LogRecord::Promise { ring: 0, ballot: RingBallot::new(1, Pid(0)) });
+        let first = restart(&[&promise], 1, true);
+        let second = restart(&slices(&first.log), 2, true);
+        assert!(!first.votes && !second.votes);
+        // The others are gone for good, and an operator has removed the mark.
+        assert!(restart(&slices(&second.log), 3, false).votes);
+    }
+
+    #[test]
+    fn an_answer_with_a_gap_does_not_count() {
+        let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
+        let config = raw.check(SYNCED.about().params).expect("a sound configuration");
+        let shape = MultiRingConfig::of(AcceptorStorage::Synced, &config).expect("a sound shape");
+        let mut replica = MultiRing::new(Pid(0), &Arc::new(shape));
+        let mut step = |input| replica.step(Time(1), (), input, &mut Outbox::default());
+        [Input::Lost, Input::Start { incarnation: 1 }, Input::Wake].into_iter().for_each(&mut step);
+        let request = RecoveryRequest { storage_epoch: 1, number: 1 };
+        for (from, firsts) in [(Pid(1), [0, 2]), (Pid(2), [0, 1])] {
+            let ballot = RingBallot::new(1, Pid(1));
+            let entries = firsts.map(|first| RingMessage::RecoveryEntry {
+                ring: 0,
+                request,
+                entry: entry(first),
+            });
+            let answer = RingMessage::RecoveryResponse {
+                ring: 0,
+                request,
+                promised: ballot,
+                learned: 0,
+                adopted: ballot,
+                count: 2,
+                storage_epochs: alloc::vec![1, 0, 0],
+            };
+            for message in entries.into_iter().chain([answer]) {
+                let packet = RingPacket { incarnation: 0, message };
+                step(Input::Medium(MessageInput::From(from, packet)));
+            }
+        }
+        assert_eq!([Pid(1), Pid(2)].map(|p| replica.has_answered(p)), [false, true]);
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(super) enum LogRecord {
     /// Nothing is delivered between this position and this merge position.
     IdleSince { position: u64, point: MergePosition },
     /// It lost what it promised and accepted in earlier storage epochs, and has not recovered it before a
-    /// record of storage epochs says so.
+    /// record of storage epochs says so. It is not written where the driver reports the loss at each start until then.
     StorageLost { storage_epoch: u32 },
     /// By rank: the storage epoch of each acceptor of its group that counts.
     StorageEpochs { of: Vec<u32> },
@@ -109,6 +109,8 @@ pub(super) enum DurableAction {
     OwnPromise { ring: RingId, ballot: RingBallot },
     /// The acceptor has recovered, and votes again.
     Recovered,
+    /// All that the acceptor has recovered is durable, also where it votes before.
+    RecoveryDurable,
     /// Records before this number are trimmed.
     Trim { before: u64 },
     /// Its table of decided proposals is durable, as of this instance.
@@ -215,7 +217,8 @@ impl PendingWrites {
         let lasting = matches!(
             action,
             Some(
-                DurableAction::Trim { .. }
+                DurableAction::RecoveryDurable
+                    | DurableAction::Trim { .. }
                     | DurableAction::IdleDurable { .. }
                     | DurableAction::TableDurable { .. }
             )

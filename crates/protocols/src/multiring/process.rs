@@ -1,7 +1,7 @@
 //! A process of Multi-Ring Paxos: a replica, which is proposer, acceptor and learner in its rings. Its step
 //! hands inputs to the roles, and collects what they send, write and deliver.
 
-use super::acceptor_recovery::{AcceptorRecovery, StorageState};
+use super::acceptor_recovery::{AcceptorRecovery, LossEvidence, StorageState};
 use super::levelling::Levelling;
 use super::log_replay::Retransmissions;
 use super::merge::{MergeStall, RingMerge};
@@ -213,7 +213,7 @@ impl MultiRing {
         }
         let found = torn || has_gap || self.persistence.unreadable || self.recovery.is_needed();
         if (gone || found) && !self.config.mutants.is(MultiRingMutant::ForgetsItsLoss) {
-            self.lose_storage();
+            self.lose_storage(if found { LossEvidence::Log } else { LossEvidence::Driver });
             self.report_lagging(out);
         }
         if gone {
@@ -319,6 +319,7 @@ impl MultiRing {
                     self.with_ring(id, RingMember::resume_voting);
                 }
             }
+            DurableAction::RecoveryDurable => out.event(ProtocolEvent::StorageRecovered),
             DurableAction::TableDurable { ring, at } => {
                 self.with_ring(ring, |r, _| r.table_is_durable(at));
             }

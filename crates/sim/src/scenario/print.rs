@@ -158,6 +158,7 @@ fn reported(event: ProtocolEvent) -> Option<String> {
         ProtocolEvent::Lagging => "is lagging, and requests a state".to_string(),
         ProtocolEvent::NeedsState { position, .. } => format!("needs a state, up to {position}"),
         ProtocolEvent::CaughtUp(position) => format!("has all state, up to {position}"),
+        ProtocolEvent::StorageRecovered => "has its promises on its disk again".to_string(),
         ProtocolEvent::ViewEntered { number, members, .. } => {
             format!("enters view {number} of {} members", members.count_ones())
         }
