@@ -95,6 +95,12 @@ impl ClusterShape {
         self.replicas as usize / 2 + 1
     }
 
+    /// How many other replicas of its group must tell a replica that lost what it had promised what they know: so many
+    /// that one of them is in every quorum that had its vote.
+    pub const fn recovery_answers(&self) -> usize {
+        self.replicas() - self.quorum() + 1
+    }
+
     /// How many processes there are, clients included.
     pub const fn processes(&self) -> usize {
         self.groups() * self.replicas() + self.clients()

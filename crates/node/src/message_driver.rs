@@ -554,7 +554,8 @@ impl Replicas for MessageDriver {
         };
         let silent: Vec<String> = self.others().filter_map(silent).collect();
         let works = self.cluster.replicas() - silent.len();
-        if works > self.cluster.quorum() && self.forgot {
+        let answers = self.cluster.recovery_answers();
+        if works > answers && self.forgot {
             return Some(
                 "it asks the others what it had promised on a disk that is gone, or in a log that was \
                  cut short"
@@ -564,8 +565,7 @@ impl Replicas for MessageDriver {
         if works >= self.cluster.quorum() && self.forgot {
             return Some(format!(
                 "it asks the others what it had promised on a disk that is gone, or in a log that was cut \
-                 short, and waits for one that is not heard: {} of them must answer ({})",
-                self.cluster.quorum(),
+                 short, and waits for one that is not heard: {answers} of them must answer ({})",
                 silent.join(", ")
             ));
         }

@@ -2,8 +2,8 @@
 //! accepted from the other acceptors of its group before it votes again.
 //!
 //! ```text
-//!   Intact --storage lost--> Asking --answers of f + 1 others--> Writing --durable--> Intact
-//!                              ^          (phase 1B for every ring)
+//!   Intact --storage lost--> Asking --answers of enough others--> Writing --durable--> Intact
+//!                              ^           (phase 1B for every ring)
 //!   Lost (in the log) ---------+ at the start of the process
 //! ```
 //!
@@ -16,11 +16,12 @@
 //! call a crash vector). The acceptor asks the others. Each of them, before it answers with all that it
 //! has, stops to count votes and promises of older epochs, also of those that are still in flight; and with
 //! every vote that it sends on it says which epoch counts (`successor.rs`), so that any process that needs
-//! its vote does not count the lost one, asked or not. With answers of `f + 1` others the acceptor
-//! continues.
+//! its vote does not count the lost one, asked or not. With answers of `n - q + 1` others the acceptor
+//! continues, where `q` of the `n` acceptors are a quorum: with 3 of them 2, with 4 of them 2, with 5 of them 3.
 //!
-//! # Why `f + 1` answers suffice
-//! Let a quorum have decided a value with a vote of the lost epoch: one of the `f + 1` is in that quorum.
+//! # Why `n - q + 1` answers suffice
+//! Let a quorum have decided a value with a vote of the lost epoch. All but `n - q` acceptors are in it, so one of
+//! the `n - q + 1` is.
 //! Either it had voted when it answered, and the value is in its answer; or it votes later, and then every
 //! process that hears of that vote does not count the lost one. The same holds of promises, which carry
 //! what their senders know of epochs. (Mutants `forgets-that-it-forgot`, `asks-too-few`,
@@ -388,10 +389,8 @@ impl MultiRing {
             answers.any(|a| a.learned > ring.learner.learned)
                 || ring.proposals.at != ring.learner.learned
         };
-        let enough = match self.config.mutants.is(MultiRingMutant::AsksTooFew) {
-            true => self.config.cluster.quorum() - 1,
-            false => self.config.cluster.quorum(),
-        };
+        let few = usize::from(self.config.mutants.is(MultiRingMutant::AsksTooFew));
+        let enough = self.config.cluster.recovery_answers() - few;
         if answers.len() < enough || rings.iter().any(behind) {
             return;
         }

@@ -58,7 +58,7 @@
 //!    as a whole (`RingMember::adopt_ballot`; mutant `keeps-leftovers`); the log of the highest adopted ballot
 //!    contains all that may be decided, and is proposed again before anything new (`RingMember::begin_phase2`;
 //!    mutants `begins-with-nothing`, `begins-with-the-longest-log`, `begins-behind-what-is-known`).
-//! 5. **A lost storage votes no more.** An acceptor that lost it recovers from `f + 1` others before it
+//! 5. **A lost storage votes no more.** An acceptor that lost it recovers from `n - q + 1` others before it
 //!    votes, and its earlier votes and promises are void (`acceptor_recovery.rs`; mutants
 //!    `forgets-that-it-forgot`, `asks-too-few`, `remembers-nothing`, `remembers-the-longest-log`,
 //!    `counts-on-lost-memories`, `passes-on-lost-votes`, `counts-lost-promises`,
