@@ -320,7 +320,7 @@ impl<A: Application> ReplicaHost<A> {
     /// Begins to give its state to another node, which needs it at these positions at least.
     ///
     /// # Errors
-    /// When it has none, or not so far, or gives to another one; the sentence says which.
+    /// When it has none, or not so far, or one that may be wrong, or gives to another one; the sentence says which.
     pub(crate) fn give(&mut self, wanted: &WantedState) -> Result<Receiver<Vec<u8>>, String> {
         self.recovery.may_give(wanted)?;
         if !self.giving.is_going()
@@ -341,6 +341,14 @@ impl<A: Application> ReplicaHost<A> {
 
     /// Continues to send.
     pub(crate) fn give_on(&mut self) -> bool {
+        if self.giving.is_going()
+            && let Err(why) = self.recovery.trusts_state()
+        {
+            // The captured state may have been wrong already.
+            tracing::warn!("it gives up to give its state: {why}");
+            self.giving.give_up();
+            self.recovery.app.release();
+        }
         let mut any = self.giving.round(&mut self.recovery.app);
         if let Some(checkpoints) = &mut self.checkpoints {
             any |= checkpoints.round(&mut self.recovery.app);

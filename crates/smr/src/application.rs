@@ -77,6 +77,12 @@ pub trait Application {
         None
     }
 
+    /// Why it is not known whether this node's state is right, if replicas differ and none of them has a majority on its
+    /// side; for people. Nobody is given the state then.
+    fn doubt(&self) -> Option<&str> {
+        None
+    }
+
     /// Whether it may be asked for reads: see [`peek`](Self::peek). If not, they are ordered.
     fn can_peek(&self) -> bool {
         false

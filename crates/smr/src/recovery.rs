@@ -490,7 +490,7 @@ impl<A: Application> Recovery<A> {
     /// Whether another node may have this one's state, if it needs it at these positions at least.
     ///
     /// # Errors
-    /// When it has none, or not so far; the sentence says which.
+    /// When it has none, or not so far, or one that may be wrong; the sentence says which.
     pub fn may_give(&self, wanted: &WantedState) -> Result<(), String> {
         let in_view = self.view.filter(|view| !view.is_over).map(|view| view.number);
         if in_view != wanted.view {
@@ -501,6 +501,7 @@ impl<A: Application> Recovery<A> {
         if self.gap().is_some_and(|gap| gap.is_lost || gap.is_cleared) {
             return Err("it waits for a state itself".to_string());
         }
+        self.trusts_state()?;
         let groups = self.cluster.groups();
         if wanted.positions.len() != groups {
             return Err(format!("give {groups} positions, one for each group"));
@@ -512,6 +513,21 @@ impl<A: Application> Recovery<A> {
             }
         }
         Ok(())
+    }
+
+    /// Whether nothing speaks against this node's state. One that may be wrong is given to nobody: a replica that took it
+    /// would agree with this one, and both together would outvote the one that is right.
+    ///
+    /// # Errors
+    /// The sentence says which replicas differ.
+    pub fn trusts_state(&self) -> Result<(), String> {
+        if let Some(why) = self.app.differs() {
+            return Err(format!("its state is not that of a majority of the replicas: {why}"));
+        }
+        match self.app.doubt() {
+            Some(why) => Err(format!("it is not known whether its state is right: {why}")),
+            None => Ok(()),
+        }
     }
 
     /// The replicas are about to leave their group. False if it has no views, so that they cannot.

@@ -103,6 +103,10 @@ impl<M: SimulatedService> Application for SimApplication<M> {
         self.executor.differs()
     }
 
+    fn doubt(&self) -> Option<&str> {
+        self.executor.doubt()
+    }
+
     fn can_peek(&self) -> bool {
         true
     }

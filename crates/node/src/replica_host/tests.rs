@@ -14,28 +14,35 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 /// Where its groups are.
-struct GroupPositions([u64; 2]);
+struct GroupPositions {
+    positions: [u64; 2],
+    doubt: Option<&'static str>,
+}
 
 impl Application for GroupPositions {
     type State = [u64; 2];
 
     fn deliver(&mut self, command: DeliveredCommand<'_>, _: TellAnswer<'_>) -> bool {
-        self.0[command.group.index()] = command.position;
+        self.positions[command.group.index()] = command.position;
         true
     }
 
     fn applied(&self, group: Gid) -> u64 {
-        self.0[group.index()]
+        self.positions[group.index()]
     }
 
     fn delivered(&self, group: Gid) -> u64 {
-        self.0[group.index()]
+        self.positions[group.index()]
+    }
+
+    fn doubt(&self) -> Option<&str> {
+        self.doubt
     }
 
     fn capture(&mut self) {}
 
     fn piece(&mut self, _: usize, to: &mut Vec<u8>) -> bool {
-        self.0.iter().for_each(|position| to.extend_from_slice(&position.to_le_bytes()));
+        self.positions.iter().for_each(|position| to.extend_from_slice(&position.to_le_bytes()));
         false
     }
 
@@ -54,7 +61,7 @@ impl Application for GroupPositions {
     }
 
     fn adopt(&mut self, state: Self::State) -> Self::State {
-        std::mem::replace(&mut self.0, state)
+        std::mem::replace(&mut self.positions, state)
     }
 
     fn clear(&mut self) -> Self::State {
@@ -79,7 +86,7 @@ fn host(reborn: bool) -> (ReplicaHost<GroupPositions>, [Pid; 2]) {
     (
         ReplicaHost::new(
             cluster,
-            GroupPositions([0; 2]),
+            GroupPositions { positions: [0; 2], doubt: None },
             ReplySink::Ingress(ingress, 0),
             None,
             (reborn, None),
@@ -176,7 +183,7 @@ type TransferChannels = (SyncSender<TransferEvent<[u64; 2]>>, Receiver<()>);
 /// newer one.
 fn asking() -> (ReplicaHost<GroupPositions>, [Pid; 2], TransferChannels) {
     let (mut host, [one, two]) = host(false);
-    host.recovery.app.0 = [3, 4];
+    host.recovery.app.positions = [3, 4];
     host.event(Time(1), one, ProtocolEvent::Lagging);
     host.install(Time(1), one, 10, &[], true);
     assert_eq!(wanted(&host), Some(vec![10, 4]), "every group knows where it continues");
@@ -196,11 +203,11 @@ fn an_old_state_stays_until_another_node_gives_its_own() {
     let _limit = amcast_test_policy::time_limit();
     let (mut host, [one, two], (tell, room)) = asking();
     host.take_over();
-    assert_eq!((host.recovery.app.0, given(&mut host, [3, 4])), ([3, 4], Ok(())));
+    assert_eq!((host.recovery.app.positions, given(&mut host, [3, 4])), ([3, 4], Ok(())));
     // No node has one: another node may need the old state, which is not lost by a request.
     tell.send(TransferEvent::Ended(None)).unwrap();
     host.take_over();
-    assert_eq!((host.recovery.app.0, wanted(&host)), ([3, 4], Some(vec![10, 4])));
+    assert_eq!((host.recovery.app.positions, wanted(&host)), ([3, 4], Some(vec![10, 4])));
     assert_eq!([one, two].map(|p| host.capture(p, two).position), [10, 4]);
     assert!(room.try_recv().is_err());
 }
@@ -211,7 +218,11 @@ fn an_old_state_makes_room_for_the_one_that_comes() {
     let (mut host, [one, two], (tell, room)) = asking();
     tell.send(TransferEvent::Comes).unwrap();
     host.take_over();
-    assert_eq!((host.recovery.app.0, room.try_recv()), ([0, 0], Ok(())), "there are never two");
+    assert_eq!(
+        (host.recovery.app.positions, room.try_recv()),
+        ([0, 0], Ok(())),
+        "there are never two"
+    );
     // Its former position counts all the same: no peer may take it for an empty state.
     assert_eq!([one, two].map(|p| host.capture(p, two).position), [10, 4]);
     assert!(given(&mut host, [0, 0]).is_err_and(|why| why.contains("waits for a state")));
@@ -224,7 +235,7 @@ fn an_old_state_makes_room_for_the_one_that_comes() {
     host.event(Time(1), two, ProtocolEvent::Lagging);
     host.event(Time(1), two, ProtocolEvent::CaughtUp(4));
     give(&mut host, [12, 4]);
-    assert_eq!((host.recovery.is_live(), host.recovery.app.0), (true, [12, 4]));
+    assert_eq!((host.recovery.is_live(), host.recovery.app.positions), (true, [12, 4]));
     assert!(given(&mut host, [0, 0]).is_ok());
 }
 
@@ -287,6 +298,26 @@ fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() 
     assert_eq!(next.recovery.take_restored(), None);
     drop(next);
     std::fs::remove_dir_all(path).unwrap();
+}
+
+#[test]
+fn a_state_that_may_be_wrong_is_given_to_nobody() {
+    let _limit = amcast_test_policy::time_limit();
+    let (mut host, _) = host(false);
+    let wanted = WantedState { positions: vec![0, 0], view: None };
+    drop(host.give(&wanted).expect("nothing speaks against it"));
+    while host.give_on() {}
+    host.recovery.app.doubt = Some("n1 has something else");
+    let why = host.give(&wanted).map(drop).unwrap_err();
+    assert!(why.contains("n1 has something else"), "{why}");
+    // The doubt comes while it gives.
+    host.recovery.app.doubt = None;
+    let pieces = host.give(&wanted).expect("it has ended");
+    host.recovery.app.doubt = Some("n1 has something else");
+    host.give_on();
+    assert!(pieces.recv().is_err(), "not even the beginning");
+    host.recovery.app.doubt = None;
+    drop(host.give(&wanted).expect("it gives no other one"));
 }
 
 #[test]

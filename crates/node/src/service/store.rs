@@ -248,6 +248,10 @@ impl<M: Hosted> Application for ServiceNode<M> {
         self.executor.differs()
     }
 
+    fn doubt(&self) -> Option<&str> {
+        self.executor.doubt()
+    }
+
     fn answer_only(&mut self, awaits: AwaitedAnswers) {
         self.executor.answer_only(awaits);
     }
