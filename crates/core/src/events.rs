@@ -100,8 +100,8 @@ pub enum ProtocolEvent {
     CaughtUp(u64),
     /// This process has recovered what it lost with its log ([`Input::Lost`]), and has it on its disk.
     ///
-    /// *Protocol:* reports it once that is durable, in each incarnation that was told of a loss and could recover. It
-    /// may report it where it was told of none.
+    /// *Protocol:* reports it once that is durable, in each incarnation that received a loss and could recover. It may
+    /// report it in other incarnations, too.
     /// *Driver:* gives the process [`Input::Lost`] at each start until then, and not from then on.
     StorageRecovered,
     /// This process entered a view. Members are a bit each, by their number among the replicas of the group.

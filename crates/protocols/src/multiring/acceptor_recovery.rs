@@ -33,8 +33,8 @@
 
 use super::MultiRingMutant;
 use super::message::{ForwardedMessage, RecoveryRequest, RingMessage, RingPacket};
-use super::phase1::is_contiguous;
 use super::persistence::{DurableAction, LogRecord};
+use super::phase1::is_contiguous;
 use super::process::MultiRing;
 use super::topology::{RingId, ring_for};
 use super::value::{INSTANCE_MAX, InstanceEntry, RingBallot};
@@ -58,7 +58,7 @@ pub(super) enum StorageState {
     Writing,
 }
 
-/// What says at a later start that the storage is lost, as long as it is not recovered.
+/// The evidence of a later start that the storage is lost, as long as it is not recovered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LossEvidence {
     /// The driver alone.
@@ -130,7 +130,7 @@ impl MultiRing {
         self.recovery.epochs[self.me.index()] = self.incarnation;
         let record = match evidence {
             LossEvidence::Log => LogRecord::StorageLost { storage_epoch: self.incarnation },
-            // The others count votes of this storage epoch from now on, whoever ends the loss.
+            // The others count votes of this storage epoch from now on, also if an operator ends the loss.
             LossEvidence::Driver => LogRecord::StorageEpochs { of: self.group_storage_epochs() },
         };
         self.persistence.writes.write(record, None);
@@ -509,7 +509,7 @@ mod tests {
         assert!(votes(&[a, b, c, d]) && votes(&[a, b]));
         assert!(!votes(&[b, c, d]), "its beginning is missing");
         assert!(!votes(&[a, b, d]));
-        // What it learns meanwhile fills the gap, and does not bring back what it had promised.
+        // A value that it learns meanwhile fills the gap, and does not bring back what it had promised.
         let mut log = restart(&[a, b, d], 1, false).log;
         log.push(bytes(&LogRecord::Learn { ring: 0, entry: entry(2) }));
         assert!(!restart(&slices(&log), 2, false).votes);
@@ -517,8 +517,7 @@ mod tests {
 
     #[test]
     fn a_loss_that_the_driver_reports_lasts_as_long_as_it_does() {
-        let promise =
-            bytes(&LogRecord::Promise { ring: 0, ballot: RingBallot::new(1, Pid(0)) });
+        let promise = bytes(&LogRecord::Promise { ring: 0, ballot: RingBallot::new(1, Pid(0)) });
         let first = restart(&[&promise], 1, true);
         let second = restart(&slices(&first.log), 2, true);
         assert!(!first.votes && !second.votes);

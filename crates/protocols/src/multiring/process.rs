@@ -208,7 +208,7 @@ impl MultiRing {
         self.state.in_force = !gone;
         let has_gap = self.has_gap();
         if has_gap {
-            let why = "a log that lacks values in front of others";
+            let why = "a log with a gap: values in front of others are missing";
             out.note(Note::Malformed(self.me, why));
         }
         let found = torn || has_gap || self.persistence.unreadable || self.recovery.is_needed();
@@ -226,7 +226,7 @@ impl MultiRing {
         self.persistence.checkpoint.1 = self.merge.next;
     }
 
-    /// Whether the log of earlier incarnations lacks values in front of others that it has: its beginning or a part
+    /// Whether values are missing in the log of earlier incarnations, in front of others that it has: its beginning or a part
     /// of it was lost, with all that was promised there. An acceptor writes its values without gaps.
     fn has_gap(&self) -> bool {
         let mut rings = self.rings.iter().flatten().filter(|ring| ring.acceptor.index.is_some());
