@@ -141,11 +141,16 @@ impl MultiRing {
         // A record of another ring or instance must not be sent as decided in this one: it counts as one that was
         // trimmed. Only batches leave memory, and these are never split.
         let value: Option<InstanceValue> = match record.and_then(LogRecord::read) {
-            Some(
-                LogRecord::Accept { ring, entry, .. } | LogRecord::Learn { ring, entry },
-            ) if (ring, entry.first) == (id, first) => Some(entry.value),
+            Some(LogRecord::Accept { ring, entry, .. } | LogRecord::Learn { ring, entry })
+                if (ring, entry.first) == (id, first) =>
+            {
+                Some(entry.value)
+            }
             Some(_) => {
-                out.note(Note::Malformed(self.me, "a record of the log that is not the one asked for"));
+                out.note(Note::Malformed(
+                    self.me,
+                    "a record of the log that is not the one asked for",
+                ));
                 None
             }
             None => None,
