@@ -252,8 +252,10 @@ impl MultiRing {
             };
             self.merge.install(position, point);
             self.state.in_force = true;
-            if self.state.wanted && !self.recovery.is_needed() {
-                // It came from elsewhere: no transfer is needed any more.
+            // Where there is a log, a lost one is no lost state: what comes behind the position is still held by the
+            // others, or a trimmed instance shows that it is not. In memory, only another replica knows.
+            let has_log = self.persistence.writes.is_durable();
+            if self.state.wanted && (has_log || !self.recovery.is_needed()) {
                 self.state.wanted = false;
             }
         } else if !self.state.wanted {

@@ -159,7 +159,7 @@ mod tests {
     use super::super::persistence::AcceptorStorage;
     use super::super::shared_bytes::SharedBytes;
     use super::super::value::{InstanceValue, RingProposal};
-    use super::super::{MEMORY, MultiRingConfig};
+    use super::super::{MEMORY, MultiRingConfig, SYNCED};
     use super::*;
     use alloc::string::String;
     use alloc::sync::Arc;
@@ -194,6 +194,29 @@ mod tests {
             Input::Medium(MessageInput::From(Pid(1), RingPacket { incarnation: 0, message: word })),
         );
         assert!(reader.state.wanted && reader.state.awaited.is_none());
+    }
+
+    #[test]
+    fn a_replica_that_lost_its_log_and_has_its_state_asks_for_none() {
+        let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
+        let config = raw.check(SYNCED.about().params).expect("a sound configuration");
+        let shape = MultiRingConfig::of(AcceptorStorage::Synced, &config).expect("a sound shape");
+        let mut replica = MultiRing::new(Pid(0), &Arc::new(shape));
+        step(&mut replica, Time(1), Input::Lost);
+        step(&mut replica, Time(1), Input::Start { incarnation: 1 });
+        assert!(replica.state.wanted && !replica.has_state());
+        let position = MergePosition { merged: 4, place: 1 }.position();
+        step(&mut replica, Time(1), Input::Installed { position, installs: 0 });
+        assert!(!replica.state.wanted && replica.has_state());
+        // It still asks the others what it had promised.
+        assert!(!replica.may_vote() && !replica.fit());
+        // Should they have trimmed instances behind that state, then it needs a newer one.
+        replica.with_ring(0, |ring, _| {
+            ring.log.trim(9);
+            ring.learner.learned = 9;
+        });
+        step(&mut replica, Time(2), Input::Wake);
+        assert!(replica.state.wanted);
     }
 
     #[test]
