@@ -281,7 +281,7 @@ fn judge(program: &Path, history: &Path) -> Result<String, String> {
     Ok("order and agreement hold, and what clients saw is linearizable".to_string())
 }
 
-/// Whether the fronts recorded what clients called.
+/// Whether the gateways recorded what clients called.
 fn has_calls(history: &Path) -> Result<bool, String> {
     for entry in fs::read_dir(history).map_err(|e| e.to_string())?.flatten() {
         let file = File::open(entry.path()).map_err(|e| e.to_string())?;
@@ -293,7 +293,7 @@ fn has_calls(history: &Path) -> Result<bool, String> {
     Ok(false)
 }
 
-/// A client of the Redis front for commands whose answers are short.
+/// A client of the Redis gateway for commands whose answers are short.
 struct RedisProbe(BufReader<TcpStream>);
 
 impl RedisProbe {

@@ -1,4 +1,4 @@
-//! A small client of the Redis front: one command at a time.
+//! A small client of the Redis gateway: one command at a time.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -52,7 +52,7 @@ impl fmt::Display for Answer {
     }
 }
 
-/// A connection to a Redis front.
+/// A connection to a Redis gateway.
 #[derive(Debug)]
 pub struct Connection {
     stream: BufReader<TcpStream>,

@@ -1,4 +1,4 @@
-//! Unmodified Redis clients against a real cluster, through the supervisor's front and a node's:
+//! Unmodified Redis clients against a real cluster, through the supervisor's gateway and a node's:
 //! redis-py and go-redis, where they are installed. Where not, the test says why it is skipped.
 
 #[allow(dead_code, reason = "the other tests of clusters use the rest of it")]

@@ -28,7 +28,7 @@ fn arguments(command: &CommandSpec) -> String {
 fn row(command: &CommandSpec) -> String {
     let name = command.name.to_uppercase();
     let by = match command.run {
-        CommandRunner::Front(_) => "the front",
+        CommandRunner::Gateway(_) => "the gateway",
         CommandRunner::Shards(_) | CommandRunner::Both(..) if command.writes() => "shards, writes",
         CommandRunner::Shards(_) | CommandRunner::Both(..) => "shards",
     };

@@ -9,10 +9,10 @@ pub const REPLICAS_MAX: usize = 32;
 /// Replicas in a group over shared memory: each has regions for each other one.
 pub const MEMORY_REPLICAS_MAX: usize = 9;
 
-/// Client processes of a cluster, services' fronts included.
+/// Client processes of a cluster, services' gateways included.
 pub const CLIENTS_MAX: usize = 256;
 
-/// Lives of a process that has no shared memory: their numbers are below. A front's sessions have as
+/// Lives of a process that has no shared memory: their numbers are below. A gateway's sessions have as
 /// many bits for it.
 pub const LIVES_MAX: u32 = 1 << 24;
 

@@ -7,7 +7,7 @@ use amcast_node::ingress::frame::IngressFrame;
 use amcast_protocols::catalog::CATALOG;
 use amcast_protocols::skeen::Skeen;
 
-/// The longest frame of a front or node that is read here.
+/// The longest frame of a gateway or node that is read here.
 const FRAME_BYTES_MAX: usize = 4 << 10;
 
 /// Frames behind their sender and length, a byte each, to each process of Skeen's protocol. A

@@ -71,7 +71,7 @@ pub struct StoreServer {
 }
 
 impl StoreServer {
-    /// A front's shared state; `partitions` is the first map, and `password` is asked from clients if
+    /// A gateway's shared state; `partitions` is the first map, and `password` is asked from clients if
     /// there is one.
     pub fn new(
         partitions: Arc<Partitions>,

@@ -455,7 +455,7 @@ pub(crate) fn run(context: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'
     let start = reply.mark();
     let done = match lookup(args[0]) {
         Some(c) => c.check_arity(args.len()).and_then(|()| match c.run {
-            CommandRunner::Front(_) => Err(registry::unknown(args)),
+            CommandRunner::Gateway(_) => Err(registry::unknown(args)),
             _ if missing(c, args, context) => {
                 Err(RedisError::new("ERR A key is not in the command's destinations"))
             }
@@ -477,7 +477,7 @@ pub(crate) fn run(context: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'
     }
 }
 
-/// Whether a key lies outside the destinations, which only a faulty front causes: to touch it
+/// Whether a key lies outside the destinations, which only a faulty gateway causes: to touch it
 /// would break the order of its shard.
 fn missing(command: &CommandSpec, args: &[&[u8]], context: &Context<'_>) -> bool {
     if context.map.shards() == 1 {

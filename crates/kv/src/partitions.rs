@@ -7,10 +7,10 @@
 //! # How a part of the keys moves
 //!
 //! The map is state of every shard, and changes only by commands to all shards: at its place in the
-//! order such a command changes it in all of them at one moment. A front sends each command to the
+//! order such a command changes it in all of them at one moment. A gateway sends each command to the
 //! shards that its own map says, and says the epoch of that map. A command of another epoch than that
 //! of its place in the order is not executed: its answer is the map as it is there
-//! ([`Partitions::refuse`]), and the front sends the command again. So a front needs no news of a
+//! ([`Partitions::refuse`]), and the gateway sends the command again. So a gateway needs no news of a
 //! change before it meets one, and no command acts on a shard that does not hold its keys.
 //!
 //! 1. `AMCAST.SPLIT` and `AMCAST.MERGE` say that part of the keys of one shard shall move to another:
@@ -473,7 +473,7 @@ impl Partitions {
     }
 }
 
-/// Whether an answer says that the command was not executed, since its front knew another map.
+/// Whether an answer says that the command was not executed, since its gateway knew another map.
 pub fn is_refusal(answer: &[u8]) -> bool {
     answer.first() == Some(&REFUSED)
 }

@@ -72,18 +72,18 @@ pub const TWO: KeyArguments = KeyArguments::Range { first: 1, last: 2, step: 1 }
 /// A function that runs an ordered command on the shards.
 pub type OnShards = fn(&mut Context<'_>, &[&[u8]], &mut Reply<'_>) -> Result<(), RedisError>;
 
-/// A function that runs a command in the front that the client is connected to.
-pub type OnFront = fn(&mut ClientState, &[&[u8]], &mut Reply<'_>) -> Result<AfterRun, RedisError>;
+/// A function that runs a command in the gateway that the client is connected to.
+pub type OnGateway = fn(&mut ClientState, &[&[u8]], &mut Reply<'_>) -> Result<AfterRun, RedisError>;
 
 /// The place where a command runs.
 #[derive(Clone, Copy)]
 pub enum CommandRunner {
     /// The shards, in order.
     Shards(OnShards),
-    /// The front: it concerns the connection or the server.
-    Front(OnFront),
-    /// The front first; if it says so, the shards then.
-    Both(OnFront, OnShards),
+    /// The gateway: it concerns the connection or the server.
+    Gateway(OnGateway),
+    /// The gateway first; if it says so, the shards then.
+    Both(OnGateway, OnShards),
 }
 
 /// The gateway's next action after it ran a command.
@@ -112,12 +112,12 @@ impl CommandSpec {
         Self { name, arity, flags, keys, summary, run: CommandRunner::Shards(run), work: None }
     }
 
-    /// A command that the front runs.
+    /// A command that the gateway runs.
     pub const fn local(
         name: &'static str,
         arity: i32,
         flags: &'static str,
-        run: OnFront,
+        run: OnGateway,
         summary: &'static str,
     ) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl CommandSpec {
             flags,
             keys: KeyArguments::None,
             summary,
-            run: CommandRunner::Front(run),
+            run: CommandRunner::Gateway(run),
             work: None,
         }
     }

@@ -7,7 +7,7 @@ use super::split_epoch;
 const REFUSED: u8 = b'?';
 
 /// Writes the refusal of a command whose stamp ordered time, `now_ms` by the hosts' clock, is far from.
-/// Its arguments follow: a front orders them again.
+/// Its arguments follow: a gateway orders them again.
 pub fn refuse(now_ms: u64, command: &[u8], answer: &mut Vec<u8>) {
     answer.push(REFUSED);
     answer.extend_from_slice(now_ms.to_string().as_bytes());

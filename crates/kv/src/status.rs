@@ -22,7 +22,7 @@ pub struct ShardStatus {
     pub expiring: usize,
     /// When the first of them does, in milliseconds since 1970, if any will.
     pub due_ms: Option<u64>,
-    /// Whether it waits for commands that fronts send by themselves, as where keys move.
+    /// Whether it waits for commands that gateways send by themselves, as where keys move.
     pub has_chore: bool,
     /// Bytes that its keys take, about.
     pub used_bytes: u64,
@@ -49,7 +49,7 @@ pub trait ServerStatus: Send + Sync + 'static {
     /// With the reason, for people.
     fn ready(&self) -> Result<(), String>;
 
-    /// Whether commands that come here can be served: the cluster can, and the node that this front is a part
+    /// Whether commands that come here can be served: the cluster can, and the node that this gateway is a part
     /// of, if it is, has its place in it.
     ///
     /// # Errors

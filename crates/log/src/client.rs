@@ -24,7 +24,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a connection may take.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long one sending of a request may take: less than a front's own patience, since another front
+/// How long one sending of a request may take: less than a gateway's own patience, since another gateway
 /// may answer sooner.
 const SENDING_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -62,18 +62,19 @@ impl From<Status> for LogError {
         if code == Code::OutOfRange && why.starts_with(TOO_LARGE) {
             // It was not read, so nobody there could say it in the words of the log.
             let bytes = why.strip_prefix(TOO_LARGE).unwrap_or_default();
-            why =
-                format!("the request is larger than the front takes, and nothing was done{bytes}");
+            why = format!(
+                "the request is larger than the gateway takes, and nothing was done{bytes}"
+            );
             code = Code::InvalidArgument;
         }
         Self { code, why }
     }
 }
 
-/// How a library begins to say that a request is larger than a front reads.
+/// How a library begins to say that a request is larger than a gateway reads.
 const TOO_LARGE: &str = "Error, decoded message length too large";
 
-/// Says where fronts listen now; nothing if nobody knows, and it is asked again.
+/// Says where gateways listen now; nothing if nobody knows, and it is asked again.
 type FindGateways = Box<dyn FnMut() -> Vec<String> + Send>;
 
 /// Says why it is of no use to ask at an address, if it is not.
@@ -82,7 +83,7 @@ type DoubtAddress = Box<dyn FnMut(&str) -> Option<String> + Send>;
 /// A client of the log: a session of requests, one after the other. Its calls wait.
 pub struct LogSession {
     runtime: Runtime,
-    /// Where fronts listen, `host:port`.
+    /// Where gateways listen, `host:port`.
     addresses: Vec<String>,
     /// Finds out where they do when they do not any more.
     finds: Option<FindGateways>,
@@ -100,7 +101,7 @@ pub struct LogSession {
 }
 
 impl LogSession {
-    /// A client of the fronts at `addresses`, each `host:port`; at least one. Nothing is connected yet.
+    /// A client of the gateways at `addresses`, each `host:port`; at least one. Nothing is connected yet.
     ///
     /// # Errors
     /// When its runtime cannot be started, or the password is nothing that can be sent.
@@ -136,7 +137,7 @@ impl LogSession {
         self
     }
 
-    /// Has it ask where fronts listen whenever one did not answer: a cluster that is started again may
+    /// Has it ask where gateways listen whenever one did not answer: a cluster that is started again may
     /// have other ports.
     #[must_use]
     pub fn finding(mut self, finds: impl FnMut() -> Vec<String> + Send + 'static) -> Self {
@@ -144,7 +145,7 @@ impl LogSession {
         self
     }
 
-    /// Has it ask, once of each address, whether something else than a front may listen there, when what
+    /// Has it ask, once of each address, whether something else than a gateway may listen there, when what
     /// comes from there makes no sense, or a connection breaks. Where something does, requests fail with
     /// what was answered.
     #[must_use]
@@ -156,7 +157,7 @@ impl LogSession {
     /// Appends a value to a log; its position.
     ///
     /// # Errors
-    /// When it was refused, or no front answered in time: it may have been appended then.
+    /// When it was refused, or no gateway answered in time: it may have been appended then.
     pub fn append(&mut self, log: &str, value: impl Into<Bytes>) -> Result<u64, LogError> {
         let asked = proto::AppendRequest { log: log.into(), value: value.into(), session: None };
         let answer = self.write(asked, |request, session| request.session = Some(session))?;
@@ -202,7 +203,7 @@ impl LogSession {
     /// Reads values; see the request.
     ///
     /// # Errors
-    /// When it was refused, or no front answered in time.
+    /// When it was refused, or no gateway answered in time.
     pub fn read(&mut self, asked: proto::ReadRequest) -> Result<proto::ReadResponse, LogError> {
         self.send(asked, |_, _| {})
     }
@@ -230,7 +231,7 @@ impl LogSession {
     /// later, until it says false. A stream that breaks is begun again where it was.
     ///
     /// # Errors
-    /// When the log was trimmed behind the position, or deleted (also if it was made anew), or no front answered in
+    /// When the log was trimmed behind the position, or deleted (also if it was made anew), or no gateway answered in
     /// time.
     pub fn tail(
         &mut self,
@@ -310,7 +311,7 @@ impl LogSession {
         }
     }
 
-    /// Waits and turns to another front, if it is worth it.
+    /// Waits and turns to another gateway, if it is worth it.
     fn again(&mut self, status: Status, trouble: &mut FailingRequest) -> Result<(), LogError> {
         if is_uncertain(&status)
             && let Some(why) = self.doubt()
@@ -345,7 +346,7 @@ impl LogSession {
         if self.doubted.insert(address.clone()) { doubts(address) } else { None }
     }
 
-    /// Turns to another front; whether there is one. Where it is asked for fronts and nobody knows any,
+    /// Turns to another gateway; whether there is one. Where it is asked for gateways and nobody knows any,
     /// there is none: another cluster may have the ports of the one that ended.
     fn turn(&mut self) -> bool {
         match self.finds.as_mut().map(|finds| finds()) {
@@ -387,7 +388,7 @@ impl FailingRequest {
     }
 }
 
-/// Whether a request that ended so may have taken effect: a front says when it did not, a connection
+/// Whether a request that ended so may have taken effect: a gateway says when it did not, a connection
 /// that breaks does not.
 fn is_uncertain(status: &Status) -> bool {
     status.code() != Code::Unavailable || std::error::Error::source(status).is_some()
@@ -404,7 +405,7 @@ async fn connect<'a>(
     connected.as_mut().ok_or_else(|| Status::internal("it was just connected"))
 }
 
-/// A connection to a front.
+/// A connection to a gateway.
 pub async fn connect_to(address: &str) -> Result<Channel, Status> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .map_err(|e| Status::invalid_argument(format!("{address}: {e}")))?;
@@ -465,7 +466,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fronts_are_tried_in_turn_also_where_those_that_are_found_change() {
+    fn gateways_are_tried_in_turn_also_where_those_that_are_found_change() {
         let named = |names: &str| names.chars().map(String::from).collect::<Vec<_>>();
         let mut client = LogSession::new(named("a"), None).expect("an address");
         let mut found = ["abc", "abc", "", "ac", "ac", "bd", "bd"].into_iter();

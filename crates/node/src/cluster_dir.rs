@@ -3,17 +3,17 @@
 //! ```text
 //! HOME/cluster.toml      what every process of the cluster reads
 //! HOME/lock              locked by the supervisor while it lives; says which process that is
-//! HOME/fronts.json       where the supervisor's fronts listen
+//! HOME/fronts.json       where the supervisor's gateways listen
 //! HOME/n0.fronts.json    where those of a node listen
-//! HOME/last.ports        where the supervisor's fronts listened last: the next one listens there again
+//! HOME/last.ports        where the supervisor's gateways listened last: the next one listens there again
 //! HOME/n0.ports          where those of a node did
 //! HOME/nodes.json        what the supervisor knows of the lives of its nodes
 //! HOME/n0.sock           the control socket of a node
 //! HOME/n0.log            the log of a node
 //! HOME/amcast-..1/       the shared memory, for protocols that talk through it
-//! HOME/n0.in             where a node takes commands of fronts, for protocols that send messages
+//! HOME/n0.in             where a node takes commands of gateways, for protocols that send messages
 //! HOME/n0.life           which life of the node is the next; locked while it lives
-//! HOME/c0.life           the same of a front that is not a node's
+//! HOME/c0.life           the same of a gateway that is not a node's
 //! HOME/n0.begun          is there if the processes of the node had logs before
 //! HOME/n0.disk           a word by which the others know the disk of a node, and etcd where there is etcd
 //! HOME/n0.anew           is there if the node began on this disk by asking what it had promised before
@@ -82,7 +82,7 @@ const STATE: &str = "state";
 /// How much of the end of a node's log is looked through for why it ended.
 const LAST_WORDS_BYTES_MAX: u64 = 16 << 10;
 
-/// Where a node takes commands of fronts, if its protocol sends messages.
+/// Where a node takes commands of gateways, if its protocol sends messages.
 pub(crate) fn ingress_name(rank: usize) -> String {
     format!("{}.in", node_name(rank))
 }
@@ -99,8 +99,8 @@ pub(crate) fn begin_anew_words(home: &Path, node: &str) -> String {
     format!("remove {}, and no file of another node, for {node} to begin anew", files.display())
 }
 
-/// Where those of a front are counted that is not a node's.
-pub(crate) fn front_life_name(number: usize) -> String {
+/// Where those of a gateway are counted that is not a node's.
+pub(crate) fn gateway_life_name(number: usize) -> String {
     format!("c{number}.life")
 }
 
@@ -110,10 +110,10 @@ pub struct ClusterDir {
     path: PathBuf,
 }
 
-/// Where the fronts of a process listen.
+/// Where the gateways of a process listen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatewayAddresses {
-    /// The Redis front.
+    /// The Redis gateway.
     pub redis: String,
     /// The log service, where the process has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -469,42 +469,42 @@ impl ClusterDir {
         DiskRecord::of(&self.path, rank).check().err()
     }
 
-    /// Where the supervisor's fronts listen.
+    /// Where the supervisor's gateways listen.
     ///
     /// # Errors
     /// When they do not listen yet.
-    pub fn fronts(&self) -> Result<GatewayAddresses, ClusterDirError> {
+    pub fn gateways(&self) -> Result<GatewayAddresses, ClusterDirError> {
         self.read("fronts.json")
     }
 
-    /// Where the fronts of a node listen.
+    /// Where the gateways of a node listen.
     ///
     /// # Errors
     /// When they do not listen yet, or the node has none.
-    pub fn fronts_of(&self, rank: usize) -> Result<GatewayAddresses, ClusterDirError> {
+    pub fn gateways_of(&self, rank: usize) -> Result<GatewayAddresses, ClusterDirError> {
         self.read(&format!("{}.fronts.json", node_name(rank)))
     }
 
-    /// Says where the fronts of a node listen.
+    /// Says where the gateways of a node listen.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn announce_node(
         &self,
         rank: usize,
-        fronts: &GatewayAddresses,
+        gateways: &GatewayAddresses,
     ) -> Result<(), ClusterDirError> {
-        self.write(&format!("{}.fronts.json", node_name(rank)), fronts)?;
-        self.write(&format!("{}.ports", node_name(rank)), fronts)
+        self.write(&format!("{}.fronts.json", node_name(rank)), gateways)?;
+        self.write(&format!("{}.ports", node_name(rank)), gateways)
     }
 
-    /// Where the fronts of a node listened last, or those of the supervisor, if there were any.
-    pub fn last_fronts(&self, rank: Option<usize>) -> Option<GatewayAddresses> {
+    /// Where the gateways of a node listened last, or those of the supervisor, if there were any.
+    pub fn last_gateways(&self, rank: Option<usize>) -> Option<GatewayAddresses> {
         let who = rank.map_or_else(|| "last".to_string(), node_name);
         self.read(&format!("{who}.ports")).ok()
     }
 
-    /// Takes back where the fronts of a node listen: they do not any more.
+    /// Takes back where the gateways of a node listen: they do not any more.
     ///
     /// # Errors
     /// When the file cannot be removed.

@@ -1,6 +1,6 @@
 //! The client side of a service: sends commands to be ordered, and gives back the first answer.
 //!
-//! A front has a client place of the cluster, and a thread with one loop over the protocol's client
+//! A gateway has a client place of the cluster, and a thread with one loop over the protocol's client
 //! process and the reader. Anyone in the process hands it jobs ([`CommandGateway::submit`]); what it cannot
 //! take it refuses at once, so waiting is bounded everywhere.
 //!
@@ -63,7 +63,7 @@ const LATE_EVERY: Span = Span::millis(5);
 const SLEEP_MAX: Span = Span::millis(50);
 
 /// The options of a gateway.
-pub struct FrontOptions<'a> {
+pub struct GatewayOptions<'a> {
     /// The protocol.
     pub entry: &'a dyn Entry,
     /// The cluster's checked configuration.
@@ -78,7 +78,7 @@ pub struct FrontOptions<'a> {
     pub record: Option<PathBuf>,
 }
 
-/// The node of a front's own process.
+/// The node of a gateway's own process.
 #[derive(Clone)]
 pub struct OwnNode {
     /// Which node.
@@ -89,9 +89,9 @@ pub struct OwnNode {
     pub(crate) inlet: IngressInlet,
 }
 
-/// Why a front could not start.
+/// Why a gateway could not start.
 #[derive(Debug)]
-pub enum FrontError {
+pub enum GatewayError {
     /// The configuration.
     Config(ConfigError),
     /// Its process of the protocol.
@@ -102,7 +102,7 @@ pub enum FrontError {
     Io(std::io::Error),
 }
 
-impl fmt::Display for FrontError {
+impl fmt::Display for GatewayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config(e) => e.fmt(f),
@@ -117,12 +117,12 @@ impl fmt::Display for FrontError {
     }
 }
 
-impl std::error::Error for FrontError {}
+impl std::error::Error for GatewayError {}
 
 /// Why a job has no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoAnswer {
-    /// The front has too much to do; the command was not taken.
+    /// The gateway has too much to do; the command was not taken.
     Busy,
     /// The command is larger than the protocol takes, in bytes.
     TooLarge(usize),
@@ -132,13 +132,13 @@ pub enum NoAnswer {
     Unsent,
     /// A group of its destinations has lost its majority; it was never sent.
     Down(Gid),
-    /// The front has stopped, or stops; it was never sent.
+    /// The gateway has stopped, or stops; it was never sent.
     Closed,
     /// It was sent, and no answer came in time.
     TimedOut,
     /// It was sent, and a group of its destinations has lost its majority since.
     Cut(Gid),
-    /// It was sent, and the front stops.
+    /// It was sent, and the gateway stops.
     Stopped,
     /// It has an answer that is larger than is sent.
     AnswerTooLarge {
@@ -209,10 +209,10 @@ const fn seconds(span: Span) -> u64 {
 
 impl std::error::Error for NoAnswer {}
 
-/// Told the answer, once, from the front's thread: it must be quick and must not wait.
+/// Told the answer, once, from the gateway's thread: it must be quick and must not wait.
 pub type OnGatewayAnswer = Box<dyn FnOnce(Result<ServiceAnswer<'_>, NoAnswer>) + Send>;
 
-/// Where the answers to a service's commands go. Called from the front's thread: must not wait.
+/// Where the answers to a service's commands go. Called from the gateway's thread: must not wait.
 pub trait GatewaySink: Send + Sync {
     /// The answer to the command that was handed in with `token`.
     fn answer(&self, token: u64, answer: Result<ServiceAnswer<'_>, NoAnswer>);
@@ -224,7 +224,7 @@ pub trait GatewaySink: Send + Sync {
     fn rest(&self) {}
 }
 
-/// A running front. Dropping it stops it; jobs that are open then are answered so.
+/// A running gateway. Dropping it stops it; jobs that are open then are answered so.
 pub struct CommandGateway {
     shared: Arc<GatewayShared>,
     wake: WakeHandle,
@@ -248,7 +248,7 @@ struct TransportHandle {
 }
 
 impl TransportHandle {
-    fn take(options: &FrontOptions<'_>) -> Result<Self, FrontError> {
+    fn take(options: &GatewayOptions<'_>) -> Result<Self, GatewayError> {
         match options.ground {
             Transport::Memory(directory) => {
                 let road = LeasedTransport::take(options, directory)?;
@@ -280,7 +280,7 @@ impl CommandGateway {
     ///
     /// # Errors
     /// When no place is free or its memory cannot be set aside.
-    pub fn start(options: &FrontOptions<'_>) -> Result<Self, FrontError> {
+    pub fn start(options: &GatewayOptions<'_>) -> Result<Self, GatewayError> {
         let TransportHandle { road, wake, place, life, payload_max } =
             TransportHandle::take(options)?;
         let shared = Arc::new(GatewayShared {
@@ -295,23 +295,23 @@ impl CommandGateway {
         let run = move || {
             // As the loops of nodes: who has the core would have each command and each answer wait for its turn.
             if is_woken && let Err(e) = shorten_turns() {
-                tracing::info!("on a busy machine a front may have to wait for its turn: {e}");
+                tracing::info!("on a busy machine a gateway may have to wait for its turn: {e}");
             }
             work.run(idle);
         };
-        let thread = std::thread::Builder::new().name("front".to_string()).spawn(run);
-        let thread = Some(thread.map_err(FrontError::Io)?);
+        let thread = std::thread::Builder::new().name("gateway".to_string()).spawn(run);
+        let thread = Some(thread.map_err(GatewayError::Io)?);
         let together = options.entry.together(options.config);
         let reads_apart = options.entry.capabilities().read_index;
         Ok(Self { shared, wake, place, life, payload_max, reads_apart, together, thread })
     }
 
-    /// The number that it has among fronts that live: with shared memory, its client place.
+    /// The number that it has among gateways that live: with shared memory, its client place.
     pub fn place(&self) -> u32 {
         self.place
     }
 
-    /// Which life of the place this front is: no other front of the place has or had it.
+    /// Which life of the place this gateway is: no other gateway of the place has or had it.
     pub fn life(&self) -> u32 {
         self.life
     }
@@ -435,7 +435,7 @@ impl Drop for CommandGateway {
         self.shared.stop.store(true, Ordering::Release);
         (self.wake)();
         if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
-            tracing::error!("the front's loop had panicked");
+            tracing::error!("the gateway's loop had panicked");
         }
     }
 }

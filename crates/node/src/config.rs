@@ -52,7 +52,7 @@ pub struct ClusterFile {
     pub shards: usize,
     /// Replicas of each shard, each on a node of its own.
     pub replicas: usize,
-    /// Places for client processes: service fronts, benchmarks, tools.
+    /// Places for client processes: service gateways, benchmarks, tools.
     pub clients: usize,
     /// The tree over the shards: `base`, `breadth`, `depth`, or parents such as `-1,0,0`.
     pub overlay: String,
@@ -88,7 +88,7 @@ pub struct ClusterFile {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest_secs: Option<u64>,
     /// How much each node's disk keeps free besides room for a state, in MB of 10^6 bytes: where less is free at so many
-    /// nodes that the others are no majority, fronts refuse what may take more. 0 for none. None: 256, and at most an
+    /// nodes that the others are no majority, gateways refuse what may take more. 0 for none. None: 256, and at most an
     /// eighth of the disk and, with the room for states, half of the most that it had free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_reserve_mb: Option<u64>,
@@ -123,7 +123,7 @@ pub struct ClusterFile {
     /// The password that clients of the Redis gateways must give with `AUTH`, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
-    /// Where the fronts listen.
+    /// Where the gateways listen.
     pub ports: GatewayPorts,
     /// Settings of the protocol's parameters.
     pub set: BTreeMap<String, Setting>,
@@ -189,11 +189,11 @@ fn is_usual(partition: &PartitionOrder) -> bool {
     *partition == PartitionOrder::default()
 }
 
-/// Ports of the fronts. None: the usual one if it is free, else any; 0: any.
+/// Ports of the gateways. None: the usual one if it is free, else any; 0: any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GatewayPorts {
-    /// The Redis front.
+    /// The Redis gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis: Option<u16>,
     /// The log service.
@@ -205,7 +205,7 @@ pub struct GatewayPorts {
 }
 
 impl GatewayPorts {
-    /// Each front has a port of its own, or any.
+    /// Each gateway has a port of its own, or any.
     fn check(&self) -> Result<(), String> {
         let all = [("redis", self.redis), ("log", self.log), ("http", self.http)];
         for (i, (name, port)) in all.iter().enumerate() {
@@ -214,7 +214,7 @@ impl GatewayPorts {
             if let Some((other, _)) = all[..i].iter().find(same) {
                 let port = port.unwrap_or_default();
                 return Err(format!(
-                    "ports.{other} and ports.{name} are both {port}: give each front its own, or 0 for \
+                    "ports.{other} and ports.{name} are both {port}: give each gateway its own, or 0 for \
                      any"
                 ));
             }
@@ -362,9 +362,9 @@ impl ClusterFile {
                 let how = "`amcast config init` makes one for all hosts";
                 return wrong(node, at, "secret", "could speak for a node and take all data", how);
             }
-            let fronts = [place.redis, place.log];
+            let gateways = [place.redis, place.log];
             if self.password.is_none()
-                && let Some(at) = fronts.into_iter().flatten().find(|at| beyond(*at))
+                && let Some(at) = gateways.into_iter().flatten().find(|at| beyond(*at))
             {
                 let how = "write password = \"..\"";
                 return wrong(node, at, "password", "could read and change all data", how);
@@ -398,7 +398,7 @@ impl ClusterFile {
         let raw = RawConfig {
             groups: self.shards,
             replicas: self.replicas,
-            // Where replicas multicast, fronts are no processes of the protocol.
+            // Where replicas multicast, gateways are no processes of the protocol.
             clients: match entry.capabilities().senders {
                 Senders::Replicas => 0,
                 Senders::Clients => self.clients,
@@ -547,8 +547,8 @@ impl ClusterFile {
         for (rank, place) in places.iter().enumerate() {
             for (what, at) in place.addresses() {
                 if at.port() == 0 {
-                    // Fronts may take any; the others of the cluster must know where a node is.
-                    if HostPlacement::is_front(what) {
+                    // Gateways may take any; the others of the cluster must know where a node is.
+                    if HostPlacement::is_gateway(what) {
                         continue;
                     }
                     let name = node_name(rank);
@@ -647,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn two_fronts_at_one_port_are_refused_by_name() {
+    fn two_gateways_at_one_port_are_refused_by_name() {
         let ports = |redis, log, http| GatewayPorts { redis, log, http };
         assert_eq!(ports(None, Some(0), Some(0)).check(), Ok(()));
         assert_eq!(ports(Some(7), Some(8), None).check(), Ok(()));

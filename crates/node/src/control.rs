@@ -37,7 +37,7 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 const REQUESTS_MAX: usize = 64;
 
 /// Connections served at a time, each by a thread; more are closed at once. As many as there are
-/// nodes and fronts that watch, several times over.
+/// nodes and gateways that watch, several times over.
 const CONNECTIONS_MAX: usize = 64;
 
 /// The longest request line, in bytes.
@@ -68,7 +68,7 @@ pub struct NodeStatus {
     /// Its connections to the other nodes, where protocols send messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkStatus>,
-    /// Answers dropped because fronts did not keep up.
+    /// Answers dropped because gateways did not keep up.
     pub answers_dropped: u64,
     /// Rounds of its loop that found work, and that parked.
     pub rounds: (u64, u64),

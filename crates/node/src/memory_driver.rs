@@ -1,6 +1,6 @@
 //! A driver: one process of a memory protocol at its carrier, stepped by the loop that owns it.
 //!
-//! A loop owns one driver (a front) or several (a node with a replica of every shard). The driver
+//! A loop owns one driver (a gateway) or several (a node with a replica of every shard). The driver
 //! has the duties of every driver: it carries outputs out in order, all of them before the next
 //! input. Outputs that do not concern the medium go up to the loop's [`UpperLayer`].
 

@@ -48,7 +48,7 @@ const REPORT_LOOK: Span = Span::millis(50);
 /// How long a node that is to stop takes for leaving its groups, at the longest.
 const LEAVING_MAX: Span = Span::secs(2);
 
-/// Rounds in which a node that may stop still answers its fronts, at the most.
+/// Rounds in which a node that may stop still answers its gateways, at the most.
 const LAST_ROUNDS: u32 = 1000;
 
 /// The longest a loop sleeps while it leaves.
@@ -152,7 +152,7 @@ impl NodeFoundation {
         })
     }
 
-    /// A member of each group, and an ingress for the commands of fronts.
+    /// A member of each group, and an ingress for the commands of gateways.
     fn on_net(options: &NodeOptions<'_>, net: &Net, can_peek: bool) -> Result<Self, NodeError> {
         let NodeOptions { entry, config, rank, .. } = *options;
         let cluster = *config.cluster();
@@ -354,7 +354,7 @@ impl<A: Application> Node<A> {
         self.mover.clone()
     }
 
-    /// For a front in this process: where its member takes commands, if it does.
+    /// For a gateway in this process: where its member takes commands, if it does.
     pub fn own(&self) -> Option<OwnNode> {
         let ReplySink::Ingress(ingress, _) = &self.host.reply_sink else { return None };
         Some(OwnNode { rank: self.rank, life: self.replicas.life(), inlet: ingress.inlet() })
@@ -410,7 +410,7 @@ impl<A: Application> Node<A> {
     }
 
     /// Leaves the groups, which have views, so that the others need not find out that it has stopped, and
-    /// answers what its fronts have asked for before. Not for ever: what waits is lost, as in a crash.
+    /// answers what its gateways have asked for before. Not for ever: what waits is lost, as in a crash.
     fn leave_groups(&mut self) -> Result<(), NodeError> {
         self.replicas.leave(clock::now(), &mut self.host);
         let until = clock::now() + LEAVING_MAX;
@@ -601,7 +601,7 @@ impl<A: Application> Node<A> {
         any
     }
 
-    /// Has members multicast what fronts ask for, as far as there is room. Each sends what goes to its
+    /// Has members multicast what gateways ask for, as far as there is room. Each sends what goes to its
     /// group and higher ones, under numbers that grow over all of them.
     fn take_commands(&mut self, now: Time) -> bool {
         let leaves = self.host.recovery.is_leaving() || self.host.undecided().is_some();
@@ -637,7 +637,7 @@ impl<A: Application> Node<A> {
         any
     }
 
-    /// Sets barriers for the reads that fronts ask for.
+    /// Sets barriers for the reads that gateways ask for.
     fn take_reads(&mut self, now: Time) -> bool {
         let ReplicaHost { reply_sink: ReplySink::Ingress(ingress, _), recovery, reading, .. } =
             &mut self.host

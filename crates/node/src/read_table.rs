@@ -10,11 +10,11 @@
 //!
 //! A read that is not answered in time is ordered like any other command:
 //! nobody waits much longer than for that, and what the application says of reads need not be
-//! answered at all. In time is four times as long as barriers take lately. A read whose front takes no answers at the
+//! answered at all. In time is four times as long as barriers take lately. A read whose gateway takes no answers at the
 //! moment is not asked for, nor is it late: an order would make its answer no smaller.
 //!
-//! Reads of one line of a front (of one client) are answered in their order, none from an earlier moment than one before
-//! it. Those of a line that come behind one that is ordered wait for that one's answer; other lines do not.
+//! Reads of one line of a gateway (of one client) are answered in their order, none from an earlier moment than one
+//! before it. Those of a line that come behind one that is ordered wait for that one's answer; other lines do not.
 
 use amcast_core::step::Ticket;
 use amcast_core::{Gid, Span, Time};
@@ -32,14 +32,14 @@ const SHARE: u64 = 16;
 /// How often it is looked for reads that have waited for too long.
 const LOOK_EVERY: Span = Span::millis(5);
 
-/// A read of a front, which goes to one group.
+/// A read of a gateway, which goes to one group.
 #[derive(Debug)]
 pub struct NodeRead {
-    /// The number of its front.
-    pub front: u64,
+    /// The number of its gateway.
+    pub gateway: u64,
     /// Its gateway's token of it.
     pub token: u64,
-    /// Of which of its front's lines it is.
+    /// Of which of its gateway's lines it is.
     pub line: u64,
     /// Its only group.
     pub group: Gid,
@@ -53,9 +53,9 @@ impl NodeRead {
         !self.token
     }
 
-    /// Its line, among those of all fronts.
+    /// Its line, among those of all gateways.
     pub const fn line(&self) -> (u64, u64) {
-        (self.front, self.line)
+        (self.gateway, self.line)
     }
 }
 
@@ -68,7 +68,7 @@ pub enum ReadAttempt {
     Later(NodeRead),
     /// It depends on what is not executed yet.
     NotYet(NodeRead),
-    /// Its front takes no answers at the moment, or the application no reads.
+    /// Its gateway takes no answers at the moment, or the application no reads.
     Held(NodeRead),
 }
 
@@ -315,7 +315,7 @@ mod tests {
 
     /// A read of a line of its own.
     fn read(token: u64, group: u8) -> NodeRead {
-        NodeRead { front: 0, token, line: token, group: Gid(group), bytes: Box::default() }
+        NodeRead { gateway: 0, token, line: token, group: Gid(group), bytes: Box::default() }
     }
 
     fn at(ms: u64) -> Time {
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_of_no_line_waits_for_no_other_of_its_front() {
+    fn a_read_of_no_line_waits_for_no_other_of_its_gateway() {
         let mut reading = ReadTable::of(1);
         for token in [1, 2] {
             let mut read = read(token, 0);
@@ -417,8 +417,8 @@ mod tests {
         let first_waits = |token| if token == 1 { ReadReport::NotYet } else { ReadReport::Done };
         assert_eq!(asked(&mut reading, 0, first_waits), [1, 2, 4]);
         assert_eq!(asked(&mut reading, 0, |_| ReadReport::Done), [1, 3]);
-        // The same line of another front is another one.
-        let mut reading = ready([of(1, 5), NodeRead { front: 1, ..of(2, 5) }]);
+        // The same line of another gateway is another one.
+        let mut reading = ready([of(1, 5), NodeRead { gateway: 1, ..of(2, 5) }]);
         assert_eq!(asked(&mut reading, 0, first_waits), [1, 2]);
     }
 
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_whose_front_takes_no_answers_waits_and_is_not_ordered_for_that() {
+    fn a_read_whose_gateway_takes_no_answers_waits_and_is_not_ordered_for_that() {
         let mut reading = ready((1..4).map(|token| read(token, 1)));
         let mut answered = Vec::new();
         for ms in (0..10_000).step_by(10) {

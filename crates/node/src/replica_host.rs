@@ -416,7 +416,7 @@ fn free<S: Send + 'static>(state: S) {
     }
 }
 
-/// Gives an answer to the front that asked.
+/// Gives an answer to the gateway that asked.
 fn answerer(
     reply_sink: &mut ReplySink,
     cluster: ClusterShape,

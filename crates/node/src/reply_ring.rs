@@ -1,4 +1,4 @@
-//! Answers of nodes to the fronts that asked, through shared memory.
+//! Answers of nodes to the gateways that asked, through shared memory.
 //!
 //! Beside the protocol's processes every node has a *writer* and every client place a *reader*:
 //! processes of the same shared memory, with no protocol. A reader owns a ring for each node, which
@@ -20,14 +20,14 @@
 //! written last, so a reader cannot tell that a line changes under its eyes.
 //!
 //! # One node sends
-//! Every node executes a command, and the answer of one of them is enough. So a front listens to one
+//! Every node executes a command, and the answer of one of them is enough. So a gateway listens to one
 //! node, and has the others hold their answers back until it says, now and then, which ones it does
 //! not need any more: that costs a line instead of one for each answer. If the answer to something
-//! is late, the front listens to all of them again ([`ReplyRingReader::listen_to`]). Nothing depends on it:
+//! is late, the gateway listens to all of them again ([`ReplyRingReader::listen_to`]). Nothing depends on it:
 //! an answer that comes twice is given once, and one that does not come is asked for again.
 //!
 //! # Bounds
-//! A front that does not read never slows a node: a writer takes no more answers for a front once
+//! A gateway that does not read never slows a node: a writer takes no more answers for a gateway once
 //! [`BACKLOG_BYTES_MAX`] wait, and drops further answers; the gateway asks again for a missing
 //! answer, and a repeated request is executed once. Answers for a gateway that has not read for
 //! [`ABANDONED`] are dropped, since no client waits there any more.
@@ -49,23 +49,23 @@ use amcast_memory::{Directory, Doorbell, MappedCarrier, MemoryError, StartOption
 use reader::RingReader;
 use writer::RingWriter;
 
-/// Lines of a ring from a node to a front.
+/// Lines of a ring from a node to a gateway.
 const RING_LINES: u32 = 1 << 12;
 
-/// Bytes of answers that wait for a front that does not keep up, before more are dropped. The last
+/// Bytes of answers that wait for a gateway that does not keep up, before more are dropped. The last
 /// one that is taken may be as large as answers are.
 pub const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
 pub use amcast_core::limits::ANSWER_BYTES_MAX;
 
-/// How long a front may stand still before what waits for it is dropped: longer than any command's
+/// How long a gateway may stand still before what waits for it is dropped: longer than any command's
 /// patience.
 const ABANDONED: Span = Span::secs(30);
 
-/// How long a front may stand still before a node no longer looks often whether it reads again.
+/// How long a gateway may stand still before a node no longer looks often whether it reads again.
 const STALLED: Span = Span::millis(500);
 
-/// How often a front tells a node that has not answered it yet that it may begin.
+/// How often a gateway tells a node that has not answered it yet that it may begin.
 const ANNOUNCE_AGAIN: Span = Span::millis(100);
 
 /// Marks, in the length of a record, an answer that is not sent.
@@ -209,7 +209,7 @@ fn line_of(token: u64, length: u64, bytes: &[u8], i: u64) -> [u64; LINE_WORDS] {
     words
 }
 
-/// A node's writer: writes answers to the readers of fronts.
+/// A node's writer: writes answers to the readers of gateways.
 pub struct ReplyRingWriter {
     node: usize,
     carrier: MappedCarrier,
@@ -249,12 +249,12 @@ impl ReplyRingWriter {
         self.writers[client].push(token, outcome, bytes);
     }
 
-    /// Answers that were dropped because fronts did not keep up. Only grows.
+    /// Answers that were dropped because gateways did not keep up. Only grows.
     pub fn dropped(&self) -> u64 {
         self.writers.iter().map(|w| w.dropped).sum()
     }
 
-    /// Whether answers are held back for want of room by a front that may have read since: nobody
+    /// Whether answers are held back for want of room by a gateway that may have read since: nobody
     /// rings when there is room. A gateway that does not read, as a dead one, does not count.
     pub fn has_backlog(&self) -> bool {
         let mut backlogs = self.writers.iter().filter(|w| w.backlog() > 0).peekable();
@@ -293,7 +293,7 @@ impl ReplyRingWriter {
     }
 }
 
-/// A front's reader: reads the answers of all nodes.
+/// A gateway's reader: reads the answers of all nodes.
 pub struct ReplyRingReader {
     client: usize,
     places: ReplyRingLayout,

@@ -1,4 +1,4 @@
-//! Where a node's answers go, and where the commands of fronts come from if its members multicast
+//! Where a node's answers go, and where the commands of gateways come from if its members multicast
 //! them.
 
 use crate::ingress::Ingress;
@@ -7,9 +7,9 @@ use amcast_core::{ClusterShape, MsgId, Outcome, Pid, Role};
 
 /// Where answers go.
 pub(crate) enum ReplySink {
-    /// To fronts that have processes of the protocol, through shared memory.
+    /// To gateways that have processes of the protocol, through shared memory.
     Rings(Box<ReplyRingWriter>),
-    /// To the fronts whose commands the node's members have multicast as their own: the replicas of
+    /// To the gateways whose commands the node's members have multicast as their own: the replicas of
     /// this rank.
     Ingress(Ingress, usize),
 }
@@ -37,7 +37,7 @@ impl ReplySink {
         }
     }
 
-    /// Serves the fronts for a round.
+    /// Serves the gateways for a round.
     pub(crate) fn round(&mut self) -> bool {
         match self {
             Self::Rings(reply_rings) => reply_rings.round(),
@@ -50,7 +50,7 @@ impl ReplySink {
         matches!(self, Self::Rings(reply_rings) if reply_rings.has_backlog())
     }
 
-    /// Answers that were dropped because their fronts did not keep up, and fronts that were cut off.
+    /// Answers that were dropped because their gateways did not keep up, and gateways that were cut off.
     pub(crate) fn dropped(&self) -> u64 {
         match self {
             Self::Rings(reply_rings) => reply_rings.dropped(),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// For how long the sizes of a node's files are believed.
 const SIZES_HOLD: Duration = Duration::from_secs(2);
 
-/// For how long it is believed how much is free: that goes fast, and fronts refuse by it what may take more.
+/// For how long it is believed how much is free: that goes fast, and gateways refuse by it what may take more.
 const FREE_HOLD: Duration = Duration::from_millis(150);
 
 /// How long a status waits for the sizes that it has looked up: it has the last known ones where the disk takes longer.

@@ -196,7 +196,7 @@ impl Supervisor {
     }
 
     /// Asks all nodes to serve no more clients. They continue to order and execute.
-    pub fn close_fronts(&self) {
+    pub fn close_gateways(&self) {
         self.shared.close.store(true, Ordering::Release);
     }
 

@@ -79,7 +79,7 @@ pub fn refuses_address(at: &str, e: &Error) -> String {
             format!("{at}: this host cannot be reached from here ({e})")
         }
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-            format!("{at}: the connection broke ({e}); is it the port of a front?")
+            format!("{at}: the connection broke ({e}); is it the port of a gateway?")
         }
         _ => format!("{at}: cannot be reached: {e}"),
     }

@@ -548,9 +548,9 @@ fn normal(command: &str, value: Resp2Value) -> Resp2Value {
 /// Compares the answers to so many commands drawn from `seed`; false if there is no redis-server.
 fn compare(shards: usize, seed: u64, steps: usize) -> bool {
     let Some(real) = RealRedis::start() else { return false };
-    let front = ours(shards);
+    let gateway = ours(shards);
     let (mut theirs, mut mine) =
-        (DifferentialClient::connect(real.1), DifferentialClient::connect(front.address()));
+        (DifferentialClient::connect(real.1), DifferentialClient::connect(gateway.address()));
     let mut w = CommandWords(Rng::new(seed));
     let (mut log, mut gathered) = (Vec::new(), Vec::<String>::new());
     for _ in 0..steps {
@@ -602,8 +602,8 @@ fn three_shards_answer_as_redis_does() {
 #[test]
 fn a_pipeline_over_shards_keeps_its_order() {
     let _limit = amcast_test_policy::time_limit();
-    let front = ours(3);
-    let mut c = DifferentialClient::connect(front.address());
+    let gateway = ours(3);
+    let mut c = DifferentialClient::connect(gateway.address());
     let script = [
         "SET a 1",
         "SET b 2",
@@ -656,8 +656,8 @@ fn a_pipeline_over_shards_keeps_its_order() {
 fn a_scan_finds_every_key_that_stays() {
     let _limit = amcast_test_policy::time_limit();
     for shards in [1, 3] {
-        let front = ours(shards);
-        let mut c = DifferentialClient::connect(front.address());
+        let gateway = ours(shards);
+        let mut c = DifferentialClient::connect(gateway.address());
         for i in 0..3000 {
             c.send(&words(&format!("SET key:{i} {i}")));
         }
@@ -715,8 +715,8 @@ fn a_scan_finds_every_key_that_stays() {
 #[test]
 fn large_and_malformed_commands_are_refused_in_words() {
     let _limit = amcast_test_policy::time_limit();
-    let front = ours(1);
-    let mut c = DifferentialClient::connect(front.address());
+    let gateway = ours(1);
+    let mut c = DifferentialClient::connect(gateway.address());
     let Resp2Value::Error(e) = c.call(&["SET".into(), "k".into(), "x".repeat(1 << 20)]) else {
         panic!("it is over the limit")
     };
@@ -737,9 +737,9 @@ fn counters_have_the_bytes_that_redis_gives_them() {
     let Some(real) = RealRedis::start() else {
         return skip("counters_have_the_bytes_that_redis_gives_them", NO_REDIS);
     };
-    let (front, mut rng) = (ours(2), Rng::new(11));
+    let (gateway, mut rng) = (ours(2), Rng::new(11));
     let (mut theirs, mut ours) =
-        (DifferentialClient::connect(real.1), DifferentialClient::connect(front.address()));
+        (DifferentialClient::connect(real.1), DifferentialClient::connect(gateway.address()));
     let mut same = |command: &str| {
         let args = words(command);
         let (wanted, got) = (theirs.call(&args), ours.call(&args));

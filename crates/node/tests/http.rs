@@ -1,4 +1,4 @@
-//! The HTTP front, from outside.
+//! The HTTP gateway, from outside.
 
 use amcast_kv::Partitions;
 use amcast_kv::client::StoreServer;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A page, with its head.
-fn get(front: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(front).unwrap();
+fn get(gateway: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(gateway).unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -26,8 +26,8 @@ fn pages_tell_the_state() {
     let backend = Arc::new(LocalBackend::new(3, 1));
     let status: Arc<dyn ServerStatus> = backend;
     let server = Arc::new(StoreServer::new(Partitions::by_slot(3).into(), 10, 2, None, status));
-    let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
-    let get = |path: &str| get(front.address(), path);
+    let gateway = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
+    let get = |path: &str| get(gateway.address(), path);
     assert!(get("/healthz").starts_with("HTTP/1.1 200"));
     assert!(get("/readyz").ends_with("ready\n"));
     let metrics = get("/metrics");
@@ -71,8 +71,8 @@ fn who_serves_says_what_is_to_be_looked_after_as_well() {
     let _limit = amcast_test_policy::time_limit();
     let status: Arc<dyn ServerStatus> = Arc::new(Troubled(LocalBackend::new(1, 1), Ok(())));
     let server = Arc::new(StoreServer::new(Partitions::by_slot(1).into(), 10, 0, None, status));
-    let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
-    let get = |path: &str| get(front.address(), path);
+    let gateway = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
+    let get = |path: &str| get(gateway.address(), path);
     let ready = get("/readyz");
     assert!(ready.starts_with("HTTP/1.1 200"), "it serves: {ready}");
     assert!(ready.ends_with("\r\nready\nn1 is <b>down</b>\n"), "{ready}");
@@ -86,8 +86,8 @@ fn whether_a_node_serves_is_told_apart_from_whether_the_cluster_does() {
     let joins = Err("n0: r0 waits for a state".to_string());
     let status: Arc<dyn ServerStatus> = Arc::new(Troubled(LocalBackend::new(1, 1), joins));
     let server = Arc::new(StoreServer::new(Partitions::by_slot(1).into(), 10, 0, None, status));
-    let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
-    let get = |path: &str| get(front.address(), path);
+    let gateway = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
+    let get = |path: &str| get(gateway.address(), path);
     let here = get("/readyz");
     assert!(here.starts_with("HTTP/1.1 503"), "{here}");
     assert!(here.ends_with("\r\nn0: r0 waits for a state\n"), "{here}");
@@ -99,7 +99,7 @@ fn whether_a_node_serves_is_told_apart_from_whether_the_cluster_does() {
     assert!(get("/").contains("not ready: n0: r0 waits"));
 }
 
-/// Whether the front has closed it.
+/// Whether the gateway has closed it.
 fn has_ended(stream: &mut TcpStream) -> bool {
     match stream.read(&mut [0; 64]) {
         Ok(n) => n == 0,
@@ -116,8 +116,8 @@ fn plain() -> http::HttpGateway {
 #[test]
 fn connections_that_trickle_do_not_keep_others_out_and_make_room_for_them() {
     let _limit = amcast_test_policy::time_limit();
-    let front = plain();
-    let open = || TcpStream::connect(front.address()).unwrap();
+    let gateway = plain();
+    let open = || TcpStream::connect(gateway.address()).unwrap();
     let mut slow: Vec<_> = (0..http::CONNECTIONS_MAX)
         .map(|n| {
             let mut stream = open();
@@ -132,7 +132,7 @@ fn connections_that_trickle_do_not_keep_others_out_and_make_room_for_them() {
     for _ in 0..100 {
         slow.iter_mut().for_each(|stream| _ = stream.write_all(b"E"));
         let begun = Instant::now();
-        assert!(get(front.address(), "/healthz").starts_with("HTTP/1.1 200"));
+        assert!(get(gateway.address(), "/healthz").starts_with("HTTP/1.1 200"));
         assert!(begun.elapsed() < Duration::from_secs(2));
     }
     kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
@@ -145,10 +145,10 @@ fn connections_that_trickle_do_not_keep_others_out_and_make_room_for_them() {
 #[test]
 fn a_request_that_does_not_come_whole_is_given_up_and_an_idle_connection_is_kept() {
     let _limit = amcast_test_policy::time_limit();
-    let front = plain();
+    let gateway = plain();
     let (mut slow, mut kept) = (
-        TcpStream::connect(front.address()).unwrap(),
-        TcpStream::connect(front.address()).unwrap(),
+        TcpStream::connect(gateway.address()).unwrap(),
+        TcpStream::connect(gateway.address()).unwrap(),
     );
     let mut ask = || {
         kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
@@ -170,9 +170,9 @@ fn a_request_that_does_not_come_whole_is_given_up_and_an_idle_connection_is_kept
 #[test]
 fn a_large_page_is_the_last_answer_of_its_connection() {
     let _limit = amcast_test_policy::time_limit();
-    let front = plain();
+    let gateway = plain();
     for path in ["/metrics", "/"] {
-        let mut stream = TcpStream::connect(front.address()).unwrap();
+        let mut stream = TcpStream::connect(gateway.address()).unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
         // The kernel may say that the rest of it was not wanted.
         _ = stream.write_all(request.repeat(100).as_bytes());

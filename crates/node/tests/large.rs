@@ -39,8 +39,8 @@ fn serve_shards(
     redis::start(config, backend, server).expect("a free port")
 }
 
-fn connect(front: &RedisGateway) -> TcpStream {
-    let stream = TcpStream::connect(front.address()).expect("the front listens");
+fn connect(gateway: &RedisGateway) -> TcpStream {
+    let stream = TcpStream::connect(gateway.address()).expect("the gateway listens");
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream
 }
@@ -115,17 +115,17 @@ impl Backend for OrderedLater {
 
 /// A shard keeps parts of 256 MB: those of all these commands are more.
 #[test]
-fn more_commands_than_a_shard_keeps_are_all_executed_if_one_front_sends_them() {
+fn more_commands_than_a_shard_keeps_are_all_executed_if_one_gateway_sends_them() {
     const LEN: usize = 16 << 20;
     const CLIENTS: usize = 20;
     let _limit = amcast_test_policy::time_limit();
     let backend = OrderedLater::new(false, false);
-    let front = serve(config(), backend.clone());
+    let gateway = serve(config(), backend.clone());
     let (value, sent) = (vec![b'x'; LEN], Barrier::new(CLIENTS + 1));
     thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
-                let mut stream = connect(&front);
+                let mut stream = connect(&gateway);
                 stream.write_all(head(LEN).as_bytes()).unwrap();
                 stream.write_all(&value).unwrap();
                 stream.write_all(b"\r\n").unwrap();
@@ -138,7 +138,7 @@ fn more_commands_than_a_shard_keeps_are_all_executed_if_one_front_sends_them() {
         thread::sleep(Duration::from_millis(300));
         backend.orders.store(true, Ordering::SeqCst);
     });
-    assert_eq!(ask(&mut connect(&front), "STRLEN k"), format!(":{LEN}"));
+    assert_eq!(ask(&mut connect(&gateway), "STRLEN k"), format!(":{LEN}"));
 }
 
 #[test]
@@ -148,16 +148,16 @@ fn commands_that_do_not_come_whole_hold_no_more_than_they_may() {
     let _limit = amcast_test_policy::time_limit();
     let mut config = config();
     config.held_bytes_max = 32 << 20;
-    let front = serve(config, Arc::new(LocalBackend::new(1, 1)));
+    let gateway = serve(config, Arc::new(LocalBackend::new(1, 1)));
     let begin = |_| {
-        let mut stream = connect(&front);
+        let mut stream = connect(&gateway);
         stream.write_all(head(60 << 20).as_bytes()).unwrap();
         // It may be cut off meanwhile.
         let _ = stream.write_all(&vec![b'x'; SENT]);
         stream
     };
     let streams: Vec<_> = (0..CLIENTS).map(begin).collect();
-    assert_eq!(ask(&mut connect(&front), "SET other 1"), "+OK", "others are served");
+    assert_eq!(ask(&mut connect(&gateway), "SET other 1"), "+OK", "others are served");
     let is_open = |mut stream: TcpStream| {
         stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         stream.read(&mut [0]).is_err_and(|e| e.kind() == ErrorKind::WouldBlock)
@@ -172,8 +172,8 @@ fn a_transaction_of_many_short_commands_counts_with_the_memory_that_it_takes() {
     let _limit = amcast_test_policy::time_limit();
     let mut config = config();
     config.held_bytes_max = 8 << 20;
-    let front = serve(config, Arc::new(LocalBackend::new(1, 1)));
-    let mut stream = connect(&front);
+    let gateway = serve(config, Arc::new(LocalBackend::new(1, 1)));
+    let mut stream = connect(&gateway);
     assert_eq!(ask(&mut stream, "MULTI"), "+OK");
     let (gets, mut answers) = ("GET a\r\n".repeat(1_000), vec![0; 1_000 * "+QUEUED\r\n".len()]);
     let mut gathers =
@@ -185,8 +185,8 @@ fn a_transaction_of_many_short_commands_counts_with_the_memory_that_it_takes() {
 #[test]
 fn a_transaction_in_parts_may_take_no_longer_than_any_other() {
     let _limit = amcast_test_policy::time_limit();
-    let front = serve(config(), OrderedLater::new(true, false));
-    let mut stream = connect(&front);
+    let gateway = serve(config(), OrderedLater::new(true, false));
+    let mut stream = connect(&gateway);
     let set = |len: usize| [head(len), "x".repeat(len), "\r\n".to_string()].concat();
     stream.write_all(set(20 << 20).as_bytes()).unwrap();
     assert_eq!(line(&mut stream), "+OK");
@@ -216,8 +216,8 @@ fn where_messages_are_small_the_limit_is_what_as_many_parts_hold_as_there_may_be
     let _limit = amcast_test_policy::time_limit();
     let mut config = config();
     config.message_bytes_max = Envelope::BYTES + 8;
-    let front = serve(config, Arc::new(LocalBackend::new(1, 1)));
-    let mut stream = connect(&front);
+    let gateway = serve(config, Arc::new(LocalBackend::new(1, 1)));
+    let mut stream = connect(&gateway);
     let set = |len: usize| [head(len), "x".repeat(len), "\r\n".to_string()].concat();
     stream.write_all(set((8 << 16) - 100).as_bytes()).unwrap();
     assert_eq!(line(&mut stream), "+OK");
@@ -227,14 +227,14 @@ fn where_messages_are_small_the_limit_is_what_as_many_parts_hold_as_there_may_be
     assert_eq!(ask(&mut stream, "STRLEN k"), format!(":{}", (8 << 16) - 100));
 }
 
-/// All connections of a front have 4 MB of parts under way, and begin commands of 64 MB.
+/// All connections of a gateway have 4 MB of parts under way, and begin commands of 64 MB.
 #[test]
 fn connections_that_end_in_the_middle_of_a_command_leave_their_room_to_others() {
     let _limit = amcast_test_policy::time_limit();
     let backend = OrderedLater::new(true, true);
-    let front = serve(config(), backend.clone());
+    let gateway = serve(config(), backend.clone());
     let begin = |len: usize| {
-        let mut stream = connect(&front);
+        let mut stream = connect(&gateway);
         stream.write_all(head(len).as_bytes()).unwrap();
         stream.write_all(&vec![b'x'; len]).unwrap();
         stream.write_all(b"\r\n").unwrap();
@@ -247,7 +247,7 @@ fn connections_that_end_in_the_middle_of_a_command_leave_their_room_to_others() 
         thread::sleep(Duration::from_millis(2));
     }
     assert_eq!(backend.lost.load(Ordering::SeqCst), 16);
-    let mut control = connect(&front);
+    let mut control = connect(&gateway);
     backend.loses.store(false, Ordering::SeqCst);
     assert_eq!(ask(&mut control, "CLIENT KILL TYPE normal SKIPME yes"), ":7");
     for len in [2 << 20, 60 << 20] {
@@ -291,8 +291,8 @@ fn several_commands_that_no_longer_fit_a_message_after_a_change_of_the_map_are_a
     let mut config = config();
     // 27 bytes of the command fit, and no number beside them.
     config.message_bytes_max = Envelope::BYTES + 30;
-    let front = serve_shards(2, config, backend.clone());
-    let (mut stream, mut control) = (connect(&front), connect(&front));
+    let gateway = serve_shards(2, config, backend.clone());
+    let (mut stream, mut control) = (connect(&gateway), connect(&gateway));
     stream.write_all("INCRBY held 1\r\n".repeat(3).as_bytes()).unwrap();
     let begun = Instant::now();
     while backend.held.lock().unwrap().len() < 3 && begun.elapsed() < Duration::from_secs(10) {

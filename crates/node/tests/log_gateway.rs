@@ -1,4 +1,4 @@
-//! The front on a cluster of one process, with answers that get lost.
+//! The gateway on a cluster of one process, with answers that get lost.
 
 mod local;
 
@@ -30,7 +30,7 @@ const PAYLOAD_MAX: usize = 1 << 20;
 const UNREAD_BYTES_MAX: usize = 4 << 20;
 
 struct TestLogServer {
-    front: LogGateway,
+    gateway: LogGateway,
     local: Arc<Local>,
 }
 
@@ -39,7 +39,7 @@ impl TestLogServer {
         Self::on(&Arc::new(Local::new(SHARDS)), password, GrowthSource::Nothing)
     }
 
-    /// One more front of a cluster.
+    /// One more gateway of a cluster.
     fn on(local: &Arc<Local>, password: Option<&str>, hears: GrowthSource) -> Self {
         let local = Arc::clone(local);
         let config = LogGatewayConfig {
@@ -53,9 +53,9 @@ impl TestLogServer {
             unread_bytes_max: UNREAD_BYTES_MAX,
         };
         let backend = Arc::clone(&local) as Arc<dyn amcast_node::gateway::Backend>;
-        let front =
+        let gateway =
             LogGateway::start(config, backend, Arc::new(AlwaysReady)).expect("a port is free");
-        Self { front, local }
+        Self { gateway, local }
     }
 
     fn client(&self) -> LogSession {
@@ -63,7 +63,7 @@ impl TestLogServer {
     }
 
     fn client_with(&self, password: Option<&str>) -> LogSession {
-        let client = LogSession::new(vec![self.front.address().to_string()], password);
+        let client = LogSession::new(vec![self.gateway.address().to_string()], password);
         client.expect("an address").with_patience(Duration::from_secs(5))
     }
 }
@@ -137,10 +137,10 @@ fn what_is_not_taken_at_once_is_repeated_and_at_last_said_to_have_done_nothing()
 }
 
 #[test]
-fn a_client_that_finds_no_front_asks_again_and_leaves_old_addresses_alone() {
+fn a_client_that_finds_no_gateway_asks_again_and_leaves_old_addresses_alone() {
     let _limit = amcast_test_policy::time_limit();
     let server = TestLogServer::start(None);
-    let address = server.front.address().to_string();
+    let address = server.gateway.address().to_string();
     // Of another program by now.
     let old = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let at_old = old.local_addr().expect("bound").to_string();
@@ -162,7 +162,7 @@ fn a_client_that_finds_no_front_asks_again_and_leaves_old_addresses_alone() {
     // One attempt, before it asked; it dials again where the connection ends before the request is on it.
     let dials = dialled.load(Ordering::Relaxed);
     assert!((1..=2).contains(&dials), "{dials}");
-    let mut lost = LogSession::new(vec![server.front.address().to_string()], None)
+    let mut lost = LogSession::new(vec![server.gateway.address().to_string()], None)
         .expect("an address")
         .finding(Vec::new)
         .with_patience(Duration::from_millis(100));
@@ -236,7 +236,7 @@ fn a_full_shard_says_trim_and_a_trim_makes_room() {
 fn a_stream_follows_appends_until_its_client_has_enough() {
     let _limit = amcast_test_policy::time_limit();
     let server = TestLogServer::start(None);
-    let address = server.front.address().to_string();
+    let address = server.gateway.address().to_string();
     let appends = std::thread::spawn(move || {
         let mut client = LogSession::new(vec![address], None).unwrap();
         for n in 0..300 {
@@ -279,7 +279,7 @@ fn given(stream: &Receiver<(u64, Vec<u8>)>) -> (u64, Vec<u8>) {
     stream.recv_timeout(Duration::from_secs(10)).expect("a value is given")
 }
 
-/// A front whose process is a node, and its cluster.
+/// A gateway whose process is a node, and its cluster.
 fn node_that_hears() -> (TestLogServer, Arc<Local>) {
     let growth = GrowthWatch::default();
     let told = growth.clone();
@@ -309,11 +309,11 @@ fn a_stream_of_a_node_is_told_of_appends_and_asks_for_nothing_meanwhile() {
 }
 
 #[test]
-fn a_front_without_a_node_passes_streams_on_and_goes_on_by_itself_when_they_break() {
+fn a_gateway_without_a_node_passes_streams_on_and_goes_on_by_itself_when_they_break() {
     let _limit = amcast_test_policy::time_limit();
     let local = Arc::new(Local::new(SHARDS));
     let mut node = Some(TestLogServer::on(&local, Some("secret"), GrowthSource::Nothing));
-    let at = node.as_ref().map(|node| node.front.address().to_string()).unwrap();
+    let at = node.as_ref().map(|node| node.gateway.address().to_string()).unwrap();
     let asked = Arc::new(AtomicUsize::new(0));
     let addresses = {
         let asked = Arc::clone(&asked);
@@ -322,10 +322,10 @@ fn a_front_without_a_node_passes_streams_on_and_goes_on_by_itself_when_they_brea
             vec!["127.0.0.1:1".to_string(), at.clone()]
         }
     };
-    let front =
+    let gateway =
         TestLogServer::on(&local, Some("secret"), GrowthSource::Others(Arc::new(addresses)));
-    let stream = follow(&front, "a", 30);
-    let mut client = front.client_with(Some("secret"));
+    let stream = follow(&gateway, "a", 30);
+    let mut client = gateway.client_with(Some("secret"));
     for n in 0..30 {
         if n == 15 {
             drop(node.take());
@@ -357,14 +357,14 @@ fn a_deleted_log_ends_its_streams_and_its_name_begins_a_new_one() {
     let _limit = amcast_test_policy::time_limit();
     let (node, local) = node_that_hears();
     let deaf = TestLogServer::on(&local, Some("secret"), GrowthSource::Nothing);
-    let at = node.front.address().to_string();
+    let at = node.gateway.address().to_string();
     let others = GrowthSource::Others(Arc::new(move || vec![at.clone()]));
     let passes = TestLogServer::on(&local, Some("secret"), others);
     let mut client = deaf.client_with(Some("secret"));
     assert_eq!(client.delete("a").unwrap_err().code, Code::NotFound);
     for (round, made_anew) in [(0, false), (1, true), (2, true)] {
         client.append("a", "x").unwrap();
-        let streams = [&node, &deaf, &passes].map(|front| follow_to_the_end(front, "a"));
+        let streams = [&node, &deaf, &passes].map(|gateway| follow_to_the_end(gateway, "a"));
         local.lose_answers(1);
         let went = client.delete("a").unwrap();
         assert_eq!((went.first, went.next, went.bytes), (0, 1, 1), "also where it is repeated");
@@ -393,7 +393,7 @@ fn a_stream_that_is_not_read_holds_up_nobody_else() {
     let server = TestLogServer::start(None);
     let mut client = server.client();
     let (go, wait) = std::sync::mpsc::sync_channel::<()>(0);
-    let address = server.front.address().to_string();
+    let address = server.gateway.address().to_string();
     let slow = std::thread::spawn(move || {
         let mut client = LogSession::new(vec![address], None).unwrap();
         let mut seen = 0;
@@ -414,7 +414,7 @@ fn a_stream_that_is_not_read_holds_up_nobody_else() {
             client.append("other", "x").unwrap();
         }
     }
-    assert!(server.front.is_serving());
+    assert!(server.gateway.is_serving());
     go.send(()).unwrap();
     assert_eq!(slow.join().unwrap().unwrap(), 80);
 }
@@ -435,7 +435,7 @@ fn who_has_no_password_is_told_so_and_does_nothing() {
 fn passwords_that_are_tried_are_answered_late_and_few_at_a_time() {
     let _limit = amcast_test_policy::time_limit();
     let server = TestLogServer::start(Some("secret"));
-    let address = server.front.address().to_string();
+    let address = server.gateway.address().to_string();
     let begun = Instant::now();
     let tries: Vec<_> = (0..100)
         .map(|_| {
@@ -453,7 +453,7 @@ fn passwords_that_are_tried_are_answered_late_and_few_at_a_time() {
     let begun = Instant::now();
     server.client_with(Some("secret")).append("a", "x").unwrap();
     assert!(begun.elapsed() < Duration::from_secs(1));
-    let counts = server.front.counts()();
+    let counts = server.gateway.counts()();
     let wrong = counts.iter().find(|count| count.name == "log_wrong_passwords").unwrap();
     assert!(wrong.count() >= Some(64), "{wrong:?}");
 }
@@ -467,7 +467,7 @@ struct Appender {
 impl Appender {
     fn of(server: &TestLogServer) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let endpoint = format!("http://{}", server.front.address());
+        let endpoint = format!("http://{}", server.gateway.address());
         let endpoint = tonic::transport::Endpoint::from_shared(endpoint).unwrap();
         let client = LogClient::new(runtime.block_on(endpoint.connect()).unwrap());
         Self { runtime, client }
@@ -521,7 +521,7 @@ fn bytes_that_are_no_grpc_close_their_connection_and_no_other() {
     for nonsense in
         [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], &[0xff; 300], b"PRI * HTTP/2.0\r\n\r\nXX"]
     {
-        let mut stream = TcpStream::connect(server.front.address()).unwrap();
+        let mut stream = TcpStream::connect(server.gateway.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         // It may close before all is written.
         let _ = stream.write_all(nonsense);
@@ -532,13 +532,13 @@ fn bytes_that_are_no_grpc_close_their_connection_and_no_other() {
         }
         client.append("a", "x").unwrap();
     }
-    assert!(server.front.is_serving());
+    assert!(server.gateway.is_serving());
 }
 
 /// A connection that begins so many calls of `path`, and finishes none where no `message` is given; it takes no byte of
 /// an answer.
 fn calls(server: &TestLogServer, path: &str, calls: u32, message: Option<&[u8]>) -> TcpStream {
-    let mut stream = TcpStream::connect(server.front.address()).unwrap();
+    let mut stream = TcpStream::connect(server.gateway.address()).unwrap();
     let frame = |kind: u8, flags: u8, stream: u32, body: &[u8]| {
         let length = (body.len() as u32).to_be_bytes();
         [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
@@ -609,7 +609,7 @@ fn a_client_that_takes_no_answers_is_closed_where_they_are_too_large() {
         few.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         assert!(server_is_silent(&mut few), "{path}: it was closed, too");
     }
-    assert!(server.front.is_serving());
+    assert!(server.gateway.is_serving());
 }
 
 /// Whether a connection is open: nothing more comes, and not its end.
@@ -648,7 +648,7 @@ fn few_watch_the_health_at_a_time_and_anybody_asks_for_it() {
     let _limit = amcast_test_policy::time_limit();
     let server = TestLogServer::start(Some("secret"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let address = format!("http://{}", server.front.address());
+    let address = format!("http://{}", server.gateway.address());
     let endpoint = tonic::transport::Endpoint::from_shared(address).unwrap();
     let mut client = HealthClient::new(runtime.block_on(endpoint.connect()).unwrap());
     let question = || HealthCheckRequest { service: String::new() };
@@ -719,7 +719,7 @@ fn frames_of_who_has_not_given_the_password_are_read_at_a_bounded_pace() {
 fn a_connection_that_does_not_begin_is_closed_soon() {
     let _limit = amcast_test_policy::time_limit();
     let server = TestLogServer::start(None);
-    let mut stream = TcpStream::connect(server.front.address()).unwrap();
+    let mut stream = TcpStream::connect(server.gateway.address()).unwrap();
     let begun = Instant::now();
     for byte in b"PRI * HTTP/2.0\r\n\r\nSM".iter().cycle().take(5) {
         let _ = stream.write_all(&[*byte]);
@@ -734,17 +734,17 @@ fn a_connection_that_does_not_begin_is_closed_soon() {
 }
 
 #[test]
-fn streams_end_in_words_when_the_front_stops() {
+fn streams_end_in_words_when_the_gateway_stops() {
     let _limit = amcast_test_policy::time_limit();
-    let TestLogServer { front, local } = TestLogServer::start(None);
-    let address = front.address().to_string();
+    let TestLogServer { gateway, local } = TestLogServer::start(None);
+    let address = gateway.address().to_string();
     let mut client = LogSession::new(vec![address], None).unwrap();
     client.append("a", "x").unwrap();
-    let mut front = Some(front);
+    let mut gateway = Some(gateway);
     let mut client = client.with_patience(Duration::ZERO);
     let failed = client.tail("a", 0, &mut |_, _| {
-        let front = front.take();
-        std::thread::spawn(move || drop(front));
+        let gateway = gateway.take();
+        std::thread::spawn(move || drop(gateway));
         true
     });
     let failed = failed.unwrap_err();
@@ -773,7 +773,7 @@ fn a_gateway_two_hours_ahead_stops_no_session() {
     };
     let backend = Arc::clone(&local) as Arc<dyn amcast_node::gateway::Backend>;
     let ahead = LogGateway::start(config, backend, Arc::new(AlwaysReady)).expect("a port is free");
-    let addresses = vec![right.front.address().to_string(), ahead.address().to_string()];
+    let addresses = vec![right.gateway.address().to_string(), ahead.address().to_string()];
     let mut client =
         LogSession::new(addresses, None).unwrap().with_patience(Duration::from_secs(5));
     assert_eq!(client.append("a", "1").unwrap(), 0);

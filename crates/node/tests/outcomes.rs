@@ -55,8 +55,8 @@ fn a_read_waits_for_what_was_executed_whatever_its_answer_says() {
     let status: Arc<dyn ServerStatus> = Arc::new(LocalBackend::new(1, 1));
     let server = Arc::new(StoreServer::new(Partitions::by_slot(1).into(), 10, 0, None, status));
     let config = RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
-    let front = redis::start(config, backend.clone(), server).expect("a free port");
-    let stream = TcpStream::connect(front.address()).expect("the front listens");
+    let gateway = redis::start(config, backend.clone(), server).expect("a free port");
+    let stream = TcpStream::connect(gateway.address()).expect("the gateway listens");
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut reader = BufReader::new(stream);
     let mut ask = |command: &str| {

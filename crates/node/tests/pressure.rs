@@ -1,4 +1,4 @@
-//! The front under pressure: clients that send or ask for too much, do not read, or hang up early,
+//! The gateway under pressure: clients that send or ask for too much, do not read, or hang up early,
 //! and backends that are slow or busy. Every client gets its answer or its error.
 
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
@@ -30,8 +30,8 @@ fn local(config: RedisGatewayConfig) -> RedisGateway {
     serve(config, Arc::new(LocalBackend::new(1, 1)), 100)
 }
 
-fn connect(front: &RedisGateway) -> TcpStream {
-    let stream = TcpStream::connect(front.address()).expect("the front listens");
+fn connect(gateway: &RedisGateway) -> TcpStream {
+    let stream = TcpStream::connect(gateway.address()).expect("the gateway listens");
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream
 }
@@ -69,8 +69,8 @@ fn rest(stream: &mut TcpStream, to: &mut Vec<u8>) -> bool {
 #[test]
 fn commands_behind_answers_of_many_mebibytes_are_answered_once_those_were_read() {
     let _limit = amcast_test_policy::time_limit();
-    let front = local(config());
-    let mut stream = connect(&front);
+    let gateway = local(config());
+    let mut stream = connect(&gateway);
     stream.write_all(&set("big", 700_000)).unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     assert_eq!(line(&mut reader), "+OK");
@@ -86,8 +86,8 @@ fn commands_behind_answers_of_many_mebibytes_are_answered_once_those_were_read()
 #[test]
 fn a_client_that_ends_its_side_gets_all_answers_before_the_end() {
     let _limit = amcast_test_policy::time_limit();
-    let front = local(config());
-    let mut stream = connect(&front);
+    let gateway = local(config());
+    let mut stream = connect(&gateway);
     stream.write_all(&set("big", 300_000)).unwrap();
     stream.write_all("INCR n\r\nGET big\r\n".repeat(200).as_bytes()).unwrap();
     stream.write_all(b"INCR n\r\n").unwrap();
@@ -109,7 +109,7 @@ fn done(bytes: &[u8]) -> ServiceAnswer<'_> {
     ServiceAnswer::borrowed(Outcome::Executed, bytes)
 }
 
-/// Is busy at first, and has room again before the front has heard of it.
+/// Is busy at first, and has room again before the gateway has heard of it.
 #[derive(Default)]
 struct BusyOnce {
     answers: OnceLock<Arc<dyn BackendAnswers>>,
@@ -139,8 +139,8 @@ impl Backend for BusyOnce {
 #[test]
 fn room_that_comes_before_the_connection_waits_for_it_is_not_missed() {
     let _limit = amcast_test_policy::time_limit();
-    let front = serve(config(), Arc::new(BusyOnce::default()), 10);
-    assert_eq!(ask(&connect(&front), "SET a 1"), "+OK");
+    let gateway = serve(config(), Arc::new(BusyOnce::default()), 10);
+    assert_eq!(ask(&connect(&gateway), "SET a 1"), "+OK");
 }
 
 /// Never answers its first command, and any other with a mebibyte.
@@ -179,8 +179,8 @@ fn answers_held_back_behind_a_late_one_hold_the_client_back() {
     let backend = Arc::new(Lopsided::default());
     let mut config = config();
     config.output_bytes_max = 24 << 20;
-    let front = serve(config, backend.clone(), 10);
-    let mut stream = connect(&front);
+    let gateway = serve(config, backend.clone(), 10);
+    let mut stream = connect(&gateway);
     stream.write_all("INCR a\r\n".repeat(100).as_bytes()).unwrap();
     let first = loop {
         if let Some(token) = *backend.first.lock().unwrap() {
@@ -240,18 +240,18 @@ fn a_connection_that_holds_more_answers_than_it_may_is_cut_off() {
     let backend = Arc::new(Withheld::default());
     let mut config = config();
     config.output_bytes_max = 8 << 20;
-    let front = serve(config, backend.clone(), 10);
-    let mut stream = connect(&front);
+    let gateway = serve(config, backend.clone(), 10);
+    let mut stream = connect(&gateway);
     stream.write_all("INCR a\r\n".repeat(12).as_bytes()).unwrap();
     backend.answer_all_but_the_first(12);
     assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0, "cut off, with nothing said out of turn");
-    assert!(front.is_serving());
+    assert!(gateway.is_serving());
 }
 
-/// Waits until the front has no such connection any more.
-fn wait_until_gone(front: &RedisGateway, name: &str) {
+/// Waits until the gateway has no such connection any more.
+fn wait_until_gone(gateway: &RedisGateway, name: &str) {
     let until = Instant::now() + Duration::from_secs(20);
-    let other = connect(front);
+    let other = connect(gateway);
     let mut reader = BufReader::new(other.try_clone().unwrap());
     loop {
         (&other).write_all(b"CLIENT LIST\r\n").unwrap();
@@ -272,8 +272,8 @@ fn a_client_that_does_not_read_its_answers_is_cut_off() {
     let backend = Arc::new(Withheld::default());
     let mut config = config();
     config.output_bytes_max = 8 << 20;
-    let front = serve(config, backend.clone(), 10);
-    let mut stream = connect(&front);
+    let gateway = serve(config, backend.clone(), 10);
+    let mut stream = connect(&gateway);
     assert_eq!(ask(&stream, "CLIENT SETNAME unread"), "+OK");
     // So many are sent before the size of an answer is known.
     let count = 12;
@@ -290,11 +290,11 @@ fn a_client_that_does_not_read_its_answers_is_cut_off() {
     for token in tokens {
         backend.answers.get().unwrap().answer(token, done(&answer));
     }
-    wait_until_gone(&front, "unread");
+    wait_until_gone(&gateway, "unread");
     let mut all = Vec::new();
     rest(&mut stream, &mut all);
     assert!(all.len() < count * answer.len(), "{} bytes came", all.len());
-    assert!(front.is_serving());
+    assert!(gateway.is_serving());
 }
 
 #[test]
@@ -303,8 +303,8 @@ fn all_connections_together_hold_no_more_than_they_may() {
     let backend = Arc::new(Withheld::default());
     let mut config = config();
     config.held_bytes_max = 8 << 20;
-    let front = serve(config, backend.clone(), 10);
-    let mut streams: Vec<_> = (0..4).map(|_| connect(&front)).collect();
+    let gateway = serve(config, backend.clone(), 10);
+    let mut streams: Vec<_> = (0..4).map(|_| connect(&gateway)).collect();
     for (n, stream) in streams.iter_mut().enumerate() {
         stream.write_all("INCR a\r\n".repeat(5).as_bytes()).unwrap();
         // One after the other, so that the first command of all is the first connection's.
@@ -335,8 +335,8 @@ fn who_holds_most_is_cut_off_and_not_who_asks_for_a_little_more() {
     let backend = Arc::new(Withheld::default());
     let mut config = config();
     config.held_bytes_max = 8 << 20;
-    let front = serve(config, backend.clone(), 10);
-    let (mut large, mut small) = (connect(&front), connect(&front));
+    let gateway = serve(config, backend.clone(), 10);
+    let (mut large, mut small) = (connect(&gateway), connect(&gateway));
     large.write_all("INCR a\r\n".repeat(8).as_bytes()).unwrap();
     backend.answer_all_but_the_first(8);
     backend.open.lock().unwrap().clear();
@@ -355,8 +355,8 @@ fn the_first_read_of_a_connection_tells_how_many_may_be_under_way() {
     let _limit = amcast_test_policy::time_limit();
     for (answer, then) in [(8 << 20, 1), (10, 16)] {
         let backend = Arc::new(Withheld::default());
-        let front = serve(config(), backend.clone(), 10);
-        let mut stream = connect(&front);
+        let gateway = serve(config(), backend.clone(), 10);
+        let mut stream = connect(&gateway);
         stream.write_all("GET a\r\n".repeat(20).as_bytes()).unwrap();
         let under_way = |count: usize| {
             while backend.open.lock().unwrap().len() < count {
@@ -382,9 +382,9 @@ fn the_first_read_of_a_connection_tells_how_many_may_be_under_way() {
 #[test]
 fn what_looks_like_a_browser_is_closed_and_not_obeyed() {
     let _limit = amcast_test_policy::time_limit();
-    let front = local(config());
+    let gateway = local(config());
     let request = |bytes: &str| {
-        let mut stream = connect(&front);
+        let mut stream = connect(&gateway);
         stream.write_all(bytes.as_bytes()).unwrap();
         let mut said = Vec::new();
         rest(&mut stream, &mut said);
@@ -394,19 +394,19 @@ fn what_looks_like_a_browser_is_closed_and_not_obeyed() {
     let said = request("GET / HTTP/1.1\r\nHost: here\r\n\r\nSET stolen 1\r\n");
     assert!(said.starts_with("-ERR wrong number of arguments for 'get'"), "{said}");
     assert_eq!(said.lines().count(), 1);
-    assert_eq!(ask(&connect(&front), "EXISTS stolen"), ":0");
+    assert_eq!(ask(&connect(&gateway), "EXISTS stolen"), ":0");
 }
 
 #[test]
 fn an_argument_beyond_the_protocol_is_refused_in_words_that_the_client_reads() {
     let _limit = amcast_test_policy::time_limit();
-    let front = local(config());
-    let mut stream = connect(&front);
+    let gateway = local(config());
+    let mut stream = connect(&gateway);
     stream.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$629145600\r\n").unwrap();
     // Like most clients this one writes all of it before it reads.
     let piece = vec![b'x'; 1 << 20];
     for _ in 0..100 {
-        stream.write_all(&piece).expect("the front takes it, and drops it");
+        stream.write_all(&piece).expect("the gateway takes it, and drops it");
     }
     stream.shutdown(Shutdown::Write).unwrap();
     let mut said = Vec::new();
@@ -422,8 +422,8 @@ fn one_limit_holds_for_every_command_and_is_named() {
     let _limit = amcast_test_policy::time_limit();
     let mut config = config();
     config.command_bytes_max = 1_000;
-    let front = local(config);
-    let mut stream = connect(&front);
+    let gateway = local(config);
+    let mut stream = connect(&gateway);
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let refused = "-ERR the command is larger than the limit of 1000 bytes; the command was not \
                    executed";
@@ -439,10 +439,10 @@ fn one_limit_holds_for_every_command_and_is_named() {
 }
 
 #[test]
-fn a_transaction_has_few_commands_that_the_front_runs_itself() {
+fn a_transaction_has_few_commands_that_the_gateway_runs_itself() {
     let _limit = amcast_test_policy::time_limit();
-    let front = local(config());
-    let stream = connect(&front);
+    let gateway = local(config());
+    let stream = connect(&gateway);
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut transaction = |command: &str, count: usize| -> Vec<String> {
         let text = format!("MULTI\r\n{}EXEC\r\n", format!("{command}\r\n").repeat(count));
@@ -466,15 +466,15 @@ fn a_transaction_has_few_commands_that_the_front_runs_itself() {
 #[test]
 fn thousands_of_idle_connections_do_not_keep_others_from_being_served() {
     let _limit = amcast_test_policy::time_limit();
-    let front = serve(config(), Arc::new(LocalBackend::new(1, 1)), 6_000);
+    let gateway = serve(config(), Arc::new(LocalBackend::new(1, 1)), 6_000);
     // This process has both ends of each connection.
     let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current = limit.maximum;
     rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
     let files = limit.current.unwrap_or(u64::MAX);
     let idle_count = 5_000.min((files as usize).saturating_sub(400) / 2);
-    let idle: Vec<_> = (0..idle_count).map(|_| connect(&front)).collect();
-    let mut busy: Vec<_> = (0..50).map(|_| connect(&front)).collect();
+    let idle: Vec<_> = (0..idle_count).map(|_| connect(&gateway)).collect();
+    let mut busy: Vec<_> = (0..50).map(|_| connect(&gateway)).collect();
     for round in 1..=20 {
         busy.iter_mut().for_each(|c| c.write_all(b"INCR n\r\n").unwrap());
         let mut last = 0;
@@ -510,10 +510,10 @@ impl Backend for Faulty {
 #[test]
 fn a_fault_in_one_connection_ends_that_one_alone() {
     let _limit = amcast_test_policy::time_limit();
-    let front = serve(config(), Arc::new(Faulty(LocalBackend::new(1, 1))), 10);
-    let (mut one, other) = (connect(&front), connect(&front));
+    let gateway = serve(config(), Arc::new(Faulty(LocalBackend::new(1, 1))), 10);
+    let (mut one, other) = (connect(&gateway), connect(&gateway));
     one.write_all(b"SET a fatal\r\n").unwrap();
     assert_eq!(one.read(&mut [0; 8]).unwrap_or(0), 0);
     assert_eq!(ask(&other, "SET a 1"), "+OK");
-    assert!(front.is_serving());
+    assert!(gateway.is_serving());
 }

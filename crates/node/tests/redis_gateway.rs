@@ -1,4 +1,4 @@
-//! The front against a backend that answers late, from another thread, in another order, has
+//! The gateway against a backend that answers late, from another thread, in another order, has
 //! commands delivered twice, and is often busy: all that its contract allows.
 
 use amcast_core::rng::Rng;
@@ -35,7 +35,7 @@ struct Chaos {
     more: Condvar,
 }
 
-/// The front's end of it.
+/// The gateway's end of it.
 struct Handle(Arc<Chaos>);
 
 impl Backend for Handle {
@@ -136,12 +136,12 @@ impl Chaos {
     }
 }
 
-fn front() -> RedisGateway {
-    front_of(1 << 20)
+fn gateway() -> RedisGateway {
+    gateway_of(1 << 20)
 }
 
-/// A front that sends in parts what does not fit so many bytes.
-fn front_of(message_bytes_max: usize) -> RedisGateway {
+/// A gateway that sends in parts what does not fit so many bytes.
+fn gateway_of(message_bytes_max: usize) -> RedisGateway {
     let status: Arc<dyn ServerStatus> = Arc::new(LocalBackend::new(SHARDS, 1));
     let server =
         Arc::new(StoreServer::new(Partitions::by_slot(SHARDS).into(), 2000, 0, None, status));
@@ -151,8 +151,8 @@ fn front_of(message_bytes_max: usize) -> RedisGateway {
     redis::start(config, Arc::new(Handle(Arc::default())), server).expect("a free port")
 }
 
-fn connect(front: &RedisGateway) -> BufReader<TcpStream> {
-    let stream = TcpStream::connect(front.address()).unwrap();
+fn connect(gateway: &RedisGateway) -> BufReader<TcpStream> {
+    let stream = TcpStream::connect(gateway.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     BufReader::new(stream)
 }
@@ -172,7 +172,7 @@ fn pipeline(reader: &mut BufReader<TcpStream>, commands: &[String]) -> Vec<Strin
 #[test]
 fn each_connection_sees_its_own_commands_in_order_and_once() {
     let _limit = amcast_test_policy::time_limit();
-    work(&front());
+    work(&gateway());
 }
 
 /// A message that takes 20 bytes of a command beside the envelope: most commands here have more.
@@ -181,26 +181,26 @@ const SMALL_MESSAGE: usize = amcast_smr::Envelope::BYTES + 20;
 #[test]
 fn each_connection_sees_its_own_commands_in_order_and_once_where_they_are_sent_in_parts() {
     let _limit = amcast_test_policy::time_limit();
-    work(&front_of(SMALL_MESSAGE));
+    work(&gateway_of(SMALL_MESSAGE));
 }
 
 #[test]
 fn each_connection_sees_its_own_commands_in_order_while_keys_move() {
     let _limit = amcast_test_policy::time_limit();
-    work_while_keys_move(&front());
+    work_while_keys_move(&gateway());
 }
 
 #[test]
 fn commands_in_parts_follow_keys_that_move() {
     let _limit = amcast_test_policy::time_limit();
-    work_while_keys_move(&front_of(SMALL_MESSAGE));
+    work_while_keys_move(&gateway_of(SMALL_MESSAGE));
 }
 
-fn work_while_keys_move(front: &RedisGateway) {
+fn work_while_keys_move(gateway: &RedisGateway) {
     let stop = AtomicBool::new(false);
     let rounds = std::thread::scope(|scope| {
         let mover = scope.spawn(|| {
-            let (mut c, mut rounds) = (connect(front), 0);
+            let (mut c, mut rounds) = (connect(gateway), 0);
             while !stop.load(Ordering::Relaxed) {
                 for (from, to, at) in [(0, 1, 3000), (1, 2, 9000), (2, 0, 0), (1, 0, 0)] {
                     let begin = match at {
@@ -227,7 +227,7 @@ fn work_while_keys_move(front: &RedisGateway) {
         });
         // Also if it panics: the mover must end.
         let _stops = StopOnEnd(&stop);
-        work(front);
+        work(gateway);
         stop.store(true, Ordering::Relaxed);
         mover.join().unwrap()
     });
@@ -244,10 +244,10 @@ impl Drop for StopOnEnd<'_> {
 }
 
 /// Has several connections work, each of which knows what its commands must come to.
-fn work(front: &RedisGateway) {
+fn work(gateway: &RedisGateway) {
     let workers: Vec<_> = (0..8)
         .map(|w| {
-            let mut c = connect(front);
+            let mut c = connect(gateway);
             std::thread::spawn(move || {
                 let mut rng = Rng::new(w);
                 let (mut model, mut shared) = ([0_i64; 6], 0);
@@ -297,16 +297,16 @@ fn work(front: &RedisGateway) {
         })
         .collect();
     let total: i64 = workers.into_iter().map(|w| w.join().unwrap()).sum();
-    let answers = pipeline(&mut connect(front), &["INCRBY shared 0".into()]);
+    let answers = pipeline(&mut connect(gateway), &["INCRBY shared 0".into()]);
     assert_eq!(answers, [format!(":{total}")]);
 }
 
 #[test]
 fn a_thousand_connections_are_served_and_their_lanes_used_again() {
     let _limit = amcast_test_policy::time_limit();
-    let front = front();
+    let gateway = gateway();
     for round in 1..=2 {
-        let mut all: Vec<_> = (0..1000).map(|_| connect(&front)).collect();
+        let mut all: Vec<_> = (0..1000).map(|_| connect(&gateway)).collect();
         for c in &mut all {
             c.get_mut().write_all(b"INCR n\r\nPING\r\n").unwrap();
         }
@@ -327,12 +327,12 @@ fn shards_that_nobody_uses_free_what_expired() {
     let server =
         Arc::new(StoreServer::new(Partitions::by_slot(SHARDS).into(), 100, 0, None, status));
     let config = redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
-    let front = redis::start(config, backend.clone(), server).unwrap();
+    let gateway = redis::start(config, backend.clone(), server).unwrap();
     let set = |i| format!("SET k{i} v PX 20");
     let mut commands: Vec<String> = (0..12_000).map(set).collect();
     commands.push("SET stays v".into());
     commands.push("SET later v PX 1000000".into());
-    let mut c = connect(&front);
+    let mut c = connect(&gateway);
     assert!(pipeline(&mut c, &commands).iter().all(|answer| answer == "+OK"));
     // Nothing is asked for from here on.
     let held = || -> usize { backend.shards().iter().map(|s| s.keys).sum() };
@@ -360,13 +360,13 @@ fn a_password_is_asked_for() {
         Some("secret".into()),
         status,
     ));
-    let front = redis::start(
+    let gateway = redis::start(
         redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1),
         backend,
         server,
     )
     .unwrap();
-    let mut c = connect(&front);
+    let mut c = connect(&gateway);
     let commands = ["GET a", "AUTH wrong", "AUTH default secre", "AUTH secret", "SET a 1", "QUIT"];
     let answers = pipeline(&mut c, &commands.map(str::to_owned));
     assert_eq!(answers[0], "-NOAUTH Authentication required.");
@@ -375,7 +375,7 @@ fn a_password_is_asked_for() {
     assert_eq!(c.read(&mut [0]).unwrap(), 0, "closed after QUIT");
 }
 
-/// A front that executes by itself, with a password or without.
+/// A gateway that executes by itself, with a password or without.
 fn local(password: Option<&str>) -> RedisGateway {
     let backend = Arc::new(LocalBackend::new(SHARDS, 1));
     let status: Arc<dyn ServerStatus> = backend.clone();
@@ -393,8 +393,8 @@ fn local(password: Option<&str>) -> RedisGateway {
 #[test]
 fn so_many_keys_are_watched_as_is_said_however_they_are_named() {
     let _limit = amcast_test_policy::time_limit();
-    let front = local(None);
-    let mut c = connect(&front);
+    let gateway = local(None);
+    let mut c = connect(&gateway);
     let names = |from: usize, to: usize| (from..to).map(|i| format!(" k{i}")).collect::<String>();
     let over = "-ERR more than 10000 keys are watched";
     let commands = [
@@ -407,7 +407,7 @@ fn so_many_keys_are_watched_as_is_said_however_they_are_named() {
         "WATCH other".to_owned(),
     ];
     assert_eq!(pipeline(&mut c, &commands), ["+OK", "+OK", over, "+OK", "+OK", over]);
-    assert_eq!(pipeline(&mut connect(&front), &["SET k9999 1".into()]), ["+OK"]);
+    assert_eq!(pipeline(&mut connect(&gateway), &["SET k9999 1".into()]), ["+OK"]);
     let commands = ["MULTI", "SET seen 1", "EXEC", "EXISTS seen"].map(str::to_owned);
     assert_eq!(pipeline(&mut c, &commands), ["+OK", "+QUEUED", "*-1", ":0"]);
 }
@@ -415,8 +415,8 @@ fn so_many_keys_are_watched_as_is_said_however_they_are_named() {
 #[test]
 fn the_bytes_of_watched_keys_are_bounded_too() {
     let _limit = amcast_test_policy::time_limit();
-    let front = local(None);
-    let mut c = connect(&front);
+    let gateway = local(None);
+    let mut c = connect(&gateway);
     let key = |name: char| name.to_string().repeat(200_000);
     let watch = |name| format!("*2\r\n$5\r\nWATCH\r\n$200000\r\n{}\r\n", key(name));
     for (name, expected) in [
@@ -436,8 +436,8 @@ fn the_bytes_of_watched_keys_are_bounded_too() {
 #[test]
 fn nothing_is_said_to_be_set_that_has_no_effect() {
     let _limit = amcast_test_policy::time_limit();
-    let front = local(Some("secret"));
-    let mut c = connect(&front);
+    let gateway = local(Some("secret"));
+    let mut c = connect(&gateway);
     let cases = [
         ("AUTH secret", "+OK"),
         ("CONFIG SET save ''", "+OK"),
@@ -455,7 +455,7 @@ fn nothing_is_said_to_be_set_that_has_no_effect() {
         (
             "CONFIG SET requirepass other",
             "-ERR CONFIG SET failed (possibly related to argument 'requirepass') - a password \
-             holds for all fronts of a cluster: start it with --password-file",
+             holds for all gateways of a cluster: start it with --password-file",
         ),
         (
             "CONFIG SET no-such 1",
@@ -467,14 +467,14 @@ fn nothing_is_said_to_be_set_that_has_no_effect() {
     assert_eq!(pipeline(&mut c, &commands), expected);
     // A new client is still admitted with the first password.
     let commands = ["AUTH other", "AUTH secret", "CONFIG GET maxmemory"].map(str::to_owned);
-    let answers = pipeline(&mut connect(&front), &commands);
+    let answers = pipeline(&mut connect(&gateway), &commands);
     assert!(answers[0].starts_with("-WRONGPASS"), "{answers:?}");
     assert_eq!(answers[1..], ["+OK", "*2"]);
 }
 
 /// The fields of `INFO`, by name.
-fn info(front: &RedisGateway) -> std::collections::BTreeMap<String, String> {
-    let mut c = connect(front);
+fn info(gateway: &RedisGateway) -> std::collections::BTreeMap<String, String> {
+    let mut c = connect(gateway);
     c.get_mut().write_all(b"INFO\r\n").unwrap();
     let bytes: usize = line(&mut c)[1..].parse().unwrap();
     let mut text = vec![0; bytes];
@@ -499,8 +499,8 @@ fn info_claims_nothing_that_is_not_so() {
 #[test]
 fn replies_come_again_once_they_are_wanted_again() {
     let _limit = amcast_test_policy::time_limit();
-    let front = local(None);
-    let mut reader = connect(&front);
+    let gateway = local(None);
+    let mut reader = connect(&gateway);
     let say = "CLIENT REPLY SKIP\r\nPING lost\r\nPING kept\r\nCLIENT REPLY SKIP\r\nCLIENT REPLY ON\r\n\
                PING on\r\nCLIENT REPLY OFF\r\nPING lost\r\nCLIENT REPLY ON\r\nECHO end\r\n";
     reader.get_mut().write_all(say.as_bytes()).unwrap();
@@ -511,8 +511,8 @@ fn replies_come_again_once_they_are_wanted_again() {
 #[test]
 fn commands_are_listed_by_what_is_asked_for() {
     let _limit = amcast_test_policy::time_limit();
-    let front = local(None);
-    let mut reader = connect(&front);
+    let gateway = local(None);
+    let mut reader = connect(&gateway);
     let mut ask = |command: &str| -> Vec<String> {
         reader.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
         let count = line(&mut reader);

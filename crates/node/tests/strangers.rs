@@ -1,4 +1,4 @@
-//! The Redis front before a client has given the password: little is taken from it, and not for long.
+//! The Redis gateway before a client has given the password: little is taken from it, and not for long.
 
 use amcast_kv::Partitions;
 use amcast_kv::client::StoreServer;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A front with a password.
-fn front(clients_max: usize) -> RedisGateway {
+/// A gateway with a password.
+fn gateway(clients_max: usize) -> RedisGateway {
     let backend = Arc::new(LocalBackend::new(1, 1));
     let status: Arc<dyn ServerStatus> = backend.clone();
     let map = Arc::new(Partitions::by_slot(1));
@@ -22,8 +22,8 @@ fn front(clients_max: usize) -> RedisGateway {
         .unwrap()
 }
 
-fn connect(front: &RedisGateway) -> BufReader<TcpStream> {
-    let stream = TcpStream::connect(front.address()).unwrap();
+fn connect(gateway: &RedisGateway) -> BufReader<TcpStream> {
+    let stream = TcpStream::connect(gateway.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     BufReader::new(stream)
 }
@@ -50,16 +50,16 @@ fn has_ended(c: &mut BufReader<TcpStream>) -> bool {
 #[test]
 fn a_stranger_may_send_few_arguments_of_few_bytes() {
     let _limit = amcast_test_policy::time_limit();
-    let front = front(100);
+    let gateway = gateway(100);
     let many = format!("*200000\r\n{}", "$0\r\n\r\n".repeat(1000));
     let large = "*2\r\n$4\r\nAUTH\r\n$16385\r\n".to_owned();
     let ends = ["multibulk length", "bulk length"];
     for (commands, end) in [many, large].into_iter().zip(ends) {
-        let mut c = connect(&front);
+        let mut c = connect(&gateway);
         assert_eq!(ask(&mut c, &commands), format!("-ERR Protocol error: unauthenticated {end}"));
         assert!(has_ended(&mut c));
     }
-    let mut c = connect(&front);
+    let mut c = connect(&gateway);
     assert_eq!(ask(&mut c, "AUTH secret\r\n"), "+OK");
     let value = "x".repeat(100_000);
     assert_eq!(
@@ -71,12 +71,12 @@ fn a_stranger_may_send_few_arguments_of_few_bytes() {
 #[test]
 fn a_stranger_has_few_seconds_and_others_have_all_the_time() {
     let _limit = amcast_test_policy::time_limit();
-    let front = front(100);
+    let gateway = gateway(100);
     let (mut known, mut strange, mut trickles) =
-        (connect(&front), connect(&front), connect(&front));
+        (connect(&gateway), connect(&gateway), connect(&gateway));
     assert_eq!(ask(&mut known, "AUTH secret\r\n"), "+OK");
     let begun = Instant::now();
-    while front.connections() > 1 {
+    while gateway.connections() > 1 {
         assert!(begun.elapsed() < Duration::from_secs(15));
         let _ = trickles.get_mut().write_all(b"\r\n");
         std::thread::sleep(Duration::from_millis(100));
@@ -89,42 +89,42 @@ fn a_stranger_has_few_seconds_and_others_have_all_the_time() {
 #[test]
 fn strangers_are_few_and_one_more_closes_the_one_that_was_idle_longest() {
     let _limit = amcast_test_policy::time_limit();
-    let front = front(40);
-    let mut known = connect(&front);
+    let gateway = gateway(40);
+    let mut known = connect(&gateway);
     assert_eq!(ask(&mut known, "AUTH secret\r\n"), "+OK");
     let mut strange = Vec::new();
     for _ in 0..20 {
-        let mut c = connect(&front);
+        let mut c = connect(&gateway);
         assert_eq!(ask(&mut c, "GET a\r\n"), "-NOAUTH Authentication required.");
         strange.push(c);
     }
     assert_eq!(ask(&mut strange[0], "GET a\r\n"), "-NOAUTH Authentication required.");
-    // Far more than the front serves: none is refused, and who has the password is let in.
+    // Far more than the gateway serves: none is refused, and who has the password is let in.
     for _ in 0..100 {
-        let mut c = connect(&front);
+        let mut c = connect(&gateway);
         assert_eq!(ask(&mut c, "GET a\r\n"), "-NOAUTH Authentication required.");
         strange.push(c);
     }
-    let mut other = connect(&front);
+    let mut other = connect(&gateway);
     assert_eq!(ask(&mut other, "AUTH secret\r\n"), "+OK");
     assert!(has_ended(&mut strange[1]) && has_ended(&mut strange[0]));
     assert_eq!(ask(strange.last_mut().unwrap(), "GET a\r\n"), "-NOAUTH Authentication required.");
     assert_eq!(ask(&mut known, "PING\r\n"), "+PONG");
-    assert!(front.connections() <= 22, "{}", front.connections());
+    assert!(gateway.connections() <= 22, "{}", gateway.connections());
 }
 
 #[test]
 fn passwords_that_are_tried_are_answered_late_and_counted() {
     let _limit = amcast_test_policy::time_limit();
-    let front = front(100);
-    let (mut c, begun) = (connect(&front), Instant::now());
+    let gateway = gateway(100);
+    let (mut c, begun) = (connect(&gateway), Instant::now());
     c.get_mut().write_all("AUTH wrong\r\n".repeat(1000).as_bytes()).unwrap();
     for ms in [250, 750, 1750] {
         assert!(ask(&mut c, "").starts_with("-WRONGPASS"));
         assert!(begun.elapsed() >= Duration::from_millis(ms), "{:?}", begun.elapsed());
     }
     // Others are not held up.
-    let (mut other, begun) = (connect(&front), Instant::now());
+    let (mut other, begun) = (connect(&gateway), Instant::now());
     assert_eq!(ask(&mut other, "AUTH secret\r\n"), "+OK");
     assert!(begun.elapsed() < Duration::from_millis(200));
     let length: usize = ask(&mut other, "INFO stats\r\n")[1..].parse().unwrap();
@@ -148,10 +148,10 @@ fn wrong_passwords(c: &mut BufReader<TcpStream>) -> u128 {
 #[test]
 fn many_connections_try_passwords_at_the_pace_of_few() {
     let _limit = amcast_test_policy::time_limit();
-    let front = front(1000);
-    let mut known = connect(&front);
+    let gateway = gateway(1000);
+    let mut known = connect(&gateway);
     assert_eq!(ask(&mut known, "AUTH secret\r\n"), "+OK");
-    let mut strange: Vec<_> = (0..240).map(|_| connect(&front)).collect();
+    let mut strange: Vec<_> = (0..240).map(|_| connect(&gateway)).collect();
     for c in &mut strange {
         assert_eq!(ask(c, "GET a\r\n"), "-NOAUTH Authentication required.");
     }
@@ -175,8 +175,8 @@ fn many_connections_try_passwords_at_the_pace_of_few() {
 #[test]
 fn who_tries_passwords_without_end_keeps_no_client_with_the_right_one_out() {
     let _limit = amcast_test_policy::time_limit();
-    let front = front(1000);
-    let address = front.address();
+    let gateway = gateway(1000);
+    let address = gateway.address();
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let attack = || {
@@ -193,7 +193,7 @@ fn who_tries_passwords_without_end_keeps_no_client_with_the_right_one_out() {
         scope.spawn(attack);
         for _ in 0..5 {
             // As clients do, it comes again when it is cut off.
-            let is_in = || ask(&mut connect(&front), "AUTH secret\r\n") == "+OK";
+            let is_in = || ask(&mut connect(&gateway), "AUTH secret\r\n") == "+OK";
             while !is_in() {}
         }
         ends.store(true, Ordering::Relaxed);
@@ -203,10 +203,10 @@ fn who_tries_passwords_without_end_keeps_no_client_with_the_right_one_out() {
 #[test]
 fn a_stranger_who_pipelines_is_held_back_and_clients_with_the_password_are_not() {
     let _limit = amcast_test_policy::time_limit();
-    let front = front(100);
-    let mut known = connect(&front);
+    let gateway = gateway(100);
+    let mut known = connect(&gateway);
     assert_eq!(ask(&mut known, "AUTH secret\r\n"), "+OK");
-    let (mut c, begun) = (connect(&front), Instant::now());
+    let (mut c, begun) = (connect(&gateway), Instant::now());
     // Empty commands and empty lines are work as well.
     let mut commands = "GET a\r\n".repeat(140);
     commands.push_str(&"*0\r\n\r\n".repeat(40));

@@ -13,7 +13,7 @@ pub struct DeliveredCommand<'a> {
     pub group: Gid,
     /// Its position in the group's sequence.
     pub position: u64,
-    /// Its message. The sender is the front that asked.
+    /// Its message. The sender is the gateway that asked.
     pub msg: MsgId,
     /// Its destinations.
     pub dst: GroupSet,
@@ -66,7 +66,7 @@ pub trait Application {
         GroupSet::EMPTY
     }
 
-    /// Why fronts are not to be served although the replicas are fit, if they are not; for people.
+    /// Why gateways are not to be served although the replicas are fit, if they are not; for people.
     fn lacks(&self) -> Option<Cow<'_, str>> {
         None
     }
@@ -110,8 +110,9 @@ pub trait Application {
         false
     }
 
-    /// Of which of a front's lines a command is: reads of one line are answered in their order, each from as late a moment
-    /// as those before it. None for one of no line, which waits for no other read; numbers of lines are below 2^63.
+    /// Of which of a gateway's lines a command is: reads of one line are answered in their order, each from as late a
+    /// moment as those before it. None for one of no line, which waits for no other read; numbers of lines are below
+    /// 2^63.
     fn line(&self, _command: &[u8]) -> Option<u64> {
         Some(0)
     }
@@ -225,7 +226,7 @@ pub struct GroupFigures {
     pub expiring: u64,
     /// When the first of them does, in milliseconds since 1970, if any will.
     pub due_ms: Option<u64>,
-    /// Whether it waits for commands that fronts send by themselves.
+    /// Whether it waits for commands that gateways send by themselves.
     #[serde(default)]
     pub has_chore: bool,
     /// Bytes that the items take, about.

@@ -29,10 +29,10 @@ impl Stamp {
     }
 }
 
-/// The header that a front puts before a command. A retry carries the same bytes.
+/// The header that a gateway puts before a command. A retry carries the same bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
-    /// The client's session, unique over all fronts and restarts. A front has a fixed pool of
+    /// The client's session, unique over all gateways and restarts. A gateway has a fixed pool of
     /// them and lends one to each connection, so their number is bounded.
     pub session: u64,
     /// The request's number in its session, from 1, growing.
@@ -40,7 +40,7 @@ pub struct Envelope {
     /// All requests of the session below this number have been answered: their answers need not
     /// be kept.
     pub open_from: u64,
-    /// When the front first sent the command.
+    /// When the gateway first sent the command.
     pub stamp: Stamp,
     /// Whether the command changes nothing: it may be run twice, and only by the node that answers it.
     pub read_only: bool,

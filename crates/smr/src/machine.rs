@@ -42,7 +42,7 @@ pub struct ShardPosition {
     pub shard: Gid,
     /// The command's position in that shard's stream.
     pub position: u64,
-    /// Ordered time there: on each clock the highest stamp of a front on this and all earlier
+    /// Ordered time there: on each clock the highest stamp of a gateway on this and all earlier
     /// commands of the shard. It never goes back along a shard's stream. A command of
     /// several shards sees each shard at that shard's own time: raising one shard's time to
     /// another's would make it depend on what a replica happened to execute first.
@@ -230,8 +230,8 @@ pub trait MachinePart: Send + 'static {
 /// Why the executor did not run a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// Its stamp is so old that whether it was executed before is no longer known: unless its front
-    /// knows that it sent the command only a moment ago. Then the front's clock is behind, and the
+    /// Its stamp is so old that whether it was executed before is no longer known: unless its gateway
+    /// knows that it sent the command only a moment ago. Then the gateway's clock is behind, and the
     /// command was not executed.
     Stale {
         /// Ordered time, by the hosts' clock, in milliseconds.

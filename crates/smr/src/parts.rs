@@ -1,6 +1,6 @@
 //! A command that is larger than a message: it is ordered in parts.
 //!
-//! A front multicasts the parts of the encoded command, each as a [`CommandPart`], to the lowest of the command's
+//! A gateway multicasts the parts of the encoded command, each as a [`CommandPart`], to the lowest of the command's
 //! shards, and when all of them were answered an [`Assembly`] to all its shards. The executor keeps the parts with
 //! the shard's state; at the place of the assembly in the order it puts them together and executes the command
 //! as if it had arrived there in one message. Nothing but the assembly is a request of the session with an effect,

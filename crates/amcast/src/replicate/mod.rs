@@ -26,7 +26,7 @@ use amcast_core::{ConfigError, Entry};
 use amcast_node::cluster_dir::{
     ClusterDir, ClusterDirError, ClusterRegistry, SupervisedDir, Transport,
 };
-use amcast_node::command_gateway::FrontError;
+use amcast_node::command_gateway::GatewayError;
 use amcast_node::config::{ClusterFile, FileError};
 use amcast_node::node::NodeError;
 use amcast_node::service::ClusterWatch;
@@ -55,7 +55,7 @@ pub enum StartError {
     /// The node.
     Node(NodeError),
     /// The client.
-    Client(FrontError),
+    Client(GatewayError),
     /// A process or thread cannot be started.
     Io(std::io::Error),
     /// Not every node is ready in time; why the first is not.

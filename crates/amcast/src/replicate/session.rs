@@ -4,7 +4,7 @@ use super::{StartError, entry};
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_memory::Idle;
 use amcast_node::cluster_dir::ClusterDir;
-use amcast_node::command_gateway::{CommandGateway, FrontOptions, NoAnswer};
+use amcast_node::command_gateway::{CommandGateway, GatewayOptions, NoAnswer};
 use amcast_node::gateway::GatewayClock;
 use amcast_smr::machine::Refusal;
 use amcast_smr::{Envelope, state_machine};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Sends commands to a running cluster. It takes one of the cluster's client places and a thread,
 /// until its last session is dropped, too.
 pub struct Client {
-    front: Arc<CommandGateway>,
+    gateway: Arc<CommandGateway>,
     clock: Arc<GatewayClock>,
     /// The number of the next session.
     next: AtomicU64,
@@ -32,7 +32,7 @@ impl Client {
         let config = file.check(entry).map_err(StartError::Config)?;
         let ground = home.ground(&file, (entry.about().medium, entry.about().params), &config)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let front = CommandGateway::start(&FrontOptions {
+        let gateway = CommandGateway::start(&GatewayOptions {
             entry,
             config: &config,
             ground: &ground,
@@ -40,19 +40,19 @@ impl Client {
             idle: Idle::for_loops(file.replicas + 1, cores),
             record: file.record.clone(),
         });
-        let front = Arc::new(front.map_err(StartError::Client)?);
-        // No other front has or had this place in this life, so no session has or had its number.
-        let first = u64::from(front.place()) << 48 | u64::from(front.life()) << 24 | 1;
+        let gateway = Arc::new(gateway.map_err(StartError::Client)?);
+        // No other gateway has or had this place in this life, so no session has or had its number.
+        let first = u64::from(gateway.place()) << 48 | u64::from(gateway.life()) << 24 | 1;
         let keeps = entry.capabilities().durability.has_log();
         let clock = Arc::new(GatewayClock::ahead(file.clock_ahead(keeps)));
-        Ok(Self { front, clock, next: AtomicU64::new(first) })
+        Ok(Self { gateway, clock, next: AtomicU64::new(first) })
     }
 
     /// A session: commands in a row.
     pub fn session(&self) -> Session {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (front, clock) = (Arc::clone(&self.front), Arc::clone(&self.clock));
-        Session { front, clock, number, requests: 0, scratch: Vec::new() }
+        let (gateway, clock) = (Arc::clone(&self.gateway), Arc::clone(&self.clock));
+        Session { gateway, clock, number, requests: 0, scratch: Vec::new() }
     }
 }
 
@@ -62,7 +62,7 @@ const CLOCK_TRIES: u32 = 3;
 /// Commands in a row, each sent when the one before it was answered. Several threads take a session
 /// each.
 pub struct Session {
-    front: Arc<CommandGateway>,
+    gateway: Arc<CommandGateway>,
     clock: Arc<GatewayClock>,
     number: u64,
     requests: u64,
@@ -163,10 +163,10 @@ impl Session {
             self.scratch.clear();
             envelope.encode(&mut self.scratch);
             self.scratch.extend_from_slice(command);
-            let answer = self.front.call(shards, &self.scratch).map_err(CallError::NoAnswer)?;
+            let answer = self.gateway.call(shards, &self.scratch).map_err(CallError::NoAnswer)?;
             tries -= 1;
             match taken(&answer) {
-                // The front gives a command up long before it could be forgotten that it was executed: so this
+                // The gateway gives a command up long before it could be forgotten that it was executed: so this
                 // one was not, and the clock of this host is far from ordered time.
                 Err(CallError::Refused(Refusal::Stale { now_ms } | Refusal::Ahead { now_ms }))
                     if tries > 0 =>

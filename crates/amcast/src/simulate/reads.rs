@@ -63,7 +63,8 @@ impl NodeReads {
                 self.tokens += 1;
                 self.askers.insert(token, of);
                 let bytes = payload.into();
-                self.reading.take(NodeRead { front: 0, token, line, group, bytes }, stretched(now));
+                self.reading
+                    .take(NodeRead { gateway: 0, token, line, group, bytes }, stretched(now));
             }
             (_, None) => {}
         }

@@ -115,7 +115,7 @@ const MAY_FAIL: &str = "
 #   may fail   0 0 1 1 2 2 3 3 4
 ";
 
-/// The shared memory that a cluster takes, with a front in every process.
+/// The shared memory that a cluster takes, with a gateway in every process.
 struct MemoryNeed {
     file: ClusterFile,
     room: CapacityCheck,
@@ -123,7 +123,7 @@ struct MemoryNeed {
 
 impl MemoryNeed {
     fn bytes(&self) -> u64 {
-        self.room.with_fronts(1 + self.file.replicas)
+        self.room.with_gateways(1 + self.file.replicas)
     }
 }
 
@@ -133,10 +133,10 @@ impl fmt::Display for MemoryNeed {
         write!(
             f,
             "Shared memory of {shards} shards of {replicas} replicas: {} MB; {} for each node, {} for \
-             each front (one in every node, one more in `up`)",
+             each gateway (one in every node, one more in `up`)",
             megabytes(self.bytes()),
             megabytes(self.room.nodes / replicas as u64),
-            megabytes(self.room.front)
+            megabytes(self.room.gateway)
         )
     }
 }
@@ -148,8 +148,8 @@ fn room(file: &ClusterFile, entry: &dyn Entry) -> Result<Option<MemoryNeed>, Con
         return Ok(None);
     }
     let mut file = file.clone();
-    let fronts = 1 + file.replicas;
-    give_places(&mut file, fronts);
+    let gateways = 1 + file.replicas;
+    give_places(&mut file, gateways);
     let config = file.check(entry)?;
     Ok(CapacityCheck::of(entry, &config)?.map(|room| MemoryNeed { file, room }))
 }
@@ -182,7 +182,7 @@ fn told(file: &ClusterFile, entry: &dyn Entry) -> Vec<String> {
     }
     for (name, place) in &file.nodes {
         let mut line = format!("{name}: {}, with a replica of every shard", place.address);
-        let fronts = [("redis", place.redis), ("log", place.log), ("http", place.http)];
+        let gateways = [("redis", place.redis), ("log", place.log), ("http", place.http)];
         for (what, at) in fronts.into_iter().filter_map(|(what, at)| Some((what, at?))) {
             line += &format!(", {what} at {at}");
         }

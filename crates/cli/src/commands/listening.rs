@@ -22,21 +22,21 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Connections that a Redis front serves at a time.
+/// Connections that a Redis gateway serves at a time.
 const REDIS_CLIENTS_MAX: usize = 10_000;
 
-/// The first of the sessions that the log's front makes, behind as many as the Redis front may: both
-/// number theirs from the front's own number on.
+/// The first of the sessions that the log's gateway makes, behind as many as the Redis gateway may: both
+/// number theirs from the gateway's own number on.
 const LOG_SESSIONS: u64 = 1 << 23;
 
-/// How long connections may take to end by themselves when a front stops: each ends when its commands
+/// How long connections may take to end by themselves when a gateway stops: each ends when its commands
 /// are answered and its client has closed it, too, or after a second.
 const PART_PATIENCE: Duration = Duration::from_millis(1500);
 
-/// How long commands that are under way may take when a front stops.
+/// How long commands that are under way may take when a gateway stops.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Where a process is to listen. Port 0 is left to the fronts, so that nobody else can take it
+/// Where a process is to listen. Port 0 is left to the gateways, so that nobody else can take it
 /// between.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Addresses {
@@ -45,7 +45,7 @@ pub(super) struct Addresses {
     pub(super) http: Address,
 }
 
-/// Where a front is to listen.
+/// Where a gateway is to listen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Address {
     at: SocketAddr,
@@ -96,7 +96,7 @@ pub(super) fn bind(flag: &str, given: Option<u16>, usual: u16) -> Result<TcpList
     }
 }
 
-/// Where a front is to listen, tried before anything else is started: a port in use is an error at
+/// Where a gateway is to listen, tried before anything else is started: a port in use is an error at
 /// once. The port is free again when this returns.
 ///
 /// # Errors
@@ -108,16 +108,18 @@ pub(super) fn address(flag: &str, given: Option<u16>, usual: u16) -> Result<Addr
     Ok(Address { at, or_any: given.is_none() })
 }
 
-/// The ports that the fronts of a node had last, or those of the supervisor: for Redis, the log and HTTP.
+/// The ports that the gateways of a node had last, or those of the supervisor: for Redis, the log and HTTP.
 /// `usual` are those of one that had none.
 pub(super) fn ports_before(home: &ClusterDir, rank: Option<usize>, usual: [u16; 3]) -> [u16; 3] {
-    let Some(GatewayAddresses { redis, log, http }) = home.last_fronts(rank) else { return usual };
+    let Some(GatewayAddresses { redis, log, http }) = home.last_gateways(rank) else {
+        return usual;
+    };
     let port = |at: Option<String>| Some(at?.parse::<SocketAddr>().ok()?.port());
     let before = [port(Some(redis)), port(log), port(Some(http))];
     [0, 1, 2].map(|i| before[i].unwrap_or(usual[i]))
 }
 
-/// Where a front is to listen that a cluster's file gives an address, tried at once; `key` names it
+/// Where a gateway is to listen that a cluster's file gives an address, tried at once; `key` names it
 /// for people.
 ///
 /// # Errors
@@ -128,10 +130,10 @@ pub(super) fn given(key: &str, at: SocketAddr) -> Result<Address, Failure> {
     Ok(Address { at, or_any: false })
 }
 
-/// Waits for the commands of a front that are under way, for some time.
-fn drain(front: &CommandGateway, patience: Duration) {
+/// Waits for the commands of a gateway that are under way, for some time.
+fn drain(gateway: &CommandGateway, patience: Duration) {
     let begun = Instant::now();
-    while front.open() > 0 && begun.elapsed() < patience {
+    while gateway.open() > 0 && begun.elapsed() < patience {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -139,11 +141,11 @@ fn drain(front: &CommandGateway, patience: Duration) {
 /// Where the calls of clients are recorded, if histories are.
 fn book(
     file: &ClusterFile,
-    front: &CommandGateway,
+    gateway: &CommandGateway,
     cluster: ClusterShape,
 ) -> Result<Option<CallBook>, Failure> {
     let Some(dir) = &file.record else { return Ok(None) };
-    let name = format!("calls-c{}", front.place());
+    let name = format!("calls-c{}", gateway.place());
     let recorder = HistoryRecorder::begin(dir, &name, cluster, &[], clock::now());
     let recorder = recorder.map_err(|e| Failure::Failed(refuses_file(dir, &e)))?;
     Ok(Some(CallBook::new(recorder)))
@@ -158,14 +160,14 @@ pub(super) struct OpenPorts {
 }
 
 impl OpenPorts {
-    /// Opens the ports `at` before `front`. A node of this process answers `reads`, and streams of the
+    /// Opens the ports `at` before `gateway`. A node of this process answers `reads`, and streams of the
     /// log hear of appends as `hears` says.
     ///
     /// # Errors
     /// When a port cannot be had, or a thread not be started.
     pub(super) fn begin(
         at: Addresses,
-        front: &Arc<CommandGateway>,
+        gateway: &Arc<CommandGateway>,
         watch: &Arc<ClusterWatch>,
         file: &ClusterFile,
         (reads, hears): (Option<Arc<Reads>>, GrowthSource),
@@ -179,11 +181,11 @@ impl OpenPorts {
             file.password.clone(),
             status,
         ));
-        let first_session = u64::from(front.place()) << 48 | u64::from(front.life()) << 24;
-        // The same for all fronts: their commands meet in one order.
+        let first_session = u64::from(gateway.place()) << 48 | u64::from(gateway.life()) << 24;
+        // The same for all gateways: their commands meet in one order.
         let clock_ahead_ms = file.clock_ahead(!forgets(file));
-        let book = book(file, front, watch.cluster())?;
-        let backend = ClusterBackend::new(Arc::clone(front), Arc::clone(watch), book);
+        let book = book(file, gateway, watch.cluster())?;
+        let backend = ClusterBackend::new(Arc::clone(gateway), Arc::clone(watch), book);
         let backend = backend.with_reads(reads, Arc::clone(watch));
         let backend = Arc::new(backend);
         let redis = at.redis.open("redis", |at| {
@@ -192,14 +194,14 @@ impl OpenPorts {
             config.command_bytes_max =
                 gateway::redis::command_bytes_max(file.command_max_mb.unwrap_or(1));
             // A cluster with small rings has small messages: more commands travel in parts.
-            config.message_bytes_max = front.payload_max();
+            config.message_bytes_max = gateway.payload_max();
             gateway::redis::start(config, Arc::clone(&backend), Arc::clone(&server))
         })?;
         let log_config = |listen| amcast_node::gateway::log::LogGatewayConfig {
             listen,
             shards: file.shards,
             first_session: first_session + LOG_SESSIONS,
-            payload_max: front.payload_max(),
+            payload_max: gateway.payload_max(),
             clock_ahead_ms,
             password: file.password.clone(),
             hears: hears.clone(),
@@ -223,16 +225,16 @@ impl OpenPorts {
 
     /// Serves no more clients: lets nobody in, answers what was taken, and ends connections when that
     /// is written.
-    pub(super) fn close(self, front: &CommandGateway) {
+    pub(super) fn close(self, gateway: &CommandGateway) {
         self.watch.leave();
         self.redis.leave();
-        drain(front, DRAIN_PATIENCE);
+        drain(gateway, DRAIN_PATIENCE);
         let begun = Instant::now();
         while self.redis.connections() > 0 && begun.elapsed() < PART_PATIENCE {
             std::thread::sleep(Duration::from_millis(2));
         }
         drop(self);
-        drain(front, DRAIN_PATIENCE);
+        drain(gateway, DRAIN_PATIENCE);
     }
 
     /// Where Redis clients are served.
@@ -241,7 +243,7 @@ impl OpenPorts {
     }
 
     /// Where it listens.
-    pub(super) fn fronts(&self) -> GatewayAddresses {
+    pub(super) fn gateways(&self) -> GatewayAddresses {
         GatewayAddresses {
             redis: self.redis.address().to_string(),
             log: Some(self.log.address().to_string()),

@@ -20,11 +20,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tonic::Code;
 
-/// Bytes that are read for one value: a little more than any cluster takes, so that the front says
+/// Bytes that are read for one value: a little more than any cluster takes, so that the gateway says
 /// what the limit is.
 const INPUT_BYTES_MAX: u64 = 2 << 20;
 
-/// How long after it was looked for a front is looked for again.
+/// How long after it was looked for a gateway is looked for again.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Values that are asked for at a time.
@@ -38,10 +38,10 @@ pub(super) struct LogArgs {
     /// The cluster's directory [of the only cluster that runs]
     #[arg(long, global = true)]
     data: Option<PathBuf>,
-    /// Address of a log front, instead of a cluster of this machine; may be given several times
+    /// Address of a log gateway, instead of a cluster of this machine; may be given several times
     #[arg(long, global = true, value_name = "HOST:PORT", value_parser = address)]
     at: Vec<String>,
-    /// A file with the password of the front [the cluster's own, if it is of this machine]
+    /// A file with the password of the gateway [the cluster's own, if it is of this machine]
     #[arg(long, global = true, value_name = "FILE")]
     password_file: Option<PathBuf>,
     /// Print JSON: one document, or one for each value with `tail`
@@ -184,7 +184,7 @@ impl LogArgs {
     }
 }
 
-/// The log fronts of a cluster, once there are some: one that is just started is waited for.
+/// The log gateways of a cluster, once there are some: one that is just started is waited for.
 fn reach_soon(home: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>, Failure> {
     let begun = Instant::now();
     loop {
@@ -197,19 +197,19 @@ fn reach_soon(home: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>, Fail
     }
 }
 
-/// The log fronts of a cluster: the supervisor's first, then the nodes'.
+/// The log gateways of a cluster: the supervisor's first, then the nodes'.
 fn reach(home: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>, Failure> {
     let (at, supervised) = (home.path().display(), home.is_supervised());
     if !supervised && statuses_of(&home.nodes(file)).iter().all(Option::is_none) {
         return Err(stopped(home, file));
     }
-    let supervisor = if supervised { home.fronts().ok() } else { None };
-    let nodes = (0..file.replicas).filter_map(|rank| home.fronts_of(rank).ok());
+    let supervisor = if supervised { home.gateways().ok() } else { None };
+    let nodes = (0..file.replicas).filter_map(|rank| home.gateways_of(rank).ok());
     let logs = supervisor.into_iter().chain(nodes).filter_map(|GatewayAddresses { log, .. }| log);
     let logs: Vec<String> = logs.collect();
     if logs.is_empty() {
         return Err(Failure::Failed(format!(
-            "{at}: no log front yet; a node started by hand has one with --log-port 0"
+            "{at}: no log gateway yet; a node started by hand has one with --log-port 0"
         )));
     }
     Ok(logs)

@@ -10,7 +10,7 @@ use amcast_log::StoreAndLog;
 use amcast_log::{DISK_BYTES, Logs, NODE_BYTES};
 use amcast_memory::Idle;
 use amcast_node::cluster_dir::{ClusterDir, LogLocation};
-use amcast_node::command_gateway::{CommandGateway, FrontOptions, OwnNode};
+use amcast_node::command_gateway::{CommandGateway, GatewayOptions, OwnNode};
 use amcast_node::config::{ClusterFile, HostPlacement, node_name, node_rank};
 use amcast_node::control::PeerMover;
 use amcast_node::gateway::log::{GrowthSource, GrowthWatch};
@@ -40,7 +40,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// The file is the same on every host: it names each node's addresses and ports. The node's log
 /// goes to standard error and, with more detail, to the file NAME.log in its directory.
 ///
-/// SIGTERM and Ctrl-C end it in good order: its fronts let nobody in, answer what they took, and
+/// SIGTERM and Ctrl-C end it in good order: its gateways let nobody in, answer what they took, and
 /// close; its state goes to the disk; then its connections end, by which the other nodes know at once
 /// that they do without it. SIGHUP has it read the file again, for addresses of nodes that were moved
 /// or replaced. Under systemd it says when it is a full member (Type=notify).
@@ -188,7 +188,7 @@ impl RunArgs {
             return Ok(None);
         }
         let [redis_before, log_before, http_before] = ports_before(home, Some(rank), [0; 3]);
-        let front =
+        let gateway =
             |key: &str, flag: Option<u16>, in_file: Option<SocketAddr>, before| match in_file
                 .filter(|_| flag.is_none())
             {
@@ -196,9 +196,9 @@ impl RunArgs {
                 None => address(key, flag.filter(|&port| port != 0), before),
             };
         let [redis, log, http] = flags;
-        let redis = front("redis", redis, place.and_then(|p| p.redis), redis_before)?;
-        let http = front("http", http, place.and_then(|p| p.http), http_before)?;
-        let log = front("log", log, place.and_then(|p| p.log), log_before)?;
+        let redis = gateway("redis", redis, place.and_then(|p| p.redis), redis_before)?;
+        let http = gateway("http", http, place.and_then(|p| p.http), http_before)?;
+        let log = gateway("log", log, place.and_then(|p| p.log), log_before)?;
         Ok(Some(Addresses { redis, log, http }))
     }
 }
@@ -253,7 +253,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     if args.until_input_ends {
         end_with_input(&stop, close.clone(), home.clone(), rank)?;
     }
-    // Where its fronts were stays written: those of its next life are there again.
+    // Where its gateways were stays written: those of its next life are there again.
     let close = move || _ = close();
     let reload = ConfigReload {
         path: args.config.clone(),
@@ -275,7 +275,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
 }
 
 /// Has the node end when its standard input does, and serve no more clients from a line there on: then `close` closes its
-/// fronts for good, if it has some.
+/// gateways for good, if it has some.
 fn end_with_input(
     stop: &Arc<AtomicBool>,
     close: impl Fn() -> Option<()> + Send + 'static,
@@ -398,7 +398,7 @@ impl Signals {
         Ok(this)
     }
 
-    /// Does what is asked, in a thread of its own: to end, which closes the fronts first and then sets
+    /// Does what is asked, in a thread of its own: to end, which closes the gateways first and then sets
     /// `stop`, or to read the file again.
     fn attend(
         self,
@@ -504,17 +504,17 @@ impl ConfigReload {
     }
 }
 
-/// The front of a node, until it is closed.
+/// The gateway of a node, until it is closed.
 type GatewaySlot = Mutex<Option<NodeGateways>>;
 
 fn taken(serving: &GatewaySlot) -> Option<NodeGateways> {
     serving.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// The front of a node.
+/// The gateway of a node.
 struct NodeGateways {
     listening: OpenPorts,
-    front: Arc<CommandGateway>,
+    gateway: Arc<CommandGateway>,
     watch: Arc<ClusterWatch>,
 }
 
@@ -530,7 +530,7 @@ impl NodeGateways {
         let cluster = *node.config.cluster();
         let watch = ClusterWatch::begin(home.clone(), name, file, cluster);
         let watch = Arc::new(watch.map_err(Failure::failed)?);
-        let front = CommandGateway::start(&FrontOptions {
+        let gateway = CommandGateway::start(&GatewayOptions {
             entry: node.entry,
             config: node.config,
             ground: node.ground,
@@ -538,14 +538,14 @@ impl NodeGateways {
             idle: node.idle,
             record: node.record.clone(),
         });
-        let front = Arc::new(front.map_err(Failure::failed)?);
-        let listening = OpenPorts::begin(at, &front, &watch, file, (reads, hears))?;
-        home.announce_node(node.rank, &listening.fronts())?;
-        Ok(Self { listening, front, watch })
+        let gateway = Arc::new(gateway.map_err(Failure::failed)?);
+        let listening = OpenPorts::begin(at, &gateway, &watch, file, (reads, hears))?;
+        home.announce_node(node.rank, &listening.gateways())?;
+        Ok(Self { listening, gateway, watch })
     }
 
     /// Serves no more clients, and ends when nothing is under way.
     fn close(self) {
-        self.listening.close(&self.front);
+        self.listening.close(&self.gateway);
     }
 }

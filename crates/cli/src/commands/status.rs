@@ -37,7 +37,8 @@ pub(super) struct StatusArgs {
 struct ClusterStatus {
     data: PathBuf,
     protocol: String,
-    fronts: Option<GatewayAddresses>,
+    #[serde(rename = "fronts")]
+    gateways: Option<GatewayAddresses>,
     ready: bool,
     groups: Vec<GroupStatus>,
     nodes: Vec<NodeRow>,
@@ -71,7 +72,8 @@ struct NodeRow {
     /// Its answer; none if it does not answer.
     status: Option<NodeStatus>,
     /// Where it serves clients; none if it does not.
-    fronts: Option<GatewayAddresses>,
+    #[serde(rename = "fronts")]
+    gateways: Option<GatewayAddresses>,
     /// Its supervisor's record; none if it has no supervisor.
     life: Option<NodeProcess>,
     /// Why it ended last, if it ended by itself and its log says so.
@@ -100,8 +102,8 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
     let refused: Vec<_> = (0..file.replicas).map(|rank| refused(&home, &said, rank)).collect();
     let here = home.inhabitants();
     let place = |(rank, (name, status)): (usize, (String, Option<NodeStatus>))| {
-        let given = || file.nodes.get(&name).and_then(given_fronts);
-        let fronts = status.as_ref().and_then(|_| home.fronts_of(rank).ok().or_else(given));
+        let given = || file.nodes.get(&name).and_then(given_gateways);
+        let gateways = status.as_ref().and_then(|_| home.gateways_of(rank).ok().or_else(given));
         let life = lives.next();
         let last_words = match (&status, &life) {
             // The fault of a node that works again is over.
@@ -113,13 +115,13 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
         let refused = refused[rank].clone();
         let is_far = matches!(&here, PastProcesses::Nodes(ranks) if !ranks.contains(&rank));
         let has_ended = life.is_none() && home.is_lived(rank) == Some(false);
-        NodeRow { name, status, fronts, life, last_words, refused, is_far, has_ended }
+        NodeRow { name, status, gateways, life, last_words, refused, is_far, has_ended }
     };
     let nodes = file.nodes().zip(said).enumerate().map(place).collect();
     let cluster = ClusterStatus {
         data: home.path().to_path_buf(),
         protocol: file.protocol,
-        fronts: home.fronts().ok(),
+        gateways: home.gateways().ok(),
         ready,
         groups,
         nodes,
@@ -134,7 +136,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
 }
 
 /// Where the cluster's file has a node of another host serve clients.
-fn given_fronts(place: &config::HostPlacement) -> Option<GatewayAddresses> {
+fn given_gateways(place: &config::HostPlacement) -> Option<GatewayAddresses> {
     let at = |given: Option<SocketAddr>| given.map(|at| at.to_string());
     Some(GatewayAddresses { redis: at(place.redis)?, log: at(place.log), http: at(place.http)? })
 }
@@ -213,8 +215,8 @@ fn group(
 
 fn print(cluster: &ClusterStatus) {
     println!("{} in {}", cluster.protocol, cluster.data.display());
-    if let Some(fronts) = &cluster.fronts {
-        println!("{}", ports(fronts));
+    if let Some(gateways) = &cluster.gateways {
+        println!("{}", ports(gateways));
     }
     println!(
         "\n{:<6} {:<7} {:<8} {:<12} {:<18} {:<8} items",
@@ -286,7 +288,7 @@ fn print_node(node: &NodeRow) {
 }
 
 fn line_of(node: &NodeRow) -> String {
-    let NodeRow { name, status, fronts, life, last_words, is_far, has_ended, refused: _ } = node;
+    let NodeRow { name, status, gateways, life, last_words, is_far, has_ended, refused: _ } = node;
     let os_pid = life.as_ref().and_then(|life| life.os_pid);
     let (process, state) = match status {
         None if life.is_some() && os_pid.is_none() => (None, "does not run"),
@@ -298,8 +300,8 @@ fn line_of(node: &NodeRow) -> String {
     };
     let process = process.map_or_else(|| "-".to_string(), |n| n.to_string());
     let mut line = format!("{name:<6} {process:<8} {state}");
-    if let Some(fronts) = fronts {
-        line += &format!(", {}", ports(fronts));
+    if let Some(gateways) = gateways {
+        line += &format!(", {}", ports(gateways));
     }
     let Some(life) = life else {
         // The rest of its last words is printed below, with the remedy.
@@ -320,9 +322,9 @@ fn line_of(node: &NodeRow) -> String {
     line
 }
 
-fn ports(fronts: &GatewayAddresses) -> String {
-    let log = fronts.log.as_ref().map_or_else(String::new, |log| format!(" log={log}"));
-    format!("redis={}{log} http={}", fronts.redis, fronts.http)
+fn ports(gateways: &GatewayAddresses) -> String {
+    let log = gateways.log.as_ref().map_or_else(String::new, |log| format!(" log={log}"));
+    format!("redis={}{log} http={}", gateways.redis, gateways.http)
 }
 
 #[cfg(test)]
@@ -340,7 +342,7 @@ mod tests {
         let mut node = NodeRow {
             name: "n1".into(),
             status: None,
-            fronts: None,
+            gateways: None,
             life: Some(NodeProcess {
                 last_end: Some("was killed by signal 9".into()),
                 ..life.clone()

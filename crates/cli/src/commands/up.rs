@@ -14,7 +14,7 @@ use amcast_node::cluster_dir::{
     CapacityCheck, ClusterDir, ClusterDirError, ClusterRegistry, GatewayAddresses, SupervisedDir,
     Transport, logs_bytes,
 };
-use amcast_node::command_gateway::{CommandGateway, FrontOptions};
+use amcast_node::command_gateway::{CommandGateway, GatewayOptions};
 use amcast_node::config::settings::flag_help;
 use amcast_node::config::{
     ClusterFile, GatewayPorts, MAXMEMORY_MB, PartitionOrder, Setting, USUAL_PROTOCOL, orders_all,
@@ -42,7 +42,7 @@ const USUAL_DATA: &str = "amcast-data";
 /// How long replicas may take to come to the same position when the cluster stops.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Places for clients besides the fronts: benchmarks, tools, and lives that overlap.
+/// Places for clients besides the gateways: benchmarks, tools, and lives that overlap.
 const PLACES_SPARE: usize = 4;
 
 /// Runs a cluster on this machine until it receives a signal to stop (Ctrl-C, SIGTERM, the terminal
@@ -109,7 +109,7 @@ pub(super) struct UpArgs {
     password_file: Option<PathBuf>,
     #[arg(long, help = flag_help("no-node-fronts"))]
     no_node_fronts: bool,
-    /// Port of the Redis front; 0 takes any, if possible the one that it had before [the one of the
+    /// Port of the Redis gateway; 0 takes any, if possible the one that it had before [the one of the
     /// cluster whose data are continued, else 6379, or any if that is taken]
     #[arg(long)]
     redis_port: Option<u16>,
@@ -252,8 +252,8 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
     let mut file = args.file(kept.as_ref())?;
     let entry = entry(&file.protocol)?;
     let node_fronts = file.node_fronts.unwrap_or(true);
-    let fronts = 1 + if node_fronts { file.replicas } else { 0 };
-    give_places(&mut file, fronts);
+    let gateways = 1 + if node_fronts { file.replicas } else { 0 };
+    give_places(&mut file, gateways);
     if !entry.capabilities().several_groups
         && args.shards.is_none()
         && args.config.is_none()
@@ -299,7 +299,7 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
     let goes_on = kept.is_some();
     let plan = UpPlan { file: &file, config: &config, node_fronts, goes_on, stop: &stop };
     let logs = if goes_on { 0 } else { logs_bytes(&file, entry.capabilities().durability) };
-    let needed = room.map_or(0, |room| room.with_fronts(fronts)) + logs;
+    let needed = room.map_or(0, |room| room.with_gateways(gateways)) + logs;
     let served = match own.home().check_room(needed) {
         Ok(()) => plan.serve(&mut own, &ground, ports),
         Err(e) => {
@@ -361,9 +361,9 @@ fn partition(text: &str) -> Result<PartitionOrder, String> {
     }
 }
 
-/// Sees to it that there is a place for every front, and some to spare.
-pub(super) fn give_places(file: &mut ClusterFile, fronts: usize) {
-    file.clients = file.clients.max(fronts + PLACES_SPARE);
+/// Sees to it that there is a place for every gateway, and some to spare.
+pub(super) fn give_places(file: &mut ClusterFile, gateways: usize) {
+    file.clients = file.clients.max(gateways + PLACES_SPARE);
 }
 
 /// Whether a cluster of real processes can run this protocol in this shape.
@@ -427,7 +427,7 @@ struct CleanStop {
 }
 
 impl UpPlan<'_> {
-    /// Starts nodes and fronts, says so, waits for `stop`, and stops them again.
+    /// Starts nodes and gateways, says so, waits for `stop`, and stops them again.
     fn serve(
         &self,
         own: &mut SupervisedDir,
@@ -442,10 +442,10 @@ impl UpPlan<'_> {
         let command = self.node_command(&home)?;
         let nodes = Supervisor::start(command, file.nodes().collect(), ground.clone(), on_change)
             .map_err(Failure::failed)?;
-        let watch = ClusterWatch::begin(home.clone(), "front".to_string(), file, cluster);
+        let watch = ClusterWatch::begin(home.clone(), "gateway".to_string(), file, cluster);
         let watch = Arc::new(watch.map_err(Failure::failed)?);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let front = CommandGateway::start(&FrontOptions {
+        let gateway = CommandGateway::start(&GatewayOptions {
             entry: entry(&file.protocol)?,
             config,
             ground,
@@ -453,12 +453,13 @@ impl UpPlan<'_> {
             idle: Idle::for_loops(file.replicas + 1, cores),
             record: file.record.clone(),
         });
-        let front = Arc::new(front.map_err(Failure::failed)?);
+        let gateway = Arc::new(gateway.map_err(Failure::failed)?);
         let (announced, replicas) = (home.clone(), file.replicas);
-        let fronts =
-            move || (0..replicas).filter_map(|rank| announced.fronts_of(rank).ok()?.log).collect();
-        let hears = GrowthSource::Others(Arc::new(fronts));
-        let listening = OpenPorts::begin(ports, &front, &watch, file, (None, hears))?;
+        let gateways = move || {
+            (0..replicas).filter_map(|rank| announced.gateways_of(rank).ok()?.log).collect()
+        };
+        let hears = GrowthSource::Others(Arc::new(gateways));
+        let listening = OpenPorts::begin(ports, &gateway, &watch, file, (None, hears))?;
         let readiness = Readiness {
             home: &home,
             watch: &watch,
@@ -469,24 +470,24 @@ impl UpPlan<'_> {
             goes_on: self.goes_on,
         };
         if readiness.wait(stop)? {
-            let fronts = listening.fronts();
-            own.announce(&fronts)?;
-            say_ready(&fronts);
+            let gateways = listening.gateways();
+            own.announce(&gateways)?;
+            say_ready(&gateways);
         }
         let mut told = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             tell_lost(&watch, &file.protocol, &mut told);
-            if !front.is_serving() || !listening.is_serving() {
+            if !gateway.is_serving() || !listening.is_serving() {
                 return Err(Failure::Failed("a thread that serves clients has failed".to_string()));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
         tell_of_the_end(file);
         // First nobody may ask for more; then what was asked for is done, everywhere.
-        nodes.close_fronts();
-        listening.close(&front);
-        let settled = chronicle.is_some() && front.open() == 0 && settle(&watch, &home, cluster);
-        drop(front);
+        nodes.close_gateways();
+        listening.close(&gateway);
+        let settled = chronicle.is_some() && gateway.open() == 0 && settle(&watch, &home, cluster);
+        drop(gateway);
         drop(watch);
         let keep_logs = nodes.lives().iter().any(NodeProcess::is_telling);
         drop(nodes);
@@ -606,7 +607,7 @@ fn settle(watch: &ClusterWatch, home: &ClusterDir, cluster: ClusterShape) -> boo
             at.all(|position| Some(position) == first)
         };
         let whole = nodes.len() == cluster.replicas() && nodes.iter().all(|n| n.ready);
-        let closed = (0..cluster.replicas()).all(|rank| home.fronts_of(rank).is_err());
+        let closed = (0..cluster.replicas()).all(|rank| home.gateways_of(rank).is_err());
         if closed && whole && (0..cluster.groups()).all(level) {
             return true;
         }

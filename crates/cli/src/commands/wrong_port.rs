@@ -22,9 +22,9 @@ const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
 /// The kind of service that listens at a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Listener {
-    /// A front for Redis clients.
+    /// A gateway for Redis clients.
     Redis,
-    /// A front of the log, or something else that speaks gRPC.
+    /// A gateway of the log, or something else that speaks gRPC.
     Log,
     /// The status page, or another HTTP server.
     Page,
@@ -59,11 +59,11 @@ impl Listener {
     }
 
     /// Where it listens among these.
-    fn among(self, fronts: GatewayAddresses) -> Option<String> {
+    fn among(self, gateways: GatewayAddresses) -> Option<String> {
         match self {
-            Self::Redis => Some(fronts.redis),
-            Self::Log => fronts.log,
-            Self::Page => Some(fronts.http),
+            Self::Redis => Some(gateways.redis),
+            Self::Log => gateways.log,
+            Self::Page => Some(gateways.http),
             Self::Nodes | Self::Control => None,
         }
     }
@@ -135,16 +135,16 @@ fn greeted(at: SocketAddr, greeting: &[u8]) -> io::Result<Vec<u8>> {
 fn beside(at: &str, wanted: Listener, running: &[ClusterDir]) -> Option<String> {
     let at: Vec<SocketAddr> = at.to_socket_addrs().ok()?.collect();
     let is_it = |text: &String| text.parse().is_ok_and(|address| at.contains(&address));
-    let has = |fronts: &GatewayAddresses| {
-        let GatewayAddresses { redis, log, http } = fronts;
+    let has = |gateways: &GatewayAddresses| {
+        let GatewayAddresses { redis, log, http } = gateways;
         [Some(redis), log.as_ref(), Some(http)].into_iter().flatten().any(is_it)
     };
     running.iter().find_map(|home| {
         let file = home.file().ok()?;
-        let nodes = (0..file.replicas).map(|rank| home.fronts_of(rank).ok());
+        let nodes = (0..file.replicas).map(|rank| home.gateways_of(rank).ok());
         let all: Vec<GatewayAddresses> =
-            std::iter::once(home.fronts().ok()).chain(nodes).flatten().collect();
-        let own = all.iter().find(|fronts| has(fronts)).cloned();
+            std::iter::once(home.gateways().ok()).chain(nodes).flatten().collect();
+        let own = all.iter().find(|gateways| has(gateways)).cloned();
         let own = own.or_else(|| all.first().filter(|_| is_node(&file, &at)).cloned());
         wanted.among(own?)
     })

@@ -114,7 +114,7 @@ fn a_node_whose_state_rotted_as_no_sum_tells_stops_until_it_takes_that_of_the_ot
     let aside = data.join("n1.differed");
     fs::rename(&own, &aside).unwrap();
     up.wait_until_ready();
-    let mut c1 = Connection::open(&up.node_fronts()[1]).unwrap();
+    let mut c1 = Connection::open(&up.node_gateways()[1]).unwrap();
     assert_eq!(call(&mut c1, &["GET", "victim"]), bytes("the-right-value"));
     assert_eq!(call(&mut c1, &["GET", "after"]), bytes("1"));
     drop((c, c1));

@@ -111,7 +111,7 @@ fn a_command_that_was_under_way_when_all_nodes_were_killed_runs_once() {
         let (mut c, key) = (up.connect(), format!("count{client}"));
         let mut last = 0;
         while !stop.load(Ordering::Relaxed) {
-            // The front asks again until nodes are back; nobody else changes the key.
+            // The gateway asks again until nodes are back; nobody else changes the key.
             let answer = call(&mut c, &["INCR", &key]);
             assert_eq!(answer, Answer::Number(last + 1), "{key} is counted once for each call");
             last += 1;
@@ -164,7 +164,7 @@ fn a_cluster_that_was_stopped_or_killed_goes_on_where_it_was() {
     let mut up = UpCluster::start_in_bare(data.clone(), &[]);
     all_there(&up, &acked);
     let counted = call(&mut up.connect(), &["INCR", "fresh"]);
-    assert_eq!(counted, Answer::Number(1), "a new front's command is not taken for an old one");
+    assert_eq!(counted, Answer::Number(1), "a new gateway's command is not taken for an old one");
     assert_eq!(up.stop(), Some(0));
     for (args, says) in [
         (&["--shards", "2"][..], "shards = 2, and what is there was written with 3"),
@@ -329,7 +329,7 @@ fn a_cluster_that_goes_on_with_its_data_listens_where_it_did() {
     let data = unique("ports");
     let ports = |up: &UpCluster| {
         let own = [up.redis.clone(), up.log.clone(), up.http.clone()];
-        own.into_iter().chain(up.node_fronts()).collect::<Vec<String>>()
+        own.into_iter().chain(up.node_gateways()).collect::<Vec<String>>()
     };
     let mut up =
         UpCluster::start_in_bare(data.clone(), &["--protocol", "multi-ring", "--shards", "1"]);

@@ -170,19 +170,19 @@ impl UpCluster {
 
     /// A new connection to its store.
     pub(crate) fn connect(&self) -> Connection {
-        Connection::open(&self.redis).expect("the front listens")
+        Connection::open(&self.redis).expect("the gateway listens")
     }
 
     /// The Redis ports of its nodes.
-    pub(crate) fn node_fronts(&self) -> Vec<String> {
+    pub(crate) fn node_gateways(&self) -> Vec<String> {
         let status = run(&["status", "--data", &self.data.display().to_string()]);
         let text = String::from_utf8(status.stdout).expect("text");
         let words = text.split_whitespace().filter_map(|word| word.strip_prefix("redis="));
-        let mut fronts: Vec<String> =
+        let mut gateways: Vec<String> =
             words.filter(|at| *at != self.redis).map(str::to_string).collect();
-        fronts.dedup();
-        assert_eq!(fronts.len(), self.nodes, "{text}");
-        fronts
+        gateways.dedup();
+        assert_eq!(gateways.len(), self.nodes, "{text}");
+        gateways
     }
 
     /// The status of each node.
@@ -337,7 +337,7 @@ pub(crate) fn wait_for_more_than(least: u64, happened: &AtomicU64) {
 /// Calls the store with words.
 pub(crate) fn call(connection: &mut Connection, words: &[&str]) -> Answer {
     let words: Vec<&[u8]> = words.iter().map(|w| w.as_bytes()).collect();
-    connection.call(&words).expect("the front answers")
+    connection.call(&words).expect("the gateway answers")
 }
 
 /// An answer of bytes.

@@ -142,8 +142,8 @@ fn the_status_names_leaders_and_replicas() {
     let output = run(&["status", "--json", "--data", &data]);
     let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(status["ready"], true);
-    for (front, at) in [("redis", &up.redis), ("log", &up.log), ("http", &up.http)] {
-        assert_eq!(status["fronts"][front], at.as_str());
+    for (gateway, at) in [("redis", &up.redis), ("log", &up.log), ("http", &up.http)] {
+        assert_eq!(status["fronts"][gateway], at.as_str());
     }
     for g in 0..3 {
         let group = &status["groups"][g];

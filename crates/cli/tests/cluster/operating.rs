@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Where a node serves Redis clients, as the status says.
-fn front_of(up: &UpCluster, node: usize) -> String {
+fn gateway_of(up: &UpCluster, node: usize) -> String {
     let status = up.status();
     let at = &status["nodes"][node]["fronts"]["redis"];
     at.as_str().unwrap_or_else(|| panic!("n{node} serves nobody: {status}")).to_string()
@@ -27,24 +27,24 @@ fn front_of(up: &UpCluster, node: usize) -> String {
 fn every_node_serves_clients_and_does_so_again_when_it_was_killed() {
     let _limit = amcast_test_policy::time_limit();
     let up = UpCluster::start(&[]);
-    let fronts: Vec<String> = (0..3).map(|n| front_of(&up, n)).collect();
+    let gateways: Vec<String> = (0..3).map(|n| gateway_of(&up, n)).collect();
     for (n, at) in fronts.iter().enumerate() {
         let mut c = Connection::open(at).unwrap();
         let key = format!("from-{n}");
         let pairs = ["MSET", &key, "1", "shared", &key, "third", "3"];
         assert_eq!(call(&mut c, &pairs), Answer::Word("OK".into()));
         // A write acknowledged by one gateway is seen through all others.
-        for other in &fronts {
+        for other in &gateways {
             let mut c = Connection::open(other).unwrap();
             assert_eq!(call(&mut c, &["GET", "shared"]), bytes(&key));
         }
     }
     let before = up.kill(1);
-    let mut through_another = Connection::open(&fronts[2]).unwrap();
+    let mut through_another = Connection::open(&gateways[2]).unwrap();
     assert_eq!(call(&mut through_another, &["GET", "from-1"]), bytes("1"));
     up.wait_for_return(1, before);
-    assert_eq!(front_of(&up, 1), fronts[1], "clients come back to the same port");
-    let mut c = Connection::open(&fronts[1]).unwrap();
+    assert_eq!(gateway_of(&up, 1), gateways[1], "clients come back to the same port");
+    let mut c = Connection::open(&gateways[1]).unwrap();
     assert_eq!(call(&mut c, &["MGET", "from-0", "from-1"]), Answer::Array(vec![bytes("1"); 2]));
     let life = &up.status()["nodes"][1]["life"];
     assert_eq!(life["starts"], 2, "{life}");
@@ -80,7 +80,7 @@ fn who_has_not_the_password_is_not_served() {
     fs::write(&secret, "open sesame\n").unwrap();
     let up = UpCluster::start(&["--password-file", secret.to_str().unwrap()]);
     fs::remove_file(&secret).unwrap();
-    for at in [up.redis.clone(), front_of(&up, 0)] {
+    for at in [up.redis.clone(), gateway_of(&up, 0)] {
         let mut c = Connection::open(&at).unwrap();
         assert!(call(&mut c, &["GET", "x"]).to_string().starts_with("NOAUTH"));
         assert!(c.log_in(Some("open barley")).is_err());
@@ -95,7 +95,7 @@ fn who_has_not_the_password_is_not_served() {
     assert!(run(&["kv", "--data", data, "get", "x"]).stdout.starts_with(b"1"));
     let before = up.kill(0);
     up.wait_for_return(0, before);
-    let mut c = Connection::open(&front_of(&up, 0)).unwrap();
+    let mut c = Connection::open(&gateway_of(&up, 0)).unwrap();
     assert!(call(&mut c, &["GET", "x"]).is_error(), "a node that came back asks for it, too");
     let empty = run(&["up", "--password-file", "/dev/null"]);
     assert_eq!(empty.status.code(), Some(2));
@@ -157,7 +157,7 @@ fn a_history_has_an_end_also_when_the_cluster_is_stopped_under_load() {
     let record = Record::new("ended");
     let dir = record.display().to_string();
     let mut up = UpCluster::start(&["--record", &dir]);
-    let through_node = front_of(&up, 1);
+    let through_node = gateway_of(&up, 1);
     let stop = AtomicBool::new(false);
     let write = |at: &str| {
         let mut c = Connection::open(at).unwrap();

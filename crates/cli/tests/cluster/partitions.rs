@@ -99,8 +99,8 @@ fn a_declared_set_of_shards_has_a_ring_and_no_other_set_has() {
 fn a_connection_of_a_node_that_chose_so_reads_what_it_wrote_without_an_order() {
     let _limit = amcast_test_policy::time_limit();
     let up = UpCluster::start(&["--shards", "2", "--workers", "0"]);
-    let at = &up.node_fronts()[0];
-    let mut c = amcast::client::Connection::open(at).expect("a node's front listens");
+    let at = &up.node_gateways()[0];
+    let mut c = amcast::client::Connection::open(at).expect("a node's gateway listens");
     assert_eq!(call(&mut c, &["AMCAST.CONSISTENCY"]).to_string(), "linearizable");
     assert_eq!(call(&mut c, &["AMCAST.CONSISTENCY", "SEQUENTIAL"]).to_string(), "OK");
     let positions = |up: &UpCluster| -> u64 {

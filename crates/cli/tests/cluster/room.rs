@@ -22,7 +22,7 @@ fn needed_bytes() -> u64 {
     }
     let entry = catalog::find("tram").unwrap();
     let room = CapacityCheck::of(entry, &file.check(entry).unwrap()).unwrap();
-    room.expect("it talks through memory").with_fronts(4)
+    room.expect("it talks through memory").with_gateways(4)
 }
 
 /// Bytes that the files of a cluster take.
@@ -149,7 +149,7 @@ fn where_disks_have_too_little_room_growth_is_refused_and_reads_and_deletes_are_
     fs::write(&file, "disk_reserve_mb = 1000000000000\ncommand_max_mb = 8\n").unwrap();
     let mut up = UpCluster::start_in_bare(data.clone(), &["--config", &file.display().to_string()]);
     let (mut c, begun) = (up.connect(), Instant::now());
-    // The front hears it from the nodes soon.
+    // The gateway hears it from the nodes soon.
     let refused = loop {
         match call(&mut c, &["SET", "k", "v"]) {
             Answer::Word(ok) => assert_eq!(ok, "OK"),

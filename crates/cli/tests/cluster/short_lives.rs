@@ -42,8 +42,8 @@ fn a_node_that_is_killed_in_the_middle_of_a_checkpoint_writes_it_at_once_in_its_
     let mut hosts = ThreeHosts::with(1, |_, _, file| file.state_mb_s = Some(1));
     hosts.start(0..NODES);
     hosts.wait_until_ready(0..NODES);
-    let front = hosts.redis(0).to_string();
-    let mut c = Connection::open(&front).unwrap();
+    let gateway = hosts.redis(0).to_string();
+    let mut c = Connection::open(&gateway).unwrap();
     // Until a checkpoint is on its way at n1, and most of the state is there.
     let mut written = 0;
     while written < KEYS || !checkpoints(&hosts, 1).1 {

@@ -164,10 +164,10 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool, said: impl Fn() -> String) {
 
 /// Everything else is there, at each node, and all of them hold the same.
 fn all_but_the_poison(up: &UpCluster) {
-    let mut fronts = up.node_fronts();
-    fronts.push(up.redis.clone());
-    for front in fronts {
-        let mut c = Connection::open(&front).unwrap();
+    let mut gateways = up.node_gateways();
+    gateways.push(up.redis.clone());
+    for gateway in fronts {
+        let mut c = Connection::open(&gateway).unwrap();
         assert_eq!(call(&mut c, &["EXISTS", "poison"]), Answer::Number(0));
         assert_eq!(call(&mut c, &["DBSIZE"]), Answer::Number(40));
         assert_eq!(call(&mut c, &["GET", "k7"]), crate::bytes("before"));

@@ -101,15 +101,15 @@ fn a_cluster_whose_ready_line_nobody_reads_serves_and_stops() {
         .spawn()
         .unwrap();
     let begun = Instant::now();
-    let fronts = loop {
+    let gateways = loop {
         // It is not there at first.
-        if let Some(fronts) = ClusterDir::at(&data).ok().and_then(|home| home.fronts().ok()) {
-            break fronts;
+        if let Some(gateways) = ClusterDir::at(&data).ok().and_then(|home| home.gateways().ok()) {
+            break gateways;
         }
         assert!(begun.elapsed() < PATIENCE, "it does not become ready");
         std::thread::sleep(Duration::from_millis(10));
     };
-    let mut connection = Connection::open(&fronts.redis).unwrap();
+    let mut connection = Connection::open(&gateways.redis).unwrap();
     assert_eq!(call(&mut connection, &["SET", "a", "1"]), Answer::Word("OK".into()));
     // The line has been tried, most likely.
     std::thread::sleep(Duration::from_millis(200));

@@ -56,8 +56,8 @@ impl PeriodKeys {
 
 /// All clients of a run.
 pub(crate) struct ClientLoad {
-    /// The fronts: a client goes to the next one when one closes its connection.
-    fronts: Vec<String>,
+    /// The gateways: a client goes to the next one when one closes its connection.
+    gateways: Vec<String>,
     /// Whether reads need no order.
     sequential: bool,
     shards: usize,
@@ -72,7 +72,7 @@ pub(crate) struct ClientLoad {
     answered: AtomicU64,
 }
 
-/// How long it may take until some front takes a connection.
+/// How long it may take until some gateway takes a connection.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl ClientLoad {
@@ -80,10 +80,10 @@ impl ClientLoad {
         Self::at(vec![redis.to_string()], shards, clients)
     }
 
-    /// Clients of several fronts.
-    pub(crate) fn at(fronts: Vec<String>, shards: usize, clients: usize) -> Self {
+    /// Clients of several gateways.
+    pub(crate) fn at(gateways: Vec<String>, shards: usize, clients: usize) -> Self {
         Self {
-            fronts,
+            gateways,
             sequential: false,
             shards,
             errors: Mutex::default(),
@@ -96,9 +96,9 @@ impl ClientLoad {
         }
     }
 
-    /// Clients of these fronts, of nodes, that chose reads without an order.
-    pub(crate) fn sequential(fronts: Vec<String>, shards: usize, clients: usize) -> Self {
-        Self { fronts, sequential: true, ..Self::new("", shards, clients) }
+    /// Clients of these gateways, of nodes, that chose reads without an order.
+    pub(crate) fn sequential(gateways: Vec<String>, shards: usize, clients: usize) -> Self {
+        Self { gateways, sequential: true, ..Self::new("", shards, clients) }
     }
 
     /// Lets the clients work while `act` acts.
@@ -137,7 +137,7 @@ impl ClientLoad {
         crate::harness::wait_for_more_than(more_than as u64, &self.answered);
     }
 
-    /// A connection to the first front from the `n`th on that takes one.
+    /// A connection to the first gateway from the `n`th on that takes one.
     fn connect(&self, n: usize) -> Connection {
         let mut connection = self.open(n);
         if self.sequential {
@@ -149,7 +149,7 @@ impl ClientLoad {
 
     fn open(&self, n: usize) -> Connection {
         let begun = Instant::now();
-        let mut all = self.fronts.iter().cycle().skip(n % self.fronts.len());
+        let mut all = self.gateways.iter().cycle().skip(n % self.gateways.len());
         loop {
             let at = all.next().expect("they go round");
             match Connection::open(at) {
@@ -168,8 +168,8 @@ impl ClientLoad {
 
     fn work(&self, number: usize) {
         let mut calls = self.clients[number].lock().expect("a client is one thread");
-        let mut front = number;
-        let connection = self.connect(front);
+        let mut gateway = number;
+        let connection = self.connect(gateway);
         let mut client = RecordedClient {
             errors: &self.errors,
             answered: &self.answered,
@@ -193,8 +193,8 @@ impl ClientLoad {
             let mut done = client.act(&keys);
             while done.is_err() {
                 self.ends.fetch_add(1, Ordering::Relaxed);
-                front += 1;
-                client.connection = self.connect(front);
+                gateway += 1;
+                client.connection = self.connect(gateway);
                 // Calls under way may take effect at any time from here on, or never. The outcome
                 // of such a call is soon decided only if no client continues to change the same
                 // keys. So all clients go over to other keys, and a client that was partitioned

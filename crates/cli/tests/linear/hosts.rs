@@ -231,8 +231,8 @@ fn operate(cluster: &mut HostedCluster, load: &ClientLoad) -> Vec<(&'static str,
     });
     // The log is beside the store, in the same order and the same time: each host takes appends.
     for (n, host) in [0, SPARE, 2].into_iter().enumerate() {
-        let front = cluster.at(host, 6380).to_string();
-        let mut log = amcast_log::LogSession::new(vec![front], None).expect("an address");
+        let gateway = cluster.at(host, 6380).to_string();
+        let mut log = amcast_log::LogSession::new(vec![gateway], None).expect("an address");
         for log_name in ["a", "b", "c", "d"] {
             assert_eq!(log.append(log_name, b"value".to_vec()).expect("it is taken"), n as u64);
         }
@@ -256,8 +256,8 @@ fn three_hosts_with_etcd_bear_what_operators_do() {
     };
     let mut cluster = HostedCluster::start(hosts);
     cluster.wait_until_ready();
-    let front = |host| cluster.at(host, 6379).to_string();
-    let load = ClientLoad::at([0, 1, 2, SPARE].map(front).to_vec(), 3, 8);
+    let gateway = |host| cluster.at(host, 6379).to_string();
+    let load = ClientLoad::at([0, 1, 2, SPARE].map(gateway).to_vec(), 3, 8);
     // A thread of the clients' host starts its clients there.
     let cluster = &mut cluster;
     let namespace = cluster.hosts.namespace(CLIENTS);

@@ -192,7 +192,7 @@ fn old_reads(workers: &str) {
     let _alone = alone();
     // One shard: who writes to two of them may be seen in different orders by different clients.
     let up = UpCluster::start(&["--shards", "1", "--workers", workers]);
-    let load = ClientLoad::sequential(up.node_fronts(), 1, 3);
+    let load = ClientLoad::sequential(up.node_gateways(), 1, 3);
     load.run(|load| {
         for _ in 0..10 {
             std::thread::sleep(Duration::from_millis(120));

@@ -20,8 +20,8 @@ fn a_rolling_restart_of_all_nodes_is_no_error_for_anybody() {
     let _alone = alone();
     let mut up = UpCluster::start_in_bare(unique("rolling"), &[]);
     let home = ClusterDir::at(&up.data).expect("it is a cluster's");
-    let front = |rank| home.fronts_of(rank).expect("every node serves").redis;
-    let load = ClientLoad::at((0..NODES).map(front).collect(), 3, CLIENTS);
+    let gateway = |rank| home.gateways_of(rank).expect("every node serves").redis;
+    let load = ClientLoad::at((0..NODES).map(gateway).collect(), 3, CLIENTS);
     let mut restarts: Vec<(usize, Time, Time)> = Vec::new();
     load.run(|load| {
         for rank in [0, 1, 2, 0, 1, 2] {

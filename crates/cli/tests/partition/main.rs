@@ -92,7 +92,7 @@ impl PartitionedCluster {
 
     fn redis(&self, node: usize) -> String {
         let home = ClusterDir::at(&self.dirs[node]).expect("its file is there");
-        home.fronts_of(node).expect("it serves").redis
+        home.gateways_of(node).expect("it serves").redis
     }
 
     /// Calls the store through a node, on its host.
@@ -102,7 +102,7 @@ impl PartitionedCluster {
     }
 
     /// Waits until clients of a node are served again. A moment may pass after the node is ready: its
-    /// front asks the nodes from time to time which of them have their majority.
+    /// gateway asks the nodes from time to time which of them have their majority.
     fn wait_for_service(&self, node: usize) {
         let begun = Instant::now();
         while let refused @ Answer::Error(_) = self.call(node, &["GET", "n"]) {
@@ -183,8 +183,8 @@ fn the_same_holds_where_what_is_for_all_travels_by_ip_multicast() {
 
 fn cuts_one_off(mut cluster: PartitionedCluster) {
     for node in 0..NODES {
-        let fronts = cluster.dirs[node].join(format!("n{node}.fronts.json"));
-        cluster.wait(node, |status| has_all(status, None) && fronts.exists());
+        let gateways = cluster.dirs[node].join(format!("n{node}.fronts.json"));
+        cluster.wait(node, |status| has_all(status, None) && gateways.exists());
     }
     let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {

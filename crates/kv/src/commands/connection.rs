@@ -480,7 +480,7 @@ mod tests {
         let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         let mut out = Vec::new();
         let mut reply = Reply::new(&mut out);
-        let Some(CommandRunner::Front(run)) = lookup(args[0]).map(|c| c.run) else { panic!() };
+        let Some(CommandRunner::Gateway(run)) = lookup(args[0]).map(|c| c.run) else { panic!() };
         if let Err(error) = run(c, &args, &mut reply) {
             reply.error(&error);
         }

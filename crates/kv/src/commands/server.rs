@@ -24,7 +24,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         "Shows parameters; to set one to another value is refused.",
     ),
     CommandSpec::local("cluster", -2, "stale", cluster, "Tells where keys are: all are here."),
-    CommandSpec::local("time", 1, "loading stale fast", time, "Returns this front's clock."),
+    CommandSpec::local("time", 1, "loading stale fast", time, "Returns this gateway's clock."),
     CommandSpec::local(
         "wait",
         3,
@@ -93,7 +93,7 @@ fn tidy(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
 const DONE: Result<AfterRun, RedisError> = Ok(AfterRun::Answer);
 
 /// Parameters that `CONFIG` shows, all of them constants that clients look for: a cluster is set up
-/// when it is started, the same on all fronts.
+/// when it is started, the same on all gateways.
 pub struct Settings(BTreeMap<&'static str, String>);
 
 impl Settings {
@@ -144,7 +144,7 @@ impl Settings {
             (Some(_), "maxmemory") if maxmemory.to_string().as_bytes() == value => return Ok(()),
             (Some(has), name) if has.as_bytes() == value && name != "maxmemory" => return Ok(()),
             (Some(_), "requirepass") => {
-                "a password holds for all fronts of a cluster: start it with --password-file"
+                "a password holds for all gateways of a cluster: start it with --password-file"
             }
             (Some(_), "maxmemory") => "it holds for all nodes: AMCAST.MAXMEMORY sets it",
             (Some(_), _) => "can't set immutable config",

@@ -1,6 +1,6 @@
 //! `MULTI`, `EXEC`, `DISCARD`, `WATCH`: transactions over any shards.
 //!
-//! The front gathers the commands. `EXEC` is one ordered command that carries them, and the
+//! The gateway gathers the commands. `EXEC` is one ordered command that carries them, and the
 //! watched keys with the versions that `WATCH` read; its destinations are the shards of all these
 //! keys. It runs at one moment in all of them, and only if no watched key has changed.
 

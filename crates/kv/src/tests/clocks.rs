@@ -37,7 +37,7 @@ impl ReportingHosts {
         }
     }
 
-    /// Runs a command that a front stamps with `ms`: its session's first.
+    /// Runs a command that a gateway stamps with `ms`: its session's first.
     fn run(&mut self, ms: u64, text: &str) -> String {
         self.seq += 1;
         self.send(100 + self.seq, (1, 1), ms, text)
@@ -93,7 +93,7 @@ fn refused_at(answer: &str) -> Option<u64> {
 }
 
 #[test]
-fn a_front_two_hours_ahead_ends_nobodys_keys_and_makes_nobodys_commands_old() {
+fn a_gateway_two_hours_ahead_ends_nobodys_keys_and_makes_nobodys_commands_old() {
     let x = key(0);
     let mut hosts = ReportingHosts::new([NOW_MS, NOW_MS + 2 * HOUR_MS, NOW_MS]);
     assert_eq!(hosts.run(NOW_MS, &format!("SET {x} 1 EX 60")), "+OK\r\n");
@@ -125,7 +125,7 @@ fn time_goes_on_with_the_majority_and_keys_expire_by_it() {
 }
 
 #[test]
-fn a_front_two_hours_behind_is_told_the_time_and_its_command_runs_once() {
+fn a_gateway_two_hours_behind_is_told_the_time_and_its_command_runs_once() {
     let x = key(0);
     let mut hosts = ReportingHosts::new([NOW_MS, NOW_MS, NOW_MS - 2 * HOUR_MS]);
     let behind = hosts.run(NOW_MS - 2 * HOUR_MS, &format!("INCR {x}"));
@@ -141,7 +141,7 @@ fn a_copy_of_a_message_that_was_ahead_stays_refused_when_time_has_come_to_its_st
         let (x, down_ms) = (key(0), 400_000);
         let mut hosts = ReportingHosts::new([NOW_MS; 3]);
         let incr = format!("INCR {x}");
-        // The cluster was down for a while: the front's clock is right.
+        // The cluster was down for a while: the gateway's clock is right.
         let refused = hosts.send(7, (1, 1), NOW_MS + down_ms, &incr);
         let told_ms = refused_at(&refused).expect("it is ahead");
         hosts.report([NOW_MS + down_ms; 3]);
@@ -359,7 +359,7 @@ fn while_the_clocks_are_behind_ordered_time_right_stamps_are_not_refused() {
 #[test]
 fn nobody_is_served_before_a_majority_reported_and_a_state_brings_the_reports() {
     let mut hosts = ReportingHosts { node: TestNode::new(), seq: 0 };
-    assert!(hosts.node.executor.knows_time(), "all fronts have one clock");
+    assert!(hosts.node.executor.knows_time(), "all gateways have one clock");
     hosts.node.executor.bound_time(3);
     assert!(!hosts.node.executor.knows_time());
     hosts.report([NOW_MS; 3]);

@@ -1,4 +1,5 @@
-//! Fronts whose messages come twice and late, by any clock: each request takes effect once, and in its session's order.
+//! Gateways whose messages come twice and late, by any clock: each request takes effect once, and in its session's
+//! order.
 
 use amcast_smr::executor::inspection::{self, ExecutorMutant};
 
@@ -14,16 +15,16 @@ const BEGIN_MS: u64 = 100 * HOUR_MS;
 /// When requests that were begun are answered at the latest.
 const END_MS: u64 = 200 * HOUR_MS;
 
-/// A message of a front's request that is under way.
+/// A message of a gateway's request that is under way.
 struct SentPart {
-    front: usize,
+    gateway: usize,
     request: u64,
     cast: TestCast,
     /// Copies come by another node, at any time from then on.
     not_before_ms: u64,
 }
 
-/// A front with one client, which sends several commands without waiting.
+/// A gateway with one client, which sends several commands without waiting.
 struct TestGateway {
     key: String,
     session: u64,
@@ -112,8 +113,8 @@ struct OrderedShards {
     now_ms: u64,
     node: TestNode,
     ordered: Vec<Vec<TestCast>>,
-    fronts: Vec<TestGateway>,
-    /// First messages of the fronts, in their order, and copies.
+    gateways: Vec<TestGateway>,
+    /// First messages of the gateways, in their order, and copies.
     firsts: VecDeque<SentPart>,
     copies: Vec<SentPart>,
     seq: u64,
@@ -127,7 +128,7 @@ fn new_node() -> TestNode {
 
 impl OrderedShards {
     fn new(seed: u64) -> Self {
-        let front = |(number, ahead_ms): (u64, u64)| TestGateway {
+        let gateway = |(number, ahead_ms): (u64, u64)| TestGateway {
             key: format!("{{{}}}{number}", key((number % 2) as u8)),
             session: if number > 6 { number | UNORDERED } else { number },
             ahead_ms,
@@ -139,13 +140,13 @@ impl OrderedShards {
             missed: None,
         };
         let behind = (HOUR_MS).wrapping_neg();
-        let fronts = [0, 0, 2 * HOUR_MS, 0, behind, HOUR_MS / 3, 0, 2 * HOUR_MS];
+        let gateways = [0, 0, 2 * HOUR_MS, 0, behind, HOUR_MS / 3, 0, 2 * HOUR_MS];
         Self {
             rng: Rng::new(seed),
             now_ms: BEGIN_MS,
             node: new_node(),
             ordered: vec![Vec::new(); SHARDS],
-            fronts: (1..).zip(fronts).map(front).collect(),
+            gateways: (1..).zip(gateways).map(gateway).collect(),
             firsts: VecDeque::new(),
             copies: Vec::new(),
             seq: 0,
@@ -174,13 +175,13 @@ impl OrderedShards {
         }
     }
 
-    fn send(&mut self, front: usize) {
-        let f = &mut self.fronts[front];
+    fn send(&mut self, gateway: usize) {
+        let f = &mut self.gateways[gateway];
         let sent = f.send(&mut self.rng);
         let first_open = f.open.first().map_or(0, |open| open.request);
         let window = Limits::default().window - 1;
         for (request, value, read_only) in sent {
-            let f = &self.fronts[front];
+            let f = &self.gateways[gateway];
             let ms = self.now_ms.wrapping_add(f.ahead_ms);
             let stamp = Stamp { wall_ms: ms, host_ms: ms };
             let (key, text) = (&f.key, format!("{value},"));
@@ -205,7 +206,7 @@ impl OrderedShards {
             let mut sent = |not_before_ms| {
                 self.seq += 1;
                 let id = MsgId { sender: Pid(20), seq: self.seq };
-                SentPart { front, request, cast: TestCast { id, ..cast.clone() }, not_before_ms }
+                SentPart { gateway, request, cast: TestCast { id, ..cast.clone() }, not_before_ms }
             };
             let (first, copy) = (sent(0), sent(not_before_ms));
             self.firsts.push_back(first);
@@ -215,9 +216,9 @@ impl OrderedShards {
         }
     }
 
-    /// One message is ordered, and its front hears of it, if it waits for that.
+    /// One message is ordered, and its gateway hears of it, if it waits for that.
     fn arrive(&mut self) {
-        // A copy overtakes what its front sent before it no more than the first message does.
+        // A copy overtakes what its gateway sent before it no more than the first message does.
         let next = self.firsts.front().map_or(u64::MAX, |sent| sent.cast.id.seq);
         let due = |sent: &SentPart| sent.not_before_ms <= self.now_ms && sent.cast.id.seq < next;
         let copy = self.copies.iter().position(due).filter(|_| self.rng.chance(300_000));
@@ -230,12 +231,12 @@ impl OrderedShards {
         };
         let answer = self.order(&sent.cast).expect("it is answered");
         let now_ms = self.now_ms;
-        self.fronts[sent.front].take(sent.request, &answer, now_ms);
+        self.gateways[sent.gateway].take(sent.request, &answer, now_ms);
     }
 
     fn step(&mut self) {
         match self.rng.below(100) {
-            // No front waits for as long as that.
+            // No gateway waits for as long as that.
             0 if self.firsts.is_empty() => self.now_ms += self.rng.below(1_000_000),
             0 => self.now_ms += self.rng.below(10_000),
             1 if self.firsts.is_empty() && self.rng.chance(100_000) => self.rest(),
@@ -244,8 +245,8 @@ impl OrderedShards {
                 self.report();
             }
             15..45 => {
-                let front = self.rng.below(self.fronts.len() as u64) as usize;
-                self.send(front);
+                let gateway = self.rng.below(self.gateways.len() as u64) as usize;
+                self.send(gateway);
             }
             _ => self.arrive(),
         }
@@ -256,7 +257,7 @@ impl OrderedShards {
         for _ in 0..150 {
             self.now_ms += 9_000;
             self.report();
-            let look = self.fronts.len() as u64;
+            let look = self.gateways.len() as u64;
             self.seq += 1;
             // Others' commands have replicas look at sessions.
             let text = format!("SET {{{}}}other 1", key((self.seq % 2) as u8));
@@ -276,12 +277,12 @@ impl OrderedShards {
 
     /// Nothing new comes; all that is under way is answered, and copies come until the last one is old.
     fn end(&mut self) {
-        while self.fronts.iter().any(|front| !front.open.is_empty()) && self.now_ms < END_MS {
+        while self.gateways.iter().any(|gateway| !gateway.open.is_empty()) && self.now_ms < END_MS {
             self.now_ms += 500;
             self.report();
-            for front in 0..self.fronts.len() {
-                if self.fronts[front].open.iter().any(|open| open.is_refused) {
-                    self.send(front);
+            for gateway in 0..self.gateways.len() {
+                if self.gateways[gateway].open.iter().any(|open| open.is_refused) {
+                    self.send(gateway);
                 }
             }
             (0..20).for_each(|_| self.arrive());
@@ -295,26 +296,26 @@ impl OrderedShards {
     }
 }
 
-/// Whether each value of each front is there once, in order; and another replica, which stops now and then, comes to the
-/// same.
+/// Whether each value of each gateway is there once, in order; and another replica, which stops now and then, comes to
+/// the same.
 fn is_right(seed: u64) -> bool {
     let mut world = OrderedShards::new(seed);
     world.report();
     (0..3_000).for_each(|_| world.step());
     world.end();
     let mut refused = 0;
-    for front in &world.fronts {
-        let expected: String = (1..=front.begun).map(|value| format!("{value},")).collect();
-        let text = format!("GET {}", front.key);
+    for gateway in &world.gateways {
+        let expected: String = (1..=gateway.begun).map(|value| format!("{value},")).collect();
+        let text = format!("GET {}", gateway.key);
         let shown = world.node.run(&cast(u64::MAX, 1, world.now_ms, &text));
-        refused += front.last_request - front.begun;
+        refused += gateway.last_request - gateway.begun;
         let mut values: Vec<&str> =
             shown.lines().nth(1).unwrap_or("").split_terminator(',').collect();
-        if front.is_unordered {
+        if gateway.is_unordered {
             values.sort_by_key(|value| (value.len(), *value));
         }
         let values: String = values.iter().map(|value| format!("{value},")).collect();
-        if values != expected || !front.open.is_empty() || front.missed.is_some() {
+        if values != expected || !gateway.open.is_empty() || gateway.missed.is_some() {
             return false;
         }
     }

@@ -678,7 +678,7 @@ fn what_replicas_said_before_they_decided_to_skip_a_message_says_nothing() {
 }
 
 #[test]
-fn a_point_waits_for_what_is_in_front_of_it_also_in_a_state_that_is_given() {
+fn a_point_waits_for_what_is_in_gateway_of_it_also_in_a_state_that_is_given() {
     let _limit = amcast_test_policy::time_limit();
     let mut replica = DigestReplica::new(0, 0);
     let both = cast(1, 1, 0, &format!("MSET {} 1 {} 1", key(0), key(1)));

@@ -1,4 +1,4 @@
-//! Splits and merges among other commands, from fronts that do not know of them, against a plain map;
+//! Splits and merges among other commands, from gateways that do not know of them, against a plain map;
 //! on a node that delivers at once and is started again from its state now and then, and on one that
 //! delivers each shard's stream at another pace.
 
@@ -7,7 +7,7 @@ use crate::partitions::is_refusal;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-/// A front: it sends by the map that it knows.
+/// A gateway: it sends by the map that it knows.
 struct Sender {
     map: Partitions,
     learned: u64,
@@ -18,7 +18,7 @@ struct MoveWorld {
     first: Arc<Partitions>,
     /// It delivers at once.
     node: TestNode,
-    fronts: [Sender; 2],
+    gateways: [Sender; 2],
     seq: u64,
     casts: Vec<TestCast>,
     model: BTreeMap<String, String>,
@@ -41,16 +41,16 @@ fn restart(node: &mut TestNode, first: &Arc<Partitions>) {
 impl MoveWorld {
     fn new(first: Partitions) -> Self {
         let sender = || Sender { map: first.clone(), learned: 0 };
-        let (fronts, first) = ([sender(), sender()], Arc::new(first));
+        let (gateways, first) = ([sender(), sender()], Arc::new(first));
         let (casts, model) = (Vec::new(), BTreeMap::new());
-        Self { node: node(&first), first, fronts, seq: 0, casts, model, refused: 0 }
+        Self { node: node(&first), first, gateways, seq: 0, casts, model, refused: 0 }
     }
 
     /// Has a command executed, as often as it is refused; its answer.
-    fn call(&mut self, front: usize, args: &[&str]) -> String {
+    fn call(&mut self, gateway: usize, args: &[&str]) -> String {
         loop {
             self.seq += 1;
-            let Sender { map, learned } = &mut self.fronts[front];
+            let Sender { map, learned } = &mut self.gateways[gateway];
             let words: Vec<&[u8]> = args.iter().map(|a| a.as_bytes()).collect();
             let command = registry::lookup(words[0]).expect("a known command");
             let mut dst = destinations(command, &words, map).expect("proper arguments");
@@ -59,7 +59,7 @@ impl MoveWorld {
             }
             let stamp = Stamp { wall_ms: self.seq, host_ms: self.seq };
             let (request, read_only) = (self.seq, !command.writes());
-            let session = front as u64 + 1;
+            let session = gateway as u64 + 1;
             let mut payload = Vec::new();
             Envelope { session, request, open_from: request, stamp, read_only }
                 .encode(&mut payload);
@@ -92,7 +92,7 @@ impl MoveWorld {
     }
 
     /// A random command for clients, whose answer the model knows.
-    fn client(&mut self, front: usize, rng: &mut Rng) {
+    fn client(&mut self, gateway: usize, rng: &mut Rng) {
         let [a, b] = [0; 2].map(|_| format!("{}key", (b'a' + rng.below(26) as u8) as char));
         let value = self.seq.to_string();
         let bulk = |v: Option<&String>| {
@@ -133,25 +133,25 @@ impl MoveWorld {
             6 => (vec!["DBSIZE"], format!(":{}\r\n", self.model.len())),
             _ => (vec!["GET", &a], bulk(self.model.get(&a))),
         };
-        let got = self.call(front, &args);
+        let got = self.call(gateway, &args);
         assert_eq!(got, expected, "{args:?}");
     }
 
     /// A command that changes partitions, or continues a change.
-    fn partitions(&mut self, front: usize, rng: &mut Rng) {
+    fn partitions(&mut self, gateway: usize, rng: &mut Rng) {
         let [one, other] = [0; 2].map(|_| rng.below(SHARDS as u64).to_string());
         let at = match self.first.is_by_key() {
             true => format!("{}key", (b'a' + rng.below(26) as u8) as char),
             false => rng.below(16384).to_string(),
         };
         let named =
-            self.fronts[front].map.moving().map(|(a, b)| (a.0.to_string(), b.0.to_string()));
+            self.gateways[gateway].map.moving().map(|(a, b)| (a.0.to_string(), b.0.to_string()));
         match (rng.below(4), named) {
-            (0, None) => _ = self.call(front, &["AMCAST.SPLIT", &one, &at, &other]),
-            (1, None) => _ = self.call(front, &["AMCAST.MERGE", &one, &other]),
-            (0, _) => _ = self.call(front, &["AMCAST.MOVED"]),
-            (_, Some((from, to))) => _ = self.call(front, &["AMCAST.MOVE", &from, &to]),
-            _ => _ = self.call(front, &["AMCAST.PARTITIONS"]),
+            (0, None) => _ = self.call(gateway, &["AMCAST.SPLIT", &one, &at, &other]),
+            (1, None) => _ = self.call(gateway, &["AMCAST.MERGE", &one, &other]),
+            (0, _) => _ = self.call(gateway, &["AMCAST.MOVED"]),
+            (_, Some((from, to))) => _ = self.call(gateway, &["AMCAST.MOVE", &from, &to]),
+            _ => _ = self.call(gateway, &["AMCAST.PARTITIONS"]),
         }
     }
 }
@@ -161,10 +161,10 @@ fn run(seed: u64, first: Partitions) -> (u64, u64) {
     let (mut rng, mut world) = (Rng::new(seed), MoveWorld::new(first));
     let mut slow = node(&world.first);
     for _ in 0..600 {
-        let front = rng.below(2) as usize;
+        let gateway = rng.below(2) as usize;
         match rng.below(10) {
-            0..=1 => world.partitions(front, &mut rng),
-            _ => world.client(front, &mut rng),
+            0..=1 => world.partitions(gateway, &mut rng),
+            _ => world.client(gateway, &mut rng),
         }
         if rng.chance(20_000) {
             restart(&mut world.node, &world.first);
@@ -187,7 +187,7 @@ fn run(seed: u64, first: Partitions) -> (u64, u64) {
     // Everything is in one place, and nothing else is anywhere.
     let size = world.call(0, &["DBSIZE"]);
     assert_eq!(size, format!(":{}\r\n", world.model.len()), "seed {seed}");
-    (world.refused, world.fronts[0].map.epoch())
+    (world.refused, world.gateways[0].map.epoch())
 }
 
 /// Delivers one command in some shard that has one left, if any has.

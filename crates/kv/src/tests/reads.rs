@@ -250,7 +250,7 @@ fn looked(node: &mut TestNode, now_ms: u64, text: &str) -> ReadOutcome {
 }
 
 #[test]
-fn what_one_read_sees_expired_no_later_one_sees_whatever_the_clocks_of_their_fronts_say() {
+fn what_one_read_sees_expired_no_later_one_sees_whatever_the_clocks_of_their_gateways_say() {
     let _limit = amcast_test_policy::time_limit();
     for workers in [0, 1] {
         let (mut node, x) = (employed(workers, Limits::default()), key(0));

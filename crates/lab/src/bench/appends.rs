@@ -32,10 +32,10 @@ pub struct AppendPoint {
 }
 
 /// A cluster of ours whose acceptors sync before they vote, and what it takes to append to it: one
-/// connection to each node's front, which clients share.
+/// connection to each node's gateway, which clients share.
 pub(in crate::bench) struct DurableLog {
     runtime: tokio::runtime::Runtime,
-    fronts: Vec<LogClient<Channel>>,
+    gateways: Vec<LogClient<Channel>>,
     value: Vec<u8>,
     _nodes: BenchNodes,
 }
@@ -50,15 +50,15 @@ impl DurableLog {
         let nodes = BenchNodes::start(data, (multiring::SYNCED.name(), shards))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| e.to_string())?;
-        let mut fronts = Vec::new();
+        let mut gateways = Vec::new();
         for rank in 0..NODES {
             let at = nodes.log(rank)?;
             let endpoint = Endpoint::from_shared(format!("http://{at}"));
             let endpoint = endpoint.map_err(|e| format!("{at}: {e}"))?.tcp_nodelay(true);
             let channel = runtime.block_on(endpoint.connect());
-            fronts.push(LogClient::new(channel.map_err(|e| format!("{at}: {e}"))?));
+            gateways.push(LogClient::new(channel.map_err(|e| format!("{at}: {e}"))?));
         }
-        Ok(Self { runtime, fronts, value: vec![b'v'; payload], _nodes: nodes })
+        Ok(Self { runtime, gateways, value: vec![b'v'; payload], _nodes: nodes })
     }
 
     /// So many clients append, each one value after the other, for `warm_up` and then for `time`, which
@@ -72,8 +72,8 @@ impl DurableLog {
         let from = Instant::now() + warm_up;
         let until = from + time;
         let begin = |n: usize| {
-            let front = self.fronts[n % self.fronts.len()].clone();
-            append(front, n, self.value.clone(), (from, until))
+            let gateway = self.gateways[n % self.gateways.len()].clone();
+            append(gateway, n, self.value.clone(), (from, until))
         };
         let seen = self.runtime.block_on(async {
             let running: Vec<_> = (0..clients).map(|n| tokio::spawn(begin(n))).collect();
@@ -97,7 +97,7 @@ impl DurableLog {
 /// Appends one value after the other until the end; records the latencies from `from` on. Each
 /// append has a number of the client's session, and so takes effect once under any failure.
 async fn append(
-    mut front: LogClient<Channel>,
+    mut gateway: LogClient<Channel>,
     n: usize,
     value: Vec<u8>,
     (from, until): (Instant, Instant),
@@ -110,7 +110,7 @@ async fn append(
         let session = Some(Session { id, request, age_ms: 0 });
         let asked = AppendRequest { log: log.clone(), value: value.clone(), session };
         let begun = Instant::now();
-        front.append(asked).await.map_err(|e| e.message().to_string())?;
+        gateway.append(asked).await.map_err(|e| e.message().to_string())?;
         let now = Instant::now();
         if now >= until {
             return Ok(seen);

@@ -122,14 +122,14 @@ impl BenchNodes {
 
     /// Where a node serves Redis clients.
     pub(in crate::bench) fn redis(&self, rank: usize) -> Result<String, String> {
-        let fronts = ClusterDir::at(&self.home).and_then(|home| home.fronts_of(rank));
-        fronts.map(|fronts| fronts.redis).map_err(failed)
+        let gateways = ClusterDir::at(&self.home).and_then(|home| home.gateways_of(rank));
+        gateways.map(|gateways| gateways.redis).map_err(failed)
     }
 
     /// Where a node serves the log.
     pub(in crate::bench) fn log(&self, rank: usize) -> Result<String, String> {
-        let fronts = ClusterDir::at(&self.home).and_then(|home| home.fronts_of(rank));
-        fronts.map_err(failed)?.log.ok_or_else(|| "a node does not serve logs".to_string())
+        let gateways = ClusterDir::at(&self.home).and_then(|home| home.gateways_of(rank));
+        gateways.map_err(failed)?.log.ok_or_else(|| "a node does not serve logs".to_string())
     }
 
     /// Memory of a node's process that is in use, and the most there was, in bytes.

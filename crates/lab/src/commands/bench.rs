@@ -146,9 +146,9 @@ pub struct BenchArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum BenchService {
-    /// The key-value store, through its Redis front
+    /// The key-value store, through its Redis gateway
     Kv,
-    /// The distributed log on disk, through its gRPC front: synchronous appends of 1, 10, .. 200
+    /// The distributed log on disk, through its gRPC gateway: synchronous appends of 1, 10, .. 200
     /// clients, or of as many as --clients says
     Log,
 }

@@ -11,8 +11,8 @@ use amcast_memory::Directory;
 pub struct CapacityCheck {
     /// All nodes together.
     pub nodes: u64,
-    /// Each front, while it runs: the supervisor has one, and so has every node that serves clients.
-    pub front: u64,
+    /// Each gateway, while it runs: the supervisor has one, and so has every node that serves clients.
+    pub gateway: u64,
 }
 
 impl CapacityCheck {
@@ -31,7 +31,7 @@ impl CapacityCheck {
             _ => Ok(None),
         };
         let places = ReplyRingLayout(cluster);
-        let (mut nodes, mut front) = (0, 0);
+        let (mut nodes, mut gateway) = (0, 0);
         for pid in cluster.pids().filter(|&pid| cluster.group_of(pid).is_some()) {
             let Some(bytes) = process(pid)? else { return Ok(None) };
             nodes += bytes;
@@ -40,15 +40,15 @@ impl CapacityCheck {
             Directory::bytes_of(&ReplyRingWriter::regions(places)).map_err(too_large)?;
         nodes += reply_rings * cluster.replicas() as u64;
         if cluster.clients() > 0 {
-            front += process(cluster.client(0))?.unwrap_or(0);
-            front += Directory::bytes_of(&ReplyRingReader::regions(places)).map_err(too_large)?;
+            gateway += process(cluster.client(0))?.unwrap_or(0);
+            gateway += Directory::bytes_of(&ReplyRingReader::regions(places)).map_err(too_large)?;
         }
-        Ok(Some(Self { nodes, front }))
+        Ok(Some(Self { nodes, gateway }))
     }
 
-    /// All of it, with so many fronts.
-    pub const fn with_fronts(self, fronts: usize) -> u64 {
-        self.nodes + self.front * fronts as u64
+    /// All of it, with so many gateways.
+    pub const fn with_gateways(self, gateways: usize) -> u64 {
+        self.nodes + self.gateway * gateways as u64
     }
 }
 

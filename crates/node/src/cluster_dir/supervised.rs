@@ -31,7 +31,7 @@ const PREFIX: &str = "amcast-up-";
 /// The first words of a lock file: a directory that has one is a cluster's.
 pub(super) const LOCK_WORDS: &str = "amcast up, process ";
 
-/// The file in which a supervisor notes where its fronts listen.
+/// The file in which a supervisor notes where its gateways listen.
 pub(super) const LAST_PORTS: &str = "last.ports";
 
 /// How often a lock that someone else has for a moment is tried again, and how long after.
@@ -140,13 +140,13 @@ impl SupervisedDir {
         &self.home
     }
 
-    /// Says where the fronts listen, and that this cluster runs.
+    /// Says where the gateways listen, and that this cluster runs.
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub fn announce(&mut self, fronts: &GatewayAddresses) -> Result<(), ClusterDirError> {
-        self.home.write("fronts.json", fronts)?;
-        self.home.write(LAST_PORTS, fronts)?;
+    pub fn announce(&mut self, gateways: &GatewayAddresses) -> Result<(), ClusterDirError> {
+        self.home.write("fronts.json", gateways)?;
+        self.home.write(LAST_PORTS, gateways)?;
         self.entry = Some(self.registry.enter(&self.home.path)?);
         Ok(())
     }
@@ -393,11 +393,11 @@ pub(super) fn is_ours(name: &[u8]) -> bool {
     let name = name.strip_suffix(".new").unwrap_or(name);
     let of_node =
         |rest: &str| is_of_disk(rest) || matches!(rest, "sock" | "in" | "fronts.json" | "ports");
-    let of_front = |n: &str| n.strip_prefix('c').is_some_and(|n| n.parse::<usize>().is_ok());
+    let of_gateway = |n: &str| n.strip_prefix('c').is_some_and(|n| n.parse::<usize>().is_ok());
     matches!(name, "cluster.toml" | SECRET | "fronts.json" | LAST_PORTS | "nodes.json")
         || name.split_once('.').is_some_and(|(who, rest)| match node_rank(who) {
             Some(_) => of_node(rest),
-            None => of_front(who) && rest == "life",
+            None => of_gateway(who) && rest == "life",
         })
 }
 

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// Bits of a life's number that count the lives of one machine. With those that count machines they are 24,
-/// as many as sessions of fronts have for it.
+/// as many as sessions of gateways have for it.
 pub(super) const LIVES_BITS: u32 = 16;
 
 /// The transport between the processes of a cluster.

@@ -1,4 +1,4 @@
-//! How a front's commands reach the replicas, and how the answers come back.
+//! How a gateway's commands reach the replicas, and how the answers come back.
 
 use crate::command_bytes::CommandBytes;
 use crate::reply_ring::Oversize;
@@ -29,7 +29,7 @@ pub(super) struct TransportCommand<'a> {
 /// Told what has become of the command that was sent with this number.
 pub(super) type OnCommandOutcome<'a> = &'a mut dyn FnMut(u64, CommandProgress<'_>);
 
-/// A way from a front to the replicas and back. The front's loop owns it.
+/// A way from a gateway to the replicas and back. The gateway's loop owns it.
 pub(super) trait ClientTransport: Send {
     /// Called once, before anything else.
     fn begin(&mut self, now: Time);

@@ -10,7 +10,7 @@ pub(super) const PATIENCE: Span = Span::secs(3);
 /// How often it is asked for.
 const ASK_EVERY: Span = Span::millis(50);
 
-/// Tells which groups have no majority now; quick, and from the front's thread.
+/// Tells which groups have no majority now; quick, and from the gateway's thread.
 pub type MissingMajorities = Box<dyn Fn() -> GroupSet + Send>;
 
 /// Watches the groups of a cluster.

@@ -8,7 +8,7 @@ use amcast_core::{Gid, GroupSet, ServiceAnswer, Time};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// How much may be under way in a front.
+/// How much may be under way in a gateway.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobBounds {
     /// Jobs that are not answered.
@@ -24,7 +24,7 @@ impl JobBounds {
 
 /// The receiver of an answer.
 pub(super) enum JobAsker {
-    /// The front's sink, with this token.
+    /// The gateway's sink, with this token.
     Sink(u64),
     /// A callback.
     Once(OnGatewayAnswer),
@@ -99,7 +99,7 @@ impl JobTable {
 
     /// Gives the sink, once.
     pub(super) fn set_sink(&self, sink: Arc<dyn GatewaySink>) {
-        assert!(self.sink.set(sink).is_ok(), "a front has one sink");
+        assert!(self.sink.set(sink).is_ok(), "a gateway has one sink");
     }
 
     pub(super) fn sink(&self) -> Option<&Arc<dyn GatewaySink>> {

@@ -4,7 +4,7 @@
 use super::client_transport::{
     ClientTransport, CommandProgress, OnCommandOutcome, TransportCommand,
 };
-use super::{FrontError, FrontOptions};
+use super::{GatewayError, GatewayOptions};
 use crate::clock;
 use crate::diagnostics::ClientLog;
 use crate::history::HistoryRecorder;
@@ -78,19 +78,19 @@ impl ListenedNode {
 impl LeasedTransport {
     /// Takes a place.
     pub(super) fn take(
-        options: &FrontOptions<'_>,
+        options: &GatewayOptions<'_>,
         directory: &Directory,
-    ) -> Result<Self, FrontError> {
+    ) -> Result<Self, GatewayError> {
         let cluster = *options.config.cluster();
-        let memory = |e| FrontError::MemoryDriver(MemoryDriverError::Memory(e));
+        let memory = |e| GatewayError::MemoryDriver(MemoryDriverError::Memory(e));
         let lease = directory.lease_any().map_err(memory)?;
-        let lease = lease.ok_or(FrontError::NoPlace(cluster.clients()))?;
+        let lease = lease.ok_or(GatewayError::NoPlace(cluster.clients()))?;
         let place = lease.place() as usize;
         let pid = cluster.client(place);
-        let node = options.entry.build(pid, options.config).map_err(FrontError::Config)?;
+        let node = options.entry.build(pid, options.config).map_err(GatewayError::Config)?;
         let tracing = options.record.is_some();
         let seat = MemoryDriver::start(directory, &cluster, pid, node, None, tracing);
-        let seat = seat.map_err(FrontError::MemoryDriver)?;
+        let seat = seat.map_err(GatewayError::MemoryDriver)?;
         let bell = seat.bell().clone();
         let replies = ReplyRingReader::open(directory, ReplyRingLayout(cluster), place, bell)
             .map_err(memory)?;
@@ -98,7 +98,7 @@ impl LeasedTransport {
             let name = format!("{}", cluster.name(pid));
             HistoryRecorder::begin(dir, &name, cluster, &[pid], clock::now())
         });
-        let recorder = recorder.transpose().map_err(FrontError::Io)?;
+        let recorder = recorder.transpose().map_err(GatewayError::Io)?;
         let above = ClientProcessUpper { cluster, recorder, log: ClientLog::default() };
         Ok(Self { seat, replies, above, lease, ear: ListenedNode::default(), last: 0, busy: false })
     }

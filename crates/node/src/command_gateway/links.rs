@@ -1,15 +1,15 @@
-//! The transport through the nodes: a front hands its commands to one member at a time, which broadcasts
+//! The transport through the nodes: a gateway hands its commands to one member at a time, which broadcasts
 //! them as its own.
 //!
 //! One member at a time, so that commands are ordered as they were handed in: its own node's if the
-//! front has one, else the first that takes commands. If that one dies, is cut off or says nothing
+//! gateway has one, else the first that takes commands. If that one dies, is cut off or says nothing
 //! any more, what was on its way is lost, and is sent again, in its order, through another. When the
-//! front's own member is back, the front goes back to it as soon as nothing is on its way.
+//! gateway's own member is back, the gateway goes back to it as soon as nothing is on its way.
 
 use super::client_transport::{
     ClientTransport, CommandProgress, OnCommandOutcome, TransportCommand,
 };
-use super::{FrontError, FrontOptions, OwnNode};
+use super::{GatewayError, GatewayOptions, OwnNode};
 use crate::incarnation::IncarnationLock;
 use crate::ingress::frame::{IngressFrame, VERSION};
 use crate::ingress::line::IngressLine;
@@ -37,7 +37,7 @@ const SILENCE: Span = Span::secs(1);
 /// would only have them wait, for so long that they are asked for again.
 const CREDIT_BYTES: usize = 16 << 20;
 
-/// Fronts besides those of nodes that may live in one cluster directory at a time.
+/// Gateways besides those of nodes that may live in one cluster directory at a time.
 const PLACES: usize = 256;
 
 /// Where a node is reached.
@@ -61,7 +61,7 @@ struct NodeLink {
     answer_bytes: usize,
 }
 
-/// All nodes of a cluster, as one front sees them.
+/// All nodes of a cluster, as one gateway sees them.
 pub(super) struct NodeLinks {
     links: Vec<NodeLink>,
     own: Option<usize>,
@@ -72,19 +72,19 @@ pub(super) struct NodeLinks {
     place: u32,
     life: u32,
     payload_max: usize,
-    /// Held as long as the front lives, unless its node holds it.
+    /// Held as long as the gateway lives, unless its node holds it.
     _life: Option<IncarnationLock>,
 }
 
 impl NodeLinks {
-    /// The transport of a front whose cluster is in `home`.
-    pub(super) fn take(options: &FrontOptions<'_>, home: &Path) -> Result<Self, FrontError> {
-        let FrontOptions { entry, config, own, .. } = options;
+    /// The transport of a gateway whose cluster is in `home`.
+    pub(super) fn take(options: &GatewayOptions<'_>, home: &Path) -> Result<Self, GatewayError> {
+        let GatewayOptions { entry, config, own, .. } = options;
         let payload_max = payload_max(*entry, config)?;
         let (place, life, held) = match own {
             Some(own) => (own.rank as u32, own.life, None),
             None => {
-                let (place, held) = free_place(home).map_err(FrontError::Io)?;
+                let (place, held) = free_place(home).map_err(GatewayError::Io)?;
                 (place, held.number(), Some(held))
             }
         };
@@ -99,8 +99,8 @@ impl NodeLinks {
             links: (0..config.cluster().replicas()).map(link).collect(),
             own: own.as_ref().map(|own| own.rank),
             current: None,
-            alarm: LoopWaker::new().map_err(FrontError::Io)?,
-            ready: ReadinessSet::new().map_err(FrontError::Io)?,
+            alarm: LoopWaker::new().map_err(GatewayError::Io)?,
+            ready: ReadinessSet::new().map_err(GatewayError::Io)?,
             place,
             life,
             payload_max,
@@ -108,7 +108,7 @@ impl NodeLinks {
         })
     }
 
-    /// The number of this front: of no other one that lives.
+    /// The number of this gateway: of no other one that lives.
     pub(super) const fn place(&self) -> u32 {
         self.place
     }
@@ -158,25 +158,25 @@ impl NodeLinks {
 }
 
 /// The largest payload of the protocol, which every process of it knows.
-fn payload_max(entry: &dyn Entry, config: &Config) -> Result<usize, FrontError> {
-    match entry.build(Pid(0), config).map_err(FrontError::Config)? {
+fn payload_max(entry: &dyn Entry, config: &Config) -> Result<usize, GatewayError> {
+    match entry.build(Pid(0), config).map_err(GatewayError::Config)? {
         ProtocolProcess::Messages(protocol) => Ok(protocol.payload_max()),
         ProtocolProcess::Memory(..) => {
-            Err(FrontError::MemoryDriver(crate::memory_driver::MemoryDriverError::Medium))
+            Err(GatewayError::MemoryDriver(crate::memory_driver::MemoryDriverError::Medium))
         }
     }
 }
 
-/// A number that no front in `home` has, above those that nodes have.
+/// A number that no gateway in `home` has, above those that nodes have.
 fn free_place(home: &Path) -> io::Result<(u32, IncarnationLock)> {
     for n in 0..PLACES {
         if let Some(life) =
-            IncarnationLock::begin(&home.join(crate::cluster_dir::front_life_name(n)), 0)?
+            IncarnationLock::begin(&home.join(crate::cluster_dir::gateway_life_name(n)), 0)?
         {
             return Ok(((REPLICAS_MAX + n) as u32, life));
         }
     }
-    Err(io::Error::other(format!("{PLACES} fronts and clients run in {}", home.display())))
+    Err(io::Error::other(format!("{PLACES} gateways and clients run in {}", home.display())))
 }
 
 impl NodeLink {
@@ -407,7 +407,7 @@ mod tests {
 
     const DST: GroupSet = GroupSet::one(Gid(0));
 
-    /// Nodes that serve, and the links of a front to them.
+    /// Nodes that serve, and the links of a gateway to them.
     struct LinkTestNodes {
         dir: PathBuf,
         nodes: Vec<Option<Ingress>>,
@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn a_front_has_no_more_on_its_way_than_a_node_takes() {
+    fn a_gateway_has_no_more_on_its_way_than_a_node_takes() {
         let mut place = LinkTestNodes::new("links-full", None);
         (0..FLIGHT_MAX as u64).for_each(|seq| place.send(seq + 10));
         assert_eq!(place.links.room(GroupSet::EMPTY, 1), 0);

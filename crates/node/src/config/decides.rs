@@ -46,7 +46,7 @@ impl ClusterFile {
             record_limit: _,
             data: _,
             durable: _,
-            // Where nodes and fronts are, and who is let in.
+            // Where nodes and gateways are, and who is let in.
             node_fronts: _,
             password: _,
             ports: _,

@@ -66,7 +66,7 @@ impl HostPlacement {
 
     /// Whether clients are served at the address with this key: any port will do, if it is
     /// reported.
-    pub(super) fn is_front(key: &str) -> bool {
+    pub(super) fn is_gateway(key: &str) -> bool {
         matches!(key, "redis" | "log" | "http")
     }
 

@@ -76,7 +76,7 @@ pub const SETTINGS: &[FileSetting] = &[
     setting("replicas", "3", "5", &["replicas of each shard, on as many nodes: 1 to 9, over a network to 32"])
     .decides()
     .flag("replicas", "Replicas of each shard, and so nodes [3]"),
-    setting("clients", "8", "9", &["places in shared memory for fronts, benchmarks and tools: at most 256"]),
+    setting("clients", "8", "9", &["places in shared memory for gateways, benchmarks and tools: at most 256"]),
     setting("overlay", r#""breadth""#, r#""depth""#, &["the tree over the shards: breadth, depth, base, or parents -1,0,0"])
     .flag("overlay", "The tree over the shards: breadth, depth, base, or parents such as -1,0,0 [breadth]"),
     setting("maxmemory_mb", "2000", "30", &["MB that all keys may take in each node, in equal parts for its shards; beyond, writes are", "refused; AMCAST.MAXMEMORY sets it later; by default any, but `up` and `config init` write it"])

@@ -1,4 +1,4 @@
-//! The times that a front stamps commands with.
+//! The times that a gateway stamps commands with.
 //!
 //! Expiry is judged by the wall clock, since clients name moments of it (`EXPIREAT`), and ordered
 //! time never goes back. If the wall clock is set back by an hour, time that only waited for it
@@ -21,7 +21,7 @@ pub struct ClockReading {
     pub stamp: Stamp,
 }
 
-/// A front's clock.
+/// A gateway's clock.
 #[derive(Debug)]
 pub struct GatewayClock {
     state: Mutex<ClockState>,
@@ -83,7 +83,7 @@ impl Default for GatewayClock {
 impl GatewayClock {
     /// A clock whose host's time is so many milliseconds ahead of the host's own: where the state
     /// of a service outlives its machine, time continues from its last value, though the machine's
-    /// monotonic clock begins again. The same at all fronts of a cluster.
+    /// monotonic clock begins again. The same at all gateways of a cluster.
     pub fn ahead(ms: u64) -> Self {
         let steady = SteadyClock { wall_us: wall_us(), host_us: host_us() };
         let state = ClockState { steady, ahead_ms: ms, own_ahead_ms: ms, trust: ClockTrust::Own };

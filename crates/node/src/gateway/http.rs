@@ -27,7 +27,7 @@ pub const CONNECTIONS_MAX: usize = 256;
 const REQUEST: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(30);
 
-/// A running HTTP front.
+/// A running HTTP gateway.
 pub struct HttpGateway {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -69,9 +69,9 @@ pub fn start(listen: SocketAddr, server: Arc<StoreServer>) -> io::Result<HttpGat
             _ = stopped => Ok(()),
         }
     };
-    let thread = std::thread::Builder::new().name("http-front".into()).spawn(move || {
+    let thread = std::thread::Builder::new().name("http-gateway".into()).spawn(move || {
         if let Err(e) = runtime.block_on(serve) {
-            tracing::error!("the HTTP front ended: {e}");
+            tracing::error!("the HTTP gateway ended: {e}");
         }
     })?;
     Ok(HttpGateway { address, stop: Some(stop), thread: Some(thread) })
@@ -101,7 +101,7 @@ impl Drop for HttpGateway {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the HTTP front had panicked");
+            tracing::error!("the HTTP gateway had panicked");
         }
     }
 }

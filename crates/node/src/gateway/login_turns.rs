@@ -1,11 +1,11 @@
 //! The turns in which passwords of clients that are not known are compared.
 //!
-//! All such clients of a front together can try a bounded number of wrong passwords a second, however many connections
-//! they open: each comparison takes a token of a bucket, and a right password gives it back, so that any number of
-//! clients that know it are let in at once. While the bucket is empty comparisons wait, of right and wrong passwords
-//! alike: an answer that came at once would tell that the password is right. Hosts take turns, so a host that tries
-//! passwords without end has only its own clients wait long, and where too many wait, one of the host that has most is
-//! refused.
+//! All such clients of a gateway together can try a bounded number of wrong passwords a second, however many
+//! connections they open: each comparison takes a token of a bucket, and a right password gives it back, so that any
+//! number of clients that know it are let in at once. While the bucket is empty comparisons wait, of right and wrong
+//! passwords alike: an answer that came at once would tell that the password is right. Hosts take turns, so a host that
+//! tries passwords without end has only its own clients wait long, and where too many wait, one of the host that has
+//! most is refused.
 
 use amcast_kv::client::lock;
 use std::collections::VecDeque;
@@ -184,7 +184,7 @@ impl LoginLine {
     }
 }
 
-/// The turns of a front.
+/// The turns of a gateway.
 pub(crate) struct LoginTurns(Mutex<LoginLine>);
 
 impl LoginTurns {

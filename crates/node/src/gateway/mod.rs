@@ -1,10 +1,10 @@
 //! How the world reaches the services: over Redis's protocol, gRPC and HTTP.
 //!
-//! A *front* ([`redis`], [`log`]) turns a client's command into bytes and destinations and hands them
+//! A *gateway* ([`redis`], [`log`]) turns a client's command into bytes and destinations and hands them
 //! to a [`Backend`], which has them ordered in every destination shard. Each node feeds its
 //! replicas' streams to an [`Executor`](amcast_smr::Executor), which runs each command once over a
-//! [`Machine`](amcast_smr::ShardedMachine), here [`StoreAndLog`](amcast_log::StoreAndLog); the first answer goes back to the front.
-//! [`LocalBackend`] is all of that for the store in one process, without replication.
+//! [`Machine`](amcast_smr::ShardedMachine), here [`StoreAndLog`](amcast_log::StoreAndLog); the first answer goes back
+//! to the gateway. [`LocalBackend`] is all of that for the store in one process, without replication.
 
 pub mod backend;
 pub mod clock;

@@ -17,9 +17,9 @@ pub(crate) const AROUND_BYTES: usize = 4 + 1 + 2 * 8;
 /// A frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IngressFrame<'a> {
-    /// A front begins; the version that it speaks.
+    /// A gateway begins; the version that it speaks.
     Hello(u64),
-    /// A front has a command for these groups, a bit each, under a number of its own.
+    /// A gateway has a command for these groups, a bit each, under a number of its own.
     Command(u64, GroupSet, &'a [u8]),
     /// Whether the node's member takes commands now.
     Serves(bool),

@@ -1,4 +1,4 @@
-//! A connection between a front and a node: two directions of bytes, through a socket or, within
+//! A connection between a gateway and a node: two directions of bytes, through a socket or, within
 //! one process, through memory. Nothing here blocks.
 //!
 //! The bytes of commands are not copied: a socket is written from where they are, and within a process a reference

@@ -1,8 +1,8 @@
-//! Where fronts hand their commands to a node whose members multicast them, and are given the
+//! Where gateways hand their commands to a node whose members multicast them, and are given the
 //! answers: for protocols that have no processes for clients.
 //!
 //! ```text
-//! front                                       node
+//! gateway                                       node
 //!   hello ---------------------------------->
 //!   <------------------------------- serves   and again whenever that changes
 //!   command T to groups G ------------------> waits here for room, is multicast by the node's member
@@ -12,16 +12,16 @@
 //!   <------------------------------ answer T  where the protocol has barriers
 //! ```
 //!
-//! The connection is a socket in the cluster's directory or, for the front of the node's own process, goes
+//! The connection is a socket in the cluster's directory or, for the gateway of the node's own process, goes
 //! through memory; the loop of the node serves all of them and waits for none. Commands that are not taken
 //! up wait in a line for their groups, or stay in the connection; so a gateway has at most [`FLIGHT_MAX`]
 //! commands with [`FLIGHT_BYTES_MAX`] bytes on their way.
 //!
-//! Answers may be far larger than their commands. While [`CALM_BYTES`] of answers wait for a front, the node
+//! Answers may be far larger than their commands. While [`CALM_BYTES`] of answers wait for a gateway, the node
 //! executes no further read of it: the reads wait as the few bytes that they are. Ordered commands are executed at
-//! their turn, so their answers can only be kept or dropped: while [`FULL_BYTES`] of answers wait for a front, none
-//! of its commands is taken up, and beyond [`BACKLOG_BYTES_MAX`] an answer is dropped and the front told so
-//! ([`IngressFrame::Lost`]): it asks again. No front is cut off for being slow, and one that is holds back nobody
+//! their turn, so their answers can only be kept or dropped: while [`FULL_BYTES`] of answers wait for a gateway, none
+//! of its commands is taken up, and beyond [`BACKLOG_BYTES_MAX`] an answer is dropped and the gateway told so
+//! ([`IngressFrame::Lost`]): it asks again. No gateway is cut off for being slow, and one that is holds back nobody
 //! else.
 //!
 //! When the member loses its broadcasts, because it was excluded, the gateways are notified: they
@@ -50,7 +50,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Commands of one front that a node has and has not answered, at most.
+/// Commands of one gateway that a node has and has not answered, at most.
 pub(crate) const FLIGHT_MAX: usize = 4096;
 
 /// Their bytes, at most; a single command may have more.
@@ -59,40 +59,40 @@ pub(crate) const FLIGHT_BYTES_MAX: usize = 8 << 20;
 /// The largest frame that a node takes.
 pub(crate) const COMMAND_FRAME_MAX: usize = PAYLOAD_BYTES_MAX + AROUND_BYTES;
 
-/// The largest frame that a front takes.
+/// The largest frame that a gateway takes.
 pub(crate) const ANSWER_FRAME_MAX: usize = ANSWER_BYTES_MAX + AROUND_BYTES;
 
-/// Bytes of answers that wait for a front, before its reads are executed no more: what a connection carries in some
+/// Bytes of answers that wait for a gateway, before its reads are executed no more: what a connection carries in some
 /// milliseconds. The answer that is the last may be as large as answers are; so it is with the next two.
 const CALM_BYTES: usize = 4 << 20;
 
-/// Bytes of answers that wait for a front, before none of its commands is taken up.
+/// Bytes of answers that wait for a gateway, before none of its commands is taken up.
 const FULL_BYTES: usize = 16 << 20;
 
-/// Bytes of answers that wait for a front, before those to ordered commands are dropped.
+/// Bytes of answers that wait for a gateway, before those to ordered commands are dropped.
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
 /// Reads that a node has and has not answered, at most, and their bytes, about: further ones stay in the connections. One half
-/// is for all fronts together; of the other one each front has an equal part, so fronts that take no answers leave
-/// room for the rest.
+/// is for all gateways together; of the other one each gateway has an equal part, so gateways that take no answers
+/// leave room for the rest.
 const READS_MAX: usize = 16_384;
 const READ_BYTES_MAX: usize = 32 << 20;
 
-/// The half that is for all fronts.
+/// The half that is for all gateways.
 const COMMON_READS: usize = READS_MAX / 2;
 const COMMON_READ_BYTES: usize = READ_BYTES_MAX / 2;
 
-/// The part of one front.
-const OWN_READS: usize = READS_MAX / 2 / FRONTS_MAX;
-const OWN_READ_BYTES: usize = READ_BYTES_MAX / 2 / FRONTS_MAX;
+/// The part of one gateway.
+const OWN_READS: usize = READS_MAX / 2 / GATEWAYS_MAX;
+const OWN_READ_BYTES: usize = READ_BYTES_MAX / 2 / GATEWAYS_MAX;
 
-/// Bytes of commands that are taken in from a front and not looked at.
+/// Bytes of commands that are taken in from a gateway and not looked at.
 const UNREAD_BYTES_MAX: usize = COMMAND_FRAME_MAX;
 
-/// Fronts at a time; more are cut off at once.
-const FRONTS_MAX: usize = 64;
+/// Gateways at a time; more are cut off at once.
+const GATEWAYS_MAX: usize = 64;
 
-/// Where the front of a node's own process finds its node.
+/// Where the gateway of a node's own process finds its node.
 #[derive(Clone)]
 pub(crate) struct IngressInlet {
     fresh: Arc<FreshCommand>,
@@ -106,26 +106,26 @@ struct FreshCommand {
 }
 
 impl IngressInlet {
-    /// A connection to the node; `wake` wakes the loop of the front.
+    /// A connection to the node; `wake` wakes the loop of the gateway.
     pub(crate) fn connect(&self, wake: WakeHandle) -> IngressLine {
-        let [front, node] = IngressLine::pair([wake, Arc::clone(&self.wake)]);
+        let [gateway, node] = IngressLine::pair([wake, Arc::clone(&self.wake)]);
         self.fresh.lines.lock().unwrap_or_else(PoisonError::into_inner).push(node);
         self.fresh.some.store(true, Ordering::Release);
         (self.wake)();
-        front
+        gateway
     }
 }
 
 /// The number under which the listener is watched; no gateway has it.
 const LISTENER: u64 = u64::MAX;
 
-/// Whether there is room for a further read of a front that has `own`, where `all` fronts have so many.
+/// Whether there is room for a further read of a gateway that has `own`, where `all` gateways have so many.
 const fn is_room_for_read(all: Occupancy, own: Occupancy) -> bool {
     all.count < COMMON_READS && all.bytes < COMMON_READ_BYTES
         || own.count < OWN_READS && own.bytes < OWN_READ_BYTES
 }
 
-/// A command as its front said it.
+/// A command as its gateway said it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct WaitingCommand {
     /// The gateway's token of it.
@@ -143,7 +143,7 @@ impl QueueItem for WaitingCommand {
     }
 }
 
-/// A front that is served.
+/// A gateway that is served.
 struct ServedGateway {
     /// Tells it from others that had its place.
     number: u64,
@@ -158,7 +158,7 @@ struct ServedGateway {
     /// the last ones.
     given: usize,
     answer_bytes: usize,
-    /// Reads that are ordered after all and not answered, by what the front calls them: their lines and groups.
+    /// Reads that are ordered after all and not answered, by what the gateway calls them: their lines and groups.
     detours: BTreeMap<u64, (u64, Gid)>,
     /// How many of these each line has in each group.
     detoured: BTreeMap<(u64, Gid), usize>,
@@ -166,9 +166,9 @@ struct ServedGateway {
     waiting: WaitingQueue<WaitingCommand>,
 }
 
-/// A command that is broadcast: whose it is, and what its front calls it.
+/// A command that is broadcast: whose it is, and what its gateway calls it.
 struct BroadcastCommand {
-    front: u64,
+    gateway: u64,
     token: u64,
 }
 
@@ -179,8 +179,8 @@ pub(crate) struct TakenCommand {
     pub(crate) seq: u64,
     /// The groups that it goes to: some of the cluster's, at least one.
     pub(crate) dst: GroupSet,
-    /// The number of its front.
-    front: u64,
+    /// The number of its gateway.
+    gateway: u64,
     bytes: ArrivedCommand,
 }
 
@@ -197,22 +197,22 @@ impl TakenCommand {
     }
 }
 
-/// The node's side of all its fronts.
+/// The node's side of all its gateways.
 pub(crate) struct Ingress {
     /// All groups of the cluster.
     groups: GroupSet,
     /// Reads that were taken up, if they need not be ordered.
     reads: Option<Vec<NodeRead>>,
-    /// Reads of all fronts that were taken up and have not ended.
+    /// Reads of all gateways that were taken up and have not ended.
     open_reads: Occupancy,
     listener: UnixListener,
     ready: ReadinessSet,
     inlet: IngressInlet,
-    fronts: Vec<ServedGateway>,
-    next_front: u64,
+    gateways: Vec<ServedGateway>,
+    next_gateway: u64,
     /// By the number that the member broadcast it with.
     flights: BTreeMap<u64, BroadcastCommand>,
-    /// Which front's command is taken up next.
+    /// Which gateway's command is taken up next.
     turn: usize,
     next_seq: u64,
     serves: bool,
@@ -249,8 +249,8 @@ impl Ingress {
             listener,
             ready,
             inlet: IngressInlet { fresh: Arc::default(), wake },
-            fronts: Vec::new(),
-            next_front: 0,
+            gateways: Vec::new(),
+            next_gateway: 0,
             flights: BTreeMap::new(),
             turn: 0,
             next_seq: first_seq,
@@ -260,12 +260,12 @@ impl Ingress {
         })
     }
 
-    /// For a front in this process.
+    /// For a gateway in this process.
     pub(crate) fn inlet(&self) -> IngressInlet {
         self.inlet.clone()
     }
 
-    /// Answers that were dropped because too many waited for their front, and fronts that were cut off because they
+    /// Answers that were dropped because too many waited for their gateway, and gateways that were cut off because they
     /// made no sense. Only grows.
     pub(crate) const fn dropped(&self) -> u64 {
         self.cut_off + self.dropped
@@ -283,7 +283,7 @@ impl Ingress {
         &self.ready
     }
 
-    /// Lets fronts in, takes in what they say and sends what waits for them. Whether there was
+    /// Lets gateways in, takes in what they say and sends what waits for them. Whether there was
     /// anything.
     pub(crate) fn round(&mut self) -> bool {
         let mut lines = self.look();
@@ -293,8 +293,8 @@ impl Ingress {
         }
         let mut busy = !lines.is_empty();
         lines.into_iter().for_each(|line| self.let_in(line));
-        for at in (0..self.fronts.len()).rev() {
-            match self.fronts[at].round() {
+        for at in (0..self.gateways.len()).rev() {
+            match self.gateways[at].round() {
                 Ok(any) => busy |= any,
                 Err(_) => {
                     busy = true;
@@ -312,12 +312,12 @@ impl Ingress {
             Ok(numbers) => {
                 for number in numbers {
                     knocks |= number == LISTENER;
-                    if let Some(front) = self.fronts.iter_mut().find(|f| f.number == number) {
-                        front.line.set_ready();
+                    if let Some(gateway) = self.gateways.iter_mut().find(|f| f.number == number) {
+                        gateway.line.set_ready();
                     }
                 }
             }
-            Err(e) => tracing::warn!("fronts are not heard: {e}"),
+            Err(e) => tracing::warn!("gateways are not heard: {e}"),
         }
         let mut lines = Vec::new();
         if !knocks {
@@ -327,11 +327,11 @@ impl Ingress {
             match self.listener.accept() {
                 Ok((stream, _)) => match IngressLine::socket(stream) {
                     Ok(line) => lines.push(line),
-                    Err(e) => tracing::warn!("a front is turned away: {e}"),
+                    Err(e) => tracing::warn!("a gateway is turned away: {e}"),
                 },
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) => {
-                    tracing::warn!("fronts are turned away: {e}");
+                    tracing::warn!("gateways are turned away: {e}");
                     break;
                 }
             }
@@ -340,17 +340,17 @@ impl Ingress {
     }
 
     fn let_in(&mut self, line: IngressLine) {
-        if self.fronts.len() >= FRONTS_MAX {
-            tracing::warn!("a front is turned away: {FRONTS_MAX} are served");
+        if self.gateways.len() >= GATEWAYS_MAX {
+            tracing::warn!("a gateway is turned away: {GATEWAYS_MAX} are served");
             return;
         }
-        let number = self.next_front;
-        self.next_front += 1;
+        let number = self.next_gateway;
+        self.next_gateway += 1;
         if let Some(Err(e)) = line.fd().map(|fd| self.ready.watch(fd, number)) {
-            tracing::warn!("a front is turned away: {e}");
+            tracing::warn!("a gateway is turned away: {e}");
             return;
         }
-        self.fronts.push(ServedGateway {
+        self.gateways.push(ServedGateway {
             number,
             line,
             greeted: false,
@@ -365,33 +365,33 @@ impl Ingress {
     }
 
     fn close(&mut self, at: usize, why: Option<&str>) {
-        let front = self.fronts.swap_remove(at);
-        self.flights.retain(|_, flight| flight.front != front.number);
+        let gateway = self.gateways.swap_remove(at);
+        self.flights.retain(|_, flight| flight.gateway != gateway.number);
         if let Some(why) = why {
             self.cut_off += 1;
-            tracing::warn!("a front is cut off: {why}");
+            tracing::warn!("a gateway is cut off: {why}");
         }
     }
 
-    /// Says to all fronts whether the member takes commands, when that changes.
+    /// Says to all gateways whether the member takes commands, when that changes.
     pub(crate) fn serve(&mut self, serves: bool) {
         if self.serves == serves {
             return;
         }
         self.serves = serves;
-        for front in self.fronts.iter_mut().filter(|f| f.greeted) {
-            front.line.say(IngressFrame::Serves(serves));
+        for gateway in self.gateways.iter_mut().filter(|f| f.greeted) {
+            gateway.line.say(IngressFrame::Serves(serves));
         }
     }
 
-    /// Takes up the next command, of each front in turn: no other is taken up before it is put back. `room` says how
+    /// Takes up the next command, of each gateway in turn: no other is taken up before it is put back. `room` says how
     /// many commands of so many bytes to these groups the members take.
     pub(crate) fn take(
         &mut self,
         room: &mut dyn FnMut(GroupSet, usize) -> usize,
     ) -> Option<TakenCommand> {
-        for _ in 0..self.fronts.len() {
-            self.turn = (self.turn + 1) % self.fronts.len();
+        for _ in 0..self.gateways.len() {
+            self.turn = (self.turn + 1) % self.gateways.len();
             match self.take_from(self.turn, room) {
                 Ok(Some(taken)) => return Some(taken),
                 Ok(None) => {}
@@ -407,8 +407,8 @@ impl Ingress {
 
     /// The command was multicast: its bytes are not needed any more.
     pub(crate) fn put_back(&mut self, taken: TakenCommand) {
-        if let Some(front) = self.fronts.iter_mut().find(|f| f.number == taken.front) {
-            front.line.put_back(taken.bytes);
+        if let Some(gateway) = self.gateways.iter_mut().find(|f| f.number == taken.gateway) {
+            gateway.line.put_back(taken.bytes);
         }
     }
 
@@ -417,39 +417,41 @@ impl Ingress {
         at: usize,
         room: &mut dyn FnMut(GroupSet, usize) -> usize,
     ) -> Result<Option<TakenCommand>, &'static str> {
-        let front = &mut self.fronts[at];
-        if front.line.backlog() >= FULL_BYTES {
+        let gateway = &mut self.gateways[at];
+        if gateway.line.backlog() >= FULL_BYTES {
             return Ok(None);
         }
         if self.serves
-            && front.flights < FLIGHT_MAX
+            && gateway.flights < FLIGHT_MAX
             && let Some(WaitingCommand { token, dst, bytes }) =
-                front.waiting.take(|command| room(command.dst, command.bytes.len()) > 0)
+                gateway.waiting.take(|command| room(command.dst, command.bytes.len()) > 0)
         {
             return Ok(Some(self.begin_flight(at, token, dst, ArrivedCommand::Shared(bytes))));
         }
         loop {
-            let front = &mut self.fronts[at];
-            let Some((frame, used)) = front.line.next(COMMAND_FRAME_MAX)? else { return Ok(None) };
+            let gateway = &mut self.gateways[at];
+            let Some((frame, used)) = gateway.line.next(COMMAND_FRAME_MAX)? else {
+                return Ok(None);
+            };
             match frame {
-                IngressFrame::Hello(VERSION) if !front.greeted => {
-                    front.line.done(used);
-                    front.greeted = true;
-                    front.line.say(IngressFrame::Serves(self.serves));
+                IngressFrame::Hello(VERSION) if !gateway.greeted => {
+                    gateway.line.done(used);
+                    gateway.greeted = true;
+                    gateway.line.say(IngressFrame::Serves(self.serves));
                 }
                 IngressFrame::Hello(_) => return Err("it speaks another version, or begins twice"),
                 IngressFrame::Command(token, dst, bytes)
                 | IngressFrame::Read(token, dst, bytes)
-                    if front.greeted =>
+                    if gateway.greeted =>
                 {
                     let is_read = matches!(frame, IngressFrame::Read(..));
                     if dst.is_empty() || !dst.within(self.groups) {
                         return Err("it has a command for groups that there are not");
                     }
-                    if !self.serves || !front.has_credit() {
+                    if !self.serves || !gateway.has_credit() {
                         return Ok(None);
                     }
-                    let ServedGateway { waiting, reads, .. } = front;
+                    let ServedGateway { waiting, reads, .. } = gateway;
                     let group = one(dst).filter(|_| is_read);
                     if let (Some(taken), Some(group)) = (&mut self.reads, group) {
                         if !is_room_for_read(self.open_reads, *reads) {
@@ -457,29 +459,29 @@ impl Ingress {
                         }
                         reads.begin(bytes.len());
                         self.open_reads.begin(bytes.len());
-                        let (front_number, bytes) = (front.number, bytes.into());
+                        let (gateway_number, bytes) = (gateway.number, bytes.into());
                         let line = 0;
-                        taken.push(NodeRead { front: front_number, token, line, group, bytes });
-                        front.line.done(used);
+                        taken.push(NodeRead { gateway: gateway_number, token, line, group, bytes });
+                        gateway.line.done(used);
                         continue;
                     }
                     if waiting.has(dst) || room(dst, bytes.len()) == 0 {
-                        let shared = front.line.shared().cloned();
+                        let shared = gateway.line.shared().cloned();
                         let bytes = shared.unwrap_or_else(|| CommandBytes::new(bytes.to_vec()));
                         waiting.push(dst, WaitingCommand { token, dst, bytes });
-                        front.line.done(used);
+                        gateway.line.done(used);
                         continue;
                     }
                     let bytes = bytes.len();
-                    let bytes = front.line.take_command(used, bytes);
+                    let bytes = gateway.line.take_command(used, bytes);
                     return Ok(Some(self.begin_flight(at, token, dst, bytes)));
                 }
-                _ => return Err("it says what no front says"),
+                _ => return Err("it says what no gateway says"),
             }
         }
     }
 
-    /// A command of the front is multicast; under which number.
+    /// A command of the gateway is multicast; under which number.
     fn begin_flight(
         &mut self,
         at: usize,
@@ -487,11 +489,11 @@ impl Ingress {
         dst: GroupSet,
         bytes: ArrivedCommand,
     ) -> TakenCommand {
-        let (front, seq) = (&mut self.fronts[at], self.next_seq);
-        front.flights += 1;
+        let (gateway, seq) = (&mut self.gateways[at], self.next_seq);
+        gateway.flights += 1;
         self.next_seq += 1;
-        self.flights.insert(seq, BroadcastCommand { front: front.number, token });
-        TakenCommand { seq, dst, front: front.number, bytes }
+        self.flights.insert(seq, BroadcastCommand { gateway: gateway.number, token });
+        TakenCommand { seq, dst, gateway: gateway.number, bytes }
     }
 
     /// The number that something of the node's own is multicast with: nobody waits for its answer.
@@ -505,85 +507,88 @@ impl Ingress {
         self.reads.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    fn front_of(&mut self, read: &NodeRead) -> Option<&mut ServedGateway> {
-        self.fronts.iter_mut().find(|f| f.number == read.front)
+    fn gateway_of(&mut self, read: &NodeRead) -> Option<&mut ServedGateway> {
+        self.gateways.iter_mut().find(|f| f.number == read.gateway)
     }
 
-    /// This read is not under way any more. Its front, if it still is there.
+    /// This read is not under way any more. Its gateway, if it still is there.
     fn end_read(&mut self, read: &NodeRead) -> Option<&mut ServedGateway> {
         self.open_reads.end(read.bytes.len());
-        let front = self.front_of(read)?;
-        front.reads.end(read.bytes.len());
-        Some(front)
+        let gateway = self.gateway_of(read)?;
+        gateway.reads.end(read.bytes.len());
+        Some(gateway)
     }
 
-    /// Whether the read may be executed now. A read of a front that is gone is dropped.
+    /// Whether the read may be executed now. A read of a gateway that is gone is dropped.
     pub(crate) fn may_read(&mut self, read: &NodeRead) -> MayRead {
-        match self.front_of(read) {
+        match self.gateway_of(read) {
             None => {
                 self.end_read(read);
                 MayRead::Gone
             }
             // One of its line is ordered, and it must not be answered from an earlier moment.
-            Some(front) if front.detoured.contains_key(&(read.line, read.group)) => MayRead::NotYet,
-            Some(front) if front.expected_bytes() >= CALM_BYTES => MayRead::Held,
+            Some(gateway) if gateway.detoured.contains_key(&(read.line, read.group)) => {
+                MayRead::NotYet
+            }
+            Some(gateway) if gateway.expected_bytes() >= CALM_BYTES => MayRead::Held,
             Some(_) => MayRead::Now,
         }
     }
 
     /// The application answers the read later.
     pub(crate) fn give_read(&mut self, read: &NodeRead) {
-        if let Some(front) = self.front_of(read) {
-            front.given += 1;
+        if let Some(gateway) = self.gateway_of(read) {
+            gateway.given += 1;
         }
     }
 
     /// It does not any more.
     pub(crate) fn take_back_read(&mut self, read: &NodeRead) {
-        if let Some(front) = self.front_of(read) {
-            front.given -= 1;
+        if let Some(gateway) = self.gateway_of(read) {
+            gateway.given -= 1;
         }
     }
 
     /// The read has this answer.
     pub(crate) fn answer_read(&mut self, read: &NodeRead, outcome: Outcome, bytes: &[u8]) {
-        if let Some(front) = self.end_read(read) {
-            front.answer_bytes = front.answer_bytes - front.answer_bytes / 8 + bytes.len() / 8;
-            let dropped = front.answer(read.token, outcome, bytes);
+        if let Some(gateway) = self.end_read(read) {
+            gateway.answer_bytes =
+                gateway.answer_bytes - gateway.answer_bytes / 8 + bytes.len() / 8;
+            let dropped = gateway.answer(read.token, outcome, bytes);
             self.dropped += u64::from(dropped);
         }
     }
 
     /// The read is to be ordered, like a command.
     pub(crate) fn order(&mut self, read: NodeRead) {
-        if let Some(front) = self.end_read(&read) {
+        if let Some(gateway) = self.end_read(&read) {
             let NodeRead { token, line, bytes, group, .. } = read;
-            front.detours.insert(token, (line, group));
-            *front.detoured.entry((line, group)).or_default() += 1;
+            gateway.detours.insert(token, (line, group));
+            *gateway.detoured.entry((line, group)).or_default() += 1;
             let dst = GroupSet::one(group);
             let bytes = CommandBytes::new(bytes.into_vec());
-            front.waiting.push(dst, WaitingCommand { token, dst, bytes });
+            gateway.waiting.push(dst, WaitingCommand { token, dst, bytes });
         }
     }
 
     /// The command that was broadcast with the number `seq` has this outcome and this answer. An
     /// answer for which no gateway waits is dropped.
     pub(crate) fn answer(&mut self, seq: u64, outcome: Outcome, bytes: &[u8]) {
-        let Some(BroadcastCommand { front, token }) = self.flights.remove(&seq) else { return };
-        let Some(front) = self.fronts.iter_mut().find(|f| f.number == front) else { return };
-        front.flights -= 1;
-        front.end_detour(token);
-        let dropped = front.answer(token, outcome, bytes);
+        let Some(BroadcastCommand { gateway, token }) = self.flights.remove(&seq) else { return };
+        let Some(gateway) = self.gateways.iter_mut().find(|f| f.number == gateway) else { return };
+        gateway.flights -= 1;
+        gateway.end_detour(token);
+        let dropped = gateway.answer(token, outcome, bytes);
         self.dropped += u64::from(dropped);
     }
 
     /// The outcome of the broadcast commands is unknown: notifies their gateways.
     pub(crate) fn lose_all(&mut self) {
-        for BroadcastCommand { front, token } in std::mem::take(&mut self.flights).into_values() {
-            if let Some(front) = self.fronts.iter_mut().find(|f| f.number == front) {
-                front.flights -= 1;
-                front.end_detour(token);
-                front.line.say(IngressFrame::Lost(token));
+        for BroadcastCommand { gateway, token } in std::mem::take(&mut self.flights).into_values() {
+            if let Some(gateway) = self.gateways.iter_mut().find(|f| f.number == gateway) {
+                gateway.flights -= 1;
+                gateway.end_detour(token);
+                gateway.line.say(IngressFrame::Lost(token));
             }
         }
     }
@@ -601,7 +606,7 @@ pub(crate) enum MayRead {
     Now,
     /// Something that is before it is not answered.
     NotYet,
-    /// Its front takes no answers at the moment.
+    /// Its gateway takes no answers at the moment.
     Held,
     /// Nobody waits for it any more.
     Gone,

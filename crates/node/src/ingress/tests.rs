@@ -1,14 +1,14 @@
-//! A node and its fronts.
+//! A node and its gateways.
 
 use super::*;
 
 const DST: GroupSet = GroupSet::one(Gid(1));
 
-/// An ingress at a socket of its own, and a front that has greeted it.
+/// An ingress at a socket of its own, and a gateway that has greeted it.
 struct GreetedIngress {
     dir: std::path::PathBuf,
     ingress: Ingress,
-    front: IngressLine,
+    gateway: IngressLine,
 }
 
 impl GreetedIngress {
@@ -18,26 +18,26 @@ impl GreetedIngress {
         let socket = dir.join("n0.in");
         let groups = GroupSet::first(2);
         let mut ingress = Ingress::open(&socket, (groups, true), 100, Arc::new(|| {})).unwrap();
-        let mut front = ingress.inlet().connect(Arc::new(|| {}));
-        front.say(IngressFrame::Hello(VERSION));
-        front.flush().unwrap();
+        let mut gateway = ingress.inlet().connect(Arc::new(|| {}));
+        gateway.say(IngressFrame::Hello(VERSION));
+        gateway.flush().unwrap();
         ingress.round();
-        Self { dir, ingress, front }
+        Self { dir, ingress, gateway }
     }
 
     fn say(&mut self, frame: IngressFrame<'_>) {
-        self.front.say(frame);
-        self.front.flush().unwrap();
+        self.gateway.say(frame);
+        self.gateway.flush().unwrap();
         self.ingress.round();
     }
 
     /// Whether this is the next frame to the gateway.
     fn hears(&mut self, frame: IngressFrame<'_>) -> bool {
         self.ingress.round();
-        self.front.fill().unwrap();
-        let Ok(Some((heard, used))) = self.front.next(ANSWER_FRAME_MAX) else { return false };
+        self.gateway.fill().unwrap();
+        let Ok(Some((heard, used))) = self.gateway.next(ANSWER_FRAME_MAX) else { return false };
         let same = heard == frame;
-        self.front.done(used);
+        self.gateway.done(used);
         same
     }
 
@@ -50,7 +50,7 @@ impl GreetedIngress {
         Some((seq, payload))
     }
 
-    /// A read is answered, and one of its front that waits is taken up in its place.
+    /// A read is answered, and one of its gateway that waits is taken up in its place.
     fn takes_one_more_for(&mut self, answered: &NodeRead) {
         self.ingress.answer_read(answered, Outcome::Executed, b"");
         assert!(self.take(1).is_none());
@@ -65,7 +65,7 @@ impl Drop for GreetedIngress {
 }
 
 #[test]
-fn commands_wait_for_room_and_answers_find_their_front() {
+fn commands_wait_for_room_and_answers_find_their_gateway() {
     let mut place = GreetedIngress::new("ingress");
     assert!(place.take(9).is_none());
     assert!(place.hears(IngressFrame::Serves(false)));
@@ -85,7 +85,7 @@ fn commands_wait_for_room_and_answers_find_their_front() {
         place.hears(IngressFrame::Answer(8, Outcome::Executed, b"+2"))
             && place.hears(IngressFrame::Answer(7, Outcome::Executed, b"+1"))
     );
-    assert_eq!((place.front.unread(), place.ingress.open_commands()), (0, 0));
+    assert_eq!((place.gateway.unread(), place.ingress.open_commands()), (0, 0));
 }
 
 #[test]
@@ -122,13 +122,13 @@ fn reads_are_taken_apart_and_answered_or_ordered_after_all() {
         place.hears(IngressFrame::Answer(3, Outcome::Executed, b"+y"))
             && place.hears(IngressFrame::Answer(4, Outcome::Executed, b"+z"))
     );
-    let left = &place.ingress.fronts[0];
+    let left = &place.ingress.gateways[0];
     assert_eq!((left.reads, left.detours.len()), (Occupancy::default(), 0));
     assert_eq!(place.ingress.open_reads, Occupancy::default());
 }
 
 #[test]
-fn a_read_whose_front_is_gone_is_dropped() {
+fn a_read_whose_gateway_is_gone_is_dropped() {
     let mut place = GreetedIngress::new("reads-gone");
     place.ingress.serve(true);
     place.say(IngressFrame::Read(1, DST, b"first"));
@@ -141,22 +141,22 @@ fn a_read_whose_front_is_gone_is_dropped() {
 }
 
 #[test]
-fn reads_of_many_fronts_together_are_bounded_and_each_has_places_of_its_own() {
+fn reads_of_many_gateways_together_are_bounded_and_each_has_places_of_its_own() {
     let mut place = GreetedIngress::new("reads-together");
     place.ingress.serve(true);
-    let (mut fronts, mut taken) = (Vec::new(), Vec::new());
+    let (mut gateways, mut taken) = (Vec::new(), Vec::new());
     for _ in 0..READS_MAX / FLIGHT_MAX {
-        let mut front = place.ingress.inlet().connect(Arc::new(|| {}));
-        front.say(IngressFrame::Hello(VERSION));
-        (0..FLIGHT_MAX as u64).for_each(|token| front.say(IngressFrame::Read(token, DST, b"")));
+        let mut gateway = place.ingress.inlet().connect(Arc::new(|| {}));
+        gateway.say(IngressFrame::Hello(VERSION));
+        (0..FLIGHT_MAX as u64).for_each(|token| gateway.say(IngressFrame::Read(token, DST, b"")));
         let mut reads = Vec::new();
-        while front.backlog() > 0 {
-            front.flush().unwrap();
+        while gateway.backlog() > 0 {
+            gateway.flush().unwrap();
             place.ingress.round();
             assert!(place.take(1).is_none());
             reads.append(&mut place.ingress.take_reads());
         }
-        fronts.push(front);
+        gateways.push(gateway);
         taken.push(reads);
     }
     let counts: Vec<usize> = taken.iter().map(Vec::len).collect();
@@ -170,7 +170,7 @@ fn reads_of_many_fronts_together_are_bounded_and_each_has_places_of_its_own() {
 }
 
 #[test]
-fn a_front_is_given_no_more_reads_than_it_is_expected_to_take_answers_of() {
+fn a_gateway_is_given_no_more_reads_than_it_is_expected_to_take_answers_of() {
     let mut place = GreetedIngress::new("reads-given");
     place.ingress.serve(true);
     (0..300).for_each(|token| place.say(IngressFrame::Read(token, DST, b"")));
@@ -178,11 +178,11 @@ fn a_front_is_given_no_more_reads_than_it_is_expected_to_take_answers_of() {
     let reads = place.ingress.take_reads();
     let answer = vec![b'x'; 400 << 10];
     (0..8).for_each(|n| place.ingress.answer_read(&reads[n], Outcome::Executed, &answer));
-    while place.ingress.fronts[0].line.backlog() > 0 {
+    while place.ingress.gateways[0].line.backlog() > 0 {
         place.ingress.round();
-        place.front.fill().unwrap();
-        while let Ok(Some((_, used))) = place.front.next(ANSWER_FRAME_MAX) {
-            place.front.done(used);
+        place.gateway.fill().unwrap();
+        while let Ok(Some((_, used))) = place.gateway.next(ANSWER_FRAME_MAX) {
+            place.gateway.done(used);
         }
     }
     let may =
@@ -211,7 +211,7 @@ fn a_read_of_several_groups_is_ordered() {
 }
 
 #[test]
-fn a_front_has_a_bounded_number_of_reads_and_of_their_bytes_on_their_way() {
+fn a_gateway_has_a_bounded_number_of_reads_and_of_their_bytes_on_their_way() {
     for (name, bytes) in [("reads-many", 1), ("reads-large", FLIGHT_BYTES_MAX / 16)] {
         let mut place = GreetedIngress::new(name);
         place.ingress.serve(true);
@@ -237,11 +237,11 @@ fn a_member_that_was_left_out_tells_whose_commands_are_lost() {
     assert!(place.hears(IngressFrame::Lost(7)));
     place.ingress.answer(100, Outcome::Executed, b"late");
     place.ingress.round();
-    assert!(!place.front.fill().unwrap());
+    assert!(!place.gateway.fill().unwrap());
 }
 
 #[test]
-fn a_front_has_a_bounded_number_of_commands_on_their_way() {
+fn a_gateway_has_a_bounded_number_of_commands_on_their_way() {
     let mut place = GreetedIngress::new("flights");
     place.ingress.serve(true);
     for token in 0..FLIGHT_MAX as u64 + 1 {
@@ -254,7 +254,7 @@ fn a_front_has_a_bounded_number_of_commands_on_their_way() {
 }
 
 #[test]
-fn reads_of_a_front_are_executed_while_few_of_its_answers_wait() {
+fn reads_of_a_gateway_are_executed_while_few_of_its_answers_wait() {
     let mut place = GreetedIngress::new("calm");
     place.ingress.serve(true);
     let answer = vec![b'x'; 900 << 10];
@@ -269,19 +269,19 @@ fn reads_of_a_front_are_executed_while_few_of_its_answers_wait() {
         while let Some(read) = reads.pop_if(|read| place.ingress.may_read(read) == MayRead::Now) {
             place.ingress.answer_read(&read, Outcome::Executed, &answer);
         }
-        assert!(place.ingress.fronts[0].line.backlog() <= CALM_BYTES + answer.len() + 64);
+        assert!(place.ingress.gateways[0].line.backlog() <= CALM_BYTES + answer.len() + 64);
         place.ingress.round();
-        place.front.fill().unwrap();
-        while let Ok(Some((frame, used))) = place.front.next(ANSWER_FRAME_MAX) {
+        place.gateway.fill().unwrap();
+        while let Ok(Some((frame, used))) = place.gateway.next(ANSWER_FRAME_MAX) {
             heard += usize::from(matches!(frame, IngressFrame::Answer(..)));
-            place.front.done(used);
+            place.gateway.done(used);
         }
     }
-    assert_eq!((place.ingress.dropped(), place.ingress.fronts.len()), (0, 1));
+    assert_eq!((place.ingress.dropped(), place.ingress.gateways.len()), (0, 1));
 }
 
 #[test]
-fn answers_beyond_the_bound_are_dropped_and_asked_for_again_and_no_front_is_cut_off() {
+fn answers_beyond_the_bound_are_dropped_and_asked_for_again_and_no_gateway_is_cut_off() {
     let mut place = GreetedIngress::new("unread");
     place.ingress.serve(true);
     let answer = vec![b'x'; 1 << 20];
@@ -294,7 +294,7 @@ fn answers_beyond_the_bound_are_dropped_and_asked_for_again_and_no_front_is_cut_
     for (seq, _) in taken {
         place.ingress.answer(seq, Outcome::Executed, &answer);
     }
-    assert!(place.ingress.fronts[0].line.backlog() < BACKLOG_BYTES_MAX + (2 << 20));
+    assert!(place.ingress.gateways[0].line.backlog() < BACKLOG_BYTES_MAX + (2 << 20));
     // Nothing more is taken up of it, and of others it is.
     place.say(IngressFrame::Command(1000, DST, b""));
     let mut other = place.ingress.inlet().connect(Arc::new(|| {}));
@@ -307,11 +307,11 @@ fn answers_beyond_the_bound_are_dropped_and_asked_for_again_and_no_front_is_cut_
     let (mut answers, mut lost) = (0, 0);
     while answers + lost < most + 50 {
         place.ingress.round();
-        place.front.fill().unwrap();
-        while let Ok(Some((frame, used))) = place.front.next(ANSWER_FRAME_MAX) {
+        place.gateway.fill().unwrap();
+        while let Ok(Some((frame, used))) = place.gateway.next(ANSWER_FRAME_MAX) {
             answers += usize::from(matches!(frame, IngressFrame::Answer(..)));
             lost += usize::from(matches!(frame, IngressFrame::Lost(_)));
-            place.front.done(used);
+            place.gateway.done(used);
         }
     }
     assert_eq!((answers, lost, place.ingress.dropped()), (most, 50, 50));
@@ -327,8 +327,8 @@ fn who_makes_no_sense_is_cut_off_and_its_commands_with_it() {
     place.say(IngressFrame::Answer(1, Outcome::Executed, b"I am no node"));
     assert!(place.take(1).is_none());
     assert_eq!((place.ingress.cut_off, place.ingress.open_commands()), (1, 0));
-    place.front.say(IngressFrame::Command(2, DST, b""));
-    assert!(place.front.flush().is_err());
+    place.gateway.say(IngressFrame::Command(2, DST, b""));
+    assert!(place.gateway.flush().is_err());
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn answers_of_any_length_pass_a_small_ring() {
 }
 
 #[test]
-fn a_front_that_does_not_read_costs_the_node_a_bounded_backlog() {
+fn a_gateway_that_does_not_read_costs_the_node_a_bounded_backlog() {
     let mut pair = Pair::new();
     let answer = vec![7; 1 << 20];
     for token in 0..100 {
@@ -145,7 +145,7 @@ fn an_answer_larger_than_the_backlog_passes_and_one_beyond_the_limit_is_told() {
 }
 
 #[test]
-fn a_front_that_stands_still_is_not_looked_after_often_and_is_forgotten_in_time() {
+fn a_gateway_that_stands_still_is_not_looked_after_often_and_is_forgotten_in_time() {
     let mut pair = Pair::new();
     let start = Time(1_000_000);
     (0..3).for_each(|token| pair.push(token, &[7; 2_000]));
@@ -191,7 +191,7 @@ fn a_node_that_starts_anew_is_read_from_its_first_answer_on() {
 }
 
 #[test]
-fn the_credit_of_an_earlier_front_is_void() {
+fn the_credit_of_an_earlier_gateway_is_void() {
     let mut pair = Pair::new();
     pair.push(1, &[1; 300]);
     pair.pump();
@@ -297,7 +297,7 @@ fn a_large_answer_that_is_not_needed_any_more_ends_with_its_piece() {
 }
 
 #[test]
-fn a_front_that_has_gone_while_answers_are_held_back_costs_nothing_in_the_end() {
+fn a_gateway_that_has_gone_while_answers_are_held_back_costs_nothing_in_the_end() {
     let mut pair = Pair::new();
     (pair.holds, pair.settled) = (HeldBack::All, 1);
     pair.run(2);

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 /// Bytes of small answers that go before the next piece of a large one.
 const TURN_BYTES: usize = PIECE_BYTES;
 
-/// Writes answers for one front.
+/// Writes answers for one gateway.
 #[derive(Debug)]
 pub(super) struct RingWriter {
     replies: Pid,
@@ -124,7 +124,7 @@ impl RingWriter {
         }
     }
 
-    /// Another front has the place now.
+    /// Another gateway has the place now.
     pub(super) fn renew(&mut self, life: u32) {
         let replies = self.replies;
         let lines = self.ring_lines as u32;
@@ -158,7 +158,7 @@ impl RingWriter {
         if record.is_large() { &mut self.large } else { &mut self.small }.push_back(record);
     }
 
-    /// Forgets the answers that are not needed any more, if they are at the front: most are.
+    /// Forgets the answers that are not needed any more, if they are at the gateway: most are.
     fn settle(&mut self) {
         let (begun, settled) = (self.begun, self.settled);
         let busy = |is_large| begun.is_some_and(|b| b.is_large == is_large);

@@ -1,4 +1,4 @@
-//! The services' backend on a real cluster, for the Redis and the log gateway: commands go out through a front of the
+//! The services' backend on a real cluster, for the Redis and the log gateway: commands go out through a gateway of the
 //! runtime.
 
 use super::calls::CallStart;
@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 
 /// Has commands ordered by the cluster.
 pub struct ClusterBackend {
-    front: Arc<CommandGateway>,
+    gateway: Arc<CommandGateway>,
     watch: Arc<ClusterWatch>,
     answers: OnceLock<Arc<dyn BackendAnswers>>,
     book: Option<Arc<CallBook>>,
@@ -51,16 +51,16 @@ impl LocalReads {
 }
 
 impl ClusterBackend {
-    /// A backend on `front`, which hears from `watch` which shards have lost their majority. Calls
+    /// A backend on `gateway`, which hears from `watch` which shards have lost their majority. Calls
     /// are recorded in `book`, if there is one.
     pub fn new(
-        front: Arc<CommandGateway>,
+        gateway: Arc<CommandGateway>,
         watch: Arc<ClusterWatch>,
         book: Option<CallBook>,
     ) -> Self {
         let asked = Arc::clone(&watch);
-        front.watch(Box::new(move || without_majority(asked.cluster(), &asked.nodes())));
-        Self { front, watch, answers: OnceLock::new(), book: book.map(Arc::new), reads: None }
+        gateway.watch(Box::new(move || without_majority(asked.cluster(), &asked.nodes())));
+        Self { gateway, watch, answers: OnceLock::new(), book: book.map(Arc::new), reads: None }
     }
 
     /// Has reads that need no order answered by the node of this process, which `watch` watches.
@@ -111,7 +111,7 @@ impl ClusterBackend {
 impl Backend for ClusterBackend {
     fn start(&self, answers: Arc<dyn BackendAnswers>) {
         assert!(self.answers.set(Arc::clone(&answers)).is_ok(), "a backend is started once");
-        self.front.serve(Arc::new(ToClients { answers, book: self.book.clone() }));
+        self.gateway.serve(Arc::new(ToClients { answers, book: self.book.clone() }));
     }
 
     fn submit(&self, dst: GroupSet, command: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
@@ -120,7 +120,7 @@ impl Backend for ClusterBackend {
             return Ok(());
         }
         let called = self.called(Envelope::decode(command));
-        self.hand_in(token, called, || self.front.submit(dst, command, token))
+        self.hand_in(token, called, || self.gateway.submit(dst, command, token))
     }
 
     fn assemble(
@@ -136,16 +136,16 @@ impl Backend for ClusterBackend {
             return Ok(());
         }
         let called = self.called(last);
-        self.hand_in(token, called, || self.front.submit(dst, assembly, token))
+        self.hand_in(token, called, || self.gateway.submit(dst, assembly, token))
     }
 
     fn reads_apart(&self) -> bool {
-        self.front.reads_apart()
+        self.gateway.reads_apart()
     }
 
     fn read(&self, dst: GroupSet, command: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
         let called = self.called(Envelope::decode(command));
-        self.hand_in(token, called, || self.front.read(dst, command, token))
+        self.hand_in(token, called, || self.gateway.read(dst, command, token))
     }
 
     /// Such reads are not recorded: a history is judged linearizable or not, which they are not.
@@ -176,7 +176,7 @@ impl Backend for ClusterBackend {
             // Before anyone sees what the calls do: this process may be killed when somebody has.
             book.flush();
         }
-        self.front.flush();
+        self.gateway.flush();
     }
 
     /// Such commands are not recorded: the language of histories has none for logs.
@@ -193,11 +193,11 @@ impl Backend for ClusterBackend {
         // A client must expect its concurrent commands in any order.
         let is_read = Envelope::decode(command).is_some_and(|(envelope, _)| envelope.read_only);
         let asked = match is_read {
-            true => self.front.ask_read(dst, command, Box::new(done)),
-            false => self.front.ask(dst, command, Box::new(done)),
+            true => self.gateway.ask_read(dst, command, Box::new(done)),
+            false => self.gateway.ask(dst, command, Box::new(done)),
         };
         asked.map_err(failure)?;
-        self.front.flush();
+        self.gateway.flush();
         Ok(())
     }
 }

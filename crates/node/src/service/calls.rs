@@ -1,7 +1,7 @@
 //! The clients' calls and answers, as the lines of a history: the language of
 //! [`amcast_check::service::kv`], in which a history is judged linearizable or not.
 //!
-//! A client of the history is a connection of the Redis front, `c0.0.5`: the front's place, its
+//! A client of the history is a connection of the Redis gateway, `c0.0.5`: the gateway's place, its
 //! life, and the connection's lane. A call begins before its command is handed to the gateway, and
 //! returns before the client receives the answer: the client's view lies around that. A call whose
 //! outcome is not known does not return. Commands that the language does not have are `OTHER read
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Records the calls of one front.
+/// Records the calls of one gateway.
 pub struct CallBook(Mutex<CallTable>);
 
 struct CallTable {

@@ -1,7 +1,7 @@
 //! Whether the disks of a cluster have room for what may take more.
 //!
 //! A node whose disk is full ends. Where all disks are alike they are full at one moment, and then nothing runs that
-//! could delete anything. So fronts refuse commands that may take more room while there is still some: enough for
+//! could delete anything. So gateways refuse commands that may take more room while there is still some: enough for
 //! the nodes to continue with deletes, for the states that they save then, and for their own writes. It is no part
 //! of the order: accepted commands are executed.
 

@@ -1,6 +1,6 @@
 //! Reads that need no order: a node answers them from what it has executed.
 //!
-//! Fronts in the node's process hand them in; the node's loop answers them between deliveries, when all
+//! Gateways in the node's process hand them in; the node's loop answers them between deliveries, when all
 //! that their clients wrote before is executed there, or has the threads answer them that execute commands.
 
 use super::Hosted;

@@ -10,8 +10,8 @@ fn large_values_and_transactions_are_as_in_redis() {
     let Some(real) = RealRedis::start() else {
         return skip("large_values_and_transactions_are_as_in_redis", NO_REDIS);
     };
-    let front = ours_of(3, 64);
-    let clients = [real.1, front.address()].map(DifferentialClient::connect);
+    let gateway = ours_of(3, 64);
+    let clients = [real.1, gateway.address()].map(DifferentialClient::connect);
     let [mut theirs, mut ours] = clients;
     let mut rng = Rng::new(17);
     let mut both = |args: &[String]| {
@@ -73,8 +73,8 @@ fn large_values_and_transactions_are_as_in_redis() {
 #[test]
 fn a_large_command_makes_the_state_grow_no_more_than_any_other() {
     let _limit = amcast_test_policy::time_limit();
-    let front = ours_of(1, 64);
-    let mut c = DifferentialClient::connect(front.address());
+    let gateway = ours_of(1, 64);
+    let mut c = DifferentialClient::connect(gateway.address());
     let push: Vec<String> = ["SADD", "k"]
         .into_iter()
         .map(str::to_string)

@@ -98,7 +98,7 @@ impl<M: ShardedMachine> Executor<M> {
     ///
     /// The read takes place at the time of its envelope, if that counts and is later than the shard's ordered time. No
     /// two reads may disagree on whether something has expired: one that sees that it has, and then, at a node whose
-    /// fronts have slower clocks, one that does not. Keys whose deadline ordered time has passed have expired for
+    /// gateways have slower clocks, one that does not. Keys whose deadline ordered time has passed have expired for
     /// all: a later read's node has delivered as much, so that ordered time there is as late. A read that would see
     /// that something has expired *since* is not answered. It needs its place in the order, by which ordered time
     /// comes to be that late for all.

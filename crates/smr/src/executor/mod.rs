@@ -162,7 +162,7 @@ impl core::error::Error for ExecutorFull {}
 /// The answer to a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommandAnswer<'a> {
-    /// The message that carried the command; its sender is the front that asked.
+    /// The message that carried the command; its sender is the gateway that asked.
     pub id: MsgId,
     /// The client's session.
     pub session: u64,
@@ -341,7 +341,7 @@ pub struct Executor<M: ShardedMachine> {
     scratch: Vec<u8>,
     /// Selects the commands that are answered here, if not all are.
     awaits: Option<AwaitedAnswers>,
-    /// How many replicas of each shard report their clocks; 0 where all fronts have one clock.
+    /// How many replicas of each shard report their clocks; 0 where all gateways have one clock.
     clocks: usize,
     /// The messages that are not executed, by decision of the operators.
     skips: SkipSet,
@@ -400,7 +400,7 @@ impl<M: ShardedMachine> Executor<M> {
     }
 
     /// Whether a majority of each shard's replicas has reported its clock, where they do: before that
-    /// any stamp counts, and fronts are not to be served.
+    /// any stamp counts, and gateways are not to be served.
     pub fn knows_time(&self) -> bool {
         let known = |head: &ShardHead| head.clocks.agreed().is_some();
         self.clocks == 0 || self.heads.iter().all(known)

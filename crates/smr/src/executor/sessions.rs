@@ -13,13 +13,13 @@
 //! An idle session is forgotten after [`Limits::session_ms`] of ordered time, by the hosts' clock:
 //! a wall clock that is set makes no command old. A retry carries the
 //! stamp of its first sending, and a command older than that is refused unless it is known that it ran:
-//! which of them run follows from the order alone. A stamp that is far ahead of ordered time, since the front's clock
+//! which of them run follows from the order alone. A stamp that is far ahead of ordered time, since the gateway's clock
 //! is wrong (see [`super::clocks`]), would not be old by then, and is refused, too.
 //!
 //! Ordered time does not advance while a shard orders nothing, and leaps once it continues. By a leap a
 //! command would look old that ran a moment ago. So sessions age by *lived* time, which omits most of a leap
 //! ([`LEAP_MS`](super::LEAP_MS)). Lived time is never faster than ordered time: a request that the one forgets
-//! is refused by the other. A front that first sent a command a moment ago therefore knows that one which was
+//! is refused by the other. A gateway that first sent a command a moment ago therefore knows that one which was
 //! refused by its stamp was not executed.
 //!
 //! Such a gateway sends the command again with the ordered time that it received. Then no copy of the refused message
@@ -73,7 +73,7 @@ pub(super) struct StampRefusal {
     pub(super) holds: bool,
 }
 
-/// Messages of one session whose refusal is remembered: more than a front has open that sends each refused request
+/// Messages of one session whose refusal is remembered: more than a gateway has open that sends each refused request
 /// again once. Of one that has more the oldest are forgotten.
 pub(super) const UNTIMELY_MAX: usize = 2048;
 

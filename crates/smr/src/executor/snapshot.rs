@@ -5,7 +5,7 @@
 //! [`delivered`](Executor::delivered) position. The machine copies items that change before they
 //! were sent. The other parts of the state are taken at once, by reference: the waiting commands,
 //! at most [`Limits::waiting`](super::Limits::waiting) a shard, and the sessions, as many as the
-//! fronts' pools have; a session that is used while the cut is open is copied then. Taking them
+//! gateways' pools have; a session that is used while the cut is open is copied then. Taking them
 //! costs some nanoseconds each and copies no bytes of commands or answers.
 //!
 //! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports (since

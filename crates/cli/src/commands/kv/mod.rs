@@ -26,10 +26,10 @@ pub(super) struct KvArgs {
     /// The cluster's directory [of the only cluster that runs]
     #[arg(long, global = true)]
     data: Option<PathBuf>,
-    /// Address of a Redis front, instead of a cluster of this machine
+    /// Address of a Redis gateway, instead of a cluster of this machine
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "data", value_parser = address)]
     at: Option<String>,
-    /// A file with the password of the front [the cluster's own, if it is of this machine]
+    /// A file with the password of the gateway [the cluster's own, if it is of this machine]
     #[arg(long, global = true, value_name = "FILE")]
     password_file: Option<PathBuf>,
     /// Print JSON; bytes that are no text are shown with U+FFFD in their place
@@ -42,7 +42,7 @@ pub(super) struct KvArgs {
 /// Where the store is.
 #[derive(clap::Args)]
 struct StoreAddress {
-    /// Address of a Redis front, instead of a cluster of this machine
+    /// Address of a Redis gateway, instead of a cluster of this machine
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     at: Option<String>,
 }
@@ -54,7 +54,7 @@ enum KvAction {
         /// The key
         key: String,
         #[command(flatten)]
-        front: StoreAddress,
+        gateway: StoreAddress,
     },
     /// Print keys with their values, in order, as they were at one moment
     Scan {
@@ -68,7 +68,7 @@ enum KvAction {
         #[arg(long, default_value_t = 10_000)]
         limit: usize,
         #[command(flatten)]
-        front: StoreAddress,
+        gateway: StoreAddress,
     },
     /// Give a key a value
     Put {
@@ -78,7 +78,7 @@ enum KvAction {
         #[arg(allow_hyphen_values = true)]
         value: String,
         #[command(flatten)]
-        front: StoreAddress,
+        gateway: StoreAddress,
     },
     /// Give a key that exists another value
     Update {
@@ -88,7 +88,7 @@ enum KvAction {
         #[arg(allow_hyphen_values = true)]
         value: String,
         #[command(flatten)]
-        front: StoreAddress,
+        gateway: StoreAddress,
     },
     /// Give a key that does not exist a value
     Insert {
@@ -98,7 +98,7 @@ enum KvAction {
         #[arg(allow_hyphen_values = true)]
         value: String,
         #[command(flatten)]
-        front: StoreAddress,
+        gateway: StoreAddress,
     },
     /// Delete keys
     Delete {
@@ -106,15 +106,15 @@ enum KvAction {
         #[arg(required = true)]
         keys: Vec<String>,
         #[command(flatten)]
-        front: StoreAddress,
+        gateway: StoreAddress,
     },
     /// Show which shards hold which keys
     Partitions {
         #[command(flatten)]
-        front: StoreAddress,
+        gateway: StoreAddress,
     },
     /// Move keys to another shard, from one key to the end of its partition, while clients
-    /// continue. (The address of a front is given before the word here: amcast kv --at HOST:PORT
+    /// continue. (The address of a gateway is given before the word here: amcast kv --at HOST:PORT
     /// split ..)
     Split(partitions::SplitArgs),
     /// Move all keys of a shard to another, while clients continue
@@ -125,17 +125,17 @@ enum KvAction {
 }
 
 impl KvAction {
-    fn front(&self) -> Option<&String> {
+    fn gateway(&self) -> Option<&String> {
         match self {
-            Self::Read { front, .. }
-            | Self::Scan { front, .. }
-            | Self::Put { front, .. }
-            | Self::Update { front, .. }
-            | Self::Insert { front, .. }
-            | Self::Delete { front, .. }
-            | Self::Partitions { front } => front.at.as_ref(),
+            Self::Read { gateway, .. }
+            | Self::Scan { gateway, .. }
+            | Self::Put { gateway, .. }
+            | Self::Update { gateway, .. }
+            | Self::Insert { gateway, .. }
+            | Self::Delete { gateway, .. }
+            | Self::Partitions { gateway } => gateway.at.as_ref(),
             Self::Split(_) | Self::Other(_) => None,
-            Self::Merge(merge) => merge.front(),
+            Self::Merge(merge) => merge.gateway(),
         }
     }
 }
@@ -157,10 +157,10 @@ pub(super) fn run(args: &KvArgs) -> Result<(), Failure> {
     }
 }
 
-/// A connection to a front, logged in, and where that is.
+/// A connection to a gateway, logged in, and where that is.
 fn connect(args: &KvArgs) -> Result<(String, Connection), Failure> {
     let given = args.password_file.as_deref().map(secret).transpose()?;
-    let (at, password, mut connection) = match args.at.as_ref().or(args.action.front()) {
+    let (at, password, mut connection) = match args.at.as_ref().or(args.action.gateway()) {
         Some(at) if args.data.is_none() => {
             let connection = Connection::open(at);
             let connection = connection.map_err(|e| Failure::Failed(refuses_address(at, &e)))?;
@@ -191,7 +191,7 @@ fn unanswered(at: &str, e: &io::Error) -> Failure {
 
 /// The store, and how its answers are shown.
 struct StoreClient {
-    /// Where its front is.
+    /// Where its gateway is.
     at: String,
     connection: Connection,
     json: bool,
@@ -321,7 +321,7 @@ fn missing(key: &str) -> Failure {
 }
 
 fn strange(answer: &Answer) -> Failure {
-    Failure::Failed(format!("this front answers in another way than expected: {answer}"))
+    Failure::Failed(format!("this gateway answers in another way than expected: {answer}"))
 }
 
 fn to_json(answer: &Answer) -> Value {
@@ -343,11 +343,11 @@ pub(super) fn address(text: &str) -> Result<String, String> {
     }
 }
 
-/// A front of the cluster: the supervisor's, or that of any node where nobody supervises them.
+/// A gateway of the cluster: the supervisor's, or that of any node where nobody supervises them.
 fn reach(home: &ClusterDir, file: &ClusterFile) -> Result<(String, Connection), Failure> {
     if home.is_supervised() {
-        let starts = |e| format!("the cluster is starting and has no front yet ({e})");
-        let at = home.fronts().map_err(|e| Failure::Failed(starts(e)))?.redis;
+        let starts = |e| format!("the cluster is starting and has no gateway yet ({e})");
+        let at = home.gateways().map_err(|e| Failure::Failed(starts(e)))?.redis;
         let connection = Connection::open(&at);
         return match connection {
             Ok(connection) => Ok((at, connection)),
@@ -355,7 +355,7 @@ fn reach(home: &ClusterDir, file: &ClusterFile) -> Result<(String, Connection), 
         };
     }
     let open = |rank| {
-        let GatewayAddresses { redis, .. } = home.fronts_of(rank).ok()?;
+        let GatewayAddresses { redis, .. } = home.gateways_of(rank).ok()?;
         Connection::open(&redis).ok().map(|connection| (redis, connection))
     };
     if let Some(reached) = (0..file.replicas).find_map(open) {

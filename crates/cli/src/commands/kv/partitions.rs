@@ -44,12 +44,12 @@ pub(super) struct MergeArgs {
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
-    front: StoreAddress,
+    gateway: StoreAddress,
 }
 
 impl MergeArgs {
-    pub(super) fn front(&self) -> Option<&String> {
-        self.front.at.as_ref()
+    pub(super) fn gateway(&self) -> Option<&String> {
+        self.gateway.at.as_ref()
     }
 
     pub(super) fn run(&self, store: &mut StoreClient) -> Result<(), Failure> {
@@ -68,7 +68,7 @@ fn begin(store: &mut StoreClient, words: &[&str], no_wait: bool) -> Result<(), F
     show(store)
 }
 
-/// One partition, as a front tells it.
+/// One partition, as a gateway tells it.
 struct PartitionRow {
     start: String,
     end: Option<String>,

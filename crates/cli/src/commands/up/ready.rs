@@ -25,7 +25,7 @@ pub(super) struct Readiness<'a> {
     pub(super) home: &'a ClusterDir,
     pub(super) watch: &'a ClusterWatch,
     pub(super) nodes: &'a Supervisor,
-    /// The Redis front.
+    /// The Redis gateway.
     pub(super) door: SocketAddr,
     pub(super) password: Option<&'a str>,
     /// Whether a command may go to several shards.

@@ -125,16 +125,16 @@ fn stamp(value: &mut [u8], n: u64) {
 }
 
 impl Writers {
-    /// Starts them, on these fronts in turn.
-    pub(super) fn start(fronts: &[String], course: &RecoveryCourse, per_second: f64) -> Self {
+    /// Starts them, on these gateways in turn.
+    pub(super) fn start(gateways: &[String], course: &RecoveryCourse, per_second: f64) -> Self {
         let every = Duration::from_secs_f64(course.clients as f64 / per_second);
-        Self::at(fronts, course, Some(every), "own")
+        Self::at(gateways, course, Some(every), "own")
     }
 
-    fn at(fronts: &[String], course: &RecoveryCourse, every: WriteInterval, name: &str) -> Self {
+    fn at(gateways: &[String], course: &RecoveryCourse, every: WriteInterval, name: &str) -> Self {
         let (begun, end) = (Instant::now(), Arc::new(AtomicBool::new(false)));
         let thread = |n: usize| {
-            let (at, end) = (fronts[n % fronts.len()].clone(), Arc::clone(&end));
+            let (at, end) = (gateways[n % gateways.len()].clone(), Arc::clone(&end));
             let (prefix, value_bytes) = (format!("{name}:{n}"), course.value_bytes);
             // They are not due all at one moment.
             let first = begun + every.unwrap_or_default() * n as u32 / course.clients as u32;
@@ -162,8 +162,8 @@ impl Writers {
 }
 
 /// The most that clients can write, each second.
-pub(super) fn peak(fronts: &[String], course: &RecoveryCourse) -> Result<f64, String> {
-    let writers = Writers::at(fronts, course, None, "peak");
+pub(super) fn peak(gateways: &[String], course: &RecoveryCourse) -> Result<f64, String> {
+    let writers = Writers::at(gateways, course, None, "peak");
     thread::sleep(PEAK);
     let written = writers.stop()?;
     // Not the first quarter: connections were made, and buffers grew.

@@ -155,27 +155,27 @@ fn watch(course: &RecoveryCourse, tell: &mut dyn FnMut(&str)) -> Result<Recovery
     tell("starts three nodes");
     let mut nodes = BenchNodes::start(&course.data, (&course.protocol, 1))?;
     let victim = victim(&nodes);
-    let fronts: Vec<String> = (0..NODES)
+    let gateways: Vec<String> = (0..NODES)
         .filter(|&rank| rank != victim)
         .map(|rank| nodes.redis(rank))
         .collect::<Result<_, _>>()?;
     tell("fills the store");
-    fill(&fronts[0], course.state_bytes, course.value_bytes)?;
+    fill(&gateways[0], course.state_bytes, course.value_bytes)?;
     let (most, asked) = match course.per_second {
         Some(asked) => (None, asked),
         None => {
             tell("looks for the most that can be written");
-            let peak = peak(&fronts, course)?;
+            let peak = peak(&gateways, course)?;
             (Some(peak), (peak * course.part_of_peak).max(1.0))
         }
     };
     tell("measures");
-    let writers = Writers::start(&fronts, course, asked);
+    let writers = Writers::start(&gateways, course, asked);
     let mut log = RecoveryTimeline::new(writers.begun(), &nodes);
     let seen = course_of(course, &mut nodes, victim, &mut log);
     let written = writers.stop()?;
     let (recovery_s, memory) = seen?;
-    written.read_back(&fronts[0], course.value_bytes)?;
+    written.read_back(&gateways[0], course.value_bytes)?;
     let most_mb = |rank| nodes.memory(rank).map_or(f64::NAN, |(_, most)| most as f64 / 1e6);
     Ok(RecoveryResult {
         peak_per_second: most,

@@ -26,7 +26,7 @@ pub(crate) struct OwnCluster {
     _process: ChildProcess,
     data: PathBuf,
     nodes: usize,
-    /// Where its Redis front listens.
+    /// Where its Redis gateway listens.
     pub(crate) redis: String,
     /// Its directory, where that is on disk and goes after it.
     _disk: Option<ScratchDir>,

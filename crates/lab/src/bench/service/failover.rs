@@ -198,7 +198,7 @@ fn write(
         let n = writer.acknowledged.len().to_string();
         let key = format!("{}:{n}", writer.prefix);
         let answer = connection.call(&[b"SET", key.as_bytes(), n.as_bytes()]);
-        match answer.map_err(|e| format!("the front: {e}"))? {
+        match answer.map_err(|e| format!("the gateway: {e}"))? {
             Answer::Error(_) => writer.errors += 1,
             _ => writer.acknowledged.push(Instant::now()),
         }

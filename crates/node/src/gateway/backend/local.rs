@@ -9,7 +9,7 @@ use amcast_smr::executor::{DeliveryResult, Executor, Limits, ShardFigures};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// A backend without replication. A command runs in the thread that submits it: on a small
-/// machine waking another thread costs more than the command, so this is what a front is measured
+/// machine waking another thread costs more than the command, so this is what a gateway is measured
 /// with.
 pub struct LocalBackend {
     inner: Mutex<LocalState>,

@@ -123,22 +123,22 @@ impl LogServiceCounts {
             (all.count() > 0).then(|| (name.to_string(), MetricValue::Durations(Box::new(all))))
         });
         vec![
-            grown("log_appends", "Appends by this front that took effect", &self.appends),
+            grown("log_appends", "Appends by this gateway that took effect", &self.appends),
             grown("log_values", "Values that they appended", &self.values),
-            grown("log_trims", "Trims by this front", &self.trims),
-            grown("log_deletes", "Logs deleted by this front", &self.deletes),
-            grown("log_reads", "Reads, looks and lists by this front", &self.reads),
+            grown("log_trims", "Trims by this gateway", &self.trims),
+            grown("log_deletes", "Logs deleted by this gateway", &self.deletes),
+            grown("log_reads", "Reads, looks and lists by this gateway", &self.reads),
             grown("log_refused", "Requests that found no room or made no sense", &self.refused),
             grown("log_unanswered", "Requests without an answer in time", &self.unanswered),
             grown(
                 "log_wrong_passwords",
-                "Wrong passwords given to this front",
+                "Wrong passwords given to this gateway",
                 &self.wrong_passwords,
             ),
-            Metric::gauge("log_streams", "Streams that are open at this front", streams as u64),
+            Metric::gauge("log_streams", "Streams that are open at this gateway", streams as u64),
             Metric::new(
                 "log_request_duration",
-                "How long requests of the log took at this front, by method",
+                "How long requests of the log took at this gateway, by method",
                 MetricKind::Histogram,
             )
             .with_each("method", durations),

@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-/// How long after it asked a front asks again: at first, while there is news; doubled up to the second
+/// How long after it asked a gateway asks again: at first, while there is news; doubled up to the second
 /// while there is none.
 pub(crate) type PollPauses = (Duration, Duration);
 
-/// Of a front that hears nothing by itself.
+/// Of a gateway that hears nothing by itself.
 pub(crate) const DEAF: PollPauses = (Duration::from_millis(2), Duration::from_millis(20));
 
 /// Of one that does.
@@ -74,8 +74,8 @@ impl LogWatcher<'_> {
         self.known = *self.heard.borrow_and_update();
     }
 
-    /// Waits until the front knows that the log has a value at `position` or was deleted, or an append may have added that
-    /// value; does not wait where this happened after the stream began to read.
+    /// Waits until the gateway knows that the log has a value at `position` or was deleted, or an append may have added
+    /// that value; does not wait where this happened after the stream began to read.
     pub(crate) async fn until(&mut self, position: u64) {
         let LogNews { news, deleted, appends, .. } = self.known;
         // The sender goes only after this stream.
@@ -120,7 +120,7 @@ impl LogFollowers {
         LogWatcher { follows: self, log, heard, known }
     }
 
-    /// Says how far a log goes, if it is there; whether that is news to any stream, and no append of this front's.
+    /// Says how far a log goes, if it is there; whether that is news to any stream, and no append of this gateway's.
     pub(crate) fn tell(&self, log: &str, extent: Option<Extent>) -> bool {
         let mut by_append = false;
         let news = self.note(log, |known| match extent {
@@ -196,7 +196,7 @@ impl LogFollowers {
     }
 }
 
-/// Hears of the logs of a node that they grow, or are deleted, for the front of its process.
+/// Hears of the logs of a node that they grow, or are deleted, for the gateway of its process.
 #[derive(Clone, Default)]
 pub struct GrowthWatch(pub(crate) Arc<LogFollowers>);
 

@@ -1,7 +1,7 @@
 //! The distributed log over gRPC.
 //!
 //! The [`server`] turns requests into commands of [`amcast_log`] and hands them to a [`Backend`](super::Backend), which has them
-//! ordered. It has no state of its own that anything depends on, so a cluster has as many fronts as it likes.
+//! ordered. It has no state of its own that anything depends on, so a cluster has as many gateways as it likes.
 
 mod answers;
 mod connections;

@@ -1,4 +1,4 @@
-//! The gRPC front: one thread, which serves until it is dropped.
+//! The gRPC gateway: one thread, which serves until it is dropped.
 //!
 //! # Limits
 //! Connections, streams, requests that are looked at, and the bytes of a request are bounded; who comes
@@ -63,15 +63,15 @@ const PARTING: Duration = Duration::from_millis(500);
 /// The interval at which the health service learns whether the cluster serves.
 const HEALTH_EVERY: Duration = Duration::from_millis(500);
 
-/// How a front serves.
+/// How a gateway serves.
 #[derive(Clone, Debug)]
 pub struct LogGatewayConfig {
     /// Where it listens; port 0 takes a free one.
     pub listen: SocketAddr,
     /// Shards of the cluster.
     pub shards: usize,
-    /// The number of the front's first session. Its sessions are this one and those after it, one for
-    /// each request at a time, below 2^63; no other front, nor an earlier life of this one, may have
+    /// The number of the gateway's first session. Its sessions are this one and those after it, one for
+    /// each request at a time, below 2^63; no other gateway, nor an earlier life of this one, may have
     /// used them.
     pub first_session: u64,
     /// Bytes of the largest command that the backend takes, its envelope included.
@@ -88,7 +88,7 @@ pub struct LogGatewayConfig {
     pub unread_bytes_max: usize,
 }
 
-/// How a front hears that logs grow, for the streams that wait for it.
+/// How a gateway hears that logs grow, for the streams that wait for it.
 #[derive(Clone, Default)]
 pub enum GrowthSource {
     /// Not by itself: it asks how far logs go while streams wait, every 2 to 20 ms.
@@ -111,7 +111,7 @@ impl fmt::Debug for GrowthSource {
     }
 }
 
-/// A running front. Dropping it closes all connections and ends its thread; commands under way may
+/// A running gateway. Dropping it closes all connections and ends its thread; commands under way may
 /// still be executed.
 pub struct LogGateway {
     address: SocketAddr,
@@ -122,7 +122,7 @@ pub struct LogGateway {
 }
 
 impl LogGateway {
-    /// Starts a front on `backend`; `status` says whether the cluster serves.
+    /// Starts a gateway on `backend`; `status` says whether the cluster serves.
     ///
     /// # Errors
     /// When the address cannot be listened at, or the thread not be started.
@@ -160,9 +160,9 @@ impl LogGateway {
         let (done, tails) = (Arc::clone(&shared.done), Arc::clone(&shared.tails));
         let serve = serve(listener, config, (shared, pauses), status);
         let thread =
-            std::thread::Builder::new().name("log-front".to_string()).spawn(move || {
+            std::thread::Builder::new().name("log-gateway".to_string()).spawn(move || {
                 if let Err(e) = runtime.block_on(serve) {
-                    tracing::error!("the log's front ended: {e}");
+                    tracing::error!("the log's gateway ended: {e}");
                 }
                 // Dropping the runtime drops connections and streams.
             })?;
@@ -192,7 +192,7 @@ impl Drop for LogGateway {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the log's front had panicked");
+            tracing::error!("the log's gateway had panicked");
         }
     }
 }

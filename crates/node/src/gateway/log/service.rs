@@ -46,7 +46,7 @@ pub(crate) struct LogGatewayShared {
     pub(crate) clock: GatewayClock,
     pub(crate) sessions: GatewaySessions,
     pub(crate) follows: Arc<LogFollowers>,
-    /// True once the front stops.
+    /// True once the gateway stops.
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) tails: Arc<Semaphore>,
     /// Answers that their clients have not taken.
@@ -88,7 +88,7 @@ impl LogGatewayShared {
         self.backend
             .ask(dst, &mut payload, Box::new(done))
             .map_err(|why| unanswered(&why, again))?;
-        let lost = CommandFailure::new(Outcome::Unknown, FailureCause::Other, "the front stops");
+        let lost = CommandFailure::new(Outcome::Unknown, FailureCause::Other, "the gateway stops");
         let came = from.await.unwrap_or(Err(lost)).map_err(|why| unanswered(&why, again))?;
         let answer = LogAnswer::decode(&came.bytes);
         let answer = answer.ok_or_else(|| Status::internal("a node gave what is no answer"))?;

@@ -1,7 +1,7 @@
 //! The session of each request, for the executor.
 //!
-//! A client's own session has the highest bit of its number set; those that a front makes have not. A
-//! front's sessions are a pool, lent to one request at a time: a request whose client gave up may be
+//! A client's own session has the highest bit of its number set; those that a gateway makes have not. A
+//! gateway's sessions are a pool, lent to one request at a time: a request whose client gave up may be
 //! under way still when its session is lent again, and is then refused by the higher number if it
 //! comes later.
 
@@ -14,10 +14,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tonic::Status;
 
-/// Sessions of clients that a front serves within the time for which sessions are remembered.
+/// Sessions of clients that a gateway serves within the time for which sessions are remembered.
 const NAMED_MAX: usize = 65_536;
 
-/// How often a front that has so many looks whether some are forgotten.
+/// How often a gateway that has so many looks whether some are forgotten.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 
 /// The bit that distinguishes them from those of gateways: their requests may come in any order.
@@ -27,7 +27,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The sessions of a front.
+/// The sessions of a gateway.
 pub(crate) struct GatewaySessions {
     lanes: Mutex<FreeSessions>,
     named: Mutex<NamedSessions>,
@@ -68,7 +68,7 @@ impl LentSession<'_> {
 }
 
 impl GatewaySessions {
-    /// The front's own sessions have the numbers from `first` on.
+    /// The gateway's own sessions have the numbers from `first` on.
     pub(crate) fn new(first: u64) -> Self {
         let lanes = Mutex::new(FreeSessions { next: first, free: Vec::new() });
         Self { lanes, named: Mutex::default() }

@@ -30,7 +30,7 @@ pub(crate) fn not_done(why: Rejection, outcome: Outcome) -> Status {
         Rejection::Gone { first } => Status::out_of_range(format!(
             "the log was trimmed: {first} is the first position that is left"
         )),
-        Rejection::Malformed => Status::internal("the front sent what is no command of the log"),
+        Rejection::Malformed => Status::internal("the gateway sent what is no command of the log"),
         Rejection::Refused(why) => refused(why, outcome),
     }
 }
@@ -48,7 +48,7 @@ fn refused(why: Refusal, outcome: Outcome) -> Status {
             "{words}: it was first sent so long ago that this may be forgotten"
         )),
         Refusal::NoRoom | Refusal::Incomplete => Status::internal(format!(
-            "the front sent a request in parts, which the log has not; {words}"
+            "the gateway sent a request in parts, which the log has not; {words}"
         )),
         Refusal::Forgotten { .. } | Refusal::Window => Status::failed_precondition(format!(
             "{words}: 1024 later ones of its session were sent, or its answer is not kept any more"
@@ -66,7 +66,7 @@ pub(crate) enum RetryToken {
     Harmless,
     /// The client gave it a session.
     Named,
-    /// It has a session of the front's own.
+    /// It has a session of the gateway's own.
     Nameless,
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn deleted() -> Status {
     )
 }
 
-/// A stream that ends because the front does; `position` is the next one that it would have given.
+/// A stream that ends because the gateway does; `position` is the next one that it would have given.
 pub(crate) fn parting(position: u64) -> Status {
     Status::unavailable(format!(
         "this node stops serving; continue from position {position}, here or elsewhere"

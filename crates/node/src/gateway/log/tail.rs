@@ -28,16 +28,16 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// How long it waits before it asks again.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// How long a front that found no node to pass a stream on from reads by itself before it looks again.
+/// How long a gateway that found no node to pass a stream on from reads by itself before it looks again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A message of a stream, or why it ends.
 pub(crate) type TailItem = Result<proto::TailResponse, Status>;
 
-/// Fronts that serve streams in the place of this one.
+/// Gateways that serve streams in the place of this one.
 pub(crate) struct TailGateways {
     addresses: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Streams so far: they are dealt to the fronts.
+    /// Streams so far: they are dealt to the gateways.
     begun: AtomicUsize,
 }
 
@@ -46,7 +46,7 @@ impl TailGateways {
         Self { addresses, begun: AtomicUsize::new(0) }
     }
 
-    /// The fronts as they are now, another one first each time.
+    /// The gateways as they are now, another one first each time.
     fn next(&self) -> Vec<String> {
         let mut addresses = (self.addresses)();
         let first = self.begun.fetch_add(1, Ordering::Relaxed) % addresses.len().max(1);
@@ -165,7 +165,7 @@ impl LogGatewayShared {
         }
     }
 
-    /// Feeds a stream with that of another front, and of the next one when that breaks; breaks when the
+    /// Feeds a stream with that of another gateway, and of the next one when that breaks; breaks when the
     /// stream is over.
     async fn pass_on(
         &self,
@@ -206,7 +206,7 @@ impl LogGatewayShared {
         ControlFlow::Continue(())
     }
 
-    /// Opens a stream at another front.
+    /// Opens a stream at another gateway.
     async fn open(
         &self,
         address: &str,

@@ -61,7 +61,7 @@ where
             return Box::pin(self.service.call(request));
         }
         let Ok(place) = Arc::clone(&self.watches.0).try_acquire_owned() else {
-            let why = "too many clients watch the health of this front: ask it with Check";
+            let why = "too many clients watch the health of this gateway: ask it with Check";
             return Box::pin(async move { Ok(Status::resource_exhausted(why).into_http()) });
         };
         let answer = self.service.call(request);

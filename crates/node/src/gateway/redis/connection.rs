@@ -36,7 +36,7 @@ const ANSWER_BYTES_GUESS: usize = OUTPUT_BYTES_CALM / 16;
 
 /// Commands of one transaction that the gateway runs itself: it runs them in one go, and no other connection of its thread
 /// meanwhile.
-const FRONT_COMMANDS_MAX: usize = 1000;
+const GATEWAY_COMMANDS_MAX: usize = 1000;
 
 /// The use of the answer of an ordered command.
 enum AfterAnswer {
@@ -44,7 +44,7 @@ enum AfterAnswer {
     Show,
     /// It holds the versions of these keys, which are watched from now on.
     Watch(Vec<Box<[u8]>>),
-    /// It is a transaction's; the commands that the front runs itself take their places in it.
+    /// It is a transaction's; the commands that the gateway runs itself take their places in it.
     Transaction(Vec<Vec<Box<[u8]>>>),
 }
 
@@ -470,7 +470,7 @@ impl<B: Backend> RedisConnection<B> {
         let call = CommandCall { number, end: CallEnd::Executed, read_ns: self.read_ns };
         match command.run {
             CommandRunner::Shards(_) => self.order(command, args, AfterAnswer::Show, call),
-            CommandRunner::Front(f) | CommandRunner::Both(f, _) => {
+            CommandRunner::Gateway(f) | CommandRunner::Both(f, _) => {
                 self.run_here(command, f, args, call)
             }
         }
@@ -483,11 +483,11 @@ impl<B: Backend> RedisConnection<B> {
         if transaction.commands.is_empty() {
             self.gathered_here = 0;
         }
-        if matches!(command.run, CommandRunner::Front(_)) {
+        if matches!(command.run, CommandRunner::Gateway(_)) {
             self.gathered_here += 1;
-            if self.gathered_here > FRONT_COMMANDS_MAX {
+            if self.gathered_here > GATEWAY_COMMANDS_MAX {
                 let why = format_args!(
-                    "ERR the transaction has more than {FRONT_COMMANDS_MAX} commands that no shard runs, \
+                    "ERR the transaction has more than {GATEWAY_COMMANDS_MAX} commands that no shard runs, \
                      such as INFO"
                 );
                 return Err(RedisError::of(Outcome::NotExecuted, why));
@@ -499,7 +499,7 @@ impl<B: Backend> RedisConnection<B> {
     fn run_here(
         &mut self,
         command: &'static CommandSpec,
-        f: registry::OnFront,
+        f: registry::OnGateway,
         args: &[&[u8]],
         mut call: CommandCall,
     ) {

@@ -26,7 +26,7 @@ const REST: u32 = 8;
 /// The shortest rest.
 const REST_MIN: Duration = Duration::from_millis(2);
 
-/// Moves keys for as long as the front serves.
+/// Moves keys for as long as the gateway serves.
 pub(super) async fn drive<B: Backend>(shared: Arc<RedisShared<B>>) {
     let post = Arc::new(WakeBatch::default());
     tokio::spawn(Arc::clone(&post).go_round());

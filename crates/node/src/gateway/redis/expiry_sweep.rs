@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How long something may have expired before a command is sent only for it.
 const GRACE_MS: u64 = 300;
 
-/// Looks at the shards for as long as the front serves.
+/// Looks at the shards for as long as the gateway serves.
 pub(super) async fn now_and_then<B: Backend>(shared: Arc<RedisShared<B>>) {
     // It looks for answers by itself.
     let lane = shared.router.open(&Arc::default());

@@ -1,4 +1,4 @@
-//! The Redis front: serves unmodified clients over RESP2 and RESP3.
+//! The Redis gateway: serves unmodified clients over RESP2 and RESP3.
 //!
 //! A connection is one task that reads what is there, hands all whole commands to the
 //! [`Backend`], and writes all answers that came in one go. Nothing is read while the backend has
@@ -73,15 +73,15 @@ const PART_BYTES: usize = 256 << 10;
 /// own limit, often 4096, holds too.
 const BACKLOG: i32 = 4096;
 
-/// How a front serves.
+/// How a gateway serves.
 #[derive(Clone, Debug)]
 pub struct RedisGatewayConfig {
     /// Where it listens; port 0 takes a free one.
     pub listen: SocketAddr,
     /// Threads that serve connections.
     pub threads: usize,
-    /// The number of the front's first session. Its sessions are this one and those after it, one
-    /// per connection at a time; no other front, nor an earlier life of this one, may have used
+    /// The number of the gateway's first session. Its sessions are this one and those after it, one
+    /// per connection at a time; no other gateway, nor an earlier life of this one, may have used
     /// them.
     pub first_session: u64,
     /// How far the time by which the age of commands is judged is ahead of the host's clock, in
@@ -140,7 +140,7 @@ struct RedisShared<B> {
     leaving: AtomicBool,
 }
 
-/// How far a front is with its end.
+/// How far a gateway is with its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ShutdownStage {
     Serves,
@@ -161,7 +161,7 @@ struct ClientWarnings {
     strangers: RateLimitedLog,
 }
 
-/// A running front.
+/// A running gateway.
 pub struct RedisGateway {
     address: SocketAddr,
     stage: watch::Sender<ShutdownStage>,
@@ -171,7 +171,7 @@ pub struct RedisGateway {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Starts a front on `backend`, which it starts too.
+/// Starts a gateway on `backend`, which it starts too.
 ///
 /// # Errors
 /// When the address cannot be listened at, or a thread not be started.
@@ -217,7 +217,7 @@ pub fn start<B: Backend>(
         let shared = shared.clone();
         let mut at = stage.subscribe();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let name = format!("redis-front-{i}");
+        let name = format!("redis-gateway-{i}");
         handles.push(std::thread::Builder::new().name(name).spawn(move || {
             if i == 0 {
                 runtime.spawn(expiry_sweep::now_and_then(shared.clone()));
@@ -235,7 +235,7 @@ pub fn start<B: Backend>(
     Ok(RedisGateway { address, stage, part, server, threads: handles })
 }
 
-/// Takes connections until the front stops.
+/// Takes connections until the gateway stops.
 async fn accept<B: Backend>(
     listener: TcpListener,
     shared: Arc<RedisShared<B>>,

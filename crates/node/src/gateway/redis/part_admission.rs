@@ -1,10 +1,10 @@
 //! The order in which connections send parts of large commands.
 //!
-//! All connections of a front together have a bounded number of bytes of parts under way, so that commands of others wait
-//! behind no more than these. Where more connections have parts to send they take turns, each part one turn.
+//! All connections of a gateway together have a bounded number of bytes of parts under way, so that commands of others
+//! wait behind no more than these. Where more connections have parts to send they take turns, each part one turn.
 //!
-//! Shards keep parts until their command is whole, and refuse those for which they have no room. So a front begins a command
-//! only when those that it has begun leave room for it; the others wait in the order in which they came.
+//! Shards keep parts until their command is whole, and refuse those for which they have no room. So a gateway begins a
+//! command only when those that it has begun leave room for it; the others wait in the order in which they came.
 
 use amcast_kv::client::lock;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,10 +15,10 @@ use std::task::Waker;
 const OPEN_BYTES_MAX: usize = 4 << 20;
 
 /// Bytes of commands that were begun and not answered, of all connections together; one may be larger. A shard keeps
-/// four times as much: where more than four fronts have as much for one shard, it refuses some.
+/// four times as much: where more than four gateways have as much for one shard, it refuses some.
 const BEGUN_BYTES_MAX: usize = 64 << 20;
 
-/// The parts of all connections of a front.
+/// The parts of all connections of a gateway.
 #[derive(Default)]
 pub(super) struct PartAdmission(Mutex<AdmissionState>);
 

@@ -174,7 +174,7 @@ pub(super) struct RouterLane {
     pub(super) last_request: u64,
 }
 
-/// All lanes of a front.
+/// All lanes of a gateway.
 #[derive(Default)]
 pub(super) struct Router {
     boxes: RwLock<Vec<Arc<Mailbox>>>,

@@ -49,7 +49,7 @@ const UNIT_BYTES: usize = 1 << 10;
 /// The units of all connections together, apart from the first round of each.
 const UNITS_PER_SECOND: usize = 2048;
 
-/// The connections of a front.
+/// The connections of a gateway.
 pub(super) struct UnauthenticatedClients {
     most: usize,
     all: Mutex<BTreeMap<u64, StrangerPlace>>,
@@ -63,7 +63,7 @@ struct StrangerPlace {
 }
 
 impl UnauthenticatedClients {
-    /// None yet, of a front that serves so many connections.
+    /// None yet, of a gateway that serves so many connections.
     pub(super) fn of(clients_max: usize) -> Self {
         Self { most: STRANGERS_MAX.min(clients_max / 2).max(1), all: Mutex::default() }
     }

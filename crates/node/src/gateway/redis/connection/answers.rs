@@ -180,8 +180,8 @@ impl<B: Backend> RedisConnection<B> {
             let found = registry::find(args[0]);
             let end = match found.map(|(_, c)| c.run) {
                 // Nothing of it would be shown any more.
-                Some(CommandRunner::Front(_)) if reply.is_over() => CallEnd::Rejected,
-                Some(CommandRunner::Front(f)) => {
+                Some(CommandRunner::Gateway(_)) if reply.is_over() => CallEnd::Rejected,
+                Some(CommandRunner::Gateway(f)) => {
                     let start = reply.mark();
                     match f(&mut self.client, &args, &mut reply) {
                         Ok(_) => CallEnd::Executed,

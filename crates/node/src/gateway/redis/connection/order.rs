@@ -60,7 +60,7 @@ impl<B: Backend> RedisConnection<B> {
     pub(super) fn order_transaction(&mut self, exec: &'static CommandSpec, call: CommandCall) {
         let Some(gathered) = self.client.transaction.take() else { return };
         let ordered = |c: &&Vec<Box<[u8]>>| {
-            registry::lookup(&c[0]).is_some_and(|c| !matches!(c.run, CommandRunner::Front(_)))
+            registry::lookup(&c[0]).is_some_and(|c| !matches!(c.run, CommandRunner::Gateway(_)))
         };
         let for_shards: Vec<_> = gathered.commands.iter().filter(ordered).collect();
         if for_shards.is_empty() && self.client.watched.is_empty() {
