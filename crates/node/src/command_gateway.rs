@@ -240,7 +240,7 @@ pub struct CommandGateway {
 
 /// A transport, and what is to be known of it from outside of the loop.
 struct TransportHandle {
-    road: Box<dyn ClientTransport>,
+    transport: Box<dyn ClientTransport>,
     wake: WakeHandle,
     place: u32,
     life: u32,
@@ -251,19 +251,26 @@ impl TransportHandle {
     fn take(options: &GatewayOptions<'_>) -> Result<Self, GatewayError> {
         match options.ground {
             Transport::Memory(directory) => {
-                let road = LeasedTransport::take(options, directory)?;
-                let place = road.place();
-                let life = road.life();
-                let bell = road.bell().clone();
-                let (payload_max, wake) = (road.payload_max(), Arc::new(move || _ = bell.ring()));
-                Ok(Self { road: Box::new(road), wake, place, life, payload_max })
+                let transport = LeasedTransport::take(options, directory)?;
+                let place = transport.place();
+                let life = transport.life();
+                let bell = transport.bell().clone();
+                let (payload_max, wake) =
+                    (transport.payload_max(), Arc::new(move || _ = bell.ring()));
+                Ok(Self { transport: Box::new(transport), wake, place, life, payload_max })
             }
             Transport::Net(net) => {
-                let road = NodeLinks::take(options, net.home())?;
-                let place = road.place();
-                let life = road.life();
-                let payload_max = road.payload_max();
-                Ok(Self { wake: road.wake(), road: Box::new(road), place, life, payload_max })
+                let transport = NodeLinks::take(options, net.home())?;
+                let place = transport.place();
+                let life = transport.life();
+                let payload_max = transport.payload_max();
+                Ok(Self {
+                    wake: transport.wake(),
+                    transport: Box::new(transport),
+                    place,
+                    life,
+                    payload_max,
+                })
             }
         }
     }
@@ -271,7 +278,7 @@ impl TransportHandle {
 
 struct GatewayShared {
     stop: AtomicBool,
-    desk: JobTable,
+    jobs: JobTable,
     health: Mutex<Health>,
 }
 
@@ -281,15 +288,15 @@ impl CommandGateway {
     /// # Errors
     /// When no place is free or its memory cannot be set aside.
     pub fn start(options: &GatewayOptions<'_>) -> Result<Self, GatewayError> {
-        let TransportHandle { road, wake, place, life, payload_max } =
+        let TransportHandle { transport, wake, place, life, payload_max } =
             TransportHandle::take(options)?;
         let shared = Arc::new(GatewayShared {
             stop: AtomicBool::new(false),
-            desk: JobTable::new(JobBounds::USUAL),
+            jobs: JobTable::new(JobBounds::USUAL),
             health: Mutex::default(),
         });
         let overlay = options.config.overlay().clone();
-        let mut work = GatewayLoop::new(road, life, Arc::clone(&shared), overlay);
+        let mut work = GatewayLoop::new(transport, life, Arc::clone(&shared), overlay);
         let idle = options.idle;
         let is_woken = matches!(options.ground, Transport::Net(_));
         let run = move || {
@@ -323,7 +330,7 @@ impl CommandGateway {
 
     /// Commands that were taken and are not answered.
     pub fn open(&self) -> usize {
-        self.shared.desk.open()
+        self.shared.jobs.open()
     }
 
     /// Whether its loop runs. If not, it had panicked, and nothing will be ordered any more.
@@ -333,7 +340,7 @@ impl CommandGateway {
 
     /// Answers to commands that are handed in with tokens go to `sink`. Once, before any.
     pub fn serve(&self, sink: Arc<dyn GatewaySink>) {
-        self.shared.desk.set_sink(sink);
+        self.shared.jobs.set_sink(sink);
     }
 
     /// From now on `ask` tells which groups have lost their majority of replicas.
@@ -411,7 +418,7 @@ impl CommandGateway {
             return Err(NoAnswer::Several);
         }
         let is_read = is_read && self.reads_apart && dst.len() == 1;
-        self.shared.desk.hand_in(JobRequest { dst, is_read, since: clock::now(), asker }, payload)
+        self.shared.jobs.hand_in(JobRequest { dst, is_read, since: clock::now(), asker }, payload)
     }
 
     /// Multicasts a command and waits for the answer.
@@ -501,7 +508,7 @@ impl SentJobs {
 
 /// The loop's state.
 struct GatewayLoop {
-    road: Box<dyn ClientTransport>,
+    transport: Box<dyn ClientTransport>,
     shared: Arc<GatewayShared>,
     overlay: Overlay,
     /// The jobs that were just taken from the queue.
@@ -523,7 +530,7 @@ struct GatewayLoop {
 
 impl GatewayLoop {
     fn new(
-        road: Box<dyn ClientTransport>,
+        transport: Box<dyn ClientTransport>,
         life: u32,
         shared: Arc<GatewayShared>,
         overlay: Overlay,
@@ -531,7 +538,7 @@ impl GatewayLoop {
         let next_seq = (u64::from(life) << 32) + 1;
         Self {
             waiting: WaitingQueue::default(),
-            road,
+            transport,
             shared,
             overlay,
             fresh: Vec::new(),
@@ -547,7 +554,7 @@ impl GatewayLoop {
 
     fn run(&mut self, idle: Idle) {
         let mut idler = Idler::new(idle);
-        self.road.begin(clock::now());
+        self.transport.begin(clock::now());
         while !self.shared.stop.load(Ordering::Acquire) {
             if self.round() {
                 idler.busy();
@@ -556,28 +563,28 @@ impl GatewayLoop {
             if idler.pause() == Pause::Again {
                 continue;
             }
-            self.road.rest();
-            if let Some(sink) = self.shared.desk.sink() {
+            self.transport.rest();
+            if let Some(sink) = self.shared.jobs.sink() {
                 sink.rest();
             }
-            self.road.announce();
-            if self.round() || self.road.is_pressing(clock::now()) {
-                self.road.stay();
+            self.transport.announce();
+            if self.round() || self.transport.is_pressing(clock::now()) {
+                self.transport.stay();
                 idler.busy();
                 continue;
             }
             let at_most = if self.sent.open.is_empty() { SLEEP_MAX } else { LATE_EVERY };
-            self.road.sleep(clock::now(), at_most);
+            self.transport.sleep(clock::now(), at_most);
         }
     }
 
     fn round(&mut self) -> bool {
         let now = clock::now();
-        let (sent, desk) = (&mut self.sent, &self.shared.desk);
+        let (sent, jobs) = (&mut self.sent, &self.shared.jobs);
         let answered_at = &mut self.answered_at;
         let lost = &mut self.lost;
         let spare = &mut self.spare;
-        let busy = self.road.round(now, &mut |seq, came| match came {
+        let busy = self.transport.round(now, &mut |seq, came| match came {
             CommandProgress::Answer(answer) => {
                 let Some(job) = sent.take(seq) else { return };
                 job.dst.iter().for_each(|g| answered_at[g.index()] = now);
@@ -586,18 +593,18 @@ impl GatewayLoop {
                     bytes,
                     most,
                 };
-                spare.put(desk.answer(job, answer.map_err(too_large)));
+                spare.put(jobs.answer(job, answer.map_err(too_large)));
             }
             CommandProgress::Part => sent.came_part(seq, now),
             CommandProgress::Lost => lost.extend(sent.first(seq)),
         });
         let first_open = self.sent.open.first_key_value().map(|(&first, _)| first);
-        self.road.settle(first_open.unwrap_or(self.next_seq));
-        self.sent.past.drain(..).for_each(|seq| self.road.forget(seq));
+        self.transport.settle(first_open.unwrap_or(self.next_seq));
+        self.sent.past.drain(..).for_each(|seq| self.transport.forget(seq));
         if now >= self.next_late_check {
             self.next_late_check = now + LATE_EVERY;
             if let Some(since) = self.sent.late_since(now) {
-                self.road.is_late(now, since);
+                self.transport.is_late(now, since);
             }
         }
         if now >= self.next_check {
@@ -609,14 +616,14 @@ impl GatewayLoop {
 
     /// Sends what there is room for.
     fn send(&mut self, now: Time) -> bool {
-        self.shared.desk.take(&mut self.fresh, &mut self.spare);
+        self.shared.jobs.take(&mut self.fresh, &mut self.spare);
         for job in self.fresh.drain(..) {
             self.waiting.push(self.overlay.lca(job.dst), job);
         }
         let mut sent = self.send_lost(now);
         while self.lost.is_empty() {
-            let road = &self.road;
-            let has_room = |job: &GatewayJob| road.room(job.dst, job.payload.len()) > 0;
+            let transport = &self.transport;
+            let has_room = |job: &GatewayJob| transport.room(job.dst, job.payload.len()) > 0;
             let Some(job) = self.waiting.take(has_room) else { break };
             let seq = self.multicast(now, &job);
             let (sent_at, retry_after) = (now, RETRY_FIRST);
@@ -627,7 +634,7 @@ impl GatewayLoop {
             sent = true;
         }
         if sent {
-            self.road.flush(now);
+            self.transport.flush(now);
         }
         sent
     }
@@ -638,7 +645,7 @@ impl GatewayLoop {
         while let Some(&first) = self.lost.first() {
             // It may have been answered, or given up, since.
             if let Some(open) = self.sent.open.get(&first)
-                && self.road.room(open.job.dst, open.job.payload.len()) > 0
+                && self.transport.room(open.job.dst, open.job.payload.len()) > 0
             {
                 self.ask_again(now, first);
                 sent = true;
@@ -655,7 +662,7 @@ impl GatewayLoop {
         self.next_seq += 1;
         let GatewayJob { dst, payload, is_read, .. } = job;
         let (dst, is_read) = (*dst, *is_read);
-        self.road.send(now, TransportCommand { seq, dst, payload, is_read });
+        self.transport.send(now, TransportCommand { seq, dst, payload, is_read });
         seq
     }
 
@@ -665,15 +672,15 @@ impl GatewayLoop {
         let mut health = shared.health.lock().unwrap_or_else(PoisonError::into_inner);
         let down = health.down(now, &mut |group| self.is_stuck(now, group));
         drop(health);
-        shared.desk.set_down(down);
+        shared.jobs.set_down(down);
         if !down.is_empty() {
             for job in self.waiting.take_all(|job| job.dst.and(down).lowest().is_some()) {
                 let group = job.dst.and(down).lowest().expect("it was taken for one");
-                shared.desk.answer(job, Err(NoAnswer::Down(group)));
+                shared.jobs.answer(job, Err(NoAnswer::Down(group)));
             }
         }
         for job in self.waiting.take_heads(|job| job.since + PATIENCE <= now) {
-            shared.desk.answer(job, Err(NoAnswer::Unsent));
+            shared.jobs.answer(job, Err(NoAnswer::Unsent));
         }
         // Those behind the first that is young are younger still.
         let old = |open: &SentJob| open.sent_at + RETRY_FIRST <= now;
@@ -692,8 +699,8 @@ impl GatewayLoop {
                 None => continue,
             };
             if let Some(job) = self.sent.take(first) {
-                self.road.forget(first);
-                shared.desk.answer(job, Err(no_answer));
+                self.transport.forget(first);
+                shared.jobs.answer(job, Err(no_answer));
             }
         }
     }
@@ -709,7 +716,7 @@ impl GatewayLoop {
     fn ask_again(&mut self, now: Time, first: u64) {
         let Some(mut open) = self.sent.open.remove(&first) else { return };
         let (dst, bytes) = (open.job.dst, open.job.payload.len());
-        if self.road.room(dst, bytes) > 0 {
+        if self.transport.room(dst, bytes) > 0 {
             let seq = self.multicast(now, &open.job);
             self.sent.alias.insert(seq, first);
             open.again.push(seq);
@@ -723,14 +730,14 @@ impl GatewayLoop {
 /// However the loop ends, by a stop or by a panic, no caller waits in vain.
 impl Drop for GatewayLoop {
     fn drop(&mut self) {
-        self.road.rest();
-        let desk = &self.shared.desk;
+        self.transport.rest();
+        let jobs = &self.shared.jobs;
         let waiting = self.waiting.take_all(|_| true);
-        for job in desk.close().into_iter().chain(self.fresh.drain(..)).chain(waiting) {
-            desk.answer(job, Err(NoAnswer::Closed));
+        for job in jobs.close().into_iter().chain(self.fresh.drain(..)).chain(waiting) {
+            jobs.answer(job, Err(NoAnswer::Closed));
         }
         for open in std::mem::take(&mut self.sent.open).into_values() {
-            desk.answer(open.job, Err(NoAnswer::Stopped));
+            jobs.answer(open.job, Err(NoAnswer::Stopped));
         }
     }
 }

@@ -242,58 +242,58 @@ mod tests {
         }
     }
 
-    fn desk(bounds: JobBounds) -> (JobTable, Arc<SinkCounts>) {
-        let (desk, counts) = (JobTable::new(bounds), Arc::new(SinkCounts::default()));
-        desk.set_sink(counts.clone());
-        (desk, counts)
+    fn table(bounds: JobBounds) -> (JobTable, Arc<SinkCounts>) {
+        let (table, counts) = (JobTable::new(bounds), Arc::new(SinkCounts::default()));
+        table.set_sink(counts.clone());
+        (table, counts)
     }
 
-    fn hand_in(desk: &JobTable, token: u64, bytes: usize) -> Result<(), NoAnswer> {
+    fn hand_in(table: &JobTable, token: u64, bytes: usize) -> Result<(), NoAnswer> {
         let (dst, asker) = (GroupSet::one(Gid(1)), JobAsker::Sink(token));
         let request = JobRequest { dst, is_read: false, since: Time(1), asker };
         let mut command = vec![0; bytes];
-        let taken = desk.hand_in(request, &mut command);
+        let taken = table.hand_in(request, &mut command);
         assert_eq!(command.len(), if taken.is_ok() { 0 } else { bytes });
         taken
     }
 
-    fn take(desk: &JobTable) -> Vec<GatewayJob> {
+    fn take(table: &JobTable) -> Vec<GatewayJob> {
         let mut taken = Vec::new();
-        desk.take(&mut taken, &mut SpareBuffers::default());
+        table.take(&mut taken, &mut SpareBuffers::default());
         taken
     }
 
     #[test]
     fn who_was_refused_hears_of_room_once_and_only_when_half_is_free() {
         let _limit = amcast_test_policy::time_limit();
-        let (desk, counts) = desk(JobBounds { jobs: 8, bytes: 1000 });
-        (0..8).for_each(|t| hand_in(&desk, t, 1).unwrap());
+        let (table, counts) = table(JobBounds { jobs: 8, bytes: 1000 });
+        (0..8).for_each(|t| hand_in(&table, t, 1).unwrap());
         for _ in 0..50 {
-            assert_eq!(hand_in(&desk, 9, 1).unwrap_err(), NoAnswer::Busy);
+            assert_eq!(hand_in(&table, 9, 1).unwrap_err(), NoAnswer::Busy);
         }
-        let taken = take(&desk);
-        assert_eq!((taken.len(), desk.open()), (8, 8));
+        let taken = take(&table);
+        assert_eq!((taken.len(), table.open()), (8, 8));
         for (n, job) in taken.into_iter().enumerate() {
             assert_eq!(counts.rooms.load(Ordering::SeqCst), usize::from(n > 4), "{n} answered");
-            desk.answer(job, Ok(ServiceAnswer::borrowed(Outcome::Executed, b"+OK\r\n")));
+            table.answer(job, Ok(ServiceAnswer::borrowed(Outcome::Executed, b"+OK\r\n")));
         }
         assert_eq!(counts.rooms.load(Ordering::SeqCst), 1);
-        assert_eq!((counts.answers.load(Ordering::SeqCst), desk.open()), (8, 0));
+        assert_eq!((counts.answers.load(Ordering::SeqCst), table.open()), (8, 0));
     }
 
     #[test]
     fn the_bytes_under_way_are_bounded_too() {
         let _limit = amcast_test_policy::time_limit();
-        let (desk, _) = desk(JobBounds { jobs: 100, bytes: 1000 });
-        hand_in(&desk, 1, 600).unwrap();
-        assert_eq!(hand_in(&desk, 2, 600).unwrap_err(), NoAnswer::Busy);
-        hand_in(&desk, 3, 400).unwrap();
+        let (table, _) = table(JobBounds { jobs: 100, bytes: 1000 });
+        hand_in(&table, 1, 600).unwrap();
+        assert_eq!(hand_in(&table, 2, 600).unwrap_err(), NoAnswer::Busy);
+        hand_in(&table, 3, 400).unwrap();
     }
 
     #[test]
     fn a_small_command_in_a_large_buffer_counts_as_the_buffer_that_it_holds() {
         let _limit = amcast_test_policy::time_limit();
-        let (desk, _) = desk(JobBounds { jobs: 100, bytes: 1000 });
+        let (table, _) = table(JobBounds { jobs: 100, bytes: 1000 });
         let request = || {
             let (dst, asker) = (GroupSet::one(Gid(1)), JobAsker::Sink(1));
             JobRequest { dst, is_read: false, since: Time(1), asker }
@@ -303,44 +303,44 @@ mod tests {
             command.push(7);
             command
         };
-        desk.hand_in(request(), &mut in_buffer(900)).unwrap();
-        assert_eq!(desk.hand_in(request(), &mut in_buffer(200)).unwrap_err(), NoAnswer::Busy);
-        take(&desk).into_iter().for_each(|job| {
+        table.hand_in(request(), &mut in_buffer(900)).unwrap();
+        assert_eq!(table.hand_in(request(), &mut in_buffer(200)).unwrap_err(), NoAnswer::Busy);
+        take(&table).into_iter().for_each(|job| {
             let answer = ServiceAnswer::borrowed(Outcome::Executed, b"");
-            desk.answer(job, Ok(answer));
+            table.answer(job, Ok(answer));
         });
-        assert_eq!((desk.open(), desk.bytes.load(Ordering::SeqCst)), (0, 0));
-        desk.hand_in(request(), &mut in_buffer(1000)).unwrap();
+        assert_eq!((table.open(), table.bytes.load(Ordering::SeqCst)), (0, 0));
+        table.hand_in(request(), &mut in_buffer(1000)).unwrap();
     }
 
     #[test]
     fn a_group_without_majority_is_refused_at_once_and_others_are_not() {
         let _limit = amcast_test_policy::time_limit();
-        let (desk, _) = desk(JobBounds::USUAL);
-        desk.set_down(GroupSet::one(Gid(0)));
-        hand_in(&desk, 1, 1).unwrap();
-        desk.set_down(GroupSet::one(Gid(1)));
-        assert_eq!(hand_in(&desk, 2, 1).unwrap_err(), NoAnswer::Down(Gid(1)));
-        desk.set_down(GroupSet::EMPTY);
-        hand_in(&desk, 3, 1).unwrap();
-        assert_eq!(desk.open(), 2);
+        let (table, _) = table(JobBounds::USUAL);
+        table.set_down(GroupSet::one(Gid(0)));
+        hand_in(&table, 1, 1).unwrap();
+        table.set_down(GroupSet::one(Gid(1)));
+        assert_eq!(hand_in(&table, 2, 1).unwrap_err(), NoAnswer::Down(Gid(1)));
+        table.set_down(GroupSet::EMPTY);
+        hand_in(&table, 3, 1).unwrap();
+        assert_eq!(table.open(), 2);
     }
 
     #[test]
     fn nothing_is_taken_in_once_the_loop_has_ended() {
         let _limit = amcast_test_policy::time_limit();
-        let (desk, _) = desk(JobBounds::USUAL);
-        hand_in(&desk, 1, 1).unwrap();
-        assert_eq!(desk.close().len(), 1);
-        assert_eq!(hand_in(&desk, 2, 1).unwrap_err(), NoAnswer::Closed);
-        assert_eq!(desk.open(), 1, "the first is still to be answered");
+        let (table, _) = table(JobBounds::USUAL);
+        hand_in(&table, 1, 1).unwrap();
+        assert_eq!(table.close().len(), 1);
+        assert_eq!(hand_in(&table, 2, 1).unwrap_err(), NoAnswer::Closed);
+        assert_eq!(table.open(), 1, "the first is still to be answered");
     }
 
     #[test]
     fn no_wake_up_is_lost_between_threads_that_are_refused_and_the_one_that_answers() {
         let _limit = amcast_test_policy::time_limit();
-        let (desk, counts) = desk(JobBounds { jobs: 4, bytes: 1 << 20 });
-        let desk = &desk;
+        let (table, counts) = table(JobBounds { jobs: 4, bytes: 1 << 20 });
+        let table = &table;
         std::thread::scope(|scope| {
             let submitters: Vec<_> = (0..3)
                 .map(|_| {
@@ -349,7 +349,7 @@ mod tests {
                         for n in 0..20_000 {
                             loop {
                                 let seen = counts.rooms.load(Ordering::SeqCst);
-                                if hand_in(desk, n, 1).is_ok() {
+                                if hand_in(table, n, 1).is_ok() {
                                     break;
                                 }
                                 // As a connection does: sleep until told. A lost one hangs here.
@@ -363,14 +363,14 @@ mod tests {
                 .collect();
             let (mut taken, mut spare) = (Vec::new(), SpareBuffers::default());
             while !submitters.iter().all(|s| s.is_finished()) {
-                desk.take(&mut taken, &mut spare);
+                table.take(&mut taken, &mut spare);
                 taken.drain(..).for_each(|job| {
                     let answer = ServiceAnswer::borrowed(Outcome::Executed, b"");
-                    spare.put(desk.answer(job, Ok(answer)));
+                    spare.put(table.answer(job, Ok(answer)));
                 });
                 std::thread::yield_now();
             }
         });
-        assert_eq!(counts.answers.load(Ordering::SeqCst) + desk.open(), 60_000);
+        assert_eq!(counts.answers.load(Ordering::SeqCst) + table.open(), 60_000);
     }
 }

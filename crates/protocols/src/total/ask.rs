@@ -30,32 +30,32 @@ impl Scheme for AskBroadcast {
 
     // [TO 3:1] a rendezvous with the sequencer, for all messages that wait; those that come before its
     // answer go with the last run of them
-    fn send(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
-        let Some(sequencer) = desk.sequencer() else { return };
-        if sequencer == desk.set.me {
-            while let Some(run) = desk.next_unsent() {
+    fn send(&mut self, ordering: &mut OrderingBase, out: &mut OrderingOutbox) {
+        let Some(sequencer) = ordering.sequencer() else { return };
+        if sequencer == ordering.set.me {
+            while let Some(run) = ordering.next_unsent() {
                 self.given += 1;
-                desk.cast_run(self.grade, self.given, sequencer, run, out);
+                ordering.cast_run(self.grade, self.given, sequencer, run, out);
             }
-        } else if desk.unsent() > 0 && !self.asking {
+        } else if ordering.unsent() > 0 && !self.asking {
             self.asking = true;
             out.ask(GroupcastOutput::To(
                 sequencer,
-                OrderingMessage::Ask { count: desk.unsent() as u32 },
+                OrderingMessage::Ask { count: ordering.unsent() as u32 },
             ));
         }
     }
 
     fn hear(
         &mut self,
-        desk: &mut OrderingBase,
+        ordering: &mut OrderingBase,
         from: Pid,
         word: OrderingMessage,
         out: &mut OrderingOutbox,
     ) -> Result<(), &'static str> {
         match word {
-            OrderingMessage::Ask { count } if desk.is_sequencer() => {
-                if desk.is_open() {
+            OrderingMessage::Ask { count } if ordering.is_sequencer() => {
+                if ordering.is_open() {
                     let first = self.given + 1;
                     self.given += u64::from(count);
                     out.ask(GroupcastOutput::To(from, OrderingMessage::Grant { first, count }));
@@ -63,24 +63,24 @@ impl Scheme for AskBroadcast {
                 Ok(())
             }
             // [TO 3:2] the sender broadcasts its messages with their numbers
-            OrderingMessage::Grant { first, count } if desk.sequencer() == Some(from) => {
+            OrderingMessage::Grant { first, count } if ordering.sequencer() == Some(from) => {
                 self.asking = false;
                 for number in first..first.saturating_add(u64::from(count)) {
-                    let Some(run) = desk.next_unsent() else { break };
-                    desk.cast_run(self.grade, number, desk.set.me, run, out);
+                    let Some(run) = ordering.next_unsent() else { break };
+                    ordering.cast_run(self.grade, number, ordering.set.me, run, out);
                 }
-                self.send(desk, out);
+                self.send(ordering, out);
                 Ok(())
             }
             // [TO 3:3] delivered by number
             OrderingMessage::Numbered { number, sender, run } if sender == from => {
-                self.numbered.take(desk, number, (sender, run), out)
+                self.numbered.take(ordering, number, (sender, run), out)
             }
             _ => Err("what this protocol does not say"),
         }
     }
 
-    fn settle(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
-        self.numbered.settle(desk, out);
+    fn settle(&mut self, ordering: &mut OrderingBase, out: &mut OrderingOutbox) {
+        self.numbered.settle(ordering, out);
     }
 }

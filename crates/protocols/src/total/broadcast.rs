@@ -47,34 +47,34 @@ impl BroadcastBroadcast {
     }
 
     // [TO 1:3] delivered by number, once both have arrived
-    fn deliver_ready(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
+    fn deliver_ready(&mut self, ordering: &mut OrderingBase, out: &mut OrderingOutbox) {
         while let Some(id) = self.numbers.get(&(self.done + 1)) {
             let Some(run) = self.come.remove(id) else { return };
             let sender = id.sender;
             self.numbers.remove(&(self.done + 1));
             self.done += 1;
-            desk.deliver(sender, &run, out);
+            ordering.deliver(sender, &run, out);
         }
     }
 }
 
 impl Scheme for BroadcastBroadcast {
-    fn begin(&mut self, desk: &mut OrderingBase, _out: &mut OrderingOutbox) {
+    fn begin(&mut self, ordering: &mut OrderingBase, _out: &mut OrderingOutbox) {
         *self = Self::new(self.message, self.number);
-        self.view = desk.view.clone();
+        self.view = ordering.view.clone();
     }
 
     // [TO 1:1] the sender broadcasts its message
-    fn send(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
-        while let Some(run) = desk.next_unsent() {
-            desk.note_part(desk.set.me, &run, out);
-            desk.cast(self.message, OrderingMessage::Plain { run }, out);
+    fn send(&mut self, ordering: &mut OrderingBase, out: &mut OrderingOutbox) {
+        while let Some(run) = ordering.next_unsent() {
+            ordering.note_part(ordering.set.me, &run, out);
+            ordering.cast(self.message, OrderingMessage::Plain { run }, out);
         }
     }
 
     fn hear(
         &mut self,
-        desk: &mut OrderingBase,
+        ordering: &mut OrderingBase,
         from: Pid,
         word: OrderingMessage,
         out: &mut OrderingOutbox,
@@ -82,17 +82,17 @@ impl Scheme for BroadcastBroadcast {
         match word {
             OrderingMessage::Plain { run } => {
                 let id = msg(from, run.first());
-                if desk.is_delivered(id) {
+                if ordering.is_delivered(id) {
                     return Err("a message again");
                 }
                 self.come.insert(id, run);
                 // [TO 1:2] the sequencer gives it the next number, once it has the message
-                if desk.is_sequencer() && desk.is_open() {
+                if ordering.is_sequencer() && ordering.is_open() {
                     self.open.push(id);
-                    self.due = desk.now;
+                    self.due = ordering.now;
                 }
             }
-            OrderingMessage::Numbers { first, of } if desk.sequencer() == Some(from) => {
+            OrderingMessage::Numbers { first, of } if ordering.sequencer() == Some(from) => {
                 if first.checked_add(of.len() as u64).is_none() {
                     return Err("numbers that nobody reaches");
                 }
@@ -102,39 +102,39 @@ impl Scheme for BroadcastBroadcast {
             }
             _ => return Err("what this protocol does not say"),
         }
-        self.deliver_ready(desk, out);
+        self.deliver_ready(ordering, out);
         Ok(())
     }
 
-    fn settle(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
+    fn settle(&mut self, ordering: &mut OrderingBase, out: &mut OrderingOutbox) {
         for id in core::mem::take(&mut self.numbers).into_values() {
             // A number whose message nobody has: a hole.
             if let Some(run) = self.come.remove(&id) {
-                desk.deliver(id.sender, &run, out);
+                ordering.deliver(id.sender, &run, out);
             }
         }
         let left = core::mem::take(&mut self.come);
         for sender in self.view.pids() {
             for run in left.range(msg(sender, 0)..=msg(sender, u64::MAX)).map(|(_, run)| run) {
-                desk.deliver(sender, run, out);
+                ordering.deliver(sender, run, out);
             }
         }
     }
 
-    fn wake(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
+    fn wake(&mut self, ordering: &mut OrderingBase, out: &mut OrderingOutbox) {
         self.due = Time::NEVER;
-        if self.open.is_empty() || !desk.is_open() {
+        if self.open.is_empty() || !ordering.is_open() {
             return;
         }
         let of = core::mem::take(&mut self.open);
         for id in &of {
             if let Some(run) = self.come.get(id) {
-                desk.note_part(id.sender, run, out);
+                ordering.note_part(id.sender, run, out);
             }
         }
         let first = self.given + 1;
         self.given += of.len() as u64;
-        desk.cast(self.number, OrderingMessage::Numbers { first, of }, out);
+        ordering.cast(self.number, OrderingMessage::Numbers { first, of }, out);
     }
 
     fn deadline(&self) -> Option<(Time, WakeReason)> {

@@ -21,10 +21,10 @@ pub(super) type OrderingOutbox = Outbox<Groupcast<OrderingMessage>>;
 /// How the members of a group give their messages an order.
 pub(super) trait Scheme {
     /// A view begins: nothing of the one before is left, and own messages are all to be sent.
-    fn begin(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox);
+    fn begin(&mut self, ordering: &mut OrderingBase, out: &mut OrderingOutbox);
 
     /// Own messages may be sent, if there are any.
-    fn send(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox);
+    fn send(&mut self, ordering: &mut OrderingBase, out: &mut OrderingOutbox);
 
     /// A member says something.
     ///
@@ -32,7 +32,7 @@ pub(super) trait Scheme {
     /// When it makes no sense from that member.
     fn hear(
         &mut self,
-        desk: &mut OrderingBase,
+        ordering: &mut OrderingBase,
         from: Pid,
         word: OrderingMessage,
         out: &mut OrderingOutbox,
@@ -40,7 +40,7 @@ pub(super) trait Scheme {
 
     /// The view is over and nothing more of it comes: delivers what is left, the same at every
     /// survivor.
-    fn settle(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox);
+    fn settle(&mut self, ordering: &mut OrderingBase, out: &mut OrderingOutbox);
 
     /// The time that it asked for is over.
     fn wake(&mut self, _desk: &mut OrderingBase, _out: &mut OrderingOutbox) {}
@@ -295,7 +295,7 @@ impl NumberedBatches {
     /// Takes in messages of a process, and delivers all whose turn it is.
     pub(super) fn take(
         &mut self,
-        desk: &mut OrderingBase,
+        ordering: &mut OrderingBase,
         number: u64,
         (sender, run): (Pid, Batch),
         out: &mut OrderingOutbox,
@@ -305,21 +305,21 @@ impl NumberedBatches {
         }
         if number == self.done + 1 {
             self.done = number;
-            desk.deliver(sender, &run, out);
+            ordering.deliver(sender, &run, out);
         } else {
             self.come.insert(number, (sender, run));
         }
         while let Some((sender, run)) = self.come.remove(&(self.done + 1)) {
             self.done += 1;
-            desk.deliver(sender, &run, out);
+            ordering.deliver(sender, &run, out);
         }
         Ok(())
     }
 
     /// Delivers all that came, over any missing numbers.
-    pub(super) fn settle(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
+    pub(super) fn settle(&mut self, ordering: &mut OrderingBase, out: &mut OrderingOutbox) {
         for (sender, run) in core::mem::take(&mut self.come).into_values() {
-            desk.deliver(sender, &run, out);
+            ordering.deliver(sender, &run, out);
         }
     }
 }
@@ -327,7 +327,7 @@ impl NumberedBatches {
 /// An ordering protocol: a [`Scheme`] and its [`OrderingBase`].
 #[derive(Debug)]
 pub(super) struct TotalOrderProtocol<S> {
-    desk: OrderingBase,
+    ordering: OrderingBase,
     scheme: S,
     /// Whether messages came that the scheme was not told of: those of one step leave together.
     fresh: bool,
@@ -335,60 +335,60 @@ pub(super) struct TotalOrderProtocol<S> {
 
 impl<S: Scheme> TotalOrderProtocol<S> {
     pub(super) fn new(set: OrderingSettings, scheme: S) -> Self {
-        Self { desk: OrderingBase::new(set), scheme, fresh: false }
+        Self { ordering: OrderingBase::new(set), scheme, fresh: false }
     }
 
     fn submit(&mut self, submission: Submission<'_>) {
-        self.desk.gather(submission.seq, submission.payload);
+        self.ordering.gather(submission.seq, submission.payload);
         self.fresh = true;
     }
 
     fn wake(&mut self, out: &mut OrderingOutbox) {
         if core::mem::take(&mut self.fresh) {
-            self.scheme.send(&mut self.desk, out);
+            self.scheme.send(&mut self.ordering, out);
         }
-        self.scheme.wake(&mut self.desk, out);
+        self.scheme.wake(&mut self.ordering, out);
     }
 
     fn begin(&mut self, view: &View, out: &mut OrderingOutbox) {
-        let desk = &mut self.desk;
-        (desk.view, desk.blocked, desk.sent) = (view.clone(), false, 0);
-        let base = desk.base();
+        let ordering = &mut self.ordering;
+        (ordering.view, ordering.blocked, ordering.sent) = (view.clone(), false, 0);
+        let base = ordering.base();
         let base = out.fill(|to| base.encode(to));
         out.ask(GroupcastOutput::Base(base));
         self.fresh = false;
-        self.scheme.begin(desk, out);
-        self.scheme.send(desk, out);
+        self.scheme.begin(ordering, out);
+        self.scheme.send(ordering, out);
     }
 
     fn join(&mut self, view: &View, bytes: &[u8], out: &mut OrderingOutbox) {
-        let desk = &mut self.desk;
+        let ordering = &mut self.ordering;
         match JoinState::decode(&mut ByteReader::new(bytes)) {
-            Ok(base) if base.last.len() == desk.last.len() => {
-                (desk.position, desk.last) = (base.position, base.last);
+            Ok(base) if base.last.len() == ordering.last.len() => {
+                (ordering.position, ordering.last) = (base.position, base.last);
             }
             // Some member gave it; the most senior one answers for the view.
             _ => {
-                let of = view.pids().next().unwrap_or(desk.set.me);
+                let of = view.pids().next().unwrap_or(ordering.set.me);
                 out.note(Note::Malformed(of, "what a process is to begin with makes no sense"));
             }
         }
-        let last = desk.last[desk.set.me.index()];
+        let last = ordering.last[ordering.set.me.index()];
         // Some of them had been sent before it was excluded, and are delivered.
-        desk.keep_own(|_, run| run.last() > last);
+        ordering.keep_own(|_, run| run.last() > last);
         self.begin(view, out);
     }
 
     /// An excluded member delivers nothing more of its view.
     fn excluded(&mut self) {
-        let desk = &mut self.desk;
-        desk.blocked = true;
-        if !desk.set.resends {
+        let ordering = &mut self.ordering;
+        ordering.blocked = true;
+        if !ordering.set.resends {
             // Other excluded members may have delivered some, before the deliveries of the group.
-            let sent = desk.sent;
-            desk.keep_own(|at, _| at >= sent);
+            let sent = ordering.sent;
+            ordering.keep_own(|at, _| at >= sent);
         }
-        desk.sent = 0;
+        ordering.sent = 0;
     }
 }
 
@@ -402,19 +402,19 @@ impl<S: Scheme> Protocol for TotalOrderProtocol<S> {
         input: Input<'_, Self::Medium>,
         out: &mut Outbox<Self::Medium>,
     ) {
-        self.desk.now = now;
+        self.ordering.now = now;
         match input {
             Input::Submit(submission) => self.submit(submission),
             Input::Wake => self.wake(out),
             Input::Medium(GroupcastInput::View(view)) => {
-                self.scheme.settle(&mut self.desk, out);
+                self.scheme.settle(&mut self.ordering, out);
                 self.begin(view, out);
             }
             Input::Medium(GroupcastInput::Join(view, base)) => self.join(view, base, out),
-            Input::Medium(GroupcastInput::Block) => self.desk.blocked = true,
+            Input::Medium(GroupcastInput::Block) => self.ordering.blocked = true,
             Input::Medium(GroupcastInput::Excluded) => self.excluded(),
             Input::Medium(GroupcastInput::From(from, word)) => {
-                if let Err(why) = self.scheme.hear(&mut self.desk, from, word, out) {
+                if let Err(why) = self.scheme.hear(&mut self.ordering, from, word, out) {
                     out.note(Note::Malformed(from, why));
                 }
             }
@@ -424,32 +424,32 @@ impl<S: Scheme> Protocol for TotalOrderProtocol<S> {
     }
 
     fn deadline(&self) -> Option<(Time, WakeReason)> {
-        let fresh = self.fresh.then_some((self.desk.now, WakeReason::Flush));
-        fresh.or_else(|| self.scheme.deadline()).filter(|_| self.desk.is_open())
+        let fresh = self.fresh.then_some((self.ordering.now, WakeReason::Flush));
+        fresh.or_else(|| self.scheme.deadline()).filter(|_| self.ordering.is_open())
     }
 
     fn room(&self, _dst: GroupSet, bytes: usize) -> usize {
-        let desk = &self.desk;
-        let count = desk.set.window.saturating_sub(desk.own_count);
-        let left = desk.set.window_bytes.saturating_sub(desk.own_bytes);
+        let ordering = &self.ordering;
+        let count = ordering.set.window.saturating_sub(ordering.own_count);
+        let left = ordering.set.window_bytes.saturating_sub(ordering.own_bytes);
         count.min(left / bytes.max(1))
     }
 
     fn payload_max(&self) -> usize {
-        self.desk.set.payload_max
+        self.ordering.set.payload_max
     }
 
     fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
-        let (desk, me) = (&self.desk, self.desk.set.me);
-        for (at, run) in desk.own.iter().enumerate() {
-            let why = if at < desk.sent { WaitReason::Turn } else { WaitReason::Order(Gid(0)) };
+        let (ordering, me) = (&self.ordering, self.ordering.set.me);
+        for (at, run) in ordering.own.iter().enumerate() {
+            let why = if at < ordering.sent { WaitReason::Turn } else { WaitReason::Order(Gid(0)) };
             run.messages().for_each(|(seq, _)| tell(msg(me, seq), why));
         }
-        desk.open.seqs().for_each(|seq| tell(msg(me, seq), WaitReason::Order(Gid(0))));
+        ordering.open.seqs().for_each(|seq| tell(msg(me, seq), WaitReason::Order(Gid(0))));
     }
 
     fn status(&self) -> ProtocolStatus {
-        let (delivered, backlog) = (self.desk.position, self.desk.own_count as u64);
+        let (delivered, backlog) = (self.ordering.position, self.ordering.own_count as u64);
         ProtocolStatus { delivered, decided: delivered, backlog, ..ProtocolStatus::default() }
     }
 }

@@ -28,14 +28,14 @@ impl Scheme for SendBroadcast {
 
     // [TO 2:1] the sender sends its message to the sequencer; what the last one did not broadcast,
     // it sends again to the next
-    fn send(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
-        let Some(sequencer) = desk.sequencer() else { return };
-        while let Some(run) = desk.next_unsent() {
-            if sequencer == desk.set.me {
+    fn send(&mut self, ordering: &mut OrderingBase, out: &mut OrderingOutbox) {
+        let Some(sequencer) = ordering.sequencer() else { return };
+        while let Some(run) = ordering.next_unsent() {
+            if sequencer == ordering.set.me {
                 self.given += 1;
-                desk.cast_run(self.grade, self.given, sequencer, run, out);
+                ordering.cast_run(self.grade, self.given, sequencer, run, out);
             } else {
-                desk.note_part(desk.set.me, &run, out);
+                ordering.note_part(ordering.set.me, &run, out);
                 out.ask(GroupcastOutput::To(sequencer, OrderingMessage::Plain { run }));
             }
         }
@@ -43,29 +43,31 @@ impl Scheme for SendBroadcast {
 
     fn hear(
         &mut self,
-        desk: &mut OrderingBase,
+        ordering: &mut OrderingBase,
         from: Pid,
         word: OrderingMessage,
         out: &mut OrderingOutbox,
     ) -> Result<(), &'static str> {
         match word {
             // [TO 2:2] the sequencer broadcasts the message with the next number
-            OrderingMessage::Plain { run } if desk.is_sequencer() => {
-                if desk.is_open() {
+            OrderingMessage::Plain { run } if ordering.is_sequencer() => {
+                if ordering.is_open() {
                     self.given += 1;
-                    desk.cast_run(self.grade, self.given, from, run, out);
+                    ordering.cast_run(self.grade, self.given, from, run, out);
                 }
                 Ok(())
             }
             // [TO 2:3] delivered by number
-            OrderingMessage::Numbered { number, sender, run } if desk.sequencer() == Some(from) => {
-                self.numbered.take(desk, number, (sender, run), out)
+            OrderingMessage::Numbered { number, sender, run }
+                if ordering.sequencer() == Some(from) =>
+            {
+                self.numbered.take(ordering, number, (sender, run), out)
             }
             _ => Err("what this protocol does not say"),
         }
     }
 
-    fn settle(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
-        self.numbered.settle(desk, out);
+    fn settle(&mut self, ordering: &mut OrderingBase, out: &mut OrderingOutbox) {
+        self.numbered.settle(ordering, out);
     }
 }

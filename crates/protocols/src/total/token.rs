@@ -28,38 +28,38 @@ impl PrivilegeBased {
     }
 
     /// The member after this one in the ring.
-    fn next_in_ring(desk: &OrderingBase) -> Option<Pid> {
-        let rank = desk.view.rank(desk.set.me)?;
-        let members = &desk.view.members;
+    fn next_in_ring(ordering: &OrderingBase) -> Option<Pid> {
+        let rank = ordering.view.rank(ordering.set.me)?;
+        let members = &ordering.view.members;
         let next = members[(rank + 1) % members.len()].pid;
-        (next != desk.set.me).then_some(next)
+        (next != ordering.set.me).then_some(next)
     }
 
     /// Broadcasts what there is, and passes the token on, or lets it rest.
-    fn use_token(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
+    fn use_token(&mut self, ordering: &mut OrderingBase, out: &mut OrderingOutbox) {
         let Some((mut next, mut idle)) = self.held else { return };
-        if !desk.is_open() {
+        if !ordering.is_open() {
             return;
         }
         // [TO 4:1] the holder broadcasts with the token's numbers, so many at most
-        let mut left = desk.set.burst;
-        while desk.next_len().is_some_and(|len| len <= left) {
-            let Some(run) = desk.next_unsent() else { break };
+        let mut left = ordering.set.burst;
+        while ordering.next_len().is_some_and(|len| len <= left) {
+            let Some(run) = ordering.next_unsent() else { break };
             left -= run.len();
-            desk.cast_run(self.grade, next, desk.set.me, run, out);
+            ordering.cast_run(self.grade, next, ordering.set.me, run, out);
             (next, idle) = (next.saturating_add(1), 0);
         }
         self.held = Some((next, idle));
-        let Some(to) = Self::next_in_ring(desk) else {
+        let Some(to) = Self::next_in_ring(ordering) else {
             // Alone: it continues by itself.
-            self.rests = if desk.unsent() > 0 { desk.now } else { Time::NEVER };
+            self.rests = if ordering.unsent() > 0 { ordering.now } else { Time::NEVER };
             return;
         };
-        let round = desk.view.members.len() as u32;
+        let round = ordering.view.members.len() as u32;
         if idle >= round && !self.wanted && self.rests == Time::NEVER {
-            self.rests = desk.now + desk.set.rest;
+            self.rests = ordering.now + ordering.set.rest;
         }
-        if idle >= round && !self.wanted && desk.now < self.rests {
+        if idle >= round && !self.wanted && ordering.now < self.rests {
             return;
         }
         // [TO 4:2] passed to the next of the ring
@@ -71,24 +71,24 @@ impl PrivilegeBased {
 
 impl Scheme for PrivilegeBased {
     // The first member makes the token of a view.
-    fn begin(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
+    fn begin(&mut self, ordering: &mut OrderingBase, out: &mut OrderingOutbox) {
         *self = Self::new(self.grade);
-        if desk.is_sequencer() {
+        if ordering.is_sequencer() {
             self.held = Some((1, 0));
-            self.use_token(desk, out);
+            self.use_token(ordering, out);
         }
     }
 
-    fn send(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
-        if desk.unsent() == 0 {
+    fn send(&mut self, ordering: &mut OrderingBase, out: &mut OrderingOutbox) {
+        if ordering.unsent() == 0 {
             return;
         }
         if self.held.is_some() {
-            self.use_token(desk, out);
+            self.use_token(ordering, out);
         } else if !self.asked {
             // It may rest anywhere.
             self.asked = true;
-            for to in desk.view.pids().filter(|&p| p != desk.set.me) {
+            for to in ordering.view.pids().filter(|&p| p != ordering.set.me) {
                 out.ask(GroupcastOutput::To(to, OrderingMessage::Hurry));
             }
         }
@@ -96,7 +96,7 @@ impl Scheme for PrivilegeBased {
 
     fn hear(
         &mut self,
-        desk: &mut OrderingBase,
+        ordering: &mut OrderingBase,
         from: Pid,
         word: OrderingMessage,
         out: &mut OrderingOutbox,
@@ -104,29 +104,29 @@ impl Scheme for PrivilegeBased {
         match word {
             OrderingMessage::Token { next, idle } if self.held.is_none() => {
                 (self.held, self.rests) = (Some((next, idle)), Time::NEVER);
-                self.use_token(desk, out);
+                self.use_token(ordering, out);
                 Ok(())
             }
             OrderingMessage::Hurry => {
                 self.wanted = true;
-                self.use_token(desk, out);
+                self.use_token(ordering, out);
                 Ok(())
             }
             // [TO 4:3] delivered by number
             OrderingMessage::Numbered { number, sender, run } if sender == from => {
-                self.numbered.take(desk, number, (sender, run), out)
+                self.numbered.take(ordering, number, (sender, run), out)
             }
             _ => Err("what this protocol does not say"),
         }
     }
 
-    fn settle(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
-        self.numbered.settle(desk, out);
+    fn settle(&mut self, ordering: &mut OrderingBase, out: &mut OrderingOutbox) {
+        self.numbered.settle(ordering, out);
         self.held = None;
     }
 
-    fn wake(&mut self, desk: &mut OrderingBase, out: &mut OrderingOutbox) {
-        self.use_token(desk, out);
+    fn wake(&mut self, ordering: &mut OrderingBase, out: &mut OrderingOutbox) {
+        self.use_token(ordering, out);
     }
 
     fn deadline(&self) -> Option<(Time, WakeReason)> {

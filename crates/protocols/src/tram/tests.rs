@@ -170,7 +170,7 @@ impl TramWorld {
             let goes_as_far = position == 0 || other.positions.contains(&position);
             p.index() != i && other.up && other.protocol.fit() && goes_as_far
         };
-        let donor = cluster.members(group).find(has).expect("whoever offered it has it");
+        let donor = cluster.members(group).find(has).expect("the replica that offered it has it");
         let donor = &self.processes[donor.index()];
         let count = donor.positions.partition_point(|&at| at <= position);
         let delivered = donor.delivered[..count].to_vec();

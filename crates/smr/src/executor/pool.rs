@@ -417,16 +417,16 @@ impl<M: ShardedMachine> WorkerPool<M> {
     }
 
     pub(super) fn holds(&self, shard: Gid) -> ShardFigures {
-        let desk = &self.shared.shards[shard.index()];
+        let slot = &self.shared.shards[shard.index()];
         ShardFigures {
-            items: desk.items.load(Ordering::Relaxed),
-            expiring: desk.expiring.load(Ordering::Relaxed),
-            due_ms: Some(desk.due_ms.load(Ordering::Relaxed)).filter(|ms| *ms < u64::MAX),
-            kept: desk.kept.load(Ordering::Relaxed),
-            executed: desk.executed.load(Ordering::Relaxed),
-            has_chore: desk.has_chore.load(Ordering::Relaxed),
-            used_bytes: desk.used_bytes.load(Ordering::Relaxed),
-            budget_bytes: desk.budget_bytes.load(Ordering::Relaxed),
+            items: slot.items.load(Ordering::Relaxed),
+            expiring: slot.expiring.load(Ordering::Relaxed),
+            due_ms: Some(slot.due_ms.load(Ordering::Relaxed)).filter(|ms| *ms < u64::MAX),
+            kept: slot.kept.load(Ordering::Relaxed),
+            executed: slot.executed.load(Ordering::Relaxed),
+            has_chore: slot.has_chore.load(Ordering::Relaxed),
+            used_bytes: slot.used_bytes.load(Ordering::Relaxed),
+            budget_bytes: slot.budget_bytes.load(Ordering::Relaxed),
         }
     }
 
@@ -532,10 +532,10 @@ impl<M: ShardedMachine> WorkerPool<M> {
         if self.done(shard) < *self.cut.get(shard)? {
             return None;
         }
-        let desk = &self.shared.shards[shard];
-        let mut side = desk.ask();
+        let slot = &self.shared.shards[shard];
+        let mut side = slot.ask();
         let value = with(&mut side);
-        desk.tell(&side);
+        slot.tell(&side);
         Some(value)
     }
 
@@ -555,11 +555,11 @@ impl<M: ShardedMachine> WorkerPool<M> {
                 self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
             }
         }
-        let swap = |(desk, new): (&ShardSlot<M::Part>, ShardState<M::Part>)| {
-            let mut side = lock(&desk.side);
+        let swap = |(slot, new): (&ShardSlot<M::Part>, ShardState<M::Part>)| {
+            let mut side = lock(&slot.side);
             let old = std::mem::replace(&mut *side, new);
             side.executed = old.executed;
-            desk.tell(&side);
+            slot.tell(&side);
             old
         };
         self.shared.shards.iter().zip(sides).map(swap).collect()
@@ -641,25 +641,25 @@ impl<'a, M: ShardedMachine> Worker<'a, M> {
     /// Runs the next task of `shard`, or waits at it. Returns the shards of this worker that can
     /// continue.
     fn reach(&mut self, shard: usize, task: WorkerTask) -> Vec<usize> {
-        let desk = &self.shared.shards[shard];
+        let slot = &self.shared.shards[shard];
         match task {
             WorkerTask::One(one) => {
                 // The clients of these reads need not wait for a command behind them.
                 self.shared.hand_back(&mut self.looked);
                 let (job, place) = *one;
-                let mut side = desk.worker();
+                let mut side = slot.worker();
                 let answer = self.run(&job, &[place], &mut [&mut side]);
-                desk.tell(&side);
+                slot.tell(&side);
                 drop(side);
-                desk.done.fetch_add(1, Ordering::Release);
+                slot.done.fetch_add(1, Ordering::Release);
                 self.shared.answer(answer);
                 return Vec::new();
             }
-            WorkerTask::Capture => desk.worker().capture(),
+            WorkerTask::Capture => slot.worker().capture(),
             WorkerTask::Release => {
-                let mut side = desk.worker();
+                let mut side = slot.worker();
                 side.release();
-                desk.tell(&side);
+                slot.tell(&side);
             }
             WorkerTask::GoOn => {}
             WorkerTask::Many(rendezvous) => {
@@ -669,7 +669,7 @@ impl<'a, M: ShardedMachine> Worker<'a, M> {
                 }
                 return self.meet(shard, &rendezvous);
             }
-            WorkerTask::Read(look, command) => self.look(desk, look, &command),
+            WorkerTask::Read(look, command) => self.look(slot, look, &command),
             WorkerTask::LocalRead(peeking) => {
                 if peeking.missing.fetch_sub(1, Ordering::AcqRel) > 1 {
                     self.still[shard] = Some(VecDeque::new());
@@ -678,7 +678,7 @@ impl<'a, M: ShardedMachine> Worker<'a, M> {
                 return self.peek(shard, &peeking);
             }
         }
-        desk.done.fetch_add(1, Ordering::Release);
+        slot.done.fetch_add(1, Ordering::Release);
         Vec::new()
     }
 
@@ -691,11 +691,11 @@ impl<'a, M: ShardedMachine> Worker<'a, M> {
         let mut sides: Vec<&mut ShardState<M::Part>> =
             guards.iter_mut().map(|g| &mut **g).collect();
         let answer = self.run(&rendezvous.job, &rendezvous.places, &mut sides);
-        for (desk, side) in shards().zip(&guards) {
-            desk.tell(side);
+        for (slot, side) in shards().zip(&guards) {
+            slot.tell(side);
         }
         drop(guards);
-        shards().for_each(|desk| _ = desk.done.fetch_add(1, Ordering::Release));
+        shards().for_each(|slot| _ = slot.done.fetch_add(1, Ordering::Release));
         self.shared.answer(answer);
         self.others_go_on(last, &rendezvous.places)
     }

@@ -232,14 +232,14 @@ impl<M: ShardedMachine> Worker<'_, M> {
     /// Answers a read, unless many bytes of answers wait already: nobody needs its own just now.
     pub(super) fn look(
         &mut self,
-        desk: &ShardSlot<M::Part>,
+        slot: &ShardSlot<M::Part>,
         look: LocalReadRequest,
         command: &[u8],
     ) {
         let PoolShared { machine, limits, answer_bytes, .. } = self.shared;
         self.scratch.clear();
         let peek = match answer_bytes.load(Ordering::Relaxed) < limits.running_bytes {
-            true => look.run(&**machine, &mut desk.worker().part, command, &mut self.scratch),
+            true => look.run(&**machine, &mut slot.worker().part, command, &mut self.scratch),
             false => LocalRead::Busy,
         };
         let bytes: Box<[u8]> = self.scratch[..].into();
@@ -269,7 +269,7 @@ impl<M: ShardedMachine> Worker<'_, M> {
             false => LocalRead::Busy,
         };
         drop(guards);
-        shards().for_each(|desk| _ = desk.done.fetch_add(1, Ordering::Release));
+        shards().for_each(|slot| _ = slot.done.fetch_add(1, Ordering::Release));
         let bytes: Box<[u8]> = self.scratch[..].into();
         shard_state::keep_small(&mut self.scratch);
         shared.answer_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
