@@ -1,29 +1,29 @@
 //! The directory of a running cluster, with its file, its sockets and its shared memory.
 //!
 //! ```text
-//! HOME/cluster.toml      what every process of the cluster reads
-//! HOME/lock              locked by the supervisor while it lives; says which process that is
-//! HOME/fronts.json       where the supervisor's gateways listen
-//! HOME/n0.fronts.json    where those of a node listen
-//! HOME/last.ports        where the supervisor's gateways listened last: the next one listens there again
-//! HOME/n0.ports          where those of a node did
-//! HOME/nodes.json        what the supervisor knows of the lives of its nodes
-//! HOME/n0.sock           the control socket of a node
-//! HOME/n0.log            the log of a node
-//! HOME/amcast-..1/       the shared memory, for protocols that talk through it
-//! HOME/n0.in             where a node takes commands of gateways, for protocols that send messages
-//! HOME/n0.life           which life of the node is the next; locked while it lives
-//! HOME/c0.life           the same of a gateway that is not a node's
-//! HOME/n0.begun          is there if the processes of the node had logs before
-//! HOME/n0.disk           a word by which the others know the disk of a node, and etcd where there is etcd
-//! HOME/n0.anew           is there if the node began on this disk by asking what it had promised before
-//! HOME/n0.inode          which file n0.life is: a copy of the directory has another one
-//! HOME/n0.peers          which life and disk of each other node the node met last
-//! HOME/n0.joining        is there until the node has had its place on this disk for the first time
-//! HOME/n0.decides        what decides what the node does, as the cluster's file had it
-//! HOME/n0.refused        is there if the others know a later disk of the node; why
-//! HOME/n0.data/          what a node must not forget, for protocols that keep something: the log of
-//!                        each of its processes, and the application's state
+//! DIR/cluster.toml      what every process of the cluster reads
+//! DIR/lock              locked by the supervisor while it lives; says which process that is
+//! DIR/fronts.json       where the supervisor's gateways listen
+//! DIR/n0.fronts.json    where those of a node listen
+//! DIR/last.ports        where the supervisor's gateways listened last: the next one listens there again
+//! DIR/n0.ports          where those of a node did
+//! DIR/nodes.json        what the supervisor knows of the lives of its nodes
+//! DIR/n0.sock           the control socket of a node
+//! DIR/n0.log            the log of a node
+//! DIR/amcast-..1/       the shared memory, for protocols that talk through it
+//! DIR/n0.in             where a node takes commands of gateways, for protocols that send messages
+//! DIR/n0.life           which life of the node is the next; locked while it lives
+//! DIR/c0.life           the same of a gateway that is not a node's
+//! DIR/n0.begun          is there if the processes of the node had logs before
+//! DIR/n0.disk           a word by which the others know the disk of a node, and etcd where there is etcd
+//! DIR/n0.anew           is there if the node began on this disk by asking what it had promised before
+//! DIR/n0.inode          which file n0.life is: a copy of the directory has another one
+//! DIR/n0.peers          which life and disk of each other node the node met last
+//! DIR/n0.joining        is there until the node has had its place on this disk for the first time
+//! DIR/n0.decides        what decides what the node does, as the cluster's file had it
+//! DIR/n0.refused        is there if the others know a later disk of the node; why
+//! DIR/n0.data/          what a node must not forget, for protocols that keep something: the log of
+//!                       each of its processes, and the application's state
 //! ```
 //! The cluster's file, the nodes' data and the numbers of incarnations outlast a cluster that is
 //! durable: the next one in the directory continues from there.
@@ -92,10 +92,10 @@ pub(crate) fn life_name(rank: usize) -> String {
     format!("{}.life", node_name(rank))
 }
 
-/// The remedy where a node has to begin anew, whose files lie in the directory `home`. Those of other nodes may lie beside
+/// The remedy where a node has to begin anew, whose files lie in the directory `dir`. Those of other nodes may lie beside
 /// them, as with `amcast up`, so that no message may ask for an empty directory.
-pub(crate) fn begin_anew_words(home: &Path, node: &str) -> String {
-    let files = home.join(format!("{node}.*"));
+pub(crate) fn begin_anew_words(dir: &Path, node: &str) -> String {
+    let files = dir.join(format!("{node}.*"));
     format!("remove {}, and no file of another node, for {node} to begin anew", files.display())
 }
 
@@ -309,11 +309,11 @@ impl ClusterDir {
 
     /// The error for a directory without a cluster's file.
     fn without_file(path: &Path) -> ClusterDirError {
-        let home = Self { path: path.to_path_buf() };
-        match (home.first_data(), home.inhabitants()) {
+        let dir = Self { path: path.to_path_buf() };
+        match (dir.first_data(), dir.inhabitants()) {
             (Some(data), _) => ClusterDirError::NoFile(data, "there is none".to_string()),
-            (None, PastProcesses::Supervised) => ClusterDirError::Unmade(home.path),
-            (None, _) => ClusterDirError::NotCluster(home.path),
+            (None, PastProcesses::Supervised) => ClusterDirError::Unmade(dir.path),
+            (None, _) => ClusterDirError::NotCluster(dir.path),
         }
     }
 
@@ -333,19 +333,19 @@ impl ClusterDir {
     /// When there is what nodes keep, and no file that says of which cluster; or something that is no file where one
     /// is to be.
     pub fn kept(path: &Path) -> Result<Option<ClusterFile>, ClusterDirError> {
-        let home = Self { path: path.to_path_buf() };
-        home.check_files(None)?;
-        let why = match home.file() {
+        let dir = Self { path: path.to_path_buf() };
+        dir.check_files(None)?;
+        let why = match dir.file() {
             Ok(file) if file.durable => return Ok(Some(file)),
             // Only nodes of a durable cluster note their disks.
-            Ok(_) if home.has_noted_disks() => {
+            Ok(_) if dir.has_noted_disks() => {
                 "it was emptied, or lost its end: it does not say `durable = true`".to_string()
             }
             // Data of nodes that are not durable are removed with the rest.
             Ok(_) => return Ok(None),
             Err(e) => e.to_string(),
         };
-        home.first_data().map_or(Ok(None), |data| Err(ClusterDirError::NoFile(data, why)))
+        dir.first_data().map_or(Ok(None), |data| Err(ClusterDirError::NoFile(data, why)))
     }
 
     /// Whether a node has noted here on which disk its data are.

@@ -260,7 +260,7 @@ impl TransportHandle {
                 Ok(Self { transport: Box::new(transport), wake, place, life, payload_max })
             }
             Transport::Net(net) => {
-                let transport = NodeLinks::take(options, net.home())?;
+                let transport = NodeLinks::take(options, net.dir())?;
                 let place = transport.place();
                 let life = transport.life();
                 let payload_max = transport.payload_max();

@@ -21,7 +21,7 @@ use std::time::UNIX_EPOCH;
 #[derive(Clone, Debug)]
 pub(crate) struct DiskRecord {
     /// The directory.
-    home: PathBuf,
+    dir: PathBuf,
     /// The node's name.
     node: String,
     /// There until the node has had its place among the others on this disk for the first time.
@@ -59,13 +59,13 @@ impl Inode {
 
 impl DiskRecord {
     /// Of the node `rank` with this directory.
-    pub(crate) fn of(home: &Path, rank: usize) -> Self {
+    pub(crate) fn of(dir: &Path, rank: usize) -> Self {
         let node = node_name(rank);
-        let at = |rest: &str| home.join(format!("{node}.{rest}"));
+        let at = |rest: &str| dir.join(format!("{node}.{rest}"));
         let joining = at("joining");
         let refused = at("refused");
         let inode = at("inode");
-        Self { home: home.to_path_buf(), node, joining, refused, inode }
+        Self { dir: dir.to_path_buf(), node, joining, refused, inode }
     }
 
     /// Checks that the node may start from it, whose name is taken and whose processes have logs in
@@ -88,7 +88,7 @@ impl DiskRecord {
             return Err(format!(
                 "{life} is empty, and {node} has logs here: it counts the lives of {node}, which must \
                  not be given out again. Bring the file back, or {}",
-                begin_anew_words(&self.home, node)
+                begin_anew_words(&self.dir, node)
             ));
         }
         self.check_inode(name)?;
@@ -129,16 +129,16 @@ impl DiskRecord {
         if serde_json::from_slice::<Inode>(&text).is_ok_and(|before| before.is(&now)) {
             return Ok(());
         }
-        let home = self.home.display();
+        let dir = self.dir.display();
         let node = &self.node;
         let life = name.path().display();
         Err(format!(
-            "{home} is a copy: {life} is not the file in which {node} counted its lives, as {} says. If \
+            "{dir} is a copy: {life} is not the file in which {node} counted its lives, as {} says. If \
              {node} ran while it was copied, or anywhere since, what it promised is not all here: {}. \
              If it was moved or copied while {node} was down, and {node} \
              did not run since, remove {} to continue from here",
             self.inode.display(),
-            begin_anew_words(&self.home, node),
+            begin_anew_words(&self.dir, node),
             self.inode.display()
         ))
     }
@@ -197,11 +197,11 @@ mod tests {
             Self(path)
         }
 
-        fn keeping(&self, home: &str) -> LogLocation {
-            let home = self.0.join(home);
+        fn keeping(&self, dir: &str) -> LogLocation {
+            let dir = self.0.join(dir);
             LogLocation {
-                path: home.join("n1.data"),
-                begun: home.join("n1.begun"),
+                path: dir.join("n1.data"),
+                begun: dir.join("n1.begun"),
                 holds: false,
                 lasts: true,
                 lived: false,
@@ -210,11 +210,11 @@ mod tests {
             }
         }
 
-        /// A start from the directory `home`; its life begins if it may.
-        fn start(&self, home: &str, keeping: &LogLocation) -> Result<u32, String> {
-            let home = self.0.join(home);
-            let name = ProcessName::take(&home.join(life_name(1))).unwrap().unwrap();
-            DiskRecord::of(&home, 1).prepare(&name, keeping, groups())?;
+        /// A start from the directory `dir`; its life begins if it may.
+        fn start(&self, dir: &str, keeping: &LogLocation) -> Result<u32, String> {
+            let dir = self.0.join(dir);
+            let name = ProcessName::take(&dir.join(life_name(1))).unwrap().unwrap();
+            DiskRecord::of(&dir, 1).prepare(&name, keeping, groups())?;
             Ok(name.begin(0).unwrap().number())
         }
     }
@@ -255,7 +255,7 @@ mod tests {
     fn a_directory_that_was_moved_is_gone_on_from_and_a_copy_only_if_a_person_says_so() {
         let place = DiskTestDir::new("copied");
         let [d1, moved, copied] = ["d1", "moved", "copied"].map(|name| place.0.join(name));
-        let start = |home: &str| place.start(home, &place.keeping(home));
+        let start = |dir: &str| place.start(dir, &place.keeping(dir));
         assert_eq!((start("d1"), start("d1")), (Ok(0), Ok(1)));
         fs::rename(&d1, &moved).unwrap();
         assert_eq!(start("moved"), Ok(2));
@@ -285,15 +285,15 @@ mod tests {
     #[test]
     fn a_count_of_lives_that_is_gone_is_no_first_life_where_there_are_logs() {
         let place = DiskTestDir::new("uncounted");
-        let (home, keeping) = (place.0.join("d1"), place.keeping("d1"));
+        let (dir, keeping) = (place.0.join("d1"), place.keeping("d1"));
         // Interrupted before the number was written: there are no logs yet.
-        fs::write(home.join("n1.life"), "").unwrap();
+        fs::write(dir.join("n1.life"), "").unwrap();
         assert_eq!(place.start("d1", &keeping), Ok(0));
         let told = || {
-            fs::write(home.join("n1.life"), "").unwrap();
+            fs::write(dir.join("n1.life"), "").unwrap();
             let why = place.start("d1", &keeping).unwrap_err();
             assert!(why.contains("n1.life is empty") && why.contains("n1.*, and no file"), "{why}");
-            assert_eq!(fs::read(home.join("n1.life")).unwrap(), b"");
+            assert_eq!(fs::read(dir.join("n1.life")).unwrap(), b"");
         };
         fs::create_dir_all(keeping.path.join("g1")).unwrap();
         told();

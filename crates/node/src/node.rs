@@ -156,7 +156,7 @@ impl NodeFoundation {
     fn on_net(options: &NodeOptions<'_>, net: &Net, can_peek: bool) -> Result<Self, NodeError> {
         let NodeOptions { entry, config, rank, .. } = *options;
         let cluster = *config.cluster();
-        let path = net.home().join(life_name(rank));
+        let path = net.dir().join(life_name(rank));
         let wrong = |e| NodeError::Io(path.clone(), e);
         // Nothing is written before: a running process of this name is not disturbed.
         let name = ProcessName::take(&path).map_err(wrong)?;
@@ -191,7 +191,7 @@ impl NodeFoundation {
         let processes = (processes, options.keeping.clone());
         let mut members = MessageDriver::start(net, &cluster, lives, processes, (asks, tracing))
             .map_err(NodeError::Net)?;
-        let socket = net.home().join(ingress_name(rank));
+        let socket = net.dir().join(ingress_name(rank));
         // Larger than any number of an earlier life.
         let first_seq = (u64::from(life.number()) << 32) + 1;
         let serves = (cluster.all_groups(), entry.capabilities().read_index && can_peek);
@@ -219,7 +219,7 @@ fn differs(name: &str, why: &str, keeping: Option<&LogLocation>) -> String {
 fn kept(options: &NodeOptions<'_>) -> Option<(LogLocation, DiskRecord)> {
     let Transport::Net(net) = options.ground else { return None };
     let keeping = options.keeping.clone().filter(|keeping| keeping.lasts)?;
-    Some((keeping, DiskRecord::of(net.home(), options.rank)))
+    Some((keeping, DiskRecord::of(net.dir(), options.rank)))
 }
 
 /// Continues a node's application from the state on disk, and saves it there from now on.
@@ -520,8 +520,8 @@ impl<A: Application> Node<A> {
                 dismissal.life
             )));
         }
-        let home = keeping.path.parent().unwrap_or(&keeping.path);
-        let why = dismissal.told((self.rank, self.host.cluster.replicas()), home);
+        let dir = keeping.path.parent().unwrap_or(&keeping.path);
+        let why = dismissal.told((self.rank, self.host.cluster.replicas()), dir);
         Err(NodeError::Disk(disk.is_refused(why)))
     }
 

@@ -45,14 +45,14 @@ impl NodeData {
 
     fn of(path: &Path) -> Result<Self, String> {
         let rank = rank_of(path).ok_or_else(|| format!("{}: is no node's", path.display()))?;
-        let (name, home) = (node_name(rank), path.parent().unwrap_or(path));
-        let in_use = |who: &str| format!("{}: {who} runs; end it first", home.display());
-        let of_home = ClusterDir::of_file(&home.join("cluster.toml"));
-        of_home.check_files(Some(rank)).map_err(|e| e.to_string())?;
-        if of_home.is_supervised() {
+        let (name, dir) = (node_name(rank), path.parent().unwrap_or(path));
+        let in_use = |who: &str| format!("{}: {who} runs; end it first", dir.display());
+        let of_dir = ClusterDir::of_file(&dir.join("cluster.toml"));
+        of_dir.check_files(Some(rank)).map_err(|e| e.to_string())?;
+        if of_dir.is_supervised() {
             return Err(in_use("the cluster"));
         }
-        let life = home.join(life_name(rank));
+        let life = dir.join(life_name(rank));
         let held = match life.exists() {
             // It would be taken for one that was emptied.
             false => None,
@@ -92,30 +92,30 @@ mod tests {
     #[test]
     fn nodes_are_held_one_or_all_and_not_while_they_run() {
         let _limit = amcast_test_policy::time_limit();
-        let home = std::env::temp_dir().join(format!("amcast-node-data-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("amcast-node-data-{}", std::process::id()));
         for name in ["n0.data", "n2.data", "n1.before", "nx.data"] {
-            fs::create_dir_all(home.join(name)).unwrap();
+            fs::create_dir_all(dir.join(name)).unwrap();
         }
-        let home = home.canonicalize().unwrap();
+        let dir = dir.canonicalize().unwrap();
         let names = |held: Vec<NodeData>| -> Vec<String> {
             held.into_iter().map(|node| node.name).collect()
         };
-        assert_eq!(names(NodeData::hold(&home).unwrap()), ["n0", "n2"]);
-        assert!(!home.join("n0.life").exists(), "nothing is made");
-        let one = NodeData::hold(&home.join("n2.data/.")).unwrap();
-        assert_eq!(one[0].checkpoints(), home.join("n2.data/state"));
-        let life = ProcessName::take(&home.join("n2.life")).unwrap().unwrap().begin(0).unwrap();
-        let why = NodeData::hold(&home).unwrap_err();
+        assert_eq!(names(NodeData::hold(&dir).unwrap()), ["n0", "n2"]);
+        assert!(!dir.join("n0.life").exists(), "nothing is made");
+        let one = NodeData::hold(&dir.join("n2.data/.")).unwrap();
+        assert_eq!(one[0].checkpoints(), dir.join("n2.data/state"));
+        let life = ProcessName::take(&dir.join("n2.life")).unwrap().unwrap().begin(0).unwrap();
+        let why = NodeData::hold(&dir).unwrap_err();
         assert!(why.ends_with("n2 runs; end it first"), "{why}");
         drop(life);
-        let held = NodeData::hold(&home).unwrap();
+        let held = NodeData::hold(&dir).unwrap();
         assert!(
-            ProcessName::take(&home.join("n2.life")).unwrap().is_none(),
+            ProcessName::take(&dir.join("n2.life")).unwrap().is_none(),
             "it cannot start meanwhile"
         );
         drop(held);
-        let why = NodeData::hold(&home.join("n1.before")).unwrap_err();
+        let why = NodeData::hold(&dir.join("n1.before")).unwrap_err();
         assert!(why.contains("holds nothing that a node keeps"), "{why}");
-        fs::remove_dir_all(&home).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
     }
 }

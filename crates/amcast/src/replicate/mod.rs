@@ -125,12 +125,12 @@ impl Cluster {
         file.settle(entry, data.is_some()).map_err(StartError::Io)?;
         let config = file.check(entry).map_err(StartError::Config)?;
         let own = SupervisedDir::create(data, &mut file, ClusterRegistry::usual())?;
-        let home = own.home().clone();
-        let ground = home.ground(&file, (entry.about().medium, entry.about().params), &config)?;
+        let dir = own.dir().clone();
+        let ground = dir.ground(&file, (entry.about().medium, entry.about().params), &config)?;
         let mut command = command;
-        command.args.push(home.file_path().into_os_string());
+        command.args.push(dir.file_path().into_os_string());
         let names = file.nodes().collect();
-        let written = home.clone();
+        let written = dir.clone();
         let on_change = Box::new(move |_: Option<usize>, lives: &[NodeProcess]| {
             if let Err(e) = written.write_lives(lives) {
                 tracing::warn!("the lives of nodes are not written down: {e}");
@@ -139,9 +139,9 @@ impl Cluster {
         let nodes = Supervisor::start(command, names, ground.clone(), on_change);
         let nodes = nodes.map_err(StartError::Io)?;
         let cluster = *config.cluster();
-        let watch = ClusterWatch::begin(home.clone(), "client".to_string(), &file, cluster)
+        let watch = ClusterWatch::begin(dir.clone(), "client".to_string(), &file, cluster)
             .map_err(StartError::Io)?;
-        let client = Client::join(&home)?;
+        let client = Client::join(&dir)?;
         let it = Self { client, watch, nodes: Some(nodes), ground, own: Some(own) };
         it.wait()?;
         Ok(it)
@@ -180,8 +180,8 @@ impl Cluster {
     }
 
     /// Its directory, for [`Client::join`] and `amcast status --data`.
-    pub fn home(&self) -> &ClusterDir {
-        self.own.as_ref().expect("it is there until it is dropped").home()
+    pub fn dir(&self) -> &ClusterDir {
+        self.own.as_ref().expect("it is there until it is dropped").dir()
     }
 }
 

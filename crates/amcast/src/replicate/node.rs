@@ -23,8 +23,8 @@ pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError
     let rank = rank.ok_or_else(|| StartError::Name(name.to_string()))?;
     let entry = entry(&file.protocol)?;
     let checked = file.check(entry).map_err(StartError::Config)?;
-    let home = ClusterDir::of_file(config);
-    let ground = home.ground(&file, (entry.about().medium, entry.about().params), &checked)?;
+    let dir = ClusterDir::of_file(config);
+    let ground = dir.ground(&file, (entry.about().medium, entry.about().params), &checked)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(StartError::Io)?;
@@ -34,11 +34,11 @@ pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError
         entry,
         config: &checked,
         ground: &ground,
-        nodes: home.nodes(&file),
+        nodes: dir.nodes(&file),
         rank,
         idle: Idle::for_loops(file.replicas + 1, cores),
         record: file.record.clone(),
-        keeping: home.keeping(&file, entry.capabilities().durability, rank),
+        keeping: dir.keeping(&file, entry.capabilities().durability, rank),
         state_per_second: file.state_per_second(),
     };
     let share = file.workers.unwrap_or_else(|| workers(cores, file.replicas, file.shards));

@@ -22,15 +22,15 @@ pub struct Client {
 }
 
 impl Client {
-    /// Joins the cluster in `home`.
+    /// Joins the cluster in `dir`.
     ///
     /// # Errors
     /// When there is none, or all its client places are taken.
-    pub fn join(home: &ClusterDir) -> Result<Self, StartError> {
-        let file = home.file()?;
+    pub fn join(dir: &ClusterDir) -> Result<Self, StartError> {
+        let file = dir.file()?;
         let entry = entry(&file.protocol)?;
         let config = file.check(entry).map_err(StartError::Config)?;
-        let ground = home.ground(&file, (entry.about().medium, entry.about().params), &config)?;
+        let ground = dir.ground(&file, (entry.about().medium, entry.about().params), &config)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let gateway = CommandGateway::start(&GatewayOptions {
             entry,

@@ -110,8 +110,8 @@ pub(super) fn address(flag: &str, given: Option<u16>, usual: u16) -> Result<Addr
 
 /// The ports that the gateways of a node had last, or those of the supervisor: for Redis, the log and HTTP.
 /// `usual` are those of one that had none.
-pub(super) fn ports_before(home: &ClusterDir, rank: Option<usize>, usual: [u16; 3]) -> [u16; 3] {
-    let Some(GatewayAddresses { redis, log, http }) = home.last_gateways(rank) else {
+pub(super) fn ports_before(dir: &ClusterDir, rank: Option<usize>, usual: [u16; 3]) -> [u16; 3] {
+    let Some(GatewayAddresses { redis, log, http }) = dir.last_gateways(rank) else {
         return usual;
     };
     let port = |at: Option<String>| Some(at?.parse::<SocketAddr>().ok()?.port());

@@ -7,7 +7,7 @@ use super::log_output::unwritten;
 use super::not_running::stopped;
 use super::terminal_text::harmless_line;
 use super::wrong_port::{self, Listener};
-use super::{Failure, home, secret};
+use super::{Failure, cluster_dir, secret};
 use amcast_log::proto::{Extent, ReadRequest, ReadResponse};
 use amcast_log::{LogError, LogSession, PATIENCE};
 use amcast_node::cluster_dir::{ClusterDir, GatewayAddresses};
@@ -174,22 +174,22 @@ impl LogArgs {
                 LogSession::new(self.at.clone(), given.as_deref()).map_err(Failure::misuse)?;
             return Ok(client.doubting(|at| wrong_port::told(at, Listener::Log)));
         }
-        let home = home(self.data.as_deref())?;
-        let file = home.file()?;
+        let dir = cluster_dir(self.data.as_deref())?;
+        let file = dir.file()?;
         let password = given.or_else(|| file.password.clone());
-        let client = LogSession::new(reach_soon(&home, &file)?, password.as_deref());
+        let client = LogSession::new(reach_soon(&dir, &file)?, password.as_deref());
         // Where it is started again it may listen elsewhere.
-        let finds = move || reach(&home, &file).unwrap_or_default();
+        let finds = move || reach(&dir, &file).unwrap_or_default();
         Ok(client.map_err(Failure::misuse)?.finding(finds))
     }
 }
 
 /// The log gateways of a cluster, once there are some: one that is just started is waited for.
-fn reach_soon(home: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>, Failure> {
+fn reach_soon(dir: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>, Failure> {
     let begun = Instant::now();
     loop {
-        match reach(home, file) {
-            Err(_) if home.is_supervised() && begun.elapsed() < PATIENCE => {
+        match reach(dir, file) {
+            Err(_) if dir.is_supervised() && begun.elapsed() < PATIENCE => {
                 thread::sleep(AGAIN_AFTER);
             }
             reached => return reached,
@@ -198,13 +198,13 @@ fn reach_soon(home: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>, Fail
 }
 
 /// The log gateways of a cluster: the supervisor's first, then the nodes'.
-fn reach(home: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>, Failure> {
-    let (at, supervised) = (home.path().display(), home.is_supervised());
-    if !supervised && statuses_of(&home.nodes(file)).iter().all(Option::is_none) {
-        return Err(stopped(home, file));
+fn reach(dir: &ClusterDir, file: &ClusterFile) -> Result<Vec<String>, Failure> {
+    let (at, supervised) = (dir.path().display(), dir.is_supervised());
+    if !supervised && statuses_of(&dir.nodes(file)).iter().all(Option::is_none) {
+        return Err(stopped(dir, file));
     }
-    let supervisor = if supervised { home.gateways().ok() } else { None };
-    let nodes = (0..file.replicas).filter_map(|rank| home.gateways_of(rank).ok());
+    let supervisor = if supervised { dir.gateways().ok() } else { None };
+    let nodes = (0..file.replicas).filter_map(|rank| dir.gateways_of(rank).ok());
     let logs = supervisor.into_iter().chain(nodes).filter_map(|GatewayAddresses { log, .. }| log);
     let logs: Vec<String> = logs.collect();
     if logs.is_empty() {

@@ -120,7 +120,7 @@ pub(crate) fn main() -> ExitCode {
 
 /// The cluster directory in the directory `data`, or of the only cluster that runs. At a terminal this prints which cluster
 /// that is, since somebody else may have started it.
-fn home(data: Option<&Path>) -> Result<ClusterDir, Failure> {
+fn cluster_dir(data: Option<&Path>) -> Result<ClusterDir, Failure> {
     if let Some(data) = data {
         return Ok(ClusterDir::at(data)?);
     }
@@ -132,7 +132,7 @@ fn home(data: Option<&Path>) -> Result<ClusterDir, Failure> {
         return Ok(newest);
     }
     let all = std::iter::once(&newest).chain(&others);
-    let all: Vec<_> = all.map(|home| format!("--data {}", home.path().display())).collect();
+    let all: Vec<_> = all.map(|dir| format!("--data {}", dir.path().display())).collect();
     Err(Failure::Misuse(format!("{} clusters run: give {}", all.len(), all.join(" or "))))
 }
 

@@ -160,25 +160,25 @@ impl RunArgs {
         let Ok(file) = ClusterFile::read(&self.config) else { return PathBuf::new() };
         let rank = node_rank(&self.name).filter(|&rank| rank < file.replicas);
         let Some(rank) = rank else { return PathBuf::new() };
-        let home = ClusterDir::of_host(&file, &self.config);
+        let dir = ClusterDir::of_host(&file, &self.config);
         // The directory does not exist at the first start; an error in making it is reported later.
-        let _ = DirBuilder::new().mode(0o700).create(home.path());
+        let _ = DirBuilder::new().mode(0o700).create(dir.path());
         // A path that is not a file might block the node for ever; that is reported later, too.
-        if home.check_files(Some(rank)).is_ok() { home.log(rank) } else { PathBuf::new() }
+        if dir.check_files(Some(rank)).is_ok() { dir.log(rank) } else { PathBuf::new() }
     }
 
     /// Its last error, if a supervisor starts it again and again: that was reported already.
     fn last_words(&self) -> Option<String> {
         let file = ClusterFile::read(&self.config).ok().filter(|_| self.until_input_ends)?;
-        let (home, rank) = (ClusterDir::of_host(&file, &self.config), node_rank(&self.name)?);
-        home.check_files(Some(rank)).ok()?;
-        home.last_words(rank)
+        let (dir, rank) = (ClusterDir::of_host(&file, &self.config), node_rank(&self.name)?);
+        dir.check_files(Some(rank)).ok()?;
+        dir.last_words(rank)
     }
 
     /// Where it serves clients, if it is to: clients come back to a node that was started again.
     fn addresses(
         &self,
-        home: &ClusterDir,
+        dir: &ClusterDir,
         rank: usize,
         place: Option<&HostPlacement>,
     ) -> Result<Option<Addresses>, Failure> {
@@ -187,7 +187,7 @@ impl RunArgs {
         if flags.iter().all(Option::is_none) && place.is_none() {
             return Ok(None);
         }
-        let [redis_before, log_before, http_before] = ports_before(home, Some(rank), [0; 3]);
+        let [redis_before, log_before, http_before] = ports_before(dir, Some(rank), [0; 3]);
         let gateway =
             |key: &str, flag: Option<u16>, in_file: Option<SocketAddr>, before| match in_file
                 .filter(|_| flag.is_none())
@@ -207,19 +207,19 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     let (mut file, rank) = read(args)?;
     let entry = entry(&file.protocol)?;
     let config = file.check(entry).map_err(Failure::misuse)?;
-    let home = ClusterDir::of_host(&file, &args.config);
-    home.check_files(Some(rank))?;
+    let dir = ClusterDir::of_host(&file, &args.config);
+    dir.check_files(Some(rank))?;
     let signals = Signals::take()?;
     let mut registration = NodeRegistration::begin(&file, rank)?;
     // The addresses that this host learned from the others in an earlier incarnation.
-    let before = home.file().ok().filter(|before| before.id == file.id);
-    home.make_on_host(&mut file)?;
-    registration.settle(&mut file, before.as_ref(), (&home, &signals.end))?;
-    home.prepare_host(&mut file)?;
+    let before = dir.file().ok().filter(|before| before.id == file.id);
+    dir.make_on_host(&mut file)?;
+    registration.settle(&mut file, before.as_ref(), (&dir, &signals.end))?;
+    dir.prepare_host(&mut file)?;
     if file.durable {
-        home.keep_decides(rank, &file.decides_in_full(entry.about().params))?;
+        dir.keep_decides(rank, &file.decides_in_full(entry.about().params))?;
     }
-    let ground = home
+    let ground = dir
         .ground(&file, (entry.about().medium, entry.about().params), &config)
         .map_err(Failure::failed)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -227,22 +227,22 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
         entry,
         config: &config,
         ground: &ground,
-        nodes: home.nodes(&file),
+        nodes: dir.nodes(&file),
         rank,
         idle: Idle::for_loops(file.replicas + 1, cores),
         record: file.record.clone(),
-        keeping: keeping(args, &file, &home, (entry, rank)),
+        keeping: keeping(args, &file, &dir, (entry, rank)),
         state_per_second: file.state_per_second(),
     };
     let growth = GrowthWatch::default();
-    let app = service(&file, (entry, &home, rank), &growth, cores)?;
+    let app = service(&file, (entry, &dir, rank), &growth, cores)?;
     let reads = Some(app.reads());
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let own = node.own();
     let place = file.nodes.get(&node_name(rank));
     let sources = (own, reads, GrowthSource::Node(growth));
-    let begin = |at| NodeGateways::begin(at, &options, sources, &file, &home);
-    let serving = args.addresses(&home, rank, place)?.map(begin).transpose()?;
+    let begin = |at| NodeGateways::begin(at, &options, sources, &file, &dir);
+    let serving = args.addresses(&dir, rank, place)?.map(begin).transpose()?;
     let watch = serving.as_ref().map(|serving| Arc::clone(&serving.watch));
     let serving = Arc::new(Mutex::new(serving));
     let stop = Arc::new(AtomicBool::new(false));
@@ -251,7 +251,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
         move || taken(&serving).map(NodeGateways::close)
     };
     if args.until_input_ends {
-        end_with_input(&stop, close.clone(), home.clone(), rank)?;
+        end_with_input(&stop, close.clone(), dir.clone(), rank)?;
     }
     // Where its gateways were stays written: those of its next life are there again.
     let close = move || _ = close();
@@ -259,15 +259,15 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
         path: args.config.clone(),
         file: file.clone(),
         config: config.clone(),
-        home: home.clone(),
+        dir: dir.clone(),
         name: node_name(rank),
-        socket: home.socket(rank),
+        socket: dir.socket(rank),
         mover: node.mover(),
         watch,
         registration,
         try_at: None,
     };
-    signals.attend(reload, close, ServiceNotifier::of_system(home.socket(rank)), &stop)?;
+    signals.attend(reload, close, ServiceNotifier::of_system(dir.socket(rank)), &stop)?;
     let ended = node.run(&stop);
     drop(taken(&serving));
     drop(node);
@@ -279,12 +279,12 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
 fn end_with_input(
     stop: &Arc<AtomicBool>,
     close: impl Fn() -> Option<()> + Send + 'static,
-    home: ClusterDir,
+    dir: ClusterDir,
     rank: usize,
 ) -> Result<(), Failure> {
     let close_for_good = move || {
         if close().is_some()
-            && let Err(e) = home.withdraw_node(rank)
+            && let Err(e) = dir.withdraw_node(rank)
         {
             tracing::warn!("{e}");
         }
@@ -329,12 +329,12 @@ fn read(args: &RunArgs) -> Result<(ClusterFile, usize), Failure> {
 fn keeping(
     args: &RunArgs,
     file: &ClusterFile,
-    home: &ClusterDir,
+    dir: &ClusterDir,
     (entry, rank): (&dyn Entry, usize),
 ) -> Option<LogLocation> {
-    let mut keeping = home.keeping(file, entry.capabilities().durability, rank)?;
+    let mut keeping = dir.keeping(file, entry.capabilities().durability, rank)?;
     if !args.until_input_ends
-        && let Some((other, life)) = home.may_have_lived(file, rank, &keeping)
+        && let Some((other, life)) = dir.may_have_lived(file, rank, &keeping)
     {
         let known = life.map_or_else(String::new, |life| format!(" and knows life {life} of it"));
         tracing::warn!(
@@ -350,7 +350,7 @@ fn keeping(
 /// The service of the node, on a host of so many cores; `growth` learns how its logs grow.
 fn service(
     file: &ClusterFile,
-    (entry, home, rank): (&dyn Entry, &ClusterDir, usize),
+    (entry, dir, rank): (&dyn Entry, &ClusterDir, usize),
     growth: &GrowthWatch,
     cores: usize,
 ) -> Result<ServiceNode<StoreAndLog>, Failure> {
@@ -359,7 +359,7 @@ fn service(
     tracing::info!("{workers} threads execute commands besides the node's own");
     let growth = growth.clone();
     let on_growth = Arc::new(move |log: &[u8], extent| growth.tell(log, extent));
-    host_logs(logs(file, home)?.telling(on_growth));
+    host_logs(logs(file, dir)?.telling(on_growth));
     host_store(file).map_err(Failure::Misuse)?;
     Ok(ServiceNode::new(file.shards, workers)
         .with_clock(entry, file, rank)
@@ -367,12 +367,12 @@ fn service(
 }
 
 /// The logs of a node, in memory or in files, as the cluster's file has it.
-fn logs(file: &ClusterFile, home: &ClusterDir) -> Result<Logs, Failure> {
+fn logs(file: &ClusterFile, dir: &ClusterDir) -> Result<Logs, Failure> {
     let bytes = |mb: usize| mb.saturating_mul(1_000_000);
     let memory = file.log_mb.map_or(NODE_BYTES, bytes);
     let Some(directory) = &file.log_dir else { return Ok(Logs::new(file.shards, memory)) };
     let (disk, directory) =
-        (file.log_disk_mb.map_or(DISK_BYTES, bytes), home.path().join(directory));
+        (file.log_disk_mb.map_or(DISK_BYTES, bytes), dir.path().join(directory));
     Logs::on_disk(file.shards, memory, disk, &directory)
         .map_err(|e| Failure::Failed(format!("log_dir = {}", refuses_file(&directory, &e))))
 }
@@ -437,7 +437,7 @@ struct ConfigReload {
     socket: PathBuf,
     registration: NodeRegistration,
     config: Config,
-    home: ClusterDir,
+    dir: ClusterDir,
     /// Which node this is.
     name: String,
     mover: PeerMover,
@@ -492,12 +492,12 @@ impl ConfigReload {
             return Ok(());
         }
         let places = new.places()?;
-        let nodes = self.home.nodes(&new);
+        let nodes = self.dir.nodes(&new);
         self.mover.move_to(places, nodes.clone()).map_err(|e| e.to_string())?;
         self.watch.iter().for_each(|watch| watch.move_to(nodes.clone()));
         if new.data.is_some() {
             // Tools that ask for the cluster's status ask at the nodes' present addresses.
-            self.home.write_file(&new).map_err(|e| e.to_string())?;
+            self.dir.write_file(&new).map_err(|e| e.to_string())?;
         }
         self.file = new;
         Ok(())
@@ -524,11 +524,11 @@ impl NodeGateways {
         node: &NodeOptions<'_>,
         (own, reads, hears): (Option<OwnNode>, Option<Arc<Reads>>, GrowthSource),
         file: &ClusterFile,
-        home: &ClusterDir,
+        dir: &ClusterDir,
     ) -> Result<Self, Failure> {
         let name = node_name(node.rank);
         let cluster = *node.config.cluster();
-        let watch = ClusterWatch::begin(home.clone(), name, file, cluster);
+        let watch = ClusterWatch::begin(dir.clone(), name, file, cluster);
         let watch = Arc::new(watch.map_err(Failure::failed)?);
         let gateway = CommandGateway::start(&GatewayOptions {
             entry: node.entry,
@@ -540,7 +540,7 @@ impl NodeGateways {
         });
         let gateway = Arc::new(gateway.map_err(Failure::failed)?);
         let listening = OpenPorts::begin(at, &gateway, &watch, file, (reads, hears))?;
-        home.announce_node(node.rank, &listening.gateways())?;
+        dir.announce_node(node.rank, &listening.gateways())?;
         Ok(Self { listening, gateway, watch })
     }
 

@@ -5,10 +5,10 @@ use amcast_node::cluster_dir::{ClusterDir, PastProcesses, how_to_start};
 use amcast_node::config::{ClusterFile, node_name};
 
 /// The error where no process of the cluster answers.
-pub(super) fn stopped(home: &ClusterDir, file: &ClusterFile) -> Failure {
-    let at = home.path().display();
-    let mut told = match home.inhabitants() {
-        _ if home.is_supervised() => format!("{at}: no node answers yet; its supervisor runs"),
+pub(super) fn stopped(dir: &ClusterDir, file: &ClusterFile) -> Failure {
+    let at = dir.path().display();
+    let mut told = match dir.inhabitants() {
+        _ if dir.is_supervised() => format!("{at}: no node answers yet; its supervisor runs"),
         PastProcesses::Supervised if file.durable => {
             format!(
                 "{at}: its cluster does not run; `amcast up --data {at}` continues with its data"
@@ -32,7 +32,7 @@ pub(super) fn stopped(home: &ClusterDir, file: &ClusterFile) -> Failure {
         },
     };
     for rank in 0..file.replicas {
-        if let Some(words) = home.parting_words(rank) {
+        if let Some(words) = dir.parting_words(rank) {
             told += &format!("\n{} ended: {words}", node_name(rank));
         }
     }

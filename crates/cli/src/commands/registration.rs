@@ -133,7 +133,7 @@ impl NodeRegistration {
         })
     }
 
-    /// Finds out where all nodes are, and says where this one is, whose directory on this host is `home`.
+    /// Finds out where all nodes are, and says where this one is, whose directory on this host is `dir`.
     /// If etcd is unreachable, the addresses are those of the file and of `before`, which were known on
     /// this host. A node whose disk is new waits until etcd answers: only etcd knows whether there was
     /// another one, on which the node had promised something.
@@ -145,7 +145,7 @@ impl NodeRegistration {
         &mut self,
         file: &mut ClusterFile,
         before: Option<&ClusterFile>,
-        (home, stop): (&ClusterDir, &AtomicBool),
+        (dir, stop): (&ClusterDir, &AtomicBool),
     ) -> Result<(), Failure> {
         if !self.shared {
             return Ok(());
@@ -164,7 +164,7 @@ impl NodeRegistration {
         }
         self.publish_own(file, known)?;
         self.wait_for_others(file, stop)?;
-        let replaced = self.count_replaced(home, stop)?;
+        let replaced = self.count_replaced(dir, stop)?;
         self.publish_own(file, replaced)?;
         self.publish_alive();
         Ok(())
@@ -234,12 +234,12 @@ impl NodeRegistration {
     /// How often this node began on another disk than the one before. etcd counts, and knows a disk
     /// by an id that is written to the disk before it is published: an interrupted start is not
     /// counted twice.
-    fn count_replaced(&self, home: &ClusterDir, stop: &AtomicBool) -> Result<u32, Failure> {
+    fn count_replaced(&self, dir: &ClusterDir, stop: &AtomicBool) -> Result<u32, Failure> {
         let (key, name) = (format!("begun/{}", node_name(self.rank)), node_name(self.rank));
-        let fresh = home.is_fresh(self.rank);
-        let word = match home.disk_word(self.rank)? {
+        let fresh = dir.is_fresh(self.rank);
+        let word = match dir.disk_word(self.rank)? {
             Some(word) => word,
-            None if fresh => home.give_disk_word(self.rank)?,
+            None if fresh => dir.give_disk_word(self.rank)?,
             // It lost nothing, and began before there was etcd.
             None => {
                 return Ok(self
@@ -267,7 +267,7 @@ impl NodeRegistration {
                     return Err(Failure::Misuse(format!(
                         "{name} has begun on another disk since it was here, and what is here is \
                          outdated: let it run there, or empty {} for it to begin anew",
-                        home.path().display()
+                        dir.path().display()
                     )));
                 }
                 // Its promises are on this disk.
@@ -385,8 +385,8 @@ mod tests {
         file.nodes = [("n0".to_string(), at(1)), ("n1".to_string(), at(2))].into();
         let mut registration =
             NodeRegistration::begin(&file, 0).map_err(|_| "it needs nothing").unwrap();
-        let home = ClusterDir::of_host(&file, Path::new("/nowhere/cluster.toml"));
-        let settled = registration.settle(&mut file, None, (&home, &AtomicBool::new(false)));
+        let dir = ClusterDir::of_host(&file, Path::new("/nowhere/cluster.toml"));
+        let settled = registration.settle(&mut file, None, (&dir, &AtomicBool::new(false)));
         settled.map_err(|_| "nor now").unwrap();
         assert!(!registration.has_changed() && registration.dead().is_empty());
         file.nodes.insert("n1".to_string(), at(3));
@@ -474,7 +474,7 @@ mod tests {
     /// How often the disk of n1 at `dir` counts as replaced.
     fn begin(etcd: &Arc<SlowRegistry>, dir: &Path) -> Result<u32, Failure> {
         let file = ClusterFile { data: Some(dir.to_path_buf()), ..ClusterFile::default() };
-        let home = ClusterDir::of_host(&file, Path::new("x"));
+        let dir = ClusterDir::of_host(&file, Path::new("x"));
         let registration = NodeRegistration {
             registry: Box::new(SharedRegistry(Arc::clone(etcd))),
             changed: Arc::default(),
@@ -485,7 +485,7 @@ mod tests {
             alive: BTreeSet::new(),
             look_at: Instant::now(),
         };
-        registration.count_replaced(&home, &AtomicBool::new(false))
+        registration.count_replaced(&dir, &AtomicBool::new(false))
     }
 
     #[test]

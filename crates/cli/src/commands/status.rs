@@ -1,7 +1,7 @@
 //! `amcast status`: a running cluster.
 
 use super::not_running::stopped;
-use super::{Failure, home};
+use super::{Failure, cluster_dir};
 use amcast_core::ClusterShape;
 use amcast_node::cluster_dir::{ClusterDir, GatewayAddresses, PastProcesses};
 use amcast_node::config::{self, ClusterFile};
@@ -89,39 +89,39 @@ struct NodeRow {
 }
 
 pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
-    let home = home(args.data.as_deref())?;
-    let file = home.file()?;
-    let (said, lost) = look(&home, &file)?;
+    let dir = cluster_dir(args.data.as_deref())?;
+    let file = dir.file()?;
+    let (said, lost) = look(&dir, &file)?;
     if said.iter().all(Option::is_none) {
-        return Err(stopped(&home, &file));
+        return Err(stopped(&dir, &file));
     }
     let lost = |g: usize| lost.iter().find(|l| l.shard.index() == g).map(LostShard::to_string);
     let groups = (0..file.shards).map(|g| group(g, &said, file.replicas, lost(g))).collect();
     let ready = said.iter().all(|n| n.as_ref().is_some_and(|n| n.ready));
-    let mut lives = home.lives().into_iter();
-    let refused: Vec<_> = (0..file.replicas).map(|rank| refused(&home, &said, rank)).collect();
-    let here = home.inhabitants();
+    let mut lives = dir.lives().into_iter();
+    let refused: Vec<_> = (0..file.replicas).map(|rank| refused(&dir, &said, rank)).collect();
+    let here = dir.inhabitants();
     let place = |(rank, (name, status)): (usize, (String, Option<NodeStatus>))| {
         let given = || file.nodes.get(&name).and_then(given_gateways);
-        let gateways = status.as_ref().and_then(|_| home.gateways_of(rank).ok().or_else(given));
+        let gateways = status.as_ref().and_then(|_| dir.gateways_of(rank).ok().or_else(given));
         let life = lives.next();
         let last_words = match (&status, &life) {
             // The fault of a node that works again is over.
             (Some(node), _) if node.ready => None,
-            (_, Some(life)) if life.is_telling() => home.last_words(rank),
-            (None, None) => home.parting_words(rank),
+            (_, Some(life)) if life.is_telling() => dir.last_words(rank),
+            (None, None) => dir.parting_words(rank),
             _ => None,
         };
         let refused = refused[rank].clone();
         let is_far = matches!(&here, PastProcesses::Nodes(ranks) if !ranks.contains(&rank));
-        let has_ended = life.is_none() && home.is_lived(rank) == Some(false);
+        let has_ended = life.is_none() && dir.is_lived(rank) == Some(false);
         NodeRow { name, status, gateways, life, last_words, refused, is_far, has_ended }
     };
     let nodes = file.nodes().zip(said).enumerate().map(place).collect();
     let cluster = ClusterStatus {
-        data: home.path().to_path_buf(),
+        data: dir.path().to_path_buf(),
         protocol: file.protocol,
-        gateways: home.gateways().ok(),
+        gateways: dir.gateways().ok(),
         ready,
         groups,
         nodes,
@@ -144,16 +144,16 @@ fn given_gateways(place: &config::HostPlacement) -> Option<GatewayAddresses> {
 /// Asks every node; as long as a shard seems to have lost its majority again and again, until that
 /// can be believed.
 fn look(
-    home: &ClusterDir,
+    dir: &ClusterDir,
     file: &ClusterFile,
 ) -> Result<(Vec<Option<NodeStatus>>, Vec<LostShard>), Failure> {
     let cluster =
         ClusterShape::new(file.shards, file.replicas, file.clients).map_err(Failure::failed)?;
     let begun = Instant::now();
     loop {
-        let said = statuses_of(&home.nodes(file));
+        let said = statuses_of(&dir.nodes(file));
         let lost = match forgets(file) {
-            true => lost(cluster, &said, &home.lives()),
+            true => lost(cluster, &said, &dir.lives()),
             false => Vec::new(),
         };
         if lost.is_empty() || begun.elapsed() >= LOST_AFTER {
@@ -165,14 +165,14 @@ fn look(
 
 /// Why a node is refused, as one of the others says, or as it wrote down itself where it ran on this
 /// host.
-fn refused(home: &ClusterDir, said: &[Option<NodeStatus>], rank: usize) -> Option<String> {
+fn refused(dir: &ClusterDir, said: &[Option<NodeStatus>], rank: usize) -> Option<String> {
     let by = |node: &NodeStatus| {
         let why = node.peers.get(rank)?.refused.as_ref()?;
         Some(format!("{} says: {why}", node.name))
     };
     // A node that all others refuse may say that it refuses them: a node that works is not the one at fault.
     let works = said[rank].as_ref().is_some_and(|node| node.ready);
-    let by_another = || said.iter().flatten().find_map(by).or_else(|| home.refused(rank));
+    let by_another = || said.iter().flatten().find_map(by).or_else(|| dir.refused(rank));
     if works { None } else { by_another() }
 }
 

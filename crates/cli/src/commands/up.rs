@@ -294,13 +294,13 @@ pub(super) fn run(args: UpArgs) -> Result<(), Failure> {
     bench::clear_left_over();
     prepare_record(&file)?;
     let mut own = SupervisedDir::create(data.as_deref(), &mut file, ClusterRegistry::usual())?;
-    let ground = own.home().ground(&file, (entry.about().medium, entry.about().params), &config)?;
+    let ground = own.dir().ground(&file, (entry.about().medium, entry.about().params), &config)?;
     warn_if_nothing_is_kept(entry, data.as_deref());
     let goes_on = kept.is_some();
     let plan = UpPlan { file: &file, config: &config, node_fronts, goes_on, stop: &stop };
     let logs = if goes_on { 0 } else { logs_bytes(&file, entry.capabilities().durability) };
     let needed = room.map_or(0, |room| room.with_gateways(gateways)) + logs;
-    let served = match own.home().check_room(needed) {
+    let served = match own.dir().check_room(needed) {
         Ok(()) => plan.serve(&mut own, &ground, ports),
         Err(e) => {
             own.keep_only(goes_on);
@@ -436,13 +436,13 @@ impl UpPlan<'_> {
     ) -> Result<CleanStop, Failure> {
         let Self { file, config, stop, .. } = *self;
         let cluster = *config.cluster();
-        let home = own.home().clone();
+        let dir = own.dir().clone();
         let chronicle = chronicle(file, cluster)?;
-        let on_change = on_change(&home, &chronicle, cluster);
-        let command = self.node_command(&home)?;
+        let on_change = on_change(&dir, &chronicle, cluster);
+        let command = self.node_command(&dir)?;
         let nodes = Supervisor::start(command, file.nodes().collect(), ground.clone(), on_change)
             .map_err(Failure::failed)?;
-        let watch = ClusterWatch::begin(home.clone(), "gateway".to_string(), file, cluster);
+        let watch = ClusterWatch::begin(dir.clone(), "gateway".to_string(), file, cluster);
         let watch = Arc::new(watch.map_err(Failure::failed)?);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let gateway = CommandGateway::start(&GatewayOptions {
@@ -454,14 +454,14 @@ impl UpPlan<'_> {
             record: file.record.clone(),
         });
         let gateway = Arc::new(gateway.map_err(Failure::failed)?);
-        let (announced, replicas) = (home.clone(), file.replicas);
+        let (announced, replicas) = (dir.clone(), file.replicas);
         let gateways = move || {
             (0..replicas).filter_map(|rank| announced.gateways_of(rank).ok()?.log).collect()
         };
         let hears = GrowthSource::Others(Arc::new(gateways));
         let listening = OpenPorts::begin(ports, &gateway, &watch, file, (None, hears))?;
         let readiness = Readiness {
-            home: &home,
+            dir: &dir,
             watch: &watch,
             nodes: &nodes,
             door: listening.redis(),
@@ -486,7 +486,7 @@ impl UpPlan<'_> {
         // First nobody may ask for more; then what was asked for is done, everywhere.
         nodes.close_gateways();
         listening.close(&gateway);
-        let settled = chronicle.is_some() && gateway.open() == 0 && settle(&watch, &home, cluster);
+        let settled = chronicle.is_some() && gateway.open() == 0 && settle(&watch, &dir, cluster);
         drop(gateway);
         drop(watch);
         let keep_logs = nodes.lives().iter().any(NodeProcess::is_telling);
@@ -495,7 +495,7 @@ impl UpPlan<'_> {
         Ok(CleanStop { keep_logs })
     }
 
-    fn node_command(&self, home: &ClusterDir) -> Result<NodeCommand, Failure> {
+    fn node_command(&self, dir: &ClusterDir) -> Result<NodeCommand, Failure> {
         let program = std::env::current_exe().map_err(Failure::failed)?;
         let mut args = vec![OsString::from("node"), "--until-input-ends".into()];
         if self.node_fronts {
@@ -503,7 +503,7 @@ impl UpPlan<'_> {
                 ["--redis-port", "0", "--log-port", "0", "--http-port", "0"].map(OsString::from),
             );
         }
-        args.extend(["--config".into(), home.file_path().into_os_string(), "--name".into()]);
+        args.extend(["--config".into(), dir.file_path().into_os_string(), "--name".into()]);
         Ok(NodeCommand { program, args })
     }
 }
@@ -567,17 +567,17 @@ fn tell(chronicle: &SupervisorHistory, events: impl IntoIterator<Item = TraceEve
 
 /// Writes down what happens to nodes: for `amcast status`, and in the history.
 fn on_change(
-    home: &ClusterDir,
+    dir: &ClusterDir,
     chronicle: &SupervisorHistory,
     cluster: ClusterShape,
 ) -> OnNodeChange {
-    let (home, chronicle) = (home.clone(), chronicle.clone());
+    let (dir, chronicle) = (dir.clone(), chronicle.clone());
     Box::new(move |ended, lives| {
         if let Some(rank) = ended {
             let replicas = cluster.all_groups().iter().map(|g| cluster.replica(g, rank));
             tell(&chronicle, replicas.map(|p| TraceEvent::Crash { t: clock::now(), p }));
         }
-        if let Err(e) = home.write_lives(lives) {
+        if let Err(e) = dir.write_lives(lives) {
             tracing::warn!("`amcast status` will not know: {e}");
         }
     })
@@ -597,7 +597,7 @@ fn finish(chronicle: &SupervisorHistory, file: &ClusterFile, settled: bool) {
 
 /// Waits until no node serves clients and every replica has delivered what any of them has. Whether
 /// that came about.
-fn settle(watch: &ClusterWatch, home: &ClusterDir, cluster: ClusterShape) -> bool {
+fn settle(watch: &ClusterWatch, dir: &ClusterDir, cluster: ClusterShape) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < SETTLE_PATIENCE {
         let nodes: Vec<_> = watch.ask_now().into_iter().flatten().collect();
@@ -607,7 +607,7 @@ fn settle(watch: &ClusterWatch, home: &ClusterDir, cluster: ClusterShape) -> boo
             at.all(|position| Some(position) == first)
         };
         let whole = nodes.len() == cluster.replicas() && nodes.iter().all(|n| n.ready);
-        let closed = (0..cluster.replicas()).all(|rank| home.gateways_of(rank).is_err());
+        let closed = (0..cluster.replicas()).all(|rank| dir.gateways_of(rank).is_err());
         if closed && whole && (0..cluster.groups()).all(level) {
             return true;
         }

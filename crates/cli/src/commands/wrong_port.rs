@@ -139,11 +139,11 @@ fn beside(at: &str, wanted: Listener, running: &[ClusterDir]) -> Option<String> 
         let GatewayAddresses { redis, log, http } = gateways;
         [Some(redis), log.as_ref(), Some(http)].into_iter().flatten().any(is_it)
     };
-    running.iter().find_map(|home| {
-        let file = home.file().ok()?;
-        let nodes = (0..file.replicas).map(|rank| home.gateways_of(rank).ok());
+    running.iter().find_map(|dir| {
+        let file = dir.file().ok()?;
+        let nodes = (0..file.replicas).map(|rank| dir.gateways_of(rank).ok());
         let all: Vec<GatewayAddresses> =
-            std::iter::once(home.gateways().ok()).chain(nodes).flatten().collect();
+            std::iter::once(dir.gateways().ok()).chain(nodes).flatten().collect();
         let own = all.iter().find(|gateways| has(gateways)).cloned();
         let own = own.or_else(|| all.first().filter(|_| is_node(&file, &at)).cloned());
         wanted.among(own?)

@@ -103,7 +103,7 @@ fn a_cluster_whose_ready_line_nobody_reads_serves_and_stops() {
     let begun = Instant::now();
     let gateways = loop {
         // It is not there at first.
-        if let Some(gateways) = ClusterDir::at(&data).ok().and_then(|home| home.gateways().ok()) {
+        if let Some(gateways) = ClusterDir::at(&data).ok().and_then(|dir| dir.gateways().ok()) {
             break gateways;
         }
         assert!(begun.elapsed() < PATIENCE, "it does not become ready");

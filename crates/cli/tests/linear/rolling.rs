@@ -19,8 +19,8 @@ const PEACE: Duration = Duration::from_millis(400);
 fn a_rolling_restart_of_all_nodes_is_no_error_for_anybody() {
     let _alone = alone();
     let mut up = UpCluster::start_in_bare(unique("rolling"), &[]);
-    let home = ClusterDir::at(&up.data).expect("it is a cluster's");
-    let gateway = |rank| home.gateways_of(rank).expect("every node serves").redis;
+    let dir = ClusterDir::at(&up.data).expect("it is a cluster's");
+    let gateway = |rank| dir.gateways_of(rank).expect("every node serves").redis;
     let load = ClientLoad::at((0..NODES).map(gateway).collect(), 3, CLIENTS);
     let mut restarts: Vec<(usize, Time, Time)> = Vec::new();
     load.run(|load| {
@@ -41,7 +41,7 @@ fn a_rolling_restart_of_all_nodes_is_no_error_for_anybody() {
     let (errors, ends) = (load.errors(), load.ends());
     let log = fs::read_to_string(up.data.join("n1.log")).expect("a node has a log");
     let recording = load.into_recording();
-    let lives = home.lives();
+    let lives = dir.lives();
     assert_eq!(up.stop(), Some(0));
     let states = |rank: usize| fs::read_dir(up.data.join(format!("n{rank}.data/state")));
     let saved = (0..NODES).filter(|&rank| states(rank).is_ok_and(|d| d.count() > 0)).count();

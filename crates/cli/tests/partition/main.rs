@@ -91,8 +91,8 @@ impl PartitionedCluster {
     }
 
     fn redis(&self, node: usize) -> String {
-        let home = ClusterDir::at(&self.dirs[node]).expect("its file is there");
-        home.gateways_of(node).expect("it serves").redis
+        let dir = ClusterDir::at(&self.dirs[node]).expect("its file is there");
+        dir.gateways_of(node).expect("it serves").redis
     }
 
     /// Calls the store through a node, on its host.

@@ -38,7 +38,7 @@ pub(super) struct ProcessAssignment {
     /// The processes of each part.
     pub(super) parts: Vec<Vec<Pid>>,
     /// For each client: its part, and which of the part's clients it is.
-    homes: Vec<(usize, usize)>,
+    placements: Vec<(usize, usize)>,
     /// Places in each client's window.
     window: usize,
 }
@@ -62,17 +62,17 @@ impl ProcessAssignment {
             dealt[part].push(p);
         }
         dealt.retain(|pids| !pids.is_empty());
-        let mut homes = vec![(0, 0); cluster.clients()];
+        let mut placements = vec![(0, 0); cluster.clients()];
         for (part, pids) in dealt.iter().enumerate() {
             let clients = pids.iter().filter_map(|&p| match cluster.role(p) {
                 amcast_core::Role::Client { client } => Some(usize::from(client)),
                 amcast_core::Role::Replica { .. } => None,
             });
             for (nth, client) in clients.enumerate() {
-                homes[client] = (part, nth);
+                placements[client] = (part, nth);
             }
         }
-        Self { cluster, parts: dealt, homes, window }
+        Self { cluster, parts: dealt, placements, window }
     }
 
     /// The processes of the shared memory: the protocol's, and an office for each part.
@@ -90,14 +90,14 @@ impl ProcessAssignment {
     }
 
     fn lines_of(&self, part: usize) -> usize {
-        let clients = self.homes.iter().filter(|&&(p, _)| p == part).count();
+        let clients = self.placements.iter().filter(|&&(p, _)| p == part).count();
         1 + clients * self.cluster.groups() * self.lines_each()
     }
 
     /// The line and word for a multicast of a client.
     fn place(&self, client: usize, group: Gid, seq: u64) -> (usize, usize) {
         let slot = (seq % self.window as u64) as usize;
-        let (_, nth) = self.homes[client];
+        let (_, nth) = self.placements[client];
         let before = (nth * self.cluster.groups() + group.index()) * self.lines_each();
         (1 + before + slot / LINE_WORDS, slot % LINE_WORDS)
     }
@@ -163,7 +163,7 @@ impl<'a> AckCounters<'a> {
 
     /// Notes that a multicast is delivered in a group; told with the next [`AckCounters::flush`].
     pub(super) fn delivered(&mut self, client: usize, group: Gid, seq: u64) {
-        let part = self.deal.homes[client].0;
+        let part = self.deal.placements[client].0;
         let (line, word) = self.deal.place(client, group, seq);
         self.written[part][line][word] = seq;
         if self.changed.last() != Some(&(part, line)) {

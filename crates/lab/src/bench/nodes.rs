@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The nodes, by rank. They end with this.
 pub(in crate::bench) struct BenchNodes {
-    home: PathBuf,
+    dir: PathBuf,
     running: Vec<Option<ChildProcess>>,
 }
 
@@ -33,11 +33,11 @@ fn failed(e: impl std::fmt::Display) -> String {
 impl BenchNodes {
     /// Starts all nodes in a directory, which is made, and waits until they serve.
     pub(in crate::bench) fn start(
-        home: &Path,
+        dir: &Path,
         (protocol, shards): (&str, usize),
     ) -> Result<Self, String> {
-        fs::create_dir_all(home).map_err(|e| format!("{}: {e}", home.display()))?;
-        let home = home.canonicalize().map_err(failed)?;
+        fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        let dir = dir.canonicalize().map_err(failed)?;
         let addresses = free_addresses(NODES)?;
         let place = |(rank, &at): (usize, &SocketAddr)| (node_name(rank), HostPlacement::at(at));
         let file = ClusterFile {
@@ -50,8 +50,8 @@ impl BenchNodes {
             log_dir: Some(PathBuf::from(".")),
             ..ClusterFile::default()
         };
-        file.write(&home.join("cluster.toml")).map_err(failed)?;
-        let mut nodes = Self { home, running: (0..NODES).map(|_| None).collect() };
+        file.write(&dir.join("cluster.toml")).map_err(failed)?;
+        let mut nodes = Self { dir, running: (0..NODES).map(|_| None).collect() };
         (0..NODES).try_for_each(|rank| nodes.begin(rank))?;
         (0..NODES).try_for_each(|rank| nodes.wait_for(rank))?;
         Ok(nodes)
@@ -64,7 +64,7 @@ impl BenchNodes {
         command
             .args(["--redis-port", "0", "--log-port", "0"])
             .arg("--config")
-            .arg(self.home.join("cluster.toml"))
+            .arg(self.dir.join("cluster.toml"))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             // It writes a log of its own beside its data.
@@ -81,7 +81,7 @@ impl BenchNodes {
     /// Removes what a node that does not run keeps, except its log for people.
     pub(in crate::bench) fn empty(&self, rank: usize) -> Result<(), String> {
         let (name, failed) = (format!("{}.", node_name(rank)), |e: io::Error| e.to_string());
-        for entry in fs::read_dir(&self.home).map_err(failed)? {
+        for entry in fs::read_dir(&self.dir).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let own = path
                 .file_name()
@@ -98,7 +98,7 @@ impl BenchNodes {
 
     /// The status of a node, if it answers.
     pub(in crate::bench) fn status(&self, rank: usize) -> Option<NodeStatus> {
-        status_of(&self.home.join(format!("{}.sock", node_name(rank)))).ok()
+        status_of(&self.dir.join(format!("{}.sock", node_name(rank)))).ok()
     }
 
     /// Whether it is a full member.
@@ -112,7 +112,7 @@ impl BenchNodes {
             crate::bench::stop::go_on()?;
             let ended = self.running[rank].as_mut().and_then(ChildProcess::status);
             if ended.is_some() || begun.elapsed() > PATIENCE {
-                let log = self.home.join(format!("{}.log", node_name(rank)));
+                let log = self.dir.join(format!("{}.log", node_name(rank)));
                 return Err(format!("{} does not serve: see {}", node_name(rank), log.display()));
             }
             thread::sleep(Duration::from_millis(20));
@@ -122,13 +122,13 @@ impl BenchNodes {
 
     /// Where a node serves Redis clients.
     pub(in crate::bench) fn redis(&self, rank: usize) -> Result<String, String> {
-        let gateways = ClusterDir::at(&self.home).and_then(|home| home.gateways_of(rank));
+        let gateways = ClusterDir::at(&self.dir).and_then(|dir| dir.gateways_of(rank));
         gateways.map(|gateways| gateways.redis).map_err(failed)
     }
 
     /// Where a node serves the log.
     pub(in crate::bench) fn log(&self, rank: usize) -> Result<String, String> {
-        let gateways = ClusterDir::at(&self.home).and_then(|home| home.gateways_of(rank));
+        let gateways = ClusterDir::at(&self.dir).and_then(|dir| dir.gateways_of(rank));
         gateways.map_err(failed)?.log.ok_or_else(|| "a node does not serve logs".to_string())
     }
 
@@ -145,7 +145,7 @@ impl BenchNodes {
 
     /// The newest checkpoint of a node, by position, with its bytes; and how many segments its log has.
     pub(in crate::bench) fn kept(&self, rank: usize) -> (Option<(u64, u64)>, usize) {
-        let data = self.home.join(format!("{}.data", node_name(rank)));
+        let data = self.dir.join(format!("{}.data", node_name(rank)));
         let numbered = |path: &Path, ending: &str| -> Vec<(u64, u64)> {
             let entries = fs::read_dir(path).into_iter().flatten().flatten();
             let number = |entry: &fs::DirEntry| {

@@ -27,9 +27,9 @@ impl PastProcesses {
         if lock.starts_with(LOCK_WORDS.as_bytes()) || path.join(LAST_PORTS).exists() {
             return Self::Supervised;
         }
-        let home = ClusterDir { path: path.to_path_buf() };
+        let dir = ClusterDir { path: path.to_path_buf() };
         // A log alone is what is left of a cluster that failed to start.
-        let left = |rank: usize| [path.join(life_name(rank)), home.data(rank), home.socket(rank)];
+        let left = |rank: usize| [path.join(life_name(rank)), dir.data(rank), dir.socket(rank)];
         let lived = |rank: &usize| left(*rank).iter().any(|left| left.exists());
         let nodes: Vec<usize> = (0..REPLICAS_MAX).filter(lived).collect();
         if nodes.is_empty() { Self::None } else { Self::Nodes(nodes) }
@@ -85,32 +85,32 @@ mod tests {
     fn who_has_run_is_known_by_what_is_there_and_why_a_node_ended_by_the_last_that_it_said() {
         let path = std::env::temp_dir().join(format!("amcast-inhabited-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
-        let home = ClusterDir { path: path.clone() };
+        let dir = ClusterDir { path: path.clone() };
         fs::write(path.join("cluster.toml"), "").unwrap();
         fs::write(path.join("n1.log"), "").unwrap();
-        assert_eq!(home.inhabitants(), PastProcesses::None);
+        assert_eq!(dir.inhabitants(), PastProcesses::None);
         fs::create_dir(path.join("n2.data")).unwrap();
         fs::write(path.join("n0.life"), "1\n").unwrap();
         fs::write(path.join("n4.sock"), "").unwrap();
-        assert_eq!(home.inhabitants(), PastProcesses::Nodes(vec![0, 2, 4]));
+        assert_eq!(dir.inhabitants(), PastProcesses::Nodes(vec![0, 2, 4]));
         // A lock that somebody emptied or removed says nothing, and only supervisors note their ports.
         fs::write(path.join("lock"), "").unwrap();
-        assert_eq!(home.inhabitants(), PastProcesses::Nodes(vec![0, 2, 4]));
+        assert_eq!(dir.inhabitants(), PastProcesses::Nodes(vec![0, 2, 4]));
         fs::write(path.join("lock"), LOCK_WORDS).unwrap();
-        assert_eq!(home.inhabitants(), PastProcesses::Supervised);
+        assert_eq!(dir.inhabitants(), PastProcesses::Supervised);
         fs::remove_file(path.join("lock")).unwrap();
         fs::write(path.join(LAST_PORTS), "{}").unwrap();
-        assert_eq!(home.inhabitants(), PastProcesses::Supervised);
+        assert_eq!(dir.inhabitants(), PastProcesses::Supervised);
 
         let works = "2026-11-22T16:41:16.900788Z  INFO works\n";
         let said = |log: String| {
             fs::write(path.join("n0.log"), log).unwrap();
-            home.parting_words(0)
+            dir.parting_words(0)
         };
         let ends = "amcast n0: it is a copy\n   0: a line of a trace\n";
         assert_eq!(said(format!("{works}{ends}")).as_deref(), Some("it is a copy"));
         assert_eq!(said(format!("{ends}{works}")), None, "it was started since");
-        assert_eq!((said(String::new()), home.parting_words(1)), (None, None));
+        assert_eq!((said(String::new()), dir.parting_words(1)), (None, None));
         fs::remove_dir_all(&path).unwrap();
     }
 }

@@ -49,7 +49,7 @@ impl ClusterRegistry {
         let mut entries = self.entries();
         // Names are in the order of time, in any directory.
         entries.sort_unstable_by(|a, b| b.file_name().cmp(&a.file_name()));
-        entries.into_iter().filter_map(|entry| home_of(&entry)).collect()
+        entries.into_iter().filter_map(|entry| cluster_of(&entry)).collect()
     }
 
     /// The directory of the cluster that started last of those that run, and the others.
@@ -90,12 +90,12 @@ impl ClusterRegistry {
     }
 
     /// Enters a cluster directory, after [`prepare`](Self::prepare); the file to be removed when its cluster stops.
-    pub(super) fn enter(&self, home: &Path) -> Result<PathBuf, ClusterDirError> {
+    pub(super) fn enter(&self, dir: &Path) -> Result<PathBuf, ClusterDirError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // Names in the order of time.
         let entry = self.dir().join(format!("{:020}-{}", now.as_nanos(), std::process::id()));
         let new = entry.with_extension("new");
-        let bytes = home.as_os_str().as_bytes();
+        let bytes = dir.as_os_str().as_bytes();
         // A process that failed to start beside this one may just have removed it.
         self.prepare()?;
         let written = write_private(&new, bytes).and_then(|()| fs::rename(&new, &entry));
@@ -107,7 +107,7 @@ impl ClusterRegistry {
     pub(super) fn clear(&self) {
         for entry in self.entries() {
             // It may be gone already: others clear as well.
-            if home_of(&entry).is_none() {
+            if cluster_of(&entry).is_none() {
                 let _ = fs::remove_file(&entry);
             }
         }
@@ -132,8 +132,8 @@ pub(super) fn is_foreign(path: &Path) -> bool {
 }
 
 /// The cluster directory that an entry names, if its supervisor lives.
-fn home_of(entry: &Path) -> Option<ClusterDir> {
+fn cluster_of(entry: &Path) -> Option<ClusterDir> {
     let bytes = fs::read(entry).ok()?;
-    let home = ClusterDir::at(Path::new(OsStr::from_bytes(&bytes))).ok()?;
-    home.is_supervised().then_some(home)
+    let dir = ClusterDir::at(Path::new(OsStr::from_bytes(&bytes))).ok()?;
+    dir.is_supervised().then_some(dir)
 }

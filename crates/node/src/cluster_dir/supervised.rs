@@ -50,7 +50,7 @@ pub(super) const SOCKET_PATH_MAX: usize = 107 - "/n0.sock".len();
 /// leaves the files for the next start to clear.
 #[derive(Debug)]
 pub struct SupervisedDir {
-    home: ClusterDir,
+    dir: ClusterDir,
     /// Whether the directory was there before.
     found: bool,
     registry: ClusterRegistry,
@@ -107,8 +107,8 @@ impl SupervisedDir {
             None if path.join("cluster.toml").exists() => take_over(&path)?,
             None => {}
         }
-        let home = ClusterDir { path };
-        let lock_path = home.path.join("lock");
+        let dir = ClusterDir { path };
+        let lock_path = dir.path.join("lock");
         let words = format!("{LOCK_WORDS}{}\n", std::process::id());
         // At no time is it without words: they tell that the directory is a cluster's.
         let written =
@@ -116,7 +116,7 @@ impl SupervisedDir {
         written.map_err(at(&lock_path))?;
         let mut written = file.clone();
         // Nodes of it talk to each other: other users of the machine cannot speak for one.
-        let own = home.path.join(SECRET);
+        let own = dir.path.join(SECRET);
         let is_own = |path: &PathBuf| path.canonicalize().is_ok_and(|path| path == own);
         if !file.nodes.is_empty() && file.secret.as_ref().is_none_or(is_own) {
             secret::make(&own).map_err(at(&own))?;
@@ -124,20 +124,20 @@ impl SupervisedDir {
             // The directory may be moved before it is used again.
             written.secret = Some(SECRET.into());
         }
-        let new = home.path.join("cluster.toml.new");
+        let new = dir.path.join("cluster.toml.new");
         written.write(&new).map_err(ClusterDirError::File)?;
-        fs::rename(&new, home.file_path()).map_err(at(&new))?;
+        fs::rename(&new, dir.file_path()).map_err(at(&new))?;
         if keeps {
             // The nodes' data are of no use without it.
             let all = |path: &Path| File::open(path).and_then(|file| file.sync_all());
-            all(&home.file_path()).and_then(|()| all(&home.path)).map_err(at(&home.path))?;
+            all(&dir.file_path()).and_then(|()| all(&dir.path)).map_err(at(&dir.path))?;
         }
-        Ok(Self { home, found, registry, entry: None, keeps, _lock: lock })
+        Ok(Self { dir, found, registry, entry: None, keeps, _lock: lock })
     }
 
     /// The cluster directory.
-    pub fn home(&self) -> &ClusterDir {
-        &self.home
+    pub fn dir(&self) -> &ClusterDir {
+        &self.dir
     }
 
     /// Says where the gateways listen, and that this cluster runs.
@@ -145,9 +145,9 @@ impl SupervisedDir {
     /// # Errors
     /// When a file cannot be written.
     pub fn announce(&mut self, gateways: &GatewayAddresses) -> Result<(), ClusterDirError> {
-        self.home.write("fronts.json", gateways)?;
-        self.home.write(LAST_PORTS, gateways)?;
-        self.entry = Some(self.registry.enter(&self.home.path)?);
+        self.dir.write("fronts.json", gateways)?;
+        self.dir.write(LAST_PORTS, gateways)?;
+        self.entry = Some(self.registry.enter(&self.dir.path)?);
         Ok(())
     }
 
@@ -167,7 +167,7 @@ impl SupervisedDir {
             gone(fs::remove_file(entry)).map_err(at(entry))?;
         }
         ground.remove()?;
-        let path = &self.home.path;
+        let path = &self.dir.path;
         if self.keeps {
             clear(path, keep_logs, &[RetainedFiles::Lock, RetainedFiles::Data])?;
             tracing::info!("{}: keeps its data, for the next start there", path.display());
@@ -309,11 +309,11 @@ fn wait_for_orphans(path: &Path) -> Result<(), ClusterDirError> {
 /// Clears away what a killed cluster left in `path`, whose lock we have.
 fn take_over(path: &Path) -> Result<(), ClusterDirError> {
     let disorder = |why: String| ClusterDirError::LeftOver(path.to_path_buf(), why);
-    let home = ClusterDir { path: path.to_path_buf() };
-    let file = home.file().map_err(|e| disorder(e.to_string()))?;
+    let dir = ClusterDir { path: path.to_path_buf() };
+    let file = dir.file().map_err(|e| disorder(e.to_string()))?;
     let cluster = ClusterShape::new(file.shards, file.replicas, file.clients);
     let cluster = cluster.map_err(|e| disorder(e.to_string()))?;
-    let memory = home.memory(cluster).map_err(|e| disorder(e.to_string()))?;
+    let memory = dir.memory(cluster).map_err(|e| disorder(e.to_string()))?;
     wait_for_orphans(path)?;
     let begun = Instant::now();
     loop {

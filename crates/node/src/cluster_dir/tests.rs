@@ -24,7 +24,7 @@ impl ClusterTestDirs {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("amcast-home-{}-{n}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("amcast-dir-{}-{n}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -49,7 +49,7 @@ fn file() -> ClusterFile {
 }
 
 fn memory(own: &SupervisedDir) -> Directory {
-    own.home().memory(ClusterShape::new(1, 1, 1).unwrap()).unwrap()
+    own.dir().memory(ClusterShape::new(1, 1, 1).unwrap()).unwrap()
 }
 
 /// A directory of this mode, for any mask of the process.
@@ -68,7 +68,7 @@ fn a_directory_made_for_a_cluster_goes_with_it_and_is_nobody_elses_meanwhile() {
     let _limit = amcast_test_policy::time_limit();
     let place = ClusterTestDirs::new();
     let own = place.create("a").unwrap();
-    assert_eq!(ClusterDir::at(own.home().path()).unwrap().file().unwrap(), file());
+    assert_eq!(ClusterDir::at(own.dir().path()).unwrap().file().unwrap(), file());
     let second = place.create("a");
     let Err(ClusterDirError::InUse(_, who)) = second else { panic!("{second:?}") };
     assert!(who.contains(&std::process::id().to_string()), "{who}");
@@ -86,7 +86,7 @@ fn a_directory_that_was_there_stays_and_so_does_what_someone_put_into_it() {
     for (name, path) in [("mine", &mine), ("made", &made)] {
         let mut own = place.create(name).unwrap();
         announce(&mut own);
-        own.home().write_lives(&[]).unwrap();
+        own.dir().write_lives(&[]).unwrap();
         if name == "made" {
             fs::write(path.join("notes.txt"), "keep").unwrap();
         }
@@ -153,12 +153,12 @@ fn what_another_user_put_where_everybody_may_write_keeps_no_cluster_from_startin
         std::os::unix::fs::chown(place.0.join(name), Some(12345), None).unwrap();
     }
     let registry = ClusterRegistry::or_within(place.0.join("registry"), place.0.join("spare"));
-    let home = super::supervised::usual_in(&place.0);
-    assert_ne!(home, place.0.join(&usual));
-    let mut own = SupervisedDir::create(Some(&home), &mut file(), registry.clone()).unwrap();
+    let dir = super::supervised::usual_in(&place.0);
+    assert_ne!(dir, place.0.join(&usual));
+    let mut own = SupervisedDir::create(Some(&dir), &mut file(), registry.clone()).unwrap();
     announce(&mut own);
     let running = registry.running();
-    assert_eq!(running.iter().map(ClusterDir::path).collect::<Vec<_>>(), [home.as_path()]);
+    assert_eq!(running.iter().map(ClusterDir::path).collect::<Vec<_>>(), [dir.as_path()]);
     assert_eq!(fs::read_dir(place.0.join("registry")).unwrap().count(), 0);
     assert_eq!(super::supervised::usual_in(&place.0.join("other")).file_name().unwrap(), &*usual);
 }
@@ -170,9 +170,9 @@ fn what_lies_in_a_home_that_others_may_look_into_is_for_its_owner_only() {
     make(&place.0.join("a"), 0o755);
     let mut own = place.create("a").unwrap();
     announce(&mut own);
-    own.home().write_lives(&[]).unwrap();
+    own.dir().write_lives(&[]).unwrap();
     let memory = memory(&own);
-    let entries = fs::read_dir(own.home().path()).unwrap().map(Result::unwrap);
+    let entries = fs::read_dir(own.dir().path()).unwrap().map(Result::unwrap);
     let modes: Vec<_> = entries.map(|e| (e.file_name(), e.metadata().unwrap().mode())).collect();
     assert!(modes.len() >= 5, "{modes:?}");
     for (name, mode) in modes {
@@ -190,7 +190,7 @@ fn what_a_killed_cluster_left_where_we_choose_the_name_is_cleared_but_not_what_a
         let mut own = place.create(name).unwrap();
         announce(&mut own);
         drop(memory(&own));
-        fs::write(own.home().log(0), "a last word").unwrap();
+        fs::write(own.dir().log(0), "a last word").unwrap();
     }
     // It cannot be read any more: all is cleared the same.
     fs::write(place.0.join("amcast-up-2/cluster.toml"), "shards = many").unwrap();
@@ -209,7 +209,7 @@ fn what_a_killed_supervisor_left_is_taken_over_and_strange_files_in_it_are_kept(
     let place = ClusterTestDirs::new();
     let mut own = place.create("a").unwrap();
     announce(&mut own);
-    let path = own.home().path().to_path_buf();
+    let path = own.dir().path().to_path_buf();
     drop(memory(&own));
     fs::write(path.join("n0.sock"), "").unwrap();
     fs::write(path.join("notes.txt"), "keep").unwrap();
@@ -219,7 +219,7 @@ fn what_a_killed_supervisor_left_is_taken_over_and_strange_files_in_it_are_kept(
     assert!(!ClusterDir::at(&path).unwrap().is_supervised());
     let own = place.create("a").unwrap();
     assert!(!path.join("n0.sock").exists());
-    assert!(own.home().is_supervised());
+    assert!(own.dir().is_supervised());
     let memory = memory(&own);
     own.remove(&Transport::Memory(memory), false).unwrap();
     assert_eq!(fs::read_to_string(path.join("notes.txt")).unwrap(), "keep");
@@ -231,7 +231,7 @@ fn a_directory_whose_cluster_has_a_process_that_runs_is_not_taken_over() {
     let place = ClusterTestDirs::new();
     let own = place.create("a").unwrap();
     let memory = memory(&own);
-    let path = own.home().path().to_path_buf();
+    let path = own.dir().path().to_path_buf();
     let carrier = memory.start(amcast_core::Pid(0), &[], Default::default()).unwrap();
     drop(own);
     let ends = thread::spawn(move || {
@@ -258,7 +258,7 @@ fn many_that_want_one_directory_at_a_time_have_it_one_after_the_other() {
                     match place.create("amcast-up-x") {
                         Ok(own) => {
                             had.fetch_add(1, Ordering::Relaxed);
-                            assert!(own.home().is_supervised() && own.home().file().is_ok());
+                            assert!(own.dir().is_supervised() && own.dir().file().is_ok());
                             let memory = memory(&own);
                             own.remove(&Transport::Memory(memory), false).unwrap();
                         }
@@ -329,12 +329,12 @@ fn what_is_no_file_where_a_node_would_open_one_is_refused_by_name() {
         let told = told.to_string();
         assert!(told.starts_with(&format!("{}: is {is}", path.join(name).display())), "{told}");
         // A node that is started by itself looks at its own.
-        let home = ClusterDir::of_file(&path.join("cluster.toml"));
-        let of = |rank| home.check_files(Some(rank)).is_err();
+        let dir = ClusterDir::of_file(&path.join("cluster.toml"));
+        let of = |rank| dir.check_files(Some(rank)).is_err();
         assert_eq!((of(0), of(1)), (false, name.starts_with("n1.")), "{name}");
         // A status request does not wait for ever either.
-        assert_eq!((home.last_words(1), home.is_supervised()), (None, false), "{name}");
-        assert_ne!(home.is_lived(1), Some(true), "{name}");
+        assert_eq!((dir.last_words(1), dir.is_supervised()), (None, false), "{name}");
+        assert_ne!(dir.is_lived(1), Some(true), "{name}");
         fs::remove_dir_all(&path).unwrap();
     }
     // A node's entry of the right kind is accepted, and a foreign entry is ignored.
@@ -361,12 +361,12 @@ fn after_the_newest_cluster_has_stopped_the_older_one_is_found() {
     }
     drop(killed);
     let (newest, others) = registry.newest().unwrap();
-    assert_eq!(newest.path(), new.home().path());
+    assert_eq!(newest.path(), new.dir().path());
     assert_eq!(others.len(), 1);
     let gone = memory(&new);
     new.remove(&Transport::Memory(gone.clone()), false).unwrap();
     let (newest, others) = registry.newest().unwrap();
-    assert_eq!(newest.path(), old.home().path());
+    assert_eq!(newest.path(), old.dir().path());
     assert!(others.is_empty());
     let gone = memory(&old);
     old.remove(&Transport::Memory(gone.clone()), false).unwrap();
@@ -426,7 +426,7 @@ fn a_directory_is_made_but_not_what_it_would_be_in_and_not_through_a_link_to_not
     // A link to a directory is as good as the directory.
     make(&place.0.join("nowhere"), 0o700);
     let own = place.create("link").unwrap();
-    assert!(own.home().path().ends_with("nowhere"));
+    assert!(own.dir().path().ends_with("nowhere"));
     let memory = memory(&own);
     own.remove(&Transport::Memory(memory), false).unwrap();
 }
@@ -460,13 +460,13 @@ fn why_a_node_ended_is_the_last_line_of_its_log_that_says_so() {
     let _limit = amcast_test_policy::time_limit();
     let place = ClusterTestDirs::new();
     let own = place.create("a").unwrap();
-    let home = own.home().clone();
-    assert_eq!(home.last_words(0), None);
+    let dir = own.dir().clone();
+    assert_eq!(dir.last_words(0), None);
     let text = "amcast n0: an earlier reason\nINFO starts\namcast n0: no room\nINFO and so on\n";
-    fs::write(home.log(0), text).unwrap();
-    assert_eq!(home.last_words(0).as_deref(), Some("no room"));
-    fs::write(home.log(0), "INFO starts\n".repeat(10_000)).unwrap();
-    assert_eq!(home.last_words(0), None);
+    fs::write(dir.log(0), text).unwrap();
+    assert_eq!(dir.last_words(0).as_deref(), Some("no room"));
+    fs::write(dir.log(0), "INFO starts\n".repeat(10_000)).unwrap();
+    assert_eq!(dir.last_words(0), None);
     let memory = memory(&own);
     own.remove(&Transport::Memory(memory), false).unwrap();
 }
@@ -476,8 +476,8 @@ fn a_cluster_that_needs_more_room_than_there_is_is_told_what_to_do() {
     let _limit = amcast_test_policy::time_limit();
     let place = ClusterTestDirs::new();
     let own = place.create("a").unwrap();
-    assert!(own.home().check_room(1).is_ok());
-    let full = own.home().check_room(1 << 60);
+    assert!(own.dir().check_room(1).is_ok());
+    let full = own.dir().check_room(1 << 60);
     let Err(e @ ClusterDirError::NoRoom { .. }) = full else { panic!("{full:?}") };
     assert!(!e.is_misuse(), "nothing was asked wrongly");
     let said = e.to_string();
@@ -497,8 +497,8 @@ fn net() -> Transport {
     file.nodes.insert("n0".to_string(), crate::config::HostPlacement::at(at));
     let config = amcast_core::RawConfig { groups: 1, replicas: 1, ..Default::default() };
     let config = config.check(&[]).unwrap();
-    let home = ClusterDir::of_file(Path::new("/nowhere/cluster.toml"));
-    home.ground(&file, (amcast_core::MediumKind::Messages, &[]), &config).unwrap()
+    let dir = ClusterDir::of_file(Path::new("/nowhere/cluster.toml"));
+    dir.ground(&file, (amcast_core::MediumKind::Messages, &[]), &config).unwrap()
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub enum Transport {
 /// The network of a cluster, as one host sees it.
 #[derive(Clone, Debug)]
 pub struct Net {
-    home: PathBuf,
+    dir: PathBuf,
     /// The secret of its nodes.
     pub(crate) key: ClusterKey,
     /// Of each node.
@@ -41,8 +41,8 @@ pub struct Net {
 
 impl Net {
     /// Of the cluster whose nodes know this, and are at these places.
-    pub(crate) fn of(home: PathBuf, key: ClusterKey, places: Vec<HostPlacement>) -> Self {
-        Self { home, key, places, decides: Vec::new() }
+    pub(crate) fn of(dir: PathBuf, key: ClusterKey, places: Vec<HostPlacement>) -> Self {
+        Self { dir, key, places, decides: Vec::new() }
     }
 
     /// Where a node gives its state to other hosts, and what these must know.
@@ -70,9 +70,9 @@ impl Net {
                 "{} is of a disk of {} that was replaced: `replaced` of it in the cluster's file is \
                  {replaced}, and what is here is older: {}; if it is the right one after all, nobody may \
                  have promised anything on another since",
-                self.home.display(),
+                self.dir.display(),
                 node_name(rank),
-                super::begin_anew_words(&self.home, &node_name(rank))
+                super::begin_anew_words(&self.dir, &node_name(rank))
             )),
             _ => Ok(()),
         }
@@ -91,19 +91,19 @@ impl Net {
         if !keeping.is_some_and(|keeping| keeping.lasts) {
             return Ok(PeerRegistry::fleeting(nodes));
         }
-        let home = ClusterDir { path: self.home.clone() };
-        let word = home.disk_word(rank)?;
-        let word = word.map_or_else(|| home.give_disk_word(rank), Ok)?;
-        let opened = PeerRegistry::open((&self.home, &word), (rank, nodes));
+        let dir = ClusterDir { path: self.dir.clone() };
+        let word = dir.disk_word(rank)?;
+        let word = word.map_or_else(|| dir.give_disk_word(rank), Ok)?;
+        let opened = PeerRegistry::open((&self.dir, &word), (rank, nodes));
         let mut peer_registry =
-            opened.map_err(|e| ClusterDirError::Io(self.home.join(peers_name(rank)), e))?;
+            opened.map_err(|e| ClusterDirError::Io(self.dir.join(peers_name(rank)), e))?;
         peer_registry.anew = keeping.is_some_and(LogLocation::is_anew);
         Ok(peer_registry)
     }
 
     /// The cluster's directory on this host.
-    pub(crate) fn home(&self) -> &Path {
-        &self.home
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 }
 
@@ -123,11 +123,11 @@ impl ClusterDir {
             MediumKind::Memory => self.memory(*config.cluster()).map(Transport::Memory),
             MediumKind::Messages => {
                 let places = file.places().map_err(ClusterDirError::Addresses)?;
-                let home = self.path.clone();
+                let dir = self.path.clone();
                 let secret = file.read_secret().map_err(ClusterDirError::File)?;
                 let key = ClusterKey { id: file.id.unwrap_or_default(), secret };
                 let decides = file.decides_in_full(params);
-                Ok(Transport::Net(Net { home, key, places, decides }))
+                Ok(Transport::Net(Net { dir, key, places, decides }))
             }
         }
     }

@@ -206,38 +206,38 @@ mod tests {
     fn what_decides_stays_as_it_was_once_a_node_had_its_place() {
         let base = std::env::temp_dir().join(format!("amcast-decides-{}", std::process::id()));
         fs::create_dir_all(&base).unwrap();
-        let home = ClusterDir { path: base.clone() };
+        let dir = ClusterDir { path: base.clone() };
         let item = |name: &str, value: &str| (name.to_string(), value.to_string());
         let (few, many) =
             ([item("shards", "3"), item("mb", "30")], [item("shards", "3"), item("mb", "40")]);
         let joining = base.join("n1.joining");
         fs::write(&joining, "").unwrap();
         for now in [&few, &few, &many] {
-            home.keep_decides(1, now).unwrap();
+            dir.keep_decides(1, now).unwrap();
         }
         fs::remove_file(&joining).unwrap();
-        home.keep_decides(1, &many).unwrap();
-        let why = home.keep_decides(1, &few).unwrap_err();
+        dir.keep_decides(1, &many).unwrap();
+        let why = dir.keep_decides(1, &few).unwrap_err();
         assert!(why.is_misuse());
         assert!(
             why.to_string().contains("mb = 30, and what is there was written with 40"),
             "{why}"
         );
-        home.keep_decides(0, &few).unwrap();
+        dir.keep_decides(0, &few).unwrap();
         // It left a state before it had its place.
         fs::write(&joining, "").unwrap();
         fs::create_dir_all(base.join("n1.data/state")).unwrap();
         fs::write(base.join("n1.data/state/lock"), "").unwrap();
-        home.keep_decides(1, &few).unwrap();
-        home.keep_decides(1, &many).unwrap();
+        dir.keep_decides(1, &few).unwrap();
+        dir.keep_decides(1, &many).unwrap();
         fs::write(base.join("n1.data/state/7"), "").unwrap();
-        assert!(home.keep_decides(1, &few).is_err());
+        assert!(dir.keep_decides(1, &few).is_err());
         // A later version of the program may compare more.
         let more = [many.to_vec(), vec![item("new", "1")]].concat();
-        home.keep_decides(1, &more).unwrap();
-        assert!(home.keep_decides(1, &[item("new", "2")]).is_err());
+        dir.keep_decides(1, &more).unwrap();
+        assert!(dir.keep_decides(1, &[item("new", "2")]).is_err());
         fs::write(base.join("n1.decides"), "half").unwrap();
-        assert!(home.keep_decides(1, &many).unwrap_err().to_string().contains("n1.decides"));
+        assert!(dir.keep_decides(1, &many).unwrap_err().to_string().contains("n1.decides"));
         fs::remove_dir_all(&base).unwrap();
     }
 
@@ -251,14 +251,14 @@ mod tests {
             maxmemory_mb: Some(mb),
             ..ClusterFile::default()
         };
-        let home = ClusterDir::of_host(&file(30), Path::new("x"));
-        home.prepare_host(&mut file(30)).unwrap();
+        let dir = ClusterDir::of_host(&file(30), Path::new("x"));
+        dir.prepare_host(&mut file(30)).unwrap();
         fs::write(base.join("data/n1.life"), "1\n").unwrap();
         fs::write(base.join("data/n1.joining"), "").unwrap();
-        home.prepare_host(&mut file(40)).unwrap();
-        assert_eq!(home.file().unwrap(), file(40));
+        dir.prepare_host(&mut file(40)).unwrap();
+        assert_eq!(dir.file().unwrap(), file(40));
         fs::remove_file(base.join("data/n1.joining")).unwrap();
-        let why = home.prepare_host(&mut file(30)).unwrap_err().to_string();
+        let why = dir.prepare_host(&mut file(30)).unwrap_err().to_string();
         assert!(why.contains("maxmemory_mb = 30, and what is there was written with 40"), "{why}");
         fs::remove_dir_all(&base).unwrap();
     }
@@ -269,24 +269,24 @@ mod tests {
         fs::create_dir_all(&base).unwrap();
         let data = Some(base.join("data"));
         let file = ClusterFile { data: data.clone(), id: Some(7), ..ClusterFile::default() };
-        let home = ClusterDir::of_host(&file, Path::new("/etc/amcast/cluster.toml"));
-        assert_eq!(home.path(), base.join("data"));
+        let dir = ClusterDir::of_host(&file, Path::new("/etc/amcast/cluster.toml"));
+        assert_eq!(dir.path(), base.join("data"));
         let seeded = ClusterFile { hash_seed: Some("0f".repeat(16)), ..file.clone() };
-        home.prepare_host(&mut seeded.clone()).unwrap();
-        assert_eq!(home.file().unwrap(), seeded);
+        dir.prepare_host(&mut seeded.clone()).unwrap();
+        assert_eq!(dir.file().unwrap(), seeded);
         for _ in 0..2 {
             // A later file that does not say it does not make it forgotten.
             let mut lacks = file.clone();
-            home.prepare_host(&mut lacks).unwrap();
-            assert_eq!((home.file().unwrap(), lacks), (seeded.clone(), seeded.clone()));
+            dir.prepare_host(&mut lacks).unwrap();
+            assert_eq!((dir.file().unwrap(), lacks), (seeded.clone(), seeded.clone()));
         }
         let file = seeded;
-        assert_eq!(home.disk_word(1).unwrap(), None);
-        let word = home.give_disk_word(1).unwrap();
-        assert_eq!(home.disk_word(1).unwrap(), Some(word));
-        assert_eq!(home.disk_word(0).unwrap(), None);
+        assert_eq!(dir.disk_word(1).unwrap(), None);
+        let word = dir.give_disk_word(1).unwrap();
+        assert_eq!(dir.disk_word(1).unwrap(), Some(word));
+        assert_eq!(dir.disk_word(0).unwrap(), None);
         let mut other = ClusterFile { id: Some(8), ..file.clone() };
-        let why = home.prepare_host(&mut other).unwrap_err();
+        let why = dir.prepare_host(&mut other).unwrap_err();
         assert!(why.is_misuse() && why.to_string().contains("id = 8, and what is there"), "{why}");
         let mut deep = ClusterFile { data: Some(base.join("no/where")), ..file };
         let why = ClusterDir::of_host(&deep, Path::new("x")).prepare_host(&mut deep).unwrap_err();

@@ -77,14 +77,14 @@ pub(super) struct NodeLinks {
 }
 
 impl NodeLinks {
-    /// The transport of a gateway whose cluster is in `home`.
-    pub(super) fn take(options: &GatewayOptions<'_>, home: &Path) -> Result<Self, GatewayError> {
+    /// The transport of a gateway whose cluster is in `dir`.
+    pub(super) fn take(options: &GatewayOptions<'_>, dir: &Path) -> Result<Self, GatewayError> {
         let GatewayOptions { entry, config, own, .. } = options;
         let payload_max = payload_max(*entry, config)?;
         let (place, life, held) = match own {
             Some(own) => (own.rank as u32, own.life, None),
             None => {
-                let (place, held) = free_place(home).map_err(GatewayError::Io)?;
+                let (place, held) = free_place(dir).map_err(GatewayError::Io)?;
                 (place, held.number(), Some(held))
             }
         };
@@ -92,7 +92,7 @@ impl NodeLinks {
             let own = own.as_ref().filter(|own| own.rank == rank);
             NodeLink::to(match own {
                 Some(OwnNode { inlet, .. }) => LinkTarget::Own(inlet.clone()),
-                None => LinkTarget::Socket(home.join(crate::cluster_dir::ingress_name(rank))),
+                None => LinkTarget::Socket(dir.join(crate::cluster_dir::ingress_name(rank))),
             })
         };
         Ok(Self {
@@ -167,16 +167,16 @@ fn payload_max(entry: &dyn Entry, config: &Config) -> Result<usize, GatewayError
     }
 }
 
-/// A number that no gateway in `home` has, above those that nodes have.
-fn free_place(home: &Path) -> io::Result<(u32, IncarnationLock)> {
+/// A number that no gateway in `dir` has, above those that nodes have.
+fn free_place(dir: &Path) -> io::Result<(u32, IncarnationLock)> {
     for n in 0..PLACES {
         if let Some(life) =
-            IncarnationLock::begin(&home.join(crate::cluster_dir::gateway_life_name(n)), 0)?
+            IncarnationLock::begin(&dir.join(crate::cluster_dir::gateway_life_name(n)), 0)?
         {
             return Ok(((REPLICAS_MAX + n) as u32, life));
         }
     }
-    Err(io::Error::other(format!("{PLACES} gateways and clients run in {}", home.display())))
+    Err(io::Error::other(format!("{PLACES} gateways and clients run in {}", dir.display())))
 }
 
 impl NodeLink {

@@ -208,9 +208,9 @@ impl ThreadCluster {
         let place = |port| HostPlacement::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         file.nodes = file.nodes().zip(ports.map(place)).collect();
         let raw = RawConfig { groups: GROUPS, replicas: NODES, ..RawConfig::default() };
-        let home = ClusterDir::of_file(Path::new("/nowhere/cluster.toml"));
+        let dir = ClusterDir::of_file(Path::new("/nowhere/cluster.toml"));
         let ground =
-            home.ground(&file, (MediumKind::Messages, &[]), &raw.check(&[]).unwrap()).unwrap();
+            dir.ground(&file, (MediumKind::Messages, &[]), &raw.check(&[]).unwrap()).unwrap();
         let Transport::Net(net) = ground else { panic!("it is a network") };
         let delivered = (0..NODES).map(|_| NodeDeliveries::default()).collect();
         let mut place = Self { net, cluster, nodes: Vec::new(), delivered, news: Arc::default() };
@@ -374,9 +374,9 @@ impl LoneNode {
         let place = HostPlacement::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         file.nodes.insert("n0".to_string(), place);
         let raw = RawConfig { groups: 1, replicas: 1, ..RawConfig::default() };
-        let home = ClusterDir::of_file(Path::new("/nowhere/cluster.toml"));
+        let dir = ClusterDir::of_file(Path::new("/nowhere/cluster.toml"));
         let ground =
-            home.ground(&file, (MediumKind::Messages, &[]), &raw.check(&[]).unwrap()).unwrap();
+            dir.ground(&file, (MediumKind::Messages, &[]), &raw.check(&[]).unwrap()).unwrap();
         let Transport::Net(net) = ground else { panic!("it is a network") };
         let told = Arc::default();
         let scribe = Box::new(PersistingProtocol { me: Pid(0), awaited, told: Arc::clone(&told) });

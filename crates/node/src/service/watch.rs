@@ -107,9 +107,9 @@ struct WatchState {
 }
 
 /// The nodes that are down for good, each in a sentence that says why.
-pub fn down(home: &ClusterDir) -> Vec<String> {
-    let lives = home.lives();
-    let down = |(rank, life): (usize, &NodeProcess)| life.down(home.last_words(rank).as_deref());
+pub fn down(dir: &ClusterDir) -> Vec<String> {
+    let lives = dir.lives();
+    let down = |(rank, life): (usize, &NodeProcess)| life.down(dir.last_words(rank).as_deref());
     lives.iter().enumerate().filter_map(down).collect()
 }
 
@@ -121,7 +121,7 @@ pub struct ClusterWatch {
     own: Option<usize>,
     protocol: String,
     cluster: ClusterShape,
-    home: Arc<ClusterDir>,
+    dir: Arc<ClusterDir>,
     nodes: Arc<Mutex<Vec<NodeAddress>>>,
     board: Arc<Mutex<WatchState>>,
     /// Whether commands that may take more room on the disks are refused.
@@ -156,16 +156,16 @@ impl ClusterWatch {
     /// # Errors
     /// When no thread can be started.
     pub fn begin(
-        home: ClusterDir,
+        dir: ClusterDir,
         name: String,
         file: &ClusterFile,
         cluster: ClusterShape,
     ) -> io::Result<Self> {
         let protocol = file.protocol.clone();
-        let ask = home.nodes(file);
+        let ask = dir.nodes(file);
         let forgets = forgets(file);
         let count = ask.len();
-        let (nodes, home) = (Arc::new(Mutex::new(ask)), Arc::new(home));
+        let (nodes, dir) = (Arc::new(Mutex::new(ask)), Arc::new(dir));
         let board = Arc::new(Mutex::new(WatchState {
             said: vec![None; count],
             lost: Vec::new(),
@@ -178,7 +178,7 @@ impl ClusterWatch {
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&board);
         let ended = Arc::clone(&stop);
-        let asked = Arc::clone(&home);
+        let asked = Arc::clone(&dir);
         let at = Arc::clone(&nodes);
         let look = move || {
             let mut lost_since: Option<Instant> = None;
@@ -212,7 +212,7 @@ impl ClusterWatch {
         let leaves = AtomicBool::new(false);
         let own = node_rank(&name);
         let thread = Some(thread);
-        Ok(Self { name, own, protocol, cluster, home, nodes, board, is_full, leaves, stop, thread })
+        Ok(Self { name, own, protocol, cluster, dir, nodes, board, is_full, leaves, stop, thread })
     }
 
     /// The shape of the cluster.
@@ -339,7 +339,7 @@ impl ServerStatus for ClusterWatch {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        node_metrics(&lock(&self.board).said, &self.home.lives())
+        node_metrics(&lock(&self.board).said, &self.dir.lives())
     }
 }
 

@@ -5,7 +5,7 @@ mod partitions;
 use super::not_running::stopped;
 use super::terminal_text::{harmless, harmless_line};
 use super::wrong_port::{self, Listener};
-use super::{Failure, home, secret};
+use super::{Failure, cluster_dir, secret};
 use amcast::client::{Answer, Connection};
 use amcast_node::cluster_dir::{ClusterDir, GatewayAddresses};
 use amcast_node::config::ClusterFile;
@@ -168,9 +168,9 @@ fn connect(args: &KvArgs) -> Result<(String, Connection), Failure> {
         }
         Some(_) => return Err(Failure::misuse("give --at or --data, not both")),
         None => {
-            let home = home(args.data.as_deref())?;
-            let file = home.file()?;
-            let (at, connection) = reach(&home, &file)?;
+            let dir = cluster_dir(args.data.as_deref())?;
+            let file = dir.file()?;
+            let (at, connection) = reach(&dir, &file)?;
             (at, given.or(file.password), connection)
         }
     };
@@ -344,10 +344,10 @@ pub(super) fn address(text: &str) -> Result<String, String> {
 }
 
 /// A gateway of the cluster: the supervisor's, or that of any node where nobody supervises them.
-fn reach(home: &ClusterDir, file: &ClusterFile) -> Result<(String, Connection), Failure> {
-    if home.is_supervised() {
+fn reach(dir: &ClusterDir, file: &ClusterFile) -> Result<(String, Connection), Failure> {
+    if dir.is_supervised() {
         let starts = |e| format!("the cluster is starting and has no gateway yet ({e})");
-        let at = home.gateways().map_err(|e| Failure::Failed(starts(e)))?.redis;
+        let at = dir.gateways().map_err(|e| Failure::Failed(starts(e)))?.redis;
         let connection = Connection::open(&at);
         return match connection {
             Ok(connection) => Ok((at, connection)),
@@ -355,16 +355,16 @@ fn reach(home: &ClusterDir, file: &ClusterFile) -> Result<(String, Connection), 
         };
     }
     let open = |rank| {
-        let GatewayAddresses { redis, .. } = home.gateways_of(rank).ok()?;
+        let GatewayAddresses { redis, .. } = dir.gateways_of(rank).ok()?;
         Connection::open(&redis).ok().map(|connection| (redis, connection))
     };
     if let Some(reached) = (0..file.replicas).find_map(open) {
         return Ok(reached);
     }
-    if statuses_of(&home.nodes(file)).iter().all(Option::is_none) {
-        return Err(stopped(home, file));
+    if statuses_of(&dir.nodes(file)).iter().all(Option::is_none) {
+        return Err(stopped(dir, file));
     }
-    let at = home.path().display();
+    let at = dir.path().display();
     Err(Failure::Failed(format!(
         "{at}: no node serves clients; start nodes with --redis-port 0 for that"
     )))

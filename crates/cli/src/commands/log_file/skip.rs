@@ -285,9 +285,9 @@ fn names<'a>(nodes: impl Iterator<Item = &'a StoppedNode>) -> String {
 /// Whether these are all nodes of a cluster.
 fn is_whole_cluster(nodes: &[StoppedNode]) -> bool {
     let distinct: BTreeSet<_> = nodes.iter().map(|node| &node.data.name).collect();
-    let homes: BTreeSet<_> = nodes.iter().map(|node| node.data.path.parent()).collect();
+    let dirs: BTreeSet<_> = nodes.iter().map(|node| node.data.path.parent()).collect();
     let count = nodes.iter().find_map(|node| node.data.cluster_nodes());
-    homes.len() == 1 && count == Some(distinct.len())
+    dirs.len() == 1 && count == Some(distinct.len())
 }
 
 /// Takes a decision back. A node that started with it is bound to it: others may have skipped the message since

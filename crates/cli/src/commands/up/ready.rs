@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The test whether a starting cluster serves.
 pub(super) struct Readiness<'a> {
-    pub(super) home: &'a ClusterDir,
+    pub(super) dir: &'a ClusterDir,
     pub(super) watch: &'a ClusterWatch,
     pub(super) nodes: &'a Supervisor,
     /// The Redis gateway.
@@ -80,7 +80,7 @@ impl Readiness<'_> {
             let Some(NodeProcess { name, last_end, .. }) = lives.get(rank) else { continue };
             let why = match (last_end, &said[rank]) {
                 (_, Some(node)) => node.why.clone(),
-                (Some(end), None) => match self.home.last_words(rank) {
+                (Some(end), None) => match self.dir.last_words(rank) {
                     Some(words) => format!("it last {end}: {words}"),
                     None => format!("it last {end}"),
                 },

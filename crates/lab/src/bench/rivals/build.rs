@@ -22,20 +22,20 @@ pub(in crate::bench) fn built(
 ) -> Result<PathBuf, AbsentRival> {
     let mut hasher = DefaultHasher::new();
     sources.hash(&mut hasher);
-    let home = cache()?.join(format!("{name}-{:016x}", hasher.finish()));
-    let whole = home.join("built");
+    let dir = cache()?.join(format!("{name}-{:016x}", hasher.finish()));
+    let whole = dir.join("built");
     if whole.exists() {
-        return Ok(home);
+        return Ok(dir);
     }
-    let unwritten = |e: io::Error| AbsentRival(format!("{}: {e}", home.display()));
+    let unwritten = |e: io::Error| AbsentRival(format!("{}: {e}", dir.display()));
     for (path, text) in sources {
-        let path = home.join(path);
-        fs::create_dir_all(path.parent().unwrap_or(&home)).map_err(unwritten)?;
+        let path = dir.join(path);
+        fs::create_dir_all(path.parent().unwrap_or(&dir)).map_err(unwritten)?;
         fs::write(path, text).map_err(unwritten)?;
     }
-    how(&home)?;
+    how(&dir)?;
     fs::write(whole, "").map_err(unwritten)?;
-    Ok(home)
+    Ok(dir)
 }
 
 fn cache() -> Result<PathBuf, AbsentRival> {
@@ -53,10 +53,10 @@ pub(in crate::bench) const JAVA: &str = "apt install openjdk-17-jdk-headless mav
 ///
 /// # Errors
 /// As of [`run`].
-pub(in crate::bench) fn with_maven(home: &Path) -> Result<(), AbsentRival> {
+pub(in crate::bench) fn with_maven(dir: &Path) -> Result<(), AbsentRival> {
     let goals = ["-q", "-B", "package", "dependency:copy-dependencies"];
     let mut maven = Command::new("mvn");
-    maven.current_dir(home).args(goals).arg("-DoutputDirectory=target/lib");
+    maven.current_dir(dir).args(goals).arg("-DoutputDirectory=target/lib");
     run(&mut maven, JAVA)
 }
 

@@ -12,9 +12,9 @@ const INSTALL: &str = "apt install corosync libcpg-dev gcc iproute2";
 const SOURCES: [RivalSource; 1] =
     [("bursts.c", include_str!("../../../../../rivals/corosync/bursts.c"))];
 
-fn make(home: &Path) -> Result<(), AbsentRival> {
+fn make(dir: &Path) -> Result<(), AbsentRival> {
     let arguments = ["-O2", "-o", "bursts", "bursts.c", "-lcpg"];
-    build::run(Command::new("cc").current_dir(home).args(arguments), INSTALL)
+    build::run(Command::new("cc").current_dir(dir).args(arguments), INSTALL)
 }
 
 /// Starts a group: one process starts all members.
@@ -24,9 +24,9 @@ pub(super) fn start() -> Result<RivalGroup, AbsentRival> {
         let why = "corosync: four of them on one machine need namespaces: run this as root";
         return Err(AbsentRival(why.to_string()));
     }
-    let home = build::built("corosync", &SOURCES, make)?;
+    let dir = build::built("corosync", &SOURCES, make)?;
     let directory = ScratchDir::temporary("corosync").map_err(AbsentRival)?;
-    let mut command = Command::new(home.join("bursts"));
+    let mut command = Command::new(dir.join("bursts"));
     command.arg(directory.path()).args([MEMBERS, PAYLOAD_BYTES].map(|n| n.to_string()));
     let mut group = RivalGroup::new(MEMBERS, Some(directory));
     group.add(&mut command).map_err(AbsentRival)?;

@@ -25,16 +25,16 @@ const FOUNDING: Duration = Duration::from_millis(1_500);
 /// Starts a group's processes.
 pub(super) fn start(wire: BurstMedium) -> Result<RivalGroup, AbsentRival> {
     build::run(Command::new("java").arg("-version"), build::JAVA)?;
-    let home = build::built("jgroups", &SOURCES, build::with_maven)?;
+    let dir = build::built("jgroups", &SOURCES, build::with_maven)?;
     let failed = |e: io::Error| AbsentRival(format!("JGroups: {e}"));
     let port = ports().map_err(failed)?;
     let mut group = RivalGroup::new(1, None);
     for me in 0..MEMBERS {
-        let log = home.join(format!("{}-{me}.log", wire.name()));
+        let log = dir.join(format!("{}-{me}.log", wire.name()));
         let log = File::create(log).map_err(failed)?;
         let mut command = Command::new("java");
         command
-            .current_dir(&home)
+            .current_dir(&dir)
             .args(["-Xms256m", "-Xmx256m", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true"])
             .arg(format!("-Damcast.port={port}"))
             .args(["-cp", "target/classes:target/lib/*", "Bursts"])

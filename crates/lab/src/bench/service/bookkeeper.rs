@@ -68,11 +68,11 @@ diskUsageThreshold=0.99
 diskUsageWarnThreshold=0.98
 ";
 
-/// A command of Java with the classes of `home` and so much memory.
-fn java(home: &Path, megabytes: usize) -> Command {
+/// A command of Java with the classes of `dir` and so much memory.
+fn java(dir: &Path, megabytes: usize) -> Command {
     let mut command = Command::new("java");
     command
-        .current_dir(home)
+        .current_dir(dir)
         .args([format!("-Xms{megabytes}m"), format!("-Xmx{megabytes}m")])
         .args(["-XX:+UseSerialGC", "-Dzookeeper.admin.enableServer=false"])
         .args(["-cp", "target/classes:target/lib/*"]);
@@ -87,7 +87,7 @@ impl BookKeeper {
     pub(super) fn start(payload: usize, directory: ScratchDir) -> Result<Self, String> {
         let absent = |AbsentRival(why)| why;
         build::run(Command::new("java").arg("-version"), build::JAVA).map_err(absent)?;
-        let home = build::built("bookkeeper", &SOURCES, build::with_maven).map_err(absent)?;
+        let dir = build::built("bookkeeper", &SOURCES, build::with_maven).map_err(absent)?;
         let addresses = free_addresses(1 + BOOKIES)?;
         let ports: Vec<u16> = addresses.iter().map(SocketAddr::port).collect();
         let mut servers = Vec::new();
@@ -103,9 +103,9 @@ impl BookKeeper {
         let zookeeper = "org.apache.zookeeper.server.ZooKeeperServerMain";
         let data = directory.path().join("zookeeper");
         let port = ports[0].to_string();
-        start(java(&home, 256).args([zookeeper, &port]).arg(&data), "zookeeper", ports[0])?;
+        start(java(&dir, 256).args([zookeeper, &port]).arg(&data), "zookeeper", ports[0])?;
         let uri = format!("zk+hierarchical://127.0.0.1:{port}/ledgers");
-        let format = java(&home, 256).args(["Appends", "format", &uri]).output();
+        let format = java(&dir, 256).args(["Appends", "format", &uri]).output();
         let format = format.map_err(|e| format!("java: {e}"))?;
         if !format.status.success() {
             return Err(format!("BookKeeper: {}", String::from_utf8_lossy(&format.stderr)));
@@ -113,9 +113,9 @@ impl BookKeeper {
         for (n, &port) in ports[1..].iter().enumerate() {
             let conf = configuration(directory.path(), n, port, &uri)?;
             let main = "org.apache.bookkeeper.server.Main";
-            start(java(&home, 512).args([main, "--conf"]).arg(conf), &format!("bookie{n}"), port)?;
+            start(java(&dir, 512).args([main, "--conf"]).arg(conf), &format!("bookie{n}"), port)?;
         }
-        let mut command = java(&home, 512);
+        let mut command = java(&dir, 512);
         command.args(["Appends", "run", &uri, &payload.to_string(), &LOGS.to_string()]);
         let log = directory.path().join("client.log");
         let log = File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
@@ -154,12 +154,12 @@ impl BookKeeper {
 
 /// Writes the configuration of a bookie.
 fn configuration(directory: &Path, n: usize, port: u16, uri: &str) -> Result<PathBuf, String> {
-    let home = directory.join(format!("bookie{n}"));
-    let home = home.display();
+    let dir = directory.join(format!("bookie{n}"));
+    let dir = dir.display();
     let conf = directory.join(format!("bookie{n}.conf"));
     let text = format!(
-        "bookiePort={port}\nmetadataServiceUri={uri}\njournalDirectories={home}/journal\n\
-         ledgerDirectories={home}/ledgers\n{CONFIGURATION}"
+        "bookiePort={port}\nmetadataServiceUri={uri}\njournalDirectories={dir}/journal\n\
+         ledgerDirectories={dir}/ledgers\n{CONFIGURATION}"
     );
     fs::write(&conf, text).map_err(|e| format!("{}: {e}", conf.display()))?;
     Ok(conf)
