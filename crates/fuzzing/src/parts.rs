@@ -105,7 +105,7 @@ fn message(line: &[u8], seq: u64) -> Option<Message> {
     let number = |i: usize| std::str::from_utf8(head[i]).ok()?.parse::<u16>().ok().map(u64::from);
     let command = registry::lookup(args.first()?)?;
     let dst = destinations(command, args, &Partitions::by_slot(SHARDS)).ok()?;
-    let (home, session) = (dst.lowest()?, number(0)?);
+    let (lowest, session) = (dst.lowest()?, number(0)?);
     let mut body = Vec::new();
     encode_args(args, &mut body);
     match kind {
@@ -129,7 +129,7 @@ fn message(line: &[u8], seq: u64) -> Option<Message> {
             let bytes = body.chunks(part_bytes).nth(usize::try_from(index).ok()?).unwrap_or(b"");
             let envelope = envelope(session, first + index, first);
             CommandPart { envelope, bytes }.encode(&mut payload);
-            Some(Message { dst: GroupSet::one(home), payload, is_answered: true })
+            Some(Message { dst: GroupSet::one(lowest), payload, is_answered: true })
         }
     }
 }

@@ -179,7 +179,7 @@ impl OwnedOutcome {
 #[derive(Debug)]
 pub struct Ram {
     model: RamModel,
-    homes: Vec<ProcessRegions>,
+    processes: Vec<ProcessRegions>,
     /// From each process (row) to each owner.
     ways: Vec<MemoryPath>,
     writes: InFlightTable<WriteInFlight>,
@@ -249,7 +249,7 @@ impl Ram {
     /// Memories of processes with these regions, all alive, zeroed and revoked.
     pub fn new(specs: Vec<Vec<RegionSpec>>, model: RamModel) -> Self {
         let count = specs.len();
-        let home = |specs: Vec<RegionSpec>| ProcessRegions {
+        let process = |specs: Vec<RegionSpec>| ProcessRegions {
             lines: HeapRegions::new(&specs),
             gates: alloc::vec![RegionGate::default(); specs.len()],
             specs,
@@ -261,7 +261,7 @@ impl Ram {
         };
         Self {
             model,
-            homes: specs.into_iter().map(home).collect(),
+            processes: specs.into_iter().map(process).collect(),
             ways: alloc::vec![MemoryPath::default(); count * count],
             writes: InFlightTable::default(),
             reads: InFlightTable::default(),
@@ -275,18 +275,18 @@ impl Ram {
 
     /// A process's own regions.
     pub fn window(&self, owner: Pid) -> RegionWindow<'_> {
-        RegionWindow(&self.homes[owner.index()].lines)
+        RegionWindow(&self.processes[owner.index()].lines)
     }
 
     /// Carries out what `from` asks for. Panics if it writes a region that is not its to write, or
     /// past its end: broken invariants of the protocol.
     pub fn post(&mut self, now: Time, from: Pid, out: &MemoryOutput, chooser: &mut Chooser) {
         self.now = self.now.max(now);
-        assert!(self.homes[from.index()].alive, "{from:?} is dead and posts {out:?}");
+        assert!(self.processes[from.index()].alive, "{from:?} is dead and posts {out:?}");
         match *out {
             MemoryOutput::Write { to, region, at, source, ticket, bell } => {
                 self.check(to, region, at, source.count());
-                let spec = &self.homes[to.index()].specs[usize::from(region.0)];
+                let spec = &self.processes[to.index()].specs[usize::from(region.0)];
                 assert!(spec.writer == from, "{from:?} writes {to:?}'s {spec:?}");
                 self.check_source(from, &source);
                 self.write(now, from, (to, region, at), source, (ticket, bell), chooser);
@@ -296,7 +296,7 @@ impl Ram {
                 self.read(now, from, (of, region, at, count), ticket, chooser);
             }
             MemoryOutput::Allow(region) => {
-                let gate = &mut self.homes[from.index()].gates[usize::from(region.0)];
+                let gate = &mut self.processes[from.index()].gates[usize::from(region.0)];
                 (gate.allowed, gate.gap) = (true, false);
             }
             MemoryOutput::Revoke(region) => self.revoke(now, from, region, chooser),
@@ -335,17 +335,17 @@ impl Ram {
 
     /// A process dies: what it had posted stops somewhere, in order; its memory is gone.
     pub fn crash(&mut self, p: Pid, chooser: &mut Chooser) {
-        if !self.homes[p.index()].alive {
+        if !self.processes[p.index()].alive {
             return;
         }
-        for owner in (0..self.homes.len() as u32).map(Pid) {
+        for owner in (0..self.processes.len() as u32).map(Pid) {
             self.stop(p, owner, chooser);
         }
-        let home = &mut self.homes[p.index()];
-        home.alive = false;
-        home.life += 1;
-        home.lines = HeapRegions::new(&home.specs);
-        for gate in &mut home.gates {
+        let process = &mut self.processes[p.index()];
+        process.alive = false;
+        process.life += 1;
+        process.lines = HeapRegions::new(&process.specs);
+        for gate in &mut process.gates {
             *gate = RegionGate::default();
         }
     }
@@ -353,17 +353,17 @@ impl Ram {
     /// A process that died starts again with zeroed regions, and every other one learns it in time.
     pub fn start(&mut self, now: Time, p: Pid, chooser: &mut Chooser) {
         self.now = self.now.max(now);
-        let home = &mut self.homes[p.index()];
-        assert!(!home.alive, "{p:?} lives and starts");
-        home.alive = true;
-        home.busy = now;
-        home.began = self.posted;
-        let life = home.life;
-        for to in (0..self.homes.len() as u32).map(Pid) {
+        let process = &mut self.processes[p.index()];
+        assert!(!process.alive, "{p:?} lives and starts");
+        process.alive = true;
+        process.busy = now;
+        process.began = self.posted;
+        let life = process.life;
+        for to in (0..self.processes.len() as u32).map(Pid) {
             // It finds the others as they are now: it never wrote to their earlier memories, and what its
             // former life learned and took no notice of is lost with that life. Of the next life of one
             // that is dead it will be notified.
-            let other = &self.homes[to.index()];
+            let other = &self.processes[to.index()];
             let known = other.life - u32::from(!other.alive);
             let way = self.way_mut(p, to);
             (way.known, way.unreached, way.appeared) = (known, false, false);
@@ -378,7 +378,7 @@ impl Ram {
 
     /// The first lives of all processes begin.
     pub fn begin(&mut self, now: Time, chooser: &mut Chooser) {
-        let all = 0..self.homes.len() as u32;
+        let all = 0..self.processes.len() as u32;
         for (from, owner) in all.clone().flat_map(|a| all.clone().map(move |b| (Pid(a), Pid(b)))) {
             if from != owner {
                 self.start_unreached(now, from, owner, chooser);
@@ -388,7 +388,7 @@ impl Ram {
 
     /// By chance a process that starts does not reach another one at first.
     fn start_unreached(&mut self, now: Time, from: Pid, owner: Pid, chooser: &mut Chooser) {
-        if self.homes[owner.index()].alive
+        if self.processes[owner.index()].alive
             && chooser.chance(Concern::Unreached, self.model.unreached_ppm)
         {
             let until = now + self.model.unreached.draw(chooser, Concern::Unreached);
@@ -401,7 +401,7 @@ impl Ram {
         self.forgo(from, owner);
         self.unreached += 1;
         self.way_mut(from, owner).unreached = true;
-        let life = self.homes[owner.index()].life;
+        let life = self.processes[owner.index()].life;
         self.due.push(until, RamTimer::Fresh { to: from, of: owner, life });
     }
 
@@ -419,12 +419,12 @@ impl Ram {
 
     /// Until when a process is busy with posting.
     pub fn busy_until(&self, p: Pid) -> Time {
-        self.homes[p.index()].busy
+        self.processes[p.index()].busy
     }
 
     /// Whether this process lives.
     pub fn alive(&self, p: Pid) -> bool {
-        self.homes[p.index()].alive
+        self.processes[p.index()].alive
     }
 
     /// The link from one process to another's memory fails until then: accesses in flight and accesses
@@ -451,17 +451,17 @@ impl Ram {
     }
 
     fn way(&self, from: Pid, owner: Pid) -> &MemoryPath {
-        &self.ways[from.index() * self.homes.len() + owner.index()]
+        &self.ways[from.index() * self.processes.len() + owner.index()]
     }
 
     fn way_mut(&mut self, from: Pid, owner: Pid) -> &mut MemoryPath {
-        let count = self.homes.len();
+        let count = self.processes.len();
         &mut self.ways[from.index() * count + owner.index()]
     }
 
     fn check(&self, owner: Pid, region: RegionId, at: u32, count: u32) {
-        let home = &self.homes[owner.index()];
-        let spec = home.specs.get(usize::from(region.0));
+        let process = &self.processes[owner.index()];
+        let spec = process.specs.get(usize::from(region.0));
         let spec = spec.unwrap_or_else(|| panic!("{owner:?} has no {region:?}"));
         let fits = at.checked_add(count).is_some_and(|end| end <= spec.lines);
         assert!(fits && count > 0, "{count} lines from {at} are not in {owner:?}'s {spec:?}");
@@ -477,25 +477,25 @@ impl Ram {
     /// When a post of `lines` lines leaves the process.
     fn depart(&mut self, now: Time, from: Pid, lines: u32) -> Time {
         let model = &self.model;
-        let home = &mut self.homes[from.index()];
-        let more = home.last_post.replace(now) == Some(now);
+        let process = &mut self.processes[from.index()];
+        let more = process.last_post.replace(now) == Some(now);
         let cost = if more { model.post_more } else { model.post };
-        home.busy = home.busy.max(now) + cost + model.line.times(u64::from(lines));
-        home.busy
+        process.busy = process.busy.max(now) + cost + model.line.times(u64::from(lines));
+        process.busy
     }
 
     fn fresh(&mut self, to: Pid, of: Pid, life: u32) {
-        let current = &self.homes[of.index()];
+        let current = &self.processes[of.index()];
         let way = self.way(to, of);
         // One that started after that life knows no other one, and has written nothing elsewhere.
         let knows = way.known == life && !way.unreached;
-        if current.life == life && current.alive && self.homes[to.index()].alive && !knows {
+        if current.life == life && current.alive && self.processes[to.index()].alive && !knows {
             self.happened.push_back(MemoryOccurrence::Fresh { to, of, life });
         }
     }
 
     fn lines(&self, owner: Pid, region: RegionId) -> &[amcast_core::memory::CacheLine] {
-        self.homes[owner.index()].lines.lines(region)
+        self.processes[owner.index()].lines.lines(region)
     }
 
     fn draw(&self, delay: Delay, chooser: &mut Chooser) -> Span {

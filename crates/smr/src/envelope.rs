@@ -143,8 +143,8 @@ impl ClockReport {
 /// A request of a session that writes: what a later read of the session must see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionWrite {
-    /// The lowest of its shards.
-    pub home: Gid,
+    /// The lowest of the shards of its command, which keeps its outcome.
+    pub shard: Gid,
     /// Its number in the session.
     pub request: u64,
     /// When it was first sent, by the hosts' clock, in milliseconds.

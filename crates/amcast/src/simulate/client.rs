@@ -95,7 +95,7 @@ pub(super) struct SimClient<W> {
     /// A connection that ends with its node is followed by another one, with a session of its own.
     connections: u64,
     /// The node of the gateway, and its incarnation.
-    home: (usize, Option<u32>),
+    connected: (usize, Option<u32>),
     written: SessionWrites,
     calls: u64,
     calls_max: u64,
@@ -124,7 +124,7 @@ impl<W: Workload> SimClient<W> {
             names: 0,
             is_named: false,
             connections: 0,
-            home: (index % nodes, None),
+            connected: (index % nodes, None),
             written: SessionWrites::default(),
             calls: 0,
             calls_max,
@@ -165,13 +165,13 @@ impl<W: Workload> SimClient<W> {
     /// The incarnations of the nodes that live, by rank. A client whose reads are answered by the node of its gateway goes
     /// with it: another one comes then, at a node that lives.
     pub(super) fn connect(&mut self, now: Time, lives: &[Option<u32>]) {
-        let (node, life) = self.home;
+        let (node, life) = self.connected;
         if self.level != ReadLevel::Sequential || life.is_some() && lives[node] == life {
             return;
         }
         let nodes = (0..self.nodes).map(|i| (node + i) % self.nodes);
         let Some(next) = nodes.into_iter().find(|n| lives[*n].is_some()) else { return };
-        self.home = (next, lives[next]);
+        self.connected = (next, lives[next]);
         if life.is_some() {
             (self.names, self.is_named, self.written) =
                 (self.names + 1, false, SessionWrites::default());
@@ -196,9 +196,9 @@ impl<W: Workload> SimClient<W> {
                 let is_single = call.dst.len() == 1;
                 let (node, how) = match self.level {
                     ReadLevel::Sequential if call.read_only => {
-                        (self.home.0, HowRead::Here(self.written.all()))
+                        (self.connected.0, HowRead::Here(self.written.all()))
                     }
-                    ReadLevel::Sequential => (self.home.0, HowRead::Ordered),
+                    ReadLevel::Sequential => (self.connected.0, HowRead::Ordered),
                     ReadLevel::Index if call.read_only && is_single => (drawn, HowRead::Index),
                     ReadLevel::Index | ReadLevel::Ordered => (drawn, HowRead::Ordered),
                 };
@@ -235,8 +235,8 @@ impl<W: Workload> SimClient<W> {
         let of = ClientRequest { client: self.index, request: open.request };
         let is_part =
             open.large.as_ref().is_some_and(|large| open.request < large.first + parts(&open.call));
-        let home = open.call.dst.lowest().map(GroupSet::one).filter(|_| is_part);
-        let dst = home.unwrap_or(open.call.dst);
+        let lowest = open.call.dst.lowest().map(GroupSet::one).filter(|_| is_part);
+        let dst = lowest.unwrap_or(open.call.dst);
         SentCommand {
             node: open.node,
             of,
@@ -339,9 +339,9 @@ impl<W: Workload> SimClient<W> {
             let of = ClientRequest { client: self.index, request: self.request };
             lines.requests.insert(format!("{}:{}", open.name, open.number), of);
         }
-        if writes && let Some(home) = open.call.dst.lowest() {
+        if writes && let Some(shard) = open.call.dst.lowest() {
             let Stamp { host_ms, .. } = stamp;
-            self.written.sent(SessionWrite { home, request, host_ms }, request);
+            self.written.sent(SessionWrite { shard, request, host_ms }, request);
         }
         let sent = self.sent(&open);
         self.stage = ClientStage::Waits(open);

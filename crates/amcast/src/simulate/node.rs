@@ -372,10 +372,10 @@ impl<M: SimulatedService> SimNode<M> {
         let held = running.recovery.app.held(now, said);
         let serves = self.pids.iter().all(|&p| works(p)) && running.recovery.app.knows_time();
         while let Some(HandedIn { of, dst, payload, how }) = running.commands.pop_front() {
-            let home = dst.lowest().expect("a command has a destination").index();
-            let p = self.pids[home];
+            let lowest = dst.lowest().expect("a command has a destination").index();
+            let p = self.pids[lowest];
             let waits =
-                !dst.and(held).is_empty() || ports.room(p, dst, payload.len()) <= sent[home];
+                !dst.and(held).is_empty() || ports.room(p, dst, payload.len()) <= sent[lowest];
             if !serves || waits {
                 running.commands.push_front(HandedIn { of, dst, payload, how });
                 return;
@@ -383,7 +383,7 @@ impl<M: SimulatedService> SimNode<M> {
             let seq = running.number();
             running.open.insert(seq, of);
             running.submitted.push((MsgId { sender: p, seq }, of));
-            sent[home] += 1;
+            sent[lowest] += 1;
             requests.push(HostRequest::Submit { p, seq, dst, payload });
         }
     }

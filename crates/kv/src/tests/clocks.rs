@@ -330,7 +330,7 @@ fn a_read_sees_what_its_session_wrote_also_behind_a_leap() {
         payload: sent(7, (2, 1), NOW_MS, &format!("GET {y}")),
         ..cast(0, 1, 0, &format!("GET {y}"))
     };
-    let wrote = [SessionWrite { home: Gid(0), request: 1, host_ms: NOW_MS }];
+    let wrote = [SessionWrite { shard: Gid(0), request: 1, host_ms: NOW_MS }];
     let looks = |hosts: &mut ReportingHosts| {
         let mut answer = Vec::new();
         let peek = hosts.node.executor.peek(1, (get.dst, &get.payload), &wrote, &mut answer);

@@ -393,7 +393,7 @@ fn a_read_without_an_order_waits_for_what_its_client_wrote_and_for_commands_of_s
     let mut node = TestNode::new();
     let get = cast(0, 9, 0, &format!("GET {x}"));
     let peek = |node: &mut TestNode, written: &[(Gid, u64)]| {
-        let wrote = |&(home, request): &(Gid, u64)| SessionWrite { home, request, host_ms: 0 };
+        let wrote = |&(shard, request): &(Gid, u64)| SessionWrite { shard, request, host_ms: 0 };
         let written: Vec<SessionWrite> = written.iter().map(wrote).collect();
         let written = &written;
         let mut answer = Vec::new();

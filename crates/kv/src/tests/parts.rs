@@ -56,8 +56,8 @@ impl SplitCommand {
         let bytes = self.body.chunks(self.part_bytes).nth(index as usize).expect("it has it");
         let mut payload = Vec::new();
         CommandPart { envelope, bytes }.encode(&mut payload);
-        let home = self.dst.lowest().expect("it has destinations");
-        TestCast { id: MsgId { sender: Pid(9), seq }, dst: GroupSet::one(home), payload }
+        let lowest = self.dst.lowest().expect("it has destinations");
+        TestCast { id: MsgId { sender: Pid(9), seq }, dst: GroupSet::one(lowest), payload }
     }
 
     fn assembly(&self, seq: u64, now_ms: u64) -> TestCast {
@@ -462,12 +462,12 @@ fn a_command_in_parts_follows_its_keys_to_another_shard() {
         answer.into_inner()
     };
     let mut first_request = 1;
-    let mut homes = Vec::new();
+    let mut counts = Vec::new();
     // Events between the parts and the assembly: a move begins, continues, and ends.
     for between in ["AMCAST.MERGE 0 1", "AMCAST.MOVE 0 1", "AMCAST.MOVED", ""] {
         let split = SplitCommand::of(&format!("APPEND {x} more"), &map, (7, first_request), 9);
         first_request = split.request() + 1;
-        homes.push(split.dst.len());
+        counts.push(split.dst.len());
         for index in 0..split.count() {
             seq += 1;
             assert_eq!(run(&mut node, split.part(seq, index, seq)), KEPT);
@@ -493,7 +493,7 @@ fn a_command_in_parts_follows_its_keys_to_another_shard() {
             None => assert!(answer.starts_with(b":"), "{answer:?}"),
         }
     }
-    assert_eq!(homes, [1, 2, 2, 1], "it went by the map of its time");
+    assert_eq!(counts, [1, 2, 2, 1], "it went by the map of its time");
     assert_eq!(map.of_key(x.as_bytes()).shard, Gid(1));
     let get = SplitCommand::of(&format!("GET {x}"), &map, (1, 1000), 1000);
     assert_eq!(run(&mut node, get.whole(1000, seq)), b"$8\r\nmoremore\r\n");

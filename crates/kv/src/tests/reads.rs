@@ -278,7 +278,7 @@ fn what_one_read_sees_expired_no_later_one_sees_whatever_the_clocks_of_their_gat
 
 /// A read that may be old; with workers the answer may come later, under `number`.
 fn peek(node: &mut TestNode, number: u64, c: &TestCast, written: &[(Gid, u64)]) -> ReadOutcome {
-    let wrote = |&(home, request): &(Gid, u64)| SessionWrite { home, request, host_ms: 0 };
+    let wrote = |&(shard, request): &(Gid, u64)| SessionWrite { shard, request, host_ms: 0 };
     let written: Vec<SessionWrite> = written.iter().map(wrote).collect();
     let mut answer = Vec::new();
     let peek = node.executor.peek(number, (c.dst, &c.payload), &written, &mut answer);

@@ -477,18 +477,18 @@ fn in_parts() -> (Vec<TestCast>, [SkipDecision; 3]) {
         read_only: false,
     };
     let message = |seq, dst, payload| TestCast { id: MsgId { sender: Pid(9), seq }, dst, payload };
-    let home = GroupSet::one(Gid(0));
+    let lowest = GroupSet::one(Gid(0));
     let half = body.len().div_ceil(2);
     let mut casts = vec![cast(1, 1, 10, &format!("MSET {x} 1 {y} 1"))];
     for (request, bytes) in (1..).zip(body.chunks(half)) {
         let mut payload = Vec::new();
         CommandPart { envelope: envelope(request), bytes }.encode(&mut payload);
-        casts.push(message(10 + request, home, payload));
+        casts.push(message(10 + request, lowest, payload));
     }
     let (bytes, sum) = (body.len() as u64, crc32c::crc32c(&body));
     let mut payload = Vec::new();
     Assembly { envelope: envelope(3), parts: 2, bytes, sum }.encode(&mut payload);
-    casts.push(message(20, home.with(Gid(1)), payload));
+    casts.push(message(20, lowest.with(Gid(1)), payload));
     casts.push(cast(6, 6, 60, &format!("MGET {x} {y}")));
     let decisions = [1, 2, 3].map(|at| decision(&casts[at], 0, at as u64 + 1));
     (casts, decisions)

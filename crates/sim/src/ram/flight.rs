@@ -218,7 +218,7 @@ impl Ram {
         let owner = write.owner;
         let words = write.words();
         let region = usize::from(write.region.0);
-        let gate = self.homes[owner.index()].gates[region];
+        let gate = self.processes[owner.index()].gates[region];
         let way = self.way(from, owner);
         let ready = leaves.max(way.stalled).max(way.cut);
         let behind = match self.model.order {
@@ -236,7 +236,7 @@ impl Ram {
         }
         self.store_at(time, index, words);
         self.writes[index].due = time;
-        self.homes[owner.index()].gates[region].last = time;
+        self.processes[owner.index()].gates[region].last = time;
         self.way_mut(from, owner).last = time;
         time
     }
@@ -253,7 +253,7 @@ impl Ram {
             order: self.posted,
             writer,
             owner,
-            life: self.homes[owner.index()].life,
+            life: self.processes[owner.index()].life,
             region,
             at,
             source,
@@ -272,9 +272,9 @@ impl Ram {
 
     /// Whether the owner lives, and the other knows of this life.
     pub(super) fn reachable(&self, from: Pid, owner: Pid) -> bool {
-        let home = &self.homes[owner.index()];
+        let process = &self.processes[owner.index()];
         let way = self.way(from, owner);
-        home.alive && way.known == home.life && !way.unreached
+        process.alive && way.known == process.life && !way.unreached
     }
 
     fn store_at(&mut self, at: Time, write: usize, upto: u32) {
@@ -323,17 +323,17 @@ impl Ram {
     pub(super) fn store(&mut self, now: Time, index: usize, upto: u32, chooser: &mut Chooser) {
         let write = &self.writes[index];
         let (owner, region) = (write.owner, write.region);
-        let home = &self.homes[owner.index()];
-        if write.life != home.life {
+        let process = &self.processes[owner.index()];
+        if write.life != process.life {
             return self.settle(index);
         }
-        let gate = home.gates[usize::from(region.0)];
+        let gate = process.gates[usize::from(region.0)];
         let wait = if write.fate == WriteFate::Denied { write.not_before } else { gate.floor };
         if now < wait {
             self.store_at(wait, index, upto);
             return self.settle(index);
         }
-        let guarded = home.specs[usize::from(region.0)].guarded;
+        let guarded = process.specs[usize::from(region.0)].guarded;
         if guarded && !gate.allowed && write.fate == WriteFate::Open {
             self.deny(now, index, chooser);
             if now < self.writes[index].not_before {
@@ -362,7 +362,7 @@ impl Ram {
     /// Something of this write has appeared.
     pub(super) fn appears(&mut self, index: usize) {
         let WriteInFlight { writer, owner, order, .. } = self.writes[index];
-        if order > self.homes[writer.index()].began {
+        if order > self.processes[writer.index()].began {
             self.way_mut(writer, owner).appeared = true;
         }
     }
@@ -375,7 +375,7 @@ impl Ram {
         if write.copy.is_none() {
             write.copy = Some(self.read_source(&write));
         }
-        let gate = self.homes[write.owner.index()].gates[usize::from(write.region.0)];
+        let gate = self.processes[write.owner.index()].gates[usize::from(write.region.0)];
         if !gate.gap && chooser.chance(Concern::Ram, self.model.denied_lands_ppm) {
             let rest = u64::from(write.limit - write.stored);
             // Most land wholly; the others stop somewhere, if there is anything left to land.
@@ -391,7 +391,7 @@ impl Ram {
         } else {
             write.limit = write.stored;
         }
-        let gate = &mut self.homes[write.owner.index()].gates[usize::from(write.region.0)];
+        let gate = &mut self.processes[write.owner.index()].gates[usize::from(write.region.0)];
         gate.gap |= write.limit < write.words();
         gate.floor = gate.floor.max(write.not_before);
         gate.last = gate.last.max(gate.floor);
@@ -405,11 +405,11 @@ impl Ram {
         region: RegionId,
         chooser: &mut Chooser,
     ) {
-        self.homes[owner.index()].gates[usize::from(region.0)].allowed = false;
-        if !self.homes[owner.index()].specs[usize::from(region.0)].guarded {
+        self.processes[owner.index()].gates[usize::from(region.0)].allowed = false;
+        if !self.processes[owner.index()].specs[usize::from(region.0)].guarded {
             return;
         }
-        let life = self.homes[owner.index()].life;
+        let life = self.processes[owner.index()].life;
         let hit = |w: &WriteInFlight| {
             (w.owner, w.region, w.life) == (owner, region, life)
                 && w.fate == WriteFate::Open
@@ -431,10 +431,11 @@ impl Ram {
     pub(super) fn answer(&mut self, now: Time, index: usize, chooser: &mut Chooser) {
         let write = &mut self.writes[index];
         let (writer, owner) = (write.writer, write.owner);
-        let home = &self.homes[owner.index()];
-        if write.fate == WriteFate::Open && write.life == home.life && write.stored < write.limit {
+        let process = &self.processes[owner.index()];
+        if write.fate == WriteFate::Open && write.life == process.life && write.stored < write.limit
+        {
             // Held back behind a write that lingers: answered when it is there.
-            let floor = home.gates[usize::from(write.region.0)].floor;
+            let floor = process.gates[usize::from(write.region.0)].floor;
             let at = now.max(floor) + self.draw(self.model.answer, chooser);
             self.answer_at(at.max(now + Span(1)), index);
             return self.settle(index);
@@ -454,11 +455,11 @@ impl Ram {
     /// Answers a write, as things are now.
     fn say(&mut self, index: usize) {
         let write = &mut self.writes[index];
-        let home = &self.homes[write.owner.index()];
+        let process = &self.processes[write.owner.index()];
         let region = usize::from(write.region.0);
-        let shut = home.specs[region].guarded && !home.gates[region].allowed;
+        let shut = process.specs[region].guarded && !process.gates[region].allowed;
         let answer = match write.fate {
-            _ if write.life != home.life => OwnedOutcome::Lost,
+            _ if write.life != process.life => OwnedOutcome::Lost,
             WriteFate::Denied => OwnedOutcome::Denied,
             WriteFate::Lost => OwnedOutcome::Lost,
             WriteFate::Open if shut => OwnedOutcome::Denied,
@@ -483,9 +484,9 @@ impl Ram {
         let lost = !self.reachable(from, owner) || now < cut;
         let read = self.reads.add(ReadInFlight {
             reader: from,
-            reader_life: self.homes[from.index()].life,
+            reader_life: self.processes[from.index()].life,
             owner,
-            life: self.homes[owner.index()].life,
+            life: self.processes[owner.index()].life,
             region,
             at,
             ticket,
@@ -526,7 +527,7 @@ impl Ram {
     pub(super) fn look(&mut self, index: usize, from: u32, upto: u32) {
         let mut read = self.reads.slots[index].take().expect("it is on its way");
         read.due = Time::NEVER;
-        if read.life == self.homes[read.owner.index()].life {
+        if read.life == self.processes[read.owner.index()].life {
             let lines = self.lines(read.owner, read.region);
             for i in from.max(read.found)..upto {
                 let line = &lines[(read.at + i) as usize];
@@ -542,7 +543,7 @@ impl Ram {
 
     pub(super) fn words(&mut self, index: usize) {
         let read = &mut self.reads[index];
-        let reader = &self.homes[read.reader.index()];
+        let reader = &self.processes[read.reader.index()];
         if reader.alive && reader.life == read.reader_life {
             let lines = core::mem::take(&mut read.lines);
             let answer = if read.lost { OwnedOutcome::Lost } else { OwnedOutcome::Words(lines) };
@@ -597,7 +598,7 @@ impl Ram {
 
     /// Accesses of this life of `writer` in flight to `owner` are lost without a trace.
     pub(super) fn forgo(&mut self, writer: Pid, owner: Pid) {
-        let began = self.homes[writer.index()].began;
+        let began = self.processes[writer.index()].began;
         let mine = |w: &WriteInFlight| (w.writer, w.owner) == (writer, owner) && w.order > began;
         for index in self.in_order(mine) {
             let write = &mut self.writes[index];

@@ -134,22 +134,22 @@ impl Ram {
 
     /// The regions of a process that takes a step meanwhile.
     pub(crate) fn shared<'a>(&'a self, owner: Pid, midst: &'a MidStep) -> LentRegions<'a> {
-        LentRegions { lines: &self.homes[owner.index()].lines, midst }
+        LentRegions { lines: &self.processes[owner.index()].lines, midst }
     }
 
     /// Words that others store into the memory of `owner` by `soon`, in an order that the laws allow.
     fn stores_due(&self, owner: Pid, soon: Time) -> Vec<ForeignStore> {
-        let home = &self.homes[owner.index()];
+        let process = &self.processes[owner.index()];
         let mut writes: Vec<_> =
-            self.writes.iter().filter(|(_, w)| w.reaches(owner, home.life, soon)).collect();
+            self.writes.iter().filter(|(_, w)| w.reaches(owner, process.life, soon)).collect();
         writes.sort_unstable_by_key(|(_, w)| w.rank());
         let mut stores = Vec::new();
         // A write that cannot appear now holds back those behind it.
         let mut shut = Vec::new();
         for (write, flight) in writes {
             let (writer, region) = flight.lane();
-            let spec = &home.specs[usize::from(region.0)];
-            let gate = home.gates[usize::from(region.0)];
+            let spec = &process.specs[usize::from(region.0)];
+            let gate = process.gates[usize::from(region.0)];
             // Writes that were denied before and land all the same are let in by nobody.
             let open = gate.allowed || !spec.guarded;
             let waits = flight.asks() && (!open || soon < gate.floor);
@@ -167,7 +167,7 @@ impl Ram {
 
     /// Reads of the memory of `owner` that look at it by `soon`.
     fn looks_due(&self, owner: Pid, soon: Time) -> Vec<ReadView> {
-        let life = self.homes[owner.index()].life;
+        let life = self.processes[owner.index()].life;
         let due = self.reads.iter().filter(|(_, r)| r.looks(owner, life, soon));
         due.map(|(read, flight)| {
             let (region, at, count) = flight.place();

@@ -162,7 +162,7 @@ impl<M: ShardedMachine> Executor<M> {
         if !envelope.read_only
             || dst.is_empty()
             || !dst.within(GroupSet::first(self.heads.len()))
-            || written.iter().any(|wrote| wrote.home.index() >= self.heads.len())
+            || written.iter().any(|wrote| wrote.shard.index() >= self.heads.len())
         {
             return LocalRead::Never;
         }
@@ -173,11 +173,11 @@ impl<M: ShardedMachine> Executor<M> {
             return LocalRead::NotYet;
         }
         let is_open = |wrote: &&SessionWrite| {
-            let head = &self.heads[wrote.home.index()];
+            let head = &self.heads[wrote.shard.index()];
             // A request that a later one declares answered was in front of that one, and one that
             // is too old runs no more, unless it waits: neither needs a record. A command that had
             // its turn is in the queues of all its shards, in front of the read.
-            let may_wait = self.lanes.waiting(wrote.home) > 0;
+            let may_wait = self.lanes.waiting(wrote.shard) > 0;
             let oldest_ms = wrote.host_ms.saturating_add(self.limits.session_ms);
             let may_come = oldest_ms >= head.now.host_ms;
             may_wait || may_come && head.floors.of(envelope.session) <= wrote.request
@@ -192,8 +192,8 @@ impl<M: ShardedMachine> Executor<M> {
         let sides = match &mut self.engine {
             Engine::Here(sides) => sides,
             Engine::Pool(pool) => {
-                let homes = written.iter().map(|wrote| wrote.home).collect::<GroupSet>();
-                let places = places(GroupSet(dst.0 | homes.0));
+                let shards = written.iter().map(|wrote| wrote.shard).collect::<GroupSet>();
+                let places = places(GroupSet(dst.0 | shards.0));
                 let session = envelope.session;
                 let peeking =
                     PendingLocalRead::new(number, id, session, dst, places, written, command);
@@ -201,7 +201,7 @@ impl<M: ShardedMachine> Executor<M> {
             }
         };
         let has_run = |wrote: &SessionWrite| {
-            let side = &sides[wrote.home.index()];
+            let side = &sides[wrote.shard.index()];
             side.sessions.has_run(envelope.session, wrote.request)
         };
         if !written.iter().all(has_run) {

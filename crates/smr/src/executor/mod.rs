@@ -720,11 +720,11 @@ impl<M: ShardedMachine> Executor<M> {
         on_answer: OnCommandAnswer<'_>,
     ) {
         let is_skipped = judged.is_skipped && self.skips.takes(id);
-        let home = places[0].0.shard;
-        let head = &self.heads[home.index()];
+        let lowest = places[0].0.shard;
+        let head = &self.heads[lowest.index()];
         let progress = ShardProgress {
             floor: head.floors.of(envelope.session).max(judged.admission.floor),
-            applied: self.applied(home),
+            applied: self.applied(lowest),
             delivered: head.delivered,
         };
         let tidy = self.tidy(places);
@@ -741,7 +741,7 @@ impl<M: ShardedMachine> Executor<M> {
                 let command = Envelope::decode(payload.bytes());
                 let body = command.map_or(&b""[..], |(_, body)| body);
                 let mut result = Vec::new();
-                sides[home.index()].digest(&places[0].0, body, &self.limits, &mut result);
+                sides[lowest.index()].digest(&places[0].0, body, &self.limits, &mut result);
                 self.computed(id, &result);
             }
             Engine::Here(sides) => {

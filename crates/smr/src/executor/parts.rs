@@ -320,15 +320,15 @@ impl<M: ShardedMachine> Executor<M> {
         let head = &mut self.heads[shard.index()];
         let place = ShardPosition { shard, position, now: head.time(assembly.envelope.stamp) };
         head.parts.expire(place.now.host_ms);
-        let home = dst.lowest() == Some(shard);
+        let is_lowest = dst.lowest() == Some(shard);
         let waits = self.lanes.assembled_bytes(shard);
         let most = ASSEMBLED_BYTES_MAX.saturating_sub(waits) as u64;
-        let is_too_much = home && waits > 0 && assembly.bytes > most;
+        let is_too_much = is_lowest && waits > 0 && assembly.bytes > most;
         if is_too_much || self.lanes.is_full(shard, payload.len(), &self.limits) {
             return Err(ExecutorFull);
         }
         let head = &mut self.heads[shard.index()];
-        let whole = if home { head.parts.assemble(assembly) } else { None };
+        let whole = if is_lowest { head.parts.assemble(assembly) } else { None };
         let payload = match whole {
             Some(whole) => Payload::Shared(whole),
             None => Payload::Message(payload),

@@ -214,24 +214,24 @@ pub(super) fn run<M: ShardedMachine>(
     let (envelope, body) = header(payload).expect("it was decoded when it came");
     let Envelope { session, request, .. } = envelope;
     // Each command's session is kept in its lowest shard; a retry has the same destinations.
-    let (home, now_ms) = (&mut *sides[0], places[0].now.host_ms);
+    let (lowest, now_ms) = (&mut *sides[0], places[0].now.host_ms);
     let verdict = if envelope.read_only {
         admission.timing.refusal(now_ms).map_or(Verdict::New, Verdict::Refused)
     } else {
-        home.sessions.check(&envelope, admission, now_ms, limits)
+        lowest.sessions.check(&envelope, admission, now_ms, limits)
     };
     let is_whole = body.is_some();
     let body = body.unwrap_or_default();
     scratch.clear();
     if is_point(&envelope) {
-        home.digest(&places[0], body, limits, scratch);
+        lowest.digest(&places[0], body, limits, scratch);
         let outcome = Outcome::Executed;
         return on_answer(CommandAnswer { id, session, request, outcome, bytes: scratch });
     }
     let for_good = refused_for_good(&verdict, is_skipped, is_whole);
     match verdict {
         Verdict::Done(outcome, kept) => {
-            machine.again(&home.part, kept, body, scratch);
+            machine.again(&lowest.part, kept, body, scratch);
             on_answer(CommandAnswer { id, session, request, outcome, bytes: scratch });
         }
         Verdict::Refused(why) if for_good.is_none() => {
@@ -246,7 +246,7 @@ pub(super) fn run<M: ShardedMachine>(
                 machine.refuse(why, body, scratch);
                 why.outcome()
             } else {
-                home.executed += 1;
+                lowest.executed += 1;
                 let at = ExecutionPoint { id, dst, places, exact };
                 let doing = (
                     places[0].shard.index(),

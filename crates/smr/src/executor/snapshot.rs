@@ -208,8 +208,8 @@ impl SnapshotCommand {
             return Err(Corrupt::Malformed);
         }
         let (envelope, _) = header(&payload).ok_or(Corrupt::Malformed)?;
-        let home = places.iter().find(|(p, _)| dst.lowest() == Some(p.shard));
-        let (timing, lived_ms) = judged.unwrap_or_else(|| judged_before(&envelope, home));
+        let lowest = places.iter().find(|(p, _)| dst.lowest() == Some(p.shard));
+        let (timing, lived_ms) = judged.unwrap_or_else(|| judged_before(&envelope, lowest));
         let admission = Admission { floor, timing, lived_ms };
         Ok(Self { id, dst, admission, exact, places, payload: payload.into() })
     }
@@ -217,8 +217,8 @@ impl SnapshotCommand {
 
 /// How a command that waits in a state of before [`LEAPS_SINCE`] was judged: when its turn came, by ordered time in its
 /// lowest shard. Both times were the same then.
-fn judged_before(envelope: &Envelope, home: Option<&(ShardPosition, u64)>) -> (Timing, u64) {
-    let Some((ShardPosition { now, .. }, _)) = home else { return (Timing::InTime, 0) };
+fn judged_before(envelope: &Envelope, lowest: Option<&(ShardPosition, u64)>) -> (Timing, u64) {
+    let Some((ShardPosition { now, .. }, _)) = lowest else { return (Timing::InTime, 0) };
     let stamp_ms = envelope.stamp.host_ms;
     let timing = match stamp_ms.saturating_add(Limits::default().session_ms) < now.host_ms {
         _ if envelope.read_only => Timing::InTime,
@@ -451,8 +451,8 @@ impl<M: ShardedMachine> ExecutorState<M> {
                 Some(body) => machine.growth(body),
                 None => ANY_GROWTH,
             };
-            let is_home = w.dst.lowest() == Some(place.shard);
-            let payload = match is_large && is_home {
+            let is_lowest = w.dst.lowest() == Some(place.shard);
+            let payload = match is_large && is_lowest {
                 true => Payload::Shared(w.payload.clone()),
                 false => Payload::Message(&w.payload),
             };

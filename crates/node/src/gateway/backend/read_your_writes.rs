@@ -22,9 +22,9 @@ impl SessionWrites {
     pub fn answered(&mut self, request: u64, outcome: Outcome) -> bool {
         let found = self.all.iter().position(|(w, _)| w.request == request);
         let Some(at) = found else { return false };
-        let (SessionWrite { home, .. }, open_from) = self.all[at];
+        let (SessionWrite { shard, .. }, open_from) = self.all[at];
         if outcome == Outcome::Executed {
-            self.all.retain(|(w, _)| w.home != home || w.request >= open_from);
+            self.all.retain(|(w, _)| w.shard != shard || w.request >= open_from);
         } else {
             self.all.remove(at);
         }
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn reads_wait_for_what_was_written_and_not_for_what_was_refused() {
         let mut written = SessionWrites::default();
-        let wrote = |home, request| SessionWrite { home: Gid(home), request, host_ms: 0 };
+        let wrote = |shard, request| SessionWrite { shard: Gid(shard), request, host_ms: 0 };
         let requests = |written: &SessionWrites| -> Vec<u64> {
             written.all().iter().map(|w| w.request).collect()
         };

@@ -74,7 +74,7 @@ impl PendingLocalRead {
         answer: &mut Vec<u8>,
     ) -> LocalRead {
         let has_run = |wrote: &SessionWrite| {
-            let at = self.places.iter().position(|place| place.shard == wrote.home);
+            let at = self.places.iter().position(|place| place.shard == wrote.shard);
             at.is_some_and(|at| sides[at].sessions.has_run(self.session, wrote.request))
         };
         if !self.written.iter().all(has_run) {

@@ -224,9 +224,9 @@ impl<B: Backend> RedisConnection<B> {
             }
         }
         let UnsentCommand { dst, keys, read_only, then, .. } = pending;
-        if let (false, Some(home)) = (read_only, dst.lowest()) {
+        if let (false, Some(shard)) = (read_only, dst.lowest()) {
             self.written
-                .sent(SessionWrite { home, request, host_ms: now.stamp.host_ms }, open_from);
+                .sent(SessionWrite { shard, request, host_ms: now.stamp.host_ms }, open_from);
         }
         self.last_request = request;
         if read_only && !self.probed {

@@ -28,7 +28,7 @@ pub(super) struct LargeCommand {
     message: Vec<u8>,
     dst: GroupSet,
     /// The lowest of its shards: the parts go there.
-    home: Gid,
+    lowest: Gid,
     /// The request of its first part; those of the others follow.
     first: u64,
     /// Bytes of each part but the last.
@@ -91,7 +91,7 @@ impl<B: Backend> RedisConnection<B> {
         let large = LargeCommand {
             message: std::mem::take(&mut self.body),
             dst,
-            home: dst.lowest().unwrap_or(Gid(0)),
+            lowest: dst.lowest().unwrap_or(Gid(0)),
             first: self.last_request + 1,
             part_bytes: room.min(PART_BYTES),
             sent: 0,
@@ -151,8 +151,8 @@ impl<B: Backend> RedisConnection<B> {
         let envelope = self.envelope_of(request, large.first, now);
         let mut part = Vec::with_capacity(CommandPart::HEAD_BYTES + len);
         CommandPart { envelope, bytes }.encode(&mut part);
-        let (shared, home) = (&self.shared, GroupSet::one(large.home));
-        let submit = || shared.backend.submit(home, &mut part, token(lane, request)).is_ok();
+        let (shared, shard) = (&self.shared, GroupSet::one(large.lowest));
+        let submit = || shared.backend.submit(shard, &mut part, token(lane, request)).is_ok();
         if !self.submit_or_wait(request, cx, submit) {
             self.shared.turns.end(len);
             return false;
@@ -180,7 +180,7 @@ impl<B: Backend> RedisConnection<B> {
             || shared.backend.assemble(dst, &mut assembly, body, token(lane, request)).is_ok();
         let taken = self.submit_or_wait(request, cx, submit);
         if taken {
-            let wrote = SessionWrite { home: large.home, request, host_ms: now.stamp.host_ms };
+            let wrote = SessionWrite { shard: large.lowest, request, host_ms: now.stamp.host_ms };
             self.written.sent(wrote, request);
         }
         taken
