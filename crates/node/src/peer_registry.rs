@@ -123,9 +123,9 @@ fn is_outdated(why: ConnectionRefusal) -> bool {
 }
 
 impl Dismissal {
-    /// Why the node `rank` of so many, which keeps its records in the directory `home`, cannot
+    /// Why the node `rank` of so many, which keeps its records in the directory `dir`, cannot
     /// continue from there, and the remedy.
-    pub(crate) fn told(&self, (rank, nodes): (usize, usize), home: &Path) -> String {
+    pub(crate) fn told(&self, (rank, nodes): (usize, usize), dir: &Path) -> String {
         let (by, name) = (node_name(self.by), node_name(rank));
         let others = (0..nodes).filter(|other| *other != rank);
         let others: Vec<_> = others.map(|other| forget_words(None, other, rank)).collect();
@@ -137,17 +137,17 @@ impl Dismissal {
              back, this is the right disk: end the other nodes, say {} where they run, with their cluster's file as \
              FILE, and here {}",
             self.life,
-            home.display(),
-            begin_anew_words(home, &name),
+            dir.display(),
+            begin_anew_words(dir, &name),
             others.join(", "),
-            forget_words(Some(home), rank, rank)
+            forget_words(Some(dir), rank, rank)
         )
     }
 }
 
-/// The command that has the node `rank` forget the node `of`, where its directory is `home` if that is known.
-fn forget_words(home: Option<&Path>, rank: usize, of: usize) -> String {
-    let file = home.map(|home| home.join("cluster.toml")).filter(|file| file.exists());
+/// The command that has the node `rank` forget the node `of`, where its directory is `dir` if that is known.
+fn forget_words(dir: Option<&Path>, rank: usize, of: usize) -> String {
+    let file = dir.map(|dir| dir.join("cluster.toml")).filter(|file| file.exists());
     let file = file.map_or_else(|| "FILE".to_string(), |file| format!("'{}'", file.display()));
     format!("`amcast node forget {} --config {file} --name {}`", node_name(of), node_name(rank))
 }
@@ -172,24 +172,24 @@ fn unreadable(why: serde_json::Error) -> io::Error {
     ))
 }
 
-/// Has the node `rank`, whose directory is `home`, forget what it knows of the node `of` for good: the
+/// Has the node `rank`, whose directory is `dir`, forget what it knows of the node `of` for good: the
 /// lives and disks that it met, or, of itself, that others refused it. Gives whether it knew anything.
 ///
 /// # Errors
 /// When the node runs, or its files cannot be read or written; the sentence says what to do.
-pub(crate) fn forget(home: &Path, rank: usize, of: usize) -> Result<bool, String> {
-    let life = home.join(life_name(rank));
+pub(crate) fn forget(dir: &Path, rank: usize, of: usize) -> Result<bool, String> {
+    let life = dir.join(life_name(rank));
     if !life.exists() {
-        let (node, home) = (node_name(rank), home.display());
-        return Err(format!("{node} never ran in {home}: there is nothing to forget"));
+        let (node, dir) = (node_name(rank), dir.display());
+        return Err(format!("{node} never ran in {dir}: there is nothing to forget"));
     }
     // Held until it is done, so that no start reads what is about to change.
     let name = ProcessName::take(&life).map_err(|e| refuses_file(&life, &e))?;
     let _name = name.ok_or_else(|| format!("{} runs: end it first", node_name(rank)))?;
     if rank == of {
-        return DiskRecord::of(home, rank).forget_refusal();
+        return DiskRecord::of(dir, rank).forget_refusal();
     }
-    let path = home.join(peers_name(rank));
+    let path = dir.join(peers_name(rank));
     let mut lines = lines(&path).map_err(|e| refuses_file(&path, &e))?;
     if lines.remove(&node_name(of)).is_none_or(|line| line.is_empty()) {
         return Ok(false);
@@ -218,15 +218,15 @@ impl PeerRegistry {
     }
 
     /// Of the node `rank`, whose disk has this word, with what its earlier lives wrote down in the
-    /// directory `home`.
+    /// directory `dir`.
     ///
     /// # Errors
     /// When that cannot be read.
     pub(crate) fn open(
-        (home, word): (&Path, &str),
+        (dir, word): (&Path, &str),
         (rank, nodes): (usize, usize),
     ) -> io::Result<Self> {
-        let path = home.join(peers_name(rank));
+        let path = dir.join(peers_name(rank));
         let mut known = vec![PeerIdentity::default(); nodes];
         let lines = lines(&path)?;
         for (of, known) in known.iter_mut().enumerate() {
@@ -293,8 +293,8 @@ impl PeerRegistry {
                 let who = rank.map_or_else(|| "what connects".to_string(), node_name);
                 let mut text = format!("{who} at {address} is refused: {}", self.told(why));
                 if let Some(rank) = rank.filter(|_| is_outdated(why)) {
-                    let home = self.path.as_deref().and_then(Path::parent);
-                    let forget = forget_words(home, self.rank, rank);
+                    let dir = self.path.as_deref().and_then(Path::parent);
+                    let forget = forget_words(dir, self.rank, rank);
                     text += &format!(
                         ". If the one that is known here never answered anybody, {who} at {address} is the right one: end \
                          this node and say {forget}"
@@ -429,35 +429,35 @@ mod tests {
 
     #[test]
     fn what_is_known_of_another_is_forgotten_while_the_node_does_not_run() {
-        let home = std::env::temp_dir().join(format!("amcast-forget-{}", std::process::id()));
-        fs::create_dir_all(&home).unwrap();
-        assert!(forget(&home, 1, 2).unwrap_err().contains("n1 never ran"));
-        let open = || PeerRegistry::open((&home, "a word"), (1, 3)).unwrap();
+        let dir = std::env::temp_dir().join(format!("amcast-forget-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        assert!(forget(&dir, 1, 2).unwrap_err().contains("n1 never ran"));
+        let open = || PeerRegistry::open((&dir, "a word"), (1, 3)).unwrap();
         let met = |life| PeerIdentity { life: Some(life), start: 9, disk: 8, replaced: vec![1] };
-        let life = ProcessName::take(&home.join("n1.life")).unwrap().unwrap().begin(0).unwrap();
+        let life = ProcessName::take(&dir.join("n1.life")).unwrap().unwrap().begin(0).unwrap();
         let mut peer_registry = open();
         assert!(peer_registry.meets(0, &met(3)) && peer_registry.meets(2, &met(4)));
-        assert_eq!(forget(&home, 1, 2), Err("n1 runs: end it first".to_string()));
+        assert_eq!(forget(&dir, 1, 2), Err("n1 runs: end it first".to_string()));
         drop((life, peer_registry));
-        assert_eq!(forget(&home, 1, 2), Ok(true));
+        assert_eq!(forget(&dir, 1, 2), Ok(true));
         assert_eq!(open().known, [met(3), PeerIdentity::default(), PeerIdentity::default()]);
-        assert_eq!(forget(&home, 1, 2), Ok(false));
+        assert_eq!(forget(&dir, 1, 2), Ok(false));
         // Of itself it forgets that it was refused.
-        let disk = DiskRecord::of(&home, 1);
+        let disk = DiskRecord::of(&dir, 1);
         disk.is_refused("it was replaced".to_string());
         assert!(disk.check().is_err());
-        assert_eq!((forget(&home, 1, 1), forget(&home, 1, 1)), (Ok(true), Ok(false)));
+        assert_eq!((forget(&dir, 1, 1), forget(&dir, 1, 1)), (Ok(true), Ok(false)));
         disk.check().unwrap();
-        fs::write(home.join("n1.peers"), "half a fi").unwrap();
-        assert!(forget(&home, 1, 0).unwrap_err().contains("n1.peers"));
-        fs::remove_dir_all(&home).unwrap();
+        fs::write(dir.join("n1.peers"), "half a fi").unwrap();
+        assert!(forget(&dir, 1, 0).unwrap_err().contains("n1.peers"));
+        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
     fn what_is_known_of_the_others_outlasts_a_node() {
-        let home = std::env::temp_dir().join(format!("amcast-standing-{}", std::process::id()));
-        fs::create_dir_all(&home).unwrap();
-        let open = || PeerRegistry::open((&home, "a word"), (1, 3)).unwrap();
+        let dir = std::env::temp_dir().join(format!("amcast-registry-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let open = || PeerRegistry::open((&dir, "a word"), (1, 3)).unwrap();
         let mut peer_registry = open();
         assert_eq!(peer_registry.known, vec![PeerIdentity::default(); 3]);
         let known = PeerIdentity { life: Some(4), start: 9, disk: u64::MAX, replaced: vec![1, 2] };
@@ -465,7 +465,7 @@ mod tests {
         assert_eq!(open().known[2], known);
         assert!(open().disk != 0 && open().disk == peer_registry.disk);
         // Where it cannot be written nobody is let in whose earlier disk might be let in later.
-        fs::remove_dir_all(&home).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
         assert!(peer_registry.meets(2, &PeerIdentity { life: Some(5), ..known.clone() }));
         assert_eq!(peer_registry.failed(), None);
         assert!(
@@ -479,12 +479,12 @@ mod tests {
 
     #[test]
     fn what_the_version_before_wrote_is_read_and_what_does_not_read_is_told_with_what_to_do() {
-        let home = std::env::temp_dir().join(format!("amcast-peers-{}", std::process::id()));
-        fs::create_dir_all(&home).unwrap();
+        let dir = std::env::temp_dir().join(format!("amcast-peers-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
         let before = r#"{"n0":{"life":4,"disk":7,"replaced":[3]},"n2":{"life":null,"disk":0}}"#;
         let open = |text: &str| {
-            fs::write(home.join("n1.peers"), text).unwrap();
-            PeerRegistry::open((&home, "a word"), (1, 3))
+            fs::write(dir.join("n1.peers"), text).unwrap();
+            PeerRegistry::open((&dir, "a word"), (1, 3))
         };
         let known = PeerIdentity { life: Some(4), start: 0, disk: 7, replaced: vec![3] };
         let read = open(before).unwrap().known;
@@ -496,7 +496,7 @@ mod tests {
                 "{why}"
             );
         }
-        fs::remove_dir_all(&home).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
