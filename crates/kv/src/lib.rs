@@ -74,7 +74,7 @@ const SHARD_BITS: u32 = 6;
 const _: () = assert!(amcast_core::limits::GROUPS_MAX <= 1 << SHARD_BITS);
 
 /// Expired keys that are dropped after each command.
-const TIDY_KEYS: usize = 4;
+const SWEEP_KEYS: usize = 4;
 
 /// Arguments of a command that is called short, at most.
 const SHORT_ARGS: usize = 16;
@@ -420,8 +420,8 @@ impl MachinePart for Store {
         self.map().moving().is_some()
     }
 
-    fn tidy(&mut self, now_ms: u64) {
-        self.purge(now_ms, TIDY_KEYS);
+    fn sweep(&mut self, now_ms: u64) {
+        self.purge(now_ms, SWEEP_KEYS);
     }
 
     fn capture(&mut self) {

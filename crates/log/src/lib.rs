@@ -330,7 +330,7 @@ impl MachinePart for LogShard {
         None
     }
 
-    fn tidy(&mut self, _now_ms: u64) {}
+    fn sweep(&mut self, _now_ms: u64) {}
 
     fn capture(&mut self) {
         self.begin_cut();

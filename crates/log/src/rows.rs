@@ -195,7 +195,7 @@ impl RowFiles {
     }
 
     /// Moves some blocks out of the segment with most waste, while more is wasted than needed.
-    fn tidy(&mut self) {
+    fn compact(&mut self) {
         let mut moved = 0;
         while moved < MOVE_BYTES
             && let Some((owner, at)) = self.segments.movable()
@@ -295,7 +295,7 @@ impl RowStorage for RowFiles {
         }
         self.open_bytes += grown;
         self.spill();
-        self.tidy();
+        self.compact();
     }
 
     fn read(&mut self, row: &u64, from: u64, once: bool, give: &mut dyn FnMut(&[u8]) -> bool) {
@@ -391,7 +391,7 @@ impl RowStorage for RowFiles {
             self.begin_at(number, to);
         }
         self.spill();
-        self.tidy();
+        self.compact();
     }
 
     fn free(&mut self, mut row: u64) {

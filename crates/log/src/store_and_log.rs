@@ -151,8 +151,8 @@ impl MachinePart for StoreAndLogShard {
         self.keys.has_chore()
     }
 
-    fn tidy(&mut self, now_ms: u64) {
-        self.keys.tidy(now_ms);
+    fn sweep(&mut self, now_ms: u64) {
+        self.keys.sweep(now_ms);
     }
 
     fn capture(&mut self) {

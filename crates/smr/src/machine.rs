@@ -187,7 +187,7 @@ pub trait MachinePart: Send + 'static {
         (0, 0)
     }
 
-    /// The latest ordered time, of the wall clock, at which everything held can still be seen: [`tidy`](Self::tidy) with
+    /// The latest ordered time, of the wall clock, at which everything held can still be seen: [`sweep`](Self::sweep) with
     /// a later one frees something. None if all that is held stays.
     fn due_ms(&self) -> Option<u64>;
 
@@ -198,7 +198,7 @@ pub trait MachinePart: Send + 'static {
 
     /// Frees a bounded amount of what no later command can see, given that their wall clocks all
     /// have `now_ms` or later. Must not change any answer.
-    fn tidy(&mut self, now_ms: u64);
+    fn sweep(&mut self, now_ms: u64);
 
     /// Begins a cut: the present state is to be sent, unaffected by commands applied meanwhile. One
     /// begun before is dropped. Takes no longer for much state than for little.

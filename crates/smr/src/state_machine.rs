@@ -216,7 +216,7 @@ impl<D: Shard> MachinePart for AdaptedShard<D> {
         None
     }
 
-    fn tidy(&mut self, _now_ms: u64) {}
+    fn sweep(&mut self, _now_ms: u64) {}
 
     fn capture(&mut self) {
         let mut bytes = Vec::new();

@@ -694,18 +694,18 @@ impl<M: ShardedMachine> Executor<M> {
     }
 
     /// Forgets floors of sessions that were idle for too long in these shards; what else may be forgotten there.
-    fn tidy(&mut self, places: &[(ShardPosition, u64)]) -> SessionSweep {
-        let mut tidy = SessionSweep { wall_ms: u64::MAX, lived_ms: u64::MAX };
+    fn sweep_sessions(&mut self, places: &[(ShardPosition, u64)]) -> SessionSweep {
+        let mut sweep = SessionSweep { wall_ms: u64::MAX, lived_ms: u64::MAX };
         for (place, _) in places {
             let head = &mut self.heads[place.shard.index()];
             // No command that has not had its turn is earlier than this.
             let now = self.lanes.first_waiting(place.shard).map_or(head.now, |w| w.now);
             let time = head.session_time(now.host_ms);
-            head.floors.tidy(time, &self.limits);
-            tidy.wall_ms = tidy.wall_ms.min(now.wall_ms);
-            tidy.lived_ms = tidy.lived_ms.min(time.lived_ms);
+            head.floors.sweep(time, &self.limits);
+            sweep.wall_ms = sweep.wall_ms.min(now.wall_ms);
+            sweep.lived_ms = sweep.lived_ms.min(time.lived_ms);
         }
-        tidy
+        sweep
     }
 
     /// Runs a command, or has it run. `places` stand with the positions in front of them, in
@@ -727,15 +727,15 @@ impl<M: ShardedMachine> Executor<M> {
             applied: self.applied(lowest),
             delivered: head.delivered,
         };
-        let tidy = self.tidy(places);
+        let sweep = self.sweep_sessions(places);
         match &mut self.engine {
             Engine::Pool(pool) => {
                 let command = Envelope::decode(payload.bytes());
                 let body = command.filter(|(envelope, _)| !envelope.read_only && !is_skipped);
                 let growth = body.map_or(0, |(_, body)| self.machine.growth(body));
                 let payload = payload.share();
-                let admitted = AdmittedCommand { id, dst, judged, progress, tidy, growth, payload };
-                pool.run(admitted, places);
+                let task = AdmittedCommand { id, dst, judged, progress, sweep, growth, payload };
+                pool.run(task, places);
             }
             Engine::Here(sides) if is_point(envelope) => {
                 let command = Envelope::decode(payload.bytes());
@@ -755,7 +755,7 @@ impl<M: ShardedMachine> Executor<M> {
                         places,
                         judged,
                         progress,
-                        tidy,
+                        sweep,
                         payload,
                         is_awaited,
                         witness,

@@ -88,7 +88,7 @@ pub(super) struct AdmittedCommand {
     pub(super) dst: GroupSet,
     pub(super) judged: ExecutionDecision,
     pub(super) progress: ShardProgress,
-    pub(super) tidy: SessionSweep,
+    pub(super) sweep: SessionSweep,
     /// By how much it may make what each of its shards takes grow.
     pub(super) growth: u64,
     pub(super) payload: Arc<[u8]>,
@@ -723,11 +723,11 @@ impl<'a, M: ShardedMachine> Worker<'a, M> {
         places: &[ShardPosition],
         sides: &mut [&mut ShardState<M::Part>],
     ) -> PooledAnswer {
-        let AdmittedCommand { id, dst, judged, progress, tidy, ref payload, .. } = *job;
+        let AdmittedCommand { id, dst, judged, progress, sweep, ref payload, .. } = *job;
         let is_awaited = true;
         let PoolShared { machine, limits, witness, .. } = self.shared;
         let witness = witness.as_deref();
-        let turn = Turn { id, dst, places, judged, progress, tidy, payload, is_awaited, witness };
+        let turn = Turn { id, dst, places, judged, progress, sweep, payload, is_awaited, witness };
         let is_digest = Envelope::decode(payload).is_some_and(|(e, _)| is_point(&e));
         let mut answered = None;
         let mut on_answer =

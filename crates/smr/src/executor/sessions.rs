@@ -255,7 +255,7 @@ impl Floors {
 
     /// Looks at two sessions and forgets those that were idle for too long before `now`, a time
     /// that every command which has not run has reached.
-    pub(super) fn tidy(&mut self, now: SessionTime, limits: &Limits) {
+    pub(super) fn sweep(&mut self, now: SessionTime, limits: &Limits) {
         for _ in 0..2 {
             if self.hand >= self.table.len() {
                 self.hand = 0;
@@ -457,7 +457,7 @@ impl Sessions {
     /// Looks at two sessions and forgets those that were idle for too long before `lived_ms`, a lived time
     /// that every command which has not run has reached: a retry of what they ran is refused by
     /// its stamp, which is hardly later than when it ran.
-    pub(super) fn tidy(&mut self, lived_ms: u64, limits: &Limits) {
+    pub(super) fn sweep(&mut self, lived_ms: u64, limits: &Limits) {
         for _ in 0..2 {
             if self.hand >= self.table.len() {
                 self.hand = 0;

@@ -45,7 +45,7 @@ pub(super) struct Turn<'a> {
     pub(super) judged: ExecutionDecision,
     /// How far its lowest shard was when it was given to be run.
     pub(super) progress: ShardProgress,
-    pub(super) tidy: SessionSweep,
+    pub(super) sweep: SessionSweep,
     pub(super) payload: &'a [u8],
     /// Whether anybody waits for its answer here.
     pub(super) is_awaited: bool,
@@ -209,7 +209,7 @@ pub(super) fn run<M: ShardedMachine>(
     scratch: &mut Vec<u8>,
     on_answer: &mut dyn FnMut(CommandAnswer<'_>),
 ) {
-    let Turn { id, dst, places, judged, progress, tidy, payload, is_awaited, witness } = *turn;
+    let Turn { id, dst, places, judged, progress, sweep, payload, is_awaited, witness } = *turn;
     let ExecutionDecision { admission, exact, is_skipped } = judged;
     let (envelope, body) = header(payload).expect("it was decoded when it came");
     let Envelope { session, request, .. } = envelope;
@@ -265,8 +265,8 @@ pub(super) fn run<M: ShardedMachine>(
     }
     keep_small(scratch);
     for side in sides {
-        side.part.tidy(tidy.wall_ms);
-        side.sessions.tidy(tidy.lived_ms, limits);
+        side.part.sweep(sweep.wall_ms);
+        side.sessions.sweep(sweep.lived_ms, limits);
     }
 }
 

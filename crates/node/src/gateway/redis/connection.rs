@@ -341,7 +341,7 @@ impl<B: Backend> RedisConnection<B> {
             }
         }
         self.give_back();
-        if self.wire.tidy() {
+        if self.wire.release_read() {
             let mut said = lock(&self.client.info.said);
             said.active_us = now.wall_us;
             said.command = self.last_command;

@@ -67,7 +67,7 @@ impl ClientInput {
     }
 
     /// Forgets what was dealt with, if that is all there is. Whether it was.
-    pub(super) fn tidy(&mut self) -> bool {
+    pub(super) fn release_read(&mut self) -> bool {
         let all = self.taken > 0 && self.taken == self.filled;
         if all {
             self.release();
@@ -193,7 +193,7 @@ mod tests {
             match rng.below(3) {
                 0 => {
                     let all = input.taken > 0 && seen == sent.len();
-                    assert_eq!(input.tidy(), all, "{n}");
+                    assert_eq!(input.release_read(), all, "{n}");
                 }
                 1 if input.unread().len() < SMALL_BYTES => input.shrink(),
                 _ => {}
@@ -212,7 +212,7 @@ mod tests {
         come(&mut input, b"GET k", 0);
         let at = input.bytes.as_ptr();
         input.take(5);
-        assert!(input.tidy());
+        assert!(input.release_read());
         assert_eq!(input.capacity(), 0);
         let mut other = ClientInput::default();
         come(&mut other, b"GE", 0);

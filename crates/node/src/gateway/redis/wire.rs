@@ -80,8 +80,8 @@ impl ClientSocket {
     }
 
     /// Forgets input that was dealt with, if that is all there is. Whether it was.
-    pub(super) fn tidy(&mut self) -> bool {
-        self.input.tidy()
+    pub(super) fn release_read(&mut self) -> bool {
+        self.input.release_read()
     }
 
     /// Writes as much as the socket takes, and no more than is one connection's turn: the task is
