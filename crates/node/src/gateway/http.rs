@@ -3,9 +3,9 @@
 //! `/` shows the shards, `/metrics` the figures, `/healthz` answers while the process lives, and
 //! `/readyz` while commands that come here can be served, `/readyz/cluster` while the cluster serves.
 
+use super::connection_slots::IdleRule;
 use super::files;
 use super::limited::LimitedListener;
-use super::places::IdleRule;
 use amcast_kv::client::StoreServer;
 use axum::Router;
 use axum::extract::State;

@@ -1,6 +1,6 @@
-//! A listener for axum whose connections have [`ConnectionPlaces`].
+//! A listener for axum whose connections have [`ConnectionSlots`].
 
-use super::places::{ConnectionPlaces, IdleRule, PlacedConnection};
+use super::connection_slots::{ConnectionSlots, IdleRule, LimitedConnection};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 /// Accepts connections, and closes others for them.
 pub(super) struct LimitedListener {
     listener: TcpListener,
-    places: Arc<ConnectionPlaces>,
+    slots: Arc<ConnectionSlots>,
     manner: IdleRule,
 }
 
 impl LimitedListener {
     /// Serves `most` connections at a time, as long as they behave in that manner.
     pub(super) fn new(listener: TcpListener, most: usize, manner: IdleRule) -> Self {
-        Self { listener, places: ConnectionPlaces::new(most), manner }
+        Self { listener, slots: ConnectionSlots::new(most), manner }
     }
 }
 
 impl axum::serve::Listener for LimitedListener {
-    type Io = PlacedConnection;
+    type Io = LimitedConnection;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (PlacedConnection, SocketAddr) {
+    async fn accept(&mut self) -> (LimitedConnection, SocketAddr) {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    return (PlacedConnection::new(stream, &self.places, self.manner), peer);
+                    return (LimitedConnection::new(stream, &self.slots, self.manner), peer);
                 }
                 Err(_) => sleep(ACCEPT_AGAIN).await,
             }

@@ -8,13 +8,13 @@
 
 pub mod backend;
 pub mod clock;
+pub mod connection_slots;
 pub mod files;
 pub mod http;
 mod limited;
 pub mod log;
 mod login_turns;
 mod metrics;
-pub mod places;
 pub mod rate_limited_log;
 pub mod redis;
 

@@ -36,7 +36,7 @@ pub(crate) struct UnreadAnswers(Arc<Mutex<AnswerLedger>>);
 struct AnswerLedger {
     most: usize,
     bytes: usize,
-    /// By the address of the connection's place.
+    /// By the address of the connection's slot.
     connections: BTreeMap<usize, (RequestOrigin, usize)>,
 }
 

@@ -1,7 +1,9 @@
 //! Connections of clients: so many at a time, and none that never says a word.
 
+use crate::gateway::connection_slots::{
+    ConnectionSlot, ConnectionSlots, IdleRule, LimitedConnection,
+};
 use crate::gateway::files;
-use crate::gateway::places::{ConnectionPlace, ConnectionPlaces, IdleRule, PlacedConnection};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -36,8 +38,7 @@ pub(crate) async fn accept(
     to: mpsc::Sender<io::Result<PlacedStream>>,
     has_password: bool,
 ) {
-    let places =
-        ConnectionPlaces::new(files::connections(files::GatewayPort::Log, CONNECTIONS_MAX));
+    let slots = ConnectionSlots::new(files::connections(files::GatewayPort::Log, CONNECTIONS_MAX));
     loop {
         let accepted = tokio::select! {
             () = to.closed() => return,
@@ -50,7 +51,7 @@ pub(crate) async fn accept(
         // Without it answers only come later.
         let _ = stream.set_nodelay(true);
         let held =
-            PlacedConnection::new(stream, &places, IdleRule::Together(GREETING_BYTES, GREETING));
+            LimitedConnection::new(stream, &slots, IdleRule::Together(GREETING_BYTES, GREETING));
         let unknown = has_password.then(UnknownPace::begin);
         if to.send(Ok(PlacedStream { held, unknown })).await.is_err() {
             return;
@@ -84,21 +85,21 @@ impl UnknownPace {
     }
 }
 
-/// A connection that has a place.
+/// A connection that has a slot.
 pub(crate) struct PlacedStream {
-    held: PlacedConnection,
+    held: LimitedConnection,
     /// As long as it has not given the password.
     unknown: Option<UnknownPace>,
 }
 
 /// The connection of a request.
-pub(crate) type RequestOrigin = Arc<ConnectionPlace>;
+pub(crate) type RequestOrigin = Arc<ConnectionSlot>;
 
 impl Connected for PlacedStream {
     type ConnectInfo = RequestOrigin;
 
     fn connect_info(&self) -> RequestOrigin {
-        Arc::clone(self.held.place())
+        Arc::clone(self.held.slot())
     }
 }
 
@@ -109,7 +110,7 @@ impl AsyncRead for PlacedStream {
         to: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let Self { held, unknown } = &mut *self;
-        if held.place().is_known() {
+        if held.slot().is_known() {
             *unknown = None;
         }
         if let Some(pace) = unknown {

@@ -1,8 +1,8 @@
-//! Places for connections at a port that unauthenticated clients reach: so many, and none for an
+//! Slots for connections at a port that unauthenticated clients reach: so many, and none for an
 //! idle connection.
 //!
-//! Where all places are taken, one more connection closes the one that has been idle for longest: first of those whose
-//! clients have not shown who they are, where they can ([`ConnectionPlace::show_known`]). So a client that opens many
+//! Where all slots are taken, one more connection closes the one that has been idle for longest: first of those whose
+//! clients have not shown who they are, where they can ([`ConnectionSlot::show_known`]). So a client that opens many
 //! connections and sends nothing, or sends a byte at a time, keeps no other client out.
 
 use amcast_kv::client::lock;
@@ -20,18 +20,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// The places of a listener.
+/// The slots of a listener.
 #[derive(Debug)]
-pub struct ConnectionPlaces {
+pub struct ConnectionSlots {
     most: usize,
     begun: Instant,
-    all: Mutex<BTreeMap<u64, Arc<ConnectionPlace>>>,
+    all: Mutex<BTreeMap<u64, Arc<ConnectionSlot>>>,
     next: AtomicU64,
 }
 
-/// One connection's place, as others see it.
+/// One connection's slot, as others see it.
 #[derive(Debug)]
-pub struct ConnectionPlace {
+pub struct ConnectionSlot {
     number: u64,
     /// The host at its other end.
     host: IpAddr,
@@ -42,7 +42,7 @@ pub struct ConnectionPlace {
     waker: Mutex<Option<Waker>>,
 }
 
-impl ConnectionPlace {
+impl ConnectionSlot {
     /// The host at its other end.
     pub const fn host(&self) -> IpAddr {
         self.host
@@ -73,8 +73,8 @@ impl ConnectionPlace {
     }
 }
 
-impl ConnectionPlaces {
-    /// `most` places, none of them taken.
+impl ConnectionSlots {
+    /// `most` slots, none of them taken.
     pub fn new(most: usize) -> Arc<Self> {
         let (all, next) = (Mutex::default(), AtomicU64::new(0));
         Arc::new(Self { most, begun: Instant::now(), all, next })
@@ -84,9 +84,9 @@ impl ConnectionPlaces {
         self.begun.elapsed().as_micros() as u64
     }
 
-    /// A place for one more connection, if need be that of another one, which is closed.
-    fn enter(&self, host: IpAddr) -> Arc<ConnectionPlace> {
-        let place = Arc::new(ConnectionPlace {
+    /// A slot for one more connection, if need be that of another one, which is closed.
+    fn enter(&self, host: IpAddr) -> Arc<ConnectionSlot> {
+        let slot = Arc::new(ConnectionSlot {
             host,
             number: self.next.fetch_add(1, Ordering::Relaxed),
             moved_us: AtomicU64::new(self.now_us()),
@@ -95,23 +95,23 @@ impl ConnectionPlaces {
             waker: Mutex::default(),
         });
         let mut all = lock(&self.all);
-        let idle = |(number, place): (&u64, &Arc<ConnectionPlace>)| {
-            (place.is_known(), place.moved_us.load(Ordering::Relaxed), *number)
+        let idle = |(number, slot): (&u64, &Arc<ConnectionSlot>)| {
+            (slot.is_known(), slot.moved_us.load(Ordering::Relaxed), *number)
         };
         let idlest = match all.len() < self.most {
             true => None,
             false => all.iter().map(idle).min().and_then(|(.., number)| all.remove(&number)),
         };
-        all.insert(place.number, Arc::clone(&place));
+        all.insert(slot.number, Arc::clone(&slot));
         drop(all);
         if let Some(idlest) = idlest {
             idlest.end();
         }
-        place
+        slot
     }
 
-    fn leave(&self, place: &ConnectionPlace) {
-        lock(&self.all).remove(&place.number);
+    fn leave(&self, slot: &ConnectionSlot) {
+        lock(&self.all).remove(&slot.number);
     }
 }
 
@@ -125,12 +125,12 @@ pub enum IdleRule {
     Together(usize, Duration),
 }
 
-/// A connection that has a place.
+/// A connection that has a slot.
 #[derive(Debug)]
-pub struct PlacedConnection {
+pub struct LimitedConnection {
     stream: TcpStream,
-    places: Arc<ConnectionPlaces>,
-    place: Arc<ConnectionPlace>,
+    slots: Arc<ConnectionSlots>,
+    slot: Arc<ConnectionSlot>,
     manner: IdleRule,
     /// Bytes that came; with requests in turn, of the present one.
     came: usize,
@@ -138,20 +138,20 @@ pub struct PlacedConnection {
     end: Option<Pin<Box<Sleep>>>,
 }
 
-impl PlacedConnection {
-    /// Gives a connection a place.
-    pub fn new(stream: TcpStream, places: &Arc<ConnectionPlaces>, manner: IdleRule) -> Self {
+impl LimitedConnection {
+    /// Gives a connection a slot.
+    pub fn new(stream: TcpStream, slots: &Arc<ConnectionSlots>, manner: IdleRule) -> Self {
         let (IdleRule::InTurn(first, _) | IdleRule::Together(_, first)) = manner;
         // One that is gone again has no address.
         let host = stream.peer_addr().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.ip());
-        let place = places.enter(host_network(host));
-        let places = Arc::clone(places);
-        Self { stream, places, place, manner, came: 0, end: Some(Box::pin(sleep(first))) }
+        let slot = slots.enter(host_network(host));
+        let slots = Arc::clone(slots);
+        Self { stream, slots, slot, manner, came: 0, end: Some(Box::pin(sleep(first))) }
     }
 
-    /// Its place.
-    pub const fn place(&self) -> &Arc<ConnectionPlace> {
-        &self.place
+    /// Its slot.
+    pub const fn slot(&self) -> &Arc<ConnectionSlot> {
+        &self.slot
     }
 
     fn ends_at(&mut self, after: Duration) {
@@ -162,7 +162,7 @@ impl PlacedConnection {
     }
 
     fn moved(&self) {
-        self.place.moved_us.store(self.places.now_us(), Ordering::Relaxed);
+        self.slot.moved_us.store(self.slots.now_us(), Ordering::Relaxed);
     }
 
     fn has_read(&mut self, bytes: usize) {
@@ -193,20 +193,20 @@ impl PlacedConnection {
         }
     }
 
-    /// Whether its time is over, or another one took its place.
+    /// Whether its time is over, or another one took its slot.
     fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         let late = self.end.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready());
-        self.place.has_ended(cx) || late
+        self.slot.has_ended(cx) || late
     }
 }
 
-impl Drop for PlacedConnection {
+impl Drop for LimitedConnection {
     fn drop(&mut self) {
-        self.places.leave(&self.place);
+        self.slots.leave(&self.slot);
     }
 }
 
-impl AsyncRead for PlacedConnection {
+impl AsyncRead for LimitedConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -225,7 +225,7 @@ impl AsyncRead for PlacedConnection {
     }
 }
 
-impl AsyncWrite for PlacedConnection {
+impl AsyncWrite for LimitedConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -258,23 +258,23 @@ mod tests {
     #[test]
     fn one_more_closes_the_one_idle_longest_and_of_strangers_first() {
         let _limit = amcast_test_policy::time_limit();
-        let places = ConnectionPlaces::new(3);
+        let slots = ConnectionSlots::new(3);
         let host = Ipv4Addr::LOCALHOST.into();
-        let [known, old, young] = [(); 3].map(|()| places.enter(host));
-        for (place, us) in [(&known, 1), (&old, 2), (&young, 3)] {
-            place.moved_us.store(us, Ordering::Relaxed);
+        let [known, old, young] = [(); 3].map(|()| slots.enter(host));
+        for (slot, us) in [(&known, 1), (&old, 2), (&young, 3)] {
+            slot.moved_us.store(us, Ordering::Relaxed);
         }
         known.show_known();
-        let closed = |place: &Arc<ConnectionPlace>| place.closed.load(Ordering::Relaxed);
-        let another = places.enter(host);
+        let closed = |slot: &Arc<ConnectionSlot>| slot.closed.load(Ordering::Relaxed);
+        let another = slots.enter(host);
         another.show_known();
         assert_eq!([&known, &old, &young].map(closed), [false, true, false]);
-        places.leave(&old);
-        assert_eq!(lock(&places.all).len(), 3, "its place was given away");
-        places.enter(host).show_known();
+        slots.leave(&old);
+        assert_eq!(lock(&slots.all).len(), 3, "its slot was given away");
+        slots.enter(host).show_known();
         assert!(closed(&young) && !closed(&known));
-        places.enter(host);
+        slots.enter(host);
         assert!(closed(&known) && !closed(&another), "where all are known, of these");
-        assert_eq!(lock(&places.all).len(), 3);
+        assert_eq!(lock(&slots.all).len(), 3);
     }
 }
