@@ -176,7 +176,7 @@ impl Sorted {
         self.scores.get_index(i).map(|(m, s)| (&**m, *s))
     }
 
-    /// Members and scores in dense order from position `from` on, as a cut gives them.
+    /// Members and scores in dense order from position `from` on, as a snapshot gives them.
     pub(crate) fn dense_from(&self, from: usize) -> impl Iterator<Item = (&[u8], f64)> {
         let rest = self.scores.get_range(from..);
         rest.into_iter().flat_map(|rest| rest.iter().map(|(m, s)| (&**m, *s)))

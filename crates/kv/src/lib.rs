@@ -425,7 +425,7 @@ impl MachinePart for Store {
     }
 
     fn capture(&mut self) {
-        self.begin_cut();
+        self.begin_snapshot();
     }
 
     fn piece(&mut self, to: &mut Piece<'_>) -> bool {

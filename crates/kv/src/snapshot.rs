@@ -4,7 +4,7 @@
 //! their dense order, which a random choice of a member depends on.
 //!
 //! A command that changes an entry which was not given yet copies it first, which takes as long as
-//! the value is large; once for a value and a cut.
+//! the value is large; once for a value and a snapshot.
 
 use super::Partitions;
 use super::data::{Data, Hash, List, Set, Sorted};
@@ -26,27 +26,27 @@ const HASH: u8 = 2;
 const SET: u8 = 3;
 const SORTED: u8 = 4;
 
-/// Gives the next part of the store's cut; false if that was all.
+/// Gives the next part of the store's snapshot; false if that was all.
 pub(crate) fn give(store: &mut Store, piece: &mut Piece<'_>) -> bool {
-    let Some((cut, by_hash, marks)) = store.cut() else { return false };
-    if let Some((map, moved, budget)) = cut.head.take() {
+    let Some((snapshot, by_hash, marks)) = store.snapshot() else { return false };
+    if let Some((map, moved, budget)) = snapshot.head.take() {
         give_map(&map, moved, piece);
         piece.word(budget);
-        piece.word(cut.seed.mark());
+        piece.word(snapshot.seed.mark());
     }
     let room = |piece: &mut Piece<'_>| {
         piece.look();
         !piece.is_full()
     };
-    if let Some(walk) = &mut cut.entries {
-        let within = &mut cut.within;
+    if let Some(walk) = &mut snapshot.entries {
+        let within = &mut snapshot.within;
         if walk.give(by_hash, piece, room, |piece, _, bucket| give_bucket(bucket, within, piece)) {
             return true;
         }
         next(false, piece);
-        cut.entries = None;
+        snapshot.entries = None;
     }
-    if let Some(walk) = &mut cut.marks {
+    if let Some(walk) = &mut snapshot.marks {
         let more = walk.give(marks, piece, room, |piece, key, mark| {
             next(true, piece);
             piece.bytes(key);
@@ -58,7 +58,7 @@ pub(crate) fn give(store: &mut Store, piece: &mut Piece<'_>) -> bool {
             return true;
         }
         next(false, piece);
-        cut.marks = None;
+        snapshot.marks = None;
     }
     store.end_cut();
     false

@@ -87,9 +87,9 @@ pub(crate) enum MoveProgress {
     All,
 }
 
-/// A cut through the store that is being given; see [`super::snapshot`].
+/// A snapshot of the store that is being given; see [`super::snapshot`].
 #[derive(Debug)]
-pub(super) struct StoreCut {
+pub(super) struct StoreSnapshot {
     /// The map of partitions, how far a move came, and what the keys may take, until they were given.
     pub(super) head: Option<(Arc<Partitions>, MoveProgress, u64)>,
     pub(super) seed: HashSeed,
@@ -102,9 +102,9 @@ pub(super) struct StoreCut {
     pub(super) marks: Option<Walk<KeyName, AbsentKeyWatch>>,
 }
 
-/// A cut, with the entries and marks of its store as they are now.
-pub(super) type OpenCut<'a> =
-    (&'a mut StoreCut, &'a BTreeMap<u64, Bucket>, &'a BTreeMap<KeyName, AbsentKeyWatch>);
+/// A snapshot, with the entries and marks of its store as they are now.
+pub(super) type OpenSnapshot<'a> =
+    (&'a mut StoreSnapshot, &'a BTreeMap<u64, Bucket>, &'a BTreeMap<KeyName, AbsentKeyWatch>);
 
 /// All keys of one shard, in the order of their hashes: this order is the same on all replicas, for
 /// any order of creation of the keys, so a scan may continue at another replica.
@@ -125,7 +125,7 @@ pub struct Store {
     by_deadline: BTreeSet<(u64, KeyName)>,
     marks: BTreeMap<KeyName, AbsentKeyWatch>,
     marks_by_deadline: BTreeSet<(u64, KeyName)>,
-    cut: Option<Box<StoreCut>>,
+    snapshot: Option<Box<StoreSnapshot>>,
     usage: Usage,
     /// The hash of an entry that was given out to be changed, and may have to be counted again.
     lent: Option<u64>,
@@ -144,7 +144,7 @@ impl Store {
             by_deadline: BTreeSet::new(),
             marks: BTreeMap::new(),
             marks_by_deadline: BTreeSet::new(),
-            cut: None,
+            snapshot: None,
             usage: Usage::new(budget),
             lent: None,
         }
@@ -446,7 +446,7 @@ impl Store {
         let marked: Vec<KeyName> =
             self.marks.keys().filter(|key| self.find(key).is_some()).cloned().collect();
         marked.iter().for_each(|key| self.advance_mark(key));
-        match self.cut.as_mut().and_then(|cut| cut.entries.as_mut()) {
+        match self.snapshot.as_mut().and_then(|snapshot| snapshot.entries.as_mut()) {
             Some(walk) => walk.clear(&mut self.by_hash),
             None => self.by_hash.clear(),
         }
@@ -561,57 +561,63 @@ impl Store {
         }
     }
 
-    /// Keeps the entries of `hash` for the cut before one of them changes.
+    /// Keeps the entries of `hash` for the snapshot before one of them changes.
     fn keep(&mut self, hash: u64) {
-        if let Some(cut) = &mut self.cut
-            && let Some(walk) = &mut cut.entries
+        if let Some(snapshot) = &mut self.snapshot
+            && let Some(walk) = &mut snapshot.entries
         {
             walk.keep(&hash, &self.by_hash);
         }
     }
 
-    /// Keeps the mark of `key` for the cut before it changes.
+    /// Keeps the mark of `key` for the snapshot before it changes.
     fn keep_mark(&mut self, key: &[u8]) {
-        if let Some(cut) = &mut self.cut
-            && let Some(walk) = &mut cut.marks
+        if let Some(snapshot) = &mut self.snapshot
+            && let Some(walk) = &mut snapshot.marks
         {
             walk.keep(&key.into(), &self.marks);
         }
     }
 
-    /// Begins a cut, at what the store holds now.
-    pub(super) fn begin_cut(&mut self) {
+    /// Begins a snapshot, at what the store holds now.
+    pub(super) fn begin_snapshot(&mut self) {
         self.end_cut();
         let (entries, marks) = (Some(Walk::new()), Some(Walk::new()));
         let head = Some((self.map.clone(), self.moved, self.usage.budget));
-        self.cut =
-            Some(Box::new(StoreCut { head, seed: self.seed, entries, within: (0, None), marks }));
+        self.snapshot = Some(Box::new(StoreSnapshot {
+            head,
+            seed: self.seed,
+            entries,
+            within: (0, None),
+            marks,
+        }));
     }
 
-    /// The cut, with the maps that it walks over.
-    pub(super) fn cut(&mut self) -> Option<OpenCut<'_>> {
-        Some((self.cut.as_deref_mut()?, &self.by_hash, &self.marks))
+    /// The snapshot, with the maps that it walks over.
+    pub(super) fn snapshot(&mut self) -> Option<OpenSnapshot<'_>> {
+        Some((self.snapshot.as_deref_mut()?, &self.by_hash, &self.marks))
     }
 
-    /// Entries and marks that are kept aside for the cut.
+    /// Entries and marks that are kept aside for the snapshot.
     pub(super) fn kept_aside(&self) -> usize {
-        let Some(cut) = &self.cut else { return 0 };
-        cut.entries.as_ref().map_or(0, Walk::kept) + cut.marks.as_ref().map_or(0, Walk::kept)
+        let Some(snapshot) = &self.snapshot else { return 0 };
+        snapshot.entries.as_ref().map_or(0, Walk::kept)
+            + snapshot.marks.as_ref().map_or(0, Walk::kept)
     }
 
-    /// Forgets the cut.
+    /// Forgets the snapshot.
     pub(super) fn end_cut(&mut self) {
-        if let Some(cut) = self.cut.take() {
-            if let Some(walk) = cut.entries {
+        if let Some(snapshot) = self.snapshot.take() {
+            if let Some(walk) = snapshot.entries {
                 walk.end();
             }
-            if let Some(walk) = cut.marks {
+            if let Some(walk) = snapshot.marks {
                 walk.end();
             }
         }
     }
 
-    /// All that a cut should hold, told in another way than the cut does.
+    /// All that a snapshot should hold, told in another way than the snapshot does.
     #[cfg(test)]
     pub(crate) fn dump(&self) -> String {
         let usage = (self.usage.used, self.usage.budget);

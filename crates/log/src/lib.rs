@@ -21,11 +21,11 @@
 
 pub mod client;
 pub mod command;
-mod cut;
 mod digest;
 mod rows;
 mod segments;
 mod shard;
+mod snapshot;
 pub mod storage;
 pub mod store_and_log;
 #[cfg(test)]
@@ -333,7 +333,7 @@ impl MachinePart for LogShard {
     fn sweep(&mut self, _now_ms: u64) {}
 
     fn capture(&mut self) {
-        self.begin_cut();
+        self.begin_snapshot();
     }
 
     fn piece(&mut self, to: &mut Piece<'_>) -> bool {

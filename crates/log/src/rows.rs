@@ -490,7 +490,7 @@ mod tests {
             }
             98 if !grows || rng.chance(50_000) => rows.free(models.swap_remove(which).row),
             99 => {
-                // In the middle, as while a cut needs the values in front; it grows only at its end.
+                // In the middle, as while a snapshot needs the values in front; it grows only at its end.
                 let from = match model.hole {
                     (from, to) if from < to => from,
                     _ => model.first + rng.below(model.values.len() as u64 + 1),

@@ -1,7 +1,7 @@
 //! The logs of one shard.
 
 use super::OnGrowth;
-use super::cut::LogCut;
+use super::snapshot::LogSnapshot;
 use super::storage::{RowStorage, ValueStorage};
 use amcast_smr::machine::Corrupt;
 use amcast_smr::stream::{Piece, StreamReader, follows};
@@ -105,7 +105,7 @@ pub struct LogShard<S: RowStorage = ValueStorage> {
     values: usize,
     /// How many logs were deleted.
     deleted: u64,
-    cut: Option<Box<LogCut<S::Row>>>,
+    snapshot: Option<Box<LogSnapshot<S::Row>>>,
     on_growth: Option<OnGrowth>,
 }
 
@@ -121,7 +121,7 @@ impl LogShard {
         let names = 0;
         let values = 0;
         let deleted = 0;
-        Self { logs, storage, rule, all, names, values, deleted, cut: None, on_growth }
+        Self { logs, storage, rule, all, names, values, deleted, snapshot: None, on_growth }
     }
 }
 
@@ -161,8 +161,8 @@ impl<S: RowStorage> LogShard<S> {
 
     /// Notes that a log is about to change.
     fn changes(&mut self, name: &[u8]) {
-        if let Some(cut) = &mut self.cut {
-            cut.changes(name, self.logs.get(name).map(|log| log.extent));
+        if let Some(snapshot) = &mut self.snapshot {
+            snapshot.changes(name, self.logs.get(name).map(|log| log.extent));
         }
     }
 
@@ -225,7 +225,7 @@ impl<S: RowStorage> LogShard<S> {
             let log = self.logs.get_mut(name)?;
             let bytes = self.storage.bytes(&log.row, first, to);
             (log.extent.first, log.extent.bytes) = (to, log.extent.bytes - bytes);
-            let from = self.cut.as_mut().and_then(|cut| cut.trims(name, first, to));
+            let from = self.snapshot.as_mut().and_then(|snapshot| snapshot.trims(name, first, to));
             self.storage.give_up(&mut log.row, from.unwrap_or(0), to);
             self.lost_values(to - first, bytes);
         }
@@ -243,8 +243,8 @@ impl<S: RowStorage> LogShard<S> {
         self.lost_values(extent.next - extent.first, extent.bytes);
         let log = self.rule.log(name);
         (self.all, self.names) = (self.all - log, self.names - log);
-        let unneeded = match &mut self.cut {
-            Some(cut) => cut.deletes(name, extent, row, &mut self.storage),
+        let unneeded = match &mut self.snapshot {
+            Some(snapshot) => snapshot.deletes(name, extent, row, &mut self.storage),
             None => Some(row),
         };
         if let Some(row) = unneeded {
@@ -288,32 +288,32 @@ impl<S: RowStorage> LogShard<S> {
         self.logs.range::<[u8], _>(range).map(|(name, log)| (&**name, log))
     }
 
-    /// Begins a cut; one that was begun before is forgotten.
-    pub(super) fn begin_cut(&mut self) {
+    /// Begins a snapshot; one that was begun before is forgotten.
+    pub(super) fn begin_snapshot(&mut self) {
         self.end_cut();
-        self.cut = Some(Box::new(LogCut::new(self.deleted)));
+        self.snapshot = Some(Box::new(LogSnapshot::new(self.deleted)));
     }
 
-    /// Gives the next part of the cut; false if that was all.
+    /// Gives the next part of the snapshot; false if that was all.
     pub(super) fn give_cut(&mut self, to: &mut Piece<'_>) -> bool {
-        let Some(cut) = &mut self.cut else { return false };
-        let more = cut.give(&mut self.logs, &mut self.storage, to);
+        let Some(snapshot) = &mut self.snapshot else { return false };
+        let more = snapshot.give(&mut self.logs, &mut self.storage, to);
         if !more {
             self.end_cut();
         }
         more
     }
 
-    /// Forgets the cut.
+    /// Forgets the snapshot.
     pub(super) fn end_cut(&mut self) {
-        if let Some(cut) = self.cut.take() {
-            cut.end(&mut self.logs, &mut self.storage);
+        if let Some(snapshot) = self.snapshot.take() {
+            snapshot.end(&mut self.logs, &mut self.storage);
         }
     }
 
-    /// Values that are kept only for the cut, and logs that it has to know more of.
+    /// Values that are kept only for the snapshot, and logs that it has to know more of.
     pub(super) fn kept_aside(&self) -> usize {
-        self.cut.as_ref().map_or(0, |cut| cut.kept())
+        self.snapshot.as_ref().map_or(0, |snapshot| snapshot.kept())
     }
 
     /// Fills an empty shard with what [`give_cut`](Self::give_cut) gave.

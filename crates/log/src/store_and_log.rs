@@ -34,12 +34,12 @@ impl StoreAndLog {
 pub struct StoreAndLogShard {
     keys: Store,
     logs: LogShard,
-    cut: CutStage,
+    snapshot: GivenPart,
 }
 
-/// How much of a cut was given.
+/// How much of a snapshot was given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum CutStage {
+enum GivenPart {
     Keys,
     Logs,
     None,
@@ -56,7 +56,11 @@ impl ShardedMachine for StoreAndLog {
     type Part = StoreAndLogShard;
 
     fn part(&self) -> StoreAndLogShard {
-        StoreAndLogShard { keys: self.store.part(), logs: self.logs.part(), cut: CutStage::None }
+        StoreAndLogShard {
+            keys: self.store.part(),
+            logs: self.logs.part(),
+            snapshot: GivenPart::None,
+        }
     }
 
     fn access(&self, command: &[u8], dst: GroupSet, access: &mut Access) {
@@ -156,27 +160,27 @@ impl MachinePart for StoreAndLogShard {
     }
 
     fn capture(&mut self) {
-        self.cut = CutStage::Keys;
+        self.snapshot = GivenPart::Keys;
         self.keys.capture();
         self.logs.capture();
     }
 
     fn piece(&mut self, to: &mut Piece<'_>) -> bool {
-        if self.cut == CutStage::Keys {
+        if self.snapshot == GivenPart::Keys {
             if self.keys.piece(to) {
                 return true;
             }
-            self.cut = CutStage::Logs;
+            self.snapshot = GivenPart::Logs;
         }
-        let more = self.cut == CutStage::Logs && self.logs.piece(to);
+        let more = self.snapshot == GivenPart::Logs && self.logs.piece(to);
         if !more {
-            self.cut = CutStage::None;
+            self.snapshot = GivenPart::None;
         }
         more
     }
 
     fn release(&mut self) {
-        self.cut = CutStage::None;
+        self.snapshot = GivenPart::None;
         self.keys.release();
         self.logs.release();
     }

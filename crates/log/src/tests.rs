@@ -92,7 +92,7 @@ impl LogTestNode {
         out
     }
 
-    /// A node that was given this one's state, at the position where the cut was made.
+    /// A node that was given this one's state, at the position where the snapshot was made.
     fn successor(&self, mut stream: &[u8], next: [u64; SHARDS], seq: u64) -> Self {
         let machine = (self.machine)();
         let state = ExecutorState::read(&machine, SHARDS, &mut stream).expect("it was just given");
@@ -276,7 +276,7 @@ fn step(node: &mut LogTestNode, model: &mut ModelLogs, rng: &mut Rng) {
 }
 
 #[test]
-fn random_commands_do_what_a_simple_model_does_and_cuts_hold_their_moment() {
+fn random_commands_do_what_a_simple_model_does_and_snapshots_hold_their_moment() {
     for seed in 0..12 {
         let mut rng = Rng::stream(seed, "log");
         let (machine, counts): (fn() -> StoreAndLog, _) =
@@ -489,7 +489,7 @@ fn a_repeated_append_makes_no_deleted_log_anew_and_a_repeated_delete_takes_no_ot
 fn trims_and_deletes_of_logs_that_there_are_not_leave_nothing_in_a_cut() {
     let mut shard = LogShard::new(ValueStorage::new(None), None);
     shard.append(b"there", b"value");
-    shard.begin_cut();
+    shard.begin_snapshot();
     for n in 0..100_u64 {
         assert_eq!(shard.trim(&n.to_le_bytes(), 1), None);
         assert_eq!(shard.delete(&n.to_le_bytes()), None);

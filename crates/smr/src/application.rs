@@ -129,16 +129,16 @@ pub trait Application {
     /// The position up to which everything of `group` was taken.
     fn delivered(&self, group: Gid) -> u64;
 
-    /// Begins a cut: the state of all groups at this moment, to be given in pieces while commands
+    /// Begins a snapshot: the state of all groups at this moment, to be given in pieces while commands
     /// continue. One begun before is forgotten.
     fn capture(&mut self);
 
-    /// Appends about `most` bytes of the cut to `to`, in time that is bounded by `most`; false if
-    /// that was all, and the cut is then released. The bytes know where they end. It may add
-    /// nothing, when threads of its own have not come to the cut.
+    /// Appends about `most` bytes of the snapshot to `to`, in time that is bounded by `most`; false if
+    /// that was all, and the snapshot is then released. The bytes know where they end. It may add
+    /// nothing, when threads of its own have not come to the snapshot.
     fn piece(&mut self, most: usize, to: &mut Vec<u8>) -> bool;
 
-    /// Forgets the cut.
+    /// Forgets the snapshot.
     fn release(&mut self);
 
     /// Reads what [`Application::piece`] gave on another node of as many groups, and nothing

@@ -200,18 +200,18 @@ pub trait MachinePart: Send + 'static {
     /// have `now_ms` or later. Must not change any answer.
     fn sweep(&mut self, now_ms: u64);
 
-    /// Begins a cut: the present state is to be sent, unaffected by commands applied meanwhile. One
+    /// Begins a snapshot: the present state is to be sent, unaffected by commands applied meanwhile. One
     /// begun before is dropped. Takes no longer for much state than for little.
     fn capture(&mut self);
 
-    /// Gives the next part of the cut until `to` is full; false if that was all. Takes time in
+    /// Gives the next part of the snapshot until `to` is full; false if that was all. Takes time in
     /// proportion to what fits `to`.
     fn piece(&mut self, to: &mut Piece<'_>) -> bool;
 
-    /// Forgets the cut.
+    /// Forgets the snapshot.
     fn release(&mut self);
 
-    /// How many items are kept only for the cut. Never more than were held when the cut began,
+    /// How many items are kept only for the snapshot. Never more than were held when the snapshot began,
     /// and those created since.
     fn kept(&self) -> usize;
 

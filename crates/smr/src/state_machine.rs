@@ -1,7 +1,7 @@
 //! Bring a state machine: services whose shards are small enough to be copied at once.
 //!
 //! A [`StateMachine`] declares a command's keys and executes it; [`StateMachineAdapter`] makes a
-//! [`ShardedMachine`] of it. A cut saves each shard in one go, so its node waits for as long as
+//! [`ShardedMachine`] of it. A snapshot saves each shard in one go, so its node waits for as long as
 //! [`Shard::save`] takes; a service with much state implements [`ShardedMachine`] and
 //! [`MachinePart`] itself, as the key-value store does.
 
@@ -136,7 +136,7 @@ pub struct StateMachineAdapter<S>(S);
 #[derive(Debug, Default)]
 pub struct AdaptedShard<D> {
     data: D,
-    cut: Option<Saved>,
+    snapshot: Option<Saved>,
 }
 
 /// A shard's bytes, on their way to another node.
@@ -221,22 +221,22 @@ impl<D: Shard> MachinePart for AdaptedShard<D> {
     fn capture(&mut self) {
         let mut bytes = Vec::new();
         self.data.save(&mut bytes);
-        self.cut = Some(Saved { bytes, given: None });
+        self.snapshot = Some(Saved { bytes, given: None });
     }
 
     fn piece(&mut self, to: &mut Piece<'_>) -> bool {
-        let Some(cut) = &mut self.cut else { return false };
-        let mut given = cut.given.unwrap_or_else(|| {
-            to.word(cut.bytes.len() as u64);
+        let Some(snapshot) = &mut self.snapshot else { return false };
+        let mut given = snapshot.given.unwrap_or_else(|| {
+            to.word(snapshot.bytes.len() as u64);
             0
         });
-        given += to.some(&cut.bytes[given..]);
-        cut.given = Some(given);
-        given < cut.bytes.len()
+        given += to.some(&snapshot.bytes[given..]);
+        snapshot.given = Some(given);
+        given < snapshot.bytes.len()
     }
 
     fn release(&mut self) {
-        self.cut = None;
+        self.snapshot = None;
     }
 
     fn kept(&self) -> usize {
@@ -361,7 +361,7 @@ mod tests {
             Executor::new(StateMachineAdapter::<Sums>::default(), 2, Limits::default());
         second.adopt(state);
         assert_eq!(second.delivered(Gid(1)), 2);
-        // Commands after the cut are not in it, and are delivered separately.
+        // Commands after the snapshot are not in it, and are delivered separately.
         assert_eq!(run(&mut second, 3, &[100]), run_again(&mut first));
     }
 

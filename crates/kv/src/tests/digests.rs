@@ -1,6 +1,6 @@
 //! Digests of replicas that executed the same commands, at any pace, and of one that did not.
 
-use super::cut::random;
+use super::snapshot::random;
 use super::*;
 use amcast_core::{ClusterShape, SkipDecision};
 use amcast_smr::ClockReport;

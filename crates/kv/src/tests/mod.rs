@@ -3,7 +3,6 @@
 mod budget;
 mod clocks;
 mod copies;
-mod cut;
 mod digests;
 mod moves;
 mod outcomes;
@@ -11,6 +10,7 @@ mod parts;
 mod pool;
 mod reads;
 mod skips;
+mod snapshot;
 
 use crate::answers::assert_words_tell;
 use crate::{
@@ -108,7 +108,7 @@ fn read(mut bytes: &[u8]) -> Result<ExecutorState<Kv>, amcast_smr::machine::Corr
     ExecutorState::read(&Kv::new(SHARDS, 1), SHARDS, &mut bytes)
 }
 
-/// All that a cut of an executor should hold.
+/// All that a snapshot of an executor should hold.
 fn dump(executor: &Executor<Kv>) -> String {
     inspection::dump(executor, Store::dump)
 }

@@ -1,8 +1,8 @@
 //! Commands that come in parts, against the same commands that come whole: on nodes that deliver their shards'
 //! streams at different paces, with workers, and started again from their state between any two messages.
 
-use super::cut::any;
 use super::pool::probe;
+use super::snapshot::any;
 use super::*;
 use amcast_smr::envelope::ClockReport;
 use amcast_smr::executor::inspection::{self, BYTES_MAX_IN_TESTS, ExecutorMutant, PARTS_MS};

@@ -1,6 +1,6 @@
 //! The executor with threads of its own.
 
-use super::cut::random;
+use super::snapshot::random;
 use super::*;
 use amcast_smr::{ShardedMachine, workers};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -179,7 +179,7 @@ fn large_answers_that_were_not_collected_hold_deliveries_back() {
 }
 
 #[test]
-fn a_cut_amid_workers_is_one_moment_of_all_shards() {
+fn a_snapshot_amid_workers_is_one_moment_of_all_shards() {
     let _limit = amcast_test_policy::time_limit();
     for seed in 0..20 {
         let casts = random(seed, 400);

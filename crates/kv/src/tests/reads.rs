@@ -1,6 +1,6 @@
 //! Reads that are not ordered: with threads of their own, and where keys expire.
 
-use super::cut::any;
+use super::snapshot::any;
 use super::*;
 use amcast_smr::executor::inspection::{is_done, let_reads_jump};
 use std::collections::BTreeMap;

@@ -78,7 +78,7 @@ pub fn dump_parts<M: ShardedMachine>(
     sides.iter().map(|side| show(&side.part)).collect()
 }
 
-/// All that a cut should hold, told in another way than the cut does.
+/// All that a snapshot should hold, told in another way than the snapshot does.
 ///
 /// # Panics
 /// Never: a string takes all that is written.

@@ -92,7 +92,7 @@ use pool::{AdmittedCommand, WorkerPool};
 use sessions::{Admission, Floors, SessionTime, ShardProgress};
 use shard_state::{SessionSweep, ShardState, Turn};
 use skips::SkipSet;
-use snapshot::ExecutorCut;
+use snapshot::ExecutorSnapshot;
 use std::sync::Arc;
 use waiting::{Arrival, ShardLanes, WaitingEntry};
 
@@ -291,8 +291,8 @@ pub struct ShardFigures {
     /// The latest ordered time at which all of them can still be seen, if any will expire: memory
     /// is freed by commands behind it.
     pub due_ms: Option<u64>,
-    /// Items kept only for a cut: at most the shard once more, and a word for each item created
-    /// since the cut began.
+    /// Items kept only for a snapshot: at most the shard once more, and a word for each item created
+    /// since the snapshot began.
     pub kept: usize,
     /// Commands that ran; one of several shards counts in its lowest one.
     pub executed: u64,
@@ -333,8 +333,8 @@ pub struct Executor<M: ShardedMachine> {
     heads: Vec<ShardHead>,
     lanes: ShardLanes,
     engine: Engine<M>,
-    /// The cut that is being given.
-    cut: Option<Box<ExecutorCut>>,
+    /// The snapshot that is being given.
+    snapshot: Option<Box<ExecutorSnapshot>>,
     /// It has no state, and waits for one.
     cleared: bool,
     /// Reused for each answer.
@@ -379,7 +379,7 @@ impl<M: ShardedMachine> Executor<M> {
             heads,
             lanes,
             engine: Engine::Here(sides),
-            cut: None,
+            snapshot: None,
             cleared: false,
             scratch: Vec::new(),
             awaits: None,

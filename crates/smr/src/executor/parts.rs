@@ -178,22 +178,22 @@ impl Parts {
         let gathering = self.remove(assembly.envelope.session)?;
         let mut whole = Vec::with_capacity(Envelope::BYTES + assembly.bytes as usize);
         assembly.envelope.encode(&mut whole);
-        // Each part goes as it is copied, unless a cut has it.
+        // Each part goes as it is copied, unless a snapshot has it.
         let gathering = Arc::try_unwrap(gathering).unwrap_or_else(|shared| (*shared).clone());
         gathering.parts.into_values().for_each(|part| whole.extend_from_slice(&part));
         let sum = crc32c::crc32c(&whole[Envelope::BYTES..]);
         (sum == assembly.sum || mutant::is(ExecutorMutant::RunsIncomplete)).then(|| whole.into())
     }
 
-    /// All parts at this moment, for a cut.
-    pub(super) fn cut(&self) -> PartsCut {
+    /// All parts at this moment, for a snapshot.
+    pub(super) fn snapshot(&self) -> PartsSnapshot {
         let all = self.table.iter().map(|(session, gathering)| (*session, gathering.clone()));
         let mut left: Vec<_> = all.filter(|_| !mutant::is(ExecutorMutant::ForgetsAtCut)).collect();
         left.sort_unstable_by_key(|(session, _)| std::cmp::Reverse(*session));
-        PartsCut { left, from: None }
+        PartsSnapshot { left, from: None }
     }
 
-    /// Reads what [`PartsCut::give`] gave into an empty table.
+    /// Reads what [`PartsSnapshot::give`] gave into an empty table.
     pub(super) fn read(&mut self, from: &mut StreamReader<'_>) -> Result<(), Corrupt> {
         while follows(from)? {
             let session = from.word()?;
@@ -225,14 +225,14 @@ impl Parts {
     }
 }
 
-/// The parts of a shard in a cut that were not given, those of the next session last, and the request of its next part if
-/// it was begun.
-pub(super) struct PartsCut {
+/// The parts of a shard in a snapshot that were not given, those of the next session last, and the request of its next
+/// part if it was begun.
+pub(super) struct PartsSnapshot {
     left: Vec<(u64, Arc<Gathering>)>,
     from: Option<u64>,
 }
 
-impl PartsCut {
+impl PartsSnapshot {
     /// Gives the next parts; false if those were all.
     pub(super) fn give(&mut self, to: &mut Piece<'_>) -> bool {
         while let Some((session, gathering)) = self.left.last() {

@@ -20,7 +20,7 @@
 //! A command has its turn only after it was delivered in all its shards, as inline, and its answer
 //! leaves after it ran. The argument of [the executor](super) asks for no more.
 //!
-//! # A cut
+//! # A snapshot
 //!
 //! It is put into all queues at one moment, like a command of all shards, but none of them needs to
 //! wait for another: what had its turn before runs before it in every shard, and what comes after
@@ -43,8 +43,8 @@
 //!
 //! Each shard's data is behind a lock, which says to the compiler what the queues say already: only
 //! the worker that runs a command in the shard uses it. The one other user is the delivering thread,
-//! for a piece of a cut, and for a read where the queue is empty. It asks for the shard first, so that it waits for one
-//! command at the most, as it would without workers, and a worker waits for one piece.
+//! for a piece of a snapshot, and for a read where the queue is empty. It asks for the shard first, so that it waits
+//! for one command at the most, as it would without workers, and a worker waits for one piece.
 //!
 //! # Bounds
 //!
@@ -111,9 +111,9 @@ enum WorkerTask {
     Read(LocalReadRequest, Box<[u8]>),
     /// One that may be old, of one shard or of several.
     LocalRead(Arc<PendingLocalRead>),
-    /// A cut begins.
+    /// A snapshot begins.
     Capture,
-    /// A cut is forgotten.
+    /// A snapshot is forgotten.
     Release,
     /// The command for which the shard waited has run.
     GoOn,
@@ -351,8 +351,8 @@ pub(super) struct WorkerPool<M: ShardedMachine> {
     open_bytes: usize,
     /// The digests at digest points, with their messages, since the last call.
     digests: Vec<(MsgId, Box<[u8]>)>,
-    /// The cut that is open: for each shard, how many tasks must be done before it was begun there.
-    cut: Vec<u64>,
+    /// The snapshot that is open: for each shard, how many tasks must be done before it was begun there.
+    snapshot: Vec<u64>,
     /// Whether it is broken on purpose: reads do not wait for what is in front of them.
     #[cfg(feature = "inspection")]
     pub(super) jumps: bool,
@@ -384,7 +384,7 @@ impl<M: ShardedMachine> WorkerPool<M> {
         });
         let unrun = (0..shards).map(|_| PendingTasks::default()).collect();
         let gathered = shared.inboxes.iter().map(|_| Vec::new()).collect();
-        let (threads, cut) = (Vec::new(), Vec::new());
+        let (threads, snapshot) = (Vec::new(), Vec::new());
         let reads = 0;
         let open = 0;
         let open_bytes = 0;
@@ -398,7 +398,7 @@ impl<M: ShardedMachine> WorkerPool<M> {
             open,
             open_bytes,
             digests,
-            cut,
+            snapshot,
             #[cfg(feature = "inspection")]
             jumps: false,
         };
@@ -509,19 +509,19 @@ impl<M: ShardedMachine> WorkerPool<M> {
     }
 
     pub(super) fn capture(&mut self) {
-        self.cut.clear();
+        self.snapshot.clear();
         for shard in 0..self.unrun.len() {
             self.put(shard, WorkerTask::Capture, None, 0);
-            self.cut.push(self.unrun[shard].sent);
+            self.snapshot.push(self.unrun[shard].sent);
         }
     }
 
     pub(super) fn release(&mut self) {
-        self.cut.clear();
+        self.snapshot.clear();
         (0..self.unrun.len()).for_each(|shard| self.put(shard, WorkerTask::Release, None, 0));
     }
 
-    /// Does something to a shard in which the cut was begun, behind the command that runs there just
+    /// Does something to a shard in which the snapshot was begun, behind the command that runs there just
     /// now; none if it was not begun there yet.
     pub(super) fn in_cut<T>(
         &self,
@@ -529,7 +529,7 @@ impl<M: ShardedMachine> WorkerPool<M> {
         with: impl FnOnce(&mut ShardState<M::Part>) -> T,
     ) -> Option<T> {
         assert!(!self.shared.panicked.load(Ordering::Acquire), "{PANICKED}");
-        if self.done(shard) < *self.cut.get(shard)? {
+        if self.done(shard) < *self.snapshot.get(shard)? {
             return None;
         }
         let slot = &self.shared.shards[shard];

@@ -23,8 +23,8 @@ pub(super) struct ShardState<P> {
     pub(super) executed: u64,
     /// A digest of the answers of the commands whose lowest shard it is.
     outcomes: Outcomes,
-    /// The sessions of the cut that is being given, and how many of them were.
-    cut: Option<(SessionTable, usize)>,
+    /// The sessions of the snapshot that is being given, and how many of them were.
+    snapshot: Option<(SessionTable, usize)>,
 }
 
 /// A time before which no command is that has not run in any of some shards.
@@ -56,7 +56,7 @@ pub(super) struct Turn<'a> {
 impl<P: MachinePart> ShardState<P> {
     pub(super) fn new(part: P) -> Self {
         let (sessions, outcomes) = (Sessions::default(), Outcomes::default());
-        Self { part, sessions, executed: 0, outcomes, cut: None }
+        Self { part, sessions, executed: 0, outcomes, snapshot: None }
     }
 
     /// Computes the digest of a point, whose command this is: all commands in front of it have run here, and none
@@ -75,15 +75,15 @@ impl<P: MachinePart> ShardState<P> {
         encode_result(&Digest::new(sum, self.outcomes.end(place.position)), &next, to);
     }
 
-    /// Begins a cut at this moment.
+    /// Begins a snapshot at this moment.
     pub(super) fn capture(&mut self) {
-        self.cut = Some((self.sessions.table.clone(), 0));
+        self.snapshot = Some((self.sessions.table.clone(), 0));
         self.part.capture();
     }
 
-    /// Gives the next part of the cut; false if that was all.
+    /// Gives the next part of the snapshot; false if that was all.
     pub(super) fn piece(&mut self, to: &mut Piece<'_>) -> bool {
-        if let Some((table, given)) = &mut self.cut {
+        if let Some((table, given)) = &mut self.snapshot {
             while let Some((id, session)) = table.get_index(*given) {
                 if to.is_full() {
                     return true;
@@ -93,14 +93,14 @@ impl<P: MachinePart> ShardState<P> {
                 *given += 1;
             }
             next(false, to);
-            self.cut = None;
+            self.snapshot = None;
         }
         self.part.piece(to)
     }
 
-    /// Forgets the cut.
+    /// Forgets the snapshot.
     pub(super) fn release(&mut self) {
-        self.cut = None;
+        self.snapshot = None;
         self.part.release();
     }
 

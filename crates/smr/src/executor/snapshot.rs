@@ -1,11 +1,11 @@
 //! The snapshot: a node's state at one moment, given out piece by piece while commands execute.
 //!
-//! A *cut* begins between two commands ([`Executor::capture`]) and holds exactly the state of that
+//! A *snapshot* begins between two commands ([`Executor::capture`]) and holds exactly the state of that
 //! moment: every node that reads it continues behind each shard's
 //! [`delivered`](Executor::delivered) position. The machine copies items that change before they
 //! were sent. The other parts of the state are taken at once, by reference: the waiting commands,
 //! at most [`Limits::waiting`](super::Limits::waiting) a shard, and the sessions, as many as the
-//! gateways' pools have; a session that is used while the cut is open is copied then. Taking them
+//! gateways' pools have; a session that is used while the snapshot is open is copied then. Taking them
 //! costs some nanoseconds each and copies no bytes of commands or answers.
 //!
 //! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports (since
@@ -17,7 +17,7 @@
 //! with its answers.
 
 use super::clocks::ClockReports;
-use super::parts::PartsCut;
+use super::parts::PartsSnapshot;
 use super::sessions::{Admission, Floor, Floors, StampRefusal, Timing, UNTIMELY_MAX};
 use super::shard_state::ShardState;
 use super::skips::by_message;
@@ -59,32 +59,32 @@ pub struct ExecutorState<M: ShardedMachine> {
     pub(super) sides: Vec<ShardState<M::Part>>,
 }
 
-/// The part of a cut that is the executor's, and how much of it was given.
-pub(super) struct ExecutorCut {
+/// The part of a snapshot that is the executor's, and how much of it was given.
+pub(super) struct ExecutorSnapshot {
     progress: StreamProgress,
     /// The heads, until they are sent.
-    heads: Option<Vec<HeadCut>>,
+    heads: Option<Vec<HeadSnapshot>>,
     /// Those that were skipped.
     skipped: Vec<SkipDecision>,
     waiting: VecDeque<SnapshotCommand>,
     /// The rest of the payload of a waiting command, and the number of its bytes already sent.
     rest: Option<(Arc<[u8]>, usize)>,
     /// The parts of commands in each shard.
-    parts: Vec<PartsCut>,
+    parts: Vec<PartsSnapshot>,
     /// The floors of each shard's sessions, and the index of the next one.
     floors: Vec<(IndexMap<u64, Floor, Keyed>, usize)>,
     stage: SnapshotStage,
 }
 
 /// One shard's position, ordered time, clock reports, and by how much time leapt.
-struct HeadCut {
+struct HeadSnapshot {
     delivered: u64,
     now: Stamp,
     clocks: ClockReports,
     leapt_ms: u64,
 }
 
-impl HeadCut {
+impl HeadSnapshot {
     fn of(head: &ShardHead) -> Self {
         let ShardHead { delivered, now, leapt_ms, .. } = *head;
         Self { delivered, now, clocks: head.clocks.clone(), leapt_ms }
@@ -229,15 +229,15 @@ fn judged_before(envelope: &Envelope, lowest: Option<&(ShardPosition, u64)>) -> 
     (timing, now.host_ms)
 }
 
-impl ExecutorCut {
+impl ExecutorSnapshot {
     fn of(heads: &[ShardHead], skipped: Vec<SkipDecision>, lanes: &ShardLanes) -> Self {
         Self {
             progress: StreamProgress::default(),
             skipped,
-            heads: Some(heads.iter().map(HeadCut::of).collect()),
+            heads: Some(heads.iter().map(HeadSnapshot::of).collect()),
             waiting: lanes.iter().map(|e| SnapshotCommand::of(e, lanes)).collect(),
             rest: None,
-            parts: heads.iter().map(|h| h.parts.cut()).collect(),
+            parts: heads.iter().map(|h| h.parts.snapshot()).collect(),
             floors: heads.iter().map(|h| (h.floors.table.clone(), 0)).collect(),
             stage: SnapshotStage::Waiting,
         }
@@ -247,7 +247,7 @@ impl ExecutorCut {
     fn give<M: ShardedMachine>(
         &mut self,
         engine: &mut Engine<M>,
-        heads: Option<Vec<HeadCut>>,
+        heads: Option<Vec<HeadSnapshot>>,
         piece: &mut Piece<'_>,
     ) {
         if let Some(heads) = heads {
@@ -315,47 +315,48 @@ impl ExecutorCut {
 }
 
 impl<M: ShardedMachine> Executor<M> {
-    /// Begins a cut: the state at this moment, to be given in pieces. One begun before is dropped:
+    /// Begins a snapshot: the state at this moment, to be given in pieces. One begun before is dropped:
     /// its receiver finds that its pieces end too early.
     pub fn capture(&mut self) {
         match &mut self.engine {
             Engine::Here(sides) => sides.iter_mut().for_each(ShardState::capture),
             Engine::Pool(pool) => pool.capture(),
         }
-        self.cut = Some(Box::new(ExecutorCut::of(&self.heads, self.skips.done(), &self.lanes)));
+        self.snapshot =
+            Some(Box::new(ExecutorSnapshot::of(&self.heads, self.skips.done(), &self.lanes)));
     }
 
-    /// Appends about `most` bytes of the cut to `to`; false if that was all, and when there is no
-    /// cut. The cut is then released. Takes time in proportion to `most`, however much there is.
-    /// With workers it may add nothing, when a shard has not come to the cut.
+    /// Appends about `most` bytes of the snapshot to `to`; false if that was all, and when there is no
+    /// snapshot. The snapshot is then released. Takes time in proportion to `most`, however much there is.
+    /// With workers it may add nothing, when a shard has not come to the snapshot.
     pub fn piece(&mut self, most: usize, to: &mut Vec<u8>) -> bool {
-        let Some(mut cut) = self.cut.take() else { return false };
-        let mut progress = cut.progress;
-        let heads = cut.heads.take();
+        let Some(mut snapshot) = self.snapshot.take() else { return false };
+        let mut progress = snapshot.progress;
+        let heads = snapshot.heads.take();
         if heads.is_some() {
             Piece::begin(self.heads.len(), &mut progress, to);
         }
         let mut piece = Piece::new(most, &mut progress, to);
-        cut.give(&mut self.engine, heads, &mut piece);
-        let more = cut.stage != SnapshotStage::End;
+        snapshot.give(&mut self.engine, heads, &mut piece);
+        let more = snapshot.stage != SnapshotStage::End;
         piece.end(!more);
         if more {
-            cut.progress = progress;
-            self.cut = Some(cut);
+            snapshot.progress = progress;
+            self.snapshot = Some(snapshot);
         }
         more
     }
 
-    /// Forgets the cut.
+    /// Forgets the snapshot.
     pub fn release(&mut self) {
-        self.cut = None;
+        self.snapshot = None;
         match &mut self.engine {
             Engine::Here(sides) => sides.iter_mut().for_each(ShardState::release),
             Engine::Pool(pool) => pool.release(),
         }
     }
 
-    /// Puts `state` in force, and gives back the one before it: dropping much takes time. A cut
+    /// Puts `state` in force, and gives back the one before it: dropping much takes time. A snapshot
     /// that was open is forgotten. Both are of as many shards. With workers it waits until they
     /// have run what they were given.
     pub fn adopt(&mut self, mut state: ExecutorState<M>) -> ExecutorState<M> {
@@ -432,7 +433,7 @@ impl<M: ShardedMachine> ExecutorState<M> {
     }
 
     /// Puts waiting commands back, each shard's in order of position. None of them can run: they
-    /// waited when the cut was begun.
+    /// waited when the snapshot was begun.
     fn line_up_again(&mut self, machine: &M, waiting: &[SnapshotCommand]) -> Result<(), Corrupt> {
         let mut arrivals: Vec<((ShardPosition, u64), &SnapshotCommand)> =
             waiting.iter().flat_map(|w| w.places.iter().map(move |p| (*p, w))).collect();
@@ -471,8 +472,8 @@ impl<M: ShardedMachine> ExecutorState<M> {
 }
 
 /// Sends the part in front of the waiting commands.
-fn give_heads(heads: &[HeadCut], to: &mut Piece<'_>) {
-    for HeadCut { delivered, now, clocks, leapt_ms } in heads {
+fn give_heads(heads: &[HeadSnapshot], to: &mut Piece<'_>) {
+    for HeadSnapshot { delivered, now, clocks, leapt_ms } in heads {
         [*delivered, now.wall_ms, now.host_ms].iter().for_each(|w| to.word(*w));
         to.word(clocks.reports().len() as u64);
         for (pid, said) in clocks.reports() {

@@ -63,7 +63,7 @@ fn finish(node: &mut TestNode, casts: &[TestCast]) {
 }
 
 #[test]
-fn a_cut_is_the_state_at_its_instant_whatever_runs_while_it_is_given() {
+fn a_snapshot_is_the_state_at_its_instant_whatever_runs_while_it_is_given() {
     let (mut kept, mut waited) = (0, 0);
     for seed in 0..120 {
         let (casts, mut rng) = (random(seed, 500), Rng::new(seed + 1000));
@@ -89,7 +89,7 @@ fn a_cut_is_the_state_at_its_instant_whatever_runs_while_it_is_given() {
         assert_eq!(state.delivered(Gid(2)) + 1, position[2]);
         let mut twin = TestNode { next: position, ..TestNode::new() };
         drop(twin.executor.adopt(state));
-        assert!(dump(&twin.executor) == at_instant, "seed {seed}: the cut is another state");
+        assert!(dump(&twin.executor) == at_instant, "seed {seed}: the snapshot is another state");
         for other in [&mut node, &mut twin] {
             finish(other, &casts);
         }
@@ -284,7 +284,7 @@ fn each_piece_costs_little_however_large_values_are_and_whatever_was_kept() {
     }
     assert!(longest <= most + SLACK, "a piece of {longest} bytes");
     assert!(read(&bytes).is_ok());
-    // Of an empty cut, so that only what is passed by counts: the keys created since.
+    // Of an empty snapshot, so that only what is passed by counts: the keys created since.
     run(&mut node, "FLUSHALL");
     node.executor.capture();
     for i in 0..9000 {
@@ -298,7 +298,7 @@ fn each_piece_costs_little_however_large_values_are_and_whatever_was_kept() {
 }
 
 #[test]
-fn adopting_hands_back_the_old_state_and_forgets_its_cut() {
+fn adopting_hands_back_the_old_state_and_forgets_its_snapshot() {
     let (mut old, mut new) = (TestNode::new(), TestNode::new());
     old.run(&cast(1, 1, 1, &format!("SET {} old", key(0))));
     new.run(&cast(1, 1, 1, &format!("SET {} new", key(0))));
@@ -308,7 +308,7 @@ fn adopting_hands_back_the_old_state_and_forgets_its_cut() {
     let before = old.executor.adopt(state);
     assert_eq!((before.delivered(Gid(0)), before.delivered(Gid(1))), (1, 0));
     assert_eq!((old.executor.delivered(Gid(1)), old.executor.holds(Gid(0)).executed), (1, 1));
-    assert!(!old.executor.piece(1000, &mut Vec::new()), "the cut was of the state before");
+    assert!(!old.executor.piece(1000, &mut Vec::new()), "the snapshot was of the state before");
     old.next[0] = 2;
     assert_eq!(old.run(&cast(3, 3, 1, &format!("GET {}", key(0)))), "$3\r\nnew\r\n");
 }

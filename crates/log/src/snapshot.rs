@@ -3,7 +3,7 @@
 //! The [stream](amcast_smr::stream) begins with the number of deleted logs; each log follows behind a byte of one:
 //! its name, its incarnation, its first and its next position, and its values; a zero ends them. (Before version 10
 //! neither the number nor incarnations were there.) Logs are given in the order of their names. For a log that
-//! changes before it was sent, the cut notes its positions; appends do no harm then, and trimmed or deleted values
+//! changes before it was sent, the snapshot notes its positions; appends do no harm then, and trimmed or deleted values
 //! are not released before they were sent.
 
 use super::shard::{Extent, StoredLog};
@@ -15,8 +15,8 @@ use std::ops::Bound;
 type LogName = Box<[u8]>;
 type LogTable<R> = BTreeMap<LogName, StoredLog<R>>;
 
-/// A cut that is being given; see the module's documentation.
-pub(super) struct LogCut<R> {
+/// A snapshot that is being given; see the module's documentation.
+pub(super) struct LogSnapshot<R> {
     /// How many logs had been deleted, until that was given.
     deleted: Option<u64>,
     /// All logs up to this one were given.
@@ -24,8 +24,8 @@ pub(super) struct LogCut<R> {
     /// The log that is being given.
     inside: Option<ValueCursor>,
     /// The logs that changed before they were sent.
-    before: BTreeMap<LogName, LogBeforeCut<R>>,
-    /// Values that are kept for the cut alone.
+    before: BTreeMap<LogName, LogBeforeSnapshot<R>>,
+    /// Values that are kept for the snapshot alone.
     kept: u64,
 }
 
@@ -38,8 +38,8 @@ struct ValueCursor {
     bytes: Option<usize>,
 }
 
-/// A log as it was when the cut began.
-enum LogBeforeCut<R> {
+/// A log as it was when the snapshot began.
+enum LogBeforeSnapshot<R> {
     /// It was not there.
     Absent,
     /// It had these positions. Values trimmed since are still in its row; the row is here if the
@@ -47,7 +47,7 @@ enum LogBeforeCut<R> {
     Had { extent: Extent, kept: u64, row: Option<R> },
 }
 
-impl<R> LogCut<R> {
+impl<R> LogSnapshot<R> {
     /// One that begins now, when so many logs were deleted.
     pub(super) fn new(deleted: u64) -> Self {
         let (deleted, before) = (Some(deleted), BTreeMap::new());
@@ -61,7 +61,7 @@ impl<R> LogCut<R> {
         {
             return;
         }
-        let before = log.map_or(LogBeforeCut::Absent, |extent| LogBeforeCut::Had {
+        let before = log.map_or(LogBeforeSnapshot::Absent, |extent| LogBeforeSnapshot::Had {
             extent,
             kept: 0,
             row: None,
@@ -69,10 +69,11 @@ impl<R> LogCut<R> {
         self.before.insert(name.into(), before);
     }
 
-    /// Notes that the values from `first` on and in front of `to` are trimmed away. The cut does not need those from
-    /// the position on that this gives; it needs none if it gives none.
+    /// Notes that the values from `first` on and in front of `to` are trimmed away. The snapshot does not need those
+    /// from the position on that this gives; it needs none if it gives none.
     pub(super) fn trims(&mut self, name: &[u8], first: u64, to: u64) -> Option<u64> {
-        let Some(LogBeforeCut::Had { extent, kept, row: None }) = self.before.get_mut(name) else {
+        let Some(LogBeforeSnapshot::Had { extent, kept, row: None }) = self.before.get_mut(name)
+        else {
             return None;
         };
         let needed = to.min(extent.next).saturating_sub(first);
@@ -80,7 +81,7 @@ impl<R> LogCut<R> {
         Some(extent.next)
     }
 
-    /// Takes the row of a log that is deleted; gives it back if the cut can do without.
+    /// Takes the row of a log that is deleted; gives it back if the snapshot can do without.
     pub(super) fn deletes<S: RowStorage<Row = R>>(
         &mut self,
         name: &[u8],
@@ -88,7 +89,8 @@ impl<R> LogCut<R> {
         mut taken: R,
         storage: &mut S,
     ) -> Option<R> {
-        let Some(LogBeforeCut::Had { extent, kept, row: row @ None }) = self.before.get_mut(name)
+        let Some(LogBeforeSnapshot::Had { extent, kept, row: row @ None }) =
+            self.before.get_mut(name)
         else {
             return Some(taken);
         };
@@ -99,7 +101,7 @@ impl<R> LogCut<R> {
         None
     }
 
-    /// Values and logs that are kept for the cut alone.
+    /// Values and logs that are kept for the snapshot alone.
     pub(super) fn kept(&self) -> usize {
         self.kept as usize + self.before.len()
     }
@@ -114,11 +116,11 @@ impl<R> LogCut<R> {
     fn let_go<S: RowStorage<Row = R>>(
         &mut self,
         name: &[u8],
-        before: LogBeforeCut<R>,
+        before: LogBeforeSnapshot<R>,
         logs: &mut LogTable<R>,
         storage: &mut S,
     ) {
-        let LogBeforeCut::Had { kept, row, .. } = before else { return };
+        let LogBeforeSnapshot::Had { kept, row, .. } = before else { return };
         self.kept -= kept;
         if let Some(row) = row {
             storage.free(row);
@@ -174,8 +176,8 @@ impl<R> LogCut<R> {
     fn enter(&mut self, name: LogName, logs: &LogTable<R>, to: &mut Piece<'_>) {
         let extent = match self.before.get(&name) {
             None => logs.get(&name).map(|log| log.extent),
-            Some(LogBeforeCut::Had { extent, .. }) => Some(*extent),
-            Some(LogBeforeCut::Absent) => None,
+            Some(LogBeforeSnapshot::Had { extent, .. }) => Some(*extent),
+            Some(LogBeforeSnapshot::Absent) => None,
         };
         let Some(Extent { first, next: end, incarnation, .. }) = extent else {
             to.look();
@@ -200,7 +202,7 @@ impl<R> LogCut<R> {
             return;
         }
         let row = match self.before.get(&inside.name) {
-            Some(LogBeforeCut::Had { row: Some(row), .. }) => row,
+            Some(LogBeforeSnapshot::Had { row: Some(row), .. }) => row,
             // A log that was not deleted is in the map.
             _ => &logs[&inside.name].row,
         };
