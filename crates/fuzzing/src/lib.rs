@@ -153,7 +153,7 @@ pub const TARGETS: &[FuzzTarget] = &[
         words: &["\0", "\u{1}", "\u{2}", "\u{b}", "\0\0\0\0\0\0\0\0", "\u{7f}\u{7f}\u{7f}\u{7f}"],
     },
     FuzzTarget { name: "group_packets", run: amcast_protocols::fuzzing::packet, words: ITEMS },
-    FuzzTarget { name: "group_words", run: amcast_protocols::fuzzing::word, words: ITEMS },
+    FuzzTarget { name: "group_messages", run: amcast_protocols::fuzzing::message, words: ITEMS },
     FuzzTarget {
         name: "ingress_frames",
         run: frames::ingress,

@@ -106,7 +106,7 @@ each! {
     frames_of_skeen_that_make_no_sense_are_noted = "skeen_frames",
     frames_of_members_that_make_no_sense_stop_nobody = "member_frames",
     packets_of_a_group_read_back_or_are_refused = "group_packets",
-    words_of_a_group_read_back_or_are_refused = "group_words",
+    messages_of_a_group_read_back_or_are_refused = "group_messages",
     frames_of_gateways_and_nodes_read_back = "ingress_frames",
     frames_of_a_connection_are_cut_alike_in_any_pieces = "net_stream",
     datagrams_that_make_no_sense_stop_nobody = "net_datagrams",

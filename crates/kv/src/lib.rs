@@ -19,11 +19,11 @@ mod digest;
 mod glob;
 mod long_double;
 mod measured;
-#[cfg(test)]
-mod nonsense;
 pub mod number;
 pub mod partitions;
 pub mod process;
+#[cfg(test)]
+mod random_commands;
 mod ranked;
 pub mod registry;
 pub mod reply;

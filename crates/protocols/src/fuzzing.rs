@@ -1,4 +1,4 @@
-//! Messages between members of a group, read from any bytes: for tests that feed nonsense.
+//! Messages between members of a group, read from any bytes: for tests that feed invalid bytes.
 
 use crate::layers::vsync::VsyncPacket;
 use crate::total::OrderingMessage;
@@ -11,8 +11,8 @@ pub fn packet(bytes: &[u8]) {
     reads_back::<VsyncPacket>(bytes);
 }
 
-/// The same of what an ordering protocol says within a packet.
-pub fn word(bytes: &[u8]) {
+/// The same of a message of an ordering protocol, which travels in such a packet.
+pub fn message(bytes: &[u8]) {
     reads_back::<OrderingMessage>(bytes);
 }
 

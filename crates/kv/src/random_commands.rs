@@ -1,4 +1,4 @@
-//! Commands with arguments that make no sense: none may panic, and one that is answered with an
+//! Random commands, most of them with arguments that are not valid: none may panic, and one that is answered with an
 //! error, or that only reads, must leave everything as it was. `AMCAST_LONG=1` tries many more.
 
 use super::registry::{self, CommandRunner, CommandSpec};
@@ -13,7 +13,7 @@ use amcast_smr::stream::{Piece, StreamProgress};
 const SHARDS: usize = 3;
 
 /// Commands that fill keys of every kind, to be run as they are and with changes.
-const SENSE: &[&str] = &[
+const VALID: &[&str] = &[
     "SET s1 v EX 100 GET",
     "SET s2 17",
     "APPEND s1 more",
@@ -185,14 +185,14 @@ fn word(rng: &mut Rng) -> Vec<u8> {
     WORDS[rng.below(WORDS.len() as u64) as usize].into()
 }
 
-fn sense(rng: &mut Rng) -> Vec<Vec<u8>> {
-    let line = SENSE[rng.below(SENSE.len() as u64) as usize];
+fn valid(rng: &mut Rng) -> Vec<Vec<u8>> {
+    let line = VALID[rng.below(VALID.len() as u64) as usize];
     line.split(' ').map(|w| w.as_bytes().to_vec()).collect()
 }
 
-/// A command that makes sense, with some of its words changed, lost, doubled or added.
+/// A valid command, with some of its words changed, lost, doubled or added.
 fn spoiled(rng: &mut Rng) -> Vec<Vec<u8>> {
-    let mut args = sense(rng);
+    let mut args = valid(rng);
     for _ in 0..=rng.below(3) {
         let at = rng.below(args.len() as u64) as usize;
         match rng.below(4) {
@@ -207,7 +207,7 @@ fn spoiled(rng: &mut Rng) -> Vec<Vec<u8>> {
 }
 
 /// Any command of the registry with words of any kind.
-fn nonsense(rng: &mut Rng, ordered: &[&CommandSpec]) -> Vec<Vec<u8>> {
+fn any_command(rng: &mut Rng, ordered: &[&CommandSpec]) -> Vec<Vec<u8>> {
     let command = ordered[rng.below(ordered.len() as u64) as usize];
     let least = command.arity.unsigned_abs() as usize - 1;
     let more = if command.arity < 0 || rng.chance(50_000) { rng.below(5) as usize } else { 0 };
@@ -341,8 +341,8 @@ fn nothing_panics_and_errors_change_nothing() {
         let mut before = shards.state();
         for _ in 0..5000 {
             let args = match rng.below(4) {
-                0 => sense(&mut rng),
-                1 => nonsense(&mut rng, &ordered),
+                0 => valid(&mut rng),
+                1 => any_command(&mut rng, &ordered),
                 _ => spoiled(&mut rng),
             };
             let some = GroupSet(1 + rng.below((1 << SHARDS) - 1));
@@ -390,7 +390,7 @@ fn transaction(rng: &mut Rng) -> Vec<Vec<u8>> {
     let count = 1 + rng.below(5);
     script.push(count.to_string().into_bytes());
     for _ in 0..count {
-        let mut inner = if rng.chance(500_000) { sense(rng) } else { spoiled(rng) };
+        let mut inner = if rng.chance(500_000) { valid(rng) } else { spoiled(rng) };
         lengthen(&mut inner, rng);
         script.push(inner.len().to_string().into_bytes());
         script.append(&mut inner);
@@ -409,8 +409,8 @@ fn no_command_makes_the_state_grow_by_more_than_was_forecast() {
         let (mut shards, mut rng) = (FuzzedShards::new(), Rng::new(1000 + seed));
         for _ in 0..5000 {
             let mut args = match rng.below(6) {
-                0 | 1 => sense(&mut rng),
-                2 => nonsense(&mut rng, &ordered),
+                0 | 1 => valid(&mut rng),
+                2 => any_command(&mut rng, &ordered),
                 3 => transaction(&mut rng),
                 _ => spoiled(&mut rng),
             };
