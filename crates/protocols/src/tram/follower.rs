@@ -37,14 +37,14 @@ impl TramReplica {
             if row.incarnation > known {
                 self.fresh(self.pid(rank), row.incarnation, out);
             }
-            self.heartbeat.observe(self.now, rank, row.beat, row.fit);
+            self.detector.observe(self.now, rank, row.beat, row.fit);
             self.peers[rank].row = Some(row);
             self.epoch_seen = self.epoch_seen.max(row.request).max(row.promise.epoch);
             if rank_of(row.request) == rank {
                 asked = asked.max(row.request);
             }
         }
-        self.heartbeat.observe(self.now, self.rank, 0, self.is_fit());
+        self.detector.observe(self.now, self.rank, 0, self.is_fit());
         if asked > self.promise.epoch && self.may_promise() {
             self.give_way(asked, out);
         }
@@ -150,7 +150,7 @@ impl TramReplica {
                     peer.incarnation = incarnation;
                     peer.row = None;
                     self.row_due = true;
-                    self.heartbeat.restarted(self.now, rank);
+                    self.detector.restarted(self.now, rank);
                     self.unwritten(rank, out);
                 }
             }

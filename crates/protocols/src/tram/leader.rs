@@ -245,11 +245,11 @@ impl TramReplica {
         // from one that misses nothing in any of them, so there must always be one.
         let has_all = |r: &usize| match self.peers[*r].row {
             _ if *r == self.rank => self.is_fit(),
-            row => row.is_some_and(|row| row.fit) && !self.heartbeat.suspects(self.now, *r),
+            row => row.is_some_and(|row| row.fit) && !self.detector.suspects(self.now, *r),
         };
         let safe = (0..self.n).filter(has_all).count() >= self.quorum;
         for rank in self.others() {
-            let suspected = self.heartbeat.suspects(self.now, rank);
+            let suspected = self.detector.suspects(self.now, rank);
             let row = self.peers[rank].row.filter(|row| row.follows);
             let pid = self.pid(rank);
             let leader = self.leader();

@@ -84,7 +84,7 @@ pub(super) struct TramReplica {
 
     /// By rank; its own entry is not used.
     pub(super) peers: Vec<ReplicaPeer>,
-    pub(super) heartbeat: FailureDetector,
+    pub(super) detector: FailureDetector,
     /// The row as last published.
     pub(super) row: ReplicaRow,
     /// Publish the row even if nothing urgent changed.
@@ -185,9 +185,9 @@ impl TramReplica {
         // Leaders of the groups are spread over the ranks: group g prefers rank g mod n.
         let preference: Vec<usize> = (0..n).map(|i| (group.index() + i) % n).collect();
         let (interval, timeout) = (HEARTBEAT.get(config), SUSPECT.get(config));
-        let mut heartbeat = FailureDetector::new(rank, &preference, interval, timeout);
+        let mut detector = FailureDetector::new(rank, &preference, interval, timeout);
         // A machine without cores to spare stays so for a while: what it learns it keeps.
-        heartbeat.grow_patience_to(PATIENCE_GROWTH_MAX);
+        detector.grow_patience_to(PATIENCE_GROWTH_MAX);
         let edge = |child| ChildGroup { child, log: 0, out: 0, taken: 0 };
         Ok(Self {
             me,
@@ -222,7 +222,7 @@ impl TramReplica {
             holders: alloc::vec![0; cluster.clients()],
             edges: overlay.children(group).iter().map(edge).collect(),
             peers: alloc::vec![ReplicaPeer::default(); n],
-            heartbeat,
+            detector,
             row: ReplicaRow::default(),
             row_due: true,
             health: ReplicaHealth::Fit,
@@ -270,14 +270,14 @@ impl TramReplica {
 
     /// The consequences of a round of looking at the others.
     fn look_after(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
-        let beat = self.heartbeat.beat(self.now);
+        let beat = self.detector.beat(self.now);
         self.settle_edges(view);
         self.take_in(view, out);
         self.donate(view, out);
         self.settle_applied();
         self.tell_sources(beat, out);
         self.publish(beat, out);
-        self.due = self.heartbeat.deadline();
+        self.due = self.detector.deadline();
     }
 
     fn done(
@@ -318,7 +318,7 @@ impl TramReplica {
     fn row_answered(&mut self, rank: usize, outcome: AccessOutcome<'_>) {
         if outcome == AccessOutcome::Lost {
             // Only a hint, as an oracle's: a beat that arrives takes it back.
-            self.heartbeat.suspect(rank);
+            self.detector.suspect(rank);
         }
         let peer = &mut self.peers[rank];
         peer.telling = false;
@@ -334,18 +334,18 @@ impl TramReplica {
         match oracle {
             Oracle::Suspect(pid) => {
                 if let Some(rank) = rank_of(self, pid) {
-                    self.heartbeat.suspect(rank);
+                    self.detector.suspect(rank);
                 }
             }
             Oracle::Trust(pid) => {
                 if let Some(rank) = rank_of(self, pid) {
-                    self.heartbeat.trust(rank);
+                    self.detector.trust(rank);
                 }
             }
             Oracle::Leader(group, pid) if group == self.group => {
-                self.heartbeat.override_leader(rank_of(self, pid));
+                self.detector.override_leader(rank_of(self, pid));
             }
-            Oracle::NoLeader(group) if group == self.group => self.heartbeat.override_leader(None),
+            Oracle::NoLeader(group) if group == self.group => self.detector.override_leader(None),
             Oracle::Leader(..) | Oracle::NoLeader(_) => {}
         }
     }

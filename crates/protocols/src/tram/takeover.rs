@@ -106,7 +106,7 @@ impl TramReplica {
     // [TRAM 2:2-3] the oracle says it is me, and I do not lead.
     pub(super) fn consider(&mut self, out: &mut Outbox<Memory>) {
         let free = self.promise.grant != PromiseGrant::Closed || self.promise.epoch == 0;
-        let chosen = self.heartbeat.leader(self.now) == Some(self.rank);
+        let chosen = self.detector.leader(self.now) == Some(self.rank);
         if !free || !self.is_fit() || !chosen || self.now < self.retry_at {
             return;
         }

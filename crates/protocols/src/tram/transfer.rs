@@ -184,10 +184,10 @@ impl TramReplica {
     fn choose_donor(&mut self, out: &mut Outbox<Memory>) {
         let leader = super::layout::rank_of(self.promise.epoch);
         let ReplicaHealth::Lacking(intake) = &self.health else { return };
-        let patience = self.heartbeat.patience(self.rank).times(4 << intake.stuck.min(STUCK_MAX));
+        let patience = self.detector.patience(self.rank).times(4 << intake.stuck.min(STUCK_MAX));
         let works = |r: usize| {
             let fit = self.peers[r].row.is_some_and(|row| row.fit && row.consumed >= intake.least);
-            r != self.rank && fit && !self.heartbeat.suspects(self.now, r)
+            r != self.rank && fit && !self.detector.suspects(self.now, r)
         };
         let stuck = self.now.since(intake.moved) > patience;
         let going = intake.donor.is_some_and(|d| works(d) && !stuck);
@@ -344,7 +344,7 @@ impl TramReplica {
                 !row.follows
                     && row.donor == Some(self.rank as u8)
                     && row.attempt == donation.attempt
-                    && !self.heartbeat.suspects(self.now, donation.reader)
+                    && !self.detector.suspects(self.now, donation.reader)
             });
             if !still || donation.void || !self.is_fit() {
                 self.donation = None;
@@ -361,7 +361,7 @@ impl TramReplica {
                             && row.donor == Some(self.rank as u8)
                             && row.attempt != self.served[*r]
                     })
-                    && !self.heartbeat.suspects(self.now, *r)
+                    && !self.detector.suspects(self.now, *r)
             };
             let Some(reader) = (0..self.n).find(asks) else { return };
             let attempt = self.peers[reader].row.expect("it asks").attempt;

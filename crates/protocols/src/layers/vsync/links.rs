@@ -107,8 +107,8 @@ where
             return 0;
         }
         let is_unheard = |p: &Pid| {
-            let patience = self.heartbeat.patience(p.index()).times(REPORT_PATIENCE);
-            self.suspects(*p) && self.heartbeat.silence(self.now, p.index()) >= patience
+            let patience = self.detector.patience(p.index()).times(REPORT_PATIENCE);
+            self.suspects(*p) && self.detector.silence(self.now, p.index()) >= patience
         };
         self.peers().filter(is_unheard).fold(0, |bits, p| bits | 1 << p.0)
     }

@@ -207,7 +207,7 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     /// The join state for members that join in this view.
     base: Arc<[u8]>,
     // Of peers, by pid.
-    heartbeat: FailureDetector,
+    detector: FailureDetector,
     heard: Vec<u64>,
     /// The processes that have failed, as an oracle says.
     dead: Vec<bool>,
@@ -258,11 +258,11 @@ where
         let members = pids.iter().map(|&pid| GroupMember { pid, life: 0 }).collect();
         let view = View { id: 0, members };
         let order: Vec<usize> = (0..n).collect();
-        let mut heartbeat =
+        let mut detector =
             FailureDetector::new(settings.me.index(), &order, settings.heartbeat, settings.suspect);
-        heartbeat.grow_patience_to(PATIENCE_GROWTH);
+        detector.grow_patience_to(PATIENCE_GROWTH);
         if settings.told_who_failed {
-            (0..n).for_each(|p| heartbeat.trust(p));
+            (0..n).for_each(|p| detector.trust(p));
         }
         Self {
             inner,
@@ -280,7 +280,7 @@ where
             parts: alloc::vec![CastAssembly::default(); n],
             begun: false,
             base: Arc::from(&[][..]),
-            heartbeat,
+            detector,
             heard: alloc::vec![0; n],
             dead: alloc::vec![false; n],
             lives: alloc::vec![0; n],
@@ -335,15 +335,15 @@ where
     }
 
     fn suspects(&self, p: Pid) -> bool {
-        self.heartbeat.suspects(self.now, p.index())
+        self.detector.suspects(self.now, p.index())
     }
 
     /// Where only an oracle knows who has failed, nothing that is heard, or not, changes what it said.
     fn believe_oracle(&mut self, at: usize) {
         match self.settings.told_who_failed {
             false => {}
-            true if self.dead[at] => self.heartbeat.suspect(at),
-            true => self.heartbeat.trust(at),
+            true if self.dead[at] => self.detector.suspect(at),
+            true => self.detector.trust(at),
         }
     }
 
@@ -373,7 +373,7 @@ where
         let at = p.index();
         if life > self.heard_lives[at] {
             (self.heard_lives[at], self.dead[at]) = (life, false);
-            self.heartbeat.restarted(self.now, at);
+            self.detector.restarted(self.now, at);
         }
     }
 
@@ -548,7 +548,7 @@ where
         }
         self.hear_incarnation(from, packet.life);
         self.heard[at] += 1;
-        self.heartbeat.observe(self.now, at, self.heard[at], true);
+        self.detector.observe(self.now, at, self.heard[at], true);
         self.believe_oracle(at);
         for item in packet.items {
             self.take_item(from, item, out);
@@ -620,7 +620,7 @@ where
 
     /// Does all that is due. Acknowledgements that gather until the end of a round are due only when it is `woken`.
     fn tick(&mut self, woken: bool, out: &mut Outbox<Messages<VsyncPacket>>) {
-        if self.heartbeat.beat(self.now).is_some() {
+        if self.detector.beat(self.now).is_some() {
             self.show_life();
         }
         if woken {
@@ -680,7 +680,7 @@ where
             Input::Leave => self.on_leave(),
             Input::Installed { position, installs } => self.on_installed(position, installs, out),
             Input::Oracle(Oracle::Suspect(p)) if p.index() < self.settings.processes => {
-                self.heartbeat.suspect(p.index());
+                self.detector.suspect(p.index());
                 self.dead[p.index()] = true;
             }
             Input::Oracle(Oracle::Trust(p)) if p.index() < self.settings.processes => {
@@ -723,7 +723,7 @@ where
         }
         let inner = (self.phase == ViewPhase::Active && self.begun).then(|| self.inner.deadline());
         let all = [
-            self.heartbeat.deadline(),
+            self.detector.deadline(),
             (self.ack_at, WakeReason::Flush),
             (self.resend_at(), WakeReason::Retry),
             (self.change_at(), WakeReason::Retry),

@@ -442,11 +442,11 @@ where
     fn may_lose_copies(&self, change: &ViewChange) -> bool {
         let silent = |m: &GroupMember| {
             let at = m.pid.index();
-            let patience = self.heartbeat.patience(at).times(COPY_PATIENCE);
+            let patience = self.detector.patience(at).times(COPY_PATIENCE);
             change.promises[at].is_none()
                 && self.fit[at]
                 && self.lives[at] == m.life
-                && self.heartbeat.silence(self.now, at) < patience
+                && self.detector.silence(self.now, at) < patience
         };
         self.copies(change) < self.quorum() && self.view.members.iter().any(silent)
     }
