@@ -29,8 +29,8 @@ pub enum Concern {
     Oracle,
     /// The members that leave their groups by choice, and when.
     Leaves,
-    /// Which ways between two processes fail for long, and when.
-    Ways,
+    /// Which links between two processes fail for long, and when.
+    Links,
     /// The members that fall silent again and again, and when.
     Silences,
     /// The processes that receive a barrier, and when.
@@ -55,7 +55,7 @@ impl Concern {
         Self::Schedule,
         Self::Oracle,
         Self::Leaves,
-        Self::Ways,
+        Self::Links,
         Self::Silences,
         Self::Barriers,
         Self::Successions,
@@ -73,7 +73,7 @@ impl Concern {
             Self::Schedule => "schedule",
             Self::Oracle => "oracle",
             Self::Leaves => "leaves",
-            Self::Ways => "ways",
+            Self::Links => "ways",
             Self::Silences => "silences",
             Self::Barriers => "barriers",
             Self::Successions => "successions",

@@ -24,7 +24,7 @@ pub enum Profile {
     Crash,
     /// Processes stop for a while, some of them again and again; clocks drift.
     Pause,
-    /// Partitions, broken connections, ways that fail for long, lost and doubled datagrams.
+    /// Partitions, broken connections, links that fail for long, lost and doubled datagrams.
     Network,
     /// Torn and denied writes, slow memory, slow owners.
     Memory,
@@ -172,7 +172,7 @@ pub enum Fault {
         span: Span,
     },
     /// Nothing passes from a process to another one, and neither is notified.
-    Way {
+    Link {
         /// From whom.
         from: Pid,
         /// To whom.
@@ -285,7 +285,7 @@ pub(crate) fn draw(
         draw.leaves();
     }
     if profile.has(Profile::Network) {
-        draw.ways();
+        draw.links();
     }
     if profile.has(Profile::Pause) {
         draw.silences();
@@ -481,18 +481,18 @@ impl FaultDrawing<'_> {
         }
     }
 
-    /// Ways between two processes, mostly of one group, that fail for long, in one direction or both,
+    /// Links between two processes, mostly of one group, that fail for long, in one direction or both,
     /// in every other run; drawn apart from all other faults.
-    fn ways(&mut self) {
-        self.concern = Concern::Ways;
+    fn links(&mut self) {
+        self.concern = Concern::Links;
         for _ in 0..self.pick(2) * (1 + self.pick(3)) {
             let at = Time(self.pick(self.calm.0 / 2 + 1));
-            let (from, to) = self.way();
+            let (from, to) = self.link();
             let left = self.calm.since(at).0;
             let span = Span(left / 4 + self.pick(left));
             let kinds = 2 + u64::from(!assumes(self.about, Assumption::StreamsHold));
             let (one, back) =
-                (Fault::Way { from, to, span }, Fault::Way { from: to, to: from, span });
+                (Fault::Link { from, to, span }, Fault::Link { from: to, to: from, span });
             let faults = match self.pick(kinds) {
                 0 => alloc::vec![one],
                 1 => alloc::vec![one, back],
@@ -520,7 +520,7 @@ impl FaultDrawing<'_> {
         self.concern = Concern::Faults;
     }
 
-    fn way(&mut self) -> (Pid, Pid) {
+    fn link(&mut self) -> (Pid, Pid) {
         let from = self.replica();
         let replicas = self.cluster.replicas();
         match self.cluster.group_of(from).filter(|_| replicas > 1) {

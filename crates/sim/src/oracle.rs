@@ -72,7 +72,7 @@ impl SimulatedRun<'_> {
                 let over = self.over(*span);
                 self.links(*a, *b).for_each(|(a, b)| self.cut(a, b, over));
             }
-            Fault::Way { from, to, span } => {
+            Fault::Link { from, to, span } => {
                 let over = self.over(*span);
                 self.links(*from, *to).for_each(|(from, to)| self.part(from, to, over));
             }

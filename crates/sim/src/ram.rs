@@ -11,7 +11,7 @@
 //!   all the same: wholly or in part, at once or much later, but never out of order, and nothing
 //!   lands behind a gap until the region is opened anew.
 //! - Writes and reads of a dead process, or of one whose fresh start the writer was not told of,
-//!   are `Lost`. Over a way that fails everything is `Lost` too, and lands all the same: between
+//!   are `Lost`. Over a link that fails everything is `Lost` too, and lands all the same: between
 //!   processes that live there are no gaps. But a process may be out of another's reach at first:
 //!   as long as nothing of that one has appeared there, its writes are lost without a trace, and it is
 //!   notified of a fresh start in the same life before a later one appears.
@@ -84,7 +84,7 @@ pub struct RamModel {
     /// How long until another process learns that a process started anew.
     pub fresh: Delay,
     /// Chance in a million that a process is out of another's reach at first, when one of them starts or
-    /// the way between them is cut.
+    /// the link between them is cut.
     pub unreached_ppm: u64,
     /// How long, where a start is the cause.
     pub unreached: Delay,
@@ -181,7 +181,7 @@ pub struct Ram {
     model: RamModel,
     processes: Vec<ProcessRegions>,
     /// From each process (row) to each owner.
-    ways: Vec<MemoryPath>,
+    paths: Vec<MemoryPath>,
     writes: InFlightTable<WriteInFlight>,
     reads: InFlightTable<ReadInFlight>,
     due: EventQueue<RamTimer>,
@@ -262,7 +262,7 @@ impl Ram {
         Self {
             model,
             processes: specs.into_iter().map(process).collect(),
-            ways: alloc::vec![MemoryPath::default(); count * count],
+            paths: alloc::vec![MemoryPath::default(); count * count],
             writes: InFlightTable::default(),
             reads: InFlightTable::default(),
             due: EventQueue::default(),
@@ -365,10 +365,10 @@ impl Ram {
             // that is dead it will be notified.
             let other = &self.processes[to.index()];
             let known = other.life - u32::from(!other.alive);
-            let way = self.way_mut(p, to);
-            (way.known, way.unreached, way.appeared) = (known, false, false);
+            let path = self.path_mut(p, to);
+            (path.known, path.unreached, path.appeared) = (known, false, false);
             if to != p {
-                self.way_mut(to, p).appeared = false;
+                self.path_mut(to, p).appeared = false;
                 let at = now + self.model.fresh.draw(chooser, Concern::Ram);
                 self.due.push(at, RamTimer::Fresh { to, of: p, life });
                 self.start_unreached(now, p, to, chooser);
@@ -400,7 +400,7 @@ impl Ram {
     fn put_out_of_reach(&mut self, from: Pid, owner: Pid, until: Time) {
         self.forgo(from, owner);
         self.unreached += 1;
-        self.way_mut(from, owner).unreached = true;
+        self.path_mut(from, owner).unreached = true;
         let life = self.processes[owner.index()].life;
         self.due.push(until, RamTimer::Fresh { to: from, of: owner, life });
     }
@@ -408,8 +408,8 @@ impl Ram {
     /// A process takes notice of [`MemoryOccurrence::Fresh`]: what it posts from now on is meant for the
     /// new memory.
     pub fn told(&mut self, to: Pid, of: Pid, life: u32) {
-        let way = self.way_mut(to, of);
-        (way.known, way.unreached) = (life, false);
+        let path = self.path_mut(to, of);
+        (path.known, path.unreached) = (life, false);
     }
 
     /// How often a process was out of another's reach at first.
@@ -431,32 +431,32 @@ impl Ram {
     /// posted meanwhile is answered `Lost`, and lands all the same, what is posted meanwhile
     /// afterwards. By chance it never lands, where nothing of this process has appeared there before.
     pub fn cut(&mut self, from: Pid, owner: Pid, until: Time, chooser: &mut Chooser) {
-        let first = self.reachable(from, owner) && !self.way(from, owner).appeared;
+        let first = self.reachable(from, owner) && !self.path(from, owner).appeared;
         if first && chooser.chance(Concern::Unreached, self.model.unreached_ppm) {
             return self.put_out_of_reach(from, owner, until);
         }
         if from != owner {
             self.lose(from, owner);
-            let way = self.way_mut(from, owner);
-            way.cut = way.cut.max(until);
+            let path = self.path_mut(from, owner);
+            path.cut = path.cut.max(until);
         }
     }
 
     /// Accesses that are posted on this link wait until then.
     pub fn stall(&mut self, from: Pid, owner: Pid, until: Time) {
         if from != owner {
-            let way = self.way_mut(from, owner);
-            way.stalled = way.stalled.max(until);
+            let path = self.path_mut(from, owner);
+            path.stalled = path.stalled.max(until);
         }
     }
 
-    fn way(&self, from: Pid, owner: Pid) -> &MemoryPath {
-        &self.ways[from.index() * self.processes.len() + owner.index()]
+    fn path(&self, from: Pid, owner: Pid) -> &MemoryPath {
+        &self.paths[from.index() * self.processes.len() + owner.index()]
     }
 
-    fn way_mut(&mut self, from: Pid, owner: Pid) -> &mut MemoryPath {
+    fn path_mut(&mut self, from: Pid, owner: Pid) -> &mut MemoryPath {
         let count = self.processes.len();
-        &mut self.ways[from.index() * count + owner.index()]
+        &mut self.paths[from.index() * count + owner.index()]
     }
 
     fn check(&self, owner: Pid, region: RegionId, at: u32, count: u32) {
@@ -486,9 +486,9 @@ impl Ram {
 
     fn fresh(&mut self, to: Pid, of: Pid, life: u32) {
         let current = &self.processes[of.index()];
-        let way = self.way(to, of);
+        let path = self.path(to, of);
         // One that started after that life knows no other one, and has written nothing elsewhere.
-        let knows = way.known == life && !way.unreached;
+        let knows = path.known == life && !path.unreached;
         if current.life == life && current.alive && self.processes[to.index()].alive && !knows {
             self.happened.push_back(MemoryOccurrence::Fresh { to, of, life });
         }

@@ -108,7 +108,7 @@ impl EtcdRegistry {
     /// # Errors
     /// When options do not go together, a certificate cannot be read, or there is no thread.
     pub fn begin(options: EtcdOptions, on_change: OnRegistryChange) -> Result<Self, String> {
-        let ways = connect::EtcdServerList::new(&options)?;
+        let servers = connect::EtcdServerList::new(&options)?;
         let shared = Arc::new(EtcdShared {
             known: Mutex::default(),
             said: Mutex::default(),
@@ -119,7 +119,7 @@ impl EtcdRegistry {
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| e.to_string())?;
-        let session = EtcdSession::new(options, ways, Arc::clone(&shared));
+        let session = EtcdSession::new(options, servers, Arc::clone(&shared));
         let talk = move || runtime.block_on(session.run());
         let thread = std::thread::Builder::new().name("etcd".to_string()).spawn(talk);
         Ok(Self { shared, thread: Some(thread.map_err(|e| e.to_string())?) })

@@ -35,7 +35,7 @@ const REQUESTS_MAX: usize = 4;
 
 pub(super) struct EtcdSession {
     options: EtcdOptions,
-    ways: EtcdServerList,
+    servers: EtcdServerList,
     shared: Arc<EtcdShared>,
     /// Whether the log has a line that etcd is unreachable.
     remarked: bool,
@@ -81,8 +81,12 @@ fn ended(what: &str) -> String {
 }
 
 impl EtcdSession {
-    pub(super) fn new(options: EtcdOptions, ways: EtcdServerList, shared: Arc<EtcdShared>) -> Self {
-        Self { options, ways, shared, remarked: false }
+    pub(super) fn new(
+        options: EtcdOptions,
+        servers: EtcdServerList,
+        shared: Arc<EtcdShared>,
+    ) -> Self {
+        Self { options, servers, shared, remarked: false }
     }
 
     fn ends(&self) -> bool {
@@ -124,8 +128,9 @@ impl EtcdSession {
 
     /// Takes a lease, publishes the pending entries, and reads all keys.
     async fn begin(&mut self) -> Result<LeaseWatch, String> {
-        let way = self.ways.connect().await?;
-        let (mut kv, mut lease) = (KvClient::new(way.clone()), LeaseClient::new(way.clone()));
+        let channel = self.servers.connect().await?;
+        let (mut kv, mut lease) =
+            (KvClient::new(channel.clone()), LeaseClient::new(channel.clone()));
         let ttl = self.options.lease.as_secs().max(1) as i64;
         let granted = within(lease.lease_grant(LeaseGrantRequest { ttl, id: 0 })).await?;
         let lease_id = granted.id;
@@ -153,7 +158,7 @@ impl EtcdSession {
         };
         let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
         watch.try_send(create).map_err(|e| e.to_string())?;
-        let watched = within(WatchClient::new(way).watch(asks)).await?;
+        let watched = within(WatchClient::new(channel).watch(asks)).await?;
         Ok(LeaseWatch { kv, lease, lease_id, keep, kept, watched, _watch: watch })
     }
 

@@ -48,7 +48,7 @@ enum LinkTarget {
 
 /// A connection to a node, or the want of one.
 struct NodeLink {
-    way: LinkTarget,
+    target: LinkTarget,
     line: Option<IngressLine>,
     connect_at: Time,
     /// Its member takes commands.
@@ -180,9 +180,9 @@ fn free_place(dir: &Path) -> io::Result<(u32, IncarnationLock)> {
 }
 
 impl NodeLink {
-    const fn to(way: LinkTarget) -> Self {
+    const fn to(target: LinkTarget) -> Self {
         Self {
-            way,
+            target,
             line: None,
             connect_at: Time::ZERO,
             serves: false,
@@ -219,7 +219,7 @@ impl NodeLink {
             return false;
         }
         self.connect_at = now + CONNECT_AGAIN;
-        let line = match &self.way {
+        let line = match &self.target {
             LinkTarget::Own(inlet) => Ok(inlet.connect(alarm.wake())),
             LinkTarget::Socket(path) => connect(path).and_then(|stream| {
                 ready.watch(&stream, number)?;

@@ -74,7 +74,7 @@ enum LineTransport {
 /// A connection with its buffers. Bytes that cannot be sent yet are kept here; its owner bounds
 /// them by [`IngressLine::backlog`].
 pub(crate) struct IngressLine {
-    way: LineTransport,
+    transport: LineTransport,
     come: Vec<u8>,
     /// How many bytes of `come` are done with.
     taken: usize,
@@ -140,9 +140,9 @@ impl IngressLine {
         ]
     }
 
-    fn over(way: LineTransport) -> Self {
+    fn over(transport: LineTransport) -> Self {
         Self {
-            way,
+            transport,
             come: Vec::new(),
             taken: 0,
             commands: VecDeque::new(),
@@ -153,7 +153,7 @@ impl IngressLine {
 
     /// The descriptor to watch, if the other end does not wake the loop itself.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        match &self.way {
+        match &self.transport {
             LineTransport::Socket { stream, .. } => Some(stream.as_fd()),
             LineTransport::Memory(_) => None,
         }
@@ -161,7 +161,7 @@ impl IngressLine {
 
     /// The watched descriptor has become ready.
     pub(crate) fn set_ready(&mut self) {
-        if let LineTransport::Socket { ready, .. } = &mut self.way {
+        if let LineTransport::Socket { ready, .. } = &mut self.transport {
             *ready = true;
         }
     }
@@ -178,7 +178,7 @@ impl IngressLine {
 
     /// Puts a frame behind what is to go out; its bytes are copied.
     pub(crate) fn say(&mut self, frame: IngressFrame<'_>) {
-        match (&self.way, frame) {
+        match (&self.transport, frame) {
             (
                 LineTransport::Memory(_),
                 IngressFrame::Command(_, _, bytes) | IngressFrame::Read(_, _, bytes),
@@ -253,7 +253,7 @@ impl IngressLine {
     /// # Errors
     /// When the connection is at its end.
     pub(crate) fn fill(&mut self) -> io::Result<bool> {
-        match &mut self.way {
+        match &mut self.transport {
             LineTransport::Memory(end) => {
                 // Closed is looked at first: what was put in before it counts.
                 let closed = end.come.closed.load(Ordering::Acquire);
@@ -303,7 +303,7 @@ impl IngressLine {
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
         let mut any = false;
         while self.out.len() > 0 {
-            let went = match &mut self.way {
+            let went = match &mut self.transport {
                 LineTransport::Memory(end) => end.put(&mut self.out)?,
                 LineTransport::Socket { stream, .. } => match self.out.write(stream) {
                     Ok(gone) => gone > 0,

@@ -1,4 +1,4 @@
-//! Members far apart: what one of them needs of the others takes longer than the time after which it asks again.
+//! Members far apart: an answer takes longer than the time after which the question is sent again.
 
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Entry, Gid, GroupSet, Pid, RawConfig, Span, Time};
@@ -6,21 +6,21 @@ use amcast_protocols::multiring::{MEMORY, MultiRingEntry, SYNCED};
 use amcast_sim::faults::{Fault, FaultTime, Strike};
 use amcast_sim::{CarrierModel, CastPace, Choices, PlannedCast, RunOutcome, RunPlan, RunRecord};
 
-/// From one member to another one: four times as long as until a question is asked again.
+/// The delay between two members: four times as long as until a question is sent again.
 const FAR: Span = Span::millis(20);
 
-/// From one multicast to the next.
+/// The time from one multicast to the next.
 const EVERY: Span = Span::millis(2);
 
-/// When the last member loses its memory, and for how long it is away.
+/// When the last member loses its memory, and for how long it is down.
 const LOST: Span = Span::millis(300);
 const AWAY: Span = Span::millis(50);
 
-/// When the second member ends, and the end of the run: in between, the last one is needed.
+/// When the second member ends, and the end of the run: in between the last member's vote is needed.
 const ALONE: Span = Span::millis(1500);
 const END: Span = Span::millis(3000);
 
-/// How many messages the first member delivers while of the other two only the one is there that lost its memory.
+/// How many messages the first member delivers while the only other live member is the one that lost its memory.
 fn delivered(row: &MultiRingEntry) -> usize {
     let set = [("suspect_us".to_string(), "200000".to_string())].into();
     let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };
@@ -50,7 +50,7 @@ fn delivered(row: &MultiRingEntry) -> usize {
         events_max: 100_000_000,
     };
     let recorded = RunRecord { plan, choices: Choices::default() };
-    // Until then suspicion and the election of a coordinator may take their time.
+    // Suspicion and the election of a coordinator may take that long.
     let from = Time::ZERO + Span((ALONE.0 + END.0) / 2);
     let mut delivered = 0;
     let report = amcast_sim::replay(row, &config, &recorded, &mut |event| match *event {

@@ -1,11 +1,11 @@
-//! Where broken ways heal a ring has one coordinator soon: no two depose each other in turns.
+//! Where broken links heal, a ring has one coordinator soon: no two depose each other in turns.
 
 use amcast_core::rng::Rng;
 use amcast_protocols::catalog;
 use amcast_sim::Scenario;
 use std::fmt::Write as _;
 
-/// How often somebody came to lead a ring of five, of whose ways most are cut for a while each.
+/// How many coordinators a ring of five had in turn, most of whose links are cut for a while each.
 fn coordinators(seed: u64) -> usize {
     let mut rng = Rng::stream(seed, "heal");
     let mut text = String::from("run multi-ring-memory groups=1 replicas=5 clients=0\n----\n\n");

@@ -84,7 +84,7 @@ fn played(scenario: &str, mutant: &str) -> BTreeSet<Property> {
 }
 
 #[test]
-fn mutants_break_what_they_are_said_to_break_in_their_scenarios() {
+fn mutants_break_their_declared_properties_in_their_scenarios() {
     let mutants = catalog::mutants("multi-ring").iter();
     let shown: Vec<_> = mutants.filter_map(|m| Some((m, scenario(m)?))).collect();
     assert!(shown.len() > 20, "only {} are shown by a scenario", shown.len());
@@ -101,7 +101,7 @@ fn scenario(mutant: &MutantInfo) -> Option<&'static str> {
 }
 
 #[test]
-fn each_other_mutant_breaks_what_it_is_said_to_break() {
+fn each_other_mutant_breaks_its_declared_properties() {
     let other = |m: &&MutantInfo| scenario(m).is_none();
     for mutant in catalog::mutants("multi-ring").iter().filter(other) {
         let said: BTreeSet<Property> = mutant.breaks.iter().copied().collect();

@@ -49,7 +49,7 @@ fn every_promise_is_kept_without_faults() {
 }
 
 #[test]
-fn nobody_is_left_behind_where_nothing_fails() {
+fn no_member_lags_where_nothing_fails() {
     for row in rows() {
         let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
         let config = raw.check(row.about().params).expect("a sound configuration");
@@ -77,7 +77,7 @@ fn every_promise_is_kept_when_processes_stop_for_a_while() {
 }
 
 #[test]
-fn every_promise_is_kept_when_ways_fail() {
+fn every_promise_is_kept_when_links_fail() {
     kept(Profile::Network);
 }
 

@@ -17,7 +17,7 @@ use amcast_sim::{
 };
 use std::collections::BTreeSet;
 
-/// How long faults strike.
+/// The period in which faults occur.
 const FAULTY: Span = Span::millis(40);
 
 /// Seeds within which such a mutant must have broken its property.
@@ -41,8 +41,8 @@ fn small(mutant: &str) -> Config {
     raw.check(SYNCED.about().params).expect("a sound configuration")
 }
 
-/// In each of a few rounds one is cut off for a while; about when it comes back another one, which may lead now, is
-/// not heard by the third one, and ends. Now and then one loses its disk.
+/// In each round one replica is partitioned away for a while. About when it returns, the link from a second one, which may
+/// be the coordinator now, to the third one breaks, and the second one ends. Now and then the third loses its disk.
 fn strikes(rng: &mut Rng) -> Vec<Strike> {
     let mut strikes = Vec::new();
     let mut at = Span::micros(1500);
@@ -50,7 +50,7 @@ fn strikes(rng: &mut Rng) -> Vec<Strike> {
         strikes.push(Strike { at: FaultTime::Time(Time::ZERO + at), fault });
     };
     while at.0 < FAULTY.0 {
-        // The first that works leads, mostly.
+        // The coordinator is mostly the first live replica.
         let first = if rng.below(4) == 0 { rng.below(3) as u32 } else { 0 };
         let turn = 1 + u32::from(rng.below(4) == 0);
         let [a, b, c] = [first, (first + turn) % 3, (first + 2 * turn) % 3].map(Pid);
@@ -58,7 +58,7 @@ fn strikes(rng: &mut Rng) -> Vec<Strike> {
         let away = us(Span::micros(1000), 1500, rng);
         strike(at, Fault::Partition { side: vec![a], both: true, span: away });
         let end = Span(at.0 + away.0 - Span::micros(300).0) + Span::micros(rng.below(500));
-        strike(end, Fault::Way { from: b, to: c, span: Span::micros(300) });
+        strike(end, Fault::Link { from: b, to: c, span: Span::micros(300) });
         let ends = end + Span::micros(20 + rng.below(250));
         let down = Some(us(Span::micros(1000), 2000, rng));
         strike(ends, Fault::Crash { p: b, mid_step: false, down });
@@ -119,7 +119,7 @@ fn run(seed: u64, mutant: &str) -> (BTreeSet<Property>, bool) {
 }
 
 #[test]
-fn rival_values_are_met_and_who_chooses_the_wrong_one_is_found() {
+fn rival_values_meet_and_mutants_that_choose_the_wrong_one_are_found() {
     let count = seeds(SEEDS);
     let (broken, rivals): (Vec<_>, Vec<_>) = (0..count).map(|seed| run(seed, "none")).unzip();
     assert!(broken.iter().all(BTreeSet::is_empty), "{broken:?}");
@@ -146,7 +146,7 @@ fn random(profile: Profile, seed: u64, mutant: &str) -> (BTreeSet<Property>, boo
 }
 
 #[test]
-fn random_faults_meet_rival_values_and_find_who_chooses_the_wrong_one() {
+fn random_faults_meet_rival_values_and_find_such_mutants() {
     let count = seeds(RANDOM_SEEDS);
     let tried = first()..first() + count;
     for (profile, least) in [(Profile::Crash, 30), (Profile::Network, 12), (Profile::All, 12)] {

@@ -26,8 +26,8 @@ pub(crate) fn rows() -> Vec<&'static MultiRingEntry> {
     all.into_iter().filter(|row| one.as_ref().is_none_or(|name| row.name() == name)).collect()
 }
 
-/// A cluster by seed: 1 to 4 groups of 3 or 5, with rings for several, every way round, small packs and windows, hasty
-/// or patient.
+/// A cluster by seed: 1 to 4 groups of 3 or 5, with rings for several groups, around nodes or groups,
+/// small packs and windows, short and long timers.
 pub(crate) fn shape(row: &MultiRingEntry, seed: u64, mutant: &str) -> Config {
     let mut rng = Rng::stream(seed, "shape");
     let mut of = |list: &[&'static str]| list[rng.below(list.len() as u64) as usize];
@@ -68,8 +68,8 @@ pub(crate) fn shape(row: &MultiRingEntry, seed: u64, mutant: &str) -> Config {
     raw.check(row.about().params).expect("a sound configuration")
 }
 
-/// In memory, members keep what others lack as long as there is room, so that states are needed seldom and are seldom too
-/// old: most runs give them no room.
+/// Without disks, members keep instances that others are missing as long as there is room, so that state transfers are rare:
+/// most runs give them no room.
 fn cache_bytes(row: &MultiRingEntry, seed: u64, drawn: &'static str) -> &'static str {
     let tight = !row.capabilities().durability.has_log() && !seed.is_multiple_of(3);
     if tight { "1" } else { drawn }

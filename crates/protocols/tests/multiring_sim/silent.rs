@@ -1,5 +1,5 @@
-//! A member that falls silent again and again, with its connections up, as one that the operating system stops: the
-//! others go round it soon, each time.
+//! A member falls silent again and again with its connections up, as a process that the operating system stops: the
+//! others close the ring around it soon, each time.
 
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Entry, Gid, GroupSet, Pid, RawConfig, Span, Time};
@@ -7,17 +7,17 @@ use amcast_protocols::multiring::{MEMORY, MultiRingEntry, SYNCED, WRITTEN};
 use amcast_sim::faults::{Fault, FaultTime, Strike};
 use amcast_sim::{CarrierModel, CastPace, Choices, PlannedCast, RunOutcome, RunPlan, RunRecord};
 
-/// A member that is silent for so long is suspected, at first.
+/// At first a member is suspected after this silence.
 const SUSPECT: Span = Span::millis(20);
 
-/// How long a member is silent each time, and from one time to the next.
+/// How long a member is silent each time, and the time from one silence to the next.
 const SILENT: Span = Span::millis(200);
 const EVERY: Span = Span::millis(280);
 
-/// How often.
+/// The number of silences.
 const TIMES: u64 = 8;
 
-/// By silence: how long nothing was delivered at one of the others, while everybody multicasts.
+/// For each silence the longest time without a delivery at one of the others, while every member multicasts.
 fn gaps(row: &MultiRingEntry, silent: fn(u64) -> Pid) -> Vec<Span> {
     let set = [("suspect_us", SUSPECT), ("heartbeat_us", Span::millis(2))];
     let set = set.map(|(name, span)| (name.to_string(), (span.0 / 1000).to_string())).into();
@@ -67,7 +67,7 @@ fn gaps(row: &MultiRingEntry, silent: fn(u64) -> Pid) -> Vec<Span> {
 }
 
 #[test]
-fn whoever_is_silent_the_others_go_on_soon_each_time() {
+fn the_others_continue_soon_each_time_that_a_member_falls_silent() {
     let who: [fn(u64) -> Pid; 4] = [|_| Pid(0), |_| Pid(1), |_| Pid(2), |n| Pid(n as u32 % 3)];
     for row in [&MEMORY, &SYNCED, &WRITTEN] {
         for silent in who {

@@ -8,27 +8,26 @@ use amcast_sim::faults::{Fault, FaultTime, Strike};
 use amcast_sim::{CarrierModel, CastPace, Choices, PlannedCast, RunOutcome, RunPlan, RunRecord};
 use std::collections::BTreeSet;
 
-/// How long something is wrong.
+/// How long the fault lasts.
 const WRONG: Span = Span::millis(300);
 
 /// From one multicast of 1 KB to the next.
 const EVERY: Span = Span::micros(200);
 
-/// Where it is tried: with and without disks, and with so many members.
+/// The clusters: with and without disks, and with three and five members.
 const WHERE: [(&MultiRingEntry, u32); 4] = [(&MEMORY, 3), (&SYNCED, 3), (&MEMORY, 5), (&SYNCED, 5)];
 
 fn named((row, members): (&MultiRingEntry, u32)) -> String {
     format!("{} of {members}", row.name())
 }
 
-/// Some processes, of which the first coordinates and the others follow it round the ring; it and the
-/// `other` one multicast. Of what was multicast while something was wrong, which part the first had
-/// delivered when that was over.
+/// Runs a ring whose coordinator is the first process; the coordinator and `other` multicast. Gives the part of the
+/// messages multicast during the fault that the coordinator had delivered when the fault ended.
 fn part(place: (&MultiRingEntry, u32), other: Pid, strikes: Vec<Strike>) -> f64 {
     part_at(place, (Pid(0), other), strikes)
 }
 
-/// As [`part`], of any two: what the first of them had delivered.
+/// As [`part`], for any two senders: the part that the first of them had delivered.
 fn part_at(place: (&MultiRingEntry, u32), pids: (Pid, Pid), strikes: Vec<Strike>) -> f64 {
     run(place, pids, &[("pipeline_bytes", "65536")], strikes).0
 }
@@ -79,7 +78,7 @@ fn run(
     (f64::from(delivered) / count as f64, states)
 }
 
-/// It runs for a millisecond of ten.
+/// The process runs for one millisecond of every ten.
 fn slow(p: Pid) -> Vec<Strike> {
     let pause = |n: u64| Strike {
         at: FaultTime::Time(Time::ZERO + Span::millis(10).times(n)),
@@ -91,11 +90,11 @@ fn slow(p: Pid) -> Vec<Strike> {
 #[test]
 fn a_slow_member_holds_the_others_to_its_pace_at_most() {
     for place in WHERE {
-        // Round the ring values go through the second one; of its vote there is no need.
+        // Values pass the second member on the ring; its vote is not needed.
         let through = part(place, Pid(2), slow(Pid(1)));
         assert!(through > 0.5, "{through} of {}", named(place));
-        let beside = part(place, Pid(1), slow(Pid(place.1 - 1)));
-        assert!(beside > 0.95, "{beside} of {}", named(place));
+        let unneeded = part(place, Pid(1), slow(Pid(place.1 - 1)));
+        assert!(unneeded > 0.95, "{unneeded} of {}", named(place));
     }
 }
 
@@ -128,8 +127,8 @@ fn a_member_that_is_too_slow_for_the_memory_of_the_others_lags_and_holds_nobody_
 /// The fault of the link between two processes: nothing passes from the first to the second one, or
 /// back, or neither.
 fn broken(a: Pid, b: Pid) -> [Fault; 3] {
-    let there = Fault::Way { from: a, to: b, span: WRONG };
-    let back = Fault::Way { from: b, to: a, span: WRONG };
+    let there = Fault::Link { from: a, to: b, span: WRONG };
+    let back = Fault::Link { from: b, to: a, span: WRONG };
     [there, back, Fault::Cut { a, b, span: WRONG }]
 }
 
@@ -145,13 +144,13 @@ fn neighbours_that_do_not_reach_each_other_stop_nobody() {
 }
 
 #[test]
-fn a_coordinator_whom_one_acceptor_does_not_reach_goes_on() {
+fn a_coordinator_that_one_acceptor_does_not_reach_continues() {
     for place in WHERE {
         let last = Pid(place.1 - 1);
         for (other, fault) in
             [Pid(1), last].into_iter().flat_map(|p| broken(Pid(0), p).map(|f| (p, f)))
         {
-            // Also with what the one proposes who does not reach it.
+            // Also with the proposals of the acceptor that it does not reach.
             for sender in [Pid(1), last] {
                 let strikes = vec![Strike { at: FaultTime::Time(Time(1)), fault: fault.clone() }];
                 let delivered = part(place, sender, strikes);
@@ -167,21 +166,21 @@ fn a_coordinator_whom_one_acceptor_does_not_reach_goes_on() {
 }
 
 #[test]
-fn a_coordinator_that_reaches_a_majority_goes_on_whatever_is_broken_round_the_ring() {
+fn a_coordinator_that_reaches_a_majority_continues_over_any_broken_ring() {
     // The first and the last two reach each other, but not the last but one the last.
     let broken = [(1, 0), (2, 0), (2, 4), (3, 4)];
     for row in [&MEMORY, &SYNCED] {
-        let way = |(from, to)| {
-            let fault = Fault::Way { from: Pid(from), to: Pid(to), span: WRONG };
+        let strike = |(from, to)| {
+            let fault = Fault::Link { from: Pid(from), to: Pid(to), span: WRONG };
             Strike { at: FaultTime::Time(Time(1)), fault }
         };
-        let delivered = part((row, 5), Pid(4), broken.map(way).to_vec());
+        let delivered = part((row, 5), Pid(4), broken.map(strike).to_vec());
         assert!(delivered > 0.6, "{delivered} of {}", row.name());
     }
 }
 
-/// Some ways among so many members, by seed.
-fn ways(seed: u64, members: u32) -> BTreeSet<(u32, u32)> {
+/// Some links among so many members, by seed.
+fn broken_links(seed: u64, members: u32) -> BTreeSet<(u32, u32)> {
     let mut rng = Rng::stream(seed, "ways");
     let count = 1 + rng.below(u64::from(members) * 2 - 2);
     let mut one = || rng.below(u64::from(members)) as u32;
@@ -189,19 +188,19 @@ fn ways(seed: u64, members: u32) -> BTreeSet<(u32, u32)> {
 }
 
 #[test]
-fn whoever_reaches_a_majority_goes_on_whatever_ways_are_broken() {
+fn a_member_that_reaches_a_majority_continues_over_any_broken_links() {
     let mut tried = 0;
     for seed in 0..30 {
         let place = WHERE[seed as usize % WHERE.len()];
-        let (members, broken) = (place.1, ways(seed, place.1));
+        let (members, broken) = (place.1, broken_links(seed, place.1));
         let joined = |a, b| !broken.contains(&(a, b)) && !broken.contains(&(b, a));
         let reaches = |p: &u32| (0..members).filter(|&q| joined(*p, q)).count();
         let Some(p) = (0..members).find(|p| reaches(p) > members as usize / 2) else { continue };
-        let way = |&(from, to): &(u32, u32)| {
-            let fault = Fault::Way { from: Pid(from), to: Pid(to), span: WRONG };
+        let strike = |&(from, to): &(u32, u32)| {
+            let fault = Fault::Link { from: Pid(from), to: Pid(to), span: WRONG };
             Strike { at: FaultTime::Time(Time(1)), fault }
         };
-        let delivered = part_at(place, (Pid(p), Pid(p)), broken.iter().map(way).collect());
+        let delivered = part_at(place, (Pid(p), Pid(p)), broken.iter().map(strike).collect());
         assert!(delivered > 0.4, "{delivered} of {}, {p}, seed {seed}", named(place));
         tried += 1;
     }

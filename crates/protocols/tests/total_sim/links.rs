@@ -47,7 +47,7 @@ fn longest_gap(row: &TotalOrderRow, config: &Config, dead: &[(u32, u32)]) -> (Sp
     let mut plan = RunPlan::draw(row, config, &settings, &mut chooser);
     let strike = |&(from, to): &(u32, u32)| {
         let (from, to, span) = (Pid(from), Pid(to), DEAD.end.since(DEAD.start));
-        Strike { at: FaultTime::Time(DEAD.start), fault: Fault::Way { from, to, span } }
+        Strike { at: FaultTime::Time(DEAD.start), fault: Fault::Link { from, to, span } }
     };
     plan.strikes = dead.iter().map(strike).collect();
     let (mut last, mut gaps) = (vec![DEAD.start; replicas], vec![Span::ZERO; replicas]);

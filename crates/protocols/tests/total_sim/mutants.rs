@@ -111,7 +111,7 @@ fn played(scenario: &str, mutant: &str) -> BTreeSet<Property> {
 }
 
 #[test]
-fn mutants_break_what_they_are_said_to_break_in_their_scenarios() {
+fn mutants_break_their_declared_properties_in_their_scenarios() {
     let mutants = catalog::mutants(AB_RCAST.name()).iter();
     let shown: Vec<_> = mutants.filter_map(|m| Some((m, m.shown_by?))).collect();
     assert_eq!(shown.len(), 1, "{shown:?}");

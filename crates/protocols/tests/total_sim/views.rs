@@ -168,7 +168,7 @@ fn a_minority_stops_and_comes_back_as_a_new_member_with_the_state() {
 }
 
 #[test]
-fn whoever_dies_at_any_moment_of_a_change_the_others_agree_on_a_view() {
+fn the_others_agree_on_a_view_if_a_member_dies_at_any_moment_of_a_change() {
     // The coordinator of the first change dies a little later each time. All learn of the first
     // crash after a millisecond.
     let dies = |p| Fault::Crash { p: Pid(p), mid_step: false, down: None };

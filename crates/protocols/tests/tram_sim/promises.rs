@@ -84,7 +84,7 @@ fn every_promise_is_kept_when_processes_stop_for_a_while() {
 }
 
 #[test]
-fn every_promise_is_kept_when_ways_fail() {
+fn every_promise_is_kept_when_links_fail() {
     kept(Profile::Network, &["tram-write-failed"]);
 }
 

@@ -57,9 +57,9 @@ impl Fault {
                 format!("nothing passes {from} {} for {}", side.join(", "), us(span))
             }
             Self::Cut { a, b, span } => {
-                format!("the way between {} and {} fails for {}", name(a), name(b), us(span))
+                format!("the link between {} and {} fails for {}", name(a), name(b), us(span))
             }
-            Self::Way { from, to, span } => {
+            Self::Link { from, to, span } => {
                 format!("nothing passes from {} to {} for {}", name(from), name(to), us(span))
             }
             Self::Suspicion { to, of, span } => {

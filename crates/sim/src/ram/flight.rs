@@ -190,7 +190,7 @@ impl Ram {
         let mut write = self.flight(from, (owner, region, at), source, ticket);
         write.bell = bell;
         let reachable = self.reachable(from, owner);
-        let cut = now < self.way(from, owner).cut;
+        let cut = now < self.path(from, owner).cut;
         if !reachable || cut {
             write.fate = WriteFate::Lost;
         }
@@ -204,7 +204,7 @@ impl Ram {
         if ticket.is_some() {
             let wait = if reachable && !cut { self.model.answer } else { self.model.lost };
             let at = if cut { leaves } else { done } + self.draw(wait, chooser);
-            self.way_mut(from, owner).asked.push_back(index);
+            self.path_mut(from, owner).asked.push_back(index);
             self.answer_at(at, index);
         } else if !reachable {
             self.writes.remove(index);
@@ -219,11 +219,11 @@ impl Ram {
         let words = write.words();
         let region = usize::from(write.region.0);
         let gate = self.processes[owner.index()].gates[region];
-        let way = self.way(from, owner);
-        let ready = leaves.max(way.stalled).max(way.cut);
+        let path = self.path(from, owner);
+        let ready = leaves.max(path.stalled).max(path.cut);
         let behind = match self.model.order {
             WriteOrder::PerRegion => gate.last,
-            WriteOrder::PerOwner => gate.last.max(way.last),
+            WriteOrder::PerOwner => gate.last.max(path.last),
         };
         let mut time = (ready + self.draw(self.model.write, chooser)).max(behind);
         if chooser.chance(Concern::Ram, self.model.split_ppm) {
@@ -237,7 +237,7 @@ impl Ram {
         self.store_at(time, index, words);
         self.writes[index].due = time;
         self.processes[owner.index()].gates[region].last = time;
-        self.way_mut(from, owner).last = time;
+        self.path_mut(from, owner).last = time;
         time
     }
 
@@ -273,8 +273,8 @@ impl Ram {
     /// Whether the owner lives, and the other knows of this life.
     pub(super) fn reachable(&self, from: Pid, owner: Pid) -> bool {
         let process = &self.processes[owner.index()];
-        let way = self.way(from, owner);
-        process.alive && way.known == process.life && !way.unreached
+        let path = self.path(from, owner);
+        process.alive && path.known == process.life && !path.unreached
     }
 
     fn store_at(&mut self, at: Time, write: usize, upto: u32) {
@@ -363,7 +363,7 @@ impl Ram {
     pub(super) fn appears(&mut self, index: usize) {
         let WriteInFlight { writer, owner, order, .. } = self.writes[index];
         if order > self.processes[writer.index()].began {
-            self.way_mut(writer, owner).appeared = true;
+            self.path_mut(writer, owner).appeared = true;
         }
     }
 
@@ -442,11 +442,11 @@ impl Ram {
         }
         // The entry of the queue that is dealt with here stays counted until it is its turn.
         write.answered = true;
-        while let Some(&first) = self.way(writer, owner).asked.front() {
+        while let Some(&first) = self.path(writer, owner).asked.front() {
             if !self.writes[first].answered {
                 break;
             }
-            self.way_mut(writer, owner).asked.pop_front();
+            self.path_mut(writer, owner).asked.pop_front();
             self.say(first);
             self.settle(first);
         }
@@ -479,8 +479,8 @@ impl Ram {
         chooser: &mut Chooser,
     ) {
         let leaves = self.depart(now, from, 0);
-        let way = self.way(from, owner);
-        let (stalled, cut) = (way.stalled, way.cut);
+        let path = self.path(from, owner);
+        let (stalled, cut) = (path.stalled, path.cut);
         let lost = !self.reachable(from, owner) || now < cut;
         let read = self.reads.add(ReadInFlight {
             reader: from,

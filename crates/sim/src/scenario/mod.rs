@@ -32,7 +32,7 @@
 //! | `at TIME checkpoint P` | the application of P takes a checkpoint; it takes none by itself |
 //! | `at TIME leave P [for SPAN]` | a member leaves its group by choice and stops, and comes back after that |
 //! | `at TIME pause P for SPAN` | a process takes no step |
-//! | `at TIME cut P Q for SPAN` | the way between two processes fails |
+//! | `at TIME cut P Q for SPAN` | the link between two processes fails |
 //! | `at TIME hold P Q for SPAN` | nothing passes from P to Q, and neither is notified |
 //! | `at TIME suspect P Q for SPAN` | P wrongly suspects Q |
 //! | `at TIME mislead P Q for SPAN` | P wrongly takes Q for the leader of Q's group |
@@ -197,7 +197,7 @@ fn lasts(fault: &Fault) -> Span {
         | Fault::Pause { span, .. }
         | Fault::Partition { span, .. }
         | Fault::Cut { span, .. }
-        | Fault::Way { span, .. }
+        | Fault::Link { span, .. }
         | Fault::Suspicion { span, .. }
         | Fault::WrongLeader { span, .. } => *span,
     }

@@ -223,7 +223,7 @@ impl ScenarioReader<'_> {
             }
             ["damage", p, ppm] => Fault::Damage { p: self.process(p)?, ppm: number(ppm)? as u64 },
             ["hold", from, to, "for", time] => {
-                Fault::Way { from: self.process(from)?, to: self.process(to)?, span: span(time)? }
+                Fault::Link { from: self.process(from)?, to: self.process(to)?, span: span(time)? }
             }
             ["checkpoint", p] => Fault::Checkpoint { p: self.process(p)? },
             ["leave", p] => self.leave(p, None)?,
