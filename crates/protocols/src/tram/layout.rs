@@ -197,7 +197,7 @@ pub(super) struct ReplicaRow {
     /// Whether it has all state, the application's included.
     pub(super) fit: bool,
     /// The rank it asks for state.
-    pub(super) donor: Option<u8>,
+    pub(super) source: Option<u8>,
     /// Which attempt at a state transfer this is.
     pub(super) attempt: u32,
     /// How much of that attempt's stream it has read, in lines.
@@ -250,7 +250,7 @@ impl ReplicaRow {
             self.consumed,
             u64::from(self.fit)
                 | u64::from(self.follows) << 1
-                | self.donor.map_or(0, |d| u64::from(d) + 1) << 8
+                | self.source.map_or(0, |d| u64::from(d) + 1) << 8
                 | u64::from(self.attempt) << 32,
             // The low bits of the attempt: a count that is read beside another attempt's number
             // must not be taken for that attempt's.
@@ -281,7 +281,7 @@ impl ReplicaRow {
             return None;
         }
         let attempt = (w[5] >> 32) as u32;
-        let donor = (w[5] >> 8 & 0xff) as u8;
+        let source = (w[5] >> 8 & 0xff) as u8;
         let matching = (w[6] >> 48) as u16 == attempt as u16;
         Some(Self {
             incarnation: (w[0] >> 40) as u32,
@@ -302,7 +302,7 @@ impl ReplicaRow {
             consumed: w[4],
             fit: w[5] & 1 == 1,
             follows: w[5] & 2 == 2,
-            donor: donor.checked_sub(1),
+            source: source.checked_sub(1),
             attempt,
             read: if matching { w[6] & 0xffff_ffff_ffff } else { 0 },
         })
@@ -388,7 +388,7 @@ mod tests {
             consumed: 11,
             follows: true,
             fit: false,
-            donor: Some(0),
+            source: Some(0),
             attempt: 70_000,
             read: 5,
         };

@@ -91,7 +91,7 @@ pub(super) struct TramReplica {
     pub(super) row_due: bool,
     pub(super) health: ReplicaHealth,
     pub(super) phase: ReplicaPhase,
-    pub(super) donation: Option<OutgoingTransfer>,
+    pub(super) outgoing: Option<OutgoingTransfer>,
     /// Pieces of heads on the way, which copy from the staging area: only when they have arrived, or are
     /// lost, may another head be staged.
     pub(super) staged: u32,
@@ -227,7 +227,7 @@ impl TramReplica {
             row_due: true,
             health: ReplicaHealth::Fit,
             phase: ReplicaPhase::Follower,
-            donation: None,
+            outgoing: None,
             staged: 0,
             flying: [0; HALVES],
             served: alloc::vec![0; n],
@@ -273,7 +273,7 @@ impl TramReplica {
         let beat = self.detector.beat(self.now);
         self.settle_edges(view);
         self.take_in(view, out);
-        self.donate(view, out);
+        self.give_state(view, out);
         self.settle_applied();
         self.tell_sources(beat, out);
         self.publish(beat, out);

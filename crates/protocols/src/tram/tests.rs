@@ -170,11 +170,11 @@ impl TramWorld {
             let goes_as_far = position == 0 || other.positions.contains(&position);
             p.index() != i && other.up && other.protocol.fit() && goes_as_far
         };
-        let donor = cluster.members(group).find(has).expect("the replica that offered it has it");
-        let donor = &self.processes[donor.index()];
-        let count = donor.positions.partition_point(|&at| at <= position);
-        let delivered = donor.delivered[..count].to_vec();
-        let positions = donor.positions[..count].to_vec();
+        let source = cluster.members(group).find(has).expect("the replica that offered it has it");
+        let source = &self.processes[source.index()];
+        let count = source.positions.partition_point(|&at| at <= position);
+        let delivered = source.delivered[..count].to_vec();
+        let positions = source.positions[..count].to_vec();
         let p = &mut self.processes[i];
         (p.delivered, p.positions) = (delivered, positions);
         p.needs += 1;

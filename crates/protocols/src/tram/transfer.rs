@@ -40,7 +40,7 @@ pub(super) struct IncomingTransfer {
     pub(super) crashed: bool,
     /// The promise floor is known, so it may promise again.
     floor_known: bool,
-    donor: Option<usize>,
+    source: Option<usize>,
     attempt: u32,
     /// Attempts that were given up because nothing arrived: each gets twice the time of the one
     /// before, since the source may be slow. Arriving pieces do not lower it: the pieces of an
@@ -94,7 +94,7 @@ impl IncomingTransfer {
             crashed,
             least,
             floor_known: !crashed,
-            donor: None,
+            source: None,
             attempt: 0,
             stuck: 0,
             moved: Time::ZERO,
@@ -145,9 +145,9 @@ impl TramReplica {
 
     /// Puts into the row what it asks for.
     pub(super) fn ask_for_state(&self, row: &mut ReplicaRow) {
-        (row.donor, row.attempt, row.read) = match &self.health {
+        (row.source, row.attempt, row.read) = match &self.health {
             ReplicaHealth::Fit | ReplicaHealth::Following(_) => (None, row.attempt, 0),
-            ReplicaHealth::Lacking(i) => (i.donor.map(|d| d as u8), i.attempt, i.read),
+            ReplicaHealth::Lacking(i) => (i.source.map(|d| d as u8), i.attempt, i.read),
         };
     }
 
@@ -157,7 +157,7 @@ impl TramReplica {
             return;
         }
         self.find_floor();
-        self.choose_donor(out);
+        self.choose_source(out);
         self.read_stream(view, out);
         self.finish_intake(view, out);
     }
@@ -181,7 +181,7 @@ impl TramReplica {
     }
 
     /// Asks a fit replica, rather one that does not lead and is far.
-    fn choose_donor(&mut self, out: &mut Outbox<Memory>) {
+    fn choose_source(&mut self, out: &mut Outbox<Memory>) {
         let leader = super::layout::rank_of(self.promise.epoch);
         let ReplicaHealth::Lacking(intake) = &self.health else { return };
         let patience = self.detector.patience(self.rank).times(4 << intake.stuck.min(STUCK_MAX));
@@ -190,38 +190,38 @@ impl TramReplica {
             r != self.rank && fit && !self.detector.suspects(self.now, r)
         };
         let stuck = self.now.since(intake.moved) > patience;
-        let going = intake.donor.is_some_and(|d| works(d) && !stuck);
+        let going = intake.source.is_some_and(|d| works(d) && !stuck);
         if going || intake.complete() || !intake.floor_known {
             return;
         }
         let far = |r: &usize| {
             let consumed = self.peers[*r].row.map_or(0, |row| row.consumed);
-            (intake.donor != Some(*r), *r != leader, consumed)
+            (intake.source != Some(*r), *r != leader, consumed)
         };
-        let Some(donor) = (0..self.n).filter(|&r| works(r)).max_by_key(far) else { return };
-        let gives_up = u32::from(intake.donor.is_some() && stuck);
+        let Some(source) = (0..self.n).filter(|&r| works(r)).max_by_key(far) else { return };
+        let gives_up = u32::from(intake.source.is_some() && stuck);
         if let ReplicaHealth::Lacking(intake) = &mut self.health {
             intake.stuck += gives_up;
         }
-        self.ask(donor, out);
+        self.ask(source, out);
     }
 
     /// Drops the pieces of a head: the next source is asked for all of it.
     fn drop_state(&mut self) {
         let ReplicaHealth::Lacking(intake) = &mut self.health else { return };
-        intake.donor = None;
+        intake.source = None;
         (intake.read, intake.head) = (0, None);
         intake.head_bytes.clear();
     }
 
-    fn ask(&mut self, donor: usize, out: &mut Outbox<Memory>) {
+    fn ask(&mut self, source: usize, out: &mut Outbox<Memory>) {
         let now = self.now;
         self.drop_state();
         let ReplicaHealth::Lacking(intake) = &mut self.health else { return };
         if intake.stuck > 0 {
             out.mark("tram-asks-again");
         }
-        intake.donor = Some(donor);
+        intake.source = Some(source);
         intake.attempt = intake.attempt.max(self.row.attempt) + 1;
         intake.moved = now;
         self.row_due = true;
@@ -231,8 +231,8 @@ impl TramReplica {
         let now = self.now;
         let shape = (self.sources.len(), self.edges.len());
         let ReplicaHealth::Lacking(intake) = &mut self.health else { return };
-        let Some(donor) = intake.donor else { return };
-        let ring = self.layout.xfer(donor);
+        let Some(source) = intake.source else { return };
+        let ring = self.layout.xfer(source);
         let region = view.region(ring.region);
         let mut chunk = Vec::new(); // Returning from a crash is not the hot path.
         let before = intake.read;
@@ -241,7 +241,7 @@ impl TramReplica {
                 chunk.clear();
                 let whole = ring.payload(region, intake.read, intake.attempt, &record, &mut chunk);
                 if !whole || intake.feed(&chunk, shape).is_err() {
-                    let from = self.config.cluster().replica(self.group, donor);
+                    let from = self.config.cluster().replica(self.group, source);
                     out.note(Note::Malformed(from, "state"));
                     self.drop_state();
                     return;
@@ -271,10 +271,10 @@ impl TramReplica {
             // The log has moved past the state: requests it again, from the same source, or from
             // another one if that one has restarted meanwhile.
             out.mark("tram-state-too-old");
-            match intake.donor {
-                Some(donor) => self.ask(donor, out),
+            match intake.source {
+                Some(source) => self.ask(source, out),
                 None => {
-                    out.mark("tram-donor-started-anew");
+                    out.mark("tram-source-started-anew");
                     self.drop_state();
                 }
             }
@@ -337,20 +337,20 @@ impl TramReplica {
     }
 
     /// The source's part of a poll.
-    pub(super) fn donate(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
-        if let Some(donation) = &self.donation {
-            let row = self.peers[donation.reader].row;
+    pub(super) fn give_state(&mut self, view: RegionWindow<'_>, out: &mut Outbox<Memory>) {
+        if let Some(outgoing) = &self.outgoing {
+            let row = self.peers[outgoing.reader].row;
             let still = row.is_some_and(|row| {
                 !row.follows
-                    && row.donor == Some(self.rank as u8)
-                    && row.attempt == donation.attempt
-                    && !self.detector.suspects(self.now, donation.reader)
+                    && row.source == Some(self.rank as u8)
+                    && row.attempt == outgoing.attempt
+                    && !self.detector.suspects(self.now, outgoing.reader)
             });
-            if !still || donation.void || !self.is_fit() {
-                self.donation = None;
+            if !still || outgoing.void || !self.is_fit() {
+                self.outgoing = None;
             }
         }
-        if self.donation.is_none() && self.is_fit() && self.staged == 0 {
+        if self.outgoing.is_none() && self.is_fit() && self.staged == 0 {
             let asks = |r: &usize| {
                 let row = self.peers[*r].row;
                 *r != self.rank
@@ -358,7 +358,7 @@ impl TramReplica {
                         // A transfer that broke off is not begun again: the reader has read part of
                         // it.
                         !row.follows
-                            && row.donor == Some(self.rank as u8)
+                            && row.source == Some(self.rank as u8)
                             && row.attempt != self.served[*r]
                     })
                     && !self.detector.suspects(self.now, *r)
@@ -366,13 +366,13 @@ impl TramReplica {
             let Some(reader) = (0..self.n).find(asks) else { return };
             let attempt = self.peers[reader].row.expect("it asks").attempt;
             self.served[reader] = attempt;
-            self.begin_donation(reader, attempt);
+            self.begin_outgoing(reader, attempt);
         }
         self.write_head(view, out);
     }
 
     /// Records this replica's progress, for a reader that continues from there.
-    fn begin_donation(&mut self, reader: usize, attempt: u32) {
+    fn begin_outgoing(&mut self, reader: usize, attempt: u32) {
         let applied = self.applied.min(self.delivered);
         // If nothing that was delivered is missing in the application's state, what was consumed after the last
         // delivery counts, too. And what is clear holds no delivery beyond the ones that were applied.
@@ -389,7 +389,7 @@ impl TramReplica {
         let mut framed = Vec::new();
         encoded.encode(&mut framed);
         let need = self.edges.iter().map(|e| e.log).fold(at, u64::min);
-        self.donation = Some(OutgoingTransfer {
+        self.outgoing = Some(OutgoingTransfer {
             reader,
             attempt,
             void: false,
@@ -405,19 +405,19 @@ impl TramReplica {
         let max = self.layout.piece_max();
         let (stage, xfer) = (self.layout.stage(), self.layout.xfer(self.rank));
         // Nothing more of an old head may be written to a new incarnation of the reader.
-        let Some(donation) = self.donation.as_mut().filter(|d| !d.void) else { return };
-        let (reader, attempt) = (donation.reader, donation.attempt);
+        let Some(outgoing) = self.outgoing.as_mut().filter(|d| !d.void) else { return };
+        let (reader, attempt) = (outgoing.reader, outgoing.attempt);
         let to = self.config.cluster().replica(self.group, reader);
         let row = self.peers[reader].row.filter(|row| row.attempt == attempt);
         let read = row.map_or(0, |row| row.read);
-        while donation.staged < donation.head.len() {
-            let room = stage.after(donation.pos, lines_of(max)) - read.min(donation.pos);
+        while outgoing.staged < outgoing.head.len() {
+            let room = stage.after(outgoing.pos, lines_of(max)) - read.min(outgoing.pos);
             if room > u64::from(stage.lines) {
                 return;
             }
-            let from = donation.staged;
+            let from = outgoing.staged;
             let upto = from + max as usize;
-            let bytes = &donation.head[from..donation.head.len().min(upto)];
+            let bytes = &outgoing.head[from..outgoing.head.len().min(upto)];
             let record = RingRecord {
                 kind: RingRecordKind::State,
                 bytes: bytes.len() as u32,
@@ -427,14 +427,14 @@ impl TramReplica {
                 dst: GroupSet::EMPTY,
             };
             let region = view.region(stage.region);
-            let begin = donation.pos;
+            let begin = outgoing.pos;
             let start = stage.start(begin, record.lines());
             if start != begin {
                 stage.write_pad(region, begin, attempt);
             }
             stage.write(region, start, attempt, &record, bytes);
-            donation.staged += bytes.len();
-            donation.pos = start + u64::from(record.lines());
+            outgoing.staged += bytes.len();
+            outgoing.pos = start + u64::from(record.lines());
             // A pad is one line that counts for many, so it is written for itself.
             let pad = (start != begin).then_some((begin, 1, None));
             // Answers come in order: the record's vouches for the pad.
@@ -457,26 +457,26 @@ impl TramReplica {
 
     /// The log position from which the reader of its state will continue.
     pub(super) fn held(&self) -> Option<u64> {
-        Some(self.donation.as_ref()?.need)
+        Some(self.outgoing.as_ref()?.need)
     }
 
     /// A replica of the group lost its memory: what it was given went nowhere, and what it gave ends.
     pub(super) fn partner_restarted(&mut self, rank: usize) {
         self.served[rank] = 0;
-        if let Some(donation) = self.donation.as_mut().filter(|d| d.reader == rank) {
-            donation.void = true;
+        if let Some(outgoing) = self.outgoing.as_mut().filter(|d| d.reader == rank) {
+            outgoing.void = true;
         }
         // Nor does a transfer from there continue: its new incarnation sends from the beginning.
         if let ReplicaHealth::Lacking(intake) = &mut self.health
-            && intake.donor == Some(rank)
+            && intake.source == Some(rank)
         {
-            intake.donor = None;
+            intake.source = None;
         }
     }
 
     /// Everything before `clear` is applied and no longer needed here.
     pub(super) fn settle_applied(&mut self) {
-        if self.donation.is_none() && self.follows() {
+        if self.outgoing.is_none() && self.follows() {
             let applied = if self.applied >= self.delivered { self.consumed } else { self.applied };
             self.clear = self.clear.max(applied);
         }

@@ -206,7 +206,7 @@ fn nothing_of_a_torn_head_is_believed() {
         w.now += Span::micros(100);
         for i in 0..w.processes.len() {
             if i == 2 && !torn {
-                let rings = (0..2).map(|donor| layout.xfer(donor).region);
+                let rings = (0..2).map(|source| layout.xfer(source).region);
                 torn = rings.into_iter().any(|ring| tear(w.processes[2].memory.heap.lines(ring)));
             }
             take_answers(&mut w, i);

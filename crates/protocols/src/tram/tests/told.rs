@@ -159,7 +159,7 @@ fn a_head_that_the_log_has_moved_past_is_dropped_where_its_source_started_anew()
     let mut outputs = Vec::new();
     out.take(&mut outputs);
     let is_marked =
-        |output: &_| matches!(output, Output::Note(Note::Mark("tram-donor-started-anew")));
+        |output: &_| matches!(output, Output::Note(Note::Mark("tram-source-started-anew")));
     assert!(outputs.iter().any(is_marked) && !replica.follows());
     // Nothing of the old head is left: it does not give up a second one.
     replica.take_in(view, &mut out);
