@@ -27,7 +27,7 @@ use crate::reply_ring::{ReplyRingLayout, ReplyRingWriter};
 use crate::reply_sink::{ReplySink, is_of};
 use crate::resources::Resources;
 use crate::skips::{NodeSkips, SKIPPED};
-use crate::state_transfer::{StateFetch, donors};
+use crate::state_transfer::{StateFetch, sources};
 use amcast_core::step::ProtocolStatus;
 use amcast_core::{Config, Entry, Gid, GroupSet, MsgId, Pid, Senders, Span, Submission, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
@@ -676,11 +676,11 @@ impl<A: Application> Node<A> {
         let cluster = self.host.cluster;
         let leads = |rank, g| self.replicas.status(g).0.leader == Some(cluster.replica(g, rank));
         let leads = |rank| cluster.all_groups().iter().filter(|g| leads(rank, *g)).count();
-        let donors = donors(self.rank, cluster.replicas(), leads);
-        let others = donors.iter().map(|&rank| self.nodes[rank].clone());
+        let sources = sources(self.rank, cluster.replicas(), leads);
+        let others = sources.iter().map(|&rank| self.nodes[rank].clone());
         let wake = self.replicas.wake();
         match StateFetch::begin::<A>(self.host.cluster, others.collect(), wanted, wake) {
-            Ok(fetching) => self.host.expect(fetching, donors),
+            Ok(fetching) => self.host.expect(fetching, sources),
             Err(e) => tracing::error!("{}: cannot fetch state: {e}", self.name),
         }
     }

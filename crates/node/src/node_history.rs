@@ -205,15 +205,15 @@ mod tests {
         let begin = |name: &str, pid: Pid, now: Time| {
             NodeHistory::begin(&dir, name, cluster, &[pid], HistoryKind::default(), now).unwrap()
         };
-        let mut donor = begin("n1", q, Time(0));
+        let mut source = begin("n1", q, Time(0));
         let mut first = begin("n0", p, Time(0));
         for (position, seq) in [(3, 1), (5, 2), (9, 3)] {
-            donor.deliver(Time(1), Gid(0), position, m(seq));
+            source.deliver(Time(1), Gid(0), position, m(seq));
         }
         first.deliver(Time(1), Gid(0), 3, m(1));
         drop(first);
         let mut state = Vec::new();
-        donor.write(&mut state);
+        source.write(&mut state);
         let mut second = begin("n0", p, Time(2));
         second.take_over(Time(3), &state, &[5]).unwrap();
         second.deliver(Time(4), Gid(0), 9, m(3));

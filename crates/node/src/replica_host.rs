@@ -261,8 +261,8 @@ impl<A: Application> ReplicaHost<A> {
     }
 
     /// A state is asked for from these nodes, by rank, in turn.
-    pub(crate) fn expect(&mut self, fetching: StateFetch<A::State>, donors: Vec<usize>) {
-        self.recovery.expect(donors);
+    pub(crate) fn expect(&mut self, fetching: StateFetch<A::State>, sources: Vec<usize>) {
+        self.recovery.expect(sources);
         self.fetching = Some(fetching);
     }
 

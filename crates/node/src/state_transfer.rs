@@ -1,11 +1,11 @@
 //! How a node gets the application's state from another one, and gives its own.
 //!
 //! The state of *all* groups is one cut of one node: a command over two groups must not be in one
-//! part and missing in the other. It is asked for through the donor's control socket
+//! part and missing in the other. It is asked for through the source's control socket
 //! ([`crate::control`]), at or beyond the positions that the asker's replicas stand at.
 //!
 //! ```text
-//! donor's loop                donor's control thread       asker's thread          asker's loop
+//! source's loop               source's control thread      asker's thread          asker's loop
 //!   capture ................. "state P0 P1 .." <----------- fetch <--------------- every replica has
 //!   piece, a round each ----> socket ---------------------> the first one            its place back
 //!   (commands run)                                          waits for room <------- its old state goes
@@ -129,10 +129,10 @@ impl OutgoingState {
 
 /// The other nodes of so many, in the order in which node `rank` asks them for their state: each begins with another one,
 /// and who `leads` most groups has most to do and is asked last.
-pub(crate) fn donors(rank: usize, nodes: usize, leads: impl Fn(usize) -> usize) -> Vec<usize> {
-    let mut donors: Vec<usize> = (1..nodes).map(|i| (rank + i) % nodes).collect();
-    donors.sort_by_key(|&donor| leads(donor));
-    donors
+pub(crate) fn sources(rank: usize, nodes: usize, leads: impl Fn(usize) -> usize) -> Vec<usize> {
+    let mut sources: Vec<usize> = (1..nodes).map(|i| (rank + i) % nodes).collect();
+    sources.sort_by_key(|&source| leads(source));
+    sources
 }
 
 /// The events of a requested state.
@@ -194,8 +194,8 @@ impl<S: Send + 'static> StateFetch<S> {
         let talk = move || {
             // Where there are fewer cores than work, clients wait for all others.
             priority::stand_back();
-            let found = nodes.into_iter().enumerate().find_map(|(donor, from)| {
-                let fetched = fetch::<A>(cluster, (donor, &from), &wanted, &gate);
+            let found = nodes.into_iter().enumerate().find_map(|(source, from)| {
+                let fetched = fetch::<A>(cluster, (source, &from), &wanted, &gate);
                 fetched.inspect_err(|e| tracing::info!("{from}: {e}")).ok()
             });
             if found.is_none() {
@@ -233,7 +233,7 @@ impl<S: Send + 'static> StateFetch<S> {
 
 fn fetch<A: Application>(
     cluster: ClusterShape,
-    (donor, at): (usize, &NodeAddress),
+    (source, at): (usize, &NodeAddress),
     wanted: &WantedState,
     gate: &RoomGate<A::State>,
 ) -> io::Result<FetchedState<A::State>> {
@@ -254,7 +254,7 @@ fn fetch<A: Application>(
             return Err(io::Error::other(format!("its state is at {has} in g{g}, not {least}")));
         }
     }
-    Ok(FetchedState { state, history, from: at.to_string(), donor })
+    Ok(FetchedState { state, history, from: at.to_string(), source })
 }
 
 #[cfg(test)]
@@ -380,9 +380,9 @@ mod tests {
         WantedState { positions: vec![least], view: None }
     }
 
-    /// Fetches from these donors in turn, while all of them do their rounds.
+    /// Fetches from these sources in turn, while all of them do their rounds.
     fn fetch_from(
-        donors: &mut [TransferSource],
+        sources: &mut [TransferSource],
         sockets: Vec<PathBuf>,
         least: u64,
         (wake, cluster): (WakeHandle, ClusterShape),
@@ -396,7 +396,7 @@ mod tests {
                 Some(TransferEvent::Comes) => fetching.go_on(),
                 None => {}
             }
-            donors.iter_mut().for_each(|donor| _ = donor.round());
+            sources.iter_mut().for_each(|source| _ = source.round());
             std::thread::yield_now();
         }
     }
@@ -406,21 +406,21 @@ mod tests {
         let _limit = amcast_test_policy::time_limit();
         let (dir, wake, cluster) = place("large");
         let socket = dir.join("a.sock");
-        let mut donors = [TransferSource::at(&socket, &wake, toy(41, 30 << 20))];
-        let fetched = fetch_from(&mut donors, vec![socket.clone()], 41, (wake, cluster)).unwrap();
+        let mut sources = [TransferSource::at(&socket, &wake, toy(41, 30 << 20))];
+        let fetched = fetch_from(&mut sources, vec![socket.clone()], 41, (wake, cluster)).unwrap();
         assert_eq!((fetched.state, &fetched.history[..]), ((41, 30 << 20), &b"history"[..]));
         assert_eq!(fetched.from, socket.display().to_string());
-        donors[0].round();
-        assert!(!donors[0].giving.is_going());
+        sources[0].round();
+        assert!(!sources[0].giving.is_going());
         std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn who_leads_is_asked_last() {
         let _limit = amcast_test_policy::time_limit();
-        assert_eq!([0, 1, 2].map(|rank| donors(rank, 3, |_| 0)), [[1, 2], [2, 0], [0, 1]]);
-        assert_eq!(donors(1, 3, |donor| usize::from(donor == 2)), [0, 2]);
-        assert_eq!(donors(3, 5, |donor| [2, 1, 0, 0, 1][donor]), [2, 4, 1, 0]);
+        assert_eq!([0, 1, 2].map(|rank| sources(rank, 3, |_| 0)), [[1, 2], [2, 0], [0, 1]]);
+        assert_eq!(sources(1, 3, |source| usize::from(source == 2)), [0, 2]);
+        assert_eq!(sources(3, 5, |source| [2, 1, 0, 0, 1][source]), [2, 4, 1, 0]);
     }
 
     #[test]
@@ -443,12 +443,12 @@ mod tests {
         let _limit = amcast_test_policy::time_limit();
         let (dir, wake, cluster) = place("far");
         let sockets: Vec<_> = ["a", "b", "c"].iter().map(|n| dir.join(n)).collect();
-        let mut donors = [
+        let mut sources = [
             TransferSource::at(&sockets[1], &wake, toy(40, 100)),
             TransferSource::at(&sockets[2], &wake, toy(42, 200)),
         ];
         let with = (wake, cluster);
-        let fetched = fetch_from(&mut donors, sockets, 41, with).unwrap();
+        let fetched = fetch_from(&mut sources, sockets, 41, with).unwrap();
         assert_eq!(fetched.state, (42, 200));
         std::fs::remove_dir_all(dir).unwrap();
     }
@@ -458,22 +458,22 @@ mod tests {
         let _limit = amcast_test_policy::time_limit();
         let (dir, wake, cluster) = place("early");
         let socket = dir.join("a.sock");
-        let mut donor = TransferSource::at(&socket, &wake, toy(5, 20 << 20));
+        let mut source = TransferSource::at(&socket, &wake, toy(5, 20 << 20));
         let sockets = vec![socket];
         let fetching =
             StateFetch::begin::<PiecewiseState>(cluster, nodes(sockets), wanted(1), wake).unwrap();
         while !matches!(fetching.poll(), Some(TransferEvent::Comes)) {
-            donor.round();
+            source.round();
         }
         // Nothing is read before there is room for it.
-        while donor.round() {}
-        assert!(donor.toy.given < 10 << 20, "{}", donor.toy.given);
+        while source.round() {}
+        assert!(source.toy.given < 10 << 20, "{}", source.toy.given);
         fetching.go_on();
-        while donor.toy.given < 10 << 20 {
-            donor.round();
+        while source.toy.given < 10 << 20 {
+            source.round();
         }
         // The source stops in the middle.
-        donor.giving = OutgoingState::at_most(None);
+        source.giving = OutgoingState::at_most(None);
         let fetched = loop {
             if let Some(TransferEvent::Ended(fetched)) = fetching.poll() {
                 break fetched;

@@ -18,7 +18,7 @@
 //!    | it is in force                                          Fetching ---------------+
 //!    |                                                            | fetched            |
 //!    +----------------- Early <-----------------------------------+                    |
-//!    |                    | the donor was excluded meanwhile                           |
+//!    |                    | the source was excluded meanwhile                          |
 //!    |                    +------------------------------------------------------------+
 //!    +<-- at once, unless the state is ahead of what a member of the view has delivered
 //! ```
@@ -93,7 +93,7 @@ pub struct FetchedState<S> {
     /// Where it came from, for people.
     pub from: String,
     /// The place of that node among those that were asked.
-    pub donor: usize,
+    pub source: usize,
 }
 
 /// A state of another node that is in force.
@@ -220,7 +220,7 @@ pub struct Recovery<A: Application> {
     /// The view that the replica of the only group is in, if its group has views.
     view: Option<EnteredView>,
     /// The nodes that were asked for the state that is awaited, by rank, in order.
-    donors: Vec<usize>,
+    sources: Vec<usize>,
     leaving: Leaving,
     /// The positions of the state with which this incarnation began, until the replicas receive
     /// them.
@@ -240,7 +240,7 @@ impl<A: Application> Recovery<A> {
             inbox_bytes: 0,
             inbox_bytes_max: INBOX_BYTES_MAX,
             view: None,
-            donors: Vec::new(),
+            sources: Vec::new(),
             leaving: Leaving::No,
             restored: None,
         }
@@ -411,9 +411,9 @@ impl<A: Application> Recovery<A> {
     }
 
     /// A state is asked for from these nodes, by rank, in turn.
-    pub fn expect(&mut self, donors: Vec<usize>) {
+    pub fn expect(&mut self, sources: Vec<usize>) {
         let RecoveryStage::Behind(gap) = self.stage else { return };
-        (self.stage, self.donors) = (RecoveryStage::Fetching(gap), donors);
+        (self.stage, self.sources) = (RecoveryStage::Fetching(gap), sources);
         if let Some(view) = &mut self.view {
             view.steady = view.members;
         }
@@ -458,7 +458,7 @@ impl<A: Application> Recovery<A> {
             // Deliveries that only the source had are agreed on only if both members continued from
             // view to view, in one incarnation: then they arrive here, too, and the state waits for
             // them.
-            if self.donors.get(fetched.donor).is_none_or(|rank| view.steady >> rank & 1 == 0) {
+            if self.sources.get(fetched.source).is_none_or(|rank| view.steady >> rank & 1 == 0) {
                 let why = format!("{from} was excluded while its state was on its way");
                 return Some(TakeOver::Dropped(why));
             }

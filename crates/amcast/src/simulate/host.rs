@@ -450,10 +450,10 @@ impl<W: Workload> ServiceHost<W> {
         let Some(running) = &mut node.running else { return };
         let Some(wanted) = running.recovery.wants() else { return };
         let first = self.rng.below(nodes as u64) as usize;
-        let donors: Vec<usize> =
-            (0..nodes).map(|i| (first + i) % nodes).filter(|donor| *donor != rank).collect();
-        running.recovery.expect(donors.clone());
-        running.transfer = Some(IncomingState::of(wanted, donors));
+        let sources: Vec<usize> =
+            (0..nodes).map(|i| (first + i) % nodes).filter(|source| *source != rank).collect();
+        running.recovery.expect(sources.clone());
+        running.transfer = Some(IncomingState::of(wanted, sources));
         let delay = self.delay();
         self.after(now, delay, ServiceTimer::Transfer { rank, incarnation });
     }
@@ -469,8 +469,8 @@ impl<W: Workload> ServiceHost<W> {
         let to = Incarnation { rank, number: incarnation };
         if !running.recovery.is_fetching() {
             // It was excluded meanwhile: the state is not wanted any more.
-            if let Some(donor) = &mut self.nodes[transfer.donors[transfer.at]].running {
-                donor.stop_giving_to(to);
+            if let Some(source) = &mut self.nodes[transfer.sources[transfer.at]].running {
+                source.stop_giving_to(to);
             }
             return;
         }

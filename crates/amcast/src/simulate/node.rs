@@ -472,7 +472,7 @@ impl<M: SimulatedService> SimNode<M> {
     /// When the bytes are none; the sentence says why.
     pub(super) fn take(&mut self, now: Time) -> Result<(), String> {
         let Some(running) = &mut self.running else { return Ok(()) };
-        let Some(IncomingState { wanted, donors, at, bytes, .. }) = running.transfer.take() else {
+        let Some(IncomingState { wanted, sources, at, bytes, .. }) = running.transfer.take() else {
             return Ok(());
         };
         let groups = self.cluster.groups();
@@ -481,8 +481,8 @@ impl<M: SimulatedService> SimNode<M> {
             SimApplication::<M>::state_delivered(&state, Gid(g as u8)) >= *least
         };
         let is_enough = wanted.positions.iter().enumerate().all(has);
-        let from = format!("the node of rank {} at {}", donors[at], now.0);
-        let fetched = FetchedState { state, history: Vec::new(), from, donor: at };
+        let from = format!("the node of rank {} at {}", sources[at], now.0);
+        let fetched = FetchedState { state, history: Vec::new(), from, source: at };
         running.recovery.fetched(is_enough.then_some(fetched));
         Ok(())
     }

@@ -65,7 +65,7 @@ pub(super) struct Incarnation {
 /// A state that comes from another node.
 pub(super) struct IncomingState {
     pub(super) wanted: WantedState,
-    pub(super) donors: Vec<usize>,
+    pub(super) sources: Vec<usize>,
     /// Which of them is asked.
     pub(super) at: usize,
     /// The incarnation of the one that gives.
@@ -77,8 +77,8 @@ pub(super) struct IncomingState {
 
 impl IncomingState {
     /// One that is to be asked for.
-    pub(super) const fn of(wanted: WantedState, donors: Vec<usize>) -> Self {
-        Self { wanted, donors, at: 0, from: None, is_broken: false, bytes: Vec::new() }
+    pub(super) const fn of(wanted: WantedState, sources: Vec<usize>) -> Self {
+        Self { wanted, sources, at: 0, from: None, is_broken: false, bytes: Vec::new() }
     }
 
     /// Whether a node gives it.
@@ -147,17 +147,17 @@ pub(super) fn step<M: SimulatedService>(
     transfer: &mut IncomingState,
     (pace, rng): (&TransferPace, &mut Rng),
 ) -> StateTransferStep {
-    let donor = &mut nodes[transfer.donors[transfer.at]];
+    let source = &mut nodes[transfer.sources[transfer.at]];
     let Some(life) = transfer.from else {
-        match donor.give(&transfer.wanted, to) {
-            Ok(()) => transfer.from = donor.life(),
+        match source.give(&transfer.wanted, to) {
+            Ok(()) => transfer.from = source.life(),
             Err(_) => transfer.ask_next(),
         }
-        let is_over = transfer.at == transfer.donors.len();
+        let is_over = transfer.at == transfer.sources.len();
         return if is_over { StateTransferStep::Fails } else { StateTransferStep::Goes };
     };
-    let lives = donor.life() == Some(life);
-    let running = donor.running.as_mut().filter(|_| lives);
+    let lives = source.life() == Some(life);
+    let running = source.running.as_mut().filter(|_| lives);
     let given = running.filter(|r| r.giving.as_ref().is_some_and(|given| given.to == to));
     let offset = transfer.bytes.len();
     let sent = given.and_then(|running| {
@@ -185,7 +185,7 @@ pub(super) fn step<M: SimulatedService>(
     });
     let Some((bytes, breaks, is_whole)) = sent else {
         transfer.ask_next();
-        let is_over = transfer.at == transfer.donors.len();
+        let is_over = transfer.at == transfer.sources.len();
         return if is_over { StateTransferStep::Fails } else { StateTransferStep::BreaksOff };
     };
     if breaks {

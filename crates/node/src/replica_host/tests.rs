@@ -103,7 +103,7 @@ fn wanted(host: &ReplicaHost<GroupPositions>) -> Option<Vec<u64>> {
 fn give(host: &mut ReplicaHost<GroupPositions>, state: [u64; 2]) {
     let from = "n1".to_string();
     host.recovery.expect(vec![1]);
-    host.recovery.fetched(Some(FetchedState { state, history: Vec::new(), from, donor: 0 }));
+    host.recovery.fetched(Some(FetchedState { state, history: Vec::new(), from, source: 0 }));
     host.take_over();
 }
 
@@ -333,7 +333,7 @@ fn a_state_is_taken_only_of_a_node_that_goes_on_from_view_to_view_in_one_incarna
         let (_tell, news) = sync_channel(1);
         let (fetching, _room) = StateFetch::of(news);
         host.expect(fetching, vec![1]);
-        // Both views name the donor's process.
+        // Both views name the source's process.
         host.event(Time(1), one, view(2, continuing));
         give(&mut host, [10, 4]);
         assert_eq!(host.recovery.is_live(), is_taken, "{continuing:b}");

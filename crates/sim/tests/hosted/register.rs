@@ -258,11 +258,11 @@ impl Registers {
         if !node.is_alive || node.state == RegisterState::Live || node.lacks.contains(&true) {
             return;
         }
-        let RegisterState::Fetching(donor, at) = node.state else {
-            let donor = self.rng.below(self.nodes.len() as u64) as usize;
+        let RegisterState::Fetching(source, at) = node.state else {
+            let source = self.rng.below(self.nodes.len() as u64) as usize;
             let at = now + self.up_to(self.transfer);
             let node = &mut self.nodes[rank];
-            node.state = RegisterState::Fetching(donor, at);
+            node.state = RegisterState::Fetching(source, at);
             if let Some(view) = &mut node.view {
                 view.steady = u32::MAX;
             }
@@ -271,23 +271,23 @@ impl Registers {
         if at > now {
             return;
         }
-        let has = |donor: &RegisterNode| {
-            let registers = donor.registers.iter().zip(&node.wanted);
-            donor.is_whole() && registers.clone().all(|(has, least)| has.position >= *least)
+        let has = |source: &RegisterNode| {
+            let registers = source.registers.iter().zip(&node.wanted);
+            source.is_whole() && registers.clone().all(|(has, least)| has.position >= *least)
         };
-        let same_view = |donor: &RegisterNode| match (node.view, donor.view) {
+        let same_view = |source: &RegisterNode| match (node.view, source.view) {
             (Some(mine), Some(its)) => {
                 let steady = mine.number == its.number && !mine.is_over && !its.is_over;
                 // A message that the source has and this node's replica has not may yet come otherwise.
-                steady && donor.registers.iter().all(|r| r.position <= mine.reached)
+                steady && source.registers.iter().all(|r| r.position <= mine.reached)
             }
             (mine, _) => mine.is_none() && !self.has_views,
         };
-        let from = &self.nodes[donor];
+        let from = &self.nodes[source];
         let old = self.mutant == RegisterMutant::TakesOldState
             && from.is_alive
             && from.state == RegisterState::Live;
-        if donor != rank && (old || has(from) && same_view(from)) {
+        if source != rank && (old || has(from) && same_view(from)) {
             let registers = if old { from.old.clone() } else { from.registers.clone() };
             let node = &mut self.nodes[rank];
             node.wanted = registers.iter().map(|r| r.position).collect();
@@ -467,8 +467,8 @@ impl Host for Registers {
                 let steady = before.map_or(u32::MAX, |view| view.steady & continuing);
                 let reached = node.view.map_or(0, |view| view.reached);
                 node.view = Some(RegisterView { number, steady, is_over: false, reached });
-                if let RegisterState::Fetching(donor, _) = node.state
-                    && steady >> donor & 1 == 0
+                if let RegisterState::Fetching(source, _) = node.state
+                    && steady >> source & 1 == 0
                 {
                     node.state = RegisterState::Behind;
                 }
