@@ -33,7 +33,7 @@ replay protocol seed *more:
 papers:
     cargo xtask papers
 
-# The rules of the house.
+# The rules of this repository.
 tidy:
     cargo xtask tidy
 

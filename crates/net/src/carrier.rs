@@ -351,7 +351,7 @@ impl Carrier {
             match token {
                 PollToken::Waker | PollToken::Other => {}
                 PollToken::Listener => self.streams.accept(now, &mut self.told),
-                PollToken::Guest(index) => self.streams.guest(index, &mut self.told),
+                PollToken::Handshake(index) => self.streams.handshake(index, &mut self.told),
                 PollToken::Link(pid) => self.streams.ready(Pid(pid), flags, now, &mut self.told),
                 PollToken::Datagrams(index) => self.inbound.ready(index),
             }

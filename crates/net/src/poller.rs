@@ -38,7 +38,7 @@ pub(crate) enum PollToken {
     Waker,
     Listener,
     /// A connection whose other end has not said who it is.
-    Guest(u32),
+    Handshake(u32),
     /// The connection to a process.
     Link(u32),
     /// A socket on which datagrams arrive.
@@ -52,7 +52,7 @@ impl PollToken {
         let (kind, index) = match self {
             Self::Waker => (0_u64, 0),
             Self::Listener => (1, 0),
-            Self::Guest(i) => (2, i),
+            Self::Handshake(i) => (2, i),
             Self::Link(i) => (3, i),
             Self::Datagrams(i) => (4, i),
             Self::Other => (5, 0),
@@ -65,7 +65,7 @@ impl PollToken {
         match data.u64() >> 32 {
             0 => Self::Waker,
             1 => Self::Listener,
-            2 => Self::Guest(index),
+            2 => Self::Handshake(index),
             3 => Self::Link(index),
             4 => Self::Datagrams(index),
             _ => Self::Other,

@@ -310,7 +310,7 @@ impl ClusterDir {
     /// The error for a directory without a cluster's file.
     fn without_file(path: &Path) -> ClusterDirError {
         let dir = Self { path: path.to_path_buf() };
-        match (dir.first_data(), dir.inhabitants()) {
+        match (dir.first_data(), dir.past_processes()) {
             (Some(data), _) => ClusterDirError::NoFile(data, "there is none".to_string()),
             (None, PastProcesses::Supervised) => ClusterDirError::Unmade(dir.path),
             (None, _) => ClusterDirError::NotCluster(dir.path),

@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_later_life_records_what_came_with_the_state_after_what_its_files_have() {
-        let dir = std::env::temp_dir().join(format!("amcast-diary-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("amcast-history-{}", std::process::id()));
         let cluster = ClusterShape::new(1, 2, 1).unwrap();
         let (p, q) = (cluster.replica(Gid(0), 0), cluster.replica(Gid(0), 1));
         let m = |seq| MsgId { sender: cluster.client(0), seq };

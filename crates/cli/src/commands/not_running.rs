@@ -7,7 +7,7 @@ use amcast_node::config::{ClusterFile, node_name};
 /// The error where no process of the cluster answers.
 pub(super) fn stopped(dir: &ClusterDir, file: &ClusterFile) -> Failure {
     let at = dir.path().display();
-    let mut told = match dir.inhabitants() {
+    let mut told = match dir.past_processes() {
         _ if dir.is_supervised() => format!("{at}: no node answers yet; its supervisor runs"),
         PastProcesses::Supervised if file.durable => {
             format!(

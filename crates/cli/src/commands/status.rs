@@ -100,7 +100,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
     let ready = said.iter().all(|n| n.as_ref().is_some_and(|n| n.ready));
     let mut lives = dir.lives().into_iter();
     let refused: Vec<_> = (0..file.replicas).map(|rank| refused(&dir, &said, rank)).collect();
-    let here = dir.inhabitants();
+    let here = dir.past_processes();
     let place = |(rank, (name, status)): (usize, (String, Option<NodeStatus>))| {
         let given = || file.nodes.get(&name).and_then(given_gateways);
         let gateways = status.as_ref().and_then(|_| dir.gateways_of(rank).ok().or_else(given));

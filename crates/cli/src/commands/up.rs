@@ -437,8 +437,8 @@ impl UpPlan<'_> {
         let Self { file, config, stop, .. } = *self;
         let cluster = *config.cluster();
         let dir = own.dir().clone();
-        let chronicle = chronicle(file, cluster)?;
-        let on_change = on_change(&dir, &chronicle, cluster);
+        let own_history = supervisor_history(file, cluster)?;
+        let on_change = on_change(&dir, &own_history, cluster);
         let command = self.node_command(&dir)?;
         let nodes = Supervisor::start(command, file.nodes().collect(), ground.clone(), on_change)
             .map_err(Failure::failed)?;
@@ -486,12 +486,12 @@ impl UpPlan<'_> {
         // First nobody may ask for more; then what was asked for is done, everywhere.
         nodes.close_gateways();
         listening.close(&gateway);
-        let settled = chronicle.is_some() && gateway.open() == 0 && settle(&watch, &dir, cluster);
+        let settled = own_history.is_some() && gateway.open() == 0 && settle(&watch, &dir, cluster);
         drop(gateway);
         drop(watch);
         let keep_logs = nodes.lives().iter().any(NodeProcess::is_telling);
         drop(nodes);
-        finish(&chronicle, file, settled);
+        finish(&own_history, file, settled);
         Ok(CleanStop { keep_logs })
     }
 
@@ -551,15 +551,18 @@ fn say_ready(GatewayAddresses { redis, log, http }: &GatewayAddresses) {
 /// The supervisor's own history: deaths, which a killed node cannot tell, and the end.
 type SupervisorHistory = Option<Arc<Mutex<HistoryRecorder>>>;
 
-fn chronicle(file: &ClusterFile, cluster: ClusterShape) -> Result<SupervisorHistory, Failure> {
+fn supervisor_history(
+    file: &ClusterFile,
+    cluster: ClusterShape,
+) -> Result<SupervisorHistory, Failure> {
     let Some(dir) = &file.record else { return Ok(None) };
     let recorder = HistoryRecorder::begin(dir, "supervisor", cluster, &[], clock::now());
     let recorder = recorder.map_err(|e| Failure::Failed(refuses_file(dir, &e)))?;
     Ok(Some(Arc::new(Mutex::new(recorder))))
 }
 
-fn tell(chronicle: &SupervisorHistory, events: impl IntoIterator<Item = TraceEvent<'static>>) {
-    let Some(recorder) = chronicle else { return };
+fn tell(own_history: &SupervisorHistory, events: impl IntoIterator<Item = TraceEvent<'static>>) {
+    let Some(recorder) = own_history else { return };
     let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
     events.into_iter().for_each(|event| recorder.event(&event));
     recorder.flush();
@@ -568,14 +571,14 @@ fn tell(chronicle: &SupervisorHistory, events: impl IntoIterator<Item = TraceEve
 /// Writes down what happens to nodes: for `amcast status`, and in the history.
 fn on_change(
     dir: &ClusterDir,
-    chronicle: &SupervisorHistory,
+    own_history: &SupervisorHistory,
     cluster: ClusterShape,
 ) -> OnNodeChange {
-    let (dir, chronicle) = (dir.clone(), chronicle.clone());
+    let (dir, own_history) = (dir.clone(), own_history.clone());
     Box::new(move |ended, lives| {
         if let Some(rank) = ended {
             let replicas = cluster.all_groups().iter().map(|g| cluster.replica(g, rank));
-            tell(&chronicle, replicas.map(|p| TraceEvent::Crash { t: clock::now(), p }));
+            tell(&own_history, replicas.map(|p| TraceEvent::Crash { t: clock::now(), p }));
         }
         if let Err(e) = dir.write_lives(lives) {
             tracing::warn!("`amcast status` will not know: {e}");
@@ -584,11 +587,11 @@ fn on_change(
 }
 
 /// Ends the history, if the run settled and nothing of it is missing; else says why not.
-fn finish(chronicle: &SupervisorHistory, file: &ClusterFile, settled: bool) {
+fn finish(own_history: &SupervisorHistory, file: &ClusterFile, settled: bool) {
     let Some(dir) = &file.record else { return };
     let why = history::stopped(dir);
     if settled && why.is_none() {
-        tell(chronicle, [TraceEvent::End]);
+        tell(own_history, [TraceEvent::End]);
         return;
     }
     let why = why.unwrap_or_else(|| "the replicas did not come to the same position".to_string());

@@ -91,14 +91,14 @@ impl InboundHandshakes {
         let all = || (0..).zip(&self.places).filter_map(|(i, place)| Some((i, place.as_ref()?)));
         let newcomer = host_network(address.ip());
         let mut counts = BTreeMap::from([(newcomer, 1)]);
-        all().for_each(|(_, guest)| *counts.entry(guest.host()).or_insert(0) += 1);
+        all().for_each(|(_, handshake)| *counts.entry(handshake.host()).or_insert(0) += 1);
         let most = counts.into_iter().max_by_key(|(host, count)| (*count, *host == newcomer));
         let host = most.map(|(host, _)| host);
         // Where each host has one, any host's: the newcomer's own is not there yet.
-        let any = !all().any(|(_, guest)| Some(guest.host()) == host);
+        let any = !all().any(|(_, handshake)| Some(handshake.host()) == host);
         all()
-            .filter(|(_, guest)| any || Some(guest.host()) == host)
-            .min_by_key(|(_, guest)| (!guest.is_silent(), guest.until))
+            .filter(|(_, handshake)| any || Some(handshake.host()) == host)
+            .min_by_key(|(_, handshake)| (!handshake.is_silent(), handshake.until))
             .map_or(0, |(index, _)| index)
     }
 }
@@ -115,20 +115,20 @@ impl Streams {
         now: Instant,
         told: &mut CarrierEvents,
     ) -> Option<Instant> {
-        for place in &mut self.guests.places {
-            if let Some(guest) = place.take_if(|guest| guest.until <= now) {
-                stranger(guest.address, told);
+        for place in &mut self.handshakes.places {
+            if let Some(handshake) = place.take_if(|handshake| handshake.until <= now) {
+                stranger(handshake.address, told);
             }
         }
-        if self.guests.rest_until.take_if(|until| *until <= now).is_some()
+        if self.handshakes.rest_until.take_if(|until| *until <= now).is_some()
             && let Err(errno) =
                 self.watch.change(&self.listener, PollToken::Listener, EventFlags::IN)
         {
-            self.guests.rest_until = Some(now + REST);
+            self.handshakes.rest_until = Some(now + REST);
             told.remark(NetDiagnostic::Short { errno });
         }
-        let guests = self.guests.places.iter().flatten().map(|guest| guest.until);
-        guests.chain(self.guests.rest_until).min()
+        let handshakes = self.handshakes.places.iter().flatten().map(|handshake| handshake.until);
+        handshakes.chain(self.handshakes.rest_until).min()
     }
 
     /// Takes in those who dialled.
@@ -143,16 +143,16 @@ impl Streams {
                 Err(errno) => return self.rest(now, errno, told),
             };
             let until = now + Duration::from_nanos(self.options.handshake_max.0);
-            let index = self.guests.place_for(address);
-            if let Some(given_up) = self.guests.places[index].take() {
+            let index = self.handshakes.place_for(address);
+            if let Some(given_up) = self.handshakes.places[index].take() {
                 // Closes it: who belongs here dials again.
                 stranger(given_up.address, told);
             }
-            let token = PollToken::Guest(index as u32);
+            let token = PollToken::Handshake(index as u32);
             if let Err(errno) = self.watch.add(&socket, token, EventFlags::IN) {
                 return self.rest(now, errno, told);
             }
-            self.guests.places[index] = Some(InboundHandshake {
+            self.handshakes.places[index] = Some(InboundHandshake {
                 socket,
                 address,
                 says: HandshakeReply::Opening(PartialRead::new()),
@@ -167,16 +167,16 @@ impl Streams {
         told.remark(NetDiagnostic::Short { errno });
         if self.watch.change(&self.listener, PollToken::Listener, EventFlags::empty()).is_ok() {
             let until = now + REST;
-            self.guests.rest_until = Some(until);
+            self.handshakes.rest_until = Some(until);
             self.next_due = self.next_due.min(until);
         }
     }
 
     /// A handshaking connection sent something.
-    pub(crate) fn guest(&mut self, index: u32, told: &mut CarrierEvents) {
-        let Some(place) = self.guests.places.get_mut(index as usize) else { return };
-        let Some(guest) = place else { return };
-        let InboundHandshake { socket, says, address, .. } = guest;
+    pub(crate) fn handshake(&mut self, index: u32, told: &mut CarrierEvents) {
+        let Some(place) = self.handshakes.places.get_mut(index as usize) else { return };
+        let Some(handshake) = place else { return };
+        let InboundHandshake { socket, says, address, .. } = handshake;
         let address = *address;
         let said = match says {
             HandshakeReply::Opening(partial) => match partial.read(socket) {
@@ -223,16 +223,16 @@ impl Streams {
 
     /// Proves to the other end that this process knows the secret, before it sends anything else: the other end is to do the same.
     fn challenge(&mut self, index: u32, dialler: Nonce, told: &mut CarrierEvents) {
-        let Some(place) = self.guests.places.get_mut(index as usize) else { return };
-        let Some(guest) = place else { return };
+        let Some(place) = self.handshakes.places.get_mut(index as usize) else { return };
+        let Some(handshake) = place else { return };
         let challenged = nonce().map_err(|_| Errno::IO).and_then(|dialled| {
             let nonces = Nonces { dialler, dialled };
-            say(&guest.socket, &nonces.challenge(&self.options.secret)).map(|()| nonces)
+            say(&handshake.socket, &nonces.challenge(&self.options.secret)).map(|()| nonces)
         });
         match challenged {
-            Ok(nonces) => guest.says = HandshakeReply::Hello(nonces, PartialRead::new()),
+            Ok(nonces) => handshake.says = HandshakeReply::Hello(nonces, PartialRead::new()),
             Err(_) => {
-                let address = guest.address;
+                let address = handshake.address;
                 *place = None;
                 stranger(address, told);
             }

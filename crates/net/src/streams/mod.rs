@@ -57,7 +57,7 @@ pub(crate) struct Streams {
     watch: SocketRegistry,
     listener: OwnedFd,
     links: Vec<PeerLink>,
-    guests: InboundHandshakes,
+    handshakes: InboundHandshakes,
     /// Peers that have something for this round, and how many of them are done with.
     turns: Vec<Pid>,
     turn: usize,
@@ -104,7 +104,7 @@ impl Streams {
             watch,
             listener,
             links: (0..).zip(peers).map(link).collect(),
-            guests: InboundHandshakes::new(peers.len()),
+            handshakes: InboundHandshakes::new(peers.len()),
             turns: Vec::with_capacity(peers.len()),
             turn: 0,
             reads: 0,

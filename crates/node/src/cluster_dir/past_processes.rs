@@ -49,7 +49,7 @@ pub fn how_to_start(ranks: &[usize]) -> String {
 
 impl ClusterDir {
     /// The processes that have run here.
-    pub fn inhabitants(&self) -> PastProcesses {
+    pub fn past_processes(&self) -> PastProcesses {
         PastProcesses::of(&self.path)
     }
 
@@ -88,19 +88,19 @@ mod tests {
         let dir = ClusterDir { path: path.clone() };
         fs::write(path.join("cluster.toml"), "").unwrap();
         fs::write(path.join("n1.log"), "").unwrap();
-        assert_eq!(dir.inhabitants(), PastProcesses::None);
+        assert_eq!(dir.past_processes(), PastProcesses::None);
         fs::create_dir(path.join("n2.data")).unwrap();
         fs::write(path.join("n0.life"), "1\n").unwrap();
         fs::write(path.join("n4.sock"), "").unwrap();
-        assert_eq!(dir.inhabitants(), PastProcesses::Nodes(vec![0, 2, 4]));
+        assert_eq!(dir.past_processes(), PastProcesses::Nodes(vec![0, 2, 4]));
         // A lock that somebody emptied or removed says nothing, and only supervisors note their ports.
         fs::write(path.join("lock"), "").unwrap();
-        assert_eq!(dir.inhabitants(), PastProcesses::Nodes(vec![0, 2, 4]));
+        assert_eq!(dir.past_processes(), PastProcesses::Nodes(vec![0, 2, 4]));
         fs::write(path.join("lock"), LOCK_WORDS).unwrap();
-        assert_eq!(dir.inhabitants(), PastProcesses::Supervised);
+        assert_eq!(dir.past_processes(), PastProcesses::Supervised);
         fs::remove_file(path.join("lock")).unwrap();
         fs::write(path.join(LAST_PORTS), "{}").unwrap();
-        assert_eq!(dir.inhabitants(), PastProcesses::Supervised);
+        assert_eq!(dir.past_processes(), PastProcesses::Supervised);
 
         let works = "2026-11-22T16:41:16.900788Z  INFO works\n";
         let said = |log: String| {

@@ -123,7 +123,7 @@ pub struct ClusterWatch {
     cluster: ClusterShape,
     dir: Arc<ClusterDir>,
     nodes: Arc<Mutex<Vec<NodeAddress>>>,
-    board: Arc<Mutex<WatchState>>,
+    state: Arc<Mutex<WatchState>>,
     /// Whether commands that may take more room on the disks are refused.
     is_full: Arc<AtomicBool>,
     /// Its process serves no more clients.
@@ -146,8 +146,8 @@ fn pause(span: Duration, ended: &AtomicBool) {
     }
 }
 
-fn lock(board: &Mutex<WatchState>) -> MutexGuard<'_, WatchState> {
-    board.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(state: &Mutex<WatchState>) -> MutexGuard<'_, WatchState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ClusterWatch {
@@ -166,7 +166,7 @@ impl ClusterWatch {
         let forgets = forgets(file);
         let count = ask.len();
         let (nodes, dir) = (Arc::new(Mutex::new(ask)), Arc::new(dir));
-        let board = Arc::new(Mutex::new(WatchState {
+        let state = Arc::new(Mutex::new(WatchState {
             said: vec![None; count],
             lost: Vec::new(),
             down: Vec::new(),
@@ -176,7 +176,7 @@ impl ClusterWatch {
         let is_full = Arc::new(AtomicBool::new(false));
         let full = Arc::clone(&is_full);
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&board);
+        let told = Arc::clone(&state);
         let ended = Arc::clone(&stop);
         let asked = Arc::clone(&dir);
         let at = Arc::clone(&nodes);
@@ -212,7 +212,7 @@ impl ClusterWatch {
         let leaves = AtomicBool::new(false);
         let own = node_rank(&name);
         let thread = Some(thread);
-        Ok(Self { name, own, protocol, cluster, dir, nodes, board, is_full, leaves, stop, thread })
+        Ok(Self { name, own, protocol, cluster, dir, nodes, state, is_full, leaves, stop, thread })
     }
 
     /// The shape of the cluster.
@@ -222,12 +222,12 @@ impl ClusterWatch {
 
     /// The shards that have lost their majority for good, as far as nodes and supervisor know.
     pub fn lost(&self) -> Vec<LostShard> {
-        lock(&self.board).lost.clone()
+        lock(&self.state).lost.clone()
     }
 
     /// The last status of each node.
     pub fn nodes(&self) -> Vec<Option<NodeStatus>> {
-        lock(&self.board).said.clone()
+        lock(&self.state).said.clone()
     }
 
     /// Asks each node now.
@@ -245,7 +245,7 @@ impl ClusterWatch {
     /// command.
     pub fn refuses(&self, grows: impl FnOnce() -> bool) -> Option<String> {
         let is_full = self.is_full.load(Ordering::Acquire) && grows();
-        is_full.then(|| lock(&self.board).no_room.clone()).flatten()
+        is_full.then(|| lock(&self.state).no_room.clone()).flatten()
     }
 
     /// Its process serves no more clients: status requests report that it is leaving.
@@ -258,7 +258,7 @@ impl ClusterWatch {
     /// # Errors
     /// With the reason, for people.
     pub fn all_ready(&self) -> Result<(), String> {
-        lock(&self.board).said.iter().enumerate().try_for_each(|(rank, said)| own_ready(rank, said))
+        lock(&self.state).said.iter().enumerate().try_for_each(|(rank, said)| own_ready(rank, said))
     }
 }
 
@@ -284,7 +284,7 @@ impl ServerStatus for ClusterWatch {
     }
 
     fn shards(&self) -> Vec<ShardStatus> {
-        let said = &lock(&self.board).said;
+        let said = &lock(&self.state).said;
         let shard = |shard: Gid| {
             let replicas = || {
                 let ready = said.iter().flatten().filter(|node| node.ready);
@@ -313,33 +313,33 @@ impl ServerStatus for ClusterWatch {
         if self.leaves.load(Ordering::Acquire) {
             return Err(format!("{} stops", self.name));
         }
-        let board = lock(&self.board);
-        if !board.lost.is_empty() {
-            let lost: Vec<_> = board.lost.iter().map(LostShard::to_string).collect();
+        let state = lock(&self.state);
+        if !state.lost.is_empty() {
+            let lost: Vec<_> = state.lost.iter().map(LostShard::to_string).collect();
             return Err(lost.join("; "));
         }
-        let ready = board.said.iter().flatten().filter(|node| node.ready).count();
+        let ready = state.said.iter().flatten().filter(|node| node.ready).count();
         let quorum = self.cluster.quorum();
         if ready >= quorum {
             return Ok(());
         }
         let few = format!("{ready} nodes are ready, and {quorum} are needed");
-        Err([&[few], &board.down[..]].concat().join("; "))
+        Err([&[few], &state.down[..]].concat().join("; "))
     }
 
     fn ready_here(&self) -> Result<(), String> {
         self.ready()?;
         let Some(own) = self.own else { return Ok(()) };
-        own_ready(own, &lock(&self.board).said[own])
+        own_ready(own, &lock(&self.state).said[own])
     }
 
     fn remarks(&self) -> Vec<String> {
-        let board = lock(&self.board);
-        board.down.iter().chain(&board.no_room).cloned().collect()
+        let state = lock(&self.state);
+        state.down.iter().chain(&state.no_room).cloned().collect()
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        node_metrics(&lock(&self.board).said, &self.dir.lives())
+        node_metrics(&lock(&self.state).said, &self.dir.lives())
     }
 }
 
