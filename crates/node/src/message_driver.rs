@@ -64,7 +64,7 @@ pub(crate) struct MessageDriver {
     /// When the loop came round last.
     now: Time,
     begun_at: Time,
-    /// Letters for processes that there are not.
+    /// Messages to processes that do not exist.
     astray: u64,
     /// Where their logs are, if they have any.
     keeping: Option<LogLocation>,
@@ -319,7 +319,7 @@ impl MessageDriver {
             }
             busy = true;
             let inside: InternalMessages = self.post.take_inside();
-            for ReceivedMessage { from, to, message } in inside.letters() {
+            for ReceivedMessage { from, to, message } in inside.messages() {
                 let input = Input::Medium(MessageInput::From(self.pid(from), message));
                 self.step(now, to, input, above);
             }

@@ -121,7 +121,7 @@ pub(crate) struct MessageRouter {
     /// The empty buffers of what was given out last.
     spare: InternalMessages,
     /// A message with its address.
-    letter: Vec<u8>,
+    frame: Vec<u8>,
     /// By group of the sender.
     lines: Vec<ProcessOutbox>,
     held_bytes: usize,
@@ -138,9 +138,9 @@ impl MessageRouter {
     ) -> Self {
         let (inside, spare) = (InternalMessages::default(), InternalMessages::default());
         let lines = (0..cluster.groups()).map(|_| ProcessOutbox::default()).collect();
-        let letter = Vec::new();
+        let frame = Vec::new();
         let held_bytes = 0;
-        Self { cluster, rank, carrier, inside, spare, letter, lines, held_bytes, multicasts }
+        Self { cluster, rank, carrier, inside, spare, frame, lines, held_bytes, multicasts }
     }
 
     /// The sender for the node's replica of `group`.
@@ -217,7 +217,7 @@ impl MessageRouter {
             return self.carrier.carry_parts(node, &[from.0, to.0], message);
         }
         self.address(from, to, message);
-        self.carrier.carry(&MessageOutput::To(node, lane, ()), &self.letter);
+        self.carrier.carry(&MessageOutput::To(node, lane, ()), &self.frame);
     }
 
     /// Sends to all of a group, as one where the carrier can.
@@ -227,7 +227,7 @@ impl MessageRouter {
         if self.multicasts && lane == Lane::Datagram && !waits {
             self.address(from, to, message);
             // To the carrier all nodes are one group, with this one: it hears itself.
-            return self.carrier.carry(&MessageOutput::Group(Gid(0), lane, ()), &self.letter);
+            return self.carrier.carry(&MessageOutput::Group(Gid(0), lane, ()), &self.frame);
         }
         for rank in 0..self.cluster.replicas() {
             self.send(from, (to, rank), lane, message);
@@ -235,12 +235,12 @@ impl MessageRouter {
     }
 
     fn address(&mut self, from: Gid, to: Gid, message: &[u8]) {
-        self.letter.clear();
-        if self.letter.capacity() > BUFFER_BYTES_KEPT {
-            self.letter = Vec::new();
+        self.frame.clear();
+        if self.frame.capacity() > BUFFER_BYTES_KEPT {
+            self.frame = Vec::new();
         }
-        self.letter.extend_from_slice(&[from.0, to.0]);
-        self.letter.extend_from_slice(message);
+        self.frame.extend_from_slice(&[from.0, to.0]);
+        self.frame.extend_from_slice(message);
     }
 
     /// Group and node of a replica. Panics if it is none: the protocol was not built for this cluster.
@@ -287,8 +287,8 @@ mod tests {
     #[test]
     fn a_letter_reads_back_and_one_for_nobody_is_none() {
         let frame = [1, 2, b'x', b'y'];
-        let letter = ReceivedMessage::read(&frame, 3).unwrap();
-        assert_eq!((letter.from, letter.to, letter.message), (Gid(1), Gid(2), &b"xy"[..]));
+        let received = ReceivedMessage::read(&frame, 3).unwrap();
+        assert_eq!((received.from, received.to, received.message), (Gid(1), Gid(2), &b"xy"[..]));
         assert!(ReceivedMessage::read(&[0, 0], 1).unwrap().message.is_empty());
         assert!(ReceivedMessage::read(&frame, 2).is_none(), "there is no group 2");
         assert!(ReceivedMessage::read(&[2, 0, 1], 2).is_none());
@@ -304,7 +304,7 @@ mod tests {
         inside.put(Gid(1), Gid(1), b"");
         inside.put(Gid(2), Gid(0), b"three");
         let all: Vec<_> =
-            inside.letters().map(|l| (l.from.0, l.to.0, l.message.to_vec())).collect();
+            inside.messages().map(|l| (l.from.0, l.to.0, l.message.to_vec())).collect();
         assert_eq!(all, [(0, 1, b"one".to_vec()), (1, 1, vec![]), (2, 0, b"three".to_vec())]);
     }
 }

@@ -66,6 +66,6 @@ impl SimulatedRun<'_> {
 
     /// One of the plan's barriers is due.
     pub(crate) fn barrier(&mut self, i: usize) {
-        self.letter(self.plan.barriers[i].p, OwnedInput::Barrier(Ticket(i as u64)));
+        self.enqueue(self.plan.barriers[i].p, OwnedInput::Barrier(Ticket(i as u64)));
     }
 }

@@ -17,27 +17,27 @@ use core::mem;
 
 impl SimulatedRun<'_> {
     /// One step of a process that lives.
-    pub(crate) fn step(&mut self, p: Pid, letter: OwnedInput) {
+    pub(crate) fn step(&mut self, p: Pid, input: OwnedInput) {
         let now = self.now;
-        self.hash.input(now, p, &letter);
+        self.hash.input(now, p, &input);
         self.steps += 1;
         self.above.is_due |= self.has_host();
-        if let OwnedInput::Fresh(of, life) = letter {
+        if let OwnedInput::Fresh(of, life) = input {
             self.ram.told(p, of, life);
         }
-        if let OwnedInput::Barrier(ticket) = letter {
+        if let OwnedInput::Barrier(ticket) = input {
             self.set_barrier(p, ticket);
         }
-        if matches!(letter, OwnedInput::Leave) {
+        if matches!(input, OwnedInput::Leave) {
             self.procs[p.index()].contract.asked_to_leave();
         }
-        match letter {
+        match input {
             OwnedInput::Start(_) => self.procs[p.index()].contract.started(),
             OwnedInput::Unfit => self.procs[p.index()].contract.told_unfit(),
             _ => {}
         }
         let process = &mut self.procs[p.index()];
-        if let OwnedInput::Installed { position, installs } = letter {
+        if let OwnedInput::Installed { position, installs } = input {
             process.app.above.in_force = process.app.above.in_force.max(position);
             process.contract.installed(installs);
         }
@@ -45,10 +45,10 @@ impl SimulatedRun<'_> {
         let local = process.clock(now);
         let seq = process.casts;
         let Some(mut node) = process.node.take() else { return };
-        if let OwnedInput::Done(_, answer) = &letter {
+        if let OwnedInput::Done(_, answer) = &input {
             self.tell_of_failure(p, answer.outcome());
         }
-        let submission = match letter {
+        let submission = match input {
             OwnedInput::Submit(cast) => {
                 Some(Submission { seq, dst: self.plan.casts[cast].dst, payload: &self.scratch })
             }
@@ -56,14 +56,14 @@ impl SimulatedRun<'_> {
         };
         match &mut node {
             ProtocolProcess::Messages(node) => {
-                let input = frames_input(&letter, submission)
+                let input = frames_input(&input, submission)
                     .expect("a carrier speaks only to processes of its medium");
                 self.frames.outbox.clear();
                 node.step(local, (), input, &mut self.frames.outbox);
                 self.frames.outbox.take(&mut self.frames.items);
             }
             ProtocolProcess::Memory(node, _) => {
-                let input = memory_input(&letter, submission)
+                let input = memory_input(&input, submission)
                     .expect("a carrier speaks only to processes of its medium");
                 self.memory.outbox.clear();
                 let midst = self.ram.midst(now, p, &mut self.chooser);
@@ -412,7 +412,7 @@ impl SimulatedRun<'_> {
             && process.app.installs == installs
             && let Some(position) = process.app.awaited.take()
         {
-            self.letter(p, OwnedInput::Installed { position, installs });
+            self.enqueue(p, OwnedInput::Installed { position, installs });
         }
     }
 
@@ -449,10 +449,10 @@ impl SimulatedRun<'_> {
     }
 
     /// The application answers after a while.
-    fn later(&mut self, p: Pid, letter: OwnedInput) {
+    fn later(&mut self, p: Pid, input: OwnedInput) {
         let at = self.now + self.plan.model.capture.draw(&mut self.chooser, Concern::Schedule);
         let life = self.procs[p.index()].life;
-        self.queue.push(at, HarnessTimer::Letter(p, life, letter));
+        self.queue.push(at, HarnessTimer::Input(p, life, input));
     }
 
     pub(crate) fn apply_later(&mut self, p: Pid) {
@@ -477,7 +477,7 @@ impl SimulatedRun<'_> {
         let position = app.may_apply();
         if position > app.applied {
             app.applied = position;
-            self.letter(p, OwnedInput::Applied(position));
+            self.enqueue(p, OwnedInput::Applied(position));
         }
     }
 
@@ -499,10 +499,10 @@ impl SimulatedRun<'_> {
 }
 
 fn frames_input<'a>(
-    letter: &'a OwnedInput,
+    input: &'a OwnedInput,
     submission: Option<Submission<'a>>,
 ) -> Option<Input<'a, Frames>> {
-    Some(match letter {
+    Some(match input {
         OwnedInput::Submit(_) => Input::Submit(submission?),
         OwnedInput::From(from, bytes) => {
             Input::Medium(messages::MessageInput::From(*from, &**bytes))
@@ -514,10 +514,10 @@ fn frames_input<'a>(
 }
 
 fn memory_input<'a>(
-    letter: &'a OwnedInput,
+    input: &'a OwnedInput,
     submission: Option<Submission<'a>>,
 ) -> Option<Input<'a, Memory>> {
-    Some(match letter {
+    Some(match input {
         OwnedInput::Submit(_) => Input::Submit(submission?),
         OwnedInput::Poll => Input::Medium(memory::MemoryInput::Poll),
         OwnedInput::Done(ticket, answer) => {

@@ -169,33 +169,33 @@ impl SimulatedRun<'_> {
     /// A process starts, for the first time or again from what it has on its disk.
     pub(crate) fn open(&mut self, p: Pid) {
         let damaged = self.disk.is_damaged(p);
-        let letters = self.disk.open(p).map(|(n, record)| OwnedInput::Stored(n, record.to_vec()));
-        let mut letters: Vec<OwnedInput> = letters.collect();
+        let inputs = self.disk.open(p).map(|(n, record)| OwnedInput::Stored(n, record.to_vec()));
+        let mut inputs: Vec<OwnedInput> = inputs.collect();
         if damaged {
             self.mark("sim-log-cut");
         }
         if self.disk.torn(p) {
-            letters.push(OwnedInput::Torn);
+            inputs.push(OwnedInput::Torn);
         }
         if self.disk.lost(p) {
-            letters.push(OwnedInput::Lost);
+            inputs.push(OwnedInput::Lost);
         }
         let has_log = self.entry.capabilities().durability.has_log();
         let process = &mut self.procs[p.index()];
         process.app = App::resumed(&process.checkpoint);
         // A life without a log begins with nothing, and its protocol reports the state that it needs.
         process.app.is_lost = process.life > 0 && !has_log;
-        letters.push(OwnedInput::Start(process.life));
+        inputs.push(OwnedInput::Start(process.life));
         let position = match self.has_host() {
             true => self.resume_above(p),
             false => self.procs[p.index()].app.position(),
         };
         if position > 0 {
             let installed = OwnedInput::Installed { position, installs: 0 };
-            letters.extend([installed, OwnedInput::Checkpointed(position)]);
+            inputs.extend([installed, OwnedInput::Checkpointed(position)]);
         }
         // Nothing comes between them.
-        letters.into_iter().for_each(|letter| self.procs[p.index()].put(letter));
+        inputs.into_iter().for_each(|input| self.procs[p.index()].put(input));
         self.pump(p);
     }
 
@@ -238,7 +238,7 @@ impl SimulatedRun<'_> {
             process.checkpoint = items;
             self.mark("sim-checkpoint");
             self.tell_of(&RunEvent::Checkpoint(p, reached));
-            self.letter(p, OwnedInput::Checkpointed(reached));
+            self.enqueue(p, OwnedInput::Checkpointed(reached));
         }
     }
 }

@@ -64,9 +64,9 @@ impl RunHash {
         }
     }
 
-    pub(crate) fn input(&mut self, now: Time, p: Pid, letter: &OwnedInput) {
+    pub(crate) fn input(&mut self, now: Time, p: Pid, input: &OwnedInput) {
         self.words(&[now.0, u64::from(p.0)]);
-        match letter {
+        match input {
             OwnedInput::Start(life) => self.words(&[10, u64::from(*life)]),
             OwnedInput::Leave => self.word(39),
             OwnedInput::Wake => self.word(11),

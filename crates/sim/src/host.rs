@@ -331,8 +331,8 @@ impl SimulatedRun<'_> {
                 self.pump(p);
             }
             HostRequest::Installed { position, .. } => self.host_has_installed(p, position),
-            HostRequest::Unfit { .. } => self.letter(p, OwnedInput::Unfit),
-            HostRequest::Barrier { ticket, .. } => self.letter(p, OwnedInput::Barrier(ticket)),
+            HostRequest::Unfit { .. } => self.enqueue(p, OwnedInput::Unfit),
+            HostRequest::Barrier { ticket, .. } => self.enqueue(p, OwnedInput::Barrier(ticket)),
             HostRequest::Checkpointed { position, .. } => self.host_has_checkpoint(p, position),
         }
     }
@@ -344,7 +344,7 @@ impl SimulatedRun<'_> {
             self.enter_state(p, group, position);
         }
         let installs = self.procs[p.index()].app.installs;
-        self.letter(p, OwnedInput::Installed { position, installs });
+        self.enqueue(p, OwnedInput::Installed { position, installs });
     }
 
     /// A checkpoint of the host is durable.
@@ -358,7 +358,7 @@ impl SimulatedRun<'_> {
         process.owes = process.owes.filter(|&owed| !whole || deliveries < owed);
         self.mark("sim-host-checkpoint");
         self.tell_of(&RunEvent::Checkpoint(p, position));
-        self.letter(p, OwnedInput::Checkpointed(position));
+        self.enqueue(p, OwnedInput::Checkpointed(position));
     }
 
     /// Puts into the inbox how far the host has applied, as far as nothing holds it back.

@@ -83,7 +83,7 @@ impl SimulatedRun<'_> {
             Fault::WrongLeader { to, group, leader, span } => {
                 let over = self.over(*span);
                 for to in self.node_of(*to) {
-                    self.letter(to, OwnedInput::Oracle(Oracle::Leader(*group, *leader)));
+                    self.enqueue(to, OwnedInput::Oracle(Oracle::Leader(*group, *leader)));
                     self.queue.push(over, HarnessTimer::Truth(to, OracleSubject::Group(*group)));
                 }
             }
@@ -101,7 +101,7 @@ impl SimulatedRun<'_> {
 
     fn strike_suspicion(&mut self, to: Pid, of: Pid, over: Time) {
         if to != of && self.procs[of.index()].alive() {
-            self.letter(to, OwnedInput::Oracle(Oracle::Suspect(of)));
+            self.enqueue(to, OwnedInput::Oracle(Oracle::Suspect(of)));
             // Where nobody vouches for anybody, the suspicion lasts until its subject shows that it
             // lives.
             if self.tells_of_failures() {
@@ -196,7 +196,7 @@ impl SimulatedRun<'_> {
         self.queue.push(self.now + patience, HarnessTimer::Patience(p, life));
         for q in self.node_of(p) {
             self.procs[q.index()].leaving = Some(down);
-            self.letter(q, OwnedInput::Leave);
+            self.enqueue(q, OwnedInput::Leave);
         }
     }
 
@@ -426,6 +426,6 @@ impl SimulatedRun<'_> {
             OracleSubject::Process(p) if self.procs[p.index()].alive() => Oracle::Trust(p),
             OracleSubject::Process(p) => Oracle::Suspect(p),
         };
-        self.letter(to, OwnedInput::Oracle(said));
+        self.enqueue(to, OwnedInput::Oracle(said));
     }
 }

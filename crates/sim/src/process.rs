@@ -271,15 +271,15 @@ impl SimProcess {
         (status, waits)
     }
 
-    /// Puts a letter into the inbox; one look and one alarm are enough at a time.
-    pub(crate) fn put(&mut self, letter: OwnedInput) {
-        let again = match letter {
+    /// Puts a input into the inbox; one look and one alarm are enough at a time.
+    pub(crate) fn put(&mut self, input: OwnedInput) {
+        let again = match input {
             OwnedInput::Poll => matches!(self.inbox.back(), Some(OwnedInput::Poll)),
             OwnedInput::Wake => self.inbox.iter().any(|l| matches!(l, OwnedInput::Wake)),
             _ => false,
         };
         if !again {
-            self.inbox.push_back(letter);
+            self.inbox.push_back(input);
         }
     }
 }

@@ -194,7 +194,7 @@ impl SimulatedRun<'_> {
                 let app = &self.procs[p.index()].app;
                 if app.gap.is_none() && app.installs == installs {
                     let position = app.position();
-                    self.letter(p, OwnedInput::Installed { position, installs });
+                    self.enqueue(p, OwnedInput::Installed { position, installs });
                 }
             }
         }
@@ -363,7 +363,7 @@ impl SimulatedRun<'_> {
         let app = &mut self.procs[p.index()].app;
         app.applied = app.applied.max(upto);
         let (position, installs) = (app.position(), app.installs);
-        self.letter(p, OwnedInput::Installed { position, installs });
+        self.enqueue(p, OwnedInput::Installed { position, installs });
         self.apply_later(p);
         Ok(())
     }

@@ -45,7 +45,7 @@ pub(crate) enum HarnessTimer {
     /// A checkpoint of that life is durable.
     Checkpointed(Pid, u32, Vec<DeliveredMessage>),
     /// Something for this life of a process.
-    Letter(Pid, u32, OwnedInput),
+    Input(Pid, u32, OwnedInput),
     /// The index of a multicast in the plan.
     Cast(usize),
     /// A sender may have room again.
@@ -235,7 +235,7 @@ impl<'a> SimulatedRun<'a> {
             } else if next[2] == now {
                 self.disk.step();
                 while let Some((p, ticket)) = self.disk.take() {
-                    self.letter(p, OwnedInput::Durable(ticket));
+                    self.enqueue(p, OwnedInput::Durable(ticket));
                 }
             } else if next[3] > now {
                 self.above.is_due = true;
@@ -265,7 +265,7 @@ impl<'a> SimulatedRun<'a> {
             self.start_hosts();
         }
         for p in self.cluster.pids() {
-            self.letter(p, OwnedInput::Start(0));
+            self.enqueue(p, OwnedInput::Start(0));
         }
         for (i, cast) in self.plan.casts.iter().enumerate() {
             self.queue.push(cast.at, HarnessTimer::Cast(i));
@@ -303,7 +303,7 @@ impl<'a> SimulatedRun<'a> {
                 let process = &mut self.procs[p.index()];
                 if process.life == life && process.poll_at == Some(self.now) {
                     process.poll_at = None;
-                    self.letter(p, OwnedInput::Poll);
+                    self.enqueue(p, OwnedInput::Poll);
                 }
             }
             HarnessTimer::Apply(p, life) => self.apply(p, life),
@@ -314,9 +314,9 @@ impl<'a> SimulatedRun<'a> {
                 self.checkpoint_later(p);
             }
             HarnessTimer::Checkpointed(p, life, items) => self.checkpointed(p, life, items),
-            HarnessTimer::Letter(p, life, letter) => {
+            HarnessTimer::Input(p, life, input) => {
                 if self.procs[p.index()].life == life {
-                    self.letter(p, letter);
+                    self.enqueue(p, input);
                 }
             }
             HarnessTimer::Cast(i) => {
@@ -338,10 +338,10 @@ impl<'a> SimulatedRun<'a> {
         while let Some(heard) = self.network.take() {
             match heard {
                 NetworkEvent::Frame { to, from, bytes } => {
-                    self.letter(to, OwnedInput::From(from, bytes))
+                    self.enqueue(to, OwnedInput::From(from, bytes))
                 }
-                NetworkEvent::Up { to, of } => self.letter(to, OwnedInput::Up(of)),
-                NetworkEvent::Down { to, of } => self.letter(to, OwnedInput::Down(of)),
+                NetworkEvent::Up { to, of } => self.enqueue(to, OwnedInput::Up(of)),
+                NetworkEvent::Down { to, of } => self.enqueue(to, OwnedInput::Down(of)),
             }
         }
     }
@@ -361,20 +361,20 @@ impl<'a> SimulatedRun<'a> {
                     }
                 }
                 MemoryOccurrence::Done { to, ticket, answer } => {
-                    self.letter(to, OwnedInput::Done(ticket, answer));
+                    self.enqueue(to, OwnedInput::Done(ticket, answer));
                 }
                 MemoryOccurrence::Fresh { to, of, life } => {
-                    self.letter(to, OwnedInput::Fresh(of, life))
+                    self.enqueue(to, OwnedInput::Fresh(of, life))
                 }
             }
         }
     }
 
     /// Gives a process something to take notice of, as soon as it is free.
-    pub(crate) fn letter(&mut self, p: Pid, letter: OwnedInput) {
+    pub(crate) fn enqueue(&mut self, p: Pid, input: OwnedInput) {
         let process = &mut self.procs[p.index()];
         if process.alive() {
-            process.put(letter);
+            process.put(input);
             self.pump(p);
         }
     }
@@ -399,8 +399,8 @@ impl<'a> SimulatedRun<'a> {
                 self.resume(p, rest);
                 continue;
             }
-            let letter = match process.inbox.pop_front() {
-                Some(letter) => letter,
+            let input = match process.inbox.pop_front() {
+                Some(input) => input,
                 None => match self.submission(p).or_else(|| self.given_submission(p)) {
                     Some(submission) => submission,
                     // A run of submissions is followed by something else.
@@ -408,9 +408,9 @@ impl<'a> SimulatedRun<'a> {
                     None => break,
                 },
             };
-            submitted = matches!(letter, OwnedInput::Submit(_) | OwnedInput::Given(_));
-            let woken = matches!(letter, OwnedInput::Wake);
-            self.step(p, letter);
+            submitted = matches!(input, OwnedInput::Submit(_) | OwnedInput::Given(_));
+            let woken = matches!(input, OwnedInput::Wake);
+            self.step(p, input);
             self.watch_spin(p, woken);
         }
         self.rearm(p);
@@ -501,7 +501,7 @@ impl<'a> SimulatedRun<'a> {
         process.wake_at = None;
         let deadline = process.deadline();
         if deadline.is_some_and(|at| at <= process.clock(now)) {
-            self.letter(p, OwnedInput::Wake);
+            self.enqueue(p, OwnedInput::Wake);
         } else {
             self.rearm(p);
         }

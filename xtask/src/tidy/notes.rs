@@ -41,7 +41,7 @@ pub(super) const NOTES_DECIDE_NOTHING: TidyRule = TidyRule {
         }
     },
     bad: &[
-        ("crates/node/src/house.rs", "fn a(n: Note) {\n if let Note::Mark(_) = n { b() }\n}\n"),
+        ("crates/node/src/replica.rs", "fn a(n: Note) {\n if let Note::Mark(_) = n { b() }\n}\n"),
         ("crates/amcast/src/node.rs", "use amcast_core::step::Note as Remark;\n"),
         ("crates/sim/src/carry.rs", "use amcast_core::step::Note::{Mark, Demoted};\n"),
         (
@@ -54,7 +54,7 @@ pub(super) const NOTES_DECIDE_NOTHING: TidyRule = TidyRule {
             "crates/node/src/diagnostics.rs",
             "fn a(n: Note) {\n match n { Note::Mark(m) => b(m) }\n}\n",
         ),
-        ("crates/node/src/house.rs", "fn a(n: Note) {\n diagnostics::log(n) // Note::Mark\n}\n"),
+        ("crates/node/src/replica.rs", "fn a(n: Note) {\n diagnostics::log(n) // Note::Mark\n}\n"),
         ("crates/node/src/execution_notes.rs", "fn a() -> Note {\n Note::read(bytes)\n}\n"),
         (
             "crates/protocols/src/a.rs",
