@@ -7,7 +7,7 @@ use crate::config::HostPlacement;
 use crate::connection_requests::ConnectionRequests;
 use crate::log_owner::LogOwner;
 use crate::memory_driver::UpperLayer;
-use crate::message_driver::MessageDriver;
+use crate::message_driver::{MessageDriver, MessageDriverOptions};
 use crate::node_address::ClusterKey;
 use crate::peer_registry::PeerRegistry;
 use crate::replicas::Replicas;
@@ -76,9 +76,15 @@ impl HeadlessNode {
             first_life: 0,
             owner: LogOwner::of(options.cluster_id, rank),
         });
-        let asks = (ConnectionRequests::of(config), false);
-        let lives = (rank, 0, PeerRegistry::fleeting(cluster.replicas()));
-        let members = MessageDriver::start(&net, &cluster, lives, (processes, keeping), asks);
+        let start = MessageDriverOptions {
+            rank,
+            life: 0,
+            peer_registry: PeerRegistry::fleeting(cluster.replicas()),
+            keeping,
+            asks: ConnectionRequests::of(config),
+            tracing: false,
+        };
+        let members = MessageDriver::start(&net, &cluster, processes, start);
         Ok(Self { members: members.map_err(|e| e.to_string())?, groups })
     }
 

@@ -77,23 +77,37 @@ pub(crate) struct MessageDriver {
     forgot: bool,
 }
 
+/// How a node's driver starts.
+pub(crate) struct MessageDriverOptions {
+    /// The rank of the node.
+    pub(crate) rank: usize,
+    /// A higher number than in any earlier life of the node.
+    pub(crate) life: u32,
+    pub(crate) peer_registry: PeerRegistry,
+    /// Where its processes have their logs, if they have any.
+    pub(crate) keeping: Option<LogLocation>,
+    pub(crate) asks: ConnectionRequests,
+    /// Whether a history is recorded.
+    pub(crate) tracing: bool,
+}
+
 /// The protocol of one process.
 pub(crate) type BoxedProcess = Box<dyn Protocol<Medium = Frames> + Send>;
 
 impl MessageDriver {
-    /// Opens the sockets of node `rank` and begins to connect to the others. `life` is a higher number
-    /// than in any earlier life of it; `processes` are its replicas, in order of groups, and `keeping`
-    /// says where they keep what they persist.
+    /// Opens the sockets of a node and begins to connect to the others. `processes` are its replicas, in
+    /// order of groups.
     ///
     /// # Errors
     /// When its addresses cannot be used; the error says which.
     pub(crate) fn start(
         net: &Net,
         cluster: &ClusterShape,
-        (rank, life, mut peer_registry): (usize, u32, PeerRegistry),
-        (processes, keeping): (Vec<BoxedProcess>, Option<LogLocation>),
-        (asks, tracing): (ConnectionRequests, bool),
+        processes: Vec<BoxedProcess>,
+        options: MessageDriverOptions,
     ) -> Result<Self, NetError> {
+        let MessageDriverOptions { rank, life, mut peer_registry, keeping, asks, tracing } =
+            options;
         let peer = |(of, place): (usize, &HostPlacement)| {
             // Others get its public address, and it listens at the configured one.
             let listens = place.listen.filter(|_| of == rank);

@@ -17,7 +17,7 @@ use crate::execution_notes::ExecutionNotes;
 use crate::incarnation::{IncarnationLock, ProcessName};
 use crate::ingress::Ingress;
 use crate::memory_driver::{MemoryDriver, MemoryDriverError};
-use crate::message_driver::{BoxedProcess, MessageDriver};
+use crate::message_driver::{BoxedProcess, MessageDriver, MessageDriverOptions};
 use crate::node_address::NodeAddress;
 use crate::node_history::{HistoryKind, NodeHistory};
 use crate::peer_registry::Dismissal;
@@ -186,11 +186,16 @@ impl NodeFoundation {
                 }
             }
         }
-        let lives = (rank, life.number(), peer_registry);
-        let (tracing, asks) = (options.record.is_some(), ConnectionRequests::of(config));
-        let processes = (processes, options.keeping.clone());
-        let mut members = MessageDriver::start(net, &cluster, lives, processes, (asks, tracing))
-            .map_err(NodeError::Net)?;
+        let start = MessageDriverOptions {
+            rank,
+            life: life.number(),
+            peer_registry,
+            keeping: options.keeping.clone(),
+            asks: ConnectionRequests::of(config),
+            tracing: options.record.is_some(),
+        };
+        let mut members =
+            MessageDriver::start(net, &cluster, processes, start).map_err(NodeError::Net)?;
         let socket = net.dir().join(ingress_name(rank));
         // Larger than any number of an earlier life.
         let first_seq = (u64::from(life.number()) << 32) + 1;

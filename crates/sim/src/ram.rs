@@ -28,12 +28,12 @@ use crate::queue::EventQueue;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::memory::{
-    AccessOutcome, HeapRegions, LINE_WORDS, MemoryOutput, RegionId, RegionSpec, RegionWindow,
-    Regions, WriteSource,
+    AccessOutcome, HeapRegions, LINE_WORDS, LineRange, MemoryOutput, RegionId, RegionSpec,
+    RegionWindow, Regions, WriteSource,
 };
 use amcast_core::step::Ticket;
 use amcast_core::{Pid, Span, Time};
-use flight::{InFlightTable, ReadInFlight, WriteInFlight};
+use flight::{InFlightTable, ReadInFlight, WriteInFlight, WriteTarget};
 
 /// The words of a line and its stamp.
 pub type RawLine = [u64; LINE_WORDS + 1];
@@ -289,11 +289,12 @@ impl Ram {
                 let spec = &self.processes[to.index()].specs[usize::from(region.0)];
                 assert!(spec.writer == from, "{from:?} writes {to:?}'s {spec:?}");
                 self.check_source(from, &source);
-                self.write(now, from, (to, region, at), source, (ticket, bell), chooser);
+                let target = WriteTarget { owner: to, region, at };
+                self.write(now, from, target, source, (ticket, bell), chooser);
             }
             MemoryOutput::Read { of, region, at, count, ticket } => {
                 self.check(of, region, at, count);
-                self.read(now, from, (of, region, at, count), ticket, chooser);
+                self.read(now, from, of, LineRange { region, at, count }, ticket, chooser);
             }
             MemoryOutput::Allow(region) => {
                 let gate = &mut self.processes[from.index()].gates[usize::from(region.0)];

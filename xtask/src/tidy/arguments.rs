@@ -1,37 +1,25 @@
 //! Rules on arguments and bindings that are joined to stay under a limit.
 
-use super::names::{unneeded, within};
 use super::{TidyFinding, TidyRule};
 use crate::scan;
-use crate::source::SourceLine;
 
 /// So many values may not travel as one tuple without names.
 const PARTS_MAX: usize = 2;
-
-/// Folders in which functions may still take larger tuples. The list only shrinks.
-const TUPLES_YET: &[&str] =
-    &["crates/cli/", "crates/lab/", "crates/node/", "crates/protocols/", "crates/sim/"];
 
 pub(super) const NO_TUPLE_PARAMETERS: TidyRule = TidyRule {
     name: "no-tuple-parameters",
     why: "a tuple of three hides from the limit on parameters, and no name at the call says which is which: \
           a struct has names",
     find: |tree, found| {
-        let mut places: Vec<SourceLine> = Vec::new();
         for file in tree.rust() {
             for (at, parameter) in parameters(&file.masked) {
                 let parts = tuple_type(parameter).map_or(0, |inside| list(inside).len());
                 if parts > PARTS_MAX && !file.in_test(at) {
-                    let place = file.at(at);
-                    if !within(TUPLES_YET, &place.path) {
-                        let says = format!("a parameter of {parts} parts: make it a struct");
-                        found.push(TidyFinding { place: place.clone(), says });
-                    }
-                    places.push(place);
+                    let says = format!("a parameter of {parts} parts: make it a struct");
+                    found.push(TidyFinding { place: file.at(at), says });
                 }
             }
         }
-        unneeded(TUPLES_YET, tree, places.iter(), found);
     },
     bad: &[
         ("crates/core/src/a.rs", "//! A.\nfn a((b, c, d): (u8, Vec<(u8, u8)>, u8)) {}\n"),
@@ -39,12 +27,12 @@ pub(super) const NO_TUPLE_PARAMETERS: TidyRule = TidyRule {
             "crates/core/src/b.rs",
             "//! B.\nfn b<T: Fn(u8) -> u8>(\n    x: T,\n    y: &(u8, u8, T),\n) {}\n",
         ),
-        ("crates/node/src/c.rs", "//! C.\nfn c(a: u8) {}\n"),
+        ("crates/node/src/c.rs", "//! C.\nfn c(a: (u8, u8, u8)) {}\n"),
     ],
     good: &[
         ("crates/core/src/a.rs", "//! A.\nfn a((b, c): (u8, u8), f: impl Fn(u8, u8, u8)) {}\n"),
         ("crates/core/tests/b.rs", "//! B.\nfn b((b, c, d): (u8, u8, u8)) {}\n"),
-        ("crates/node/src/c.rs", "//! C.\nfn c(a: (u8, u8, u8)) {}\n"),
+        ("crates/node/src/c.rs", "//! C.\nfn c(a: u8) {}\n"),
     ],
 };
 

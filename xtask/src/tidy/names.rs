@@ -95,28 +95,3 @@ fn defined(file: &SourceFile) -> Vec<(&str, SourceLine)> {
     }
     found
 }
-
-/// Whether a path lies in one of the folders.
-pub(super) fn within(folders: &[&str], path: &str) -> bool {
-    folders.iter().any(|folder| path.starts_with(folder))
-}
-
-/// Finds folders of a list of exceptions that no place needs. A folder that the tree does not have is one, but
-/// for samples, which have few.
-pub(super) fn unneeded<'a>(
-    folders: &[&str],
-    tree: &SourceTree,
-    places: impl Iterator<Item = &'a SourceLine>,
-    found: &mut Vec<TidyFinding>,
-) {
-    let paths: Vec<&str> = places.map(|place| place.path.as_str()).collect();
-    for folder in folders {
-        if paths.iter().any(|path| path.starts_with(folder)) {
-            continue;
-        }
-        if let Some(file) = tree.rust().find(|file| file.path.starts_with(folder)) {
-            let says = format!("nothing below {folder} needs an exception: take it off the list");
-            found.push(TidyFinding { place: file.line(1), says });
-        }
-    }
-}

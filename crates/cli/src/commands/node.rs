@@ -235,12 +235,12 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
         state_per_second: file.state_per_second(),
     };
     let growth = GrowthWatch::default();
-    let app = service(&file, (entry, &dir, rank), &growth, cores)?;
+    let app = service(&file, entry, &dir, rank, &growth, cores)?;
     let reads = Some(app.reads());
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let own = node.own();
     let place = file.nodes.get(&node_name(rank));
-    let sources = (own, reads, GrowthSource::Node(growth));
+    let sources = GatewaySources { own, reads, growth: GrowthSource::Node(growth) };
     let begin = |at| NodeGateways::begin(at, &options, sources, &file, &dir);
     let serving = args.addresses(&dir, rank, place)?.map(begin).transpose()?;
     let watch = serving.as_ref().map(|serving| Arc::clone(&serving.watch));
@@ -350,7 +350,9 @@ fn keeping(
 /// The service of the node, on a host of so many cores; `growth` learns how its logs grow.
 fn service(
     file: &ClusterFile,
-    (entry, dir, rank): (&dyn Entry, &ClusterDir, usize),
+    entry: &dyn Entry,
+    dir: &ClusterDir,
+    rank: usize,
     growth: &GrowthWatch,
     cores: usize,
 ) -> Result<ServiceNode<StoreAndLog>, Failure> {
@@ -511,6 +513,13 @@ fn taken(serving: &GatewaySlot) -> Option<NodeGateways> {
     serving.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
+/// The parts of a node that its gateways use directly.
+struct GatewaySources {
+    own: Option<OwnNode>,
+    reads: Option<Arc<Reads>>,
+    growth: GrowthSource,
+}
+
 /// The gateway of a node.
 struct NodeGateways {
     listening: OpenPorts,
@@ -522,7 +531,7 @@ impl NodeGateways {
     fn begin(
         at: Addresses,
         node: &NodeOptions<'_>,
-        (own, reads, hears): (Option<OwnNode>, Option<Arc<Reads>>, GrowthSource),
+        sources: GatewaySources,
         file: &ClusterFile,
         dir: &ClusterDir,
     ) -> Result<Self, Failure> {
@@ -534,12 +543,13 @@ impl NodeGateways {
             entry: node.entry,
             config: node.config,
             ground: node.ground,
-            own,
+            own: sources.own,
             idle: node.idle,
             record: node.record.clone(),
         });
         let gateway = Arc::new(gateway.map_err(Failure::failed)?);
-        let listening = OpenPorts::begin(at, &gateway, &watch, file, (reads, hears))?;
+        let from = (sources.reads, sources.growth);
+        let listening = OpenPorts::begin(at, &gateway, &watch, file, from)?;
         dir.announce_node(node.rank, &listening.gateways())?;
         Ok(Self { listening, gateway, watch })
     }

@@ -483,26 +483,7 @@ impl BenchArgs {
         load: BenchLoad,
     ) -> BenchPlan {
         let replicas = self.replicas.unwrap_or(3);
-        if let Some(wire) = self.medium.wire() {
-            let senders = self.senders.unwrap_or(replicas);
-            let load = BenchLoad { threads: replicas, senders, ..load };
-            return wire::completed(self.bare_plan((groups, replicas, 0), overlay, load), wire);
-        }
-        let each = replicas + clients;
-        let few = if self.processes { each } else { each.min(cores) };
-        let threads = self.threads.unwrap_or(few).min(each);
-        let pin = self.pin || threads <= cores;
-        let load = BenchLoad { threads, pin, ..load };
-        self.bare_plan((groups, replicas, clients), overlay, load)
-    }
-
-    fn bare_plan(
-        &self,
-        (groups, replicas, clients): (usize, usize, usize),
-        overlay: &str,
-        load: BenchLoad,
-    ) -> BenchPlan {
-        BenchPlan {
+        let mut plan = BenchPlan {
             protocol: self.protocol.clone(),
             groups,
             replicas,
@@ -510,7 +491,18 @@ impl BenchArgs {
             overlay: overlay.to_string(),
             set: self.set.clone(),
             load,
+        };
+        if let Some(wire) = self.medium.wire() {
+            plan.clients = 0;
+            plan.load.threads = replicas;
+            plan.load.senders = self.senders.unwrap_or(replicas);
+            return wire::completed(plan, wire);
         }
+        let each = replicas + clients;
+        let few = if self.processes { each } else { each.min(cores) };
+        plan.load.threads = self.threads.unwrap_or(few).min(each);
+        plan.load.pin = self.pin || plan.load.threads <= cores;
+        plan
     }
 
     /// The plan, if it makes sense.

@@ -15,9 +15,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// The usual requirements of protocols, without tracing.
-const ASKS: (ConnectionRequests, bool) =
-    (ConnectionRequests { multicast: false, proof_of_death: false }, false);
+/// The usual requirements of protocols.
+const ASKS: ConnectionRequests = ConnectionRequests { multicast: false, proof_of_death: false };
 
 const GROUPS: usize = 2;
 const NODES: usize = 3;
@@ -228,8 +227,7 @@ impl ThreadCluster {
                 as BoxedProcess
         };
         let processes = self.cluster.all_groups().iter().map(process).collect();
-        MessageDriver::start(&self.net, &self.cluster, lives(rank, life), (processes, None), ASKS)
-            .unwrap()
+        MessageDriver::start(&self.net, &self.cluster, processes, options(rank, life)).unwrap()
     }
 
     fn round(&mut self) {
@@ -349,8 +347,7 @@ fn a_node_with_another_number_of_groups_is_not_let_in() {
     place.nodes.truncate(2);
     let one = ClusterShape::new(1, NODES, 0).unwrap();
     let process = Box::new(NumberingProtocol { me: Pid(2), numbered: 0, news: Arc::default() });
-    let other =
-        MessageDriver::start(&place.net, &one, lives(2, 0), (vec![process], None), ASKS).unwrap();
+    let other = MessageDriver::start(&place.net, &one, vec![process], options(2, 0)).unwrap();
     place.nodes.push(Some(other));
     place.until("a refusal", |place| {
         let other = place.nodes[2].as_ref().unwrap();
@@ -380,9 +377,8 @@ impl LoneNode {
         let Transport::Net(net) = ground else { panic!("it is a network") };
         let told = Arc::default();
         let scribe = Box::new(PersistingProtocol { me: Pid(0), awaited, told: Arc::clone(&told) });
-        let processes = (vec![scribe as BoxedProcess], Some(keeping.clone()));
-        let members =
-            MessageDriver::start(&net, &cluster, lives(0, life), processes, ASKS).unwrap();
+        let start = MessageDriverOptions { keeping: Some(keeping.clone()), ..options(0, life) };
+        let members = MessageDriver::start(&net, &cluster, vec![scribe], start).unwrap();
         let mut lone = Self { members, told, delivered: NodeDeliveries::default() };
         lone.members.begin(Time(1), &mut lone.delivered).map_err(|e| e.to_string())?;
         Ok(lone)
@@ -409,8 +405,9 @@ impl LoneNode {
     }
 }
 
-fn lives(rank: usize, life: u32) -> (usize, u32, PeerRegistry) {
-    (rank, life, PeerRegistry::fleeting(3))
+fn options(rank: usize, life: u32) -> MessageDriverOptions {
+    let peer_registry = PeerRegistry::fleeting(3);
+    MessageDriverOptions { rank, life, peer_registry, keeping: None, asks: ASKS, tracing: false }
 }
 
 fn keeping(name: &str, holds: bool) -> LogLocation {

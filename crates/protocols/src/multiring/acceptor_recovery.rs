@@ -114,6 +114,7 @@ impl PartialAnswer {
     }
 }
 
+/// The answer of an acceptor about one ring. Its entries arrive before it, one in each message.
 #[derive(Clone, Debug)]
 struct RecoveryAnswer {
     promised: RingBallot,
@@ -253,8 +254,9 @@ impl MultiRing {
                 count,
                 storage_epochs,
             } => {
-                let known = (promised, adopted, learned);
-                self.on_recovery_response(from, (ring, request, count), known, storage_epochs, out);
+                let entries = Vec::new();
+                let answer = RecoveryAnswer { promised, learned, adopted, entries, storage_epochs };
+                self.on_recovery_response(from, ring, request, count, answer, out);
             }
             _ => out.note(Note::Malformed(from, "a message that is not of recovery")),
         }
@@ -345,30 +347,31 @@ impl MultiRing {
     fn on_recovery_response(
         &mut self,
         from: Pid,
-        (ring, request, count): (RingId, RecoveryRequest, u32),
-        (promised, adopted, learned): (RingBallot, RingBallot, u64),
-        storage_epochs: Vec<u32>,
+        ring: RingId,
+        request: RecoveryRequest,
+        count: u32,
+        mut answer: RecoveryAnswer,
         out: &mut Outbox<Messages<RingPacket>>,
     ) {
         let ranks = self.config.cluster.replicas();
         let Some(rank) = self.rank_of(from).filter(|_| self.is_open(request)) else { return };
-        if usize::from(ring) >= self.rings.len() || storage_epochs.len() != ranks {
+        if usize::from(ring) >= self.rings.len() || answer.storage_epochs.len() != ranks {
             return out.note(Note::Malformed(from, "an answer for another cluster"));
         }
         let partial = self.recovery.partial[rank].of(request.number, ring);
-        let entries = partial.map(core::mem::take).unwrap_or_default();
-        if entries.len() != count as usize {
+        answer.entries = partial.map(core::mem::take).unwrap_or_default();
+        if answer.entries.len() != count as usize {
             // Some entries were lost, or a later request is being answered.
             return;
         }
         let processes = self.config.cluster.processes();
         let acceptors = &self.config.rings[usize::from(ring)].acceptors;
         let sound = |entry: &InstanceEntry| entry.makes_sense(acceptors, processes);
+        let RecoveryAnswer { promised, learned, adopted, ref entries, .. } = answer;
         let far = learned > INSTANCE_MAX || !promised.max(adopted).is_of(acceptors);
-        if far || !entries.iter().all(sound) || !is_contiguous(learned, &entries) {
+        if far || !entries.iter().all(sound) || !is_contiguous(learned, entries) {
             return out.note(Note::Malformed(from, "an answer with gaps or impossible values"));
         }
-        let answer = RecoveryAnswer { promised, learned, adopted, entries, storage_epochs };
         self.recovery.answers[rank][usize::from(ring)] = Some(answer);
     }
 

@@ -1,6 +1,7 @@
 //! Inbound dispatch: hands each message to the role that it is for.
 
 use super::message::{PeerProgress, RingMessage, RingPacket};
+use super::phase1::PromisedState;
 use super::process::MultiRing;
 use super::topology::RingId;
 use super::value::{RingBallot, count};
@@ -120,9 +121,9 @@ impl MultiRing {
                 self.with_ring(ring, |r, _| r.on_promised_entry(from, ballot, entry));
             }
             RingMessage::Promise { ring, ballot, learned, adopted, count, storage_epochs } => {
-                let head = (ballot, learned, adopted, count);
+                let promised = PromisedState::head(learned, adopted, storage_epochs);
                 let done =
-                    self.with_ring(ring, |r, cx| r.on_promise(from, head, storage_epochs, cx));
+                    self.with_ring(ring, |r, cx| r.on_promise(from, ballot, count, promised, cx));
                 return done.unwrap_or(Ok(()));
             }
             RingMessage::Reject { ring, promised } => {

@@ -36,10 +36,12 @@ impl MultiRing {
                 proposer.on_decided(upto, self.now);
             }
             proposer.try_next_forwarder(self.now, self.config.suspect);
-            let hop = (self.me, id, self.route(id));
+            let route = self.route(id);
             self.proposers[usize::from(id)].send(
                 self.now,
-                hop,
+                self.me,
+                id,
+                route,
                 self.config.suspect,
                 &mut self.outputs.messages,
             );

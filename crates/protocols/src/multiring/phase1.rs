@@ -60,7 +60,7 @@ impl Phase1 {
 
 /// The promise of an acceptor.
 #[derive(Clone, Debug)]
-struct PromisedState {
+pub(super) struct PromisedState {
     learned: u64,
     /// The ballot that it had adopted: the entries are of that ballot.
     adopted: RingBallot,
@@ -70,6 +70,11 @@ struct PromisedState {
 }
 
 impl PromisedState {
+    /// A promise whose entries arrived before it, one in each message.
+    pub(super) const fn head(learned: u64, adopted: RingBallot, storage_epochs: Vec<u32>) -> Self {
+        Self { learned, adopted, entries: Vec::new(), storage_epochs }
+    }
+
     /// Where its accepted entries end.
     fn end(&self) -> u64 {
         self.entries.last().map_or(self.learned, InstanceEntry::end)
@@ -140,13 +145,14 @@ impl RingMember {
     pub(super) fn on_promise(
         &mut self,
         from: Pid,
-        (ballot, learned, adopted, count): (RingBallot, u64, RingBallot, u32),
-        storage_epochs: Vec<u32>,
+        ballot: RingBallot,
+        count: u32,
+        mut promised: PromisedState,
         cx: &mut RingContext<'_>,
     ) -> Result<(), &'static str> {
         let at =
             self.topology.acceptor(from).ok_or("a promise from a process that is no acceptor")?;
-        if storage_epochs.len() != self.topology.acceptors.len() {
+        if promised.storage_epochs.len() != self.topology.acceptors.len() {
             return Err("a promise for another ring");
         }
         let Some(role) = self.coordinator.as_mut().filter(|l| l.ballot == ballot) else {
@@ -159,12 +165,12 @@ impl RingMember {
         };
         let processes = cx.config.cluster.processes();
         let sound = |entry: &InstanceEntry| entry.makes_sense(&self.topology.acceptors, processes);
-        let entries: Vec<InstanceEntry> = entries.into_iter().skip(surplus).collect();
+        promised.entries = entries.into_iter().skip(surplus).collect();
+        let PromisedState { learned, adopted, ref entries, .. } = promised;
         let far = learned > INSTANCE_MAX || !adopted.is_of(&self.topology.acceptors);
-        if far || !entries.iter().all(sound) || !is_contiguous(learned, &entries) {
+        if far || !entries.iter().all(sound) || !is_contiguous(learned, entries) {
             return Err("a promise with gaps or impossible values");
         }
-        let promised = PromisedState { learned, adopted, entries, storage_epochs };
         role.phase1.promises[at] = Some(promised);
         if let Some(member) = self.topology.member(from) {
             let held = &mut self.membership.peers[member].learned;

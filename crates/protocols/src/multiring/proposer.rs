@@ -3,6 +3,7 @@
 
 use super::message::RingMessage;
 use super::shared_bytes::SharedBytes;
+use super::topology::RingId;
 use super::value::{RingBallot, RingProposal};
 use crate::layers::routing::{Route, RouteSelection};
 use alloc::collections::VecDeque;
@@ -145,7 +146,9 @@ impl Proposer {
     pub(super) fn send(
         &mut self,
         now: Time,
-        (me, ring, route): (Pid, u16, Route),
+        me: Pid,
+        ring: RingId,
+        route: Route,
         retry: Span,
         outgoing: &mut Vec<(Pid, RingMessage)>,
     ) {
@@ -202,9 +205,9 @@ mod tests {
             proposer.submit((Pid(4), 0), &submission, 64);
             proposer.try_next_forwarder(now, patience);
             let forwarders = |_| [Pid(2), Pid(3)].into();
-            let (ballot, ways_there) = (RingBallot::new(1, Pid(0)), (|_| reached, forwarders));
-            let route = proposer.route(ballot, &[Pid(0)], ways_there, (now, patience));
-            proposer.send(now, (Pid(4), 0, route), patience, &mut outgoing);
+            let (ballot, links) = (RingBallot::new(1, Pid(0)), (|_| reached, forwarders));
+            let route = proposer.route(ballot, &[Pid(0)], links, (now, patience));
+            proposer.send(now, Pid(4), 0, route, patience, &mut outgoing);
             if routes.last() != Some(&route) {
                 routes.push(route);
             }

@@ -103,6 +103,16 @@ struct ForwardedMessages {
     flying: VecDeque<u64>,
 }
 
+/// A buffer from which the leader takes messages.
+#[derive(Clone, Copy)]
+struct SourceBuffer<'a> {
+    ring: &'a RecordRing,
+    /// The lines of its region.
+    lines: &'a [CacheLine],
+    /// The epoch of its writer's stamps.
+    epoch: u32,
+}
+
 impl Leader {
     pub(super) fn new(r: &TramReplica, view: RegionWindow<'_>, log: OwnLog, end: u64) -> Self {
         let ring = *log.ring();
@@ -291,7 +301,8 @@ impl TramReplica {
                 let region = view.region(ring.region);
                 let pos = self.leader().taken[source].next;
                 let Some(record) = ring.read(region, pos, epoch) else { break };
-                if !self.take(source, (&ring, region, epoch), &record, view, out) {
+                let from = SourceBuffer { ring: &ring, lines: region, epoch };
+                if !self.take(source, from, &record, view, out) {
                     break;
                 }
                 budget = budget.saturating_sub(record.lines());
@@ -337,11 +348,12 @@ impl TramReplica {
     fn take(
         &mut self,
         source: usize,
-        (from, region, epoch): (&RecordRing, &[CacheLine], u32),
+        from: SourceBuffer<'_>,
         record: &RingRecord,
         view: RegionWindow<'_>,
         out: &mut Outbox<Memory>,
     ) -> bool {
+        let SourceBuffer { ring: from, lines: region, epoch } = from;
         let lines = record.lines();
         let from_client = source < self.parent_source();
         let moved = || from_client && !buffer::holds(view.region(from.region), epoch);

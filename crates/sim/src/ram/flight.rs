@@ -3,7 +3,7 @@
 use super::{MemoryOccurrence, OwnedOutcome, Ram, RamTimer, RawLine, WriteOrder};
 use crate::chooser::{Chooser, Concern};
 use alloc::vec::Vec;
-use amcast_core::memory::{LINE_WORDS, RegionId, WriteSource};
+use amcast_core::memory::{LINE_WORDS, LineRange, RegionId, WriteSource};
 use amcast_core::step::Ticket;
 use amcast_core::{Pid, Span, Time};
 use core::ops::{Index, IndexMut};
@@ -11,6 +11,16 @@ use core::sync::atomic::Ordering;
 
 /// Words that a line occupies, the stamp included.
 pub(super) const STRIDE: u32 = LINE_WORDS as u32 + 1;
+
+/// Where a write goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WriteTarget {
+    /// The process whose memory it is.
+    pub(super) owner: Pid,
+    pub(super) region: RegionId,
+    /// The first line.
+    pub(super) at: u32,
+}
 
 /// A write on its way.
 #[derive(Debug)]
@@ -181,13 +191,14 @@ impl Ram {
         &mut self,
         now: Time,
         from: Pid,
-        (owner, region, at): (Pid, RegionId, u32),
+        target: WriteTarget,
         source: WriteSource,
         (ticket, bell): (Option<Ticket>, bool),
         chooser: &mut Chooser,
     ) {
         let leaves = self.depart(now, from, source.count());
-        let mut write = self.flight(from, (owner, region, at), source, ticket);
+        let owner = target.owner;
+        let mut write = self.flight(from, target, source, ticket);
         write.bell = bell;
         let reachable = self.reachable(from, owner);
         let cut = now < self.path(from, owner).cut;
@@ -244,7 +255,7 @@ impl Ram {
     fn flight(
         &mut self,
         writer: Pid,
-        (owner, region, at): (Pid, RegionId, u32),
+        WriteTarget { owner, region, at }: WriteTarget,
         source: WriteSource,
         ticket: Option<Ticket>,
     ) -> WriteInFlight {
@@ -474,7 +485,8 @@ impl Ram {
         &mut self,
         now: Time,
         from: Pid,
-        (owner, region, at, count): (Pid, RegionId, u32, u32),
+        owner: Pid,
+        LineRange { region, at, count }: LineRange,
         ticket: Ticket,
         chooser: &mut Chooser,
     ) {

@@ -73,12 +73,21 @@ pub(super) struct Writers {
 /// How often one client writes, if not as often as it can.
 type WriteInterval = Option<Duration>;
 
-fn client(
-    (at, prefix, value_bytes): (String, String, usize),
+/// The task of one client.
+struct WriterTask {
+    /// Its gateway.
+    at: String,
+    /// Its keys begin so.
+    prefix: String,
+    value_bytes: usize,
     every: WriteInterval,
-    end: &AtomicBool,
-    (begun, first): (Instant, Instant),
-) -> WriteClient {
+    /// When all clients began, and when the first write of this one is due.
+    begun: Instant,
+    first: Instant,
+}
+
+fn client(task: WriterTask, end: &AtomicBool) -> WriteClient {
+    let WriterTask { at, prefix, value_bytes, every, begun, first } = task;
     let mut client = WriteClient { done: Vec::new(), errors: 0, prefix, count: 0 };
     let mut connection: Option<Connection> = None;
     let mut value = vec![b'v'; value_bytes];
@@ -134,12 +143,18 @@ impl Writers {
     fn at(gateways: &[String], course: &RecoveryCourse, every: WriteInterval, name: &str) -> Self {
         let (begun, end) = (Instant::now(), Arc::new(AtomicBool::new(false)));
         let thread = |n: usize| {
-            let (at, end) = (gateways[n % gateways.len()].clone(), Arc::clone(&end));
-            let (prefix, value_bytes) = (format!("{name}:{n}"), course.value_bytes);
+            let end = Arc::clone(&end);
             // They are not due all at one moment.
             let first = begun + every.unwrap_or_default() * n as u32 / course.clients as u32;
-            let with = (at, prefix, value_bytes);
-            thread::spawn(move || client(with, every, &end, (begun, first)))
+            let task = WriterTask {
+                at: gateways[n % gateways.len()].clone(),
+                prefix: format!("{name}:{n}"),
+                value_bytes: course.value_bytes,
+                every,
+                begun,
+                first,
+            };
+            thread::spawn(move || client(task, &end))
         };
         let threads = (0..course.clients).map(thread).collect();
         Self { begun, end, threads }
