@@ -48,7 +48,7 @@ pub struct Capabilities {
     ///
     /// Drivers: the runtime opens a write-ahead log and keeps checkpoints, a cluster outlives its processes,
     /// and the simulator fails disks.
-    /// The protocol owes: [`Output::Persist`](crate::Output::Persist) for what it must not forget, and the same
+    /// The protocol owes: [`Output::Persist`](crate::Output::Persist) for each promise that it must keep, and the same
     /// state again from [`Input::Stored`](crate::Input::Stored).
     pub durability: Durability,
     /// Whether a replica that misses state takes that of another one.
@@ -60,7 +60,7 @@ pub struct Capabilities {
     /// Whether a group continues when one of its processes fails, so that services may be built on it.
     ///
     /// Drivers: `amcast up` and `amcast node` start no cluster of a protocol without it.
-    /// The protocol owes: while a majority of each group works, what is multicast is delivered.
+    /// The protocol owes: while a majority of each group works, each multicast message is delivered.
     pub crash_tolerance: bool,
     /// The messages of it that may be sent as datagrams: the parameter [`LANE`](crate::parameters::LANE) says
     /// whether they are.

@@ -95,7 +95,7 @@ impl ClusterShape {
         self.replicas as usize / 2 + 1
     }
 
-    /// How many other replicas of its group must tell a replica that lost what it had promised what they know: so many
+    /// How many other replicas of its group must answer a replica that lost its promises: so many
     /// that one of them is in every quorum that had its vote.
     pub const fn recovery_answers(&self) -> usize {
         self.replicas() - self.quorum() + 1

@@ -1,6 +1,6 @@
 //! Bytes of messages: fixed-width little-endian numbers and length-prefixed byte strings.
 //!
-//! [`Codec`] is what has one encoding. [`messages!`](crate::messages!) declares it for structs, whose encoding is that
+//! A [`Codec`] type has one encoding. [`messages!`](crate::messages!) declares it for structs, whose encoding is that
 //! of their fields in order, and for enums, where a byte in front says which variant it is.
 
 use crate::id::{Gid, GroupSet, MsgId, Pid};

@@ -149,7 +149,7 @@ pub enum ConfigError {
         /// The text as written.
         given: String,
     },
-    /// Two values do not go together; the sentence says why and what would.
+    /// Two values do not fit together; the sentence says why, and which would.
     Relation(String),
     /// The protocol has no such role: for example a client of a broadcast among replicas.
     Role(&'static str),

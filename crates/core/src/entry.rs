@@ -55,7 +55,7 @@ pub trait Entry: Sync {
         None
     }
 
-    /// Values in which simulations by the thousand try its own parameters: small ones, so that what is rare shows
+    /// Values in which simulations by the thousand try its own parameters: small ones, so that rare events show
     /// soon, and the usual one. A value that cannot be in a cluster of some shape is not tried there.
     fn trials(&self) -> &'static Trials {
         &[]

@@ -31,7 +31,7 @@ const fn bounds() -> [u64; BOUNDS] {
     all
 }
 
-/// The bucket of what took so many nanoseconds.
+/// The bucket of a duration of so many nanoseconds.
 pub fn bucket(ns: u64) -> usize {
     BOUNDS_NS.partition_point(|&bound| bound < ns)
 }
@@ -69,7 +69,7 @@ impl Histogram {
         self.sum_ns += other.sum_ns;
     }
 
-    /// Takes away those that `earlier` had: what this one counted since.
+    /// Subtracts the counts of `earlier`, which leaves those of the time since.
     pub fn subtract(&mut self, earlier: &Self) {
         let buckets = self.buckets.iter_mut().zip(&earlier.buckets);
         buckets.for_each(|(all, less)| *all = all.saturating_sub(*less));

@@ -126,7 +126,7 @@ impl fmt::Debug for GroupSet {
     }
 }
 
-/// The unique, nonnull identifier of a message (the papers' `m.id`): who sent it and its number
+/// The unique, nonnull identifier of a message (the papers' `m.id`): its sender and its number
 /// among the sender's messages, from 1. A sender that restarts continues with a higher number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MsgId {

@@ -6,9 +6,9 @@
 //!
 //! # Laws (what every carrier promises; one conformance suite tests them all)
 //! 1. **A line is whole or stale.** The stamp of a line is stored last, also if the writer dies in
-//!    mid-write: who finds the stamp it expects finds the seven words that were written with it, or
+//!    mid-write: a reader that finds the expected stamp finds the seven words that were written with it, or
 //!    words of a later write that is under way. Where a writer goes round, it says beforehand, in
-//!    a write of its own, what it will write over, and who reads looks at that afterwards.
+//!    a write of its own, which lines it will overwrite, and a reader checks that announcement after it has read.
 //! 2. **Order.** Writes of one process to one region appear in the order of posting, and the lines
 //!    of one write from first to last. There are no gaps: if a write does not appear, or not
 //!    wholly, none that was posted after it appears before the region is opened anew (law 4) or the
@@ -86,7 +86,7 @@ impl CacheLine {
         self.stamp.store(stamp.0, Ordering::Release);
     }
 
-    /// Writes what `from` holds, then publishes it with the stamp.
+    /// Writes the words of `from`, then publishes them with the stamp.
     pub fn copy(&self, from: &Self, stamp: LineStamp) {
         self.put(&from.words(), stamp);
     }
@@ -185,7 +185,7 @@ pub enum MemoryInput<'a> {
     Poll,
     /// The result of a write or read.
     Done(Ticket, AccessOutcome<'a>),
-    /// Nothing of what this process has written to that one is there: that one started anew, and its
+    /// None of this process's writes to that one is there: that one started anew, and its
     /// memory is zeroed, or it could not be reached until now.
     Fresh {
         /// The process.

@@ -68,7 +68,7 @@ impl Medium for Frames {
     type Out = MessageOutput<PayloadRange>;
 }
 
-/// Turns a protocol of typed messages into one of frames: encodes what leaves, decodes what comes.
+/// Turns a protocol of typed messages into one of frames: encodes outgoing messages, decodes incoming ones.
 #[derive(Debug)]
 pub struct FramedProtocol<T: core::fmt::Debug + 'static, P> {
     inner: P,

@@ -59,7 +59,7 @@ pub struct ServiceAnswer<'a> {
 }
 
 impl<'a> ServiceAnswer<'a> {
-    /// An answer whose bytes belong to somebody else.
+    /// An answer that borrows its bytes.
     pub const fn borrowed(outcome: Outcome, bytes: &'a [u8]) -> Self {
         Self { outcome, bytes: Cow::Borrowed(bytes) }
     }

@@ -109,7 +109,7 @@ pub enum PacketLane {
     Stream,
     /// Datagrams, each to one process.
     Datagram,
-    /// Datagrams; what is for all members of a group is one.
+    /// Datagrams; a message to all members of a group is one.
     Multicast,
 }
 

@@ -47,7 +47,7 @@ pub enum TraceEvent<'a> {
         /// The message.
         m: MsgId,
     },
-    /// `p` crashed and lost what was in its memory.
+    /// `p` crashed and lost its memory.
     Crash {
         /// When.
         t: Time,
@@ -55,7 +55,7 @@ pub enum TraceEvent<'a> {
         p: Pid,
     },
     /// `p` left its group as it was asked to, and stopped: nothing that it cast or delivered is lost.
-    /// As a line it is a crash with `"left":true`, so that who does not know of it counts it as failed.
+    /// As a line it is a crash with `"left":true`, so that a reader that does not know of leaving counts it as failed.
     Leave {
         /// When.
         t: Time,
@@ -102,7 +102,7 @@ pub enum TraceEvent<'a> {
         /// The answer, as text.
         out: &'a str,
     },
-    /// The run settled: what had not happened by now will not happen, so liveness may be judged.
+    /// The run settled: no further event will happen, so liveness may be judged.
     End,
 }
 

@@ -23,10 +23,10 @@ pub struct DeliveredCommand<'a> {
 
 pub use crate::executor::{AwaitedAnswers, WakeHandle};
 
-/// Takes the message that asked, what became of its command, and the answer.
+/// Takes the message that carried the command, the outcome, and the answer.
 pub type TellAnswer<'a> = &'a mut dyn FnMut(MsgId, Outcome, &[u8]);
 
-/// Takes the group and the number of a read, what became of it, and its answer.
+/// Takes the group and the number of a read, its outcome, and its answer.
 pub type TellRead<'a> = &'a mut dyn FnMut(Gid, u64, LocalReadResult, &[u8]);
 
 /// The application of one node: it has a part for every group, and is given the commands of all
@@ -48,7 +48,7 @@ pub trait Application {
     /// need not be executed here. Called once before the first command, where that is so.
     fn answer_only(&mut self, _awaits: AwaitedAnswers) {}
 
-    /// Takes a command, executes what can be executed, and gives each answer with the message that
+    /// Takes a command, executes the commands whose turn it is, and gives each answer with the message that
     /// asked. False if it holds as much as it may: it is offered the same command again later.
     /// Commands up to [`Application::delivered`] are skipped.
     fn deliver(&mut self, command: DeliveredCommand<'_>, answer: TellAnswer<'_>) -> bool;
@@ -71,8 +71,8 @@ pub trait Application {
         None
     }
 
-    /// In what this node's state differs from that of a majority of the replicas, if it does; for people. It takes no
-    /// command then and shows nobody anything, and its node ends.
+    /// The difference of this node's state from that of a majority of the replicas, if there is one; for people. It
+    /// takes no command then and shows nobody anything, and its node ends.
     fn differs(&self) -> Option<&str> {
         None
     }
@@ -89,7 +89,7 @@ pub trait Application {
     }
 
     /// Answers a command that changes nothing, from everything of `group` that was taken: appended to
-    /// `answer`. It must see what commands that were taken before would show, and nothing of those behind. An application
+    /// `answer`. It must see the effects of all commands that were taken before, and of none after. An application
     /// with threads of its own may answer it later, under `number`, to [`collect_reads`](Self::collect_reads).
     fn peek(
         &mut self,
@@ -104,7 +104,7 @@ pub trait Application {
     /// Those that were to be answered later, and were given since it was called last, are all for now.
     fn flush_reads(&mut self) {}
 
-    /// Tells what became of reads that were to be answered later: their groups and numbers, and answers. Those of one
+    /// Reports the results of reads that were to be answered later: their groups and numbers, and answers. Those of one
     /// group in the order in which they were given, each once. Whether there were any.
     fn collect_reads(&mut self, _tell: TellRead<'_>) -> bool {
         false
@@ -162,8 +162,8 @@ pub trait Application {
     /// It is given no command, and shows nobody anything, before the next one is put in force.
     fn clear(&mut self) -> Self::State;
 
-    /// Has `witness` told what is executed, in a slot for each group and one more. Called at most once, before
-    /// [`begin`](Self::begin).
+    /// Has `witness` notified of commands under execution, in a slot for each group and one more. Called at most once,
+    /// before [`begin`](Self::begin).
     fn note_in(&mut self, _witness: Arc<dyn ExecutionObserver>) {}
 
     /// Has these messages skipped: they count as delivered, and are not executed. Each has a flag

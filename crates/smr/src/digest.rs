@@ -11,9 +11,9 @@
 //!   A command that had another outcome at one replica, or ran at one of them only, is found at the
 //!   next point.
 //!
-//! Both are SipHash-1-3 with a key that everybody knows: they find what bugs and failing memory or disks do, and would
-//! not keep anybody from forging a state who can write into one. That two different states of a slice have one digest
-//! happens once in 2^64 times.
+//! Both are SipHash-1-3 with a public key: they find the effects of bugs and of failing memory or disks, and do not
+//! protect against somebody who can write into a state and forges one. That two different states of a slice have one
+//! digest happens once in 2^64 times.
 
 use crate::envelope::{Envelope, Stamp};
 use amcast_core::{MsgId, Outcome};
@@ -33,7 +33,7 @@ pub const SESSION: u64 = u64::MAX;
 /// nothing.
 const VERSION: u8 = 2;
 
-/// Tells programs apart whose commands may have answers in other words, while nodes are upgraded one by one.
+/// Distinguishes programs whose answers to a command may differ in their words, while nodes are upgraded one by one.
 pub const PROGRAM: u32 = {
     let bytes = env!("CARGO_PKG_VERSION").as_bytes();
     let mut hash = 0x811c_9dc5_u32;
@@ -86,8 +86,8 @@ impl<'a> Slice<'a> {
         Self { from, now, sum: hasher(), left: most, next: Vec::new() }
     }
 
-    /// Where it begins: what an earlier one gave to [`end_at`](Self::end_at). Empty at the beginning, and any bytes
-    /// if its sender is faulty.
+    /// Where it begins: the bytes that an earlier one gave to [`end_at`](Self::end_at). Empty at the beginning, and
+    /// any bytes if its sender is faulty.
     pub const fn from(&self) -> &'a [u8] {
         self.from
     }
@@ -177,7 +177,7 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    /// Adds what became of the command that is at `position`, in message `id`, and its answer.
+    /// Adds the outcome of the command at `position`, in message `id`, and its answer.
     pub fn add(&mut self, (position, id): (u64, MsgId), outcome: Outcome, answer: &[u8]) {
         // Before the first point nobody could compare it.
         if self.since.is_some() {
@@ -205,23 +205,23 @@ pub struct Digest {
     program: u32,
 }
 
-/// In what two digests differ.
+/// The difference of two digests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Difference {
-    /// In what the shard holds.
+    /// The contents of the shard differ.
     Slice,
-    /// Only in what commands answered.
+    /// Only answers of commands differ.
     Outcomes,
 }
 
 impl Digest {
-    /// Of a slice's sum, and of what commands came to.
+    /// The digests of a slice, and of the outcomes of commands.
     pub fn new(slice: u64, outcomes: Outcomes) -> Self {
         let outcomes = outcomes.since.map(|since| (since, outcomes.sum));
         Self { slice, outcomes, program: PROGRAM }
     }
 
-    /// In what the states differ that these are of, if they do. Outcomes say something only where both replicas know
+    /// The difference of the two states, if they differ. Outcomes say something only where both replicas know
     /// all of them, and run one program: another one may have other words for an error.
     pub fn difference(&self, other: &Self) -> Option<Difference> {
         if self.slice != other.slice {
@@ -232,7 +232,7 @@ impl Digest {
         (comparable && sum != other_sum).then_some(Difference::Outcomes)
     }
 
-    /// For people, with what tells it from another one that has this difference.
+    /// For people, with the part that differs from another one by this difference.
     pub fn told(&self, difference: Difference) -> String {
         match (difference, self.outcomes) {
             (Difference::Outcomes, Some((_, sum))) => format!("{sum:016x}"),
@@ -271,7 +271,7 @@ pub fn encode_result(digest: &Digest, next: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(next);
 }
 
-/// Reads what [`encode_result`] wrote; none for a point of another version.
+/// Reads the bytes of [`encode_result`]; none for a point of another version.
 pub fn decode_result(bytes: &[u8]) -> Option<(Digest, &[u8])> {
     let (digest, next) = bytes.split_first_chunk()?;
     Some((Digest::decode(digest), next))
@@ -294,7 +294,7 @@ impl DigestReport {
     /// Bytes of an encoded report of a replica that skips nothing.
     pub const BYTES: usize = 9 + Digest::BYTES;
     const VERSION: u8 = 4;
-    /// The version of a report with the mark of what is skipped behind it.
+    /// The version of a report that ends with the mark of skipped messages.
     const VERSION_SKIPS: u8 = 7;
 
     /// The bytes of the report.

@@ -7,7 +7,7 @@ use amcast_core::Gid;
 /// either of them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Stamp {
-    /// The wall clock, milliseconds since 1970: what expires is judged by it.
+    /// The wall clock, milliseconds since 1970: expiry is judged by it.
     pub wall_ms: u64,
     /// The host's monotonic clock, milliseconds since it booted: how old a command is. Nobody sets
     /// this clock, and all processes of the host have the same, so a command never looks old only
@@ -51,7 +51,7 @@ impl Envelope {
     pub const BYTES: usize = 42;
     const VERSION: u8 = 2;
     const READ_ONLY: u8 = 2;
-    /// Older logs hold it: of reads, and of what changes something and may be run twice. It says nothing.
+    /// Older logs hold it, for reads and for writes that may be run twice. It has no meaning.
     const HARMLESS: u8 = 1;
 
     /// Appends the header to `out`; the command's bytes follow it.
@@ -64,7 +64,7 @@ impl Envelope {
         self.bytes_as(Self::VERSION)
     }
 
-    /// Appends the same words behind another first byte, which says what follows them.
+    /// Appends the same words behind another first byte, which names the kind of the rest.
     pub fn encode_as(&self, version: u8, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.bytes_as(version));
     }
@@ -140,7 +140,7 @@ impl ClockReport {
     }
 }
 
-/// A request of a session that writes: what a later read of the session must see.
+/// A request of a session that writes: a later read of the session must see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionWrite {
     /// The lowest of the shards of its command, which keeps its outcome.

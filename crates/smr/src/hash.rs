@@ -33,7 +33,7 @@ impl HashSeed {
         }
     }
 
-    /// Tells two seeds apart, and does not tell what they are.
+    /// Distinguishes two seeds, and does not reveal them.
     pub fn mark(&self) -> u64 {
         match self {
             Self::Fixed(_) => 0,
@@ -61,8 +61,8 @@ const fn fold(a: u64, b: u64) -> u64 {
     (wide as u64) ^ ((wide >> 64) as u64)
 }
 
-/// A quick 64-bit hash of `bytes`, the same on every machine. Bytes that share a hash can be computed by who knows
-/// `seed`: it is for what nobody gains by.
+/// A quick 64-bit hash of `bytes`, the same on every machine. A client that knows `seed` can compute bytes that share
+/// a hash: so use it only where nobody gains by that.
 pub fn hash_bytes(seed: u64, bytes: &[u8]) -> u64 {
     let mut h = fold(seed ^ MULTIPLIER, bytes.len() as u64 ^ 0x2545_f491_4f6c_dd1d);
     let mut chunks = bytes.chunks_exact(8);

@@ -1,4 +1,4 @@
-//! State machine replication without I/O: what a replica does with the commands that are ordered for it.
+//! State machine replication without I/O: the part of a replica that executes the ordered commands.
 //!
 //! The three types to know are [`ShardedMachine`] (a service of several shards, as this crate drives it; a service of one's own begins at
 //! [`StateMachine`]), [`Executor`] (runs each command once, when it was delivered in all its shards) and [`Envelope`] (what
@@ -6,7 +6,7 @@
 //!
 //! Read [`machine`], [`envelope`], then [`executor`]: its head says why parallel execution is linearizable. Then [`stream`]
 //! (a snapshot in pieces), [`digest`] (how replicas compare their states), [`parts`] (commands that are larger than a message)
-//! and [`state_machine`] (a machine that is one state for each shard). [`application`] is what a node asks of all of this, and
+//! and [`state_machine`] (a machine that is one state for each shard). [`application`] is the interface to a node, and
 //! [`recovery`] gets the application's state back after a crash.
 //!
 //! No socket, file or clock is seen here. The only threads are those of `executor/pool.rs`, which run commands that do not

@@ -64,7 +64,7 @@ pub struct ExecutionPoint<'a> {
     pub exact: GroupSet,
 }
 
-/// More than any machine has memory: what a command makes a shard's items take for which that is not known.
+/// More than any machine's memory: the growth of a command whose growth is not known.
 pub const ANY_GROWTH: u64 = 1 << 45;
 
 /// The growth of a command that changes a shard's memory budget: more than all others together.
@@ -108,7 +108,7 @@ impl fmt::Display for Corrupt {
 
 impl core::error::Error for Corrupt {}
 
-/// A deterministic service over shards: what is the same for all of them.
+/// A deterministic service over shards: the part that is the same for all of them.
 pub trait ShardedMachine: Send + Sync + 'static {
     /// One shard's data.
     type Part: MachinePart;
@@ -116,7 +116,7 @@ pub trait ShardedMachine: Send + Sync + 'static {
     /// An empty shard.
     fn part(&self) -> Self::Part;
 
-    /// Says what `command` touches. A command that makes no sense touches nothing.
+    /// The keys that `command` touches. An invalid command touches nothing.
     fn access(&self, command: &[u8], dst: GroupSet, access: &mut Access);
 
     /// Executes `command` in all its shards at once and appends the answer to `answer`. `parts`
@@ -166,7 +166,7 @@ pub trait ShardedMachine: Send + Sync + 'static {
         answer.extend_from_slice(kept);
     }
 
-    /// The outcome of a command of whose answer this was [kept](Self::kept), in a state without
+    /// The outcome of a command, from the [kept](Self::kept) part of its answer, in a state without
     /// outcomes: one of a version before 13.
     fn outcome_of_kept(&self, _kept: &[u8]) -> Outcome {
         Outcome::Executed
@@ -196,7 +196,7 @@ pub trait MachinePart: Send + 'static {
         false
     }
 
-    /// Frees a bounded amount of what no later command can see, given that their wall clocks all
+    /// Frees a bounded number of items that no later command can see, given that their wall clocks all
     /// have `now_ms` or later. Must not change any answer.
     fn sweep(&mut self, now_ms: u64);
 
@@ -215,10 +215,10 @@ pub trait MachinePart: Send + 'static {
     /// and those created since.
     fn kept(&self) -> usize;
 
-    /// Fills an empty part with what [`piece`](Self::piece) gave.
+    /// Fills an empty part with the bytes of [`piece`](Self::piece).
     ///
     /// # Errors
-    /// When that is no such state; what the part holds then means nothing.
+    /// When that is no such state; the contents of the part then mean nothing.
     fn read(&mut self, from: &mut StreamReader<'_>) -> Result<(), Corrupt>;
 
     /// Covers what is held, from where `slice` begins until it is full: replicas compare it now and then, and one

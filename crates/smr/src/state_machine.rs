@@ -1,4 +1,4 @@
-//! Bring a state machine: services whose shards are small enough to be copied at once.
+//! A state machine of one's own: for services whose shards are small enough to be copied at once.
 //!
 //! A [`StateMachine`] declares a command's keys and executes it; [`StateMachineAdapter`] makes a
 //! [`ShardedMachine`] of it. A snapshot saves each shard in one go, so its node waits for as long as
@@ -11,7 +11,7 @@ use crate::machine::{Access, Corrupt, ExecutionPoint, MachinePart, Refusal, Shar
 use crate::stream::{Piece, StreamReader};
 use amcast_core::{Gid, GroupSet, Outcome};
 
-/// Keys the hashes of what commands touch. Equal hashes cost waiting, never correctness.
+/// The key of the hashes of touched keys. Equal hashes cost waiting, never correctness.
 const SEED: u64 = 0x7768_6f6c_6521;
 
 /// A service over shards: deterministic, and the same on every replica. Its answers and changes
@@ -75,10 +75,10 @@ pub trait Shard: Default + Send + 'static {
     /// Decodes the bytes of [`save`](Self::save); none if they are not valid.
     fn load(from: &[u8]) -> Option<Self>;
 
-    /// Appends what replicas compare now and then, to find one that is in another state: that node stops. The bytes
-    /// must follow from the commands that were applied alone: no hash order, and the same in all versions of a program
-    /// that run together. Where that holds for [`save`](Self::save), `self.save(to)` does. By default there are none,
-    /// and only what commands answered is compared.
+    /// Appends the bytes that replicas compare now and then, to find one that is in another state: that node stops.
+    /// The bytes must follow from the commands that were applied alone: no hash order, and the same in all versions of
+    /// a program that run together. Where that holds for [`save`](Self::save), `self.save(to)` does. By default there
+    /// are none, and only answers of commands are compared.
     fn digest(&self, _to: &mut Vec<u8>) {}
 }
 

@@ -3,7 +3,7 @@
 //! A stream begins with eight bytes: `amKV`, the version of the format, the number of shards, and
 //! two zeros. Frames follow: the number of bytes in the frame, the bytes, and the CRC-32C of
 //! everything in the stream up to there; both numbers have 32 bits, little-endian. An empty frame
-//! ends the stream, so that a reader takes not a byte of what follows it. Since each sum covers
+//! ends the stream, so that a reader takes not a byte after it. Since each sum covers
 //! the frames before it too, a frame that is lost, repeated or of another stream is found like a
 //! damaged one. Within the frames, words have 64 bits, little-endian, and byte strings follow their
 //! length; both may continue in the next frame.
@@ -193,7 +193,7 @@ impl<'a> StreamReader<'a> {
         let len = usize::try_from(self.word()?).map_err(|_| Corrupt::Malformed)?;
         let mut bytes = Vec::new();
         while bytes.len() < len {
-            // Memory is taken for what came, not for what a number promises.
+            // Memory is allocated for bytes that arrived, not for those that a length promises.
             let here = self.here()?;
             let now = here.len().min(len - bytes.len());
             bytes.extend_from_slice(&here[..now]);

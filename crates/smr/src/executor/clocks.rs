@@ -1,6 +1,6 @@
 //! Ordered time, from the clocks of a shard's replicas.
 //!
-//! Ordered time is the highest stamp so far, and a stamp is what some host's clock said. One clock
+//! Ordered time is the highest stamp so far, and a stamp is the time of some host's clock. One clock
 //! that is hours ahead would end everybody's keys, and make everybody else's commands look old. So
 //! each replica has its clock *reported* in the shard's order now and then ([`ClockReport`]), and
 //! ordered time follows no stamp further than [`AHEAD_MAX_MS`] beyond the *agreed* time: the latest
@@ -38,7 +38,7 @@ impl ClockReports {
         self.agree(count);
     }
 
-    /// Finds what a majority of `count` replicas agrees on: after reports were read from elsewhere.
+    /// Computes the time on which a majority of `count` replicas agrees, after reports were read from a snapshot.
     pub(super) fn agree(&mut self, count: usize) {
         let reached = |clock: fn(&Stamp) -> u64| {
             let mut said: Vec<u64> = self.reports.iter().map(|(_, stamp)| clock(stamp)).collect();

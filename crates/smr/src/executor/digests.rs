@@ -1,4 +1,4 @@
-//! Which digests the replicas of a shard have computed, and what follows for this one.
+//! The digests that the replicas of a shard have computed, and their consequence for this one.
 //!
 //! At a [digest point](crate::digest) each replica computes a digest, and has it reported in the shard's order. Each
 //! then judges for itself, by what it computed at the same point in this life; other reports say nothing, such as
@@ -31,7 +31,7 @@ pub(super) struct Comparison {
     rank: usize,
 }
 
-/// A point, and what is known of it.
+/// A point, and its reports.
 struct DigestPoint {
     position: u64,
     id: MsgId,
@@ -42,7 +42,8 @@ struct DigestPoint {
     next: Vec<u8>,
     /// Each replica's reported digest, by rank.
     told: Vec<Option<Digest>>,
-    /// Whether a majority had what was computed here: who says something else later was started from another state.
+    /// Whether a majority computed the same digest: a replica that reports another one later was started from another
+    /// state.
     is_agreed: bool,
     /// Whether a difference of another replica was reported.
     is_told: bool,
@@ -53,7 +54,7 @@ struct DigestPoint {
 enum DigestJudgement {
     /// Not enough is known.
     Open,
-    /// A majority has what this one has; these differ.
+    /// A majority has the digest of this one; these differ.
     Agreed(Vec<(usize, Difference)>),
     /// A majority has something else.
     Alone(Difference),
@@ -61,7 +62,7 @@ enum DigestJudgement {
     Doubt(Difference),
 }
 
-/// Why it is not known who is right.
+/// Why it is not known which replica is right.
 struct DigestDoubt {
     /// Where replicas differed first.
     position: u64,
@@ -127,7 +128,7 @@ impl Digests {
         self.doubt.take_if(ends);
     }
 
-    /// Notes that replicas differ at `position`, and that nobody knows who is right.
+    /// Notes that replicas differ at `position`, and that nobody knows which is right.
     fn doubt(&mut self, position: u64, difference: Difference, why: impl FnOnce() -> String) {
         match &mut self.doubt {
             // Their states may differ anywhere.
@@ -164,7 +165,7 @@ impl DigestPoint {
         }
     }
 
-    /// How many replicas but `mine` reported what the replica `rank` did.
+    /// How many replicas but `mine` reported the same as the replica `rank`.
     fn like(&self, rank: usize, mine: usize) -> usize {
         let Some(like) = &self.told[rank] else { return 0 };
         let told = self.told.iter().enumerate().filter(|(other, _)| *other != mine);
@@ -291,7 +292,7 @@ impl<M: ShardedMachine> Executor<M> {
         );
     }
 
-    /// Takes what was computed here at the point of the message `id`.
+    /// Takes the digest that was computed here at the point of the message `id`.
     pub(super) fn computed(&mut self, id: MsgId, result: &[u8]) {
         let Some((digest, next)) = digest::decode_result(result) else { return };
         let of = |head: &ShardHead| head.digests.points.iter().position(|point| point.id == id);

@@ -31,7 +31,7 @@ pub fn change_part<M: ShardedMachine>(
     }
 }
 
-/// Has an executor forget what its sessions ran, as no replica may.
+/// Has an executor forget the requests that its sessions ran, as no replica may.
 pub fn forget_sessions<M: ShardedMachine>(executor: &mut Executor<M>) {
     if let Engine::Here(sides) = &mut executor.engine {
         sides.iter_mut().for_each(|side| side.sessions.table.clear());

@@ -1,4 +1,4 @@
-//! Reads that are not ordered: they are answered from what this node has executed.
+//! Reads that are not ordered: a node answers them from its executed state.
 //!
 //! There are two kinds. [`Executor::peek_one`] is for a node that has just delivered all that anybody had: it
 //! is as good as an ordered read. [`Executor::peek`] is for any node at any time:

@@ -231,7 +231,7 @@ struct ExecutionDecision {
     is_skipped: bool,
 }
 
-/// The bytes of an ordered command: an envelope and what follows it.
+/// The bytes of an ordered command: an envelope and its body.
 enum Payload<'a> {
     /// As its message has them.
     Message(&'a [u8]),
@@ -270,7 +270,7 @@ struct OrderedCommand<'a> {
     dst: GroupSet,
     envelope: Envelope,
     payload: Payload<'a>,
-    /// Whether what it touches is looked at; else it counts as all of its shards, and as any growth.
+    /// Whether its keys are looked at; otherwise it counts as touching all of its shards, with any growth.
     is_known: bool,
 }
 
@@ -476,7 +476,7 @@ impl<M: ShardedMachine> Executor<M> {
         self.lanes.waiting(shard)
     }
 
-    /// Takes the next command of `shard`'s stream, and runs what can run. `position` grows along
+    /// Takes the next command of `shard`'s stream, and runs the commands whose turn it is. `position` grows along
     /// the stream, from 1; a replayed one is skipped. `dst` must contain `shard`.
     ///
     /// # Errors
@@ -541,7 +541,8 @@ impl<M: ShardedMachine> Executor<M> {
         Ok(if is_skipped { DeliveryResult::Taken } else { self.hear(shard, id, payload) })
     }
 
-    /// Takes a command at its place in one of its shards, which has room for it, and runs what can run.
+    /// Takes a command at its place in one of its shards, which has room for it, and runs the commands whose turn it
+    /// is.
     fn take(
         &mut self,
         place: ShardPosition,
@@ -606,7 +607,7 @@ impl<M: ShardedMachine> Executor<M> {
         })
     }
 
-    /// Takes what a replica says of itself, in place of a command.
+    /// Takes a report of a replica about itself, which is ordered like a command.
     fn hear(&mut self, shard: Gid, id: MsgId, payload: &[u8]) -> DeliveryResult {
         if let Some(report) = DigestReport::decode(payload) {
             self.reported(shard, id, &report);
@@ -635,7 +636,8 @@ impl<M: ShardedMachine> Executor<M> {
         any
     }
 
-    /// Whether what `shard` takes surely is within its budget when all has run that had its turn there and that waits.
+    /// Whether the items of `shard` are surely within its budget once all commands have run that had their turn there
+    /// or wait.
     fn has_room(&self, shard: Gid) -> bool {
         // A command that runs meanwhile may count twice, but never not at all, because of this
         // order of reads.
@@ -652,7 +654,8 @@ impl<M: ShardedMachine> Executor<M> {
         }
     }
 
-    /// Notes a delivery; in the command's lowest shard, where its session is kept, what it is judged by.
+    /// Notes a delivery; in the command's lowest shard, where its session is kept, also the inputs of the decision on
+    /// it.
     fn took(
         &mut self,
         place: ShardPosition,
@@ -693,7 +696,8 @@ impl<M: ShardedMachine> Executor<M> {
         }
     }
 
-    /// Forgets floors of sessions that were idle for too long in these shards; what else may be forgotten there.
+    /// Forgets floors of sessions that were idle for too long in these shards; returns up to which times their data
+    /// may be swept.
     fn sweep_sessions(&mut self, places: &[(ShardPosition, u64)]) -> SessionSweep {
         let mut sweep = SessionSweep { wall_ms: u64::MAX, lived_ms: u64::MAX };
         for (place, _) in places {

@@ -24,7 +24,7 @@ pub enum ExecutorMutant {
     LetsOvertake,
     /// A session is idle for as long as time leaps.
     AgesByLeaps,
-    /// A session is forgotten before copies of what was ahead are old.
+    /// A session is forgotten before copies of a message that was ahead of time are old.
     ForgetsAhead,
 }
 

@@ -51,7 +51,7 @@ pub(super) fn tell<T>(
 }
 
 impl<M: ShardedMachine> Executor<M> {
-    /// Has `witness` told what is being done. Called once, before workers are employed and before the
+    /// Has `witness` notified of the commands under execution. Called once, before workers are employed and before the
     /// first command.
     pub fn tell(&mut self, witness: Arc<dyn ExecutionObserver>) {
         self.witness = Some(witness);

@@ -193,7 +193,7 @@ impl Parts {
         PartsSnapshot { left, from: None }
     }
 
-    /// Reads what [`PartsSnapshot::give`] gave into an empty table.
+    /// Reads the bytes of [`PartsSnapshot::give`] into an empty table.
     pub(super) fn read(&mut self, from: &mut StreamReader<'_>) -> Result<(), Corrupt> {
         while follows(from)? {
             let session = from.word()?;

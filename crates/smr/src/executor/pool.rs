@@ -10,10 +10,10 @@
 //!
 //! Turns are given one after the other, in an order in which the inline executor could have run the commands. Each
 //! shard runs its commands in the order of their turns, and a command of several shards while all of them stand. So
-//! two commands that share a shard run in the order of their turns, in all shards that they share, and what either
-//! sees of a shard is what it would see inline. Commands that share no shard see nothing of each other. Hence
-//! answers and state are those of the inline executor. No cycle of waiting can arise: of all commands that have not
-//! run, the one whose turn was first is at the head of all its queues.
+//! two commands that share a shard run in the order of their turns, in all shards that they share, and each sees a
+//! shard as it would see it inline. Commands that share no shard see nothing of each other. Hence answers and state
+//! are those of the inline executor. No cycle of waiting can arise: of all commands that have not run, the one whose
+//! turn was first is at the head of all its queues.
 //!
 //! # Why it stays linearizable
 //!
@@ -23,7 +23,7 @@
 //! # A snapshot
 //!
 //! It is put into all queues at one moment, like a command of all shards, but none of them needs to
-//! wait for another: what had its turn before runs before it in every shard, and what comes after
+//! wait for another: commands that had their turn before it run before it in every shard, and those that come after
 //! runs after it. So the shards' captures are one state, although each is made at its own moment.
 //!
 //! # Reads that are not ordered
@@ -41,7 +41,7 @@
 //!
 //! # Locks
 //!
-//! Each shard's data is behind a lock, which says to the compiler what the queues say already: only
+//! Each shard's data is behind a lock, which tells the compiler a fact that the queues already ensure: only
 //! the worker that runs a command in the shard uses it. The one other user is the delivering thread,
 //! for a piece of a snapshot, and for a read where the queue is empty. It asks for the shard first, so that it waits
 //! for one command at the most, as it would without workers, and a worker waits for one piece.
@@ -126,7 +126,7 @@ struct PooledAnswer {
     request: u64,
     outcome: Outcome,
     bytes: Box<[u8]>,
-    /// Whether it is what a digest point came to.
+    /// Whether it is the result of a digest point.
     is_digest: bool,
     /// Bytes of the command.
     asked: usize,
@@ -336,7 +336,7 @@ impl PendingTasks {
     }
 }
 
-/// The workers, and what they were given.
+/// The workers, and their tasks.
 pub(super) struct WorkerPool<M: ShardedMachine> {
     shared: Arc<PoolShared<M>>,
     threads: Vec<JoinHandle<()>>,
@@ -353,7 +353,7 @@ pub(super) struct WorkerPool<M: ShardedMachine> {
     digests: Vec<(MsgId, Box<[u8]>)>,
     /// The snapshot that is open: for each shard, how many tasks must be done before it was begun there.
     snapshot: Vec<u64>,
-    /// Whether it is broken on purpose: reads do not wait for what is in front of them.
+    /// Whether it is broken on purpose: reads do not wait for the commands in front of them.
     #[cfg(feature = "inspection")]
     pub(super) jumps: bool,
 }
@@ -441,7 +441,7 @@ impl<M: ShardedMachine> WorkerPool<M> {
         self.shared.shards[shard].done.load(Ordering::Acquire)
     }
 
-    /// By how much what was given to `shard` and may not have run may make its items take more, at most.
+    /// The most by which commands that were given to `shard`, and may not have run, make its items grow.
     pub(super) fn growth(&self, shard: Gid) -> u128 {
         let (done, unrun) = (self.done(shard.index()), &self.unrun[shard.index()]);
         let ran = unrun.growths.iter().take_while(|(task, _)| *task < done);

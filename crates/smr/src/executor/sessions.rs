@@ -8,7 +8,7 @@
 //! has run. Hence all replicas agree which commands take effect, even if they remember different
 //! sessions.
 //!
-//! So there are two tables. The [`Floors`] follow what is delivered, the [`Sessions`] what ran.
+//! So there are two tables. The [`Floors`] follow deliveries, the [`Sessions`] executions.
 //!
 //! An idle session is forgotten after [`Limits::session_ms`] of ordered time, by the hosts' clock:
 //! a wall clock that is set makes no command old. A retry carries the
@@ -183,7 +183,7 @@ impl Floor {
             return Timing::Ahead;
         }
         if self.holds(e, now.lived_ms) {
-            // From when that was refused which it waits for: what waits holds nothing for longer.
+            // From the refusal of the message that it waits for: a waiting message holds nothing for longer.
             let since_ms = self.untimely.iter().filter(|u| u.holds).map(|u| u.at_ms).max();
             self.note(e, since_ms.unwrap_or(now.lived_ms));
             return Timing::Ahead;
@@ -223,7 +223,7 @@ const fn is_forgotten(used_ms: u64, lived_ms: u64, limits: &Limits) -> bool {
 }
 
 impl Floors {
-    /// Notes that a command was delivered in this shard; what it will be judged by.
+    /// Notes that a command was delivered in this shard, and returns the inputs of the decision on it.
     pub(super) fn admit(&mut self, e: &Envelope, now: SessionTime, limits: &Limits) -> Admission {
         let floor = self.table.entry(e.session).or_default();
         if floor.is_over(now, limits) {
@@ -338,7 +338,7 @@ pub(super) struct SessionRequests {
     /// Requests below the first number can be dropped once the shard applied the second, a
     /// position.
     pub(super) drop_below: Option<(u64, u64)>,
-    /// Their numbers, ascending, with what is kept of them.
+    /// Their numbers, ascending, with their kept outcomes.
     pub(super) ran: VecDeque<(u64, KeptOutcome)>,
 }
 
@@ -357,7 +357,7 @@ pub(super) struct Sessions {
 /// The decision on a command.
 pub(super) enum Verdict<'a> {
     New,
-    /// It was answered: what became of it, and what is kept of the answer.
+    /// It was answered, with this outcome, and the kept part of the answer.
     Done(Outcome, &'a [u8]),
     Refused(Refusal),
 }
@@ -388,7 +388,7 @@ impl Sessions {
         if e.request < admission.floor {
             return Verdict::Refused(Refusal::Forgotten { outcome: Outcome::Unknown });
         }
-        // Before its stamp is looked at: what is remembered must not be taken for what never ran.
+        // Before its stamp is looked at: a remembered request must not be taken for one that never ran.
         if let Some(kept) = self.of(e.session, e.request) {
             let outcome = kept.outcome();
             return match kept.answer() {
@@ -406,7 +406,7 @@ impl Sessions {
         Some(&ran[i].1)
     }
 
-    /// Notes that a command was answered for good that was delivered at `lived_ms`, and what is kept of it.
+    /// Notes the final answer of a command that was delivered at `lived_ms`, and the kept part of the answer.
     pub(super) fn record(
         &mut self,
         e: &Envelope,
@@ -455,7 +455,7 @@ impl Sessions {
     }
 
     /// Looks at two sessions and forgets those that were idle for too long before `lived_ms`, a lived time
-    /// that every command which has not run has reached: a retry of what they ran is refused by
+    /// that every command which has not run has reached: a retry of their requests is refused by
     /// its stamp, which is hardly later than when it ran.
     pub(super) fn sweep(&mut self, lived_ms: u64, limits: &Limits) {
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! One shard's data and what ran on it: what a command needs at the moment at which it runs.
+//! One shard's data and the requests that ran on it: everything that a command needs when it runs.
 
 use super::observer::{ExecutedCommand, ExecutionObserver, tell};
 use super::sessions::{
@@ -104,7 +104,7 @@ impl<P: MachinePart> ShardState<P> {
         self.part.release();
     }
 
-    /// Reads what [`Self::piece`] gave into an empty side.
+    /// Reads the bytes of [`Self::piece`] into an empty side.
     pub(super) fn read<M: ShardedMachine<Part = P>>(
         &mut self,
         machine: &M,
@@ -131,7 +131,7 @@ fn give_session(id: u64, s: &SessionRequests, to: &mut Piece<'_>) {
     }
 }
 
-/// The first version of the stream in which the byte before an answer says what became of the command, too.
+/// The first version of the stream in which the byte before an answer has the command's outcome, too.
 const OUTCOMES_SINCE: u8 = 13;
 
 /// The record of a request, from the byte before the answer: its lowest bit says whether there is one, and

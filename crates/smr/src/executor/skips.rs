@@ -1,4 +1,4 @@
-//! Messages that all replicas skip, by decision of those who run the cluster.
+//! Messages that all replicas skip, by decision of the cluster's operators.
 //!
 //! A command that ends every process that executes it would end it again at each start. A decision to skip its
 //! message has every replica count it as delivered and answer it with [`Refusal::Skipped`](crate::machine::Refusal)

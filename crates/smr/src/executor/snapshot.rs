@@ -44,7 +44,7 @@ const PARTS_SINCE: u8 = 12;
 /// The first version of the stream in which waiting commands say where all waits for them.
 const EXACT_SINCE: u8 = 9;
 
-/// The first version of the stream that holds what was skipped.
+/// The first version of the stream that holds skipped messages.
 const SKIPPED_SINCE: u8 = 11;
 
 /// The first version of the stream that says by how much ordered time leapt, and what was refused by its stamp.
@@ -53,7 +53,7 @@ const LEAPS_SINCE: u8 = 14;
 /// All that a node's commands came to.
 pub struct ExecutorState<M: ShardedMachine> {
     pub(super) heads: Vec<ShardHead>,
-    /// The messages that were not executed, by decision of those who run the cluster.
+    /// The messages that were not executed, by decision of the cluster's operators.
     pub(super) skipped: BTreeMap<MsgId, SkipDecision>,
     pub(super) lanes: ShardLanes,
     pub(super) sides: Vec<ShardState<M::Part>>,
@@ -243,7 +243,7 @@ impl ExecutorSnapshot {
         }
     }
 
-    /// Fills `piece`, and says what comes next.
+    /// Fills `piece`, and returns the next stage.
     fn give<M: ShardedMachine>(
         &mut self,
         engine: &mut Engine<M>,
@@ -358,7 +358,7 @@ impl<M: ShardedMachine> Executor<M> {
 
     /// Puts `state` in force, and gives back the one before it: dropping much takes time. A snapshot
     /// that was open is forgotten. Both are of as many shards. With workers it waits until they
-    /// have run what they were given.
+    /// have run their tasks.
     pub fn adopt(&mut self, mut state: ExecutorState<M>) -> ExecutorState<M> {
         assert_eq!(state.heads.len(), self.heads.len(), "a node's shards stay the same");
         self.release();
@@ -400,7 +400,7 @@ impl<M: ShardedMachine> ExecutorState<M> {
         }
     }
 
-    /// Reads what [`Executor::piece`] gave, to its end and not further.
+    /// Reads the bytes of [`Executor::piece`], to their end and not further.
     ///
     /// # Errors
     /// When the bytes are damaged, end too early, or are not of such a cluster and this version.

@@ -91,7 +91,7 @@ impl PendingLocalRead {
 }
 
 impl<M: ShardedMachine> PoolShared<M> {
-    /// Hands back what became of reads.
+    /// Hands back the results of reads.
     pub(super) fn hand_back(&self, from: &mut Vec<LocalReadReturn>) {
         if from.is_empty() {
             return;
@@ -105,7 +105,7 @@ impl<M: ShardedMachine> PoolShared<M> {
         }
     }
 
-    /// Hands back what became of a read that may be old.
+    /// Hands back the result of a read that may be old.
     fn hand_back_peeked(&self, peeked: StaleRead) {
         lock(&self.peeked).push(peeked);
         if !self.any_peeked.swap(true, Ordering::AcqRel) {
@@ -160,7 +160,7 @@ impl<M: ShardedMachine> WorkerPool<M> {
         }
     }
 
-    /// Tells what became of reads that were given; whether there was any.
+    /// Reports the results of reads that were given; whether there was any.
     pub(in crate::executor) fn collect_reads(&mut self, on_read: OnShardRead<'_>) -> bool {
         if !self.shared.any_looked.swap(false, Ordering::AcqRel) {
             return false;
@@ -210,7 +210,7 @@ impl<M: ShardedMachine> WorkerPool<M> {
         LocalRead::Later
     }
 
-    /// Tells what became of reads that may be old; whether there was any.
+    /// Reports the results of reads that may be old; whether there was any.
     pub(in crate::executor) fn collect_peeks(&mut self, on_peek: OnLocalRead<'_>) -> bool {
         if !self.shared.any_peeked.swap(false, Ordering::AcqRel) {
             return false;
