@@ -1,4 +1,4 @@
-//! The acceptor of a ring [MRP 4]: what it promised (phase 1B), what it accepted (phase 2), and for how much
+//! The acceptor of a ring [MRP 4]: its promise (phase 1B), its accepted values (phase 2), and for how much
 //! of it it voted.
 //!
 //! ```text
@@ -40,7 +40,7 @@ pub(super) struct Acceptor {
     pub(super) index: Option<usize>,
     /// The highest ballot that this process promised, or has seen in force. Only grows.
     pub(super) promised: RingBallot,
-    /// The ballot whose proposals the log holds above what is learned. All of them count as accepted.
+    /// The ballot whose proposals the log holds above the learned instances. All of them count as accepted.
     pub(super) adopted: RingBallot,
     /// This acceptor has not voted for instances from here on, as far as it knows.
     pub(super) voted_end: u64,
@@ -53,7 +53,7 @@ impl Acceptor {
 }
 
 impl RingMember {
-    /// Phase 1B: promises the ballot, and sends what this acceptor accepted before. The messages wait until
+    /// Phase 1B: promises the ballot, and sends the values that this acceptor accepted before. The messages wait until
     /// the promise is durable.
     pub(super) fn on_prepare(&mut self, from: Pid, ballot: RingBallot, cx: &mut RingContext<'_>) {
         if self.acceptor.index.is_none() || !cx.votes || !ballot.is_of(&self.topology.acceptors) {
@@ -139,7 +139,7 @@ impl RingMember {
     }
 
     /// Adopts the current ballot once this process holds all that its coordinator proposed again and has
-    /// learned everything before: the ballot's proposals replace what was accepted in earlier ballots. So
+    /// learned everything before: the ballot's proposals replace the values accepted in earlier ballots. So
     /// the log of an acceptor is always that of one ballot, as its coordinator proposed it. Each ballot
     /// begins with all that may be decided in earlier ones, and no proposal can be in it twice.
     pub(super) fn adopt_ballot(&mut self, cx: &mut RingContext<'_>) {
@@ -164,7 +164,7 @@ impl RingMember {
         self.replace_with_staged(self.learner.learned, leaves);
     }
 
-    /// Replaces what the log holds from instance `from` on with the staged proposals; `leaves` keeps the
+    /// Replaces the log from instance `from` on with the staged proposals; `leaves` keeps the
     /// rest of the old ones (a mutant).
     pub(super) fn replace_with_staged(&mut self, from: u64, leaves: bool) {
         if !leaves {
@@ -178,7 +178,7 @@ impl RingMember {
         }
     }
 
-    /// The vote of this acceptor for the ballot up to `upto` counts: what it accepted is as durable as the
+    /// The vote of this acceptor for the ballot up to `upto` counts: the accepted values are as durable as the
     /// storage mode asks for.
     pub(super) fn vote(&mut self, ballot: RingBallot, upto: u64, cx: &mut RingContext<'_>) {
         if let Some(mine) = self.acceptor.index
@@ -193,7 +193,7 @@ impl RingMember {
         }
     }
 
-    /// Recovery of an acceptor: takes over what another acceptor accepted in ballot `adopted`, as if it had
+    /// Recovery of an acceptor: takes over the values that another acceptor accepted in ballot `adopted`, as if it had
     /// been accepted here. Everything that is decided before it is learned here.
     pub(super) fn restore_accepted(
         &mut self,

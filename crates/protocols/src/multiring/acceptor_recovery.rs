@@ -29,7 +29,7 @@
 //!
 //! No answer of so many can be spared. So the acceptor asks a peer that it does not reach via another one
 //! of its group, too, which forwards the request and, unchanged, the answer. A forwarder keeps nothing, and
-//! forwards only what comes from the sender itself.
+//! forwards only messages that come from the sender itself.
 
 use super::MultiRingMutant;
 use super::message::{ForwardedMessage, RecoveryRequest, RingMessage, RingPacket};
@@ -44,7 +44,7 @@ use amcast_core::messages::Messages;
 use amcast_core::step::Note;
 use amcast_core::{GroupSet, Outbox, Pid, Time};
 
-/// Whether an acceptor has what it promised and accepted.
+/// Whether an acceptor has its promises and accepted values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum StorageState {
     /// It has all of it, and votes.
@@ -145,7 +145,7 @@ impl MultiRing {
         };
     }
 
-    /// Whether this process asks other acceptors for what it lost.
+    /// Whether this process asks other acceptors for its lost promises.
     fn is_asking(&self) -> bool {
         self.recovery.state == StorageState::Asking
     }
@@ -158,7 +158,7 @@ impl MultiRing {
         }
     }
 
-    /// Asks the other acceptors what this one promised and accepted. An acceptor that has answered in full
+    /// Asks the other acceptors for the promises and accepted values of this one. An acceptor that has answered in full
     /// is not asked again: a later answer would reach further, and where answers take longer than the retry
     /// interval, this process would never learn all that the last one knew.
     pub(super) fn request_recovery(&mut self) {
@@ -517,7 +517,7 @@ mod tests {
         assert!(votes(&[a, b, c, d]) && votes(&[a, b]));
         assert!(!votes(&[b, c, d]), "its beginning is missing");
         assert!(!votes(&[a, b, d]));
-        // A value that it learns meanwhile fills the gap, and does not bring back what it had promised.
+        // A value that it learns meanwhile fills the gap, and does not bring back its promises.
         let mut log = restart(&[a, b, d], 1, false).log;
         log.push(bytes(&LogRecord::Learn { ring: 0, entry: entry(2) }));
         assert!(!restart(&slices(&log), 2, false).votes);

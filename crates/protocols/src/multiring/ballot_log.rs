@@ -1,6 +1,6 @@
 //! The proposals of one ballot, as a member of the ring follows them, and the votes of acceptors for them.
 //!
-//! A coordinator numbers its proposals without gaps from instance `start` on: first what it proposes again
+//! A coordinator numbers its proposals without gaps from instance `start` on: first the values that it proposes again
 //! because it may be decided in an earlier ballot, up to `reproposed_end`, then new values. So a vote is a
 //! counter: it says up to which instance an acceptor has accepted the ballot, and what a quorum of counters
 //! has passed is decided.

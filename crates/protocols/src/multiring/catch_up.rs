@@ -258,7 +258,7 @@ impl RingMember {
         Ok(())
     }
 
-    /// Takes over a table of decided proposals as of instance `at`, if this process holds what came since.
+    /// Takes over a table of decided proposals as of instance `at`, if this process holds the later instances.
     fn take_table(&mut self, mut table: ProposalTable, at: u64) {
         if self.proposals.at >= at || at < self.log.floor() || at > self.learner.learned {
             return;
@@ -282,13 +282,13 @@ impl RingMember {
         self.learner.learned = self.learner.learned.max(floor);
         self.learner.decided = self.learner.decided.max(floor);
         if self.acceptor.index.is_some() && !cx.config.mutants.is(MultiRingMutant::ForgetsTrimmed) {
-            // Otherwise what was accepted there, and not decided, would count as decided after a restart.
+            // Otherwise values that were accepted there, and not decided, would count as decided after a restart.
             cx.writes.write(self.trim_base(), None);
         }
         self.skip_to_learned();
     }
 
-    /// Learns a decided entry, whose first instance is not beyond what is learned.
+    /// Learns a decided entry whose first instance is not beyond the learned ones.
     ///
     /// Its ballot is not below the one in which it was decided: a process that knows an entry to be decided
     /// accepted it in that ballot or a later one, or learned it from one that did. So that ballot and all

@@ -43,7 +43,7 @@ pub(super) struct Coordinator {
 pub(super) enum CoordinatorPhase {
     /// It gathers promises.
     Phase1,
-    /// It has proposed again what may be decided, and learns everything before its ballot.
+    /// It has proposed again all values that may be decided, and learns everything before its ballot.
     Recovering,
     /// It orders new proposals: which proposal of each process it ordered last.
     Phase2(ProposalTable),
@@ -109,7 +109,7 @@ impl ProposalPipeline {
         self.unapplied_bytes += size;
     }
 
-    /// Forgets what is decided, and what a majority of each group has applied.
+    /// Forgets decided batches, and those that a majority of each group has applied.
     fn release(&mut self, decided: u64, applied: u64) {
         while let Some(&(_, size)) = self.in_flight.front().filter(|(end, _)| *end <= decided) {
             self.in_flight_bytes -= size;
@@ -266,7 +266,7 @@ impl RingMember {
         true
     }
 
-    /// Releases the bytes of what is decided and applied, and advances what may be trimmed.
+    /// Releases the bytes of decided and applied batches, and advances the instance up to which logs may be trimmed.
     fn release_applied(&mut self, cx: &RingContext<'_>) {
         let applied = self.reached_by_majority(cx, |progress| progress.applied);
         // [MRP 3:4]
@@ -380,7 +380,7 @@ impl RingMember {
     }
 }
 
-/// The least of what a majority of ranks has.
+/// The highest number that a majority of ranks has reached.
 fn of_majority(cx: &RingContext<'_>, has: impl Fn(usize) -> u64) -> u64 {
     let cluster = &cx.config.cluster;
     let mut all: Vec<u64> = (0..cluster.replicas()).map(has).collect();

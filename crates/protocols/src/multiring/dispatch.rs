@@ -95,7 +95,7 @@ impl MultiRing {
         }
     }
 
-    /// Dispatches elections, phase 1, read indexes, and what was forwarded.
+    /// Dispatches elections, phase 1, read indexes, and forwarded messages.
     fn dispatch_requests(
         &mut self,
         from: Pid,

@@ -89,7 +89,7 @@ impl RingMember {
         }
         match self.topology.acceptors.iter().copied().find(|&p| works(p)) {
             Some(first) if first != cx.me => {
-                // It is another acceptor's turn, which may not know what this process promised.
+                // It is the turn of another acceptor, which may not know the promise of this process.
                 self.election.awaited_at = cx.now;
                 if cx.now.since(self.election.pre_vote.asked_at) >= cx.config.retry {
                     self.election.pre_vote.asked_at = cx.now;

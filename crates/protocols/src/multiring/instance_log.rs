@@ -87,7 +87,7 @@ impl InstanceLog {
         self.slots.range(begin..).map(|(first, slot)| (*first, slot))
     }
 
-    /// Puts an entry in the place of what is held for its instances.
+    /// Replaces the entries of its instances with this one.
     pub(super) fn put(&mut self, entry: InstanceEntry, record: u64) {
         let end = entry.end();
         if end <= self.floor {
@@ -102,7 +102,7 @@ impl InstanceLog {
         self.slots.insert(first, slot);
     }
 
-    /// Removes what is held from `first` to before `end`. Only skips take several instances, so only they
+    /// Removes the instances from `first` to before `end`. Only skips take several instances, so only they
     /// are ever split.
     fn clear(&mut self, first: u64, end: u64) {
         while let Some((&at, slot)) = self.slots.range(..end).next_back() {
@@ -168,7 +168,7 @@ impl InstanceLog {
         self.clear(from, u64::MAX);
     }
 
-    /// Forgets what is below `floor`.
+    /// Forgets the instances below `floor`.
     pub(super) fn trim(&mut self, floor: u64) {
         if floor <= self.floor {
             return;
@@ -177,7 +177,7 @@ impl InstanceLog {
         self.floor = floor;
     }
 
-    /// Trims below `floor`, but keeps the values for a member that has learned no more than what is below
+    /// Trims below `floor`, but keeps the values for a member that has learned no more than the instances below
     /// `learned`. Of these the oldest are trimmed while more than `most` bytes are in memory.
     pub(super) fn trim_for(&mut self, floor: u64, learned: u64, most: usize) {
         self.trim(floor.min(learned));

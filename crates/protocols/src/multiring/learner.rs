@@ -142,7 +142,7 @@ impl RingMember {
         self.proposals.durable_at = self.proposals.durable_at.max(at);
     }
 
-    /// Staged proposals below what is learned are useless.
+    /// Staged proposals below `learned` are useless.
     pub(super) fn skip_to_learned(&mut self) {
         if self.current.ballot != RingBallot::NONE && self.learner.learned > self.current.end {
             self.current.end = self.learner.learned;

@@ -5,7 +5,7 @@
 //! A skip of a ring of many processes takes long, and the batches that are ordered meanwhile would each
 //! request one more. So a coordinator measures how many batches it orders while a request is open, and
 //! requests four times as many instances more than it needs, once half of those are used up. A coordinator
-//! that orders little requests nothing but what it needs; and all coordinators whose rings are merged with
+//! that orders little requests only the skips that it needs; and all coordinators whose rings are merged with
 //! the same ring profit from the first request.
 
 use super::message::RingMessage;
@@ -22,7 +22,7 @@ const AHEAD: u64 = 4;
 /// Instances that are requested before they are needed, at most.
 const AHEAD_MAX: u64 = 4096;
 
-/// Of what is requested ahead, one part of so many is given up where it turns out to be too much.
+/// Of the skips that are requested ahead, one part of so many is given up where they turn out to be too many.
 const SHRINK: u64 = 8;
 
 /// How many times `retry` skips may wait for a ring that orders no messages.
@@ -50,7 +50,7 @@ pub(super) struct Levelling {
     pub(super) needs: Vec<(RingId, u64)>,
     /// How far rings must come for others, or for the merge here: to be requested.
     pub(super) requests: Vec<(RingId, u64)>,
-    /// By ring: what was requested of it.
+    /// By ring: the skips that were requested of it.
     pub(super) rings: Vec<RingLevelling>,
     /// The ring and instance that the merge waits for, and since when.
     pub(super) merge_blocked: Option<(RingId, u64, Time)>,

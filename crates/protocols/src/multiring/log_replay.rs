@@ -66,8 +66,9 @@ impl MultiRing {
         if self.persistence.writes.is_durable() {
             self.persistence.checkpoint.1
         } else if !self.has_state() {
-            // No process may rely on what its application does not have yet. So it is also while the application awaits
-            // a state for another group's replica: what it counts as applied only waits for that.
+            // No process may rely on messages that its application does not have yet. So it is also while the
+            // application awaits a state for another group's replica: messages that it counts as applied only wait for
+            // that.
             MergePosition::default()
         } else {
             self.merge.applied_point()
@@ -191,7 +192,7 @@ impl MultiRing {
         }
     }
 
-    /// Trims what no process needs any more.
+    /// Trims the instances that no process needs any more.
     ///
     /// Instances behind the own checkpoint stay in the own log, even if the others have them: so
     /// the next incarnation continues from its own disk, and does not need the state of another
@@ -203,7 +204,7 @@ impl MultiRing {
     /// then the third node, which has everything, is lost, no node has a state to give. The ring of all
     /// groups is trimmed up to where a majority of nodes has checkpoints in all groups, or in memory has
     /// applied all (`RingMember::trimmable_by_majority`), so of the nodes that remain one has. And no member has
-    /// trimmed any ring behind what that node has, because a replica that has merged the ring of
+    /// trimmed any ring beyond the instances that that node has, because a replica that has merged the ring of
     /// all groups up to a position has merged the others as far (predicate 1 of [MRP 5.2]). That node gets
     /// its missing instances from acceptors, and the others get their state from it.
     pub(super) fn trim(&mut self) {
@@ -270,7 +271,7 @@ impl MultiRing {
     ) {
         let record = LogRecord::read(bytes).filter(|_| !self.persistence.unreadable);
         let Some(record) = record else {
-            // The record may have been a promise, or have replaced what was accepted: nothing that the log
+            // The record may have been a promise, or have replaced accepted values: nothing that the log
             // says from there on is relied on.
             self.persistence.writes.skip(number);
             if !mem::replace(&mut self.persistence.unreadable, true) {
@@ -366,8 +367,8 @@ mod tests {
         replica.state.wanted = false;
         step(&mut replica, Input::Installed { position: at(4).position(), installs: 0 });
         assert_eq!(replica.trimmable_position(), at(4));
-        // The replica of another group on the same node needs a state: what this one delivers meanwhile waits for that, and
-        // counts as applied only for the pace of the others.
+        // The replica of another group on the same node needs a state: deliveries of this one meanwhile wait for that,
+        // and counts as applied only for the pace of the others.
         step(&mut replica, Input::Unfit);
         (replica.merge.next, replica.merge.delivered) = (at(9), at(9).position());
         step(&mut replica, Input::Applied(at(9).position()));

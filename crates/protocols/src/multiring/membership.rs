@@ -15,7 +15,7 @@ const LAGGING_PIPELINES: usize = 8;
 /// An excluded member returns when it is behind by at most this fraction of that bound.
 const RETURN_SHARE: usize = 2;
 
-/// The members of a ring, by the order of its coordinator, and what each of them has reported.
+/// The members of a ring in the order that its coordinator chose, and the last report of each.
 #[derive(Clone, Debug)]
 pub(super) struct RingMembership {
     /// Counts the coordinator's changes in its ballot.
@@ -69,8 +69,8 @@ impl RingMember {
     /// catch up by retransmission, and are taken in again when little is missing. The acceptors that remain
     /// are a quorum.
     ///
-    /// Where acceptors keep everything in memory no member is: what the others trim meanwhile it could not
-    /// get from them, and it would need the state of another replica.
+    /// Where acceptors keep everything in memory no member is: the instances that the others trim meanwhile it could
+    /// not get from them, and it would need the state of another replica.
     pub(super) fn lagging(&self, failed: &[Pid], cx: &RingContext<'_>) -> Vec<Pid> {
         if cx.writes.storage() == AcceptorStorage::Memory {
             return Vec::new();

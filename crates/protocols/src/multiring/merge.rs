@@ -127,7 +127,7 @@ impl RingMerge {
         self.unapplied_bytes = 0;
     }
 
-    /// Delivers what can be delivered; says why it stops.
+    /// Delivers all messages that can be delivered; returns why it stops.
     pub(super) fn run(
         &mut self,
         rings: &[Option<Box<RingMember>>],

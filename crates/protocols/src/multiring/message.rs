@@ -83,7 +83,7 @@ pub(super) enum RingMessage {
     RetransmitRequest { ring: RingId, from: u64, table: bool },
     /// Decided instances.
     Retransmission { ring: RingId, decided: DecidedEntries },
-    /// The sender has lost its storage, and asks what it had promised and accepted.
+    /// The sender has lost its storage, and asks for its former promises and accepted values.
     RecoveryRequest { request: RecoveryRequest },
     /// Part of the answer: an entry that the sender has accepted.
     RecoveryEntry { ring: RingId, request: RecoveryRequest, entry: InstanceEntry },

@@ -20,10 +20,9 @@
 //!                |               |--------------->| learns the decision
 //!                |<-------------------------------| votes only: learns the decision
 //! ```
-//! A vote is a counter, one for each acceptor: how far it has accepted what the coordinator of this
-//! ballot proposed. Votes travel with the values, and a process that has those of a quorum knows what is
-//! decided; so there is no message for a decision, and an acceptor that waits for its disk delays no process
-//! that does not need its vote.
+//! A vote is a counter, one for each acceptor: how far it has accepted the proposals of this ballot's coordinator.
+//! Votes travel with the values, and a process that has those of a quorum knows what is decided; so there is no
+//! message for a decision, and an acceptor that waits for its disk delays no process that does not need its vote.
 //!
 //! # Roles and phases
 //! Each replica of a group is proposer, acceptor and learner in the ring of its group, and a learner
@@ -33,16 +32,17 @@
 //! |---|---|---|
 //! | proposer | sends multicasts to the coordinator until they are decided | `proposer.rs`, `forward.rs` |
 //! | candidate | pre-vote, then phase 1 for all instances at once | `election.rs`, `phase1.rs` |
-//! | coordinator | phase 2: proposes again what may be decided, then orders batches and skips | `coordinator.rs` |
+//! | coordinator | phase 2: proposes again all values that may be decided, then orders batches and skips |
+//! `coordinator.rs` |
 //! | acceptor | promises and votes, each durable before it is sent | `acceptor.rs`, `acceptor_recovery.rs` |
-//! | learner | learns what a quorum accepted; catches up by retransmission | `learner.rs`, `catch_up.rs` |
+//! | learner | learns the values that a quorum accepted; catches up by retransmission | `learner.rs`, `catch_up.rs` |
 //! | merge | delivers the rings of its group, `M` instances of each in turn | `merge.rs` |
 //!
 //! # Safety
 //! Notation of Paxos: ballots `b`, instances `i`, values `v`, quorums `Q`: any majority of a ring's acceptors.
 //!
 //! *Agreement on one value per instance.* If `Q` accepted `(b, i, v)`, then every proposal `(b', i, v')` with
-//! `b' > b` has `v' = v`. By induction over `b'`, from what each role keeps:
+//! `b' > b` has `v' = v`. By induction over `b'`, from an invariant of each role:
 //! 1. **One proposal for each `(b, i)`.** A ballot belongs to one process and one attempt (`RingBallot`);
 //!    its coordinator numbers instances without gaps (assertion in `RingMember::accept`), and coordinates only
 //!    after its own promise is durable, so that it does not use the ballot again after a crash
@@ -64,7 +64,7 @@
 //!    `counts-on-lost-memories`, `passes-on-lost-votes`, `counts-lost-promises`,
 //!    `takes-a-cut-log-for-whole`, `takes-a-torn-log-for-whole`).
 //!
-//! *A learner learns only what is decided*: a quorum of votes of one ballot, counted on the log of that
+//! *A learner learns only decided values*: a quorum of votes of one ballot, counted on the log of that
 //! ballot (`RingMember::accepted_by_quorum`, `RingMember::advance`; mutant `decides-with-one-vote-less`), or a
 //! retransmission of entries that another learner has learned (`RingMember::learn_entry`; mutants
 //! `counts-older-runs`, `forgets-what-it-passed`).
@@ -100,7 +100,7 @@
 //! - each member with which it exchanges heartbeats has learned it, or is suspected;
 //! - or more than `cache_bytes` of the ring are in its memory, and no older instance is.
 //!
-//! So a live member that got no processor for a while finds what it missed at the others, and a member that
+//! So a live member that got no processor for a while finds its missing instances at the others, and a member that
 //! is dead or hopelessly slow costs them `cache_bytes` at most. That one finds its next instance trimmed
 //! everywhere: it continues from the lowest floor (`RingMember::jump_to`), reports that it lags, and gets a
 //! state (`transfer.rs`). All that an installed state holds counts as applied (`RingMerge::on_applied`).

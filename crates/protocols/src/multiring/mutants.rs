@@ -1,4 +1,4 @@
-//! Ways to break this protocol on purpose: each breaks what a role keeps, and a test sees the checker find it.
+//! Ways to break this protocol on purpose: each breaks an invariant of a role, and a test sees the checker find it.
 
 use crate::mutant;
 

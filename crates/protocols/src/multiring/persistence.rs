@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::{Durability, Pid, messages};
 
-/// Where an acceptor keeps what it promised and accepted.
+/// Where an acceptor keeps its promises and accepted values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AcceptorStorage {
     /// On disk before it answers.
@@ -45,7 +45,7 @@ pub(super) enum LogRecord {
     /// It accepted this entry, and had learned all instances below `learned`. If not `adopted`, the entry
     /// is staged, and counts as accepted from [`LogRecord::Adopt`] on.
     Accept { ring: RingId, learned: u64, adopted: bool, entry: InstanceEntry },
-    /// It adopted this ballot: the staged proposals replace what was held from instance `from` on.
+    /// It adopted this ballot: the staged proposals replace the log from instance `from` on.
     Adopt { ring: RingId, ballot: RingBallot, from: u64 },
     /// It learned that this entry is decided, as are all before it.
     Learn { ring: RingId, entry: InstanceEntry },
@@ -60,7 +60,7 @@ pub(super) enum LogRecord {
     },
     /// Nothing is delivered between this position and this merge position.
     IdleSince { position: u64, point: MergePosition },
-    /// It lost what it promised and accepted in earlier storage epochs, and has not recovered it before a
+    /// It lost the promises and accepted values of earlier storage epochs, and has not recovered it before a
     /// record of storage epochs says so. It is not written where the driver reports the loss at each start until then.
     StorageLost { storage_epoch: u32 },
     /// By rank: the storage epoch of each acceptor of its group that counts.
@@ -135,7 +135,7 @@ pub(super) struct PendingWrites {
     pub(super) due: VecDeque<DurableAction>,
 }
 
-/// The log of a process, and what is known of its state.
+/// The log of a process, and its known state.
 #[derive(Clone, Debug)]
 pub(super) struct Persistence {
     pub(super) writes: PendingWrites,

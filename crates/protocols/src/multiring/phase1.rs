@@ -199,7 +199,7 @@ impl RingMember {
         self.begin_phase2(cx);
     }
 
-    /// Begins phase 2 with the promises of a quorum: proposes again what may be decided. Why it suffices to
+    /// Begins phase 2 with the promises of a quorum: proposes again all values that may be decided. Why it suffices to
     /// take the longest log of the highest adopted ballot: see the [module](self).
     ///
     /// Instances that any of them has learned must be learned here first: the others then catch up

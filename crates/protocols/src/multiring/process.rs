@@ -1,5 +1,5 @@
 //! A process of Multi-Ring Paxos: a replica, which is proposer, acceptor and learner in its rings. Its step
-//! hands inputs to the roles, and collects what they send, write and deliver.
+//! hands inputs to the roles, and collects their messages, writes and deliveries.
 
 use super::acceptor_recovery::{AcceptorRecovery, LossEvidence, StorageState};
 use super::levelling::Levelling;
@@ -239,7 +239,7 @@ impl MultiRing {
             if self.is_answered_by(position, needs) {
                 self.state.awaited = None;
                 self.state.in_force = true;
-                // All that the state holds counts as applied, also what was delivered while it came or is
+                // Everything in the state counts as applied, also messages that were delivered while it came or are
                 // to be delivered: the application drops that, and reports nothing of it.
                 self.merge.on_applied(position);
             }
@@ -363,7 +363,7 @@ impl MultiRing {
         self.outputs.has_more_work = true;
     }
 
-    /// The periodic work, and what follows from all that came since the last time.
+    /// The periodic work, and the work that follows from all inputs since the last time.
     fn tick(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
         self.send_heartbeats();
         self.request_recovery();
@@ -424,7 +424,7 @@ impl MultiRing {
         })
     }
 
-    /// Delivers what can be delivered.
+    /// Delivers all messages that can be delivered.
     fn merge(&mut self, out: &mut Outbox<Messages<RingPacket>>) {
         if self.state.wanted || !self.started {
             return;

@@ -142,7 +142,7 @@ impl Proposer {
         }
     }
 
-    /// Sends what was not sent; everything again to another target, or after a while without progress.
+    /// Sends the unsent proposals; sends all again to another target, or after a while without progress.
     pub(super) fn send(
         &mut self,
         now: Time,

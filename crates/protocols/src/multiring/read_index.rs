@@ -15,11 +15,11 @@
 //! of the rings that it merges for their last votes. Once a quorum of each ring has answered, nothing
 //! behind the furthest answer was decided when it asked: any quorum that had decided it intersects those
 //! that answered. When everything up to there is merged, the read index is passed. Nothing is proposed, and
-//! no disk is awaited but for what was in flight. (Mutants `passes-barriers-alone`,
+//! no disk is awaited except for votes in flight. (Mutants `passes-barriers-alone`,
 //! `answers-barriers-with-what-is-known`.)
 //!
 //! An acceptor counts only instances that hold messages: skips behind them are merged when a learner needs
-//! that. It does not count what it has not voted for because its disk is slow; and what it voted for once
+//! that. It does not count instances for which it has not voted because its disk is slow; and what it voted for once
 //! it counts until another ballot has replaced it. An acceptor that has lost its storage does not answer
 //! before it has recovered (`acceptor_recovery.rs`).
 //!
@@ -93,7 +93,7 @@ impl ReadIndexQueue {
         }
     }
 
-    /// Whether to begin a round: for new read indexes, or because what earlier ones wait for may never be
+    /// Whether to begin a round: for new read indexes, or because instances that earlier ones wait for may never be
     /// decided.
     fn asks(&self, now: Time, retry: Span) -> bool {
         let late = !self.goals.is_empty() && now.since(self.asked_at) >= retry.times(PATIENCE);

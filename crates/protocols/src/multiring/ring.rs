@@ -1,4 +1,4 @@
-//! A ring at one of its members: puts the roles together, and handles what concerns several of them.
+//! A ring at one of its members: combines the roles, and handles everything that concerns several of them.
 //!
 //! | role | state | file |
 //! |---|---|---|
@@ -216,7 +216,7 @@ impl RingMember {
     /// `pid` restarted: it does not coordinate any more.
     pub(super) fn restarted(&mut self, pid: Pid) {
         if let Some(at) = self.topology.member(pid) {
-            // It reports itself what it still holds.
+            // It reports by itself which instances it still holds.
             self.membership.peers[at].learned = 0;
         }
         if self.coordinator_pid() == Some(pid) {
@@ -319,7 +319,7 @@ impl RingMember {
         }
     }
 
-    /// The record that keeps what a trim of the log must not lose.
+    /// The record of the state that a trim of the log must not lose.
     pub(super) fn trim_base(&self) -> LogRecord {
         LogRecord::TrimBase {
             ring: self.id,

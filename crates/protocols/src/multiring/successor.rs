@@ -1,4 +1,4 @@
-//! Phase 2 along the ring: what a member sends to its successor, and which votes it reports to the coordinator.
+//! Phase 2 along the ring: the messages of a member to its successor, and the votes that it reports to the coordinator.
 //!
 //! # The successor
 //! Values go from one member to the next, to each once. A slow member takes them at its own pace: its
@@ -123,7 +123,7 @@ impl RingMember {
             return;
         };
         if self.successor.to != Some(to) || self.successor.ballot != self.current.ballot {
-            // Of a new ballot it has nothing; of an old one it reports what it misses.
+            // Of a new ballot it has nothing; of an old one it reports the first missing proposal.
             let end = if self.successor.ballot == self.current.ballot {
                 self.current.end
             } else {
@@ -163,7 +163,7 @@ impl RingMember {
     fn has_window(&self, cx: &RingContext<'_>) -> bool {
         let most = cx.config.limits.pipeline_bytes.saturating_mul(UNCONFIRMED_PIPELINES);
         let shows = self.successor.to.is_some_and(|to| self.exchanges_heartbeats(cx.me, to));
-        // Of what was proposed again nothing is known to be decided before all of it has arrived.
+        // No value that is proposed again is known to be decided before all of them have arrived.
         let again = self.successor.end < self.current.reproposed_end;
         !shows || again || self.successor.unconfirmed_bytes < most
     }
@@ -257,7 +257,7 @@ impl RingMember {
         }
     }
 
-    /// Sends a live member that is excluded from the ring what it must know of the ballot to follow it.
+    /// Sends the state of the ballot to a live member that is excluded from the ring, so that it can follow.
     pub(super) fn send_ballot_to(&self, to: Pid, cx: &mut RingContext<'_>) {
         let phase2 = self.phase2(self.current.start, Vec::new(), cx);
         cx.send(to, RingMessage::Phase2(phase2));
@@ -367,7 +367,7 @@ mod tests {
             member
         }
 
-        /// Does something and what follows from it; gives the messages that are sent.
+        /// Runs a closure and the work that follows; returns the sent messages.
         fn does(
             &mut self,
             does: impl FnOnce(&mut RingMember, &mut RingContext<'_>),

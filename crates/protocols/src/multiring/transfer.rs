@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The driver brings the state itself. Until it is in force no replica counts on what this process reports
-//! to have applied: it offers nothing itself, and others keep what it would need.
+//! to have applied: it offers nothing itself, and others keep the instances that it would need.
 
 use super::message::{RingMessage, RingPacket};
 use super::process::MultiRing;
@@ -138,7 +138,7 @@ impl MultiRing {
         }
     }
 
-    /// Continues behind what a state at this position holds.
+    /// Continues after a state at this position.
     fn continue_from(
         &mut self,
         position: u64,
@@ -244,8 +244,8 @@ mod tests {
         let state = Input::Installed { position: point(7, 1).position(), installs: 1 };
         step(&mut reader, Time(2), state);
         assert!(reader.has_state());
-        // It will report nothing of what the state holds, delivered before or after it came; the log must
-        // keep what is still to be merged.
+        // It will report no message that is in the state, delivered before or after the state came; the log must keep
+        // the instances that are still to be merged.
         assert_eq!(reader.merge.applied_point(), point(6, 0));
         assert!(!deliver(&mut reader, 6) && !deliver(&mut reader, 7));
         assert_eq!(reader.merge.applied_point(), point(8, 0));

@@ -23,7 +23,7 @@ pub struct CommandFailure {
     pub outcome: Outcome,
     /// The cause.
     pub cause: FailureCause,
-    /// The same for people, without what became of the command.
+    /// The same for people, without the outcome of the command.
     pub why: String,
 }
 

@@ -46,7 +46,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Gives the sink for answers, once, before any command.
     fn start(&self, answers: Arc<dyn BackendAnswers>);
 
-    /// Has `command`, an [`Envelope`](amcast_smr::Envelope) and what follows it, ordered in all of
+    /// Has `command`, an [`Envelope`](amcast_smr::Envelope) and its body, ordered in all of
     /// `dst`. The bytes may be taken, and an empty buffer be left in their place. `token` comes back with the answer,
     /// which may come before this returns.
     ///
@@ -84,8 +84,8 @@ pub trait Backend: Send + Sync + 'static {
         self.submit(dst, command, token)
     }
 
-    /// Has a command that changes nothing answered by a node of this process from what it has executed,
-    /// once that includes all of `written`. Otherwise as [`submit`](Self::submit). False if there is no such node, or no room.
+    /// Has a command that changes nothing answered by a node of this process from its executed state, once that
+    /// includes all of `written`. Otherwise as [`submit`](Self::submit). False if there is no such node, or no room.
     fn read_here(
         &self,
         _dst: GroupSet,
@@ -96,7 +96,7 @@ pub trait Backend: Send + Sync + 'static {
         false
     }
 
-    /// A hint that no more commands follow at once: send what was gathered.
+    /// A hint that no more commands follow at once: send the gathered ones.
     fn flush(&self) {}
 
     /// Orders `command`, an [`Envelope`](amcast_smr::Envelope) and its body, in all of `dst`, and

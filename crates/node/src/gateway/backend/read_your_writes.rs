@@ -16,9 +16,9 @@ impl SessionWrites {
         self.all.push((wrote, open_from));
     }
 
-    /// A request was answered. If it was executed, who sees it sees all of its shard that was
-    /// answered before it was sent; if it was not, or nobody knows, no read waits for it. Whether it was a write that was
-    /// executed.
+    /// A request was answered. If it was executed, a reader that sees it sees all writes of its shard that were
+    /// answered before it was sent; if it was not, or nobody knows, no read waits for it. Whether it was a write that
+    /// was executed.
     pub fn answered(&mut self, request: u64, outcome: Outcome) -> bool {
         let found = self.all.iter().position(|(w, _)| w.request == request);
         let Some(at) = found else { return false };

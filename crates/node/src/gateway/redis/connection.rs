@@ -64,7 +64,7 @@ struct UnsentCommand {
     dst: GroupSet,
     keys: Option<Vec<u64>>,
     read_only: bool,
-    /// Whether a node of this process is to answer it from what it has executed.
+    /// Whether a node of this process is to answer it from its executed state.
     here: bool,
     /// Whether it is a read that need not be ordered.
     apart: bool,
@@ -81,7 +81,7 @@ struct OpenPeek {
     bytes: usize,
 }
 
-/// Reads input, tells what may happen next.
+/// Reads input, and returns how to continue.
 #[derive(PartialEq, Eq)]
 enum ReadProgress {
     More,
@@ -423,7 +423,7 @@ impl<B: Backend> RedisConnection<B> {
         self.answer(None, |reply| reply.error(error));
     }
 
-    /// Refuses what is no command. If it looks like HTTP, somebody may have a browser send commands
+    /// Refuses input that is no command. If it looks like HTTP, somebody may have a browser send commands
     /// here in the body of a request: none of them must be run.
     fn refuse_unknown(&mut self, args: &[&[u8]]) {
         let http = [&b"post"[..], b"host:"].iter().any(|name| args[0].eq_ignore_ascii_case(name));

@@ -1,4 +1,4 @@
-//! Has shards free what expired.
+//! Has shards free expired keys.
 //!
 //! Every command frees a little in its shards, at ordered time; a shard that no command comes to
 //! would hold expired keys for ever. So each gateway checks now and then whether a shard holds keys

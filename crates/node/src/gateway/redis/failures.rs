@@ -6,8 +6,8 @@ use amcast_core::{Outcome, ServiceAnswer};
 /// The error that a client receives in place of an answer: `-WORD why; outcome of the command`.
 ///
 /// Clients of a cluster send a command again by themselves after `TRYAGAIN` and `CLUSTERDOWN`: these
-/// are only for what was surely not executed. No replica answers with them: it does not know of other messages of the
-/// same command.
+/// are only for commands that were surely not executed. No replica answers with them: it does not know of other
+/// messages of the same command.
 pub fn failure_answer(failure: &CommandFailure) -> ServiceAnswer<'static> {
     let outcome = failure.outcome;
     let word = match (outcome, failure.cause) {

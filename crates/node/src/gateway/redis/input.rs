@@ -66,7 +66,7 @@ impl ClientInput {
         self.bytes.capacity()
     }
 
-    /// Forgets what was dealt with, if that is all there is. Whether it was.
+    /// Releases the buffer if all of its bytes were taken, and shrinks a large one. Whether all were.
     pub(super) fn release_read(&mut self) -> bool {
         let all = self.taken > 0 && self.taken == self.filled;
         if all {
@@ -83,7 +83,7 @@ impl ClientInput {
         give_back(bytes);
     }
 
-    /// Keeps only what is not dealt with.
+    /// Keeps only the bytes that were not taken.
     fn shrink(&mut self) {
         let bytes = self.unread().to_vec();
         let filled = bytes.len();
@@ -91,7 +91,7 @@ impl ClientInput {
         (self.taken, self.filled) = (0, filled);
     }
 
-    /// Makes room for what is read next, where what is there is known to become `needs` bytes long.
+    /// Makes room for the next read, where the unread bytes are known to become `needs` bytes long.
     fn make_room(&mut self, needs: usize) {
         if self.taken > 0 {
             self.bytes.copy_within(self.taken..self.filled, 0);
@@ -105,7 +105,7 @@ impl ClientInput {
             let small = std::mem::replace(&mut self.bytes, borrow());
             self.bytes[..self.filled].copy_from_slice(&small[..self.filled]);
         } else if self.filled + READ_BYTES > len {
-            // As it would grow by itself, but not beyond what is needed.
+            // As it would grow by itself, but not beyond the need.
             let most = needs.max(self.filled) + READ_BYTES;
             let more = (2 * self.filled + READ_BYTES).min(most);
             self.bytes.reserve_exact(more.saturating_sub(len));
@@ -142,7 +142,7 @@ impl ClientInput {
     }
 }
 
-/// Reads once, and drops what came; how many bytes that was.
+/// Reads once, and drops the bytes; returns their number.
 pub(super) fn discard(stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
     let mut buffer = borrow();
     let read = read(stream, cx, &mut buffer);

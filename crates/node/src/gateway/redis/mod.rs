@@ -1,12 +1,12 @@
 //! The Redis gateway: serves unmodified clients over RESP2 and RESP3.
 //!
-//! A connection is one task that reads what is there, hands all whole commands to the
-//! [`Backend`], and writes all answers that came in one go. Nothing is read while the backend has
-//! no room, while [`RedisGatewayConfig::open_max`] commands are under way, or while the client does not take
-//! its answers. So a client that does not read is held back first; only if it had asked for more
-//! than [`RedisGatewayConfig::output_bytes_max`] before, it is cut off. If all connections together hold more than
-//! [`RedisGatewayConfig::held_bytes_max`], in all their buffers, the one that holds most is cut off. Before a client has given the
-//! password, far less is taken from it: see [`unauthenticated`].
+//! A connection is one task that reads the available bytes, hands all whole commands to the [`Backend`], and writes
+//! all answers that came in one go. Nothing is read while the backend has no room, while
+//! [`RedisGatewayConfig::open_max`] commands are under way, or while the client does not take its answers. So a client
+//! that does not read is held back first; only if it had asked for more than [`RedisGatewayConfig::output_bytes_max`]
+//! before, it is cut off. If all connections together hold more than [`RedisGatewayConfig::held_bytes_max`], in all
+//! their buffers, the one that holds most is cut off. Before a client has given the password, far less is taken from
+//! it: see [`unauthenticated`].
 
 mod connection;
 mod driver;
@@ -315,7 +315,7 @@ impl Drop for RedisGateway {
 }
 
 impl<B> RedisShared<B> {
-    /// Learns what `answer` tells if it is a refusal: a later map of partitions, or what time it is. The
+    /// Learns from `answer` if it is a refusal: a later map of partitions, or the time. The
     /// arguments of the command then, which was not executed.
     fn learn<'a>(&self, answer: &'a [u8]) -> Option<&'a [u8]> {
         if let Some((now_ms, args)) = stamp_refusal::of_refusal(answer) {

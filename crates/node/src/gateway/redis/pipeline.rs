@@ -107,7 +107,7 @@ impl Pipeline {
 
     /// Notes that a request was answered.
     pub(super) fn answered(&mut self, request: u64) {
-        // Most answers are to the first one: then neither of these moves what stays.
+        // Most answers are to the first one: then neither of these moves the rest.
         if let Ok(at) = self.open.binary_search(&request) {
             self.open.remove(at);
         }

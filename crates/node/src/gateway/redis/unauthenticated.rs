@@ -23,8 +23,8 @@ use std::time::Duration;
 use tokio::time::{Sleep, sleep};
 
 /// Such connections at a time, and no more than half of all. One more closes the one that has been idle for longest, of
-/// the host that has most of them: who dials as fast as it can closes its own. One that waits for its turn to give the
-/// password is not idle.
+/// the host that has most of them: a host that connects as fast as it can closes its own. One that waits for its turn
+/// to give the password is not idle.
 const STRANGERS_MAX: usize = 256;
 
 /// How long a client may take to give the password.

@@ -1,4 +1,4 @@
-//! The socket of one connection, with what was read and not yet taken, and what is to be written.
+//! The socket of one connection, with its unread input and its unwritten output.
 
 use super::input::{self, ClientInput};
 use std::future::Future;
@@ -70,7 +70,7 @@ impl ClientSocket {
         self.input.capacity() + self.output.capacity()
     }
 
-    /// Puts `bytes` behind what is to be written. Many of them are not copied if nothing waits.
+    /// Appends `bytes` to the output. Many of them are not copied if nothing waits.
     pub(super) fn put(&mut self, bytes: Vec<u8>) {
         if self.output.is_empty() && bytes.len() > self.output.capacity() {
             self.output = bytes;
@@ -79,7 +79,7 @@ impl ClientSocket {
         }
     }
 
-    /// Forgets input that was dealt with, if that is all there is. Whether it was.
+    /// Releases the input buffer if all of its bytes were taken. Whether all were.
     pub(super) fn release_read(&mut self) -> bool {
         self.input.release_read()
     }

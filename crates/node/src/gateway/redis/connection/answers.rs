@@ -12,7 +12,7 @@ use amcast_kv::resp::reply;
 use std::borrow::Cow;
 
 impl<B: Backend> RedisConnection<B> {
-    /// Takes answers that came, and moves those whose turn it is to the output.
+    /// Takes arrived answers, and moves those whose turn it is to the output.
     pub(super) fn collect(&mut self) {
         let mut mail = std::mem::take(&mut self.mail);
         self.lane.replies.take(&mut mail);
@@ -109,7 +109,7 @@ impl<B: Backend> RedisConnection<B> {
         }
     }
 
-    /// Appends what the client sees of an ordered command's answer to `out`.
+    /// Appends the answer of an ordered command to `out`, as the client sees it.
     fn finished(
         &mut self,
         then: AfterAnswer,
@@ -122,7 +122,7 @@ impl<B: Backend> RedisConnection<B> {
         out
     }
 
-    /// Turns an ordered command's answer into what the client sees.
+    /// Turns the answer of an ordered command into the form that the client sees.
     fn finish(
         &mut self,
         then: AfterAnswer,

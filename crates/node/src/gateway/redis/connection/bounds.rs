@@ -28,7 +28,7 @@ impl<B: Backend> RedisConnection<B> {
     }
 
     /// Whether a read must wait until nothing else is under way: the first one tells how large answers are. Many
-    /// small commands may ask for far more bytes than a client takes, and what was sent cannot be taken back.
+    /// small commands may ask for far more bytes than a client takes, and sent commands cannot be taken back.
     pub(super) fn must_probe(&self, pending: &UnsentCommand) -> bool {
         pending.read_only && !self.probed && self.pipeline.len() > 0
     }
@@ -80,14 +80,14 @@ impl<B: Backend> RedisConnection<B> {
         self.slots.iter().map(bytes).sum()
     }
 
-    /// Gives back what it needed for large commands.
+    /// Gives back its buffers for large commands.
     pub(super) fn give_back(&mut self) {
         if self.pending.is_none() && self.body.capacity() > BUFFER_BYTES_KEPT {
             self.body = Vec::new();
         }
     }
 
-    /// Whether it is to be cut off for what it holds: more bytes than it may, or the most of all while all together
+    /// Whether it is to be closed for the bytes that it holds: more than it may, or the most of all while all together
     /// hold more than they may. Commands are not taken while answers wait, so this is the end of a client that
     /// had much under way and does not read.
     pub(super) fn holds_too_much(&mut self) -> bool {
@@ -123,7 +123,7 @@ impl<B: Backend> RedisConnection<B> {
         let most = self.shared.config.held_bytes_max;
         let clients = lock(&self.shared.server.clients);
         let held = |info: &Arc<ClientInfo>| info.held.load(Ordering::Relaxed);
-        // One that ends holds what it held until it has its turn, and is gone: others may grow much until then.
+        // A connection that ends holds its bytes until it has its turn and is gone: others may grow much until then.
         let stay = || clients.values().filter(|info| !info.killed.load(Ordering::Acquire));
         if stay().map(held).sum::<usize>() <= most {
             return false;

@@ -191,7 +191,7 @@ impl<B: Backend> RedisConnection<B> {
         Envelope { session, request, open_from, stamp: now.stamp, read_only: false }
     }
 
-    /// Hands in what was encoded, or sees to it that it is tried again in time.
+    /// Hands in the encoded part, or has it tried again in time.
     fn submit_or_wait(
         &self,
         request: u64,
