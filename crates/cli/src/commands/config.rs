@@ -49,7 +49,7 @@ enum ConfigCommand {
         /// How many shards it has
         #[arg(long, default_value_t = 3)]
         shards: usize,
-        /// Where nodes keep what is theirs, on every host
+        /// The data directory of the nodes, on every host
         #[arg(long, default_value = "/var/lib/amcast")]
         data: PathBuf,
     },

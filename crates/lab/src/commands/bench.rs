@@ -38,7 +38,7 @@ pub struct BenchArgs {
     /// Measure a service instead: a cluster of its own, with --groups shards [3]
     #[arg(long, value_enum)]
     service: Option<BenchService>,
-    /// Of the service: what it is measured beside, in turns: of kv, redis-server or a path
+    /// Of the service: the rival, measured in turns: of kv, redis-server or a path
     /// [redis-server]; of log, bookkeeper [bookkeeper]; or none
     #[arg(long, requires = "service")]
     pub(super) rival: Option<String>,

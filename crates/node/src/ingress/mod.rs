@@ -283,7 +283,7 @@ impl Ingress {
         &self.ready
     }
 
-    /// Lets gateways in, takes in what they say and sends what waits for them. Whether there was
+    /// Accepts connections of gateways, reads their frames and sends waiting answers. Whether there was
     /// anything.
     pub(crate) fn round(&mut self) -> bool {
         let mut lines = self.look();
@@ -317,7 +317,7 @@ impl Ingress {
                     }
                 }
             }
-            Err(e) => tracing::warn!("gateways are not heard: {e}"),
+            Err(e) => tracing::warn!("the connections of gateways cannot be polled: {e}"),
         }
         let mut lines = Vec::new();
         if !knocks {
@@ -327,11 +327,11 @@ impl Ingress {
             match self.listener.accept() {
                 Ok((stream, _)) => match IngressLine::socket(stream) {
                     Ok(line) => lines.push(line),
-                    Err(e) => tracing::warn!("a gateway is turned away: {e}"),
+                    Err(e) => tracing::warn!("a gateway's connection is refused: {e}"),
                 },
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) => {
-                    tracing::warn!("gateways are turned away: {e}");
+                    tracing::warn!("no connection of a gateway is accepted: {e}");
                     break;
                 }
             }
@@ -341,13 +341,13 @@ impl Ingress {
 
     fn let_in(&mut self, line: IngressLine) {
         if self.gateways.len() >= GATEWAYS_MAX {
-            tracing::warn!("a gateway is turned away: {GATEWAYS_MAX} are served");
+            tracing::warn!("a gateway's connection is refused: {GATEWAYS_MAX} are served");
             return;
         }
         let number = self.next_gateway;
         self.next_gateway += 1;
         if let Some(Err(e)) = line.fd().map(|fd| self.ready.watch(fd, number)) {
-            tracing::warn!("a gateway is turned away: {e}");
+            tracing::warn!("a gateway's connection is refused: {e}");
             return;
         }
         self.gateways.push(ServedGateway {
@@ -369,7 +369,7 @@ impl Ingress {
         self.flights.retain(|_, flight| flight.gateway != gateway.number);
         if let Some(why) = why {
             self.cut_off += 1;
-            tracing::warn!("a gateway is cut off: {why}");
+            tracing::warn!("a gateway's connection is closed: {why}");
         }
     }
 
@@ -476,7 +476,7 @@ impl Ingress {
                     let bytes = gateway.line.take_command(used, bytes);
                     return Ok(Some(self.begin_flight(at, token, dst, bytes)));
                 }
-                _ => return Err("it says what no gateway says"),
+                _ => return Err("it sent a frame that no gateway sends"),
             }
         }
     }

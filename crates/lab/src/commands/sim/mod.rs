@@ -69,7 +69,7 @@ pub struct SimArgs {
     /// [none; with --mutant all, crash and oracle in turn, where the protocol bears crashes]
     #[arg(long, value_parser = profile)]
     faults: Option<Profile>,
-    /// Draw anew for each seed what is not given: shape, overlay, and sizes of buffers
+    /// Draw anew for each seed all options that are not given: shape, overlay, and sizes of buffers
     #[arg(long)]
     vary: bool,
     /// Groups [3, or 1 if the protocol takes no more]
@@ -124,7 +124,7 @@ pub struct SimArgs {
     runs_max: u64,
     /// Run the scenario of this file, or all of a directory; see the files of scenarios/
     ///
-    /// The file says all that is run, so that no other option goes with it but --json.
+    /// The file defines the whole run: only --json may be given with it.
     #[arg(long, conflicts_with_all = ["protocol", "service", "seed", "seeds", "first", "faults", "vary", "groups",
           "replicas", "clients", "overlay", "messages", "destinations", "payload", "payload_max",
           "faulty_us", "settle_us", "network", "set", "mutant", "explore", "runs_max", "history"])]
