@@ -69,12 +69,19 @@ const PHRASES: &[Phrase] = &[
         instead: "write `has no`, or name what is missing",
     },
     Phrase {
+        words: &[&["redis", "log", "http", "grpc"], &["front"]],
+        opens: false,
+        instead: "write `gateway`",
+    },
+    Phrase {
         words: &[&[
+            "chronicle",
             "desk",
             "diary",
             "donation",
             "donor",
             "errand",
+            "fronts",
             "guest",
             "guests",
             "house",
@@ -107,6 +114,7 @@ pub(super) const PLAIN_SENTENCES: TidyRule = TidyRule {
         ("guide/b.md", "The ring decides. Whoever asks is answered.\n"),
         ("crates/net/src/c.rs", "//! C.\n\n/// What is stored.\nstruct C;\n"),
         ("crates/net/src/d.rs", "//! D.\nconst D: &str = \"the node goes on without it\";\n"),
+        ("crates/node/src/e.rs", "//! E. It serves the Redis front.\n"),
     ],
     good: &[
         (

@@ -183,7 +183,7 @@ fn told(file: &ClusterFile, entry: &dyn Entry) -> Vec<String> {
     for (name, place) in &file.nodes {
         let mut line = format!("{name}: {}, with a replica of every shard", place.address);
         let gateways = [("redis", place.redis), ("log", place.log), ("http", place.http)];
-        for (what, at) in fronts.into_iter().filter_map(|(what, at)| Some((what, at?))) {
+        for (what, at) in gateways.into_iter().filter_map(|(what, at)| Some((what, at?))) {
             line += &format!(", {what} at {at}");
         }
         lines.push(line);

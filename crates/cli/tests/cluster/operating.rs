@@ -28,7 +28,7 @@ fn every_node_serves_clients_and_does_so_again_when_it_was_killed() {
     let _limit = amcast_test_policy::time_limit();
     let up = UpCluster::start(&[]);
     let gateways: Vec<String> = (0..3).map(|n| gateway_of(&up, n)).collect();
-    for (n, at) in fronts.iter().enumerate() {
+    for (n, at) in gateways.iter().enumerate() {
         let mut c = Connection::open(at).unwrap();
         let key = format!("from-{n}");
         let pairs = ["MSET", &key, "1", "shared", &key, "third", "3"];

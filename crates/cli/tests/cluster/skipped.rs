@@ -166,7 +166,7 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool, said: impl Fn() -> String) {
 fn all_but_the_poison(up: &UpCluster) {
     let mut gateways = up.node_gateways();
     gateways.push(up.redis.clone());
-    for gateway in fronts {
+    for gateway in gateways {
         let mut c = Connection::open(&gateway).unwrap();
         assert_eq!(call(&mut c, &["EXISTS", "poison"]), Answer::Number(0));
         assert_eq!(call(&mut c, &["DBSIZE"]), Answer::Number(40));
