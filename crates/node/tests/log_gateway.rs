@@ -1,25 +1,22 @@
 //! The gateway on a cluster of one process, with answers that get lost.
 
+#[path = "log_gateway/bounds.rs"]
+mod bounds;
 mod local;
 
 use amcast_log::proto::log_client::LogClient;
-use amcast_log::proto::{
-    AppendRequest, InfoRequest, ListRequest, ReadRequest, Session, TailRequest,
-};
+use amcast_log::proto::{AppendRequest, ReadRequest, Session};
 use amcast_log::{LogError, LogSession};
 use amcast_node::gateway::log::{GrowthSource, GrowthWatch, LogGateway, LogGatewayConfig};
 use bytes::Bytes;
 use local::{AlwaysReady, Local};
-use prost::Message;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 use tonic::Code;
-use tonic_health::pb::HealthCheckRequest;
-use tonic_health::pb::health_client::HealthClient;
 
 const SHARDS: usize = 3;
 
@@ -533,186 +530,6 @@ fn bytes_that_are_no_grpc_close_their_connection_and_no_other() {
         client.append("a", "x").unwrap();
     }
     assert!(server.gateway.is_serving());
-}
-
-/// A connection that begins so many calls of `path`, and finishes none where no `message` is given; it takes no byte of
-/// an answer.
-fn calls(server: &TestLogServer, path: &str, calls: u32, message: Option<&[u8]>) -> TcpStream {
-    let mut stream = TcpStream::connect(server.gateway.address()).unwrap();
-    let frame = |kind: u8, flags: u8, stream: u32, body: &[u8]| {
-        let length = (body.len() as u32).to_be_bytes();
-        [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
-    };
-    let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
-    // Streams begin with a window of 0 bytes.
-    let settings = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
-    let mut bytes = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..]].concat();
-    for call in 0..calls {
-        // POST, http, and names and values as they are.
-        let head = [
-            &[0x83, 0x86, 0x04][..],
-            &text(path),
-            &[0x01],
-            &text("x"),
-            &[0x00],
-            &text("content-type"),
-            &text("application/grpc"),
-            &[0x00],
-            &text("te"),
-            &text("trailers"),
-        ];
-        // That is all of the head, and not of the request.
-        bytes.extend_from_slice(&frame(1, 4, 2 * call + 1, &head.concat()));
-        if let Some(message) = message {
-            let length = (message.len() as u32).to_be_bytes();
-            let body = [&[0][..], &length, message].concat();
-            bytes.extend_from_slice(&frame(0, 1, 2 * call + 1, &body));
-        }
-    }
-    stream.write_all(&bytes).unwrap();
-    stream
-}
-
-fn unfinished(server: &TestLogServer, path: &str, count: u32) -> TcpStream {
-    calls(server, path, count, None)
-}
-
-#[test]
-fn a_client_that_takes_no_answers_is_closed_where_they_are_too_large() {
-    let _limit = amcast_test_policy::time_limit();
-    let server = TestLogServer::start(None);
-    let mut client = server.client();
-    for _ in 0..4 {
-        client.append("big", vec![1; 200_000]).unwrap();
-    }
-    client.multi_append((0..1000).map(|_| ("none".into(), Bytes::new()))).unwrap();
-    client.multi_append((0..1000).map(|n| (format!("{n:0>255}"), "x".into()))).unwrap();
-    let (log, logs) = ("big".to_string(), vec!["a".to_string(); 1000]);
-    let big = ReadRequest { log: log.clone(), ..ReadRequest::default() };
-    let none = ReadRequest { log: "none".to_string(), ..big.clone() };
-    let tail = TailRequest { log, ..TailRequest::default() };
-    let requests = [
-        ("Read", big.encode_to_vec()),
-        ("Read", none.encode_to_vec()),
-        ("Tail", tail.encode_to_vec()),
-        ("List", ListRequest::default().encode_to_vec()),
-        ("Info", InfoRequest { logs }.encode_to_vec()),
-    ];
-    for (method, request) in requests {
-        let path = &format!("/amcast.log.v1.Log/{method}");
-        // Requests that fit wait for as long as they like.
-        let mut few = calls(&server, path, 1, Some(&request));
-        let mut many = calls(&server, path, 100, Some(&request));
-        many.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        assert!(!server_is_silent(&mut many), "{path}: it may continue");
-        assert_eq!(read(&mut client, "big", 0).unwrap().len(), 4, "{path}: others are served");
-        few.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        assert!(server_is_silent(&mut few), "{path}: it was closed, too");
-    }
-    assert!(server.gateway.is_serving());
-}
-
-/// Whether a connection is open: nothing more comes, and not its end.
-fn server_is_silent(stream: &mut TcpStream) -> bool {
-    loop {
-        match stream.read(&mut [0; 4096]) {
-            Ok(0) => return false,
-            Ok(_) => {}
-            Err(e) => return matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
-        }
-    }
-}
-
-#[test]
-fn requests_that_do_not_come_whole_hold_up_no_other() {
-    let _limit = amcast_test_policy::time_limit();
-    for path in ["/grpc.health.v1.Health/Check", "/amcast.log.v1.Log/Append"] {
-        let server = TestLogServer::start(None);
-        let mut client = server.client();
-        client.append("a", "x").unwrap();
-        let mut open: Vec<_> = (0..6).map(|_| unfinished(&server, path, 250)).collect();
-        std::thread::sleep(Duration::from_millis(300));
-        let begun = Instant::now();
-        (0..20).for_each(|_| _ = client.append("a", "x").unwrap());
-        server.client().append("a", "x").unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(3), "{path}: {:?}", begun.elapsed());
-        // They are answered all the same, at last.
-        let mut answer = vec![0; 4096];
-        open[0].set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        assert!(open[0].read(&mut answer).unwrap() > 0);
-    }
-}
-
-#[test]
-fn few_watch_the_health_at_a_time_and_anybody_asks_for_it() {
-    let _limit = amcast_test_policy::time_limit();
-    let server = TestLogServer::start(Some("secret"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let address = format!("http://{}", server.gateway.address());
-    let endpoint = tonic::transport::Endpoint::from_shared(address).unwrap();
-    let mut client = HealthClient::new(runtime.block_on(endpoint.connect()).unwrap());
-    let question = || HealthCheckRequest { service: String::new() };
-    // So many at the same time: why one of them is refused.
-    let watch = |client: &mut HealthClient<_>, count: usize| {
-        let streams = (0..count).map(|_| runtime.block_on(client.watch(question())));
-        streams.collect::<Result<Vec<_>, _>>().map(drop).map_err(|refused| refused.code())
-    };
-    assert_eq!(watch(&mut client, 1), Ok(()));
-    let path = "/grpc.health.v1.Health/Watch";
-    let many: Vec<_> = (0..2).map(|_| calls(&server, path, 200, Some(&[]))).collect();
-    let begun = Instant::now();
-    while watch(&mut client, 100) != Err(Code::ResourceExhausted) {
-        assert!(begun.elapsed() < Duration::from_secs(10), "streams have no bound");
-    }
-    let check = runtime.block_on(client.check(question()));
-    assert!(check.is_ok(), "{check:?}");
-    drop(many);
-    while watch(&mut client, 100).is_err() {}
-}
-
-#[test]
-fn streams_that_do_not_end_give_their_places_to_newcomers() {
-    let _limit = amcast_test_policy::time_limit();
-    let server = TestLogServer::start(Some("secret"));
-    let path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
-    let mut stream = unfinished(&server, path, 100);
-    let begun = Instant::now();
-    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    let (mut head, mut ended) = ([0; 9], 0);
-    // There are places for 64.
-    while ended < 36 {
-        stream.read_exact(&mut head).expect("the oldest streams are ended");
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-        stream.read_exact(&mut vec![0; length]).unwrap();
-        let (kind, flags) = (head[3], head[4]);
-        // The last head of a stream, or its reset.
-        ended += usize::from((kind == 1 && flags & 1 == 1) || kind == 3);
-    }
-    assert!(begun.elapsed() < Duration::from_secs(8), "not because their time was over");
-}
-
-#[test]
-fn frames_of_who_has_not_given_the_password_are_read_at_a_bounded_pace() {
-    let _limit = amcast_test_policy::time_limit();
-    let server = TestLogServer::start(Some("secret"));
-    let mut stream = unfinished(&server, "/none", 0);
-    let begun = Instant::now();
-    let mut sends = stream.try_clone().unwrap();
-    let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
-    // The connection ends with the test.
-    let sender = std::thread::spawn(move || _ = sends.write_all(&ping.repeat(60_000)));
-    stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    let (mut bytes, mut all) = ([0; 4096], 0);
-    while begun.elapsed() < Duration::from_secs(3) {
-        all += stream.read(&mut bytes).unwrap_or(0);
-        let most = 65_536 * (begun.elapsed().as_secs() as usize + 2) + 20_000;
-        assert!(all <= most, "{all} bytes of answers in {:?}", begun.elapsed());
-    }
-    assert!(all > ping.len(), "it is served");
-    _ = stream.shutdown(std::net::Shutdown::Both);
-    sender.join().unwrap();
-    let mut client = server.client_with(Some("secret"));
-    client.append("log", vec![1; 200_000]).unwrap();
 }
 
 #[test]

@@ -25,6 +25,8 @@ struct LocalInner {
     lost: u32,
     /// Commands that are not taken.
     refused: u32,
+    /// Answers that are given later, if they are.
+    withheld: Option<Vec<(OnBackendAnswer, ServiceAnswer<'static>)>>,
 }
 
 impl Local {
@@ -41,7 +43,14 @@ impl Local {
         let machine = StoreAndLog::new(Kv::new(shards, 1), logs);
         let executor = Executor::new(machine, shards, Limits::default());
         let positions = vec![0; shards];
-        Self(Mutex::new(LocalInner { executor, positions, seq: 0, lost: 0, refused: 0 }))
+        Self(Mutex::new(LocalInner {
+            executor,
+            positions,
+            seq: 0,
+            lost: 0,
+            refused: 0,
+            withheld: None,
+        }))
     }
 
     /// Has the clock of this host, its only replica, reported in each shard; from the first time on that bounds its
@@ -71,6 +80,15 @@ impl Local {
         self.0.lock().unwrap().lost = count;
     }
 
+    /// Has answers withheld from now on, or no longer: then the withheld ones are given.
+    pub(crate) fn withhold(&self, withholds: bool) {
+        let withheld =
+            std::mem::replace(&mut self.0.lock().unwrap().withheld, withholds.then(Vec::new));
+        for (done, answer) in withheld.into_iter().flatten() {
+            done(Ok(answer));
+        }
+    }
+
     /// Has the next commands refused.
     pub(crate) fn refuse(&self, count: u32) {
         self.0.lock().unwrap().refused = count;
@@ -93,7 +111,7 @@ impl Backend for Local {
         done: OnBackendAnswer,
     ) -> Result<(), CommandFailure> {
         let mut inner = self.0.lock().unwrap();
-        let LocalInner { executor, positions, seq, lost, refused } = &mut *inner;
+        let LocalInner { executor, positions, seq, lost, refused, withheld } = &mut *inner;
         if *refused > 0 {
             *refused -= 1;
             return Err(CommandFailure::new(Outcome::NotExecuted, FailureCause::Busy, "no room"));
@@ -111,6 +129,10 @@ impl Backend for Local {
         }
         let loses = *lost > 0;
         *lost -= u32::from(loses);
+        if let Some(withheld) = withheld {
+            withheld.push((done, answer));
+            return Ok(());
+        }
         drop(inner);
         if loses {
             let (outcome, cause) = (Outcome::Unknown, FailureCause::Other);

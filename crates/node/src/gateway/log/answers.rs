@@ -64,7 +64,7 @@ impl UnreadAnswers {
         if ledger.bytes > ledger.most
             && let Some((largest, _)) = ledger.connections.values().max_by_key(|(_, bytes)| *bytes)
         {
-            largest.end();
+            largest.place.end();
         }
         drop(ledger);
         Some(CountedAnswer { unread: self.clone(), of, bytes })
@@ -199,6 +199,11 @@ impl ToTail {
     pub(crate) async fn send(&self, item: TailItem) -> bool {
         let counted = self.unread.count(self.from.as_ref(), item.bytes());
         self.to.send((item, counted)).await.is_ok()
+    }
+
+    /// The connection of the stream, if that is known.
+    pub(crate) const fn from(&self) -> Option<&RequestOrigin> {
+        self.from.as_ref()
     }
 
     /// Waits until the stream is gone.

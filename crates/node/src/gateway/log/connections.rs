@@ -4,6 +4,7 @@ use crate::gateway::connection_slots::{
     ConnectionSlot, ConnectionSlots, IdleRule, LimitedConnection,
 };
 use crate::gateway::files;
+use crate::gateway::log::reads::ReadLane;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -53,7 +54,7 @@ pub(crate) async fn accept(
         let held =
             LimitedConnection::new(stream, &slots, IdleRule::Together(GREETING_BYTES, GREETING));
         let unknown = has_password.then(UnknownPace::begin);
-        if to.send(Ok(PlacedStream { held, unknown })).await.is_err() {
+        if to.send(Ok(PlacedStream::new(held, unknown))).await.is_err() {
             return;
         }
     }
@@ -90,16 +91,35 @@ pub(crate) struct PlacedStream {
     held: LimitedConnection,
     /// As long as it has not given the password.
     unknown: Option<UnknownPace>,
+    origin: RequestOrigin,
+}
+
+impl PlacedStream {
+    fn new(held: LimitedConnection, unknown: Option<UnknownPace>) -> Self {
+        let slot = Arc::clone(held.slot());
+        let (reads, tails) = (ReadLane::default(), ReadLane::default());
+        let origin = Arc::new(LogConnection { slot, reads, tails });
+        Self { held, unknown, origin }
+    }
+}
+
+/// A connection, as its requests see it.
+pub(crate) struct LogConnection {
+    pub(crate) slot: Arc<ConnectionSlot>,
+    /// Its calls that read.
+    pub(crate) reads: ReadLane,
+    /// The reads of its streams.
+    pub(crate) tails: ReadLane,
 }
 
 /// The connection of a request.
-pub(crate) type RequestOrigin = Arc<ConnectionSlot>;
+pub(crate) type RequestOrigin = Arc<LogConnection>;
 
 impl Connected for PlacedStream {
     type ConnectInfo = RequestOrigin;
 
     fn connect_info(&self) -> RequestOrigin {
-        Arc::clone(self.held.slot())
+        Arc::clone(&self.origin)
     }
 }
 
@@ -109,7 +129,7 @@ impl AsyncRead for PlacedStream {
         cx: &mut Context<'_>,
         to: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { held, unknown } = &mut *self;
+        let Self { held, unknown, .. } = &mut *self;
         if held.slot().is_known() {
             *unknown = None;
         }

@@ -8,6 +8,7 @@ mod connections;
 mod counts;
 mod follow;
 mod password;
+mod reads;
 mod requests;
 pub mod server;
 mod service;

@@ -66,7 +66,7 @@ impl GuardState {
         match (self.late.try_acquire(), from) {
             (Ok(_place), _) => sleep(LATE).await,
             (Err(_), from) => {
-                from.inspect(|from| from.end());
+                from.inspect(|from| from.place.end());
                 sleep(LATE).await;
             }
         }
@@ -74,15 +74,15 @@ impl GuardState {
 
     /// Whether a password is right, of a client that is not known; false late, and either in its turn.
     async fn lets_in(&self, given: &[u8], from: Option<RequestOrigin>) -> bool {
-        let host = from.as_ref().map_or(Ipv4Addr::UNSPECIFIED.into(), |from| from.host());
+        let host = from.as_ref().map_or(Ipv4Addr::UNSPECIFIED.into(), |from| from.place.host());
         let Ok(permit) = self.turns.turn(host).await else {
-            from.inspect(|from| from.end());
+            from.inspect(|from| from.place.end());
             return false;
         };
         let is_right = is_right(given, &self.password);
         if is_right {
             permit.was_right();
-            from.inspect(|from| from.show_known());
+            from.inspect(|from| from.place.show_known());
         } else {
             self.refuse(from).await;
         }
@@ -141,7 +141,7 @@ where
             return Box::pin(async { Ok(unauthenticated()) });
         };
         let from = request.extensions().get::<RequestOrigin>().cloned();
-        let is_known = from.as_ref().is_some_and(|from| from.is_known());
+        let is_known = from.as_ref().is_some_and(|from| from.place.is_known());
         if is_known && is_right(given, &state.password) {
             return Box::pin(self.service.call(request));
         }

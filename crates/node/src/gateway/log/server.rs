@@ -4,13 +4,15 @@
 //! Connections, streams, requests that are looked at, and the bytes of a request are bounded; who comes
 //! beyond waits, is refused in words, or has a connection closed that has been idle for longer. A request's bytes are
 //! taken in only once it is among those that are looked at, so all of them together hold at most the largest request
-//! that many times. Requests for health have places of their own.
+//! that many times. Calls that read wait for places of their connections before ([`reads`](super::reads)). Requests
+//! for health have places of their own.
 
 use crate::gateway::log::answers::UnreadAnswers;
 use crate::gateway::log::connections::accept;
 use crate::gateway::log::counts::LogServiceCounts;
 use crate::gateway::log::follow::{DEAF, GrowthWatch, LogFollowers, PollPauses, TOLD};
 use crate::gateway::log::password::PasswordGuard;
+use crate::gateway::log::reads::{READ_BYTES_UNDER_WAY, ReadBudget, ReadPlaces};
 use crate::gateway::log::requests::Requests;
 use crate::gateway::log::service::{LogGatewayService, LogGatewayShared, TAILS_MAX};
 use crate::gateway::log::session::GatewaySessions;
@@ -153,6 +155,7 @@ impl LogGateway {
             stopping,
             tails: Arc::new(Semaphore::new(TAILS_MAX)),
             unread: UnreadAnswers::new(config.unread_bytes_max),
+            read_budget: ReadBudget::new(READ_BYTES_UNDER_WAY),
             done: Arc::default(),
             through,
             password: config.password.clone(),
@@ -222,6 +225,8 @@ async fn serve(
     let log = LogServer::new(LogGatewayService(Arc::clone(&shared)))
         .max_decoding_message_size(config.payload_max + REQUEST_HEAD_BYTES);
     let log = Requests::new(REQUESTS_MAX).named_layer(log);
+    // A call waits for its place here, where it takes no other one's.
+    let log = ReadPlaces.named_layer(log);
     let log = PasswordGuard::new(config.password, &shared.done).named_layer(log);
     let health_service = HealthWatches::new(WATCHES_MAX).named_layer(health_service);
     let health_service = Requests::new(OTHER_REQUESTS_MAX).named_layer(health_service);

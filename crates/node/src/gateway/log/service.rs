@@ -4,6 +4,7 @@ use crate::gateway::log::answers::{AnswerBytes, CountedStream, ToTail, UnreadAns
 use crate::gateway::log::connections::RequestOrigin;
 use crate::gateway::log::counts::{LogRequestKind, LogServiceCounts, Method};
 use crate::gateway::log::follow::LogFollowers;
+use crate::gateway::log::reads::{ReadBudget, ReadLane};
 use crate::gateway::log::session::GatewaySessions;
 use crate::gateway::log::status::{RetryToken, invalid, not_done, unanswered};
 use crate::gateway::log::tail::{TailGateways, TailPosition};
@@ -51,6 +52,8 @@ pub(crate) struct LogGatewayShared {
     pub(crate) tails: Arc<Semaphore>,
     /// Answers that their clients have not taken.
     pub(crate) unread: UnreadAnswers,
+    /// Answers that nodes are asked for.
+    pub(crate) read_budget: ReadBudget,
     pub(crate) done: Arc<LogServiceCounts>,
     /// The node that serves streams in its place, if any.
     pub(crate) through: Option<TailGateways>,
@@ -107,6 +110,23 @@ impl LogGatewayShared {
             LogAnswer::Not(why) => Err(not_done(why, outcome)),
             answer => Ok(answer),
         }
+    }
+
+    /// Has a read of a log executed that asks for so many bytes beside the last value, once there is room for its answer.
+    /// `lane` is that of its connection.
+    pub(crate) async fn read_values(
+        &self,
+        lane: Option<&ReadLane>,
+        command: &LogCommand<'_>,
+        bytes_max: u32,
+    ) -> Result<LogAnswer, Status> {
+        // No value is larger than a command.
+        let asked = bytes_max as usize + self.payload_max;
+        let size = |answer: &Result<LogAnswer, Status>| match answer {
+            Ok(LogAnswer::Values { values, .. }) => Some(values.iter().map(|v| v.len()).sum()),
+            _ => None,
+        };
+        self.read_budget.within(lane, asked, self.read(command), size).await
     }
 
     /// Has a command executed once that changes something.
@@ -305,13 +325,16 @@ impl Log for LogGatewayService {
         let timer = Method::Read.begin();
         let connection = connection_of(&request);
         let proto::ReadRequest { log, from, max_values, max_bytes } = request.into_inner();
+        let bytes_max = asked(max_bytes, USUAL_BYTES, READ_BYTES_MAX);
         let command = LogCommand::Read {
             log: named(&log)?,
             from,
             values_max: asked(max_values, USUAL_VALUES, READ_VALUES_MAX),
-            bytes_max: asked(max_bytes, USUAL_BYTES, READ_BYTES_MAX),
+            bytes_max,
         };
-        let answer = self.0.done.note(timer, LogRequestKind::Read, self.0.read(&command).await)?;
+        let lane = connection.as_ref().map(|connection| &connection.reads);
+        let answer = self.0.read_values(lane, &command, bytes_max).await;
+        let answer = self.0.done.note(timer, LogRequestKind::Read, answer)?;
         let LogAnswer::Values { from, extent: e, values } = answer else {
             return Err(wrong_answer());
         };

@@ -5,6 +5,7 @@
 //! without a request.
 
 use crate::gateway::log::answers::ToTail;
+use crate::gateway::log::connections::RequestOrigin;
 use crate::gateway::log::service::{LogGatewayShared, USUAL_VALUES};
 use crate::gateway::log::status::{deleted, parting};
 use amcast_log::client::connect_to;
@@ -100,7 +101,7 @@ impl LogGatewayShared {
             let step = tokio::select! {
                 () = to.closed() => return,
                 _ = stopping.wait_for(|stop| *stop) => Err(parting(next.from)),
-                step = self.next(log, &mut next) => step,
+                step = self.next(log, &mut next, to.from()) => step,
                 () = impatient => continue,
             };
             let item = match step {
@@ -130,7 +131,9 @@ impl LogGatewayShared {
         &self,
         log: &str,
         next: &mut TailPosition,
+        from: Option<&RequestOrigin>,
     ) -> Result<proto::TailResponse, Status> {
+        let lane = from.map(|connection| &connection.tails);
         let mut watching = self.follows.watch(log);
         loop {
             let command = LogCommand::Read {
@@ -139,8 +142,14 @@ impl LogGatewayShared {
                 values_max: USUAL_VALUES,
                 bytes_max: BYTES,
             };
+            let place = match lane {
+                Some(lane) => Some(lane.enter().await?),
+                None => None,
+            };
             watching.reads();
-            match self.read(&command).await {
+            let answer = self.read_values(lane, &command, BYTES).await;
+            drop(place);
+            match answer {
                 Ok(LogAnswer::Values { extent, .. })
                     if next.incarnation.is_some_and(|known| known != extent.incarnation) =>
                 {
