@@ -30,6 +30,7 @@ use amcast_core::{
     Config, ConfigError, Entry, Gid, GroupSet, Outcome, Overlay, ServiceAnswer, Span, Time,
 };
 use amcast_memory::{Idle, Idler, Pause, shorten_turns};
+use amcast_smr::Envelope;
 use amcast_smr::application::WakeHandle;
 use client_transport::{ClientTransport, CommandProgress, TransportCommand};
 use health::Health;
@@ -47,8 +48,12 @@ use std::thread::JoinHandle;
 /// How long an answer may take before it is asked for again; doubled each time.
 const RETRY_FIRST: Span = Span::millis(500);
 
+/// The same of a command that changes nothing, where the transport reports which commands are lost: one without an answer is
+/// only slow then, and executing it once more makes it slower.
+const RETRY_FIRST_READ: Span = Span::secs(5);
+
 /// How long an answer may take in all, from when its command was handed in.
-const PATIENCE: Span = Span::secs(15);
+pub(crate) const PATIENCE: Span = Span::secs(15);
 
 /// How often the loop looks for what is late.
 const CHECK_EVERY: Span = Span::millis(20);
@@ -626,8 +631,8 @@ impl GatewayLoop {
             let has_room = |job: &GatewayJob| transport.room(job.dst, job.payload.len()) > 0;
             let Some(job) = self.waiting.take(has_room) else { break };
             let seq = self.multicast(now, &job);
-            let (sent_at, retry_after) = (now, RETRY_FIRST);
-            let (retry_at, again) = (now + RETRY_FIRST, Vec::new());
+            let retry_after = self.retry_first(&job);
+            let (sent_at, retry_at, again) = (now, now + retry_after, Vec::new());
             let moved_at = now;
             let open = SentJob { job, sent_at, moved_at, again, retry_at, retry_after };
             self.sent.open.insert(seq, open);
@@ -637,6 +642,15 @@ impl GatewayLoop {
             self.transport.flush(now);
         }
         sent
+    }
+
+    /// How long the answer to a job may take before it is asked for again.
+    fn retry_first(&self, job: &GatewayJob) -> Span {
+        let is_slow = || Envelope::decode(&job.payload).is_some_and(|(e, _)| e.read_only);
+        match self.road.reports_losses() && is_slow() {
+            true => RETRY_FIRST_READ,
+            false => RETRY_FIRST,
+        }
     }
 
     /// Sends what was lost again, as far as there is room.
@@ -743,33 +757,4 @@ impl Drop for GatewayLoop {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn open(sent_at: Time) -> SentJob {
-        let (dst, payload) = (GroupSet::one(Gid(0)), Arc::default());
-        let job =
-            GatewayJob { dst, payload, is_read: false, since: sent_at, asker: JobAsker::Sink(1) };
-        let (retry_at, retry_after) = (sent_at + RETRY_FIRST, RETRY_FIRST);
-        SentJob { job, sent_at, moved_at: sent_at, again: Vec::new(), retry_at, retry_after }
-    }
-
-    #[test]
-    fn an_answer_that_comes_in_pieces_is_neither_late_nor_asked_for_again() {
-        let at = |ms| Time::ZERO + Span::millis(ms);
-        let mut sent = SentJobs::default();
-        sent.open.insert(1, open(at(0)));
-        sent.open.insert(2, open(at(400)));
-        assert_eq!(sent.late_since(at(9)), None);
-        assert_eq!(sent.late_since(at(10)), Some(at(0)));
-        sent.came_part(1, at(405));
-        assert_eq!(sent.late_since(at(409)), None);
-        assert_eq!(sent.late_since(at(410)), Some(at(400)), "the other one is");
-        assert_eq!(sent.open[&1].retry_at, at(405) + RETRY_FIRST);
-        // Of a message that carried the first job again, too.
-        sent.alias.insert(7, 1);
-        sent.came_part(7, at(900));
-        assert_eq!(sent.open[&1].moved_at, at(900));
-        assert_eq!(sent.open[&2].moved_at, at(400));
-    }
-}
+mod tests;

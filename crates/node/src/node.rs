@@ -318,8 +318,11 @@ impl<A: Application> Node<A> {
         let keeping = options.keeping.as_ref();
         let ended_before = prepare(&mut app, (&name, cluster.groups()), keeping, &skips)?;
         app.begin(replicas.wake()).map_err(NodeError::Application)?;
-        if matches!(reply_sink, ReplySink::Ingress(..)) {
-            app.answer_only(Box::new(move |p| is_of(cluster, rank, p)));
+        if let ReplySink::Ingress(ingress, _) = &reply_sink {
+            let commands = ingress.commands();
+            app.answer_only(Arc::new(move |id: MsgId| {
+                is_of(cluster, rank, id.sender) && commands.awaits(id.seq, clock::now())
+            }));
         }
         let forgot = replicas.life() > 0 && options.keeping.is_none();
         let state_per_second = options.state_per_second;

@@ -44,8 +44,8 @@ pub trait Application {
         Ok(())
     }
 
-    /// Only commands of those senders are answered by this node: what changes nothing and comes from another
-    /// need not be executed here. Called once before the first command, where that is so.
+    /// Only some commands are awaited at this node, and others no more when it is their turn: of those that change
+    /// nothing these need not be executed here. Called once before the first command, where that is so.
     fn answer_only(&mut self, _awaits: AwaitedAnswers) {}
 
     /// Takes a command, executes the commands whose turn it is, and gives each answer with the message that

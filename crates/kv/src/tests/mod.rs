@@ -491,7 +491,7 @@ fn a_read_behind_a_barrier_sees_its_shard_as_of_its_last_command_and_does_not_de
 fn a_read_that_is_answered_elsewhere_takes_its_place_and_is_not_run() {
     let x = key(0);
     let mut node = TestNode::new();
-    node.executor.answer_only(Box::new(|p| p == Pid(7)));
+    node.executor.answer_only(Arc::new(|id: MsgId| id.sender == Pid(7)));
     let mut casts = [
         cast(1, 1, 0, &format!("SET {x} 1")),
         cast(2, 2, 0, &format!("GET {x}")),

@@ -283,3 +283,29 @@ fn workers_follow_the_cores_of_a_node() {
     assert_eq!((workers(2, 3, 3), workers(4, 3, 3), workers(6, 3, 3)), (0, 0, 1));
     assert_eq!((workers(16, 1, 4), workers(4, 1, 8), workers(1, 1, 3)), (4, 3, 0));
 }
+
+#[test]
+fn workers_run_no_read_that_nobody_waits_for() {
+    let _limit = amcast_test_policy::time_limit();
+    let x = key(0);
+    for workers in [0, 2] {
+        let mut node = TestNode::with_workers(workers, Limits::default());
+        // The front of the third command has given it up.
+        node.executor.answer_only(Arc::new(|id: MsgId| id.sender == Pid(7) && id.seq != 3));
+        let mut casts = ["SET {x} 1", "GET {x}", "GET {x}", "GET {x}", "SET {x} 2"]
+            .iter()
+            .zip(1..)
+            .map(|(text, seq)| cast(seq, seq, 0, &text.replace("{x}", &x)))
+            .collect::<Vec<_>>();
+        casts[2].id.sender = Pid(7);
+        casts[3].id.sender = Pid(7);
+        casts.iter().for_each(|c| assert_eq!(node.deliver(0, c), Ok(DeliveryResult::Taken)));
+        node.until(3);
+        while node.executor.applied(Gid(0)) < 5 {
+            std::thread::yield_now();
+        }
+        let answers = [(1, "+OK\r\n"), (4, "$1\r\n1\r\n"), (5, "+OK\r\n")];
+        assert_eq!(node.answers, answers.map(|(seq, text)| (seq, text.to_string())));
+        assert_eq!(node.executor.holds(Gid(0)).executed, 3, "{workers} workers");
+    }
+}

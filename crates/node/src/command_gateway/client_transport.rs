@@ -40,6 +40,9 @@ pub(super) trait ClientTransport: Send {
     /// How many commands of `bytes` bytes to `dst` it takes now.
     fn room(&self, dst: GroupSet, bytes: usize) -> usize;
 
+    /// Whether it reports each command that will not be answered ([`CommandProgress::Lost`]).
+    fn reports_losses(&self) -> bool;
+
     /// Takes a command that there is room for. Numbers only grow.
     fn send(&mut self, now: Time, command: TransportCommand<'_>);
 

@@ -151,6 +151,10 @@ impl ClientTransport for LeasedTransport {
         self.seat.protocol().room(dst, bytes)
     }
 
+    fn reports_losses(&self) -> bool {
+        false
+    }
+
     fn send(&mut self, now: Time, command: TransportCommand<'_>) {
         let TransportCommand { seq, dst, payload, .. } = command;
         self.above.cast(now, self.seat.pid(), seq, dst);

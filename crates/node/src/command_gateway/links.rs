@@ -346,6 +346,10 @@ impl ClientTransport for NodeLinks {
         self.taker().map_or(0, |link| link.room(bytes))
     }
 
+    fn reports_losses(&self) -> bool {
+        true
+    }
+
     fn send(&mut self, now: Time, command: TransportCommand<'_>) {
         let TransportCommand { seq, dst, payload, is_read } = command;
         let link = &mut self.links[self.current.expect("there was room")];

@@ -28,17 +28,20 @@
 //! send their commands again, through another member if there is one. The sessions of the service
 //! see to it that each is executed once.
 
+mod broadcasts;
 pub mod frame;
 pub(crate) mod line;
 
+use crate::clock;
 use crate::command_bytes::CommandBytes;
 use crate::read_table::NodeRead;
 use crate::readiness::ReadinessSet;
 use crate::reply_ring::ANSWER_BYTES_MAX;
 use crate::waiting_queue::{Occupancy, QueueItem, WaitingQueue};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
-use amcast_core::{Gid, GroupSet, Outcome};
+use amcast_core::{Gid, GroupSet, Outcome, Time};
 use amcast_smr::application::WakeHandle;
+use broadcasts::{BroadcastCommand, BroadcastCommands};
 use frame::{AROUND_BYTES, IngressFrame, VERSION};
 use line::{ArrivedCommand, IngressLine};
 use std::collections::BTreeMap;
@@ -166,12 +169,6 @@ struct ServedGateway {
     waiting: WaitingQueue<WaitingCommand>,
 }
 
-/// A command that is broadcast: whose it is, and what its gateway calls it.
-struct BroadcastCommand {
-    gateway: u64,
-    token: u64,
-}
-
 /// A command that was taken up, to be multicast and then [put back](Ingress::put_back).
 #[derive(Debug)]
 pub(crate) struct TakenCommand {
@@ -210,8 +207,10 @@ pub(crate) struct Ingress {
     inlet: IngressInlet,
     gateways: Vec<ServedGateway>,
     next_gateway: u64,
-    /// By the number that the member broadcast it with.
-    flights: BTreeMap<u64, BroadcastCommand>,
+    /// The commands that are broadcast and not answered.
+    flights: Arc<BroadcastCommands>,
+    /// When the last round began.
+    now: Time,
     /// Which gateway's command is taken up next.
     turn: usize,
     next_seq: u64,
@@ -251,13 +250,19 @@ impl Ingress {
             inlet: IngressInlet { fresh: Arc::default(), wake },
             gateways: Vec::new(),
             next_gateway: 0,
-            flights: BTreeMap::new(),
+            flights: Arc::default(),
+            now: clock::now(),
             turn: 0,
             next_seq: first_seq,
             serves: false,
             cut_off: 0,
             dropped: 0,
         })
+    }
+
+    /// The commands that are broadcast and not answered.
+    pub(crate) fn commands(&self) -> Arc<BroadcastCommands> {
+        Arc::clone(&self.flights)
     }
 
     /// For a gateway in this process.
@@ -286,6 +291,9 @@ impl Ingress {
     /// Accepts connections of gateways, reads their frames and sends waiting answers. Whether there was
     /// anything.
     pub(crate) fn round(&mut self) -> bool {
+        self.now = clock::now();
+        let skipped = self.flights.take_skipped();
+        self.lose(skipped);
         let mut lines = self.look();
         let fresh = &self.inlet.fresh;
         if fresh.some.swap(false, Ordering::AcqRel) {
@@ -366,7 +374,7 @@ impl Ingress {
 
     fn close(&mut self, at: usize, why: Option<&str>) {
         let gateway = self.gateways.swap_remove(at);
-        self.flights.retain(|_, flight| flight.gateway != gateway.number);
+        self.flights.forget(gateway.number);
         if let Some(why) = why {
             self.cut_off += 1;
             tracing::warn!("a gateway's connection is closed: {why}");
@@ -492,7 +500,8 @@ impl Ingress {
         let (gateway, seq) = (&mut self.gateways[at], self.next_seq);
         gateway.flights += 1;
         self.next_seq += 1;
-        self.flights.insert(seq, BroadcastCommand { gateway: gateway.number, token });
+        let command = BroadcastCommand { gateway: gateway.number, token, since: self.now };
+        self.flights.begin(seq, command);
         TakenCommand { seq, dst, gateway: gateway.number, bytes }
     }
 
@@ -574,7 +583,7 @@ impl Ingress {
     /// The command that was broadcast with the number `seq` has this outcome and this answer. An
     /// answer for which no gateway waits is dropped.
     pub(crate) fn answer(&mut self, seq: u64, outcome: Outcome, bytes: &[u8]) {
-        let Some(BroadcastCommand { gateway, token }) = self.flights.remove(&seq) else { return };
+        let Some(BroadcastCommand { gateway, token, .. }) = self.flights.end(seq) else { return };
         let Some(gateway) = self.gateways.iter_mut().find(|f| f.number == gateway) else { return };
         gateway.flights -= 1;
         gateway.end_detour(token);
@@ -584,7 +593,13 @@ impl Ingress {
 
     /// The outcome of the broadcast commands is unknown: notifies their gateways.
     pub(crate) fn lose_all(&mut self) {
-        for BroadcastCommand { gateway, token } in std::mem::take(&mut self.flights).into_values() {
+        let all = self.flights.take_all();
+        self.lose(all);
+    }
+
+    /// None of these will be answered: tells their gateways.
+    fn lose(&mut self, commands: Vec<BroadcastCommand>) {
+        for BroadcastCommand { gateway, token, .. } in commands {
             if let Some(gateway) = self.gateways.iter_mut().find(|f| f.number == gateway) {
                 gateway.flights -= 1;
                 gateway.end_detour(token);

@@ -1,6 +1,7 @@
 //! A node and its gateways.
 
 use super::*;
+use amcast_core::Span;
 
 const DST: GroupSet = GroupSet::one(Gid(1));
 
@@ -340,4 +341,27 @@ fn a_command_for_no_group_of_the_cluster_is_not_taken_up() {
         assert!(place.take(1).is_none());
         assert_eq!(place.ingress.cut_off, 1, "{dst:?}");
     }
+}
+
+#[test]
+fn nobody_waits_for_a_command_whose_front_is_gone_or_has_no_more_patience() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut place = GreetedIngress::new("given-up");
+    place.ingress.serve(true);
+    place.say(IngressFrame::Command(7, DST, b"slow"));
+    place.say(IngressFrame::Command(8, DST, b"late"));
+    assert_eq!(place.take(1), Some((100, b"slow".to_vec())));
+    assert_eq!(place.take(1), Some((101, b"late".to_vec())));
+    let (commands, now) = (place.ingress.commands(), clock::now());
+    assert!(commands.awaits(100, now) && commands.awaits(101, now));
+    assert!(!commands.awaits(99, now), "it is of an earlier life");
+    assert!(commands.awaits(100, now + Span::secs(14)), "its front is patient");
+    assert!(!commands.awaits(100, now + Span::secs(20)));
+    assert!(!commands.awaits(100, now), "it is not executed later");
+    // Its front learns of it, and may send another one in its place.
+    assert!(place.hears(IngressFrame::Serves(true)) && place.hears(IngressFrame::Lost(7)));
+    assert_eq!((place.ingress.open_commands(), place.ingress.fronts[0].flights), (1, 1));
+    place.ingress.close(0, None);
+    assert!(!commands.awaits(101, now));
+    assert_eq!(place.ingress.open_commands(), 0);
 }

@@ -365,8 +365,14 @@ fn access_of<M: ShardedMachine>(
     }
 }
 
-/// Whether commands that this process multicast are answered by this node.
-pub type AwaitedAnswers = Box<dyn Fn(Pid) -> bool + Send>;
+/// Whether anybody waits for this node's answer to the command of this message. Called when it is the command's turn, by
+/// the thread that runs it.
+pub type AwaitedAnswers = Arc<dyn Fn(MsgId) -> bool + Send + Sync>;
+
+/// Whether a command is to be run at its turn.
+fn is_awaited(awaits: Option<&AwaitedAnswers>, envelope: &Envelope, id: MsgId) -> bool {
+    !envelope.read_only || awaits.is_none_or(|awaits| awaits(id))
+}
 
 impl<M: ShardedMachine> Executor<M> {
     /// An executor over `shards` empty shards of `machine`, which runs commands in the thread that
@@ -416,9 +422,12 @@ impl<M: ShardedMachine> Executor<M> {
         self.heads[shard.index()].clocks.of(replica)
     }
 
-    /// Of commands that change nothing only those are run from now on that are answered here, unless workers
-    /// run them.
+    /// Of commands that change nothing only those are run from now on that are awaited here when it is their turn.
+    /// The others take their places, and have no answer.
     pub fn answer_only(&mut self, awaits: AwaitedAnswers) {
+        if let Engine::Pool(pool) = &self.engine {
+            pool.answer_only(awaits.clone());
+        }
         self.awaits = Some(awaits);
     }
 
@@ -434,8 +443,9 @@ impl<M: ShardedMachine> Executor<M> {
         {
             let (machine, sides) = (self.machine.clone(), std::mem::take(sides));
             let whom = (wake, self.witness.clone());
-            self.engine =
-                Engine::Pool(WorkerPool::start(machine, self.limits, sides, workers, whom)?);
+            let pool = WorkerPool::start(machine, self.limits, sides, workers, whom)?;
+            self.awaits.iter().for_each(|awaits| pool.answer_only(awaits.clone()));
+            self.engine = Engine::Pool(pool);
         }
         Ok(())
     }
@@ -750,7 +760,7 @@ impl<M: ShardedMachine> Executor<M> {
             }
             Engine::Here(sides) => {
                 let payload = payload.bytes();
-                let is_awaited = self.awaits.as_ref().is_none_or(|awaits| awaits(id.sender));
+                let is_awaited = is_awaited(self.awaits.as_ref(), envelope, id);
                 let mut run = |sides: &mut [&mut ShardState<M::Part>], places: &[ShardPosition]| {
                     let witness = self.witness.as_deref();
                     let turn = Turn {

@@ -63,7 +63,10 @@ use super::local_read::{LocalReadRequest, LocalReadReturn};
 use super::observer::SharedObserver;
 use super::sessions::ShardProgress;
 use super::shard_state::{self, SessionSweep, ShardState, Turn};
-use super::{CommandAnswer, ExecutionDecision, Limits, OnCommandAnswer, ShardFigures};
+use super::{
+    AwaitedAnswers, CommandAnswer, ExecutionDecision, Limits, OnCommandAnswer, ShardFigures,
+    is_awaited,
+};
 use crate::digest::is_point;
 use crate::envelope::Envelope;
 use crate::machine::{ShardPosition, ShardedMachine};
@@ -72,7 +75,7 @@ pub(super) use reads::PendingLocalRead;
 use reads::StaleRead;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 
 /// Called by a worker when there are answers again, to have its node's loop come round soon. Called from any thread; must
@@ -119,15 +122,25 @@ enum WorkerTask {
     GoOn,
 }
 
-/// An answer that was not collected.
+/// The result of a command's turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PooledResult {
+    /// An answer.
+    Answer,
+    /// The digest at a digest point.
+    Digest,
+    /// It was not run, since nobody waits for its answer.
+    Nothing,
+}
+
+/// The result of a command that was not collected.
 struct PooledAnswer {
     id: MsgId,
     session: u64,
     request: u64,
     outcome: Outcome,
     bytes: Box<[u8]>,
-    /// Whether it is the result of a digest point.
-    is_digest: bool,
+    result: PooledResult,
     /// Bytes of the command.
     asked: usize,
 }
@@ -273,6 +286,8 @@ struct PoolShared<M: ShardedMachine> {
     shards: Vec<ShardSlot<M::Part>>,
     inboxes: Vec<WorkerInbox>,
     answers: Mutex<Vec<PooledAnswer>>,
+    /// Selects the commands that are run although they change nothing, if not all are.
+    awaits: OnceLock<AwaitedAnswers>,
     looked: Mutex<Vec<LocalReadReturn>>,
     /// Whether there are any of these: saves the delivering thread the lock.
     any_looked: AtomicBool,
@@ -373,6 +388,7 @@ impl<M: ShardedMachine> WorkerPool<M> {
             shards: sides.into_iter().map(ShardSlot::new).collect(),
             inboxes: (0..workers.min(shards)).map(|_| WorkerInbox::default()).collect(),
             answers: Mutex::new(Vec::new()),
+            awaits: OnceLock::new(),
             looked: Mutex::new(Vec::new()),
             any_looked: AtomicBool::new(false),
             peeked: Mutex::new(Vec::new()),
@@ -408,6 +424,11 @@ impl<M: ShardedMachine> WorkerPool<M> {
             it.threads.push(thread.spawn(move || Worker::new(&shared, me).work())?);
         }
         Ok(it)
+    }
+
+    /// Of commands that change nothing only those are run from now on that are awaited. Once.
+    pub(super) fn answer_only(&self, awaits: AwaitedAnswers) {
+        assert!(self.shared.awaits.set(awaits).is_ok(), "it is set once");
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -492,12 +513,15 @@ impl<M: ShardedMachine> WorkerPool<M> {
         let answers = std::mem::take(&mut *lock(&self.shared.answers));
         let any = !answers.is_empty();
         self.open -= answers.len();
-        for PooledAnswer { id, session, request, outcome, bytes, is_digest, asked } in answers {
+        for PooledAnswer { id, session, request, outcome, bytes, result, asked } in answers {
             self.open_bytes -= asked;
             self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
-            match is_digest {
-                true => self.digests.push((id, bytes)),
-                false => on_answer(CommandAnswer { id, session, request, outcome, bytes: &bytes }),
+            match result {
+                PooledResult::Digest => self.digests.push((id, bytes)),
+                PooledResult::Answer => {
+                    on_answer(CommandAnswer { id, session, request, outcome, bytes: &bytes });
+                }
+                PooledResult::Nothing => {}
             }
         }
         any
@@ -550,7 +574,7 @@ impl<M: ShardedMachine> WorkerPool<M> {
         }
         // The digests of the replaced states do not apply to the new ones.
         for answered in &mut *lock(&self.shared.answers) {
-            if answered.is_digest {
+            if answered.result == PooledResult::Digest {
                 let bytes = std::mem::take(&mut answered.bytes);
                 self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
             }
@@ -724,19 +748,28 @@ impl<'a, M: ShardedMachine> Worker<'a, M> {
         sides: &mut [&mut ShardState<M::Part>],
     ) -> PooledAnswer {
         let AdmittedCommand { id, dst, judged, progress, sweep, ref payload, .. } = *job;
-        let is_awaited = true;
-        let PoolShared { machine, limits, witness, .. } = self.shared;
+        let PoolShared { machine, limits, witness, awaits, .. } = self.shared;
         let witness = witness.as_deref();
+        let envelope = Envelope::decode(payload).map(|(envelope, _)| envelope);
+        let is_awaited = envelope.is_none_or(|envelope| is_awaited(awaits.get(), &envelope, id));
         let turn = Turn { id, dst, places, judged, progress, sweep, payload, is_awaited, witness };
-        let is_digest = Envelope::decode(payload).is_some_and(|(e, _)| is_point(&e));
+        let result = match envelope.is_some_and(|e| is_point(&e)) {
+            true => PooledResult::Digest,
+            false => PooledResult::Answer,
+        };
         let mut answered = None;
         let mut on_answer =
             |CommandAnswer { id, session, request, outcome, bytes }: CommandAnswer<'_>| {
                 let (bytes, asked) = (bytes.into(), payload.len());
                 answered =
-                    Some(PooledAnswer { id, session, request, outcome, bytes, is_digest, asked });
+                    Some(PooledAnswer { id, session, request, outcome, bytes, result, asked });
             };
         shard_state::run(&**machine, limits, sides, &turn, &mut self.scratch, &mut on_answer);
-        answered.expect("every command is answered once")
+        answered.unwrap_or_else(|| {
+            assert!(!is_awaited, "every command is answered once");
+            let (session, request, outcome) = (0, 0, Outcome::NotExecuted);
+            let (bytes, asked, result) = (Box::default(), payload.len(), PooledResult::Nothing);
+            PooledAnswer { id, session, request, outcome, bytes, result, asked }
+        })
     }
 }
