@@ -2,19 +2,20 @@
 //! commands delivered twice, and is often busy: all that its contract allows.
 
 use amcast_core::rng::Rng;
-use amcast_core::{Gid, GroupSet, MsgId, Pid, ServiceAnswer};
+use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid, ServiceAnswer};
 use amcast_kv::client::StoreServer;
 use amcast_kv::status::ServerStatus;
-use amcast_kv::{Kv, Partitions};
+use amcast_kv::{Kv, Partitions, encode_args};
 use amcast_node::gateway::redis::{self, RedisGateway};
 use amcast_node::gateway::{
     Backend, BackendAnswers, BackendBusy, CommandFailure, LocalBackend, OnBackendAnswer,
 };
 use amcast_smr::{Executor, Limits, LocalRead};
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 const SHARDS: usize = 3;
@@ -529,4 +530,59 @@ fn commands_are_listed_by_what_is_asked_for() {
     for wrong in ["COMMAND LIST FILTERBY", "COMMAND LIST FILTERBY COLOUR red", "COMMAND LIST all"] {
         assert_eq!(ask(wrong), ["-ERR syntax error"], "{wrong}");
     }
+}
+
+/// Gives commands back as refused, in bytes that are none, and answers the last ones.
+#[derive(Default)]
+struct Garbler {
+    answers: OnceLock<Arc<dyn BackendAnswers>>,
+    given: Mutex<VecDeque<Vec<u8>>>,
+}
+
+impl Backend for Garbler {
+    fn ask(&self, _: GroupSet, _: &mut Vec<u8>, _: OnBackendAnswer) -> Result<(), CommandFailure> {
+        unreachable!("the Redis gateway has tokens");
+    }
+
+    fn start(&self, answers: Arc<dyn BackendAnswers>) {
+        assert!(self.answers.set(answers).is_ok());
+    }
+
+    fn submit(&self, _: GroupSet, _: &mut Vec<u8>, token: u64) -> Result<(), BackendBusy> {
+        let given = self.given.lock().unwrap().pop_front();
+        let answers = self.answers.get().expect("it was started");
+        match given {
+            Some(args) => {
+                let refused = [b"?5\n", &args[..]].concat();
+                answers.answer(token, ServiceAnswer::borrowed(Outcome::NotExecuted, &refused));
+            }
+            None => answers.answer(token, ServiceAnswer::borrowed(Outcome::Executed, b"+OK\r\n")),
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_refusal_that_holds_no_command_is_an_error_and_ends_no_connection() {
+    let _limit = amcast_test_policy::time_limit();
+    let encoded = |args: &[&[u8]]| {
+        let mut bytes = Vec::new();
+        encode_args(args, &mut bytes);
+        bytes
+    };
+    let (none, cut) = (encoded(&[]), encoded(&[b"SET", b"a", b"1"])[..9].to_vec());
+    let given = [none, cut, encoded(&[b"NOSUCH"]), encoded(&[b"SET"])];
+    let garbler = Garbler { given: Mutex::new(given.into()), ..Garbler::default() };
+    let status: Arc<dyn ServerStatus> = Arc::new(LocalBackend::new(SHARDS, 1));
+    let map = Partitions::by_slot(SHARDS).into();
+    let server = Arc::new(StoreServer::new(map, 100, 0, None, status));
+    let config = redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
+    let front = redis::start(config, Arc::new(garbler), server).expect("a free port");
+    let mut client = connect(&front);
+    let answers = pipeline(&mut client, &(0..6).map(|n| format!("SET a {n}")).collect::<Vec<_>>());
+    let errors = answers.iter().filter(|answer| answer.starts_with("-ERR")).count();
+    assert_eq!((errors, &answers[4..]), (4, &["+OK".to_string(), "+OK".to_string()][..]));
+    let is_clear = |answer: &&String| answer.contains("bytes that are no command");
+    assert_eq!(answers.iter().filter(is_clear).count(), 3, "{answers:?}");
+    assert_eq!(pipeline(&mut client, &["PING".to_string()]), ["+PONG"]);
 }

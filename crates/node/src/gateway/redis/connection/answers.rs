@@ -99,6 +99,11 @@ impl<B: Backend> RedisConnection<B> {
         };
         self.slot_bytes += shown.len();
         self.slots[i] = AnswerSlot::Ready(shown, Some(call));
+        self.show_ready();
+    }
+
+    /// Moves the answers whose turn it is to the output.
+    pub(super) fn show_ready(&mut self) {
         while let Some(AnswerSlot::Ready(next, call)) = self.slots.front_mut() {
             self.slot_bytes -= next.len();
             self.wire.put(std::mem::take(next));

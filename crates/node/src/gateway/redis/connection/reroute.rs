@@ -9,11 +9,25 @@
 use super::{AfterAnswer, AnswerSlot, RedisConnection, UnsentCommand};
 use crate::gateway::backend::Backend;
 use crate::gateway::clock::ClockReading;
-use amcast_kv::command_stats::CommandCall;
+use amcast_core::Outcome;
+use amcast_kv::command_stats::{CallEnd, CommandCall};
 use amcast_kv::registry;
+use amcast_kv::reply::{RedisError, Reply};
+use amcast_kv::resp::reply;
 use amcast_kv::{decode_args, split_epoch};
 use amcast_smr::envelope::Envelope;
 use std::task::Context;
+
+/// The answer to a command that a shard gave back in bytes that are no command.
+const UNREADABLE: &str =
+    "a node refused the command, and gave it back in bytes that are no command; send it again";
+
+/// The way in which the answer to a refused command is shown.
+struct RefusedCall {
+    resp: u8,
+    silent: bool,
+    call: CommandCall,
+}
 
 impl<B: Backend> RedisConnection<B> {
     /// Sends the refused commands again, in their order, by the map that was learned since. False if
@@ -37,6 +51,8 @@ impl<B: Backend> RedisConnection<B> {
         }
         self.body = waiting;
         self.prepare_waiting_anew();
+        // Those that cannot be sent again have an answer.
+        self.show_ready();
         self.refused == 0
     }
 
@@ -50,23 +66,47 @@ impl<B: Backend> RedisConnection<B> {
             return;
         }
         let bytes = bytes.to_vec();
-        self.pending = Some(self.prepare_again(&bytes, pending.then, pending.call));
+        let call = pending.call;
+        match self.prepare_again(&bytes, pending.then, call) {
+            Ok(pending) => self.pending = Some(pending),
+            Err(e) => {
+                let call = CommandCall { end: CallEnd::Failed, ..call };
+                self.answer(Some(call), |reply| reply.error(&e));
+            }
+        }
     }
 
     /// Finds where a command goes by the map that is known now, and encodes it.
+    ///
+    /// # Errors
+    /// When the bytes, which came back in an answer, are no such command.
     fn prepare_again(
         &mut self,
         bytes: &[u8],
         then: AfterAnswer,
         call: CommandCall,
-    ) -> UnsentCommand {
+    ) -> Result<UnsentCommand, RedisError> {
         let mut args = Vec::new();
-        decode_args(bytes, &mut args).expect("it was prepared before");
-        let command = registry::lookup(args[0]).expect("it was prepared before");
-        match self.prepare(command, &args, then, call) {
-            Ok(pending) => pending,
-            Err(e) => unreachable!("it had destinations before: {e:?}"),
+        let command = decode_args(bytes, &mut args).and(args.first().copied());
+        match command.and_then(registry::lookup) {
+            Some(command) => self.prepare(command, &args, then, call),
+            None => Err(RedisError::of(Outcome::NotExecuted, UNREADABLE)),
         }
+    }
+
+    /// The refused command at `index` of the slots has this answer.
+    fn fail_refused(&mut self, index: usize, refused: RefusedCall, error: &RedisError) {
+        let RefusedCall { resp, silent, call } = refused;
+        let mut shown = Vec::new();
+        if !silent {
+            let mut answer = Vec::new();
+            Reply::new(&mut answer).error(error);
+            reply::write(&answer, resp, &mut shown);
+        }
+        self.slot_bytes += shown.len();
+        let call = CommandCall { end: CallEnd::Failed, ..call };
+        self.slots[index] = AnswerSlot::Ready(shown, Some(call));
+        self.refused -= 1;
     }
 
     /// Sends the refused command at `index` of the slots again; false if it cannot be sent now.
@@ -75,7 +115,13 @@ impl<B: Backend> RedisConnection<B> {
         let AnswerSlot::Refused { args: bytes, then, resp, silent, call } = taken else {
             return true;
         };
-        let pending = self.prepare_again(&bytes, then, call);
+        let pending = match self.prepare_again(&bytes, then, call) {
+            Ok(pending) => pending,
+            Err(e) => {
+                self.fail_refused(index, RefusedCall { resp, silent, call }, &e);
+                return true;
+            }
+        };
         match self.hand_in_or_wait(pending, cx, now) {
             Ok((request, then)) => {
                 self.slots[index] = AnswerSlot::Open { request, then, resp, silent, call };
