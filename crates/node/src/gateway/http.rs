@@ -3,9 +3,11 @@
 //! `/` shows the shards, `/metrics` the figures, `/healthz` answers while the process lives, and
 //! `/readyz` while commands that come here can be served, `/readyz/cluster` while the cluster serves.
 
-use super::connection_slots::IdleRule;
+mod undated;
+
+use super::connection_slots::{IdleRule, LimitedConnection};
 use super::files;
-use super::limited::LimitedListener;
+use super::limited::{LimitedListener, UndatedServer};
 use amcast_kv::client::StoreServer;
 use axum::Router;
 use axum::extract::State;
@@ -62,8 +64,15 @@ pub fn start(listen: SocketAddr, server: Arc<StoreServer>) -> io::Result<HttpGat
     let serve = async move {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let most = files::connections(files::GatewayPort::Pages, CONNECTIONS_MAX);
-        let listener = LimitedListener::new(listener, most, IdleRule::InTurn(REQUEST, IDLE));
         let app = routes(server);
+        let pages = app.clone();
+        let undated: UndatedServer = Box::new(move |connection: LimitedConnection| {
+            let pages = pages.clone();
+            // A client that is gone needs no answer.
+            tokio::spawn(async move { _ = undated::serve(connection, pages).await });
+        });
+        let rule = IdleRule::InTurn(REQUEST, IDLE);
+        let listener = LimitedListener::new(listener, most, rule, undated);
         tokio::select! {
             served = async { axum::serve(listener, app).await } => served,
             _ = stopped => Ok(()),

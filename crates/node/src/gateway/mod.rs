@@ -9,6 +9,7 @@
 pub mod backend;
 pub mod clock;
 pub mod connection_slots;
+mod dates;
 pub mod files;
 pub mod http;
 mod limited;

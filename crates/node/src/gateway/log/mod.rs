@@ -6,6 +6,7 @@
 mod answers;
 mod connections;
 mod counts;
+mod dates;
 mod follow;
 mod password;
 mod reads;

@@ -10,6 +10,7 @@
 use crate::gateway::log::answers::UnreadAnswers;
 use crate::gateway::log::connections::accept;
 use crate::gateway::log::counts::LogServiceCounts;
+use crate::gateway::log::dates::WritableDates;
 use crate::gateway::log::follow::{DEAF, GrowthWatch, LogFollowers, PollPauses, TOLD};
 use crate::gateway::log::password::PasswordGuard;
 use crate::gateway::log::reads::{READ_BYTES_UNDER_WAY, ReadBudget, ReadPlaces};
@@ -29,7 +30,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::LayerExt;
@@ -237,6 +238,7 @@ async fn serve(
         .http2_keepalive_interval(Some(ALIVE_EVERY))
         .http2_keepalive_timeout(Some(ALIVE_PATIENCE))
         .http2_max_header_list_size(METADATA_BYTES_MAX)
+        .layer(WritableDates { clock: SystemTime::now })
         .add_service(log)
         .add_service(health_service)
         .add_service(reflection);
