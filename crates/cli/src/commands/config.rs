@@ -1,5 +1,6 @@
 //! `amcast config`: check a cluster file, or explain every parameter.
 
+use super::terminal_text::warn;
 use super::up::give_places;
 use super::{Failure, entry};
 use amcast_core::{ConfigError, Durability, Entry, MediumKind};
@@ -239,14 +240,14 @@ fn check(path: &Path) -> Result<(), Failure> {
         if !missing(&e) {
             return Err(Failure::misuse(e));
         }
-        eprintln!("amcast: warning: {e}: the nodes need it");
+        warn(format_args!("{e}: the nodes need it"));
     }
     let takes = room(&file, entry).map_err(wrong)?;
     println!("{}: good", path.display());
     told(&file, entry).iter().for_each(|line| println!("{line}"));
     println!("decides: {}", fingerprint(&file, entry));
     for remark in remarks(&file) {
-        eprintln!("amcast: warning: {remark}");
+        warn(remark);
     }
     let Some(takes) = takes else { return Ok(()) };
     println!("{takes}");
@@ -256,7 +257,7 @@ fn check(path: &Path) -> Result<(), Failure> {
         && free < takes.bytes()
     {
         let (base, free) = (base.display(), free >> 20);
-        eprintln!("amcast: warning: {base} on this machine has {free} MB free");
+        warn(format_args!("{base} on this machine has {free} MB free"));
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! Nothing here ever fails: a terminal that is gone or a disk that is full stops no process. Nodes and their
 //! supervisor never wait for either ([`log_lines`]).
 
+use super::terminal_text::{error_text, harmless_line};
 use amcast_lab::commands::{Failure, end_if_unwritten};
 use amcast_log::UNUSABLE;
 use amcast_node::log_lines::{self, LogLineQueue, standard_error};
@@ -48,6 +49,8 @@ impl LogOutput {
 
     /// Says why the process ends, in a line of its own.
     pub(super) fn say(&self, what: &str) {
+        // It may quote a file, or name what was given on the command line.
+        let what = &error_text(what);
         let line = format!("{}: {what}\n", self.who);
         if let Some(file) = &self.file {
             file.put_last(line.as_bytes());
@@ -142,6 +145,7 @@ fn filter(usual: &str) -> EnvFilter {
 /// in both, and ends the node: a node that continues with half of its threads is worse than one
 /// that restarts. An end for the reason `before` is not reported at length again.
 pub(super) fn of_node(name: &str, log: &Path, before: Option<String>) -> LogOutput {
+    let name = &*harmless_line(name);
     let mut log_file = LogFile::open(log);
     let file = LogLineQueue::begin(move |line| log_file.write(line));
     let (to_terminal, to_file) = (name.to_string(), file.clone());

@@ -1,6 +1,7 @@
 //! `amcast status`: a running cluster.
 
 use super::not_running::stopped;
+use super::terminal_text::{harmless, harmless_line};
 use super::{Failure, cluster_dir};
 use amcast_core::ClusterShape;
 use amcast_node::cluster_dir::{ClusterDir, GatewayAddresses, PastProcesses};
@@ -243,19 +244,19 @@ fn print(cluster: &ClusterStatus) {
     cluster.nodes.iter().for_each(print_node);
     for node in &cluster.nodes {
         if let Some(why) = why_not(node) {
-            println!("\n{why}");
+            println!("\n{}", harmless(&why));
         }
     }
     for rank in 0..cluster.nodes.len() {
         if let Some(why) = no_multicast(&cluster.nodes, rank) {
-            println!("\n{why}");
+            println!("\n{}", harmless(&why));
         }
     }
     if let Some(why) = too_few(&cluster.nodes) {
-        println!("\n{why}");
+        println!("\n{}", harmless(&why));
     }
     for lost in cluster.groups.iter().filter_map(|g| g.lost.as_ref()) {
-        println!("\n{lost}");
+        println!("\n{}", harmless(lost));
     }
 }
 
@@ -284,7 +285,7 @@ fn too_few(nodes: &[NodeRow]) -> Option<String> {
 }
 
 fn print_node(node: &NodeRow) {
-    println!("{}", line_of(node));
+    println!("{}", harmless_line(&line_of(node)));
 }
 
 fn line_of(node: &NodeRow) -> String {

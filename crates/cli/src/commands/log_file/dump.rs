@@ -2,6 +2,7 @@
 
 use super::failure;
 use super::findings;
+use crate::commands::terminal_text::error_text;
 use amcast_lab::commands::{Failure, entry};
 use amcast_storage::offline::{self, RecordSummary};
 use serde_json::json;
@@ -74,10 +75,10 @@ pub(super) fn run(args: &DumpArgs) -> Result<(), Failure> {
         return Ok(());
     }
     if let Some(damage) = &survey.damage {
-        eprintln!("amcast: {damage}");
+        eprintln!("amcast: {}", error_text(&damage.to_string()));
     }
     if let Some(e) = &survey.state {
-        eprintln!("amcast: {e}");
+        eprintln!("amcast: {}", error_text(&e.to_string()));
     }
     Err(Failure::Said)
 }
