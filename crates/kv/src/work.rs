@@ -14,6 +14,7 @@
 use super::Context;
 use super::commands::hashes::RANDOM_MAX;
 use super::commands::hyperloglog::SPARSE_BYTES_MAX;
+use super::commands::transactions::OrderedTransaction;
 use super::data::{Data, Hash, Str};
 use super::glob;
 use super::long_double::digits_max;
@@ -103,8 +104,10 @@ fn too_long() -> RedisError {
 }
 
 /// Refuses a transaction whose commands together would take too long, before any of them is executed.
-pub(super) fn admit(c: &Context<'_>, commands: &[Vec<&[u8]>]) -> Result<(), RedisError> {
-    let all = commands.iter().fold(0, |sum: u64, args| sum.saturating_add(estimate(c, args)));
+pub(super) fn admit(c: &Context<'_>, script: &OrderedTransaction<'_>) -> Result<(), RedisError> {
+    let watched = script.watched.iter().map(|(key, _)| FIND_KEY_NS + key.len() as u64).sum();
+    let add = |sum: u64, args: &Vec<&[u8]>| sum.saturating_add(estimate(c, args));
+    let all = script.commands.iter().fold(watched, add);
     if all <= WORK_NS_MAX { Ok(()) } else { Err(too_long()) }
 }
 
@@ -151,6 +154,12 @@ fn number(arg: Option<&&[u8]>) -> u64 {
 fn counted<'a, 'b>(args: &'b [&'a [u8]], at: usize) -> &'b [&'a [u8]] {
     let n = usize::try_from(number(args.get(at))).unwrap_or(usize::MAX);
     args.get(at + 1..).and_then(|keys| keys.get(..n)).unwrap_or_default()
+}
+
+/// A version is noted for each key that there is not, also of one that is named again: `WATCH`.
+pub(crate) fn of_watch(_: &Context<'_>, args: &[&[u8]]) -> u64 {
+    let each = |key: &&[u8]| FIND_KEY_NS + ADD_NS + 2 * FIND_BYTE_NS * key.len() as u64;
+    args[1..].iter().map(each).sum()
 }
 
 /// All bytes of a key's value are read: `BITCOUNT`, `BITPOS`.
@@ -492,6 +501,14 @@ mod tests {
     fn script(times: usize, command: &str) -> String {
         let words = command.split(' ').count();
         format!("EXEC 0 {times}{}", format!(" {words} {command}").repeat(times))
+    }
+
+    #[test]
+    fn keys_that_are_watched_take_time_also_where_they_are_named_again() {
+        let _limit = amcast_test_policy::time_limit();
+        let mut one = SingleShard::new();
+        assert!(one.run(&format!("WATCH{}", " a".repeat(10_000))).starts_with("*10000\r\n"));
+        assert!(one.run(&format!("WATCH{}", " a".repeat(4_000_000))).starts_with(REFUSED));
     }
 
     /// Executed, some of these would take hours.

@@ -40,7 +40,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         keys: EACH,
         summary: "Lets the next transaction run only if keys do not change.",
         run: CommandRunner::Both(watch, watch_ordered),
-        work: None,
+        work: Some(work::of_watch),
     },
     CommandSpec::local("unwatch", 1, "noscript loading stale fast", unwatch, "Watches no key."),
 ];
@@ -166,7 +166,7 @@ fn exec_ordered(
         reply.null_array();
         return Ok(());
     }
-    work::admit(c, &script.commands)?;
+    work::admit(c, &script)?;
     reply.array(script.commands.len());
     for command in &script.commands {
         // Of the whole transaction it says nothing: the others are executed.
