@@ -154,3 +154,15 @@ fn keys_that_are_watched_and_do_not_exist_count_in_the_budget_until_they_are_for
     one.run("DBSIZE");
     assert_eq!(one.store.used(), 0);
 }
+
+#[test]
+fn errors_come_in_the_order_of_redis_and_nothing_is_written_nowhere() {
+    let mut one = SingleShard::new();
+    one.run("SET k value");
+    assert_eq!(one.run("EXPIRE k x BAD"), "-ERR Unsupported option BAD\r\n");
+    assert!(one.run("EXPIRE k x NX").starts_with("-ERR value is not an integer"));
+    let huge = i64::MAX.to_string();
+    let answer = one.bytes(&[b"SETRANGE", b"k", huge.as_bytes(), b""]);
+    assert_eq!(String::from_utf8_lossy(&answer), ":5\r\n");
+    assert!(one.run(&format!("SETRANGE k {huge} x")).starts_with("-ERR"));
+}

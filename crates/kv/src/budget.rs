@@ -260,6 +260,8 @@ impl<'a> GrowthForecast<'a> {
         let string = |bytes: u64| bytes.saturating_add(ARG_BYTES);
         let number = |arg: &[u8]| parse_int(arg).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
         match command.name {
+            // Nothing is written, wherever that is.
+            "setrange" if args[3].is_empty() => {}
             "setrange" => {
                 let end = number(args[2]).saturating_add(args[3].len() as u64);
                 self.grow(c, args[1], string(end).saturating_add(args[1].len() as u64));

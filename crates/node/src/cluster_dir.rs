@@ -255,6 +255,14 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> ClusterDirError + '_ {
     |e| ClusterDirError::Io(path.to_path_buf(), e)
 }
 
+/// The error where the system says of a new directory that there is nothing of its name.
+fn not_made(path: &Path) -> ClusterDirError {
+    match path.parent().is_some_and(Path::is_dir) {
+        true => ClusterDirError::Unmakeable(path.to_path_buf()),
+        false => ClusterDirError::NoParent(path.to_path_buf()),
+    }
+}
+
 /// How a file that only its owner may use is opened for writing.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();

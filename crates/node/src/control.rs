@@ -11,6 +11,7 @@
 //! ```
 
 use crate::config::HostPlacement;
+use crate::gateway::rate_limited_log::RateLimitedLog;
 use crate::node_address::{ClusterKey, ControlStream, NodeAddress};
 use crate::resources::{LogStatus, ResourceStatus, Resources};
 use crate::state_stream::StateStreams;
@@ -291,12 +292,13 @@ fn take(
     of: LoopHandle,
 ) -> io::Result<()> {
     let open = Arc::new(AtomicUsize::new(0));
+    let failures = RateLimitedLog::default();
     let serve = move || {
         loop {
             match accept() {
                 Ok(stream) => begin(Arc::new(stream), of.clone(), Arc::clone(&open)),
                 Err(e) => {
-                    tracing::warn!("control socket: {e}");
+                    failures.warn(|| format!("the control socket takes no connection: {e}"));
                     // Where there are no descriptors left there may be again.
                     thread::sleep(Duration::from_millis(10));
                 }

@@ -21,6 +21,7 @@ use amcast_net::wire::ConnectionRefusal;
 use amcast_net::{NetDiagnostic, PeerIdentity};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -164,7 +165,7 @@ fn number_of(word: &str) -> u64 {
 }
 
 /// The error where a node's records cannot be read.
-fn unreadable(why: serde_json::Error) -> io::Error {
+fn unreadable(why: impl Display) -> io::Error {
     io::Error::other(format!(
         "{why}. It says which disks and copies of the other nodes are outdated. If none of them ever \
          had another disk or was brought back from a copy, remove this file; else remove all files of this \
@@ -203,6 +204,8 @@ fn lines(path: &Path) -> io::Result<BTreeMap<String, PeerRecord>> {
     match fs::read_to_string(path) {
         Ok(text) => serde_json::from_str(&text).map_err(unreadable),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        // It is no text.
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => Err(unreadable(e)),
         Err(e) => Err(e),
     }
 }
@@ -486,11 +489,18 @@ mod tests {
             fs::write(dir.join("n1.peers"), text).unwrap();
             PeerRegistry::open((&dir, "a word"), (1, 3))
         };
+        let flipped = |at: usize| {
+            let mut bytes = before.as_bytes().to_vec();
+            bytes[at] ^= 0x80;
+            fs::write(home.join("n1.peers"), bytes).unwrap();
+            PeerRegistry::open((&home, "a word"), (1, 3)).unwrap_err().to_string()
+        };
         let known = PeerIdentity { life: Some(4), start: 0, disk: 7, replaced: vec![3] };
         let read = open(before).unwrap().known;
         assert_eq!(read, [known, PeerIdentity::default(), PeerIdentity::default()]);
-        for text in ["", "{\"n0\":{\"life\":", "no json"] {
-            let why = open(text).unwrap_err().to_string();
+        let damaged = ["", "{\"n0\":{\"life\":", "no json"];
+        let damaged = damaged.map(|text| open(text).unwrap_err().to_string());
+        for why in damaged.into_iter().chain([flipped(3), flipped(9)]) {
             assert!(
                 why.contains("remove this file") && why.contains("remove all files of this node"),
                 "{why}"

@@ -247,8 +247,9 @@ fn set_expiry(
     (when, name): (ExpiryForm, &str),
 ) -> Result<(), RedisError> {
     let key = args[1];
-    let n = int(args[2])?;
+    // In the order of Redis.
     let condition = Condition::parse(&args[3..])?;
+    let n = int(args[2])?;
     let deadline = when
         .deadline_ms(n, c.now_ms(key))
         .ok_or_else(|| RedisError::new(format!("ERR invalid expire time in '{name}' command")))?;

@@ -20,6 +20,12 @@ pub enum ClusterDirError {
     Missing(PathBuf),
     /// Nor is there a directory that it would be in.
     NoParent(PathBuf),
+    /// The directory that it would be in is there, and none can be made in that.
+    Unmakeable(PathBuf),
+    /// The copy of the cluster's file that a node has in its directory cannot be read, for this reason.
+    BadCopy(PathBuf, String),
+    /// A node's record of what decides cannot be read, for this reason.
+    BadDecides(PathBuf, String),
     /// It is a link to something that is not there.
     Dangling(PathBuf),
     /// It is something else than a directory.
@@ -96,6 +102,7 @@ impl ClusterDirError {
             self,
             Missing(_)
                 | NoParent(_)
+                | Unmakeable(_)
                 | Dangling(_)
                 | NotDirectory(_)
                 | NotCluster(_)
@@ -177,6 +184,7 @@ impl Display for ClusterDirError {
                 path.display()
             ),
             Self::Another(..) | Self::Decides(..) => self.fmt_other_file(f),
+            Self::Unmakeable(_) | Self::BadCopy(..) | Self::BadDecides(..) => self.fmt_unusable(f),
             other => other.fmt_failure(f),
         }
     }
@@ -193,10 +201,37 @@ impl ClusterDirError {
             ),
             Self::Decides(node, path, why) => write!(
                 f,
-                "{}: {why}; {node} came to its state by that, and another one would not be that of the other nodes: \
-                 write the same as then, or, where the other nodes have always had this, {}",
+                "{0}: {why}; {node} came to its state by that, and another one would not be that of the other nodes: \
+                 write the same as then; or, where nobody changed it, {0}/{node}.decides is damaged: remove that file; \
+                 or, where the other nodes have always had this, {1}",
                 path.display(),
                 super::begin_anew_words(path, node)
+            ),
+            other => other.fmt_failure(f),
+        }
+    }
+
+    /// A directory that cannot be made, or a file in it that cannot be read.
+    fn fmt_unusable(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unmakeable(path) => write!(
+                f,
+                "{}: no directory can be made there, as on a file system that the kernel makes up; give a directory \
+                 elsewhere",
+                path.display()
+            ),
+            Self::BadCopy(path, why) => write!(
+                f,
+                "{}: the copy of the cluster's file that a node keeps there is damaged ({why}); remove it if the file that \
+                 the node is started with has `hash_seed`: the node writes it anew from that; else copy that of another \
+                 node",
+                path.display()
+            ),
+            Self::BadDecides(path, why) => write!(
+                f,
+                "{}: is damaged ({why}); it says by which settings the node came to its state: where nobody has changed \
+                 them since, remove it, and the node writes it anew",
+                path.display()
             ),
             other => other.fmt_failure(f),
         }

@@ -8,7 +8,7 @@ use super::registry::is_foreign;
 use super::transport::lived_in;
 use super::{
     ClusterDir, ClusterDirError, ClusterRegistry, GatewayAddresses, PastProcesses, Transport, at,
-    check_ours, private,
+    check_ours, not_made, private,
 };
 use crate::config::{ClusterFile, node_rank};
 use crate::ports::unique;
@@ -217,7 +217,7 @@ fn take(path: &Path) -> Result<File, ClusterDirError> {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             // Its parent was never made by us, and is not made for a cluster that fails.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Err(ClusterDirError::NoParent(path.to_path_buf()));
+                return Err(not_made(path));
             }
             Err(e) => return Err(at(path)(e)),
         }

@@ -420,6 +420,9 @@ fn a_directory_is_made_but_not_what_it_would_be_in_and_not_through_a_link_to_not
     let refused = place.create("none/a");
     let Err(e @ ClusterDirError::NoParent(_)) = refused else { panic!("{refused:?}") };
     assert!(e.is_misuse() && !place.0.join("none").exists());
+    // The kernel says the same of a directory in which nobody can make one.
+    let why = super::not_made(Path::new("/proc/x")).to_string();
+    assert!(why.contains("no directory can be made there"), "{why}");
     std::os::unix::fs::symlink("nowhere", place.0.join("link")).unwrap();
     let refused = place.create("link");
     assert!(matches!(refused, Err(ClusterDirError::Dangling(_))), "{refused:?}");

@@ -2,7 +2,8 @@
 
 use super::supervised::SOCKET_PATH_MAX;
 use super::{
-    ClusterDir, ClusterDirError, LogLocation, STATE, at, check_ours, life_name, write_synced,
+    ClusterDir, ClusterDirError, LogLocation, STATE, at, check_ours, life_name, not_made,
+    write_synced,
 };
 use crate::config::{ClusterFile, node_name, same};
 use crate::control::{NodeStatus, statuses_of};
@@ -44,7 +45,7 @@ impl ClusterDir {
         }
         match DirBuilder::new().mode(0o700).create(&self.path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Err(ClusterDirError::NoParent(self.path.clone()));
+                return Err(not_made(&self.path));
             }
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(at(&self.path)(e)),
             _ if !self.path.is_dir() => {
@@ -53,7 +54,9 @@ impl ClusterDir {
             _ => check_ours(&self.path, 0o022)?,
         }
         if self.file_path().exists() {
-            let before = self.file()?;
+            let bad =
+                |e: ClusterDirError| ClusterDirError::BadCopy(self.file_path(), e.to_string());
+            let before = self.file().map_err(bad)?;
             let mut same = file.clone();
             let checked = same.go_on_from(&before);
             // Correcting a file with which no node ever had its place loses no data.
@@ -99,7 +102,8 @@ impl ClusterDir {
     ) -> Result<(), ClusterDirError> {
         let path = self.path.join(format!("{}.decides", node_name(rank)));
         let before: Vec<(String, String)> = match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text).map_err(|e| at(&path)(e.into()))?,
+            Ok(text) => serde_json::from_slice(&text)
+                .map_err(|e| ClusterDirError::BadDecides(path.clone(), e.to_string()))?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(e) => return Err(at(&path)(e)),
         };
@@ -223,6 +227,7 @@ mod tests {
             why.to_string().contains("mb = 30, and what is there was written with 40"),
             "{why}"
         );
+        assert!(why.to_string().contains("n1.decides is damaged"), "{why}");
         dir.keep_decides(0, &few).unwrap();
         // It left a state before it had its place.
         fs::write(&joining, "").unwrap();
@@ -237,7 +242,8 @@ mod tests {
         dir.keep_decides(1, &more).unwrap();
         assert!(dir.keep_decides(1, &[item("new", "2")]).is_err());
         fs::write(base.join("n1.decides"), "half").unwrap();
-        assert!(dir.keep_decides(1, &many).unwrap_err().to_string().contains("n1.decides"));
+        let why = dir.keep_decides(1, &many).unwrap_err().to_string();
+        assert!(why.contains("n1.decides") && why.contains("remove it"), "{why}");
         fs::remove_dir_all(&base).unwrap();
     }
 
@@ -288,6 +294,11 @@ mod tests {
         let mut other = ClusterFile { id: Some(8), ..file.clone() };
         let why = dir.prepare_host(&mut other).unwrap_err();
         assert!(why.is_misuse() && why.to_string().contains("id = 8, and what is there"), "{why}");
+        let copy = fs::read(dir.file_path()).unwrap();
+        fs::write(dir.file_path(), b"\x1b[31mno file").unwrap();
+        let why = dir.prepare_host(&mut file.clone()).unwrap_err().to_string();
+        assert!(why.contains("data/cluster.toml") && why.contains("remove it if"), "{why}");
+        fs::write(dir.file_path(), copy).unwrap();
         let mut deep = ClusterFile { data: Some(base.join("no/where")), ..file };
         let why = ClusterDir::of_host(&deep, Path::new("x")).prepare_host(&mut deep).unwrap_err();
         assert!(matches!(why, ClusterDirError::NoParent(_)), "{why}");
