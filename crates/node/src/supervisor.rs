@@ -106,7 +106,7 @@ impl NodeProcess {
         let how = self.last_end.as_deref().filter(|_| self.given_up)?;
         let why = last_words.map_or_else(String::new, |why| format!(": {why}"));
         Some(format!(
-            "{} is DOWN, each start of it fails; it is tried again every {TRY_AGAIN:?}; it last {how}{why}",
+            "{} is DOWN, each start of it fails; it is tried again every {TRY_AGAIN:?}; its last process {how}{why}",
             self.name
         ))
     }

@@ -314,10 +314,10 @@ fn line_of(node: &NodeRow) -> String {
     if let NodeProcess { starts, last_end: Some(end), .. } = life {
         let times = match starts.saturating_sub(1) {
             0 => "it is to be started again".to_string(),
-            1 => "started again once".to_string(),
-            n => format!("started again {n} times"),
+            1 => "it was started again once".to_string(),
+            n => format!("it was started again {n} times"),
         };
-        line += &format!("; {times}, it last {end}");
+        line += &format!("; {times}, and its last process {end}");
         line += &last_words.as_ref().map_or_else(String::new, |why| format!(": {why}"));
     }
     line
@@ -353,8 +353,8 @@ mod tests {
             is_far: false,
             has_ended: false,
         };
-        let says =
-            "n1     77       does not answer; started again once, it last was killed by signal 9";
+        let says = "n1     77       does not answer; it was started again once, and its last \
+                    process was killed by signal 9";
         assert_eq!(line_of(&node), says);
         let last_end = Some("ended with exit code 1".to_string());
         node.life =
@@ -362,6 +362,6 @@ mod tests {
         node.last_words = Some("no room".into());
         let line = line_of(&node);
         assert!(line.starts_with("n1     -        does not run; n1 is DOWN"), "{line}");
-        assert!(line.ends_with("it last ended with exit code 1: no room"), "{line}");
+        assert!(line.ends_with("its last process ended with exit code 1: no room"), "{line}");
     }
 }

@@ -81,8 +81,8 @@ impl Readiness<'_> {
             let why = match (last_end, &said[rank]) {
                 (_, Some(node)) => node.why.clone(),
                 (Some(end), None) => match self.dir.last_words(rank) {
-                    Some(words) => format!("it last {end}: {words}"),
-                    None => format!("it last {end}"),
+                    Some(words) => format!("its last process {end}: {words}"),
+                    None => format!("its last process {end}"),
                 },
                 (None, None) => "it does not answer".to_string(),
             };
