@@ -40,6 +40,7 @@
 use crate::clock;
 use crate::cluster_dir::LogLocation;
 use crate::pace::Pace;
+use crate::peer_registry::disk_number;
 use crate::priority;
 use crate::replica_log::LogVolume;
 use amcast_core::{Gid, Span, Time};
@@ -139,9 +140,17 @@ impl Checkpoints {
         groups: usize,
         (wake, per_second): (WakeHandle, Option<u64>),
     ) -> Result<OpenedCheckpoints<A::State>, StorageError> {
+        let owner = keeping.owner.of_checkpoints(disk_number(&keeping.path, rank));
         let FoundCheckpoints { mut disk, restored, last_bytes, unfinished, haste } = aside(|| {
             let path = keeping.checkpoints();
-            let (disk, found) = amcast_storage::CheckpointDir::open(&path, wake, |_| {})?;
+            let (mut disk, found) = amcast_storage::CheckpointDir::open(&path, wake, |_| {})?;
+            disk.own(owner);
+            if let Some(newest) =
+                found.newest.as_ref().filter(|newest| !owner.may_be(newest.owner()))
+            {
+                let (path, of) = (newest.path().to_path_buf(), keeping.owner.names(newest.owner()));
+                return Err(StorageError::ForeignCheckpoint { path, of });
+            }
             for damage in &found.damaged {
                 tracing::error!("a state is passed over: {damage}");
             }

@@ -330,6 +330,11 @@ impl ClusterDir {
         (0..REPLICAS_MAX).map(|rank| self.data(rank)).find(|data| data.exists())
     }
 
+    /// This directory, which is a cluster's.
+    pub(crate) fn of_directory(path: &Path) -> Self {
+        Self { path: path.to_path_buf() }
+    }
+
     /// The cluster directory that a cluster's file lies in.
     pub fn of_file(file: &Path) -> Self {
         Self { path: file.parent().map_or_else(PathBuf::new, Path::to_path_buf) }

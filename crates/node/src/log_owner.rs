@@ -6,7 +6,7 @@
 
 use crate::config::node_name;
 use amcast_core::Gid;
-use amcast_storage::LogOwnerId;
+use amcast_storage::{CheckpointOwner, LogOwnerId};
 use std::path::Path;
 
 /// The owner of a node's logs.
@@ -28,6 +28,24 @@ impl LogOwner {
     pub(crate) const fn of_group(self, group: Gid) -> LogOwnerId {
         let (group, node) = (group.0 as u64 + 1, self.rank as u64 + 1);
         LogOwnerId(group | node << 16 | (self.cluster as u64) << 32)
+    }
+
+    /// The owner of its checkpoints, on the disk with this number.
+    pub(crate) const fn of_checkpoints(self, disk: u64) -> CheckpointOwner {
+        let node = (self.rank as u64 + 1) << 16 | (self.cluster as u64) << 32;
+        CheckpointOwner { node, disk }
+    }
+
+    /// The owner of a checkpoint that is not this node's, for people.
+    pub(crate) fn names(self, other: CheckpointOwner) -> String {
+        let own = self.of_checkpoints(other.disk);
+        match other.node == own.node {
+            true => format!("another disk of {}", node_name(self.rank.into())),
+            false if other.node >> 32 == own.node >> 32 => {
+                node_name(usize::from((other.node >> 16) as u16).saturating_sub(1))
+            }
+            false => "a node of another cluster".to_string(),
+        }
     }
 
     /// Why this node does not use the log of another owner that is where its own of `group` should be, and what to do.

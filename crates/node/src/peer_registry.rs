@@ -9,7 +9,7 @@
 //!   promised, in a later life than any that is known;
 //! - on any other the disk is the wrong one, or a copy: the node ends, and starts no more from it.
 
-use crate::cluster_dir::{begin_anew_words, life_name, write_synced};
+use crate::cluster_dir::{ClusterDir, begin_anew_words, life_name, write_synced};
 use crate::config::node_name;
 use crate::control::PeerStatus;
 use crate::disk::DiskRecord;
@@ -162,6 +162,13 @@ pub(crate) fn peers_name(rank: usize) -> String {
 fn number_of(word: &str) -> u64 {
     let mix = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     word.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, mix).max(1)
+}
+
+/// The number of the disk on which the node `rank` keeps what is in `data`; 0 where the disk has none.
+pub(crate) fn disk_number(data: &Path, rank: usize) -> u64 {
+    let home = data.parent().map(ClusterDir::of_directory);
+    let word = home.and_then(|home| home.disk_word(rank).ok().flatten());
+    word.map_or(0, |word| number_of(&word))
 }
 
 /// The error where a node's records cannot be read.

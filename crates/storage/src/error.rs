@@ -24,6 +24,13 @@ pub enum StorageError {
         /// Where the piece begins that is not whole, in bytes.
         offset: u64,
     },
+    /// A checkpoint is whole, and of another owner.
+    ForeignCheckpoint {
+        /// The file.
+        path: PathBuf,
+        /// The owner, for people.
+        of: String,
+    },
     /// A file is none of ours, or of a version that we do not know.
     Misfit {
         /// The file.
@@ -218,6 +225,13 @@ impl fmt::Display for StorageError {
                 f,
                 "{}: damaged at byte {offset}; the checkpoint before it serves if there is one. Remove \
                  it, or have the process start anew from the others' state",
+                path.display()
+            ),
+            Self::ForeignCheckpoint { path, of } => write!(
+                f,
+                "{}: this is the state of {of}: a file or a directory was copied or moved to the wrong place. Put it \
+                 back, and the own state here; where that one is gone for good, remove this file: an older state \
+                 serves, or that of the other nodes",
                 path.display()
             ),
             Self::Misfit { path, why } => write!(f, "{}: {why}", path.display()),

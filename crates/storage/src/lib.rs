@@ -33,7 +33,9 @@ mod store;
 mod wal;
 mod window;
 
-pub use checkpoints::{CheckpointDir, CheckpointListing, CheckpointReader, SaveProgress};
+pub use checkpoints::{
+    CheckpointDir, CheckpointListing, CheckpointOwner, CheckpointReader, SaveProgress,
+};
 pub use error::{Damage, Flaw, Limit, Misfit, StorageError};
 pub use format::{LogId, LogOwnerId};
 pub use skipped::{SKIPPED, SkipEntry, SkipStage, read_skipped, write_skipped};

@@ -160,6 +160,41 @@ fn a_state_that_stands_elsewhere_than_its_checkpoint_says_is_none() {
 }
 
 #[test]
+fn a_state_of_another_node_cluster_or_disk_is_refused_and_one_without_an_owner_is_not() {
+    let _limit = amcast_test_policy::time_limit();
+    let place = NodeTestDir::new("owner");
+    let (mut checkpoints, _) = place.open();
+    save(&mut checkpoints, "mine");
+    drop(checkpoints);
+    let refused = |owner: LogOwner| {
+        let wake: WakeHandle = Arc::new(|| {});
+        let keeping = LogLocation { owner, ..place.0.clone() };
+        let opened = Checkpoints::open::<TextState>(&keeping, (0, 3), 1, (wake, None));
+        opened.map(|opened| opened.restored.map(|r| r.state)).map_err(|why| why.to_string())
+    };
+    assert_eq!(refused(LogOwner::of(1, 1)), Ok(Some("mine".to_string())));
+    let why = refused(LogOwner::of(2, 1)).unwrap_err();
+    assert!(why.contains("4.checkpoint: this is the state of a node of another cluster"), "{why}");
+    let why = refused(LogOwner::of(1, 2)).unwrap_err();
+    assert!(why.contains("this is the state of n1:"), "{why}");
+    // The disk's number follows from a word beside the directory.
+    let own = LogOwner::of(1, 1);
+    let (here, there) = (own.of_checkpoints(7), own.of_checkpoints(8));
+    assert!(!here.may_be(there) && here.may_be(own.of_checkpoints(0)));
+    assert_eq!(own.names(there), "another disk of n1");
+    // Earlier versions of the program named no owner.
+    let path = place.0.checkpoints();
+    let (mut disk, _) =
+        amcast_storage::CheckpointDir::open(&path, Arc::new(|| {}), |_| {}).unwrap();
+    disk.begin(5);
+    disk.give(&0_u64.to_le_bytes());
+    disk.give(b"older");
+    disk.finish();
+    drop(disk);
+    assert_eq!(refused(LogOwner::of(2, 1)), Ok(Some("older".to_string())));
+}
+
+#[test]
 fn the_newest_state_is_found_and_its_position_told_as_it_was_begun() {
     let _limit = amcast_test_policy::time_limit();
     let place = NodeTestDir::new("position");

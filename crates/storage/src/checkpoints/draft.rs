@@ -4,7 +4,8 @@ use crate::disk::{DiskDir, DiskFile};
 use crate::error::StorageError;
 use crate::format::HEAD_BYTES;
 use crate::format::checkpoint::{
-    CheckpointChecksumSeed, CheckpointHead, NEW_NAME, PIECE_BYTES, name, piece_head, position_of,
+    CheckpointChecksumSeed, CheckpointHead, CheckpointOwner, NEW_NAME, PIECE_BYTES, name,
+    piece_head, position_of,
 };
 use std::io;
 
@@ -33,10 +34,12 @@ impl<F: DiskFile> Draft<F> {
     pub(crate) fn begin<D: DiskDir<File = F>>(
         disk: &D,
         position: u64,
+        owner: CheckpointOwner,
     ) -> Result<Self, StorageError> {
         discard(disk)?;
         let file = disk.create(NEW_NAME).map_err(|e| error(disk, "make it", e))?;
-        let (head, seed) = CheckpointHead { position, piece_bytes: PIECE_BYTES as u32 }.encode();
+        let piece_bytes = PIECE_BYTES as u32;
+        let (head, seed) = CheckpointHead { position, piece_bytes, owner }.encode();
         file.write_at(&head, 0).map_err(|e| error(disk, "write to it", e))?;
         Ok(Self { file, position, seed, at: HEAD_BYTES as u64, state_bytes: 0, synced: 0 })
     }

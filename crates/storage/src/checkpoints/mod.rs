@@ -10,6 +10,7 @@ mod reader;
 mod tests;
 mod writer;
 
+pub use crate::format::checkpoint::CheckpointOwner;
 pub use reader::CheckpointReader;
 
 use crate::disk::{DiskDir, HostDisk};
@@ -73,6 +74,8 @@ pub struct CheckpointDir {
     /// Pieces of the state are gathered here.
     piece: Vec<u8>,
     begun: bool,
+    /// The owner of those that are begun.
+    owner: CheckpointOwner,
     thread: Option<JoinHandle<()>>,
     /// Nobody else may have the directory.
     _lock: Option<Lock>,
@@ -117,16 +120,21 @@ impl CheckpointDir {
         let begun = false;
         let thread = Some(thread);
         Ok((
-            Self { work, piece, begun, thread, _lock: lock },
+            Self { work, piece, begun, owner: CheckpointOwner::default(), thread, _lock: lock },
             CheckpointListing { newest, damaged, unfinished, unfinished_at },
         ))
+    }
+
+    /// Checkpoints that are begun from now on say that this is their owner; before that they say none.
+    pub fn own(&mut self, owner: CheckpointOwner) {
+        self.owner = owner;
     }
 
     /// Begins to save the state at this position. One that was not finished is dropped.
     pub fn begin(&mut self, position: u64) {
         self.piece.clear();
         self.begun = true;
-        self.work.order(WriterCommand::Begin(position));
+        self.work.order(WriterCommand::Begin(position, self.owner));
     }
 
     /// Has the next start find that the state at this position was begun and not finished, unless another one is begun

@@ -5,10 +5,11 @@ use crate::disk::{DiskDir, DiskFile};
 use crate::error::{Misfit, StorageError};
 use crate::format::HEAD_BYTES;
 use crate::format::checkpoint::{
-    CheckpointChecksumSeed, CheckpointHead, PIECE_HEAD_BYTES, name, piece_head, piece_length,
+    CheckpointChecksumSeed, CheckpointHead, CheckpointOwner, PIECE_HEAD_BYTES, name, piece_head,
+    piece_length,
 };
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A checkpoint, read piece by piece: it takes no more memory than a piece.
 pub struct CheckpointReader {
@@ -29,6 +30,16 @@ impl CheckpointReader {
     /// The position of the state.
     pub fn position(&self) -> u64 {
         self.head.position
+    }
+
+    /// The owner, as far as it says that.
+    pub fn owner(&self) -> CheckpointOwner {
+        self.head.owner
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// How long the state is, in bytes.

@@ -2,7 +2,7 @@
 
 use super::draft::{Draft, newest_first, unfinished};
 use super::reader::{CheckpointReader, find};
-use super::{CheckpointDir, CheckpointListing, QUEUE_BYTES, SaveProgress};
+use super::{CheckpointDir, CheckpointListing, CheckpointOwner, QUEUE_BYTES, SaveProgress};
 use crate::disk::DiskDir;
 use crate::disk::fake::{FakeDisk, Faults};
 use crate::error::{Limit, StorageError};
@@ -19,7 +19,7 @@ fn state(position: u64) -> Vec<u8> {
 }
 
 fn save(disk: &FakeDisk, position: u64) -> Result<(), StorageError> {
-    let mut draft = Draft::begin(disk, position)?;
+    let mut draft = Draft::begin(disk, position, CheckpointOwner::default())?;
     for piece in state(position).chunks(300) {
         draft.put(disk, piece)?;
     }
@@ -241,7 +241,7 @@ fn where_an_unfinished_state_was_begun_is_found_once_and_a_note_says_so_as_well(
     };
     save(&disk, 3).expect("it works");
     assert_eq!(open(&disk).1, (Some(3), false, None));
-    let mut draft = Draft::begin(&disk, 70).expect("it works");
+    let mut draft = Draft::begin(&disk, 70, CheckpointOwner::default()).expect("it works");
     draft.put(&disk, b"half").expect("it works");
     let half = disk.copy();
     assert_eq!(unfinished(&disk).expect("it works"), Some(70));

@@ -4,6 +4,7 @@ use super::SaveProgress;
 use super::draft::{Draft, discard};
 use crate::disk::DiskDir;
 use crate::error::StorageError;
+use crate::format::checkpoint::CheckpointOwner;
 use crate::segment_set::locked;
 use crate::wal::CompletionWaker;
 use rustix::process::setpriority_process;
@@ -20,7 +21,7 @@ const NICENESS: i32 = 10;
 
 /// A command to the writer.
 pub(super) enum WriterCommand {
-    Begin(u64),
+    Begin(u64, CheckpointOwner),
     Note(u64),
     Piece(Vec<u8>),
     Finish,
@@ -124,14 +125,14 @@ pub(super) fn run<D: DiskDir>(disk: &D, work: &WriterShared) {
     while let Some(order) = work.next() {
         let position = draft.as_ref().map(Draft::position);
         let (position, done) = match order {
-            WriterCommand::Begin(position) => {
-                let begun = Draft::begin(disk, position).map(|begun| draft = Some(begun));
+            WriterCommand::Begin(position, owner) => {
+                let begun = Draft::begin(disk, position, owner).map(|begun| draft = Some(begun));
                 (position, begun)
             }
             WriterCommand::Note(position) => {
                 // A draft that is being written says more; what cannot be noted is not missed.
                 if draft.is_none() {
-                    let _ = Draft::begin(disk, position);
+                    let _ = Draft::begin(disk, position, CheckpointOwner::default());
                 }
                 continue;
             }

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!  0  8  magic "amcastCP"          16  8  position of the state
-//!  8  4  version, 1                24 36  zero
-//! 12  4  longest piece             60  4  crc32c of bytes 0 to 59
+//!  8  4  version, 1                24  8  the owner's number, or 0
+//! 12  4  longest piece             32  8  the number of the owner's disk, or 0
+//!                                  40 20  zero
+//!                                  60  4  crc32c of bytes 0 to 59
 //!
 //!  0  4  crc32c of the file's sum, bytes 4 to 15, and the piece
 //!  4  4  length of the piece; 0 for the end
@@ -24,6 +26,23 @@ pub(crate) const PIECE_BYTES: usize = 256 << 10;
 /// The longest that is read: nobody takes more memory because a file says so.
 const PIECE_BYTES_MAX: u32 = 16 << 20;
 
+/// Names the owner of a checkpoint, as its callers choose.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct CheckpointOwner {
+    /// The node and its cluster; 0 if nobody said.
+    pub node: u64,
+    /// The disk that the checkpoint was made on; 0 if nobody said.
+    pub disk: u64,
+}
+
+impl CheckpointOwner {
+    /// Whether both may be the same.
+    pub fn may_be(self, other: Self) -> bool {
+        let may_be = |one, other| one == other || one == 0 || other == 0;
+        may_be(self.node, other.node) && may_be(self.disk, other.disk)
+    }
+}
+
 /// The head of a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CheckpointHead {
@@ -31,6 +50,7 @@ pub(crate) struct CheckpointHead {
     pub(crate) position: u64,
     /// The longest piece, in bytes.
     pub(crate) piece_bytes: u32,
+    pub(crate) owner: CheckpointOwner,
 }
 
 /// The first part of the checksums of a checkpoint's pieces, so that those of another one do not fit.
@@ -42,13 +62,16 @@ impl CheckpointHead {
         let mut bytes = head(MAGIC, VERSION);
         put(&mut bytes, 12, self.piece_bytes.to_le_bytes());
         put(&mut bytes, 16, self.position.to_le_bytes());
+        put(&mut bytes, 24, self.owner.node.to_le_bytes());
+        put(&mut bytes, 32, self.owner.disk.to_le_bytes());
         let bytes = seal(bytes);
         (bytes, CheckpointChecksumSeed(u32_at(&bytes, HEAD_BYTES - 4)))
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, CheckpointChecksumSeed), Misfit> {
         let bytes = open(bytes, MAGIC, VERSION)?;
-        let head = Self { piece_bytes: u32_at(bytes, 12), position: u64_at(bytes, 16) };
+        let owner = CheckpointOwner { node: u64_at(bytes, 24), disk: u64_at(bytes, 32) };
+        let head = Self { piece_bytes: u32_at(bytes, 12), position: u64_at(bytes, 16), owner };
         if head.piece_bytes == 0 || head.piece_bytes > PIECE_BYTES_MAX {
             return Err(Misfit::Nonsense);
         }

@@ -1,6 +1,6 @@
 //! Golden bytes: what version 1 has written stays readable, and nobody changes it unawares.
 
-use super::checkpoint::{self, CheckpointHead};
+use super::checkpoint::{self, CheckpointHead, CheckpointOwner};
 use super::record::{RecordChecksumSeed, RecordHeader, RecordKind};
 use super::segment::{self, SegmentHead};
 use super::state::LogState;
@@ -161,7 +161,8 @@ fn heads_of_other_files_and_versions_are_refused_in_words() {
 
 #[test]
 fn version_1_of_a_checkpoint() {
-    let head = CheckpointHead { position: 0x1122, piece_bytes: 256 << 10 };
+    let owner = CheckpointOwner::default();
+    let head = CheckpointHead { position: 0x1122, piece_bytes: 256 << 10, owner };
     let (bytes, seed) = head.encode();
     same(
         &bytes,
@@ -181,4 +182,16 @@ fn version_1_of_a_checkpoint() {
     assert_eq!(checkpoint::piece_length(&end, &head), Some(0));
     assert_eq!(checkpoint::name(0x1122), "00000000000000004386.checkpoint");
     assert_eq!(checkpoint::position_of("00000000000000004386.checkpoint"), Some(0x1122));
+    let owner = CheckpointOwner { node: 0x3344, disk: 0x5566 };
+    let (owned, seed) = CheckpointHead { owner, ..head }.encode();
+    assert_eq!((&owned[..24], owned[40..60].iter().sum::<u8>()), (&bytes[..24], 0));
+    assert_eq!(
+        owned[24..40],
+        [[0x44, 0x33, 0, 0, 0, 0, 0, 0], [0x66, 0x55, 0, 0, 0, 0, 0, 0]].concat()
+    );
+    assert_eq!(CheckpointHead::decode(&owned), Ok((CheckpointHead { owner, ..head }, seed)));
+    let other = CheckpointOwner { disk: 1, ..owner };
+    assert!(
+        owner.may_be(owner) && !owner.may_be(other) && other.may_be(CheckpointOwner::default())
+    );
 }
