@@ -1,17 +1,18 @@
 //! A function for each place where bytes come in from outside: files, clients, peers.
 //!
 //! None of them may panic on any input; each asserts its other invariants itself. A fuzzer calls
-//! them (`fuzz/`, with nightly Rust); `tests/corpus.rs` calls the same functions in every test run,
-//! with the corpus and a bounded number of changes to it.
+//! them (`fuzz/`, with nightly Rust); `tests/corpus` calls the same functions in every test run,
+//! with the corpus and a bounded number of changes to it. The targets of protocols go through the
+//! catalog: a new protocol is fuzzed without a line here.
 
 mod files;
 mod frames;
 mod log;
 mod net;
 mod parts;
+mod protocols;
 mod redis;
 mod state;
-mod tram;
 
 /// A place where bytes come in.
 #[derive(Clone, Copy, Debug)]
@@ -143,14 +144,18 @@ pub const TARGETS: &[FuzzTarget] = &[
         words: &["{", "}", "[", "]", ",", "null", "\"replicas\":", "-1", "1e999", "\"\\ud800\""],
     },
     FuzzTarget {
-        name: "skeen_frames",
-        run: frames::skeen,
-        words: &["\0", "\u{1}", "\u{2}", "\u{3}", "\u{7f}\u{7f}\u{7f}\u{7f}"],
-    },
-    FuzzTarget {
-        name: "member_frames",
-        run: frames::member,
-        words: &["\0", "\u{1}", "\u{2}", "\u{b}", "\0\0\0\0\0\0\0\0", "\u{7f}\u{7f}\u{7f}\u{7f}"],
+        name: "protocol_messages",
+        run: protocols::messages,
+        words: &[
+            "\n",
+            "\0",
+            "\u{1}",
+            "\u{2}",
+            "\u{3}",
+            "\u{b}",
+            "\0\0\0\0\0\0\0\0",
+            "\u{7f}\u{7f}\u{7f}\u{7f}",
+        ],
     },
     FuzzTarget { name: "group_packets", run: amcast_protocols::fuzzing::packet, words: ITEMS },
     FuzzTarget { name: "group_messages", run: amcast_protocols::fuzzing::message, words: ITEMS },
@@ -184,9 +189,9 @@ pub const TARGETS: &[FuzzTarget] = &[
         ],
     },
     FuzzTarget {
-        name: "tram_memory",
-        run: tram::memory,
-        words: &["\0", "\u{1}", "\u{10}", "\u{20}", "\u{7f}\u{7f}"],
+        name: "protocol_memory",
+        run: protocols::memory,
+        words: &["\n", "\0", "\u{1}", "\u{10}", "\u{20}", "\u{7f}\u{7f}"],
     },
     FuzzTarget {
         name: "log_commands",

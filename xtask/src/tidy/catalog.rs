@@ -77,9 +77,9 @@ pub(super) const PROTOCOL_DOC: TidyRule = TidyRule {
     )],
 };
 
-/// Crates beside the protocols that may name an entry by its path: the program for its defaults, the laboratory for the
-/// measurements of papers, and targets of fuzzing that know the bytes of one protocol.
-const NAMES_ENTRIES: &[&str] = &["crates/cli", "crates/lab", "crates/fuzzing"];
+/// Crates beside the protocols that may name an entry by its path: the program for its defaults, and the laboratory for
+/// the measurements of papers.
+const NAMES_ENTRIES: &[&str] = &["crates/cli", "crates/lab"];
 
 /// Reads what only messages of one protocol hold, for the target of fuzzing of that name.
 const READS_MESSAGES: &str = "crates/protocols/src/fuzzing.rs";

@@ -89,6 +89,10 @@ fn a_new_protocol_without_its_line_or_named_elsewhere_is_found() {
             "fn wired(e: &dyn Entry) -> bool { e.name() == \"sequencer\" }\n",
         ),
         ("crates/node/src/lib.rs", "fn wired() -> &'static dyn Entry { &sequencer::Sequencer }\n"),
+        (
+            "crates/fuzzing/src/lib.rs",
+            "fn wired() -> &'static dyn Entry { &sequencer::Sequencer }\n",
+        ),
     ] {
         assert_eq!(broken(true, Some((path, wired))), ["protocol-names"], "{path}");
     }
@@ -120,6 +124,7 @@ fn a_new_protocol_is_built_tested_and_served_by_its_folder_and_line_alone() {
         ["-p", "amcast-protocols", "--test", "every_protocol"],
         ["-p", "amcast-protocols", "--test", "capabilities"],
         ["-p", "amcast-protocols", "--test", "laws"],
+        ["-p", "amcast-fuzzing", "--test", "corpus", "protocols::"],
     ] {
         let says = copy.cargo(&[&["test"], &suite[..]].concat());
         assert!(

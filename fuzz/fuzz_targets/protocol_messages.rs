@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    (amcast_fuzzing::target("member_frames").expect("it is declared").run)(bytes);
+    (amcast_fuzzing::target("protocol_messages").expect("it is declared").run)(bytes);
 });

@@ -1,15 +1,17 @@
-//! Every target bears its corpus, and so many changes to it. The same ones on every machine;
-//! `AMCAST_SEEDS` in the environment asks for more.
+//! Every target bears its corpus, and a number of changes to it, which are the same on every machine;
+//! `AMCAST_SEEDS` in the environment asks for more. [`protocols`] tests each protocol of the catalog
+//! likewise, with messages that its processes exchange in a simulated run as its corpus.
+
+mod change;
+mod protocols;
 
 use amcast_core::rng::Rng;
 use amcast_fuzzing::{FuzzTarget, TARGETS};
+use change::change;
 use std::path::{Path, PathBuf};
 
 /// Changed inputs of each target.
 const CHANGED: u64 = 3_000;
-
-/// The longest input that is made, in bytes.
-const BYTES_MAX: usize = 8 << 10;
 
 fn fuzz() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
@@ -31,31 +33,10 @@ fn run(target: &FuzzTarget, name: &str, input: &[u8]) {
     assert!(ran.is_ok(), "{} fails on {name}: {:?}", target.name, input.escape_ascii().to_string());
 }
 
-/// One or more changes to an input.
-fn change(input: &mut Vec<u8>, target: &FuzzTarget, all: &[(String, Vec<u8>)], rng: &mut Rng) {
-    let mut pick = |n: usize| rng.below(n.max(1) as u64) as usize;
-    for _ in 0..1 + pick(6) {
-        let at = pick(input.len() + 1);
-        match pick(7) {
-            0 => input.truncate(at),
-            1 => drop(input.splice(at..at, [pick(256) as u8])),
-            2 if at < input.len() => input[at] = pick(256) as u8,
-            3 if at < input.len() => input[at] ^= 1 << pick(8),
-            4 => drop(input.drain(at..(at + pick(16)).min(input.len()))),
-            5 => {
-                // The end of another input, behind the beginning of this one.
-                let other = &all[pick(all.len())].1;
-                let from = pick(other.len() + 1);
-                input.truncate(at);
-                input.extend_from_slice(&other[from..]);
-            }
-            _ => {
-                let word = target.words[pick(target.words.len())];
-                drop(input.splice(at..at, word.bytes()));
-            }
-        }
-    }
-    input.truncate(BYTES_MAX);
+/// The number of changed inputs: `AMCAST_SEEDS` in the environment, or `usual`.
+fn seeds(usual: u64) -> u64 {
+    let given = std::env::var("AMCAST_SEEDS").ok();
+    given.map_or(usual, |text| text.parse().expect("AMCAST_SEEDS is a number"))
 }
 
 fn bears(name: &str) {
@@ -63,9 +44,7 @@ fn bears(name: &str) {
     let all = corpus(target);
     assert!(!all.is_empty(), "{name} has no corpus");
     all.iter().for_each(|(name, input)| run(target, name, input));
-    let given = std::env::var("AMCAST_SEEDS").ok();
-    let count = given.map_or(CHANGED, |text| text.parse().expect("AMCAST_SEEDS is a number"));
-    for seed in 0..count {
+    for seed in 0..seeds(CHANGED) {
         let mut rng = Rng::stream(seed, name);
         let mut input = all[rng.below(all.len() as u64) as usize].1.clone();
         change(&mut input, target, &all, &mut rng);
@@ -103,14 +82,13 @@ each! {
     any_history_is_judged = "history_lines",
     a_scenario_is_refused_or_read = "scenario",
     a_status_page_is_refused_or_sound = "node_status",
-    frames_of_skeen_that_make_no_sense_are_noted = "skeen_frames",
-    frames_of_members_that_make_no_sense_stop_nobody = "member_frames",
+    malformed_messages_stop_no_process_of_a_protocol = "protocol_messages",
     packets_of_a_group_read_back_or_are_refused = "group_packets",
     messages_of_a_group_read_back_or_are_refused = "group_messages",
     frames_of_gateways_and_nodes_read_back = "ingress_frames",
     frames_of_a_connection_are_cut_alike_in_any_pieces = "net_stream",
     datagrams_that_make_no_sense_stop_nobody = "net_datagrams",
-    memory_of_tram_that_makes_no_sense_stops_nobody = "tram_memory",
+    malformed_memory_stops_no_process_of_a_protocol = "protocol_memory",
     commands_of_the_log_are_answered_once_in_words_that_can_be_read = "log_commands",
     answers_of_the_log_are_none_or_read_back = "log_answers",
     a_segment_of_a_log_is_walked_to_its_end_or_its_damage = "log_segment",

@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    (amcast_fuzzing::target("skeen_frames").expect("it is declared").run)(bytes);
+    (amcast_fuzzing::target("protocol_memory").expect("it is declared").run)(bytes);
 });

@@ -1,6 +1,0 @@
-//! See `crates/fuzzing`.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    (amcast_fuzzing::target("tram_memory").expect("it is declared").run)(bytes);
-});
