@@ -42,6 +42,7 @@ mod tests;
 mod transport;
 mod unsupervised;
 
+pub use crate::peer_registry::ForgetOutcome;
 pub use capacity::{CapacityCheck, logs_bytes};
 pub use error::{ClusterDirError, megabytes};
 pub use past_processes::{PastProcesses, how_to_start};
@@ -423,13 +424,14 @@ impl ClusterDir {
         flock(&lock, FlockOperation::NonBlockingLockShared).is_err()
     }
 
-    /// Has the node `rank` forget what it knows of the node `of`, while it does not run: the lives and disks
-    /// that it met, or, of itself, that others refused it. Gives whether it knew anything.
+    /// Has the node `rank` forget its records of the node `of`, while it does not run: the lives and disks
+    /// that it met, or, of itself, that others refused it. Without `confirmed` it forgets nothing, and says
+    /// whether there is anything to confirm.
     ///
     /// # Errors
     /// When the node runs, or its files cannot be read or written; the sentence says what to do.
-    pub fn forget(&self, rank: usize, of: usize) -> Result<bool, String> {
-        peer_registry::forget(&self.path, rank, of)
+    pub fn forget(&self, rank: usize, of: usize, confirmed: bool) -> Result<ForgetOutcome, String> {
+        peer_registry::forget(&self.path, rank, of, confirmed)
     }
 
     /// The control socket of a node.

@@ -158,6 +158,11 @@ impl DiskRecord {
         }
     }
 
+    /// Whether another node refused it, so that no later start may count on it.
+    pub(crate) fn was_refused(&self) -> bool {
+        self.refused.exists()
+    }
+
     /// A later start may count on it again, as far as this node decides that. Gives whether none might.
     ///
     /// # Errors

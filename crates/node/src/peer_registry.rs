@@ -45,12 +45,15 @@ struct PeerRecord {
     disk: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     replaced: Vec<u64>,
+    /// An earlier life or disk of it was refused since it was met last.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    refused: bool,
 }
 
 impl PeerRecord {
     /// Whether it is of a node that was never met.
     fn is_empty(&self) -> bool {
-        let Self { life, start, disk, replaced } = self;
+        let Self { life, start, disk, replaced, refused: _ } = self;
         life.is_none() && *start == 0 && *disk == 0 && replaced.is_empty()
     }
 }
@@ -85,6 +88,9 @@ pub(crate) struct PeerRegistry {
     pub(crate) decides: Vec<(String, String)>,
     /// Of whom an earlier life or disk is refused, by rank, and why.
     refused: BTreeMap<usize, String>,
+    /// The peers of which an earlier life or disk was refused since they were met last, in this start
+    /// or an earlier one, by rank.
+    refused_since_met: BTreeSet<usize>,
     /// For whom something else decides what it does, by rank: what it is, and what to do.
     differs: BTreeMap<usize, String>,
     /// The peers that multicast of this node does not reach, by rank, and the remedy.
@@ -180,12 +186,33 @@ fn unreadable(why: impl Display) -> io::Error {
     ))
 }
 
-/// Has the node `rank`, whose directory is `dir`, forget what it knows of the node `of` for good: the
-/// lives and disks that it met, or, of itself, that others refused it. Gives whether it knew anything.
+/// The result of a request to forget a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ForgetOutcome {
+    /// It is forgotten.
+    Forgotten,
+    /// There is nothing to forget: the other node was never met, or this one was never refused.
+    NothingKnown,
+    /// Nothing is forgotten until the request is confirmed.
+    Unconfirmed {
+        /// Whether an earlier life or disk of the other node was refused since it was met last; of the node
+        /// itself, whether others refused it.
+        has_refused: bool,
+    },
+}
+
+/// Has the node `rank`, whose directory is `dir`, forget its records of the node `of` for good: the lives
+/// and disks that it met, or, of itself, that others refused it. It forgets nothing unless that is
+/// `confirmed`: afterwards an earlier disk is admitted, which promised less.
 ///
 /// # Errors
 /// When the node runs, or its files cannot be read or written; the sentence says what to do.
-pub(crate) fn forget(dir: &Path, rank: usize, of: usize) -> Result<bool, String> {
+pub(crate) fn forget(
+    dir: &Path,
+    rank: usize,
+    of: usize,
+    confirmed: bool,
+) -> Result<ForgetOutcome, String> {
     let life = dir.join(life_name(rank));
     if !life.exists() {
         let (node, dir) = (node_name(rank), dir.display());
@@ -195,15 +222,26 @@ pub(crate) fn forget(dir: &Path, rank: usize, of: usize) -> Result<bool, String>
     let name = ProcessName::take(&life).map_err(|e| refuses_file(&life, &e))?;
     let _name = name.ok_or_else(|| format!("{} runs: end it first", node_name(rank)))?;
     if rank == of {
-        return DiskRecord::of(dir, rank).forget_refusal();
+        let disk = DiskRecord::of(dir, rank);
+        if disk.was_refused() && !confirmed {
+            return Ok(ForgetOutcome::Unconfirmed { has_refused: true });
+        }
+        return Ok(match disk.forget_refusal()? {
+            true => ForgetOutcome::Forgotten,
+            false => ForgetOutcome::NothingKnown,
+        });
     }
     let path = dir.join(peers_name(rank));
     let mut lines = lines(&path).map_err(|e| refuses_file(&path, &e))?;
-    if lines.remove(&node_name(of)).is_none_or(|line| line.is_empty()) {
-        return Ok(false);
+    match lines.remove(&node_name(of)).filter(|line| !line.is_empty()) {
+        None => return Ok(ForgetOutcome::NothingKnown),
+        Some(line) if !confirmed => {
+            return Ok(ForgetOutcome::Unconfirmed { has_refused: line.refused });
+        }
+        Some(_) => {}
     }
     write_lines(&path, &lines).map_err(|e| refuses_file(&path, &e))?;
-    Ok(true)
+    Ok(ForgetOutcome::Forgotten)
 }
 
 /// The records in the file at `path`, by the nodes' names.
@@ -239,14 +277,16 @@ impl PeerRegistry {
         let path = dir.join(peers_name(rank));
         let mut known = vec![PeerIdentity::default(); nodes];
         let lines = lines(&path)?;
+        let mut refused_since_met = BTreeSet::new();
         for (of, known) in known.iter_mut().enumerate() {
             if let Some(line) = lines.get(&node_name(of)) {
-                let PeerRecord { life, start, disk, ref replaced } = *line;
+                let PeerRecord { life, start, disk, ref replaced, refused } = *line;
+                refused_since_met.extend(refused.then_some(of));
                 *known = PeerIdentity { life, start, disk, replaced: replaced.clone() };
             }
         }
         let (path, disk) = (Some(path), number_of(word));
-        Ok(Self { rank, path, disk, known, ..Self::default() })
+        Ok(Self { rank, path, disk, known, refused_since_met, ..Self::default() })
     }
 
     /// A node is connected. Its new identity is on the disk when this returns true; false if it
@@ -255,7 +295,11 @@ impl PeerRegistry {
         self.refused.remove(&rank);
         self.differs.remove(&rank);
         self.dismissal.take_if(|dismissal| dismissal.by == rank);
+        let was_refused = self.refused_since_met.remove(&rank);
         if self.known[rank] == *now {
+            if was_refused {
+                self.write_refusals();
+            }
             return true;
         }
         let before = std::mem::replace(&mut self.known[rank], now.clone());
@@ -283,14 +327,23 @@ impl PeerRegistry {
 
     fn write(&self) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
-        let line = |known: &PeerIdentity| {
+        let line = |rank: usize, known: &PeerIdentity| {
             let PeerIdentity { life, start, disk, replaced } = known.clone();
-            PeerRecord { life, start, disk, replaced }
+            let refused = self.refused_since_met.contains(&rank);
+            PeerRecord { life, start, disk, replaced, refused }
         };
         let others = self.known.iter().enumerate().filter(|(rank, _)| *rank != self.rank);
-        let lines = others.map(|(rank, known)| (node_name(rank), line(known))).collect();
+        let lines = others.map(|(rank, known)| (node_name(rank), line(rank, known))).collect();
         let written = write_lines(path, &lines);
         written.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+    }
+
+    /// Writes down which peers were refused since they were met, for the question of `amcast node forget`. A
+    /// failure costs a warning in that question, and no safety.
+    fn write_refusals(&self) {
+        if let Err(e) = self.write() {
+            tracing::warn!("the record of refused nodes is not on disk: {e}");
+        }
     }
 
     /// The carrier has something to say.
@@ -313,6 +366,9 @@ impl PeerRegistry {
                 self.note(rank, why, &text);
                 if let Some(rank) = rank.filter(|_| is_outdated(why)) {
                     self.refused.insert(rank, text.clone());
+                    if self.refused_since_met.insert(rank) {
+                        self.write_refusals();
+                    }
                 }
                 ((rank, why.number(), false), text)
             }
@@ -441,25 +497,38 @@ mod tests {
     fn what_is_known_of_another_is_forgotten_while_the_node_does_not_run() {
         let dir = std::env::temp_dir().join(format!("amcast-forget-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
-        assert!(forget(&dir, 1, 2).unwrap_err().contains("n1 never ran"));
+        assert!(forget(&dir, 1, 2, false).unwrap_err().contains("n1 never ran"));
         let open = || PeerRegistry::open((&dir, "a word"), (1, 3)).unwrap();
         let met = |life| PeerIdentity { life: Some(life), start: 9, disk: 8, replaced: vec![1] };
         let life = ProcessName::take(&dir.join("n1.life")).unwrap().unwrap().begin(0).unwrap();
         let mut peer_registry = open();
         assert!(peer_registry.meets(0, &met(3)) && peer_registry.meets(2, &met(4)));
-        assert_eq!(forget(&dir, 1, 2), Err("n1 runs: end it first".to_string()));
+        assert_eq!(forget(&dir, 1, 2, true), Err("n1 runs: end it first".to_string()));
         drop((life, peer_registry));
-        assert_eq!(forget(&dir, 1, 2), Ok(true));
+        let unconfirmed = |has_refused| Ok(ForgetOutcome::Unconfirmed { has_refused });
+        assert_eq!(forget(&dir, 1, 2, false), unconfirmed(false));
+        // An earlier life of it is refused, until the right one is met.
+        let (address, pid) = (([127, 0, 0, 1], 7400).into(), Some(Pid(2)));
+        let refused = NetDiagnostic::Refused { address, pid, why: ConnectionRefusal::Old };
+        open().hear(refused);
+        assert_eq!(forget(&dir, 1, 2, false), unconfirmed(true));
+        assert!(open().meets(2, &met(4)));
+        assert_eq!(forget(&dir, 1, 2, false), unconfirmed(false));
+        assert_eq!(open().known, [met(3), PeerIdentity::default(), met(4)]);
+        assert_eq!(forget(&dir, 1, 2, true), Ok(ForgetOutcome::Forgotten));
         assert_eq!(open().known, [met(3), PeerIdentity::default(), PeerIdentity::default()]);
-        assert_eq!(forget(&dir, 1, 2), Ok(false));
+        assert_eq!(forget(&dir, 1, 2, false), Ok(ForgetOutcome::NothingKnown));
         // Of itself it forgets that it was refused.
         let disk = DiskRecord::of(&dir, 1);
         disk.is_refused("it was replaced".to_string());
         assert!(disk.check().is_err());
-        assert_eq!((forget(&dir, 1, 1), forget(&dir, 1, 1)), (Ok(true), Ok(false)));
+        assert_eq!(forget(&dir, 1, 1, false), unconfirmed(true));
+        assert!(disk.check().is_err());
+        assert_eq!(forget(&dir, 1, 1, true), Ok(ForgetOutcome::Forgotten));
+        assert_eq!(forget(&dir, 1, 1, false), Ok(ForgetOutcome::NothingKnown));
         disk.check().unwrap();
         fs::write(dir.join("n1.peers"), "half a fi").unwrap();
-        assert!(forget(&dir, 1, 0).unwrap_err().contains("n1.peers"));
+        assert!(forget(&dir, 1, 0, true).unwrap_err().contains("n1.peers"));
         fs::remove_dir_all(&dir).unwrap();
     }
 

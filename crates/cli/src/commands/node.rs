@@ -9,7 +9,7 @@ use amcast_core::{Config, Entry};
 use amcast_log::StoreAndLog;
 use amcast_log::{DISK_BYTES, Logs, NODE_BYTES};
 use amcast_memory::Idle;
-use amcast_node::cluster_dir::{ClusterDir, LogLocation};
+use amcast_node::cluster_dir::{ClusterDir, ForgetOutcome, LogLocation};
 use amcast_node::command_gateway::{CommandGateway, GatewayOptions, OwnNode};
 use amcast_node::config::{ClusterFile, HostPlacement, node_name, node_rank};
 use amcast_node::control::PeerMover;
@@ -20,6 +20,7 @@ use amcast_node::service::{ClusterWatch, Reads, ServiceNode, host_logs, host_sto
 use amcast_node::supervisor::obey;
 use amcast_node::system::refuses_file;
 use std::fs::DirBuilder;
+use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
@@ -61,7 +62,8 @@ enum OfflineFiles {
     /// A node remembers for good which life, start and disk of each other node it met last, and refuses
     /// earlier ones. Where such an earlier one is the right one after all, since the later one never
     /// answered anybody, every node that met the later one is to forget it, and the refused node that it
-    /// was refused (`amcast node forget n1 --config FILE --name n1`).
+    /// was refused (`amcast node forget n1 --config FILE --name n1`). The command asks before it forgets: an
+    /// acknowledged write may be lost if the later one did answer somebody.
     Forget(ForgetArgs),
 }
 
@@ -75,6 +77,9 @@ struct ForgetArgs {
     /// The node that is to forget, on this host
     #[arg(long)]
     name: String,
+    /// Forget without asking; needed where there is no terminal to ask at
+    #[arg(long)]
+    yes: bool,
 }
 
 #[derive(clap::Args)]
@@ -131,12 +136,16 @@ fn rank_of(file: &ClusterFile, name: &str) -> Result<usize, Failure> {
 fn forget(args: &ForgetArgs) -> Result<(), Failure> {
     let file = ClusterFile::read(&args.config).map_err(Failure::misuse)?;
     let (rank, of) = (rank_of(&file, &args.name)?, rank_of(&file, &args.node)?);
-    let knew =
-        ClusterDir::of_host(&file, &args.config).forget(rank, of).map_err(Failure::Failed)?;
+    let dir = ClusterDir::of_host(&file, &args.config);
+    let mut outcome = dir.forget(rank, of, args.yes).map_err(Failure::Failed)?;
+    if let ForgetOutcome::Unconfirmed { has_refused } = outcome {
+        confirm_forget(args, has_refused)?;
+        outcome = dir.forget(rank, of, true).map_err(Failure::Failed)?;
+    }
     let (name, of) = (&args.name, &args.node);
     println!(
         "{}",
-        match (knew, name == of) {
+        match (outcome == ForgetOutcome::Forgotten, name == of) {
             (true, true) => format!("{name} has forgotten that it was refused"),
             (true, false) => format!(
                 "{name} has forgotten {of}, and takes in the first disk of it that it meets"
@@ -146,6 +155,54 @@ fn forget(args: &ForgetArgs) -> Result<(), Failure> {
         }
     );
     Ok(())
+}
+
+/// Asks at the terminal whether to forget.
+///
+/// # Errors
+/// When the answer is no, or there is no terminal.
+fn confirm_forget(args: &ForgetArgs, has_refused: bool) -> Result<(), Failure> {
+    let risk = forget_risk(args, has_refused);
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(Failure::Misuse(format!(
+            "nothing was forgotten, since there is no terminal to ask at: {risk}. Add --yes if that is right"
+        )));
+    }
+    let what = if args.name == args.node { "the refusal of " } else { "" };
+    eprint!("{risk}.\nForget {what}{}? [y/N] ", args.node);
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).map_err(Failure::failed)?;
+    match is_yes(&answer) {
+        true => Ok(()),
+        false => Err(Failure::Failed("nothing was forgotten".to_string())),
+    }
+}
+
+/// The possible loss if a node forgets.
+fn forget_risk(args: &ForgetArgs, has_refused: bool) -> String {
+    let (name, of) = (&args.name, &args.node);
+    if name == of {
+        return format!(
+            "{name} will start again from a disk that another node refused, because it knows a later start or disk of \
+             {name}. If that later one ever answered anybody, acknowledged writes may be lost"
+        );
+    }
+    let needless = match has_refused {
+        true => String::new(),
+        false => format!(
+            "{name} has refused no earlier disk or start of {of} since it met {of} last, so {of} can come back without \
+             this. "
+        ),
+    };
+    format!(
+        "{needless}{name} will admit any disk of {of}, also one that promised less than the disk that it met last. If \
+         that last one ever answered anybody, acknowledged writes may be lost"
+    )
+}
+
+/// Whether a typed answer confirms.
+fn is_yes(answer: &str) -> bool {
+    matches!(answer.trim(), "y" | "Y" | "yes" | "Yes" | "YES")
 }
 
 impl RunArgs {
@@ -557,5 +614,29 @@ impl NodeGateways {
     /// Serves no more clients, and ends when nothing is under way.
     fn close(self) {
         self.listening.close(&self.gateway);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_yes_confirms() {
+        assert!(["y\n", "Y\n", "yes\n", " yes "].iter().all(|answer| is_yes(answer)));
+        assert!(["", "\n", "n\n", "no\n", "yet\n"].iter().all(|answer| !is_yes(answer)));
+    }
+
+    #[test]
+    fn the_question_names_the_loss_and_says_where_nothing_was_refused() {
+        let risk = |node: &str, has_refused| {
+            let (node, name) = (node.to_string(), "n0".to_string());
+            forget_risk(&ForgetArgs { node, config: PathBuf::new(), name, yes: false }, has_refused)
+        };
+        let all = [risk("n1", true), risk("n1", false), risk("n0", true)];
+        assert!(all.iter().all(|text| text.contains("acknowledged writes may be lost")), "{all:?}");
+        assert!(all[0].starts_with("n0 will admit any disk of n1"), "{}", all[0]);
+        assert!(all[1].starts_with("n0 has refused no earlier disk or start of n1"), "{}", all[1]);
+        assert!(all[2].starts_with("n0 will start again"), "{}", all[2]);
     }
 }

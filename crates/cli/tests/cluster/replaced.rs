@@ -96,9 +96,14 @@ fn the_disk_before_is_taken_in_again_where_each_node_was_told_to_forget_the_late
     fs::remove_dir_all(hosts.disk(1)).unwrap();
     fs::rename(&old, hosts.disk(1)).unwrap();
     let told = n1_ends(&mut hosts.command(1));
+    let asked = |hosts: &ThreeHosts, name: &str| {
+        let file = hosts.base.join(format!("{name}.toml"));
+        run(&["node", "forget", "n1", "--config", file.to_str().unwrap(), "--name", name])
+    };
     let forget = |hosts: &ThreeHosts, name: &str| {
         let file = hosts.base.join(format!("{name}.toml"));
-        said(&run(&["node", "forget", "n1", "--config", file.to_str().unwrap(), "--name", name]))
+        let file = file.to_str().unwrap();
+        said(&run(&["node", "forget", "n1", "--config", file, "--name", name, "--yes"]))
     };
     // The commands stand there as they are to be typed: here, and where the others run.
     let file = |node| format!("'{}'", hosts.disk(node).join("cluster.toml").display());
@@ -112,12 +117,20 @@ fn the_disk_before_is_taken_in_again_where_each_node_was_told_to_forget_the_late
     assert!(runs.contains("n0 runs: end it first"), "{runs}");
     // Its own refusal alone does not help: the others know better.
     let own = hosts.disk(1).join("cluster.toml");
-    let typed = ["node", "forget", "n1", "--config", own.to_str().unwrap(), "--name", "n1"];
+    let own = own.to_str().unwrap();
+    let typed = ["node", "forget", "n1", "--config", own, "--name", "n1", "--yes"];
     assert!(said(&run(&typed)).contains("n1 has forgotten that it was refused"));
     n1_ends(&mut hosts.command(1));
     hosts.kill(0..NODES);
     assert!(forget(&hosts, "n1").contains("n1 has forgotten that it was refused"));
+    let risk = said(&asked(&hosts, "n0"));
+    assert!(risk.contains("n0 will admit any disk of n1"), "{risk}");
+    assert!(!risk.contains("has refused no earlier"), "its log says that it did: {risk}");
     for name in ["n0", "n2"] {
+        // Without a terminal nothing is forgotten unless that is confirmed.
+        let unconfirmed = asked(&hosts, name);
+        assert_eq!(unconfirmed.status.code(), Some(2));
+        assert!(said(&unconfirmed).contains("Add --yes"), "{}", said(&unconfirmed));
         assert!(forget(&hosts, name).contains(&format!("{name} has forgotten n1")));
         assert!(forget(&hosts, name).contains(&format!("{name} never met n1")));
     }
