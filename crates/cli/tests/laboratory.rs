@@ -116,6 +116,26 @@ fn the_command_that_is_printed_finds_the_mistake_of_a_service_again() {
 }
 
 #[test]
+fn log_lines_of_simulated_nodes_are_shown_where_the_environment_asks_for_them() {
+    let _limit = amcast_test_policy::time_limit();
+    // Its replicas find out that they differ, and say so.
+    let args = ["sim", "--service", "kv", "--protocol", "bb-urcast-urcast", "--seeds", "20"];
+    let args = [&args[..], &["--faults", "all", "--mutant", "expires-by-own-clock"]].concat();
+    let said = |level: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_amcast"));
+        command.args(&args).env_remove("AMCAST_LOG");
+        level.map(|level| command.env("AMCAST_LOG", level));
+        let output = command.output().expect("it can be started");
+        assert_eq!(output.status.code(), Some(1), "the mutant is found");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let quiet = said(None);
+    assert!(!quiet.contains("digests: "), "{quiet}");
+    let loud = said(Some("warn"));
+    assert!(loud.contains("digests: "), "{loud}");
+}
+
+#[test]
 fn a_mutant_that_survives_a_hunt_is_a_failure_and_one_seed_of_it_is_not() {
     let _limit = amcast_test_policy::time_limit();
     // Only a test of its protocol shows this one.

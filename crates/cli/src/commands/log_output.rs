@@ -77,9 +77,19 @@ impl LogOutput {
 /// Log lines on standard error, for a command that serves nobody: it ends quietly when nobody reads
 /// its output any more, as in `amcast config --explain | head`.
 pub(super) fn of_command() -> LogOutput {
+    with_quiet_end("warn")
+}
+
+/// The same for the simulator. Its nodes log as real ones do, by the hundred in a hunt, and between the lines of its
+/// report: none of that is shown unless the environment asks for it.
+pub(super) fn of_simulator() -> LogOutput {
+    with_quiet_end("off")
+}
+
+fn with_quiet_end(usual: &str) -> LogOutput {
     let ends =
         signal_hook::flag::register_conditional_default(SIGPIPE, Arc::new(AtomicBool::new(true)));
-    let log_output = of_client();
+    let log_output = with_lines(usual);
     if let Err(e) = ends {
         tracing::warn!("a broken pipe will not be quiet: {e}");
     }
@@ -90,7 +100,11 @@ pub(super) fn of_command() -> LogOutput {
 /// system reports with the signal of a broken pipe, too: it continues, and ends quietly by
 /// [`unwritten`].
 pub(super) fn of_client() -> LogOutput {
-    on_standard_error();
+    with_lines("warn")
+}
+
+fn with_lines(usual: &str) -> LogOutput {
+    on_standard_error(usual);
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         end_if_unwritten(info);
@@ -124,9 +138,9 @@ pub(super) fn of_supervisor() -> LogOutput {
     LogOutput { works_on: true, ..LogOutput::of_program() }
 }
 
-fn on_standard_error() {
+fn on_standard_error(usual: &str) {
     let lines = fmt::layer().with_writer(io::stderr).with_ansi(false);
-    let lines = lines.log_internal_errors(false).with_filter(filter("warn"));
+    let lines = lines.log_internal_errors(false).with_filter(filter(usual));
     tracing_subscriber::registry().with(lines).init();
 }
 

@@ -83,6 +83,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Up(_) => log_output::of_supervisor(),
         Command::Node(args) => args.journal(),
         Command::Log(_) => log_output::of_client(),
+        Command::Sim(_) => log_output::of_simulator(),
         _ => log_output::of_command(),
     };
     let done = match command {

@@ -53,7 +53,7 @@ pub struct SimArgs {
     /// Run whole replicas of this service above the protocol, and judge what its clients see
     ///
     /// Its executor, sessions, recovery, state transfer and checkpoints are those that nodes run. Clients make --messages
-    /// calls together; --mutant breaks the service.
+    /// calls together; --mutant breaks the service. AMCAST_LOG=warn in the environment shows the nodes' log lines.
     #[arg(long, value_enum, conflicts_with_all = ["destinations", "payload", "payload_max"])]
     service: Option<ServiceKind>,
     /// Run this seed
