@@ -7,12 +7,13 @@ mod example;
 
 use amcast::core::{Entry, RawConfig};
 use amcast::protocols::catalog::find;
-use amcast::protocols::trial;
 use amcast::sim::{Profile, RunOutcome, RunSettings};
 use amcast::simulate::bank::BankWorkload;
 use amcast::simulate::kv::KvWorkload;
 use amcast::simulate::log::LogWorkload;
-use amcast::simulate::{ServiceMutant, ServiceRun, ServiceSettings, Simulation, Workload};
+use amcast::simulate::{
+    DeclaredMutant, ServiceJudge, ServiceMutant, ServiceRun, ServiceSettings, Simulation, Workload,
+};
 
 /// A protocol of the catalog, and how many groups it takes here.
 fn protocol(name: &str) -> (&'static dyn Entry, usize) {
@@ -119,39 +120,101 @@ fn the_same_seed_gives_the_same_run_and_the_same_calls() {
     assert_eq!(one.counts, other.counts);
 }
 
-/// Seeds within which each mutant is found, with some to spare.
-const MUTANT_SEEDS: u64 = 20;
+/// The largest seed within which each mutant is found, where the seed that is noted does not show it any more.
+const MUTANT_SEEDS: u64 = 100;
 
-/// Whether this run, in a small cluster in which leaders change all the time, shows the mistake.
-fn shows(name: &str, seed: u64, mutant: ServiceMutant) -> bool {
-    let entry = find(name).expect("it is in the catalog");
-    let raw = trial::hasty(entry, seed, None);
-    let config = &raw.check(entry.about().params).expect("a shape of trials");
-    let groups = config.cluster().groups();
-    let service = ServiceSettings { mutant: Some(mutant), ..ServiceSettings::default() };
-    let workload = &|| KvWorkload::new(groups);
-    let simulation = Simulation { entry, config, service, seed, workload };
-    let faults = [Profile::All, Profile::Crash, Profile::Oracle][(seed % 3) as usize];
-    let settings = RunSettings::with(faults);
-    let ran = simulation.run(&settings, &mut None, &mut |_| {}).expect("the shape is sound");
-    !ran.findings.is_empty() || !ran.report.settled()
+/// A run that shows a mutant to its judge.
+struct ShowingRun {
+    protocol: &'static str,
+    seed: u64,
+}
+
+impl ShowingRun {
+    const fn of(protocol: &'static str, seed: u64) -> Self {
+        Self { protocol, seed }
+    }
+}
+
+/// The run of the store that shows it.
+const fn run_of_store(mutant: ServiceMutant) -> ShowingRun {
+    match mutant {
+        ServiceMutant::ForgetsSessions => ShowingRun::of("bb-urcast-urcast", 1),
+        ServiceMutant::NewerCheckpoint => ShowingRun::of("multi-ring", 1),
+        ServiceMutant::DropsInbox => ShowingRun::of("tram", 30),
+        ServiceMutant::DropsMovedKeys => ShowingRun::of("multi-ring-memory", 1),
+        ServiceMutant::ReadsAtOnce => ShowingRun::of("multi-ring-memory", 2),
+        ServiceMutant::ExpiresByOwnClock => ShowingRun::of("bb-urcast-urcast", 1),
+        ServiceMutant::LosesCommand => ShowingRun::of("tram", 1),
+        ServiceMutant::UnfinishedCheckpoint => ShowingRun::of("multi-ring-async", 1),
+        ServiceMutant::TrustsAnyClock => ShowingRun::of("bb-urcast-urcast", 1),
+        ServiceMutant::DiffersUnread => ShowingRun::of("tram", 2),
+    }
+}
+
+/// The run of the log that shows it; none where it is a mistake of the store.
+const fn run_of_log(mutant: ServiceMutant) -> Option<ShowingRun> {
+    Some(match mutant {
+        ServiceMutant::ForgetsSessions => ShowingRun::of("bb-urcast-urcast", 1),
+        ServiceMutant::NewerCheckpoint => ShowingRun::of("multi-ring", 1),
+        ServiceMutant::DropsInbox => ShowingRun::of("tram", 60),
+        ServiceMutant::ReadsAtOnce => ShowingRun::of("multi-ring-memory", 2),
+        ServiceMutant::ExpiresByOwnClock => ShowingRun::of("bb-urcast-urcast", 1),
+        ServiceMutant::LosesCommand => ShowingRun::of("tram", 1),
+        ServiceMutant::UnfinishedCheckpoint => ShowingRun::of("multi-ring-async", 1),
+        ServiceMutant::DropsMovedKeys
+        | ServiceMutant::TrustsAnyClock
+        | ServiceMutant::DiffersUnread => return None,
+    })
+}
+
+/// Whether the judge found something wrong in the run.
+fn is_found(ran: &ServiceRun, by: ServiceJudge) -> bool {
+    match by {
+        ServiceJudge::Breach => matches!(ran.report.outcome, RunOutcome::Breach(_)),
+        _ => ran.findings.iter().any(|finding| finding.what == by.name()),
+    }
+}
+
+/// The mutant's own judge finds it in the run that is noted, or in one of the first seeds; without the mutant the same run is
+/// sound.
+fn is_found_by_its_judge<W: Workload + 'static>(
+    declared: &DeclaredMutant,
+    showing: &ShowingRun,
+    workload: fn(usize) -> W,
+) {
+    let DeclaredMutant { mutant, info, found_by } = *declared;
+    let ShowingRun { protocol, seed } = *showing;
+    let entry = find(protocol).expect("it is in the catalog");
+    let shape = (entry, if entry.capabilities().several_groups { 3 } else { 1 });
+    assert!(mutant.applies(entry, shape.1), "{} cannot be made above {protocol}", info.name);
+    let run = |seed, mutant| run_over(shape, (seed, Profile::All), mutant, workload);
+    let mut seeds = std::iter::once(seed).chain(1..=MUTANT_SEEDS);
+    let found = seeds.find(|seed| is_found(&run(*seed, Some(mutant)), found_by));
+    let name = format!("{} above {protocol}", info.name);
+    let found = found.unwrap_or_else(|| panic!("{name}: {} does not find it", found_by.name()));
+    println!("{name}: {} finds it in seed {found}", found_by.name());
+    let sound = run(found, None);
+    assert_eq!(sound.report.outcome, RunOutcome::Settled, "{name}, seed {found}");
+    assert_eq!(sound.findings, [], "{name}, seed {found}");
 }
 
 #[test]
-fn mistakes_are_found_within_a_few_seeds() {
+fn each_mutant_of_the_store_is_found_by_the_judge_that_it_declares() {
     let _limit = amcast_test_policy::time_limit();
-    for (mutant, info) in ServiceMutant::ALL {
-        let name = match mutant {
-            // These take more seeds than a test has time for: `amcast sim --service kv --mutant all` hunts them.
-            ServiceMutant::DropsInbox | ServiceMutant::ReadsAtOnce => continue,
-            ServiceMutant::ExpiresByOwnClock | ServiceMutant::TrustsAnyClock => "bb-urcast-urcast",
-            ServiceMutant::DropsMovedKeys
-            | ServiceMutant::LosesCommand
-            | ServiceMutant::DiffersUnread => "tram",
-            _ => "multi-ring",
-        };
-        let is_found = (1..=MUTANT_SEEDS).any(|seed| shows(name, seed, *mutant));
-        assert!(is_found, "{} above {name}", info.name);
+    for declared in ServiceMutant::ALL {
+        is_found_by_its_judge(declared, &run_of_store(declared.mutant), KvWorkload::new);
+    }
+}
+
+#[test]
+fn each_mutant_of_the_log_is_found_by_the_judge_that_it_declares() {
+    let _limit = amcast_test_policy::time_limit();
+    for declared in ServiceMutant::ALL {
+        let showing = run_of_log(declared.mutant);
+        assert_eq!(showing.is_none(), declared.mutant.is_of_store(), "{}", declared.info.name);
+        if let Some(showing) = showing {
+            is_found_by_its_judge(declared, &showing, LogWorkload::new);
+        }
     }
 }
 

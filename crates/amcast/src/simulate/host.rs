@@ -3,7 +3,7 @@
 use super::client::{CallLines, SentCommand, SimClient};
 use super::clocks::SimulatedClocks;
 use super::execution_order::ExecutionOrder;
-use super::mutant::ServiceMutant;
+use super::mutant::{ServiceJudge, ServiceMutant};
 use super::node::{ClientRequest, HandedIn, HowRead, ServiceReply, SimNode, SimulatedAsker};
 use super::transfer::{self, Incarnation, IncomingState, StateTransferStep, TransferPace};
 use super::{ReadLevel, SeenCalls, Workload};
@@ -191,7 +191,7 @@ fn compare(states: &[(usize, Vec<(u64, u64)>)]) -> Option<Finding> {
         "at the end the nodes of rank {first} and {other} hold other states, shard by shard (position, digest): \
          {of_first:?} and {of_other:?}"
     );
-    Some(Finding { what: "one state", says })
+    Some(Finding { what: ServiceJudge::OneState.name(), says })
 }
 
 /// An event of the service that is due.

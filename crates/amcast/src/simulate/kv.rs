@@ -4,7 +4,7 @@
 mod expiry;
 mod store;
 
-use super::{AnswerMeaning, Call, ReadLevel, SeenCalls, Workload};
+use super::{AnswerMeaning, Call, ReadLevel, SeenCalls, ServiceJudge, Workload};
 use amcast_check::{PropertyVerdict, service};
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, ServiceAnswer};
@@ -198,11 +198,12 @@ impl Workload for KvWorkload {
                 vec![("sequential", service::sequential(seen.history, budget))]
             }
             ReadLevel::Ordered | ReadLevel::Index => {
-                vec![("linearizable", service::linearizable(seen.history, budget))]
+                let verdict = service::linearizable(seen.history, budget);
+                vec![(ServiceJudge::Linearizable.name(), verdict)]
             }
         };
         verdicts.extend(seen.exactly_once());
-        verdicts.push(("expiry", expiry::judge(seen)));
+        verdicts.push((ServiceJudge::Expiry.name(), expiry::judge(seen)));
         verdicts
     }
 }

@@ -1,7 +1,7 @@
 //! The distributed log under simulated clients: appends to one log and to several at once, reads, trims, and questions how
 //! far logs go.
 
-use super::{AnswerMeaning, Call, SeenCalls, Workload};
+use super::{AnswerMeaning, Call, SeenCalls, ServiceJudge, Workload};
 use amcast_check::PropertyVerdict;
 use amcast_check::service::log::LogModel;
 use amcast_check::service::{Budget, linearizable_as};
@@ -103,7 +103,8 @@ impl Workload for LogWorkload {
     }
 
     fn judge(&self, seen: &SeenCalls<'_>) -> Vec<(&'static str, PropertyVerdict)> {
-        vec![("linearizable", linearizable_as(LogModel::new(), seen.history, Budget::default()))]
+        let verdict = linearizable_as(LogModel::new(), seen.history, Budget::default());
+        vec![(ServiceJudge::Linearizable.name(), verdict)]
     }
 }
 

@@ -28,7 +28,7 @@ mod transfer;
 
 pub use host::{Finding, ServiceRun, ServiceSettings, Simulation};
 pub use hunt::FailedRun;
-pub use mutant::ServiceMutant;
+pub use mutant::{DeclaredMutant, ServiceJudge, ServiceMutant};
 
 use amcast_check::{History, PropertyVerdict, service};
 use amcast_core::rng::Rng;

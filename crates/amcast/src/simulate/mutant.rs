@@ -29,98 +29,119 @@ pub enum ServiceMutant {
     DiffersUnread,
 }
 
+/// A judge of the runs of a service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServiceJudge {
+    /// The calls of clients have an order that a model of the service allows.
+    Linearizable,
+    /// Nodes that live hold the same state at the end.
+    OneState,
+    /// No key expires before its time, by the clocks of a majority.
+    Expiry,
+    /// The simulator's ledger: the protocol and the host above it keep what they owe each other.
+    Breach,
+}
+
+impl ServiceJudge {
+    /// Its name in a report: that of its [`super::Finding`]s.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Linearizable => "linearizable",
+            Self::OneState => "one state",
+            Self::Expiry => "expiry",
+            Self::Breach => "breach",
+        }
+    }
+}
+
+/// A mutant of the services, as it is declared.
+#[derive(Clone, Copy, Debug)]
+pub struct DeclaredMutant {
+    /// The mutant.
+    pub mutant: ServiceMutant,
+    /// Its name and mistake.
+    pub info: MutantInfo,
+    /// The judge that it was made for: a run shows it to this one.
+    pub found_by: ServiceJudge,
+}
+
+impl DeclaredMutant {
+    const fn new(
+        mutant: ServiceMutant,
+        name: &'static str,
+        what: &'static str,
+        found_by: ServiceJudge,
+    ) -> Self {
+        let breaks: &[Property] = match found_by {
+            ServiceJudge::Linearizable => &[Property::Linearizable],
+            ServiceJudge::OneState | ServiceJudge::Expiry | ServiceJudge::Breach => &[],
+        };
+        Self { mutant, info: MutantInfo { name, what, breaks, shown_by: None }, found_by }
+    }
+}
+
 impl ServiceMutant {
-    /// All of them, with what each breaks.
-    pub const ALL: &[(Self, MutantInfo)] = &[
-        (
+    /// All of them, each with the judge that finds it.
+    pub const ALL: &[DeclaredMutant] = &[
+        DeclaredMutant::new(
             Self::ForgetsSessions,
-            MutantInfo {
-                name: "forgets-sessions",
-                what: "a session forgets what it ran: copies of a command are executed, too",
-                breaks: &[Property::Linearizable],
-                shown_by: None,
-            },
+            "forgets-sessions",
+            "a session forgets what it ran: copies of a command are executed, too",
+            ServiceJudge::Linearizable,
         ),
-        (
+        DeclaredMutant::new(
             Self::NewerCheckpoint,
-            MutantInfo {
-                name: "newer-checkpoint",
-                what: "the host reports a checkpoint as one position newer than it is",
-                breaks: &[Property::Linearizable],
-                shown_by: None,
-            },
+            "newer-checkpoint",
+            "the host reports a checkpoint as one position newer than it is",
+            ServiceJudge::Breach,
         ),
-        (
+        DeclaredMutant::new(
             Self::DropsInbox,
-            MutantInfo {
-                name: "drops-inbox",
-                what: "what replicas deliver while a state is awaited is dropped",
-                breaks: &[Property::Linearizable],
-                shown_by: None,
-            },
+            "drops-inbox",
+            "what replicas deliver while a state is awaited is dropped",
+            ServiceJudge::Linearizable,
         ),
-        (
+        DeclaredMutant::new(
             Self::DropsMovedKeys,
-            MutantInfo {
-                name: "drops-moved-keys",
-                what: "keys that move from a shard to a later one are dropped",
-                breaks: &[Property::Linearizable],
-                shown_by: None,
-            },
+            "drops-moved-keys",
+            "keys that move from a shard to a later one are dropped",
+            ServiceJudge::Linearizable,
         ),
-        (
+        DeclaredMutant::new(
             Self::ReadsAtOnce,
-            MutantInfo {
-                name: "reads-at-once",
-                what: "a local read does not wait until its replica has passed a barrier",
-                breaks: &[Property::Linearizable],
-                shown_by: None,
-            },
+            "reads-at-once",
+            "a local read does not wait until its replica has passed a barrier",
+            ServiceJudge::Linearizable,
         ),
-        (
+        DeclaredMutant::new(
             Self::ExpiresByOwnClock,
-            MutantInfo {
-                name: "expires-by-own-clock",
-                what: "what has expired is judged by each node's own clock, and not by ordered time",
-                breaks: &[Property::Linearizable],
-                shown_by: None,
-            },
+            "expires-by-own-clock",
+            "what has expired is judged by each node's own clock, and not by ordered time",
+            ServiceJudge::Linearizable,
         ),
-        (
+        DeclaredMutant::new(
             Self::LosesCommand,
-            MutantInfo {
-                name: "loses-command",
-                what: "one node loses a command now and then",
-                breaks: &[Property::Linearizable],
-                shown_by: None,
-            },
+            "loses-command",
+            "one node loses a command now and then",
+            ServiceJudge::Linearizable,
         ),
-        (
+        DeclaredMutant::new(
             Self::UnfinishedCheckpoint,
-            MutantInfo {
-                name: "unfinished-checkpoint",
-                what: "a checkpoint counts as durable before it is whole",
-                breaks: &[Property::Linearizable],
-                shown_by: None,
-            },
+            "unfinished-checkpoint",
+            "a checkpoint counts as durable before it is whole",
+            ServiceJudge::Breach,
         ),
-        (
+        DeclaredMutant::new(
             Self::TrustsAnyClock,
-            MutantInfo {
-                name: "trusts-any-clock",
-                what: "any gateway's clock moves ordered time, against a majority of the nodes",
-                breaks: &[Property::Linearizable],
-                shown_by: None,
-            },
+            "trusts-any-clock",
+            "any gateway's clock moves ordered time, against a majority of the nodes",
+            ServiceJudge::Expiry,
         ),
-        (
+        DeclaredMutant::new(
             Self::DiffersUnread,
-            MutantInfo {
-                name: "differs-unread",
-                what: "one node writes keys that nobody reads, and nodes do not compare their states",
-                breaks: &[Property::Linearizable],
-                shown_by: None,
-            },
+            "differs-unread",
+            "one node writes keys that nobody reads, and nodes do not compare their states",
+            ServiceJudge::OneState,
         ),
     ];
 
@@ -146,7 +167,7 @@ impl ServiceMutant {
 
     /// The mutant of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, info)| info.name == name).map(|(mutant, _)| *mutant)
+        Self::ALL.iter().find(|one| one.info.name == name).map(|one| one.mutant)
     }
 }
 

@@ -23,9 +23,9 @@ struct MutantHunt {
 fn all(args: &SimArgs) -> Vec<&'static MutantInfo> {
     match args.service {
         Some(_) => {
-            let applies = |mutant: &ServiceMutant| trial::service_mutant_applies(args, *mutant);
-            let all = ServiceMutant::ALL.iter().filter(|(mutant, _)| applies(mutant));
-            all.map(|(_, info)| info).collect()
+            let applies = |mutant| trial::service_mutant_applies(args, mutant);
+            let all = ServiceMutant::ALL.iter().filter(|declared| applies(declared.mutant));
+            all.map(|declared| &declared.info).collect()
         }
         None => catalog::mutants(&args.protocol).iter().collect(),
     }
@@ -33,9 +33,9 @@ fn all(args: &SimArgs) -> Vec<&'static MutantInfo> {
 
 /// The mistakes that a service over this protocol cannot make, or whose effects its clients cannot see.
 fn inapplicable(args: &SimArgs) -> Vec<&'static MutantInfo> {
-    let applies = |mutant: &ServiceMutant| trial::service_mutant_applies(args, *mutant);
-    let others = ServiceMutant::ALL.iter().filter(|(mutant, _)| !applies(mutant));
-    others.map(|(_, info)| info).filter(|_| args.service.is_some()).collect()
+    let applies = |mutant| trial::service_mutant_applies(args, mutant);
+    let others = ServiceMutant::ALL.iter().filter(|declared| !applies(declared.mutant));
+    others.map(|declared| &declared.info).filter(|_| args.service.is_some()).collect()
 }
 
 /// The mutant of that name, `all` aside.
