@@ -53,9 +53,9 @@ pub struct Capabilities {
     pub durability: Durability,
     /// Whether a replica that misses state takes that of another one.
     ///
-    /// Drivers: the application gives and takes states piece by piece.
-    /// The protocol owes: [`Output::Capture`](crate::Output::Capture) at the source, and
-    /// [`Output::Install`](crate::Output::Install) at the replica that misses the state.
+    /// Drivers: they bring the application's state from one replica to another.
+    /// The protocol owes: [`NeedsState`](crate::ProtocolEvent::NeedsState) at the replica that misses state, with a
+    /// position that another replica has in force.
     pub state_transfer: bool,
     /// Whether a group continues when one of its processes fails, so that services may be built on it.
     ///

@@ -105,14 +105,10 @@ where
             Input::Durable(t) => Input::Durable(t),
             Input::Loaded { ticket, record } => Input::Loaded { ticket, record },
             Input::Checkpointed(position) => Input::Checkpointed(position),
-            Input::Installed { position, installs } => Input::Installed { position, installs },
+            Input::Installed { position, needs } => Input::Installed { position, needs },
             Input::Unfit => Input::Unfit,
             Input::Leave => Input::Leave,
             Input::Applied(p) => Input::Applied(p),
-            Input::Captured { ticket, position, bytes } => {
-                Input::Captured { ticket, position, bytes }
-            }
-            Input::Piece { ticket, offset, bytes } => Input::Piece { ticket, offset, bytes },
             Input::Barrier(ticket) => Input::Barrier(ticket),
             Input::Oracle(o) => Input::Oracle(o),
             Input::Medium(MessageInput::Up(p)) => Input::Medium(MessageInput::Up(p)),

@@ -126,7 +126,7 @@ pub enum Input<'a, M: Medium> {
         position: u64,
         /// How many states this incarnation had asked for ([`ProtocolEvent::NeedsState`]) when this one came into
         /// force: two states may have one position, and the first does not answer the second request.
-        installs: u64,
+        needs: u64,
     },
     /// The application misses state, for a reason that lies outside of this process's group: nobody
     /// may count on this process until the next [`Input::Installed`].
@@ -135,24 +135,6 @@ pub enum Input<'a, M: Medium> {
     /// [`ProtocolEvent::Left`] or [`ProtocolEvent::MayStop`] says when it may stop. A protocol whose members
     /// are fixed says neither.
     Leave,
-    /// The application's state that was asked for with [`Output::Capture`] is at hand.
-    Captured {
-        /// The ticket of the request.
-        ticket: Ticket,
-        /// The position up to which deliveries are in the state; 0 for none.
-        position: u64,
-        /// How many bytes the state has.
-        bytes: u64,
-    },
-    /// A piece of a captured state, asked for with [`Output::Piece`].
-    Piece {
-        /// The ticket of the capture.
-        ticket: Ticket,
-        /// Where in the state the piece begins, in bytes.
-        offset: u64,
-        /// The piece.
-        bytes: &'a [u8],
-    },
     /// A barrier: [`Output::Passed`] answers it once everything is delivered here that any replica of
     /// this process's group had delivered when it was set. Only where
     /// [`Capabilities::read_index`] is declared.
@@ -221,44 +203,8 @@ pub enum Output<M: Medium> {
         /// The first number that is still needed.
         before: u64,
     },
-    /// Capture the application's state as of some position that is already delivered, and hold
-    /// back [`Input::Applied`] beyond it until [`Output::Release`].
-    Capture {
-        /// Comes back with the state.
-        ticket: Ticket,
-        /// The process the state is for. A node that hosts several replicas gives all parts for
-        /// the same process from one instant.
-        reader: Pid,
-    },
-    /// Give a piece of a captured state.
-    Piece {
-        /// The capture.
-        ticket: Ticket,
-        /// Where it begins, in bytes.
-        offset: u64,
-        /// How many bytes.
-        bytes: u32,
-    },
-    /// A captured state is no longer needed.
-    Release {
-        /// The capture.
-        ticket: Ticket,
-    },
-    /// Replace the application's state, piece by piece. All that the state holds counts as applied;
-    /// [`Input::Installed`] says when it is in force, which may take long. Until then deliveries
-    /// behind it continue, and nobody may count on this process for its deliveries.
-    Install {
-        /// The piece, of the outbox's bytes.
-        piece: PayloadRange,
-        /// Whether it is the first piece: forget any begun before.
-        first: bool,
-        /// Whether it is the last: the new state is in force from here on.
-        last: bool,
-        /// The position of the state.
-        position: u64,
-    },
     /// The barrier of this ticket is passed: what it waited for was delivered in front of this, or is in
-    /// a state that was installed in front of it. One that is never passed is lost with its process.
+    /// a state that the process reported in front of it to need. One that is never passed is lost with its process.
     Passed {
         /// The ticket that the driver gave it.
         ticket: Ticket,
@@ -473,12 +419,6 @@ impl<M: Medium> Outbox<M> {
             }
             Output::Load { ticket, number } => Output::Load { ticket, number },
             Output::Trim { before } => Output::Trim { before },
-            Output::Install { piece, first, last, position } => {
-                Output::Install { piece: shift(piece), first, last, position }
-            }
-            Output::Capture { ticket, reader } => Output::Capture { ticket, reader },
-            Output::Piece { ticket, offset, bytes } => Output::Piece { ticket, offset, bytes },
-            Output::Release { ticket } => Output::Release { ticket },
             Output::Passed { ticket } => Output::Passed { ticket },
             Output::Event(event) => Output::Event(event),
             Output::Note(note) => Output::Note(note),

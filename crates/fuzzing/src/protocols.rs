@@ -229,7 +229,7 @@ impl MemoryReader {
                     self.step(Input::Applied(delivery.position));
                 }
                 Output::Event(ProtocolEvent::NeedsState { position, .. }) => {
-                    self.step(Input::Installed { position, installs: u64::MAX });
+                    self.step(Input::Installed { position, needs: u64::MAX });
                 }
                 _ => {}
             }

@@ -1,18 +1,11 @@
 //! The part of a driver that does not depend on its protocol's medium: outputs carried out in
-//! order, answers of the application and of the log, and `Applied` as far as no capture holds it
-//! back.
+//! order, and answers of the application and of the log.
 
-use crate::memory_driver::{CapturedState, UpperLayer};
+use crate::memory_driver::UpperLayer;
 use crate::replica_log::ReplicaLog;
 use amcast_core::step::{Medium, Ticket, WakeReason};
 use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent, Time};
 use std::collections::VecDeque;
-
-/// An answer that the protocol is owed, given after the step that asked for it.
-enum OwedInput {
-    Captured(Ticket, CapturedState),
-    Piece(Ticket, u64, Vec<u8>),
-}
 
 /// Why a protocol that persists records without having a log ends its process.
 const NO_LOG: &str = "this protocol wants a record kept on disk, and its process has no log: \
@@ -41,18 +34,33 @@ impl DriverEvent {
     }
 }
 
-/// A protocol of one process, and what it is owed. One that asks for a record to be
+/// The reports about the application's state between a protocol and the layer above.
+#[derive(Default)]
+struct StateReports {
+    /// The position up to which the protocol knows that everything is applied.
+    applied: u64,
+    /// How many states the protocol needed, as far as the layer above learned it.
+    needs: u64,
+}
+
+impl StateReports {
+    /// Notes whether the layer above learns now which state the process needs: later reports of a
+    /// state answer that.
+    fn note(&mut self, event: ProtocolEvent) {
+        if let ProtocolEvent::NeedsState { position, .. } = event {
+            self.needs += 1;
+            self.applied = self.applied.max(position);
+        }
+    }
+}
+
+/// A protocol of one process, and its log. One that asks for a record to be
 /// [persisted](Output::Persist) and has no log ends the process with a panic that says so.
 pub(crate) struct DriverCore<M: Medium> {
     pid: Pid,
     protocol: Box<dyn Protocol<Medium = M> + Send>,
     outbox: Outbox<M>,
-    owed: VecDeque<OwedInput>,
-    /// Captures that are out, with their positions: `Applied` is held back beyond the lowest.
-    captures: Vec<(Ticket, u64)>,
-    applied: u64,
-    /// How many states the application was given whole.
-    installs: u64,
+    known: StateReports,
     journal: Option<ReplicaLog>,
     late: VecDeque<LateOutput>,
 }
@@ -81,10 +89,7 @@ impl<M: Medium> DriverCore<M> {
             pid,
             protocol,
             outbox: Outbox::new(tracing),
-            owed: VecDeque::new(),
-            captures: Vec::new(),
-            applied: 0,
-            installs: 0,
+            known: StateReports::default(),
             journal: None,
             late: VecDeque::new(),
         }
@@ -95,9 +100,9 @@ impl<M: Medium> DriverCore<M> {
         self.journal = Some(journal);
     }
 
-    /// How many states the application was given whole.
-    pub(crate) const fn installs(&self) -> u64 {
-        self.installs
+    /// How many states the protocol needed, as far as the layer above learned it.
+    pub(crate) const fn needs(&self) -> u64 {
+        self.known.needs
     }
 
     /// The log, if it has one.
@@ -127,20 +132,13 @@ impl<M: Medium> DriverCore<M> {
         let written = self.journal.as_ref().map_or(u64::MAX, ReplicaLog::written);
         while self.late.front().is_some_and(|late| late.behind <= written) {
             let Some(LateOutput { what, .. }) = self.late.pop_front() else { break };
-            self.note_need(&what);
+            if let DriverEvent::Event(event) = what {
+                self.known.note(event);
+            }
             what.tell(now, self.pid, above);
             any = true;
         }
         any
-    }
-
-    /// Notes that the layer above learns now which state the process needs: later reports of a
-    /// state answer that.
-    fn note_need(&mut self, news: &DriverEvent) {
-        if let DriverEvent::Event(ProtocolEvent::NeedsState { position, .. }) = news {
-            self.installs += 1;
-            self.applied = self.applied.max(*position);
-        }
     }
 
     /// The protocol, to ask it.
@@ -171,8 +169,7 @@ impl<M: Medium> DriverCore<M> {
         (&mut *self.protocol, &mut self.outbox)
     }
 
-    /// Tells the protocol that the application has applied everything up to `position`, unless a
-    /// capture holds this back.
+    /// Tells the protocol that the application has applied everything up to `position`.
     pub(crate) fn applied(
         &mut self,
         now: Time,
@@ -180,34 +177,9 @@ impl<M: Medium> DriverCore<M> {
         position: u64,
         above: &mut dyn UpperLayer,
     ) {
-        let held = self.captures.iter().map(|&(_, position)| position).min().unwrap_or(u64::MAX);
-        let position = position.min(held);
-        if position > self.applied {
-            self.applied = position;
+        if position > self.known.applied {
+            self.known.applied = position;
             self.step(now, carrier, Input::Applied(position), above);
-        }
-    }
-
-    /// Carries out what a step asked for; then gives the protocol what it is owed for that, which
-    /// may ask for more.
-    pub(crate) fn carry_out(
-        &mut self,
-        now: Time,
-        carrier: &mut impl MediumDriver<M>,
-        above: &mut dyn UpperLayer,
-    ) {
-        self.carry_out_once(now, carrier, above);
-        while let Some(owed) = self.owed.pop_front() {
-            let input = match &owed {
-                OwedInput::Captured(ticket, CapturedState { position, bytes }) => {
-                    Input::Captured { ticket: *ticket, position: *position, bytes: *bytes }
-                }
-                OwedInput::Piece(ticket, offset, bytes) => {
-                    Input::Piece { ticket: *ticket, offset: *offset, bytes }
-                }
-            };
-            self.protocol.step(now, carrier.view(), input, &mut self.outbox);
-            self.carry_out_once(now, carrier, above);
         }
     }
 
@@ -224,7 +196,8 @@ impl<M: Medium> DriverCore<M> {
         (behind, written)
     }
 
-    fn carry_out_once(
+    /// Carries out what a step asked for.
+    pub(crate) fn carry_out(
         &mut self,
         now: Time,
         carrier: &mut impl MediumDriver<M>,
@@ -255,36 +228,10 @@ impl<M: Medium> DriverCore<M> {
                     self.late.push_back(LateOutput { behind, what: DriverEvent::Event(*event) });
                 }
                 Output::Event(event) => {
-                    if let ProtocolEvent::NeedsState { position, .. } = event {
-                        self.installs += 1;
-                        self.applied = self.applied.max(*position);
-                    }
+                    self.known.note(*event);
                     above.event(now, self.pid, *event);
                 }
                 Output::Note(note) => above.note(now, self.pid, *note),
-                Output::Capture { ticket, reader } => {
-                    let captured = above.capture(self.pid, *reader);
-                    self.captures.push((*ticket, captured.position));
-                    self.owed.push_back(OwedInput::Captured(*ticket, captured));
-                }
-                Output::Piece { ticket, offset, bytes } => {
-                    let mut piece = Vec::with_capacity(*bytes as usize);
-                    above.piece(self.pid, *offset, *bytes, &mut piece);
-                    self.owed.push_back(OwedInput::Piece(*ticket, *offset, piece));
-                }
-                Output::Release { ticket } => self.captures.retain(|(t, _)| t != ticket),
-                Output::Install { piece, first: _, last, position } => {
-                    let bytes = self.outbox.bytes(*piece);
-                    // The held outputs are behind them.
-                    for LateOutput { what, .. } in self.late.drain(..) {
-                        what.tell(now, self.pid, above);
-                    }
-                    above.install(now, self.pid, *position, bytes, *last);
-                    if *last {
-                        self.installs += 1;
-                        self.applied = self.applied.max(*position);
-                    }
-                }
                 Output::Persist { .. } | Output::Load { .. } | Output::Trim { .. } => {
                     // To answer that it is durable would be a lie, and not to answer would be to hang.
                     assert!(self.journal.is_some(), "{:?}: {NO_LOG}", self.pid);

@@ -18,25 +18,10 @@ pub trait UpperLayer {
     fn deliver(&mut self, now: Time, p: Pid, delivery: Delivery, payload: &[u8]);
     /// The process `p` has passed the barrier of this ticket. Only who sets barriers hears of any.
     fn passed(&mut self, _now: Time, _p: Pid, _ticket: Ticket) {}
-    /// The process `p` wants the application's state captured for `reader`.
-    fn capture(&mut self, p: Pid, reader: Pid) -> CapturedState;
-    /// The process `p` wants a piece of what was captured; appended to `to`.
-    fn piece(&mut self, p: Pid, offset: u64, bytes: u32, to: &mut Vec<u8>);
-    /// The process `p` has taken over state up to `position`.
-    fn install(&mut self, now: Time, p: Pid, position: u64, piece: &[u8], last: bool);
     /// The process `p` reports something that the loop must act on: [`ProtocolEvent`] says how.
     fn event(&mut self, now: Time, p: Pid, event: ProtocolEvent);
     /// The process `p` leaves a remark, which is at most logged.
     fn note(&mut self, _now: Time, _p: Pid, _note: Note) {}
-}
-
-/// A captured state.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CapturedState {
-    /// Every delivery up to here is in the state.
-    pub position: u64,
-    /// How many bytes it has.
-    pub bytes: u64,
 }
 
 impl MediumDriver<Memory> for MappedCarrier {
@@ -152,8 +137,7 @@ impl MemoryDriver {
         self.step(now, Input::Submit(submission), above);
     }
 
-    /// Tells the protocol that the application has applied everything up to `position`, unless a
-    /// capture holds this back.
+    /// Tells the protocol that the application has applied everything up to `position`.
     pub fn applied(&mut self, now: Time, position: u64, above: &mut dyn UpperLayer) {
         self.dues.applied(now, &mut self.carrier, position, above);
     }
@@ -161,8 +145,8 @@ impl MemoryDriver {
     /// Tells the protocol that the application has a state in force with everything up to
     /// `position`.
     pub fn installed(&mut self, now: Time, position: u64, above: &mut dyn UpperLayer) {
-        let installs = self.dues.installs();
-        self.step(now, Input::Installed { position, installs }, above);
+        let needs = self.dues.needs();
+        self.step(now, Input::Installed { position, needs }, above);
     }
 
     /// Informs the protocol that the application needs a state, for a reason in another group.
@@ -246,11 +230,6 @@ mod tests {
 
     impl UpperLayer for NoUpperLayer {
         fn deliver(&mut self, _: Time, _: Pid, _: Delivery, _: &[u8]) {}
-        fn capture(&mut self, _: Pid, _: Pid) -> CapturedState {
-            CapturedState { position: 0, bytes: 0 }
-        }
-        fn piece(&mut self, _: Pid, _: u64, _: u32, _: &mut Vec<u8>) {}
-        fn install(&mut self, _: Time, _: Pid, _: u64, _: &[u8], _: bool) {}
         fn event(&mut self, _: Time, _: Pid, _: ProtocolEvent) {}
     }
 

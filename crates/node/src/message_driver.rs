@@ -483,8 +483,8 @@ impl Replicas for MessageDriver {
 
     fn installed(&mut self, now: Time, positions: &[u64], above: &mut dyn UpperLayer) {
         for (group, &position) in self.cluster.all_groups().iter().zip(positions) {
-            let installs = self.members[group.index()].installs();
-            self.step(now, group, Input::Installed { position, installs }, above);
+            let needs = self.members[group.index()].needs();
+            self.step(now, group, Input::Installed { position, needs }, above);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::clock;
 use crate::control::ViewStatus;
 use crate::diagnostics;
 use crate::ingress::MayRead;
-use crate::memory_driver::{CapturedState, UpperLayer};
+use crate::memory_driver::UpperLayer;
 use crate::node_history::NodeHistory;
 use crate::read_table::{NodeRead, ReadAttempt, ReadTable};
 use crate::replica_log::LogVolume;
@@ -20,9 +20,6 @@ use amcast_smr::application::{Application, LocalReadResult};
 use amcast_smr::recovery::{Adoption, MemberView, Recovery, TakeOver, TakenDelivery, WantedState};
 use amcast_storage::StorageError;
 use std::sync::mpsc::Receiver;
-
-/// Bytes that stand for the application's state in the protocol's own state transfer.
-const PLACEHOLDER_BYTES: u64 = 8;
 
 /// The overhead of an item in a saved state beside its counted size, in bytes.
 const ITEM_BYTES: u64 = 128;
@@ -442,20 +439,6 @@ impl<A: Application> UpperLayer for ReplicaHost<A> {
     fn passed(&mut self, now: Time, p: Pid, ticket: Ticket) {
         let group = self.group(p);
         self.reading.passed(group, ticket, (self.recovery.stands(group), now));
-    }
-
-    fn capture(&mut self, p: Pid, _reader: Pid) -> CapturedState {
-        CapturedState { position: self.recovery.capture(p), bytes: PLACEHOLDER_BYTES }
-    }
-
-    fn piece(&mut self, _: Pid, _: u64, bytes: u32, to: &mut Vec<u8>) {
-        to.resize(to.len() + bytes as usize, 0);
-    }
-
-    fn install(&mut self, _now: Time, p: Pid, position: u64, _piece: &[u8], last: bool) {
-        if last {
-            self.recovery.install(p, position);
-        }
     }
 
     fn event(&mut self, _: Time, p: Pid, event: ProtocolEvent) {

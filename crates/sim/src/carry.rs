@@ -10,7 +10,6 @@ use crate::world::{HarnessTimer, OutboxBuffer, SimulatedRun};
 use alloc::rc::Rc;
 use amcast_core::memory::{self, Memory, RegionWindow};
 use amcast_core::messages::{self, Frames, Lane};
-use amcast_core::step::Ticket;
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Delivery, Input, Medium, Outbox, Output, Pid, ProtocolProcess, Submission};
 use core::mem;
@@ -37,9 +36,9 @@ impl SimulatedRun<'_> {
             _ => {}
         }
         let process = &mut self.procs[p.index()];
-        if let OwnedInput::Installed { position, installs } = input {
+        if let OwnedInput::Installed { position, needs } = input {
             process.app.above.in_force = process.app.above.in_force.max(position);
-            process.contract.installed(installs);
+            process.contract.installed(needs);
         }
         process.free_at = now + self.plan.model.step;
         let local = process.clock(now);
@@ -222,25 +221,6 @@ impl SimulatedRun<'_> {
                 self.later(p, OwnedInput::Loaded(ticket, record));
             }
             Output::Trim { before } => self.disk.trim(p, before, &mut self.chooser),
-            Output::Capture { ticket, .. } => self.capture(p, ticket),
-            Output::Piece { ticket, offset, bytes } => self.piece(p, ticket, offset, bytes),
-            Output::Release { ticket } => {
-                self.procs[p.index()].app.release(ticket);
-                if self.has_host() {
-                    self.pass_on_applied(p);
-                } else {
-                    self.apply_later(p);
-                }
-            }
-            Output::Install { piece, first, last, position } => {
-                let piece = outbox.bytes(piece);
-                let result = if self.has_host() {
-                    self.install_above(p, piece, first, last, position)
-                } else {
-                    self.install(p, piece, first, last, position)
-                };
-                self.note_breach(result);
-            }
             Output::Passed { ticket } => {
                 let result = self.passed(p, ticket);
                 self.note_breach(result);
@@ -323,77 +303,6 @@ impl SimulatedRun<'_> {
         }
     }
 
-    fn install(
-        &mut self,
-        p: Pid,
-        piece: &[u8],
-        first: bool,
-        last: bool,
-        position: u64,
-    ) -> Result<(), Breach> {
-        let app = &mut self.procs[p.index()].app;
-        let breach = |why| Breach::Application { p, why };
-        let Some(items) = app.install(piece, first, last).map_err(breach)? else { return Ok(()) };
-        let reached = items.last().map_or(0, |item| item.position);
-        if reached != position {
-            return Err(breach("the installed state has another position"));
-        }
-        let before = app.position();
-        if position < before {
-            let m = app.log.last().map_or(amcast_core::MsgId { sender: p, seq: 0 }, |i| i.msg);
-            return Err(Breach::Position { p, m, before, given: position });
-        }
-        (app.reached, app.is_lost) = (position, false);
-        app.log.clear();
-        for item in items {
-            self.ledger.check_item(p, &item)?;
-            self.add(p, item)?;
-        }
-        // An installed state counts as applied, but it takes its time to be in force.
-        let app = &mut self.procs[p.index()].app;
-        app.installs += 1;
-        (app.applied, app.awaited) = (position, Some(position));
-        let installs = app.installs;
-        let delay = self.plan.model.install.draw(&mut self.chooser, Concern::Schedule);
-        let life = self.procs[p.index()].life;
-        self.queue.push(self.now + delay, HarnessTimer::Installed(p, life, installs));
-        Ok(())
-    }
-
-    /// As [`SimulatedRun::install`], of a placeholder: the host gets the state.
-    fn install_above(
-        &mut self,
-        p: Pid,
-        piece: &[u8],
-        first: bool,
-        last: bool,
-        position: u64,
-    ) -> Result<(), Breach> {
-        let process = &mut self.procs[p.index()];
-        let (app, breach) = (&mut process.app, |why| Breach::Application { p, why });
-        let came = app.install_placeholder(piece, first, last).map_err(breach)?;
-        let Some(reached) = came else { return Ok(()) };
-        if reached != position {
-            return Err(breach("the installed state has another position"));
-        }
-        let before = app.position();
-        if position < before {
-            let m = app.log.last().map_or(amcast_core::MsgId { sender: p, seq: 0 }, |i| i.msg);
-            return Err(Breach::Position { p, m, before, given: position });
-        }
-        let group = process.group.ok_or(breach("a client takes a state"))?;
-        let deliveries = self.enter_state(p, group, position);
-        let app = &mut self.procs[p.index()].app;
-        app.go_on_from(position, deliveries);
-        app.installs += 1;
-        app.applied = app.applied.max(position);
-        let now = self.now;
-        if let Some(host) = &mut self.above.host {
-            host.install(now, p, position);
-        }
-        Ok(())
-    }
-
     /// A process continues from `position`: the host gets the state.
     pub(crate) fn needs_state_above(&mut self, p: Pid, position: u64) -> Result<(), Breach> {
         let why = "a client needs a state";
@@ -403,49 +312,6 @@ impl SimulatedRun<'_> {
         app.go_on_from(position, deliveries);
         app.applied = app.applied.max(position);
         Ok(())
-    }
-
-    /// The state that was installed is in force, unless another came meanwhile.
-    pub(crate) fn installed(&mut self, p: Pid, life: u32, installs: u64) {
-        let process = &mut self.procs[p.index()];
-        if process.life == life
-            && process.app.installs == installs
-            && let Some(position) = process.app.awaited.take()
-        {
-            self.enqueue(p, OwnedInput::Installed { position, installs });
-        }
-    }
-
-    fn capture(&mut self, p: Pid, ticket: Ticket) {
-        if let Some(host) = &mut self.above.host {
-            let position = host.capture(self.now, p);
-            if let Some(group) = self.procs[p.index()].group {
-                self.check_position(group, position);
-            }
-            let bytes = self.procs[p.index()].app.capture_placeholder(ticket, position);
-            return self.later(p, OwnedInput::Captured { ticket, position, bytes });
-        }
-        let app = &mut self.procs[p.index()].app;
-        if app.awaited.is_some() {
-            let why = "its state was asked for before it was in force";
-            self.note_breach(Err(Breach::Application { p, why }));
-            return;
-        }
-        let applied = app.applied_count() as u64;
-        let upto = app.log.len() as u64;
-        let count = self.chooser.between(Concern::Schedule, applied, upto) as usize;
-        let (position, bytes) = self.procs[p.index()].app.capture(ticket, count);
-        self.later(p, OwnedInput::Captured { ticket, position, bytes });
-    }
-
-    fn piece(&mut self, p: Pid, ticket: Ticket, offset: u64, bytes: u32) {
-        match self.procs[p.index()].app.piece(ticket, offset, bytes) {
-            Some(bytes) => self.later(p, OwnedInput::Piece { ticket, offset, bytes }),
-            None => {
-                let why = "a piece was asked of a state that is not captured";
-                self.note_breach(Err(Breach::Application { p, why }));
-            }
-        }
     }
 
     /// The application answers after a while.

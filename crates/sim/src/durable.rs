@@ -191,7 +191,7 @@ impl SimulatedRun<'_> {
             false => self.procs[p.index()].app.position(),
         };
         if position > 0 {
-            let installed = OwnedInput::Installed { position, installs: 0 };
+            let installed = OwnedInput::Installed { position, needs: 0 };
             inputs.extend([installed, OwnedInput::Checkpointed(position)]);
         }
         // Nothing comes between them.
@@ -214,12 +214,7 @@ impl SimulatedRun<'_> {
     /// The application keeps what it has applied; it is durable some time later.
     pub(crate) fn checkpoint(&mut self, p: Pid) {
         let process = &self.procs[p.index()];
-        if self.has_host()
-            || !process.alive()
-            || !self.disk.used(p)
-            || process.app.awaited.is_some()
-            || process.app.gap.is_some()
-        {
+        if self.has_host() || !process.alive() || !self.disk.used(p) || process.app.gap.is_some() {
             return;
         }
         let items = process.app.log[..process.app.applied_count()].to_vec();

@@ -47,14 +47,6 @@ pub trait Host {
     /// The process `p` has passed the barrier of this ticket.
     fn passed(&mut self, now: Time, p: Pid, ticket: Ticket);
 
-    /// The position of the state that replaces the one of `p`, when another process asks for it: everything
-    /// up to there is delivered somewhere. The transferred bytes are a placeholder; the host transfers the state itself.
-    fn capture(&mut self, now: Time, p: Pid) -> u64;
-
-    /// The process `p` continues from `position`: the host needs a state that reaches at least as far, and sends
-    /// [`HostRequest::Installed`] when it has one.
-    fn install(&mut self, now: Time, p: Pid, position: u64);
-
     /// The node of this rank died: its processes, and everything that it had in memory.
     fn crashed(&mut self, now: Time, rank: usize);
 
@@ -114,7 +106,7 @@ pub enum HostRequest {
         /// The message.
         payload: Vec<u8>,
     },
-    /// Everything up to this position is executed. The process learns it as far as no capture holds it back.
+    /// Everything up to this position is executed.
     Applied {
         /// The receiver.
         p: Pid,
@@ -325,9 +317,7 @@ impl SimulatedRun<'_> {
                 self.pump(p);
             }
             HostRequest::Applied { position, .. } => {
-                let applied = &mut self.procs[p.index()].app.above.applied;
-                *applied = position.max(*applied);
-                self.pass_on_applied(p);
+                self.host_has_applied(p, position);
                 self.pump(p);
             }
             HostRequest::Installed { position, .. } => self.host_has_installed(p, position),
@@ -343,8 +333,8 @@ impl SimulatedRun<'_> {
             self.check_position(group, position);
             self.enter_state(p, group, position);
         }
-        let installs = self.procs[p.index()].app.installs;
-        self.enqueue(p, OwnedInput::Installed { position, installs });
+        let needs = self.procs[p.index()].app.needs;
+        self.enqueue(p, OwnedInput::Installed { position, needs });
     }
 
     /// A checkpoint of the host is durable.
@@ -361,10 +351,9 @@ impl SimulatedRun<'_> {
         self.enqueue(p, OwnedInput::Checkpointed(position));
     }
 
-    /// Puts into the inbox how far the host has applied, as far as nothing holds it back.
-    pub(crate) fn pass_on_applied(&mut self, p: Pid) {
+    /// Puts into the inbox how far the host has applied.
+    fn host_has_applied(&mut self, p: Pid, position: u64) {
         let process = &mut self.procs[p.index()];
-        let position = process.app.may_pass_on();
         if position > process.app.applied {
             process.app.applied = position;
             process.put(OwnedInput::Applied(position));

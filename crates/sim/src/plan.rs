@@ -31,7 +31,7 @@ pub struct CarrierModel {
     pub step: Span,
     /// From a delivery to its being applied.
     pub apply: Delay,
-    /// How long the application takes to capture a state or give a piece of one.
+    /// How long the application takes to give a piece of its state, and the log to load a record.
     pub capture: Delay,
     /// How long the application takes to put a state in force that it was given.
     pub install: Delay,

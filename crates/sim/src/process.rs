@@ -43,17 +43,7 @@ pub(crate) enum OwnedInput {
     Applied(u64),
     Installed {
         position: u64,
-        installs: u64,
-    },
-    Captured {
-        ticket: Ticket,
-        position: u64,
-        bytes: u64,
-    },
-    Piece {
-        ticket: Ticket,
-        offset: u64,
-        bytes: Vec<u8>,
+        needs: u64,
     },
     Barrier(Ticket),
     Oracle(Oracle),
@@ -86,14 +76,8 @@ impl OwnedInput {
             }
             Self::Checkpointed(position) => Input::Checkpointed(*position),
             Self::Applied(position) => Input::Applied(*position),
-            Self::Installed { position, installs } => {
-                Input::Installed { position: *position, installs: *installs }
-            }
-            Self::Captured { ticket, position, bytes } => {
-                Input::Captured { ticket: *ticket, position: *position, bytes: *bytes }
-            }
-            Self::Piece { ticket, offset, bytes } => {
-                Input::Piece { ticket: *ticket, offset: *offset, bytes }
+            Self::Installed { position, needs } => {
+                Input::Installed { position: *position, needs: *needs }
             }
             Self::Barrier(ticket) => Input::Barrier(*ticket),
             Self::Oracle(oracle) => Input::Oracle(*oracle),

@@ -123,7 +123,7 @@ impl SimulatedRun<'_> {
             let m = app.log.last().map_or(MsgId { sender: p, seq: 0 }, |item| item.msg);
             return Err(Breach::Position { p, m, before, given: position });
         }
-        (app.reached, app.installs) = (position, app.installs + 1);
+        (app.reached, app.needs) = (position, app.needs + 1);
         if self.has_host() {
             return self.needs_state_above(p, position);
         }
@@ -137,8 +137,8 @@ impl SimulatedRun<'_> {
         }
         if app.position() >= position && !app.is_lost {
             // Its state went further than it knew.
-            let installs = app.installs;
-            self.transfer_later(p, Span::ZERO, TransferDue::InForce(installs));
+            let needs = app.needs;
+            self.transfer_later(p, Span::ZERO, TransferDue::InForce(needs));
             return Ok(());
         }
         app.gap = Some(StateGap { position, source, transfer: None });
@@ -190,11 +190,11 @@ impl SimulatedRun<'_> {
                 }
                 self.take_over(p);
             }
-            TransferDue::InForce(installs) => {
+            TransferDue::InForce(needs) => {
                 let app = &self.procs[p.index()].app;
-                if app.gap.is_none() && app.installs == installs {
+                if app.gap.is_none() && app.needs == needs {
                     let position = app.position();
-                    self.enqueue(p, OwnedInput::Installed { position, installs });
+                    self.enqueue(p, OwnedInput::Installed { position, needs });
                 }
             }
         }
@@ -362,8 +362,8 @@ impl SimulatedRun<'_> {
         }
         let app = &mut self.procs[p.index()].app;
         app.applied = app.applied.max(upto);
-        let (position, installs) = (app.position(), app.installs);
-        self.enqueue(p, OwnedInput::Installed { position, installs });
+        let (position, needs) = (app.position(), app.needs);
+        self.enqueue(p, OwnedInput::Installed { position, needs });
         self.apply_later(p);
         Ok(())
     }

@@ -38,8 +38,6 @@ pub(crate) enum HarnessTimer {
     Apply(Pid, u32),
     /// The next step of the transfer of a state.
     Transfer(TransferStep),
-    /// The state that was given as the so-manyth of this incarnation is in force.
-    Installed(Pid, u32, u64),
     /// The application takes a checkpoint, now and then.
     Checkpoint(Pid),
     /// A checkpoint of that life is durable.
@@ -308,7 +306,6 @@ impl<'a> SimulatedRun<'a> {
             }
             HarnessTimer::Apply(p, life) => self.apply(p, life),
             HarnessTimer::Transfer(step) => self.transfer(step),
-            HarnessTimer::Installed(p, life, installs) => self.installed(p, life, installs),
             HarnessTimer::Checkpoint(p) => {
                 self.checkpoint(p);
                 self.checkpoint_later(p);

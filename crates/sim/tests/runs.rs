@@ -163,12 +163,13 @@ fn a_run_that_panicked_is_recorded_and_panics_again() {
     again(&mut || drop(replay(&entry, &config(3), &recorded, &mut |_| {})));
 }
 
-/// Process 1 dies in the middle of the run and comes back.
+/// Process 1 dies while messages are multicast and comes back.
 fn with_crash(kind: messages::MessageToyKind) -> RunReport {
     let entry = messages::MessageToy(kind);
     let settings = settings(Profile::None);
     let mut recorded = run3(&entry, &settings, 5).recorded;
-    let at = FaultTime::Time(Time(recorded.plan.calm.0 / 2));
+    let at = recorded.plan.casts[recorded.plan.casts.len() / 4].at;
+    let at = FaultTime::Time(at);
     let down = Some(Span::millis(1));
     let fault = Fault::Crash { p: Pid(1), mid_step: false, down };
     recorded.plan.strikes.push(Strike { at, fault });
@@ -211,7 +212,16 @@ fn no_more_replicas_are_down_than_the_entry_assumes() {
 }
 
 #[test]
-fn a_state_that_lacks_what_was_delivered_is_caught() {
+fn a_process_that_counts_as_fit_before_its_state_is_in_force_is_caught() {
+    let report = with_crash(messages::MessageToyKind::Eager);
+    let RunOutcome::Breach(Breach::Contract { p: Pid(1), why }) = report.outcome else {
+        panic!("{:?}", report.outcome)
+    };
+    assert_eq!(why, "it is fit, and has not said that it caught up");
+}
+
+#[test]
+fn a_process_that_continues_without_the_state_that_it_misses_is_caught() {
     let report = with_crash(messages::MessageToyKind::Forgets);
     assert!(
         matches!(

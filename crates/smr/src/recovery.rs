@@ -1,9 +1,9 @@
 //! Recovery by state transfer: a node's application state, which follows the node's replicas, comes back here.
 //!
-//! The protocol brings each replica back on its own, each from a peer of its choice; it transfers
-//! only a placeholder for the application's state. The state itself comes from one other node, all
-//! groups at one moment, once every replica of this node knows the position from which it
-//! continues. Deliveries of the replicas wait here meanwhile, and the application skips those that
+//! Each replica finds by its protocol where it continues, and reports the position up to which it needs a state
+//! ([`ProtocolEvent::NeedsState`]). The state comes from one other node, all groups at one moment, once
+//! every replica of this node knows the position from which it continues: there is no other transfer of
+//! it. Deliveries of the replicas wait here meanwhile, and the application skips those that
 //! the state already has. When the state is installed the replicas receive
 //! [`amcast_core::Input::Installed`]: until then no other node counts on them.
 //!
@@ -552,18 +552,6 @@ impl<A: Application> Recovery<A> {
     pub fn view(&self) -> Option<MemberView> {
         let EnteredView { number, members, is_over, .. } = self.view?;
         Some(MemberView { number, members, is_over })
-    }
-
-    /// The position of the state of replica `p`, for another replica that continues from there.
-    pub fn capture(&self, p: Pid) -> u64 {
-        // The reader needs a state as far as that.
-        self.stands(self.group(p))
-    }
-
-    /// The replica `p` continues from `position`: the application needs a state as far as that.
-    pub fn install(&mut self, p: Pid, position: u64) {
-        let source = self.view.map_or(StateSource::Replicas, |view| StateSource::View(view.number));
-        self.needs_state(p, position, source);
     }
 
     /// The replica `p` continues from `position`: the application needs a state as far as that, from there.

@@ -583,19 +583,6 @@ impl<W: Workload> Host for ServiceHost<W> {
         }
     }
 
-    fn capture(&mut self, _: Time, p: Pid) -> u64 {
-        let running = self.rank(p).and_then(|rank| self.nodes[rank].running.as_ref());
-        running.map_or(0, |running| running.recovery.capture(p))
-    }
-
-    fn install(&mut self, _: Time, p: Pid, position: u64) {
-        if let Some(rank) = self.rank(p)
-            && let Some(running) = &mut self.nodes[rank].running
-        {
-            running.recovery.install(p, position);
-        }
-    }
-
     fn crashed(&mut self, _: Time, rank: usize) {
         let running = self.nodes[rank].running.as_ref();
         if running.is_some_and(|running| running.saving.is_some()) {

@@ -8,7 +8,7 @@ use super::{BenchLoad, histogram};
 use amcast_core::{Config, Delivery, Entry, Pid, ProtocolEvent, Role, Span, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause};
 use amcast_node::clock;
-use amcast_node::memory_driver::{CapturedState, MemoryDriver, UpperLayer};
+use amcast_node::memory_driver::{MemoryDriver, UpperLayer};
 use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::OnceLock;
@@ -50,18 +50,6 @@ impl UpperLayer for DeliverySink<'_> {
         if let Role::Client { client } = self.cluster.role(d.msg.sender) {
             self.acks.delivered(usize::from(client), group, d.msg.seq);
         }
-    }
-
-    fn capture(&mut self, p: Pid, _: Pid) -> CapturedState {
-        CapturedState { position: self.position[p.index()], bytes: 8 }
-    }
-
-    fn piece(&mut self, _: Pid, _: u64, bytes: u32, to: &mut Vec<u8>) {
-        to.resize(to.len() + bytes as usize, 0);
-    }
-
-    fn install(&mut self, _: Time, p: Pid, position: u64, _: &[u8], _: bool) {
-        self.position[p.index()] = position;
     }
 
     fn event(&mut self, _: Time, p: Pid, event: ProtocolEvent) {

@@ -8,7 +8,7 @@ use super::{GatewayError, GatewayOptions};
 use crate::clock;
 use crate::diagnostics::ClientLog;
 use crate::history::HistoryRecorder;
-use crate::memory_driver::{CapturedState, MemoryDriver, MemoryDriverError, UpperLayer};
+use crate::memory_driver::{MemoryDriver, MemoryDriverError, UpperLayer};
 use crate::reply_ring::{ReplyRingLayout, ReplyRingReader, RingReply};
 use amcast_core::step::Note;
 use amcast_core::trace::TraceEvent;
@@ -224,14 +224,6 @@ impl ClientProcessUpper {
 
 impl UpperLayer for ClientProcessUpper {
     fn deliver(&mut self, _: Time, _: Pid, _: Delivery, _: &[u8]) {}
-
-    fn capture(&mut self, _: Pid, _: Pid) -> CapturedState {
-        CapturedState { position: 0, bytes: 0 }
-    }
-
-    fn piece(&mut self, _: Pid, _: u64, _: u32, _: &mut Vec<u8>) {}
-
-    fn install(&mut self, _: Time, _: Pid, _: u64, _: &[u8], _: bool) {}
 
     fn event(&mut self, now: Time, p: Pid, event: ProtocolEvent) {
         if let (ProtocolEvent::Part(m), Some(recorder)) = (event, &mut self.recorder) {

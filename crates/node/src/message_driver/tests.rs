@@ -5,7 +5,6 @@ use super::*;
 use crate::cluster_dir::{ClusterDir, Transport};
 use crate::config::{ClusterFile, HostPlacement};
 use crate::log_owner::LogOwner;
-use crate::memory_driver::CapturedState;
 use crate::ports;
 use amcast_core::config::RawConfig;
 use amcast_core::messages::{Lane, MessageOutput};
@@ -179,12 +178,6 @@ impl UpperLayer for NodeDeliveries {
         self.0.push((p, delivery.position, delivery.msg));
     }
 
-    fn capture(&mut self, _: Pid, _: Pid) -> CapturedState {
-        unreachable!("it captures nothing")
-    }
-
-    fn piece(&mut self, _: Pid, _: u64, _: u32, _: &mut Vec<u8>) {}
-    fn install(&mut self, _: Time, _: Pid, _: u64, _: &[u8], _: bool) {}
     fn event(&mut self, _: Time, _: Pid, event: ProtocolEvent) {
         self.1.push((self.0.len(), event));
     }

@@ -99,6 +99,13 @@ fn wanted(host: &ReplicaHost<GroupPositions>) -> Option<Vec<u64>> {
     host.recovery.wants().map(|wanted| wanted.positions)
 }
 
+/// The replica `p` continues from this position, and needs a state as far as that.
+fn needs_state(host: &mut ReplicaHost<GroupPositions>, p: Pid, position: u64) {
+    let view = host.recovery.view();
+    let source = view.map_or(StateSource::Replicas, |view| StateSource::View(view.number));
+    host.event(Time(1), p, ProtocolEvent::NeedsState { position, source });
+}
+
 /// Another node gives this state.
 fn give(host: &mut ReplicaHost<GroupPositions>, state: [u64; 2]) {
     let from = "n1".to_string();
@@ -113,7 +120,7 @@ fn what_one_group_got_back_by_itself_keeps_no_other_from_its_state() {
     let (mut host, [one, two]) = host(false);
     host.event(Time(1), one, ProtocolEvent::Lagging);
     host.event(Time(1), two, ProtocolEvent::Lagging);
-    host.install(Time(1), two, 10, &[], true);
+    needs_state(&mut host, two, 10);
     assert_eq!(wanted(&host), None, "the first one may need a later one");
     host.event(Time(1), one, ProtocolEvent::CaughtUp(0));
     assert_eq!(wanted(&host), Some(vec![0, 10]));
@@ -129,7 +136,7 @@ fn a_state_that_came_for_one_group_ends_what_another_lacked() {
     let _limit = amcast_test_policy::time_limit();
     let (mut host, [one, two]) = host(false);
     host.event(Time(1), two, ProtocolEvent::Lagging);
-    host.install(Time(1), two, 10, &[], true);
+    needs_state(&mut host, two, 10);
     // Before the state is there, the other one falls behind, too; what comes is new enough for it.
     host.event(Time(1), one, ProtocolEvent::Lagging);
     give(&mut host, [30, 12]);
@@ -142,7 +149,7 @@ fn a_state_that_came_for_one_group_ends_what_another_lacked() {
     );
     // Much later one of them lags again.
     host.event(Time(1), two, ProtocolEvent::Lagging);
-    host.install(Time(1), two, 50, &[], true);
+    needs_state(&mut host, two, 50);
     assert_eq!(wanted(&host), Some(vec![30, 50]));
 }
 
@@ -150,16 +157,15 @@ fn a_state_that_came_for_one_group_ends_what_another_lacked() {
 fn a_group_that_lags_while_a_state_comes_for_another_makes_the_node_unfit_again() {
     let _limit = amcast_test_policy::time_limit();
     let (mut host, [one, two]) = host(false);
-    let needs = |position| ProtocolEvent::NeedsState { position, source: StateSource::Replicas };
     host.event(Time(1), one, ProtocolEvent::Lagging);
     assert!(host.recovery.is_unfit());
-    host.event(Time(1), one, needs(10));
+    needs_state(&mut host, one, 10);
     // The second group does not know yet where it continues when the state for the first one comes.
     host.event(Time(1), two, ProtocolEvent::Lagging);
     assert!(host.recovery.is_unfit());
     give(&mut host, [10, 3]);
     assert_eq!(host.recovery.installed(), Some(vec![10, 3]));
-    host.event(Time(1), two, needs(5));
+    needs_state(&mut host, two, 5);
     assert!(host.recovery.is_unfit() && !host.recovery.is_live());
     give(&mut host, [12, 5]);
     assert_eq!(host.recovery.installed(), Some(vec![12, 5]));
@@ -170,9 +176,9 @@ fn a_node_without_its_state_waits_until_every_group_knows_where_it_goes_on() {
     let _limit = amcast_test_policy::time_limit();
     let (mut host, [one, two]) = host(true);
     host.event(Time(1), one, ProtocolEvent::CaughtUp(0));
-    host.install(Time(1), two, 10, &[], true);
+    needs_state(&mut host, two, 10);
     assert_eq!(wanted(&host), None, "what was delivered to it before is gone");
-    host.install(Time(1), one, 20, &[], true);
+    needs_state(&mut host, one, 20);
     assert_eq!(wanted(&host), Some(vec![20, 10]));
 }
 
@@ -185,7 +191,7 @@ fn asking() -> (ReplicaHost<GroupPositions>, [Pid; 2], TransferChannels) {
     let (mut host, [one, two]) = host(false);
     host.recovery.app.positions = [3, 4];
     host.event(Time(1), one, ProtocolEvent::Lagging);
-    host.install(Time(1), one, 10, &[], true);
+    needs_state(&mut host, one, 10);
     assert_eq!(wanted(&host), Some(vec![10, 4]), "every group knows where it continues");
     let (tell, news) = sync_channel(1);
     let (fetching, room) = StateFetch::of(news);
@@ -201,21 +207,21 @@ fn given(host: &mut ReplicaHost<GroupPositions>, positions: [u64; 2]) -> Result<
 #[test]
 fn an_old_state_stays_until_another_node_gives_its_own() {
     let _limit = amcast_test_policy::time_limit();
-    let (mut host, [one, two], (tell, room)) = asking();
+    let (mut host, _, (tell, room)) = asking();
     host.take_over();
     assert_eq!((host.recovery.app.positions, given(&mut host, [3, 4])), ([3, 4], Ok(())));
     // No node has one: another node may need the old state, which is not lost by a request.
     tell.send(TransferEvent::Ended(None)).unwrap();
     host.take_over();
     assert_eq!((host.recovery.app.positions, wanted(&host)), ([3, 4], Some(vec![10, 4])));
-    assert_eq!([one, two].map(|p| host.capture(p, two).position), [10, 4]);
+    assert_eq!([Gid(0), Gid(1)].map(|g| host.recovery.stands(g)), [10, 4]);
     assert!(room.try_recv().is_err());
 }
 
 #[test]
 fn an_old_state_makes_room_for_the_one_that_comes() {
     let _limit = amcast_test_policy::time_limit();
-    let (mut host, [one, two], (tell, room)) = asking();
+    let (mut host, [_, two], (tell, room)) = asking();
     tell.send(TransferEvent::Comes).unwrap();
     host.take_over();
     assert_eq!(
@@ -223,8 +229,8 @@ fn an_old_state_makes_room_for_the_one_that_comes() {
         ([0, 0], Ok(())),
         "there are never two"
     );
-    // Its former position counts all the same: no peer may take it for an empty state.
-    assert_eq!([one, two].map(|p| host.capture(p, two).position), [10, 4]);
+    // The position that it must reach counts all the same: no read may take it for an empty state.
+    assert_eq!([Gid(0), Gid(1)].map(|g| host.recovery.stands(g)), [10, 4]);
     assert!(given(&mut host, [0, 0]).is_err_and(|why| why.contains("waits for a state")));
     // The first that gave its own is gone, and another gives its.
     tell.send(TransferEvent::Comes).unwrap();
@@ -280,7 +286,7 @@ fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() 
         "it has nothing"
     );
     taking.event(Time(1), one, ProtocolEvent::Lagging);
-    taking.install(Time(1), one, 10, &[], true);
+    needs_state(&mut taking, one, 10);
     give(&mut taking, [12, 7]);
     // No command came, and no time has passed.
     assert_eq!(saved(&mut taking), [12, 7]);
@@ -329,7 +335,7 @@ fn a_state_is_taken_only_of_a_node_that_goes_on_from_view_to_view_in_one_incarna
             |number, continuing| ProtocolEvent::ViewEntered { number, members: 0b111, continuing };
         host.event(Time(1), one, view(1, 0));
         host.event(Time(1), one, ProtocolEvent::Lagging);
-        host.install(Time(1), one, 10, &[], true);
+        needs_state(&mut host, one, 10);
         let (_tell, news) = sync_channel(1);
         let (fetching, _room) = StateFetch::of(news);
         host.expect(fetching, vec![1]);

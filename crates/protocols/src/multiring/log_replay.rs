@@ -349,11 +349,11 @@ mod tests {
         {
             let mut replica = replica(row, storage);
             // From its own disk.
-            step(&mut replica, Input::Installed { position: mine.position(), installs: 0 });
+            step(&mut replica, Input::Installed { position: mine.position(), needs: 0 });
             step(&mut replica, Input::Checkpointed(mine.position()));
             assert_eq!((replica.merge.next, replica.trimmable_position()), (mine, mine));
             // From another replica that is ahead.
-            step(&mut replica, Input::Installed { position: theirs.position(), installs: 0 });
+            step(&mut replica, Input::Installed { position: theirs.position(), needs: 0 });
             assert_eq!((replica.merge.next, replica.trimmable_position()), (theirs, mine));
             step(&mut replica, Input::Checkpointed(theirs.position()));
             assert_eq!(replica.trimmable_position(), theirs);
@@ -365,7 +365,7 @@ mod tests {
         let mut replica = replica(&MEMORY, AcceptorStorage::Memory);
         let at = |merged| MergePosition { merged, place: 1 };
         replica.state.wanted = false;
-        step(&mut replica, Input::Installed { position: at(4).position(), installs: 0 });
+        step(&mut replica, Input::Installed { position: at(4).position(), needs: 0 });
         assert_eq!(replica.trimmable_position(), at(4));
         // The replica of another group on the same node needs a state: deliveries of this one meanwhile wait for that,
         // and counts as applied only for the pace of the others.
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(replica.merge.applied_point(), at(9));
         assert_eq!(replica.trimmable_position(), MergePosition::default());
         // The state is in force.
-        step(&mut replica, Input::Installed { position: at(7).position(), installs: 0 });
+        step(&mut replica, Input::Installed { position: at(7).position(), needs: 0 });
         assert_eq!(replica.trimmable_position(), at(9));
     }
 

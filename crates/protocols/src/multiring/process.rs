@@ -494,15 +494,13 @@ impl Protocol for MultiRing {
             Input::Loaded { ticket, record } => self.on_loaded(ticket, record, out),
             Input::Checkpointed(position) => self.checkpointed(position),
             Input::Applied(position) => self.merge.on_applied(position),
-            Input::Installed { position, installs } => self.installed(position, installs),
+            Input::Installed { position, needs } => self.installed(position, needs),
             Input::Unfit => self.state.in_force = false,
             Input::Barrier(ticket) => self.read_indexes.set(ticket),
             Input::Oracle(Oracle::Suspect(p)) => self.links.suspect(p),
             Input::Oracle(Oracle::Trust(p)) => self.links.trust(p),
             // The members are fixed: a member that stops is passed over.
             Input::Leave
-            | Input::Captured { .. }
-            | Input::Piece { .. }
             | Input::Oracle(Oracle::Leader(..) | Oracle::NoLeader(_))
             | Input::Medium(MessageInput::Down(_)) => {}
             Input::Medium(MessageInput::Up(p)) => self.reconnected(p),

@@ -206,7 +206,7 @@ mod tests {
         step(&mut replica, Time(1), Input::Start { incarnation: 1 });
         assert!(replica.state.wanted && !replica.has_state());
         let position = MergePosition { merged: 4, place: 1 }.position();
-        step(&mut replica, Time(1), Input::Installed { position, installs: 0 });
+        step(&mut replica, Time(1), Input::Installed { position, needs: 0 });
         assert!(!replica.state.wanted && replica.has_state());
         // It still asks the others what it had promised.
         assert!(!replica.may_vote() && !replica.fit());
@@ -241,7 +241,7 @@ mod tests {
         };
         // The application reports nothing before it has its state.
         assert!(deliver(&mut reader, 5));
-        let state = Input::Installed { position: point(7, 1).position(), installs: 1 };
+        let state = Input::Installed { position: point(7, 1).position(), needs: 1 };
         step(&mut reader, Time(2), state);
         assert!(reader.has_state());
         // It will report no message that is in the state, delivered before or after the state came; the log must keep

@@ -426,15 +426,13 @@ impl Protocol for TramReplica {
                 self.emptied(pid, incarnation, out)
             }
             Input::Applied(position) => self.applied = self.applied.max(position),
-            Input::Installed { position, installs } => self.installed(position, installs, out),
+            Input::Installed { position, needs } => self.installed(position, needs, out),
             Input::Unfit => self.unfit(),
             Input::Oracle(oracle) => self.hint(oracle),
             Input::Submit(_) => unreachable!("room() is 0: a replica is sent to by clients"),
             // It keeps no log, and its members are fixed.
             Input::Leave
             | Input::Stored { .. }
-            | Input::Captured { .. }
-            | Input::Piece { .. }
             | Input::Torn
             | Input::Lost
             | Input::Durable(_)

@@ -148,13 +148,7 @@ impl TramWorld {
             Output::Event(ProtocolEvent::NeedsState { position, .. }) => {
                 self.give_state(i, position);
             }
-            Output::Capture { .. }
-            | Output::Piece { .. }
-            | Output::Release { .. }
-            | Output::Install { .. }
-            | Output::Passed { .. }
-            | Output::Event(_)
-            | Output::Note(_) => {}
+            Output::Passed { .. } | Output::Event(_) | Output::Note(_) => {}
             Output::Persist { .. } | Output::Load { .. } | Output::Trim { .. } => {
                 unreachable!("TRAM persists nothing")
             }
@@ -260,7 +254,7 @@ impl TramWorld {
             }
             TramAnswer::Applied(p) => self.step(i, Input::Applied(p)),
             TramAnswer::Installed(position, needs) => {
-                self.step(i, Input::Installed { position, installs: needs });
+                self.step(i, Input::Installed { position, needs });
             }
         }
     }

@@ -123,8 +123,7 @@ impl<M: RecordedMedium> Protocol for StepRecorder<M> {
                 Output::Event(ProtocolEvent::Left(_)) => record.left += 1,
                 Output::Persist { awaited: true, .. } => record.awaited += 1,
                 Output::Persist { awaited: false, .. } => record.written += 1,
-                Output::Install { last: true, .. }
-                | Output::Event(ProtocolEvent::NeedsState { .. }) => record.installed += 1,
+                Output::Event(ProtocolEvent::NeedsState { .. }) => record.installed += 1,
                 Output::Medium(out) => M::record(out, &mut record),
                 _ => {}
             }

@@ -26,7 +26,6 @@ const fn kind<M: Medium>(input: &Input<'_, M>) -> &'static str {
         Input::Installed { .. } => "what was installed",
         Input::Unfit => "lack of state",
         Input::Leave => "being asked to leave",
-        Input::Captured { .. } | Input::Piece { .. } => "captured state",
         Input::Barrier(_) => "a barrier",
         Input::Oracle(_) => "an oracle",
         Input::Medium(_) => "its medium",

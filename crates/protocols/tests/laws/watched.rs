@@ -151,17 +151,11 @@ pub(crate) fn again<'a, M: Medium>(
         Input::Loaded { ticket, record } => Input::Loaded { ticket: *ticket, record: *record },
         Input::Checkpointed(position) => Input::Checkpointed(*position),
         Input::Applied(position) => Input::Applied(*position),
-        Input::Installed { position, installs } => {
-            Input::Installed { position: *position, installs: *installs }
+        Input::Installed { position, needs } => {
+            Input::Installed { position: *position, needs: *needs }
         }
         Input::Unfit => Input::Unfit,
         Input::Leave => Input::Leave,
-        Input::Captured { ticket, position, bytes } => {
-            Input::Captured { ticket: *ticket, position: *position, bytes: *bytes }
-        }
-        Input::Piece { ticket, offset, bytes } => {
-            Input::Piece { ticket: *ticket, offset: *offset, bytes }
-        }
         Input::Barrier(ticket) => Input::Barrier(*ticket),
         Input::Oracle(oracle) => Input::Oracle(*oracle),
         Input::Medium(said) => Input::Medium(medium(said)),

@@ -493,16 +493,6 @@ impl Host for Registers {
         }
     }
 
-    fn capture(&mut self, _: Time, p: Pid) -> u64 {
-        let (rank, g) = self.place(p).expect("a replica gives its state");
-        self.nodes[rank].stands(g)
-    }
-
-    fn install(&mut self, _: Time, p: Pid, position: u64) {
-        let (rank, g) = self.place(p).expect("a replica takes a state");
-        self.needs_state(rank, g, position);
-    }
-
     fn crashed(&mut self, _: Time, rank: usize) {
         let node = &mut self.nodes[rank];
         let checkpoint = std::mem::take(&mut node.checkpoint);

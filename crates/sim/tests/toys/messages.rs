@@ -1,13 +1,14 @@
 //! Over messages: everyone sends to process 0, which numbers and sends on. It never forgets
-//! anything; a process that comes back gets the state from it, then the rest.
+//! anything. A process that comes back continues where the application of process 0 is, and needs a state as of there.
 
 use super::about;
 use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::entry::{About, Assumption, Entry, MediumKind, ProtocolProcess};
 use amcast_core::messages::{Frames, Lane, MessageInput, MessageOutput};
-use amcast_core::step::{ProtocolStatus, Ticket, WaitReason, WakeReason};
+use amcast_core::step::{ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
-    Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, Time,
+    Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent,
+    StateSource, Time,
 };
 use std::collections::BTreeMap;
 
@@ -19,8 +20,10 @@ pub(crate) enum MessageToyKind {
     Careless,
     /// Everyone delivers what comes, as it comes.
     Unordered,
-    /// Forgets its newest delivery when it comes back.
+    /// Continues when it comes back, and asks for no state.
     Forgets,
+    /// Counts as fit as soon as it knows where it continues, before its application has the state.
+    Eager,
     /// Has something to do at once, always.
     Spins,
 }
@@ -45,6 +48,8 @@ impl Entry for MessageToy {
             next: 1,
             early: BTreeMap::new(),
             sent: Vec::new(),
+            applied: 0,
+            follows: true,
             fit: true,
             now: Time::ZERO,
         };
@@ -58,7 +63,7 @@ impl Entry for MessageToy {
 const SUBMIT: u8 = 0;
 const ORDERED: u8 = 1;
 const ASK: u8 = 2;
-const STATE: u8 = 3;
+const OFFER: u8 = 3;
 
 struct MessageToyState {
     kind: MessageToyKind,
@@ -66,6 +71,10 @@ struct MessageToyState {
     next: u64,
     early: BTreeMap<u64, (MsgId, Vec<u8>)>,
     sent: Vec<(MsgId, Vec<u8>)>,
+    /// The position up to which its application has applied.
+    applied: u64,
+    /// It has its place in the order.
+    follows: bool,
     fit: bool,
     now: Time,
 }
@@ -93,12 +102,35 @@ impl MessageToyState {
         if number >= self.next {
             self.early.insert(number, (m, bytes.to_vec()));
         }
-        while self.fit
+        while self.follows
             && let Some((m, bytes)) = self.early.remove(&self.next)
         {
             out.deliver(m, GroupSet(1), self.next, |to| to.extend_from_slice(&bytes));
             self.next += 1;
         }
+    }
+
+    /// Says to a process that comes back where it may continue, and sends the messages behind that.
+    fn offer(&mut self, to: Pid, out: &mut Outbox<Frames>) {
+        let m = MsgId { sender: self.me, seq: 0 };
+        let extent = out.fill(|b| frame(OFFER, self.applied, m, &[], b));
+        out.ask(MessageOutput::To(to, Lane::Stream, extent));
+        for number in self.applied + 1..=self.sent.len() as u64 {
+            let (m, bytes) = &self.sent[number as usize - 1];
+            let extent = out.fill(|b| frame(ORDERED, number, *m, bytes, b));
+            out.ask(MessageOutput::To(to, Lane::Stream, extent));
+        }
+    }
+
+    /// Continues behind this position, up to which its application needs a state.
+    fn continue_from(&mut self, position: u64, out: &mut Outbox<Frames>) {
+        (self.follows, self.next) = (true, position + 1);
+        self.early = self.early.split_off(&self.next);
+        self.fit = matches!(self.kind, MessageToyKind::Forgets | MessageToyKind::Eager);
+        out.event(match self.kind {
+            MessageToyKind::Forgets => ProtocolEvent::CaughtUp(0),
+            _ => ProtocolEvent::NeedsState { position, source: StateSource::Replicas },
+        });
     }
 
     fn from(&mut self, from: Pid, mut r: ByteReader<'_>, out: &mut Outbox<Frames>) -> Option<()> {
@@ -112,24 +144,9 @@ impl MessageToyState {
             }
             SUBMIT => self.order(m, r.rest(), out),
             ORDERED => self.ordered(number, m, r.rest(), out),
-            ASK => {
-                out.push(Output::Capture { ticket: Ticket(u64::from(from.0)), reader: from });
-            }
-            STATE => {
-                let mut rest = r.rest();
-                let mut reached = number;
-                if self.kind == MessageToyKind::Forgets && rest.len() >= 32 {
-                    rest = &rest[32..];
-                }
-                if rest.is_empty() {
-                    reached = 0;
-                }
-                let piece = out.fill(|to| to.extend_from_slice(rest));
-                out.push(Output::Install { piece, first: true, last: true, position: reached });
-                self.fit = true;
-                self.next = reached + 1;
-                out.mark("toy-installed");
-            }
+            ASK => self.offer(from, out),
+            OFFER if !self.follows => self.continue_from(number, out),
+            OFFER => {}
             _ => return None,
         }
         Some(())
@@ -141,8 +158,17 @@ impl Protocol for MessageToyState {
     fn step(&mut self, now: Time, (): (), input: Input<'_, Frames>, out: &mut Outbox<Frames>) {
         self.now = now;
         match input {
-            Input::Start { incarnation } if incarnation > 0 => self.fit = false,
-            Input::Medium(MessageInput::Up(Pid(0))) if !self.fit => {
+            Input::Start { incarnation } if incarnation > 0 => {
+                (self.follows, self.fit) = (false, false);
+                out.event(ProtocolEvent::Lagging);
+            }
+            Input::Applied(position) => self.applied = position,
+            Input::Installed { position, .. } if !self.fit => {
+                (self.fit, self.applied) = (true, position);
+                out.event(ProtocolEvent::CaughtUp(position));
+                out.mark("toy-installed");
+            }
+            Input::Medium(MessageInput::Up(Pid(0))) if !self.follows => {
                 let m = MsgId { sender: self.me, seq: 0 };
                 let extent = out.fill(|to| frame(ASK, 0, m, &[], to));
                 out.ask(MessageOutput::To(Pid(0), Lane::Stream, extent));
@@ -155,27 +181,6 @@ impl Protocol for MessageToyState {
                     MessageToyKind::Unordered => MessageOutput::Group(Gid(0), lane, extent),
                     _ => MessageOutput::To(Pid(0), lane, extent),
                 });
-            }
-            Input::Captured { ticket, position, bytes } => {
-                out.push(Output::Piece { ticket, offset: 0, bytes: bytes as u32 });
-                self.early.insert(
-                    u64::MAX - ticket.0,
-                    (MsgId { sender: self.me, seq: position }, vec![]),
-                );
-            }
-            Input::Piece { ticket, bytes, .. } => {
-                let to = Pid(ticket.0 as u32);
-                let kept = self.early.remove(&(u64::MAX - ticket.0)).expect("it was captured");
-                let position = kept.0.seq;
-                let m = MsgId { sender: self.me, seq: 0 };
-                let extent = out.fill(|b| frame(STATE, position, m, bytes, b));
-                out.ask(MessageOutput::To(to, Lane::Stream, extent));
-                out.push(Output::Release { ticket });
-                for number in position + 1..=self.sent.len() as u64 {
-                    let (m, bytes) = &self.sent[number as usize - 1];
-                    let extent = out.fill(|b| frame(ORDERED, number, *m, bytes, b));
-                    out.ask(MessageOutput::To(to, Lane::Stream, extent));
-                }
             }
             Input::Medium(MessageInput::From(from, bytes)) => {
                 assert!(self.from(from, ByteReader::new(bytes), out).is_some(), "frames are ours");

@@ -205,9 +205,7 @@ impl BurstMember {
                         self.at += usize::from(watch.is_over());
                     }
                 }
-                Output::Install { .. } | Output::Event(ProtocolEvent::NeedsState { .. }) => {
-                    self.left_out = true;
-                }
+                Output::Event(ProtocolEvent::NeedsState { .. }) => self.left_out = true,
                 _ => {}
             }
         }

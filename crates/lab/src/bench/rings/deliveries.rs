@@ -4,7 +4,7 @@ use crate::bench::histogram;
 use amcast_core::step::Note;
 use amcast_core::{ClusterShape, Delivery, Pid, ProtocolEvent, Span, Time};
 use amcast_node::clock;
-use amcast_node::memory_driver::{CapturedState, UpperLayer};
+use amcast_node::memory_driver::UpperLayer;
 use hdrhistogram::Histogram;
 use std::collections::VecDeque;
 
@@ -129,22 +129,6 @@ impl UpperLayer for DeliveryWatch {
             }
             Ok(_) => {}
             Err(why) => _ = self.wrong.get_or_insert(why),
-        }
-    }
-
-    fn capture(&mut self, p: Pid, _: Pid) -> CapturedState {
-        let group = self.cluster.group_of(p).map_or(0, |g| g.index());
-        CapturedState { position: self.rings[group].position, bytes: 8 }
-    }
-
-    fn piece(&mut self, _: Pid, _: u64, bytes: u32, to: &mut Vec<u8>) {
-        to.resize(to.len() + bytes as usize, 0);
-    }
-
-    fn install(&mut self, _: Time, p: Pid, position: u64, _: &[u8], last: bool) {
-        if let Some(group) = self.cluster.group_of(p).filter(|_| last) {
-            self.rings[group.index()].install(position);
-            (self.left_behind, self.installed) = (self.left_behind + 1, true);
         }
     }
 

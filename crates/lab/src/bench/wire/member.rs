@@ -6,12 +6,12 @@ use crate::bench::delivered::DeliveryDigest;
 use crate::bench::{BenchLoad, destinations, task};
 use amcast_core::rng::Rng;
 use amcast_core::{
-    ClusterShape, Config, Delivery, Gid, GroupSet, Pid, ProtocolEvent, Span, Submission, Time,
+    ClusterShape, Config, Delivery, GroupSet, Pid, ProtocolEvent, Span, Submission, Time,
 };
 use amcast_memory::{Idle, Idler, Pause};
 use amcast_node::clock;
 use amcast_node::headless::{HeadlessNode, HeadlessOptions};
-use amcast_node::memory_driver::{CapturedState, UpperLayer};
+use amcast_node::memory_driver::UpperLayer;
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -65,22 +65,6 @@ impl UpperLayer for DeliveryTally {
             // Not the time at which the round began: that would make it look shorter.
             client.delivered(clock::now(), d.msg.seq, group);
         }
-    }
-
-    fn capture(&mut self, p: Pid, _: Pid) -> CapturedState {
-        let group = self.cluster.group_of(p).map_or(0, Gid::index);
-        CapturedState { position: self.position[group], bytes: 8 }
-    }
-
-    fn piece(&mut self, _: Pid, _: u64, bytes: u32, to: &mut Vec<u8>) {
-        to.resize(to.len() + bytes as usize, 0);
-    }
-
-    fn install(&mut self, _: Time, p: Pid, position: u64, _: &[u8], _: bool) {
-        if let Some(group) = self.cluster.group_of(p) {
-            self.position[group.index()] = position;
-        }
-        self.left_out |= self.client.is_some();
     }
 
     fn event(&mut self, _: Time, p: Pid, event: ProtocolEvent) {

@@ -678,7 +678,7 @@ where
             Input::Start { incarnation } => self.start(incarnation, out),
             Input::Submit(submission) => self.tell(Input::Submit(submission), out),
             Input::Leave => self.on_leave(),
-            Input::Installed { position, installs } => self.on_installed(position, installs, out),
+            Input::Installed { position, needs } => self.on_installed(position, needs, out),
             Input::Oracle(Oracle::Suspect(p)) if p.index() < self.settings.processes => {
                 self.detector.suspect(p.index());
                 self.dead[p.index()] = true;

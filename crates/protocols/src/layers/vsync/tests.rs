@@ -171,7 +171,7 @@ impl ThreeMembers {
                     let needs = self.needs[p as usize];
                     match self.slow.contains(&Pid(p)) {
                         true => self.needed.push((position, needs, source)),
-                        false => self.step(p, Input::Installed { position, installs: needs }),
+                        false => self.step(p, Input::Installed { position, needs }),
                     }
                 }
                 _ => {}
@@ -339,9 +339,9 @@ fn a_joiner_delivers_while_its_state_comes_and_counts_when_that_is_in_force() {
     group.run(5);
     assert_eq!(group.delivered[2], msgs(&[(0, 6)]), "the rest is in the state");
     assert!(!group.members[2].is_fit());
-    group.step(2, Input::Installed { position: 4, installs: 1 });
+    group.step(2, Input::Installed { position: 4, needs: 1 });
     assert!(!group.members[2].is_fit(), "that is not as much as it needs");
-    group.step(2, Input::Installed { position: 6, installs: 1 });
+    group.step(2, Input::Installed { position: 6, needs: 1 });
     assert!(group.members[2].is_fit());
 }
 
@@ -362,7 +362,7 @@ fn a_member_that_was_reborn_does_not_continue_into_the_view_that_names_it_again(
     let says = [0, 1, 2].map(|p| last(p).expect("it is in that view").2);
     assert_eq!(says, [0, 0b110, 0b110]);
     let (position, needs, _) = group.needed[0];
-    group.step(2, Input::Installed { position, installs: needs });
+    group.step(2, Input::Installed { position, needs });
     assert!(group.members.iter().all(Vsync::is_fit));
 }
 
@@ -641,7 +641,7 @@ fn a_state_that_was_needed_before_the_last_one_makes_nobody_fit() {
     let [first, second] = slow[..] else { unreachable!("it joined twice") };
     assert_eq!(first.0, second.0, "both stand at one position");
     let mut installed = |(position, needs, _)| {
-        group.step(2, Input::Installed { position, installs: needs });
+        group.step(2, Input::Installed { position, needs });
         group.members[2].is_fit()
     };
     assert!(!installed(first), "this is not the state that it needs now");
