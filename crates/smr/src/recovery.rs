@@ -34,6 +34,10 @@ use std::fmt;
 /// Bytes of deliveries that wait for a state to come, before the protocol is held back.
 const INBOX_BYTES_MAX: usize = 256 << 20;
 
+/// How many times as many bytes may wait in a group with views: there nothing holds back the other members, and a member
+/// that takes in no more is excluded, so that its transfer begins anew.
+const INBOX_GROWTH_IN_VIEWS: usize = 16;
+
 /// A delivery that waits until the application can take it.
 struct WaitingDelivery {
     delivery: Delivery,
@@ -385,11 +389,13 @@ impl<A: Application> Recovery<A> {
         last.filter(|_| self.inbox_bytes <= self.inbox_bytes_max).map(|w| w.delivery.position)
     }
 
-    /// Whether so much waits here that the replicas must not bring more: where members broadcast,
-    /// nobody else holds them back. A member that takes nothing in for long is excluded by the others, and gets
-    /// a newer state instead.
+    /// Whether so much waits here that the replicas must not bring more. This is the last resort of a group with views,
+    /// whose members broadcast and are held back by nobody: a member that takes nothing in for long is excluded by the
+    /// others, and gets a newer state instead. So it comes much later than the bound at which
+    /// [`applied`](Self::applied) holds back protocols whose members are fixed.
     pub const fn is_full(&self) -> bool {
-        self.view.is_some() && self.inbox_bytes > self.inbox_bytes_max
+        let most = self.inbox_bytes_max.saturating_mul(INBOX_GROWTH_IN_VIEWS);
+        self.view.is_some() && self.inbox_bytes > most
     }
 
     /// The state to fetch, if one is needed and every replica knows where it continues.
@@ -666,3 +672,6 @@ const fn taken(group: Gid, delivery: Delivery, payload: &[u8]) -> TakenDelivery 
     let Delivery { msg, position, .. } = delivery;
     TakenDelivery { group, position, msg, bytes: payload.len() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! A transfer that is under way continues while the replica delivers much and enters views.
+
+use super::*;
+use crate::application::GroupFigures;
+use amcast_core::{GroupSet, Outbox, messages::Frames};
+use std::io::Read;
+
+const GROUP: Gid = Gid(0);
+
+/// Bytes of each delivery.
+const BYTES: usize = 10;
+
+/// The bound of the inbox in these tests: so many deliveries.
+const ROOM: u64 = 10;
+
+/// Remembers the positions that it executed.
+#[derive(Default)]
+struct PositionList {
+    position: u64,
+    executed: Vec<u64>,
+}
+
+impl Application for PositionList {
+    type State = u64;
+
+    fn deliver(&mut self, command: DeliveredCommand<'_>, _: TellAnswer<'_>) -> bool {
+        if command.position > self.position {
+            self.position = command.position;
+            self.executed.push(command.position);
+        }
+        true
+    }
+
+    fn applied(&self, _: Gid) -> u64 {
+        self.position
+    }
+
+    fn delivered(&self, _: Gid) -> u64 {
+        self.position
+    }
+
+    fn capture(&mut self) {}
+
+    fn piece(&mut self, _: usize, to: &mut Vec<u8>) -> bool {
+        to.extend_from_slice(&self.position.to_le_bytes());
+        false
+    }
+
+    fn release(&mut self) {}
+
+    fn read(_: usize, from: &mut dyn Read) -> Result<u64, String> {
+        let mut position = [0; 8];
+        from.read_exact(&mut position).map_err(|e| e.to_string())?;
+        Ok(u64::from_le_bytes(position))
+    }
+
+    fn state_delivered(state: &u64, _: Gid) -> u64 {
+        *state
+    }
+
+    fn adopt(&mut self, state: u64) -> u64 {
+        std::mem::replace(&mut self.position, state)
+    }
+
+    fn clear(&mut self) -> u64 {
+        self.adopt(0)
+    }
+
+    fn figures(&self, _: Gid) -> GroupFigures {
+        GroupFigures::default()
+    }
+}
+
+/// The first of three nodes with one replica each, whose replica continues from 10 and which has asked the second node,
+/// then the third one, for a state.
+struct WaitingNode {
+    recovery: Recovery<PositionList>,
+    replica: Pid,
+    delivered: u64,
+}
+
+impl WaitingNode {
+    fn new(source: StateSource) -> Self {
+        let cluster = ClusterShape::new(1, 3, 0).expect("three replicas are a cluster");
+        let mut recovery = Recovery::new(cluster, PositionList::default(), true);
+        recovery.bound_inbox(ROOM as usize * BYTES);
+        let mut it = Self { recovery, replica: cluster.replica(GROUP, 0), delivered: 10 };
+        if let StateSource::View(number) = source {
+            it.enters(number, 0b111, 0);
+        }
+        it.reports(ProtocolEvent::NeedsState { position: 10, source });
+        let wanted = it.recovery.wants().expect("it knows where it continues");
+        assert_eq!(wanted.positions, [10]);
+        it.recovery.expect(vec![1, 2]);
+        it.assert_fetching();
+        it
+    }
+
+    fn reports(&mut self, event: ProtocolEvent) {
+        self.recovery.event(self.replica, event);
+    }
+
+    fn enters(&mut self, number: u64, members: u32, continuing: u32) {
+        self.reports(ProtocolEvent::ViewEntered { number, members, continuing });
+    }
+
+    /// Its replica delivers up to this position.
+    fn delivers(&mut self, upto: u64) {
+        for position in self.delivered + 1..=upto {
+            let payload = Outbox::<Frames>::default().fill(|_| {});
+            let msg = MsgId { sender: Pid(1), seq: position };
+            let delivery = Delivery { msg, dst: GroupSet::one(GROUP), position, payload };
+            let taken =
+                self.recovery.deliver(self.replica, delivery, &[7; BYTES], &mut |_, _, _| {});
+            assert_eq!(taken, None, "it waits");
+        }
+        self.delivered = upto;
+    }
+
+    fn assert_fetching(&self) {
+        assert!(self.recovery.is_fetching(), "the transfer continues");
+        assert_eq!(self.recovery.wants(), None, "no other one is begun");
+    }
+
+    /// The state of the node that was asked first is here.
+    fn arrives(&mut self, state: u64) {
+        let (from, history) = ("n1".to_string(), Vec::new());
+        self.recovery.fetched(Some(FetchedState { state, history, from, donor: 0 }));
+    }
+
+    /// Whether the state that arrived is put in force now.
+    fn adopts(&mut self) -> bool {
+        matches!(self.recovery.take_over(), Some(TakeOver::Adopted(_)))
+    }
+
+    /// The positions that it executes behind the state.
+    fn executes(&mut self) -> Vec<u64> {
+        let mut took = Vec::new();
+        self.recovery.drain(&mut |_, _, _| {}, &mut |taken| took.push(taken.position));
+        assert_eq!(took.last(), Some(&self.delivered), "everything that waited is given");
+        std::mem::take(&mut self.recovery.app.executed)
+    }
+}
+
+#[test]
+fn a_transfer_is_not_begun_anew_when_the_inbox_overflows() {
+    let mut node = WaitingNode::new(StateSource::Replicas);
+    node.delivers(10 + ROOM);
+    assert_eq!(node.recovery.applied(GROUP), Some(20), "deliveries that wait count as executed");
+    for upto in [21, 40, 200] {
+        node.delivers(upto);
+        assert_eq!(node.recovery.applied(GROUP), None, "the other replicas are held back");
+        node.assert_fetching();
+    }
+    node.arrives(15);
+    assert!(node.adopts());
+    assert_eq!(node.executes(), (16..=200).collect::<Vec<u64>>());
+    assert_eq!(node.recovery.installed(), Some(vec![200]));
+    assert_eq!(node.recovery.applied(GROUP), Some(200));
+}
+
+#[test]
+fn a_transfer_is_not_begun_anew_when_a_view_changes() {
+    for (source_stays, continuing) in [(true, 0b011), (false, 0b101)] {
+        let mut node = WaitingNode::new(StateSource::View(1));
+        // The third node is excluded, or the source, and joins again.
+        for (number, members) in [(2, continuing), (3, 0b111)] {
+            node.delivers(node.delivered + ROOM);
+            node.enters(number, members, continuing);
+            node.assert_fetching();
+        }
+        node.arrives(15);
+        // A source that did not continue may have delivered something else than the group.
+        assert_eq!(node.adopts(), source_stays);
+        let anew = WantedState { positions: vec![10], view: Some(3) };
+        assert_eq!(node.recovery.wants(), (!source_stays).then_some(anew));
+        if source_stays {
+            assert_eq!(node.executes(), (16..=30).collect::<Vec<u64>>());
+        }
+    }
+}
+
+#[test]
+fn a_full_inbox_stops_no_delivery_in_a_group_with_views() {
+    let mut node = WaitingNode::new(StateSource::View(1));
+    for upto in [10 + ROOM, 11 + ROOM, 10 + 8 * ROOM] {
+        node.delivers(upto);
+        assert!(!node.recovery.is_full(), "the replica takes part in its view");
+        node.assert_fetching();
+    }
+    // The state goes further than the replica, which has to deliver as much itself.
+    node.arrives(100);
+    assert!(!node.adopts());
+    node.delivers(99);
+    assert!(!node.recovery.is_full() && !node.adopts());
+    node.delivers(110);
+    assert!(!node.recovery.is_full() && node.adopts());
+    assert_eq!(node.executes(), (101..=110).collect::<Vec<u64>>());
+    assert_eq!(node.recovery.applied(GROUP), Some(110));
+}
+
+#[test]
+fn the_inbox_of_a_group_with_views_has_a_last_bound() {
+    let bound = 10 + INBOX_GROWTH_IN_VIEWS as u64 * ROOM;
+    let mut node = WaitingNode::new(StateSource::View(1));
+    node.delivers(bound);
+    assert!(!node.recovery.is_full());
+    node.delivers(bound + 1);
+    assert!(node.recovery.is_full());
+    node.assert_fetching();
+    node.arrives(12);
+    assert!(node.adopts());
+    assert_eq!(node.executes(), (13..=bound + 1).collect::<Vec<u64>>());
+    assert!(!node.recovery.is_full());
+    // Where members are fixed it is no matter of the driver: they hold back each other.
+    let mut fixed = WaitingNode::new(StateSource::Replicas);
+    fixed.delivers(bound + 1);
+    assert!(!fixed.recovery.is_full());
+}
