@@ -183,3 +183,26 @@ fn a_large_page_is_the_last_answer_of_its_connection() {
         assert_eq!(answer.matches("HTTP/1.1 200").count(), 1, "{path}: {answer}");
     }
 }
+
+#[test]
+fn a_connection_that_begins_with_http2_ends_without_an_answer() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = plain();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    for first in [1, 2, 3, preface.len()] {
+        let mut stream = TcpStream::connect(gateway.address()).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.write_all(&preface[..first]).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        // The rest may find the connection closed.
+        _ = stream.write_all(&preface[first..]);
+        let mut answer = Vec::new();
+        _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{answer:?}");
+    }
+    let mut stream = TcpStream::connect(gateway.address()).unwrap();
+    stream.write_all(b"PROPFIND / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
+}
