@@ -4,13 +4,13 @@
 //! too large, the connection whose answers are largest is closed: who takes its answers loses nothing.
 
 use crate::gateway::log::connections::RequestOrigin;
+use crate::gateway::log::pieces::PiecedBody;
 use crate::gateway::log::tail::TailItem;
 use amcast_log::proto::{
     AppendResponse, DeleteResponse, InfoResponse, ListResponse, MultiAppendResponse, ReadResponse,
     TailResponse, TrimResponse,
 };
 use bytes::Bytes;
-use http_body_util::BodyExt;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -64,7 +64,7 @@ impl UnreadAnswers {
         if ledger.bytes > ledger.most
             && let Some((largest, _)) = ledger.connections.values().max_by_key(|(_, bytes)| *bytes)
         {
-            largest.place.end();
+            largest.slot.end();
         }
         drop(ledger);
         Some(CountedAnswer { unread: self.clone(), of, bytes })
@@ -167,13 +167,8 @@ pub(crate) fn answer_on<T: AnswerBytes>(
 pub(crate) fn count_until_taken(mut answer: Response<Body>) -> Response<Body> {
     match answer.extensions_mut().remove::<Arc<CountedAnswer>>() {
         None => answer,
-        Some(counted) => answer.map(|body| {
-            // It counts for as long as its body is there.
-            Body::new(body.map_frame(move |frame| {
-                let _counted = &counted;
-                frame
-            }))
-        }),
+        // It counts for as long as its body is there.
+        Some(counted) => answer.map(|body| PiecedBody::of(body, counted)),
     }
 }
 

@@ -5,11 +5,12 @@ use crate::gateway::connection_slots::{
 };
 use crate::gateway::files;
 use crate::gateway::log::reads::ReadLane;
+use amcast_kv::client::lock;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
@@ -74,13 +75,15 @@ impl UnknownPace {
     }
 
     /// Ready when more may be read; the task is woken for that.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(&mut self, cx: &mut Context<'_>, origin: &LogConnection) -> Poll<()> {
         if self.second.as_mut().poll(cx).is_ready() {
             self.second.as_mut().reset(Instant::now() + Duration::from_secs(1));
             self.left = UNKNOWN_BYTES_PER_SECOND;
         }
         if self.left == 0 && self.second.as_mut().poll(cx).is_pending() {
-            return Poll::Pending;
+            lock(&origin.paused).replace(cx.waker().clone());
+            // The password may have arrived meanwhile.
+            return if origin.slot.is_known() { Poll::Ready(()) } else { Poll::Pending };
         }
         Poll::Ready(())
     }
@@ -98,7 +101,7 @@ impl PlacedStream {
     fn new(held: LimitedConnection, unknown: Option<UnknownPace>) -> Self {
         let slot = Arc::clone(held.slot());
         let (reads, tails) = (ReadLane::default(), ReadLane::default());
-        let origin = Arc::new(LogConnection { slot, reads, tails });
+        let origin = Arc::new(LogConnection { slot, reads, tails, paused: Mutex::default() });
         Self { held, unknown, origin }
     }
 }
@@ -110,6 +113,16 @@ pub(crate) struct LogConnection {
     pub(crate) reads: ReadLane,
     /// The reads of its streams.
     pub(crate) tails: ReadLane,
+    /// Wakes its task while nothing is read of it, since it has not given the password.
+    paused: Mutex<Option<Waker>>,
+}
+
+impl LogConnection {
+    /// Its client has given the password: it is read at once again.
+    pub(crate) fn show_known(&self) {
+        self.slot.show_known();
+        lock(&self.paused).take().inspect(Waker::wake_by_ref);
+    }
 }
 
 /// The connection of a request.
@@ -129,12 +142,12 @@ impl AsyncRead for PlacedStream {
         cx: &mut Context<'_>,
         to: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { held, unknown, .. } = &mut *self;
+        let Self { held, unknown, origin } = &mut *self;
         if held.slot().is_known() {
             *unknown = None;
         }
         if let Some(pace) = unknown {
-            std::task::ready!(pace.poll(cx));
+            std::task::ready!(pace.poll(cx, origin));
         }
         let before = to.filled().len();
         let polled = Pin::new(held).poll_read(cx, to);

@@ -9,6 +9,7 @@ mod counts;
 mod dates;
 mod follow;
 mod password;
+mod pieces;
 mod reads;
 mod requests;
 pub mod server;

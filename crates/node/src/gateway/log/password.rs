@@ -4,7 +4,7 @@
 //! one more is closed. All clients together that have not given the password can try as many as [`LOGINS`] says, however many
 //! connections and calls they begin: beyond, each waits for its turn, whether its password is right or wrong.
 
-use crate::gateway::log::connections::RequestOrigin;
+use crate::gateway::log::connections::{CONNECTIONS_MAX, RequestOrigin};
 use crate::gateway::log::counts::LogServiceCounts;
 use crate::gateway::login_turns::{LoginPace, LoginTurns};
 use crate::gateway::rate_limited_log::RateLimitedLog;
@@ -27,9 +27,10 @@ const LATE: Duration = Duration::from_millis(250);
 /// Such answers that wait at a time: so 256 passwords can be tried in a second.
 const LATE_MAX: usize = 64;
 
-/// How fast passwords may be tried: as fast as so many late answers let them.
+/// How fast passwords may be tried: as fast as so many late answers let them. Each connection of the gateway may wait:
+/// strangers of more hosts than may wait would have clients with the right password refused.
 const LOGINS: LoginPace =
-    LoginPace { per_second: 256, burst: LATE_MAX as u32, waiting_max: LATE_MAX };
+    LoginPace { per_second: 256, burst: LATE_MAX as u32, waiting_max: CONNECTIONS_MAX };
 
 /// Lets in who gives the password, if there is one.
 #[derive(Clone)]
@@ -66,7 +67,7 @@ impl GuardState {
         match (self.late.try_acquire(), from) {
             (Ok(_place), _) => sleep(LATE).await,
             (Err(_), from) => {
-                from.inspect(|from| from.place.end());
+                from.inspect(|from| from.slot.end());
                 sleep(LATE).await;
             }
         }
@@ -74,15 +75,15 @@ impl GuardState {
 
     /// Whether a password is right, of a client that is not known; false late, and either in its turn.
     async fn lets_in(&self, given: &[u8], from: Option<RequestOrigin>) -> bool {
-        let host = from.as_ref().map_or(Ipv4Addr::UNSPECIFIED.into(), |from| from.place.host());
+        let host = from.as_ref().map_or(Ipv4Addr::UNSPECIFIED.into(), |from| from.slot.host());
         let Ok(permit) = self.turns.turn(host).await else {
-            from.inspect(|from| from.place.end());
+            from.inspect(|from| from.slot.end());
             return false;
         };
         let is_right = is_right(given, &self.password);
         if is_right {
             permit.was_right();
-            from.inspect(|from| from.place.show_known());
+            from.inspect(|from| from.show_known());
         } else {
             self.refuse(from).await;
         }
@@ -141,7 +142,7 @@ where
             return Box::pin(async { Ok(unauthenticated()) });
         };
         let from = request.extensions().get::<RequestOrigin>().cloned();
-        let is_known = from.as_ref().is_some_and(|from| from.place.is_known());
+        let is_known = from.as_ref().is_some_and(|from| from.slot.is_known());
         if is_known && is_right(given, &state.password) {
             return Box::pin(self.service.call(request));
         }

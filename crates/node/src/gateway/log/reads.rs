@@ -8,16 +8,20 @@
 //! wait, and the other streams of its connection continue.
 //!
 //! Before a read is sent to a node it reserves the size that its answer may have ([`ReadBudget`]), until that has
-//! arrived. From then on the answer itself counts ([`UnreadAnswers`](super::answers::UnreadAnswers)).
+//! arrived. From then on the answer itself counts ([`UnreadAnswers`](super::answers::UnreadAnswers)). A read whose caller
+//! gives up keeps its place and its reservation for a second, since the node executes it all the same; and none keeps
+//! them for longer without an answer: a shard that does not answer stops no reads of others.
 
 use crate::gateway::log::connections::RequestOrigin;
-use http_body_util::BodyExt;
+use crate::gateway::log::pieces::PiecedBody;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
@@ -32,6 +36,12 @@ pub(crate) const READ_BYTES_UNDER_WAY: usize = 32 << 20;
 /// The ends of the paths of calls with large answers.
 const LARGE: [&str; 2] = ["/Read", "/List"];
 
+/// The size that the first answer of a connection is expected to have, at most.
+const FIRST_BYTES: usize = 1 << 20;
+
+/// How long a read without an answer keeps its place and its reservation.
+const HELD_AT_MOST: Duration = Duration::from_secs(1);
+
 /// The unit of the budget, in bytes.
 const UNIT: usize = 1 << 10;
 
@@ -45,7 +55,7 @@ pub(crate) struct ReadLane {
 impl Default for ReadLane {
     fn default() -> Self {
         let places = Arc::new(Semaphore::new(READS_PER_CONNECTION));
-        Self { places, expected: AtomicUsize::new(usize::MAX) }
+        Self { places, expected: AtomicUsize::new(FIRST_BYTES) }
     }
 }
 
@@ -69,7 +79,7 @@ impl ReadLane {
 
 /// The bytes of answers that nodes are asked for.
 pub(crate) struct ReadBudget {
-    units: Semaphore,
+    units: Arc<Semaphore>,
     most: usize,
 }
 
@@ -77,7 +87,7 @@ impl ReadBudget {
     /// So many bytes at a time; a read that may have more has all of them.
     pub(crate) fn new(bytes: usize) -> Self {
         let most = bytes.div_ceil(UNIT).clamp(1, u32::MAX as usize);
-        Self { units: Semaphore::new(most), most }
+        Self { units: Arc::new(Semaphore::new(most)), most }
     }
 
     /// Has `read` begin once there is room for an answer of `asked` bytes, or as large as the last ones of its lane were.
@@ -92,14 +102,30 @@ impl ReadBudget {
         let expected = lane.map_or(asked, |lane| lane.expects(asked));
         let units = expected.div_ceil(UNIT).clamp(1, self.most);
         // It is never closed.
-        let reserved = self.units.acquire_many(units as u32).await;
+        let reserved = Arc::clone(&self.units).acquire_many_owned(units as u32).await;
+        let answered = hold(reserved);
         let answer = read.await;
-        drop(reserved);
+        // It fails where a second is over: nothing is held then.
+        _ = answered.send(());
         if let (Some(lane), Some(bytes)) = (lane, size(&answer)) {
             lane.learn(expected, bytes);
         }
         answer
     }
+}
+
+/// Holds the places of a read until that is answered, which the result tells; for a second, where it is not. It takes a
+/// task of its own, since the read's may be dropped at any time.
+pub(crate) fn hold(places: impl Send + 'static) -> oneshot::Sender<()> {
+    let (answered, is_answered) = oneshot::channel();
+    tokio::spawn(async move {
+        let end = Instant::now() + HELD_AT_MOST;
+        if !matches!(timeout_at(end, is_answered).await, Ok(Ok(()))) {
+            sleep_until(end).await;
+        }
+        drop(places);
+    });
+    answered
 }
 
 /// Has the calls with large answers of a service take places of their connections.
@@ -148,13 +174,11 @@ where
                 Err(why) => return Ok(why.into_http()),
             };
             // The place is taken for as long as the answer is there.
-            let hold = |body: Body| {
-                Body::new(body.map_frame(move |frame| {
-                    let _place = &place;
-                    frame
-                }))
-            };
-            service.call(request).await.map(|answer| answer.map(hold))
+            let place = Arc::new(place);
+            let answered = hold(Arc::clone(&place));
+            let answer = service.call(request).await;
+            _ = answered.send(());
+            answer.map(|answer| answer.map(|body| PiecedBody::of(body, place)))
         })
     }
 }
@@ -164,11 +188,12 @@ mod tests {
     use super::*;
     use std::pin::pin;
     use std::task::Waker;
-    use tokio::sync::oneshot;
 
     #[test]
     fn reads_begin_only_while_there_is_room_for_their_answers() {
         let _limit = amcast_test_policy::time_limit();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let _entered = runtime.enter();
         let (budget, mut cx) = (ReadBudget::new(100 << 10), Context::from_waker(Waker::noop()));
         let lane = ReadLane::default();
         let (to, from) = oneshot::channel::<usize>();
@@ -184,7 +209,11 @@ mod tests {
         assert!(second.as_mut().poll(&mut cx).is_pending(), "120 KB are more than 100");
         to.send(10).expect("it waits");
         assert_eq!(first.as_mut().poll(&mut cx), Poll::Ready(10));
+        // Those that hold reservations have their turn.
+        let turn = || runtime.block_on(tokio::time::sleep(Duration::from_millis(1)));
+        turn();
         assert_eq!(second.as_mut().poll(&mut cx), Poll::Ready(1));
+        turn();
         // Answers are expected to be about as large as the last ones were.
         assert_eq!(lane.expects(1 << 30), (60 << 10) - (60 << 10) / 8);
         lane.learn(1, 5 << 20);
@@ -192,5 +221,19 @@ mod tests {
         // A read that may have more than all of it has its turn as well.
         let mut large = pin!(budget.within(None, 1 << 30, async { 2 }, |_| None));
         assert_eq!(large.as_mut().poll(&mut cx), Poll::Ready(2));
+    }
+
+    #[test]
+    fn a_read_that_is_given_up_or_not_answered_keeps_its_reservation_for_a_second() {
+        let _limit = amcast_test_policy::time_limit();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let budget = ReadBudget::new(100 << 10);
+        runtime.block_on(async {
+            let never = std::future::pending::<usize>();
+            let read = budget.within(None, 100 << 10, never, |_| None);
+            assert!(tokio::time::timeout(Duration::from_millis(1), read).await.is_err());
+            assert_eq!(budget.units.available_permits(), 0, "the node still executes it");
+            budget.within(None, 100 << 10, async { 1 }, |_| None).await;
+        });
     }
 }

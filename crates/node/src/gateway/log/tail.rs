@@ -6,6 +6,7 @@
 
 use crate::gateway::log::answers::ToTail;
 use crate::gateway::log::connections::RequestOrigin;
+use crate::gateway::log::reads::hold;
 use crate::gateway::log::service::{LogGatewayShared, USUAL_VALUES};
 use crate::gateway::log::status::{deleted, parting};
 use amcast_log::client::connect_to;
@@ -147,8 +148,9 @@ impl LogGatewayShared {
                 None => None,
             };
             watching.reads();
+            let answered = hold(place);
             let answer = self.read_values(lane, &command, BYTES).await;
-            drop(place);
+            _ = answered.send(());
             match answer {
                 Ok(LogAnswer::Values { extent, .. })
                     if next.incarnation.is_some_and(|known| known != extent.incarnation) =>
