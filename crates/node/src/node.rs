@@ -112,11 +112,19 @@ pub struct Node<A: Application> {
     joining: bool,
     /// The next report of the missing conditions, if it is not ready then.
     say_at: Time,
-    /// When the application is asked next what it has to say by itself.
-    report_at: Time,
+    reports: OwnReports,
     /// The notes on its earlier ends, until it is well, and the time from which it may count as
     /// well.
     ended_before: Option<(Arc<ExecutionNotes>, Time)>,
+}
+
+/// The messages that the application multicasts by itself.
+#[derive(Default)]
+struct OwnReports {
+    /// When it is asked for one next.
+    look_at: Time,
+    /// Whether it is asked for none any more.
+    are_over: Arc<AtomicBool>,
 }
 
 /// The parts of a node that exist before its application.
@@ -352,7 +360,7 @@ impl<A: Application> Node<A> {
             keeping,
             joining,
             say_at: clock::now() + SAY_FIRST,
-            report_at: Time::ZERO,
+            reports: OwnReports::default(),
             ended_before: ended_before.map(|notes| (notes, clock::now() + WELL_AFTER)),
         })
     }
@@ -360,6 +368,12 @@ impl<A: Application> Node<A> {
     /// The handle that informs this node, from any thread, that nodes are at other addresses.
     pub fn mover(&self) -> PeerMover {
         self.mover.clone()
+    }
+
+    /// Once this is set, from any thread, the application multicasts nothing by itself any more: so that a cluster which
+    /// stops comes to rest, with nothing under way.
+    pub fn end_reports(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.reports.are_over)
     }
 
     /// For a gateway in this process: where its member takes commands, if it does.
@@ -581,10 +595,10 @@ impl<A: Application> Node<A> {
 
     /// Has members multicast what this node's application has to say by itself.
     fn report(&mut self, now: Time) -> bool {
-        if now < self.report_at {
+        if now < self.reports.look_at || self.reports.are_over.load(Ordering::Relaxed) {
             return false;
         }
-        self.report_at = now + REPORT_LOOK;
+        self.reports.look_at = now + REPORT_LOOK;
         let mut any = false;
         for group in self.host.cluster.all_groups().iter() {
             let ReplicaHost { reply_sink: ReplySink::Ingress(ingress, _), recovery, .. } =

@@ -308,7 +308,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
         move || taken(&serving).map(NodeGateways::close)
     };
     if args.until_input_ends {
-        end_with_input(&stop, close.clone(), dir.clone(), rank)?;
+        end_with_input(&stop, &node.end_reports(), close.clone(), dir.clone(), rank)?;
     }
     // Where its gateways were stays written: those of its next life are there again.
     let close = move || _ = close();
@@ -332,14 +332,17 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
 }
 
 /// Has the node end when its standard input does, and serve no more clients from a line there on: then `close` closes its
-/// gateways for good, if it has some.
+/// gateways for good, if it has some, and `quiet` has it report nothing by itself.
 fn end_with_input(
     stop: &Arc<AtomicBool>,
+    quiet: &Arc<AtomicBool>,
     close: impl Fn() -> Option<()> + Send + 'static,
     dir: ClusterDir,
     rank: usize,
 ) -> Result<(), Failure> {
+    let quiet = Arc::clone(quiet);
     let close_for_good = move || {
+        quiet.store(true, Ordering::Relaxed);
         if close().is_some()
             && let Err(e) = dir.withdraw_node(rank)
         {

@@ -42,6 +42,9 @@ const USUAL_DATA: &str = "amcast-data";
 /// How long replicas may take to come to the same position when the cluster stops.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
 
+/// For how long all replicas must have delivered the same, before nothing counts as under way.
+const AT_REST: Duration = Duration::from_millis(250);
+
 /// Places for clients besides the gateways: benchmarks, tools, and lives that overlap.
 const PLACES_SPARE: usize = 4;
 
@@ -602,6 +605,7 @@ fn finish(own_history: &SupervisorHistory, file: &ClusterFile, settled: bool) {
 /// that came about.
 fn settle(watch: &ClusterWatch, dir: &ClusterDir, cluster: ClusterShape) -> bool {
     let begun = Instant::now();
+    let mut rests: Option<(Vec<u64>, Instant)> = None;
     while begun.elapsed() < SETTLE_PATIENCE {
         let nodes: Vec<_> = watch.ask_now().into_iter().flatten().collect();
         let level = |g: usize| {
@@ -611,9 +615,16 @@ fn settle(watch: &ClusterWatch, dir: &ClusterDir, cluster: ClusterShape) -> bool
         };
         let whole = nodes.len() == cluster.replicas() && nodes.iter().all(|n| n.ready);
         let closed = (0..cluster.replicas()).all(|rank| dir.gateways_of(rank).is_err());
-        if closed && whole && (0..cluster.groups()).all(level) {
-            return true;
-        }
+        let positions: Vec<u64> = nodes
+            .first()
+            .map_or_else(Vec::new, |n| n.replicas.iter().map(|r| r.delivered).collect());
+        // A last message may be under way, which no replica has delivered.
+        rests = match rests.filter(|(at, _)| *at == positions) {
+            _ if !(closed && whole && (0..cluster.groups()).all(level)) => None,
+            Some((_, since)) if since.elapsed() >= AT_REST => return true,
+            Some(rests) => Some(rests),
+            None => Some((positions, Instant::now())),
+        };
         std::thread::sleep(Duration::from_millis(10));
     }
     false
