@@ -128,7 +128,9 @@ impl LogMarker {
 
     /// It was reported, and its consequences are kept.
     fn clear(self) {
-        if let Err(e) = fs::remove_file(&self.0) {
+        // Durable before the replica votes: a mark that came back with the machine would have it lost once more.
+        let removed = fs::remove_file(&self.0).and_then(|()| sync_folder_of(&self.0));
+        if let Err(e) = removed {
             tracing::warn!("{}: {e}: the next start asks the others once more", self.0.display());
         }
     }

@@ -33,7 +33,7 @@
 
 use super::MultiRingMutant;
 use super::message::{ForwardedMessage, RecoveryRequest, RingMessage, RingPacket};
-use super::persistence::{AcceptorStorage, DurableAction, LogRecord};
+use super::persistence::{DurableAction, LogRecord};
 use super::phase1::is_contiguous;
 use super::process::MultiRing;
 use super::topology::{RingId, ring_for};
@@ -428,13 +428,9 @@ impl MultiRing {
         }
         let of = self.group_storage_epochs();
         let record = LogRecord::StorageEpochs { of };
-        if self.persistence.writes.storage() == AcceptorStorage::Written {
-            // It votes at once, as it does with all that it writes.
-            self.persistence.writes.due.push_back(DurableAction::Recovered);
-        }
-        // One record for both: an acceptor that votes again, and would still count as lost if it died then, could be
-        // missing to another one that has lost its storage meanwhile.
-        self.persistence.writes.write(record, Some(DurableAction::RecoveryDurable));
+        // It votes again once that is durable, in asynchronous storage, too: an acceptor that voted before, and died, would count
+        // as lost once more, and could be missing to another one that has lost its storage meanwhile.
+        self.persistence.writes.write(record, Some(DurableAction::Recovered));
         out.mark("multiring-remembers");
     }
 }

@@ -107,10 +107,8 @@ pub(super) enum DurableAction {
     Send { to: Pid, messages: Vec<RingMessage> },
     /// Its own promise, as a candidate, counts.
     OwnPromise { ring: RingId, ballot: RingBallot },
-    /// The acceptor has recovered, and votes again.
+    /// All that the acceptor has recovered is durable, and it votes again.
     Recovered,
-    /// All that the acceptor has recovered is durable, also where it votes before.
-    RecoveryDurable,
     /// Records before this number are trimmed.
     Trim { before: u64 },
     /// Its table of decided proposals is durable, as of this instance.
@@ -217,7 +215,7 @@ impl PendingWrites {
         let lasting = matches!(
             action,
             Some(
-                DurableAction::RecoveryDurable
+                DurableAction::Recovered
                     | DurableAction::Trim { .. }
                     | DurableAction::IdleDurable { .. }
                     | DurableAction::TableDurable { .. }

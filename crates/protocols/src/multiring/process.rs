@@ -315,9 +315,11 @@ impl MultiRing {
             DurableAction::OwnPromise { ring, ballot } => {
                 self.with_ring(ring, |r, cx| r.on_own_promise(ballot, cx));
             }
-            DurableAction::Recovered => self.vote_again(),
-            DurableAction::RecoveryDurable => {
-                self.vote_again();
+            DurableAction::Recovered => {
+                self.recovery.state = StorageState::Intact;
+                for id in self.ring_ids() {
+                    self.with_ring(id, RingMember::resume_voting);
+                }
                 out.event(ProtocolEvent::StorageRecovered);
             }
             DurableAction::TableDurable { ring, at } => {
@@ -329,16 +331,6 @@ impl MultiRing {
                 if position == self.persistence.checkpoint.0 {
                     self.persistence.checkpoint.1 = self.persistence.checkpoint.1.max(point);
                 }
-            }
-        }
-    }
-
-    /// The storage is recovered, unless it is already.
-    fn vote_again(&mut self) {
-        if self.recovery.state == StorageState::Writing {
-            self.recovery.state = StorageState::Intact;
-            for id in self.ring_ids() {
-                self.with_ring(id, RingMember::resume_voting);
             }
         }
     }
