@@ -44,6 +44,13 @@ struct WaitingDelivery {
     payload: Box<[u8]>,
 }
 
+impl WaitingDelivery {
+    /// The memory that it takes, about.
+    fn bytes(&self) -> usize {
+        self.payload.len() + size_of::<Self>()
+    }
+}
+
 /// A delivery that the application took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TakenDelivery {
@@ -345,8 +352,8 @@ impl<A: Application> Recovery<A> {
         if is_next && self.app.deliver(command(group, delivery, payload), answer) {
             return Some(taken(group, delivery, payload));
         }
-        self.inbox_bytes += payload.len();
         let waiting = WaitingDelivery { delivery, payload: payload.into() };
+        self.inbox_bytes += waiting.bytes();
         self.replicas[group.index()].inbox.push_back(waiting);
         None
     }
@@ -360,11 +367,12 @@ impl<A: Application> Recovery<A> {
         loop {
             let mut again = false;
             for (g, replica) in (0..).map(Gid).zip(&mut self.replicas) {
-                while let Some(WaitingDelivery { delivery, payload }) = replica.inbox.front() {
+                while let Some(waiting) = replica.inbox.front() {
+                    let WaitingDelivery { delivery, payload } = waiting;
                     if !self.app.deliver(command(g, *delivery, payload), answer) {
                         break;
                     }
-                    self.inbox_bytes -= payload.len();
+                    self.inbox_bytes -= waiting.bytes();
                     took(taken(g, *delivery, payload));
                     replica.inbox.pop_front();
                     again = true;
@@ -655,7 +663,7 @@ impl<A: Application> Recovery<A> {
 
     fn count_inbox(&mut self) {
         let waiting = self.replicas.iter().flat_map(|replica| &replica.inbox);
-        self.inbox_bytes = waiting.map(|w| w.payload.len()).sum();
+        self.inbox_bytes = waiting.map(WaitingDelivery::bytes).sum();
     }
 
     fn group(&self, p: Pid) -> Gid {

@@ -125,7 +125,7 @@ impl WaitingNode {
     /// The state of the node that was asked first is here.
     fn arrives(&mut self, state: u64) {
         let (from, history) = ("n1".to_string(), Vec::new());
-        self.recovery.fetched(Some(FetchedState { state, history, from, donor: 0 }));
+        self.recovery.fetched(Some(FetchedState { state, history, from, source: 0 }));
     }
 
     /// Whether the state that arrived is put in force now.
