@@ -176,7 +176,7 @@ pub(crate) fn of_copy(c: &Context<'_>, args: &[&[u8]]) -> u64 {
 /// A string may become as long as `args[2]` says, in bytes.
 pub(crate) fn of_setrange(c: &Context<'_>, args: &[&[u8]]) -> u64 {
     match args.get(3) {
-        Some(value) if value.is_empty() => 0,
+        Some([]) => 0,
         _ => number(args.get(2)).saturating_sub(size(c, args[1]).bytes),
     }
 }

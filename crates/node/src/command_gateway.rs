@@ -632,9 +632,14 @@ impl GatewayLoop {
             let Some(job) = self.waiting.take(has_room) else { break };
             let seq = self.multicast(now, &job);
             let retry_after = self.retry_first(&job);
-            let (sent_at, retry_at, again) = (now, now + retry_after, Vec::new());
-            let moved_at = now;
-            let open = SentJob { job, sent_at, moved_at, again, retry_at, retry_after };
+            let open = SentJob {
+                job,
+                sent_at: now,
+                moved_at: now,
+                again: Vec::new(),
+                retry_at: now + retry_after,
+                retry_after,
+            };
             self.sent.open.insert(seq, open);
             sent = true;
         }
@@ -647,7 +652,7 @@ impl GatewayLoop {
     /// How long the answer to a job may take before it is asked for again.
     fn retry_first(&self, job: &GatewayJob) -> Span {
         let is_slow = || Envelope::decode(&job.payload).is_some_and(|(e, _)| e.read_only);
-        match self.road.reports_losses() && is_slow() {
+        match self.transport.reports_losses() && is_slow() {
             true => RETRY_FIRST_READ,
             false => RETRY_FIRST,
         }

@@ -40,7 +40,12 @@ impl LogOwner {
     pub(crate) fn names(self, other: CheckpointOwner) -> String {
         let own = self.of_checkpoints(other.disk);
         match other.node == own.node {
-            true => format!("another disk of {}", node_name(self.rank.into())),
+            true => {
+                let own = node_name(self.rank.into());
+                format!(
+                    "another disk of {own} (if the file {own}.disk was lost here, bring it back first)"
+                )
+            }
             false if other.node >> 32 == own.node >> 32 => {
                 node_name(usize::from((other.node >> 16) as u16).saturating_sub(1))
             }

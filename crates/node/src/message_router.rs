@@ -70,7 +70,7 @@ impl InternalMessages {
     }
 
     /// The messages: from whom, to whom, and what.
-    pub(crate) fn letters(&self) -> impl Iterator<Item = ReceivedMessage<'_>> {
+    pub(crate) fn messages(&self) -> impl Iterator<Item = ReceivedMessage<'_>> {
         let mut rest = &self.bytes[..];
         self.slips.iter().map(move |&InternalMessage { from, to, bytes }| {
             let (message, tail) = rest.split_at(bytes);

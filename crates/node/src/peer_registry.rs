@@ -568,8 +568,8 @@ mod tests {
         let flipped = |at: usize| {
             let mut bytes = before.as_bytes().to_vec();
             bytes[at] ^= 0x80;
-            fs::write(home.join("n1.peers"), bytes).unwrap();
-            PeerRegistry::open((&home, "a word"), (1, 3)).unwrap_err().to_string()
+            fs::write(dir.join("n1.peers"), bytes).unwrap();
+            PeerRegistry::open((&dir, "a word"), (1, 3)).unwrap_err().to_string()
         };
         let known = PeerIdentity { life: Some(4), start: 0, disk: 7, replaced: vec![3] };
         let read = open(before).unwrap().known;

@@ -303,14 +303,14 @@ impl<A: Application> ReplicaHost<A> {
                 tracing::info!("has all state again, from {from}, at {positions:?}");
                 self.checkpoints.iter_mut().for_each(|c| c.took_over(positions.clone()));
                 self.skipped = self.count_skipped();
-                // What is executed in this state has no answer here.
+                // Commands that are executed in this state have no answer here.
                 self.lose_commands();
                 self.drain();
             }
         }
     }
 
-    /// The commands of its fronts may have no answer here: they are sent again.
+    /// The commands of its gateways may have no answer here: they are sent again.
     fn lose_commands(&mut self) {
         if let ReplySink::Ingress(ingress, _) = &mut self.reply_sink {
             ingress.lose_all();

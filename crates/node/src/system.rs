@@ -1,6 +1,7 @@
 //! Errors of the operating system, with their object and the remedy.
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Error, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
@@ -29,6 +30,11 @@ thread_local! {
 #[cfg(test)]
 pub(crate) fn was_synced(folder: &Path) -> bool {
     SYNCED.take().iter().any(|synced| synced == folder)
+}
+
+/// Whether this process, or the machine, may open no more files.
+pub fn has_too_many_files(e: &Error) -> bool {
+    matches!(Errno::from_io_error(e), Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// A file or directory that cannot be used.

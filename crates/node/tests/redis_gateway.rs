@@ -577,8 +577,8 @@ fn a_refusal_that_holds_no_command_is_an_error_and_ends_no_connection() {
     let map = Partitions::by_slot(SHARDS).into();
     let server = Arc::new(StoreServer::new(map, 100, 0, None, status));
     let config = redis::RedisGatewayConfig::new(([127, 0, 0, 1], 0).into(), 1);
-    let front = redis::start(config, Arc::new(garbler), server).expect("a free port");
-    let mut client = connect(&front);
+    let gateway = redis::start(config, Arc::new(garbler), server).expect("a free port");
+    let mut client = connect(&gateway);
     let answers = pipeline(&mut client, &(0..6).map(|n| format!("SET a {n}")).collect::<Vec<_>>());
     let errors = answers.iter().filter(|answer| answer.starts_with("-ERR")).count();
     assert_eq!((errors, &answers[4..]), (4, &["+OK".to_string(), "+OK".to_string()][..]));

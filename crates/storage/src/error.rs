@@ -230,8 +230,8 @@ impl fmt::Display for StorageError {
             Self::ForeignCheckpoint { path, of } => write!(
                 f,
                 "{}: this is the state of {of}: a file or a directory was copied or moved to the wrong place. Put it \
-                 back, and the own state here; where that one is gone for good, remove this file: an older state \
-                 serves, or that of the other nodes",
+                 back, and the own state here; where that one is gone for good, and a majority of the other nodes runs, \
+                 remove this file: an older state serves, or that of the others",
                 path.display()
             ),
             Self::Misfit { path, why } => write!(f, "{}: {why}", path.display()),

@@ -2,7 +2,7 @@
 
 use super::{TidyFinding, TidyRule};
 use crate::scan;
-use crate::source::{SourceFile, SourceLine, SourceTree};
+use crate::source::{SourceFile, SourceLine};
 use std::collections::BTreeMap;
 
 /// Participles, adverbs and metaphors that no type is named. A reader searches for the noun.

@@ -118,15 +118,16 @@ fn a_new_protocol_is_built_tested_and_served_by_its_folder_and_line_alone() {
     assert!(copy.cargo(&["run", "-p", "xtask", "--", "papers"]).contains("SEQ: 3 steps"));
 
     // The suites of all protocols find the newcomer, and pass.
-    for suite in [
-        ["-p", "amcast-protocols", "--lib", "catalog::"],
-        ["-p", "amcast-protocols", "--lib", "trial::"],
-        ["-p", "amcast-protocols", "--test", "every_protocol"],
-        ["-p", "amcast-protocols", "--test", "capabilities"],
-        ["-p", "amcast-protocols", "--test", "laws"],
-        ["-p", "amcast-fuzzing", "--test", "corpus", "protocols::"],
-    ] {
-        let says = copy.cargo(&[&["test"], &suite[..]].concat());
+    let suites: [&[&str]; 6] = [
+        &["-p", "amcast-protocols", "--lib", "catalog::"],
+        &["-p", "amcast-protocols", "--lib", "trial::"],
+        &["-p", "amcast-protocols", "--test", "every_protocol"],
+        &["-p", "amcast-protocols", "--test", "capabilities"],
+        &["-p", "amcast-protocols", "--test", "laws"],
+        &["-p", "amcast-fuzzing", "--test", "corpus", "protocols::"],
+    ];
+    for suite in suites {
+        let says = copy.cargo(&[&["test"], suite].concat());
         assert!(
             says.contains("test result: ok") && !says.contains(" 0 passed"),
             "{suite:?}: {says}"

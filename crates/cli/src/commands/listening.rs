@@ -16,8 +16,7 @@ use amcast_node::history::HistoryRecorder;
 use amcast_node::service::{
     CallBook, ClusterBackend, ClusterWatch, Reads, first_partitions, forgets,
 };
-use amcast_node::system::refuses_file;
-use rustix::io::Errno;
+use amcast_node::system::{has_too_many_files, refuses_file};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -75,7 +74,7 @@ impl Address {
 /// A port that cannot be had; `flag` names it.
 fn refused(flag: &str, at: SocketAddr, e: &std::io::Error) -> Failure {
     let port = at.port();
-    if is_want_of_files(e) {
+    if has_too_many_files(e) {
         return Failure::Failed(format!("port {port} cannot be used: {e}; {MORE_FILES}"));
     }
     Failure::Misuse(format!(
@@ -86,11 +85,6 @@ fn refused(flag: &str, at: SocketAddr, e: &std::io::Error) -> Failure {
 /// The remedy where a process may open no more files: another port does not help.
 const MORE_FILES: &str =
     "raise the limit of open files (`ulimit -n`, `LimitNOFILE=`), or end what uses them";
-
-/// Whether this process, or the machine, may open no more files.
-fn is_want_of_files(e: &io::Error) -> bool {
-    matches!(Errno::from_io_error(e), Some(Errno::MFILE | Errno::NFILE))
-}
 
 /// Tries a port of this machine: `given`, or else `usual`, or any if that is taken. `flag` names it
 /// for people.
@@ -139,7 +133,7 @@ pub(super) fn ports_before(dir: &ClusterDir, rank: Option<usize>, usual: [u16; 3
 /// When the address cannot be had.
 pub(super) fn given(key: &str, at: SocketAddr) -> Result<Address, Failure> {
     let bound = TcpListener::bind(at);
-    bound.map_err(|e| match is_want_of_files(&e) {
+    bound.map_err(|e| match has_too_many_files(&e) {
         true => Failure::Failed(format!("{key} = \"{at}\" cannot be used: {e}; {MORE_FILES}")),
         false => Failure::Misuse(format!("{key} = \"{at}\" cannot be used: {e}")),
     })?;
@@ -283,7 +277,7 @@ mod tests {
         let asked = Address { at, or_any: false }.open("redis", TcpListener::bind).unwrap_err();
         let Failure::Misuse(why) = asked else { panic!("{asked:?}") };
         assert!(why.contains("cannot be used") && why.contains("--redis-port"), "{why}");
-        let many = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
+        let many = io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error());
         let Failure::Failed(why) = refused("redis", at, &many) else {
             panic!("another port helps")
         };

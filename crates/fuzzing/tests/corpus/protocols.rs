@@ -68,21 +68,21 @@ impl Entry for RecordedEntry {
     }
 }
 
-struct InputRecorder<M: RecordedMedium> {
+struct InputRecorder<M: FrameRecorder> {
     inner: Box<dyn Protocol<Medium = M> + Send>,
     seen: M::Seen,
     recorded: SharedInputs,
 }
 
 /// How the inputs of a medium are recorded.
-trait RecordedMedium: Medium {
+trait FrameRecorder: Medium {
     /// The part of a process's inputs that is recorded already.
     type Seen: Send;
 
     fn record(seen: &mut Self::Seen, view: &Self::View<'_>, input: &Self::In<'_>, to: &mut Vec<u8>);
 }
 
-impl RecordedMedium for Frames {
+impl FrameRecorder for Frames {
     type Seen = ();
 
     fn record((): &mut (), (): &(), input: &MessageInput<&[u8]>, to: &mut Vec<u8>) {
@@ -98,7 +98,7 @@ impl RecordedMedium for Frames {
 /// The stamps of the lines of each region of a process.
 type RegionStamps = Vec<Vec<LineStamp>>;
 
-impl RecordedMedium for Memory {
+impl FrameRecorder for Memory {
     type Seen = RegionStamps;
 
     /// Each line whose stamp has changed, as a write of a peer.
@@ -130,7 +130,7 @@ fn word(value: u64, to: &mut Vec<u8>) {
     }
 }
 
-impl<M: RecordedMedium> Protocol for InputRecorder<M> {
+impl<M: FrameRecorder> Protocol for InputRecorder<M> {
     type Medium = M;
 
     fn step(&mut self, now: Time, view: M::View<'_>, input: Input<'_, M>, out: &mut Outbox<M>) {

@@ -290,7 +290,7 @@ fn workers_run_no_read_that_nobody_waits_for() {
     let x = key(0);
     for workers in [0, 2] {
         let mut node = TestNode::with_workers(workers, Limits::default());
-        // The front of the third command has given it up.
+        // The gateway of the third command has given it up.
         node.executor.answer_only(Arc::new(|id: MsgId| id.sender == Pid(7) && id.seq != 3));
         let mut casts = ["SET {x} 1", "GET {x}", "GET {x}", "GET {x}", "SET {x} 2"]
             .iter()

@@ -73,14 +73,14 @@ impl ClientTransport for SilentTransport {
 /// How often a command without an answer is sent until nobody waits for it any more.
 fn sendings(read_only: bool, reports_losses: bool) -> usize {
     let sent = Arc::<Mutex<Vec<u64>>>::default();
-    let road = SilentTransport { sent: Arc::clone(&sent), reports_losses };
+    let transport = SilentTransport { sent: Arc::clone(&sent), reports_losses };
     let shared = Arc::new(GatewayShared {
         stop: AtomicBool::new(false),
-        desk: JobTable::new(JobBounds::USUAL),
+        jobs: JobTable::new(JobBounds::USUAL),
         health: Mutex::default(),
     });
     let overlay = Overlay::new(&[-1], 1).expect("a tree");
-    let mut work = GatewayLoop::new(Box::new(road), 0, Arc::clone(&shared), overlay);
+    let mut work = GatewayLoop::new(Box::new(transport), 0, Arc::clone(&shared), overlay);
     let stamp = amcast_smr::Stamp::default();
     let head = Envelope { session: 1, request: 1, open_from: 1, stamp, read_only };
     let mut payload = Vec::new();
@@ -94,14 +94,13 @@ fn sendings(read_only: bool, reports_losses: bool) -> usize {
     let begun = Time::ZERO + Span::secs(100);
     let asker = JobAsker::Once(Box::new(done));
     let request = JobRequest { dst: GroupSet::one(Gid(0)), is_read: false, since: begun, asker };
-    shared.desk.hand_in(request, &mut payload).expect("there is room");
+    shared.jobs.hand_in(request, &mut payload).expect("there is room");
     work.send(begun);
     for ms in (0..20_000).step_by(20) {
         work.judge(begun + Span::millis(ms));
     }
     assert!(answered.load(Ordering::Relaxed));
-    let count = sent.lock().expect("nothing panicked").len();
-    count
+    sent.lock().expect("nothing panicked").len()
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! The commands of a node's fronts that are multicast and not answered.
+//! The commands of a node's gateways that are multicast and not answered.
 //!
-//! The threads that execute commands look here whether anybody waits for the answer to one that changes nothing: a front
+//! The threads that execute commands look here whether anybody waits for the answer to one that changes nothing: a gateway
 //! that lost its connection, or gave the node up as silent, had its commands sent through another node, and one whose
 //! patience is over waits for nothing. A node that lags far behind would else execute for minutes what nobody waits for.
 
@@ -9,19 +9,19 @@ use amcast_core::{Span, Time};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The age from which on a command's front has given it up: it was handed in before it came here.
+/// The age from which on a command's gateway has given it up: it was handed in before it came here.
 const GIVEN_UP_AFTER: Span = Span(PATIENCE.0 + 1_000_000_000);
 
-/// A command that is multicast: its front, and the number that the front gave it.
+/// A command that is multicast: its gateway, and the number that the gateway gave it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct BroadcastCommand {
-    pub(super) front: u64,
+    pub(super) gateway: u64,
     pub(super) token: u64,
     /// When it was taken up.
     pub(super) since: Time,
 }
 
-/// The commands of all fronts, shared with those who execute them.
+/// The commands of all gateways, shared with those who execute them.
 #[derive(Default)]
 pub(crate) struct BroadcastCommands(Mutex<OpenCommands>);
 
@@ -29,7 +29,7 @@ pub(crate) struct BroadcastCommands(Mutex<OpenCommands>);
 struct OpenCommands {
     /// By the number that the member multicast it with.
     all: BTreeMap<u64, BroadcastCommand>,
-    /// Those that were not executed, since their fronts have given them up.
+    /// Those that were not executed, since their gateways have given them up.
     skipped: Vec<BroadcastCommand>,
 }
 
@@ -52,9 +52,9 @@ impl BroadcastCommands {
         self.open().all.remove(&seq)
     }
 
-    /// A front is gone.
-    pub(super) fn forget(&self, front: u64) {
-        self.open().all.retain(|_, command| command.front != front);
+    /// A gateway is gone.
+    pub(super) fn forget(&self, gateway: u64) {
+        self.open().all.retain(|_, command| command.gateway != gateway);
     }
 
     /// All commands: none of them will be answered.

@@ -355,12 +355,12 @@ fn nobody_waits_for_a_command_whose_front_is_gone_or_has_no_more_patience() {
     let (commands, now) = (place.ingress.commands(), clock::now());
     assert!(commands.awaits(100, now) && commands.awaits(101, now));
     assert!(!commands.awaits(99, now), "it is of an earlier life");
-    assert!(commands.awaits(100, now + Span::secs(14)), "its front is patient");
+    assert!(commands.awaits(100, now + Span::secs(14)), "its gateway is patient");
     assert!(!commands.awaits(100, now + Span::secs(20)));
     assert!(!commands.awaits(100, now), "it is not executed later");
-    // Its front learns of it, and may send another one in its place.
+    // Its gateway learns of it, and may send another one in its place.
     assert!(place.hears(IngressFrame::Serves(true)) && place.hears(IngressFrame::Lost(7)));
-    assert_eq!((place.ingress.open_commands(), place.ingress.fronts[0].flights), (1, 1));
+    assert_eq!((place.ingress.open_commands(), place.ingress.gateways[0].flights), (1, 1));
     place.ingress.close(0, None);
     assert!(!commands.awaits(101, now));
     assert_eq!(place.ingress.open_commands(), 0);

@@ -767,9 +767,15 @@ impl<'a, M: ShardedMachine> Worker<'a, M> {
         shard_state::run(&**machine, limits, sides, &turn, &mut self.scratch, &mut on_answer);
         answered.unwrap_or_else(|| {
             assert!(!is_awaited, "every command is answered once");
-            let (session, request, outcome) = (0, 0, Outcome::NotExecuted);
-            let (bytes, asked, result) = (Box::default(), payload.len(), PooledResult::Nothing);
-            PooledAnswer { id, session, request, outcome, bytes, result, asked }
+            PooledAnswer {
+                id,
+                session: 0,
+                request: 0,
+                outcome: Outcome::NotExecuted,
+                bytes: Box::default(),
+                result: PooledResult::Nothing,
+                asked: payload.len(),
+            }
         })
     }
 }
