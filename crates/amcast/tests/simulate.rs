@@ -140,7 +140,7 @@ const fn run_of_store(mutant: ServiceMutant) -> ShowingRun {
     match mutant {
         ServiceMutant::ForgetsSessions => ShowingRun::of("bb-urcast-urcast", 1),
         ServiceMutant::NewerCheckpoint => ShowingRun::of("multi-ring", 1),
-        ServiceMutant::DropsInbox => ShowingRun::of("tram", 30),
+        ServiceMutant::DropsInbox => ShowingRun::of("bb-urcast-urcast", 2),
         ServiceMutant::DropsMovedKeys => ShowingRun::of("multi-ring-memory", 1),
         ServiceMutant::ReadsAtOnce => ShowingRun::of("multi-ring-memory", 2),
         ServiceMutant::ExpiresByOwnClock => ShowingRun::of("bb-urcast-urcast", 1),
@@ -156,7 +156,7 @@ const fn run_of_log(mutant: ServiceMutant) -> Option<ShowingRun> {
     Some(match mutant {
         ServiceMutant::ForgetsSessions => ShowingRun::of("bb-urcast-urcast", 1),
         ServiceMutant::NewerCheckpoint => ShowingRun::of("multi-ring", 1),
-        ServiceMutant::DropsInbox => ShowingRun::of("tram", 60),
+        ServiceMutant::DropsInbox => ShowingRun::of("bb-urcast-urcast", 6),
         ServiceMutant::ReadsAtOnce => ShowingRun::of("multi-ring-memory", 2),
         ServiceMutant::ExpiresByOwnClock => ShowingRun::of("bb-urcast-urcast", 1),
         ServiceMutant::LosesCommand => ShowingRun::of("tram", 1),
@@ -171,6 +171,7 @@ const fn run_of_log(mutant: ServiceMutant) -> Option<ShowingRun> {
 fn is_found(ran: &ServiceRun, by: ServiceJudge) -> bool {
     match by {
         ServiceJudge::Breach => matches!(ran.report.outcome, RunOutcome::Breach(_)),
+        ServiceJudge::Settling => matches!(ran.report.outcome, RunOutcome::NotSettled(_)),
         _ => ran.findings.iter().any(|finding| finding.what == by.name()),
     }
 }

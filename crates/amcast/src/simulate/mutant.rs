@@ -40,6 +40,8 @@ pub enum ServiceJudge {
     Expiry,
     /// The simulator's ledger: the protocol and the host above it keep what they owe each other.
     Breach,
+    /// In the end every message is delivered where it has to be, and each process that lives works.
+    Settling,
 }
 
 impl ServiceJudge {
@@ -50,6 +52,7 @@ impl ServiceJudge {
             Self::OneState => "one state",
             Self::Expiry => "expiry",
             Self::Breach => "breach",
+            Self::Settling => "settling",
         }
     }
 }
@@ -74,7 +77,10 @@ impl DeclaredMutant {
     ) -> Self {
         let breaks: &[Property] = match found_by {
             ServiceJudge::Linearizable => &[Property::Linearizable],
-            ServiceJudge::OneState | ServiceJudge::Expiry | ServiceJudge::Breach => &[],
+            ServiceJudge::OneState
+            | ServiceJudge::Expiry
+            | ServiceJudge::Breach
+            | ServiceJudge::Settling => &[],
         };
         Self { mutant, info: MutantInfo { name, what, breaks, shown_by: None }, found_by }
     }
@@ -99,7 +105,7 @@ impl ServiceMutant {
             Self::DropsInbox,
             "drops-inbox",
             "what replicas deliver while a state is awaited is dropped",
-            ServiceJudge::Linearizable,
+            ServiceJudge::Settling,
         ),
         DeclaredMutant::new(
             Self::DropsMovedKeys,
