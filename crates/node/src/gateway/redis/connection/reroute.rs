@@ -20,7 +20,7 @@ use std::task::Context;
 
 /// The answer to a command that a shard gave back in bytes that are no command.
 const UNREADABLE: &str =
-    "a node refused the command, and gave it back in bytes that are no command; send it again";
+    "ERR a node refused the command, and gave it back in bytes that are no command; send it again";
 
 /// The way in which the answer to a refused command is shown.
 struct RefusedCall {
