@@ -144,10 +144,10 @@ const fn run_of_store(mutant: ServiceMutant) -> ShowingRun {
         ServiceMutant::DropsMovedKeys => ShowingRun::of("multi-ring-memory", 1),
         ServiceMutant::ReadsAtOnce => ShowingRun::of("multi-ring-memory", 2),
         ServiceMutant::ExpiresByOwnClock => ShowingRun::of("bb-urcast-urcast", 1),
-        ServiceMutant::LosesCommand => ShowingRun::of("tram", 1),
+        ServiceMutant::LosesCommand => ShowingRun::of("bb-urcast-urcast", 1),
         ServiceMutant::UnfinishedCheckpoint => ShowingRun::of("multi-ring-async", 1),
         ServiceMutant::TrustsAnyClock => ShowingRun::of("bb-urcast-urcast", 1),
-        ServiceMutant::DiffersUnread => ShowingRun::of("tram", 2),
+        ServiceMutant::DiffersUnread => ShowingRun::of("bb-urcast-urcast", 3),
     }
 }
 
@@ -159,7 +159,7 @@ const fn run_of_log(mutant: ServiceMutant) -> Option<ShowingRun> {
         ServiceMutant::DropsInbox => ShowingRun::of("bb-urcast-urcast", 6),
         ServiceMutant::ReadsAtOnce => ShowingRun::of("multi-ring-memory", 2),
         ServiceMutant::ExpiresByOwnClock => ShowingRun::of("bb-urcast-urcast", 1),
-        ServiceMutant::LosesCommand => ShowingRun::of("tram", 1),
+        ServiceMutant::LosesCommand => ShowingRun::of("bb-urcast-urcast", 1),
         ServiceMutant::UnfinishedCheckpoint => ShowingRun::of("multi-ring-async", 1),
         ServiceMutant::DropsMovedKeys
         | ServiceMutant::TrustsAnyClock
