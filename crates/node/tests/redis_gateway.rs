@@ -583,6 +583,6 @@ fn a_refusal_that_holds_no_command_is_an_error_and_ends_no_connection() {
     let errors = answers.iter().filter(|answer| answer.starts_with("-ERR")).count();
     assert_eq!((errors, &answers[4..]), (4, &["+OK".to_string(), "+OK".to_string()][..]));
     let is_clear = |answer: &&String| answer.contains("bytes that are no command");
-    assert_eq!(answers.iter().filter(is_clear).count(), 3, "{answers:?}");
+    assert_eq!(answers.iter().filter(is_clear).count(), 4, "{answers:?}");
     assert_eq!(pipeline(&mut client, &["PING".to_string()]), ["+PONG"]);
 }

@@ -87,8 +87,9 @@ impl<B: Backend> RedisConnection<B> {
         call: CommandCall,
     ) -> Result<UnsentCommand, RedisError> {
         let mut args = Vec::new();
-        let command = decode_args(bytes, &mut args).and(args.first().copied());
-        match command.and_then(registry::lookup) {
+        let name = decode_args(bytes, &mut args).and(args.first().copied());
+        let command = name.and_then(registry::lookup);
+        match command.filter(|command| command.check_arity(args.len()).is_ok()) {
             Some(command) => self.prepare(command, &args, then, call),
             None => Err(RedisError::of(Outcome::NotExecuted, UNREADABLE)),
         }
