@@ -7,7 +7,7 @@ use std::io::Read;
 
 const GROUP: Gid = Gid(0);
 
-/// Bytes of each delivery.
+/// Bytes of the payload of each delivery.
 const BYTES: usize = 10;
 
 /// The bound of the inbox in these tests: so many deliveries.
@@ -83,7 +83,7 @@ impl WaitingNode {
     fn new(source: StateSource) -> Self {
         let cluster = ClusterShape::new(1, 3, 0).expect("three replicas are a cluster");
         let mut recovery = Recovery::new(cluster, PositionList::default(), true);
-        recovery.bound_inbox(ROOM as usize * BYTES);
+        recovery.bound_inbox(ROOM as usize * (BYTES + size_of::<WaitingDelivery>()));
         let mut it = Self { recovery, replica: cluster.replica(GROUP, 0), delivered: 10 };
         if let StateSource::View(number) = source {
             it.enters(number, 0b111, 0);
