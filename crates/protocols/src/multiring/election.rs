@@ -1,16 +1,22 @@
 //! Leader election with pre-vote: the first acceptor that works, in the eyes of a quorum, becomes coordinator.
 //!
 //! ```text
-//!                             promised > ballot            the awaited ballot's phase 2 begins
-//!    +-> following a ballot ------------------> awaiting its phase 2 -----------------+
-//!    |        | coordinator suspected, restarted,       | patience ends               |
-//!    |        | or not fit                              |                             |
-//!    |        v                                         v                             |
-//!    |     pre-vote: PreVote(b) to all <----------------+                             |
-//!    |        | PreVoteGranted by a quorum     | an acceptor hears the coordinator:    |
-//!    |        v                                | it sends the current ballot           |
-//!    |     phase 1 (`phase1.rs`)               v                                      |
-//!    +--------+------------------------- follows it <---------------------------------+
+//!                          promised > ballot                 the promised ballot's phase 2 begins
+//!    +-> Following -------------------------> AwaitingPhase2 --------------------------------------+
+//!    |       | its coordinator is suspected,         | its candidate is suspected, not fit,        |
+//!    |       | restarted, or not fit                 | or the patience with it ends                |
+//!    |       |                                       |                                             |
+//!    |       +-------------------+-------------------+                                             |
+//!    |                           v                                                                 |
+//!    |      another acceptor is the first that works?   yes: AwaitingCandidate(it), told the promise
+//!    |                           | no                                                              |
+//!    |                           v                        an acceptor hears the coordinator,       |
+//!    |      PreVoting: PreVote(b) to all acceptors -----> and sends the current ballot ------------+
+//!    |                           | PreVoteGranted by a quorum                                      |
+//!    |                           v                                                                 |
+//!    |      Coordinating: phase 1 (`phase1.rs`), then phase 2 (`coordinator.rs`)                    |
+//!    |                           | a higher ballot exists                                          |
+//!    +---------------------------+-----------------------------------------------------------------+
 //! ```
 //!
 //! Phase 1 deposes the coordinator. So no acceptor begins it because of its own observation alone: where
@@ -33,7 +39,24 @@ use amcast_core::{Pid, Span, Time};
 /// How often the patience with a candidate doubles.
 const FAILED_ATTEMPTS_MAX: u32 = 8;
 
-/// A member's state in the election of a coordinator.
+/// The state of a member in the election, which follows from its ballots and from whom it hears.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ElectionState {
+    /// It is no acceptor, or may not vote: it elects nobody.
+    Passive,
+    /// It coordinates, or is in phase 1.
+    Coordinating,
+    /// It follows the ballot that it promised, whose coordinator works.
+    Following,
+    /// It awaits phase 2 of the ballot that it promised, whose candidate works.
+    AwaitingPhase2,
+    /// No coordinator works, and it is the turn of this acceptor, the first that works, to begin.
+    AwaitingCandidate(Pid),
+    /// No coordinator works, and it is the turn of this process: it asks for pre-votes.
+    PreVoting,
+}
+
+/// The memory of a member about the election of a coordinator.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Election {
     /// This process asks whether it should begin phase 1.
@@ -70,36 +93,54 @@ impl PreVote {
 impl RingMember {
     /// Begins a pre-vote if no other acceptor coordinates, or should.
     pub(super) fn run_election(&mut self, cx: &mut RingContext<'_>) {
-        if self.acceptor.index.is_none() || !cx.votes || self.coordinator.is_some() {
-            return;
-        }
-        let works = |p: Pid| p == cx.me || !cx.suspects(p) && cx.links.is_fit(p);
-        if self.election.awaited_ballot != self.acceptor.promised {
+        let elects = self.acceptor.index.is_some() && cx.votes && self.coordinator.is_none();
+        if elects && self.election.awaited_ballot != self.acceptor.promised {
             self.await_ballot(cx.now);
         }
+        match self.election_state(cx) {
+            ElectionState::Passive | ElectionState::Coordinating => {}
+            ElectionState::Following | ElectionState::AwaitingPhase2 => {}
+            ElectionState::AwaitingCandidate(first) => self.remind_candidate(first, cx),
+            ElectionState::PreVoting => self.run_pre_vote(cx),
+        }
+    }
+
+    /// The state of this process in the election.
+    fn election_state(&self, cx: &RingContext<'_>) -> ElectionState {
+        if self.acceptor.index.is_none() || !cx.votes {
+            return ElectionState::Passive;
+        }
+        if self.coordinator.is_some() {
+            return ElectionState::Coordinating;
+        }
+        let works = |p: Pid| p == cx.me || !cx.suspects(p) && cx.links.is_fit(p);
         let leads = self.acceptor.promised.coordinator();
         if leads == Some(cx.me) {
             // The ballot is this process's own, of an earlier incarnation.
-            return self.run_pre_vote(cx);
+            return ElectionState::PreVoting;
         }
-        // The promised candidate may never have heard of the promise, or have forgotten it.
-        let waits = self.is_in_force() || cx.now < self.patience_ends(cx.config.suspect);
-        if waits && leads.is_some_and(works) {
-            return;
+        if leads.is_some_and(works) {
+            if self.is_in_force() {
+                return ElectionState::Following;
+            }
+            // The promised candidate may never have heard of the promise, or have forgotten it.
+            if cx.now < self.patience_ends(cx.config.suspect) {
+                return ElectionState::AwaitingPhase2;
+            }
         }
         match self.topology.acceptors.iter().copied().find(|&p| works(p)) {
-            Some(first) if first != cx.me => {
-                // It is the turn of another acceptor, which may not know the promise of this process.
-                self.election.awaited_at = cx.now;
-                if cx.now.since(self.election.pre_vote.asked_at) >= cx.config.retry {
-                    self.election.pre_vote.asked_at = cx.now;
-                    cx.send(
-                        first,
-                        RingMessage::Reject { ring: self.id, promised: self.acceptor.promised },
-                    );
-                }
-            }
-            _ => self.run_pre_vote(cx),
+            Some(first) if first != cx.me => ElectionState::AwaitingCandidate(first),
+            _ => ElectionState::PreVoting,
+        }
+    }
+
+    /// It is the turn of `first`, which may not know the promise of this process.
+    fn remind_candidate(&mut self, first: Pid, cx: &mut RingContext<'_>) {
+        self.election.awaited_at = cx.now;
+        if cx.now.since(self.election.pre_vote.asked_at) >= cx.config.retry {
+            self.election.pre_vote.asked_at = cx.now;
+            let promised = self.acceptor.promised;
+            cx.send(first, RingMessage::Reject { ring: self.id, promised });
         }
     }
 
