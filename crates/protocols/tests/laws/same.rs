@@ -112,7 +112,9 @@ impl StepWatch<Memory> for TwinProcess {
 
 #[test]
 fn the_same_inputs_give_the_same_outputs_byte_for_byte_and_time_never_goes_back() {
-    // Where all machines fail early a run may deliver nothing; most runs deliver.
+    // A run may deliver nothing only where it settles after crashes: then each message is of an incarnation that died
+    // before its message was ordered (multi-ring-async, seed 2: the coordinator's machine fails after 0.2 ms and
+    // loses its disk, a link may take 13 ms, and all is over after 4 ms). Most runs deliver.
     let (runs, silent) = (AtomicU64::new(0), AtomicU64::new(0));
     for seed in 0..SEEDS {
         each(seed, |entry, config| {
@@ -124,6 +126,8 @@ fn the_same_inputs_give_the_same_outputs_byte_for_byte_and_time_never_goes_back(
             let report = run(&watched, config, &settings, seed, &mut |_| {}).expect("it is built");
             let compared = COMPARED.load(Ordering::Relaxed) - before;
             assert!(compared >= report.steps, "{report:?}");
+            let all_died = report.settled() && report.crashes > 0;
+            assert!(report.deliveries > 0 || all_died, "{}, seed {seed}: {report:?}", entry.name());
             runs.fetch_add(1, Ordering::Relaxed);
             silent.fetch_add(u64::from(report.deliveries == 0), Ordering::Relaxed);
         });
