@@ -56,38 +56,6 @@ enum ConfigCommand {
     },
 }
 
-/// The tables of a cluster file, behind its settings.
-const TABLES: &str = r#"
-[ports]                # 0 takes any; by default the usual one, or any if that is taken
-redis = 6379
-log = 6380
-http = 6381
-
-[set]                  # the protocol's parameters
-"#;
-
-/// Its further keys where the protocol sends messages.
-const NETWORK: &str = r#"
-# For protocols that send messages. On one machine `amcast up` chooses all of it. On several, every
-# host has the same file, and runs `amcast node --config FILE --name n0` for its node: docs/deploy.md.
-id = 4711              # the cluster's number: nodes of another one are not let in
-secret = "secret"      # a file beside this one, the same on every host: nodes prove that they know it
-# insecure = true      # listens beyond this machine without secret and password, which is refused else
-
-[nodes.n0]             # and n1, n2, ..: one for each replica
-address = "10.0.0.1:7400"    # where the others reach it, by TCP and UDP
-listen = "0.0.0.0:7400"      # where it listens; by default at its address
-control = "10.0.0.1:7401"    # where it gives its state to nodes of other hosts that lost theirs
-redis = "10.0.0.1:6379"      # where it serves Redis clients; of these three at least one, or it serves nobody
-log = "10.0.0.1:6380"        # where it serves the log over gRPC
-http = "10.0.0.1:6381"       # where its status page and metrics are
-replaced = 0                 # how often it began anew with an empty disk: add one for each time, on all hosts
-
-# [etcd]                     # hear there where the others are: then the file has this host's node only
-# endpoints = ["http://10.0.0.9:2379"]   # https:// with ca, cert and key, PEM files
-# user = "NAME"              # and password_file, if etcd asks for them
-"#;
-
 /// The comment on a node's data, where the protocol has durable state.
 const KEEPS: &str = "
 # Nodes of this protocol keep what they must not forget in n0.data, n1.data, .. beside this file:
@@ -263,7 +231,7 @@ fn check(path: &Path) -> Result<(), Failure> {
 }
 
 /// Writes a cluster's file and its secret where none are.
-fn init(hosts: &[IpAddr], (dir, data): (&Path, &Path), shards: usize) -> Result<(), Failure> {
+fn init(hosts: &[IpAddr], dir: &Path, data: &Path, shards: usize) -> Result<(), Failure> {
     let mut file = ClusterFile {
         shards,
         replicas: hosts.len(),
@@ -297,8 +265,8 @@ fn init(hosts: &[IpAddr], (dir, data): (&Path, &Path), shards: usize) -> Result<
     file.secret = Some("secret".into());
     file.write(&path).map_err(Failure::failed)?;
     println!(
-        "{} and {}: copy both to the same place on all hosts, for the user of amcast alone; then on each, \
-         with its own name, n0 to {}:\namcast node --config cluster.toml --name n0",
+        "{0} and {1}: copy both to the same place on all hosts, for the user of amcast alone; then on each, \
+         with its own name, n0 to {2}:\namcast node --config {0} --name n0",
         path.display(),
         secret.display(),
         node_name(hosts.len() - 1)
@@ -310,25 +278,26 @@ pub(super) fn run(args: &ConfigArgs) -> Result<(), Failure> {
     match &args.command {
         Some(ConfigCommand::Check { file: path }) => return check(path),
         Some(ConfigCommand::Init { hosts, dir, shards, data }) => {
-            return init(hosts, (dir, data), *shards);
+            return init(hosts, dir, data, *shards);
         }
         None => {}
     }
-    print!("{}{TABLES}{MAY_FAIL}", settings::template());
     let entry = entry(&args.protocol)?;
     let about = entry.about();
+    let network = about.medium == MediumKind::Messages;
+    print!("{}{MAY_FAIL}", settings::template(network));
     let usual = ClusterFile { protocol: args.protocol.clone(), ..ClusterFile::default() };
     // There are protocols that cannot have the usual shape.
     if let Ok(Some(takes)) = room(&usual, entry) {
         println!("\n# {takes}\n# `amcast config check FILE` says how much another shape takes.");
     }
-    if about.medium == MediumKind::Messages {
+    if network {
         let worth = match about.capabilities.durability {
             Durability::Volatile if about.agrees_uniformly() => UNIFORM,
             Durability::Volatile => NOT_UNIFORM,
             Durability::Written | Durability::Synced => KEEPS,
         };
-        print!("{NETWORK}{worth}");
+        print!("{worth}");
     }
     for param in about.params {
         println!("\n{}", explain(param).trim_end());
@@ -343,9 +312,7 @@ mod tests {
     #[test]
     fn the_explained_file_is_a_cluster_file() {
         let dir = std::env::temp_dir().join(format!("amcast-explain-{}.toml", std::process::id()));
-        let (top, nodes) = NETWORK.split_once("[nodes").unwrap();
-        let text = [&settings::template(), top, TABLES, "[nodes", nodes].concat();
-        std::fs::write(&dir, text).unwrap();
+        std::fs::write(&dir, settings::template(true)).unwrap();
         let file = ClusterFile::read(&dir);
         std::fs::remove_file(&dir).unwrap();
         let usual = ClusterFile::default();

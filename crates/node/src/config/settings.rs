@@ -141,24 +141,195 @@ pub const SETTINGS: &[FileSetting] = &[
     .flag("password-file", "A file whose first line Redis clients must give with AUTH, and nobody else should be able to read"),
 ];
 
-/// The keys that the template explains where the protocol sends messages, and those that `amcast up` writes for itself.
-pub const NETWORK_KEYS: &[&str] = &["id", "secret", "insecure", "nodes", "etcd"];
-/// See [`NETWORK_KEYS`].
-pub const OWN_KEYS: &[&str] = &["durable", "clock_ahead_ms"];
-/// Tables that the template shows behind the settings.
-pub const TABLES: &[&str] = &["ports", "set"];
+/// The keys of a cluster whose nodes send messages.
+pub const NETWORK: &[FileSetting] = &[
+    setting("id", "4711", "4712", &["the cluster's number: nodes of another one are not let in"]),
+    setting(
+        "secret",
+        r#""secret""#,
+        r#""other""#,
+        &["a file beside this one, the same on every host: nodes prove that they know it"],
+    ),
+    setting(
+        "insecure",
+        "false",
+        "true",
+        &[
+            "whether nodes may listen beyond this machine without secret and password, which is refused else",
+        ],
+    ),
+];
 
-/// The settings as the lines of a file that has all of them.
-pub fn template() -> String {
-    let mut text = "# A cluster file. Every key is optional.\n".to_string();
-    for FileSetting { key, shown, about, .. } in SETTINGS {
-        let mut line = format!("{key} = {shown}");
+/// The keys that `amcast up` writes for itself.
+pub const OWN_KEYS: &[&str] = &["durable", "clock_ahead_ms"];
+
+/// A table of the file.
+#[derive(Clone, Copy, Debug)]
+pub struct FileTable {
+    /// Its name; of one for each node, that of the first.
+    pub name: &'static str,
+    /// The lines of comment above it in the template.
+    pub about: &'static [&'static str],
+    /// Its keys.
+    pub settings: &'static [FileSetting],
+    /// Whether the template has it as a comment, since most clusters do without it.
+    pub is_comment: bool,
+}
+
+/// Where the gateways listen.
+pub const PORTS: FileTable = FileTable {
+    name: "ports",
+    about: &[
+        "The ports of the gateways: 0 takes any; by default the usual one, or any if that is taken.",
+    ],
+    settings: &[
+        setting("redis", "6379", "0", &["Redis clients"]),
+        setting("log", "6380", "0", &["the log, over gRPC"]),
+        setting("http", "6381", "0", &["status page and metrics"]),
+    ],
+    is_comment: false,
+};
+
+/// Where a node is.
+pub const NODE: FileTable = FileTable {
+    name: "nodes.n0",
+    about: &[
+        "Where each node is: n0, n1, n2, .., one for each replica. On one machine `amcast up` chooses all of it. On several,",
+        "every host has the same file, and runs `amcast node --config FILE --name n0` for its node: docs/deploy.md.",
+    ],
+    settings: &[
+        setting(
+            "address",
+            r#""10.0.0.1:7400""#,
+            r#""10.0.0.2:7400""#,
+            &["where the others reach it, by TCP and UDP"],
+        ),
+        setting(
+            "listen",
+            r#""0.0.0.0:7400""#,
+            r#""0.0.0.0:7402""#,
+            &["where it listens; by default at its address"],
+        ),
+        setting(
+            "control",
+            r#""10.0.0.1:7401""#,
+            r#""10.0.0.2:7401""#,
+            &["where it gives its state to nodes of other hosts that lost theirs"],
+        ),
+        setting(
+            "redis",
+            r#""10.0.0.1:6379""#,
+            r#""10.0.0.2:6379""#,
+            &["where it serves Redis clients; of these three at least one, or it serves nobody"],
+        ),
+        setting(
+            "log",
+            r#""10.0.0.1:6380""#,
+            r#""10.0.0.2:6380""#,
+            &["where it serves the log over gRPC"],
+        ),
+        setting(
+            "http",
+            r#""10.0.0.1:6381""#,
+            r#""10.0.0.2:6381""#,
+            &["where its status page and metrics are"],
+        ),
+        setting(
+            "replaced",
+            "0",
+            "1",
+            &["how often it began anew with an empty disk: add one for each time, on all hosts"],
+        ),
+    ],
+    is_comment: false,
+};
+
+/// Where nodes find each other.
+pub const ETCD: FileTable = FileTable {
+    name: "etcd",
+    about: &[
+        "Where etcd is, to hear there where the other nodes are: then the file has this host's node only.",
+    ],
+    settings: &[
+        setting(
+            "endpoints",
+            r#"["http://10.0.0.9:2379"]"#,
+            r#"["https://10.0.0.9:2379"]"#,
+            &["its servers; https:// with ca"],
+        ),
+        setting(
+            "prefix",
+            r#""/amcast""#,
+            r#""/other""#,
+            &["the folder of the keys; the cluster's number follows"],
+        ),
+        setting("ca", r#""ca.pem""#, r#""other.pem""#, &["who signed its servers' certificates"]),
+        setting(
+            "cert",
+            r#""node.pem""#,
+            r#""other.pem""#,
+            &["the certificate of the node, if etcd asks for one"],
+        ),
+        setting("key", r#""node.key""#, r#""other.key""#, &["the key of that certificate"]),
+        setting(
+            "user",
+            r#""NAME""#,
+            r#""OTHER""#,
+            &["the user that nodes are to etcd, if it asks for one"],
+        ),
+        setting(
+            "password_file",
+            r#""FILE""#,
+            r#""OTHER""#,
+            &["a file whose first line is that user's password"],
+        ),
+        setting(
+            "lease_s",
+            "5",
+            "6",
+            &[
+                "seconds after its last message until readers of etcd take a node for dead: 1 to 3600",
+            ],
+        ),
+    ],
+    is_comment: true,
+};
+
+/// The table of a protocol's parameters, which each protocol declares.
+pub const PARAMETERS: &str = "set";
+
+/// Writes settings as lines of a file.
+fn write_settings(settings: &[FileSetting], prefix: &str, text: &mut String) {
+    for FileSetting { key, shown, about, .. } in settings {
+        let mut line = format!("{prefix}{key} = {shown}");
         for about in *about {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{line:<COLUMN$} # {about}");
             line.clear();
         }
     }
+}
+
+/// A file with all settings, of a cluster whose nodes send messages (`network`) or share memory. It ends with the head of
+/// the table of the protocol's parameters.
+pub fn template(network: bool) -> String {
+    let mut text = "# A cluster file. Every key is optional.\n".to_string();
+    write_settings(SETTINGS, "", &mut text);
+    if network {
+        write_settings(NETWORK, "", &mut text);
+    }
+    let tables = [PORTS, NODE, ETCD];
+    for table in &tables[..if network { 3 } else { 1 }] {
+        let FileTable { name, about, settings, is_comment } = table;
+        let prefix = if *is_comment { "# " } else { "" };
+        text.push('\n');
+        for about in *about {
+            let _ = writeln!(text, "# {about}");
+        }
+        let _ = writeln!(text, "{prefix}[{name}]");
+        write_settings(settings, prefix, &mut text);
+    }
+    let _ = writeln!(text, "\n# The protocol's parameters.\n[{PARAMETERS}]");
     text
 }
 
@@ -176,8 +347,7 @@ mod tests {
 Made from the declarations of the settings: `AMCAST_WRITE=1 cargo test -p amcast-node --lib settings`.
 
 Every key is optional. `amcast config --explain` prints the settings as a file, with the parameters of a protocol (table
-`[set]`), the ports (`[ports]`), and the keys of a cluster on several hosts (`id`, `secret`, `insecure`, `nodes`, `etcd`:
-[deploy.md](deploy.md)). `amcast config check FILE` checks a file, and names the nearest key where it finds an unknown one.
+`[set]`). `amcast config check FILE` checks a file, and names the nearest key where it finds an unknown one.
 Nodes refuse each other if their files differ in a setting that must be the same on all hosts. Of the replicas of a shard less than
 half may fail at one time.
 
@@ -199,6 +369,24 @@ half may fail at one time.
         text
     }
 
+    /// The keys of clusters on several hosts, and of the tables.
+    fn further_tables() -> String {
+        let mut text =
+            "\nOf a cluster whose nodes send messages ([deploy.md](deploy.md)):\n".to_string();
+        let rows = |settings: &[FileSetting], text: &mut String| {
+            text.push_str("\n| key | for example | what it is |\n|---|---|---|\n");
+            for FileSetting { key, shown, about, .. } in settings {
+                let _ = writeln!(text, "| `{key}` | `{shown}` | {} |", about.join(" "));
+            }
+        };
+        rows(NETWORK, &mut text);
+        for FileTable { name, about, settings, .. } in [PORTS, NODE, ETCD] {
+            let _ = writeln!(text, "\n## `[{name}]`\n\n{}", about.join("\n"));
+            rows(settings, &mut text);
+        }
+        text
+    }
+
     fn file(text: &str) -> ClusterFile {
         toml::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}"))
     }
@@ -208,23 +396,49 @@ half may fail at one time.
         let wrong = toml::from_str::<ClusterFile>("nothing = 1").unwrap_err().to_string();
         let keys: BTreeSet<&str> = expected(&wrong).into_iter().collect();
         assert!(keys.len() > 30, "{wrong}");
-        let settings = SETTINGS.iter().map(|setting| setting.key);
-        let all: Vec<&str> =
-            settings.chain(NETWORK_KEYS.iter().chain(OWN_KEYS).chain(TABLES).copied()).collect();
+        let settings = SETTINGS.iter().chain(NETWORK).map(|setting| setting.key);
+        let tables = [PORTS.name, "nodes", ETCD.name, PARAMETERS];
+        let all: Vec<&str> = settings.chain(OWN_KEYS.iter().copied()).chain(tables).collect();
         assert_eq!(all.len(), keys.len(), "a key is declared twice, or not at all");
         assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), keys);
     }
 
     #[test]
+    fn each_key_of_a_table_is_declared_once() {
+        for FileTable { name, settings, .. } in [PORTS, NODE, ETCD] {
+            let text = format!("[{name}]\nnothing = 1");
+            let wrong = toml::from_str::<ClusterFile>(&text).unwrap_err().to_string();
+            let keys: Vec<&str> = settings.iter().map(|setting| setting.key).collect();
+            assert_eq!(expected(&wrong), keys, "{wrong}");
+            let read = |shown: fn(&FileSetting) -> &str| {
+                let lines = settings.iter().map(|s| format!("{} = {}\n", s.key, shown(s)));
+                file(&format!("[{name}]\n{}", lines.collect::<String>()))
+            };
+            assert_ne!(read(|setting| setting.shown), read(|setting| setting.other), "{name}");
+        }
+    }
+
+    #[test]
     fn the_template_is_a_file_with_every_setting_in_it() {
-        let text = template();
-        let written = toml::to_string(&file(&text)).unwrap();
-        for FileSetting { key, about, .. } in SETTINGS {
-            assert!(text.lines().any(|line| line.starts_with(&format!("{key} = "))), "{key}");
+        let text = template(true);
+        let lines = ETCD.settings.iter().map(|setting| format!("{} = ", setting.key));
+        let lines = lines.chain([format!("[{}]", ETCD.name)]);
+        let whole = lines.fold(text.clone(), |text, line| {
+            text.replace(&format!("\n# {line}"), &format!("\n{line}"))
+        });
+        let written = toml::to_string(&file(&whole)).unwrap();
+        let quiet = ["insecure", "replaced"];
+        let tables = [PORTS, NODE, ETCD];
+        let settings =
+            tables.iter().flat_map(|table| table.settings).chain(NETWORK).chain(SETTINGS);
+        for FileSetting { key, about, .. } in settings {
+            assert!(whole.lines().any(|line| line.starts_with(&format!("{key} = "))), "{key}");
             let there = written.lines().any(|line| line.starts_with(&format!("{key} = ")));
-            assert!(there, "{key} is not read");
+            assert!(there || quiet.contains(key), "{key} is not read: {written}");
             assert!(!about.is_empty() && text.contains(about[0]), "{key}");
         }
+        assert_eq!(file(&text).etcd, None);
+        assert!(!template(false).contains("[nodes"));
     }
 
     #[test]
@@ -241,7 +455,7 @@ half may fail at one time.
     #[test]
     fn the_page_of_settings_is_made_of_their_declarations() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/settings.md");
-        let page = [PAGE, &table()].concat();
+        let page = [PAGE, &table(), &further_tables()].concat();
         if std::env::var_os("AMCAST_WRITE").is_some() {
             std::fs::write(&path, &page).unwrap();
         }
