@@ -147,6 +147,7 @@ const fn run_of_store(mutant: ServiceMutant) -> ShowingRun {
         ServiceMutant::LosesCommand => ShowingRun::of("bb-urcast-urcast", 1),
         ServiceMutant::UnfinishedCheckpoint => ShowingRun::of("multi-ring-async", 1),
         ServiceMutant::TrustsAnyClock => ShowingRun::of("bb-urcast-urcast", 1),
+        ServiceMutant::HandsInTooSoon => ShowingRun::of("multi-ring-memory", 2167),
         ServiceMutant::DiffersUnread => ShowingRun::of("bb-urcast-urcast", 3),
     }
 }
@@ -163,6 +164,7 @@ const fn run_of_log(mutant: ServiceMutant) -> Option<ShowingRun> {
         ServiceMutant::UnfinishedCheckpoint => ShowingRun::of("multi-ring-async", 1),
         ServiceMutant::DropsMovedKeys
         | ServiceMutant::TrustsAnyClock
+        | ServiceMutant::HandsInTooSoon
         | ServiceMutant::DiffersUnread => return None,
     })
 }

@@ -24,6 +24,8 @@ pub(super) struct SimApplication<M: SimulatedService> {
     /// When clocks are reported and digests compared, where nodes multicast reports.
     clocks: Option<ClockPace>,
     digests: Option<DigestPace>,
+    /// Whether commands are handed in however far ordered time is behind (a mutant).
+    hands_in_too_soon: bool,
 }
 
 impl<M: SimulatedService> SimApplication<M> {
@@ -43,7 +45,8 @@ impl<M: SimulatedService> SimApplication<M> {
         });
         let groups = GroupSet::first(shards);
         let clocks = reports.map(|(cluster, rank)| ClockPace::new(cluster, rank));
-        Self { executor, groups, clocks, digests }
+        let hands_in_too_soon = shape.mutant == Some(ServiceMutant::HandsInTooSoon);
+        Self { executor, groups, clocks, digests, hands_in_too_soon }
     }
 
     /// Its shards.
@@ -69,6 +72,9 @@ impl<M: SimulatedService> SimApplication<M> {
     /// The shards whose commands are not to be handed in yet, at the time `said` of the node's clocks.
     pub(super) fn held(&mut self, now: Time, said: Stamp) -> GroupSet {
         let Some(clocks) = &mut self.clocks else { return GroupSet::EMPTY };
+        if self.hands_in_too_soon {
+            return GroupSet::EMPTY;
+        }
         clocks.held(stretched(now), &self.executor, || said)
     }
 

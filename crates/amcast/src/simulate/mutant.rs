@@ -25,6 +25,8 @@ pub enum ServiceMutant {
     UnfinishedCheckpoint,
     /// Any gateway's clock moves ordered time, against a majority of the nodes.
     TrustsAnyClock,
+    /// A node hands commands in although ordered time is far behind its clock.
+    HandsInTooSoon,
     /// One node writes keys that nobody reads, and nodes do not compare their states.
     DiffersUnread,
 }
@@ -144,6 +146,12 @@ impl ServiceMutant {
             ServiceJudge::Expiry,
         ),
         DeclaredMutant::new(
+            Self::HandsInTooSoon,
+            "hands-in-too-soon",
+            "a node hands commands in although ordered time is far behind its clock",
+            ServiceJudge::Expiry,
+        ),
+        DeclaredMutant::new(
             Self::DiffersUnread,
             "differs-unread",
             "one node writes keys that nobody reads, and nodes do not compare their states",
@@ -161,14 +169,22 @@ impl ServiceMutant {
             Self::ReadsAtOnce => can.read_index,
             Self::DropsMovedKeys => groups > 1,
             // Elsewhere no clock is wrong: nodes do not report theirs.
-            Self::ExpiresByOwnClock | Self::TrustsAnyClock => can.senders == Senders::Replicas,
+            Self::ExpiresByOwnClock | Self::TrustsAnyClock | Self::HandsInTooSoon => {
+                can.senders == Senders::Replicas
+            }
             Self::ForgetsSessions | Self::LosesCommand | Self::DiffersUnread => true,
         }
     }
 
     /// Whether it is a mistake of the key-value store, or one that only calls on the store show.
     pub const fn is_of_store(self) -> bool {
-        matches!(self, Self::DropsMovedKeys | Self::TrustsAnyClock | Self::DiffersUnread)
+        matches!(
+            self,
+            Self::DropsMovedKeys
+                | Self::TrustsAnyClock
+                | Self::HandsInTooSoon
+                | Self::DiffersUnread
+        )
     }
 
     /// The mutant of that name.
