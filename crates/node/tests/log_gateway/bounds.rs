@@ -205,17 +205,13 @@ fn few_watch_the_health_at_a_time_and_anybody_asks_for_it() {
     while watch(&mut client, 100).is_err() {}
 }
 
-#[test]
-fn streams_that_do_not_end_give_their_places_to_newcomers() {
-    let _limit = amcast_test_policy::time_limit();
-    let server = TestLogServer::start(Some("secret"));
-    let path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
-    let mut stream = unfinished(&server, path, 100);
-    let begun = Instant::now();
-    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+/// Streams for anybody, which end when they are asked for more.
+const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+
+/// Reads until so many streams of a connection have ended.
+fn await_ends(stream: &mut TcpStream, count: usize) {
     let (mut head, mut ended) = ([0; 9], 0);
-    // There are places for 64.
-    while ended < 36 {
+    while ended < count {
         stream.read_exact(&mut head).expect("the oldest streams are ended");
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
         stream.read_exact(&mut vec![0; length]).unwrap();
@@ -223,7 +219,40 @@ fn streams_that_do_not_end_give_their_places_to_newcomers() {
         // The last head of a stream, or its reset.
         ended += usize::from((kind == 1 && flags & 1 == 1) || kind == 3);
     }
+}
+
+#[test]
+fn streams_that_do_not_end_give_their_places_to_newcomers() {
+    let _limit = amcast_test_policy::time_limit();
+    let server = TestLogServer::start(Some("secret"));
+    // There are places for 64, of which those of one connection take 8 at most.
+    let begun = Instant::now();
+    let mut streams: Vec<TcpStream> = (0..13).map(|_| unfinished(&server, REFLECTION, 8)).collect();
+    for stream in &mut streams[..4] {
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        await_ends(stream, 8);
+    }
     assert!(begun.elapsed() < Duration::from_secs(8), "not because their time was over");
+}
+
+#[test]
+fn streams_of_one_connection_leave_places_to_others() {
+    let _limit = amcast_test_policy::time_limit();
+    let server = TestLogServer::start(Some("secret"));
+    let _many = unfinished(&server, REFLECTION, 200);
+    let others: Vec<TcpStream> = (0..7).map(|_| unfinished(&server, REFLECTION, 8)).collect();
+    let begun = Instant::now();
+    for mut other in others {
+        other.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let (mut head, mut ended) = ([0; 9], false);
+        while begun.elapsed() < Duration::from_secs(5) && other.read_exact(&mut head).is_ok() {
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+            other.read_exact(&mut vec![0; length]).unwrap();
+            ended |= (head[3] == 1 && head[4] & 1 == 1) || head[3] == 3;
+        }
+        assert!(!ended, "a stream ends, although there are places for all");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "their time is not over");
 }
 
 #[test]

@@ -33,8 +33,9 @@ pub(crate) const READS_PER_CONNECTION: usize = 8;
 /// Bytes of answers that nodes are asked for at a time, of all connections: some milliseconds of a node's work.
 pub(crate) const READ_BYTES_UNDER_WAY: usize = 32 << 20;
 
-/// The ends of the paths of calls with large answers.
-const LARGE: [&str; 2] = ["/Read", "/List"];
+/// The ends of the paths of calls that take places of their connections: those with large answers, and streams that are
+/// served before any password, of which one connection would have all places else.
+const PLACED: [&str; 3] = ["/Read", "/List", "/ServerReflectionInfo"];
 
 /// The size that the first answer of a connection is expected to have, at most.
 const FIRST_BYTES: usize = 1 << 20;
@@ -128,7 +129,7 @@ pub(crate) fn hold(places: impl Send + 'static) -> oneshot::Sender<()> {
     answered
 }
 
-/// Has the calls with large answers of a service take places of their connections.
+/// Has calls with large answers, and streams, take places of their connections.
 #[derive(Clone)]
 pub(crate) struct ReadPlaces;
 
@@ -140,7 +141,7 @@ impl<S> Layer<S> for ReadPlaces {
     }
 }
 
-/// A service whose calls with large answers have places.
+/// A service whose calls have places of their connections.
 #[derive(Clone)]
 pub(crate) struct PlacedReads<S> {
     service: S,
@@ -162,8 +163,8 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let path = request.uri().path();
-        let is_large = LARGE.iter().any(|method| path.ends_with(method));
-        let from = request.extensions().get::<RequestOrigin>().filter(|_| is_large).cloned();
+        let is_placed = PLACED.iter().any(|method| path.ends_with(method));
+        let from = request.extensions().get::<RequestOrigin>().filter(|_| is_placed).cloned();
         let Some(from) = from else { return Box::pin(self.service.call(request)) };
         // The one that is ready answers; the other one is made ready for the next.
         let next = self.service.clone();

@@ -232,6 +232,7 @@ async fn serve(
     let health_service = HealthWatches::new(WATCHES_MAX).named_layer(health_service);
     let health_service = Requests::new(OTHER_REQUESTS_MAX).named_layer(health_service);
     let reflection = Requests::new(OTHER_REQUESTS_MAX).named_layer(reflection);
+    let reflection = ReadPlaces.named_layer(reflection);
     let server = Server::builder()
         .timeout(REQUEST_PATIENCE)
         .max_concurrent_streams(PER_CONNECTION_MAX)
