@@ -29,7 +29,7 @@ const LOG_BYTES_MAX: u64 = 4 << 20;
 const PANICKED: i32 = 101;
 
 /// Threads whose panic ends a client's connection and not the node.
-const OF_CLIENTS: [&str; 2] = ["redis-gateway", "http-gateway"];
+const OF_CLIENTS: [&str; 3] = ["redis-gateway", "http-gateway", "log-gateway"];
 
 /// Where a process says what it has to say at its end.
 pub(super) struct LogOutput {

@@ -148,12 +148,12 @@ fn secret(path: &Path) -> Result<String, Failure> {
     }
 }
 
-/// Says so if others than its owner may read a file that holds a password.
+/// Says so if others than its owner may read a file that holds a password, or the cluster's secret.
 fn warn_if_others_read(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(path).map_or(0, |meta| meta.permissions().mode());
     if mode & 0o044 != 0 {
         let path = path.display();
-        tracing::warn!("{path} holds a password, and others may read it: chmod 600 {path}");
+        tracing::warn!("{path} is secret, and others may read it: chmod 600 {path}");
     }
 }

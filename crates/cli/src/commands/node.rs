@@ -376,6 +376,9 @@ fn read(args: &RunArgs) -> Result<(ClusterFile, usize), Failure> {
     if file.password.is_some() {
         warn_if_others_read(&args.config);
     }
+    if let Some(secret) = &file.secret {
+        warn_if_others_read(secret);
+    }
     // The data of a node without a supervisor outlasts it: its next start continues from the data.
     file.durable |=
         !args.until_input_ends && { entry(&file.protocol)?.capabilities().durability.has_log() };

@@ -65,6 +65,8 @@ pub enum ClusterDirError {
     LeftOver(PathBuf, String),
     /// It has the data of another cluster; the sentence names the difference.
     Another(PathBuf, String),
+    /// The nodes that share it have the data of another cluster; the sentence names the difference.
+    NodesOfAnother(PathBuf, String),
     /// The node's data there were made with another deciding setting; the sentence names it.
     Decides(String, PathBuf, String),
     /// A node keeps something there, and there is no file that says of which cluster it is.
@@ -115,6 +117,7 @@ impl ClusterDirError {
                 | Unmade(_)
                 | TooLong(..)
                 | Another(..)
+                | NodesOfAnother(..)
                 | Decides(..)
         )
     }
@@ -183,7 +186,9 @@ impl Display for ClusterDirError {
                 "{}: the name is {by} bytes too long for the sockets in it; give a shorter one",
                 path.display()
             ),
-            Self::Another(..) | Self::Decides(..) => self.fmt_other_file(f),
+            Self::Another(..) | Self::NodesOfAnother(..) | Self::Decides(..) => {
+                self.fmt_other_file(f)
+            }
             Self::Unmakeable(_) | Self::BadCopy(..) | Self::BadDecides(..) => self.fmt_unusable(f),
             other => other.fmt_failure(f),
         }
@@ -197,6 +202,12 @@ impl ClusterDirError {
             Self::Another(path, why) => write!(
                 f,
                 "{}: {why}; give the same as then, another directory, or remove what is there",
+                path.display()
+            ),
+            Self::NodesOfAnother(path, why) => write!(
+                f,
+                "{}: {why}; give the same as then, or another directory; to begin anew without the data, remove \
+                 cluster.toml and the files of all nodes (n0.* and so on) there",
                 path.display()
             ),
             Self::Decides(node, path, why) => write!(

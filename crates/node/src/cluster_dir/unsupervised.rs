@@ -64,7 +64,7 @@ impl ClusterDir {
             if let Err(why) = checked
                 && !is_first()
             {
-                return Err(ClusterDirError::Another(self.path.clone(), why));
+                return Err(ClusterDirError::NodesOfAnother(self.path.clone(), why));
             }
             file.hash_seed = same.hash_seed;
         }

@@ -22,6 +22,10 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[command(subcommand_value_name = "WORD", disable_help_subcommand = true)]
 #[command(subcommand_help_heading = "Words")]
+#[command(
+    after_help = "Any other word is sent as a command of Redis: amcast kv incr counter. Options stand before such a word,
+since all behind it are its arguments: amcast kv --data DIR incr counter."
+)]
 pub(super) struct KvArgs {
     /// The cluster's directory [of the only cluster that runs]
     #[arg(long, global = true)]
