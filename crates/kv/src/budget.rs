@@ -114,13 +114,14 @@ fn asks_for_much(name: &str) -> bool {
     ) || name.ends_with("store")
 }
 
-/// Whether a command may run; `exact` are the shards whose budgets decide.
+/// Whether a command, which the first argument names, may run; `exact` are the shards whose budgets decide.
 pub(super) fn admit(
     c: &mut Context<'_>,
+    command: Option<&CommandSpec>,
     exact: GroupSet,
     args: &[&[u8]],
 ) -> Result<(), RedisError> {
-    let Some(command) = lookup(args[0]).filter(|command| command.writes()) else { return Ok(()) };
+    let Some(command) = command.filter(|command| command.writes()) else { return Ok(()) };
     let script = match command.keys {
         KeyArguments::Inner => Some(OrderedTransaction::parse(args).ok_or(RedisError::SYNTAX)?),
         _ => None,

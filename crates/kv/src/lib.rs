@@ -347,8 +347,9 @@ impl ShardedMachine for Kv {
         let work = WorkBudget::all();
         let move_keys = self.move_keys;
         let mut context = Context { map, places, stores, dst, id, chance, work, move_keys };
-        let outcome = match budget::admit(&mut context, exact, &args) {
-            Ok(()) => run(&mut context, &args, &mut reply),
+        let command = lookup(args[0]);
+        let outcome = match budget::admit(&mut context, command, exact, &args) {
+            Ok(()) => run_command(&mut context, command, &args, &mut reply),
             Err(error) => reply.failed(&error),
         };
         reply.finish(start);
@@ -452,8 +453,18 @@ impl MachinePart for Store {
 /// Runs one command, alone or in a transaction; an error takes the place of its answer. Returns its
 /// outcome.
 pub(crate) fn run(context: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
+    run_command(context, lookup(args[0]), args, reply)
+}
+
+/// As [`run`], of the command that the first argument names.
+fn run_command(
+    context: &mut Context<'_>,
+    command: Option<&CommandSpec>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+) -> Outcome {
     let start = reply.mark();
-    let done = match lookup(args[0]) {
+    let done = match command {
         Some(c) => c.check_arity(args.len()).and_then(|()| match c.run {
             CommandRunner::Gateway(_) => Err(registry::unknown(args)),
             _ if missing(c, args, context) => {

@@ -213,15 +213,32 @@ fn table() -> &'static [Option<NumberedCommand>; PLACES] {
 
 /// Where a name is looked for first; the same in any case.
 fn place(name: &[u8]) -> usize {
-    let mut words = [0; NAME_BYTES_MAX];
-    words[..name.len()].copy_from_slice(name);
     // In letters this is what their case differs in; other bytes may well become the same.
-    let (words, _) = words.as_chunks::<8>();
-    let hash = words.iter().fold(0_u64, |hash, word| {
-        let lower = u64::from_le_bytes(*word) | 0x2020_2020_2020_2020;
+    let mix = |hash: u64, word: u64| {
+        let lower = word | 0x2020_2020_2020_2020;
         (hash.rotate_left(29) ^ lower).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    });
-    (hash >> 54) as usize
+    };
+    let (words, rest) = name.as_chunks::<8>();
+    let hash = words.iter().fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    (mix(hash, last_word(rest)) >> 54) as usize
+}
+
+/// Up to 7 bytes as a number, by loads that overlap: a copy to a word of its own would have the load of that word wait
+/// for the stores of the copy, in each of the several lookups of every command.
+fn last_word(bytes: &[u8]) -> u64 {
+    let count = bytes.len();
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        let last = u64::from(u32::from_le_bytes(*last));
+        return u64::from(u32::from_le_bytes(*first)) | last << (8 * (count - 4));
+    }
+    match *bytes {
+        [] => 0,
+        [one] => u64::from(one),
+        [first, .., last] => {
+            let middle = u64::from(bytes[count / 2]);
+            u64::from(first) | middle << 8 | u64::from(last) << 16
+        }
+    }
 }
 
 /// The families of commands with their names, for `COMMAND DOCS`.
