@@ -31,6 +31,8 @@ impl Copy {
         let target = target();
         let root = target.join(format!("newcomer-{}", std::process::id()));
         let copy = Self { root };
+        // The first entry may be a file.
+        fs::create_dir_all(&copy.root).expect("there is room");
         for entry in fs::read_dir(source::root()).expect("the root is there") {
             let entry = entry.expect("it can be listed");
             let name = entry.file_name();
@@ -65,6 +67,11 @@ impl Copy {
         let path = self.root.join(path);
         fs::create_dir_all(path.parent().expect("it has a folder")).expect("it can be made");
         fs::write(path, text).expect("there is room");
+    }
+
+    /// Removes a folder.
+    pub(crate) fn remove(&self, path: &str) {
+        fs::remove_dir_all(self.root.join(path)).expect("it was copied");
     }
 
     /// Runs cargo in the copy, for the newcomer alone where a suite goes through the catalog; what it prints. Panics

@@ -22,6 +22,9 @@ const BEFORE: &str = "            mod skeen: ";
 /// Where the folder lies in the copy.
 const FOLDER: &str = "crates/protocols/src/sequencer";
 
+/// Where it lies in the repository.
+const EXAMPLE: &str = "xtask/tests/newcomer/sequencer/";
+
 const CATALOG: &str = "crates/protocols/src/catalog.rs";
 
 /// The files of the newcomer's folder.
@@ -42,7 +45,7 @@ fn with_line(catalog: &str) -> String {
 /// The sources of the repository with the newcomer, and with `more` at the end of the file of a path.
 fn tree(line: bool, more: Option<(&str, &str)>) -> SourceTree {
     let mut tree = SourceTree::read().expect("the tree is there to be read");
-    tree.files.retain(|file| !file.path.starts_with("xtask/tests/newcomer/sequencer/"));
+    tree.files.retain(|file| !file.path.starts_with(EXAMPLE));
     for file in &mut tree.files {
         let mut text = file.text.clone();
         if line && file.path == CATALOG {
@@ -114,6 +117,8 @@ fn a_new_protocol_is_built_tested_and_served_by_its_folder_and_line_alone() {
 
     // All that there is compiles, and keeps the rules.
     copy.cargo(&["check", "--workspace", "--all-targets"]);
+    // Its folder is where a protocol's is, and not here as well.
+    copy.remove(EXAMPLE);
     copy.cargo(&["run", "-p", "xtask", "--", "tidy"]);
     assert!(copy.cargo(&["run", "-p", "xtask", "--", "papers"]).contains("SEQ: 3 steps"));
 
