@@ -20,6 +20,7 @@ const LAYERS: &[(&str, bool)] = &[
     ("coordination", false),
     ("node", false),
     ("amcast", false),
+    ("hosts", true),
     ("lab", false),
     ("cli", false),
     ("fuzzing", false),

@@ -1,0 +1,366 @@
+//! Labs of several hosts: rates, delays, losses, cuts, partitions, a router, and what remains of them afterwards.
+
+use amcast_hosts::{Direction, HostLab, LabError, LinkSettings, UdpGoodput};
+use amcast_test_policy::{skip, time_limit};
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long a measurement lasts.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How long no datagram arrives on a link that is cut.
+const SILENCE: Duration = Duration::from_millis(300);
+
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 99, 7, 1);
+
+/// Measurements of rates take turns, for they share this machine's cores.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A socket of a host.
+fn socket(lab: &HostLab, host: usize) -> UdpSocket {
+    let host = lab.host(host);
+    let socket = host.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 7400))).unwrap();
+    let socket = socket.expect("the host has the port");
+    socket.set_read_timeout(Some(SILENCE)).unwrap();
+    socket
+}
+
+/// Whether a datagram from one socket to another address arrives at the other socket.
+fn arrives(from: &UdpSocket, to: &UdpSocket, address: Ipv4Addr) -> bool {
+    let mut number = [0; 8];
+    // Those that were late for an earlier question.
+    to.set_nonblocking(true).unwrap();
+    while to.recv(&mut number).is_ok() {}
+    to.set_nonblocking(false).unwrap();
+    from.send_to(&[7; 8], (address, 7400)).expect("the host takes it");
+    match to.recv(&mut number) {
+        Ok(length) => length == 8,
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => false,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+/// By sender and receiver: whether datagrams arrive.
+fn connectivity(lab: &HostLab) -> Vec<Vec<bool>> {
+    let sockets: Vec<UdpSocket> = (0..lab.hosts()).map(|host| socket(lab, host)).collect();
+    let reaches = |from: usize, to: usize| {
+        from == to || arrives(&sockets[from], &sockets[to], lab.host(to).address())
+    };
+    let row = |from| (0..lab.hosts()).map(|to| reaches(from, to)).collect();
+    (0..lab.hosts()).map(row).collect()
+}
+
+/// Whether a goodput is that of the links' rate: never more, and seldom less, for the machine has other work, too.
+fn is_of_rate(goodput: &UdpGoodput, links: &LinkSettings) -> bool {
+    let most = links.udp_goodput_max(goodput.payload_bytes).expect("they have a rate");
+    (0.9 * most..1.02 * most).contains(&goodput.payload_bytes_per_s)
+}
+
+/// Measures until it is as wanted, a few times: a machine with other work may be too slow for a second.
+fn measured(lab: &HostLab, from: usize, to: usize, so: impl Fn(&UdpGoodput) -> bool) -> UdpGoodput {
+    let mut others = Vec::new();
+    while others.len() < 10 {
+        let goodput = lab.udp_goodput(from, to, SECOND).unwrap_or_else(|e| panic!("{e}"));
+        println!("{:.2} Mbit/s, lost {:.4}", goodput.mbit_per_s(), goodput.lost_share());
+        if so(&goodput) {
+            return goodput;
+        }
+        others.push(goodput);
+    }
+    panic!("not as wanted: {others:?}");
+}
+
+#[test]
+fn links_have_the_rate_that_was_asked_for() {
+    let _turn = turn();
+    let _limit = time_limit();
+    for mbit in [1, 10, 50] {
+        let links = LinkSettings::of_rate(mbit * 1_000_000);
+        let lab = match HostLab::new(2, links.clone()) {
+            Ok(lab) => lab,
+            Err(why) => return skip("links_have_the_rate_that_was_asked_for", why),
+        };
+        println!("{mbit} Mbit/s asked for");
+        measured(&lab, 0, 1, |goodput| is_of_rate(goodput, &links));
+    }
+    // A rate that a busy machine may not reach is a limit all the same.
+    let links = LinkSettings::of_rate(200_000_000);
+    let lab = HostLab::new(2, links.clone()).unwrap_or_else(|e| panic!("{e}"));
+    let most = links.udp_goodput_max(1472).expect("they have a rate") * 1.02;
+    measured(&lab, 0, 1, |goodput| goodput.payload_bytes_per_s < most);
+}
+
+#[test]
+fn a_link_changes_its_rate_and_each_direction_has_it() {
+    let _turn = turn();
+    let _limit = time_limit();
+    let lab = match HostLab::new(3, LinkSettings::default()) {
+        Ok(lab) => lab,
+        Err(why) => return skip("a_link_changes_its_rate_and_each_direction_has_it", why),
+    };
+    let slow = LinkSettings::of_rate(20_000_000);
+    if let Err(why) = lab.set_rate(1, slow.rate_bits_per_s) {
+        return skip("a_link_changes_its_rate_and_each_direction_has_it", why);
+    }
+    measured(&lab, 0, 1, |goodput| is_of_rate(goodput, &slow));
+    measured(&lab, 1, 2, |goodput| is_of_rate(goodput, &slow));
+    let fast = measured(&lab, 0, 2, |goodput| goodput.mbit_per_s() > 25.0);
+    println!("without a limit {:.0} Mbit/s", fast.mbit_per_s());
+    lab.set_rate(1, None).unwrap();
+    measured(&lab, 0, 1, |goodput| goodput.mbit_per_s() > 25.0);
+}
+
+#[test]
+fn a_link_delays_each_frame_and_keeps_its_rate() {
+    let _turn = turn();
+    let _limit = time_limit();
+    let delay = Duration::from_millis(10);
+    let links = LinkSettings { delay, ..LinkSettings::of_rate(50_000_000) };
+    let lab = match HostLab::new(2, links.clone()) {
+        Ok(lab) => lab,
+        Err(why) => return skip("a_link_delays_each_frame_and_keeps_its_rate", why),
+    };
+    let ends = [socket(&lab, 0), socket(&lab, 1)];
+    let round_trip = |_| {
+        let begin = Instant::now();
+        let there = arrives(&ends[0], &ends[1], lab.host(1).address());
+        assert!(there && arrives(&ends[1], &ends[0], lab.host(0).address()));
+        begin.elapsed()
+    };
+    let least = (0..20).map(round_trip).min().expect("there are some");
+    println!("round trip {least:?}");
+    assert!(least >= 2 * delay && least < 3 * delay, "{least:?}");
+    measured(&lab, 0, 1, |goodput| is_of_rate(goodput, &links) && goodput.lost_share() < 0.001);
+    // A connection over TCP, whose checksums the kernel leaves to the device.
+    let at = SocketAddr::from((lab.host(1).address(), 7401));
+    let listener = lab.host(1).run(|| TcpListener::bind(at)).unwrap().unwrap();
+    lab.host(0).run(|| TcpStream::connect_timeout(&at, PATIENCE)).unwrap().unwrap();
+    listener.accept().unwrap();
+}
+
+#[test]
+fn a_link_loses_its_share_of_datagrams() {
+    let _turn = turn();
+    let _limit = time_limit();
+    let links = LinkSettings { loss_ppm: 100_000, ..LinkSettings::of_rate(100_000_000) };
+    let lab = match HostLab::new(2, links) {
+        Ok(lab) => lab,
+        Err(why) => return skip("a_link_loses_its_share_of_datagrams", why),
+    };
+    // Of 8000 datagrams a tenth: six standard deviations are 0.02.
+    measured(&lab, 0, 1, |goodput| (0.08..0.12).contains(&goodput.lost_share()));
+    lab.set_loss(1, 0).unwrap();
+    measured(&lab, 0, 1, |goodput| goodput.lost_share() < 0.001);
+}
+
+#[test]
+fn a_cut_of_one_way_leaves_the_other_way() {
+    let _limit = time_limit();
+    let lab = match HostLab::new(3, LinkSettings::default()) {
+        Ok(lab) => lab,
+        Err(why) => return skip("a_cut_of_one_way_leaves_the_other_way", why),
+    };
+    if let Err(why) = lab.cut(0, 1, Direction::OneWay) {
+        return skip("a_cut_of_one_way_leaves_the_other_way", why);
+    }
+    let one_way = [[true, false, true], [true; 3], [true; 3]];
+    assert_eq!(connectivity(&lab), one_way);
+    lab.cut(0, 1, Direction::BothWays).unwrap();
+    assert_eq!(connectivity(&lab), [[true, false, true], [false, true, true], [true; 3]]);
+    lab.heal().unwrap();
+    assert_eq!(connectivity(&lab), [[true; 3]; 3]);
+    let goodput = lab.udp_goodput(0, 1, SECOND / 10).unwrap();
+    assert!(goodput.received > 0, "{goodput:?}");
+    lab.cut(0, 1, Direction::OneWay).unwrap();
+    let goodput = lab.udp_goodput(0, 1, SECOND / 10).unwrap();
+    assert_eq!((goodput.received, goodput.payload_bytes_per_s), (0, 0.0), "{goodput:?}");
+}
+
+#[test]
+fn a_partition_separates_its_sides_until_it_is_healed() {
+    let _limit = time_limit();
+    for delay in [Duration::ZERO, Duration::from_millis(1)] {
+        let lab = match HostLab::new(4, LinkSettings { delay, ..LinkSettings::default() }) {
+            Ok(lab) => lab,
+            Err(why) => return skip("a_partition_separates_its_sides_until_it_is_healed", why),
+        };
+        assert_eq!(connectivity(&lab), [[true; 4]; 4]);
+        if let Err(why) = lab.partition(&[&[0, 3]]) {
+            return skip("a_partition_separates_its_sides_until_it_is_healed", why);
+        }
+        let side = [true, false, false, true];
+        let other = side.map(|is_in| !is_in);
+        assert_eq!(connectivity(&lab), [side, other, other, side]);
+        lab.heal().unwrap();
+        assert_eq!(connectivity(&lab), [[true; 4]; 4]);
+    }
+}
+
+#[test]
+fn a_pulled_plug_separates_one_host() {
+    let _limit = time_limit();
+    let lab = match HostLab::new(3, LinkSettings::default()) {
+        Ok(lab) => lab,
+        Err(why) => return skip("a_pulled_plug_separates_one_host", why),
+    };
+    lab.unplug(2).unwrap();
+    let sockets: Vec<UdpSocket> = (0..3).map(|host| socket(&lab, host)).collect();
+    assert!(arrives(&sockets[0], &sockets[1], lab.host(1).address()));
+    assert!(!arrives(&sockets[0], &sockets[2], lab.host(2).address()));
+    drop(sockets);
+    lab.plug_in(2).unwrap();
+    let begin = Instant::now();
+    while connectivity(&lab) != [[true; 3]; 3] {
+        assert!(begin.elapsed() < PATIENCE, "the plug is in, and the host is still alone");
+    }
+}
+
+/// Whether a datagram of host 0 to a group reaches a member on host 1, within some tries.
+fn multicast_arrives(lab: &HostLab, tries: usize) -> bool {
+    let ends = [socket(lab, 0), socket(lab, 1)];
+    ends[1].join_multicast_v4(&GROUP, &lab.host(1).address()).unwrap();
+    ends[0].set_multicast_ttl_v4(8).unwrap();
+    let unicast = arrives(&ends[0], &ends[1], lab.host(1).address());
+    assert!(unicast, "datagrams to one host arrive");
+    (0..tries).any(|_| arrives(&ends[0], &ends[1], GROUP))
+}
+
+#[test]
+fn a_switch_passes_multicast_on_and_a_router_does_not() {
+    let _limit = time_limit();
+    for delay in [Duration::ZERO, Duration::from_millis(1)] {
+        let links = LinkSettings { delay, ..LinkSettings::default() };
+        let labs = HostLab::new(2, links.clone())
+            .and_then(|lab| Ok((lab, HostLab::with_router_without_multicast(2, links)?)));
+        let (switched, routed) = match labs {
+            Ok(labs) => labs,
+            Err(why) => return skip("a_switch_passes_multicast_on_and_a_router_does_not", why),
+        };
+        assert!(multicast_arrives(&switched, 30));
+        assert!(!multicast_arrives(&routed, 5));
+        if let Err(why) = routed.cut(0, 1, Direction::OneWay) {
+            return skip("a_switch_passes_multicast_on_and_a_router_does_not", why);
+        }
+        assert_eq!(connectivity(&routed), [[true, false], [true, true]]);
+    }
+}
+
+/// The namespaces that a process owns.
+fn namespaces_of(process: u32) -> usize {
+    let owner = format!("amcast-{process}-");
+    let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&owner)).count()
+}
+
+/// Waits until something is so.
+fn wait_until(what: &str, so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !so() {
+        assert!(begin.elapsed() < PATIENCE, "not in time: {what}");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_there(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[test]
+fn a_dropped_lab_ends_its_programs_and_removes_its_hosts() {
+    let _limit = time_limit();
+    let test = "a_dropped_lab_ends_its_programs_and_removes_its_hosts";
+    let links = LinkSettings { delay: Duration::from_millis(1), ..LinkSettings::default() };
+    let lab = match HostLab::new(2, links) {
+        Ok(lab) => lab,
+        Err(why) => return skip(test, why),
+    };
+    let mut output = lab.host(0).command("ip");
+    let output = output.args(["-br", "addr", "show", "dev", "eth"]).output().unwrap();
+    let addresses = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(addresses.contains("10.99.7.1/24"), "{addresses}");
+    let namespace = lab.host(1).namespace().unwrap();
+    let mut program = lab.host(1).command("sleep").arg("600").spawn().unwrap();
+    let inside = || namespace.run(|| std::fs::read_link("/proc/thread-self/ns/net")).unwrap();
+    let link = format!("/proc/{}/ns/net", program.id());
+    wait_until("the program is on its host", || {
+        std::fs::read_link(&link).ok() == inside().ok() && inside().is_ok()
+    });
+    let names: Vec<String> = format!("{lab:?}")
+        .split('"')
+        .filter(|word| word.starts_with("amcast-"))
+        .map(str::to_string)
+        .collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    let exist = |name: &String| Path::new("/run/netns").join(name).exists();
+    assert!(names.iter().all(exist));
+    drop(lab);
+    assert!(!names.iter().any(exist));
+    assert!(!program.wait().unwrap().success(), "it was killed");
+}
+
+/// In the environment of a program that is this test binary, once more: its test builds a lab and waits to be killed.
+const KILLED: &str = "AMCAST_HOSTS_KILLED";
+
+#[test]
+fn a_run_that_will_be_killed() {
+    let _limit = time_limit();
+    if std::env::var_os(KILLED).is_none() {
+        return;
+    }
+    let links = LinkSettings { delay: Duration::from_millis(1), ..LinkSettings::default() };
+    let lab = HostLab::new(2, links).unwrap_or_else(|e| panic!("{e}"));
+    // Started by `ip` itself, so that nothing but the removal of leftovers ends it.
+    let name = format!("amcast-{}-0-0", std::process::id());
+    let program = Command::new("ip").args(["netns", "exec", &name, "sleep", "600"]).spawn();
+    println!("\nbuilt {}", program.expect("it can be started").id());
+    sleep(PATIENCE);
+    drop(lab);
+}
+
+#[test]
+fn the_hosts_of_a_killed_run_are_removed_by_the_next() {
+    let _limit = time_limit();
+    let test = "the_hosts_of_a_killed_run_are_removed_by_the_next";
+    if let Err(why) = HostLab::new(1, LinkSettings::default()) {
+        return skip(test, why);
+    }
+    let mut run = Command::new(std::env::current_exe().unwrap());
+    run.args(["--exact", "a_run_that_will_be_killed", "--nocapture"]).env(KILLED, "1");
+    let mut run = run.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(run.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let program = lines.filter_map(|line| line.strip_prefix("built ")?.parse().ok()).next();
+    let program: u32 = program.expect("it builds a lab");
+    assert_eq!(namespaces_of(run.id()), 3);
+    // A run that continues keeps its hosts.
+    drop(HostLab::new(1, LinkSettings::default()).unwrap());
+    assert_eq!(namespaces_of(run.id()), 3);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let next = HostLab::new(1, LinkSettings::default()).unwrap();
+    // Another test of this binary may be removing them at the same time.
+    wait_until("the hosts of the killed run are removed", || namespaces_of(run.id()) == 0);
+    wait_until("its program has ended", || !is_there(program));
+    drop(next);
+}
+
+#[test]
+fn impossible_labs_are_refused_with_the_reason() {
+    let _limit = time_limit();
+    let many = HostLab::new(1000, LinkSettings::default());
+    assert!(matches!(many, Err(LabError::Settings(_))));
+    let lossy = LinkSettings { loss_ppm: 2_000_000, ..LinkSettings::default() };
+    let why = HostLab::new(2, lossy).expect_err("more than all").to_string();
+    assert!(why.contains("2000000 of a million"), "{why}");
+}
