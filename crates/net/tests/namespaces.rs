@@ -1,16 +1,13 @@
-//! Two processes, each in a network namespace of its own, and what is between them: a link that goes down
-//! and up, and that loses, or a router that passes no multicast on. Needs root and the `ip` command: where they are missing the test says so and
-//! passes. Its namespaces are named after this process and removed at the end.
+//! Two processes, each on a host of its own, and what is between them: a link that goes down and up, and that
+//! loses, or a router that passes no multicast on. Needs root and the `ip` command: where they are missing the test
+//! says so and passes.
 
 use amcast_core::messages::{Lane, MessageInput, MessageOutput};
 use amcast_core::{Gid, GroupSet, Pid, Span};
+use amcast_hosts::{HostLab, LabHost, LinkSettings};
 use amcast_net::{Carrier, Interface, NetCounts, NetDiagnostic, NetOptions, PeerConfig};
 use amcast_test_policy::skip;
-use rustix::fd::AsFd;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{self, Command};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,99 +16,17 @@ use std::time::{Duration, Instant};
 const NEVER: Duration = Duration::from_secs(30);
 
 const GROUP: Gid = Gid(0);
-/// Two processes with a router between them.
-const SUBNETS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 1, 1), Ipv4Addr::new(10, 77, 2, 1)];
-const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
-
-/// The router's address in a subnet.
-fn gate_of(address: Ipv4Addr) -> Ipv4Addr {
-    let [a, b, c, _] = address.octets();
-    Ipv4Addr::new(a, b, c, 254)
-}
-
 /// The test of a link, by name.
 const LINK_TEST: &str = "a_link_that_goes_down_and_loses_breaks_no_law";
 
 /// The test of a router, by name.
 const ROUTER_TEST: &str = "datagrams_to_a_group_pass_a_router_that_passes_no_multicast_on";
 
-/// Runs a command; says what it said if it fails.
-fn run(words: &str) -> Result<(), String> {
-    let mut words = words.split_whitespace();
-    let program = words.next().expect("there is one");
-    let output =
-        Command::new(program).args(words).output().map_err(|e| format!("{program}: {e}"))?;
-    let says = || String::from_utf8_lossy(&output.stderr).trim().to_string();
-    if output.status.success() { Ok(()) } else { Err(format!("{program}: {}", says())) }
-}
-
-/// The namespaces of two processes, and perhaps one of a router between them; gone when this is dropped.
-struct NamespacePair {
-    names: Vec<String>,
-}
-
-impl NamespacePair {
-    fn build() -> Result<Self, String> {
-        let lab = Self::with(["a", "b"])?;
-        let [a, b] = &lab.names[..] else { unreachable!("they are two") };
-        run(&format!("ip link add v0 netns {a} type veth peer name v0 netns {b}"))?;
-        for (name, address) in lab.names.iter().zip(ADDRESSES) {
-            run(&format!("ip -n {name} addr add {address}/24 dev v0"))?;
-            run(&format!("ip -n {name} link set lo up"))?;
-            run(&format!("ip -n {name} link set v0 up"))?;
-        }
-        Ok(lab)
-    }
-
-    fn with<const N: usize>(names: [&str; N]) -> Result<Self, String> {
-        let name = |end| format!("amcast-{}-{end}", process::id());
-        let lab = Self { names: names.map(name).to_vec() };
-        for name in &lab.names {
-            run(&format!("ip netns add {name}"))?;
-        }
-        Ok(lab)
-    }
-
-    /// A router between two subnets, with a process in each, that passes on what is to one host and no
-    /// multicast.
-    fn with_router() -> Result<Self, String> {
-        let lab = Self::with(["c", "d", "router"])?;
-        let router = &lab.names[2];
-        for (i, address) in SUBNETS.iter().enumerate() {
-            let (name, gate) = (&lab.names[i], gate_of(*address));
-            run(&format!("ip link add v0 netns {name} type veth peer name v{i} netns {router}"))?;
-            run(&format!("ip -n {name} addr add {address}/24 dev v0"))?;
-            run(&format!("ip -n {router} addr add {gate}/24 dev v{i}"))?;
-            run(&format!("ip -n {name} link set lo up"))?;
-            run(&format!("ip -n {name} link set v0 up"))?;
-            run(&format!("ip -n {router} link set v{i} up"))?;
-            run(&format!("ip -n {name} route add default via {gate}"))?;
-        }
-        run(&format!("ip netns exec {router} sysctl -w net.ipv4.ip_forward=1"))?;
-        Ok(lab)
-    }
-
-    fn link(&self, state: &str) {
-        run(&format!("ip -n {} link set v0 {state}", self.names[0])).expect("it is ours");
-    }
-
-    /// Makes the link lose some of what goes one way; says how, or why it cannot.
-    fn lose(&self) -> Result<&'static str, String> {
-        let on = format!("tc -n {} qdisc replace dev v0 root", self.names[0]);
-        if run(&format!("{on} netem loss 5% delay 1ms 1ms")).is_ok() {
-            return Ok("netem");
-        }
-        run(&format!("{on} tbf rate 20mbit burst 3kb limit 6kb")).map(|()| "a slow link that drops")
-    }
-}
-
-impl Drop for NamespacePair {
-    fn drop(&mut self) {
-        for name in &self.names {
-            // Not there if building it failed half way.
-            let _ = run(&format!("ip netns del {name}"));
-        }
-    }
+/// Sets the state of the link of the first host's own device: there the host's own kernel refuses to send.
+fn set_link(lab: &HostLab, state: &str) {
+    let output = lab.host(0).command("ip").args(["link", "set", "eth", state]).output();
+    let output = output.expect("it was there before");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -182,15 +97,13 @@ fn event(input: &MessageInput<&[u8]>) -> NamespaceEvent {
 
 /// One end: numbered messages on the stream and to the group, all the time.
 fn end(
-    name: &str,
+    host: LabHost<'_>,
     me: Pid,
     peers: &[PeerConfig],
     options: &NetOptions,
     board: &EventBoard,
 ) -> NetCounts {
-    let space = File::open(format!("/run/netns/{name}")).expect("it was made");
-    let kind = Some(LinkNameSpaceType::Network);
-    move_into_link_name_space(space.as_fd(), kind).expect("root may");
+    host.namespace().expect("it was made").enter().expect("root may");
     let mut carrier = Carrier::start(me, 0, peers, options).unwrap_or_else(|e| panic!("{e}"));
     let other = Pid(1 - me.0);
     let (mut number, mut events) = (0, Vec::new());
@@ -248,37 +161,33 @@ fn datagrams(heard: &[NamespaceEvent]) -> usize {
     heard.iter().filter(|e| matches!(e, NamespaceEvent::Datagram(_))).count()
 }
 
-fn scenes(lab: &NamespacePair, board: &EventBoard) {
+fn scenes(lab: &HostLab, board: &EventBoard) {
     board.wait("traffic", [0; 2], |h| streams(h) > 200 && datagrams(h) > 200);
     for _ in 0..2 {
         let before = board.now();
-        lab.link("down");
+        set_link(lab, "down");
         board.wait("Down", before, |h| h.contains(&NamespaceEvent::Down));
-        lab.link("up");
+        set_link(lab, "up");
         let up = |h: &[NamespaceEvent]| {
             let at = h.iter().rposition(|e| *e == NamespaceEvent::Up)?;
             Some(streams(&h[at..]) > 200 && datagrams(&h[at..]) > 200)
         };
         board.wait("Up, and traffic behind it", before, |h| up(h) == Some(true));
     }
-    match lab.lose() {
-        Ok(how) => {
+    match lab.set_loss(1, 50_000) {
+        Ok(()) => {
             let before = board.now();
-            board.wait(how, before, |h| streams(h) > 500 && datagrams(h) > 100);
-            println!("traffic went on over {how}");
+            let what = "traffic over a link that loses a twentieth";
+            board.wait(what, before, |h| streams(h) > 500 && datagrams(h) > 100);
         }
         Err(why) => skip(LINK_TEST, format_args!("no link that loses: {why}")),
     }
 }
 
-/// Has two processes at these addresses send to each other while `scenes` play; what they counted.
-fn play(
-    lab: &NamespacePair,
-    addresses: [Ipv4Addr; 2],
-    board: &EventBoard,
-    scenes: fn(&NamespacePair, &EventBoard),
-) -> [NetCounts; 2] {
+/// Has two processes on these hosts send to each other while `scenes` play; what they counted.
+fn play(lab: &HostLab, board: &EventBoard, scenes: fn(&HostLab, &EventBoard)) -> [NetCounts; 2] {
     let at = |port| move |ip: Ipv4Addr| SocketAddr::from((ip, port));
+    let addresses = [0, 1].map(|host| lab.host(host).address());
     let peers = addresses.map(|ip| PeerConfig {
         tcp: at(4_000)(ip),
         udp: at(4_001)(ip),
@@ -297,7 +206,7 @@ fn play(
         let ends = [0, 1].map(|i| {
             let peers = &peers;
             let options = options(addresses[i]);
-            scope.spawn(move || end(&lab.names[i], Pid(i as u32), peers, &options, board))
+            scope.spawn(move || end(lab.host(i), Pid(i as u32), peers, &options, board))
         });
         let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| scenes(lab, board)));
         board.end();
@@ -316,11 +225,11 @@ fn play(
 #[test]
 fn a_link_that_goes_down_and_loses_breaks_no_law() {
     let _limit = amcast_test_policy::time_limit();
-    let lab = match NamespacePair::build() {
+    let lab = match HostLab::new(2, LinkSettings::default()) {
         Ok(lab) => lab,
         Err(why) => return skip(LINK_TEST, format_args!("no network namespaces here: {why}")),
     };
-    for counts in play(&lab, ADDRESSES, &EventBoard::default(), scenes) {
+    for counts in play(&lab, &EventBoard::default(), scenes) {
         assert!(counts.breaks >= 2 && counts.connects >= 3, "{counts:?}");
     }
 }
@@ -328,14 +237,14 @@ fn a_link_that_goes_down_and_loses_breaks_no_law() {
 #[test]
 fn datagrams_to_a_group_pass_a_router_that_passes_no_multicast_on() {
     let _limit = amcast_test_policy::time_limit();
-    let lab = match NamespacePair::with_router() {
+    let lab = match HostLab::with_router_without_multicast(2, LinkSettings::default()) {
         Ok(lab) => lab,
         Err(why) => {
             return skip(ROUTER_TEST, format_args!("no router between network namespaces: {why}"));
         }
     };
     let board = EventBoard::default();
-    play(&lab, SUBNETS, &board, |_, board| {
+    play(&lab, &board, |_, board| {
         board.wait("traffic", [0; 2], |h| streams(h) > 200 && datagrams(h) > 200);
         let begin = Instant::now();
         while board.remarks().iter().filter(|(_, r)| is_no_multicast(r)).count() < 2 {
