@@ -1,6 +1,9 @@
 //! Parts that several protocols are built from. Each is as pure as the protocols themselves: it
 //! takes the time and observations, and returns answers.
 
+pub(crate) mod batch;
 pub mod failure_detector;
+pub(crate) mod join_state;
+pub(crate) mod outgoing;
 pub mod routing;
 pub mod vsync;

@@ -1,7 +1,7 @@
 //! Broadcast-broadcast: the sender broadcasts its message, the sequencer broadcasts its number
 //! [TO 3.2].
 
-use super::batch::Batch;
+use crate::layers::batch::Batch;
 use super::message::{OrderingMessage, msg};
 use super::ordering_base::{OrderingBase, OrderingOutbox, Scheme};
 use alloc::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! The messages between members of a group, which order multicasts.
 
-use super::batch::Batch;
+use crate::layers::batch::Batch;
 use alloc::vec::Vec;
 use amcast_core::{MsgId, Pid, messages};
 use core::fmt;
@@ -35,7 +35,6 @@ messages! {
         6 => Token { next, idle },
         7 => Hurry,
     }
-    struct JoinState { position, last }
 }
 
 impl fmt::Display for OrderingMessage {
@@ -54,14 +53,6 @@ impl fmt::Display for OrderingMessage {
     }
 }
 
-/// The state of a process that joins in a view: the position that deliveries have reached, and the last
-/// message of each process, by pid, that was delivered.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct JoinState {
-    pub(super) position: u64,
-    pub(super) last: Vec<u64>,
-}
-
 /// The message of that number of a process.
 pub(super) const fn msg(sender: Pid, seq: u64) -> MsgId {
     MsgId { sender, seq }
@@ -69,7 +60,7 @@ pub(super) const fn msg(sender: Pid, seq: u64) -> MsgId {
 
 #[cfg(test)]
 mod tests {
-    use super::super::batch::OpenBatch;
+    use crate::layers::batch::OpenBatch;
     use super::*;
     use amcast_core::codec::{ByteReader, Codec};
 

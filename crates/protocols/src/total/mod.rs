@@ -43,7 +43,7 @@
 //!
 //! # Deviations
 //! The papers' pseudo-code is in a report that we do not have; the steps follow the text of
-//! [TO 3.2]. The multicasts of a process in one round of its loop are a batch (`batch.rs`): it travels, has a
+//! [TO 3.2]. The multicasts of a process in one round of its loop are a batch (`layers/batch.rs`): it travels, has a
 //! number and is delivered as one. Numbers for many runs leave in one broadcast, and are asked for
 //! together. The token rests for `rest_us` when it went round and nobody had anything to send, until
 //! somebody asks for it. An excluded process delivers nothing more of its view, so that pattern EP3 of
@@ -52,10 +52,9 @@
 //! that only failed members have delivered.
 //!
 //! # Read first
-//! `ordering_base.rs`, `batch.rs`, then `broadcast.rs`, `send.rs`, `ask.rs`, `token.rs`: a [`Scheme`] each.
+//! `ordering_base.rs`, `layers/batch.rs`, then `broadcast.rs`, `send.rs`, `ask.rs`, `token.rs`: a [`Scheme`] each.
 
 mod ask;
-mod batch;
 mod broadcast;
 mod message;
 pub(crate) mod mutants;

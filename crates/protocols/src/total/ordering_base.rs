@@ -1,11 +1,13 @@
 //! The common base of all ordering protocols: own messages until they are delivered, the position
 //! reached, and a frame around the [`Scheme`] that differs.
 
-use super::batch::{Batch, OpenBatch};
-use super::message::{JoinState, OrderingMessage, msg};
+use super::message::{OrderingMessage, msg};
 use super::mutants::TotalOrderMutant;
+use crate::layers::batch::Batch;
+use crate::layers::join_state::JoinState;
+use crate::layers::outgoing::{BatchLimits, OutgoingBatches};
 use crate::mutant::Mutants;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
@@ -84,17 +86,9 @@ pub(super) struct OrderingBase {
     /// Whether the view is about to end: nothing may be sent.
     blocked: bool,
     /// Own runs that are not delivered here yet.
-    own: VecDeque<Batch>,
-    /// How many of them, from the front, are sent in this view.
-    sent: usize,
-    /// Own messages behind those.
-    open: OpenBatch,
-    /// Own messages that are not delivered here yet, and the bytes of their payloads.
-    own_count: usize,
-    own_bytes: usize,
-    /// Of each process, the last message that was delivered.
-    last: Vec<u64>,
-    position: u64,
+    own: OutgoingBatches,
+    /// The deliveries so far.
+    delivered: JoinState,
     /// For a mutant: a message that it delivers later than its turn.
     swapped: Option<(MsgId, Arc<[u8]>)>,
     deliveries: u64,
@@ -107,13 +101,11 @@ impl OrderingBase {
             now: Time::ZERO,
             view: View { id: 0, members: Vec::new() },
             blocked: true,
-            own: VecDeque::new(),
-            sent: 0,
-            open: OpenBatch::default(),
-            own_count: 0,
-            own_bytes: 0,
-            last: alloc::vec![0; set.processes],
-            position: 0,
+            own: OutgoingBatches::new(BatchLimits {
+                bytes: set.run_bytes,
+                messages: set.run_messages,
+            }),
+            delivered: JoinState::new(set.processes),
             swapped: None,
             deliveries: 0,
         }
@@ -128,54 +120,19 @@ impl OrderingBase {
         self.sequencer() == Some(self.set.me)
     }
 
-    /// Takes in an own message: it goes with those that wait, as far as a run may grow.
-    fn gather(&mut self, seq: u64, payload: &[u8]) {
-        let OrderingSettings { run_bytes, run_messages, .. } = self.set;
-        if self.open.bytes_with(payload.len()) > run_bytes || self.open.len() >= run_messages {
-            self.own.extend(self.open.seal());
-        }
-        self.open.push(seq, payload);
-        self.own_count += 1;
-        self.own_bytes += payload.len();
-    }
-
     /// How many own runs are not sent yet; none may be while the view ends.
     pub(super) fn unsent(&self) -> usize {
-        if self.blocked {
-            return 0;
-        }
-        self.own.len() - self.sent + usize::from(self.open.len() > 0)
+        if self.blocked { 0 } else { self.own.unsent() }
     }
 
     /// How many messages are in the next own run to send, if there is one.
     pub(super) fn next_len(&self) -> Option<usize> {
-        let gathered = Some(self.open.len()).filter(|&len| len > 0);
-        self.own.get(self.sent).map(Batch::len).or(gathered).filter(|_| !self.blocked)
+        self.own.next_len().filter(|_| !self.blocked)
     }
 
     /// The next own run to send; it counts as sent from here on.
     pub(super) fn next_unsent(&mut self) -> Option<Batch> {
-        if self.unsent() == 0 {
-            return None;
-        }
-        if self.sent == self.own.len() {
-            self.own.extend(self.open.seal());
-        }
-        self.sent += 1;
-        self.own.get(self.sent - 1).cloned()
-    }
-
-    /// Keeps of own runs those that are `kept`, none of which counts as sent.
-    fn keep_own(&mut self, kept: impl Fn(usize, &Batch) -> bool) {
-        let mut at = 0;
-        self.own.retain(|run| {
-            at += 1;
-            kept(at - 1, run)
-        });
-        self.sent = 0;
-        self.own.extend(self.open.seal());
-        self.own_count = self.own.iter().map(Batch::len).sum();
-        self.own_bytes = self.own.iter().map(Batch::payload_bytes).sum();
+        if self.blocked { None } else { self.own.next() }
     }
 
     /// Whether the view continues.
@@ -209,13 +166,13 @@ impl OrderingBase {
 
     /// Whether a message was delivered, here or in the state that this process began with.
     pub(super) fn is_delivered(&self, msg: MsgId) -> bool {
-        self.last.get(msg.sender.index()).is_none_or(|&last| msg.seq <= last)
+        self.delivered.has(msg)
     }
 
     /// Delivers the messages of a run, but for those that were.
     pub(super) fn deliver(&mut self, sender: Pid, run: &Batch, out: &mut OrderingOutbox) {
         if sender == self.set.me {
-            self.forget_own(run.first());
+            self.own.delivered(run.first());
         }
         let dst = GroupSet::one(Gid(0));
         for (seq, payload) in run.messages() {
@@ -223,32 +180,21 @@ impl OrderingBase {
             if self.is_delivered(msg) {
                 continue;
             }
-            self.last[sender.index()] = seq;
+            self.delivered.last[sender.index()] = seq;
             self.deliveries += 1;
             if self.set.mutants.any() {
                 self.deliver_wrongly(msg, &Arc::from(payload), out);
                 continue;
             }
-            self.position += 1;
-            out.deliver(msg, dst, self.position, |to| to.extend_from_slice(payload));
+            self.delivered.position += 1;
+            out.deliver(msg, dst, self.delivered.position, |to| to.extend_from_slice(payload));
         }
-    }
-
-    /// The own run that begins with this message is delivered; those before it are, too, or were given
-    /// up with the view.
-    fn forget_own(&mut self, first: u64) {
-        let Some(at) = self.own.iter().position(|run| run.first() == first) else { return };
-        for run in self.own.drain(..=at) {
-            self.own_count -= run.len();
-            self.own_bytes -= run.payload_bytes();
-        }
-        self.sent = self.sent.saturating_sub(at + 1);
     }
 
     fn hand_over(&mut self, msg: MsgId, payload: &Arc<[u8]>, out: &mut OrderingOutbox) {
-        self.position += 1;
+        self.delivered.position += 1;
         let dst = GroupSet::one(Gid(0));
-        out.deliver(msg, dst, self.position, |to| to.extend_from_slice(payload));
+        out.deliver(msg, dst, self.delivered.position, |to| to.extend_from_slice(payload));
     }
 
     /// The effect of mutants on a delivery.
@@ -265,7 +211,7 @@ impl OrderingBase {
             && msg.seq.is_multiple_of(2)
         {
             // The place stays empty.
-            self.position += 1;
+            self.delivered.position += 1;
             return;
         }
         self.hand_over(msg, payload, out);
@@ -275,10 +221,6 @@ impl OrderingBase {
         if let Some((other, payload)) = self.swapped.take() {
             self.hand_over(other, &payload, out);
         }
-    }
-
-    fn base(&self) -> JoinState {
-        JoinState { position: self.position, last: self.last.clone() }
     }
 }
 
@@ -339,7 +281,7 @@ impl<S: Scheme> TotalOrderProtocol<S> {
     }
 
     fn submit(&mut self, submission: Submission<'_>) {
-        self.ordering.gather(submission.seq, submission.payload);
+        self.ordering.own.gather(submission.seq, submission.payload);
         self.fresh = true;
     }
 
@@ -352,9 +294,9 @@ impl<S: Scheme> TotalOrderProtocol<S> {
 
     fn begin(&mut self, view: &View, out: &mut OrderingOutbox) {
         let ordering = &mut self.ordering;
-        (ordering.view, ordering.blocked, ordering.sent) = (view.clone(), false, 0);
-        let base = ordering.base();
-        let base = out.fill(|to| base.encode(to));
+        (ordering.view, ordering.blocked) = (view.clone(), false);
+        ordering.own.restart();
+        let base = out.fill(|to| ordering.delivered.encode(to));
         out.ask(GroupcastOutput::Base(base));
         self.fresh = false;
         self.scheme.begin(ordering, out);
@@ -364,18 +306,16 @@ impl<S: Scheme> TotalOrderProtocol<S> {
     fn join(&mut self, view: &View, bytes: &[u8], out: &mut OrderingOutbox) {
         let ordering = &mut self.ordering;
         match JoinState::decode(&mut ByteReader::new(bytes)) {
-            Ok(base) if base.last.len() == ordering.last.len() => {
-                (ordering.position, ordering.last) = (base.position, base.last);
-            }
+            Ok(base) if base.last.len() == ordering.set.processes => ordering.delivered = base,
             // Some member gave it; the most senior one answers for the view.
             _ => {
                 let of = view.pids().next().unwrap_or(ordering.set.me);
                 out.note(Note::Malformed(of, "what a process is to begin with makes no sense"));
             }
         }
-        let last = ordering.last[ordering.set.me.index()];
+        let last = ordering.delivered.last[ordering.set.me.index()];
         // Some of them had been sent before it was excluded, and are delivered.
-        ordering.keep_own(|_, run| run.last() > last);
+        ordering.own.retain(|_, run| run.last() > last);
         self.begin(view, out);
     }
 
@@ -385,10 +325,10 @@ impl<S: Scheme> TotalOrderProtocol<S> {
         ordering.blocked = true;
         if !ordering.set.resends {
             // Other excluded members may have delivered some, before the deliveries of the group.
-            let sent = ordering.sent;
-            ordering.keep_own(|at, _| at >= sent);
+            let sent = ordering.own.sent();
+            ordering.own.retain(|at, _| at >= sent);
         }
-        ordering.sent = 0;
+        ordering.own.restart();
     }
 }
 
@@ -429,10 +369,8 @@ impl<S: Scheme> Protocol for TotalOrderProtocol<S> {
     }
 
     fn room(&self, _dst: GroupSet, bytes: usize) -> usize {
-        let ordering = &self.ordering;
-        let count = ordering.set.window.saturating_sub(ordering.own_count);
-        let left = ordering.set.window_bytes.saturating_sub(ordering.own_bytes);
-        count.min(left / bytes.max(1))
+        let set = &self.ordering.set;
+        self.ordering.own.room(set.window, set.window_bytes, bytes)
     }
 
     fn payload_max(&self) -> usize {
@@ -440,16 +378,15 @@ impl<S: Scheme> Protocol for TotalOrderProtocol<S> {
     }
 
     fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
-        let (ordering, me) = (&self.ordering, self.ordering.set.me);
-        for (at, run) in ordering.own.iter().enumerate() {
-            let why = if at < ordering.sent { WaitReason::Turn } else { WaitReason::Order(Gid(0)) };
-            run.messages().for_each(|(seq, _)| tell(msg(me, seq), why));
-        }
-        ordering.open.seqs().for_each(|seq| tell(msg(me, seq), WaitReason::Order(Gid(0))));
+        let me = self.ordering.set.me;
+        self.ordering.own.waiting(&mut |seq, sent| {
+            let why = if sent { WaitReason::Turn } else { WaitReason::Order(Gid(0)) };
+            tell(msg(me, seq), why);
+        });
     }
 
     fn status(&self) -> ProtocolStatus {
-        let (delivered, backlog) = (self.ordering.position, self.ordering.own_count as u64);
+        let (delivered, backlog) = (self.ordering.delivered.position, self.ordering.own.messages() as u64);
         ProtocolStatus { delivered, decided: delivered, backlog, ..ProtocolStatus::default() }
     }
 }

@@ -1,6 +1,6 @@
 //! The reactions of each scheme to its inputs, on a group that the test plays.
 
-use super::batch::{Batch, OpenBatch};
+use crate::layers::batch::{Batch, OpenBatch};
 use super::message::{OrderingMessage, msg};
 use super::ordering_base::{OrderingSettings, TotalOrderProtocol};
 use super::*;

@@ -18,27 +18,27 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// How many messages.
-    pub(super) const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.count as usize
     }
 
     /// The sender's number of its first message.
-    pub(super) fn first(&self) -> u64 {
+    pub(crate) fn first(&self) -> u64 {
         self.messages().next().map_or(0, |(seq, _)| seq)
     }
 
     /// The sender's number of its last message.
-    pub(super) fn last(&self) -> u64 {
+    pub(crate) fn last(&self) -> u64 {
         self.messages().last().map_or(0, |(seq, _)| seq)
     }
 
     /// Its messages: the sender's number of each, and its payload.
-    pub(super) fn messages(&self) -> impl Iterator<Item = (u64, &[u8])> {
+    pub(crate) fn messages(&self) -> impl Iterator<Item = (u64, &[u8])> {
         entries(&self.entries)
     }
 
     /// Payloads, in bytes.
-    pub(super) fn payload_bytes(&self) -> usize {
+    pub(crate) fn payload_bytes(&self) -> usize {
         self.entries.len() - self.len() * ENTRY_BYTES
     }
 }
@@ -87,36 +87,36 @@ impl Codec for Batch {
 
 /// A run that is being gathered.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OpenBatch {
+pub(crate) struct OpenBatch {
     count: u32,
     entries: Vec<u8>,
 }
 
 impl OpenBatch {
     /// Puts a message behind the others.
-    pub(super) fn push(&mut self, seq: u64, payload: &[u8]) {
+    pub(crate) fn push(&mut self, seq: u64, payload: &[u8]) {
         self.count += 1;
         seq.encode(&mut self.entries);
         put_bytes(payload, &mut self.entries);
     }
 
     /// How many messages.
-    pub(super) const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.count as usize
     }
 
     /// How many bytes it has with a payload of so many more.
-    pub(super) const fn bytes_with(&self, payload: usize) -> usize {
+    pub(crate) const fn bytes_with(&self, payload: usize) -> usize {
         self.entries.len() + ENTRY_BYTES + payload
     }
 
     /// The sender's number of each message.
-    pub(super) fn seqs(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn seqs(&self) -> impl Iterator<Item = u64> {
         entries(&self.entries).map(|(seq, _)| seq)
     }
 
     /// The run; the next one begins. None if nothing is in it.
-    pub(super) fn seal(&mut self) -> Option<Batch> {
+    pub(crate) fn seal(&mut self) -> Option<Batch> {
         if self.count == 0 {
             return None;
         }
