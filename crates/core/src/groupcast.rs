@@ -13,6 +13,9 @@
 //!    continue, and nothing else: a blocked member has reported its casts.
 //! 6. All enter the same views in the same order; an excluded one receives [`GroupcastInput::Excluded`], and
 //!    [`GroupcastInput::Join`] when it is taken in again.
+//! 7. A cast of another member as [`Grade::Stable`] that is handed over before [`GroupcastInput::Block`] was announced by
+//!    [`GroupcastInput::Received`] before, once each, in the order of each sender. An announced cast may be nowhere
+//!    handed over, if its view ends.
 
 use crate::id::Pid;
 use crate::step::{Medium, PayloadRange};
@@ -62,6 +65,9 @@ pub enum Grade {
     Plain,
     /// For certain (`URcast`): handed over when so many have it that none of them can be missed.
     Uniform,
+    /// As certain, and everywhere: handed over when all members of the view have it, or when the view ends. Each one can
+    /// then deliver it without the others [FastCast figure 2, lines 30 and 31].
+    Stable,
 }
 
 /// The medium of a group in virtual synchrony, of messages `M`.
@@ -78,6 +84,9 @@ pub enum GroupcastInput<'a, M> {
     Join(&'a View, &'a [u8]),
     /// A cast or a message of this process.
     From(Pid, M),
+    /// One more cast of this other process as [`Grade::Stable`] has arrived, behind its earlier ones. It is handed over
+    /// when all members have it: a protocol may prepare for that, and must not deliver it.
+    Received(Pid),
     /// The view is about to end.
     Block,
     /// The group continues without this process, which joins again as a new one.

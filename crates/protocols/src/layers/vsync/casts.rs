@@ -31,6 +31,70 @@ struct SenderLog {
     plain: u64,
     /// Up to here those of [`Grade::Uniform`] were handed over.
     uniform: u64,
+    /// Up to here those of [`Grade::Stable`] were handed over.
+    stable: u64,
+    /// How many of [`Grade::Stable`] are kept that were not handed over: where there are none, nothing is done for them.
+    stable_left: usize,
+    /// Up to here those of [`Grade::Stable`] were announced.
+    announced: u64,
+}
+
+impl SenderLog {
+    /// The cast of that number, which is neither dropped nor missing.
+    fn cast(&self, number: u64) -> &RetainedCast {
+        let at = (number - self.dropped - 1) as usize;
+        self.kept[at].as_ref().expect("none is missing")
+    }
+
+    /// Counts a cast that is kept from here on.
+    fn count(&mut self, kept: &RetainedCast) {
+        self.bytes += kept.bytes.len();
+        self.stable_left += usize::from(kept.grade == Grade::Stable);
+    }
+
+    /// Up to here all were handed over, of each grade.
+    fn passed(&self) -> u64 {
+        let others = self.plain.min(self.uniform);
+        if self.stable_left == 0 { others } else { others.min(self.stable) }
+    }
+
+    /// The next cast of `grade` to hand over, numbered `upto` at most.
+    fn next(&mut self, grade: Grade, upto: u64) -> Option<RetainedCast> {
+        let mut passed = match grade {
+            Grade::Plain => self.plain,
+            Grade::Uniform => self.uniform,
+            Grade::Stable if self.stable_left == 0 => return None,
+            Grade::Stable => self.stable.max(self.dropped),
+        };
+        let mut found = None;
+        while passed < upto && found.is_none() {
+            passed += 1;
+            found = Some(self.cast(passed)).filter(|cast| cast.grade == grade).cloned();
+        }
+        match grade {
+            Grade::Plain => self.plain = passed,
+            Grade::Uniform => self.uniform = passed,
+            Grade::Stable => {
+                self.stable = passed;
+                self.stable_left -= usize::from(found.is_some());
+            }
+        }
+        found
+    }
+}
+
+/// Up to which number the casts of a sender are held by so many members that they may be handed over, by grade.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldCasts {
+    /// By a majority, for [`Grade::Uniform`].
+    pub(super) majority: u64,
+    /// By all members of the view, for [`Grade::Stable`].
+    pub(super) all: u64,
+}
+
+impl HeldCasts {
+    /// As at the end of a view: all that are there.
+    pub(super) const ANY: Self = Self { majority: u64::MAX, all: u64::MAX };
 }
 
 /// The casts of one view, by sender.
@@ -89,7 +153,7 @@ impl Casts {
     /// Adds the next cast of `sender`, which is this process; gives its number.
     pub(super) fn push(&mut self, sender: Pid, kept: RetainedCast) -> u64 {
         let log = &mut self.logs[sender.index()];
-        log.bytes += kept.bytes.len();
+        log.count(&kept);
         log.kept.push_back(Some(kept));
         log.have += 1;
         log.have
@@ -117,7 +181,7 @@ impl Casts {
         if log.kept[at].is_some() {
             return false;
         }
-        log.bytes += kept.bytes.len();
+        log.count(&kept);
         log.kept[at] = Some(kept);
         while log.kept.get((log.have - log.dropped) as usize).is_some_and(Option::is_some) {
             log.have += 1;
@@ -172,44 +236,53 @@ impl Casts {
         members.iter().map(of).filter(enough).max().unwrap_or(0)
     }
 
+    /// The number up to which all `members` have the casts of `sender`.
+    pub(super) fn held_by_all(&self, members: &[Pid], sender: Pid) -> u64 {
+        members.iter().map(|p| self.acked(*p, sender)).min().unwrap_or(0)
+    }
+
     /// Whether anything of `sender` is not handed over yet. Asked first, since most often nothing is.
     pub(super) fn waits(&self, sender: Pid) -> bool {
         let log = &self.logs[sender.index()];
-        log.plain.min(log.uniform) < log.have
+        log.passed() < log.have
     }
 
-    /// The next cast of `sender` to hand over, if those of [`Grade::Uniform`] up to `held`, and any
-    /// up to `upto`, may be.
-    pub(super) fn next(&mut self, sender: Pid, held: u64, upto: u64) -> Option<RetainedCast> {
+    /// The next cast of `sender` to hand over: those up to `upto` that are `held` by as many members as their grade asks
+    /// for.
+    pub(super) fn next(&mut self, sender: Pid, held: HeldCasts, upto: u64) -> Option<RetainedCast> {
         let log = &mut self.logs[sender.index()];
         let upto = log.have.min(upto);
-        let kept = |log: &SenderLog, number: u64| {
-            log.kept[(number - log.dropped - 1) as usize].clone().expect("none is missing")
-        };
-        while log.plain < upto {
-            log.plain += 1;
-            let found = kept(log, log.plain);
-            if found.grade == Grade::Plain {
-                return Some(found);
+        log.next(Grade::Plain, upto)
+            .or_else(|| log.next(Grade::Uniform, upto.min(held.majority)))
+            .or_else(|| log.next(Grade::Stable, upto.min(held.all)))
+    }
+
+    /// Takes note of the next cast of `sender` as [`Grade::Stable`] that is whole, and not announced yet. Says whether
+    /// there is one.
+    pub(super) fn announce(&mut self, sender: Pid) -> bool {
+        let log = &mut self.logs[sender.index()];
+        if log.stable_left == 0 {
+            return false;
+        }
+        // One that was handed over needs no announcement.
+        log.announced = log.announced.max(log.stable).max(log.dropped);
+        while log.announced < log.have {
+            log.announced += 1;
+            let cast = log.cast(log.announced);
+            if cast.grade == Grade::Stable && !cast.more {
+                return true;
             }
         }
-        while log.uniform < upto.min(held) {
-            log.uniform += 1;
-            let found = kept(log, log.uniform);
-            if found.grade == Grade::Uniform {
-                return Some(found);
-            }
-        }
-        None
+        false
     }
 
     /// Drops what all `members` have and was handed over here.
     pub(super) fn trim(&mut self, members: &[Pid]) {
         for sender in 0..self.logs.len() {
             let pid = Pid(sender as u32);
-            let all = members.iter().map(|p| self.acked(*p, pid)).min().unwrap_or(0);
+            let all = self.held_by_all(members, pid);
             let log = &mut self.logs[sender];
-            let upto = all.min(log.plain).min(log.uniform);
+            let upto = all.min(log.passed());
             while log.dropped < upto {
                 let kept = log.kept.pop_front().flatten();
                 log.bytes -= kept.map_or(0, |kept| kept.bytes.len());
@@ -233,8 +306,13 @@ mod tests {
         SendWindow { casts, bytes: 1000 }
     }
 
-    fn next(casts: &mut Casts, held: u64) -> Option<u8> {
-        casts.next(Pid(1), held, u64::MAX).map(|k| k.bytes[0])
+    /// By a majority up to here, and by all up to there.
+    const fn held(majority: u64, all: u64) -> HeldCasts {
+        HeldCasts { majority, all }
+    }
+
+    fn next(casts: &mut Casts, majority: u64) -> Option<u8> {
+        casts.next(Pid(1), held(majority, 0), u64::MAX).map(|k| k.bytes[0])
     }
 
     #[test]
@@ -278,7 +356,7 @@ mod tests {
         }
         casts.trim(&ALL);
         assert!(!casts.room(Pid(0)), "not handed over yet");
-        while casts.next(Pid(0), 2, u64::MAX).is_some() {}
+        while casts.next(Pid(0), held(2, 0), u64::MAX).is_some() {}
         casts.trim(&ALL);
         assert!(casts.room(Pid(0)) && casts.get(Pid(0), 1).is_none());
         assert_eq!(casts.get(Pid(0), 2).map(|k| k.bytes[0]), Some(2));
@@ -293,12 +371,36 @@ mod tests {
         casts.push(Pid(0), kept(Grade::Plain, 2));
         assert!(!casts.room(Pid(0)) && casts.room(Pid(1)));
         ALL.iter().for_each(|p| casts.ack(*p, &[1, 0, 0]));
-        while casts.next(Pid(0), 0, u64::MAX).is_some() {}
+        while casts.next(Pid(0), held(0, 0), u64::MAX).is_some() {}
         // Nothing of the other grade is among them.
         casts.trim(&ALL);
         assert!(!casts.room(Pid(0)), "the uniform ones have not passed it");
-        while casts.next(Pid(0), 2, u64::MAX).is_some() {}
+        while casts.next(Pid(0), held(2, 0), u64::MAX).is_some() {}
         casts.trim(&ALL);
         assert!(casts.room(Pid(0)));
+    }
+
+    #[test]
+    fn stable_casts_are_announced_when_they_come_and_wait_for_all_members() {
+        let mut casts = Casts::new(1, 3, window(8));
+        let part = RetainedCast { more: true, ..kept(Grade::Stable, 1) };
+        casts.take(Pid(1), 1, part, false);
+        assert!(!casts.announce(Pid(1)), "it is not whole");
+        casts.take(Pid(1), 2, kept(Grade::Stable, 2), false);
+        casts.take(Pid(1), 3, kept(Grade::Uniform, 3), false);
+        casts.take(Pid(1), 5, kept(Grade::Stable, 5), false);
+        assert!(casts.announce(Pid(1)) && !casts.announce(Pid(1)), "once, and none behind a gap");
+        let bytes = |cast: Option<RetainedCast>| cast.map(|cast| cast.bytes[0]);
+        assert_eq!(bytes(casts.next(Pid(1), held(3, 0), 9)), Some(3), "a majority has them");
+        assert_eq!(bytes(casts.next(Pid(1), held(3, 1), 9)), Some(1));
+        assert_eq!(bytes(casts.next(Pid(1), held(3, 1), 9)), None);
+        casts.take(Pid(1), 4, kept(Grade::Stable, 4), false);
+        assert!(casts.announce(Pid(1)) && casts.announce(Pid(1)) && !casts.announce(Pid(1)));
+        let mut rest = core::iter::from_fn(|| bytes(casts.next(Pid(1), HeldCasts::ANY, 4)));
+        assert_eq!(
+            [rest.next(), rest.next(), rest.next()],
+            [Some(2), Some(4), None],
+            "up to the cut"
+        );
     }
 }

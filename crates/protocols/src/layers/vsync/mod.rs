@@ -18,7 +18,8 @@
 //! ```text
 //! p0  cast ---+----> p1, p2        acks go from all to all, as one packet a round;
 //!             |      ack           `Plain` casts are handed over as they come,
-//!             '----> p0            `Uniform` ones when a majority has them
+//!             '----> p0            `Uniform` ones when a majority has them,
+//!                                  `Stable` ones when all members have them
 //! ```
 //!
 //! # Change of views
@@ -90,7 +91,7 @@ use amcast_core::step::{Note, Oracle, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
     Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, ProtocolEvent, Span, Time,
 };
-use casts::{Casts, RetainedCast, SendWindow};
+use casts::{Casts, HeldCasts, RetainedCast, SendWindow};
 use core::mem;
 use leave::LeaveProgress;
 use links::LinkReport;
@@ -146,7 +147,7 @@ impl VsyncSettings {
 /// Ways to break the layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VsyncMutant {
-    /// Uniform casts are handed over at once.
+    /// Uniform and stable casts are handed over at once.
     TrustsOne,
     /// A member enters the next view with what it happens to have.
     ForgetsTheCut,
@@ -490,6 +491,7 @@ where
         }
         self.casts.ack_own(self.me());
         if self.begun && self.is_primary() {
+            self.announce_stable(out);
             while self.hand_over_next(u64::MAX, out) {
                 if self.phase != ViewPhase::Active {
                     return;
@@ -503,15 +505,32 @@ where
         }
     }
 
+    /// Announces the casts of others that arrived and wait until all members have them.
+    fn announce_stable(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
+        for at in 0..self.members.len() {
+            let sender = self.members[at];
+            while sender != self.me() && self.casts.announce(sender) {
+                self.tell(Input::Medium(groupcast::GroupcastInput::Received(sender)), out);
+            }
+        }
+    }
+
     /// Hands over one cast, numbered `upto` at most. Says whether there was one.
     fn hand_over_next(&mut self, upto: u64, out: &mut Outbox<Messages<VsyncPacket>>) -> bool {
-        let quorum = if self.is_broken(VsyncMutant::TrustsOne) { 1 } else { self.quorum() };
+        let trusts_one = self.is_broken(VsyncMutant::TrustsOne);
+        let quorum = if trusts_one { 1 } else { self.quorum() };
         for at in 0..self.members.len() {
             let sender = self.members[at];
             if !self.casts.waits(sender) {
                 continue;
             }
-            let held = self.casts.held(&self.members, sender, quorum);
+            let held = HeldCasts {
+                majority: self.casts.held(&self.members, sender, quorum),
+                all: match trusts_one {
+                    true => u64::MAX,
+                    false => self.casts.held_by_all(&self.members, sender),
+                },
+            };
             if let Some(kept) = self.casts.next(sender, held, upto) {
                 self.give(sender, kept, out);
                 return true;

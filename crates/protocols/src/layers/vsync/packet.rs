@@ -66,9 +66,31 @@ pub(super) enum PacketItem {
 
 /// Added to the byte that says what it is, where the next one continues it.
 const PART: u8 = 32;
-const PART_OF_PLAIN: u8 = PART + 1;
-const PART_OF_UNIFORM: u8 = PART + 2;
 const PART_OF_MESSAGE: u8 = PART + 3;
+
+/// The byte that says of what grade a cast is.
+const PLAIN_CAST: u8 = 1;
+const UNIFORM_CAST: u8 = 2;
+const STABLE_CAST: u8 = 16;
+
+const fn cast_tag(grade: Grade) -> u8 {
+    match grade {
+        Grade::Plain => PLAIN_CAST,
+        Grade::Uniform => UNIFORM_CAST,
+        Grade::Stable => STABLE_CAST,
+    }
+}
+
+/// The grade of a cast, or of a part of one, by its byte; none if something else begins so.
+const fn cast_grade(tag: u8) -> Option<Grade> {
+    match tag % PART {
+        _ if tag > 2 * PART => None,
+        PLAIN_CAST => Some(Grade::Plain),
+        UNIFORM_CAST => Some(Grade::Uniform),
+        STABLE_CAST => Some(Grade::Stable),
+        _ => None,
+    }
+}
 
 /// Bytes of a packet's head, and about as many of an item without its variable part.
 pub(super) const HEAD_BYTES: usize = 32;
@@ -186,8 +208,7 @@ impl Codec for PacketItem {
     fn encode(&self, to: &mut Vec<u8>) {
         match self {
             Self::Cast { view, sender, number, kept } => {
-                let last = 1 + u8::from(kept.grade == Grade::Uniform);
-                (last + if kept.more { PART } else { 0 }).encode(to);
+                (cast_tag(kept.grade) + if kept.more { PART } else { 0 }).encode(to);
                 view.encode(to);
                 sender.encode(to);
                 number.encode(to);
@@ -204,17 +225,16 @@ impl Codec for PacketItem {
     }
 
     fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
-        Ok(match u8::decode(from)? {
-            n @ (1 | 2 | PART_OF_PLAIN | PART_OF_UNIFORM) => Self::Cast {
+        let tag = u8::decode(from)?;
+        if let Some(grade) = cast_grade(tag) {
+            return Ok(Self::Cast {
                 view: Codec::decode(from)?,
                 sender: Codec::decode(from)?,
                 number: Codec::decode(from)?,
-                kept: RetainedCast {
-                    grade: if n % PART == 1 { Grade::Plain } else { Grade::Uniform },
-                    more: n > PART,
-                    bytes: Codec::decode(from)?,
-                },
-            },
+                kept: RetainedCast { grade, more: tag > PART, bytes: Codec::decode(from)? },
+            });
+        }
+        Ok(match tag {
             n @ (3 | PART_OF_MESSAGE) => Self::To {
                 view: Codec::decode(from)?,
                 number: Codec::decode(from)?,
@@ -247,6 +267,8 @@ mod tests {
             cast(Grade::Uniform, false),
             cast(Grade::Uniform, true),
             cast(Grade::Plain, true),
+            cast(Grade::Stable, false),
+            cast(Grade::Stable, true),
             PacketItem::To { view: 1, number: 2, more: false, bytes: bytes.clone() },
             PacketItem::To { view: 1, number: 2, more: true, bytes: bytes.clone() },
             PacketItem::Ack { view: 1, fit: true, gap: false, had: 2, have: alloc::vec![1, 2] },
@@ -299,7 +321,7 @@ mod tests {
 
     #[test]
     fn strange_tags_are_refused() {
-        for tag in [0, 23, PART, PART + 4, 255] {
+        for tag in [0, 17, 23, PART, PART + 4, PART + 17, 2 * PART + 1, 255] {
             let bytes = [tag; 64];
             assert!(PacketItem::decode(&mut ByteReader::new(&bytes)).is_err(), "{tag}");
         }

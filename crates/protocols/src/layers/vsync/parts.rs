@@ -34,6 +34,7 @@ struct CastPart {
 pub(super) struct CastAssembly {
     plain: CastPart,
     uniform: CastPart,
+    stable: CastPart,
     message: CastPart,
 }
 
@@ -95,6 +96,7 @@ where
         let part = match kept.grade {
             Grade::Plain => &mut parts.plain,
             Grade::Uniform => &mut parts.uniform,
+            Grade::Stable => &mut parts.stable,
         };
         let taken = match part.is_empty() && !kept.more {
             true => return self.give_whole(from, &kept.bytes, out),

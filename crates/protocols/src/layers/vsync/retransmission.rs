@@ -187,7 +187,7 @@ where
             // It has all that it made; a packet that denies it makes it up.
             return;
         }
-        let uniform = kept.grade == Grade::Uniform;
+        let awaited = kept.grade != Grade::Plain;
         if number <= self.casts.have(sender) + self.settings.window as u64 {
             // The sender of a cast has it, and all before it.
             self.casts.ack_sender(sender, number);
@@ -195,7 +195,7 @@ where
         if self.phase == ViewPhase::Active {
             // Also of one it had: the sender does not know.
             self.casts.take(sender, number, kept, false);
-            self.ack_soon(if uniform { Span::ZERO } else { self.settings.ack });
+            self.ack_soon(if awaited { Span::ZERO } else { self.settings.ack });
         } else if self.needed.as_ref().is_some_and(|cut| number <= cut[sender.index()]) {
             self.casts.take(sender, number, kept, true);
             self.needed_at = self.now;

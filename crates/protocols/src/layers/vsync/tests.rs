@@ -14,6 +14,8 @@ struct PassThrough {
     grade: Option<Grade>,
     position: u64,
     blocked: bool,
+    /// The senders of stable casts that were announced.
+    received: Vec<Pid>,
 }
 
 impl Protocol for PassThrough {
@@ -35,6 +37,7 @@ impl Protocol for PassThrough {
                 let msg = MsgId { sender, seq };
                 out.deliver(msg, GroupSet::one(Gid(0)), self.position, |_| {});
             }
+            Input::Medium(GroupcastInput::Received(sender)) => self.received.push(sender),
             Input::Medium(GroupcastInput::Block) => self.blocked = true,
             Input::Medium(GroupcastInput::View(_)) => {
                 self.blocked = false;
@@ -219,13 +222,34 @@ fn msgs(all: &[(u32, u64)]) -> Vec<MsgId> {
 
 #[test]
 fn plain_casts_are_handed_over_at_once_and_uniform_ones_when_a_majority_has_them() {
-    for (grade, at_once) in [(Grade::Plain, 1), (Grade::Uniform, 0)] {
+    for (grade, at_once) in [(Grade::Plain, 1), (Grade::Uniform, 0), (Grade::Stable, 0)] {
         let mut group = ThreeMembers::new(grade);
         group.submit(0, 1);
         assert_eq!(group.delivered[0].len(), at_once, "{grade:?}");
         group.run(1);
         assert!(group.delivered.iter().all(|d| *d == msgs(&[(0, 1)])), "{grade:?}");
     }
+}
+
+#[test]
+fn stable_casts_are_announced_at_once_and_wait_for_all_members_or_the_end_of_the_view() {
+    let mut group = ThreeMembers::new(Grade::Stable);
+    group.run(1);
+    group.apart = alloc::vec![Pid(2)];
+    (1..=2).for_each(|seq| group.submit(0, seq));
+    group.run(2);
+    assert_eq!(group.members[1].inner.received, [Pid(0), Pid(0)]);
+    assert!(group.delivered.iter().all(Vec::is_empty), "one member has them not");
+    assert!(group.members[0].inner.received.is_empty(), "its sender knows of it");
+    group.run(30);
+    assert!(group.views.contains(&(Pid(1), 1, 0b011)), "{:?}", group.views);
+    let both = msgs(&[(0, 1), (0, 2)]);
+    assert_eq!(group.delivered[..2], [both.clone(), both]);
+    group.apart.clear();
+    group.run(60);
+    group.submit(2, 3);
+    group.run(1);
+    assert!(group.delivered.iter().all(|d| d.last() == msgs(&[(2, 3)]).first()));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! From one view to the next: who is in it, and where the old one is cut. One instance of Paxos a
 //! view, in which all configured processes vote.
 
-use super::casts::Casts;
+use super::casts::{Casts, HeldCasts};
 use super::packet::PacketItem;
 use super::retransmission::PeerChannel;
 use super::{ViewPhase, Vsync, VsyncMutant, VsyncPacket};
@@ -638,7 +638,7 @@ where
             let members = self.members.clone();
             for sender in members {
                 let upto = self.decision.cut[sender.index()];
-                while let Some(kept) = self.casts.next(sender, u64::MAX, upto) {
+                while let Some(kept) = self.casts.next(sender, HeldCasts::ANY, upto) {
                     self.give(sender, kept, out);
                 }
             }
