@@ -29,6 +29,7 @@ macro_rules! protocols {
                 AB_URCAST => mutants::of::UA_SUTO,
                 PB_RCAST => mutants::of::PLAIN_NUA_WUTO,
                 PB_URCAST => mutants::of::UA_SUTO;
+            mod fastcast: FastCast => FastCastMutant::INFO;
         }
     };
 }

@@ -1,5 +1,6 @@
 //! Messages between members of a group, read from any bytes: for tests that feed invalid bytes.
 
+use crate::fastcast::FastCastMessage;
 use crate::layers::vsync::VsyncPacket;
 use crate::total::OrderingMessage;
 use alloc::vec::Vec;
@@ -11,9 +12,10 @@ pub fn packet(bytes: &[u8]) {
     reads_back::<VsyncPacket>(bytes);
 }
 
-/// The same of a message of an ordering protocol, which travels in such a packet.
+/// The same of a message of each ordering protocol, which travels in such a packet.
 pub fn message(bytes: &[u8]) {
     reads_back::<OrderingMessage>(bytes);
+    reads_back::<FastCastMessage>(bytes);
 }
 
 fn reads_back<T: Codec>(bytes: &[u8]) {

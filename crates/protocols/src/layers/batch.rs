@@ -105,6 +105,11 @@ impl OpenBatch {
         self.count as usize
     }
 
+    /// How many bytes it has.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.entries.len()
+    }
+
     /// How many bytes it has with a payload of so many more.
     pub(crate) const fn bytes_with(&self, payload: usize) -> usize {
         self.entries.len() + ENTRY_BYTES + payload

@@ -56,6 +56,11 @@ impl OutgoingBatches {
         self.sealed.extend(self.open.seal());
     }
 
+    /// How many bytes the batch that is being gathered has.
+    pub(crate) fn open_bytes(&self) -> usize {
+        self.open.bytes()
+    }
+
     /// How many messages there are, sent or not.
     pub(crate) const fn messages(&self) -> usize {
         self.messages
@@ -81,6 +86,17 @@ impl OutgoingBatches {
     pub(crate) fn next_len(&self) -> Option<usize> {
         let gathered = Some(self.open.len()).filter(|&len| len > 0);
         self.sealed.get(self.sent).map(Batch::len).or(gathered)
+    }
+
+    /// Whether the next batch to send takes no more messages.
+    pub(crate) fn next_is_sealed(&self) -> bool {
+        self.sent < self.sealed.len()
+    }
+
+    /// Bytes of the payloads that are not sent yet.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        let sent: usize = self.sealed.iter().take(self.sent).map(Batch::payload_bytes).sum();
+        self.payload_bytes - sent
     }
 
     /// The next batch to send; it counts as sent from here on.
@@ -154,6 +170,7 @@ mod tests {
         assert_eq!(all.next().map(|batch| batch.first()), Some(1));
         assert_eq!(all.next().map(|batch| batch.first()), Some(3));
         assert_eq!((all.sent(), all.unsent(), all.next_len()), (2, 1, Some(1)));
+        assert!(!all.next_is_sealed() && all.unsent_bytes() == 10 && all.open_bytes() == 22);
         assert_eq!(waiting(&all)[3..], [(4, true), (5, false)]);
         all.delivered(1);
         assert_eq!((all.sent(), all.messages(), all.room(5, 100, 10)), (1, 3, 2));

@@ -1,0 +1,376 @@
+//! A member of the group: batches, their order, and the bandwidth that it may use.
+
+use super::bandwidth::BandwidthAllocation;
+use super::delivery::MessageDelivery;
+use super::message::FastCastMessage;
+use super::mutants::FastCastMutant;
+use super::pace::{DemandChange, BatchPace};
+use super::sequence::{SenderCast, SequenceOrder, SequencedCast};
+use crate::layers::batch::Batch;
+use crate::layers::join_state::JoinState;
+use crate::layers::outgoing::{BatchLimits, OutgoingBatches};
+use crate::mutant::Mutants;
+use amcast_core::codec::{ByteReader, Codec};
+use amcast_core::groupcast::{Grade, Groupcast, GroupcastInput, GroupcastOutput, View};
+use amcast_core::step::{Note, ProtocolStatus, WaitReason, WakeReason};
+use amcast_core::{
+    Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Span, Submission, Time,
+};
+use alloc::vec::Vec;
+
+/// The outputs of a step.
+pub(super) type FastCastOutbox = Outbox<Groupcast<FastCastMessage>>;
+
+/// How a member runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FastCastSettings {
+    pub(super) me: Pid,
+    /// How many processes are configured.
+    pub(super) processes: usize,
+    /// Own messages that are not delivered here yet, at most.
+    pub(super) window: usize,
+    /// Their bytes, at most.
+    pub(super) window_bytes: usize,
+    pub(super) payload_max: usize,
+    /// Bytes of a full batch, at least.
+    pub(super) batch_bytes: usize,
+    /// The rate that a link carries, in kilobytes a second (`B`).
+    pub(super) link: u64,
+    /// The time over which demand is measured.
+    pub(super) demand: Span,
+    pub(super) mutants: Mutants<FastCastMutant>,
+}
+
+/// A member of the group. See the [module](super).
+#[derive(Debug)]
+pub(super) struct FastCastMember {
+    set: FastCastSettings,
+    now: Time,
+    view: View,
+    /// Whether the view is about to end: nothing may be sent.
+    blocked: bool,
+    /// Own messages that are not delivered here yet.
+    own: OutgoingBatches,
+    /// Whether messages were submitted since the last wake-up: those of one round leave together.
+    fresh: bool,
+    order: SequenceOrder,
+    delivery: MessageDelivery,
+    bandwidth: BandwidthAllocation,
+    pace: BatchPace,
+}
+
+impl FastCastMember {
+    /// A member that is in no view yet.
+    pub(super) fn new(set: FastCastSettings) -> Self {
+        Self {
+            now: Time::ZERO,
+            view: View { id: 0, members: Vec::new() },
+            blocked: true,
+            own: OutgoingBatches::new(BatchLimits { bytes: usize::MAX, messages: usize::MAX }),
+            fresh: false,
+            order: SequenceOrder::new(set.processes),
+            delivery: MessageDelivery::new(set.me, set.processes, set.mutants),
+            bandwidth: BandwidthAllocation::new(0, 1, set.link),
+            pace: BatchPace::new(set.demand, set.link),
+            set,
+        }
+    }
+
+    /// The member that gives numbers: the most senior one (`leader`).
+    fn leader(&self) -> Option<Pid> {
+        self.view.pids().next()
+    }
+
+    fn leads(&self) -> bool {
+        self.leader() == Some(self.set.me)
+    }
+
+    /// Sends a message that takes a number to all members.
+    // [FC 2:8-11] to all; it is pending until it is delivered
+    fn cast(&mut self, message: FastCastMessage, out: &mut FastCastOutbox) {
+        if self.leads() {
+            self.order.arrived(self.set.me);
+        }
+        out.ask(GroupcastOutput::Cast(Grade::Stable, message));
+    }
+
+    /// Sends own batches, as many as may leave now. Without contention a batch of any size leaves at once. While an own
+    /// batch is on the way only full ones follow it, within the share of the bandwidth.
+    fn send(&mut self, out: &mut FastCastOutbox) {
+        while !self.blocked && self.own.unsent() > 0 {
+            let idle = self.own.sent() == 0;
+            let may = idle || self.own.next_is_sealed() && self.pace.may_send(self.now);
+            if !may {
+                return;
+            }
+            let Some(batch) = self.own.next() else { return };
+            self.pace.spend(self.now, batch.payload_bytes());
+            note_part(self.set.me, &batch, out);
+            self.cast(FastCastMessage::Data { batch }, out);
+        }
+    }
+
+    fn submit(&mut self, submission: Submission<'_>) {
+        self.own.gather(submission.seq, submission.payload);
+        if self.own.open_bytes() >= self.set.batch_bytes {
+            self.own.seal();
+        }
+        self.pace.offer(self.now, submission.payload.len());
+        self.fresh = true;
+    }
+
+    fn wake(&mut self, out: &mut FastCastOutbox) {
+        self.fresh = false;
+        self.send(out);
+        self.measure(out);
+        if !self.blocked
+            && let Some(numbers) = self.order.give_numbers()
+        {
+            out.ask(GroupcastOutput::Cast(Grade::Stable, numbers));
+        }
+    }
+
+    /// Adapts the required bandwidth to the demand, if it is time.
+    fn measure(&mut self, out: &mut FastCastOutbox) {
+        if self.blocked || self.bandwidth.is_increasing() {
+            return;
+        }
+        let unsent = self.own.unsent_bytes();
+        match self.pace.measure(self.now, self.bandwidth.required(), unsent) {
+            Some(DemandChange::More(amount)) => self.require_more(amount, out),
+            Some(DemandChange::Less(amount)) if self.bandwidth.decrease(amount) => {
+                self.pace.set_rate(self.now, self.bandwidth.current());
+                self.cast(FastCastMessage::Decrease { amount }, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn require_more(&mut self, amount: u64, out: &mut FastCastOutbox) {
+        if self.bandwidth.increase(amount) {
+            self.cast(FastCastMessage::Increase { amount }, out);
+        }
+    }
+
+    /// A cast of a member is handed over.
+    ///
+    /// # Errors
+    /// When it makes no sense from that member.
+    fn hear(
+        &mut self,
+        from: Pid,
+        message: FastCastMessage,
+        out: &mut FastCastOutbox,
+    ) -> Result<(), &'static str> {
+        let cast = match message {
+            FastCastMessage::Data { batch } => SequencedCast::Data(batch),
+            FastCastMessage::Increase { amount } => SequencedCast::Increase(amount),
+            FastCastMessage::Decrease { amount } => SequencedCast::Decrease(amount),
+            FastCastMessage::Numbers { first, of } if self.leader() == Some(from) => {
+                self.order.take_numbers(first, &of)?;
+                return self.deliver_ready(out);
+            }
+            FastCastMessage::Ack if from != self.set.me => {
+                self.bandwidth.on_ack()?;
+                self.pace.set_rate(self.now, self.bandwidth.current());
+                return Ok(());
+            }
+            _ => return Err("what this protocol does not say"),
+        };
+        if self.set.mutants.is(FastCastMutant::IgnoresNumbers) {
+            return self.deliver((from, cast), out);
+        }
+        if let SequencedCast::Data(batch) = &cast
+            && self.leads()
+            && from != self.set.me
+        {
+            note_part(from, batch, out);
+        }
+        self.order.hold(from, cast);
+        self.deliver_ready(out)
+    }
+
+    /// Delivers all that is next.
+    // [FC 2:29-31] in the order of numbers
+    fn deliver_ready(&mut self, out: &mut FastCastOutbox) -> Result<(), &'static str> {
+        let mut sound = Ok(());
+        while let Some(next) = self.order.next() {
+            sound = sound.and(self.deliver(next, out));
+        }
+        sound
+    }
+
+    /// Delivers a cast: messages to the application, and requirements to the allocation.
+    fn deliver(
+        &mut self,
+        (from, cast): SenderCast,
+        out: &mut FastCastOutbox,
+    ) -> Result<(), &'static str> {
+        let rank = self.view.rank(from).ok_or("a cast of no member")?;
+        match cast {
+            SequencedCast::Data(batch) => {
+                self.deliver_batch(from, &batch, out);
+                return Ok(());
+            }
+            SequencedCast::Increase(amount) => {
+                if self.bandwidth.on_increase(rank, amount)? {
+                    out.ask(GroupcastOutput::To(from, FastCastMessage::Ack));
+                }
+            }
+            SequencedCast::Decrease(amount) => self.bandwidth.on_decrease(rank, amount)?,
+        }
+        self.pace.set_rate(self.now, self.bandwidth.current());
+        Ok(())
+    }
+
+    fn deliver_batch(&mut self, from: Pid, batch: &Batch, out: &mut FastCastOutbox) {
+        if from == self.set.me {
+            self.own.delivered(batch.first());
+        }
+        self.delivery.deliver(from, batch, out);
+    }
+
+    /// The view is over: all survivors deliver what is left of it in the same order. Requirements of a view end with it.
+    fn settle(&mut self, out: &mut FastCastOutbox) {
+        let mut senders: Vec<Pid> = self.view.pids().collect();
+        if self.set.mutants.is(FastCastMutant::OwnFirst) {
+            let me = self.set.me;
+            senders.sort_by_key(|&sender| sender != me);
+        }
+        for (from, cast) in self.order.settle(senders.into_iter()) {
+            if let SequencedCast::Data(batch) = cast {
+                self.deliver_batch(from, &batch, out);
+            }
+        }
+    }
+
+    /// A view begins: nothing is pending, numbers begin anew, and nobody requires bandwidth.
+    // [FC 3:7-12] the first member of the view leads it
+    fn begin(&mut self, view: &View, out: &mut FastCastOutbox) {
+        let set = self.set;
+        let required = self.bandwidth.required_in_the_end().min(set.link);
+        self.view = view.clone();
+        self.blocked = false;
+        self.own.restart();
+        self.order = SequenceOrder::new(set.processes);
+        let rank = view.rank(set.me).unwrap_or(0);
+        self.bandwidth = BandwidthAllocation::new(rank, view.members.len(), set.link);
+        self.pace.set_rate(self.now, 0);
+        let base = out.fill(|to| self.delivery.state().encode(to));
+        out.ask(GroupcastOutput::Base(base));
+        // An increase that the change of views interrupted begins anew, too.
+        if required > 0 {
+            self.require_more(required, out);
+        }
+        self.send(out);
+    }
+
+    fn join(&mut self, view: &View, bytes: &[u8], out: &mut FastCastOutbox) {
+        match JoinState::decode(&mut ByteReader::new(bytes)) {
+            Ok(state) if state.last.len() == self.set.processes => self.delivery.join(state),
+            // Some member gave it; the most senior one answers for the view.
+            _ => {
+                let of = view.pids().next().unwrap_or(self.set.me);
+                out.note(Note::Malformed(of, "what a process is to begin with makes no sense"));
+            }
+        }
+        // Some of them had been sent before it was excluded, and are delivered.
+        let last = self.delivery.state().last[self.set.me.index()];
+        self.own.retain(|_, batch| batch.last() > last);
+        self.begin(view, out);
+    }
+
+    /// An excluded member delivers nothing more of its view. It may send its own messages again: nobody has delivered
+    /// one that the survivors do not deliver.
+    fn excluded(&mut self) {
+        self.blocked = true;
+        self.own.restart();
+    }
+}
+
+/// The messages of a batch are taken part in.
+fn note_part(sender: Pid, batch: &Batch, out: &mut FastCastOutbox) {
+    if out.traces() {
+        let all = batch.messages();
+        all.for_each(|(seq, _)| out.event(ProtocolEvent::Part(MsgId { sender, seq })));
+    }
+}
+
+impl Protocol for FastCastMember {
+    type Medium = Groupcast<FastCastMessage>;
+
+    fn step(
+        &mut self,
+        now: Time,
+        (): (),
+        input: Input<'_, Self::Medium>,
+        out: &mut Outbox<Self::Medium>,
+    ) {
+        self.now = now;
+        match input {
+            Input::Submit(submission) => self.submit(submission),
+            Input::Wake => self.wake(out),
+            Input::Medium(GroupcastInput::View(view)) => {
+                self.settle(out);
+                self.begin(view, out);
+            }
+            Input::Medium(GroupcastInput::Join(view, state)) => self.join(view, state, out),
+            Input::Medium(GroupcastInput::Block) => self.blocked = true,
+            Input::Medium(GroupcastInput::Excluded) => self.excluded(),
+            // [FC 2:13-14] the leader numbers a message as soon as it has it
+            Input::Medium(GroupcastInput::Received(from)) if self.leads() => {
+                self.order.arrived(from);
+            }
+            Input::Medium(GroupcastInput::From(from, message)) => {
+                if let Err(why) = self.hear(from, message, out) {
+                    out.note(Note::Malformed(from, why));
+                }
+                // Own batches that waited for a delivery, or for bandwidth.
+                if !self.fresh {
+                    self.send(out);
+                }
+            }
+            // Nothing is kept on disk; the state is the layer's below.
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
+        if self.blocked {
+            return None;
+        }
+        if self.fresh || self.order.has_open() {
+            return Some((self.now, WakeReason::Flush));
+        }
+        let waits = self.own.sent() > 0 && self.own.next_is_sealed();
+        let send = if waits { self.pace.next_at() } else { Time::NEVER };
+        let measure = match self.bandwidth.is_increasing() {
+            true => Time::NEVER,
+            false => self.pace.measures_at(),
+        };
+        let at = send.min(measure);
+        (at != Time::NEVER).then_some((at, WakeReason::Flush))
+    }
+
+    fn room(&self, _dst: GroupSet, bytes: usize) -> usize {
+        self.own.room(self.set.window, self.set.window_bytes, bytes)
+    }
+
+    fn payload_max(&self) -> usize {
+        self.set.payload_max
+    }
+
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
+        let sender = self.set.me;
+        self.own.waiting(&mut |seq, sent| {
+            let why = if sent { WaitReason::Turn } else { WaitReason::Order(Gid(0)) };
+            tell(MsgId { sender, seq }, why);
+        });
+    }
+
+    fn status(&self) -> ProtocolStatus {
+        let delivered = self.delivery.state().position;
+        let backlog = self.own.messages() as u64;
+        ProtocolStatus { delivered, decided: delivered, backlog, ..ProtocolStatus::default() }
+    }
+}

@@ -1,0 +1,297 @@
+//! FastCast: uniform total order by a fixed sequencer that carries no messages, for networks with IP multicast, and
+//! with an allocation of bandwidth that lets all members send at once without overflow [FastCast 3].
+//!
+//! # Order and guarantees
+//! Broadcasts of the members of one group: TO(UA,SUTO), and the order of each sender. A message is delivered when all
+//! members of the view have it and its number: each of them can deliver it, even if all others fail.
+//!
+//! # Assumptions
+//! That a majority of the configured processes is fit at any time. The paper assumes a perfect failure detector; here a
+//! wrong suspicion costs a change of views, and the majority keeps two halves of a partition from making two orders.
+//! Streams may break, and datagrams may be lost alike; see [`crate::layers::vsync`], which carries all of it.
+//!
+//! # The normal case
+//! ```text
+//! p0 (leader)    number 1 ---+---> p1, p2       |
+//!                  ^          \                 | delivered: all have the message and its number
+//! p1  Data ---+----'           ack to all       |
+//!             '---> p2, ack to all              |
+//! ```
+//! Three message delays: the message to the leader, its number to all, and an acknowledgement of that from all. The
+//! acknowledgements of the message itself travel beside its number.
+//!
+//! # Roles and phases
+//! The most senior member of a view is its leader. It gives numbers to casts as they arrive (`sequence.rs`), its own
+//! and those of others; all members deliver in the order of numbers.
+//!
+//! ## What the layer of casts does
+//! Acknowledgements (`acks`), retransmission after a timeout, the exchange of `pendings` and `seqnos` when the view
+//! changes, and the agreement on views are the layer's, for messages and numbers alike. The layer hands over a cast of
+//! [`Grade::Stable`](amcast_core::groupcast::Grade::Stable) when all members have it, which is the condition of
+//! [FastCast figure 2, line 30] for a message, and once more for its number. Its grade `Uniform` asks for a majority of
+//! the configured processes alone: as safe where a majority is always fit, and sooner delivered where one member is slow.
+//! The paper's condition is kept, since a member that has delivered needs none of the others to have everything
+//! delivered by all.
+//!
+//! The leader must not wait until all have a message before it gives the number, or the order would take a message
+//! delay more. So the layer announces each stable cast when it arrives
+//! ([`Received`](amcast_core::groupcast::GroupcastInput::Received)).
+//!
+//! The layer closes these gaps of figure 2: an `Ack` that arrives before its `Data` is dropped for good there (line 23); a lost
+//! `Ack` is sent again only on a message that some other process still has pending; and nobody repeats numbers. Here
+//! messages and numbers are casts, each with a number of the layer, acknowledged and repeated until all have them.
+//!
+//! ## When a view ends
+//! All survivors were handed the same casts. They deliver those with numbers in that order, past numbers whose message
+//! died with its sender and the leader; nobody has delivered anything behind such a number. Then they deliver those
+//! without a number, by the seniority of senders. In the next view numbers begin anew, and a sender sends again what it
+//! has not delivered.
+//!
+//! ## Batches
+//! The messages of a member gather into a batch of `batch_bytes` at least, the paper's 4 KB. Without contention none
+//! waits: a batch of any size leaves when no batch of its sender is on the way.
+//!
+//! ## Bandwidth
+//! Further full batches leave at the rate that `bandwidth.rs` allocates (figure 4). A member measures what it needs
+//! (`pace.rs`): when full batches had to wait, it requires as much bandwidth as was submitted and a quarter more; when
+//! it uses less than half, it gives the rest back. `Incr` and `Decr` are casts that take numbers like any other. They
+//! wait for no share themselves, and a batch may always leave when none of its sender is on the way: a member without
+//! any bandwidth is slow, and never stuck. Requirements end with a view. In the next one each member requires anew what
+//! it had, and what it was about to have: a change of views in the middle of an increase leaves nothing behind.
+//!
+//! # Limits
+//! A process has at most `window` own messages and `window_bytes` of payload not yet delivered there; beyond that it
+//! has no room. Pending casts and numbers are casts of the layer, which bounds them by its window; see there.
+//!
+//! # Deviations
+//! Membership is by a majority, and not by a perfect detector alone; `detector = connections` chooses the paper's.
+//! Figure 3 delivers messages without numbers by their hash; here by seniority and in the order of the sender. Messages
+//! are named by sender and place, not by hash. Many numbers leave in one message. The paper's processes know what
+//! bandwidth they require; here it is measured. `N - 1` acknowledgements of an increase include none where a member is
+//! alone.
+//!
+//! # Read first
+//! `bandwidth.rs` and `sequence.rs`, which are pure rules, then `member.rs`.
+
+mod bandwidth;
+mod delivery;
+mod member;
+mod message;
+mod mutants;
+mod pace;
+mod sequence;
+#[cfg(test)]
+mod tests;
+
+use crate::layers::vsync::{Vsync, VsyncPacket, VsyncSettings};
+use crate::mutant::Mutants;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use amcast_core::codec::{ByteReader, Codec};
+use amcast_core::config::ParamKind;
+use amcast_core::entry::Trials;
+use amcast_core::messages::{FramedProtocol, Lane};
+use amcast_core::parameters::{
+    DETECTOR, Detector, HEARTBEAT, LANE, PAYLOAD_MAX, PacketLane, RETRY, SUSPECT, WINDOW,
+    WINDOW_BYTES, check_timers, check_window,
+};
+use amcast_core::{
+    About, Assumption, Capabilities, Config, ConfigError, Datagrams, Entry, MediumKind, Param, Pid,
+    Property, ProtocolProcess, Span,
+};
+use member::{FastCastMember, FastCastSettings};
+#[cfg(feature = "fuzzing")]
+pub(crate) use message::FastCastMessage;
+#[cfg(feature = "mutants")]
+pub(crate) use mutants::FastCastMutant;
+
+/// Bytes of one member's broadcasts that are on the way at a time, at most, where nothing else holds back a sender of
+/// datagrams: about what the buffers of a socket take.
+const DATAGRAMS_BYTES_MAX: usize = 128 << 10;
+
+/// Bytes of a message besides payloads, and of a number in one, at most.
+const ENTRY_BYTES: usize = 64;
+
+/// Kilobytes a second in a megabit a second.
+const KILOBYTES: u64 = 125;
+
+const ACK_US: Param = Param {
+    name: "ack_us",
+    kind: ParamKind::Number { default: 500, min: 0, max: 1_000_000 },
+    about: "How long an acknowledgement that no delivery waits for may be held back, in microseconds.",
+    cost: "Less frees windows sooner, with more packets.",
+    source: "ours",
+};
+
+const PACKET_BYTES: Param = Param {
+    name: "packet_bytes",
+    kind: ParamKind::Number { default: 1_400, min: 64, max: 1 << 20 },
+    about: "About how many bytes are put into one packet; a batch travels in as many as it needs.",
+    cost: "More is faster under load; beyond the network's frame, datagrams are split by the system.",
+    source: "ours",
+};
+
+const BATCH_BYTES: Param = Param {
+    name: "batch_bytes",
+    kind: ParamKind::Number { default: 4 << 10, min: 1, max: 1 << 20 },
+    about: "How many bytes a batch of messages has at least, while an earlier batch of its sender is not delivered.",
+    cost: "More carries more under load, in larger steps; a message on an idle group never waits for it.",
+    source: "FastCast 3.5: 4 KB",
+};
+
+const LINK_MBPS: Param = Param {
+    name: "link_mbps",
+    kind: ParamKind::Number { default: 942, min: 1, max: 100_000 },
+    about: "The rate that the network link of a node carries, in megabits a second: members share it (`B`).",
+    cost: "More than the link carries loses datagrams under load; less leaves some of the link unused.",
+    source: "FastCast 4.1: a link of 1 Gb/s",
+};
+
+const DEMAND_US: Param = Param {
+    name: "demand_us",
+    kind: ParamKind::Number { default: 5_000, min: 100, max: 10_000_000 },
+    about: "Over what time a member measures the bandwidth that it needs, in microseconds.",
+    cost: "Less follows demand sooner, with more messages about it.",
+    source: "ours; FastCast 4.2 measures 3.8 ms for an increase",
+};
+
+static PARAMS: &[Param] = &[
+    WINDOW.param(),
+    WINDOW_BYTES.param(),
+    PAYLOAD_MAX.param(),
+    LANE.param(),
+    DETECTOR.param(),
+    HEARTBEAT.param(),
+    SUSPECT.param(),
+    RETRY.param(),
+    ACK_US,
+    PACKET_BYTES,
+    BATCH_BYTES,
+    LINK_MBPS,
+    DEMAND_US,
+    #[cfg(feature = "mutants")]
+    <FastCastMutant as crate::mutant::Mutant>::PARAM,
+];
+
+static ABOUT: About = About {
+    summary: "Uniform broadcast in total order: all members send at once, each within its share of the bandwidth, and \
+              a leader broadcasts numbers; TO(UA,SUTO).",
+    paper: "FastCast 3, figures 2 to 4",
+    medium: MediumKind::Messages,
+    capabilities: Capabilities {
+        views: true,
+        state_transfer: true,
+        crash_tolerance: true,
+        datagrams: Datagrams::Multicast,
+        ..Capabilities::NONE
+    },
+    promises: &[
+        Property::Nuv,
+        Property::Ui,
+        Property::Ua,
+        Property::Suto,
+        Property::FifoOrder,
+        Property::ViewSynchrony,
+    ],
+    assumes: &[Assumption::MajorityFit],
+    params: PARAMS,
+};
+
+/// FastCast in the catalog.
+#[derive(Debug)]
+pub struct FastCast;
+
+impl Entry for FastCast {
+    fn name(&self) -> &'static str {
+        "fastcast"
+    }
+
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError> {
+        let layer = layer_settings(me, config)?;
+        let member = FastCastMember::new(settings(me, config));
+        Ok(ProtocolProcess::Messages(Box::new(FramedProtocol::new(Vsync::new(layer, member)))))
+    }
+
+    fn trials(&self) -> &'static Trials {
+        &[
+            ("batch_bytes", &["4096", "4096", "64"]),
+            ("link_mbps", &["942", "10", "1"]),
+            ("demand_us", &["5000", "200"]),
+        ]
+    }
+
+    fn show(&self, bytes: &[u8]) -> String {
+        let mut reader = ByteReader::new(bytes);
+        match VsyncPacket::decode(&mut reader) {
+            Ok(packet) if reader.is_empty() => format!("{packet:?}"),
+            Ok(packet) => format!("{packet:?}, and {} bytes too many", reader.rest().len()),
+            Err(e) => format!("no packet of a group: {e}"),
+        }
+    }
+}
+
+fn settings(me: Pid, config: &Config) -> FastCastSettings {
+    FastCastSettings {
+        me,
+        processes: config.cluster().replicas(),
+        window: WINDOW.get(config),
+        window_bytes: WINDOW_BYTES.get(config),
+        payload_max: PAYLOAD_MAX.get(config),
+        batch_bytes: config.get(&BATCH_BYTES) as usize,
+        link: config.get(&LINK_MBPS) * KILOBYTES,
+        demand: Span::micros(config.get(&DEMAND_US)),
+        mutants: Mutants::of(config),
+    }
+}
+
+/// The settings of the layer below.
+fn layer_settings(me: Pid, config: &Config) -> Result<VsyncSettings, ConfigError> {
+    let cluster = config.cluster();
+    if cluster.groups() != 1 || cluster.clients() != 0 {
+        return Err(ConfigError::Relation(format!(
+            "groups = {}, clients = {}: in fastcast the members of one group broadcast; give groups = 1 and \
+             clients = 0, or a protocol that multicasts to several groups",
+            cluster.groups(),
+            cluster.clients()
+        )));
+    }
+    check_timers(config, 1)?;
+    check_window(config)?;
+    let (lane, to_group) = match LANE.get(config) {
+        PacketLane::Stream => (Lane::Stream, false),
+        PacketLane::Datagram => (Lane::Datagram, false),
+        PacketLane::Multicast => (Lane::Datagram, true),
+    };
+    let processes = cluster.replicas();
+    // A cast for each message of all members, and for each number: the leader may give one at a time.
+    let window = WINDOW.get(config) * processes;
+    let bytes = WINDOW_BYTES.get(config);
+    let batch = config.get(&BATCH_BYTES) as usize + PAYLOAD_MAX.get(config);
+    // Each message of a batch is smaller than the batch, but for its number and length.
+    let entries = WINDOW.get(config) * ENTRY_BYTES;
+    Ok(VsyncSettings {
+        me,
+        processes,
+        lane,
+        to_group,
+        heartbeat: HEARTBEAT.get(config),
+        suspect: SUSPECT.get(config),
+        told_who_failed: DETECTOR.get(config) == Detector::Connections,
+        retry: RETRY.get(config),
+        ack: Span::micros(config.get(&ACK_US)),
+        packet_bytes: config.get(&PACKET_BYTES) as usize,
+        window,
+        window_bytes: match lane {
+            Lane::Stream => bytes,
+            Lane::Datagram => bytes.min(DATAGRAMS_BYTES_MAX),
+        },
+        // A batch, or numbers for all casts that may be without one.
+        message_bytes: batch + entries + (window + 1) * ENTRY_BYTES,
+        broken: mutants::broken(Mutants::of(config)),
+    })
+}

@@ -1,0 +1,217 @@
+//! The pace of one sender: when its next full batch may leave within its share of the bandwidth, and how much
+//! bandwidth it requires.
+//!
+//! The paper's processes say how much they require; here a member measures it. All rates are in kilobytes a second, of
+//! 1000 bytes.
+
+use amcast_core::{Span, Time};
+
+/// How far a sender may be ahead of its share, in time: so a late wake-up costs no throughput.
+const AHEAD: Span = Span::millis(1);
+
+/// How much more than was measured is required, as a fraction: the next interval may bring some more.
+const SPARE: u64 = 4;
+
+/// Nanoseconds in which a kilobyte a second is a byte.
+const BYTE_NS: u64 = 1_000_000;
+
+/// A change of the required bandwidth, in kilobytes a second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum DemandChange {
+    /// So much more.
+    More(u64),
+    /// So much less.
+    Less(u64),
+}
+
+/// The pace of this sender: a bucket that each batch fills, and that leaks at the rate of the share.
+#[derive(Debug)]
+pub(super) struct BatchPace {
+    /// The time over which demand is measured.
+    interval: Span,
+    /// The rate that a link carries: more is never required.
+    link: u64,
+    /// The share (`currentBW`).
+    rate: u64,
+    /// Bytes that left and that the share has not paid for yet.
+    owed: u64,
+    /// Up to when the share has paid.
+    paid: Time,
+    /// When the present interval ends; never while nothing is sent.
+    ends: Time,
+    /// Bytes that were submitted in it.
+    offered: u64,
+    /// Whether a full batch had to wait in it for bandwidth.
+    waited: bool,
+}
+
+impl BatchPace {
+    /// The pace of a sender that has sent nothing and has no share, on links of this rate.
+    pub(super) const fn new(interval: Span, link: u64) -> Self {
+        Self {
+            interval,
+            link,
+            rate: 0,
+            owed: 0,
+            paid: Time::ZERO,
+            ends: Time::NEVER,
+            offered: 0,
+            waited: false,
+        }
+    }
+
+    /// The share is this from now on.
+    pub(super) fn set_rate(&mut self, now: Time, rate: u64) {
+        self.pay(now);
+        self.rate = rate;
+    }
+
+    /// So many bytes are submitted.
+    pub(super) fn offer(&mut self, now: Time, bytes: usize) {
+        if self.ends == Time::NEVER {
+            self.ends = now + self.interval;
+        }
+        self.offered += bytes as u64;
+    }
+
+    /// Whether a batch may leave now. If not, that shows a need of more bandwidth.
+    pub(super) fn may_send(&mut self, now: Time) -> bool {
+        self.pay(now);
+        let may = self.rate > 0 && self.owed <= self.ahead();
+        self.waited |= !may;
+        may
+    }
+
+    /// So many bytes leave now.
+    pub(super) fn spend(&mut self, now: Time, bytes: usize) {
+        self.pay(now);
+        // Batches that leave one at a time, without bandwidth, do not add up.
+        self.owed = (self.owed + bytes as u64).min(self.ahead() + bytes as u64);
+    }
+
+    /// When the next batch may leave; never without bandwidth.
+    pub(super) fn next_at(&self) -> Time {
+        if self.rate == 0 {
+            return Time::NEVER;
+        }
+        let over = self.owed.saturating_sub(self.ahead());
+        self.paid + Span((over * BYTE_NS).div_ceil(self.rate))
+    }
+
+    /// Bytes that may be owed.
+    const fn ahead(&self) -> u64 {
+        self.rate * AHEAD.0 / BYTE_NS
+    }
+
+    /// The share pays for what left, a byte after the other.
+    fn pay(&mut self, now: Time) {
+        let bytes = self.rate * now.since(self.paid).0.min(Span::secs(1).0) / BYTE_NS;
+        if self.rate == 0 || bytes >= self.owed {
+            self.owed = if self.rate == 0 { self.owed } else { 0 };
+            self.paid = now;
+        } else {
+            self.owed -= bytes;
+            // Less than a byte is paid later.
+            self.paid += Span(bytes * BYTE_NS / self.rate);
+        }
+    }
+
+    /// When [`BatchPace::measure`] is due.
+    pub(super) const fn measures_at(&self) -> Time {
+        self.ends
+    }
+
+    /// Ends an interval that is over: how the requirement changes, if it does. `unsent` bytes still wait.
+    ///
+    /// A sender that never had to wait requires no more: without contention its batches leave at once. One that
+    /// requires more than twice what it uses gives the rest back.
+    pub(super) fn measure(
+        &mut self,
+        now: Time,
+        required: u64,
+        unsent: usize,
+    ) -> Option<DemandChange> {
+        if now < self.ends {
+            return None;
+        }
+        let bytes = self.offered + unsent as u64;
+        let used = bytes * BYTE_NS / self.interval.0.max(1);
+        let wanted = (used + used / SPARE).min(self.link);
+        let change = match () {
+            () if wanted > required && self.waited => Some(DemandChange::More(wanted - required)),
+            () if used * 2 < required => Some(DemandChange::Less(required - wanted)),
+            () => None,
+        };
+        self.offered = 0;
+        self.waited = false;
+        self.ends = if bytes == 0 && required == 0 { Time::NEVER } else { now + self.interval };
+        change
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link of 8 Mb/s: a byte in a microsecond.
+    const LINK: u64 = 1000;
+
+    fn at(us: u64) -> Time {
+        Time::ZERO + Span::micros(us)
+    }
+
+    #[test]
+    fn batches_leave_at_the_rate_of_the_share() {
+        let mut pace = BatchPace::new(Span::millis(5), LINK);
+        assert!(!pace.may_send(at(0)) && pace.next_at() == Time::NEVER, "there is no share");
+        pace.set_rate(at(0), LINK / 2);
+        let mut left = alloc::vec::Vec::new();
+        for us in 0..100_000 {
+            if pace.may_send(at(us)) {
+                pace.spend(at(us), 4000);
+                left.push(us);
+            } else {
+                assert!(pace.next_at() > at(us) && pace.next_at() <= at(us + 8000), "{us}");
+            }
+        }
+        // Half a byte in a microsecond, and a millisecond ahead.
+        assert_eq!(left[..4], [0, 7000, 15_000, 23_000]);
+        assert_eq!(left.len(), 13);
+    }
+
+    #[test]
+    fn a_share_pays_at_its_own_rate_and_idle_time_is_not_saved() {
+        let mut pace = BatchPace::new(Span::millis(5), LINK);
+        pace.set_rate(at(0), LINK);
+        pace.spend(at(50_000), 4000);
+        assert_eq!(pace.next_at(), at(53_000));
+        pace.set_rate(at(52_000), 0);
+        assert!(!pace.may_send(at(60_000)));
+        pace.set_rate(at(60_000), LINK);
+        assert_eq!(pace.next_at(), at(61_000), "nothing was paid meanwhile");
+        assert!(!pace.may_send(at(60_999)) && pace.may_send(at(61_000)));
+    }
+
+    #[test]
+    fn a_sender_that_waits_requires_more_and_one_that_uses_little_gives_back() {
+        let mut pace = BatchPace::new(Span::millis(1), LINK);
+        assert_eq!(pace.measures_at(), Time::NEVER);
+        pace.offer(at(0), 400);
+        assert_eq!(pace.measure(at(999), 0, 0), None, "the interval is not over");
+        assert_eq!(pace.measure(at(1000), 0, 0), None, "it never had to wait");
+        pace.offer(at(1500), 300);
+        assert!(!pace.may_send(at(1500)));
+        assert_eq!(pace.measure(at(2000), 0, 100), Some(DemandChange::More(500)), "a quarter more");
+        assert!(!pace.may_send(at(2500)));
+        pace.offer(at(2500), 5000);
+        assert_eq!(pace.measure(at(3000), 500, 0), Some(DemandChange::More(500)), "up to the link");
+        pace.offer(at(3500), 500);
+        assert_eq!(pace.measure(at(4000), 1000, 0), None, "half of it is used");
+        pace.offer(at(4500), 400);
+        assert_eq!(pace.measure(at(5000), 1000, 0), Some(DemandChange::Less(500)));
+        assert_eq!(pace.measure(at(6000), 500, 0), Some(DemandChange::Less(500)), "all of it");
+        assert_eq!(pace.measures_at(), at(7000));
+        assert_eq!(pace.measure(at(7000), 0, 0), None);
+        assert_eq!(pace.measures_at(), Time::NEVER, "nothing is measured while nothing is sent");
+    }
+}

@@ -1,0 +1,288 @@
+//! The reactions of a member to its inputs, on a group that the test plays.
+
+use super::*;
+use crate::layers::batch::{Batch, OpenBatch};
+use crate::layers::join_state::JoinState;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use amcast_core::groupcast::{
+    Grade, GroupMember, Groupcast, GroupcastInput, GroupcastOutput, View,
+};
+use amcast_core::step::Note;
+use amcast_core::{GroupSet, Input, MsgId, Outbox, Output, Protocol, RawConfig, Submission, Time};
+use message::FastCastMessage;
+
+/// The requests and deliveries of a member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum PlayedAction {
+    Cast(FastCastMessage),
+    To(u32, FastCastMessage),
+    /// Sender, its number of the message, and the position.
+    Deliver(u32, u64, u64),
+    Malformed(&'static str),
+}
+
+use PlayedAction::{Cast, Deliver, Malformed, To};
+
+/// A member of three, in its first view.
+struct PlayedMember {
+    member: FastCastMember,
+    now: Time,
+}
+
+fn view(id: u64, pids: &[u32]) -> View {
+    View { id, members: pids.iter().map(|&p| GroupMember { pid: Pid(p), life: 0 }).collect() }
+}
+
+/// Links of 8 Mb/s, a byte in a microsecond; batches of 100 bytes; demand over a millisecond.
+fn played_settings(me: u32) -> FastCastSettings {
+    let set = [("link_mbps", "8"), ("batch_bytes", "100"), ("demand_us", "1000")];
+    let set = set.map(|(name, value)| (name.to_string(), value.to_string())).into();
+    let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };
+    settings(Pid(me), &raw.check(ABOUT.params).expect("a sound configuration"))
+}
+
+impl PlayedMember {
+    fn new(me: u32) -> Self {
+        let mut played =
+            Self { member: FastCastMember::new(played_settings(me)), now: Time::ZERO };
+        assert_eq!(played.medium(GroupcastInput::View(&view(0, &[0, 1, 2]))), []);
+        played
+    }
+
+    fn step(&mut self, input: Input<'_, Groupcast<FastCastMessage>>) -> Vec<PlayedAction> {
+        let mut out = Outbox::new(false);
+        self.member.step(self.now, (), input, &mut out);
+        let mut taken = Vec::new();
+        out.take(&mut taken);
+        let did = |output| match output {
+            Output::Medium(GroupcastOutput::Cast(grade, message)) => {
+                assert_eq!(grade, Grade::Stable);
+                Some(Cast(message))
+            }
+            Output::Medium(GroupcastOutput::To(p, message)) => Some(To(p.0, message)),
+            Output::Deliver(d) => Some(Deliver(d.msg.sender.0, d.msg.seq, d.position)),
+            Output::Note(Note::Malformed(_, why)) => Some(Malformed(why)),
+            _ => None,
+        };
+        taken.into_iter().filter_map(did).collect()
+    }
+
+    fn medium(&mut self, input: GroupcastInput<'_, FastCastMessage>) -> Vec<PlayedAction> {
+        self.step(Input::Medium(input))
+    }
+
+    fn hear(&mut self, from: u32, message: FastCastMessage) -> Vec<PlayedAction> {
+        self.medium(GroupcastInput::From(Pid(from), message))
+    }
+
+    /// Submits messages of `bytes` bytes each, and says what leaves at the end of the round.
+    fn submit(
+        &mut self,
+        seqs: impl IntoIterator<Item = u64>,
+        bytes: usize,
+    ) -> Vec<PlayedAction> {
+        for seq in seqs {
+            let payload = alloc::vec![seq as u8; bytes];
+            let dst = GroupSet::first(1);
+            let did = self.step(Input::Submit(Submission { seq, dst, payload: &payload }));
+            assert_eq!(did, [], "it waits for the end of the round");
+        }
+        self.wake()
+    }
+
+    fn wake(&mut self) -> Vec<PlayedAction> {
+        match self.member.deadline() {
+            Some((at, _)) if at <= self.now => self.step(Input::Wake),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Wakes it when it asks for it, until then.
+    fn run(&mut self, until: Time) -> Vec<PlayedAction> {
+        let mut did = Vec::new();
+        while let Some((at, _)) = self.member.deadline().filter(|(at, _)| *at <= until) {
+            self.now = at.max(self.now);
+            did.extend(self.step(Input::Wake));
+        }
+        self.now = until;
+        did
+    }
+}
+
+fn at_us(us: u64) -> Time {
+    Time::ZERO + Span::micros(us)
+}
+
+fn batch(seqs: impl IntoIterator<Item = u64>, bytes: usize) -> Batch {
+    let mut open = OpenBatch::default();
+    seqs.into_iter().for_each(|seq| open.push(seq, &alloc::vec![seq as u8; bytes]));
+    open.seal().expect("at least one message")
+}
+
+fn data(seqs: impl IntoIterator<Item = u64>, bytes: usize) -> FastCastMessage {
+    FastCastMessage::Data { batch: batch(seqs, bytes) }
+}
+
+fn numbers(first: u64, of: &[u32]) -> FastCastMessage {
+    FastCastMessage::Numbers { first, of: of.iter().copied().map(Pid).collect() }
+}
+
+#[test]
+fn a_message_is_delivered_when_its_number_is_due() {
+    let mut p = PlayedMember::new(1);
+    assert_eq!(p.submit([1], 3), [Cast(data([1], 3))]);
+    assert_eq!(p.hear(0, numbers(0, &[2, 1])), []);
+    assert_eq!(p.hear(1, data([1], 3)), [], "its turn is after that of another");
+    assert_eq!(p.hear(2, data([5, 6], 3)), [Deliver(2, 5, 1), Deliver(2, 6, 2), Deliver(1, 1, 3)]);
+    assert_eq!(p.hear(2, numbers(2, &[2])), [Malformed("what this protocol does not say")]);
+    let wrong = "numbers that do not follow the earlier ones";
+    assert_eq!(p.hear(0, numbers(1, &[2])), [Malformed(wrong)]);
+}
+
+#[test]
+fn the_leader_numbers_messages_as_they_arrive_and_before_all_have_them() {
+    let mut p = PlayedMember::new(0);
+    assert_eq!(p.medium(GroupcastInput::Received(Pid(2))), []);
+    assert_eq!(p.submit([1], 3), [Cast(data([1], 3)), Cast(numbers(0, &[2, 0]))]);
+    assert_eq!(p.wake(), [], "once");
+    assert_eq!(p.hear(2, data([5], 3)), []);
+    assert_eq!(p.hear(0, numbers(0, &[2, 0])), [Deliver(2, 5, 1)]);
+    // Only the leader numbers anything.
+    let mut other = PlayedMember::new(1);
+    other.medium(GroupcastInput::Received(Pid(2)));
+    assert_eq!(other.member.deadline(), None);
+}
+
+#[test]
+fn without_contention_a_small_message_leaves_at_once_and_under_load_batches_fill() {
+    let mut p = PlayedMember::new(1);
+    assert_eq!(p.submit([1], 3), [Cast(data([1], 3))], "it is idle");
+    assert_eq!(p.submit([2], 3), [], "a batch is on the way");
+    assert_eq!(p.submit(3..=5, 40), [], "there is no bandwidth yet");
+    p.hear(0, numbers(0, &[1, 1]));
+    // Messages 2 to 4 have 119 bytes with their numbers and lengths: a full batch.
+    let did = p.hear(1, data([1], 3));
+    assert_eq!(did, [Deliver(1, 1, 1), Cast(FastCastMessage::Data { batch: mixed() })]);
+    let did = p.hear(1, FastCastMessage::Data { batch: mixed() });
+    let left = Cast(data([5], 40));
+    assert_eq!(did, [Deliver(1, 2, 2), Deliver(1, 3, 3), Deliver(1, 4, 4), left]);
+}
+
+/// Messages 2 to 4 of the test above.
+fn mixed() -> Batch {
+    let mut open = OpenBatch::default();
+    [(2, 3), (3, 40), (4, 40)].into_iter().for_each(|(seq, n)| open.push(seq, &alloc::vec![seq as u8; n]));
+    open.seal().expect("three messages")
+}
+
+#[test]
+fn a_sender_whose_batches_wait_gets_bandwidth_uses_it_and_gives_it_back() {
+    let mut p = PlayedMember::new(1);
+    // Six full batches; five of them wait for the first.
+    assert_eq!(p.submit(1..=6, 100), [Cast(data([1], 100))]);
+    let did = p.run(at_us(1000));
+    // 600 bytes were submitted in a millisecond, and 500 still wait; a link carries 1000 kB/s.
+    assert_eq!(did, [Cast(FastCastMessage::Increase { amount: 1000 })]);
+    p.hear(0, numbers(0, &[1, 1]));
+    assert_eq!(p.hear(1, data([1], 100)), [Deliver(1, 1, 1), Cast(data([2], 100))]);
+    assert_eq!(p.hear(1, FastCastMessage::Increase { amount: 1000 }), []);
+    assert_eq!(p.hear(0, FastCastMessage::Ack), []);
+    // All others have reduced what they send: the rest leaves without waiting for deliveries.
+    let rest: Vec<_> = (3..=6).map(|seq| Cast(data([seq], 100))).collect();
+    assert_eq!(p.hear(2, FastCastMessage::Ack), rest);
+    let did = p.run(at_us(10_000));
+    assert_eq!(did, [Cast(FastCastMessage::Decrease { amount: 1000 })]);
+    assert_eq!(p.member.deadline(), None, "nothing happens any more");
+}
+
+#[test]
+fn a_member_acknowledges_an_increase_of_another_and_shares() {
+    let mut p = PlayedMember::new(1);
+    p.hear(0, numbers(0, &[2, 2, 2]));
+    let ack = [To(2, FastCastMessage::Ack)];
+    assert_eq!(p.hear(2, FastCastMessage::Increase { amount: 700 }), ack);
+    assert_eq!(p.hear(2, FastCastMessage::Decrease { amount: 200 }), []);
+    let wrong = [Malformed("a decrease below nothing")];
+    assert_eq!(p.hear(2, FastCastMessage::Decrease { amount: 501 }), wrong);
+    let unasked = [Malformed("an acknowledgement of no increase")];
+    assert_eq!(p.hear(0, FastCastMessage::Ack), unasked);
+}
+
+#[test]
+fn a_view_that_ends_in_the_middle_of_an_increase_leaves_nothing_of_it() {
+    let mut p = PlayedMember::new(1);
+    assert_eq!(p.submit(1..=3, 100), [Cast(data([1], 100))]);
+    assert_eq!(p.run(at_us(1000)), [Cast(FastCastMessage::Increase { amount: 625 })]);
+    p.hear(0, FastCastMessage::Ack);
+    p.medium(GroupcastInput::Block);
+    assert_eq!(p.submit([4], 100), [], "it waits for the next view");
+    // The old view ends with its message and its increase, which have no numbers.
+    assert_eq!(p.hear(1, data([1], 100)), []);
+    assert_eq!(p.hear(1, FastCastMessage::Increase { amount: 625 }), []);
+    let did = p.medium(GroupcastInput::View(&view(1, &[1, 2])));
+    let again = Cast(FastCastMessage::Increase { amount: 625 });
+    assert_eq!(did, [Deliver(1, 1, 1), again, Cast(data([2], 100))]);
+    // It leads now, and numbers begin anew.
+    assert_eq!(p.wake(), [Cast(numbers(0, &[1, 1]))]);
+    assert_eq!(p.hear(1, numbers(0, &[1, 1])), []);
+    assert_eq!(p.hear(1, FastCastMessage::Increase { amount: 625 }), []);
+    let did = p.hear(2, FastCastMessage::Ack);
+    assert_eq!(did, [Cast(data([3], 100)), Cast(data([4], 100))], "one other member is enough");
+}
+
+#[test]
+fn survivors_skip_a_number_whose_message_nobody_has() {
+    let mut p = PlayedMember::new(1);
+    for (sender, seq) in [(2, 1), (0, 1), (2, 2), (0, 2)] {
+        p.hear(sender, data([seq], 3));
+    }
+    assert_eq!(p.hear(0, numbers(0, &[1, 2])), [], "no survivor sees a message of member 1");
+    assert_eq!(p.medium(GroupcastInput::Block), []);
+    let did = p.medium(GroupcastInput::View(&view(1, &[1, 2])));
+    assert_eq!(did, [Deliver(2, 1, 1), Deliver(0, 1, 2), Deliver(0, 2, 3), Deliver(2, 2, 4)]);
+}
+
+#[test]
+fn a_joiner_begins_at_the_position_of_the_others_and_sends_what_they_have_not() {
+    let mut p = PlayedMember::new(2);
+    p.submit([4], 3);
+    p.submit([5], 3);
+    assert_eq!(p.medium(GroupcastInput::Excluded), []);
+    let state = JoinState { position: 7, last: alloc::vec![1, 1, 4] };
+    let mut bytes = Vec::new();
+    state.encode(&mut bytes);
+    let next = view(4, &[0, 1, 2]);
+    let did = p.medium(GroupcastInput::Join(&next, &bytes));
+    assert_eq!(did, [Cast(data([5], 3))], "message 4 is delivered");
+    p.hear(0, numbers(0, &[0, 0]));
+    assert_eq!(p.hear(0, data([1], 3)), [], "it is in the state");
+    assert_eq!(p.hear(0, data([2], 3)), [Deliver(0, 2, 8)]);
+    let malformed = [Malformed("what a process is to begin with makes no sense")];
+    let did = p.medium(GroupcastInput::Join(&next, &[1]));
+    assert_eq!(did[..1], malformed);
+}
+
+#[test]
+fn a_shape_that_does_not_fit_is_refused_with_a_remedy() {
+    let refused = |raw: RawConfig| {
+        let config = raw.check(ABOUT.params).expect("in range");
+        FastCast.build(Pid(0), &config).err().expect("refused").to_string()
+    };
+    assert!(refused(RawConfig::default()).contains("give groups = 1"));
+    let mut raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
+    raw.set.insert("heartbeat_us".into(), "50000".into());
+    assert!(refused(raw).contains("is not below suspect_us"));
+}
+
+#[test]
+fn room_is_what_the_window_leaves() {
+    let mut p = PlayedMember::new(1);
+    let dst = GroupSet::first(1);
+    assert_eq!(p.member.room(dst, 1 << 14), 64);
+    p.submit([1], 1);
+    assert_eq!((p.member.room(dst, 1), p.member.room(dst, 1 << 22)), (63, 0));
+    let mut waiting = Vec::new();
+    p.member.waiting(&mut |msg, _| waiting.push(msg));
+    assert_eq!(waiting, [MsgId { sender: Pid(1), seq: 1 }]);
+}
