@@ -135,10 +135,9 @@ fn a_link_delays_each_frame_and_keeps_its_rate() {
     let round_trip = |_| {
         let begin = Instant::now();
         let there = arrives(&ends[0], &ends[1], lab.host(1).address());
-        assert!(there && arrives(&ends[1], &ends[0], lab.host(0).address()));
-        begin.elapsed()
+        (there && arrives(&ends[1], &ends[0], lab.host(0).address())).then(|| begin.elapsed())
     };
-    let least = (0..20).map(round_trip).min().expect("there are some");
+    let least = (0..20).filter_map(round_trip).min().expect("some are in time");
     println!("round trip {least:?}");
     assert!(least >= 2 * delay && least < 3 * delay, "{least:?}");
     measured(&lab, 0, 1, |goodput| is_of_rate(goodput, &links) && goodput.lost_share() < 0.001);
@@ -175,11 +174,11 @@ fn a_cut_of_one_way_leaves_the_other_way() {
         return skip("a_cut_of_one_way_leaves_the_other_way", why);
     }
     let one_way = [[true, false, true], [true; 3], [true; 3]];
-    assert_eq!(connectivity(&lab), one_way);
+    assert_connectivity(&lab, one_way);
     lab.cut(0, 1, Direction::BothWays).unwrap();
-    assert_eq!(connectivity(&lab), [[true, false, true], [false, true, true], [true; 3]]);
+    assert_connectivity(&lab, [[true, false, true], [false, true, true], [true; 3]]);
     lab.heal().unwrap();
-    assert_eq!(connectivity(&lab), [[true; 3]; 3]);
+    assert_connectivity(&lab, [[true; 3]; 3]);
     let goodput = lab.udp_goodput(0, 1, SECOND / 10).unwrap();
     assert!(goodput.received > 0, "{goodput:?}");
     lab.cut(0, 1, Direction::OneWay).unwrap();
@@ -195,15 +194,15 @@ fn a_partition_separates_its_sides_until_it_is_healed() {
             Ok(lab) => lab,
             Err(why) => return skip("a_partition_separates_its_sides_until_it_is_healed", why),
         };
-        assert_eq!(connectivity(&lab), [[true; 4]; 4]);
+        assert_connectivity(&lab, [[true; 4]; 4]);
         if let Err(why) = lab.partition(&[&[0, 3]]) {
             return skip("a_partition_separates_its_sides_until_it_is_healed", why);
         }
         let side = [true, false, false, true];
         let other = side.map(|is_in| !is_in);
-        assert_eq!(connectivity(&lab), [side, other, other, side]);
+        assert_connectivity(&lab, [side, other, other, side]);
         lab.heal().unwrap();
-        assert_eq!(connectivity(&lab), [[true; 4]; 4]);
+        assert_connectivity(&lab, [[true; 4]; 4]);
     }
 }
 
@@ -216,14 +215,23 @@ fn a_pulled_plug_separates_one_host() {
     };
     lab.unplug(2).unwrap();
     let sockets: Vec<UdpSocket> = (0..3).map(|host| socket(&lab, host)).collect();
-    assert!(arrives(&sockets[0], &sockets[1], lab.host(1).address()));
+    wait_until("the others hear each other", || {
+        arrives(&sockets[0], &sockets[1], lab.host(1).address())
+    });
     assert!(!arrives(&sockets[0], &sockets[2], lab.host(2).address()));
     drop(sockets);
     lab.plug_in(2).unwrap();
+    assert_connectivity(&lab, [[true; 3]; 3]);
+}
+
+/// Datagrams arrive between these hosts, and no others. A datagram may be late on a busy machine: it has several tries.
+fn assert_connectivity<const N: usize>(lab: &HostLab, expected: [[bool; N]; N]) {
     let begin = Instant::now();
-    while connectivity(&lab) != [[true; 3]; 3] {
-        assert!(begin.elapsed() < PATIENCE, "the plug is in, and the host is still alone");
+    let mut seen = connectivity(lab);
+    while seen != expected && begin.elapsed() < PATIENCE {
+        seen = connectivity(lab);
     }
+    assert_eq!(seen, expected);
 }
 
 /// Whether a datagram of host 0 to a group reaches a member on host 1, within some tries.
@@ -231,8 +239,8 @@ fn multicast_arrives(lab: &HostLab, tries: usize) -> bool {
     let ends = [socket(lab, 0), socket(lab, 1)];
     ends[1].join_multicast_v4(&GROUP, &lab.host(1).address()).unwrap();
     ends[0].set_multicast_ttl_v4(8).unwrap();
-    let unicast = arrives(&ends[0], &ends[1], lab.host(1).address());
-    assert!(unicast, "datagrams to one host arrive");
+    let unicast = || arrives(&ends[0], &ends[1], lab.host(1).address());
+    wait_until("datagrams to one host arrive", unicast);
     (0..tries).any(|_| arrives(&ends[0], &ends[1], GROUP))
 }
 
@@ -252,7 +260,7 @@ fn a_switch_passes_multicast_on_and_a_router_does_not() {
         if let Err(why) = routed.cut(0, 1, Direction::OneWay) {
             return skip("a_switch_passes_multicast_on_and_a_router_does_not", why);
         }
-        assert_eq!(connectivity(&routed), [[true, false], [true, true]]);
+        assert_connectivity(&routed, [[true, false], [true, true]]);
     }
 }
 
