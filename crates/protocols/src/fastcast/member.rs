@@ -4,19 +4,19 @@ use super::bandwidth::BandwidthAllocation;
 use super::delivery::MessageDelivery;
 use super::message::FastCastMessage;
 use super::mutants::FastCastMutant;
-use super::pace::{DemandChange, BatchPace};
+use super::pace::{BatchPace, DemandChange};
 use super::sequence::{SenderCast, SequenceOrder, SequencedCast};
 use crate::layers::batch::Batch;
 use crate::layers::join_state::JoinState;
 use crate::layers::outgoing::{BatchLimits, OutgoingBatches};
 use crate::mutant::Mutants;
+use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::groupcast::{Grade, Groupcast, GroupcastInput, GroupcastOutput, View};
 use amcast_core::step::{Note, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
     Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Span, Submission, Time,
 };
-use alloc::vec::Vec;
 
 /// The outputs of a step.
 pub(super) type FastCastOutbox = Outbox<Groupcast<FastCastMessage>>;

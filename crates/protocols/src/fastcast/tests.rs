@@ -44,8 +44,7 @@ fn played_settings(me: u32) -> FastCastSettings {
 
 impl PlayedMember {
     fn new(me: u32) -> Self {
-        let mut played =
-            Self { member: FastCastMember::new(played_settings(me)), now: Time::ZERO };
+        let mut played = Self { member: FastCastMember::new(played_settings(me)), now: Time::ZERO };
         assert_eq!(played.medium(GroupcastInput::View(&view(0, &[0, 1, 2]))), []);
         played
     }
@@ -77,11 +76,7 @@ impl PlayedMember {
     }
 
     /// Submits messages of `bytes` bytes each, and says what leaves at the end of the round.
-    fn submit(
-        &mut self,
-        seqs: impl IntoIterator<Item = u64>,
-        bytes: usize,
-    ) -> Vec<PlayedAction> {
+    fn submit(&mut self, seqs: impl IntoIterator<Item = u64>, bytes: usize) -> Vec<PlayedAction> {
         for seq in seqs {
             let payload = alloc::vec![seq as u8; bytes];
             let dst = GroupSet::first(1);
@@ -172,7 +167,9 @@ fn without_contention_a_small_message_leaves_at_once_and_under_load_batches_fill
 /// Messages 2 to 4 of the test above.
 fn mixed() -> Batch {
     let mut open = OpenBatch::default();
-    [(2, 3), (3, 40), (4, 40)].into_iter().for_each(|(seq, n)| open.push(seq, &alloc::vec![seq as u8; n]));
+    [(2, 3), (3, 40), (4, 40)]
+        .into_iter()
+        .for_each(|(seq, n)| open.push(seq, &alloc::vec![seq as u8; n]));
     open.seal().expect("three messages")
 }
 

@@ -1,9 +1,9 @@
 //! Broadcast-broadcast: the sender broadcasts its message, the sequencer broadcasts its number
 //! [TO 3.2].
 
-use crate::layers::batch::Batch;
 use super::message::{OrderingMessage, msg};
 use super::ordering_base::{OrderingBase, OrderingOutbox, Scheme};
+use crate::layers::batch::Batch;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use amcast_core::groupcast::{Grade, View};

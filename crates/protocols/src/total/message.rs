@@ -60,8 +60,8 @@ pub(super) const fn msg(sender: Pid, seq: u64) -> MsgId {
 
 #[cfg(test)]
 mod tests {
-    use crate::layers::batch::OpenBatch;
     use super::*;
+    use crate::layers::batch::OpenBatch;
     use amcast_core::codec::{ByteReader, Codec};
 
     #[test]

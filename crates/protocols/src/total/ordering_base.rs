@@ -386,7 +386,8 @@ impl<S: Scheme> Protocol for TotalOrderProtocol<S> {
     }
 
     fn status(&self) -> ProtocolStatus {
-        let (delivered, backlog) = (self.ordering.delivered.position, self.ordering.own.messages() as u64);
+        let (delivered, backlog) =
+            (self.ordering.delivered.position, self.ordering.own.messages() as u64);
         ProtocolStatus { delivered, decided: delivered, backlog, ..ProtocolStatus::default() }
     }
 }

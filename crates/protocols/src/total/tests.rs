@@ -1,9 +1,9 @@
 //! The reactions of each scheme to its inputs, on a group that the test plays.
 
-use crate::layers::batch::{Batch, OpenBatch};
 use super::message::{OrderingMessage, msg};
 use super::ordering_base::{OrderingSettings, TotalOrderProtocol};
 use super::*;
+use crate::layers::batch::{Batch, OpenBatch};
 use alloc::vec::Vec;
 use amcast_core::groupcast::{GroupMember, Groupcast, GroupcastInput, GroupcastOutput, View};
 use amcast_core::step::WakeReason;

@@ -241,6 +241,14 @@ impl Casts {
         members.iter().map(|p| self.acked(*p, sender)).min().unwrap_or(0)
     }
 
+    /// The same where casts of [`Grade::Stable`] wait; no number else, since nobody asks for it then.
+    pub(super) fn stable_held(&self, members: &[Pid], sender: Pid) -> u64 {
+        match self.logs[sender.index()].stable_left {
+            0 => 0,
+            _ => self.held_by_all(members, sender),
+        }
+    }
+
     /// Whether anything of `sender` is not handed over yet. Asked first, since most often nothing is.
     pub(super) fn waits(&self, sender: Pid) -> bool {
         let log = &self.logs[sender.index()];

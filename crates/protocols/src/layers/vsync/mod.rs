@@ -528,7 +528,7 @@ where
                 majority: self.casts.held(&self.members, sender, quorum),
                 all: match trusts_one {
                     true => u64::MAX,
-                    false => self.casts.held_by_all(&self.members, sender),
+                    false => self.casts.stable_held(&self.members, sender),
                 },
             };
             if let Some(kept) = self.casts.next(sender, held, upto) {
