@@ -113,8 +113,8 @@ pub struct ClusterFile {
     /// How many MB of 2^20 bytes a process may record of each kind in all its lives. None: 256.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record_limit: Option<u64>,
-    /// The directory in which the nodes of a host keep what is theirs. None: the one that the file is
-    /// in, or one that `amcast up` chooses.
+    /// The directory in which the nodes of a host keep what is theirs, seen from the directory of this file. None: the
+    /// one that the file is in, or one that `amcast up` chooses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// Whether each node that `amcast up` starts serves clients as well. None: it does.
@@ -205,6 +205,11 @@ pub struct GatewayPorts {
 }
 
 impl GatewayPorts {
+    /// Those that are given, for gateways that take them later.
+    fn given(&self) -> Vec<u16> {
+        [self.redis, self.log, self.http].into_iter().flatten().filter(|port| *port != 0).collect()
+    }
+
     /// Each gateway has a port of its own, or any.
     fn check(&self) -> Result<(), String> {
         let all = [("redis", self.redis), ("log", self.log), ("http", self.http)];
@@ -320,10 +325,11 @@ impl ClusterFile {
         let mut file: Self = read.map_err(|e| {
             FileError::Syntax(path.to_path_buf(), names::with_nearest(&e.to_string()))
         })?;
-        // A copy of the file elsewhere refers to the same secret.
-        if let Some(secret) = &mut file.secret {
+        // Both are seen from the file, wherever the program is started; a copy of the file elsewhere refers to the same.
+        let named = [&mut file.secret, &mut file.data];
+        for named in named.into_iter().flatten() {
             let path = std::path::absolute(path).map_err(|e| FileError::Io(path.into(), e))?;
-            *secret = path.parent().unwrap_or(&path).join(&*secret);
+            *named = path.parent().unwrap_or(&path).join(&*named);
         }
         Ok(file)
     }
@@ -487,7 +493,7 @@ impl ClusterFile {
             self.set.entry(SUSPECT.name().to_string()).or_insert_with(patience);
         }
         if self.nodes.is_empty() {
-            let ports = crate::ports::free(self.replicas)?;
+            let ports = crate::ports::free(self.replicas, &self.ports.given())?;
             let at = |port| HostPlacement::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
             self.nodes = self.nodes().zip(ports.into_iter().map(at)).collect();
         }

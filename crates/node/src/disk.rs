@@ -136,7 +136,8 @@ impl DiskRecord {
             "{dir} is a copy: {life} is not the file in which {node} counted its lives, as {} says. If \
              {node} ran while it was copied, or anywhere since, what it promised is not all here: {}. \
              If it was moved or copied while {node} was down, and {node} \
-             did not run since, remove {} to continue from here",
+             did not run since, remove {} to continue from here; so do for all nodes where all of them are restored \
+             from one backup, made while all were stopped (docs/deploy.md, Backup and restore)",
             self.inode.display(),
             begin_anew_words(&self.dir, node),
             self.inode.display()

@@ -35,16 +35,17 @@ fn is_free(port: u16) -> bool {
     TcpListener::bind(at).is_ok() && UdpSocket::bind(at).is_ok()
 }
 
-/// So many ports that nobody has. They are looked for from anywhere in the range on, so that
-/// clusters which start at one time do not get the same.
+/// So many ports that nobody has, and that are not `promised` to others, who take them later. They are looked for from
+/// anywhere in the range on, so that clusters which start at one time do not get the same.
 ///
 /// # Errors
 /// When there are not so many.
-pub(crate) fn free(count: usize) -> io::Result<Vec<u16>> {
+pub(crate) fn free(count: usize, promised: &[u16]) -> io::Result<Vec<u16>> {
     let span = end() - FIRST;
     let begin = (unique() % u64::from(span)) as u16;
     let all = (0..span).map(|n| FIRST + (begin + n) % span);
-    let ports: Vec<u16> = all.filter(|&port| is_free(port)).take(count).collect();
+    let may_be_taken = |port: &u16| !promised.contains(port) && is_free(*port);
+    let ports: Vec<u16> = all.filter(may_be_taken).take(count).collect();
     if ports.len() == count {
         return Ok(ports);
     }
@@ -61,6 +62,15 @@ mod tests {
     #[test]
     fn numbers_are_drawn_anew() {
         assert_ne!(unique(), unique());
+    }
+
+    #[test]
+    fn a_port_that_is_promised_to_a_gateway_is_given_to_no_node() {
+        let most = usize::from(end() - FIRST);
+        let promised: Vec<u16> = (FIRST..end()).filter(|port| port % 64 != 0).collect();
+        let ports = free(16, &promised).unwrap();
+        assert!(ports.iter().all(|port| port % 64 == 0), "{ports:?}");
+        assert!(free(most, &promised).is_err());
     }
 
     #[test]

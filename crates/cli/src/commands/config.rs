@@ -2,7 +2,7 @@
 
 use super::terminal_text::warn;
 use super::up::give_places;
-use super::{Failure, entry};
+use super::{Failure, entry, others_read};
 use amcast_core::{ConfigError, Durability, Entry, MediumKind};
 use amcast_memory::Directory;
 use amcast_node::cluster_dir::{CapacityCheck, megabytes};
@@ -58,10 +58,9 @@ enum ConfigCommand {
 
 /// The comment on a node's data, where the protocol has durable state.
 const KEEPS: &str = "
-# Nodes of this protocol keep what they must not forget in n0.data, n1.data, .. beside this file:
-# acknowledged writes survive the kill of any nodes. `amcast up` removes it when the cluster ends, unless
-# the cluster was given a directory (--data); then the file in it has durable = true, and the next
-# `amcast up` there continues with the data.
+# Nodes of this protocol keep what they must not forget in n0.data, n1.data, .. in their directory: acknowledged writes
+# survive the kill of any nodes. With `amcast up` that is ./amcast-data, or where --data says; it stays when the cluster
+# ends, and the next `amcast up` there continues with the data.
 ";
 
 /// The guarantee of an answer under uniform agreement.
@@ -214,7 +213,9 @@ fn check(path: &Path) -> Result<(), Failure> {
     println!("{}: good", path.display());
     told(&file, entry).iter().for_each(|line| println!("{line}"));
     println!("decides: {}", fingerprint(&file, entry));
-    for remark in remarks(&file) {
+    let secrets = [file.password.as_ref().map(|_| path), file.secret.as_deref()];
+    let readable = secrets.into_iter().flatten().filter_map(others_read);
+    for remark in remarks(&file).into_iter().chain(readable) {
         warn(remark);
     }
     let Some(takes) = takes else { return Ok(()) };
@@ -264,12 +265,15 @@ fn init(hosts: &[IpAddr], dir: &Path, data: &Path, shards: usize) -> Result<(), 
     make(&secret).map_err(|e| wrong(&secret, e))?;
     file.secret = Some("secret".into());
     file.write(&path).map_err(Failure::failed)?;
+    let names = match hosts.len() {
+        1 => String::new(),
+        n => format!(", with its own name, n0 to {}", node_name(n - 1)),
+    };
     println!(
-        "{0} and {1}: copy both to the same place on all hosts, for the user of amcast alone; then on each, \
-         with its own name, n0 to {2}:\namcast node --config {0} --name n0",
+        "{0} and {1}: copy both to the same place on all hosts, for the user of amcast alone; then on each{names}:\n\
+         amcast node --config {0} --name n0",
         path.display(),
         secret.display(),
-        node_name(hosts.len() - 1)
     );
     Ok(())
 }
@@ -300,7 +304,8 @@ pub(super) fn run(args: &ConfigArgs) -> Result<(), Failure> {
         print!("{worth}");
     }
     for param in about.params {
-        println!("\n{}", explain(param).trim_end());
+        println!();
+        explain(param).trim_end().lines().for_each(|line| println!("# {line}"));
     }
     Ok(())
 }

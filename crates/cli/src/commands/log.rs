@@ -118,6 +118,9 @@ enum LogAction {
 fn failure(failed: LogError) -> Failure {
     match failed.code {
         Code::InvalidArgument => Failure::misuse(failed),
+        Code::Unauthenticated => {
+            Failure::misuse(format_args!("{failed}; here: give --password-file FILE"))
+        }
         _ => Failure::failed(failed),
     }
 }

@@ -150,10 +150,16 @@ fn secret(path: &Path) -> Result<String, Failure> {
 
 /// Says so if others than its owner may read a file that holds a password, or the cluster's secret.
 fn warn_if_others_read(path: &Path) {
+    if let Some(why) = others_read(path) {
+        tracing::warn!("{why}");
+    }
+}
+
+/// What to say of a file with a secret that others than its owner may read.
+fn others_read(path: &Path) -> Option<String> {
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(path).map_or(0, |meta| meta.permissions().mode());
-    if mode & 0o044 != 0 {
-        let path = path.display();
-        tracing::warn!("{path} is secret, and others may read it: chmod 600 {path}");
-    }
+    let path = path.display();
+    (mode & 0o044 != 0)
+        .then(|| format!("{path} is secret, and others may read it: chmod 600 {path}"))
 }

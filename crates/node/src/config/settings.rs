@@ -130,7 +130,7 @@ pub const SETTINGS: &[FileSetting] = &[
     setting("record_limit", "256", "7", &["MB of each kind that a process may record in all its lives"])
     .flag("record-limit", "How many megabytes of each kind - deliveries, multicasts, calls - a process may record in all its \
          incarnations; then, or when the disk is full, all recording stops and the service continues [256]"),
-    setting("data", r#""DIR""#, r#""OTHER""#, &["where the nodes of a host keep what is theirs; by default beside this file"])
+    setting("data", r#""DIR""#, r#""OTHER""#, &["where the nodes of a host keep what is theirs, seen from the directory of this file; by default that directory"])
     .flag("data", "A directory for the cluster's files and shared memory: new, empty, or left by a cluster. If it was \
          there before, it stays; other files in it are never touched. Where the protocol keeps a log, the \
          data stay in it, and the next `up` continues with them: settings that are not given then are as \
@@ -346,8 +346,8 @@ mod tests {
 
 Made from the declarations of the settings: `AMCAST_WRITE=1 cargo test -p amcast-node --lib settings`.
 
-Every key is optional. `amcast config --explain` prints the settings as a file, with the parameters of a protocol (table
-`[set]`). `amcast config check FILE` checks a file, and names the nearest key where it finds an unknown one.
+Every key is optional. `amcast config --explain` prints all settings as lines of a file, each with a value, and the
+parameters of a protocol (table `[set]`) as comments: take from it what you need. `amcast config check FILE` checks a file, and names the nearest key where it finds an unknown one.
 Nodes refuse each other if their files differ in a setting that must be the same on all hosts. Of the replicas of a shard less than
 half may fail at one time.
 

@@ -2,11 +2,13 @@
 //! idle connection.
 //!
 //! Where all slots are taken, one more connection closes the one that has been idle for longest: first of those whose
-//! clients have not shown who they are, where they can ([`ConnectionSlot::show_known`]). So a client that opens many
-//! connections and sends nothing, or sends a byte at a time, keeps no other client out.
+//! clients have not shown who they are, where they can ([`ConnectionSlot::show_known`]), and of these of the host that has
+//! most. So a client that opens many connections and sends nothing, or sends a byte at a time, keeps no other client out;
+//! nor do many hosts that each have more of them than another one.
 
 use amcast_kv::client::lock;
 use amcast_net::host_network;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
@@ -95,12 +97,9 @@ impl ConnectionSlots {
             waker: Mutex::default(),
         });
         let mut all = lock(&self.all);
-        let idle = |(number, slot): (&u64, &Arc<ConnectionSlot>)| {
-            (slot.is_known(), slot.moved_us.load(Ordering::Relaxed), *number)
-        };
         let idlest = match all.len() < self.most {
             true => None,
-            false => all.iter().map(idle).min().and_then(|(.., number)| all.remove(&number)),
+            false => Self::idlest(&all).and_then(|number| all.remove(&number)),
         };
         all.insert(slot.number, Arc::clone(&slot));
         drop(all);
@@ -108,6 +107,21 @@ impl ConnectionSlots {
             idlest.end();
         }
         slot
+    }
+
+    /// The slot that is given away: that of a client that has not shown who it is, of the host with most such slots, and
+    /// of these the one that has been idle for longest; if all have shown it, of all.
+    fn idlest(all: &BTreeMap<u64, Arc<ConnectionSlot>>) -> Option<u64> {
+        let mut unknown = BTreeMap::<IpAddr, usize>::new();
+        for slot in all.values().filter(|slot| !slot.is_known()) {
+            *unknown.entry(slot.host).or_default() += 1;
+        }
+        let rank = |(number, slot): (&u64, &Arc<ConnectionSlot>)| {
+            let known = slot.is_known();
+            let of_host = unknown.get(&slot.host).filter(|_| !known).copied().unwrap_or(0);
+            (known, Reverse(of_host), slot.moved_us.load(Ordering::Relaxed), *number)
+        };
+        all.iter().map(rank).min().map(|(.., number)| number)
     }
 
     fn leave(&self, slot: &ConnectionSlot) {
@@ -276,5 +290,19 @@ mod tests {
         slots.enter(host);
         assert!(closed(&known) && !closed(&another), "where all are known, of these");
         assert_eq!(lock(&slots.all).len(), 3);
+    }
+
+    #[test]
+    fn one_more_closes_one_of_the_host_that_has_most() {
+        let _limit = amcast_test_policy::time_limit();
+        let slots = ConnectionSlots::new(8);
+        let host = |n: u8| Ipv4Addr::new(10, 0, 0, n).into();
+        let honest = slots.enter(host(1));
+        honest.moved_us.store(0, Ordering::Relaxed);
+        for n in 0..200 {
+            slots.enter(host(2 + n % 3));
+        }
+        assert!(!honest.closed.load(Ordering::Relaxed), "it is the idlest, and alone of its host");
+        assert_eq!(lock(&slots.all).len(), 8);
     }
 }

@@ -206,6 +206,9 @@ impl StoreClient {
     fn call(&mut self, words: &[&str]) -> Result<Answer, Failure> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         match self.connection.call(&words).map_err(|e| unanswered(&self.at, &e))? {
+            Answer::Error(why) if why.starts_with("NOAUTH") => {
+                Err(Failure::Misuse(format!("{why} Give --password-file FILE")))
+            }
             Answer::Error(why) if is_misuse(&why) => Err(Failure::Misuse(why)),
             Answer::Error(why) => Err(Failure::Failed(why)),
             answer => Ok(answer),
