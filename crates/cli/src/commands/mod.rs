@@ -155,7 +155,7 @@ fn warn_if_others_read(path: &Path) {
     }
 }
 
-/// What to say of a file with a secret that others than its owner may read.
+/// The warning about a file with a secret that others than its owner may read.
 fn others_read(path: &Path) -> Option<String> {
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(path).map_or(0, |meta| meta.permissions().mode());

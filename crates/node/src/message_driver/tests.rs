@@ -196,7 +196,7 @@ impl ThreadCluster {
     fn new() -> Self {
         let cluster = ClusterShape::new(GROUPS, NODES, 0).unwrap();
         let mut file = ClusterFile { shards: GROUPS, replicas: NODES, ..ClusterFile::default() };
-        let ports = ports::free(NODES).unwrap().into_iter();
+        let ports = ports::free(NODES, &[]).unwrap().into_iter();
         let place = |port| HostPlacement::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         file.nodes = file.nodes().zip(ports.map(place)).collect();
         let raw = RawConfig { groups: GROUPS, replicas: NODES, ..RawConfig::default() };
@@ -360,7 +360,7 @@ impl LoneNode {
     fn begin(keeping: &LogLocation, awaited: bool, life: u32) -> Result<Self, String> {
         let cluster = ClusterShape::new(1, 1, 0).unwrap();
         let mut file = ClusterFile { shards: 1, replicas: 1, ..ClusterFile::default() };
-        let port = ports::free(1).unwrap()[0];
+        let port = ports::free(1, &[]).unwrap()[0];
         let place = HostPlacement::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         file.nodes.insert("n0".to_string(), place);
         let raw = RawConfig { groups: 1, replicas: 1, ..RawConfig::default() };
