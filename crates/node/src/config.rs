@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 mod decides;
 mod etcd;
 pub mod names;
+mod paths;
 mod placement;
 pub mod settings;
 
@@ -107,7 +108,7 @@ pub struct ClusterFile {
     /// None: even, for keys of random bytes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub boundaries: Vec<String>,
-    /// Where every process writes its history, if anywhere.
+    /// Where every process writes its history, if anywhere; seen from the directory of this file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<PathBuf>,
     /// How many MB of 2^20 bytes a process may record of each kind in all its lives. None: 256.
@@ -319,19 +320,17 @@ impl ClusterFile {
     /// # Errors
     /// When it cannot be read, is not TOML, or holds an unknown key.
     pub fn read(path: &Path) -> Result<Self, FileError> {
+        let mut file = Self::read_as_written(path)?;
+        file.resolve_paths(path)?;
+        Ok(file)
+    }
+
+    /// The same with its paths as they are written.
+    fn read_as_written(path: &Path) -> Result<Self, FileError> {
         let text =
             std::fs::read_to_string(path).map_err(|e| FileError::Io(path.to_path_buf(), e))?;
-        let read = toml::from_str(&text);
-        let mut file: Self = read.map_err(|e| {
-            FileError::Syntax(path.to_path_buf(), names::with_nearest(&e.to_string()))
-        })?;
-        // Both are seen from the file, wherever the program is started; a copy of the file elsewhere refers to the same.
-        let named = [&mut file.secret, &mut file.data];
-        for named in named.into_iter().flatten() {
-            let path = std::path::absolute(path).map_err(|e| FileError::Io(path.into(), e))?;
-            *named = path.parent().unwrap_or(&path).join(&*named);
-        }
-        Ok(file)
+        toml::from_str(&text)
+            .map_err(|e| FileError::Syntax(path.to_path_buf(), names::with_nearest(&e.to_string())))
     }
 
     /// The shared secret of the cluster's nodes, if any.

@@ -137,6 +137,7 @@ fn forget(args: &ForgetArgs) -> Result<(), Failure> {
     let file = ClusterFile::read(&args.config).map_err(Failure::misuse)?;
     let (rank, of) = (rank_of(&file, &args.name)?, rank_of(&file, &args.node)?);
     let dir = ClusterDir::of_host(&file, &args.config);
+    dir.check_not_elsewhere(&file, &args.config, rank..rank + 1)?;
     let mut outcome = dir.forget(rank, of, args.yes).map_err(Failure::Failed)?;
     if let ForgetOutcome::Unconfirmed { has_refused } = outcome {
         confirm_forget(args, has_refused)?;
@@ -266,6 +267,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     let config = file.check(entry).map_err(Failure::misuse)?;
     let dir = ClusterDir::of_host(&file, &args.config);
     dir.check_files(Some(rank))?;
+    dir.check_not_elsewhere(&file, &args.config, rank..rank + 1)?;
     let signals = Signals::take()?;
     let mut registration = NodeRegistration::begin(&file, rank)?;
     // The addresses that this host learned from the others in an earlier incarnation.

@@ -5,6 +5,7 @@ mod ready;
 use self::ready::Readiness;
 use super::listening::{Addresses, OpenPorts, address, ports_before};
 use super::{Failure, entry, once_each, secret, setting, warn_if_others_read};
+use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::trace::TraceEvent;
 use amcast_core::{Capability, ClusterShape, Config, Entry};
 use amcast_lab::bench;
@@ -154,6 +155,10 @@ impl UpArgs {
     fn data(&self) -> Result<Option<PathBuf>, Failure> {
         let file = self.config.as_deref().map(ClusterFile::read).transpose();
         let file = file.map_err(Failure::misuse)?.unwrap_or_default();
+        if let (None, Some(_), Some(config)) = (&self.data, &file.data, &self.config) {
+            let dir = ClusterDir::of_host(&file, config);
+            dir.check_not_elsewhere(&file, config, 0..REPLICAS_MAX)?;
+        }
         if let Some(data) = self.data.clone().or(file.data) {
             return Ok(Some(data));
         }
@@ -161,6 +166,20 @@ impl UpArgs {
         let entry = entry(self.protocol().unwrap_or(&file.protocol));
         let keeps = entry.is_ok_and(|entry| entry.capabilities().durability.has_log());
         Ok(keeps.then(|| PathBuf::from(USUAL_DATA)))
+    }
+
+    /// The directory of the logs of the file that is to run, if it is there to be looked at. A relative one is seen from the
+    /// same directory as by `amcast node`; where that is still to be made, or is the one of the existing cluster, it
+    /// stays relative to it.
+    fn log_dir_of(&self, file: &ClusterFile) -> Option<PathBuf> {
+        let log_dir = file.log_dir.as_ref()?;
+        let from = match (&self.config, &self.data) {
+            _ if log_dir.is_absolute() => return Some(log_dir.clone()),
+            (None, _) => return None,
+            (Some(_), Some(data)) => data.clone(),
+            (Some(config), None) => ClusterDir::of_host(file, config).path().to_path_buf(),
+        };
+        from.is_dir().then(|| from.join(log_dir))
     }
 
     /// The file of the cluster that is to run; `kept` is that of one that keeps its data where this
@@ -184,14 +203,11 @@ impl UpArgs {
         file.command_max_mb = self.command_max_mb.or(file.command_max_mb);
         file.log_mb = self.log_mb.or(file.log_mb);
         file.log_disk_mb = self.log_disk_mb.or(file.log_disk_mb);
-        // The existing cluster may have one relative to its own directory.
-        let in_file =
-            file.log_dir.as_ref().filter(|dir| self.config.is_some() || dir.is_absolute());
-        if let Some(dir) = self.log_dir.as_ref().or(in_file) {
+        if let Some(dir) = self.log_dir.clone().or_else(|| self.log_dir_of(&file)) {
             // Said here, once, and not by each node.
-            let usable = amcast_log::LogDisk::new(dir, 0);
-            usable.map_err(|e| Failure::Misuse(format!("--log-dir {}", refuses_file(dir, &e))))?;
-            file.log_dir = Some(std::path::absolute(dir).map_err(Failure::misuse)?);
+            let usable = amcast_log::LogDisk::new(&dir, 0);
+            usable.map_err(|e| Failure::Misuse(format!("--log-dir {}", refuses_file(&dir, &e))))?;
+            file.log_dir = Some(std::path::absolute(&dir).map_err(Failure::misuse)?);
         }
         file.partition = self.partition.unwrap_or(file.partition);
         file.partitions = self.partitions.or(file.partitions);

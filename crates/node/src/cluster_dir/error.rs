@@ -69,6 +69,16 @@ pub enum ClusterDirError {
     NodesOfAnother(PathBuf, String),
     /// The node's data there were made with another deciding setting; the sentence names it.
     Decides(String, PathBuf, String),
+    /// A node left nothing in the directory that a relative `data` names, and has data where earlier versions of the
+    /// program saw it.
+    DataElsewhere {
+        /// The node.
+        node: String,
+        /// The directory that is named.
+        path: PathBuf,
+        /// The directory with its data.
+        there: PathBuf,
+    },
     /// A node keeps something there, and there is no file that says of which cluster it is.
     NoFile(PathBuf, String),
     /// There is not enough shared memory, in bytes.
@@ -119,6 +129,7 @@ impl ClusterDirError {
                 | Another(..)
                 | NodesOfAnother(..)
                 | Decides(..)
+                | DataElsewhere { .. }
         )
     }
 }
@@ -186,9 +197,10 @@ impl Display for ClusterDirError {
                 "{}: the name is {by} bytes too long for the sockets in it; give a shorter one",
                 path.display()
             ),
-            Self::Another(..) | Self::NodesOfAnother(..) | Self::Decides(..) => {
-                self.fmt_other_file(f)
-            }
+            Self::Another(..)
+            | Self::NodesOfAnother(..)
+            | Self::Decides(..)
+            | Self::DataElsewhere { .. } => self.fmt_other_file(f),
             Self::Unmakeable(_) | Self::BadCopy(..) | Self::BadDecides(..) => self.fmt_unusable(f),
             other => other.fmt_failure(f),
         }
@@ -217,6 +229,15 @@ impl ClusterDirError {
                  or, where the other nodes have always had this, {1}",
                 path.display(),
                 super::begin_anew_words(path, node)
+            ),
+            Self::DataElsewhere { node, path, there } => write!(
+                f,
+                "{0}: holds nothing of {node}, and the data of {node} are in {1}: a relative `data` is seen from the \
+                 directory of the cluster's file now, and no longer from that in which the program is started; write data \
+                 = \"{1}\" in the file, or move that directory to {0}; if {1} is of another cluster, start the program in \
+                 another directory",
+                path.display(),
+                there.display()
             ),
             other => other.fmt_failure(f),
         }

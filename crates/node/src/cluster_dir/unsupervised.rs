@@ -11,6 +11,7 @@ use crate::disk::DiskRecord;
 use amcast_core::limits::REPLICAS_MAX;
 use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -27,6 +28,34 @@ impl ClusterDir {
         match &file.data {
             Some(data) => Self { path: std::path::absolute(data).unwrap_or_else(|_| data.clone()) },
             None => Self::of_file(path),
+        }
+    }
+
+    /// Checks that the data of the nodes `ranks` are not where earlier versions of the program had them for the file at
+    /// `path`: they saw a relative `data` from the directory in which they were started. Without this check nodes
+    /// would begin with nothing here, while acknowledged writes are there.
+    ///
+    /// # Errors
+    /// When the nodes left nothing here and one of them did there, or the file cannot be read.
+    pub fn check_not_elsewhere(
+        &self,
+        file: &ClusterFile,
+        path: &Path,
+        mut ranks: Range<usize>,
+    ) -> Result<(), ClusterDirError> {
+        let earlier = ClusterFile::data_of_earlier_versions(path).map_err(ClusterDirError::File)?;
+        let Some(there) = earlier.map(|path| Self { path }) else { return Ok(()) };
+        if there.path == self.path || !ranks.clone().all(|rank| self.is_fresh(rank)) {
+            return Ok(());
+        }
+        let is_of_another = file.id.is_some() && there.file().is_ok_and(|of| of.id != file.id);
+        match ranks.find(|&rank| !there.is_fresh(rank)) {
+            Some(rank) if !is_of_another => Err(ClusterDirError::DataElsewhere {
+                node: node_name(rank),
+                path: self.path.clone(),
+                there: there.path,
+            }),
+            _ => Ok(()),
         }
     }
 
@@ -266,6 +295,39 @@ mod tests {
         fs::remove_file(base.join("data/n1.joining")).unwrap();
         let why = dir.prepare_host(&mut file(30)).unwrap_err().to_string();
         assert!(why.contains("maxmemory_mb = 30, and what is there was written with 40"), "{why}");
+        fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn data_where_earlier_versions_had_them_are_not_passed_over() {
+        let base = std::env::temp_dir().join(format!("amcast-moved-{}", std::process::id()));
+        fs::create_dir_all(&base).unwrap();
+        // Relative, and seen from the directory of this process another directory than from that of the file.
+        let name = format!("amcast-moved-data-{}", std::process::id());
+        let there = std::path::absolute(&name).unwrap();
+        let path = base.join("cluster.toml");
+        fs::write(&path, format!("id = 7\ndata = \"{name}\"\n")).unwrap();
+        let file = ClusterFile::read(&path).unwrap();
+        let dir = ClusterDir::of_host(&file, &path);
+        let check = |file| dir.check_not_elsewhere(file, &path, 0..3);
+        check(&file).unwrap();
+        fs::create_dir_all(&there).unwrap();
+        fs::write(there.join("n1.life"), "1\n").unwrap();
+        let why = check(&file).unwrap_err();
+        let words = why.to_string();
+        assert!(why.is_misuse() && words.contains("data of n1"), "{words}");
+        for named in [&there, &base.join(&name)] {
+            assert!(words.contains(&*named.to_string_lossy()), "{words}");
+        }
+        dir.check_not_elsewhere(&file, &path, 0..1).unwrap();
+        // Another cluster was started in this directory.
+        fs::write(there.join("cluster.toml"), "id = 8\n").unwrap();
+        check(&file).unwrap();
+        fs::write(there.join("cluster.toml"), "id = 7\n").unwrap();
+        check(&file).unwrap_err();
+        fs::create_dir_all(dir.path().join("n0.data")).unwrap();
+        check(&file).unwrap();
+        fs::remove_dir_all(&there).unwrap();
         fs::remove_dir_all(&base).unwrap();
     }
 

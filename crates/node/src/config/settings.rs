@@ -124,7 +124,7 @@ pub const SETTINGS: &[FileSetting] = &[
     setting("digest_secs", "5", "0", &["seconds from a change of a shard until its replicas compare digests of their states; 0: never"]),
     setting("disk_reserve_mb", "256", "0", &["MB that each node's disk keeps free besides room for a state: where less is free at too many nodes,", "commands that may take more are refused; by default 256, at most an eighth of the disk; 0: none"]),
     setting("state_mb_s", "50", "0", &["MB of its state that a node gives to another, or writes to its disk, in a second; when one takes", "more than 20 s, twice as many, and so on; 0: any"]),
-    setting("record", r#""DIR""#, r#""OTHER""#, &["every process writes its history there"])
+    setting("record", r#""DIR""#, r#""OTHER""#, &["every process writes its history there, seen from the directory of this file"])
         .flag("record", "Every process writes its history into this directory, for `amcast check`. That costs speed, and \
          about 100 bytes for each command and replica"),
     setting("record_limit", "256", "7", &["MB of each kind that a process may record in all its lives"])
@@ -249,6 +249,7 @@ pub const ETCD: FileTable = FileTable {
     name: "etcd",
     about: &[
         "Where etcd is, to hear there where the other nodes are: then the file has this host's node only.",
+        "Relative paths are seen from the directory of this file.",
     ],
     settings: &[
         setting(
