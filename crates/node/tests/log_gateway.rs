@@ -4,6 +4,7 @@
 mod bounds;
 mod local;
 
+use amcast_kv::status::ServerStatus;
 use amcast_log::proto::log_client::LogClient;
 use amcast_log::proto::{AppendRequest, ReadRequest, Session};
 use amcast_log::{LogError, LogSession};
@@ -36,10 +37,8 @@ impl TestLogServer {
         Self::on(&Arc::new(Local::new(SHARDS)), password, GrowthSource::Nothing)
     }
 
-    /// One more gateway of a cluster.
-    fn on(local: &Arc<Local>, password: Option<&str>, hears: GrowthSource) -> Self {
-        let local = Arc::clone(local);
-        let config = LogGatewayConfig {
+    fn config(password: Option<&str>, hears: GrowthSource) -> LogGatewayConfig {
+        LogGatewayConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             shards: SHARDS,
             first_session: 1 << 23,
@@ -48,7 +47,13 @@ impl TestLogServer {
             password: password.map(str::to_string),
             hears,
             unread_bytes_max: UNREAD_BYTES_MAX,
-        };
+        }
+    }
+
+    /// One more gateway of a cluster.
+    fn on(local: &Arc<Local>, password: Option<&str>, hears: GrowthSource) -> Self {
+        let local = Arc::clone(local);
+        let config = Self::config(password, hears);
         let backend = Arc::clone(&local) as Arc<dyn amcast_node::gateway::Backend>;
         let gateway =
             LogGateway::start(config, backend, Arc::new(AlwaysReady)).expect("a port is free");
@@ -57,6 +62,13 @@ impl TestLogServer {
 
     fn client(&self) -> LogSession {
         self.client_with(None)
+    /// One whose cluster's status is another.
+    fn with_status(status: impl ServerStatus) -> LogGateway {
+        let config = Self::config(None, GrowthSource::Nothing);
+        LogGateway::start(config, Arc::new(Local::new(SHARDS)), Arc::new(status))
+            .expect("a port is free")
+    }
+
     }
 
     fn client_with(&self, password: Option<&str>) -> LogSession {

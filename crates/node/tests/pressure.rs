@@ -4,7 +4,7 @@
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_kv::Partitions;
 use amcast_kv::client::StoreServer;
-use amcast_kv::status::ServerStatus;
+use amcast_kv::status::{ServerStatus, ShardStatus};
 use amcast_node::gateway::redis::{self, RedisGateway, RedisGatewayConfig};
 use amcast_node::gateway::{
     Backend, BackendAnswers, BackendBusy, CommandFailure, LocalBackend, OnBackendAnswer,
@@ -20,7 +20,15 @@ fn config() -> RedisGatewayConfig {
 }
 
 fn serve(config: RedisGatewayConfig, backend: Arc<impl Backend>, clients: usize) -> RedisGateway {
-    let status: Arc<dyn ServerStatus> = Arc::new(LocalBackend::new(1, 1));
+    serve_with(config, backend, clients, Arc::new(LocalBackend::new(1, 1)))
+}
+
+fn serve_with(
+    config: RedisGatewayConfig,
+    backend: Arc<impl Backend>,
+    clients: usize,
+    status: Arc<dyn ServerStatus>,
+) -> RedisGateway {
     let server =
         Arc::new(StoreServer::new(Partitions::by_slot(1).into(), clients, 0, None, status));
     redis::start(config, backend, server).expect("a free port")
@@ -246,6 +254,39 @@ fn a_connection_that_holds_more_answers_than_it_may_is_cut_off() {
     backend.answer_all_but_the_first(12);
     assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0, "cut off, with nothing said out of turn");
     assert!(gateway.is_serving());
+}
+
+/// A status that nobody can ask.
+struct BrokenStatus;
+
+impl ServerStatus for BrokenStatus {
+    fn node(&self) -> String {
+        "n0".to_string()
+    }
+
+    fn protocol(&self) -> String {
+        "none".to_string()
+    }
+
+    fn shards(&self) -> Vec<ShardStatus> {
+        panic!("the status is broken")
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_panic_of_a_task_that_all_clients_need_ends_the_gateway() {
+    let _limit = amcast_test_policy::time_limit();
+    let backend = Arc::new(LocalBackend::new(1, 1));
+    let gateway = serve_with(config(), backend, 10, Arc::new(BrokenStatus));
+    let begin = Instant::now();
+    while gateway.is_serving() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "no key expires, and it serves");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Waits until the gateway has no such connection any more.

@@ -28,7 +28,8 @@ const LOG_BYTES_MAX: u64 = 4 << 20;
 /// The exit code of a program that panicked.
 const PANICKED: i32 = 101;
 
-/// Threads whose panic ends a client's connection and not the node.
+/// Threads whose panic may be that of one client's connection, which ends that connection. Where it was that of a task that
+/// all clients need, the thread ends, which the node looks for by itself.
 const OF_CLIENTS: [&str; 3] = ["redis-gateway", "http-gateway", "log-gateway"];
 
 /// Where a process says what it has to say at its end.

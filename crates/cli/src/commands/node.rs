@@ -27,7 +27,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often it is looked whether a signal came.
@@ -303,17 +303,11 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     let begin = |at| NodeGateways::begin(at, &options, sources, &file, &dir);
     let serving = args.addresses(&dir, rank, place)?.map(begin).transpose()?;
     let watch = serving.as_ref().map(|serving| Arc::clone(&serving.watch));
-    let serving = Arc::new(Mutex::new(serving));
+    let serving = GatewaySlot(Arc::new(Mutex::new(serving)));
     let stop = Arc::new(AtomicBool::new(false));
-    let close = {
-        let serving = Arc::clone(&serving);
-        move || taken(&serving).map(NodeGateways::close)
-    };
     if args.until_input_ends {
-        end_with_input(&stop, &node.end_reports(), close.clone(), dir.clone(), rank)?;
+        end_with_input(&stop, &node.end_reports(), serving.clone(), dir.clone(), rank)?;
     }
-    // Where its gateways were stays written: those of its next life are there again.
-    let close = move || _ = close();
     let reload = ConfigReload {
         path: args.config.clone(),
         file: file.clone(),
@@ -326,26 +320,27 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
         registration,
         try_at: None,
     };
-    signals.attend(reload, close, ServiceNotifier::of_system(dir.socket(rank)), &stop)?;
+    let notify = ServiceNotifier::of_system(dir.socket(rank));
+    signals.attend(reload, serving.clone(), notify, &stop)?;
     let ended = node.run(&stop);
-    drop(taken(&serving));
+    drop(serving.take());
     drop(node);
     ended.map_err(end)
 }
 
-/// Has the node end when its standard input does, and serve no more clients from a line there on: then `close` closes its
-/// gateways for good, if it has some, and `quiet` has it report nothing by itself.
+/// Has the node end when its standard input does, and serve no more clients from a line there on: then its gateways close
+/// for good, if it has some, and `quiet` has it report nothing by itself.
 fn end_with_input(
     stop: &Arc<AtomicBool>,
     quiet: &Arc<AtomicBool>,
-    close: impl Fn() -> Option<()> + Send + 'static,
+    serving: GatewaySlot,
     dir: ClusterDir,
     rank: usize,
 ) -> Result<(), Failure> {
     let quiet = Arc::clone(quiet);
     let close_for_good = move || {
         quiet.store(true, Ordering::Relaxed);
-        if close().is_some()
+        if serving.close()
             && let Err(e) = dir.withdraw_node(rank)
         {
             tracing::warn!("{e}");
@@ -466,11 +461,11 @@ impl Signals {
     }
 
     /// Does what is asked, in a thread of its own: to end, which closes the gateways first and then sets
-    /// `stop`, or to read the file again.
+    /// `stop`, or to read the file again. That thread panics, which ends the node, if the gateways do not serve any more.
     fn attend(
         self,
         mut reload: ConfigReload,
-        close: impl Fn() + Send + 'static,
+        serving: GatewaySlot,
         mut notify: ServiceNotifier,
         stop: &Arc<AtomicBool>,
     ) -> Result<(), Failure> {
@@ -479,12 +474,14 @@ impl Signals {
             while !stop.load(Ordering::Relaxed) {
                 if self.end.load(Ordering::Relaxed) {
                     notify.stopping();
-                    close();
+                    // Where its gateways were stays written: those of its next life are there again.
+                    serving.close();
                     return stop.store(true, Ordering::Relaxed);
                 }
                 if self.read_again.swap(false, Ordering::Relaxed) {
                     reload.read_again();
                 }
+                assert!(!serving.has_failed(), "a thread that serves clients has failed");
                 reload.look();
                 notify.look();
                 std::thread::sleep(LOOK_EVERY);
@@ -572,10 +569,29 @@ impl ConfigReload {
 }
 
 /// The gateway of a node, until it is closed.
-type GatewaySlot = Mutex<Option<NodeGateways>>;
+#[derive(Clone)]
+struct GatewaySlot(Arc<Mutex<Option<NodeGateways>>>);
 
-fn taken(serving: &GatewaySlot) -> Option<NodeGateways> {
-    serving.lock().unwrap_or_else(PoisonError::into_inner).take()
+impl GatewaySlot {
+    fn locked(&self) -> MutexGuard<'_, Option<NodeGateways>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Option<NodeGateways> {
+        self.locked().take()
+    }
+
+    /// Serves no more clients, and ends when nothing is under way; whether it served any.
+    fn close(&self) -> bool {
+        let taken = self.take();
+        taken.map(|gateways| gateways.listening.close(&gateways.gateway)).is_some()
+    }
+
+    /// Whether a thread of it ended before it was closed: it had panicked.
+    fn has_failed(&self) -> bool {
+        let serving = self.locked();
+        serving.as_ref().is_some_and(|of| !of.listening.is_serving() || !of.gateway.is_serving())
+    }
 }
 
 /// The parts of a node that its gateways use directly.
@@ -617,11 +633,6 @@ impl NodeGateways {
         let listening = OpenPorts::begin(at, &gateway, &watch, file, from)?;
         dir.announce_node(node.rank, &listening.gateways())?;
         Ok(Self { listening, gateway, watch })
-    }
-
-    /// Serves no more clients, and ends when nothing is under way.
-    fn close(self) {
-        self.listening.close(&self.gateway);
     }
 }
 

@@ -18,6 +18,7 @@ mod login_turns;
 mod metrics;
 pub mod rate_limited_log;
 pub mod redis;
+mod shared_tasks;
 
 pub use backend::{
     Backend, BackendAnswers, BackendBusy, CommandFailure, FailureCause, LocalBackend,

@@ -2,6 +2,7 @@
 
 use super::{TestLogServer, read};
 use crate::local::Local;
+use amcast_kv::status::{ServerStatus, ShardStatus};
 use amcast_log::proto::{InfoRequest, ListRequest, ReadRequest, TailRequest};
 use bytes::Bytes;
 use prost::Message;
@@ -98,6 +99,38 @@ fn commands_after(local: &Local, count: u64) -> u64 {
     }
     std::thread::sleep(Duration::from_millis(200));
     local.asked()
+}
+
+/// A status that nobody can ask.
+struct BrokenStatus;
+
+impl ServerStatus for BrokenStatus {
+    fn node(&self) -> String {
+        "n0".to_string()
+    }
+
+    fn protocol(&self) -> String {
+        "none".to_string()
+    }
+
+    fn shards(&self) -> Vec<ShardStatus> {
+        Vec::new()
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        panic!("the status is broken")
+    }
+}
+
+#[test]
+fn a_panic_of_a_task_that_all_clients_need_ends_the_gateway() {
+    let _limit = amcast_test_policy::time_limit();
+    let gateway = TestLogServer::with_status(BrokenStatus);
+    let begin = Instant::now();
+    while gateway.is_serving() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "it tells no health and serves");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

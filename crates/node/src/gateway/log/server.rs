@@ -19,6 +19,7 @@ use crate::gateway::log::service::{LogGatewayService, LogGatewayShared, TAILS_MA
 use crate::gateway::log::session::GatewaySessions;
 use crate::gateway::log::tail::TailGateways;
 use crate::gateway::log::watches::HealthWatches;
+use crate::gateway::shared_tasks::SharedTasks;
 use crate::gateway::{Backend, GatewayClock};
 use amcast_kv::SlotMap;
 use amcast_kv::status::ServerStatus as ClusterStatus;
@@ -31,6 +32,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::LayerExt;
@@ -212,11 +214,13 @@ async fn serve(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (to, connections) = mpsc::channel(1);
-    tokio::spawn(accept(listener, to, config.password.is_some()));
+    let (mut tasks, runtime) = (SharedTasks::default(), Handle::current());
+    tasks.spawn(&runtime, accept(listener, to, config.password.is_some()));
     let (looks, follows) = (Arc::clone(&shared), Arc::<LogFollowers>::clone(&shared.follows));
-    tokio::spawn(follows.go_on(pauses, move |names| Arc::clone(&looks).look(names)));
+    let ask = move |names| Arc::clone(&looks).look(names);
+    tasks.spawn(&runtime, follows.go_on(pauses, ask));
     let (health, health_service) = tonic_health::server::health_reporter();
-    tokio::spawn(tell_health(health, status));
+    tasks.spawn(&runtime, tell_health(health, status));
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(proto::DESCRIPTION)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -248,6 +252,7 @@ async fn serve(
     let serving = server.serve_with_incoming_shutdown(ReceiverStream::new(connections), stop);
     tokio::select! {
         served = serving => served?,
+        never = tasks.failure() => match never {},
         () = async {
             _ = stopping.wait_for(|stop| *stop).await;
             tokio::time::sleep(PARTING).await;

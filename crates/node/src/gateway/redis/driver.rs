@@ -26,10 +26,8 @@ const REST: u32 = 8;
 /// The shortest rest.
 const REST_MIN: Duration = Duration::from_millis(2);
 
-/// Moves keys for as long as the gateway serves.
-pub(super) async fn drive<B: Backend>(shared: Arc<RedisShared<B>>) {
-    let post = Arc::new(WakeBatch::default());
-    tokio::spawn(Arc::clone(&post).go_round());
+/// Moves keys for as long as the gateway serves; `post` is the batch of its thread.
+pub(super) async fn drive<B: Backend>(shared: Arc<RedisShared<B>>, post: Arc<WakeBatch>) {
     let lane = shared.router.open(&post);
     let mut driver =
         Driver { last: lane.last_request, lane, shared, mail: ArrivedAnswers::default() };

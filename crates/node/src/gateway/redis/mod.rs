@@ -22,6 +22,7 @@ mod wire;
 use super::files;
 use super::login_turns::LoginTurns;
 use super::rate_limited_log::RateLimitedLog;
+use super::shared_tasks::SharedTasks;
 use crate::gateway::backend::{Backend, BackendAnswers};
 use crate::gateway::clock::GatewayClock;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
@@ -217,18 +218,27 @@ pub fn start<B: Backend>(
         let shared = shared.clone();
         let mut at = stage.subscribe();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (mut tasks, post) = (SharedTasks::default(), Arc::new(WakeBatch::default()));
+        tasks.spawn(runtime.handle(), Arc::clone(&post).go_round());
+        if i == 0 {
+            tasks.spawn(runtime.handle(), expiry_sweep::now_and_then(shared.clone()));
+            tasks.spawn(runtime.handle(), driver::drive(shared.clone(), post.clone()));
+        }
         let name = format!("redis-gateway-{i}");
-        handles.push(std::thread::Builder::new().name(name).spawn(move || {
-            if i == 0 {
-                runtime.spawn(expiry_sweep::now_and_then(shared.clone()));
-                runtime.spawn(driver::drive(shared.clone()));
-            }
-            runtime.block_on(async {
-                accept(listener, shared, at.clone()).await;
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            let serve = async {
+                accept(listener, shared, at.clone(), post).await;
                 // Connections continue until then; dropping the runtime drops the rest.
                 _ = at.wait_for(|stage| *stage == ShutdownStage::Ends).await;
+            };
+            runtime.block_on(async {
+                tokio::select! {
+                    () = serve => {}
+                    never = tasks.failure() => match never {},
+                }
             });
-        })?);
+        });
+        handles.push(thread?);
     }
     let server = Arc::clone(&shared.server);
     let part = Box::new(move || shared.part());
@@ -240,11 +250,10 @@ async fn accept<B: Backend>(
     listener: TcpListener,
     shared: Arc<RedisShared<B>>,
     mut stage: watch::Receiver<ShutdownStage>,
+    post: Arc<WakeBatch>,
 ) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-    let post = Arc::new(WakeBatch::default());
     let stats = shared.server.stats.of_thread();
-    tokio::spawn(post.clone().go_round());
     loop {
         let accepted = tokio::select! {
             _ = stage.wait_for(|stage| *stage != ShutdownStage::Serves) => return,
