@@ -1,10 +1,16 @@
 //! Slots for connections at a port that unauthenticated clients reach: so many, and none for an
 //! idle connection.
 //!
-//! Where all slots are taken, one more connection closes the one that has been idle for longest: first of those whose
-//! clients have not shown who they are, where they can ([`ConnectionSlot::show_known`]), and of these of the host that has
-//! most. So a client that opens many connections and sends nothing, or sends a byte at a time, keeps no other client out;
-//! nor do many hosts that each have more of them than another one.
+//! Where all slots are taken, one more connection closes another one: first of those whose clients have not shown who they
+//! are, where they can ([`ConnectionSlot::show_known`]), and of these
+//! 1. one of the host that has most, if that has more than an eighth of all slots; else
+//! 2. an idle one, of the host that has most idle ones; else
+//! 3. one of the host that has most.
+//!
+//! Of a host it is an idle one, if there is any, and the one that has been idle for longest. So a client that opens many
+//! connections keeps no other client out, whether it uses them or sends nothing, or a byte at a time; nor do many hosts
+//! that each have more of them than another one; and hundreds of hosts with idle connections close none in use of a host
+//! with fewer than an eighth of all slots, such as a proxy.
 
 use amcast_kv::client::lock;
 use amcast_net::host_network;
@@ -22,6 +28,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
+/// A connection that came no further for so long is idle, in microseconds.
+const IDLE_AFTER_US: u64 = 3_000_000;
+
 /// The slots of a listener.
 #[derive(Debug)]
 pub struct ConnectionSlots {
@@ -37,7 +46,9 @@ pub struct ConnectionSlot {
     number: u64,
     /// The host at its other end.
     host: IpAddr,
-    /// When it last came further, in microseconds since the listener began.
+    /// When it began, in microseconds since the listener began.
+    begun_us: u64,
+    /// When it last came further, likewise; at first when it began.
     moved_us: AtomicU64,
     known: AtomicBool,
     closed: AtomicBool,
@@ -60,6 +71,12 @@ impl ConnectionSlot {
         self.known.load(Ordering::Relaxed)
     }
 
+    /// Whether it came further in the last seconds. One that only began did not.
+    fn is_in_use(&self, now_us: u64) -> bool {
+        let moved_us = self.moved_us.load(Ordering::Relaxed);
+        moved_us > self.begun_us && now_us.saturating_sub(moved_us) < IDLE_AFTER_US
+    }
+
     /// Has the connection end.
     pub fn end(&self) {
         self.closed.store(true, Ordering::Release);
@@ -75,6 +92,13 @@ impl ConnectionSlot {
     }
 }
 
+/// The connections of a host whose clients have not shown who they are.
+#[derive(Clone, Copy, Default)]
+struct UnknownSlots {
+    all: usize,
+    idle: usize,
+}
+
 impl ConnectionSlots {
     /// `most` slots, none of them taken.
     pub fn new(most: usize) -> Arc<Self> {
@@ -88,40 +112,50 @@ impl ConnectionSlots {
 
     /// A slot for one more connection, if need be that of another one, which is closed.
     fn enter(&self, host: IpAddr) -> Arc<ConnectionSlot> {
+        let now_us = self.now_us();
         let slot = Arc::new(ConnectionSlot {
             host,
             number: self.next.fetch_add(1, Ordering::Relaxed),
-            moved_us: AtomicU64::new(self.now_us()),
+            begun_us: now_us,
+            moved_us: AtomicU64::new(now_us),
             known: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             waker: Mutex::default(),
         });
         let mut all = lock(&self.all);
-        let idlest = match all.len() < self.most {
+        let given_away = match all.len() < self.most {
             true => None,
-            false => Self::idlest(&all).and_then(|number| all.remove(&number)),
+            false => self.to_give_away(&all, now_us).and_then(|number| all.remove(&number)),
         };
         all.insert(slot.number, Arc::clone(&slot));
         drop(all);
-        if let Some(idlest) = idlest {
-            idlest.end();
+        if let Some(given_away) = given_away {
+            given_away.end();
         }
         slot
     }
 
-    /// The slot that is given away: that of a client that has not shown who it is, of the host with most such slots, and
-    /// of these the one that has been idle for longest; if all have shown it, of all.
-    fn idlest(all: &BTreeMap<u64, Arc<ConnectionSlot>>) -> Option<u64> {
-        let mut unknown = BTreeMap::<IpAddr, usize>::new();
+    /// The slot that is given away, by the rules at the head of this file; if all clients have shown who they are, that of
+    /// all which has been idle for longest.
+    fn to_give_away(&self, all: &BTreeMap<u64, Arc<ConnectionSlot>>, now_us: u64) -> Option<u64> {
+        let mut unknown = BTreeMap::<IpAddr, UnknownSlots>::new();
         for slot in all.values().filter(|slot| !slot.is_known()) {
-            *unknown.entry(slot.host).or_default() += 1;
+            let of_host = unknown.entry(slot.host).or_default();
+            of_host.all += 1;
+            of_host.idle += usize::from(!slot.is_in_use(now_us));
         }
         let rank = |(number, slot): (&u64, &Arc<ConnectionSlot>)| {
-            let known = slot.is_known();
-            let of_host = unknown.get(&slot.host).filter(|_| !known).copied().unwrap_or(0);
-            (known, Reverse(of_host), slot.moved_us.load(Ordering::Relaxed), *number)
+            let moved = (slot.moved_us.load(Ordering::Relaxed), *number);
+            if slot.is_known() {
+                return (true, Reverse(0), false, Reverse(0), moved);
+            }
+            let is_in_use = slot.is_in_use(now_us);
+            let UnknownSlots { all, idle } = unknown.get(&slot.host).copied().unwrap_or_default();
+            let beyond_share = if all > self.most / 8 { all } else { 0 };
+            let alike = if is_in_use { all } else { idle };
+            (false, Reverse(beyond_share), is_in_use, Reverse(alike), moved)
         };
-        all.iter().map(rank).min().map(|(.., number)| number)
+        all.iter().map(rank).min().map(|(.., (_, number))| number)
     }
 
     fn leave(&self, slot: &ConnectionSlot) {
@@ -305,5 +339,36 @@ mod tests {
         }
         assert!(!honest.closed.load(Ordering::Relaxed), "it is the idlest, and alone of its host");
         assert_eq!(lock(&slots.all).len(), 8);
+    }
+
+    /// Has a connection come further just now.
+    fn use_now(slots: &ConnectionSlots, slot: &ConnectionSlot) {
+        slot.moved_us.store(slots.now_us().max(slot.begun_us + 1), Ordering::Relaxed);
+    }
+
+    #[test]
+    fn hundreds_of_hosts_with_idle_connections_close_none_in_use() {
+        let _limit = amcast_test_policy::time_limit();
+        let slots = ConnectionSlots::new(256);
+        let proxy = Ipv4Addr::new(10, 0, 0, 1).into();
+        let in_use: Vec<_> = (0..20).map(|_| slots.enter(proxy)).collect();
+        let idle = slots.enter(proxy);
+        for n in 0..1000_u32 {
+            in_use.iter().for_each(|slot| use_now(&slots, slot));
+            slots.enter(Ipv4Addr::from_bits(0x0b00_0000 + n).into());
+        }
+        assert!(in_use.iter().all(|slot| !slot.closed.load(Ordering::Relaxed)));
+        assert!(idle.closed.load(Ordering::Relaxed), "that is one more of its host");
+    }
+
+    #[test]
+    fn a_host_that_uses_many_connections_closes_no_idle_one_of_another() {
+        let _limit = amcast_test_policy::time_limit();
+        let slots = ConnectionSlots::new(16);
+        let idle = slots.enter(Ipv4Addr::new(10, 0, 0, 1).into());
+        for _ in 0..100 {
+            use_now(&slots, &slots.enter(Ipv4Addr::new(10, 0, 0, 2).into()));
+        }
+        assert!(!idle.closed.load(Ordering::Relaxed));
     }
 }
