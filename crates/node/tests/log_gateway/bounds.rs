@@ -8,6 +8,7 @@ use bytes::Bytes;
 use prost::Message;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
@@ -17,15 +18,24 @@ use tonic_health::pb::health_client::HealthClient;
 /// an answer.
 fn calls(server: &TestLogServer, path: &str, calls: u32, message: Option<&[u8]>) -> TcpStream {
     let mut stream = TcpStream::connect(server.gateway.address()).unwrap();
-    let frame = |kind: u8, flags: u8, stream: u32, body: &[u8]| {
-        let length = (body.len() as u32).to_be_bytes();
-        [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
-    };
-    let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
     // Streams begin with a window of 0 bytes.
     let settings = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
-    let mut bytes = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..]].concat();
-    for call in 0..calls {
+    let begin = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..]].concat();
+    stream.write_all(&[begin, frames_of_calls(path, 0..calls, message)].concat()).unwrap();
+    stream
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
+    let length = (body.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
+}
+
+/// The frames of the calls of a connection with these numbers.
+fn frames_of_calls(path: &str, calls: Range<u32>, message: Option<&[u8]>) -> Vec<u8> {
+    let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
+    let mut bytes = Vec::new();
+    for call in calls {
         // POST, http, and names and values as they are.
         let head = [
             &[0x83, 0x86, 0x04][..],
@@ -47,8 +57,7 @@ fn calls(server: &TestLogServer, path: &str, calls: u32, message: Option<&[u8]>)
             bytes.extend_from_slice(&frame(0, 1, 2 * call + 1, &body));
         }
     }
-    stream.write_all(&bytes).unwrap();
-    stream
+    bytes
 }
 
 fn unfinished(server: &TestLogServer, path: &str, count: u32) -> TcpStream {
@@ -92,15 +101,6 @@ fn a_client_that_takes_no_answers_is_closed_where_they_are_too_large() {
     assert!(server.gateway.is_serving());
 }
 
-/// Waits until so many commands were taken, and then for some more.
-fn commands_after(local: &Local, count: u64) -> u64 {
-    while local.asked() < count {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    std::thread::sleep(Duration::from_millis(200));
-    local.asked()
-}
-
 /// A status that nobody can ask.
 struct BrokenStatus;
 
@@ -131,6 +131,15 @@ fn a_panic_of_a_task_that_all_clients_need_ends_the_gateway() {
         assert!(begin.elapsed() < Duration::from_secs(20), "it tells no health and serves");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Waits until so many commands were taken, and then for some more.
+fn commands_after(local: &Local, count: u64) -> u64 {
+    while local.asked() < count {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    local.asked()
 }
 
 #[test]
@@ -286,6 +295,23 @@ fn streams_of_one_connection_leave_places_to_others() {
         assert!(!ended, "a stream ends, although there are places for all");
     }
     assert!(begun.elapsed() < Duration::from_secs(5), "their time is not over");
+}
+
+#[test]
+fn streams_of_one_client_leave_the_reads_of_others_behind_its_proxy() {
+    let _limit = amcast_test_policy::time_limit();
+    let server = TestLogServer::start(None);
+    server.client().append("log", "x").unwrap();
+    let before = server.local.asked();
+    let mut proxy = unfinished(&server, REFLECTION, 20);
+    let request = ReadRequest { log: "log".to_string(), ..ReadRequest::default() };
+    let begun = Instant::now();
+    let read = frames_of_calls("/amcast.log.v1.Log/Read", 20..21, Some(&request.encode_to_vec()));
+    proxy.write_all(&read).unwrap();
+    while server.local.asked() == before {
+        assert!(begun.elapsed() < Duration::from_secs(5), "the read waits for the streams");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

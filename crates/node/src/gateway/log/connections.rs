@@ -100,8 +100,13 @@ pub(crate) struct PlacedStream {
 impl PlacedStream {
     fn new(held: LimitedConnection, unknown: Option<UnknownPace>) -> Self {
         let slot = Arc::clone(held.slot());
-        let (reads, tails) = (ReadLane::default(), ReadLane::default());
-        let origin = Arc::new(LogConnection { slot, reads, tails, paused: Mutex::default() });
+        let origin = Arc::new(LogConnection {
+            slot,
+            reads: ReadLane::default(),
+            descriptions: ReadLane::default(),
+            tails: ReadLane::default(),
+            paused: Mutex::default(),
+        });
         Self { held, unknown, origin }
     }
 }
@@ -111,6 +116,9 @@ pub(crate) struct LogConnection {
     pub(crate) slot: Arc<ConnectionSlot>,
     /// Its calls that read.
     pub(crate) reads: ReadLane,
+    /// Its streams that ask for descriptions of the service, which need no password: behind a proxy they may be of others
+    /// than its calls that read.
+    pub(crate) descriptions: ReadLane,
     /// The reads of its streams.
     pub(crate) tails: ReadLane,
     /// Wakes its task while nothing is read of it, since it has not given the password.

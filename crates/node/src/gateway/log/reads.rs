@@ -33,9 +33,11 @@ pub(crate) const READS_PER_CONNECTION: usize = 8;
 /// Bytes of answers that nodes are asked for at a time, of all connections: some milliseconds of a node's work.
 pub(crate) const READ_BYTES_UNDER_WAY: usize = 32 << 20;
 
-/// The ends of the paths of calls that take places of their connections: those with large answers, and streams that are
-/// served before any password, of which one connection would have all places else.
-const PLACED: [&str; 3] = ["/Read", "/List", "/ServerReflectionInfo"];
+/// The ends of the paths of calls with large answers, which take places of their connections.
+const READS: [&str; 2] = ["/Read", "/List"];
+
+/// The end of the path of streams that are served before any password: of these one connection would have all places else.
+const DESCRIPTIONS: &str = "/ServerReflectionInfo";
 
 /// The size that the first answer of a connection is expected to have, at most.
 const FIRST_BYTES: usize = 1 << 20;
@@ -46,7 +48,7 @@ const HELD_AT_MOST: Duration = Duration::from_secs(1);
 /// The unit of the budget, in bytes.
 const UNIT: usize = 1 << 10;
 
-/// The reads of one connection, of one kind.
+/// The reads of one connection, of one kind, or its streams of descriptions.
 pub(crate) struct ReadLane {
     places: Arc<Semaphore>,
     /// The expected size of the next answer, from the last ones.
@@ -163,14 +165,16 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let path = request.uri().path();
-        let is_placed = PLACED.iter().any(|method| path.ends_with(method));
+        let is_read = READS.iter().any(|method| path.ends_with(method));
+        let is_placed = is_read || path.ends_with(DESCRIPTIONS);
         let from = request.extensions().get::<RequestOrigin>().filter(|_| is_placed).cloned();
         let Some(from) = from else { return Box::pin(self.service.call(request)) };
         // The one that is ready answers; the other one is made ready for the next.
         let next = self.service.clone();
         let mut service = std::mem::replace(&mut self.service, next);
         Box::pin(async move {
-            let place = match from.reads.enter().await {
+            let lane = if is_read { &from.reads } else { &from.descriptions };
+            let place = match lane.enter().await {
                 Ok(place) => place,
                 Err(why) => return Ok(why.into_http()),
             };
