@@ -36,6 +36,14 @@ const ALIVE_PATIENCE: Duration = Duration::from_secs(5);
 const AGAIN_FIRST: Duration = Duration::from_millis(10);
 const AGAIN_LAST: Duration = Duration::from_millis(500);
 
+/// A gateway's words to a client that gave no password, with the code `UNAUTHENTICATED`.
+pub const PASSWORD_MISSING: &str =
+    "the cluster has a password: send the metadata \"authorization: Bearer PASSWORD\"";
+
+/// Its words to a client that gave a wrong one, with the same code.
+pub const PASSWORD_WRONG: &str =
+    "the password in the metadata \"authorization: Bearer PASSWORD\" is not that of the cluster";
+
 /// Why a request has no answer.
 #[derive(Clone, Debug)]
 pub struct LogError {

@@ -8,6 +8,7 @@ use super::not_running::stopped;
 use super::terminal_text::harmless_line;
 use super::wrong_port::{self, Listener};
 use super::{Failure, cluster_dir, secret};
+use amcast_log::client::PASSWORD_MISSING;
 use amcast_log::proto::{Extent, ReadRequest, ReadResponse};
 use amcast_log::{LogError, LogSession, PATIENCE};
 use amcast_node::cluster_dir::{ClusterDir, GatewayAddresses};
@@ -118,9 +119,10 @@ enum LogAction {
 fn failure(failed: LogError) -> Failure {
     match failed.code {
         Code::InvalidArgument => Failure::misuse(failed),
-        Code::Unauthenticated => {
+        Code::Unauthenticated if failed.why == PASSWORD_MISSING => {
             Failure::misuse(format_args!("{failed}; here: give --password-file FILE"))
         }
+        Code::Unauthenticated => Failure::misuse(failed),
         _ => Failure::failed(failed),
     }
 }
@@ -440,4 +442,21 @@ fn info(client: &mut LogSession, logs: &[String], out: &mut LogPrinter<'_>) -> R
         }
     }
     if missing { Err(Failure::Said) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_log::client::PASSWORD_WRONG;
+
+    #[test]
+    fn the_flag_of_the_password_is_named_only_where_none_was_given() {
+        let told = |why: &str| {
+            let failed = LogError { code: Code::Unauthenticated, why: why.to_string() };
+            let Failure::Misuse(told) = failure(failed) else { panic!("{why}") };
+            told
+        };
+        assert!(told(PASSWORD_MISSING).ends_with("give --password-file FILE"));
+        assert!(!told(PASSWORD_WRONG).contains("--password-file"));
+    }
 }

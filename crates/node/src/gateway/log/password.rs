@@ -8,6 +8,7 @@ use crate::gateway::log::connections::{CONNECTIONS_MAX, RequestOrigin};
 use crate::gateway::log::counts::LogServiceCounts;
 use crate::gateway::login_turns::{LoginPace, LoginTurns};
 use crate::gateway::rate_limited_log::RateLimitedLog;
+use amcast_log::client::{PASSWORD_MISSING, PASSWORD_WRONG};
 use std::future::Future;
 use std::net::Ipv4Addr;
 use std::pin::Pin;
@@ -91,8 +92,7 @@ impl GuardState {
     }
 }
 
-fn unauthenticated() -> Response<Body> {
-    let why = "the cluster has a password: send the metadata \"authorization: Bearer PASSWORD\"";
+fn unauthenticated(why: &str) -> Response<Body> {
     Status::unauthenticated(why).into_http()
 }
 
@@ -139,7 +139,7 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let Some(state) = &self.guard.0 else { return Box::pin(self.service.call(request)) };
         let Some(given) = given(request.headers()) else {
-            return Box::pin(async { Ok(unauthenticated()) });
+            return Box::pin(async { Ok(unauthenticated(PASSWORD_MISSING)) });
         };
         let from = request.extensions().get::<RequestOrigin>().cloned();
         let is_known = from.as_ref().is_some_and(|from| from.slot.is_known());
@@ -153,7 +153,7 @@ where
         Box::pin(async move {
             match state.lets_in(&given, from).await {
                 true => service.call(request).await,
-                false => Ok(unauthenticated()),
+                false => Ok(unauthenticated(PASSWORD_WRONG)),
             }
         })
     }
