@@ -48,7 +48,17 @@ impl LinkFaults {
     }
 
     /// Cuts hosts of different sides off from each other. Hosts of no side are one more side.
+    ///
+    /// # Panics
+    /// If a host is named twice, or there is none of its number.
     pub(crate) fn partition(&mut self, sides: &[&[usize]]) {
+        let mut named = vec![false; self.cut.len()];
+        for &host in sides.iter().copied().flatten() {
+            let hosts = named.len();
+            assert!(host < hosts, "there are {hosts} hosts, and no host {host}");
+            assert!(!named[host], "host {host} is named twice in {sides:?}");
+            named[host] = true;
+        }
         let side = |host: usize| sides.iter().position(|side| side.contains(&host));
         for from in 0..self.cut.len() {
             for to in 0..self.cut.len() {
@@ -152,6 +162,21 @@ mod tests {
         let apart = [(0, 2), (0, 3), (2, 1), (2, 4), (4, 0)];
         assert!(apart.iter().all(|&(from, to)| faults.cut[from][to]));
         assert!([(0, 1), (3, 4), (2, 2)].iter().all(|&(from, to)| !faults.cut[from][to]));
+    }
+
+    #[test]
+    fn a_partition_of_hosts_that_are_not_there_or_on_two_sides_cuts_nothing() {
+        for (sides, why) in [
+            (&[&[0, 7][..]][..], "there are 4 hosts, and no host 7"),
+            (&[&[0, 1][..], &[1, 2][..]][..], "host 1 is named twice"),
+        ] {
+            let mut faults = LinkFaults::new(4, 0);
+            let cut = std::panic::AssertUnwindSafe(|| faults.partition(sides));
+            let panic = std::panic::catch_unwind(cut).expect_err("it makes no sense");
+            let told = panic.downcast_ref::<String>().expect("a sentence");
+            assert!(told.contains(why), "{told}");
+            assert!(faults.cut.iter().flatten().all(|cut| !cut));
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// so; then the next lab that is built on the machine does.
 ///
 /// # Panics
-/// All methods that take a host panic if the lab does not have it.
+/// All methods that take a host, or sides of hosts, panic if the lab does not have one of them.
 #[derive(Debug)]
 pub struct HostLab {
     names: LabNames,
@@ -143,6 +143,9 @@ impl HostLab {
     ///
     /// # Errors
     /// When `tc` is not there, or the kernel has no filters of classic BPF.
+    ///
+    /// # Panics
+    /// If a host is on two sides, or is none of the lab's.
     pub fn partition(&self, sides: &[&[usize]]) -> Result<(), LabError> {
         let mut links = self.links();
         links.faults.partition(sides);

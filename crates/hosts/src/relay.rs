@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The most frames that are delayed at a time on one link. More are dropped, as by a full switch.
-const FRAMES_MAX: usize = 65_536;
+pub(crate) const FRAMES_MAX: usize = 65_536;
 
 /// The largest frame with its header, in bytes.
 const FRAME_BYTES_MAX: usize = (64 << 10) + 256;

@@ -1,11 +1,18 @@
 //! How the links of a lab behave.
 
 use crate::LabError;
+use crate::relay::FRAMES_MAX;
 use std::time::Duration;
 
 /// Headers of a UDP datagram on the wire, in bytes: Ethernet 14, IPv4 20, UDP 8. The kernel's shaper counts
 /// these, and neither preamble nor checksum of Ethernet.
 const UDP_HEADERS: f64 = 42.0;
+
+/// The longest delay of a link.
+const DELAY_MAX: Duration = Duration::from_secs(10);
+
+/// The bits of a frame of full size.
+const FRAME_BITS: u64 = 1514 * 8;
 
 /// The smallest queue, in bytes: some frames of full size.
 const QUEUE_BYTES_MIN: u32 = 16 << 10;
@@ -18,8 +25,9 @@ const QUEUE_BYTES_MIN: u32 = 16 << 10;
 pub struct LinkSettings {
     /// The rate of each direction of a host's link, in bits per second of Ethernet frames; no limit if `None`.
     pub rate_bits_per_s: Option<u64>,
-    /// How long a link delays each frame that its host sends. A round trip takes twice as long. The delay is
-    /// made by a thread of this process, so it is exact to some tens of microseconds.
+    /// How long a link delays each frame that its host sends, at most 10 s. A round trip takes twice as long. The delay
+    /// is made by a thread of this process, so it is exact to some tens of microseconds. At most 65,536 frames are
+    /// delayed at a time, and more are lost: a rate at which frames of full size would be more is refused.
     pub delay: Duration,
     /// How many of a million frames to a host its link loses, at random.
     pub loss_ppm: u32,
@@ -56,6 +64,18 @@ impl LinkSettings {
         if self.queue_bytes < QUEUE_BYTES_MIN {
             let why = format!("the queue of a link has at least {QUEUE_BYTES_MIN} bytes");
             return Err(LabError::Settings(why));
+        }
+        if self.delay > DELAY_MAX {
+            let why = format!("a link delays frames for at most {} s", DELAY_MAX.as_secs());
+            return Err(LabError::Settings(why));
+        }
+        let delayed = self.rate_bits_per_s.map_or(0.0, |rate| rate as f64 / FRAME_BITS as f64)
+            * self.delay.as_secs_f64();
+        if delayed > FRAMES_MAX as f64 {
+            return Err(LabError::Settings(format!(
+                "at that rate {delayed:.0} frames are delayed at a time, and a link delays {FRAMES_MAX} at most: give a \
+                 lower rate or a shorter delay"
+            )));
         }
         check_loss(self.loss_ppm)
     }
@@ -95,5 +115,11 @@ mod tests {
         assert!(LinkSettings::of_rate(1).check().is_err());
         let all_and_more = LinkSettings { loss_ppm: 1_000_001, ..LinkSettings::default() };
         assert!(all_and_more.check().is_err());
+        let late = |delay, rate| LinkSettings { delay, ..LinkSettings::of_rate(rate) }.check();
+        assert!(late(Duration::MAX, 1_000_000).is_err());
+        assert!(late(Duration::from_secs(10), 1_000_000).is_ok());
+        let why = late(Duration::from_secs(1), 1_000_000_000).unwrap_err().to_string();
+        assert!(why.contains("82563 frames"), "{why}");
+        assert!(late(Duration::from_millis(500), 1_000_000_000).is_ok());
     }
 }
