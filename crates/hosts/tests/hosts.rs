@@ -264,9 +264,16 @@ fn a_switch_passes_multicast_on_and_a_router_does_not() {
     }
 }
 
+/// The names of the namespaces of a lab: those of its hosts, and of its switch.
+fn namespaces(lab: &HostLab) -> Vec<String> {
+    let shown = format!("{lab:?}");
+    let words = shown.split('"').filter(|word| word.starts_with("amcast-"));
+    words.map(str::to_string).collect()
+}
+
 /// The namespaces that a process owns.
 fn namespaces_of(process: u32) -> usize {
-    let owner = format!("amcast-{process}-");
+    let owner = format!("amcast-{process}.");
     let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&owner)).count()
 }
@@ -305,11 +312,7 @@ fn a_dropped_lab_ends_its_programs_and_removes_its_hosts() {
     wait_until("the program is on its host", || {
         std::fs::read_link(&link).ok() == inside().ok() && inside().is_ok()
     });
-    let names: Vec<String> = format!("{lab:?}")
-        .split('"')
-        .filter(|word| word.starts_with("amcast-"))
-        .map(str::to_string)
-        .collect();
+    let names = namespaces(&lab);
     assert_eq!(names.len(), 3, "{names:?}");
     let exist = |name: &String| Path::new("/run/netns").join(name).exists();
     assert!(names.iter().all(exist));
@@ -330,8 +333,8 @@ fn a_run_that_will_be_killed() {
     let links = LinkSettings { delay: Duration::from_millis(1), ..LinkSettings::default() };
     let lab = HostLab::new(2, links).unwrap_or_else(|e| panic!("{e}"));
     // Started by `ip` itself, so that nothing but the removal of leftovers ends it.
-    let name = format!("amcast-{}-0-0", std::process::id());
-    let program = Command::new("ip").args(["netns", "exec", &name, "sleep", "600"]).spawn();
+    let name = &namespaces(&lab)[0];
+    let program = Command::new("ip").args(["netns", "exec", name, "sleep", "600"]).spawn();
     println!("\nbuilt {}", program.expect("it can be started").id());
     sleep(PATIENCE);
     drop(lab);
