@@ -29,6 +29,8 @@ pub struct UdpGoodput {
     pub sent: u64,
     /// Datagrams that arrived.
     pub received: u64,
+    /// From the first datagram's sending until the last one's arrival.
+    pub lasted: Duration,
 }
 
 impl UdpGoodput {
@@ -73,6 +75,7 @@ pub(crate) fn measure(
     let send_buffer = links.queue_bytes as usize / 8 * 5;
     set_socket_send_buffer_size(&sender, send_buffer).map_err(|e| failed(e.into()))?;
     let sending = AtomicBool::new(true);
+    let begin = Instant::now();
     let result = std::thread::scope(|scope| {
         let arrived = scope.spawn(|| receive(&receiver, &sending, lasts / 5));
         let sent = send(&sender, target, lasts);
@@ -86,6 +89,7 @@ pub(crate) fn measure(
         payload_bytes: PAYLOAD_BYTES,
         sent,
         received: arrived.datagrams,
+        lasted: arrived.last.saturating_duration_since(begin),
     })
 }
 
@@ -112,6 +116,8 @@ fn is_full(error: &std::io::Error) -> bool {
 /// The datagrams that arrived.
 struct Arrivals {
     datagrams: u64,
+    /// When the last one arrived, or the receiver began if none did.
+    last: Instant,
     payload_bytes_per_s: f64,
 }
 
@@ -145,7 +151,7 @@ fn receive(
     }
     let seconds = counted_since.map_or(0.0, |since| (last - since).as_secs_f64());
     let payload_bytes_per_s = if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 };
-    Ok(Arrivals { datagrams, payload_bytes_per_s })
+    Ok(Arrivals { datagrams, last, payload_bytes_per_s })
 }
 
 fn is_quiet(error: &std::io::Error) -> bool {

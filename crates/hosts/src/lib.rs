@@ -8,10 +8,12 @@
 //!
 //! A lab needs Linux, root and the program `ip`. Rates, losses and cuts also need `tc`, with the token
 //! bucket (`tbf`) and classic BPF filters of the kernel; delays need its `macvtap` devices. Netem is not
-//! used, because many kernels have none. If something is missing, the call returns an error that names it.
+//! used, because many kernels have none. If something is missing, the call returns an error that names it;
+//! [`HostLab::missing_feature`] asks before, with commands of its own (`features.rs`).
 
 mod error;
 mod faults;
+mod features;
 mod goodput;
 mod lab;
 mod leftovers;
@@ -22,6 +24,7 @@ mod settings;
 mod topology;
 
 pub use error::LabError;
+pub use features::LabFeature;
 pub use goodput::UdpGoodput;
 pub use lab::{HostLab, LabHost};
 pub use namespace::HostNamespace;

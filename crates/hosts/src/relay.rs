@@ -72,7 +72,7 @@ impl Drop for DelayRelay {
 }
 
 /// Opens the file of a macvtap device in a namespace.
-fn open_device(namespace: &str, device: &str) -> Result<OwnedFd, LabError> {
+pub(crate) fn open_device(namespace: &str, device: &str) -> Result<OwnedFd, LabError> {
     let (major, minor) = device_number(namespace, device)?;
     // A file of our own: the one that the kernel makes in /dev has the same name for devices of several namespaces.
     static FILES: AtomicU32 = AtomicU32::new(0);

@@ -1,10 +1,10 @@
 //! Two processes, each on a host of its own, and what is between them: a link that goes down and up, and that
-//! loses, or a router that passes no multicast on. Needs root and the `ip` command: where they are missing the test
-//! says so and passes.
+//! loses, or a router that passes no multicast on. Needs root and the `ip` command: where they are missing the tests
+//! say so and pass.
 
 use amcast_core::messages::{Lane, MessageInput, MessageOutput};
 use amcast_core::{Gid, GroupSet, Pid, Span};
-use amcast_hosts::{HostLab, LabHost, LinkSettings};
+use amcast_hosts::{HostLab, LabFeature, LabHost, LinkSettings};
 use amcast_net::{Carrier, Interface, NetCounts, NetDiagnostic, NetOptions, PeerConfig};
 use amcast_test_policy::skip;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -174,14 +174,13 @@ fn scenes(lab: &HostLab, board: &EventBoard) {
         };
         board.wait("Up, and traffic behind it", before, |h| up(h) == Some(true));
     }
-    match lab.set_loss(1, 50_000) {
-        Ok(()) => {
-            let before = board.now();
-            let what = "traffic over a link that loses a twentieth";
-            board.wait(what, before, |h| streams(h) > 500 && datagrams(h) > 100);
-        }
-        Err(why) => skip(LINK_TEST, format_args!("no link that loses: {why}")),
+    if let Some(why) = HostLab::missing_feature(&[LabFeature::Faults]) {
+        return skip(LINK_TEST, format_args!("no link that loses: {why}"));
     }
+    lab.set_loss(1, 50_000).unwrap_or_else(|e| panic!("{e}"));
+    let before = board.now();
+    let what = "traffic over a link that loses a twentieth";
+    board.wait(what, before, |h| streams(h) > 500 && datagrams(h) > 100);
 }
 
 /// Has two processes on these hosts send to each other while `scenes` play; what they counted.
@@ -225,10 +224,10 @@ fn play(lab: &HostLab, board: &EventBoard, scenes: fn(&HostLab, &EventBoard)) ->
 #[test]
 fn a_link_that_goes_down_and_loses_breaks_no_law() {
     let _limit = amcast_test_policy::time_limit();
-    let lab = match HostLab::new(2, LinkSettings::default()) {
-        Ok(lab) => lab,
-        Err(why) => return skip(LINK_TEST, format_args!("no network namespaces here: {why}")),
-    };
+    if let Some(why) = HostLab::missing_feature(&[]) {
+        return skip(LINK_TEST, format_args!("no network namespaces here: {why}"));
+    }
+    let lab = HostLab::new(2, LinkSettings::default()).unwrap_or_else(|e| panic!("{e}"));
     for counts in play(&lab, &EventBoard::default(), scenes) {
         assert!(counts.breaks >= 2 && counts.connects >= 3, "{counts:?}");
     }
@@ -237,12 +236,11 @@ fn a_link_that_goes_down_and_loses_breaks_no_law() {
 #[test]
 fn datagrams_to_a_group_pass_a_router_that_passes_no_multicast_on() {
     let _limit = amcast_test_policy::time_limit();
-    let lab = match HostLab::with_router_without_multicast(2, LinkSettings::default()) {
-        Ok(lab) => lab,
-        Err(why) => {
-            return skip(ROUTER_TEST, format_args!("no router between network namespaces: {why}"));
-        }
-    };
+    if let Some(why) = HostLab::missing_feature(&[]) {
+        return skip(ROUTER_TEST, format_args!("no network namespaces here: {why}"));
+    }
+    let lab = HostLab::with_router_without_multicast(2, LinkSettings::default());
+    let lab = lab.unwrap_or_else(|e| panic!("{e}"));
     let board = EventBoard::default();
     play(&lab, &board, |_, board| {
         board.wait("traffic", [0; 2], |h| streams(h) > 200 && datagrams(h) > 200);
