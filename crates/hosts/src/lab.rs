@@ -35,8 +35,8 @@ pub struct HostLab {
 #[derive(Debug)]
 struct LinkStates {
     faults: LinkFaults,
-    /// By host: its rate in bits per second, both ways.
-    rates: Vec<Option<u64>>,
+    /// By host: the rate in bits per second of what it sends, and of what the switch sends to it.
+    rates: Vec<[Option<u64>; 2]>,
     /// By host: whether its port has a place for programs that drop frames.
     classified: Vec<bool>,
 }
@@ -84,7 +84,7 @@ impl HostLab {
         };
         let links = LinkStates {
             faults: LinkFaults::new(hosts, settings.loss_ppm),
-            rates: vec![None; hosts],
+            rates: vec![[None; 2]; hosts],
             classified: vec![false; hosts],
         };
         // From here on all that exists is removed by its destructor, also if an error ends the construction.
@@ -177,17 +177,19 @@ impl HostLab {
     /// limit.
     ///
     /// # Errors
-    /// When `tc` is not there, or the kernel has no token bucket.
+    /// When `tc` is not there, or the kernel has no token bucket. Then one direction may have the new rate, and the next
+    /// call corrects that.
     pub fn set_rate(&self, host: usize, bits_per_s: Option<u64>) -> Result<(), LabError> {
         LinkSettings { rate_bits_per_s: bits_per_s, ..self.settings.clone() }.check()?;
         let mut links = self.links();
-        if links.rates[host] == bits_per_s {
-            return Ok(());
+        let port = format!("port{host}");
+        let ends = [(&*self.names.hosts[host], "eth"), (&*self.names.switch, &*port)];
+        for ((namespace, device), rate) in ends.into_iter().zip(&mut links.rates[host]) {
+            if *rate != bits_per_s {
+                limit_rate(namespace, device, bits_per_s, self.settings.queue_bytes)?;
+                *rate = bits_per_s;
+            }
         }
-        let queue_bytes = self.settings.queue_bytes;
-        limit_rate(&self.names.hosts[host], "eth", bits_per_s, queue_bytes)?;
-        limit_rate(&self.names.switch, &format!("port{host}"), bits_per_s, queue_bytes)?;
-        links.rates[host] = bits_per_s;
         Ok(())
     }
 

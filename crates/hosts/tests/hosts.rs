@@ -169,6 +169,33 @@ fn a_link_changes_its_rate_and_each_direction_has_it() {
 }
 
 #[test]
+fn a_rate_that_one_end_of_a_link_took_alone_is_lifted_all_the_same() {
+    let _turn = turn();
+    let _limit = time_limit();
+    let test = "a_rate_that_one_end_of_a_link_took_alone_is_lifted_all_the_same";
+    if is_skipped(test, &[LabFeature::Rates]) {
+        return;
+    }
+    let lab = lab_of(2, LinkSettings::default());
+    let switch = namespaces(&lab).pop().expect("the switch is the last one");
+    let rename = |from: &str, to: &str| {
+        lab.unplug(1).unwrap();
+        let mut ip = Command::new("ip");
+        ip.args(["-n", &switch, "link", "set", from, "name", to]);
+        assert!(ip.status().unwrap().success(), "{from} is not renamed to {to}");
+    };
+    lab.unplug(0).unwrap();
+    rename("port0", "away");
+    let slow = LinkSettings::of_rate(1_000_000).rate_bits_per_s;
+    assert!(matches!(lab.set_rate(0, slow), Err(LabError::Refused { .. })));
+    rename("away", "port0");
+    lab.plug_in(0).unwrap();
+    lab.plug_in(1).unwrap();
+    lab.set_rate(0, None).unwrap();
+    assert_unlimited(&lab, [0, 1]);
+}
+
+#[test]
 fn a_link_delays_each_frame_and_keeps_its_rate() {
     let _turn = turn();
     let _limit = time_limit();
