@@ -5,7 +5,8 @@
 //! 1. Processes that enter a view after the same view have been handed the same casts in between,
 //!    in the order of each sender among casts of the same [`Grade`].
 //! 2. A cast is handed over in the view in which it was made, or nowhere; at its sender, too.
-//! 3. A cast that any member is handed as [`Grade::Uniform`] is handed to all that enter the next view.
+//! 3. A cast that any member is handed as [`Grade::Uniform`] or [`Grade::Stable`] is handed to all that enter the next
+//!    view.
 //! 4. Messages to one process arrive in order and once, in the view in which they were sent, or
 //!    not at all if that view ends.
 //! 5. After [`GroupcastInput::Block`] the protocol casts and sends nothing until the next view: what it asks

@@ -36,8 +36,8 @@
 //! member       hands over everything up to the cut, enters the view
 //! ```
 //! Members of the next view are those that promised, and then those that want to join. A cast that
-//! a majority held was held by one of those that promised: it is in the cut. So a `Uniform` cast
-//! that was delivered to any member is delivered to all.
+//! a majority held was held by one of those that promised: it is in the cut. So a `Uniform` or
+//! `Stable` cast that was delivered to any member is delivered to all.
 //!
 //! # Joining
 //! A process that was excluded, or that started again, asks to join, is appended to a view as its

@@ -11,11 +11,32 @@ use amcast_core::{ProtocolEvent, StateSource};
 /// Casts what is submitted and delivers what it is handed, in the order in which it is.
 #[derive(Debug, Default)]
 struct PassThrough {
+    me: Option<Pid>,
+    /// That of all casts of its group.
     grade: Option<Grade>,
     position: u64,
     blocked: bool,
     /// The senders of stable casts that were announced.
     received: Vec<Pid>,
+    /// Those whose casts were announced in this view and not handed over yet.
+    announced: Vec<Pid>,
+}
+
+impl PassThrough {
+    fn begin_view(&mut self) {
+        self.blocked = false;
+        self.announced.clear();
+    }
+
+    /// Law 7: a stable cast of another member that is handed over before the view is about to end was announced.
+    fn check_announced(&mut self, sender: Pid) {
+        let announced = self.announced.iter().position(|of| *of == sender);
+        if let Some(at) = announced {
+            self.announced.remove(at);
+        }
+        let must_be = self.grade == Some(Grade::Stable) && Some(sender) != self.me && !self.blocked;
+        assert!(announced.is_some() || !must_be, "{sender:?}: a cast was not announced");
+    }
 }
 
 impl Protocol for PassThrough {
@@ -33,19 +54,23 @@ impl Protocol for PassThrough {
                 out.ask(GroupcastOutput::Cast(self.grade.unwrap_or(Grade::Plain), s.seq));
             }
             Input::Medium(GroupcastInput::From(sender, seq)) => {
+                self.check_announced(sender);
                 self.position += 1;
                 let msg = MsgId { sender, seq };
                 out.deliver(msg, GroupSet::one(Gid(0)), self.position, |_| {});
             }
-            Input::Medium(GroupcastInput::Received(sender)) => self.received.push(sender),
+            Input::Medium(GroupcastInput::Received(sender)) => {
+                self.received.push(sender);
+                self.announced.push(sender);
+            }
             Input::Medium(GroupcastInput::Block) => self.blocked = true,
             Input::Medium(GroupcastInput::View(_)) => {
-                self.blocked = false;
+                self.begin_view();
                 let base = out.fill(|to| self.position.encode(to));
                 out.ask(GroupcastOutput::Base(base));
             }
             Input::Medium(GroupcastInput::Join(_, base)) => {
-                self.blocked = false;
+                self.begin_view();
                 self.position = u64::decode(&mut ByteReader::new(base)).expect("what was given");
             }
             _ => {}
@@ -120,9 +145,10 @@ fn settings(me: u32) -> VsyncSettings {
 
 impl ThreeMembers {
     fn new(grade: Grade) -> Self {
-        let passes = || PassThrough { grade: Some(grade), ..PassThrough::default() };
+        let passes =
+            |p| PassThrough { me: Some(Pid(p)), grade: Some(grade), ..PassThrough::default() };
         let mut group = Self {
-            members: (0..3).map(|p| Vsync::new(settings(p), passes())).collect(),
+            members: (0..3).map(|p| Vsync::new(settings(p), passes(p))).collect(),
             now: Time::ZERO,
             way: VecDeque::new(),
             apart: Vec::new(),
