@@ -286,28 +286,34 @@ pub(super) fn run(args: &ConfigArgs) -> Result<(), Failure> {
         }
         None => {}
     }
-    let entry = entry(&args.protocol)?;
+    print!("{}", explained(entry(&args.protocol)?));
+    Ok(())
+}
+
+/// What a cluster file of this protocol may hold: a cluster file itself, with all explanations as comments.
+fn explained(entry: &dyn Entry) -> String {
     let about = entry.about();
     let network = about.medium == MediumKind::Messages;
-    print!("{}{MAY_FAIL}", settings::template(network));
-    let usual = ClusterFile { protocol: args.protocol.clone(), ..ClusterFile::default() };
+    let mut text = settings::template(network) + MAY_FAIL;
+    let usual = ClusterFile { protocol: entry.name().to_string(), ..ClusterFile::default() };
     // There are protocols that cannot have the usual shape.
     if let Ok(Some(takes)) = room(&usual, entry) {
-        println!("\n# {takes}\n# `amcast config check FILE` says how much another shape takes.");
+        let more = "`amcast config check FILE` says how much another shape takes.";
+        text += &format!("\n# {takes}\n# {more}\n");
     }
     if network {
-        let worth = match about.capabilities.durability {
+        text += match about.capabilities.durability {
             Durability::Volatile if about.agrees_uniformly() => UNIFORM,
             Durability::Volatile => NOT_UNIFORM,
             Durability::Written | Durability::Synced => KEEPS,
         };
-        print!("{worth}");
     }
     for param in about.params {
-        println!();
-        explain(param).trim_end().lines().for_each(|line| println!("# {line}"));
+        text.push('\n');
+        let lines = explain(param);
+        lines.trim_end().lines().for_each(|line| text += &format!("# {line}\n"));
     }
-    Ok(())
+    text
 }
 
 #[cfg(test)]
@@ -317,14 +323,21 @@ mod tests {
     #[test]
     fn the_explained_file_is_a_cluster_file() {
         let dir = std::env::temp_dir().join(format!("amcast-explain-{}.toml", std::process::id()));
-        std::fs::write(&dir, settings::template(true)).unwrap();
-        let file = ClusterFile::read(&dir);
-        std::fs::remove_file(&dir).unwrap();
-        let usual = ClusterFile::default();
-        let file = file.unwrap();
-        assert_eq!((file.shards, file.clients, &file.overlay), (3, 8, &usual.overlay));
-        assert_eq!(file.protocol, USUAL_PROTOCOL);
-        assert!(file.id.is_some() && file.nodes["n0"].control.is_some());
+        for entry in amcast_protocols::catalog::CATALOG.iter().copied() {
+            let text = explained(entry);
+            std::fs::write(&dir, &text).unwrap();
+            let file = ClusterFile::read(&dir);
+            std::fs::remove_file(&dir).unwrap();
+            let usual = ClusterFile::default();
+            let file = file.unwrap_or_else(|e| panic!("{}: {e}", entry.name()));
+            assert_eq!((file.shards, file.clients, &file.overlay), (3, 8, &usual.overlay));
+            assert_eq!((&*file.protocol, file.set), (USUAL_PROTOCOL, usual.set));
+            let network = entry.about().medium == MediumKind::Messages;
+            assert_eq!(file.id.is_some() && file.nodes["n0"].control.is_some(), network);
+            for param in entry.about().params {
+                assert!(text.contains(param.name), "{}: {}", entry.name(), param.name);
+            }
+        }
     }
 
     #[test]

@@ -411,12 +411,28 @@ half may fail at one time.
             let wrong = toml::from_str::<ClusterFile>(&text).unwrap_err().to_string();
             let keys: Vec<&str> = settings.iter().map(|setting| setting.key).collect();
             assert_eq!(expected(&wrong), keys, "{wrong}");
-            let read = |shown: fn(&FileSetting) -> &str| {
-                let lines = settings.iter().map(|s| format!("{} = {}\n", s.key, shown(s)));
+            let read = |varied: &str| {
+                let value = |s: &FileSetting| if s.key == varied { s.other } else { s.shown };
+                let lines = settings.iter().map(|s| format!("{} = {}\n", s.key, value(s)));
                 file(&format!("[{name}]\n{}", lines.collect::<String>()))
             };
-            assert_ne!(read(|setting| setting.shown), read(|setting| setting.other), "{name}");
+            let shown = read("none");
+            for key in keys {
+                assert_ne!(read(key), shown, "{name}.{key}: the other value is the same");
+            }
         }
+    }
+
+    /// The lines of a table of a file, or those before all tables where the name is empty.
+    fn lines_of<'a>(text: &'a str, table: &str) -> Vec<&'a str> {
+        let mut name = "";
+        let is_of_table = |line: &&'a str| {
+            if let Some(begun) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+                name = begun;
+            }
+            name == table
+        };
+        text.lines().filter(is_of_table).collect()
     }
 
     #[test]
@@ -429,14 +445,16 @@ half may fail at one time.
         });
         let written = toml::to_string(&file(&whole)).unwrap();
         let quiet = ["insecure", "replaced"];
-        let tables = [PORTS, NODE, ETCD];
-        let settings =
-            tables.iter().flat_map(|table| table.settings).chain(NETWORK).chain(SETTINGS);
-        for FileSetting { key, about, .. } in settings {
-            assert!(whole.lines().any(|line| line.starts_with(&format!("{key} = "))), "{key}");
-            let there = written.lines().any(|line| line.starts_with(&format!("{key} = ")));
-            assert!(there || quiet.contains(key), "{key} is not read: {written}");
-            assert!(!about.is_empty() && text.contains(about[0]), "{key}");
+        let tables = [PORTS, NODE, ETCD].map(|table| (table.name, table.settings));
+        for (table, settings) in tables.into_iter().chain([("", NETWORK), ("", SETTINGS)]) {
+            let (shown, read) = (lines_of(&whole, table), lines_of(&written, table));
+            for FileSetting { key, about, .. } in settings {
+                let has =
+                    |lines: &[&str]| lines.iter().any(|l| l.starts_with(&format!("{key} = ")));
+                assert!(has(&shown), "{table}: {key}");
+                assert!(has(&read) || quiet.contains(key), "{table}: {key} is not read: {written}");
+                assert!(!about.is_empty() && text.contains(about[0]), "{table}: {key}");
+            }
         }
         assert_eq!(file(&text).etcd, None);
         assert!(!template(false).contains("[nodes"));
