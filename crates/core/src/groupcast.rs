@@ -17,6 +17,9 @@
 //! 7. A cast of another member as [`Grade::Stable`] that is handed over before [`GroupcastInput::Block`] was announced by
 //!    [`GroupcastInput::Received`] before, once each, in the order of each sender. An announced cast may be nowhere
 //!    handed over, if its view ends.
+//! 8. Where casts travel along a ring each is handed over as soon as it arrives, in causal order, and announced by
+//!    [`GroupcastInput::Stable`] when all members have it, in the order of each sender. By then the casts that a member made
+//!    before it was handed that one have been handed over. An announced cast is handed to all that enter the next view.
 
 use crate::id::Pid;
 use crate::step::{Medium, PayloadRange};
@@ -88,6 +91,8 @@ pub enum GroupcastInput<'a, M> {
     /// One more cast of this other process as [`Grade::Stable`] has arrived, behind its earlier ones. It is handed over
     /// when all members have it: a protocol may prepare for that, and must not deliver it.
     Received(Pid),
+    /// All members have one more cast of this member, which may be this process: where casts travel along a ring.
+    Stable(Pid),
     /// The view is about to end.
     Block,
     /// The group continues without this process, which joins again as a new one.

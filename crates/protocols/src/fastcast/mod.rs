@@ -83,7 +83,7 @@ mod sequence;
 #[cfg(test)]
 mod tests;
 
-use crate::layers::vsync::{Vsync, VsyncPacket, VsyncSettings};
+use crate::layers::vsync::{Dissemination, Vsync, VsyncPacket, VsyncSettings};
 use crate::mutant::Mutants;
 use alloc::boxed::Box;
 use alloc::format;
@@ -262,10 +262,10 @@ fn layer_settings(me: Pid, config: &Config) -> Result<VsyncSettings, ConfigError
     }
     check_timers(config, 1)?;
     check_window(config)?;
-    let (lane, to_group) = match LANE.get(config) {
-        PacketLane::Stream => (Lane::Stream, false),
-        PacketLane::Datagram => (Lane::Datagram, false),
-        PacketLane::Multicast => (Lane::Datagram, true),
+    let (lane, dissemination) = match LANE.get(config) {
+        PacketLane::Stream => (Lane::Stream, Dissemination::Unicast),
+        PacketLane::Datagram => (Lane::Datagram, Dissemination::Unicast),
+        PacketLane::Multicast => (Lane::Datagram, Dissemination::Group),
     };
     let processes = cluster.replicas();
     // A cast for each message of all members, and for each number: the leader may give one at a time.
@@ -278,7 +278,7 @@ fn layer_settings(me: Pid, config: &Config) -> Result<VsyncSettings, ConfigError
         me,
         processes,
         lane,
-        to_group,
+        dissemination,
         heartbeat: HEARTBEAT.get(config),
         suspect: SUSPECT.get(config),
         told_who_failed: DETECTOR.get(config) == Detector::Connections,

@@ -64,7 +64,7 @@ mod send;
 mod tests;
 mod token;
 
-use crate::layers::vsync::{Vsync, VsyncPacket, VsyncSettings};
+use crate::layers::vsync::{Dissemination, Vsync, VsyncPacket, VsyncSettings};
 use crate::mutant::Mutants;
 use alloc::boxed::Box;
 use alloc::format;
@@ -416,10 +416,10 @@ fn settings(name: &str, me: Pid, config: &Config) -> Result<VsyncSettings, Confi
         ));
     }
     let get = |param: &Param| config.get(param);
-    let (lane, to_group) = match LANE.get(config) {
-        PacketLane::Stream => (Lane::Stream, false),
-        PacketLane::Datagram => (Lane::Datagram, false),
-        PacketLane::Multicast => (Lane::Datagram, true),
+    let (lane, dissemination) = match LANE.get(config) {
+        PacketLane::Stream => (Lane::Stream, Dissemination::Unicast),
+        PacketLane::Datagram => (Lane::Datagram, Dissemination::Unicast),
+        PacketLane::Multicast => (Lane::Datagram, Dissemination::Group),
     };
     check_timers(config, 1)?;
     check_window(config)?;
@@ -435,7 +435,7 @@ fn settings(name: &str, me: Pid, config: &Config) -> Result<VsyncSettings, Confi
         me,
         processes,
         lane,
-        to_group,
+        dissemination,
         heartbeat: HEARTBEAT.get(config),
         suspect: SUSPECT.get(config),
         told_who_failed: DETECTOR.get(config) == Detector::Connections,

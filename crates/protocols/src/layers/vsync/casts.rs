@@ -216,6 +216,15 @@ impl Casts {
         *known = number.max(*known);
     }
 
+    /// All `members` have the casts of `sender` up to this one.
+    pub(super) fn ack_all(&mut self, members: &[Pid], sender: Pid, number: u64) {
+        let count = self.logs.len();
+        for process in members {
+            let known = &mut self.acked[process.index() * count + sender.index()];
+            *known = number.max(*known);
+        }
+    }
+
     /// This process has what it has.
     pub(super) fn ack_own(&mut self, me: Pid) {
         let count = self.logs.len();

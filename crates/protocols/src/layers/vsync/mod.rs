@@ -22,6 +22,8 @@
 //!                                  `Stable` ones when all members have them
 //! ```
 //!
+//! Casts may travel along a ring instead; see `ring.rs`.
+//!
 //! # Change of views
 //! The most senior member that its maker does not suspect is the coordinator. It runs one instance
 //! of Paxos for each view, in which *all configured processes* vote (a majority decides), because
@@ -73,12 +75,16 @@ mod links;
 mod packet;
 mod parts;
 mod retransmission;
+mod ring;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod transfer;
 mod view_change;
 
 pub use packet::VsyncPacket;
+pub(crate) use parts::STREAM_PART_BYTES;
+pub use settings::{Dissemination, VsyncMutant, VsyncSettings};
 
 use crate::layers::failure_detector::FailureDetector;
 use alloc::collections::VecDeque;
@@ -86,76 +92,24 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::groupcast::{self, GroupMember, Groupcast, View};
-use amcast_core::messages::{self, Lane, Messages};
+use amcast_core::messages::{self, Messages};
 use amcast_core::step::{Note, Oracle, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
-    Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, ProtocolEvent, Span, Time,
+    Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, ProtocolEvent, Time,
 };
-use casts::{Casts, HeldCasts, RetainedCast, SendWindow};
+use casts::{Casts, HeldCasts, RetainedCast};
 use core::mem;
 use leave::LeaveProgress;
 use links::LinkReport;
 use packet::PacketItem;
 use parts::CastAssembly;
 use retransmission::PeerChannel;
+use ring::{CastId, LinkPlace, RingArrivals};
 use transfer::{AppState, BaseRequest};
 use view_change::{ViewAcceptor, ViewChange, ViewDecision};
 
 #[cfg(doc)]
 use amcast_core::groupcast::GroupcastOutput;
-
-/// How the layer runs.
-#[derive(Clone, Debug)]
-pub struct VsyncSettings {
-    /// This process. Those of the group are numbered from 0.
-    pub me: Pid,
-    /// How many processes are configured.
-    pub processes: usize,
-    /// The transport of packets.
-    pub lane: Lane,
-    /// Whether what is for all leaves as one message to the group, and not as one to each: where the
-    /// carrier has multicast that is one datagram.
-    pub to_group: bool,
-    /// How often a process shows that it lives.
-    pub heartbeat: Span,
-    /// How long a process may be silent, to begin with.
-    pub suspect: Span,
-    /// Whether silence says nothing, and only an oracle knows who has failed: one that is perfect.
-    pub told_who_failed: bool,
-    /// After how long without an answer a message is sent again, to begin with.
-    pub retry: Span,
-    /// How long an acknowledgement that nobody waits for may be held back.
-    pub ack: Span,
-    /// Bytes of a packet, about.
-    pub packet_bytes: usize,
-    /// Casts of one sender that not all members are known to have.
-    pub window: usize,
-    /// Bytes of these.
-    pub window_bytes: usize,
-    /// Bytes of the largest message that the protocol above casts or sends.
-    pub message_bytes: usize,
-    /// The intended mistake, if any.
-    pub broken: Option<VsyncMutant>,
-}
-
-impl VsyncSettings {
-    const fn window(&self) -> SendWindow {
-        SendWindow { casts: self.window, bytes: self.window_bytes }
-    }
-}
-
-/// Ways to break the layer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum VsyncMutant {
-    /// Uniform and stable casts are handed over at once.
-    TrustsOne,
-    /// A member enters the next view with what it happens to have.
-    ForgetsTheCut,
-    /// A joiner delivers without waiting for the state.
-    JoinsWithNothing,
-    /// A joiner lets its driver believe any source of a state, whether it continues or not.
-    BelievesAnybody,
-}
 
 /// The phase of this process towards its view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -224,6 +178,7 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     reports: Vec<LinkReport>,
     reported: u32,
     pairs: Vec<PeerChannel>,
+    ring: RingArrivals,
     post: Vec<Vec<PacketItem>>,
     /// The same for all of them.
     post_all: Vec<PacketItem>,
@@ -292,6 +247,7 @@ where
             reports: alloc::vec![LinkReport::default(); n],
             reported: 0,
             pairs: alloc::vec![PeerChannel::default(); n],
+            ring: RingArrivals::default(),
             post: alloc::vec![Vec::new(); n],
             post_all: Vec::new(),
             post_bytes: 0,
@@ -376,6 +332,11 @@ where
             (self.heard_lives[at], self.dead[at]) = (life, false);
             self.detector.restarted(self.now, at);
         }
+    }
+
+    /// Whether what is for all leaves as one message to the group.
+    fn goes_to_group(&self) -> bool {
+        self.settings.dissemination == Dissemination::Group
     }
 
     /// Whether it hears a majority in its view.
@@ -491,6 +452,7 @@ where
         }
         self.casts.ack_own(self.me());
         if self.begun && self.is_primary() {
+            self.hand_over_arrivals(out);
             self.announce_stable(out);
             while self.hand_over_next(u64::MAX, out) {
                 if self.phase != ViewPhase::Active {
@@ -551,7 +513,7 @@ where
     }
 
     fn hear(&mut self, from: Pid, packet: VsyncPacket, out: &mut Outbox<Messages<VsyncPacket>>) {
-        if from == self.me() && self.settings.to_group {
+        if from == self.me() && self.goes_to_group() {
             // A message to the group comes here, too.
             return;
         }
@@ -623,6 +585,14 @@ where
             PacketItem::Ask { view } => self.on_ask(from, view),
             PacketItem::Base { view, bytes } => self.on_base(view, &bytes, out),
             PacketItem::Unheard { processes } => self.on_unheard(from, processes),
+            PacketItem::Forward { view, link, sender, number, kept } => {
+                let place = LinkPlace { view, link };
+                self.on_forward(from, place, CastId { sender, number }, kept, out);
+            }
+            PacketItem::Stable { view, link, sender, number } => {
+                let place = LinkPlace { view, link };
+                self.on_stable(from, place, CastId { sender, number }, out);
+            }
         }
     }
 
@@ -654,7 +624,7 @@ where
 
     /// Whether a heartbeat leaves as one message to the group.
     fn beats_to_group(&self) -> bool {
-        self.settings.to_group && self.phase == ViewPhase::Active
+        self.goes_to_group() && self.phase == ViewPhase::Active
     }
 
     /// Tells all that this process lives, and what it has.
@@ -727,7 +697,7 @@ where
                 self.hand_over(out);
             }
             if self.ack_at <= self.now {
-                self.ack_members();
+                self.ack_due();
             }
             self.ack_along();
         }

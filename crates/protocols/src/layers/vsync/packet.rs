@@ -62,6 +62,10 @@ pub(super) enum PacketItem {
     Base { view: u64, bytes: Arc<[u8]> },
     /// The sender has not heard these processes for long, a bit each.
     Unheard { processes: u32 },
+    /// A cast of `sender` on its way along the ring: the so-manyth message for the receiver alone in this view.
+    Forward { view: u64, link: u64, sender: Pid, number: u64, kept: RetainedCast },
+    /// On the second lap: all members have the casts of `sender` up to this one. A message for the receiver alone, too.
+    Stable { view: u64, link: u64, sender: Pid, number: u64 },
 }
 
 /// Added to the byte that says what it is, where the next one continues it.
@@ -79,6 +83,11 @@ const fn cast_tag(grade: Grade) -> u8 {
         Grade::Uniform => UNIFORM_CAST,
         Grade::Stable => STABLE_CAST,
     }
+}
+
+/// The same of a cast that may be a part of one.
+const fn tag_of(kept: &RetainedCast) -> u8 {
+    cast_tag(kept.grade) + if kept.more { PART } else { 0 }
 }
 
 /// The grade of a cast, or of a part of one, by its byte; none if something else begins so.
@@ -100,7 +109,7 @@ impl PacketItem {
     pub(super) fn size(&self) -> usize {
         HEAD_BYTES
             + match self {
-                Self::Cast { kept, .. } => kept.bytes.len(),
+                Self::Cast { kept, .. } | Self::Forward { kept, .. } => kept.bytes.len(),
                 Self::To { bytes, .. } | Self::Base { bytes, .. } => bytes.len(),
                 Self::Ack { have, .. } => have.len() * 8,
                 Self::AckAll { have, .. } => have.len() * 16,
@@ -180,6 +189,21 @@ messages! {
         20 => Leave { view },
         21 => AckAll { view, fit, gaps, had with short, have with short },
         22 => Unheard { processes },
+        23 => Forward { view, link, sender, number, kept },
+        24 => Stable { view, link, sender, number },
+    }
+}
+
+impl Codec for RetainedCast {
+    fn encode(&self, to: &mut Vec<u8>) {
+        tag_of(self).encode(to);
+        self.bytes.encode(to);
+    }
+
+    fn decode(from: &mut ByteReader<'_>) -> Result<Self, CodecError> {
+        let tag = u8::decode(from)?;
+        let grade = cast_grade(tag).ok_or(CodecError::Unknown(u64::from(tag)))?;
+        Ok(Self { grade, more: tag > PART, bytes: Codec::decode(from)? })
     }
 }
 
@@ -208,7 +232,7 @@ impl Codec for PacketItem {
     fn encode(&self, to: &mut Vec<u8>) {
         match self {
             Self::Cast { view, sender, number, kept } => {
-                (cast_tag(kept.grade) + if kept.more { PART } else { 0 }).encode(to);
+                tag_of(kept).encode(to);
                 view.encode(to);
                 sender.encode(to);
                 number.encode(to);
@@ -259,6 +283,7 @@ mod tests {
         let bytes: Arc<[u8]> = Arc::from(&b"abc"[..]);
         let view = View { id: 9, members };
         let standing = PromiserStatus::Member { fit: true, have: alloc::vec![1] };
+        let kept = RetainedCast { grade: Grade::Plain, more: true, bytes: bytes.clone() };
         let cast = |grade, more| {
             let kept = RetainedCast { grade, more, bytes: bytes.clone() };
             PacketItem::Cast { view: 1, sender: Pid(2), number: 3, kept }
@@ -303,6 +328,8 @@ mod tests {
             PacketItem::Base { view: 1, bytes },
             PacketItem::Leave { view: 4 },
             PacketItem::Unheard { processes: 5 },
+            PacketItem::Forward { view: 1, link: 9, sender: Pid(2), number: 3, kept },
+            PacketItem::Stable { view: 1, link: 10, sender: Pid(2), number: 3 },
         ]
     }
 
@@ -321,7 +348,7 @@ mod tests {
 
     #[test]
     fn strange_tags_are_refused() {
-        for tag in [0, 17, 23, PART, PART + 4, PART + 17, 2 * PART + 1, 255] {
+        for tag in [0, 17, 25, PART, PART + 4, PART + 17, 2 * PART + 1, 255] {
             let bytes = [tag; 64];
             assert!(PacketItem::decode(&mut ByteReader::new(&bytes)).is_err(), "{tag}");
         }

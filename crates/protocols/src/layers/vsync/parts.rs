@@ -16,7 +16,7 @@ use amcast_core::step::Note;
 use amcast_core::{Outbox, Pid, Protocol};
 
 /// How large a part on a stream is, if packets are not larger still.
-const STREAM_PART_BYTES: usize = 32 << 10;
+pub(crate) const STREAM_PART_BYTES: usize = 32 << 10;
 
 /// How small a part on a datagram is at least, however small packets are.
 const DATAGRAM_PART_BYTES: usize = 32;

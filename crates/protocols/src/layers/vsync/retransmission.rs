@@ -3,9 +3,9 @@
 
 use super::casts::RetainedCast;
 use super::packet::PacketItem;
+use super::ring::LinkMessage;
 use super::{ViewPhase, Vsync, VsyncPacket};
 use alloc::collections::VecDeque;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
 use amcast_core::groupcast::{Grade, Groupcast};
@@ -29,8 +29,8 @@ const RETRY_GROWTH: u64 = 16;
 pub(super) struct PeerChannel {
     /// Messages to it that it has.
     sent: u64,
-    /// Those after them, and whether the next one continues each.
-    unacked: VecDeque<(bool, Arc<[u8]>)>,
+    /// Those after them.
+    unacked: VecDeque<LinkMessage>,
     /// How many of these have left.
     posted: usize,
     /// Messages of it that were handed over.
@@ -118,7 +118,9 @@ where
         m.encode(&mut bytes);
         for (more, bytes) in self.cut(&bytes) {
             let kept = RetainedCast { grade, more, bytes };
-            if self.queue.is_empty() && self.casts.room(self.me()) {
+            if self.is_ring() {
+                self.cast_on_ring(kept);
+            } else if self.queue.is_empty() && self.casts.room(self.me()) {
                 self.cast_now(kept);
             } else {
                 self.queue.push_back(kept);
@@ -132,7 +134,7 @@ where
         let others: Vec<Pid> = self.others().collect();
         let (now, first) = (self.now, self.settings.retry);
         others.iter().for_each(|to| self.pairs[to.index()].casts.begin(now, first));
-        if self.settings.to_group && !others.is_empty() {
+        if self.goes_to_group() && !others.is_empty() {
             self.post_all(PacketItem::Cast { view, sender, number, kept });
         } else {
             for to in others {
@@ -149,8 +151,13 @@ where
         }
         let mut bytes = Vec::new();
         m.encode(&mut bytes);
-        let parts: Vec<_> = self.cut(&bytes).collect();
-        self.pairs[to.index()].unacked.extend(parts);
+        let parts = self.cut(&bytes).map(|(more, bytes)| LinkMessage::Part { more, bytes });
+        self.send_messages(to, parts);
+    }
+
+    /// Sends messages to one member: they arrive there once each and in order, as long as the view lasts.
+    pub(super) fn send_messages(&mut self, to: Pid, all: impl IntoIterator<Item = LinkMessage>) {
+        self.pairs[to.index()].unacked.extend(all);
         self.send_on(to);
         self.pairs[to.index()].messages.begin(self.now, self.settings.retry);
     }
@@ -164,13 +171,13 @@ where
         let view = self.casts.view;
         loop {
             let pair = &mut self.pairs[to.index()];
-            let Some((more, bytes)) = pair.unacked.get(pair.posted).cloned() else { return };
+            let Some(message) = pair.unacked.get(pair.posted).cloned() else { return };
             if pair.posted >= flight {
                 return;
             }
             pair.posted += 1;
             let number = pair.sent + pair.posted as u64;
-            self.post(to, PacketItem::To { view, number, more, bytes });
+            self.post(to, message.into_item(view, number));
         }
     }
 
@@ -183,8 +190,8 @@ where
         if view != self.casts.view || self.phase == ViewPhase::Out || !self.view.has(sender) {
             return;
         }
-        if sender == self.me() {
-            // It has all that it made; a packet that denies it makes it up.
+        if sender == self.me() || self.is_ring() && self.phase == ViewPhase::Active {
+            // It has all that it made; a packet that denies it makes it up. On a ring casts come by messages.
             return;
         }
         let awaited = kept.grade != Grade::Plain;
@@ -216,16 +223,26 @@ where
         if !self.view.has(from) {
             return;
         }
-        let pair = &mut self.pairs[from.index()];
-        // It does not wait until nothing more may be on the way.
-        let waits = pair.had + 1 - pair.told >= FLIGHT as u64 / 2;
-        self.ack_soon(if waits { Span::ZERO } else { self.settings.ack });
-        let pair = &mut self.pairs[from.index()];
         // Casts out of turn are requested again.
-        if number == pair.had + 1 {
-            pair.had = number;
+        if self.is_next(from, number) {
+            self.take_next(from);
             self.give_message(from, more, bytes, out);
         }
+    }
+
+    /// Acknowledges a message of `from` soon. Says whether it is the next one.
+    pub(super) fn is_next(&mut self, from: Pid, number: u64) -> bool {
+        let pair = &self.pairs[from.index()];
+        // It does not wait until nothing more may be on the way.
+        let waits = pair.had + 1 - pair.told >= FLIGHT as u64 / 2;
+        let is_next = number == pair.had + 1;
+        self.ack_soon(if waits { Span::ZERO } else { self.settings.ack });
+        is_next
+    }
+
+    /// The next message of `from` is taken in.
+    pub(super) fn take_next(&mut self, from: Pid) {
+        self.pairs[from.index()].had += 1;
     }
 
     pub(super) fn ack_to(&mut self, to: Pid) -> PacketItem {
@@ -246,13 +263,34 @@ where
         if self.phase != ViewPhase::Active {
             return;
         }
-        if self.settings.to_group {
+        if self.goes_to_group() {
             let ack = self.ack_to_all();
             return self.post_all(ack);
         }
         for to in self.others().collect::<Vec<_>>() {
-            let ack = self.ack_to(to);
-            self.post(to, ack);
+            self.ack_one(to);
+        }
+    }
+
+    /// Tells another member what it has.
+    pub(super) fn ack_one(&mut self, to: Pid) {
+        let ack = self.ack_to(to);
+        self.post(to, ack);
+    }
+
+    /// Sends the acknowledgements that are due. On a ring only the predecessor waits for them.
+    pub(super) fn ack_due(&mut self) {
+        match self.predecessor() {
+            Some(to) => self.ack_along_ring(to),
+            None => self.ack_members(),
+        }
+    }
+
+    /// Acknowledges to the predecessor what came on the ring.
+    fn ack_along_ring(&mut self, to: Pid) {
+        self.ack_at = Time::NEVER;
+        if self.phase == ViewPhase::Active {
+            self.ack_one(to);
         }
     }
 
@@ -261,9 +299,15 @@ where
         if self.ack_at == Time::NEVER || self.phase != ViewPhase::Active {
             return;
         }
-        if self.settings.to_group {
+        if self.goes_to_group() {
             if !self.post_all.is_empty() {
                 self.ack_members();
+            }
+            return;
+        }
+        if let Some(to) = self.predecessor() {
+            if !self.post[to.index()].is_empty() {
+                self.ack_along_ring(to);
             }
             return;
         }
@@ -271,8 +315,7 @@ where
         for at in 0..self.members.len() {
             let to = self.members[at];
             if to != self.me() && !self.post[to.index()].is_empty() {
-                let ack = self.ack_to(to);
-                self.post(to, ack);
+                self.ack_one(to);
                 told += 1;
             }
         }
@@ -307,25 +350,29 @@ where
             // All have entered this view: nobody needs anything of the one before.
             self.old = None;
         }
-        if first {
-            self.ack_soon(Span::ZERO);
+        match first {
+            true if self.is_ring() => self.ack_one(from),
+            true => self.ack_soon(Span::ZERO),
+            false => {}
         }
         let mine = self.casts.have(me);
         let retry = self.settings.retry;
         let has = self.casts.acked(from, me);
+        // On a ring messages carry the casts.
+        let lacks = has < mine && !self.is_ring();
         let pair = &mut self.pairs[from.index()];
         let before = pair.sent;
         while pair.sent < had && pair.unacked.pop_front().is_some() {
             pair.sent += 1;
             pair.posted = pair.posted.saturating_sub(1);
         }
-        pair.casts.on_ack(has < mine, has > had_casts, now, retry);
+        pair.casts.on_ack(lacks, has > had_casts, now, retry);
         pair.messages.on_ack(!pair.unacked.is_empty(), pair.sent > before, now, retry);
         if first {
             // Packets from before it had entered the view went nowhere.
             pair.retry_now(now);
         }
-        if gap && has < mine && pair.hole != has + 1 {
+        if gap && lacks && pair.hole != has + 1 {
             pair.hole = has + 1;
             self.say_again(from, has, has + 1);
         }
@@ -384,13 +431,13 @@ where
             let mut said = 0;
             let messages = pair.unacked.iter().take(RESENT_AT_ONCE as usize).take_while(|part| {
                 let first = said == 0;
-                said += part.1.len();
+                said += part.len();
                 first || said <= RESENT_BYTES
             });
             let numbered: Vec<_> = (pair.sent + 1..).zip(messages.cloned()).collect();
             pair.posted = pair.posted.max(numbered.len());
-            for (number, (more, bytes)) in numbered {
-                self.post(to, PacketItem::To { view, number, more, bytes });
+            for (number, message) in numbered {
+                self.post(to, message.into_item(view, number));
             }
         }
     }

@@ -4,9 +4,11 @@ use super::*;
 use alloc::collections::VecDeque;
 use amcast_core::Gid;
 use amcast_core::groupcast::{Grade, GroupcastInput, GroupcastOutput};
-use amcast_core::messages;
+use amcast_core::messages::{self, Lane};
 use amcast_core::step::Submission;
-use amcast_core::{ProtocolEvent, StateSource};
+use amcast_core::{ProtocolEvent, Span, StateSource};
+
+mod ring;
 
 /// Casts what is submitted and delivers what it is handed, in the order in which it is.
 #[derive(Debug, Default)]
@@ -20,6 +22,8 @@ struct PassThrough {
     received: Vec<Pid>,
     /// Those whose casts were announced in this view and not handed over yet.
     announced: Vec<Pid>,
+    /// The senders of casts that are stable.
+    stable: Vec<Pid>,
 }
 
 impl PassThrough {
@@ -63,6 +67,7 @@ impl Protocol for PassThrough {
                 self.received.push(sender);
                 self.announced.push(sender);
             }
+            Input::Medium(GroupcastInput::Stable(sender)) => self.stable.push(sender),
             Input::Medium(GroupcastInput::Block) => self.blocked = true,
             Input::Medium(GroupcastInput::View(_)) => {
                 self.begin_view();
@@ -129,7 +134,7 @@ fn settings(me: u32) -> VsyncSettings {
         me: Pid(me),
         processes: 3,
         lane: Lane::Stream,
-        to_group: false,
+        dissemination: Dissemination::Unicast,
         heartbeat: Span::millis(1),
         suspect: Span::millis(10),
         told_who_failed: false,
@@ -145,8 +150,13 @@ fn settings(me: u32) -> VsyncSettings {
 
 impl ThreeMembers {
     fn new(grade: Grade) -> Self {
+        Self::with(grade, Dissemination::Unicast)
+    }
+
+    fn with(grade: Grade, dissemination: Dissemination) -> Self {
         let passes =
             |p| PassThrough { me: Some(Pid(p)), grade: Some(grade), ..PassThrough::default() };
+        let settings = |p| VsyncSettings { dissemination, ..settings(p) };
         let mut group = Self {
             members: (0..3).map(|p| Vsync::new(settings(p), passes(p))).collect(),
             now: Time::ZERO,
@@ -640,8 +650,10 @@ fn what_an_oracle_said_outlives_a_late_decision_and_ends_when_the_process_is_hea
 
 #[test]
 fn reports_of_who_is_unheard_leave_as_one_message_to_the_group() {
-    let mut member =
-        Vsync::new(VsyncSettings { to_group: true, ..settings(1) }, PassThrough::default());
+    let mut member = Vsync::new(
+        VsyncSettings { dissemination: Dissemination::Group, ..settings(1) },
+        PassThrough::default(),
+    );
     let (mut reports, mut out) = (0, Outbox::default());
     member.step(Time::ZERO, (), Input::Start { incarnation: 0 }, &mut out);
     for ms in 1..40 {

@@ -317,6 +317,7 @@ where
         }
         self.phase = ViewPhase::Blocked;
         self.queue.clear();
+        self.ring.clear();
         self.needed = None;
     }
 
@@ -621,6 +622,7 @@ where
         let empty = Casts::new(self.casts.view, self.settings.processes, self.settings.window());
         self.old = Some(core::mem::replace(&mut self.casts, empty));
         self.queue.clear();
+        self.ring.clear();
         self.forget_parts();
         (self.needed, self.needed_at) = (None, Time::NEVER);
     }

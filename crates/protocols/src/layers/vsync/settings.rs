@@ -1,0 +1,68 @@
+//! How the layer runs.
+
+use super::casts::SendWindow;
+use amcast_core::messages::Lane;
+use amcast_core::{Pid, Span};
+
+/// How the casts of a member reach the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dissemination {
+    /// Each is sent to each of them.
+    Unicast,
+    /// A message for all of them leaves as one to the group: where the carrier has multicast that is one datagram.
+    Group,
+    /// Along a ring: a member sends its casts to its successor alone, and forwards those of others.
+    Ring,
+}
+
+/// How the layer runs.
+#[derive(Clone, Debug)]
+pub struct VsyncSettings {
+    /// This process. Those of the group are numbered from 0.
+    pub me: Pid,
+    /// How many processes are configured.
+    pub processes: usize,
+    /// The transport of packets.
+    pub lane: Lane,
+    /// How casts reach the other members.
+    pub dissemination: Dissemination,
+    /// How often a process shows that it lives.
+    pub heartbeat: Span,
+    /// How long a process may be silent, to begin with.
+    pub suspect: Span,
+    /// Whether silence says nothing, and only an oracle knows who has failed: one that is perfect.
+    pub told_who_failed: bool,
+    /// After how long without an answer a message is sent again, to begin with.
+    pub retry: Span,
+    /// How long an acknowledgement that nobody waits for may be held back.
+    pub ack: Span,
+    /// Bytes of a packet, about.
+    pub packet_bytes: usize,
+    /// Casts of one sender that not all members are known to have. On a ring the protocol above keeps to it.
+    pub window: usize,
+    /// Bytes of these.
+    pub window_bytes: usize,
+    /// Bytes of the largest message that the protocol above casts or sends.
+    pub message_bytes: usize,
+    /// The intended mistake, if any.
+    pub broken: Option<VsyncMutant>,
+}
+
+impl VsyncSettings {
+    pub(super) const fn window(&self) -> SendWindow {
+        SendWindow { casts: self.window, bytes: self.window_bytes }
+    }
+}
+
+/// Ways to break the layer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VsyncMutant {
+    /// Uniform and stable casts are handed over at once; on a ring casts count as stable at once.
+    TrustsOne,
+    /// A member enters the next view with what it happens to have.
+    ForgetsTheCut,
+    /// A joiner delivers without waiting for the state.
+    JoinsWithNothing,
+    /// A joiner lets its driver believe any source of a state, whether it continues or not.
+    BelievesAnybody,
+}
