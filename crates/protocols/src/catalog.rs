@@ -30,6 +30,7 @@ macro_rules! protocols {
                 PB_RCAST => mutants::of::PLAIN_NUA_WUTO,
                 PB_URCAST => mutants::of::UA_SUTO;
             mod fastcast: FastCast => FastCastMutant::INFO;
+            mod lcr: Lcr => LcrMutant::INFO;
         }
     };
 }

@@ -2,6 +2,7 @@
 
 use crate::fastcast::FastCastMessage;
 use crate::layers::vsync::VsyncPacket;
+use crate::lcr::LcrMessage;
 use crate::total::OrderingMessage;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
@@ -16,6 +17,7 @@ pub fn packet(bytes: &[u8]) {
 pub fn message(bytes: &[u8]) {
     reads_back::<OrderingMessage>(bytes);
     reads_back::<FastCastMessage>(bytes);
+    reads_back::<LcrMessage>(bytes);
 }
 
 fn reads_back<T: Codec>(bytes: &[u8]) {

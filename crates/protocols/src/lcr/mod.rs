@@ -1,0 +1,246 @@
+//! LCR: uniform total order along a ring, ordered by vector clocks, with as much throughput as links allow
+//! [LCR: R. Guerraoui, R. R. Levy, B. Pochon, V. Quéma: Throughput optimal total order broadcast for cluster
+//! environments, ACM TOCS 28(2), 2010].
+//!
+//! It is the rival of [`crate::fastcast`], whose paper sums it up [FastCast 2 and 4]: nodes are a virtual ring, each of
+//! them communicates with its successor only, all of them broadcast at a time, and latency grows with their number. It
+//! needs no multicast. Both protocols share the layer below, batches and windows, so that a comparison is of the
+//! protocols alone.
+//!
+//! # Order and guarantees
+//! Broadcasts of the members of one group: TO(UA,SUTO), and the order of each sender. A message is delivered when all
+//! members of the view have it, and every message before it is delivered: each of them can deliver it, even if all
+//! others fail.
+//!
+//! # Assumptions
+//! That a majority of the configured processes is fit at any time. The paper assumes a perfect failure detector; here a
+//! wrong suspicion costs a change of views, and the majority keeps two halves of a partition from making two orders.
+//! Streams may break; see [`crate::layers::vsync`], which carries all of it.
+//!
+//! # The normal case
+//! The members of a view are a ring in the order of seniority.
+//! ```text
+//!         first lap: the message             second lap: it is stable
+//! p0  m, clock [1] --> p1 --> p2 --> p3      p3 --> p0 --> p1 --> p2
+//!                                    |              |      |      |
+//!                                    delivered at each of them, where nothing before it is left
+//! ```
+//! Of `N` members the last one has a message after `N - 1` message delays: the predecessor of its sender. It sends the
+//! acknowledgement, and the last member to deliver does so after `2 N - 2`. A message crosses each link once, but for the
+//! link that leads to its sender: where all send, each of them sends and receives at the rate of a link, and
+//! delivers `N / (N - 1)` times as much.
+//!
+//! # Roles and phases
+//! All members do the same. A message carries the vector clock of its sender: the messages that a sender had are before
+//! the ones that it sends. Concurrent messages are in the order in which they pass the last member of the ring: the
+//! one of the higher rank first (`order.rs`). All messages that precede one are in front of it, or of its
+//! acknowledgement, on the links to each member. So when a member learns that a message is stable, all that precede
+//! it are there, and pending.
+//!
+//! ## What the layer of casts does
+//! It carries casts and acknowledgements along the ring, in order and once, over streams that break, and announces
+//! each stable cast ([`GroupcastInput::Stable`](amcast_core::groupcast::GroupcastInput::Stable)). It agrees on views,
+//! and has all survivors hold the same casts when one ends.
+//!
+//! ## When a view ends
+//! Acknowledgements on the way are void. All survivors were handed the same casts, which include every message that is
+//! stable anywhere, and all that precede it. They deliver the pending ones in the order of clocks: the messages that
+//! any process has delivered are the first of them, in that order. In the next view clocks begin anew, and a sender
+//! sends again what it has not delivered.
+//!
+//! # Batches
+//! The messages of a member gather into a batch of `batch_bytes` at least, 4 KB as in FastCast. Without contention none
+//! waits: a batch of any size leaves when no batch of its sender is on the way. Clocks count batches.
+//!
+//! # Limits
+//! A process has at most `window` own messages and `window_bytes` of payload not yet delivered there; beyond that it
+//! has no room. A member that is slow slows the ring down; a silent one stops it until it is excluded.
+//!
+//! # Deviations
+//! Membership is by a majority, and not by a perfect detector alone; `detector = connections` chooses the paper's. The
+//! paper's members send pending messages once more in the new view; here the old view ends with them. A clock travels
+//! without the counts that no comparison reads, those of members behind its sender. The paper forwards and sends in turn
+//! so that all members get equal shares; here links are first in, first out, and equal windows bound each member's
+//! share.
+//!
+//! # Read first
+//! `order.rs`, which is a pure rule, then `member.rs`, and `layers/vsync/ring.rs` for the laps.
+
+mod delivery;
+mod member;
+mod message;
+mod mutants;
+mod order;
+#[cfg(test)]
+mod tests;
+
+use crate::layers::vsync::{Dissemination, STREAM_PART_BYTES, Vsync, VsyncPacket, VsyncSettings};
+use crate::mutant::Mutants;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use amcast_core::codec::{ByteReader, Codec};
+use amcast_core::config::ParamKind;
+use amcast_core::entry::Trials;
+use amcast_core::messages::{FramedProtocol, Lane};
+use amcast_core::parameters::{
+    DETECTOR, Detector, HEARTBEAT, PAYLOAD_MAX, RETRY, SUSPECT, WINDOW, WINDOW_BYTES, check_timers,
+    check_window,
+};
+use amcast_core::{
+    About, Assumption, Capabilities, Config, ConfigError, Entry, MediumKind, Param, Pid, Property,
+    ProtocolProcess, Span,
+};
+use member::{LcrMember, LcrSettings};
+#[cfg(feature = "fuzzing")]
+pub(crate) use message::LcrMessage;
+#[cfg(feature = "mutants")]
+pub(crate) use mutants::LcrMutant;
+
+/// Bytes of a message in a batch besides its payload, and of a count in a clock, at most.
+const ENTRY_BYTES: usize = 64;
+
+const ACK_US: Param = Param {
+    name: "ack_us",
+    kind: ParamKind::Number { default: 500, min: 0, max: 1_000_000 },
+    about: "How long the predecessor may wait for the acknowledgement of what it sent, in microseconds.",
+    cost: "Less frees its memory sooner, with more packets; deliveries never wait for it.",
+    source: "ours",
+};
+
+const PACKET_BYTES: Param = Param {
+    name: "packet_bytes",
+    kind: ParamKind::Number { default: 1_400, min: 64, max: 1 << 20 },
+    about: "About how many bytes are put into one packet.",
+    cost: "More is faster under load, in larger steps.",
+    source: "ours",
+};
+
+const BATCH_BYTES: Param = Param {
+    name: "batch_bytes",
+    kind: ParamKind::Number { default: 4 << 10, min: 1, max: 1 << 20 },
+    about: "How many bytes a batch of messages has at least, while an earlier batch of its sender is not delivered.",
+    cost: "More carries more under load, in larger steps; a message on an idle group never waits for it.",
+    source: "as in fastcast",
+};
+
+static PARAMS: &[Param] = &[
+    WINDOW.param(),
+    WINDOW_BYTES.param(),
+    PAYLOAD_MAX.param(),
+    DETECTOR.param(),
+    HEARTBEAT.param(),
+    SUSPECT.param(),
+    RETRY.param(),
+    ACK_US,
+    PACKET_BYTES,
+    BATCH_BYTES,
+    #[cfg(feature = "mutants")]
+    <LcrMutant as crate::mutant::Mutant>::PARAM,
+];
+
+static ABOUT: About = About {
+    summary: "Uniform broadcast in total order along a ring: all members send at once, each to its successor alone, and \
+              vector clocks give the order; TO(UA,SUTO).",
+    paper: "LCR (Guerraoui, Levy, Pochon, Quéma; TOCS 2010), the rival in FastCast 4",
+    medium: MediumKind::Messages,
+    capabilities: Capabilities {
+        views: true,
+        state_transfer: true,
+        crash_tolerance: true,
+        ..Capabilities::NONE
+    },
+    promises: &[
+        Property::Nuv,
+        Property::Ui,
+        Property::Ua,
+        Property::Suto,
+        Property::FifoOrder,
+        Property::ViewSynchrony,
+    ],
+    assumes: &[Assumption::MajorityFit],
+    params: PARAMS,
+};
+
+/// LCR in the catalog.
+#[derive(Debug)]
+pub struct Lcr;
+
+impl Entry for Lcr {
+    fn name(&self) -> &'static str {
+        "lcr"
+    }
+
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn build(&self, me: Pid, config: &Config) -> Result<ProtocolProcess, ConfigError> {
+        let layer = layer_settings(me, config)?;
+        let member = LcrMember::new(settings(me, config));
+        Ok(ProtocolProcess::Messages(Box::new(FramedProtocol::new(Vsync::new(layer, member)))))
+    }
+
+    fn trials(&self) -> &'static Trials {
+        &[("batch_bytes", &["4096", "4096", "64"])]
+    }
+
+    fn show(&self, bytes: &[u8]) -> String {
+        let mut reader = ByteReader::new(bytes);
+        match VsyncPacket::decode(&mut reader) {
+            Ok(packet) if reader.is_empty() => format!("{packet:?}"),
+            Ok(packet) => format!("{packet:?}, and {} bytes too many", reader.rest().len()),
+            Err(e) => format!("no packet of a group: {e}"),
+        }
+    }
+}
+
+fn settings(me: Pid, config: &Config) -> LcrSettings {
+    LcrSettings {
+        me,
+        processes: config.cluster().replicas(),
+        window: WINDOW.get(config),
+        window_bytes: WINDOW_BYTES.get(config),
+        payload_max: PAYLOAD_MAX.get(config),
+        batch_bytes: config.get(&BATCH_BYTES) as usize,
+        mutants: Mutants::of(config),
+    }
+}
+
+/// The settings of the layer below.
+fn layer_settings(me: Pid, config: &Config) -> Result<VsyncSettings, ConfigError> {
+    let cluster = config.cluster();
+    if cluster.groups() != 1 || cluster.clients() != 0 {
+        return Err(ConfigError::Relation(format!(
+            "groups = {}, clients = {}: in lcr the members of one group broadcast; give groups = 1 and clients = 0, \
+             or a protocol that multicasts to several groups",
+            cluster.groups(),
+            cluster.clients()
+        )));
+    }
+    check_timers(config, 1)?;
+    check_window(config)?;
+    let processes = cluster.replicas();
+    let clock = processes * ENTRY_BYTES;
+    let messages = WINDOW.get(config);
+    let entries = messages * ENTRY_BYTES;
+    // A member may have a batch of each message on the way, in as many parts as the bytes need.
+    let window_bytes = WINDOW_BYTES.get(config) + entries + messages * clock;
+    let batch = config.get(&BATCH_BYTES) as usize + PAYLOAD_MAX.get(config);
+    Ok(VsyncSettings {
+        me,
+        processes,
+        lane: Lane::Stream,
+        dissemination: Dissemination::Ring,
+        heartbeat: HEARTBEAT.get(config),
+        suspect: SUSPECT.get(config),
+        told_who_failed: DETECTOR.get(config) == Detector::Connections,
+        retry: RETRY.get(config),
+        ack: Span::micros(config.get(&ACK_US)),
+        packet_bytes: config.get(&PACKET_BYTES) as usize,
+        window: messages + window_bytes / STREAM_PART_BYTES,
+        window_bytes,
+        message_bytes: batch + entries + clock,
+        broken: mutants::broken(Mutants::of(config)),
+    })
+}
