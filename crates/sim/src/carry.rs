@@ -124,12 +124,21 @@ impl SimulatedRun<'_> {
                 let bytes: Rc<[u8]> = Rc::from(tray.outbox.bytes(frame));
                 self.tell_of(&RunEvent::Message(p, &out, &bytes));
                 self.messages += self.copies(p, &out);
-                let mut send = |to| {
-                    self.network.send(self.now, p, to, lane, &bytes, &mut self.chooser);
-                };
+                let now = self.now;
+                let network = &mut self.network;
+                let chooser = &mut self.chooser;
                 match out {
-                    messages::MessageOutput::To(to, ..) => send(to),
-                    messages::MessageOutput::Group(g, ..) => self.cluster.members(g).for_each(send),
+                    messages::MessageOutput::To(to, ..) => {
+                        network.send(now, p, to, lane, &bytes, chooser);
+                    }
+                    messages::MessageOutput::Group(g, Lane::Datagram, _) => {
+                        network.multicast(now, p, self.cluster.members(g), &bytes, chooser);
+                    }
+                    messages::MessageOutput::Group(g, Lane::Stream, _) => {
+                        for to in self.cluster.members(g) {
+                            network.send(now, p, to, lane, &bytes, chooser);
+                        }
+                    }
                 }
             }
         }
@@ -370,7 +379,7 @@ fn frames_input<'a>(
 ) -> Option<Input<'a, Frames>> {
     Some(match input {
         OwnedInput::Submit(_) => Input::Submit(submission?),
-        OwnedInput::From(from, bytes) => {
+        OwnedInput::From(from, _, bytes) => {
             Input::Medium(messages::MessageInput::From(*from, &**bytes))
         }
         OwnedInput::Up(of) => Input::Medium(messages::MessageInput::Up(*of)),

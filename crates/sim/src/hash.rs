@@ -109,7 +109,7 @@ impl RunHash {
                 }
             }
             OwnedInput::Fresh(of, life) => self.words(&[22, u64::from(of.0), u64::from(*life)]),
-            OwnedInput::From(from, bytes) => {
+            OwnedInput::From(from, _, bytes) => {
                 self.words(&[23, u64::from(from.0)]);
                 self.bytes(bytes);
             }

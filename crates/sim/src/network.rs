@@ -28,8 +28,17 @@ pub struct NetworkModel {
     pub own: Delay,
     /// Picoseconds that a byte occupies the port of its sender, and of its receiver; 0 is no limit.
     pub port_ps_per_byte: u64,
+    /// Bytes that each packet of [`PACKET_BYTES`] occupies besides its own: the heads of all layers and the gap
+    /// between two.
+    pub head_bytes: u64,
     /// Picoseconds that a byte occupies the link between two processes; 0 is no limit.
     pub link_ps_per_byte: u64,
+    /// Bytes that may wait for a receiver's port when a datagram comes: one more is lost; 0 is no
+    /// limit. A switch has that buffer, and the sender of a stream slows down instead.
+    pub port_buffer: u64,
+    /// Bytes of datagrams that may wait for a receiver that is busy, in the buffer of its socket: one
+    /// more is lost; 0 is no limit.
+    pub socket_buffer: u64,
     /// Chance in a million that a datagram is lost.
     pub loss_ppm: u64,
     /// Chance in a million that it arrives twice.
@@ -54,7 +63,10 @@ impl NetworkModel {
             datagram: Delay::Constant(delay),
             own: Delay::Constant(Span(1)),
             port_ps_per_byte: 0,
+            head_bytes: 0,
             link_ps_per_byte: 0,
+            port_buffer: 0,
+            socket_buffer: 0,
             loss_ppm: 0,
             double_ppm: 0,
             late_ppm: 0,
@@ -64,7 +76,16 @@ impl NetworkModel {
             reconnect: Delay::Constant(delay),
         }
     }
+
+    /// How long a frame of so many bytes occupies a port.
+    const fn port_time(&self, bytes: usize) -> Span {
+        let bytes = bytes as u64;
+        occupied(self.port_ps_per_byte, bytes + bytes.div_ceil(PACKET_BYTES) * self.head_bytes)
+    }
 }
+
+/// The bytes of a frame that one packet carries: a larger frame travels in several.
+pub const PACKET_BYTES: u64 = 1472;
 
 /// Regions, at most.
 pub const REGIONS_MAX: usize = 4;
@@ -98,6 +119,8 @@ pub enum NetworkEvent {
         to: Pid,
         /// The sender.
         from: Pid,
+        /// How it travelled.
+        lane: Lane,
         /// Its bytes.
         bytes: Rc<[u8]>,
     },
@@ -126,6 +149,7 @@ pub struct SimNetwork {
     pipes: Vec<Pipe>,
     due: EventQueue<NetworkTimer>,
     heard: VecDeque<NetworkEvent>,
+    overflows: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -161,8 +185,8 @@ enum NetworkTimer {
     Connect { a: Pid, b: Pid, lives: (u32, u32) },
 }
 
-const fn occupied(ps_per_byte: u64, bytes: usize) -> Span {
-    Span(ps_per_byte * bytes as u64 / 1000)
+const fn occupied(ps_per_byte: u64, bytes: u64) -> Span {
+    Span(ps_per_byte * bytes / 1000)
 }
 
 impl SimNetwork {
@@ -177,7 +201,13 @@ impl SimNetwork {
             pipes: alloc::vec![Pipe::default(); processes * processes],
             due: EventQueue::default(),
             heard: VecDeque::new(),
+            overflows: 0,
         }
+    }
+
+    /// Datagrams that found the buffer in front of their receiver's port full.
+    pub fn overflows(&self) -> u64 {
+        self.overflows
     }
 
     /// Connects every two processes, as they start.
@@ -200,40 +230,76 @@ impl SimNetwork {
         bytes: &Rc<[u8]>,
         chooser: &mut Chooser,
     ) {
-        let model = self.model;
-        let pipe = *self.pipe_mut(from, to);
         if from == to {
-            let at = (now + model.own.draw(chooser, Concern::Network)).max(pipe.last);
-            self.pipe_mut(from, to).last = at;
-            let stream = Some(pipe.stream);
-            return self.frame(at, from, to, stream, bytes);
+            return self.loop_back(now, from, bytes, chooser);
         }
-        match lane {
-            Lane::Stream if !pipe.open => {}
-            Lane::Stream => {
-                let leaves = self.leave(now, from, to, bytes.len());
-                let far = model.far.between(from, to, self.ends.len());
-                let travel = model.stream.draw(chooser, Concern::Network) + far;
-                let at = (leaves.max(pipe.blocked) + travel).max(pipe.last);
-                self.pipe_mut(from, to).last = at;
-                self.frame(at, from, to, Some(pipe.stream), bytes);
+        if lane == Lane::Datagram {
+            let left = self.leave_port(now, from, bytes.len());
+            return self.datagram((now, left), from, to, bytes, chooser);
+        }
+        let pipe = *self.pipe_mut(from, to);
+        if pipe.open {
+            let left = self.leave_port(now, from, bytes.len());
+            let leaves = self.leave_link(left, from, to, bytes.len());
+            let far = self.model.far.between(from, to, self.ends.len());
+            let travel = self.model.stream.draw(chooser, Concern::Network) + far;
+            let at = (leaves.max(pipe.blocked) + travel).max(pipe.last);
+            self.pipe_mut(from, to).last = at;
+            self.frame(at, from, to, Some(pipe.stream), bytes);
+        }
+    }
+
+    /// Sends one datagram to many: it leaves the sender's port once, and the network copies it.
+    pub fn multicast(
+        &mut self,
+        now: Time,
+        from: Pid,
+        to: impl Iterator<Item = Pid>,
+        bytes: &Rc<[u8]>,
+        chooser: &mut Chooser,
+    ) {
+        let mut left = None;
+        for to in to {
+            if from == to {
+                self.loop_back(now, from, bytes, chooser);
+            } else {
+                let left = *left.get_or_insert_with(|| self.leave_port(now, from, bytes.len()));
+                self.datagram((now, left), from, to, bytes, chooser);
             }
-            Lane::Datagram => {
-                let leaves = self.leave(now, from, to, bytes.len());
-                let lost = chooser.chance(Concern::Network, model.loss_ppm);
-                if lost || now < pipe.blocked {
-                    return;
-                }
-                let double = chooser.chance(Concern::Network, model.double_ppm);
-                for _ in 0..=u8::from(double) {
-                    let far = model.far.between(from, to, self.ends.len());
-                    let mut at = leaves + model.datagram.draw(chooser, Concern::Network) + far;
-                    if chooser.chance(Concern::Network, model.late_ppm) {
-                        at += model.late.draw(chooser, Concern::Network);
-                    }
-                    self.frame(at, from, to, None, bytes);
-                }
+        }
+    }
+
+    /// The frames of a process to itself arrive, in order.
+    fn loop_back(&mut self, now: Time, p: Pid, bytes: &Rc<[u8]>, chooser: &mut Chooser) {
+        let pipe = *self.pipe_mut(p, p);
+        let at = (now + self.model.own.draw(chooser, Concern::Network)).max(pipe.last);
+        self.pipe_mut(p, p).last = at;
+        self.frame(at, p, p, Some(pipe.stream), bytes);
+    }
+
+    /// A datagram that is sent now, and is through the sender's port at some time.
+    fn datagram(
+        &mut self,
+        (now, left): (Time, Time),
+        from: Pid,
+        to: Pid,
+        bytes: &Rc<[u8]>,
+        chooser: &mut Chooser,
+    ) {
+        let model = self.model;
+        let leaves = self.leave_link(left, from, to, bytes.len());
+        let lost = chooser.chance(Concern::Network, model.loss_ppm);
+        if lost || now < self.pipe_mut(from, to).blocked {
+            return;
+        }
+        let double = chooser.chance(Concern::Network, model.double_ppm);
+        for _ in 0..=u8::from(double) {
+            let far = model.far.between(from, to, self.ends.len());
+            let mut at = leaves + model.datagram.draw(chooser, Concern::Network) + far;
+            if chooser.chance(Concern::Network, model.late_ppm) {
+                at += model.late.draw(chooser, Concern::Network);
             }
+            self.frame(at, from, to, None, bytes);
         }
     }
 
@@ -330,15 +396,27 @@ impl SimNetwork {
         &mut self.pipes[from.index() * count + to.index()]
     }
 
-    /// When a frame has left the sender's port and the link.
-    fn leave(&mut self, now: Time, from: Pid, to: Pid, bytes: usize) -> Time {
-        let model = self.model;
+    /// When a frame has left the sender's port.
+    fn leave_port(&mut self, now: Time, from: Pid, bytes: usize) -> Time {
+        let time = self.model.port_time(bytes);
         let end = &mut self.ends[from.index()];
-        end.sends_until = end.sends_until.max(now) + occupied(model.port_ps_per_byte, bytes);
-        let left = end.sends_until;
+        end.sends_until = end.sends_until.max(now) + time;
+        end.sends_until
+    }
+
+    /// When a frame that left the port then has left the link to its receiver.
+    fn leave_link(&mut self, left: Time, from: Pid, to: Pid, bytes: usize) -> Time {
+        let link = self.model.link_ps_per_byte;
         let pipe = self.pipe_mut(from, to);
-        pipe.link_until = pipe.link_until.max(left) + occupied(model.link_ps_per_byte, bytes);
+        pipe.link_until = pipe.link_until.max(left) + occupied(link, bytes as u64);
         pipe.link_until
+    }
+
+    /// Whether so many bytes still find a place in front of the receiver's port.
+    fn has_place(&self, now: Time, to: Pid, bytes: usize) -> bool {
+        let NetworkModel { port_ps_per_byte: port, port_buffer: buffer, .. } = self.model;
+        let waits = self.ends[to.index()].receives_until.since(now);
+        buffer == 0 || waits + self.model.port_time(bytes) <= occupied(port, buffer)
     }
 
     fn frame(&mut self, at: Time, from: Pid, to: Pid, stream: Option<u32>, bytes: &Rc<[u8]>) {
@@ -354,10 +432,14 @@ impl SimNetwork {
         bytes: Rc<[u8]>,
         received: bool,
     ) {
-        let port = self.model.port_ps_per_byte;
-        if port > 0 && !received && from != to {
+        if self.model.port_ps_per_byte > 0 && !received && from != to {
+            if stream.is_none() && !self.has_place(now, to, bytes.len()) {
+                self.overflows += 1;
+                return;
+            }
+            let time = self.model.port_time(bytes.len());
             let end = &mut self.ends[to.index()];
-            end.receives_until = end.receives_until.max(now) + occupied(port, bytes.len());
+            end.receives_until = end.receives_until.max(now) + time;
             let at = end.receives_until;
             return self
                 .due
@@ -365,7 +447,8 @@ impl SimNetwork {
         }
         let current = self.pipe_mut(from, to).heard;
         if self.ends[to.index()].alive && stream.is_none_or(|stream| stream == current) {
-            self.heard.push_back(NetworkEvent::Frame { to, from, bytes });
+            let lane = if stream.is_some() { Lane::Stream } else { Lane::Datagram };
+            self.heard.push_back(NetworkEvent::Frame { to, from, lane, bytes });
         }
     }
 

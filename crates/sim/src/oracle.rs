@@ -298,6 +298,7 @@ impl SimulatedRun<'_> {
         process.life += 1;
         process.app = Default::default();
         process.inbox.clear();
+        process.datagram_bytes = 0;
         process.given.clear();
         process.barriers.clear();
         (process.run_at, process.wake_at, process.poll_at) = (None, None, None);

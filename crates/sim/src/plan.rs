@@ -12,6 +12,9 @@ use alloc::vec::Vec;
 use amcast_core::parameters::SUSPECT;
 use amcast_core::{ClusterShape, Config, Entry, GroupSet, MediumKind, Pid, Span, Time};
 
+/// Bytes of the smallest buffer for datagrams that is drawn.
+const PORT_BUFFER_LEAST: u64 = 16 << 10;
+
 /// How the surroundings of the protocol behave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CarrierModel {
@@ -144,7 +147,11 @@ impl CarrierModel {
             self.network.datagram = tail;
         }
         if chooser.pick(c, 4) == 1 {
-            self.network.port_ps_per_byte = chooser.between(c, 80, 8_000);
+            let port = chooser.between(c, 80, 8_000);
+            self.network.port_ps_per_byte = port;
+            // Chosen with the port, and by itself: from what a cheap switch has to what holds all.
+            self.network.port_buffer = PORT_BUFFER_LEAST << (port % 6);
+            self.network.socket_buffer = PORT_BUFFER_LEAST << (port / 6 % 6);
         }
     }
 

@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use amcast_core::memory::Memory;
-use amcast_core::messages::Frames;
+use amcast_core::messages::{Frames, Lane};
 use amcast_core::step::{Medium, Oracle, ProtocolStatus, Ticket, WaitReason};
 use amcast_core::{Gid, GroupSet, Input, MsgId, Pid, ProtocolProcess, Span, Submission, Time};
 
@@ -49,7 +49,7 @@ pub(crate) enum OwnedInput {
     Oracle(Oracle),
     Done(Ticket, OwnedOutcome),
     Fresh(Pid, u32),
-    From(Pid, Rc<[u8]>),
+    From(Pid, Lane, Rc<[u8]>),
     Up(Pid),
     Down(Pid),
 }
@@ -86,6 +86,14 @@ impl OwnedInput {
     }
 }
 
+/// Bytes that an input occupies in the buffer of a socket for datagrams.
+fn datagram_bytes(input: &OwnedInput) -> u64 {
+    match input {
+        OwnedInput::From(_, Lane::Datagram, bytes) => bytes.len() as u64,
+        _ => 0,
+    }
+}
+
 /// Outputs of a step that are still to be carried out.
 #[derive(Debug)]
 pub(crate) enum PendingOutputs {
@@ -107,6 +115,8 @@ pub(crate) struct SimProcess {
     /// The deliveries in the application's last checkpoint that is durable.
     pub checkpoint: Vec<DeliveredMessage>,
     pub inbox: VecDeque<OwnedInput>,
+    /// Bytes of datagrams in it.
+    pub datagram_bytes: u64,
     /// Busy or paused until then.
     pub free_at: Time,
     /// When the inbox is looked at again, if it has to wait.
@@ -160,6 +170,7 @@ impl SimProcess {
             app: App::default(),
             checkpoint: Vec::new(),
             inbox: VecDeque::new(),
+            datagram_bytes: 0,
             free_at: Time::ZERO,
             run_at: None,
             wake_at: None,
@@ -263,8 +274,22 @@ impl SimProcess {
             _ => false,
         };
         if !again {
+            self.datagram_bytes += datagram_bytes(&input);
             self.inbox.push_back(input);
         }
+    }
+
+    /// Takes what is first in the inbox.
+    pub(crate) fn take(&mut self) -> Option<OwnedInput> {
+        let input = self.inbox.pop_front()?;
+        self.datagram_bytes -= datagram_bytes(&input);
+        Some(input)
+    }
+
+    /// Whether a frame finds a place in the buffer of its socket, which takes so many bytes of
+    /// datagrams; 0 is no limit.
+    pub(crate) const fn has_place(&self, lane: Lane, bytes: usize, most: u64) -> bool {
+        matches!(lane, Lane::Stream) || most == 0 || self.datagram_bytes + bytes as u64 <= most
     }
 }
 

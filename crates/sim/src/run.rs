@@ -144,6 +144,8 @@ pub struct RunReport {
     /// Messages sent from one process to another. A datagram to a group counts once, as it
     /// does on a network that has multicast.
     pub messages: u64,
+    /// Datagrams that were lost because a buffer was full: in front of a port, or of a socket.
+    pub overflows: u64,
     /// Things that happened in carriers and timers.
     pub events: u64,
     /// A hash of every event, input and output, in order.
@@ -240,6 +242,24 @@ pub fn replay(
     let chooser = Chooser::listed(recorded.choices.clone());
     let mut again = RunRecord { plan: recorded.plan.clone(), choices: Choices::default() };
     Ok(run_with(entry, config, &mut again, chooser, None, sink)?.0)
+}
+
+/// As [`replay`], and tells what the processes remark ([`Note`]), and when: for figures that no event shows.
+///
+/// # Errors
+/// When the entry refuses the configuration.
+pub fn replay_with_notes(
+    entry: &dyn Entry,
+    config: &Config,
+    recorded: &RunRecord,
+    sink: &mut dyn FnMut(&TraceEvent<'_>),
+    note: &mut dyn FnMut(Time, Pid, Note),
+) -> Result<RunReport, ConfigError> {
+    narrate(entry, config, recorded, &mut |now, event| match event {
+        RunEvent::Event(event) => sink(event),
+        RunEvent::Note(p, said) => note(now, *p, *said),
+        _ => {}
+    })
 }
 
 /// A report of a run, in the order in which things happen.

@@ -116,6 +116,8 @@ pub(crate) struct SimulatedRun<'a> {
     pub scratch: Vec<u8>,
     pub steps: u64,
     pub messages: u64,
+    /// Datagrams that found the buffer of a socket full.
+    pub overflows: u64,
     pub crashes: u64,
     /// Barriers that were passed.
     pub barriers: u64,
@@ -188,6 +190,7 @@ impl<'a> SimulatedRun<'a> {
             scratch: Vec::new(),
             steps: 0,
             messages: 0,
+            overflows: 0,
             crashes: 0,
             barriers: 0,
             machines: Vec::new(),
@@ -334,8 +337,13 @@ impl<'a> SimulatedRun<'a> {
     fn hear(&mut self) {
         while let Some(heard) = self.network.take() {
             match heard {
-                NetworkEvent::Frame { to, from, bytes } => {
-                    self.enqueue(to, OwnedInput::From(from, bytes))
+                NetworkEvent::Frame { to, from, lane, bytes } => {
+                    let (most, bytes_of) = (self.plan.model.network.socket_buffer, bytes.len());
+                    if self.procs[to.index()].has_place(lane, bytes_of, most) {
+                        self.enqueue(to, OwnedInput::From(from, lane, bytes));
+                    } else {
+                        self.overflows += 1;
+                    }
                 }
                 NetworkEvent::Up { to, of } => self.enqueue(to, OwnedInput::Up(of)),
                 NetworkEvent::Down { to, of } => self.enqueue(to, OwnedInput::Down(of)),
@@ -396,7 +404,7 @@ impl<'a> SimulatedRun<'a> {
                 self.resume(p, rest);
                 continue;
             }
-            let input = match process.inbox.pop_front() {
+            let input = match process.take() {
                 Some(input) => input,
                 None => match self.submission(p).or_else(|| self.given_submission(p)) {
                     Some(submission) => submission,
@@ -610,6 +618,10 @@ impl<'a> SimulatedRun<'a> {
         if self.ram.unreached() > 0 {
             self.marks.insert("sim-unreached", self.ram.unreached());
         }
+        let overflows = self.overflows + self.network.overflows();
+        if overflows > 0 {
+            self.marks.insert("sim-datagram-overflow", overflows);
+        }
         let report = RunReport {
             outcome,
             casts: self.ledger.messages.len() as u64,
@@ -618,6 +630,7 @@ impl<'a> SimulatedRun<'a> {
             time: self.now,
             steps: self.steps,
             messages: self.messages,
+            overflows,
             events: self.events,
             hash: self.hash.0,
             marks: core::mem::take(&mut self.marks),

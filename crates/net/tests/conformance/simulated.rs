@@ -1,7 +1,7 @@
 //! The simulator's network.
 
 use crate::run;
-use amcast_core::id::{Gid, Pid};
+use amcast_core::id::Pid;
 use amcast_core::messages::{Lane, MessageOutput};
 use amcast_core::{Span, Time};
 use amcast_net::conformance::{MessageEvent, MessageFabric, shape};
@@ -36,11 +36,14 @@ impl MessageFabric for SimulatedMessages {
         let bytes = Rc::from(message);
         match *out {
             MessageOutput::To(to, lane, ()) => self.to(from, to, lane, &bytes),
-            MessageOutput::Group(Gid(g), lane, ()) => {
-                for (to, groups) in (0..).zip(shape()) {
-                    if groups.contains(Gid(g)) {
-                        self.to(from, Pid(to), lane, &bytes);
+            MessageOutput::Group(g, lane, ()) => {
+                let members = (0..).map(Pid).zip(shape());
+                let members = members.filter(|(_, of)| of.contains(g)).map(|(p, _)| p);
+                match lane {
+                    Lane::Datagram => {
+                        self.network.multicast(self.now, from, members, &bytes, &mut self.chooser);
                     }
+                    Lane::Stream => members.for_each(|to| self.to(from, to, lane, &bytes)),
                 }
             }
         }
@@ -55,7 +58,7 @@ impl MessageFabric for SimulatedMessages {
         self.network.step(&mut self.chooser);
         while let Some(heard) = self.network.take() {
             let (to, heard) = match heard {
-                network::NetworkEvent::Frame { to, from, bytes } => {
+                network::NetworkEvent::Frame { to, from, bytes, .. } => {
                     (to, MessageEvent::From(from, bytes.to_vec()))
                 }
                 network::NetworkEvent::Up { to, of } => (to, MessageEvent::Up(of)),

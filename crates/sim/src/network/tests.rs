@@ -153,6 +153,65 @@ fn frames_wait_for_the_port() {
     assert_eq!(times, [1210, 1310, 1410]);
 }
 
+/// When each frame is heard, and by whom.
+fn arrivals(network: &mut SimNetwork, chooser: &mut Chooser) -> Vec<(u64, Pid)> {
+    let mut all = Vec::new();
+    while network.next() < Time::NEVER {
+        let now = network.next();
+        network.step(chooser);
+        all.extend(network.take().map(|heard| match heard {
+            NetworkEvent::Frame { to, .. } => (now.0, to),
+            other => panic!("{other:?}"),
+        }));
+    }
+    all
+}
+
+#[test]
+fn a_multicast_leaves_the_port_once_and_unicasts_leave_it_one_after_the_other() {
+    let chooser = &mut Chooser::seeded(1);
+    let model = NetworkModel { port_ps_per_byte: 1000, ..NetworkModel::constant(Span(10)) };
+    let mut network = SimNetwork::new(4, model);
+    network.connect_all(Time::ZERO, chooser);
+    heard(&mut network, Time(999), chooser);
+    let bytes: Rc<[u8]> = Rc::from([0; 100]);
+    network.multicast(Time(1000), A, (0..4).map(Pid), &bytes, chooser);
+    // 100 ns in the sender's port, 10 on the way, 100 in the port of each receiver.
+    let together = [(1001, A), (1210, Pid(1)), (1210, Pid(2)), (1210, Pid(3))];
+    assert_eq!(arrivals(&mut network, chooser), together);
+    for to in (1..4).map(Pid) {
+        network.send(Time(2000), A, to, Lane::Datagram, &bytes, chooser);
+    }
+    let in_turn = [(2210, Pid(1)), (2310, Pid(2)), (2410, Pid(3))];
+    assert_eq!(arrivals(&mut network, chooser), in_turn);
+}
+
+#[test]
+fn datagrams_from_two_senders_overflow_the_buffer_of_a_port_and_streams_wait_for_it() {
+    let chooser = &mut Chooser::seeded(1);
+    let model = NetworkModel {
+        port_ps_per_byte: 1000,
+        port_buffer: 300,
+        ..NetworkModel::constant(Span(10))
+    };
+    let mut network = SimNetwork::new(3, model);
+    network.connect_all(Time::ZERO, chooser);
+    heard(&mut network, Time(999), chooser);
+    let bytes: Rc<[u8]> = Rc::from([0; 100]);
+    let mut burst = |now, lane, each: usize| {
+        for (from, _) in [A, Pid(2)].iter().flat_map(|from| (0..each).map(move |n| (*from, n))) {
+            network.send(Time(now), from, B, lane, &bytes, chooser);
+        }
+        let before = network.overflows();
+        (arrivals(&mut network, chooser).len(), network.overflows() - before)
+    };
+    // Two ports fill one: half of what comes waits, until 300 bytes do.
+    assert_eq!(burst(1000, Lane::Datagram, 10), (12, 8));
+    assert_eq!(burst(10_000, Lane::Stream, 10), (20, 0));
+    // One sender is as fast as the port of its receiver.
+    assert_eq!(burst(20_000, Lane::Datagram, 1), (2, 0));
+}
+
 #[test]
 fn what_a_process_sends_to_itself_is_never_lost() {
     let chooser = &mut Chooser::seeded(1);

@@ -14,6 +14,8 @@ pub(in crate::commands) struct Network {
     pub(in crate::commands) loss_ppm: u64,
     /// Megabits each second that a process can send, and receive; 0 is no limit.
     pub(in crate::commands) mbit: u64,
+    /// Kibibytes of datagrams that may wait for a port, and for a busy process; 0 is no limit.
+    pub(in crate::commands) buffer_kib: u64,
 }
 
 /// A write to memory takes two microseconds, should the protocol use any.
@@ -26,12 +28,17 @@ const PS_PER_BYTE_AT_1_MBIT: u64 = 8_000_000;
 /// given, and where all are, no protocol can.
 const LOSS_PPM_MAX: u64 = 500_000;
 
+/// More is as much as none.
+const BUFFER_KIB_MAX: u64 = 1 << 30;
+
 impl Network {
     /// As the simulator has it.
     pub(in crate::commands) fn model(self) -> CarrierModel {
         let mut model = CarrierModel::constant(WRITE, Span::micros(self.latency_us));
         model.network.loss_ppm = self.loss_ppm;
         model.network.port_ps_per_byte = PS_PER_BYTE_AT_1_MBIT.checked_div(self.mbit).unwrap_or(0);
+        model.network.port_buffer = self.buffer_kib << 10;
+        model.network.socket_buffer = self.buffer_kib << 10;
         model
     }
 }
@@ -40,14 +47,17 @@ impl FromStr for Network {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut network = Self { latency_us: 40, loss_ppm: 0, mbit: 0 };
+        let mut network = Self { latency_us: 40, loss_ppm: 0, mbit: 0, buffer_kib: 0 };
         for part in text.split(',') {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let (target, most) = match name {
                 "latency_us" => (&mut network.latency_us, 60_000_000),
                 "loss_ppm" => (&mut network.loss_ppm, LOSS_PPM_MAX),
                 "mbit" => (&mut network.mbit, PS_PER_BYTE_AT_1_MBIT),
-                _ => return Err(format!("{name:?}: give latency_us, loss_ppm or mbit")),
+                "buffer_kib" => (&mut network.buffer_kib, BUFFER_KIB_MAX),
+                _ => {
+                    return Err(format!("{name:?}: give latency_us, loss_ppm, mbit or buffer_kib"));
+                }
             };
             let given = value.parse().ok().filter(|v| *v <= most);
             *target = given.ok_or(format!("{part:?}: give {name}=NUMBER, at most {most}"))?;
@@ -58,8 +68,8 @@ impl FromStr for Network {
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { latency_us, loss_ppm, mbit } = self;
-        write!(f, "latency_us={latency_us},loss_ppm={loss_ppm},mbit={mbit}")
+        let Self { latency_us, loss_ppm, mbit, buffer_kib } = self;
+        write!(f, "latency_us={latency_us},loss_ppm={loss_ppm},mbit={mbit},buffer_kib={buffer_kib}")
     }
 }
 
@@ -69,10 +79,11 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back_and_nonsense_is_refused_by_name() {
-        let network: Network = "mbit=100,loss_ppm=5".parse().expect("it is sound");
-        assert_eq!(network, Network { latency_us: 40, loss_ppm: 5, mbit: 100 });
+        let network: Network = "mbit=100,loss_ppm=5,buffer_kib=64".parse().expect("it is sound");
+        assert_eq!(network, Network { latency_us: 40, loss_ppm: 5, mbit: 100, buffer_kib: 64 });
         assert_eq!(network.to_string().parse(), Ok(network));
-        assert_eq!(network.model().network.port_ps_per_byte, 80_000);
+        let model = network.model().network;
+        assert_eq!((model.port_ps_per_byte, model.port_buffer), (80_000, 64 << 10));
         for (wrong, named) in
             [("speed=1", "speed"), ("mbit", "mbit"), ("loss_ppm=500001", "500000")]
         {
