@@ -1,4 +1,4 @@
-//! Runs: what one process multicasts at a time travels, is numbered and is delivered as one.
+//! Batches: what one process multicasts at a time travels, is numbered and is delivered as one.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -35,6 +35,11 @@ impl Batch {
     /// Its messages: the sender's number of each, and its payload.
     pub(crate) fn messages(&self) -> impl Iterator<Item = (u64, &[u8])> {
         entries(&self.entries)
+    }
+
+    /// All its entries, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.entries.len()
     }
 
     /// Payloads, in bytes.
@@ -85,7 +90,7 @@ impl Codec for Batch {
     }
 }
 
-/// A run that is being gathered.
+/// A batch that is being gathered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OpenBatch {
     count: u32,

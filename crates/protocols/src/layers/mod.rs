@@ -5,5 +5,6 @@ pub(crate) mod batch;
 pub mod failure_detector;
 pub(crate) mod join_state;
 pub(crate) mod outgoing;
+pub(crate) mod paced;
 pub mod routing;
 pub mod vsync;

@@ -93,10 +93,14 @@ impl OutgoingBatches {
         self.sent < self.sealed.len()
     }
 
+    /// Bytes of the payloads that are sent in this view, and not delivered yet.
+    pub(crate) fn sent_bytes(&self) -> usize {
+        self.sealed.iter().take(self.sent).map(Batch::payload_bytes).sum()
+    }
+
     /// Bytes of the payloads that are not sent yet.
     pub(crate) fn unsent_bytes(&self) -> usize {
-        let sent: usize = self.sealed.iter().take(self.sent).map(Batch::payload_bytes).sum();
-        self.payload_bytes - sent
+        self.payload_bytes - self.sent_bytes()
     }
 
     /// The next batch to send; it counts as sent from here on.

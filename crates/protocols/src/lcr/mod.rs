@@ -237,6 +237,7 @@ fn layer_settings(me: Pid, config: &Config) -> Result<VsyncSettings, ConfigError
         told_who_failed: DETECTOR.get(config) == Detector::Connections,
         retry: RETRY.get(config),
         ack: Span::micros(config.get(&ACK_US)),
+        link: None,
         packet_bytes: config.get(&PACKET_BYTES) as usize,
         window: messages + window_bytes / STREAM_PART_BYTES,
         window_bytes,

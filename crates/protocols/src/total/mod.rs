@@ -441,6 +441,7 @@ fn settings(name: &str, me: Pid, config: &Config) -> Result<VsyncSettings, Confi
         told_who_failed: DETECTOR.get(config) == Detector::Connections,
         retry: RETRY.get(config),
         ack: Span::micros(get(&ACK_US)),
+        link: None,
         packet_bytes: get(&PACKET_BYTES) as usize,
         window,
         window_bytes: on_the_way,

@@ -87,15 +87,16 @@ pub(crate) use parts::STREAM_PART_BYTES;
 pub use settings::{Dissemination, VsyncMutant, VsyncSettings};
 
 use crate::layers::failure_detector::FailureDetector;
+use crate::layers::paced::{LinkLoad, PacedSends};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
 use amcast_core::groupcast::{self, GroupMember, Groupcast, View};
-use amcast_core::messages::{self, Messages};
+use amcast_core::messages::{self, Lane, Messages};
 use amcast_core::step::{Note, Oracle, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
-    Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, ProtocolEvent, Time,
+    Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, ProtocolEvent, Span, Time,
 };
 use casts::{Casts, HeldCasts, RetainedCast};
 use core::mem;
@@ -127,6 +128,9 @@ enum ViewPhase {
 /// How far the patience with a slow peer may grow, in timeouts: far, in a network whose delays are many times
 /// the timeout, as far as it stays within seconds.
 const PATIENCE_GROWTH: u64 = 1 << 12;
+
+/// Bytes that an acknowledgement to all occupies on a link where it leaves by itself, about.
+const ACK_BYTES: usize = 200;
 
 /// How often in a step the protocol above may ask to be woken at once.
 const ANSWERS_MAX: usize = 4;
@@ -183,7 +187,8 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     /// The same for all of them.
     post_all: Vec<PacketItem>,
     post_bytes: usize,
-    ack_at: Time,
+    acks: PacedSends,
+    load: Option<LinkLoad>,
     // Consensus.
     decision: ViewDecision,
     vote: ViewAcceptor,
@@ -251,7 +256,8 @@ where
             post: alloc::vec![Vec::new(); n],
             post_all: Vec::new(),
             post_bytes: 0,
-            ack_at: Time::NEVER,
+            acks: PacedSends::NONE,
+            load: settings.link.map(LinkLoad::new),
             decision: ViewDecision { view: view.clone(), cut: Vec::new() },
             vote: ViewAcceptor::default(),
             change: None,
@@ -396,8 +402,9 @@ where
     /// Sends all pending messages.
     fn flush(&mut self, out: &mut Outbox<Messages<VsyncPacket>>) {
         let lane = self.settings.lane;
+        let to_all = if self.goes_to_group() { Lane::Datagram } else { lane };
         let items = mem::take(&mut self.post_all);
-        self.pack(items, |packet| out.ask(messages::MessageOutput::Group(Gid(0), lane, packet)));
+        self.pack(items, |packet| out.ask(messages::MessageOutput::Group(Gid(0), to_all, packet)));
         for to in 0..self.post.len() {
             let items = mem::take(&mut self.post[to]);
             self.pack(items, |packet| {
@@ -536,6 +543,20 @@ where
         }
     }
 
+    /// So many bytes arrived.
+    fn note_arrival(&mut self, bytes: usize) {
+        if let Some(load) = &mut self.load {
+            load.add(self.now, bytes);
+        }
+    }
+
+    /// How far acknowledgements that leave by themselves are apart in the long run. Each member sends them to all others.
+    fn acks_every(&mut self) -> Span {
+        let senders = self.members.len().saturating_sub(1);
+        let (now, bytes) = (self.now, ACK_BYTES * senders);
+        self.load.as_mut().map_or(Span::ZERO, |load| load.interval(now, bytes as u64))
+    }
+
     fn take_item(&mut self, from: Pid, item: PacketItem, out: &mut Outbox<Messages<VsyncPacket>>) {
         match item {
             PacketItem::Cast { view, sender, number, kept } => {
@@ -551,6 +572,7 @@ where
                 self.on_ack(from, view, gap, had, &have);
             }
             PacketItem::AckAll { view, fit, gaps, had, have } => {
+                self.note_arrival(ACK_BYTES);
                 let at = self.me().index();
                 let gap = gaps.checked_shr(self.me().0).unwrap_or(0) & 1 == 1;
                 let Some(&had) = had.get(at) else { return };
@@ -630,7 +652,7 @@ where
     /// Tells all that this process lives, and what it has.
     fn show_life(&mut self) {
         let (view, fit) = (self.decision.view.id, self.is_fit());
-        self.ack_at = Time::NEVER;
+        self.acks.along();
         self.report_unheard();
         if self.beats_to_group() {
             return self.ack_members();
@@ -696,7 +718,11 @@ where
                 }
                 self.hand_over(out);
             }
-            if self.ack_at <= self.now {
+            if self.acks.at() <= self.now {
+                if self.post_all.is_empty() {
+                    let interval = self.acks_every();
+                    self.acks.alone(self.now, interval);
+                }
                 self.ack_due();
             }
             self.ack_along();
@@ -713,7 +739,7 @@ where
         let inner = (self.phase == ViewPhase::Active && self.begun).then(|| self.inner.deadline());
         let all = [
             self.detector.deadline(),
-            (self.ack_at, WakeReason::Flush),
+            (self.acks.at(), WakeReason::Flush),
             (self.resend_at(), WakeReason::Retry),
             (self.change_at(), WakeReason::Retry),
             (self.needed_at, WakeReason::Retry),

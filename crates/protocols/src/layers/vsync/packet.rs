@@ -104,6 +104,9 @@ const fn cast_grade(tag: u8) -> Option<Grade> {
 /// Bytes of a packet's head, and about as many of an item without its variable part.
 pub(super) const HEAD_BYTES: usize = 32;
 
+/// Bytes of a count of casts or messages, about.
+const COUNT_BYTES: usize = 3;
+
 impl PacketItem {
     /// About how many bytes it takes on the wire.
     pub(super) fn size(&self) -> usize {
@@ -111,8 +114,8 @@ impl PacketItem {
             + match self {
                 Self::Cast { kept, .. } | Self::Forward { kept, .. } => kept.bytes.len(),
                 Self::To { bytes, .. } | Self::Base { bytes, .. } => bytes.len(),
-                Self::Ack { have, .. } => have.len() * 8,
-                Self::AckAll { have, .. } => have.len() * 16,
+                Self::Ack { have, .. } => have.len() * COUNT_BYTES,
+                Self::AckAll { have, .. } => have.len() * COUNT_BYTES * 2,
                 Self::Promise { .. } | Self::Accept { .. } | Self::Decide(_) => 256,
                 _ => 0,
             }
@@ -132,6 +135,51 @@ mod short {
     pub(super) fn decode<T: Codec>(from: &mut ByteReader<'_>) -> Result<Vec<T>, CodecError> {
         let count = u16::decode(from)?;
         T::decode_all(usize::from(count), from)
+    }
+}
+
+/// Counts, of each process one: few bytes each as long as they are small. Each byte holds seven bits, the lowest first, and
+/// says by its highest bit whether another one follows.
+mod counts {
+    use alloc::vec::Vec;
+    use amcast_core::codec::{ByteReader, Codec, CodecError};
+
+    pub(super) fn encode(all: &[u64], to: &mut Vec<u8>) {
+        (all.len() as u16).encode(to);
+        for &count in all {
+            let mut rest = count;
+            while rest > 0x7f {
+                to.push(rest as u8 | 0x80);
+                rest >>= 7;
+            }
+            to.push(rest as u8);
+        }
+    }
+
+    pub(super) fn decode(from: &mut ByteReader<'_>) -> Result<Vec<u64>, CodecError> {
+        let count = usize::from(u16::decode(from)?);
+        // Each takes a byte at least.
+        if count > from.rest().len() {
+            return Err(CodecError::Short);
+        }
+        (0..count).map(|_| decode_one(from)).collect()
+    }
+
+    fn decode_one(from: &mut ByteReader<'_>) -> Result<u64, CodecError> {
+        let mut count = 0;
+        for shift in (0..).step_by(7) {
+            let byte = u8::decode(from)?;
+            let bits = u64::from(byte & 0x7f);
+            // One way to write each count: no byte in vain, and no bits beyond the 64th.
+            if shift > 63 || (bits << shift) >> shift != bits || byte == 0 && shift > 0 {
+                break;
+            }
+            count |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(count);
+            }
+        }
+        Err(CodecError::Unknown(count))
     }
 }
 
@@ -174,7 +222,7 @@ messages! {
     struct ViewDecision { view with view, cut with short }
     struct VsyncPacket { life, items with short }
     part of enum PacketItem by hand (Cast, To) {
-        4 => Ack { view, fit, gap, had, have with short },
+        4 => Ack { view, fit, gap, had, have with counts },
         5 => Alive { view, fit },
         6 => Join { view },
         7 => Fetch { view, sender, after, upto },
@@ -187,7 +235,7 @@ messages! {
         14 => Ask { view },
         15 => Base { view, bytes },
         20 => Leave { view },
-        21 => AckAll { view, fit, gaps, had with short, have with short },
+        21 => AckAll { view, fit, gaps, had with counts, have with counts },
         22 => Unheard { processes },
         23 => Forward { view, link, sender, number, kept },
         24 => Stable { view, link, sender, number },
@@ -344,6 +392,21 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(VsyncPacket::decode(&mut ByteReader::new(&bytes[..cut])).is_err(), "{cut}");
         }
+    }
+
+    #[test]
+    fn a_count_takes_as_many_bytes_as_it_needs_and_none_is_longer_than_64_bits() {
+        let all = [0, 1, 127, 128, 300, 1 << 32, u64::MAX];
+        let mut bytes = Vec::new();
+        counts::encode(&all, &mut bytes);
+        assert_eq!(bytes.len(), 2 + 1 + 1 + 1 + 2 + 2 + 5 + 10);
+        assert_eq!(counts::decode(&mut ByteReader::new(&bytes)), Ok(all.to_vec()));
+        let ten = |last: u8| [&[1, 0][..], &[0xff; 9], &[last]].concat();
+        assert!(counts::decode(&mut ByteReader::new(&ten(1))).is_ok());
+        assert!(counts::decode(&mut ByteReader::new(&ten(2))).is_err(), "65 bits");
+        assert!(counts::decode(&mut ByteReader::new(&ten(0x81))).is_err(), "an eleventh byte");
+        assert!(counts::decode(&mut ByteReader::new(&[1, 0, 0x8b, 0])).is_err(), "a byte in vain");
+        assert!(counts::decode(&mut ByteReader::new(&[0xff, 0xff, 1])).is_err(), "too few bytes");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! sending unacknowledged ones again.
 
 use super::casts::RetainedCast;
-use super::packet::PacketItem;
+use super::packet::{HEAD_BYTES, PacketItem};
 use super::ring::LinkMessage;
 use super::{ViewPhase, Vsync, VsyncPacket};
 use alloc::collections::VecDeque;
@@ -183,7 +183,7 @@ where
 
     /// An acknowledgement leaves within `span`.
     fn ack_soon(&mut self, span: Span) {
-        self.ack_at = self.ack_at.min(self.now + span);
+        self.acks.within(self.now, span);
     }
 
     pub(super) fn on_cast(&mut self, view: u64, sender: Pid, number: u64, kept: RetainedCast) {
@@ -194,7 +194,8 @@ where
             // It has all that it made; a packet that denies it makes it up. On a ring casts come by messages.
             return;
         }
-        let awaited = kept.grade != Grade::Plain;
+        let RetainedCast { grade, more, .. } = kept;
+        self.note_arrival(kept.bytes.len() + HEAD_BYTES);
         if number <= self.casts.have(sender) + self.settings.window as u64 {
             // The sender of a cast has it, and all before it.
             self.casts.ack_sender(sender, number);
@@ -202,7 +203,18 @@ where
         if self.phase == ViewPhase::Active {
             // Also of one it had: the sender does not know.
             self.casts.take(sender, number, kept, false);
-            self.ack_soon(if awaited { Span::ZERO } else { self.settings.ack });
+            match grade {
+                Grade::Plain => self.ack_soon(self.settings.ack),
+                Grade::Uniform => self.ack_soon(Span::ZERO),
+                // The rest of the message follows, and its acknowledgement is enough.
+                Grade::Stable if more && !self.casts.gap(sender) => {
+                    self.ack_soon(self.settings.ack)
+                }
+                Grade::Stable => {
+                    let interval = self.acks_every();
+                    self.acks.soon(self.now, interval);
+                }
+            }
         } else if self.needed.as_ref().is_some_and(|cut| number <= cut[sender.index()]) {
             self.casts.take(sender, number, kept, true);
             self.needed_at = self.now;
@@ -259,7 +271,7 @@ where
 
     /// Tells all other members what it has.
     pub(super) fn ack_members(&mut self) {
-        self.ack_at = Time::NEVER;
+        self.acks.along();
         if self.phase != ViewPhase::Active {
             return;
         }
@@ -288,7 +300,7 @@ where
 
     /// Acknowledges to the predecessor what came on the ring.
     fn ack_along_ring(&mut self, to: Pid) {
-        self.ack_at = Time::NEVER;
+        self.acks.along();
         if self.phase == ViewPhase::Active {
             self.ack_one(to);
         }
@@ -296,7 +308,7 @@ where
 
     /// Has acknowledgements go along with what leaves anyway.
     pub(super) fn ack_along(&mut self) {
-        if self.ack_at == Time::NEVER || self.phase != ViewPhase::Active {
+        if self.acks.at() == Time::NEVER || self.phase != ViewPhase::Active {
             return;
         }
         if self.goes_to_group() {
@@ -320,7 +332,7 @@ where
             }
         }
         if told == others {
-            self.ack_at = Time::NEVER;
+            self.acks.along();
         }
     }
 

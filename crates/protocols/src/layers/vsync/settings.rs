@@ -9,7 +9,8 @@ use amcast_core::{Pid, Span};
 pub enum Dissemination {
     /// Each is sent to each of them.
     Unicast,
-    /// A message for all of them leaves as one to the group: where the carrier has multicast that is one datagram.
+    /// A message for all of them leaves as one datagram to the group: where the carrier has multicast that is one on the
+    /// wire. Packets to one process still take the lane of packets.
     Group,
     /// Along a ring: a member sends its casts to its successor alone, and forwards those of others.
     Ring,
@@ -36,6 +37,9 @@ pub struct VsyncSettings {
     pub retry: Span,
     /// How long an acknowledgement that nobody waits for may be held back.
     pub ack: Span,
+    /// The rate of the link of each process, in kilobytes a second, if acknowledgements of stable casts are to take only of
+    /// what it has to spare.
+    pub link: Option<u64>,
     /// Bytes of a packet, about.
     pub packet_bytes: usize,
     /// Casts of one sender that not all members are known to have. On a ring the protocol above keeps to it.

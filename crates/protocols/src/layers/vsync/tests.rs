@@ -140,6 +140,7 @@ fn settings(me: u32) -> VsyncSettings {
         told_who_failed: false,
         retry: Span::millis(2),
         ack: Span::micros(100),
+        link: None,
         packet_bytes: 1400,
         window: 8,
         window_bytes: 1 << 20,

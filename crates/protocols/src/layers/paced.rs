@@ -1,0 +1,153 @@
+//! Small messages to all that gather what they say: at a low load each leaves at once, and at a high one they leave at a
+//! bounded rate, or go along with something else.
+
+use amcast_core::{Span, Time};
+
+/// How many may leave by themselves at a time.
+const BURST: u64 = 4;
+
+/// When the next message of one kind leaves, at the latest: one that goes along with something else is sooner.
+///
+/// Where each member answers each message of every other one, these answers would take a good part of the bandwidth at a
+/// high load. So they leave by themselves at a bounded rate: some at once, and then one in each interval.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PacedSends {
+    /// When it leaves; never if there is nothing to say.
+    at: Time,
+    /// Up to when intervals are used up.
+    used: Time,
+}
+
+impl PacedSends {
+    /// There is nothing to say.
+    pub(crate) const NONE: Self = Self { at: Time::NEVER, used: Time::ZERO };
+
+    /// When the next one leaves.
+    pub(crate) const fn at(&self) -> Time {
+        self.at
+    }
+
+    /// One leaves within `span`.
+    pub(crate) fn within(&mut self, now: Time, span: Span) {
+        self.at = self.at.min(now + span);
+    }
+
+    /// One leaves as soon as the rate allows, of one in each interval.
+    pub(crate) fn soon(&mut self, now: Time, interval: Span) {
+        let ahead = interval.times(BURST - 1);
+        let wait = self.used.since(now).0.saturating_sub(ahead.0);
+        self.within(now, Span(wait));
+    }
+
+    /// Something else that leaves now anyway says everything.
+    pub(crate) const fn along(&mut self) {
+        self.at = Time::NEVER;
+    }
+
+    /// One leaves by itself, and uses up an interval.
+    pub(crate) fn alone(&mut self, now: Time, interval: Span) {
+        self.at = Time::NEVER;
+        self.used = self.used.max(now) + interval;
+    }
+}
+
+/// Over what time the load of a link is measured.
+const MEASURED: Span = Span::millis(1);
+
+/// Small messages that leave by themselves take one part in so many of what a link has to spare.
+const SPARE_PART: u64 = 3;
+
+/// They take as much of a link as if it had one part in so many to spare, however loaded it is.
+const LEAST_SPARE: u64 = 100;
+
+/// Nanoseconds in which a kilobyte a second is a byte.
+const BYTE_NS: u64 = 1_000_000;
+
+/// How much the link of this process has to do, as far as the process sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkLoad {
+    /// The rate that the link carries, in kilobytes a second.
+    link: u64,
+    /// When the present interval began.
+    began: Time,
+    /// Bytes that arrived in it.
+    bytes: u64,
+    /// The rate of the interval before.
+    rate: u64,
+}
+
+impl LinkLoad {
+    /// A link of this rate, in kilobytes a second, that has nothing to do.
+    pub(crate) const fn new(link: u64) -> Self {
+        Self { link, began: Time::ZERO, bytes: 0, rate: 0 }
+    }
+
+    /// So many bytes arrived.
+    pub(crate) fn add(&mut self, now: Time, bytes: usize) {
+        self.measure(now);
+        self.bytes += bytes as u64;
+    }
+
+    fn measure(&mut self, now: Time) {
+        let passed = now.since(self.began);
+        if passed >= MEASURED {
+            self.rate = self.bytes * BYTE_NS / passed.0;
+            (self.began, self.bytes) = (now, 0);
+        }
+    }
+
+    /// How far messages that take so many bytes are apart, so that they take only a part of what the link has to spare.
+    pub(crate) fn interval(&mut self, now: Time, bytes: u64) -> Span {
+        self.measure(now);
+        let spare = self.link.saturating_sub(self.rate).max(self.link / LEAST_SPARE).max(1);
+        Span(bytes * BYTE_NS * SPARE_PART / spare)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Time {
+        Time::ZERO + Span::micros(us)
+    }
+
+    #[test]
+    fn some_leave_at_once_and_the_others_at_the_rate() {
+        let mut sends = PacedSends::NONE;
+        let interval = Span::micros(100);
+        for _ in 0..BURST {
+            sends.soon(at(1000), interval);
+            assert_eq!(sends.at(), at(1000));
+            sends.alone(at(1000), interval);
+        }
+        sends.soon(at(1000), interval);
+        assert_eq!(sends.at(), at(1100), "the burst is used up");
+        sends.within(at(1000), Span::micros(50));
+        assert_eq!(sends.at(), at(1050), "the sooner of the two");
+        sends.along();
+        assert_eq!(sends.at(), Time::NEVER);
+        sends.soon(at(1100), interval);
+        assert_eq!(sends.at(), at(1100), "what went along used up nothing");
+        sends.alone(at(1100), interval);
+        sends.soon(at(1150), interval);
+        assert_eq!(sends.at(), at(1200));
+        sends.alone(at(1200), interval);
+        sends.soon(at(9000), interval);
+        assert_eq!(sends.at(), at(9000), "idle time gives back the burst, and no more");
+    }
+
+    #[test]
+    fn small_messages_take_a_third_of_what_a_link_has_to_spare() {
+        // A byte in a microsecond.
+        let mut load = LinkLoad::new(1000);
+        assert_eq!(load.interval(at(5000), 100), Span::micros(300), "it is idle");
+        for ms in 5..10 {
+            load.add(at(ms * 1000), 500);
+        }
+        assert_eq!(load.interval(at(10_000), 100), Span::micros(600), "half of it is used");
+        load.add(at(10_000), 5000);
+        assert_eq!(load.interval(at(11_000), 100), Span::millis(30), "one part in 300");
+        assert_eq!(load.interval(at(90_000), 100), Span::micros(300), "it is idle again");
+    }
+}
