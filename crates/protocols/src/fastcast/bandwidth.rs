@@ -17,18 +17,18 @@ use alloc::vec::Vec;
 
 /// An increase that is announced, and that not all members have taken into account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct OngoingIncrease {
+pub struct OngoingIncrease {
     /// By how much (`ongoing increase`).
-    pub(super) amount: u64,
+    pub amount: u64,
     /// Whether this member has delivered its own announcement (`delivered req`).
-    pub(super) delivered: bool,
+    pub delivered: bool,
     /// How many other members have acknowledged it (`acks`).
-    pub(super) acks: usize,
+    pub acks: usize,
 }
 
 /// One member's side of the allocation, within one view.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct BandwidthAllocation {
+pub struct BandwidthAllocation {
     /// The rank of this member (`p_i`).
     me: usize,
     /// The rate that a network link carries (`B`).
@@ -43,34 +43,34 @@ pub(super) struct BandwidthAllocation {
 impl BandwidthAllocation {
     /// The allocation as a view of so many `members` begins: nobody requires anything.
     // [FC 4:1-6] all is 0, and no increase is announced
-    pub(super) fn new(me: usize, members: usize, link: u64) -> Self {
+    pub fn new(me: usize, members: usize, link: u64) -> Self {
         Self { me, link, requirements: alloc::vec![0; members], current: 0, ongoing: None }
     }
 
     /// How much this member may send (`currentBW`).
-    pub(super) const fn current(&self) -> u64 {
+    pub const fn current(&self) -> u64 {
         self.current
     }
 
     /// How much this member requires; an announced increase is not part of it before it is complete.
-    pub(super) fn required(&self) -> u64 {
+    pub fn required(&self) -> u64 {
         self.requirements[self.me]
     }
 
     /// How much this member requires when the announced increase, if there is one, is complete.
-    pub(super) fn required_in_the_end(&self) -> u64 {
+    pub fn required_in_the_end(&self) -> u64 {
         self.required().saturating_add(self.ongoing.map_or(0, |ongoing| ongoing.amount))
     }
 
     /// Whether an increase is announced and not complete: until then nothing else may be announced.
-    pub(super) const fn is_increasing(&self) -> bool {
+    pub const fn is_increasing(&self) -> bool {
         self.ongoing.is_some()
     }
 
     /// Begins to require `amount` more, which the caller announces to all members by an ordered broadcast. Says whether
     /// it begins: not while another increase is announced.
     // [FC 4:7-10] one increase at a time
-    pub(super) fn increase(&mut self, amount: u64) -> bool {
+    pub fn increase(&mut self, amount: u64) -> bool {
         if self.ongoing.is_some() {
             return false;
         }
@@ -82,7 +82,7 @@ impl BandwidthAllocation {
     ///
     /// # Errors
     /// When there is no such member, or this member has announced no such increase.
-    pub(super) fn on_increase(&mut self, from: usize, amount: u64) -> Result<bool, &'static str> {
+    pub fn on_increase(&mut self, from: usize, amount: u64) -> Result<bool, &'static str> {
         if from == self.me {
             // [FC 4:15-16] the own announcement is delivered
             let ongoing = self.ongoing.as_mut().filter(|o| !o.delivered && o.amount == amount);
@@ -102,7 +102,7 @@ impl BandwidthAllocation {
     /// # Errors
     /// When no increase is announced, or all others have acknowledged it.
     // [FC 4:17-18] acknowledgements are counted
-    pub(super) fn on_ack(&mut self) -> Result<(), &'static str> {
+    pub fn on_ack(&mut self) -> Result<(), &'static str> {
         let others = self.requirements.len() - 1;
         let ongoing = self.ongoing.as_mut().filter(|ongoing| ongoing.acks < others);
         ongoing.ok_or("an acknowledgement of no increase")?.acks += 1;
@@ -126,7 +126,7 @@ impl BandwidthAllocation {
     /// Requires `amount` less from here on, which the caller announces to all members by an ordered broadcast. Says
     /// whether it does: not while an increase is announced, and never by more than is required.
     // [FC 4:26-30] this member sends less before the others know
-    pub(super) fn decrease(&mut self, amount: u64) -> bool {
+    pub fn decrease(&mut self, amount: u64) -> bool {
         let left = self.required().checked_sub(amount).filter(|_| self.ongoing.is_none());
         let Some(left) = left else { return false };
         self.requirements[self.me] = left;
@@ -138,7 +138,7 @@ impl BandwidthAllocation {
     ///
     /// # Errors
     /// When there is no such member, or it requires less than that.
-    pub(super) fn on_decrease(&mut self, from: usize, amount: u64) -> Result<(), &'static str> {
+    pub fn on_decrease(&mut self, from: usize, amount: u64) -> Result<(), &'static str> {
         if from == self.me {
             // It was taken into account when it was announced.
             return Ok(());
@@ -156,8 +156,13 @@ impl BandwidthAllocation {
     /// member adds to it, is that of the other member which sends the least.
     // [FC 4:34-36] this member and the `N - 2` others that require the most share one link
     fn allocation(&self) -> u64 {
+        self.share_of(self.me)
+    }
+
+    /// The share of a member, as far as this one knows the requirements.
+    fn share_of(&self, member: usize) -> u64 {
         let mut others: Vec<u64> = self.requirements.clone();
-        let own = others.remove(self.me);
+        let own = others.remove(member);
         others.sort_unstable();
         // Ascending: those that require the least are served first.
         let mut rivals = others.into_iter().skip(1);
@@ -180,15 +185,24 @@ impl BandwidthAllocation {
         }
     }
 
+    /// The bandwidth that each member may use beside its share: an equal part of what the shares of all leave of the link that carries
+    /// the most. Ours, not the paper's: a burst need not wait for an increase while nobody else wants the bandwidth. It
+    /// is as safe as the shares: members that take an increase into account have less to spare before it is used, and
+    /// one that needs less takes less of its own before the others know.
+    pub fn spare(&self) -> u64 {
+        let shares = (0..self.requirements.len()).map(|member| self.share_of(member));
+        let (sum, least) = shares.fold((0, u64::MAX), |(sum, least), s| (sum + s, least.min(s)));
+        let others = self.requirements.len().saturating_sub(1).max(1) as u64;
+        self.link.saturating_sub(sum - least.min(sum)) / others
+    }
+
     /// The announced increase, if there is one.
-    #[cfg(test)]
-    pub(super) const fn ongoing(&self) -> Option<OngoingIncrease> {
+    pub const fn ongoing(&self) -> Option<OngoingIncrease> {
         self.ongoing
     }
 
     /// All requirements as this member knows them (`bwRequirements`).
-    #[cfg(test)]
-    pub(super) fn requirements(&self) -> &[u64] {
+    pub fn requirements(&self) -> &[u64] {
         &self.requirements
     }
 }

@@ -9,6 +9,7 @@ use super::sequence::{SenderCast, SequenceOrder, SequencedCast};
 use crate::layers::batch::Batch;
 use crate::layers::join_state::JoinState;
 use crate::layers::outgoing::{BatchLimits, OutgoingBatches};
+use crate::layers::paced::{LinkLoad, PacedSends};
 use crate::mutant::Mutants;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
@@ -17,6 +18,21 @@ use amcast_core::step::{Note, ProtocolStatus, WaitReason, WakeReason};
 use amcast_core::{
     Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Span, Submission, Time,
 };
+
+/// Bytes besides the entries of a batch in each of its packets, about: those of this protocol, of the layer below and
+/// of the carrier. Those of the network are not among them: the rate of a link is that of what datagrams carry.
+const PACKET_HEAD_BYTES: usize = 48;
+
+/// Bytes that a message with numbers alone occupies on a link, about.
+const NUMBERS_BYTES: u64 = 200;
+
+/// Bytes for each member of an acknowledgement that goes along with a batch, about.
+const ACK_BYTES: usize = 4;
+
+/// The marks of a member that begins to require more, and that may send more.
+pub const INCREASE_BEGINS: &str = "fastcast-increase-begins";
+/// See [`INCREASE_BEGINS`].
+pub const INCREASE_ENDS: &str = "fastcast-increase-ends";
 
 /// The outputs of a step.
 pub(super) type FastCastOutbox = Outbox<Groupcast<FastCastMessage>>;
@@ -34,6 +50,11 @@ pub(super) struct FastCastSettings {
     pub(super) payload_max: usize,
     /// Bytes of a full batch, at least.
     pub(super) batch_bytes: usize,
+    /// Bytes of own batches that are sent and not delivered here, at most: less than what the layer below lets a sender
+    /// have on the way, so that numbers never wait behind batches.
+    pub(super) flight_bytes: usize,
+    /// Bytes of a packet, about.
+    pub(super) packet_bytes: usize,
     /// The rate that a link carries, in kilobytes a second (`B`).
     pub(super) link: u64,
     /// The time over which demand is measured.
@@ -54,6 +75,9 @@ pub(super) struct FastCastMember {
     /// Whether messages were submitted since the last wake-up: those of one round leave together.
     fresh: bool,
     order: SequenceOrder,
+    /// The leader's: when it tells the numbers that it has given.
+    numbers: PacedSends,
+    load: LinkLoad,
     delivery: MessageDelivery,
     bandwidth: BandwidthAllocation,
     pace: BatchPace,
@@ -69,11 +93,19 @@ impl FastCastMember {
             own: OutgoingBatches::new(BatchLimits { bytes: usize::MAX, messages: usize::MAX }),
             fresh: false,
             order: SequenceOrder::new(set.processes),
+            numbers: PacedSends::NONE,
+            load: LinkLoad::new(set.link),
             delivery: MessageDelivery::new(set.me, set.processes, set.mutants),
             bandwidth: BandwidthAllocation::new(0, 1, set.link),
             pace: BatchPace::new(set.demand, set.link),
             set,
         }
+    }
+
+    /// The allocation as this member knows it.
+    #[cfg(test)]
+    pub(super) const fn bandwidth(&self) -> &BandwidthAllocation {
+        &self.bandwidth
     }
 
     /// The member that gives numbers: the most senior one (`leader`).
@@ -85,29 +117,74 @@ impl FastCastMember {
         self.leader() == Some(self.set.me)
     }
 
+    /// The leader's: how far messages with numbers alone are apart in the long run.
+    fn numbers_every(&mut self) -> Span {
+        self.load.interval(self.now, NUMBERS_BYTES)
+    }
+
+    /// The leader's: a cast takes its number, which the leader announces soon.
+    fn arrived(&mut self, sender: Pid) {
+        self.order.arrived(sender);
+        let interval = self.numbers_every();
+        self.numbers.soon(self.now, interval);
+    }
+
+    /// The leader's: tells all the numbers that it has given, if it is time, or a batch leaves now anyway.
+    fn tell_numbers(&mut self, along: bool, out: &mut FastCastOutbox) {
+        if self.blocked || !(along || self.numbers.at() <= self.now) {
+            return;
+        }
+        if let Some(numbers) = self.order.give_numbers() {
+            match along {
+                true => self.numbers.along(),
+                false => {
+                    let interval = self.numbers_every();
+                    self.numbers.alone(self.now, interval);
+                }
+            }
+            out.ask(GroupcastOutput::Cast(Grade::Stable, numbers));
+        }
+    }
+
     /// Sends a message that takes a number to all members.
     // [FC 2:8-11] to all; it is pending until it is delivered
     fn cast(&mut self, message: FastCastMessage, out: &mut FastCastOutbox) {
         if self.leads() {
-            self.order.arrived(self.set.me);
+            self.arrived(self.set.me);
         }
         out.ask(GroupcastOutput::Cast(Grade::Stable, message));
     }
 
     /// Sends own batches, as many as may leave now. Without contention a batch of any size leaves at once. While an own
     /// batch is on the way only full ones follow it, within the share of the bandwidth.
-    fn send(&mut self, out: &mut FastCastOutbox) {
+    /// Says whether any left.
+    fn send(&mut self, out: &mut FastCastOutbox) -> bool {
+        let mut left = false;
         while !self.blocked && self.own.unsent() > 0 {
             let idle = self.own.sent() == 0;
-            let may = idle || self.own.next_is_sealed() && self.pace.may_send(self.now);
+            let room = self.own.sent_bytes() < self.set.flight_bytes;
+            let may = idle || room && self.own.next_is_sealed() && self.pace.may_send(self.now);
             if !may {
-                return;
+                break;
             }
-            let Some(batch) = self.own.next() else { return };
-            self.pace.spend(self.now, batch.payload_bytes());
+            let Some(batch) = self.own.next() else { break };
+            left = true;
+            self.pace.spend(self.now, self.bytes_on_the_wire(&batch));
             note_part(self.set.me, &batch, out);
             self.cast(FastCastMessage::Data { batch }, out);
         }
+        left
+    }
+
+    /// The bytes that a batch takes of a link: its entries, and the heads of the packets in which it travels.
+    fn bytes_on_the_wire(&self, batch: &Batch) -> usize {
+        let bytes = batch.bytes();
+        bytes + bytes.div_ceil(self.set.packet_bytes) * PACKET_HEAD_BYTES + self.ack_bytes()
+    }
+
+    /// The bytes of an acknowledgement that goes along.
+    const fn ack_bytes(&self) -> usize {
+        self.set.processes * ACK_BYTES
     }
 
     fn submit(&mut self, submission: Submission<'_>) {
@@ -115,19 +192,15 @@ impl FastCastMember {
         if self.own.open_bytes() >= self.set.batch_bytes {
             self.own.seal();
         }
-        self.pace.offer(self.now, submission.payload.len());
+        self.pace.offer(self.now);
         self.fresh = true;
     }
 
     fn wake(&mut self, out: &mut FastCastOutbox) {
         self.fresh = false;
-        self.send(out);
+        let left = self.send(out);
         self.measure(out);
-        if !self.blocked
-            && let Some(numbers) = self.order.give_numbers()
-        {
-            out.ask(GroupcastOutput::Cast(Grade::Stable, numbers));
-        }
+        self.tell_numbers(left, out);
     }
 
     /// Adapts the required bandwidth to the demand, if it is time.
@@ -135,11 +208,12 @@ impl FastCastMember {
         if self.blocked || self.bandwidth.is_increasing() {
             return;
         }
-        let unsent = self.own.unsent_bytes();
+        let heads = PACKET_HEAD_BYTES + self.ack_bytes();
+        let unsent = self.own.unsent_bytes() + self.own.unsent() * heads;
         match self.pace.measure(self.now, self.bandwidth.required(), unsent) {
             Some(DemandChange::More(amount)) => self.require_more(amount, out),
             Some(DemandChange::Less(amount)) if self.bandwidth.decrease(amount) => {
-                self.pace.set_rate(self.now, self.bandwidth.current());
+                self.set_pace();
                 self.cast(FastCastMessage::Decrease { amount }, out);
             }
             _ => {}
@@ -148,6 +222,7 @@ impl FastCastMember {
 
     fn require_more(&mut self, amount: u64, out: &mut FastCastOutbox) {
         if self.bandwidth.increase(amount) {
+            out.note(Note::Mark(INCREASE_BEGINS));
             self.cast(FastCastMessage::Increase { amount }, out);
         }
     }
@@ -172,13 +247,16 @@ impl FastCastMember {
             }
             FastCastMessage::Ack if from != self.set.me => {
                 self.bandwidth.on_ack()?;
-                self.pace.set_rate(self.now, self.bandwidth.current());
+                self.follow_allocation(true, out);
                 return Ok(());
             }
             _ => return Err("what this protocol does not say"),
         };
         if self.set.mutants.is(FastCastMutant::IgnoresNumbers) {
             return self.deliver((from, cast), out);
+        }
+        if let SequencedCast::Data(batch) = &cast {
+            self.load.add(self.now, batch.bytes());
         }
         if let SequencedCast::Data(batch) = &cast
             && self.leads()
@@ -207,6 +285,7 @@ impl FastCastMember {
         out: &mut FastCastOutbox,
     ) -> Result<(), &'static str> {
         let rank = self.view.rank(from).ok_or("a cast of no member")?;
+        let was_increasing = self.bandwidth.is_increasing();
         match cast {
             SequencedCast::Data(batch) => {
                 self.deliver_batch(from, &batch, out);
@@ -219,8 +298,21 @@ impl FastCastMember {
             }
             SequencedCast::Decrease(amount) => self.bandwidth.on_decrease(rank, amount)?,
         }
-        self.pace.set_rate(self.now, self.bandwidth.current());
+        self.follow_allocation(was_increasing, out);
         Ok(())
+    }
+
+    /// Batches leave at the share of the allocation, which has just changed perhaps.
+    fn follow_allocation(&mut self, was_increasing: bool, out: &mut FastCastOutbox) {
+        if was_increasing && !self.bandwidth.is_increasing() {
+            out.note(Note::Mark(INCREASE_ENDS));
+        }
+        self.set_pace();
+    }
+
+    /// Batches leave at the share of this member, and at what it may use beside it.
+    fn set_pace(&mut self) {
+        self.pace.set_rate(self.now, self.bandwidth.current() + self.bandwidth.spare());
     }
 
     fn deliver_batch(&mut self, from: Pid, batch: &Batch, out: &mut FastCastOutbox) {
@@ -237,7 +329,11 @@ impl FastCastMember {
             let me = self.set.me;
             senders.sort_by_key(|&sender| sender != me);
         }
-        for (from, cast) in self.order.settle(senders.into_iter()) {
+        let (left, skipped) = self.order.settle(senders.into_iter());
+        if skipped > 0 {
+            out.note(Note::Mark("fastcast-number-skipped"));
+        }
+        for (from, cast) in left {
             if let SequencedCast::Data(batch) = cast {
                 self.deliver_batch(from, &batch, out);
             }
@@ -249,16 +345,21 @@ impl FastCastMember {
     fn begin(&mut self, view: &View, out: &mut FastCastOutbox) {
         let set = self.set;
         let required = self.bandwidth.required_in_the_end().min(set.link);
+        let interrupted = self.bandwidth.is_increasing();
         self.view = view.clone();
         self.blocked = false;
         self.own.restart();
         self.order = SequenceOrder::new(set.processes);
+        self.numbers.along();
         let rank = view.rank(set.me).unwrap_or(0);
         self.bandwidth = BandwidthAllocation::new(rank, view.members.len(), set.link);
-        self.pace.set_rate(self.now, 0);
+        self.set_pace();
         let base = out.fill(|to| self.delivery.state().encode(to));
         out.ask(GroupcastOutput::Base(base));
         // An increase that the change of views interrupted begins anew, too.
+        if interrupted {
+            out.note(Note::Mark("fastcast-increase-interrupted"));
+        }
         if required > 0 {
             self.require_more(required, out);
         }
@@ -319,15 +420,15 @@ impl Protocol for FastCastMember {
             Input::Medium(GroupcastInput::Excluded) => self.excluded(),
             // [FC 2:13-14] the leader numbers a message as soon as it has it
             Input::Medium(GroupcastInput::Received(from)) if self.leads() => {
-                self.order.arrived(from);
+                self.arrived(from);
             }
             Input::Medium(GroupcastInput::From(from, message)) => {
                 if let Err(why) = self.hear(from, message, out) {
                     out.note(Note::Malformed(from, why));
                 }
                 // Own batches that waited for a delivery, or for bandwidth.
-                if !self.fresh {
-                    self.send(out);
+                if !self.fresh && self.send(out) {
+                    self.tell_numbers(true, out);
                 }
             }
             // Nothing is kept on disk; the state is the layer's below.
@@ -339,16 +440,17 @@ impl Protocol for FastCastMember {
         if self.blocked {
             return None;
         }
-        if self.fresh || self.order.has_open() {
+        if self.fresh {
             return Some((self.now, WakeReason::Flush));
         }
-        let waits = self.own.sent() > 0 && self.own.next_is_sealed();
+        let room = self.own.sent_bytes() < self.set.flight_bytes;
+        let waits = self.own.sent() > 0 && self.own.next_is_sealed() && room;
         let send = if waits { self.pace.next_at() } else { Time::NEVER };
         let measure = match self.bandwidth.is_increasing() {
             true => Time::NEVER,
             false => self.pace.measures_at(),
         };
-        let at = send.min(measure);
+        let at = send.min(measure).min(self.numbers.at());
         (at != Time::NEVER).then_some((at, WakeReason::Flush))
     }
 

@@ -51,10 +51,16 @@
 //! The messages of a member gather into a batch of `batch_bytes` at least, the paper's 4 KB. Without contention none
 //! waits: a batch of any size leaves when no batch of its sender is on the way.
 //!
+//! ## Numbers and acknowledgements under load
+//! Each batch takes a number and an acknowledgement of every member, for itself and for its number. On an idle group
+//! all of these leave at once. Under load they go along with batches, and those that leave by themselves take a third of
+//! what a link has to spare (`layers/paced.rs`).
+//!
 //! ## Bandwidth
-//! Further full batches leave at the rate that `bandwidth.rs` allocates (figure 4). A member measures what it needs
-//! (`pace.rs`): when full batches had to wait, it requires as much bandwidth as was submitted and a quarter more; when
-//! it uses less than half, it gives the rest back. `Incr` and `Decr` are casts that take numbers like any other. They
+//! Further full batches leave at the rate that `bandwidth.rs` allocates (figure 4), and at an equal part of what nobody
+//! requires. A member measures what it needs
+//! (`pace.rs`): when full batches had to wait, it requires as much bandwidth as what left and what still waits, and a
+//! sixteenth more; when it requires a quarter more than it uses, it gives the rest back. `Incr` and `Decr` are casts that take numbers like any other. They
 //! wait for no share themselves, and a batch may always leave when none of its sender is on the way: a member without
 //! any bandwidth is slow, and never stuck. Requirements end with a view. In the next one each member requires anew what
 //! it had, and what it was about to have: a change of views in the middle of an increase leaves nothing behind.
@@ -73,7 +79,7 @@
 //! # Read first
 //! `bandwidth.rs` and `sequence.rs`, which are pure rules, then `member.rs`.
 
-mod bandwidth;
+pub mod bandwidth;
 mod delivery;
 mod member;
 mod message;
@@ -101,14 +107,18 @@ use amcast_core::{
     Property, ProtocolProcess, Span,
 };
 use member::{FastCastMember, FastCastSettings};
+pub use member::{INCREASE_BEGINS, INCREASE_ENDS};
 #[cfg(feature = "fuzzing")]
 pub(crate) use message::FastCastMessage;
 #[cfg(feature = "mutants")]
 pub(crate) use mutants::FastCastMutant;
 
-/// Bytes of one member's broadcasts that are on the way at a time, at most, where nothing else holds back a sender of
-/// datagrams: about what the buffers of a socket take.
-const DATAGRAMS_BYTES_MAX: usize = 128 << 10;
+/// Bytes of one member's casts that are on the way at a time, at most, where nothing else holds back a sender of
+/// datagrams: about what the buffers of a socket take. The share of the bandwidth is the tighter bound, most often.
+const DATAGRAMS_BYTES_MAX: usize = 1 << 20;
+
+/// One part in so many of a link is for what has no share of it: numbers, acknowledgements, and what is sent again.
+const RESERVE: u64 = 100;
 
 /// Bytes of a message besides payloads, and of a number in one, at most.
 const ENTRY_BYTES: usize = 64;
@@ -235,7 +245,17 @@ impl Entry for FastCast {
     }
 }
 
+/// Bytes of one member's casts that are on the way at a time, at most.
+fn flight_bytes(config: &Config) -> usize {
+    let bytes = WINDOW_BYTES.get(config);
+    match LANE.get(config) {
+        PacketLane::Stream => bytes,
+        PacketLane::Datagram | PacketLane::Multicast => bytes.min(DATAGRAMS_BYTES_MAX),
+    }
+}
+
 fn settings(me: Pid, config: &Config) -> FastCastSettings {
+    let link = config.get(&LINK_MBPS) * KILOBYTES;
     FastCastSettings {
         me,
         processes: config.cluster().replicas(),
@@ -243,7 +263,9 @@ fn settings(me: Pid, config: &Config) -> FastCastSettings {
         window_bytes: WINDOW_BYTES.get(config),
         payload_max: PAYLOAD_MAX.get(config),
         batch_bytes: config.get(&BATCH_BYTES) as usize,
-        link: config.get(&LINK_MBPS) * KILOBYTES,
+        flight_bytes: flight_bytes(config) / 2,
+        packet_bytes: config.get(&PACKET_BYTES) as usize,
+        link: link - link / RESERVE,
         demand: Span::micros(config.get(&DEMAND_US)),
         mutants: Mutants::of(config),
     }
@@ -270,7 +292,6 @@ fn layer_settings(me: Pid, config: &Config) -> Result<VsyncSettings, ConfigError
     let processes = cluster.replicas();
     // A cast for each message of all members, and for each number: the leader may give one at a time.
     let window = WINDOW.get(config) * processes;
-    let bytes = WINDOW_BYTES.get(config);
     let batch = config.get(&BATCH_BYTES) as usize + PAYLOAD_MAX.get(config);
     // Each message of a batch is smaller than the batch, but for its number and length.
     let entries = WINDOW.get(config) * ENTRY_BYTES;
@@ -284,12 +305,10 @@ fn layer_settings(me: Pid, config: &Config) -> Result<VsyncSettings, ConfigError
         told_who_failed: DETECTOR.get(config) == Detector::Connections,
         retry: RETRY.get(config),
         ack: Span::micros(config.get(&ACK_US)),
+        link: Some(config.get(&LINK_MBPS) * KILOBYTES),
         packet_bytes: config.get(&PACKET_BYTES) as usize,
         window,
-        window_bytes: match lane {
-            Lane::Stream => bytes,
-            Lane::Datagram => bytes.min(DATAGRAMS_BYTES_MAX),
-        },
+        window_bytes: flight_bytes(config),
         // A batch, or numbers for all casts that may be without one.
         message_bytes: batch + entries + (window + 1) * ENTRY_BYTES,
         broken: mutants::broken(Mutants::of(config)),

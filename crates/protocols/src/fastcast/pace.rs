@@ -9,8 +9,12 @@ use amcast_core::{Span, Time};
 /// How far a sender may be ahead of its share, in time: so a late wake-up costs no throughput.
 const AHEAD: Span = Span::millis(1);
 
-/// How much more than was measured is required, as a fraction: the next interval may bring some more.
-const SPARE: u64 = 4;
+/// How much more than was measured is required, as a fraction: the next interval may bring some more. All that is
+/// required and not used is missing to others.
+const SPARE: u64 = 16;
+
+/// How much more than is used may be required, as a fraction, before the rest is given back.
+const UNUSED: u64 = 4;
 
 /// Nanoseconds in which a kilobyte a second is a byte.
 const BYTE_NS: u64 = 1_000_000;
@@ -37,10 +41,12 @@ pub(super) struct BatchPace {
     owed: u64,
     /// Up to when the share has paid.
     paid: Time,
-    /// When the present interval ends; never while nothing is sent.
+    /// When the present interval began.
+    began: Time,
+    /// When it ends at the earliest; never while nothing is sent.
     ends: Time,
-    /// Bytes that were submitted in it.
-    offered: u64,
+    /// Bytes that left in it.
+    left: u64,
     /// Whether a full batch had to wait in it for bandwidth.
     waited: bool,
 }
@@ -54,8 +60,9 @@ impl BatchPace {
             rate: 0,
             owed: 0,
             paid: Time::ZERO,
+            began: Time::ZERO,
             ends: Time::NEVER,
-            offered: 0,
+            left: 0,
             waited: false,
         }
     }
@@ -66,12 +73,11 @@ impl BatchPace {
         self.rate = rate;
     }
 
-    /// So many bytes are submitted.
-    pub(super) fn offer(&mut self, now: Time, bytes: usize) {
+    /// Something is submitted: demand is measured from here on, if it is not.
+    pub(super) fn offer(&mut self, now: Time) {
         if self.ends == Time::NEVER {
-            self.ends = now + self.interval;
+            (self.began, self.ends) = (now, now + self.interval);
         }
-        self.offered += bytes as u64;
     }
 
     /// Whether a batch may leave now. If not, that shows a need of more bandwidth.
@@ -87,6 +93,7 @@ impl BatchPace {
         self.pay(now);
         // Batches that leave one at a time, without bandwidth, do not add up.
         self.owed = (self.owed + bytes as u64).min(self.ahead() + bytes as u64);
+        self.left += bytes as u64;
     }
 
     /// When the next batch may leave; never without bandwidth.
@@ -123,8 +130,9 @@ impl BatchPace {
 
     /// Ends an interval that is over: how the requirement changes, if it does. `unsent` bytes still wait.
     ///
-    /// A sender that never had to wait requires no more: without contention its batches leave at once. One that
-    /// requires more than twice what it uses gives the rest back.
+    /// The demand is what left and what still waits, over the time that it took: the interval is longer where an
+    /// increase or a change of views came between. A sender that never had to wait requires no more: without contention
+    /// its batches leave at once. One that requires a quarter more than it uses gives the rest back.
     pub(super) fn measure(
         &mut self,
         now: Time,
@@ -134,16 +142,15 @@ impl BatchPace {
         if now < self.ends {
             return None;
         }
-        let bytes = self.offered + unsent as u64;
-        let used = bytes * BYTE_NS / self.interval.0.max(1);
+        let bytes = self.left + unsent as u64;
+        let used = bytes * BYTE_NS / now.since(self.began).0.max(1);
         let wanted = (used + used / SPARE).min(self.link);
         let change = match () {
             () if wanted > required && self.waited => Some(DemandChange::More(wanted - required)),
-            () if used * 2 < required => Some(DemandChange::Less(required - wanted)),
+            () if used + used / UNUSED < required => Some(DemandChange::Less(required - wanted)),
             () => None,
         };
-        self.offered = 0;
-        self.waited = false;
+        (self.began, self.left, self.waited) = (now, 0, false);
         self.ends = if bytes == 0 && required == 0 { Time::NEVER } else { now + self.interval };
         change
     }
@@ -196,22 +203,45 @@ mod tests {
     fn a_sender_that_waits_requires_more_and_one_that_uses_little_gives_back() {
         let mut pace = BatchPace::new(Span::millis(1), LINK);
         assert_eq!(pace.measures_at(), Time::NEVER);
-        pace.offer(at(0), 400);
+        pace.offer(at(0));
+        pace.spend(at(0), 400);
         assert_eq!(pace.measure(at(999), 0, 0), None, "the interval is not over");
         assert_eq!(pace.measure(at(1000), 0, 0), None, "it never had to wait");
-        pace.offer(at(1500), 300);
+        pace.spend(at(1500), 300);
         assert!(!pace.may_send(at(1500)));
-        assert_eq!(pace.measure(at(2000), 0, 100), Some(DemandChange::More(500)), "a quarter more");
+        assert_eq!(
+            pace.measure(at(2000), 0, 100),
+            Some(DemandChange::More(425)),
+            "a sixteenth more"
+        );
         assert!(!pace.may_send(at(2500)));
-        pace.offer(at(2500), 5000);
-        assert_eq!(pace.measure(at(3000), 500, 0), Some(DemandChange::More(500)), "up to the link");
-        pace.offer(at(3500), 500);
-        assert_eq!(pace.measure(at(4000), 1000, 0), None, "half of it is used");
-        pace.offer(at(4500), 400);
-        assert_eq!(pace.measure(at(5000), 1000, 0), Some(DemandChange::Less(500)));
-        assert_eq!(pace.measure(at(6000), 500, 0), Some(DemandChange::Less(500)), "all of it");
+        assert_eq!(
+            pace.measure(at(3000), 425, 5000),
+            Some(DemandChange::More(575)),
+            "up to the link"
+        );
+        pace.spend(at(3500), 800);
+        assert_eq!(pace.measure(at(4000), 1000, 0), None, "most of it is used");
+        pace.spend(at(4500), 400);
+        assert_eq!(pace.measure(at(5000), 1000, 0), Some(DemandChange::Less(575)));
+        assert_eq!(pace.measure(at(6000), 425, 0), Some(DemandChange::Less(425)), "all of it");
         assert_eq!(pace.measures_at(), at(7000));
         assert_eq!(pace.measure(at(7000), 0, 0), None);
         assert_eq!(pace.measures_at(), Time::NEVER, "nothing is measured while nothing is sent");
+    }
+
+    #[test]
+    fn what_left_while_an_increase_ran_is_measured_over_the_time_that_it_took() {
+        let mut pace = BatchPace::new(Span::millis(1), LINK);
+        pace.offer(at(0));
+        // An increase takes twenty intervals; meanwhile a fifth of the link is used.
+        for ms in 0..20 {
+            pace.spend(at(ms * 1000), 200);
+        }
+        assert!(!pace.may_send(at(20_000)));
+        assert_eq!(pace.measure(at(20_000), 0, 0), Some(DemandChange::More(212)));
+        // Waiting bytes are demanded once for each interval that they wait.
+        assert!(!pace.may_send(at(20_500)));
+        assert_eq!(pace.measure(at(21_000), 212, 400), Some(DemandChange::More(213)));
     }
 }

@@ -51,11 +51,6 @@ impl SequenceOrder {
         self.open.push(sender);
     }
 
-    /// The leader's: whether casts wait for their numbers.
-    pub(super) fn has_open(&self) -> bool {
-        !self.open.is_empty()
-    }
-
     /// The leader's: the announcement of numbers for all casts that have none, if there are such casts.
     // [FC 2:19] the leader sends the numbers to all
     pub(super) fn give_numbers(&mut self) -> Option<FastCastMessage> {
@@ -102,19 +97,22 @@ impl SequenceOrder {
     }
 
     /// All that is left when the view ends, in the order in which every survivor delivers it: the numbered casts, past
-    /// numbers whose cast no survivor has, then the others by the seniority of their senders in `view`.
-    pub(super) fn settle(&mut self, view: impl Iterator<Item = Pid>) -> Vec<SenderCast> {
+    /// numbers whose cast no survivor has, then the others by the seniority of their senders in `view`. Says how many
+    /// numbers were passed over, too.
+    pub(super) fn settle(&mut self, view: impl Iterator<Item = Pid>) -> (Vec<SenderCast>, usize) {
         let mut left = Vec::new();
+        let numbers = self.numbers.len();
         // [FC 3:19-24] by number; a hole is skipped
         for sender in core::mem::take(&mut self.numbers) {
             let cast = self.pending[sender.index()].pop_front();
             left.extend(cast.map(|cast| (sender, cast)));
         }
         // [FC 3:25-27] then the casts without a number
+        let skipped = numbers - left.len();
         for sender in view {
             left.extend(self.pending[sender.index()].drain(..).map(|cast| (sender, cast)));
         }
-        left
+        (left, skipped)
     }
 }
 
@@ -141,13 +139,12 @@ mod tests {
         let mut leader = SequenceOrder::new(3);
         assert_eq!(leader.give_numbers(), None);
         [Pid(2), Pid(0)].into_iter().for_each(|p| leader.arrived(p));
-        assert!(leader.has_open());
         let of = alloc::vec![Pid(2), Pid(0)];
         assert_eq!(leader.give_numbers(), Some(FastCastMessage::Numbers { first: 0, of }));
         leader.arrived(Pid(2));
         let of = alloc::vec![Pid(2)];
         assert_eq!(leader.give_numbers(), Some(FastCastMessage::Numbers { first: 2, of }));
-        assert!(!leader.has_open());
+        assert_eq!(leader.give_numbers(), None);
     }
 
     #[test]
@@ -176,7 +173,8 @@ mod tests {
             order.hold(Pid(sender), cast(amount));
         }
         assert_eq!(taken(&mut order), [], "the first number has no cast");
-        let left = order.settle([Pid(1), Pid(0), Pid(2)].into_iter());
+        let (left, skipped) = order.settle([Pid(1), Pid(0), Pid(2)].into_iter());
+        assert_eq!(skipped, 2, "numbers of the process 0");
         let left: Vec<_> = left.into_iter().map(shown).collect();
         assert_eq!(left, [(1, 3), (2, 1), (1, 5), (2, 2), (2, 4)]);
     }

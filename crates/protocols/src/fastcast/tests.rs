@@ -49,6 +49,15 @@ impl PlayedMember {
         played
     }
 
+    /// A member that has nothing to spare: another one requires the link, by the first number of the view.
+    fn crowded(me: u32) -> Self {
+        let mut played = Self::new(me);
+        played.hear(0, numbers(0, &[2]));
+        let ack = [To(2, FastCastMessage::Ack)];
+        assert_eq!(played.hear(2, FastCastMessage::Increase { amount: 990 }), ack);
+        played
+    }
+
     fn step(&mut self, input: Input<'_, Groupcast<FastCastMessage>>) -> Vec<PlayedAction> {
         let mut out = Outbox::new(false);
         self.member.step(self.now, (), input, &mut out);
@@ -151,11 +160,11 @@ fn the_leader_numbers_messages_as_they_arrive_and_before_all_have_them() {
 
 #[test]
 fn without_contention_a_small_message_leaves_at_once_and_under_load_batches_fill() {
-    let mut p = PlayedMember::new(1);
+    let mut p = PlayedMember::crowded(1);
     assert_eq!(p.submit([1], 3), [Cast(data([1], 3))], "it is idle");
     assert_eq!(p.submit([2], 3), [], "a batch is on the way");
     assert_eq!(p.submit(3..=5, 40), [], "there is no bandwidth yet");
-    p.hear(0, numbers(0, &[1, 1]));
+    p.hear(0, numbers(1, &[1, 1]));
     // Messages 2 to 4 have 119 bytes with their numbers and lengths: a full batch.
     let did = p.hear(1, data([1], 3));
     assert_eq!(did, [Deliver(1, 1, 1), Cast(FastCastMessage::Data { batch: mixed() })]);
@@ -175,21 +184,21 @@ fn mixed() -> Batch {
 
 #[test]
 fn a_sender_whose_batches_wait_gets_bandwidth_uses_it_and_gives_it_back() {
-    let mut p = PlayedMember::new(1);
+    let mut p = PlayedMember::crowded(1);
     // Six full batches; five of them wait for the first.
     assert_eq!(p.submit(1..=6, 100), [Cast(data([1], 100))]);
     let did = p.run(at_us(1000));
-    // 600 bytes were submitted in a millisecond, and 500 still wait; a link carries 1000 kB/s.
-    assert_eq!(did, [Cast(FastCastMessage::Increase { amount: 1000 })]);
-    p.hear(0, numbers(0, &[1, 1]));
+    // In a millisecond 172 bytes left, with their heads, and 800 still wait: more than is left of a link of 1000 kB/s.
+    assert_eq!(did, [Cast(FastCastMessage::Increase { amount: 990 })]);
+    p.hear(0, numbers(1, &[1, 1]));
     assert_eq!(p.hear(1, data([1], 100)), [Deliver(1, 1, 1), Cast(data([2], 100))]);
-    assert_eq!(p.hear(1, FastCastMessage::Increase { amount: 1000 }), []);
+    assert_eq!(p.hear(1, FastCastMessage::Increase { amount: 990 }), []);
     assert_eq!(p.hear(0, FastCastMessage::Ack), []);
-    // All others have reduced what they send: the rest leaves without waiting for deliveries.
-    let rest: Vec<_> = (3..=6).map(|seq| Cast(data([seq], 100))).collect();
-    assert_eq!(p.hear(2, FastCastMessage::Ack), rest);
-    let did = p.run(at_us(10_000));
-    assert_eq!(did, [Cast(FastCastMessage::Decrease { amount: 1000 })]);
+    // All others have reduced what they send: half of the link is for this member, without waiting for deliveries.
+    let ahead = [Cast(data([3], 100)), Cast(data([4], 100))];
+    assert_eq!(p.hear(2, FastCastMessage::Ack), ahead);
+    let less = Cast(FastCastMessage::Decrease { amount: 990 });
+    assert_eq!(p.run(at_us(10_000)), [Cast(data([5], 100)), Cast(data([6], 100)), less]);
     assert_eq!(p.member.deadline(), None, "nothing happens any more");
 }
 
@@ -208,24 +217,27 @@ fn a_member_acknowledges_an_increase_of_another_and_shares() {
 
 #[test]
 fn a_view_that_ends_in_the_middle_of_an_increase_leaves_nothing_of_it() {
-    let mut p = PlayedMember::new(1);
+    let mut p = PlayedMember::crowded(1);
     assert_eq!(p.submit(1..=3, 100), [Cast(data([1], 100))]);
-    assert_eq!(p.run(at_us(1000)), [Cast(FastCastMessage::Increase { amount: 625 })]);
+    assert_eq!(p.run(at_us(1000)), [Cast(FastCastMessage::Increase { amount: 522 })]);
     p.hear(0, FastCastMessage::Ack);
     p.medium(GroupcastInput::Block);
     assert_eq!(p.submit([4], 100), [], "it waits for the next view");
     // The old view ends with its message and its increase, which have no numbers.
     assert_eq!(p.hear(1, data([1], 100)), []);
-    assert_eq!(p.hear(1, FastCastMessage::Increase { amount: 625 }), []);
+    assert_eq!(p.hear(1, FastCastMessage::Increase { amount: 522 }), []);
     let did = p.medium(GroupcastInput::View(&view(1, &[1, 2])));
-    let again = Cast(FastCastMessage::Increase { amount: 625 });
-    assert_eq!(did, [Deliver(1, 1, 1), again, Cast(data([2], 100))]);
+    let again = Cast(FastCastMessage::Increase { amount: 522 });
+    let rest = (2..=4).map(|seq| Cast(data([seq], 100)));
+    let all: Vec<_> = [Deliver(1, 1, 1), again].into_iter().chain(rest).collect();
+    assert_eq!(did, all, "nobody requires anything now, and the link has to spare");
     // It leads now, and numbers begin anew.
-    assert_eq!(p.wake(), [Cast(numbers(0, &[1, 1]))]);
-    assert_eq!(p.hear(1, numbers(0, &[1, 1])), []);
-    assert_eq!(p.hear(1, FastCastMessage::Increase { amount: 625 }), []);
-    let did = p.hear(2, FastCastMessage::Ack);
-    assert_eq!(did, [Cast(data([3], 100)), Cast(data([4], 100))], "one other member is enough");
+    assert_eq!(p.wake(), [Cast(numbers(0, &[1; 4]))]);
+    assert_eq!(p.hear(1, numbers(0, &[1; 4])), []);
+    assert_eq!(p.hear(1, FastCastMessage::Increase { amount: 522 }), []);
+    assert!(p.member.bandwidth().is_increasing());
+    assert_eq!(p.hear(2, FastCastMessage::Ack), [], "one other member is enough");
+    assert_eq!(p.member.bandwidth().required(), 522);
 }
 
 #[test]

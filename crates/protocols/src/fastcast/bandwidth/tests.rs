@@ -2,6 +2,7 @@
 
 use super::BandwidthAllocation;
 use alloc::vec::Vec;
+use amcast_core::rng::Rng;
 
 /// The rate that a link of the tables carries, in Mb/s.
 const LINK: u64 = 1000;
@@ -244,11 +245,102 @@ fn all_of(values: &[u64], members: usize) -> Vec<Vec<u64>> {
 
 /// The shares of all members, when all know these requirements.
 fn shares(requirements: &[u64]) -> Vec<u64> {
-    let of = |me| BandwidthAllocation {
+    (0..requirements.len()).map(|me| knowing(me, requirements).allocation()).collect()
+}
+
+/// A member that knows these requirements.
+fn knowing(me: usize, requirements: &[u64]) -> BandwidthAllocation {
+    BandwidthAllocation {
         requirements: requirements.to_vec(),
         ..BandwidthAllocation::new(me, requirements.len(), LINK)
-    };
-    (0..requirements.len()).map(|me| of(me).allocation()).collect()
+    }
+}
+
+/// A change of a requirement that a member announced.
+#[derive(Clone, Copy, Debug)]
+enum AnnouncedChange {
+    Increase(u64),
+    Decrease(u64),
+}
+
+/// Members that deliver the same announcements in the same order, each at its own time.
+struct SlowMembers {
+    members: Vec<BandwidthAllocation>,
+    order: Vec<(usize, AnnouncedChange)>,
+    delivered: Vec<usize>,
+    /// Members to which an acknowledgement is on the way.
+    acks: Vec<usize>,
+}
+
+impl SlowMembers {
+    fn new(count: usize) -> Self {
+        Self {
+            members: (0..count).map(|me| BandwidthAllocation::new(me, count, LINK)).collect(),
+            order: Vec::new(),
+            delivered: alloc::vec![0; count],
+            acks: Vec::new(),
+        }
+    }
+
+    /// One thing happens, by chance.
+    fn step(&mut self, rng: &mut Rng) {
+        let at = rng.below(self.members.len() as u64) as usize;
+        let member = &mut self.members[at];
+        match rng.below(4) {
+            0 if self.order.len() < 40 => {
+                let amount = 1 + rng.below(LINK);
+                if member.increase(amount) {
+                    self.order.push((at, AnnouncedChange::Increase(amount)));
+                } else if member.decrease(amount) {
+                    self.order.push((at, AnnouncedChange::Decrease(amount)));
+                }
+            }
+            1 if !self.acks.is_empty() => {
+                let ack = rng.below(self.acks.len() as u64) as usize;
+                let to = self.acks.swap_remove(ack);
+                assert_eq!(self.members[to].on_ack(), Ok(()));
+            }
+            2 if member.required() > 0 && self.order.len() < 40 => {
+                let amount = 1 + rng.below(member.required());
+                if member.decrease(amount) {
+                    self.order.push((at, AnnouncedChange::Decrease(amount)));
+                }
+            }
+            _ => self.deliver_next(at),
+        }
+    }
+
+    fn deliver_next(&mut self, at: usize) {
+        let Some(&(of, change)) = self.order.get(self.delivered[at]) else { return };
+        self.delivered[at] += 1;
+        match change {
+            AnnouncedChange::Increase(amount) => {
+                if self.members[at].on_increase(of, amount) == Ok(true) {
+                    self.acks.push(of);
+                }
+            }
+            AnnouncedChange::Decrease(amount) => {
+                assert_eq!(self.members[at].on_decrease(of, amount), Ok(()));
+            }
+        }
+    }
+}
+
+#[test]
+fn no_link_is_overloaded_at_any_time_while_members_learn_of_changes() {
+    for seed in 0..300 {
+        let mut rng = Rng::new(seed);
+        let mut all = SlowMembers::new(2 + (seed % 4) as usize);
+        for _ in 0..400 {
+            all.step(&mut rng);
+            let rates: Vec<u64> = all.members.iter().map(|m| m.current() + m.spare()).collect();
+            for at in 0..rates.len() {
+                let received = rates.iter().sum::<u64>() - rates[at];
+                assert!(received <= LINK, "seed {seed}: {at} receives {received} of {rates:?}");
+            }
+        }
+        assert!(all.order.len() > 10, "seed {seed}: little happened");
+    }
 }
 
 #[test]
@@ -263,6 +355,8 @@ fn the_allocation_is_that_of_the_paper_and_no_link_carries_more_than_it_can() {
                 assert!(shares[at] <= requirements[at], "{requirements:?}: {shares:?}");
                 let received = shares.iter().sum::<u64>() - shares[at];
                 assert!(received <= LINK, "{requirements:?}: {at} receives {received}");
+                let spare = knowing(at, &requirements).spare() * (members as u64 - 1);
+                assert!(received + spare <= LINK, "{requirements:?}: {spare} to spare");
             }
         }
     }
