@@ -31,6 +31,7 @@ macro_rules! protocols {
                 PB_URCAST => mutants::of::UA_SUTO;
             mod fastcast: FastCast => FastCastMutant::INFO;
             mod lcr: Lcr => LcrMutant::INFO;
+            mod ring_paxos_multicast: RingPaxosMulticast => RingPaxosMutant::INFO;
         }
     };
 }

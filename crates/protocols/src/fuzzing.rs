@@ -3,6 +3,7 @@
 use crate::fastcast::FastCastMessage;
 use crate::layers::vsync::VsyncPacket;
 use crate::lcr::LcrMessage;
+use crate::ring_paxos_multicast::RingPaxosMessage;
 use crate::total::OrderingMessage;
 use alloc::vec::Vec;
 use amcast_core::codec::{ByteReader, Codec};
@@ -18,6 +19,7 @@ pub fn message(bytes: &[u8]) {
     reads_back::<OrderingMessage>(bytes);
     reads_back::<FastCastMessage>(bytes);
     reads_back::<LcrMessage>(bytes);
+    reads_back::<RingPaxosMessage>(bytes);
 }
 
 fn reads_back<T: Codec>(bytes: &[u8]) {

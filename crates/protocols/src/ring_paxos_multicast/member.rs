@@ -1,0 +1,363 @@
+//! A member of the group: proposer, acceptor and learner, and the coordinator of the rounds in which it is the most
+//! senior.
+
+use super::delivery::ValueDelivery;
+use super::learned::ValueLog;
+use super::message::{ProposedValue, RingPaxosMessage, ValueId};
+use super::mutants::RingPaxosMutant;
+use super::proposals::{InstanceLimits, PendingProposals};
+use super::ring::VoteRing;
+use crate::layers::batch::Batch;
+use crate::layers::join_state::JoinState;
+use crate::layers::outgoing::{BatchLimits, OutgoingBatches};
+use crate::mutant::Mutants;
+use alloc::vec::Vec;
+use amcast_core::codec::{ByteReader, Codec};
+use amcast_core::groupcast::{Grade, Groupcast, GroupcastInput, GroupcastOutput, View};
+use amcast_core::step::{Note, ProtocolStatus, WaitReason, WakeReason};
+use amcast_core::{
+    Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Submission, Time,
+};
+
+/// The outputs of a step.
+pub(super) type RingPaxosOutbox = Outbox<Groupcast<RingPaxosMessage>>;
+
+/// How a member runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RingPaxosSettings {
+    pub(super) me: Pid,
+    /// How many processes are configured.
+    pub(super) processes: usize,
+    /// Own messages that are not delivered here yet, at most.
+    pub(super) window: usize,
+    /// Their bytes, at most.
+    pub(super) window_bytes: usize,
+    pub(super) payload_max: usize,
+    /// When instances are opened.
+    pub(super) limits: InstanceLimits,
+    pub(super) mutants: Mutants<RingPaxosMutant>,
+}
+
+impl RingPaxosSettings {
+    /// How many acceptors are in the ring: a majority of the configured processes, in every view.
+    fn ring(&self) -> usize {
+        let majority = self.processes / 2 + 1;
+        let small = self.mutants.is(RingPaxosMutant::SmallRing);
+        if small { (majority - 1).max(1) } else { majority }
+    }
+}
+
+/// A member of the group. See the [module](super).
+#[derive(Debug)]
+pub(super) struct RingPaxosMember {
+    set: RingPaxosSettings,
+    now: Time,
+    /// The view, whose number is the round.
+    view: View,
+    /// Whether the view is about to end: nothing may be sent.
+    blocked: bool,
+    /// Own messages that are not delivered here yet.
+    own: OutgoingBatches,
+    /// Whether own messages wait for the next wake-up: those of one round of the loop leave together.
+    fresh: bool,
+    ring: VoteRing,
+    log: ValueLog,
+    /// The coordinator's: proposals without an instance.
+    queue: PendingProposals,
+    /// The coordinator's: the last instance that it opened.
+    opened: u64,
+    /// The coordinator's: up to this instance it has told all that values are decided.
+    announced: u64,
+    delivery: ValueDelivery,
+}
+
+impl RingPaxosMember {
+    /// A member that is in no view yet.
+    pub(super) fn new(set: RingPaxosSettings) -> Self {
+        let limits = BatchLimits { bytes: set.limits.batch_bytes, messages: usize::MAX };
+        Self {
+            now: Time::ZERO,
+            view: View { id: 0, members: Vec::new() },
+            blocked: true,
+            own: OutgoingBatches::new(limits),
+            fresh: false,
+            ring: VoteRing::default(),
+            log: ValueLog::default(),
+            queue: PendingProposals::default(),
+            opened: 0,
+            announced: 0,
+            delivery: ValueDelivery::new(set.me, set.processes, set.mutants),
+            set,
+        }
+    }
+
+    /// The coordinator of the round: the most senior member.
+    fn coordinator(&self) -> Option<Pid> {
+        self.view.pids().next()
+    }
+
+    fn coordinates(&self) -> bool {
+        self.coordinator() == Some(self.set.me)
+    }
+
+    /// The identity of the value of an instance in this round.
+    const fn id(&self, instance: u64) -> ValueId {
+        ValueId { round: self.view.id, instance }
+    }
+
+    /// The instance of a value of this round.
+    fn instance(&self, id: ValueId) -> Result<u64, &'static str> {
+        if id.round == self.view.id { Ok(id.instance) } else { Err("a value of another round") }
+    }
+
+    /// How many instances are open.
+    const fn open(&self) -> u64 {
+        self.opened.saturating_sub(self.log.decided())
+    }
+
+    /// Up to this instance this acceptor votes, as far as those before it have.
+    fn held(&self) -> u64 {
+        let blind = self.set.mutants.is(RingPaxosMutant::VotesBlindly);
+        if blind && self.ring.passes_on() { u64::MAX } else { self.log.held() }
+    }
+
+    fn submit(&mut self, submission: Submission<'_>) {
+        self.own.gather(submission.seq, submission.payload);
+        self.fresh = true;
+    }
+
+    /// Proposes all own messages that are not proposed in this round yet.
+    fn propose(&mut self, out: &mut RingPaxosOutbox) {
+        let (me, coordinator) = (self.set.me, self.coordinator());
+        while let Some(batch) = self.own.next() {
+            match coordinator {
+                Some(coordinator) if coordinator != me => {
+                    note_part(me, &batch, out);
+                    let message = RingPaxosMessage::Propose { batch };
+                    out.ask(GroupcastOutput::To(coordinator, message));
+                }
+                _ => self.queue.push(me, batch),
+            }
+        }
+    }
+
+    /// The coordinator's: opens the instances that are due. Decisions ride on their values, and leave by themselves where
+    /// there is none.
+    fn coordinate(&mut self, out: &mut RingPaxosOutbox) {
+        let decided = self.log.decided();
+        while let Some(value) = self.queue.next(self.open(), self.set.limits) {
+            value.batches.iter().for_each(|(proposer, batch)| note_part(*proposer, batch, out));
+            self.opened += 1;
+            self.announced = decided;
+            let id = self.id(self.opened);
+            cast(RingPaxosMessage::Phase2A { id, value, decided }, out);
+        }
+        if self.announced < decided {
+            self.announced = decided;
+            cast(RingPaxosMessage::Decision { id: self.id(decided) }, out);
+        }
+    }
+
+    fn wake(&mut self, out: &mut RingPaxosOutbox) {
+        if self.blocked {
+            return;
+        }
+        self.fresh = false;
+        self.propose(out);
+        if self.coordinates() {
+            return self.coordinate(out);
+        }
+        let held = self.held();
+        if let Some(successor) = self.ring.successor()
+            && let Some(instance) = self.ring.vote(held)
+        {
+            let id = self.id(instance);
+            out.ask(GroupcastOutput::To(successor, RingPaxosMessage::Phase2B { id }));
+        }
+    }
+
+    /// Whether something is to leave.
+    fn is_due(&self) -> bool {
+        self.fresh
+            || match self.coordinates() {
+                true => {
+                    self.announced < self.log.decided()
+                        || self.queue.is_due(self.open(), self.set.limits)
+                }
+                false => self.ring.can_vote(self.held()),
+            }
+    }
+
+    /// A message of a member is handed over.
+    ///
+    /// # Errors
+    /// When it makes no sense from that member.
+    fn hear(
+        &mut self,
+        from: Pid,
+        message: RingPaxosMessage,
+        out: &mut RingPaxosOutbox,
+    ) -> Result<(), &'static str> {
+        let leads = self.coordinator() == Some(from);
+        match message {
+            RingPaxosMessage::Propose { batch } if self.coordinates() => {
+                let drops = self.set.mutants.is(RingPaxosMutant::DropsProposals);
+                if !(drops && self.open() > 0) {
+                    self.queue.push(from, batch);
+                }
+            }
+            RingPaxosMessage::Phase2A { id, value, decided } if leads => {
+                let instance = self.instance(id)?;
+                self.log.hold(instance, value)?;
+                self.log.decide(decided)?;
+            }
+            RingPaxosMessage::Phase2B { id } => self.ring.hear(from, self.instance(id)?)?,
+            RingPaxosMessage::Decision { id } if leads => self.log.decide(self.instance(id)?)?,
+            _ => return Err("what this protocol does not say"),
+        }
+        self.learn(out)
+    }
+
+    /// Delivers all that is decided. At the coordinator, the last acceptor of the ring, its own vote decides.
+    fn learn(&mut self, out: &mut RingPaxosOutbox) -> Result<(), &'static str> {
+        if self.coordinates()
+            && let Some(instance) = self.ring.vote(self.log.held())
+        {
+            self.log.decide(instance)?;
+        }
+        if self.set.mutants.is(RingPaxosMutant::DeliversUndecided) {
+            self.log.decide(self.log.held())?;
+        }
+        while let Some(value) = self.log.next() {
+            self.deliver(&value, out);
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, value: &ProposedValue, out: &mut RingPaxosOutbox) {
+        for (proposer, batch) in &value.batches {
+            if *proposer == self.set.me {
+                self.own.delivered(batch.first());
+            }
+            self.delivery.deliver(*proposer, batch, out);
+        }
+    }
+
+    /// The round is over: all survivors hold the same values, among them all that may be decided, and finish them.
+    fn finish(&mut self, out: &mut RingPaxosOutbox) {
+        let mutants = self.set.mutants;
+        for value in self.log.finish() {
+            if mutants.is(RingPaxosMutant::DropsUndecided) {
+                continue;
+            }
+            if mutants.is(RingPaxosMutant::ProposesAgain) {
+                let batches = value.batches.iter();
+                batches.for_each(|(proposer, batch)| self.delivery.deliver(*proposer, batch, out));
+                continue;
+            }
+            self.deliver(&value, out);
+        }
+    }
+
+    /// A round begins: its instances are numbered anew, and nothing is proposed in it yet.
+    fn begin(&mut self, view: &View, out: &mut RingPaxosOutbox) {
+        self.view = view.clone();
+        self.blocked = false;
+        self.own.restart();
+        self.fresh = self.own.unsent() > 0;
+        self.ring = VoteRing::new(self.set.me, view.pids(), self.set.ring());
+        self.log = ValueLog::default();
+        self.queue = PendingProposals::default();
+        self.opened = 0;
+        self.announced = 0;
+        let base = out.fill(|to| self.delivery.state().encode(to));
+        out.ask(GroupcastOutput::Base(base));
+    }
+
+    fn join(&mut self, view: &View, bytes: &[u8], out: &mut RingPaxosOutbox) {
+        match JoinState::decode(&mut ByteReader::new(bytes)) {
+            Ok(state) if state.last.len() == self.set.processes => self.delivery.join(state),
+            // Some member gave it; the most senior one answers for the view.
+            _ => {
+                let of = view.pids().next().unwrap_or(self.set.me);
+                out.note(Note::Malformed(of, "what a process is to begin with makes no sense"));
+            }
+        }
+        // Some of them had been proposed before it was excluded, and are delivered.
+        let last = self.delivery.state().last[self.set.me.index()];
+        self.own.retain(|_, batch| batch.last() > last);
+        self.begin(view, out);
+    }
+}
+
+/// Sends a message to all members, and has the layer below repeat it until all have it.
+fn cast(message: RingPaxosMessage, out: &mut RingPaxosOutbox) {
+    out.ask(GroupcastOutput::Cast(Grade::Plain, message));
+}
+
+/// The messages of a batch are taken part in.
+fn note_part(sender: Pid, batch: &Batch, out: &mut RingPaxosOutbox) {
+    if out.traces() {
+        let all = batch.messages();
+        all.for_each(|(seq, _)| out.event(ProtocolEvent::Part(MsgId { sender, seq })));
+    }
+}
+
+impl Protocol for RingPaxosMember {
+    type Medium = Groupcast<RingPaxosMessage>;
+
+    fn step(
+        &mut self,
+        now: Time,
+        (): (),
+        input: Input<'_, Self::Medium>,
+        out: &mut Outbox<Self::Medium>,
+    ) {
+        self.now = now;
+        match input {
+            Input::Submit(submission) => self.submit(submission),
+            Input::Wake => self.wake(out),
+            Input::Medium(GroupcastInput::View(view)) => {
+                self.finish(out);
+                self.begin(view, out);
+            }
+            Input::Medium(GroupcastInput::Join(view, state)) => self.join(view, state, out),
+            // An excluded member learns nothing more in its round. It may propose its messages again: nobody has delivered
+            // one that the survivors do not deliver.
+            Input::Medium(GroupcastInput::Block | GroupcastInput::Excluded) => self.blocked = true,
+            Input::Medium(GroupcastInput::From(from, message)) => {
+                if let Err(why) = self.hear(from, message, out) {
+                    out.note(Note::Malformed(from, why));
+                }
+            }
+            // Nothing is kept on disk; the state is the layer's below.
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<(Time, WakeReason)> {
+        (!self.blocked && self.is_due()).then_some((self.now, WakeReason::Flush))
+    }
+
+    fn room(&self, _dst: GroupSet, bytes: usize) -> usize {
+        self.own.room(self.set.window, self.set.window_bytes, bytes)
+    }
+
+    fn payload_max(&self) -> usize {
+        self.set.payload_max
+    }
+
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, WaitReason)) {
+        let sender = self.set.me;
+        self.own.waiting(&mut |seq, sent| {
+            let why = if sent { WaitReason::Turn } else { WaitReason::Order(Gid(0)) };
+            tell(MsgId { sender, seq }, why);
+        });
+    }
+
+    fn status(&self) -> ProtocolStatus {
+        let delivered = self.delivery.state().position;
+        let backlog = self.own.messages() as u64;
+        ProtocolStatus { delivered, decided: delivered, backlog, ..ProtocolStatus::default() }
+    }
+}
