@@ -35,8 +35,10 @@ impl LabOwner {
         let (owner, _) = name.strip_prefix("amcast-")?.split_once('-')?;
         let mut numbers = owner.split('.').map(str::parse::<u64>);
         let mut next = || numbers.next()?.ok();
-        let (process, started, processes) = (next()?, next()?, next()?);
-        Some(Self { process: process.try_into().ok()?, started, processes })
+        let process = next()?.try_into().ok()?;
+        let started = next()?;
+        let processes = next()?;
+        Some(Self { process, started, processes })
     }
 
     /// Whether it has ended. Of one that this process would not see nobody knows.

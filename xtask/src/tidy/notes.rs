@@ -18,6 +18,8 @@ const READERS: &[&str] = &[
     // Judges: what a fuzzer feeds must be noted, and a measurement with malformed input counts for nothing.
     "crates/fuzzing/src/",
     "crates/lab/src/bench/rings/deliveries.rs",
+    // A figure of the laboratory: how long an increase of bandwidth takes.
+    "crates/lab/src/bench/broadcasts.rs",
 ];
 
 pub(super) const NOTES_DECIDE_NOTHING: TidyRule = TidyRule {

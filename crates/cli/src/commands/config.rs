@@ -290,7 +290,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a cluster file of this protocol may hold: a cluster file itself, with all explanations as comments.
+/// The settings that a cluster file of this protocol may hold: a cluster file itself, with all explanations as comments.
 fn explained(entry: &dyn Entry) -> String {
     let about = entry.about();
     let network = about.medium == MediumKind::Messages;

@@ -8,6 +8,7 @@
 
 mod ack_counters;
 pub mod appends;
+pub mod broadcasts;
 pub mod bursts;
 mod child_process;
 mod client;

@@ -2,7 +2,7 @@
 //!
 //! tokio catches the panic of a task, so that one connection ends and no other. A task that all clients need must not end
 //! so, for then its gateway would serve a part for ever. [`SharedTasks::failure`] passes such a panic on to the thread of
-//! the gateway, which ends, and the process with it: whoever runs the gateway looks at `is_serving`.
+//! the gateway, which ends, and the process with it: the caller that runs the gateway looks at `is_serving`.
 
 use std::convert::Infallible;
 use std::future::{Future, pending};

@@ -102,9 +102,9 @@ fn a_client_that_takes_no_answers_is_closed_where_they_are_too_large() {
 }
 
 /// A status that nobody can ask.
-struct BrokenStatus;
+struct PanickingStatus;
 
-impl ServerStatus for BrokenStatus {
+impl ServerStatus for PanickingStatus {
     fn node(&self) -> String {
         "n0".to_string()
     }
@@ -125,7 +125,7 @@ impl ServerStatus for BrokenStatus {
 #[test]
 fn a_panic_of_a_task_that_all_clients_need_ends_the_gateway() {
     let _limit = amcast_test_policy::time_limit();
-    let gateway = TestLogServer::with_status(BrokenStatus);
+    let gateway = TestLogServer::with_status(PanickingStatus);
     let begin = Instant::now();
     while gateway.is_serving() {
         assert!(begin.elapsed() < Duration::from_secs(20), "it tells no health and serves");

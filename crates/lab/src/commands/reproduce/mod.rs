@@ -9,6 +9,7 @@
 mod appends;
 mod bursts;
 mod chart;
+mod fastcast;
 mod page;
 mod patterns;
 mod recovery;
@@ -123,6 +124,41 @@ const EXPERIMENTS: &[Experiment] = &[
         id: "mrp-rings",
         title: "Multi-Ring Paxos: up to 64 rings, simulated",
         run: wide::many,
+    },
+    Experiment {
+        id: "fastcast-tab1",
+        title: "FastCast: two increases of bandwidth, event by event (table 1)",
+        run: fastcast::first,
+    },
+    Experiment {
+        id: "fastcast-tab2",
+        title: "FastCast: an increase that takes bandwidth from others (table 2)",
+        run: fastcast::second,
+    },
+    Experiment {
+        id: "fastcast-tab3",
+        title: "FastCast: a decrease of bandwidth (table 3)",
+        run: fastcast::third,
+    },
+    Experiment {
+        id: "fastcast-fig5",
+        title: "FastCast: bandwidth follows the demand of four members, simulated (figure 5)",
+        run: fastcast::follow,
+    },
+    Experiment {
+        id: "fastcast-fig6",
+        title: "FastCast: throughput against the number of members, simulated (figure 6)",
+        run: fastcast::throughput,
+    },
+    Experiment {
+        id: "fastcast-fig7",
+        title: "FastCast: response time against the load, simulated (figure 7)",
+        run: fastcast::response,
+    },
+    Experiment {
+        id: "fastcast-fig8",
+        title: "FastCast: latency at a low load against the number of members, simulated (figure 8)",
+        run: fastcast::low_load,
     },
 ];
 
