@@ -35,9 +35,14 @@ impl SimulatedRun<'_> {
             OwnedInput::Unfit => self.procs[p.index()].contract.told_unfit(),
             _ => {}
         }
+        let has_host = self.has_host();
         let process = &mut self.procs[p.index()];
         if let OwnedInput::Installed { position, needs } = input {
-            process.app.above.in_force = process.app.above.in_force.max(position);
+            // Without a host the application itself knows its state. The report may be of one that it lost since, when its
+            // process was excluded.
+            if has_host {
+                process.app.above.in_force = process.app.above.in_force.max(position);
+            }
             process.contract.installed(needs);
         }
         process.free_at = now + self.plan.model.step;
