@@ -230,7 +230,7 @@ impl Entry for FastCast {
     fn trials(&self) -> &'static Trials {
         &[
             ("batch_bytes", &["4096", "4096", "64"]),
-            ("link_mbps", &["942", "10", "1"]),
+            ("link_mbps", &["942", "10", "4"]),
             ("demand_us", &["5000", "200"]),
         ]
     }
