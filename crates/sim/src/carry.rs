@@ -38,9 +38,8 @@ impl SimulatedRun<'_> {
         let has_host = self.has_host();
         let process = &mut self.procs[p.index()];
         if let OwnedInput::Installed { position, needs } = input {
-            // Without a host the application itself knows its state. The report may be of one that it lost since, when its
-            // process was excluded.
-            if has_host {
+            // The report may be of a state that it lost since, when its process was excluded.
+            if has_host || !process.app.is_lost {
                 process.app.above.in_force = process.app.above.in_force.max(position);
             }
             process.contract.installed(needs);
