@@ -131,8 +131,9 @@ impl BatchPace {
     /// Ends an interval that is over: how the requirement changes, if it does. `unsent` bytes still wait.
     ///
     /// The demand is what left and what still waits, over the time that it took: the interval is longer where an
-    /// increase or a change of views came between. A sender that never had to wait requires no more: without contention
-    /// its batches leave at once. One that requires a quarter more than it uses gives the rest back.
+    /// increase or a change of views came between. A sender that never had to wait, or waits for a moment only, requires
+    /// no more: without contention its batches leave at once. One that requires a quarter more than it uses gives the
+    /// rest back.
     pub(super) fn measure(
         &mut self,
         now: Time,
@@ -145,8 +146,12 @@ impl BatchPace {
         let bytes = self.left + unsent as u64;
         let used = bytes * BYTE_NS / now.since(self.began).0.max(1);
         let wanted = (used + used / SPARE).min(self.link);
+        // What leaves within half an interval anyway is a burst, and no demand.
+        let lasts = unsent as u64 * BYTE_NS * 2 >= self.rate * self.interval.0;
         let change = match () {
-            () if wanted > required && self.waited => Some(DemandChange::More(wanted - required)),
+            () if wanted > required && self.waited && lasts => {
+                Some(DemandChange::More(wanted - required))
+            }
             () if used + used / UNUSED < required => Some(DemandChange::Less(required - wanted)),
             () => None,
         };
@@ -228,6 +233,19 @@ mod tests {
         assert_eq!(pace.measures_at(), at(7000));
         assert_eq!(pace.measure(at(7000), 0, 0), None);
         assert_eq!(pace.measures_at(), Time::NEVER, "nothing is measured while nothing is sent");
+    }
+
+    #[test]
+    fn a_burst_that_leaves_soon_anyway_is_no_demand() {
+        let mut pace = BatchPace::new(Span::millis(1), LINK);
+        pace.set_rate(at(0), LINK / 2);
+        pace.offer(at(0));
+        pace.spend(at(0), 800);
+        assert!(!pace.may_send(at(10)));
+        assert_eq!(pace.measure(at(1000), 0, 200), None, "less than half an interval takes");
+        pace.spend(at(1000), 700);
+        assert!(!pace.may_send(at(1010)));
+        assert!(pace.measure(at(2000), 0, 300).is_some());
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(in crate::commands::reproduce) fn run(
 ) -> Result<ExperimentAccount, Failure> {
     let (sizes, messages): (Vec<usize>, usize) = match session.quick {
         true => (vec![2, 4, 8], 6_000),
-        false => ((2..=8).chain([16, 32]).collect(), 40_000),
+        false => ((2..=8).chain([16, 32]).collect(), 16_000),
     };
     let load = |members: usize| BroadcastLoad::Full {
         outstanding: OUTSTANDING,
