@@ -194,6 +194,9 @@ pub enum NetDiagnostic {
     Stranger {
         /// From where.
         address: SocketAddr,
+        /// Whether it began the handshake of this program and ended it, or fell silent, after this process had proved
+        /// that it knows its secret: so does a peer with another secret.
+        began: bool,
     },
     /// A datagram could not be sent. Said once until one can be.
     Undeliverable {
@@ -267,7 +270,14 @@ impl fmt::Display for NetDiagnostic {
             Self::Refused { address, pid: Some(pid), why } => {
                 write!(f, "{address}, which says that it is {pid:?}, was refused: {why}")
             }
-            Self::Stranger { address } => {
+            Self::Stranger { address, began: true } => {
+                write!(
+                    f,
+                    "{address} connected and did not complete the handshake: its secret is another one than the one here, \
+                     or it ended or was too slow; give all nodes the same file as `secret`, and start them again"
+                )
+            }
+            Self::Stranger { address, began: false } => {
                 write!(
                     f,
                     "{address} connected and is not this program, or was too slow to say so; is the port right there?"

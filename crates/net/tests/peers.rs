@@ -329,7 +329,13 @@ fn peers_with_another_secret_are_told_apart_from_strangers_and_let_in_once_it_is
     let refused = |r: &NetDiagnostic| {
         matches!(r, NetDiagnostic::Refused { pid: Some(A), why: ConnectionRefusal::Secret, .. })
     };
-    until(&mut [&mut a, &mut b], |all, _| remarks(all[1]).iter().any(refused));
+    let unproved = |r: &NetDiagnostic| matches!(r, NetDiagnostic::Stranger { began: true, .. });
+    let (mut dialler_tells, mut dialled_tells) = (false, false);
+    until(&mut [&mut a, &mut b], |all, _| {
+        dialler_tells |= remarks(all[1]).iter().any(refused);
+        dialled_tells |= remarks(all[0]).iter().any(unproved);
+        dialler_tells && dialled_tells
+    });
     drop(b);
     let back = BoundPorts::open(peers[1].tcp, peers[1].udp).expect("it is free again");
     let mut b = Carrier::start_at(back, B, 1, &peers, &options(b'x')).expect("started");

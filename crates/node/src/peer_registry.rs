@@ -93,6 +93,8 @@ pub(crate) struct PeerRegistry {
     refused_since_met: BTreeSet<usize>,
     /// For whom something else decides what it does, by rank: what it is, and what to do.
     differs: BTreeMap<usize, String>,
+    /// That a process began the handshake and did not prove that it knows the secret, since a peer was met last.
+    unproved: Option<String>,
     /// The peers that multicast of this node does not reach, by rank, and the remedy.
     no_multicast: BTreeMap<usize, String>,
     /// The refusal of this node by a peer.
@@ -114,6 +116,7 @@ type RefusalSubject = (Option<usize>, u8, bool);
 const STRANGER: RefusalSubject = (None, u8::MAX, false);
 const SHORT: RefusalSubject = (None, u8::MAX - 1, false);
 const UNDELIVERABLE: RefusalSubject = (None, u8::MAX - 2, false);
+const UNPROVED: RefusalSubject = (None, u8::MAX - 3, false);
 
 /// The time of the last report, and the number of suppressed ones since.
 #[derive(Debug)]
@@ -294,6 +297,7 @@ impl PeerRegistry {
     pub(crate) fn meets(&mut self, rank: usize, now: &PeerIdentity) -> bool {
         self.refused.remove(&rank);
         self.differs.remove(&rank);
+        self.unproved = None;
         self.dismissal.take_if(|dismissal| dismissal.by == rank);
         let was_refused = self.refused_since_met.remove(&rank);
         if self.known[rank] == *now {
@@ -401,7 +405,13 @@ impl PeerRegistry {
             }
             ref short @ NetDiagnostic::Short { .. } => (SHORT, short.to_string()),
             ref remark @ NetDiagnostic::Undeliverable { .. } => (UNDELIVERABLE, remark.to_string()),
-            ref stranger @ NetDiagnostic::Stranger { .. } => (STRANGER, stranger.to_string()),
+            ref stranger @ NetDiagnostic::Stranger { began, .. } => {
+                let text = stranger.to_string();
+                if began {
+                    self.unproved = Some(text.clone());
+                }
+                (if began { UNPROVED } else { STRANGER }, text)
+            }
             other => return tracing::info!("{other}"),
         };
         if let Some(line) = self.line(matter, text, Instant::now()) {
@@ -429,16 +439,18 @@ impl PeerRegistry {
         )
     }
 
-    /// Takes note of a node for which something else decides what it does.
+    /// Takes note of a node with another secret, or for which something else decides what it does.
     fn note(&mut self, rank: Option<usize>, why: ConnectionRefusal, text: &str) {
-        if let (Some(rank), ConnectionRefusal::Decides(_)) = (rank, why) {
+        if let (Some(rank), ConnectionRefusal::Decides(_) | ConnectionRefusal::Secret) = (rank, why)
+        {
             self.differs.insert(rank, text.to_string());
         }
     }
 
-    /// That this node does not talk to another one, since something else decides what that does.
+    /// That this node does not talk to another one, which has another secret or does something else by its settings.
+    /// A node that the others dial sees no more of another secret than a handshake that ends.
     pub(crate) fn differs(&self) -> Option<&String> {
-        self.differs.values().next()
+        self.differs.values().next().or(self.unproved.as_ref())
     }
 
     /// The line to be logged, if it is time for one, with the number of suppressed ones before it.
@@ -655,6 +667,29 @@ mod tests {
     }
 
     #[test]
+    fn a_node_with_another_secret_is_named_until_a_node_is_connected() {
+        let mut peer_registry = PeerRegistry::fleeting(3);
+        let address = ([127, 0, 0, 1], 7400).into();
+        let why = ConnectionRefusal::Secret;
+        peer_registry.hear(NetDiagnostic::Refused { address, pid: Some(Pid(0)), why });
+        let refused = peer_registry.peers(|_| false)[0].refused.clone();
+        let named = "n0 at 127.0.0.1:7400 is refused: its secret and the one here are not the same";
+        assert!(refused.is_some_and(|why| why.starts_with(named)));
+        assert!(peer_registry.meets(0, &PeerIdentity::default()));
+        assert_eq!(peer_registry.differs(), None);
+        // The end that is dialled learns no name.
+        peer_registry.hear(NetDiagnostic::Stranger { address, began: false });
+        assert_eq!(peer_registry.differs(), None);
+        peer_registry.hear(NetDiagnostic::Stranger { address, began: true });
+        let differs = peer_registry.differs().cloned();
+        assert!(
+            differs.is_some_and(|why| why.contains("give all nodes the same file as `secret`"))
+        );
+        assert!(peer_registry.meets(1, &PeerIdentity::default()));
+        assert_eq!(peer_registry.differs(), None);
+    }
+
+    #[test]
     fn strangers_do_not_fill_the_log() {
         let mut peer_registry = PeerRegistry::fleeting(3);
         let begun = Instant::now();
@@ -665,7 +700,7 @@ mod tests {
         let told: Vec<String> = (0..86_400).filter_map(says).collect();
         assert!((20..40).contains(&told.len()), "{} lines in a day", told.len());
         let address = ([127, 0, 0, 1], 7400).into();
-        peer_registry.hear(NetDiagnostic::Stranger { address });
+        peer_registry.hear(NetDiagnostic::Stranger { address, began: false });
         assert!(peer_registry.said[&STRANGER].kept_back > 0, "it is one of those");
     }
 

@@ -78,6 +78,32 @@ fn a_node_with_another_bound_of_memory_is_refused_by_name_until_its_file_is_corr
     assert_eq!((refused.status.code(), errors(&refused).contains(why)), (Some(2), true));
 }
 
+/// n0 is the one that the others dial: what it hears is a handshake that ends, and no name.
+#[test]
+fn a_node_with_another_secret_says_so_in_its_status_on_either_end() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut hosts = ThreeHosts::with(3, |base, node, file| {
+        if node == 0 {
+            let other = base.join("other");
+            amcast::node::secret::make(&other).unwrap();
+            file.secret = Some(other);
+        }
+    });
+    hosts.start(0..NODES);
+    hosts.wait_until_ready([1, 2]);
+    let remedy = "give all nodes the same file as `secret`";
+    let status = hosts.wait(0, "told of the secret", |status| status.why.contains(remedy));
+    assert!(!status.ready, "{status:?}");
+    let named = "n0 at ";
+    hosts.wait(1, "told of n0", |status| {
+        let why = status.peers[0].refused.as_ref();
+        why.is_some_and(|why| why.starts_with(named) && why.contains(remedy))
+    });
+    let shown = run(&["status", "--data", hosts.disk(0).to_str().unwrap()]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains(remedy), "{shown}");
+}
+
 #[test]
 fn a_node_with_another_parameter_of_the_protocol_is_refused_by_name() {
     let _limit = amcast_test_policy::time_limit();

@@ -72,6 +72,11 @@ impl InboundHandshake {
         matches!(self.says, HandshakeReply::Opening(_))
     }
 
+    /// Whether the other end sent a whole opening, and was sent the proof of the secret.
+    const fn has_begun(&self) -> bool {
+        !self.is_silent()
+    }
+
     fn host(&self) -> IpAddr {
         host_network(self.address.ip())
     }
@@ -103,9 +108,9 @@ impl InboundHandshakes {
     }
 }
 
-fn stranger(address: SocketAddr, told: &mut CarrierEvents) {
+fn stranger(address: SocketAddr, began: bool, told: &mut CarrierEvents) {
     told.counts.strangers += 1;
-    told.remark(NetDiagnostic::Stranger { address });
+    told.remark(NetDiagnostic::Stranger { address, began });
 }
 
 impl Streams {
@@ -117,7 +122,7 @@ impl Streams {
     ) -> Option<Instant> {
         for place in &mut self.handshakes.places {
             if let Some(handshake) = place.take_if(|handshake| handshake.until <= now) {
-                stranger(handshake.address, told);
+                stranger(handshake.address, handshake.has_begun(), told);
             }
         }
         if self.handshakes.rest_until.take_if(|until| *until <= now).is_some()
@@ -146,7 +151,7 @@ impl Streams {
             let index = self.handshakes.place_for(address);
             if let Some(given_up) = self.handshakes.places[index].take() {
                 // Closes it: who belongs here dials again.
-                stranger(given_up.address, told);
+                stranger(given_up.address, false, told);
             }
             let token = PollToken::Handshake(index as u32);
             if let Err(errno) = self.watch.add(&socket, token, EventFlags::IN) {
@@ -178,6 +183,7 @@ impl Streams {
         let Some(handshake) = place else { return };
         let InboundHandshake { socket, says, address, .. } = handshake;
         let address = *address;
+        let began = matches!(says, HandshakeReply::Hello(..));
         let said = match says {
             HandshakeReply::Opening(partial) => match partial.read(socket) {
                 Ok(None) => return,
@@ -212,7 +218,7 @@ impl Streams {
             }
             Err(NotHello::Stranger) => {
                 *place = None;
-                stranger(address, told);
+                stranger(address, began, told);
             }
             Err(NotHello::Version(_)) => {
                 let Some(InboundHandshake { socket, .. }) = place.take() else { return };
@@ -234,7 +240,7 @@ impl Streams {
             Err(_) => {
                 let address = handshake.address;
                 *place = None;
-                stranger(address, told);
+                stranger(address, false, told);
             }
         }
     }

@@ -555,7 +555,9 @@ impl Streams {
             Ok(HelloError::Bytes(NotHello::Version(_))) => {
                 NetDiagnostic::RefusedBy { pid, address, why: ConnectionRefusal::Version, life: 0 }
             }
-            Ok(HelloError::Bytes(NotHello::Stranger)) => NetDiagnostic::Stranger { address },
+            Ok(HelloError::Bytes(NotHello::Stranger)) => {
+                NetDiagnostic::Stranger { address, began: false }
+            }
             Ok(HelloError::Unproved) => {
                 NetDiagnostic::Refused { pid: Some(pid), address, why: ConnectionRefusal::Secret }
             }

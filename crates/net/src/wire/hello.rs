@@ -129,7 +129,8 @@ impl fmt::Display for ConnectionRefusal {
                  directory for it to begin anew"
             }
             Self::Secret => {
-                "it does not know this cluster's secret; give all nodes the same file as `secret`"
+                "its secret and the one here are not the same; give all nodes the same file as `secret`, and start them \
+                 again"
             }
             Self::Decides(_) => {
                 "what decides what it does is not the same; give all nodes the same configuration"
