@@ -266,8 +266,9 @@ impl NodeRegistration {
                 Ok(_) => {
                     return Err(Failure::Misuse(format!(
                         "{name} has begun on another disk since it was here, and what is here is \
-                         outdated: let it run there, or empty {} for it to begin anew",
-                        dir.path().display()
+                         outdated: let it run there, or remove {}, and no file of another node, for {name} to \
+                         begin anew",
+                        dir.path().join(format!("{name}.*")).display()
                     )));
                 }
                 // Its promises are on this disk.

@@ -71,6 +71,9 @@ fn a_node_with_another_bound_of_memory_is_refused_by_name_until_its_file_is_corr
     let refused = hosts.command(1).output().unwrap();
     let why = "maxmemory_mb = 30, and what is there was written with 2000";
     assert_eq!((refused.status.code(), errors(&refused).contains(why)), (Some(2), true));
+    // The remedy concerns the files of this node alone: a directory may have those of others.
+    let anew = "n1.*, and no file of another node, for n1 to begin anew";
+    assert!(errors(&refused).contains(anew), "{}", errors(&refused));
     // A file that lies beside the data, and says nothing of them, is no other way in.
     let beside = hosts.disk(1).join("cluster.toml");
     rewrite(&beside, |file| (file.maxmemory_mb, file.data) = (Some(30), None));

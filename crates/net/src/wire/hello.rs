@@ -121,12 +121,12 @@ impl fmt::Display for ConnectionRefusal {
                  configuration"
             }
             Self::Old => {
-                "another start or disk of that process is known; end the one that is left over, or \
-                 begin anew with an empty directory"
+                "another start or disk of that process is known; end the one that is left over, or, for it to begin anew, \
+                 remove the files of this node there, and no file of another node"
             }
             Self::Replaced => {
-                "its disk is one that was replaced: on the later one it promised more; empty the \
-                 directory for it to begin anew"
+                "its disk is one that was replaced: on the later one it promised more; for it to begin anew, remove the \
+                 files of this node there, and no file of another node"
             }
             Self::Secret => {
                 "its secret and the one here are not the same; give all nodes the same file as `secret`, and start them \

@@ -65,8 +65,15 @@ pub enum ClusterDirError {
     LeftOver(PathBuf, String),
     /// It has the data of another cluster; the sentence names the difference.
     Another(PathBuf, String),
-    /// The nodes that share it have the data of another cluster; the sentence names the difference.
-    NodesOfAnother(PathBuf, String),
+    /// The nodes that share it have the data of another cluster, or of other settings.
+    NodesOfAnother {
+        /// The directory.
+        path: PathBuf,
+        /// A sentence that names the difference.
+        why: String,
+        /// The node, if one alone has data there, and they are of this cluster.
+        only: Option<String>,
+    },
     /// The node's data there were made with another deciding setting; the sentence names it.
     Decides(String, PathBuf, String),
     /// A node left nothing in the directory that a relative `data` names, and has data where earlier versions of the
@@ -127,7 +134,7 @@ impl ClusterDirError {
                 | Unmade(_)
                 | TooLong(..)
                 | Another(..)
-                | NodesOfAnother(..)
+                | NodesOfAnother { .. }
                 | Decides(..)
                 | DataElsewhere { .. }
         )
@@ -198,7 +205,7 @@ impl Display for ClusterDirError {
                 path.display()
             ),
             Self::Another(..)
-            | Self::NodesOfAnother(..)
+            | Self::NodesOfAnother { .. }
             | Self::Decides(..)
             | Self::DataElsewhere { .. } => self.fmt_other_file(f),
             Self::Unmakeable(_) | Self::BadCopy(..) | Self::BadDecides(..) => self.fmt_unusable(f),
@@ -216,12 +223,13 @@ impl ClusterDirError {
                 "{}: {why}; give the same as then, another directory, or remove what is there",
                 path.display()
             ),
-            Self::NodesOfAnother(path, why) => write!(
-                f,
-                "{}: {why}; give the same as then, or another directory; to begin anew without the data, remove \
-                 cluster.toml and the files of all nodes (n0.* and so on) there",
-                path.display()
-            ),
+            Self::NodesOfAnother { path, why, only } => {
+                let at = path.display();
+                write!(f, "{at}: {why}; give the same as then, or another directory")?;
+                let Some(node) = only else { return Ok(()) };
+                let anew = super::begin_anew_words(path, node);
+                write!(f, "; or, where the other nodes have always had this, {anew}")
+            }
             Self::Decides(node, path, why) => write!(
                 f,
                 "{0}: {why}; {node} came to its state by that, and another one would not be that of the other nodes: \

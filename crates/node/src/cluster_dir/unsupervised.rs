@@ -89,24 +89,27 @@ impl ClusterDir {
             let mut same = file.clone();
             let checked = same.go_on_from(&before);
             // Correcting a file with which no node ever had its place loses no data.
-            let is_first = || same.id == before.id && self.is_unused();
+            let is_first = || same.id == before.id && self.used_nodes().is_empty();
             if let Err(why) = checked
                 && !is_first()
             {
-                return Err(ClusterDirError::NodesOfAnother(self.path.clone(), why));
+                let used = self.used_nodes();
+                let only = (same.id == before.id && used.len() == 1).then(|| node_name(used[0]));
+                let path = self.path.clone();
+                return Err(ClusterDirError::NodesOfAnother { path, why, only });
             }
             file.hash_seed = same.hash_seed;
         }
         Ok(())
     }
 
-    /// Whether no node ever had its place among the others here.
-    fn is_unused(&self) -> bool {
-        let is_unused = |rank| {
-            let never_ran = !self.path.join(life_name(rank)).exists();
-            never_ran || self.never_worked(rank)
+    /// The ranks of the nodes that had their place among the others here.
+    fn used_nodes(&self) -> Vec<usize> {
+        let is_used = |rank: &usize| {
+            let has_run = self.path.join(life_name(*rank)).exists();
+            has_run && !self.never_worked(*rank)
         };
-        (0..REPLICAS_MAX).all(is_unused)
+        (0..REPLICAS_MAX).filter(is_used).collect()
     }
 
     /// Whether the node `rank` never had its place here, and left no state.
