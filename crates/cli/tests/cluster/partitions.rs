@@ -30,7 +30,11 @@ fn ranges_are_read_in_order_and_move_to_a_spare_shard_and_back() {
     assert_eq!(kv(&["read", "gnu"]).0, Some(1));
     let all = kv(&["scan"]).1;
     assert_eq!(all, "ant\tANT\nbee\t-1\ncat\tCAT\nnut\tNUT\nowl\tOWL\nzoo\tZOO");
-    assert_eq!(kv(&["scan", "b", "owl", "--limit", "2"]).1, "bee\t-1\ncat\tCAT");
+    let (code, out, why) = kv(&["scan", "b", "owl", "--limit", "2"]);
+    assert_eq!((code, &*out), (Some(0), "bee\t-1\ncat\tCAT"));
+    assert!(why.contains("there are more keys than --limit 2: the next one is nut"), "{why}");
+    let whole = kv(&["scan", "b", "owl", "--limit", "3"]);
+    assert_eq!(whole, (Some(0), "bee\t-1\ncat\tCAT\nnut\tNUT".into(), "".into()));
     let found = kv(&["--json", "scan", "o"]).1;
     assert_eq!(found, r#"[{"key":"owl","value":"OWL"},{"key":"zoo","value":"ZOO"}]"#);
     assert!(kv(&["partitions"]).1.contains("from \"m\" on: shard 1"));

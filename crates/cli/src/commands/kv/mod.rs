@@ -3,7 +3,7 @@
 mod partitions;
 
 use super::not_running::stopped;
-use super::terminal_text::{harmless, harmless_line};
+use super::terminal_text::{harmless, harmless_line, warn};
 use super::wrong_port::{self, Listener};
 use super::{Failure, cluster_dir, secret};
 use amcast::client::{Answer, Connection};
@@ -240,10 +240,18 @@ impl StoreClient {
     }
 
     fn scan(&mut self, from: &str, to: &str, limit: usize) -> Result<(), Failure> {
-        let answer = self.call(&["RANGE", from, to, "LIMIT", &limit.to_string(), "WITHVALUES"])?;
+        // One key more says whether there are more.
+        let asked = if limit == 0 { 0 } else { limit.saturating_add(1).min(i64::MAX as usize) };
+        let answer = self.call(&["RANGE", from, to, "LIMIT", &asked.to_string(), "WITHVALUES"])?;
         let Answer::Array(items) = answer else { return Err(strange(&answer)) };
-        let pairs: Vec<(&Answer, &Answer)> =
-            items.chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect();
+        let pairs = || items.chunks_exact(2).map(|pair| (&pair[0], &pair[1]));
+        let next = pairs().nth(limit).map(|(key, _)| key.to_string());
+        let pairs: Vec<(&Answer, &Answer)> = pairs().take(limit).collect();
+        if let Some(next) = next {
+            warn(format_args!(
+                "there are more keys than --limit {limit}: the next one is {next}; give a higher --limit, or begin there"
+            ));
+        }
         if self.json {
             let value = |v: &Answer| match v {
                 Answer::Null => Value::Null,
