@@ -89,6 +89,7 @@ enum LogAction {
         /// The log
         log: String,
         /// The first position that stays
+        #[arg(value_parser = position)]
         before: u64,
     },
     /// Take a log away with all its values, and print how far it went; an append to its name makes a new one, from
@@ -113,6 +114,11 @@ enum LogAction {
         /// The logs [all that there are]
         logs: Vec<String>,
     },
+}
+
+/// A position in a log, as it is given.
+fn position(given: &str) -> Result<u64, String> {
+    given.parse().map_err(|_| "a position is a number, such as 100".to_string())
 }
 
 /// The failure with which the program ends.

@@ -18,13 +18,14 @@ const COLUMNS: usize = 96;
 /// machine that is named; refresh them with --measured. For --multicast nothing is measured: protocols
 /// come in the order of `amcast protocols`, those that assume that no process crashes last.
 #[derive(clap::Args)]
+#[command(group(clap::ArgGroup::new("guarantee").required(true).args(["spec", "multicast"])))]
 pub struct ChooseArgs {
     /// A specification: TO(UA,SUTO), TO(UA,WUTO), TO(UA,WNUTO), TO(NUA,SUTO), TO(NUA,WUTO),
     /// TO(NUA,WNUTO)
-    #[arg(long, required_unless_present = "multicast")]
+    #[arg(long)]
     spec: Option<String>,
     /// Multicast to any set of groups instead, in one acyclic order
-    #[arg(long, conflicts_with = "spec")]
+    #[arg(long)]
     multicast: bool,
     /// The transport of messages [tcp for a specification, any for multicast]
     #[arg(long, value_enum)]
