@@ -290,12 +290,21 @@ pub(super) fn run(args: &ConfigArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The file of a cluster of this protocol with the usual settings.
+fn usual_of(entry: &dyn Entry) -> ClusterFile {
+    let mut file = ClusterFile { protocol: entry.name().to_string(), ..ClusterFile::default() };
+    if !entry.capabilities().several_groups {
+        file.shards = 1;
+    }
+    file
+}
+
 /// The settings that a cluster file of this protocol may hold: a cluster file itself, with all explanations as comments.
 fn explained(entry: &dyn Entry) -> String {
     let about = entry.about();
     let network = about.medium == MediumKind::Messages;
-    let mut text = settings::template(network) + MAY_FAIL;
-    let usual = ClusterFile { protocol: entry.name().to_string(), ..ClusterFile::default() };
+    let usual = usual_of(entry);
+    let mut text = settings::template(&usual.protocol, usual.shards, network) + MAY_FAIL;
     // There are protocols that cannot have the usual shape.
     if let Ok(Some(takes)) = room(&usual, entry) {
         let more = "`amcast config check FILE` says how much another shape takes.";
@@ -319,6 +328,7 @@ fn explained(entry: &dyn Entry) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use amcast_core::Capability;
 
     #[test]
     fn the_explained_file_is_a_cluster_file() {
@@ -330,10 +340,15 @@ mod tests {
             std::fs::remove_file(&dir).unwrap();
             let usual = ClusterFile::default();
             let file = file.unwrap_or_else(|e| panic!("{}: {e}", entry.name()));
-            assert_eq!((file.shards, file.clients, &file.overlay), (3, 8, &usual.overlay));
-            assert_eq!((&*file.protocol, file.set), (USUAL_PROTOCOL, usual.set));
+            let shards = if entry.capabilities().several_groups { 3 } else { 1 };
+            assert_eq!((file.shards, file.clients, &file.overlay), (shards, 8, &usual.overlay));
+            assert_eq!((&*file.protocol, &file.set), (entry.name(), &usual.set));
+            // `amcast config check` accepts it as it is; a protocol that survives no crash has one replica, and is not served.
+            if entry.require(Capability::CrashTolerance).is_ok() {
+                file.check(entry).unwrap_or_else(|e| panic!("{}: {e}", entry.name()));
+            }
             let network = entry.about().medium == MediumKind::Messages;
-            assert_eq!(file.id.is_some() && file.nodes["n0"].control.is_some(), network);
+            assert_eq!(text.contains("# [nodes.n0]"), network);
             for param in entry.about().params {
                 assert!(text.contains(param.name), "{}: {}", entry.name(), param.name);
             }

@@ -21,6 +21,9 @@ pub struct FileSetting {
     pub about: &'static [&'static str],
     /// Whether it decides what commands do, and so must be the same in all runs of a cluster and on all its hosts.
     pub decides: bool,
+    /// Whether the shown value is an example, and not what holds where the file has none: the template has the line as a
+    /// comment then.
+    pub is_example: bool,
     /// The flag of `amcast up` that sets it, if there is one, and what its help says.
     pub flag: Option<SettingFlag>,
 }
@@ -49,13 +52,18 @@ const fn setting(
     other: &'static str,
     about: &'static [&'static str],
 ) -> FileSetting {
-    FileSetting { key, shown, other, about, decides: false, flag: None }
+    FileSetting { key, shown, other, about, decides: false, is_example: false, flag: None }
 }
 
 impl FileSetting {
     /// It decides what commands do.
     const fn decides(self) -> Self {
         Self { decides: true, ..self }
+    }
+
+    /// The shown value is an example.
+    const fn example(self) -> Self {
+        Self { is_example: true, ..self }
     }
 
     /// A flag of `amcast up` sets it, too.
@@ -92,8 +100,10 @@ pub const SETTINGS: &[FileSetting] = &[
         r#""100102030405060708090a0b0c0d0e0f""#,
         &["32 digits of your own that nobody guesses, for ever: without, keys can", "be chosen that take long to find; `up` and `config init` draw one"],
     )
+    .example()
     .decides(),
     setting("log_dir", r#""DIR""#, r#""OTHER""#, &["nodes keep the values of logs in files there, seen from the cluster's own", "directory; by default in memory, or with `amcast up` on a disk in that directory"])
+    .example()
     .decides()
     .flag("log-dir", "A directory on a disk: each node keeps the values of its logs in files there, which have no names \
          and go with it; --log-mb is then for what stays in memory: names, what says where values lie, and \
@@ -107,30 +117,36 @@ pub const SETTINGS: &[FileSetting] = &[
     .flag("log-mb", "MB that the logs of a node may hold, in equal parts for its shards; beyond, appends are refused \
          until logs are trimmed [200]"),
     setting("partition", r#""range""#, r#""range""#, &["partitions are parts of the order of keys; by default \"hash\": of slots"])
+    .example()
     .decides()
     .flag("partition", "The order of keys that partitions are parts of, each held by a shard: hash (of slots, as in Redis \
          Cluster) or range (of the keys themselves) [hash]"),
     setting("partitions", "2", "2", &["partitions at first, each held by a shard; by default as many as shards, else some are spare"])
+    .example()
     .decides()
     .flag("partitions", "How many partitions keys have at first; shards beyond are spare, for `amcast kv split` [as many as \
          shards]"),
     setting("boundaries", r#"["h"]"#, r#"["h"]"#, &["range: the first keys of all partitions but the first; by default even parts, for random bytes"])
+    .example()
     .decides()
     .flag("boundaries", "The first keys of all partitions but the first, at first, with --partition range [even, for keys of \
          random bytes]"),
     setting("workers", "0", "7", &["threads of a node that execute commands; by default as its cores allow"])
+    .example()
     .flag("workers", "Threads of each node that execute commands which do not conflict in parallel; 0: the thread that \
          orders commands executes them, too [as many as its share of the cores has to spare]"),
     setting("digest_secs", "5", "0", &["seconds from a change of a shard until its replicas compare digests of their states; 0: never"]),
     setting("disk_reserve_mb", "256", "0", &["MB that each node's disk keeps free besides room for a state: where less is free at too many nodes,", "commands that may take more are refused; by default 256, at most an eighth of the disk; 0: none"]),
     setting("state_mb_s", "50", "0", &["MB of its state that a node gives to another, or writes to its disk, in a second; when one takes", "more than 20 s, twice as many, and so on; 0: any"]),
     setting("record", r#""DIR""#, r#""OTHER""#, &["every process writes its history there, seen from the directory of this file"])
+    .example()
         .flag("record", "Every process writes its history into this directory, for `amcast check`. That costs speed, and \
          about 100 bytes for each command and replica"),
     setting("record_limit", "256", "7", &["MB of each kind that a process may record in all its lives"])
     .flag("record-limit", "How many megabytes of each kind - deliveries, multicasts, calls - a process may record in all its \
          incarnations; then, or when the disk is full, all recording stops and the service continues [256]"),
     setting("data", r#""DIR""#, r#""OTHER""#, &["where the nodes of a host keep what is theirs, seen from the directory of this file; by default that directory"])
+    .example()
     .flag("data", "A directory for the cluster's files and shared memory: new, empty, or left by a cluster. If it was \
          there before, it stays; other files in it are never touched. Where the protocol keeps a log, the \
          data stay in it, and the next `up` continues with them: settings that are not given then are as \
@@ -138,18 +154,21 @@ pub const SETTINGS: &[FileSetting] = &[
     setting("node_fronts", "true", "false", &["whether each node that `amcast up` starts serves clients, too"])
     .flag("no-node-fronts", "Serve clients from this process only, not from every node as well"),
     setting("password", r#""SECRET""#, r#""OTHER""#, &["what clients must give (Redis: AUTH, log: Bearer); only the owner may read this file then"])
+    .example()
     .flag("password-file", "A file whose first line Redis clients must give with AUTH, and nobody else should be able to read"),
 ];
 
 /// The keys of a cluster whose nodes send messages.
 pub const NETWORK: &[FileSetting] = &[
-    setting("id", "4711", "4712", &["the cluster's number: nodes of another one are not let in"]),
+    setting("id", "4711", "4712", &["the cluster's number: nodes of another one are not let in"])
+        .example(),
     setting(
         "secret",
         r#""secret""#,
         r#""other""#,
         &["a file beside this one, the same on every host: nodes prove that they know it"],
-    ),
+    )
+    .example(),
     setting(
         "insecure",
         "false",
@@ -161,7 +180,16 @@ pub const NETWORK: &[FileSetting] = &[
 ];
 
 /// The keys that `amcast up` writes for itself.
-pub const OWN_KEYS: &[&str] = &["durable", "clock_ahead_ms"];
+pub const OWN_KEYS: &[(&str, &str)] = &[
+    (
+        "durable",
+        "whether the nodes keep data on disk, with which the next `amcast up` there continues",
+    ),
+    (
+        "clock_ahead_ms",
+        "milliseconds by which the time of the cluster is ahead of the monotonic clock of the host, so that it continues",
+    ),
+];
 
 /// A table of the file.
 #[derive(Clone, Copy, Debug)]
@@ -187,7 +215,7 @@ pub const PORTS: FileTable = FileTable {
         setting("log", "6380", "0", &["the log, over gRPC"]),
         setting("http", "6381", "0", &["status page and metrics"]),
     ],
-    is_comment: false,
+    is_comment: true,
 };
 
 /// Where a node is.
@@ -241,7 +269,7 @@ pub const NODE: FileTable = FileTable {
             &["how often it began anew with an empty disk: add one for each time, on all hosts"],
         ),
     ],
-    is_comment: false,
+    is_comment: true,
 };
 
 /// Where nodes find each other.
@@ -299,30 +327,46 @@ pub const ETCD: FileTable = FileTable {
 /// The table of a protocol's parameters, which each protocol declares.
 pub const PARAMETERS: &str = "set";
 
-/// Writes settings as lines of a file.
-fn write_settings(settings: &[FileSetting], prefix: &str, text: &mut String) {
-    for FileSetting { key, shown, about, .. } in settings {
-        let mut line = format!("{prefix}{key} = {shown}");
-        for about in *about {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{line:<COLUMN$} # {about}");
-            line.clear();
-        }
+/// The begin of a setting that is not in force.
+const COMMENT: &str = "# ";
+
+/// Writes a setting with this value as lines of a file.
+fn write_setting(setting: &FileSetting, shown: &str, prefix: &str, text: &mut String) {
+    let prefix = if setting.is_example { COMMENT } else { prefix };
+    let mut line = format!("{prefix}{} = {shown}", setting.key);
+    for about in setting.about {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{line:<COLUMN$} # {about}");
+        line.clear();
     }
 }
 
-/// A file with all settings, of a cluster whose nodes send messages (`network`) or share memory. It ends with the head of
-/// the table of the protocol's parameters.
-pub fn template(network: bool) -> String {
-    let mut text = "# A cluster file. Every key is optional.\n".to_string();
-    write_settings(SETTINGS, "", &mut text);
+/// Writes settings as lines of a file.
+fn write_settings(settings: &[FileSetting], prefix: &str, text: &mut String) {
+    settings.iter().for_each(|setting| write_setting(setting, setting.shown, prefix, text));
+}
+
+/// A file with all settings, of a cluster of this protocol and number of shards whose nodes send messages (`network`) or share
+/// memory. It ends with the head of the table of the protocol's parameters.
+pub fn template(protocol: &str, shards: usize, network: bool) -> String {
+    let mut text =
+        "# A cluster file. Every key is optional. Lines that begin with # are examples.\n"
+            .to_string();
+    for setting in SETTINGS {
+        let shown = match setting.key {
+            "protocol" => format!("\"{protocol}\""),
+            "shards" => shards.to_string(),
+            _ => setting.shown.to_string(),
+        };
+        write_setting(setting, &shown, "", &mut text);
+    }
     if network {
         write_settings(NETWORK, "", &mut text);
     }
     let tables = [PORTS, NODE, ETCD];
     for table in &tables[..if network { 3 } else { 1 }] {
         let FileTable { name, about, settings, is_comment } = table;
-        let prefix = if *is_comment { "# " } else { "" };
+        let prefix = if *is_comment { COMMENT } else { "" };
         text.push('\n');
         for about in *about {
             let _ = writeln!(text, "# {about}");
@@ -347,7 +391,7 @@ mod tests {
 
 Made from the declarations of the settings: `AMCAST_WRITE=1 cargo test -p amcast-node --lib settings`.
 
-Every key is optional. `amcast config --explain` prints all settings as lines of a file, each with a value, and the
+Every key is optional. `amcast config --explain` prints all settings as lines of a file, with examples and the
 parameters of a protocol (table `[set]`) as comments: take from it what you need. `amcast config check FILE` checks a file, and names the nearest key where it finds an unknown one.
 Nodes refuse each other if their files differ in a setting that must be the same on all hosts. Of the replicas of a shard less than
 half may fail at one time.
@@ -385,6 +429,11 @@ half may fail at one time.
             let _ = writeln!(text, "\n## `[{name}]`\n\n{}", about.join("\n"));
             rows(settings, &mut text);
         }
+        text += "\n## Keys that programs write\n\n`amcast up` writes these into the file of its cluster. Do not set them.\n\n\
+                 | key | what it is |\n|---|---|\n";
+        for (key, about) in OWN_KEYS {
+            let _ = writeln!(text, "| `{key}` | {about} |");
+        }
         text
     }
 
@@ -399,7 +448,8 @@ half may fail at one time.
         assert!(keys.len() > 30, "{wrong}");
         let settings = SETTINGS.iter().chain(NETWORK).map(|setting| setting.key);
         let tables = [PORTS.name, "nodes", ETCD.name, PARAMETERS];
-        let all: Vec<&str> = settings.chain(OWN_KEYS.iter().copied()).chain(tables).collect();
+        let all: Vec<&str> =
+            settings.chain(OWN_KEYS.iter().map(|own| own.0)).chain(tables).collect();
         assert_eq!(all.len(), keys.len(), "a key is declared twice, or not at all");
         assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), keys);
     }
@@ -437,9 +487,10 @@ half may fail at one time.
 
     #[test]
     fn the_template_is_a_file_with_every_setting_in_it() {
-        let text = template(true);
-        let lines = ETCD.settings.iter().map(|setting| format!("{} = ", setting.key));
-        let lines = lines.chain([format!("[{}]", ETCD.name)]);
+        let text = template("multi-ring", 3, true);
+        let all = [SETTINGS, NETWORK, PORTS.settings, NODE.settings, ETCD.settings].concat();
+        let lines = all.iter().map(|setting| format!("{} = ", setting.key));
+        let lines = lines.chain([PORTS, NODE, ETCD].map(|table| format!("[{}]", table.name)));
         let whole = lines.fold(text.clone(), |text, line| {
             text.replace(&format!("\n# {line}"), &format!("\n{line}"))
         });
@@ -456,8 +507,9 @@ half may fail at one time.
                 assert!(!about.is_empty() && text.contains(about[0]), "{table}: {key}");
             }
         }
-        assert_eq!(file(&text).etcd, None);
-        assert!(!template(false).contains("[nodes"));
+        let unedited = file(&text);
+        assert_eq!((unedited.etcd, unedited.password, unedited.nodes.len()), (None, None, 0));
+        assert!(!template("tram", 3, false).contains("[nodes"));
     }
 
     #[test]
