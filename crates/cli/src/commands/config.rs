@@ -41,8 +41,8 @@ enum ConfigCommand {
     },
     /// Write the file of a cluster on these hosts, and its secret, for the same place on each of them
     Init {
-        /// The addresses of the hosts, one for each node: 10.0.0.1, ..
-        #[arg(required = true, value_name = "HOST")]
+        /// The IP addresses of the hosts, one for each node: 10.0.0.1, ..
+        #[arg(required = true, value_name = "HOST", value_parser = ip_address)]
         hosts: Vec<IpAddr>,
         /// The directory in which cluster.toml and secret are made
         #[arg(long, default_value = ".")]
@@ -54,6 +54,13 @@ enum ConfigCommand {
         #[arg(long, default_value = "/var/lib/amcast")]
         data: PathBuf,
     },
+}
+
+/// The address of a host, as it is given.
+fn ip_address(given: &str) -> Result<IpAddr, String> {
+    let why =
+        |_| "give an IP address, such as 10.0.0.1: names of hosts are not looked up".to_string();
+    given.parse().map_err(why)
 }
 
 /// The comment on a node's data, where the protocol has durable state.
@@ -207,7 +214,7 @@ fn check(path: &Path) -> Result<(), Failure> {
         if !missing(&e) {
             return Err(Failure::misuse(e));
         }
-        warn(format_args!("{e}: the nodes need it"));
+        warn(format_args!("{e}: it is checked where it is; no node starts without it"));
     }
     let takes = room(&file, entry).map_err(wrong)?;
     println!("{}: good", path.display());

@@ -326,7 +326,8 @@ impl ClusterDirError {
                 free >> 20
             ),
             Self::NoneRuns => f.write_str(
-                "no cluster is running; start one with `amcast up`, or name its directory with --data",
+                "no cluster of `amcast up` is running; start one, or, for nodes of `amcast node`, give --data with their \
+                 data directory (`data` in the cluster's file)",
             ),
             Self::Addresses(why) => f.write_str(why),
             Self::File(e) => e.fmt(f),

@@ -32,8 +32,23 @@ pub(super) fn expected(error: &str) -> Vec<&str> {
     error.split_once(", expected").map(|(_, list)| quoted(list).collect()).unwrap_or_default()
 }
 
-/// An error about a file, and which key was meant if it is about one that is unknown.
+/// The words of the reader of files for a wrong value, and those for people.
+const WORDS: [(&str, &str); 6] = [
+    (
+        "invalid socket address syntax",
+        "give an IP address and a port, such as \"10.0.0.1:7400\": names of hosts are not looked up",
+    ),
+    ("expected usize", "expected a number"),
+    ("expected u64", "expected a number"),
+    ("expected u32", "expected a number"),
+    ("expected u16", "expected a number"),
+    ("expected u8", "expected a number"),
+];
+
+/// An error about a file for people, and which key was meant if it is about one that is unknown.
 pub(super) fn with_nearest(error: &str) -> String {
+    let error = WORDS.iter().fold(error.to_string(), |text, (from, to)| text.replace(from, to));
+    let error = error.as_str();
     let unknown = error.split_once("unknown field ").and_then(|(_, rest)| quoted(rest).next());
     match unknown.and_then(|key| nearest(key, expected(error))) {
         Some(key) => format!("{}\nDid you mean `{key}`?\n", error.trim_end()),
@@ -80,5 +95,8 @@ mod tests {
         let other = told("[ports]\nsmtp = 25");
         assert!(other.contains("unknown field `smtp`") && !other.contains("Did you mean"));
         assert!(!told("shards = \"x\"").contains("Did you mean"));
+        assert!(told("shards = \"x\"").contains("expected a number"));
+        let named = told("[nodes.n0]\naddress = \"host1:7400\"");
+        assert!(named.contains("give an IP address and a port"), "{named}");
     }
 }

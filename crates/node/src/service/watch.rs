@@ -323,7 +323,10 @@ impl ServerStatus for ClusterWatch {
         if ready >= quorum {
             return Ok(());
         }
-        let few = format!("{ready} nodes are ready, and {quorum} are needed");
+        let (nodes, verb) = (self.cluster.replicas(), if ready == 1 { "is" } else { "are" });
+        let few = format!(
+            "{ready} of {nodes} nodes {verb} ready, and it takes {quorum} to serve clients"
+        );
         Err([&[few], &state.down[..]].concat().join("; "))
     }
 
