@@ -4,7 +4,7 @@
 
 use crate::system::refuses_text;
 use amcast_core::config::{Param, ParamKind};
-use amcast_core::limits::COMMAND_BYTES_MAX;
+use amcast_core::limits::{COMMAND_BYTES_MAX, MEMORY_REPLICAS_MAX};
 use amcast_core::parameters::{ParamValue as _, SUSPECT};
 use amcast_core::{Config, ConfigError, Entry, MediumKind, RawConfig, Senders, Span};
 use amcast_net::Secret;
@@ -412,6 +412,10 @@ impl ClusterFile {
             set: self.set.iter().map(|(name, value)| (name.clone(), value.to_string())).collect(),
         };
         self.check_names(entry)?;
+        if self.replicas == 0 && entry.about().medium == MediumKind::Memory {
+            let why = format!("replicas = 0: over shared memory give 1 to {MEMORY_REPLICAS_MAX}");
+            return Err(ConfigError::Relation(why));
+        }
         let config = raw.check(entry.about().params)?;
         // Building one process of each role finds relations between parameters that do not hold.
         for pid in [config.cluster().pids().next(), config.cluster().pids().last()] {
@@ -697,6 +701,17 @@ mod tests {
         let n1 = file.nodes.get_mut("n1").unwrap();
         (n1.replaced, n1.address) = (0, at(2, 0));
         assert!(file.places().unwrap_err().ends_with("\"10.0.0.2:0\": give a port"));
+    }
+
+    #[test]
+    fn no_replicas_are_refused_with_the_bound_of_the_protocol() {
+        let file = ClusterFile { replicas: 0, ..ClusterFile::default() };
+        let why = |protocol| {
+            let entry = amcast_protocols::catalog::find(protocol).unwrap();
+            file.check(entry).unwrap_err().to_string()
+        };
+        assert!(why("tram").ends_with("give 1 to 9"), "{}", why("tram"));
+        assert!(why("multi-ring").ends_with("give 1 to 32"), "{}", why("multi-ring"));
     }
 
     #[test]
