@@ -15,6 +15,17 @@ use amcast_core::{Delivery, Input, Medium, Outbox, Output, Pid, ProtocolProcess,
 use core::mem;
 
 impl SimulatedRun<'_> {
+    /// A process learns that its application has a state in force.
+    fn note_installed(&mut self, p: Pid, position: u64, needs: u64) {
+        let has_host = self.has_host();
+        let process = &mut self.procs[p.index()];
+        // The report may be of a state that the application lost since, when its process was excluded.
+        if has_host || !process.app.is_lost {
+            process.app.above.in_force = process.app.above.in_force.max(position);
+        }
+        process.contract.installed(needs);
+    }
+
     /// One step of a process that lives.
     pub(crate) fn step(&mut self, p: Pid, input: OwnedInput) {
         let now = self.now;
@@ -35,15 +46,10 @@ impl SimulatedRun<'_> {
             OwnedInput::Unfit => self.procs[p.index()].contract.told_unfit(),
             _ => {}
         }
-        let has_host = self.has_host();
-        let process = &mut self.procs[p.index()];
         if let OwnedInput::Installed { position, needs } = input {
-            // The report may be of a state that it lost since, when its process was excluded.
-            if has_host || !process.app.is_lost {
-                process.app.above.in_force = process.app.above.in_force.max(position);
-            }
-            process.contract.installed(needs);
+            self.note_installed(p, position, needs);
         }
+        let process = &mut self.procs[p.index()];
         process.free_at = now + self.plan.model.step;
         let local = process.clock(now);
         let seq = process.casts;

@@ -146,7 +146,7 @@ impl BatchPace {
         let bytes = self.left + unsent as u64;
         let used = bytes * BYTE_NS / now.since(self.began).0.max(1);
         let wanted = (used + used / SPARE).min(self.link);
-        // What leaves within half an interval anyway is a burst, and no demand.
+        // Bytes that leave within half an interval anyway are a burst, and no demand.
         let lasts = unsent as u64 * BYTE_NS * 2 >= self.rate * self.interval.0;
         let change = match () {
             () if wanted > required && self.waited && lasts => {
