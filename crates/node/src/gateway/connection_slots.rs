@@ -7,6 +7,9 @@
 //! 2. an idle one, of the host that has most idle ones; else
 //! 3. one of the host that has most.
 //!
+//! Where clients can show who they are, those that have not are all alike, since none of them is served: 1 and 3 hold,
+//! and not 2, by which a flood that sends something would keep out clients that have only just connected.
+//!
 //! Of a host it is an idle one, if there is any, and the one that has been idle for longest. So a client that opens many
 //! connections keeps no other client out, whether it uses them or sends nothing, or a byte at a time; nor do many hosts
 //! that each have more of them than another one; and hundreds of hosts with idle connections close none in use of a host
@@ -35,9 +38,19 @@ const IDLE_AFTER_US: u64 = 3_000_000;
 #[derive(Debug)]
 pub struct ConnectionSlots {
     most: usize,
+    clients: ShownClients,
     begun: Instant,
     all: Mutex<BTreeMap<u64, Arc<ConnectionSlot>>>,
     next: AtomicU64,
+}
+
+/// Whether clients of a port can show who they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ShownClients {
+    /// By a password, without which none is served.
+    ByPassword,
+    /// They cannot: all are served.
+    Never,
 }
 
 /// One connection's slot, as others see it.
@@ -101,9 +114,9 @@ struct UnknownSlots {
 
 impl ConnectionSlots {
     /// `most` slots, none of them taken.
-    pub fn new(most: usize) -> Arc<Self> {
+    pub fn new(most: usize, clients: ShownClients) -> Arc<Self> {
         let (all, next) = (Mutex::default(), AtomicU64::new(0));
-        Arc::new(Self { most, begun: Instant::now(), all, next })
+        Arc::new(Self { most, clients, begun: Instant::now(), all, next })
     }
 
     fn now_us(&self) -> u64 {
@@ -149,7 +162,7 @@ impl ConnectionSlots {
             if slot.is_known() {
                 return (true, Reverse(0), false, Reverse(0), moved);
             }
-            let is_in_use = slot.is_in_use(now_us);
+            let is_in_use = self.clients == ShownClients::ByPassword || slot.is_in_use(now_us);
             let UnknownSlots { all, idle } = unknown.get(&slot.host).copied().unwrap_or_default();
             let beyond_share = if all > self.most / 8 { all } else { 0 };
             let alike = if is_in_use { all } else { idle };
@@ -306,7 +319,7 @@ mod tests {
     #[test]
     fn one_more_closes_the_one_idle_longest_and_of_strangers_first() {
         let _limit = amcast_test_policy::time_limit();
-        let slots = ConnectionSlots::new(3);
+        let slots = ConnectionSlots::new(3, ShownClients::ByPassword);
         let host = Ipv4Addr::LOCALHOST.into();
         let [known, old, young] = [(); 3].map(|()| slots.enter(host));
         // The first microsecond is before those of connections that come later, however soon they do.
@@ -330,7 +343,7 @@ mod tests {
     #[test]
     fn one_more_closes_one_of_the_host_that_has_most() {
         let _limit = amcast_test_policy::time_limit();
-        let slots = ConnectionSlots::new(8);
+        let slots = ConnectionSlots::new(8, ShownClients::ByPassword);
         let host = |n: u8| Ipv4Addr::new(10, 0, 0, n).into();
         let honest = slots.enter(host(1));
         honest.moved_us.store(0, Ordering::Relaxed);
@@ -341,6 +354,22 @@ mod tests {
         assert_eq!(lock(&slots.all).len(), 8);
     }
 
+    #[test]
+    fn a_flood_that_sends_something_keeps_out_no_client_that_has_just_connected() {
+        let _limit = amcast_test_policy::time_limit();
+        let slots = ConnectionSlots::new(64, ShownClients::ByPassword);
+        let host = |n: u8| Ipv4Addr::new(10, 0, 0, n).into();
+        let flood = |count: u32| {
+            for n in 0..count {
+                use_now(&slots, &slots.enter(host(2 + (n % 12) as u8)));
+            }
+        };
+        flood(64);
+        let honest: Vec<_> = (0..4).map(|_| slots.enter(host(1))).collect();
+        flood(1000);
+        assert!(honest.iter().all(|slot| !slot.closed.load(Ordering::Relaxed)));
+    }
+
     /// Has a connection come further just now.
     fn use_now(slots: &ConnectionSlots, slot: &ConnectionSlot) {
         slot.moved_us.store(slots.now_us().max(slot.begun_us + 1), Ordering::Relaxed);
@@ -349,7 +378,7 @@ mod tests {
     #[test]
     fn hundreds_of_hosts_with_idle_connections_close_none_in_use() {
         let _limit = amcast_test_policy::time_limit();
-        let slots = ConnectionSlots::new(256);
+        let slots = ConnectionSlots::new(256, ShownClients::Never);
         let proxy = Ipv4Addr::new(10, 0, 0, 1).into();
         let in_use: Vec<_> = (0..20).map(|_| slots.enter(proxy)).collect();
         let idle = slots.enter(proxy);
@@ -364,7 +393,7 @@ mod tests {
     #[test]
     fn a_host_that_uses_many_connections_closes_no_idle_one_of_another() {
         let _limit = amcast_test_policy::time_limit();
-        let slots = ConnectionSlots::new(16);
+        let slots = ConnectionSlots::new(16, ShownClients::Never);
         let idle = slots.enter(Ipv4Addr::new(10, 0, 0, 1).into());
         for _ in 0..100 {
             use_now(&slots, &slots.enter(Ipv4Addr::new(10, 0, 0, 2).into()));

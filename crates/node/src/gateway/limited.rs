@@ -1,6 +1,6 @@
 //! A listener for axum whose connections have [`ConnectionSlots`].
 
-use super::connection_slots::{ConnectionSlots, IdleRule, LimitedConnection};
+use super::connection_slots::{ConnectionSlots, IdleRule, LimitedConnection, ShownClients};
 use super::dates;
 use std::io;
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ impl LimitedListener {
         manner: IdleRule,
         undated: UndatedServer,
     ) -> Self {
-        Self { listener, slots: ConnectionSlots::new(most), manner, undated }
+        Self { listener, slots: ConnectionSlots::new(most, ShownClients::Never), manner, undated }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Connections of clients: so many at a time, and none that never says a word.
 
 use crate::gateway::connection_slots::{
-    ConnectionSlot, ConnectionSlots, IdleRule, LimitedConnection,
+    ConnectionSlot, ConnectionSlots, IdleRule, LimitedConnection, ShownClients,
 };
 use crate::gateway::files;
 use crate::gateway::log::reads::ReadLane;
@@ -40,7 +40,9 @@ pub(crate) async fn accept(
     to: mpsc::Sender<io::Result<PlacedStream>>,
     has_password: bool,
 ) {
-    let slots = ConnectionSlots::new(files::connections(files::GatewayPort::Log, CONNECTIONS_MAX));
+    let most = files::connections(files::GatewayPort::Log, CONNECTIONS_MAX);
+    let clients = if has_password { ShownClients::ByPassword } else { ShownClients::Never };
+    let slots = ConnectionSlots::new(most, clients);
     loop {
         let accepted = tokio::select! {
             () = to.closed() => return,
