@@ -36,7 +36,8 @@ impl PacedSends {
     pub(crate) fn soon(&mut self, now: Time, interval: Span) {
         let ahead = interval.times(BURST - 1);
         let wait = self.used.since(now).0.saturating_sub(ahead.0);
-        self.within(now, Span(wait));
+        // Longer intervals of a load that is over count no more.
+        self.within(now, Span(wait).min(interval));
     }
 
     /// Something else that leaves now anyway says everything.
@@ -135,6 +136,9 @@ mod tests {
         sends.alone(at(1200), interval);
         sends.soon(at(9000), interval);
         assert_eq!(sends.at(), at(9000), "idle time gives back the burst, and no more");
+        (0..BURST).for_each(|_| sends.alone(at(9000), Span::millis(30)));
+        sends.soon(at(9000), interval);
+        assert_eq!(sends.at(), at(9100), "the load is over, and so are its intervals");
     }
 
     #[test]

@@ -132,6 +132,9 @@ const PATIENCE_GROWTH: u64 = 1 << 12;
 /// Bytes that an acknowledgement to all occupies on a link where it leaves by itself, about.
 const ACK_BYTES: usize = 200;
 
+/// How many acknowledgements leave at least in the time after which casts without one are sent again.
+const ACKS_IN_A_RETRY: u64 = 4;
+
 /// How often in a step the protocol above may ask to be woken at once.
 const ANSWERS_MAX: usize = 4;
 
@@ -550,11 +553,13 @@ where
         }
     }
 
-    /// How far acknowledgements that leave by themselves are apart in the long run. Each member sends them to all others.
+    /// How far acknowledgements that leave by themselves are apart in the long run. Each member sends them to all others,
+    /// and often enough that nobody repeats what is acknowledged soon: that would load the link far more.
     fn acks_every(&mut self) -> Span {
         let senders = self.members.len().saturating_sub(1);
         let (now, bytes) = (self.now, ACK_BYTES * senders);
-        self.load.as_mut().map_or(Span::ZERO, |load| load.interval(now, bytes as u64))
+        let most = Span(self.settings.retry.0 / ACKS_IN_A_RETRY);
+        self.load.as_mut().map_or(Span::ZERO, |load| load.interval(now, bytes as u64).min(most))
     }
 
     fn take_item(&mut self, from: Pid, item: PacketItem, out: &mut Outbox<Messages<VsyncPacket>>) {
