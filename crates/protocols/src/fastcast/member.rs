@@ -1,12 +1,12 @@
 //! A member of the group: batches, their order, and the bandwidth that it may use.
 
 use super::bandwidth::BandwidthAllocation;
-use super::delivery::MessageDelivery;
 use super::message::FastCastMessage;
-use super::mutants::FastCastMutant;
+use super::mutants::{self, FastCastMutant};
 use super::pace::{BatchPace, DemandChange};
 use super::sequence::{SenderCast, SequenceOrder, SequencedCast};
 use crate::layers::batch::Batch;
+use crate::layers::delivery::BatchDelivery;
 use crate::layers::join_state::JoinState;
 use crate::layers::outgoing::{BatchLimits, OutgoingBatches};
 use crate::layers::paced::{LinkLoad, PacedSends};
@@ -78,7 +78,7 @@ pub(super) struct FastCastMember {
     /// The leader's: when it tells the numbers that it has given.
     numbers: PacedSends,
     load: LinkLoad,
-    delivery: MessageDelivery,
+    delivery: BatchDelivery,
     bandwidth: BandwidthAllocation,
     pace: BatchPace,
 }
@@ -95,7 +95,11 @@ impl FastCastMember {
             order: SequenceOrder::new(set.processes),
             numbers: PacedSends::NONE,
             load: LinkLoad::new(set.link),
-            delivery: MessageDelivery::new(set.me, set.processes, set.mutants),
+            delivery: BatchDelivery::new(
+                set.me,
+                set.processes,
+                mutants::of_deliveries(set.mutants),
+            ),
             bandwidth: BandwidthAllocation::new(0, 1, set.link),
             pace: BatchPace::new(set.demand, set.link),
             set,

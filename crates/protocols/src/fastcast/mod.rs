@@ -80,7 +80,6 @@
 //! `bandwidth.rs` and `sequence.rs`, which are pure rules, then `member.rs`.
 
 pub mod bandwidth;
-mod delivery;
 mod member;
 mod message;
 mod mutants;

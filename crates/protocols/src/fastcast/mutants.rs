@@ -1,5 +1,6 @@
 //! Ways to break the protocol.
 
+use crate::layers::delivery::DeliveryMutants;
 use crate::layers::vsync::VsyncMutant;
 use crate::mutant;
 #[cfg(feature = "mutants")]
@@ -43,4 +44,14 @@ pub(super) fn broken(mutants: Mutants<FastCastMutant>) -> Option<VsyncMutant> {
 #[cfg(not(feature = "mutants"))]
 pub(super) const fn broken(_: mutant::Mutants<FastCastMutant>) -> Option<VsyncMutant> {
     None
+}
+
+/// The mutants that break deliveries.
+pub(super) fn of_deliveries(mutants: mutant::Mutants<FastCastMutant>) -> DeliveryMutants {
+    DeliveryMutants {
+        overtakes: mutants.is(FastCastMutant::Overtakes),
+        loses_its_own: mutants.is(FastCastMutant::LosesItsOwn),
+        twice: mutants.is(FastCastMutant::Twice),
+        forgets: false,
+    }
 }

@@ -1,10 +1,10 @@
 //! A member of the group: its batches, and the deliveries of all.
 
-use super::delivery::BatchDelivery;
 use super::message::LcrMessage;
-use super::mutants::LcrMutant;
+use super::mutants::{self, LcrMutant};
 use super::order::RingOrder;
 use crate::layers::batch::Batch;
+use crate::layers::delivery::BatchDelivery;
 use crate::layers::join_state::JoinState;
 use crate::layers::outgoing::{BatchLimits, OutgoingBatches};
 use crate::mutant::Mutants;
@@ -64,7 +64,11 @@ impl LcrMember {
             own: OutgoingBatches::new(BatchLimits { bytes: usize::MAX, messages: usize::MAX }),
             fresh: false,
             order: RingOrder::new(0),
-            delivery: BatchDelivery::new(set.me, set.processes, set.mutants),
+            delivery: BatchDelivery::new(
+                set.me,
+                set.processes,
+                mutants::of_deliveries(set.mutants),
+            ),
             set,
         }
     }

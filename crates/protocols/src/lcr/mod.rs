@@ -66,7 +66,6 @@
 //! # Read first
 //! `order.rs`, which is a pure rule, then `member.rs`, and `layers/vsync/ring.rs` for the laps.
 
-mod delivery;
 mod member;
 mod message;
 mod mutants;

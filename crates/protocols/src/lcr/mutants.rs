@@ -1,5 +1,6 @@
 //! Ways to break the protocol.
 
+use crate::layers::delivery::DeliveryMutants;
 use crate::layers::vsync::VsyncMutant;
 use crate::mutant;
 #[cfg(feature = "mutants")]
@@ -45,4 +46,14 @@ pub(super) fn broken(mutants: Mutants<LcrMutant>) -> Option<VsyncMutant> {
 #[cfg(not(feature = "mutants"))]
 pub(super) const fn broken(_: mutant::Mutants<LcrMutant>) -> Option<VsyncMutant> {
     None
+}
+
+/// The mutants that break deliveries.
+pub(super) fn of_deliveries(mutants: mutant::Mutants<LcrMutant>) -> DeliveryMutants {
+    DeliveryMutants {
+        overtakes: mutants.is(LcrMutant::Overtakes),
+        loses_its_own: mutants.is(LcrMutant::LosesItsOwn),
+        twice: mutants.is(LcrMutant::Twice),
+        forgets: false,
+    }
 }

@@ -1,13 +1,13 @@
 //! A member of the group: proposer, acceptor and learner, and the coordinator of the rounds in which it is the most
 //! senior.
 
-use super::delivery::ValueDelivery;
 use super::learned::ValueLog;
 use super::message::{ProposedValue, RingPaxosMessage, ValueId};
-use super::mutants::RingPaxosMutant;
+use super::mutants::{self, RingPaxosMutant};
 use super::proposals::{InstanceLimits, PendingProposals};
 use super::ring::VoteRing;
 use crate::layers::batch::Batch;
+use crate::layers::delivery::BatchDelivery;
 use crate::layers::join_state::JoinState;
 use crate::layers::outgoing::{BatchLimits, OutgoingBatches};
 use crate::mutant::Mutants;
@@ -68,7 +68,7 @@ pub(super) struct RingPaxosMember {
     opened: u64,
     /// The coordinator's: up to this instance it has told all that values are decided.
     announced: u64,
-    delivery: ValueDelivery,
+    delivery: BatchDelivery,
 }
 
 impl RingPaxosMember {
@@ -86,7 +86,11 @@ impl RingPaxosMember {
             queue: PendingProposals::default(),
             opened: 0,
             announced: 0,
-            delivery: ValueDelivery::new(set.me, set.processes, set.mutants),
+            delivery: BatchDelivery::new(
+                set.me,
+                set.processes,
+                mutants::of_deliveries(set.mutants),
+            ),
             set,
         }
     }

@@ -67,7 +67,6 @@
 //! # Read first
 //! `ring.rs`, `proposals.rs` and `learned.rs`, which are pure rules, then `member.rs`.
 
-mod delivery;
 mod learned;
 mod member;
 mod message;

@@ -1,5 +1,6 @@
 //! Ways to break the protocol.
 
+use crate::layers::delivery::DeliveryMutants;
 use crate::layers::vsync::VsyncMutant;
 use crate::mutant;
 #[cfg(feature = "mutants")]
@@ -48,4 +49,14 @@ pub(super) fn broken(mutants: Mutants<RingPaxosMutant>) -> Option<VsyncMutant> {
 #[cfg(not(feature = "mutants"))]
 pub(super) const fn broken(_: mutant::Mutants<RingPaxosMutant>) -> Option<VsyncMutant> {
     None
+}
+
+/// The mutants that break deliveries.
+pub(super) fn of_deliveries(mutants: mutant::Mutants<RingPaxosMutant>) -> DeliveryMutants {
+    DeliveryMutants {
+        overtakes: mutants.is(RingPaxosMutant::Overtakes),
+        loses_its_own: mutants.is(RingPaxosMutant::LosesItsOwn),
+        twice: mutants.is(RingPaxosMutant::Twice),
+        forgets: mutants.is(RingPaxosMutant::ProposesAgain),
+    }
 }
