@@ -278,6 +278,31 @@ fn streams_that_do_not_end_give_their_places_to_newcomers() {
 }
 
 #[test]
+fn streams_whose_answers_are_not_taken_give_their_places_to_newcomers() {
+    let _limit = amcast_test_policy::time_limit();
+    let server = TestLogServer::start(Some("secret"));
+    // A list of services, sixteen times. None of the answers is taken, so the later requests are not looked at.
+    let message = [&[0, 0, 0, 0, 3][..], b"\x3a\x01*"].concat();
+    let requests: Vec<u8> =
+        (0..8).flat_map(|call| frame(0, 0, 2 * call + 1, &message.repeat(16))).collect();
+    let stuck: Vec<TcpStream> = (0..8)
+        .map(|_| {
+            let mut stream = unfinished(&server, REFLECTION, 8);
+            stream.write_all(&requests).unwrap();
+            stream
+        })
+        .collect();
+    // All places are taken once the last of them is answered.
+    std::thread::sleep(Duration::from_millis(500));
+    let begun = Instant::now();
+    let mut newcomer = calls(&server, REFLECTION, 1, Some(b"\x3a\x01*"));
+    newcomer.write_all(&frame(8, 0, 1, &[0, 1, 0, 0])).unwrap();
+    newcomer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    await_ends(&mut newcomer, 1);
+    assert!(begun.elapsed() < Duration::from_secs(5), "it waits for {} others", stuck.len());
+}
+
+#[test]
 fn streams_of_one_connection_leave_places_to_others() {
     let _limit = amcast_test_policy::time_limit();
     let server = TestLogServer::start(Some("secret"));

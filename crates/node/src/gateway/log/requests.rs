@@ -1,8 +1,8 @@
 //! Requests that are looked at: so many at a time, each for so long until it is whole.
 //!
 //! A request that does not come whole holds the place of one that does. It is given up after a while, and at once if
-//! its place is wanted and no other one has been unfinished for longer. The bytes of a request are taken in only once
-//! it has a place.
+//! its place is wanted and no other one has been unfinished for longer: whether anybody looks at its bytes or not, since
+//! a stream whose answers are not taken is not read either. The bytes of a request are taken in only once it has a place.
 
 use crate::gateway::log::answers::count_until_taken;
 use bytes::Bytes;
@@ -10,7 +10,6 @@ use http_body::{Body as _, Frame};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -50,10 +49,24 @@ struct UnfinishedRequests {
 }
 
 /// A request that is not whole.
-#[derive(Default)]
 struct UnfinishedRequest {
-    given_up: AtomicBool,
+    /// Its place, until it is given up.
+    place: Mutex<Option<Arc<OwnedSemaphorePermit>>>,
     waker: Mutex<Option<Waker>>,
+}
+
+impl UnfinishedRequest {
+    /// Takes its place from it. If its bytes are looked at, it ends.
+    fn give_up(&self) {
+        drop(lock(&self.place).take());
+        if let Some(waker) = lock(&self.waker).take() {
+            waker.wake();
+        }
+    }
+
+    fn is_given_up(&self) -> bool {
+        lock(&self.place).is_none()
+    }
 }
 
 impl Requests {
@@ -76,10 +89,7 @@ impl Requests {
         let _waits = waits.try_acquire().map_err(|_| refused())?;
         let oldest = lock(unfinished).all.pop_first();
         if let Some((_, oldest)) = oldest {
-            oldest.given_up.store(true, Ordering::Release);
-            if let Some(waker) = lock(&oldest.waker).take() {
-                waker.wake();
-            }
+            oldest.give_up();
         }
         Arc::clone(room).acquire_owned().await.map_err(|_| refused())
     }
@@ -89,13 +99,14 @@ impl Requests {
         if body.is_end_stream() {
             return body;
         }
-        let part = Arc::<UnfinishedRequest>::default();
+        let part =
+            Arc::new(UnfinishedRequest { place: Mutex::new(Some(place)), waker: Mutex::default() });
         let mut unfinished = lock(&self.0.unfinished);
         let number = unfinished.next;
         unfinished.next += 1;
         unfinished.all.insert(number, Arc::clone(&part));
         drop(unfinished);
-        let of = RequestRemoval { requests: self.clone(), number, _place: place };
+        let of = RequestRemoval { requests: self.clone(), number, part: Arc::clone(&part) };
         Body::new(TimedBody { body, part, of: Some(of), end: Box::pin(sleep(WHOLE_WITHIN)) })
     }
 }
@@ -104,12 +115,13 @@ impl Requests {
 struct RequestRemoval {
     requests: Requests,
     number: u64,
-    _place: Arc<OwnedSemaphorePermit>,
+    part: Arc<UnfinishedRequest>,
 }
 
 impl Drop for RequestRemoval {
     fn drop(&mut self) {
         lock(&self.requests.0.unfinished).all.remove(&self.number);
+        drop(lock(&self.part.place).take());
     }
 }
 
@@ -139,7 +151,7 @@ impl http_body::Body for TimedBody {
             return Poll::Ready(frame);
         }
         *lock(&self.part.waker) = Some(cx.waker().clone());
-        let why = if self.part.given_up.load(Ordering::Acquire) {
+        let why = if self.part.is_given_up() {
             Status::resource_exhausted(
                 "the request was not whole when others waited; nothing happened",
             )
