@@ -6,9 +6,13 @@
 //! passwords alike: an answer that came at once would tell that the password is right. Hosts take turns, so a host that
 //! tries passwords without end has only its own clients wait long, and where too many wait, one of the host that has
 //! most is refused.
+//!
+//! A host of which a client has given the right password is known from then on, and every second turn is for known hosts.
+//! Where too many wait, none is refused of a known host that has no more than an eighth of them: so thousands of hosts that
+//! try passwords keep out none of those that clients usually come from.
 
 use amcast_kv::client::lock;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -70,13 +74,47 @@ struct HostLine {
     waiting: VecDeque<WaitingLogin>,
 }
 
+/// Hosts that are known at a time: one more has the one forgotten whose last right password is the oldest.
+const KNOWN_HOSTS_MAX: usize = 1024;
+
+/// Hosts of which clients have given the right password.
+#[derive(Default)]
+struct KnownHosts {
+    /// When each did so last, counted in right passwords.
+    last_right: BTreeMap<IpAddr, u64>,
+    count: u64,
+}
+
+impl KnownHosts {
+    fn has(&self, host: IpAddr) -> bool {
+        self.last_right.contains_key(&host)
+    }
+
+    fn note(&mut self, host: IpAddr) {
+        self.count += 1;
+        if !self.has(host) && self.last_right.len() >= KNOWN_HOSTS_MAX {
+            let oldest = self.last_right.iter().min_by_key(|(_, last)| **last);
+            if let Some(oldest) = oldest.map(|(host, _)| *host) {
+                self.last_right.remove(&oldest);
+            }
+        }
+        self.last_right.insert(host, self.count);
+    }
+}
+
+/// Hosts that take turns, the one that comes next in front; each of them has one that waits.
+type HostTurns = VecDeque<HostLine>;
+
 /// The state of all turns.
 struct LoginLine {
     bucket: TokenBucket,
     waiting_max: usize,
     last: u64,
-    /// The host whose turn is next in front; each of them has one that waits.
-    hosts: VecDeque<HostLine>,
+    known: KnownHosts,
+    /// Those that are not known, and those that are.
+    hosts: [HostTurns; 2],
+    /// Which of both come next, where both wait.
+    preferred: usize,
 }
 
 /// The answer to one that asks for its turn.
@@ -92,8 +130,30 @@ enum TurnAnswer {
 }
 
 impl LoginLine {
+    fn new(bucket: TokenBucket, waiting_max: usize) -> Self {
+        let (known, hosts) = (KnownHosts::default(), Default::default());
+        Self { bucket, waiting_max, last: 0, known, hosts, preferred: 1 }
+    }
+
+    /// Which hosts come next.
+    fn next_hosts(&self) -> usize {
+        match self.hosts[self.preferred].is_empty() {
+            true => 1 - self.preferred,
+            false => self.preferred,
+        }
+    }
+
     fn next(&self) -> Option<&WaitingLogin> {
-        self.hosts.front().and_then(|line| line.waiting.front())
+        self.hosts[self.next_hosts()].front().and_then(|line| line.waiting.front())
+    }
+
+    fn lines(&mut self) -> impl Iterator<Item = &mut HostLine> {
+        self.hosts.iter_mut().flatten()
+    }
+
+    /// Forgets hosts of which nobody waits.
+    fn sweep(&mut self) {
+        self.hosts.iter_mut().for_each(|hosts| hosts.retain(|line| !line.waiting.is_empty()));
     }
 
     fn wake_next(&self) {
@@ -104,37 +164,52 @@ impl LoginLine {
 
     /// Takes the next one out; its host goes behind the others.
     fn leave_next(&mut self) {
-        let Some(mut line) = self.hosts.pop_front() else { return };
+        let next = self.next_hosts();
+        let hosts = &mut self.hosts[next];
+        let Some(mut line) = hosts.pop_front() else { return };
         line.waiting.pop_front();
         if !line.waiting.is_empty() {
-            self.hosts.push_back(line);
+            hosts.push_back(line);
         }
+        self.preferred = 1 - next;
         self.wake_next();
     }
 
     /// One gives up its turn, if it has not had it.
     fn leave(&mut self, number: u64) {
         let was_next = self.next().is_some_and(|next| next.number == number);
-        self.hosts.iter_mut().for_each(|line| line.waiting.retain(|one| one.number != number));
-        self.hosts.retain(|line| !line.waiting.is_empty());
+        self.lines().for_each(|line| line.waiting.retain(|one| one.number != number));
+        self.sweep();
         if was_next {
             self.wake_next();
         }
     }
 
-    /// Makes room for one more of `host`: the newest of the host that has most is refused. False if that is this one.
+    /// Makes room for one more of `host`: the newest of the host that has most is refused, if need be of a known one that
+    /// has few. False if that is this one.
     fn make_room(&mut self, host: IpAddr) -> bool {
-        if self.hosts.iter().map(|line| line.waiting.len()).sum::<usize>() < self.waiting_max {
+        let (waiting_max, is_known) = (self.waiting_max, self.known.has(host));
+        if self.lines().map(|line| line.waiting.len()).sum::<usize>() < waiting_max {
             return true;
         }
-        let with_newcomer = |line: &HostLine| line.waiting.len() + usize::from(line.host == host);
-        let most =
-            self.hosts.iter_mut().max_by_key(|line| (with_newcomer(line), line.host == host));
-        let Some(line) = most.filter(|line| line.host != host) else { return false };
+        let rank = |hosts: usize, at: IpAddr, waiting: usize| {
+            let is_own = at == host;
+            let with_newcomer = waiting + usize::from(is_own);
+            (hosts == 0 || with_newcomer > waiting_max / 8, with_newcomer, is_own)
+        };
+        let own = rank(usize::from(is_known), host, 0);
+        let all = self.hosts.iter_mut().enumerate();
+        let lines = all.flat_map(|(known, hosts)| hosts.iter_mut().map(move |line| (known, line)));
+        let most = lines.max_by_key(|(known, line)| rank(*known, line.host, line.waiting.len()));
+        let Some((known, line)) = most else { return false };
+        let is_own = line.host == host || rank(known, line.host, line.waiting.len()) < own;
+        if is_own {
+            return false;
+        }
         if let Some(refused) = line.waiting.pop_back() {
             refused.waker.wake();
         }
-        self.hosts.retain(|line| !line.waiting.is_empty());
+        self.sweep();
         true
     }
 
@@ -142,9 +217,10 @@ impl LoginLine {
     fn enter(&mut self, host: IpAddr, waker: &Waker) -> u64 {
         self.last += 1;
         let waiting = WaitingLogin { number: self.last, waker: waker.clone() };
-        match self.hosts.iter_mut().find(|line| line.host == host) {
+        let hosts = &mut self.hosts[usize::from(self.known.has(host))];
+        match hosts.iter_mut().find(|line| line.host == host) {
             Some(line) => line.waiting.push_back(waiting),
-            None => self.hosts.push_back(HostLine { host, waiting: [waiting].into() }),
+            None => hosts.push_back(HostLine { host, waiting: [waiting].into() }),
         }
         self.last
     }
@@ -157,7 +233,7 @@ impl LoginLine {
         now: Instant,
         waker: &Waker,
     ) -> TurnAnswer {
-        if self.hosts.is_empty() && self.bucket.take(now) {
+        if self.next().is_none() && self.bucket.take(now) {
             return TurnAnswer::Now;
         }
         if !self.make_room(host) {
@@ -170,9 +246,12 @@ impl LoginLine {
 
     /// A further question of one that waits.
     fn ask(&mut self, number: u64, now: Instant, waker: &Waker) -> TurnAnswer {
-        let mut all = self.hosts.iter_mut().flat_map(|line| &mut line.waiting);
-        let Some(asks) = all.find(|one| one.number == number) else { return TurnAnswer::Refused };
-        asks.waker.clone_from(waker);
+        let mut all = self.lines().flat_map(|line| &mut line.waiting);
+        let asks = all.find(|one| one.number == number);
+        if asks.map(|asks| asks.waker.clone_from(waker)).is_none() {
+            return TurnAnswer::Refused;
+        }
+        drop(all);
         if self.next().is_none_or(|next| next.number != number) {
             return TurnAnswer::Behind;
         }
@@ -193,8 +272,12 @@ impl LoginTurns {
         let LoginPace { per_second, burst, waiting_max } = pace;
         let every = Duration::from_secs(1) / per_second;
         let bucket = TokenBucket { every, burst, full_at: Instant::now() };
-        let line = LoginLine { bucket, waiting_max, last: 0, hosts: VecDeque::new() };
-        Arc::new(Self(Mutex::new(line)))
+        Arc::new(Self(Mutex::new(LoginLine::new(bucket, waiting_max))))
+    }
+
+    /// Whether a client of this host has given the right password.
+    pub(crate) fn knows(&self, host: IpAddr) -> bool {
+        lock(&self.0).known.has(host)
     }
 
     /// Waits for the turn of a client of this host.
@@ -207,12 +290,18 @@ impl LoginTurns {
 #[derive(Debug)]
 pub(crate) struct TooManyLogins;
 
-/// One password may be compared.
-pub(crate) struct LoginPermit(Arc<LoginTurns>);
+/// One password of a client of this host may be compared.
+pub(crate) struct LoginPermit(Arc<LoginTurns>, IpAddr);
 
 impl LoginPermit {
-    /// No wrong password was given.
+    /// The right password was given: its host is known from now on.
     pub(crate) fn was_right(self) {
+        lock(&self.0.0).known.note(self.1);
+        self.compared_nothing();
+    }
+
+    /// No password was compared.
+    pub(crate) fn compared_nothing(self) {
         let mut line = lock(&self.0.0);
         line.bucket.give_back();
         line.wake_next();
@@ -246,7 +335,7 @@ impl Future for LoginTurn {
                 TurnAnswer::Behind => return Poll::Pending,
                 TurnAnswer::Now => {
                     this.number = None;
-                    return Poll::Ready(Ok(LoginPermit(Arc::clone(&this.turns))));
+                    return Poll::Ready(Ok(LoginPermit(Arc::clone(&this.turns), this.host)));
                 }
                 TurnAnswer::Refused => {
                     this.number = None;
@@ -279,7 +368,7 @@ mod tests {
     /// A line with three tokens, a hundred a second, where four may wait.
     fn line(now: Instant) -> LoginLine {
         let bucket = TokenBucket { every: EVERY, burst: 3, full_at: now };
-        LoginLine { bucket, waiting_max: 4, last: 0, hosts: VecDeque::new() }
+        LoginLine::new(bucket, 4)
     }
 
     fn host(last: u8) -> IpAddr {
@@ -335,7 +424,33 @@ mod tests {
             at += EVERY;
             assert_eq!(ask(&mut line, number, at), TurnAnswer::Now);
         }
-        assert!(line.hosts.is_empty());
+        assert!(line.next().is_none());
+    }
+
+    #[test]
+    fn every_second_turn_is_of_known_hosts_and_no_flood_of_others_has_one_refused() {
+        let start = Instant::now();
+        let mut line = LoginLine::new(TokenBucket { every: EVERY, burst: 3, full_at: start }, 16);
+        line.known.note(host(1));
+        (0..3).for_each(|_| assert_eq!(begin(&mut line, 9, start).0, TurnAnswer::Now));
+        let flood: Vec<u64> = (10..26).map(|n| begin(&mut line, n, start).1).collect();
+        let known: Vec<u64> = (0..2).map(|_| begin(&mut line, 1, start).1).collect();
+        assert!(known.iter().all(|number| *number > 0), "two of sixteen are few");
+        assert_eq!(
+            begin(&mut line, 30, start).0,
+            TurnAnswer::Refused,
+            "those that wait came first"
+        );
+        let mut at = start;
+        for number in [known[0], flood[0], known[1], flood[1], flood[2]] {
+            at += EVERY;
+            assert_eq!(line.ask(number, at, Waker::noop()), TurnAnswer::Now);
+        }
+        for last in 0..200 {
+            (0..10).for_each(|net| line.known.note([10, 0, net, last].into()));
+        }
+        assert_eq!(line.known.last_right.len(), KNOWN_HOSTS_MAX);
+        assert!(!line.known.has(host(1)) && line.known.has([10, 0, 9, 199].into()));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use self::parts::LargeCommand;
 use super::RedisShared;
 use super::pipeline::Pipeline;
 use super::router::{ArrivedAnswers, RouterLane, WakeBatch};
-use super::unauthenticated::{self, LoginWait};
+use super::unauthenticated::{self, GivenPassword, LoginWait};
 use super::wire::{ClientSocket, OUTPUT_BYTES_CALM};
 use crate::gateway::backend::{Backend, SessionWrites};
 use crate::gateway::clock::ClockReading;
@@ -393,7 +393,7 @@ impl<B: Backend> RedisConnection<B> {
                     _ => {
                         self.run(args);
                         // One that was malformed compared nothing.
-                        self.entrance.end_turn(false);
+                        self.entrance.end_turn(GivenPassword::Nothing);
                         input.take(n);
                     }
                 }
@@ -508,7 +508,11 @@ impl<B: Backend> RedisConnection<B> {
         let wrong = self.client.wrong_passwords;
         let outcome = f(&mut self.client, args, &mut Reply::new(&mut answer));
         let is_wrong = self.client.wrong_passwords != wrong;
-        self.entrance.end_turn(is_wrong);
+        self.entrance.end_turn(match self.client.authenticated {
+            _ if is_wrong => GivenPassword::Wrong,
+            true => GivenPassword::Right,
+            false => GivenPassword::Nothing,
+        });
         if is_wrong {
             self.refuse_password();
         }
@@ -583,7 +587,8 @@ impl<B: Backend> RedisConnection<B> {
         if !strange {
             return self.shared.strangers.leave(info.id);
         }
-        if let Some(closed) = self.shared.strangers.enter(info.clone()) {
+        let is_known = self.shared.logins.knows(unauthenticated::host(info));
+        if let Some(closed) = self.shared.strangers.enter(info.clone(), is_known) {
             self.shared.server.refusals.strangers.fetch_add(1, Ordering::Relaxed);
             self.shared.warnings.strangers.warn(|| {
                 let (most, peer) = (self.shared.strangers.most(), closed.peer);

@@ -58,6 +58,9 @@ pub(super) struct UnauthenticatedClients {
 /// The place of a connection.
 struct StrangerPlace {
     info: Arc<ClientInfo>,
+    host: IpAddr,
+    /// A client of its host has given the right password before.
+    is_known: bool,
     /// It waits for its turn to give the password.
     waits: bool,
 }
@@ -73,14 +76,13 @@ impl UnauthenticatedClients {
         self.most
     }
 
-    /// Notes a connection. The one that was closed for it, if there were too many; it may be this one.
-    pub(super) fn enter(&self, info: Arc<ClientInfo>) -> Option<Arc<ClientInfo>> {
+    /// Notes a connection, and whether its host is [known](LoginTurns::knows). The one that was closed for it, if there
+    /// were too many; it may be this one.
+    pub(super) fn enter(&self, info: Arc<ClientInfo>, is_known: bool) -> Option<Arc<ClientInfo>> {
         let mut all = lock(&self.all);
-        let closed = match all.len() < self.most {
-            true => None,
-            false => Some(place_to_give_up(&all, &info)),
-        };
-        all.insert(info.id, StrangerPlace { info, waits: false });
+        let (is_full, id, host) = (all.len() >= self.most, info.id, host(&info));
+        all.insert(id, StrangerPlace { info, host, is_known, waits: false });
+        let closed = is_full.then(|| place_to_give_up(&all, (id, host), self.most / 8));
         let closed = closed.and_then(|id| all.remove(&id));
         drop(all);
         closed.map(|place| place.info).inspect(|info| info.kill())
@@ -111,25 +113,48 @@ pub(super) fn host(info: &ClientInfo) -> IpAddr {
     host_network(info.peer.ip())
 }
 
-/// Of the host that has most connections with `entering`, the one that has been idle for longest; of two hosts that
-/// have as many, the one that `entering` is of, if it is. Where all of that host wait for their turn it is the one that came
-/// last: the others come first.
-fn place_to_give_up(all: &BTreeMap<u64, StrangerPlace>, entering: &ClientInfo) -> u64 {
-    let mut counts: BTreeMap<IpAddr, usize> = [(host(entering), 1)].into();
-    all.values().for_each(|place| *counts.entry(host(&place.info)).or_default() += 1);
-    let most = counts.iter().max_by_key(|(at, count)| (**count, **at == host(entering)));
-    let most = most.map(|(at, _)| *at);
-    let is_of_most = |place: &&StrangerPlace| Some(host(&place.info)) == most;
-    // The entering one may be the only one of its host.
-    let any = !all.values().any(|place| is_of_most(&place));
-    let its = || all.values().filter(|place| any || is_of_most(place));
-    let idle = |place: &&StrangerPlace| (lock(&place.info.said).active_us, place.info.id);
-    if let Some(idlest) = its().filter(|place| !place.waits).min_by_key(idle) {
-        return idlest.info.id;
-    }
-    let is_own = any || most == Some(host(entering));
-    let last = its().map(|place| place.info.id).max().filter(|_| !is_own);
-    last.unwrap_or(entering.id)
+/// Of the host that has most connections the one that has been idle for longest; where all hosts have one, that of all of
+/// them. If all of these wait for their turn it is the one that came last, which is `entering` if that is one of them: the
+/// others come first. Known hosts with no more than `few` connections are passed over, unless there are no others.
+fn place_to_give_up(
+    all: &BTreeMap<u64, StrangerPlace>,
+    entering: (u64, IpAddr),
+    few: usize,
+) -> u64 {
+    let mut counts = BTreeMap::<IpAddr, usize>::new();
+    all.values().for_each(|place| *counts.entry(place.host).or_default() += 1);
+    // By how much it may be given up: for its host's number of connections, unless that is known and has few.
+    let rank = |place: &StrangerPlace| {
+        let count = counts[&place.host];
+        (!place.is_known || count > few, count, place.host == entering.1)
+    };
+    let Some((most, host)) = all.values().map(|place| (rank(place), place.host)).max() else {
+        return entering.0;
+    };
+    let is_candidate = |(id, place): &(&u64, &StrangerPlace)| {
+        **id != entering.0
+            && match most.1 {
+                1 => !most.0 || !place.is_known,
+                _ => place.host == host,
+            }
+    };
+    let its = || all.iter().filter(is_candidate);
+    let idle = |(id, place): &(&u64, &StrangerPlace)| (lock(&place.info.said).active_us, **id);
+    let idlest = its().filter(|(_, place)| !place.waits).min_by_key(idle);
+    let is_entering = most.2;
+    let given_up = idlest.or_else(|| its().next_back().filter(|_| !is_entering));
+    given_up.map_or(entering.0, |(id, _)| *id)
+}
+
+/// The password that a client gave in its turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum GivenPassword {
+    /// The right one.
+    Right,
+    /// A wrong one.
+    Wrong,
+    /// It gave none.
+    Nothing,
 }
 
 /// The state of one waiting connection.
@@ -188,10 +213,13 @@ impl LoginWait {
         self.turn = None;
     }
 
-    /// Its turn is over, in which it gave a wrong password, or none.
-    pub(super) fn end_turn(&mut self, wrong: bool) {
-        if let Some(permit) = self.permit.take().filter(|_| !wrong) {
-            permit.was_right();
+    /// Its turn is over.
+    pub(super) fn end_turn(&mut self, given: GivenPassword) {
+        let Some(permit) = self.permit.take() else { return };
+        match given {
+            GivenPassword::Right => permit.was_right(),
+            GivenPassword::Wrong => {}
+            GivenPassword::Nothing => permit.compared_nothing(),
         }
     }
 
@@ -283,7 +311,7 @@ mod tests {
     fn all_connections_together_have_a_bounded_number_of_units_a_second() {
         let strangers = UnauthenticatedClients::of(1000);
         for id in 1..=256 {
-            strangers.enter(info(id, "10.0.0.8"));
+            strangers.enter(info(id, "10.0.0.8"), false);
             let per_second =
                 1000 * id as usize * ROUND_UNITS / strangers.rest().as_millis() as usize;
             assert!(per_second <= UNITS_PER_SECOND + ROUND_UNITS, "{id}: {per_second}");
@@ -300,11 +328,11 @@ mod tests {
         let strangers = UnauthenticatedClients::of(16);
         let ended = |info: &Arc<ClientInfo>| info.killed.load(std::sync::atomic::Ordering::Acquire);
         let client = info(0, "10.0.0.7");
-        assert!(strangers.enter(client.clone()).is_none());
+        assert!(strangers.enter(client.clone(), false).is_none());
         let mut floods = Vec::new();
         for id in 1..500 {
             floods.push(info(id, if id % 2 == 0 { "10.0.0.8" } else { "::ffff:10.0.0.8" }));
-            strangers.enter(floods[id as usize - 1].clone());
+            strangers.enter(floods[id as usize - 1].clone(), false);
         }
         assert!(!ended(&client), "another host pushes it out");
         assert_eq!(floods.iter().filter(|info| !ended(info)).count(), 7);
@@ -312,14 +340,36 @@ mod tests {
         // One host has many addresses in one network, and no two of them are two hosts.
         let strangers = UnauthenticatedClients::of(16);
         let client = info(0, "2001:db8:1::1");
-        strangers.enter(client.clone());
-        (1..500).for_each(|id| _ = strangers.enter(info(id, &format!("2001:db8:2::{id:x}"))));
+        strangers.enter(client.clone(), false);
+        (1..500)
+            .for_each(|id| _ = strangers.enter(info(id, &format!("2001:db8:2::{id:x}")), false));
         assert!(!ended(&client));
         // As many hosts as places: each has one, and the idlest of all goes.
         let strangers = UnauthenticatedClients::of(16);
         let many: Vec<_> = (0..9).map(|id| info(id, &format!("10.0.1.{id}"))).collect();
-        many.iter().for_each(|info| _ = strangers.enter(info.clone()));
+        many.iter().for_each(|info| _ = strangers.enter(info.clone(), false));
         assert_eq!(many.iter().map(ended).collect::<Vec<_>>()[..2], [true, false]);
+    }
+
+    #[test]
+    fn hosts_that_are_known_are_not_closed_for_any_number_of_others() {
+        let ended = |info: &Arc<ClientInfo>| info.killed.load(std::sync::atomic::Ordering::Acquire);
+        let strangers = UnauthenticatedClients::of(64);
+        let flood = |count: u64, from: u64| {
+            for id in from..from + count {
+                strangers.enter(info(id, &format!("10.1.{}.{}", id % 3, id % 250)), false);
+                strangers.set_waiting(id, true);
+            }
+        };
+        flood(32, 0);
+        let clients: Vec<_> = (1000..1004).map(|id| info(id, "10.0.0.7")).collect();
+        clients.iter().for_each(|client| _ = strangers.enter(client.clone(), true));
+        flood(500, 2000);
+        assert!(!clients.iter().any(ended), "they wait beside others that are not known");
+        // More than an eighth of all places are as those of other hosts.
+        let more: Vec<_> = (3000..3040).map(|id| info(id, "10.0.0.7")).collect();
+        more.iter().for_each(|client| _ = strangers.enter(client.clone(), true));
+        assert_eq!(clients.iter().chain(&more).filter(|client| !ended(client)).count(), 4);
     }
 
     #[test]
@@ -327,16 +377,19 @@ mod tests {
         let strangers = UnauthenticatedClients::of(16);
         let ended = |info: &Arc<ClientInfo>| info.killed.load(std::sync::atomic::Ordering::Acquire);
         let floods: Vec<_> = (0..8).map(|id| info(id, "10.0.0.8")).collect();
-        floods.iter().for_each(|info| _ = strangers.enter(info.clone()));
+        floods.iter().for_each(|info| _ = strangers.enter(info.clone(), false));
         (0..7).for_each(|id| strangers.set_waiting(id, true));
         let next = info(8, "10.0.0.8");
-        strangers.enter(next.clone());
+        strangers.enter(next.clone(), false);
         assert!(ended(&floods[7]) && !ended(&next), "the only one that does not wait goes");
         strangers.set_waiting(8, true);
         let last = info(9, "10.0.0.8");
-        assert!(strangers.enter(last.clone()).is_some() && ended(&last), "all others come first");
+        assert!(
+            strangers.enter(last.clone(), false).is_some() && ended(&last),
+            "all others come first"
+        );
         let client = info(10, "10.0.0.7");
-        strangers.enter(client.clone());
+        strangers.enter(client.clone(), false);
         assert!(ended(&next) && !ended(&client), "it takes the place of the last of the others");
         assert_eq!(floods.iter().filter(|info| ended(info)).count(), 1);
     }
